@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two forms of attention share.
+ * Checks and small helpers that attention over packed rows and attention over a
+ * KV cache share.
  */
 #ifndef CPU_ATTENTION_H
 #define CPU_ATTENTION_H
@@ -17,8 +18,9 @@ static inline size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Keys that a query with `n` before and at it sees. */
-static inline uint64_t seen_of(uint64_t n, uint32_t window)
+/* The number of keys that a query sees, if `n` keys lie at or before its
+ * position. */
+static inline uint64_t visible_keys(uint64_t n, uint32_t window)
 {
     return window && window < n ? window : n;
 }
@@ -29,8 +31,8 @@ static inline xray_status cpu_check_heads(const cpu_device *d,
 {
     if (heads == 0 || kv_heads == 0 || head_dim == 0 || heads % kv_heads != 0)
         return cpu_fail(d, XRAY_E_ARG, where,
-                        "%u heads over %u kv heads of dimension %u", heads,
-                        kv_heads, head_dim);
+                        "%u heads cannot share %u kv heads of dimension %u",
+                        heads, kv_heads, head_dim);
     return XRAY_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instance: memory, scratch, and how work is spread over threads.
+ * Memory blocks, scratch buffers and parallel loops of an instance of the CPU
+ * device.
  */
 #include "plugins/device-cpu/device.h"
 
@@ -11,11 +12,14 @@
 #include "core/base/err.h"
 #include "plugins/device-cpu/instance.h"
 
-#define LINE 64u /* bytes of a cache line: alignment of everything */
-/* Blocks of so many bytes are zeroed by the system, at their first use. */
+#define LINE 64u /* bytes of a cache line; every block is aligned to it */
+/* Blocks of at least this many bytes come from the system, which zeroes a page
+ * when it is first touched. */
 #define LARGE ((size_t)4 << 20)
-#define INLINE_COST 1e4   /* about a microsecond: one thread is done sooner */
-#define TASKS_A_THREAD 4u /* so that a late thread costs a quarter */
+/* About a microsecond of work; below it one thread finishes sooner. */
+#define INLINE_COST 1e4
+/* With four tasks per thread a late thread costs a quarter of its work. */
+#define TASKS_PER_THREAD 4u
 
 xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
                      const char *fmt, ...)
@@ -39,12 +43,12 @@ size_t cpu_count(const xray_extent *extent)
 
 /* ---- memory ------------------------------------------------------------- */
 
-/* Sits in the line before what the caller sees. */
-typedef struct block_head {
+/* Stands in the cache line before the memory that the caller sees. */
+typedef struct block_header {
     uint64_t bytes;
     uint32_t tag;
     uint32_t evicted;
-} block_head;
+} block_header;
 
 void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes)
 {
@@ -66,15 +70,15 @@ void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
         return NULL;
-    size_t whole = (bytes + 2 * LINE - 1) / LINE * LINE;
+    size_t padded = (bytes + 2 * LINE - 1) / LINE * LINE;
     char *raw =
-        bytes >= LARGE ? cpu_map_pages(whole) : aligned_alloc(LINE, whole);
+        bytes >= LARGE ? cpu_map_pages(padded) : aligned_alloc(LINE, padded);
     if (!raw)
         return NULL;
     if (bytes < LARGE)
-        memset(raw, 0, whole);
-    block_head *head = (block_head *)(void *)raw;
-    *head = (block_head){ .bytes = bytes, .tag = tag };
+        memset(raw, 0, padded);
+    block_header *header = (block_header *)(void *)raw;
+    *header = (block_header){ .bytes = bytes, .tag = tag };
     cpu_count_block(d, tag, bytes);
     return raw + LINE;
 }
@@ -83,32 +87,32 @@ void cpu_free(cpu_device *d, void *ptr)
 {
     if (!ptr)
         return;
-    block_head *head = (block_head *)(void *)((char *)ptr - LINE);
-    if (!head->evicted)
-        cpu_uncount_block(d, head->tag, head->bytes);
-    if (head->bytes >= LARGE)
-        cpu_unmap_pages(head, (head->bytes + 2 * LINE - 1) / LINE * LINE);
+    block_header *header = (block_header *)(void *)((char *)ptr - LINE);
+    if (!header->evicted)
+        cpu_uncount_block(d, header->tag, header->bytes);
+    if (header->bytes >= LARGE)
+        cpu_unmap_pages(header, (header->bytes + 2 * LINE - 1) / LINE * LINE);
     else
-        free(head);
+        free(header);
 }
 
 void cpu_block_evict(cpu_device *d, void *ptr)
 {
-    block_head *head = (block_head *)(void *)((char *)ptr - LINE);
-    if (head->evicted)
+    block_header *header = (block_header *)(void *)((char *)ptr - LINE);
+    if (header->evicted)
         return;
-    head->evicted = 1;
-    cpu_uncount_block(d, head->tag, head->bytes);
-    cpu_drop_pages(ptr, head->bytes);
+    header->evicted = 1;
+    cpu_uncount_block(d, header->tag, header->bytes);
+    cpu_drop_pages(ptr, header->bytes);
 }
 
 void cpu_block_restore(cpu_device *d, void *ptr)
 {
-    block_head *head = (block_head *)(void *)((char *)ptr - LINE);
-    if (!head->evicted)
+    block_header *header = (block_header *)(void *)((char *)ptr - LINE);
+    if (!header->evicted)
         return;
-    head->evicted = 0;
-    cpu_count_block(d, head->tag, head->bytes);
+    header->evicted = 0;
+    cpu_count_block(d, header->tag, header->bytes);
 }
 
 xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,
@@ -157,7 +161,7 @@ typedef struct range_job {
     size_t step;
 } range_job;
 
-static void range_task(void *ctx, size_t task, size_t thread)
+static void run_range_task(void *ctx, size_t task, size_t thread)
 {
     (void)thread;
     const range_job *job = ctx;
@@ -177,12 +181,12 @@ void cpu_ranges(cpu_device *d, size_t n, size_t grain, double cost_each,
         range(ctx, 0, n);
         return;
     }
-    size_t parts = threads * TASKS_A_THREAD;
+    size_t parts = threads * TASKS_PER_THREAD;
     double enough = cost / (INLINE_COST / 8);
     if (enough < (double)parts)
         parts = (size_t)enough + 1;
     size_t step = (n + parts - 1) / parts;
     step = (step + grain - 1) / grain * grain;
     range_job job = { range, ctx, n, step };
-    cpu_pool_run(d->pool, (n + step - 1) / step, range_task, &job);
+    cpu_pool_run(d->pool, (n + step - 1) / step, run_range_task, &job);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instance, and what the operator files share.
+ * The instance of the CPU device, and what its operator files share: memory,
+ * scratch, parallel loops and matrix products.
  */
 #ifndef CPU_DEVICE_H
 #define CPU_DEVICE_H
@@ -21,7 +22,7 @@
 
 typedef struct cpu_config {
     int64_t isa;     /* CPU_ISA_* */
-    uint64_t memory; /* bytes to plan with; 0: what there is */
+    uint64_t memory; /* bytes that plans assume; 0: what the machine has */
     int64_t share;   /* CPU_SHARE_* */
 } cpu_config;
 
@@ -37,16 +38,16 @@ typedef struct cpu_device {
     uint64_t high[XRAY_TAG_COUNT];
     uint64_t live_all;
     uint64_t high_all;
-    float *scratch[2]; /* CPU_SCRATCH_*, of all threads, 64-byte aligned */
+    float *scratch[2]; /* CPU_SCRATCH_*, 64-byte aligned, for all threads */
     size_t scratch_bytes[2];
     int64_t share;      /* CPU_SHARE_* */
-    cpu_region *region; /* of blocks that can be shared; or NULL */
+    cpu_region *region; /* holds the blocks that can be shared; or NULL */
     cpu_remote *remotes;
-    uint32_t sharing; /* 1: blocks are made in the region */
+    uint32_t sharing; /* 1: new blocks are allocated in the region */
 } cpu_device;
 
-/* One packed copy of a matrix: panels of 16 outputs, [panel][depth][16]; of a
- * bf16 matrix as bf16, otherwise as floats. */
+/* A packed copy of a matrix as panels of 16 outputs, [panel][depth][16]. The
+ * elements are bf16 if the matrix is bf16, floats otherwise. */
 typedef struct cpu_panels {
     void *data; /* NULL: not offered */
     uint64_t stale;
@@ -59,17 +60,17 @@ struct xray_weight {
     uint64_t cols;
     uint32_t dtype;
     cpu_panels *panels; /* [2]: for XRAY_NT, XRAY_NN */
-    uint32_t evicted;   /* bit k: panels[k] has been taken away */
+    uint32_t evicted;   /* bit k: panels[k] was evicted */
     uint32_t reserved;
 };
 
-/* Records one sentence with the host and returns `status`. */
+/* Reports one sentence to the host and returns `status`. */
 XRAY_PRINTF(4, 5)
 xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
                      const char *fmt, ...);
 
-/* Refuses a NULL or too short argument struct, or one of the pointers that the
- * operator cannot do without. */
+/* Refuses an argument struct that is NULL or too short, and NULL in one of the
+ * pointers that the operator requires. */
 #define CPU_CHECK(d, op, where, ...)                                       \
     do {                                                                   \
         if (!(op) || (op)->header.size < sizeof(*(op)))                    \
@@ -84,50 +85,53 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
                                 (int)i_ + 1, #__VA_ARGS__);                \
     } while (0)
 
-/* The number of items: bound, or what `live` says, if less. */
+/* The number of items: `bound`, or the value at `live` if that is less. */
 size_t cpu_count(const xray_extent *extent);
 
-/* Aligned, zeroed memory, counted under a tag. NULL if there is none. */
+/* Aligned and zeroed memory that is counted under a tag; NULL if there is not
+ * enough. */
 void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes);
 void cpu_free(cpu_device *d, void *ptr);
-/* xray_device_ops.evict and restore for such a block. */
+/* Implement xray_device_ops.evict and restore for blocks of cpu_alloc. */
 void cpu_block_evict(cpu_device *d, void *ptr);
 void cpu_block_restore(cpu_device *d, void *ptr);
 
-/* Counts a block under its tag, or no longer. */
+/* Add a block to the count of its tag, or remove it. */
 void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes);
 void cpu_uncount_block(cpu_device *d, uint32_t tag, uint64_t bytes);
 
-#define CPU_SCRATCH_THREADS 0 /* a part for each thread */
-#define CPU_SCRATCH_HEAD 1    /* one part: logits of a chunk */
+#define CPU_SCRATCH_THREADS 0 /* one part per thread */
+#define CPU_SCRATCH_LOGITS 1  /* one part: the logits of a chunk */
 
-/* Scratch of at least `floats`, 64-byte aligned, whose content is lost with the
- * next call for the same part. Grows only when asked for more than ever. */
+/* Gives scratch of at least `floats`, 64-byte aligned. The next call for the
+ * same part overwrites its content. The buffer grows only when a call needs
+ * more than any call before. */
 xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,
                         float **out);
 
-/* The same with `floats` for each thread: at `out` + thread * floats, which the
- * call rounds up to whole cache lines. */
+/* Gives each thread scratch of `floats`, which the call rounds up to full cache
+ * lines. The scratch of a thread starts at `out` + thread * floats. */
 xray_status cpu_thread_scratch(cpu_device *d, size_t *floats, float **out);
 
-/* Runs tasks in parallel, or in line where `cost` (about one a multiply) is not
- * worth waking anyone. */
+/* Runs tasks in parallel, or in the calling thread where `cost` (roughly the
+ * number of multiplications) is too small to be worth waking other threads. */
 void cpu_parallel(cpu_device *d, size_t tasks, double cost, cpu_task *task,
                   void *ctx);
 
-/* Items first .. last - 1 of an operator. */
+/* Does items first .. last - 1 of an operator. */
 typedef void cpu_range(void *ctx, size_t first, size_t last);
 
-/* Cuts n items into ranges of a multiple of `grain` and runs them. */
+/* Cuts n items into ranges whose length is a multiple of `grain`, and runs them
+ * in parallel. */
 void cpu_ranges(cpu_device *d, size_t n, size_t grain, double cost_each,
                 cpu_range *range, void *ctx);
 
 /* dst[k][16] = rows 0 .. rows - 1 (at most 16) of src, transposed and padded
- * with 0. */
+ * with zeros. */
 void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
                      size_t depth);
 
-/* ---- products, shared by matmul and the head ---------------------------- */
+/* ---- products, used by matmul and the LM head --------------------------- */
 
 typedef struct cpu_product {
     const xray_weight *weight;
@@ -144,7 +148,7 @@ typedef struct cpu_product {
 xray_status cpu_product_run(cpu_device *d, const char *where,
                             const cpu_product *p);
 
-/* dw[n, k] += chain over tokens of dy x. */
+/* dw[n, k] += chain over tokens of dy[t, n] x[t, k]. */
 xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens);
 
 xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
@@ -181,7 +185,8 @@ CPU_OP(cast, xray_cast);
 CPU_OP(sumsq, xray_sumsq);
 CPU_OP(adamw, xray_adamw);
 
-/* bf16 and f16, round to nearest even; NaN stays NaN. */
+/* Conversions to and from bf16 and f16. They round to nearest even, and NaN
+ * stays NaN. */
 uint16_t cpu_to_bf16(float x);
 float cpu_from_bf16(uint16_t x);
 uint16_t cpu_to_f16(float x);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creating an instance, and memory and streams as callers see them. Operators
- * run inside their call, so a stream has nothing to wait for.
+ * Creates an instance of the CPU device and implements its memory, copy and
+ * stream callbacks. Operators run inside their call, so a stream never has
+ * anything to wait for.
  */
 #include "plugins/device-cpu/instance.h"
 
@@ -14,9 +15,9 @@
 #include "core/base/err.h"
 #include "plugins/device-cpu/device.h"
 
-#define FIRST_SCRATCH                                       \
-    0x40000u /* floats a thread: small models never grow it \
-              */
+/* Floats of scratch per thread that a new instance allocates; small models
+ * never need more. */
+#define FIRST_SCRATCH 0x40000u
 
 struct xray_stream {
     uint64_t unused;
@@ -26,13 +27,13 @@ struct xray_event {
     uint64_t unused;
 };
 
-static int cpu_has_avx2(void)
+static int processor_has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("bmi2");
 }
 
-static int cpu_has_avx512(void)
+static int processor_has_avx512(void)
 {
     return __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") &&
@@ -40,13 +41,13 @@ static int cpu_has_avx512(void)
            __builtin_cpu_supports("avx512dq");
 }
 
-static xray_status refuse(const xray_host *host, xray_status status,
-                          const char *text)
+static xray_status report_failure(const xray_host *host, xray_status status,
+                                  const char *text)
 {
     return host ? host->fail(host, status, "device cpu", text) : status;
 }
 
-static xray_status refuse_isa(const xray_host *host)
+static xray_status refuse_avx512(const xray_host *host)
 {
     xr_err err;
     (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "isa",
@@ -58,17 +59,18 @@ static xray_status refuse_isa(const xray_host *host)
 static xray_status choose_kernels(const xray_host *host, int64_t isa,
                                   const cpu_kernels **out)
 {
-    if (!cpu_has_avx2())
-        return refuse(host, XRAY_E_CONFIG,
-                      "this processor lacks AVX2, FMA or BMI2; the cpu device "
-                      "needs the x86-64-v3 instruction set");
-    if (isa == CPU_ISA_AVX512 && !cpu_has_avx512())
-        return refuse_isa(host);
+    if (!processor_has_avx2())
+        return report_failure(
+            host, XRAY_E_CONFIG,
+            "this processor lacks AVX2, FMA or BMI2; the cpu device "
+            "needs the x86-64-v3 instruction set");
+    if (isa == CPU_ISA_AVX512 && !processor_has_avx512())
+        return refuse_avx512(host);
     if (isa < CPU_ISA_AUTO || isa > CPU_ISA_SCALAR)
-        return refuse(host, XRAY_E_CONFIG, "isa has an unknown value");
+        return report_failure(host, XRAY_E_CONFIG, "isa has an unknown value");
     if (isa == CPU_ISA_SCALAR)
         *out = &cpu_kernels_scalar;
-    else if (isa == CPU_ISA_AVX2 || !cpu_has_avx512())
+    else if (isa == CPU_ISA_AVX2 || !processor_has_avx512())
         *out = &cpu_kernels_avx2;
     else
         *out = &cpu_kernels_avx512;
@@ -81,7 +83,7 @@ xray_status cpu_plan(const xray_host *host, const void *config,
     const cpu_config *c = config;
     const cpu_kernels *kernels = NULL;
     if (!out || out->header.size < sizeof(*out))
-        return refuse(host, XRAY_E_ARG, "out is NULL or too short");
+        return report_failure(host, XRAY_E_ARG, "out is NULL or too short");
     xray_status status =
         choose_kernels(host, c ? c->isa : CPU_ISA_AUTO, &kernels);
     if (status != XRAY_OK)
@@ -100,21 +102,21 @@ xray_status cpu_create(const xray_host *host, const void *config,
     const cpu_config *c = config;
     const cpu_kernels *kernels = NULL;
     if (!out_self)
-        return refuse(host, XRAY_E_ARG, "out_self is NULL");
+        return report_failure(host, XRAY_E_ARG, "out_self is NULL");
     xray_status status =
         choose_kernels(host, c ? c->isa : CPU_ISA_AUTO, &kernels);
     if (status != XRAY_OK)
         return status;
     cpu_device *d = calloc(1, sizeof(*d));
     if (!d)
-        return refuse(host, XRAY_E_NOMEM, "no memory for the instance");
+        return report_failure(host, XRAY_E_NOMEM, "no memory for the instance");
     d->host = host;
     d->k = kernels;
     d->share = c ? c->share : CPU_SHARE_AUTO;
     d->pool = cpu_pool_create(threads);
     if (!d->pool) {
         free(d);
-        return refuse(host, XRAY_E_NOMEM, "the threads do not start");
+        return report_failure(host, XRAY_E_NOMEM, "the threads do not start");
     }
     size_t floats = FIRST_SCRATCH;
     float *scratch;

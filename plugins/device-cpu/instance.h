@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Callbacks of the operator table that are not operators.
+ * Callbacks of the CPU device's operator table that are not operators, and the
+ * functions of the operating system below them.
  */
 #ifndef CPU_INSTANCE_H
 #define CPU_INSTANCE_H
@@ -9,19 +10,21 @@
 
 struct cpu_device;
 
-/* Zeros on large pages, where the system has them, that take memory when they
- * are first used; NULL if there is no room. Unmapped with the same length. */
+/* Gives zeroed memory, on large pages where the system has them; it takes
+ * physical memory when it is first touched. NULL if there is not enough. Unmap
+ * it with the same length. */
 void *cpu_map_pages(size_t bytes);
 void cpu_unmap_pages(void *ptr, size_t bytes);
-/* Asks the kernel for large pages; nothing happens for 0 bytes. */
+/* Asks the kernel for large pages. 0 bytes are accepted and ignored. */
 void cpu_advise_huge(void *ptr, size_t bytes);
-/* Zeros; whole pages of them are the system's again until they are touched. */
+/* Zeroes the memory and returns its complete pages to the system until they are
+ * touched again. */
 void cpu_drop_pages(void *ptr, size_t bytes);
 uint64_t cpu_memory_bytes(void);
 uint64_t cpu_memory_free(void);
-/* The least memory limit of the control groups that `groups`
- * (/proc/self/cgroup) names below `mount` (/sys/fs/cgroup), versions 1 and 2,
- * or `most`. */
+/* Returns the lowest memory limit of the control groups that `groups`
+ * (/proc/self/cgroup) names below `mount` (/sys/fs/cgroup), in version 1 or 2,
+ * or `most` if none is lower. */
 uint64_t cpu_memory_limit(const char *groups, const char *mount, uint64_t most);
 
 xray_status cpu_plan(const xray_host *host, const void *config,
@@ -56,11 +59,12 @@ xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle);
 xray_status cpu_attach(void *self, const uint8_t *handle, uint64_t bytes,
                        void **out);
 void cpu_detach(void *self, void *ptr);
-/* A block that can be shared; as cpu_alloc. */
+/* Allocates a block that other processes can map; otherwise like cpu_alloc. */
 void *cpu_share_alloc(struct cpu_device *d, uint32_t tag, uint64_t bytes);
-/* 0: the block is none of these. */
+/* Returns 0 if the block is not one of these. */
 int cpu_share_free(struct cpu_device *d, void *ptr);
-/* 0: the block is none of these; `out` is the result if it is. */
+/* Both return 0 if the block is not one of these; otherwise `out` is the
+ * result. */
 int cpu_share_evict(struct cpu_device *d, void *ptr);
 int cpu_share_restore(struct cpu_device *d, void *ptr, xray_status *out);
 void cpu_share_destroy(struct cpu_device *d);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels: AVX2.
+ * Compiles the kernels for AVX2.
  */
 #define VEC_ISA VEC_AVX2
 #define KERNELS cpu_kernels_avx2

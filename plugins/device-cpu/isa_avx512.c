@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels: AVX-512.
+ * Compiles the kernels for AVX-512.
  */
 #define VEC_ISA VEC_AVX512
 #define KERNELS cpu_kernels_avx512

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels: scalar.
+ * Compiles the kernels without vector instructions, one lane at a time.
  */
 #define VEC_ISA VEC_SCALAR
 #define KERNELS cpu_kernels_scalar

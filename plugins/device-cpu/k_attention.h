@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention of a tile of queries over the whole visible row: scores, exact
- * maximum, exp, 16-way sum by key position, then a chain over keys. Scores are
- * kept for all keys, so no blocking of keys enters the result.
+ * Attention kernels of the CPU, forward and backward.
+ *
+ * The forward kernel takes a tile of queries over the complete visible row:
+ * scores, their exact maximum, exp, a sum in 16 lanes by key position, then a
+ * chain over keys. The scores of all keys are kept, so the result does not
+ * depend on any blocking of the keys.
  */
 #ifndef CPU_K_ATTENTION_H
 #define CPU_K_ATTENTION_H
@@ -15,7 +18,7 @@ VFN size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* First visible key of the query at `pos`. */
+/* The first visible key of the query at `pos`. */
 VFN size_t first_key(size_t pos, size_t window)
 {
     return window && pos + 1 > window ? pos + 1 - window : 0;
@@ -27,8 +30,8 @@ VFN size_t block_of(const cpu_attend *a, size_t position)
     return a->table ? (size_t)(uint32_t)a->table[b] : a->first + b;
 }
 
-/* scores[r, j - base] = chain over d of q k for keys base <= j < end; base is a
- * multiple of 16. */
+/* scores[r, j - base] = chain over d of q[r, d] k[j, d], for keys base <= j <
+ * end; base is a multiple of 16. */
 static void attend_scores(const cpu_attend *a, size_t base, size_t end)
 {
     for (size_t j = base; j < end;) {
@@ -50,8 +53,9 @@ static void attend_scores(const cpu_attend *a, size_t base, size_t end)
     }
 }
 
-/* scale, then softcap, as every pass over scores needs them. */
-VFN v16 score_of(v16 chain, float scale, float softcap)
+/* Applies the scale and then the softcap, as every pass over the scores needs
+ * them. */
+VFN v16 scaled_score(v16 chain, float scale, float softcap)
 {
     v16 s = v16_mul(v16_set(scale), chain);
     if (softcap == 0.0f)
@@ -60,8 +64,9 @@ VFN v16 score_of(v16 chain, float scale, float softcap)
     return v16_mul(cap, v16_tanh(v16_div(s, cap)));
 }
 
-/* Turns scores s[0..] of keys base.. into exp(s - max) of the keys first <= j
- * <= last, 0 elsewhere in the groups of 16; returns the sum. */
+/* Turns the scores s[0..] of the keys from `base` on into exp(s - max) for the
+ * keys first <= j <= last, and into 0 for other keys of their groups of 16.
+ * Returns the sum. */
 static float attend_softmax(const cpu_attend *a, float *s, const size_t *range,
                             float *out_max)
 {
@@ -71,7 +76,7 @@ static float attend_softmax(const cpu_attend *a, float *s, const size_t *range,
     v16 low = v16_set(-VEC_INF);
     v16 top = low;
     for (size_t j = from / 16 * 16; j < to; j += 16) {
-        v16 x = score_of(v16_load(s + j), a->scale, a->softcap);
+        v16 x = scaled_score(v16_load(s + j), a->scale, a->softcap);
         m16 seen = m16_range(from > j ? from - j : 0, to - j);
         x = v16_pick(seen, x, low);
         top = v16_max(x, top);
@@ -90,8 +95,8 @@ static float attend_softmax(const cpu_attend *a, float *s, const size_t *range,
     return v16_sum(sum);
 }
 
-/* Rows row .. row + rows - 1 of o go on with the chain over keys from <= j <
- * end of p[r, j] v[j, d]; in a triangle, row r to end + r. */
+/* Rows row .. row + rows - 1 of o continue the chain over keys from <= j < end
+ * of p[r, j] v[j, d]. In a triangle, row r continues it to end + r. */
 typedef struct key_range {
     size_t row, rows;
     size_t from, end;
@@ -127,8 +132,8 @@ static void attend_keys(const cpu_attend *a, size_t base, const key_range *k)
     }
 }
 
-/* o = chain over the visible keys. Where a window moves with the rows, first
- * the keys that the last row no longer sees, row by row. */
+/* o = chain over the visible keys. Where a window moves with the rows, the keys
+ * that the last row no longer sees come first, row by row. */
 static void attend_values(const cpu_attend *a)
 {
     size_t from = first_key(a->pos, a->window);
@@ -153,7 +158,7 @@ static void attend_values(const cpu_attend *a)
     attend_keys(a, base, &k);
 }
 
-/* lse = max + log(sum), of all rows at once. */
+/* lse = max + log(sum), for all rows at once. */
 VFN void attend_lse(const cpu_attend *a, const float *max, const float *sum)
 {
     float lse[16];
@@ -164,8 +169,8 @@ VFN void attend_lse(const cpu_attend *a, const float *max, const float *sum)
         a->lse[r * a->lse_row] = lse[r];
 }
 
-/* A tile. With step 1 its positions lie in one block, and the first row's own
- * key is visible to the last. */
+/* Attends a tile. With step 1 all its positions lie in one block, and the last
+ * row sees the key of the first row. */
 static void attend_tile(const cpu_attend *a)
 {
     size_t last = a->pos + a->step * (a->rows - 1);
@@ -207,9 +212,9 @@ static void attend(const cpu_attend *a)
 
 /* ---- backward ----------------------------------------------------------- */
 
-/* Queries [i0, i1) of one head; scores cover keys from base (a multiple of 16);
- * rows of p and ds are `wide` apart. Query i's vectors are those of token i -
- * first. */
+/* Queries [i0, i1) of one head. The scores cover keys from `base`, a multiple
+ * of 16; rows of p and ds are `wide` floats apart. The vectors of query i are
+ * those of token i - first. */
 typedef struct grad_tile {
     const float *q, *o, *d_o, *lse;
     float *dq;
@@ -220,8 +225,9 @@ typedef struct grad_tile {
 
 #define GRAD_ROWS 32 /* queries whose products end at the same key */
 
-/* The chains q k to p, dO v to ds. Of keys behind a query only those of its
- * group of 16, and those that its neighbours see, are computed, or read. */
+/* Computes the chains q k into p and dO v into ds. Of the keys after a query
+ * only those in its group of 16 and those that its neighbours see are computed
+ * or read. */
 static void grad_chains(const cpu_attend_grad *a, const grad_tile *t)
 {
     for (size_t i = t->i0, end; i < t->i1; i = end) {
@@ -246,7 +252,8 @@ static void grad_chains(const cpu_attend_grad *a, const grad_tile *t)
     }
 }
 
-/* p = exp(s - lse) and ds = p (dO v - sum(dO o)), 0 where not visible. */
+/* p = exp(s - lse) and ds = p (dO v - sum(dO o)), both 0 where the key is not
+ * visible. */
 static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
 {
     grad_chains(a, t);
@@ -264,7 +271,7 @@ static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
         for (size_t j = 0; j < to; j += 16) {
             m16 seen = m16_range(min_size(from > j ? from - j : 0, 16),
                                  min_size(to > j ? to - j : 0, 16));
-            v16 s = score_of(v16_load(p + j), a->scale, a->softcap);
+            v16 s = scaled_score(v16_load(p + j), a->scale, a->softcap);
             v16 e = v16_exp(v16_sub(s, lse));
             v16 x = v16_mul(e, v16_sub(v16_load(ds + j), d));
             if (a->softcap != 0.0f) {
@@ -278,8 +285,8 @@ static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
     }
 }
 
-/* dq of queries i .. i + rows - 1 goes on with the chain over keys from <= j <
- * end of ds k; in a triangle, query i + r to end + r. */
+/* dq of queries i .. i + rows - 1 continues the chain over keys from <= j < end
+ * of ds k. In a triangle, query i + r continues it to end + r. */
 static void grad_query_keys(const cpu_attend_grad *a, const grad_tile *t,
                             const key_range *k)
 {
@@ -302,7 +309,8 @@ static void grad_query_keys(const cpu_attend_grad *a, const grad_tile *t,
         gemm(&g);
 }
 
-/* dq[i] = scale * chain over visible keys of ds k, as in attend_values. */
+/* dq[i] = scale * chain over the visible keys of ds k, in the order of
+ * attend_values. */
 static void grad_queries(const cpu_attend_grad *a, const grad_tile *t)
 {
     for (size_t i = t->i0; i < t->i1;) {
@@ -337,7 +345,7 @@ static void grad_queries(const cpu_attend_grad *a, const grad_tile *t)
     }
 }
 
-/* acc[j] goes on with the chain over queries of m[i, j] rows[i]. */
+/* acc[j] continues the chain over queries of m[i, j] rows[i]. */
 static void grad_keys(const cpu_attend_grad *a, const grad_tile *t,
                       const float *m, const float *rows, size_t row, float *acc)
 {

@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention of one token over a cache: the queries of several kv heads side by
- * side, because the chains of one head alone wait for their own sums. The same
- * sums in the same order as attend().
+ * Attention of one token over a KV cache. The queries of several kv heads are
+ * computed side by side, because the chains of a single head would wait for
+ * their own sums. The sums and their order are those of attend().
  */
 #ifndef CPU_K_DECODE_H
 #define CPU_K_DECODE_H
 
 #include "plugins/device-cpu/k_attention.h"
 
-/* Chains that keep the FMA units busy, and that registers hold. */
+/* The number of chains that keeps the FMA units busy and fits the registers. */
 #if VEC_ROWS == 14
 #define DECODE_CHAINS 8
 #else
 #define DECODE_CHAINS 4
 #endif
 
-/* Queries row .. row + rows - 1 of each of `heads` kv heads from `head` on. */
+/* Queries row .. row + rows - 1 of each of `heads` kv heads, beginning with
+ * `head`. */
 typedef struct decode_part {
     const cpu_decode *a;
     size_t head, heads;
     size_t row, rows;
     size_t from; /* first visible key */
-    size_t base; /* the group of 16 that it is in */
+    size_t base; /* the group of 16 that contains it */
     size_t column;
     float top[CPU_QUERY_TILE];
     float sum[CPU_QUERY_TILE];
 } decode_part;
 
-/* K and V of key j, the first of a group of 16, in `part`: a->k or a->v. */
+/* Address of K or V of key j, the first of a group of 16; `part` is a->k or
+ * a->v. */
 VFN const float *decode_at(const cpu_decode *a, const float *part, size_t head,
                            size_t j)
 {
@@ -38,7 +40,7 @@ VFN const float *decode_at(const cpu_decode *a, const float *part, size_t head,
            j % a->block_tokens * a->dim;
 }
 
-/* What reads past the last head reads that one again. */
+/* A lane beyond the last head reads the last head again. */
 VFN size_t decode_head(const decode_part *p, size_t h)
 {
     return p->head + min_size(h, p->heads - 1);
@@ -51,8 +53,8 @@ VFN float *decode_scores(const decode_part *p, size_t h, size_t r)
 
 /* ---- scores ------------------------------------------------------------- */
 
-/* Scores of R queries of kv head h, P groups of keys at a time, and their
- * maximum. */
+/* Computes the scores of R queries of kv head h, P groups of keys at a time,
+ * and their maximum. */
 VFN void decode_scores_of(const size_t R, const size_t P, decode_part *p,
                           size_t h)
 {
@@ -95,8 +97,8 @@ VFN void decode_scores_of(const size_t R, const size_t P, decode_part *p,
                 m16_range(p->from > at ? p->from - at : 0, a->pos + 1 - at);
             UNROLL_PANELS
             for (size_t r = 0; r < R; r++) {
-                v16 x = v16_pick(seen, score_of(c[r][i], a->scale, a->softcap),
-                                 low);
+                v16 x = v16_pick(
+                    seen, scaled_score(c[r][i], a->scale, a->softcap), low);
                 top[r] = v16_max(x, top[r]);
                 v16_store(decode_scores(p, h, r) + (at - p->base), x);
             }
@@ -107,7 +109,7 @@ VFN void decode_scores_of(const size_t R, const size_t P, decode_part *p,
         p->top[h * R + r] = v16_hmax(top[r]);
 }
 
-/* Scores to exp(s - max), and their sum. */
+/* Turns scores into exp(s - max) and computes their sum. */
 static void decode_exp(decode_part *p, size_t row)
 {
     const cpu_decode *a = p->a;
@@ -125,7 +127,7 @@ static void decode_exp(decode_part *p, size_t row)
 
 /* ---- values ------------------------------------------------------------- */
 
-/* 16 D columns of o for R queries of each of H kv heads. */
+/* Computes 16 D columns of o for R queries of each of H kv heads. */
 VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
                           const decode_part *p)
 {
@@ -180,7 +182,7 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
 
 /* ---- tables ------------------------------------------------------------- */
 
-/* kv heads side by side, and groups of keys, for so many chains of one. */
+/* kv heads side by side, and groups of keys, that give this many chains. */
 #define DECODE_SIDE(chains) \
     ((chains) < DECODE_CHAINS ? DECODE_CHAINS / (chains) : 1)
 
@@ -227,7 +229,7 @@ static decode_values_fn *const decode_values_by[3][3] = {
     { decode_values_4_1, decode_values_4_2, decode_values_4_4 },
 };
 
-/* Panels of 16 columns at a time. */
+/* The number of panels of 16 columns that are computed at a time. */
 VFN size_t decode_panels(size_t rows, size_t left)
 {
     size_t most = 2 * DECODE_CHAINS / rows;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row of logits: log-sum-exp, its gradient, and the draw of a token.
+ * Kernels over a row of logits: log-sum-exp, its gradient, and the sampling of
+ * a token.
  */
-#ifndef CPU_K_HEAD_H
-#define CPU_K_HEAD_H
+#ifndef CPU_K_LM_HEAD_H
+#define CPU_K_LM_HEAD_H
 
 #include <xray/numerics.h>
 
@@ -19,7 +20,7 @@ static void softcap_row(float *z, float cap, size_t n)
     }
 }
 
-/* z[i..] with -inf past the end. */
+/* z[i..], with -inf in the lanes past the end. */
 VFN v16 logits_at(const float *z, size_t i, size_t lanes)
 {
     if (lanes == 16)
@@ -49,9 +50,9 @@ static void lse_row(const float *z, size_t n, cpu_lse *out)
     out->moment = v16_sum(moment);
 }
 
-/* dz = dlogp 1[target] - p (dlogp + dH (log p + H)), through temperature and
- * softcap back to the logit. */
-static void head_dz(float *z, size_t n, const cpu_dz *d)
+/* dz = dlogp 1[target] - p (dlogp + dH (log p + H)), taken back through
+ * temperature and softcap to the logit. */
+static void lm_head_dz(float *z, size_t n, const cpu_dz *d)
 {
     v16 zero = v16_set(0.0f);
     v16 cap = v16_set(d->softcap);
@@ -92,7 +93,7 @@ static void exp_row(float *y, const float *z, float max, size_t n)
     v16_storen(y + i, v16_exp(v16_sub(v16_loadn(z + i, lanes), m)), lanes);
 }
 
-/* Sum over z >= floor of e, entry i into partial i mod 16. */
+/* Sums e where z >= floor; entry i goes to partial sum i mod 16. */
 static float sum_from(const float *e, const float *z, float floor, size_t n)
 {
     v16 zero = v16_set(0.0f);
@@ -113,14 +114,14 @@ typedef struct best_of {
     i16 index;
 } best_of;
 
-VFN void best_take(best_of *b, v16 value, size_t first)
+VFN void update_best(best_of *b, v16 value, size_t first)
 {
     m16 more = v16_lt(b->value, value);
     b->value = v16_pick(more, value, b->value);
     b->index = i16_pick(more, i16_iota((int32_t)first), b->index);
 }
 
-/* The largest; the lowest index where several are. */
+/* The index of the largest value; the lowest index where several are equal. */
 VFN size_t best_index(const best_of *b)
 {
     float v[16];
@@ -138,20 +139,20 @@ static size_t argmax_row(const float *z, size_t n)
 {
     best_of b = { v16_set(-VEC_INF), i16_iota(0) };
     LANES(i, n, lanes)
-    best_take(&b, logits_at(z, i, lanes), i);
+    update_best(&b, logits_at(z, i, lanes), i);
     size_t at = best_index(&b);
     return at < n ? at : 0;
 }
 
-/* A word of 16 counters to their units, as xray_unit. */
+/* Turns words of 16 counters into numbers in (0, 1), as xray_unit does. */
 VFN v16 units_of(i16 words)
 {
     v16 u = v16_add(i16_convert(i16_srl(words, 9)), v16_set(0.5f));
     return v16_mul(u, v16_set(0x1p-23f));
 }
 
-/* Ten rounds of eight counters, in the first of each pair of lanes; the second
- * may hold anything. */
+/* Ten rounds of Philox on eight counters. A counter occupies the first lane of
+ * each pair; the second lane may hold anything. */
 VFN void philox_rounds(const uint32_t keys[20], i16 c[4])
 {
     i16 m0 = i16_set((int32_t)0xD2511F53u);
@@ -168,8 +169,8 @@ VFN void philox_rounds(const uint32_t keys[20], i16 c[4])
     }
 }
 
-/* u of tokens first .. first + 63; first is a multiple of 64. A counter has
- * four tokens. */
+/* The uniform numbers u of tokens first .. first + 63, where first is a
+ * multiple of 64. Each counter yields four tokens. */
 VFN void philox_units(const xray_draw *d, const uint32_t keys[20], size_t first,
                       v16 u[4])
 {
@@ -199,9 +200,9 @@ VFN v16 log_log(v16 u)
     return v16_log(v16_sub(v16_set(-0.0f), v16_log(u)));
 }
 
-#define DRAW_LINES 16 /* of a group: so many times 16 tokens */
+#define DRAW_LINES 16 /* lines of 16 tokens in a group */
 
-/* Line i of the logits from z + first, -inf past n and below the floor. */
+/* Line i of the logits from z + first, with -inf past n and below the floor. */
 VFN v16 draw_logits(const float *z, size_t n, size_t at, v16 low)
 {
     v16 none = v16_set(-VEC_INF);
@@ -210,11 +211,12 @@ VFN v16 draw_logits(const float *z, size_t n, size_t at, v16 low)
     return v16_pick(v16_lt(x, low), none, x);
 }
 
-/* Twice what log_log is wrong by, and more. */
+/* More than twice the error of log_log. */
 #define LOG_LOG_SLACK 1e-5f
 
-/* argmax over z >= floor of z - log(-log u). Of most groups the largest z with
- * the largest u would not do, lane by lane, and no more is computed. */
+/* argmax over z >= floor of z - log(-log u), the Gumbel-max sample. In most
+ * groups even the largest z with the largest u, lane by lane, cannot win, so
+ * nothing more is computed for them. */
 static size_t gumbel_row(const float *z, size_t n, float floor,
                          const xray_draw *draw)
 {
@@ -244,7 +246,7 @@ static size_t gumbel_row(const float *z, size_t n, float floor,
         if (first > 0 && m16_all(v16_lt(v16_sub(most, least), best)))
             continue;
         for (size_t i = 0; i < lines; i++)
-            best_take(&b, v16_sub(x[i], log_log(u[i])), first + i * 16);
+            update_best(&b, v16_sub(x[i], log_log(u[i])), first + i * 16);
         best = v16_set(v16_hmax(b.value));
     }
     size_t at = best_index(&b);

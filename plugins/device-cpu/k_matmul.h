@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products: tiles of R rows by P panels of 16 columns, whose
- * accumulators live in registers while the summed index runs. Cutting it into
- * blocks is exact, since a chain goes on from the stored accumulator.
+ * Matrix products of the CPU. A tile of R rows by P panels of 16 columns keeps
+ * its accumulators in registers while the summed index runs. Cutting the summed
+ * index into blocks is exact, since a chain continues from the stored
+ * accumulator.
  */
 #ifndef CPU_K_MATMUL_H
 #define CPU_K_MATMUL_H
@@ -10,30 +11,31 @@
 #include "plugins/device-cpu/kernels.h"
 #include "plugins/device-cpu/vec.h"
 
-/* Of b 16 KiB a panel stay in the L1 cache, a block of a in the L2 cache. */
+/* 16 KiB per panel of b stay in the L1 cache, a block of `a` in the L2 cache.
+ */
 #define DEPTH_BLOCK CPU_GEMM_DEPTH
 #define ROW_BLOCK CPU_GEMM_ROWS
 
-/* A single row of bf16 fetches the same places of the panels behind its own, if
- * those fit the L2 cache, else what follows in its own. */
+/* A single row of bf16 prefetches the same offsets of the panels after its own
+ * if those fit the L2 cache, otherwise the bytes that follow in its panel. */
 #define STEP_AHEAD ((size_t)512 << 10)
 #define ROW_AHEAD ((size_t)2 << 10)
 
-/* Where a tile lies. */
+/* The part of the product that a tile computes, and what it prefetches. */
 typedef struct tile_at {
     size_t row;
     size_t panel;
     size_t k0;
     size_t k1;
     int start;
-    const float *next;   /* of a or b, wanted in the cache soon: */
-    size_t next_row;     /* floats to the next of 16 places, */
-    size_t next_sixteen; /* and to the next 16 of them */
-    const float *next_c; /* the tile behind this one */
-    size_t ahead; /* a single row of bf16: bytes from b to what is next */
+    const float *next;   /* address in a or b that will be read soon */
+    size_t next_row;     /* floats between the 16 lines to prefetch */
+    size_t next_sixteen; /* floats from these 16 lines to the next 16 */
+    const float *next_c; /* the accumulators of the next tile */
+    size_t ahead;        /* a single row of bf16: bytes from b to the line */
 } tile_at;
 
-/* Compile-time shape of a tile. */
+/* The compile-time shape of a tile. */
 typedef struct tile_form {
     int rows;
     int panels;
@@ -68,7 +70,7 @@ VFN v16 tile_b(const char *b, const tile_form f, size_t lanes)
     return f.masked ? v16_loadn(wide, lanes) : v16_load(wide);
 }
 
-/* Line i of the next tile's accumulators. */
+/* Prefetches line i of the next tile's accumulators. */
 VFN void fetch_c(const tile_form f, const cpu_gemm *g, const tile_at *at,
                  size_t i)
 {
@@ -106,7 +108,7 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
 {
     v16 c[14][8];
     size_t lanes = lanes_of(g, at->panel + (size_t)f.panels - 1);
-    /* Whole lines, without masks: a fifth of the time of a short chain. */
+    /* Full lines without masks save a fifth of the time of a short chain. */
     if (lanes == 16 && at->start == GEMM_LOAD) {
         UNROLL_ROWS
         for (int r = 0; r < f.rows; r++)
@@ -133,7 +135,8 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
             __builtin_prefetch(at->next + at->next_row * ((k - at->k0) % 16) +
                                    at->next_sixteen * ((k - at->k0) / 16),
                                0, 2);
-        /* The next tile's accumulators come from memory, or go there. */
+        /* Prefetches the next tile's accumulators, which are read or written
+         * there. */
         if (!f.triangle && k - at->k0 < (size_t)(f.rows * f.panels))
             fetch_c(f, g, at, k - at->k0);
         /* A single row of bf16 waits for memory alone. */
@@ -180,8 +183,9 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
 
 typedef void tile_fn(const cpu_gemm *g, const tile_at *at);
 
-/* A function each: one that held them all would take minutes to compile. KIND
- * is one of the forms below, P the number of panels. */
+/* One function per shape, because a single function with all of them would take
+ * minutes to compile. KIND is one of the forms below, P the number of
+ * panels. */
 #define FORM_plain(R, P) \
     {                    \
         R, P, 0, 0, 0, 0 \
@@ -229,19 +233,19 @@ typedef void tile_fn(const cpu_gemm *g, const tile_at *at);
     X(10, P, KIND)          \
     X(11, P, KIND) X(12, P, KIND) X(13, P, KIND) X(14, P, KIND)
 
-/* A table [rows] of tiles of P panels: NAME_P. */
+/* A table [rows] of the tiles of P panels, named NAME_P. */
 #define TABLE(KIND, ROWS, P)                                                 \
     ROWS(TILE, P, KIND)                                                      \
     static tile_fn *const tiles_##KIND##_##P[VEC_ROWS + 1] = { ROWS(NAME, P, \
                                                                     KIND) };
-/* Plain, with `a` transposed, and with b as bf16. */
+/* The tables of tiles that are plain, with `a` transposed, with b as bf16. */
 #define TABLES(ROWS, P)    \
     TABLE(plain, ROWS, P)  \
     TABLE(turned, ROWS, P) \
     TABLE(narrow, ROWS, P)
 
 /* Where masked loads cost nothing, one form of the single panel serves padded
- * and unpadded ones. */
+ * and unpadded matrices. */
 #if VEC_ROWS == 14
 TABLE(masked, ROWS_14, 1)
 TABLE(turned_masked, ROWS_14, 1)
@@ -277,7 +281,7 @@ TABLE(triangle, ROWS_MOST, 1)
         tiles_plain_##P, tiles_turned_##P, tiles_narrow_##P \
     }
 
-/* By how many panels they walk (1, 2, 4, 8), and KIND_*. */
+/* Indexed by the number of panels at once (1, 2, 4, 8), then by KIND_*. */
 static tile_fn *const *const tile_tables[4][3] = {
     OF_KINDS(1),
 #if VEC_ROWS >= 6
@@ -289,9 +293,9 @@ static tile_fn *const *const tile_tables[4][3] = {
 #endif
 };
 
-/* How many panels a tile of so many rows walks at once: enough accumulators to
- * keep the FMA units busy, and no more than there are registers. */
-VFN size_t panels_for(size_t rows)
+/* How many panels a tile of `rows` rows computes at once: enough accumulators
+ * to keep the FMA units busy, and no more than there are registers. */
+VFN size_t panels_at_once(size_t rows)
 {
 #if VEC_ROWS == 14
     return rows <= 3 ? 8 : rows <= 6 ? 4 : 2;
@@ -309,7 +313,7 @@ static tile_fn *tile_of(int kind, size_t panels, size_t rows)
     return tile_tables[log2][kind][rows];
 }
 
-/* Most panels, up to `most`, that fit in `left`: a power of two. */
+/* The largest power of two of panels, at most `most`, that fits in `left`. */
 VFN size_t panel_step(size_t most, size_t left)
 {
     while (most > left)
@@ -317,13 +321,13 @@ VFN size_t panel_step(size_t most, size_t left)
     return most;
 }
 
-/* The cut of a block into tiles. Those of `a` have near equal height, because a
- * low one would wait for its own FMAs. */
+/* The cut of a block into tiles. Tiles of `a` have nearly equal heights,
+ * because one with few rows would wait for its own FMAs. */
 typedef struct tile_cut {
     size_t panels;
     size_t padded; /* panels that are read without a mask */
-    size_t tiles;  /* one above the other */
-    size_t most;   /* panels of a tile */
+    size_t tiles;  /* tiles above one another */
+    size_t most;   /* panels per tile, at most */
 } tile_cut;
 
 VFN tile_cut cut_tiles(const cpu_gemm *g, size_t rows)
@@ -333,10 +337,10 @@ VFN tile_cut cut_tiles(const cpu_gemm *g, size_t rows)
     return (tile_cut){ .panels = panels,
                        .padded = g->b_tail ? g->cols / 16 : panels,
                        .tiles = tiles,
-                       .most = panels_for((rows + tiles - 1) / tiles) };
+                       .most = panels_at_once((rows + tiles - 1) / tiles) };
 }
 
-/* Panels of the tile at panel p. */
+/* The number of panels of the tile at panel p. */
 VFN size_t cut_step(const tile_cut *cut, size_t p)
 {
     return p >= cut->padded ? 1 : panel_step(cut->most, cut->padded - p);
@@ -353,10 +357,10 @@ static void run_tile(int kind, const tile_cut *cut, const cpu_gemm *g,
         tiles_masked_1[rows](g, at);
 }
 
-/* Panel i of the step behind at's: in this block, in the next block of the
+/* Panel i of the next group of panels: in this block, in the next block of the
  * summed index, or in the next task; NULL where it is not known. */
-VFN const float *step_behind(const cpu_gemm *g, const tile_at *at,
-                             const tile_cut *cut, size_t step, size_t i)
+VFN const float *next_panel(const cpu_gemm *g, const tile_at *at,
+                            const tile_cut *cut, size_t step, size_t i)
 {
     if (at->panel + step + i < cut->panels)
         return cpu_gemm_b(g, (at->panel + step + i) * g->b_panel +
@@ -367,14 +371,15 @@ VFN const float *step_behind(const cpu_gemm *g, const tile_at *at,
     return g->b_next ? (const void *)((const char *)g->b_next + skip) : NULL;
 }
 
-/* What tile i of a step of gemm_block fetches: panel i of the next step, and
- * where `a` is read for the first time the rows of the tile below it. */
+/* Sets what tile i of a group of panels in gemm_block prefetches: panel i of
+ * the next group and, where `a` is read for the first time, the rows of the
+ * tile below. */
 VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
                     size_t i, size_t below)
 {
     size_t step = cut_step(cut, at->panel);
     const float *ahead =
-        i < step ? step_behind(g, at, cut, step, i) : (const float *)NULL;
+        i < step ? next_panel(g, at, cut, step, i) : (const float *)NULL;
     at->next_c = g->c + below * g->c_row + at->panel * 16;
     at->next = ahead
                    ? ahead
@@ -388,8 +393,8 @@ VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
     at->next_sixteen = g->a_row;
 }
 
-/* All tiles of rows [m0, m1): panels one after the other, so that they are read
- * once. */
+/* Computes all tiles of rows [m0, m1), one group of panels after the other, so
+ * that each panel is read once. */
 static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
 {
     tile_cut cut = cut_tiles(g, m1 - m0);
@@ -413,9 +418,9 @@ static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
     }
 }
 
-/* What tile number `n` behind the first row of tiles fetches: a panel of the
- * next block of b, which that one's first row of tiles would wait for; once all
- * are on their way, what is there already. */
+/* The address that tile `n` after the first row of tiles prefetches: a panel of
+ * the next block of b, for which that block's first row of tiles would
+ * otherwise wait. After all panels were requested, a cached address. */
 static const float *fetch_block(const cpu_gemm *g, const tile_at *at,
                                 const tile_cut *cut, size_t n)
 {
@@ -424,8 +429,8 @@ static const float *fetch_block(const cpu_gemm *g, const tile_at *at,
     return cpu_gemm_b(g, at->panel * g->b_panel + at->k0 * g->b_row);
 }
 
-/* What a tile of gemm_t_block fetches for the one behind it, at (row, panel):
- * in the first row of tiles the next panel of b, later the next rows of a. */
+/* Sets what a tile of gemm_t_block prefetches for the next at (row, panel): in
+ * the first row of tiles the next panel of b, later the next rows of a. */
 static void fetch_ahead(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
                         size_t row, size_t panel, size_t n)
 {
@@ -438,8 +443,8 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
         at->next_sixteen = 16 * g->b_row;
         return;
     }
-    /* A tile is lower than a line is long, so the line of its last row is the
-     * one that has not been read yet. */
+    /* A tile has fewer rows than a cache line has floats, so only the line of
+     * its last row has not been read yet. */
     size_t last = row + VEC_ROWS - 1;
     size_t k = row == 0 && at->k1 < g->depth ? at->k1 : at->k0;
     at->next = g->a + k * g->a_row + (last < g->rows ? last : g->rows - 1);
@@ -447,16 +452,17 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
     at->next_sixteen = 16 * g->a_row;
 }
 
-#define COPY_ROW 8 /* floats of a copied row of a tile */
+#define COPY_ROW 8 /* floats per copied row of a tile */
 
-/* A low tile reads `a` so often that lines which share sets of the L1 cache
- * cost more than a copy of the tile's rows, made at its first panel. */
+/* A tile with few rows reads `a` so often that lines which share sets of the L1
+ * cache cost more than a copy of the tile's rows. The copy is made at the
+ * tile's first panel. */
 static void run_copied(const tile_cut *cut, const cpu_gemm *g,
                        const tile_at *at, size_t rows, float *copy)
 {
     size_t depth = at->k1 - at->k0;
     const float *a = g->a + at->k0 * g->a_row + at->row;
-    /* Each row spills into the next one, which is written after it. */
+    /* Each row spills into the next one, which is written afterwards. */
     for (size_t k = 0; at->panel == 0 && k < depth; k++)
         v16_store(copy + k * COPY_ROW, v16_loadn(a + k * g->a_row, rows));
     cpu_gemm one = *g;
@@ -471,12 +477,12 @@ static void run_copied(const tile_cut *cut, const cpu_gemm *g,
     run_tile(KIND_TURNED, cut, &one, &here, rows);
 }
 
-/* The same for a transposed `a`: rows of tiles one after the other, so that c
- * is walked in the order it lies. */
+/* The same for a transposed `a`: one row of tiles after the other, so that c is
+ * written in the order of its addresses. */
 static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
 {
     tile_cut cut = cut_tiles(g, g->rows);
-    size_t behind = 0; /* tiles behind the first row of them */
+    size_t behind = 0; /* tiles after the first row of tiles */
     at->row = 0;
     for (size_t left = cut.tiles; left > 0; left--) {
         size_t rows = (g->rows - at->row + left - 1) / left;
@@ -498,9 +504,9 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
     }
 }
 
-/* The same with a copy of the block of a, where its rows lie a power of two
- * apart: those share sets of the L1 cache, and of the L2 cache by the luck of
- * their pages. */
+/* The same with a copy of the block of `a`, for rows that are a power of two
+ * apart: such rows share sets of the L1 cache and, depending on their physical
+ * pages, of the L2 cache. */
 static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
 {
     size_t depth = at->k1 - at->k0;
@@ -521,7 +527,8 @@ static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
 static void gemm(const cpu_gemm *g)
 {
     size_t depth = g->rows > VEC_ROWS ? DEPTH_BLOCK : g->depth;
-    /* Blocks of near equal height: a low one would read b for few rows. */
+    /* Blocks have nearly equal heights, because one with few rows would read b
+     * for little work. */
     size_t left = (g->rows + ROW_BLOCK - 1) / ROW_BLOCK;
     for (size_t m0 = 0, m1; m0 < g->rows; m0 = m1, left--) {
         m1 = m0 + (g->rows - m0 + left - 1) / left;
@@ -551,8 +558,8 @@ static void gemm_t(const cpu_gemm *g)
     } while (at.k0 < g->depth);
 }
 
-/* Row r of the product goes on to depth + r: the keys that later queries of a
- * causal tile see. rows <= TRI_ROWS. */
+/* Row r of the product continues to depth + r, over the keys that later queries
+ * of a causal tile see. rows <= TRI_ROWS. */
 #define TRI_ROWS (VEC_ROWS < CPU_QUERY_TILE ? VEC_ROWS : CPU_QUERY_TILE)
 
 static void gemm_triangle(const cpu_gemm *g)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * RMSNorm and LayerNorm. Their parameter gradients are chains over tokens, cut
- * by columns only.
+ * RMSNorm and LayerNorm kernels of the CPU. The gradients of their parameters
+ * are chains over tokens, so they are cut by columns only.
  */
 #ifndef CPU_K_NORM_H
 #define CPU_K_NORM_H
@@ -50,8 +50,8 @@ static void rmsnorm(const xray_rmsnorm *op, size_t first, size_t last)
     }
 }
 
-/* xh = x rstd, g = dy (w + offset), c = sum(g xh) / dim:
- * dx = rstd (g - c xh). */
+/* With xh = x rstd, g = dy (w + offset) and c = sum(g xh) / dim: dx = rstd (g -
+ * c xh). */
 VFN void norm_dx_row(const xray_rmsnorm_grad *op, size_t at_x, size_t at_dy,
                      size_t at_dx, float rstd)
 {
@@ -93,7 +93,7 @@ static void rmsnorm_dx(const xray_rmsnorm_grad *op, size_t first, size_t last)
 
 /* ---- LayerNorm ---------------------------------------------------------- */
 
-/* x - mean in the lanes there are, +0 past the end. */
+/* x - mean in the valid lanes, +0 past the end. */
 VFN v16 centred_at(const float *x, size_t i, size_t lanes, v16 mean)
 {
     v16 d = v16_sub(v16_loadn(x + i, lanes), mean);
@@ -108,8 +108,8 @@ VFN float sum_row(const float *x, size_t n)
     return v16_sum(s);
 }
 
-/* The variance comes from the centred values, so a large mean does not cost its
- * digits. */
+/* The variance is computed from the centred values, so a large mean does not
+ * cost digits. */
 VFN void layer_row(const xray_layernorm *op, const float *x, float *y,
                    float *stat)
 {
@@ -148,8 +148,8 @@ static void layernorm(const xray_layernorm *op, size_t first, size_t last)
     }
 }
 
-/* xh = (x - mean) rstd, g = dy w, b = sum(g) / dim, c = sum(g xh) / dim:
- * dx = rstd ((g - b) - c xh). */
+/* With xh = (x - mean) rstd, g = dy w, b = sum(g) / dim and c = sum(g xh) /
+ * dim: dx = rstd ((g - b) - c xh). */
 VFN void layer_dx_row(const xray_layernorm_grad *op, const float *x,
                       const float *dy, float *dx, const float *stat)
 {
@@ -190,10 +190,10 @@ static void layernorm_dx(const xray_layernorm_grad *op, size_t first,
 
 /* ---- parameter gradients ------------------------------------------------ */
 
-#define NORM_PANELS 4 /* panels of dweight folded at once */
+#define NORM_PANELS 4 /* panels of dweight computed at once */
 
-/* What both norms' dweight needs. A row is one group of one token; its stat is
- * rstd, or mean and rstd. */
+/* The input of dweight in both norms. A row is one group of one token; its
+ * statistics are rstd, or mean and rstd. */
 typedef struct norm_fold {
     const float *x, *dy, *stat;
     float *dweight;
@@ -201,7 +201,8 @@ typedef struct norm_fold {
     size_t tokens, groups, dim;
 } norm_fold;
 
-/* s[p] goes on with dy xh of row t, g; xh = (x - mean) rstd where centred. */
+/* s[p] continues with dy xh of row t, group g; xh = (x - mean) rstd where
+ * centred. */
 VFN void norm_fold_row(const norm_fold *f, const size_t *at, int centred,
                        const size_t *lanes, v16 *s)
 {
@@ -255,7 +256,7 @@ static void rmsnorm_dw(const xray_rmsnorm_grad *op, size_t tokens,
     norm_dw(&f, columns, 0);
 }
 
-/* dbias too: the sum over tokens of dy. */
+/* Computes dbias too, the sum over tokens of dy. */
 static void layernorm_dw(const xray_layernorm_grad *op, size_t tokens,
                          const size_t *columns)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operators that work token by token: positions, activation, and the
- * elementwise ones.
+ * Kernels that work token by token: rotary positions, activations, and
+ * elementwise operators.
  */
 #ifndef CPU_K_ROWS_H
 #define CPU_K_ROWS_H
@@ -9,7 +9,8 @@
 #include "plugins/device-cpu/kernels.h"
 #include "plugins/device-cpu/vec.h"
 
-/* for each group of at most 16 of n lanes: i, and its number of lanes. */
+/* Loops over n lanes in groups of at most 16; i is the first lane of a group,
+ * `lanes` its size. */
 #define LANES(i, n, lanes)                                   \
     for (size_t i = 0, lanes = (n) < 16 ? (n) : 16; i < (n); \
          i += 16, lanes = (n)-i < 16 ? (n)-i : 16)
@@ -37,7 +38,7 @@ static void fma_row(float *y, const float *x, float scale, size_t n)
                lanes);
 }
 
-/* ab = alpha, beta. With beta 0, y is not read. */
+/* ab holds alpha and beta. With beta 0, y is not read. */
 static void axpby(float *y, const float *x, const float *ab, size_t n)
 {
     if (!x) {
@@ -60,7 +61,7 @@ static void axpby(float *y, const float *x, const float *ab, size_t n)
     }
 }
 
-/* Sixteen partial sums of a[i] b[i]; lanes past the end add +0. */
+/* Sums a[i] b[i] in sixteen partial sums; lanes past the end add +0. */
 VFN float dot_row(const float *a, const float *b, size_t n)
 {
     v16 s = v16_set(0.0f);
@@ -80,7 +81,7 @@ VFN void rope_lanes(float *a, float *b, v16 c, v16 s, size_t lanes)
     v16_storen(b, v16_fma(y, c, v16_mul(x, s)), lanes);
 }
 
-/* cos and sin of `lanes` pairs. */
+/* Loads cos and sin of `lanes` pairs. */
 VFN void rope_pairs(const float *pairs, size_t lanes, v16 *out_c, v16 *out_s)
 {
     float some[32] = { 0 };
@@ -93,8 +94,8 @@ VFN void rope_pairs(const float *pairs, size_t lanes, v16 *out_c, v16 *out_s)
     v16_split(lanes < 16 ? some : pairs, out_c, out_s);
 }
 
-/* Heads of 8 pairs: a whole one in 16 lanes. x s, added to the other half with
- * the sign of its place, rounds as in rope_lanes. */
+/* Heads of 8 pairs, which fill 16 lanes. x s, with the sign of its half, is
+ * added to the other half; this rounds as rope_lanes does. */
 VFN void rope_8(const xray_rope *op, float *x, v16 c, v16 s)
 {
     c = v16_twice(c);
@@ -137,7 +138,7 @@ static void rope(const xray_rope *op, size_t first, size_t last)
 #define GELU_A 0x1.988454p-1f /* sqrt(2 / pi) */
 #define GELU_B 0x1.6e4e26p-5f /* 0.044715 */
 
-/* Of the gate g: the factor f with act = g f, or its derivative d act / dg. */
+/* For a gate g: the factor f with act = g f, or the derivative d act / dg. */
 VFN v16 silu_factor(v16 g)
 {
     v16 e = v16_exp(v16_sub(v16_set(-0.0f), g));
@@ -157,8 +158,8 @@ VFN v16 gelu_factor(v16 g)
     return v16_fma(v16_set(0.5f), v16_tanh(u), v16_set(0.5f));
 }
 
-/* With th = 2 f - 1: f + g (1 - th^2) / 2 u', 1 - th^2 = 4 f (1 - f). Where
- * that is 0, u' may be infinite, so the slope is f. */
+/* With th = 2 f - 1 the slope is f + g (1 - th^2) / 2 u', where 1 - th^2 = 4 f
+ * (1 - f). Where that is 0, u' may be infinite, so the slope is f. */
 VFN v16 gelu_slope(v16 g, v16 f)
 {
     v16 square = v16_mul(g, g);
@@ -170,7 +171,7 @@ VFN v16 gelu_slope(v16 g, v16 f)
     return v16_pick(v16_lt(v16_set(0.0f), bell), slope, f);
 }
 
-/* Without a gate: y = act(x), the factor times x. */
+/* Without a gate: y = act(x), which is the factor times x. */
 VFN void act_row(float *y, const float *x, int silu, size_t n)
 {
     LANES(i, n, lanes)
@@ -193,8 +194,8 @@ VFN void act_grad_row(float *dx, const float *x, const float *dy, int silu,
     }
 }
 
-/* Rows to fetch ahead: the two halves of a short one end before the hardware
- * has seen a stream. */
+/* The number of rows to prefetch: the two halves of a short row end before the
+ * hardware has detected a stream. */
 VFN size_t glu_ahead(size_t dim)
 {
     return 1024 / dim;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of kernels of the instruction set that the including file chose:
- * KERNELS is its symbol, KERNELS_NAME its name.
+ * Defines the table of kernels for the instruction set that the including file
+ * chose. KERNELS is the table's symbol, KERNELS_NAME the name that users see.
  */
 #include "plugins/device-cpu/k_attention.h"
 #include "plugins/device-cpu/k_decode.h"
@@ -34,7 +34,7 @@ const cpu_kernels KERNELS = {
     .softcap = softcap_row,
     .divide = divide,
     .lse = lse_row,
-    .head_dz = head_dz,
+    .lm_head_dz = lm_head_dz,
     .log = log_one,
     .exp_row = exp_row,
     .gumbel = gumbel_row,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of one instruction set. Each works on one thread, on the part of
- * an operator that its arguments name, and allocates nothing.
+ * The table of CPU kernels of one instruction set. Each kernel runs on one
+ * thread, does the part of an operator that its arguments select, and allocates
+ * nothing.
  */
 #ifndef CPU_KERNELS_H
 #define CPU_KERNELS_H
@@ -12,14 +13,14 @@
 #include <xray/device.h>
 
 #define GEMM_ZERO 0 /* the chain starts from 0 */
-#define GEMM_LOAD 1 /* from c */
-#define GEMM_BIAS 2 /* from bias */
+#define GEMM_LOAD 1 /* the chain starts from c */
+#define GEMM_BIAS 2 /* the chain starts from bias */
 
-/* c[r, j] = chain over k of a[r, k] b[k, j]. Columns go in panels of 16: panel
- * p, row k starts at b + p * b_panel + k * b_row. */
+/* c[r, j] = chain over k of a[r, k] b[k, j]. Columns are stored in panels of
+ * 16: row k of panel p starts at b + p * b_panel + k * b_row. */
 typedef struct cpu_gemm {
-    const float *a; /* element (r, k) at a + r * a_row + k, or, transposed, */
-    size_t a_row;   /* at a + k * a_row + r */
+    const float *a; /* element (r, k) is at a + r * a_row + k or, */
+    size_t a_row;   /* if transposed, at a + k * a_row + r */
     const void *b;  /* floats, or bf16 */
     size_t b_panel;
     size_t b_row;
@@ -31,9 +32,10 @@ typedef struct cpu_gemm {
     const float *bias; /* [cols], for GEMM_BIAS */
     int start;         /* GEMM_* */
     int b_tail;        /* 1: the last panel of b is not padded to 16 */
-    int b_narrow;      /* 1: b holds bf16, padded; the strides count those */
-    float *work; /* CPU_GEMM_WORK floats, to copy blocks of a to, or NULL */
-    const void *b_next; /* of the task behind this one, or NULL */
+    /* 1: b holds padded bf16, and strides count bf16 elements. */
+    int b_narrow;
+    float *work; /* CPU_GEMM_WORK floats for copies of blocks of a, or NULL */
+    const void *b_next; /* b of the next task, or NULL */
 } cpu_gemm;
 
 /* Element i of b. */
@@ -42,15 +44,15 @@ static inline const void *cpu_gemm_b(const cpu_gemm *g, size_t i)
     return (const char *)g->b + i * (g->b_narrow ? 2 : sizeof(float));
 }
 
-/* A block of a: so many rows by so many of the summed index, each row a line
- * longer than it holds, so that lines of one tile do not share a set of the L1
- * cache. */
+/* A block of `a` has this many rows and this much of the summed index. Each
+ * copied row is one cache line longer than its content, so that lines of one
+ * tile do not share a set of the L1 cache. */
 #define CPU_GEMM_ROWS 168
 #define CPU_GEMM_DEPTH 256
 #define CPU_GEMM_WORK ((size_t)CPU_GEMM_ROWS * (CPU_GEMM_DEPTH + 16))
 
-/* Queries of one head that read one kv head. Row r sits at position pos + r *
- * step and sees the keys up to it. */
+/* Queries of one head that read one kv head. Row r is at position pos + r *
+ * step and sees the keys up to its own. */
 typedef struct cpu_attend {
     const float *q;
     size_t q_row;
@@ -65,13 +67,14 @@ typedef struct cpu_attend {
     size_t window;
     float scale;
     float softcap;
-    /* Positions in blocks of block_tokens; the number of block b is table[b],
-     * or first + b. K lies as [16 keys' group][dim][16]. */
+    /* Positions are stored in blocks of block_tokens. Block b has the number
+     * table[b] or, without a table, first + b. K is stored as [group of 16
+     * keys][dim][16]. */
     const float *k;
     const float *v;
     const int32_t *table;
     size_t first;
-    size_t k_block; /* floats from one block to the next */
+    size_t k_block; /* floats between blocks */
     size_t v_block;
     size_t v_row;
     size_t block_tokens;
@@ -81,9 +84,10 @@ typedef struct cpu_attend {
 
 #define CPU_QUERY_TILE 8
 
-/* Queries of one token, `group` for each of `heads` kv heads. It sits at `pos`
- * and sees the keys up to it. Query (h, r) is q + (h * group + r) * dim, and
- * its output likewise. Positions lie in blocks as above. */
+/* The queries of one token, `group` for each of `heads` kv heads. The token is
+ * at `pos` and sees the keys up to its own. Query (h, r) is at q + (h * group +
+ * r) * dim, and its output likewise. Positions are stored in blocks as
+ * above. */
 typedef struct cpu_decode {
     const float *q;
     float *o;
@@ -94,21 +98,21 @@ typedef struct cpu_decode {
     size_t window;
     float scale;
     float softcap;
-    const float *k; /* of the first of the heads */
+    const float *k; /* of the first of the kv heads */
     const float *v;
     const int32_t *table;
     size_t first;
-    size_t block; /* floats from one block to the next */
-    size_t head;  /* floats from one kv head to the next */
+    size_t block; /* floats between blocks */
+    size_t head;  /* floats between kv heads */
     size_t block_tokens;
     float *scores; /* [CPU_QUERY_TILE, score_row] */
     size_t score_row;
 } cpu_decode;
 
-/* Backward of one kv head over one row of `n` keys, with the queries of
- * positions first and up, whose vectors these are. `work` starts with dk and dv
- * of up to `bound` keys, [bound, dim] each, dk not scaled yet: sums of the keys
- * from `first` on start here, those before go on from what is there. */
+/* The backward pass of one kv head over one row of `n` keys; the queries are
+ * those from position `first` on. `work` starts with dk and dv of up to `bound`
+ * keys, [bound, dim] each, dk not scaled yet. Sums of the keys from `first` on
+ * start here; those of earlier keys continue from the values in `work`. */
 typedef struct cpu_attend_grad {
     const float *q, *k, *o, *d_o, *lse;
     float *dq;
@@ -117,7 +121,7 @@ typedef struct cpu_attend_grad {
     size_t first;
     size_t n;
     size_t bound;
-    size_t heads; /* that read this kv head, one after the other */
+    size_t heads; /* heads that read this kv head, one after the other */
     size_t dim;
     size_t window;
     float scale;
@@ -127,16 +131,17 @@ typedef struct cpu_attend_grad {
     float *work; /* cpu_attend_grad_work() floats */
 } cpu_attend_grad;
 
-#define CPU_GRAD_TILE 64 /* queries whose scores exist at a time */
+#define CPU_GRAD_TILE 64 /* queries whose scores exist at the same time */
 
-/* The four sums of a row of logits, and what the log-probability needs. */
+/* The sums over a row of logits from which log-probability and entropy
+ * follow. */
 typedef struct cpu_lse {
     float max;
     float sum;
     float moment; /* sum exp(z - max) (z - max), over exp > 0 */
 } cpu_lse;
 
-/* What head_dz needs of an item. */
+/* The gradient and the statistics of an item, as lm_head_dz needs them. */
 typedef struct cpu_dz {
     float dlogp;
     float dentropy;
@@ -144,18 +149,18 @@ typedef struct cpu_dz {
     float entropy;
     float temperature;
     float softcap;
-    int64_t target; /* index in the row, or outside */
+    int64_t target; /* index in the row, or outside of it */
 } cpu_dz;
 
 typedef struct cpu_kernels {
     const char *name;
-    size_t rows; /* of the largest matrix tile */
+    size_t rows; /* rows of the largest matrix tile */
     void (*gemm)(const cpu_gemm *g);
     void (*gemm_t)(const cpu_gemm *g); /* a is transposed */
     void (*attend)(const cpu_attend *a);
     void (*decode)(const cpu_decode *a);
     void (*attend_grad)(const cpu_attend_grad *a);
-    /* y[n] = table[n] * scale etc.: elementwise over n. */
+    /* y[n] = table[n] * scale and the like: elementwise over n. */
     void (*scaled)(float *y, const float *x, float scale, size_t n);
     void (*axpby)(float *y, const float *x, const float *ab, size_t n);
     void (*fma)(float *y, const float *x, float scale, size_t n);
@@ -173,12 +178,12 @@ typedef struct cpu_kernels {
     void (*glu_grad)(const xray_glu_grad *op, size_t first, size_t last);
     void (*bias_grad)(float *db, const float *dy, size_t stride, size_t tokens,
                       size_t n);
-    /* z = cap(z) in place; n logits */
+    /* Softcaps the n logits z in place. */
     void (*softcap)(float *z, float cap, size_t n);
     void (*divide)(float *y, const float *x, float by, size_t n);
     void (*lse)(const float *z, size_t n, cpu_lse *out);
-    /* logit gradients over z in place */
-    void (*head_dz)(float *z, size_t n, const cpu_dz *d);
+    /* Replaces the logits z by their gradients. */
+    void (*lm_head_dz)(float *z, size_t n, const cpu_dz *d);
     float (*log)(float x);
     void (*exp_row)(float *y, const float *z, float max, size_t n);
     size_t (*gumbel)(const float *z, size_t n, float floor,
@@ -187,7 +192,7 @@ typedef struct cpu_kernels {
     float (*sum_from)(const float *e, const float *z, float floor, size_t n);
     double (*sumsq)(const float *x, size_t n, double *bad);
     void (*adamw)(const xray_adamw *op, size_t first, size_t last);
-    /* lane-wise functions, for tests */
+    /* The functions of one lane, for tests. */
     void (*map)(uint32_t which, float *y, const float *x, size_t n);
 } cpu_kernels;
 
@@ -199,7 +204,7 @@ extern const cpu_kernels cpu_kernels_avx512;
 extern const cpu_kernels cpu_kernels_avx2;
 extern const cpu_kernels cpu_kernels_scalar;
 
-/* Floats of `work` of rows of up to n keys. */
+/* The floats of `work` for rows of up to n keys. */
 static inline size_t cpu_attend_grad_work(size_t n, size_t bound, size_t dim)
 {
     size_t wide = (n + 15) / 16 * 16;

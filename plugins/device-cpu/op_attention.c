@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over packed rows, and its gradient. A row that goes on from another
- * is computed over a copy of both rows' keys and values, one behind the other.
- * Work is cut by row, kv head and query, which no result depends on; in the
- * gradient a parent and its children are one piece.
+ * Attention over packed rows and its gradient, on the CPU.
+ *
+ * A row that continues another one is computed over a copy of both rows' keys
+ * and values, joined in order. Tasks are cut by row, kv head and query
+ * range, and no result depends on the cut. In the gradient a parent and its
+ * children form one task, because their sums go to the same keys.
  */
 #include <string.h>
 
@@ -16,22 +18,22 @@ typedef struct row_job {
     const int32_t *parent; /* or NULL */
     float *scratch;
     size_t scratch_floats;
-    size_t parts; /* query ranges a (row, kv head) is cut into */
+    size_t parts; /* query ranges that each (row, kv head) is cut into */
 } row_job;
 
-/* A row with the keys it sees: `before` of its parent, then its own, `n` in
- * all. */
-typedef struct joined {
+/* A row with the keys it sees: `before` keys of its parent, then its own, `n`
+ * in total. */
+typedef struct joined_row {
     size_t start; /* first own token */
     size_t parent_start;
     size_t before;
     size_t n;
-} joined;
+} joined_row;
 
-static joined joined_of(const row_job *job, size_t row)
+static joined_row join_row(const row_job *job, size_t row)
 {
     const int32_t *start = job->op->row_start;
-    joined j = { .start = (size_t)start[row] };
+    joined_row j = { .start = (size_t)start[row] };
     if (job->parent && job->parent[row] >= 0) {
         size_t p = (size_t)job->parent[row];
         j.parent_start = (size_t)start[p];
@@ -41,8 +43,8 @@ static joined joined_of(const row_job *job, size_t row)
     return j;
 }
 
-/* Keys first <= i < j->n of one head, of k or v, to out + i * dim. */
-static void join_keys(const joined *j, size_t first, const float *x,
+/* Copies keys first <= i < j->n of one head, of k or v, to out + i * dim. */
+static void join_keys(const joined_row *j, size_t first, const float *x,
                       size_t stride, size_t dim, float *out)
 {
     for (size_t i = first; i < j->n; i++) {
@@ -52,7 +54,7 @@ static void join_keys(const joined *j, size_t first, const float *x,
     }
 }
 
-/* Keys first <= i < n, `first` a multiple of 16, in groups of 16. */
+/* Copies keys first <= i < n, `first` a multiple of 16, in groups of 16. */
 static void group_keys(float *to, const float *keys, size_t stride,
                        size_t first, size_t n, size_t dim)
 {
@@ -63,8 +65,8 @@ static void group_keys(float *to, const float *keys, size_t stride,
 
 /* ---- checks ------------------------------------------------------------- */
 
-/* The row that `row` goes on from has none itself and stands before it, with
- * none but its children between: *at is the last row without a parent. */
+/* A parent stands before its children, with only its children between, and has
+ * no parent itself: *at is the last row without a parent. */
 static xray_status check_parent(const cpu_device *d, const char *where,
                                 const int32_t *parent, uint64_t row,
                                 int64_t *at)
@@ -75,7 +77,7 @@ static xray_status check_parent(const cpu_device *d, const char *where,
     }
     if (parent[row] != *at)
         return cpu_fail(d, XRAY_E_ARG, where,
-                        "row %llu goes on from row %d, expected -1 or %lld, "
+                        "row %llu continues row %d, expected -1 or %lld, "
                         "the last row before it that has no parent",
                         (unsigned long long)row, parent[row], (long long)*at);
     return XRAY_OK;
@@ -87,7 +89,7 @@ static xray_status check_length(const row_job *job, const char *where,
     const xray_attention *op = job->op;
     const int32_t *start = op->row_start;
     if (start[r] < 0 || start[r + 1] < start[r] ||
-        joined_of(job, r).n > op->row_bound ||
+        join_row(job, r).n > op->row_bound ||
         (uint64_t)start[r + 1] > op->tokens.bound)
         return cpu_fail(job->d, XRAY_E_RANGE, where,
                         "row %llu is tokens [%d, %d): no row is longer than "
@@ -111,7 +113,8 @@ static xray_status check_rows(const row_job *job, const char *where,
     uint64_t kv = (uint64_t)op->kv_heads * op->head_dim;
     if (op->q_stride < q || op->o_stride < q || op->k_stride < kv ||
         op->v_stride < kv)
-        return cpu_fail(d, XRAY_E_ARG, where, "a stride is below a token");
+        return cpu_fail(d, XRAY_E_ARG, where,
+                        "a stride is shorter than a token");
     double cost = 0;
     int64_t at = -1;
     for (uint64_t r = 0; r < op->rows && status == XRAY_OK; r++) {
@@ -120,15 +123,15 @@ static xray_status check_rows(const row_job *job, const char *where,
             status = check_length(job, where, r);
         if (status != XRAY_OK)
             return status;
-        joined j = joined_of(job, r);
-        cost +=
-            (double)(j.n - j.before) * (double)(seen_of(j.n, op->window) + 16);
+        joined_row j = join_row(job, r);
+        cost += (double)(j.n - j.before) *
+                (double)(visible_keys(j.n, op->window) + 16);
     }
     *out_cost = cost * op->heads * op->head_dim / 8;
     return XRAY_OK;
 }
 
-static row_job job_of(const cpu_device *d, const xray_attention *op)
+static row_job make_row_job(const cpu_device *d, const xray_attention *op)
 {
     return (row_job){
         .d = d,
@@ -140,10 +143,10 @@ static row_job job_of(const cpu_device *d, const xray_attention *op)
 
 /* ---- forward ------------------------------------------------------------ */
 
-/* Keys and values of a row as the queries from `first` on read them, in the
- * thread's scratch behind the scores. */
-static void attend_keys_of(const row_job *job, const joined *j, size_t kv,
-                           size_t first, size_t last, cpu_attend *a)
+/* Gathers keys and values of a row as the queries from `first` on read them, in
+ * the thread's scratch after the scores. */
+static void gather_keys(const row_job *job, const joined_row *j, size_t kv,
+                        size_t first, size_t last, cpu_attend *a)
 {
     const xray_attention *op = job->op;
     size_t dim = op->head_dim;
@@ -151,7 +154,7 @@ static void attend_keys_of(const row_job *job, const joined *j, size_t kv,
     float *kt = a->scores + wide * CPU_QUERY_TILE;
     const float *k = op->k + kv * dim;
     const float *v = op->v + kv * dim;
-    size_t seen = seen_of(first + 1, op->window);
+    size_t seen = visible_keys(first + 1, op->window);
     size_t from = (first + 1 - seen) / 16 * 16;
     a->k = kt;
     if (!j->before) {
@@ -162,7 +165,7 @@ static void attend_keys_of(const row_job *job, const joined *j, size_t kv,
         return;
     }
     float *both = kt + wide * dim;
-    joined upto = *j;
+    joined_row upto = *j;
     upto.n = last;
     join_keys(&upto, from, k, op->k_stride, dim, both);
     group_keys(kt, both, dim, from, last, dim);
@@ -171,13 +174,13 @@ static void attend_keys_of(const row_job *job, const joined *j, size_t kv,
     a->v_row = dim;
 }
 
-static void attend_row_task(void *ctx, size_t task, size_t thread)
+static void run_attention_task(void *ctx, size_t task, size_t thread)
 {
     const row_job *job = ctx;
     const xray_attention *op = job->op;
     size_t part = task % job->parts;
     size_t kv = task / job->parts % op->kv_heads;
-    joined j = joined_of(job, task / job->parts / op->kv_heads);
+    joined_row j = join_row(job, task / job->parts / op->kv_heads);
     size_t dim = op->head_dim;
     size_t own = j.n - j.before;
     size_t first = own * part / job->parts;
@@ -197,10 +200,11 @@ static void attend_row_task(void *ctx, size_t task, size_t thread)
                      .block_tokens = (size_t)1 << 40,
                      .scores = job->scratch + thread * job->scratch_floats,
                      .score_row = round16(op->row_bound) };
-    attend_keys_of(job, &j, kv, j.before + first, j.before + last, &a);
+    gather_keys(job, &j, kv, j.before + first, j.before + last, &a);
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
         for (size_t i = first; i < last; i += a.rows) {
-            /* Near equal tiles: a narrow one would wait for its own sums. */
+            /* The tiles have nearly equal heights: a low one would wait for its
+             * own sums. */
             size_t tiles = (last - i + tile - 1) / tile;
             size_t token = j.start + i;
             a.rows = (last - i + tiles - 1) / tiles;
@@ -219,7 +223,7 @@ xray_status cpu_attention(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "attention", op->row_start, op->q, op->k, op->v, op->o);
     double cost = 0;
-    row_job job = job_of(d, op);
+    row_job job = make_row_job(d, op);
     xray_status status = check_rows(&job, "attention", &cost);
     if (status != XRAY_OK)
         return status;
@@ -233,21 +237,21 @@ xray_status cpu_attention(void *self, xray_stream *stream,
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;
-    cpu_parallel(d, items * job.parts, cost, attend_row_task, &job);
+    cpu_parallel(d, items * job.parts, cost, run_attention_task, &job);
     return XRAY_OK;
 }
 
 /* ---- gradient ----------------------------------------------------------- */
 
-/* Parts of a thread's scratch. */
-typedef struct grad_room {
+/* The parts of a thread's scratch. */
+typedef struct grad_scratch {
     float *kt; /* keys and values in groups of 16 */
     float *vt;
     float *k; /* keys of a parent and a child, joined */
     float *work;
-} grad_room;
+} grad_scratch;
 
-static size_t room_floats(const row_job *job)
+static size_t count_grad_floats(const row_job *job)
 {
     size_t wide = round16(job->op->row_bound);
     size_t dim = job->op->head_dim;
@@ -255,20 +259,21 @@ static size_t room_floats(const row_job *job)
            cpu_attend_grad_work(wide, wide, dim);
 }
 
-static grad_room room_of(const row_job *job, size_t thread)
+static grad_scratch split_grad_scratch(const row_job *job, size_t thread)
 {
     size_t step = round16(job->op->row_bound) * job->op->head_dim;
-    grad_room r = { .kt = job->scratch + thread * job->scratch_floats };
+    grad_scratch r = { .kt = job->scratch + thread * job->scratch_floats };
     r.vt = r.kt + step;
     r.k = r.vt + step;
     r.work = job->parent ? r.k + step : r.k;
     return r;
 }
 
-/* Keys and values of a row; of a child only what its parent has not left
- * there. */
-static void grad_keys_of(const row_job *job, const joined *j, size_t kv,
-                         int family, const grad_room *room, cpu_attend_grad *a)
+/* Gathers keys and values of a row; for a child only those that its parent has
+ * not left in the scratch. */
+static void gather_grad_keys(const row_job *job, const joined_row *j, size_t kv,
+                             int family, const grad_scratch *scratch,
+                             cpu_attend_grad *a)
 {
     const xray_attention *op = job->op;
     size_t dim = op->head_dim;
@@ -277,24 +282,24 @@ static void grad_keys_of(const row_job *job, const joined *j, size_t kv,
     a->k = k + j->start * op->k_stride;
     a->k_row = op->k_stride;
     if (!family) {
-        group_keys(room->kt, a->k, op->k_stride, 0, j->n, dim);
-        group_keys(room->vt, v + j->start * op->v_stride, op->v_stride, 0, j->n,
-                   dim);
+        group_keys(scratch->kt, a->k, op->k_stride, 0, j->n, dim);
+        group_keys(scratch->vt, v + j->start * op->v_stride, op->v_stride, 0,
+                   j->n, dim);
         return;
     }
-    /* The values' rows are read no more once they lie in groups. */
-    size_t whole = j->before / 16 * 16;
-    join_keys(j, whole, v, op->v_stride, dim, room->k);
-    group_keys(room->vt, room->k, dim, whole, j->n, dim);
-    join_keys(j, whole, k, op->k_stride, dim, room->k);
-    group_keys(room->kt, room->k, dim, whole, j->n, dim);
-    a->k = room->k;
+    /* The rows of values are not read any more once they are in groups. */
+    size_t complete = j->before / 16 * 16;
+    join_keys(j, complete, v, op->v_stride, dim, scratch->k);
+    group_keys(scratch->vt, scratch->k, dim, complete, j->n, dim);
+    join_keys(j, complete, k, op->k_stride, dim, scratch->k);
+    group_keys(scratch->kt, scratch->k, dim, complete, j->n, dim);
+    a->k = scratch->k;
     a->k_row = dim;
 }
 
-/* The sums of keys [first, last) to the tokens from `token` on. */
-static void put_sums(const row_job *job, size_t kv, const float *sums,
-                     const size_t keys[2], size_t token)
+/* Adds the sums of keys [first, last) to the tokens from `token` on. */
+static void add_key_sums(const row_job *job, size_t kv, const float *sums,
+                         const size_t keys[2], size_t token)
 {
     const xray_attention_grad *g = job->grad;
     size_t dim = job->op->head_dim;
@@ -308,9 +313,9 @@ static void put_sums(const row_job *job, size_t kv, const float *sums,
     }
 }
 
-/* One kv head over one row. */
-static void grad_row(const row_job *job, const joined *j, size_t kv, int family,
-                     const grad_room *room)
+/* Does the gradient of one kv head over one row. */
+static void grad_row(const row_job *job, const joined_row *j, size_t kv,
+                     int family, const grad_scratch *scratch)
 {
     const xray_attention *op = job->op;
     const xray_attention_grad *g = job->grad;
@@ -335,37 +340,37 @@ static void grad_row(const row_job *job, const joined *j, size_t kv, int family,
         .window = op->window,
         .scale = op->scale,
         .softcap = op->softcap,
-        .kt = room->kt,
-        .vt = room->vt,
-        .work = room->work,
+        .kt = scratch->kt,
+        .vt = scratch->vt,
+        .work = scratch->work,
     };
-    grad_keys_of(job, j, kv, family, room, &a);
+    gather_grad_keys(job, j, kv, family, scratch, &a);
     job->d->k->attend_grad(&a);
 }
 
-/* A row without a parent, then its children: sums of its keys go on from row
- * to row. */
-static void grad_row_task(void *ctx, size_t task, size_t thread)
+/* Does a row without a parent, then its children; the sums of its keys continue
+ * from row to row. */
+static void run_grad_task(void *ctx, size_t task, size_t thread)
 {
     const row_job *job = ctx;
     const xray_attention *op = job->op;
     size_t kv = task % op->kv_heads;
     size_t row = task / op->kv_heads;
-    grad_room room = room_of(job, thread);
+    grad_scratch scratch = split_grad_scratch(job, thread);
     if (job->parent && job->parent[row] >= 0)
-        return; /* done with its parent */
-    joined parent = joined_of(job, row);
+        return; /* was done together with its parent */
+    joined_row parent = join_row(job, row);
     int family = job->parent && row + 1 < op->rows && job->parent[row + 1] >= 0;
     if (parent.n)
-        grad_row(job, &parent, kv, family, &room);
+        grad_row(job, &parent, kv, family, &scratch);
     for (row++; family && row < op->rows && job->parent[row] >= 0; row++) {
-        joined child = joined_of(job, row);
+        joined_row child = join_row(job, row);
         const size_t own[2] = { child.before, child.n };
-        grad_row(job, &child, kv, 1, &room);
-        put_sums(job, kv, room.work, own, child.start);
+        grad_row(job, &child, kv, 1, &scratch);
+        add_key_sums(job, kv, scratch.work, own, child.start);
     }
     const size_t all[2] = { 0, parent.n };
-    put_sums(job, kv, room.work, all, parent.start);
+    add_key_sums(job, kv, scratch.work, all, parent.start);
 }
 
 xray_status cpu_attention_grad(void *self, xray_stream *stream,
@@ -379,7 +384,7 @@ xray_status cpu_attention_grad(void *self, xray_stream *stream,
     CPU_CHECK(d, f, "attention_grad", f->row_start, f->q, f->k, f->v, f->o,
               f->lse);
     double cost = 0;
-    row_job job = job_of(d, f);
+    row_job job = make_row_job(d, f);
     xray_status status = check_rows(&job, "attention_grad", &cost);
     if (status != XRAY_OK)
         return status;
@@ -387,12 +392,12 @@ xray_status cpu_attention_grad(void *self, xray_stream *stream,
     if (op->dq_stride < (uint64_t)f->heads * f->head_dim ||
         op->dk_stride < kv || op->dv_stride < kv)
         return cpu_fail(d, XRAY_E_ARG, "attention_grad",
-                        "a stride is below a token");
+                        "a stride is shorter than a token");
     job.grad = op;
-    job.scratch_floats = room_floats(&job);
+    job.scratch_floats = count_grad_floats(&job);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;
-    cpu_parallel(d, f->rows * f->kv_heads, cost * 3, grad_row_task, &job);
+    cpu_parallel(d, f->rows * f->kv_heads, cost * 3, run_grad_task, &job);
     return XRAY_OK;
 }

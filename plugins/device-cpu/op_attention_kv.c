@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over a KV cache. Work is cut by kv head and query, which no result
- * depends on.
+ * Attention over a KV cache in blocks, on the CPU. Tasks are cut by kv head and
+ * query, and no result depends on the cut.
  */
 #include <string.h>
 
 #include "plugins/device-cpu/attention.h"
 
-/* A block: K of all kv heads, [kv_heads][block_tokens / 16][dim][16], then V,
- * [kv_heads][block_tokens][dim]. */
-static size_t part_floats(const xray_kv *kv)
+/* A block holds K of all kv heads as [kv_heads][block_tokens / 16][dim][16],
+ * then V as [kv_heads][block_tokens][dim]. */
+static size_t count_part_floats(const xray_kv *kv)
 {
     return (size_t)kv->kv_heads * kv->block_tokens * kv->head_dim;
 }
@@ -18,10 +18,10 @@ uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv)
 {
     if (!kv || kv->dtype != XRAY_F32 || kv->block_tokens % 16 != 0) {
         (void)cpu_fail(self, XRAY_E_UNSUPPORTED, "kv_block_bytes",
-                       "blocks hold F32 and a multiple of 16 positions");
+                       "blocks must hold F32 and a multiple of 16 positions");
         return 0;
     }
-    return 2 * part_floats(kv) * sizeof(float);
+    return 2 * count_part_floats(kv) * sizeof(float);
 }
 
 typedef struct kv_job {
@@ -30,8 +30,8 @@ typedef struct kv_job {
     float *scratch;
     size_t scratch_floats;
     size_t tokens;
-    size_t step;  /* tokens of a task */
-    size_t heads; /* kv heads of a task */
+    size_t task_tokens; /* tokens per task */
+    size_t heads;       /* kv heads per task */
 } kv_job;
 
 static size_t block_number(const xray_kv *kv, size_t seq, size_t position)
@@ -40,7 +40,7 @@ static size_t block_number(const xray_kv *kv, size_t seq, size_t position)
     return kv->table ? (size_t)(uint32_t)kv->table[at] : at;
 }
 
-static void store_range(void *ctx, size_t first, size_t last)
+static void store_keys_range(void *ctx, size_t first, size_t last)
 {
     const kv_job *job = ctx;
     const xray_attention_kv *op = job->op;
@@ -51,7 +51,7 @@ static void store_range(void *ctx, size_t first, size_t last)
         size_t inside = position % kv->block_tokens;
         float *block = (float *)kv->blocks +
                        block_number(kv, (size_t)op->seq[t], position) * 2 *
-                           part_floats(kv);
+                           count_part_floats(kv);
         const float *k = op->k + t * op->k_stride;
         const float *v = op->v + t * op->v_stride;
         for (size_t h = 0; h < kv->kv_heads; h++) {
@@ -59,15 +59,15 @@ static void store_range(void *ctx, size_t first, size_t last)
             float *to = block + head + inside / 16 * 16 * dim + inside % 16;
             for (size_t i = 0; i < dim; i++)
                 to[i * 16] = k[h * dim + i];
-            memcpy(block + part_floats(kv) + head + inside * dim, v + h * dim,
-                   dim * sizeof(float));
+            memcpy(block + count_part_floats(kv) + head + inside * dim,
+                   v + h * dim, dim * sizeof(float));
         }
     }
 }
 
-/* Tokens from `t` on, at most `limit`, that follow one another in a sequence
- * and stay in one block of positions. */
-static size_t run_length(const kv_job *job, size_t t, size_t limit)
+/* Counts the tokens from `t` on, at most `limit`, that follow one another in a
+ * sequence and stay in one block of positions. */
+static size_t count_run_tokens(const kv_job *job, size_t t, size_t limit)
 {
     const xray_attention_kv *op = job->op;
     size_t block = (size_t)op->positions[t] / op->kv->block_tokens;
@@ -79,8 +79,8 @@ static size_t run_length(const kv_job *job, size_t t, size_t limit)
     return n;
 }
 
-/* A run of tokens for the heads of one kv head: tiles are tokens of one head,
- * or, for a single token, its heads. */
+/* Attends a run of tokens for the query heads of one kv head. A tile holds
+ * tokens of one head or, for a single token, its heads. */
 static void attend_run(const kv_job *job, cpu_attend *a, size_t t, size_t kv)
 {
     const xray_attention_kv *op = job->op;
@@ -103,7 +103,7 @@ static void attend_run(const kv_job *job, cpu_attend *a, size_t t, size_t kv)
     }
 }
 
-/* One token by itself, for `heads` kv heads from `kv` on. */
+/* Attends a single token for `heads` kv heads from `kv` on. */
 static void attend_token(const kv_job *job, const cpu_attend *a, size_t t,
                          const size_t heads[2])
 {
@@ -132,8 +132,9 @@ static void attend_token(const kv_job *job, const cpu_attend *a, size_t t,
     job->d->k->decode(&one);
 }
 
-/* Tokens first .. last - 1 for the heads of one kv head; single tokens, where
- * their kernel can, for all heads of the task with the first of them. */
+/* Attends tokens first .. last - 1 for the query heads of one kv head. Single
+ * tokens whose kernel can do several kv heads are done for all heads of the
+ * task together with its first head. */
 static void attend_kv_head(const kv_job *job, const size_t tokens[2],
                            const size_t heads[2], size_t head, float *scores)
 {
@@ -144,18 +145,18 @@ static void attend_kv_head(const kv_job *job, const size_t tokens[2],
     size_t tile = smaller(job->d->k->rows, CPU_QUERY_TILE);
     for (size_t t = tokens[0], run; t < tokens[1]; t += run) {
         size_t table = (size_t)op->seq[t] * kv->table_stride;
-        run = run_length(job, t, smaller(tile, tokens[1] - t));
+        run = count_run_tokens(job, t, smaller(tile, tokens[1] - t));
         cpu_attend a = { .rows = run,
                          .dim = kv->head_dim,
                          .window = op->window,
                          .scale = op->scale,
                          .softcap = op->softcap,
                          .k = blocks + offset,
-                         .v = blocks + part_floats(kv) + offset,
+                         .v = blocks + count_part_floats(kv) + offset,
                          .table = kv->table ? kv->table + table : NULL,
                          .first = table,
-                         .k_block = 2 * part_floats(kv),
-                         .v_block = 2 * part_floats(kv),
+                         .k_block = 2 * count_part_floats(kv),
+                         .v_block = 2 * count_part_floats(kv),
                          .v_row = kv->head_dim,
                          .block_tokens = kv->block_tokens,
                          .scores = scores,
@@ -167,14 +168,15 @@ static void attend_kv_head(const kv_job *job, const size_t tokens[2],
     }
 }
 
-static void attend_kv_task(void *ctx, size_t task, size_t thread)
+static void run_kv_task(void *ctx, size_t task, size_t thread)
 {
     const kv_job *job = ctx;
     size_t kv_heads = job->op->kv->kv_heads;
     size_t sets = (kv_heads + job->heads - 1) / job->heads;
-    size_t first = task / sets * job->step;
+    size_t first = task / sets * job->task_tokens;
     size_t head = task % sets * job->heads;
-    const size_t tokens[2] = { first, smaller(first + job->step, job->tokens) };
+    const size_t tokens[2] = { first,
+                               smaller(first + job->task_tokens, job->tokens) };
     const size_t heads[2] = { head, smaller(head + job->heads, kv_heads) };
     for (; head < heads[1]; head++)
         attend_kv_head(job, tokens, heads, head,
@@ -192,39 +194,41 @@ static xray_status check_kv(const cpu_device *d, const xray_attention_kv *op,
     if (kv->dtype != XRAY_F32 || kv->block_tokens == 0 ||
         kv->block_tokens % 16 != 0)
         return cpu_fail(d, XRAY_E_UNSUPPORTED, "attention_kv",
-                        "blocks hold F32 and a multiple of 16 positions");
+                        "blocks must hold F32 and a multiple of 16 positions");
     uint64_t q = (uint64_t)op->heads * kv->head_dim;
     uint64_t width = (uint64_t)kv->kv_heads * kv->head_dim;
     if (op->q_stride < q || op->o_stride < q || op->k_stride < width ||
         op->v_stride < width)
         return cpu_fail(d, XRAY_E_ARG, "attention_kv",
-                        "a stride is below a token");
+                        "a stride is shorter than a token");
     double cost = 0;
     for (size_t t = 0; t < tokens; t++) {
         if (op->seq[t] < 0 || op->positions[t] < 0 ||
             (uint64_t)op->positions[t] >= op->position_bound)
             return cpu_fail(d, XRAY_E_RANGE, "attention_kv",
-                            "token %zu: sequence %d, position %d of %llu", t,
-                            op->seq[t], op->positions[t],
+                            "token %zu has sequence %d and position %d of "
+                            "%llu, which is not in range",
+                            t, op->seq[t], op->positions[t],
                             (unsigned long long)op->position_bound);
         cost +=
-            (double)seen_of((uint64_t)op->positions[t] + 1, op->window) + 16;
+            (double)visible_keys((uint64_t)op->positions[t] + 1, op->window) +
+            16;
     }
     *out_cost = cost * op->heads * kv->head_dim / 8;
     return XRAY_OK;
 }
 
-/* Cuts tokens, and heads only where there are too few of those. Returns the
- * number of tasks. */
+/* Cuts the work by tokens, and by heads only where there are too few tokens.
+ * Returns the number of tasks. */
 static size_t cut_kv(const cpu_device *d, kv_job *job)
 {
     size_t kv_heads = job->op->kv->kv_heads;
     size_t threads = cpu_pool_threads(d->pool);
     size_t parts = threads * 4;
-    job->step = (job->tokens + parts - 1) / parts;
-    job->step =
-        (job->step + CPU_QUERY_TILE - 1) / CPU_QUERY_TILE * CPU_QUERY_TILE;
-    size_t chunks = (job->tokens + job->step - 1) / job->step;
+    job->task_tokens = (job->tokens + parts - 1) / parts;
+    job->task_tokens = (job->task_tokens + CPU_QUERY_TILE - 1) /
+                       CPU_QUERY_TILE * CPU_QUERY_TILE;
+    size_t chunks = (job->tokens + job->task_tokens - 1) / job->task_tokens;
     size_t sets = smaller((threads + chunks - 1) / chunks, kv_heads);
     job->heads = (kv_heads + sets - 1) / sets;
     return chunks * ((kv_heads + job->heads - 1) / job->heads);
@@ -248,8 +252,8 @@ xray_status cpu_attention_kv(void *self, xray_stream *stream,
     if (status != XRAY_OK)
         return status;
     cpu_ranges(d, job.tokens, 1, (double)op->kv->kv_heads * op->kv->head_dim,
-               store_range, &job);
+               store_keys_range, &job);
     size_t tasks = cut_kv(d, &job);
-    cpu_parallel(d, tasks, cost, attend_kv_task, &job);
+    cpu_parallel(d, tasks, cost, run_kv_task, &job);
     return XRAY_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elementwise operators, the gradient norm and the optimizer.
+ * Elementwise operators of the CPU: cast, axpby, the sum of squares for the
+ * gradient norm, and AdamW.
  */
 #include <immintrin.h>
 #include <string.h>
@@ -42,8 +43,8 @@ float cpu_from_f16(uint16_t x)
     return _cvtsh_ss(x);
 }
 
-static void narrow(void *y, const float *x, uint32_t dtype, size_t first,
-                   size_t last)
+static void narrow_floats(void *y, const float *x, uint32_t dtype, size_t first,
+                          size_t last)
 {
     uint16_t *to = y;
     if (dtype == XRAY_F32)
@@ -56,8 +57,8 @@ static void narrow(void *y, const float *x, uint32_t dtype, size_t first,
             to[i] = cpu_to_f16(x[i]);
 }
 
-static void widen(float *y, const void *x, uint32_t dtype, size_t first,
-                  size_t last)
+static void widen_floats(float *y, const void *x, uint32_t dtype, size_t first,
+                         size_t last)
 {
     const uint16_t *from = x;
     if (dtype == XRAY_BF16)
@@ -73,9 +74,9 @@ static void cast_range(void *ctx, size_t first, size_t last)
     const elem_job *job = ctx;
     const xray_cast *op = job->op;
     if (op->x_dtype == XRAY_F32)
-        narrow(op->y, op->x, op->y_dtype, first, last);
+        narrow_floats(op->y, op->x, op->y_dtype, first, last);
     else
-        widen(op->y, op->x, op->x_dtype, first, last);
+        widen_floats(op->y, op->x, op->x_dtype, first, last);
 }
 
 xray_status cpu_cast(void *self, xray_stream *stream, const xray_cast *op)
@@ -87,7 +88,8 @@ xray_status cpu_cast(void *self, xray_stream *stream, const xray_cast *op)
                 op->y_dtype >= XRAY_F32 && op->y_dtype <= XRAY_F16;
     if (!known || (op->x_dtype != XRAY_F32 && op->y_dtype != XRAY_F32))
         return cpu_fail(d, XRAY_E_UNSUPPORTED, "cast",
-                        "from element type %u to %u; one of them must be F32",
+                        "a cast from element type %u to %u is not supported; "
+                        "one of them must be F32",
                         op->x_dtype, op->y_dtype);
     elem_job job = { .d = d, .op = op };
     cpu_ranges(d, op->count, 4096, 0.2, cast_range, &job);
@@ -160,7 +162,7 @@ static void adamw_range(void *ctx, size_t first, size_t last)
     const xray_adamw *op = job->op;
     job->d->k->adamw(op, first, last);
     if (op->out)
-        narrow(op->out, op->p, op->out_dtype, first, last);
+        narrow_floats(op->out, op->p, op->out_dtype, first, last);
 }
 
 xray_status cpu_adamw(void *self, xray_stream *stream, const xray_adamw *op)
@@ -169,8 +171,8 @@ xray_status cpu_adamw(void *self, xray_stream *stream, const xray_adamw *op)
     (void)stream;
     CPU_CHECK(d, op, "adamw", op->p, op->g, op->m, op->v, op->scalars);
     if (op->out && (op->out_dtype < XRAY_F32 || op->out_dtype > XRAY_F16))
-        return cpu_fail(d, XRAY_E_UNSUPPORTED, "adamw", "element type %u",
-                        op->out_dtype);
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "adamw",
+                        "element type %u is not supported", op->out_dtype);
     elem_job job = { .d = d, .op = op };
     cpu_ranges(d, op->count, 1024, 1.0, adamw_range, &job);
     return XRAY_OK;

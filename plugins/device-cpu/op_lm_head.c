@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From hidden states to log-probabilities, their gradient, and draws. Logits
- * exist for a chunk of items; trainer and engine get theirs from one function.
+ * The LM head on the CPU: log-probabilities of tokens from hidden states, their
+ * gradient, and sampling. Logits exist for one chunk of items at a time. The
+ * trainer and the engine compute them with the same function.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #define CHUNK_MIN 16
 #define CHUNK_MAX 1024
 
-typedef struct head_job {
+typedef struct lm_head_job {
     const cpu_device *d;
     const xray_lm_head_logp *op;
     const xray_lm_head_grad *grad;
@@ -21,16 +22,17 @@ typedef struct head_job {
     float *z; /* [chunk, row] */
     size_t row;
     size_t vocab;
-    size_t first;   /* item of z's first row */
-    float *scratch; /* sample: CPU_SUPPORT_ROWS rows for each thread */
+    size_t first;   /* the item in z's first row */
+    float *scratch; /* sample: CPU_SUPPORT_ROWS rows per thread */
     size_t scratch_floats;
-    size_t step; /* sample: items of a task */
+    size_t task_items; /* sample: items per task */
     size_t count;
-} head_job;
+} lm_head_job;
 
-/* Room for the logits of a chunk of items, unless there is some for all. */
-static xray_status head_begin(cpu_device *d, head_job *job,
-                              const xray_weight *w, size_t *out_chunk)
+/* Gets scratch for the logits of a chunk of items, unless the caller gave
+ * memory for all of them. */
+static xray_status reserve_logits(cpu_device *d, lm_head_job *job,
+                                  const xray_weight *w, size_t *out_chunk)
 {
     job->d = d;
     job->vocab = w->rows;
@@ -41,21 +43,22 @@ static xray_status head_begin(cpu_device *d, head_job *job,
     *out_chunk = chunk;
     if (job->op && job->op->logits)
         return XRAY_OK;
-    /* Of any number of items, so that a later step never takes more; pages
-     * that no item reaches stay untouched. */
-    return cpu_scratch(d, CPU_SCRATCH_HEAD, chunk * job->row, &job->z);
+    /* Enough for any number of items, so that a later call never needs more.
+     * Pages that no item reaches take no memory. */
+    return cpu_scratch(d, CPU_SCRATCH_LOGITS, chunk * job->row, &job->z);
 }
 
-/* The next items of n, at most a chunk. */
-static void head_next(head_job *job, size_t n, size_t chunk)
+/* Advances to the next items of n, at most a chunk. */
+static void next_chunk(lm_head_job *job, size_t n, size_t chunk)
 {
     job->count = n - job->first < chunk ? n - job->first : chunk;
     if (job->op && job->op->logits)
         job->z = job->op->logits + job->first * job->row;
 }
 
-static xray_status head_logits(cpu_device *d, head_job *job, const char *where,
-                               const xray_weight *w, const float *x)
+static xray_status compute_logits(cpu_device *d, lm_head_job *job,
+                                  const char *where, const xray_weight *w,
+                                  const float *x)
 {
     cpu_product p = { .weight = w,
                       .x = x + job->first * w->cols,
@@ -67,9 +70,10 @@ static xray_status head_logits(cpu_device *d, head_job *job, const char *where,
     return cpu_product_run(d, where, &p);
 }
 
-/* z / temperature into `to`, and its sums. No operation at temperature 1. */
-static const float *tempered(const head_job *job, const float *z, float *to,
-                             float temperature, cpu_lse *out)
+/* Writes z / temperature to `to` and computes its sums. At temperature 1
+ * nothing is written. */
+static const float *scale_logits(const lm_head_job *job, const float *z,
+                                 float *to, float temperature, cpu_lse *out)
 {
     if (temperature != 1.0f) {
         job->d->k->divide(to, z, temperature, job->vocab);
@@ -79,16 +83,17 @@ static const float *tempered(const head_job *job, const float *z, float *to,
     return z;
 }
 
-static float log_prob(const head_job *job, float z, const cpu_lse *l)
+static float token_logp(const lm_head_job *job, float z, const cpu_lse *l)
 {
     return (z - l->max) - job->d->k->log(l->sum);
 }
 
 /* ---- log-probabilities -------------------------------------------------- */
 
-/* Logits as the sums want them. Those that are kept stay as they came: from
- * them the gradient takes the slope of the softcap. */
-static float *capped(const head_job *job, float *z, float *scratch)
+/* Logits with the softcap applied, for the sums. Logits that the caller keeps
+ * stay without it, because the gradient derives the slope of the softcap from
+ * them. */
+static float *softcap_logits(const lm_head_job *job, float *z, float *scratch)
 {
     if (job->op->softcap == 0.0f)
         return z;
@@ -100,15 +105,15 @@ static float *capped(const head_job *job, float *z, float *scratch)
     return z;
 }
 
-static void head_item(const head_job *job, size_t r, float *scratch)
+static void score_item(const lm_head_job *job, size_t r, float *scratch)
 {
     const xray_lm_head_logp *op = job->op;
     size_t i = job->first + r;
-    float *raw = capped(job, job->z + r * job->row, scratch);
+    float *raw = softcap_logits(job, job->z + r * job->row, scratch);
     float temperature = op->temperature ? op->temperature[i] : 1.0f;
     cpu_lse l;
     const float *z =
-        tempered(job, raw, op->logits ? scratch : raw, temperature, &l);
+        scale_logits(job, raw, op->logits ? scratch : raw, temperature, &l);
     uint64_t at = (uint64_t)op->targets[i] - op->vocab_first;
     if (op->partial) {
         float *to = op->partial + 4 * i;
@@ -118,7 +123,7 @@ static void head_item(const head_job *job, size_t r, float *scratch)
         to[3] = at < job->vocab ? z[at] : 0.0f;
         return;
     }
-    op->logp[i] = log_prob(job, z[at], &l);
+    op->logp[i] = token_logp(job, z[at], &l);
     float log_sum = job->d->k->log(l.sum);
     if (op->entropy)
         op->entropy[i] = log_sum - l.moment / l.sum;
@@ -126,23 +131,23 @@ static void head_item(const head_job *job, size_t r, float *scratch)
         op->lse[i] = l.max + log_sum;
 }
 
-static void head_task(void *ctx, size_t task, size_t thread)
+static void score_items_task(void *ctx, size_t task, size_t thread)
 {
-    const head_job *job = ctx;
-    size_t first = task * job->step;
-    for (size_t r = first; r < first + job->step && r < job->count; r++)
-        head_item(job, r, job->scratch + thread * job->scratch_floats);
+    const lm_head_job *job = ctx;
+    size_t first = task * job->task_items;
+    for (size_t r = first; r < first + job->task_items && r < job->count; r++)
+        score_item(job, r, job->scratch + thread * job->scratch_floats);
 }
 
-/* Items of a task: a few tasks for each thread. */
-static size_t head_step(const cpu_device *d, size_t count)
+/* The number of items per task: a few tasks per thread. */
+static size_t items_per_task(const cpu_device *d, size_t count)
 {
     size_t parts = (size_t)cpu_pool_threads(d->pool) * 4;
     return (count + parts - 1) / parts;
 }
 
-static xray_status check_head(const cpu_device *d, const char *where,
-                              const xray_lm_head_logp *op, size_t n)
+static xray_status check_lm_head(const cpu_device *d, const char *where,
+                                 const xray_lm_head_logp *op, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t at = (uint64_t)op->targets[i] - op->vocab_first;
@@ -168,32 +173,32 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "lm_head_logp", op->weight, op->x, op->targets,
               op->partial ? op->partial : op->logp);
     size_t n = cpu_count(&op->items);
-    head_job job = { .op = op };
+    lm_head_job job = { .op = op };
     size_t chunk;
-    xray_status status = check_head(d, "lm_head_logp", op, n);
+    xray_status status = check_lm_head(d, "lm_head_logp", op, n);
     if (status == XRAY_OK)
-        status = head_begin(d, &job, op->weight, &chunk);
+        status = reserve_logits(d, &job, op->weight, &chunk);
     if (op->logits)
         job.scratch_floats = job.row;
     if (status == XRAY_OK)
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
-        head_next(&job, n, chunk);
-        job.step = head_step(d, job.count);
-        status = head_logits(d, &job, "lm_head_logp", op->weight, op->x);
+        next_chunk(&job, n, chunk);
+        job.task_items = items_per_task(d, job.count);
+        status = compute_logits(d, &job, "lm_head_logp", op->weight, op->x);
         if (status == XRAY_OK)
-            cpu_parallel(d, (job.count + job.step - 1) / job.step,
-                         (double)job.count * (double)job.vocab * 3, head_task,
-                         &job);
+            cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
+                         (double)job.count * (double)job.vocab * 3,
+                         score_items_task, &job);
     }
     return status;
 }
 
 /* ---- gradient ----------------------------------------------------------- */
 
-static void head_grad_rows(void *ctx, size_t first, size_t last)
+static void logit_grad_range(void *ctx, size_t first, size_t last)
 {
-    const head_job *job = ctx;
+    const lm_head_job *job = ctx;
     const xray_lm_head_grad *op = job->grad;
     const xray_lm_head_logp *f = op->forward;
     for (size_t r = first; r < last; r++) {
@@ -206,12 +211,12 @@ static void head_grad_rows(void *ctx, size_t first, size_t last)
                       .softcap = f->softcap,
                       .target =
                           (int64_t)f->targets[i] - (int64_t)f->vocab_first };
-        job->d->k->head_dz(job->z + r * job->row, job->vocab, &dz);
+        job->d->k->lm_head_dz(job->z + r * job->row, job->vocab, &dz);
     }
 }
 
-/* dx and dweight of the chunk whose dz is in place. */
-static xray_status head_grad_chunk(cpu_device *d, const head_job *job)
+/* Computes dx and dweight of the chunk whose dz is in place. */
+static xray_status add_chunk_grads(cpu_device *d, const lm_head_job *job)
 {
     const xray_lm_head_grad *op = job->grad;
     const xray_weight *w = op->forward->weight;
@@ -245,42 +250,42 @@ xray_status cpu_lm_head_grad(void *self, xray_stream *stream,
     CPU_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
     if (op->dentropy && !f->entropy)
         return cpu_fail(d, XRAY_E_ARG, "lm_head_grad",
-                        "dentropy is given, but the forward call kept no "
+                        "dentropy is given, but the forward call did not keep "
                         "entropy");
     size_t n = cpu_count(&f->items);
-    head_job job = { .op = f, .grad = op };
+    lm_head_job job = { .op = f, .grad = op };
     size_t chunk;
-    xray_status status = check_head(d, "lm_head_grad", f, n);
+    xray_status status = check_lm_head(d, "lm_head_grad", f, n);
     if (status == XRAY_OK)
-        status = head_begin(d, &job, f->weight, &chunk);
+        status = reserve_logits(d, &job, f->weight, &chunk);
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
-        head_next(&job, n, chunk);
+        next_chunk(&job, n, chunk);
         if (!f->logits)
-            status = head_logits(d, &job, "lm_head_grad", f->weight, f->x);
+            status = compute_logits(d, &job, "lm_head_grad", f->weight, f->x);
         if (status != XRAY_OK)
             break;
-        cpu_ranges(d, job.count, 1, (double)job.vocab * 3, head_grad_rows,
+        cpu_ranges(d, job.count, 1, (double)job.vocab * 3, logit_grad_range,
                    &job);
-        status = head_grad_chunk(d, &job);
+        status = add_chunk_grads(d, &job);
     }
     return status;
 }
 
-/* ---- draws -------------------------------------------------------------- */
+/* ---- sampling ----------------------------------------------------------- */
 
-static const xray_draw *draw_at(const xray_sample *op, size_t i)
+static const xray_draw *item_draw(const xray_sample *op, size_t i)
 {
     const char *draws = (const char *)op->draws;
     return (const xray_draw *)(const void *)(draws + i * op->draw_stride);
 }
 
-static void sample_item(const head_job *job, size_t r, float *scratch)
+static void sample_item(const lm_head_job *job, size_t r, float *scratch)
 {
     const xray_sample *op = job->sample;
     const cpu_kernels *k = job->d->k;
     size_t i = job->first + r;
     float *z = job->z + r * job->row;
-    const xray_draw *draw = draw_at(op, i);
+    const xray_draw *draw = item_draw(op, i);
     cpu_lse raw;
     if (op->softcap != 0.0f)
         k->softcap(z, op->softcap, job->vocab);
@@ -290,27 +295,27 @@ static void sample_item(const head_job *job, size_t r, float *scratch)
     if (draw->temperature == 0.0f) {
         size_t token = k->argmax(z, job->vocab);
         op->token[i] = (int32_t)token;
-        op->raw_logp[i] = log_prob(job, z[token], &raw);
+        op->raw_logp[i] = token_logp(job, z[token], &raw);
         op->logp[i] = op->raw_logp[i];
         return;
     }
     cpu_lse l = raw;
     const float *zt = z;
     if (draw->temperature != 1.0f)
-        zt = tempered(job, z, scratch, draw->temperature, &l);
+        zt = scale_logits(job, z, scratch, draw->temperature, &l);
     float floor =
         cpu_support_floor(k, zt, job->vocab, draw, l.max, scratch + job->row);
     size_t token = k->gumbel(zt, job->vocab, floor, draw);
     op->token[i] = (int32_t)token;
-    op->raw_logp[i] = log_prob(job, z[token], &raw);
-    op->logp[i] = log_prob(job, zt[token], &l);
+    op->raw_logp[i] = token_logp(job, z[token], &raw);
+    op->logp[i] = token_logp(job, zt[token], &l);
 }
 
-static void sample_task(void *ctx, size_t task, size_t thread)
+static void sample_items_task(void *ctx, size_t task, size_t thread)
 {
-    const head_job *job = ctx;
-    size_t first = task * job->step;
-    for (size_t r = first; r < first + job->step && r < job->count; r++)
+    const lm_head_job *job = ctx;
+    size_t first = task * job->task_items;
+    for (size_t r = first; r < first + job->task_items && r < job->count; r++)
         sample_item(job, r, job->scratch + thread * job->scratch_floats);
 }
 
@@ -318,15 +323,17 @@ static xray_status check_sample(const cpu_device *d, const xray_sample *op,
                                 size_t n)
 {
     if (op->draw_stride < sizeof(xray_draw))
-        return cpu_fail(d, XRAY_E_ARG, "sample", "draw_stride is %u",
-                        op->draw_stride);
+        return cpu_fail(
+            d, XRAY_E_ARG, "sample",
+            "draw_stride is %u, which does not fit an array of draws",
+            op->draw_stride);
     for (size_t i = 0; i < n; i++) {
-        const xray_draw *draw = draw_at(op, i);
+        const xray_draw *draw = item_draw(op, i);
         if (!(draw->temperature >= 0.0f) || draw->top_k < 0 ||
             !(draw->top_p >= 0.0f) || !(draw->min_p <= 1.0f))
             return cpu_fail(d, XRAY_E_RANGE, "sample",
-                            "item %zu: temperature %g, top_p %g, min_p %g, "
-                            "top_k %d",
+                            "item %zu has a draw out of range: temperature %g, "
+                            "top_p %g, min_p %g, top_k %d",
                             i, (double)draw->temperature, (double)draw->top_p,
                             (double)draw->min_p, draw->top_k);
     }
@@ -340,22 +347,22 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     CPU_CHECK(d, op, "sample", op->weight, op->x, op->draws, op->token,
               op->raw_logp, op->logp);
     size_t n = cpu_count(&op->items);
-    head_job job = { .sample = op };
+    lm_head_job job = { .sample = op };
     size_t chunk;
     xray_status status = check_sample(d, op, n);
     if (status == XRAY_OK)
-        status = head_begin(d, &job, op->weight, &chunk);
+        status = reserve_logits(d, &job, op->weight, &chunk);
     job.scratch_floats = job.row * (1 + CPU_SUPPORT_ROWS);
     if (status == XRAY_OK)
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     for (; status == XRAY_OK && job.first < n; job.first += chunk) {
-        head_next(&job, n, chunk);
-        job.step = head_step(d, job.count);
-        status = head_logits(d, &job, "sample", op->weight, op->x);
+        next_chunk(&job, n, chunk);
+        job.task_items = items_per_task(d, job.count);
+        status = compute_logits(d, &job, "sample", op->weight, op->x);
         if (status == XRAY_OK)
-            cpu_parallel(d, (job.count + job.step - 1) / job.step,
-                         (double)job.count * (double)job.vocab * 8, sample_task,
-                         &job);
+            cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
+                         (double)job.count * (double)job.vocab * 8,
+                         sample_items_task, &job);
     }
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weight handles and matrix products: packing, and the cut into tasks. Outputs
- * are cut, never sums.
+ * Packs matrices and cuts matrix products into tasks on the CPU. Outputs are
+ * cut, never sums, so no result depends on the number of threads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- packing ------------------------------------------------------------ */
 
-/* Eight columns of `rows` <= 8 rows; missing rows are zero. */
+/* Transposes eight columns of `rows` <= 8 rows; missing rows become zero. */
 static void transpose8(float *dst, const float *src, size_t stride, size_t rows)
 {
     __m256 r[8];
@@ -52,8 +52,8 @@ void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
             dst[k * 16 + r] = r < rows ? src[r * stride + k] : 0.0f;
 }
 
-/* A panel of bf16. Of rows that are outputs, sixteen lines of depth are read
- * side by side. */
+/* Packs a panel of bf16. Where the outputs are rows, sixteen lines of depth are
+ * read side by side. */
 static void pack_narrow(const xray_weight *w, int nt, size_t first,
                         size_t lanes, size_t depth)
 {
@@ -69,7 +69,8 @@ static void pack_narrow(const xray_weight *w, int nt, size_t first,
     }
 }
 
-/* Panel `p` of W^T's columns (outputs are rows of W) or of W's. */
+/* Packs panel `p` of the columns of W^T, whose outputs are rows of W, or of W.
+ */
 static void pack_panel(const xray_weight *w, uint32_t kind, size_t p)
 {
     int nt = kind == XRAY_NT;
@@ -106,7 +107,7 @@ typedef struct pack_job {
     uint32_t kind;
 } pack_job;
 
-static void pack_range(void *ctx, size_t first, size_t last)
+static void pack_panels_range(void *ctx, size_t first, size_t last)
 {
     const pack_job *job = ctx;
     for (size_t p = first; p < last; p++)
@@ -120,20 +121,21 @@ static size_t panel_count(uint64_t outputs)
 
 /* ---- weight handles ----------------------------------------------------- */
 
-static xray_status weight_refuse(cpu_device *d, const xray_weight_desc *desc)
+static xray_status refuse_weight(cpu_device *d, const xray_weight_desc *desc)
 {
     if (desc->rows == 0 || desc->cols == 0 || desc->rows > INT32_MAX ||
         desc->cols > INT32_MAX)
-        return cpu_fail(
-            d, XRAY_E_RANGE, "weight_create", "a matrix of %llu x %llu",
-            (unsigned long long)desc->rows, (unsigned long long)desc->cols);
+        return cpu_fail(d, XRAY_E_RANGE, "weight_create",
+                        "a matrix of %llu x %llu is empty or too large",
+                        (unsigned long long)desc->rows,
+                        (unsigned long long)desc->cols);
     if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
         return cpu_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
-                        "element type %u", desc->dtype);
+                        "element type %u is not supported", desc->dtype);
     return XRAY_OK;
 }
 
-static void *panels_alloc(cpu_device *d, uint32_t dtype, uint64_t outputs,
+static void *alloc_panels(cpu_device *d, uint32_t dtype, uint64_t outputs,
                           uint64_t depth)
 {
     return cpu_alloc(d, XRAY_TAG_WEIGHTS,
@@ -146,7 +148,7 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
 {
     cpu_device *d = self;
     CPU_CHECK(d, desc, "weight_create", desc->data, out);
-    xray_status status = weight_refuse(d, desc);
+    xray_status status = refuse_weight(d, desc);
     if (status != XRAY_OK)
         return status;
     xray_weight *w = calloc(1, sizeof(*w));
@@ -158,9 +160,9 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
                             .cols = desc->cols,
                             .dtype = desc->dtype,
                             .panels = panels };
-        panels[0].data = panels_alloc(d, w->dtype, w->rows, w->cols);
+        panels[0].data = alloc_panels(d, w->dtype, w->rows, w->cols);
         if (desc->trainable)
-            panels[1].data = panels_alloc(d, w->dtype, w->cols, w->rows);
+            panels[1].data = alloc_panels(d, w->dtype, w->cols, w->rows);
         panels[0].stale = 1;
         panels[1].stale = 1;
     }
@@ -191,12 +193,12 @@ void cpu_weight_destroy(void *self, xray_weight *weight)
     free(weight);
 }
 
-static xray_status panels_back(cpu_device *d, xray_weight *w)
+static xray_status restore_panels(cpu_device *d, xray_weight *w)
 {
     for (uint32_t k = 0; k < 2; k++) {
         if (!(w->evicted >> k & 1))
             continue;
-        w->panels[k].data = panels_alloc(d, w->dtype, k ? w->cols : w->rows,
+        w->panels[k].data = alloc_panels(d, w->dtype, k ? w->cols : w->rows,
                                          k ? w->rows : w->cols);
         if (!w->panels[k].data)
             return cpu_fail(d, XRAY_E_NOMEM, "weight_changed",
@@ -214,7 +216,7 @@ xray_status cpu_weight_changed(void *self, xray_weight *weight)
         return cpu_fail(self, XRAY_E_ARG, "weight_changed", "weight is NULL");
     weight->panels[0].stale = 1;
     weight->panels[1].stale = 1;
-    return weight->evicted ? panels_back(self, weight) : XRAY_OK;
+    return weight->evicted ? restore_panels(self, weight) : XRAY_OK;
 }
 
 xray_status cpu_weight_evict(void *self, xray_weight *weight)
@@ -237,36 +239,36 @@ xray_status cpu_weight_evict(void *self, xray_weight *weight)
 typedef struct product_job {
     const cpu_device *d;
     cpu_gemm whole;
-    size_t row_step; /* of one task; rows first, then columns */
-    size_t col_step;
+    size_t task_rows; /* tasks are numbered by rows, then by columns */
+    size_t task_cols;
     size_t row_tasks;
     size_t threads;
-    float *scratch; /* or NULL: x is read where it lies */
+    float *scratch; /* or NULL: x is read in place */
     size_t scratch_floats;
 } product_job;
 
-#define COPY_ROW 512  /* floats from row to row where blocks of x are copied */
-#define COPY_COLS 256 /* columns that make up for it */
+#define COPY_ROW 512  /* floats between rows where blocks of x are copied */
+#define COPY_COLS 256 /* columns from which on the copy pays */
 
 /* The panels of the task that this thread is likely to take next. */
-static const void *panels_behind(const product_job *job, size_t task)
+static const void *next_task_panels(const product_job *job, size_t task)
 {
     const cpu_gemm *g = &job->whole;
-    size_t col = (task + job->threads) / job->row_tasks * job->col_step;
+    size_t col = (task + job->threads) / job->row_tasks * job->task_cols;
     return col < g->cols ? cpu_gemm_b(g, col / 16 * g->b_panel) : NULL;
 }
 
-static void product_task(void *ctx, size_t task, size_t thread)
+static void run_product_task(void *ctx, size_t task, size_t thread)
 {
     const product_job *job = ctx;
     cpu_gemm g = job->whole;
-    size_t row = task % job->row_tasks * job->row_step;
-    size_t col = task / job->row_tasks * job->col_step;
-    g.rows = g.rows - row < job->row_step ? g.rows - row : job->row_step;
-    g.cols = g.cols - col < job->col_step ? g.cols - col : job->col_step;
+    size_t row = task % job->row_tasks * job->task_rows;
+    size_t col = task / job->row_tasks * job->task_cols;
+    g.rows = g.rows - row < job->task_rows ? g.rows - row : job->task_rows;
+    g.cols = g.cols - col < job->task_cols ? g.cols - col : job->task_cols;
     g.a += row * g.a_row;
     g.b = cpu_gemm_b(&g, col / 16 * g.b_panel);
-    g.b_next = panels_behind(job, task);
+    g.b_next = next_task_panels(job, task);
     g.c += row * g.c_row + col;
     g.bias = g.bias ? g.bias + col : NULL;
     if (job->scratch && g.rows > job->d->k->rows && g.cols >= COPY_COLS)
@@ -284,9 +286,9 @@ static size_t divide_up(size_t n, size_t by)
     return (n + by - 1) / by;
 }
 
-/* How many tasks so much work is worth: a few a thread, so that a late one
- * costs little, but none of less than some microseconds. */
-static size_t parts_of(size_t threads, double cost)
+/* How many tasks this much work is worth: a few per thread, so that a late task
+ * costs little, but none of less than a few microseconds. */
+static size_t count_parts(size_t threads, double cost)
 {
     double enough = cost / 1e5;
     if (enough < (double)threads)
@@ -296,9 +298,10 @@ static size_t parts_of(size_t threads, double cost)
     return threads * 4;
 }
 
-/* The step, a multiple of `grain`, that spreads n items most evenly over
- * `threads` in at most `parts` tasks; of equals the one with most tasks. */
-static size_t even_step(size_t n, size_t grain, size_t threads, size_t parts)
+/* The task size, a multiple of `grain`, that spreads n items most evenly over
+ * `threads` with at most `parts` tasks; of equally even ones the smallest. */
+static size_t even_task_size(size_t n, size_t grain, size_t threads,
+                             size_t parts)
 {
     size_t best = round_up(n, grain);
     size_t least = n;
@@ -314,51 +317,50 @@ static size_t even_step(size_t n, size_t grain, size_t threads, size_t parts)
     return best;
 }
 
-#define SMALL_MATRIX 65536 /* floats that every thread may well read itself */
+#define SMALL_MATRIX 65536 /* floats; every thread may read all of them */
 
-/* Many rows, or rows of a small matrix, are cut into row ranges; few rows of a
- * large matrix into ranges of columns, so that it is read once, unless that
- * would copy blocks of x for each range. */
+/* Many rows, or rows of a small matrix, are cut into ranges of rows. Few rows
+ * of a large matrix are cut into ranges of columns, so that the matrix is read
+ * once, unless each range would copy blocks of x. */
 static void cut_product(const cpu_device *d, product_job *job, double cost)
 {
     const cpu_gemm *g = &job->whole;
     size_t threads = cpu_pool_threads(d->pool);
-    size_t parts = threads > 1 ? parts_of(threads, cost) : 1;
+    size_t parts = threads > 1 ? count_parts(threads, cost) : 1;
     size_t most = 12 * d->k->rows;
     size_t many = 6 * d->k->rows * threads;
     job->threads = threads;
-    job->row_step = g->rows;
-    job->col_step = g->cols;
+    job->task_rows = g->rows;
+    job->task_cols = g->cols;
     if (g->rows > g->cols || g->cols < 64 ||
         (g->a_row % COPY_ROW == 0 && g->rows >= many) ||
         (g->depth * g->cols <= SMALL_MATRIX && g->rows >= 16 * parts)) {
         if (g->rows > parts * most)
             parts = round_up(divide_up(g->rows, most), threads);
-        job->row_step = even_step(g->rows, 1, threads, parts);
+        job->task_rows = even_task_size(g->rows, 1, threads, parts);
     } else {
-        job->col_step = even_step(g->cols, 32, threads, parts);
+        job->task_cols = even_task_size(g->cols, 32, threads, parts);
     }
-    job->row_tasks = divide_up(g->rows, job->row_step);
+    job->row_tasks = divide_up(g->rows, job->task_rows);
 }
 
-static xray_status product_pack(cpu_device *d, const char *where,
-                                const xray_weight *w, uint32_t kind)
+static xray_status find_panels(cpu_device *d, const char *where,
+                               const xray_weight *w, uint32_t kind)
 {
     cpu_panels *panels = &w->panels[kind - XRAY_NT];
     if (!panels->data)
         return cpu_fail(d, XRAY_E_STATE, where, "%s",
                         w->evicted >> (kind - XRAY_NT) & 1
-                            ? "the weight was evicted; weight_changed brings "
-                              "it back"
-                            : "XRAY_NN was asked of a weight that was made "
-                              "with trainable = 0");
+                            ? "the weight was evicted; call weight_changed"
+                            : "XRAY_NN needs a weight that was created "
+                              "with trainable = 1");
     if (!panels->stale)
         return XRAY_OK;
     pack_job job = { w, kind };
     size_t outputs = kind == XRAY_NT ? w->rows : w->cols;
     size_t depth = kind == XRAY_NT ? w->cols : w->rows;
-    cpu_ranges(d, panel_count(outputs), 1, 8.0 * (double)depth, pack_range,
-               &job);
+    cpu_ranges(d, panel_count(outputs), 1, 8.0 * (double)depth,
+               pack_panels_range, &job);
     panels->stale = 0;
     return XRAY_OK;
 }
@@ -366,7 +368,7 @@ static xray_status product_pack(cpu_device *d, const char *where,
 xray_status cpu_product_run(cpu_device *d, const char *where,
                             const cpu_product *p)
 {
-    xray_status status = product_pack(d, where, p->weight, p->kind);
+    xray_status status = find_panels(d, where, p->weight, p->kind);
     if (status != XRAY_OK || p->tokens == 0)
         return status;
     size_t outputs = p->kind == XRAY_NT ? p->weight->rows : p->weight->cols;
@@ -393,8 +395,8 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
         if (status != XRAY_OK)
             return status;
     }
-    cpu_parallel(d, job.row_tasks * divide_up(outputs, job.col_step), cost,
-                 product_task, &job);
+    cpu_parallel(d, job.row_tasks * divide_up(outputs, job.task_cols), cost,
+                 run_product_task, &job);
     return XRAY_OK;
 }
 
@@ -407,13 +409,13 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
         return cpu_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
     if (op->accumulate && op->bias)
         return cpu_fail(d, XRAY_E_ARG, "matmul",
-                        "bias and accumulate exclude each other");
+                        "bias and accumulate cannot be combined");
     int nt = op->kind == XRAY_NT;
     size_t in = nt ? op->weight->cols : op->weight->rows;
     size_t out = nt ? op->weight->rows : op->weight->cols;
     if (op->x_stride < in || op->y_stride < out)
         return cpu_fail(d, XRAY_E_ARG, "matmul",
-                        "strides %llu and %llu for rows of %zu and %zu",
+                        "strides %llu and %llu do not fit rows of %zu and %zu",
                         (unsigned long long)op->x_stride,
                         (unsigned long long)op->y_stride, in, out);
     cpu_product p = { .weight = op->weight,
@@ -432,26 +434,26 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 
 /* ---- gradient of the matrix --------------------------------------------- */
 
-#define FOLD_X 65536  /* floats of x that a task reads again and again */
-#define FOLD_ROWS 336 /* rows of a task: so much of dw does */
+#define FOLD_X 65536  /* floats of x that a task reads repeatedly */
+#define FOLD_ROWS 336 /* rows of dw per task */
 #define FOLD_AHEAD 8  /* tokens fetched before they are packed */
-#define LOW_TILE 8    /* rows of a tile that wants x packed */
+#define LOW_TILE 8    /* a tile with at most this many rows wants x packed */
 #define FOLD_TOKENS ((size_t)256) /* packed at a time, where x is packed */
 
 typedef struct fold_job {
     const cpu_device *d;
     const xray_matmul_grad *op;
-    float *scratch; /* NULL: x is read where it lies */
+    float *scratch; /* NULL: x is read in place */
     size_t scratch_floats;
     size_t tokens;
-    size_t row_step;
-    size_t col_step;
+    size_t task_rows;
+    size_t task_cols;
     size_t row_tasks;
 } fold_job;
 
-/* Floats from one packed panel to the next: a line more than it holds, so that
+/* Floats between packed panels: one cache line more than a panel holds, so that
  * lines of one token do not share a set of the L1 cache. */
-static size_t fold_panel(size_t tokens)
+static size_t fold_floats(size_t tokens)
 {
     return (tokens < FOLD_TOKENS ? tokens : FOLD_TOKENS) * 16 + 16;
 }
@@ -465,7 +467,7 @@ static void fold_pack(float *pack, const cpu_gemm *g)
         float *dst = pack + t * 16;
         for (size_t i = 0; t + FOLD_AHEAD < g->depth && i < g->cols; i += 16)
             __builtin_prefetch(x + FOLD_AHEAD * g->b_row + i, 0, 3);
-        for (size_t p = 0; p < whole; p++, dst += fold_panel(g->depth))
+        for (size_t p = 0; p < whole; p++, dst += fold_floats(g->depth))
             memcpy(dst, x + p * 16, 16 * sizeof(float));
         if (left == 0)
             continue;
@@ -474,7 +476,7 @@ static void fold_pack(float *pack, const cpu_gemm *g)
     }
 }
 
-/* The same product with x as packed panels. */
+/* Computes the same product with x as packed panels. */
 static void fold_packed(const fold_job *job, cpu_gemm g, float *pack)
 {
     for (size_t left = job->tokens; left > 0; left -= g.depth) {
@@ -482,7 +484,7 @@ static void fold_packed(const fold_job *job, cpu_gemm g, float *pack)
         fold_pack(pack, &g);
         cpu_gemm packed = g;
         packed.b = pack;
-        packed.b_panel = fold_panel(g.depth);
+        packed.b_panel = fold_floats(g.depth);
         packed.b_row = 16;
         packed.b_tail = 0;
         job->d->k->gemm_t(&packed);
@@ -492,19 +494,18 @@ static void fold_packed(const fold_job *job, cpu_gemm g, float *pack)
 }
 
 /* A row of x is contiguous along the lanes, a row of dy along the tile's rows,
- * so high tiles read both where they lie. Low ones read x so often that lines a
- * power of two apart, which share sets of the L1 cache, cost more than packing.
- */
-static void fold_task(void *ctx, size_t task, size_t thread)
+ * so high tiles read both in place. Low ones read x so often that lines a power
+ * of two apart, which share sets of the L1 cache, cost more than packing. */
+static void run_fold_task(void *ctx, size_t task, size_t thread)
 {
     const fold_job *job = ctx;
     const xray_matmul_grad *op = job->op;
-    size_t row = task % job->row_tasks * job->row_step;
-    size_t col = task / job->row_tasks * job->col_step;
+    size_t row = task % job->row_tasks * job->task_rows;
+    size_t col = task / job->row_tasks * job->task_cols;
     size_t rows = op->rows - row;
     size_t cols = op->cols - col;
-    rows = rows < job->row_step ? rows : job->row_step;
-    cols = cols < job->col_step ? cols : job->col_step;
+    rows = rows < job->task_rows ? rows : job->task_rows;
+    cols = cols < job->task_cols ? cols : job->task_cols;
     cpu_gemm g = { .a = op->dy + row,
                    .a_row = op->dy_stride,
                    .b = op->x + col,
@@ -523,28 +524,28 @@ static void fold_task(void *ctx, size_t task, size_t thread)
         job->d->k->gemm_t(&g);
 }
 
-static void fold_bias(void *ctx, size_t first, size_t last)
+static void bias_range(void *ctx, size_t first, size_t last)
 {
     const fold_job *job = ctx;
     job->d->k->bias_grad(job->op->dbias + first, job->op->dy + first,
                          job->op->dy_stride, job->tokens, last - first);
 }
 
-/* Columns of a task. Of few tokens more fit, and dw is walked in longer runs.
+/* Columns per task: more of them, thus longer runs of dw, fit with few tokens.
  */
 static size_t fold_cols(size_t tokens)
 {
     return FOLD_X / (tokens < 64 ? 64 : tokens > 256 ? 256 : tokens);
 }
 
-/* Blocks that fit the cache, cut further to feed all threads alike: rows
- * anywhere, since tiles are of near equal height, columns by whole panels. */
+/* Cuts dw into blocks that fit the cache, and further to feed all threads: rows
+ * anywhere, since tiles have nearly equal heights, columns by full panels. */
 static void cut_fold(const cpu_device *d, fold_job *job, double cost)
 {
     const xray_matmul_grad *op = job->op;
     size_t threads = cpu_pool_threads(d->pool);
-    size_t parts = threads > 1 ? parts_of(threads, cost) : 1;
-    parts = parts > 2 * threads ? 2 * threads : parts; /* x is read by each */
+    size_t parts = threads > 1 ? count_parts(threads, cost) : 1;
+    parts = parts > 2 * threads ? 2 * threads : parts; /* each reads all of x */
     size_t across = divide_up(op->cols, fold_cols(job->tokens));
     size_t down = divide_up(parts, across);
     size_t least = divide_up(op->rows, FOLD_ROWS);
@@ -556,9 +557,9 @@ static void cut_fold(const cpu_device *d, fold_job *job, double cost)
     down = down < least ? least : down;
     while (down * across % threads != 0 && down * d->k->rows < op->rows)
         down++;
-    job->col_step = round_up(divide_up(op->cols, across), 32);
-    job->row_step = divide_up(op->rows, down);
-    job->row_tasks = divide_up(op->rows, job->row_step);
+    job->task_cols = round_up(divide_up(op->cols, across), 32);
+    job->task_rows = divide_up(op->rows, down);
+    job->row_tasks = divide_up(op->rows, job->task_rows);
 }
 
 xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
@@ -569,16 +570,16 @@ xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
     double cost = (double)tokens * (double)op->rows * (double)op->cols / 8;
     cut_fold(d, &job, cost);
     if (d->k->rows <= LOW_TILE) {
-        job.scratch_floats = divide_up(job.col_step, 16) * fold_panel(tokens);
+        job.scratch_floats = divide_up(job.task_cols, 16) * fold_floats(tokens);
         xray_status status =
             cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
         if (status != XRAY_OK)
             return status;
     }
-    cpu_parallel(d, job.row_tasks * divide_up(op->cols, job.col_step), cost,
-                 fold_task, &job);
+    cpu_parallel(d, job.row_tasks * divide_up(op->cols, job.task_cols), cost,
+                 run_fold_task, &job);
     if (op->dbias)
-        cpu_ranges(d, op->rows, 16, (double)tokens / 4, fold_bias, &job);
+        cpu_ranges(d, op->rows, 16, (double)tokens / 4, bias_range, &job);
     return XRAY_OK;
 }
 
@@ -592,7 +593,7 @@ xray_status cpu_matmul_grad(void *self, xray_stream *stream,
         !op->cols)
         return cpu_fail(
             d, XRAY_E_ARG, "matmul_grad",
-            "strides %llu and %llu for rows of %llu and %llu",
+            "strides %llu and %llu do not fit rows of %llu and %llu",
             (unsigned long long)op->dy_stride, (unsigned long long)op->x_stride,
             (unsigned long long)op->rows, (unsigned long long)op->cols);
     return cpu_fold(d, op, cpu_count(&op->tokens));

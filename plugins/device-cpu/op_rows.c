@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows in and out, norms, positions, activation.
+ * Operators of the CPU that work row by row: embedding, gather and scatter,
+ * norms, rotary positions and gated activations.
  */
 #include <xray/numerics.h>
 
 #include "plugins/device-cpu/device.h"
 
-/* Context of a range: the instance and the operator's arguments. */
+/* The context of a range: the instance and the arguments of the operator. */
 typedef struct rows_job {
     const cpu_device *d;
     const void *op;
@@ -50,7 +51,8 @@ xray_status cpu_embedding(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "embedding", op->ids, op->table, op->y);
     if (op->table_dtype > XRAY_BF16)
         return cpu_fail(d, XRAY_E_UNSUPPORTED, "embedding",
-                        "a table of element type %u", op->table_dtype);
+                        "a table of element type %u is not supported",
+                        op->table_dtype);
     size_t n = cpu_count(&op->tokens);
     xray_status status = check_ids(d, "embedding", op->ids, n, op->vocab);
     if (status != XRAY_OK)
@@ -60,7 +62,7 @@ xray_status cpu_embedding(void *self, xray_stream *stream,
     return XRAY_OK;
 }
 
-/* Columns first .. last - 1 of the table, all tokens in order. */
+/* Does columns first .. last - 1 of the table, with all tokens in order. */
 static void embed_grad_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
@@ -131,7 +133,7 @@ xray_status cpu_scatter(void *self, xray_stream *stream, const xray_rows *op)
 
 /* ---- RMSNorm ------------------------------------------------------------ */
 
-static void norm_range(void *ctx, size_t first, size_t last)
+static void rmsnorm_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     job->d->k->rmsnorm(job->op, first, last);
@@ -145,32 +147,32 @@ xray_status cpu_rmsnorm(void *self, xray_stream *stream, const xray_rmsnorm *op)
     size_t width = (size_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->y_stride < width)
         return cpu_fail(d, XRAY_E_ARG, "rmsnorm",
-                        "%u groups of %u with strides %llu and %llu",
+                        "%u groups of %u do not fit strides %llu and %llu",
                         op->groups, op->dim, (unsigned long long)op->x_stride,
                         (unsigned long long)op->y_stride);
     if (op->residual && op->groups != 1)
         return cpu_fail(d, XRAY_E_ARG, "rmsnorm",
-                        "residual goes with groups = 1, not %u", op->groups);
+                        "residual needs groups = 1, not %u", op->groups);
     size_t n = cpu_count(&op->tokens);
     rows_job job = { d, op, n };
-    cpu_ranges(d, n, 1, (double)width / 2, norm_range, &job);
+    cpu_ranges(d, n, 1, (double)width / 2, rmsnorm_range, &job);
     return XRAY_OK;
 }
 
-static void norm_dx_range(void *ctx, size_t first, size_t last)
+static void rmsnorm_dx_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     job->d->k->rmsnorm_dx(job->op, first, last);
 }
 
-static void norm_dw_range(void *ctx, size_t first, size_t last)
+static void rmsnorm_dw_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     size_t columns[2] = { first, last };
     job->d->k->rmsnorm_dw(job->op, job->tokens, columns);
 }
 
-/* dweight first: dx may overwrite dy. */
+/* dweight is computed first, because dx may overwrite dy. */
 xray_status cpu_rmsnorm_grad(void *self, xray_stream *stream,
                              const xray_rmsnorm_grad *op)
 {
@@ -181,23 +183,24 @@ xray_status cpu_rmsnorm_grad(void *self, xray_stream *stream,
     size_t width = (size_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->dy_stride < width ||
         op->dx_stride < width)
-        return cpu_fail(d, XRAY_E_ARG, "rmsnorm_grad",
-                        "%u groups of %u with strides %llu, %llu and %llu",
-                        op->groups, op->dim, (unsigned long long)op->x_stride,
-                        (unsigned long long)op->dy_stride,
-                        (unsigned long long)op->dx_stride);
+        return cpu_fail(
+            d, XRAY_E_ARG, "rmsnorm_grad",
+            "%u groups of %u do not fit strides %llu, %llu and %llu",
+            op->groups, op->dim, (unsigned long long)op->x_stride,
+            (unsigned long long)op->dy_stride,
+            (unsigned long long)op->dx_stride);
     size_t n = cpu_count(&op->tokens);
     rows_job job = { d, op, n };
     if (op->dweight)
-        cpu_ranges(d, op->dim, 16, (double)n * op->groups / 4, norm_dw_range,
+        cpu_ranges(d, op->dim, 16, (double)n * op->groups / 4, rmsnorm_dw_range,
                    &job);
-    cpu_ranges(d, n, 1, (double)width / 2, norm_dx_range, &job);
+    cpu_ranges(d, n, 1, (double)width / 2, rmsnorm_dx_range, &job);
     return XRAY_OK;
 }
 
 /* ---- LayerNorm ---------------------------------------------------------- */
 
-static void layer_range(void *ctx, size_t first, size_t last)
+static void layernorm_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     job->d->k->layernorm(job->op, first, last);
@@ -211,29 +214,29 @@ xray_status cpu_layernorm(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "layernorm", op->x, op->weight, op->y);
     if (op->dim == 0 || op->x_stride < op->dim || op->y_stride < op->dim)
         return cpu_fail(d, XRAY_E_ARG, "layernorm",
-                        "dim %u with strides %llu and %llu", op->dim,
+                        "dim %u does not fit strides %llu and %llu", op->dim,
                         (unsigned long long)op->x_stride,
                         (unsigned long long)op->y_stride);
     size_t n = cpu_count(&op->tokens);
     rows_job job = { d, op, n };
-    cpu_ranges(d, n, 1, (double)op->dim, layer_range, &job);
+    cpu_ranges(d, n, 1, (double)op->dim, layernorm_range, &job);
     return XRAY_OK;
 }
 
-static void layer_dx_range(void *ctx, size_t first, size_t last)
+static void layernorm_dx_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     job->d->k->layernorm_dx(job->op, first, last);
 }
 
-static void layer_dw_range(void *ctx, size_t first, size_t last)
+static void layernorm_dw_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     size_t columns[2] = { first, last };
     job->d->k->layernorm_dw(job->op, job->tokens, columns);
 }
 
-/* dweight and dbias first: dx may overwrite dy. */
+/* dweight and dbias are computed first, because dx may overwrite dy. */
 xray_status cpu_layernorm_grad(void *self, xray_stream *stream,
                                const xray_layernorm_grad *op)
 {
@@ -244,15 +247,15 @@ xray_status cpu_layernorm_grad(void *self, xray_stream *stream,
     if (op->dim == 0 || op->x_stride < op->dim || op->dy_stride < op->dim ||
         op->dx_stride < op->dim)
         return cpu_fail(d, XRAY_E_ARG, "layernorm_grad",
-                        "dim %u with strides %llu, %llu and %llu", op->dim,
-                        (unsigned long long)op->x_stride,
+                        "dim %u does not fit strides %llu, %llu and %llu",
+                        op->dim, (unsigned long long)op->x_stride,
                         (unsigned long long)op->dy_stride,
                         (unsigned long long)op->dx_stride);
     size_t n = cpu_count(&op->tokens);
     rows_job job = { d, op, n };
     if (op->dweight || op->dbias)
-        cpu_ranges(d, op->dim, 16, (double)n / 2, layer_dw_range, &job);
-    cpu_ranges(d, n, 1, (double)op->dim, layer_dx_range, &job);
+        cpu_ranges(d, op->dim, 16, (double)n / 2, layernorm_dw_range, &job);
+    cpu_ranges(d, n, 1, (double)op->dim, layernorm_dx_range, &job);
     return XRAY_OK;
 }
 
@@ -299,10 +302,11 @@ xray_status cpu_rope(void *self, xray_stream *stream, const xray_rope *op)
     CPU_CHECK(d, op, "rope", op->x, op->positions, op->table);
     if (2 * (uint64_t)op->half > op->head_dim ||
         op->stride < (uint64_t)op->heads * op->head_dim)
-        return cpu_fail(d, XRAY_E_ARG, "rope",
-                        "%u heads of %u, %u of them rotary, with stride %llu",
-                        op->heads, op->head_dim, 2 * op->half,
-                        (unsigned long long)op->stride);
+        return cpu_fail(
+            d, XRAY_E_ARG, "rope",
+            "%u heads of %u, %u of them rotary, do not fit stride %llu",
+            op->heads, op->head_dim, 2 * op->half,
+            (unsigned long long)op->stride);
     size_t n = cpu_count(&op->tokens);
     xray_status status = check_ids(d, "rope", op->positions, n, INT32_MAX);
     if (status != XRAY_OK)
@@ -330,9 +334,11 @@ static xray_status check_act(const cpu_device *d, const char *where,
                              uint32_t act, uint32_t dim, uint32_t plain)
 {
     if (plain > 1)
-        return cpu_fail(d, XRAY_E_ARG, where, "plain is %u", plain);
+        return cpu_fail(d, XRAY_E_ARG, where, "plain is %u, but must be 0 or 1",
+                        plain);
     if (act != XRAY_ACT_SILU && act != XRAY_ACT_GELU_TANH)
-        return cpu_fail(d, XRAY_E_UNSUPPORTED, where, "activation %u", act);
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, where,
+                        "activation %u is not supported", act);
     if (dim == 0)
         return cpu_fail(d, XRAY_E_ARG, where, "dim is 0");
     return XRAY_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device-cpu: the operator table on x86-64 processors.
+ * Describes the plugin device-cpu: its options and its table of operators for
+ * x86-64 processors.
  */
 #include <xray/plugin.h>
 
@@ -8,7 +9,7 @@
 #include "plugins/device-cpu/instance.h"
 
 static const xray_choice isa_choices[] = {
-    { "auto", CPU_ISA_AUTO, "the widest that the processor has" },
+    { "auto", CPU_ISA_AUTO, "the widest set that the processor has" },
     { "avx512", CPU_ISA_AVX512, "AVX-512 F, BW, VL and DQ" },
     { "avx2", CPU_ISA_AVX2, "AVX2 and FMA" },
     { "scalar", CPU_ISA_SCALAR, "one lane at a time; for tests" },
@@ -16,7 +17,7 @@ static const xray_choice isa_choices[] = {
 };
 
 static const xray_choice share_choices[] = {
-    { "auto", CPU_SHARE_AUTO, "once a comm plugin asks for it" },
+    { "auto", CPU_SHARE_AUTO, "as soon as a comm plugin asks for it" },
     { "on", CPU_SHARE_ON, "from the start" },
     { "off", CPU_SHARE_OFF, "never; a comm plugin that asks is refused" },
     { NULL, 0, NULL },
@@ -26,11 +27,12 @@ static const xray_option options[] = {
     XRAY_CHOICE(cpu_config, isa, "auto", isa_choices, "0.1",
                 "Instruction set of the kernels. All give the same bits."),
     XRAY_BYTES(cpu_config, memory, "0", "0.1",
-               "Memory that a run is planned to fit in; 0: what the machine "
-               "and its control groups allow."),
-    XRAY_CHOICE(cpu_config, share, "auto", share_choices, "0.1",
-                "Whether memory is made so that other processes can map it. "
-                "Large pages are then up to the kernel's shmem_enabled."),
+               "Memory that plans of a run assume; 0: what the machine and "
+               "its control groups allow."),
+    XRAY_CHOICE(
+        cpu_config, share, "auto", share_choices, "0.1",
+        "Whether memory is allocated so that other processes can map it. "
+        "The kernel's shmem_enabled then decides about large pages."),
 };
 
 static const xray_device_ops device_ops = {

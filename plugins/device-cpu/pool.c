@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job is published by one store of `state`: a generation, an open bit, and
- * the number of workers inside. Workers join while it is open; the caller
- * closes it when no task is left and waits only for those inside, so a worker
- * that sleeps or is not scheduled never holds a job up.
+ * A pool of threads that run numbered tasks.
+ *
+ * A job is published by one store of `state`, which holds a generation, an open
+ * bit and the number of workers inside. Workers join while the job is open. The
+ * caller closes it when no task is left and waits only for the workers inside,
+ * so a worker that sleeps or is not scheduled never delays a job.
  */
 #include "plugins/device-cpu/pool.h"
 
@@ -19,9 +21,10 @@
 #define STATE_WORKER 2u /* one worker inside */
 #define STATE_INSIDE 0xFFFEu
 #define STATE_JOB 0x10000u /* one generation */
-#define SPINS 2000 /* tens of microseconds: longer than between most jobs */
-/* Some tenths of a millisecond, in which others may have the core: to wake a
- * sleeping one costs a virtual machine nearly as much. */
+/* Tens of microseconds: longer than the pause between most jobs. */
+#define SPINS 2000
+/* Some tenths of a millisecond, in which other processes may use the core.
+ * Waking a sleeping thread costs a virtual machine nearly as much. */
 #define SPINS_AND_YIELDS 20000
 #define MAX_THREADS 256
 
@@ -45,7 +48,7 @@ struct cpu_pool {
     pool_worker workers[MAX_THREADS];
 };
 
-static void work(cpu_pool *pool, size_t thread)
+static void run_tasks(cpu_pool *pool, size_t thread)
 {
     size_t tasks = pool->tasks;
     for (;;) {
@@ -57,7 +60,8 @@ static void work(cpu_pool *pool, size_t thread)
     }
 }
 
-/* Joins the job that `state` shows; 0 if it is closed or has changed. */
+/* Joins the job that `state` describes; returns 0 if that job is closed or
+ * another has replaced it. */
 static int join_job(cpu_pool *pool, uint64_t *state)
 {
     while (*state & STATE_OPEN)
@@ -67,8 +71,8 @@ static int join_job(cpu_pool *pool, uint64_t *state)
     return 0;
 }
 
-/* Waits for another generation than `seen`, spinning first. */
-static uint64_t next_job(cpu_pool *pool, uint64_t seen)
+/* Waits until the generation is not `seen`, spinning before it sleeps. */
+static uint64_t wait_for_job(cpu_pool *pool, uint64_t seen)
 {
     for (int i = 0; i < SPINS_AND_YIELDS; i++) {
         uint64_t state = atomic_load(&pool->state);
@@ -91,25 +95,25 @@ static uint64_t next_job(cpu_pool *pool, uint64_t seen)
     return state;
 }
 
-static void *worker_main(void *arg)
+static void *run_worker(void *arg)
 {
     pool_worker *me = arg;
     cpu_pool *pool = me->pool;
     uint64_t seen = 0;
     for (;;) {
-        uint64_t state = next_job(pool, seen);
+        uint64_t state = wait_for_job(pool, seen);
         if (atomic_load(&pool->stop))
             return NULL;
         int in = join_job(pool, &state);
         seen = state / STATE_JOB;
         if (!in)
             continue;
-        work(pool, me->index);
+        run_tasks(pool, me->index);
         (void)atomic_fetch_sub(&pool->state, STATE_WORKER);
     }
 }
 
-static void wake_all(cpu_pool *pool)
+static void wake_sleepers(cpu_pool *pool)
 {
     if (atomic_load(&pool->sleepers) == 0)
         return;
@@ -131,8 +135,8 @@ void cpu_pool_run(cpu_pool *pool, size_t tasks, cpu_task *task, void *ctx)
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     uint64_t job = (atomic_load(&pool->state) / STATE_JOB + 1) * STATE_JOB;
     atomic_store(&pool->state, job | STATE_OPEN);
-    wake_all(pool);
-    work(pool, 0);
+    wake_sleepers(pool);
+    run_tasks(pool, 0);
     uint64_t state = atomic_fetch_and(&pool->state, ~(uint64_t)STATE_OPEN);
     for (int i = 0; state & STATE_INSIDE; i++) {
         if (i < SPINS)
@@ -167,7 +171,7 @@ cpu_pool *cpu_pool_create(uint32_t threads)
     for (uint32_t i = 1; i < threads; i++) {
         pool_worker *w = &pool->workers[i];
         *w = (pool_worker){ .pool = pool, .index = i };
-        if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
+        if (pthread_create(&w->thread, NULL, run_worker, w) != 0) {
             cpu_pool_destroy(pool);
             return NULL;
         }

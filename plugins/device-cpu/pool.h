@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pool of threads that share numbered tasks. The caller works too.
+ * A pool of threads that run numbered tasks together with the caller's thread.
  */
 #ifndef CPU_POOL_H
 #define CPU_POOL_H
@@ -10,16 +10,18 @@
 
 typedef struct cpu_pool cpu_pool;
 
-/* Does task number `task`; `thread` < the pool's size tells scratch apart. */
+/* Does task number `task`. `thread`, which is less than the pool's size,
+ * selects the scratch. */
 typedef void cpu_task(void *ctx, size_t task, size_t thread);
 
-/* `threads` counts the caller; 0 for one a core. NULL if none can start. */
+/* `threads` includes the caller; 0 means one per core. NULL if a thread cannot
+ * start. */
 cpu_pool *cpu_pool_create(uint32_t threads);
 void cpu_pool_destroy(cpu_pool *pool); /* accepts NULL */
 uint32_t cpu_pool_threads(const cpu_pool *pool);
 
-/* Runs tasks 0 .. tasks - 1, each once, and returns when all are done. Which
- * thread does which is not fixed: a task must write what no other writes. */
+/* Runs tasks 0 .. tasks - 1, each once, and returns when all are done. Any
+ * thread may run any task, so no two tasks may write the same memory. */
 void cpu_pool_run(cpu_pool *pool, size_t tasks, cpu_task *task, void *ctx);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks that other processes can map. All of an instance lie in one region: a
- * sparse, nameless file in memory, mapped once here and once in each process
- * that attaches a block of it, so that a handle is an offset and a peer costs
- * one mapping. The file is gone with the last process that has it mapped.
+ * Allocates blocks that other processes can map. All blocks of an instance lie
+ * in one region: a sparse, anonymous file in memory that is mapped once here,
+ * and once in each process that attaches one of the blocks. A handle is
+ * therefore an offset, and a peer costs one mapping. The system frees the file
+ * when the last process unmaps it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,16 +25,16 @@
 
 #define LINE 64u
 #define PAGE 4096u
-#define LARGE 0x10000u /* from here on a block has its pages to itself */
+/* From this size on, a block shares no page with another. */
+#define LARGE 0x10000u
 #define HUGE_PAGE 0x200000u
 #define LEAST_REGION ((uint64_t)1 << 30)
 #define REGION_MAGIC 0x6e6f696765525258u
 #define BLOCK_MAGIC 0x6b636f6c42525258u
-#define EVICTED                                                  \
-    ((uint64_t)1 << 32) /* with the tag: the block has no memory \
-                         */
+/* Set in a header's tag: the block's memory was returned to the system. */
+#define EVICTED ((uint64_t)1 << 32)
 
-/* Where a block lies, its header included. */
+/* The bytes of the region that a block occupies, its header included. */
 typedef struct extent {
     uint64_t at;
     uint64_t end;
@@ -43,14 +44,14 @@ struct cpu_region {
     char *base;
     uint64_t size;
     uint64_t nonce;
-    uint64_t serial; /* of the next block */
-    extent *used;    /* [count], ascending */
+    uint64_t serial; /* serial number of the next block */
+    extent *used;    /* [count], in ascending order */
     size_t count;
-    size_t room;
+    size_t capacity;
     int fd;
 };
 
-/* The region of another process. */
+/* The region of another process, mapped here. */
 struct cpu_remote {
     char *base;
     uint64_t size;
@@ -59,14 +60,14 @@ struct cpu_remote {
     cpu_remote *next;
 };
 
-/* The file's first bytes. */
+/* Stands at the beginning of the file. */
 typedef struct region_header {
     uint64_t magic;
     uint64_t nonce;
     uint64_t size;
 } region_header;
 
-/* In the line before a block. */
+/* Stands in the cache line before a block. */
 typedef struct shared_header {
     uint64_t magic;
     uint64_t serial;
@@ -78,10 +79,10 @@ typedef struct shared_handle {
     uint64_t nonce;
     uint64_t serial;
     uint64_t block; /* offset of the block's header */
-    uint64_t at;    /* of the memory itself */
-    uint64_t bytes; /* from there to the block's end */
-    uint64_t base;  /* the region's address in its own process */
-    uint64_t size;  /* of the region */
+    uint64_t at;    /* offset of the memory itself */
+    uint64_t bytes; /* from that offset to the block's end */
+    uint64_t base;  /* the region's address in the process that owns it */
+    uint64_t size;  /* bytes of the region */
     uint32_t pid;
     int32_t fd;
 } shared_handle;
@@ -91,7 +92,7 @@ _Static_assert(sizeof(shared_header) <= LINE, "header");
 
 /* ---- the region --------------------------------------------------------- */
 
-static uint64_t fresh_nonce(const void *where)
+static uint64_t make_nonce(const void *where)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -99,17 +100,17 @@ static uint64_t fresh_nonce(const void *where)
     return xray_mix64(xray_mix64(key, (uint64_t)getpid()), (uintptr_t)where);
 }
 
-static uint64_t up(uint64_t value, uint64_t multiple)
+static uint64_t round_up(uint64_t value, uint64_t multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Address space for twice the machine's memory, or what can be had; pages come
- * when they are used. */
+/* Maps address space for twice the machine's memory, or for as much as can be
+ * had. Pages take memory when they are touched. */
 static int map_region(cpu_region *r)
 {
-    uint64_t size = up(2 * cpu_memory_bytes(), LEAST_REGION);
-    for (; size >= LEAST_REGION; size = up(size / 2, PAGE)) {
+    uint64_t size = round_up(2 * cpu_memory_bytes(), LEAST_REGION);
+    for (; size >= LEAST_REGION; size = round_up(size / 2, PAGE)) {
         if (ftruncate(r->fd, (off_t)size) != 0)
             continue;
         void *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
@@ -123,7 +124,7 @@ static int map_region(cpu_region *r)
     return 0;
 }
 
-static void region_close(cpu_region *r)
+static void close_region(cpu_region *r)
 {
     if (!r)
         return;
@@ -135,8 +136,8 @@ static void region_close(cpu_region *r)
     free(r);
 }
 
-/* NULL and errno. */
-static cpu_region *region_open(void)
+/* Returns NULL and sets errno if it fails. */
+static cpu_region *open_own_region(void)
 {
     cpu_region *r = calloc(1, sizeof(*r));
     if (!r)
@@ -144,28 +145,29 @@ static cpu_region *region_open(void)
     r->fd = memfd_create("xray-device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (r->fd < 0 || !map_region(r)) {
         int reason = errno;
-        region_close(r);
+        close_region(r);
         errno = reason;
         return NULL;
     }
-    /* A peer must not be hit by a file that shrinks under it. */
+    /* Without the seals a peer would crash when the file shrinks. */
     (void)fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
     cpu_advise_huge(r->base, r->size);
-    r->nonce = fresh_nonce(r);
+    r->nonce = make_nonce(r);
     region_header header = { REGION_MAGIC, r->nonce, r->size };
     memcpy(r->base, &header, sizeof(header));
     return r;
 }
 
-/* The first gap that holds `bytes` at `align` with a header before them; its
- * index among the extents, and the offset of the bytes. */
+/* Finds the first gap that holds `bytes` at alignment `align`, with a header
+ * before them. Gives the gap's index among the extents and the offset of the
+ * bytes. */
 static int find_gap(const cpu_region *r, uint64_t align, uint64_t bytes,
                     size_t *out_index, uint64_t *out_at)
 {
-    uint64_t from = PAGE; /* behind the region's header */
+    uint64_t from = PAGE; /* after the region's header */
     for (size_t i = 0; i <= r->count; i++) {
         uint64_t to = i < r->count ? r->used[i].at : r->size;
-        uint64_t at = up(from + LINE, align);
+        uint64_t at = round_up(from + LINE, align);
         if (at <= to && to - at >= bytes) {
             *out_index = i;
             *out_at = at;
@@ -176,21 +178,22 @@ static int find_gap(const cpu_region *r, uint64_t align, uint64_t bytes,
     return 0;
 }
 
-static int more_room(cpu_region *r)
+static int reserve_extent(cpu_region *r)
 {
-    if (r->count < r->room)
+    if (r->count < r->capacity)
         return 1;
-    size_t room = r->room ? 2 * r->room : 64;
-    extent *used = realloc(r->used, room * sizeof(*used));
+    size_t capacity = r->capacity ? 2 * r->capacity : 64;
+    extent *used = realloc(r->used, capacity * sizeof(*used));
     if (!used)
         return 0;
     r->used = used;
-    r->room = room;
+    r->capacity = capacity;
     return 1;
 }
 
-/* Whole pages: the system has them again, and they come zeroed when used. */
-static void give_back(const cpu_region *r, uint64_t from, uint64_t to)
+/* Returns full pages to the system; they are zero when they are touched
+ * again. */
+static void punch_hole(const cpu_region *r, uint64_t from, uint64_t to)
 {
     (void)fallocate(r->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     (off_t)from, (off_t)(to - from));
@@ -202,28 +205,29 @@ void *cpu_share_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
     uint64_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE
                      : bytes >= LARGE       ? PAGE
                                             : LINE;
-    if (bytes > r->size || !more_room(r))
+    if (bytes > r->size || !reserve_extent(r))
         return NULL;
-    uint64_t whole = up(bytes ? bytes : 1, bytes >= LARGE ? PAGE : LINE);
+    uint64_t padded = round_up(bytes ? bytes : 1, bytes >= LARGE ? PAGE : LINE);
     size_t index;
     uint64_t at;
-    if (!find_gap(r, align, whole, &index, &at))
+    if (!find_gap(r, align, padded, &index, &at))
         return NULL;
-    /* Small blocks leave their pages behind. */
+    /* Small blocks share their pages with others, which stay. */
     if (bytes >= LARGE)
-        give_back(r, at, at + whole);
-    /* Asked for in one call, which can be refused; a touch cannot. */
-    if (fallocate(r->fd, 0, (off_t)(at - LINE), (off_t)(whole + LINE)) != 0)
+        punch_hole(r, at, at + padded);
+    /* Reserves the memory now, where a lack of it is an error that can be
+     * reported. On a first touch it would be a fatal signal. */
+    if (fallocate(r->fd, 0, (off_t)(at - LINE), (off_t)(padded + LINE)) != 0)
         return NULL;
 #ifdef MADV_POPULATE_WRITE
     if (bytes >= LARGE)
-        (void)madvise(r->base + at, whole, MADV_POPULATE_WRITE);
+        (void)madvise(r->base + at, padded, MADV_POPULATE_WRITE);
 #endif
     if (bytes < LARGE)
-        memset(r->base + at, 0, whole);
+        memset(r->base + at, 0, padded);
     memmove(r->used + index + 1, r->used + index,
             (r->count - index) * sizeof(*r->used));
-    r->used[index] = (extent){ at - LINE, at + whole };
+    r->used[index] = (extent){ at - LINE, at + padded };
     r->count++;
     shared_header header = { BLOCK_MAGIC, ++r->serial, bytes, tag };
     memcpy(r->base + at - LINE, &header, sizeof(header));
@@ -231,7 +235,7 @@ void *cpu_share_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
     return r->base + at;
 }
 
-/* The extent that holds an address of the region. */
+/* Finds the extent that holds an address of the region. */
 static extent *find_extent(const cpu_region *r, const void *ptr)
 {
     uintptr_t base = (uintptr_t)r->base;
@@ -265,14 +269,14 @@ int cpu_share_free(cpu_device *d, void *ptr)
     if (!(header.tag & EVICTED))
         cpu_uncount_block(d, (uint32_t)header.tag, header.bytes);
     if (header.bytes >= LARGE)
-        give_back(r, e->at + LINE, e->end);
+        punch_hole(r, e->at + LINE, e->end);
     size_t index = (size_t)(e - r->used);
     r->count--;
     memmove(e, e + 1, (r->count - index) * sizeof(*e));
     return 1;
 }
 
-/* Peers keep their mapping of a block that is taken away, and its handle. */
+/* Peers keep their mapping of an evicted block, and its handle stays valid. */
 int cpu_share_evict(cpu_device *d, void *ptr)
 {
     cpu_region *r = d->region;
@@ -285,7 +289,7 @@ int cpu_share_evict(cpu_device *d, void *ptr)
     cpu_uncount_block(d, (uint32_t)header->tag, header->bytes);
     header->tag |= EVICTED;
     if (header->bytes >= LARGE)
-        give_back(r, e->at + LINE, e->end);
+        punch_hole(r, e->at + LINE, e->end);
     else
         memset(ptr, 0, header->bytes);
     return 1;
@@ -302,7 +306,7 @@ int cpu_share_restore(cpu_device *d, void *ptr, xray_status *out)
         return 1;
     if (fallocate(r->fd, 0, (off_t)e->at, (off_t)(e->end - e->at)) != 0) {
         *out = cpu_fail(d, XRAY_E_NOMEM, "restore",
-                        "no memory for the %llu bytes that were taken away",
+                        "no memory to restore the block's %llu bytes",
                         (unsigned long long)header->bytes);
         return 1;
     }
@@ -332,13 +336,13 @@ xray_status cpu_shareable(void *self, uint32_t on)
     if (d->share == CPU_SHARE_OFF)
         return refuse_sharing(d);
     if (!d->region)
-        d->region = region_open();
+        d->region = open_own_region();
     if (!d->region)
-        return cpu_fail(d, XRAY_E_IO, "shareable",
-                        "there is no file in memory of %llu bytes or more to "
-                        "share blocks in: %s",
-                        (unsigned long long)LEAST_REGION,
-                        XR_SYSTEM_ERROR(errno));
+        return cpu_fail(
+            d, XRAY_E_IO, "shareable",
+            "the system gave no memory file of %llu bytes or more to "
+            "share blocks in: %s",
+            (unsigned long long)LEAST_REGION, XR_SYSTEM_ERROR(errno));
     d->sharing = 1;
     return XRAY_OK;
 }
@@ -351,10 +355,11 @@ xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle)
         return cpu_fail(d, XRAY_E_ARG, "share", "a pointer is NULL");
     const extent *e = r ? find_extent(r, ptr) : NULL;
     if (!e)
-        return cpu_fail(d, XRAY_E_ARG, "share",
-                        "%p lies in no block that this device made after it "
-                        "was asked for shareable memory",
-                        ptr);
+        return cpu_fail(
+            d, XRAY_E_ARG, "share",
+            "%p lies in no block that this device allocated after it "
+            "was asked for shareable memory",
+            ptr);
     shared_header header;
     memcpy(&header, r->base + e->at, sizeof(header));
     uint64_t at = (uint64_t)((const char *)ptr - r->base);
@@ -373,7 +378,7 @@ xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle)
     return XRAY_OK;
 }
 
-/* 1 if an open file is the handle's region. */
+/* Returns 1 if the open file is the region that the handle names. */
 static int is_region(int fd, const shared_handle *h)
 {
     region_header header;
@@ -382,8 +387,8 @@ static int is_region(int fd, const shared_handle *h)
            header.size == h->size;
 }
 
-static xray_status stale(const cpu_device *d, const shared_handle *h,
-                         const char *why)
+static xray_status refuse_handle(const cpu_device *d, const shared_handle *h,
+                                 const char *why)
 {
     return cpu_fail(d, XRAY_E_ARG, "attach",
                     "the handle of %llu bytes of process %u is stale or "
@@ -391,36 +396,38 @@ static xray_status stale(const cpu_device *d, const shared_handle *h,
                     (unsigned long long)h->bytes, h->pid, why);
 }
 
-/* The handle's region as a file of the caller's own: the one it names may be
- * closed, and its number another file's, at any moment. */
-static xray_status open_region(const cpu_device *d, const shared_handle *h,
-                               int *out_fd)
+/* Opens the handle's region as a file descriptor of this process. The owner may
+ * close its own at any moment, and the number may then stand for another
+ * file. */
+static xray_status open_handle_region(const cpu_device *d,
+                                      const shared_handle *h, int *out_fd)
 {
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", h->pid, h->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return errno == ENOENT || errno == EACCES || errno == ESRCH
-                   ? stale(d, h,
-                           "that process or its memory is gone, or belongs to "
-                           "another user")
+                   ? refuse_handle(
+                         d, h,
+                         "that process or its memory is gone, or belongs to "
+                         "another user")
                    : cpu_fail(d, XRAY_E_IO, "attach",
                               "the memory of process %u cannot be opened: %s",
                               h->pid, XR_SYSTEM_ERROR(errno));
     if (!is_region(fd, h)) {
         (void)close(fd);
-        return stale(d, h, "that process has no such memory");
+        return refuse_handle(d, h, "that process has no such memory");
     }
     *out_fd = fd;
     return XRAY_OK;
 }
 
-/* Maps another process's region. */
+/* Maps the region of another process. */
 static xray_status map_remote(cpu_device *d, const shared_handle *h,
                               cpu_remote **out)
 {
     int fd = -1;
-    xray_status status = open_region(d, h, &fd);
+    xray_status status = open_handle_region(d, h, &fd);
     if (status != XRAY_OK)
         return status;
     void *base = mmap(NULL, h->size, PROT_READ | PROT_WRITE,
@@ -445,7 +452,7 @@ static xray_status map_remote(cpu_device *d, const shared_handle *h,
     return XRAY_OK;
 }
 
-static void drop_remote(cpu_device *d, cpu_remote *remote)
+static void release_remote(cpu_device *d, cpu_remote *remote)
 {
     cpu_remote **link = &d->remotes;
     while (*link && *link != remote)
@@ -457,14 +464,15 @@ static void drop_remote(cpu_device *d, cpu_remote *remote)
     free(remote);
 }
 
-/* The region's address here; *out_remote is NULL where it is this process's. */
+/* Finds the region's address in this process; *out_remote is NULL if the region
+ * is this process's own. */
 static xray_status find_region(cpu_device *d, const shared_handle *h,
                                char **out_base, cpu_remote **out_remote)
 {
     *out_remote = NULL;
     if (h->pid == (uint32_t)getpid()) {
         int fd = -1;
-        xray_status status = open_region(d, h, &fd);
+        xray_status status = open_handle_region(d, h, &fd);
         if (status != XRAY_OK)
             return status;
         (void)close(fd);
@@ -495,10 +503,10 @@ xray_status cpu_attach(void *self, const uint8_t *handle, uint64_t bytes,
     if (h.pid == 0 || h.fd < 0 || h.size < LEAST_REGION || h.block < PAGE ||
         h.block > h.size - LINE || h.at < h.block || h.at > h.size ||
         h.bytes > h.size - h.at)
-        return stale(d, &h, "it is no handle of a cpu device");
+        return refuse_handle(d, &h, "it is not a handle of a cpu device");
     if (bytes > h.bytes)
         return cpu_fail(d, XRAY_E_RANGE, "attach",
-                        "%llu bytes are asked of a handle of %llu",
+                        "%llu bytes were requested, but the handle has %llu",
                         (unsigned long long)bytes, (unsigned long long)h.bytes);
     char *base = NULL;
     cpu_remote *remote = NULL;
@@ -509,8 +517,8 @@ xray_status cpu_attach(void *self, const uint8_t *handle, uint64_t bytes,
     memcpy(&header, base + h.block, sizeof(header));
     if (header.magic != BLOCK_MAGIC || header.serial != h.serial) {
         if (remote)
-            drop_remote(d, remote);
-        return stale(d, &h, "the block was freed");
+            release_remote(d, remote);
+        return refuse_handle(d, &h, "the block was freed");
     }
     if (remote)
         remote->holders++;
@@ -528,7 +536,7 @@ void cpu_detach(void *self, void *ptr)
             continue;
         if (r->holders)
             r->holders--;
-        drop_remote(d, r);
+        release_remote(d, r);
         return;
     }
 }
@@ -537,8 +545,8 @@ void cpu_share_destroy(cpu_device *d)
 {
     while (d->remotes) {
         d->remotes->holders = 0;
-        drop_remote(d, d->remotes);
+        release_remote(d, d->remotes);
     }
-    region_close(d->region);
+    close_region(d->region);
     d->region = NULL;
 }

@@ -1,17 +1,22 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds the smallest logit that min_p, top_k and top_p leave to be sampled. A
+ * heap hands out the logits in descending order, so a small support costs much
+ * less than a sort of the vocabulary.
+ */
 #include "plugins/device-cpu/support.h"
 
 #include <math.h>
 
-/* A heap of floats, the largest first; what is taken lies behind its end, so
- * that the i-th largest stays at [count - 1 - i]. */
+/* A max-heap of floats. Elements that were taken are kept after its end, so the
+ * i-th largest stays at v[count - 1 - i]. */
 typedef struct heap {
     float *v;
     size_t count;
     size_t left;
 } heap;
 
-static void sift(heap *h, size_t at)
+static void sift_down(heap *h, size_t at)
 {
     float moved = h->v[at];
     for (;;) {
@@ -28,8 +33,9 @@ static void sift(heap *h, size_t at)
     h->v[at] = moved;
 }
 
-/* The i-th largest; i grows by at most one beyond what was taken. */
-static float nth(heap *h, size_t i)
+/* Returns the i-th largest element; i may exceed the number of elements taken
+ * so far by at most one. */
+static float take_nth_largest(heap *h, size_t i)
 {
     size_t taken = h->count - h->left;
     if (i >= taken) {
@@ -38,12 +44,12 @@ static float nth(heap *h, size_t i)
         h->v[0] = h->v[h->left];
         h->v[h->left] = top;
         if (h->left > 1)
-            sift(h, 0);
+            sift_down(h, 0);
     }
     return h->v[h->count - 1 - i];
 }
 
-static void heap_fill(heap *h, const float *z, size_t n, float floor)
+static void fill_heap(heap *h, const float *z, size_t n, float floor)
 {
     h->count = 0;
     for (size_t j = 0; j < n; j++)
@@ -51,7 +57,7 @@ static void heap_fill(heap *h, const float *z, size_t n, float floor)
             h->v[h->count++] = z[j];
     h->left = h->count;
     for (size_t i = h->count / 2; i-- > 0;)
-        sift(h, i);
+        sift_down(h, i);
 }
 
 static float cut_min_p(const float *z, const float *e, size_t n, float min_p)
@@ -77,16 +83,16 @@ float cpu_support_floor(const cpu_kernels *k, const float *z, size_t n,
     size_t top_k = draw->top_k > 0 ? (size_t)draw->top_k : n;
     if (top_k >= n && !by_p)
         return floor;
-    heap_fill(&h, z, n, floor);
+    fill_heap(&h, z, n, floor);
     if (top_k < h.count)
         for (size_t i = 0; i < top_k; i++)
-            floor = nth(&h, i);
+            floor = take_nth_largest(&h, i);
     if (!by_p)
         return floor;
     float wanted = draw->top_p * k->sum_from(e, z, floor, n);
     float sum = 0.0f;
     for (size_t i = 0; i < h.count; i++) {
-        float value = nth(&h, i);
+        float value = take_nth_largest(&h, i);
         float p;
         if (value < floor)
             break;

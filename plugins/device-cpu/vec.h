@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen fp32 lanes, and what the numerics contract defines on them: the fixed
- * tree of a row sum, exp, log and tanh. A kernel file is compiled once for each
- * instruction set with VEC_ISA set; it only ever uses these operations, so all
- * instruction sets do the same roundings in the same order.
+ * Sixteen lanes of float32 and the functions that the numerics contract defines
+ * on them: the fixed tree of a row sum, exp, log and tanh. Kernels are compiled
+ * once per instruction set, selected by VEC_ISA, and use only these operations,
+ * so all instruction sets do the same roundings in the same order.
  */
 #ifndef CPU_VEC_H
 #define CPU_VEC_H
@@ -15,7 +15,8 @@
 #define VEC_AVX2 2
 #define VEC_AVX512 3
 
-/* Vector code wants its lanes in registers: everything inlined and unrolled. */
+/* Vector code needs its lanes in registers, so everything is inlined and
+ * unrolled. */
 #if VEC_ISA == VEC_SCALAR
 #define VFN static inline __attribute__((unused))
 #define UNROLL(n)
@@ -36,7 +37,8 @@
 
 #define VEC_INF __builtin_inff()
 
-/* ((8)(4)(2)(1)): lane i takes lane i + 8, then i + 4, i + 2, i + 1. */
+/* The tree ((8)(4)(2)(1)): lane i is combined with lane i + 8, then i + 4, i +
+ * 2, i + 1. */
 #if VEC_ISA == VEC_SCALAR
 VFN float v16_sum(v16 x)
 {
@@ -71,15 +73,15 @@ V16_FOLD(v16_sum, add)
 V16_FOLD(v16_hmax, max)
 #endif
 
-/* 2^n, for n in [-126, 127]. */
+/* 2^n for n in [-126, 127]. */
 VFN v16 v16_pow2(i16 n)
 {
     return i16_float(i16_sll(i16_add(n, i16_set(127)), 23));
 }
 
-/* e^x: x = n ln 2 + r, a polynomial in r, and two steps of scaling so that
- * results below the normal range round once. Below -104: 0; above 88.73: inf.
- */
+/* e^x: x = n ln 2 + r, a polynomial in r, and two scalings, so that results
+ * below the normal range round once. Below -104 the result is 0, above 88.73
+ * inf. */
 VFN v16 v16_exp(v16 x)
 {
     v16 magic = v16_set(0x1.8p23f);
@@ -102,16 +104,17 @@ VFN v16 v16_exp(v16 x)
     return v16_mul(p, v16_pow2(i16_sub(whole, half)));
 }
 
-/* e^x where m is set, else 0. Other lanes hold no -inf meanwhile: a result in
- * the subnormal range, even one that rounds to 0, is slow. */
+/* e^x where m is set, else 0. The other lanes are not given -inf, because
+ * computing a result in the subnormal range, even one that rounds to 0, is
+ * slow. */
 VFN v16 v16_exp_of(m16 m, v16 x)
 {
     v16 zero = v16_set(0.0f);
     return v16_pick(m, v16_exp(v16_pick(m, x, zero)), zero);
 }
 
-/* ln x: x = 2^e m with m in [sqrt 1/2, sqrt 2), a polynomial in m - 1. 0 gives
- * -inf, less gives NaN. */
+/* ln x: x = 2^e m with m in [sqrt 1/2, sqrt 2), and a polynomial in m - 1. 0
+ * gives -inf, negative numbers give NaN. */
 VFN v16 v16_log(v16 x)
 {
     m16 small = v16_lt(x, v16_set(0x1p-126f));
@@ -141,7 +144,7 @@ VFN v16 v16_log(v16 x)
     return v16_pick(v16_lt(x, v16_set(0.0f)), v16_set(__builtin_nanf("")), y);
 }
 
-/* tanh x: an odd polynomial below 0.625, else 1 - 2 / (e^2|x| + 1). */
+/* tanh x: an odd polynomial below 0.625, otherwise 1 - 2 / (e^2|x| + 1). */
 VFN v16 v16_tanh(v16 x)
 {
     i16 sign = i16_and(v16_bits(x), i16_set(INT32_MIN));
@@ -160,7 +163,7 @@ VFN v16 v16_tanh(v16 x)
     return v16_pick(v16_lt(a, v16_set(0.625f)), near, far);
 }
 
-/* Lane-wise and single, for the few places that need one value. */
+/* The same functions of a single value. */
 VFN float f_exp(float x)
 {
     float y[16];

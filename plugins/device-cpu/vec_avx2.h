@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen lanes in two AVX2 registers.
+ * Sixteen lanes of float32 in two AVX2 registers.
  */
 #ifndef CPU_VEC_AVX2_H
 #define CPU_VEC_AVX2_H
@@ -65,7 +65,7 @@ VFN v16 v16_loadn(const float *p, size_t n)
     return x;
 }
 
-/* Of bf16: the upper halves of floats. */
+/* bf16 values are the upper halves of floats. */
 VFN __m256 v8_widen(const uint16_t *p)
 {
     __m256i x = _mm256_cvtepu16_epi32(
@@ -178,16 +178,16 @@ I16_BINARY(and, _mm256_and_si256)
 I16_BINARY(or, _mm256_or_si256)
 I16_BINARY(xor, _mm256_xor_si256)
 
-/* Of each pair of lanes: the 64-bit product of its first ones, as a pair. */
+/* For each pair of lanes: the 64-bit product of its first lanes, as a pair. */
 I16_BINARY(mul_first, _mm256_mul_epu32)
 
-/* Of each pair: the second, 0. */
+/* For each pair: its second lane, then 0. */
 VFN i16 i16_second(i16 x)
 {
     return (i16){ _mm256_srli_epi64(x.a, 32), _mm256_srli_epi64(x.b, 32) };
 }
 
-/* Of each pair: the first of x, the first of y. */
+/* For each pair: the first lane of x, then the first lane of y. */
 VFN i16 i16_firsts(i16 x, i16 y)
 {
     return (i16){ _mm256_blend_epi32(x.a, _mm256_slli_epi64(y.a, 32), 0xAA),
@@ -249,7 +249,7 @@ VFN i16 i8_zip(__m256i x, __m256i y)
                   _mm256_permute2x128_si256(low, high, 0x31) };
 }
 
-/* Lanes of a and b in turns: 0 to 7 of both, then 8 to 15. */
+/* Interleaves the lanes of a and b: lanes 0 to 7 of both, then 8 to 15. */
 VFN void i16_zip(i16 a, i16 b, i16 out[2])
 {
     out[0] = i8_zip(a.a, b.a);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen lanes in one AVX-512 register.
+ * Sixteen lanes of float32 in one AVX-512 register.
  */
 #ifndef CPU_VEC_AVX512_H
 #define CPU_VEC_AVX512_H
@@ -8,7 +8,7 @@
 #include <immintrin.h>
 
 #define VEC_ROWS 14 /* rows of the largest matrix tile */
-#define VEC_WIDE 8  /* panels a one-row tile walks at once */
+#define VEC_WIDE 8  /* panels that a one-row tile computes at once */
 
 typedef __m512 v16;
 typedef __m512i i16;
@@ -34,7 +34,7 @@ VFN v16 v16_loadn(const float *p, size_t n)
     return _mm512_maskz_loadu_ps(m16_first(n), p);
 }
 
-/* Of bf16: the upper halves of floats. */
+/* bf16 values are the upper halves of floats. */
 VFN v16 v16_widen(const uint16_t *p)
 {
     __m512i x = _mm512_cvtepu16_epi32(
@@ -93,7 +93,7 @@ VFN v16 v16_sqrt(v16 a)
     return _mm512_sqrt_ps(a);
 }
 
-/* a > b ? a : b, so the second operand where one is NaN. */
+/* a > b ? a : b; the second operand where one of them is NaN. */
 VFN v16 v16_max(v16 a, v16 b)
 {
     return _mm512_max_ps(a, b);
@@ -173,19 +173,19 @@ VFN i16 i16_xor(i16 a, i16 b)
     return _mm512_xor_si512(a, b);
 }
 
-/* Of each pair of lanes: the 64-bit product of its first ones, as a pair. */
+/* For each pair of lanes: the 64-bit product of its first lanes, as a pair. */
 VFN i16 i16_mul_first(i16 a, i16 b)
 {
     return _mm512_mul_epu32(a, b);
 }
 
-/* Of each pair: the second, 0. */
+/* For each pair: its second lane, then 0. */
 VFN i16 i16_second(i16 a)
 {
     return _mm512_srli_epi64(a, 32);
 }
 
-/* Of each pair: the first of a, the first of b. */
+/* For each pair: the first lane of a, then the first lane of b. */
 VFN i16 i16_firsts(i16 a, i16 b)
 {
     return _mm512_mask_mov_epi32(a, 0xAAAA, _mm512_slli_epi64(b, 32));
@@ -222,7 +222,7 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
         _mm512_permutex2var_ps(a, _mm512_add_epi32(e, _mm512_set1_epi32(1)), b);
 }
 
-/* Lanes of a and b in turns: 0 to 7 of both, then 8 to 15. */
+/* Interleaves the lanes of a and b: lanes 0 to 7 of both, then 8 to 15. */
 VFN void i16_zip(i16 a, i16 b, i16 out[2])
 {
     i16 first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sixteen lanes as an array: the definition the others are tested against.
+ * Sixteen lanes of float32 as an array: the definition that the vector versions
+ * are tested against.
  */
 #ifndef CPU_VEC_SCALAR_H
 #define CPU_VEC_SCALAR_H
@@ -49,7 +50,7 @@ I16_MAP(and, (uint32_t)x.i[i] & (uint32_t)y.i[i])
 I16_MAP(or, (uint32_t)x.i[i] | (uint32_t)y.i[i])
 I16_MAP(xor, (uint32_t)x.i[i] ^ (uint32_t)y.i[i])
 
-/* Of each pair of lanes: the 64-bit product of its first ones, as a pair. */
+/* For each pair of lanes: the 64-bit product of its first lanes, as a pair. */
 VFN i16 i16_mul_first(i16 x, i16 y)
 {
     i16 r;
@@ -61,7 +62,7 @@ VFN i16 i16_mul_first(i16 x, i16 y)
     return r;
 }
 
-/* Of each pair: the second, 0. */
+/* For each pair: its second lane, then 0. */
 VFN i16 i16_second(i16 x)
 {
     i16 r;
@@ -69,7 +70,7 @@ VFN i16 i16_second(i16 x)
     return r;
 }
 
-/* Of each pair: the first of x, the first of y. */
+/* For each pair: the first lane of x, then the first lane of y. */
 VFN i16 i16_firsts(i16 x, i16 y)
 {
     i16 r;
@@ -104,7 +105,7 @@ VFN void v16_storen(float *p, v16 x, size_t n)
         p[i] = x.f[i];
 }
 
-/* Of bf16: the upper halves of floats. */
+/* bf16 values are the upper halves of floats. */
 VFN v16 v16_widen(const uint16_t *p)
 {
     v16 y;
@@ -239,7 +240,7 @@ VFN void v16_split(const float *p, v16 *even, v16 *odd)
     }
 }
 
-/* Lanes of a and b in turns: 0 to 7 of both, then 8 to 15. */
+/* Interleaves the lanes of a and b: lanes 0 to 7 of both, then 8 to 15. */
 VFN void i16_zip(i16 a, i16 b, i16 out[2])
 {
     EACH(i)

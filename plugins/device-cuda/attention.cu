@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The attention operators: checks, operands in the precision of the instance,
- * and the cache. A block of the cache holds K of all kv heads, [kv_heads]
- * [block_tokens][dim], then V alike: the keys of a head lie one after the
- * other, as decode reads them. In bfloat16 they are stored as the products take
- * them, rounded, whatever dtype was asked for, dim rounded up to 8.
+ * The attention operators on NVIDIA GPUs: they check arguments, convert
+ * operands to the precision of the instance, store new keys and values in the
+ * cache, and launch the kernels.
+ *
+ * A block of the cache holds K of all kv heads as
+ * [kv_heads][block_tokens][dim], then V in the same order. The keys of a head
+ * are adjacent, as decoding reads them. In bfloat16 they are stored rounded, as
+ * the products read them, whatever dtype was requested, and dim is rounded up
+ * to a multiple of 8.
  */
 #include "plugins/device-cuda/attention.h"
 
@@ -15,24 +19,24 @@ static uint32_t round8(uint32_t n)
     return (n + 7) / 8 * 8;
 }
 
-/* What all three operators check. */
+/* The checks that all three attention operators share. */
 static xray_status check_heads(const cuda_device *d, const char *where,
                                uint32_t heads, uint32_t kv_heads,
                                uint32_t head_dim)
 {
     if (heads == 0 || kv_heads == 0 || head_dim == 0 || heads % kv_heads != 0)
         return cuda_fail(d, XRAY_E_ARG, where,
-                         "%u heads over %u kv heads of dimension %u", heads,
-                         kv_heads, head_dim);
+                         "%u heads cannot share %u kv heads of dimension %u",
+                         heads, kv_heads, head_dim);
     if (head_dim > ATTEND_DIM_MOST)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
-                         "heads of dimension %u: at most %u are offered",
+                         "heads of dimension %u: at most %u are supported",
                          head_dim, ATTEND_DIM_MOST);
     return XRAY_OK;
 }
 
-static xray_status check_rows(const cuda_device *d, const char *where,
-                              const xray_attention *op)
+static xray_status check_batch_rows(const cuda_device *d, const char *where,
+                                    const xray_attention *op)
 {
     xray_status s =
         check_heads(d, where, op->heads, op->kv_heads, op->head_dim);
@@ -42,14 +46,16 @@ static xray_status check_rows(const cuda_device *d, const char *where,
     uint64_t kv = (uint64_t)op->kv_heads * op->head_dim;
     if (op->q_stride < q || op->o_stride < q || op->k_stride < kv ||
         op->v_stride < kv)
-        return cuda_fail(d, XRAY_E_ARG, where, "a stride is below a token");
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "a stride is shorter than a token");
     if (op->tokens.bound >= 0x7fffffffu || op->rows >= 0x7fffffffu)
-        return cuda_fail(d, XRAY_E_RANGE, where, "%llu tokens in a call",
+        return cuda_fail(d, XRAY_E_RANGE, where,
+                         "%llu tokens are too many for a call",
                          (unsigned long long)op->tokens.bound);
     return XRAY_OK;
 }
 
-static attend_args args_of(const xray_attention *op)
+static attend_args make_attend_args(const xray_attention *op)
 {
     attend_args a = {};
     a.q = op->q;
@@ -78,12 +84,13 @@ static attend_args args_of(const xray_attention *op)
     return a;
 }
 
-/* ---- operands in bf16 ------------------------------------------------------
- */
+/* ---- operands in bf16 ---------------------------------------------------- */
 
-/* y[t, h, 0 .. dim8) of x[t, h, 0 .. dim), tokens x_stride apart. */
-__global__ void narrow_heads(uint16_t *y, const float *x, uint64_t x_stride,
-                             uint64_t pieces, uint32_t heads, uint32_t dim)
+/* y[t, h, 0 .. dim8) = x[t, h, 0 .. dim) as bf16, zero-padded; tokens of x are
+ * x_stride apart. One thread per eight values. */
+__global__ void round_heads_kernel(uint16_t *y, const float *x,
+                                   uint64_t x_stride, uint64_t pieces,
+                                   uint32_t heads, uint32_t dim)
 {
     uint32_t per = (dim + 7) / 8;
     uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -112,23 +119,24 @@ __global__ void narrow_heads(uint16_t *y, const float *x, uint64_t x_stride,
     *reinterpret_cast<uint4 *>(y + i * 8) = out;
 }
 
-static void narrow(cudaStream_t stream, uint16_t *y, const float *x,
-                   uint64_t stride, const attend_args *a, uint32_t heads)
+static void round_heads(cudaStream_t stream, uint16_t *y, const float *x,
+                        uint64_t stride, const attend_args *a, uint32_t heads)
 {
     uint64_t pieces = a->tokens * heads * (a->dim8 / 8);
-    CU_LAUNCH(narrow_heads, (uint32_t)((pieces + THREADS - 1) / THREADS),
+    CU_LAUNCH(round_heads_kernel, (uint32_t)((pieces + THREADS - 1) / THREADS),
               THREADS, 0, stream, y, x, stride, pieces, heads, a->dim);
 }
 
-/* k and v of a packed batch as bf16 at `to`; returns what lies behind them. */
-static uint16_t *narrow_keys(cudaStream_t stream, attend_args *a, uint16_t *to)
+/* Writes k and v of a packed batch as bf16 to `to`; returns the address after
+ * them. */
+static uint16_t *round_keys(cudaStream_t stream, attend_args *a, uint16_t *to)
 {
     uint64_t width = (uint64_t)a->kv_heads * a->dim8;
     uint16_t *v = to + a->tokens * width;
-    narrow(stream, to, static_cast<const float *>(a->k), a->k_stride, a,
-           a->kv_heads);
-    narrow(stream, v, static_cast<const float *>(a->v), a->v_stride, a,
-           a->kv_heads);
+    round_heads(stream, to, static_cast<const float *>(a->k), a->k_stride, a,
+                a->kv_heads);
+    round_heads(stream, v, static_cast<const float *>(a->v), a->v_stride, a,
+                a->kv_heads);
     a->k = to;
     a->v = v;
     a->k_stride = a->v_stride = width;
@@ -142,10 +150,10 @@ extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
     cuda_device *d = static_cast<cuda_device *>(self);
     const char *where = "attention";
     CUDA_CHECK(d, op, where, op->row_start, op->q, op->k, op->v, op->o);
-    xray_status s = check_rows(d, where, op);
+    xray_status s = check_batch_rows(d, where, op);
     if (s != XRAY_OK || op->rows == 0 || op->tokens.bound == 0)
         return s;
-    attend_args a = args_of(op);
+    attend_args a = make_attend_args(op);
     cudaStream_t on = cuda_stream(d, stream);
     if (d->precision == CUDA_FLOAT32)
         return attend_forward_f32(d, on, where, &a);
@@ -155,15 +163,15 @@ extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
                      &scratch);
     if (s != XRAY_OK)
         return s;
-    (void)narrow_keys(on, &a, static_cast<uint16_t *>(scratch));
+    (void)round_keys(on, &a, static_cast<uint16_t *>(scratch));
     return attend_forward_bf16(d, on, where, &a);
 }
 
-/* ---- gradient
- * ---------------------------------------------------------------- */
+/* ---- gradient ------------------------------------------------------------ */
 
-/* delta[t, h] = dot16(d_o, o); with ROUND of d_o as the products take it. Half
- * a warp a head. */
+/* delta[t, h] = dot16(d_o, o). With ROUND, d_o is rounded first, as the
+ * products read it. Half a warp does one head: lane l sums every sixteenth
+ * product, and the tree joins the lanes in its fixed order. */
 template <bool ROUND>
 __global__ void attend_delta(float *delta, const attend_args a)
 {
@@ -185,18 +193,19 @@ __global__ void attend_delta(float *delta, const attend_args a)
         delta[i] = s;
 }
 
-static xray_status check_grad(const cuda_device *d, const char *where,
-                              const xray_attention_grad *op)
+static xray_status check_grad_strides(const cuda_device *d, const char *where,
+                                      const xray_attention_grad *op)
 {
     const xray_attention *f = op->forward;
     CUDA_CHECK(d, f, where, f->row_start, f->q, f->k, f->v, f->o, f->lse);
-    xray_status s = check_rows(d, where, f);
+    xray_status s = check_batch_rows(d, where, f);
     if (s != XRAY_OK)
         return s;
     uint64_t kv = (uint64_t)f->kv_heads * f->head_dim;
     if (op->dq_stride < (uint64_t)f->heads * f->head_dim ||
         op->dk_stride < kv || op->dv_stride < kv)
-        return cuda_fail(d, XRAY_E_ARG, where, "a stride is below a token");
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "a stride is shorter than a token");
     return XRAY_OK;
 }
 
@@ -206,11 +215,11 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     cuda_device *d = static_cast<cuda_device *>(self);
     const char *where = "attention_grad";
     CUDA_CHECK(d, op, where, op->forward, op->d_o, op->dq, op->dk, op->dv);
-    xray_status s = check_grad(d, where, op);
+    xray_status s = check_grad_strides(d, where, op);
     if (s != XRAY_OK || op->forward->rows == 0 ||
         op->forward->tokens.bound == 0)
         return s;
-    attend_args a = args_of(op->forward);
+    attend_args a = make_attend_args(op->forward);
     a.d_o = op->d_o;
     a.dq = op->dq;
     a.dk = op->dk;
@@ -240,18 +249,17 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     uint16_t *q = reinterpret_cast<uint16_t *>(
         static_cast<unsigned char *>(scratch) + head);
     uint16_t *d_o = q + items * a.dim8;
-    narrow(on, q, a.q, a.q_stride, &a, a.heads);
-    narrow(on, d_o, a.d_o, a.o_stride, &a, a.heads);
-    (void)narrow_keys(on, &a, d_o + items * a.dim8);
+    round_heads(on, q, a.q, a.q_stride, &a, a.heads);
+    round_heads(on, d_o, a.d_o, a.o_stride, &a, a.heads);
+    (void)round_keys(on, &a, d_o + items * a.dim8);
     a.q_narrow = q;
     a.d_narrow = d_o;
     return attend_grad_bf16(d, on, where, &a);
 }
 
-/* ---- cache
- * --------------------------------------------------------------------- */
+/* ---- cache --------------------------------------------------------------- */
 
-static int kv_offered(const cuda_device *d, const xray_kv *kv)
+static int kv_is_supported(const cuda_device *d, const xray_kv *kv)
 {
     int dtype = kv->dtype == XRAY_F32 ||
                 (kv->dtype == XRAY_BF16 && d->precision == CUDA_BFLOAT16);
@@ -259,35 +267,35 @@ static int kv_offered(const cuda_device *d, const xray_kv *kv)
            kv->head_dim != 0 && kv->head_dim <= ATTEND_DIM_MOST;
 }
 
-static xray_status kv_refuse(const cuda_device *d, const char *where)
+static xray_status refuse_kv(const cuda_device *d, const char *where)
 {
     return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
-                     "blocks hold %s, a multiple of 16 positions and heads of "
-                     "dimension %u at most",
+                     "blocks must hold %s, a multiple of 16 positions, and "
+                     "heads of dimension %u at most",
                      d->precision == CUDA_BFLOAT16 ? "F32 or BF16" : "F32",
                      ATTEND_DIM_MOST);
 }
 
-/* Values from one key of a head to the next. */
-static uint32_t kv_row(const cuda_device *d, const xray_kv *kv)
+/* Values between two keys of a head. */
+static uint32_t kv_row_values(const cuda_device *d, const xray_kv *kv)
 {
     return d->precision == CUDA_BFLOAT16 ? round8(kv->head_dim) : kv->head_dim;
 }
 
-/* Values of K in a block, and of V. */
-static uint64_t kv_part(const cuda_device *d, const xray_kv *kv)
+/* Values of K in a block; V has the same number. */
+static uint64_t kv_part_values(const cuda_device *d, const xray_kv *kv)
 {
-    return (uint64_t)kv->kv_heads * kv->block_tokens * kv_row(d, kv);
+    return (uint64_t)kv->kv_heads * kv->block_tokens * kv_row_values(d, kv);
 }
 
 extern "C" uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv)
 {
     const cuda_device *d = static_cast<const cuda_device *>(self);
-    if (!kv || !kv_offered(d, kv)) {
-        (void)kv_refuse(d, "kv_block_bytes");
+    if (!kv || !kv_is_supported(d, kv)) {
+        (void)refuse_kv(d, "kv_block_bytes");
         return 0;
     }
-    return 2 * kv_part(d, kv) *
+    return 2 * kv_part_values(d, kv) *
            (d->precision == CUDA_BFLOAT16 ? sizeof(uint16_t) : sizeof(float));
 }
 
@@ -301,7 +309,8 @@ CU_FN void kv_write(uint16_t *to, float x)
     *to = cu_to_bf16(x);
 }
 
-/* Keys and values of new tokens into their blocks; a thread block a token. */
+/* Stores keys and values of new tokens in their blocks. One thread block per
+ * token. */
 template <typename T>
 __global__ void kv_store(const attend_args a, T *blocks, const float *k,
                          const float *v, uint64_t k_row, uint64_t v_row)
@@ -336,22 +345,25 @@ static xray_status check_kv(const cuda_device *d, const char *where,
         check_heads(d, where, op->heads, kv->kv_heads, kv->head_dim);
     if (s != XRAY_OK)
         return s;
-    if (!kv_offered(d, kv))
-        return kv_refuse(d, where);
+    if (!kv_is_supported(d, kv))
+        return refuse_kv(d, where);
     uint64_t q = (uint64_t)op->heads * kv->head_dim;
     uint64_t width = (uint64_t)kv->kv_heads * kv->head_dim;
     if (op->q_stride < q || op->o_stride < q || op->k_stride < width ||
         op->v_stride < width)
-        return cuda_fail(d, XRAY_E_ARG, where, "a stride is below a token");
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "a stride is shorter than a token");
     if (op->tokens.bound >= 0x7fffffffu || op->position_bound > 0x7fffffffu)
-        return cuda_fail(d, XRAY_E_RANGE, where,
-                         "%llu tokens at up to %llu positions",
-                         (unsigned long long)op->tokens.bound,
-                         (unsigned long long)op->position_bound);
+        return cuda_fail(
+            d, XRAY_E_RANGE, where,
+            "%llu tokens at up to %llu positions are too many for a call",
+            (unsigned long long)op->tokens.bound,
+            (unsigned long long)op->position_bound);
     return XRAY_OK;
 }
 
-static attend_args args_of_kv(const cuda_device *d, const xray_attention_kv *op)
+static attend_args make_kv_args(const cuda_device *d,
+                                const xray_attention_kv *op)
 {
     const xray_kv *kv = op->kv;
     attend_args a = {};
@@ -364,9 +376,9 @@ static attend_args args_of_kv(const cuda_device *d, const xray_attention_kv *op)
     a.tokens = op->tokens.bound;
     a.q_stride = op->q_stride;
     a.o_stride = op->o_stride;
-    a.k_stride = a.v_stride = kv_row(d, kv);
+    a.k_stride = a.v_stride = kv_row_values(d, kv);
     a.head_step = (uint64_t)kv->block_tokens * a.k_stride;
-    a.block_step = 2 * kv_part(d, kv);
+    a.block_step = 2 * kv_part_values(d, kv);
     a.table_stride = kv->table_stride;
     a.block_tokens = kv->block_tokens;
     a.heads = op->heads;
@@ -393,7 +405,7 @@ extern "C" xray_status cuda_attention_kv(void *self, xray_stream *stream,
     xray_status s = check_kv(d, where, op);
     if (s != XRAY_OK || op->tokens.bound == 0)
         return s;
-    attend_args a = args_of_kv(d, op);
+    attend_args a = make_kv_args(d, op);
     cudaStream_t on = cuda_stream(d, stream);
     uint32_t width = a.kv_heads * (uint32_t)a.k_stride;
     uint32_t threads = width >= THREADS ? THREADS : (width + 31) / 32 * 32;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the attention kernels share. A block serves one kv head and a tile:
- * consecutive tokens of one row times the query heads that read the kv head.
- * Query r of a tile is token r / heads, head r % heads. In a packed batch,
- * tiles are counted from each row's start; over a cache, from any token that
- * does not follow the one before it, and from every a.tile-th token. What a
- * query's result is does not depend on its tile.
+ * Arguments and tiles that the attention kernels share.
  *
- * Positions are those of the joined row: a row that goes on from a parent
- * starts at the parent's length, and keys below that are the parent's tokens.
- * Kernels of rows without parents are compiled apart, so those pay nothing.
+ * A thread block serves one kv head and one tile: consecutive tokens of one row
+ * times the query heads that read the kv head. Query r of a tile is token r /
+ * heads, head r % heads. In a packed batch, tiles are counted from the start of
+ * each row. Over a cache, a tile starts at every token that does not follow the
+ * one before it, and at every a.tile-th token. The result of a query does not
+ * depend on its tile.
+ *
+ * Positions are those of the joined row: a row with a parent starts at the
+ * parent's length, and the keys below that are the parent's tokens. Kernels for
+ * rows without parents are compiled separately, so those rows pay nothing for
+ * this.
  */
 #ifndef CUDA_ATTENTION_H
 #define CUDA_ATTENTION_H
@@ -18,49 +21,50 @@
 
 #include "plugins/device-cuda/fmath.h"
 
-#define ATTEND_SPLIT \
-    256u /* keys of a split in bfloat16; a part of the contract */
+/* Keys of a split in bfloat16; part of the numerics contract. */
+#define ATTEND_SPLIT 256u
 #define ATTEND_BLOCK 64u /* keys that share a maximum; divides a split */
 #define ATTEND_DIM_MOST 256u
 
-/* Where the keys of a row lie. */
+/* The layout of the keys of a row. */
 #define ATTEND_ROWS 0   /* a packed batch */
 #define ATTEND_JOINED 1 /* a packed batch whose rows may have a parent */
 #define ATTEND_CACHE 2
 
-#define ATTEND_F32_WARPS 8u /* queries of a block in float32, a warp each */
+#define ATTEND_F32_WARPS 8u /* queries per block in float32, one warp each */
 
+/* Arguments of every attention kernel. Tensors are in device memory. */
 typedef struct attend_args {
     const float *q;
-    const float *d_o; /* gradients only, as are the next four */
+    const float *d_o; /* for gradients only, like the next four */
     float *dq;
     float *dk;
     float *dv;
     const float *delta; /* [tokens, heads] sum of d_o o */
     float *o;
-    float *lse;    /* [tokens, heads], NULL: not kept */
-    const void *k; /* bf16 in bfloat16, else float */
+    float *lse;    /* [tokens, heads], or NULL: not stored */
+    const void *k; /* bf16 in bfloat16, otherwise float */
     const void *v;
     const uint16_t *q_narrow; /* [tokens, heads, dim8], gradients in bfloat16 */
     const uint16_t *d_narrow;
     float *partial;    /* [tokens, heads, splits, dim] */
     float *partial_ml; /* [tokens, heads, splits, 2] maximum and sum */
     const int32_t *row_start;
-    const int32_t *parent; /* [rows], NULL: no row has any */
+    const int32_t *parent; /* [rows], or NULL: no row has a parent */
     const int32_t *seq;
     const int32_t *positions;
     const int32_t *live;
     const int32_t *table;
-    uint64_t tokens; /* bound */
+    uint64_t tokens; /* upper bound; `live` has the actual number */
     uint64_t q_stride;
     uint64_t o_stride;
     uint64_t dq_stride;
     uint64_t dk_stride;
     uint64_t dv_stride;
-    uint64_t k_stride; /* elements from one key to the next */
+    uint64_t k_stride; /* elements between two keys */
     uint64_t v_stride;
-    uint64_t head_step;  /* elements from one kv head's keys to the next's */
-    uint64_t block_step; /* elements from one cache block to the next */
+    uint64_t head_step;  /* elements between the keys of two kv heads */
+    uint64_t block_step; /* elements between two cache blocks */
     uint64_t table_stride;
     uint32_t block_tokens;
     uint32_t rows;
@@ -68,29 +72,29 @@ typedef struct attend_args {
     uint32_t kv_heads;
     uint32_t group; /* heads / kv_heads */
     uint32_t dim;
-    uint32_t dim8; /* dim in whole 16-byte pieces of bf16 */
+    uint32_t dim8; /* dim rounded up to pieces of 16 bytes of bf16 */
     uint32_t window;
-    uint32_t tile;  /* tokens of a tile */
+    uint32_t tile;  /* tokens per tile */
     uint32_t parts; /* tiles that the heads of a group are cut into */
-    uint32_t wide;  /* heads of a tile */
+    uint32_t wide;  /* heads per tile */
     uint32_t splits;
     float scale;
     float softcap;
 } attend_args;
 
-/* A block's tile, the same in every thread. */
+/* The tile of a thread block, the same in all its threads. */
 typedef struct attend_tile {
-    uint32_t token;  /* the first */
-    uint32_t count;  /* of tokens; 0: nothing to do */
-    uint32_t pos;    /* of the first token */
-    uint32_t row;    /* in a packed batch, as are the next three */
-    uint32_t length; /* of the row, its parent not counted */
-    uint32_t before; /* tokens of the parent, 0 without one */
+    uint32_t token;  /* first token */
+    uint32_t count;  /* number of tokens; 0: nothing to do */
+    uint32_t pos;    /* position of the first token */
+    uint32_t row;    /* in a packed batch, like the next three */
+    uint32_t length; /* length of the row without its parent */
+    uint32_t before; /* tokens of the parent; 0 without one */
     uint32_t origin; /* the parent's first token */
-    uint32_t kv;     /* head */
-    uint32_t head;   /* the first */
-    uint32_t heads;  /* of this tile */
-    uint32_t first;  /* cache: number of the first block without a table */
+    uint32_t kv;     /* kv head */
+    uint32_t head;   /* first query head */
+    uint32_t heads;  /* query heads of this tile */
+    uint32_t first;  /* cache: the number of the first block without a table */
     const int32_t *table;
 } attend_tile;
 
@@ -99,8 +103,9 @@ CU_FN uint32_t attend_first_key(uint32_t pos, uint32_t window)
     return window && pos + 1 > window ? pos + 1 - window : 0;
 }
 
-/* The row and the place in it of tile number x, counting `tile` tokens a tile
- * through all rows; longest first within a row. Called by whole warps. */
+/* Finds the row of tile x, where every row is cut into tiles of `tile` tokens,
+ * and the tile's index in that row. The last tile of a row comes first, because
+ * it has the most keys. Called by complete warps. */
 CU_FN int attend_find_row(const int32_t *row_start, uint32_t rows,
                           uint32_t tile, uint32_t x, uint32_t out[2])
 {
@@ -133,7 +138,8 @@ CU_FN int attend_find_row(const int32_t *row_start, uint32_t rows,
 typedef struct attend_row {
     uint32_t start;  /* first own token */
     uint32_t length; /* own tokens */
-    uint32_t before; /* tokens of the parent: the position of the first own */
+    /* Tokens of the parent: the position of the first own token. */
+    uint32_t before;
     uint32_t origin; /* the parent's first token */
 } attend_row;
 
@@ -153,14 +159,14 @@ CU_FN attend_row attend_row_of(const attend_args *a, uint32_t r)
     return row;
 }
 
-/* Token t continues the sequence of the one before it. */
+/* Whether token t continues the sequence of the token before it. */
 CU_FN int attend_follows(const attend_args *a, uint32_t t)
 {
     return a->seq[t] == a->seq[t - 1] &&
            a->positions[t] == a->positions[t - 1] + 1;
 }
 
-/* Tokens of the tile that token t starts; 0: it starts none. */
+/* The number of tokens in the tile that token t starts; 0 if it starts none. */
 CU_FN uint32_t attend_run(const attend_args *a, uint32_t t)
 {
     uint32_t tokens = (uint32_t)cu_count(a->tokens, a->live);
@@ -211,7 +217,7 @@ CU_FN attend_tile attend_find(const attend_args *a, uint32_t x, uint32_t y)
     return w;
 }
 
-/* Index of key j's first element in a.k, or in a.v by its stride. */
+/* The index of key j's first element in a.k, or in a.v with its stride. */
 template <int FORM>
 CU_FN uint64_t attend_key(const attend_args *a, const attend_tile *w,
                           uint32_t j, uint64_t stride)
@@ -226,10 +232,10 @@ CU_FN uint64_t attend_key(const attend_args *a, const attend_tile *w,
     return n * a->block_step + head + (j - b * a->block_tokens) * stride;
 }
 
-/* ---- what the host calls --------------------------------------------------
- */
+/* ---- what the host calls ------------------------------------------------- */
 
-/* The tiles of `most` queries a block; y of the grid is kv_heads * parts. */
+/* Cuts the heads of a group into tiles of at most `most` queries per block; y
+ * of the grid is kv_heads * parts. */
 static inline void attend_cut(attend_args *a, uint32_t most)
 {
     a->wide = a->group < most ? a->group : most;
@@ -237,13 +243,14 @@ static inline void attend_cut(attend_args *a, uint32_t most)
     a->tile = most / a->wide;
 }
 
-/* Enough blocks for the tiles of a packed batch. */
+/* The number of blocks that is enough for the tiles of a packed batch. */
 static inline uint32_t attend_tiles(const attend_args *a, uint32_t tile)
 {
     return (uint32_t)(a->tokens / tile) + a->rows;
 }
 
-/* More than 48 KiB of shared memory is to be asked for. */
+/* Launches a kernel after raising its limit of dynamic shared memory, which is
+ * 48 KiB otherwise. */
 #define ATTEND_START(d, where, kernel, grid, threads, bytes, stream, ...) \
     do {                                                                  \
         if ((bytes) > 48u * 1024u) {                                      \
@@ -262,8 +269,8 @@ xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
                                const char *where, attend_args *a);
 xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
                             const char *where, attend_args *a);
-/* a.k and a.v are bf16; a.splits > 0: blocks a query's splits are spread over
- */
+/* a.k and a.v are bf16. With a.splits > 0, the splits of a query are spread
+ * over that many thread blocks. */
 xray_status attend_forward_bf16(cuda_device *d, cudaStream_t stream,
                                 const char *where, attend_args *a);
 xray_status attend_grad_bf16(cuda_device *d, cudaStream_t stream,

@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention forward in bfloat16 (docs/numerics.md, xray.cuda-bf16/1): one
- * kernel for packed rows, prompts in chunks and decode, so that a query's
- * arithmetic cannot differ between them.
+ * Attention forward in bfloat16 (docs/numerics.md, xray.cuda-bf16/1). One
+ * kernel serves packed rows, prompts in chunks and decoding, so the arithmetic
+ * of a query cannot differ between them.
  *
- * A query's keys fall into splits of ATTEND_SPLIT positions and blocks of
- * ATTEND_BLOCK, both counted from position 0. Within a split, blocks are folded
- * in order with a running maximum; splits are joined in order. A block or split
- * in which a query sees nothing leaves its sums as they are, so the tile a
- * query shares with others does not matter; neither does whether splits are
- * folded one after the other here, or by several thread blocks and joined by
- * attend_join.
+ * The keys of a query are divided into splits of ATTEND_SPLIT positions and
+ * blocks of ATTEND_BLOCK, both counted from position 0. Within a split, blocks
+ * are folded in order with a running maximum, as in flash attention; splits are
+ * joined in order. A block or split in which a query sees nothing leaves its
+ * sums unchanged, so it does not matter which other queries share the tile. It
+ * does not matter either whether one thread block folds all splits, or several
+ * do and attend_join joins them.
  *
- * A row with a parent is the joined row from its own first position on; only
- * where a key's data comes from differs, and with it one selection a piece.
+ * A row with a parent is the joined row from its own first position on. Only
+ * the address that a key is read from differs, which costs one selection per
+ * piece.
  *
- * Packed rows: 8 warps, 128 queries a block. The tensor cores wait for shared
- * memory: a warp reads 256 bytes a product of 4096 operations, so about half of
- * their peak is the bound. Decode: waits for memory; a block keeps the next 64
- * keys and values under way while it folds the last, 2 blocks an SM at head
- * dimension 128, about twice what the latency of memory asks for.
+ * Packed rows: 8 warps and 128 queries per block. The tensor cores wait for
+ * shared memory: a warp reads 256 bytes per product of 4096 operations, so
+ * about half of the tensor cores' peak is the bound. Decoding waits for device
+ * memory: a block keeps the next 64 keys and values in flight while it folds
+ * the previous ones. At head dimension 128 two blocks fit a multiprocessor,
+ * about twice what the latency of the memory requires. 26=
  */
 #include "plugins/device-cuda/attention_bf16.h"
 
 #define PER (ATTEND_SPLIT / ATTEND_BLOCK)
 #define GROUPS (ATTEND_BLOCK / 8)
 
-/* Of the two rows, l / 4 and l / 4 + 8, that a lane has of its warp's 16. `sum`
- * is the lane's own partial sum until fold_close. */
+/* The state of the two rows, l / 4 and l / 4 + 8, that lane l holds of its
+ * warp's 16. `sum` is the lane's own partial sum until fold_close. */
 template <int DIM> struct fold {
     float o[DIM / 8][4];
     float max[2];
@@ -37,10 +39,11 @@ template <int DIM> struct fold {
 struct fold_rows {
     uint32_t pos[2];
     uint32_t from[2];
-    uint32_t low;   /* first visible key of any row of the warp */
-    uint32_t high;  /* last */
-    uint32_t solid; /* last that all rows see, if they see as far as `firm` */
-    uint32_t firm;  /* first that all rows see */
+    uint32_t low;  /* first key that any row of the warp sees */
+    uint32_t high; /* last key that any row of the warp sees */
+    /* Last key that all rows see, if they also see key `firm`. */
+    uint32_t solid;
+    uint32_t firm; /* first key that all rows see */
 };
 
 template <int DIM> CU_FN void fold_clear(fold<DIM> *f)
@@ -52,7 +55,7 @@ template <int DIM> CU_FN void fold_clear(fold<DIM> *f)
     f->sum[0] = f->sum[1] = 0.0f;
 }
 
-/* exp2f(x - max), where a maximum over nothing counts as 0. */
+/* exp2f(x - max), where the maximum over nothing counts as 0. */
 CU_FN float relative(float x, float max)
 {
     return exp2f(x - (max == NEG_INF ? 0.0f : max));
@@ -69,16 +72,17 @@ CU_FN void block_log2(float s[GROUPS][4], const attend_args *a, float c)
             s[n][e] = attend_log2<CAPPED>(a, s[n][e], c, &u);
 }
 
-/* Scores of a block into units of log 2, -inf where not visible. */
+/* Converts the scores of a block to units of log 2; -inf where not visible. */
 CU_FN void block_mask(float s[GROUPS][4], const attend_args *a,
-                      const fold_rows *r, uint32_t start, float c)
+                      const fold_rows *r, uint32_t launch_attend, float c)
 {
-    uint32_t j0 = start + threadIdx.x % 4 * 2;
+    uint32_t j0 = launch_attend + threadIdx.x % 4 * 2;
     if (a->softcap == 0.0f)
         block_log2<false>(s, a, c);
     else
         block_log2<true>(s, a, c);
-    if (start >= r->firm && start + ATTEND_BLOCK - 1 <= r->solid)
+    if (launch_attend >= r->firm &&
+        launch_attend + ATTEND_BLOCK - 1 <= r->solid)
         return;
 #pragma unroll
     for (int n = 0; n < GROUPS; n++)
@@ -90,8 +94,8 @@ CU_FN void block_mask(float s[GROUPS][4], const attend_args *a,
         }
 }
 
-/* One block: the new maximum, what was there scaled to it, probabilities added
- * in key order, values in steps of 16 keys. */
+/* Folds one block: finds the new maximum, scales the previous sums to it, adds
+ * the probabilities in key order, then adds the values in steps of 16 keys. */
 template <int DIM>
 CU_FN void fold_block(fold<DIM> *f, float s[GROUPS][4], const uint16_t *values)
 {
@@ -125,7 +129,8 @@ CU_FN void fold_block(fold<DIM> *f, float s[GROUPS][4], const uint16_t *values)
     product_columns<DIM, DIM, GROUPS>(f->o, s, values, 0);
 }
 
-/* The four partial sums of a row become one, in all four lanes. */
+/* Adds the four partial sums of a row and gives the result to all four
+ * lanes. */
 template <int DIM> CU_FN void fold_close(fold<DIM> *f)
 {
 #pragma unroll
@@ -135,8 +140,8 @@ template <int DIM> CU_FN void fold_close(fold<DIM> *f)
     }
 }
 
-/* Weights of a total and of the split that joins it; max and sum of the total
- * become those of both. */
+/* The weights of a total and of the split that joins it. max and sum of the
+ * total become those of both. */
 CU_FN void join_weights(float *max, float *sum, float other_max,
                         float other_sum, float out[2])
 {
@@ -147,8 +152,8 @@ CU_FN void join_weights(float *max, float *sum, float other_max,
     *max = m;
 }
 
-/* A closed split joins the total that this lane keeps in shared memory; with
- * `last` the total moves to f instead. */
+/* Joins a closed split to the total that this lane keeps in shared memory. With
+ * `last` the total is moved to f instead. */
 template <int DIM, int THREADS>
 CU_FN void join_split(fold<DIM> *f, float *kept, float max[2], float sum[2],
                       int first, int last)
@@ -202,7 +207,7 @@ CU_FN void lane_rows(const attend_args *a, const attend_tile *w, fold_rows *r)
     r->solid = top;
 }
 
-/* The queries of the tile, rounded; rows beyond it are 0. */
+/* Loads the queries of the tile, rounded; rows beyond the tile are 0. */
 template <int DIM, int WARPS>
 CU_FN void load_tile_queries(const attend_args *a, const attend_tile *w,
                              uint16_t *to)
@@ -225,7 +230,8 @@ CU_FN void load_tile_queries(const attend_args *a, const attend_tile *w,
     }
 }
 
-/* Block b of keys and of values, 0 where no query of the tile sees. */
+/* Loads block b of keys and of values, with 0 where no query of the tile
+ * sees. */
 template <int DIM, int THREADS, int FORM>
 CU_FN void load_block(const attend_args *a, const attend_tile *w, uint32_t b,
                       uint16_t *keys)
@@ -255,7 +261,7 @@ CU_FN uint32_t own_block(uint32_t b)
     return away ? (b / PER + away) * PER : b;
 }
 
-/* What a lane has of its rows, to o and lse or to the scratch of split s. */
+/* Writes the rows of a lane to o and lse, or to the scratch of split s. */
 template <int DIM>
 CU_FN void store_rows(const attend_args *a, const attend_tile *w,
                       const fold<DIM> *f, uint32_t split)
@@ -350,8 +356,9 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
             cu_async_wait<0>();
         }
         __syncthreads();
-        uint32_t start = b * ATTEND_BLOCK;
-        if (!idle && start <= r.high && start + ATTEND_BLOCK > r.low) {
+        uint32_t launch_attend = b * ATTEND_BLOCK;
+        if (!idle && launch_attend <= r.high &&
+            launch_attend + ATTEND_BLOCK > r.low) {
             float s[GROUPS][4];
             if (held) {
 #pragma unroll
@@ -369,7 +376,7 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
             } else {
                 product_rows<DIM, GROUPS>(s, mine, keys);
             }
-            block_mask(s, &a, &r, start, c);
+            block_mask(s, &a, &r, launch_attend, c);
             fold_block<DIM>(&f, s, keys + ATTEND_BLOCK * pitch);
         }
         if (!idle && (next > last || next / PER != b / PER)) {
@@ -390,8 +397,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_bf16(const attend_args a)
         store_rows<DIM>(&a, &w, &f, 0);
 }
 
-/* Joins the splits of a query, in order, as join_split does. A block a token
- * and head. */
+/* Joins the splits of a query in order, as join_split does. One thread block
+ * per token and head, one thread per dimension. */
 __global__ void attend_join(const attend_args a)
 {
     uint32_t t = blockIdx.x;
@@ -416,12 +423,12 @@ __global__ void attend_join(const attend_args a)
     }
 }
 
-/* ---- the host's side ------------------------------------------------------
- */
+/* ---- the host's side ----------------------------------------------------- */
 
 template <int DIM, int WARPS, int STAGES, int FORM>
-static xray_status start(cuda_device *d, cudaStream_t stream, const char *where,
-                         attend_args *a, uint32_t spread)
+static xray_status launch_attend(cuda_device *d, cudaStream_t stream,
+                                 const char *where, attend_args *a,
+                                 uint32_t spread)
 {
     const uint32_t pitch = attend_pitch<DIM>::of;
     uint32_t bytes = STAGES * 2 * ATTEND_BLOCK * pitch * 2;
@@ -439,40 +446,43 @@ static xray_status start(cuda_device *d, cudaStream_t stream, const char *where,
 }
 
 template <int DIM, int FORM>
-static xray_status start_dim(cuda_device *d, cudaStream_t stream,
-                             const char *where, attend_args *a, uint32_t spread)
+static xray_status launch_attend_dim(cuda_device *d, cudaStream_t stream,
+                                     const char *where, attend_args *a,
+                                     uint32_t spread)
 {
     if constexpr (DIM <= 128) {
         const int warps = FORM == ATTEND_CACHE ? 4 : 8;
-        return start<DIM, warps, 2, FORM>(d, stream, where, a, spread);
+        return launch_attend<DIM, warps, 2, FORM>(d, stream, where, a, spread);
     } else {
-        /* Two warps are what 164 KiB hold. */
+        /* Shared memory of 164 KiB holds two warps. */
         if (d->shared_most < 176 * 1024)
-            return start<DIM, 2, 1, FORM>(d, stream, where, a, spread);
-        return start<DIM, 4, 1, FORM>(d, stream, where, a, spread);
+            return launch_attend<DIM, 2, 1, FORM>(d, stream, where, a, spread);
+        return launch_attend<DIM, 4, 1, FORM>(d, stream, where, a, spread);
     }
 }
 
 template <int FORM>
-static xray_status start_any(cuda_device *d, cudaStream_t stream,
-                             const char *where, attend_args *a, uint32_t spread)
+static xray_status launch_attend_any(cuda_device *d, cudaStream_t stream,
+                                     const char *where, attend_args *a,
+                                     uint32_t spread)
 {
     if (a->dim <= 32)
-        return start_dim<32, FORM>(d, stream, where, a, spread);
+        return launch_attend_dim<32, FORM>(d, stream, where, a, spread);
     if (a->dim <= 64)
-        return start_dim<64, FORM>(d, stream, where, a, spread);
+        return launch_attend_dim<64, FORM>(d, stream, where, a, spread);
     if (a->dim <= 80)
-        return start_dim<80, FORM>(d, stream, where, a, spread);
+        return launch_attend_dim<80, FORM>(d, stream, where, a, spread);
     if (a->dim <= 96)
-        return start_dim<96, FORM>(d, stream, where, a, spread);
+        return launch_attend_dim<96, FORM>(d, stream, where, a, spread);
     if (a->dim <= 128)
-        return start_dim<128, FORM>(d, stream, where, a, spread);
-    return start_dim<256, FORM>(d, stream, where, a, spread);
+        return launch_attend_dim<128, FORM>(d, stream, where, a, spread);
+    return launch_attend_dim<256, FORM>(d, stream, where, a, spread);
 }
 
-/* Over how many thread blocks a query's splits go: enough to have two a
- * multiprocessor; where there are that many without, none. */
-static uint32_t spread_of(const cuda_device *d, const attend_args *a)
+/* The number of thread blocks that the splits of a query are spread over: as
+ * many as give each multiprocessor two blocks; none if there are enough blocks
+ * without. */
+static uint32_t count_spread(const cuda_device *d, const attend_args *a)
 {
     uint64_t blocks = a->tokens * a->kv_heads;
     uint64_t want = 2 * (uint64_t)d->sms;
@@ -485,7 +495,7 @@ static uint32_t spread_of(const cuda_device *d, const attend_args *a)
 xray_status attend_forward_bf16(cuda_device *d, cudaStream_t stream,
                                 const char *where, attend_args *a)
 {
-    uint32_t spread = spread_of(d, a);
+    uint32_t spread = count_spread(d, a);
     if (spread > 1) {
         uint64_t n = a->tokens * a->heads * a->splits;
         void *data = NULL;
@@ -497,9 +507,11 @@ xray_status attend_forward_bf16(cuda_device *d, cudaStream_t stream,
         a->partial = a->partial_ml + 2 * n;
     }
     xray_status s =
-        !a->row_start ? start_any<ATTEND_CACHE>(d, stream, where, a, spread)
-        : a->parent   ? start_any<ATTEND_JOINED>(d, stream, where, a, spread)
-                      : start_any<ATTEND_ROWS>(d, stream, where, a, spread);
+        !a->row_start
+            ? launch_attend_any<ATTEND_CACHE>(d, stream, where, a, spread)
+        : a->parent
+            ? launch_attend_any<ATTEND_JOINED>(d, stream, where, a, spread)
+            : launch_attend_any<ATTEND_ROWS>(d, stream, where, a, spread);
     if (s != XRAY_OK || spread == 1)
         return s;
     dim3 grid((uint32_t)a->tokens, a->heads);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fragments of the bfloat16 attention kernels: 16 rows a warp, operands in
- * shared memory as rows of DIM bf16, DIM + 8 apart, so that the eight rows of
- * an ldmatrix lie in different banks (DIM is a multiple of 16).
+ * Tensor-core fragments of the bfloat16 attention kernels. A warp has 16 rows.
+ * Operands in shared memory are rows of DIM bf16 (a multiple of 16) at a pitch
+ * of DIM + 8, so that the eight rows of an ldmatrix are in different banks.
  */
 #ifndef CUDA_ATTENTION_BF16_H
 #define CUDA_ATTENTION_BF16_H
@@ -17,7 +17,7 @@ template <int DIM> struct attend_pitch {
     static const uint32_t of = DIM + 8; /* bf16 values */
 };
 
-/* A (16 x 16) at row 0, column d of `rows`. */
+/* Loads fragment A (16 x 16) at row 0, column d of `rows`. */
 template <int DIM>
 CU_FN void fragment_a(uint32_t r[4], const uint16_t *rows, uint32_t d)
 {
@@ -26,8 +26,9 @@ CU_FN void fragment_a(uint32_t r[4], const uint16_t *rows, uint32_t d)
                         lane / 16 * 8);
 }
 
-/* B (16 x 16 as two of 16 x 8) whose columns are rows n.. of `rows`, summed
- * over their columns d..: r[0..1] for n.., r[2..3] for n + 8... */
+/* Loads fragment B (16 x 16, as two of 16 x 8) whose columns are rows n and up
+ * of `rows`, summed over their columns d and up: r[0..1] for n, r[2..3] for n +
+ * 8. */
 template <int DIM>
 CU_FN void fragment_b(uint32_t r[4], const uint16_t *rows, uint32_t n,
                       uint32_t d)
@@ -38,8 +39,8 @@ CU_FN void fragment_b(uint32_t r[4], const uint16_t *rows, uint32_t n,
                         d + lane / 8 % 2 * 8);
 }
 
-/* B whose columns are columns d.. of `rows`, summed over rows k..: r[0..1] for
- * d.., r[2..3] for d + 8... */
+/* Loads fragment B whose columns are columns d and up of `rows`, summed over
+ * rows k and up: r[0..1] for d, r[2..3] for d + 8. */
 template <int DIM>
 CU_FN void fragment_bt(uint32_t r[4], const uint16_t *rows, uint32_t k,
                        uint32_t d)
@@ -49,8 +50,8 @@ CU_FN void fragment_bt(uint32_t r[4], const uint16_t *rows, uint32_t k,
                           lane / 16 * 8);
 }
 
-/* s[n] (16 x 8 each) = A rows . B rows^T over DIM in steps of 16, from 0, for
- * 8 * N rows of b. */
+/* s[n] (16 x 8 each) = A rows . B rows^T for 8 * N rows of b, summed over DIM
+ * in steps of 16, starting from 0. */
 template <int DIM, int N>
 CU_FN void product_rows(float s[N][4], const uint16_t *a_rows,
                         const uint16_t *b_rows)
@@ -72,7 +73,7 @@ CU_FN void product_rows(float s[N][4], const uint16_t *a_rows,
     }
 }
 
-/* The accumulators of columns 16 k.. as an A fragment. */
+/* Converts the accumulators of 16 columns to an A fragment. */
 CU_FN void fragment_of(uint32_t a[4], const float low[4], const float high[4])
 {
     a[0] = cu_pack_bf16(low[0], low[1]);
@@ -81,8 +82,8 @@ CU_FN void fragment_of(uint32_t a[4], const float low[4], const float high[4])
     a[3] = cu_pack_bf16(high[2], high[3]);
 }
 
-/* acc (16 x 8 each, COLS / 8 of them) += A . rows[., first ..], A given by the
- * accumulators p of N column groups; 16 rows a step, in order. */
+/* acc (16 x 8 each, COLS / 8 of them) += A . rows[., first ..]. A is given by
+ * the accumulators p of N column groups; 16 rows per step, in order. */
 template <int DIM, int COLS, int N>
 CU_FN void product_columns(float acc[COLS / 8][4], const float p[N][4],
                            const uint16_t *rows, uint32_t first)
@@ -101,9 +102,9 @@ CU_FN void product_columns(float acc[COLS / 8][4], const float p[N][4],
     }
 }
 
-/* A score in units of log 2, which exp2f is taken of; `u` is what the softcap's
- * slope is made of. A branch a score would keep scores from overlapping, so
- * whether there is a softcap is asked once for all of a thread's. */
+/* Converts a score to units of log 2, for exp2f; the slope of the softcap is
+ * computed from `u`. CAPPED is a template argument because a branch per score
+ * would keep scores from overlapping. */
 template <bool CAPPED>
 CU_FN float attend_log2(const attend_args *a, float s, float c, float *u)
 {
@@ -113,9 +114,9 @@ CU_FN float attend_log2(const attend_args *a, float s, float c, float *u)
     return (a->softcap * *u) * LOG2E;
 }
 
-/* Rows of bf16 from `from`, `stride` values apart, but rows r < cut from
- * `other`; row r only where lo <= r < hi, everything else of ROWS x DIM becomes
- * 0. */
+/* Loads rows of bf16 from `from`, `stride` values apart; rows r < cut come from
+ * `other`. Only rows lo <= r < hi are read; everything else of ROWS x DIM
+ * becomes 0. */
 template <int DIM, int ROWS, int THREADS>
 CU_FN void load_rows(uint16_t *to, const uint16_t *from, const uint16_t *other,
                      int cut, uint64_t stride, int lo, int hi, uint32_t dim8)

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients of attention in bfloat16. Scores are computed again from q, k and
- * lse, twice: once by blocks of queries, for dq, once by blocks of keys, for dk
- * and dv. So every sum has one owner and one order, with no atomics and no
- * partial results in memory, for 7 products where a pass with atomics has 5.
+ * Gradients of attention in bfloat16.
  *
- * Both kernels: 4 warps, 16 rows of the result each, 64 rows of the other side
- * in shared memory at a time, taken in order of position. They wait for shared
- * memory as forward does: a warp reads 256 bytes a product, about half of the
- * tensor cores' peak is the bound.
+ * Scores are recomputed from q, k and lse twice: by blocks of queries for dq,
+ * and by blocks of keys for dk and dv. Every sum therefore has one owner and
+ * one order, without atomics and without partial results in memory. This costs
+ * 7 products, where a pass with atomics has 5.
+ *
+ * Both kernels have 4 warps with 16 rows of the result each. 64 rows of the
+ * other side are in shared memory at a time, in order of position. They wait
+ * for shared memory as the forward kernel does: a warp reads 256 bytes per
+ * product, so about half of the tensor cores' peak is the bound.
  *
  * A block of a parent's keys goes through the queries of its children as well,
- * one row after the other: with c children of its own length it takes 2 c + 1
- * times what it would alone, and it is started before theirs.
+ * one row after the other. With c children of its own length it takes 2 c + 1
+ * times as long as alone, so it is started before the blocks of the children.
  */
 #include "plugins/device-cuda/attention_bf16.h"
 
 #define WARPS 4u
 #define THREADS (WARPS * 32u)
-#define TILE 64u /* queries or keys of a thread block */
+#define TILE 64u /* queries or keys per thread block */
 
-/* 64 rows of a side are folded STEP at a time, so that registers suffice. */
+/* 64 rows of a side are folded STEP rows at a time, so that the registers
+ * suffice. 27= */
 template <int DIM> struct grad_shape {
     static const int step = DIM > 128 ? 16 : 32;
     static const int cols =
@@ -29,10 +32,11 @@ template <int DIM> struct grad_shape {
     static const int stages = DIM > 128 ? 1 : 2;
 };
 
-/* p and ds of a pair, 0 where not visible. */
+/* Turns the score and the product dO v of a pair into p and ds; 0 where not
+ * visible. */
 template <bool CAPPED>
-CU_FN void pair_of(const attend_args *a, float *s, float *dp, float c,
-                   float lse2, float delta, int seen)
+CU_FN void finish_pair(const attend_args *a, float *s, float *dp, float c,
+                       float lse2, float delta, int seen)
 {
     float u = 0.0f;
     float p = exp2f(attend_log2<CAPPED>(a, *s, c, &u) - lse2);
@@ -43,7 +47,7 @@ CU_FN void pair_of(const attend_args *a, float *s, float *dp, float c,
     *dp = seen ? x : 0.0f;
 }
 
-/* The queries of a lane's two rows, and of them what pairs need. */
+/* The queries of a lane's two rows, with what every pair needs of them. */
 struct row_pairs {
     uint32_t pos[2];
     uint32_t from[2];
@@ -51,7 +55,8 @@ struct row_pairs {
     float delta[2];
 };
 
-/* Queries down, keys j0.. across. */
+/* The pairs of a warp whose rows are queries and whose columns are keys from j0
+ * on. */
 template <bool CAPPED, int N>
 CU_FN void pairs_by_row(float s[N][4], float dp[N][4], const attend_args *a,
                         const row_pairs *r, uint32_t j0)
@@ -63,13 +68,14 @@ CU_FN void pairs_by_row(float s[N][4], float dp[N][4], const attend_args *a,
         for (int e = 0; e < 4; e++) {
             uint32_t j = j0 + n * 8 + threadIdx.x % 4 * 2 + e % 2;
             int h = e / 2;
-            pair_of<CAPPED>(a, &s[n][e], &dp[n][e], c, r->lse2[h], r->delta[h],
-                            j <= r->pos[h] && j >= r->from[h]);
+            finish_pair<CAPPED>(a, &s[n][e], &dp[n][e], c, r->lse2[h],
+                                r->delta[h], j <= r->pos[h] && j >= r->from[h]);
         }
 }
 
-/* Keys j, j + 8 down, queries i0.. below `length` across, of which `rows` has
- * lse in units of log 2, and TILE further delta. */
+/* The pairs of a warp whose rows are keys j and j + 8 and whose columns are
+ * queries from i0 on, below `length`. `rows` has lse in units of log 2 and,
+ * TILE further, delta. */
 template <bool CAPPED, int N>
 CU_FN void pairs_by_column(float s[N][4], float dp[N][4], const attend_args *a,
                            const float *rows, uint32_t i0, uint32_t length,
@@ -83,14 +89,15 @@ CU_FN void pairs_by_column(float s[N][4], float dp[N][4], const attend_args *a,
             uint32_t x = n * 8 + threadIdx.x % 4 * 2 + e % 2;
             uint32_t i = i0 + x;
             uint32_t key = j + e / 2 * 8;
-            pair_of<CAPPED>(a, &s[n][e], &dp[n][e], c, rows[x], rows[TILE + x],
-                            i < length && key <= i &&
-                                key >= attend_first_key(i, a->window));
+            finish_pair<CAPPED>(a, &s[n][e], &dp[n][e], c, rows[x],
+                                rows[TILE + x],
+                                i < length && key <= i &&
+                                    key >= attend_first_key(i, a->window));
         }
 }
 
-/* Rows base .. base + 63, counted from token `start`, of a [tokens, heads,
- * dim8] array, for one head; rows outside [low, end) are 0. */
+/* Loads rows base .. base + 63, counted from token `start`, of a [tokens,
+ * heads, dim8] array for one head; rows outside of [low, end) are 0. */
 template <int DIM>
 CU_FN void load_side(uint16_t *to, const uint16_t *from, const attend_args *a,
                      uint64_t start, uint32_t heads, uint32_t head,
@@ -105,7 +112,8 @@ CU_FN void load_side(uint16_t *to, const uint16_t *from, const attend_args *a,
                                             a->dim8);
 }
 
-/* Positions base .. base + 63 of a row's keys or values, its parent's first. */
+/* Loads positions base .. base + 63 of a row's keys or values, with those of
+ * its parent first. */
 template <int DIM, bool JOINED>
 CU_FN void load_keys(uint16_t *to, const void *from, const attend_args *a,
                      const attend_row *row, uint32_t kv, uint32_t base)
@@ -123,7 +131,7 @@ CU_FN void load_keys(uint16_t *to, const void *from, const attend_args *a,
         stride, 0, hi, a->dim8);
 }
 
-/* 16 rows of a result from the accumulators, times `scale`. */
+/* Writes 16 rows of a result from the accumulators, times `scale`. */
 template <int DIM, int COLS>
 CU_FN void store_grad(float *to, uint64_t stride, const float acc[COLS / 8][4],
                       uint32_t rows, uint32_t first, uint32_t dim, float scale)
@@ -145,15 +153,14 @@ CU_FN void store_grad(float *to, uint64_t stride, const float acc[COLS / 8][4],
     }
 }
 
-template <int N> CU_FN void clear(float acc[N][4])
+template <int N> CU_FN void clear_tile(float acc[N][4])
 {
 #pragma unroll
     for (int n = 0; n < N; n++)
         acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
 }
 
-/* ---- dq: a block of queries of one head
- * -------------------------------------- */
+/* ---- dq: a block of queries of one head ---------------------------------- */
 
 template <int DIM, bool JOINED>
 __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
@@ -166,7 +173,7 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
     if (!attend_find_row(a.row_start, a.rows, TILE, blockIdx.x, at))
         return;
     attend_row row = attend_row_of<JOINED>(&a, at[0]);
-    uint32_t i0 = at[1] * TILE; /* of the row's own tokens */
+    uint32_t i0 = at[1] * TILE; /* among the row's own tokens */
     uint32_t head = blockIdx.y;
     uint32_t kv = head / a.group;
     uint32_t warp = threadIdx.x / 32;
@@ -199,7 +206,7 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
     uint32_t low = attend_first_key(top, a.window);
     uint32_t high = top + 15;
     float acc[DIM / 8][4];
-    clear<DIM / 8>(acc);
+    clear_tile<DIM / 8>(acc);
     for (uint32_t turn = 0; b <= last / TILE; b++, turn++) {
         uint16_t *now = keys + (STAGES > 1 ? turn % 2 * 2 * side : 0);
         uint16_t *then = keys + (STAGES > 1 ? (turn + 1) % 2 * 2 * side : 0);
@@ -237,27 +244,27 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
                              a.scale);
 }
 
-/* ---- dk, dv: a block of keys of one kv head
- * ------------------------------------ */
+/* ---- dk, dv: a block of keys of one kv head ------------------------------ */
 
-/* Where the queries that see a block of keys go on: over the rows that read
- * them, the row itself and, where it is a parent, its children; of each over
- * the heads of the kv head's group; of each over blocks of positions. */
-typedef struct query_walk {
+/* Enumerates the blocks of queries that see a block of keys: over the rows that
+ * read the keys (the row itself and, where it is a parent, its children), in
+ * each row over the heads of the kv head's group, and for each head over blocks
+ * of positions. */
+typedef struct query_scan {
     uint32_t head;
     uint32_t block;
-    uint32_t first; /* block, of every head */
+    uint32_t first; /* first block, of every head */
     uint32_t last;
     uint32_t row;
-    uint32_t shift; /* from a position to its token */
+    uint32_t shift; /* difference between a position and its token */
     uint32_t low;   /* position of the row's first query */
-    uint32_t end;   /* and behind its last */
-} query_walk;
+    uint32_t end;   /* position after the row's last query */
+} query_scan;
 
-/* The blocks of w's row, which is `row`, that see keys [key, key + TILE); 0:
- * none does. */
+/* Sets the blocks of the row `row` that see keys [key, key + TILE). Returns 0
+ * if none does. */
 template <bool JOINED>
-CU_FN int walk_row(query_walk *w, const attend_args *a, const attend_row *row,
+CU_FN int scan_row(query_scan *w, const attend_args *a, const attend_row *row,
                    uint32_t key)
 {
     w->shift = row->start - row->before;
@@ -279,7 +286,7 @@ CU_FN int walk_row(query_walk *w, const attend_args *a, const attend_row *row,
 
 /* `own` is the keys' row. At the end, `head` lies behind the group. */
 template <bool JOINED>
-CU_FN query_walk walk_next(query_walk w, const attend_args *a, uint32_t kv,
+CU_FN query_scan scan_next(query_scan w, const attend_args *a, uint32_t kv,
                            uint32_t own, uint32_t key)
 {
     if (w.block < w.last) {
@@ -294,16 +301,17 @@ CU_FN query_walk walk_next(query_walk w, const attend_args *a, uint32_t kv,
         if (w.row >= a->rows || a->parent[w.row] != (int32_t)own)
             break;
         attend_row row = attend_row_of<JOINED>(a, w.row);
-        if (walk_row<JOINED>(&w, a, &row, key))
+        if (scan_row<JOINED>(&w, a, &row, key))
             w.head = kv * a->group;
     }
     return w;
 }
 
-/* q, then d_o, of a block of queries; lse and delta behind them. Positions of
- * the block before the row's first would see a parent's keys: their p is 0. */
+/* Loads q, then d_o, of a block of queries, with lse and delta after them.
+ * Positions of the block before the row's first would see a parent's keys, so
+ * their p is 0. */
 template <int DIM, bool JOINED>
-CU_FN void load_walk(uint16_t *to, const attend_args *a, query_walk w)
+CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w)
 {
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     uint32_t base = w.block * TILE;
@@ -337,7 +345,8 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     if (!attend_find_row(a.row_start, a.rows, TILE, blockIdx.x, at))
         return;
     attend_row row = attend_row_of<JOINED>(&a, at[0]);
-    /* Tiles come last first; here the first has the most to do. */
+    /* Tiles are numbered from the last one; here the first has the most
+     * work. */
     uint32_t j0 = ((row.length + TILE - 1) / TILE - 1 - at[1]) * TILE;
     uint32_t kv = blockIdx.y;
     uint32_t first_col = blockIdx.z * COLS;
@@ -351,28 +360,28 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     load_side<DIM>(values, static_cast<const uint16_t *>(a.v), &a, row.start,
                    a.kv_heads, kv, j0, 0, row.length);
     uint32_t key = row.before + j0;
-    query_walk w = {};
+    query_scan w = {};
     w.head = kv * a.group;
     w.row = at[0];
-    (void)walk_row<JOINED>(&w, &a, &row, key);
+    (void)scan_row<JOINED>(&w, &a, &row, key);
     uint32_t heads_end = (kv + 1) * a.group;
     if (STAGES > 1) {
-        load_walk<DIM, JOINED>(queries, &a, w);
+        load_queries<DIM, JOINED>(queries, &a, w);
         cu_async_commit();
     }
     uint32_t j_low = key + warp * 16;
     float dk[COLS / 8][4];
     float dv[COLS / 8][4];
-    clear<COLS / 8>(dk);
-    clear<COLS / 8>(dv);
+    clear_tile<COLS / 8>(dk);
+    clear_tile<COLS / 8>(dv);
     uint16_t *my_keys = keys + warp * 16 * attend_pitch<DIM>::of;
     for (uint32_t turn = 0; w.head < heads_end; turn++) {
-        query_walk next = walk_next<JOINED>(w, &a, kv, at[0], key);
+        query_scan next = scan_next<JOINED>(w, &a, kv, at[0], key);
         uint16_t *now = queries + (STAGES > 1 ? turn % 2 * stage : 0);
         uint16_t *then = queries + (STAGES > 1 ? (turn + 1) % 2 * stage : 0);
-        query_walk load = STAGES > 1 ? next : w;
+        query_scan load = STAGES > 1 ? next : w;
         if (load.head < heads_end)
-            load_walk<DIM, JOINED>(then, &a, load);
+            load_queries<DIM, JOINED>(then, &a, load);
         cu_async_commit();
         cu_async_wait<STAGES - 1>();
         __syncthreads();
@@ -384,7 +393,7 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
             if (i0 >= w.end || i0 + STEP <= low ||
                 attend_first_key(i0, a.window) > j_low + 15)
                 continue;
-            float s[STEP / 8][4]; /* keys down, queries across */
+            float s[STEP / 8][4]; /* rows are keys, columns queries */
             float dp[STEP / 8][4];
             uint16_t *at_q = now + r * attend_pitch<DIM>::of;
             product_rows<DIM, STEP / 8>(s, my_keys, at_q);
@@ -413,12 +422,11 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
                           1.0f);
 }
 
-/* ---- the host's side --------------------------------------------------------
- */
+/* ---- the host's side ----------------------------------------------------- */
 
 template <int DIM, bool JOINED>
-static xray_status start_grad(cuda_device *d, cudaStream_t stream,
-                              const char *where, const attend_args *a)
+static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
+                               const char *where, const attend_args *a)
 {
     typedef grad_shape<DIM> shape;
     uint32_t side = TILE * attend_pitch<DIM>::of * 2;
@@ -434,26 +442,26 @@ static xray_status start_grad(cuda_device *d, cudaStream_t stream,
 }
 
 template <bool JOINED>
-static xray_status start_any(cuda_device *d, cudaStream_t stream,
-                             const char *where, const attend_args *a)
+static xray_status launch_grad_any(cuda_device *d, cudaStream_t stream,
+                                   const char *where, const attend_args *a)
 {
     if (a->dim <= 32)
-        return start_grad<32, JOINED>(d, stream, where, a);
+        return launch_grad<32, JOINED>(d, stream, where, a);
     if (a->dim <= 64)
-        return start_grad<64, JOINED>(d, stream, where, a);
+        return launch_grad<64, JOINED>(d, stream, where, a);
     if (a->dim <= 80)
-        return start_grad<80, JOINED>(d, stream, where, a);
+        return launch_grad<80, JOINED>(d, stream, where, a);
     if (a->dim <= 96)
-        return start_grad<96, JOINED>(d, stream, where, a);
+        return launch_grad<96, JOINED>(d, stream, where, a);
     if (a->dim <= 128)
-        return start_grad<128, JOINED>(d, stream, where, a);
-    return start_grad<256, JOINED>(d, stream, where, a);
+        return launch_grad<128, JOINED>(d, stream, where, a);
+    return launch_grad<256, JOINED>(d, stream, where, a);
 }
 
 xray_status attend_grad_bf16(cuda_device *d, cudaStream_t stream,
                              const char *where, attend_args *a)
 {
     if (a->parent)
-        return start_any<true>(d, stream, where, a);
-    return start_any<false>(d, stream, where, a);
+        return launch_grad_any<true>(d, stream, where, a);
+    return launch_grad_any<false>(d, stream, where, a);
 }

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention in float32, the contract xray.fp32/1: a warp computes one query of
- * one head (or, for dk and dv, one key), lanes over keys for scores and over
- * dimensions for the chains along keys. Bound by fused multiply-adds and by the
- * shared memory that feeds them, one load each: this precision is for checks
- * and small models.
+ * Attention in float32, forward and backward, under the contract xray.fp32/1.
+ *
+ * A warp computes one query of one head or, for dk and dv, one key. Its lanes
+ * are spread over keys for the scores, and over dimensions for the chains along
+ * keys. The kernels are bound by fused multiply-adds and by the shared memory
+ * that feeds them with one load each: this precision is for checks and small
+ * models.
  */
 #include "plugins/device-cuda/attention.h"
 
 #define WARPS ATTEND_F32_WARPS
-#define KEYS 32u /* of a tile in shared memory */
+#define KEYS 32u /* keys per tile in shared memory */
 #define LANES_DIM (ATTEND_DIM_MOST / 32u)
 
-/* scale, then softcap. */
-CU_FN float score_of(const attend_args *a, float chain)
+/* Applies the scale, then the softcap. */
+CU_FN float scaled_score(const attend_args *a, float chain)
 {
     float s = a->scale * chain;
     if (a->softcap == 0.0f)
@@ -21,15 +23,15 @@ CU_FN float score_of(const attend_args *a, float chain)
     return a->softcap * cu_tanh(s / a->softcap);
 }
 
-/* Rows of `dim` floats an odd number apart, so that a column is read without
- * conflicts. */
-CU_FN uint32_t padded(uint32_t dim)
+/* The pitch of rows of `dim` floats in shared memory. It is odd, so that
+ * reading a column has no bank conflicts. */
+CU_FN uint32_t odd_pitch(uint32_t dim)
 {
     return dim | 1u;
 }
 
-/* Keys base <= j <= last that some query of the tile sees, of k or v, into
- * `to`; other rows keep what they had. */
+/* Loads keys base <= j <= last that some query of the tile sees, of k or v;
+ * other rows of `to` keep their content. */
 template <int FORM>
 CU_FN void load_keys(const attend_args *a, const attend_tile *w,
                      const void *from, uint64_t stride, uint32_t base,
@@ -44,7 +46,7 @@ CU_FN void load_keys(const attend_args *a, const attend_tile *w,
             continue;
         const float *key = data + attend_key<FORM>(a, w, base + r, stride);
         for (uint32_t d = lane; d < a->dim; d += 32)
-            to[r * padded(a->dim) + d] = key[d];
+            to[r * odd_pitch(a->dim) + d] = key[d];
     }
 }
 
@@ -56,7 +58,7 @@ CU_FN float dot_chain(const float *a, const float *b, uint32_t dim)
     return c;
 }
 
-/* The query of this warp. */
+/* The query of a warp. */
 typedef struct warp_query {
     uint32_t active;
     uint32_t head;
@@ -65,7 +67,7 @@ typedef struct warp_query {
     uint64_t token;
 } warp_query;
 
-CU_FN warp_query query_of(const attend_args *a, const attend_tile *w)
+CU_FN warp_query find_warp_query(const attend_args *a, const attend_tile *w)
 {
     uint32_t warp = threadIdx.x / 32;
     warp_query q;
@@ -78,7 +80,7 @@ CU_FN warp_query query_of(const attend_args *a, const attend_tile *w)
     return q;
 }
 
-/* acc[d] goes on with the chain over rows lo <= i < hi of m[i] rows[i, d]. */
+/* acc[d] continues the chain over rows lo <= i < hi of m[i] rows[i, d]. */
 CU_FN void chain_rows(float acc[LANES_DIM], const float *m, const float *rows,
                       uint32_t dim, uint32_t lo, uint32_t hi)
 {
@@ -88,11 +90,14 @@ CU_FN void chain_rows(float acc[LANES_DIM], const float *m, const float *rows,
 #pragma unroll
         for (uint32_t n = 0; n < LANES_DIM; n++)
             if (lane + 32 * n < dim)
-                acc[n] = fmaf(x, rows[i * padded(dim) + lane + 32 * n], acc[n]);
+                acc[n] =
+                    fmaf(x, rows[i * odd_pitch(dim) + lane + 32 * n], acc[n]);
     }
 }
 
-/* Two passes over the visible keys: the maximum, then exp, sum and values. */
+/* Two passes over the visible keys: the first finds the maximum, the second
+ * computes exp, the sum and the values. Scores are computed again in the second
+ * pass, so none are stored. */
 template <int FORM>
 __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
 {
@@ -102,12 +107,12 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
         return;
     uint32_t warp = threadIdx.x / 32;
     uint32_t lane = threadIdx.x % 32;
-    uint32_t row = padded(a.dim);
+    uint32_t row = odd_pitch(a.dim);
     float *keys = shared;
     float *values = keys + KEYS * row;
     float *query = values + KEYS * row + warp * a.dim;
     float *p = values + KEYS * row + WARPS * a.dim + warp * KEYS;
-    warp_query q = query_of(&a, &w);
+    warp_query q = find_warp_query(&a, &w);
     const float *from = a.q + q.token * a.q_stride + (uint64_t)q.head * a.dim;
     for (uint32_t d = lane; d < a.dim; d += 32)
         query[d] = from[d];
@@ -121,11 +126,12 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
         uint32_t j = base + lane;
         if (j >= q.from && j <= q.pos)
             max = fmaxf(
-                score_of(&a, dot_chain(query, keys + lane * row, a.dim)), max);
+                scaled_score(&a, dot_chain(query, keys + lane * row, a.dim)),
+                max);
     }
     for (int by = 16; by > 0; by /= 2)
         max = fmaxf(max, __shfl_xor_sync(CU_FULL, max, by));
-    float sum = 0.0f; /* lane l: the partial sum l mod 16 */
+    float sum = 0.0f; /* lane l: partial sum l mod 16 */
     float acc[LANES_DIM] = {};
     for (uint32_t base = base0; base <= last; base += KEYS) {
         __syncthreads();
@@ -136,7 +142,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
         float e = 0.0f;
         if (j >= q.from && j <= q.pos)
             e = cu_exp(
-                score_of(&a, dot_chain(query, keys + lane * row, a.dim)) - max);
+                scaled_score(&a, dot_chain(query, keys + lane * row, a.dim)) -
+                max);
         p[lane] = e;
         __syncwarp();
         sum = sum + p[lane % 16];
@@ -157,7 +164,7 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
         a.lse[q.token * a.heads + q.head] = max + cu_log(sum);
 }
 
-static uint32_t shared_f32(const attend_args *a, uint32_t rows)
+static uint32_t count_shared_bytes(const attend_args *a, uint32_t rows)
 {
     uint32_t row = a->dim | 1u;
     return (2 * KEYS * row + rows * WARPS * a->dim + 2 * WARPS * KEYS) * 4;
@@ -167,7 +174,7 @@ xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
                                const char *where, attend_args *a)
 {
     attend_cut(a, WARPS);
-    uint32_t bytes = shared_f32(a, 1);
+    uint32_t bytes = count_shared_bytes(a, 1);
     dim3 grid(a->row_start ? attend_tiles(a, a->tile) : (uint32_t)a->tokens,
               a->kv_heads * a->parts);
     if (!a->row_start)
@@ -182,14 +189,13 @@ xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
     return cuda_launched(d, where);
 }
 
-/* ---- gradients ------------------------------------------------------------
- */
+/* ---- gradients ----------------------------------------------------------- */
 
-/* p and ds of a visible pair from its two chains. */
+/* Computes p and ds of a visible pair from its two chains. */
 CU_FN void pair_grad(const attend_args *a, float chain, float dp, float lse,
                      float delta, float out[2])
 {
-    float s = score_of(a, chain);
+    float s = scaled_score(a, chain);
     float e = cu_exp(s - lse);
     float x = e * (dp - delta);
     if (a->softcap != 0.0f) {
@@ -200,7 +206,7 @@ CU_FN void pair_grad(const attend_args *a, float chain, float dp, float lse,
     out[1] = x;
 }
 
-/* dq of a query: one pass over the visible keys. */
+/* dq of a query, in one pass over the visible keys. */
 template <int FORM>
 __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
 {
@@ -210,13 +216,13 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
         return;
     uint32_t warp = threadIdx.x / 32;
     uint32_t lane = threadIdx.x % 32;
-    uint32_t row = padded(a.dim);
+    uint32_t row = odd_pitch(a.dim);
     float *keys = shared;
     float *values = keys + KEYS * row;
     float *query = values + KEYS * row + warp * a.dim;
     float *grad = query + WARPS * a.dim;
     float *ds = values + KEYS * row + 2 * WARPS * a.dim + warp * KEYS;
-    warp_query q = query_of(&a, &w);
+    warp_query q = find_warp_query(&a, &w);
     const float *from = a.q + q.token * a.q_stride + (uint64_t)q.head * a.dim;
     const float *d_o = a.d_o + q.token * a.o_stride + (uint64_t)q.head * a.dim;
     for (uint32_t d = lane; d < a.dim; d += 32) {
@@ -254,7 +260,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
             dq[lane + 32 * n] = a.scale * acc[n];
 }
 
-/* Own queries base.. of a row and head, q and d_o side by side. */
+/* Loads own queries of a row and head from `base` on, q and d_o side by
+ * side. */
 CU_FN void load_queries(const attend_args *a, const attend_row *row,
                         uint32_t head, uint32_t base, float *q, float *d_o)
 {
@@ -265,14 +272,14 @@ CU_FN void load_queries(const attend_args *a, const attend_row *row,
         const float *x = a->q + t * a->q_stride + (uint64_t)head * a->dim;
         const float *y = a->d_o + t * a->o_stride + (uint64_t)head * a->dim;
         for (uint32_t d = lane; d < a->dim; d += 32) {
-            q[r * padded(a->dim) + d] = x[d];
-            d_o[r * padded(a->dim) + d] = y[d];
+            q[r * odd_pitch(a->dim) + d] = x[d];
+            d_o[r * odd_pitch(a->dim) + d] = y[d];
         }
     }
 }
 
-/* The next row whose queries see the keys of row `own`: after the row itself
- * its children, which follow it. 0: there is none. */
+/* Finds the next row whose queries see the keys of row `own`: after the row
+ * itself, its children, which follow it. Returns 0 if there is none. */
 template <int FORM>
 CU_FN int next_reader(const attend_args *a, uint32_t own, uint32_t *row)
 {
@@ -281,8 +288,8 @@ CU_FN int next_reader(const attend_args *a, uint32_t own, uint32_t *row)
            a->parent[*row] == (int32_t)own;
 }
 
-/* dk and dv of a key: over the rows that see it, of each over the heads of its
- * group, then the queries from its group of 16 on. */
+/* dk and dv of a key: over the rows that see it, in each over the heads of its
+ * group, and for each head over the queries from the key's group of 16 on. */
 template <int FORM>
 __global__ void __launch_bounds__(WARPS * 32)
     attend_f32_dkv(const attend_args a)
@@ -293,7 +300,7 @@ __global__ void __launch_bounds__(WARPS * 32)
         return;
     uint32_t warp = threadIdx.x / 32;
     uint32_t lane = threadIdx.x % 32;
-    uint32_t row = padded(a.dim);
+    uint32_t row = odd_pitch(a.dim);
     float *q = shared;
     float *d_o = q + KEYS * row;
     float *key = d_o + KEYS * row + warp * a.dim;
@@ -301,7 +308,7 @@ __global__ void __launch_bounds__(WARPS * 32)
     float *p = d_o + KEYS * row + 2 * WARPS * a.dim + 2 * warp * KEYS;
     float *ds = p + KEYS;
     uint32_t j = w.pos + (warp < w.count ? warp : 0);
-    /* One group for all keys of a tile, unless a parent has shifted it. */
+    /* All keys of a tile are in one group, unless a parent has shifted them. */
     uint32_t group16 = j / 16 * 16;
     uint32_t low16 = w.pos / 16 * 16;
     uint32_t high16 = (w.pos + w.count - 1) / 16 * 16;
@@ -363,15 +370,15 @@ __global__ void __launch_bounds__(WARPS * 32)
 }
 
 template <int FORM>
-static xray_status start_grad(cuda_device *d, cudaStream_t stream,
-                              const char *where, attend_args *a)
+static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
+                               const char *where, attend_args *a)
 {
-    uint32_t bytes = shared_f32(a, 2);
+    uint32_t bytes = count_shared_bytes(a, 2);
     attend_cut(a, WARPS);
     dim3 queries(attend_tiles(a, a->tile), a->kv_heads * a->parts);
     ATTEND_START(d, where, attend_f32_dq<FORM>, queries, WARPS * 32, bytes,
                  stream, *a);
-    /* Tiles of keys: every warp its own, a kv head a block. */
+    /* Tiles of keys: each warp has one key, and a block has one kv head. */
     a->tile = WARPS;
     a->parts = 1;
     a->wide = a->group;
@@ -385,6 +392,6 @@ xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
                             const char *where, attend_args *a)
 {
     if (a->parent)
-        return start_grad<ATTEND_JOINED>(d, stream, where, a);
-    return start_grad<ATTEND_ROWS>(d, stream, where, a);
+        return launch_grad<ATTEND_JOINED>(d, stream, where, a);
+    return launch_grad<ATTEND_ROWS>(d, stream, where, a);
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by cuBLASLt, loaded when an instance asks for it. What it promises
- * is less than the own kernels give: the bits of a row are those of one
- * algorithm, so each shape of product keeps the first one found, without a cut
- * of the summed index, for any number of tokens.
+ * Matrix products by cuBLASLt, which is loaded when an instance is configured
+ * to use it.
+ *
+ * cuBLASLt promises less than X-ray's own kernels: the bits of a row are those
+ * of one algorithm. Each shape of product therefore keeps the first suitable
+ * algorithm, one that does not split the summed index, for any number of
+ * tokens.
  */
 #include <stdlib.h>
 
@@ -19,9 +22,10 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-#define REFERENCE_TOKENS 4096u /* for which an algorithm is asked */
-#define CHOICES 16             /* of which the first that fits is taken */
-#define SHAPES 128             /* that an instance remembers */
+#define REFERENCE_TOKENS 4096u /* tokens for which algorithms are requested */
+/* Algorithms requested, of which the first that fits is taken. */
+#define CHOICES 16
+#define SHAPES 128 /* shapes that an instance remembers */
 
 #define BLAS_NAMES(X)                       \
     X(cublasLtCreate)                       \
@@ -39,13 +43,13 @@
     X(cublasLtMatrixLayoutCreate)           \
     X(cublasLtMatrixLayoutDestroy)
 
-/* One product: its shape, and how it is done. */
+/* The shape of a product and the algorithm chosen for it. */
 typedef struct blas_shape {
     uint32_t form;
     uint32_t n;
     uint32_t k;
     uint32_t start; /* 0, 1 accumulate, 2 bias */
-    int known;      /* 1: `algorithm` holds; 0: none was found */
+    int known;      /* 1: `algorithm` is valid; 0: none was found */
     cublasLtMatmulAlgo_t algorithm;
 } blas_shape;
 
@@ -66,13 +70,13 @@ typedef struct blas_call {
     cublasLtMatrixLayout_t y;
 } blas_call;
 
-static void blas_log(const cuda_device *d, const char *text)
+static void log_warning(const cuda_device *d, const char *text)
 {
     if (d->host && d->host->log)
         d->host->log(d->host, XRAY_LOG_WARN, text);
 }
 
-static int blas_load(cuda_blas *b)
+static int load_library(cuda_blas *b)
 {
     static const char *const names[] = { "libcublasLt.so.13",
                                          "libcublasLt.so.12",
@@ -92,11 +96,12 @@ static int blas_load(cuda_blas *b)
 struct cuda_blas *blas_open(cuda_device *d)
 {
     cuda_blas *b = (cuda_blas *)calloc(1, sizeof(*b));
-    if (b && blas_load(b) &&
+    if (b && load_library(b) &&
         b->cublasLtCreate_at(&b->handle) == CUBLAS_STATUS_SUCCESS)
         return b;
-    blas_log(d, "products = cublaslt: libcublasLt.so cannot be loaded, own "
-                "kernels make the products");
+    log_warning(d,
+                "products = cublaslt: libcublasLt.so cannot be loaded, so the "
+                "plugin's own kernels compute the products");
     b->handle = NULL;
     blas_close(b);
     return NULL;
@@ -113,7 +118,7 @@ void blas_close(struct cuda_blas *b)
     free(b);
 }
 
-static void call_end(const cuda_blas *b, blas_call *c)
+static void destroy_call(const cuda_blas *b, blas_call *c)
 {
     if (c->what)
         (void)b->cublasLtMatmulDescDestroy_at(c->what);
@@ -125,61 +130,61 @@ static void call_end(const cuda_blas *b, blas_call *c)
         (void)b->cublasLtMatrixLayoutDestroy_at(c->y);
 }
 
-static int ok(cublasStatus_t s)
+static int succeeded(cublasStatus_t s)
 {
     return s == CUBLAS_STATUS_SUCCESS;
 }
 
-/* In columns: y [n, m] = op(W) x [k, m], W being [k, n] of PRODUCT_NT. */
-static int call_begin(const cuda_blas *b, const product_gemm *g, uint32_t m,
-                      blas_call *c)
+/* In columns: y [n, m] = op(W) x [k, m], where W is [k, n] in PRODUCT_NT. */
+static int create_call(const cuda_blas *b, const product_gemm *g, uint32_t m,
+                       blas_call *c)
 {
     int nt = g->form == PRODUCT_NT;
     cublasOperation_t turn = nt ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
     int made =
-        ok(b->cublasLtMatmulDescCreate_at(&c->what, CUBLAS_COMPUTE_32F,
-                                          CUDA_R_32F)) &&
-        ok(b->cublasLtMatmulDescSetAttribute_at(
+        succeeded(b->cublasLtMatmulDescCreate_at(&c->what, CUBLAS_COMPUTE_32F,
+                                                 CUDA_R_32F)) &&
+        succeeded(b->cublasLtMatmulDescSetAttribute_at(
             c->what, CUBLASLT_MATMUL_DESC_TRANSA, &turn, sizeof(turn))) &&
-        ok(b->cublasLtMatrixLayoutCreate_at(&c->weight, CUDA_R_16BF,
-                                            nt ? g->k : g->n, nt ? g->n : g->k,
-                                            (int64_t)g->b_row)) &&
-        ok(b->cublasLtMatrixLayoutCreate_at(&c->x, CUDA_R_16BF, g->k, m,
-                                            (int64_t)g->a_row)) &&
-        ok(b->cublasLtMatrixLayoutCreate_at(&c->y, CUDA_R_32F, g->n, m,
-                                            (int64_t)g->c_row));
+        succeeded(b->cublasLtMatrixLayoutCreate_at(
+            &c->weight, CUDA_R_16BF, nt ? g->k : g->n, nt ? g->n : g->k,
+            (int64_t)g->b_row)) &&
+        succeeded(b->cublasLtMatrixLayoutCreate_at(&c->x, CUDA_R_16BF, g->k, m,
+                                                   (int64_t)g->a_row)) &&
+        succeeded(b->cublasLtMatrixLayoutCreate_at(&c->y, CUDA_R_32F, g->n, m,
+                                                   (int64_t)g->c_row));
     if (made && g->bias)
         made =
-            ok(b->cublasLtMatmulDescSetAttribute_at(
+            succeeded(b->cublasLtMatmulDescSetAttribute_at(
                 c->what, CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof(bias))) &&
-            ok(b->cublasLtMatmulDescSetAttribute_at(
+            succeeded(b->cublasLtMatmulDescSetAttribute_at(
                 c->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
                 sizeof(g->bias)));
     return made;
 }
 
-/* Whether the algorithm walks the summed index whole. */
-static int undivided(const cuda_blas *b, const cublasLtMatmulAlgo_t *a)
+/* Whether the algorithm sums the complete index in one piece. */
+static int sums_undivided(const cuda_blas *b, const cublasLtMatmulAlgo_t *a)
 {
     int32_t split = 0;
     uint32_t scheme = 0;
     size_t written = 0;
-    return ok(b->cublasLtMatmulAlgoConfigGetAttribute_at(
+    return succeeded(b->cublasLtMatmulAlgoConfigGetAttribute_at(
                a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof(split),
                &written)) &&
-           ok(b->cublasLtMatmulAlgoConfigGetAttribute_at(
+           succeeded(b->cublasLtMatmulAlgoConfigGetAttribute_at(
                a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
                sizeof(scheme), &written)) &&
            split <= 1 && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-static int fits(const cuda_blas *b, const blas_call *c,
-                const cublasLtMatmulAlgo_t *a)
+static int algorithm_fits(const cuda_blas *b, const blas_call *c,
+                          const cublasLtMatmulAlgo_t *a)
 {
     cublasLtMatmulHeuristicResult_t r;
-    return ok(b->cublasLtMatmulAlgoCheck_at(b->handle, c->what, c->weight, c->x,
-                                            c->y, c->y, a, &r)) &&
+    return succeeded(b->cublasLtMatmulAlgoCheck_at(
+               b->handle, c->what, c->weight, c->x, c->y, c->y, a, &r)) &&
            r.workspaceSize == 0;
 }
 
@@ -187,8 +192,8 @@ static int fits_tokens(const cuda_blas *b, const product_gemm *g, uint32_t m,
                        const cublasLtMatmulAlgo_t *a)
 {
     blas_call c = {};
-    int good = call_begin(b, g, m, &c) && fits(b, &c, a);
-    call_end(b, &c);
+    int good = create_call(b, g, m, &c) && algorithm_fits(b, &c, a);
+    destroy_call(b, &c);
     return good;
 }
 
@@ -198,11 +203,12 @@ static uint64_t dense_row(const product_gemm *g)
     return ((uint64_t)g->n + 3) / 4 * 4;
 }
 
-/* The first algorithm that serves one token as well as many. */
-static void choose(const cuda_blas *b, const product_gemm *first,
-                   blas_shape *shape)
+/* Chooses the first algorithm that can serve one token as well as many. */
+static void choose_algorithm(const cuda_blas *b, const product_gemm *first,
+                             blas_shape *shape)
 {
-    /* Nothing of the call that happens to come first enters but its shape. */
+    /* Only the shape of the call that happens to come first enters the
+     * choice. */
     product_gemm dense = *first;
     dense.c_row = dense_row(first);
     const product_gemm *g = &dense;
@@ -213,19 +219,20 @@ static void choose(const cuda_blas *b, const product_gemm *first,
     uint64_t workspace = 0;
     int count = 0;
     blas_call c = {};
-    int asked = call_begin(b, g, REFERENCE_TOKENS, &c) &&
-                ok(b->cublasLtMatmulPreferenceCreate_at(&wish)) &&
-                ok(b->cublasLtMatmulPreferenceSetAttribute_at(
+    int asked = create_call(b, g, REFERENCE_TOKENS, &c) &&
+                succeeded(b->cublasLtMatmulPreferenceCreate_at(&wish)) &&
+                succeeded(b->cublasLtMatmulPreferenceSetAttribute_at(
                     wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none,
                     sizeof(none))) &&
-                ok(b->cublasLtMatmulPreferenceSetAttribute_at(
+                succeeded(b->cublasLtMatmulPreferenceSetAttribute_at(
                     wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                     sizeof(workspace))) &&
-                ok(b->cublasLtMatmulAlgoGetHeuristic_at(
+                succeeded(b->cublasLtMatmulAlgoGetHeuristic_at(
                     b->handle, c.what, c.weight, c.x, c.y, c.y, wish, CHOICES,
                     found, &count));
     for (int i = 0; asked && !shape->known && i < count; i++) {
-        int good = ok(found[i].state) && undivided(b, &found[i].algo);
+        int good =
+            succeeded(found[i].state) && sums_undivided(b, &found[i].algo);
         for (size_t p = 0; good && p < sizeof(probes) / sizeof(*probes); p++)
             good = fits_tokens(b, g, probes[p], &found[i].algo);
         if (!good)
@@ -235,11 +242,11 @@ static void choose(const cuda_blas *b, const product_gemm *first,
     }
     if (wish)
         (void)b->cublasLtMatmulPreferenceDestroy_at(wish);
-    call_end(b, &c);
+    destroy_call(b, &c);
 }
 
-/* NULL: the instance remembers no more shapes. */
-static blas_shape *shape_of(cuda_blas *b, const product_gemm *g)
+/* Returns NULL if the instance has no space for another shape. */
+static blas_shape *find_shape(cuda_blas *b, const product_gemm *g)
 {
     uint32_t start = g->accumulate ? 1u : g->bias ? 2u : 0u;
     for (uint32_t i = 0; i < b->count; i++) {
@@ -255,19 +262,19 @@ static blas_shape *shape_of(cuda_blas *b, const product_gemm *g)
     s->n = g->n;
     s->k = g->k;
     s->start = start;
-    choose(b, g, s);
+    choose_algorithm(b, g, s);
     return s;
 }
 
-/* Strides and addresses that every algorithm takes, and no rows that are to be
- * left as they are: an answer may depend on nothing but the shape. */
-static int regular(const product_gemm *g)
+/* Whether strides and addresses suit every algorithm, and no rows are to be
+ * left unchanged. The choice of an algorithm may depend on the shape alone. */
+static int is_regular(const product_gemm *g)
 {
     return !g->live && (uintptr_t)g->c % 16 == 0 && g->c_row % 4 == 0 &&
            (uintptr_t)g->bias % 16 == 0;
 }
 
-/* Rows of y that there are, to or from a dense copy. */
+/* Copies the valid rows of y to or from a dense copy. */
 static __global__ void __launch_bounds__(256)
     move_rows(product_gemm g, float *dense, uint64_t dense_row, int out)
 {
@@ -285,27 +292,29 @@ static __global__ void __launch_bounds__(256)
         *to = *y;
 }
 
-static xray_status run(cuda_device *d, cudaStream_t stream, const char *where,
-                       const product_gemm *g, const blas_shape *shape)
+static xray_status run_algorithm(cuda_device *d, cudaStream_t stream,
+                                 const char *where, const product_gemm *g,
+                                 const blas_shape *shape)
 {
     const cuda_blas *b = d->blas;
     float one = 1.0f;
     float start = g->accumulate ? 1.0f : 0.0f;
     blas_call c = {};
     cublasStatus_t s = CUBLAS_STATUS_ALLOC_FAILED;
-    if (call_begin(b, g, g->m, &c))
+    if (create_call(b, g, g->m, &c))
         s = b->cublasLtMatmul_at(b->handle, c.what, &one, g->b, c.weight, g->a,
                                  c.x, &start, g->c, c.y, g->c, c.y,
                                  &shape->algorithm, NULL, 0, stream);
-    call_end(b, &c);
-    if (ok(s))
+    destroy_call(b, &c);
+    if (succeeded(s))
         return XRAY_OK;
-    return cuda_fail(d, XRAY_E_DEVICE, where,
-                     "cuBLASLt gave %d for a product of %u x %u x %u", (int)s,
-                     g->m, g->n, g->k);
+    return cuda_fail(
+        d, XRAY_E_DEVICE, where,
+        "cuBLASLt failed with status %d for a product of %u x %u x %u", (int)s,
+        g->m, g->n, g->k);
 }
 
-/* By way of a dense y and an aligned bias in scratch. */
+/* Runs the product with a dense y and an aligned bias in scratch. */
 static xray_status run_dense(cuda_device *d, cudaStream_t stream,
                              const char *where, const product_gemm *g,
                              const blas_shape *shape)
@@ -335,7 +344,7 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
         status = cuda_launched(d, where);
     }
     if (status == XRAY_OK)
-        status = run(d, stream, where, &dense, shape);
+        status = run_algorithm(d, stream, where, &dense, shape);
     if (status != XRAY_OK)
         return status;
     move_rows<<<grid, 256, 0, stream>>>(*g, dense.c, dense.c_row, 1);
@@ -345,11 +354,11 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
 xray_status blas_run(cuda_device *d, cudaStream_t stream, const char *where,
                      const product_gemm *g)
 {
-    const blas_shape *shape = shape_of(d->blas, g);
+    const blas_shape *shape = find_shape(d->blas, g);
     if (!shape || !shape->known)
         return XRAY_E_UNSUPPORTED;
-    return regular(g) ? run(d, stream, where, g, shape)
-                      : run_dense(d, stream, where, g, shape);
+    return is_regular(g) ? run_algorithm(d, stream, where, g, shape)
+                         : run_dense(d, stream, where, g, shape);
 }
 
 #else
@@ -358,8 +367,8 @@ struct cuda_blas *blas_open(cuda_device *d)
 {
     if (d->host && d->host->log)
         d->host->log(d->host, XRAY_LOG_WARN,
-                     "products = cublaslt: this build has no cuBLASLt, own "
-                     "kernels make the products");
+                     "products = cublaslt: this build has no cuBLASLt, so the "
+                     "plugin's own kernels compute the products");
     return NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checksum of docs/numerics.md: a sum of mixed words modulo 2^64, so that
- * it does not matter who adds which part.
+ * The checksum of docs/numerics.md on the GPU: a sum of mixed words modulo
+ * 2^64, so the result does not depend on which thread adds which word.
  */
 #include <xray/numerics.h>
 
@@ -11,7 +11,7 @@
 
 #define THREADS 256u
 
-/* Bound by memory: about what a copy reads. */
+/* Bound by memory: it takes about as long as the reading half of a copy. */
 static __global__ void __launch_bounds__(THREADS)
     checksum_kernel(const uint8_t *p, uint64_t bytes, int aligned,
                     unsigned long long *sum)

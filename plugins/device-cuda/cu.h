@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kernels are written with. nvcc gives CUDA's own names; where
- * XR_CUDA_EMULATED is defined, "emulate.h" gives the same ones on the host
- * (tests/cuda), so that every kernel runs in tests without a GPU. A kernel
- * uses CUDA's built-in names, what this header adds, and nothing else of the
- * toolkit.
+ * The CUDA names that kernels are written with.
+ *
+ * nvcc provides CUDA's own names. Where XR_CUDA_EMULATED is defined,
+ * "emulate.h" provides the same names on the host (tests/cuda), so that every
+ * kernel runs in tests without a GPU. A kernel uses CUDA's built-in names, the
+ * additions of this header, and nothing else of the toolkit.
  */
 #ifndef CUDA_CU_H
 #define CUDA_CU_H
@@ -21,16 +22,16 @@
 #define CU_LAUNCH(kernel, grid, block, shared, stream, ...) \
     kernel<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 
-/* The block's dynamic shared memory as `name`, 128-byte aligned. */
+/* Declares the block's dynamic shared memory as `name`, 128-byte aligned. */
 #define CU_DYNAMIC(type, name)                                         \
     extern __shared__ __align__(128) unsigned char cu_dynamic_bytes[]; \
     type *name = reinterpret_cast<type *>(cu_dynamic_bytes)
 
 #define CU_FN static __device__ __forceinline__
 
-/* D (16 x 8, fp32) += A (16 x 16, bf16, row-major) . B (16 x 8, bf16). The
- * fragments are those of mma.m16n8k16: lane l holds of D rows l/4 and l/4 + 8,
- * columns 2 (l % 4) and the next one. Called by a whole warp. */
+/* D (16 x 8, fp32) += A (16 x 16, bf16, row-major) . B (16 x 8, bf16), with the
+ * fragments of mma.m16n8k16: lane l holds rows l/4 and l/4 + 8 of D, columns 2
+ * (l % 4) and the next one. Called by a complete warp. */
 CU_FN void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -40,9 +41,9 @@ CU_FN void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
                    "r"(b[1]));
 }
 
-/* Four 8 x 8 matrices of 16-bit values from shared memory: lane l gives the
- * address (16-byte aligned) of row l % 8 of matrix l / 8; register i holds of
- * matrix i row l / 4, columns 2 (l % 4) and the next one. */
+/* Loads four 8 x 8 matrices of 16-bit values from shared memory. Lane l gives
+ * the 16-byte aligned address of row l % 8 of matrix l / 8; register i receives
+ * row l / 4 of matrix i, columns 2 (l % 4) and the next one. */
 CU_FN void cu_ldmatrix4(uint32_t r[4], const void *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -53,7 +54,7 @@ CU_FN void cu_ldmatrix4(uint32_t r[4], const void *row)
                  : "memory");
 }
 
-/* The same, each matrix transposed. */
+/* The same, with each matrix transposed. */
 CU_FN void cu_ldmatrix4_t(uint32_t r[4], const void *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -64,8 +65,8 @@ CU_FN void cu_ldmatrix4_t(uint32_t r[4], const void *row)
                  : "memory");
 }
 
-/* Starts a copy of 16 bytes from global to shared memory, both 16-byte
- * aligned; the last 16 - `bytes` become 0 and are not read. */
+/* Starts a copy of 16 bytes from global to shared memory, both 16-byte aligned.
+ * The last 16 - `bytes` bytes are not read and become 0. */
 CU_FN void cu_async16(void *to, const void *from, uint32_t bytes)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -79,7 +80,7 @@ CU_FN void cu_async_commit(void)
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/* Waits until at most `Left` of this thread's groups are under way. */
+/* Waits until at most `Left` of this thread's groups are in flight. */
 template <int Left> CU_FN void cu_async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(Left) : "memory");
@@ -96,7 +97,8 @@ CU_FN float cu_float(uint32_t x)
 }
 #endif
 
-/* bf16, to nearest even; a NaN stays one. On the device in one instruction. */
+/* Rounds to the nearest even bf16; NaN stays NaN. On the device this is one
+ * instruction. */
 CU_FN uint16_t cu_to_bf16(float x)
 {
 #ifdef XR_CUDA_EMULATED

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device-cuda: the instance, and what the operator files share.
+ * The instance of the CUDA device, and what its operator files share.
  *
- * Two precisions. `float32` computes the contract xray.fp32/1 of
- * docs/numerics.md to the last bit: the CPU's results. `bfloat16` differs in
- * three places, matrix products, attention and the head: their operands are
- * rounded to bf16 (to nearest even), products are summed by the tensor cores
- * in fp32, sixteen terms a step, the steps in index order from the
- * accumulator. Everything else is as in float32. In both, no result depends
- * on the batch around a row or on how many tokens a call has; a weight's
- * gradient does not depend on where tokens are cut into calls in float32, and
- * in bfloat16 where the cuts are multiples of CUDA_GRAIN tokens.
+ * There are two precisions. `float32` computes the contract xray.fp32/1 of
+ * docs/numerics.md to the last bit, so it has the CPU's results. `bfloat16`
+ * differs in three operators: matrix products, attention and the LM head. Their
+ * operands are rounded to bf16 (to nearest even), and the tensor cores sum the
+ * products in fp32, sixteen terms per step, with the steps in index order,
+ * starting from the accumulator. Everything else is as in float32.
+ *
+ * In both precisions no result depends on the batch around a row or on the
+ * number of tokens in a call. The gradient of a weight does not depend on where
+ * the tokens are cut into calls: in float32 for any cut, in bfloat16 for cuts
+ * at multiples of CUDA_GRAIN tokens.
  */
 #ifndef CUDA_DEVICE_H
 #define CUDA_DEVICE_H
@@ -32,10 +34,8 @@ extern "C" {
 #define CUDA_GRAIN 16u /* tokens that one tensor-core step sums */
 
 #define CUDA_SCRATCH_X 0u      /* operands rounded to bf16 */
-#define CUDA_SCRATCH_LOGITS 1u /* of a chunk of the head */
-#define CUDA_SCRATCH_ATTEND                                                  \
-    2u                         /* attention: partial results of splits, rows \
-                                */
+#define CUDA_SCRATCH_LOGITS 1u /* logits of a chunk of items */
+#define CUDA_SCRATCH_ATTEND 2u /* partial results of attention splits, rows */
 #define CUDA_SCRATCH_REDUCE 3u /* sums of blocks */
 #define CUDA_SCRATCH_COUNT 4u
 
@@ -50,11 +50,12 @@ typedef struct cuda_device {
     const xray_host *host;
     char name[160];
     int index;
-    int precision;          /* CUDA_* */
-    int sms;                /* multiprocessors */
-    int shared_most;        /* bytes of shared memory a block may ask for */
-    cudaStream_t stream;    /* the default one of this instance */
-    struct cuda_blas *blas; /* NULL: own kernels make the products */
+    int precision; /* CUDA_* */
+    int sms;       /* number of multiprocessors */
+    /* Bytes of shared memory that a block may request */
+    int shared_most;
+    cudaStream_t stream;    /* default stream of this instance */
+    struct cuda_blas *blas; /* NULL: the plugin's own kernels do the products */
     cuda_scratch_part scratch[CUDA_SCRATCH_COUNT];
     uint64_t live[XRAY_TAG_COUNT];
     uint64_t high[XRAY_TAG_COUNT];
@@ -62,11 +63,11 @@ typedef struct cuda_device {
     uint64_t high_all;
     struct cuda_driver *driver; /* memory.c */
     struct cuda_block *blocks;
-    struct cuda_mapped *mapped; /* share.c: blocks of other processes */
-    uint64_t *sum;              /* [dev] of checksum */
+    struct cuda_mapped *mapped; /* blocks of other processes (share.c) */
+    uint64_t *sum;              /* [dev] result of the checksum */
     int capturing;              /* 1 between graph_begin and graph_end */
     int sharing;                /* 1: new blocks can be shared */
-    xray_weight *weights;       /* all handles, the newest first */
+    xray_weight *weights;       /* all handles, newest first */
 } cuda_device;
 
 struct xray_weight {
@@ -76,16 +77,16 @@ struct xray_weight {
     uint64_t cols;
     uint32_t dtype;
     uint32_t trainable;
-    uint16_t *narrow; /* [dev] bf16 copy of this weight's own, rows filled up to
-                       * multiples of 8, made again after a change; NULL: `data`
-                       * is used as it is */
-    uint32_t stale;   /* 1: `narrow` is older than `data` */
+    /* [dev] This weight's own copy in bf16, whose rows are padded to multiples
+     * of 8; computed again after a change. NULL: `data` is used directly. */
+    uint16_t *narrow;
+    uint32_t stale; /* 1: `narrow` is older than `data` */
     uint32_t reserved;
-    xray_weight *prev; /* of cuda_device.weights */
+    xray_weight *prev; /* previous handle in cuda_device.weights */
     xray_weight *next;
 };
 
-/* Records one sentence with the host and returns `status`. */
+/* Reports one sentence to the host and returns `status`. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 4, 5)))
 #endif
@@ -93,15 +94,17 @@ xray_status
 cuda_fail(const cuda_device *d, xray_status status, const char *where,
           const char *fmt, ...);
 
-/* XRAY_OK, or a sentence with CUDA's own name and text of the error: out of
- * memory is XRAY_E_NOMEM, a spoiled context XRAY_E_DEVICE. */
+/* Returns XRAY_OK, or reports a sentence with CUDA's own name and text of the
+ * error. Out of memory becomes XRAY_E_NOMEM, a corrupted context
+ * XRAY_E_DEVICE. */
 xray_status cuda_check(const cuda_device *d, const char *where,
                        cudaError_t error);
 
-/* Of the launch before it. */
+/* The same for the kernel launch before this call. */
 xray_status cuda_launched(const cuda_device *d, const char *where);
 
-/* Refuses a NULL or too short argument struct, or a pointer that is needed. */
+/* Refuses an argument struct that is NULL or too short, and NULL in a pointer
+ * that the operator requires. */
 #define CUDA_CHECK(d, op, where, ...)                                      \
     do {                                                                   \
         if (!(op) || (op)->header.size < sizeof(*(op)))                    \
@@ -116,20 +119,22 @@ xray_status cuda_launched(const cuda_device *d, const char *where);
                                  (int)i_ + 1, #__VA_ARGS__);               \
     } while (0)
 
-/* The stream of a call: the instance's own for NULL. */
+/* Returns the stream of a call: the instance's own for NULL. */
 cudaStream_t cuda_stream(const cuda_device *d, xray_stream *stream);
 
-/* Scratch of at least `bytes`, 256-byte aligned, whose content is lost with the
- * next call for the same part. It grows only when asked for more than ever,
- * waiting for the device first; while a graph is captured that is refused. */
+/* Gives scratch of at least `bytes`, 256-byte aligned. The next call for the
+ * same part overwrites its content. It grows only when a call needs more than
+ * any call before, and waits for the device first; growth is refused while a
+ * graph is captured. */
 xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
                          void **out);
 
-/* Device memory counted under a tag, zeroed; NULL if there is none. */
+/* Allocates zeroed device memory that is counted under a tag; NULL if there is
+ * not enough. */
 void *cuda_alloc(cuda_device *d, uint32_t tag, uint64_t bytes);
 void cuda_free(cuda_device *d, void *ptr);
 
-/* ---- products, shared by matmul and the head ---------------------------- */
+/* ---- products, used by matmul and the LM head --------------------------- */
 
 typedef struct cuda_product {
     const xray_weight *weight;
@@ -138,25 +143,27 @@ typedef struct cuda_product {
     uint64_t x_row;
     uint64_t y_row;
     uint64_t tokens;
-    const int32_t *live; /* [dev] real number of tokens, or NULL */
-    uint64_t live_from;  /* tokens before x's first, counted by `live` */
+    const int32_t *live; /* [dev] actual number of tokens, or NULL */
+    uint64_t live_from;  /* tokens before x's first that `live` counts */
     const float *bias;   /* [dev] or NULL */
     uint32_t kind;       /* XRAY_NT or XRAY_NN */
     uint32_t accumulate;
-    uint64_t first; /* of the weight's rows [first, first + count), which are */
-    uint64_t count; /* y's columns (NT), or x's (NN); 0: all */
+    uint64_t first; /* the weight's rows [first, first + count) are */
+    uint64_t count; /* y's columns (NT) or x's (NN); 0: all */
 } cuda_product;
 
-/* y as xray_matmul says, in the instance's precision. */
+/* Computes y as xray_matmul specifies, in the instance's precision. */
 xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
                              const char *where, const cuda_product *p);
 
-/* dw and dbias as xray_matmul_grad says, in the instance's precision. */
+/* Computes dw and dbias as xray_matmul_grad specifies, in the instance's
+ * precision. */
 xray_status cuda_fold(cuda_device *d, cudaStream_t stream, const char *where,
                       const xray_matmul_grad *op);
 
-/* Makes bf16 copies that are older than their data again. A graph holds the
- * products of its capture and not this, so graph_launch does it first. */
+/* Updates bf16 copies that are older than their data. A graph contains the
+ * products of its capture but not this update, so graph_launch does it
+ * first. */
 xray_status cuda_weights_refresh(cuda_device *d, cudaStream_t stream);
 
 /* ---- the operator table ------------------------------------------------- */

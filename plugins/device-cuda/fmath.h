@@ -2,8 +2,8 @@
  *
  * The functions of docs/numerics.md for kernels: the fixed tree of a row sum,
  * exp, log and tanh, each with the CPU's roundings in the CPU's order
- * (plugins/device-cpu/vec.h). nvcc must not contract them: --fmad=false. Philox
- * and the sines of rotary tables are those of xray/numerics.h.
+ * (plugins/device-cpu/vec.h). nvcc must not contract them (--fmad=false).
+ * Philox and the sines of rotary tables are those of xray/numerics.h.
  */
 #ifndef CUDA_FMATH_H
 #define CUDA_FMATH_H
@@ -12,7 +12,8 @@
 
 #define CU_FULL 0xffffffffu /* all lanes of a warp */
 
-/* The number of items of an extent: `bound`, or what `live` says, if less. */
+/* The number of items of an extent: `bound`, or the value at `live` if that is
+ * less. */
 CU_FN uint64_t cu_count(uint64_t bound, const int32_t *live)
 {
     if (!live)
@@ -23,7 +24,8 @@ CU_FN uint64_t cu_count(uint64_t bound, const int32_t *live)
     return (uint64_t)n < bound ? (uint64_t)n : bound;
 }
 
-/* ((8)(4)(2)(1)): partial i takes partial i + 8, then i + 4, i + 2, i + 1. */
+/* The tree ((8)(4)(2)(1)): partial sum i is added to i + 8, then i + 4, i + 2,
+ * i + 1. */
 CU_FN float cu_tree16(const float s[16])
 {
     float e[8];
@@ -38,9 +40,9 @@ CU_FN float cu_tree16(const float s[16])
     return e[0] + e[1];
 }
 
-/* The same over each half of a warp: partial i of a half sits in its lane i;
- * the result is in all lanes of that half. Adding commutes, so the lanes of an
- * exchange agree to the bit. Called by a whole warp. */
+/* The same tree over each half of a warp. Lane i of a half holds partial sum i,
+ * and all lanes of that half get the result. Addition commutes, so both lanes
+ * of an exchange compute the same bits. Called by a complete warp. */
 CU_FN float cu_half_tree16(float partial)
 {
     partial = partial + __shfl_xor_sync(CU_FULL, partial, 8);
@@ -49,20 +51,20 @@ CU_FN float cu_half_tree16(float partial)
     return partial + __shfl_xor_sync(CU_FULL, partial, 1);
 }
 
-/* The same with partial l in lane l < 16; what other lanes hold does not enter.
- * The result is in all lanes. Called by a whole warp. */
+/* The same tree with partial sum l in lane l < 16; the values of other lanes do
+ * not enter. All lanes get the result. Called by a complete warp. */
 CU_FN float cu_warp_tree16(float partial)
 {
     return __shfl_sync(CU_FULL, cu_half_tree16(partial), 0);
 }
 
-/* 2^n, for n in [-126, 127]. */
+/* 2^n for n in [-126, 127]. */
 CU_FN float cu_pow2(int32_t n)
 {
     return cu_float((uint32_t)(n + 127) << 23);
 }
 
-/* e^x; below -104: 0, above 88.73: inf, of NaN NaN. */
+/* e^x; 0 below -104, inf above 88.73, NaN for NaN. */
 CU_FN float cu_exp(float x)
 {
     const float magic = 0x1.8p23f;
@@ -85,7 +87,7 @@ CU_FN float cu_exp(float x)
     return p * cu_pow2(whole - half);
 }
 
-/* ln x; of 0 -inf, of less NaN. */
+/* ln x; -inf for 0, NaN for negative numbers. */
 CU_FN float cu_log(float x)
 {
     int small = x < 0x1p-126f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creating an instance, and how errors are told.
+ * Creates an instance of the CUDA device and reports errors to the host.
  */
 #include "plugins/device-cuda/instance.h"
 
@@ -16,10 +16,10 @@
 #include "plugins/device-cuda/product.h"
 
 #define LEAST_CAPABILITY 80
-#define WHERE "device cuda" /* of calls before there is an instance */
+/* The location in errors before there is an instance */
+#define WHERE "device cuda"
 
-/* ---- errors ---------------------------------------------------------------
- */
+/* ---- errors -------------------------------------------------------------- */
 
 xray_status cuda_fail(const cuda_device *d, xray_status status,
                       const char *where, const char *fmt, ...)
@@ -39,7 +39,7 @@ xray_status cuda_check(const cuda_device *d, const char *where,
     (void)cudaGetLastError();
     return cuda_fail(
         d, error == cudaErrorMemoryAllocation ? XRAY_E_NOMEM : XRAY_E_DEVICE,
-        where, "CUDA says %s: %s", cudaGetErrorName(error),
+        where, "CUDA reported %s: %s", cudaGetErrorName(error),
         cudaGetErrorString(error));
 }
 
@@ -49,8 +49,7 @@ xray_status cuda_launched(const cuda_device *d, const char *where)
     return error == cudaSuccess ? XRAY_OK : cuda_check(d, where, error);
 }
 
-/* ---- plan, create ----------------------------------------------------------
- */
+/* ---- plan, create -------------------------------------------------------- */
 
 static xray_status check_config(const xray_host *host, const cuda_config *c)
 {
@@ -63,7 +62,7 @@ static xray_status check_config(const xray_host *host, const cuda_config *c)
     return XRAY_OK;
 }
 
-static cuda_config config_of(const void *config)
+static cuda_config copy_config(const void *config)
 {
     cuda_config c = { 0 };
     c.index = -1;
@@ -79,7 +78,7 @@ xray_status cuda_plan(const xray_host *host, const void *config,
     if (!out || out->header.size < sizeof(*out))
         return xr_host_fail(host, XRAY_E_ARG, WHERE,
                             "out is NULL or too short");
-    cuda_config c = config_of(config);
+    cuda_config c = copy_config(config);
     xray_status status = check_config(host, &c);
     if (status != XRAY_OK)
         return status;
@@ -88,8 +87,8 @@ xray_status cuda_plan(const xray_host *host, const void *config,
     return XRAY_OK;
 }
 
-/* Why there is no device at all. */
-static xray_status no_device(const xray_host *host, cudaError_t error)
+/* Explains why there is no device at all. */
+static xray_status explain_no_device(const xray_host *host, cudaError_t error)
 {
     int version = 0;
     (void)cudaGetLastError();
@@ -102,20 +101,19 @@ static xray_status no_device(const xray_host *host, cudaError_t error)
     if (error == cudaErrorInsufficientDriver)
         return xr_host_fail(
             host, XRAY_E_DEVICE, WHERE,
-            "the NVIDIA driver is of CUDA %d.%d, but this plugin was "
+            "the NVIDIA driver supports CUDA %d.%d, but this plugin was "
             "built with CUDA %d.%d",
             version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
             CUDART_VERSION % 1000 / 10);
     if (error == cudaSuccess || error == cudaErrorNoDevice)
         return xr_host_fail(host, XRAY_E_DEVICE, WHERE,
                             "the NVIDIA driver shows no GPU to this process");
-    return xr_host_fail(host, XRAY_E_DEVICE, WHERE,
-                        "CUDA does not start, it says %s: %s",
+    return xr_host_fail(host, XRAY_E_DEVICE, WHERE, "CUDA cannot start: %s: %s",
                         cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/* The rank that the core has given this process, 0 without one. */
-static int rank_of_process(void)
+/* The rank that the core has given this process; 0 without one. */
+static int read_process_rank(void)
 {
     const char *text = getenv("XRAY_RANK");
     long rank = text ? strtol(text, NULL, 10) : 0;
@@ -136,14 +134,14 @@ static xray_status find_device(const xray_host *host, int64_t index, int *out)
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0)
-        return no_device(host, error);
+        return explain_no_device(host, error);
     if (index >= count)
         return refuse_index(host, index, count);
-    *out = index < 0 ? rank_of_process() % count : (int)index;
+    *out = index < 0 ? read_process_rank() % count : (int)index;
     return XRAY_OK;
 }
 
-static int attribute(int index, enum cudaDeviceAttr what)
+static int read_attribute(int index, enum cudaDeviceAttr what)
 {
     int value = 0;
     if (cudaDeviceGetAttribute(&value, what, index) != cudaSuccess)
@@ -153,8 +151,8 @@ static int attribute(int index, enum cudaDeviceAttr what)
 
 static xray_status check_capability(const xray_host *host, int index, int *out)
 {
-    *out = attribute(index, cudaDevAttrComputeCapabilityMajor) * 10 +
-           attribute(index, cudaDevAttrComputeCapabilityMinor);
+    *out = read_attribute(index, cudaDevAttrComputeCapabilityMajor) * 10 +
+           read_attribute(index, cudaDevAttrComputeCapabilityMinor);
     if (*out >= LEAST_CAPABILITY)
         return XRAY_OK;
     return xr_host_fail(
@@ -166,7 +164,7 @@ static xray_status check_capability(const xray_host *host, int index, int *out)
 
 xray_status cuda_probe(const xray_host *host, const void *config)
 {
-    cuda_config c = config_of(config);
+    cuda_config c = copy_config(config);
     int index = 0;
     int capability = 0;
     xray_status status = check_config(host, &c);
@@ -189,7 +187,7 @@ static void name_device(cuda_device *d, int capability)
                    d->precision == CUDA_FLOAT32 ? "float32" : "bfloat16");
 }
 
-static xray_status start(cuda_device *d, const cuda_config *c)
+static xray_status start_instance(cuda_device *d, const cuda_config *c)
 {
     int capability = 0;
     xray_status status = cuda_check(d, "create", cudaSetDevice(d->index));
@@ -197,9 +195,9 @@ static xray_status start(cuda_device *d, const cuda_config *c)
         status = check_capability(d->host, d->index, &capability);
     if (status != XRAY_OK)
         return status;
-    d->sms = attribute(d->index, cudaDevAttrMultiProcessorCount);
+    d->sms = read_attribute(d->index, cudaDevAttrMultiProcessorCount);
     d->shared_most =
-        attribute(d->index, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+        read_attribute(d->index, cudaDevAttrMaxSharedMemoryPerBlockOptin);
     status = cuda_driver_open(d);
     if (status != XRAY_OK)
         return status;
@@ -224,7 +222,7 @@ xray_status cuda_create(const xray_host *host, const void *config,
     (void)threads;
     if (!out_self)
         return xr_host_fail(host, XRAY_E_ARG, WHERE, "out_self is NULL");
-    cuda_config c = config_of(config);
+    cuda_config c = copy_config(config);
     xray_status status = check_config(host, &c);
     int index = 0;
     if (status == XRAY_OK)
@@ -238,7 +236,7 @@ xray_status cuda_create(const xray_host *host, const void *config,
     d->host = host;
     d->index = index;
     d->precision = (int)c.precision;
-    status = start(d, &c);
+    status = start_instance(d, &c);
     if (status != XRAY_OK) {
         cuda_destroy(d);
         return status;
@@ -284,15 +282,14 @@ xray_status cuda_info(void *self, xray_device_info *info)
     return XRAY_OK;
 }
 
-/* ---- for comm plugins -------------------------------------------------------
- */
+/* ---- for comm plugins ---------------------------------------------------- */
 
-static uint32_t own_index(void *self)
+static uint32_t get_index(void *self)
 {
     return (uint32_t)((const cuda_device *)self)->index;
 }
 
-static void *own_stream(void *self, xray_stream *stream)
+static void *get_stream(void *self, xray_stream *stream)
 {
     return cuda_stream((const cuda_device *)self, stream);
 }
@@ -301,8 +298,8 @@ const void *cuda_extension(void *self, const char *id)
 {
     static const xray_cuda_ops ops = {
         .header = XRAY_HEADER(xray_cuda_ops),
-        .index = own_index,
-        .stream = own_stream,
+        .index = get_index,
+        .stream = get_stream,
     };
     (void)self;
     return id && strcmp(id, XRAY_EXT_CUDA) == 0 ? &ops : NULL;

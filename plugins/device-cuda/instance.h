@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device-cuda: what is not an operator, and what its files share.
+ * The callbacks of the CUDA device that are not operators, its memory blocks,
+ * and the entry points of the driver.
  */
 #ifndef CUDA_INSTANCE_H
 #define CUDA_INSTANCE_H
@@ -15,7 +16,7 @@
 extern "C" {
 #endif
 
-/* ---- the driver, by its entry points: no link needs libcuda -------------- */
+/* ---- the driver, loaded by its entry points, so nothing links libcuda ---- */
 
 typedef struct cuda_driver {
     CUresult (*device)(CUdevice *, int);
@@ -36,12 +37,12 @@ typedef struct cuda_driver {
                     CUmemAllocationHandleType, unsigned long long);
     CUresult (*get)(CUmemGenericAllocationHandle *, void *,
                     CUmemAllocationHandleType);
-    uint64_t grain; /* bytes that physical memory comes in */
+    uint64_t grain; /* physical memory comes in multiples of this many bytes */
 } cuda_driver;
 
 xray_status cuda_driver_open(cuda_device *d);
 
-/* As cuda_check, for a call of the driver named `call`. */
+/* Like cuda_check, for a driver call named `call`. */
 xray_status cuda_driver_check(const cuda_device *d, const char *where,
                               const char *call, CUresult result);
 
@@ -53,36 +54,35 @@ typedef struct cuda_block {
     uint64_t bytes;
     uint64_t mapped; /* bytes of virtual memory; 0: cudaMalloc's own */
     CUmemGenericAllocationHandle memory;
-    uint64_t nonce; /* of an exported one */
-    int file;       /* the memory as a file descriptor, -1: not exported */
-    int card;       /* what tells peers that the block lives, or -1 */
+    uint64_t nonce; /* identifies an exported block */
+    int file;       /* file descriptor of the memory; -1: not exported */
+    int card;       /* file that proves to peers that the block exists; or -1 */
     uint32_t tag;
     int evicted;
     int shareable;
     int reserved;
 } cuda_block;
 
-/* The block that `ptr` lies in, or NULL. */
+/* The block that contains `ptr`, or NULL. */
 cuda_block *cuda_block_at(const cuda_device *d, const void *ptr);
 
-/* Address space for `mapped` bytes with `memory` behind it. */
+/* Maps `memory` into address space of `mapped` bytes. */
 xray_status cuda_map(const cuda_device *d, const char *where, uint64_t mapped,
                      CUmemGenericAllocationHandle memory, char **out);
 void cuda_unmap(const cuda_device *d, char *at, uint64_t mapped);
 
-/* Closes what an exported block has open. */
+/* Closes the files of an exported block. */
 void cuda_unshare(cuda_block *b);
 void cuda_share_destroy(cuda_device *d);
 void cuda_memory_destroy(cuda_device *d);
 
 /* ---- kernels of this part ------------------------------------------------ */
 
-/* *sum += words' part of the checksum, on the instance's stream. */
+/* Adds the checksum of the words to *sum, on the instance's stream. */
 xray_status cuda_checksum_run(const cuda_device *d, const void *ptr,
                               uint64_t bytes, uint64_t *sum);
 
-/* ---- the table ------------------------------------------------------------
- */
+/* ---- the table ----------------------------------------------------------- */
 
 xray_status cuda_plan(const xray_host *host, const void *config,
                       xray_device_plan *out);
@@ -100,7 +100,7 @@ xray_status cuda_memory(void *self, xray_memory_stats *stats);
 xray_status cuda_evict(void *self, void *ptr);
 xray_status cuda_restore(void *self, void *ptr);
 xray_status cuda_weight_evict(void *self, xray_weight *weight);
-xray_status cuda_weight_back(void *self, xray_weight *weight);
+xray_status cuda_weight_restore(void *self, xray_weight *weight);
 xray_status cuda_copy(void *self, xray_stream *stream, void *to,
                       const void *from, uint64_t bytes, uint32_t kind);
 xray_status cuda_zero(void *self, xray_stream *stream, void *ptr,

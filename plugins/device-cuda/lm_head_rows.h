@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What log-probabilities and draws share: a block of threads over one row of
- * logits. One warp adds, in the order of docs/numerics.md, what the others
- * compute.
+ * Reductions over one row of logits by one thread block, for log-probabilities
+ * and for sampling. One warp adds, in the order of docs/numerics.md, the terms
+ * that the other warps compute, so the order of the sums is fixed and the
+ * expensive terms are still computed in parallel.
  */
 #ifndef CUDA_LM_HEAD_ROWS_H
 #define CUDA_LM_HEAD_ROWS_H
@@ -11,56 +12,56 @@
 #include "plugins/device-cuda/device.h"
 #include "plugins/device-cuda/fmath.h"
 
-/* The warp that adds, and those that compute: four logits a thread, and no more
- * threads than a row has use for. */
-#define HEAD_MAKERS 512
-#define HEAD_THREADS (HEAD_MAKERS + 32)
-#define HEAD_TILE (HEAD_MAKERS * 4)
+/* One warp adds, and the others compute four logits per thread. A block has no
+ * more threads than a row can use. */
+#define LM_HEAD_MAKERS 512
+#define LM_HEAD_THREADS (LM_HEAD_MAKERS + 32)
+#define LM_HEAD_TILE (LM_HEAD_MAKERS * 4)
 
-static inline unsigned head_threads(uint64_t vocab)
+static inline unsigned count_row_threads(uint64_t vocab)
 {
     uint64_t makers = (vocab + 127) / 128 * 32;
-    return 32 + (unsigned)(makers < HEAD_MAKERS ? makers : HEAD_MAKERS);
+    return 32 + (unsigned)(makers < LM_HEAD_MAKERS ? makers : LM_HEAD_MAKERS);
 }
 
-#define HEAD_INF 0x7f800000u /* bits */
+#define LM_HEAD_INF 0x7f800000u /* bits */
 
-typedef struct head_row {
+typedef struct logit_row {
     const float *z; /* 16-byte aligned, readable up to a multiple of 16 */
     uint32_t n;
     float softcap;     /* 0: none */
-    float temperature; /* 1: no operation */
-} head_row;
+    float temperature; /* 1: no division */
+} logit_row;
 
-/* Shared memory of a block. */
-typedef struct head_shared {
-    float tile[2][2][HEAD_TILE];
-    uint64_t reduced[HEAD_THREADS / 32];
+/* The shared memory of a block. */
+typedef struct logit_shared {
+    float tile[2][2][LM_HEAD_TILE];
+    uint64_t reduced[LM_HEAD_THREADS / 32];
     float sums[2];
-} head_shared;
+} logit_shared;
 
-CU_FN float head_value(const head_row *r, float z)
+CU_FN float logit_value(const logit_row *r, float z)
 {
     if (r->softcap != 0.0f)
         z = r->softcap * cu_tanh(z / r->softcap);
     return r->temperature != 1.0f ? z / r->temperature : z;
 }
 
-/* An order of floats in which -0 is 0, as whole numbers. */
-CU_FN uint32_t head_key(float z)
+/* Maps floats to integers in the same order, where -0 equals 0. */
+CU_FN uint32_t float_to_key(float z)
 {
     uint32_t u = cu_bits(z + 0.0f);
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-CU_FN float head_unkey(uint32_t k)
+CU_FN float key_to_float(uint32_t k)
 {
     return cu_float(k & 0x80000000u ? k & 0x7fffffffu : ~k);
 }
 
-/* The largest `v` of the block's threads, in all of them. Every thread comes.
- */
-CU_FN uint64_t head_largest(head_shared *s, uint64_t v)
+/* The largest `v` of the block's threads, given to all of them. Every thread
+ * must call it. */
+CU_FN uint64_t block_largest(logit_shared *s, uint64_t v)
 {
 #pragma unroll
     for (int by = 16; by > 0; by /= 2) {
@@ -78,42 +79,43 @@ CU_FN uint64_t head_largest(head_shared *s, uint64_t v)
     return v;
 }
 
-CU_FN float head_max(head_shared *s, float v)
+CU_FN float block_max(logit_shared *s, float v)
 {
-    return head_unkey((uint32_t)head_largest(s, head_key(v)));
+    return key_to_float((uint32_t)block_largest(s, float_to_key(v)));
 }
 
 /* The largest value of a row. */
-CU_FN float head_row_max(head_shared *s, const head_row *r)
+CU_FN float logit_row_max(logit_shared *s, const logit_row *r)
 {
-    float top = -cu_float(HEAD_INF);
+    float top = -cu_float(LM_HEAD_INF);
     for (uint32_t i = threadIdx.x * 4; i < r->n; i += blockDim.x * 4) {
         float4 q = *(const float4 *)(const void *)(r->z + i);
         float v[4] = { q.x, q.y, q.z, q.w };
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
-            float x = head_value(r, v[j]);
+            float x = logit_value(r, v[j]);
             if (i + j < r->n && x > top)
                 top = x;
         }
     }
-    return head_max(s, top);
+    return block_max(s, top);
 }
 
-#define HEAD_MOMENT 0 /* sum of e, sum of e (z - max) */
-#define HEAD_PAIR 1   /* sum of e at temperature 1, and at the row's */
-#define HEAD_FROM 2   /* sum of e where z >= floor */
+#define LM_HEAD_MOMENT 0 /* sum of e, and of e (z - max) */
+/* Sum of e at temperature 1, and at the row's temperature. */
+#define LM_HEAD_PAIR 1
+#define LM_HEAD_FROM 2 /* sum of e where z >= floor */
 
-/* What the sums of a row are taken over. */
-typedef struct head_sum {
+/* The parameters of the sums of a row. */
+typedef struct logit_sum {
     float max;
-    float raw_max; /* HEAD_PAIR: at temperature 1 */
-    float floor;   /* HEAD_FROM */
-} head_sum;
+    float raw_max; /* LM_HEAD_PAIR: the maximum at temperature 1 */
+    float floor;   /* LM_HEAD_FROM */
+} logit_sum;
 
 template <int MODE>
-CU_FN void head_make(const head_row *r, const head_sum *h, uint32_t first,
-                     float *u, float *v)
+CU_FN void make_terms(const logit_row *r, const logit_sum *h, uint32_t first,
+                      float *u, float *v)
 {
     uint32_t at = (threadIdx.x - 32) * 4;
     float a[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
@@ -126,13 +128,13 @@ CU_FN void head_make(const head_row *r, const head_sum *h, uint32_t first,
         for (uint32_t j = 0; j < 4; j++) {
             if (i + j >= r->n)
                 continue;
-            float x = head_value(r, z[j]);
+            float x = logit_value(r, z[j]);
             float d = x - h->max;
             float e = cu_exp(d);
-            if (MODE == HEAD_MOMENT) {
+            if (MODE == LM_HEAD_MOMENT) {
                 a[j] = e;
                 b[j] = 0.0f < e ? d : 0.0f;
-            } else if (MODE == HEAD_PAIR) {
+            } else if (MODE == LM_HEAD_PAIR) {
                 a[j] = cu_exp(z[j] - h->raw_max);
                 b[j] = e;
             } else {
@@ -141,23 +143,23 @@ CU_FN void head_make(const head_row *r, const head_sum *h, uint32_t first,
         }
     }
     *(float4 *)(void *)(u + at) = make_float4(a[0], a[1], a[2], a[3]);
-    if (MODE != HEAD_FROM)
+    if (MODE != LM_HEAD_FROM)
         *(float4 *)(void *)(v + at) = make_float4(b[0], b[1], b[2], b[3]);
 }
 
-/* Sixteen partial sums of u in the lower lanes; in the upper ones those of v,
- * or of u v. Each is one chain: its length over all tiles bounds the kernel,
- * some 7 cycles for every sixteen logits. */
+/* Adds sixteen partial sums of u in the lower lanes, and of v or of u v in the
+ * upper lanes. Each is one chain, whose length over all tiles bounds the
+ * kernel: about 7 cycles per sixteen logits. */
 template <int MODE>
-CU_FN float head_add(float s, const float *u, const float *v, uint32_t count)
+CU_FN float add_terms(float s, const float *u, const float *v, uint32_t count)
 {
     uint32_t lane = threadIdx.x % 32;
     int high = lane >= 16;
-    const float *x = (MODE == HEAD_PAIR && high ? v : u) + lane % 16;
+    const float *x = (MODE == LM_HEAD_PAIR && high ? v : u) + lane % 16;
     const float *y = v + lane % 16;
 #pragma unroll 16
     for (uint32_t i = 0; i < count; i += 16) {
-        if (MODE == HEAD_MOMENT)
+        if (MODE == LM_HEAD_MOMENT)
             s = fmaf(x[i], high ? y[i] : 1.0f, s);
         else
             s = s + x[i];
@@ -165,11 +167,11 @@ CU_FN float head_add(float s, const float *u, const float *v, uint32_t count)
     return s;
 }
 
-/* The sums of a row, in all threads. HEAD_PAIR wants a row without a softcap.
- * Every thread of the block comes. */
+/* The sums of a row, given to all threads. LM_HEAD_PAIR requires a row without
+ * a softcap. Every thread of the block must call it. */
 template <int MODE>
-CU_FN void head_sums(head_shared *shared, const head_row *r, const head_sum *h,
-                     float *out_first, float *out_second)
+CU_FN void sum_logits(logit_shared *shared, const logit_row *r,
+                      const logit_sum *h, float *out_first, float *out_second)
 {
     uint32_t tile = (blockDim.x - 32) * 4;
     uint32_t tiles = (r->n + tile - 1) / tile;
@@ -178,13 +180,13 @@ CU_FN void head_sums(head_shared *shared, const head_row *r, const head_sum *h,
     for (uint32_t t = 0; t <= tiles; t++) {
         if (threadIdx.x >= 32) {
             if (t < tiles)
-                head_make<MODE>(r, h, t * tile, shared->tile[t % 2][0],
-                                shared->tile[t % 2][1]);
+                make_terms<MODE>(r, h, t * tile, shared->tile[t % 2][0],
+                                 shared->tile[t % 2][1]);
         } else if (t > 0) {
             uint32_t left = r->n - (t - 1) * tile;
-            s = head_add<MODE>(s, shared->tile[(t - 1) % 2][0],
-                               shared->tile[(t - 1) % 2][1],
-                               left < tile ? left : tile);
+            s = add_terms<MODE>(s, shared->tile[(t - 1) % 2][0],
+                                shared->tile[(t - 1) % 2][1],
+                                left < tile ? left : tile);
         }
         __syncthreads();
     }
@@ -198,8 +200,8 @@ CU_FN void head_sums(head_shared *shared, const head_row *r, const head_sum *h,
     *out_second = shared->sums[1];
 }
 
-/* Whether there is such an item. */
-CU_FN int head_there(const int32_t *live, uint64_t item)
+/* Whether the item exists. */
+CU_FN int lm_head_item_exists(const int32_t *live, uint64_t item)
 {
     return !live || (int64_t)item < (int64_t)*live;
 }

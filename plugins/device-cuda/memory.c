@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks of device memory. A large one has address space of its own with
- * physical memory mapped behind it, so that the memory can go and come back
- * under the same address; a small one is cudaMalloc's.
+ * Blocks of device memory. A large block has address space of its own, to which
+ * physical memory is mapped, so that the memory can be released and restored at
+ * the same address. A small block is allocated with cudaMalloc.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 
 #include "plugins/device-cuda/instance.h"
 
-#define LARGE 0x100000u /* bytes from which a block is mapped */
+#define LARGE 0x100000u /* blocks of at least this many bytes are mapped */
 #define ALIGNMENT 256u
 
-/* ---- the driver ------------------------------------------------------------
- */
+/* ---- the driver ---------------------------------------------------------- */
 
-static CUmemAllocationProp properties(const cuda_device *d, int shareable)
+static CUmemAllocationProp allocation_properties(const cuda_device *d,
+                                                 int shareable)
 {
     CUmemAllocationProp p;
     memset(&p, 0, sizeof(p));
@@ -59,10 +59,11 @@ xray_status cuda_driver_open(cuda_device *d)
             wanted[i].name, &at, 12000, cudaEnableDefault, &found);
         if (e != cudaSuccess || found != cudaDriverEntryPointSuccess || !at)
             return cuda_fail(d, XRAY_E_DEVICE, "create",
-                             "the NVIDIA driver has no %s", wanted[i].name);
+                             "the NVIDIA driver does not have %s",
+                             wanted[i].name);
         memcpy(wanted[i].to, &at, sizeof(at));
     }
-    CUmemAllocationProp p = properties(d, 1);
+    CUmemAllocationProp p = allocation_properties(d, 1);
     size_t grain = 0;
     xray_status status = cuda_driver_check(
         d, "create", "cuMemGetAllocationGranularity",
@@ -78,10 +79,12 @@ xray_status cuda_driver_check(const cuda_device *d, const char *where,
         return XRAY_OK;
     return cuda_fail(
         d, result == CUDA_ERROR_OUT_OF_MEMORY ? XRAY_E_NOMEM : XRAY_E_DEVICE,
-        where, "the NVIDIA driver's %s gave error %d", call, (int)result);
+        where, "the NVIDIA driver's %s failed with error %d", call,
+        (int)result);
 }
 
-/* Device addresses are the driver's numbers and everybody else's pointers. */
+/* Converts between the driver's integers and the pointers that everyone else
+ * uses for device addresses. */
 static char *pointer_of(CUdeviceptr address)
 {
     char *p = NULL;
@@ -94,8 +97,9 @@ static CUdeviceptr address_of(const char *at)
     return (CUdeviceptr)(uintptr_t)at;
 }
 
-static xray_status map_at(const cuda_device *d, const char *where, char *at,
-                          uint64_t mapped, CUmemGenericAllocationHandle memory)
+static xray_status map_memory(const cuda_device *d, const char *where, char *at,
+                              uint64_t mapped,
+                              CUmemGenericAllocationHandle memory)
 {
     const cuda_driver *v = d->driver;
     CUmemAccessDesc access;
@@ -123,7 +127,7 @@ xray_status cuda_map(const cuda_device *d, const char *where, uint64_t mapped,
         d, where, "cuMemAddressReserve", v->reserve(&address, mapped, 0, 0, 0));
     if (status != XRAY_OK)
         return status;
-    status = map_at(d, where, pointer_of(address), mapped, memory);
+    status = map_memory(d, where, pointer_of(address), mapped, memory);
     if (status != XRAY_OK)
         (void)v->unreserve(address, mapped);
     else
@@ -137,8 +141,7 @@ void cuda_unmap(const cuda_device *d, char *at, uint64_t mapped)
     (void)d->driver->unreserve(address_of(at), mapped);
 }
 
-/* ---- blocks
- * ------------------------------------------------------------------ */
+/* ---- blocks -------------------------------------------------------------- */
 
 static void count_block(cuda_device *d, const cuda_block *b)
 {
@@ -166,8 +169,9 @@ cuda_block *cuda_block_at(const cuda_device *d, const void *ptr)
     return NULL;
 }
 
-/* Everything enqueued has been done: what it used may go. */
-static xray_status settle(const cuda_device *d, const char *where)
+/* Waits until all enqueued work is done, so that the memory it used may be
+ * released. */
+static xray_status wait_for_device(const cuda_device *d, const char *where)
 {
     xray_status status = cuda_check(d, where, cudaSetDevice(d->index));
     if (status != XRAY_OK)
@@ -178,8 +182,8 @@ static xray_status settle(const cuda_device *d, const char *where)
     return cuda_check(d, where, cudaDeviceSynchronize());
 }
 
-static xray_status clear(const cuda_device *d, const char *where,
-                         const cuda_block *b)
+static xray_status zero_block(const cuda_device *d, const char *where,
+                              const cuda_block *b)
 {
 #ifdef XR_CUDA_EMULATED
     emulate_bound(b->at, b->bytes, b->mapped > b->bytes ? b->mapped : b->bytes);
@@ -191,19 +195,19 @@ static xray_status clear(const cuda_device *d, const char *where,
     return cuda_check(d, where, cudaStreamSynchronize(d->stream));
 }
 
-static xray_status make_memory(const cuda_device *d, const char *where,
-                               cuda_block *b)
+static xray_status create_memory(const cuda_device *d, const char *where,
+                                 cuda_block *b)
 {
-    CUmemAllocationProp p = properties(d, b->shareable);
+    CUmemAllocationProp p = allocation_properties(d, b->shareable);
     return cuda_driver_check(d, where, "cuMemCreate",
                              d->driver->create(&b->memory, b->mapped, &p, 0));
 }
 
-static xray_status make_mapped(const cuda_device *d, cuda_block *b)
+static xray_status create_mapped(const cuda_device *d, cuda_block *b)
 {
     uint64_t grain = d->driver->grain;
     b->mapped = (b->bytes + grain - 1) / grain * grain;
-    xray_status status = make_memory(d, "alloc", b);
+    xray_status status = create_memory(d, "alloc", b);
     if (status != XRAY_OK)
         return status;
     status = cuda_map(d, "alloc", b->mapped, b->memory, &b->at);
@@ -212,7 +216,7 @@ static xray_status make_mapped(const cuda_device *d, cuda_block *b)
     return status;
 }
 
-static xray_status make_plain(const cuda_device *d, cuda_block *b)
+static xray_status create_plain(const cuda_device *d, cuda_block *b)
 {
     void *at = NULL;
     xray_status status =
@@ -221,7 +225,7 @@ static xray_status make_plain(const cuda_device *d, cuda_block *b)
     return status;
 }
 
-static void block_free(const cuda_device *d, cuda_block *b)
+static void free_block(const cuda_device *d, cuda_block *b)
 {
     cuda_unshare(b);
     if (!b->mapped) {
@@ -236,14 +240,15 @@ static void block_free(const cuda_device *d, cuda_block *b)
     free(b);
 }
 
-static xray_status block_make(cuda_device *d, uint32_t tag, uint64_t bytes,
-                              cuda_block **out)
+static xray_status create_block(cuda_device *d, uint32_t tag, uint64_t bytes,
+                                cuda_block **out)
 {
-    xray_status status = settle(d, "alloc");
+    xray_status status = wait_for_device(d, "alloc");
     if (status != XRAY_OK)
         return status;
     if (bytes > UINT64_MAX / 4)
-        return cuda_fail(d, XRAY_E_NOMEM, "alloc", "no device is as large");
+        return cuda_fail(d, XRAY_E_NOMEM, "alloc",
+                         "no device has that much memory");
     cuda_block *b = (cuda_block *)calloc(1, sizeof(*b));
     if (!b)
         return cuda_fail(d, XRAY_E_NOMEM, "alloc", "no memory");
@@ -253,16 +258,16 @@ static xray_status block_make(cuda_device *d, uint32_t tag, uint64_t bytes,
     b->card = -1;
     b->shareable = d->sharing && bytes > 0;
     if (b->shareable || bytes >= LARGE)
-        status = make_mapped(d, b);
+        status = create_mapped(d, b);
     else
-        status = make_plain(d, b);
+        status = create_plain(d, b);
     if (status != XRAY_OK) {
         free(b);
         return status;
     }
-    status = clear(d, "alloc", b);
+    status = zero_block(d, "alloc", b);
     if (status != XRAY_OK) {
-        block_free(d, b);
+        free_block(d, b);
         return status;
     }
     b->next = d->blocks;
@@ -275,14 +280,14 @@ static xray_status block_make(cuda_device *d, uint32_t tag, uint64_t bytes,
 void *cuda_alloc(cuda_device *d, uint32_t tag, uint64_t bytes)
 {
     cuda_block *b = NULL;
-    return block_make(d, tag, bytes, &b) == XRAY_OK ? b->at : NULL;
+    return create_block(d, tag, bytes, &b) == XRAY_OK ? b->at : NULL;
 }
 
 void cuda_free(cuda_device *d, void *ptr)
 {
     if (!ptr)
         return;
-    (void)settle(d, "free");
+    (void)wait_for_device(d, "free");
     for (cuda_block **link = &d->blocks; *link; link = &(*link)->next) {
         cuda_block *b = *link;
         if (b->at != ptr)
@@ -290,7 +295,7 @@ void cuda_free(cuda_device *d, void *ptr)
         *link = b->next;
         if (!b->evicted)
             uncount_block(d, b);
-        block_free(d, b);
+        free_block(d, b);
         return;
     }
 }
@@ -300,7 +305,7 @@ void cuda_memory_destroy(cuda_device *d)
     while (d->blocks) {
         cuda_block *b = d->blocks;
         d->blocks = b->next;
-        block_free(d, b);
+        free_block(d, b);
     }
 }
 
@@ -312,7 +317,7 @@ xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
         if (d->capturing)
             return cuda_fail(d, XRAY_E_STATE, "graph",
                              "scratch of %llu bytes would grow to %llu while a "
-                             "graph is captured: run the same work once before",
+                             "graph is captured; run the same work once before",
                              (unsigned long long)s->bytes,
                              (unsigned long long)bytes);
         cuda_free(d, s->data);
@@ -320,7 +325,7 @@ xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
         s->bytes = 0;
         uint64_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         cuda_block *b = NULL;
-        xray_status status = block_make(d, XRAY_TAG_WORKSPACE, whole, &b);
+        xray_status status = create_block(d, XRAY_TAG_WORKSPACE, whole, &b);
         if (status != XRAY_OK)
             return cuda_fail(d, status, "scratch",
                              "no device memory for %llu bytes of scratch",
@@ -332,23 +337,23 @@ xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
     return XRAY_OK;
 }
 
-/* ---- as callers see them
- * ------------------------------------------------------- */
+/* ---- as callers see them ------------------------------------------------- */
 
 static const char *const tag_names[XRAY_TAG_COUNT] = {
     "weights", "grads", "optimizer", "activations", "kv", "workspace",
 };
 
-static xray_status no_room(const cuda_device *d, const char *where,
-                           const char *owner, uint32_t tag, uint64_t bytes)
+static xray_status report_no_memory(const cuda_device *d, const char *where,
+                                    const char *owner, uint32_t tag,
+                                    uint64_t bytes)
 {
     size_t left = 0;
     size_t all = 0;
-    char held[256];
+    char usage[256];
     int at = 0;
     (void)cudaMemGetInfo(&left, &all);
     for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
-        at += snprintf(held + at, sizeof(held) - (size_t)at, "%s%s %llu",
+        at += snprintf(usage + at, sizeof(usage) - (size_t)at, "%s%s %llu",
                        i ? ", " : "", tag_names[i],
                        (unsigned long long)d->live[i]);
     return cuda_fail(d, XRAY_E_NOMEM, where,
@@ -356,7 +361,7 @@ static xray_status no_room(const cuda_device *d, const char *where,
                      "%llu of %llu bytes free, and this instance holds %s",
                      owner ? owner : where, (unsigned long long)bytes,
                      tag_names[tag], d->index, (unsigned long long)left,
-                     (unsigned long long)all, held);
+                     (unsigned long long)all, usage);
 }
 
 xray_status cuda_user_alloc(void *self, const char *owner, uint32_t tag,
@@ -368,9 +373,9 @@ xray_status cuda_user_alloc(void *self, const char *owner, uint32_t tag,
                          owner ? owner : "alloc",
                          out ? "unknown memory tag" : "out is NULL");
     cuda_block *b = NULL;
-    xray_status status = block_make(d, tag, bytes, &b);
+    xray_status status = create_block(d, tag, bytes, &b);
     if (status == XRAY_E_NOMEM)
-        return no_room(d, "alloc", owner, tag, bytes);
+        return report_no_memory(d, "alloc", owner, tag, bytes);
     if (status == XRAY_OK)
         *out = b->at;
     return status;
@@ -397,12 +402,13 @@ static xray_status find_block(const cuda_device *d, const char *where,
     *out = ptr ? cuda_block_at(d, ptr) : NULL;
     if (!*out || (*out)->at != ptr)
         return cuda_fail(d, XRAY_E_ARG, where,
-                         "%p is the start of no block of this device", ptr);
-    return settle(d, where);
+                         "%p is not the start of a block of this device", ptr);
+    return wait_for_device(d, where);
 }
 
-/* A small block keeps its memory, there is nothing to win; so does one that
- * was exported, as peers may have it mapped, and that one stays counted. */
+/* A small block keeps its memory, because nothing would be gained. A block that
+ * was exported keeps it too and stays counted, because peers may have it
+ * mapped. */
 xray_status cuda_evict(void *self, void *ptr)
 {
     cuda_device *d = (cuda_device *)self;
@@ -432,12 +438,12 @@ xray_status cuda_restore(void *self, void *ptr)
     if (status != XRAY_OK || !b->evicted)
         return status;
     if (b->mapped) {
-        status = make_memory(d, "restore", b);
+        status = create_memory(d, "restore", b);
         if (status == XRAY_E_NOMEM)
-            return no_room(d, "restore", NULL, b->tag, b->bytes);
+            return report_no_memory(d, "restore", NULL, b->tag, b->bytes);
         if (status != XRAY_OK)
             return status;
-        status = map_at(d, "restore", b->at, b->mapped, b->memory);
+        status = map_memory(d, "restore", b->at, b->mapped, b->memory);
         if (status != XRAY_OK) {
             (void)d->driver->release(b->memory);
             b->memory = 0;
@@ -446,7 +452,7 @@ xray_status cuda_restore(void *self, void *ptr)
     }
     b->evicted = 0;
     count_block(d, b);
-    return clear(d, "restore", b);
+    return zero_block(d, "restore", b);
 }
 
 xray_status cuda_weight_evict(void *self, xray_weight *weight)
@@ -460,7 +466,7 @@ xray_status cuda_weight_evict(void *self, xray_weight *weight)
     return cuda_evict(d, weight->narrow);
 }
 
-xray_status cuda_weight_back(void *self, xray_weight *weight)
+xray_status cuda_weight_restore(void *self, xray_weight *weight)
 {
     if (weight && weight->narrow) {
         const cuda_block *b =

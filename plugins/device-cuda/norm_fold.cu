@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parameter gradients of the norms: a chain over all rows for each column.
+ * The parameter gradients of the norms: for each column, one chain over all
+ * rows.
  *
- * Nothing but columns can be cut, so a block takes few of them, one sector of
- * memory or two a row, and streams the rows past: eight warps fetch a tile of
- * rows ahead, make xh and lay both out by column in shared memory; the ninth
- * runs the chains of the tile before. A chain's step is one fused multiply-add
- * after another, 4 cycles each: 4096 rows take 9 microseconds at the least,
- * as long as reading them takes at a width of about 1400; wider rows are bound
- * by memory, and qk-norm, with its heads for rows, by the chain.
+ * Only columns can be cut, so a block takes few of them, one or two sectors of
+ * memory per row, and streams the rows. Eight warps load a tile of rows ahead,
+ * compute xh and store xh and dy by column in shared memory; the ninth runs the
+ * chains of the tile before. A chain is one dependent fused multiply-add per
+ * row, 4 cycles each: 4096 rows take at least 9 microseconds, which is as long
+ * as reading them takes at a width of about 1400. Wider rows are bound by
+ * memory, and qk-norm, whose rows are heads, by the chain.
  */
 #include "plugins/device-cuda/norm_fold.h"
 #include "plugins/device-cuda/rows.h"
 
-#define LOADERS 256u /* threads that fetch; one more warp folds */
-#define TILE 2048u   /* values of x in a tile */
+#define LOADERS 256u /* threads that load; one more warp runs the chains */
+#define TILE 2048u   /* values of x per tile */
 #define QUADS 2u     /* TILE / LOADERS / 4 */
 
-/* Columns of one block, and the rows in a tile. A column lies in shared memory
- * with four values to spare, so that its neighbours use other banks. */
+/* The columns of a block and the rows per tile. A column in shared memory is
+ * padded by four values, so that its neighbours use other banks. */
 template <int Columns> struct fold_shape {
     static const uint32_t rows = TILE / Columns;
     static const uint32_t line = TILE / Columns + 4;
     static const uint32_t quads = Columns / 4;
 };
 
-typedef struct fetched {
+typedef struct loaded_part {
     cu_quad x[QUADS];
     cu_quad dy[QUADS];
     float mean[QUADS];
     float rstd[QUADS];
-} fetched;
+} loaded_part;
 
-/* What this thread has of the tile that starts at row `first`. */
+/* Loads this thread's part of the tile that starts at row `first`. */
 template <int Wide, int Columns, int Centred>
-CU_FN void fetch(const norm_fold *f, uint64_t first, uint64_t rows, fetched *to)
+CU_FN void load_part(const norm_fold *f, uint64_t first, uint64_t rows,
+                     loaded_part *to)
 {
 #pragma unroll
     for (uint32_t k = 0; k < QUADS; k++) {
@@ -54,9 +56,10 @@ CU_FN void fetch(const norm_fold *f, uint64_t first, uint64_t rows, fetched *to)
     }
 }
 
-/* By column; what lies past the rows or the width is not read. */
+/* Stores the part by column. Values past the rows or the width are never
+ * read. */
 template <int Columns, int Centred>
-CU_FN void lay_out(const fetched *from, float *xh, float *dy)
+CU_FN void store_part(const loaded_part *from, float *xh, float *dy)
 {
 #pragma unroll
     for (uint32_t k = 0; k < QUADS; k++) {
@@ -75,14 +78,14 @@ CU_FN void lay_out(const fetched *from, float *xh, float *dy)
     }
 }
 
-#define STEP 16u /* rows that the chain has in registers */
+#define STEP 16u /* rows that the chain holds in registers */
 
-typedef struct steps {
+typedef struct chain_steps {
     float4 xh[STEP / 4];
     float4 dy[STEP / 4];
-} steps;
+} chain_steps;
 
-CU_FN void take(const float *xh, const float *dy, steps *to)
+CU_FN void load_steps(const float *xh, const float *dy, chain_steps *to)
 {
 #pragma unroll
     for (uint32_t i = 0; i < STEP / 4; i++) {
@@ -91,7 +94,8 @@ CU_FN void take(const float *xh, const float *dy, steps *to)
     }
 }
 
-template <int Centred> CU_FN void go_on(const steps *s, float *w, float *b)
+template <int Centred>
+CU_FN void continue_chain(const chain_steps *s, float *w, float *b)
 {
 #pragma unroll
     for (uint32_t i = 0; i < STEP / 4; i++) {
@@ -110,22 +114,22 @@ template <int Centred> CU_FN void go_on(const steps *s, float *w, float *b)
     }
 }
 
-/* The chains of one column over the first n rows of a tile. While one part is
- * in the chain, the next is on its way from shared memory: both are asked for
- * ahead, a part too many at the end of a tile's columns. */
+/* Runs the chains of one column over the first n rows of a tile. While one part
+ * is summed, the next is loaded from shared memory, which reads one part too
+ * many at the end of a column; `steps` pads the columns for that. */
 template <int Centred>
-CU_FN void chain(const float *xh, const float *dy, uint32_t n, float *w,
-                 float *b)
+CU_FN void run_chain(const float *xh, const float *dy, uint32_t n, float *w,
+                     float *b)
 {
-    steps even;
-    steps odd;
+    chain_steps even;
+    chain_steps odd;
     uint32_t r = 0;
-    take(xh, dy, &even);
+    load_steps(xh, dy, &even);
     for (; r + 2 * STEP <= n; r += 2 * STEP) {
-        take(xh + r + STEP, dy + r + STEP, &odd);
-        go_on<Centred>(&even, w, b);
-        take(xh + r + 2 * STEP, dy + r + 2 * STEP, &even);
-        go_on<Centred>(&odd, w, b);
+        load_steps(xh + r + STEP, dy + r + STEP, &odd);
+        continue_chain<Centred>(&even, w, b);
+        load_steps(xh + r + 2 * STEP, dy + r + 2 * STEP, &even);
+        continue_chain<Centred>(&odd, w, b);
     }
     for (; r < n; r++) {
         *w = fmaf(dy[r], xh[r], *w);
@@ -134,7 +138,9 @@ CU_FN void chain(const float *xh, const float *dy, uint32_t n, float *w,
     }
 }
 
-/* Tile i is fetched while tile i - 1 is laid out and tile i - 2 is folded. */
+/* In iteration i, tile i + 1 is loaded, tile i is stored by column, and tile i
+ * - 1 is summed. The two shared buffers alternate, and one barrier per
+ * iteration separates them. */
 template <int Wide, int Columns, int Centred>
 __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
 {
@@ -148,20 +154,21 @@ __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
     int folds = threadIdx.x >= LOADERS && lane < Columns && column < f.dim;
     float w = folds && f.dweight ? f.dweight[column] : 0.0f;
     float b = folds && f.dbias ? f.dbias[column] : 0.0f;
-    fetched part = {};
+    loaded_part part = {};
     if (threadIdx.x < LOADERS)
-        fetch<Wide, Columns, Centred>(&f, 0, rows, &part);
+        load_part<Wide, Columns, Centred>(&f, 0, rows, &part);
     for (uint64_t i = 0; i <= tiles; i++) {
         uint32_t now = (uint32_t)i & 1u;
         if (threadIdx.x < LOADERS && i < tiles) {
-            lay_out<Columns, Centred>(&part, xh[now], dy[now]);
-            fetch<Wide, Columns, Centred>(&f, (i + 1) * shape::rows, rows,
-                                          &part);
+            store_part<Columns, Centred>(&part, xh[now], dy[now]);
+            load_part<Wide, Columns, Centred>(&f, (i + 1) * shape::rows, rows,
+                                              &part);
         } else if (folds && i > 0) {
             uint64_t left = rows - (i - 1) * shape::rows;
-            chain<Centred>(xh[now ^ 1u] + lane * shape::line,
-                           dy[now ^ 1u] + lane * shape::line,
-                           (uint32_t)min(left, (uint64_t)shape::rows), &w, &b);
+            run_chain<Centred>(xh[now ^ 1u] + lane * shape::line,
+                               dy[now ^ 1u] + lane * shape::line,
+                               (uint32_t)min(left, (uint64_t)shape::rows), &w,
+                               &b);
         }
         __syncthreads();
     }
@@ -171,9 +178,10 @@ __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
         f.dbias[column] = b;
 }
 
-/* As many columns a block as leave none of the multiprocessors without. */
+/* Gives each block as many columns as leave no multiprocessor without a
+ * block. */
 template <int Wide, int Centred>
-static void fold_launch(const cuda_device *d, cudaStream_t stream,
+static void launch_fold(const cuda_device *d, cudaStream_t stream,
                         const norm_fold *f)
 {
     dim3 block(LOADERS + 32);
@@ -192,11 +200,11 @@ void norm_fold_start(const cuda_device *d, cudaStream_t stream,
                    f->dy_stride % 4 ==
                0;
     if (wide && centred)
-        fold_launch<1, 1>(d, stream, f);
+        launch_fold<1, 1>(d, stream, f);
     else if (wide)
-        fold_launch<1, 0>(d, stream, f);
+        launch_fold<1, 0>(d, stream, f);
     else if (centred)
-        fold_launch<0, 1>(d, stream, f);
+        launch_fold<0, 1>(d, stream, f);
     else
-        fold_launch<0, 0>(d, stream, f);
+        launch_fold<0, 0>(d, stream, f);
 }

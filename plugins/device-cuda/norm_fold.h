@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parameter gradients of the norms (norm_fold.cu).
+ * Launches the parameter gradients of the norms (norm_fold.cu).
  */
 #ifndef CUDA_NORM_FOLD_H
 #define CUDA_NORM_FOLD_H
@@ -11,7 +11,7 @@
 typedef struct norm_fold {
     const float *x;
     const float *dy;
-    const float *stat; /* rstd a row; centred: mean, rstd */
+    const float *stat; /* rstd per row; if centred: mean, rstd */
     float *dweight;    /* [dim] or NULL */
     float *dbias;      /* [dim] or NULL, centred only */
     const int32_t *live;
@@ -23,7 +23,7 @@ typedef struct norm_fold {
 } norm_fold;
 
 /* dweight = fma(dy, xh, dweight) and dbias = dbias + dy over tokens, then
- * groups, with xh = x rstd, or (x - mean) rstd where centred. */
+ * groups; xh = x rstd or, where centred, (x - mean) rstd. */
 void norm_fold_start(const cuda_device *d, cudaStream_t stream,
                      const norm_fold *f, int centred);
 

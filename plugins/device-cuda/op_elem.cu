@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elementwise operators, the gradient norm and the optimizer. A thread has four
- * neighbouring elements; where the count is no multiple of four, a second small
- * launch does the rest.
+ * Elementwise operators, the sum of squares for the gradient norm, and AdamW on
+ * NVIDIA GPUs. A thread does four adjacent elements at a time; where the count
+ * is not a multiple of four, a second small launch does the rest.
  */
 #include "plugins/device-cuda/rows.h"
 
 #define ELEM_THREADS 256u
-#define ELEM_EACH 4 /* quads of a thread in flight */
+#define ELEM_EACH 4 /* groups of four per thread in flight */
 
-/* The first element of this thread's quad u, a block taking `each` of them. */
+/* The first element of this thread's group u, where a block takes `each` groups
+ * per thread. */
 CU_FN uint64_t elem_at(int u, int each)
 {
     return ((uint64_t)blockIdx.x * (uint64_t)each + (uint64_t)u) *
@@ -33,7 +34,7 @@ typedef struct axpby_args {
     float beta;
 } axpby_args;
 
-/* With beta 0, y is not read. */
+/* One thread per ELEM_EACH groups of four. With beta 0, y is not read. */
 template <int Wide>
 __global__ void __launch_bounds__(ELEM_THREADS) axpby_kernel(axpby_args a)
 {
@@ -86,8 +87,8 @@ extern "C" xray_status cuda_axpby(void *self, xray_stream *stream,
 
 /* ---- narrow floats ------------------------------------------------------ */
 
-/* IEEE binary16, to nearest even; a NaN stays one. Below 2^-14, an addition of
- * 1/2 rounds to the 2^-24 that such a value is a multiple of. */
+/* Rounds to the nearest even IEEE binary16; NaN stays NaN. Below 2^-14, adding
+ * 1/2 rounds to the multiple of 2^-24 that such a value is. */
 CU_FN uint16_t to_f16(float x)
 {
     uint32_t sign = cu_bits(x) >> 16 & 0x8000u;
@@ -113,8 +114,8 @@ CU_FN float from_f16(uint16_t h)
 
 /* Element types as template arguments: XRAY_F32, XRAY_BF16, XRAY_F16. */
 
-/* 0 where four elements at p may be one access. */
-template <uint32_t Type> static uint64_t odd_as(const void *p)
+/* Returns 0 if four elements at p can be read in one access. */
+template <uint32_t Type> static uint64_t misaligned_as(const void *p)
 {
     return (uint64_t)(uintptr_t)p % (Type == XRAY_F32 ? 16 : 8);
 }
@@ -173,9 +174,9 @@ __global__ void __launch_bounds__(ELEM_THREADS) cast_kernel(cast_args a)
 }
 
 template <uint32_t From, uint32_t To>
-static void cast_all(cudaStream_t on, const xray_cast *op)
+static void launch_cast(cudaStream_t on, const xray_cast *op)
 {
-    uint64_t odd = odd_as<From>(op->x) + odd_as<To>(op->y);
+    uint64_t odd = misaligned_as<From>(op->x) + misaligned_as<To>(op->y);
     uint64_t whole = odd == 0 ? op->count / 4 * 4 : 0;
     cast_args a = { op->x, op->y, 0, whole };
     if (whole > 0)
@@ -198,19 +199,20 @@ extern "C" xray_status cuda_cast(void *self, xray_stream *stream,
                 op->y_dtype >= XRAY_F32 && op->y_dtype <= XRAY_F16;
     if (!known || (op->x_dtype != XRAY_F32 && op->y_dtype != XRAY_F32))
         return cuda_fail(d, XRAY_E_UNSUPPORTED, "cast",
-                         "from element type %u to %u; one of them must be F32",
+                         "a cast from element type %u to %u is not supported; "
+                         "one of them must be F32",
                          op->x_dtype, op->y_dtype);
     cudaStream_t on = cuda_stream(d, stream);
     if (op->x_dtype == XRAY_BF16)
-        cast_all<XRAY_BF16, XRAY_F32>(on, op);
+        launch_cast<XRAY_BF16, XRAY_F32>(on, op);
     else if (op->x_dtype == XRAY_F16)
-        cast_all<XRAY_F16, XRAY_F32>(on, op);
+        launch_cast<XRAY_F16, XRAY_F32>(on, op);
     else if (op->y_dtype == XRAY_BF16)
-        cast_all<XRAY_F32, XRAY_BF16>(on, op);
+        launch_cast<XRAY_F32, XRAY_BF16>(on, op);
     else if (op->y_dtype == XRAY_F16)
-        cast_all<XRAY_F32, XRAY_F16>(on, op);
+        launch_cast<XRAY_F32, XRAY_F16>(on, op);
     else
-        cast_all<XRAY_F32, XRAY_F32>(on, op);
+        launch_cast<XRAY_F32, XRAY_F32>(on, op);
     return cuda_launched(d, "cast");
 }
 
@@ -219,16 +221,18 @@ extern "C" xray_status cuda_cast(void *self, xray_stream *stream,
 #define SUM_BLOCK 4096u
 #define SUM_STEPS (SUM_BLOCK / 16u)
 
-/* x x is exact in double, so the fused form rounds as adding it does. */
+/* x x is exact in double, so the fused form rounds like the separate
+ * addition. */
 CU_FN void sum_one(float x, double *s, uint32_t *bad)
 {
     *bad += !(x - x == 0.0f);
     *s = fma((double)x, (double)x, *s);
 }
 
-/* Half a warp folds 4096 elements: partial l in lane l. x is read once, in runs
- * of 64 bytes, 16 of them in flight a thread. sums[2 b] is the sum of block b,
- * sums[2 b + 1] how many of it are not finite. */
+/* Half a warp sums 4096 elements, with partial sum l in lane l. x is read once,
+ * in runs of 64 bytes, with 16 of them in flight per thread. sums[2 b] is the
+ * sum of block b, sums[2 b + 1] the number of its elements that are not
+ * finite. */
 __global__ void __launch_bounds__(ELEM_THREADS)
     sumsq_kernel(const float *x, uint64_t count, double *sums)
 {
@@ -259,15 +263,15 @@ __global__ void __launch_bounds__(ELEM_THREADS)
 
 #define FOLD_TILE 1024u
 
-/* Adds the blocks' sums in order: one thread's chain of additions, 8 cycles
- * each, while the others fetch what comes next. 1.7 ms for 1.5 billion
- * elements, beside a millisecond of reading them. */
+/* Adds the sums of the blocks in order: one thread runs the chain of additions,
+ * 8 cycles each, while the others load the next tile. 1.7 ms for 1.5 billion
+ * elements, while reading those takes a millisecond. */
 __global__ void __launch_bounds__(ELEM_THREADS)
     sumsq_fold_kernel(const double *sums, uint64_t blocks, double *result)
 {
     __shared__ double tile[2][FOLD_TILE];
     __shared__ double odd[ELEM_THREADS];
-    double bad = 0.0; /* whole numbers: exact in any order */
+    double bad = 0.0; /* integers, so exact in any order */
     double s = threadIdx.x == 0 ? result[0] : 0.0;
     for (uint64_t at = 0; at < blocks + FOLD_TILE; at += FOLD_TILE) {
         uint32_t now = (uint32_t)(at / FOLD_TILE) & 1u;
@@ -325,8 +329,8 @@ typedef struct adamw_args {
     uint64_t count; /* elements first .. count - 1 */
 } adamw_args;
 
-/* 28 bytes an element and 2 or 4 for `out`; three divisions and a root, some 80
- * instructions: bound by memory, with half of the issue slots taken. */
+/* 28 bytes per element and 2 or 4 for `out`; three divisions and a root, about
+ * 80 instructions. Bound by memory, with half of the issue slots used. */
 template <int Wide, uint32_t Out>
 __global__ void __launch_bounds__(ELEM_THREADS) adamw_kernel(adamw_args a)
 {
@@ -363,10 +367,10 @@ __global__ void __launch_bounds__(ELEM_THREADS) adamw_kernel(adamw_args a)
 }
 
 template <uint32_t Out>
-static void adamw_all(cudaStream_t on, const xray_adamw *op)
+static void launch_adamw(cudaStream_t on, const xray_adamw *op)
 {
     uint64_t odd = rows_odd(op->p) + rows_odd(op->g) + rows_odd(op->m) +
-                   rows_odd(op->v) + odd_as<Out>(op->out);
+                   rows_odd(op->v) + misaligned_as<Out>(op->out);
     uint64_t whole = odd == 0 ? op->count / 4 * 4 : 0;
     adamw_args a = { *op, 0, whole };
     if (whole > 0)
@@ -385,16 +389,16 @@ extern "C" xray_status cuda_adamw(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "adamw", op->p, op->g, op->m, op->v, op->scalars);
     if (op->out && (op->out_dtype < XRAY_F32 || op->out_dtype > XRAY_F16))
-        return cuda_fail(d, XRAY_E_UNSUPPORTED, "adamw", "element type %u",
-                         op->out_dtype);
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, "adamw",
+                         "element type %u is not supported", op->out_dtype);
     cudaStream_t on = cuda_stream(d, stream);
     if (!op->out)
-        adamw_all<0>(on, op);
+        launch_adamw<0>(on, op);
     else if (op->out_dtype == XRAY_F32)
-        adamw_all<XRAY_F32>(on, op);
+        launch_adamw<XRAY_F32>(on, op);
     else if (op->out_dtype == XRAY_BF16)
-        adamw_all<XRAY_BF16>(on, op);
+        launch_adamw<XRAY_BF16>(on, op);
     else
-        adamw_all<XRAY_F16>(on, op);
+        launch_adamw<XRAY_F16>(on, op);
     return cuda_launched(d, "adamw");
 }

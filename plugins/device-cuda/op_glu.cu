@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations, gated or plain.
+ * Activations on NVIDIA GPUs, gated or plain, and their gradients.
  */
 #include "plugins/device-cuda/rows.h"
 
 #define GELU_A 0x1.988454p-1f /* sqrt(2 / pi) */
 #define GELU_B 0x1.6e4e26p-5f /* 0.044715 */
 
-/* Of the gate g: the factor f with act = g f. */
+/* For the gate g: the factor f with act = g f. */
 template <int Silu> CU_FN float act_factor(float g)
 {
     if (Silu)
@@ -17,9 +17,9 @@ template <int Silu> CU_FN float act_factor(float g)
     return fmaf(0.5f, cu_tanh(u), 0.5f);
 }
 
-/* The derivative d act / dg. Of gelu, with th = 2 f - 1: f + g (1 - th^2) / 2
- * u', 1 - th^2 = 4 f (1 - f). Where that is 0, u' may be infinite, so the slope
- * is f. */
+/* The derivative d act / dg. For gelu, with th = 2 f - 1, it is f + g (1 -
+ * th^2) / 2 u', where 1 - th^2 = 4 f (1 - f). Where that is 0, u' may be
+ * infinite, so the slope is f. */
 template <int Silu> CU_FN float act_slope(float g, float f)
 {
     if (Silu)
@@ -36,15 +36,15 @@ typedef struct act_args {
     float *to; /* y, or dx */
     const int32_t *live;
     uint64_t bound;
-    uint64_t step; /* columns of a block */
+    uint64_t step; /* columns per block */
     uint32_t chunks;
     uint32_t dim;
 } act_args;
 
-#define ACT_EACH 2 /* quads of a thread in flight */
+#define ACT_EACH 2 /* groups of four per thread in flight */
 
-/* y = act(gate) up. 12 bytes a value, and some 45 instructions: bound by
- * memory, with about two thirds of the issue slots taken. */
+/* y = act(gate) up. 12 bytes and about 45 instructions per value: bound by
+ * memory, with about two thirds of the issue slots used. */
 template <int Wide, int Silu, int Plain>
 __global__ void __launch_bounds__(ROWS_THREADS) act_kernel(act_args a)
 {
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) act_kernel(act_args a)
     }
 }
 
-/* dgate = dy up slope, dup = dy act(gate). 20 bytes a value of y. dx may be x:
- * a thread reads what it overwrites. */
+/* dgate = dy up slope, dup = dy act(gate). 20 bytes per value of y. dx may be
+ * x, because a thread reads what it overwrites. */
 template <int Wide, int Silu, int Plain>
 __global__ void __launch_bounds__(ROWS_THREADS) act_grad_kernel(act_args a)
 {
@@ -138,9 +138,9 @@ __global__ void __launch_bounds__(ROWS_THREADS) act_grad_kernel(act_args a)
             ACT_LAUNCH(kernel, 0, 0);      \
     } while (0)
 
-/* With dy, the gradient. */
-static void act_start(cudaStream_t on, act_args *a, uint32_t act,
-                      uint32_t plain)
+/* Launches the activation or, with dy, its gradient. */
+static void launch_act(cudaStream_t on, act_args *a, uint32_t act,
+                       uint32_t plain)
 {
     rows_shape s = rows_cut(((uint64_t)a->dim + 3) / 4, ACT_EACH);
     a->step = s.step * 4;
@@ -159,9 +159,11 @@ static xray_status check_act(const cuda_device *d, const char *where,
                              uint32_t act, uint32_t dim, uint32_t plain)
 {
     if (plain > 1)
-        return cuda_fail(d, XRAY_E_ARG, where, "plain is %u", plain);
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "plain is %u, but must be 0 or 1", plain);
     if (act != XRAY_ACT_SILU && act != XRAY_ACT_GELU_TANH)
-        return cuda_fail(d, XRAY_E_UNSUPPORTED, where, "activation %u", act);
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
+                         "activation %u is not supported", act);
     if (dim == 0)
         return cuda_fail(d, XRAY_E_ARG, where, "dim is 0");
     return XRAY_OK;
@@ -181,7 +183,7 @@ extern "C" xray_status cuda_glu(void *self, xray_stream *stream,
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
     a.dim = op->dim;
-    act_start(cuda_stream(d, stream), &a, op->act, op->plain);
+    launch_act(cuda_stream(d, stream), &a, op->act, op->plain);
     return cuda_launched(d, "glu");
 }
 
@@ -200,6 +202,6 @@ extern "C" xray_status cuda_glu_grad(void *self, xray_stream *stream,
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
     a.dim = op->dim;
-    act_start(cuda_stream(d, stream), &a, op->act, op->plain);
+    launch_act(cuda_stream(d, stream), &a, op->act, op->plain);
     return cuda_launched(d, "glu_grad");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From hidden states to log-probabilities, and their gradient. Logits exist for
- * a chunk of items; trainer and engine get theirs from one product.
+ * The LM head on NVIDIA GPUs: log-probabilities of tokens from hidden states,
+ * and their gradient. Logits exist for one chunk of items at a time, and the
+ * trainer and the engine compute them with the same product.
  */
 #include "plugins/device-cuda/lm_head.h"
 #include "plugins/device-cuda/lm_head_rows.h"
@@ -12,7 +13,7 @@
 
 /* ---- chunks of logits ---------------------------------------------------- */
 
-xray_status head_begin(cuda_device *d, head_chunk *c, int gradient)
+xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient)
 {
     uint64_t vocab = c->weight->rows;
     c->row = (vocab + 15) / 16 * 16;
@@ -20,7 +21,7 @@ xray_status head_begin(cuda_device *d, head_chunk *c, int gradient)
     most = most > CHUNK_MAX ? CHUNK_MAX : most;
     most = most >= 128 ? most / 128 * 128 : most / CUDA_GRAIN * CUDA_GRAIN;
     c->most = most < CHUNK_MIN ? CHUNK_MIN : most;
-    /* Of any number of items, so that a later step never takes more. */
+    /* Enough for any number of items, so that a later call never needs more. */
     uint64_t logits = c->kept ? 0 : c->most * c->row * sizeof(float);
     int narrow = d->precision == CUDA_BFLOAT16;
     uint64_t slopes = narrow && gradient
@@ -47,7 +48,7 @@ xray_status head_begin(cuda_device *d, head_chunk *c, int gradient)
     return status;
 }
 
-int head_next(head_chunk *c, uint64_t n)
+int lm_head_next_chunk(lm_head_chunk *c, uint64_t n)
 {
     c->first += c->count;
     if (c->first >= n)
@@ -58,7 +59,8 @@ int head_next(head_chunk *c, uint64_t n)
     return 1;
 }
 
-xray_status head_round(cuda_device *d, cudaStream_t stream, head_chunk *c)
+xray_status lm_head_round_x(cuda_device *d, cudaStream_t stream,
+                            lm_head_chunk *c)
 {
     if (d->precision == CUDA_FLOAT32)
         return XRAY_OK;
@@ -74,9 +76,9 @@ xray_status head_round(cuda_device *d, cudaStream_t stream, head_chunk *c)
     return product_round(d, stream, c->where, &r);
 }
 
-/* x of the chunk as an operand. */
-static void operand_x(const cuda_device *d, const head_chunk *c,
-                      const void **out, uint64_t *out_row)
+/* Gives x of the chunk as an operand. */
+static void set_operand_x(const cuda_device *d, const lm_head_chunk *c,
+                          const void **out, uint64_t *out_row)
 {
     int narrow = d->precision == CUDA_BFLOAT16;
     *out = narrow ? (const void *)c->x_low
@@ -84,26 +86,26 @@ static void operand_x(const cuda_device *d, const head_chunk *c,
     *out_row = narrow ? product_row(c->weight->cols) : c->weight->cols;
 }
 
-/* dz of the chunk as an operand. */
-static void operand_dz(const cuda_device *d, const head_chunk *c,
-                       const void **out, uint64_t *out_row)
+/* Gives dz of the chunk as an operand. */
+static void set_operand_dz(const cuda_device *d, const lm_head_chunk *c,
+                           const void **out, uint64_t *out_row)
 {
     int narrow = d->precision == CUDA_BFLOAT16;
     *out = narrow ? (const void *)c->dz : (const void *)c->z;
     *out_row = narrow ? product_row(c->weight->rows) : c->row;
 }
 
-static xray_status head_product(cuda_device *d, cudaStream_t stream,
-                                const char *where, const product_gemm *g)
+static xray_status run_lm_head_product(cuda_device *d, cudaStream_t stream,
+                                       const char *where, const product_gemm *g)
 {
     return d->precision == CUDA_FLOAT32
                ? product_chain(d, stream, where, g, PRODUCT_AUTO)
                : product_narrow(d, stream, where, g);
 }
 
-/* What products with the matrix have in common. */
-static xray_status head_gemm(cuda_device *d, cudaStream_t stream,
-                             const head_chunk *c, product_gemm *g)
+/* The part that all products with the matrix have in common. */
+static xray_status make_lm_head_gemm(cuda_device *d, cudaStream_t stream,
+                                     const lm_head_chunk *c, product_gemm *g)
 {
     product_matrix w;
     xray_status status = product_matrix_of(d, stream, c->where, c->weight, &w);
@@ -117,24 +119,25 @@ static xray_status head_gemm(cuda_device *d, cudaStream_t stream,
     return status;
 }
 
-xray_status head_logits(cuda_device *d, cudaStream_t stream, head_chunk *c)
+xray_status lm_head_logits(cuda_device *d, cudaStream_t stream,
+                           lm_head_chunk *c)
 {
     product_gemm g;
-    xray_status status = head_gemm(d, stream, c, &g);
+    xray_status status = make_lm_head_gemm(d, stream, c, &g);
     if (status != XRAY_OK)
         return status;
-    operand_x(d, c, &g.a, &g.a_row);
+    set_operand_x(d, c, &g.a, &g.a_row);
     g.c = c->z;
     g.c_row = c->row;
     g.form = PRODUCT_NT;
     g.n = (uint32_t)c->weight->rows;
     g.k = (uint32_t)c->weight->cols;
-    return head_product(d, stream, c->where, &g);
+    return run_lm_head_product(d, stream, c->where, &g);
 }
 
 /* ---- log-probabilities --------------------------------------------------- */
 
-typedef struct head_out {
+typedef struct lm_head_out {
     const float *z;
     uint64_t row;
     uint64_t first;
@@ -148,33 +151,35 @@ typedef struct head_out {
     uint64_t vocab_first;
     uint32_t vocab;
     float softcap;
-} head_out;
+} lm_head_out;
 
-CU_FN head_row row_of(const head_out *o, uint64_t item)
+CU_FN logit_row get_logit_row(const lm_head_out *o, uint64_t item)
 {
-    head_row r = { o->z + blockIdx.x * o->row, o->vocab, o->softcap,
-                   o->temperature ? o->temperature[item] : 1.0f };
+    logit_row r = { o->z + blockIdx.x * o->row, o->vocab, o->softcap,
+                    o->temperature ? o->temperature[item] : 1.0f };
     return r;
 }
 
-/* A block an item, which reads its logits twice: with enough items bounded by
- * memory, or by the chains of sums (head_rows.h) where the cache holds them. */
-__global__ void __launch_bounds__(HEAD_THREADS) head_rows(head_out o)
+/* One block per item. It reads the item's logits twice; with enough items it is
+ * bound by memory, or by the chains of sums (lm_head_rows.h) where the logits
+ * stay in the cache. */
+__global__ void __launch_bounds__(LM_HEAD_THREADS)
+    lm_head_rows_kernel(lm_head_out o)
 {
-    __shared__ head_shared shared;
+    __shared__ logit_shared shared;
     uint64_t i = o.first + blockIdx.x;
-    if (!head_there(o.live, i))
+    if (!lm_head_item_exists(o.live, i))
         return;
-    head_row r = row_of(&o, i);
-    head_sum h = { head_row_max(&shared, &r), 0.0f, 0.0f };
+    logit_row r = get_logit_row(&o, i);
+    logit_sum h = { logit_row_max(&shared, &r), 0.0f, 0.0f };
     float sum;
     float moment;
-    head_sums<HEAD_MOMENT>(&shared, &r, &h, &sum, &moment);
+    sum_logits<LM_HEAD_MOMENT>(&shared, &r, &h, &sum, &moment);
     if (threadIdx.x != 0)
         return;
     uint64_t at = (uint64_t)(int64_t)o.targets[i] - o.vocab_first;
     int in = o.targets[i] >= 0 && at < o.vocab;
-    float z = in ? head_value(&r, r.z[at]) : 0.0f;
+    float z = in ? logit_value(&r, r.z[at]) : 0.0f;
     if (o.partial) {
         float *to = o.partial + 4 * i;
         to[0] = h.max;
@@ -184,7 +189,7 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_rows(head_out o)
         return;
     }
     float log_sum = cu_log(sum);
-    /* A target that is no word has no log-probability. */
+    /* A target outside of the vocabulary has no log-probability. */
     o.logp[i] = in ? (z - h.max) - log_sum : cu_float(0x7fc00000u);
     if (o.entropy)
         o.entropy[i] = log_sum - moment / sum;
@@ -192,9 +197,10 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_rows(head_out o)
         o.lse[i] = h.max + log_sum;
 }
 
-static head_out out_of(const xray_lm_head_logp *op, const head_chunk *c)
+static lm_head_out make_logp_args(const xray_lm_head_logp *op,
+                                  const lm_head_chunk *c)
 {
-    head_out o = {};
+    lm_head_out o = {};
     o.z = c->z;
     o.row = c->row;
     o.first = c->first;
@@ -211,9 +217,9 @@ static head_out out_of(const xray_lm_head_logp *op, const head_chunk *c)
     return o;
 }
 
-static head_chunk chunk_of(const xray_lm_head_logp *op, const char *where)
+static lm_head_chunk make_chunk(const xray_lm_head_logp *op, const char *where)
 {
-    head_chunk c = {};
+    lm_head_chunk c = {};
     c.where = where;
     c.weight = op->weight;
     c.x = op->x;
@@ -223,22 +229,23 @@ static head_chunk chunk_of(const xray_lm_head_logp *op, const char *where)
 }
 
 xray_status cuda_lm_head_logp(void *self, xray_stream *stream,
-                           const xray_lm_head_logp *op)
+                              const xray_lm_head_logp *op)
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "lm_head_logp", op->weight, op->x, op->targets,
                op->partial ? op->partial : op->logp);
     cudaStream_t s = cuda_stream(d, stream);
-    head_chunk c = chunk_of(op, "lm_head_logp");
-    xray_status status = head_begin(d, &c, 0);
-    while (status == XRAY_OK && head_next(&c, op->items.bound)) {
-        status = head_round(d, s, &c);
+    lm_head_chunk c = make_chunk(op, "lm_head_logp");
+    xray_status status = lm_head_reserve(d, &c, 0);
+    while (status == XRAY_OK && lm_head_next_chunk(&c, op->items.bound)) {
+        status = lm_head_round_x(d, s, &c);
         if (status == XRAY_OK)
-            status = head_logits(d, s, &c);
+            status = lm_head_logits(d, s, &c);
         if (status != XRAY_OK)
             break;
-        CU_LAUNCH(head_rows, dim3((unsigned)c.count),
-                  head_threads(op->weight->rows), 0, s, out_of(op, &c));
+        CU_LAUNCH(lm_head_rows_kernel, dim3((unsigned)c.count),
+                  count_row_threads(op->weight->rows), 0, s,
+                  make_logp_args(op, &c));
         status = cuda_launched(d, "lm_head_logp");
     }
     return status;
@@ -246,26 +253,26 @@ xray_status cuda_lm_head_logp(void *self, xray_stream *stream,
 
 /* ---- gradient ------------------------------------------------------------ */
 
-typedef struct head_slope {
-    head_out forward;
+typedef struct lm_head_slope {
+    lm_head_out forward;
     float *z;
     uint16_t *dz; /* bfloat16 */
     uint64_t dz_row;
     const float *dlogp;
     const float *dentropy;
-} head_slope;
+} lm_head_slope;
 
-/* dz = dlogp 1[target] - p (dlogp + dH (log p + H)), through temperature and
- * softcap back to the logit. */
-typedef struct head_point {
-    head_row row;
+/* dz = dlogp 1[target] - p (dlogp + dH (log p + H)), taken back through
+ * temperature and softcap to the logit. */
+typedef struct slope_point {
+    logit_row row;
     float lse;
     float entropy;
     float dlogp;
     float dentropy;
-} head_point;
+} slope_point;
 
-CU_FN float slope_at(const head_point *p, float z, int target)
+CU_FN float slope_at(const slope_point *p, float z, int target)
 {
     float c = z;
     float u = 0.0f;
@@ -287,17 +294,17 @@ CU_FN float slope_at(const head_point *p, float z, int target)
     return dz;
 }
 
-/* Bounded by memory: each logit is read once, its gradient written in place,
- * or as bf16 beside it. A thread has eight. */
-__global__ void __launch_bounds__(256) head_slopes(head_slope s)
+/* Bound by memory: each logit is read once, and its gradient replaces it or is
+ * written as bf16 next to it. A thread does eight. */
+__global__ void __launch_bounds__(256) lm_head_slopes_kernel(lm_head_slope s)
 {
     uint64_t item = s.forward.first + blockIdx.x;
     uint32_t first = (blockIdx.y * 256 + threadIdx.x) * 8;
-    if (!head_there(s.forward.live, item) || first >= s.forward.vocab)
+    if (!lm_head_item_exists(s.forward.live, item) || first >= s.forward.vocab)
         return;
-    head_point p = { row_of(&s.forward, item), s.forward.lse[item],
-                     s.forward.entropy ? s.forward.entropy[item] : 0.0f,
-                     s.dlogp[item], s.dentropy ? s.dentropy[item] : 0.0f };
+    slope_point p = { get_logit_row(&s.forward, item), s.forward.lse[item],
+                      s.forward.entropy ? s.forward.entropy[item] : 0.0f,
+                      s.dlogp[item], s.dentropy ? s.dentropy[item] : 0.0f };
     int64_t target =
         (int64_t)s.forward.targets[item] - (int64_t)s.forward.vocab_first;
     float *z = s.z + blockIdx.x * s.forward.row + first;
@@ -328,62 +335,66 @@ __global__ void __launch_bounds__(256) head_slopes(head_slope s)
             make_float4(v[4 * h], v[4 * h + 1], v[4 * h + 2], v[4 * h + 3]);
 }
 
-static xray_status run_slopes(cuda_device *d, cudaStream_t stream,
-                              const xray_lm_head_grad *op, const head_chunk *c)
+static xray_status launch_slopes(cuda_device *d, cudaStream_t stream,
+                                 const xray_lm_head_grad *op,
+                                 const lm_head_chunk *c)
 {
-    head_slope s = {};
-    s.forward = out_of(op->forward, c);
+    lm_head_slope s = {};
+    s.forward = make_logp_args(op->forward, c);
     s.z = c->z;
     s.dz = c->dz;
     s.dz_row = product_row(c->weight->rows);
     s.dlogp = op->dlogp;
     s.dentropy = op->dentropy;
     unsigned across = (unsigned)((c->weight->rows + 2047) / 2048);
-    CU_LAUNCH(head_slopes, dim3((unsigned)c->count, across), 256, 0, stream, s);
+    CU_LAUNCH(lm_head_slopes_kernel, dim3((unsigned)c->count, across), 256, 0,
+              stream, s);
     return cuda_launched(d, "lm_head_grad");
 }
 
-/* dx and dweight of the chunk whose dz is in place. */
-static xray_status grad_products(cuda_device *d, cudaStream_t stream,
-                                 const xray_lm_head_grad *op, const head_chunk *c)
+/* Computes dx and dweight of the chunk whose dz is in place. */
+static xray_status run_grad_products(cuda_device *d, cudaStream_t stream,
+                                     const xray_lm_head_grad *op,
+                                     const lm_head_chunk *c)
 {
     product_gemm g;
-    xray_status status = head_gemm(d, stream, c, &g);
+    xray_status status = make_lm_head_gemm(d, stream, c, &g);
     if (status != XRAY_OK)
         return status;
     uint64_t cols = c->weight->cols;
-    operand_dz(d, c, &g.a, &g.a_row);
+    set_operand_dz(d, c, &g.a, &g.a_row);
     g.c = op->dx + c->first * cols;
     g.c_row = cols;
     g.form = PRODUCT_NN;
     g.n = (uint32_t)cols;
     g.k = (uint32_t)c->weight->rows;
-    status = head_product(d, stream, c->where, &g);
+    status = run_lm_head_product(d, stream, c->where, &g);
     if (status != XRAY_OK || !op->dweight)
         return status;
-    operand_x(d, c, &g.b, &g.b_row);
+    set_operand_x(d, c, &g.b, &g.b_row);
     g.b_dtype = XRAY_F32;
     g.c = op->dweight;
     g.form = PRODUCT_TN;
     g.m = (uint32_t)c->weight->rows;
     g.k = (uint32_t)c->count;
     g.accumulate = 1;
-    return head_product(d, stream, c->where, &g);
+    return run_lm_head_product(d, stream, c->where, &g);
 }
 
-static xray_status grad_chunk(cuda_device *d, cudaStream_t stream,
-                              const xray_lm_head_grad *op, head_chunk *c)
+static xray_status add_chunk_grads(cuda_device *d, cudaStream_t stream,
+                                   const xray_lm_head_grad *op,
+                                   lm_head_chunk *c)
 {
-    xray_status status = head_round(d, stream, c);
+    xray_status status = lm_head_round_x(d, stream, c);
     if (status == XRAY_OK && !c->kept)
-        status = head_logits(d, stream, c);
+        status = lm_head_logits(d, stream, c);
     if (status == XRAY_OK)
-        status = run_slopes(d, stream, op, c);
-    return status == XRAY_OK ? grad_products(d, stream, op, c) : status;
+        status = launch_slopes(d, stream, op, c);
+    return status == XRAY_OK ? run_grad_products(d, stream, op, c) : status;
 }
 
 xray_status cuda_lm_head_grad(void *self, xray_stream *stream,
-                           const xray_lm_head_grad *op)
+                              const xray_lm_head_grad *op)
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
@@ -391,11 +402,11 @@ xray_status cuda_lm_head_grad(void *self, xray_stream *stream,
     CUDA_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
     if (op->dentropy && !f->entropy)
         return cuda_fail(d, XRAY_E_ARG, "lm_head_grad",
-                         "dentropy is given, but the forward call kept no "
+                         "dentropy is given, but the forward call did not keep "
                          "entropy");
-    head_chunk c = chunk_of(f, "lm_head_grad");
-    xray_status status = head_begin(d, &c, 1);
-    while (status == XRAY_OK && head_next(&c, f->items.bound))
-        status = grad_chunk(d, cuda_stream(d, stream), op, &c);
+    lm_head_chunk c = make_chunk(f, "lm_head_grad");
+    xray_status status = lm_head_reserve(d, &c, 1);
+    while (status == XRAY_OK && lm_head_next_chunk(&c, f->items.bound))
+        status = add_chunk_grads(d, cuda_stream(d, stream), op, &c);
     return status;
 }

@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * RMSNorm and LayerNorm.
+ * RMSNorm and LayerNorm on NVIDIA GPUs, and the gradients of their inputs.
  *
- * A row's sum is sixteen chains of dim / 16 additions, made by half a warp. A
- * block takes one row, fetches it with all its threads into shared memory, sums
- * there and writes from there: values are read once and written once, and with
- * many rows on a multiprocessor the chains of some hide behind the fetches of
- * others. Short rows (qk-norm) take half a warp each and stay in registers. All
- * of these are bound by memory.
+ * The sum of a row is sixteen chains of dim / 16 additions each, run by half a
+ * warp in a fixed order. A block takes one row: all its threads load the row
+ * into shared memory, one warp sums it there, and all threads write the result
+ * from there. Values are read once and written once, and with many rows on a
+ * multiprocessor the chains of some rows overlap with the loads of others.
+ * Short rows (qk-norm) take half a warp each and stay in registers. All of
+ * these kernels are bound by memory.
  */
 #include "plugins/device-cuda/norm_fold.h"
 #include "plugins/device-cuda/rows.h"
 
-#define NORM_EACH 4u       /* quads of a thread in flight */
+#define NORM_EACH 4u       /* groups of four per thread in flight */
 #define NORM_SHORT 256u    /* longest row that half a warp keeps */
-#define NORM_STATIC 47104u /* shared memory a block has without asking */
+#define NORM_STATIC 47104u /* shared memory of a block without an opt-in */
 
-/* Floats that a row takes in shared memory: the sixteen chains are of one
- * length, the last steps may add +0. */
-CU_FN uint32_t padded(uint32_t dim)
+/* The floats of a row in shared memory. The row is padded with zeros to sixteen
+ * chains of one length, whose last steps may add +0. */
+CU_FN uint32_t padded_floats(uint32_t dim)
 {
     return (dim + 15) / 16 * 16;
 }
 
-CU_FN void pad(float *row, uint32_t dim)
+CU_FN void pad_row(float *row, uint32_t dim)
 {
-    if (dim + threadIdx.x < padded(dim))
+    if (dim + threadIdx.x < padded_floats(dim))
         row[dim + threadIdx.x] = 0.0f;
 }
 
-/* By the block's first warp: dot16, sum16; the result in all its lanes. */
+/* dot16 and sum16, computed by the block's first warp; all its lanes get the
+ * result. */
 CU_FN float dot_row(const float *a, const float *b, uint32_t dim)
 {
     float s = 0.0f;
 #pragma unroll 8
-    for (uint32_t i = threadIdx.x % 16; i < padded(dim); i += 16)
+    for (uint32_t i = threadIdx.x % 16; i < padded_floats(dim); i += 16)
         s = fmaf(a[i], b[i], s);
     return cu_half_tree16(s);
 }
@@ -43,26 +45,26 @@ CU_FN float sum_row(const float *a, uint32_t dim)
 {
     float s = 0.0f;
 #pragma unroll 8
-    for (uint32_t i = threadIdx.x % 16; i < padded(dim); i += 16)
+    for (uint32_t i = threadIdx.x % 16; i < padded_floats(dim); i += 16)
         s = s + a[i];
     return cu_half_tree16(s);
 }
 
-CU_FN float root_of(float sum, uint32_t dim, float eps)
+CU_FN float inverse_root(float sum, uint32_t dim, float eps)
 {
     return 1.0f / sqrtf(sum / (float)dim + eps);
 }
 
-/* Lets a kernel have `bytes` of dynamic shared memory. */
+/* Allows a kernel to use `bytes` of dynamic shared memory. */
 template <typename Kernel>
-static xray_status norm_shared(const cuda_device *d, const char *where,
-                               Kernel *kernel, uint64_t bytes)
+static xray_status allow_shared(const cuda_device *d, const char *where,
+                                Kernel *kernel, uint64_t bytes)
 {
     if (bytes <= NORM_STATIC)
         return XRAY_OK;
     if (bytes + 1024 > (uint64_t)d->shared_most)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
-                         "a row takes %llu bytes of shared memory, and a block "
+                         "a row needs %llu bytes of shared memory, but a block "
                          "has %d on this GPU",
                          (unsigned long long)bytes, d->shared_most);
     return cuda_check(
@@ -71,13 +73,13 @@ static xray_status norm_shared(const cuda_device *d, const char *where,
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
 }
 
-/* Starts kernel<Wide> with a block a row. */
+/* Launches kernel<Wide> with one block per row. */
 #define NORM_LAUNCH(kernel, rows, floats, each)                               \
     do {                                                                      \
         uint64_t bytes_ = ((uint64_t)op->dim + 15) / 16 * 64 * (floats);      \
         dim3 block_(rows_threads(((uint64_t)op->dim + 3) / 4, each));         \
-        xray_status s_ = wide ? norm_shared(d, where, kernel<1>, bytes_)      \
-                              : norm_shared(d, where, kernel<0>, bytes_);     \
+        xray_status s_ = wide ? allow_shared(d, where, kernel<1>, bytes_)     \
+                              : allow_shared(d, where, kernel<0>, bytes_);    \
         if (s_ != XRAY_OK)                                                    \
             return s_;                                                        \
         ROWS_LAUNCH(kernel, wide, dim3((unsigned)(rows)), block_, bytes_, on, \
@@ -86,9 +88,9 @@ static xray_status norm_shared(const cuda_device *d, const char *where,
 
 /* ---- RMSNorm ------------------------------------------------------------ */
 
-/* row = x, or r + x, which r becomes. */
+/* Loads x, or r + x, which is also stored to r. */
 template <int Wide>
-CU_FN void fetch_row(const float *x, float *r, uint32_t dim, float *row)
+CU_FN void load_row(const float *x, float *r, uint32_t dim, float *row)
 {
     uint32_t stride = blockDim.x * 4;
     for (uint32_t c = threadIdx.x * 4; c < dim; c += stride * NORM_EACH) {
@@ -115,13 +117,13 @@ CU_FN void fetch_row(const float *x, float *r, uint32_t dim, float *row)
                 cu_store4<Wide>(row + at, q[u], dim - at);
         }
     }
-    pad(row, dim);
+    pad_row(row, dim);
 }
 
 /* y = (row rstd) (w + offset). */
 template <int Wide>
-CU_FN void rms_put(const xray_rmsnorm *op, const float *row, float rstd,
-                   float *y)
+CU_FN void store_rms(const xray_rmsnorm *op, const float *row, float rstd,
+                     float *y)
 {
     uint32_t stride = blockDim.x * 4;
     for (uint32_t c = threadIdx.x * 4; c < op->dim; c += stride * NORM_EACH) {
@@ -146,6 +148,8 @@ CU_FN void rms_put(const xray_rmsnorm *op, const float *row, float rstd,
     }
 }
 
+/* One block per row: load, sum of squares by the first warp, scale and
+ * store. */
 template <int Wide>
 __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
 {
@@ -156,11 +160,11 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
         return;
     uint64_t t = r / op.groups;
     uint32_t g = (uint32_t)(r % op.groups);
-    fetch_row<Wide>(op.x + t * op.x_stride + (uint64_t)g * op.dim,
-                    op.residual ? op.residual + t * op.dim : NULL, op.dim, row);
+    load_row<Wide>(op.x + t * op.x_stride + (uint64_t)g * op.dim,
+                   op.residual ? op.residual + t * op.dim : NULL, op.dim, row);
     __syncthreads();
     if (threadIdx.x < 32) {
-        float rstd = root_of(dot_row(row, row, op.dim), op.dim, op.eps);
+        float rstd = inverse_root(dot_row(row, row, op.dim), op.dim, op.eps);
         if (threadIdx.x == 0) {
             stat = rstd;
             if (op.rstd)
@@ -168,14 +172,14 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
         }
     }
     __syncthreads();
-    rms_put<Wide>(&op, row, stat,
-                  op.y + t * op.y_stride + (uint64_t)g * op.dim);
+    store_rms<Wide>(&op, row, stat,
+                    op.y + t * op.y_stride + (uint64_t)g * op.dim);
 }
 
-/* Half a warp's row of at most 16 K values: lane l keeps every sixteenth, from
- * l on, so that its chain is at hand. */
+/* Loads a row of at most 16 K values into half a warp. Lane l keeps every
+ * sixteenth value from l on, which are the terms of its chain. */
 template <int K>
-CU_FN void short_load(const float *row, uint32_t dim, int on, float v[K])
+CU_FN void load_short(const float *row, uint32_t dim, int on, float v[K])
 {
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -184,6 +188,7 @@ CU_FN void short_load(const float *row, uint32_t dim, int on, float v[K])
     }
 }
 
+/* Half a warp per row; the row stays in registers. */
 template <int K>
 __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_short(xray_rmsnorm op)
 {
@@ -192,12 +197,12 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_short(xray_rmsnorm op)
     uint64_t t = r / op.groups;
     uint64_t g = r % op.groups;
     float x[K];
-    short_load<K>(op.x + t * op.x_stride + g * op.dim, op.dim, on, x);
+    load_short<K>(op.x + t * op.x_stride + g * op.dim, op.dim, on, x);
     float s = 0.0f;
 #pragma unroll
     for (int k = 0; k < K; k++)
         s = fmaf(x[k], x[k], s);
-    float rstd = root_of(cu_half_tree16(s), op.dim, op.eps);
+    float rstd = inverse_root(cu_half_tree16(s), op.dim, op.eps);
     if (on && op.rstd && threadIdx.x % 16 == 0)
         op.rstd[r] = rstd;
     float *y = op.y + t * op.y_stride + g * op.dim;
@@ -209,7 +214,7 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_short(xray_rmsnorm op)
     }
 }
 
-/* A row's part that half a warp keeps: kernel<4>, <8> or <16>. */
+/* Launches kernel<4>, <8> or <16>, the number of values that a lane keeps. */
 #define SHORT_LAUNCH(kernel, rows)                                        \
     do {                                                                  \
         dim3 grid_((unsigned)(((rows) + 15) / 16));                       \
@@ -230,12 +235,12 @@ extern "C" xray_status cuda_rmsnorm(void *self, xray_stream *stream,
     uint64_t width = (uint64_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->y_stride < width)
         return cuda_fail(d, XRAY_E_ARG, where,
-                         "%u groups of %u with strides %llu and %llu",
+                         "%u groups of %u do not fit strides %llu and %llu",
                          op->groups, op->dim, (unsigned long long)op->x_stride,
                          (unsigned long long)op->y_stride);
     if (op->residual && op->groups != 1)
         return cuda_fail(d, XRAY_E_ARG, where,
-                         "residual goes with groups = 1, not %u", op->groups);
+                         "residual needs groups = 1, not %u", op->groups);
     uint64_t rows = op->tokens.bound * op->groups;
     cudaStream_t on = cuda_stream(d, stream);
     if (rows == 0)
@@ -251,13 +256,13 @@ extern "C" xray_status cuda_rmsnorm(void *self, xray_stream *stream,
     return cuda_launched(d, where);
 }
 
-/* What both norms' gradients have of a row. */
+/* The row that a gradient kernel works on, for both norms. */
 typedef struct grad_row {
     const float *x;
     const float *dy;
     const float *weight;
-    float *g;  /* shared: dy (w + offset) */
-    float *xh; /* shared: (x - mean) rstd, mean 0 of RMSNorm */
+    float *g;  /* in shared memory: dy (w + offset) */
+    float *xh; /* in shared memory: (x - mean) rstd, with mean 0 in RMSNorm */
     float *dx;
     float offset;
     float mean;
@@ -266,9 +271,9 @@ typedef struct grad_row {
     uint32_t accumulate;
 } grad_row;
 
-#define GRAD_EACH 2u /* quads of each array of a thread in flight */
+#define GRAD_EACH 2u /* groups of four of each array per thread in flight */
 
-template <int Wide, int Centred> CU_FN void grad_fetch(const grad_row *r)
+template <int Wide, int Centred> CU_FN void load_grad(const grad_row *r)
 {
     uint32_t stride = blockDim.x * 4;
     for (uint32_t c = threadIdx.x * 4; c < r->dim; c += stride * GRAD_EACH) {
@@ -300,13 +305,13 @@ template <int Wide, int Centred> CU_FN void grad_fetch(const grad_row *r)
             cu_store4<Wide>(r->xh + at, x[u], r->dim - at);
         }
     }
-    pad(r->g, r->dim);
-    pad(r->xh, r->dim);
+    pad_row(r->g, r->dim);
+    pad_row(r->xh, r->dim);
 }
 
-/* dx = rstd ((g - b) - c xh), with no b of RMSNorm. */
+/* dx = rstd ((g - b) - c xh), where RMSNorm has no b. */
 template <int Wide, int Centred>
-CU_FN void grad_put(const grad_row *r, float b, float minus_c)
+CU_FN void store_grad(const grad_row *r, float b, float minus_c)
 {
     uint32_t stride = blockDim.x * 4;
     for (uint32_t c = threadIdx.x * 4; c < r->dim; c += stride * GRAD_EACH) {
@@ -335,8 +340,8 @@ CU_FN void grad_put(const grad_row *r, float b, float minus_c)
     }
 }
 
-/* xh = x rstd, g = dy (w + offset), c = sum(g xh) / dim:
- * dx = rstd (g - c xh). g and xh wait in shared memory. */
+/* One block per row. With xh = x rstd, g = dy (w + offset) and c = sum(g xh) /
+ * dim: dx = rstd (g - c xh). g and xh are kept in shared memory. */
 template <int Wide>
 __global__ void __launch_bounds__(ROWS_THREADS)
     rmsnorm_dx_kernel(xray_rmsnorm_grad op)
@@ -352,14 +357,14 @@ __global__ void __launch_bounds__(ROWS_THREADS)
                      op.dy + t * op.dy_stride + at,
                      op.weight,
                      shared,
-                     shared + padded(op.dim),
+                     shared + padded_floats(op.dim),
                      op.dx + t * op.dx_stride + at,
                      op.offset,
                      0.0f,
                      op.rstd[r],
                      op.dim,
                      op.accumulate };
-    grad_fetch<Wide, 0>(&row);
+    load_grad<Wide, 0>(&row);
     __syncthreads();
     if (threadIdx.x < 32) {
         float sum = dot_row(row.g, row.xh, op.dim);
@@ -367,9 +372,10 @@ __global__ void __launch_bounds__(ROWS_THREADS)
             stat = -(sum / (float)op.dim);
     }
     __syncthreads();
-    grad_put<Wide, 0>(&row, 0.0f, stat);
+    store_grad<Wide, 0>(&row, 0.0f, stat);
 }
 
+/* The same with half a warp per row, in registers. */
 template <int K>
 __global__ void __launch_bounds__(ROWS_THREADS)
     rmsnorm_dx_short(xray_rmsnorm_grad op)
@@ -382,9 +388,9 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     float g[K];
     float xh[K];
     float w[K];
-    short_load<K>(op.x + t * op.x_stride + at, op.dim, on, xh);
-    short_load<K>(op.dy + t * op.dy_stride + at, op.dim, on, g);
-    short_load<K>(op.weight, op.dim, 1, w);
+    load_short<K>(op.x + t * op.x_stride + at, op.dim, on, xh);
+    load_short<K>(op.dy + t * op.dy_stride + at, op.dim, on, g);
+    load_short<K>(op.weight, op.dim, 1, w);
     float s = 0.0f;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -403,7 +409,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-/* dweight first: dx may overwrite dy. */
+/* dweight is computed first, because dx may overwrite dy. */
 extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
                                          const xray_rmsnorm_grad *op)
 {
@@ -413,11 +419,12 @@ extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
     uint64_t width = (uint64_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->dy_stride < width ||
         op->dx_stride < width)
-        return cuda_fail(d, XRAY_E_ARG, where,
-                         "%u groups of %u with strides %llu, %llu and %llu",
-                         op->groups, op->dim, (unsigned long long)op->x_stride,
-                         (unsigned long long)op->dy_stride,
-                         (unsigned long long)op->dx_stride);
+        return cuda_fail(
+            d, XRAY_E_ARG, where,
+            "%u groups of %u do not fit strides %llu, %llu and %llu",
+            op->groups, op->dim, (unsigned long long)op->x_stride,
+            (unsigned long long)op->dy_stride,
+            (unsigned long long)op->dx_stride);
     uint64_t rows = op->tokens.bound * op->groups;
     cudaStream_t on = cuda_stream(d, stream);
     if (rows == 0)
@@ -442,8 +449,8 @@ extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
 
 /* ---- LayerNorm ---------------------------------------------------------- */
 
-/* The variance comes from the centred values, so a large mean does not cost its
- * digits. */
+/* One block per row. The variance is computed from the centred values, so a
+ * large mean does not cost digits. */
 template <int Wide>
 __global__ void __launch_bounds__(ROWS_THREADS)
     layernorm_kernel(xray_layernorm op)
@@ -454,7 +461,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     if (t >= cu_count(op.tokens.bound, op.tokens.live))
         return;
     const float *x = op.x + t * op.x_stride;
-    fetch_row<Wide>(x, NULL, op.dim, row);
+    load_row<Wide>(x, NULL, op.dim, row);
     __syncthreads();
     if (threadIdx.x < 32) {
         float mean = sum_row(row, op.dim) / (float)op.dim;
@@ -466,7 +473,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
         row[i] = row[i] - stat[0];
     __syncthreads();
     if (threadIdx.x < 32) {
-        float rstd = root_of(dot_row(row, row, op.dim), op.dim, op.eps);
+        float rstd = inverse_root(dot_row(row, row, op.dim), op.dim, op.eps);
         if (threadIdx.x == 0)
             stat[1] = rstd;
     }
@@ -498,9 +505,10 @@ extern "C" xray_status cuda_layernorm(void *self, xray_stream *stream,
     const char *where = "layernorm";
     CUDA_CHECK(d, op, where, op->x, op->weight, op->y);
     if (op->dim == 0 || op->x_stride < op->dim || op->y_stride < op->dim)
-        return cuda_fail(
-            d, XRAY_E_ARG, where, "dim %u with strides %llu and %llu", op->dim,
-            (unsigned long long)op->x_stride, (unsigned long long)op->y_stride);
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "dim %u does not fit strides %llu and %llu", op->dim,
+                         (unsigned long long)op->x_stride,
+                         (unsigned long long)op->y_stride);
     uint64_t rows = op->tokens.bound;
     cudaStream_t on = cuda_stream(d, stream);
     if (rows == 0)
@@ -513,9 +521,9 @@ extern "C" xray_status cuda_layernorm(void *self, xray_stream *stream,
     return cuda_launched(d, where);
 }
 
-/* xh = (x - mean) rstd, g = dy w, b = sum(g) / dim, c = sum(g xh) / dim:
- * dx = rstd ((g - b) - c xh). The two sums are made by the two halves of a
- * warp: g times 1 adds as g does. */
+/* One block per row. With xh = (x - mean) rstd, g = dy w, b = sum(g) / dim and
+ * c = sum(g xh) / dim: dx = rstd ((g - b) - c xh). The two halves of a warp
+ * compute the two sums: g times 1 adds as g does. */
 template <int Wide>
 __global__ void __launch_bounds__(ROWS_THREADS)
     layernorm_dx_kernel(xray_layernorm_grad op)
@@ -529,29 +537,29 @@ __global__ void __launch_bounds__(ROWS_THREADS)
                      op.dy + t * op.dy_stride,
                      op.weight,
                      shared,
-                     shared + padded(op.dim),
+                     shared + padded_floats(op.dim),
                      op.dx + t * op.dx_stride,
                      0.0f,
                      op.stat[2 * t],
                      op.stat[2 * t + 1],
                      op.dim,
                      op.accumulate };
-    grad_fetch<Wide, 1>(&row);
+    load_grad<Wide, 1>(&row);
     __syncthreads();
     if (threadIdx.x < 32) {
         float s = 0.0f;
 #pragma unroll 8
-        for (uint32_t i = threadIdx.x % 16; i < padded(op.dim); i += 16)
+        for (uint32_t i = threadIdx.x % 16; i < padded_floats(op.dim); i += 16)
             s = fmaf(row.g[i], threadIdx.x < 16 ? 1.0f : row.xh[i], s);
         s = cu_half_tree16(s) / (float)op.dim;
         if (threadIdx.x % 16 == 0)
             stat[threadIdx.x / 16] = s;
     }
     __syncthreads();
-    grad_put<Wide, 1>(&row, stat[0], -stat[1]);
+    store_grad<Wide, 1>(&row, stat[0], -stat[1]);
 }
 
-/* dweight and dbias first: dx may overwrite dy. */
+/* dweight and dbias are computed first, because dx may overwrite dy. */
 extern "C" xray_status cuda_layernorm_grad(void *self, xray_stream *stream,
                                            const xray_layernorm_grad *op)
 {
@@ -561,8 +569,8 @@ extern "C" xray_status cuda_layernorm_grad(void *self, xray_stream *stream,
     if (op->dim == 0 || op->x_stride < op->dim || op->dy_stride < op->dim ||
         op->dx_stride < op->dim)
         return cuda_fail(d, XRAY_E_ARG, where,
-                         "dim %u with strides %llu, %llu and %llu", op->dim,
-                         (unsigned long long)op->x_stride,
+                         "dim %u does not fit strides %llu, %llu and %llu",
+                         op->dim, (unsigned long long)op->x_stride,
                          (unsigned long long)op->dy_stride,
                          (unsigned long long)op->dx_stride);
     uint64_t rows = op->tokens.bound;

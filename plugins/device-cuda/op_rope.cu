@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary positions.
+ * Rotary positions on NVIDIA GPUs: the table of sines and cosines, and the
+ * rotation of queries and keys in place.
  */
 #include <xray/numerics.h>
 
@@ -8,8 +9,8 @@
 
 /* ---- the table ---------------------------------------------------------- */
 
-/* The frequencies lie in host memory: they come with the launch, so many at a
- * time, and nothing waits for a copy of them. */
+/* The frequencies are in host memory. They are passed as kernel arguments, this
+ * many at a time, so that nothing waits for a copy. */
 #define TABLE_PART 128
 
 typedef struct table_args {
@@ -22,6 +23,7 @@ typedef struct table_args {
     double freq[TABLE_PART];
 } table_args;
 
+/* One thread per entry: sine and cosine of a position times a frequency. */
 __global__ void __launch_bounds__(ROWS_THREADS) table_kernel(table_args a)
 {
     uint64_t at = (uint64_t)blockIdx.x * ROWS_THREADS + threadIdx.x;
@@ -64,12 +66,12 @@ extern "C" xray_status cuda_rope_table(void *self, xray_stream *stream,
     return cuda_launched(d, "rope_table");
 }
 
-/* ---- turning ------------------------------------------------------------ */
+/* ---- rotation ----------------------------------------------------------- */
 
-/* Four pairs of a head a thread: 16-byte accesses to both halves, in place. The
- * table's row is shared by the heads of a token and stays in the L1 cache, so
- * the bytes are those of the turned values, twice: near copy bandwidth. A
- * position below 0 gives NaNs. */
+/* A thread rotates four pairs of a head in place, with 16-byte accesses to both
+ * halves. The heads of a token share a row of the table, which stays in the L1
+ * cache, so the traffic is each rotated value read and written once: close to
+ * copy bandwidth. A position below 0 gives NaN. */
 template <int Wide>
 __global__ void __launch_bounds__(ROWS_THREADS) rope_kernel(xray_rope op)
 {
@@ -113,10 +115,11 @@ extern "C" xray_status cuda_rope(void *self, xray_stream *stream,
     CUDA_CHECK(d, op, "rope", op->x, op->positions, op->table);
     if (2 * (uint64_t)op->half > op->head_dim ||
         op->stride < (uint64_t)op->heads * op->head_dim)
-        return cuda_fail(d, XRAY_E_ARG, "rope",
-                         "%u heads of %u, %u of them rotary, with stride %llu",
-                         op->heads, op->head_dim, 2 * op->half,
-                         (unsigned long long)op->stride);
+        return cuda_fail(
+            d, XRAY_E_ARG, "rope",
+            "%u heads of %u, %u of them rotary, do not fit stride %llu",
+            op->heads, op->head_dim, 2 * op->half,
+            (unsigned long long)op->stride);
     uint64_t items = (uint64_t)op->heads * ((op->half + 3) / 4);
     if (op->tokens.bound == 0 || items == 0)
         return XRAY_OK;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows in and out, positions, activation. All of these are bound by memory: a
- * value is read once and written once, in 16-byte accesses where rows allow
- * it, so each should run near the measured copy bandwidth.
+ * Embedding, its gradient, and gather and scatter of rows on NVIDIA GPUs. All
+ * but the gradient are bound by memory: a value is read once and written once,
+ * in 16-byte accesses where rows allow it, so each should run near the measured
+ * copy bandwidth.
  */
 #include "plugins/device-cuda/rows.h"
 
 /* ---- rows by index ------------------------------------------------------ */
 
-/* y[t] = x[ids[t]] * scale, or y[ids[t]] = x[t] * scale with Put. The host
- * does not see the ids: a row that an id outside [0, limit) should have given
- * is NaN, one that it should have been put to is left out. */
+/* y[t] = x[ids[t]] * scale, or y[ids[t]] = x[t] * scale with Put. The host does
+ * not see the ids: a row read with an id outside of [0, limit) becomes NaN, and
+ * a row written with one is left out. */
 typedef struct move_args {
     const int32_t *ids;
     const void *x;
@@ -19,12 +20,12 @@ typedef struct move_args {
     uint64_t bound;
     uint64_t limit;
     uint64_t dim;
-    uint64_t step; /* columns of a block */
+    uint64_t step; /* columns per block */
     uint32_t chunks;
     float scale;
 } move_args;
 
-#define MOVE_EACH 4 /* quads of a thread in flight */
+#define MOVE_EACH 4 /* groups of four per thread in flight */
 
 template <int Wide, int Narrow>
 CU_FN cu_quad move_load(const move_args *a, uint64_t at, uint64_t left)
@@ -40,6 +41,7 @@ CU_FN cu_quad move_load(const move_args *a, uint64_t at, uint64_t left)
     return q;
 }
 
+/* One block per row and `step` columns. */
 template <int Wide, int Narrow, int Put>
 __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
 {
@@ -100,7 +102,8 @@ extern "C" xray_status cuda_embedding(void *self, xray_stream *stream,
     CUDA_CHECK(d, op, "embedding", op->ids, op->table, op->y);
     if (op->table_dtype > XRAY_BF16)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, "embedding",
-                         "a table of element type %u", op->table_dtype);
+                         "a table of element type %u is not supported",
+                         op->table_dtype);
     move_args a = {};
     a.ids = op->ids;
     a.x = op->table;
@@ -147,17 +150,18 @@ extern "C" xray_status cuda_scatter(void *self, xray_stream *stream,
 
 /* ---- gradient of the embedding ------------------------------------------ */
 
-/* Tokens sorted by (id, place): a token's rank is the number of tokens with a
- * smaller id, or the same one earlier. Each block ranks 32 tokens, each of its
- * warps over every eighth group of 32 ids, which the block has in shared
- * memory. 2 n^2 instructions of a lane in all: bound by issue, some
- * microseconds for 4k tokens and half a millisecond for 64k; beyond that, the
- * caller does well to cut its calls, which changes no bit. */
+/* Sorts tokens by (id, index): the rank of a token is the number of tokens with
+ * a smaller id, or with the same id and a smaller index. Each block ranks 32
+ * tokens, one per lane; each of its warps counts over every eighth group of 32
+ * ids, which the block keeps in shared memory. That is 2 n^2 instructions in
+ * total, bound by issue: a few microseconds for 4k tokens, half a millisecond
+ * for 64k. For more tokens a caller should cut its calls, which changes no
+ * bit. */
 #define RANK_WARPS 8
 #define RANK_TILE 2048 /* ids in shared memory */
 
-/* Of the 32 ids at `ids`, those that come before `mine`: smaller, or with
- * Equal, the same. */
+/* The number of the 32 ids at `ids` that come before `mine`: the smaller ones
+ * or, with Equal, also the same. */
 template <int Equal> CU_FN uint32_t rank_group(const int32_t *ids, int32_t mine)
 {
     uint32_t before = 0;
@@ -173,6 +177,7 @@ template <int Equal> CU_FN uint32_t rank_group(const int32_t *ids, int32_t mine)
     return before;
 }
 
+/* Writes each token to its rank: one block per 32 tokens, see above. */
 __global__ void __launch_bounds__(RANK_WARPS * 32)
     rank_kernel(const int32_t *ids, uint64_t bound, const int32_t *live,
                 int32_t *key, int32_t *order)
@@ -222,7 +227,7 @@ typedef struct fold_args {
     const float *dy;
     float *dtable;
     const int32_t *key;   /* [tokens] ids, sorted */
-    const int32_t *order; /* [tokens] whose they are */
+    const int32_t *order; /* [tokens] the tokens that the keys belong to */
     const int32_t *live;
     uint64_t bound;
     uint64_t vocab;
@@ -231,10 +236,10 @@ typedef struct fold_args {
 } fold_args;
 
 #define FOLD_WARPS 8
-#define FOLD_COLUMNS 128 /* of a warp */
-#define FOLD_ROWS 8      /* of dy in flight */
+#define FOLD_COLUMNS 128 /* columns per warp */
+#define FOLD_ROWS 8      /* rows of dy in flight */
 
-/* s goes on with tokens 0 .. count - 1 of those that the lanes hold. */
+/* s continues with tokens 0 .. count - 1 of those that the lanes hold. */
 template <int Wide>
 CU_FN void fold_tokens(const fold_args *a, uint64_t column, int32_t token,
                        uint32_t count, cu_quad *s)
@@ -257,10 +262,10 @@ CU_FN void fold_tokens(const fold_args *a, uint64_t column, int32_t token,
     }
 }
 
-/* A warp starts at each place of the sorted tokens; the one at the first of a
- * run of equal ids folds the run, in order. dy is read once, dtable read and
- * written once where an id occurs. A very frequent id is one chain: about
- * 1/10 microsecond a token, beside the others. */
+/* Each warp starts at one index of the sorted tokens. The warp at the first of
+ * a run of equal ids sums the run in order, and the others return. dy is read
+ * once, and dtable is read and written once per id that occurs. A very frequent
+ * id is one chain: about 1/10 microsecond per token, while other warps run. */
 template <int Wide>
 __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(fold_args a)
 {

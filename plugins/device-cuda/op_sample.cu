@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws of tokens: the support by counting, never by sorting the vocabulary,
- * and the largest of logits with Gumbel noise. Equal to the CPU's to the bit.
+ * Sampling of tokens on NVIDIA GPUs. The support is found by counting, never by
+ * sorting the vocabulary; the token is the argmax of the logits with Gumbel
+ * noise. The result equals the CPU's to the bit.
  */
 #include <xray/numerics.h>
 
@@ -9,7 +10,7 @@
 #include "plugins/device-cuda/lm_head_rows.h"
 
 #define BINS 2048u
-#define BAND 4096u /* largest values that are put in order at a time */
+#define BAND 4096u /* largest values that are sorted at a time */
 
 typedef struct sample_out {
     float *z;
@@ -27,20 +28,20 @@ typedef struct sample_out {
     uint32_t reserved;
 } sample_out;
 
-/* Shared memory of a block. `head.tile` holds a band while there is one. */
+/* The shared memory of a block. `logits.tile` holds a band during a sort. */
 typedef struct sample_shared {
-    head_shared head;
+    logit_shared logits;
     uint32_t bins[BINS];
     uint32_t found[4];
     uint32_t taken;
 } sample_shared;
 
-static_assert(sizeof(float) * 4 * HEAD_TILE >= 2 * BAND * sizeof(uint32_t),
-              "a band and its exponentials fit where tiles lie");
+static_assert(sizeof(float) * 4 * LM_HEAD_TILE >= 2 * BAND * sizeof(uint32_t),
+              "a band and its exponentials fit the space of a tile");
 
 /* A row, and the part of it whose keys are in [low, high]. */
 typedef struct sample_row {
-    head_row row;
+    logit_row row;
     float max;
     uint32_t low;
     uint32_t high;
@@ -48,11 +49,11 @@ typedef struct sample_row {
 
 CU_FN uint32_t row_key(const sample_row *r, uint32_t i)
 {
-    return head_key(head_value(&r->row, r->row.z[i]));
+    return float_to_key(logit_value(&r->row, r->row.z[i]));
 }
 
-/* Counts keys in [low, high], those alone that agree with `prefix` above
- * `shift` + `bits`, by their `bits` bits from `shift` on. */
+/* Counts the keys in [low, high] by their `bits` bits from `shift` on,
+ * considering only keys that agree with `prefix` in the bits above. */
 CU_FN void count_bins(sample_shared *s, const sample_row *r, uint32_t prefix,
                       uint32_t shift, uint32_t bits)
 {
@@ -72,13 +73,13 @@ CU_FN void count_bins(sample_shared *s, const sample_row *r, uint32_t prefix,
 }
 
 typedef struct found_bin {
-    uint32_t bin;   /* that holds the k-th value from the top; BINS: too few */
+    uint32_t bin;   /* bin of the k-th largest value; BINS if there are fewer */
     uint32_t above; /* values in higher bins */
-    uint32_t count; /* in this one */
+    uint32_t count; /* values in this bin */
 } found_bin;
 
-/* Warp 0 counts from the top: sixty-four bins a lane, read so that lanes fall
- * into different banks. */
+/* Warp 0 counts from the top: each lane does sixty-four bins, in an order that
+ * puts lanes in different banks. */
 CU_FN found_bin find_bin(sample_shared *s, uint32_t k)
 {
     uint32_t lane = threadIdx.x;
@@ -86,7 +87,7 @@ CU_FN found_bin find_bin(sample_shared *s, uint32_t k)
         uint32_t own = 0;
         for (uint32_t j = 0; j < BINS / 32; j++)
             own += s->bins[lane * (BINS / 32) + (j + lane) % (BINS / 32)];
-        uint32_t upto = own; /* of this lane and the higher ones */
+        uint32_t upto = own; /* values of this lane and the higher ones */
         for (uint32_t by = 1; by < 32; by *= 2) {
             uint32_t other = __shfl_down_sync(CU_FULL, upto, by);
             upto += lane + by < 32 ? other : 0;
@@ -112,7 +113,8 @@ CU_FN found_bin find_bin(sample_shared *s, uint32_t k)
     return f;
 }
 
-/* Key of the k-th largest value of the part; there are as many. */
+/* The key of the k-th largest value of the part, which has at least k
+ * values. */
 CU_FN uint32_t nth_largest(sample_shared *s, const sample_row *r, uint32_t k)
 {
     count_bins(s, r, 0, 21, 11);
@@ -128,9 +130,9 @@ CU_FN uint32_t nth_largest(sample_shared *s, const sample_row *r, uint32_t k)
     return prefix << 10 | f.bin;
 }
 
-/* The largest values of the part: those with keys >= low, at most BAND of them,
- * or, where that many are equal, one value `count` times. count 0: the part is
- * empty. */
+/* The largest values of the part: those with keys >= low, at most BAND of them
+ * or, where more than that are equal, one value `count` times. count is 0 if
+ * the part is empty. */
 typedef struct sample_band {
     uint32_t low;
     uint32_t count;
@@ -163,7 +165,7 @@ CU_FN sample_band find_band(sample_shared *s, const sample_row *r)
     return band;
 }
 
-/* Keys of the band in falling order, by a network of exchanges. */
+/* Sorts the keys of the band in descending order with a bitonic network. */
 CU_FN void sort_band(uint32_t *keys, uint32_t count)
 {
     uint32_t size = 2;
@@ -187,17 +189,18 @@ CU_FN void sort_band(uint32_t *keys, uint32_t count)
     __syncthreads();
 }
 
-/* Where a sum in falling order stands. */
+/* The state of a sum in descending order. */
 typedef struct sample_sum {
     float sum;
     float wanted;
     float max;
 } sample_sum;
 
-/* Adds equal values. The key where the sum is reached, else 0. */
+/* Adds equal values. Returns the key at which the sum is reached, otherwise
+ * 0. */
 CU_FN uint32_t add_equal(sample_sum *t, const sample_band *band)
 {
-    float e = cu_exp(head_unkey(band->low) - t->max);
+    float e = cu_exp(key_to_float(band->low) - t->max);
     for (uint32_t i = 0; i < band->count; i++) {
         t->sum = t->sum + e;
         if (t->sum >= t->wanted)
@@ -206,11 +209,12 @@ CU_FN uint32_t add_equal(sample_sum *t, const sample_band *band)
     return 0;
 }
 
-/* Adds the band's values one by one: thread 0, the others wait. */
+/* Adds the values of the band one by one; thread 0 does this while the others
+ * wait. */
 CU_FN uint32_t add_band(sample_shared *s, const sample_row *r, sample_sum *t,
                         const sample_band *band)
 {
-    uint32_t *keys = (uint32_t *)(void *)s->head.tile;
+    uint32_t *keys = (uint32_t *)(void *)s->logits.tile;
     float *e = (float *)(void *)(keys + BAND);
     if (threadIdx.x == 0)
         s->taken = 0;
@@ -223,7 +227,7 @@ CU_FN uint32_t add_band(sample_shared *s, const sample_row *r, sample_sum *t,
     __syncthreads();
     sort_band(keys, band->count);
     for (uint32_t i = threadIdx.x; i < band->count; i += blockDim.x)
-        e[i] = cu_exp(head_unkey(keys[i]) - t->max);
+        e[i] = cu_exp(key_to_float(keys[i]) - t->max);
     __syncthreads();
     if (threadIdx.x == 0) {
         uint32_t at = 0;
@@ -236,17 +240,17 @@ CU_FN uint32_t add_band(sample_shared *s, const sample_row *r, sample_sum *t,
             }
         }
         s->found[3] = at;
-        s->head.sums[0] = t->sum;
+        s->logits.sums[0] = t->sum;
     }
     __syncthreads();
-    t->sum = s->head.sums[0];
+    t->sum = s->logits.sums[0];
     uint32_t found = s->found[3];
     __syncthreads();
     return found;
 }
 
-/* The value at which the sum of exp(z - max) in falling order reaches `wanted`,
- * or `floor`. */
+/* The value at which the sum of exp(z - max) in descending order reaches
+ * `wanted`, or `floor`. */
 CU_FN float cut_top_p(sample_shared *s, sample_row r, float floor, float wanted)
 {
     sample_sum t = { 0.0f, wanted, r.max };
@@ -257,7 +261,7 @@ CU_FN float cut_top_p(sample_shared *s, sample_row r, float floor, float wanted)
         uint32_t found =
             band.equal ? add_equal(&t, &band) : add_band(s, &r, &t, &band);
         if (found)
-            return head_unkey(found);
+            return key_to_float(found);
         if (band.low <= r.low)
             return floor;
         r.high = band.low - 1;
@@ -268,16 +272,16 @@ CU_FN float cut_min_p(sample_shared *s, const sample_row *r, float min_p)
 {
     uint32_t least = 0xffffffffu;
     for (uint32_t i = threadIdx.x; i < r->row.n; i += blockDim.x) {
-        float z = head_value(&r->row, r->row.z[i]);
-        uint32_t k = head_key(z);
+        float z = logit_value(&r->row, r->row.z[i]);
+        uint32_t k = float_to_key(z);
         if (cu_exp(z - r->max) >= min_p && k < least)
             least = k;
     }
-    least = ~(uint32_t)head_largest(&s->head, ~least);
-    return least == 0xffffffffu ? cu_float(HEAD_INF) : head_unkey(least);
+    least = ~(uint32_t)block_largest(&s->logits, ~least);
+    return least == 0xffffffffu ? cu_float(LM_HEAD_INF) : key_to_float(least);
 }
 
-/* How many values are not below `floor`. */
+/* The number of values that are not below `floor`. */
 CU_FN uint32_t count_from(sample_shared *s, const sample_row *r)
 {
     if (threadIdx.x == 0)
@@ -295,11 +299,11 @@ CU_FN uint32_t count_from(sample_shared *s, const sample_row *r)
 }
 
 /* The smallest value that stays; -inf where nothing is cut. `sum` is that of
- * the whole row. */
+ * the complete row. */
 CU_FN float support_floor(sample_shared *s, sample_row r, const xray_draw *draw,
                           float sum)
 {
-    float floor = -cu_float(HEAD_INF);
+    float floor = -cu_float(LM_HEAD_INF);
     int by_p = draw->top_p < 1.0f;
     uint32_t n = r.row.n;
     uint32_t top_k = draw->top_k > 0 ? (uint32_t)draw->top_k : n;
@@ -307,29 +311,29 @@ CU_FN float support_floor(sample_shared *s, sample_row r, const xray_draw *draw,
         floor = cut_min_p(s, &r, draw->min_p);
     if (top_k >= n && !by_p)
         return floor;
-    r.low = head_key(floor);
+    r.low = float_to_key(floor);
     if (top_k < n) {
         uint32_t count = draw->min_p > 0.0f ? count_from(s, &r) : n;
         if (top_k < count) {
             r.low = nth_largest(s, &r, top_k);
-            floor = head_unkey(r.low);
+            floor = key_to_float(r.low);
         }
     }
     if (!by_p)
         return floor;
-    if (floor > -cu_float(HEAD_INF)) {
-        head_sum h = { r.max, 0.0f, floor };
+    if (floor > -cu_float(LM_HEAD_INF)) {
+        logit_sum h = { r.max, 0.0f, floor };
         float none;
-        head_sums<HEAD_FROM>(&s->head, &r.row, &h, &sum, &none);
+        sum_logits<LM_HEAD_FROM>(&s->logits, &r.row, &h, &sum, &none);
     }
     return cut_top_p(s, r, floor, draw->top_p * sum);
 }
 
-/* Value and index as one number: the larger value first, then the lower index.
- */
+/* Packs a value and its index into one number that orders by larger value
+ * first, then by lower index. */
 CU_FN uint64_t ranked(float v, uint32_t i)
 {
-    return (uint64_t)head_key(v) << 32 | ~i;
+    return (uint64_t)float_to_key(v) << 32 | ~i;
 }
 
 CU_FN uint32_t ranked_index(uint64_t r)
@@ -337,26 +341,26 @@ CU_FN uint32_t ranked_index(uint64_t r)
     return ~(uint32_t)r;
 }
 
-CU_FN uint32_t argmax_row(sample_shared *s, const head_row *r)
+CU_FN uint32_t argmax_row(sample_shared *s, const logit_row *r)
 {
-    float top = -cu_float(HEAD_INF);
+    float top = -cu_float(LM_HEAD_INF);
     uint64_t best = ranked(top, 0);
     for (uint32_t i = threadIdx.x; i < r->n; i += blockDim.x) {
-        float z = head_value(r, r->z[i]);
+        float z = logit_value(r, r->z[i]);
         if (z > top) {
             top = z;
             best = ranked(z, i);
         }
     }
-    return ranked_index(head_largest(&s->head, best));
+    return ranked_index(block_largest(&s->logits, best));
 }
 
-/* argmax over z >= floor of z - log(-log u): a Philox call and eight logarithms
- * for every four words that stay, which bounds draws without a cut. */
-CU_FN uint32_t gumbel_row(sample_shared *s, const head_row *r, float floor,
+/* argmax over z >= floor of z - log(-log u). One Philox call and eight
+ * logarithms per four tokens that stay bound sampling without a cut. */
+CU_FN uint32_t gumbel_row(sample_shared *s, const logit_row *r, float floor,
                           const xray_draw *draw)
 {
-    float top = -cu_float(HEAD_INF);
+    float top = -cu_float(LM_HEAD_INF);
     uint64_t best = ranked(top, 0);
     for (uint32_t i = threadIdx.x * 4; i < r->n; i += blockDim.x * 4) {
         float4 q = *(const float4 *)(const void *)(r->z + i);
@@ -364,7 +368,7 @@ CU_FN uint32_t gumbel_row(sample_shared *s, const head_row *r, float floor,
         int any = 0;
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
-            z[j] = head_value(r, z[j]);
+            z[j] = logit_value(r, z[j]);
             any |= i + j < r->n && z[j] >= floor;
         }
         if (!any)
@@ -382,36 +386,37 @@ CU_FN uint32_t gumbel_row(sample_shared *s, const head_row *r, float floor,
             }
         }
     }
-    return ranked_index(head_largest(&s->head, best));
+    return ranked_index(block_largest(&s->logits, best));
 }
 
-/* Softcaps the row in place, keeps it if asked, and gives its largest value. */
+/* Applies the softcap to the row in place, copies it if requested, and returns
+ * its largest value. */
 CU_FN float prepare_row(sample_shared *s, const sample_out *o, uint64_t item,
                         float *z)
 {
-    head_row r = { z, o->vocab, o->softcap, 1.0f };
+    logit_row r = { z, o->vocab, o->softcap, 1.0f };
     if (o->softcap == 0.0f && !o->logits)
-        return head_row_max(&s->head, &r);
-    float top = -cu_float(HEAD_INF);
+        return logit_row_max(&s->logits, &r);
+    float top = -cu_float(LM_HEAD_INF);
     float *to = o->logits ? o->logits + item * o->vocab : NULL;
     for (uint32_t i = threadIdx.x; i < o->vocab; i += blockDim.x) {
-        float x = head_value(&r, z[i]);
+        float x = logit_value(&r, z[i]);
         if (o->softcap != 0.0f)
             z[i] = x;
         if (to)
             to[i] = x;
         top = x > top ? x : top;
     }
-    return head_max(&s->head, top);
+    return block_max(&s->logits, top);
 }
 
-/* A block an item. Three passes over a row that nothing cuts, from the L2 cache
- * but for the first: the maximum, the sums, the noise. */
-__global__ void __launch_bounds__(HEAD_THREADS) sample_rows(sample_out o)
+/* One block per item. A row without a cut is passed over three times, all but
+ * the first from the L2 cache: for the maximum, the sums and the noise. */
+__global__ void __launch_bounds__(LM_HEAD_THREADS) sample_rows(sample_out o)
 {
     __shared__ sample_shared shared;
     uint64_t item = o.first + blockIdx.x;
-    if (!head_there(o.live, item))
+    if (!lm_head_item_exists(o.live, item))
         return;
     const xray_draw draw =
         *(const xray_draw *)(const void *)(o.draws + item * o.draw_stride);
@@ -422,15 +427,15 @@ __global__ void __launch_bounds__(HEAD_THREADS) sample_rows(sample_out o)
                      0.0f,
                      0,
                      0xffffffffu };
-    /* Division rounds without changing the order. */
+    /* The division rounds without changing the order. */
     r.max = tempered ? raw_max / draw.temperature : raw_max;
-    head_sum h = { r.max, raw_max, -cu_float(HEAD_INF) };
+    logit_sum h = { r.max, raw_max, -cu_float(LM_HEAD_INF) };
     float raw_sum;
     float sum;
     if (tempered) {
-        head_sums<HEAD_PAIR>(&shared.head, &r.row, &h, &raw_sum, &sum);
+        sum_logits<LM_HEAD_PAIR>(&shared.logits, &r.row, &h, &raw_sum, &sum);
     } else {
-        head_sums<HEAD_FROM>(&shared.head, &r.row, &h, &raw_sum, &sum);
+        sum_logits<LM_HEAD_FROM>(&shared.logits, &r.row, &h, &raw_sum, &sum);
         sum = raw_sum;
     }
     uint32_t token;
@@ -444,7 +449,7 @@ __global__ void __launch_bounds__(HEAD_THREADS) sample_rows(sample_out o)
         return;
     o.token[item] = (int32_t)token;
     o.raw_logp[item] = (z[token] - raw_max) - cu_log(raw_sum);
-    o.logp[item] = (head_value(&r.row, z[token]) - r.max) - cu_log(sum);
+    o.logp[item] = (logit_value(&r.row, z[token]) - r.max) - cu_log(sum);
 }
 
 xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
@@ -453,19 +458,21 @@ xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
     CUDA_CHECK(d, op, "sample", op->weight, op->x, op->draws, op->token,
                op->raw_logp, op->logp);
     if (op->draw_stride < sizeof(xray_draw) || op->draw_stride % 8 != 0)
-        return cuda_fail(d, XRAY_E_ARG, "sample", "draw_stride is %u",
-                         op->draw_stride);
+        return cuda_fail(
+            d, XRAY_E_ARG, "sample",
+            "draw_stride is %u, which does not fit an array of draws",
+            op->draw_stride);
     cudaStream_t s = cuda_stream(d, stream);
-    head_chunk c = {};
+    lm_head_chunk c = {};
     c.where = "sample";
     c.weight = op->weight;
     c.x = op->x;
     c.live = op->items.live;
-    xray_status status = head_begin(d, &c, 0);
-    while (status == XRAY_OK && head_next(&c, op->items.bound)) {
-        status = head_round(d, s, &c);
+    xray_status status = lm_head_reserve(d, &c, 0);
+    while (status == XRAY_OK && lm_head_next_chunk(&c, op->items.bound)) {
+        status = lm_head_round_x(d, s, &c);
         if (status == XRAY_OK)
-            status = head_logits(d, s, &c);
+            status = lm_head_logits(d, s, &c);
         if (status != XRAY_OK)
             break;
         sample_out o = {};
@@ -481,8 +488,8 @@ xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
         o.draw_stride = op->draw_stride;
         o.vocab = (uint32_t)op->weight->rows;
         o.softcap = op->softcap;
-        CU_LAUNCH(sample_rows, dim3((unsigned)c.count), head_threads(o.vocab),
-                  0, s, o);
+        CU_LAUNCH(sample_rows, dim3((unsigned)c.count),
+                  count_row_threads(o.vocab), 0, s, o);
         status = cuda_launched(d, "sample");
     }
     return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device-cuda: the operator table on NVIDIA GPUs.
+ * Describes the plugin device-cuda: its options and its table of operators for
+ * NVIDIA GPUs.
  */
 #include <xray/plugin.h>
 
@@ -8,30 +9,29 @@
 
 static const xray_choice precision_choices[] = {
     { "bfloat16", CUDA_BFLOAT16,
-      "products and attention on tensor cores, operands rounded to bf16, sums "
-      "in fp32" },
-    { "float32", CUDA_FLOAT32, "the cpu device's bits; slow" },
+      "products and attention on tensor cores; operands are rounded to bf16, "
+      "sums are fp32" },
+    { "float32", CUDA_FLOAT32, "the bits of the cpu device; slow" },
     { NULL, 0, NULL },
 };
 
 static const xray_choice product_choices[] = {
-    { "own", CUDA_PRODUCTS_OWN, "kernels of this plugin" },
+    { "own", CUDA_PRODUCTS_OWN, "the kernels of this plugin" },
     { "cublaslt", CUDA_PRODUCTS_CUBLASLT,
-      "cuBLASLt with one algorithm a shape, where it can be loaded" },
+      "cuBLASLt with one algorithm per shape, if it can be loaded" },
     { NULL, 0, NULL },
 };
 
 static const xray_option options[] = {
     XRAY_INT(cuda_config, index, "-1", -1, 63, NULL, "0.1",
-             "Which GPU, as CUDA counts those that CUDA_VISIBLE_DEVICES "
-             "leaves; -1: by the rank's number, beginning again when all are "
-             "given out."),
+             "Number of the GPU among those that CUDA_VISIBLE_DEVICES "
+             "leaves; -1: the rank modulo the number of GPUs."),
     XRAY_CHOICE(cuda_config, precision, "bfloat16", precision_choices, "0.1",
-                "What matrix products, attention and the head compute in."),
+                "Arithmetic of matrix products, attention and the LM head."),
     XRAY_CHOICE(cuda_config, products, "own", product_choices, "0.1",
-                "What makes matrix products in bfloat16."),
+                "Implementation of matrix products in bfloat16."),
     XRAY_BYTES(cuda_config, memory, "0", "0.1",
-               "Memory that a run is planned to fit in, such as 141G; 0: not "
+               "Memory that plans of a run assume, such as 141G; 0: not "
                "known before the run."),
 };
 
@@ -56,7 +56,7 @@ static const xray_device_ops device_ops = {
     .event_wait = cuda_event_wait,
     .weight_create = cuda_weight_create,
     .weight_destroy = cuda_weight_destroy,
-    .weight_changed = cuda_weight_back,
+    .weight_changed = cuda_weight_restore,
     .kv_block_bytes = cuda_kv_block_bytes,
     .matmul = cuda_matmul,
     .matmul_grad = cuda_matmul_grad,

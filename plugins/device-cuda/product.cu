@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weight handles, and the operators matmul and matmul_grad: operands are made
- * ready for the instance's precision, then one kernel does the product.
+ * Weight handles and the operators matmul and matmul_grad on NVIDIA GPUs: they
+ * convert operands to the instance's precision, then one kernel computes the
+ * product.
  */
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@
 
 /* ---- rounding ------------------------------------------------------------ */
 
-CU_FN float half_value(uint16_t h)
+CU_FN float from_f16(uint16_t h)
 {
     uint32_t bits = (uint32_t)(h & 0x7fffu) << 13;
     float f = cu_float(bits) * 0x1p112f;
@@ -27,10 +28,11 @@ CU_FN float value_at(const void *x, uint64_t at, uint32_t dtype)
     if (dtype == XRAY_F32)
         return ((const float *)x)[at];
     uint16_t h = ((const uint16_t *)x)[at];
-    return dtype == XRAY_BF16 ? cu_from_bf16(h) : half_value(h);
+    return dtype == XRAY_BF16 ? cu_from_bf16(h) : from_f16(h);
 }
 
-/* Bounded by memory: 4 bytes in and 2 out an element; a thread has eight. */
+/* Rounds rows to bf16. Bound by memory: 4 bytes in and 2 out per element; a
+ * thread does eight elements. */
 __global__ void __launch_bounds__(256) round_rows(product_rounding r)
 {
     uint64_t chunks = (r.width + 7) / 8;
@@ -83,7 +85,7 @@ xray_status product_round(const cuda_device *d, cudaStream_t stream,
 
 /* ---- weight handles ------------------------------------------------------ */
 
-static xray_status weight_refuse(const cuda_device *d,
+static xray_status refuse_weight(const cuda_device *d,
                                  const xray_weight_desc *desc)
 {
     if (!desc || desc->header.size < sizeof(*desc) || !desc->data)
@@ -91,17 +93,18 @@ static xray_status weight_refuse(const cuda_device *d,
                          "the matrix has no data");
     if (desc->rows == 0 || desc->cols == 0 || desc->rows > INT32_MAX ||
         desc->cols > INT32_MAX)
-        return cuda_fail(
-            d, XRAY_E_RANGE, "weight_create", "a matrix of %llu x %llu",
-            (unsigned long long)desc->rows, (unsigned long long)desc->cols);
+        return cuda_fail(d, XRAY_E_RANGE, "weight_create",
+                         "a matrix of %llu x %llu is empty or too large",
+                         (unsigned long long)desc->rows,
+                         (unsigned long long)desc->cols);
     if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
-                         "unknown type %u", desc->dtype);
+                         "element type %u is not supported", desc->dtype);
     return XRAY_OK;
 }
 
-/* Whether the tensor cores cannot read the data where it lies. */
-static int wants_copy(const cuda_device *d, const xray_weight_desc *desc)
+/* Whether the tensor cores cannot read the data in place. */
+static int needs_copy(const cuda_device *d, const xray_weight_desc *desc)
 {
     return d->precision == CUDA_BFLOAT16 &&
            (desc->dtype != XRAY_BF16 || desc->cols % 8 != 0 ||
@@ -112,16 +115,16 @@ xray_status cuda_weight_create(void *self, const xray_weight_desc *desc,
                                xray_weight **out)
 {
     cuda_device *d = (cuda_device *)self;
-    xray_status status = weight_refuse(d, desc);
+    xray_status status = refuse_weight(d, desc);
     if (status != XRAY_OK)
         return status;
     xray_weight *w = (xray_weight *)calloc(1, sizeof(*w));
     uint16_t *narrow = NULL;
-    if (w && wants_copy(d, desc))
+    if (w && needs_copy(d, desc))
         narrow = (uint16_t *)cuda_alloc(d, XRAY_TAG_WEIGHTS,
                                         desc->rows * product_row(desc->cols) *
                                             sizeof(uint16_t));
-    if (!w || (wants_copy(d, desc) && !narrow)) {
+    if (!w || (needs_copy(d, desc) && !narrow)) {
         free(w);
         return cuda_fail(d, XRAY_E_NOMEM, "weight_create",
                          "no memory for a bf16 copy of a matrix of %llu x %llu",
@@ -168,7 +171,7 @@ xray_status cuda_weight_changed(void *self, xray_weight *weight)
     return XRAY_OK;
 }
 
-static xray_status weight_refresh(const cuda_device *d, cudaStream_t stream,
+static xray_status refresh_weight(const cuda_device *d, cudaStream_t stream,
                                   const char *where, const xray_weight *w)
 {
     if (!w->stale)
@@ -190,7 +193,7 @@ xray_status cuda_weights_refresh(cuda_device *d, cudaStream_t stream)
 {
     xray_status status = XRAY_OK;
     for (xray_weight *w = d->weights; w && status == XRAY_OK; w = w->next)
-        status = weight_refresh(d, stream, "graph_launch", w);
+        status = refresh_weight(d, stream, "graph_launch", w);
     return status;
 }
 
@@ -198,7 +201,7 @@ xray_status product_matrix_of(const cuda_device *d, cudaStream_t stream,
                               const char *where, const xray_weight *w,
                               product_matrix *out)
 {
-    xray_status status = weight_refresh(d, stream, where, w);
+    xray_status status = refresh_weight(d, stream, where, w);
     out->data = w->narrow ? w->narrow : w->data;
     out->row = w->narrow ? product_row(w->cols) : w->cols;
     out->dtype = w->narrow ? XRAY_BF16 : w->dtype;
@@ -219,7 +222,7 @@ xray_status product_narrow(cuda_device *d, cudaStream_t stream,
     return product_tensor(d, stream, where, g, PRODUCT_AUTO);
 }
 
-/* x as bf16 in scratch, as operand a of g. */
+/* Rounds x to bf16 in scratch and sets it as operand a of g. */
 static xray_status narrow_x(cuda_device *d, cudaStream_t stream,
                             const char *where, const cuda_product *p,
                             product_gemm *g)
@@ -251,12 +254,13 @@ xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
     if (p->tokens == 0)
         return XRAY_OK;
     if (p->tokens > INT32_MAX)
-        return cuda_fail(d, XRAY_E_RANGE, where, "%llu tokens",
+        return cuda_fail(d, XRAY_E_RANGE, where,
+                         "%llu tokens are too many for a call",
                          (unsigned long long)p->tokens);
     if (p->kind == XRAY_NN && !w->trainable)
         return cuda_fail(d, XRAY_E_STATE, where,
-                         "XRAY_NN was asked of a weight that was made with "
-                         "trainable = 0");
+                         "XRAY_NN needs a weight that was created with "
+                         "trainable = 1");
     product_matrix b;
     xray_status status = product_matrix_of(d, stream, where, w, &b);
     if (status != XRAY_OK)
@@ -294,16 +298,16 @@ xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
         return cuda_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
     if (op->accumulate && op->bias)
         return cuda_fail(d, XRAY_E_ARG, "matmul",
-                         "bias and accumulate exclude each other");
+                         "bias and accumulate cannot be combined");
     int nt = op->kind == XRAY_NT;
     uint64_t in = nt ? op->weight->cols : op->weight->rows;
     uint64_t out = nt ? op->weight->rows : op->weight->cols;
     if (op->x_stride < in || op->y_stride < out)
-        return cuda_fail(d, XRAY_E_ARG, "matmul",
-                         "strides %llu and %llu for rows of %llu and %llu",
-                         (unsigned long long)op->x_stride,
-                         (unsigned long long)op->y_stride,
-                         (unsigned long long)in, (unsigned long long)out);
+        return cuda_fail(
+            d, XRAY_E_ARG, "matmul",
+            "strides %llu and %llu do not fit rows of %llu and %llu",
+            (unsigned long long)op->x_stride, (unsigned long long)op->y_stride,
+            (unsigned long long)in, (unsigned long long)out);
     cuda_product p = {};
     p.weight = op->weight;
     p.x = op->x;
@@ -322,8 +326,9 @@ xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 
 #define BIAS_AHEAD 16 /* tokens read before they are added */
 
-/* Bounded by memory once there are columns for all multiprocessors, else by
- * the chain of additions, which has an order. */
+/* One thread per column adds the column in token order. Bound by memory once
+ * there are columns for all multiprocessors, otherwise by the chain of
+ * additions. */
 __global__ void __launch_bounds__(64)
     bias_grad(float *dbias, const float *dy, uint64_t stride, uint64_t tokens,
               const int32_t *live, uint32_t rows)
@@ -360,7 +365,7 @@ xray_status product_bias_grad(const cuda_device *d, cudaStream_t stream,
     return cuda_launched(d, where);
 }
 
-/* dy and x as bf16 in scratch, as operands of g. */
+/* Rounds dy and x to bf16 in scratch and sets them as operands of g. */
 static xray_status narrow_fold(cuda_device *d, cudaStream_t stream,
                                const char *where, const xray_matmul_grad *op,
                                product_gemm *g)
@@ -434,7 +439,7 @@ xray_status cuda_matmul_grad(void *self, xray_stream *stream,
         op->tokens.bound > INT32_MAX)
         return cuda_fail(
             d, XRAY_E_ARG, "matmul_grad",
-            "strides %llu and %llu for rows of %llu and %llu",
+            "strides %llu and %llu do not fit rows of %llu and %llu",
             (unsigned long long)op->dy_stride, (unsigned long long)op->x_stride,
             (unsigned long long)op->rows, (unsigned long long)op->cols);
     return cuda_fold(d, cuda_stream(d, stream), "matmul_grad", op);

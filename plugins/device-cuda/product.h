@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products: what product*.cu, blas.cu and op_lm_head.cu share. One shape
- * of work, c[m, n] = start + a . b, serves the forward product, the gradient of
- * the input, the gradient of the matrix and the head.
+ * Matrix products as product*.cu, blas.cu and op_lm_head.cu share them. One
+ * form of work, c[m, n] = start + a . b, serves the forward product, the
+ * gradient of the input, the gradient of the matrix and the LM head.
  */
 #ifndef CUDA_PRODUCT_H
 #define CUDA_PRODUCT_H
@@ -17,55 +17,58 @@ extern "C" {
 #define PRODUCT_NN 1u /* c[m, n] = sum_k a[m, k] b[k, n] */
 #define PRODUCT_TN 2u /* c[m, n] = sum_k a[k, m] b[k, n] */
 
-/* Strides count elements. In float32 `a` holds floats and `b` what b_dtype
- * says; in bfloat16 both hold bf16, 16-byte aligned, with strides that are
- * multiples of 8, and where they end between those, zeros fill them up. */
+/* Strides count elements. In float32, `a` holds floats and `b` has type
+ * b_dtype. In bfloat16 both hold bf16, 16-byte aligned, with strides that are
+ * multiples of 8; rows whose length is not a multiple of 8 are padded with
+ * zeros. */
 typedef struct product_gemm {
     const void *a;
     const void *b;
     float *c;
-    const float *bias;   /* [n] or NULL */
-    const int32_t *live; /* tokens there are in all, or NULL: as launched */
+    const float *bias; /* [n] or NULL */
+    /* Actual number of tokens in total; NULL: as launched. */
+    const int32_t *live;
     uint64_t a_row;
     uint64_t b_row;
     uint64_t c_row;
     uint32_t form; /* PRODUCT_* */
     uint32_t m;    /* as launched; tokens, except in PRODUCT_TN */
     uint32_t n;
-    uint32_t k;          /* as launched; tokens in PRODUCT_TN */
-    uint32_t live_from;  /* tokens before this product's first, of `live` */
+    uint32_t k; /* as launched; tokens in PRODUCT_TN */
+    /* Tokens before this product's first that `live` counts */
+    uint32_t live_from;
     uint32_t accumulate; /* 1: sums start from c */
     uint32_t b_dtype;
-    uint32_t wide; /* of the kernels: bits a, b, c: rows start aligned */
+    uint32_t wide; /* for the kernels: bit per a, b, c whose rows are aligned */
 } product_gemm;
 
-#define PRODUCT_AUTO (-1) /* the tile that suits the shape */
+#define PRODUCT_AUTO (-1) /* chooses the tile that suits the shape */
 
-/* float32: one FMA chain an output. `tile` picks a kernel, all with the same
- * bits; fewer than PRODUCT_CHAIN_TILES. */
+/* float32: one FMA chain per output. `tile` selects one of PRODUCT_CHAIN_TILES
+ * kernels, which all give the same bits. */
 #define PRODUCT_CHAIN_TILES 3
 xray_status product_chain(const cuda_device *d, cudaStream_t stream,
                           const char *where, const product_gemm *g, int tile);
 
-/* bfloat16: tensor cores, sixteen terms a step. A tile that has no kernel of
- * the form is XRAY_E_UNSUPPORTED. */
+/* bfloat16: tensor cores, sixteen terms per step. XRAY_E_UNSUPPORTED if the
+ * tile has no kernel for the form. */
 #define PRODUCT_TENSOR_TILES 6
 xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g, int tile);
 
-/* As product_tensor, or by cuBLASLt where the instance has it and the form is
+/* Like product_tensor, or by cuBLASLt if the instance has it and the form is
  * not PRODUCT_TN, whose sums must not depend on where tokens are cut. */
 xray_status product_narrow(cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g);
 
-/* Elements of a bf16 row of `width`. */
+/* Elements of a bf16 row of `width`, padded. */
 static inline uint64_t product_row(uint64_t width)
 {
     return (width + 7) / 8 * 8;
 }
 
-/* Rows of x, rounded: row t at to + t * product_row(width), filled up with
- * zeros. Rows beyond *live - live_from are left as they are. */
+/* Rounds rows of x: row t goes to to + t * product_row(width), padded with
+ * zeros. Rows beyond *live - live_from are left unchanged. */
 typedef struct product_rounding {
     const void *x;
     uint16_t *to;
@@ -80,8 +83,8 @@ typedef struct product_rounding {
 xray_status product_round(const cuda_device *d, cudaStream_t stream,
                           const char *where, const product_rounding *r);
 
-/* What products read of a weight: its data, or its bf16 copy, made again if it
- * is older. */
+/* The part of a weight that products read: its data, or its bf16 copy, which is
+ * updated first if it is older than the data. */
 typedef struct product_matrix {
     const void *data;
     uint64_t row;
@@ -99,12 +102,12 @@ xray_status product_bias_grad(const cuda_device *d, cudaStream_t stream,
 
 /* ---- blas.cu ------------------------------------------------------------- */
 
-/* cuBLASLt, or NULL with a line in the log that says why not. */
+/* Opens cuBLASLt. Returns NULL and logs the reason if it cannot. */
 struct cuda_blas *blas_open(cuda_device *d);
 void blas_close(struct cuda_blas *blas); /* accepts NULL */
 
-/* g by the one algorithm of its shape. XRAY_E_UNSUPPORTED: it has none, for no
- * number of tokens. */
+/* Computes g with the algorithm of its shape. XRAY_E_UNSUPPORTED: the shape has
+ * none, for any number of tokens. */
 xray_status blas_run(cuda_device *d, cudaStream_t stream, const char *where,
                      const product_gemm *g);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products in float32: every output is one FMA chain in index order from its
- * start, so a thread walks the summed index alone and only outputs are cut.
+ * Matrix products in float32. Every output is one FMA chain in index order from
+ * its start, so a thread runs through the complete summed index, and only
+ * outputs are cut.
  */
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/product.h"
@@ -10,7 +11,7 @@
 #define WIDE_B 2u
 #define WIDE_C 4u
 
-/* The float of an IEEE half; exact, subnormal ones too. */
+/* Converts an IEEE half to float, exactly, subnormal numbers included. */
 CU_FN float from_f16(uint16_t h)
 {
     uint32_t bits = (uint32_t)(h & 0x7fffu) << 13;
@@ -20,12 +21,13 @@ CU_FN float from_f16(uint16_t h)
     return cu_float(cu_bits(f) | (uint32_t)(h & 0x8000u) << 16);
 }
 
-CU_FN float widened(uint16_t h, uint32_t dtype)
+CU_FN float widen_16(uint16_t h, uint32_t dtype)
 {
     return dtype == XRAY_BF16 ? cu_from_bf16(h) : from_f16(h);
 }
 
-/* Elements [at, at + 4) of p as floats, 0 from `left` on, which is not read. */
+/* Loads elements [at, at + 4) of p as floats. Elements from `left` on are 0 and
+ * are not read. */
 CU_FN void load4(float v[4], const void *p, uint64_t at, int left,
                  uint32_t dtype, uint32_t wide)
 {
@@ -47,25 +49,25 @@ CU_FN void load4(float v[4], const void *p, uint64_t at, int left,
     const uint16_t *x = (const uint16_t *)p + at;
     if (wide && left >= 4) {
         ushort4 q = *(const ushort4 *)(const void *)x;
-        v[0] = widened(q.x, dtype);
-        v[1] = widened(q.y, dtype);
-        v[2] = widened(q.z, dtype);
-        v[3] = widened(q.w, dtype);
+        v[0] = widen_16(q.x, dtype);
+        v[1] = widen_16(q.y, dtype);
+        v[2] = widen_16(q.z, dtype);
+        v[3] = widen_16(q.w, dtype);
         return;
     }
 #pragma unroll
     for (int j = 0; j < 4; j++)
-        v[j] = j < left ? widened(x[j], dtype) : 0.0f;
+        v[j] = j < left ? widen_16(x[j], dtype) : 0.0f;
 }
 
-/* An operand of a tile: R outputs by BK of the summed index, in fours along
- * whichever of them lies contiguous in memory. */
+/* An operand of a tile: R outputs by BK of the summed index, loaded in fours
+ * along whichever of the two is contiguous in memory. */
 typedef struct chain_operand {
     const void *data;
     uint64_t row;
-    uint32_t first; /* output of the tile's first */
+    uint32_t first; /* the output of the tile's first row or column */
     uint32_t outputs;
-    uint32_t depth; /* of the summed index */
+    uint32_t depth; /* length of the summed index */
     uint32_t dtype;
     uint32_t wide;
 } chain_operand;
@@ -106,9 +108,9 @@ CU_FN void operand_store(float (*s)[R + 4], const float v[PARTS][4])
     }
 }
 
-/* T values of a thread: groups of V side by side, so that a warp reads whole
- * lines of shared memory. */
-template <int T, int V, int R> CU_FN uint32_t place(uint32_t thread, int i)
+/* Maps the T values of a thread to indices in the tile: groups of V side by
+ * side, so that a warp reads full lines of shared memory. */
+template <int T, int V, int R> CU_FN uint32_t tile_index(uint32_t thread, int i)
 {
     return (uint32_t)(i / V) * (R * V / T) + thread * V + (uint32_t)(i % V);
 }
@@ -118,7 +120,7 @@ CU_FN void read_row(float v[T], const float *row, uint32_t thread)
 {
 #pragma unroll
     for (int i = 0; i < T; i += V) {
-        const float *from = row + place<T, V, R>(thread, i);
+        const float *from = row + tile_index<T, V, R>(thread, i);
         if constexpr (V == 4) {
             float4 q = *(const float4 *)(const void *)from;
             v[i] = q.x;
@@ -133,10 +135,13 @@ CU_FN void read_row(float v[T], const float *row, uint32_t thread)
     }
 }
 
-/* Bounded by the FMA units: a thread's TM x TN chains take TM + TN shared
- * values a step, so the 128 x 128 tile (8 x 8) has four FMAs for each value it
- * reads and should reach three quarters of the fp32 rate. The low tile reads
- * the matrix once for up to sixteen tokens and waits for memory. */
+/* A block computes BM x BN outputs, a thread TM x TN of them in registers;
+ * shared memory holds BK steps of both operands in two alternating buffers.
+ * Bound by the FMA units: the TM x TN chains of a thread need TM + TN shared
+ * values per step, so the 128 x 128 tile (8 x 8 per thread) does four FMAs per
+ * value read and should reach three quarters of the fp32 rate. The tile for few
+ * tokens reads the matrix once for up to sixteen tokens and waits for
+ * memory. */
 template <int FORM, int BM, int BN, int BK, int TM, int TN, int FIT>
 __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
     chain_tile(product_gemm g)
@@ -178,10 +183,10 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
     float c[TM][TN];
 #pragma unroll
     for (int i = 0; i < TM; i++) {
-        uint32_t row = m0 + place<TM, VM, BM>(ty, i);
+        uint32_t row = m0 + tile_index<TM, VM, BM>(ty, i);
 #pragma unroll
         for (int j = 0; j < TN; j++) {
-            uint32_t col = n0 + place<TN, VN, BN>(tx, j);
+            uint32_t col = n0 + tile_index<TN, VN, BN>(tx, j);
             int in = row < m && col < g.n;
             c[i][j] = 0.0f;
             if (in && g.accumulate)
@@ -197,8 +202,8 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
     operand_load<B_TURNED, BN, BK, THREADS, B_PARTS>(bv, &bo, 0);
     int now = 0;
     for (uint32_t k0 = 0; k0 < depth; k0 += BK) {
-        /* All have read what this buffer held: they came to the barrier of the
-         * step before. */
+        /* All threads have read the previous content of this buffer: they have
+         * passed the barrier of the step before. */
         operand_store<A_TURNED, BM, BK, THREADS, A_PARTS>(as[now], av);
         operand_store<B_TURNED, BN, BK, THREADS, B_PARTS>(bs[now], bv);
         __syncthreads();
@@ -206,7 +211,7 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
             operand_load<A_TURNED, BM, BK, THREADS, A_PARTS>(av, &ao, k0 + BK);
             operand_load<B_TURNED, BN, BK, THREADS, B_PARTS>(bv, &bo, k0 + BK);
         }
-        /* A padded term is not one of the chain: it would turn -0 into 0. */
+        /* A padded term must not enter the chain: it would turn -0 into 0. */
         int steps = depth - k0 < BK ? (int)(depth - k0) : BK;
         float x[TM];
         float w[TN];
@@ -225,12 +230,12 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
 
 #pragma unroll
     for (int i = 0; i < TM; i++) {
-        uint32_t row = m0 + place<TM, VM, BM>(ty, i);
+        uint32_t row = m0 + tile_index<TM, VM, BM>(ty, i);
         if (row >= m)
             continue;
 #pragma unroll
         for (int j = 0; j < TN; j += VN) {
-            uint32_t col = n0 + place<TN, VN, BN>(tx, j);
+            uint32_t col = n0 + tile_index<TN, VN, BN>(tx, j);
             float *to = g.c + row * g.c_row + col;
             if (VN == 4 && (g.wide & WIDE_C) && col + 4 <= g.n) {
                 *(float4 *)(void *)to =
@@ -275,17 +280,17 @@ static chain_form chain_form_of(uint32_t form, int tile)
     return chain_form{ k, bm[tile], bn[tile], threads[tile] };
 }
 
-static uint32_t tiles_of(uint32_t n, uint32_t by)
+static uint32_t count_tiles(uint32_t n, uint32_t by)
 {
     return (n + by - 1) / by;
 }
 
-/* The largest tile that still gives every multiprocessor one. */
-static int chain_choose(const cuda_device *d, const product_gemm *g)
+/* The largest tile that still gives every multiprocessor a block. */
+static int choose_chain_tile(const cuda_device *d, const product_gemm *g)
 {
     if (g->m <= 16)
         return 0;
-    uint64_t large = (uint64_t)tiles_of(g->m, 128) * tiles_of(g->n, 128);
+    uint64_t large = (uint64_t)count_tiles(g->m, 128) * count_tiles(g->n, 128);
     return large >= (uint64_t)d->sms ? 2 : 1;
 }
 
@@ -304,8 +309,9 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
     own.wide = (aligned_rows(g->a, g->a_row, 4) ? WIDE_A : 0) |
                (aligned_rows(g->b, g->b_row, size) ? WIDE_B : 0) |
                (aligned_rows(g->c, g->c_row, 4) ? WIDE_C : 0);
-    chain_form f = chain_form_of(g->form, tile < 0 ? chain_choose(d, g) : tile);
-    CU_LAUNCH(f.kernel, dim3(tiles_of(g->n, f.bn), tiles_of(g->m, f.bm)),
+    chain_form f =
+        chain_form_of(g->form, tile < 0 ? choose_chain_tile(d, g) : tile);
+    CU_LAUNCH(f.kernel, dim3(count_tiles(g->n, f.bn), count_tiles(g->m, f.bm)),
               f.threads, 0, stream, own);
     return cuda_launched(d, where);
 }

@@ -1,41 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products in bfloat16: operands in bf16, sums in fp32 by the tensor cores, in
- * steps of sixteen terms, in index order, from the output's start. An output's
- * steps do not depend on the tile it lies in, so all tiles give the same bits:
- * those for few tokens, which stream the matrix, and those for many.
+ * Matrix products in bfloat16. Operands are bf16, and the tensor cores sum in
+ * fp32 in steps of sixteen terms, in index order, from the output's start. The
+ * steps of an output do not depend on its tile, so all tiles give the same
+ * bits: those for few tokens, which stream the matrix, and those for many.
  */
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/product.h"
 
-#define STEP 16 /* terms of a step */
-#define CHUNK 8 /* bf16 that one copy brings */
+#define STEP 16 /* terms per step */
+#define CHUNK 8 /* bf16 values per copy */
 
-/* Where chunk `chunk` of row `row` lies in a tile whose rows hold ROW chunks:
- * eight rows of one column of chunks fall into different banks. */
-template <int ROW> CU_FN uint32_t swizzled(uint32_t row, uint32_t chunk)
+/* The index of chunk `chunk` of row `row` in a tile whose rows hold ROW chunks.
+ * It is swizzled, so that eight rows of one column of chunks fall into
+ * different banks. */
+template <int ROW> CU_FN uint32_t swizzle(uint32_t row, uint32_t chunk)
 {
     enum { MASK = ROW < 8 ? ROW - 1 : 7 };
     return (row * ROW + (chunk ^ (row & MASK))) * CHUNK;
 }
 
-/* One operand of a tile: LINES rows of ROW chunks, from memory rows
- * `first_line` on, of elements `first` on. Along one of the two runs the summed
- * index. */
+/* An operand of a tile: LINES rows of ROW chunks, from memory rows `first_line`
+ * on and elements `first` on. The summed index runs along one of the two
+ * directions. */
 typedef struct tensor_operand {
     const uint16_t *data;
     uint64_t row;
-    uint32_t lines; /* of memory, that there are */
-    uint32_t width; /* elements of a line, that there are; zeros up to 8 */
+    uint32_t lines; /* memory rows that exist */
+    /* Elements that exist per line; zeros up to a multiple of 8. */
+    uint32_t width;
 } tensor_operand;
 
 template <int LINES, int ROW, int THREADS>
-CU_FN void operand_fetch(uint16_t *tile, const tensor_operand *o,
-                         uint32_t line0, uint32_t at0)
+CU_FN void load_operand(uint16_t *tile, const tensor_operand *o, uint32_t line0,
+                        uint32_t at0)
 {
     enum { PARTS = LINES * ROW / THREADS, DOWN = THREADS / ROW };
-    static_assert(PARTS * THREADS == LINES * ROW, "whole parts");
-    static_assert(DOWN * ROW == THREADS, "whole lines");
+    static_assert(PARTS * THREADS == LINES * ROW, "parts must divide the tile");
+    static_assert(DOWN * ROW == THREADS, "lines must divide the threads");
     uint32_t chunk = threadIdx.x % ROW;
     uint32_t line = threadIdx.x / ROW;
     uint32_t at = at0 + chunk * CHUNK;
@@ -44,52 +46,51 @@ CU_FN void operand_fetch(uint16_t *tile, const tensor_operand *o,
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
         int there = in && line0 + line < o->lines;
-        cu_async16(tile + swizzled<ROW>(line, chunk), there ? from : o->data,
+        cu_async16(tile + swizzle<ROW>(line, chunk), there ? from : o->data,
                    there ? 16 : 0);
         line += DOWN;
         from += DOWN * o->row;
     }
 }
 
-/* a of rows [m0, m0 + 16), step k0. A tile with rows of the summed index is
- * read transposed. */
+/* Loads the a fragment of rows [m0, m0 + 16), step k0. A tile whose rows run
+ * along the summed index is read transposed. */
 template <int TURNED, int ROW>
 CU_FN void fragment_a(uint32_t a[4], const uint16_t *tile, uint32_t m0,
                       uint32_t k0, uint32_t lane)
 {
     if (TURNED)
-        cu_ldmatrix4_t(a,
-                       tile + swizzled<ROW>(k0 + (lane >> 4) * 8 + (lane & 7),
-                                            m0 / CHUNK + (lane >> 3 & 1)));
+        cu_ldmatrix4_t(a, tile + swizzle<ROW>(k0 + (lane >> 4) * 8 + (lane & 7),
+                                              m0 / CHUNK + (lane >> 3 & 1)));
     else
-        cu_ldmatrix4(a, tile + swizzled<ROW>(m0 + (lane & 15),
-                                             k0 / CHUNK + (lane >> 4)));
+        cu_ldmatrix4(
+            a, tile + swizzle<ROW>(m0 + (lane & 15), k0 / CHUNK + (lane >> 4)));
 }
 
-/* b of columns [n0, n0 + 16), step k0: two fragments. */
+/* Loads the b fragments of columns [n0, n0 + 16), step k0. */
 template <int TURNED, int ROW>
 CU_FN void fragment_b(uint32_t b[4], const uint16_t *tile, uint32_t n0,
                       uint32_t k0, uint32_t lane)
 {
     if (TURNED)
         cu_ldmatrix4_t(
-            b, tile + swizzled<ROW>(k0 + (lane >> 3 & 1) * 8 + (lane & 7),
-                                    n0 / CHUNK + (lane >> 4)));
+            b, tile + swizzle<ROW>(k0 + (lane >> 3 & 1) * 8 + (lane & 7),
+                                   n0 / CHUNK + (lane >> 4)));
     else
-        cu_ldmatrix4(b, tile + swizzled<ROW>(n0 + (lane >> 4) * 8 + (lane & 7),
-                                             k0 / CHUNK + (lane >> 3 & 1)));
+        cu_ldmatrix4(b, tile + swizzle<ROW>(n0 + (lane >> 4) * 8 + (lane & 7),
+                                            k0 / CHUNK + (lane >> 3 & 1)));
 }
 
-/* b of columns [n0, n0 + 8), steps k0 and k0 + 16: a fragment each. */
+/* Loads the b fragments of columns [n0, n0 + 8), steps k0 and k0 + 16. */
 template <int ROW>
 CU_FN void fragment_b2(uint32_t b[4], const uint16_t *tile, uint32_t n0,
                        uint32_t k0, uint32_t lane)
 {
     cu_ldmatrix4(
-        b, tile + swizzled<ROW>(n0 + (lane & 7), k0 / CHUNK + (lane >> 3)));
+        b, tile + swizzle<ROW>(n0 + (lane & 7), k0 / CHUNK + (lane >> 3)));
 }
 
-/* One step of a warp's WM x WN outputs. */
+/* Does one step of a warp's WM x WN outputs. */
 template <int A_TURNED, int B_TURNED, int A_ROW, int B_ROW, int WM, int WN>
 CU_FN void tensor_step(float (*c)[WN / 8][4], const uint16_t *at,
                        const uint16_t *bt, uint32_t wm, uint32_t wn,
@@ -110,7 +111,7 @@ CU_FN void tensor_step(float (*c)[WN / 8][4], const uint16_t *at,
             cu_mma_bf16(c[i][j], a[i], b[j / 2] + j % 2 * 2);
 }
 
-/* Two steps of a warp's 16 x 8 outputs, or one. */
+/* Does two steps of a warp's 16 x 8 outputs, or one. */
 template <int A_ROW, int B_ROW>
 CU_FN void tensor_steps_low(float c[4], const uint16_t *at, const uint16_t *bt,
                             uint32_t wn, uint32_t k0, uint32_t lane, int two)
@@ -126,8 +127,8 @@ CU_FN void tensor_steps_low(float c[4], const uint16_t *at, const uint16_t *bt,
     cu_mma_bf16(c, a, b + 2);
 }
 
-/* The block of tiles: in groups of eight rows, so that blocks that run together
- * share what they read in the L2 cache. */
+/* Maps a block to its tile, in groups of eight rows, so that blocks that run at
+ * the same time share their operands in the L2 cache. */
 CU_FN void tile_at(uint32_t m_tiles, uint32_t n_tiles, uint32_t *m, uint32_t *n)
 {
     uint32_t group = blockIdx.x / (8 * n_tiles);
@@ -138,12 +139,14 @@ CU_FN void tile_at(uint32_t m_tiles, uint32_t n_tiles, uint32_t *m, uint32_t *n)
     *n = in / high;
 }
 
-/* Large tiles are bounded by the tensor cores' rate for warp-wide products,
- * about 60 % of what Hopper has for groups of warps: a 64 x 64 warp tile reads
- * 4 KiB of shared memory for 64 K multiply-adds, half of what the banks give,
- * and a 128 x 256 tile 12 bytes of the L2 cache for a K of them. The low
- * tiles, 16 tokens high, are bounded by memory: each block streams its rows of
- * the matrix once through STAGES buffers, without a cut of the summed index. */
+/* A block computes BM x BN outputs, a warp WM x WN of them; STAGES buffers in
+ * shared memory are filled by asynchronous copies. Large tiles are bounded by
+ * the tensor cores' rate for products of one warp, about 60 % of Hopper's rate
+ * for groups of warps: a 64 x 64 warp tile reads 4 KiB of shared memory per 64
+ * K multiply-adds, half of what the banks give, and a 128 x 256 tile reads 12
+ * bytes of the L2 cache per 1024 of them. The tiles for few tokens, 16 rows
+ * high, are bound by memory: each block streams its rows of the matrix once
+ * through the buffers, without a cut of the summed index. */
 template <int FORM, int BM, int BN, int WM, int WN, int BK, int STAGES, int FIT>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
     tensor_tile(product_gemm g)
@@ -196,9 +199,9 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
         uint32_t k0 = (uint32_t)s * BK;
         if ((uint32_t)s < tiles) {
             uint16_t *to = shared + s * STAGE;
-            operand_fetch<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
-                                                   A_TURNED ? m0 : k0);
-            operand_fetch<B_LINES, B_ROW, THREADS>(
+            load_operand<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
+                                                  A_TURNED ? m0 : k0);
+            load_operand<B_LINES, B_ROW, THREADS>(
                 to + A_TILE, &bo, B_TURNED ? k0 : n0, B_TURNED ? n0 : k0);
         }
         cu_async_commit();
@@ -232,9 +235,9 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
             uint32_t into = stage == 0 ? STAGES - 1 : stage - 1;
             uint32_t k0 = next * BK;
             uint16_t *to = shared + into * STAGE;
-            operand_fetch<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
-                                                   A_TURNED ? m0 : k0);
-            operand_fetch<B_LINES, B_ROW, THREADS>(
+            load_operand<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
+                                                  A_TURNED ? m0 : k0);
+            load_operand<B_LINES, B_ROW, THREADS>(
                 to + A_TILE, &bo, B_TURNED ? k0 : n0, B_TURNED ? n0 : k0);
         }
         cu_async_commit();
@@ -243,8 +246,8 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
         const uint16_t *bt = at + A_TILE;
         uint32_t left = depth - tile * BK;
         uint32_t steps = left < BK ? (left + STEP - 1) / STEP : BK / STEP;
-        /* Steps beyond the last term are left out, not summed as zeros: how
-         * many there are depends on the tile. */
+        /* Steps beyond the last term are skipped, not summed as zeros, because
+         * their number depends on the tile. */
         if constexpr (WN == 8) {
 #pragma unroll
             for (uint32_t s = 0; s < BK / STEP; s += 2)
@@ -293,20 +296,21 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
 typedef void tensor_kernel(product_gemm g);
 
 typedef struct tensor_form {
-    tensor_kernel *kernel; /* NULL: no such kernel */
+    tensor_kernel *kernel; /* NULL: there is no such kernel */
     uint32_t bm;
     uint32_t bn;
     uint32_t threads;
-    uint32_t bytes; /* of shared memory */
-    uint32_t fit;   /* blocks a multiprocessor holds */
-    uint32_t alone; /* cycles of a step: of one block by itself, */
-    uint32_t each;  /* and that one takes from the tensor cores */
+    uint32_t bytes; /* bytes of shared memory */
+    uint32_t fit;   /* blocks that a multiprocessor holds */
+    uint32_t alone; /* cycles per step of a block that runs alone */
+    /* Cycles per step that a block takes from the tensor cores */
+    uint32_t each;
 } tensor_form;
 
 #define TENSOR_BYTES(bm, bn, bk, stages) \
     (((bm) + (bn)) * (bk) * (stages) * (uint32_t)sizeof(uint16_t))
 
-/* Kernels of form FORM for many tokens. */
+/* The kernels of form FORM for many tokens. */
 template <int FORM> static tensor_kernel *tensor_large(int tile)
 {
     if (tile == 3)
@@ -339,14 +343,14 @@ static tensor_form tensor_form_of(uint32_t form, int tile)
     return f;
 }
 
-static uint32_t tiles_of(uint32_t n, uint32_t by)
+static uint32_t count_tiles(uint32_t n, uint32_t by)
 {
     return (n + by - 1) / by;
 }
 
-/* The tile whose blocks, spread over the multiprocessors, should be done
- * first. It changes time, never bits. */
-static int tensor_choose(const cuda_device *d, const product_gemm *g)
+/* The tile whose blocks, spread over the multiprocessors, should finish first.
+ * It affects time, never bits. */
+static int choose_tensor_tile(const cuda_device *d, const product_gemm *g)
 {
     uint64_t best = UINT64_MAX;
     int tile = 3;
@@ -355,7 +359,8 @@ static int tensor_choose(const cuda_device *d, const product_gemm *g)
         tensor_form f = tensor_form_of(g->form, i);
         if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
             continue;
-        uint64_t blocks = (uint64_t)tiles_of(g->m, f.bm) * tiles_of(g->n, f.bn);
+        uint64_t blocks =
+            (uint64_t)count_tiles(g->m, f.bm) * count_tiles(g->n, f.bn);
         uint64_t each = (blocks + sms - 1) / sms;
         uint64_t rounds = (each + f.fit - 1) / f.fit;
         uint64_t time =
@@ -374,11 +379,11 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
     if (g->m == 0 || g->n == 0)
         return XRAY_OK;
     tensor_form f =
-        tensor_form_of(g->form, tile < 0 ? tensor_choose(d, g) : tile);
+        tensor_form_of(g->form, tile < 0 ? choose_tensor_tile(d, g) : tile);
     if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
-                         "a block may have %d bytes of shared memory, the "
-                         "kernel wants %u",
+                         "a block may have %d bytes of shared memory, but the "
+                         "kernel needs %u",
                          d->shared_most, f.bytes);
     product_gemm own = *g;
     own.wide = (uintptr_t)g->c % 8 == 0 && g->c_row % 2 == 0;
@@ -386,7 +391,7 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
         f.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)f.bytes);
     if (e != cudaSuccess)
         return cuda_check(d, where, e);
-    CU_LAUNCH(f.kernel, dim3(tiles_of(g->m, f.bm) * tiles_of(g->n, f.bn)),
+    CU_LAUNCH(f.kernel, dim3(count_tiles(g->m, f.bm) * count_tiles(g->n, f.bn)),
               f.threads, f.bytes, stream, own);
     return cuda_launched(d, where);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels that work row by row or element by element share: four
- * neighbouring values at a time, as one 16-byte access where addresses allow
- * it (`Wide`), and the cut of a row into blocks.
+ * Helpers of the kernels that work row by row or element by element: access to
+ * four adjacent values, as one 16-byte access where addresses allow it
+ * (`Wide`), and the division of a row into blocks.
  */
 #ifndef CUDA_ROWS_H
 #define CUDA_ROWS_H
@@ -15,7 +15,8 @@ typedef struct cu_quad {
     float f[4];
 } cu_quad;
 
-/* The first `left` of four values, +0 for the others. Wide: all four. */
+/* Loads the first `left` of four values, +0 for the others; with Wide always
+ * all four. */
 template <int Wide> CU_FN cu_quad cu_load4(const float *p, uint64_t left)
 {
     cu_quad q;
@@ -46,7 +47,7 @@ template <int Wide> CU_FN void cu_store4(float *p, cu_quad q, uint64_t left)
     }
 }
 
-/* The same of 16-bit values: 8 bytes. */
+/* The same for 16-bit values: 8 bytes. */
 template <int Wide>
 CU_FN void cu_load4_16(const uint16_t *p, uint64_t left, uint16_t h[4])
 {
@@ -63,8 +64,8 @@ CU_FN void cu_load4_16(const uint16_t *p, uint64_t left, uint16_t h[4])
     }
 }
 
-/* Of global memory: an instruction of its own, since nvcc cuts an ordinary
- * assignment into four where it has lost sight of the alignment. */
+/* Stores to global memory. This is an explicit instruction, since nvcc splits
+ * an ordinary assignment into four where it cannot prove the alignment. */
 template <int Wide> CU_FN void cu_put4(float *p, cu_quad q, uint64_t left)
 {
     if (Wide)
@@ -89,29 +90,29 @@ CU_FN void cu_put4_16(uint16_t *p, const uint16_t h[4], uint64_t left)
     }
 }
 
-/* What a row becomes that has no value. */
+/* The content of a row that has no valid value. */
 CU_FN float cu_nan(void)
 {
     return cu_float(0x7fc00000u);
 }
 
-/* 0 where 16-byte accesses may be made at p, or p is NULL. */
+/* Returns 0 if 16-byte accesses are possible at p, or if p is NULL. */
 static inline uint64_t rows_odd(const void *p)
 {
     return (uint64_t)(uintptr_t)p % 16;
 }
 
-#define ROWS_THREADS 256u /* most of a block */
+#define ROWS_THREADS 256u /* threads per block, at most */
 
-/* How blocks share a row of `quads`: `chunks` of them a row, `step` quads each.
- */
+/* The division of a row of `quads` into `chunks` blocks of `step` quads
+ * each. */
 typedef struct rows_shape {
     uint32_t threads;
     uint32_t chunks;
     uint64_t step;
 } rows_shape;
 
-/* So that a thread has about `each` quads of a row. */
+/* Cuts a row so that a thread has about `each` quads. */
 static inline rows_shape rows_cut(uint64_t quads, uint32_t each)
 {
     rows_shape s;
@@ -122,14 +123,14 @@ static inline rows_shape rows_cut(uint64_t quads, uint32_t each)
     return s;
 }
 
-/* A row of `quads` stays with one block. */
+/* The threads of a block that does a complete row of `quads`. */
 static inline uint32_t rows_threads(uint64_t quads, uint32_t each)
 {
     uint64_t threads = ((quads + each - 1) / each + 31) / 32 * 32;
     return threads < ROWS_THREADS ? (uint32_t)threads : ROWS_THREADS;
 }
 
-/* Starts kernel<Wide>. */
+/* Launches kernel<Wide>. */
 #define ROWS_LAUNCH(kernel, wide, grid, block, shared, stream, ...)         \
     do {                                                                    \
         if (wide)                                                           \

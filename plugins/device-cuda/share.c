@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks that other processes map. An exported block has two files: its memory,
- * as the driver gives it out, and a card, a small file in memory that says
- * which block the first one is. A peer takes both from the process that has
- * them, so a handle is stale as soon as the card is closed or another.
+ * Exports blocks of device memory to other processes and maps theirs. An
+ * exported block has two files: its memory, as the driver exports it, and a
+ * card, a small file in memory that identifies the block. A peer duplicates
+ * both from the owning process, so a handle is stale as soon as the card is
+ * closed or replaced.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,16 +26,16 @@
 typedef struct share_card {
     uint64_t magic;
     uint64_t nonce;
-    uint64_t address; /* of the block, in its own process */
-    int64_t file;     /* the memory's */
+    uint64_t address; /* address of the block in the process that owns it */
+    int64_t file;     /* file descriptor of the memory */
 } share_card;
 
 typedef struct share_handle {
     uint64_t magic;
     uint64_t nonce;
-    uint64_t at;     /* of the memory, from the block's start */
-    uint64_t bytes;  /* from there to the block's end */
-    uint64_t mapped; /* of the whole block */
+    uint64_t at;     /* offset of the memory from the block's start */
+    uint64_t bytes;  /* from that offset to the block's end */
+    uint64_t mapped; /* mapped bytes of the complete block */
     uint32_t pid;
     int32_t card;
     int32_t file;
@@ -43,7 +44,7 @@ typedef struct share_handle {
 
 _Static_assert(sizeof(share_handle) == XRAY_HANDLE_BYTES, "handle");
 
-/* A block of another process. */
+/* A block of another process that is mapped here. */
 typedef struct cuda_mapped {
     struct cuda_mapped *next;
     char *at;
@@ -53,21 +54,20 @@ typedef struct cuda_mapped {
     CUmemGenericAllocationHandle memory;
 } cuda_mapped;
 
-/* ---- giving ---------------------------------------------------------------
- */
+/* ---- exporting ---------------------------------------------------------- */
 
 xray_status cuda_shareable(void *self, uint32_t on)
 {
     cuda_device *d = (cuda_device *)self;
     d->sharing = on != 0;
-    /* Peers of the same user may fetch file descriptors of this process, where
-     * the kernel limits that to parents. */
+    /* The kernel may allow only parents to duplicate file descriptors of this
+     * process; this lets peers of the same user do so too. */
     if (on)
         (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     return XRAY_OK;
 }
 
-static uint64_t fresh_nonce(const void *where)
+static uint64_t make_nonce(const void *where)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -84,15 +84,15 @@ static xray_status export_block(const cuda_device *d, cuda_block *b)
                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     if (status != XRAY_OK)
         return status;
-    share_card card = { MAGIC, fresh_nonce(b), (uintptr_t)b->at, file };
+    share_card card = { MAGIC, make_nonce(b), (uintptr_t)b->at, file };
     int fd = memfd_create("xray-cuda", MFD_CLOEXEC);
     if (fd < 0 || write(fd, &card, sizeof(card)) != (ssize_t)sizeof(card)) {
         int why = errno;
         if (fd >= 0)
             (void)close(fd);
         (void)close(file);
-        return cuda_fail(d, XRAY_E_IO, "share", "no file for a block: error %d",
-                         why);
+        return cuda_fail(d, XRAY_E_IO, "share",
+                         "a block's file could not be created: error %d", why);
     }
     b->file = file;
     b->card = fd;
@@ -117,13 +117,14 @@ xray_status cuda_share(void *self, const void *ptr, uint8_t *out_handle)
         return cuda_fail(d, XRAY_E_ARG, "share", "a pointer is NULL");
     cuda_block *b = cuda_block_at(d, ptr);
     if (!b || !b->shareable)
-        return cuda_fail(d, XRAY_E_ARG, "share",
-                         "%p lies in no block that this device made after it "
-                         "was asked for shareable memory",
-                         ptr);
+        return cuda_fail(
+            d, XRAY_E_ARG, "share",
+            "%p lies in no block that this device allocated after it "
+            "was asked for shareable memory",
+            ptr);
     if (b->evicted)
         return cuda_fail(d, XRAY_E_STATE, "share",
-                         "%p lies in a block whose memory was taken away", ptr);
+                         "%p lies in a block that was evicted", ptr);
     xray_status status = b->file >= 0 ? XRAY_OK : export_block(d, b);
     if (status != XRAY_OK)
         return status;
@@ -142,11 +143,10 @@ xray_status cuda_share(void *self, const void *ptr, uint8_t *out_handle)
     return XRAY_OK;
 }
 
-/* ---- taking
- * ------------------------------------------------------------------ */
+/* ---- attaching ---------------------------------------------------------- */
 
-static xray_status stale(const cuda_device *d, const share_handle *h,
-                         const char *why)
+static xray_status refuse_handle(const cuda_device *d, const share_handle *h,
+                                 const char *why)
 {
     return cuda_fail(d, XRAY_E_ARG, "attach",
                      "the handle of %llu bytes of process %u is stale or "
@@ -154,8 +154,9 @@ static xray_status stale(const cuda_device *d, const share_handle *h,
                      (unsigned long long)h->bytes, h->pid, why);
 }
 
-/* A copy of another process's file descriptor, -1 with errno set. */
-static int take_file(uint32_t pid, int file)
+/* Duplicates a file descriptor of another process; returns -1 and sets errno if
+ * it fails. */
+static int duplicate_file(uint32_t pid, int file)
 {
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_getfd)
     int process = (int)syscall(SYS_pidfd_open, (long)pid, 0L);
@@ -174,63 +175,66 @@ static int take_file(uint32_t pid, int file)
 #endif
 }
 
-static int card_reads(int fd, const share_handle *h, share_card *out)
+static int card_matches(int fd, const share_handle *h, share_card *out)
 {
     return pread(fd, out, sizeof(*out), 0) == (ssize_t)sizeof(*out) &&
            out->magic == MAGIC && out->nonce == h->nonce &&
            out->file == h->file;
 }
 
-static xray_status attach_own(const cuda_device *d, const share_handle *h,
-                              void **out)
+static xray_status attach_own_block(const cuda_device *d, const share_handle *h,
+                                    void **out)
 {
     share_card card;
-    if (!card_reads(h->card, h, &card))
-        return stale(d, h, "this process has no such memory");
+    if (!card_matches(h->card, h, &card))
+        return refuse_handle(d, h, "this process has no such memory");
     char *base = NULL;
     memcpy(&base, &card.address, sizeof(base)); /* 64-bit hosts only */
     *out = base + h->at;
     return XRAY_OK;
 }
 
-static xray_status cannot_take(const cuda_device *d, const share_handle *h)
+static xray_status report_duplicate_error(const cuda_device *d,
+                                          const share_handle *h)
 {
     if (errno == ESRCH || errno == EBADF)
-        return stale(d, h, "that process or its memory is gone");
+        return refuse_handle(d, h, "that process or its memory is gone");
     if (errno == EPERM)
         return cuda_fail(d, XRAY_E_PEER, "attach",
-                         "process %u may not be asked for its memory "
+                         "the memory of process %u may not be accessed "
                          "(pidfd_getfd: permission denied): it belongs to "
                          "another user, or a container forbids it",
                          h->pid);
     return cuda_fail(d, XRAY_E_PEER, "attach",
-                     "the memory of process %u cannot be had: pidfd_getfd gave "
-                     "error %d",
+                     "the memory of process %u cannot be accessed: pidfd_getfd "
+                     "failed with error %d",
                      h->pid, errno);
 }
 
-/* Whether the block is still there: it is the other process's to free, when it
- * is mapped here too. */
-static xray_status still_there(const cuda_device *d, const share_handle *h)
+/* Checks that the block still exists. The other process owns it and may have
+ * freed it while it is mapped here. */
+static xray_status check_block_exists(const cuda_device *d,
+                                      const share_handle *h)
 {
     share_card card;
-    int fd = take_file(h->pid, h->card);
+    int fd = duplicate_file(h->pid, h->card);
     if (fd < 0)
-        return cannot_take(d, h);
-    int same = card_reads(fd, h, &card);
+        return report_duplicate_error(d, h);
+    int same = card_matches(fd, h, &card);
     (void)close(fd);
-    return same ? XRAY_OK : stale(d, h, "the block was freed");
+    return same ? XRAY_OK : refuse_handle(d, h, "the block was freed");
 }
 
-/* The file of the other process's memory, once its card is right. */
-static xray_status take_memory(const cuda_device *d, const share_handle *h,
-                               int *out_file)
+/* Duplicates the file of the other process's memory after its card was
+ * checked. */
+static xray_status duplicate_memory_file(const cuda_device *d,
+                                         const share_handle *h, int *out_file)
 {
-    xray_status status = still_there(d, h);
+    xray_status status = check_block_exists(d, h);
     if (status != XRAY_OK)
         return status;
-    *out_file = take_file(h->pid, h->file);
-    return *out_file < 0 ? cannot_take(d, h) : XRAY_OK;
+    *out_file = duplicate_file(h->pid, h->file);
+    return *out_file < 0 ? report_duplicate_error(d, h) : XRAY_OK;
 }
 
 static xray_status import_block(const cuda_device *d, int file, cuda_mapped *m)
@@ -250,11 +254,11 @@ static xray_status import_block(const cuda_device *d, int file, cuda_mapped *m)
     return status;
 }
 
-static xray_status attach_new(cuda_device *d, const share_handle *h,
-                              cuda_mapped **out)
+static xray_status attach_peer_block(cuda_device *d, const share_handle *h,
+                                     cuda_mapped **out)
 {
     int file = -1;
-    xray_status status = take_memory(d, h, &file);
+    xray_status status = duplicate_memory_file(d, h, &file);
     if (status != XRAY_OK)
         return status;
     cuda_mapped *m = (cuda_mapped *)calloc(1, sizeof(*m));
@@ -287,21 +291,21 @@ xray_status cuda_attach(void *self, const uint8_t *handle, uint64_t bytes,
     if (h.magic != MAGIC || h.pid == 0 || h.card < 0 || h.file < 0 ||
         h.at > h.mapped || h.bytes > h.mapped - h.at ||
         h.mapped % d->driver->grain != 0)
-        return stale(d, &h, "it is no handle of a cuda device");
+        return refuse_handle(d, &h, "it is not a handle of a cuda device");
     if (bytes > h.bytes)
         return cuda_fail(d, XRAY_E_RANGE, "attach",
-                         "%llu bytes are asked of a handle of %llu",
+                         "%llu bytes were requested, but the handle has %llu",
                          (unsigned long long)bytes,
                          (unsigned long long)h.bytes);
     if (h.pid == (uint32_t)getpid())
-        return attach_own(d, &h, out);
+        return attach_own_block(d, &h, out);
     xray_status status = cuda_check(d, "attach", cudaSetDevice(d->index));
     if (status != XRAY_OK)
         return status;
     cuda_mapped *m = d->mapped;
     while (m && m->nonce != h.nonce)
         m = m->next;
-    status = m ? still_there(d, &h) : attach_new(d, &h, &m);
+    status = m ? check_block_exists(d, &h) : attach_peer_block(d, &h, &m);
     if (status != XRAY_OK)
         return status;
     m->holders++;
@@ -309,7 +313,7 @@ xray_status cuda_attach(void *self, const uint8_t *handle, uint64_t bytes,
     return XRAY_OK;
 }
 
-static void drop(const cuda_device *d, cuda_mapped *m)
+static void release_mapping(const cuda_device *d, cuda_mapped *m)
 {
     cuda_unmap(d, m->at, m->bytes);
     (void)d->driver->release(m->memory);
@@ -329,7 +333,7 @@ void cuda_detach(void *self, void *ptr)
         (void)cudaSetDevice(d->index);
         (void)cudaDeviceSynchronize();
         *link = m->next;
-        drop(d, m);
+        release_mapping(d, m);
         return;
     }
 }
@@ -339,6 +343,6 @@ void cuda_share_destroy(cuda_device *d)
     while (d->mapped) {
         cuda_mapped *m = d->mapped;
         d->mapped = m->next;
-        drop(d, m);
+        release_mapping(d, m);
     }
 }

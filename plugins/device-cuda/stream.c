@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies, streams, events and graphs. Their handles are CUDA's own.
+ * Copies, checksums, streams, events and graphs of the CUDA device. Their
+ * handles are CUDA's own.
  */
 #include "plugins/device-cuda/instance.h"
 
 #include <xray/numerics.h>
 
-static cuda_device *device_of(void *self)
+static cuda_device *get_device(void *self)
 {
     return (cuda_device *)self;
 }
 
-/* CUDA's current device is each thread's own. */
-static xray_status enter(const cuda_device *d, const char *where)
+/* Each thread has its own current device in CUDA, so every call sets it. */
+static xray_status select_device(const cuda_device *d, const char *where)
 {
     return cuda_check(d, where, cudaSetDevice(d->index));
 }
@@ -22,8 +23,7 @@ cudaStream_t cuda_stream(const cuda_device *d, xray_stream *stream)
     return stream ? (cudaStream_t)(void *)stream : d->stream;
 }
 
-/* ---- copies -----------------------------------------------------------------
- */
+/* ---- copies -------------------------------------------------------------- */
 
 xray_status cuda_copy(void *self, xray_stream *stream, void *to,
                       const void *from, uint64_t bytes, uint32_t kind)
@@ -34,7 +34,7 @@ xray_status cuda_copy(void *self, xray_stream *stream, void *to,
         cudaMemcpyDeviceToHost,
         cudaMemcpyDeviceToDevice,
     };
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     if (bytes > 0 && (!to || !from))
         return cuda_fail(d, XRAY_E_ARG, "copy", "a pointer is NULL");
     if (kind < XRAY_COPY_TO_DEVICE || kind > XRAY_COPY_ON_DEVICE)
@@ -49,7 +49,7 @@ xray_status cuda_copy(void *self, xray_stream *stream, void *to,
 xray_status cuda_zero(void *self, xray_stream *stream, void *ptr,
                       uint64_t bytes)
 {
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     if (bytes > 0 && !ptr)
         return cuda_fail(d, XRAY_E_ARG, "zero", "the pointer is NULL");
     if (bytes == 0)
@@ -61,12 +61,13 @@ xray_status cuda_zero(void *self, xray_stream *stream, void *ptr,
 xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
                           uint64_t *out)
 {
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     if (!out || (bytes > 0 && !ptr))
         return cuda_fail(d, XRAY_E_ARG, "checksum", "a pointer is NULL");
     uint64_t sum = 0;
-    /* Of all streams: the caller has put the bytes there by any of them. */
-    xray_status status = enter(d, "checksum");
+    /* Waits for all streams: the caller may have written the bytes on any of
+     * them. */
+    xray_status status = select_device(d, "checksum");
     if (status == XRAY_OK)
         status = cuda_check(d, "checksum", cudaDeviceSynchronize());
     if (status == XRAY_OK)
@@ -85,16 +86,15 @@ xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
     return status;
 }
 
-/* ---- streams, events
- * ----------------------------------------------------------- */
+/* ---- streams, events ----------------------------------------------------- */
 
 xray_status cuda_stream_create(void *self, xray_stream **out)
 {
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     cudaStream_t s = NULL;
     if (!out)
         return cuda_fail(d, XRAY_E_ARG, "stream_create", "out is NULL");
-    xray_status status = enter(d, "stream_create");
+    xray_status status = select_device(d, "stream_create");
     if (status == XRAY_OK)
         status =
             cuda_check(d, "stream_create",
@@ -106,24 +106,24 @@ xray_status cuda_stream_create(void *self, xray_stream **out)
 
 void cuda_stream_destroy(void *self, xray_stream *stream)
 {
-    if (!stream || enter(device_of(self), "stream_destroy") != XRAY_OK)
+    if (!stream || select_device(get_device(self), "stream_destroy") != XRAY_OK)
         return;
-    (void)cudaStreamDestroy(cuda_stream(device_of(self), stream));
+    (void)cudaStreamDestroy(cuda_stream(get_device(self), stream));
 }
 
 xray_status cuda_sync(void *self, xray_stream *stream)
 {
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     return cuda_check(d, "sync", cudaStreamSynchronize(cuda_stream(d, stream)));
 }
 
 xray_status cuda_event_create(void *self, xray_event **out)
 {
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     cudaEvent_t e = NULL;
     if (!out)
         return cuda_fail(d, XRAY_E_ARG, "event_create", "out is NULL");
-    xray_status status = enter(d, "event_create");
+    xray_status status = select_device(d, "event_create");
     if (status == XRAY_OK)
         status =
             cuda_check(d, "event_create",
@@ -133,7 +133,7 @@ xray_status cuda_event_create(void *self, xray_event **out)
     return status;
 }
 
-static cudaEvent_t event_of(xray_event *event)
+static cudaEvent_t get_event(xray_event *event)
 {
     return (cudaEvent_t)(void *)event;
 }
@@ -142,39 +142,39 @@ void cuda_event_destroy(void *self, xray_event *event)
 {
     (void)self;
     if (event)
-        (void)cudaEventDestroy(event_of(event));
+        (void)cudaEventDestroy(get_event(event));
 }
 
 xray_status cuda_event_record(void *self, xray_stream *stream,
                               xray_event *event)
 {
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     if (!event)
         return cuda_fail(d, XRAY_E_ARG, "event_record", "event is NULL");
-    return cuda_check(d, "event_record",
-                      cudaEventRecord(event_of(event), cuda_stream(d, stream)));
+    return cuda_check(
+        d, "event_record",
+        cudaEventRecord(get_event(event), cuda_stream(d, stream)));
 }
 
 xray_status cuda_event_wait(void *self, xray_stream *stream, xray_event *event)
 {
-    const cuda_device *d = device_of(self);
+    const cuda_device *d = get_device(self);
     if (!event)
         return cuda_fail(d, XRAY_E_ARG, "event_wait", "event is NULL");
     return cuda_check(
         d, "event_wait",
-        cudaStreamWaitEvent(cuda_stream(d, stream), event_of(event), 0));
+        cudaStreamWaitEvent(cuda_stream(d, stream), get_event(event), 0));
 }
 
-/* ---- graphs
- * ---------------------------------------------------------------------- */
+/* ---- graphs -------------------------------------------------------------- */
 
 xray_status cuda_graph_begin(void *self, xray_stream *stream)
 {
-    cuda_device *d = device_of(self);
+    cuda_device *d = get_device(self);
     if (d->capturing)
         return cuda_fail(d, XRAY_E_STATE, "graph_begin",
                          "a graph is being captured already");
-    /* What is refreshed inside would be refreshed by every launch. */
+    /* A refresh inside the capture would be repeated by every launch. */
     xray_status status = cuda_weights_refresh(d, cuda_stream(d, stream));
     if (status == XRAY_OK)
         status = cuda_check(
@@ -188,7 +188,7 @@ xray_status cuda_graph_begin(void *self, xray_stream *stream)
 
 xray_status cuda_graph_end(void *self, xray_stream *stream, xray_graph **out)
 {
-    cuda_device *d = device_of(self);
+    cuda_device *d = get_device(self);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t ready = NULL;
     if (!out || !d->capturing)
@@ -200,7 +200,7 @@ xray_status cuda_graph_end(void *self, xray_stream *stream, xray_graph **out)
     if (status != XRAY_OK || !graph)
         return status != XRAY_OK ? status
                                  : cuda_fail(d, XRAY_E_STATE, "graph_end",
-                                             "the capture gave no graph");
+                                             "the capture produced no graph");
     status = cuda_check(d, "graph_end", cudaGraphInstantiate(&ready, graph, 0));
     (void)cudaGraphDestroy(graph);
     if (status == XRAY_OK)
@@ -211,7 +211,7 @@ xray_status cuda_graph_end(void *self, xray_stream *stream, xray_graph **out)
 xray_status cuda_graph_launch(void *self, xray_stream *stream,
                               xray_graph *graph)
 {
-    cuda_device *d = device_of(self);
+    cuda_device *d = get_device(self);
     if (!graph)
         return cuda_fail(d, XRAY_E_ARG, "graph_launch", "graph is NULL");
     xray_status status = cuda_weights_refresh(d, cuda_stream(d, stream));

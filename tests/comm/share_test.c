@@ -131,9 +131,9 @@ static void stale(void **state)
     uint8_t other[XRAY_HANDLE_BYTES] = { 0 };
     char *p = block(a, 70000);
     assert_int_equal(ops()->share(a, p, handle), XRAY_OK);
-    refused(b, other, "no handle of a cpu device");
+    refused(b, other, "not a handle of a cpu device");
     memset(other, 0xff, sizeof(other));
-    refused(b, other, "no handle of a cpu device");
+    refused(b, other, "not a handle of a cpu device");
     memcpy(other, handle, sizeof(other));
     other[0] ^= 1; /* another region */
     refused(b, other, "stale or foreign");

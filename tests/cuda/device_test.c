@@ -426,8 +426,8 @@ static void processes_share(void **state)
                      XRAY_OK);
     assert_int_equal(ops()->attach(d, handle, 4096 - 95, (void **)&own),
                      XRAY_E_RANGE);
-    assert_string_equal(said, "attach: 4001 bytes are asked of a handle of "
-                              "4000");
+    assert_string_equal(
+        said, "attach: 4001 bytes were requested, but the handle has 4000");
     uint8_t wrong[XRAY_HANDLE_BYTES] = { 0 };
     assert_int_equal(ops()->attach(d, wrong, 8, (void **)&own), XRAY_E_ARG);
     assert_int_equal(ops()->share(d, NULL, handle), XRAY_E_ARG);

@@ -318,17 +318,16 @@ static void weights(void **state)
         must(d->ops->matmul(d->self, NULL, &op));
         op.x_stride = 7;
         assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
-        assert_string_equal(last_failure,
-                            "matmul: strides 7 and 4 for rows of 8 and 4");
+        assert_string_equal(
+            last_failure, "matmul: strides 7 and 4 do not fit rows of 8 and 4");
         op.x_stride = 8;
         op.y_stride = 3;
         assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
         op.y_stride = 8;
         op.kind = XRAY_NN;
         assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_STATE);
-        assert_string_equal(last_failure,
-                            "matmul: XRAY_NN was asked of a weight that was "
-                            "made with trainable = 0");
+        assert_string_equal(last_failure, "matmul: XRAY_NN needs a weight that "
+                                          "was created with trainable = 1");
     }
     weights_close(&h);
     xray_weight *made = NULL;
@@ -416,8 +415,9 @@ static void attention_of_rows(void **state)
     wide.k_stride = wide.v_stride = 257;
     assert_int_equal(d->ops->attention(d->self, NULL, &wide),
                      XRAY_E_UNSUPPORTED);
-    assert_string_equal(last_failure, "attention: heads of dimension 257: at "
-                                      "most 256 are offered");
+    assert_string_equal(
+        last_failure,
+        "attention: heads of dimension 257: at most 256 are supported");
 }
 
 static void attention_of_a_cache(void **state)
@@ -462,16 +462,17 @@ static void attention_of_a_cache(void **state)
         odd.block_tokens = i == 1 ? 0 : i == 2 ? 24 : 16;
         odd.head_dim = i == 3 ? 257 : 4;
         assert_int_equal(d->ops->kv_block_bytes(d->self, &odd), 0);
-        assert_string_equal(last_failure,
-                            "kv_block_bytes: blocks hold F32, a multiple of 16 "
-                            "positions and heads of dimension 256 at most");
+        assert_string_equal(
+            last_failure, "kv_block_bytes: blocks must hold F32, a multiple of "
+                          "16 positions, and heads of dimension 256 at most");
     }
     assert_int_equal(d->ops->kv_block_bytes(d->self, NULL), 0);
     xray_attention_kv far = attention_kv;
     far.position_bound = UINT64_C(1) << 31;
     assert_int_equal(d->ops->attention_kv(d->self, NULL, &far), XRAY_E_RANGE);
-    assert_string_equal(last_failure, "attention_kv: 2 tokens at up to "
-                                      "2147483648 positions");
+    assert_string_equal(last_failure,
+                        "attention_kv: 2 tokens at up to 2147483648 positions "
+                        "are too many for a call");
 }
 
 static void heads(void **state)
@@ -512,7 +513,9 @@ static void heads(void **state)
     odd.draw_stride = sizeof(xray_draw) + 4;
     const dev *d = &both.d[CUDA];
     assert_int_equal(d->ops->sample(d->self, NULL, &odd), XRAY_E_ARG);
-    assert_string_equal(last_failure, "sample: draw_stride is 36");
+    assert_string_equal(
+        last_failure,
+        "sample: draw_stride is 36, which does not fit an array of draws");
     weights_close(&h);
 }
 

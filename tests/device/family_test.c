@@ -144,7 +144,7 @@ static void strange_parents_are_refused(void **state)
         op.parent = f.parent;
         assert_int_equal(b.dev[0].ops->attention(b.dev[0].self, NULL, &op),
                          XRAY_E_ARG);
-        assert_non_null(strstr(last_failure, "row 2 goes on from row"));
+        assert_non_null(strstr(last_failure, "row 2 continues row"));
         f.parent[2] = 0;
         op.row_bound = 2;
         assert_int_equal(b.dev[0].ops->attention(b.dev[0].self, NULL, &op),

@@ -33,10 +33,10 @@ static void test_attention(void **state)
                                        .head_dim = 4,
                                        .scale = 1 };
     BARE(attention);
-    BAD(attention, q_stride, 7, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention, k_stride, 3, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention, v_stride, 3, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention, o_stride, 7, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention, q_stride, 7, XRAY_E_ARG, "a stride is shorter than a token");
+    BAD(attention, k_stride, 3, XRAY_E_ARG, "a stride is shorter than a token");
+    BAD(attention, v_stride, 3, XRAY_E_ARG, "a stride is shorter than a token");
+    BAD(attention, o_stride, 7, XRAY_E_ARG, "a stride is shorter than a token");
     BAD(attention, row_bound, 1, XRAY_E_RANGE,
         "row 0 is tokens [0, 2): no row is longer than 1 or ends past 3");
     BAD(attention, row_start, back, XRAY_E_RANGE,
@@ -48,10 +48,10 @@ static void test_attention(void **state)
     BAD(attention, parent, parents, XRAY_E_RANGE,
         "row 1 is tokens [2, 3): no row is longer than 2 or ends past 3");
     BAD(attention, parent, later, XRAY_E_ARG,
-        "row 0 goes on from row 1, expected -1 or -1, the last row before it "
+        "row 0 continues row 1, expected -1 or -1, the last row before it "
         "that has no parent");
     BAD(attention, parent, none, XRAY_E_ARG,
-        "row 1 goes on from row 5, expected -1 or 0, the last row before it "
+        "row 1 continues row 5, expected -1 or 0, the last row before it "
         "that has no parent");
     xray_attention joined = attention;
     joined.parent = parents;
@@ -69,9 +69,12 @@ static void test_attention(void **state)
                                                  .dk_stride = 4,
                                                  .dv_stride = 4 };
     BARE(attention_grad);
-    BAD(attention_grad, dq_stride, 7, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention_grad, dk_stride, 3, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention_grad, dv_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_grad, dq_stride, 7, XRAY_E_ARG,
+        "a stride is shorter than a token");
+    BAD(attention_grad, dk_stride, 3, XRAY_E_ARG,
+        "a stride is shorter than a token");
+    BAD(attention_grad, dv_stride, 3, XRAY_E_ARG,
+        "a stride is shorter than a token");
     xray_attention forgot = attention;
     forgot.lse = NULL;
     BAD(attention_grad, forward, &forgot, XRAY_E_ARG,
@@ -111,23 +114,27 @@ static void cache(void **state)
                                              .heads = 2,
                                              .scale = 1 };
     BARE(attention_kv);
-    BAD(attention_kv, q_stride, 7, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention_kv, o_stride, 7, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention_kv, k_stride, 3, XRAY_E_ARG, "a stride is below a token");
-    BAD(attention_kv, v_stride, 3, XRAY_E_ARG, "a stride is below a token");
+    BAD(attention_kv, q_stride, 7, XRAY_E_ARG,
+        "a stride is shorter than a token");
+    BAD(attention_kv, o_stride, 7, XRAY_E_ARG,
+        "a stride is shorter than a token");
+    BAD(attention_kv, k_stride, 3, XRAY_E_ARG,
+        "a stride is shorter than a token");
+    BAD(attention_kv, v_stride, 3, XRAY_E_ARG,
+        "a stride is shorter than a token");
     BAD(attention_kv, position_bound, 1, XRAY_E_RANGE,
-        "token 1: sequence 0, position 1 of 1");
+        "token 1 has sequence 0 and position 1 of 1, which is not in range");
     BAD(attention_kv, seq, below, XRAY_E_RANGE,
-        "token 1: sequence -1, position 1 of 2");
+        "token 1 has sequence -1 and position 1 of 2, which is not in range");
     BAD(attention_kv, positions, below, XRAY_E_RANGE,
-        "token 1: sequence 0, position -1 of 2");
+        "token 1 has sequence 0 and position -1 of 2, which is not in range");
     assert_int_equal(ops->kv_block_bytes(cpu.self, &kv), 2 * 16 * 4 * 4);
     for (int i = 0; i < 3; i++) {
         xray_kv odd = kv;
         odd.dtype = i == 0 ? XRAY_BF16 : XRAY_F32;
         odd.block_tokens = i == 1 ? 0 : i == 2 ? 24 : 16;
         BAD(attention_kv, kv, &odd, XRAY_E_UNSUPPORTED,
-            "blocks hold F32 and a multiple of 16 positions");
+            "blocks must hold F32 and a multiple of 16 positions");
         if (i != 1)
             assert_int_equal(ops->kv_block_bytes(cpu.self, &odd), 0);
     }
@@ -176,7 +183,7 @@ static void test_heads(void **state)
     xray_lm_head_logp plain = lm_head_logp;
     plain.entropy = NULL;
     BAD(lm_head_grad, forward, &plain, XRAY_E_ARG,
-        "dentropy is given, but the forward call kept no entropy");
+        "dentropy is given, but the forward call did not keep entropy");
     ops->weight_destroy(cpu.self, weight);
 }
 
@@ -194,13 +201,21 @@ static void test_draws(void **state)
         const char *says; /* NULL: it is taken */
     } cases[] = {
         { 0, 0, 1, 0, NULL },
-        { -1, 1, 0, 0, "item 1: temperature -1, top_p 1, min_p 0, top_k 0" },
+        { -1, 1, 0, 0,
+          "item 1 has a draw out of range: temperature -1, top_p 1, min_p 0, "
+          "top_k 0" },
         { 1, -0.5f, 0, 0,
-          "item 1: temperature 1, top_p -0.5, min_p 0, top_k "
-          "0" },
-        { 1, 1, 1.5f, 0, "item 1: temperature 1, top_p 1, min_p 1.5, top_k 0" },
-        { 1, 1, 0, -1, "item 1: temperature 1, top_p 1, min_p 0, top_k -1" },
-        { NAN, 1, 0, 0, "item 1: temperature nan, top_p 1, min_p 0, top_k 0" },
+          "item 1 has a draw out of range: temperature 1, top_p -0.5, min_p 0, "
+          "top_k 0" },
+        { 1, 1, 1.5f, 0,
+          "item 1 has a draw out of range: temperature 1, top_p 1, min_p 1.5, "
+          "top_k 0" },
+        { 1, 1, 0, -1,
+          "item 1 has a draw out of range: temperature 1, top_p 1, min_p 0, "
+          "top_k -1" },
+        { NAN, 1, 0, 0,
+          "item 1 has a draw out of range: temperature nan, top_p 1, min_p 0, "
+          "top_k 0" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const xray_draw draws[2] = { { .temperature = 1, .top_p = 1 },
@@ -217,14 +232,14 @@ static void test_draws(void **state)
                                      .raw_logp = raw,
                                      .logp = logp,
                                      .draw_stride = sizeof(xray_draw) };
-        char says[128];
+        char says[160];
         (void)snprintf(says, sizeof says, "sample: %s",
                        cases[i].says ? cases[i].says : "");
         refused(ops->sample(cpu.self, NULL, &sample),
                 cases[i].says ? XRAY_E_RANGE : XRAY_OK, says, says);
         if (i == 0)
             BAD(sample, draw_stride, sizeof(xray_draw) - 1, XRAY_E_ARG,
-                "draw_stride is 31");
+                "draw_stride is 31, which does not fit an array of draws");
     }
     ops->weight_destroy(cpu.self, weight);
 }

@@ -22,12 +22,15 @@ static void norms(void **state)
     NONE(rmsnorm, x, 1, "op->x, op->weight, op->y");
     NONE(rmsnorm, weight, 2, "op->x, op->weight, op->y");
     NONE(rmsnorm, y, 3, "op->x, op->weight, op->y");
-    BAD(rmsnorm, x_stride, 7, XRAY_E_ARG, "2 groups of 4 with strides 7 and 8");
-    BAD(rmsnorm, y_stride, 7, XRAY_E_ARG, "2 groups of 4 with strides 8 and 7");
-    BAD(rmsnorm, groups, 0, XRAY_E_ARG, "0 groups of 4 with strides 8 and 8");
-    BAD(rmsnorm, dim, 0, XRAY_E_ARG, "2 groups of 0 with strides 8 and 8");
-    BAD(rmsnorm, residual, e, XRAY_E_ARG,
-        "residual goes with groups = 1, not 2");
+    BAD(rmsnorm, x_stride, 7, XRAY_E_ARG,
+        "2 groups of 4 do not fit strides 7 and 8");
+    BAD(rmsnorm, y_stride, 7, XRAY_E_ARG,
+        "2 groups of 4 do not fit strides 8 and 7");
+    BAD(rmsnorm, groups, 0, XRAY_E_ARG,
+        "0 groups of 4 do not fit strides 8 and 8");
+    BAD(rmsnorm, dim, 0, XRAY_E_ARG,
+        "2 groups of 0 do not fit strides 8 and 8");
+    BAD(rmsnorm, residual, e, XRAY_E_ARG, "residual needs groups = 1, not 2");
     const xray_rmsnorm_grad rmsnorm_grad = { .header =
                                                  XRAY_HEADER(xray_rmsnorm_grad),
                                              .tokens = { .bound = 2 },
@@ -46,13 +49,13 @@ static void norms(void **state)
     NONE(rmsnorm_grad, rstd, 3, LIST);
     NONE(rmsnorm_grad, dx, 5, LIST);
     BAD(rmsnorm_grad, x_stride, 7, XRAY_E_ARG,
-        "2 groups of 4 with strides 7, 8 and 8");
+        "2 groups of 4 do not fit strides 7, 8 and 8");
     BAD(rmsnorm_grad, dy_stride, 7, XRAY_E_ARG,
-        "2 groups of 4 with strides 8, 7 and 8");
+        "2 groups of 4 do not fit strides 8, 7 and 8");
     BAD(rmsnorm_grad, dx_stride, 7, XRAY_E_ARG,
-        "2 groups of 4 with strides 8, 8 and 7");
+        "2 groups of 4 do not fit strides 8, 8 and 7");
     BAD(rmsnorm_grad, groups, 0, XRAY_E_ARG,
-        "0 groups of 4 with strides 8, 8 and 8");
+        "0 groups of 4 do not fit strides 8, 8 and 8");
 #undef LIST
 }
 
@@ -70,9 +73,11 @@ static void layer_norms(void **state)
                                        .eps = 1e-5f };
     BARE(layernorm);
     NONE(layernorm, weight, 2, "op->x, op->weight, op->y");
-    BAD(layernorm, x_stride, 7, XRAY_E_ARG, "dim 8 with strides 7 and 8");
-    BAD(layernorm, y_stride, 7, XRAY_E_ARG, "dim 8 with strides 8 and 7");
-    BAD(layernorm, dim, 0, XRAY_E_ARG, "dim 0 with strides 8 and 8");
+    BAD(layernorm, x_stride, 7, XRAY_E_ARG,
+        "dim 8 does not fit strides 7 and 8");
+    BAD(layernorm, y_stride, 7, XRAY_E_ARG,
+        "dim 8 does not fit strides 8 and 7");
+    BAD(layernorm, dim, 0, XRAY_E_ARG, "dim 0 does not fit strides 8 and 8");
     const xray_layernorm_grad layernorm_grad = { .header = XRAY_HEADER(
                                                      xray_layernorm_grad),
                                                  .tokens = { .bound = 2 },
@@ -89,12 +94,13 @@ static void layer_norms(void **state)
     NONE(layernorm_grad, stat, 3,
          "op->x, op->weight, op->stat, op->dy, op->dx");
     BAD(layernorm_grad, x_stride, 7, XRAY_E_ARG,
-        "dim 8 with strides 7, 8 and 8");
+        "dim 8 does not fit strides 7, 8 and 8");
     BAD(layernorm_grad, dy_stride, 7, XRAY_E_ARG,
-        "dim 8 with strides 8, 7 and 8");
+        "dim 8 does not fit strides 8, 7 and 8");
     BAD(layernorm_grad, dx_stride, 7, XRAY_E_ARG,
-        "dim 8 with strides 8, 8 and 7");
-    BAD(layernorm_grad, dim, 0, XRAY_E_ARG, "dim 0 with strides 8, 8 and 8");
+        "dim 8 does not fit strides 8, 8 and 7");
+    BAD(layernorm_grad, dim, 0, XRAY_E_ARG,
+        "dim 0 does not fit strides 8, 8 and 8");
 }
 
 static void test_rows(void **state)
@@ -117,7 +123,7 @@ static void test_rows(void **state)
         "id -1 of token 1 is not in [0, 6)");
     FINE(embedding, table_dtype, XRAY_BF16);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
-        "a table of element type 3");
+        "a table of element type 3 is not supported");
     const xray_embedding_grad embedding_grad = { .header = XRAY_HEADER(
                                                      xray_embedding_grad),
                                                  .tokens = { .bound = 2 },
@@ -164,11 +170,9 @@ static void test_positions(void **state)
     BARE(rope);
     NONE(rope, table, 3, "op->x, op->positions, op->table");
     BAD(rope, half, 3, XRAY_E_ARG,
-        "2 heads of 4, 6 of them rotary, with "
-        "stride 8");
+        "2 heads of 4, 6 of them rotary, do not fit stride 8");
     BAD(rope, stride, 7, XRAY_E_ARG,
-        "2 heads of 4, 4 of them rotary, with "
-        "stride 7");
+        "2 heads of 4, 4 of them rotary, do not fit stride 7");
     BAD(rope, positions, below, XRAY_E_RANGE,
         "id -1 of token 1 is not in [0, 2147483647)");
     const xray_rope_table rope_table = { .header = XRAY_HEADER(xray_rope_table),
@@ -196,8 +200,8 @@ static void activations(void **state)
     BARE(glu);
     FINE(glu, plain, 1);
     FINE(glu, act, XRAY_ACT_GELU_TANH);
-    BAD(glu, plain, 2, XRAY_E_ARG, "plain is 2");
-    BAD(glu, act, 99, XRAY_E_UNSUPPORTED, "activation 99");
+    BAD(glu, plain, 2, XRAY_E_ARG, "plain is 2, but must be 0 or 1");
+    BAD(glu, act, 99, XRAY_E_UNSUPPORTED, "activation 99 is not supported");
     BAD(glu, dim, 0, XRAY_E_ARG, "dim is 0");
     const xray_glu_grad glu_grad = { .header = XRAY_HEADER(xray_glu_grad),
                                      .tokens = { .bound = 2 },
@@ -207,8 +211,9 @@ static void activations(void **state)
                                      .dim = 4,
                                      .act = XRAY_ACT_SILU };
     BARE(glu_grad);
-    BAD(glu_grad, plain, 2, XRAY_E_ARG, "plain is 2");
-    BAD(glu_grad, act, 99, XRAY_E_UNSUPPORTED, "activation 99");
+    BAD(glu_grad, plain, 2, XRAY_E_ARG, "plain is 2, but must be 0 or 1");
+    BAD(glu_grad, act, 99, XRAY_E_UNSUPPORTED,
+        "activation 99 is not supported");
     BAD(glu_grad, dim, 0, XRAY_E_ARG, "dim is 0");
 }
 
@@ -226,21 +231,23 @@ static void products(void **state)
                                  .kind = XRAY_NT };
     BARE(matmul);
     FINE(matmul, y_stride, 4);
-    BAD(matmul, x_stride, 7, XRAY_E_ARG, "strides 7 and 8 for rows of 8 and 4");
-    BAD(matmul, y_stride, 3, XRAY_E_ARG, "strides 8 and 3 for rows of 8 and 4");
+    BAD(matmul, x_stride, 7, XRAY_E_ARG,
+        "strides 7 and 8 do not fit rows of 8 and 4");
+    BAD(matmul, y_stride, 3, XRAY_E_ARG,
+        "strides 8 and 3 do not fit rows of 8 and 4");
     BAD(matmul, kind, 99, XRAY_E_ARG, "unknown kind 99");
     xray_matmul both = matmul;
     both.accumulate = 1;
     both.bias = c;
     refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
-            "matmul: bias and accumulate exclude each other", "matmul");
+            "matmul: bias and accumulate cannot be combined", "matmul");
     xray_matmul back = matmul;
     back.kind = XRAY_NN;
     back.x_stride = 4;
     must(ops->matmul(cpu.self, NULL, &back));
     back.y_stride = 7;
     refused(ops->matmul(cpu.self, NULL, &back), XRAY_E_ARG,
-            "matmul: strides 4 and 7 for rows of 4 and 8", "matmul");
+            "matmul: strides 4 and 7 do not fit rows of 4 and 8", "matmul");
     const xray_matmul_grad matmul_grad = { .header =
                                                XRAY_HEADER(xray_matmul_grad),
                                            .tokens = { .bound = 2 },
@@ -253,13 +260,13 @@ static void products(void **state)
                                            .dw = c };
     BARE(matmul_grad);
     BAD(matmul_grad, dy_stride, 3, XRAY_E_ARG,
-        "strides 3 and 8 for rows of 4 and 8");
+        "strides 3 and 8 do not fit rows of 4 and 8");
     BAD(matmul_grad, x_stride, 7, XRAY_E_ARG,
-        "strides 4 and 7 for rows of 4 and 8");
+        "strides 4 and 7 do not fit rows of 4 and 8");
     BAD(matmul_grad, rows, 0, XRAY_E_ARG,
-        "strides 4 and 8 for rows of 0 and 8");
+        "strides 4 and 8 do not fit rows of 0 and 8");
     BAD(matmul_grad, cols, 0, XRAY_E_ARG,
-        "strides 4 and 8 for rows of 4 and 0");
+        "strides 4 and 8 do not fit rows of 4 and 0");
     ops->weight_destroy(cpu.self, weight);
 }
 
@@ -273,15 +280,18 @@ static void weights(void **state)
         xray_status want;
         const char *says;
     } cases[] = {
-        { 0, 4, XRAY_F32, XRAY_E_RANGE, "weight_create: a matrix of 0 x 4" },
-        { 4, 0, XRAY_F32, XRAY_E_RANGE, "weight_create: a matrix of 4 x 0" },
+        { 0, 4, XRAY_F32, XRAY_E_RANGE,
+          "weight_create: a matrix of 0 x 4 is empty or too large" },
+        { 4, 0, XRAY_F32, XRAY_E_RANGE,
+          "weight_create: a matrix of 4 x 0 is empty or too large" },
         { UINT64_C(1) << 31, 1, XRAY_F32, XRAY_E_RANGE,
-          "weight_create: a matrix of 2147483648 x 1" },
+          "weight_create: a matrix of 2147483648 x 1 is empty or too large" },
         { 1, UINT64_C(1) << 31, XRAY_F32, XRAY_E_RANGE,
-          "weight_create: a matrix of 1 x 2147483648" },
-        { 4, 4, 0, XRAY_E_UNSUPPORTED, "weight_create: element type 0" },
+          "weight_create: a matrix of 1 x 2147483648 is empty or too large" },
+        { 4, 4, 0, XRAY_E_UNSUPPORTED,
+          "weight_create: element type 0 is not supported" },
         { 4, 4, XRAY_F16 + 1, XRAY_E_UNSUPPORTED,
-          "weight_create: element type 4" },
+          "weight_create: element type 4 is not supported" },
     };
     xray_weight *made = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -312,13 +322,17 @@ static void elements(void **state)
     FINE(cast, y_dtype, XRAY_F16);
     FINE(cast, y_dtype, XRAY_F32);
     BAD(cast, y_dtype, 0, XRAY_E_UNSUPPORTED,
-        "from element type 1 to 0; one of them must be F32");
+        "a cast from element type 1 to 0 is not supported; one of them must be "
+        "F32");
     BAD(cast, y_dtype, 4, XRAY_E_UNSUPPORTED,
-        "from element type 1 to 4; one of them must be F32");
+        "a cast from element type 1 to 4 is not supported; one of them must be "
+        "F32");
     BAD(cast, x_dtype, 4, XRAY_E_UNSUPPORTED,
-        "from element type 4 to 2; one of them must be F32");
+        "a cast from element type 4 to 2 is not supported; one of them must be "
+        "F32");
     BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
-        "from element type 3 to 2; one of them must be F32");
+        "a cast from element type 3 to 2 is not supported; one of them must be "
+        "F32");
     static const float scalars[4] = { 0.1f, 1, 0.1f, 0.1f };
     const xray_adamw adamw = { .header = XRAY_HEADER(xray_adamw),
                                .count = 8,
@@ -332,14 +346,14 @@ static void elements(void **state)
                                .eps = 1e-8f };
     BARE(adamw);
     NONE(adamw, scalars, 5, "op->p, op->g, op->m, op->v, op->scalars");
-    BAD(adamw, out, w, XRAY_E_UNSUPPORTED, "element type 0");
+    BAD(adamw, out, w, XRAY_E_UNSUPPORTED, "element type 0 is not supported");
     xray_adamw rounded = adamw;
     rounded.out = w;
     for (rounded.out_dtype = XRAY_F32; rounded.out_dtype <= XRAY_F16;
          rounded.out_dtype++)
         must(ops->adamw(cpu.self, NULL, &rounded));
     refused(ops->adamw(cpu.self, NULL, &rounded), XRAY_E_UNSUPPORTED,
-            "adamw: element type 4", "adamw");
+            "adamw: element type 4 is not supported", "adamw");
 }
 
 static void memory(void **state)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the standard does not say about memory: large pages, giving pages back,
- * how much there is.
+ * Memory as Linux offers it beyond the C standard: large pages, returning
+ * pages to the system, and the amount that the machine and its control
+ * groups allow.
  */
 #define _DEFAULT_SOURCE
 #include "plugins/device-cpu/instance.h"
@@ -26,15 +27,16 @@ void cpu_advise_huge(void *ptr, size_t bytes)
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Lengths are rounded up to large pages, so that the last one is one too. */
-static size_t huge_pages(size_t bytes)
+/* Rounds a length up to full large pages, so that the last page is large
+ * too. */
+static size_t round_to_huge(size_t bytes)
 {
     return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 }
 
 void *cpu_map_pages(size_t bytes)
 {
-    size_t whole = huge_pages(bytes);
+    size_t whole = round_to_huge(bytes);
     char *at = mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
@@ -50,7 +52,7 @@ void *cpu_map_pages(size_t bytes)
 
 void cpu_unmap_pages(void *ptr, size_t bytes)
 {
-    (void)munmap(ptr, huge_pages(bytes));
+    (void)munmap(ptr, round_to_huge(bytes));
 }
 
 void cpu_drop_pages(void *ptr, size_t bytes)
@@ -68,7 +70,7 @@ void cpu_drop_pages(void *ptr, size_t bytes)
     memset(end - tail, 0, tail);
 }
 
-static uint64_t pages(int what)
+static uint64_t count_pages(int what)
 {
     long count = sysconf(what);
     long size = sysconf(_SC_PAGESIZE);
@@ -78,7 +80,7 @@ static uint64_t pages(int what)
 uint64_t cpu_memory_bytes(void)
 {
 #ifdef _SC_PHYS_PAGES
-    return pages(_SC_PHYS_PAGES);
+    return count_pages(_SC_PHYS_PAGES);
 #else
     return 0;
 #endif
@@ -87,14 +89,15 @@ uint64_t cpu_memory_bytes(void)
 uint64_t cpu_memory_free(void)
 {
 #ifdef _SC_AVPHYS_PAGES
-    return pages(_SC_AVPHYS_PAGES);
+    return count_pages(_SC_AVPHYS_PAGES);
 #else
     return 0;
 #endif
 }
 
-/* A limit's file holds a number, or "max". Returns the lower of both. */
-static uint64_t lower(const char *path, uint64_t most)
+/* The file of a limit holds a number or "max". Returns the lower of that
+ * number and `most`. */
+static uint64_t read_limit(const char *path, uint64_t most)
 {
     char text[32] = "";
     FILE *file = fopen(path, "re");
@@ -109,11 +112,11 @@ static uint64_t lower(const char *path, uint64_t most)
     return most;
 }
 
-/* A group and its parents: each of them limits it. Where a container sees
- * another root than the path is written for, the walk still ends at the root
- * it sees. */
-static uint64_t lower_all(const char *root, const char *group, const char *name,
-                          uint64_t most)
+/* Applies the limits of a control group and of all its parents. Inside a
+ * container the root of the hierarchy may differ from the one that the path was
+ * written for; the loop ends at the root that the process sees. */
+static uint64_t read_group_limits(const char *root, const char *group,
+                                  const char *name, uint64_t most)
 {
     char path[PATH_MAX];
     size_t size = strcspn(group, "\n");
@@ -123,7 +126,7 @@ static uint64_t lower_all(const char *root, const char *group, const char *name,
         int used = snprintf(path, sizeof(path), "%s%.*s/%s", root, (int)size,
                             group, name);
         if (used > 0 && (size_t)used < sizeof(path))
-            most = lower(path, most);
+            most = read_limit(path, most);
         if (!size)
             return most;
         while (size && group[size - 1] != '/')
@@ -131,8 +134,9 @@ static uint64_t lower_all(const char *root, const char *group, const char *name,
     }
 }
 
-/* 1 if a word between commas in `list`, which ends at ':', is `word`. */
-static int lists(const char *list, const char *word)
+/* Returns 1 if `word` is one of the words in `list`, which are separated by
+ * commas and end at ':'. */
+static int list_has(const char *list, const char *word)
 {
     size_t want = strlen(word);
     for (;;) {
@@ -152,19 +156,21 @@ uint64_t cpu_memory_limit(const char *groups, const char *mount, uint64_t most)
     FILE *file = fopen(groups, "re");
     if (!file)
         return most;
-    /* A line is "number:controllers:/path"; no controllers: version 2. */
+    /* A line is "number:controllers:/path"; in version 2 `controllers` is
+     * empty. */
     while (fgets(line, sizeof(line), file)) {
         const char *controllers = strchr(line, ':');
         const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path)
             continue;
-        int first = path == controllers + 1;
-        if (!first && !lists(controllers + 1, "memory"))
+        int version2 = path == controllers + 1;
+        if (!version2 && !list_has(controllers + 1, "memory"))
             continue;
         (void)snprintf(root, sizeof(root), "%s%s", mount,
-                       first ? "" : "/memory");
-        most = lower_all(root, path + 1,
-                         first ? "memory.max" : "memory.limit_in_bytes", most);
+                       version2 ? "" : "/memory");
+        most = read_group_limits(
+            root, path + 1, version2 ? "memory.max" : "memory.limit_in_bytes",
+            most);
     }
     (void)fclose(file);
     return most;
