@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Metrics of a batch, under verl's names and with its definitions: scores are
- * before, rewards after the KL penalty; advantages and returns are over tokens
- * in the loss.
+ * Computes the metrics of a batch under verl's names and by its definitions:
+ * scores are taken before the KL penalty and rewards after it; advantages and
+ * returns are taken over the tokens in the loss.
  */
 #include "core/rl/learner.h"
 
@@ -29,7 +29,8 @@ static void put_row_sum_stats(xr_learner *learner, const xr_rows *rows,
                      rows->batch.rows);
 }
 
-/* Unbiased variance of returns - scale * values over tokens in the loss. */
+/* Returns the unbiased variance of returns - scale * values over the tokens in
+ * the loss. */
 static double residual_variance(const xray_batch *b, double scale)
 {
     double n = 0;
@@ -47,8 +48,8 @@ static double residual_variance(const xray_batch *b, double scale)
     return n > 1 ? squares / (n - 1) : 0;
 }
 
-/* How much of the returns the values foresaw: 1 - Var(R - V) / (Var(R) +
- * 1e-5). */
+/* Returns the share of the variance of returns that the values explain: 1 -
+ * Var(R - V) / (Var(R) + 1e-5). */
 static double explained_variance(const xray_batch *b)
 {
     return 1 - residual_variance(b, 1) / (residual_variance(b, 0) + 1e-5);

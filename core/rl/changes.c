@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares the configuration of a run and its input files with those of a
+ * checkpoint.
+ */
 #include "core/rl/changes.h"
 
 #include <stdio.h>
@@ -14,19 +18,22 @@ void xr_changes_free(xr_changes *changes)
     xr_errors_free(&changes->meaning);
 }
 
-/* ---- what a key decides ------------------------------------------------- */
+/* ---- which keys matter -------------------------------------------------- */
 
 typedef struct key_rule {
-    const char *section; /* ending with '.': all that begin so */
-    const char *key;     /* NULL: every one */
+    const char *section; /* a name ending in '.' matches every section that
+                          * begins with it */
+    const char *key;     /* NULL matches every key */
     int kind;
 } key_rule;
 
 enum { CHANGE_TOLD, CHANGE_QUIET, CHANGE_MEANING };
 
-/* The first that fits; a key without a rule is told of. */
+/* The first rule that matches decides. A change of a key without a rule is
+ * reported. */
 static const key_rule rules[] = {
-    { "run", "seed", CHANGE_QUIET }, /* refused by xr_checkpoint_read */
+    { "run", "seed",
+      CHANGE_QUIET }, /* xr_checkpoint_read refuses another seed */
     { "run", "threads", CHANGE_QUIET },
     { "run", "log", CHANGE_QUIET },
     { "run", "plugin_timeout", CHANGE_QUIET },
@@ -62,7 +69,7 @@ static int find_change_kind(const char *section, const char *key)
     return CHANGE_TOLD;
 }
 
-/* 1 and 1.0 are one number. */
+/* 1 and 1.0 are the same number. */
 static int is_same_value(const char *a, const char *b)
 {
     double x = 0;
@@ -98,8 +105,8 @@ xray_status xr_changes_add_inputs(const xr_run *run, xr_history *history,
     return status;
 }
 
-/* The input of `key` that comes after `last`; NULL for the first, and past the
- * last. */
+/* Returns the first input of `key` after `last`, or the first of all if `last`
+ * is NULL; NULL if there is none. */
 static const xr_input *find_next_input(const xr_history *h, const char *key,
                                        const xr_input *last)
 {
@@ -110,8 +117,9 @@ static const xr_input *find_next_input(const xr_history *h, const char *key,
     return NULL;
 }
 
-/* 1 if both read files of the same content under the key, in the same order;
- * else `out` is the first of now that is another; NULL: there is none. */
+/* Returns 1 if both runs read files of the same content under the key, in the
+ * same order. Otherwise *out is the first differing file of the present run, or
+ * NULL if it only lacks files. */
 static int have_same_inputs(const xr_history *now, const xr_history *then,
                             const char *key, const xr_input **out)
 {
@@ -136,9 +144,11 @@ typedef struct comparison {
     xr_changes *out;
 } comparison;
 
-#define NO_MEMORY "out of memory" /* as xr_errors_add has it */
+#define NO_MEMORY                                               \
+    "out of memory" /* the text that xr_errors_add uses as well \
+                     */
 
-/* Adds the line and frees it. */
+/* Adds the line to the list of its kind and frees it. */
 static void add_change_line(const comparison *c, int kind, xr_str *line)
 {
     xr_errors_add(kind == CHANGE_MEANING ? &c->out->meaning : &c->out->harmless,
@@ -146,7 +156,8 @@ static void add_change_line(const comparison *c, int kind, xr_str *line)
     xr_str_free(line);
 }
 
-/* A line that is missing could be the one that keeps a run from going on. */
+/* A line lost for lack of memory might have been the one that refuses the
+ * resume. */
 static int lost_a_line(const xr_errors *lines)
 {
     for (size_t i = 0; i < lines->count; i++)
@@ -169,7 +180,8 @@ static void add_changed_value(const comparison *c, int kind,
     add_change_line(c, kind, &line);
 }
 
-/* A path may change while the content does not, and the other way around. */
+/* A path may change while the content stays the same, and the content may
+ * change under the same path. */
 static void compare_key_value(const comparison *c, const xr_config_value *v)
 {
     char key[200];
@@ -198,8 +210,8 @@ static void compare_key_value(const comparison *c, const xr_config_value *v)
     add_changed_value(c, same ? CHANGE_TOLD : kind, v, was);
 }
 
-/* What the checkpoint's run read and this one does not; a section that is gone
- * is one line. */
+/* Reports a key that the checkpoint's run read and this run does not. A section
+ * that is no longer read at all gets one line. */
 static void compare_removed_key(const comparison *c, const xr_config_value *v,
                                 char *last, size_t cap)
 {

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements xray check: batch arithmetic, memory, device, data, weights, and
+ * the checkpoint that a run would resume from.
+ */
 #include "core/rl/check.h"
 
 #include <inttypes.h>
@@ -21,8 +25,8 @@ typedef struct checking {
     xr_errors *errors;
     xr_errors *warnings;
     xr_resources plans;
-    uint64_t rows;  /* of the train set; 0: not read */
-    uint64_t steps; /* of the run; 0: not known */
+    uint64_t rows;  /* rows of the training set; 0: not read */
+    uint64_t steps; /* steps of the run; 0: unknown */
 } checking;
 
 static int is_sft_run(const xr_run *run)
@@ -30,7 +34,7 @@ static int is_sft_run(const xr_run *run)
     return (run->with & XR_TRAINABLE) && !(run->with & XR_WITH_ALGO);
 }
 
-/* Train and validation may fail for the same reason. */
+/* Training and validation set may fail for the same reason. */
 static void add_error_once(checking *c, const char *text)
 {
     for (size_t i = 0; i < c->errors->count; i++)
@@ -41,7 +45,8 @@ static void add_error_once(checking *c, const char *text)
 
 /* ---- arithmetic and memory ---------------------------------------------- */
 
-/* The words that confuse users, worked out. */
+/* Prints the batch sizes that users often confuse, with their numbers worked
+ * out. */
 static void print_step_size(checking *c)
 {
     const xr_run *run = c->run;
@@ -116,7 +121,7 @@ static void check_memory_fits(checking *c)
         xr_errors_add(found == 2 ? c->errors : c->warnings, "%s", err.text);
 }
 
-/* What starting the device would say on this machine. */
+/* Reports the error that starting the device on this machine would give. */
 static void probe_device(checking *c)
 {
     const xr_run *run = c->run;
@@ -209,7 +214,7 @@ static int all_readable(const xray_list *files)
     return 1;
 }
 
-/* Sets of which every file is there: a missing one was said. */
+/* Checks only sets whose files all exist; a missing file has its own error. */
 static void check_datasets(checking *c)
 {
     const xr_run *run = c->run;
@@ -243,8 +248,8 @@ static int has_file(const char *dir, const char *name)
            xr_path_exists(path);
 }
 
-/* A model of which only config.json is there can be checked too, up to what
- * needs its tokenizer. */
+/* Returns 1 for a model folder that holds config.json and nothing else. Such a
+ * run can be checked up to the point where the tokenizer is needed. */
 static int has_only_config(const xr_run *run)
 {
     const char *other = run->ini.model.tokenizer_path;
@@ -276,7 +281,8 @@ static void check_tokenizer_and_data(checking *c)
 
 /* ---- checkpoints -------------------------------------------------------- */
 
-/* What a resume would tell of, and refuse. */
+/* Reports the changes that a resume would report, and those that it would
+ * refuse. */
 static xray_status check_changes_since(checking *c, const char *path,
                                        xr_err *err)
 {
@@ -301,7 +307,8 @@ static xray_status check_changes_since(checking *c, const char *path,
     return status;
 }
 
-/* The model that the run would load into, against the checkpoint's weights. */
+/* Checks the weights in the checkpoint against the model that they would be
+ * loaded into. */
 static void check_saved_model(const xray_model *model, const char *path,
                               const char *leaf, xr_errors *faults)
 {

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes the files of a checkpoint and reads them back.
+ */
 #include "core/rl/checkpoint.h"
 
 #include <math.h>
@@ -21,7 +24,8 @@ static void append_count(xr_str *out, const char *key, uint64_t value)
     xr_str_printf(out, ", \"%s\": \"%llu\"", key, (unsigned long long)value);
 }
 
-/* Algorithm state as hex digits: it is small and opaque. */
+/* Appends the algorithm's state as hexadecimal digits, since it is small and
+ * opaque. */
 static xray_status append_algo_state(const xr_roles *roles, xr_str *out,
                                      xr_err *err)
 {
@@ -34,7 +38,8 @@ static xray_status append_algo_state(const xr_roles *roles, xr_str *out,
         XR_CALL(part, "save", ops->save(roles->algo.self, NULL, 0, &size));
     if (status != XRAY_OK && status != XRAY_E_RANGE)
         return xr_host_error(part->host, status, "save", err);
-    if (status == XRAY_E_RANGE) /* as was to be expected */
+    if (status ==
+        XRAY_E_RANGE) /* the expected answer to a call without a buffer */
         (void)xr_host_error(part->host, status, "save", NULL);
     const uint64_t cap = size;
     status = xr_check_wanted_size(part, "save", cap, err);
@@ -102,7 +107,7 @@ static xray_status write_config_file(const xr_run *run, const char *dir,
     return status;
 }
 
-/* What a Hugging Face folder has beside its weights. */
+/* Copies the files that a Hugging Face folder holds besides its weights. */
 static xray_status copy_model_files(const xr_run *run, const char *model,
                                     const char *dir, xr_err *err)
 {
@@ -130,7 +135,8 @@ static xray_status copy_model_files(const xr_run *run, const char *model,
         if (status != XRAY_OK)
             return status;
     }
-    /* Who trained with another template wants it beside the weights. */
+    /* A chat template given in the INI is the one that the model was trained
+     * with, so it goes beside the weights. */
     const char *chat = run->ini.data.chat_template;
     char to[XR_PATH_CAP];
     if (!chat || !*chat)
@@ -139,7 +145,8 @@ static xray_status copy_model_files(const xr_run *run, const char *model,
     return status == XRAY_OK ? xr_file_copy(chat, to, err) : status;
 }
 
-/* The folder of a trained model; `from` has what is not the backend's. */
+/* Writes the folder of a trained model. Files that are not the backend's are
+ * copied from the folder that the model was read from. */
 static xray_status write_model_folder(xr_roles *roles, uint32_t role,
                                       const char *dir, xr_err *err)
 {

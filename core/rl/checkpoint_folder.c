@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds, installs and removes checkpoints in the folder of a run.
+ */
 #include "core/rl/checkpoint_folder.h"
 
 #include <dirent.h>
@@ -15,14 +18,14 @@
 
 #define LATEST "latest_checkpointed_iteration.txt"
 #define STEP_PREFIX "global_step_"
-/* A folder's name while it is on its way out: hidden, so that a kill in between
- * leaves nothing that looks like a checkpoint. */
+/* Names of folders that are about to be removed. They are hidden, so that a
+ * kill in between leaves nothing that looks like a checkpoint. */
 #define REMOVED ".removed-"
 #define REPLACED ".replaced-"
 
 /* ---- names -------------------------------------------------------------- */
 
-/* Step of a folder named global_step_N, or -1. */
+/* Returns the step of a folder named global_step_N, or -1. */
 static long long parse_step(const char *name)
 {
     int64_t step = -1;
@@ -43,7 +46,7 @@ xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
     return XRAY_OK;
 }
 
-/* The highest step below `limit` that has a folder, -1 if there is none. */
+/* Returns the highest step below `limit` that has a folder, or -1. */
 static long long find_step_below(const char *root, long long limit)
 {
     long long best = -1;
@@ -67,10 +70,10 @@ static xray_status rename_path(const char *from, const char *to, xr_err *err)
                    XR_SYSTEM_ERROR(errno));
 }
 
-/* ---- places ------------------------------------------------------------- */
+/* ---- installing a step -------------------------------------------------- */
 
-/* A checkpoint of another run gives its place up and stays, as `path`.1 and on.
- */
+/* Renames the checkpoint of another run to the first free name of `path`.1,
+ * `path`.2 and so on. */
 static xray_status set_checkpoint_aside(const char *from, const char *path,
                                         xr_err *err)
 {
@@ -88,7 +91,8 @@ static xray_status set_checkpoint_aside(const char *from, const char *path,
                    path);
 }
 
-/* What stood in a place that was taken. */
+/* Disposes of the checkpoint that was replaced: removes one of the same run,
+ * keeps one of another run. */
 static xray_status dismiss_replaced(const char *hidden, const char *path,
                                     xr_err *err)
 {
@@ -135,7 +139,7 @@ xray_status xr_step_install(const char *root, const char *from, uint64_t step,
     return status == XRAY_OK ? dismiss_replaced(hidden, path, err) : status;
 }
 
-/* ---- what is dropped ---------------------------------------------------- */
+/* ---- removing old steps ------------------------------------------------- */
 
 static int is_step_of_run(const char *root, long long step, const char *run)
 {
@@ -144,7 +148,8 @@ static int is_step_of_run(const char *root, long long step, const char *run)
            xr_history_of_run(path, run);
 }
 
-/* The run's lowest step up to `newest`, and how many it has. */
+/* Counts the run's checkpoints up to `newest`; the lowest step goes to
+ * *out_lowest. */
 static size_t count_steps_of_run(const char *root, const char *run,
                                  long long newest, long long *out_lowest)
 {
@@ -189,7 +194,7 @@ static int starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* global_step_N.tmp, and what a file is written as. */
+/* global_step_N.tmp, or the temporary name of a file or removed folder. */
 static int is_unfinished_name(const char *name)
 {
     const char *end = strrchr(name, '.');
@@ -237,7 +242,7 @@ xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
     return status;
 }
 
-/* ---- the one to go on from ---------------------------------------------- */
+/* ---- the checkpoint to resume from -------------------------------------- */
 
 xray_status xr_checkpoint_verify(const xr_run *run, const char *path,
                                  xr_err *err)
@@ -263,8 +268,9 @@ xray_status xr_checkpoint_verify(const xr_run *run, const char *path,
                    why.text, root);
 }
 
-/* The newest whole one where no file names it: a kill before the first name
- * was written, or a file that was deleted or not copied. */
+/* Finds the newest complete checkpoint where no file names the newest: the run
+ * was killed before the first name was written, or the file was deleted or not
+ * copied. */
 static xray_status find_newest_complete(const char *root, char *out_path,
                                         xr_err *err)
 {
@@ -291,7 +297,8 @@ static xray_status find_newest_complete(const char *root, char *out_path,
                    root, first.text);
 }
 
-/* 1 if the newest checkpoint of default_local_dir is what is asked for. */
+/* Returns 1 if the run resumes from the newest checkpoint of default_local_dir.
+ */
 static int resumes_newest(const xr_trainer_section *t)
 {
     return !(t->resume_from_path && *t->resume_from_path) &&

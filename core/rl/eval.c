@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray eval: the validation of a run without the run.
+ * xray eval: validates a model without training it.
  */
 #include <math.h>
 #include <stdio.h>

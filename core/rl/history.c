@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads and writes history.json, the record of which run wrote a checkpoint.
+ */
 #include "core/rl/history.h"
 
 #include <errno.h>

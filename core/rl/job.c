@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opens, runs and closes a job of training: the parts of xray train and xray
+ * sft that do not depend on the loss.
+ */
 #include "core/rl/job.h"
 
 #include <math.h>
@@ -88,7 +92,7 @@ static void announce_left_out_rows(const xr_job *job)
     xr_monitor_say(job->monitor, line);
 }
 
-/* Of a run that begins; a checkpoint has its heads. */
+/* Only a run that begins has new heads; a checkpoint holds its own. */
 static void announce_new_heads(const xr_job *job)
 {
     xr_str text = { 0 };
@@ -132,7 +136,7 @@ static int has_logger(const xr_trainer_section *trainer, const char *name)
     return 0;
 }
 
-/* An older run's metrics in the same folder are set aside, not lost. */
+/* Metrics of an older run in the same folder are renamed, not lost. */
 static xray_status set_metrics_aside(const char *file, xr_err *err)
 {
     char old[XR_PATH_CAP + 16];
@@ -150,8 +154,8 @@ static xray_status set_metrics_aside(const char *file, xr_err *err)
     return xr_fail(err, XRAY_E_IO, "too many old files beside %s", file);
 }
 
-/* Tells of what was changed since the checkpoint, and refuses what changes the
- * meaning of scores unless that is accepted. */
+/* Reports the changes since the checkpoint, and refuses those that change the
+ * meaning of scores unless the user accepts them. */
 static xray_status judge_changes(xr_job *job, const xr_history *then,
                                  xr_err *err)
 {
@@ -174,7 +178,7 @@ static xray_status judge_changes(xr_job *job, const xr_history *then,
     return status;
 }
 
-/* What the checkpoint says of the run it is of, and of what that run read. */
+/* Verifies the checkpoint and compares it with this run. */
 static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
 {
     xr_history then;
@@ -190,7 +194,8 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
     status = judge_changes(job, &then, err);
     job->history.has_lines = then.has_lines;
     job->history.lines = then.lines;
-    /* What an older xray wrote stays: it does not say which run it is of. */
+    /* Checkpoints of an older xray do not name their run, so this run keeps its
+     * new id and removes none of them. */
     if (*then.run)
         memcpy(job->history.run, then.run, sizeof(then.run));
     else if (status == XRAY_OK)
@@ -224,14 +229,14 @@ static xray_status choose_checkpoint(xr_job *job, xr_err *err)
     return compare_with_checkpoint(job, err);
 }
 
-/* Where the resumed run's metrics go on; `out_keep`: the step up to which lines
- * are kept, -1: all that are left. */
+/* Decides where the metrics of a resumed run continue. *out_keep is the step up
+ * to which lines are kept; -1 keeps all lines that are left. */
 static xray_status resume_metrics(xr_job *job, const char *file,
                                   int64_t *out_keep, xr_err *err)
 {
     xr_err why = { "" };
     *out_keep = (int64_t)job->progress.step;
-    /* Those of a checkpoint from elsewhere are elsewhere, too. */
+    /* A checkpoint from another folder has its metrics in that folder. */
     if (!xr_path_is_in(job->from, job->run->ini.trainer.default_local_dir))
         return XRAY_OK;
     if (!job->history.has_lines) {
@@ -311,8 +316,8 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         job->run, (uint64_t)plan->micro_tokens(&job->run->ini),
         (uint64_t)(data->max_prompt_length + data->max_response_length),
         job->run->rollout.load.rows);
-    /* Before anything big is started; what is not there yet is made when the
-     * run is known to have room. */
+    /* Folders that exist are locked before anything big is started. Missing
+     * ones are created later, once the run is known to fit on the disk. */
     xray_status status = xr_job_lock(job, 0, err);
     if (status == XRAY_OK)
         status = choose_checkpoint(job, err);
@@ -412,7 +417,7 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
     if (status == XRAY_OK && isnan(job->progress.score_before))
         job->progress.score_before = job->progress.score_now;
     xr_metrics_put(job->metrics, "timing_s/testing", xr_now() - start);
-    if (status == XRAY_OK && job->monitor) /* xray eval has none */
+    if (status == XRAY_OK && job->monitor) /* xray eval has no monitor */
         xr_monitor_validation(job->monitor, job->progress.step,
                               job->total_steps, score);
     return status;
@@ -441,8 +446,8 @@ static xray_status save_checkpoint(xr_job *job, xr_err *err)
     return status;
 }
 
-/* Seconds from the start of the process to the first sampled token, in the
- * first line that has anything of a step. */
+/* Puts the seconds from the start of the process to the first sampled token
+ * into the first line of metrics that follows it. */
 static void put_first_token_time(xr_job *job)
 {
     double at = job->roles->first_token;
@@ -461,14 +466,14 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
     uint64_t step = job->progress.step;
     int due = every > 0 && step % (uint64_t)every == 0;
     xray_status status = XRAY_OK;
-    /* A saved step was told before its save; two lines would differ from the
-     * uninterrupted run's one. */
+    /* The metrics of a saved step were written before its checkpoint. A second
+     * line would make this run differ from an uninterrupted one. */
     if (job->saved_step == step) {
         xr_metrics_clear(job->metrics);
         return XRAY_OK;
     }
-    /* Metrics first: after a kill in between, the line is of a step the resume
-     * computes again, and is cut off. */
+    /* Metrics are written first: after a kill between the two, the line belongs
+     * to a step that the resumed run repeats, and is cut off then. */
     double value = xr_metrics_get(job->metrics, job->curve_name);
     if (!isnan(value) && job->curve_count < job->total_steps)
         job->curve[job->curve_count++] = value;
@@ -483,7 +488,7 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
     return status;
 }
 
-/* What a user reads at the end. */
+/* Writes the summary that the user reads at the end. */
 static void write_report(const xr_job *job, xr_run_result *r)
 {
     if (job->curve_count > 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The folders a job writes are its own while it runs: two runs in one would
- * take each other's checkpoints, metrics and samples away.
+ * Locks the folders that a job writes to, since two runs in one folder would
+ * destroy each other's checkpoints, metrics and samples.
  */
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +49,7 @@ xray_status xr_job_lock(xr_job *job, int make, xr_err *err)
             continue;
         job->asked[i] = 1;
         for (size_t k = 0; k < i && !known; k++)
-            /* Two keys may name one folder. */
+            /* Two keys may name the same folder. */
             known = job->asked[k] && xr_path_is_same(path, folders[k].path);
         if (!known)
             status = lock_folder(&job->locks[i], &folders[i], err);

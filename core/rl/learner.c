@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packs scored samples into batches, computes log-probs, values and advantages,
+ * and decides which models are updated.
+ */
 #include "core/rl/learner.h"
 
 #include <math.h>
@@ -103,7 +107,8 @@ void xr_learner_free(xr_learner *learner)
     *learner = (xr_learner){ .names = 0 };
 }
 
-/* Token scores, and the sample's score on its last token. */
+/* Writes the token scores to the rewards of a row, and adds the sample's score
+ * to its last token. */
 static void store_row_rewards(xr_rows *to, uint32_t r,
                               const xr_samples *samples, uint32_t i)
 {
@@ -150,7 +155,8 @@ xray_status xr_learner_pack(xr_learner *learner, const xr_samples *samples,
     return XRAY_OK;
 }
 
-/* Scores of fresh row r go with the row that was copied last. */
+/* Copies the scores of row r of the rollout to the row that was copied to the
+ * batch last. */
 static void keep_row_scores(xr_learner *learner, uint32_t r)
 {
     size_t rewards = learner->roles->run->reward_count;
@@ -198,7 +204,7 @@ xray_status xr_learner_accept(xr_learner *learner, uint32_t want,
 
 /* ---- log-probs ---------------------------------------------------------- */
 
-/* One output of all rows, to `to` [tokens]. */
+/* Computes one output of all rows into `to` [tokens]. */
 static xray_status forward_all_rows(xr_learner *learner, uint32_t role,
                                     const xr_rows *rows, uint32_t output,
                                     float *to, xr_err *err)
@@ -223,8 +229,8 @@ static xray_status forward_all_rows(xr_learner *learner, uint32_t role,
     return status;
 }
 
-/* Same kernels on both sides: any difference is a fault, and it stops the run
- * rather than biasing it. */
+/* Trainer and engine run the same kernels, so any difference is a fault. It
+ * stops the run rather than biasing it. */
 static xray_status expect_exact_logp(const xr_rows *rows, const float *logp,
                                      xr_err *err)
 {
@@ -282,7 +288,7 @@ static void metric_sink_put(void *ctx, const char *name, double value)
         xr_metrics_put(learner->metrics, name, value);
 }
 
-/* What a model's updates came to. */
+/* Puts the results of a model's updates into the metrics. */
 static void put_update_metrics(xr_learner *learner, const xr_updates *u,
                                const char *who)
 {
@@ -316,7 +322,7 @@ static double put_elapsed_time(xr_learner *learner, const char *name,
     return now;
 }
 
-/* Log-probs of the policy and of the reference, and values. */
+/* Computes log-probs of the policy and of the reference, and values. */
 static xray_status compute_model_outputs(xr_learner *learner,
                                          const xr_rows *rows, uint64_t step,
                                          xr_err *err)
@@ -339,7 +345,7 @@ static xray_status compute_model_outputs(xr_learner *learner,
     return status;
 }
 
-/* The algorithm's half of a step: score to advantage. */
+/* Calls the algorithm to turn scores into advantages. */
 static xray_status prepare_advantages(xr_learner *learner, const xr_rows *rows,
                                       xr_err *err)
 {
@@ -381,7 +387,7 @@ static uint32_t choose_prompt_sharing(int shared)
     return shared ? XR_PROMPTS_WHOLE : XR_PROMPTS_APART;
 }
 
-/* How each model's rows are dealt in this step. */
+/* Sets how the rows of each model are divided in this step. */
 static void configure_updates(xr_learner *learner, const xr_rates *rates)
 {
     const xr_run_config *ini = &learner->roles->run->ini;
@@ -415,8 +421,8 @@ static void configure_updates(xr_learner *learner, const xr_rates *rates)
                       .critic = 1 };
 }
 
-/* The critic first, as in verl; the policy unless the critic is being warmed
- * up. */
+/* The critic is updated first, as in verl. The policy follows unless the critic
+ * is still being warmed up. */
 static xray_status update_models(xr_learner *learner, const xr_rows *rows,
                                  uint64_t step, xr_err *err)
 {
@@ -470,7 +476,8 @@ xray_status xr_learner_observe(xr_learner *learner, xr_err *err)
     if (count > learner->told_cap) {
         free(learner->told_names);
         free(learner->told_values);
-        size_t cap = 2 * count + 64; /* validation has more */
+        size_t cap =
+            2 * count + 64; /* a step with validation has more metrics */
         learner->told_names = xr_calloc(cap, sizeof(*learner->told_names));
         learner->told_values = xr_calloc(cap, sizeof(*learner->told_values));
         learner->told_cap =

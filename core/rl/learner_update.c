@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Updates of a model from a step's rows: epochs, mini-batches, micro-batches.
+ * Updates one model from the rows of a step: epochs, mini-batches,
+ * micro-batches.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +45,8 @@ static xray_status make_loss_context(xr_learner *learner,
     xray_status status = call_algo_context(learner, mini, totals);
     if (status == XRAY_E_RANGE &&
         learner->context_size > learner->context_cap) {
-        /* Why it did not fit is of no interest any more. */
+        /* Discards the sentence on the first attempt, which the second one
+         * makes irrelevant. */
         (void)xr_host_error(algo->host, status, "context", NULL);
         status =
             xr_check_wanted_size(algo, "context", learner->context_size, err);
@@ -63,7 +65,8 @@ static xray_status make_loss_context(xr_learner *learner,
                                  learner->context_cap, err);
 }
 
-/* Estimators that pick tokens across the mini-batch see current log-probs. */
+/* Estimators that choose tokens across the mini-batch need its current
+ * log-probs. */
 static xray_status select_tokens(xr_learner *learner, const xray_batch *mini,
                                  xr_err *err)
 {
@@ -91,7 +94,8 @@ static xray_status select_tokens(xr_learner *learner, const xray_batch *mini,
                : xr_host_error(roles->algo.part->host, status, "select", err);
 }
 
-/* Gradients of the views and the optimizer's step. */
+/* Computes the gradients of all micro-batches and takes the optimizer's step.
+ */
 static xray_status apply_update(xr_learner *learner, xr_updates *u, xr_err *err)
 {
     xr_roles *roles = learner->roles;
@@ -153,8 +157,8 @@ static xray_status update_on_mini_batch(xr_learner *learner, xr_updates *u,
     return apply_update(learner, u, err);
 }
 
-/* Fisher-Yates by Philox of (seed, step, epoch): the same order in a rerun, and
- * another one for the critic. */
+/* Shuffles with Fisher-Yates, driven by Philox of (seed, step, epoch): the
+ * order is the same in a rerun, and a different one for the critic. */
 static xray_status shuffle_rows(xr_learner *learner, const xr_rows *rows,
                                 uint64_t step, uint64_t epoch, uint32_t critic,
                                 xr_err *err)

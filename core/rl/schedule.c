@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the learning rate of a step.
+ */
 #include "core/rl/schedule.h"
 
 #include <math.h>

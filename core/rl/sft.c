@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray sft: maximum likelihood of given responses; stops by itself once greedy
- * validation reaches [sft] stop_at.
+ * xray sft: supervised fine-tuning, that is maximum likelihood of given
+ * responses. It ends early once greedy validation reaches [sft] stop_at.
  */
 #include <math.h>
 
@@ -16,9 +16,9 @@ typedef struct tuner {
     xr_job job;
     xr_rows rows;
     xr_views views;
-    double tokens; /* in the loss of this step */
-    double nll;    /* summed */
-    xr_err fault;  /* a log-prob that is not finite */
+    double tokens; /* tokens in the loss of this step */
+    double nll;    /* sum of their negative log-likelihoods */
+    xr_err fault;  /* the first log-prob that is not finite */
 } tuner;
 
 static const char *const watched_metrics[] = { "train/loss", "train/grad_norm",
@@ -159,7 +159,7 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
         .micro_tokens = sft_micro_tokens,
         .watch = watched_metrics,
     };
-    /* Engine and rewards are there for validation only. */
+    /* Engine and rewards are needed for validation only. */
     if (xr_config_get(args->config, "data", "val_files") ||
         xr_config_get(args->config, "data", "val_split"))
         plan.with |= XR_WITH_INFER | XR_WITH_REWARD;

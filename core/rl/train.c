@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray train: prompts, rollout, reward, advantages, updates, step after step.
+ * xray train: the loop of reinforcement learning. Each step draws prompts,
+ * samples responses, scores them, computes advantages and updates the models.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,18 +16,20 @@
 #include "core/roles/nonfinite.h"
 #include "core/roles/publish.h"
 
-/* Generations for one step until the wanted groups are kept. */
+/* The most rollouts that dynamic sampling makes for one step. */
 #define MAX_GENERATIONS 10
 
 typedef struct trainer {
     xr_job job;
     xr_learner learner;
     xr_samples samples;
-    xr_samples greedy;      /* one a prompt, if the algorithm needs them */
-    xr_metrics *values;     /* of rewards: means over the newest samples */
+    xr_samples
+        greedy; /* one per prompt, if the algorithm needs a greedy baseline */
+    xr_metrics *
+        values; /* named values of the rewards: means over the latest rollout */
     const xr_row **prompts; /* [train_batch_size] */
     uint32_t prompt_count;
-    uint32_t picks; /* 1: the algorithm drops groups */
+    uint32_t picks; /* 1: the algorithm filters groups (dynamic sampling) */
 } trainer;
 
 static const char *const watched_metrics[] = { "critic/score/mean",
@@ -70,8 +73,9 @@ static void add_reward_value(void *ctx, size_t sample, const char *instance,
                    (isnan(sum) ? 0 : sum) + value / t->samples.count);
 }
 
-/* Scores of the samples, and the metrics that rewards have of them: like
- * critic/score of this rollout, not of the ones before that were dropped. */
+/* Scores the samples and puts the rewards' named values into the metrics. Like
+ * critic/score, these describe the latest rollout, not earlier ones that
+ * dynamic sampling discarded. */
 static xray_status score_samples(trainer *t, xr_err *err)
 {
     xr_metrics_clear(t->values);
@@ -99,8 +103,8 @@ static xray_status write_samples_file(trainer *t, xr_err *err)
     return status;
 }
 
-/* A greedy sample of every prompt: its score, token scores counted in, is the
- * prompt's baseline. */
+/* Samples one greedy response per prompt. Its score, including token scores, is
+ * the baseline of the prompt. */
 static xray_status sample_baselines(trainer *t, uint64_t step, xr_err *err)
 {
     xr_roles *roles = t->job.roles;
@@ -136,7 +140,8 @@ static xray_status sample_baselines(trainer *t, uint64_t step, xr_err *err)
     return XRAY_OK;
 }
 
-/* Draws prompts, samples and scores them, packs the batch. */
+/* Makes one rollout: draws prompts, samples responses, scores them and packs
+ * them into the fresh batch. */
 static xray_status make_rollout(trainer *t, uint64_t step, uint32_t round,
                                 xr_err *err)
 {
@@ -177,8 +182,8 @@ static xray_status make_rollout(trainer *t, uint64_t step, uint32_t round,
     return status;
 }
 
-/* The step's batch; with dynamic sampling, refilled until enough groups are
- * worth training on. */
+/* Makes the batch of a step. With dynamic sampling, rollouts are repeated until
+ * enough groups are worth training on. */
 static xray_status make_step_batch(trainer *t, uint64_t step,
                                    const xr_rows **out, xr_err *err)
 {
@@ -203,7 +208,7 @@ static xray_status make_step_batch(trainer *t, uint64_t step,
     return XRAY_OK;
 }
 
-/* What a line has even if its step was left out. */
+/* Puts the metrics that every line has, even that of a skipped step. */
 static void put_step_position(trainer *t, double seconds)
 {
     xr_metrics *m = t->job.metrics;
@@ -229,8 +234,9 @@ static int is_due(int64_t every, uint64_t step)
     return every > 0 && step % (uint64_t)every == 0;
 }
 
-/* A step with a NaN or Inf in it, if the run goes on without it. Updates of
- * mini-batches before the bad one stay, so the engine is told. */
+/* Ends a step with a NaN or Inf in it: returns XRAY_OK if the run continues
+ * without the step. Updates of mini-batches before the bad one stay, so the
+ * engine receives the weights. */
 static xray_status leave_step_out(trainer *t, uint64_t step, xray_status status,
                                   xr_err *err)
 {
@@ -246,7 +252,8 @@ static xray_status leave_step_out(trainer *t, uint64_t step, xray_status status,
     return xr_publish_later(roles, err);
 }
 
-/* The policy's schedule begins with its first update. */
+/* Returns the learning rates of a step. The policy's schedule begins with its
+ * first update. */
 static xr_rates find_learning_rates(const xr_job *job, uint64_t step)
 {
     const xr_run_config *ini = &job->run->ini;
@@ -337,7 +344,7 @@ static xray_status run_train_steps(trainer *t, xr_err *err)
     while (status == XRAY_OK && job->progress.step < job->total_steps &&
            !xr_job_stopped(job))
         status = run_train_step(t, err);
-    /* A stop before the first step has a checkpoint to go on from, too. */
+    /* A stop before the first step leaves a checkpoint to resume from, too. */
     if (status == XRAY_OK && xr_job_stopped(job))
         status = xr_job_step_done(job, 1, err);
     return status;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs the passes of a validation and averages their scores per data source.
+ */
 #include "core/rl/validate.h"
 
 #include <math.h>
@@ -86,7 +89,8 @@ static const char *samples_folder(const xr_validation *v)
     return dir && *dir ? dir : NULL;
 }
 
-/* The scored samples of a batch, with what tells the passes apart. */
+/* Appends the scored samples of a batch, with the fields that tell the passes
+ * apart. */
 static void append_sample_lines(const xr_validation *v, uint32_t count,
                                 const xr_sampling *how, xr_str *lines)
 {
@@ -106,7 +110,7 @@ static void append_sample_lines(const xr_validation *v, uint32_t count,
     xr_str_free(&more);
 }
 
-/* One pass over the set; sums of means and bests by source. */
+/* Samples and scores the set once; sums means and bests per source. */
 static xray_status validate_once(xr_validation *v, const xr_sampling *how,
                                  const volatile sig_atomic_t *stop,
                                  xr_str *lines, xr_err *err)

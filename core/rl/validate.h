@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Validation: greedy over the whole set, and sampled mean@n where asked.
+ * Validation: greedy decoding over the complete set, and sampled mean@n if it
+ * is asked for.
  */
 #ifndef XR_VALIDATE_H
 #define XR_VALIDATE_H
@@ -12,14 +13,14 @@ typedef struct xr_validation {
     xr_roles *roles;
     const xr_dataset *set;
     xr_samples samples;
-    const xr_row **rows;  /* [batch] */
-    double *sums;         /* [sources, 2] of a pass: mean and best */
-    const char **sources; /* distinct data sources */
+    const xr_row **rows; /* [batch] */
+    double *sums; /* [sources, 2] sums of one pass: mean and best score */
+    const char **sources; /* [source_count] distinct data sources */
     uint32_t *source_of;  /* [rows of the set] */
     uint64_t *counts;     /* [sources] */
     uint32_t source_count;
-    uint32_t batch; /* data rows at a time */
-    uint64_t step;  /* updates made before; names the file of samples */
+    uint32_t batch; /* data rows per call of the engine */
+    uint64_t step;  /* steps made before; names the file of samples */
 } xr_validation;
 
 xray_status xr_validation_init(xr_validation *validation, xr_roles *roles,
@@ -27,9 +28,9 @@ xray_status xr_validation_init(xr_validation *validation, xr_roles *roles,
 void xr_validation_free(xr_validation *validation);
 
 /* Puts val-core/<source>/reward/mean@1 (greedy), .../mean@n and, with n > 1,
- * val-aux/<source>/reward/best@n into `metrics`; the greedy mean over all rows
- * goes to *out_score. With [trainer] validation_data_dir the samples are kept
- * there, in a file of the step. */
+ * val-aux/<source>/reward/best@n into `metrics`. The greedy mean over all rows
+ * goes to *out_score. With [trainer] validation_data_dir the samples are
+ * written there, to one file per step. */
 xray_status xr_validation_run(xr_validation *validation,
                               const volatile sig_atomic_t *stop,
                               xr_metrics *metrics, double *out_score,
