@@ -281,7 +281,7 @@ static int step_engine_until_done(generate *g, cli_item *items, size_t count,
                                   uint64_t left)
 {
     xr_roles *roles = g->tool.roles;
-    xr_watch progress = { 0 };
+    xr_engine_watch progress = { 0 };
     xray_status status = XRAY_AGAIN;
     xr_err err = { "" };
     while (status == XRAY_AGAIN) {

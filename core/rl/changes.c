@@ -61,8 +61,8 @@ static int find_change_kind(const char *section, const char *key)
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         const key_rule *r = &rules[i];
         size_t size = strlen(r->section);
-        int whole = r->section[size - 1] != '.';
-        if (strncmp(section, r->section, size + (whole ? 1 : 0)) == 0 &&
+        int exact = r->section[size - 1] != '.';
+        if (strncmp(section, r->section, size + (exact ? 1 : 0)) == 0 &&
             (!r->key || strcmp(key, r->key) == 0))
             return r->kind;
     }

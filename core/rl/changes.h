@@ -11,8 +11,8 @@
 #include "core/run/run.h"
 
 typedef struct xr_changes {
-    xr_errors
-        harmless; /* one line per key: "run.ini:3: [a] b is 2, was 1 in ..." */
+    /* One line per key: "run.ini:3: [a] b is 2, was 1 in ...". */
+    xr_errors harmless;
     xr_errors meaning; /* the same, for changes after which scores no longer
                         * compare with earlier ones */
     int algorithm; /* 1: the algorithm changed, so its saved state is of no use

@@ -23,8 +23,8 @@ typedef struct xr_input {
 typedef struct xr_history {
     char run[17]; /* id of the run, 16 hexadecimal digits; "": unknown */
     int has_lines;
-    xr_metrics_mark
-        lines; /* length and checksum of metrics.jsonl, if the run writes it */
+    /* Length and checksum of metrics.jsonl, if the run writes it. */
+    xr_metrics_mark lines;
     xr_input *inputs; /* in the order of the configuration */
     size_t input_count;
 } xr_history;

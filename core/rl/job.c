@@ -110,19 +110,20 @@ static void announce_new_heads(const xr_job *job)
 static xray_status resume_from_checkpoint(xr_job *job, xr_err *err)
 {
     char line[XR_PATH_CAP + 64];
-    if (!*job->from) {
+    if (!*job->resumed_from) {
         announce_new_heads(job);
         return XRAY_OK;
     }
-    xray_status status =
-        xr_checkpoint_restore(job->roles, job->from, !job->fresh_algo, err);
+    xray_status status = xr_checkpoint_restore(job->roles, job->resumed_from,
+                                               !job->resets_algo, err);
     if (status != XRAY_OK)
-        return xr_fail_in(err, status, "resume from %s", job->from);
+        return xr_fail_in(err, status, "resume from %s", job->resumed_from);
     job->sampler.epoch = job->progress.sampler_epoch;
     job->sampler.position = job->progress.sampler_position;
     job->saved_step = job->first_step = job->progress.step;
-    (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s", job->from);
-    (void)snprintf(line, sizeof(line), "resumed from %s", job->from);
+    (void)snprintf(job->result->checkpoint, XR_PATH_CAP, "%s",
+                   job->resumed_from);
+    (void)snprintf(line, sizeof(line), "resumed from %s", job->resumed_from);
     xr_monitor_say(job->monitor, line);
     return job->roles->engine.self ? xr_publish_later(job->roles, err)
                                    : XRAY_OK;
@@ -160,11 +161,12 @@ static xray_status judge_changes(xr_job *job, const xr_history *then,
                                  xr_err *err)
 {
     xr_changes changes;
-    xray_status status = xr_changes_find(job->run, job->from, &job->history,
-                                         then, err, &changes);
+    xray_status status = xr_changes_find(job->run, job->resumed_from,
+                                         &job->history, then, err, &changes);
     xr_errors *refused = &changes.meaning;
     if (status == XRAY_OK && refused->count && !job->args->accept_changes) {
-        xr_changes_refuse(job->run, job->from, &changes, job->args->errors);
+        xr_changes_refuse(job->run, job->resumed_from, &changes,
+                          job->args->errors);
         status = XRAY_E_CONFIG;
     }
     for (size_t i = 0; status == XRAY_OK && i < changes.harmless.count; i++)
@@ -172,8 +174,8 @@ static xray_status judge_changes(xr_job *job, const xr_history *then,
     for (size_t i = 0; status == XRAY_OK && i < refused->count; i++)
         (void)fprintf(stderr, "xray: warning: changed: %s\n",
                       refused->items[i]);
-    job->fresh_algo = changes.algorithm;
-    job->other_scores = refused->count > 0;
+    job->resets_algo = changes.algorithm;
+    job->scores_changed = refused->count > 0;
     xr_changes_free(&changes);
     return status;
 }
@@ -184,13 +186,13 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
     xr_history then;
     xr_progress expect = { .kind = job->kind,
                            .seed = (uint64_t)job->run->ini.run.seed };
-    xray_status status = xr_checkpoint_verify(job->run, job->from, err);
+    xray_status status = xr_checkpoint_verify(job->run, job->resumed_from, err);
     if (status == XRAY_OK)
-        status = xr_checkpoint_read(job->from, &expect, &expect, err);
+        status = xr_checkpoint_read(job->resumed_from, &expect, &expect, err);
     if (status == XRAY_OK)
-        status = xr_history_read(job->from, err, &then);
+        status = xr_history_read(job->resumed_from, err, &then);
     if (status != XRAY_OK)
-        return xr_fail_in(err, status, "resume from %s", job->from);
+        return xr_fail_in(err, status, "resume from %s", job->resumed_from);
     status = judge_changes(job, &then, err);
     job->history.has_lines = then.has_lines;
     job->history.lines = then.lines;
@@ -203,7 +205,7 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
                       "xray: warning: %s is of an older xray: neither the "
                       "files it read nor metrics.jsonl can be compared with "
                       "it\n",
-                      job->from);
+                      job->resumed_from);
     xr_history_free(&then);
     return status;
 }
@@ -218,14 +220,14 @@ static xray_status choose_checkpoint(xr_job *job, xr_err *err)
     if (status == XRAY_OK)
         status = xr_checkpoint_tidy(run, err);
     if (status == XRAY_OK)
-        status = xr_checkpoint_find(run, job->from, err);
-    if (status != XRAY_OK || !*job->from)
+        status = xr_checkpoint_find(run, job->resumed_from, err);
+    if (status != XRAY_OK || !*job->resumed_from)
         return status;
     if (xr_checkpoint_latest_is_lost(run, lost))
         (void)fprintf(stderr,
                       "xray: warning: %s is missing; the run goes on from the "
                       "newest whole checkpoint there, %s\n",
-                      lost, job->from);
+                      lost, job->resumed_from);
     return compare_with_checkpoint(job, err);
 }
 
@@ -237,14 +239,15 @@ static xray_status resume_metrics(xr_job *job, const char *file,
     xr_err why = { "" };
     *out_keep = (int64_t)job->progress.step;
     /* A checkpoint from another folder has its metrics in that folder. */
-    if (!xr_path_is_in(job->from, job->run->ini.trainer.default_local_dir))
+    if (!xr_path_is_in(job->resumed_from,
+                       job->run->ini.trainer.default_local_dir))
         return XRAY_OK;
     if (!job->history.has_lines) {
         if (xr_path_exists(file))
             (void)fprintf(stderr,
                           "xray: warning: %s does not say what %s held; its "
                           "lines are taken as they are\n",
-                          job->from, file);
+                          job->resumed_from, file);
         return XRAY_OK;
     }
     *out_keep = -1;
@@ -260,7 +263,7 @@ static xray_status resume_metrics(xr_job *job, const char *file,
     return xr_fail(err, XRAY_E_IO,
                    "resume from %s: %s; put the file back as it was, or begin "
                    "a new one and set this one aside with --accept-changes",
-                   job->from, why.text);
+                   job->resumed_from, why.text);
 }
 
 static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
@@ -274,17 +277,17 @@ static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
     if (status == XRAY_OK)
         status = xr_path_join(trainer->default_local_dir, "metrics.jsonl", file,
                               sizeof(file), err);
-    if (status == XRAY_OK && *job->from) {
-        status =
-            xr_checkpoint_read(job->from, &job->progress, &job->progress, err);
+    if (status == XRAY_OK && *job->resumed_from) {
+        status = xr_checkpoint_read(job->resumed_from, &job->progress,
+                                    &job->progress, err);
         if (status != XRAY_OK)
-            (void)xr_fail_in(err, status, "resume from %s", job->from);
-        if (job->other_scores)
+            (void)xr_fail_in(err, status, "resume from %s", job->resumed_from);
+        if (job->scores_changed)
             job->progress.score_before = job->progress.score_now = NAN;
     }
     if (status == XRAY_OK && jsonl)
-        status = *job->from ? resume_metrics(job, file, &keep, err)
-                            : set_metrics_aside(file, err);
+        status = *job->resumed_from ? resume_metrics(job, file, &keep, err)
+                                    : set_metrics_aside(file, err);
     if (status == XRAY_OK)
         status = xr_monitor_open(jsonl ? file : NULL, keep,
                                  has_logger(trainer, "console"), plan->watch,
@@ -451,9 +454,9 @@ static xray_status save_checkpoint(xr_job *job, xr_err *err)
 static void put_first_token_time(xr_job *job)
 {
     double at = job->roles->first_token;
-    if (job->told_first || at <= 0)
+    if (job->first_token_reported || at <= 0)
         return;
-    job->told_first = 1;
+    job->first_token_reported = 1;
     double age = xr_process_age();
     if (!isnan(age))
         xr_metrics_put(job->metrics, "timing_s/first_token",

@@ -26,26 +26,29 @@ typedef struct xr_job {
     xr_metrics *metrics;
     xr_monitor *monitor;
     xr_progress progress;
-    xr_history history;     /* of this run */
-    char from[XR_PATH_CAP]; /* path of the checkpoint that the job resumes from;
-                             * "": none */
-    int fresh_algo;         /* 1: the checkpoint's algorithm state is of another
-                             * algorithm and is not read */
-    int other_scores; /* 1: scores in the checkpoint do not compare with those
-                       * of this job */
+    xr_history history;             /* of this run */
+    char resumed_from[XR_PATH_CAP]; /* path of the checkpoint that the job
+                                     * resumes from;
+                                     * "": none */
+    int resets_algo;    /* 1: the checkpoint's algorithm state is of another
+                         * algorithm and is not read */
+    int scores_changed; /* 1: scores in the checkpoint do not compare with those
+                         * of this job */
     uint64_t total_steps;
     uint64_t first_step;  /* step of the checkpoint that the job resumed from */
     uint64_t saved_step;  /* step of the last checkpoint; UINT64_MAX: none */
     uint64_t tokens_done; /* prompt and response tokens that this process
                            * trained on */
     double started;
-    int told_first; /* 1: the time of the first sampled token was reported */
-    double *curve;  /* [total_steps] watch[0] of the steps of this process */
+    int first_token_reported; /* 1: the time of the first sampled token was
+                               * reported */
+    double *curve; /* [total_steps] watch[0] of the steps of this process */
     uint64_t curve_count;
     const char *curve_name;
     xr_run_result *result;
     xr_lock locks[XR_JOB_LOCKS];
-    int asked[XR_JOB_LOCKS]; /* 1: the lock was taken, or is not needed */
+    int lock_settled[XR_JOB_LOCKS]; /* 1: the lock was taken, or is not needed
+                                     */
 } xr_job;
 
 /* Locks the folders that the job writes to: those that exist or, with `make`,

@@ -42,15 +42,16 @@ xray_status xr_job_lock(xr_job *job, int make, xr_err *err)
     xray_status status = XRAY_OK;
     for (size_t i = 0; i < XR_JOB_LOCKS && status == XRAY_OK; i++) {
         const char *path = folders[i].path;
-        int known = !path || !*path || job->asked[i];
+        int known = !path || !*path || job->lock_settled[i];
         if (!known && make)
             status = xr_dir_make(path, err);
         if (known || status != XRAY_OK || !xr_path_is_dir(path))
             continue;
-        job->asked[i] = 1;
+        job->lock_settled[i] = 1;
         for (size_t k = 0; k < i && !known; k++)
             /* Two keys may name the same folder. */
-            known = job->asked[k] && xr_path_is_same(path, folders[k].path);
+            known =
+                job->lock_settled[k] && xr_path_is_same(path, folders[k].path);
         if (!known)
             status = lock_folder(&job->locks[i], &folders[i], err);
     }

@@ -78,7 +78,7 @@ xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
     if (status == XRAY_OK)
         status = xr_views_init(&learner->views, rows, err);
     if (status == XRAY_OK)
-        status = xr_views_init(&learner->whole, rows, err);
+        status = xr_views_init(&learner->mini_batch, rows, err);
     if (status != XRAY_OK)
         xr_learner_free(learner);
     return status;
@@ -90,7 +90,7 @@ void xr_learner_free(xr_learner *learner)
     xr_rows_free(&learner->rows);
     xr_rows_free(&learner->shuffled);
     xr_views_free(&learner->views);
-    xr_views_free(&learner->whole);
+    xr_views_free(&learner->mini_batch);
     free(learner->logp);
     free(learner->scratch);
     free(learner->order);
@@ -102,8 +102,8 @@ void xr_learner_free(xr_learner *learner)
     free(learner->scores);
     free(learner->kept);
     free(learner->weights_of_scores);
-    free(learner->told_names);
-    free(learner->told_values);
+    free(learner->observed_names);
+    free(learner->observed_values);
     *learner = (xr_learner){ .names = 0 };
 }
 
@@ -283,7 +283,7 @@ static xray_status compute_old_logp(xr_learner *learner, const xr_rows *rows,
 static void metric_sink_put(void *ctx, const char *name, double value)
 {
     xr_learner *learner = ctx;
-    learner->unnamed += !name || !*name;
+    learner->nameless_metrics += !name || !*name;
     if (name && *name)
         xr_metrics_put(learner->metrics, name, value);
 }
@@ -363,13 +363,13 @@ static xray_status prepare_advantages(xr_learner *learner, const xr_rows *rows,
     batch.scores = rows == &learner->rows ? learner->kept : learner->scores;
     batch.score_weight = learner->weights_of_scores;
     batch.score_count = (uint32_t)roles->run->reward_count;
-    learner->unnamed = 0;
+    learner->nameless_metrics = 0;
     xray_status status =
         XR_CALL(roles->algo.part, "prepare",
                 xr_algo(roles->run)->prepare(roles->algo.self, &batch, &sink));
     if (status != XRAY_OK)
         return xr_host_error(roles->algo.part->host, status, "prepare", err);
-    if (learner->unnamed)
+    if (learner->nameless_metrics)
         return xr_fail(err, XRAY_E_BUG,
                        "%s: prepare put a metric without a name",
                        roles->algo.part->instance);
@@ -384,7 +384,7 @@ static xray_status prepare_advantages(xr_learner *learner, const xr_rows *rows,
 
 static uint32_t choose_prompt_sharing(int shared)
 {
-    return shared ? XR_PROMPTS_WHOLE : XR_PROMPTS_APART;
+    return shared ? XR_PROMPTS_PER_GROUP : XR_PROMPTS_APART;
 }
 
 /* Sets how the rows of each model are divided in this step. */
@@ -473,27 +473,29 @@ xray_status xr_learner_observe(xr_learner *learner, xr_err *err)
     size_t count = xr_metrics_count(learner->metrics);
     if (!XRAY_HAS(xray_algo_ops, xr_algo(roles->run), observe))
         return XRAY_OK;
-    if (count > learner->told_cap) {
-        free(learner->told_names);
-        free(learner->told_values);
+    if (count > learner->observed_cap) {
+        free(learner->observed_names);
+        free(learner->observed_values);
         size_t cap =
             2 * count + 64; /* a step with validation has more metrics */
-        learner->told_names = xr_calloc(cap, sizeof(*learner->told_names));
-        learner->told_values = xr_calloc(cap, sizeof(*learner->told_values));
-        learner->told_cap =
-            learner->told_names && learner->told_values ? cap : 0;
-        if (!learner->told_cap)
+        learner->observed_names =
+            xr_calloc(cap, sizeof(*learner->observed_names));
+        learner->observed_values =
+            xr_calloc(cap, sizeof(*learner->observed_values));
+        learner->observed_cap =
+            learner->observed_names && learner->observed_values ? cap : 0;
+        if (!learner->observed_cap)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
     }
     for (size_t i = 0; i < count; i++) {
-        learner->told_names[i] = xr_metrics_name(learner->metrics, i);
-        learner->told_values[i] = xr_metrics_value(learner->metrics, i);
+        learner->observed_names[i] = xr_metrics_name(learner->metrics, i);
+        learner->observed_values[i] = xr_metrics_value(learner->metrics, i);
     }
     xray_status status =
         XR_CALL(roles->algo.part, "observe",
                 xr_algo(roles->run)
-                    ->observe(roles->algo.self, learner->told_names,
-                              learner->told_values, count));
+                    ->observe(roles->algo.self, learner->observed_names,
+                              learner->observed_values, count));
     return status == XRAY_OK
                ? XRAY_OK
                : xr_host_error(roles->algo.part->host, status, "observe", err);

@@ -44,14 +44,14 @@ typedef struct xr_learner {
     float *kept; /* [rows, rewards] scores of `rows`; NULL unless the algorithm
                   * filters groups */
     float *weights_of_scores; /* [rewards] weight of each reward */
-    float
-        *baseline; /* [prompts] baselines for the next pack; NULL: not needed */
-    xr_rows fresh; /* one rollout */
-    xr_rows rows;  /* the groups kept for the step, if the algorithm filters
-                    * groups */
+    /* [prompts] baselines for the next pack; NULL: not needed */
+    float *baseline;
+    xr_rows fresh;    /* one rollout */
+    xr_rows rows;     /* the groups kept for the step, if the algorithm filters
+                       * groups */
     xr_rows shuffled; /* rows in the order of an epoch */
     xr_views views;
-    xr_views whole;      /* a mini-batch as a single view */
+    xr_views mini_batch; /* a mini-batch as a single view */
     xr_metrics *metrics; /* borrowed */
     float *logp;         /* [tokens] scratch */
     float *scratch;      /* [rows or tokens] scratch for statistics */
@@ -63,11 +63,12 @@ typedef struct xr_learner {
     double *sums; /* [names] sums of the loss's metrics */
     double *weights;
     uint64_t names;
-    const char **told_names; /* [observed_cap] metrics passed to `observe` */
-    double *told_values;
-    size_t told_cap;
-    size_t unnamed; /* metrics without a name that `prepare` put */
-    xr_err fault;   /* the first value shown to the loss that is not finite */
+    /* [observed_cap] metrics passed to `observe` */
+    const char **observed_names;
+    double *observed_values;
+    size_t observed_cap;
+    size_t nameless_metrics; /* metrics without a name that `prepare` put */
+    xr_err fault; /* the first value shown to the loss that is not finite */
 } xr_learner;
 
 xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,

@@ -135,7 +135,7 @@ static xray_status update_on_mini_batch(xr_learner *learner, xr_updates *u,
     xr_roles *roles = learner->roles;
     uint32_t first = range[0];
     uint32_t count = range[1];
-    const xr_cut whole = { first, count, .budget = UINT64_MAX };
+    const xr_cut undivided = { first, count, .budget = UINT64_MAX };
     const xr_cut parts = { first, count, .budget = u->micro_tokens,
                            .prompts = u->prompts };
     xray_totals totals = {
@@ -143,10 +143,11 @@ static xray_status update_on_mini_batch(xr_learner *learner, xr_updates *u,
         .max_response = (uint64_t)roles->run->ini.data.max_response_length
     };
     count_totals(rows, first, count, &totals);
-    xray_status status = xr_views_cut(&learner->whole, rows, &whole, err);
+    xray_status status =
+        xr_views_cut(&learner->mini_batch, rows, &undivided, err);
     if (status != XRAY_OK || !count)
         return status;
-    const xray_batch *mini = learner->whole.pointers[0];
+    const xray_batch *mini = learner->mini_batch.pointers[0];
     status = make_loss_context(learner, mini, &totals, err);
     if (status == XRAY_OK)
         status = xr_views_cut(&learner->views, rows, &parts, err);

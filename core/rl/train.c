@@ -23,13 +23,14 @@ typedef struct trainer {
     xr_job job;
     xr_learner learner;
     xr_samples samples;
-    xr_samples
-        greedy; /* one per prompt, if the algorithm needs a greedy baseline */
-    xr_metrics *
-        values; /* named values of the rewards: means over the latest rollout */
+    /* One per prompt, if the algorithm needs a greedy baseline. */
+    xr_samples greedy;
+    /* Named values of the rewards: means over the latest rollout. */
+    xr_metrics *values;
     const xr_row **prompts; /* [train_batch_size] */
     uint32_t prompt_count;
-    uint32_t picks; /* 1: the algorithm filters groups (dynamic sampling) */
+    /* 1: the algorithm filters groups (dynamic sampling) */
+    uint32_t filters_groups;
 } trainer;
 
 static const char *const watched_metrics[] = { "critic/score/mean",
@@ -188,7 +189,7 @@ static xray_status make_step_batch(trainer *t, uint64_t step,
                                    const xr_rows **out, xr_err *err)
 {
     uint32_t groups = 0;
-    if (!t->picks) {
+    if (!t->filters_groups) {
         *out = &t->learner.fresh;
         return make_rollout(t, step, 0, err);
     }
@@ -307,7 +308,8 @@ static xray_status open_trainer(trainer *t, const xr_run_args *args,
     xr_roles *roles = t->job.roles;
     const xr_run_config *ini = &roles->run->ini;
     t->prompt_count = (uint32_t)ini->data.train_batch_size;
-    t->picks = XRAY_HAS(xray_algo_ops, xr_algo(roles->run), accept) ? 1 : 0;
+    t->filters_groups =
+        XRAY_HAS(xray_algo_ops, xr_algo(roles->run), accept) ? 1 : 0;
     t->prompts = xr_calloc(t->prompt_count, sizeof(*t->prompts));
     t->values = xr_metrics_new();
     if (!t->prompts || !t->values)
@@ -353,7 +355,7 @@ static xray_status run_train_steps(trainer *t, xr_err *err)
 static xray_status attempt_training(const xr_run_args *args, xr_err *err,
                                     xr_run_result *out)
 {
-    trainer t = { .picks = 0 };
+    trainer t = { .filters_groups = 0 };
     xray_status status = open_trainer(&t, args, out, err);
     if (status == XRAY_OK)
         status = run_train_steps(&t, err);

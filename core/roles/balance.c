@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the largest differencing method. A tuple holds one slot per part,
+ * and a slot is a list of items with the sum of their costs.
+ */
 #include "core/roles/balance.h"
 
 #include <stdlib.h>
@@ -63,7 +67,7 @@ static double tuple_spread(const xr_balance *b, uint32_t parts, uint32_t tuple)
     return sums[0] - sums[parts - 1];
 }
 
-/* Of equal ones the earlier tuple, so that the order is one order. */
+/* Among equal spreads the earlier tuple wins, so that the result is unique. */
 static int is_wider_tuple(const xr_balance *b, uint32_t parts, uint32_t x,
                           uint32_t y)
 {
@@ -104,8 +108,8 @@ static void append_list(xr_balance *b, uint32_t *first, uint32_t *last,
     *last = more_last;
 }
 
-/* Sorts a tuple's slots by sum, largest first; insertion keeps equal ones in
- * order. */
+/* Sorts the slots of a tuple by their sums, largest first. Insertion sort keeps
+ * the order of equal slots. */
 static void sort_tuple_slots(xr_balance *b, uint32_t parts, uint32_t tuple)
 {
     double *sums = b->sums + (size_t)tuple * b->part_cap;
@@ -125,8 +129,8 @@ static void sort_tuple_slots(xr_balance *b, uint32_t parts, uint32_t tuple)
         }
 }
 
-/* Joins `from` into `into`: the largest slot of one with the smallest of the
- * other. */
+/* Joins `from` into `into`: the largest slot of one tuple with the smallest of
+ * the other, and so on. */
 static void join_tuples(xr_balance *b, uint32_t parts, uint32_t into,
                         uint32_t from)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creates and destroys the instances of one process: those of a run on one
- * device, and a Workhorse's.
+ * Creates and destroys the instances of one process: all those of a run on one
+ * device, or those of one Workhorse.
  */
 #include "core/roles/create.h"
 
@@ -17,7 +17,7 @@
 #include "core/run/resources.h"
 #include "core/run/run_setup.h"
 
-/* ---- an instance -------------------------------------------------------- */
+/* ---- instances ---------------------------------------------------------- */
 
 static xray_setup make_setup(const xr_roles *roles, const xr_instance *instance,
                              uint32_t role)
@@ -33,8 +33,9 @@ static xray_setup make_setup(const xr_roles *roles, const xr_instance *instance,
     };
 }
 
-/* Why an instance could not be made, where what it called knows that: the
- * device first, for that is the cause of what a comm has to say. */
+/* Collects the reasons why an instance could not be created. The device comes
+ * before the communicator, because errors of the latter are often caused by the
+ * former. */
 static xray_status explain_failure(const xr_roles *roles, const xr_part *part,
                                    xray_status status, xr_err *err)
 {
@@ -52,7 +53,7 @@ static xray_status explain_failure(const xr_roles *roles, const xr_part *part,
     return status;
 }
 
-/* An instance, or why there is none. */
+/* Checks that a call of create gave an instance or an error. */
 static xray_status check_created_instance(const xr_roles *roles,
                                           const xr_instance *instance,
                                           xray_status status, xr_err *err)
@@ -80,8 +81,8 @@ xray_status xr_create_device(xr_roles *roles, xr_err *err)
 
 /* ---- models ------------------------------------------------------------- */
 
-/* Reference, critic and reward model are the same backend under other names;
- * their options are the trainer's. */
+/* Reference, critic and reward model are instances of the training backend
+ * under other names, with the trainer's options. */
 xray_status xr_create_role_part(xr_roles *roles, uint32_t role, xr_err *err)
 {
     xr_part *part = &roles->named[role];
@@ -131,7 +132,8 @@ static xray_status create_side_model(xr_roles *roles, uint32_t role,
     return status == XRAY_OK ? xr_turn_join(roles, role, err) : status;
 }
 
-/* Options may give an engine another contract than its component names. */
+/* The options of an engine may select another numerics contract than the one
+ * its component names. */
 static void check_engine_numerics(xr_roles *roles)
 {
     const xray_infer_ops *ops = xr_infer(roles->run);
@@ -145,15 +147,15 @@ static void check_engine_numerics(xr_roles *roles)
         !own || strcmp(own, roles->actor.part->component->numerics) == 0;
 }
 
-/* 1 if every engine lies beside a shard of the policy, and no other. Otherwise
- * all of them are sent the weights, also one that has a trainer beside it. */
+/* Returns 1 if the engines are on exactly the ranks of the policy. Otherwise
+ * weights are sent to all engines, even to one on a rank of the policy. */
 static int engines_share_ranks(const xr_roles *roles)
 {
     return xr_ranks_equal(&roles->run->placement.actor,
                           &roles->run->placement.rollout);
 }
 
-/* 1 if this process's rank is to hold a model in the role. */
+/* Returns 1 if the rank of this process holds a model in the role. */
 static int is_placed_here(const xr_roles *roles, uint32_t role)
 {
     return xr_run_has_role(roles->run, role) &&
@@ -173,7 +175,7 @@ static xray_status create_engine(xr_roles *roles, xr_err *err)
         roles->run->ini.rollout.share_weights == XR_SHARE_AUTO &&
         xr_weights_complete(weights))
         setup.weights = weights;
-    /* It may copy the weights. */
+    /* The engine may copy the weights when it is created. */
     xray_status status = xr_turn_publish(roles, err);
     if (status != XRAY_OK)
         return status;
@@ -188,7 +190,6 @@ static xray_status create_engine(xr_roles *roles, xr_err *err)
                              : status;
 }
 
-/* The models placed on this rank, all of them where there is one. */
 xray_status xr_create_models(xr_roles *roles, xr_err *err)
 {
     static const uint32_t others[] = { XRAY_ROLE_REFERENCE, XRAY_ROLE_CRITIC,
@@ -207,7 +208,7 @@ xray_status xr_create_models(xr_roles *roles, xr_err *err)
     return status;
 }
 
-/* ---- on the host -------------------------------------------------------- */
+/* ---- instances on the host ---------------------------------------------- */
 
 xray_status xr_create_algo(xr_roles *roles, uint32_t *out_needs, xr_err *err)
 {
@@ -269,7 +270,7 @@ xray_status xr_create_algo_of_run(xr_roles *roles, xr_run *run, xr_err *err)
     return status;
 }
 
-/* ---- made and freed ----------------------------------------------------- */
+/* ---- roles -------------------------------------------------------------- */
 
 xr_roles *xr_roles_new(const xr_run *run)
 {
@@ -303,7 +304,7 @@ static void destroy_instance(xr_instance *instance, void (*destroy)(void *self))
     instance->self = NULL;
 }
 
-/* What the device held at most, at log level info. */
+/* Logs the peak use of device memory at level info. */
 static void log_peak_memory(const xr_roles *roles)
 {
     const xr_part *part = roles->device.part;
@@ -385,8 +386,8 @@ static xray_status create_comm(xr_roles *roles, const xr_rank_link *link,
     return check_created_instance(roles, &roles->comm, status, err);
 }
 
-/* The world of a role: a group of its own unless another role has the same
- * ranks. */
+/* Joins the communication group of a role. A role on the policy's ranks uses
+ * the policy's group. */
 static xray_status join_world(xr_roles *roles, uint32_t role, xr_err *err)
 {
     const xr_part *part = roles->comm.part;

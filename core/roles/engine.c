@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests to the engine of this process, and the samples that come back.
+ * Sends requests to the engine of this process and stores the samples it
+ * returns.
  */
 #include "core/roles/engine.h"
 
@@ -10,7 +11,7 @@
 #include "core/roles/memory_turns.h"
 #include "core/roles/plugin_results.h"
 
-#define NOT_GIVEN UINT32_MAX /* size of a sample that is still to come */
+#define NOT_GIVEN UINT32_MAX /* size of a sample that has not arrived yet */
 
 static xray_status submit_request(xr_roles *roles, const xr_row *row,
                                   uint64_t id, const xr_sampling *how,
@@ -41,7 +42,7 @@ static xray_status submit_request(xr_roles *roles, const xr_row *row,
                : xr_host_error(roles->engine.part->host, status, "submit", err);
 }
 
-/* Samples come from the weights that were published, no others. */
+/* Samples must come from the weights that were published last. */
 static xray_status check_sample_version(const xr_roles *roles, uint64_t at,
                                         const xray_sample_out *sample,
                                         xr_err *err)
@@ -93,7 +94,7 @@ static xray_status store_sample(xr_roles *roles, xr_samples *out,
     return XRAY_OK;
 }
 
-/* Takes what is ready; counts it off *left. */
+/* Stores all samples that are ready and subtracts them from *left. */
 static xray_status drain_samples(xr_roles *roles, xr_samples *out,
                                  uint64_t *left, xr_err *err)
 {
@@ -114,8 +115,9 @@ static xray_status drain_samples(xr_roles *roles, xr_samples *out,
     }
 }
 
-/* Nothing of this rollout may turn up in the next one. An engine that always
- * has one more sample is not listened to forever. */
+/* Aborts all requests, so that none of their samples turns up in the next
+ * rollout. The number of polls is limited, since a faulty engine could return
+ * samples forever. */
 static void abort_requests(xr_roles *roles, uint32_t count, uint64_t samples)
 {
     xray_status status = XRAY_OK;
@@ -130,7 +132,8 @@ static void abort_requests(xr_roles *roles, uint32_t count, uint64_t samples)
     }
 }
 
-/* What an engine has done so far; 0 if it does not tell. */
+/* Returns the tokens that an engine processed so far; 0 if it does not report
+ * them. */
 static uint64_t count_engine_tokens(xr_roles *roles)
 {
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
@@ -144,14 +147,14 @@ static uint64_t count_engine_tokens(xr_roles *roles)
     return stats.prompt_tokens + stats.generation_tokens;
 }
 
-xray_status xr_engine_progress(xr_roles *roles, xr_watch *w, uint64_t left,
-                               xr_err *err)
+xray_status xr_engine_progress(xr_roles *roles, xr_engine_watch *w,
+                               uint64_t left, xr_err *err)
 {
     int64_t limit = roles->run->ini.run.plugin_timeout;
     double now = xr_now();
     uint64_t made = count_engine_tokens(roles);
     if (w->since <= 0 || made != w->made || left != w->left)
-        *w = (xr_watch){ now, made, left };
+        *w = (xr_engine_watch){ now, made, left };
     if (!limit || now - w->since <= 1e-9 * (double)limit)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_BUG,
@@ -167,7 +170,7 @@ xray_status xr_engine_generate(xr_roles *roles, xr_samples *out,
                                const volatile sig_atomic_t *stop, xr_err *err)
 {
     uint64_t left = out->count;
-    xr_watch progress = { 0 };
+    xr_engine_watch progress = { 0 };
     xray_status status =
         xr_turn_take(roles, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE, err);
     if (status != XRAY_OK)

@@ -1,11 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls the training backend of this process, after bringing the memory of the
+ * model to the device.
+ */
 #include "core/roles/local.h"
 
 #include "core/roles/engine.h"
 #include "core/roles/memory_turns.h"
 #include "core/roles/publish.h"
 
-/* What a call came to, its sentence from the plugin. */
+/* Returns the status of a call, with the plugin's own sentence if it failed. */
 static xray_status report_plugin_failure(const xr_instance *model,
                                          xray_status status, const char *call,
                                          xr_err *err)

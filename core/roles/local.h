@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls to models that are held by this process: those of a run on one device,
- * and of a Workhorse, whose shard they are.
+ * Calls the models held by this process: all models of a run on one device, or
+ * the shards of a Workhorse.
  */
 #ifndef XR_LOCAL_H
 #define XR_LOCAL_H
 
 #include "core/roles/role_calls.h"
 
-/* The calls of roles whose models are in this process. */
+/* The table of calls for roles whose models are in this process. */
 extern const xr_role_ops xr_local_calls;
 
-/* The parts of them that a Workhorse makes on what it was sent. `batches`:
- * [count] micro-batches, of which some may have no rows. */
+/* Single calls, which a Workhorse makes on the batches it received. `batches`:
+ * [count] micro-batches, some of which may have no rows. */
 xray_status xr_local_forward(xr_roles *roles, uint32_t role,
                              const xray_batch *const *batches, uint32_t count,
                              uint32_t outputs, const xray_outputs *out,
@@ -26,7 +26,7 @@ xray_status xr_local_save(xr_roles *roles, uint32_t role, const char *dir,
                           xr_err *err);
 xray_status xr_local_load(xr_roles *roles, uint32_t role, const char *dir,
                           xr_err *err);
-/* Gradients go back to what they were before xr_local_gradients. */
+/* Restores the gradients to their values before xr_local_gradients. */
 xray_status xr_local_discard(xr_roles *roles, uint32_t role, xr_err *err);
 
 #endif

@@ -1,11 +1,15 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Carries out the losses of backends, and checks values before and after.
+ */
 #include "core/roles/losses.h"
 
 #include <string.h>
 
 #include "core/roles/nonfinite.h"
 
-/* dL/dlogp = -mask / N. */
+/* Adds the negative log-likelihood; its gradient is dL/dlogp = -mask / tokens.
+ */
 static void add_sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
 {
     double tokens = 1;
@@ -19,7 +23,8 @@ static void add_sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
     }
 }
 
-/* The loss has no instance to answer for it on the way up. */
+/* Keeps the error of the loss, because the backend in between cannot pass it
+ * on. */
 static xray_status note_loss_failure(xr_loss_run *run, xray_status status,
                                      const char *call)
 {
@@ -50,7 +55,7 @@ static xray_status call_algo_loss(xr_loss_run *run, const xray_loss_call *call)
         name);
 }
 
-/* Rows [first, first + count) of a call as a call of their own. */
+/* Returns rows [first, first + count) of a call as a call of their own. */
 static xray_loss_call slice_loss_call(const xray_loss_call *call,
                                       uint32_t first, uint32_t count,
                                       xray_batch *batch, int32_t *starts)
@@ -89,8 +94,8 @@ static xray_loss_call slice_loss_call(const xray_loss_call *call,
     return part;
 }
 
-/* A replica holds rows from all over the mini-batch; the algorithm is shown one
- * row after the other then, each under its number there. */
+/* A replica holds rows from anywhere in the mini-batch. The algorithm receives
+ * them one at a time, each with its number in the mini-batch. */
 static xray_status call_loss_by_row(xr_loss_run *run,
                                     const xray_loss_call *call)
 {
@@ -105,7 +110,7 @@ static xray_status call_loss_by_row(xr_loss_run *run,
     return status;
 }
 
-/* Looks at what the model gave. */
+/* Checks the outputs of the model. */
 static int has_bad_output(xr_loss_run *run, const xray_loss_call *call)
 {
     static const char *const names[] = { "log-prob", "value" };
@@ -120,7 +125,7 @@ static int has_bad_output(xr_loss_run *run, const xray_loss_call *call)
     return 0;
 }
 
-/* Looks at what the algorithm answered. */
+/* Checks the gradients from the algorithm. */
 static int has_bad_gradient(xr_loss_run *run, const xray_loss_call *call)
 {
     static const char *const names[] = { "gradient of the log-prob",
@@ -151,7 +156,7 @@ static void drop_gradients(const xray_loss_call *call)
 static xray_status handle_bad_value(const xr_loss_run *run,
                                     const xray_loss_call *call)
 {
-    if (!run->goes_on)
+    if (!run->continues)
         return xr_nonfinite_loss(run->roles);
     drop_gradients(call);
     return XRAY_OK;
@@ -162,7 +167,7 @@ xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
     xr_loss_run *run = (xr_loss_run *)ctx;
     if (run->failed)
         return run->failed;
-    if (run->goes_on && *run->fault.text)
+    if (run->continues && *run->fault.text)
         return XRAY_OK;
     if (has_bad_output(run, call))
         return handle_bad_value(run, call);

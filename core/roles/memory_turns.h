@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models of one process that take turns on its device: while one computes, what
- * core/run/turn_settings.h says of the others' memory is away. Nothing but
- * memory depends on it.
+ * Moves the memory of models that take turns on one device: while one model
+ * computes, the memory of the others is offloaded as core/run/turn_settings.h
+ * tells. Turns affect memory only, never results.
  */
 #ifndef XR_MEMORY_TURNS_H
 #define XR_MEMORY_TURNS_H
@@ -10,12 +10,15 @@
 #include "core/roles/roles.h"
 #include "core/run/turn_settings.h"
 
-/* `role` computes with `tags`: those come, the others' memory goes. */
+/* Prepares `role` to compute with the memory in `tags`: offloads the other
+ * models, then loads those tags. */
 xray_status xr_turn_take(xr_roles *roles, uint32_t role, uint32_t tags,
                          xr_err *err);
-/* Weights go from the policy to the engine: both have theirs, all else goes. */
+/* Prepares the transfer of weights from policy to engine: both have their
+ * weights on the device, all else is offloaded. */
 xray_status xr_turn_publish(xr_roles *roles, xr_err *err);
-/* Before an instance is made: everything goes. After it: it takes part. */
+/* xr_turn_offload_all makes space before an instance is created; afterwards,
+ * xr_turn_join lets the instance take turns. */
 xray_status xr_turn_offload_all(xr_roles *roles, xr_err *err);
 xray_status xr_turn_join(xr_roles *roles, uint32_t role, xr_err *err);
 

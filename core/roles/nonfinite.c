@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reports NaN and Inf in the results of plugins.
+ */
 #include "core/roles/nonfinite.h"
 
 #include <math.h>

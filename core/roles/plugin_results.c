@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks sizes, tables and samples that plugins return.
+ */
 #include "core/roles/plugin_results.h"
 
 #include <math.h>
@@ -71,7 +74,7 @@ xray_status xr_check_needs(const xr_part *part, uint32_t flags, xr_err *err)
 
 /* ---- weights ------------------------------------------------------------ */
 
-/* Elements of the whole tensor; 0 and a false return where they overflow. */
+/* Counts the elements of the complete tensor. Returns 0 if they overflow. */
 static int count_elements(const xray_tensor *t, uint64_t *out)
 {
     *out = 1;
@@ -82,7 +85,7 @@ static int count_elements(const xray_tensor *t, uint64_t *out)
     return 1;
 }
 
-/* What is wrong with a tensor, or NULL. */
+/* Returns the fault of a tensor, or NULL. */
 static const char *find_tensor_fault(const xray_tensor *t)
 {
     uint64_t elements = 0;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans and carries out the transfer of weights from trainer to engine.
+ */
 #include "core/roles/publish.h"
 
 #include <inttypes.h>
@@ -13,22 +16,24 @@
 
 #define OWNER "weight sync"
 
-/* A tensor of the engine and what it must hold after the transfer. */
+/* A tensor of the engine, and what it must hold after the transfer. */
 typedef struct tensor_move {
     const xray_tensor *to;
-    uint64_t sum;   /* of the trainer's values, as the engine keeps them */
-    uint64_t round; /* the transfer it last came in */
+    uint64_t sum;   /* checksum of the trainer's values in the engine's type */
+    uint64_t round; /* number of the transfer that last sent it */
 } tensor_move;
 
 struct xr_transfer {
     const xray_weights *engine;
     tensor_move *moves;
-    xr_map *by_name; /* engine's name -> index into moves */
+    xr_map *by_name; /* engine's name of a tensor -> index into moves */
     uint64_t round;
-    int exports; /* 1: values come by export, 0: from the table */
-    const xray_device_ops *device; /* the trainer's, whose memory `cast` is */
+    int exports; /* 1: values come from export calls; 0: from the trainer's
+                  * table */
+    /* The trainer's device, which holds `cast`. */
+    const xray_device_ops *device;
     void *device_self;
-    void *cast; /* values of one tensor in the engine's type; NULL: no need */
+    void *cast; /* one tensor in the engine's type; NULL: types are equal */
     uint64_t cast_bytes;
 };
 
@@ -82,7 +87,8 @@ static int same_shape(const xray_tensor *a, const xray_tensor *b)
            memcmp(a->shape, b->shape, a->dims * sizeof(a->shape[0])) == 0;
 }
 
-/* The pair fits: one shape, types of which one can be made of the other. */
+/* Checks that both tensors have the same shape, and types that can be converted
+ * into each other. */
 static xray_status check_tensor_pair(const xr_roles *roles,
                                      const xray_tensor *from,
                                      const xray_tensor *to, xr_err *err)
@@ -145,8 +151,8 @@ static xray_status plan_engine_tensors(const xr_roles *roles, xr_transfer *t,
     return XRAY_OK;
 }
 
-/* Every tensor of the engine comes from the trainer, once. What the trainer
- * has beyond them, such as a value head, stays there. */
+/* Matches every tensor of the engine with one of the trainer. Tensors that only
+ * the trainer has, such as a value head, are not sent. */
 static xray_status plan_trainer_tensors(const xr_roles *roles, xr_transfer *t,
                                         const xray_weights *table, xr_err *err)
 {
@@ -199,7 +205,8 @@ static xray_status plan_transfer(xr_roles *roles, const xray_weights *table,
     xr_transfer *t = xr_calloc(1, sizeof(*t));
     if (!t)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
-    roles->published.transfer = t; /* of the roles, whatever comes of it */
+    roles->published.transfer =
+        t; /* owned by the roles, even if the plan fails */
     t->engine = engine;
     t->exports = by_export;
     t->device = table->device;
@@ -236,8 +243,8 @@ void xr_transfer_free(xr_roles *roles)
 
 /* ---- a transfer --------------------------------------------------------- */
 
-/* The sum of the values that the engine is to hold: of its range of the
- * tensor, in its type. */
+/* Computes the checksum of the values that the engine is to hold: its range of
+ * the tensor, in its type. */
 static xray_status checksum_sent_tensor(const xr_roles *roles,
                                         const xr_transfer *t,
                                         const xray_weights *part,
@@ -309,7 +316,8 @@ static xray_status send_table(const xr_roles *roles, xr_transfer *t,
                : xr_host_error(roles->engine.part->host, status, "update", err);
 }
 
-/* Part after part, each of which is gone when the next one comes. */
+/* Sends the parts of an export one after the other; a part is freed when the
+ * next one is made. */
 static xray_status send_export_parts(const xr_roles *roles, xr_transfer *t,
                                      uint64_t version, xr_err *err)
 {
@@ -407,8 +415,8 @@ static xray_status finish_engine_update(const xr_roles *roles, uint64_t version,
                : xr_host_error(roles->engine.part->host, status, "update", err);
 }
 
-/* `table` is the trainer's own, or with `parts` (whose `next` may be NULL) came
- * from elsewhere. */
+/* Sends `table`, which is the trainer's own or, with `parts`, came from another
+ * process; parts->next may be NULL. */
 static xray_status copy_weights(xr_roles *roles, const xray_weights *table,
                                 const xray_weights *engine,
                                 const xr_parts *parts, xr_err *err)
@@ -428,8 +436,8 @@ static xray_status copy_weights(xr_roles *roles, const xray_weights *table,
                        "%s publishes another table than before",
                        roles->engine.part->instance);
     t->round++;
-    /* A table's memory may be elsewhere than on the device (offload); what is
-     * exported is on it. */
+    /* The memory of a table may be offloaded from the device; exported parts
+     * are always on it. */
     if (parts && parts->next)
         status = send_staged_parts(roles, t, parts, version, err);
     else

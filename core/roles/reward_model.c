@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the built-in reward model as a reward whose scores the training
+ * backend computes.
+ */
 #include "core/roles/reward_model.h"
 
 #include <stdlib.h>
@@ -11,14 +15,15 @@
 typedef struct reward_model {
     const xray_host *host;
     xr_roles *roles;
-    const xray_sample_in *samples; /* of the submit being answered */
+    /* Samples of the submission being answered. */
+    const xray_sample_in *samples;
     uint64_t count;
     uint64_t stride;
-    uint64_t next; /* to answer */
-    uint64_t done; /* values are there up to here */
+    uint64_t next; /* the next sample to answer */
+    uint64_t done; /* samples below this one have their values */
     xr_rows rows;
     xr_views views;
-    int32_t *response; /* [response_cap] a row's, and a token more */
+    int32_t *response; /* [response_cap] a response and one more token */
     uint8_t *mask;     /* [mask_cap] */
     float *values;     /* [rows.token_cap] */
     uint32_t response_cap;
@@ -84,7 +89,8 @@ static const xray_sample_in *sample_at(const reward_model *self, uint64_t i)
     return (const xray_sample_in *)(const void *)(at + i * self->stride);
 }
 
-/* Samples that a call may take: as many rows as the models are ready for. */
+/* Returns the end of the samples that the next call takes: as many rows as the
+ * models are ready for. */
 static uint64_t find_chunk_end(const reward_model *self, uint64_t *out_tokens)
 {
     uint64_t most = xr_step_rows(&self->roles->run->ini);
@@ -140,8 +146,8 @@ static xray_status grow_row_arrays(reward_model *self, const xray_sample_in *in,
                          tokens);
 }
 
-/* The value of a token is that of the state before it, so that one more token,
- * whichever, is put behind the last. */
+/* The value of a token is that of the state before it, so one more token is
+ * appended; its id does not matter. */
 static xray_status add_sample_row(reward_model *self, const xray_sample_in *in,
                                   uint64_t at, xr_err *err)
 {
@@ -169,7 +175,7 @@ static xray_status add_sample_row(reward_model *self, const xray_sample_in *in,
     return xr_rows_add(&self->rows, &row, err);
 }
 
-/* The next samples' values. */
+/* Computes the values of the next samples. */
 static xray_status compute_values(reward_model *self, xr_err *err)
 {
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs) };

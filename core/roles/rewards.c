@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Submits samples to the rewards, waits for their answers and checks them.
+ */
 #include "core/roles/rewards.h"
 
 #include <float.h>
@@ -11,7 +14,7 @@
 
 #define WAIT_NS 100000000u
 
-/* One instance's answers as they come in. */
+/* Collects the answers of one instance. */
 typedef struct collector {
     xr_roles *roles;
     size_t which;
@@ -23,7 +26,7 @@ typedef struct collector {
     void *ctx;
 } collector;
 
-/* What is wrong with the form of an answer. */
+/* Checks that an answer is one that was asked for. */
 static xray_status check_answer(const collector *c, const xray_score *answer,
                                 xr_err *err)
 {
@@ -52,8 +55,8 @@ static xray_status check_answer(const collector *c, const xray_score *answer,
     return XRAY_OK;
 }
 
-/* Scores are trained on as 32-bit floats: one on a token and one of the sample
- * must add up to one. */
+/* Scores are trained on as 32-bit floats. The limit lets the score of a token
+ * and that of the sample be added without overflow. */
 #define LARGEST ((double)(FLT_MAX / 4))
 
 static int is_trainable_score(double value)
@@ -128,7 +131,7 @@ static void report_answer_values(const collector *c, const xray_score *answer)
     }
 }
 
-/* The next answer, within the time a plugin has for it. */
+/* Waits for the next answer, at most for the time that a plugin has. */
 static xray_status wait_for_answer(const xr_instance *reward, size_t left,
                                    size_t count, xray_score *out, xr_err *err)
 {
@@ -156,8 +159,8 @@ static xray_status wait_for_answer(const xr_instance *reward, size_t left,
     }
 }
 
-/* Behind the last sample there is nothing to come; an answer too many would be
- * taken for one of the next step. */
+/* Checks that no answer follows the last sample; it would be taken for an
+ * answer of the next step. */
 static xray_status expect_no_more_answers(const xr_instance *reward,
                                           size_t count, xr_err *err)
 {
@@ -175,9 +178,10 @@ static xray_status expect_no_more_answers(const xr_instance *reward,
                    part->instance, count);
 }
 
-/* All answers of one instance. They are added in the order of instances, so the
- * sum does not depend on which answer comes first. A value that is not finite
- * does not end it: no answer may be left over for the next step. */
+/* Collects all answers of one instance. Instances are collected in their order,
+ * so the sum does not depend on which answer comes first. A value that is not
+ * finite does not end the collection, because remaining answers would be taken
+ * for those of the next step. */
 static xray_status collect_answers(const collector *c, xr_err *err)
 {
     const xr_instance *reward = &c->roles->rewards[c->which];
@@ -203,7 +207,7 @@ static xray_status collect_answers(const collector *c, xr_err *err)
     return status != XRAY_OK ? status : found;
 }
 
-/* Every instance gets its work before any is waited for. */
+/* Submits to every instance before any answer is waited for. */
 static xray_status submit_to_rewards(xr_roles *roles,
                                      const xray_sample_in *samples,
                                      size_t count, xr_err *err)

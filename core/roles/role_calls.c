@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all calls to a model have in common, wherever it lives.
+ * What all calls to a model have in common, wherever the model is.
  */
 #include "core/roles/role_calls.h"
 
@@ -12,7 +12,8 @@ const char *xr_role_name(uint32_t role)
                                          : "actor";
 }
 
-/* Where the device is one model's at a time, the engine sleeps from here on. */
+/* With free_cache_engine a call to a model puts the engine to sleep, so the
+ * weights must be published again before the next rollout. */
 static void begin_model_call(xr_roles *roles)
 {
     if (roles->run->ini.rollout.free_cache_engine)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls to the models of a run by their role (XRAY_ROLE_*), wherever they live:
+ * Calls to the models of a run by their role (XRAY_ROLE_*), wherever they are:
  * core/roles/local.c carries a call out in this process, core/roles/whole.c
- * through Workhorses. Numbers do not depend on which.
+ * through Workhorses. The results are the same bits.
  */
 #ifndef XR_ROLE_CALLS_H
 #define XR_ROLE_CALLS_H
@@ -13,34 +13,38 @@
 #include "core/roles/samples.h"
 #include "core/run/rows.h"
 
-/* "actor", "reference", "critic", "reward model": what errors begin with. */
+/* Returns "actor", "reference", "critic" or "reward model", with which errors
+ * begin. */
 const char *xr_role_name(uint32_t role);
 
-/* Per-token outputs of every view, written to arrays of the whole run the
- * views were cut from (token t of the run at [t]). */
+/* Computes outputs per token of every view. They are written to arrays for the
+ * rows that the views were cut from (token t at [t]). */
 xray_status xr_role_forward(xr_roles *roles, uint32_t role,
                             const xr_views *views, uint32_t outputs,
                             const xray_outputs *out, xr_err *err);
 
-/* Gradients of all views; adds to the spec's sums. A value that is not finite
- * goes to `fault` and fails the call with xr_nonfinite_loss. */
+/* Computes the gradients of all views and adds to the sums of the spec. A value
+ * that is not finite goes to `fault` and fails the call with xr_nonfinite_loss.
+ */
 xray_status xr_role_gradients(xr_roles *roles, uint32_t role,
                               const xr_views *views, const xr_loss_spec *spec,
                               xr_err *fault, xr_err *err);
 
-/* The optimizer's step. out->bad_tensor lives until the next call. */
+/* Takes a step of the optimizer. out->bad_tensor is valid until the next call.
+ */
 xray_status xr_role_step(xr_roles *roles, uint32_t role, double lr,
                          double max_norm, xray_step_result *out, xr_err *err);
 
-/* Its checkpoint: every rank writes and reads its own part of the folder. */
+/* Saves and loads a model's checkpoint; every rank writes and reads its own
+ * part of the folder. */
 xray_status xr_role_save(xr_roles *roles, uint32_t role, const char *dir,
                          xr_err *err);
 xray_status xr_role_load(xr_roles *roles, uint32_t role, const char *dir,
                          xr_err *err);
 
-/* The two ways to carry these calls out, and those of the engine
- * (core/roles/samples.h, core/roles/publish.h). The meaning is that of the
- * functions above; `fault` of gradients is set where the call may go on. */
+/* The table of these calls, and of those to the engine (core/roles/samples.h,
+ * core/roles/publish.h). It has two implementations. The calls mean the same as
+ * the functions above; `fault` of gradients is set where the call may go on. */
 typedef struct xr_role_ops {
     xray_status (*forward)(xr_roles *roles, uint32_t role,
                            const xr_views *views, uint32_t outputs,

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Generates, decodes, scores and writes samples.
+ */
 #include "core/roles/samples.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Samples drawn for data rows, and their scores: what a rollout makes.
+ * Samples generated for data rows, with their scores: the output of a rollout.
  */
 #ifndef XR_SAMPLES_H
 #define XR_SAMPLES_H
@@ -11,9 +11,9 @@
 #include "core/data/data.h"
 #include "core/roles/rewards.h"
 
-/* How to sample. */
+/* Parameters of sampling. */
 typedef struct xr_sampling {
-    uint32_t n; /* samples a row */
+    uint32_t n; /* samples per row */
     uint32_t max_tokens;
     double temperature;
     double top_p;
@@ -25,21 +25,21 @@ typedef struct xr_sampling {
     uint32_t reserved;
 } xr_sampling;
 
-/* Room for `cap` samples of at most `max_tokens`. Sample k of data row i is
- * number i * n + k. */
+/* Capacity for `cap` samples of at most `max_tokens`. Sample k of data row i
+ * has the index i * n + k. */
 typedef struct xr_samples {
     uint32_t cap;
     uint32_t max_tokens;
-    uint32_t count; /* filled */
+    uint32_t count; /* samples held now */
     uint32_t n;
-    int32_t *tokens;     /* [cap, max_tokens] */
-    float *logp;         /* [cap, max_tokens] at the sampling temperature */
+    int32_t *tokens; /* [cap, max_tokens] */
+    float *logp; /* [cap, max_tokens] log-probs at the sampling temperature */
     float *token_scores; /* [cap, max_tokens] */
-    uint32_t *sizes;     /* [cap] tokens */
+    uint32_t *sizes;     /* [cap] tokens of each sample */
     uint32_t *finish;    /* [cap] XRAY_FINISH_* */
-    uint64_t *versions;  /* [cap] of the weights */
+    uint64_t *versions;  /* [cap] version of the weights */
     xr_score *scores;    /* [cap] */
-    size_t *text_at;     /* [cap + 1] where each response's text starts */
+    size_t *text_at;     /* [cap + 1] offset of each response in `text` */
     xr_str text;         /* responses, each followed by a NUL */
     xray_sample_in *inputs;
     float **score_rows; /* [cap] rows of token_scores */
@@ -49,13 +49,14 @@ xray_status xr_samples_init(xr_samples *samples, uint64_t cap,
                             uint64_t max_tokens, xr_err *err);
 void xr_samples_free(xr_samples *samples);
 
-/* Draws how->n samples for each of `count` rows. XRAY_END: *stop became 2. */
+/* Generates how->n samples for each of `count` rows. XRAY_END: *stop became 2.
+ */
 xray_status xr_samples_generate(xr_roles *roles, xr_samples *samples,
                                 const xr_row *const *rows, uint32_t count,
                                 const xr_sampling *how,
                                 const volatile sig_atomic_t *stop, xr_err *err);
 
-/* Decodes the samples and scores them. */
+/* Decodes the samples to text and scores them. */
 xray_status xr_samples_score(xr_roles *roles, xr_samples *samples,
                              const xr_row *const *rows, xr_score_value value,
                              void *ctx, xr_err *err);
@@ -67,7 +68,7 @@ const char *xr_samples_text(const xr_samples *samples, uint32_t i);
 void xr_samples_append_line(const xr_samples *samples,
                             const xr_row *const *rows, uint32_t i,
                             uint64_t step, const char *more, xr_str *out);
-/* Writes the lines to DIR/STEP.jsonl, DIR made if need be. */
+/* Writes the lines to DIR/STEP.jsonl; creates DIR if it does not exist. */
 xray_status xr_samples_write(const char *dir, uint64_t step,
                              const xr_str *lines, xr_err *err);
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes weights to a region of shared memory and loads them into an engine.
+ */
 #include "core/roles/ship.h"
 
 #include <inttypes.h>
@@ -16,7 +19,7 @@
 
 typedef struct ship_header {
     uint64_t version;
-    uint64_t used; /* bytes of the region */
+    uint64_t used; /* bytes of the region in use */
     uint32_t count;
     uint32_t cap;
 } ship_header;
@@ -34,7 +37,7 @@ typedef struct ship_tensor {
 
 typedef struct shipping {
     xr_roles *roles;
-    ship_header *header; /* NULL: this rank only takes part */
+    ship_header *header; /* NULL: this rank only takes part in the export */
     ship_tensor *tensors;
     unsigned char *memory;
     uint64_t size;
@@ -173,8 +176,8 @@ xray_status xr_ship_write(xr_roles *roles, void *memory, uint64_t size,
             .cap = table->tensor_count
         };
     }
-    /* A table's memory may be elsewhere than on the device; what is exported is
-     * on it. */
+    /* The memory of a table may be offloaded from the device; exported parts
+     * are always on it. */
     if (XRAY_HAS(xray_train_ops, xr_train(roles->run), export_begin))
         return write_export(&w, err);
     if (!xr_weights_complete(table))
@@ -206,8 +209,8 @@ static void shipped_release(void *owner)
     (void)owner;
 }
 
-/* Where a tensor lies in the region; what the region says of it may be wrong.
- */
+/* Finds a tensor in the region. The region was written by another process, so
+ * its contents are checked. */
 static xray_status map_tensor(const ship_tensor *from, unsigned char *memory,
                               uint64_t size, xr_err *err, xray_tensor *out)
 {
@@ -223,7 +226,7 @@ static xray_status map_tensor(const ship_tensor *from, unsigned char *memory,
     return XRAY_OK;
 }
 
-/* `data` is memory of the device. */
+/* Compares the checksum of `data`, which is memory of the device. */
 static xray_status compare_checksum(const xr_roles *roles,
                                     const ship_tensor *from, const void *data,
                                     xr_err *err)
@@ -245,15 +248,15 @@ static xray_status compare_checksum(const xr_roles *roles,
     return XRAY_OK;
 }
 
-/* Tensors on their way from the region, which is the host's memory, to a device
- * that cannot read it: one at a time. */
+/* The state of a transfer from the region, which is host memory, to a device
+ * that cannot read it: tensors are copied one at a time. */
 typedef struct arriving {
     const xr_roles *roles;
     const ship_tensor *from;
-    xray_weights table; /* of all, `data` in the region */
+    xray_weights table; /* all tensors; `data` is in the region */
     xray_weights part;
     xray_tensor tensor;
-    void *stage; /* device memory for any of them */
+    void *stage; /* device memory that fits any of the tensors */
     uint32_t next;
 } arriving;
 
@@ -313,7 +316,7 @@ static xray_status publish_in_place(xr_roles *roles, const arriving *a,
                              : status;
 }
 
-/* To the device straight from the region where the host's memory is its own. */
+/* Loads straight from the region if the device can read host memory. */
 static xray_status publish_region(xr_roles *roles, arriving *a, xr_err *err)
 {
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights between processes: a region that holds every tensor of a model with
- * its checksum, written where the trainer is and read where an engine is.
+ * Carries weights between processes: a region of shared memory holds every
+ * tensor of a model with its checksum, written by the trainer and read by
+ * engines.
  */
 #ifndef XR_SHIP_H
 #define XR_SHIP_H
 
 #include "core/roles/roles.h"
 
-/* Bytes that a region needs for the policy's weights. */
+/* Returns the bytes of a region for the policy's weights. */
 uint64_t xr_ship_bytes(const xr_roles *roles);
-/* Writes the policy's weights. All ranks that hold it call it alike; those with
- * memory NULL only take part. */
+/* Writes the policy's weights to the region. All ranks that hold the policy
+ * must call this; those with memory NULL only take part in the export. */
 xray_status xr_ship_write(xr_roles *roles, void *memory, uint64_t size,
                           xr_err *err);
-/* Gives them to the engine of this process. A value that is not what was
- * written is XRAY_E_BUG and names the tensor. */
+/* Loads the weights from the region into the engine of this process. A tensor
+ * that differs from what was written is XRAY_E_BUG and named in the error. */
 xray_status xr_ship_read(xr_roles *roles, const void *memory, uint64_t size,
                          xr_err *err);
 

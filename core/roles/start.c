@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts a run's roles, in this process or in Workhorses.
+ * Starts the roles of a run, in this process or in Workhorses.
  */
 #include "core/deepspeed/deepspeed.h"
 #include "core/roles/create.h"
@@ -38,7 +38,8 @@ static xray_status create_rewards(xr_roles *roles, xr_err *err)
     return status;
 }
 
-/* Workhorses hold the models; here the WholeModel stands for each of them. */
+/* Starts Workhorses, which hold the models. In this process the WholeModel
+ * stands for each of them. */
 static xray_status start_whole(xr_roles *roles, xr_err *err)
 {
     xray_status status = XRAY_OK;
@@ -57,13 +58,14 @@ static xray_status start_whole(xr_roles *roles, xr_err *err)
     return XRAY_OK;
 }
 
-/* What the plugins refuse, and what does not fit, before anything is made. */
+/* Reports what the plugins refuse, and what does not fit, before anything is
+ * created. */
 static xray_status check_plans(xr_run *run, xr_err *err)
 {
     xr_errors errors = { 0 };
     xr_resources plans;
     xr_resources_plan(run, &errors, &plans);
-    /* Room for one checkpoint; what more steps take is what check is for. */
+    /* A run starts if one checkpoint fits; xray check looks at all of them. */
     if (!errors.count)
         xr_resources_check_space(run, &plans, &errors);
     xray_status status =
@@ -75,7 +77,7 @@ static xray_status check_plans(xr_run *run, xr_err *err)
     return status;
 }
 
-/* What a DeepSpeed JSON holds without effect. */
+/* Logs keys of a DeepSpeed JSON that have no effect. */
 static void log_config_notes(const xr_run *run)
 {
     for (const xr_note *n = xr_config_notes(run->config); n; n = n->next)

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts and ends the Workhorses of a WholeModel, and makes the calls that have
+ * no batch.
+ */
 #include "core/roles/whole.h"
 
 #include <inttypes.h>
@@ -11,11 +15,13 @@
 #include "core/roles/workhorse.h"
 #include "model/hf/config.h"
 
-/* ---- open --------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------ */
 
-/* Attention of a row costs 2 s^2 h L operations for the causal half, the
- * products 2 P s: in units of the former c = P / (h L), twice that for whole
- * rows; verl's 24576 for 7 B is P / (2 h L). */
+/* Returns the cost of one token in pairs of tokens. The matrix products of a
+ * row of s tokens take 2 P s operations. Attention takes 2 s^2 h L, if only the
+ * causal half is counted, which gives c = P / (h L), or 4 s^2 h L for the full
+ * square, which gives c = P / (2 h L). The latter is returned, as in verl
+ * (24576 for a 7 B model). */
 static double cost_per_token(const xr_run *run)
 {
     xm_config config;
@@ -146,7 +152,7 @@ xray_status xr_whole_open(xr_roles *roles, xr_err *err, xr_whole **out)
     xray_status status = allocate_arrays(w, err);
     if (status == XRAY_OK)
         status = xr_actors_new(&setup, err, &w->actors);
-    /* Before a rank waits for another that cannot answer. */
+    /* Checked here, since ranks would wait for each other without end. */
     if (status == XRAY_OK && w->size > 1 && !xr_actors_board(w->actors))
         status = xr_fail_key(err, XRAY_E_UNSUPPORTED, "run", "runtime",
                              " %s gives its Workhorses no memory in common, by "
@@ -215,8 +221,8 @@ static xray_status whole_step(xr_roles *roles, uint32_t role, double lr,
     return status;
 }
 
-/* To engines on ranks of their own: once out of the trainer, then to all of
- * them at a time. */
+/* Ships weights to engines on ranks of their own: once from the trainer, then
+ * to all engines at the same time. */
 static xray_status ship_weights(xr_whole *w, const xr_ranks *from,
                                 const xr_ranks *to, xr_err *err)
 {
@@ -245,7 +251,7 @@ static xray_status ship_weights(xr_whole *w, const xr_ranks *from,
     return status;
 }
 
-/* Every engine takes the policy's weights. */
+/* Brings the policy's weights to every engine. */
 static xray_status whole_publish(xr_roles *roles, xr_err *err)
 {
     xr_whole *w = roles->whole;
@@ -274,7 +280,7 @@ static xray_status call_file_method(xr_whole *w, const char *method,
     return xr_whole_wait(w, ranks, status, err);
 }
 
-/* Each rank its own ranges of one folder. */
+/* Each rank saves and loads its own ranges in one folder. */
 static xray_status whole_save(xr_roles *roles, uint32_t role, const char *dir,
                               xr_err *err)
 {
@@ -287,7 +293,7 @@ static xray_status whole_load(xr_roles *roles, uint32_t role, const char *dir,
     return call_file_method(roles->whole, "load", role, dir, err);
 }
 
-/* The instances that it stood for are gone with it. */
+/* The instances end with the Workhorses. */
 static void whole_close(xr_roles *roles)
 {
     free_whole(roles->whole);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches dealt to the replicas of a model, and samples drawn by them.
+ * Deals batches to the replicas of a model, and prompts to the engines.
  */
 #include <string.h>
 
@@ -15,8 +15,8 @@ static uint32_t count_row_tokens(const xr_whole *w, uint32_t row)
     return w->start[row + 1] - w->start[row];
 }
 
-/* Lengths of the views' rows, and the costs of what goes to one replica as a
- * whole: a row, or a group. */
+/* Measures the rows of the views, and the cost of each unit. A unit goes to one
+ * replica: a row, or a group whose prompt is shared. */
 static xray_status measure_units(xr_whole *w, const xr_views *views,
                                  uint32_t *out, uint32_t *out_units,
                                  xr_err *err)
@@ -45,7 +45,7 @@ static xray_status measure_units(xr_whole *w, const xr_views *views,
     return XRAY_OK;
 }
 
-/* Rows and tokens of each replica. */
+/* Counts rows and tokens of each replica. */
 static void count_replica_rows(xr_whole *w, const xr_ranks *ranks,
                                uint32_t rows)
 {
@@ -60,7 +60,8 @@ static void count_replica_rows(xr_whole *w, const xr_ranks *ranks,
     }
 }
 
-/* All replicas get as many micro-batches as the one with most. */
+/* All replicas get the number of micro-batches that the fullest one has, since
+ * each is a collective call. */
 static xray_status count_micro_batches(xr_whole *w, uint32_t role,
                                        xr_wire *wires, xr_err *err)
 {
@@ -76,7 +77,7 @@ static xray_status count_micro_batches(xr_whole *w, uint32_t role,
     return status;
 }
 
-/* A region for each replica, with its rows in ascending order. */
+/* Writes the rows of each replica, in ascending order, to a region. */
 static xray_status pack_replica_rows(xr_whole *w, const xr_ranks *ranks,
                                      const xr_views *views,
                                      const xr_wire_header *shape,
@@ -140,7 +141,7 @@ static xray_status call_replicas(xr_whole *w, const xr_ranks *ranks,
 
 /* ---- forward ------------------------------------------------------------ */
 
-/* Puts the outputs of a replica where its rows came from. */
+/* Copies the outputs of a replica back to the rows they belong to. */
 static void restore_outputs(const xr_whole *w, const xr_wire *wire,
                             const xray_outputs *out)
 {
@@ -185,8 +186,8 @@ static xray_status discard_gradients(xr_whole *w, const xr_ranks *ranks,
     return xr_whole_wait(w, ranks, status, err);
 }
 
-/* The first replica goes on from the sums as they stand, so that one replica
- * adds what a model in this process would, bit for bit. */
+/* The first replica continues from the present sums, so that a single replica
+ * adds exactly like a model in this process, bit for bit. */
 static void start_loss_sums(xr_wire *wire, const xr_loss_spec *from,
                             uint64_t names)
 {
@@ -233,7 +234,7 @@ xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
     xr_whole_put_regions(w);
     if (status == XRAY_OK && *fault->text)
         status = discard_gradients(w, ranks, role, err);
-    /* As where the models are here: the loss fails. */
+    /* The call fails as it does for models in this process. */
     return status == XRAY_OK && *fault->text
                ? xr_fail(err, xr_nonfinite_loss(roles), "%s", fault->text)
                : status;

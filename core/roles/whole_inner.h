@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inside a WholeModel.
+ * The internals of a WholeModel, shared by core/roles/whole*.c.
  */
 #ifndef XR_WHOLE_INNER_H
 #define XR_WHOLE_INNER_H
@@ -12,11 +12,11 @@
 /* A Workhorse, and its part of the call in progress. */
 typedef struct xr_horse {
     xr_actor *actor;
-    xr_future *future; /* of the call in progress */
+    xr_future *future; /* answer of the call in progress */
     xray_region *region;
     uint32_t rows;
     uint32_t tokens;
-    uint32_t skipped; /* of a step */
+    uint32_t skipped; /* result of a step: 1 if it was skipped */
     double norm;
     uint64_t version;
     xr_str bad;
@@ -32,43 +32,45 @@ struct xr_whole {
     xr_balance balance;
     uint32_t row_cap;
     uint32_t reserved;
-    uint64_t ship_bytes; /* of the weights for other ranks; 0: not asked yet */
-    double per_token;    /* c of a row's cost s * s + c * s */
-    uint32_t *unit;      /* [row_cap] rows of one unit go to one replica */
-    double *cost;        /* [row_cap] of a unit */
-    uint32_t *part;      /* [row_cap] the replica a unit goes to */
-    uint32_t *start;     /* [row_cap + 1] a row's first token */
-    xr_views views;      /* one replica's micro-batches, to be counted */
+    /* Bytes of a region for the weights; 0: not asked yet. */
+    uint64_t ship_bytes;
+    double per_token; /* c of a row's cost s * s + c * s */
+    /* [row_cap] the unit of a row; its rows go to one replica */
+    uint32_t *unit;
+    double *cost;    /* [row_cap] cost of a unit */
+    uint32_t *part;  /* [row_cap] the replica of a unit */
+    uint32_t *start; /* [row_cap + 1] first token of a row */
+    xr_views views;  /* micro-batches of one replica, to count them */
 };
 
 /* Waits for the calls in progress on these ranks and frees their futures. The
  * first error ends the wait, since other ranks may be in a collective with the
- * one that failed: the models are out of step then. `sent` is how the sending
- * went: where a call did not reach its rank, nothing is waited for, and the
- * models are out of step as well. */
+ * failed one; the ranks are out of step then. `sent` is the status of sending
+ * the calls: if it is an error, nothing is waited for, and the ranks are out of
+ * step as well. */
 xray_status xr_whole_wait(xr_whole *whole, const xr_ranks *ranks,
                           xray_status sent, xr_err *err);
-/* The same for calls in which no rank waits for another: an error of one lets
- * the others finish, and the models stay fit. `stop` (or NULL) at 2: XRAY_END.
- */
+/* The same for calls in which no rank waits for another: after an error of one
+ * rank the others finish, and the models stay usable. XRAY_END if `stop` (or
+ * NULL) became 2. */
 xray_status xr_whole_wait_each(xr_whole *whole, const xr_ranks *ranks,
                                xray_status sent,
                                const volatile sig_atomic_t *stop, xr_err *err);
-/* XRAY_E_PEER after a call has failed. */
+/* Returns XRAY_E_PEER if an earlier call left the ranks out of step. */
 xray_status xr_whole_check_fit(const xr_whole *whole, xr_err *err);
-/* The futures of calls in progress are given up. */
+/* Gives up the futures of the calls in progress. */
 void xr_whole_drop_calls(xr_whole *whole);
-/* The regions of a call go back to the pool. */
+/* Returns the regions of a call to the pool. */
 void xr_whole_put_regions(xr_whole *whole);
 
-/* The calls with a batch: core/roles/whole_batch.c. */
+/* Calls with a batch: core/roles/whole_batch.c. */
 xray_status xr_whole_forward(xr_roles *roles, uint32_t role,
                              const xr_views *views, uint32_t outputs,
                              const xray_outputs *out, xr_err *err);
 xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
                                const xr_views *views, const xr_loss_spec *spec,
                                xr_err *fault, xr_err *err);
-/* As xr_samples_generate, the prompts dealt to the engines. */
+/* Implements xr_samples_generate; prompts are dealt to the engines. */
 xray_status xr_whole_generate(xr_roles *roles, xr_samples *samples,
                               const xr_row *const *rows, uint32_t count,
                               const xr_sampling *how,

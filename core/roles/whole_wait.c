@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting for the ranks of a WholeModel, and what their errors say.
+ * Waits for the ranks of a WholeModel and completes their errors.
  */
 #include <inttypes.h>
 
@@ -8,9 +8,10 @@
 #include "core/base/str.h"
 #include "core/roles/whole_inner.h"
 
-#define LOOK_MS 100 /* how often a wait looks at the stop flag */
+#define LOOK_MS 100 /* interval at which a wait checks the stop flag */
 
-/* Where every rank stands: "rank 0 waits in all_gather of 4096 bytes". */
+/* Appends the last collective of every rank: "rank 0 waits in all_gather of
+ * 4096 bytes". */
 static void append_collective_traces(const xr_whole *w, xr_err *err)
 {
     const xr_board *board = xr_actors_board(w->actors);
@@ -50,7 +51,7 @@ void xr_whole_drop_calls(xr_whole *w)
     }
 }
 
-/* One answer, or XRAY_AGAIN. */
+/* Takes one answer, or returns XRAY_AGAIN. */
 static xray_status take_next_answer(xr_whole *w, const xr_ranks *ranks,
                                     xr_err *err)
 {
@@ -74,8 +75,8 @@ static uint32_t count_waiting(const xr_whole *w, const xr_ranks *ranks)
     return count;
 }
 
-/* Patient: an error of one rank lets the others finish, for calls in which no
- * rank waits for another. */
+/* With `patient`, an error of one rank lets the others finish. This is for
+ * calls in which no rank waits for another. */
 static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
                                   const volatile sig_atomic_t *stop,
                                   int patient, xr_err *err)
@@ -107,7 +108,8 @@ static xray_status mark_broken(xr_whole *w, xray_status status, xr_err *err)
     return status;
 }
 
-/* A call that did not reach a rank that is gone: others may have theirs. */
+/* A call that could not be sent to a lost rank leaves the ranks out of step,
+ * since others may have received theirs. */
 static xray_status mark_unsent(xr_whole *w, xray_status status, xr_err *err)
 {
     return w->broken ? status : mark_broken(w, status, err);

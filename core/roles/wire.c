@@ -1,9 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lays out regions that are shared with Workhorses, and checks those that
+ * another process wrote.
+ */
 #include "core/roles/wire.h"
 
 #include <string.h>
 
-/* Takes `bytes` off the block; without a block it only adds up. */
+/* Takes `bytes` from the block. Without a block, only adds up what is needed.
+ */
 static void *carve_array(char *base, uint64_t *used, uint64_t bytes)
 {
     void *at = base ? base + *used : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What goes to a Workhorse and comes back, laid out in memory that both share:
- * a batch with the outputs of a model, or prompts with their samples.
+ * The layout of memory shared with a Workhorse: a batch with the outputs of a
+ * model, or prompts with their samples.
  */
 #ifndef XR_WIRE_H
 #define XR_WIRE_H
@@ -9,19 +9,19 @@
 #include "core/roles/samples.h"
 #include "core/run/rows.h"
 
-/* The header of a batch's region. */
+/* The header of a region with a batch. */
 typedef struct xr_wire_header {
-    uint32_t row_cap; /* what the layout follows from */
+    uint32_t row_cap; /* capacities, from which the layout follows */
     uint32_t token_cap;
     uint64_t names;
     uint64_t context_size;
     uint32_t rows;
     uint32_t tokens;
-    uint32_t views;   /* micro-batches, with empty ones at the end */
-    uint32_t outputs; /* XRAY_HEAD_* */
+    uint32_t views;   /* micro-batches, including empty ones at the end */
+    uint32_t outputs; /* XRAY_OUTPUT_* */
     uint32_t loss;    /* XR_LOSS_* */
     uint32_t prompts; /* XR_PROMPTS_* */
-    /* out: a value that is not finite, or "" */
+    /* Result: the first value that is not finite, or "". */
     char fault[sizeof(((xr_err *)NULL)->text)];
 } xr_wire_header;
 
@@ -29,29 +29,29 @@ typedef struct xr_wire {
     xr_wire_header *header;
     double *sums;    /* [names] */
     double *weights; /* [names] */
-    uint32_t *index; /* [row_cap] each row's number in the whole batch */
+    uint32_t *index; /* [row_cap] number of each row in the complete batch */
     unsigned char *context;
     float *out[3]; /* [token_cap] logp, entropy, value */
     xr_rows rows;
 } xr_wire;
 
-/* Bytes for such a header. */
+/* Returns the bytes of a region with such a header. */
 uint64_t xr_wire_bytes(const xr_wire_header *shape);
-/* Starts a batch in `memory`. */
+/* Starts an empty batch in `memory`. */
 void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out);
-/* Finds it again in `size` bytes that another process wrote. */
+/* Maps a batch that another process wrote to `size` bytes. */
 xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out);
-/* Tells the header what the rows hold now. */
+/* Writes the number of rows and tokens to the header. */
 void xr_wire_close(xr_wire *wire);
-/* The rows as micro-batches of a role: how the WholeModel counts them is how
- * the Workhorse cuts them. */
+/* Cuts the rows into micro-batches for a role. The WholeModel counts
+ * micro-batches with this function, and the Workhorse cuts them with it. */
 xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
                         xr_views *views, xr_err *err);
 
-/* The header of a region of prompts. */
+/* The header of a region with prompts. */
 typedef struct xr_wire_rollout_header {
     uint32_t prompts;
-    uint32_t ids; /* of all prompts together */
+    uint32_t ids; /* tokens of all prompts */
     xr_sampling how;
 } xr_wire_rollout_header;
 
@@ -59,7 +59,7 @@ typedef struct xr_wire_rollout {
     xr_wire_rollout_header *header;
     uint64_t *prompt_id;    /* [prompts] */
     uint64_t *versions;     /* [samples] */
-    uint32_t *prompt_start; /* [prompts + 1] in `prompt` */
+    uint32_t *prompt_start; /* [prompts + 1] offsets into `prompt` */
     int32_t *prompt;        /* [ids] */
     uint32_t *sizes;        /* [samples] */
     uint32_t *finish;       /* [samples] */

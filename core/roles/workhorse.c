@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the methods of a Workhorse on the roles of its process.
+ */
 #include "core/roles/workhorse.h"
 
 #include <inttypes.h>
@@ -19,10 +22,10 @@ typedef struct worker {
     xr_config *config;
     xr_run *run;
     xr_roles *roles;
-    xr_board_group all; /* the exchange of all ranks */
+    xr_board_group all; /* the group of all ranks for exchanges */
     xr_err exchange_err;
     xr_views views;
-    const xray_batch **padded; /* views, then empty ones */
+    const xray_batch **padded; /* micro-batches, then empty ones */
     uint32_t padded_cap;
     xray_batch empty;
     int32_t no_start; /* row_start of the empty batch */
@@ -83,7 +86,7 @@ static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
                           .exchange_ctx = w,
                           .exchange = exchange_on_board };
     char number[16];
-    /* Devices of one kind are given out by it. */
+    /* Plugins choose the device of this rank by this variable. */
     (void)snprintf(number, sizeof(number), "%u", rank);
     (void)setenv("XRAY_RANK", number, 1);
     xr_actor_phase(w->context, "reading the configuration");
@@ -121,7 +124,8 @@ static xray_status workhorse_create(const xr_actor_context *context,
     worker *w = xr_calloc(1, sizeof(*w));
     if (!w)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for a Workhorse");
-    /* Ctrl-C reaches every process of the terminal: only the run answers it. */
+    /* Ctrl-C reaches every process of the terminal; only the main process
+     * handles it. */
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     (void)sigaction(SIGINT, &ignore, NULL);
     w->context = context;
@@ -148,7 +152,8 @@ static xray_status check_role_is_held(const worker *w, uint32_t role,
     return XRAY_OK;
 }
 
-/* The batch cut into micro-batches, filled up with empty ones. */
+/* Cuts the batch into micro-batches and adds empty ones up to the number of the
+ * other ranks. */
 static xray_status cut_micro_batches(worker *w, uint32_t role,
                                      const xr_wire *wire, xr_err *err)
 {
@@ -213,7 +218,7 @@ static xray_status workhorse_gradients(void *self, uint32_t role,
                         .who = xr_roles_at(w->roles, role)->part->instance,
                         .spec = &spec,
                         .index = wire.index,
-                        .goes_on = 1 };
+                        .continues = 1 };
     status = xr_local_gradients(w->roles, role, w->padded, wire.header->views,
                                 &run, err);
     _Static_assert(sizeof(wire.header->fault) == sizeof(run.fault.text),
@@ -340,7 +345,7 @@ static xray_status workhorse_ship_bytes(void *self, uint64_t *out, xr_err *err)
     return XRAY_OK;
 }
 
-/* The weights go where engines of other ranks are. */
+/* Writes the weights for engines of other ranks. */
 static xray_status workhorse_ship(void *self, const xray_region *region,
                                   xr_err *err)
 {

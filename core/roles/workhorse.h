@@ -8,30 +8,30 @@
 
 #include "core/actor/actor.h"
 
-/* Its create is given a line "WITH FOLDERS", the run's XR_WITH_* and the
- * folders of its plugins, which may be none, and after it the text of an INI.
+/* Its `create` receives a line "WITH FOLDERS" (the run's XR_WITH_*, and the
+ * folders of its plugins, possibly empty) followed by the text of an INI.
  * Methods:
  *
  *   forward   "u m ->"         role, batch (core/roles/wire.h)
  *   gradients "u m ->"         role, batch with loss and context
  *   step      "u d d -> d u U s"  role, lr, max_norm -> gradient norm, skipped,
  *                              version, first bad tensor
- *   discard   "u ->"           gradients of the role
- *   generate  "m ->"           prompts and room for samples
+ *   discard   "u ->"           discards the gradients of the role
+ *   generate  "m ->"           prompts, and memory for samples
  *   publish   "-> U"           the engine takes the trainer's weights
- *   ship_bytes "-> U"          that the weights take
- *   ship      "m ->"           the weights, for engines of other ranks; the
- *   ship_along "->"            other ranks of the trainer call this meanwhile
- *   receive   "m ->"           the engine takes them
+ *   ship_bytes "-> U"          bytes of a region for the weights
+ *   ship      "m ->"           writes the weights for engines of other ranks
+ *   ship_along "->"            called on the trainer's other ranks meanwhile
+ *   receive   "m ->"           the engine takes weights from a region
  *   save load "u s ->"         role, folder
- *   memory    "-> s"           a line on what the device holds
+ *   memory    "-> s"           a line on the memory of the device
  *
- * XRAY_E_NUMERIC of generate: a log-prob that is not finite. */
+ * XRAY_E_NUMERIC from generate: a log-prob is not finite. */
 extern const xr_actor_class xr_workhorse_class;
 
-/* What the program is told to be one: "PROGRAM XR_WORKHORSE_COMMAND RUNTIME
- * FOLDERS ADDRESS", with the runtime's name, its plugin's folders and where it
- * is. */
+/* Arguments that start the program as a Workhorse: "PROGRAM
+ * XR_WORKHORSE_COMMAND RUNTIME FOLDERS ADDRESS", with the name of the runtime,
+ * the folders of its plugin, and its address. */
 #define XR_WORKHORSE_COMMAND "workhorse"
 #define XR_WORKHORSE_LOCAL "local"
 

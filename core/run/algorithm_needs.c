@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the algorithm's needs ask of the models: a value head on the policy, or
- * a critic, a model of its own with a value head alone.
+ * Applies the needs of an algorithm to the models of a run: a value head on the
+ * policy, or a critic, which is a model of its own with only a value head.
+ * Prepares the reward model, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static int is_refused(const xr_run *run, const char *section, const char *key)
     return xr_config_refused(run->config, section, key);
 }
 
-/* Its ids are the policy's, so that its vocabulary has to hold them. */
+/* The model reads the policy's token ids, so its vocabulary must contain them.
+ */
 static xray_status read_model_numbers(const xr_run *run,
                                       const xr_side_model *side,
                                       const char *where, xr_err *err)
@@ -94,7 +96,8 @@ void xr_run_side_model(xr_run *run, const xr_side_model *side,
                   side->key, err.text);
 }
 
-/* A folder of its own; without one the critic starts where the policy does. */
+/* The critic may have a folder of its own; otherwise it starts from the
+ * policy's weights. */
 static void read_critic_model(xr_run *run, xr_errors *errors)
 {
     const char *path = run->ini.critic.path;
@@ -156,7 +159,7 @@ static void check_algo_needs(const xr_run *run, xr_errors *errors)
                       run->algo.instance);
 }
 
-/* The section that names the reward model. */
+/* Returns the section that configures the reward model. */
 static const char *reward_model_section(const xr_run *run)
 {
     for (size_t i = 0; i < run->reward_count; i++)
@@ -176,16 +179,17 @@ static void prepare_reward_model(xr_run *run, xr_errors *errors)
     load->outputs = XRAY_OUTPUT_VALUE;
     load->trainable = 0;
     load->trainable_from_layer = 0;
-    load->row_tokens++; /* a token is put after each row:
-                           core/roles/reward_model.c */
+    load->row_tokens++; /* core/roles/reward_model.c appends a token to each row
+                         */
     if (load->tokens < load->row_tokens)
         load->tokens = load->row_tokens;
     load->rows = load->tokens;
     const xr_side_model side = { reward_model_section(run), "path", own->path,
                                  "actor", &run->reward_model };
     xr_run_side_model(run, &side, errors);
-    /* Drawn values grade nothing, but what can be read is: [model] init is of
-     * the models that are trained. */
+    /* [model] init = random is meant for the models that are trained. A reward
+     * model with random weights would be useless, so its weights are read if
+     * they exist. */
     if (run->reward_model.path && xr_run_has_weights(run->reward_model.path))
         run->reward_model.model.random_init = 0;
 }

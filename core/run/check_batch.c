@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch arithmetic and files, checked before anything is loaded. A key whose
- * value was refused is left out: its default would be blamed for nothing.
+ * Checks batch arithmetic and data files before anything is loaded. A key whose
+ * value was refused is skipped, since its default would get the blame.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -55,8 +55,8 @@ static void check_data_files(const xr_run *run, xr_errors *errors)
         check_file(run, "chat_template", data->chat_template, errors);
 }
 
-/* Rows against the model's positions and against a micro-batch. Wrong ones are
- * not shown to the plugins, which would say it again. */
+/* Compares the longest row with the model's positions and with a micro-batch.
+ * Wrong lengths are not shown to the plugins, which would report them again. */
 static void check_row_lengths(xr_run *run, xr_errors *errors)
 {
     const xr_data_section *data = &run->ini.data;
@@ -91,7 +91,7 @@ static void check_row_lengths(xr_run *run, xr_errors *errors)
                   run->actor.model.max_positions);
 }
 
-/* Token offsets of a step are 32-bit numbers. */
+/* Token offsets of a step are 32-bit integers. */
 static void check_step_size(const xr_run *run, const char *section,
                             int64_t prompts, int64_t n, xr_errors *errors)
 {
@@ -121,8 +121,9 @@ static void check_mini_batches(const xr_run *run, xr_errors *errors)
                   (long long)mini, (long long)all);
 }
 
-/* A group whose prompt is computed once lies in one micro-batch, whatever the
- * lengths: else results would depend on the cut. */
+/* A group whose prompt is computed once must fit into one micro-batch, whatever
+ * the lengths of its rows; otherwise results would depend on how rows are cut.
+ */
 void xr_run_check_groups(const xr_run *run, const xr_dealing *deal,
                          xr_errors *errors)
 {
@@ -157,8 +158,8 @@ void xr_run_check_batch(xr_run *run, xr_errors *errors)
 {
     int eval = !(run->with & XR_TRAINABLE);
     const xr_run_config *ini = &run->ini;
-    /* score, generate and grade have no data; without memory nothing was
-     * decoded. */
+    /* The commands score, generate and grade have no data. After running out
+     * of memory nothing is decoded. */
     if ((eval && (run->with & (XR_WITH_INFER | XR_WITH_REWARD)) !=
                      (XR_WITH_INFER | XR_WITH_REWARD)) ||
         !ini->data.max_prompt_length)

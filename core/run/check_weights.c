@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The headers of a model's weights against its config.json: names, shapes and
- * types, without reading a value.
+ * Compares the headers of a model's weights with its config.json: names, shapes
+ * and types. Reads no values, except one per tensor to test its type.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,7 +26,8 @@ typedef struct matching {
     uint32_t kind; /* XR_WEIGHTS_* */
 } matching;
 
-/* A file of another model would give as many sentences as it has tensors. */
+/* Keeps only the first mismatch: weights of another model would give as many
+ * sentences as they have tensors. */
 XRAY_PRINTF(2, 3)
 static void note_mismatch(matching *m, const char *fmt, ...)
 {
@@ -40,7 +41,7 @@ static void note_mismatch(matching *m, const char *fmt, ...)
     va_end(args);
 }
 
-/* Files written from the body of a model alone lack its prefix. */
+/* Weights saved from the body of a model alone lack the prefix of its names. */
 static const xm_st_tensor *find_tensor(const xm_st *st, const char *name)
 {
     static const char *const prefixes[] = { "model.", "transformer." };
@@ -95,13 +96,14 @@ static xray_status match_parameter(void *ctx, const xm_param_info *p)
     if (m->used_count < m->cap)
         m->used[m->used_count++] = t;
     check_tensor_shape(m, p, t);
-    /* Reading one value says whether the type converts. */
+    /* Reading one value shows whether the type can be converted. */
     if (t->count && xm_st_read_f32(t, 0, 1, &first, &err) != XRAY_OK)
         xr_errors_add(m->errors, "%s: %s", m->path, err.text);
     return XRAY_OK;
 }
 
-/* What files carry although it follows from the config, or is tied. */
+/* Returns 1 for tensors that files contain although they follow from the config
+ * or are tied. */
 static int is_known_extra(const matching *m, const char *name)
 {
     static const char *const tails[] = { "rotary_emb.inv_freq", ".attn.bias",
@@ -112,7 +114,7 @@ static int is_known_extra(const matching *m, const char *name)
         if (size >= tail && strcmp(name + size - tail, tails[i]) == 0)
             return 1;
     }
-    /* A value head is the backend's matter. */
+    /* Value heads are checked by the backend. */
     return (m->tied && strcmp(name, "lm_head.weight") == 0) ||
            strcmp(name, "value_head.weight") == 0 ||
            strncmp(name, "score.", 6) == 0 || strncmp(name, "v_head.", 7) == 0;
@@ -144,7 +146,7 @@ static void report_new_head(const char *whose, const xray_model *model,
     xm_st *st = NULL;
     if (model->random_init || !model->path ||
         xm_st_open(model->path, NULL, &st) != XRAY_OK)
-        return; /* drawn, or what is wrong with it is said elsewhere */
+        return; /* random weights, or a fault that is reported elsewhere */
     if (!has_value_head(st))
         xr_str_printf(out,
                       "the value head of the %s is new and begins with zeros: "
@@ -176,7 +178,7 @@ void xr_run_check_weights(const xray_model *model, uint32_t kind,
     };
     m.cap = xm_st_count(st);
     m.used = xr_calloc(m.cap + 1, sizeof(*m.used));
-    /* A model the core does not know is its backend's matter. */
+    /* A model that the core does not know is checked by its backend. */
     if (m.used && xm_config_parse(model->config_json, "config.json", NULL,
                                   &config) == XRAY_OK) {
         m.tied = config.tied != 0;

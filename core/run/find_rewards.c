@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rewards that [run] reward lists: which component each is an instance of.
+ * Finds the rewards that [run] reward lists: the component of each instance,
+ * and its options.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "core/run/run_setup.h"
 
 #define KIND "reward."
-#define RULE "rule" /* the reward that has the key `grader` */
+#define RULE "rule" /* the reward plugin that has the key `grader` */
 
 static const xray_option options[] = {
     XRAY_STRING(xr_reward_model_config, path, "", 0u, "0.1",
@@ -30,8 +31,8 @@ const xray_component xr_reward_model_component = {
     .config_size = sizeof(xr_reward_model_config),
 };
 
-/* The built-in reward "model": its options are decoded once, and stand with the
- * model. A Workhorse has the model without the reward. */
+/* The built-in reward model: its options are decoded once and kept with the
+ * model. A Workhorse has the model but no rewards. */
 static void find_reward_model(xr_run *run, xr_part *part, const char *section,
                               xr_errors *errors)
 {
@@ -80,7 +81,7 @@ void xr_run_find_reward_model(xr_run *run, xr_errors *errors)
     }
 }
 
-/* ---- which reward an instance is of ------------------------------------- */
+/* ---- the component of an instance ---------------------------------------- */
 
 static int has_section(const xr_config *config, const char *name)
 {
@@ -91,7 +92,7 @@ static int has_section(const xr_config *config, const char *name)
     return 0;
 }
 
-/* The [reward.NAME] that may have been meant, or NULL. */
+/* Returns the [reward.NAME] that was probably meant, or NULL. */
 static const char *find_similar_section(const xr_config *config,
                                         const char *name)
 {
@@ -110,7 +111,8 @@ static const char *find_similar_section(const xr_config *config,
     return near;
 }
 
-/* Says what the plugins have, and where a section could be meant. */
+/* Reports an unknown reward with the names that the plugins offer and, if a
+ * similar section exists, that section. */
 static void report_unknown_reward(const xr_run *run, const char *section,
                                   int there, xr_errors *errors)
 {
@@ -133,8 +135,8 @@ static void report_unknown_reward(const xr_run *run, const char *section,
     xr_config_ignore(run->config, section);
 }
 
-/* The reward of an instance that does not name it: the one of its own name, or
- * the one whose key `grader` is set. NULL after an error. */
+/* Returns the component of an instance that does not name one: the component of
+ * the same name, or the one whose key `grader` is set. NULL after an error. */
 static const char *guess_reward_plugin(xr_run *run, const char *section,
                                        int there, xr_errors *errors)
 {
@@ -152,8 +154,8 @@ static const char *guess_reward_plugin(xr_run *run, const char *section,
 
 /* ---- [run] reward ------------------------------------------------------- */
 
-/* Without the key the default grades, which is not what a file means that sets
- * up another reward. */
+/* If [run] reward is not set, the default reward grades. That is not the
+ * intention of a file that configures another reward, so it is an error. */
 static void check_reward_is_listed(const xr_run *run, xr_errors *errors)
 {
     const char *first = NULL;

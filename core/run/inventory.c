@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes the manifest of a checkpoint, and compares a folder with its manifest.
+ */
 #include "core/run/inventory.h"
 
 #include <dirent.h>
@@ -16,7 +19,8 @@
 #include "core/base/system_error.h"
 
 #define FORMAT "xray.checkpoint/1"
-#define SELF ",\n \"self\": \"" /* what stands behind it, it does not count */
+/* Begins the checksum of the text before it. */
+#define SELF ",\n \"self\": \""
 #define TEXT_LIMIT ((size_t)64 << 20)
 #define DEEPEST 8
 
@@ -67,9 +71,9 @@ static xray_status hash_file(const char *path, xr_err *err, uint64_t *out_size,
     return XRAY_OK;
 }
 
-/* ---- what is in a folder ------------------------------------------------ */
+/* ---- visiting the files of a folder ------------------------------------- */
 
-/* Called for every file, with its path below the root. */
+/* Called for every file, with its path relative to the root. */
 typedef xray_status (*visit_fn)(void *ctx, const char *full, const char *path,
                                 xr_err *err);
 
@@ -172,7 +176,7 @@ xray_status xr_inventory_write(const char *dir, xr_err *err)
 
 /* ---- reading ------------------------------------------------------------ */
 
-/* A path may not lead out of the folder. */
+/* Returns 1 if the path does not lead out of the folder. */
 static int is_path_inside(const char *path)
 {
     if (!*path || *path == '/')
@@ -216,7 +220,7 @@ static xray_status read_item(const cJSON *json, const char *where, xr_err *err,
     return add_item(out, path, (uint64_t)bytes, sum, err);
 }
 
-/* The text is whole if what it says of itself is so. */
+/* Returns 1 if the text is complete, that is, if its checksum matches. */
 static int is_text_complete(const char *text, size_t size)
 {
     size_t tail = strlen(SELF) + 16 + strlen("\"}\n");
@@ -364,7 +368,8 @@ xray_status xr_inventory_verify(const char *dir, xr_err *err)
     return status;
 }
 
-/* What lies below the leaf: the name there, or NULL. */
+/* Returns the path relative to the subfolder `leaf`; NULL if it is elsewhere.
+ */
 static const char *path_below(const char *path, const char *leaf)
 {
     size_t size = strlen(leaf);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a checkpoint's folder holds: <dir>/manifest.json lists every file with
- * its size and checksum (XXH64), and ends with a checksum of itself.
+ * The manifest of a checkpoint: <dir>/manifest.json lists every file with its
+ * size and checksum (XXH64), and ends with a checksum of itself.
  */
 #ifndef XR_INVENTORY_H
 #define XR_INVENTORY_H
@@ -14,7 +14,7 @@
 #define XR_INVENTORY_FILE "manifest.json"
 
 typedef struct xr_inventory_item {
-    char *path; /* below the folder, "actor/config.json" */
+    char *path; /* relative to the folder: "actor/config.json" */
     uint64_t size;
     uint64_t hash;
 } xr_inventory_item;
@@ -26,20 +26,24 @@ typedef struct xr_inventory {
 } xr_inventory;
 void xr_inventory_free(xr_inventory *inventory);
 
-/* Lists the folder as it stands and writes the manifest into it, last. */
+/* Lists the files in the folder and writes the manifest, which must be the last
+ * file. */
 xray_status xr_inventory_write(const char *dir, xr_err *err);
 
-/* Reads a manifest's text; `where` names it in errors. Untrusted bytes. */
+/* Parses the text of a manifest, which is untrusted. `where` names it in
+ * errors. */
 xray_status xr_inventory_parse(const char *text, size_t size, const char *where,
                                xr_err *err, xr_inventory *out);
 
-/* XRAY_OK if the folder holds what its manifest says and nothing else; the
- * error names the first file that is missing, cut off, damaged or foreign. */
+/* Returns XRAY_OK if the folder holds exactly the files of its manifest. The
+ * error names the first file that is missing, truncated, damaged or not listed.
+ */
 xray_status xr_inventory_verify(const char *dir, xr_err *err);
 
-/* The same of the model in one folder of the checkpoint, "actor": its files'
- * sizes, and with `sums` the checksums of all that make up the model; of the
- * optimizer's, which a model is read without, the size is compared alone. */
+/* Does the same for the model in one subfolder of the checkpoint, such as
+ * "actor". Compares the sizes of its files and, with `sums`, the checksums of
+ * those that belong to the model. For the optimizer's files only sizes are
+ * compared, since a model is read without them. */
 xray_status xr_inventory_verify_model(const char *dir, const char *leaf,
                                       int sums, xr_err *err);
 

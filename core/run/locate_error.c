@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Begins the errors of plugins with the location of the key they are about.
+ */
 #include <stdio.h>
 
 #include "core/run/run_setup.h"

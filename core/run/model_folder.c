@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model's folder: which one a path stands for, whether it is what was written
- * where it is a checkpoint's, whether weights lie in it, and what to do where
- * they lie there in another form.
+ * Looks at the folder of a model: finds the newest checkpoint that a path
+ * stands for, compares checkpoints with their manifest, checks for weights, and
+ * advises on weights in another format.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -49,7 +49,8 @@ static int has_file(const char *dir, const char *name)
            xr_path_exists(path);
 }
 
-/* 1 if this program wrote the folder as a checkpoint, whatever became of it. */
+/* Returns 1 if this program wrote the folder as a checkpoint, even if it was
+ * damaged since. */
 static int is_checkpoint_folder(const char *dir)
 {
     char path[XR_PATH_CAP];
@@ -66,8 +67,8 @@ static int is_checkpoint_folder(const char *dir)
     return is;
 }
 
-/* The text of the folder above, where that is where ".." leads to: it reads
- * better in a sentence. */
+/* Replaces `up` (dir/..) by the parent's own path if both are the same folder,
+ * since that reads better in an error. */
 static void shorten_parent_path(const char *dir, char *up)
 {
     char text[XR_PATH_CAP];
@@ -90,7 +91,8 @@ xray_status xr_run_verify_folder(const char *dir, int sums, xr_err *err)
     static const char *const leaves[] = { "actor", "critic" };
     char up[XR_PATH_CAP];
     char there[XR_PATH_CAP];
-    /* By the folder itself and not by its name: it may be a link. */
+    /* Compares the folders themselves and not their names, since one may be a
+     * link. */
     if (xr_path_join(dir, "..", up, sizeof(up), err) != XRAY_OK)
         return XRAY_E_RANGE;
     for (size_t i = 0; i < 2; i++) {
@@ -130,13 +132,14 @@ int xr_run_has_weights(const char *dir)
     return 0;
 }
 
-/* A form in which weights are found, by a file's name, and the line that makes
- * safetensors of it: @ stands for the folder, # for the file. The class is that
- * of config.json, so that the line serves classifiers as well. */
+/* A format of weights, recognized by the name of a file, and a command that
+ * converts it to safetensors: @ stands for the folder and # for the file. The
+ * class comes from config.json, so that the command works for classifiers as
+ * well. */
 typedef struct form {
     const char *head;
     const char *tail;
-    const char *does; /* before the line */
+    const char *does; /* text before the command */
     const char *line;
 } form;
 
@@ -144,7 +147,7 @@ typedef struct form {
 #define CLASS "getattr(t, t.AutoConfig.from_pretrained(d).architectures[0])"
 #define CONVERTS ", which this line converts: "
 
-/* The first that fits a name counts. */
+/* The first format that fits a name is used. */
 static const form forms[] = {
     { "pytorch_model", ".bin", CONVERTS,
       PYTHON CLASS ".from_pretrained(d).save_pretrained(d)\"" },
@@ -171,7 +174,7 @@ static const form forms[] = {
 };
 #define FORMS (sizeof(forms) / sizeof(forms[0]))
 
-/* What transformers' Trainer leaves beside a model. */
+/* Returns 1 for files that transformers' Trainer writes besides a model. */
 static int is_trainer_state(const char *name)
 {
     static const char *const heads[] = { "optimizer", "scheduler", "rng_state",
@@ -209,8 +212,8 @@ static void put_convert_line(const char *line, const char *dir,
             xr_str_append(out, line, 1);
 }
 
-/* What lies in the folder: the form that comes first in the table, the lowest
- * name of it, and how many files there are of the form. */
+/* The weights found in a folder: their format (the first in the table), the
+ * lowest file name of that format, and the number of its files. */
 typedef struct found {
     size_t form;
     size_t count;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds the components that a run selects, with their options and hosts.
+ */
 #include "core/run/run_setup.h"
 
 #include <stdio.h>
@@ -7,7 +10,7 @@
 
 #include "core/base/str.h"
 
-/* "xray.train/0" -> "train": what the INI calls the interface. */
+/* "xray.train/0" -> "train", the name of the interface in the INI. */
 static void interface_kind(const char *iface, char *out, size_t cap)
 {
     const char *dot = strchr(iface, '.');
@@ -15,8 +18,8 @@ static void interface_kind(const char *iface, char *out, size_t cap)
     (void)snprintf(out, cap, "%.*s", (int)strcspn(kind, "/"), kind);
 }
 
-/* What a component would have in its section is not known when it is missing.
- */
+/* If the component is missing, its options are unknown, so its section is
+ * ignored rather than reported. */
 void xr_run_find_part(xr_run *run, xr_part *part, const char *iface,
                       const char *name, const char *section, xr_errors *errors)
 {

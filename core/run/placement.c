@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Decodes [placement] into the ranks of each role.
+ */
 #include "core/run/placement.h"
 
 #include <string.h>
@@ -26,7 +29,8 @@ static void set_all_ranks(uint32_t size, xr_ranks *out)
         out->rank[i] = i;
 }
 
-/* "3" or "0-2", ascending behind what is there. What is wrong, or NULL. */
+/* Appends "3" or "0-2", which must be above the ranks already listed. Returns
+ * the fault, or NULL. */
 static const char *add_rank_range(const char *text, uint32_t size,
                                   xr_ranks *out)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which ranks hold which model.
+ * Placement: which ranks hold which model.
  */
 #ifndef XR_PLACEMENT_H
 #define XR_PLACEMENT_H
 
 #include "core/config/sections.h"
 
-/* Ranks of a role, ascending. */
+/* The ranks of a role, ascending. */
 typedef struct xr_ranks {
     uint32_t count;
     uint32_t rank[XR_MAX_RANKS];
@@ -23,11 +23,11 @@ typedef struct xr_placement {
     xr_ranks rollout;
 } xr_placement;
 
-/* Resolves [placement]; what is wrong with it goes to `errors`, and the role is
- * on all ranks then. */
+/* Decodes [placement]. Faults go to `errors`; the role is then placed on all
+ * ranks. */
 void xr_placement_read(const xr_config *config, const xr_run_config *ini,
                        xr_placement *out, xr_errors *errors);
-/* A rank's place among those of a role, or -1. */
+/* Returns the position of a rank among the ranks of a role, or -1. */
 int64_t xr_ranks_find(const xr_ranks *ranks, uint32_t rank);
 int xr_ranks_equal(const xr_ranks *a, const xr_ranks *b);
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Adds up the plugins' plans of memory, compares them with the machine, and
+ * computes the size of a step.
+ */
 #include "core/run/resources.h"
 
 #include <stdio.h>
@@ -29,7 +33,8 @@ const char *xr_bytes_text(uint64_t bytes, char *buffer)
     return buffer;
 }
 
-/* A plan of absurd size must not wrap around into one that fits. */
+/* Adds without overflow, since a plan of absurd size must not wrap around to
+ * one that fits. */
 static uint64_t add_saturated(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -48,8 +53,8 @@ static xr_part_plan *begin_part_plan(xr_resources *r, const xr_part *part,
     return p;
 }
 
-/* What a plugin refuses of a model's file says so with the file in front, and
- * two plugins that say the same say it once. */
+/* Reports the refusal of a plugin, with the file that it names in front. Two
+ * plugins that refuse for the same reason give one error. */
 static void report_refusal(const xr_run *run, const xr_part *part,
                            xray_status status, xr_errors *errors)
 {
@@ -81,7 +86,7 @@ static void add_part_plan(const xr_run *run, xr_resources *r, xr_part_plan *p,
     r->count++;
 }
 
-/* The trainer's plan under one of its roles. */
+/* Adds the plan of the training backend in one of its roles. */
 static void plan_trainer_role(xr_run *run, uint32_t role, xr_errors *errors,
                               xr_resources *r)
 {
@@ -117,10 +122,10 @@ static void plan_trainer_roles(xr_run *run, xr_errors *errors, xr_resources *r)
             plan_trainer_role(run, others[i], errors, r);
 }
 
-#define ROWS "rows" /* what the core itself holds */
+#define ROWS "rows" /* the rows that the core itself holds */
 
-/* The rows of a step: as sampled, as the algorithm accepted them, as they are
- * dealt to mini-batches. */
+/* Adds the rows of a step: as sampled, as accepted by the algorithm, and as
+ * shuffled into mini-batches. */
 static void plan_step_rows(const xr_run *run, xr_resources *r)
 {
     const xr_run_config *ini = &run->ini;
@@ -138,7 +143,7 @@ static void plan_step_rows(const xr_run *run, xr_resources *r)
     }
     uint64_t bytes = xr_rows_bytes(rows, rows * row);
     if (bytes == UINT64_MAX)
-        return; /* too many tokens: a sentence of its own */
+        return; /* too many tokens, which has an error of its own */
     xr_part_plan *p = begin_part_plan(r, NULL, ROWS);
     p->plan.bytes[XRAY_TAG_WORKSPACE] = bytes * stores;
     add_part_plan(run, r, p, XRAY_OK, NULL);
@@ -163,7 +168,7 @@ static void plan_engine(const xr_run *run, xr_errors *errors, xr_resources *r)
         errors);
 }
 
-/* A model the core cannot parse is a matter between it and its backend. */
+/* A model that the core cannot parse is left to its backend. */
 static void count_parameters(const xr_run *run, xr_resources *r)
 {
     xm_config config;
@@ -172,8 +177,9 @@ static void count_parameters(const xr_run *run, xr_resources *r)
         r->parameters = xm_config_param_count(&config);
 }
 
-/* Weights and optimizer of a model. Shards of ranks come together in one file,
- * so a rank's plan says little where there are several. */
+/* Returns the bytes of a model's weights and optimizer in a checkpoint. All
+ * ranks write their shards to the same files, so the plan of one rank is not
+ * enough if there are several. */
 static uint64_t saved_model_bytes(const xr_resources *r, const xr_part_plan *p)
 {
     if (r->parameters && p->ranks > 1)
@@ -234,7 +240,7 @@ typedef struct memory_key {
     const char *how;
 } memory_key;
 
-/* The key that makes a tag of a part smaller. */
+/* Returns the key that reduces the memory of a tag of a part. */
 static memory_key find_shrinking_key(const xr_run *run, const char *who,
                                      size_t tag)
 {
@@ -254,7 +260,8 @@ static memory_key find_shrinking_key(const xr_run *run, const char *who,
     return (memory_key){ "model", "path", "a smaller model in" };
 }
 
-/* The tag of a part that takes the most, and its bytes. */
+/* Returns the tag that takes the most memory (`rank` 0) or the second most (1).
+ */
 static size_t find_biggest_tag(const xr_resources *r, int rank,
                                uint64_t *out_bytes, const char **out_who)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders a run writes to, and room for its checkpoints.
+ * Checks the folders that a run writes to, and the disk space for its
+ * checkpoints.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +13,8 @@
 #include "core/base/file.h"
 #include "core/run/resources.h"
 
-/* The longest part of the path that is there, "." for a name alone. */
+/* Writes the longest existing parent of the path to `out`; "." for a relative
+ * name. */
 static void find_existing_parent(const char *path, char *out, size_t cap)
 {
     (void)snprintf(out, cap, "%s", path);
@@ -24,11 +26,12 @@ static void find_existing_parent(const char *path, char *out, size_t cap)
         }
         slash[slash == out] = '\0';
         if (slash == out && !slash[1])
-            return; /* "/" is always there */
+            return; /* "/" always exists */
     }
 }
 
-/* Parent of `path` that is there in `out`; 0 after an error. */
+/* Checks that the folder can be created or written. The existing parent goes to
+ * `out`. Returns 0 after an error. */
 static int check_writable_folder(const xr_run *run, const char *key,
                                  const char *path, char *out, xr_errors *errors)
 {
@@ -54,8 +57,8 @@ static int check_writable_folder(const xr_run *run, const char *key,
     return 1;
 }
 
-/* What cannot be listed for another reason than memory was said, or is not
- * there yet. */
+/* A folder that cannot be listed for another reason than memory was reported
+ * before, or does not exist yet. */
 static uint64_t count_checkpoints(const char *root, xr_errors *errors)
 {
     uint64_t count = 0;
@@ -70,8 +73,9 @@ static uint64_t count_checkpoints(const char *root, xr_errors *errors)
     return count;
 }
 
-/* Checkpoints that are there at once, at most: a new one is written before the
- * oldest is removed. Of a run whose steps are not known, two. */
+/* Returns the most checkpoints that exist at the same time, since a new one is
+ * written before the oldest is removed; two if the number of steps is unknown.
+ */
 static uint64_t checkpoints_at_once(const xr_trainer_section *t, uint64_t steps)
 {
     uint64_t count = 1;

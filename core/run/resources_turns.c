@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of models that take turns: what is there at once, turn by turn.
+ * Computes the memory in use in each turn, for models that take turns on the
+ * device.
  */
 #include <string.h>
 
@@ -18,7 +19,7 @@ static const xr_part_plan *find_role_plan(const xr_resources *r, uint32_t role)
     return NULL;
 }
 
-/* 1 if the engine's weights are the policy's own. */
+/* Returns 1 if the engine uses the policy's own weights. */
 static int shares_policy_weights(const xr_run *run, const xr_resources *r)
 {
     const xr_part_plan *engine = find_role_plan(r, XRAY_ROLE_ROLLOUT);
@@ -26,7 +27,7 @@ static int shares_policy_weights(const xr_run *run, const xr_resources *r)
            xr_ranks_equal(&run->placement.actor, &run->placement.rollout);
 }
 
-/* ---- what goes ---------------------------------------------------------- */
+/* ---- memory that can be offloaded --------------------------------------- */
 
 static void report_refusal(const xr_run *run, uint32_t role, const char *who,
                            const char *what, xr_errors *errors)
@@ -47,7 +48,8 @@ static int can_give_back(const xr_run *run, uint32_t role)
            XRAY_HAS(xray_train_ops, xr_train(run), onload);
 }
 
-/* Activations and an engine's weights may stay where a plugin keeps them. */
+/* A plugin may keep activations, and an engine its weights; other tags must be
+ * given back. */
 static uint32_t required_tags(uint32_t role, uint32_t wanted)
 {
     wanted &= ~BIT(XRAY_TAG_ACTIVATIONS);
@@ -71,15 +73,15 @@ static void find_evictable_tags(const xr_run *run, const xr_resources *r,
                        "takes no memory back", errors);
         return;
     }
-    p->goes = wanted & p->plan.evictable;
+    p->movable = wanted & p->plan.evictable;
     if (p->role == XRAY_ROLE_ACTOR && shares_policy_weights(run, r))
-        p->goes &= ~BIT(XRAY_TAG_WEIGHTS);
+        p->movable &= ~BIT(XRAY_TAG_WEIGHTS);
 }
 
 /* ---- turns -------------------------------------------------------------- */
 
-/* Tags of a part that are away in the turn of `role` (0: weights go to the
- * engine). On other ranks nothing moves. */
+/* Returns the tags of a part that are offloaded in the turn of `role` (0:
+ * weights go to the engine). Parts on other ranks are not affected. */
 static uint32_t tags_away(const xr_run *run, const xr_part_plan *p,
                           uint32_t role)
 {
@@ -89,8 +91,8 @@ static uint32_t tags_away(const xr_run *run, const xr_part_plan *p,
     if (!xr_ranks_equal(mine, xr_run_ranks(run, role ? role : XRAY_ROLE_ACTOR)))
         return 0;
     if (!role && (p->role == XRAY_ROLE_ACTOR || p->role == XRAY_ROLE_ROLLOUT))
-        return p->goes & ~BIT(XRAY_TAG_WEIGHTS);
-    return p->goes;
+        return p->movable & ~BIT(XRAY_TAG_WEIGHTS);
+    return p->movable;
 }
 
 static uint64_t add_saturated(uint64_t a, uint64_t b)
@@ -98,7 +100,7 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* The turn's bytes by tag; their sum. */
+/* Returns the bytes of a turn, and writes them per tag. */
 static uint64_t count_turn_bytes(const xr_run *run, const xr_resources *r,
                                  uint32_t role, uint64_t *out_tags)
 {
@@ -134,12 +136,12 @@ static void add_turn_plan(const xr_run *run, xr_resources *r, uint32_t role,
 
 void xr_resources_turns(const xr_run *run, xr_errors *errors, xr_resources *r)
 {
-    uint32_t goes = 0;
+    uint32_t movable = 0;
     for (size_t p = 0; p < r->count; p++) {
         find_evictable_tags(run, r, &r->parts[p], errors);
-        goes |= r->parts[p].goes;
+        movable |= r->parts[p].movable;
     }
-    if (!goes)
+    if (!movable)
         return;
     r->bytes = 0;
     memset(r->tags, 0, sizeof(r->tags));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The built-in reward "model", as far as its options go:
- * core/roles/reward_model.h has what it does.
+ * The options of the built-in reward model; core/roles/reward_model.h
+ * implements it.
  */
 #ifndef XR_RUN_REWARD_MODEL_H
 #define XR_RUN_REWARD_MODEL_H
@@ -14,7 +14,7 @@ typedef struct xr_reward_model_config {
     const char *path; /* folder of the model */
 } xr_reward_model_config;
 
-/* Of interface xray.reward, without operations. */
+/* A component of the interface xray.reward, without operations. */
 extern const xray_component xr_reward_model_component;
 
 #endif

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fills batches row by row and cuts them into views.
+ */
 #include "core/run/rows.h"
 
 #include <stdlib.h>
@@ -13,7 +16,8 @@ static size_t round_up_to_line(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
-/* Takes `bytes` off the block; the first round only adds up. */
+/* Takes `bytes` from the block. Without a block, only adds up what is needed.
+ */
 static void *carve_array(char *base, size_t *used, size_t bytes)
 {
     void *at = base ? base + *used : NULL;
@@ -289,7 +293,7 @@ uint32_t xr_rows_unit(const int32_t *group, uint32_t row, uint32_t end,
                       uint32_t prompts)
 {
     uint32_t n = 1;
-    while (prompts == XR_PROMPTS_WHOLE && row + n < end &&
+    while (prompts == XR_PROMPTS_PER_GROUP && row + n < end &&
            group[row + n] == group[row])
         n++;
     return n;

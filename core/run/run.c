@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Builds an xr_run from a configuration: sections, plugins, policy model,
+ * tokenizer and workloads.
+ */
 #include "core/run/run.h"
 
 #include <stdio.h>
@@ -54,7 +58,8 @@ static int read_end_ids(xr_run *run, const cJSON *json)
     return run->end_count > 0;
 }
 
-/* What a config calls the longest row; GPT-2's has names of its own. */
+/* Returns the key by which a config names the longest row; GPT-2 has its own
+ * keys. */
 static const char *find_positions_key(const cJSON *json)
 {
     static const char *const keys[] = { "max_position_embeddings",
@@ -65,7 +70,8 @@ static const char *find_positions_key(const cJSON *json)
     return keys[0];
 }
 
-/* The few numbers every kind of model has; the rest is the backend's. */
+/* Reads the few numbers that every model has; the rest is left to the backend.
+ */
 static xray_status read_policy_numbers(xr_run *run, const char *where,
                                        xr_err *err)
 {
@@ -97,7 +103,7 @@ static xray_status read_policy_numbers(xr_run *run, const char *where,
         cJSON *generation = NULL;
         run->actor.model.vocab_size = (uint32_t)vocab;
         run->actor.model.max_positions = (uint32_t)positions;
-        /* Of generation_config.json only the end ids count. */
+        /* Only the end ids are used from generation_config.json. */
         if (xr_path_join(run->actor.model.path, "generation_config.json", file,
                          sizeof(file), NULL) == XRAY_OK &&
             xr_path_exists(file))
@@ -183,7 +189,7 @@ void xr_run_read_tokenizer(xr_run *run, xr_errors *errors)
         add_end_id(run, eos);
     const char *chat = run->ini.data.chat_template;
     if (chat && *chat && !xr_path_exists(chat))
-        return; /* xr_run_check_batch says so */
+        return; /* reported by xr_run_check_batch */
     if (xr_data_chat(&run->ini.data, dir, &err, &run->chat) != XRAY_OK) {
         xr_run_locate(run, &err);
         xr_errors_add(errors, "%s", err.text);
@@ -239,9 +245,9 @@ int xr_run_is_remote(const xr_run *run)
     return run->ini.run.ranks > 1 || strcmp(run->ini.run.runtime, "auto") != 0;
 }
 
-/* A DeepSpeed JSON lies below the INI, so it is read before what it sets is
- * decoded; which backend takes one, its option table says. A backend that is
- * not there is an error of find_parts. */
+/* A DeepSpeed JSON provides defaults for the INI, so it is read before its
+ * sections are decoded. The backend's option table tells whether it takes one.
+ * A missing backend is reported by find_parts. */
 static void read_deepspeed(const xr_run *run, xr_errors *errors)
 {
     xr_run_section selected;
@@ -257,7 +263,7 @@ static void read_deepspeed(const xr_run *run, xr_errors *errors)
                           (uint32_t)selected.ranks, errors);
 }
 
-/* Ranks of one host share its cores. */
+/* The ranks of one host share its cores. */
 static void share_threads(xr_run *run)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -327,7 +333,7 @@ xray_workload xr_run_workload(const xr_run *run, uint32_t role)
 
 xray_world xr_run_world(const xr_run *run, uint32_t role)
 {
-    /* Engines are replicas. */
+    /* Each engine is a replica, with a world of its own. */
     return (xray_world){ .header = XRAY_HEADER(xray_world),
                          .size = role == XRAY_ROLE_ROLLOUT
                                      ? 1
@@ -357,7 +363,7 @@ static int is_selected(const xr_run *run, const char *section)
     return 0;
 }
 
-/* Options of plugins that are there but not selected are no error. */
+/* Options of plugins that exist but are not selected are no error. */
 static void ignore_unselected_sections(xr_run *run)
 {
     static const char *const kinds[] = { "train.",  "infer.", "algo.",
@@ -420,7 +426,7 @@ static void find_parts(xr_run *run, xr_errors *errors)
                  strcmp(train->numerics, infer->numerics) == 0;
 }
 
-/* ---- made and freed ----------------------------------------------------- */
+/* ---- creation ----------------------------------------------------------- */
 
 xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
                      xr_errors *errors)
@@ -434,13 +440,13 @@ xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
     run->config = config;
     run->with = with;
     run->plugin_path = plugin_path;
-    if (xr_config_unread(config)) /* all else would be blamed for its lack */
+    if (xr_config_unread(config)) /* unread keys would be reported as missing */
         return run;
     (void)xr_plugins_open(plugin_path, &err, &run->plugins);
     if (with & XR_TRAINABLE)
         read_deepspeed(run, errors);
     xr_run_decode(config, &run->ini, errors);
-    if (!run->ini.run.device) { /* memory ran out: no key has a value */
+    if (!run->ini.run.device) { /* out of memory: no key has a value */
         xr_config_finish(config, errors);
         xr_run_free(run);
         return NULL;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run is: its INI decoded, the plugins it names found and their options
- * decoded, the models it names looked at. Every command that touches a model
- * makes one; core/roles creates what it describes. A run is constant from the
- * moment its roles start.
+ * A run: its INI decoded, its plugins found, their options decoded, and its
+ * models looked at. Every command that uses a model makes one, and core/roles
+ * creates what it describes. A run is constant once its roles start.
  */
 #ifndef XR_RUN_H
 #define XR_RUN_H
@@ -16,29 +15,31 @@
 #include "model/text/tokenizer.h"
 
 #define XR_WITH_TRAIN 1u
-#define XR_WITH_INFER 2u /* shares the trainer's weights if there is one */
+/* shares the trainer's weights if there is a trainer */
+#define XR_WITH_INFER 2u
 #define XR_WITH_ALGO 4u
 #define XR_WITH_REWARD 8u
 #define XR_WITH_REFERENCE 16u /* a second, frozen train instance */
 #define XR_WITH_TOKENIZER 32u
-#define XR_TRAINABLE 64u /* the train instance has gradients */
+#define XR_TRAINABLE 64u /* the train instance computes gradients */
 
-/* A selected component with its options and its host. */
+/* A component that the run selects, with its options and its host. */
 typedef struct xr_part {
     const xray_component *component; /* NULL: not part of this run */
     const void *ops;
     void *config;
     xr_host *host;
     const char *instance; /* "train.NAME", "reward.gsm8k" */
-    double weight;        /* rewards */
+    double weight;        /* weight of a reward */
 } xr_part;
 
-/* A model of the run, and what an instance of it must be ready for. */
+/* A model of the run, and the workload that an instance of it must be ready
+ * for. */
 typedef struct xr_model_slot {
-    char *path; /* the folder: what the INI names, or the newest checkpoint
-                 * in it; NULL: it is the policy's model */
-    char *json; /* its config.json; NULL where that cannot be used */
-    xray_model model; /* points to both */
+    char *path; /* folder given by the INI, or its newest checkpoint; NULL: the
+                 * policy's model is used */
+    char *json; /* text of config.json; NULL if it cannot be used */
+    xray_model model; /* points to path and json */
     xray_workload load;
 } xr_model_slot;
 
@@ -51,73 +52,77 @@ typedef struct xr_run {
     xr_plugins *plugins;
     xr_log_sink sink;
     xm_tokenizer *tokenizer;
-    xm_chat *chat; /* NULL: none is used */
+    xm_chat *chat; /* chat template; NULL: none is used */
     xr_placement placement;
     xr_model_slot actor;  /* the policy */
-    xr_model_slot critic; /* if the algorithm needs one */
-    xr_model_slot
-        reward_model;      /* the reward model, if [run] reward lists one */
-    xr_model_slot rollout; /* the engine: its workload; the model is the
-                            * policy's */
+    xr_model_slot critic; /* used if the algorithm needs a critic */
+    /* Used if [run] reward lists the reward model. */
+    xr_model_slot reward_model;
+    /* Workload of the engine; its model is the policy's. */
+    xr_model_slot rollout;
     xr_part device;
-    xr_part comm;    /* several ranks */
-    xr_part runtime; /* of a plugin; none: the built-in one */
-    xr_part train;   /* of actor, reference, critic and reward model */
+    xr_part comm;    /* used with several ranks */
+    xr_part runtime; /* used if a plugin provides the runtime; otherwise the
+                      * built-in one */
+    xr_part train;   /* for actor, reference, critic and reward model */
     xr_part infer;
     xr_part algo;
     xr_part rewards[XR_MAX_REWARDS];
     size_t reward_count;
-    struct xr_reward_model_config
-        *reward_model_config; /* of the reward model, or NULL */
-    int32_t end_ids[8];       /* of config.json and generation_config.json */
+    /* Options of the reward model, or NULL. */
+    struct xr_reward_model_config *reward_model_config;
+    int32_t end_ids[8]; /* from config.json and generation_config.json */
     uint32_t end_count;
-    uint32_t with;      /* XR_WITH_*, XR_TRAINABLE */
-    uint32_t needs;     /* XRAY_NEED_* of the algorithm: xr_run_apply_needs */
-    int exact;          /* trainer and engine name one numerics contract */
-    int plannable;      /* lengths make sense, so that plans can be asked for */
-    int elsewhere;      /* checked for another machine than this one */
-    int in_comparison;  /* checked for xray ab, which accepts no changes */
-    int accept_changes; /* a resume may change what scores mean */
+    uint32_t with;  /* XR_WITH_*, XR_TRAINABLE */
+    uint32_t needs; /* XRAY_NEED_* of the algorithm: xr_run_apply_needs */
+    int exact;      /* 1: trainer and engine name the same numerics contract */
+    int plannable; /* 1: lengths are valid, so plugins can be asked for plans */
+    int elsewhere; /* 1: checked for another machine than this one */
+    int in_comparison;  /* 1: checked for xray ab, which accepts no changes */
+    int accept_changes; /* 1: a resume may change the meaning of scores */
 } xr_run;
 
-/* Decodes the configuration, finds and loads the plugins, checks what needs no
- * device (unknown keys, types, batch arithmetic, files) and adds what is wrong
- * to `errors`; NULL if anything is. Plans and data rows come later. */
+/* Decodes the configuration, finds and loads the plugins, and checks everything
+ * that needs no device: unknown keys, types, batch arithmetic and files. Faults
+ * are added to `errors`; NULL if there are any. Plans and data rows are not
+ * checked here. */
 xr_run *xr_run_new(xr_config *config, const char *plugin_path, uint32_t with,
                    xr_errors *errors);
-/* The same for one who wants to go on looking: the run comes back whatever is
- * wrong, with what is right of it (a part that cannot be used has no component
- * or no config; a model that cannot, no json). It can be planned, never
- * started. NULL only when out of memory. */
+/* Does the same for a caller that wants to continue checking: returns the run
+ * despite its faults. A part that cannot be used has no component or no config,
+ * and a model that cannot be used has no json. Such a run can be planned but
+ * never started. NULL only if out of memory. */
 xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
                      xr_errors *errors);
 void xr_run_free(xr_run *run); /* accepts NULL */
 
-/* What the instances must be ready for; set before the roles start. Derived
- * from the INI by xr_run_new; the tools lower or raise them. */
+/* Sets the workloads that instances must be ready for, before the roles start.
+ * xr_run_new derives them from the INI; the tools change them. */
 void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
                           uint64_t row_tokens, uint64_t sequences);
-/* What the algorithm's needs, XRAY_NEED_*, ask of the models: heads, and the
+/* Applies the algorithm's needs, XRAY_NEED_*, to the models: heads, and the
  * model, workload and batch arithmetic of critic and reward model. */
 void xr_run_apply_needs(xr_run *run, uint32_t needs, xr_errors *errors);
 
-/* 1 if Workhorses hold the models: several ranks, or [run] runtime. */
+/* Returns 1 if Workhorses hold the models: with several ranks, or if [run]
+ * runtime is set. */
 int xr_run_is_remote(const xr_run *run);
-/* 1 if the run has a model in this role (XRAY_ROLE_*), once its needs are
- * known. */
+/* Returns 1 if the run has a model in this role (XRAY_ROLE_*), once the needs
+ * are known. */
 int xr_run_has_role(const xr_run *run, uint32_t role);
-/* The ranks that hold a role. */
+/* Returns the ranks that hold a role. */
 const xr_ranks *xr_run_ranks(const xr_run *run, uint32_t role);
-/* The model of a role: the policy's where the role has none of its own. */
+/* Returns the model of a role; the policy's if the role has none of its own. */
 const xray_model *xr_run_model(const xr_run *run, uint32_t role);
-/* What an instance of a role must be ready for. */
+/* Returns the workload that an instance of a role must be ready for. */
 xray_workload xr_run_workload(const xr_run *run, uint32_t role);
-/* The world a plan of a role is asked for: rank 0, without comm. */
+/* Returns the world for which a plan of a role is requested: rank 0, without
+ * communicator. */
 xray_world xr_run_world(const xr_run *run, uint32_t role);
-/* Most rows that one call takes: those of a step. */
+/* Returns the most rows that one call takes: those of a step. */
 uint64_t xr_run_max_rows(const xr_run *run);
 
-/* Shorthands for the operation tables. */
+/* The operation tables of the parts. */
 static inline const xray_train_ops *xr_train(const xr_run *run)
 {
     return (const xray_train_ops *)run->train.ops;

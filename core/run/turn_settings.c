@@ -1,10 +1,13 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Translates the INI keys for offloading into tags of device memory.
+ */
 #include "core/run/turn_settings.h"
 
 #define BIT(tag) (1u << (tag))
 
-/* Activations hold nothing between calls: they go with the first of the rest.
- */
+/* Activations hold nothing between calls, so they are offloaded with any other
+ * tag. */
 static uint32_t offload_tags(uint32_t param, uint32_t grad, uint32_t optimizer)
 {
     uint32_t tags = 0;

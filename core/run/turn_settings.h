@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models of one process that take turns on its device, as the INI has it:
- * [rollout] free_cache_engine, param_offload and its like in [actor], [critic]
- * and [ref]. Models are named by XRAY_ROLE_*, XRAY_ROLE_ROLLOUT being the
- * engine; tags are bits, 1 << XRAY_TAG_*. core/roles/memory_turns.h carries it
- * out.
+ * The INI keys for models that take turns on one device: [rollout]
+ * free_cache_engine, and param_offload, grad_offload and optimizer_offload of
+ * [actor], [critic] and [ref]. Models are named by XRAY_ROLE_*, of which
+ * XRAY_ROLE_ROLLOUT is the engine; tags are bits, 1 << XRAY_TAG_*.
+ * core/roles/memory_turns.h carries it out.
  */
 #ifndef XR_TURN_SETTINGS_H
 #define XR_TURN_SETTINGS_H
@@ -20,9 +20,10 @@
     (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_GRADS | 1u << XRAY_TAG_OPTIMIZER)
 #define XR_TURN_ENGINE (XR_TURN_FORWARD | 1u << XRAY_TAG_KV)
 
-/* The tags of a model that the INI sends away. */
+/* Returns the tags of a model that the INI offloads. */
 uint32_t xr_turn_tags(const xr_run_config *ini, uint32_t role);
-/* Where the INI says so first; the key's name in *out_key. */
+/* Returns the section of the key that offloads the model; the key's name goes
+ * to *out_key. */
 const char *xr_turn_key(const xr_run_config *ini, uint32_t role,
                         const char **out_key);
 

@@ -149,7 +149,7 @@ static void engines_have_a_time_for_a_token(void **state)
     fixture *f = *state;
     xr_roles *s = &f->roles;
     xr_err err = { "" };
-    xr_watch w = { 0 };
+    xr_engine_watch w = { 0 };
     f->run.ini.run.plugin_timeout = 2500000000;
     engine.made = 7;
     assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
@@ -158,7 +158,7 @@ static void engines_have_a_time_for_a_token(void **state)
     w.since -= 2; /* seconds */
     assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
     w.since -= 2;
-    xr_watch late = w;
+    xr_engine_watch late = w;
     assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_E_BUG);
     assert_string_equal(err.text, "infer.fake made no token for 2.5 s ([run] "
                                   "plugin_timeout), 6 samples are missing");

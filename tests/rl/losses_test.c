@@ -388,7 +388,7 @@ static void ranks_go_on_without_gradients(void **state)
 {
     static const float none[3][TOKENS] = { { 0 } };
     fixture *f = *state;
-    f->run.goes_on = 1;
+    f->run.continues = 1;
     f->given[0][1] = INFINITY;
     for (int i = 0; i < 3; i++)
         for (int t = 0; t < TOKENS; t++)

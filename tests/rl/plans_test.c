@@ -466,7 +466,7 @@ static void turns_of_one_device(void **state)
     run.rollout.load.shared = 1;
     run.ini.actor.param_offload = 1;
     plan(&r);
-    assert_int_equal(r.parts[0].goes,
+    assert_int_equal(r.parts[0].movable,
                      BIT(XRAY_TAG_OPTIMIZER) | BIT(XRAY_TAG_ACTIVATIONS));
     /* On other ranks nothing moves. */
     set_ranks(2);

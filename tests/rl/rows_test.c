@@ -308,10 +308,10 @@ static void units_are_groups(void **state)
 {
     static const int32_t group[] = { 0, 0, 1, 1, 1, 2 };
     (void)state;
-    assert_int_equal(xr_rows_unit(group, 0, 6, XR_PROMPTS_WHOLE), 2);
-    assert_int_equal(xr_rows_unit(group, 2, 6, XR_PROMPTS_WHOLE), 3);
-    assert_int_equal(xr_rows_unit(group, 3, 4, XR_PROMPTS_WHOLE), 1);
-    assert_int_equal(xr_rows_unit(group, 5, 6, XR_PROMPTS_WHOLE), 1);
+    assert_int_equal(xr_rows_unit(group, 0, 6, XR_PROMPTS_PER_GROUP), 2);
+    assert_int_equal(xr_rows_unit(group, 2, 6, XR_PROMPTS_PER_GROUP), 3);
+    assert_int_equal(xr_rows_unit(group, 3, 4, XR_PROMPTS_PER_GROUP), 1);
+    assert_int_equal(xr_rows_unit(group, 5, 6, XR_PROMPTS_PER_GROUP), 1);
     assert_int_equal(xr_rows_unit(group, 2, 6, XR_PROMPTS_SHARED), 1);
     assert_int_equal(xr_rows_unit(group, 2, 6, XR_PROMPTS_APART), 1);
 }

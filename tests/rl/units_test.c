@@ -120,7 +120,7 @@ static void groups_stay_whole_where_they_share(void **state)
     assert_int_equal(xr_views_init(&views, 6, &err), XRAY_OK);
     for (int32_t i = 0; i < 6; i++)
         add(&rows, i * 100, 2, 3, group[i]);
-    xr_cut cut = { .count = 6, .budget = 20, .prompts = XR_PROMPTS_WHOLE };
+    xr_cut cut = { .count = 6, .budget = 20, .prompts = XR_PROMPTS_PER_GROUP };
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 2); /* 10 | 15 + 5 */
     assert_int_equal(views.batches[0].rows, 2);

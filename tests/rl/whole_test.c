@@ -88,7 +88,7 @@ static void groups_go_as_a_whole(void **state)
     float out[3][TOKENS];
     static const int32_t groups[ROWS] = { 0, 1, 1, 2, 2, 3, 3 };
     memcpy(whole_rows.group, groups, sizeof(groups));
-    views.prompts = XR_PROMPTS_WHOLE;
+    views.prompts = XR_PROMPTS_PER_GROUP;
     whole.per_token = 0;
     assert_int_equal(forward(out, 1), XRAY_OK);
     const uint32_t *who = script.who;
