@@ -199,7 +199,7 @@ static void compare_key_value(const comparison *c, const xr_config_value *v)
         if (!known || same)
             return;
         xr_str_printf(&line,
-                      "%s: [%s] %s: %s is another file than it was in %s",
+                      "%s: [%s] %s: %s has other content than it had in %s",
                       v->origin, v->section, v->key,
                       other ? other->path : v->text, c->checkpoint);
         add_change_line(c, kind, &line);
@@ -245,11 +245,11 @@ void xr_changes_refuse(const xr_run *run, const char *checkpoint,
                        const xr_changes *changes, xr_errors *errors)
 {
     xr_errors_add(
-        errors, "resume from %s: what scores mean has changed; %s:", checkpoint,
-        run->in_comparison
-            ? "give the changed runs another --out"
-            : "go on all the same with --accept-changes, or begin "
-              "anew in another [trainer] default_local_dir");
+        errors,
+        "resume from %s: the meaning of scores has changed; %s:", checkpoint,
+        run->in_comparison ? "give the changed runs another --out"
+                           : "resume anyway with --accept-changes, or start a "
+                             "new run in another [trainer] default_local_dir");
     for (size_t i = 0; i < changes->meaning.count; i++)
         xr_errors_add(errors, "%s", changes->meaning.items[i]);
 }

@@ -53,10 +53,10 @@ static void print_step_size(checking *c)
     xr_step_size step;
     xr_step_size_of(run, &c->plans, &step);
     if (is_sft_run(run))
-        xr_str_printf(c->out, "a step: %" PRIu64 " rows", step.rows);
+        xr_str_printf(c->out, "one step: %" PRIu64 " rows", step.rows);
     else
         xr_str_printf(c->out,
-                      "a step: %" PRIu64 " prompts x %" PRIu64
+                      "one step: %" PRIu64 " prompts x %" PRIu64
                       " samples = %" PRIu64 " rows",
                       step.prompts, step.samples, step.rows);
     xr_str_printf(c->out, " of at most %lld + %lld tokens\n",
@@ -64,7 +64,7 @@ static void print_step_size(checking *c)
                   (long long)run->ini.data.max_response_length);
     xr_str_printf(
         c->out,
-        "updates a step: %" PRIu64 " epochs x %" PRIu64
+        "updates per step: %" PRIu64 " epochs x %" PRIu64
         " mini-batches of %" PRIu64
         " rows, cut into micro-batches of at most %" PRIu64 " tokens\n",
         step.epochs, step.mini_batches, step.mini_rows, step.micro_tokens);
@@ -73,13 +73,13 @@ static void print_step_size(checking *c)
         uint64_t mini = (uint64_t)critic->ppo_mini_batch_size;
         mini = mini ? mini : step.prompts;
         xr_str_printf(c->out,
-                      "updates of the critic a step: %lld epochs x %" PRIu64
+                      "updates of the critic per step: %lld epochs x %" PRIu64
                       " mini-batches of %" PRIu64 " rows\n",
                       (long long)critic->ppo_epochs,
                       mini ? step.prompts / mini : 0, mini * step.samples);
     }
     if (!is_sft_run(run) && step.epochs * step.mini_batches == 1)
-        xr_str_puts(c->out, "one update a step: the ratio is 1 and clipping "
+        xr_str_puts(c->out, "one update per step: the ratio is 1 and clipping "
                             "never takes effect\n");
 }
 
@@ -109,7 +109,7 @@ static void print_memory_plans(checking *c)
     xr_str_printf(c->out, " of %s\n",
                   xr_bytes_text(r->machine.memory_bytes, text));
     if (r->checkpoint_bytes)
-        xr_str_printf(c->out, "a checkpoint: %s\n",
+        xr_str_printf(c->out, "one checkpoint: %s\n",
                       xr_bytes_text(r->checkpoint_bytes, text));
 }
 
@@ -137,7 +137,7 @@ static void probe_device(checking *c)
         return;
     (void)xr_host_error(part->host, status, "probe", &err);
     if (run->elsewhere)
-        xr_errors_add(c->warnings, "on this machine a run would stop: %s",
+        xr_errors_add(c->warnings, "a run on this machine would fail: %s",
                       err.text);
     else
         xr_errors_add(c->errors,
@@ -359,7 +359,7 @@ static void check_resume(checking *c)
     xray_status status = xr_checkpoint_find(run, path, &err);
     if (*path && xr_checkpoint_latest_is_lost(run, lost))
         xr_errors_add(c->warnings,
-                      "%s is missing; the run goes on from the newest whole "
+                      "%s is missing; the run resumes from the newest complete "
                       "checkpoint there, %s",
                       lost, path);
     if (status == XRAY_OK && *path)
@@ -379,13 +379,12 @@ static void check_resume(checking *c)
             ? "resume_from_path"
             : "resume_mode";
     if (status != XRAY_OK)
-        xr_errors_add(c->errors,
-                      "%s: [trainer] %s: the run cannot go on from its "
-                      "checkpoint: %s",
-                      xr_config_location(run->config, "trainer", key), key,
-                      err.text);
+        xr_errors_add(
+            c->errors,
+            "%s: [trainer] %s: the run cannot resume from its checkpoint: %s",
+            xr_config_location(run->config, "trainer", key), key, err.text);
     else if (*path)
-        xr_str_printf(c->out, "the run goes on from %s\n", path);
+        xr_str_printf(c->out, "the run resumes from %s\n", path);
 }
 
 void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,

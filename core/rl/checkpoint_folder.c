@@ -260,11 +260,11 @@ xray_status xr_checkpoint_verify(const xr_run *run, const char *path,
             xr_inventory_verify(other, NULL) != XRAY_OK)
             continue;
         return xr_fail(err, status,
-                       "%s; %s is whole, go on from it with --set "
+                       "%s; %s is complete, resume from it with --set "
                        "trainer.resume_from_path=%s",
                        why.text, other, other);
     }
-    return xr_fail(err, status, "%s; no other checkpoint in %s is whole",
+    return xr_fail(err, status, "%s; no other checkpoint in %s is complete",
                    why.text, root);
 }
 
@@ -291,9 +291,10 @@ static xray_status find_newest_complete(const char *root, char *out_path,
     if (!*first.text)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_IO,
-                   "%s/" LATEST " is missing and no checkpoint there is whole "
-                   "(%s); begin anew in another [trainer] default_local_dir, "
-                   "or here with --set trainer.resume_mode=disable",
+                   "%s/" LATEST
+                   " is missing and no checkpoint there is complete (%s); "
+                   "start a new run in another [trainer] default_local_dir, or "
+                   "here with --set trainer.resume_mode=disable",
                    root, first.text);
 }
 
@@ -338,8 +339,8 @@ xray_status xr_checkpoint_find(const xr_run *run, char *out_path, xr_err *err)
         return status;
     text[strcspn(text, "\n")] = '\0';
     if (xr_parse_int(text, &step) != 0 || step < 0)
-        status = xr_fail(err, XRAY_E_IO, "%s: \"%s\" is no step number", latest,
-                         text);
+        status = xr_fail(err, XRAY_E_IO, "%s: \"%s\" is not a step number",
+                         latest, text);
     else
         status = xr_step_path(root, "", (uint64_t)step, out_path, err);
     free(text);

@@ -201,11 +201,11 @@ static xray_status compare_with_checkpoint(xr_job *job, xr_err *err)
     if (*then.run)
         memcpy(job->history.run, then.run, sizeof(then.run));
     else if (status == XRAY_OK)
-        (void)fprintf(stderr,
-                      "xray: warning: %s is of an older xray: neither the "
-                      "files it read nor metrics.jsonl can be compared with "
-                      "it\n",
-                      job->resumed_from);
+        (void)fprintf(
+            stderr,
+            "xray: warning: %s was written by an older xray: neither the files "
+            "it read nor metrics.jsonl can be compared with it\n",
+            job->resumed_from);
     xr_history_free(&then);
     return status;
 }
@@ -225,8 +225,8 @@ static xray_status choose_checkpoint(xr_job *job, xr_err *err)
         return status;
     if (xr_checkpoint_latest_is_lost(run, lost))
         (void)fprintf(stderr,
-                      "xray: warning: %s is missing; the run goes on from the "
-                      "newest whole checkpoint there, %s\n",
+                      "xray: warning: %s is missing; the run resumes from the "
+                      "newest complete checkpoint there, %s\n",
                       lost, job->resumed_from);
     return compare_with_checkpoint(job, err);
 }
@@ -246,7 +246,7 @@ static xray_status resume_metrics(xr_job *job, const char *file,
         if (xr_path_exists(file))
             (void)fprintf(stderr,
                           "xray: warning: %s does not say what %s held; its "
-                          "lines are taken as they are\n",
+                          "lines are kept as they are\n",
                           job->resumed_from, file);
         return XRAY_OK;
     }
@@ -256,7 +256,7 @@ static xray_status resume_metrics(xr_job *job, const char *file,
         return status == XRAY_OK ? status
                                  : xr_fail(err, status, "%s", why.text);
     if (job->args->accept_changes) {
-        (void)fprintf(stderr, "xray: warning: %s; a new file begins\n",
+        (void)fprintf(stderr, "xray: warning: %s; a new file is started\n",
                       why.text);
         return set_metrics_aside(file, err);
     }
@@ -501,7 +501,7 @@ static void write_report(const xr_job *job, xr_run_result *r)
                   (unsigned long long)(r->steps - job->first_step), r->seconds,
                   r->tokens_per_second);
     if (job->first_step)
-        xr_str_printf(&r->report, "; with those before the resume, %llu",
+        xr_str_printf(&r->report, "; %llu including those before the resume",
                       (unsigned long long)r->steps);
     xr_str_puts(&r->report, "\n");
     if (!isnan(r->score_after))

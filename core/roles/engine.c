@@ -50,8 +50,8 @@ static xray_status check_sample_version(const xr_roles *roles, uint64_t at,
     for (uint32_t i = 0; roles->published.synced && i < sample->span_count; i++)
         if (sample->spans[i].version != roles->published.version)
             return xr_fail(err, XRAY_E_BUG,
-                           "%s drew sample %llu with weights of version %llu, "
-                           "version %llu was published",
+                           "%s generated sample %llu with weights of version "
+                           "%llu, but version %llu was published",
                            roles->engine.part->instance, (unsigned long long)at,
                            (unsigned long long)sample->spans[i].version,
                            (unsigned long long)roles->published.version);

@@ -124,7 +124,7 @@ xray_status xr_turn_join(xr_roles *roles, uint32_t role, xr_err *err)
     if (tags && !able) {
         const char *section = xr_turn_key(&roles->run->ini, role, &key);
         return xr_fail(err, XRAY_E_CONFIG,
-                       "%s: [%s] %s: %s gives no memory back",
+                       "%s: [%s] %s: %s cannot give memory back",
                        xr_config_location(roles->run->config, section, key),
                        section, key, xr_roles_at(roles, role)->part->instance);
     }

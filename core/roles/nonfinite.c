@@ -90,8 +90,8 @@ xray_status xr_nonfinite_update(xr_roles *roles, const char *who,
                   result->bad_tensor ? result->bad_tensor : "unknown");
     if (!result->skipped)
         return xr_fail(err, XRAY_E_BUG,
-                       "%s; it applied the update all the same, the weights "
-                       "are spoiled",
+                       "%s; it applied the update nevertheless, so the weights "
+                       "are corrupt",
                        found.text);
     if (roles->run->ini.trainer.on_nonfinite == XR_NONFINITE_STOP)
         return xr_nonfinite(roles, err, "%s", found.text);

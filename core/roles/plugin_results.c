@@ -18,7 +18,7 @@ xray_status xr_check_wanted_size(const xr_part *part, const char *call,
     if (size <= XR_BLOB_MOST)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_BUG,
-                   "%s: %s asks for %llu bytes, at most %llu are taken",
+                   "%s: %s asks for %llu bytes, at most %llu are allowed",
                    part->instance, call, (unsigned long long)size,
                    (unsigned long long)XR_BLOB_MOST);
 }
@@ -110,10 +110,10 @@ xray_status xr_check_weights_table(const xr_part *part,
                        part->instance);
     if (!XRAY_REACHES(xray_weights, table, release) || !table->version ||
         !table->device)
-        return xr_fail(err, XRAY_E_BUG,
-                       "%s gave a table of weights without head, device or "
-                       "version",
-                       part->instance);
+        return xr_fail(
+            err, XRAY_E_BUG,
+            "%s gave a table of weights without header, device or version",
+            part->instance);
     if (table->tensor_count > TENSORS_MOST ||
         (table->tensor_count &&
          (!table->tensors || table->tensor_stride < sizeof(xray_tensor) ||
@@ -156,10 +156,10 @@ xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
                        "%s gave sample %llu without tokens or log-probs", who,
                        number);
     if (sample->finish < XRAY_FINISH_STOP || sample->finish > XRAY_FINISH_ABORT)
-        return xr_fail(err, XRAY_E_BUG,
-                       "%s gave sample %llu with finish %u, which says of no "
-                       "end",
-                       who, number, sample->finish);
+        return xr_fail(
+            err, XRAY_E_BUG,
+            "%s gave sample %llu with finish %u, which is not a known reason",
+            who, number, sample->finish);
     if (sample->span_count && !sample->spans)
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %llu with %u spans, but no array of "

@@ -47,11 +47,10 @@ static xray_status check_answer(const collector *c, const xray_score *answer,
                        who, answer->value_count,
                        (unsigned long long)answer->id);
     if (answer->value_count > XR_NAMES_MOST)
-        return xr_fail(err, XRAY_E_BUG,
-                       "%s gave %u values for sample %llu, at most %u are "
-                       "taken",
-                       who, answer->value_count, (unsigned long long)answer->id,
-                       XR_NAMES_MOST);
+        return xr_fail(
+            err, XRAY_E_BUG,
+            "%s gave %u values for sample %llu, at most %u are allowed", who,
+            answer->value_count, (unsigned long long)answer->id, XR_NAMES_MOST);
     return XRAY_OK;
 }
 
@@ -80,7 +79,7 @@ static xray_status add_answer_score(const collector *c,
     if (!is_trainable_score(answer->score) || !is_trainable_score(sum))
         return xr_nonfinite(c->roles, err,
                             "%s gave the score %g for sample %llu, times its "
-                            "weight %g: up to %g is taken",
+                            "weight %g: up to %g is allowed",
                             part->instance, answer->score,
                             (unsigned long long)answer->id, part->weight,
                             LARGEST);
@@ -107,12 +106,12 @@ static xray_status add_token_scores(const collector *c,
         float *sum = &c->token_scores[answer->id][t];
         *sum += (float)part->weight * answer->token_scores[t];
         if (!is_trainable_score((double)*sum))
-            return xr_nonfinite(c->roles, err,
-                                "%s gave the score %g for token %u of sample "
-                                "%llu, times its weight %g: up to %g is taken",
-                                part->instance, (double)answer->token_scores[t],
-                                t, (unsigned long long)answer->id, part->weight,
-                                LARGEST);
+            return xr_nonfinite(
+                c->roles, err,
+                "%s gave the score %g for token %u of sample %llu, times its "
+                "weight %g: up to %g is allowed",
+                part->instance, (double)answer->token_scores[t], t,
+                (unsigned long long)answer->id, part->weight, LARGEST);
     }
     return XRAY_OK;
 }

@@ -154,13 +154,12 @@ xray_status xr_whole_open(xr_roles *roles, xr_err *err, xr_whole **out)
         status = xr_actors_new(&setup, err, &w->actors);
     /* Checked here, since ranks would wait for each other without end. */
     if (status == XRAY_OK && w->size > 1 && !xr_actors_board(w->actors))
-        status = xr_fail_key(err, XRAY_E_UNSUPPORTED, "run", "runtime",
-                             " %s gives its Workhorses no memory in common, by "
-                             "which %u ranks would find each other; it serves "
-                             "one rank",
-                             runtime->component ? runtime->component->name
-                                                : XR_WORKHORSE_LOCAL,
-                             w->size);
+        status = xr_fail_key(
+            err, XRAY_E_UNSUPPORTED, "run", "runtime",
+            " %s gives its Workhorses no shared memory, which %u ranks need to "
+            "find each other; it serves one rank",
+            runtime->component ? runtime->component->name : XR_WORKHORSE_LOCAL,
+            w->size);
     if (status == XRAY_OK)
         status = spawn_workhorses(w, err);
     if (status == XRAY_OK)

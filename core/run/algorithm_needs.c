@@ -147,9 +147,8 @@ static void check_algo_needs(const xr_run *run, xr_errors *errors)
                       run->algo.instance);
     if (!(run->needs & XRAY_NEED_CRITIC) && run->ini.trainer.critic_warmup > 0)
         xr_errors_add(errors,
-                      "%s: [trainer] critic_warmup: %s has no critic, so that "
-                      "steps without updates of the policy would train "
-                      "nothing",
+                      "%s: [trainer] critic_warmup: %s has no critic, so steps "
+                      "without updates of the policy would train nothing",
                       locate_key(run, "trainer", "critic_warmup"),
                       run->algo.instance);
     if ((run->needs & XRAY_NEED_CRITIC) && (run->needs & XRAY_NEED_VALUE_HEAD))

@@ -134,20 +134,20 @@ void xr_run_check_groups(const xr_run *run, const xr_dealing *deal,
     if (!deal->share_prompts || is_refused(run, section, "share_prompts"))
         return;
     if (deal->shuffle && !is_refused(run, section, "shuffle"))
-        xr_errors_add(errors,
-                      "%s: [%s] shuffle parts the samples of a prompt, which "
-                      "share_prompts keeps together: one of the two must be "
-                      "false",
-                      locate_key(run, section, "shuffle"), section);
+        xr_errors_add(
+            errors,
+            "%s: [%s] shuffle separates the samples of a prompt, which "
+            "share_prompts keeps together: one of the two must be false",
+            locate_key(run, section, "shuffle"), section);
     if (deal->micro / row >= n || is_refused(run, "rollout", "n") ||
         is_refused(run, "data", "max_prompt_length") ||
         is_refused(run, "data", "max_response_length") ||
         is_refused(run, section, "ppo_max_token_len_per_gpu"))
         return;
     xr_errors_add(errors,
-                  "%s: [%s] ppo_max_token_len_per_gpu %lld has no room for a "
-                  "group of %lld samples of %lld + %lld tokens, expected at "
-                  "least %lld with share_prompts",
+                  "%s: [%s] ppo_max_token_len_per_gpu %lld cannot hold a group "
+                  "of %lld samples of %lld + %lld tokens, expected at least "
+                  "%lld with share_prompts",
                   locate_key(run, section, "ppo_max_token_len_per_gpu"),
                   section, (long long)deal->micro, (long long)n,
                   (long long)data->max_prompt_length,

@@ -129,7 +129,7 @@ static void check_extra_tensors(matching *m)
             k++;
         if (k == m->used_count && !is_known_extra(m, t->name))
             note_mismatch(
-                m, "%s has no place in the model that config.json describes",
+                m, "%s does not belong to the model that config.json describes",
                 t->name);
     }
 }

@@ -37,10 +37,9 @@ static void find_reward_model(xr_run *run, xr_part *part, const char *section,
                               xr_errors *errors)
 {
     const uint32_t need = XR_WITH_TRAIN | XR_WITH_ALGO;
-    const char *wrong = run->reward_model_config ? "one is there already"
-                        : (run->with & need) != need
-                            ? "xray train alone holds one"
-                            : NULL;
+    const char *wrong = run->reward_model_config     ? "the run has one already"
+                        : (run->with & need) != need ? "only xray train has one"
+                                                     : NULL;
     if (wrong) {
         xr_errors_add(errors, "%s: [%s] plugin: model: %s",
                       xr_config_location(run->config, section, "plugin"),
@@ -124,7 +123,7 @@ static void report_unknown_reward(const xr_run *run, const char *section,
     if (there)
         xr_errors_add(errors,
                       "%s: [%s] plugin is not set, and %s; a section that sets "
-                      "grader is of " RULE,
+                      "grader belongs to " RULE,
                       xr_config_location(run->config, section, "plugin"),
                       section, err.text);
     else
@@ -172,8 +171,8 @@ static void check_reward_is_listed(const xr_run *run, xr_errors *errors)
     }
     if (first)
         xr_errors_add(errors,
-                      "%s: [run] reward is not set, so that nothing would "
-                      "read [%s]; expected reward = %s, or a list of others",
+                      "%s: [run] reward is not set, so nothing would read "
+                      "[%s]; expected reward = %s, or a list of others",
                       xr_config_location(run->config, "run", "reward"), first,
                       first + strlen(KIND));
 }
@@ -200,11 +199,11 @@ void xr_run_find_rewards(xr_run *run, xr_errors *errors)
 {
     const xray_list *list = &run->ini.run.reward;
     if (list->count > XR_MAX_REWARDS) {
-        xr_errors_add(errors,
-                      "%s: [run] reward lists %llu instances, at most %d are "
-                      "taken",
-                      xr_config_location(run->config, "run", "reward"),
-                      (unsigned long long)list->count, XR_MAX_REWARDS);
+        xr_errors_add(
+            errors,
+            "%s: [run] reward lists %llu instances, at most %d are allowed",
+            xr_config_location(run->config, "run", "reward"),
+            (unsigned long long)list->count, XR_MAX_REWARDS);
         return;
     }
     check_reward_is_listed(run, errors);

@@ -209,7 +209,7 @@ static xray_status read_item(const cJSON *json, const char *where, xr_err *err,
         return status;
     if (!is_path_inside(path))
         return xr_fail(err, XRAY_E_IO,
-                       "%s: the path \"%s\" is not one below the checkpoint",
+                       "%s: the path \"%s\" is not inside the checkpoint",
                        where, path);
     if (xr_parse_int(size, &bytes) != 0 || bytes < 0)
         return xr_fail(err, XRAY_E_IO, "%s: the size of %s is \"%s\"", where,
@@ -256,7 +256,7 @@ xray_status xr_inventory_parse(const char *text, size_t size, const char *where,
                     where, format);
     const cJSON *files = status == XRAY_OK ? xr_json_get(json, "files") : NULL;
     if (status == XRAY_OK && !cJSON_IsArray(files))
-        status = xr_fail(err, XRAY_E_IO, "%s: files is no list", where);
+        status = xr_fail(err, XRAY_E_IO, "%s: files is not a list", where);
     if (status == XRAY_OK)
         for (item = files->child; item && status == XRAY_OK; item = item->next)
             status = read_item(item, where, err, out);
@@ -328,10 +328,10 @@ static xray_status expect_listed_file(void *ctx, const char *full,
     if (v->count &&
         bsearch(&key, v->items, v->count, sizeof(*v->items), compare_paths))
         return XRAY_OK;
-    return xr_fail(err, XRAY_E_IO,
-                   "%s does not belong to the checkpoint, its manifest does "
-                   "not list it",
-                   full);
+    return xr_fail(
+        err, XRAY_E_IO,
+        "%s does not belong to the checkpoint: its manifest does not list it",
+        full);
 }
 
 static xray_status read_inventory(const char *dir, xr_err *err,

@@ -247,17 +247,16 @@ void xr_run_report_no_weights(const xr_run *run, const char *section,
     if (f.form < FORMS) {
         xr_str_printf(&text, "it holds %s", f.name);
         if (f.count > 1)
-            xr_str_printf(&text, " and %zu more of the kind", f.count - 1);
+            xr_str_printf(&text, " and %zu more of that kind", f.count - 1);
         xr_str_puts(&text, forms[f.form].does);
         put_convert_line(forms[f.form].line, dir, f.name, &text);
         xr_str_puts(&text, "; ");
     }
-    xr_errors_add(
-        errors,
-        "%s: [%s] %s: %s holds no weights, expected "
-        "model.safetensors or model.safetensors.index.json; %s[model] "
-        "init = random draws them",
-        xr_config_location(run->config, section, key), section, key, dir,
-        xr_str_text(&text));
+    xr_errors_add(errors,
+                  "%s: [%s] %s: %s holds no weights, expected "
+                  "model.safetensors or model.safetensors.index.json; "
+                  "%s[model] init = random initializes them",
+                  xr_config_location(run->config, section, key), section, key,
+                  dir, xr_str_text(&text));
     xr_str_free(&text);
 }

@@ -39,11 +39,11 @@ static const char *add_rank_range(const char *text, uint32_t size,
     int64_t last = 0;
     size_t length = strcspn(text, "-");
     if (length == 0 || length >= sizeof(first_text))
-        return "is no number, range such as 0-3, or all";
+        return "is not a number, a range such as 0-3, or all";
     memcpy(first_text, text, length);
     if (xr_parse_int(first_text, &first) != 0 ||
         xr_parse_int(text[length] ? text + length + 1 : first_text, &last) != 0)
-        return "is no number, range such as 0-3, or all";
+        return "is not a number, a range such as 0-3, or all";
     if (first < 0 || last < first || last >= (int64_t)size)
         return "is not among the ranks of the run";
     if (out->count && first <= (int64_t)out->rank[out->count - 1])

@@ -304,8 +304,8 @@ int xr_resources_check_memory(const xr_run *run, const xr_resources *r,
     int same = strcmp(a.key, b.key) == 0;
     (void)xr_fail(
         out, XRAY_E_CONFIG,
-        "%s: [%s] %s: the run takes %s of memory, %s has %s; the most are %s "
-        "of %s in %s and %s of %s in %s: %s [%s] %s%s%s%s%s%s%s",
+        "%s: [%s] %s: the run needs %s of memory and %s has %s; the largest "
+        "parts are %s of %s in %s and %s of %s in %s: %s [%s] %s%s%s%s%s%s%s",
         xr_config_location(run->config, a.section, a.key), a.section, a.key,
         xr_bytes_text(r->bytes, need),
         run->device.instance ? run->device.instance : "the device",

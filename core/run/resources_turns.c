@@ -65,12 +65,12 @@ static void find_evictable_tags(const xr_run *run, const xr_resources *r,
         return;
     if (!can_give_back(run, p->role) ||
         required_tags(p->role, wanted) & ~p->plan.evictable) {
-        report_refusal(run, p->role, p->who, "gives no memory back", errors);
+        report_refusal(run, p->role, p->who, "cannot give memory back", errors);
         return;
     }
     if (!XRAY_HAS(xray_device_ops, device, evict)) {
         report_refusal(run, p->role, run->device.instance,
-                       "takes no memory back", errors);
+                       "cannot take memory back", errors);
         return;
     }
     p->movable = wanted & p->plan.evictable;

@@ -118,10 +118,10 @@ static xray_status check_capacity(const xr_rows *r, uint64_t tokens,
 {
     if (r->batch.rows < r->row_cap && tokens <= r->token_cap - r->batch.tokens)
         return XRAY_OK;
-    return xr_fail(err, XRAY_E_BUG,
-                   "a batch of %u rows and %u tokens has no room for %llu "
-                   "tokens more",
-                   r->batch.rows, r->batch.tokens, (unsigned long long)tokens);
+    return xr_fail(
+        err, XRAY_E_BUG,
+        "a batch of %u rows and %u tokens has no space for %llu more tokens",
+        r->batch.rows, r->batch.tokens, (unsigned long long)tokens);
 }
 
 static void end_row(xr_rows *r, uint32_t tokens)

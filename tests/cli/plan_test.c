@@ -211,13 +211,13 @@ static void machine(void **state)
     (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all - 1);
     r = RUN(NULL, "check", run, "--set", set);
     expect_code(r, 2);
-    expect_text(r->err, "the run takes");
+    expect_text(r->err, "the run needs");
     r = RUN(NULL, "plan", run, "--set", set);
     expect_code(r, 2);
     expect_text(r->out, "activations");
     r = RUN(NULL, "train", run, "--set", set);
     expect_code(r, 2);
-    expect_text(r->err, "the run takes");
+    expect_text(r->err, "the run needs");
     assert_false(xr_path_exists(scratch_path("out")));
     /* What warns is no reason not to run. */
     (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all);

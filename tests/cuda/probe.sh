@@ -21,7 +21,7 @@ lacks() {
     [ "$code" = 2 ] && [ "$(cat "$work/log")" = "xray: --set: [run] device: $text; a run for another machine is checked with --elsewhere" ] ||
         fail "check $*: exit $code: $(cat "$work/log")"
     xray check --elsewhere "$@" >"$work/out.txt" 2>"$work/log" || fail "--elsewhere $*: $(cat "$work/log")"
-    grep -qx ok "$work/out.txt" && [ "$(cat "$work/log")" = "xray: warning: on this machine a run would stop: $text" ] ||
+    grep -qx ok "$work/out.txt" && [ "$(cat "$work/log")" = "xray: warning: a run on this machine would fail: $text" ] ||
         fail "--elsewhere $*: $(cat "$work/log")"
     xray plan "$@" >/dev/null 2>"$work/log" || fail "a run cannot be planned: $(cat "$work/log")"
 }

@@ -10,7 +10,7 @@ examples=$XRAY_SOURCE/examples
 
 check() {
     "$XRAY_BIN" check "$@" >"$work/out.txt" || fail "xray check $* says: $(cat "$work/out.txt")"
-    grep -q '^a step: ' "$work/out.txt" || fail "xray check $1 does not print the batch arithmetic"
+    grep -q '^one step: ' "$work/out.txt" || fail "xray check $1 does not print the batch arithmetic"
 }
 for ini in grpo ppo-verl ppo-trlx; do
     check "$examples/quickstart/$ini.ini" --set "model.path=$work/task/model" --set model.init=random \

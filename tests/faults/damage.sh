@@ -14,7 +14,7 @@ train "$work/good" --set trainer.save_freq=1 >/dev/null 2>&1
 steps 4
 bad=$work/bad
 step3=$bad/global_step_3
-whole="; $bad/global_step_2 is whole, go on from it with --set trainer.resume_from_path=$bad/global_step_2"
+whole="; $bad/global_step_2 is complete, resume from it with --set trainer.resume_from_path=$bad/global_step_2"
 
 fresh() { rm -rf "$bad"; cp -r "$work/good" "$bad"; }
 flip() { # FILE OFFSET: one bit
@@ -52,7 +52,7 @@ fresh
 refused "$step3/actor/model.safetensors has 0 bytes, its manifest says $(size "$work/good/global_step_3/actor/model.safetensors")$whole"
 fresh
 touch "$step3/actor/notes.txt"
-refused "$step3/actor/notes.txt does not belong to the checkpoint, its manifest does not list it$whole"
+refused "$step3/actor/notes.txt does not belong to the checkpoint: its manifest does not list it$whole"
 fresh
 rm "$step3/manifest.json"
 refused "$step3/manifest.json is missing$whole"
@@ -73,9 +73,9 @@ refused "$step3: there is no such folder$whole"
 fresh
 flip "$step3/state.json" 5
 rm "$bad/global_step_2/run.ini"
-refused "$step3/state.json is damaged: its checksum is #, its manifest says #; $bad/global_step_1 is whole, go on from it with --set trainer.resume_from_path=$bad/global_step_1"
+refused "$step3/state.json is damaged: its checksum is #, its manifest says #; $bad/global_step_1 is complete, resume from it with --set trainer.resume_from_path=$bad/global_step_1"
 rm "$bad"/global_step_[01]/manifest.json
-refused "$step3/state.json is damaged: its checksum is #, its manifest says #; no other checkpoint in $bad is whole"
+refused "$step3/state.json is damaged: its checksum is #, its manifest says #; no other checkpoint in $bad is complete"
 
 # Nothing was cut off or removed by being refused; going on as told works, and
 # keep-last-n does not take what is new for old, with later steps of the run that

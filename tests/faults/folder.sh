@@ -68,9 +68,9 @@ nameless() { # a run of three steps without the file
 }
 missing="$lost/latest_checkpointed_iteration.txt is missing"
 nameless
-said 0 "xray: warning: $missing; the run goes on from the newest whole checkpoint there, $lost/global_step_3" \
+said 0 "xray: warning: $missing; the run resumes from the newest complete checkpoint there, $lost/global_step_3" \
     "$XRAY_BIN" check "$work/run.ini" --set "trainer.default_local_dir=$lost"
-said 0 "xray: warning: $missing; the run goes on from the newest whole checkpoint there, $lost/global_step_3" train "$lost" "${often[@]}"
+said 0 "xray: warning: $missing; the run resumes from the newest complete checkpoint there, $lost/global_step_3" train "$lost" "${often[@]}"
 same_run "$work/four" "$lost" 4
 nameless
 echo >>"$lost/global_step_3/state.json"
@@ -81,7 +81,7 @@ for step in 0 1 2 3; do
     echo >>"$lost/global_step_$step/state.json"
 done
 cp -r "$lost" "$work/before"
-said 1 "xray: $missing and no checkpoint there is whole ($lost/global_step_3/state.json has " train "$lost"
+said 1 "xray: $missing and no checkpoint there is complete ($lost/global_step_3/state.json has " train "$lost"
 diff -r -x .lock "$work/before" "$lost" || fail "a refused run changed the folder"
 
 # ---- another run's checkpoints stay -----------------------------------------
@@ -120,7 +120,7 @@ differs ": the first 4 lines differ from those that the checkpoint was written w
 rm "$lines/metrics.jsonl" "$before/metrics.jsonl"
 differs " is missing, but the checkpoint was written with 4 lines in it"
 changed '3,$d'
-said 0 "xray: warning: $lines/metrics.jsonl has 2 complete lines, but the checkpoint was written with 4; a new file begins" \
+said 0 "xray: warning: $lines/metrics.jsonl has 2 complete lines, but the checkpoint was written with 4; a new file is started" \
     train "$lines" --accept-changes
 [ "$(wc -l <"$lines/metrics.jsonl")" = 1 ] && diff "$before/metrics.jsonl" "$lines/metrics.jsonl.1" || fail "the metrics were not set aside"
 # Lines behind the checkpoint are of steps that are done again.

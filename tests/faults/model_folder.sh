@@ -86,7 +86,7 @@ rm "$actor/config.json"
 every "$actor/config.json is missing"
 fresh
 touch "$actor/chat_template.jinja"
-every "$actor/chat_template.jinja does not belong to the checkpoint, its manifest does not list it"
+every "$actor/chat_template.jinja does not belong to the checkpoint: its manifest does not list it"
 fresh
 rm "$step/manifest.json"
 every "$step/manifest.json is missing"

@@ -67,8 +67,8 @@ static void what_an_engine_may_not_answer(void **state)
           "asked for",
           "" },
         { FAULT_VERSION, 3, XRAY_E_BUG,
-          "infer.fake drew sample 3 with weights of version 6, version 5 was "
-          "published",
+          "infer.fake generated sample 3 with weights of version 6, but "
+          "version 5 was published",
           "" },
     };
     fixture *f = *state;

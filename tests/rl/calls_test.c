@@ -377,7 +377,7 @@ static const struct {
       XRAY_E_BUG,
       0,
       1,
-      "reward.r gave 1025 values for sample 1, at most 1024 are taken" },
+      "reward.r gave 1025 values for sample 1, at most 1024 are allowed" },
     /* Scores. */
     { { { .id = 1, .score = NAN }, { .id = 0, .score = INFINITY }, END },
       XRAY_E_NUMERIC,
@@ -399,8 +399,8 @@ static const struct {
       XRAY_E_NUMERIC,
       1,
       2,
-      "reward.r gave the score -4.3386e+37 for sample 1, times its weight "
-      "2: up to 8.50706e+37 is taken" },
+      "reward.r gave the score -4.3386e+37 for sample 1, times its weight 2: "
+      "up to 8.50706e+37 is allowed" },
     /* ... of tokens; what is behind a sample's last is not looked at. */
     { { { .id = 1, .tokens = bad }, { .id = 0, .tokens = edge }, END },
       XRAY_OK,
@@ -418,7 +418,7 @@ static const struct {
       1,
       2,
       "reward.r gave the score 4.3e+37 for token 1 of sample 0, times its "
-      "weight 2: up to 8.50706e+37 is taken" },
+      "weight 2: up to 8.50706e+37 is allowed" },
 };
 
 static void answers_are_looked_at(void **state)
@@ -515,7 +515,7 @@ static void the_first_of_several_faults_is_told(void **state)
           XRAY_E_NUMERIC,
           1,
           "b gave the score 6.38029e+37 for sample 0, times its weight 1: up "
-          "to 8.50706e+37 is taken" },
+          "to 8.50706e+37 is allowed" },
     };
     const xray_sample_in sample = { .id = 0 };
     (void)state;

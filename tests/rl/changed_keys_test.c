@@ -247,8 +247,8 @@ static void content_counts_and_not_its_place(void **state)
     (void)snprintf(other, sizeof(other), "[data]\ntrain_files = %s/x, %s/y\n",
                    dir, dir);
     (void)snprintf(line, sizeof(line),
-                   "now.ini:2: [data] train_files: b is another file than it "
-                   "was in c\n");
+                   "now.ini:2: [data] train_files: b has other content than it "
+                   "had in c\n");
     compare(ini, ini, &now, &then); /* the same names */
     expect_lines(&changes.meaning, line);
     compare(ini, ini, &then, &then);
@@ -261,7 +261,7 @@ static void content_counts_and_not_its_place(void **state)
     assert_int_equal(changes.meaning.count, 1);
     compare(ini, ini, &less, &then); /* fewer files, then more */
     assert_int_equal(changes.meaning.count, 1);
-    assert_non_null(strstr(changes.meaning.items[0], "is another file"));
+    assert_non_null(strstr(changes.meaning.items[0], "has other content"));
     compare(ini, ini, &then, &less);
     expect_lines(&changes.meaning, line);
     compare(ini, ini, &now, NULL); /* of an older xray: it cannot be told */
@@ -285,10 +285,11 @@ static void refusals_say_what_can_be_done(void **state)
         assert_int_equal(errors.count, 3);
         assert_string_equal(
             errors.items[0],
-            ab ? "resume from c: what scores mean has changed; give the "
+            ab ? "resume from c: the meaning of scores has changed; give the "
                  "changed runs another --out:"
-               : "resume from c: what scores mean has changed; go on all the "
-                 "same with --accept-changes, or begin anew in another "
+               : "resume from c: the meaning of scores has changed; resume "
+                 "anyway "
+                 "with --accept-changes, or start a new run in another "
                  "[trainer] default_local_dir:");
         assert_string_equal(errors.items[1], changes.meaning.items[0]);
         assert_string_equal(errors.items[2], changes.meaning.items[1]);

@@ -42,7 +42,7 @@ refused() {
     shift
     for command in train check; do
         resumed "$command" 2 "$@"
-        [ "$(cat "$work/err")" = "xray: resume from $from: what scores mean has changed; go on all the same with --accept-changes, or begin anew in another [trainer] default_local_dir:
+        [ "$(cat "$work/err")" = "xray: resume from $from: the meaning of scores has changed; resume anyway with --accept-changes, or start a new run in another [trainer] default_local_dir:
 $lines" ] || fail "$command $*: $(cat "$work/err"), expected: $lines"
         diff -r -x .lock "$work/two" "$out" || fail "a refused $command changed the folder"
         resumed "$command" "${accepted:-0}" "$@" --accept-changes
@@ -80,7 +80,7 @@ cp "$work/task/short.jsonl" "$work/kept.jsonl"
 sed -i '7s/"answer": *"[^"]*"/"answer":"0"/' "$work/task/short.jsonl"
 cmp -s "$work/kept.jsonl" "$work/task/short.jsonl" && fail "the test changed no row"
 files=$(grep -n '^train_files' "$work/run.ini" | cut -d : -f 1)
-refused "xray: $work/run.ini:$files: [data] train_files: $work/task/short.jsonl is another file than it was in $from"
+refused "xray: $work/run.ini:$files: [data] train_files: $work/task/short.jsonl has other content than it had in $from"
 cp "$work/kept.jsonl" "$work/task/short.jsonl"
 
 # What the checkpoint cannot be loaded into: check says what train says.
@@ -105,9 +105,9 @@ rm "$work/ab/run/seed-11/finished"
 sed -i '7s/"answer": *"[^"]*"/"answer":"0"/' "$work/task/short.jsonl"
 code=0
 "$XRAY_BIN" ab "$work/run.ini" "$work/run.ini" --seeds 1 --out "$work/ab" >/dev/null 2>"$work/err" || code=$?
-[ "$code" = 2 ] && grep -q "short.jsonl is another file than it was in $work/ab/run/seed-11/" "$work/err" &&
-    grep -q "short.jsonl is another file than it was in $work/ab/run-2/seed-11/" "$work/err" &&
-    grep -q "what scores mean has changed; give the changed runs another --out:" "$work/err" &&
+[ "$code" = 2 ] && grep -q "short.jsonl has other content than it had in $work/ab/run/seed-11/" "$work/err" &&
+    grep -q "short.jsonl has other content than it had in $work/ab/run-2/seed-11/" "$work/err" &&
+    grep -q "the meaning of scores has changed; give the changed runs another --out:" "$work/err" &&
     ! grep -q 'accept-changes' "$work/err" ||
     fail "xray ab went on with other data: $(cat "$work/err")"
 echo "changes: ok"

@@ -38,7 +38,7 @@ static void keep_lines(const char *text)
     while (*text) {
         size_t size = strcspn(text, "\n") + 1;
         if (strncmp(text, "memory ", 7) != 0 &&
-            strncmp(text, "a checkpoint: ", 14) != 0) {
+            strncmp(text, "one checkpoint: ", 16) != 0) {
             assert_true(used + size < sizeof(out_text));
             memcpy(out_text + used, text, size);
             used += size;
@@ -106,33 +106,31 @@ static void arithmetic_of_a_step(void **state)
 {
     (void)state;
 #define STEP \
-    "a step: 3 prompts x 4 samples = 12 rows of at most 10 + 6 tokens\n"
+    "one step: 3 prompts x 4 samples = 12 rows of at most 10 + 6 tokens\n"
     CHECK(TRAIN, "actor.ppo_epochs=2");
-    expect(STEP "updates a step: 2 epochs x 1 mini-batches of 12 rows, cut "
+    expect(STEP "updates per step: 2 epochs x 1 mini-batches of 12 rows, cut "
                 "into micro-batches of at most 64 tokens\n" ROWS_3,
            "");
     CHECK(TRAIN, "actor.ppo_mini_batch_size=1",
           "actor.ppo_max_token_len_per_gpu=16");
-    expect(STEP "updates a step: 1 epochs x 3 mini-batches of 4 rows, cut into "
-                "micro-batches of at most 16 tokens\n" ROWS_3,
+    expect(STEP "updates per step: 1 epochs x 3 mini-batches of 4 rows, cut "
+                "into micro-batches of at most 16 tokens\n" ROWS_3,
            "");
     CHECK(TRAIN, "run.seed=1"); /* as it stands */
-    expect(STEP "updates a step: 1 epochs x 1 mini-batches of 12 rows, cut "
-                "into micro-batches of at most 64 tokens\n"
-                "one update a step: the ratio is 1 and clipping never takes "
-                "effect\n" ROWS_3,
+    expect(STEP "updates per step: 1 epochs x 1 mini-batches of 12 rows, cut "
+                "into micro-batches of at most 64 tokens\none update per step: "
+                "the ratio is 1 and clipping never takes effect\n" ROWS_3,
            "");
     CHECK(TRAIN, "run.algo=ppo", "actor.ppo_epochs=2", "critic.ppo_epochs=5",
           "critic.ppo_mini_batch_size=1");
-    expect(STEP "updates a step: 2 epochs x 1 mini-batches of 12 rows, cut "
-                "into micro-batches of at most 64 tokens\n"
-                "updates of the critic a step: 5 epochs x 3 mini-batches of 4 "
-                "rows\n" ROWS_3,
+    expect(STEP "updates per step: 2 epochs x 1 mini-batches of 12 rows, cut "
+                "into micro-batches of at most 64 tokens\nupdates of the "
+                "critic per step: 5 epochs x 3 mini-batches of 4 rows\n" ROWS_3,
            "");
     CHECK(SFT, "run.seed=1");
-    expect("a step: 2 rows of at most 10 + 6 tokens\n"
-           "updates a step: 1 epochs x 1 mini-batches of 2 rows, cut into "
-           "micro-batches of at most 48 tokens\n" ROWS_3,
+    expect("one step: 2 rows of at most 10 + 6 tokens\nupdates per step: 1 "
+           "epochs x 1 mini-batches of 2 rows, cut into micro-batches of at "
+           "most 48 tokens\n" ROWS_3,
            "");
     CHECK(EVAL, "run.seed=1");
     expect("", "run.ini: [data] val_files is not set\n");
@@ -264,7 +262,7 @@ static void devices_and_memory(void **state)
 {
     (void)state;
     CHECK(TRAIN, "device.cpu.memory=1M");
-    assert_non_null(strstr(said, "the run takes "));
+    assert_non_null(strstr(said, "the run needs "));
     assert_int_not_equal(strncmp(said, "warning: ", 9), 0);
 }
 

@@ -351,7 +351,7 @@ static void what_fails_leaves_nothing(void **state)
     fake.claimed = 0;
     fake.size = (UINT64_C(1) << 30) + 1;
     expect_unsaved(XRAY_E_BUG, "algo.fake: save asks for 1073741825 bytes, at "
-                               "most 1073741824 are taken");
+                               "most 1073741824 are allowed");
     fake.size = 3;
     fake.first = XRAY_E_IO;
     expect_unsaved(

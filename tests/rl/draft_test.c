@@ -307,7 +307,7 @@ static void rewards_and_sections(void **state)
         draft(ALL | XR_WITH_REWARD, xr_str_text(&more));
         expect_error(many == 16 ? ""
                                 : "run.ini:16: [run] reward lists 17 "
-                                  "instances, at most 16 are taken");
+                                  "instances, at most 16 are allowed");
     }
     xr_str_free(&more);
     draft(ALL, "[algo.ppo]\ngamma = 0.5\n[reward.unused]\nanything = 1\n");
@@ -315,7 +315,7 @@ static void rewards_and_sections(void **state)
     draft(ALL, "[algo.pp]\ngamma = 0.5\n");
     assert_int_equal(errors.count, 1);
     draft(ALL | XR_WITH_REWARD, "[reward.mine]\ngrader = length\n");
-    expect_error("run.ini: [run] reward is not set, so that nothing would read "
+    expect_error("run.ini: [run] reward is not set, so nothing would read "
                  "[reward.mine]; expected reward = mine, or a list of others");
     draft(ALL | XR_WITH_REWARD,
           "[reward.mine]\ngrader = length\n[reward.rule]\ngrader = length\n");

@@ -306,11 +306,11 @@ static void the_newest_is_found_by_its_name(void **state)
     put_file(LATEST, "0");
     expect_found("global_step_0");
     put_file(LATEST, "-1\n");
-    expect_not_found(LATEST ": \"-1\" is no step number");
+    expect_not_found(LATEST ": \"-1\" is not a step number");
     put_file(LATEST, "7th\n");
-    expect_not_found(LATEST ": \"7th\" is no step number");
+    expect_not_found(LATEST ": \"7th\" is not a step number");
     put_file(LATEST, "");
-    expect_not_found(LATEST ": \"\" is no step number");
+    expect_not_found(LATEST ": \"\" is not a step number");
     t->resume_mode = "disable";
     expect_found("");
     t->resume_from_path = in_root("elsewhere");
@@ -335,11 +335,11 @@ static void the_newest_is_found_without_its_name(void **state)
     put_file("global_step_9/mark", "longer");
     char want[1200];
     (void)snprintf(want, sizeof(want),
-                   LATEST " is missing and no checkpoint there is whole "
-                          "(%s/global_step_10/mark has 7 bytes, its manifest "
-                          "says 1); begin anew in another [trainer] "
-                          "default_local_dir, or here with --set "
-                          "trainer.resume_mode=disable",
+                   LATEST
+                   " is missing and no checkpoint there is complete "
+                   "(%s/global_step_10/mark has 7 bytes, its manifest says 1); "
+                   "start a new run in another [trainer] default_local_dir, or "
+                   "here with --set trainer.resume_mode=disable",
                    root);
     expect_not_found(want);
     put_file(LATEST, "9\n");
@@ -368,18 +368,18 @@ static void a_damaged_one_names_a_whole_one(void **state)
         xr_checkpoint_verify(&run, in_root("global_step_11"), &err), XRAY_E_IO);
     (void)snprintf(want, sizeof(want),
                    "%s/global_step_11/mark has 7 bytes, its manifest says 1; "
-                   "%s/global_step_2 is whole, go on from it with --set "
+                   "%s/global_step_2 is complete, resume from it with --set "
                    "trainer.resume_from_path=%s/global_step_2",
                    root, root, root);
     assert_string_equal(err.text, want);
     put_file("global_step_2/mark", "");
     assert_int_equal(xr_checkpoint_verify(&run, in_root("global_step_8"), &err),
                      XRAY_E_IO);
-    (void)snprintf(want, sizeof(want),
-                   "%s/global_step_8/other does not belong to the checkpoint, "
-                   "its manifest does not list it; no other checkpoint in %s "
-                   "is whole",
-                   root, root);
+    (void)snprintf(
+        want, sizeof(want),
+        "%s/global_step_8/other does not belong to the checkpoint: its "
+        "manifest does not list it; no other checkpoint in %s is complete",
+        root, root);
     assert_string_equal(err.text, want);
 }
 

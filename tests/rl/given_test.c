@@ -26,7 +26,7 @@ static void bytes_that_are_asked_for(void **state)
     assert_int_equal(xr_check_wanted_size(&part, "save", most + 1, &err),
                      XRAY_E_BUG);
     assert_string_equal(err.text, "x.fake: save asks for 1073741825 bytes, at "
-                                  "most 1073741824 are taken");
+                                  "most 1073741824 are allowed");
     assert_int_equal(xr_check_written_size(&part, "load", 7, 7, &err), XRAY_OK);
     assert_int_equal(xr_check_written_size(&part, "load", 8, 7, &err),
                      XRAY_E_BUG);
@@ -152,7 +152,7 @@ static void tables_of_weights(void **state)
     assert_string_equal(err.text, "x.fake gave no table of weights");
     expect_table("");
 #define HEADLESS \
-    "x.fake gave a table of weights without head, device or version"
+    "x.fake gave a table of weights without header, device or version"
     table.version = NULL;
     expect_table(HEADLESS);
     table.device = NULL;
@@ -285,10 +285,10 @@ static void samples_of_an_engine(void **state)
         "infer.fake gave sample 5 without tokens or log-probs",
         SAMPLE.tokens = NULL);
     ADD(finite, XRAY_E_BUG,
-        "infer.fake gave sample 5 with finish 0, which says of no end",
+        "infer.fake gave sample 5 with finish 0, which is not a known reason",
         SAMPLE.finish = XRAY_FINISH_STOP - 1);
     ADD(finite, XRAY_E_BUG,
-        "infer.fake gave sample 5 with finish 4, which says of no end",
+        "infer.fake gave sample 5 with finish 4, which is not a known reason",
         SAMPLE.finish = XRAY_FINISH_ABORT + 1);
     ADD(finite, XRAY_E_BUG,
         "infer.fake gave the id 10 for token 1 of sample 5, which is outside "

@@ -15,7 +15,7 @@ says() { # SENTENCE COMMAND...
     grep -qF -- "$says" "$work/out" || fail "expected \"$says\" of $*, got: $(cat "$work/out")"
 }
 none="holds no weights, expected model.safetensors or model.safetensors.index.json;"
-draws="[model] init = random draws them"
+draws="[model] init = random initializes them"
 
 # Every command, and the file and line of the key.
 sed '/^init = random$/d' "$work/run.ini" >"$work/load.ini"
@@ -45,7 +45,7 @@ class='getattr(t, t.AutoConfig.from_pretrained(d).architectures[0])'
 line=", which this line converts: "
 converts pytorch_model.bin training_args.bin optimizer.pt -- "pytorch_model.bin" "$line$python$class.from_pretrained(d).save_pretrained(d)\""
 converts pytorch_model-00002-of-00002.bin pytorch_model-00001-of-00002.bin pytorch_model.bin.index.json -- \
-    "pytorch_model-00001-of-00002.bin and 1 more of the kind" "$line$python$class.from_pretrained(d).save_pretrained(d)\""
+    "pytorch_model-00001-of-00002.bin and 1 more of that kind" "$line$python$class.from_pretrained(d).save_pretrained(d)\""
 converts m.gguf -- m.gguf "$line${python}t.AutoModelForCausalLM.from_pretrained(d, gguf_file='m.gguf').save_pretrained(d)\""
 converts consolidated.00.pth -- consolidated.00.pth ", Llama's own form, which this line converts: python3 -m transformers.models.llama.convert_llama_weights_to_hf --input_dir '$work/other' --output_dir '$work/other-hf'"
 converts flax_model.msgpack tf_model.h5 -- flax_model.msgpack ", which this line converts with transformers 4: $python$class.from_pretrained(d, from_flax=True).save_pretrained(d)\""

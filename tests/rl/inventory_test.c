@@ -38,13 +38,13 @@ static void what_is_refused(void **state)
         { "{\"format\": \"other/1\", \"files\": []",
           "m: format is other/1, this xray reads xray.checkpoint/1" },
         { "{\"format\": \"xray.checkpoint/1\", \"files\": 3",
-          "m: files is no list" },
+          "m: files is not a list" },
         { ITEM("../x", "1", "0000000000000000"),
-          "m: the path \"../x\" is not one below the checkpoint" },
+          "m: the path \"../x\" is not inside the checkpoint" },
         { ITEM("/x", "1", "0000000000000000"),
-          "m: the path \"/x\" is not one below the checkpoint" },
+          "m: the path \"/x\" is not inside the checkpoint" },
         { ITEM("a/./x", "1", "0000000000000000"),
-          "m: the path \"a/./x\" is not one below the checkpoint" },
+          "m: the path \"a/./x\" is not inside the checkpoint" },
         { ITEM("x", "-1", "0000000000000000"), "m: the size of x is \"-1\"" },
         { ITEM("x", "1", "00000000000000zz"),
           "m: the checksum of x is \"00000000000000zz\"" },
@@ -88,7 +88,7 @@ static void paths_stay_inside(void **state)
         assert_int_equal(parse(text, &err, &v),
                          cases[i].inside ? XRAY_OK : XRAY_E_IO);
         (void)snprintf(want, sizeof(want),
-                       "m: the path \"%s\" is not one below the checkpoint",
+                       "m: the path \"%s\" is not inside the checkpoint",
                        cases[i].path);
         assert_string_equal(err.text, cases[i].inside ? "" : want);
         xr_inventory_free(&v);
@@ -126,8 +126,9 @@ static void manifest_is_written(void **state)
     write_inventory();
     expect_verified(XRAY_OK, ""); /* of nothing at all */
     (void)scratch_write("m/z", "zz");
-    expect_verified(XRAY_E_IO, "/z does not belong to the checkpoint, its "
-                               "manifest does not list it");
+    expect_verified(
+        XRAY_E_IO,
+        "/z does not belong to the checkpoint: its manifest does not list it");
     (void)scratch_write("m/a \"1\"", "");
     (void)scratch_write("m/b/manifest.json", "inner");
     write_inventory();

@@ -440,9 +440,8 @@ static void the_report_of_a_run(void **state)
     job.progress.score_now = 0.5;
     expect_report(&job, "\nvalidation 0.2500 -> 0.5000\n");
     job.first_step = 3;
-    expect_report(&job, "; with those before the resume, 9\n"
-                        "validation 0.2500 -> 0.5000\n"
-                        "checkpoint out/global_step_9\n");
+    expect_report(&job, "; 9 including those before the resume\nvalidation "
+                        "0.2500 -> 0.5000\ncheckpoint out/global_step_9\n");
     /* A curve has two points at least. */
     double curve[] = { 0.5, 0.25 };
     for (uint64_t points = 1; points <= 2; points++) {

@@ -490,9 +490,9 @@ static void updates_with_a_bad_norm_end_or_are_noted(void **state)
         { 0, 1, INFINITY, XRAY_E_NUMERIC, 1, "" },
         { 1, 1, INFINITY, XRAY_OK, 0, NULL },
         { 0, 0, INFINITY, XRAY_E_BUG, 0,
-          "; it applied the update all the same, the weights are spoiled" },
+          "; it applied the update nevertheless, so the weights are corrupt" },
         { 1, 0, INFINITY, XRAY_E_BUG, 0,
-          "; it applied the update all the same, the weights are spoiled" },
+          "; it applied the update nevertheless, so the weights are corrupt" },
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -337,10 +337,10 @@ static void what_has_no_place(void **state)
         const tensor more[2] = { { cases[i].name, 1, 4 }, { NULL, 0, 0 } };
         char want[200];
         write_model(NULL, more);
-        (void)snprintf(want, sizeof(want),
-                       "%s has no place in the model that config.json "
-                       "describes",
-                       cases[i].name);
+        (void)snprintf(
+            want, sizeof(want),
+            "%s does not belong to the model that config.json describes",
+            cases[i].name);
         expect_weights(POLICY, cases[i].place ? "" : want);
     }
     /* A head that is tied may be there once more. */

@@ -481,11 +481,12 @@ static void what_gives_no_memory_back(void **state)
 {
     (void)state;
     static const char *const wants[] = {
-        "configuration: [actor] grad_offload: train.fake gives no memory back",
-        "configuration: [critic] optimizer_offload: critic gives no memory "
+        "configuration: [actor] grad_offload: train.fake cannot give memory "
         "back",
-        "configuration: [ref] param_offload: reference gives no memory back",
-        "configuration: [rollout] free_cache_engine: infer.fake gives no "
+        "configuration: [critic] optimizer_offload: critic cannot give memory "
+        "back",
+        "configuration: [ref] param_offload: reference cannot give memory back",
+        "configuration: [rollout] free_cache_engine: infer.fake cannot give "
         "memory back",
     };
     xr_resources r;
@@ -519,7 +520,7 @@ static void what_gives_no_memory_back(void **state)
     assert_int_equal(errors.count, 1);
     assert_string_equal(errors.items[0],
                         "configuration: [rollout] free_cache_engine: "
-                        "device.fake takes no memory back");
+                        "device.fake cannot take memory back");
     xr_errors_free(&errors);
 }
 

@@ -111,7 +111,7 @@ refused() { # SENTENCE [--set ...]
         fail "check accepts $*"
     has "$work/check.txt" "$says"
 }
-refused '\[critic\] shuffle parts the samples' --set actor.share_prompts=true
+refused '\[critic\] shuffle separates the samples' --set actor.share_prompts=true
 refused '\[critic\] ppo_max_token_len_per_gpu 67 has no room for a group of 4' --set actor.share_prompts=true \
     --set critic.shuffle=false --set critic.ppo_max_token_len_per_gpu=67
 refused '\[critic\] ppo_mini_batch_size 3 does not divide' --set critic.ppo_mini_batch_size=3
@@ -121,7 +121,7 @@ refused '\[critic.model\] path: .*config.json' --set "critic.model.path=$work/no
 refused '\[algo.ppo\] kl_ctrl: adaptive needs' --set algo.ppo.kl_ctrl=adaptive
 "$XRAY_BIN" check "$work/run.ini" --set "trainer.default_local_dir=$work/none" >"$work/check.txt"
 has "$work/check.txt" 'memory of critic: '
-has "$work/check.txt" 'updates of the critic a step: 2 epochs x 4 mini-batches of 8 rows'
+has "$work/check.txt" 'updates of the critic per step: 2 epochs x 4 mini-batches of 8 rows'
 "$XRAY_BIN" plan "$work/run.ini" >"$work/plan.txt"
 has "$work/plan.txt" '^critic  .*FLOPs'
 echo "ppo: ok"

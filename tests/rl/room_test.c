@@ -100,10 +100,10 @@ static void memory_has_its_bounds(void **state)
     assert_int_equal(xr_resources_check_memory(&run, &r, &out), 2);
     assert_string_equal(
         out.text,
-        "configuration: [rollout] max_num_seqs: the run takes 120.0 MiB of "
-        "memory, device.fake has 100.0 MiB; the most are 50.0 MiB of kv in "
-        "infer.fake and 40.0 MiB of optimizer in train.fake: lower [rollout] "
-        "max_num_seqs, or a smaller model in [model] path");
+        "configuration: [rollout] max_num_seqs: the run needs 120.0 MiB of "
+        "memory and device.fake has 100.0 MiB; the largest parts are 50.0 MiB "
+        "of kv in infer.fake and 40.0 MiB of optimizer in train.fake: lower "
+        "[rollout] max_num_seqs, or a smaller model in [model] path");
 }
 
 /* The keys that make each tag of each part smaller. */
@@ -370,7 +370,7 @@ static void expect_ranks(const xr_ranks *ranks, const char *want)
 static void ranks_of_a_role(void **state)
 {
     (void)state;
-#define RANGE "is no number, range such as 0-3, or all"
+#define RANGE "is not a number, a range such as 0-3, or all"
 #define AMONG "is not among the ranks of the run"
 #define ABOVE "is not above the ranks before it"
     static const struct {

@@ -160,8 +160,8 @@ static void a_batch_takes_what_fits(void **state)
         (void)snprintf(want, sizeof(want), "%s",
                        cases[i].status == XRAY_OK
                            ? ""
-                           : "a batch of 1 rows and 5 tokens has no room for "
-                             "5 tokens more");
+                           : "a batch of 1 rows and 5 tokens has no space for "
+                             "5 more tokens");
         assert_string_equal(err.text, want);
         assert_int_equal(rows.batch.rows, cases[i].status == XRAY_OK ? 2 : 1);
         xr_rows_free(&rows);

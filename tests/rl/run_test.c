@@ -164,27 +164,26 @@ static void groups_have_room(void **state)
     expect_one(&errors, "");
     deal.micro = 29;
     xr_run_check_groups(&run, &deal, &errors);
-    expect_one(&errors,
-               "configuration: [critic] ppo_max_token_len_per_gpu 29 has no "
-               "room for a group of 3 samples of 6 + 4 tokens, expected at "
-               "least 30 with share_prompts");
+    expect_one(&errors, "configuration: [critic] ppo_max_token_len_per_gpu 29 "
+                        "cannot hold a group of 3 samples of 6 + 4 tokens, "
+                        "expected at least 30 with share_prompts");
     deal.share_prompts = 0;
     deal.shuffle = 1;
     xr_run_check_groups(&run, &deal, &errors);
     expect_one(&errors, "");
     deal = (xr_dealing){ "actor", 1, 1, 30 };
     xr_run_check_groups(&run, &deal, &errors);
-    expect_one(&errors,
-               "configuration: [actor] shuffle parts the samples of a prompt, "
-               "which share_prompts keeps together: one of the two must be "
-               "false");
+    expect_one(
+        &errors,
+        "configuration: [actor] shuffle separates the samples of a prompt, "
+        "which share_prompts keeps together: one of the two must be false");
     run.ini.actor.share_prompts = 1; /* the actor's own keys are asked */
     run.ini.actor.ppo_max_token_len_per_gpu = 30;
     expect_batch("");
     run.ini.actor.shuffle = 1;
-    expect_batch("configuration: [actor] shuffle parts the samples of a "
-                 "prompt, which share_prompts keeps together: one of the two "
-                 "must be false");
+    expect_batch(
+        "configuration: [actor] shuffle separates the samples of a prompt, "
+        "which share_prompts keeps together: one of the two must be false");
 }
 
 /* A value that was refused is not blamed again by way of its default. */
@@ -391,10 +390,10 @@ static void needs_of_algorithms(void **state)
     assert_int_equal(run.actor.load.outputs,
                      XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY);
     ini->trainer.critic_warmup = 1;
-    expect_needs(needs,
-                 "configuration: [trainer] critic_warmup: algo.fake has no "
-                 "critic, so that steps without updates of the policy would "
-                 "train nothing");
+    expect_needs(
+        needs,
+        "configuration: [trainer] critic_warmup: algo.fake has no critic, so "
+        "steps without updates of the policy would train nothing");
     needs = XRAY_NEED_CRITIC;
     ini->critic.ppo_max_token_len_per_gpu = 10;
     expect_needs(needs, "algo.fake needs a critic, but has no loss for it "
@@ -426,10 +425,9 @@ static void needs_of_algorithms(void **state)
     expect_needs(needs, "");
     ini->critic.ppo_mini_batch_size = 4;
     ini->critic.share_prompts = 1;
-    expect_needs(needs,
-                 "configuration: [critic] ppo_max_token_len_per_gpu 10 has no "
-                 "room for a group of 3 samples of 6 + 4 tokens, expected at "
-                 "least 30 with share_prompts");
+    expect_needs(needs, "configuration: [critic] ppo_max_token_len_per_gpu 10 "
+                        "cannot hold a group of 3 samples of 6 + 4 tokens, "
+                        "expected at least 30 with share_prompts");
     run.plannable = 0;
     expect_needs(needs, "");
     needs |= XRAY_NEED_VALUE_HEAD;

@@ -54,5 +54,5 @@ refused '\[reward.rm\] path: is not set; it names the folder of the reward model
 refused '\[reward.rm\] path: .*config.json' check --set "reward.rm.path=$work/nowhere"
 refused 'headless: tensor score.weight is missing, a reward model needs one' check --set "reward.rm.path=$work/headless" \
     --set model.init=load
-refused '\[reward.rm\] plugin: model: xray train alone holds one' eval
+refused '\[reward.rm\] plugin: model: only xray train has one' eval
 echo "rl.score: ok"

@@ -357,12 +357,11 @@ static void plugins_without_turns_are_refused(void **state)
         f->run.train.ops = &train;
         f->run.infer.ops = &infer;
         assert_int_equal(xr_turn_join(s, role, &err), XRAY_E_CONFIG);
-        assert_string_equal(
-            err.text, i < 2
-                          ? "configuration: [actor] grad_offload: actor gives "
-                            "no memory back"
-                          : "--set: [rollout] free_cache_engine: engine "
-                            "gives no memory back");
+        assert_string_equal(err.text,
+                            i < 2 ? "configuration: [actor] grad_offload: "
+                                    "actor cannot give memory back"
+                                  : "--set: [rollout] free_cache_engine: "
+                                    "engine cannot give memory back");
     }
     /* One that is not asked to may lack it. */
     xr_err err = { "" };

@@ -488,10 +488,9 @@ static void ranks_without_a_board_do_not_start(void **state)
     xr_err err = { "" };
     assert_int_equal(xr_whole_open(&roles, &err, &whole), XRAY_E_UNSUPPORTED);
     assert_null(whole);
-    assert_string_equal(err.text,
-                        "[run] runtime far gives its Workhorses no memory in "
-                        "common, by which 2 ranks would find each other; it "
-                        "serves one rank");
+    assert_string_equal(
+        err.text, "[run] runtime far gives its Workhorses no shared memory, "
+                  "which 2 ranks need to find each other; it serves one rank");
     xr_actors_setup setup = { .ops = &ops, .actors = 2, .extra = 64 };
     xr_actors *actors = NULL;
     assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_OK);

@@ -22,11 +22,11 @@ none() { echo "--set: [run] reward: there is no section [reward.$1], and no plug
 refuses "$(none jsn)" jsn
 refuses "$(none rul); did you mean rule?" rul
 refuses "$(none lenght); did you mean [reward.length]?" lenght --set reward.length.grader=length
-refuses "configuration: [reward.length] plugin is not set, and no plugin provides xray.reward/0:length; $there; a section that sets grader is of rule" \
+refuses "configuration: [reward.length] plugin is not set, and no plugin provides xray.reward/0:length; $there; a section that sets grader belongs to rule" \
     length --set reward.length.weight=2
 refuses "--set: [reward.x] plugin: no plugin provides xray.reward/0:sik; $there; did you mean sick?" x --set reward.x.plugin=sik
 # The built-in one has a name as well; grade starts no backend for it.
-refuses "configuration: [reward.model] plugin: model: xray train alone holds one" model
+refuses "configuration: [reward.model] plugin: model: only xray train has one" model
 
 # gives LINE INSTANCES [--set ...]
 gives() {
@@ -54,7 +54,7 @@ for pair in sick:sick words:rule; do
 done
 
 # Sections that nothing lists are no silent `rule`; one beside [reward.rule] may wait.
-unlisted="xray: $work/run.ini: [run] reward is not set, so that nothing would read [reward.words]; expected reward = words, or a list of others"
+unlisted="xray: $work/run.ini: [run] reward is not set, so nothing would read [reward.words]; expected reward = words, or a list of others"
 printf '[reward.words]\ngrader = exact\n' >"$work/run.ini"
 ! "$XRAY_BIN" check "$work/run.ini" >/dev/null 2>"$work/err" || fail "a reward that nothing lists is no error"
 grep -qxF "$unlisted" "$work/err" || fail "a reward that nothing lists: $(cat "$work/err"), expected: $unlisted"

@@ -40,14 +40,14 @@ stops train-shown-logp "step 1: train.sick gave the log-prob nan for token # of 
 stops algo-advantage "step 1: algo.sick gave the advantage inf for token # of row # (prompt #), $finite"
 stops algo-gradient "step 1: algo.sick gave the gradient of the log-prob nan for token # of row # (prompt #), $finite"
 stops train-gradient "step 1: train.sick gave the gradient norm nan, first in tensor model.embed_tokens.weight"
-stops train-applied "train.sick gave the gradient norm nan, first in tensor unknown; it applied the update all the same, the weights are spoiled"
+stops train-applied "train.sick gave the gradient norm nan, first in tensor unknown; it applied the update nevertheless, so the weights are corrupt"
 # Promises that are broken in other ways.
 stops reward-unknown "reward.close answered for sample #, which was not asked for"
 stops reward-twice "reward.close answered twice for sample #"
 stops reward-few "reward.close has no more answers, 31 of 32 are missing"
 stops reward-more "reward.close gave more answers than the 32 asked for"
 stops reward-values "reward.close gave 3 values for sample #, but no array of them"
-stops reward-many "reward.close gave 2147483648 values for sample #, at most 1024 are taken"
+stops reward-many "reward.close gave 2147483648 values for sample #, at most 1024 are allowed"
 # A loss has no instance to speak for it: its component, status and sentence come up all the same.
 stops algo-loss-says "actor: algo.sick: loss: the ratio is 1e9"
 stops algo-loss-silent "actor: algo.sick: loss failed with status -101 (size or value out of range)"
@@ -57,13 +57,13 @@ grep -q ': method gradients: algo.sick: loss: the ratio is 1e9$' "$work/err" || 
 # Sizes and counts that are not so.
 stops algo-context-over "algo.sick: context says that it wrote 67108864 bytes where 4096 fit"
 stops algo-context-grows "algo.sick: context says that it wrote 5001 bytes where 5000 fit"
-stops algo-context-absurd "algo.sick: context asks for 9223372036854775807 bytes, at most 1073741824 are taken"
+stops algo-context-absurd "algo.sick: context asks for 9223372036854775807 bytes, at most 1073741824 are allowed"
 stops algo-save-over "checkpoint of step 2: algo.sick: save says that it wrote 67108864 bytes where 8 fit"
-stops algo-save-absurd "checkpoint of step 2: algo.sick: save asks for 18446744073709551614 bytes, at most 1073741824 are taken"
+stops algo-save-absurd "checkpoint of step 2: algo.sick: save asks for 18446744073709551614 bytes, at most 1073741824 are allowed"
 stops algo-metric "algo.sick: prepare put a metric without a name"
 # What a finite double is not as a float.
-stops reward-huge "step 1: reward.close gave the score 1e+300 for sample #, times its weight 1: up to 8.50706e+37 is taken"
-stops reward-huge-tokens "step 1: reward.close gave the score 3e+38 for token # of sample #, times its weight 1: up to 8.50706e+37 is taken"
+stops reward-huge "step 1: reward.close gave the score 1e+300 for sample #, times its weight 1: up to 8.50706e+37 is allowed"
+stops reward-huge-tokens "step 1: reward.close gave the score 3e+38 for token # of sample #, times its weight 1: up to 8.50706e+37 is allowed"
 stops reward-silent "reward.close gave no answer for 1 s ([run] plugin_timeout), 32 of 32 are missing" --set run.plugin_timeout=1
 stops infer-id "infer.sick gave the id 1048576 for token # of sample #, which is outside the vocabulary of 15"
 stops infer-negative "infer.sick gave the id -1 for token # of sample #, which is outside the vocabulary of 15"
@@ -71,7 +71,7 @@ stops infer-long "infer.sick gave sample # of request # with # tokens, which was
 stops infer-other "infer.sick gave sample # of request # with # tokens, which was not asked for"
 stops infer-wraps "infer.sick gave sample # of request # with # tokens, which was not asked for"
 stops infer-spans "infer.sick gave sample # with 1073741824 spans, but no array of them"
-stops infer-finish "infer.sick gave sample # with finish 9, which says of no end"
+stops infer-finish "infer.sick gave sample # with finish 9, which is not a known reason"
 stops infer-twice "infer.sick gave sample # of request # twice"
 stops infer-null "infer.sick gave sample # without tokens or log-probs"
 stops infer-idle "infer.sick is idle, but 32 samples are missing"
@@ -93,7 +93,7 @@ generates infer-long "infer.sick gave sample 0 with 100 tokens, at most 3 were a
 generates infer-spans "infer.sick gave sample 0 with 1073741824 spans, but no array of them"
 generates infer-other "the engine returned a sample that was not requested"
 # Weights on their way to the engine: before the first step and behind each.
-stops infer-span "infer.sick drew sample # with weights of version 7, version 0 was published"
+stops infer-span "infer.sick generated sample # with weights of version 7, but version 0 was published"
 copied=(--set rollout.share_weights=off)
 for at in 1 3; do
     version=$((4 * (at - 1))) # two epochs of two mini-batches a step
@@ -108,7 +108,7 @@ stops train-table-none "train.sick gave no table of weights"
 for who in train export infer; do
     from=${who/export/train}.sick
     table() { stops "$who-table-$1" "$from gave a table of $2" "${copied[@]}"; }
-    table head "weights without head, device or version"
+    table head "weights without header, device or version"
     table many "4294967295 tensors of 88 bytes, $room"
     table data "$wrong it has elements and no data"
 done
