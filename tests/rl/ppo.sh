@@ -112,7 +112,7 @@ refused() { # SENTENCE [--set ...]
     has "$work/check.txt" "$says"
 }
 refused '\[critic\] shuffle separates the samples' --set actor.share_prompts=true
-refused '\[critic\] ppo_max_token_len_per_gpu 67 has no room for a group of 4' --set actor.share_prompts=true \
+refused '\[critic\] ppo_max_token_len_per_gpu 67 cannot hold a group of 4' --set actor.share_prompts=true \
     --set critic.shuffle=false --set critic.ppo_max_token_len_per_gpu=67
 refused '\[critic\] ppo_mini_batch_size 3 does not divide' --set critic.ppo_mini_batch_size=3
 refused '\[critic\] ppo_max_token_len_per_gpu 5 is below the longest row' --set critic.ppo_max_token_len_per_gpu=5
