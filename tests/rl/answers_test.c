@@ -8,30 +8,30 @@
 /* ---- drawing ------------------------------------------------------------ */
 
 /* Whichever comes first, sample k of row i is number i * n + k. */
-static void samples_lie_by_their_number(void **state)
+static void samples_are_stored_by_their_index(void **state)
 {
     static const int32_t tokens[6][MOST] = {
         { 0 }, { 1, 2 }, { 1, 2 }, { 2, 3, 4 }, { 2, 3, 4 }, { 3 },
     };
     static const uint32_t sizes[] = { 1, 2, 2, 3, 3, 1 };
     fixture *f = *state;
-    xr_samples *s = &f->samples;
+    xr_samples *samples = &f->samples;
     xr_err err = { "" };
     engine.made = 1;
     engine.stop = 1; /* to end behind the step: samples are all drawn */
-    assert_int_equal(
-        xr_samples_generate(&f->roles, s, rows, 3, &f->how, &engine.stop, &err),
-        XRAY_OK);
-    assert_int_equal(s->count, 6);
-    assert_int_equal(s->n, 2);
+    assert_int_equal(xr_samples_generate(&f->roles, samples, rows, 3, &f->how,
+                                         &engine.stop, &err),
+                     XRAY_OK);
+    assert_int_equal(samples->count, 6);
+    assert_int_equal(samples->n, 2);
     for (uint32_t i = 0; i < 6; i++) {
-        assert_int_equal(s->sizes[i], sizes[i]);
-        assert_memory_equal(s->tokens + i * MOST, tokens[i],
+        assert_int_equal(samples->sizes[i], sizes[i]);
+        assert_memory_equal(samples->tokens + i * MOST, tokens[i],
                             sizes[i] * sizeof(int32_t));
         for (uint32_t t = 0; t < sizes[i]; t++)
-            assert_true(s->logp[i * MOST + t] == -(float)(10 * i + t));
-        assert_int_equal(s->finish[i], 1 + i % 3);
-        assert_int_equal(s->versions[i], i == 1 ? 0 : 5);
+            assert_true(samples->logp[i * MOST + t] == -(float)(10 * i + t));
+        assert_int_equal(samples->finish[i], 1 + i % 3);
+        assert_int_equal(samples->versions[i], i == 1 ? 0 : 5);
     }
     assert_string_equal(engine.aborted, "");
     assert_true(f->roles.first_token > 0);
@@ -39,7 +39,7 @@ static void samples_lie_by_their_number(void **state)
 
 /* Refused answers and failed calls: the sentence, and that nothing of this
  * rollout is left for the next one. */
-static void what_an_engine_may_not_answer(void **state)
+static void wrong_answers_of_an_engine_are_refused(void **state)
 {
     static const struct {
         fault fault;
@@ -100,7 +100,7 @@ static void what_an_engine_may_not_answer(void **state)
 }
 
 /* An engine that is done before its samples are; one that is stopped. */
-static void drawing_ends_early(void **state)
+static void generation_ends_early_if_idle_or_stopped(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
@@ -122,7 +122,7 @@ static void drawing_ends_early(void **state)
     assert_true(f->roles.first_token == 0); /* none was made */
 }
 
-static void samples_have_to_have_room(void **state)
+static void too_many_samples_are_refused(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
@@ -144,51 +144,52 @@ static void samples_have_to_have_room(void **state)
 }
 
 /* The time runs anew whenever a token or a sample has come. */
-static void engines_have_a_time_for_a_token(void **state)
+static void an_engine_without_progress_times_out(void **state)
 {
     fixture *f = *state;
-    xr_roles *s = &f->roles;
+    xr_roles *roles = &f->roles;
     xr_err err = { "" };
     xr_engine_watch w = { 0 };
     f->run.ini.run.plugin_timeout = 2500000000;
     engine.made = 7;
-    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+    assert_int_equal(xr_engine_progress(roles, &w, 6, &err), XRAY_OK);
     assert_true(w.since > 0 && w.made == 107 && w.left == 6);
-    assert_true(s->first_token > 0);
+    assert_true(roles->first_token > 0);
     w.since -= 2; /* seconds */
-    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+    assert_int_equal(xr_engine_progress(roles, &w, 6, &err), XRAY_OK);
     w.since -= 2;
     xr_engine_watch late = w;
-    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_E_BUG);
+    assert_int_equal(xr_engine_progress(roles, &w, 6, &err), XRAY_E_BUG);
     assert_string_equal(err.text, "infer.fake made no token for 2.5 s ([run] "
                                   "plugin_timeout), 6 samples are missing");
     w = late;
-    assert_int_equal(xr_engine_progress(s, &w, 5, &err), XRAY_OK);
+    assert_int_equal(xr_engine_progress(roles, &w, 5, &err), XRAY_OK);
     assert_true(w.since > late.since + 3 && w.left == 5);
     w = late;
     engine.made++;
-    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+    assert_int_equal(xr_engine_progress(roles, &w, 6, &err), XRAY_OK);
     assert_true(w.since > late.since + 3 && w.made == 108);
     w.since -= 100;
     f->run.ini.run.plugin_timeout = 0;
-    assert_int_equal(xr_engine_progress(s, &w, 6, &err), XRAY_OK);
+    assert_int_equal(xr_engine_progress(roles, &w, 6, &err), XRAY_OK);
 }
 
 /* ---- scoring ------------------------------------------------------------ */
 
-static void rewards_see_all_of_a_sample(void **state)
+static void rewards_receive_all_fields_of_a_sample(void **state)
 {
     fixture *f = *state;
-    xr_samples *s = &f->samples;
+    xr_samples *samples = &f->samples;
     xr_err err = { "" };
     for (int round = 0; round < 2; round++) { /* scores are not added up */
         memset(&engine, 0, sizeof(engine));
         grader.log[0] = '\0';
-        assert_int_equal(
-            xr_samples_generate(&f->roles, s, rows, 3, &f->how, NULL, &err),
-            XRAY_OK);
-        assert_int_equal(xr_samples_score(&f->roles, s, rows, NULL, NULL, &err),
+        assert_int_equal(xr_samples_generate(&f->roles, samples, rows, 3,
+                                             &f->how, NULL, &err),
                          XRAY_OK);
+        assert_int_equal(
+            xr_samples_score(&f->roles, samples, rows, NULL, NULL, &err),
+            XRAY_OK);
     }
     assert_string_equal(
         grader.log,
@@ -206,15 +207,15 @@ static void rewards_see_all_of_a_sample(void **state)
         "prompt 1 from 1 finish 3\n");
     static const double scores[] = { 0, 6, 6, 18, 18, 6 };
     for (uint32_t i = 0; i < 6; i++) {
-        assert_true(s->scores[i].score == scores[i]);
-        assert_true(s->scores[i].parts[0] == scores[i] / 2);
-        assert_true(s->score_rows[i][0] == 0.5f);
-        assert_true(s->score_rows[i][1] == 0);
+        assert_true(samples->scores[i].score == scores[i]);
+        assert_true(samples->scores[i].parts[0] == scores[i] / 2);
+        assert_true(samples->score_rows[i][0] == 0.5f);
+        assert_true(samples->score_rows[i][1] == 0);
     }
-    assert_string_equal(xr_samples_text(s, 3), "c d");
+    assert_string_equal(xr_samples_text(samples, 3), "c d");
     xr_str out = { 0 };
-    xr_samples_append_line(s, rows, 0, 4, "", &out);
-    xr_samples_append_line(s, rows, 2, 5, ",\"more\":1", &out);
+    xr_samples_append_line(samples, rows, 0, 4, "", &out);
+    xr_samples_append_line(samples, rows, 2, 5, ",\"more\":1", &out);
     assert_string_equal(
         xr_str_text(&out),
         "{\"step\":4,\"prompt\":\"p0\",\"response\":\"a\",\"ground_truth\":"
@@ -244,12 +245,12 @@ static void rewards_see_all_of_a_sample(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(samples_lie_by_their_number),
-        CASE(what_an_engine_may_not_answer),
-        CASE(drawing_ends_early),
-        CASE(samples_have_to_have_room),
-        CASE(engines_have_a_time_for_a_token),
-        CASE(rewards_see_all_of_a_sample),
+        CASE(samples_are_stored_by_their_index),
+        CASE(wrong_answers_of_an_engine_are_refused),
+        CASE(generation_ends_early_if_idle_or_stopped),
+        CASE(too_many_samples_are_refused),
+        CASE(an_engine_without_progress_times_out),
+        CASE(rewards_receive_all_fields_of_a_sample),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

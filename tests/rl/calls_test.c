@@ -33,14 +33,14 @@ static xray_status drop_request(void *self, uint64_t id)
     return XRAY_OK;
 }
 
-static xray_status nothing_ready(void *self, xray_sample_out *out)
+static xray_status answer_nothing(void *self, xray_sample_out *out)
 {
     (void)self;
     (void)out;
     return XRAY_END;
 }
 
-static void draw_three(xr_roles *s, const xr_sampling *how)
+static void request_three_samples(xr_roles *roles, const xr_sampling *how)
 {
     static const int32_t ids[] = { 4, 5, 6 };
     xr_samples samples;
@@ -53,8 +53,9 @@ static void draw_three(xr_roles *s, const xr_sampling *how)
     const xr_row *rows[] = { &data[0], &data[1], &data[2] };
     asked_count = 0;
     assert_int_equal(xr_samples_init(&samples, 12, 9, &err), XRAY_OK);
-    assert_int_equal(xr_samples_generate(s, &samples, rows, 3, how, NULL, &err),
-                     XRAY_E_NOMEM);
+    assert_int_equal(
+        xr_samples_generate(roles, &samples, rows, 3, how, NULL, &err),
+        XRAY_E_NOMEM);
     assert_int_equal(asked_count, 2);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(asked[i].id, i);
@@ -67,11 +68,11 @@ static void draw_three(xr_roles *s, const xr_sampling *how)
 }
 
 /* Every setting of the sampling reaches the engine with every request. */
-static void requests_carry_the_sampling(void **state)
+static void requests_carry_all_sampling_settings(void **state)
 {
     static const xray_infer_ops ops = { .header = XRAY_HEADER(xray_infer_ops),
                                         .submit = keep_request,
-                                        .poll = nothing_ready,
+                                        .poll = answer_nothing,
                                         .abort = drop_request };
     xr_run run = { .end_ids = { 2, 3 }, .end_count = 2 };
     xr_roles roles;
@@ -89,7 +90,7 @@ static void requests_carry_the_sampling(void **state)
                            .host = xr_host_new("infer.fake", NULL) };
     assert_non_null(run.infer.host);
     make_fake_roles(&run, &roles);
-    draw_three(&roles, &how);
+    request_three_samples(&roles, &how);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(asked[i].max_tokens, 7);
         assert_true(asked[i].temperature == 0.5f && asked[i].top_p == 0.75f);
@@ -101,7 +102,7 @@ static void requests_carry_the_sampling(void **state)
     }
     how.top_k = -1; /* as 0: all */
     how.ignore_eos = 1;
-    draw_three(&roles, &how);
+    request_three_samples(&roles, &how);
     assert_int_equal(asked[1].top_k, 0);
     assert_int_equal(asked[1].stop_count, 0);
     xr_host_free(run.infer.host);
@@ -112,7 +113,7 @@ static void requests_carry_the_sampling(void **state)
 /* Answers for two samples: `self` is what each score is times. */
 static size_t answered;
 
-static xray_status two_submit(void *self, const xray_sample_in *samples,
+static xray_status submit_two(void *self, const xray_sample_in *samples,
                               uint64_t count, uint64_t stride)
 {
     (void)self;
@@ -122,7 +123,7 @@ static xray_status two_submit(void *self, const xray_sample_in *samples,
     return XRAY_OK;
 }
 
-static xray_status two_poll(void *self, uint64_t wait_ns, xray_score *out)
+static xray_status poll_two(void *self, uint64_t wait_ns, xray_score *out)
 {
     static float scores[3];
     const double *times = self;
@@ -141,11 +142,11 @@ static xray_status two_poll(void *self, uint64_t wait_ns, xray_score *out)
 
 /* What a sample and what its tokens are given: the sum over the instances,
  * each times its weight. */
-static void rewards_are_weighed(void **state)
+static void rewards_are_added_by_weight(void **state)
 {
     static const xray_reward_ops ops = { .header = XRAY_HEADER(xray_reward_ops),
-                                         .submit = two_submit,
-                                         .poll = two_poll };
+                                         .submit = submit_two,
+                                         .poll = poll_two };
     double times[] = { 1, 3 };
     const double weight[] = { 0.5, -2 };
     float tokens[2][3] = { { 0 } };
@@ -237,8 +238,8 @@ static const xray_reward_ops script_ops = { .header =
 
 static char heard[512];
 
-static void hear(void *ctx, size_t sample, const char *instance,
-                 const char *name, double value)
+static void note_value(void *ctx, size_t sample, const char *instance,
+                       const char *name, double value)
 {
     size_t used = strlen(heard);
     assert_ptr_equal(ctx, heard);
@@ -285,7 +286,7 @@ static xray_status score_two(script *s, graders *g, xr_score *scores,
     heard[0] = '\0';
     make_graders(g, s, 1, 2);
     xray_status status = xr_rewards_score(&g->roles, samples, 2, scores,
-                                          token_scores, hear, heard, err);
+                                          token_scores, note_value, heard, err);
     assert_int_equal(s->submitted, 2);
     free_graders(g);
     return status;
@@ -421,7 +422,7 @@ static const struct {
       "weight 2: up to 8.50706e+37 is allowed" },
 };
 
-static void answers_are_looked_at(void **state)
+static void faulty_answers_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(looked_at) / sizeof(looked_at[0]); i++) {
@@ -441,7 +442,7 @@ static void answers_are_looked_at(void **state)
 
 /* Named values come with the sample and the instance; a nameless one is left
  * out; arrays of another reward's header have another stride. */
-static void values_are_handed_on(void **state)
+static void named_values_are_passed_on(void **state)
 {
     static const struct {
         xray_named_value value;
@@ -480,7 +481,7 @@ static void values_are_handed_on(void **state)
 
 /* A bad value of one instance: the others' answers are fetched too, and the
  * first one's sentence is told; a broken promise goes before it. */
-static void the_first_of_several_faults_is_told(void **state)
+static void the_first_of_several_faults_is_reported(void **state)
 {
     static const struct {
         answer first[2];
@@ -553,11 +554,11 @@ static void the_first_of_several_faults_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_carry_the_sampling),
-        cmocka_unit_test(rewards_are_weighed),
-        cmocka_unit_test(answers_are_looked_at),
-        cmocka_unit_test(values_are_handed_on),
-        cmocka_unit_test(the_first_of_several_faults_is_told),
+        cmocka_unit_test(requests_carry_all_sampling_settings),
+        cmocka_unit_test(rewards_are_added_by_weight),
+        cmocka_unit_test(faulty_answers_are_refused),
+        cmocka_unit_test(named_values_are_passed_on),
+        cmocka_unit_test(the_first_of_several_faults_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,8 +12,9 @@ static xr_run run;
 static xr_changes changes;
 
 /* Compares `now` with a checkpoint that was made with `then`. */
-static void compare(const char *now, const char *then, const xr_history *inputs,
-                    const xr_history *inputs_then)
+static void compare_inis(const char *now, const char *then,
+                         const xr_history *inputs,
+                         const xr_history *inputs_then)
 {
     static const xr_history none;
     xr_errors errors = { 0 };
@@ -59,7 +60,7 @@ static void expect_lines(const xr_errors *lines, const char *want)
 /* ---- keys --------------------------------------------------------------- */
 
 /* q: not told, t: told, m: changes what scores mean. */
-static void every_key_has_its_kind(void **state)
+static void a_change_of_every_key_has_its_kind(void **state)
 {
     (void)state;
     static const struct {
@@ -120,7 +121,7 @@ static void every_key_has_its_kind(void **state)
         (void)snprintf(line, sizeof(line),
                        "now.ini:2: [%s] %s is 2, was 1 in c\n", keys[i].section,
                        keys[i].key);
-        compare(now, then, NULL, NULL);
+        compare_inis(now, then, NULL, NULL);
         expect_lines(&changes.harmless, keys[i].kind == 't' ? line : "");
         expect_lines(&changes.meaning, keys[i].kind == 'm' ? line : "");
         assert_int_equal(changes.algorithm, strcmp(keys[i].key, "algo") == 0);
@@ -146,7 +147,7 @@ static void equal_values_are_no_change(void **state)
         char then[64];
         (void)snprintf(now, sizeof(now), "[a]\nb = %s\n", cases[i].now);
         (void)snprintf(then, sizeof(then), "[a]\nb = %s\n", cases[i].then);
-        compare(now, then, NULL, NULL);
+        compare_inis(now, then, NULL, NULL);
         assert_int_equal(changes.harmless.count, !cases[i].same);
         assert_int_equal(changes.meaning.count, 0);
     }
@@ -154,13 +155,14 @@ static void equal_values_are_no_change(void **state)
 
 /* What is new, what is gone, a section that is gone; values as an INI has
  * them. */
-static void keys_that_come_and_go(void **state)
+static void added_and_removed_keys_are_reported(void **state)
 {
     (void)state;
-    compare("[a]\nb = 1\nnew = \" two\"\n[data]\nshuffle = true\n",
-            "[a]\nb = 1\nold = 3\n[gone]\nc = 1\nd = 2\n[reward.x]\ne = 1\n"
-            "f = 2\n[run]\nseed = 4\nlog = info\n",
-            NULL, NULL);
+    compare_inis(
+        "[a]\nb = 1\nnew = \" two\"\n[data]\nshuffle = true\n",
+        "[a]\nb = 1\nold = 3\n[gone]\nc = 1\nd = 2\n[reward.x]\ne = 1\n"
+        "f = 2\n[run]\nseed = 4\nlog = info\n",
+        NULL, NULL);
     expect_lines(&changes.harmless,
                  "now.ini:3: [a] new is \" two\", was not set in c\n"
                  "[a] old is not set, was 3 in c\n"
@@ -172,8 +174,8 @@ static void keys_that_come_and_go(void **state)
 
 /* ---- files -------------------------------------------------------------- */
 
-static void add(xr_history *h, const char *key, const char *path,
-                const char *text)
+static void add_input(xr_history *h, const char *key, const char *path,
+                      const char *text)
 {
     xr_err err = { "" };
     char name[64];
@@ -224,7 +226,7 @@ static void inputs_are_the_files_that_count(void **state)
     xr_history_free(&h);
 }
 
-static void content_counts_and_not_its_place(void **state)
+static void content_counts_and_not_the_path(void **state)
 {
     (void)state;
     xr_history now = { .has_lines = 0 };
@@ -235,13 +237,13 @@ static void content_counts_and_not_its_place(void **state)
     char dir[256];
     char line[900];
     (void)snprintf(dir, sizeof(dir), "%s", scratch_dir());
-    add(&then, "data.val_files", "v", "V");
-    add(&then, "data.train_files", "a", "A");
-    add(&then, "data.train_files", "b", "B");
-    add(&now, "data.train_files", "a", "A");
-    add(&now, "data.train_files", "b", "changed");
-    add(&now, "data.val_files", "v", "V");
-    add(&less, "data.train_files", "a", "A");
+    add_input(&then, "data.val_files", "v", "V");
+    add_input(&then, "data.train_files", "a", "A");
+    add_input(&then, "data.train_files", "b", "B");
+    add_input(&now, "data.train_files", "a", "A");
+    add_input(&now, "data.train_files", "b", "changed");
+    add_input(&now, "data.val_files", "v", "V");
+    add_input(&less, "data.train_files", "a", "A");
     (void)snprintf(ini, sizeof(ini), "[data]\ntrain_files = %s/a, %s/b\n", dir,
                    dir);
     (void)snprintf(other, sizeof(other), "[data]\ntrain_files = %s/x, %s/y\n",
@@ -249,22 +251,23 @@ static void content_counts_and_not_its_place(void **state)
     (void)snprintf(line, sizeof(line),
                    "now.ini:2: [data] train_files: b has other content than it "
                    "had in c\n");
-    compare(ini, ini, &now, &then); /* the same names */
+    compare_inis(ini, ini, &now, &then); /* the same names */
     expect_lines(&changes.meaning, line);
-    compare(ini, ini, &then, &then);
+    compare_inis(ini, ini, &then, &then);
     expect_lines(&changes.meaning, "");
-    compare(ini, other, &then, &then); /* only moved */
+    compare_inis(ini, other, &then, &then); /* only moved */
     expect_lines(&changes.meaning, "");
     assert_int_equal(strncmp(changes.harmless.items[0], dir, strlen(dir)), 0);
     assert_non_null(strstr(changes.harmless.items[0], "[data] train_files is"));
-    compare(ini, other, &now, &then); /* moved and changed */
+    compare_inis(ini, other, &now, &then); /* moved and changed */
     assert_int_equal(changes.meaning.count, 1);
-    compare(ini, ini, &less, &then); /* fewer files, then more */
+    compare_inis(ini, ini, &less, &then); /* fewer files, then more */
     assert_int_equal(changes.meaning.count, 1);
     assert_non_null(strstr(changes.meaning.items[0], "has other content"));
-    compare(ini, ini, &then, &less);
+    compare_inis(ini, ini, &then, &less);
     expect_lines(&changes.meaning, line);
-    compare(ini, ini, &now, NULL); /* of an older xray: it cannot be told */
+    compare_inis(ini, ini, &now,
+                 NULL); /* of an older xray: it cannot be told */
     expect_lines(&changes.meaning, "");
     xr_history_free(&now);
     xr_history_free(&then);
@@ -277,8 +280,8 @@ static void refusals_say_what_can_be_done(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
-    compare("[run]\nreward = a\nalgo = ppo\n",
-            "[run]\nreward = b\nalgo = grpo\n", NULL, NULL);
+    compare_inis("[run]\nreward = a\nalgo = ppo\n",
+                 "[run]\nreward = b\nalgo = grpo\n", NULL, NULL);
     for (int ab = 0; ab < 2; ab++) {
         run.in_comparison = ab;
         xr_changes_refuse(&run, "c", &changes, &errors);
@@ -298,7 +301,7 @@ static void refusals_say_what_can_be_done(void **state)
     run.in_comparison = 0;
 }
 
-static int end_all(void **state)
+static int free_all(void **state)
 {
     xr_changes_free(&changes);
     xr_config_free(run.config);
@@ -308,13 +311,13 @@ static int end_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_key_has_its_kind),
+        cmocka_unit_test(a_change_of_every_key_has_its_kind),
         cmocka_unit_test(equal_values_are_no_change),
-        cmocka_unit_test(keys_that_come_and_go),
+        cmocka_unit_test(added_and_removed_keys_are_reported),
         cmocka_unit_test(inputs_are_the_files_that_count),
-        cmocka_unit_test(content_counts_and_not_its_place),
+        cmocka_unit_test(content_counts_and_not_the_path),
         cmocka_unit_test(refusals_say_what_can_be_done),
     };
     return cmocka_run_group_tests_name("rl.changed_keys", tests, scratch_make,
-                                       end_all);
+                                       free_all);
 }

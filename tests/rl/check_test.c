@@ -65,7 +65,7 @@ static void add_said(const char *kind, const xr_errors *list)
     }
 }
 
-static void check(uint32_t with, const char *const *sets)
+static void run_check(uint32_t with, const char *const *sets)
 {
     xr_errors errors = { 0 };
     xr_errors warnings = { 0 };
@@ -76,23 +76,24 @@ static void check(uint32_t with, const char *const *sets)
     xr_config_read(config, path, &errors);
     for (; *sets; sets++)
         xr_config_set(config, *sets, &errors);
-    xr_run *s = xr_run_draft(config, plugins(), with, &errors);
-    assert_non_null(s);
-    xr_check_run(s, &out, &errors, &warnings);
+    xr_run *run = xr_run_draft(config, plugins(), with, &errors);
+    assert_non_null(run);
+    xr_check_run(run, &out, &errors, &warnings);
     said[0] = '\0';
     add_said("", &errors);
     add_said("warning: ", &warnings);
     keep_lines(xr_str_text(&out));
-    xr_run_free(s);
+    xr_run_free(run);
     xr_config_free(config);
     xr_str_free(&out);
     xr_errors_free(&errors);
     xr_errors_free(&warnings);
 }
 
-#define CHECK(with, ...) check(with, (const char *const[]){ __VA_ARGS__, NULL })
+#define CHECK(with, ...) \
+    run_check(with, (const char *const[]){ __VA_ARGS__, NULL })
 
-static void expect(const char *out, const char *errors)
+static void expect_output(const char *out, const char *errors)
 {
     assert_string_equal(said, errors);
     assert_string_equal(out_text, out);
@@ -102,43 +103,48 @@ static void expect(const char *out, const char *errors)
 
 /* ---- a step ------------------------------------------------------------- */
 
-static void arithmetic_of_a_step(void **state)
+static void the_arithmetic_of_a_step_is_printed(void **state)
 {
     (void)state;
 #define STEP \
     "one step: 3 prompts x 4 samples = 12 rows of at most 10 + 6 tokens\n"
     CHECK(TRAIN, "actor.ppo_epochs=2");
-    expect(STEP "updates per step: 2 epochs x 1 mini-batches of 12 rows, cut "
-                "into micro-batches of at most 64 tokens\n" ROWS_3,
-           "");
+    expect_output(STEP
+                  "updates per step: 2 epochs x 1 mini-batches of 12 rows, cut "
+                  "into micro-batches of at most 64 tokens\n" ROWS_3,
+                  "");
     CHECK(TRAIN, "actor.ppo_mini_batch_size=1",
           "actor.ppo_max_token_len_per_gpu=16");
-    expect(STEP "updates per step: 1 epochs x 3 mini-batches of 4 rows, cut "
-                "into micro-batches of at most 16 tokens\n" ROWS_3,
-           "");
+    expect_output(STEP
+                  "updates per step: 1 epochs x 3 mini-batches of 4 rows, cut "
+                  "into micro-batches of at most 16 tokens\n" ROWS_3,
+                  "");
     CHECK(TRAIN, "run.seed=1"); /* as it stands */
-    expect(STEP "updates per step: 1 epochs x 1 mini-batches of 12 rows, cut "
-                "into micro-batches of at most 64 tokens\none update per step: "
-                "the ratio is 1 and clipping never takes effect\n" ROWS_3,
-           "");
+    expect_output(
+        STEP "updates per step: 1 epochs x 1 mini-batches of 12 rows, cut "
+             "into micro-batches of at most 64 tokens\none update per step: "
+             "the ratio is 1 and clipping never takes effect\n" ROWS_3,
+        "");
     CHECK(TRAIN, "run.algo=ppo", "actor.ppo_epochs=2", "critic.ppo_epochs=5",
           "critic.ppo_mini_batch_size=1");
-    expect(STEP "updates per step: 2 epochs x 1 mini-batches of 12 rows, cut "
-                "into micro-batches of at most 64 tokens\nupdates of the "
-                "critic per step: 5 epochs x 3 mini-batches of 4 rows\n" ROWS_3,
-           "");
+    expect_output(
+        STEP "updates per step: 2 epochs x 1 mini-batches of 12 rows, cut "
+             "into micro-batches of at most 64 tokens\nupdates of the "
+             "critic per step: 5 epochs x 3 mini-batches of 4 rows\n" ROWS_3,
+        "");
     CHECK(SFT, "run.seed=1");
-    expect("one step: 2 rows of at most 10 + 6 tokens\nupdates per step: 1 "
-           "epochs x 1 mini-batches of 2 rows, cut into micro-batches of at "
-           "most 48 tokens\n" ROWS_3,
-           "");
+    expect_output(
+        "one step: 2 rows of at most 10 + 6 tokens\nupdates per step: 1 "
+        "epochs x 1 mini-batches of 2 rows, cut into micro-batches of at "
+        "most 48 tokens\n" ROWS_3,
+        "");
     CHECK(EVAL, "run.seed=1");
-    expect("", "run.ini: [data] val_files is not set\n");
+    expect_output("", "run.ini: [data] val_files is not set\n");
 }
 
 /* ---- data --------------------------------------------------------------- */
 
-static void rows_of_the_files(void **state)
+static void rows_of_the_files_are_counted(void **state)
 {
     (void)state;
     char val[400];
@@ -168,7 +174,8 @@ static void rows_of_the_files(void **state)
     (void)snprintf(val, sizeof(val), "data.val_files=%s",
                    scratch_write("val.jsonl", ROW("a", 1) ROW("b", 1)));
     CHECK(EVAL, val);
-    expect("val_files: 2 rows, 0 left out and 0 cut for their length\n", "");
+    expect_output("val_files: 2 rows, 0 left out and 0 cut for their length\n",
+                  "");
     CHECK(TRAIN, val);
     assert_non_null(
         strstr(out_text, ROWS_3
@@ -188,7 +195,7 @@ static void rows_of_the_files(void **state)
 
 /* The tokenizer's ids are the model's; its end ends a response where the model
  * names none. */
-static void the_tokenizer_fits(void **state)
+static void the_tokenizer_must_fit_the_model(void **state)
 {
     (void)state;
     static const struct {
@@ -214,17 +221,17 @@ static void the_tokenizer_fits(void **state)
         (void)snprintf(set, sizeof(set), "model.tokenizer_path=%s",
                        scratch_path("m"));
         xr_config_set(config, set, &errors);
-        xr_run *s = xr_run_draft(config, plugins(),
-                                 XR_WITH_INFER | XR_WITH_TOKENIZER, &errors);
-        assert_non_null(s);
+        xr_run *run = xr_run_draft(config, plugins(),
+                                   XR_WITH_INFER | XR_WITH_TOKENIZER, &errors);
+        assert_non_null(run);
         said[0] = '\0';
         add_said("", &errors);
         if (*cases[i].says)
             said[strlen(said) - 1] = '\0';
         assert_string_equal(said, cases[i].says);
-        assert_int_equal(s->end_count, 1);
-        assert_int_equal(s->end_ids[0], cases[i].end);
-        xr_run_free(s);
+        assert_int_equal(run->end_count, 1);
+        assert_int_equal(run->end_ids[0], cases[i].end);
+        xr_run_free(run);
         xr_config_free(config);
         xr_errors_free(&errors);
     }
@@ -242,7 +249,7 @@ static void expect_checkpoints(const char *count)
 }
 
 /* The steps of the run: as they are given, or epochs of the rows. */
-static void steps_of_the_run(void **state)
+static void space_is_checked_for_all_steps(void **state)
 {
     (void)state;
     CHECK(TRAIN, "trainer.save_freq=1",
@@ -258,7 +265,7 @@ static void steps_of_the_run(void **state)
     assert_string_equal(said, ""); /* one, at the end */
 }
 
-static void devices_and_memory(void **state)
+static void devices_and_memory_are_checked(void **state)
 {
     (void)state;
     CHECK(TRAIN, "device.cpu.memory=1M");
@@ -266,7 +273,7 @@ static void devices_and_memory(void **state)
     assert_int_not_equal(strncmp(said, "warning: ", 9), 0);
 }
 
-static int begin(void **state)
+static int begin_test(void **state)
 {
     static const char *const files[] = { "config.json", "tokenizer.json",
                                          "tokenizer_config.json" };
@@ -304,11 +311,12 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arithmetic_of_a_step),
-        cmocka_unit_test(rows_of_the_files),
-        cmocka_unit_test(the_tokenizer_fits),
-        cmocka_unit_test(steps_of_the_run),
-        cmocka_unit_test(devices_and_memory),
+        cmocka_unit_test(the_arithmetic_of_a_step_is_printed),
+        cmocka_unit_test(rows_of_the_files_are_counted),
+        cmocka_unit_test(the_tokenizer_must_fit_the_model),
+        cmocka_unit_test(space_is_checked_for_all_steps),
+        cmocka_unit_test(devices_and_memory_are_checked),
     };
-    return cmocka_run_group_tests_name("rl.check", tests, begin, scratch_drop);
+    return cmocka_run_group_tests_name("rl.check", tests, begin_test,
+                                       scratch_drop);
 }

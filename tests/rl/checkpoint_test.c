@@ -87,7 +87,7 @@ static char run_path[256];
 static xr_config *config;
 static const xr_history history = { .run = "00000000000000aa" };
 
-static void put(const char *name, const char *text)
+static void put_text(const char *name, const char *text)
 {
     char path[512];
     xr_err err = { "" };
@@ -97,7 +97,7 @@ static void put(const char *name, const char *text)
 }
 
 /* 1 and the text if the file is there. */
-static int get(const char *name, char *out, size_t cap)
+static int read_text(const char *name, char *out, size_t cap)
 {
     char path[512];
     char *text = NULL;
@@ -115,7 +115,7 @@ static int get(const char *name, char *out, size_t cap)
 static void expect_file(const char *name, const char *want)
 {
     char text[4096];
-    if (!get(name, text, sizeof(text)) && want)
+    if (!read_text(name, text, sizeof(text)) && want)
         fail_msg("%s is missing", name);
     if (want)
         assert_string_equal(text, want);
@@ -123,7 +123,7 @@ static void expect_file(const char *name, const char *want)
         assert_string_equal(text, "");
 }
 
-static xr_part part(const void *ops, const char *instance)
+static xr_part make_part(const void *ops, const char *instance)
 {
     return (xr_part){ .ops = ops,
                       .instance = instance,
@@ -142,7 +142,7 @@ static int begin_run(void **state)
     if (xr_dir_make(model, NULL) != XRAY_OK)
         return -1;
     (void)snprintf(run_path, sizeof(run_path), "%s", scratch_path("run.ini"));
-    put("run.ini", "[run]\nseed = 3\n");
+    put_text("run.ini", "[run]\nseed = 3\n");
     config = xr_config_new();
     xr_config_read(config, run_path, &errors);
     xr_run_decode(config, &run.ini, &errors);
@@ -157,8 +157,8 @@ static int begin_run(void **state)
     run = (xr_run){ .config = config,
                     .actor = { .path = model, .model.path = model } };
     run.ini.trainer.default_local_dir = root;
-    run.train = part(&train_ops, "train.fake");
-    run.algo = part(&algo_ops, "algo.fake");
+    run.train = make_part(&train_ops, "train.fake");
+    run.algo = make_part(&algo_ops, "algo.fake");
     make_fake_roles(&run, &roles);
     roles.actor.self = &actor_self;
     roles.algo.self = &algo_self;
@@ -180,13 +180,13 @@ static void use_critic(void)
 {
     static char path[256];
     (void)snprintf(path, sizeof(path), "%s", scratch_path("begun"));
-    roles.named[XRAY_ROLE_CRITIC] = part(&train_ops, "critic");
+    roles.named[XRAY_ROLE_CRITIC] = make_part(&train_ops, "critic");
     roles.critic.self = &critic_self;
     run.critic.path = path;
     run.critic.model.path = path;
 }
 
-static xr_progress progress(void)
+static xr_progress make_progress(void)
 {
     return (xr_progress){ .kind = "train",
                           .step = 7,
@@ -198,12 +198,12 @@ static xr_progress progress(void)
                           .score_now = 0.25 };
 }
 
-static void save(void)
+static void save_checkpoint(void)
 {
     char path[XR_PATH_CAP];
     char want[300];
     xr_err err = { "" };
-    const xr_progress p = progress();
+    const xr_progress p = make_progress();
     if (xr_checkpoint_save(&roles, &p, &history, path, &err) != XRAY_OK)
         fail_msg("%s", err.text);
     (void)snprintf(want, sizeof(want), "%s/global_step_7", root);
@@ -215,7 +215,7 @@ static void expect_unsaved(xray_status status, const char *sentence)
     char path[XR_PATH_CAP] = "as it was";
     char want[400];
     xr_err err = { "" };
-    const xr_progress p = progress();
+    const xr_progress p = make_progress();
     assert_int_equal(xr_checkpoint_save(&roles, &p, &history, path, &err),
                      status);
     (void)snprintf(want, sizeof(want), "checkpoint of step 7: %s", sentence);
@@ -229,15 +229,15 @@ static void expect_unsaved(xray_status status, const char *sentence)
 
 /* ---- writing ------------------------------------------------------------ */
 
-static void all_of_it_is_written(void **state)
+static void every_file_is_written(void **state)
 {
     (void)state;
     xr_err err = { "" };
     use_critic();
-    put("model/config.json", "A");
+    put_text("model/config.json", "A");
     assert_int_equal(xr_dir_make(scratch_path("begun"), &err), XRAY_OK);
-    put("begun/config.json", "C");
-    save();
+    put_text("begun/config.json", "C");
+    save_checkpoint();
     expect_file("root/global_step_7/state.json",
                 "{\"version\": 1, \"kind\": \"train\", \"step\": \"7\", "
                 "\"seed\": \"11\", \"rows\": \"400\", \"epoch\": \"2\", "
@@ -247,7 +247,7 @@ static void all_of_it_is_written(void **state)
     xr_config_print(config, 0, &ini);
     assert_non_null(strstr(xr_str_text(&ini), "\nseed = 3\n"));
     char read[8192];
-    assert_true(get("root/global_step_7/run.ini", read, sizeof(read)));
+    assert_true(read_text("root/global_step_7/run.ini", read, sizeof(read)));
     assert_string_equal(read, xr_str_text(&ini));
     xr_str_free(&ini);
     expect_file("root/global_step_7/history.json",
@@ -264,25 +264,25 @@ static void all_of_it_is_written(void **state)
 }
 
 /* What a killed save left is no part of the next one. */
-static void a_half_one_is_begun_anew(void **state)
+static void an_unfinished_save_is_started_over(void **state)
 {
     (void)state;
     assert_int_equal(xr_dir_make(scratch_path("root/global_step_7.tmp"), NULL),
                      XRAY_OK);
-    put("root/global_step_7.tmp/old", "half");
-    save();
+    put_text("root/global_step_7.tmp/old", "half");
+    save_checkpoint();
     expect_file("root/global_step_7/old", NULL);
     assert_false(xr_path_exists(scratch_path("root/global_step_7/critic")));
 }
 
-static void the_oldest_is_dropped(void **state)
+static void the_oldest_checkpoint_is_removed(void **state)
 {
     (void)state;
     char path[XR_PATH_CAP];
     xr_err err = { "" };
     run.ini.trainer.max_actor_ckpt_to_keep = 2;
     for (uint64_t step = 1; step <= 4; step++) {
-        xr_progress p = progress();
+        xr_progress p = make_progress();
         p.step = step;
         assert_int_equal(xr_checkpoint_save(&roles, &p, &history, path, &err),
                          XRAY_OK);
@@ -311,21 +311,21 @@ static void model_files_are_copied(void **state)
     for (size_t i = 0; i < 11; i++) {
         (void)snprintf(file, sizeof(file), "model/%s", names[i]);
         (void)snprintf(text, sizeof(text), "model's %s", names[i]);
-        put(file, text);
+        put_text(file, text);
         (void)snprintf(file, sizeof(file), "text/%s", names[i]);
         (void)snprintf(text, sizeof(text), "tokenizer's %s", names[i]);
-        put(file, text);
+        put_text(file, text);
     }
-    put("model/model.safetensors", "weights");
+    put_text("model/model.safetensors", "weights");
     for (int own = 0; own < 3; own++) {
         char path[300];
         char chat[300];
         (void)snprintf(path, sizeof(path), "%s", scratch_path("text"));
         (void)snprintf(chat, sizeof(chat), "%s", scratch_path("chat.txt"));
-        put("chat.txt", "mine");
+        put_text("chat.txt", "mine");
         run.ini.model.tokenizer_path = own ? path : "";
         run.ini.data.chat_template = own == 2 ? chat : "";
-        save();
+        save_checkpoint();
         for (size_t i = 0; i < 11; i++) {
             (void)snprintf(file, sizeof(file), "root/global_step_7/actor/%s",
                            names[i]);
@@ -337,7 +337,7 @@ static void model_files_are_copied(void **state)
     }
 }
 
-static void what_fails_leaves_nothing(void **state)
+static void a_failed_save_leaves_nothing(void **state)
 {
     (void)state;
     fake.second = XRAY_E_STATE;
@@ -366,28 +366,28 @@ static void what_fails_leaves_nothing(void **state)
     run.ini.data.chat_template = scratch_path("none");
     char path[XR_PATH_CAP];
     xr_err err = { "" };
-    const xr_progress p = progress();
+    const xr_progress p = make_progress();
     assert_int_not_equal(xr_checkpoint_save(&roles, &p, &history, path, &err),
                          XRAY_OK);
     assert_non_null(strstr(err.text, "/none"));
 }
 
 /* An algorithm whose size is known at once, one without state. */
-static void states_of_algorithms(void **state)
+static void states_of_algorithms_are_saved(void **state)
 {
     (void)state;
     char text[1000];
     fake.first = XRAY_OK;
-    save();
-    assert_true(get("root/global_step_7/state.json", text, sizeof(text)));
+    save_checkpoint();
+    assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
     assert_non_null(strstr(text, ", \"algo\": \"00a9ff\"}\n"));
     fake.size = 0;
-    save();
-    assert_true(get("root/global_step_7/state.json", text, sizeof(text)));
+    save_checkpoint();
+    assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
     assert_non_null(strstr(text, ", \"algo\": \"\"}\n"));
     algo_ops.save = NULL;
-    save();
-    assert_true(get("root/global_step_7/state.json", text, sizeof(text)));
+    save_checkpoint();
+    assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
     assert_null(strstr(text, "algo"));
 }
 
@@ -430,7 +430,7 @@ static void state_is_read_or_refused(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         xr_err err = { "" };
         xr_progress got = { .step = 99 };
-        put("model/state.json", bad[i][0]);
+        put_text("model/state.json", bad[i][0]);
         assert_int_not_equal(xr_checkpoint_read(where, &expect, &got, &err),
                              XRAY_OK);
         (void)snprintf(want, sizeof(want), "%s/state.json%s", where, bad[i][1]);
@@ -444,21 +444,21 @@ static void state_is_read_or_refused(void **state)
         char name[32];
         (void)snprintf(name, sizeof(name), "\"%s\"", keys[i]);
         strstr(text, name)[1] = 'x'; /* the key is another */
-        put("model/state.json", text);
+        put_text("model/state.json", text);
         assert_int_not_equal(xr_checkpoint_read(where, &expect, &got, &err),
                              XRAY_OK);
         assert_non_null(strstr(err.text, keys[i]));
     }
 }
 
-static void state_comes_back(void **state)
+static void progress_is_restored(void **state)
 {
     (void)state;
     char where[300];
     xr_err err = { "" };
     xr_progress expect = { .kind = "train", .seed = 11, .rows = 400 };
     xr_progress got = { .kind = NULL };
-    save();
+    save_checkpoint();
     (void)snprintf(where, sizeof(where), "%s",
                    scratch_path("root/global_step_7"));
     for (int known = 0; known < 2; known++) {
@@ -471,15 +471,15 @@ static void state_comes_back(void **state)
         assert_true(got.sampler_epoch == 2 && got.sampler_position == 33);
         assert_true(isnan(got.score_before) && got.score_now == 0.25);
     }
-    put("root/global_step_7/state.json",
-        "{\"version\": 1, \"kind\": \"train\", " GOOD "}");
+    put_text("root/global_step_7/state.json",
+             "{\"version\": 1, \"kind\": \"train\", " GOOD "}");
     assert_int_equal(xr_checkpoint_read(where, &expect, &got, &err), XRAY_OK);
     assert_true(isnan(got.score_before) && isnan(got.score_now));
 }
 
 static int with_algo = 1;
 
-static xray_status restore(xr_err *err)
+static xray_status restore_all(xr_err *err)
 {
     char where[300];
     (void)snprintf(where, sizeof(where), "%s",
@@ -489,45 +489,45 @@ static xray_status restore(xr_err *err)
     return xr_checkpoint_restore(&roles, where, with_algo, err);
 }
 
-static void models_and_algorithm_come_back(void **state)
+static void models_and_algorithm_are_restored(void **state)
 {
     (void)state;
     xr_err err = { "" };
-    save();
-    assert_int_equal(restore(&err), XRAY_OK);
+    save_checkpoint();
+    assert_int_equal(restore_all(&err), XRAY_OK);
     assert_string_equal(fake.from[0], scratch_path("root/global_step_7/actor"));
     assert_string_equal(fake.from[1], "");
     assert_int_equal(fake.loads_of_algo, 1);
     assert_int_equal(fake.loaded_size, 3);
     assert_memory_equal(fake.loaded, "\x00\xa9\xff", 3);
     with_algo = 0;
-    assert_int_equal(restore(&err), XRAY_OK);
+    assert_int_equal(restore_all(&err), XRAY_OK);
     assert_int_equal(fake.loads_of_algo, 0);
     with_algo = 1;
     use_critic();
-    assert_int_equal(restore(&err), XRAY_E_IO);
+    assert_int_equal(restore_all(&err), XRAY_E_IO);
     char want[400];
     (void)snprintf(want, sizeof(want),
                    "%s: the checkpoint has no critic, which this run trains",
                    scratch_path("root/global_step_7/critic"));
     assert_string_equal(err.text, want);
-    save();
-    assert_int_equal(restore(&err), XRAY_OK);
+    save_checkpoint();
+    assert_int_equal(restore_all(&err), XRAY_OK);
     assert_string_equal(fake.from[1],
                         scratch_path("root/global_step_7/critic"));
     /* A checkpoint of an algorithm without state. */
-    put("root/global_step_7/state.json", "{\"version\": 1}");
-    assert_int_equal(restore(&err), XRAY_OK);
+    put_text("root/global_step_7/state.json", "{\"version\": 1}");
+    assert_int_equal(restore_all(&err), XRAY_OK);
     assert_int_equal(fake.loads_of_algo, 0);
 }
 
-static void what_cannot_be_restored(void **state)
+static void faulty_checkpoints_are_not_restored(void **state)
 {
     (void)state;
     xr_err err = { "" };
-    save();
+    save_checkpoint();
     fake.loads = XRAY_E_IO;
-    assert_int_equal(restore(&err), XRAY_E_IO);
+    assert_int_equal(restore_all(&err), XRAY_E_IO);
     assert_string_equal(
         err.text,
         "train.fake: load failed with status -301 (file or network error)");
@@ -537,15 +537,15 @@ static void what_cannot_be_restored(void **state)
         char text[64];
         char want[400];
         (void)snprintf(text, sizeof(text), "{\"algo\": \"00%s\"}", bad[i]);
-        put("root/global_step_7/state.json", text);
-        assert_int_equal(restore(&err), XRAY_E_IO);
+        put_text("root/global_step_7/state.json", text);
+        assert_int_equal(restore_all(&err), XRAY_E_IO);
         (void)snprintf(want, sizeof(want), "%s: algo is not hexadecimal",
                        scratch_path("root/global_step_7/state.json"));
         assert_string_equal(err.text, want);
         assert_int_equal(fake.loads_of_algo, 0);
     }
-    put("root/global_step_7/state.json", "{\"algo\": \"0099afd0\"}");
-    assert_int_equal(restore(&err), XRAY_OK);
+    put_text("root/global_step_7/state.json", "{\"algo\": \"0099afd0\"}");
+    assert_int_equal(restore_all(&err), XRAY_OK);
     assert_int_equal(fake.loaded_size, 4);
     assert_memory_equal(fake.loaded, "\x00\x99\xaf\xd0", 4);
 }
@@ -555,11 +555,16 @@ static void what_cannot_be_restored(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(all_of_it_is_written),           CASE(a_half_one_is_begun_anew),
-        CASE(the_oldest_is_dropped),          CASE(model_files_are_copied),
-        CASE(what_fails_leaves_nothing),      CASE(states_of_algorithms),
-        CASE(state_is_read_or_refused),       CASE(state_comes_back),
-        CASE(models_and_algorithm_come_back), CASE(what_cannot_be_restored),
+        CASE(every_file_is_written),
+        CASE(an_unfinished_save_is_started_over),
+        CASE(the_oldest_checkpoint_is_removed),
+        CASE(model_files_are_copied),
+        CASE(a_failed_save_leaves_nothing),
+        CASE(states_of_algorithms_are_saved),
+        CASE(state_is_read_or_refused),
+        CASE(progress_is_restored),
+        CASE(models_and_algorithm_are_restored),
+        CASE(faulty_checkpoints_are_not_restored),
     };
     return cmocka_run_group_tests_name("rl.checkpoint", tests, scratch_make,
                                        scratch_drop);

@@ -16,7 +16,7 @@ static xr_errors errors;
 static int prompts = 8; /* of a step */
 
 /* A run of an INI with a model of drawn weights; `more` goes behind it. */
-static void draft(uint32_t with, const char *more)
+static void make_draft(uint32_t with, const char *more)
 {
     char path[300];
     char plugins[600];
@@ -76,7 +76,7 @@ static void expect_error(const char *want)
 
 /* ---- the model ---------------------------------------------------------- */
 
-static void numbers_of_a_model(void **state)
+static void numbers_of_a_model_are_read(void **state)
 {
     (void)state;
     static const struct {
@@ -107,7 +107,7 @@ static void numbers_of_a_model(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         write_model(cases[i].json);
-        draft(ALL, "[run]\nseed = 77\n");
+        make_draft(ALL, "[run]\nseed = 77\n");
         expect_error(cases[i].error);
         assert_int_equal(run->actor.model.vocab_size, cases[i].vocab);
         assert_int_equal(run->actor.model.max_positions, cases[i].positions);
@@ -121,7 +121,7 @@ static void numbers_of_a_model(void **state)
 static void expect_ends(const char *want)
 {
     xr_str text = { 0 };
-    draft(ALL, "");
+    make_draft(ALL, "");
     expect_error("");
     for (uint32_t i = 0; i < run->end_count; i++)
         xr_str_printf(&text, "%s%d", i ? " " : "", run->end_ids[i]);
@@ -130,7 +130,7 @@ static void expect_ends(const char *want)
 }
 
 /* Of generation_config.json where it has any, else of config.json. */
-static void ends_of_a_response(void **state)
+static void end_ids_of_a_response_are_read(void **state)
 {
     (void)state;
     write_model(LLAMA(",\"eos_token_id\":2"));
@@ -151,13 +151,13 @@ static void ends_of_a_response(void **state)
     expect_ends("");
 }
 
-static void folders_that_are_no_model(void **state)
+static void folders_without_a_model_are_refused(void **state)
 {
     (void)state;
     write_model(LLAMA(""));
-    draft(ALL, "[data]\nseed = 1\n"); /* a section may come twice */
+    make_draft(ALL, "[data]\nseed = 1\n"); /* a section may come twice */
     expect_error("");
-    draft(ALL & ~XR_WITH_ALGO, "");
+    make_draft(ALL & ~XR_WITH_ALGO, "");
     expect_error("");
     (void)scratch_write("run2.ini", "");
     xr_run_free(run);
@@ -181,7 +181,7 @@ static void folders_that_are_no_model(void **state)
 
 /* ---- workloads and worlds ----------------------------------------------- */
 
-static void workloads_of_an_ini(void **state)
+static void workloads_follow_the_ini(void **state)
 {
     (void)state;
     static const struct {
@@ -202,7 +202,7 @@ static void workloads_of_an_ini(void **state)
     write_model(LLAMA(",\"max_position_embeddings\":64"));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         prompts = cases[i].prompts;
-        draft(cases[i].with, cases[i].more);
+        make_draft(cases[i].with, cases[i].more);
         expect_error("");
         assert_true(run->actor.load.tokens == cases[i].tokens);
         assert_true(run->actor.load.row_tokens == 10);
@@ -211,11 +211,12 @@ static void workloads_of_an_ini(void **state)
     prompts = 8;
 }
 
-static void worlds_of_a_plan(void **state)
+static void plans_get_the_world_of_their_role(void **state)
 {
     (void)state;
     write_model(LLAMA(",\"max_position_embeddings\":64"));
-    draft(ALL, "[run]\nranks = 4\n[placement]\nactor = 0-2\nreference = 0\n"
+    make_draft(ALL,
+               "[run]\nranks = 4\n[placement]\nactor = 0-2\nreference = 0\n"
                "critic = 1-2\nreward = 3\nrollout = 0-3\n");
     expect_error("");
     static const uint32_t sizes[] = { 0, 3, 1, 2, 1, 1 };
@@ -228,13 +229,13 @@ static void worlds_of_a_plan(void **state)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     long each = cores / 4 > 0 ? cores / 4 : 1;
     assert_int_equal(run->ini.run.threads, each);
-    draft(ALL, "[run]\nranks = 4\nthreads = 9\n");
+    make_draft(ALL, "[run]\nranks = 4\nthreads = 9\n");
     assert_int_equal(run->ini.run.threads, 9);
-    draft(ALL, "[run]\nranks = 1\n");
+    make_draft(ALL, "[run]\nranks = 1\n");
     assert_int_equal(run->ini.run.threads, 0); /* one a core */
 }
 
-static void levels_of_the_log(void **state)
+static void log_levels_are_decoded(void **state)
 {
     (void)state;
     static const struct {
@@ -248,7 +249,7 @@ static void levels_of_the_log(void **state)
     for (size_t i = 0; i < 4; i++) {
         char more[64];
         (void)snprintf(more, sizeof(more), "[run]\nlog = %s\n", levels[i].name);
-        draft(ALL, more);
+        make_draft(ALL, more);
         expect_error("");
         assert_int_equal(run->sink.level, levels[i].level);
     }
@@ -256,11 +257,11 @@ static void levels_of_the_log(void **state)
 
 /* ---- parts -------------------------------------------------------------- */
 
-static void parts_of_a_run(void **state)
+static void parts_of_a_run_are_found(void **state)
 {
     (void)state;
     write_model(LLAMA(",\"max_position_embeddings\":64"));
-    draft(ALL, "");
+    make_draft(ALL, "");
     expect_error("");
     assert_string_equal(run->device.instance, "device.cpu");
     assert_string_equal(run->train.instance, "train.zero3");
@@ -270,20 +271,20 @@ static void parts_of_a_run(void **state)
     assert_null(run->runtime.component);
     assert_int_equal(run->reward_count, 0);
     assert_int_equal(run->exact, 1);
-    draft(ALL, "[run]\nranks = 2\n");
+    make_draft(ALL, "[run]\nranks = 2\n");
     expect_error("");
     assert_string_equal(run->comm.instance, "comm.shm");
-    draft(ALL | XR_WITH_REWARD,
-          "[run]\nreward = a, b\n[reward.a]\ngrader = regex\npattern = x\n"
-          "match_only = true\nweight = 0.25\n[reward.b]\nplugin = rule\n"
-          "grader = regex\npattern = y\nmatch_only = true\n");
+    make_draft(ALL | XR_WITH_REWARD,
+               "[run]\nreward = a, b\n[reward.a]\ngrader = regex\npattern = x\n"
+               "match_only = true\nweight = 0.25\n[reward.b]\nplugin = rule\n"
+               "grader = regex\npattern = y\nmatch_only = true\n");
     expect_error("");
     assert_int_equal(run->reward_count, 2);
     assert_string_equal(run->rewards[0].instance, "reward.a");
     assert_true(run->rewards[0].weight == 0.25);
     assert_string_equal(run->rewards[1].instance, "reward.b");
     assert_true(run->rewards[1].weight == 1);
-    draft(XR_WITH_INFER, "");
+    make_draft(XR_WITH_INFER, "");
     assert_null(run->train.component);
     assert_null(run->algo.component);
     assert_int_equal(run->exact, 0);
@@ -291,7 +292,7 @@ static void parts_of_a_run(void **state)
 
 /* Sixteen rewards are the most; sections of plugins that are not selected are
  * no error, of none are. */
-static void rewards_and_sections(void **state)
+static void listed_rewards_are_found_and_unknown_ones_refused(void **state)
 {
     (void)state;
     xr_str more = { 0 };
@@ -304,41 +305,42 @@ static void rewards_and_sections(void **state)
         xr_str_puts(&more, "\n");
         for (int i = 0; i < many; i++)
             xr_str_printf(&more, "[reward.r%d]\ngrader = length\n", i);
-        draft(ALL | XR_WITH_REWARD, xr_str_text(&more));
+        make_draft(ALL | XR_WITH_REWARD, xr_str_text(&more));
         expect_error(many == 16 ? ""
                                 : "run.ini:16: [run] reward lists 17 "
                                   "instances, at most 16 are allowed");
     }
     xr_str_free(&more);
-    draft(ALL, "[algo.ppo]\ngamma = 0.5\n[reward.unused]\nanything = 1\n");
+    make_draft(ALL, "[algo.ppo]\ngamma = 0.5\n[reward.unused]\nanything = 1\n");
     expect_error("");
-    draft(ALL, "[algo.pp]\ngamma = 0.5\n");
+    make_draft(ALL, "[algo.pp]\ngamma = 0.5\n");
     assert_int_equal(errors.count, 1);
-    draft(ALL | XR_WITH_REWARD, "[reward.mine]\ngrader = length\n");
+    make_draft(ALL | XR_WITH_REWARD, "[reward.mine]\ngrader = length\n");
     expect_error("run.ini: [run] reward is not set, so nothing would read "
                  "[reward.mine]; expected reward = mine, or a list of others");
-    draft(ALL | XR_WITH_REWARD,
-          "[reward.mine]\ngrader = length\n[reward.rule]\ngrader = length\n");
+    make_draft(
+        ALL | XR_WITH_REWARD,
+        "[reward.mine]\ngrader = length\n[reward.rule]\ngrader = length\n");
     expect_error("");
-    draft(ALL | XR_WITH_REWARD, "[run]\nreward = mime\n[reward.mine]\n"
-                                "grader = length\n");
+    make_draft(ALL | XR_WITH_REWARD, "[run]\nreward = mime\n[reward.mine]\n"
+                                     "grader = length\n");
     assert_int_equal(errors.count, 1);
     assert_non_null(strstr(errors.items[0], "there is no section "
                                             "[reward.mime], and "));
     assert_non_null(strstr(errors.items[0], "; did you mean [reward.mine]?"));
-    draft(ALL | XR_WITH_REWARD, "[run]\nreward = other\n[reward.mine]\n"
-                                "grader = length\n");
+    make_draft(ALL | XR_WITH_REWARD, "[run]\nreward = other\n[reward.mine]\n"
+                                     "grader = length\n");
     assert_null(strstr(errors.items[0], "did you mean"));
 }
 
-static int begin(void **state)
+static int begin_test(void **state)
 {
     if (scratch_make(state) != 0)
         return -1;
     return xr_dir_make(scratch_path("m"), NULL) == XRAY_OK ? 0 : -1;
 }
 
-static int end(void **state)
+static int end_test(void **state)
 {
     xr_run_free(run);
     xr_config_free(config);
@@ -349,14 +351,14 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_of_a_model),
-        cmocka_unit_test(ends_of_a_response),
-        cmocka_unit_test(folders_that_are_no_model),
-        cmocka_unit_test(workloads_of_an_ini),
-        cmocka_unit_test(worlds_of_a_plan),
-        cmocka_unit_test(levels_of_the_log),
-        cmocka_unit_test(parts_of_a_run),
-        cmocka_unit_test(rewards_and_sections),
+        cmocka_unit_test(numbers_of_a_model_are_read),
+        cmocka_unit_test(end_ids_of_a_response_are_read),
+        cmocka_unit_test(folders_without_a_model_are_refused),
+        cmocka_unit_test(workloads_follow_the_ini),
+        cmocka_unit_test(plans_get_the_world_of_their_role),
+        cmocka_unit_test(log_levels_are_decoded),
+        cmocka_unit_test(parts_of_a_run_are_found),
+        cmocka_unit_test(listed_rewards_are_found_and_unknown_ones_refused),
     };
-    return cmocka_run_group_tests_name("rl.draft", tests, begin, end);
+    return cmocka_run_group_tests_name("rl.draft", tests, begin_test, end_test);
 }

@@ -61,7 +61,7 @@ static void put_checkpoint(const char *name, const char *of, const char *mark)
     assert_int_equal(xr_inventory_write(in_root(name), &err), XRAY_OK);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -80,7 +80,7 @@ static void expect_root(const char *want)
             names[count++] = xr_strdup(e->d_name);
     (void)closedir(dir);
     if (count)
-        qsort(names, count, sizeof(names[0]), by_name);
+        qsort(names, count, sizeof(names[0]), compare_names);
     for (size_t i = 0; i < count; i++) {
         char file[300];
         char *mark = NULL;
@@ -107,7 +107,7 @@ static void expect_latest(const char *want)
     free(text);
 }
 
-static void place(uint64_t step, const char *of, const char *mark)
+static void install_step(uint64_t step, const char *of, const char *mark)
 {
     xr_err err = { "" };
     put_checkpoint("new", of, mark);
@@ -119,39 +119,39 @@ static void place(uint64_t step, const char *of, const char *mark)
 
 /* One of the same run is replaced, one of another run stays under the first
  * free name. */
-static void places_are_taken(void **state)
+static void a_checkpoint_replaces_only_one_of_its_own_run(void **state)
 {
     (void)state;
-    place(3, RUN_A, "a");
+    install_step(3, RUN_A, "a");
     expect_latest("3\n");
     expect_root("global_step_3(a) " LATEST);
-    place(3, RUN_A, "a2");
+    install_step(3, RUN_A, "a2");
     expect_root("global_step_3(a2) " LATEST);
-    place(3, RUN_B, "b");
+    install_step(3, RUN_B, "b");
     expect_root("global_step_3(b) global_step_3.1(a2) " LATEST);
-    place(3, RUN_A, "a3");
+    install_step(3, RUN_A, "a3");
     expect_root(
         "global_step_3(a3) global_step_3.1(a2) global_step_3.2(b) " LATEST);
-    place(12, RUN_A, "a4");
+    install_step(12, RUN_A, "a4");
     expect_latest("12\n");
 }
 
 /* What a kill left hidden is put where it belongs before the place is taken. */
-static void hidden_ones_are_dismissed(void **state)
+static void hidden_checkpoints_are_cleared_first(void **state)
 {
     (void)state;
     put_checkpoint("global_step_3", RUN_A, "a");
     put_checkpoint(".replaced-global_step_3", RUN_A, "old");
-    place(3, RUN_A, "a2");
+    install_step(3, RUN_A, "a2");
     expect_root("global_step_3(a2) " LATEST);
     put_checkpoint(".replaced-global_step_3", RUN_B, "b");
-    place(3, RUN_A, "a3");
+    install_step(3, RUN_A, "a3");
     expect_root("global_step_3(a3) global_step_3.1(b) " LATEST);
 }
 
 /* Nothing is lost, and nothing else is called the newest, where the finished
  * folder cannot be put in place. */
-static void a_place_is_given_back(void **state)
+static void a_failed_install_restores_the_old_checkpoint(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -166,7 +166,7 @@ static void a_place_is_given_back(void **state)
 }
 
 /* ROOT/global_step_N and its NUL fit XR_PATH_CAP, or it is refused. */
-static void a_path_fits_or_is_refused(void **state)
+static void paths_that_are_too_long_are_refused(void **state)
 {
     (void)state;
     static char wide[XR_PATH_CAP + 1];
@@ -198,7 +198,7 @@ static void put_many(void)
 }
 
 /* The run's lowest go; later ones and another run's do not count. */
-static void the_oldest_go(void **state)
+static void the_oldest_checkpoints_are_removed(void **state)
 {
     (void)state;
     static const struct {
@@ -238,7 +238,7 @@ static void the_oldest_go(void **state)
 
 /* ---- after a kill ------------------------------------------------------- */
 
-static void a_kill_leaves_nothing(void **state)
+static void leftovers_of_a_kill_are_removed(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -352,7 +352,7 @@ static void the_newest_is_found_without_its_name(void **state)
     assert_false(xr_checkpoint_latest_is_lost(&run, lost));
 }
 
-static void a_damaged_one_names_a_whole_one(void **state)
+static void a_damaged_one_names_a_complete_one(void **state)
 {
     (void)state;
     char want[1200];
@@ -388,15 +388,15 @@ static void a_damaged_one_names_a_whole_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(places_are_taken),
-        CASE(hidden_ones_are_dismissed),
-        CASE(a_place_is_given_back),
-        CASE(a_path_fits_or_is_refused),
-        CASE(the_oldest_go),
-        CASE(a_kill_leaves_nothing),
+        CASE(a_checkpoint_replaces_only_one_of_its_own_run),
+        CASE(hidden_checkpoints_are_cleared_first),
+        CASE(a_failed_install_restores_the_old_checkpoint),
+        CASE(paths_that_are_too_long_are_refused),
+        CASE(the_oldest_checkpoints_are_removed),
+        CASE(leftovers_of_a_kill_are_removed),
         CASE(the_newest_is_found_by_its_name),
         CASE(the_newest_is_found_without_its_name),
-        CASE(a_damaged_one_names_a_whole_one),
+        CASE(a_damaged_one_names_a_complete_one),
     };
     return cmocka_run_group_tests_name("rl.folder", tests, scratch_make,
                                        scratch_drop);

@@ -16,7 +16,7 @@ static xr_part part = { .instance = "x.fake", .ops = &no_select };
 
 /* ---- bytes and names ---------------------------------------------------- */
 
-static void bytes_that_are_asked_for(void **state)
+static void sizes_that_plugins_want_are_bounded(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -34,7 +34,7 @@ static void bytes_that_are_asked_for(void **state)
                                   "where 7 fit");
 }
 
-static void names_end(void **state)
+static void lists_of_names_must_end(void **state)
 {
     (void)state;
     static const char *names[1027];
@@ -70,7 +70,7 @@ static xray_status select_rows(void *self, const xray_batch *mini,
     return XRAY_OK;
 }
 
-static void needs_that_are_known(void **state)
+static void unknown_needs_are_refused(void **state)
 {
     (void)state;
     static const xray_algo_ops selects = { .header = XRAY_HEADER(xray_algo_ops),
@@ -105,7 +105,7 @@ static void needs_that_are_known(void **state)
 
 /* ---- weights ------------------------------------------------------------ */
 
-static uint64_t version(void *owner)
+static uint64_t table_version(void *owner)
 {
     (void)owner;
     return 1;
@@ -130,7 +130,7 @@ static void fill_table(void)
                             .tensor_stride = sizeof(xray_tensor),
                             .tensors = tensors,
                             .device = &device,
-                            .version = version };
+                            .version = table_version };
 }
 
 static void expect_table(const char *want)
@@ -142,7 +142,7 @@ static void expect_table(const char *want)
     fill_table();
 }
 
-static void tables_of_weights(void **state)
+static void tables_of_weights_are_checked(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -188,7 +188,7 @@ static void tables_of_weights(void **state)
 #define WRONG(i, name) \
     "x.fake gave a table of weights whose tensor " #i " (" name ") is wrong: "
 
-static void tensors_of_a_table(void **state)
+static void tensors_of_a_table_are_checked(void **state)
 {
     (void)state;
     fill_table();
@@ -237,7 +237,7 @@ static const int32_t high[] = { 0, 10, 3 };
 static const int32_t low[] = { 0, 9, -1 };
 static const float finite[] = { -1, 0, -2 };
 
-static void samples_of_an_engine(void **state)
+static void samples_of_an_engine_are_checked(void **state)
 {
     (void)state;
     const float bad[] = { -1, 0, (float)NAN };
@@ -364,7 +364,7 @@ static uint64_t fill_region(xr_wire *out)
 }
 
 /* What a Workhorse finds is what was written for it. */
-static void batches_between_processes(void **state)
+static void batches_arrive_as_they_were_sent(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -396,7 +396,7 @@ static void batches_between_processes(void **state)
 }
 
 /* A head that claims more than its region is refused. */
-static void heads_that_claim_too_much(void **state)
+static void headers_that_claim_too_much_are_refused(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -433,7 +433,7 @@ static void heads_that_claim_too_much(void **state)
     }
 }
 
-static void prompts_between_processes(void **state)
+static void prompts_arrive_as_they_were_sent(void **state)
 {
     (void)state;
     const xr_wire_rollout_header shape = {
@@ -539,15 +539,15 @@ static void prompts_that_do_not_fit_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_that_are_asked_for),
-        cmocka_unit_test(names_end),
-        cmocka_unit_test(needs_that_are_known),
-        cmocka_unit_test(tables_of_weights),
-        cmocka_unit_test(tensors_of_a_table),
-        cmocka_unit_test(samples_of_an_engine),
-        cmocka_unit_test(batches_between_processes),
-        cmocka_unit_test(heads_that_claim_too_much),
-        cmocka_unit_test(prompts_between_processes),
+        cmocka_unit_test(sizes_that_plugins_want_are_bounded),
+        cmocka_unit_test(lists_of_names_must_end),
+        cmocka_unit_test(unknown_needs_are_refused),
+        cmocka_unit_test(tables_of_weights_are_checked),
+        cmocka_unit_test(tensors_of_a_table_are_checked),
+        cmocka_unit_test(samples_of_an_engine_are_checked),
+        cmocka_unit_test(batches_arrive_as_they_were_sent),
+        cmocka_unit_test(headers_that_claim_too_much_are_refused),
+        cmocka_unit_test(prompts_arrive_as_they_were_sent),
         cmocka_unit_test(prompts_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests_name("rl.given", tests, NULL, NULL);

@@ -12,7 +12,8 @@
 #define HEAD "{\"format\": \"xray.checkpoint/1\",\n \"files\": ["
 
 /* Seals a text as the program does and parses it. */
-static xray_status parse(const char *text, xr_err *err, xr_inventory *out)
+static xray_status parse_sealed(const char *text, xr_err *err,
+                                xr_inventory *out)
 {
     xr_str sealed = { 0 };
     xr_str_puts(&sealed, text);
@@ -25,7 +26,7 @@ static xray_status parse(const char *text, xr_err *err, xr_inventory *out)
     return status;
 }
 
-static void what_is_refused(void **state)
+static void faulty_manifests_are_refused(void **state)
 {
     (void)state;
 #define ITEM(path, size, hash)                                                 \
@@ -52,13 +53,13 @@ static void what_is_refused(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         xr_err err = { "" };
         xr_inventory v = { .count = 0 };
-        assert_int_equal(parse(bad[i].text, &err, &v), XRAY_E_IO);
+        assert_int_equal(parse_sealed(bad[i].text, &err, &v), XRAY_E_IO);
         assert_string_equal(err.text, bad[i].sentence);
         assert_int_equal(v.count, 0);
     }
     xr_inventory v;
-    assert_int_equal(parse(ITEM("a/x", "12", "00000000000000ff"), NULL, &v),
-                     XRAY_OK);
+    assert_int_equal(
+        parse_sealed(ITEM("a/x", "12", "00000000000000ff"), NULL, &v), XRAY_OK);
     assert_int_equal(v.count, 1);
     assert_string_equal(v.items[0].path, "a/x");
     assert_true(v.items[0].size == 12 && v.items[0].hash == 255);
@@ -85,7 +86,7 @@ static void paths_stay_inside(void **state)
         xr_inventory v;
         (void)snprintf(text, sizeof(text), ITEM("%s", "0", "0000000000000000"),
                        cases[i].path);
-        assert_int_equal(parse(text, &err, &v),
+        assert_int_equal(parse_sealed(text, &err, &v),
                          cases[i].inside ? XRAY_OK : XRAY_E_IO);
         (void)snprintf(want, sizeof(want),
                        "m: the path \"%s\" is not inside the checkpoint",
@@ -162,7 +163,7 @@ static void manifest_is_written(void **state)
 }
 
 /* More files than the list begins with, in folders as deep as they may be. */
-static void many_files_and_deep_ones(void **state)
+static void many_and_deep_files_are_listed(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -201,7 +202,7 @@ static void many_files_and_deep_ones(void **state)
 
 /* One model of a checkpoint: its own files alone, and of the optimizer's the
  * sizes. */
-static void a_model_by_itself(void **state)
+static void a_model_is_verified_by_itself(void **state)
 {
     (void)state;
     static const struct {
@@ -289,7 +290,7 @@ static void any_flipped_bit_is_noticed(void **state)
 }
 
 /* history.json comes back as it was written; damage has its sentence. */
-static void history_of_a_run(void **state)
+static void history_is_read_back(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -424,13 +425,13 @@ static void history_is_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(faulty_manifests_are_refused),
         cmocka_unit_test(paths_stay_inside),
         cmocka_unit_test(manifest_is_written),
-        cmocka_unit_test(many_files_and_deep_ones),
-        cmocka_unit_test(a_model_by_itself),
+        cmocka_unit_test(many_and_deep_files_are_listed),
+        cmocka_unit_test(a_model_is_verified_by_itself),
         cmocka_unit_test(any_flipped_bit_is_noticed),
-        cmocka_unit_test(history_of_a_run),
+        cmocka_unit_test(history_is_read_back),
         cmocka_unit_test(history_is_written),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -50,8 +50,8 @@ static struct {
     uint32_t stop_at; /* attempt in which the stop flag is set */
 } tries;
 
-static xray_status attempt(const xr_run_args *args, xr_err *err,
-                           xr_run_result *out)
+static xray_status record_attempt(const xr_run_args *args, xr_err *err,
+                                  xr_run_result *out)
 {
     uint32_t i = tries.calls++;
     assert_true(i < 8);
@@ -85,7 +85,7 @@ static xray_status run_attempts(const char *most, const char *resume_from,
     tries.calls = 0;
     tries.stop = 0;
     catch_stderr();
-    xray_status status = xr_job_attempts(&args, attempt, &err, out);
+    xray_status status = xr_job_attempts(&args, record_attempt, &err, out);
     *out_said = stderr_text();
     xr_str_free(&out->report);
     xr_config_free(config);
@@ -145,7 +145,7 @@ static xr_run run;
 static xr_roles roles;
 
 /* A job of the kind, whose folders are `local`, `rollout` and `validation`. */
-static xr_job job_of(const char *kind)
+static xr_job make_job(const char *kind)
 {
     static char paths[3][256];
     static const char *const names[] = { "local", "rollout", "validation" };
@@ -178,7 +178,7 @@ static void a_job_locks_its_folders(void **state)
     static const char *const keys[] = { "default_local_dir", "rollout_data_dir",
                                         "validation_data_dir" };
     for (size_t k = 0; k < 3; k++) {
-        xr_job job = job_of(kinds[k].kind);
+        xr_job job = make_job(kinds[k].kind);
         xr_err err = { "" };
         drop_folders();
         assert_int_equal(xr_job_lock(&job, 0, &err), XRAY_OK);
@@ -190,7 +190,7 @@ static void a_job_locks_its_folders(void **state)
                              kinds[k].makes[i]);
         assert_int_equal(xr_job_lock(&job, 1, &err), XRAY_OK); /* has them */
         for (int i = 0; i < 3; i++) {
-            xr_job other = job_of("train");
+            xr_job other = make_job("train");
             const char *const paths[3] = {
                 i == 0 ? run.ini.trainer.default_local_dir : NULL,
                 i == 1 ? run.ini.trainer.rollout_data_dir : "",
@@ -213,7 +213,7 @@ static void a_job_locks_its_folders(void **state)
             xr_job_unlock(&other);
         }
         xr_job_unlock(&job);
-        xr_job again = job_of("train"); /* they are free now */
+        xr_job again = make_job("train"); /* they are free now */
         assert_int_equal(xr_job_lock(&again, 1, &err), XRAY_OK);
         xr_job_unlock(&again);
     }
@@ -225,7 +225,7 @@ static void one_folder_is_locked_once(void **state)
 {
     (void)state;
     xr_err err = { "" };
-    xr_job job = job_of("train");
+    xr_job job = make_job("train");
     run.ini.trainer.rollout_data_dir = run.ini.trainer.default_local_dir;
     run.ini.trainer.validation_data_dir = run.ini.trainer.default_local_dir;
     assert_int_equal(xr_job_lock(&job, 1, &err), XRAY_OK);
@@ -376,7 +376,7 @@ static void expect_steps(int64_t save_freq, int forced, const char *saved)
     xr_config_free(run.config);
 }
 
-static void steps_are_told_and_saved(void **state)
+static void steps_are_reported_and_saved(void **state)
 {
     (void)state;
     expect_steps(-1, 1, "6 ");
@@ -385,7 +385,7 @@ static void steps_are_told_and_saved(void **state)
     expect_steps(4, 1, "0 4 6 ");
 }
 
-static void the_stop_flag(void **state)
+static void the_stop_flag_is_read(void **state)
 {
     (void)state;
     volatile sig_atomic_t flag = 0;
@@ -428,7 +428,7 @@ static void expect_report(const xr_job *from, const char *want)
     xr_str_free(&r.report);
 }
 
-static void the_report_of_a_run(void **state)
+static void the_report_tells_the_results(void **state)
 {
     (void)state;
     xr_job job = { .curve_name = "score",
@@ -469,9 +469,9 @@ int main(void)
         cmocka_unit_test(lost_workhorses_are_replaced),
         cmocka_unit_test(a_job_locks_its_folders),
         cmocka_unit_test(one_folder_is_locked_once),
-        cmocka_unit_test(steps_are_told_and_saved),
-        cmocka_unit_test(the_stop_flag),
-        cmocka_unit_test(the_report_of_a_run),
+        cmocka_unit_test(steps_are_reported_and_saved),
+        cmocka_unit_test(the_stop_flag_is_read),
+        cmocka_unit_test(the_report_tells_the_results),
     };
     return cmocka_run_group_tests_name("rl.job", tests, scratch_make,
                                        scratch_drop);

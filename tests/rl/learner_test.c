@@ -101,7 +101,7 @@ static xray_status train_step(void *self, double lr, double max_norm,
     return XRAY_OK;
 }
 
-static uint64_t version(void *owner)
+static uint64_t weights_version(void *owner)
 {
     (void)owner;
     return fake.version;
@@ -110,7 +110,7 @@ static uint64_t version(void *owner)
 static const xray_weights *train_weights(void *self)
 {
     static const xray_weights weights = { .header = XRAY_HEADER(xray_weights),
-                                          .version = version };
+                                          .version = weights_version };
     (void)self;
     return &weights;
 }
@@ -241,7 +241,7 @@ typedef struct fixture {
     xr_learner learner;
 } fixture;
 
-static void put(xr_part *part, const void *ops, const char *name)
+static void put_part(xr_part *part, const void *ops, const char *name)
 {
     *part = (xr_part){ .ops = ops, .host = xr_host_new(name, NULL) };
     assert_non_null(part->host);
@@ -254,20 +254,20 @@ static int set_up(void **state)
     xr_err err = { "" };
     fixture *f = calloc(1, sizeof(*f));
     memset(&fake, 0, sizeof(fake));
-    xr_run_config *run = &f->run.ini;
-    run->data.train_batch_size = PROMPTS;
-    run->data.max_prompt_length = 2;
-    run->data.max_response_length = RESPONSE;
-    run->rollout.n = N;
-    run->rollout.temperature = 1;
-    run->actor.ppo_mini_batch_size = 2;
-    run->actor.ppo_epochs = 1;
-    run->actor.recompute_old_logp = 1;
+    xr_run_config *ini = &f->run.ini;
+    ini->data.train_batch_size = PROMPTS;
+    ini->data.max_prompt_length = 2;
+    ini->data.max_response_length = RESPONSE;
+    ini->rollout.n = N;
+    ini->rollout.temperature = 1;
+    ini->actor.ppo_mini_batch_size = 2;
+    ini->actor.ppo_epochs = 1;
+    ini->actor.recompute_old_logp = 1;
     f->run.exact = 1;
     f->run.actor.load.tokens = 12;
-    put(&f->run.train, &train_ops, "train.fake");
-    put(&f->run.infer, &infer_ops, "infer.fake");
-    put(&f->run.algo, &algo_ops, "algo.fake");
+    put_part(&f->run.train, &train_ops, "train.fake");
+    put_part(&f->run.infer, &infer_ops, "infer.fake");
+    put_part(&f->run.algo, &algo_ops, "algo.fake");
     make_fake_roles(&f->run, &f->roles);
     f->metrics = xr_metrics_new();
     assert_int_equal(xr_samples_init(&f->samples, ROWS, RESPONSE, &err), 0);
@@ -402,7 +402,7 @@ static void skipped_updates_are_counted(void **state)
     assert_int_equal(fake.told, 0);
 }
 
-static void groups_not_worth_it_are_dropped_and_refilled(void **state)
+static void rejected_groups_are_dropped_and_refilled(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
@@ -422,38 +422,42 @@ static void groups_not_worth_it_are_dropped_and_refilled(void **state)
 }
 
 /* Every row has the baseline of its prompt, also after groups were picked. */
-static void baselines_go_with_their_prompts(void **state)
+static void baselines_stay_with_their_prompts(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
     uint32_t groups = 0;
-    xr_learner *l = &f->learner;
-    assert_int_equal(xr_learner_step(l, &l->fresh, 1, &rates, &err), 0);
+    xr_learner *learner = &f->learner;
+    assert_int_equal(xr_learner_step(learner, &learner->fresh, 1, &rates, &err),
+                     0);
     assert_int_equal(fake.greedy, 0);
-    l->baseline = calloc(PROMPTS, sizeof(float));
-    assert_non_null(l->baseline);
+    learner->baseline = calloc(PROMPTS, sizeof(float));
+    assert_non_null(learner->baseline);
     for (uint32_t i = 0; i < PROMPTS; i++)
-        l->baseline[i] = (float)i / 4;
-    assert_int_equal(xr_learner_pack(l, &f->samples, f->rows, 1, &err), 0);
-    assert_int_equal(xr_learner_step(l, &l->fresh, 2, &rates, &err), 0);
+        learner->baseline[i] = (float)i / 4;
+    assert_int_equal(xr_learner_pack(learner, &f->samples, f->rows, 1, &err),
+                     0);
+    assert_int_equal(xr_learner_step(learner, &learner->fresh, 2, &rates, &err),
+                     0);
     assert_int_equal(fake.greedy, 1);
-    assert_int_equal(xr_learner_accept(l, PROMPTS, &groups, &err), 0);
+    assert_int_equal(xr_learner_accept(learner, PROMPTS, &groups, &err), 0);
     assert_int_equal(groups, 2);
-    assert_int_equal(xr_learner_step(l, &l->rows, 3, &rates, &err), 0);
+    assert_int_equal(xr_learner_step(learner, &learner->rows, 3, &rates, &err),
+                     0);
 }
 
 static void add_critic(fixture *f)
 {
-    xr_run_config *run = &f->run.ini;
+    xr_run_config *ini = &f->run.ini;
     f->run.needs = XRAY_NEED_CRITIC;
     f->roles.named[XRAY_ROLE_CRITIC] = f->run.train;
     f->roles.named[XRAY_ROLE_CRITIC].instance = "critic";
     f->roles.critic.self = &critic_self;
     f->run.critic.load.tokens = 5;
-    run->critic.ppo_mini_batch_size = 1;
-    run->critic.ppo_epochs = 2;
-    run->critic.grad_clip = 7;
-    run->actor.grad_clip = 5;
+    ini->critic.ppo_mini_batch_size = 1;
+    ini->critic.ppo_epochs = 2;
+    ini->critic.grad_clip = 7;
+    ini->actor.grad_clip = 5;
 }
 
 /* Values come before prepare, the critic's updates before the policy's, each
@@ -462,10 +466,11 @@ static void a_critic_learns_beside_the_policy(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
-    xr_learner *l = &f->learner;
+    xr_learner *learner = &f->learner;
     add_critic(f);
     f->run.ini.trainer.critic_warmup = 2;
-    assert_int_equal(xr_learner_step(l, &l->fresh, 1, &rates, &err), 0);
+    assert_int_equal(xr_learner_step(learner, &learner->fresh, 1, &rates, &err),
+                     0);
     assert_int_equal(fake.values, 1);
     assert_int_equal(fake.updates[0], 0);
     assert_int_equal(fake.updates[1], 2 * PROMPTS);
@@ -474,14 +479,15 @@ static void a_critic_learns_beside_the_policy(void **state)
     assert_true(isnan(xr_metrics_get(f->metrics, "actor/lr")));
     assert_true(xr_metrics_get(f->metrics, "fake/values") == 30);
     assert_true(isnan(xr_metrics_get(f->metrics, "fake/tokens")));
-    assert_int_equal(xr_learner_step(l, &l->fresh, 2, &rates, &err), 0);
+    assert_int_equal(xr_learner_step(learner, &learner->fresh, 2, &rates, &err),
+                     0);
     assert_int_equal(fake.updates[0], 2);
     assert_true(fake.rates[0] == 0.1 && fake.rates[1] == 0.2);
     assert_true(fake.norms[0] == 5 && fake.norms[1] == 7);
     assert_true(xr_metrics_get(f->metrics, "critic/grad_norm") == 3);
     assert_true(xr_metrics_get(f->metrics, "actor/grad_norm") == 2);
     assert_true(xr_metrics_get(f->metrics, "critic/lr") == 0.2);
-    assert_int_equal(xr_learner_observe(l, &err), 0);
+    assert_int_equal(xr_learner_observe(learner, &err), 0);
     assert_int_equal(fake.observed, 1);
 }
 
@@ -522,8 +528,8 @@ static void shuffling_keeps_the_rows(void **state)
 }
 
 /* The rows' order in the last of so many epochs of a step. */
-static void order_after(fixture *f, int64_t epochs, uint64_t step,
-                        uint64_t out[ROWS])
+static void find_order_after(fixture *f, int64_t epochs, uint64_t step,
+                             uint64_t out[ROWS])
 {
     xr_err err = { "" };
     f->run.ini.actor.ppo_epochs = epochs;
@@ -533,7 +539,7 @@ static void order_after(fixture *f, int64_t epochs, uint64_t step,
 }
 
 /* Every epoch of every step has an order of its own, the same in a rerun. */
-static void every_epoch_is_shuffled_anew(void **state)
+static void every_epoch_is_shuffled_differently(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
@@ -541,13 +547,13 @@ static void every_epoch_is_shuffled_anew(void **state)
     uint64_t again[ROWS];
     f->run.ini.actor.shuffle = 1;
     assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
-    order_after(f, 1, 1, order[0]);
-    order_after(f, 2, 1, order[1]);
-    order_after(f, 1, 2, order[2]);
+    find_order_after(f, 1, 1, order[0]);
+    find_order_after(f, 2, 1, order[1]);
+    find_order_after(f, 1, 2, order[2]);
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < i; k++)
             assert_memory_not_equal(order[i], order[k], sizeof(order[i]));
-    order_after(f, 1, 1, again);
+    find_order_after(f, 1, 1, again);
     assert_memory_equal(again, order[0], sizeof(again));
 }
 
@@ -568,17 +574,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(skipped_updates_are_counted, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(
-            groups_not_worth_it_are_dropped_and_refilled, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(baselines_go_with_their_prompts, set_up,
-                                        tear_down),
+            rejected_groups_are_dropped_and_refilled, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(baselines_stay_with_their_prompts,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_critic_learns_beside_the_policy,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_bad_value_is_named, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(shuffling_keeps_the_rows, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(every_epoch_is_shuffled_anew, set_up,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(every_epoch_is_shuffled_differently,
+                                        set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ typedef struct fixture {
     char warned[1100];
 } fixture;
 
-static void say(const char *fmt, ...)
+static void note_text(const char *fmt, ...)
 {
     size_t used = strlen(said);
     va_list list;
@@ -44,35 +44,36 @@ static void say(const char *fmt, ...)
 }
 
 /* Token 0 of an array that holds 100 * its number + the token. */
-static void say_first(const float *values)
+static void note_first(const float *values)
 {
     if (values)
-        say(" %g", (double)values[0]);
+        note_text(" %g", (double)values[0]);
     else
-        say(" -");
+        note_text(" -");
 }
 
-static xray_status show(const char *name, const void *context, uint64_t size,
-                        const xray_loss_call *call, xray_metric_sums *sums)
+static xray_status call_loss(const char *name, const void *context,
+                             uint64_t size, const xray_loss_call *call,
+                             xray_metric_sums *sums)
 {
     const xray_batch *b = call->batch;
-    say("%s %s:%u first %u rows %u tokens %u+%d ids %d", name,
-        (const char *)context, (unsigned)size, call->first_row, b->rows,
-        b->tokens, b->row_start[0], b->ids[0]);
-    say(" row %u %u %d %d span %u/%u temperature", (unsigned)b->row_id[0],
-        (unsigned)b->prompt_id[0], b->group[0], b->prompt_len[0],
-        (unsigned)b->spans[0].version, b->span_count);
-    say_first(b->temperature);
-    say_first(b->baseline);
-    say(" floats");
+    note_text("%s %s:%u first %u rows %u tokens %u+%d ids %d", name,
+              (const char *)context, (unsigned)size, call->first_row, b->rows,
+              b->tokens, b->row_start[0], b->ids[0]);
+    note_text(" row %u %u %d %d span %u/%u temperature", (unsigned)b->row_id[0],
+              (unsigned)b->prompt_id[0], b->group[0], b->prompt_len[0],
+              (unsigned)b->spans[0].version, b->span_count);
+    note_first(b->temperature);
+    note_first(b->baseline);
+    note_text(" floats");
     const float *all[] = { b->loss_mask,   b->rollout_logp, b->old_logp,
                            b->ref_logp,    b->value,        b->reward,
                            b->advantage,   b->returns,      call->logp,
                            call->entropy,  call->value,     call->dlogp,
                            call->dentropy, call->dvalue };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        say_first(all[i]);
-    say("\n");
+        note_first(all[i]);
+    note_text("\n");
     sums->sum[0] += b->tokens;
     sums->weight[sums->count - 1] += 1;
     if (call->dlogp)
@@ -84,22 +85,22 @@ static xray_status policy_loss(const void *context, uint64_t size,
                                const xray_loss_call *call,
                                xray_metric_sums *sums)
 {
-    return show("policy", context, size, call, sums);
+    return call_loss("policy", context, size, call, sums);
 }
 
 static xray_status critic_loss(const void *context, uint64_t size,
                                const xray_loss_call *call,
                                xray_metric_sums *sums)
 {
-    return show("critic", context, size, call, sums);
+    return call_loss("critic", context, size, call, sums);
 }
 
 static const xray_algo_ops ops = { .header = XRAY_HEADER(xray_algo_ops),
                                    .loss = policy_loss,
                                    .critic_loss = critic_loss };
 
-static void warn(void *ctx, uint32_t level, const char *instance,
-                 const char *text)
+static void note_warning(void *ctx, uint32_t level, const char *instance,
+                         const char *text)
 {
     fixture *f = ctx;
     assert_int_equal(level, XRAY_LOG_WARN);
@@ -145,8 +146,9 @@ static int set_up(void **state)
     f->of.algo = (xr_part){ .ops = &ops,
                             .instance = "algo.fake",
                             .host = xr_host_new("algo.fake", NULL) };
-    f->of.sink =
-        (xr_log_sink){ .ctx = f, .write = warn, .level = XRAY_LOG_WARN };
+    f->of.sink = (xr_log_sink){ .ctx = f,
+                                .write = note_warning,
+                                .level = XRAY_LOG_WARN };
     make_fake_roles(&f->of, &f->roles);
     for (int i = 0; i < 3; i++)
         for (int t = 0; t < TOKENS; t++)
@@ -209,7 +211,7 @@ static void likelihood_is_a_mean_over_the_step(void **state)
 }
 
 /* All of a call, its context and its sums. */
-static void losses_are_shown_the_batch(void **state)
+static void losses_receive_the_complete_batch(void **state)
 {
     fixture *f = *state;
     assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
@@ -231,7 +233,7 @@ static void losses_are_shown_the_batch(void **state)
 
 /* A replica's rows come from all over the mini-batch: each is shown by itself,
  * under its number there, with its own part of every array. */
-static void rows_of_a_replica_are_shown_apart(void **state)
+static void rows_of_a_replica_are_passed_one_by_one(void **state)
 {
     static const uint32_t index[] = { 0, 0, 4, 5, 9 };
     fixture *f = *state;
@@ -267,7 +269,7 @@ static void rows_of_a_replica_are_shown_apart(void **state)
 }
 
 /* The first failure is the last call: of rows, and of micro-batches. */
-static void a_failed_loss_is_not_asked_again(void **state)
+static void a_failed_loss_is_not_called_again(void **state)
 {
     static const struct {
         xray_status answer;
@@ -384,7 +386,7 @@ static void bad_outputs_are_named(void **state)
 
 /* Where other ranks wait in a collective the loss goes on with no gradient: of
  * this micro-batch and of all that follow. */
-static void ranks_go_on_without_gradients(void **state)
+static void ranks_continue_without_gradients(void **state)
 {
     static const float none[3][TOKENS] = { { 0 } };
     fixture *f = *state;
@@ -407,34 +409,34 @@ static void ranks_go_on_without_gradients(void **state)
 }
 
 /* Only a run that is to go on, only after such a value, and only once. */
-static void steps_are_left_out_if_the_ini_says_so(void **state)
+static void steps_are_skipped_if_the_ini_says_so(void **state)
 {
     fixture *f = *state;
-    xr_roles *s = &f->roles;
+    xr_roles *roles = &f->roles;
     xr_err err = { "" };
     f->of.ini.trainer.on_nonfinite = XR_NONFINITE_SKIP;
-    assert_int_equal(xr_nonfinite(s, &err, "%d of %s", 3, "it"),
+    assert_int_equal(xr_nonfinite(roles, &err, "%d of %s", 3, "it"),
                      XRAY_E_NUMERIC);
     assert_string_equal(err.text, "3 of it");
-    assert_int_equal(s->nonfinite, 1);
-    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_NUMERIC), 1);
-    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_NUMERIC), 0);
-    assert_int_equal(xr_nonfinite(s, NULL, "unheard"), XRAY_E_NUMERIC);
-    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_BUG), 0);
-    assert_int_equal(s->nonfinite, 0);
+    assert_int_equal(roles->nonfinite, 1);
+    assert_int_equal(xr_nonfinite_skips(roles, XRAY_E_NUMERIC), 1);
+    assert_int_equal(xr_nonfinite_skips(roles, XRAY_E_NUMERIC), 0);
+    assert_int_equal(xr_nonfinite(roles, NULL, "unheard"), XRAY_E_NUMERIC);
+    assert_int_equal(xr_nonfinite_skips(roles, XRAY_E_BUG), 0);
+    assert_int_equal(roles->nonfinite, 0);
     f->of.ini.trainer.on_nonfinite = XR_NONFINITE_STOP;
-    (void)xr_nonfinite(s, &err, "again");
-    assert_int_equal(xr_nonfinite_skips(s, XRAY_E_NUMERIC), 0);
-    assert_int_equal(s->nonfinite, 0);
+    (void)xr_nonfinite(roles, &err, "again");
+    assert_int_equal(xr_nonfinite_skips(roles, XRAY_E_NUMERIC), 0);
+    assert_int_equal(roles->nonfinite, 0);
     /* A log that wants errors alone has no warnings. */
-    xr_nonfinite_warn(s, &err);
+    xr_nonfinite_warn(roles, &err);
     assert_string_equal(f->warned, "left out: again");
     f->warned[0] = '\0';
     f->of.sink.level = XRAY_LOG_ERROR;
-    xr_nonfinite_warn(s, &err);
+    xr_nonfinite_warn(roles, &err);
     assert_string_equal(f->warned, "");
     f->of.sink.write = NULL;
-    xr_nonfinite_warn(s, &err);
+    xr_nonfinite_warn(roles, &err);
 }
 
 /* What a loss found, and what the backend made of it. */
@@ -538,12 +540,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(likelihood_is_a_mean_over_the_step),
-        CASE(losses_are_shown_the_batch),
-        CASE(rows_of_a_replica_are_shown_apart),
-        CASE(a_failed_loss_is_not_asked_again),
+        CASE(losses_receive_the_complete_batch),
+        CASE(rows_of_a_replica_are_passed_one_by_one),
+        CASE(a_failed_loss_is_not_called_again),
         CASE(bad_outputs_are_named),
-        CASE(ranks_go_on_without_gradients),
-        CASE(steps_are_left_out_if_the_ini_says_so),
+        CASE(ranks_continue_without_gradients),
+        CASE(steps_are_skipped_if_the_ini_says_so),
         CASE(faults_of_a_loss_end_or_are_noted),
         CASE(updates_with_a_bad_norm_end_or_are_noted),
     };

@@ -83,7 +83,8 @@ typedef struct metric {
 } metric;
 
 /* These, in this order, and no others. */
-static void expect(const xr_metrics *m, const metric *want, size_t count)
+static void expect_metrics(const xr_metrics *m, const metric *want,
+                           size_t count)
 {
     for (size_t i = 0; i < count && i < xr_metrics_count(m); i++) {
         assert_string_equal(xr_metrics_name(m, i), want[i].name);
@@ -123,15 +124,15 @@ static const metric all[] = {
 };
 #define VALUES 12 /* where those of values begin, four of them */
 
-static void a_batch_has_its_metrics(void **state)
+static void a_batch_has_all_metrics(void **state)
 {
     fixture *f = *state;
     f->learner.has_values = 1;
     xr_learner_stats(&f->learner, &f->rows, &f->samples);
-    expect(f->learner.metrics, all, sizeof(all) / sizeof(all[0]));
+    expect_metrics(f->learner.metrics, all, sizeof(all) / sizeof(all[0]));
 }
 
-static void without_values_there_are_none_of_them(void **state)
+static void value_metrics_need_values(void **state)
 {
     fixture *f = *state;
     metric want[sizeof(all) / sizeof(all[0])];
@@ -140,7 +141,7 @@ static void without_values_there_are_none_of_them(void **state)
     memmove(want + VALUES, all + VALUES + 4,
             (count - VALUES) * sizeof(want[0]));
     xr_learner_stats(&f->learner, &f->rows, &f->samples);
-    expect(f->learner.metrics, want, count);
+    expect_metrics(f->learner.metrics, want, count);
 }
 
 /* Nothing was kept, or nothing drawn: no division by it. */
@@ -155,12 +156,12 @@ static void an_empty_batch_has_no_ratios(void **state)
     f->samples.count = 0;
     xr_rows_clear(&f->rows);
     xr_learner_stats(&f->learner, &f->rows, &f->samples);
-    expect(f->learner.metrics, want, 2);
+    expect_metrics(f->learner.metrics, want, 2);
     xr_metrics_free(f->learner.metrics);
     f->learner.metrics = xr_metrics_new();
     f->learner.has_values = 1;
     xr_learner_stats(&f->learner, &f->rows, &f->samples);
-    expect(f->learner.metrics, with_values, 3);
+    expect_metrics(f->learner.metrics, with_values, 3);
 }
 
 /* Variances are of a sample, n - 1, which shows where they are about as small
@@ -245,7 +246,7 @@ static void rows_are_dealt_as_the_method_says(void **state)
     assert_true(xr_balance_cost(100000, 1) == 1e10 + 1e5);
 }
 
-static void no_parts_are_refused(void **state)
+static void zero_parts_are_refused(void **state)
 {
     xr_balance b;
     xr_err err = { "" };
@@ -263,13 +264,13 @@ static void no_parts_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_batch_has_its_metrics),
-        CASE(without_values_there_are_none_of_them),
+        CASE(a_batch_has_all_metrics),
+        CASE(value_metrics_need_values),
         CASE(an_empty_batch_has_no_ratios),
         CASE(small_returns_are_explained_in_part),
         CASE(one_token_explains_nothing),
         cmocka_unit_test(rows_are_dealt_as_the_method_says),
-        cmocka_unit_test(no_parts_are_refused),
+        cmocka_unit_test(zero_parts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static void expect_weights(uint32_t kind, int tied, const char *want)
 #define CRITIC XR_WEIGHTS_CRITIC, 0
 #define REWARD XR_WEIGHTS_REWARD, 0
 
-static void what_has_to_be_there(void **state)
+static void missing_tensors_are_reported(void **state)
 {
     (void)state;
     tensor t[TENSORS] = { { NULL, 0, 0 } };
@@ -138,7 +138,7 @@ static void what_has_to_be_there(void **state)
     expect_weights(REWARD, "score.weight is missing, a reward model needs one");
 }
 
-static void shapes_are_those_of_the_config(void **state)
+static void shapes_must_match_the_config(void **state)
 {
     (void)state;
     static const struct {
@@ -178,7 +178,7 @@ static void shapes_are_those_of_the_config(void **state)
 }
 
 /* GPT-2 keeps its products the other way around. */
-static void shapes_the_other_way_around(void **state)
+static void gpt2_shapes_are_transposed(void **state)
 {
     (void)state;
     static const char config[] =
@@ -249,7 +249,7 @@ static void expect_folder(const char *name, const char *sizes, const char *sums)
     }
 }
 
-static void models_of_a_checkpoint_are_whole(void **state)
+static void models_of_a_checkpoint_are_verified(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -300,7 +300,7 @@ static void models_of_a_checkpoint_are_whole(void **state)
 }
 
 /* Files of the body alone lack its prefix. */
-static void names_without_their_prefix(void **state)
+static void names_may_lack_their_prefix(void **state)
 {
     (void)state;
     tensor t[TENSORS];
@@ -313,7 +313,7 @@ static void names_without_their_prefix(void **state)
     expect_weights(POLICY, "");
 }
 
-static void what_has_no_place(void **state)
+static void extra_tensors_are_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -355,7 +355,7 @@ static void what_has_no_place(void **state)
                            "asks for it");
 }
 
-static void value_heads(void **state)
+static void value_heads_are_optional_or_required(void **state)
 {
     (void)state;
     static const char *const heads[] = { "score.weight", "value_head.weight",
@@ -395,7 +395,7 @@ static void value_heads(void **state)
 }
 
 /* A model that the core does not know is its backend's matter. */
-static void models_of_another_kind(void **state)
+static void unknown_models_are_left_to_the_backend(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -412,7 +412,7 @@ static void models_of_another_kind(void **state)
     xr_errors_free(&errors);
 }
 
-static int begin(void **state)
+static int begin_test(void **state)
 {
     if (scratch_make(state) != 0)
         return -1;
@@ -422,15 +422,15 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_has_to_be_there),
-        cmocka_unit_test(shapes_are_those_of_the_config),
-        cmocka_unit_test(shapes_the_other_way_around),
-        cmocka_unit_test(names_without_their_prefix),
-        cmocka_unit_test(models_of_a_checkpoint_are_whole),
-        cmocka_unit_test(what_has_no_place),
-        cmocka_unit_test(value_heads),
-        cmocka_unit_test(models_of_another_kind),
+        cmocka_unit_test(missing_tensors_are_reported),
+        cmocka_unit_test(shapes_must_match_the_config),
+        cmocka_unit_test(gpt2_shapes_are_transposed),
+        cmocka_unit_test(names_may_lack_their_prefix),
+        cmocka_unit_test(models_of_a_checkpoint_are_verified),
+        cmocka_unit_test(extra_tensors_are_reported),
+        cmocka_unit_test(value_heads_are_optional_or_required),
+        cmocka_unit_test(unknown_models_are_left_to_the_backend),
     };
-    return cmocka_run_group_tests_name("rl.model_folder", tests, begin,
+    return cmocka_run_group_tests_name("rl.model_folder", tests, begin_test,
                                        scratch_drop);
 }

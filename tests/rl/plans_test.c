@@ -55,8 +55,8 @@ static xray_status refuse_plan(const xray_host *host, const char *text)
     return host->fail_at(host, XRAY_E_CONFIG, "plan", &place, rest);
 }
 
-static xray_status answer(const xray_host *host, uint32_t role,
-                          const xray_workload *load, xray_plan *out)
+static xray_status answer_plan(const xray_host *host, uint32_t role,
+                               const xray_workload *load, xray_plan *out)
 {
     fake.load[role] = *load;
     size_t asked = strlen(fake.asked);
@@ -82,7 +82,7 @@ static xray_status plan_train(const xray_host *host, const void *config,
     assert_ptr_equal(config, &options);
     fake.model[role] = model;
     fake.size[role] = world->size;
-    return answer(host, role, load, out);
+    return answer_plan(host, role, load, out);
 }
 
 static xray_status plan_infer(const xray_host *host, const void *config,
@@ -92,7 +92,7 @@ static xray_status plan_infer(const xray_host *host, const void *config,
     (void)config;
     fake.model[XRAY_ROLE_ROLLOUT] = model;
     assert_int_equal(world->size, 1); /* engines are replicas */
-    xray_status status = answer(host, XRAY_ROLE_ROLLOUT, load, out);
+    xray_status status = answer_plan(host, XRAY_ROLE_ROLLOUT, load, out);
     if (load->shared)
         out->bytes[XRAY_TAG_WEIGHTS] = 0;
     return status;
@@ -126,7 +126,7 @@ static xray_status accept_groups(void *self, const xray_batch *batch,
     return XRAY_OK;
 }
 
-static xray_status evict(void *self, void *ptr)
+static xray_status evict_nothing(void *self, void *ptr)
 {
     (void)self;
     (void)ptr;
@@ -138,7 +138,7 @@ static xray_infer_ops infer_ops;
 static xray_device_ops device_ops;
 static xray_algo_ops algo_ops;
 
-static xr_part part(const void *ops, const char *instance)
+static xr_part make_part(const void *ops, const char *instance)
 {
     static const xray_component component = { .name = "fake" };
     return (xr_part){ .component = &component,
@@ -178,7 +178,7 @@ static int begin_run(void **state)
                                   .wake = move_tag };
     device_ops = (xray_device_ops){ .header = XRAY_HEADER(xray_device_ops),
                                     .plan = plan_device,
-                                    .evict = evict };
+                                    .evict = evict_nothing };
     algo_ops = (xray_algo_ops){ .header = XRAY_HEADER(xray_algo_ops) };
     run = (xr_run){ .config = xr_config_new(),
                     .with = XR_WITH_TRAIN | XR_WITH_INFER | XR_WITH_ALGO |
@@ -188,10 +188,10 @@ static int begin_run(void **state)
     run.actor.model.config_json = model_json;
     run.critic.model.config_json = model_json;
     run.reward_model.model.config_json = model_json;
-    run.train = part(&train_ops, "train.fake");
-    run.infer = part(&infer_ops, "infer.fake");
-    run.device = part(&device_ops, "device.fake");
-    run.algo = part(&algo_ops, "algo.fake");
+    run.train = make_part(&train_ops, "train.fake");
+    run.infer = make_part(&infer_ops, "infer.fake");
+    run.device = make_part(&device_ops, "device.fake");
+    run.algo = make_part(&algo_ops, "algo.fake");
     run.actor.load =
         (xray_workload){ .tokens = 100,
                          .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY |
@@ -227,7 +227,7 @@ static int end_run(void **state)
     return 0;
 }
 
-static void plan(xr_resources *out)
+static void make_plan(xr_resources *out)
 {
     xr_errors errors = { 0 };
     xr_resources_plan(&run, &errors, out);
@@ -263,7 +263,7 @@ static void every_model_is_planned(void **state)
             memset(fake.asked, 0, sizeof(fake.asked));
             run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
             run.reward_model_config = &score_options;
-            plan(&r);
+            make_plan(&r);
             run.reward_model_config = NULL;
             assert_string_equal(fake.asked, "12354");
             assert_int_equal(r.count, host ? 6 : 5);
@@ -300,7 +300,7 @@ static void every_model_is_planned(void **state)
     assert_int_equal(fake.load[4].rows, 7);
 }
 
-static void models_that_are_not_there(void **state)
+static void missing_models_are_not_planned(void **state)
 {
     (void)state;
     static const struct {
@@ -320,69 +320,69 @@ static void models_that_are_not_there(void **state)
         memset(fake.asked, 0, sizeof(fake.asked));
         run.with = with | cases[i].with;
         run.needs = cases[i].needs;
-        plan(&r);
+        make_plan(&r);
         assert_string_equal(fake.asked, cases[i].asked);
     }
     /* The engine of a trainer that is sharded keeps its own weights. */
     fake.sharded = 1;
-    plan(&r);
+    make_plan(&r);
     assert_int_equal(fake.load[4].shared, 0);
     run.infer.config = NULL;
     memset(fake.asked, 0, sizeof(fake.asked));
-    plan(&r);
+    make_plan(&r);
     assert_string_equal(fake.asked, "1");
     run.actor.json = NULL;
     run.actor.model.config_json = NULL;
-    plan(&r);
+    make_plan(&r);
     assert_int_equal(r.count, 0);
     assert_true(r.bytes == 0 && r.parameters == 0 && r.checkpoint_bytes == 0);
 }
 
 /* As sampled; as accepted; as dealt anew. */
-static void rows_of_a_step(void **state)
+static void rows_of_a_step_are_counted(void **state)
 {
     (void)state;
     xr_resources r;
     uint64_t one = xr_rows_bytes(24, 240);
     run.ini.actor.shuffle = 1;
-    plan(&r);
+    make_plan(&r);
     expect_part(&r, 2, "rows", 2 * one, 1, 0);
     run.ini.critic.shuffle = 1;
-    plan(&r);
+    make_plan(&r);
     expect_part(&r, 2, "rows", 2 * one, 1, 0);
     run.ini.actor.shuffle = 0;
     algo_ops.accept = accept_groups;
-    plan(&r);
+    make_plan(&r);
     expect_part(&r, 2, "rows", 3 * one, 1, 0);
     run.with &= ~XR_WITH_ALGO; /* sft: rows of its own */
-    plan(&r);
+    make_plan(&r);
     expect_part(&r, 2, "rows", xr_rows_bytes(9, 90), 1, 0);
     run.with &= ~XR_TRAINABLE;
-    plan(&r);
+    make_plan(&r);
     assert_int_equal(r.count, 2);
 }
 
 /* Weights as float, and the optimizer's state. */
-static void bytes_of_a_checkpoint(void **state)
+static void bytes_of_a_checkpoint_are_counted(void **state)
 {
     (void)state;
     xr_resources r;
-    plan(&r);
+    make_plan(&r);
     assert_true(r.parameters == PARAMETERS);
     assert_true(r.checkpoint_bytes == 4 * PARAMETERS + 3000);
     run.needs = XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE;
-    plan(&r);
+    make_plan(&r);
     assert_true(r.checkpoint_bytes == 4 * PARAMETERS + 3000 + 3000 + 9000);
     set_ranks(2); /* shards: a rank's plan says little */
-    plan(&r);
+    make_plan(&r);
     assert_true(r.checkpoint_bytes == 2 * 12 * PARAMETERS);
     set_ranks(1);
     run.actor.json = (char[]){ "{\"architectures\":[\"Unknown\"]}" };
-    plan(&r);
+    make_plan(&r);
     assert_true(r.parameters == 0);
     assert_true(r.checkpoint_bytes == 1000 + 3000 + 3000 + 9000);
     run.with &= ~XR_TRAINABLE;
-    plan(&r);
+    make_plan(&r);
     assert_true(r.checkpoint_bytes == 0);
 }
 
@@ -392,19 +392,19 @@ static void sums_do_not_wrap(void **state)
     (void)state;
     xr_resources r;
     fake.unit[1] = UINT64_MAX / 6;
-    plan(&r);
+    make_plan(&r);
     assert_true(r.bytes == UINT64_MAX);
     assert_true(r.parts[0].bytes == UINT64_MAX);
     fake.unit[1] = UINT64_MAX / 6 / 5;
     fake.unit[4] = 0;
     set_ranks(8);
-    plan(&r);
+    make_plan(&r);
     assert_true(r.tags[XRAY_TAG_WORKSPACE] == UINT64_MAX);
     assert_true(r.tags[XRAY_TAG_WEIGHTS] < UINT64_MAX);
 }
 
 /* The sentence of a plugin, once; a model's file stands in front. */
-static void refusals_are_told_once(void **state)
+static void refusals_are_reported_once(void **state)
 {
     (void)state;
     xr_resources r;
@@ -431,7 +431,7 @@ static void refusals_are_told_once(void **state)
 /* ---- turns -------------------------------------------------------------- */
 
 /* 1 unit = 1000 per role; activations are tag 3, kv 4, workspace 5. */
-static void turns_of_one_device(void **state)
+static void turns_of_one_device_are_planned(void **state)
 {
     (void)state;
     xr_resources r;
@@ -440,13 +440,13 @@ static void turns_of_one_device(void **state)
     run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
     run.rollout.load.shared = 0;
     fake.evictable = 0x3f;
-    plan(&r);
+    make_plan(&r);
     assert_int_equal(r.turn_count, 0);
     run.ini.actor.optimizer_offload = 1;   /* 3 + 4 of 1000 */
     run.ini.critic.param_offload = 1;      /* 1 + 4 of 3000 */
     run.ini.ref.param_offload = 1;         /* 1 + 4 of 2000 */
     run.ini.rollout.free_cache_engine = 1; /* 1 + 4 + 5 of 4000 */
-    plan(&r);
+    make_plan(&r);
     const uint64_t stay[] = { all - 7000, 2 * all - 10000, 3 * all - 15000,
                               4 * all - 40000 };
     const uint64_t rest = stay[0] + stay[1] + stay[2] + stay[3] + rows;
@@ -465,19 +465,19 @@ static void turns_of_one_device(void **state)
     /* Weights that the engine uses too stay while it does. */
     run.rollout.load.shared = 1;
     run.ini.actor.param_offload = 1;
-    plan(&r);
+    make_plan(&r);
     assert_int_equal(r.parts[0].movable,
                      BIT(XRAY_TAG_OPTIMIZER) | BIT(XRAY_TAG_ACTIVATIONS));
     /* On other ranks nothing moves. */
     set_ranks(2);
     run.placement.critic.count = 1;
     fake.machine.host_memory = 0;
-    plan(&r);
+    make_plan(&r);
     assert_string_equal(r.turns[2].who, "critic");
     assert_true(r.turns[2].bytes == 10 * all - 4000 - /* shared */ 0);
 }
 
-static void what_gives_no_memory_back(void **state)
+static void plugins_that_cannot_offload_are_refused(void **state)
 {
     (void)state;
     static const char *const wants[] = {
@@ -526,7 +526,7 @@ static void what_gives_no_memory_back(void **state)
 
 /* ---- a step ------------------------------------------------------------- */
 
-static void arithmetic_of_a_step(void **state)
+static void the_size_of_a_step_is_computed(void **state)
 {
     (void)state;
     const xr_resources r = { .parameters = 100 };
@@ -574,11 +574,15 @@ static void arithmetic_of_a_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(every_model_is_planned), CASE(models_that_are_not_there),
-        CASE(rows_of_a_step),         CASE(bytes_of_a_checkpoint),
-        CASE(sums_do_not_wrap),       CASE(refusals_are_told_once),
-        CASE(turns_of_one_device),    CASE(what_gives_no_memory_back),
-        CASE(arithmetic_of_a_step),
+        CASE(every_model_is_planned),
+        CASE(missing_models_are_not_planned),
+        CASE(rows_of_a_step_are_counted),
+        CASE(bytes_of_a_checkpoint_are_counted),
+        CASE(sums_do_not_wrap),
+        CASE(refusals_are_reported_once),
+        CASE(turns_of_one_device_are_planned),
+        CASE(plugins_that_cannot_offload_are_refused),
+        CASE(the_size_of_a_step_is_computed),
     };
     return cmocka_run_group_tests_name("rl.plans", tests, NULL, NULL);
 }

@@ -81,7 +81,7 @@ static xray_status device_sum(void *self, const void *ptr, uint64_t bytes,
 }
 
 /* The upper half: exact for the values of this test. */
-static uint16_t narrow(float value)
+static uint16_t narrow_value(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
@@ -98,7 +98,7 @@ static xray_status device_cast(void *self, xray_stream *stream,
     assert_int_equal(op->x_dtype, XRAY_F32);
     assert_int_equal(op->y_dtype, XRAY_BF16);
     for (uint64_t i = 0; i < op->count; i++)
-        y[i] = narrow(x[i]);
+        y[i] = narrow_value(x[i]);
     device.casts++;
     return XRAY_OK;
 }
@@ -177,7 +177,7 @@ static void fill_side(side *s, uint32_t dtype)
     };
 }
 
-static void learn(void)
+static void update_trainer(void)
 {
     trainer.version++;
     for (uint32_t i = 0; i <= TENSORS; i++)
@@ -234,7 +234,7 @@ static void export_end(void *self)
     how.begun--;
 }
 
-static void take(const xray_tensor *from)
+static void take_weights(const xray_tensor *from)
 {
     for (uint32_t i = 0; i < TENSORS; i++) {
         const xray_tensor *to = &engine.tensors[i];
@@ -246,7 +246,7 @@ static void take(const xray_tensor *from)
             if (to->dtype == XRAY_F32)
                 ((float *)to->data)[k] = x[k];
             else
-                ((uint16_t *)to->data)[k] = narrow(x[k]);
+                ((uint16_t *)to->data)[k] = narrow_value(x[k]);
     }
 }
 
@@ -255,7 +255,7 @@ static xray_status infer_update(void *self, const xray_weights *from,
 {
     (void)self;
     for (uint32_t i = 0; from && i < from->tensor_count; i++)
-        take(&from->tensors[i]);
+        take_weights(&from->tensors[i]);
     if (++how.updates == how.flip)
         *(unsigned char *)engine.tensors[1].data ^= 4;
     if (!from)
@@ -292,14 +292,14 @@ static xr_run run;
 static xr_roles roles;
 
 /* An unsharded trainer and an engine with weights of its own. */
-static int begin(void **state)
+static int begin_test(void **state)
 {
     (void)state;
     memset(&how, 0, sizeof(how));
     memset(&device, 0, sizeof(device));
     fill_side(&trainer, XRAY_F32);
     fill_side(&engine, XRAY_F32);
-    learn();
+    update_trainer();
     run = (xr_run){
         .device = { .ops = &device_ops, .instance = "device.test" },
         .train = { .ops = &whole_ops, .instance = "train.test" },
@@ -310,7 +310,7 @@ static int begin(void **state)
     return 0;
 }
 
-static int end(void **state)
+static int end_test(void **state)
 {
     (void)state;
     xr_transfer_free(&roles);
@@ -320,7 +320,7 @@ static int end(void **state)
 }
 
 /* The trainer holds the first half of each tensor and exports them whole. */
-static void shard(void)
+static void shard_trainer(void)
 {
     run.train.ops = &export_ops;
     for (uint32_t i = 0; i < TENSORS; i++)
@@ -347,12 +347,12 @@ static void expect_stop(const char *want)
 
 /* ---- what works --------------------------------------------------------- */
 
-static void a_whole_table_is_copied_each_time(void **state)
+static void a_complete_table_is_copied_each_time(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         expect_ok();
-        learn();
+        update_trainer();
     }
     assert_int_equal(how.updates, 6); /* the table, and the end of it */
 }
@@ -360,10 +360,10 @@ static void a_whole_table_is_copied_each_time(void **state)
 static void parts_of_an_export_are_copied_each_time(void **state)
 {
     (void)state;
-    shard();
+    shard_trainer();
     for (uint32_t i = 0; i < 3; i++) {
         expect_ok();
-        learn();
+        update_trainer();
     }
     assert_int_equal(how.updates, 12);
 }
@@ -401,7 +401,7 @@ static void weights_wait_for_a_rollout(void **state)
     assert_int_equal(roles.published.due, 0);
     assert_int_equal(roles.published.synced, 1);
     run.ini.rollout.free_cache_engine = 0;
-    learn();
+    update_trainer();
     assert_int_equal(xr_publish_later(&roles, &err), XRAY_OK);
     assert_int_equal(roles.published.due, 0);
     assert_int_equal(roles.published.version, trainer.version);
@@ -416,12 +416,13 @@ static void narrower_values_are_compared_as_they_are_kept(void **state)
         engine.tensors[i].data = engine.narrow[i];
     }
     engine.tensors[2].count = COUNT / 2; /* the largest is not the last */
-    shard();
+    shard_trainer();
     for (uint32_t round = 0; round < 2; round++) {
         assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
         for (uint32_t k = 0; k < COUNT; k++)
-            assert_int_equal(engine.narrow[1][k], narrow(trainer.values[1][k]));
-        learn();
+            assert_int_equal(engine.narrow[1][k],
+                             narrow_value(trainer.values[1][k]));
+        update_trainer();
     }
     assert_int_equal(device.casts, 2 * TENSORS);
     assert_int_equal(device.allocated, 1);
@@ -439,7 +440,7 @@ static void a_range_is_compared_with_its_range(void **state)
                         COUNT / 2 * sizeof(float));
 }
 
-static void what_the_engine_lacks_stays(void **state)
+static void tensors_unknown_to_the_engine_are_not_sent(void **state)
 {
     (void)state;
     trainer.table.tensor_count = TENSORS + 1; /* a value head */
@@ -448,13 +449,13 @@ static void what_the_engine_lacks_stays(void **state)
 
 /* Through memory of the host, which a device of its own memory cannot read: not
  * its checksum either. */
-static void a_region_is_no_memory_of_the_device(void **state)
+static void weights_reach_a_device_that_cannot_read_the_region(void **state)
 {
     xr_err err = { "" };
     (void)state;
     for (uint32_t round = 0; round < 4; round++) {
         device.apart = round & 1;
-        learn();
+        update_trainer();
         memset(&region, 0, sizeof(region));
         assert_true(xr_ship_bytes(&roles) <= sizeof(region));
         assert_int_equal(
@@ -480,12 +481,12 @@ static void a_region_is_no_memory_of_the_device(void **state)
 
 /* ---- what stops the run ------------------------------------------------- */
 
-static void a_bit_that_turns_over(void **state)
+static void a_flipped_bit_stops_the_run(void **state)
 {
     char want[400];
     (void)state;
     expect_ok();
-    learn();
+    update_trainer();
     how.flip = how.updates + 1;
     float broken[COUNT];
     memcpy(broken, trainer.values[1], sizeof(broken));
@@ -500,7 +501,7 @@ static void a_bit_that_turns_over(void **state)
     expect_stop(want);
 }
 
-static void another_version(void **state)
+static void a_wrong_version_stops_the_run(void **state)
 {
     (void)state;
     how.lag = 1;
@@ -508,10 +509,10 @@ static void another_version(void **state)
                 "was published");
 }
 
-static void exports_that_are_not_whole(void **state)
+static void incomplete_exports_stop_the_run(void **state)
 {
     (void)state;
-    shard();
+    shard_trainer();
     how.leave_out = 2;
     expect_stop("tensor block: train.test did not export it");
     how.leave_out = 0;
@@ -524,7 +525,7 @@ static void exports_that_are_not_whole(void **state)
     expect_ok(); /* and the plan still stands */
 }
 
-static void tables_that_do_not_match(void **state)
+static void mismatched_tables_stop_the_run(void **state)
 {
     (void)state;
     engine.tensors[2].name = "norm.weight";
@@ -559,10 +560,10 @@ static void tables_that_do_not_match(void **state)
     expect_stop("infer.test publishes another table than before");
 }
 
-static void shards_without_an_export(void **state)
+static void shards_need_an_export(void **state)
 {
     (void)state;
-    shard();
+    shard_trainer();
     run.train.ops = &whole_ops;
     expect_stop("train.test holds shards of its weights and offers no export, "
                 "so that infer.test cannot have them");
@@ -574,20 +575,20 @@ static void shards_without_an_export(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, begin, end)
-        T(a_whole_table_is_copied_each_time),
+#define T(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+        T(a_complete_table_is_copied_each_time),
         T(parts_of_an_export_are_copied_each_time),
         T(shared_weights_are_not_copied),
         T(weights_wait_for_a_rollout),
         T(narrower_values_are_compared_as_they_are_kept),
         T(a_range_is_compared_with_its_range),
-        T(what_the_engine_lacks_stays),
-        T(a_region_is_no_memory_of_the_device),
-        T(a_bit_that_turns_over),
-        T(another_version),
-        T(exports_that_are_not_whole),
-        T(tables_that_do_not_match),
-        T(shards_without_an_export),
+        T(tensors_unknown_to_the_engine_are_not_sent),
+        T(weights_reach_a_device_that_cannot_read_the_region),
+        T(a_flipped_bit_stops_the_run),
+        T(a_wrong_version_stops_the_run),
+        T(incomplete_exports_stop_the_run),
+        T(mismatched_tables_stop_the_run),
+        T(shards_need_an_export),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static xray_status engine_step(void *self)
     return engine.fault == FAULT_IDLE ? XRAY_OK : XRAY_AGAIN;
 }
 
-static uint32_t total(void)
+static uint32_t sum_tokens(void)
 {
     return engine.requests ? engine.requests * engine.asked[0].count : 0;
 }
@@ -48,9 +48,9 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
     engine.polls_after += *engine.aborted != '\0';
     if (*engine.aborted)
         return engine.polls_after > 3 ? XRAY_END : XRAY_OK;
-    if (engine.stopped || engine.given == total())
+    if (engine.stopped || engine.given == sum_tokens())
         return engine.given % 2 ? XRAY_AGAIN : XRAY_END;
-    uint32_t at = total() - ++engine.given;
+    uint32_t at = sum_tokens() - ++engine.given;
     const xray_request *r = &engine.asked[at / engine.asked[0].count];
     uint32_t k = at % r->count;
     uint64_t seen = r->prompt_id + (r->temperature > 0 ? k : 4);
@@ -182,19 +182,19 @@ int set_up(void **state)
     fixture *f = calloc(1, sizeof(*f));
     memset(&engine, 0, sizeof(engine));
     memset(&grader, 0, sizeof(grader));
-    xr_run *s = &f->run;
-    make_fake_roles(s, &f->roles);
+    xr_run *run = &f->run;
+    make_fake_roles(run, &f->roles);
     f->roles.published.synced = 1;
     f->roles.published.version = 5;
-    s->actor.model.vocab_size = 6;
-    s->end_count = 2;
-    s->infer = (xr_part){ .ops = &engine_ops,
-                          .instance = "infer.fake",
-                          .host = xr_host_new("infer.fake", NULL) };
-    s->rewards[0] =
+    run->actor.model.vocab_size = 6;
+    run->end_count = 2;
+    run->infer = (xr_part){ .ops = &engine_ops,
+                            .instance = "infer.fake",
+                            .host = xr_host_new("infer.fake", NULL) };
+    run->rewards[0] =
         (xr_part){ .ops = &grader_ops, .instance = "reward.sum", .weight = 2 };
-    s->reward_count = 1;
-    s->tokenizer = make_tokenizer(
+    run->reward_count = 1;
+    run->tokenizer = make_tokenizer(
         "{\"added_tokens\":[{\"id\":4,\"content\":\"</s>\",\"special\":true}],"
         "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"a\",\"vocab\":"
         "{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"</s>\":4}}}");

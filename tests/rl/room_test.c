@@ -13,7 +13,7 @@
 static xr_run run;
 static xr_config *config;
 
-static int begin(void **state)
+static int begin_test(void **state)
 {
     config = xr_config_new();
     run = (xr_run){ .config = config, .with = XR_TRAINABLE | XR_WITH_ALGO };
@@ -21,7 +21,7 @@ static int begin(void **state)
     return scratch_make(state);
 }
 
-static int end(void **state)
+static int end_test(void **state)
 {
     xr_config_free(config);
     return scratch_drop(state);
@@ -63,7 +63,7 @@ static void bytes_as_people_read_them(void **state)
 
 #define MIB (UINT64_C(1) << 20)
 
-static xr_resources resources(uint64_t bytes, uint64_t memory)
+static xr_resources make_resources(uint64_t bytes, uint64_t memory)
 {
     xr_resources r = { .bytes = bytes, .count = 2 };
     r.machine.memory_bytes = memory;
@@ -75,7 +75,7 @@ static xr_resources resources(uint64_t bytes, uint64_t memory)
 }
 
 /* 90 % of the memory passes; all of it warns; more is refused. */
-static void memory_has_its_bounds(void **state)
+static void memory_warns_and_refuses_at_its_bounds(void **state)
 {
     (void)state;
     static const struct {
@@ -85,18 +85,18 @@ static void memory_has_its_bounds(void **state)
                   { 1000, 1 }, { 1001, 2 }, { UINT64_MAX, 2 } };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         xr_err out = { "before" };
-        xr_resources r = resources(cases[i].bytes, 1000);
+        xr_resources r = make_resources(cases[i].bytes, 1000);
         assert_int_equal(xr_resources_check_memory(&run, &r, &out),
                          cases[i].found);
         assert_int_equal(*out.text != '\0', cases[i].found > 0);
         r.machine.memory_bytes = 0; /* not known */
         assert_int_equal(xr_resources_check_memory(&run, &r, &out), 0);
-        r = resources(cases[i].bytes, 1000);
+        r = make_resources(cases[i].bytes, 1000);
         r.count = 0;
         assert_int_equal(xr_resources_check_memory(&run, &r, &out), 0);
     }
     xr_err out = { "" };
-    const xr_resources r = resources(120 * MIB, 100 * MIB);
+    const xr_resources r = make_resources(120 * MIB, 100 * MIB);
     assert_int_equal(xr_resources_check_memory(&run, &r, &out), 2);
     assert_string_equal(
         out.text,
@@ -107,7 +107,7 @@ static void memory_has_its_bounds(void **state)
 }
 
 /* The keys that make each tag of each part smaller. */
-static void memory_names_its_keys(void **state)
+static void memory_errors_name_the_keys_to_change(void **state)
 {
     (void)state;
     static const struct {
@@ -187,7 +187,7 @@ static void begin_folder(uint64_t there)
 #define EIB (UINT64_C(1) << 60)
 
 /* So many checkpoints are there at once, less those that are there already. */
-static void checkpoints_at_once(void **state)
+static void checkpoints_at_the_same_time_are_counted(void **state)
 {
     (void)state;
     static const struct {
@@ -244,7 +244,7 @@ static void checkpoints_at_once(void **state)
 }
 
 /* What fits once does not fit twice; a run that starts asks for one. */
-static void room_is_what_is_free(void **state)
+static void checkpoints_must_fit_the_free_space(void **state)
 {
     (void)state;
     struct statvfs fs;
@@ -280,7 +280,7 @@ static void room_is_what_is_free(void **state)
 }
 
 /* Every folder a run writes is looked at, whether it is there or not. */
-static void folders_can_be_made(void **state)
+static void unwritable_folders_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -367,7 +367,7 @@ static void expect_ranks(const xr_ranks *ranks, const char *want)
 }
 
 /* [placement] critic = TEXT of four ranks, the actor being on 1 and 2. */
-static void ranks_of_a_role(void **state)
+static void ranks_of_a_role_are_decoded(void **state)
 {
     (void)state;
 #define RANGE "is not a number, a range such as 0-3, or all"
@@ -461,13 +461,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_as_people_read_them),
-        cmocka_unit_test(memory_has_its_bounds),
-        cmocka_unit_test(memory_names_its_keys),
-        cmocka_unit_test(checkpoints_at_once),
-        cmocka_unit_test(room_is_what_is_free),
-        cmocka_unit_test(folders_can_be_made),
-        cmocka_unit_test(ranks_of_a_role),
+        cmocka_unit_test(memory_warns_and_refuses_at_its_bounds),
+        cmocka_unit_test(memory_errors_name_the_keys_to_change),
+        cmocka_unit_test(checkpoints_at_the_same_time_are_counted),
+        cmocka_unit_test(checkpoints_must_fit_the_free_space),
+        cmocka_unit_test(unwritable_folders_are_refused),
+        cmocka_unit_test(ranks_of_a_role_are_decoded),
         cmocka_unit_test(ranks_are_found_and_compared),
     };
-    return cmocka_run_group_tests_name("rl.room", tests, begin, end);
+    return cmocka_run_group_tests_name("rl.room", tests, begin_test, end_test);
 }

@@ -10,7 +10,7 @@
 #define FLOATS 7
 
 /* The arrays of floats a token, in the order of the ABI. */
-static float **float_of(xray_batch *b, uint32_t i)
+static float **find_float_array(xray_batch *b, uint32_t i)
 {
     float **all[FLOATS] = { &b->rollout_logp, &b->old_logp, &b->ref_logp,
                             &b->value,        &b->reward,   &b->advantage,
@@ -20,7 +20,7 @@ static float **float_of(xray_batch *b, uint32_t i)
 
 /* Row `k` of the tests: k + 2 tokens of prompt and k of response, and every
  * number in it says which row, array and token it is of. */
-static void add(xr_rows *rows, uint32_t k)
+static void add_test_row(xr_rows *rows, uint32_t k)
 {
     int32_t ids[16];
     float logp[16];
@@ -44,12 +44,13 @@ static void add(xr_rows *rows, uint32_t k)
     assert_int_equal(xr_rows_add(rows, &in, &err), XRAY_OK);
     for (uint32_t t = at; t < rows->batch.tokens; t++)
         for (uint32_t i = 0; i < FLOATS; i++)
-            (*float_of(&rows->batch, i))[t] =
+            (*find_float_array(&rows->batch, i))[t] =
                 (float)(1000 * (i + 1) + 100 * k + (t - at));
 }
 
 /* Row r of the batch is row k of the tests, in every array. */
-static void check(const xray_batch *b, uint32_t r, uint32_t k, int32_t group)
+static void expect_test_row(const xray_batch *b, uint32_t r, uint32_t k,
+                            int32_t group)
 {
     xray_batch copy = *b;
     int32_t at = b->row_start[r];
@@ -67,14 +68,14 @@ static void check(const xray_batch *b, uint32_t r, uint32_t k, int32_t group)
         assert_int_equal(b->ids[at + (int32_t)t], 1000 * k + t);
         assert_true(b->loss_mask[at + (int32_t)t] == (t >= k + 2 ? 1 : 0));
         for (uint32_t i = 0; i < FLOATS; i++)
-            assert_true((*float_of(&copy, i))[at + (int32_t)t] ==
+            assert_true((*find_float_array(&copy, i))[at + (int32_t)t] ==
                         (float)(1000 * (i + 1) + 100 * k + t));
     }
 }
 
 /* Capacities that are used up to the last: an array that runs into the next one
  * spoils it. */
-static void every_array_has_its_own_room(void **state)
+static void arrays_do_not_overlap(void **state)
 {
     xr_rows rows;
     xr_rows other;
@@ -93,13 +94,13 @@ static void every_array_has_its_own_room(void **state)
     for (int round = 0; round < 2; round++) {
         xr_rows_clear(&rows);
         for (uint32_t k = 0; k < 19; k++)
-            add(&rows, k % 7); /* 2 + 4 + ... + 14 tokens */
+            add_test_row(&rows, k % 7); /* 2 + 4 + ... + 14 tokens */
         assert_int_equal(rows.batch.rows, 19);
         assert_int_equal(rows.batch.span_count, 19);
         assert_int_equal(rows.batch.span_stride, sizeof(xray_span));
         assert_int_equal(rows.batch.tokens, 56 + 56 + 30);
         for (uint32_t k = 0; k < 19; k++) {
-            check(&rows.batch, k, k % 7, (int32_t)(k % 7 / 2));
+            expect_test_row(&rows.batch, k, k % 7, (int32_t)(k % 7 / 2));
             assert_int_equal(rows.batch.spans[k].row, k);
         }
     }
@@ -109,7 +110,7 @@ static void every_array_has_its_own_room(void **state)
     assert_int_equal(other.token_cap, 142);
     other.batch.rows = 19;
     for (uint32_t k = 0; k < 19; k++)
-        check(&other.batch, k, k % 7, (int32_t)(k % 7 / 2));
+        expect_test_row(&other.batch, k, k % 7, (int32_t)(k % 7 / 2));
     assert_int_equal(other.batch.span_stride, sizeof(xray_span));
     assert_null(other.memory);
     xr_rows_free(&rows);
@@ -170,7 +171,7 @@ static void a_batch_takes_what_fits(void **state)
 
 /* What is learnt of a row of 3 + 2 tokens; never the first, which nothing
  * precedes. Without log-probs there are none, whatever was there before. */
-static void masks_say_what_is_learnt(void **state)
+static void masks_select_the_tokens_in_the_loss(void **state)
 {
     static const uint8_t given[] = { 1, 1, 0, 0, 1 };
     static const struct {
@@ -203,7 +204,7 @@ static void masks_say_what_is_learnt(void **state)
         assert_memory_equal(rows.ids, ids, sizeof(ids));
         for (uint32_t f = 0; f < FLOATS; f++)
             for (int t = 0; t < 5; t++) {
-                float *at = *float_of(&rows.batch, f) + t;
+                float *at = *find_float_array(&rows.batch, f) + t;
                 float want = f < 2 && t > 2 && !(i % 2) ? (float)(2 - t) : 0;
                 assert_true(*at == want);
                 *at = 9; /* to be cleared by the next row */
@@ -213,7 +214,7 @@ static void masks_say_what_is_learnt(void **state)
 }
 
 /* Copies have every array of the row; a group number of their own if asked. */
-static void copies_are_whole(void **state)
+static void copies_have_every_array(void **state)
 {
     xr_rows rows;
     xr_rows to;
@@ -222,26 +223,26 @@ static void copies_are_whole(void **state)
     assert_int_equal(xr_rows_init(&rows, 4, 30, &err), XRAY_OK);
     assert_int_equal(xr_rows_init(&to, 4, 30, &err), XRAY_OK);
     for (uint32_t k = 1; k < 5; k++)
-        add(&rows, k);
+        add_test_row(&rows, k);
     assert_int_equal(xr_rows_copy(&to, &rows, 2, 9, &err), XRAY_OK);
     assert_int_equal(xr_rows_copy_from(&to, &rows.batch, 0, &err), XRAY_OK);
     assert_int_equal(to.batch.rows, 2);
     assert_int_equal(to.batch.tokens, 12);
-    check(&to.batch, 0, 3, 9);
-    check(&to.batch, 1, 1, 0);
+    expect_test_row(&to.batch, 0, 3, 9);
+    expect_test_row(&to.batch, 1, 1, 0);
     assert_int_equal(to.batch.spans[0].row, 0);
     assert_int_equal(to.batch.spans[1].row, 1);
     /* What a batch lacks is neutral. */
     xray_batch bare = rows.batch;
     for (uint32_t i = 0; i < FLOATS; i++)
-        *float_of(&bare, i) = NULL;
+        *find_float_array(&bare, i) = NULL;
     bare.temperature = NULL;
     bare.baseline = NULL;
     assert_int_equal(xr_rows_copy_from(&to, &bare, 1, &err), XRAY_OK);
     assert_true(to.temperature[2] == 1.0f && to.batch.baseline[2] == 0.0f);
     for (uint32_t i = 0; i < FLOATS; i++)
         for (int t = 12; t < 18; t++)
-            assert_true((*float_of(&to.batch, i))[t] == 0);
+            assert_true((*find_float_array(&to.batch, i))[t] == 0);
     assert_int_equal(to.ids[12], 2000);
     /* One that does not fit leaves all as it was. */
     assert_int_equal(xr_rows_copy(&to, &rows, 3, 7, &err), XRAY_OK);
@@ -262,7 +263,7 @@ static void views_have_every_array(void **state)
     assert_int_equal(xr_rows_init(&rows, 5, 40, &err), XRAY_OK);
     assert_int_equal(xr_views_init(&views, 5, &err), XRAY_OK);
     for (uint32_t k = 1; k < 5; k++)
-        add(&rows, k); /* 4, 6, 8 and 10 tokens; groups 0, 1, 1, 2 */
+        add_test_row(&rows, k); /* 4, 6, 8 and 10 tokens; groups 0, 1, 1, 2 */
     /* 4 + 6 tokens are just within the budget. */
     xr_cut cut = { .count = 4, .budget = 10, .prompts = XR_PROMPTS_SHARED };
     for (int round = 0; round < 2; round++) {
@@ -270,10 +271,10 @@ static void views_have_every_array(void **state)
         assert_int_equal(views.count, 3);
         assert_int_equal(views.prompts, XR_PROMPTS_SHARED);
         assert_int_equal(views.batches[0].rows, 2);
-        check(&views.batches[0], 0, 1, 0);
-        check(&views.batches[0], 1, 2, 1);
-        check(&views.batches[1], 0, 3, 1);
-        check(&views.batches[2], 0, 4, 2);
+        expect_test_row(&views.batches[0], 0, 1, 0);
+        expect_test_row(&views.batches[0], 1, 2, 1);
+        expect_test_row(&views.batches[1], 0, 3, 1);
+        expect_test_row(&views.batches[2], 0, 4, 2);
         for (uint32_t v = 0; v < 3; v++) {
             assert_ptr_equal(views.pointers[v], &views.batches[v]);
             assert_int_equal(views.batches[v].span_count,
@@ -289,9 +290,9 @@ static void views_have_every_array(void **state)
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 2);
     assert_int_equal(views.first_row[1], 1);
-    check(&views.batches[1], 0, 3, 1);
+    expect_test_row(&views.batches[1], 0, 3, 1);
     /* As many rows as there is room for views, each by itself. */
-    add(&rows, 1);
+    add_test_row(&rows, 1);
     cut = (xr_cut){ .count = 5, .budget = 1 };
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 5);
@@ -304,7 +305,7 @@ static void views_have_every_array(void **state)
 }
 
 /* Rows that may not be parted: of the same group, up to the end. */
-static void units_are_groups(void **state)
+static void groups_are_units(void **state)
 {
     static const int32_t group[] = { 0, 0, 1, 1, 1, 2 };
     (void)state;
@@ -319,13 +320,13 @@ static void units_are_groups(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_array_has_its_own_room),
+        cmocka_unit_test(arrays_do_not_overlap),
         cmocka_unit_test(too_large_a_step_is_refused),
         cmocka_unit_test(a_batch_takes_what_fits),
-        cmocka_unit_test(masks_say_what_is_learnt),
-        cmocka_unit_test(copies_are_whole),
+        cmocka_unit_test(masks_select_the_tokens_in_the_loss),
+        cmocka_unit_test(copies_have_every_array),
         cmocka_unit_test(views_have_every_array),
-        cmocka_unit_test(units_are_groups),
+        cmocka_unit_test(groups_are_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

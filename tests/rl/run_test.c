@@ -109,7 +109,7 @@ static void rows_fit_at_their_bounds(void **state)
     assert_int_equal(run.plannable, 0); /* score and generate */
 }
 
-static void mini_batches_divide(void **state)
+static void mini_batches_must_divide_the_batch(void **state)
 {
     (void)state;
     static const int64_t fine[] = { 0, 1, 2, 4, 8 };
@@ -128,7 +128,7 @@ static void mini_batches_divide(void **state)
 }
 
 /* 2^31 - 1 tokens of a step are the most. */
-static void steps_have_their_size(void **state)
+static void too_large_steps_are_refused(void **state)
 {
     (void)state;
     xr_run_config *ini = &run.ini;
@@ -155,7 +155,7 @@ static void steps_have_their_size(void **state)
                  "step can have");
 }
 
-static void groups_have_room(void **state)
+static void groups_must_fit_a_micro_batch(void **state)
 {
     (void)state;
     xr_dealing deal = { "critic", 1, 0, 30 }; /* 3 rows of 10 */
@@ -187,7 +187,7 @@ static void groups_have_room(void **state)
 }
 
 /* A value that was refused is not blamed again by way of its default. */
-static void refused_values_are_left_out(void **state)
+static void refused_values_are_not_blamed_again(void **state)
 {
     (void)state;
     static const struct {
@@ -230,7 +230,7 @@ static void refused_values_are_left_out(void **state)
     }
 }
 
-static void files_are_looked_at(void **state)
+static void unreadable_files_are_reported(void **state)
 {
     (void)state;
     static const char *const missing[] = { "/dev/null", "/no/such" };
@@ -324,33 +324,33 @@ static void ranks_and_runtimes_are_remote(void **state)
 
 /* ---- keys by their places ----------------------------------------------- */
 
-static void expect_place(xr_err *err, const char *want)
+static void expect_location(xr_err *err, const char *want)
 {
     xr_run_locate(&run, err);
     const char *at = strstr(err->text, "run.ini");
     assert_string_equal(at ? at : err->text, want);
 }
 
-static void keys_get_their_places(void **state)
+static void errors_name_the_location_of_keys(void **state)
 {
     (void)state;
     xr_err err;
     read_ini("[reward.x]\npattern = a\n[data]\nseed = 3\n");
     (void)xr_fail_key(&err, XRAY_E_CONFIG, "reward.x", "pattern", " is bad");
-    expect_place(&err, "run.ini:2: [reward.x] pattern is bad");
-    expect_place(&err, "run.ini:2: [reward.x] pattern is bad");
+    expect_location(&err, "run.ini:2: [reward.x] pattern is bad");
+    expect_location(&err, "run.ini:2: [reward.x] pattern is bad");
     (void)xr_fail_key(&err, XRAY_E_CONFIG, "data", "seed", ": bad");
     (void)xr_fail_in(&err, XRAY_E_CONFIG, "rank 3");
-    expect_place(&err, "run.ini:4: [data] seed: bad");
+    expect_location(&err, "run.ini:4: [data] seed: bad");
     (void)xr_fail_key(&err, XRAY_E_CONFIG, "data", "none", ": bad");
-    expect_place(&err, "run.ini: [data] none: bad");
+    expect_location(&err, "run.ini: [data] none: bad");
     /* An option of nobody, and what only reads like a key. */
     (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "pattern", ": bad");
-    expect_place(&err, "pattern: bad");
+    expect_location(&err, "pattern: bad");
     (void)xr_fail(&err, XRAY_E_CONFIG, "rows: [data] seed: bad");
-    expect_place(&err, "rows: [data] seed: bad");
+    expect_location(&err, "rows: [data] seed: bad");
     (void)xr_fail(&err, XRAY_E_CONFIG, "[data] seed: bad");
-    expect_place(&err, "[data] seed: bad");
+    expect_location(&err, "[data] seed: bad");
 }
 
 /* ---- a critic ----------------------------------------------------------- */
@@ -374,7 +374,7 @@ static void expect_needs(uint32_t needs, const char *want)
     expect_one(&errors, want);
 }
 
-static void needs_of_algorithms(void **state)
+static void needs_of_algorithms_are_applied(void **state)
 {
     (void)state;
     static const xray_algo_ops without = { .header =
@@ -443,7 +443,7 @@ static void needs_of_algorithms(void **state)
 }
 
 /* config.json of a model beside the policy. */
-static void models_beside_the_policy(void **state)
+static void side_models_must_fit_the_policy(void **state)
 {
     (void)state;
     static const struct {
@@ -504,7 +504,7 @@ static void models_beside_the_policy(void **state)
 }
 
 /* The model of a run's folder is that of its newest checkpoint. */
-static void folders_of_models(void **state)
+static void folders_of_runs_name_their_newest_checkpoint(void **state)
 {
     (void)state;
     char buffer[XR_PATH_CAP];
@@ -532,12 +532,18 @@ static void folders_of_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(rows_fit_at_their_bounds),    CASE(mini_batches_divide),
-        CASE(steps_have_their_size),       CASE(groups_have_room),
-        CASE(refused_values_are_left_out), CASE(files_are_looked_at),
-        CASE(workloads_follow_the_keys),   CASE(ranks_and_runtimes_are_remote),
-        CASE(keys_get_their_places),       CASE(needs_of_algorithms),
-        CASE(models_beside_the_policy),    CASE(folders_of_models),
+        CASE(rows_fit_at_their_bounds),
+        CASE(mini_batches_must_divide_the_batch),
+        CASE(too_large_steps_are_refused),
+        CASE(groups_must_fit_a_micro_batch),
+        CASE(refused_values_are_not_blamed_again),
+        CASE(unreadable_files_are_reported),
+        CASE(workloads_follow_the_keys),
+        CASE(ranks_and_runtimes_are_remote),
+        CASE(errors_name_the_location_of_keys),
+        CASE(needs_of_algorithms_are_applied),
+        CASE(side_models_must_fit_the_policy),
+        CASE(folders_of_runs_name_their_newest_checkpoint),
     };
     return cmocka_run_group_tests_name("rl.run", tests, scratch_make,
                                        scratch_drop);

@@ -13,8 +13,8 @@ static xray_status answer;
 
 /* A line a call: rows as their ids, budgets as where one call ends. The value
  * of a token is ten times its id. */
-static xray_status forward(void *self, const xray_batch *b, uint32_t outputs,
-                           xray_outputs *out)
+static xray_status answer_forward(void *self, const xray_batch *b,
+                                  uint32_t outputs, xray_outputs *out)
 {
     size_t used = strlen(said);
     (void)self;
@@ -49,19 +49,19 @@ typedef struct fixture {
 static int set_up(void **state)
 {
     static const xray_train_ops train = { .header = XRAY_HEADER(xray_train_ops),
-                                          .forward = forward };
+                                          .forward = answer_forward };
     static const xr_reward_model_config config = { .path = "anywhere" };
     static int self;
     fixture *f = calloc(1, sizeof(*f));
     const xr_part part = { .component = &xr_reward_model_component };
-    xr_run *s = &f->run;
+    xr_run *run = &f->run;
     said[0] = '\0';
     answer = XRAY_OK;
-    s->train.ops = &train;
-    s->reward_model.load.tokens = 9;
-    s->ini.data.train_batch_size = 3;
-    s->ini.rollout.n = 1;
-    make_fake_roles(s, &f->roles);
+    run->train.ops = &train;
+    run->reward_model.load.tokens = 9;
+    run->ini.data.train_batch_size = 3;
+    run->ini.rollout.n = 1;
+    make_fake_roles(run, &f->roles);
     f->roles.named[XRAY_ROLE_REWARD] = (xr_part){
         .ops = &train, .instance = "score", .host = xr_host_new("score", NULL)
     };
@@ -88,7 +88,8 @@ static int tear_down(void **state)
 static const int32_t prompt[] = { 9, 8, 7, 6 };
 static const int32_t response[] = { 1, 2, 3, 4, 5, 6 };
 
-static xray_sample_in sample(uint64_t id, uint32_t prompts, uint32_t tokens)
+static xray_sample_in make_sample(uint64_t id, uint32_t prompts,
+                                  uint32_t tokens)
 {
     return (xray_sample_in){ .header = XRAY_HEADER(xray_sample_in),
                              .id = id,
@@ -126,7 +127,7 @@ static xray_status poll_once(fixture *f, xr_err *err)
 /* Three rows a call, in micro-batches of nine tokens; the value behind a row's
  * last token is its score, also where there is no response. Rows and calls that
  * are longer than any before get their room. */
-static void a_score_is_the_value_of_the_whole_row(void **state)
+static void a_score_is_the_value_after_the_last_token(void **state)
 {
     static const double want[] = { 10, 20, 80, 60, 20, 30, 10 };
     static const double again[] = { 60, 60, 60 };
@@ -135,10 +136,10 @@ static void a_score_is_the_value_of_the_whole_row(void **state)
         xray_sample_in in;
         uint64_t more;
     } wide[7] = {
-        { .in = sample(100, 1, 1) }, { .in = sample(101, 2, 2) },
-        { .in = sample(102, 2, 0) }, { .in = sample(103, 4, 6) },
-        { .in = sample(104, 1, 2) }, { .in = sample(105, 1, 3) },
-        { .in = sample(106, 1, 1) },
+        { .in = make_sample(100, 1, 1) }, { .in = make_sample(101, 2, 2) },
+        { .in = make_sample(102, 2, 0) }, { .in = make_sample(103, 4, 6) },
+        { .in = make_sample(104, 1, 2) }, { .in = make_sample(105, 1, 3) },
+        { .in = make_sample(106, 1, 1) },
     };
     xr_reward_model_bind(f->self, &f->roles);
     assert_int_equal(f->ops->submit(f->self, &wide[0].in, 7, sizeof(wide[0])),
@@ -149,18 +150,19 @@ static void a_score_is_the_value_of_the_whole_row(void **state)
                               "9 8 7 6 1 2 3 4 5 6 0*\n"
                               "9 1 2 0* | 9 1 2 3 0*\n"
                               "9 1 0*\n");
-    const xray_sample_in three[] = { sample(100, 4, 6), sample(101, 4, 6),
-                                     sample(102, 4, 6) };
+    const xray_sample_in three[] = { make_sample(100, 4, 6),
+                                     make_sample(101, 4, 6),
+                                     make_sample(102, 4, 6) };
     assert_int_equal(f->ops->submit(f->self, three, 3, sizeof(three[0])),
                      XRAY_OK);
     expect_scores(f, again, 3);
 }
 
-static void what_cannot_be_scored_is_said(void **state)
+static void samples_that_cannot_be_scored_are_refused(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
-    xray_sample_in in = sample(100, 1, 1);
+    xray_sample_in in = make_sample(100, 1, 1);
     xray_status status = f->ops->submit(f->self, &in, 1, sizeof(in));
     assert_int_equal(status, XRAY_E_STATE);
     (void)xr_host_error(f->host, status, "submit", &err);
@@ -199,8 +201,8 @@ static void what_cannot_be_scored_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_score_is_the_value_of_the_whole_row),
-        CASE(what_cannot_be_scored_is_said),
+        CASE(a_score_is_the_value_after_the_last_token),
+        CASE(samples_that_cannot_be_scored_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static float norm[2];
 static xray_tensor tensors[3];
 static xray_weights table;
 
-static uint64_t version(void *owner)
+static uint64_t weights_version(void *owner)
 {
     (void)owner;
     return 41;
@@ -187,7 +187,7 @@ static union {
     unsigned char bytes[4096];
 } region;
 
-static int begin(void **state)
+static int begin_test(void **state)
 {
     (void)state;
     memset(&fake, 0, sizeof(fake));
@@ -221,7 +221,7 @@ static int begin(void **state)
                             .tensor_stride = sizeof(xray_tensor),
                             .tensors = tensors,
                             .device = &device,
-                            .version = version };
+                            .version = weights_version };
     engine = table;
     engine.version = engine_version;
     engine.tensors = own;
@@ -243,7 +243,7 @@ static int begin(void **state)
     return 0;
 }
 
-static int end(void **state)
+static int end_test(void **state)
 {
     (void)state;
     xr_transfer_free(&roles);
@@ -325,7 +325,7 @@ static void shards_need_an_export(void **state)
                                   "offers no export");
 }
 
-static void exports_keep_to_what_is_published(void **state)
+static void exports_must_match_the_published_table(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -428,14 +428,14 @@ static void one_bit_is_noticed(void **state)
     }
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_region_has_its_size),
         CASE(shards_need_an_export),
-        CASE(exports_keep_to_what_is_published),
+        CASE(exports_must_match_the_published_table),
         CASE(failures_of_a_device_are_passed_on),
         CASE(regions_are_not_trusted),
         CASE(one_bit_is_noticed),

@@ -12,7 +12,7 @@ uint64_t context_size;
 uint32_t contexts;
 float offset;
 
-static void say(const char *fmt, ...)
+static void note_call(const char *fmt, ...)
 {
     size_t used = strlen(said);
     va_list list;
@@ -23,22 +23,22 @@ static void say(const char *fmt, ...)
 
 static xray_status end(const char *call)
 {
-    say("\n");
+    note_call("\n");
     return failing && strcmp(failing, call) == 0 ? XRAY_E_RANGE : XRAY_OK;
 }
 
-static void say_rows(const xray_batch *b)
+static void note_rows(const xray_batch *b)
 {
     for (uint32_t r = 0; r < b->rows; r++)
-        say("%s%u", r ? " " : "", (unsigned)b->row_id[r]);
+        note_call("%s%u", r ? " " : "", (unsigned)b->row_id[r]);
 }
 
 static xray_status train_forward(void *self, const xray_batch *b,
                                  uint32_t outputs, xray_outputs *out)
 {
-    say("%s forward %u:%s ", (const char *)self, outputs,
-        b->share_prompts ? " shared" : "");
-    say_rows(b);
+    note_call("%s forward %u:%s ", (const char *)self, outputs,
+              b->share_prompts ? " shared" : "");
+    note_rows(b);
     for (uint32_t t = 0; t < b->tokens; t++)
         if (out->value)
             out->value[t] = (float)b->row_id[0];
@@ -52,14 +52,14 @@ static xray_status train_gradients(void *self, const xray_batch *const *batches,
 {
     static float zero[64];
     float out[64] = { 0 };
-    say("%s gradients %u:", (const char *)self, loss->outputs);
+    note_call("%s gradients %u:", (const char *)self, loss->outputs);
     uint32_t first = 0;
     for (uint32_t i = 0; i < count; i++) {
-        say("%s", batches[i]->share_prompts ? " shared (" : " (");
-        say_rows(batches[i]);
-        say(")");
+        note_call("%s", batches[i]->share_prompts ? " shared (" : " (");
+        note_rows(batches[i]);
+        note_call(")");
     }
-    say("\n");
+    note_call("\n");
     for (uint32_t i = 0; i < count; i++) {
         const xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                                       .batch = batches[i],
@@ -83,12 +83,12 @@ static xray_status train_step(void *self, double lr, double max_norm,
                               xray_step_result *out)
 {
     static int steps;
-    say("%s step: lr %g clip %g", (const char *)self, lr, max_norm);
+    note_call("%s step: lr %g clip %g", (const char *)self, lr, max_norm);
     out->grad_norm = *(const char *)self == 'a' ? 1 + steps++ % 2 : 4;
     return end("step");
 }
 
-static uint64_t version(void *owner)
+static uint64_t weights_version(void *owner)
 {
     (void)owner;
     return 1;
@@ -97,7 +97,7 @@ static uint64_t version(void *owner)
 static const xray_weights *train_weights(void *self)
 {
     static const xray_weights weights = { .header = XRAY_HEADER(xray_weights),
-                                          .version = version };
+                                          .version = weights_version };
     (void)self;
     return &weights;
 }
@@ -107,28 +107,28 @@ static xray_status infer_update(void *self, const xray_weights *from,
 {
     (void)self;
     (void)from;
-    say("engine update %u", (unsigned)number);
+    note_call("engine update %u", (unsigned)number);
     return end("update");
 }
 
-static void say_floats(const char *what, const float *values, uint32_t count)
+static void note_floats(const char *what, const float *values, uint32_t count)
 {
     if (values)
-        say(" %s", what);
+        note_call(" %s", what);
     for (uint32_t i = 0; values && i < count; i++)
-        say(" %g", (double)values[i]);
+        note_call(" %g", (double)values[i]);
 }
 
 static xray_status algo_prepare(void *self, xray_batch *b,
                                 const xray_metric_sink *metrics)
 {
     (void)self;
-    say("prepare:");
-    say_floats("scores", b->scores, b->rows * b->score_count);
-    say_floats("weights", b->score_weight, b->score_count);
-    say_floats("ref", b->ref_logp, 4);
-    say_floats("values", b->value, 4);
-    say_floats("baseline", b->baseline, b->rows);
+    note_call("prepare:");
+    note_floats("scores", b->scores, b->rows * b->score_count);
+    note_floats("weights", b->score_weight, b->score_count);
+    note_floats("ref", b->ref_logp, 4);
+    note_floats("values", b->value, 4);
+    note_floats("baseline", b->baseline, b->rows);
     for (uint32_t t = 0; t < b->tokens; t++) {
         b->advantage[t] = b->loss_mask[t] == 0 ? (float)NAN : 1;
         b->returns[t] = b->advantage[t];
@@ -147,14 +147,14 @@ static xray_status algo_context(void *self, const xray_batch *mini,
                                 uint64_t cap, uint64_t *out_size)
 {
     (void)self;
-    say("context of ");
-    say_rows(mini);
-    say(": %g tokens, %g rows, at most %u", totals->tokens,
-        (double)totals->rows, (unsigned)totals->max_response);
+    note_call("context of ");
+    note_rows(mini);
+    note_call(": %g tokens, %g rows, at most %u", totals->tokens,
+              (double)totals->rows, (unsigned)totals->max_response);
     *out_size = context_size;
     contexts++;
     if (context_size > cap) {
-        say(" (no room)\n");
+        note_call(" (no room)\n");
         return XRAY_E_RANGE;
     }
     memset(out, 'c', context_size);
@@ -165,10 +165,10 @@ static xray_status algo_select(void *self, const xray_batch *mini,
                                const float *logp, void *context, uint64_t size)
 {
     (void)self;
-    say("select ");
-    say_rows(mini);
-    say(": %g %g, %u", (double)logp[2], (double)logp[mini->tokens - 1],
-        (unsigned)size);
+    note_call("select ");
+    note_rows(mini);
+    note_call(": %g %g, %u", (double)logp[2], (double)logp[mini->tokens - 1],
+              (unsigned)size);
     ((char *)context)[size - 1] = 's';
     return end("select");
 }
@@ -183,9 +183,9 @@ static const char *const *algo_names(void)
 static xray_status algo_loss(const void *context, uint64_t size,
                              const xray_loss_call *call, xray_metric_sums *sums)
 {
-    say("loss of %u rows from %u, context %c..%c", call->batch->rows,
-        call->first_row, *(const char *)context,
-        ((const char *)context)[size - 1]);
+    note_call("loss of %u rows from %u, context %c..%c", call->batch->rows,
+              call->first_row, *(const char *)context,
+              ((const char *)context)[size - 1]);
     sums->sum[0] += 6;
     sums->weight[0] += 2;
     return end("loss");
@@ -207,9 +207,9 @@ static xray_status algo_accept(void *self, const xray_batch *b, uint32_t groups,
                                uint32_t *keep)
 {
     (void)self;
-    say("accept %u of %u groups", b->rows, groups);
+    note_call("accept %u of %u groups", b->rows, groups);
     for (uint32_t g = 0; g < groups; g++)
-        say(" %u", keep[g]);
+        note_call(" %u", keep[g]);
     keep[0] = 0;
     return end("accept");
 }
@@ -218,8 +218,8 @@ static xray_status algo_observe(void *self, const char *const *names,
                                 const double *values, uint64_t count)
 {
     (void)self;
-    say("observe %s %g .. %s %g of %u", names[0], values[0], names[count - 1],
-        values[count - 1], (unsigned)count);
+    note_call("observe %s %g .. %s %g of %u", names[0], values[0],
+              names[count - 1], values[count - 1], (unsigned)count);
     return end("observe");
 }
 
@@ -254,7 +254,7 @@ static const xr_row data[PROMPTS] = {
 };
 const xr_row *const rows[PROMPTS] = { &data[0], &data[1], &data[2] };
 
-void put(xr_part *part, const void *ops, const char *name)
+void put_part(xr_part *part, const void *ops, const char *name)
 {
     *part = (xr_part){ .ops = ops,
                        .host = xr_host_new(name, NULL),
@@ -265,41 +265,41 @@ void add_model(fixture *f, uint32_t role)
 {
     static char selves[][8] = { "ref", "critic" };
     char *name = selves[role == XRAY_ROLE_CRITIC];
-    put(&f->roles.named[role], &train_ops, name);
+    put_part(&f->roles.named[role], &train_ops, name);
     xr_roles_at(&f->roles, role)->self = name;
 }
 
-static void configure(xr_run_config *run)
+static void configure(xr_run_config *ini)
 {
-    run->data.train_batch_size = PROMPTS;
-    run->data.max_prompt_length = 3;
-    run->data.max_response_length = RESPONSE;
-    run->rollout.n = N;
-    run->rollout.temperature = 0.5;
-    run->actor.ppo_mini_batch_size = 2;
-    run->actor.ppo_epochs = 1;
-    run->actor.grad_clip = 5;
-    run->actor.recompute_old_logp = 1;
-    run->critic.ppo_epochs = 1;
-    run->critic.grad_clip = 7;
+    ini->data.train_batch_size = PROMPTS;
+    ini->data.max_prompt_length = 3;
+    ini->data.max_response_length = RESPONSE;
+    ini->rollout.n = N;
+    ini->rollout.temperature = 0.5;
+    ini->actor.ppo_mini_batch_size = 2;
+    ini->actor.ppo_epochs = 1;
+    ini->actor.grad_clip = 5;
+    ini->actor.recompute_old_logp = 1;
+    ini->critic.ppo_epochs = 1;
+    ini->critic.grad_clip = 7;
 }
 
 /* Sample i scores i by the first reward and -1 - i by the second, and a quarter
  * on its first token; it has 1 + i % 2 tokens. */
-static void fill_samples(xr_samples *s)
+static void fill_samples(xr_samples *samples)
 {
     xr_err err = { "" };
-    assert_int_equal(xr_samples_init(s, ROWS, RESPONSE, &err), XRAY_OK);
-    s->count = ROWS;
-    s->n = N;
+    assert_int_equal(xr_samples_init(samples, ROWS, RESPONSE, &err), XRAY_OK);
+    samples->count = ROWS;
+    samples->n = N;
     for (uint32_t i = 0; i < ROWS; i++) {
-        s->sizes[i] = 1 + i % 2;
-        s->versions[i] = 30 + i;
-        s->scores[i] = (xr_score){ 0.5 * i, { i, -1.0 - i } };
-        s->score_rows[i][0] = 0.25f;
+        samples->sizes[i] = 1 + i % 2;
+        samples->versions[i] = 30 + i;
+        samples->scores[i] = (xr_score){ 0.5 * i, { i, -1.0 - i } };
+        samples->score_rows[i][0] = 0.25f;
         for (uint32_t t = 0; t < RESPONSE; t++) {
-            s->tokens[i * RESPONSE + t] = (int32_t)(10 * i + t);
-            s->logp[i * RESPONSE + t] = -(float)(10 * i + t + 1);
+            samples->tokens[i * RESPONSE + t] = (int32_t)(10 * i + t);
+            samples->logp[i * RESPONSE + t] = -(float)(10 * i + t + 1);
         }
     }
 }
@@ -308,23 +308,23 @@ int set_up(void **state)
 {
     fixture *f = calloc(1, sizeof(*f));
     static char actor[] = "actor";
-    xr_run *s = &f->run;
+    xr_run *run = &f->run;
     said[0] = '\0';
     failing = spoilt = NULL;
     context_size = 4;
     contexts = 0;
     offset = 0;
-    configure(&s->ini);
-    s->exact = 1;
-    s->actor.load.tokens = 7;
-    s->critic.load.tokens = 100;
-    put(&s->train, &train_ops, actor);
-    put(&s->infer, &infer_ops, "engine");
-    put(&s->algo, &algo_ops, "algo");
-    s->reward_count = 2;
-    s->rewards[0].weight = 1;
-    s->rewards[1].weight = 0.5;
-    make_fake_roles(s, &f->roles);
+    configure(&run->ini);
+    run->exact = 1;
+    run->actor.load.tokens = 7;
+    run->critic.load.tokens = 100;
+    put_part(&run->train, &train_ops, actor);
+    put_part(&run->infer, &infer_ops, "engine");
+    put_part(&run->algo, &algo_ops, "algo");
+    run->reward_count = 2;
+    run->rewards[0].weight = 1;
+    run->rewards[1].weight = 0.5;
+    make_fake_roles(run, &f->roles);
     f->roles.actor.self = actor;
     f->metrics = xr_metrics_new();
     fill_samples(&f->samples);
@@ -332,7 +332,7 @@ int set_up(void **state)
     return 0;
 }
 
-void begin(fixture *f)
+void begin_learner(fixture *f)
 {
     xr_err err = { "" };
     assert_int_equal(xr_learner_init(&f->learner, &f->roles, f->metrics, &err),
@@ -359,7 +359,7 @@ int tear_down(void **state)
     return 0;
 }
 
-xray_status step(fixture *f, uint64_t number, xr_err *err)
+xray_status run_step(fixture *f, uint64_t number, xr_err *err)
 {
     const xr_rates rates = { 0.25, 0.125 };
     xr_metrics_clear(f->metrics);

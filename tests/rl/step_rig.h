@@ -38,12 +38,12 @@ extern const xr_row *const rows[PROMPTS];
 int set_up(void **state);
 int tear_down(void **state);
 /* A part of the run, or one named by the roles. */
-void put(xr_part *part, const void *ops, const char *name);
+void put_part(xr_part *part, const void *ops, const char *name);
 /* The trainer as another model: XRAY_ROLE_REFERENCE or XRAY_ROLE_CRITIC. */
 void add_model(fixture *f, uint32_t role);
 /* Makes the learner of the run as it is, and packs the samples. */
-void begin(fixture *f);
+void begin_learner(fixture *f);
 /* A step of the fresh batch; `said` and the metrics begin anew. */
-xray_status step(fixture *f, uint64_t number, xr_err *err);
+xray_status run_step(fixture *f, uint64_t number, xr_err *err);
 
 #endif

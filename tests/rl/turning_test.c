@@ -23,7 +23,7 @@ static xray_status answer;
 static xray_weights *engine_weights; /* NULL: it has the policy's */
 
 /* An instance is its name; a tag is a letter. */
-static xray_status say(void *self, const char *call, uint32_t tag)
+static xray_status note_call(void *self, const char *call, uint32_t tag)
 {
     static const char letters[] = "wgoakx";
     char line[64];
@@ -35,7 +35,7 @@ static xray_status say(void *self, const char *call, uint32_t tag)
     return refused && strcmp(line, refused) == 0 ? answer : XRAY_OK;
 }
 
-static uint32_t tag_of(uint32_t tags)
+static uint32_t find_tag(uint32_t tags)
 {
     uint32_t tag = 0;
     while (!(tags & BIT(tag)))
@@ -46,22 +46,22 @@ static uint32_t tag_of(uint32_t tags)
 
 static xray_status train_offload(void *self, uint32_t tag)
 {
-    return say(self, "offload", tag);
+    return note_call(self, "offload", tag);
 }
 
 static xray_status train_onload(void *self, uint32_t tag)
 {
-    return say(self, "onload", tag);
+    return note_call(self, "onload", tag);
 }
 
 static xray_status infer_sleep(void *self, uint32_t tags)
 {
-    return say(self, "sleep", tag_of(tags));
+    return note_call(self, "sleep", find_tag(tags));
 }
 
 static xray_status infer_wake(void *self, uint32_t tags)
 {
-    return say(self, "wake", tag_of(tags));
+    return note_call(self, "wake", find_tag(tags));
 }
 
 static const xray_weights *infer_weights(void *self)
@@ -85,7 +85,7 @@ typedef struct fixture {
     xr_roles roles;
 } fixture;
 
-static xr_part *part_of(fixture *f, uint32_t role)
+static xr_part *make_part(fixture *f, uint32_t role)
 {
     return role == XRAY_ROLE_ACTOR     ? &f->run.train
            : role == XRAY_ROLE_ROLLOUT ? &f->run.infer
@@ -101,11 +101,12 @@ static int set_up(void **state)
     fixture *f = calloc(1, sizeof(*f));
     make_fake_roles(&f->run, &f->roles);
     for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++) {
-        *part_of(f, role) = (xr_part){ .ops = role == XRAY_ROLE_ROLLOUT
-                                                  ? (const void *)&infer_ops
-                                                  : (const void *)&train_ops,
-                                       .instance = names[role],
-                                       .host = xr_host_new(names[role], NULL) };
+        *make_part(f, role) =
+            (xr_part){ .ops = role == XRAY_ROLE_ROLLOUT
+                                  ? (const void *)&infer_ops
+                                  : (const void *)&train_ops,
+                       .instance = names[role],
+                       .host = xr_host_new(names[role], NULL) };
         xr_roles_at(&f->roles, role)->self = names[role];
     }
     said[0] = '\0';
@@ -119,7 +120,7 @@ static int tear_down(void **state)
 {
     fixture *f = *state;
     for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++)
-        xr_host_free(part_of(f, role)->host);
+        xr_host_free(make_part(f, role)->host);
     free(f);
     return 0;
 }
@@ -135,15 +136,15 @@ static void want_all(fixture *f)
     ini->rollout.free_cache_engine = 1;
 }
 
-static void make_all(xr_roles *s)
+static void make_all(xr_roles *roles)
 {
     xr_err err = { "" };
     for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++)
-        assert_int_equal(xr_turn_join(s, role, &err), XRAY_OK);
+        assert_int_equal(xr_turn_join(roles, role, &err), XRAY_OK);
 }
 
 /* The calls since the last time. */
-static void heard(const char *want)
+static void expect_heard(const char *want)
 {
     assert_string_equal(said, want);
     said[0] = '\0';
@@ -156,7 +157,7 @@ static void heard(const char *want)
 static void keys_name_memory(void **state)
 {
     fixture *f = *state;
-    xr_run_config *run = &f->run.ini;
+    xr_run_config *ini = &f->run.ini;
     struct {
         uint32_t role;
         uint32_t *key;
@@ -164,34 +165,34 @@ static void keys_name_memory(void **state)
         const char *section;
         const char *name;
     } cases[] = {
-        { XRAY_ROLE_ACTOR, &run->actor.optimizer_offload, O | A, "actor",
+        { XRAY_ROLE_ACTOR, &ini->actor.optimizer_offload, O | A, "actor",
           "optimizer_offload" },
-        { XRAY_ROLE_ACTOR, &run->actor.grad_offload, O | G | A, "actor",
+        { XRAY_ROLE_ACTOR, &ini->actor.grad_offload, O | G | A, "actor",
           "grad_offload" },
-        { XRAY_ROLE_ACTOR, &run->actor.param_offload, W | G | O | A, "actor",
+        { XRAY_ROLE_ACTOR, &ini->actor.param_offload, W | G | O | A, "actor",
           "param_offload" },
-        { XRAY_ROLE_CRITIC, &run->critic.optimizer_offload, O | A, "critic",
+        { XRAY_ROLE_CRITIC, &ini->critic.optimizer_offload, O | A, "critic",
           "optimizer_offload" },
-        { XRAY_ROLE_CRITIC, &run->critic.grad_offload, O | G | A, "critic",
+        { XRAY_ROLE_CRITIC, &ini->critic.grad_offload, O | G | A, "critic",
           "grad_offload" },
-        { XRAY_ROLE_CRITIC, &run->critic.param_offload, W | G | O | A, "critic",
+        { XRAY_ROLE_CRITIC, &ini->critic.param_offload, W | G | O | A, "critic",
           "param_offload" },
-        { XRAY_ROLE_REFERENCE, &run->ref.param_offload, W | A, "ref",
+        { XRAY_ROLE_REFERENCE, &ini->ref.param_offload, W | A, "ref",
           "param_offload" },
-        { XRAY_ROLE_ROLLOUT, &run->rollout.free_cache_engine, W | A | KV,
+        { XRAY_ROLE_ROLLOUT, &ini->rollout.free_cache_engine, W | A | KV,
           "rollout", "free_cache_engine" },
     };
     for (uint32_t role = 0; role <= XRAY_ROLE_REWARD; role++)
-        assert_int_equal(xr_turn_tags(run, role), 0);
+        assert_int_equal(xr_turn_tags(ini, role), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *key = NULL;
         *cases[i].key = 1;
-        assert_int_equal(xr_turn_tags(run, cases[i].role), cases[i].tags);
-        assert_string_equal(xr_turn_key(run, cases[i].role, &key),
+        assert_int_equal(xr_turn_tags(ini, cases[i].role), cases[i].tags);
+        assert_string_equal(xr_turn_key(ini, cases[i].role, &key),
                             cases[i].section);
         assert_string_equal(key, cases[i].name);
     }
-    assert_int_equal(xr_turn_tags(run, XRAY_ROLE_REWARD), 0);
+    assert_int_equal(xr_turn_tags(ini, XRAY_ROLE_REWARD), 0);
     assert_int_equal(XR_TURN_FORWARD, W | A);
     assert_int_equal(XR_TURN_GRADS, W | A | G);
     assert_int_equal(XR_TURN_STEP, W | G | O);
@@ -200,64 +201,68 @@ static void keys_name_memory(void **state)
 
 /* What goes does so first; what comes is asked for once; what a model is about
  * to need again stays; the reward model, which no key names, is never moved. */
-static void a_turn_moves_what_it_must(void **state)
+static void a_turn_moves_only_what_it_must(void **state)
 {
     fixture *f = *state;
-    xr_roles *s = &f->roles;
+    xr_roles *roles = &f->roles;
     xr_err err = { "" };
     want_all(f);
-    make_all(s);
-    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
-    heard("actor offload w, actor offload g, actor offload o, actor offload a, "
-          "ref offload w, ref offload a, critic offload w, critic offload g, "
-          "critic offload o, critic offload a, engine sleep w, engine sleep a, "
-          "engine sleep k");
-    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
-    heard("");
-    assert_int_equal(xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_FORWARD, &err),
-                     XRAY_OK);
-    heard("actor onload w, actor onload a");
-    assert_int_equal(xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_GRADS, &err),
-                     XRAY_OK);
-    heard("actor onload g");
-    assert_int_equal(xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_STEP, &err),
-                     XRAY_OK);
-    heard("actor onload o");
-    assert_int_equal(xr_turn_take(s, XRAY_ROLE_CRITIC, XR_TURN_FORWARD, &err),
-                     XRAY_OK);
-    heard("actor offload w, actor offload g, actor offload o, actor offload a, "
-          "critic onload w, critic onload a");
-    assert_int_equal(xr_turn_take(s, XRAY_ROLE_REWARD, XR_TURN_FORWARD, &err),
-                     XRAY_OK);
-    heard("critic offload w, critic offload a");
-    assert_int_equal(xr_turn_publish(s, &err), XRAY_OK);
-    heard("actor onload w, engine wake w");
-    assert_int_equal(xr_turn_take(s, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE, &err),
-                     XRAY_OK);
-    heard("actor offload w, engine wake a, engine wake k");
+    make_all(roles);
+    assert_int_equal(xr_turn_offload_all(roles, &err), XRAY_OK);
+    expect_heard(
+        "actor offload w, actor offload g, actor offload o, actor offload a, "
+        "ref offload w, ref offload a, critic offload w, critic offload g, "
+        "critic offload o, critic offload a, engine sleep w, engine sleep a, "
+        "engine sleep k");
+    assert_int_equal(xr_turn_offload_all(roles, &err), XRAY_OK);
+    expect_heard("");
     assert_int_equal(
-        xr_turn_take(s, XRAY_ROLE_REFERENCE, XR_TURN_FORWARD, &err), XRAY_OK);
-    heard("engine sleep w, engine sleep a, engine sleep k, ref onload w, "
-          "ref onload a");
+        xr_turn_take(roles, XRAY_ROLE_ACTOR, XR_TURN_FORWARD, &err), XRAY_OK);
+    expect_heard("actor onload w, actor onload a");
+    assert_int_equal(xr_turn_take(roles, XRAY_ROLE_ACTOR, XR_TURN_GRADS, &err),
+                     XRAY_OK);
+    expect_heard("actor onload g");
+    assert_int_equal(xr_turn_take(roles, XRAY_ROLE_ACTOR, XR_TURN_STEP, &err),
+                     XRAY_OK);
+    expect_heard("actor onload o");
+    assert_int_equal(
+        xr_turn_take(roles, XRAY_ROLE_CRITIC, XR_TURN_FORWARD, &err), XRAY_OK);
+    expect_heard(
+        "actor offload w, actor offload g, actor offload o, actor offload a, "
+        "critic onload w, critic onload a");
+    assert_int_equal(
+        xr_turn_take(roles, XRAY_ROLE_REWARD, XR_TURN_FORWARD, &err), XRAY_OK);
+    expect_heard("critic offload w, critic offload a");
+    assert_int_equal(xr_turn_publish(roles, &err), XRAY_OK);
+    expect_heard("actor onload w, engine wake w");
+    assert_int_equal(
+        xr_turn_take(roles, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE, &err), XRAY_OK);
+    expect_heard("actor offload w, engine wake a, engine wake k");
+    assert_int_equal(
+        xr_turn_take(roles, XRAY_ROLE_REFERENCE, XR_TURN_FORWARD, &err),
+        XRAY_OK);
+    expect_heard(
+        "engine sleep w, engine sleep a, engine sleep k, ref onload w, "
+        "ref onload a");
 }
 
 /* Without keys nothing moves. */
-static void nothing_moves_unasked(void **state)
+static void nothing_moves_without_a_key(void **state)
 {
     fixture *f = *state;
-    xr_roles *s = &f->roles;
+    xr_roles *roles = &f->roles;
     xr_err err = { "" };
-    make_all(s);
-    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
-    assert_int_equal(xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_FORWARD, &err),
-                     XRAY_OK);
-    heard("");
+    make_all(roles);
+    assert_int_equal(xr_turn_offload_all(roles, &err), XRAY_OK);
+    assert_int_equal(
+        xr_turn_take(roles, XRAY_ROLE_ACTOR, XR_TURN_FORWARD, &err), XRAY_OK);
+    expect_heard("");
     /* What is not made yet cannot move. */
     want_all(f);
-    make_all(s);
-    s->actor.self = s->critic.self = s->engine.self = NULL;
-    assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
-    heard("ref offload w, ref offload a");
+    make_all(roles);
+    roles->actor.self = roles->critic.self = roles->engine.self = NULL;
+    assert_int_equal(xr_turn_offload_all(roles, &err), XRAY_OK);
+    expect_heard("ref offload w, ref offload a");
 }
 
 /* An engine that computes with the policy's weights has them for ever, and so
@@ -266,7 +271,7 @@ static void shared_weights_stay(void **state)
 {
     static xray_infer_ops older;
     fixture *f = *state;
-    xr_roles *s = &f->roles;
+    xr_roles *roles = &f->roles;
     xr_err err = { "" };
     for (int i = 0; i < 2; i++) {
         if (i) { /* one from before there was a table of them */
@@ -274,20 +279,20 @@ static void shared_weights_stay(void **state)
             older.weights = NULL;
             f->run.infer.ops = &older;
         }
-        memset(&s->turns, 0, sizeof(s->turns));
+        memset(&roles->turns, 0, sizeof(roles->turns));
         engine_weights = NULL;
         want_all(f);
-        make_all(s);
-        s->critic.self = s->reference.self = NULL;
-        assert_int_equal(xr_turn_offload_all(s, &err), XRAY_OK);
-        heard("actor offload g, actor offload o, actor offload a, "
-              "engine sleep a, engine sleep k");
+        make_all(roles);
+        roles->critic.self = roles->reference.self = NULL;
+        assert_int_equal(xr_turn_offload_all(roles, &err), XRAY_OK);
+        expect_heard("actor offload g, actor offload o, actor offload a, "
+                     "engine sleep a, engine sleep k");
     }
 }
 
 /* A plugin may be unable to give back what holds nothing; it is not asked
  * again. All else that fails ends the run under the call's name. */
-static void what_cannot_go_may_stay(void **state)
+static void memory_that_holds_nothing_may_stay(void **state)
 {
     static const struct {
         const char *line;
@@ -306,23 +311,24 @@ static void what_cannot_go_may_stay(void **state)
         { "actor onload a", XRAY_E_UNSUPPORTED, 0, "actor: onload failed" },
     };
     fixture *f = *state;
-    xr_roles *s = &f->roles;
+    xr_roles *roles = &f->roles;
     want_all(f);
-    s->critic.self = s->reference.self = NULL;
+    roles->critic.self = roles->reference.self = NULL;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         xr_err err = { "" };
-        memset(&s->turns, 0, sizeof(s->turns));
-        make_all(s);
+        memset(&roles->turns, 0, sizeof(roles->turns));
+        make_all(roles);
         refused = cases[i].line;
         answer = cases[i].answer;
         xray_status status = XRAY_OK;
         for (int round = 0; round < 2 && status == XRAY_OK; round++) {
-            status = xr_turn_offload_all(s, &err);
-            if (status == XRAY_OK)
-                status = xr_turn_take(s, XRAY_ROLE_ACTOR, XR_TURN_GRADS, &err);
+            status = xr_turn_offload_all(roles, &err);
             if (status == XRAY_OK)
                 status =
-                    xr_turn_take(s, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE, &err);
+                    xr_turn_take(roles, XRAY_ROLE_ACTOR, XR_TURN_GRADS, &err);
+            if (status == XRAY_OK)
+                status = xr_turn_take(roles, XRAY_ROLE_ROLLOUT, XR_TURN_ENGINE,
+                                      &err);
         }
         assert_int_equal(status, cases[i].stays ? XRAY_OK : answer);
         const char *first = strstr(said, refused);
@@ -340,7 +346,7 @@ static void plugins_without_turns_are_refused(void **state)
     static xray_train_ops train;
     static xray_infer_ops infer;
     fixture *f = *state;
-    xr_roles *s = &f->roles;
+    xr_roles *roles = &f->roles;
     xr_errors errors = { 0 };
     f->run.config = xr_config_new();
     assert_non_null(f->run.config);
@@ -356,7 +362,7 @@ static void plugins_without_turns_are_refused(void **state)
         *(i == 2 ? &infer.sleep : &infer.wake) = NULL;
         f->run.train.ops = &train;
         f->run.infer.ops = &infer;
-        assert_int_equal(xr_turn_join(s, role, &err), XRAY_E_CONFIG);
+        assert_int_equal(xr_turn_join(roles, role, &err), XRAY_E_CONFIG);
         assert_string_equal(err.text,
                             i < 2 ? "configuration: [actor] grad_offload: "
                                     "actor cannot give memory back"
@@ -365,7 +371,7 @@ static void plugins_without_turns_are_refused(void **state)
     }
     /* One that is not asked to may lack it. */
     xr_err err = { "" };
-    assert_int_equal(xr_turn_join(s, XRAY_ROLE_REFERENCE, &err), XRAY_OK);
+    assert_int_equal(xr_turn_join(roles, XRAY_ROLE_REFERENCE, &err), XRAY_OK);
     xr_config_free(f->run.config);
     xr_errors_free(&errors);
 }
@@ -375,9 +381,12 @@ static void plugins_without_turns_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(keys_name_memory),        CASE(a_turn_moves_what_it_must),
-        CASE(nothing_moves_unasked),   CASE(shared_weights_stay),
-        CASE(what_cannot_go_may_stay), CASE(plugins_without_turns_are_refused),
+        CASE(keys_name_memory),
+        CASE(a_turn_moves_only_what_it_must),
+        CASE(nothing_moves_without_a_key),
+        CASE(shared_weights_stay),
+        CASE(memory_that_holds_nothing_may_stay),
+        CASE(plugins_without_turns_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

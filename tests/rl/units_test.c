@@ -19,8 +19,8 @@
 #include "core/run/run.h"
 #include "tests/rl/fake_roles.h"
 
-static void add(xr_rows *rows, int32_t first, uint32_t prompt,
-                uint32_t response, int32_t group)
+static void add_row(xr_rows *rows, int32_t first, uint32_t prompt,
+                    uint32_t response, int32_t group)
 {
     int32_t ids[64];
     float logp[64];
@@ -47,8 +47,8 @@ static void rows_keep_prompt_and_response_apart(void **state)
     xr_err err = { "" };
     (void)state;
     assert_int_equal(xr_rows_init(&rows, 4, 40, &err), XRAY_OK);
-    add(&rows, 100, 3, 2, 0);
-    add(&rows, 200, 1, 4, 0);
+    add_row(&rows, 100, 3, 2, 0);
+    add_row(&rows, 200, 1, 4, 0);
     const xray_batch *b = &rows.batch;
     assert_int_equal(b->rows, 2);
     assert_int_equal(b->tokens, 10);
@@ -77,7 +77,7 @@ static void a_full_batch_refuses_more(void **state)
     xr_rows_free(&rows);
 }
 
-static void views_are_runs_in_order(void **state)
+static void views_are_consecutive(void **state)
 {
     xr_rows rows;
     xr_views views;
@@ -87,7 +87,7 @@ static void views_are_runs_in_order(void **state)
     assert_int_equal(xr_rows_init(&rows, 6, 41, &err), XRAY_OK);
     assert_int_equal(xr_views_init(&views, 6, &err), XRAY_OK);
     for (int32_t i = 0; i < 6; i++)
-        add(&rows, i * 100, 1, sizes[i] - 1, i);
+        add_row(&rows, i * 100, 1, sizes[i] - 1, i);
     const xr_cut cut = { .first = 1, .count = 5, .budget = 15 };
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 3); /* 9+3+3 | 20, over the budget | 1 */
@@ -109,7 +109,7 @@ static void views_are_runs_in_order(void **state)
 }
 
 /* Groups 0 0 | 1 1 1 | 2 of rows of 5 tokens. */
-static void groups_stay_whole_where_they_share(void **state)
+static void groups_that_share_prompts_are_not_divided(void **state)
 {
     static const int32_t group[] = { 0, 0, 1, 1, 1, 2 };
     xr_rows rows;
@@ -119,7 +119,7 @@ static void groups_stay_whole_where_they_share(void **state)
     assert_int_equal(xr_rows_init(&rows, 6, 30, &err), XRAY_OK);
     assert_int_equal(xr_views_init(&views, 6, &err), XRAY_OK);
     for (int32_t i = 0; i < 6; i++)
-        add(&rows, i * 100, 2, 3, group[i]);
+        add_row(&rows, i * 100, 2, 3, group[i]);
     xr_cut cut = { .count = 6, .budget = 20, .prompts = XR_PROMPTS_PER_GROUP };
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 2); /* 10 | 15 + 5 */
@@ -155,8 +155,8 @@ static void rows_can_be_copied_in_another_order(void **state)
     (void)state;
     assert_int_equal(xr_rows_init(&rows, 3, 30, &err), XRAY_OK);
     assert_int_equal(xr_rows_init(&other, 3, 30, &err), XRAY_OK);
-    add(&rows, 100, 2, 3, 0);
-    add(&rows, 200, 2, 5, 1);
+    add_row(&rows, 100, 2, 3, 0);
+    add_row(&rows, 200, 2, 5, 1);
     rows.batch.advantage[6] = 2.5f;
     assert_int_equal(xr_rows_copy(&other, &rows, 1, 0, &err), XRAY_OK);
     assert_int_equal(xr_rows_copy(&other, &rows, 0, 1, &err), XRAY_OK);
@@ -200,7 +200,7 @@ static void schedules_follow_their_formulas(void **state)
 
 /* Without a warm-up, which is the default, the first step has the whole rate;
  * with one the rate grows by equal parts and is whole right behind it. */
-static void warm_up_ends_where_it_says(void **state)
+static void warm_up_ends_at_its_last_step(void **state)
 {
     static const int64_t kinds[] = { XR_SCHEDULE_CONSTANT, XR_SCHEDULE_LINEAR,
                                      XR_SCHEDULE_COSINE };
@@ -237,8 +237,8 @@ static void warm_up_ends_where_it_says(void **state)
 /* ---- dealing ------------------------------------------------------------ */
 
 /* The dearest part less the cheapest one; every item is dealt once. */
-static double dealt_apart(xr_balance *b, const double *cost, uint32_t count,
-                          uint32_t parts)
+static double measure_imbalance(xr_balance *b, const double *cost,
+                                uint32_t count, uint32_t parts)
 {
     uint32_t part[64];
     double sum[8] = { 0 };
@@ -271,23 +271,23 @@ static void rows_are_dealt_evenly(void **state)
     xr_err err = { "" };
     (void)state;
     assert_int_equal(xr_balance_init(&b, 64, 4, &err), XRAY_OK);
-    assert_true(dealt_apart(&b, five, 5, 2) == 2);
-    assert_true(dealt_apart(&b, one, 3, 2) == 5);
+    assert_true(measure_imbalance(&b, five, 5, 2) == 2);
+    assert_true(measure_imbalance(&b, one, 3, 2) == 5);
     for (int i = 0; i < 12; i++)
         equal[i] = 3;
     for (uint32_t parts = 1; parts <= 4; parts++)
-        assert_true(dealt_apart(&b, equal, 12, parts) == 0);
+        assert_true(measure_imbalance(&b, equal, 12, parts) == 0);
     for (uint32_t i = 0; i < 64; i++)
         rising[i] = xr_balance_cost(10 + i, 100);
     for (uint32_t parts = 2; parts <= 4; parts++)
-        assert_true(dealt_apart(&b, rising, 64, parts) < rising[0]);
+        assert_true(measure_imbalance(&b, rising, 64, parts) < rising[0]);
     xr_balance_free(&b);
 }
 
 /* ---- what is told of a batch -------------------------------------------- */
 
 /* Prompts of 3 and 5 tokens, responses of 1, 4, 4 and 2 where 4 is the most. */
-static void statistics_of_a_batch(void **state)
+static void statistics_of_a_batch_are_put(void **state)
 {
     static const uint32_t prompt[] = { 3, 5, 3, 5 };
     static const uint32_t response[] = { 1, 4, 4, 2 };
@@ -319,7 +319,7 @@ static void statistics_of_a_batch(void **state)
     assert_int_equal(xr_samples_init(&samples, 4, 4, &err), XRAY_OK);
     samples.count = 4;
     for (int32_t i = 0; i < 4; i++) {
-        add(&rows, i * 100, prompt[i], response[i], i);
+        add_row(&rows, i * 100, prompt[i], response[i], i);
         samples.scores[i].score = i;
         samples.finish[i] = i == 2 ? XRAY_FINISH_ABORT : XRAY_FINISH_STOP;
     }
@@ -369,8 +369,8 @@ static void bad_gradients_are_named(void **state)
     make_fake_roles(&of, &roles);
     (void)state;
     assert_int_equal(xr_rows_init(&rows, 4, 40, &err), XRAY_OK);
-    add(&rows, 100, 3, 2, 0);
-    add(&rows, 200, 1, 4, 0);
+    add_row(&rows, 100, 3, 2, 0);
+    add_row(&rows, 200, 1, 4, 0);
     for (int i = 0; i < 4; i++) {
         int critic = i == 3; /* a critic has no log-probs */
         float given[3][64] = { { 0 } };
@@ -420,7 +420,7 @@ static xray_status number_tokens(void *self, const xray_batch *batch,
 
 /* What a model gives for micro-batches lies where they were cut from; an engine
  * that has to sleep meanwhile has to be told of weights again. */
-static void outputs_lie_token_by_token(void **state)
+static void outputs_are_stored_token_by_token(void **state)
 {
     static const xray_train_ops ops = { .header = XRAY_HEADER(xray_train_ops),
                                         .forward = number_tokens };
@@ -438,7 +438,7 @@ static void outputs_lie_token_by_token(void **state)
     assert_int_equal(xr_rows_init(&rows, 3, 16, &err), XRAY_OK);
     assert_int_equal(xr_views_init(&views, 3, &err), XRAY_OK);
     for (int32_t i = 0; i < 3; i++)
-        add(&rows, 100 * i, 2, 1 + (uint32_t)i, i);
+        add_row(&rows, 100 * i, 2, 1 + (uint32_t)i, i);
     const xr_cut cut = { .count = 3, .budget = 5 };
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 3);
@@ -464,7 +464,7 @@ static void outputs_lie_token_by_token(void **state)
     xr_rows_free(&rows);
 }
 
-static void *no_board(void *self, uint64_t *out_size)
+static void *find_no_board(void *self, uint64_t *out_size)
 {
     (void)self;
     (void)out_size;
@@ -477,7 +477,7 @@ static void ranks_without_a_board_do_not_start(void **state)
     (void)state;
     char json[] = "{}";
     xray_runtime_ops ops = xr_local_runtime;
-    ops.board = no_board;
+    ops.board = find_no_board;
     const xray_component far = { .name = "far" };
     const xr_run run = { .placement = { .size = 2 },
                          .actor = { .json = json },
@@ -508,15 +508,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_keep_prompt_and_response_apart),
         cmocka_unit_test(a_full_batch_refuses_more),
-        cmocka_unit_test(views_are_runs_in_order),
-        cmocka_unit_test(groups_stay_whole_where_they_share),
+        cmocka_unit_test(views_are_consecutive),
+        cmocka_unit_test(groups_that_share_prompts_are_not_divided),
         cmocka_unit_test(rows_can_be_copied_in_another_order),
         cmocka_unit_test(schedules_follow_their_formulas),
-        cmocka_unit_test(warm_up_ends_where_it_says),
+        cmocka_unit_test(warm_up_ends_at_its_last_step),
         cmocka_unit_test(rows_are_dealt_evenly),
-        cmocka_unit_test(statistics_of_a_batch),
+        cmocka_unit_test(statistics_of_a_batch_are_put),
         cmocka_unit_test(bad_gradients_are_named),
-        cmocka_unit_test(outputs_lie_token_by_token),
+        cmocka_unit_test(outputs_are_stored_token_by_token),
         cmocka_unit_test(ranks_without_a_board_do_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

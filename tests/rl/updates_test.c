@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* The metrics but for times, `name value, ...`. */
-static const char *told(const xr_metrics *m)
+static const char *metrics_text(const xr_metrics *m)
 {
     static char text[1024];
     text[0] = '\0';
@@ -35,7 +35,7 @@ static void samples_become_rows(void **state)
                                     0, 0,     2.25f,       /* 4 */
                                     0, 0,     0.25f, 2.5f };
     fixture *f = *state;
-    begin(f);
+    begin_learner(f);
     const xray_batch *b = &f->learner.fresh.batch;
     assert_int_equal(b->rows, ROWS);
     assert_int_equal(b->tokens, 19);
@@ -68,14 +68,14 @@ static void samples_become_rows(void **state)
 static void a_step_calls_in_order(void **state)
 {
     fixture *f = *state;
-    xr_run *s = &f->run;
+    xr_run *run = &f->run;
     xr_err err = { "" };
     add_model(f, XRAY_ROLE_REFERENCE);
     add_model(f, XRAY_ROLE_CRITIC);
-    s->ini.critic.share_prompts = 1;
-    s->needs = XRAY_NEED_CRITIC | XRAY_NEED_GREEDY | XRAY_NEED_MINI_FORWARD;
-    begin(f);
-    assert_int_equal(step(f, 4, &err), XRAY_OK);
+    run->ini.critic.share_prompts = 1;
+    run->needs = XRAY_NEED_CRITIC | XRAY_NEED_GREEDY | XRAY_NEED_MINI_FORWARD;
+    begin_learner(f);
+    assert_int_equal(run_step(f, 4, &err), XRAY_OK);
     assert_string_equal(
         said, "actor forward 1: shared 24 25\n"
               "actor forward 1: shared 26 27\n"
@@ -105,7 +105,7 @@ static void a_step_calls_in_order(void **state)
               "actor step: lr 0.25 clip 5\n"
               "engine update 1\n");
     assert_string_equal(
-        told(f->metrics),
+        metrics_text(f->metrics),
         "training/rollout_probs_diff/mean 0, training/rollout_probs_diff/max "
         "0, training/rollout_probs_diff/min 0, algo/metric 7, critic/grad_norm "
         "4, critic/lr 0.125, actor/grad_norm 1.5, actor/lr 0.25, loss/a 3, "
@@ -119,7 +119,7 @@ static void a_step_calls_in_order(void **state)
         assert_true(xr_metrics_get(f->metrics, name) >= 0);
     }
     /* Sums are of this step alone. */
-    assert_int_equal(step(f, 5, &err), XRAY_OK);
+    assert_int_equal(run_step(f, 5, &err), XRAY_OK);
     assert_true(xr_metrics_get(f->metrics, "loss/a") == 3);
     assert_true(xr_metrics_get(f->metrics, "actor/grad_norm") == 1.5);
     assert_true(xr_metrics_get(f->metrics, "critic/grad_norm") == 4);
@@ -127,7 +127,7 @@ static void a_step_calls_in_order(void **state)
 
 /* One trunk with a value head: its loss reads values, and the policy gives
  * them. */
-static void a_head_of_the_policys_gives_values(void **state)
+static void a_value_head_of_the_policy_gives_values(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
@@ -136,8 +136,8 @@ static void a_head_of_the_policys_gives_values(void **state)
     f->run.ini.actor.ppo_mini_batch_size = 0; /* all */
     f->run.ini.actor.ppo_epochs = 2;
     f->run.ini.actor.share_prompts = 1;
-    begin(f);
-    assert_int_equal(step(f, 1, &err), XRAY_OK);
+    begin_learner(f);
+    assert_int_equal(run_step(f, 1, &err), XRAY_OK);
 #define EPOCH                                                           \
     "context of 24 25 26 27 28 29: 9 tokens, 6 rows, at most 2\n"       \
     "actor gradients 7: shared (24 25) shared (26 27) shared (28 29)\n" \
@@ -165,8 +165,8 @@ static void differing_contracts_are_measured(void **state)
     double sum = 0;
     f->roles.exact = 0;
     offset = -0.5f;
-    begin(f);
-    assert_int_equal(step(f, 1, &err), XRAY_OK);
+    begin_learner(f);
+    assert_int_equal(run_step(f, 1, &err), XRAY_OK);
     for (size_t i = 0; i < 9; i++)
         sum += exp(-(double)logp[i]) * (1 - exp(-0.5));
     const xr_metrics *m = f->metrics;
@@ -178,7 +178,7 @@ static void differing_contracts_are_measured(void **state)
     assert_true(b->old_logp[2] == -1.5f && b->rollout_logp[2] == -1);
     /* The same kernels: a difference is a fault, which names its token. */
     f->roles.exact = 1;
-    assert_int_equal(step(f, 1, &err), XRAY_E_NUMERIC);
+    assert_int_equal(run_step(f, 1, &err), XRAY_E_NUMERIC);
     assert_string_equal(err.text,
                         "row 24 token 2: the trainer's log-prob is -1.5, the "
                         "rollout's -1; they must be equal bit for bit");
@@ -191,8 +191,8 @@ static void empty_responses_are_not_counted(void **state)
     xr_err err = { "" };
     f->run.ini.actor.ppo_mini_batch_size = 3;
     f->samples.sizes[0] = 0;
-    begin(f);
-    assert_int_equal(step(f, 1, &err), XRAY_OK);
+    begin_learner(f);
+    assert_int_equal(run_step(f, 1, &err), XRAY_OK);
     assert_non_null(strstr(
         said, "context of 24 25 26 27 28 29: 8 tokens, 5 rows, at most 2\n"));
 }
@@ -214,7 +214,7 @@ static void read_order(const char *call, uint32_t out[ROWS])
 
 /* Every order of rows may come, with rows that stay where they are; the
  * critic's is another one, and the seed decides. */
-static void orders_are_drawn_at_large(void **state)
+static void shuffles_reach_every_order(void **state)
 {
     uint32_t at[ROWS][ROWS] = { { 0 } };
     uint32_t order[3][ROWS];
@@ -226,13 +226,13 @@ static void orders_are_drawn_at_large(void **state)
     f->run.ini.actor.shuffle = 1;
     f->run.ini.critic.shuffle = 1;
     f->run.ini.actor.ppo_mini_batch_size = 0;
-    begin(f);
+    begin_learner(f);
     for (uint64_t number = 1; number <= 60; number++) {
         f->run.ini.run.seed = 2;
-        assert_int_equal(step(f, number, &err), XRAY_OK);
+        assert_int_equal(run_step(f, number, &err), XRAY_OK);
         read_order("\nactor gradients 3:", order[2]);
         f->run.ini.run.seed = 1;
-        assert_int_equal(step(f, number, &err), XRAY_OK);
+        assert_int_equal(run_step(f, number, &err), XRAY_OK);
         read_order("\nactor gradients 3:", order[0]);
         read_order("\ncritic gradients 4:", order[1]);
         other += memcmp(order[0], order[1], sizeof(order[0])) != 0;
@@ -253,9 +253,9 @@ static void a_warm_up_leaves_the_policy_alone(void **state)
     xr_err err = { "" };
     add_model(f, XRAY_ROLE_CRITIC);
     f->run.ini.trainer.critic_warmup = 3;
-    begin(f);
+    begin_learner(f);
     for (uint64_t number = 2; number <= 3; number++) {
-        assert_int_equal(step(f, number, &err), XRAY_OK);
+        assert_int_equal(run_step(f, number, &err), XRAY_OK);
         assert_non_null(strstr(said, "critic step"));
         assert_int_equal(strstr(said, "actor step") != NULL, number == 3);
         assert_int_equal(strstr(said, "engine update") != NULL, number == 3);
@@ -263,20 +263,20 @@ static void a_warm_up_leaves_the_policy_alone(void **state)
 }
 
 /* A context that needs more room gets it, once; the next one has it. */
-static void contexts_get_their_room(void **state)
+static void contexts_get_the_space_they_need(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
     f->run.ini.actor.ppo_mini_batch_size = 0;
-    begin(f);
+    begin_learner(f);
     context_size = 4096;
-    assert_int_equal(step(f, 1, &err), XRAY_OK);
+    assert_int_equal(run_step(f, 1, &err), XRAY_OK);
     assert_int_equal(contexts, 1);
     context_size = 4097;
-    assert_int_equal(step(f, 2, &err), XRAY_OK);
+    assert_int_equal(run_step(f, 2, &err), XRAY_OK);
     assert_int_equal(contexts, 3);
     assert_int_equal(f->learner.context_cap, 4097);
-    assert_int_equal(step(f, 3, &err), XRAY_OK);
+    assert_int_equal(run_step(f, 3, &err), XRAY_OK);
     assert_int_equal(contexts, 4);
 }
 
@@ -309,15 +309,15 @@ static void failures_end_the_step(void **state)
           "critic step: lr 0.125 clip 7\n" },
     };
     fixture *f = *state;
-    xr_run *s = &f->run;
+    xr_run *run = &f->run;
     add_model(f, XRAY_ROLE_REFERENCE);
     add_model(f, XRAY_ROLE_CRITIC);
-    s->needs = XRAY_NEED_CRITIC | XRAY_NEED_MINI_FORWARD;
-    begin(f);
+    run->needs = XRAY_NEED_CRITIC | XRAY_NEED_MINI_FORWARD;
+    begin_learner(f);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         xr_err err = { "" };
         failing = cases[i].call;
-        assert_int_equal(step(f, 1, &err), XRAY_E_RANGE);
+        assert_int_equal(run_step(f, 1, &err), XRAY_E_RANGE);
         if (strncmp(err.text, cases[i].says, strlen(cases[i].says)) != 0)
             fail_msg("%s: %s", failing, err.text);
         size_t size = strlen(said);
@@ -328,7 +328,7 @@ static void failures_end_the_step(void **state)
 }
 
 /* What `prepare` gives is looked at where it is learnt from. */
-static void prepared_values_are_looked_at(void **state)
+static void prepared_values_are_checked(void **state)
 {
     static const struct {
         const char *spoilt;
@@ -348,14 +348,14 @@ static void prepared_values_are_looked_at(void **state)
           "expected a finite number" },
     };
     fixture *f = *state;
-    begin(f);
+    begin_learner(f);
     for (size_t i = 0; i < 4; i++) {
         xr_err err = { "" };
         spoilt = cases[i].spoilt;
         f->roles.nonfinite = 0;
         if (i == 3)
             add_model(f, XRAY_ROLE_CRITIC);
-        xray_status status = step(f, 1, &err);
+        xray_status status = run_step(f, 1, &err);
         if (*spoilt == 'm')
             assert_int_equal(status, XRAY_E_BUG);
         assert_string_equal(err.text, cases[i].says);
@@ -367,13 +367,13 @@ static void prepared_values_are_looked_at(void **state)
 
 /* Groups that are kept bring each reward's scores; all are kept at first, and
  * those over what is wanted are left. */
-static void kept_groups_have_their_scores(void **state)
+static void kept_groups_keep_their_scores(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
     const xr_rates rates = { 1, 1 };
     uint32_t groups = 0;
-    begin(f);
+    begin_learner(f);
     assert_int_equal(xr_learner_accept(&f->learner, 3, &groups, &err), XRAY_OK);
     assert_string_equal(said, "accept 6 of 3 groups 1 1 1\n");
     assert_int_equal(groups, 2);
@@ -397,7 +397,7 @@ static void metrics_are_all_observed(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
-    begin(f);
+    begin_learner(f);
     for (int i = 0; i < 300; i++) {
         char name[16];
         (void)snprintf(name, sizeof(name), "m/%d", i);
@@ -424,15 +424,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(samples_become_rows),
         CASE(a_step_calls_in_order),
-        CASE(a_head_of_the_policys_gives_values),
+        CASE(a_value_head_of_the_policy_gives_values),
         CASE(differing_contracts_are_measured),
         CASE(empty_responses_are_not_counted),
-        CASE(orders_are_drawn_at_large),
+        CASE(shuffles_reach_every_order),
         CASE(a_warm_up_leaves_the_policy_alone),
-        CASE(contexts_get_their_room),
+        CASE(contexts_get_the_space_they_need),
         CASE(failures_end_the_step),
-        CASE(prepared_values_are_looked_at),
-        CASE(kept_groups_have_their_scores),
+        CASE(prepared_values_are_checked),
+        CASE(kept_groups_keep_their_scores),
         CASE(metrics_are_all_observed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

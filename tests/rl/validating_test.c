@@ -48,7 +48,7 @@ static xr_dataset *open_rows(const fixture *f, const char *text)
     "{\"prompt\":\"a\",\"answer\":\"\"}\n"
 
 /* The engine is asked anew for every batch. */
-static xray_status asked_anew(void *self, const xray_request *r)
+static xray_status restart_engine(void *self, const xray_request *r)
 {
     if (r->id == 0) {
         engine.requests = 0;
@@ -71,19 +71,19 @@ static void validate(fixture *f, const char *text, const check *want,
     xr_err err = { "" };
     double got = 0;
     xr_str said = { 0 };
-    xr_run_config *run = &f->run.ini;
+    xr_run_config *ini = &f->run.ini;
     xr_metrics *metrics = xr_metrics_new();
     xr_dataset *set = open_rows(f, text);
     memset(&engine, 0, sizeof(engine));
     ops = engine_ops;
-    ops.submit = asked_anew;
+    ops.submit = restart_engine;
     f->run.infer.ops = &ops;
-    run->data.max_response_length = MOST;
-    run->run.seed = 11;
-    run->rollout.val_n = want->val_n;
-    run->rollout.val_temperature = 0.5;
-    run->rollout.val_top_p = 0.75;
-    run->rollout.val_top_k = 6;
+    ini->data.max_response_length = MOST;
+    ini->run.seed = 11;
+    ini->rollout.val_n = want->val_n;
+    ini->rollout.val_temperature = 0.5;
+    ini->rollout.val_top_p = 0.75;
+    ini->rollout.val_top_k = 6;
     assert_int_equal(xr_validation_init(&v, &f->roles, set, &err), XRAY_OK);
     v.step = 3;
     if (xr_validation_run(&v, NULL, metrics, &got, &err) != XRAY_OK)
@@ -148,7 +148,7 @@ static void validation_is_a_mean_by_source(void **state)
 }
 
 /* Without a size all rows are one batch; none are no score. */
-static void validation_takes_what_there_is(void **state)
+static void validation_accepts_any_number_of_rows(void **state)
 {
     static const check all = { 0, GREEDY,
                                LINE("0", "0", COLD) LINE("1", "1", COLD)
@@ -228,7 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(validation_is_a_mean_by_source),
-        CASE(validation_takes_what_there_is),
+        CASE(validation_accepts_any_number_of_rows),
         CASE(validation_ignores_ends_if_asked),
         CASE(validation_keeps_its_samples),
     };

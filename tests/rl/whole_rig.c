@@ -85,7 +85,7 @@ static void answer_batch(uint32_t rank, const char *method,
 }
 
 /* Sample k of prompt p: p + k + 1 tokens, each 100 p + 10 k + place. */
-static void answer_draw(uint32_t rank, const xray_region *region)
+static void answer_generate(uint32_t rank, const xray_region *region)
 {
     xr_wire_rollout rollout;
     xr_err err = { "" };
@@ -142,7 +142,7 @@ xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
     if (strcmp(method, "step") == 0) {
         answer_step(rank, args);
     } else if (strcmp(method, "generate") == 0) {
-        answer_draw(rank, va_arg(args, const xray_region *));
+        answer_generate(rank, va_arg(args, const xray_region *));
     } else if (strcmp(method, "forward") == 0 ||
                strcmp(method, "gradients") == 0) {
         assert_int_equal(va_arg(args, uint32_t), XRAY_ROLE_ACTOR);

@@ -14,7 +14,7 @@ static void expect_calls(const char *want)
     script.log[0] = '\0';
 }
 
-static xray_status forward(float out[3][TOKENS], uint32_t outputs)
+static xray_status call_forward(float out[3][TOKENS], uint32_t outputs)
 {
     const xray_outputs to = {
         .header = XRAY_HEADER(xray_outputs),
@@ -35,7 +35,7 @@ static void outputs_go_where_rows_came_from(void **state)
         float out[3][TOKENS];
         for (int i = 0; i < 3 * TOKENS; i++)
             (&out[0][0])[i] = -1;
-        assert_int_equal(forward(out, outputs), XRAY_OK);
+        assert_int_equal(call_forward(out, outputs), XRAY_OK);
         expect_calls("forward 0; forward 1; forward 3; ");
         const uint32_t bits[] = { XRAY_OUTPUT_LOGP, XRAY_OUTPUT_ENTROPY,
                                   XRAY_OUTPUT_VALUE };
@@ -55,12 +55,12 @@ static void outputs_go_where_rows_came_from(void **state)
     /* 38 tokens in three: two of 16 hold what one has. */
     run.actor.load.tokens = 9;
     float out[3][TOKENS];
-    assert_int_equal(forward(out, 1), XRAY_OK);
+    assert_int_equal(call_forward(out, 1), XRAY_OK);
     assert_int_equal(script.views[0], 2);
 }
 
 /* As many micro-batches as who has most, whoever that is. */
-static void all_have_as_many_micro_batches(void **state)
+static void all_replicas_get_as_many_micro_batches(void **state)
 {
     (void)state;
     float out[3][TOKENS];
@@ -69,7 +69,7 @@ static void all_have_as_many_micro_batches(void **state)
         static const uint32_t ranks[] = { 0, 1, 3 };
         uint32_t most = 0;
         run.actor.load.tokens = budget;
-        assert_int_equal(forward(out, 1), XRAY_OK);
+        assert_int_equal(call_forward(out, 1), XRAY_OK);
         for (int i = 0; i < 3; i++)
             if (script.needs[ranks[i]] > most)
                 most = script.needs[ranks[i]];
@@ -82,7 +82,7 @@ static void all_have_as_many_micro_batches(void **state)
 
 /* Rows of a group that share their prompt go to one replica, and cost what all
  * of them do: of 9, 81 + 4, 49 + 25 and 16 + 64 the first goes to the third. */
-static void groups_go_as_a_whole(void **state)
+static void groups_go_to_one_replica(void **state)
 {
     (void)state;
     float out[3][TOKENS];
@@ -90,7 +90,7 @@ static void groups_go_as_a_whole(void **state)
     memcpy(whole_rows.group, groups, sizeof(groups));
     views.prompts = XR_PROMPTS_PER_GROUP;
     whole.per_token = 0;
-    assert_int_equal(forward(out, 1), XRAY_OK);
+    assert_int_equal(call_forward(out, 1), XRAY_OK);
     const uint32_t *who = script.who;
     assert_int_equal(who[0], who[3]);
     assert_int_equal(who[3], who[4]);
@@ -104,11 +104,11 @@ static void more_rows_than_a_step_has(void **state)
     (void)state;
     float out[3][TOKENS];
     whole.row_cap = ROWS - 1;
-    assert_int_equal(forward(out, 1), XRAY_E_BUG);
+    assert_int_equal(call_forward(out, 1), XRAY_E_BUG);
     assert_string_equal(whole_err.text, "more rows than the 6 of a step");
     expect_calls("");
     whole.row_cap = ROWS;
-    assert_int_equal(forward(out, 1), XRAY_OK);
+    assert_int_equal(call_forward(out, 1), XRAY_OK);
 }
 
 /* ---- gradients ---------------------------------------------------------- */
@@ -116,7 +116,7 @@ static void more_rows_than_a_step_has(void **state)
 static double sums[2];
 static double weights[2];
 
-static xray_status gradients(xr_err *fault, int weighted)
+static xray_status call_gradients(xr_err *fault, int weighted)
 {
     const xr_loss_spec spec = { .kind = 1,
                                 .outputs = XRAY_OUTPUT_LOGP,
@@ -142,7 +142,7 @@ static void sums_of_replicas_are_added(void **state)
     script.added[0] = 10;
     script.added[1] = 200;
     script.added[3] = 3000;
-    assert_int_equal(gradients(&fault, 1), XRAY_OK);
+    assert_int_equal(call_gradients(&fault, 1), XRAY_OK);
     assert_string_equal(fault.text, "");
     expect_calls("gradients 0; gradients 1; gradients 3; ");
     assert_true(script.start[0] == 5);
@@ -153,7 +153,7 @@ static void sums_of_replicas_are_added(void **state)
     assert_int_equal(script.spec.outputs, XRAY_OUTPUT_LOGP);
     assert_int_equal(script.spec.names, 2);
     assert_string_equal((const char *)script.context, "contex");
-    assert_int_equal(gradients(&fault, 0), XRAY_OK);
+    assert_int_equal(call_gradients(&fault, 0), XRAY_OK);
     assert_true(sums[0] == 5 + 3210 && weights[0] == 2);
 }
 
@@ -165,19 +165,19 @@ static void faults_discard_gradients(void **state)
     xr_err fault;
     script.fault[1] = "row 1 is not finite";
     script.fault[3] = "row 3 is not finite";
-    assert_int_equal(gradients(&fault, 1), xr_nonfinite_loss(&roles));
+    assert_int_equal(call_gradients(&fault, 1), xr_nonfinite_loss(&roles));
     assert_string_equal(fault.text, "row 1 is not finite");
     assert_string_equal(whole_err.text, "row 1 is not finite");
     expect_calls("gradients 0; gradients 1; gradients 3; "
                  "discard 0; discard 1; discard 3; ");
     script.fault[1] = script.fault[3] = NULL;
     script.log[0] = '\0';
-    assert_int_equal(gradients(&fault, 1), XRAY_OK);
+    assert_int_equal(call_gradients(&fault, 1), XRAY_OK);
     assert_string_equal(fault.text, "");
     expect_calls("gradients 0; gradients 1; gradients 3; ");
     script.answer[0] = XRAY_E_IO;
     script.says[0] = "why";
-    assert_int_equal(gradients(&fault, 1), XRAY_E_IO);
+    assert_int_equal(call_gradients(&fault, 1), XRAY_E_IO);
     assert_string_equal(whole_err.text, "why");
     assert_int_equal(script.regions, 0);
 }
@@ -186,22 +186,22 @@ static void faults_discard_gradients(void **state)
 
 #define OUT_OF_STEP "the ranks are out of step after an error"
 
-static void an_error_spoils_the_ranks(void **state)
+static void an_error_leaves_the_ranks_out_of_step(void **state)
 {
     (void)state;
     float out[3][TOKENS];
     script.answer[1] = XRAY_E_NUMERIC;
     script.says[1] = "why";
-    assert_int_equal(forward(out, 1), XRAY_E_NUMERIC);
+    assert_int_equal(call_forward(out, 1), XRAY_E_NUMERIC);
     assert_string_equal(whole_err.text, "why");
     assert_int_equal(script.dropped, 1); /* rank 0, which was not heard */
     script.log[0] = '\0';
     script.answer[1] = XRAY_OK;
     xr_err fault;
     xray_step_result result;
-    assert_int_equal(forward(out, 1), XRAY_E_PEER);
+    assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
     assert_string_equal(whole_err.text, OUT_OF_STEP);
-    assert_int_equal(gradients(&fault, 1), XRAY_E_PEER);
+    assert_int_equal(call_gradients(&fault, 1), XRAY_E_PEER);
     assert_int_equal(xr_whole_calls.step(&roles, XRAY_ROLE_ACTOR, 0.5, 2,
                                          &result, &whole_err),
                      XRAY_E_PEER);
@@ -217,7 +217,7 @@ static void an_error_spoils_the_ranks(void **state)
 }
 
 /* The loss of a rank is told with where every rank stands. */
-static void a_lost_rank_is_told_with_all_places(void **state)
+static void a_lost_rank_is_reported_with_all_traces(void **state)
 {
     (void)state;
     float out[3][TOKENS];
@@ -230,7 +230,7 @@ static void a_lost_rank_is_told_with_all_places(void **state)
     whole_traces[3] =
         (xray_comm_trace){ .calls = 2, .call = XRAY_COMM_BARRIER, .bytes = 0 };
     script.silent = script.lost = 1;
-    assert_int_equal(forward(out, 1), XRAY_E_PEER);
+    assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
     assert_string_equal(whole_err.text,
                         "an actor is lost (rank 0 waits in all_gather of 4096 "
                         "bytes, rank 1 waits in all_reduce of 12 bytes, rank 2 "
@@ -239,27 +239,27 @@ static void a_lost_rank_is_told_with_all_places(void **state)
     assert_int_equal(script.dropped, 3);
 }
 
-static void a_call_that_is_not_sent(void **state)
+static void an_unsent_call_leaves_the_ranks_out_of_step(void **state)
 {
     (void)state;
     float out[3][TOKENS];
     script.unsent[1] = XRAY_E_IO;
-    assert_int_equal(forward(out, 1), XRAY_E_IO);
+    assert_int_equal(call_forward(out, 1), XRAY_E_IO);
     assert_string_equal(whole_err.text, "rank 1 is gone");
     expect_calls("forward 0; forward 1; ");
     assert_int_equal(script.dropped, 1);
-    assert_int_equal(forward(out, 1), XRAY_E_PEER);
+    assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
 }
 
 /* ---- step and weights --------------------------------------------------- */
 
-static xray_status step(xray_step_result *out)
+static xray_status call_step(xray_step_result *out)
 {
     return xr_whole_calls.step(&roles, XRAY_ROLE_ACTOR, 0.5, 2, out,
                                &whole_err);
 }
 
-static void steps_of_all_are_one(void **state)
+static void steps_of_all_ranks_must_agree(void **state)
 {
     (void)state;
     xray_step_result result;
@@ -267,31 +267,31 @@ static void steps_of_all_are_one(void **state)
         script.norm[r] = 1.5;
         script.version[r] = 8;
     }
-    assert_int_equal(step(&result), XRAY_OK);
+    assert_int_equal(call_step(&result), XRAY_OK);
     expect_calls("step 0; step 1; step 3; ");
     assert_true(result.grad_norm == 1.5 && result.version == 8);
     assert_null(result.bad_tensor);
     script.norm[3] = 1.5000000000000002;
-    assert_int_equal(step(&result), XRAY_E_PEER);
+    assert_int_equal(call_step(&result), XRAY_E_PEER);
     assert_string_equal(whole_err.text,
                         "ranks 0 and 3 made different steps: versions 8 and 8, "
                         "gradient norms 1.5 and 1.5000000000000002");
     script.norm[3] = 1.5;
     script.version[1] = 9;
-    assert_int_equal(step(&result), XRAY_E_PEER);
+    assert_int_equal(call_step(&result), XRAY_E_PEER);
     assert_string_equal(whole_err.text,
                         "ranks 0 and 1 made different steps: versions 8 and 9, "
                         "gradient norms 1.5 and 1.5");
     script.version[1] = 8;
     script.skipped[1] = 1;
-    assert_int_equal(step(&result), XRAY_E_PEER);
+    assert_int_equal(call_step(&result), XRAY_E_PEER);
     for (uint32_t r = 0; r < RANKS; r++)
         script.skipped[r] = 1;
-    assert_int_equal(step(&result), XRAY_OK);
+    assert_int_equal(call_step(&result), XRAY_OK);
     assert_int_equal(result.skipped, 1);
     assert_string_equal(result.bad_tensor, "a tensor");
     memset(script.skipped, 0, sizeof(script.skipped));
-    assert_int_equal(step(&result), XRAY_OK);
+    assert_int_equal(call_step(&result), XRAY_OK);
     assert_null(result.bad_tensor); /* of this step, not of the last */
 }
 
@@ -320,8 +320,8 @@ static void weights_and_files_reach_their_ranks(void **state)
 /* ---- rollout ------------------------------------------------------------ */
 
 /* Five prompts, two engines, two samples each; prompt p has 1 + p % 2 ids. */
-static xray_status generate(xr_samples *out, uint32_t count,
-                            const volatile sig_atomic_t *stop)
+static xray_status call_generate(xr_samples *out, uint32_t count,
+                                 const volatile sig_atomic_t *stop)
 {
     static const int32_t ids[] = { 50, 1, 51, 1, 52, 1, 53, 1, 54, 1 };
     const xr_sampling how = { .n = 2, .max_tokens = 6 };
@@ -344,7 +344,7 @@ static void samples_go_where_prompts_came_from(void **state)
     (void)state;
     xr_samples s;
     assert_int_equal(xr_samples_init(&s, 10, 4, &whole_err), XRAY_OK);
-    assert_int_equal(generate(&s, 5, NULL), XRAY_OK);
+    assert_int_equal(call_generate(&s, 5, NULL), XRAY_OK);
     expect_calls("generate 1; generate 2; ");
     assert_int_equal(script.rows[1], 3);
     assert_int_equal(script.rows[2], 2);
@@ -360,7 +360,8 @@ static void samples_go_where_prompts_came_from(void **state)
                 assert_true(s.logp[4 * at + t] == (float)p);
             }
         }
-    assert_int_equal(generate(&s, 1, NULL), XRAY_OK); /* one engine has none */
+    assert_int_equal(call_generate(&s, 1, NULL),
+                     XRAY_OK); /* one engine has none */
     assert_int_equal(script.rows[1], 1);
     assert_int_equal(script.rows[2], 0);
     xr_samples_free(&s);
@@ -376,7 +377,7 @@ static void engines_finish_by_themselves(void **state)
     assert_int_equal(xr_samples_init(&s, 10, 4, &whole_err), XRAY_OK);
     script.answer[2] = XRAY_E_NUMERIC;
     script.says[2] = "a log-prob is NaN";
-    assert_int_equal(generate(&s, 5, &stop), XRAY_E_NUMERIC);
+    assert_int_equal(call_generate(&s, 5, &stop), XRAY_E_NUMERIC);
     assert_string_equal(whole_err.text, "a log-prob is NaN");
     assert_int_equal(roles.nonfinite, 1);
     assert_int_equal(script.dropped, 0);
@@ -384,24 +385,24 @@ static void engines_finish_by_themselves(void **state)
     script.answer[1] = XRAY_E_NUMERIC; /* the later one of two */
     script.says[1] = "another";
     script.answer[2] = XRAY_E_BUG;
-    assert_int_equal(generate(&s, 5, &stop), XRAY_E_BUG);
+    assert_int_equal(call_generate(&s, 5, &stop), XRAY_E_BUG);
     assert_string_equal(whole_err.text, "a log-prob is NaN");
     script.answer[1] = XRAY_OK;
     assert_int_equal(roles.nonfinite, 0);
     script.answer[2] = XRAY_OK;
-    assert_int_equal(generate(&s, 5, &stop), XRAY_OK);
+    assert_int_equal(call_generate(&s, 5, &stop), XRAY_OK);
     stop = 2;
-    assert_int_equal(generate(&s, 5, &stop), XRAY_END);
+    assert_int_equal(call_generate(&s, 5, &stop), XRAY_END);
     assert_int_equal(script.dropped, 1); /* the one that was not heard yet */
-    assert_int_equal(generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
     assert_string_equal(whole_err.text, OUT_OF_STEP);
     whole.broken = 0;
     script.dropped = 0;
     script.answer[2] = XRAY_E_PEER;
     script.says[2] = "lost";
-    assert_int_equal(generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
     assert_int_equal(script.dropped, 1); /* nobody is waited for any more */
-    assert_int_equal(generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
     assert_string_equal(whole_err.text, OUT_OF_STEP);
     xr_samples_free(&s);
 }
@@ -412,15 +413,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(outputs_go_where_rows_came_from),
-        TEST(all_have_as_many_micro_batches),
-        TEST(groups_go_as_a_whole),
+        TEST(all_replicas_get_as_many_micro_batches),
+        TEST(groups_go_to_one_replica),
         TEST(more_rows_than_a_step_has),
         TEST(sums_of_replicas_are_added),
         TEST(faults_discard_gradients),
-        TEST(an_error_spoils_the_ranks),
-        TEST(a_lost_rank_is_told_with_all_places),
-        TEST(a_call_that_is_not_sent),
-        TEST(steps_of_all_are_one),
+        TEST(an_error_leaves_the_ranks_out_of_step),
+        TEST(a_lost_rank_is_reported_with_all_traces),
+        TEST(an_unsent_call_leaves_the_ranks_out_of_step),
+        TEST(steps_of_all_ranks_must_agree),
         TEST(weights_and_files_reach_their_ranks),
         TEST(samples_go_where_prompts_came_from),
         TEST(engines_finish_by_themselves),
