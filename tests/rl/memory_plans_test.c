@@ -584,5 +584,5 @@ int main(void)
         CASE(plugins_that_cannot_offload_are_refused),
         CASE(the_size_of_a_step_is_computed),
     };
-    return cmocka_run_group_tests_name("rl.plans", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("rl.memory_plans", tests, NULL, NULL);
 }

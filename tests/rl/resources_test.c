@@ -469,5 +469,6 @@ int main(void)
         cmocka_unit_test(ranks_of_a_role_are_decoded),
         cmocka_unit_test(ranks_are_found_and_compared),
     };
-    return cmocka_run_group_tests_name("rl.room", tests, begin_test, end_test);
+    return cmocka_run_group_tests_name("rl.resources", tests, begin_test,
+                                       end_test);
 }

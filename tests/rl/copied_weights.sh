@@ -26,4 +26,4 @@ train "$work/narrow2" "${steps[@]}" "${narrow[@]}" --set run.threads=1 >/dev/nul
 same_checkpoint "$work/narrow/global_step_3" "$work/narrow2/global_step_3"
 [ "$(grep -c '"training/rollout_probs_diff/max":0\.0' "$work/narrow/metrics.jsonl")" = 3 ] ||
     fail "the old log-probs were not computed again: $(cat "$work/narrow/metrics.jsonl")"
-echo "rl.copied: ok"
+echo "rl.copied_weights: ok"

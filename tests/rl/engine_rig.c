@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/rl/rig.h"
+#include "tests/rl/engine_rig.h"
 
 /* ---- an engine ---------------------------------------------------------- */
 

@@ -76,4 +76,4 @@ asked train "${ppo[@]}" --set trainer.logger=console --set "trainer.default_loca
 grep -qF "$new" "$work/out" || fail "train does not say that the value head is new: $(cat "$work/out")"
 asked check "${ppo[@]}" --set "critic.model.path=$work/ppo" || fail "$(cat "$work/out")"
 ! grep -qF "value head" "$work/out" || fail "the critic's value head is not read: $(cat "$work/out")"
-echo "rl.init: ok"
+echo "rl.missing_weights: ok"

@@ -3,8 +3,8 @@
  * An engine, a reward and a session over them, made for tests: what they were
  * asked is text, what they answer follows from the numbers of the samples.
  */
-#ifndef XR_TEST_RL_RIG_H
-#define XR_TEST_RL_RIG_H
+#ifndef XR_TEST_RL_ENGINE_RIG_H
+#define XR_TEST_RL_ENGINE_RIG_H
 
 #include "core/base/file.h"
 #include "core/roles/engine.h"

@@ -3,7 +3,7 @@
  * Samples on their way from an engine to rewards: each number where it belongs,
  * and what answers are refused.
  */
-#include "tests/rl/rig.h"
+#include "tests/rl/engine_rig.h"
 
 /* ---- drawing ------------------------------------------------------------ */
 

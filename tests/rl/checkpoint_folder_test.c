@@ -398,6 +398,6 @@ int main(void)
         CASE(the_newest_is_found_without_its_name),
         CASE(a_damaged_one_names_a_complete_one),
     };
-    return cmocka_run_group_tests_name("rl.folder", tests, scratch_make,
-                                       scratch_drop);
+    return cmocka_run_group_tests_name("rl.checkpoint_folder", tests,
+                                       scratch_make, scratch_drop);
 }

@@ -55,4 +55,4 @@ refused '\[reward.rm\] path: .*config.json' check --set "reward.rm.path=$work/no
 refused 'headless: tensor score.weight is missing, a reward model needs one' check --set "reward.rm.path=$work/headless" \
     --set model.init=load
 refused '\[reward.rm\] plugin: model: only xray train has one' eval
-echo "rl.score: ok"
+echo "rl.reward_model: ok"

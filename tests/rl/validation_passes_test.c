@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "tests/rl/rig.h"
+#include "tests/rl/engine_rig.h"
 
 static xr_dataset *open_rows(const fixture *f, const char *text)
 {

@@ -550,5 +550,5 @@ int main(void)
         cmocka_unit_test(prompts_arrive_as_they_were_sent),
         cmocka_unit_test(prompts_that_do_not_fit_are_refused),
     };
-    return cmocka_run_group_tests_name("rl.given", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("rl.plugin_results", tests, NULL, NULL);
 }
