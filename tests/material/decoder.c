@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the small model of the test material.
+ */
 #include "tests/material/decoder.h"
 
 #include <math.h>
@@ -6,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/material/write.h"
+#include "tests/material/material.h"
 
 static const double epsilon = 1e-5;
 static const double theta = 10000;
@@ -17,7 +20,7 @@ static void set_tensor(tensor *t, const char *name, uint32_t rows,
     (void)snprintf(t->name, sizeof t->name, "model.%s.weight", name);
     t->rows = rows;
     t->cols = cols;
-    t->values = memory_make(tensor_count(t), sizeof *t->values);
+    t->values = allocate_zeroed(tensor_count(t), sizeof *t->values);
 }
 
 tensor *tensors_make(void)
@@ -37,7 +40,7 @@ tensor *tensors_make(void)
         { "self_attn.q_proj", HEADS * HEAD, HIDDEN },
         { "self_attn.v_proj", KV_HEADS * HEAD, HIDDEN },
     };
-    tensor *t = memory_make(TENSORS, sizeof *t);
+    tensor *t = allocate_zeroed(TENSORS, sizeof *t);
     set_tensor(&t[EMBED], "embed_tokens", VOCAB, HIDDEN);
     for (int l = 0; l < LAYERS; l++)
         for (int i = 0; i < LAYER_TENSORS; i++) {
@@ -63,11 +66,12 @@ uint32_t tensor_count(const tensor *t)
 }
 
 /* y = W x */
-static void multiply(const tensor *w, const double *x, double *y)
+static void multiply_matrix(const tensor *w, const double *x, double *y)
 {
     for (uint32_t i = 0; i < w->rows; i++) {
         const double *row = w->values + (size_t)i * w->cols;
-        double sum[4] = { 0 }; /* four chains: the sums do not wait */
+        double sum[4] = { 0 }; /* four chains, so that additions need not wait
+                                * for each other */
         for (uint32_t j = 0; j < w->cols; j += 4)
             for (uint32_t k = 0; k < 4; k++)
                 sum[k] += row[j + k] * x[j + k];
@@ -75,7 +79,7 @@ static void multiply(const tensor *w, const double *x, double *y)
     }
 }
 
-static void normalize(const tensor *w, const double *x, double *y)
+static void apply_rmsnorm(const tensor *w, const double *x, double *y)
 {
     double sum = 0;
     for (int i = 0; i < HIDDEN; i++)
@@ -84,8 +88,8 @@ static void normalize(const tensor *w, const double *x, double *y)
         y[i] = x[i] / sqrt(sum / HIDDEN + epsilon) * w->values[i];
 }
 
-/* Turns each pair (i, i + HEAD / 2) of a head by its angle. */
-static void turn(double *head, uint32_t position)
+/* Rotates each pair (i, i + HEAD / 2) of a head by its angle. */
+static void rotate_head(double *head, uint32_t position)
 {
     for (int i = 0; i < HEAD / 2; i++) {
         double angle = position * pow(theta, -2.0 * i / HEAD);
@@ -96,8 +100,8 @@ static void turn(double *head, uint32_t position)
     }
 }
 
-static void look_back(const decoder_row *row, int layer, int head,
-                      const double *q, double *out)
+static void attend_with_head(const decoder_row *row, int layer, int head,
+                             const double *q, double *out)
 {
     int first = head / (HEADS / KV_HEADS) * HEAD;
     double p[POSITIONS];
@@ -116,38 +120,39 @@ static void look_back(const decoder_row *row, int layer, int head,
     }
 }
 
-static void attend(const tensor *w, decoder_row *row, int layer, double *x)
+static void add_attention(const tensor *w, decoder_row *row, int layer,
+                          double *x)
 {
     double h[HIDDEN];
     double q[HEADS * HEAD];
     double o[HEADS * HEAD];
     double *k = row->k[layer][row->tokens];
-    normalize(&w[NORM_1], x, h);
-    multiply(&w[Q], h, q);
-    multiply(&w[K], h, k);
-    multiply(&w[V], h, row->v[layer][row->tokens]);
+    apply_rmsnorm(&w[NORM_1], x, h);
+    multiply_matrix(&w[Q], h, q);
+    multiply_matrix(&w[K], h, k);
+    multiply_matrix(&w[V], h, row->v[layer][row->tokens]);
     for (int i = 0; i < KV_HEADS; i++)
-        turn(k + i * HEAD, row->tokens);
+        rotate_head(k + i * HEAD, row->tokens);
     for (int i = 0; i < HEADS; i++) {
-        turn(q + i * HEAD, row->tokens);
-        look_back(row, layer, i, q + i * HEAD, o + i * HEAD);
+        rotate_head(q + i * HEAD, row->tokens);
+        attend_with_head(row, layer, i, q + i * HEAD, o + i * HEAD);
     }
-    multiply(&w[O], o, h);
+    multiply_matrix(&w[O], o, h);
     for (int i = 0; i < HIDDEN; i++)
         x[i] += h[i];
 }
 
-static void feed_forward(const tensor *w, double *x)
+static void add_mlp(const tensor *w, double *x)
 {
     double h[HIDDEN];
     double gate[FFN];
     double up[FFN];
-    normalize(&w[NORM_2], x, h);
-    multiply(&w[GATE], h, gate);
-    multiply(&w[UP], h, up);
+    apply_rmsnorm(&w[NORM_2], x, h);
+    multiply_matrix(&w[GATE], h, gate);
+    multiply_matrix(&w[UP], h, up);
     for (int i = 0; i < FFN; i++)
         up[i] *= gate[i] / (1 + exp(-gate[i]));
-    multiply(&w[DOWN], up, h);
+    multiply_matrix(&w[DOWN], up, h);
     for (int i = 0; i < HIDDEN; i++)
         x[i] += h[i];
 }
@@ -158,16 +163,16 @@ void decoder_step(const tensor *model, decoder_row *row, int32_t id,
     double x[HIDDEN];
     double h[HIDDEN];
     if (row->tokens == POSITIONS || id < 0 || id >= VOCAB)
-        die("a row outside of the model", "goldens");
+        stop_with_error("a row outside of the model", "goldens");
     memcpy(x, model[EMBED].values + (size_t)id * HIDDEN, sizeof x);
     for (int l = 0; l < LAYERS; l++) {
         const tensor *w = model + FIRST_LAYER + l * LAYER_TENSORS;
-        attend(w, row, l, x);
-        feed_forward(w, x);
+        add_attention(w, row, l, x);
+        add_mlp(w, x);
     }
     row->tokens++;
-    normalize(&model[NORM], x, h);
-    multiply(&model[EMBED], h, logits);
+    apply_rmsnorm(&model[NORM], x, h);
+    multiply_matrix(&model[EMBED], h, logits);
 }
 
 double decoder_logp(const double logits[VOCAB], double logp[VOCAB])

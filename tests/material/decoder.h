@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The small model of the test material, in double precision and by its
- * formulas: a Llama with grouped queries. It shares no line with model/, so
- * that goldens made with it show faults of the reader, the layout and the
- * arithmetic alike.
+ * Declares the small model of the test material, a Llama with grouped queries,
+ * in double precision and written from the formulas. It shares no line with
+ * model/, so that goldens made with it reveal faults of the reader, the layout
+ * and the arithmetic.
  */
 #ifndef MATERIAL_DECODER_H
 #define MATERIAL_DECODER_H
@@ -21,7 +21,7 @@ enum {
     POSITIONS = 512
 };
 
-/* The tensors of a layer in the order of the alphabet, as files have them. */
+/* The tensors of a layer in alphabetical order, as in files. */
 enum { NORM_1, DOWN, GATE, UP, NORM_2, K, O, Q, V, LAYER_TENSORS };
 enum {
     EMBED = 0,
@@ -37,22 +37,22 @@ typedef struct tensor {
     double *values;
 } tensor;
 
-/* The tensors' names and shapes, with room for their values. */
+/* Makes the tensors with names and shapes, and allocates their values. */
 tensor *tensors_make(void);
 void tensors_free(tensor *t);
 uint32_t tensor_count(const tensor *t);
 
-/* What a row has left behind for the tokens to come. */
+/* The keys and values of a row's earlier tokens. */
 typedef struct decoder_row {
     uint32_t tokens;
     double k[LAYERS][POSITIONS][KV_HEADS * HEAD];
     double v[LAYERS][POSITIONS][KV_HEADS * HEAD];
 } decoder_row;
 
-/* Logits behind one more token of the row. */
+/* Computes the logits after one more token of the row. */
 void decoder_step(const tensor *model, decoder_row *row, int32_t id,
                   double logits[VOCAB]);
-/* The logarithm of each probability; the result is the entropy. */
+/* Computes the logarithm of each probability, and returns the entropy. */
 double decoder_logp(const double logits[VOCAB], double logp[VOCAB]);
 
 #endif

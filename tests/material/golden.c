@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes the goldens of the small model.
+ */
 #include "tests/material/golden.h"
 
 #include <math.h>
@@ -15,14 +18,14 @@ typedef struct sequence {
     int32_t ids[IDS];
     uint32_t prompt;
     uint32_t count;
-    double logp[IDS]; /* [i]: of ids[i + 1] */
+    double logp[IDS]; /* logp[i] belongs to ids[i + 1] */
     double margin;
     double entropy;
-    double logits[VOCAB]; /* behind the prompt */
+    double logits[VOCAB]; /* after the prompt */
 } sequence;
 
-/* The ids that the Hugging Face library gives the text. */
-static void read_ids(const material *m, const char *text, sequence *s)
+/* Reads the ids that the Hugging Face library gives the text. */
+static void read_prompt_ids(const material *m, const char *text, sequence *s)
 {
     size_t size = 0;
     char *lines = source_read(m, LINES, &size);
@@ -37,12 +40,12 @@ static void read_ids(const material *m, const char *text, sequence *s)
         cJSON_Delete(row);
     }
     if (s->prompt == 0)
-        die("no line has this text", text);
+        stop_with_error("no line has this text", text);
     free(lines);
 }
 
-/* The likeliest id; the smallest lead of one is kept. */
-static int32_t best_id(const double *logits, double *margin)
+/* Returns the likeliest id, and keeps the smallest margin to the second. */
+static int32_t find_best_id(const double *logits, double *margin)
 {
     int32_t best = 0;
     double second = -INFINITY;
@@ -59,11 +62,11 @@ static int32_t best_id(const double *logits, double *margin)
     return best;
 }
 
-static void follow(const tensor *model, sequence *s)
+static void follow_sequence(const tensor *model, sequence *s)
 {
     double logits[VOCAB];
     double logp[VOCAB];
-    decoder_row *row = memory_make(1, sizeof *row);
+    decoder_row *row = allocate_zeroed(1, sizeof *row);
     s->margin = INFINITY;
     for (uint32_t i = 0; i + 1 < s->count; i++) {
         decoder_step(model, row, s->ids[i], logits);
@@ -73,7 +76,7 @@ static void follow(const tensor *model, sequence *s)
             s->entropy = entropy;
         }
         if (i + 1 >= s->prompt)
-            s->ids[i + 1] = best_id(logits, &s->margin);
+            s->ids[i + 1] = find_best_id(logits, &s->margin);
         s->logp[i] = logp[s->ids[i + 1]];
     }
     free(row);
@@ -112,9 +115,9 @@ void golden_write(const material *m, const char *name, const tensor *model)
     (void)fprintf(out, "{\"cases\": [");
     for (int i = 0; i < 4; i++) {
         sequence s = { .prompt = 0 };
-        read_ids(m, cases[i].text, &s);
+        read_prompt_ids(m, cases[i].text, &s);
         s.count = s.prompt + cases[i].more;
-        follow(model, &s);
+        follow_sequence(model, &s);
         (void)fprintf(out, "%s\n{\"prompt\": \"%s\"", i ? "," : "",
                       cases[i].text);
         print_ids(out, "prompt_ids", s.ids, s.prompt);
@@ -138,7 +141,7 @@ static double mean_loss(const tensor *model, const sequence *s)
     double logits[VOCAB];
     double logp[VOCAB];
     double sum = 0;
-    decoder_row *row = memory_make(1, sizeof *row);
+    decoder_row *row = allocate_zeroed(1, sizeof *row);
     for (uint32_t i = 0; i + 1 < s->prompt; i++) {
         decoder_step(model, row, s->ids[i], logits);
         (void)decoder_logp(logits, logp);
@@ -148,8 +151,10 @@ static double mean_loss(const tensor *model, const sequence *s)
     return sum;
 }
 
-/* By differences over two steps, so that the error is of the fourth order. */
-static double derivative(const tensor *model, const sequence *s, double *at)
+/* Differentiates by differences over two steps, whose error is of the fourth
+ * order. */
+static double differentiate_loss(const tensor *model, const sequence *s,
+                                 double *at)
 {
     const double step = 1e-3;
     const double value = *at;
@@ -167,9 +172,9 @@ void golden_write_derivatives(const material *m, const char *name,
                               tensor *model)
 {
     sequence s = { .prompt = 0 };
-    read_ids(m,
-             "Once upon a time there was a kind dog named Max. Max was happy.",
-             &s);
+    read_prompt_ids(
+        m, "Once upon a time there was a kind dog named Max. Max was happy.",
+        &s);
     double loss = mean_loss(model, &s);
     FILE *out = file_open(m, name);
     (void)fprintf(out, "{\"mean_nll\": %.17g", loss);
@@ -178,9 +183,10 @@ void golden_write_derivatives(const material *m, const char *name,
     for (uint32_t i = 0; i < DERIVATIVES; i++) {
         tensor *t = &model[i % TENSORS];
         uint32_t cols = t->cols ? t->cols : 1;
-        uint32_t row = draw(77, 2 * i, t->rows);
-        uint32_t col = draw(77, 2 * i + 1, cols);
-        if (t == &model[EMBED]) /* rows of the text have two parts */
+        uint32_t row = draw_below(77, 2 * i, t->rows);
+        uint32_t col = draw_below(77, 2 * i + 1, cols);
+        if (t == &model[EMBED]) /* rows of ids in the text also have a look-up
+                                 * gradient */
             row = (uint32_t)s.ids[i % s.prompt];
         double *at = &t->values[row * cols + col];
         (void)fprintf(out, "%s\n{\"tensor\": \"%s\", \"index\": [%u",
@@ -188,7 +194,7 @@ void golden_write_derivatives(const material *m, const char *name,
         if (t->cols)
             (void)fprintf(out, ", %u", col);
         (void)fprintf(out, "], \"value\": %.17g, \"grad\": %.17g}", *at,
-                      derivative(model, &s, at));
+                      differentiate_loss(model, &s, at));
     }
     (void)fprintf(out, "]}\n");
     file_close(out, name);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test-material stories: prints what the small model was trained on (train.sh).
- * test-material SOURCE FOLDER: makes the folder that suites read in place of
- * the real test data. The same sources make the same bytes; a folder they made
- * already is left alone.
+ * Makes the test data that suites read in place of the real data: test-material
+ * SOURCE FOLDER. The same sources give the same bytes, and a folder that is up
+ * to date is left alone. `test-material stories` prints the text on which the
+ * small model was trained (train_model.sh).
  */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
-#include "tests/material/write.h"
+#include "tests/material/material.h"
 
-/* What the folder is made of, this program first. */
+/* The files from which the folder is made, besides this program. */
 static const char *const inputs[] = {
     "tests/material/weights.i8",
     "tests/material/config.json",
@@ -38,7 +38,7 @@ static uint64_t hash_file(const material *m, const char *name, uint64_t hash)
     return hash;
 }
 
-static void mark_inputs(const material *m, char mark[32])
+static void hash_inputs(const material *m, char mark[32])
 {
     const material here = { .source = "/proc/self" };
     uint64_t hash = hash_file(&here, "exe", UINT64_C(14695981039346656037));
@@ -47,7 +47,7 @@ static void mark_inputs(const material *m, char mark[32])
     (void)snprintf(mark, 32, "%016llx\n", (unsigned long long)hash);
 }
 
-static int is_made(const char *folder, const char *mark)
+static int is_up_to_date(const char *folder, const char *mark)
 {
     char path[4096];
     char found[32] = "";
@@ -72,8 +72,8 @@ int main(int argc, char **argv)
     }
     char mark[32];
     material m = { .source = argv[1] };
-    mark_inputs(&m, mark);
-    if (is_made(argv[2], mark))
+    hash_inputs(&m, mark);
+    if (is_up_to_date(argv[2], mark))
         return 0;
     (void)snprintf(m.root, sizeof m.root, "%s.%ld", argv[2], (long)getpid());
     rows_write(&m);
@@ -82,10 +82,10 @@ int main(int argc, char **argv)
     tokenizers_write(&m);
     file_copy(&m, "tests/algo/goldens/rl_vectors.json", "rl_vectors.json");
     file_write(&m, "made-by", mark, strlen(mark));
-    /* In one move, so that no suite ever sees half a folder. */
+    /* A single rename, so that no suite sees an incomplete folder. */
     if (access(argv[2], F_OK) == 0 && xr_dir_remove(argv[2], NULL) != XRAY_OK)
-        die("cannot remove", argv[2]);
+        stop_with_error("cannot remove", argv[2]);
     if (rename(m.root, argv[2]) != 0)
-        die("cannot make", argv[2]);
+        stop_with_error("cannot make", argv[2]);
     return 0;
 }

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders of tokenizers: the small ones of tests/text/goldens where suites look
- * for large ones, with what the Hugging Face library says of some lines.
+ * Writes folders of tokenizers: the small ones of tests/text/goldens where
+ * suites expect large ones, with the results of the Hugging Face library for
+ * some lines.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include <cjson/cJSON.h>
 
-#include "tests/material/write.h"
+#include "tests/material/material.h"
 
 #define GOLDENS "tests/text/goldens/"
 
-static void put_vector(FILE *out, const cJSON *row, const char *ids,
-                       const char *special)
+static void write_vector(FILE *out, const cJSON *row, const char *ids,
+                         const char *special)
 {
     cJSON *line = cJSON_CreateObject();
     if (!line)
-        die("no memory", "vectors.jsonl");
+        stop_with_error("no memory", "vectors.jsonl");
     (void)cJSON_AddStringToObject(line, "tokenizer", "llama-spm");
     cJSON_AddItemToObject(line, "text",
                           cJSON_Duplicate(cJSON_GetObjectItem(row, "text"), 1));
@@ -41,9 +42,9 @@ static void write_vectors(const material *m)
     for (char *at = lines, *line; (line = line_next(&at)) != NULL;) {
         cJSON *row = cJSON_Parse(line);
         if (!row)
-            die("no JSON", GOLDENS "llama2/lines.jsonl");
-        put_vector(out, row, "ids", "true");
-        put_vector(out, row, "plain", "false");
+            stop_with_error("no JSON", GOLDENS "llama2/lines.jsonl");
+        write_vector(out, row, "ids", "true");
+        write_vector(out, row, "plain", "false");
         cJSON_Delete(row);
     }
     file_close(out, "vectors.jsonl");

@@ -183,7 +183,7 @@ def make_clear(case, folder):
                 model = load(folder, torch.float64)
                 double = torch.cat(logits_of(model, rows))
                 greedy = greedy_of(model, rows[0][:PROMPT])
-        if (far(single.double(), double) < BOUND / 10 and greedy["margin"] >= MARGIN
+        if (largest_difference(single.double(), double) < BOUND / 10 and greedy["margin"] >= MARGIN
                 and len(set(greedy["ids"])) >= 5):
             return rows
     raise SystemExit(f"{case['name']}: no seed will do")
@@ -201,7 +201,7 @@ def feature(case, folder, rows, oracle):
             (other / "config.json").write_text(json.dumps(text))
             with in_double(text["model_type"]), torch.no_grad():
                 logits = logits_of(load(other, torch.float64), rows)
-        moved = max(far(a, b) for a, b in zip(logp_of(logits, rows), oracle["logp"]))
+        moved = max(largest_difference(a, b) for a, b in zip(logp_of(logits, rows), oracle["logp"]))
         least = min(least, moved)
     return least
 
@@ -335,13 +335,13 @@ def sft_agrees(args, folder, rows, kind, work):
     norm = max(abs(a - b) / b for a, b in zip(got["norm"], want["norm"]))
     if args.verbose:
         print(got["loss"], want["loss"], got["norm"], want["norm"], sep="\n")
-    return loss, norm, max(far(got["weights"][n], w) for n, w in want["weights"].items())
+    return loss, norm, max(largest_difference(got["weights"][n], w) for n, w in want["weights"].items())
 
 
 # ---- comparison --------------------------------------------------------------
 
 
-def far(a, b):
+def largest_difference(a, b):
     assert a.shape == b.shape, (a.shape, b.shape)
     worst = (a - b).abs().max()
     return float("nan") if torch.isnan(a).any() else float(worst)
@@ -354,10 +354,10 @@ def compare(got, want):
     # GPT-2's bias of keys has no gradient but rounding: softmax does not see it.
     floor = 1e-3 * norm
     return {
-        "logits": far(got["logits"], want["logits"]),
-        "log-p": max(far(a, b) for a, b in zip(got["logp"], want["logp"])),
+        "logits": largest_difference(got["logits"], want["logits"]),
+        "log-p": max(largest_difference(a, b) for a, b in zip(got["logp"], want["logp"])),
         "loss": abs(got["loss"] - want["loss"]),
-        "grad": max(far(a, b) for a, b in pairs),
+        "grad": max(largest_difference(a, b) for a, b in pairs),
         "grad/norm": max(float((a - b).norm() / max(b.norm(), floor)) for a, b in pairs),
     }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * decoders-probe MODEL ROWS OUT: what the model library makes of rows of ids,
- * for decoders.py. ROWS is JSON, {"rows":[[id, ...], ...]}. Written under OUT:
+ * Computes the model library's results for rows of ids, for decoders.py:
+ * decoders-probe MODEL ROWS OUT. ROWS is JSON, {"rows":[[id, ...], ...]}. It
+ * writes under OUT:
  *   out.safetensors  logits [tokens, vocab], logp [tokens - rows]
  *   grads/           gradients of the mean negative log-likelihood, as a model
  *   one/, shards/    the weights, in one file and in shards of 4 kB
@@ -23,13 +24,14 @@ typedef struct probe {
     const char *out;
 } probe;
 
-static void path_in(const probe *p, const char *name, char path[XR_PATH_CAP])
+static void join_output_path(const probe *p, const char *name,
+                             char path[XR_PATH_CAP])
 {
     xr_err err = { "" };
     fixture_ok(xr_path_join(p->out, name, path, XR_PATH_CAP, &err), &err);
 }
 
-static fixture_rows read_rows(const char *path)
+static fixture_rows read_json_rows(const char *path)
 {
     xr_err err = { "" };
     cJSON *json = NULL;
@@ -64,7 +66,7 @@ static void write_outputs(const probe *p, const float *logits,
 {
     xr_err err = { "" };
     char path[XR_PATH_CAP];
-    path_in(p, "out.safetensors", path);
+    join_output_path(p, "out.safetensors", path);
     const xm_st_item items[] = {
         { .name = "logits",
           .dtype = XM_ST_F32,
@@ -80,8 +82,8 @@ static void write_outputs(const probe *p, const float *logits,
     fixture_ok(xm_st_write(path, items, 2, NULL, &err), &err);
 }
 
-/* Logits of every token, by the operator that samples. */
-static float *make_logits(const probe *p, const xm_space *space)
+/* Computes the logits of every token with the sampling operator. */
+static float *compute_logits(const probe *p, const xm_space *space)
 {
     uint32_t n = p->rows.pack.tokens;
     float *logits = calloc((size_t)n * p->f.config.vocab, sizeof *logits);
@@ -110,19 +112,19 @@ static float *make_logits(const probe *p, const xm_space *space)
     return logits;
 }
 
-/* Gradients lie as the weights do, so they can be written as weights. */
+/* Gradients have the layout of the weights, so they can be saved as weights. */
 static void write_as_model(const probe *p, float **buckets, const char *name,
                            uint64_t max_shard)
 {
     xr_err err = { "" };
     char path[XR_PATH_CAP];
-    path_in(p, name, path);
+    join_output_path(p, name, path);
     xm_weights view = *p->f.weights;
     view.buckets = buckets;
     fixture_ok(xm_weights_save(&view, path, max_shard, &err), &err);
 }
 
-static void run(probe *p)
+static void run_probe(probe *p)
 {
     xr_err err = { "" };
     const xm_pack *pack = &p->rows.pack;
@@ -142,7 +144,7 @@ static void run(probe *p)
     fixture_out out = { .logp = logp };
     xm_grads *grads = fixture_grads(&p->f);
     fixture_pass(&p->f, space, &p->rows, &p->items, NULL, &out);
-    float *logits = make_logits(p, space);
+    float *logits = compute_logits(p, space);
     fixture_pass(&p->f, space, &p->rows, &p->items, grads, NULL);
     fixture_ok(xm_grads_finish(grads, &err), &err);
     write_outputs(p, logits, logp);
@@ -161,10 +163,10 @@ int main(int argc, char **argv)
         (void)fputs("usage: decoders-probe MODEL ROWS OUT\n", stderr);
         return 2;
     }
-    probe p = { .rows = read_rows(argv[2]), .out = argv[3] };
+    probe p = { .rows = read_json_rows(argv[2]), .out = argv[3] };
     fixture_load(&p.f, argv[1]);
     p.items = fixture_items_make(&p.rows, 0, 1);
-    run(&p);
+    run_probe(&p);
     fixture_items_free(&p.items);
     fixture_rows_free(&p.rows);
     fixture_end(&p.f);

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# family.sh OUT [PRESET...]
+# Trains the quickstart's task, 3-digit addition, with every preset of the
+# critic-free family from one shared checkpoint of supervised fine-tuning, and
+# prints greedy accuracy on held-out problems before, every 100 steps and after:
 #
-# The quickstart's task, 3-digit addition, by every preset of the critic-free
-# family from one shared checkpoint of supervised fine-tuning: prints greedy
-# accuracy on held-out problems before, every 100 steps and after. What is in
-# OUT already is not run again. By hand; a preset takes a minute or two.
+#   family.sh OUT [PRESET...]
+#
+# Runs that OUT already has are not repeated. The script is run by hand; a preset
+# takes a minute or two.
 #
 #   XRAY_PRESET  build folder (default release)      SEED   (default 1)
-#   STEPS        steps a preset (default 400)
-#   MINI         prompts an update (default 16: four updates a step, so that
+#   STEPS        steps per preset (default 400)
+#   MINI         prompts per update (default 16: four updates per step, so that
 #                ratios leave 1 and the losses differ; 64 is the quickstart's)
 #   LR           learning rate (default the quickstart's, 3e-4)
-#   THREADS      of a run (default: the machine's)
+#   THREADS      threads of a run (default: the machine's)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 bin=${XRAY_BIN_DIR:-$root/build/${XRAY_PRESET:-release}}
@@ -33,8 +35,7 @@ if [ ! -e "$out/sft/latest_checkpointed_iteration.txt" ]; then
         --set "model.path=$out/model" --set "trainer.default_local_dir=$out/sft" >"$out/sft.txt"
 fi
 
-# What a preset needs besides its name: the maths of the loss has no default
-# there, or the learning rate fits another size of gradient.
+# Prints the keys that a preset needs besides its name because they have no default.
 extra() {
     case $1 in
     dro) echo --set algo.grpo.dro_beta=0.1 ;;

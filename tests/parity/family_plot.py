@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """family_plot.py DIR... >docs/family.svg
 
-Draws the runs that family.sh left in the folders: a panel a preset, the mean
-reward of each step's samples (line, mean of ten steps) and greedy accuracy on
-held-out problems (dots). Of a preset in several folders the last counts.
+Plots the runs that family.sh left in the folders, with one panel per preset: the
+mean reward of each step's samples (line, mean of ten steps) and greedy accuracy on
+held-out problems (dots). If several folders have a preset, the last one counts.
 """
 import json
 import pathlib
@@ -25,7 +25,7 @@ def read(path):
     return reward, greedy
 
 
-def tens(points):
+def mean_of_tens(points):
     return [(sum(s for s, _ in part) / len(part), sum(y for _, y in part) / len(part))
             for part in (points[i:i + 10] for i in range(0, len(points), 10))]
 
@@ -38,7 +38,7 @@ def panel(name, reward, greedy, x0, y0):
 
     yield f'<text x="{x0}" y="{y0 - 5}">{name}</text>'
     yield f'<path class="axis" d="M{x0} {y0}v{HEIGHT}h{WIDTH}M{x0} {y0 + HEIGHT * 0.1:.0f}h{WIDTH}"/>'
-    line = " ".join("%.1f,%.1f" % at(p) for p in tens(reward))
+    line = " ".join("%.1f,%.1f" % at(p) for p in mean_of_tens(reward))
     yield f'<polyline points="{line}"/>'
     for point in greedy:
         yield '<circle cx="%.1f" cy="%.1f" r="2.5"/>' % at(point)

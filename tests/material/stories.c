@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text of ours: stories in a few words, which the small model was trained on,
- * and word problems with worked answers.
+ * Writes the texts of the test material: stories in a few words, on which the
+ * small model was trained, word problems with worked answers, and solutions for
+ * graders.
  */
 #include <string.h>
 
-#include "tests/material/write.h"
+#include "tests/material/material.h"
 
 enum { STORIES = 12000, TRAIN = 400, TEST = 131, SOLUTIONS = 120 };
 
-/* Where a story's draws come from, and the words it keeps to. */
+/* The random stream of a story, and the words that it repeats. */
 typedef struct teller {
     uint64_t stream;
     uint32_t drawn;
@@ -24,7 +25,7 @@ typedef struct teller {
 
 static uint32_t pick_number(teller *t, uint32_t n)
 {
-    return draw(t->stream, t->drawn++, n);
+    return draw_below(t->stream, t->drawn++, n);
 }
 
 #define PICK(t, list) \
@@ -68,7 +69,7 @@ static void begin_story(teller *t, FILE *out)
     }
 }
 
-static void go_on(teller *t, FILE *out)
+static void continue_story(teller *t, FILE *out)
 {
     const char *who = t->people == 2 ? "They" : t->name;
     switch (pick_number(t, 5)) {
@@ -115,7 +116,7 @@ static void write_story(uint32_t number, FILE *out)
     t.adjective = PICK(&t, adjectives);
     begin_story(&t, out);
     for (uint32_t i = 1 + pick_number(&t, 3); i > 0; i--)
-        go_on(&t, out);
+        continue_story(&t, out);
     end_story(&t, out);
 }
 
@@ -127,7 +128,8 @@ void stories_print(void)
     }
 }
 
-/* A row as GSM8K's are: a question, steps with the sums in << >>, "#### n". */
+/* Writes a row like those of GSM8K: a question, steps with the sums in << >>,
+ * and "#### n". */
 static void write_problem(uint32_t number, FILE *out)
 {
     teller t = { .stream = 5000000 + number };
@@ -158,7 +160,7 @@ static void write_problems(const material *m, const char *name, uint32_t first,
     file_close(out, name);
 }
 
-/* `lead`, then the text with the number for every %u in it. */
+/* Prints `lead`, then the text with `number` in place of every %u. */
 static void print_filled(FILE *out, const char *lead, const char *text,
                          uint32_t number)
 {
@@ -173,8 +175,8 @@ static void print_filled(FILE *out, const char *lead, const char *text,
     }
 }
 
-/* A solution to a problem whose answer is `truth`, in six manners that each
- * give one thing to find behind "####" and one as the last number. */
+/* Writes a solution to a problem in one of six manners, which differ in the
+ * answer after "####" and in the last number. */
 static void write_solution(FILE *out, uint32_t number)
 {
     static const struct {
@@ -191,7 +193,7 @@ static void write_solution(FILE *out, uint32_t number)
         { "#### 88\\n... no: #### %u", "\"%u\"", "\"%u\"", 3 },
     };
     uint32_t i = number % 6;
-    uint32_t truth = 100 + draw(9000000, number, 900);
+    uint32_t truth = 100 + draw_below(9000000, number, 900);
     (void)fprintf(out, "{\"id\": \"%u\", \"ground_truth\": \"%u\", ", number,
                   truth);
     print_filled(out, "\"solution_str\": \"", manners[i].text, truth);

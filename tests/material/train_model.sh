@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# train.sh BUILD: makes weights.i8 anew, which takes a minute or two. The small
-# model learns three stories a row and is rounded to a byte a value. The same
-# bytes come out until the stories, the tokenizer or the settings change; then
-# the figures in docs/cli.md and docs/ab.md change with them.
+# train_model.sh BUILD: makes weights.i8 again, which takes a minute or two. The
+# small model is trained on rows of three stories and rounded to one byte per value.
+# The bytes are the same until the stories, the tokenizer or the settings change;
+# then the figures in docs/cli.md and docs/ab.md change with them.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
 build=$(realpath "$1")

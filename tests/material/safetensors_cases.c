@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Safetensors files to accept and to refuse, each with one thing that matters.
+ * Writes safetensors files to accept and to refuse, each with one feature that
+ * decides.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/material/write.h"
+#include "tests/material/material.h"
 
 #define F32(name, shape, offsets)                      \
     "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape \
     ",\"data_offsets\":" offsets "}"
 
-/* A header, the length that is claimed for it (0: its own), and values 0, 1, 2
- * or, of `ten`, 10, 20 behind it, cut to `bytes`. */
+/* A header, the length that the file claims for it (0: the true one), and after
+ * it values 0, 1, 2 or, with `ten`, 10, 20, cut to `bytes`. */
 typedef struct one_case {
     const char *name;
     const char *header;
@@ -78,23 +79,23 @@ static const one_case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof cases[0], DEEP = 100000 };
 
-static void put_length(FILE *file, uint64_t length)
+static void write_length(FILE *file, uint64_t length)
 {
     for (int i = 0; i < 8; i++)
         (void)fputc((int)(length >> (8 * i) & 255), file);
 }
 
-static FILE *open_case(const material *m, const char *name)
+static FILE *open_case_file(const material *m, const char *name)
 {
     char path[128];
     (void)snprintf(path, sizeof path, "safetensors/cases/%s.safetensors", name);
     return file_open(m, path);
 }
 
-static void write_case(const material *m, const one_case *c)
+static void write_case_file(const material *m, const one_case *c)
 {
-    FILE *file = open_case(m, c->name);
-    put_length(file, c->claim ? c->claim : strlen(c->header));
+    FILE *file = open_case_file(m, c->name);
+    write_length(file, c->claim ? c->claim : strlen(c->header));
     (void)fputs(c->header, file);
     for (size_t i = 0; i < c->bytes; i++) {
         size_t word = i / 4;
@@ -110,15 +111,15 @@ void cases_write(const material *m)
 {
     FILE *file = file_open(m, "safetensors/cases/bad_empty_file.safetensors");
     file_close(file, "bad_empty_file");
-    file = open_case(m, "spec_deep_nesting");
-    put_length(file, DEEP);
+    file = open_case_file(m, "spec_deep_nesting");
+    write_length(file, DEEP);
     for (int i = 0; i < DEEP; i++)
         (void)fputc('[', file);
     file_close(file, "spec_deep_nesting");
     file = file_open(m, "safetensors/manifest.json");
     (void)fputc('[', file);
     for (int i = 0; i < CASES; i++) {
-        write_case(m, &cases[i]);
+        write_case_file(m, &cases[i]);
         (void)fprintf(file, "{\"file\": \"cases/%s.safetensors\", ",
                       cases[i].name);
         (void)fprintf(file, "\"expect\": \"%s\"},\n",

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# One suite of each kind passes with the repository alone: its sources are copied
-# to where nothing lies beside them, the material is made from the copy, and HOME
-# and the working folder are empty.
+# Proves that one suite of each kind passes with the repository alone: its sources
+# are copied to a folder that holds nothing else, the material is made from the copy,
+# and HOME and the working folder are empty.
 set -euo pipefail
 work=$(realpath "$(mktemp -d)")
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
@@ -25,4 +25,4 @@ run "$XRAY_BUILD/tests/test-cli-tokenize"
 run "$XRAY_SOURCE/tests/rl/stories.sh"
 run "$XRAY_SOURCE/tests/cli/docs.sh"
 run "$XRAY_SOURCE/tests/broken/run.sh" safetensors
-echo "hidden: ok"
+echo "repository_alone: ok"

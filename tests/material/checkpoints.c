@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The small model in every form a checkpoint comes in, written byte by byte,
- * and what a right forward and backward say of it.
+ * Writes the small model in every form of a checkpoint, byte by byte, and the
+ * goldens of a correct forward and backward pass.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "tests/material/decoder.h"
 #include "tests/material/golden.h"
-#include "tests/material/write.h"
+#include "tests/material/material.h"
 
 #define MODELS "models/stories260K/"
 
@@ -18,8 +18,8 @@ static const char *const types[] = { "F32", "BF16", "F16" };
 
 /* ---- numbers ------------------------------------------------------------ */
 
-/* To the nearest of 8 bits of mantissa, halves to the even one. */
-static uint16_t bf16_of(float x)
+/* Rounds to 8 bits of mantissa, to nearest even. */
+static uint16_t round_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -30,7 +30,7 @@ static uint16_t bf16_of(float x)
     return (uint16_t)bits;
 }
 
-static float float_of_bf16(uint16_t half)
+static float bf16_to_float(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;
     float x;
@@ -38,8 +38,9 @@ static float float_of_bf16(uint16_t half)
     return x;
 }
 
-/* The numbers of f16 are whole multiples of 2^-24, of more above 2^-14. */
-static uint16_t f16_of(float x)
+/* The numbers of f16 are multiples of 2^-24, and of larger units above 2^-14.
+ */
+static uint16_t round_to_f16(float x)
 {
     int exponent;
     if (x == 0)
@@ -50,11 +51,11 @@ static uint16_t f16_of(float x)
     double units = nearbyint(fabs((double)x) * pow(2, 11 - exponent));
     uint32_t bits = (uint32_t)units + (uint32_t)(exponent + 13) * 1024;
     if (exponent > 16)
-        die("a weight that no f16 holds", "model");
+        stop_with_error("a weight that no f16 holds", "model");
     return (uint16_t)((x < 0 ? 0x8000u : 0) | bits);
 }
 
-static float float_of_f16(uint16_t half)
+static float f16_to_float(uint16_t half)
 {
     int exponent = half >> 10 & 31;
     int mantissa = half & 1023;
@@ -63,17 +64,17 @@ static float float_of_f16(uint16_t half)
     return (float)(half & 0x8000 ? -x : x);
 }
 
-static double rounded(double x, int as)
+static double round_value(double x, int as)
 {
     if (as == AS_BF16)
-        return (double)float_of_bf16(bf16_of((float)x));
-    return as == AS_F16 ? (double)float_of_f16(f16_of((float)x)) : x;
+        return (double)bf16_to_float(round_to_bf16((float)x));
+    return as == AS_F16 ? (double)f16_to_float(round_to_f16((float)x)) : x;
 }
 
-static void put_value(FILE *file, double x, int as)
+static void write_value(FILE *file, double x, int as)
 {
     float value = (float)x;
-    uint32_t bits = as == AS_BF16 ? bf16_of(value) : f16_of(value);
+    uint32_t bits = as == AS_BF16 ? round_to_bf16(value) : round_to_f16(value);
     if (as == AS_F32)
         memcpy(&bits, &value, sizeof bits);
     for (int i = 0; i < (as == AS_F32 ? 4 : 2); i++)
@@ -82,7 +83,8 @@ static void put_value(FILE *file, double x, int as)
 
 /* ---- weights ------------------------------------------------------------ */
 
-/* weights.i8: of each tensor a float and then a byte a value, times that. */
+/* Reads weights.i8, which has for each tensor a float scale and then one byte
+ * per value. */
 static tensor *read_weights(const material *m)
 {
     size_t size = 0;
@@ -93,7 +95,7 @@ static tensor *read_weights(const material *m)
         uint32_t count = tensor_count(&t[i]);
         float scale;
         if (at + sizeof scale + count > size)
-            die("too short", "weights.i8");
+            stop_with_error("too short", "weights.i8");
         memcpy(&scale, data + at, sizeof scale);
         at += sizeof scale;
         for (uint32_t k = 0; k < count; k++)
@@ -101,7 +103,7 @@ static tensor *read_weights(const material *m)
         at += count;
     }
     if (at != size)
-        die("too long", "weights.i8");
+        stop_with_error("too long", "weights.i8");
     free(data);
     return t;
 }
@@ -111,19 +113,19 @@ static tensor *round_weights(const tensor *from, int as)
     tensor *t = tensors_make();
     for (int i = 0; i < TENSORS; i++)
         for (uint32_t k = 0; k < tensor_count(&t[i]); k++)
-            t[i].values[k] = rounded(from[i].values[k], as);
+            t[i].values[k] = round_value(from[i].values[k], as);
     return t;
 }
 
 /* ---- checkpoints -------------------------------------------------------- */
 
-/* A tensor as it stands in a file: any name, any values. */
-typedef struct stored {
+/* A tensor as it is stored in a file, with any name and any values. */
+typedef struct stored_tensor {
     const char *name;
     const tensor *of;
-} stored;
+} stored_tensor;
 
-static void print_tensor(FILE *out, const stored *s, int as, size_t from)
+static void print_tensor(FILE *out, const stored_tensor *s, int as, size_t from)
 {
     size_t bytes = tensor_count(s->of) * (as == AS_F32 ? 4u : 2u);
     (void)fprintf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%u", s->name,
@@ -133,16 +135,17 @@ static void print_tensor(FILE *out, const stored *s, int as, size_t from)
     (void)fprintf(out, "],\"data_offsets\":[%zu,%zu]}", from, from + bytes);
 }
 
-/* Length of the header, header with spaces behind it, values. */
-static void write_shard(const material *m, const char *name, const stored *list,
-                        int count, int as)
+/* Writes the length of the header, the header padded with spaces, and the
+ * values. */
+static void write_shard(const material *m, const char *name,
+                        const stored_tensor *list, int count, int as)
 {
     char *header = NULL;
     size_t size = 0;
     size_t at = 0;
     FILE *text = open_memstream(&header, &size);
     if (!text)
-        die("no memory", name);
+        stop_with_error("no memory", name);
     (void)fprintf(text, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (int i = 0; i < count; i++) {
         print_tensor(text, &list[i], as, at);
@@ -157,13 +160,14 @@ static void write_shard(const material *m, const char *name, const stored *list,
     (void)fprintf(file, "%-*s", (int)padded, header);
     for (int i = 0; i < count; i++)
         for (uint32_t k = 0; k < tensor_count(list[i].of); k++)
-            put_value(file, list[i].of->values[k], as);
+            write_value(file, list[i].of->values[k], as);
     file_close(file, name);
     free(header);
 }
 
-/* Two shards, cut in the middle of a layer, and their index. */
-static void write_shards(const material *m, const stored *list, int count)
+/* Writes two shards, cut in the middle of a layer, and their index. */
+static void write_shards(const material *m, const stored_tensor *list,
+                         int count)
 {
     static const char *const names[] = { "model-00001-of-00002.safetensors",
                                          "model-00002-of-00002.safetensors" };
@@ -184,7 +188,7 @@ static void write_shards(const material *m, const stored *list, int count)
     file_close(index, "model.safetensors.index.json");
 }
 
-/* config.json, in which each first text becomes the second. */
+/* Writes config.json with each first text replaced by the second. */
 static void write_config(const material *m, const char *folder,
                          const char *(*changes)[2], int count)
 {
@@ -197,7 +201,7 @@ static void write_config(const material *m, const char *folder,
     for (int i = 0; i < count; i++) {
         const char *found = strstr(at, changes[i][0]);
         if (!found)
-            die("config.json lacks it", changes[i][0]);
+            stop_with_error("config.json lacks it", changes[i][0]);
         (void)fprintf(out, "%.*s%s", (int)(found - at), at, changes[i][1]);
         at = found + strlen(changes[i][0]);
     }
@@ -222,23 +226,23 @@ static void write_folder(const material *m, const char *folder,
     }
 }
 
-static void write_untied(const material *m, stored *list)
+static void write_untied(const material *m, stored_tensor *list)
 {
     static const char *changes[][2] = { { "\"tie_word_embeddings\": true",
                                           "\"tie_word_embeddings\": false" } };
-    list[TENSORS] = (stored){ "lm_head.weight", list[EMBED].of };
+    list[TENSORS] = (stored_tensor){ "lm_head.weight", list[EMBED].of };
     write_folder(m, "hf_untied", changes, 1);
     write_shard(m, MODELS "hf_untied/model.safetensors", list, TENSORS + 1,
                 AS_F32);
 }
 
-/* The same model as Qwen2 has it: with biases, which are zero. */
-static void write_as_qwen2(const material *m, stored *list)
+/* Writes the same model as a Qwen2, whose biases are zero. */
+static void write_as_qwen2(const material *m, stored_tensor *list)
 {
     static const char *changes[][2] = {
         { "LlamaForCausalLM", "Qwen2ForCausalLM" },
         { "\"model_type\": \"llama\"", "\"model_type\": \"qwen2\"" },
-        { "\"attention_bias\": false,", "" }, /* Qwen2 always has one */
+        { "\"attention_bias\": false,", "" }, /* Qwen2 always has a bias */
     };
     static const struct {
         int tensor;
@@ -253,8 +257,8 @@ static void write_as_qwen2(const material *m, stored *list)
                        "model.layers.%d.self_attn.%s_proj.bias", i / 3,
                        biased[i % 3].name);
         zeros[i] = (tensor){ .rows = of->rows };
-        zeros[i].values = memory_make(of->rows, sizeof(double));
-        list[TENSORS + i] = (stored){ names[i], &zeros[i] };
+        zeros[i].values = allocate_zeroed(of->rows, sizeof(double));
+        list[TENSORS + i] = (stored_tensor){ names[i], &zeros[i] };
     }
     write_folder(m, "hf_as_qwen2", changes, 3);
     write_shard(m, MODELS "hf_as_qwen2/model.safetensors", list,
@@ -271,10 +275,10 @@ static void write_rounded(const material *m, const tensor *model, int as)
     static const char *const dtypes[] = { "float32", "bfloat16", "float16" };
     const char *changes[][2] = { { "float32", dtypes[as] } };
     char path[128];
-    stored list[TENSORS + LAYERS * 3];
+    stored_tensor list[TENSORS + LAYERS * 3];
     tensor *t = round_weights(model, as);
     for (int i = 0; i < TENSORS; i++)
-        list[i] = (stored){ t[i].name, &t[i] };
+        list[i] = (stored_tensor){ t[i].name, &t[i] };
     write_folder(m, folders[as], changes, 1);
     (void)snprintf(path, sizeof path, MODELS "%s/model.safetensors",
                    folders[as]);

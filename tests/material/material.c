@@ -1,5 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/material/write.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the files, errors and random draws that the writers of the test
+ * material share.
+ */
+#include "tests/material/material.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,18 +12,18 @@
 
 #include <xray/numerics.h>
 
-void die(const char *what, const char *where)
+void stop_with_error(const char *what, const char *where)
 {
     (void)fprintf(stderr, "test-material: %s: %s: %s\n", where, what,
                   errno ? strerror(errno) : "this cannot be");
     exit(1);
 }
 
-void *memory_make(size_t count, size_t size)
+void *allocate_zeroed(size_t count, size_t size)
 {
     void *p = calloc(count + 1, size);
     if (!p)
-        die("no memory", "test-material");
+        stop_with_error("no memory", "test-material");
     return p;
 }
 
@@ -28,7 +32,7 @@ static void make_folders(char *path)
     for (char *at = path + 1; (at = strchr(at, '/')) != NULL; at++) {
         *at = '\0';
         if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            die("cannot make the folder", path);
+            stop_with_error("cannot make the folder", path);
         *at = '/';
     }
 }
@@ -40,14 +44,14 @@ FILE *file_open(const material *m, const char *name)
     make_folders(path);
     FILE *file = fopen(path, "wb");
     if (!file)
-        die("cannot open", path);
+        stop_with_error("cannot open", path);
     return file;
 }
 
 void file_close(FILE *file, const char *name)
 {
     if (ferror(file) || fclose(file) != 0)
-        die("cannot write", name);
+        stop_with_error("cannot write", name);
 }
 
 void file_write(const material *m, const char *name, const void *data,
@@ -55,7 +59,7 @@ void file_write(const material *m, const char *name, const void *data,
 {
     FILE *file = file_open(m, name);
     if (size && fwrite(data, 1, size, file) != size)
-        die("cannot write", name);
+        stop_with_error("cannot write", name);
     file_close(file, name);
 }
 
@@ -65,12 +69,12 @@ char *source_read(const material *m, const char *name, size_t *size)
     (void)snprintf(path, sizeof path, "%s/%s", m->source, name);
     FILE *file = fopen(path, "rb");
     if (!file || fseek(file, 0, SEEK_END) != 0)
-        die("cannot read", path);
+        stop_with_error("cannot read", path);
     long end = ftell(file);
-    char *data = memory_make((size_t)end, 1);
+    char *data = allocate_zeroed((size_t)end, 1);
     rewind(file);
     if (fread(data, 1, (size_t)end, file) != (size_t)end)
-        die("cannot read", path);
+        stop_with_error("cannot read", path);
     (void)fclose(file);
     *size = (size_t)end;
     return data;
@@ -95,7 +99,7 @@ void file_copy(const material *m, const char *from, const char *name)
     free(data);
 }
 
-uint32_t draw(uint64_t stream, uint32_t i, uint32_t n)
+uint32_t draw_below(uint64_t stream, uint32_t i, uint32_t n)
 {
     return xray_philox(stream, i, 0, 0, 0).w[0] % n;
 }
