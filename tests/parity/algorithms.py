@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Recomputes the formulas of reinforcement learning (docs/algorithms.md) in
-float64, written from the text of the formulas and not from our sources, for
-random inputs, and compares with what model/rl gives. Needs numpy.
+float64, written from the text of the formulas and not from the sources, for
+random inputs, and compares with the results of model/rl. Needs numpy.
 
     algorithms.py PROGRAM                compare (PROGRAM: build/.../tests/algo-values)
-    algorithms.py PROGRAM --cases N      so many inputs a function (default 300)
+    algorithms.py PROGRAM --cases N      N inputs per function (default 300)
     algorithms.py --write FILE           write inputs and results as goldens
-    algorithms.py --vectors FILE         write whole rows and groups with what the
-                                         plugins must make of them (rl_vectors.json)
+    algorithms.py --vectors FILE         write complete rows and groups with the
+                                         results of the plugins (rl_vectors.json)
 """
 import argparse
 import json
@@ -40,7 +40,7 @@ class Draw:
         return self.real(-4, -0.05)
 
     def near(self, logp):
-        """A log-prob near another, at times far away."""
+        """Draws a log-prob near another, sometimes far away."""
         return logp + (self.real(-30, 30) if self.int(12) == 0 else self.real(-0.6, 0.6))
 
     def mask(self, n):
@@ -460,8 +460,8 @@ def cases(count):
 # ---- rows and groups for the plugins ---------------------------------------
 
 def gae_vector(name, reward, value, mask, gamma, lam, whitened=False):
-    # The recursion runs through masked tokens; whitening is by the statistics of
-    # the others.
+    # The recursion includes masked tokens; whitening uses the statistics of the
+    # others.
     both = np.array(gae(gamma, lam, 1, len(reward), *reward, *value, *mask)).reshape(2, -1)
     expected = {"returns": [list(both[1])]}
     if whitened:

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Chat templates of our own over conversations of our own, as transformers
-renders and tokenizes them; what ctest checks without Python.
+"""Writes the goldens of chat templates for ctest: templates and conversations made
+here, as transformers renders and tokenizes them.
 
     chat_goldens.py tests/text/goldens       write chat.json and chat.jsonl there
 
 Needs transformers and the tokenizers of that folder. chat.json has the templates
-and the conversations; a row of chat.jsonl is one of each with what comes of it: a
-text with the assistant's spans in characters, or an error; ids and the assistant's
-mask where a tokenizer is named.
+and the conversations; a row of chat.jsonl is one of each with the result: a text with
+the assistant's spans in characters, or an error; ids and the assistant's mask if a
+tokenizer is named.
 """
 import datetime
 import json
@@ -30,7 +30,7 @@ class Then(datetime.datetime):
 utils.datetime = Then
 
 TEMPLATES = {
-    # A line a message, with markers and the beginning's token once.
+    # One line per message, with markers, and the BOS token once.
     "plain": """{{ bos_token }}{% for message in messages %}
 <|im_start|>{{ message['role'] }}
 {{ message['content'] }}<|im_end|>
@@ -38,8 +38,8 @@ TEMPLATES = {
 {% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}""",
 
-    # A system text by default, users and assistants in turn, whitespace cut on
-    # every side, numbers of the loop.
+    # A default system text, users and assistants in turn, whitespace trimmed on
+    # both sides, loop counters.
     "turns": """{%- if messages[0].role == 'system' -%}
     {%- set system = messages[0].content | trim -%}
     {%- set rest = messages[1:] -%}
@@ -62,7 +62,7 @@ TEMPLATES = {
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '\\n[A] ' -}}{%- endif -%}""",
 
-    # Tools as JSON, calls with arguments of either form, answers grouped.
+    # Tools as JSON, calls with arguments in both forms, answers grouped.
     "tools": """{%- if tools %}
     {{- '<|im_start|>system\\n' }}
     {%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n\\n' }}{%- endif %}
@@ -97,8 +97,8 @@ TEMPLATES = {
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}""",
 
-    # Thoughts are kept behind the last question only; a search from the end by
-    # a namespace, text cut apart by methods, a switch of the caller.
+    # Thoughts are kept only after the last question; a search from the end with a
+    # namespace, text split by methods, a switch of the caller.
     "thoughts": """{%- set ns = namespace(last=messages|length - 1, open=true, count=0) %}
 {%- for message in messages[::-1] %}
     {%- set at = messages|length - 1 - loop.index0 %}
@@ -134,7 +134,7 @@ TEMPLATES = {
 {%- endif %}
 {{- '(' ~ ns.last ~ ')' }}""",
 
-    # Contents that are lists of parts, by a macro; documents; a day.
+    # Contents that are lists of parts, by a macro; documents; a date.
     "parts": """{#- what a content says -#}
 {%- macro said(content, sep='') -%}
     {%- if content is string -%}
@@ -181,7 +181,7 @@ Assistant says "{% endif %}""",
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}""",
 
-    # The same without its end token and with the blanks around.
+    # The same without the end token and with the surrounding blanks.
     "marked_bare": """{{ bos_token }}
 {% for m in messages %}
 {{ m.role }}:{% if m.role == 'assistant' %}{% generation %} {{ m.content }}{% endgeneration %}
@@ -278,7 +278,7 @@ def render(template, context, prompt, **more):
             [context["messages"]], tools=context.get("tools"), documents=context.get("documents"), chat_template=template,
             return_assistant_tokens_mask=not more and "endgeneration" in template, add_generation_prompt=prompt, bos_token="<s>",
             eos_token="</s>", **{k: v for k, v in context.items() if k not in ("messages", "tools", "documents")}, **more)
-    except Exception as error:  # what raise_exception says is compared, that others fail only
+    except Exception as error:  # texts of raise_exception are compared; of others only the failure
         return {"message": str(error) if type(error).__name__ == "TemplateError" else ""}
     out = {"text": texts[0]}
     if "endgeneration" in template:
@@ -314,8 +314,8 @@ def rows(folder):
         for t, c in (("marked", "turns"), ("marked", "unicode"), ("marked", "empty"), ("marked", "calls"), ("marked_bare", "turns"), ("marked_bare", "unicode"),
                      ("marked_bare", "system"), ("plain", "unicode"), ("tools", "calls")):
             row = token_row(folder, kind, t, c, (len(t + c) + len(kind)) % 2 == 0)
-            # Where a span begins with a blank that post-processing has cut off the
-            # offsets, transformers finds no token and marks none; we mark them.
+            # If a span begins with a blank that post-processing removed from the
+            # offsets, transformers finds no token and marks none; X-ray marks them.
             if any(row.get("mask", [1])) or c == "empty":
                 yield row
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs snippets and templates through Jinja2, set up as transformers'
-apply_chat_template does, and through X-ray's interpreter; reports the first
-differences. Needs jinja2, not transformers.
+"""Compares X-ray's template interpreter with Jinja2, set up as in transformers'
+apply_chat_template, on snippets and templates; reports the first differences.
+Needs jinja2, not transformers.
 
     chat_templates.py PROGRAM            compare (PROGRAM: build/.../test-text-jinja)
-    chat_templates.py PROGRAM --random N compare N random expressions as well
+    chat_templates.py PROGRAM --random N also compare N random expressions
     chat_templates.py PROGRAM --templates FOLDER --contexts FILE
-    chat_templates.py --write FILE       write what Jinja2 gives as goldens
-    chat_templates.py --check FILE       compare goldens with what Jinja2 gives
+    chat_templates.py --write FILE       write Jinja2's results as goldens
+    chat_templates.py --check FILE       compare goldens with Jinja2's results
 """
 import argparse
 import copy
@@ -136,7 +136,7 @@ VARIABLES = {
 
 
 class Random:
-    """Random expressions over VARIABLES: most are well typed or nearly so."""
+    """Makes random expressions over VARIABLES, most of them well typed or nearly so."""
 
     def __init__(self, seed):
         self.r = random.Random(seed)
@@ -195,7 +195,7 @@ class Random:
             lambda: f"(-{self.atom()})",
             lambda: f"({e()} if {e()} else {e()})",
             lambda: f"{self.atom()}[{e()}]",
-            # A slice of a literal is folded by Jinja2's optimizer, another path.
+            # Jinja2's optimizer folds a slice of a literal, which is another code path.
             lambda: f"{self.pick(*'s u w l k d p n'.split())}[{self.pick('', '1', '-2', '9')}:{self.pick('', '2', '-1')}"
                     f"{self.pick('', ':2', ':-1')}]",
             lambda: f"[{e()}, {e()}]",
@@ -227,7 +227,7 @@ class Random:
 
 
 def comparable(wanted):
-    """Addresses and reprs of objects differ; nobody relies on them."""
+    """Tells whether a result can be compared: addresses and reprs of objects differ."""
     return not re.search(r" at 0x[0-9a-f]{6}|<class '", wanted.get("o", ""))
 
 
@@ -270,7 +270,7 @@ def main():
         return bool(stale)
     if args.write:
         with open(args.write, "w", encoding="utf-8") as out:
-            # The first line holds the variables of all rows without their own.
+            # The first line holds the variables of all rows that have none of their own.
             out.write(json.dumps({"v": VARIABLES}, ensure_ascii=False) + "\n")
             for case in cases:
                 wanted = reference(case)

@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""X-ray against transformers: tiny random models of every architecture.
+"""Compares X-ray with transformers on tiny random models of every architecture.
 
 Needs torch, transformers and safetensors, and the targets xray and
 decoders-probe of a build. transformers makes and saves each model with rounded
-weights; its eager attention on those weights, in double precision throughout,
-is what X-ray is measured against:
+weights. X-ray is compared with its eager attention on those weights, in double
+precision throughout:
 
     logits   of every token (decoders-probe)
     log-p    of every token given those before it (xray score)
     loss     mean negative log-likelihood (decoders-probe)
     grad     of every parameter: largest difference of an entry, and of a
-             tensor by the norm of its gradient (decoders-probe)
+             tensor over the norm of its gradient (decoders-probe)
     greedy   ids and log-probabilities (xray generate), and transformers'
              generate with its cache
     sft      three AdamW steps with clipping (xray sft): losses and gradient
              norms, and the checkpoint's weights as transformers loads them,
              against torch.optim.AdamW
-    back     what X-ray writes, in one file and in shards, is loaded by
-             transformers: equal parameters, equal logits
+    back     transformers loads the weights that X-ray saves, in one file and
+             in shards: equal parameters, equal logits
 
     python3 tests/parity/decoders.py --xray build/release/xray [--write-goldens]
 
-Prints a table and exits with 1 where a difference is above the bound.
---write-goldens renews tests/nn/goldens, which the test nn.parity reads.
+Prints a table, and exits with 1 if a difference is above the bound.
+--write-goldens rewrites tests/nn/goldens, which the test nn.parity reads.
 """
 import argparse
 import contextlib
@@ -35,7 +35,7 @@ import subprocess
 import sys
 import tempfile
 
-# Behind the packages: a script of this folder has the name of one.
+# The packages come first, because a script of this folder has the name of one.
 sys.path.append(sys.path.pop(0))
 
 import torch  # noqa: E402
@@ -51,14 +51,14 @@ PROMPT = 5
 NEW_TOKENS = 16
 MARGIN = 0.005  # between the two best logits of each greedy token
 GOLDENS = pathlib.Path(__file__).resolve().parents[1] / "nn" / "goldens"
-ENTRIES = 3  # entries of a gradient that a golden keeps
+ENTRIES = 3  # entries of each gradient in a golden
 
 
 # ---- the oracle --------------------------------------------------------------
 
 
 class DoubleTorch:
-    """torch, but its single precision is double."""
+    """torch with double precision in place of single precision."""
 
     def __getattr__(self, name):
         return getattr(torch, "float64" if name in ("float", "float32") else name)
@@ -66,7 +66,7 @@ class DoubleTorch:
 
 @contextlib.contextmanager
 def in_double(kind):
-    """Model code casts norms, softmax and rotary angles to single precision."""
+    """Makes the casts of norms, softmax and rotary angles in model code double."""
     folder = "gemma3" if kind == "gemma3_text" else kind
     module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     kept = module.torch, modeling_rope_utils.torch, torch.Tensor.float, torch.nn.functional.softmax
@@ -84,7 +84,7 @@ def in_double(kind):
         module.torch, modeling_rope_utils.torch, torch.Tensor.float, torch.nn.functional.softmax = kept
 
 
-def load(folder, dtype):
+def load_model(folder, dtype):
     model, info = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys"):
@@ -92,17 +92,17 @@ def load(folder, dtype):
     return model.eval()
 
 
-def logits_of(model, rows):
+def compute_logits(model, rows):
     return [model(torch.tensor([row])).logits[0] for row in rows]
 
 
-def logp_of(logits, rows):
+def compute_logp(logits, rows):
     return [torch.log_softmax(x[:-1], -1).gather(-1, torch.tensor(row[1:])[:, None])[:, 0]
             for x, row in zip(logits, rows)]
 
 
-def greedy_of(model, prompt):
-    """Ids, their log-probabilities, and the least margin."""
+def decode_greedily(model, prompt):
+    """Returns greedy ids, their log-probabilities, and the least margin."""
     ids, logp, margin = list(prompt), [], float("inf")
     for _ in range(NEW_TOKENS):
         with torch.no_grad():
@@ -114,16 +114,16 @@ def greedy_of(model, prompt):
     return {"ids": ids[len(prompt):], "logp": logp, "margin": margin}
 
 
-def oracle_of(folder, rows, kind):
+def compute_oracle(folder, rows, kind):
     with in_double(kind):
-        model = load(folder, torch.float64)
-        return measure(model, rows)
+        model = load_model(folder, torch.float64)
+        return measure_model(model, rows)
 
 
-def measure(model, rows):
+def measure_model(model, rows):
     model.zero_grad()
-    logits = logits_of(model, rows)
-    logp = logp_of(logits, rows)
+    logits = compute_logits(model, rows)
+    logp = compute_logp(logits, rows)
     loss = -torch.cat(logp).mean()
     loss.backward()
     return {
@@ -131,15 +131,15 @@ def measure(model, rows):
         "logp": [x.detach().double() for x in logp],
         "loss": float(loss.detach()),
         "grads": {n: p.grad.double() for n, p in model.named_parameters()},
-        "greedy": greedy_of(model, rows[0][:PROMPT]),
+        "greedy": decode_greedily(model, rows[0][:PROMPT]),
     }
 
 
 # ---- models ------------------------------------------------------------------
 
 
-def draw(model, seed):
-    """Values at which every part of the model matters to the result."""
+def draw_weights(model, seed):
+    """Draws values with which every part of the model affects the result."""
     gen = torch.Generator().manual_seed(seed)
     gemma = "gemma" in model.config.model_type
     for name, p in model.named_parameters():
@@ -155,42 +155,42 @@ def draw(model, seed):
             p.data = 0.35 * value
 
 
-def make(case, seed, folder):
+def make_model(case, seed, folder):
     raw = dict(case["config"])
     kind = raw.pop("model_type")
     config = AutoConfig.for_model(kind, **raw)
     model = AutoModelForCausalLM.from_config(config)
-    draw(model, seed)
+    draw_weights(model, seed)
     shutil.rmtree(folder, ignore_errors=True)
     model.to(getattr(torch, case["dtype"])).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
-    if case["old"]:  # the spelling of most files there are
+    if case["old"]:  # the spelling of most published files
         text = {"model_type": kind, **raw, "torch_dtype": case["dtype"]}
         (folder / "config.json").write_text(json.dumps(text, indent=1) + "\n")
     gen = torch.Generator().manual_seed(seed + 1)
     return [torch.randint(0, config.vocab_size, (n,), generator=gen).tolist() for n in ROWS]
 
 
-def make_clear(case, folder):
-    """The first seed whose greedy continuation is neither close nor dull, and
-    whose logits single precision can tell."""
+def make_clear_model(case, folder):
+    """Makes the model of the first seed whose greedy continuation has clear margins
+    and varied ids, and whose logits single precision reproduces."""
     kind = case["config"]["model_type"]
     for seed in range(400):
-        rows = make(case, seed, folder)
+        rows = make_model(case, seed, folder)
         with torch.no_grad():
-            single = torch.cat(logits_of(load(folder, torch.float32), rows))
+            single = torch.cat(compute_logits(load_model(folder, torch.float32), rows))
             with in_double(kind):
-                model = load(folder, torch.float64)
-                double = torch.cat(logits_of(model, rows))
-                greedy = greedy_of(model, rows[0][:PROMPT])
+                model = load_model(folder, torch.float64)
+                double = torch.cat(compute_logits(model, rows))
+                greedy = decode_greedily(model, rows[0][:PROMPT])
         if (largest_difference(single.double(), double) < BOUND / 10 and greedy["margin"] >= MARGIN
                 and len(set(greedy["ids"])) >= 5):
             return rows
     raise SystemExit(f"{case['name']}: no seed will do")
 
 
-def feature(case, folder, rows, oracle):
-    """The least change of log-probabilities when one feature is turned off."""
+def measure_feature(case, folder, rows, oracle):
+    """Returns the least change of log-probabilities when one feature is turned off."""
     least = float("inf")
     for change in case["without"]:
         text = json.loads((folder / "config.json").read_text())
@@ -200,8 +200,8 @@ def feature(case, folder, rows, oracle):
             shutil.copy(folder / "model.safetensors", other)
             (other / "config.json").write_text(json.dumps(text))
             with in_double(text["model_type"]), torch.no_grad():
-                logits = logits_of(load(other, torch.float64), rows)
-        moved = max(largest_difference(a, b) for a, b in zip(logp_of(logits, rows), oracle["logp"]))
+                logits = compute_logits(load_model(other, torch.float64), rows)
+        moved = max(largest_difference(a, b) for a, b in zip(compute_logp(logits, rows), oracle["logp"]))
         least = min(least, moved)
     return least
 
@@ -209,7 +209,7 @@ def feature(case, folder, rows, oracle):
 # ---- X-ray -------------------------------------------------------------------
 
 
-def ask(xray, command, folder, lines, *options):
+def run_xray(xray, command, folder, lines, *options):
     text = "".join(json.dumps(line) + "\n" for line in lines)
     done = subprocess.run([xray, command, "--model", folder, *options], input=text,
                           capture_output=True, text=True, check=False)
@@ -218,14 +218,14 @@ def ask(xray, command, folder, lines, *options):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def xray_of(args, folder, rows, work):
+def measure_xray(args, folder, rows, work):
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     (work / "rows.json").write_text(json.dumps({"rows": rows}))
     subprocess.run([args.probe, folder, work / "rows.json", work], check=True)
     out = load_file(work / "out.safetensors")
-    scored = ask(args.xray, "score", folder, [{"ids": row} for row in rows])
-    made = ask(args.xray, "generate", folder, [{"ids": rows[0][:PROMPT]}], "--temperature", "0",
+    scored = run_xray(args.xray, "score", folder, [{"ids": row} for row in rows])
+    made = run_xray(args.xray, "generate", folder, [{"ids": rows[0][:PROMPT]}], "--temperature", "0",
                "--max-tokens", str(NEW_TOKENS), "--ignore-eos")[0]["outputs"][0]
     return {
         "logits": out["logits"].double(),
@@ -243,16 +243,16 @@ LR, EPS, DECAY, CLIP = 2e-3, 1e-2, 0.1, 1.0
 SFT_PROMPT = 4
 
 
-def letters(vocab):
-    """A token a letter; the last id is the end."""
+def vocabulary_letters(vocab):
+    """Returns one letter per token; the last id is the end token."""
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[:vocab - 1]
 
 
 def write_task(folder, rows, vocab, work):
-    """The model with a tokenizer, and rows as text, for xray sft."""
+    """Writes the model with a tokenizer, and rows as text, for xray sft."""
     model = work / "model"
     shutil.copytree(folder, model)
-    words = {c: i for i, c in enumerate(letters(vocab))}
+    words = {c: i for i, c in enumerate(vocabulary_letters(vocab))}
     end = {"id": vocab - 1, "content": "</s>", "single_word": False, "lstrip": False,
            "rstrip": False, "normalized": False, "special": True}
     split = {"type": "Split", "pattern": {"Regex": ""}, "behavior": "Isolated", "invert": False}
@@ -261,7 +261,7 @@ def write_task(folder, rows, vocab, work):
         "post_processor": None, "decoder": {"type": "Fuse"},
         "model": {"type": "WordLevel", "unk_token": "A", "vocab": {**words, "</s>": vocab - 1}}}))
     (model / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
-    text = ["".join(letters(vocab)[i] for i in row) for row in rows]
+    text = ["".join(vocabulary_letters(vocab)[i] for i in row) for row in rows]
     (work / "rows.jsonl").write_text("".join(
         json.dumps({"prompt": t[:SFT_PROMPT], "answer": t[SFT_PROMPT:]}) + "\n" for t in text))
     (work / "run.ini").write_text(f"""[model]
@@ -286,7 +286,7 @@ logger = jsonl
 """)
 
 
-def sft_of(args, folder, rows, vocab, work):
+def run_xray_sft(args, folder, rows, vocab, work):
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     write_task(folder, rows, vocab, work)
@@ -296,14 +296,14 @@ def sft_of(args, folder, rows, vocab, work):
         raise SystemExit(f"xray sft: {done.stderr}{done.stdout}")
     lines = [json.loads(x) for x in (work / "out/metrics.jsonl").read_text().splitlines()]
     steps = [x for x in lines if "train/loss" in x]
-    model = load(work / f"out/global_step_{STEPS}/actor", torch.float32)
+    model = load_model(work / f"out/global_step_{STEPS}/actor", torch.float32)
     return {"loss": [x["train/loss"] for x in steps], "norm": [x["train/grad_norm"] for x in steps],
             "weights": {n: p.detach().double() for n, p in model.named_parameters()}}
 
 
-def torch_sft(folder, rows, vocab, kind):
+def run_torch_sft(folder, rows, vocab, kind):
     with in_double(kind):
-        model = load(folder, torch.float64)
+        model = load_model(folder, torch.float64)
         matrices = [p for p in model.parameters() if p.dim() > 1]
         vectors = [p for p in model.parameters() if p.dim() == 1]
         adam = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY},
@@ -312,7 +312,7 @@ def torch_sft(folder, rows, vocab, kind):
         out = {"loss": [], "norm": []}
         for _ in range(STEPS):
             adam.zero_grad()
-            logp = [x[SFT_PROMPT - 1:] for x in logp_of(logits_of(model, rows), rows)]
+            logp = [x[SFT_PROMPT - 1:] for x in compute_logp(compute_logits(model, rows), rows)]
             loss = -torch.cat(logp).mean()
             loss.backward()
             out["loss"].append(float(loss.detach()))
@@ -322,14 +322,14 @@ def torch_sft(folder, rows, vocab, kind):
     return out
 
 
-def sft_agrees(args, folder, rows, kind, work):
-    """Largest differences of losses, of gradient norms (relative), of weights."""
+def compare_sft(args, folder, rows, kind, work):
+    """Returns the largest differences of losses, gradient norms (relative) and weights."""
     vocab = json.loads((folder / "config.json").read_text())["vocab_size"]
-    # Rows that have an answer; the end id stands behind it, nowhere else.
+    # Only rows with an answer; the end id follows it and occurs nowhere else.
     rows = [[i % (vocab - 1) for i in row] for row in rows if len(row) > SFT_PROMPT]
     rows.append(list(reversed(rows[0]))[:20])
-    got = sft_of(args, folder, rows, vocab, work)
-    want = torch_sft(folder, rows, vocab, kind)
+    got = run_xray_sft(args, folder, rows, vocab, work)
+    want = run_torch_sft(folder, rows, vocab, kind)
     assert len(got["loss"]) == STEPS and got["weights"].keys() == want["weights"].keys()
     loss = max(abs(a - b) for a, b in zip(got["loss"], want["loss"]))
     norm = max(abs(a - b) / b for a, b in zip(got["norm"], want["norm"]))
@@ -347,11 +347,11 @@ def largest_difference(a, b):
     return float("nan") if torch.isnan(a).any() else float(worst)
 
 
-def compare(got, want):
+def compare_results(got, want):
     assert got["grads"].keys() == want["grads"].keys(), got["grads"].keys() ^ want["grads"].keys()
     norm = torch.cat([g.flatten() for g in want["grads"].values()]).norm()
     pairs = [(got["grads"][n], g) for n, g in want["grads"].items()]
-    # GPT-2's bias of keys has no gradient but rounding: softmax does not see it.
+    # The gradient of GPT-2's key bias is only rounding, because softmax cancels it.
     floor = 1e-3 * norm
     return {
         "logits": largest_difference(got["logits"], want["logits"]),
@@ -362,33 +362,33 @@ def compare(got, want):
     }
 
 
-def greedy_agrees(got, want):
+def compare_greedy(got, want):
     if got["ids"] != want["ids"]:
         return float("inf")
     return max(abs(a - b) for a, b in zip(got["logp"], want["logp"]))
 
 
-def back_agrees(folder, work, rows):
-    """What transformers makes of what we wrote, down to the bit."""
-    before = load(folder, torch.float32)
+def check_reload(folder, work, rows):
+    """Tells whether transformers loads the saved weights with equal bits and logits."""
+    before = load_model(folder, torch.float32)
     for name in ("one", "shards"):
         shutil.copy(folder / "config.json", work / name)
         files = list((work / name).glob("*.safetensors"))
         assert (len(files) > 1) == (name == "shards"), files
-        after = load(work / name, torch.float32)
+        after = load_model(work / name, torch.float32)
         a, b = before.state_dict(), after.state_dict()
         if a.keys() != b.keys() or not all(torch.equal(a[k], b[k]) for k in a):
             return False
         with torch.no_grad():
-            pairs = zip(logits_of(before, rows), logits_of(after, rows))
+            pairs = zip(compute_logits(before, rows), compute_logits(after, rows))
             if not all(torch.equal(x, y) for x, y in pairs):
                 return False
     return True
 
 
-def cached_ids(folder, rows):
-    """transformers' own generation, with its cache."""
-    model = load(folder, torch.float32)
+def generate_with_cache(folder, rows):
+    """Generates with transformers and its cache."""
+    model = load_model(folder, torch.float32)
     prompt = torch.tensor([rows[0][:PROMPT]])
     out = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
                          max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, pad_token_id=0)
@@ -398,18 +398,18 @@ def cached_ids(folder, rows):
 # ---- goldens -----------------------------------------------------------------
 
 
-def short(x):
+def round_to_9_digits(x):
     return float(f"{float(x):.9g}")
 
 
-def golden_grads(grads):
+def pick_golden_grads(grads):
     gen = torch.Generator().manual_seed(7)
     out = {}
     for name, g in grads.items():
         flat = g.flatten()
         at = [int(flat.abs().argmax())]
         at += torch.randint(0, flat.numel(), (ENTRIES - 1,), generator=gen).tolist()
-        out[name] = {"norm": short(g.norm()), "at": at, "grad": [short(flat[i]) for i in at]}
+        out[name] = {"norm": round_to_9_digits(g.norm()), "at": at, "grad": [round_to_9_digits(flat[i]) for i in at]}
     return out
 
 
@@ -426,12 +426,12 @@ def write_golden(case, folder, rows, oracle):
     golden = {
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
         "rows": rows,
-        "logp": [[short(x) for x in row] for row in oracle["logp"]],
-        "last_logits": [short(x) for x in oracle["logits"][len(rows[0]) - 1]],
-        "loss": short(oracle["loss"]),
-        "greedy": {"prompt": rows[0][:PROMPT], "ids": greedy["ids"], "margin": short(greedy["margin"]),
-                   "logp": [short(x) for x in greedy["logp"]]},
-        "grads": golden_grads(oracle["grads"]),
+        "logp": [[round_to_9_digits(x) for x in row] for row in oracle["logp"]],
+        "last_logits": [round_to_9_digits(x) for x in oracle["logits"][len(rows[0]) - 1]],
+        "loss": round_to_9_digits(oracle["loss"]),
+        "greedy": {"prompt": rows[0][:PROMPT], "ids": greedy["ids"], "margin": round_to_9_digits(greedy["margin"]),
+                   "logp": [round_to_9_digits(x) for x in greedy["logp"]]},
+        "grads": pick_golden_grads(oracle["grads"]),
     }
     lines = [f"{json.dumps(k)}:" + (
         "{\n" + ",\n".join(f"{json.dumps(n)}:{json.dumps(g, separators=(',', ':'))}"
@@ -448,18 +448,18 @@ COLUMNS = (*BOUNDED, "torch fp32", "feature")
 
 def run_case(args, case, work):
     folder = work / "model"
-    rows = make_clear(case, folder)
+    rows = make_clear_model(case, folder)
     kind = case["config"]["model_type"]
-    oracle = oracle_of(folder, rows, kind)
-    got = xray_of(args, folder, rows, work / "xray")
-    row = compare(got, oracle)
-    row["greedy"] = greedy_agrees(got["greedy"], oracle["greedy"])
-    row["feature"] = feature(case, folder, rows, oracle)
-    theirs = compare(measure(load(folder, torch.float32), rows), oracle)
+    oracle = compute_oracle(folder, rows, kind)
+    got = measure_xray(args, folder, rows, work / "xray")
+    row = compare_results(got, oracle)
+    row["greedy"] = compare_greedy(got["greedy"], oracle["greedy"])
+    row["feature"] = measure_feature(case, folder, rows, oracle)
+    theirs = compare_results(measure_model(load_model(folder, torch.float32), rows), oracle)
     row["torch fp32"] = max(theirs["logits"], theirs["grad"])
-    row["back"] = back_agrees(folder, work / "xray", rows)
-    row["cache"] = cached_ids(folder, rows) == oracle["greedy"]["ids"]
-    row["sft loss"], row["sft norm"], row["sft weights"] = sft_agrees(args, folder, rows, kind, work / "sft")
+    row["back"] = check_reload(folder, work / "xray", rows)
+    row["cache"] = generate_with_cache(folder, rows) == oracle["greedy"]["ids"]
+    row["sft loss"], row["sft norm"], row["sft weights"] = compare_sft(args, folder, rows, kind, work / "sft")
     row["ok"] = (all(row[c] <= BOUND for c in BOUNDED) and row["back"] and row["cache"]
                  and row["feature"] > 5 * BOUND)
     if args.write_goldens and row["ok"]:

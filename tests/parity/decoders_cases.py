@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models of decoders.py.
+"""Lists the models of decoders.py.
 
-`old`: config.json is the raw dictionary, in the spelling of most files there
-are; otherwise it is what this version of transformers writes. `without` lists
-changes of config.json, each of which turns off one thing the case is about:
-the oracle has to move by it.
+`old`: config.json is the raw dictionary, in the spelling of most published files;
+otherwise it is what this version of transformers writes. `without` lists changes of
+config.json, each of which turns off one feature of the case and must change the
+oracle's results.
 """
 
 SMALL = {
@@ -16,7 +16,7 @@ GPT2 = {
     "n_embd": 16, "n_layer": 2, "n_head": 4, "vocab_size": 48, "n_positions": 64,
     "bos_token_id": None, "eos_token_id": None,
 }
-# Pairs of a 16-wide head fall on all sides of these rules.
+# The rotary pairs of a 16-wide head fall on all sides of these rules.
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 32}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/hf/architectures.json: what transformers makes of config.json.
+"""Writes tests/hf/architectures.json: how transformers reads config.json.
 
-Needs torch and transformers. Each case is a config.json with what the model
-built from it has: sizes, windows, scales, frequencies of the rotary pairs in
+Needs torch and transformers. Each case is a config.json with the properties of the
+model built from it: sizes, windows, scales, frequencies of the rotary pairs in
 double precision, and the names and shapes of its parameters.
 
     python3 tests/parity/hf_configs.py > tests/hf/architectures.json
@@ -13,7 +13,7 @@ import importlib
 import json
 import sys
 
-# Behind the packages: a script of this folder has the name of one.
+# The packages come first, because a script of this folder has the name of one.
 sys.path.append(sys.path.pop(0))
 
 import torch  # noqa: E402
@@ -22,20 +22,20 @@ from transformers import AutoConfig, AutoModelForCausalLM, modeling_rope_utils  
 
 
 class DoubleTorch:
-    """torch, but its single precision is double."""
+    """torch with double precision in place of single precision."""
 
     def __getattr__(self, name):
         return getattr(torch, "float64" if name in ("float", "float32") else name)
 
 
-def module_of(kind):
+def import_modeling(kind):
     folder = "gemma3" if kind == "gemma3_text" else kind
     return importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
 
 
-def rotary_of(config):
-    """[(inv_freq, attention factor)] of full-attention and of sliding layers."""
-    module = module_of(config.model_type)
+def read_rotary(config):
+    """Returns [(inv_freq, attention factor)] for full-attention and sliding layers."""
+    module = import_modeling(config.model_type)
     name = next((n for n in dir(module) if n.endswith("RotaryEmbedding")), None)
     if not name:
         return None
@@ -57,7 +57,7 @@ def rotary_of(config):
     return out
 
 
-def sliding_of(config):
+def read_sliding_layers(config):
     kinds = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
     if kinds is None or config.model_type in ("mistral", "phi3", "llama"):
@@ -69,7 +69,7 @@ def sliding_of(config):
 ACTS = {"silu": 1, "gelu_pytorch_tanh": 2, "gelu_new": 2}
 
 
-def describe(text):
+def describe_config(text):
     raw = copy.deepcopy(text)
     config = AutoConfig.for_model(raw.pop("model_type"), **raw)
     with torch.device("meta"):
@@ -78,7 +78,7 @@ def describe(text):
     body = model.transformer if gpt2 else model.model
     block = (body.h if gpt2 else body.layers)[0]
     attention = block.attn if gpt2 else block.self_attn
-    sliding = sliding_of(config)
+    sliding = read_sliding_layers(config)
     act = getattr(config, "activation_function", None) or getattr(
         config, "hidden_activation", None) or config.hidden_act
     embed = body.wte if gpt2 else body.embed_tokens
@@ -104,7 +104,7 @@ def describe(text):
         "sliding": "".join(map(str, sliding)),
         "parameters": sum(p.numel() for _, p in parameters),
     }
-    rotary = rotary_of(config)
+    rotary = read_rotary(config)
     if rotary:
         expect["rope"], expect["rope_local"] = rotary
         if config.model_type != "gemma3_text":
@@ -127,7 +127,7 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 
 
-def tiny(kind, **more):
+def tiny_config(kind, **more):
     base = TINY_GPT2 if kind == "gpt2" else TINY
     return {"model_type": kind, **base, **more}
 
@@ -138,79 +138,79 @@ def cases():
     for kind in kinds:
         yield kind + " defaults", {"model_type": kind}
     for kind in kinds:
-        yield kind + " tiny", tiny(kind)
-    yield "llama biases", tiny("llama", attention_bias=True, mlp_bias=True,
+        yield kind + " tiny", tiny_config(kind)
+    yield "llama biases", tiny_config("llama", attention_bias=True, mlp_bias=True,
                                tie_word_embeddings=True, head_dim=8)
-    yield "llama null heads", tiny("llama", num_key_value_heads=None)
-    yield "llama tanh", tiny("llama", hidden_act="gelu_pytorch_tanh")
-    yield "llama linear, old spelling", tiny(
+    yield "llama null heads", tiny_config("llama", num_key_value_heads=None)
+    yield "llama tanh", tiny_config("llama", hidden_act="gelu_pytorch_tanh")
+    yield "llama linear, old spelling", tiny_config(
         "llama", rope_theta=5e5, rope_scaling={"type": "linear", "factor": 2.5})
-    yield "llama linear, new spelling", tiny(
+    yield "llama linear, new spelling", tiny_config(
         "llama", rope_parameters={"rope_type": "linear", "factor": 3, "rope_theta": 7e4})
-    yield "llama both spellings", tiny(
+    yield "llama both spellings", tiny_config(
         "llama", rope_theta=5.0, rope_scaling={"rope_type": "linear", "factor": 3},
         rope_parameters={"rope_type": "default", "rope_theta": 7e4})
-    yield "llama llama3", tiny("llama", head_dim=64, rope_theta=5e5, rope_scaling=LLAMA3)
+    yield "llama llama3", tiny_config("llama", head_dim=64, rope_theta=5e5, rope_scaling=LLAMA3)
     yield "llama 3.1 8B", {
         "model_type": "llama", "num_key_value_heads": 8, "intermediate_size": 14336,
         "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0,
         "rope_scaling": {**LLAMA3, "original_max_position_embeddings": 8192}}
-    yield "llama yarn", tiny("llama", head_dim=64, rope_scaling=YARN)
-    yield "llama yarn without truncation", tiny(
+    yield "llama yarn", tiny_config("llama", head_dim=64, rope_scaling=YARN)
+    yield "llama yarn without truncation", tiny_config(
         "llama", head_dim=64, rope_parameters={**YARN, "truncate": False, "rope_theta": 3e4})
-    yield "llama yarn betas and factor", tiny(
+    yield "llama yarn betas and factor", tiny_config(
         "llama", head_dim=32,
         rope_scaling={**YARN, "beta_fast": 8, "beta_slow": 2, "attention_factor": 1.5})
-    yield "llama yarn mscale", tiny(
+    yield "llama yarn mscale", tiny_config(
         "llama", head_dim=32, rope_scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.3})
-    yield "llama yarn original outside", tiny(
+    yield "llama yarn original outside", tiny_config(
         "llama", head_dim=32, original_max_position_embeddings=24, rope_scaling=YARN)
     yield "qwen3 yarn", {
         "model_type": "qwen3", "max_position_embeddings": 131072, "rope_theta": 1e6,
         "rope_scaling": {"type": "yarn", "factor": 4.0,
                          "original_max_position_embeddings": 32768}}
-    yield "mistral no window", tiny("mistral", sliding_window=None)
-    yield "mistral window", tiny("mistral", sliding_window=8, head_dim=20)
-    yield "qwen2 window unused", tiny("qwen2", use_sliding_window=False, sliding_window=8,
+    yield "mistral no window", tiny_config("mistral", sliding_window=None)
+    yield "mistral window", tiny_config("mistral", sliding_window=8, head_dim=20)
+    yield "qwen2 window unused", tiny_config("qwen2", use_sliding_window=False, sliding_window=8,
                                       max_window_layers=1)
-    yield "qwen2 window", tiny("qwen2", use_sliding_window=True, sliding_window=8,
+    yield "qwen2 window", tiny_config("qwen2", use_sliding_window=True, sliding_window=8,
                                max_window_layers=1)
-    yield "qwen2 layer types", tiny(
+    yield "qwen2 layer types", tiny_config(
         "qwen2", use_sliding_window=True, sliding_window=8,
         layer_types=["sliding_attention", "full_attention"])
-    yield "qwen3 biases", tiny("qwen3", attention_bias=True, head_dim=16)
-    yield "gemma gelu", tiny("gemma", hidden_act="gelu", head_dim=16)
-    yield "gemma biases", tiny("gemma", attention_bias=True, tie_word_embeddings=False)
-    yield "gemma2 no caps", tiny(
+    yield "qwen3 biases", tiny_config("qwen3", attention_bias=True, head_dim=16)
+    yield "gemma gelu", tiny_config("gemma", hidden_act="gelu", head_dim=16)
+    yield "gemma biases", tiny_config("gemma", attention_bias=True, tie_word_embeddings=False)
+    yield "gemma2 no caps", tiny_config(
         "gemma2", attn_logit_softcapping=None, final_logit_softcapping=None,
         query_pre_attn_scalar=144, head_dim=16, cache_implementation="hybrid",
         num_hidden_layers=5)
-    yield "gemma2 layer types", tiny(
+    yield "gemma2 layer types", tiny_config(
         "gemma2", sliding_window=8, layer_types=["full_attention", "sliding_attention"])
-    yield "gemma3 pattern", tiny(
+    yield "gemma3 pattern", tiny_config(
         "gemma3_text", num_hidden_layers=7, sliding_window_pattern=3, sliding_window=8,
         rope_local_base_freq=5000.0, rope_theta=2e6, query_pre_attn_scalar=168,
         final_logit_softcapping=20.0)
-    yield "gemma3 linear", tiny(
+    yield "gemma3 linear", tiny_config(
         "gemma3_text", num_hidden_layers=7, head_dim=16,
         rope_scaling={"rope_type": "linear", "factor": 8.0})
-    yield "gemma3 nested", tiny(
+    yield "gemma3 nested", tiny_config(
         "gemma3_text", num_hidden_layers=2, head_dim=16,
         layer_types=["sliding_attention", "full_attention"],
         rope_parameters={
             "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 3e6},
             "sliding_attention": {"rope_type": "default", "rope_theta": 2e4}})
-    yield "gpt2 inner", tiny("gpt2", n_inner=20, activation_function="gelu_pytorch_tanh",
+    yield "gpt2 inner", tiny_config("gpt2", n_inner=20, activation_function="gelu_pytorch_tanh",
                              tie_word_embeddings=False, scale_attn_weights=False)
-    yield "phi3 partial", tiny("phi3", partial_rotary_factor=0.75, hidden_size=64,
+    yield "phi3 partial", tiny_config("phi3", partial_rotary_factor=0.75, hidden_size=64,
                                sliding_window=8, original_max_position_embeddings=64)
 
 
 def main():
     lines = []
     for name, config in cases():
-        case = {"name": name, "config": config, "expect": describe(config)}
+        case = {"name": name, "config": config, "expect": describe_config(config)}
         lines.append(json.dumps(case, separators=(",", ":")))
     sys.stdout.write('{"transformers":"%s","cases":[\n' % transformers.__version__)
     sys.stdout.write(",\n".join(lines) + "\n]}\n")

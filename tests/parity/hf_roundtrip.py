@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""transformers -> X-ray -> transformers: the same parameters and logits.
+"""Proves that weights survive transformers -> X-ray -> transformers unchanged.
 
 Needs torch and transformers. Small random models of every architecture are
 saved by transformers in shards, loaded and saved again by nn-resave (a target
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-# Behind the packages: a script of this folder has the name of one.
+# The packages come first, because a script of this folder has the name of one.
 sys.path.append(sys.path.pop(0))
 
 import torch  # noqa: E402

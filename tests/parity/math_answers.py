@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-r"""The grader math_verify against the library Math-Verify.
+r"""Compares the grader math_verify with the library Math-Verify.
 
-Writes pairs of a response and a ground truth, in the forms that models give
-answers to GSM8K, MATH, AMC and AIME, from a seed; asks the library which
-responses are right; and compares with `xray grade`.
+From a seed it writes pairs of a response and a ground truth, in the forms in which
+models answer GSM8K, MATH, AMC and AIME, asks the library which responses are right,
+and compares with `xray grade`.
 
     pip install "math-verify[antlr4_13_2]"
     tests/parity/math_answers.py --seed 1 --count 600 --write pairs.jsonl
     tests/parity/math_answers.py --read pairs.jsonl --xray build/dev/xray
 
-A line is {"response", "truth", "right", "meant"}: what the library says, and
-whether the pair was made to be right. The truth is given to the library as it
-stands where it holds a formula or a box, and in a box otherwise.
+A line is {"response", "truth", "right", "meant"}: the library's verdict, and
+whether the pair was made to be right. The truth is given to the library unchanged
+if it holds a formula or a box, and in a box otherwise.
 
-The library refuses some right answers (6\,610 is 616 there). So the result
-counts apart what is accepted against the library and was made to be wrong.
+The library refuses some right answers (6\,610 is 616 there). So answers that are
+accepted against the library and were made to be wrong are counted separately.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ def commas(n):
 
 
 # ---- answers: (truth, right forms, wrong forms, plain forms allowed) --------
-# A form is LaTeX without dollars. "plain" ones may also stand in prose.
+# A form is LaTeX without dollars. "plain" ones may also occur in prose.
 
 def integer(r):
     n = r.choice([r.randint(0, 20), r.randint(10, 999), r.randint(-50, -1)])
@@ -383,7 +383,7 @@ def steps(r):
 
 
 def finish(r, form, bad, plain):
-    """The end of a response that answers `form`; `bad`: an answer that is wrong."""
+    """Makes the end of a response that answers `form`; `bad` is a wrong answer."""
     if plain and r.random() < 0.6:
         return choose(r, PLAIN).replace("{L}", form.replace("\\$", "").replace("{,}", ","))
     kind = r.random()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Graders that are named after a project, against the project's own code.
+"""Records the verdicts of the projects after which graders are named.
 
-Runs the reward functions of verl, slime, AReaL and PRM800K over pairs made from
-a seed and writes their verdicts; tests/reward/sources_test.c compares ours.
+Runs the reward functions of verl, slime, AReaL and PRM800K over pairs made from a
+seed and writes their verdicts; tests/reward/sources_test.c compares X-ray's.
 
     pip install "math-verify[antlr4_13_2]" pylatexenc
     tests/parity/other_graders.py --verl VERL --slime SLIME --areal AREAL --prm PRM --write tests/reward/sources.jsonl
@@ -41,7 +41,7 @@ TEXTS = ["Paris", "about 3 kg", "the electron", "a weak acid", "10^-4 eV", "cis-
 
 
 def padding(r):
-    """What stands behind an answer, so that it is near the 300 characters read."""
+    """Makes text after an answer, so that it lies near the limit of 300 characters."""
     return " and so on" * r.randint(18, 34) if r.random() < 0.4 else ""
 
 
@@ -108,7 +108,7 @@ def areal_worker(root):
 
 
 def ask(judge, text, truth):
-    """A scorer that fails gives nothing."""
+    """Returns the verdict of a scorer; a scorer that fails counts as wrong."""
     try:
         return bool(judge(text, truth))
     except Exception:

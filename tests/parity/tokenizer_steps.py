@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/text/goldens/steps.jsonl: each step of a tokenizer.json alone, and
-what the Hugging Face library (Python package `tokenizers`) makes of it.
+"""Writes tests/text/goldens/steps.jsonl: each step of a tokenizer.json by itself, with
+the results of the Hugging Face library (Python package `tokenizers`).
 
     python3 tests/parity/tokenizer_steps.py tests/text/goldens/steps.jsonl
 """
@@ -178,7 +178,7 @@ dec({"type":"BPEDecoder","suffix":"</w>"},["a","b</w>","c</w>d</w>","e</w>"],["a
 dec({"type":"BPEDecoder","suffix":"@"},["a@","b@"])
 dec({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"\u2581"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]},["\u2581a","\u2581","<0xE2>","<0x82>","<0xAC>","b"])
 dec({"type":"Sequence","decoders":[{"type":"ByteLevel","add_prefix_space":True,"trim_offsets":True,"use_regex":True},{"type":"Strip","content":"b","start":1,"stop":0}]},["b","ba"])
-# --- what a file leaves out
+# --- keys that a file omits
 def left(fn,s,keys,*texts):
     i=len(rows); fn(s,*texts)
     for r in rows[i:]:
@@ -196,7 +196,7 @@ left(pre,{"type":"ByteLevel","add_prefix_space":True,"trim_offsets":False,"use_r
 left(dec,{"type":"WordPiece","prefix":"##","cleanup":True},["prefix","cleanup"],["a","##b","."])
 left(dec,{"type":"BPEDecoder","suffix":"</w>"},["suffix"],["a</w>","b</w>"])
 left(dec,{"type":"Metaspace","replacement":"_","prepend_scheme":"always","split":True},["prepend_scheme","split"],["_a","_b"])
-# --- whole: models
+# --- complete tokenizers: models
 V={"?":0,"a":1,"b":2,"ab":3,"##a":4,"##b":5,"##ab":6}
 WP={"type":"WordPiece","unk_token":"?","continuing_subword_prefix":"##","max_input_chars_per_word":100,"vocab":V}
 ws={"type":"WhitespaceSplit"}

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tokenizers against the Hugging Face library, on texts made to hurt.
+"""Compares tokenizers with the Hugging Face library on difficult texts.
 
     python3 tests/parity/tokenizers.py --lines build/dev/tests/text-lines \
         [--xray build/dev/xray] [--data shared/data] [--only NAME] [--texts N]
         [--goldens tests/text/goldens] [--ids tests/text/goldens]
 
-Needs the Python package `tokenizers`. Makes small tokenizers of every kind
-(seeded), asks both sides for ids, offsets, decoded and streamed text, and stops
-a tokenizer at its first difference. --goldens and --ids write what ctest checks
-without Python.
+Needs the Python package `tokenizers`. Makes small tokenizers of every kind from a
+seed, compares ids, offsets, decoded and streamed text, and stops each tokenizer at
+its first difference. --goldens and --ids write the goldens that ctest checks without
+Python.
 """
 import argparse
 import base64
@@ -37,7 +37,7 @@ DEEPSEEK = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
             r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
 META = "\u2581"
 COUNT = 250  # merges
-# What --goldens writes: a tokenizer of each kind, made from fewer words.
+# The tokenizers that --goldens writes, one of each kind, made from fewer words.
 GOLDENS = ["gpt2_prefix", "qwen2", "llama3", "o200k", "llama2", "mistral_first", "gemma3", "first_after_norm", "spm_some_bytes", "t5",
            "unigram_bytes", "albert", "bert", "clip", "wl_punct", "split_MergedWithPrevious_1", "split_Contiguous_0", "norm_NFC", "norm_chain"]
 
@@ -90,7 +90,7 @@ def make_texts(seed, count):
 
 
 def sweep():
-    """Every code point between letters, in front of a mark and behind a space."""
+    """Makes texts with every code point between letters, before a mark and after a space."""
     codes = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c <= 0xDFFF and c not in range(0x323B0, 0xE0000) and c < 0xE1000]
     return ["".join(f"a{c}b {c}\u0334\u0301" for c in codes[i:i + 40]) for i in range(0, len(codes), 40)]
 
@@ -110,7 +110,7 @@ def alphabet():
 
 
 def train_merges(words, count, start):
-    """A plain trainer: the most frequent pair first, ties by text."""
+    """Trains merges: the most frequent pair first, ties in order of the text."""
     words = [list(w) for w in words]
     merges = []
     for _ in range(count):
@@ -200,7 +200,7 @@ def wordlevel(chars=False):
 
 
 def charsmap(rules):
-    """A double-array trie over `rules` in the layout of Darts-clone."""
+    """Builds a double-array trie over `rules` in the layout of Darts-clone."""
     blob, at = b"", {}
     for key, value in rules.items():
         at[key] = len(blob)
@@ -428,7 +428,7 @@ def all_tokenizers():
         for d in (False, True):
             out[f"meta_{s}_{int(d)}"] = build(spm_bpe(), pre=metaspace(s, d), dec=metaspace(s), tokens=FLAGGED)
     out["meta_other"] = build(spm_bpe(), pre=metaspace("always", True, "_"), dec=metaspace("always", True, "_"))
-    # normalizers, seen through single characters
+    # normalizers, with single characters as tokens
     nt = [dict(content="Abc", special=False, normalized=True), dict(content="e\u0301x", special=False, normalized=True), "<s>"]
     for n in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt", "StripAccents", "ByteLevel"):
         out["norm_" + n] = build(sp, norm=plain(n), dec=SPM_DEC, tokens=nt)
@@ -456,7 +456,7 @@ def all_tokenizers():
 # ---------------------------------------------------------------- comparison
 
 def char_map(text):
-    """From byte offsets to character offsets."""
+    """Maps byte offsets to character offsets."""
     out, b = {}, 0
     for i, c in enumerate(text):
         out[b] = i
@@ -472,7 +472,7 @@ def library(tok, text):
                 "decoded": tok.decode(full.ids, skip_special_tokens=False), "skipped": tok.decode(full.ids)}
     except Exception as e:
         return {"error": str(e)}
-    except BaseException as e:  # the library panics where we have an answer
+    except BaseException as e:  # the library panics where X-ray has a result
         if type(e).__name__ != "PanicException":
             raise
         return {"panic": str(e)}
@@ -509,7 +509,7 @@ def ask(program, folder, texts):
 
 
 def ask_xray(program, folder, texts, want):
-    """xray tokenize and back: 0, or the first text that differs."""
+    """Runs xray tokenize and back; returns 0, or the first text that differs."""
     rows = "".join(json.dumps({"text": t}) + "\n" for t in texts)
     done = subprocess.run([program, "tokenize", "--model", folder], input=rows.encode(), capture_output=True)
     lines = [json.loads(line) for line in done.stdout.split(b"\n") if line]
@@ -520,7 +520,7 @@ def ask_xray(program, folder, texts, want):
 
 
 def write_goldens(folder, texts):
-    """tokenizer.json and lines.jsonl, answered by the library, for ctest."""
+    """Writes tokenizer.json and lines.jsonl with the library's results, for ctest."""
     global COUNT, WORDS
     COUNT, WORDS = 60, WORDS[::4]
     todo = all_tokenizers()
@@ -544,8 +544,8 @@ def write_goldens(folder, texts):
 
 
 def write_ids(folder):
-    """ids.jsonl beside each tokenizer.json: ids that no text gives, as a model may
-    sample them (bytes of half a character, specials anywhere), and their texts."""
+    """Writes ids.jsonl beside each tokenizer.json: ids that no text gives but a model may
+    sample (bytes of half a character, special tokens anywhere), and their texts."""
     for name in sorted(os.listdir(folder)):
         where = os.path.join(folder, name)
         if not os.path.exists(os.path.join(where, "tokenizer.json")):
@@ -559,7 +559,7 @@ def write_ids(folder):
             while rows < 14:
                 ids = [r.choice(byte if byte and r.random() < .5 else special if special and r.random() < .1 else known) for _ in range(r.randrange(1, 11))]
                 row = {"ids": ids, "decoded": tok.decode(ids, skip_special_tokens=False), "skipped": tok.decode(ids)}
-                if "\0" not in row["decoded"]:  # no text of ours holds one
+                if "\0" not in row["decoded"]:  # X-ray's texts cannot hold a NUL
                     f.write(json.dumps(row, separators=(",", ":")) + "\n")
                     rows += 1
 

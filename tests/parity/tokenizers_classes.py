@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Classes of characters as the Hugging Face library has them.
+"""Measures the character classes of the Hugging Face library.
 
     python3 tests/parity/tokenizers_classes.py classes   >model/text/char_class_runs.c
     python3 tests/parity/tokenizers_classes.py unicode16 >runs of model/text/unicode16.c
@@ -20,7 +20,7 @@ CODES = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
 
 def matched(pattern):
-    """What a pattern of one character matches."""
+    """Returns the characters that a pattern of one character matches."""
     drop, out = N.Replace(Regex(pattern), ""), set()
     for i in range(0, len(CODES), 4096):
         part = CODES[i:i + 4096]
@@ -37,7 +37,7 @@ def changes(normalizer):
 
 
 def combining():
-    """Characters with a class: they change places with a mark of another."""
+    """Returns characters with a combining class, which reorder with marks of another class."""
     nfd, out = N.NFD(), set()
     for c in CODES:
         if not unicodedata.combining(chr(c)):
@@ -50,7 +50,7 @@ def combining():
 
 
 def seconds(nfd):
-    """Characters that compose with one before them."""
+    """Returns characters that compose with the one before them."""
     out = set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
     for c, s in nfd.items():
         parts = unicodedata.decomposition(chr(c)).split()
