@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls: arguments, the way onto the instance's stream and back.
+ * Checks the arguments of calls, enqueues them on the instance's stream, and
+ * waits for their completion.
  */
 #include <stdio.h>
 
 #include "core/base/collective.h"
 #include "plugins/comm-nccl/instance.h"
 
-#define ROOM 5000000000u /* ns until a full ring is held for stuck */
+#define RING_TIMEOUT \
+    5000000000u /* ns after which a full ring counts as stuck */
 
 /* ---- enqueuing ---------------------------------------------------------- */
 
-xray_status nccl_settle(xray_comm_group *group, const char *what, int result)
+xray_status nccl_wait_result(xray_comm_group *group, const char *what,
+                             int result)
 {
     nccl_comm *comm = group->comm;
     uint64_t start = nccl_clock();
@@ -23,7 +26,7 @@ xray_status nccl_settle(xray_comm_group *group, const char *what, int result)
         result = asked == NCCL_SUCCESS ? state : asked;
         if (result != NCCL_IN_PROGRESS)
             break;
-        cause = nccl_wrong(comm, group, start);
+        cause = nccl_find_cause(comm, group, start);
         nccl_pause(i < 100 ? 20 : 500);
     }
     if (result == NCCL_SUCCESS)
@@ -31,40 +34,40 @@ xray_status nccl_settle(xray_comm_group *group, const char *what, int result)
     (void)snprintf(detail, sizeof(detail), "%s: %s: %s", what,
                    comm->api.error_text(result),
                    comm->api.last_error(group->nccl));
-    nccl_break(group, cause ? cause : NCCL_FAILED, cause ? NULL : detail);
+    nccl_break_group(group, cause ? cause : NCCL_FAILED, cause ? NULL : detail);
     return XRAY_E_PEER;
 }
 
-/* A failure of the CUDA driver while a call is made. */
-static xray_status cuda_settle(xray_comm_group *group, int error)
+/* Breaks the group if the CUDA driver failed while a call was enqueued. */
+static xray_status check_cuda_call(xray_comm_group *group, int error)
 {
     if (error == NCCL_CUDA_SUCCESS)
         return XRAY_OK;
-    nccl_break(group, NCCL_FAILED, nccl_cuda_text(group->comm, error));
+    nccl_break_group(group, NCCL_FAILED, nccl_cuda_text(group->comm, error));
     return XRAY_E_PEER;
 }
 
-static xray_status sum(xray_comm_group *g, const nccl_call *call)
+static xray_status enqueue_sum(xray_comm_group *g, const nccl_call *call)
 {
     const nccl_comm *comm = g->comm;
     int bf16 = call->dtype == XRAY_BF16;
     int type = bf16 ? NCCL_BFLOAT16 : NCCL_FLOAT32;
     if (comm->config.sums == NCCL_SUMS_ORDERED)
-        return nccl_ordered(g, call);
+        return nccl_sum_ordered(g, call);
     if (bf16 && comm->config.reduce_bf16 == NCCL_BF16_FP32)
-        return nccl_widened(g, call);
+        return nccl_sum_widened(g, call);
     if (call->call == XRAY_COMM_ALL_REDUCE)
-        return nccl_settle(g, "ncclAllReduce",
-                           comm->api.all_reduce(call->out, call->out,
-                                                call->count, type, NCCL_SUM,
-                                                g->nccl, comm->native));
-    return nccl_settle(g, "ncclReduceScatter",
-                       comm->api.reduce_scatter(call->in, call->out,
-                                                call->count, type, NCCL_SUM,
-                                                g->nccl, comm->native));
+        return nccl_wait_result(
+            g, "ncclAllReduce",
+            comm->api.all_reduce(call->out, call->out, call->count, type,
+                                 NCCL_SUM, g->nccl, comm->native));
+    return nccl_wait_result(
+        g, "ncclReduceScatter",
+        comm->api.reduce_scatter(call->in, call->out, call->count, type,
+                                 NCCL_SUM, g->nccl, comm->native));
 }
 
-static xray_status enqueue(xray_comm_group *g, const nccl_call *call)
+static xray_status enqueue_call(xray_comm_group *g, const nccl_call *call)
 {
     const nccl_comm *comm = g->comm;
     const nccl_api *api = &comm->api;
@@ -72,37 +75,40 @@ static xray_status enqueue(xray_comm_group *g, const nccl_call *call)
     switch (call->call) {
     case XRAY_COMM_ALL_REDUCE:
     case XRAY_COMM_REDUCE_SCATTER:
-        return sum(g, call);
+        return enqueue_sum(g, call);
     case XRAY_COMM_ALL_GATHER:
-        return nccl_settle(g, "ncclAllGather",
-                           api->all_gather(call->in, call->out, call->bytes,
-                                           NCCL_INT8, g->nccl, comm->native));
+        return nccl_wait_result(g, "ncclAllGather",
+                                api->all_gather(call->in, call->out,
+                                                call->bytes, NCCL_INT8, g->nccl,
+                                                comm->native));
     case XRAY_COMM_BROADCAST:
-        return nccl_settle(g, "ncclBroadcast",
-                           api->broadcast(call->out, call->out, call->bytes,
-                                          NCCL_INT8, other, g->nccl,
-                                          comm->native));
+        return nccl_wait_result(g, "ncclBroadcast",
+                                api->broadcast(call->out, call->out,
+                                               call->bytes, NCCL_INT8, other,
+                                               g->nccl, comm->native));
     case XRAY_COMM_SEND:
-        return nccl_settle(g, "ncclSend",
-                           api->send(call->in, call->bytes, NCCL_INT8, other,
-                                     g->nccl, comm->native));
+        return nccl_wait_result(g, "ncclSend",
+                                api->send(call->in, call->bytes, NCCL_INT8,
+                                          other, g->nccl, comm->native));
     case XRAY_COMM_RECV:
-        return nccl_settle(g, "ncclRecv",
-                           api->recv(call->out, call->bytes, NCCL_INT8, other,
-                                     g->nccl, comm->native));
+        return nccl_wait_result(g, "ncclRecv",
+                                api->recv(call->out, call->bytes, NCCL_INT8,
+                                          other, g->nccl, comm->native));
     default: { /* a barrier */
         char *last = comm->small + NCCL_SMALL / 2;
-        return nccl_settle(g, "ncclAllReduce",
-                           api->all_reduce(last, last, 1, NCCL_FLOAT32,
-                                           NCCL_SUM, g->nccl, comm->native));
+        return nccl_wait_result(g, "ncclAllReduce",
+                                api->all_reduce(last, last, 1, NCCL_FLOAT32,
+                                                NCCL_SUM, g->nccl,
+                                                comm->native));
     }
     }
 }
 
-/* ---- a call's course ---------------------------------------------------- */
+/* ---- the course of a call ------------------------------------------------ */
 
-/* Bytes that this rank gets from others. */
-static uint64_t bytes_received(const xray_comm_group *g, const nccl_call *call)
+/* Counts the bytes that this rank receives from others. */
+static uint64_t count_received_bytes(const xray_comm_group *g,
+                                     const nccl_call *call)
 {
     uint64_t others = g->count - 1;
     switch (call->call) {
@@ -120,7 +126,8 @@ static uint64_t bytes_received(const xray_comm_group *g, const nccl_call *call)
     }
 }
 
-static void fill(nccl_slot *slot, xray_comm_group *g, const nccl_call *call)
+static void fill_slot(nccl_slot *slot, xray_comm_group *g,
+                      const nccl_call *call)
 {
     slot->group = g;
     slot->number = ++g->comm->calls;
@@ -131,92 +138,95 @@ static void fill(nccl_slot *slot, xray_comm_group *g, const nccl_call *call)
     slot->since = 0;
 }
 
-/* Waits for room in the ring. */
-static xray_status make_room(nccl_comm *comm)
+/* Waits for a free slot in the ring. */
+static xray_status wait_for_slot(nccl_comm *comm)
 {
     uint64_t start = nccl_clock();
     for (;;) {
-        nccl_look(comm);
-        if (comm->tail - comm->head < NCCL_RING)
+        nccl_check_calls(comm);
+        if (comm->enqueued - comm->completed < NCCL_RING)
             return XRAY_OK;
-        xray_comm_group *first = comm->ring[comm->head % NCCL_RING].group;
-        if (first->broken && nccl_clock() - start > ROOM)
-            return nccl_unfit(first);
+        xray_comm_group *first = comm->ring[comm->completed % NCCL_RING].group;
+        if (first->broken && nccl_clock() - start > RING_TIMEOUT)
+            return nccl_report_broken(first);
         (void)pthread_mutex_unlock(&comm->lock);
         nccl_pause(100);
         (void)pthread_mutex_lock(&comm->lock);
     }
 }
 
-/* What speaks against a call before it begins. */
-static xray_status check_fit(xray_comm_group *g, const nccl_call *call)
+/* Refuses a call whose group is broken, or some rank of which has left. */
+static xray_status check_group(xray_comm_group *g, const nccl_call *call)
 {
     nccl_comm *comm = g->comm;
     if (g->broken)
-        return nccl_unfit(g);
-    if (comm->untold)
-        return nccl_unfit(comm->untold);
-    uint32_t cause = nccl_gone(g);
+        return nccl_report_broken(g);
+    if (comm->unreported)
+        return nccl_report_broken(comm->unreported);
+    uint32_t cause = nccl_find_departed(g);
     if (!cause)
         return XRAY_OK;
     nccl_slot slot = { 0 };
-    fill(&slot, g, call);
+    fill_slot(&slot, g, call);
     slot.since = nccl_clock();
     nccl_trace_begin(comm, &slot);
-    comm->making = &slot;
-    nccl_break(g, cause, NULL);
-    comm->making = NULL;
-    return nccl_unfit(g);
+    comm->starting = &slot;
+    nccl_break_group(g, cause, NULL);
+    comm->starting = NULL;
+    return nccl_report_broken(g);
 }
 
-static xray_status start(xray_comm_group *g, void *stream,
-                         const nccl_call *call)
+static xray_status start_call(xray_comm_group *g, void *stream,
+                              const nccl_call *call)
 {
     nccl_comm *comm = g->comm;
     const nccl_api *api = &comm->api;
-    xray_status status = check_fit(g, call);
+    xray_status status = check_group(g, call);
     if (status == XRAY_OK)
-        status = make_room(comm);
+        status = wait_for_slot(comm);
     if (status != XRAY_OK)
         return status;
-    nccl_slot *slot = &comm->ring[comm->tail % NCCL_RING];
-    fill(slot, g, call);
-    comm->making = slot;
-    /* Enqueuing may wait for a peer already: then this says in what. */
-    if (comm->head == comm->tail) {
+    nccl_slot *slot = &comm->ring[comm->enqueued % NCCL_RING];
+    fill_slot(slot, g, call);
+    comm->starting = slot;
+    /* Enqueuing may already wait for a peer; the trace then names this call. */
+    if (comm->completed == comm->enqueued) {
         slot->since = nccl_clock();
         nccl_trace_begin(comm, slot);
         slot->since = 0;
     }
-    status = cuda_settle(g, api->event_record(slot->ready, stream));
+    status = check_cuda_call(g, api->event_record(slot->ready, stream));
     if (status == XRAY_OK && stream != comm->native)
-        status = cuda_settle(g, api->stream_wait(comm->native, slot->ready, 0));
+        status =
+            check_cuda_call(g, api->stream_wait(comm->native, slot->ready, 0));
     if (status == XRAY_OK)
-        status = enqueue(g, call);
+        status = enqueue_call(g, call);
     if (status == XRAY_OK)
-        status = cuda_settle(g, api->event_record(slot->done, comm->native));
+        status =
+            check_cuda_call(g, api->event_record(slot->done, comm->native));
     if (status == XRAY_OK && stream != comm->native)
-        status = cuda_settle(g, api->stream_wait(stream, slot->done, 0));
+        status = check_cuda_call(g, api->stream_wait(stream, slot->done, 0));
     if (status != XRAY_OK && !g->broken)
-        nccl_break(g, NCCL_FAILED, "the device failed in it");
-    comm->making = NULL;
+        nccl_break_group(g, NCCL_FAILED, "the device failed in the call");
+    comm->starting = NULL;
     if (status != XRAY_OK)
-        return nccl_unfit(g);
-    comm->tail++;
+        return nccl_report_broken(g);
+    comm->enqueued++;
     if (call->wait < 2)
-        comm->received += bytes_received(g, call);
+        comm->received += count_received_bytes(g, call);
     return XRAY_OK;
 }
 
-/* Until call `number` is done. Holds the lock, but not while it sleeps. */
-static xray_status finish(xray_comm_group *g, uint64_t number)
+/* Waits until call `number` is complete. The caller holds the lock, which is
+ * released during sleeps. */
+static xray_status finish_call(xray_comm_group *g, uint64_t number)
 {
     nccl_comm *comm = g->comm;
     for (uint32_t i = 0;; i++) {
-        nccl_look(comm);
+        nccl_check_calls(comm);
         if (g->broken)
-            return nccl_unfit(g);
-        if (comm->head > number)
+            return nccl_report_broken(g);
+        if (comm->completed > number)
             return XRAY_OK;
         (void)pthread_mutex_unlock(&comm->lock);
         nccl_pause(i < 200 ? 10 : 200);
@@ -224,46 +234,47 @@ static xray_status finish(xray_comm_group *g, uint64_t number)
     }
 }
 
-/* A call that moves nothing between ranks. */
-static xray_status alone(xray_comm_group *g, xray_stream *stream,
-                         const nccl_call *call)
+/* Carries out a call that moves nothing between ranks. */
+static xray_status run_alone(xray_comm_group *g, xray_stream *stream,
+                             const nccl_call *call)
 {
     nccl_comm *comm = g->comm;
     nccl_slot slot = { 0 };
     xray_status status = XRAY_OK;
-    if (g->broken || comm->untold)
-        return nccl_unfit(g->broken ? g : comm->untold);
-    fill(&slot, g, call);
+    if (g->broken || comm->unreported)
+        return nccl_report_broken(g->broken ? g : comm->unreported);
+    fill_slot(&slot, g, call);
     slot.since = nccl_clock();
-    if (comm->head == comm->tail)
+    if (comm->completed == comm->enqueued)
         nccl_trace_begin(comm, &slot);
     if (call->in && call->out && call->in != call->out && call->bytes)
         status = comm->device->copy(comm->device_self, stream, call->out,
                                     call->in, call->bytes, XRAY_COPY_ON_DEVICE);
     if (status == XRAY_OK && comm->config.wait)
         status = comm->device->sync(comm->device_self, stream);
-    if (comm->head == comm->tail)
+    if (comm->completed == comm->enqueued)
         nccl_trace_state(comm, NCCL_OUTSIDE);
     return status;
 }
 
-xray_status nccl_run(xray_comm_group *g, xray_stream *stream,
-                     const nccl_call *call)
+xray_status nccl_run_call(xray_comm_group *g, xray_stream *stream,
+                          const nccl_call *call)
 {
     nccl_comm *comm = g->comm;
     xray_status status;
     (void)pthread_mutex_lock(&comm->lock);
     if (g->count == 1 || (!call->bytes && call->call != XRAY_COMM_BARRIER)) {
-        status = alone(g, stream, call);
+        status = run_alone(g, stream, call);
     } else {
-        uint64_t number = comm->tail;
-        status = start(g, comm->cuda->stream(comm->device_self, stream), call);
+        uint64_t number = comm->enqueued;
+        status =
+            start_call(g, comm->cuda->stream(comm->device_self, stream), call);
         if (status == XRAY_OK) {
-            nccl_look(comm);
+            nccl_check_calls(comm);
             (void)pthread_cond_signal(&comm->work);
         }
         if (status == XRAY_OK && (call->wait || comm->config.wait))
-            status = finish(g, number);
+            status = finish_call(g, number);
     }
     (void)pthread_mutex_unlock(&comm->lock);
     return status;
@@ -283,7 +294,7 @@ xray_status nccl_all_reduce(xray_comm_group *group, xray_stream *stream,
                        .count = count,
                        .bytes = count * xr_collective_width(dtype),
                        .out = buf };
-    return nccl_run(group, stream, &call);
+    return nccl_run_call(group, stream, &call);
 }
 
 xray_status nccl_reduce_scatter(xray_comm_group *group, xray_stream *stream,
@@ -300,7 +311,7 @@ xray_status nccl_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                        .bytes = count * xr_collective_width(dtype),
                        .in = in,
                        .out = out };
-    return nccl_run(group, stream, &call);
+    return nccl_run_call(group, stream, &call);
 }
 
 xray_status nccl_all_gather(xray_comm_group *group, xray_stream *stream,
@@ -318,7 +329,7 @@ xray_status nccl_all_gather(xray_comm_group *group, xray_stream *stream,
                        .bytes = bytes,
                        .in = in,
                        .out = out };
-    return nccl_run(group, stream, &call);
+    return nccl_run_call(group, stream, &call);
 }
 
 xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
@@ -336,7 +347,7 @@ xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
                        .count = bytes,
                        .bytes = bytes,
                        .out = buf };
-    return nccl_run(group, stream, &call);
+    return nccl_run_call(group, stream, &call);
 }
 
 static xray_status check_peer(const xray_comm_group *group, const char *where,
@@ -361,7 +372,7 @@ xray_status nccl_send(xray_comm_group *group, xray_stream *stream,
                        .count = bytes,
                        .bytes = bytes,
                        .in = buf };
-    return nccl_run(group, stream, &call);
+    return nccl_run_call(group, stream, &call);
 }
 
 xray_status nccl_recv(xray_comm_group *group, xray_stream *stream, void *buf,
@@ -375,11 +386,11 @@ xray_status nccl_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                        .count = bytes,
                        .bytes = bytes,
                        .out = buf };
-    return nccl_run(group, stream, &call);
+    return nccl_run_call(group, stream, &call);
 }
 
 xray_status nccl_barrier(xray_comm_group *group, xray_stream *stream)
 {
     nccl_call call = { .call = XRAY_COMM_BARRIER, .wait = 1 };
-    return nccl_run(group, stream, &call);
+    return nccl_run_call(group, stream, &call);
 }

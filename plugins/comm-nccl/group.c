@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: each has a communicator of its own. The first one of all ranks is the
- * one that was made when they met; the first member of another group makes an
- * id and sends it to the others through that one, for only members call.
+ * Creates groups; each has its own communicator. The first group of all ranks
+ * uses the communicator that was created when the ranks connected. For any
+ * other group the first member creates an id and sends it to the other members
+ * through that communicator, since only members make the call.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,8 @@ void nccl_group_free(xray_comm_group *group)
     free(group);
 }
 
-xray_comm_group *nccl_group_make(nccl_comm *comm, const uint32_t *ranks,
-                                 uint32_t count)
+xray_comm_group *nccl_group_create(nccl_comm *comm, const uint32_t *ranks,
+                                   uint32_t count)
 {
     xray_comm_group *g = calloc(1, sizeof(*g));
     uint32_t *copy = calloc(count, sizeof(*copy));
@@ -63,14 +64,14 @@ static xray_status check_ranks(const nccl_comm *comm, const uint32_t *ranks,
                                                    comm->rank, comm->size);
     if (status != XRAY_OK)
         return status;
-    if (count > 1 && nccl_piece(comm, count) == 0)
+    if (count > 1 && nccl_piece_elements(comm, count) == 0)
         return refuse_scratch(comm, count);
     return XRAY_OK;
 }
 
-/* From the first member to the others. */
-static xray_status invite(nccl_comm *comm, const uint32_t *ranks,
-                          uint32_t count, const invitation *card)
+/* Sends the invitation from the first member to the others. */
+static xray_status send_invitation(nccl_comm *comm, const uint32_t *ranks,
+                                   uint32_t count, const invitation *card)
 {
     xray_status status =
         comm->device->copy(comm->device_self, comm->stream, comm->small, card,
@@ -82,12 +83,13 @@ static xray_status invite(nccl_comm *comm, const uint32_t *ranks,
                            .count = sizeof(*card),
                            .bytes = sizeof(*card),
                            .in = comm->small };
-        status = nccl_run(comm->base, comm->stream, &call);
+        status = nccl_run_call(comm->base, comm->stream, &call);
     }
     return status;
 }
 
-static xray_status be_invited(nccl_comm *comm, uint32_t first, invitation *card)
+static xray_status receive_invitation(nccl_comm *comm, uint32_t first,
+                                      invitation *card)
 {
     nccl_call call = { .call = XRAY_COMM_RECV,
                        .other = first,
@@ -95,7 +97,7 @@ static xray_status be_invited(nccl_comm *comm, uint32_t first, invitation *card)
                        .count = sizeof(*card),
                        .bytes = sizeof(*card),
                        .out = comm->small };
-    xray_status status = nccl_run(comm->base, comm->stream, &call);
+    xray_status status = nccl_run_call(comm->base, comm->stream, &call);
     if (status == XRAY_OK)
         status =
             comm->device->copy(comm->device_self, comm->stream, card,
@@ -105,7 +107,7 @@ static xray_status be_invited(nccl_comm *comm, uint32_t first, invitation *card)
     return status;
 }
 
-static xray_status join(xray_comm_group *g)
+static xray_status join_group(xray_comm_group *g)
 {
     nccl_comm *comm = g->comm;
     invitation card = { .number = 0 };
@@ -124,9 +126,9 @@ static xray_status join(xray_comm_group *g)
                                 "no id for the group: NCCL says: %s: %s",
                                 comm->api.error_text(result),
                                 comm->api.last_error(NULL));
-        status = invite(comm, g->ranks, g->count, &card);
+        status = send_invitation(comm, g->ranks, g->count, &card);
     } else {
-        status = be_invited(comm, g->ranks[0], &card);
+        status = receive_invitation(comm, g->ranks[0], &card);
         g->number = card.number;
     }
     return status == XRAY_OK ? nccl_connect(g, &card.id) : status;
@@ -142,18 +144,18 @@ xray_status nccl_group(void *self, const uint32_t *ranks, uint32_t count,
     xray_status status = check_ranks(comm, ranks, count);
     if (status != XRAY_OK)
         return status;
-    if (count == comm->size && !comm->base_given) {
-        comm->base_given = 1;
+    if (count == comm->size && !comm->base_taken) {
+        comm->base_taken = 1;
         *out = comm->base;
         return XRAY_OK;
     }
-    /* A group that could not be joined stays in the list, unused, until the
-     * end: what others say may still name it. */
-    xray_comm_group *g = nccl_group_make(comm, ranks, count);
+    /* A group that could not be joined stays in the list unused until the end,
+     * since messages of other ranks may still name it. */
+    xray_comm_group *g = nccl_group_create(comm, ranks, count);
     if (!g)
         return xr_host_fail(comm->host, XRAY_E_NOMEM, "group",
                             "no memory for a group");
-    status = join(g);
+    status = join_group(g);
     if (status == XRAY_OK)
         *out = g;
     return status;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loads the libraries of NCCL and of the CUDA driver and finds their functions.
+ */
 #define _GNU_SOURCE
 #include "plugins/comm-nccl/nccl_api.h"
 
@@ -7,11 +10,13 @@
 
 #include "plugins/comm-nccl/instance.h"
 
-#define LEAST_VERSION 21800 /* non-blocking communicators as used here */
+#define MIN_VERSION                                                        \
+    21800 /* the first version with non-blocking communicators as they are \
+           * used here */
 
 typedef struct symbol {
     const char *name;
-    size_t offset; /* in nccl_api */
+    size_t offset; /* offset of the function pointer in nccl_api */
 } symbol;
 
 #define AT(member, name)                 \
@@ -56,10 +61,11 @@ static const symbol cuda_symbols[] = {
     { NULL, 0 },
 };
 
-/* Stores each symbol's address in its member: a function's pointer has the size
- * of an object's wherever dlsym is. */
-static xray_status find_all(const xray_host *host, const char *name,
-                            void *library, const symbol *symbols, nccl_api *out)
+/* Stores the address of each symbol in its member. A function pointer has the
+ * size of an object pointer wherever dlsym exists. */
+static xray_status find_symbols(const xray_host *host, const char *name,
+                                void *library, const symbol *symbols,
+                                nccl_api *out)
 {
     for (size_t i = 0; symbols[i].name; i++) {
         void *address = dlsym(library, symbols[i].name);
@@ -72,8 +78,9 @@ static xray_status find_all(const xray_host *host, const char *name,
     return XRAY_OK;
 }
 
-static xray_status load(const xray_host *host, const char *given,
-                        const char *usual, const symbol *symbols, nccl_api *out)
+static xray_status load_library(const xray_host *host, const char *given,
+                                const char *usual, const symbol *symbols,
+                                nccl_api *out)
 {
     const char *name = given && *given ? given : usual;
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -82,8 +89,8 @@ static xray_status load(const xray_host *host, const char *given,
         return xr_host_fail(host, XRAY_E_DEVICE, "comm nccl",
                             "this machine cannot run it: %s", why ? why : name);
     }
-    xray_status status = find_all(host, name, library, symbols, out);
-    (void)dlclose(library); /* it stays loaded */
+    xray_status status = find_symbols(host, name, library, symbols, out);
+    (void)dlclose(library); /* because of RTLD_NODELETE it stays loaded */
     return status;
 }
 
@@ -91,16 +98,17 @@ xray_status nccl_api_load(const xray_host *host, const char *nccl,
                           const char *cuda, nccl_api *out)
 {
     int version = 0;
-    xray_status status = load(host, cuda, "libcuda.so.1", cuda_symbols, out);
+    xray_status status =
+        load_library(host, cuda, "libcuda.so.1", cuda_symbols, out);
     if (status == XRAY_OK)
-        status = load(host, nccl, "libnccl.so.2", nccl_symbols, out);
+        status = load_library(host, nccl, "libnccl.so.2", nccl_symbols, out);
     if (status != XRAY_OK)
         return status;
-    if (out->version(&version) != NCCL_SUCCESS || version < LEAST_VERSION)
+    if (out->version(&version) != NCCL_SUCCESS || version < MIN_VERSION)
         return xr_host_fail(
             host, XRAY_E_DEVICE, "comm nccl",
             "NCCL's version number is %d; 2.18 (%d) or later is "
             "needed",
-            version, LEAST_VERSION);
+            version, MIN_VERSION);
     return XRAY_OK;
 }

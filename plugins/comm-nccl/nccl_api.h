@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is used of NCCL and of the CUDA driver: both are found at run time, so
- * that the plugin builds and lists where neither is. (A stream of the runtime
- * is one of the driver, whichever runtime made it.) The types are those of
- * NCCL 2.18 and later as C sees them; tests/nccl compares them with the headers
- * where these are installed.
+ * The functions of NCCL and of the CUDA driver that this plugin calls. Both
+ * libraries are found at run time, so that the plugin builds and is listed
+ * where neither is installed. (A stream of the runtime is a stream of the
+ * driver, whichever runtime created it.) The types are those of NCCL 2.18 and
+ * later as C has them; tests/nccl compares them with NCCL's headers where these
+ * are installed.
  */
 #ifndef NCCL_API_H
 #define NCCL_API_H
@@ -35,8 +36,8 @@ typedef struct nccl_id { /* ncclUniqueId */
     char bytes[NCCL_ID_BYTES];
 } nccl_id;
 
-/* ncclConfig_t of 2.18. `traffic` lies where that version has a gap and later
- * ones have a member. */
+/* ncclConfig_t of version 2.18. `traffic` is in a gap of that version, where
+ * later ones have a member. */
 typedef struct nccl_settings {
     size_t size;
     unsigned magic;
@@ -86,9 +87,10 @@ typedef struct nccl_api {
     int (*cuda_init)(unsigned flags);
     int (*device)(int *out, int index);
     int (*bus_id)(char *out, int bytes, int device);
-    int (*context_take)(void **out, int device); /* the device's primary one */
+    int (*context_take)(void **out,
+                        int device); /* retains the device's primary context */
     int (*context_drop)(int device);
-    int (*context_set)(void *context); /* of this thread */
+    int (*context_set)(void *context); /* of the calling thread */
     int (*cuda_text)(int error, const char **out);
     int (*event_create)(void **out, unsigned flags);
     int (*event_destroy)(void *event);
@@ -97,9 +99,9 @@ typedef struct nccl_api {
     int (*stream_wait)(void *stream, void *event, unsigned flags);
 } nccl_api;
 
-/* Finds both libraries: `nccl` and `cuda` are names or paths, or empty for
- * the usual ones. They stay loaded. A library that is not there, or too old, is
- * one sentence of XRAY_E_DEVICE. */
+/* Loads both libraries, which stay loaded. `nccl` and `cuda` are names or
+ * paths, or empty for the usual names. A library that is missing or too old is
+ * reported as XRAY_E_DEVICE. */
 xray_status nccl_api_load(const xray_host *host, const char *nccl,
                           const char *cuda, nccl_api *out);
 

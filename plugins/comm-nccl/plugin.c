@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * comm-nccl: collectives among devices of CUDA, through NCCL.
+ * Declares comm-nccl, collectives among CUDA devices through NCCL, and creates
+ * and destroys its instances.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 
 #include "plugins/comm-nccl/instance.h"
 
-#define LEAVE 5000000000u /* ns that others have to end what they began */
+#define LEAVE \
+    5000000000u /* ns that other ranks have to complete what was begun */
 
 static const xray_choice sums[] = {
     { "ordered", NCCL_SUMS_ORDERED,
@@ -30,14 +32,15 @@ static const xray_choice bf16[] = {
 
 static const xray_option options[] = {
     XRAY_CHOICE(nccl_config, sums, "ordered", sums, "0.1",
-                "Who makes the sums of all_reduce and reduce_scatter."),
+                "How the sums of all_reduce and reduce_scatter are formed."),
     XRAY_CHOICE(nccl_config, reduce_bf16, "fp32", bf16, "0.1",
                 "How bf16 is summed where sums is nccl."),
-    XRAY_BYTES(nccl_config, scratch, "64M", "0.1",
-               "Device memory for sums; a larger one makes fewer pieces."),
+    XRAY_BYTES(
+        nccl_config, scratch, "64M", "0.1",
+        "Device memory for sums; with more of it a sum has fewer pieces."),
     XRAY_BOOL(nccl_config, wait, "false", "0.1",
-              "Whether a call returns only when it is done, so that an error "
-              "is that of the call that failed; slower."),
+              "Whether a call returns only when it is complete, so that an "
+              "error belongs to the call that failed; slower."),
     XRAY_STRING(nccl_config, library, "", 0u, "0.1",
                 "NCCL's shared object; empty: libnccl.so.2 where the loader "
                 "looks."),
@@ -58,16 +61,17 @@ void nccl_pause(uint32_t us)
     (void)nanosleep(&t, NULL);
 }
 
-static uint32_t serves(const char *device_name)
+static uint32_t nccl_serves(const char *device_name)
 {
     return device_name && (strcmp(device_name, "cuda") == 0 ||
                            strncmp(device_name, "cuda:", 5) == 0);
 }
 
-/* ---- the end ------------------------------------------------------------ */
+/* ---- destroy
+ * -------------------------------------------------------------- */
 
-/* Communicators that are fit are finalized, which takes the others' part in
- * what was begun; if they do not come to it soon, it is ended all the same. */
+/* Finalizes a working communicator, which waits for the other ranks to complete
+ * what was begun. If they do not do so soon, it is aborted. */
 static void leave_group(xray_comm_group *g, uint64_t start)
 {
     const nccl_api *api = &g->comm->api;
@@ -92,7 +96,7 @@ static void leave_group(xray_comm_group *g, uint64_t start)
     g->nccl = NULL;
 }
 
-static void drop_events(nccl_comm *comm)
+static void destroy_events(nccl_comm *comm)
 {
     for (uint32_t i = 0; i < NCCL_RING; i++) {
         if (comm->ring[i].ready)
@@ -102,15 +106,15 @@ static void drop_events(nccl_comm *comm)
     }
 }
 
-static void destroy(void *self)
+static void nccl_destroy(void *self)
 {
     nccl_comm *comm = self;
     if (!comm)
         return;
     int began = comm->watching != 0;
-    nccl_unwatch(comm);
-    nccl_look(comm);
-    int under_way = comm->head != comm->tail;
+    nccl_stop_watcher(comm);
+    nccl_check_calls(comm);
+    int under_way = comm->completed != comm->enqueued;
     if (began)
         nccl_trace_state(comm, NCCL_ENDED);
     uint64_t start = nccl_clock();
@@ -126,7 +130,7 @@ static void destroy(void *self)
         comm->groups = g->next;
         nccl_group_free(g);
     }
-    drop_events(comm);
+    destroy_events(comm);
     if (comm->stream)
         comm->device->stream_destroy(comm->device_self, comm->stream);
     comm->device->free(comm->device_self, comm->scratch);
@@ -142,7 +146,8 @@ static void destroy(void *self)
     free(comm);
 }
 
-/* ---- the beginning ------------------------------------------------------ */
+/* ---- create
+ * --------------------------------------------------------------- */
 
 static xray_status check_setup(const xray_comm_setup *s)
 {
@@ -151,10 +156,11 @@ static xray_status check_setup(const xray_comm_setup *s)
     if (!s->device || s->size == 0 || s->rank >= s->size ||
         (s->size > 1 && !s->exchange))
         return xr_host_fail(s->host, XRAY_E_ARG, "comm nccl",
-                            "the set-up lacks a device, ranks or the exchange");
-    if (s->size > NCCL_MOST_RANKS)
+                            "the setup lacks a device, ranks or the exchange");
+    if (s->size > NCCL_MAX_RANKS)
         return xr_host_fail(s->host, XRAY_E_RANGE, "comm nccl",
-                            "%u ranks; at most %u", s->size, NCCL_MOST_RANKS);
+                            "%u ranks, but at most %u are possible", s->size,
+                            NCCL_MAX_RANKS);
     return XRAY_OK;
 }
 
@@ -162,11 +168,12 @@ const char *nccl_cuda_text(const nccl_comm *comm, int error)
 {
     const char *text = NULL;
     if (comm->api.cuda_text(error, &text) != NCCL_CUDA_SUCCESS || !text)
-        return "an error that it has no name for";
+        return "an error without a name";
     return text;
 }
 
-static xray_status cuda_ok(const nccl_comm *comm, const char *what, int error)
+static xray_status check_cuda(const nccl_comm *comm, const char *what,
+                              int error)
 {
     if (error == NCCL_CUDA_SUCCESS)
         return XRAY_OK;
@@ -175,41 +182,41 @@ static xray_status cuda_ok(const nccl_comm *comm, const char *what, int error)
                         nccl_cuda_text(comm, error));
 }
 
-/* NCCL takes the device whose context this thread has. */
+/* NCCL uses the device whose context is current in this thread. */
 static xray_status open_context(nccl_comm *comm)
 {
     const nccl_api *api = &comm->api;
     int index = (int)comm->cuda->index(comm->device_self);
     void *context = NULL;
-    xray_status status = cuda_ok(comm, "cuInit", api->cuda_init(0));
+    xray_status status = check_cuda(comm, "cuInit", api->cuda_init(0));
     if (status == XRAY_OK)
-        status = cuda_ok(comm, "the device", api->device(&comm->gpu, index));
+        status = check_cuda(comm, "the device", api->device(&comm->gpu, index));
     if (status == XRAY_OK)
-        status = cuda_ok(comm, "its context",
-                         api->context_take(&context, comm->gpu));
+        status = check_cuda(comm, "its context",
+                            api->context_take(&context, comm->gpu));
     comm->context = context;
     return status == XRAY_OK
-               ? cuda_ok(comm, "its context", api->context_set(context))
+               ? check_cuda(comm, "its context", api->context_set(context))
                : status;
 }
 
-static xray_status make_events(nccl_comm *comm)
+static xray_status create_events(nccl_comm *comm)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; status == XRAY_OK && i < NCCL_RING; i++) {
         nccl_slot *slot = &comm->ring[i];
-        status = cuda_ok(
+        status = check_cuda(
             comm, "an event",
             comm->api.event_create(&slot->ready, NCCL_CUDA_EVENT_PLAIN));
         if (status == XRAY_OK)
-            status = cuda_ok(
+            status = check_cuda(
                 comm, "an event",
                 comm->api.event_create(&slot->done, NCCL_CUDA_EVENT_PLAIN));
     }
     return status;
 }
 
-/* Without peers there is nothing that NCCL would do. */
+/* A single rank needs nothing from NCCL. */
 static xray_status open_device(nccl_comm *comm)
 {
     const xray_device_ops *device = comm->device;
@@ -221,7 +228,7 @@ static xray_status open_device(nccl_comm *comm)
         return xr_host_fail(comm->host, XRAY_E_UNSUPPORTED, "comm nccl",
                             "the device does not give its CUDA streams (%s)",
                             XRAY_EXT_CUDA);
-    /* Sums that are NCCL's own keep their bits only on one algorithm. */
+    /* NCCL's own sums keep their bits only with a fixed algorithm. */
     if (comm->config.sums == NCCL_SUMS_NCCL) {
         (void)setenv("NCCL_ALGO", "Ring", 0);
         (void)setenv("NCCL_PROTO", "Simple", 0);
@@ -242,11 +249,11 @@ static xray_status open_device(nccl_comm *comm)
         status =
             device->alloc(comm->device_self, "comm nccl", XRAY_TAG_WORKSPACE,
                           comm->config.scratch, (void **)&comm->scratch);
-    return status == XRAY_OK ? make_events(comm) : status;
+    return status == XRAY_OK ? create_events(comm) : status;
 }
 
-static xray_status exchange(const xray_comm_setup *setup,
-                            const nccl_offer *mine, nccl_offer *all)
+static xray_status exchange_offers(const xray_comm_setup *setup,
+                                   const nccl_offer *mine, nccl_offer *all)
 {
     xray_status status =
         setup->exchange(setup->exchange_ctx, mine, sizeof(*mine), all);
@@ -256,15 +263,16 @@ static xray_status exchange(const xray_comm_setup *setup,
     return XRAY_OK;
 }
 
-/* Twice around: who can come, with rank 0's id; and who is connected. A rank
- * that has failed still comes, and says so. */
-static xray_status meet(nccl_comm *comm, const xray_comm_setup *setup,
-                        xray_status ready, nccl_offer *all)
+/* Exchanges addresses twice: first who can take part, with rank 0's id, then
+ * who is connected. A rank that has failed still takes part and reports its
+ * status. */
+static xray_status connect_ranks(nccl_comm *comm, const xray_comm_setup *setup,
+                                 xray_status ready, nccl_offer *all)
 {
     nccl_offer mine;
-    nccl_offer_make(comm, ready, &mine);
+    nccl_offer_fill(comm, ready, &mine);
     xray_status made = mine.status;
-    xray_status status = exchange(setup, &mine, all);
+    xray_status status = exchange_offers(setup, &mine, all);
     if (made != XRAY_OK)
         return made;
     if (status == XRAY_OK)
@@ -274,13 +282,14 @@ static xray_status meet(nccl_comm *comm, const xray_comm_setup *setup,
     nccl_peers_open(comm, all);
     made = nccl_connect(comm->base, &all[0].id);
     mine.status = made;
-    status = exchange(setup, &mine, all);
+    status = exchange_offers(setup, &mine, all);
     if (made != XRAY_OK)
         return made;
     return status == XRAY_OK ? nccl_offers_check(comm, all) : status;
 }
 
-static nccl_comm *make(const xray_comm_setup *setup, const nccl_config *config)
+static nccl_comm *create_instance(const xray_comm_setup *setup,
+                                  const nccl_config *config)
 {
     nccl_comm *comm = calloc(1, sizeof(*comm));
     nccl_peer *peers = calloc(setup->size, sizeof(*peers));
@@ -306,25 +315,25 @@ static nccl_comm *make(const xray_comm_setup *setup, const nccl_config *config)
     }
     (void)pthread_mutex_init(&comm->lock, NULL);
     (void)pthread_cond_init(&comm->work, NULL);
-    comm->base = nccl_group_make(comm, ranks, setup->size);
+    comm->base = nccl_group_create(comm, ranks, setup->size);
     free(ranks);
     if (comm->base)
         return comm;
-    destroy(comm);
+    nccl_destroy(comm);
     return NULL;
 }
 
-static xray_status create(const xray_comm_setup *setup, const void *config,
-                          void **out_self)
+static xray_status nccl_create(const xray_comm_setup *setup, const void *config,
+                               void **out_self)
 {
     static const nccl_config usual = { .scratch = 64u << 20 };
     xray_status status = check_setup(setup);
     if (status != XRAY_OK)
         return status;
-    nccl_comm *comm = make(setup, config ? config : &usual);
+    nccl_comm *comm = create_instance(setup, config ? config : &usual);
     nccl_offer *all = calloc(setup->size, sizeof(*all));
     if (!comm || !all) {
-        destroy(comm);
+        nccl_destroy(comm);
         free(all);
         return xr_host_fail(setup->host, XRAY_E_NOMEM, "comm nccl",
                             "no memory for the instance");
@@ -332,26 +341,26 @@ static xray_status create(const xray_comm_setup *setup, const void *config,
     nccl_trace_reset(comm);
     status = open_device(comm);
     if (setup->size > 1)
-        status = meet(comm, setup, status, all);
+        status = connect_ranks(comm, setup, status, all);
     free(all);
-    if (status == XRAY_OK && setup->size > 1 && !nccl_watch(comm))
+    if (status == XRAY_OK && setup->size > 1 && !nccl_start_watcher(comm))
         status = xr_host_fail(setup->host, XRAY_E_NOMEM, "comm nccl",
-                              "no thread to watch over the calls");
+                              "no thread could be started to watch the calls");
     if (status != XRAY_OK) {
-        destroy(comm);
+        nccl_destroy(comm);
         return status;
     }
     *out_self = comm;
     return XRAY_OK;
 }
 
-static uint64_t received(void *self)
+static uint64_t nccl_received(void *self)
 {
     const nccl_comm *comm = self;
     return comm->received;
 }
 
-static void end_calls(void *self)
+static void nccl_abort(void *self)
 {
     nccl_comm *comm = self;
     atomic_store(&comm->aborted, 1);
@@ -359,9 +368,9 @@ static void end_calls(void *self)
 
 static const xray_comm_ops ops = {
     .header = XRAY_HEADER(xray_comm_ops),
-    .serves = serves,
-    .create = create,
-    .destroy = destroy,
+    .serves = nccl_serves,
+    .create = nccl_create,
+    .destroy = nccl_destroy,
     .group = nccl_group,
     .all_reduce = nccl_all_reduce,
     .reduce_scatter = nccl_reduce_scatter,
@@ -370,15 +379,16 @@ static const xray_comm_ops ops = {
     .send = nccl_send,
     .recv = nccl_recv,
     .barrier = nccl_barrier,
-    .received = received,
-    .abort = end_calls,
+    .received = nccl_received,
+    .abort = nccl_abort,
 };
 
 static const xray_component nccl = {
     .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_COMM,
     .name = "nccl",
-    .summary = "CUDA devices of one or more hosts, a device a rank, by NCCL",
+    .summary =
+        "CUDA devices of one or more hosts, one rank per device, through NCCL",
     .ops = &ops,
     .options = options,
     .option_count = sizeof(options) / sizeof(*options),

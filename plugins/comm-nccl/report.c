@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each rank says about itself, and the sentence an error makes of it. What
- * a rank of another host does is known only where the control plane carries its
- * trace here.
+ * Records what this rank does, reads what the other ranks do, and puts that
+ * into the text of errors. The state of a rank on another host is known only
+ * where the control plane carries its trace to this host.
  */
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 
 /* ---- traces ------------------------------------------------------------- */
 
-/* What an instance before this one left there is not this one's. */
+/* Clears the trace that an earlier instance left. */
 void nccl_trace_reset(const nccl_comm *comm)
 {
     if (!comm->traces)
@@ -65,7 +65,7 @@ static void say_trace(xr_sentence *s, const xray_comm_trace *t)
                        (unsigned long long)xr_trace_get64(&t->group));
 }
 
-/* "all_reduce of 64 bytes of f32 in group 0" */
+/* Writes, for example, "all_reduce of 64 bytes of f32 in group 0". */
 static void say_slot(xr_sentence *s, const nccl_slot *slot)
 {
     const xr_collective call = { slot->call, slot->dtype, slot->bytes,
@@ -75,8 +75,9 @@ static void say_slot(xr_sentence *s, const nccl_slot *slot)
                        (unsigned long long)slot->group->number);
 }
 
-/* What a rank of another process is, that cannot say so itself; or NULL. */
-static const char *fate(const nccl_comm *comm, uint32_t rank)
+/* The state of a process that cannot report it itself, "dead" or "stopped";
+ * otherwise NULL. */
+static const char *find_process_fate(const nccl_comm *comm, uint32_t rank)
 {
     const nccl_peer *peer = &comm->peers[rank];
     if (!peer->near)
@@ -92,7 +93,7 @@ static void say_rank(xr_sentence *s, const nccl_comm *comm, uint32_t rank)
     const xray_comm_trace *t = &comm->traces[rank];
     uint32_t state = xr_trace_get32(&t->state) & 255u;
     int some = xr_trace_get64(&t->calls) != 0;
-    const char *is = state == NCCL_ENDED ? NULL : fate(comm, rank);
+    const char *is = state == NCCL_ENDED ? NULL : find_process_fate(comm, rank);
     if (state == NCCL_ENDED) {
         xr_sentence_printf(s, "rank %u has ended its part", rank);
     } else if (is) {
@@ -127,7 +128,7 @@ static void say_cause(xr_sentence *s, const xray_comm_group *group,
     uint32_t rank = (cause >> 8) - 1;
     switch (cause & 255u) {
     case NCCL_LATE:
-        xr_sentence_printf(s, "not all ranks came within %.1f s",
+        xr_sentence_printf(s, "not all ranks arrived within %.1f s",
                            1e-9 * (double)group->comm->timeout);
         break;
     case NCCL_DEAD:
@@ -140,13 +141,13 @@ static void say_cause(xr_sentence *s, const xray_comm_group *group,
         xr_sentence_printf(s, "a rank has ended its part");
         break;
     default:
-        xr_sentence_printf(s, "rank %u failed in it", rank);
+        xr_sentence_printf(s, "rank %u failed in the call", rank);
         break;
     }
 }
 
-void nccl_report(xray_comm_group *group, const nccl_slot *slot, uint32_t cause,
-                 const char *detail)
+void nccl_write_report(xray_comm_group *group, const nccl_slot *slot,
+                       uint32_t cause, const char *detail)
 {
     const nccl_comm *comm = group->comm;
     xr_sentence where = { group->where, sizeof(group->where), 0 };

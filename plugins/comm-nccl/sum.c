@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums whose order is that of the ranks. NCCL only carries the parts: each rank
- * gets everyone's part of its own slice, adds them with the device's operators
- * in rank order in fp32, rounds bf16 once, and hands the slice out. Between
- * ranks that is what a ring moves: 2 (n - 1) / n of the buffer. It is done
- * in pieces that the scratch memory holds; an element's sum does not depend on
- * where pieces end.
+ * Forms sums in the order of the ranks. NCCL only moves the parts: each rank
+ * receives every rank's part of its own slice, adds them in rank order in fp32
+ * with the device's operators, rounds bf16 once, and sends the slice to all.
+ * That moves as much between ranks as a ring does: 2 (n - 1) / n of the buffer.
+ * The sum is made in pieces that fit the scratch memory; the sum of an element
+ * does not depend on where pieces end.
  */
 #include "core/base/collective.h"
 #include "plugins/comm-nccl/instance.h"
 
-#define UNIT 64u /* slices begin at multiples of it */
+#define UNIT 64u /* slices begin at multiples of this many elements */
 
-uint64_t nccl_piece(const nccl_comm *comm, uint32_t ranks)
+uint64_t nccl_piece_elements(const nccl_comm *comm, uint32_t ranks)
 {
     return comm->config.scratch / (4 * ((uint64_t)ranks + 2)) / UNIT * UNIT;
 }
 
-/* ---- the device's part -------------------------------------------------- */
+/* ---- on the device ------------------------------------------------------- */
 
-static xray_status cast(const nccl_comm *comm, const void *x, uint32_t x_dtype,
-                        void *y, uint32_t y_dtype, uint64_t count)
+static xray_status cast_elements(const nccl_comm *comm, const void *x,
+                                 uint32_t x_dtype, void *y, uint32_t y_dtype,
+                                 uint64_t count)
 {
     xray_cast op = { .header = XRAY_HEADER(xray_cast),
                      .count = count,
@@ -31,8 +32,8 @@ static xray_status cast(const nccl_comm *comm, const void *x, uint32_t x_dtype,
     return comm->device->cast(comm->device_self, comm->stream, &op);
 }
 
-static xray_status add(const nccl_comm *comm, const void *x, void *y,
-                       uint64_t count)
+static xray_status add_elements(const nccl_comm *comm, const void *x, void *y,
+                                uint64_t count)
 {
     xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                       .count = count,
@@ -43,8 +44,8 @@ static xray_status add(const nccl_comm *comm, const void *x, void *y,
     return comm->device->axpby(comm->device_self, comm->stream, &op);
 }
 
-static xray_status move(const nccl_comm *comm, void *to, const void *from,
-                        uint64_t bytes)
+static xray_status copy_elements(const nccl_comm *comm, void *to,
+                                 const void *from, uint64_t bytes)
 {
     if (to == from)
         return XRAY_OK;
@@ -52,63 +53,66 @@ static xray_status move(const nccl_comm *comm, void *to, const void *from,
                               XRAY_COPY_ON_DEVICE);
 }
 
-/* Parts of one slice: that of rank r lies in the scratch memory, this rank's
- * own where it always was. */
+/* The parts of one slice: that of rank r is in the scratch memory, this rank's
+ * own stays in its buffer. */
 typedef struct parts {
     xray_comm_group *group;
     const void *own;
     void *out;
     uint64_t count;
-    uint64_t piece; /* elements of fp32 from part to part */
+    uint64_t piece; /* distance between parts in fp32 elements */
     uint32_t dtype;
 } parts;
 
-static char *part_at(const parts *p, uint32_t rank)
+static char *scratch_part(const parts *p, uint32_t rank)
 {
     return p->group->comm->scratch + 4 * p->piece * rank;
 }
 
-static const void *part(const parts *p, uint32_t rank)
+static const void *part_of_rank(const parts *p, uint32_t rank)
 {
-    return rank == p->group->self ? p->own : part_at(p, rank);
+    return rank == p->group->self ? p->own : scratch_part(p, rank);
 }
 
 static xray_status add_f32(const parts *p)
 {
     const nccl_comm *comm = p->group->comm;
     int first = p->group->self == 0;
-    void *sum = first ? p->out : part_at(p, 0);
+    void *sum = first ? p->out : scratch_part(p, 0);
     xray_status status =
-        first ? move(comm, sum, p->own, 4 * p->count) : XRAY_OK;
+        first ? copy_elements(comm, sum, p->own, 4 * p->count) : XRAY_OK;
     for (uint32_t r = 1; status == XRAY_OK && r < p->group->count; r++)
-        status = add(comm, part(p, r), sum, p->count);
-    return status == XRAY_OK ? move(comm, p->out, sum, 4 * p->count) : status;
+        status = add_elements(comm, part_of_rank(p, r), sum, p->count);
+    return status == XRAY_OK ? copy_elements(comm, p->out, sum, 4 * p->count)
+                             : status;
 }
 
 static xray_status add_bf16(const parts *p)
 {
     const nccl_comm *comm = p->group->comm;
-    void *sum = part_at(p, p->group->count);
-    void *wide = part_at(p, p->group->count + 1);
-    xray_status status =
-        cast(comm, part(p, 0), XRAY_BF16, sum, XRAY_F32, p->count);
+    void *sum = scratch_part(p, p->group->count);
+    void *wide = scratch_part(p, p->group->count + 1);
+    xray_status status = cast_elements(comm, part_of_rank(p, 0), XRAY_BF16, sum,
+                                       XRAY_F32, p->count);
     for (uint32_t r = 1; status == XRAY_OK && r < p->group->count; r++) {
-        status = cast(comm, part(p, r), XRAY_BF16, wide, XRAY_F32, p->count);
+        status = cast_elements(comm, part_of_rank(p, r), XRAY_BF16, wide,
+                               XRAY_F32, p->count);
         if (status == XRAY_OK)
-            status = add(comm, wide, sum, p->count);
+            status = add_elements(comm, wide, sum, p->count);
     }
     if (status == XRAY_OK)
-        status = cast(comm, sum, XRAY_F32, p->out, XRAY_BF16, p->count);
+        status =
+            cast_elements(comm, sum, XRAY_F32, p->out, XRAY_BF16, p->count);
     return status;
 }
 
 /* ---- between ranks ------------------------------------------------------ */
 
-/* Slice r of a piece of an all_reduce. */
+/* The slices of one piece of an all_reduce, one per rank. */
 typedef struct slices {
-    char *at;       /* the piece */
-    uint64_t count; /* its elements */
-    uint64_t each;  /* of a slice; the last ones may have fewer */
+    char *at;       /* start of the piece */
+    uint64_t count; /* number of its elements */
+    uint64_t each;  /* elements per slice; the last slices may have fewer */
     uint64_t width;
 } slices;
 
@@ -125,9 +129,10 @@ static char *slice_at(const slices *s, uint32_t rank)
     return s->at + s->each * rank * s->width;
 }
 
-/* One transfer within ncclGroupStart and End; none where there is nothing. */
-static int post(const xray_comm_group *g, int sends, void *buf, uint64_t bytes,
-                uint32_t peer)
+/* Posts one transfer between ncclGroupStart and ncclGroupEnd; nothing for 0
+ * bytes. */
+static int post_transfer(const xray_comm_group *g, int sends, void *buf,
+                         uint64_t bytes, uint32_t peer)
 {
     const nccl_api *api = &g->comm->api;
     if (bytes == 0)
@@ -138,13 +143,14 @@ static int post(const xray_comm_group *g, int sends, void *buf, uint64_t bytes,
                              g->comm->native);
 }
 
-static int worse(int a, int b)
+static int worse_result(int a, int b)
 {
     return a != NCCL_SUCCESS && a != NCCL_IN_PROGRESS ? a : b;
 }
 
-/* Everyone's part of slice r goes to rank r. */
-static xray_status spread(xray_comm_group *g, const slices *s, uint64_t piece)
+/* Sends every rank's part of slice r to rank r. */
+static xray_status scatter_slices(xray_comm_group *g, const slices *s,
+                                  uint64_t piece)
 {
     const nccl_api *api = &g->comm->api;
     uint64_t mine = slice_count(s, g->self) * s->width;
@@ -152,36 +158,40 @@ static xray_status spread(xray_comm_group *g, const slices *s, uint64_t piece)
     for (uint32_t r = 0; r < g->count; r++) {
         if (r == g->self)
             continue;
-        result = worse(result, post(g, 1, slice_at(s, r),
-                                    slice_count(s, r) * s->width, r));
-        result = worse(result,
-                       post(g, 0, g->comm->scratch + 4 * piece * r, mine, r));
+        result = worse_result(result,
+                              post_transfer(g, 1, slice_at(s, r),
+                                            slice_count(s, r) * s->width, r));
+        result = worse_result(
+            result,
+            post_transfer(g, 0, g->comm->scratch + 4 * piece * r, mine, r));
     }
-    return nccl_settle(g, "ncclSend, ncclRecv",
-                       worse(result, api->group_end()));
+    return nccl_wait_result(g, "ncclSend, ncclRecv",
+                            worse_result(result, api->group_end()));
 }
 
-/* Slice r goes from rank r to all. */
-static xray_status collect(xray_comm_group *g, const slices *s)
+/* Sends slice r from rank r to all ranks. */
+static xray_status gather_slices(xray_comm_group *g, const slices *s)
 {
     const nccl_api *api = &g->comm->api;
     uint64_t mine = slice_count(s, g->self) * s->width;
     int result;
     if (s->each * g->count == s->count)
-        return nccl_settle(g, "ncclAllGather",
-                           api->all_gather(slice_at(s, g->self), s->at, mine,
-                                           NCCL_INT8, g->nccl,
-                                           g->comm->native));
+        return nccl_wait_result(g, "ncclAllGather",
+                                api->all_gather(slice_at(s, g->self), s->at,
+                                                mine, NCCL_INT8, g->nccl,
+                                                g->comm->native));
     result = api->group_start();
     for (uint32_t r = 0; r < g->count; r++) {
         if (r == g->self)
             continue;
-        result = worse(result, post(g, 1, slice_at(s, g->self), mine, r));
-        result = worse(result, post(g, 0, slice_at(s, r),
-                                    slice_count(s, r) * s->width, r));
+        result = worse_result(
+            result, post_transfer(g, 1, slice_at(s, g->self), mine, r));
+        result = worse_result(result,
+                              post_transfer(g, 0, slice_at(s, r),
+                                            slice_count(s, r) * s->width, r));
     }
-    return nccl_settle(g, "ncclSend, ncclRecv",
-                       worse(result, api->group_end()));
+    return nccl_wait_result(g, "ncclSend, ncclRecv",
+                            worse_result(result, api->group_end()));
 }
 
 static xray_status reduce_slices(xray_comm_group *g, const slices *s,
@@ -189,15 +199,15 @@ static xray_status reduce_slices(xray_comm_group *g, const slices *s,
 {
     void *own = slice_at(s, g->self);
     parts p = { g, own, own, slice_count(s, g->self), piece, dtype };
-    xray_status status = spread(g, s, piece);
+    xray_status status = scatter_slices(g, s, piece);
     if (status == XRAY_OK && p.count)
         status = dtype == XRAY_F32 ? add_f32(&p) : add_bf16(&p);
-    return status == XRAY_OK ? collect(g, s) : status;
+    return status == XRAY_OK ? gather_slices(g, s) : status;
 }
 
-static xray_status all_reduce(xray_comm_group *g, const nccl_call *call)
+static xray_status all_reduce_ordered(xray_comm_group *g, const nccl_call *call)
 {
-    uint64_t piece = nccl_piece(g->comm, g->count);
+    uint64_t piece = nccl_piece_elements(g->comm, g->count);
     uint64_t step = piece * g->count;
     xray_status status = XRAY_OK;
     for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += step) {
@@ -213,10 +223,11 @@ static xray_status all_reduce(xray_comm_group *g, const nccl_call *call)
     return status;
 }
 
-static xray_status reduce_scatter(xray_comm_group *g, const nccl_call *call)
+static xray_status reduce_scatter_ordered(xray_comm_group *g,
+                                          const nccl_call *call)
 {
     const nccl_api *api = &g->comm->api;
-    uint64_t piece = nccl_piece(g->comm, g->count);
+    uint64_t piece = nccl_piece_elements(g->comm, g->count);
     uint64_t width = xr_collective_width(call->dtype);
     xray_status status = XRAY_OK;
     for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
@@ -227,13 +238,15 @@ static xray_status reduce_scatter(xray_comm_group *g, const nccl_call *call)
                 (const char *)call->in + (call->count * r + at) * width;
             if (r == g->self)
                 continue;
-            result = worse(result, api->send(from, n * width, NCCL_INT8, (int)r,
-                                             g->nccl, g->comm->native));
-            result = worse(result, post(g, 0, g->comm->scratch + 4 * piece * r,
-                                        n * width, r));
+            result = worse_result(result,
+                                  api->send(from, n * width, NCCL_INT8, (int)r,
+                                            g->nccl, g->comm->native));
+            result = worse_result(
+                result, post_transfer(g, 0, g->comm->scratch + 4 * piece * r,
+                                      n * width, r));
         }
-        status = nccl_settle(g, "ncclSend, ncclRecv",
-                             worse(result, api->group_end()));
+        status = nccl_wait_result(g, "ncclSend, ncclRecv",
+                                  worse_result(result, api->group_end()));
         parts p = { g,
                     (const char *)call->in +
                         (call->count * g->self + at) * width,
@@ -247,58 +260,62 @@ static xray_status reduce_scatter(xray_comm_group *g, const nccl_call *call)
     return status;
 }
 
-xray_status nccl_ordered(xray_comm_group *group, const nccl_call *call)
+xray_status nccl_sum_ordered(xray_comm_group *group, const nccl_call *call)
 {
-    return call->call == XRAY_COMM_ALL_REDUCE ? all_reduce(group, call)
-                                              : reduce_scatter(group, call);
+    return call->call == XRAY_COMM_ALL_REDUCE
+               ? all_reduce_ordered(group, call)
+               : reduce_scatter_ordered(group, call);
 }
 
-/* ---- NCCL's own sums, in fp32 ------------------------------------------- */
+/* ---- sums that NCCL forms in fp32 ---------------------------------------- */
 
-static xray_status widened_scatter(xray_comm_group *g, const nccl_call *call)
+static xray_status reduce_scatter_widened(xray_comm_group *g,
+                                          const nccl_call *call)
 {
     const nccl_comm *comm = g->comm;
-    uint64_t piece = nccl_piece(comm, g->count);
+    uint64_t piece = nccl_piece_elements(comm, g->count);
     float *wide = (float *)(void *)comm->scratch;
     float *sum = wide + piece * g->count;
     xray_status status = XRAY_OK;
     for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
         uint64_t n = call->count - at < piece ? call->count - at : piece;
         for (uint32_t r = 0; status == XRAY_OK && r < g->count; r++)
-            status =
-                cast(comm, (const uint16_t *)call->in + call->count * r + at,
-                     XRAY_BF16, wide + n * r, XRAY_F32, n);
+            status = cast_elements(
+                comm, (const uint16_t *)call->in + call->count * r + at,
+                XRAY_BF16, wide + n * r, XRAY_F32, n);
         if (status == XRAY_OK)
-            status = nccl_settle(
+            status = nccl_wait_result(
                 g, "ncclReduceScatter",
                 comm->api.reduce_scatter(wide, sum, n, NCCL_FLOAT32, NCCL_SUM,
                                          g->nccl, comm->native));
         if (status == XRAY_OK)
-            status = cast(comm, sum, XRAY_F32, (uint16_t *)call->out + at,
-                          XRAY_BF16, n);
+            status = cast_elements(comm, sum, XRAY_F32,
+                                   (uint16_t *)call->out + at, XRAY_BF16, n);
     }
     return status;
 }
 
-xray_status nccl_widened(xray_comm_group *g, const nccl_call *call)
+xray_status nccl_sum_widened(xray_comm_group *g, const nccl_call *call)
 {
     const nccl_comm *comm = g->comm;
-    uint64_t piece = nccl_piece(comm, g->count) * (g->count + 2);
+    uint64_t piece = nccl_piece_elements(comm, g->count) * (g->count + 2);
     xray_status status = XRAY_OK;
     if (call->call == XRAY_COMM_REDUCE_SCATTER)
-        return widened_scatter(g, call);
+        return reduce_scatter_widened(g, call);
     for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
         uint64_t n = call->count - at < piece ? call->count - at : piece;
         uint16_t *buf = (uint16_t *)call->out + at;
-        status = cast(comm, buf, XRAY_BF16, comm->scratch, XRAY_F32, n);
+        status =
+            cast_elements(comm, buf, XRAY_BF16, comm->scratch, XRAY_F32, n);
+        if (status == XRAY_OK)
+            status = nccl_wait_result(
+                g, "ncclAllReduce",
+                comm->api.all_reduce(comm->scratch, comm->scratch, n,
+                                     NCCL_FLOAT32, NCCL_SUM, g->nccl,
+                                     comm->native));
         if (status == XRAY_OK)
             status =
-                nccl_settle(g, "ncclAllReduce",
-                            comm->api.all_reduce(comm->scratch, comm->scratch,
-                                                 n, NCCL_FLOAT32, NCCL_SUM,
-                                                 g->nccl, comm->native));
-        if (status == XRAY_OK)
-            status = cast(comm, comm->scratch, XRAY_F32, buf, XRAY_BF16, n);
+                cast_elements(comm, comm->scratch, XRAY_F32, buf, XRAY_BF16, n);
     }
     return status;
 }

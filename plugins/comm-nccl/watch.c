@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Watching the calls under way. A collective whose peer does not come keeps its
- * device busy for ever, and whoever waits for the stream with it; so a thread
- * looks at the first call under way, and ends the communicator of a group that
- * cannot go on.
+ * Watches the calls in progress. A collective whose peer does not arrive keeps
+ * its device busy for ever, and with it whoever waits for the stream; therefore
+ * a thread checks the first call in progress, and aborts the communicator of a
+ * group that cannot go on.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -11,28 +11,29 @@
 
 #include "plugins/comm-nccl/instance.h"
 
-#define LOOK 10000000u   /* ns between looks at the others */
-#define GRACE 500000000u /* ns for what a rank did before it ended */
-#define BUSY 1000000u    /* ns between looks at a call under way */
+#define CHECK_INTERVAL 10000000u /* ns between checks of the other ranks */
+#define GRACE \
+    500000000u /* ns for a rank's last calls to complete after it has left */
+#define BUSY 1000000u /* ns between checks of a call in progress */
 #define IDLE 50000000u
 
-/* ---- the others --------------------------------------------------------- */
+/* ---- the other ranks ---------------------------------------------------- */
 
-static uint32_t state_of(const nccl_comm *comm, uint32_t rank)
+static uint32_t trace_state(const nccl_comm *comm, uint32_t rank)
 {
     return atomic_load_explicit(
         (const _Atomic uint32_t *)&comm->traces[rank].state,
         memory_order_acquire);
 }
 
-static uint64_t group_of(const nccl_comm *comm, uint32_t rank)
+static uint64_t trace_group(const nccl_comm *comm, uint32_t rank)
 {
     return atomic_load_explicit(
         (const _Atomic uint64_t *)&comm->traces[rank].group,
         memory_order_relaxed);
 }
 
-uint32_t nccl_gone(const xray_comm_group *group)
+uint32_t nccl_find_departed(const xray_comm_group *group)
 {
     const nccl_comm *comm = group->comm;
     uint32_t found = 0;
@@ -40,11 +41,11 @@ uint32_t nccl_gone(const xray_comm_group *group)
         return NCCL_ABORTED;
     for (uint32_t i = 0; comm->traces && i < group->count; i++) {
         uint32_t rank = group->ranks[i];
-        uint32_t state = state_of(comm, rank);
+        uint32_t state = trace_state(comm, rank);
         if (rank == comm->rank)
             continue;
         if ((state & 255u) == NCCL_GAVE_UP &&
-            group_of(comm, rank) == group->number)
+            trace_group(comm, rank) == group->number)
             return state >> 8;
         if ((state & 255u) == NCCL_ENDED)
             found = NCCL_LEFT;
@@ -52,10 +53,10 @@ uint32_t nccl_gone(const xray_comm_group *group)
     return found;
 }
 
-static uint32_t look_around(nccl_comm *comm, const xray_comm_group *group,
-                            uint64_t now)
+static uint32_t find_departed_rank(nccl_comm *comm,
+                                   const xray_comm_group *group, uint64_t now)
 {
-    uint32_t found = nccl_gone(group);
+    uint32_t found = nccl_find_departed(group);
     if (found == NCCL_LEFT) {
         if (!comm->left_since)
             comm->left_since = now;
@@ -64,21 +65,23 @@ static uint32_t look_around(nccl_comm *comm, const xray_comm_group *group,
     }
     for (uint32_t i = 0; !found && i < group->count; i++) {
         uint32_t rank = group->ranks[i];
-        int ended = comm->traces && (state_of(comm, rank) & 255u) == NCCL_ENDED;
+        int ended =
+            comm->traces && (trace_state(comm, rank) & 255u) == NCCL_ENDED;
         if (!ended && nccl_is_dead(comm, rank))
             found = NCCL_DEAD;
     }
     return found;
 }
 
-uint32_t nccl_wrong(nccl_comm *comm, const xray_comm_group *group,
-                    uint64_t since)
+uint32_t nccl_find_cause(nccl_comm *comm, const xray_comm_group *group,
+                         uint64_t since)
 {
     uint64_t now = nccl_clock();
     uint32_t found = 0;
-    if (now - comm->looked >= LOOK || atomic_load(&comm->aborted)) {
-        comm->looked = now;
-        found = look_around(comm, group, now);
+    if (now - comm->last_check >= CHECK_INTERVAL ||
+        atomic_load(&comm->aborted)) {
+        comm->last_check = now;
+        found = find_departed_rank(comm, group, now);
     }
     if (!found && comm->timeout && now - since >= comm->timeout)
         found = NCCL_LATE;
@@ -87,7 +90,8 @@ uint32_t nccl_wrong(nccl_comm *comm, const xray_comm_group *group,
 
 /* ---- the end of a group ------------------------------------------------- */
 
-void nccl_break(xray_comm_group *group, uint32_t cause, const char *detail)
+void nccl_break_group(xray_comm_group *group, uint32_t cause,
+                      const char *detail)
 {
     nccl_comm *comm = group->comm;
     const nccl_slot *slot = NULL;
@@ -95,15 +99,15 @@ void nccl_break(xray_comm_group *group, uint32_t cause, const char *detail)
         return;
     if (cause < 256)
         cause |= (comm->rank + 1) << 8;
-    for (uint64_t i = comm->head; !slot && i < comm->tail; i++)
+    for (uint64_t i = comm->completed; !slot && i < comm->enqueued; i++)
         if (comm->ring[i % NCCL_RING].group == group)
             slot = &comm->ring[i % NCCL_RING];
-    if (!slot && comm->making && comm->making->group == group)
-        slot = comm->making;
+    if (!slot && comm->starting && comm->starting->group == group)
+        slot = comm->starting;
     group->broken = cause;
-    nccl_report(group, slot, cause, detail);
+    nccl_write_report(group, slot, cause, detail);
     nccl_trace_broken(group, cause);
-    comm->untold = group;
+    comm->unreported = group;
     if (group->nccl)
         (void)comm->api.abort(group->nccl);
     group->nccl = NULL;
@@ -111,30 +115,32 @@ void nccl_break(xray_comm_group *group, uint32_t cause, const char *detail)
         comm->host->log(comm->host, XRAY_LOG_ERROR, group->text);
 }
 
-xray_status nccl_unfit(xray_comm_group *group)
+xray_status nccl_report_broken(xray_comm_group *group)
 {
-    if (group->comm->untold == group)
-        group->comm->untold = NULL;
+    if (group->comm->unreported == group)
+        group->comm->unreported = NULL;
     return xr_host_fail(group->comm->host, XRAY_E_PEER, group->where, "%s",
                         group->text);
 }
 
-/* ---- the calls under way ------------------------------------------------ */
+/* ---- the calls in progress ---------------------------------------------- */
 
-/* XRAY_OK: the event has come; XRAY_AGAIN: not yet; else the group is unfit. */
-static xray_status has_come(nccl_comm *comm, const nccl_slot *slot, void *event)
+/* XRAY_OK: the event has occurred; XRAY_AGAIN: not yet; otherwise the group is
+ * broken. */
+static xray_status poll_event(nccl_comm *comm, const nccl_slot *slot,
+                              void *event)
 {
     int error = comm->api.event_query(event);
     if (error == NCCL_CUDA_SUCCESS)
         return XRAY_OK;
     if (error == NCCL_CUDA_NOT_READY)
         return XRAY_AGAIN;
-    nccl_break(slot->group, NCCL_FAILED, nccl_cuda_text(comm, error));
+    nccl_break_group(slot->group, NCCL_FAILED, nccl_cuda_text(comm, error));
     return XRAY_E_DEVICE;
 }
 
-/* A call that is not done yet: is it going to be? */
-static void look_at(nccl_comm *comm, const nccl_slot *slot)
+/* Checks whether a call that is not complete yet can still complete. */
+static void check_call(nccl_comm *comm, const nccl_slot *slot)
 {
     xray_comm_group *group = slot->group;
     int result = NCCL_SUCCESS;
@@ -147,60 +153,62 @@ static void look_at(nccl_comm *comm, const nccl_slot *slot)
         (void)snprintf(detail, sizeof(detail), "%s: %s",
                        comm->api.error_text(result),
                        comm->api.last_error(group->nccl));
-        nccl_break(group, NCCL_FAILED, detail);
+        nccl_break_group(group, NCCL_FAILED, detail);
         return;
     }
-    uint32_t cause = nccl_wrong(comm, group, slot->since);
-    if (cause && has_come(comm, slot, slot->done) == XRAY_AGAIN)
-        nccl_break(group, cause, NULL);
+    uint32_t cause = nccl_find_cause(comm, group, slot->since);
+    if (cause && poll_event(comm, slot, slot->done) == XRAY_AGAIN)
+        nccl_break_group(group, cause, NULL);
 }
 
-void nccl_look(nccl_comm *comm)
+void nccl_check_calls(nccl_comm *comm)
 {
-    while (comm->head != comm->tail) {
-        nccl_slot *slot = &comm->ring[comm->head % NCCL_RING];
+    while (comm->completed != comm->enqueued) {
+        nccl_slot *slot = &comm->ring[comm->completed % NCCL_RING];
         xray_status status = XRAY_OK;
         if (!slot->since) {
-            status = has_come(comm, slot, slot->ready);
+            status = poll_event(comm, slot, slot->ready);
             if (status == XRAY_AGAIN)
                 return;
             slot->since = nccl_clock();
             if (!slot->group->broken)
                 nccl_trace_begin(comm, slot);
         }
-        status = has_come(comm, slot, slot->done);
+        status = poll_event(comm, slot, slot->done);
         if (status == XRAY_AGAIN) {
-            look_at(comm, slot);
+            check_call(comm, slot);
             return;
         }
-        comm->head++;
-        if (comm->head == comm->tail && !slot->group->broken && comm->traces)
+        comm->completed++;
+        if (comm->completed == comm->enqueued && !slot->group->broken &&
+            comm->traces)
             nccl_trace_state(comm, NCCL_OUTSIDE);
     }
 }
 
-/* ---- the watcher -------------------------------------------------------- */
+/* ---- the thread ---------------------------------------------------------- */
 
-/* Others learn that this rank was told to stop, also while it is idle. */
-static void end_all(nccl_comm *comm)
+/* Tells the other ranks that this one was told to stop, even while it is
+ * idle. */
+static void break_all_groups(nccl_comm *comm)
 {
     for (xray_comm_group *g = comm->groups; g; g = g->next)
         if (g->nccl && !g->broken)
-            nccl_break(g, NCCL_ABORTED, NULL);
+            nccl_break_group(g, NCCL_ABORTED, NULL);
 }
 
-static void *watch(void *arg)
+static void *run_watcher(void *arg)
 {
     nccl_comm *comm = arg;
     (void)pthread_mutex_lock(&comm->lock);
     (void)comm->api.context_set(comm->context);
     while (!comm->ending) {
         struct timespec until;
-        nccl_look(comm);
+        nccl_check_calls(comm);
         if (atomic_load(&comm->aborted))
-            end_all(comm);
+            break_all_groups(comm);
         (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += comm->head == comm->tail ? IDLE : BUSY;
+        until.tv_nsec += comm->completed == comm->enqueued ? IDLE : BUSY;
         if (until.tv_nsec >= 1000000000) {
             until.tv_nsec -= 1000000000;
             until.tv_sec++;
@@ -211,13 +219,14 @@ static void *watch(void *arg)
     return NULL;
 }
 
-int nccl_watch(nccl_comm *comm)
+int nccl_start_watcher(nccl_comm *comm)
 {
-    comm->watching = pthread_create(&comm->watcher, NULL, watch, comm) == 0;
+    comm->watching =
+        pthread_create(&comm->watcher, NULL, run_watcher, comm) == 0;
     return comm->watching != 0;
 }
 
-void nccl_unwatch(nccl_comm *comm)
+void nccl_stop_watcher(nccl_comm *comm)
 {
     if (!comm->watching)
         return;

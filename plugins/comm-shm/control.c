@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creates, maps and unmaps the control memory, and finds the records in it.
+ */
 #define _GNU_SOURCE
 #include "plugins/comm-shm/control.h"
 
@@ -22,42 +25,43 @@ typedef struct channel_name {
     _Atomic uint32_t broken;
 } channel_name;
 
-static uint64_t page_up(uint64_t bytes)
+static uint64_t round_to_page(uint64_t bytes)
 {
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-static uint64_t areas_at(void)
+static uint64_t rank_states_offset(void)
 {
     return PAGE;
 }
 
-static uint64_t names_at(uint32_t size)
+static uint64_t names_offset(uint32_t size)
 {
-    return areas_at() + page_up((uint64_t)size * sizeof(shm_area));
+    return rank_states_offset() +
+           round_to_page((uint64_t)size * sizeof(shm_rank_state));
 }
 
-static uint64_t channels_at(uint32_t size)
+static uint64_t channels_offset(uint32_t size)
 {
-    return names_at(size) +
-           page_up((uint64_t)SHM_MOST_CHANNELS * sizeof(channel_name));
+    return names_offset(size) +
+           round_to_page((uint64_t)SHM_MAX_CHANNELS * sizeof(channel_name));
 }
 
-static uint64_t step_bytes(uint32_t size)
+static uint64_t round_bytes(uint32_t size)
 {
-    return sizeof(shm_step) + (uint64_t)size * sizeof(shm_member);
+    return sizeof(shm_round) + (uint64_t)size * sizeof(shm_member);
 }
 
-static uint64_t whole(uint32_t size)
+static uint64_t control_bytes(uint32_t size)
 {
-    return channels_at(size) +
-           SHM_MOST_CHANNELS * page_up(2 * step_bytes(size));
+    return channels_offset(size) +
+           SHM_MAX_CHANNELS * round_to_page(2 * round_bytes(size));
 }
 
-int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
+int shm_control_create(shm_control *c, uint32_t size, shm_offer *offer)
 {
     struct timespec t;
-    uint64_t bytes = whole(size);
+    uint64_t bytes = control_bytes(size);
     int fd = memfd_create("xray-comm", MFD_CLOEXEC);
     if (fd < 0)
         return 0;
@@ -87,13 +91,14 @@ int shm_control_make(shm_control *c, uint32_t size, shm_offer *offer)
     return 1;
 }
 
-/* A rank of rank 0's own process uses its mapping: one address for one word,
- * which is also what tools that watch threads understand. */
-static int join_here(shm_control *c, const shm_offer *offer)
+/* Uses rank 0's own mapping in a rank of the same process, so that each word
+ * has a single address there. Tools that check threads rely on that. */
+static int join_own_process(shm_control *c, const shm_offer *offer)
 {
     shm_header *header = NULL;
-    memcpy(&header, &offer->base, sizeof(header)); /* 64-bit hosts only */
-    *c = (shm_control){ (char *)header, whole(offer->size), offer->size, 1 };
+    memcpy(&header, &offer->base, sizeof(header)); /* only on 64-bit hosts */
+    *c = (shm_control){ (char *)header, control_bytes(offer->size), offer->size,
+                        1 };
     atomic_fetch_add(&header->holders, 1);
     return 1;
 }
@@ -102,15 +107,15 @@ int shm_control_join(shm_control *c, const shm_offer *offer)
 {
     char path[64];
     shm_header header;
-    uint64_t bytes = whole(offer->size);
+    uint64_t bytes = control_bytes(offer->size);
     if (offer->pid == (uint32_t)getpid())
-        return join_here(c, offer);
+        return join_own_process(c, offer);
     (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", offer->pid, offer->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return 0;
     void *base = MAP_FAILED;
-    errno = ESTALE; /* the number is another file's */
+    errno = ESTALE; /* the descriptor is another file by now */
     if (pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
         header.magic == CONTROL_MAGIC && header.nonce == offer->nonce &&
         header.size == offer->size)
@@ -129,28 +134,28 @@ void shm_control_leave(shm_control *c)
 {
     if (!c->base)
         return;
-    /* Ranks of other processes have mappings of their own, and only those of
-     * rank 0's process are counted. */
+    /* Ranks of other processes have mappings of their own; only the users of
+     * rank 0's mapping are counted. */
     shm_header *header = (shm_header *)(void *)c->base;
     if (!c->counted || atomic_fetch_sub(&header->holders, 1) == 1)
         (void)munmap(c->base, c->bytes);
     c->base = NULL;
 }
 
-shm_area *shm_area_of(const shm_control *c, uint32_t rank)
+shm_rank_state *shm_rank_state_of(const shm_control *c, uint32_t rank)
 {
-    return (shm_area *)(void *)(c->base + areas_at()) + rank;
+    return (shm_rank_state *)(void *)(c->base + rank_states_offset()) + rank;
 }
 
-static channel_name *name_of(const shm_control *c, uint32_t channel)
+static channel_name *find_channel_name(const shm_control *c, uint32_t channel)
 {
-    return (channel_name *)(void *)(c->base + names_at(c->size)) + channel;
+    return (channel_name *)(void *)(c->base + names_offset(c->size)) + channel;
 }
 
 uint32_t shm_channel_claim(const shm_control *c, uint64_t key, uint64_t pair)
 {
-    for (uint32_t i = 0; i < SHM_MOST_CHANNELS; i++) {
-        channel_name *name = name_of(c, i);
+    for (uint32_t i = 0; i < SHM_MAX_CHANNELS; i++) {
+        channel_name *name = find_channel_name(c, i);
         uint64_t found = 0;
         if (atomic_compare_exchange_strong(&name->key, &found, key))
             atomic_store(&name->pair, pair);
@@ -163,22 +168,23 @@ uint32_t shm_channel_claim(const shm_control *c, uint64_t key, uint64_t pair)
 
 uint64_t shm_channel_pair(const shm_control *c, uint32_t channel)
 {
-    return atomic_load(&name_of(c, channel)->pair);
+    return atomic_load(&find_channel_name(c, channel)->pair);
 }
 
 _Atomic uint32_t *shm_channel_broken(const shm_control *c, uint32_t channel)
 {
-    return &name_of(c, channel)->broken;
+    return &find_channel_name(c, channel)->broken;
 }
 
-shm_step *shm_step_of(const shm_control *c, uint32_t channel, uint32_t parity)
+shm_round *shm_round_of(const shm_control *c, uint32_t channel, uint32_t parity)
 {
-    uint64_t each = page_up(2 * step_bytes(c->size));
-    return (shm_step *)(void *)(c->base + channels_at(c->size) +
-                                channel * each + parity * step_bytes(c->size));
+    uint64_t each = round_to_page(2 * round_bytes(c->size));
+    return (shm_round *)(void *)(c->base + channels_offset(c->size) +
+                                 channel * each +
+                                 parity * round_bytes(c->size));
 }
 
-shm_member *shm_member_of(shm_step *step, uint32_t index)
+shm_member *shm_member_of(shm_round *round, uint32_t index)
 {
-    return (shm_member *)(void *)(step + 1) + index;
+    return (shm_member *)(void *)(round + 1) + index;
 }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creates groups of ranks and the channels on which their members make calls.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +11,7 @@
 #include "core/base/hash.h"
 #include "plugins/comm-shm/shm.h"
 
-static void channel_free(shm_channel *channel)
+static void free_channel(shm_channel *channel)
 {
     if (!channel)
         return;
@@ -23,17 +26,18 @@ void shm_group_free(xray_comm_group *group)
     if (!group)
         return;
     for (uint32_t i = 0; group->pairs && i < group->count; i++)
-        channel_free(group->pairs[i]);
-    channel_free(group->all);
+        free_channel(group->pairs[i]);
+    free_channel(group->all);
     free(group->pairs);
     free(group->pair_ranks);
     free(group->ranks);
     free(group);
 }
 
-/* The channel of `ranks` under `key`. NULL: no memory, or none is left. */
-static shm_channel *channel_make(shm_comm *comm, const uint32_t *ranks,
-                                 uint32_t count, uint64_t key, uint64_t pair)
+/* Creates the channel of `ranks` with `key`. Returns NULL if there is no memory
+ * or no free channel. */
+static shm_channel *create_channel(shm_comm *comm, const uint32_t *ranks,
+                                   uint32_t count, uint64_t key, uint64_t pair)
 {
     shm_channel *c = calloc(1, sizeof(*c));
     if (!c)
@@ -48,16 +52,17 @@ static shm_channel *channel_make(shm_comm *comm, const uint32_t *ranks,
     c->in_place = calloc(count, sizeof(*c->in_place));
     c->number = shm_channel_claim(&comm->control, key, pair);
     if (!c->in || !c->out || !c->in_place || c->number == UINT32_MAX) {
-        channel_free(c);
+        free_channel(c);
         return NULL;
     }
     c->group = c->number;
     return c;
 }
 
-/* A list may be made a group more than once: each time another one. */
-static uint64_t group_key(const shm_comm *comm, const uint32_t *ranks,
-                          uint32_t count)
+/* Computes the key of a new group. The same ranks may form a group several
+ * times, and each is another group. */
+static uint64_t compute_group_key(const shm_comm *comm, const uint32_t *ranks,
+                                  uint32_t count)
 {
     uint64_t before = 0;
     for (const xray_comm_group *g = comm->groups; g; g = g->next)
@@ -66,7 +71,7 @@ static uint64_t group_key(const shm_comm *comm, const uint32_t *ranks,
     return xr_hash64(ranks, count * sizeof(*ranks), before) | 1;
 }
 
-static int group_fill(xray_comm_group *g, const uint32_t *ranks, uint32_t count)
+static int fill_group(xray_comm_group *g, const uint32_t *ranks, uint32_t count)
 {
     g->count = count;
     g->ranks = calloc(count, sizeof(*ranks));
@@ -75,8 +80,8 @@ static int group_fill(xray_comm_group *g, const uint32_t *ranks, uint32_t count)
     if (!g->ranks || !g->pairs || !g->pair_ranks)
         return 0;
     memcpy(g->ranks, ranks, count * sizeof(*ranks));
-    g->all = channel_make(g->comm, g->ranks, count,
-                          group_key(g->comm, ranks, count), 0);
+    g->all = create_channel(g->comm, g->ranks, count,
+                            compute_group_key(g->comm, ranks, count), 0);
     return g->all != NULL;
 }
 
@@ -94,12 +99,12 @@ xray_status shm_group(void *self, const uint32_t *ranks, uint32_t count,
     xray_comm_group *g = calloc(1, sizeof(*g));
     if (g)
         g->comm = comm;
-    if (!g || !group_fill(g, ranks, count)) {
+    if (!g || !fill_group(g, ranks, count)) {
         shm_group_free(g);
         return xr_host_fail(comm->host, XRAY_E_NOMEM, "group",
                             "no memory for a group, or more than %u groups and "
-                            "pairs that exchange messages",
-                            SHM_MOST_CHANNELS);
+                            "pairs of ranks that exchange messages",
+                            SHM_MAX_CHANNELS);
     }
     g->self = g->all->self;
     g->next = comm->groups;
@@ -124,14 +129,14 @@ xray_status shm_pair_channel(xray_comm_group *group, uint32_t peer,
         two[0] = mine < other ? mine : other;
         two[1] = mine < other ? other : mine;
         uint64_t pair = shm_pair(group->all->number, two[0], two[1]);
-        group->pairs[peer] = channel_make(
+        group->pairs[peer] = create_channel(
             comm, two, 2, xray_mix64(1, pair) & ~(uint64_t)1, pair);
     }
     if (!group->pairs[peer])
         return xr_host_fail(comm->host, XRAY_E_NOMEM, "send or recv",
                             "no memory, or more than %u groups and pairs that "
                             "exchange messages",
-                            SHM_MOST_CHANNELS);
+                            SHM_MAX_CHANNELS);
     group->pairs[peer]->group = group->all->number;
     *out = group->pairs[peer];
     return XRAY_OK;

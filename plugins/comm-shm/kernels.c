@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sums in the order of the ranks, and copies. Every source is loaded before any
- * destination is written, for they may be the same memory.
+ * destination is written, since they may be the same memory.
  */
 #include <immintrin.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "plugins/comm-shm/shm.h"
 
 #define LANES 8u
-#define BLOCK 32u    /* elements in one go: four registers */
-#define COPY 0x1000u /* bytes that stay in the first cache */
+#define BLOCK 32u    /* elements per iteration: four registers */
+#define COPY 0x1000u /* bytes that stay in the first-level cache */
 
-/* ---- bf16, as the device's cast: to nearest even, NaN stays NaN --------- */
+/* ---- bf16 as the device casts it: to nearest even, NaN stays NaN -------- */
 
 static float widen(uint16_t x)
 {
@@ -54,7 +54,7 @@ static __m128i narrow8(__m256 f)
 
 /* ---- sums --------------------------------------------------------------- */
 
-/* 32 elements of every source, from element i on. */
+/* Sums 32 elements of every source, starting at element i. */
 static void add_f32(const shm_sum *s, uint64_t i, __m256 *acc)
 {
     const float *p = (const float *)s->src[0] + i;
@@ -79,7 +79,7 @@ static void add_bf16(const shm_sum *s, uint64_t i, __m256 *acc)
     }
 }
 
-static void put(void *to, __m256i v, int past)
+static void store_lanes(void *to, __m256i v, int past)
 {
     if (past)
         _mm256_stream_si256((__m256i *)to, v);
@@ -94,7 +94,7 @@ static void sum_f32_block(const shm_sum *s, uint64_t i, int past)
     for (uint32_t d = 0; d < s->dst_count; d++) {
         float *to = (float *)s->dst[d] + s->dst_at + i;
         for (uint32_t k = 0; k < 4; k++)
-            put(to + k * LANES, _mm256_castps_si256(acc[k]), past);
+            store_lanes(to + k * LANES, _mm256_castps_si256(acc[k]), past);
     }
 }
 
@@ -106,8 +106,8 @@ static void sum_bf16_block(const shm_sum *s, uint64_t i, int past)
     __m256i high = _mm256_set_m128i(narrow8(acc[3]), narrow8(acc[2]));
     for (uint32_t d = 0; d < s->dst_count; d++) {
         uint16_t *to = (uint16_t *)s->dst[d] + s->dst_at + i;
-        put(to, low, past);
-        put(to + 2 * LANES, high, past);
+        store_lanes(to, low, past);
+        store_lanes(to + 2 * LANES, high, past);
     }
 }
 
@@ -147,17 +147,18 @@ void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n)
 
 /* ---- copies ------------------------------------------------------------- */
 
-/* n is at most COPY: what is read again for the next destination is near. */
+/* `n` is at most COPY, so the source is still cached for the next
+ * destination. */
 static void copy_block(char *to, const char *from, uint64_t n, int past)
 {
     uint64_t i = 0;
     if (past && (uintptr_t)to % 32 == 0)
         for (; i + 128 <= n; i += 128)
             for (uint32_t k = 0; k < 128; k += 32)
-                put(to + i + k,
-                    _mm256_loadu_si256(
-                        (const __m256i *)(const void *)(from + i + k)),
-                    1);
+                store_lanes(to + i + k,
+                            _mm256_loadu_si256(
+                                (const __m256i *)(const void *)(from + i + k)),
+                            1);
     memcpy(to + i, from + i, n - i);
 }
 
@@ -172,7 +173,7 @@ void shm_copy_run(const shm_copy *c)
     }
 }
 
-void shm_settle(void)
+void shm_flush_stores(void)
 {
     _mm_sfence();
 }

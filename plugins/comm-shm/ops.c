@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls. A collective is done when it returns: the device runs what it is
- * given inside the call, or is waited for (stage.c).
+ * The collectives and messages of the interface. Each is complete when it
+ * returns: the device runs the caller's work inside the call, or is waited for
+ * (stage.c).
  */
 #include "core/base/collective.h"
 #include "plugins/comm-shm/shm.h"
@@ -18,10 +19,10 @@ xray_status shm_all_reduce(xray_comm_group *group, xray_stream *stream,
                       .dtype = dtype,
                       .count = count,
                       .bytes = bytes,
-                      .whole = bytes,
+                      .call_bytes = bytes,
                       .out = buf,
                       .out_bytes = bytes };
-    return shm_make(group->all, stream, &call);
+    return shm_make_call(group->all, stream, &call);
 }
 
 xray_status shm_reduce_scatter(xray_comm_group *group, xray_stream *stream,
@@ -37,12 +38,12 @@ xray_status shm_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                       .dtype = dtype,
                       .count = count,
                       .bytes = bytes,
-                      .whole = bytes,
+                      .call_bytes = bytes,
                       .in = in,
                       .out = out,
                       .in_bytes = bytes * group->count,
                       .out_bytes = bytes };
-    return shm_make(group->all, stream, &call);
+    return shm_make_call(group->all, stream, &call);
 }
 
 xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
@@ -58,12 +59,12 @@ xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
                       .dtype = dtype,
                       .count = count,
                       .bytes = bytes,
-                      .whole = bytes,
+                      .call_bytes = bytes,
                       .in = in,
                       .out = out,
                       .in_bytes = bytes,
                       .out_bytes = bytes * group->count };
-    return shm_make(group->all, stream, &call);
+    return shm_make_call(group->all, stream, &call);
 }
 
 xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
@@ -81,10 +82,10 @@ xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
                       .other = group->ranks[root],
                       .count = bytes,
                       .bytes = bytes,
-                      .whole = bytes,
+                      .call_bytes = bytes,
                       .out = buf,
                       .out_bytes = bytes };
-    return shm_make(group->all, stream, &call);
+    return shm_make_call(group->all, stream, &call);
 }
 
 xray_status shm_send(xray_comm_group *group, xray_stream *stream,
@@ -101,10 +102,10 @@ xray_status shm_send(xray_comm_group *group, xray_stream *stream,
                       .other = group->ranks[peer],
                       .count = bytes,
                       .bytes = bytes,
-                      .whole = bytes,
+                      .call_bytes = bytes,
                       .in = buf,
                       .in_bytes = bytes };
-    return shm_make(channel, stream, &call);
+    return shm_make_call(channel, stream, &call);
 }
 
 xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
@@ -121,14 +122,14 @@ xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                       .other = group->ranks[peer],
                       .count = bytes,
                       .bytes = bytes,
-                      .whole = bytes,
+                      .call_bytes = bytes,
                       .out = buf,
                       .out_bytes = bytes };
-    return shm_make(channel, stream, &call);
+    return shm_make_call(channel, stream, &call);
 }
 
 xray_status shm_barrier(xray_comm_group *group, xray_stream *stream)
 {
     shm_call call = { .call = XRAY_COMM_BARRIER };
-    return shm_make(group->all, stream, &call);
+    return shm_make_call(group->all, stream, &call);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * comm-shm: collectives among the processes of one host, over the shareable
- * memory of a device whose memory is the host's, or through copies there.
+ * Declares comm-shm: collectives among the processes of one host, over memory
+ * that a device shares directly, or through copies in host memory. Creates and
+ * destroys instances.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -16,11 +17,12 @@
 #include "core/base/system_error.h"
 #include "plugins/comm-shm/shm.h"
 
-#define SPIN_ALONE 20000u /* ns: about what sleeping and waking costs */
-/* Spinning takes the processor from who is awaited. */
+#define SPIN_ALONE 20000u /* ns: about the cost of a sleep and a wake-up */
+/* With fewer processors than ranks, spinning takes the processor from the
+ * awaited rank. */
 #define SPIN_CROWD 1000u
 
-static uint32_t serves(const char *device_name)
+static uint32_t shm_serves(const char *device_name)
 {
     static const char *const names[] = { "cpu", "cuda" };
     for (size_t i = 0; device_name && i < 2; i++) {
@@ -32,13 +34,13 @@ static uint32_t serves(const char *device_name)
     return 0;
 }
 
-static void destroy(void *self)
+static void shm_destroy(void *self)
 {
     shm_comm *comm = self;
     if (!comm)
         return;
     if (comm->control.base)
-        atomic_store(&shm_area_of(&comm->control, comm->rank)->left, 1);
+        atomic_store(&shm_rank_state_of(&comm->control, comm->rank)->left, 1);
     while (comm->groups) {
         xray_comm_group *group = comm->groups;
         comm->groups = group->next;
@@ -56,14 +58,14 @@ static void destroy(void *self)
     free(comm);
 }
 
-/* The first rank that cannot come, as all of them are told. */
+/* Reports the first rank that cannot take part, as every rank does. */
 static xray_status check_offers(const shm_comm *comm, const shm_offer *all)
 {
     for (uint32_t i = 0; i < comm->size; i++) {
         if (all[i].size != comm->size)
             return xr_host_fail(
                 comm->host, XRAY_E_PEER, "comm shm",
-                "rank %u was created for %u ranks, this one for %u", i,
+                "rank %u was created for %u ranks, but this one for %u", i,
                 all[i].size, comm->size);
         if (all[i].status != XRAY_OK)
             return xr_host_fail(comm->host, XRAY_E_PEER, "comm shm",
@@ -74,8 +76,8 @@ static xray_status check_offers(const shm_comm *comm, const shm_offer *all)
     return XRAY_OK;
 }
 
-static xray_status exchange(const xray_comm_setup *setup, const shm_offer *mine,
-                            shm_offer *all)
+static xray_status exchange_offers(const xray_comm_setup *setup,
+                                   const shm_offer *mine, shm_offer *all)
 {
     if (setup->size == 1) {
         *all = *mine;
@@ -89,9 +91,10 @@ static xray_status exchange(const xray_comm_setup *setup, const shm_offer *mine,
     return XRAY_OK;
 }
 
-/* Why this rank cannot come, for all of them to read. */
+/* Records in the offer why this rank cannot take part. */
 XRAY_PRINTF(3, 4)
-static void refuse(shm_offer *offer, xray_status status, const char *fmt, ...)
+static void refuse_offer(shm_offer *offer, xray_status status, const char *fmt,
+                         ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -100,29 +103,31 @@ static void refuse(shm_offer *offer, xray_status status, const char *fmt, ...)
     offer->status = status;
 }
 
-/* Rank 0 makes the control memory, the others join it; nobody goes on before
- * all have. A rank that fails still comes to both exchanges. */
-static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
-                        xray_status mine, shm_offer *all)
+/* Rank 0 creates the control memory and the others map it; no rank goes on
+ * before all have. A rank that fails still takes part in both exchanges. */
+static xray_status connect_ranks(shm_comm *comm, const xray_comm_setup *setup,
+                                 xray_status mine, shm_offer *all)
 {
     shm_offer offer = {
         .pid = (uint32_t)getpid(), .fd = -1, .status = mine, .size = setup->size
     };
     if (mine == XRAY_OK && setup->rank == 0 &&
-        !shm_control_make(&comm->control, setup->size, &offer))
-        refuse(&offer, XRAY_E_IO, "no shared memory for the control page: %s",
-               XR_SYSTEM_ERROR(errno));
-    xray_status status = exchange(setup, &offer, all);
+        !shm_control_create(&comm->control, setup->size, &offer))
+        refuse_offer(&offer, XRAY_E_IO,
+                     "no shared memory for the control page: %s",
+                     XR_SYSTEM_ERROR(errno));
+    xray_status status = exchange_offers(setup, &offer, all);
     if (status == XRAY_OK)
         status = check_offers(comm, all);
     if (status == XRAY_OK) {
         shm_offer joined = offer;
         if (setup->rank != 0 && !shm_control_join(&comm->control, &all[0]))
-            refuse(&joined, XRAY_E_PEER,
-                   "the memory of rank 0 (pid %u) cannot be reached through "
-                   "/proc: %s",
-                   all[0].pid, XR_SYSTEM_ERROR(errno));
-        status = exchange(setup, &joined, all);
+            refuse_offer(
+                &joined, XRAY_E_PEER,
+                "the memory of rank 0 (pid %u) cannot be reached through "
+                "/proc: %s",
+                all[0].pid, XR_SYSTEM_ERROR(errno));
+        status = exchange_offers(setup, &joined, all);
     }
     if (offer.fd >= 0)
         (void)close(offer.fd);
@@ -131,7 +136,7 @@ static xray_status meet(shm_comm *comm, const xray_comm_setup *setup,
     return offer.status != XRAY_OK ? offer.status : status;
 }
 
-static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
+static xray_status prepare_device(const xray_comm_setup *setup, shm_comm *comm)
 {
     const xray_device_ops *ops = setup->device;
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info),
@@ -142,10 +147,10 @@ static xray_status ready_device(const xray_comm_setup *setup, shm_comm *comm)
     if (status != XRAY_OK)
         return status;
     if (!info.host_memory)
-        return shm_stage_make(comm)
+        return shm_stage_create(comm)
                    ? XRAY_OK
                    : xr_host_fail(setup->host, XRAY_E_NOMEM, "comm shm",
-                                  "no host memory to copy through: %s",
+                                  "no host memory for staging: %s",
                                   XR_SYSTEM_ERROR(errno));
     if (!XRAY_HAS(xray_device_ops, ops, share) ||
         !XRAY_HAS(xray_device_ops, ops, attach) ||
@@ -164,22 +169,22 @@ static xray_status check_setup(const xray_comm_setup *s)
     if (!s->device || s->size == 0 || s->rank >= s->size ||
         (s->size > 1 && !s->exchange))
         return xr_host_fail(s->host, XRAY_E_ARG, "comm shm",
-                            "the set-up lacks a device, ranks or the exchange");
-    if (s->size > SHM_MOST_RANKS)
+                            "the setup lacks a device, ranks or the exchange");
+    if (s->size > SHM_MAX_RANKS)
         return xr_host_fail(s->host, XRAY_E_RANGE, "comm shm",
-                            "%u ranks; at most %u on one host", s->size,
-                            SHM_MOST_RANKS);
+                            "%u ranks, but one host takes at most %u", s->size,
+                            SHM_MAX_RANKS);
     return XRAY_OK;
 }
 
-static uint64_t spin_time(uint32_t size)
+static uint64_t choose_spin_time(uint32_t size)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     return processors >= (long)size ? SPIN_ALONE : SPIN_CROWD;
 }
 
-static xray_status create(const xray_comm_setup *setup, const void *config,
-                          void **out_self)
+static xray_status shm_create(const xray_comm_setup *setup, const void *config,
+                              void **out_self)
 {
     (void)config;
     xray_status status = check_setup(setup);
@@ -201,35 +206,35 @@ static xray_status create(const xray_comm_setup *setup, const void *config,
                         .rank = setup->rank,
                         .size = setup->size,
                         .timeout = setup->timeout_ms * 1000000u,
-                        .spin = spin_time(setup->size),
+                        .spin = choose_spin_time(setup->size),
                         .traces = setup->traces,
                         .peers = peers,
                         .stage_fd = -1 };
     for (uint32_t i = 0; i < setup->size; i++)
         peers[i].pidfd = -1;
-    status = meet(comm, setup, ready_device(setup, comm), all);
+    status = connect_ranks(comm, setup, prepare_device(setup, comm), all);
     for (uint32_t i = 0; status == XRAY_OK && i < setup->size; i++) {
         peers[i].pid = all[i].pid;
         peers[i].pidfd = xr_process_open(all[i].pid);
     }
     free(all);
     if (status != XRAY_OK) {
-        destroy(comm);
+        shm_destroy(comm);
         return status;
     }
-    atomic_store(&shm_area_of(&comm->control, comm->rank)->pid,
+    atomic_store(&shm_rank_state_of(&comm->control, comm->rank)->pid,
                  (uint32_t)getpid());
     *out_self = comm;
     return XRAY_OK;
 }
 
-static uint64_t received(void *self)
+static uint64_t shm_received(void *self)
 {
     const shm_comm *comm = self;
     return comm->received;
 }
 
-static void end_calls(void *self)
+static void shm_abort(void *self)
 {
     shm_comm *comm = self;
     atomic_store(&comm->aborted, 1);
@@ -237,9 +242,9 @@ static void end_calls(void *self)
 
 static const xray_comm_ops ops = {
     .header = XRAY_HEADER(xray_comm_ops),
-    .serves = serves,
-    .create = create,
-    .destroy = destroy,
+    .serves = shm_serves,
+    .create = shm_create,
+    .destroy = shm_destroy,
     .group = shm_group,
     .all_reduce = shm_all_reduce,
     .reduce_scatter = shm_reduce_scatter,
@@ -248,8 +253,8 @@ static const xray_comm_ops ops = {
     .send = shm_send,
     .recv = shm_recv,
     .barrier = shm_barrier,
-    .received = received,
-    .abort = end_calls,
+    .received = shm_received,
+    .abort = shm_abort,
 };
 
 static const xray_component shm = {

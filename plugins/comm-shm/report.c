@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is where: what each rank says about itself, and the sentence an error
- * makes of it.
+ * Records what this rank does, reads what the other ranks do, and puts that
+ * into the text of errors.
  */
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ int shm_is_dead(const shm_comm *comm, uint32_t rank)
 
 /* ---- other calls -------------------------------------------------------- */
 
-/* This rank's channel with that number, or NULL. */
+/* Returns this rank's channel with a number, or NULL. */
 static const shm_channel *find_channel(const shm_comm *comm, uint32_t number)
 {
     for (const xray_comm_group *g = comm->groups; g; g = g->next) {
@@ -38,7 +38,7 @@ int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
                      uint32_t *out_channel)
 {
     const shm_comm *comm = channel->comm;
-    uint64_t now = atomic_load(&shm_area_of(&comm->control, rank)->now);
+    uint64_t now = atomic_load(&shm_rank_state_of(&comm->control, rank)->now);
     if (now == 0 || (now >> 48) - 1 == channel->number)
         return 0;
     uint32_t number = (uint32_t)(now >> 48) - 1;
@@ -47,7 +47,7 @@ int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
     const shm_channel *there = find_channel(comm, number);
     if (there)
         return call > there->calls;
-    /* A pair whose other side never used it. */
+    /* A message channel that this rank has never used. */
     uint64_t pair = shm_channel_pair(&comm->control, number);
     return pair && ((pair >> 16 & 0xffff) == comm->rank ||
                     (pair & 0xffff) == comm->rank);
@@ -58,23 +58,23 @@ int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
 void shm_trace_begin(const shm_channel *channel, const shm_call *call)
 {
     const shm_comm *comm = channel->comm;
-    shm_area *area = shm_area_of(&comm->control, comm->rank);
+    shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
     uint64_t calls = atomic_load(&area->calls) + 1;
     uint64_t since = shm_clock();
     atomic_store(&area->calls, calls);
-    atomic_store(&area->bytes, call->whole);
+    atomic_store(&area->bytes, call->call_bytes);
     atomic_store(&area->since, since);
     atomic_store(&area->group, channel->group);
     atomic_store(&area->call, call->call);
     atomic_store(&area->dtype, call->dtype);
     atomic_store(&area->root, call->other);
     atomic_store(&area->state, SHM_WAITS);
-    atomic_store(&area->now, shm_now(channel->number, channel->calls + 1));
+    atomic_store(&area->now, shm_call_tag(channel->number, channel->calls + 1));
     if (!comm->traces)
         return;
     xray_comm_trace *trace = &comm->traces[comm->rank];
     xr_trace_put64(&trace->calls, calls);
-    xr_trace_put64(&trace->bytes, call->whole);
+    xr_trace_put64(&trace->bytes, call->call_bytes);
     xr_trace_put64(&trace->group, channel->group);
     xr_trace_put32(&trace->call, call->call);
     xr_trace_put64(&trace->since, since);
@@ -84,14 +84,14 @@ void shm_trace_begin(const shm_channel *channel, const shm_call *call)
 
 void shm_trace_state(const shm_comm *comm, uint32_t state)
 {
-    atomic_store(&shm_area_of(&comm->control, comm->rank)->state, state);
+    atomic_store(&shm_rank_state_of(&comm->control, comm->rank)->state, state);
     if (comm->traces)
         xr_trace_put32(&comm->traces[comm->rank].state, state);
 }
 
 void shm_trace_end(const shm_comm *comm, uint32_t state)
 {
-    shm_area *area = shm_area_of(&comm->control, comm->rank);
+    shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
     atomic_store(&area->state, state);
     atomic_store(&area->now, 0);
     if (comm->traces)
@@ -100,7 +100,7 @@ void shm_trace_end(const shm_comm *comm, uint32_t state)
 
 /* ---- sentences ---------------------------------------------------------- */
 
-static void say_call_of(xr_sentence *s, shm_area *area)
+static void say_current_call(xr_sentence *s, shm_rank_state *area)
 {
     const xr_collective call = { atomic_load(&area->call),
                                  atomic_load(&area->dtype),
@@ -110,8 +110,9 @@ static void say_call_of(xr_sentence *s, shm_area *area)
     xr_sentence_printf(s, " in group %u", atomic_load(&area->group));
 }
 
-/* What a rank of another process is, that cannot say so itself; or NULL. */
-static const char *fate(const shm_comm *comm, uint32_t rank)
+/* The state of a process that cannot report it itself, "dead" or "stopped";
+ * otherwise NULL. */
+static const char *find_process_fate(const shm_comm *comm, uint32_t rank)
 {
     if (comm->peers[rank].pid == (uint32_t)getpid())
         return NULL;
@@ -121,25 +122,27 @@ static const char *fate(const shm_comm *comm, uint32_t rank)
     return state == 'T' || state == 't' ? "stopped" : NULL;
 }
 
-/* What a member came with to the step at hand, once it is elsewhere. */
-static int say_desc(xr_sentence *s, const shm_channel *channel, uint32_t index)
+/* Describes the call that a member made in the current round, if the member has
+ * left that round since. */
+static int say_abandoned_call(xr_sentence *s, const shm_channel *channel,
+                              uint32_t index)
 {
     const shm_control *control = &channel->comm->control;
     uint32_t rank = channel->ranks[index];
     uint64_t number = channel->calls + 1;
-    shm_step *step =
-        shm_step_of(control, channel->number, (uint32_t)(number & 1));
-    shm_member *member = shm_member_of(step, index);
+    shm_round *round =
+        shm_round_of(control, channel->number, (uint32_t)(number & 1));
+    shm_member *member = shm_member_of(round, index);
     if (atomic_load(&member->arrived) != number ||
-        atomic_load(&shm_area_of(control, rank)->now) ==
-            shm_now(channel->number, number))
+        atomic_load(&shm_rank_state_of(control, rank)->now) ==
+            shm_call_tag(channel->number, number))
         return 0;
-    const shm_desc *d = &member->desc;
+    const shm_call_desc *d = &member->desc;
     uint32_t root = d->call == XRAY_COMM_BROADCAST
                         ? channel->ranks[d->root]
                         : channel->ranks[channel->count - 1 - index];
     xr_sentence_printf(s, "rank %u gave up in ", rank);
-    const xr_collective call = { d->call, d->dtype, d->whole, root };
+    const xr_collective call = { d->call, d->dtype, d->call_bytes, root };
     xr_collective_print(s, &call);
     xr_sentence_printf(s, " in group %u", channel->group);
     return 1;
@@ -149,9 +152,9 @@ static void say_rank(xr_sentence *s, const shm_channel *channel, uint32_t index)
 {
     const shm_comm *comm = channel->comm;
     uint32_t rank = channel->ranks[index];
-    shm_area *area = shm_area_of(&comm->control, rank);
+    shm_rank_state *area = shm_rank_state_of(&comm->control, rank);
     uint32_t state = atomic_load(&area->state);
-    const char *is = fate(comm, rank);
+    const char *is = find_process_fate(comm, rank);
     if (atomic_load(&area->left)) {
         xr_sentence_printf(s, "rank %u has ended its part", rank);
     } else if (is) {
@@ -159,22 +162,22 @@ static void say_rank(xr_sentence *s, const shm_channel *channel, uint32_t index)
                            comm->peers[rank].pid, is);
         if (atomic_load(&area->calls)) {
             xr_sentence_printf(s, "%s", state ? ", in " : ", after ");
-            say_call_of(s, area);
+            say_current_call(s, area);
         }
-    } else if (say_desc(s, channel, index)) {
+    } else if (say_abandoned_call(s, channel, index)) {
         return;
     } else if (state == SHM_OUTSIDE) {
         xr_sentence_printf(s, "rank %u is outside any collective", rank);
         if (atomic_load(&area->calls)) {
             xr_sentence_printf(s, ", after ");
-            say_call_of(s, area);
+            say_current_call(s, area);
         }
     } else {
         xr_sentence_printf(s, "rank %u %s ", rank,
                            state == SHM_WAITS   ? "waits in"
                            : state == SHM_WORKS ? "works in"
                                                 : "gave up in");
-        say_call_of(s, area);
+        say_current_call(s, area);
         if (state != SHM_GAVE_UP)
             xr_sentence_printf(
                 s, " for %.1f s",
@@ -187,7 +190,7 @@ static void say_cause(xr_sentence *s, const shm_comm *comm, uint32_t broken)
     uint32_t rank = broken / 256;
     switch (broken % 256) {
     case SHM_LATE:
-        xr_sentence_printf(s, "not all ranks came within %.1f s",
+        xr_sentence_printf(s, "not all ranks arrived within %.1f s",
                            1e-9 * (double)comm->timeout);
         break;
     case SHM_DEAD:
@@ -203,20 +206,20 @@ static void say_cause(xr_sentence *s, const shm_comm *comm, uint32_t broken)
         xr_sentence_printf(s, "a rank has ended its part");
         break;
     default:
-        xr_sentence_printf(s, "rank %u failed in it", rank);
+        xr_sentence_printf(s, "rank %u failed in the call", rank);
         break;
     }
 }
 
-xray_status shm_report(const shm_channel *channel, const shm_call *call,
-                       uint32_t broken)
+xray_status shm_report_ranks(const shm_channel *channel, const shm_call *call,
+                             uint32_t broken)
 {
     const shm_comm *comm = channel->comm;
     char text[TEXT_CAP];
-    char place[160];
+    char where_text[160];
     xr_sentence s = { text, sizeof(text), 0 };
-    xr_sentence where = { place, sizeof(place), 0 };
-    const xr_collective made = { call->call, call->dtype, call->whole,
+    xr_sentence where = { where_text, sizeof(where_text), 0 };
+    const xr_collective made = { call->call, call->dtype, call->call_bytes,
                                  call->other };
     say_cause(&s, comm, broken);
     for (uint32_t i = 0; i < channel->count && s.used < TEXT_CAP - 160; i++) {
@@ -225,5 +228,5 @@ xray_status shm_report(const shm_channel *channel, const shm_call *call,
     }
     xr_collective_print(&where, &made);
     xr_sentence_printf(&where, " in group %u", channel->group);
-    return xr_host_fail(comm->host, XRAY_E_PEER, place, "%s", text);
+    return xr_host_fail(comm->host, XRAY_E_PEER, where_text, "%s", text);
 }

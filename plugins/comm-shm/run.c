@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The course of a call: say what one comes with, arrive, compare, attach the
- * others' buffers, work, wait for the end of it.
+ * Runs one round of a call: describe the call, arrive, compare it with the
+ * other ranks' calls, attach their buffers, work, and wait for the end.
  */
 #include <string.h>
 
@@ -10,8 +10,9 @@
 
 /* ---- buffers ------------------------------------------------------------ */
 
-static xray_status share_one(const shm_comm *comm, const char *what,
-                             const void *ptr, uint64_t bytes, uint8_t *handle)
+static xray_status share_buffer(const shm_comm *comm, const char *what,
+                                const void *ptr, uint64_t bytes,
+                                uint8_t *handle)
 {
     if (comm->stage) {
         shm_stage_share(comm, ptr, handle);
@@ -28,22 +29,24 @@ static xray_status share_one(const shm_comm *comm, const char *what,
     return XRAY_OK;
 }
 
-xray_status shm_share(const shm_comm *comm, const shm_call *call,
-                      shm_desc *desc)
+xray_status shm_share_buffers(const shm_comm *comm, const shm_call *call,
+                              shm_call_desc *desc)
 {
     const char *first = call->in && call->out ? "in" : "buf";
     const char *second = call->in && call->out ? "out" : "buf";
     xray_status status = XRAY_OK;
     if (call->in)
-        status = share_one(comm, first, call->in, call->in_bytes, desc->in);
+        status = share_buffer(comm, first, call->in, call->in_bytes, desc->in);
     if (status == XRAY_OK && call->out)
-        status = share_one(comm, second, call->out, call->out_bytes, desc->out);
+        status =
+            share_buffer(comm, second, call->out, call->out_bytes, desc->out);
     return status;
 }
 
-/* A block of a peer, attached once and found again by its handle. */
-static xray_status attach_one(shm_comm *comm, uint32_t rank,
-                              const uint8_t *handle, uint64_t bytes, void **out)
+/* Attaches a buffer of a peer once, and finds it by its handle from then on. */
+static xray_status attach_buffer(shm_comm *comm, uint32_t rank,
+                                 const uint8_t *handle, uint64_t bytes,
+                                 void **out)
 {
     if (comm->stage)
         return shm_stage_attach(comm, rank, handle, out);
@@ -79,8 +82,8 @@ void shm_detach_all(shm_comm *comm)
                                      comm->peers[r].cache[i].ptr);
 }
 
-/* Bytes of `in` and `out` of a member, by what it came with. */
-static uint64_t needs_in(const shm_channel *c, const shm_desc *d)
+/* Sizes of the `in` and `out` buffers of a member, from its call. */
+static uint64_t count_input_bytes(const shm_channel *c, const shm_call_desc *d)
 {
     switch (d->call) {
     case XRAY_COMM_REDUCE_SCATTER:
@@ -93,7 +96,7 @@ static uint64_t needs_in(const shm_channel *c, const shm_desc *d)
     }
 }
 
-static uint64_t needs_out(const shm_channel *c, const shm_desc *d)
+static uint64_t count_output_bytes(const shm_channel *c, const shm_call_desc *d)
 {
     switch (d->call) {
     case XRAY_COMM_ALL_GATHER:
@@ -106,14 +109,14 @@ static uint64_t needs_out(const shm_channel *c, const shm_desc *d)
     }
 }
 
-xray_status shm_attach(shm_channel *channel, const shm_call *call,
-                       shm_step *step)
+xray_status shm_attach_buffers(shm_channel *channel, const shm_call *call,
+                               shm_round *round)
 {
     shm_comm *comm = channel->comm;
     for (uint32_t i = 0; i < channel->count; i++) {
-        const shm_desc *desc = &shm_member_of(step, i)->desc;
-        uint64_t in = needs_in(channel, desc);
-        uint64_t out = needs_out(channel, desc);
+        const shm_call_desc *desc = &shm_member_of(round, i)->desc;
+        uint64_t in = count_input_bytes(channel, desc);
+        uint64_t out = count_output_bytes(channel, desc);
         void *ptr = NULL;
         xray_status status = XRAY_OK;
         channel->in[i] = i == channel->self ? call->in : NULL;
@@ -122,11 +125,12 @@ xray_status shm_attach(shm_channel *channel, const shm_call *call,
         if (i == channel->self)
             continue;
         if (in)
-            status = attach_one(comm, channel->ranks[i], desc->in, in, &ptr);
+            status = attach_buffer(comm, channel->ranks[i], desc->in, in, &ptr);
         channel->in[i] = ptr;
         ptr = NULL;
         if (status == XRAY_OK && out)
-            status = attach_one(comm, channel->ranks[i], desc->out, out, &ptr);
+            status =
+                attach_buffer(comm, channel->ranks[i], desc->out, out, &ptr);
         channel->out[i] = ptr;
         if (status != XRAY_OK)
             return status;
@@ -136,50 +140,51 @@ xray_status shm_attach(shm_channel *channel, const shm_call *call,
 
 /* ---- arriving ----------------------------------------------------------- */
 
-static int same_call(const shm_desc *a, const shm_desc *b)
+static int is_same_call(const shm_call_desc *a, const shm_call_desc *b)
 {
-    if (a->bytes != b->bytes || a->whole != b->whole)
+    if (a->bytes != b->bytes || a->call_bytes != b->call_bytes)
         return 0;
     if (a->call == XRAY_COMM_SEND || a->call == XRAY_COMM_RECV)
         return a->call + b->call == XRAY_COMM_SEND + XRAY_COMM_RECV;
     return a->call == b->call && a->dtype == b->dtype && a->root == b->root;
 }
 
-/* Compares with those that have arrived. */
-static int all_the_same(const shm_channel *channel, shm_step *step,
-                        uint64_t number)
+/* Compares this rank's call with those of the ranks that have arrived. */
+static int is_same_for_all(const shm_channel *channel, shm_round *round,
+                           uint64_t number)
 {
-    const shm_desc *mine = &shm_member_of(step, channel->self)->desc;
+    const shm_call_desc *mine = &shm_member_of(round, channel->self)->desc;
     for (uint32_t i = 0; i < channel->count; i++) {
-        shm_member *member = shm_member_of(step, i);
+        shm_member *member = shm_member_of(round, i);
         if (i != channel->self && atomic_load(&member->arrived) == number &&
-            !same_call(mine, &member->desc))
+            !is_same_call(mine, &member->desc))
             return 0;
     }
     return 1;
 }
 
-/* The last to arrive clears the step and opens it: every other rank is past the
- * step's former use. */
-static void arrive(const shm_channel *channel, shm_step *step, uint64_t number)
+/* The last rank to arrive resets the round and opens it: by then every rank has
+ * left the round's previous use. */
+static void arrive_at_round(const shm_channel *channel, shm_round *round,
+                            uint64_t number)
 {
-    atomic_store(&shm_member_of(step, channel->self)->arrived, number);
-    if (atomic_fetch_add(&step->arrived, 1) + 1 != channel->count)
+    atomic_store(&shm_member_of(round, channel->self)->arrived, number);
+    if (atomic_fetch_add(&round->arrived, 1) + 1 != channel->count)
         return;
     for (uint32_t i = 0; i < channel->count; i++)
-        atomic_store(&shm_member_of(step, i)->next, 0);
-    atomic_store(&step->finished, 0);
-    atomic_store(&step->arrived, 0);
-    atomic_store(&step->open, (uint32_t)number);
-    shm_wake(step, &step->open);
+        atomic_store(&shm_member_of(round, i)->next, 0);
+    atomic_store(&round->finished, 0);
+    atomic_store(&round->arrived, 0);
+    atomic_store(&round->open, (uint32_t)number);
+    shm_wake_ranks(round, &round->open);
 }
 
-static void describe(const shm_channel *channel, const shm_call *call,
-                     shm_desc *desc)
+static void describe_call(const shm_channel *channel, const shm_call *call,
+                          shm_call_desc *desc)
 {
     desc->count = call->count;
     desc->bytes = call->bytes;
-    desc->whole = call->whole;
+    desc->call_bytes = call->call_bytes;
     desc->call = call->call;
     desc->dtype = call->dtype;
     desc->root = call->root;
@@ -188,9 +193,10 @@ static void describe(const shm_channel *channel, const shm_call *call,
         (const char *)call->out + channel->self * call->bytes == call->in;
 }
 
-/* Bytes that this rank gets from others, whoever does the work: what the same
- * call would move over wires, by rings. */
-static uint64_t bytes_received(const shm_channel *channel, const shm_call *call)
+/* Counts the bytes that this rank receives from others, no matter which rank
+ * does the work: as many as a ring would send over wires. */
+static uint64_t count_received_bytes(const shm_channel *channel,
+                                     const shm_call *call)
 {
     uint64_t others = channel->count - 1;
     switch (call->call) {
@@ -208,60 +214,63 @@ static uint64_t bytes_received(const shm_channel *channel, const shm_call *call)
     }
 }
 
-/* From the step's opening to its close. A rank that the system let run late may
- * find that the others have done all, and have freed their buffers since. */
-static xray_status finish(shm_channel *channel, const shm_call *call,
-                          shm_step *step, uint32_t number)
+/* Takes part from the opening of the round to its close. A rank that the system
+ * ran late may find that the others have done all work and have freed their
+ * buffers. */
+static xray_status finish_call(shm_channel *channel, const shm_call *call,
+                               shm_round *round, uint32_t number)
 {
     shm_comm *comm = channel->comm;
-    if (atomic_load(&step->closed) == number)
+    if (atomic_load(&round->closed) == number)
         return XRAY_OK;
-    xray_status status = shm_attach(channel, call, step);
-    if (atomic_load(&step->closed) == number)
+    xray_status status = shm_attach_buffers(channel, call, round);
+    if (atomic_load(&round->closed) == number)
         return XRAY_OK;
     if (status != XRAY_OK) {
-        (void)shm_break(channel, call, SHM_FAILED);
+        (void)shm_break_channel(channel, call, SHM_FAILED);
         return status;
     }
     shm_trace_state(comm, SHM_WORKS);
-    if (!shm_work(channel, call, step))
+    if (!shm_do_pieces(channel, call, round))
         return XRAY_OK;
     shm_trace_state(comm, SHM_WAITS);
-    return shm_wait(channel, call, step, &step->closed, number);
+    return shm_wait_word(channel, call, round, &round->closed, number);
 }
 
-xray_status shm_run(shm_channel *channel, const shm_call *call)
+xray_status shm_run_round(shm_channel *channel, const shm_call *call)
 {
     shm_comm *comm = channel->comm;
     uint64_t number = channel->calls + 1;
-    shm_step *step =
-        shm_step_of(&comm->control, channel->number, (uint32_t)(number & 1));
-    shm_desc *mine = &shm_member_of(step, channel->self)->desc;
-    /* Before the trace: what this rank gave up in is of more use. */
+    shm_round *round =
+        shm_round_of(&comm->control, channel->number, (uint32_t)(number & 1));
+    shm_call_desc *mine = &shm_member_of(round, channel->self)->desc;
+    /* This comes before the trace, which still names the call that this rank
+     * gave up in. */
     if (atomic_load(shm_channel_broken(&comm->control, channel->number)))
-        return shm_unfit(channel, call);
+        return shm_report_broken(channel, call);
     shm_trace_begin(channel, call);
     if (atomic_load(&comm->aborted))
-        return shm_break(channel, call, SHM_ABORTED);
-    describe(channel, call, mine);
-    xray_status status = shm_share(comm, call, mine);
+        return shm_break_channel(channel, call, SHM_ABORTED);
+    describe_call(channel, call, mine);
+    xray_status status = shm_share_buffers(comm, call, mine);
     if (status != XRAY_OK) {
-        (void)shm_break(channel, call, SHM_FAILED);
+        (void)shm_break_channel(channel, call, SHM_FAILED);
         return status;
     }
-    arrive(channel, step, number);
-    if (!all_the_same(channel, step, number))
-        return shm_break(channel, call, SHM_DIFFERENT);
-    status = shm_wait(channel, call, step, &step->open, (uint32_t)number);
+    arrive_at_round(channel, round, number);
+    if (!is_same_for_all(channel, round, number))
+        return shm_break_channel(channel, call, SHM_DIFFERENT);
+    status =
+        shm_wait_word(channel, call, round, &round->open, (uint32_t)number);
     if (status != XRAY_OK)
         return status;
-    if (!all_the_same(channel, step, number))
-        return shm_break(channel, call, SHM_DIFFERENT);
-    status = finish(channel, call, step, (uint32_t)number);
+    if (!is_same_for_all(channel, round, number))
+        return shm_break_channel(channel, call, SHM_DIFFERENT);
+    status = finish_call(channel, call, round, (uint32_t)number);
     if (status != XRAY_OK)
         return status;
     channel->calls = number;
-    comm->received += bytes_received(channel, call);
+    comm->received += count_received_bytes(channel, call);
     shm_trace_end(comm, SHM_OUTSIDE);
     return XRAY_OK;
 }

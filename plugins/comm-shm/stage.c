@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices whose memory the host cannot read, such as several ranks on one GPU:
- * each rank has a piece of host memory that the others map; a call is made in
- * pieces, each copied there, worked on there as any other, and copied back. The
- * bits are those of a call in one piece, for a sum's element does not depend on
- * where pieces end.
+ * Staging for devices whose memory the host cannot read, such as a GPU that
+ * several ranks share. Each rank has staging memory on the host that the others
+ * map. A call is made in pieces: each is copied there, processed like any other
+ * call, and copied back. The bits are those of an undivided call, since the sum
+ * of an element does not depend on where pieces end.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -15,12 +15,12 @@
 
 #include "plugins/comm-shm/shm.h"
 
-#define AREA 0x100000u /* bytes of `in`, and of `out` */
+#define AREA 0x100000u /* bytes of staging for `in`, and as many for `out` */
 #define STAGE_MAGIC 0x6567617453434d53u
 
 typedef struct stage_handle {
     uint64_t magic;
-    uint64_t base; /* address in its own process */
+    uint64_t base; /* address in the process of its owner */
     uint64_t at;
     uint32_t pid;
     int32_t fd;
@@ -29,20 +29,20 @@ typedef struct stage_handle {
 
 _Static_assert(sizeof(stage_handle) == XRAY_HANDLE_BYTES, "handle");
 
-static char *map(int fd)
+static char *map_stage(int fd)
 {
     void *base = mmap(NULL, 2 * (size_t)AREA, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fd, 0);
     return base == MAP_FAILED ? NULL : base;
 }
 
-int shm_stage_make(shm_comm *comm)
+int shm_stage_create(shm_comm *comm)
 {
     comm->stage_fd = memfd_create("xray-stage", MFD_CLOEXEC);
     if (comm->stage_fd < 0)
         return 0;
     if (ftruncate(comm->stage_fd, 2 * (off_t)AREA) == 0)
-        comm->stage = map(comm->stage_fd);
+        comm->stage = map_stage(comm->stage_fd);
     return comm->stage != NULL;
 }
 
@@ -76,7 +76,8 @@ xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
     memcpy(&h, handle, sizeof(h));
     if (h.magic != STAGE_MAGIC || h.at > 2 * (uint64_t)AREA)
         return xr_host_fail(comm->host, XRAY_E_BUG, "comm shm",
-                            "rank %u came without its staging memory", rank);
+                            "rank %u sent no handle of its staging memory",
+                            rank);
     if (h.pid == (uint32_t)getpid()) { /* a rank of this process */
         char *base;
         memcpy(&base, &h.base, sizeof(base));
@@ -86,7 +87,7 @@ xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
     if (!peer->stage) {
         (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", h.pid, h.fd);
         int fd = open(path, O_RDWR | O_CLOEXEC);
-        peer->stage = fd < 0 ? NULL : map(fd);
+        peer->stage = fd < 0 ? NULL : map_stage(fd);
         if (fd >= 0)
             (void)close(fd);
     }
@@ -104,14 +105,14 @@ typedef struct staged {
     shm_channel *channel;
     xray_stream *stream;
     const shm_call *call;
-    uint64_t parts_in; /* parts of `in`, each of call->bytes */
+    uint64_t parts_in; /* number of parts of `in`, each of call->bytes */
     uint64_t parts_out;
-    uint32_t gives; /* 1: `out` is read, too */
-    uint32_t gets;  /* 1: `out` is written */
+    uint32_t reads_out;  /* 1: `out` is read as well */
+    uint32_t writes_out; /* 1: `out` is written */
 } staged;
 
-static xray_status move(const staged *s, char *stage, char *device,
-                        uint64_t bytes, uint32_t kind)
+static xray_status copy_staged(const staged *s, char *stage, char *device,
+                               uint64_t bytes, uint32_t kind)
 {
     const shm_comm *comm = s->channel->comm;
     int back = kind == XRAY_COPY_TO_DEVICE;
@@ -120,8 +121,8 @@ static xray_status move(const staged *s, char *stage, char *device,
                               bytes, kind);
 }
 
-/* Bytes [at, at + n) of every part. */
-static xray_status move_parts(const staged *s, char *stage, const void *device,
+/* Copies bytes [at, at + n) of every part. */
+static xray_status copy_parts(const staged *s, char *stage, const void *device,
                               uint64_t parts, uint64_t at, uint64_t n,
                               uint32_t kind)
 {
@@ -129,49 +130,49 @@ static xray_status move_parts(const staged *s, char *stage, const void *device,
     xray_status status = XRAY_OK;
     memcpy(&base, &device, sizeof(base)); /* `in` is only read */
     for (uint64_t p = 0; status == XRAY_OK && p < parts; p++)
-        status =
-            move(s, stage + p * n, base + p * s->call->bytes + at, n, kind);
+        status = copy_staged(s, stage + p * n, base + p * s->call->bytes + at,
+                             n, kind);
     return status;
 }
 
-static xray_status piece(const staged *s, uint64_t at, uint64_t n)
+static xray_status run_piece(const staged *s, uint64_t at, uint64_t n)
 {
     shm_comm *comm = s->channel->comm;
-    const shm_call *whole = s->call;
-    uint64_t width = whole->bytes ? whole->bytes / whole->count : 1;
+    const shm_call *full = s->call;
+    uint64_t width = full->bytes ? full->bytes / full->count : 1;
     char *in = comm->stage;
     char *out = comm->stage + AREA;
-    shm_call part = *whole;
+    shm_call part = *full;
     part.count = n / width;
     part.bytes = n;
-    part.in = whole->in ? in : NULL;
-    part.out = whole->out ? out : NULL;
+    part.in = full->in ? in : NULL;
+    part.out = full->out ? out : NULL;
     part.in_bytes = n * s->parts_in;
     part.out_bytes = n * s->parts_out;
     xray_status status = XRAY_OK;
-    if (whole->in)
+    if (full->in)
         status =
-            move_parts(s, in, whole->in, s->parts_in, at, n, XRAY_COPY_TO_HOST);
-    if (status == XRAY_OK && s->gives)
-        status = move_parts(s, out, whole->out, s->parts_out, at, n,
+            copy_parts(s, in, full->in, s->parts_in, at, n, XRAY_COPY_TO_HOST);
+    if (status == XRAY_OK && s->reads_out)
+        status = copy_parts(s, out, full->out, s->parts_out, at, n,
                             XRAY_COPY_TO_HOST);
     if (status == XRAY_OK)
         status = comm->device->sync(comm->device_self, s->stream);
     if (status != XRAY_OK) {
-        (void)shm_break(s->channel, whole, SHM_FAILED);
+        (void)shm_break_channel(s->channel, full, SHM_FAILED);
         return status;
     }
-    status = shm_run(s->channel, &part);
-    if (status != XRAY_OK || !s->gets)
+    status = shm_run_round(s->channel, &part);
+    if (status != XRAY_OK || !s->writes_out)
         return status;
-    status = move_parts(s, out, whole->out, s->parts_out, at, n,
-                        XRAY_COPY_TO_DEVICE);
+    status =
+        copy_parts(s, out, full->out, s->parts_out, at, n, XRAY_COPY_TO_DEVICE);
     return status == XRAY_OK ? comm->device->sync(comm->device_self, s->stream)
                              : status;
 }
 
-/* A group of one rank has nothing to meet for. */
-static xray_status alone(const staged *s)
+/* A group of one rank has no other rank to wait for. */
+static xray_status run_alone(const staged *s)
 {
     const shm_comm *comm = s->channel->comm;
     const shm_call *call = s->call;
@@ -184,23 +185,23 @@ static xray_status alone(const staged *s)
                              : status;
 }
 
-static xray_status pieces(const staged *s)
+static xray_status run_pieces(const staged *s)
 {
     uint64_t most = s->parts_in > s->parts_out ? s->parts_in : s->parts_out;
-    uint64_t step = AREA / (most ? most : 1) / 64 * 64;
+    uint64_t most_bytes = AREA / (most ? most : 1) / 64 * 64;
     uint64_t at = 0;
     xray_status status;
     do {
         uint64_t left = s->call->bytes - at;
-        uint64_t n = left < step ? left : step;
-        status = piece(s, at, n);
+        uint64_t n = left < most_bytes ? left : most_bytes;
+        status = run_piece(s, at, n);
         at += n;
     } while (status == XRAY_OK && at < s->call->bytes);
     return status;
 }
 
-xray_status shm_make(shm_channel *channel, xray_stream *stream,
-                     const shm_call *call)
+xray_status shm_make_call(shm_channel *channel, xray_stream *stream,
+                          const shm_call *call)
 {
     staged s = { .channel = channel,
                  .stream = stream,
@@ -208,26 +209,26 @@ xray_status shm_make(shm_channel *channel, xray_stream *stream,
                  .parts_in = call->in ? 1 : 0,
                  .parts_out = call->out ? 1 : 0 };
     if (!channel->comm->stage || call->call == XRAY_COMM_BARRIER)
-        return shm_run(channel, call);
+        return shm_run_round(channel, call);
     switch (call->call) {
     case XRAY_COMM_ALL_REDUCE:
-        s.gives = s.gets = 1;
+        s.reads_out = s.writes_out = 1;
         break;
     case XRAY_COMM_REDUCE_SCATTER:
         s.parts_in = channel->count;
-        s.gets = 1;
+        s.writes_out = 1;
         break;
     case XRAY_COMM_ALL_GATHER:
         s.parts_out = channel->count;
-        s.gets = 1;
+        s.writes_out = 1;
         break;
     case XRAY_COMM_BROADCAST:
-        s.gives = call->root == channel->self;
-        s.gets = !s.gives;
+        s.reads_out = call->root == channel->self;
+        s.writes_out = !s.reads_out;
         break;
     default:
-        s.gets = call->call == XRAY_COMM_RECV;
+        s.writes_out = call->call == XRAY_COMM_RECV;
         break;
     }
-    return channel->count == 1 ? alone(&s) : pieces(&s);
+    return channel->count == 1 ? run_alone(&s) : run_pieces(&s);
 }

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The work of a call, cut in pieces that the ranks take from a counter a slice.
+ * Does the work of a call, cut into slices of pieces; the ranks take the pieces
+ * of each slice from a counter.
  *
- * Bytes moved, N ranks, buffers of B bytes. A sum must read each of the N
- * buffers once and an all-reduce must write each once: 2 N B over all ranks,
- * and that is what is done here, in one pass: who takes a piece reads it from
+ * Let N ranks have buffers of B bytes. A sum must read each of the N buffers
+ * once, and an all-reduce must also write each once: 2 N B bytes over all
+ * ranks. That is what is moved here, in one pass: a rank reads its piece from
  * all buffers and writes the sum into all of them while the lines are in its
- * cache. (Reducing slices first and gathering them then, as over wires, moves 2
- * N B - 2 B more, and waits once more.) Reduce-scatter reads N B' with B' = N
- * count and writes B'; its results go past the caches, for a line that is not
- * read before it is written would be read all the same. All-gather writes N B',
- * and reads B' as each part is read once and written to all: the writer pushes.
- * Each rank starts with its own slice, so that from call to call a processor
- * meets the lines it met before, then helps the others: ranks that the system
- * does not run at the moment hold up no one.
+ * cache. (Reducing slices first and gathering them afterwards, as over wires,
+ * moves 2 N B - 2 B more and waits once more.) A reduce-scatter reads N B' with
+ * B' = N count and writes B'; its results bypass the caches, since a line that
+ * is written but not read would be read first otherwise. An all-gather writes N
+ * B' and reads B', since each part is read once and written to all ranks by the
+ * rank that takes it. Each rank starts with its own slice, so that from call to
+ * call a processor finds the lines that it cached before, and then helps the
+ * others: a rank that the system does not run at the moment delays no other.
  */
 #include "plugins/comm-shm/shm.h"
 
-#define PIECE 0x20000u /* bytes: some 10 us of work; one atomic each */
-#define SMALL 0x8000u  /* bytes that are not worth sharing */
-#define UNIT 64u       /* slices begin at multiples of it */
-/* Results beyond what the processors keep go past the caches. */
+#define PIECE 0x20000u /* bytes: some 10 us of work per atomic operation */
+#define SMALL 0x8000u  /* bytes below which a call is not divided */
+#define UNIT 64u       /* slices begin at multiples of this many elements */
+/* Results larger than the processors' caches bypass them. */
 #define STREAM 0x200000u
 
 typedef struct cut {
     uint64_t total;
-    uint64_t slice; /* units: elements of sums, else bytes */
+    uint64_t slice; /* in elements for sums, otherwise in bytes */
     uint64_t piece;
     uint32_t slices;
     uint32_t stream;
 } cut;
 
-static cut cut_of(const shm_channel *channel, const shm_call *call)
+static cut cut_call(const shm_channel *channel, const shm_call *call)
 {
     int sums = call->call == XRAY_COMM_ALL_REDUCE ||
                call->call == XRAY_COMM_REDUCE_SCATTER;
@@ -63,7 +64,7 @@ static uint64_t slice_units(const cut *c, uint32_t slice)
     return c->total - from < c->slice ? c->total - from : c->slice;
 }
 
-static uint64_t pieces(const cut *c)
+static uint64_t count_pieces(const cut *c)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < c->slices; i++)
@@ -113,10 +114,10 @@ static void copy_piece(shm_channel *channel, const shm_call *call, const cut *c,
     shm_copy_run(&copy);
 }
 
-int shm_work(shm_channel *channel, const shm_call *call, shm_step *step)
+int shm_do_pieces(shm_channel *channel, const shm_call *call, shm_round *round)
 {
-    cut c = cut_of(channel, call);
-    uint64_t all = pieces(&c);
+    cut c = cut_call(channel, call);
+    uint64_t all = count_pieces(&c);
     uint64_t done = 0;
     int sums = call->call == XRAY_COMM_ALL_REDUCE ||
                call->call == XRAY_COMM_REDUCE_SCATTER;
@@ -125,7 +126,7 @@ int shm_work(shm_channel *channel, const shm_call *call, shm_step *step)
     for (uint32_t i = 0; i < c.slices; i++) {
         uint32_t slice = (channel->self + i) % c.slices;
         uint64_t units = slice_units(&c, slice);
-        _Atomic uint64_t *next = &shm_member_of(step, slice)->next;
+        _Atomic uint64_t *next = &shm_member_of(round, slice)->next;
         while (!atomic_load(broken)) {
             uint64_t first = atomic_fetch_add(next, 1) * c.piece;
             if (first >= units)
@@ -136,10 +137,10 @@ int shm_work(shm_channel *channel, const shm_call *call, shm_step *step)
         }
     }
     if (done) {
-        shm_settle();
-        if (atomic_fetch_add(&step->finished, done) + done == all) {
-            atomic_store(&step->closed, (uint32_t)(channel->calls + 1));
-            shm_wake(step, &step->closed);
+        shm_flush_stores();
+        if (atomic_fetch_add(&round->finished, done) + done == all) {
+            atomic_store(&round->closed, (uint32_t)(channel->calls + 1));
+            shm_wake_ranks(round, &round->closed);
         }
     }
     return all > 0;

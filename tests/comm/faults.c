@@ -33,7 +33,7 @@ void faults_late(ranks_env *e)
             e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32);
         CHECK(e, e->size > 2 || ranks_ms() - start + 1 >= 300);
         CHECK(e, ranks_said(e, "all_reduce of 4096 bytes of f32 in group 0"));
-        faults_ended(e, status, start, "not all ranks came within 0.3 s",
+        faults_ended(e, status, start, "not all ranks arrived within 0.3 s",
                      "rank 0 is outside any collective, after barrier in group "
                      "0");
     }
@@ -41,7 +41,7 @@ void faults_late(ranks_env *e)
     if (!e->rank) {
         uint64_t start = ranks_ms();
         faults_ended(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32),
-                     start, "not all ranks came",
+                     start, "not all ranks arrived",
                      "gave up in all_reduce of 4096 bytes");
     }
     ranks_meet(e);
@@ -91,7 +91,7 @@ void faults_stopped(ranks_env *e)
         (void)raise(SIGSTOP);
     uint64_t start = ranks_ms();
     faults_ended(e, e->comm->barrier(e->world, NULL), start,
-                 "not all ranks came",
+                 "not all ranks arrived",
                  ") is stopped, after barrier in group 0");
 }
 

@@ -172,7 +172,7 @@ static void not_shareable(ranks_env *e)
         CHECK(e, ranks_said(e, "is not in memory that this device can share"));
     } else {
         CHECK(e, status == XRAY_E_PEER);
-        CHECK(e, ranks_said(e, "rank 0 failed in it"));
+        CHECK(e, ranks_said(e, "rank 0 failed in the call"));
     }
     free(bad);
     ranks_meet(e);
@@ -211,7 +211,7 @@ static void punctual(ranks_env *e)
         uint64_t took = own_clock - begin;
         own_clock = 0;
         CHECK(e, status == XRAY_E_PEER);
-        CHECK(e, ranks_said(e, "not all ranks came within 0.5 s"));
+        CHECK(e, ranks_said(e, "not all ranks arrived within 0.5 s"));
         CHECK(e, took >= 500000000u && took <= 600000000u);
     }
     ranks_meet(e);

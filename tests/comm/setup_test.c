@@ -82,7 +82,7 @@ static void expect_refused(const xray_comm_setup *setup, xray_status status,
 static void setups_are_looked_at(void **state)
 {
     (void)state;
-#define LACKS "comm shm: the set-up lacks a device, ranks or the exchange"
+#define LACKS "comm shm: the setup lacks a device, ranks or the exchange"
     xray_comm_setup s = two_ranks();
     s.size = 0;
     expect_refused(&s, XRAY_E_ARG, LACKS);
@@ -98,7 +98,7 @@ static void setups_are_looked_at(void **state)
     s = two_ranks();
     s.size = 257;
     expect_refused(&s, XRAY_E_RANGE,
-                   "comm shm: 257 ranks; at most 256 on one "
+                   "comm shm: 257 ranks, but one host takes at most 256 on one "
                    "host");
     s = two_ranks();
     s.header.size = 8;
@@ -125,14 +125,14 @@ static void others_that_do_not_fit(void **state)
     (void)state;
     xray_comm_setup s = two_ranks();
     other.size = 3;
-    expect_refused(&s, XRAY_E_PEER,
-                   "comm shm: rank 1 was created for 3 ranks, "
-                   "this one for 2");
+    expect_refused(
+        &s, XRAY_E_PEER,
+        "comm shm: rank 1 was created for 3 ranks, but this one for 2");
     s = two_ranks();
     other.size = 1;
-    expect_refused(&s, XRAY_E_PEER,
-                   "comm shm: rank 1 was created for 1 ranks, "
-                   "this one for 2");
+    expect_refused(
+        &s, XRAY_E_PEER,
+        "comm shm: rank 1 was created for 1ranks, but this one for 2");
     for (uint32_t at = 1; at <= 2; at++) {
         s = two_ranks();
         other.refuses_at = at;
@@ -180,28 +180,29 @@ static void channels_by_their_keys(void **state)
     shm_control c;
     shm_control joined;
     shm_offer offer = { .pid = (uint32_t)getpid(), .size = 3 };
-    assert_true(shm_control_make(&c, 3, &offer));
+    assert_true(shm_control_create(&c, 3, &offer));
     assert_true(shm_control_join(&joined, &offer));
     assert_ptr_equal(joined.base, c.base); /* the same process */
-    for (uint64_t key = 1; key <= SHM_MOST_CHANNELS; key++) {
+    for (uint64_t key = 1; key <= SHM_MAX_CHANNELS; key++) {
         uint32_t number = shm_channel_claim(&c, key * 7, key * 100);
         assert_int_equal(number, key - 1);
         assert_int_equal(shm_channel_claim(&joined, key * 7, 5), number);
     }
     assert_true(shm_channel_claim(&c, 6, 0) == UINT32_MAX); /* none is left */
     assert_true(shm_channel_pair(&c, 0) == 100); /* of the first claim */
-    char *at = (char *)shm_area_of(&c, 2);
-    assert_true((char *)shm_area_of(&c, 1) + sizeof(shm_area) == at);
+    char *at = (char *)shm_rank_state_of(&c, 2);
+    assert_true((char *)shm_rank_state_of(&c, 1) + sizeof(shm_rank_state) ==
+                at);
     uintptr_t first = (uintptr_t)shm_channel_broken(&c, 0);
-    uintptr_t last = (uintptr_t)shm_channel_broken(&c, SHM_MOST_CHANNELS - 1);
-    assert_true((uintptr_t)at + sizeof(shm_area) <= first);
-    shm_step *step = shm_step_of(&c, 0, 0);
+    uintptr_t last = (uintptr_t)shm_channel_broken(&c, SHM_MAX_CHANNELS - 1);
+    assert_true((uintptr_t)at + sizeof(shm_rank_state) <= first);
+    shm_round *step = shm_round_of(&c, 0, 0);
     assert_true(last + sizeof(uint32_t) <= (uintptr_t)step);
     assert_true((char *)(shm_member_of(step, 2) + 1) <=
-                (char *)shm_step_of(&c, 0, 1));
-    assert_true((char *)(shm_member_of(shm_step_of(&c, 0, 1), 2) + 1) <=
-                (char *)shm_step_of(&c, 1, 0));
-    shm_step *end = shm_step_of(&c, SHM_MOST_CHANNELS - 1, 1);
+                (char *)shm_round_of(&c, 0, 1));
+    assert_true((char *)(shm_member_of(shm_round_of(&c, 0, 1), 2) + 1) <=
+                (char *)shm_round_of(&c, 1, 0));
+    shm_round *end = shm_round_of(&c, SHM_MAX_CHANNELS - 1, 1);
     assert_true((char *)(shm_member_of(end, 2) + 1) <= c.base + c.bytes);
     shm_control_leave(&joined);
     assert_int_equal(c.base[0] != 0, 1); /* still mapped for the other */
@@ -218,7 +219,7 @@ static void memory_that_is_gone_is_refused(void **state)
     shm_control c;
     shm_control joined = { .base = NULL };
     shm_offer offer = { .pid = (uint32_t)getpid(), .size = 3 };
-    assert_true(shm_control_make(&c, 3, &offer));
+    assert_true(shm_control_create(&c, 3, &offer));
     shm_offer far = offer;
     far.pid = (uint32_t)getppid();
     far.fd = 1 << 20;

@@ -91,7 +91,7 @@ static void async_error(ranks_env *e)
     ranks_meet(e);
     if (e->rank)
         faults_ended(e, e->comm->broadcast(e->world, NULL, a, 4096, 1),
-                     ranks_ms(), "rank 0 failed in it",
+                     ranks_ms(), "rank 0 failed in the call",
                      "broadcast of 4096 bytes from rank 1 in group 0");
     ranks_meet(e);
 }
@@ -103,7 +103,7 @@ static void call_error(ranks_env *e)
     uint64_t start = ranks_ms();
     faults_ended(e, e->comm->barrier(e->world, NULL), start,
                  e->rank == 1 ? "NCCL failed: ncclAllReduce: invalid usage"
-                              : "rank 1 failed in it",
+                              : "rank 1 failed in the call",
                  "in group 0");
     fake_fail(FAKE_CALL, 0);
     ranks_meet(e);
@@ -119,7 +119,7 @@ static void event_error(ranks_env *e)
     uint64_t start = ranks_ms();
     faults_ended(e, e->comm->barrier(e->world, NULL), start,
                  e->rank == 1 ? "an illegal memory access was encountered"
-                              : "rank 1 failed in it",
+                              : "rank 1 failed in the call",
                  "barrier in group 0");
     fake_fail(FAKE_EVENT, 0);
     ranks_meet(e);
@@ -152,14 +152,14 @@ static void beginnings(ranks_env *e)
     fake_fail(FAKE_INIT, mine ? 2 : 0);
     begin(e, usual, XRAY_E_PEER,
           mine ? "NCCL failed: unhandled system error: socket closed by peer"
-               : "rank 1 failed in it");
+               : "rank 1 failed in the call");
     fake_fail(FAKE_ABSENT, mine);
-    begin(e, usual, XRAY_E_PEER, "not all ranks came within 0.3 s");
+    begin(e, usual, XRAY_E_PEER, "not all ranks arrived within 0.3 s");
     fake_fail(FAKE_VERSION, 21000);
     begin(e, usual, XRAY_E_DEVICE,
           "NCCL's version number is 21000; 2.18 (21800) or later is needed");
     fake_fail(FAKE_VERSION, mine ? 22000 : 22100);
-    begin(e, usual, XRAY_E_PEER, "rank 0 has NCCL 22100, rank 1 has 22000");
+    begin(e, usual, XRAY_E_PEER, "rank 0 has NCCL 22100, but rank 1 has 22000");
     fake_fail(FAKE_DEVICE, mine ? 100 : 0);
     begin(e, usual, mine ? XRAY_E_DEVICE : XRAY_E_PEER,
           mine ? "no CUDA-capable device is detected" : "rank 1 (pid ");
@@ -181,7 +181,7 @@ static void lonely_group(ranks_env *e)
     xray_comm_group *g = NULL;
     if (e->rank == 1) {
         CHECK(e, e->comm->group(e->comm_self, ranks, 2, &g) == XRAY_E_PEER);
-        CHECK(e, ranks_said(e, "not all ranks came within 0.3 s"));
+        CHECK(e, ranks_said(e, "not all ranks arrived within 0.3 s"));
         CHECK(e, ranks_said(e, "from rank 0 in group 0"));
     }
     ranks_meet(e);

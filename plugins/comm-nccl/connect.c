@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How ranks find each other, and which of them live.
+ * Connects the ranks: exchanges and checks their addresses, creates
+ * communicators, and finds out which ranks are alive.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +13,8 @@
 #include "core/base/process.h"
 #include "plugins/comm-nccl/instance.h"
 
-/* Of this machine since it was started, and of its process space. */
-static uint64_t host_id(void)
+/* Identifies this machine since its last boot, and its process namespace. */
+static uint64_t compute_host_id(void)
 {
     char text[256] = "";
     ssize_t used = 0;
@@ -28,11 +29,11 @@ static uint64_t host_id(void)
     return xr_hash64(text, at, 0);
 }
 
-void nccl_offer_make(const nccl_comm *comm, xray_status ready,
+void nccl_offer_fill(const nccl_comm *comm, xray_status ready,
                      nccl_offer *offer)
 {
     memset(offer, 0, sizeof(*offer));
-    offer->host = host_id();
+    offer->host = compute_host_id();
     offer->pid = (uint32_t)getpid();
     offer->size = comm->size;
     offer->status = ready;
@@ -49,31 +50,32 @@ void nccl_offer_make(const nccl_comm *comm, xray_status ready,
     if (result != NCCL_SUCCESS)
         offer->status = xr_host_fail(
             comm->host, XRAY_E_DEVICE, "comm nccl",
-            "no id for the ranks to meet by: NCCL says: %s: %s",
+            "NCCL gave no id for the ranks to connect: %s: %s",
             comm->api.error_text(result), comm->api.last_error(NULL));
 }
 
-static xray_status check_one(const nccl_comm *comm, const nccl_offer *all,
-                             uint32_t i)
+static xray_status check_offer(const nccl_comm *comm, const nccl_offer *all,
+                               uint32_t i)
 {
     const nccl_offer *a = &all[i];
     if (a->size != comm->size)
-        return xr_host_fail(comm->host, XRAY_E_PEER, "comm nccl",
-                            "rank %u was created for %u ranks, this one for %u",
-                            i, a->size, comm->size);
+        return xr_host_fail(
+            comm->host, XRAY_E_PEER, "comm nccl",
+            "rank %u was created for %u ranks, but this one for %u", i, a->size,
+            comm->size);
     if (a->status != XRAY_OK)
         return xr_host_fail(comm->host, XRAY_E_PEER, "comm nccl",
                             "rank %u (pid %u) cannot take part", i, a->pid);
     if (a->version != all[0].version)
         return xr_host_fail(comm->host, XRAY_E_PEER, "comm nccl",
-                            "rank 0 has NCCL %d, rank %u has %d",
+                            "rank 0 has NCCL %d, but rank %u has %d",
                             all[0].version, i, a->version);
     for (uint32_t j = 0; j < i; j++)
         if (all[j].host == a->host && strcmp(all[j].bus, a->bus) == 0)
             return xr_host_fail(
                 comm->host, XRAY_E_PEER, "comm nccl",
                 "ranks %u and %u are both on the device %s: NCCL "
-                "takes one rank a device; [run] comm = shm serves "
+                "takes one rank per device; [run] comm = shm serves "
                 "several on one",
                 j, i, a->bus);
     return XRAY_OK;
@@ -83,7 +85,7 @@ xray_status nccl_offers_check(const nccl_comm *comm, const nccl_offer *all)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; status == XRAY_OK && i < comm->size; i++)
-        status = check_one(comm, all, i);
+        status = check_offer(comm, all, i);
     return status;
 }
 
@@ -105,7 +107,8 @@ int nccl_is_dead(const nccl_comm *comm, uint32_t rank)
     return peer->near && xr_process_is_dead(peer->pid, peer->pidfd);
 }
 
-/* Without blocking: a rank that never comes is an error after the timeout. */
+/* Does not block, so that a rank that never arrives is an error after the
+ * timeout. */
 xray_status nccl_connect(xray_comm_group *group, const nccl_id *id)
 {
     nccl_comm *comm = group->comm;
@@ -120,7 +123,7 @@ xray_status nccl_connect(xray_comm_group *group, const nccl_id *id)
             result != NCCL_IN_PROGRESS)
             break;
         (void)pthread_mutex_lock(&comm->lock);
-        cause = nccl_wrong(comm, group, start);
+        cause = nccl_find_cause(comm, group, start);
         (void)pthread_mutex_unlock(&comm->lock);
         nccl_pause(i < 100 ? 50 : 1000);
     }
@@ -136,8 +139,8 @@ xray_status nccl_connect(xray_comm_group *group, const nccl_id *id)
     if (made)
         (void)comm->api.abort(made);
     (void)pthread_mutex_lock(&comm->lock);
-    nccl_break(group, cause ? cause : NCCL_FAILED, cause ? NULL : detail);
-    xray_status status = nccl_unfit(group);
+    nccl_break_group(group, cause ? cause : NCCL_FAILED, cause ? NULL : detail);
+    xray_status status = nccl_report_broken(group);
     (void)pthread_mutex_unlock(&comm->lock);
     return status;
 }
