@@ -29,7 +29,7 @@ ask(shown plugin inspect ${PLUGIN} --format=json)
 ask(ini plugin inspect ${PLUGIN} --format=ini)
 ask(text plugin inspect ${PLUGIN})
 
-# What is there by the descriptor, in each form.
+# The components that the descriptor lists, in each form.
 set(provides "")
 set(count 0)
 string(JSON components LENGTH "${shown}" components)
@@ -72,8 +72,8 @@ if(NOT shown_options EQUAL count)
   message(FATAL_ERROR "${count} options, but the INI has ${shown_options}:\n${ini}")
 endif()
 
-# What the listing says of this file. Where another copy is installed there is
-# none; loading has compared the two sides of what the file provides.
+# The entry of this file in the listing. There is none if another copy is
+# installed. Loading has already compared the note with the descriptor.
 execute_process(COMMAND ${XRAY} plugin list --json --plugin-path ${folder}
   OUTPUT_VARIABLE list ERROR_VARIABLE said RESULT_VARIABLE code)
 if(NOT code EQUAL 0)

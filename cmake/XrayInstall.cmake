@@ -1,4 +1,4 @@
-# What is installed, and the packages made of it.
+# The files that are installed, and the packages made of them.
 set(pkgdir ${CMAKE_INSTALL_LIBDIR}/cmake/xray)
 install(TARGETS xray COMPONENT runtime)
 install(TARGETS xray-sdk EXPORT xray-targets)
@@ -32,7 +32,7 @@ endforeach()
 configure_file(cmake/xray-sdk.pc.in xray-sdk.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/xray-sdk.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT sdk)
-# What a user reads, and what a user starts from.
+# Documentation and examples.
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT doc

@@ -1,8 +1,8 @@
 # Suites read their test data from a folder. Without DATA a suite gets the
-# material that the tests make themselves (tests/material), and needs no more.
+# material that the tests make themselves (tests/material), and nothing else.
 # DATA both: NAME runs on the material, NAME.data on the real data as well.
-# DATA only: just NAME.data. What ends in .data has the label "data", and is there
-# if the real data is, or if the environment says CI=true.
+# DATA only: just NAME.data. A suite that ends in .data has the label "data"; it is
+# registered if the real data exists, or if the environment says CI=true.
 set(XRAY_HAVE_TEST_DATA OFF)
 if(EXISTS "${XRAY_TEST_DATA}/models" OR "$ENV{CI}" STREQUAL "true")
   set(XRAY_HAVE_TEST_DATA ON)

@@ -23,7 +23,7 @@
  * a plugin runs only on the exact minor version it was compiled for.
  *
  * Every callback has a threading tag in square brackets. It stands in the
- * comment above the callback, or behind its declaration; callbacks that follow
+ * comment above the callback, or after its declaration; callbacks that follow
  * without a comment of their own have the tags of the comment above them.
  *
  *   [control]     called from the one thread that drives the run, so calls of

@@ -25,7 +25,7 @@
 
 #define XRAY_IFACE_ALGO "xray.algo/0"
 
-/* What an algorithm needs from the run. */
+/* The needs of an algorithm, which the run meets. */
 /* clang-format off */
 #define XRAY_NEED_CRITIC 1u        /* a value model that is trained, too */
 #define XRAY_NEED_REFERENCE 2u     /* batch->ref_logp */

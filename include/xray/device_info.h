@@ -39,7 +39,7 @@ typedef struct xray_device_info {
     uint32_t reserved;
 } xray_device_info;
 
-/* What a device would offer; `plan` fills it without creating an instance. */
+/* The offer of a device; `plan` fills it without creating an instance. */
 typedef struct xray_device_plan {
     xray_header header;
     uint64_t memory_bytes; /* total that a run can use; 0 if not known */

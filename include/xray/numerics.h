@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/numerics.h - what hosts and devices both compute of the numerics
- * contract xray.fp32/1 (docs/numerics.md): random numbers, checksums and the
- * sines of rotary tables.
+ * xray/numerics.h - the part of the numerics contract xray.fp32/1
+ * (docs/numerics.md) that hosts and devices both compute: random numbers,
+ * checksums and the sines of rotary tables.
  *
- * The functions are inline, for C11, C++17 and CUDA, there on the host and on
- * the device. They are made of integer operations and of fma, rint, +, * and
- * conversions of IEEE 754, none of which a compiler may contract into another
- * rounding: the bits are the same in every build. What takes doubles needs the
- * math library of the host (fma, rint), and the host's rounding mode must be
- * the usual one, to nearest even.
+ * The functions are inline and compile as C11, C++17 and CUDA, there for the
+ * host and for the device. They use only integer operations and fma, rint, +, *
+ * and conversions of IEEE 754, none of which a compiler may contract into
+ * another rounding, so the bits are the same in every build. Functions of
+ * doubles need the math library of the host (fma, rint), and the rounding mode
+ * must be the default, to nearest even.
  */
 #ifndef XRAY_NUMERICS_H
 #define XRAY_NUMERICS_H
@@ -32,16 +32,16 @@ typedef struct xray_philox_out {
 
 /* Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
  * easy as 1, 2, 3", 2011): a bijection of the counter (c0, c1, c2, c3) for each
- * key, so that a number depends on what it is for and never on when it is
- * drawn. The key's low half is the paper's first key word. Ten times
+ * key, so that a number depends on its purpose and never on the time of the
+ * draw. The key's low half is the paper's first key word. Ten rounds of
  *
  *   a = 0xD2511F53 * c0, b = 0xCD9E8D57 * c2            as 64-bit products
  *   (c0, c1, c2, c3) = (high(b) ^ c1 ^ k0, low(b), high(a) ^ c3 ^ k1, low(a))
  *   k0 += 0x9E3779B9, k1 += 0xBB67AE85                  modulo 2^32
  *
- * A sampler draws token v of the vocabulary with the counter
- * (v / 4, position, sample, 0), of whose words it takes number v % 4: xray_draw
- * in <xray/device.h>. */
+ * For token v of the vocabulary a sampler uses the counter
+ * (v / 4, position, sample, 0) and takes word v % 4 of the result: xray_draw in
+ * <xray/operators.h>. */
 XRAY_FN_ xray_philox_out xray_philox(uint64_t key, uint32_t c0, uint32_t c1,
                                      uint32_t c2, uint32_t c3)
 {
@@ -71,7 +71,7 @@ XRAY_FN_ xray_philox_out xray_philox(uint64_t key, uint32_t c0, uint32_t c1,
 }
 
 /* u in (0, 1) of 32 random bits w: ((w >> 9) + 0.5) * 2^-23, the centre of one
- * of 2^23 cells. Exact, so neither 0 nor 1 ever comes out. */
+ * of 2^23 cells. It is exact, so the result is never 0 or 1. */
 XRAY_FN_ float xray_unit(uint32_t bits)
 {
     return ((float)(bits >> 9) + 0.5f) * 0x1p-23f;
@@ -97,9 +97,10 @@ XRAY_FN_ uint64_t xray_philox_key(uint64_t seed, uint64_t step,
 
 /* ---- checksums ----------------------------------------------------------- */
 
-/* What the 8-byte little-endian word number `index` adds to a checksum, which
- * is the sum modulo 2^64 of these and of xray_mix64(0, bytes). The last word is
- * filled up with 0. A sum does not depend on who adds which part. */
+/* The contribution of the 8-byte little-endian word number `index` to a
+ * checksum. The checksum is the sum modulo 2^64 of all contributions and of
+ * xray_mix64(0, bytes); the last word is padded with 0. So the parts of a sum
+ * may be added in any order, by several threads. */
 XRAY_FN_ uint64_t xray_checksum_word(uint64_t index, uint64_t word)
 {
     return xray_mix64((index + 1) * 0x9E3779B97F4A7C15u, word);
@@ -111,8 +112,8 @@ XRAY_FN_ uint64_t xray_checksum_word(uint64_t index, uint64_t word)
  * r = x - n pi/2 by three fma with pi/2 in three parts (the reduction of Cody
  * and Waite, "Software manual for the elementary functions", 1980), then the
  * Taylor polynomials of sin to r^17 and of cos to r^16 on [-pi/4, pi/4], by
- * Horner steps of fma; n mod 4 says which is which, with which sign. Absolute
- * errors are below 2^-52. */
+ * Horner steps of fma; n mod 4 selects which of them is the sine, and the signs.
+ * Absolute errors are below 2^-52. */
 XRAY_FN_ void xray_sine_cosine(double x, double *out_sin, double *out_cos)
 {
     double n = rint(x * 0x1.45f306dc9c883p-1); /* 2 / pi */

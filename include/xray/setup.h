@@ -112,7 +112,7 @@ typedef struct xray_workload {
     uint32_t reserved;
 } xray_workload;
 
-/* What an instance would need. `plan` fills it without touching a device, and
+/* The needs of an instance. `plan` fills it without touching a device, and
  * explains through host->fail why a set-up cannot work. */
 typedef struct xray_plan {
     xray_header header;

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# How strong the suites are: makes one deliberate slip at a time in a copy of the
-# sources, and runs the suites that must notice it, without any test data from
-# outside. A slip of slips.txt is made of lines
+# Measures the strength of the suites: makes one deliberate slip at a time in a
+# copy of the sources and runs the suites that must notice it, without any test
+# data from outside. A slip of slips.txt is made of lines
 #
 #   slip NAME        begins one
 #   file PATH        where it is made
 #   by REGEX         the suites that must fail then, as ctest -R takes it
-#   - OLD            text that the file holds once; further lines stand behind
+#   - OLD            text that the file holds once; further lines follow
 #                    one another
 #   + NEW            what takes its place
 #
@@ -85,8 +85,8 @@ list_slips() {
     echo "mutate: ${#names[@]} slips fit the sources"
 }
 
-# The copy is what the sources are; files that are the same stay as old as they
-# were, so that they are not built again.
+# Makes the copy equal to the sources. Equal files keep their time stamps, so that
+# they are not built again.
 copy_sources() {
     local path
     mkdir -p "$tree"

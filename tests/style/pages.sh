@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # pages.sh SOURCE-FOLDER BUILD-FOLDER | --selftest
 #
-# What the pages point at is there: the targets of their links, the files and
+# Everything that the pages refer to exists: the targets of their links, the files and
 # functions that they name in backquotes, and the scripts, presets and tests of
 # the commands for those who change the sources. Every finding is one line,
 # page:line: sentence.
@@ -14,7 +14,7 @@ pieces() { # PATTERN FILE...
   grep -noHE "$@" || true
 }
 
-# What a heading is called in a link.
+# The name of a heading in a link.
 anchors() { # PAGE
   sed -n 's/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
 }
