@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The board's exchange, with threads in the place of processes.
+ * The exchange on the board: all ranks receive the bytes of all, and missing
+ * ranks are named. Threads take the place of processes.
  */
 #include <pthread.h>
 
@@ -9,7 +10,7 @@
 
 #define RANKS 4u
 
-static void *make_board(uint32_t actors, uint64_t extra, xr_board *out)
+static void *allocate_board(uint32_t actors, uint64_t extra, xr_board *out)
 {
     xr_err err = { "" };
     const uint64_t bytes = xr_board_bytes(actors, extra);
@@ -29,7 +30,7 @@ typedef struct rank {
     xr_err err;
 } rank;
 
-static unsigned char pattern(uint32_t of, uint32_t round, uint64_t i)
+static unsigned char pattern_byte(uint32_t of, uint32_t round, uint64_t i)
 {
     return (unsigned char)(of * 37 + round * 11 + i * 7);
 }
@@ -44,20 +45,20 @@ static void *run_rank(void *data)
          round++) {
         uint64_t bytes = r->bytes ? r->bytes : (round * 617u) % most;
         for (uint64_t i = 0; i < bytes; i++)
-            mine[i] = pattern(r->group.rank, round, i);
+            mine[i] = pattern_byte(r->group.rank, round, i);
         r->status = xr_board_exchange(&r->group, mine, bytes, all, &r->err);
         if (r->status)
             break;
         for (uint32_t k = 0; k < r->group.size; k++)
             for (uint64_t i = 0; i < bytes; i++)
-                r->bad += all[k * bytes + i] != pattern(k, round, i);
+                r->bad += all[k * bytes + i] != pattern_byte(k, round, i);
     }
     free(mine);
     free(all);
     return NULL;
 }
 
-static void run(rank *ranks, uint32_t count)
+static void run_ranks(rank *ranks, uint32_t count)
 {
     pthread_t threads[RANKS];
     for (uint32_t i = 0; i < count; i++)
@@ -67,11 +68,11 @@ static void run(rank *ranks, uint32_t count)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
-static void exchange(void **state)
+static void ranks_exchange_their_bytes(void **state)
 {
     (void)state;
     xr_board board;
-    void *memory = make_board(7, 0, &board);
+    void *memory = allocate_board(7, 0, &board);
     static const uint32_t members[RANKS] = { 6, 0, 3, 2 };
     rank ranks[RANKS] = { { .bad = 0 } };
     for (uint32_t i = 0; i < RANKS; i++) {
@@ -79,7 +80,7 @@ static void exchange(void **state)
             (xr_board_group){ &board, members, RANKS, i, 2, 20000 };
         ranks[i].rounds = 200;
     }
-    run(ranks, RANKS);
+    run_ranks(ranks, RANKS);
     for (uint32_t i = 0; i < RANKS; i++) {
         if (ranks[i].status)
             fail_msg("%s", ranks[i].err.text);
@@ -88,18 +89,18 @@ static void exchange(void **state)
     free(memory);
 }
 
-static void missing(void **state)
+static void missing_ranks_are_named(void **state)
 {
     (void)state;
     xr_board board;
-    void *memory = make_board(4, 0, &board);
+    void *memory = allocate_board(4, 0, &board);
     rank ranks[2] = { { .bad = 0 } };
     for (uint32_t i = 0; i < 2; i++) {
         ranks[i].group = (xr_board_group){ &board, NULL, RANKS, i * 2, 0, 200 };
         ranks[i].rounds = 1;
         ranks[i].bytes = 8;
     }
-    run(ranks, 2);
+    run_ranks(ranks, 2);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(ranks[i].status, XRAY_E_PEER);
         assert_non_null(strstr(ranks[i].err.text, "rank 1, 3 did not arrive"));
@@ -107,18 +108,18 @@ static void missing(void **state)
     free(memory);
 }
 
-static void disagree(void **state)
+static void different_sizes_are_refused(void **state)
 {
     (void)state;
     xr_board board;
-    void *memory = make_board(4, 0, &board);
+    void *memory = allocate_board(4, 0, &board);
     rank ranks[3] = { { .bad = 0 } };
     for (uint32_t i = 0; i < 3; i++) {
         ranks[i].group = (xr_board_group){ &board, NULL, 3, i, 0, 5000 };
         ranks[i].rounds = 1;
         ranks[i].bytes = i == 1 ? 16 : 8;
     }
-    run(ranks, 3);
+    run_ranks(ranks, 3);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(ranks[i].status, XRAY_E_PEER);
         assert_non_null(strstr(ranks[i].err.text, "16"));
@@ -126,14 +127,14 @@ static void disagree(void **state)
     free(memory);
 }
 
-static void refused(void **state)
+static void impossible_groups_are_refused(void **state)
 {
     (void)state;
     xr_board board;
     xr_err err = { "" };
     char byte = 0;
     char all[8];
-    void *memory = make_board(2, 48, &board);
+    void *memory = allocate_board(2, 48, &board);
     assert_true((uintptr_t)board.extra % 16 == 0);
     static const uint32_t members[] = { 0, 5 };
     const xr_board_group groups[] = { { &board, NULL, 3, 0, 0, 10 },
@@ -155,10 +156,10 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchange),
-        cmocka_unit_test(missing),
-        cmocka_unit_test(disagree),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(ranks_exchange_their_bytes),
+        cmocka_unit_test(missing_ranks_are_named),
+        cmocka_unit_test(different_sizes_are_refused),
+        cmocka_unit_test(impossible_groups_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #define SIZE ((uint64_t)1 << 20)
 
-static void every_letter(void **state)
+static void every_letter_arrives(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -22,7 +22,7 @@ static void every_letter(void **state)
     double d = 0;
     xr_str s = { 0 };
     xr_str b = { 0 };
-    xr_str_puts(&s, "what was there goes");
+    xr_str_puts(&s, "this text is replaced");
     for (int sign = 0; sign < 2; sign++) {
         uint32_t in_u = sign ? UINT32_MAX : 0;
         int32_t in_i = sign ? INT32_MIN : INT32_MAX;
@@ -40,11 +40,11 @@ static void every_letter(void **state)
         if (!sign)
             assert_memory_equal(b.data, bytes, sizeof(bytes));
     }
-    /* Outs that nobody wants. */
+    /* Outs may be NULL. */
     RIG_OK(xr_actor_ask(actor, "echo", 10000, &err, 1u, 1, UINT64_C(1),
                         INT64_C(1), 1.0, "", "", UINT64_C(0), NULL, NULL, NULL,
                         NULL, NULL, NULL, NULL));
-    /* More arguments than registers. */
+    /* There are more arguments than registers. */
     RIG_OK(xr_actor_ask(actor, "wide", 10000, &err, 1u, 2.0, INT64_C(-3), 4u,
                         5.0, -6, 7.0, UINT64_C(8), 9.0, 10.0, 11.0, 12.0, 13.0,
                         &d));
@@ -55,7 +55,7 @@ static void every_letter(void **state)
     xr_actors_free(actors);
 }
 
-static void order_and_many(void **state)
+static void calls_run_in_order(void **state)
 {
     (void)state;
     enum { MANY = 1000 };
@@ -66,20 +66,22 @@ static void order_and_many(void **state)
     static uint32_t got[MANY];
     for (uint32_t i = 0; i < MANY; i++)
         RIG_OK(xr_actor_call(actor, "count", &err, &futures[i], i, &got[i]));
-    /* Waited for backwards; the outs are those of each. */
+    /* The futures are waited for backwards; each has its own outs. */
     for (uint32_t i = MANY; i-- > 0;)
         RIG_OK(xr_future_wait(futures[i], 20000, &err));
     for (uint32_t i = 0; i < MANY; i++)
         assert_int_equal(got[i], i);
-    /* A call out of order would have said so. */
+    /* The method detects a call out of order. */
     assert_int_equal(xr_actor_ask(actor, "count", 10000, &err, 5u, got),
                      XRAY_E_STATE);
     rig_says(err.text, "call 5 came as number 1000", NULL);
     xr_actors_free(actors);
 }
 
-/* Regions announced behind a backlog come with their own memory. */
-static void regions_in_backlog(void **state)
+/* Regions that are announced after queued messages arrive with their own
+ * memory.
+ */
+static void regions_pass_a_backlog(void **state)
 {
     (void)state;
     enum { MANY = 24 };
@@ -114,9 +116,9 @@ static void regions_in_backlog(void **state)
     xr_actors_free(actors);
 }
 
-/* What does not fit into sockets while an actor is busy neither blocks the
- * caller nor is lost. */
-static void large_messages(void **state)
+/* Messages that the socket of a busy actor does not take do not block the
+ * caller and are not lost. */
+static void large_messages_do_not_block(void **state)
 {
     (void)state;
     enum { MANY = 12 };
@@ -148,7 +150,7 @@ static void large_messages(void **state)
     xr_actors_free(actors);
 }
 
-static void wait_any(void **state)
+static void wait_any_finds_the_first_answer(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -175,8 +177,8 @@ static void wait_any(void **state)
     xr_actors_free(actors);
 }
 
-/* Looking again and again, without waiting, finds the answer once it came. */
-static void looks(void **state)
+/* Polling without waiting finds the answer once it has arrived. */
+static void polling_finds_an_answer(void **state)
 {
     (void)state;
     const struct timespec pause = { 0, 5000000 };
@@ -200,7 +202,7 @@ static void looks(void **state)
     xr_actors_free(actors);
 }
 
-static void deadline(void **state)
+static void missed_deadline_keeps_the_future(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -218,13 +220,13 @@ static void deadline(void **state)
              NULL);
     /* It is still there, and can be waited for again. */
     RIG_OK(xr_future_wait(future, 10000, &err));
-    /* A dropped one is passed over. */
+    /* The answer to a dropped future is ignored. */
     RIG_OK(xr_actor_call(actor, "count", &err, &future, 0u, &now));
     xr_future_drop(future);
     RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 1u, NULL));
     assert_int_equal(now, 7);
-    /* Once answered, its memory is used again: of the next two calls one has
-     * it, the other that of the call in between. */
+    /* Once it is answered, its memory is reused: one of the next two calls has
+     * it, the other one has that of the call in between. */
     xr_future *next[2] = { NULL, NULL };
     for (int i = 0; i < 2; i++)
         RIG_OK(xr_actor_call(actor, "count", &err, &next[i], 2u + (uint32_t)i,
@@ -235,7 +237,7 @@ static void deadline(void **state)
     xr_actors_free(actors);
 }
 
-static void remote_errors(void **state)
+static void remote_errors_reach_the_caller(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -266,8 +268,8 @@ static void remote_errors(void **state)
     xr_actors_free(actors);
 }
 
-/* A caller whose table differs from the actor's. */
-static void other_signature(void **state)
+/* The caller's table of methods differs from the actor's. */
+static void differing_signatures_are_refused(void **state)
 {
     (void)state;
     static const xr_actor_method methods[] = {
@@ -306,7 +308,7 @@ static void other_signature(void **state)
     xr_actors_free(actors);
 }
 
-static void test_regions(void **state)
+static void regions_are_shared(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -321,7 +323,7 @@ static void test_regions(void **state)
     const unsigned char *bytes = region->data; /* what the actor wrote */
     assert_int_equal(bytes[0], 4);
     assert_int_equal(bytes[SIZE - 1], 4);
-    /* An argument can be none, and what is no region is an error there. */
+    /* A region may be NULL; this method then fails. */
     assert_int_equal(
         xr_actor_ask(actor, "add_one", 10000, &err, NULL, UINT64_C(0), &sum),
         XRAY_E_ARG);
@@ -330,7 +332,7 @@ static void test_regions(void **state)
     RIG_OK(xr_actor_ask(actor, "same", 10000, &err, region, &back));
     assert_ptr_equal(back, region);
     xr_region_put(actors, back);
-    /* The actor's own; the same memory again once it is put back. */
+    /* Regions of the actor; the same memory returns once it is put back. */
     void *first = NULL;
     for (int i = 0; i < 20; i++) {
         xray_region *made = NULL;
@@ -348,14 +350,14 @@ static void test_regions(void **state)
     }
     RIG_OK(xr_actor_ask(actor, "make", 10000, &err, UINT64_C(0), 0u, &back));
     assert_null(back);
-    /* Not wanted, or failed: given back there. */
+    /* A result that is not wanted, or of a failed call, is given back there. */
     RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 1u, NULL));
     assert_int_equal(
         xr_actor_ask(actor, "make", 10000, &err, SIZE, 255u, &back),
         XRAY_E_ARG);
     RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 1u, &back));
     assert_ptr_equal(back->data, first);
-    /* What the caller holds is not given out again. */
+    /* A region that the caller holds is not reused. */
     xray_region *second = NULL;
     RIG_OK(xr_actor_ask(actor, "make", 10000, &err, SIZE, 2u, &second));
     assert_ptr_not_equal(second->data, back->data);
@@ -366,7 +368,7 @@ static void test_regions(void **state)
     assert_int_equal(rig_maps(), 0);
 }
 
-static void region_pool(void **state)
+static void regions_are_reused(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -375,7 +377,7 @@ static void region_pool(void **state)
     const uint32_t fds = rig_fds();
     xray_region *region = NULL;
     uint64_t sum;
-    /* A loop makes one region, and the actor hears of it once. */
+    /* A loop makes one region, which is announced once. */
     for (int i = 0; i < 50; i++) {
         RIG_OK(xr_region_get(actors, SIZE - (uint64_t)i * 100, &err, &region));
         RIG_OK(xr_actor_ask(actor, "add_one", 10000, &err, region, SIZE / 2,
@@ -393,7 +395,7 @@ static void region_pool(void **state)
     }
     assert_int_equal(xr_region_count(actors), 1);
     assert_int_equal(rig_fds(), fds + 1);
-    /* What an unanswered call carries is not given to the next. */
+    /* The region of an unanswered call is not reused. */
     xr_future *future = NULL;
     xr_future *sleeper = NULL;
     xray_region *other = NULL;
@@ -412,7 +414,7 @@ static void region_pool(void **state)
     xr_actors_free(actors);
 }
 
-static void test_board(void **state)
+static void actors_exchange_on_the_board(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -443,7 +445,7 @@ static void test_board(void **state)
     const char *none = NULL; /* as "" */
     RIG_OK(xr_actor_ask(four[2], "mark", 10000, &err, none));
     assert_string_equal(extra + 2 * 48, "");
-    /* Two come, two do not. */
+    /* Two of four ranks arrive. */
     for (uint32_t i = 0; i < 2; i++)
         RIG_OK(xr_actor_call(four[i], "exchange", &err, &futures[i], 4u, "",
                              UINT64_C(0), 300u, NULL));
@@ -454,7 +456,7 @@ static void test_board(void **state)
     xr_actors_free(actors);
 }
 
-static void start_together(void **state)
+static void actors_start_together(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -479,7 +481,7 @@ static void start_together(void **state)
     assert_int_equal(index, 3);
     assert_int_equal(count, 4);
     assert_string_equal(xr_str_text(&name), "one");
-    /* 0 to 2, the line, the board and what stops its own thread. */
+    /* 0 to 2, the socket, the board and the eventfd of the heartbeat. */
     assert_true(fds <= 6);
     xr_str_free(&name);
     for (uint32_t i = 0; i < 4; i++)
@@ -494,13 +496,19 @@ int main(int argc, char **argv)
     if (rig_child(argc, argv, &code))
         return code;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_letter),    cmocka_unit_test(order_and_many),
-        cmocka_unit_test(large_messages),  cmocka_unit_test(regions_in_backlog),
-        cmocka_unit_test(wait_any),        cmocka_unit_test(looks),
-        cmocka_unit_test(deadline),        cmocka_unit_test(remote_errors),
-        cmocka_unit_test(other_signature), cmocka_unit_test(test_regions),
-        cmocka_unit_test(region_pool),     cmocka_unit_test(test_board),
-        cmocka_unit_test(start_together),
+        cmocka_unit_test(every_letter_arrives),
+        cmocka_unit_test(calls_run_in_order),
+        cmocka_unit_test(large_messages_do_not_block),
+        cmocka_unit_test(regions_pass_a_backlog),
+        cmocka_unit_test(wait_any_finds_the_first_answer),
+        cmocka_unit_test(polling_finds_an_answer),
+        cmocka_unit_test(missed_deadline_keeps_the_future),
+        cmocka_unit_test(remote_errors_reach_the_caller),
+        cmocka_unit_test(differing_signatures_are_refused),
+        cmocka_unit_test(regions_are_shared),
+        cmocka_unit_test(regions_are_reused),
+        cmocka_unit_test(actors_exchange_on_the_board),
+        cmocka_unit_test(actors_start_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

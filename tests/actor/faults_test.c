@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Actors that die, hang, fail or talk nonsense, and a parent that is killed.
+ * Actors that die, hang, fail or send malformed bytes are named with the
+ * reason, and actors of a killed parent end.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@
 extern char **environ;
 
 /* No child is left, nothing is mapped and no fd is open that was not. */
-static void nothing_left(uint32_t fds)
+static void expect_nothing_left(uint32_t fds)
 {
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
@@ -28,7 +29,7 @@ static void send_signal(uint64_t pid, int number)
     assert_int_equal(kill((pid_t)pid, number), 0);
 }
 
-static void killed(void **state)
+static void killed_actor_is_named(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -58,17 +59,17 @@ static void killed(void **state)
     rig_says(err.text, "actor workhorse 1", "method pass_time: was killed",
              NULL);
     assert_int_equal(xr_actor_pid(actor), 0);
-    /* The others are of use, and its place can be taken again. */
+    /* The others still work, and its index can be used again. */
     RIG_OK(xr_actor_ask(other, "count", 10000, &err, 0u, NULL));
     xr_actor_kill(actor);
     RIG_OK(xr_actors_check(actors, &err));
     actor = rig_spawn(actors, 1);
     RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 0u, NULL));
     xr_actors_free(actors);
-    nothing_left(fds);
+    expect_nothing_left(fds);
 }
 
-static void stopped(void **state)
+static void stopped_actor_is_killed(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -87,11 +88,11 @@ static void stopped(void **state)
              "its process is stopped", "\"forward of block 3\"", NULL);
     assert_true(rig_gone(pid, 1000));
     xr_actors_free(actors);
-    nothing_left(fds);
+    expect_nothing_left(fds);
 }
 
-/* A method may take longer than what counts as a hang. */
-static void long_method(void **state)
+/* A method may take longer than the limit of silence. */
+static void long_methods_are_no_hang(void **state)
 {
     (void)state;
     const xr_actors_setup setup = { .actors = 1, .hang_ms = 400 };
@@ -99,16 +100,16 @@ static void long_method(void **state)
     xr_actors *actors = rig_actors(&setup);
     xr_actor *actor = rig_spawn(actors, 0);
     RIG_OK(xr_actor_ask(actor, "pass_time", 30000, &err, 1500u));
-    /* A parent that does not look for longer than that is no reason either.
-     * The call lasts, so that the parent sleeps in its wait and looks. */
+    /* A parent that did not poll for longer than the limit blames nobody. The
+     * call takes a while, so that the parent checks during its wait. */
     const struct timespec t = { 1, 0 };
     (void)nanosleep(&t, NULL);
     RIG_OK(xr_actor_ask(actor, "pass_time", 30000, &err, 300u));
     xr_actors_free(actors);
 }
 
-/* Nor is a parent that was stopped itself, with all its processes. */
-static void not_looked(void **state)
+/* Nor does a parent that was stopped together with all its processes. */
+static void absent_parent_blames_nobody(void **state)
 {
     (void)state;
     const xr_actors_setup setup = { .actors = 1, .hang_ms = 2000 };
@@ -119,7 +120,7 @@ static void not_looked(void **state)
     const struct timespec t = { 2, 500000000 };
     send_signal(xr_actor_pid(actor), SIGSTOP);
     RIG_OK(xr_actor_call(actor, "count", &err, &future, 0u, NULL));
-    /* The parent has seen the last sign of life before it is away. */
+    /* The parent sees the last sign of life before the pause. */
     assert_int_equal(xr_future_wait(future, 300, &err), XRAY_E_PEER);
     (void)nanosleep(&t, NULL);
     /* The gap counts as half a second of silence. */
@@ -131,7 +132,7 @@ static void not_looked(void **state)
     xr_actors_free(actors);
 }
 
-static void exits(void **state)
+static void exits_are_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -153,10 +154,10 @@ static void exits(void **state)
         rig_says(err.text, ends[i].says, "in phase \"die\"", NULL);
         xr_actors_free(actors);
     }
-    nothing_left(fds);
+    expect_nothing_left(fds);
 }
 
-static void test_fail_together(void **state)
+static void one_loss_ends_all_waits(void **state)
 {
     (void)state;
     const xr_actors_setup setup = { .actors = 2, .fail_together = 1 };
@@ -179,8 +180,9 @@ static void test_fail_together(void **state)
     xr_actors_free(actors);
 }
 
-static xray_status start(xr_actors *actors, const char *program,
-                         const char *text, int64_t timeout_ms, xr_err *err)
+static xray_status start_actor(xr_actors *actors, const char *program,
+                               const char *text, int64_t timeout_ms,
+                               xr_err *err)
 {
     const char *const argv[] = { program, "--actor", NULL };
     const xr_actor_spawn_spec spec = { &rig_class, argv, "workhorse 0",
@@ -193,12 +195,12 @@ static xray_status start(xr_actors *actors, const char *program,
     xr_err other = { "" };
     if (!status || timeout_ms < 1000)
         xr_actor_kill(actor);
-    else /* its later calls say the same, or that it is gone */
+    else /* later calls fail with the same reason, or with its end */
         assert_int_equal(xr_actor_stop(actor, 10000, &other), XRAY_E_PEER);
     return status;
 }
 
-static void start_fails(void **state)
+static void failed_starts_are_explained(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -206,20 +208,24 @@ static void start_fails(void **state)
     xr_err err = { "" };
     xr_actors *actors = rig_actors(NULL);
     static const char *const self = "/proc/self/exe";
-    assert_int_equal(start(actors, "/no/such/program", "", 1000, &err),
+    assert_int_equal(start_actor(actors, "/no/such/program", "", 1000, &err),
                      XRAY_E_IO);
     rig_says(err.text, "actor workhorse 0: starting /no/such/program: No such",
              NULL);
-    assert_int_equal(start(actors, self, "fail", 30000, &err), XRAY_E_CONFIG);
+    assert_int_equal(start_actor(actors, self, "fail", 30000, &err),
+                     XRAY_E_CONFIG);
     rig_says(err.text, "method create: the text says so", NULL);
-    assert_int_equal(start(actors, self, "exit", 30000, &err), XRAY_E_PEER);
+    assert_int_equal(start_actor(actors, self, "exit", 30000, &err),
+                     XRAY_E_PEER);
     rig_says(err.text, "method create: exited with status 7", NULL);
-    assert_int_equal(start(actors, self, "sleep", 500, &err), XRAY_E_PEER);
+    assert_int_equal(start_actor(actors, self, "sleep", 500, &err),
+                     XRAY_E_PEER);
     rig_says(err.text, "method create: no answer within 0.5 s", NULL);
-    assert_int_equal(start(actors, "/bin/true", "", 30000, &err), XRAY_E_PEER);
+    assert_int_equal(start_actor(actors, "/bin/true", "", 30000, &err),
+                     XRAY_E_PEER);
     rig_says(err.text, "method create: exited with status", NULL);
     xr_actors_free(actors);
-    /* A program that is no actor and does not end. */
+    /* A program that is not an actor and does not end. */
     actors = rig_actors(&setup);
     const char *const argv[] = { "/bin/sh", "-c", "exec sleep 60", NULL };
     const xr_actor_spawn_spec spec = { &rig_class, argv, "sh", "", 0, 1 };
@@ -228,12 +234,12 @@ static void start_fails(void **state)
     assert_int_equal(xr_actor_ready(actor, 30000, &err), XRAY_E_PEER);
     rig_says(err.text, "did not start within 0.5 s", NULL);
     xr_actors_free(actors);
-    nothing_left(fds);
+    expect_nothing_left(fds);
 }
 
-/* Two actors of one run: the second refuses while the first, which takes long,
- * is waited for. The status is that of what is wrong. */
-static void other_refuses(void **state)
+/* The second of two actors refuses to be created while the slow first one is
+ * waited for. The status is that of the refusal. */
+static void refusal_of_another_is_reported(void **state)
 {
     (void)state;
     const xr_actors_setup setup = { .actors = 2, .fail_together = 1 };
@@ -252,11 +258,11 @@ static void other_refuses(void **state)
     xr_actors_free(actors);
 }
 
-static void nonsense(void **state)
+static void malformed_bytes_end_an_actor(void **state)
 {
     (void)state;
     /* An unknown frame; one of 2^60 bytes; a region without memory; a hello; a
-     * message that is none; a message that answers no call. */
+     * malformed message; an answer to no call. */
     static const struct {
         const char *bytes;
         size_t size;
@@ -289,22 +295,22 @@ static void nonsense(void **state)
         rig_says(err.text, "method garbage", frames[i].says, NULL);
         xr_actors_free(actors);
     }
-    nothing_left(fds);
+    expect_nothing_left(fds);
 }
 
-/* ---- a runtime that gives what is not so ---- */
+/* ---- a runtime that returns wrong values ---- */
 
 static xray_runtime_event ill_event;
 
-static void *small_board(void *self, uint64_t *out_size)
+static void *give_small_board(void *self, uint64_t *out_size)
 {
     void *board = xr_local_runtime.board(self, out_size);
     *out_size = 8;
     return board;
 }
 
-static xray_status ill_poll(void *self, int64_t timeout_ms,
-                            xray_runtime_event *out)
+static xray_status give_ill_event(void *self, int64_t timeout_ms,
+                                  xray_runtime_event *out)
 {
     (void)self;
     (void)timeout_ms;
@@ -312,8 +318,8 @@ static xray_status ill_poll(void *self, int64_t timeout_ms,
     return XRAY_OK;
 }
 
-static xray_status no_peer(void *self, const xray_actor_spec *spec,
-                           xray_peer **out)
+static xray_status give_no_peer(void *self, const xray_actor_spec *spec,
+                                xray_peer **out)
 {
     (void)self;
     (void)spec;
@@ -321,7 +327,8 @@ static xray_status no_peer(void *self, const xray_actor_spec *spec,
     return XRAY_OK;
 }
 
-static xray_status small_region(void *self, uint64_t size, xray_region **out)
+static xray_status give_small_region(void *self, uint64_t size,
+                                     xray_region **out)
 {
     xray_status status = xr_local_runtime.region_create(self, size, out);
     if (status == XRAY_OK)
@@ -329,7 +336,7 @@ static xray_status small_region(void *self, uint64_t size, xray_region **out)
     return status;
 }
 
-static xray_status no_region(void *self, uint64_t size, xray_region **out)
+static xray_status give_no_region(void *self, uint64_t size, xray_region **out)
 {
     (void)self;
     (void)size;
@@ -337,14 +344,15 @@ static xray_status no_region(void *self, uint64_t size, xray_region **out)
     return XRAY_OK;
 }
 
-static void expect_ill(xr_actors *actors, xray_status status, const char *says)
+static void expect_check_fails(xr_actors *actors, xray_status status,
+                               const char *says)
 {
     xr_err err = { "" };
     assert_int_equal(xr_actors_check(actors, &err), status);
     rig_says(err.text, says, NULL);
 }
 
-static void sick_runtime(void **state)
+static void faults_of_a_runtime_are_named(void **state)
 {
     xray_runtime_ops sick = xr_local_runtime;
     const xr_actors_setup setup = { .ops = &sick, .actors = 2 };
@@ -355,32 +363,34 @@ static void sick_runtime(void **state)
     xr_err err = { "" };
     (void)state;
     const uint32_t fds = rig_fds();
-    sick.board = small_board;
+    sick.board = give_small_board;
     assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_E_BUG);
     rig_says(err.text, "the runtime returned a board of 8 bytes, not ", NULL);
     sick = xr_local_runtime;
     actors = rig_actors(&setup);
-    sick.spawn = no_peer;
+    sick.spawn = give_no_peer;
     assert_int_equal(xr_actor_spawn(actors, &spec, &err, &actor), XRAY_E_BUG);
     rig_says(err.text, "spawn returned neither a peer nor an error", NULL);
-    sick.region_create = no_region;
+    sick.region_create = give_no_region;
     assert_int_equal(xr_region_get(actors, 4096, &err, &region), XRAY_E_BUG);
     rig_says(err.text, "region_create returned no region of 4096 bytes", NULL);
-    sick.region_create = small_region;
+    sick.region_create = give_small_region;
     assert_int_equal(xr_region_get(actors, 4096, &err, &region), XRAY_E_BUG);
     rig_says(err.text, "region_create returned no region of 4096 bytes", NULL);
-    sick.poll = ill_poll;
+    sick.poll = give_ill_event;
     ill_event = (xray_runtime_event){ .kind = 9 };
-    expect_ill(actors, XRAY_E_BUG, "an event of kind 9, which does not exist");
+    expect_check_fails(actors, XRAY_E_BUG,
+                       "an event of kind 9, which does not exist");
     ill_event = (xray_runtime_event){ .kind = XRAY_RUNTIME_LOST };
-    expect_ill(actors, XRAY_E_BUG, "a loss without its reason");
+    expect_check_fails(actors, XRAY_E_BUG, "a loss without its reason");
     ill_event = (xray_runtime_event){ .kind = XRAY_RUNTIME_MESSAGE, .size = 4 };
-    expect_ill(actors, XRAY_E_BUG, "a message of 4 bytes without its data");
+    expect_check_fails(actors, XRAY_E_BUG,
+                       "a message of 4 bytes without its data");
     xr_actors_free(actors);
-    nothing_left(fds);
+    expect_nothing_left(fds);
 }
 
-static void cycles(void **state)
+static void many_actors_leave_nothing(void **state)
 {
     (void)state;
     enum { CYCLES = 200 };
@@ -423,13 +433,13 @@ static void cycles(void **state)
     assert_int_equal(xr_region_count(actors), 1);
     assert_int_equal(rig_fds(), fds + 1);
     xr_actors_free(actors);
-    nothing_left(outside);
+    expect_nothing_left(outside);
 }
 
 /* ---- A parent that is killed ---- */
 
-/* Says its actors' pids and waits for a method that does not end. */
-static int be_parent(void)
+/* Prints the pids of its actors and waits for a method that does not end. */
+static int run_parent(void)
 {
     xr_err err = { "" };
     xr_actors *actors = rig_actors(NULL);
@@ -443,7 +453,7 @@ static int be_parent(void)
     return 1;
 }
 
-static void parent_killed(void **state)
+static void actors_end_with_their_parent(void **state)
 {
     (void)state;
     int ends[2];
@@ -469,7 +479,7 @@ static void parent_killed(void **state)
     (void)close(ends[0]);
 }
 
-static void ends_late(void **state)
+static void slow_end_is_no_hang(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -480,8 +490,8 @@ static void ends_late(void **state)
     xr_actors_free(actors);
 }
 
-/* Who stops one learns that its process did not end in order. */
-static void ends_badly(void **state)
+/* xr_actor_stop reports a process that did not end in order. */
+static void bad_end_is_reported(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -495,8 +505,9 @@ static void ends_badly(void **state)
     xr_actors_free(actors);
 }
 
-/* Ctrl-C reaches the whole group: an actor goes on until its parent says. */
-static void signals_ignored(void **state)
+/* Ctrl-C reaches the process group, but an actor runs until its parent ends it.
+ */
+static void terminal_signals_are_ignored(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -506,7 +517,7 @@ static void signals_ignored(void **state)
     send_signal(xr_actor_pid(actor), SIGTERM);
     RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 0u, NULL));
     RIG_OK(xr_actor_stop(actor, 10000, &err));
-    /* One that is at work when it is to stop is killed in the end. */
+    /* An actor that is busy is killed after the timeout. */
     xr_future *future = NULL;
     actor = rig_spawn(actors, 0);
     const uint64_t pid = xr_actor_pid(actor);
@@ -523,16 +534,23 @@ int main(int argc, char **argv)
     if (rig_child(argc, argv, &code))
         return code;
     if (argc == 2 && !strcmp(argv[1], "--parent"))
-        return be_parent();
+        return run_parent();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed),          cmocka_unit_test(stopped),
-        cmocka_unit_test(long_method),     cmocka_unit_test(not_looked),
-        cmocka_unit_test(exits),           cmocka_unit_test(test_fail_together),
-        cmocka_unit_test(start_fails),     cmocka_unit_test(other_refuses),
-        cmocka_unit_test(nonsense),        cmocka_unit_test(sick_runtime),
-        cmocka_unit_test(cycles),          cmocka_unit_test(parent_killed),
-        cmocka_unit_test(ends_late),       cmocka_unit_test(ends_badly),
-        cmocka_unit_test(signals_ignored),
+        cmocka_unit_test(killed_actor_is_named),
+        cmocka_unit_test(stopped_actor_is_killed),
+        cmocka_unit_test(long_methods_are_no_hang),
+        cmocka_unit_test(absent_parent_blames_nobody),
+        cmocka_unit_test(exits_are_reported),
+        cmocka_unit_test(one_loss_ends_all_waits),
+        cmocka_unit_test(failed_starts_are_explained),
+        cmocka_unit_test(refusal_of_another_is_reported),
+        cmocka_unit_test(malformed_bytes_end_an_actor),
+        cmocka_unit_test(faults_of_a_runtime_are_named),
+        cmocka_unit_test(many_actors_leave_nothing),
+        cmocka_unit_test(actors_end_with_their_parent),
+        cmocka_unit_test(slow_end_is_no_hang),
+        cmocka_unit_test(bad_end_is_reported),
+        cmocka_unit_test(terminal_signals_are_ignored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

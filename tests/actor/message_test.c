@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signatures, and messages made of them.
+ * Signatures are parsed, values survive encoding, and malformed messages are
+ * refused.
  */
 #include "core/actor/signature.h"
 #include "tests/testing.h"
 
-static void signatures(void **state)
+static void signatures_are_parsed(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -37,7 +38,8 @@ static void signatures(void **state)
     }
 }
 
-static void encode(const char *letters, const xr_value *values, xr_str *out)
+static void encode_call(const char *letters, const xr_value *values,
+                        xr_str *out)
 {
     xr_err err = { "" };
     const xr_message header = {
@@ -46,7 +48,7 @@ static void encode(const char *letters, const xr_value *values, xr_str *out)
     assert_int_equal(xr_message_encode(&header, letters, values, &err, out), 0);
 }
 
-static void limits(void **state)
+static void limits_of_types_survive(void **state)
 {
     (void)state;
     const char letters[] = "uuiiUUIIddssbbmmm";
@@ -63,7 +65,7 @@ static void limits(void **state)
     xr_str text = { 0 };
     xr_err err = { "" };
     xr_message m;
-    encode(letters, in, &text);
+    encode_call(letters, in, &text);
     assert_int_equal(xr_message_header(text.data, text.size, &err, &m), 0);
     assert_int_equal(m.kind, XR_MESSAGE_CALL);
     assert_true(m.call == UINT64_MAX);
@@ -92,19 +94,19 @@ static void limits(void **state)
     xr_str_free(&text);
 }
 
-/* One value there and back. */
-static xray_status pass(const char *wrote, const xr_value *in, const char *read,
-                        xr_str *text, xr_value *out)
+/* Encodes one value and decodes it again. */
+static xray_status send_value(const char *wrote, const xr_value *in,
+                              const char *read, xr_str *text, xr_value *out)
 {
     xr_err err = { "" };
     xr_message m;
-    encode(wrote, in, text);
+    encode_call(wrote, in, text);
     assert_int_equal(xr_message_header(text->data, text->size, &err, &m), 0);
     return xr_message_values(&m, read, &err, out);
 }
 
-/* Texts and bytes of each length that is written in a way of its own. */
-static void lengths(void **state)
+/* Texts and bytes of every length that msgpack encodes differently. */
+static void every_length_survives(void **state)
 {
     (void)state;
     static const size_t sizes[] = { 0,   1,   30,    31,    32,    254,
@@ -118,11 +120,11 @@ static void lengths(void **state)
         memset(data, 'a' + (int)i, n);
         data[n] = '\0';
         const xr_value words = { .s = data };
-        assert_int_equal(pass("s", &words, "s", &text, &out), XRAY_OK);
+        assert_int_equal(send_value("s", &words, "s", &text, &out), XRAY_OK);
         assert_int_equal(strlen(out.s), n);
         assert_string_equal(out.s, data);
         const xr_value bytes = { .b = { data, n } };
-        assert_int_equal(pass("b", &bytes, "b", &text, &out), XRAY_OK);
+        assert_int_equal(send_value("b", &bytes, "b", &text, &out), XRAY_OK);
         assert_int_equal(out.b.size, n);
         assert_memory_equal(out.b.data, data, n);
     }
@@ -130,8 +132,8 @@ static void lengths(void **state)
     xr_str_free(&text);
 }
 
-/* Whole numbers of each width, and into which types they go. */
-static void numbers(void **state)
+/* Integers of each width, and the types that can hold them. */
+static void integers_keep_their_range(void **state)
 {
     (void)state;
     static const struct {
@@ -168,7 +170,7 @@ static void numbers(void **state)
             const char read[2] = { *type, '\0' };
             xr_value out = { .I = 0 };
             int fits = strchr(rows[i].fits, *type) != NULL;
-            assert_int_equal(pass("I", &in, read, &text, &out),
+            assert_int_equal(send_value("I", &in, read, &text, &out),
                              fits ? XRAY_OK : XRAY_E_ARG);
             if (fits && (*type == 'u' || *type == 'i'))
                 assert_true(out.u == (uint32_t)rows[i].value);
@@ -177,14 +179,14 @@ static void numbers(void **state)
         }
     const xr_value most = { .U = UINT64_MAX };
     xr_value out;
-    assert_int_equal(pass("U", &most, "U", &text, &out), XRAY_OK);
+    assert_int_equal(send_value("U", &most, "U", &text, &out), XRAY_OK);
     assert_true(out.U == UINT64_MAX);
-    assert_int_equal(pass("U", &most, "I", &text, &out), XRAY_E_ARG);
+    assert_int_equal(send_value("U", &most, "I", &text, &out), XRAY_E_ARG);
     xr_str_free(&text);
 }
 
-/* Another type, one more, one less, cut anywhere: a sentence, no crash. */
-static void refused(void **state)
+/* A wrong type, a value too many or too few, or a cut message is an error. */
+static void malformed_messages_are_refused(void **state)
 {
     (void)state;
     const xr_value in[] = { { .u = 70000 }, { .s = "x" } };
@@ -193,7 +195,7 @@ static void refused(void **state)
     xr_value out[4];
     xr_str text = { 0 };
     xr_message m;
-    encode("us", in, &text);
+    encode_call("us", in, &text);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         xr_err err = { "" };
         assert_int_equal(xr_message_header(text.data, text.size, &err, &m), 0);
@@ -214,8 +216,8 @@ static void refused(void **state)
     xr_str_free(&text);
 }
 
-/* Types that claim memory for elements that are not there. */
-static void huge_claims(void **state)
+/* Objects that claim more elements than they have. */
+static void huge_claims_take_no_memory(void **state)
 {
     (void)state;
     static const unsigned char starts[][6] = {
@@ -237,9 +239,12 @@ static void huge_claims(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signatures), cmocka_unit_test(limits),
-        cmocka_unit_test(lengths),    cmocka_unit_test(numbers),
-        cmocka_unit_test(refused),    cmocka_unit_test(huge_claims),
+        cmocka_unit_test(signatures_are_parsed),
+        cmocka_unit_test(limits_of_types_survive),
+        cmocka_unit_test(every_length_survives),
+        cmocka_unit_test(integers_keep_their_range),
+        cmocka_unit_test(malformed_messages_are_refused),
+        cmocka_unit_test(huge_claims_take_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces of actors that need no process: pools of regions, what a runtime is
- * given and what it says, limits of messages, calls by signature.
+ * Units of actors that need no process: pools of regions, setups and errors of
+ * runtimes, messages, calls by signature.
  */
 #include "core/actor/caller.h"
 #include "core/actor/invoke.h"
@@ -17,7 +17,8 @@ static struct {
     char board[1 << 20];
 } fake;
 
-static xray_status make_region(void *self, uint64_t size, xray_region **out)
+static xray_status fake_region_create(void *self, uint64_t size,
+                                      xray_region **out)
 {
     xray_region *region = calloc(1, sizeof(*region));
     (void)self;
@@ -28,7 +29,7 @@ static xray_status make_region(void *self, uint64_t size, xray_region **out)
     return XRAY_OK;
 }
 
-static void free_region(void *self, xray_region *region)
+static void fake_region_destroy(void *self, xray_region *region)
 {
     (void)self;
     fake.destroyed++;
@@ -37,7 +38,8 @@ static void free_region(void *self, xray_region *region)
     free(region);
 }
 
-static xray_status refuse_region(void *self, uint64_t size, xray_region **out)
+static xray_status refuse_region_create(void *self, uint64_t size,
+                                        xray_region **out)
 {
     (void)self;
     (void)size;
@@ -45,8 +47,8 @@ static xray_status refuse_region(void *self, uint64_t size, xray_region **out)
     return XRAY_E_NOMEM;
 }
 
-static xray_status create(const xray_runtime_setup *setup, const void *config,
-                          void **out_self)
+static xray_status fake_create(const xray_runtime_setup *setup,
+                               const void *config, void **out_self)
 {
     (void)config;
     fake.setup = *setup;
@@ -54,12 +56,12 @@ static xray_status create(const xray_runtime_setup *setup, const void *config,
     return XRAY_OK;
 }
 
-static void destroy(void *self)
+static void fake_destroy(void *self)
 {
     (void)self;
 }
 
-static void *board(void *self, uint64_t *out_size)
+static void *fake_board(void *self, uint64_t *out_size)
 {
     (void)self;
     *out_size = fake.setup.board_size;
@@ -67,32 +69,32 @@ static void *board(void *self, uint64_t *out_size)
 }
 
 static xray_runtime_ops ops = { .header = XRAY_HEADER(xray_runtime_ops),
-                                .create = create,
-                                .destroy = destroy,
-                                .board = board,
-                                .region_create = make_region,
-                                .region_destroy = free_region };
+                                .create = fake_create,
+                                .destroy = fake_destroy,
+                                .board = fake_board,
+                                .region_create = fake_region_create,
+                                .region_destroy = fake_region_destroy };
 
 /* ---- regions ------------------------------------------------------------ */
 
 static xr_relay relay;
 
-static xr_pool new_pool(void)
+static xr_pool make_pool(void)
 {
     memset(&fake, 0, sizeof(fake));
     xr_relay_init(&relay, NULL);
     return (xr_pool){ .ops = &ops, .relay = &relay };
 }
 
-static void end_pool(xr_pool *pool)
+static void free_pool_regions(xr_pool *pool)
 {
     for (size_t i = 0; i < pool->count; i++)
         if (!pool->entries[i].region->peer)
-            free_region(NULL, pool->entries[i].region);
+            fake_region_destroy(NULL, pool->entries[i].region);
     xr_pool_free(pool);
 }
 
-static xray_region *get(xr_pool *pool, uint64_t size)
+static xray_region *get_region(xr_pool *pool, uint64_t size)
 {
     xr_err err = { "" };
     xray_region *region = NULL;
@@ -101,7 +103,7 @@ static xray_region *get(xr_pool *pool, uint64_t size)
     return region;
 }
 
-/* Whole pages; above 64 KiB at most a quarter more than is asked for. */
+/* Sizes are rounded up to pages, and above 32 KiB by at most a quarter. */
 static void regions_have_round_sizes(void **state)
 {
     (void)state;
@@ -118,79 +120,80 @@ static void regions_have_round_sizes(void **state)
         { (1u << 20) + 1, 5u << 18 },
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        xr_pool pool = new_pool();
-        assert_true(get(&pool, sizes[i][0])->size == sizes[i][1]);
-        end_pool(&pool);
+        xr_pool pool = make_pool();
+        assert_true(get_region(&pool, sizes[i][0])->size == sizes[i][1]);
+        free_pool_regions(&pool);
     }
 }
 
 static void the_smallest_that_fits_is_taken(void **state)
 {
     (void)state;
-    xr_pool pool = new_pool();
-    xray_region *big = get(&pool, 1u << 20);
-    xray_region *small = get(&pool, 4096);
-    xray_region *middle = get(&pool, 65536);
+    xr_pool pool = make_pool();
+    xray_region *big = get_region(&pool, 1u << 20);
+    xray_region *small = get_region(&pool, 4096);
+    xray_region *middle = get_region(&pool, 65536);
     assert_int_equal(fake.made, 3);
     assert_int_equal(xr_pool_put(&pool, big), 0);
     assert_int_equal(xr_pool_put(&pool, small), 0);
     assert_int_equal(xr_pool_put(&pool, middle), 0);
-    assert_ptr_equal(get(&pool, 4097), middle);
-    assert_ptr_equal(get(&pool, 4096), small);
-    assert_ptr_equal(get(&pool, 1), big); /* what is in use is not given */
+    assert_ptr_equal(get_region(&pool, 4097), middle);
+    assert_ptr_equal(get_region(&pool, 4096), small);
+    assert_ptr_equal(get_region(&pool, 1),
+                     big); /* a used one is not given out */
     assert_int_equal(fake.made, 3);
-    /* With a reference more it stays in use. */
+    /* With one more reference it stays in use. */
     xr_err err = { "" };
     assert_int_equal(xr_pool_ref(&pool, small, &err), XRAY_OK);
     (void)xr_pool_put(&pool, small);
-    assert_ptr_not_equal(get(&pool, 1), small);
+    assert_ptr_not_equal(get_region(&pool, 1), small);
     (void)xr_pool_put(&pool, small);
-    assert_ptr_equal(get(&pool, 1), small);
-    end_pool(&pool);
+    assert_ptr_equal(get_region(&pool, 1), small);
+    free_pool_regions(&pool);
 }
 
-/* A new one takes the place of the largest free one that is too small. */
+/* A new region replaces the largest unused one that is too small. */
 static void growing_sizes_leave_no_trail(void **state)
 {
     (void)state;
-    xr_pool pool = new_pool();
-    xray_region *one = get(&pool, 4096);
-    xray_region *two = get(&pool, 8192);
-    xray_region *used = get(&pool, 16384);
+    xr_pool pool = make_pool();
+    xray_region *one = get_region(&pool, 4096);
+    xray_region *two = get_region(&pool, 8192);
+    xray_region *used = get_region(&pool, 16384);
     (void)xr_pool_put(&pool, one);
     (void)xr_pool_put(&pool, two);
-    (void)get(&pool, 32768);
+    (void)get_region(&pool, 32768);
     assert_int_equal(fake.destroyed, 1);
     assert_true(fake.last_destroyed == 8192);
     assert_int_equal(pool.count, 3);
     (void)xr_pool_put(&pool, used);
-    (void)get(&pool, 65536);
+    (void)get_region(&pool, 65536);
     assert_true(fake.last_destroyed == 16384);
-    end_pool(&pool);
+    free_pool_regions(&pool);
 }
 
-static void many_regions(void **state)
+static void many_regions_are_reused(void **state)
 {
     (void)state;
-    xr_pool pool = new_pool();
+    xr_pool pool = make_pool();
     xray_region *all[40];
     for (int i = 0; i < 40; i++)
-        all[i] = get(&pool, 4096);
+        all[i] = get_region(&pool, 4096);
     assert_int_equal(pool.count, 40);
     for (int i = 0; i < 40; i++)
         (void)xr_pool_put(&pool, all[i]);
     for (int i = 0; i < 40; i++)
-        (void)get(&pool, 4096);
+        (void)get_region(&pool, 4096);
     assert_int_equal(fake.made, 40);
-    end_pool(&pool);
+    free_pool_regions(&pool);
 }
 
-/* Another's regions are in the table while they are referred to. */
-static void regions_of_others(void **state)
+/* Regions of another process are in the table while they have references. */
+static void regions_of_others_are_counted(void **state)
 {
     (void)state;
     xr_err err = { "" };
-    xr_pool pool = new_pool();
+    xr_pool pool = make_pool();
     char one = 0;
     char two = 0;
     xray_region a = { .id = 1, .size = 1u << 20, .peer = (void *)&one };
@@ -204,37 +207,38 @@ static void regions_of_others(void **state)
     assert_int_equal(xr_pool_ref(&pool, &b, &err), XRAY_OK);
     assert_int_equal(xr_pool_put(&pool, &a), 0);
     assert_int_equal(pool.count, 2);
-    assert_ptr_not_equal(get(&pool, 4096), &a); /* it is not ours to give */
+    assert_ptr_not_equal(get_region(&pool, 4096),
+                         &a); /* another process owns it */
     assert_int_equal(xr_pool_put(&pool, &a), 1);
     assert_int_equal(xr_pool_put(&pool, &a), 0);
     assert_int_equal(xr_pool_ref(&pool, &a, &err), XRAY_OK);
     xr_pool_forget(&pool, a.peer);
     assert_int_equal(pool.count, 2);
     assert_int_equal(xr_pool_put(&pool, &b), 1);
-    end_pool(&pool);
+    free_pool_regions(&pool);
 }
 
-static void regions_that_cannot_be_had(void **state)
+static void impossible_regions_are_refused(void **state)
 {
     (void)state;
     xr_err err = { "" };
     xray_region *region = NULL;
-    xr_pool pool = new_pool();
+    xr_pool pool = make_pool();
     assert_int_equal(xr_pool_get(&pool, 0, &err, &region), XRAY_E_RANGE);
     assert_string_equal(err.text, "a region cannot have 0 bytes");
     assert_int_equal(xr_pool_get(&pool, (UINT64_C(1) << 62) + 1, &err, &region),
                      XRAY_E_RANGE);
-    ops.region_create = refuse_region;
+    ops.region_create = refuse_region_create;
     xray_status status = xr_pool_get(&pool, 7, &err, &region);
-    ops.region_create = make_region;
+    ops.region_create = fake_region_create;
     assert_int_equal(status, XRAY_E_NOMEM);
     assert_string_equal(err.text, "the runtime's region_create failed with "
                                   "status -103");
     assert_int_equal(pool.count, 0);
-    end_pool(&pool);
+    free_pool_regions(&pool);
 }
 
-/* ---- what a runtime is given, and what it says -------------------------- */
+/* ---- setup and errors of a runtime -------------------------------------- */
 
 static void setups_have_their_defaults(void **state)
 {
@@ -295,7 +299,7 @@ static void boards_have_their_size(void **state)
 
 static char logged[100];
 
-static void log_line(const xray_host *host, uint32_t level, const char *msg)
+static void record_log(const xray_host *host, uint32_t level, const char *msg)
 {
     (void)host;
     (void)snprintf(logged, sizeof(logged), "%u %s", level, msg);
@@ -307,11 +311,11 @@ static const void *find_service(const xray_host *host, const char *id)
     return strcmp(id, "known") == 0 ? &logged : NULL;
 }
 
-static void reasons_of_a_runtime(void **state)
+static void reasons_of_a_runtime_are_kept(void **state)
 {
     (void)state;
     static const xray_host outer = { .version = "9",
-                                     .log = log_line,
+                                     .log = record_log,
                                      .service = find_service };
     xr_err err = { "" };
     xr_relay r;
@@ -331,14 +335,14 @@ static void reasons_of_a_runtime(void **state)
     assert_int_equal(xr_relay_error(&r, XRAY_E_IO, "send", &err), XRAY_E_IO);
     assert_string_equal(err.text, "outer: inner");
     assert_int_equal(xr_relay_error(&r, XRAY_E_PEER, "send", &err),
-                     XRAY_E_PEER); /* a reason is told once */
+                     XRAY_E_PEER); /* a reason is reported once */
     assert_string_equal(err.text, "the runtime's send failed with status -400");
 }
 
 /* ---- messages ----------------------------------------------------------- */
 
-/* Written as one letter, read as another: 1 if it is taken. */
-static int reads_as(char from, xr_value value, char to, xr_value *out)
+/* Encodes a value as one letter and reads it as another: 1 if that succeeds. */
+static int is_read_as(char from, xr_value value, char to, xr_value *out)
 {
     const char letters[] = { from, '\0' };
     const char as[] = { to, '\0' };
@@ -384,13 +388,13 @@ static void numbers_keep_to_their_ranges(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         xr_value out;
         assert_int_equal(
-            reads_as(cases[i].from, cases[i].value, cases[i].to, &out),
+            is_read_as(cases[i].from, cases[i].value, cases[i].to, &out),
             cases[i].taken);
     }
 }
 
-/* Bytes as they may come: kind, call, name, and one value behind them. */
-static void bytes_that_are_no_value(void **state)
+/* Bytes of messages: kind, call, name and one value. */
+static void malformed_bytes_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -401,7 +405,7 @@ static void bytes_that_are_no_value(void **state)
     } cases[] = {
         { "\x01\x05\xa1\x00", 4, "", 1 },
         { "\x05\x05\xa1\x00", 4, "", 1 },
-        { "\x06\x05\xa1\x00", 4, NULL, 0 }, /* a kind that is none */
+        { "\x06\x05\xa1\x00", 4, NULL, 0 }, /* an unknown kind */
         { "\x01\x05\xa1x", 4, NULL, 0 },    /* a text without its end */
         { "\x01\x05\xa0", 3, NULL, 0 },
         { "\x01\x05\xa2\x00x", 5, NULL, 0 }, /* one with an end inside */
@@ -435,7 +439,7 @@ static void bytes_that_are_no_value(void **state)
 
 /* ---- signatures and calls ----------------------------------------------- */
 
-static void sentences_on_signatures(void **state)
+static void bad_signatures_are_explained(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
@@ -458,7 +462,7 @@ static void sentences_on_signatures(void **state)
     assert_int_equal(s.in_count, 24);
 }
 
-/* Leaves its outs alone if it is told so. */
+/* Writes its outs only if `fill` is 1. */
 static xray_status fill_outs(void *self, uint32_t fill, uint64_t *number,
                              xr_str *text, xray_region **region, xr_err *err)
 {
@@ -503,15 +507,15 @@ int main(void)
         cmocka_unit_test(regions_have_round_sizes),
         cmocka_unit_test(the_smallest_that_fits_is_taken),
         cmocka_unit_test(growing_sizes_leave_no_trail),
-        cmocka_unit_test(many_regions),
-        cmocka_unit_test(regions_of_others),
-        cmocka_unit_test(regions_that_cannot_be_had),
+        cmocka_unit_test(many_regions_are_reused),
+        cmocka_unit_test(regions_of_others_are_counted),
+        cmocka_unit_test(impossible_regions_are_refused),
         cmocka_unit_test(setups_have_their_defaults),
         cmocka_unit_test(boards_have_their_size),
-        cmocka_unit_test(reasons_of_a_runtime),
+        cmocka_unit_test(reasons_of_a_runtime_are_kept),
         cmocka_unit_test(numbers_keep_to_their_ranges),
-        cmocka_unit_test(bytes_that_are_no_value),
-        cmocka_unit_test(sentences_on_signatures),
+        cmocka_unit_test(malformed_bytes_are_refused),
+        cmocka_unit_test(bad_signatures_are_explained),
         cmocka_unit_test(outs_begin_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

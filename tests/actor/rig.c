@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A class whose methods do what the tests of actors need, and helpers of those
+ * tests.
+ */
 #include "tests/actor/rig.h"
 
 #include <dirent.h>
@@ -12,7 +16,7 @@ typedef struct rig {
     uint32_t reserved;
 } rig;
 
-/* text: "fail" fails, "sleep" takes long, "exit" ends the process. */
+/* `text` "fail" fails, "sleep" takes long, "exit" ends the process. */
 static xray_status rig_create(const xr_actor_context *context, const char *text,
                               xr_err *err, void **out_self)
 {
@@ -35,11 +39,11 @@ static void rig_destroy(void *self)
     free(self);
 }
 
-static xray_status echo(void *data, uint32_t u, int32_t i, uint64_t U,
-                        int64_t I, double d, const char *s, const void *b,
-                        uint64_t b_size, uint32_t *out_u, int32_t *out_i,
-                        uint64_t *out_U, int64_t *out_I, double *out_d,
-                        xr_str *out_s, xr_str *out_b, xr_err *err)
+static xray_status
+echo_arguments(void *data, uint32_t u, int32_t i, uint64_t U, int64_t I,
+               double d, const char *s, const void *b, uint64_t b_size,
+               uint32_t *out_u, int32_t *out_i, uint64_t *out_U, int64_t *out_I,
+               double *out_d, xr_str *out_s, xr_str *out_b, xr_err *err)
 {
     (void)data;
     (void)err;
@@ -53,8 +57,8 @@ static xray_status echo(void *data, uint32_t u, int32_t i, uint64_t U,
     return XRAY_OK;
 }
 
-static xray_status count(void *data, uint32_t expected, uint32_t *out_now,
-                         xr_err *err)
+static xray_status count_calls(void *data, uint32_t expected, uint32_t *out_now,
+                               xr_err *err)
 {
     rig *self = data;
     if (expected != self->calls)
@@ -64,9 +68,10 @@ static xray_status count(void *data, uint32_t expected, uint32_t *out_now,
     return XRAY_OK;
 }
 
-/* Adds one to every byte and gives the sum of what they were. */
-static xray_status add_one(void *data, xray_region *region, uint64_t size,
-                           uint64_t *out_sum, xr_err *err)
+/* Adds one to every byte and returns the sum of the old values. */
+static xray_status add_one_to_bytes(void *data, xray_region *region,
+                                    uint64_t size, uint64_t *out_sum,
+                                    xr_err *err)
 {
     (void)data;
     if (!region || size > region->size)
@@ -79,8 +84,8 @@ static xray_status add_one(void *data, xray_region *region, uint64_t size,
     return XRAY_OK;
 }
 
-static xray_status make(void *data, uint64_t size, uint32_t value,
-                        xray_region **out, xr_err *err)
+static xray_status make_region(void *data, uint64_t size, uint32_t value,
+                               xray_region **out, xr_err *err)
 {
     rig *self = data;
     if (!size) { /* none */
@@ -94,9 +99,9 @@ static xray_status make(void *data, uint64_t size, uint32_t value,
     return status;
 }
 
-/* A region of the caller comes back as it is. */
-static xray_status same(void *data, xray_region *region, xray_region **out,
-                        xr_err *err)
+/* Returns the region of the caller. */
+static xray_status return_region(void *data, xray_region *region,
+                                 xray_region **out, xr_err *err)
 {
     (void)data;
     (void)err;
@@ -104,8 +109,9 @@ static xray_status same(void *data, xray_region *region, xray_region **out,
     return XRAY_OK;
 }
 
-static xray_status fails(void *data, int32_t status, const char *text,
-                         uint32_t *out, xr_err *err)
+static xray_status fail_with_status(void *data, int32_t status,
+                                    const char *text, uint32_t *out,
+                                    xr_err *err)
 {
     (void)data;
     *out = 5;
@@ -124,7 +130,7 @@ static xray_status pass_time(void *data, uint32_t ms, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status die(void *data, int32_t signal_or_code, xr_err *err)
+static xray_status end_process(void *data, int32_t signal_or_code, xr_err *err)
 {
     (void)data;
     (void)err;
@@ -133,33 +139,35 @@ static xray_status die(void *data, int32_t signal_or_code, xr_err *err)
     _exit(signal_or_code);
 }
 
-static void late(void)
+static void sleep_at_exit(void)
 {
     const struct timespec t = { 4, 0 };
     (void)nanosleep(&t, NULL);
 }
 
-/* Its process takes longer to end than what counts as a hang. */
+/* Lets the process take longer to end than the limit of silence. */
 static xray_status leave_late(void *data, xr_err *err)
 {
     (void)data;
-    return atexit(late) ? xr_fail(err, XRAY_E_NOMEM, "atexit") : XRAY_OK;
+    return atexit(sleep_at_exit) ? xr_fail(err, XRAY_E_NOMEM, "atexit")
+                                 : XRAY_OK;
 }
 
-static void bad_end(void)
+static void exit_badly(void)
 {
     _exit(3);
 }
 
-/* Its process ends with another status than that of an end in order. */
+/* Lets the process end with a status other than 0. */
 static xray_status leave_badly(void *data, xr_err *err)
 {
     (void)data;
-    return atexit(bad_end) ? xr_fail(err, XRAY_E_NOMEM, "atexit") : XRAY_OK;
+    return atexit(exit_badly) ? xr_fail(err, XRAY_E_NOMEM, "atexit") : XRAY_OK;
 }
 
-static xray_status look(void *data, uint32_t *out_fds, uint32_t *out_index,
-                        uint32_t *out_count, xr_str *out_name, xr_err *err)
+static xray_status report_process(void *data, uint32_t *out_fds,
+                                  uint32_t *out_index, uint32_t *out_count,
+                                  xr_str *out_name, xr_err *err)
 {
     const rig *self = data;
     (void)err;
@@ -170,18 +178,19 @@ static xray_status look(void *data, uint32_t *out_fds, uint32_t *out_index,
     return XRAY_OK;
 }
 
-/* Bytes that are no frame, where the runtime's are expected. */
-static xray_status garbage(void *data, const void *bytes, uint64_t size,
-                           xr_err *err)
+/* Writes bytes to the socket of the runtime. */
+static xray_status write_garbage(void *data, const void *bytes, uint64_t size,
+                                 xr_err *err)
 {
     (void)data;
     ssize_t n = write(3, bytes, (size_t)size);
     return n > 0 ? XRAY_OK : xr_fail(err, XRAY_E_IO, "write");
 }
 
-static xray_status exchange(void *data, uint32_t members, const void *mine,
-                            uint64_t size, uint32_t timeout_ms, xr_str *out_all,
-                            xr_err *err)
+static xray_status exchange_on_board(void *data, uint32_t members,
+                                     const void *mine, uint64_t size,
+                                     uint32_t timeout_ms, xr_str *out_all,
+                                     xr_err *err)
 {
     const rig *self = data;
     const xr_board_group group = {
@@ -199,7 +208,7 @@ static xray_status exchange(void *data, uint32_t members, const void *mine,
 }
 
 /* Writes to its own part of the board's extra area. */
-static xray_status mark(void *data, const char *text, xr_err *err)
+static xray_status mark_board(void *data, const char *text, xr_err *err)
 {
     const rig *self = data;
     const xr_board *board = xr_actor_board(self->context);
@@ -210,10 +219,11 @@ static xray_status mark(void *data, const char *text, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status wide(void *data, uint32_t a, double b, int64_t c, uint32_t d,
-                        double e, int32_t f, double g, uint64_t h, double i,
-                        double j, double k, double l, double m, double *out,
-                        xr_err *err)
+static xray_status weigh_many_arguments(void *data, uint32_t a, double b,
+                                        int64_t c, uint32_t d, double e,
+                                        int32_t f, double g, uint64_t h,
+                                        double i, double j, double k, double l,
+                                        double m, double *out, xr_err *err)
 {
     (void)data;
     (void)err;
@@ -223,21 +233,22 @@ static xray_status wide(void *data, uint32_t a, double b, int64_t c, uint32_t d,
 }
 
 static const xr_actor_method methods[] = {
-    { "echo", "u i U I d s b -> u i U I d s b", XR_METHOD(echo) },
-    { "count", "u->u", XR_METHOD(count) },
-    { "add_one", "mU->U", XR_METHOD(add_one) },
-    { "make", "Uu->m", XR_METHOD(make) },
-    { "same", "m->m", XR_METHOD(same) },
-    { "fails", "i s -> u", XR_METHOD(fails) },
+    { "echo", "u i U I d s b -> u i U I d s b", XR_METHOD(echo_arguments) },
+    { "count", "u->u", XR_METHOD(count_calls) },
+    { "add_one", "mU->U", XR_METHOD(add_one_to_bytes) },
+    { "make", "Uu->m", XR_METHOD(make_region) },
+    { "same", "m->m", XR_METHOD(return_region) },
+    { "fails", "i s -> u", XR_METHOD(fail_with_status) },
     { "pass_time", "u ->", XR_METHOD(pass_time) },
-    { "die", "i ->", XR_METHOD(die) },
+    { "die", "i ->", XR_METHOD(end_process) },
     { "leave_late", "->", XR_METHOD(leave_late) },
     { "leave_badly", "->", XR_METHOD(leave_badly) },
-    { "look", "-> uuus", XR_METHOD(look) },
-    { "garbage", "b ->", XR_METHOD(garbage) },
-    { "exchange", "u b u -> b", XR_METHOD(exchange) },
-    { "mark", "s ->", XR_METHOD(mark) },
-    { "wide", "u d I u d i d U d d d d d -> d", XR_METHOD(wide) },
+    { "look", "-> uuus", XR_METHOD(report_process) },
+    { "garbage", "b ->", XR_METHOD(write_garbage) },
+    { "exchange", "u b u -> b", XR_METHOD(exchange_on_board) },
+    { "mark", "s ->", XR_METHOD(mark_board) },
+    { "wide", "u d I u d i d U d d d d d -> d",
+      XR_METHOD(weigh_many_arguments) },
 };
 
 const xr_actor_class rig_class = {

@@ -10,24 +10,24 @@
 
 extern const xr_actor_class rig_class;
 
-/* The program again, as an actor. */
+/* Starts the test program as an actor. */
 extern const char *const rig_argv[];
-/* 1 and the exit code where the command line asks for an actor. */
+/* 1 and the exit code if the command line asks for an actor. */
 int rig_child(int argc, char **argv, int *out_code);
 
-/* For tests that do not look at what creation says. */
+/* For tests that expect creation to succeed. */
 xr_actors *rig_actors(const xr_actors_setup *setup);
 xr_actor *rig_spawn(xr_actors *actors, uint32_t index);
 void rig_ok(xray_status status, const xr_err *err);
 #define RIG_OK(call) rig_ok((call), &err)
-/* Fails the test if the text does not contain each of these, up to NULL. */
+/* Fails the test unless the text contains all of the arguments, up to NULL. */
 void rig_says(const char *text, ...);
 
 uint64_t rig_ms(void);
 uint32_t rig_fds(void);      /* open in this process */
-uint32_t rig_maps(void);     /* memfds of ours mapped here */
-int rig_alive(uint64_t pid); /* no zombie */
-/* Waits up to `ms` until it is none. */
+uint32_t rig_maps(void);     /* memfds of X-ray mapped here */
+int rig_alive(uint64_t pid); /* 0 for a zombie */
+/* Waits up to `ms` for the end of the process; 1 if it has ended. */
 int rig_gone(uint64_t pid, uint64_t ms);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The actor's side by itself: a parent made for the test sends what it likes,
- * in any order, and sees what is answered.
+ * The actor's side alone: a parent made for the test sends messages in any
+ * order and records the answers.
  */
 #include "core/actor/signature.h"
 #include "tests/actor/rig.h"
@@ -12,9 +12,9 @@ static struct {
     xr_str inbox[16]; /* messages that come, in order */
     uint32_t count;
     uint32_t at;
-    const char *reason; /* of the end behind them */
+    const char *reason; /* of the end after them */
     uint32_t clean;
-    char answers[4096]; /* a line an answer */
+    char answers[4096]; /* a line per answer */
     char phases[512];
     xray_region *sent[4]; /* with the last answer */
     uint32_t sent_count;
@@ -24,8 +24,8 @@ static struct {
 
 static char one_peer;
 
-static xray_status attach(const xray_host *host, const char *address,
-                          void **out_self, xray_peer **out_parent)
+static xray_status fake_attach(const xray_host *host, const char *address,
+                               void **out_self, xray_peer **out_parent)
 {
     (void)host;
     assert_string_equal(address, "here");
@@ -34,8 +34,8 @@ static xray_status attach(const xray_host *host, const char *address,
     return XRAY_OK;
 }
 
-static xray_status poll_parent(void *self, int64_t timeout_ms,
-                               xray_runtime_event *out)
+static xray_status fake_poll(void *self, int64_t timeout_ms,
+                             xray_runtime_event *out)
 {
     (void)self;
     (void)timeout_ms;
@@ -53,9 +53,9 @@ static xray_status poll_parent(void *self, int64_t timeout_ms,
 }
 
 /* "3 done 7", or "3 error -100 the sentence". */
-static xray_status take_answer(void *self, xray_peer *peer, const void *data,
-                               uint64_t size, xray_region *const *regions,
-                               uint32_t region_count)
+static xray_status fake_send(void *self, xray_peer *peer, const void *data,
+                             uint64_t size, xray_region *const *regions,
+                             uint32_t region_count)
 {
     xr_message m;
     xr_value v[3];
@@ -87,7 +87,7 @@ static xray_status take_answer(void *self, xray_peer *peer, const void *data,
     return XRAY_OK;
 }
 
-static void set_phase(void *self, const char *text)
+static void fake_phase_set(void *self, const char *text)
 {
     (void)self;
     size_t used = strlen(parent.phases);
@@ -95,7 +95,7 @@ static void set_phase(void *self, const char *text)
                    text);
 }
 
-static void *no_board(void *self, uint64_t *out_size)
+static void *fake_board(void *self, uint64_t *out_size)
 {
     (void)self;
     (void)out_size;
@@ -105,7 +105,8 @@ static void *no_board(void *self, uint64_t *out_size)
 static xray_region theirs = { .id = 5, .size = 64, .peer = (void *)&one_peer };
 static xray_region mine[4];
 
-static xray_status make_region(void *self, uint64_t size, xray_region **out)
+static xray_status fake_region_create(void *self, uint64_t size,
+                                      xray_region **out)
 {
     (void)self;
     xray_region *region = &mine[parent.made++ % 4];
@@ -115,13 +116,13 @@ static xray_status make_region(void *self, uint64_t size, xray_region **out)
     return XRAY_OK;
 }
 
-static void free_region(void *self, xray_region *region)
+static void fake_region_destroy(void *self, xray_region *region)
 {
     (void)self;
     (void)region;
 }
 
-static xray_region *find_region(void *self, xray_peer *peer, uint64_t id)
+static xray_region *fake_region_find(void *self, xray_peer *peer, uint64_t id)
 {
     (void)self;
     if (peer)
@@ -132,28 +133,28 @@ static xray_region *find_region(void *self, xray_peer *peer, uint64_t id)
     return NULL;
 }
 
-static void leave(void *self)
+static void fake_destroy(void *self)
 {
     (void)self;
 }
 
 static const xray_runtime_ops ops = { .header = XRAY_HEADER(xray_runtime_ops),
-                                      .attach = attach,
-                                      .destroy = leave,
-                                      .poll = poll_parent,
-                                      .send = take_answer,
-                                      .board = no_board,
-                                      .phase_set = set_phase,
-                                      .region_create = make_region,
-                                      .region_destroy = free_region,
-                                      .region_find = find_region };
+                                      .attach = fake_attach,
+                                      .destroy = fake_destroy,
+                                      .poll = fake_poll,
+                                      .send = fake_send,
+                                      .board = fake_board,
+                                      .phase_set = fake_phase_set,
+                                      .region_create = fake_region_create,
+                                      .region_destroy = fake_region_destroy,
+                                      .region_find = fake_region_find };
 
 /* ---- an object ---------------------------------------------------------- */
 
 static const xr_actor_context *context;
 
-static xray_status create(const xr_actor_context *c, const char *text,
-                          xr_err *err, void **out)
+static xray_status object_create(const xr_actor_context *c, const char *text,
+                                 xr_err *err, void **out)
 {
     context = c;
     if (strcmp(text, "fail") == 0)
@@ -169,14 +170,14 @@ static xray_status create(const xr_actor_context *c, const char *text,
     return XRAY_OK;
 }
 
-static void destroy(void *self)
+static void object_destroy(void *self)
 {
     assert_ptr_equal(self, &parent);
     parent.objects--;
 }
 
-static xray_status twice(void *self, uint64_t number, uint64_t *out,
-                         xr_err *err)
+static xray_status double_number(void *self, uint64_t number, uint64_t *out,
+                                 xr_err *err)
 {
     assert_ptr_equal(self, &parent);
     *out = 2 * number;
@@ -185,8 +186,8 @@ static xray_status twice(void *self, uint64_t number, uint64_t *out,
     return number == 7 ? XRAY_E_IO : number == 8 ? XRAY_AGAIN : XRAY_OK;
 }
 
-static xray_status give(void *self, const xray_region *region,
-                        xray_region **out, xr_err *err)
+static xray_status give_region(void *self, const xray_region *region,
+                               xray_region **out, xr_err *err)
 {
     (void)self;
     if (region) {
@@ -197,15 +198,16 @@ static xray_status give(void *self, const xray_region *region,
 }
 
 static const xr_actor_method methods[] = {
-    { "twice", "U->U", XR_METHOD(twice) },
-    { "give", "m->m", XR_METHOD(give) },
+    { "twice", "U->U", XR_METHOD(double_number) },
+    { "give", "m->m", XR_METHOD(give_region) },
 };
-static const xr_actor_class kind = { "kind", methods, 2, create, destroy };
+static const xr_actor_class kind = { "kind", methods, 2, object_create,
+                                     object_destroy };
 static const xr_actor_class other = { "other", methods, 2, NULL, NULL };
 
 /* ---- what the parent sends ---------------------------------------------- */
 
-static void begin(void)
+static void begin_script(void)
 {
     for (uint32_t i = 0; i < 16; i++)
         xr_str_free(&parent.inbox[i]);
@@ -214,8 +216,8 @@ static void begin(void)
     parent.reason = "went away";
 }
 
-static void say(uint32_t what, const char *name, const char *letters,
-                const xr_value *values)
+static void add_message(uint32_t what, const char *name, const char *letters,
+                        const xr_value *values)
 {
     xr_err err = { "" };
     uint64_t call = parent.count + 1;
@@ -225,18 +227,18 @@ static void say(uint32_t what, const char *name, const char *letters,
                      0);
 }
 
-static void say_create(const char *class_name, const char *text)
+static void add_create(const char *class_name, const char *text)
 {
     const xr_value values[] = {
         { .s = "name" }, { .u = 2 }, { .u = 4 }, { .s = text }
     };
-    say(XR_MESSAGE_CREATE, class_name, XR_CREATE_LETTERS, values);
+    add_message(XR_MESSAGE_CREATE, class_name, XR_CREATE_LETTERS, values);
 }
 
-static void say_twice(uint64_t number)
+static void add_twice_call(uint64_t number)
 {
     const xr_value value = { .U = number };
-    say(XR_MESSAGE_CALL, "twice", "U", &value);
+    add_message(XR_MESSAGE_CALL, "twice", "U", &value);
 }
 
 static void expect_served(xray_status status, const char *sentence,
@@ -256,16 +258,16 @@ static void expect_served(xray_status status, const char *sentence,
 static void calls_are_answered(void **state)
 {
     (void)state;
-    begin();
-    say_create("kind", "");
-    say_twice(21);
-    say_twice(8);
-    say_twice(13);
-    say_twice(7);
-    say(XR_MESSAGE_CALL, "none", "", NULL);
-    say(XR_MESSAGE_CALL, "twice", "", NULL);
-    say(XR_MESSAGE_STOP, "", "", NULL);
-    say_twice(1); /* nobody is there any more */
+    begin_script();
+    add_create("kind", "");
+    add_twice_call(21);
+    add_twice_call(8);
+    add_twice_call(13);
+    add_twice_call(7);
+    add_message(XR_MESSAGE_CALL, "none", "", NULL);
+    add_message(XR_MESSAGE_CALL, "twice", "", NULL);
+    add_message(XR_MESSAGE_STOP, "", "", NULL);
+    add_twice_call(1); /* nobody is there any more */
     expect_served(
         XRAY_OK, "",
         "1 done 0\n2 done 0: 42\n3 done 1: 16\n"
@@ -281,71 +283,71 @@ static void calls_are_answered(void **state)
                         "a call; ");
 }
 
-static void calls_out_of_order(void **state)
+static void calls_out_of_order_are_refused(void **state)
 {
     (void)state;
-    begin();
-    say_twice(1);
-    say_create("kind", "");
-    say_create("kind", "");
-    say_twice(2);
+    begin_script();
+    add_twice_call(1);
+    add_create("kind", "");
+    add_create("kind", "");
+    add_twice_call(2);
     parent.clean = 1;
     expect_served(XRAY_OK, "",
                   "1 error -200 no object was created\n2 done 0\n"
                   "3 error -200 the object already exists\n"
                   "4 done 0: 4\n");
-    begin();
-    say(XR_MESSAGE_STOP, "", "", NULL); /* before there was anything */
+    begin_script();
+    add_message(XR_MESSAGE_STOP, "", "", NULL); /* before there was anything */
     expect_served(XRAY_OK, "", "1 done 0\n");
-    begin();
-    say_create("kind", "");
-    say(XR_MESSAGE_REPLY, "", "", NULL);
+    begin_script();
+    add_create("kind", "");
+    add_message(XR_MESSAGE_REPLY, "", "", NULL);
     expect_served(XRAY_E_PEER, "the parent sent a message of kind 2",
                   "1 done 0\n");
-    begin();
+    begin_script();
     xr_str_puts(&parent.inbox[parent.count++], "no message");
     expect_served(XRAY_E_ARG,
                   "a message does not begin with kind, call and name", "");
 }
 
-static void objects_that_are_not_made(void **state)
+static void failed_creations_are_explained(void **state)
 {
     (void)state;
-    begin();
-    say_create("ghost", "");
+    begin_script();
+    add_create("ghost", "");
     expect_served(XRAY_E_ARG, "this program has no class ghost",
                   "1 error -100 this program has no class ghost\n");
-    begin();
-    say_create("kind", "say");
+    begin_script();
+    add_create("kind", "say");
     expect_served(XRAY_E_CONFIG, "the text says so",
                   "1 error -201 the text says so\n");
-    begin();
-    say_create("kind", "fail");
+    begin_script();
+    add_create("kind", "fail");
     expect_served(XRAY_E_CONFIG, "create failed with status -201",
                   "1 error -201 create failed with status -201\n");
-    begin();
-    say_create("kind", "");
+    begin_script();
+    add_create("kind", "");
     expect_served(XRAY_E_PEER, "the parent went away", "1 done 0\n");
 }
 
-/* A region is named by who made it; what it gave is its own again when the
- * parent says so. */
-static void regions_and_whose_they_are(void **state)
+/* A message says which side made a region; a region that the actor returned is
+ * reused once the parent releases it. */
+static void regions_belong_to_their_maker(void **state)
 {
     (void)state;
     const xr_value none = { .m = { 0 } };
     const xr_value known = { .m = { 5, 1, 1 } };
     const xr_value unknown = { .m = { 9, 1, 1 } };
     const xr_value released = { .U = 101 };
-    begin();
-    say_create("kind", "");
-    say(XR_MESSAGE_CALL, "give", "m", &none);
-    say(XR_MESSAGE_CALL, "give", "m", &none); /* the first is in use */
-    say(XR_MESSAGE_RELEASE, "", "U", &released);
-    say(XR_MESSAGE_CALL, "give", "m", &none);
-    say(XR_MESSAGE_CALL, "give", "m", &known);
-    say(XR_MESSAGE_CALL, "give", "m", &unknown);
-    say(XR_MESSAGE_STOP, "", "", NULL);
+    begin_script();
+    add_create("kind", "");
+    add_message(XR_MESSAGE_CALL, "give", "m", &none);
+    add_message(XR_MESSAGE_CALL, "give", "m", &none); /* the first is in use */
+    add_message(XR_MESSAGE_RELEASE, "", "U", &released);
+    add_message(XR_MESSAGE_CALL, "give", "m", &none);
+    add_message(XR_MESSAGE_CALL, "give", "m", &known);
+    add_message(XR_MESSAGE_CALL, "give", "m", &unknown);
+    add_message(XR_MESSAGE_STOP, "", "", NULL);
     expect_served(XRAY_OK, "",
                   "1 done 0\n2 done 0: region 101 of mine\n"
                   "3 done 0: region 102 of mine\n"
@@ -354,16 +356,16 @@ static void regions_and_whose_they_are(void **state)
                   "7 error -100 argument 1 is region 9, which was not sent\n"
                   "8 done 0\n");
     assert_int_equal(parent.made, 2);
-    begin();
+    begin_script();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_are_answered),
-        cmocka_unit_test(calls_out_of_order),
-        cmocka_unit_test(objects_that_are_not_made),
-        cmocka_unit_test(regions_and_whose_they_are),
+        cmocka_unit_test(calls_out_of_order_are_refused),
+        cmocka_unit_test(failed_creations_are_explained),
+        cmocka_unit_test(regions_belong_to_their_maker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

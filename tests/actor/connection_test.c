@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The line between two processes, both of its ends in this one: whatever of a
- * frame goes at a time, frames and the descriptors they carry arrive in order.
+ * The connection between two processes, with both ends in this one: frames and
+ * the descriptors that they carry arrive in order, however few bytes are sent
+ * at a time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,7 +16,7 @@
 static xr_conn from;
 static xr_conn to;
 
-static int open_line(void **state)
+static int open_connection(void **state)
 {
     int pair[2];
     int small = 4096;
@@ -28,7 +29,7 @@ static int open_line(void **state)
     return 0;
 }
 
-static int close_line(void **state)
+static int close_connection(void **state)
 {
     (void)state;
     xr_conn_free(&from);
@@ -37,7 +38,7 @@ static int close_line(void **state)
 }
 
 /* A descriptor of memory that holds the number. */
-static int numbered(uint64_t number)
+static int make_numbered_memory(uint64_t number)
 {
     int fd = xr_local_memory("test", sizeof(number));
     assert_true(fd >= 0);
@@ -45,20 +46,20 @@ static int numbered(uint64_t number)
     return fd;
 }
 
-static size_t size_of(uint64_t id)
+static size_t size_of_frame(uint64_t id)
 {
     static const size_t sizes[] = { 0, 1, 40, 3000, 9000, 50000 };
-    if (id == 1) /* goes in parts, with a descriptor, over an empty line */
+    if (id == 1) /* sent in parts, with a descriptor, with nothing queued */
         return 50000;
     return sizes[id * 2654435761u / 7 % 6];
 }
 
-static int carries_fd(uint64_t id)
+static int frame_carries_fd(uint64_t id)
 {
     return id % 3 == 1;
 }
 
-static unsigned char byte_of(uint64_t id, size_t i)
+static unsigned char byte_of_frame(uint64_t id, size_t i)
 {
     return (unsigned char)(id * 31 + i * 7);
 }
@@ -66,10 +67,10 @@ static unsigned char byte_of(uint64_t id, size_t i)
 static void send_frame(uint64_t id)
 {
     static unsigned char data[50000];
-    size_t size = size_of(id);
+    size_t size = size_of_frame(id);
     for (size_t i = 0; i < size; i++)
-        data[i] = byte_of(id, i);
-    int fd = carries_fd(id) ? numbered(id) : -1;
+        data[i] = byte_of_frame(id, i);
+    int fd = frame_carries_fd(id) ? make_numbered_memory(id) : -1;
     const xr_frame frame = { fd >= 0 ? XR_FRAME_REGION : XR_FRAME_MESSAGE,
                              fd >= 0, size, id, id * 3 };
     assert_int_equal(xr_conn_send(&from, &frame, data, fd), 0);
@@ -77,8 +78,8 @@ static void send_frame(uint64_t id)
         assert_int_equal(close(fd), 0); /* it stays the caller's */
 }
 
-/* Takes what is whole; `next` is the number of the frame that comes. */
-static void take_frames(uint64_t *next)
+/* Checks the complete frames; `next` is the number of the next one. */
+static void check_complete_frames(uint64_t *next)
 {
     xr_frame frame;
     const void *data = NULL;
@@ -87,11 +88,11 @@ static void take_frames(uint64_t *next)
     while ((got = xr_conn_next(&to, &frame, &data, &fd)) == 1) {
         const unsigned char *bytes = data;
         assert_true(frame.id == *next && frame.bytes == *next * 3);
-        assert_true(frame.size == size_of(*next));
+        assert_true(frame.size == size_of_frame(*next));
         for (size_t i = 0; i < frame.size; i++)
-            if (bytes[i] != byte_of(*next, i))
+            if (bytes[i] != byte_of_frame(*next, i))
                 fail_msg("frame %d: byte %zu", (int)*next, i);
-        assert_int_equal(fd >= 0, carries_fd(*next));
+        assert_int_equal(fd >= 0, frame_carries_fd(*next));
         if (fd >= 0) {
             uint64_t number = 0;
             assert_int_equal(pread(fd, &number, sizeof(number), 0),
@@ -104,8 +105,8 @@ static void take_frames(uint64_t *next)
     assert_int_equal(got, 0);
 }
 
-/* Reads up to three times before it takes what is whole. */
-static void read_some(uint64_t turn, uint64_t *next)
+/* Reads up to three times before it checks the complete frames. */
+static void read_some_bytes(uint64_t turn, uint64_t *next)
 {
     for (uint64_t i = 0; i <= turn % 3; i++) {
         int bad = xr_conn_flush(&from);
@@ -113,11 +114,11 @@ static void read_some(uint64_t turn, uint64_t *next)
         bad = xr_conn_read(&to);
         assert_true(bad == 0 || bad == EAGAIN);
     }
-    take_frames(next);
+    check_complete_frames(next);
 }
 
-/* Many are kept before the other side reads; more come when half of them have
- * gone, so that the rest moves to the front. */
+/* Many frames are queued before the other side reads, and more once half of
+ * them were sent, so that the rest moves to the front of the queue. */
 static void frames_arrive_in_order(void **state)
 {
     (void)state;
@@ -128,11 +129,11 @@ static void frames_arrive_in_order(void **state)
         send_frame(id);
         if (id % 20 == 19)
             for (uint64_t turn = 0; from.out_at <= from.out_size / 2; turn++)
-                read_some(turn, &next);
+                read_some_bytes(turn, &next);
     }
     assert_true(xr_conn_pending(&from));
     for (uint64_t turn = 0; turn < 100000 && next < MANY; turn++)
-        read_some(turn, &next);
+        read_some_bytes(turn, &next);
     assert_int_equal(next, MANY);
     assert_int_equal(xr_conn_flush(&from), 0);
     assert_false(xr_conn_pending(&from));
@@ -142,8 +143,8 @@ static void frames_arrive_in_order(void **state)
     assert_int_equal(xr_conn_read(&to), EPIPE);
 }
 
-/* What is kept when the line ends takes its descriptors along. */
-static void ends_leave_no_descriptor(void **state)
+/* The queued frames of a closed connection close their descriptors. */
+static void closing_leaves_no_descriptor(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -157,47 +158,48 @@ static void ends_leave_no_descriptor(void **state)
     assert_int_equal(rig_fds(), fds - 2);
 }
 
-static void expect_bytes(const xr_frame *frame, int got)
+static void expect_next_frame(const xr_frame *frame, int got)
 {
     xr_frame out;
     const void *data = NULL;
     int fd = -1;
-    (void)close_line(NULL);
-    assert_int_equal(open_line(NULL), 0);
+    (void)close_connection(NULL);
+    assert_int_equal(open_connection(NULL), 0);
     assert_int_equal(write(from.fd, frame, sizeof(*frame)), sizeof(*frame));
     assert_int_equal(xr_conn_read(&to), 0);
     assert_int_equal(xr_conn_next(&to, &out, &data, &fd), got);
 }
 
-/* A header that is none of ours ends the line; one of a frame that is not whole
- * waits for the rest. */
-static void heads_are_looked_at(void **state)
+/* A malformed header ends the connection; an incomplete frame waits for its
+ * rest. */
+static void frame_headers_are_checked(void **state)
 {
     (void)state;
     xr_frame frame = { XR_FRAME_MESSAGE, 0, 0, 0, 0 };
-    expect_bytes(&frame, 1);
+    expect_next_frame(&frame, 1);
     frame.size = 1;
-    expect_bytes(&frame, 0);
+    expect_next_frame(&frame, 0);
     frame.size = UINT64_C(8) << 30;
-    expect_bytes(&frame, 0);
+    expect_next_frame(&frame, 0);
     frame.size++;
-    expect_bytes(&frame, -1);
+    expect_next_frame(&frame, -1);
     frame = (xr_frame){ XR_FRAME_KINDS, 0, 0, 0, 0 };
-    expect_bytes(&frame, -1);
+    expect_next_frame(&frame, -1);
     frame = (xr_frame){ XR_FRAME_KINDS - 1, 0, 0, 0, 0 };
-    expect_bytes(&frame, 1);
-    frame = (xr_frame){ XR_FRAME_REGION, 1, 0, 0, 0 }; /* and there is none */
-    expect_bytes(&frame, -1);
+    expect_next_frame(&frame, 1);
+    frame =
+        (xr_frame){ XR_FRAME_REGION, 1, 0, 0, 0 }; /* without the descriptor */
+    expect_next_frame(&frame, -1);
     frame = (xr_frame){ XR_FRAME_REGION, 2, 0, 0, 0 };
-    expect_bytes(&frame, -1);
+    expect_next_frame(&frame, -1);
     xr_frame out;
     const void *data = NULL;
-    int fd = numbered(1);
+    int fd = make_numbered_memory(1);
     int got = -1;
     for (uint32_t has = 1; has <= 2; has++) {
         frame.has_fd = has;
-        (void)close_line(NULL);
-        assert_int_equal(open_line(NULL), 0);
+        (void)close_connection(NULL);
+        assert_int_equal(open_connection(NULL), 0);
         assert_int_equal(xr_conn_send(&from, &frame, NULL, fd), 0);
         assert_int_equal(xr_conn_read(&to), 0);
         assert_int_equal(xr_conn_next(&to, &out, &data, &got),
@@ -208,8 +210,8 @@ static void heads_are_looked_at(void **state)
     assert_int_equal(close(fd), 0);
 }
 
-/* Memory that is announced has to be as long as it says, and to stay so. */
-static void regions_are_looked_at(void **state)
+/* Announced memory must have its size and be sealed against shrinking. */
+static void announced_regions_are_checked(void **state)
 {
     (void)state;
     static xray_peer peer;
@@ -238,7 +240,7 @@ static void regions_are_looked_at(void **state)
     const xr_frame again = { XR_FRAME_REGION, 1, 0, 1, 4096 };
     assert_int_equal(
         xr_local_region_frame(&peer, &again, xr_local_memory("test", 4096)),
-        EINVAL); /* one of that number is there */
+        EINVAL); /* the id is taken */
     const xr_frame gone = { XR_FRAME_UNREGION, 0, 0, 1, 0 };
     assert_int_equal(xr_local_region_frame(&peer, &gone, -1), 0);
     assert_int_equal(peer.regions.count, 1);
@@ -265,7 +267,7 @@ static void phases_are_cut_and_cleaned(void **state)
     xr_local_phase_get(&slot, text, sizeof(text));
     assert_int_equal(strlen(text), 63);
     assert_int_equal(strspn(text, "w"), 63);
-    xr_local_phase_set(&local, "a\nb"); /* nothing of the longer one is left */
+    xr_local_phase_set(&local, "a\nb"); /* replaces the longer one */
     xr_local_phase_get(&slot, text, sizeof(text));
     assert_string_equal(text, "a b");
     xr_local_phase_get(&slot, text, 3);
@@ -277,11 +279,12 @@ static void phases_are_cut_and_cleaned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_line, close_line)
+#define CASE(name) \
+    cmocka_unit_test_setup_teardown(name, open_connection, close_connection)
         CASE(frames_arrive_in_order),
-        CASE(ends_leave_no_descriptor),
-        CASE(heads_are_looked_at),
-        cmocka_unit_test(regions_are_looked_at),
+        CASE(closing_leaves_no_descriptor),
+        CASE(frame_headers_are_checked),
+        cmocka_unit_test(announced_regions_are_checked),
         cmocka_unit_test(phases_are_cut_and_cleaned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
