@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sentences and the places they are about. cmocka has a macro named fail, hence
- * the parentheses around the callback.
+ * Proves that error sentences keep the key or file that they are about. cmocka
+ * has a macro named fail, hence the parentheses around the callback.
  */
 #include "core/base/err.h"
 #include "tests/testing.h"
 
-static void a_key_is_named_and_kept(void **state)
+static void key_is_named_and_kept(void **state)
 {
     (void)state;
     xr_err err;
@@ -27,7 +27,7 @@ static void a_key_is_named_and_kept(void **state)
     assert_int_equal(xr_fail_key(NULL, XRAY_E_IO, NULL, "a", "b"), XRAY_E_IO);
 }
 
-static void what_is_cut_off_has_no_place(void **state)
+static void truncated_name_has_no_location(void **state)
 {
     (void)state;
     char name[200];
@@ -50,7 +50,8 @@ static void what_is_cut_off_has_no_place(void **state)
     assert_string_equal(err.location.key, "");
 }
 
-/* ---- telling a host ------------------------------------------------------ */
+/* ---- reporting to a host
+ * ------------------------------------------------------ */
 
 typedef struct told {
     char where[64];
@@ -60,8 +61,8 @@ typedef struct told {
     int sections;
 } told;
 
-static xray_status keep_fail(const xray_host *api, xray_status code,
-                             const char *where, const char *text)
+static xray_status record_failure(const xray_host *api, xray_status code,
+                                  const char *where, const char *text)
 {
     told *t = api->host_data;
     *t = (told){ .sections = 0 };
@@ -70,12 +71,13 @@ static xray_status keep_fail(const xray_host *api, xray_status code,
     return code;
 }
 
-static xray_status keep_at(const xray_host *api, xray_status code,
-                           const char *where, const xray_location *place,
-                           const char *text)
+static xray_status record_located_failure(const xray_host *api,
+                                          xray_status code, const char *where,
+                                          const xray_location *place,
+                                          const char *text)
 {
     told *t = api->host_data;
-    (void)keep_fail(api, code, where, text);
+    (void)record_failure(api, code, where, text);
     (void)snprintf(t->key, sizeof(t->key), "%s", place->key ? place->key : "");
     (void)snprintf(t->file, sizeof(t->file), "%s",
                    place->file ? place->file : "");
@@ -83,15 +85,15 @@ static xray_status keep_at(const xray_host *api, xray_status code,
     return code;
 }
 
-static void a_host_is_told_the_place(void **state)
+static void host_receives_the_location(void **state)
 {
     (void)state;
     told t;
     xr_err err;
     const xray_host host = { .header = XRAY_HEADER(xray_host),
                              .host_data = &t,
-                             .fail = keep_fail,
-                             .fail_at = keep_at };
+                             .fail = record_failure,
+                             .fail_at = record_located_failure };
     xray_host older = host;
     older.header.size = offsetof(xray_host, fail_at);
     (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "size", " = %d fits", 3);
@@ -117,9 +119,9 @@ static void a_host_is_told_the_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_is_named_and_kept),
-        cmocka_unit_test(what_is_cut_off_has_no_place),
-        cmocka_unit_test(a_host_is_told_the_place),
+        cmocka_unit_test(key_is_named_and_kept),
+        cmocka_unit_test(truncated_name_has_no_location),
+        cmocka_unit_test(host_receives_the_location),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that files are written completely or not at all, and that only regular
+ * files are read.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -8,7 +12,7 @@
 #include "core/base/file.h"
 #include "tests/scratch.h"
 
-static size_t entries(const char *path)
+static size_t count_entries(const char *path)
 {
     DIR *dir = opendir(path);
     size_t count = 0;
@@ -19,7 +23,7 @@ static size_t entries(const char *path)
     return count - 2;
 }
 
-static void write_and_read(void **state)
+static void written_file_reads_back(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -32,7 +36,8 @@ static void write_and_read(void **state)
                      XRAY_OK);
     assert_int_equal(xr_file_write(scratch_path("w/f"), "hello", 5, &err),
                      XRAY_OK);
-    assert_int_equal(entries(scratch_path("w")), 2); /* no temporary is left */
+    assert_int_equal(count_entries(scratch_path("w")),
+                     2); /* no temporary is left */
     assert_int_equal(xr_file_read(scratch_path("w/f"), 5, &err, &data, &size),
                      XRAY_OK);
     assert_int_equal(size, 5);
@@ -53,7 +58,7 @@ static void write_and_read(void **state)
     assert_int_equal(xr_dir_make(scratch_path("w/f/g"), &err), XRAY_E_IO);
 }
 
-static void large_and_copied(void **state)
+static void large_file_is_copied(void **state)
 {
     (void)state;
     size_t size = 300001;
@@ -75,7 +80,7 @@ static void large_and_copied(void **state)
     free(bytes);
 }
 
-static void a_dropped_write_leaves_the_old(void **state)
+static void dropped_write_leaves_the_old_file(void **state)
 {
     (void)state;
     xr_file_out file;
@@ -91,12 +96,12 @@ static void a_dropped_write_leaves_the_old(void **state)
     assert_int_equal(xr_file_read(path, 9, NULL, &data, &size), XRAY_OK);
     assert_string_equal(data, "old");
     free(data);
-    assert_int_equal(entries(scratch_path("drop")), 1);
+    assert_int_equal(count_entries(scratch_path("drop")), 1);
     if (access("/dev/full", W_OK) == 0)
         assert_int_equal(xr_file_write("/dev/full", "x", 1, NULL), XRAY_E_IO);
 }
 
-static void commit_and_remove(void **state)
+static void folder_is_committed_and_removed(void **state)
 {
     (void)state;
     char from[XR_PATH_CAP];
@@ -118,7 +123,7 @@ static void commit_and_remove(void **state)
     assert_int_equal(xr_dir_remove(to, &err), XRAY_OK);
 }
 
-/* Each of the readers refuses `path` and says what lies there. */
+/* Expects that each reader refuses `path` and names its kind. */
 static void expect_refused(const char *path, const char *kind)
 {
     char said[512];
@@ -140,9 +145,9 @@ static void expect_refused(const char *path, const char *kind)
     assert_false(xr_path_exists(scratch_path("to")));
 }
 
-/* A pipe without a writer would hold a reader up for good, one without a
- * reader a writer: the alarm ends a suite that waits. */
-static void only_regular_files(void **state)
+/* A pipe without a writer could block a reader forever, and one without a
+ * reader a writer; the alarm ends a suite that waits. */
+static void only_regular_files_are_opened(void **state)
 {
     (void)state;
     char path[200];
@@ -168,7 +173,7 @@ static void only_regular_files(void **state)
     (void)alarm(0);
 }
 
-static void paths(void **state)
+static void paths_are_joined_and_tested(void **state)
 {
     (void)state;
     char small[8];
@@ -182,12 +187,12 @@ static void paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_and_read),
-        cmocka_unit_test(large_and_copied),
-        cmocka_unit_test(a_dropped_write_leaves_the_old),
-        cmocka_unit_test(commit_and_remove),
-        cmocka_unit_test(only_regular_files),
-        cmocka_unit_test(paths),
+        cmocka_unit_test(written_file_reads_back),
+        cmocka_unit_test(large_file_is_copied),
+        cmocka_unit_test(dropped_write_leaves_the_old_file),
+        cmocka_unit_test(folder_is_committed_and_removed),
+        cmocka_unit_test(only_regular_files_are_opened),
+        cmocka_unit_test(paths_are_joined_and_tested),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

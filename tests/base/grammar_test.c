@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON, JSON lines and other formats: what is said of each, whole sentences.
+ * Proves which JSON documents, JSON lines and foreign formats are refused, by
+ * the complete sentence of each.
  */
 #include <float.h>
 
@@ -121,7 +122,7 @@ static void documents_are_checked(void **state)
     }
 }
 
-static void depth_has_a_bound(void **state)
+static void depth_is_bounded(void **state)
 {
     (void)state;
     char text[2002];
@@ -205,7 +206,7 @@ static const char object[] =
 
 typedef struct member {
     const char *key;
-    const char *as_int; /* the value, or what is said behind "w: " */
+    const char *as_int; /* the value, or the message after "w: " */
     const char *as_real;
     const char *as_bool;
     const char *as_string;
@@ -245,7 +246,7 @@ static const member members[] = {
     { "o", NOT("o", "an integer", "an object"),
       NOT("o", "a number", "an object"), NOT("o", "true or false", "an object"),
       NOT("o", "a string", "an object") },
-    /* Missing and null are the same. */
+    /* Missing and null members are treated the same. */
     { "n", "77", "7.5", "1", "preset" },
     { "none", "77", "7.5", "1", "preset" },
 };
@@ -296,7 +297,7 @@ static void members_have_types(void **state)
     cJSON_Delete(o);
 }
 
-static void ids_are_counts(void **state)
+static void ids_are_nonnegative_integers(void **state)
 {
     (void)state;
     static const row rows[] = {
@@ -389,11 +390,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documents_are_checked),
-        cmocka_unit_test(depth_has_a_bound),
+        cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(lines_are_objects),
         cmocka_unit_test(files_are_read),
         cmocka_unit_test(members_have_types),
-        cmocka_unit_test(ids_are_counts),
+        cmocka_unit_test(ids_are_nonnegative_integers),
         cmocka_unit_test(formats_are_named),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

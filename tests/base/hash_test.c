@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checksum against values of the reference implementation.
+ * Compares the checksum with values of the reference implementation.
  */
 #include "core/base/hash.h"
 #include "tests/testing.h"
 
-static void known_values(void **state)
+static void reference_values_are_reproduced(void **state)
 {
     (void)state;
     static const struct {
@@ -21,8 +21,8 @@ static void known_values(void **state)
                     known[i].hash);
 }
 
-/* Every length up to 200, each with the hash before it as seed. */
-static void every_length(void **state)
+/* Every length up to 200, each with the previous hash as seed. */
+static void every_length_is_hashed(void **state)
 {
     (void)state;
     unsigned char bytes[200];
@@ -37,8 +37,8 @@ static void every_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_values),
-        cmocka_unit_test(every_length),
+        cmocka_unit_test(reference_values_are_reproduced),
+        cmocka_unit_test(every_length_is_hashed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,14 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that JSON is parsed strictly, that nesting is bounded, and that
+ * members are read with their types.
+ */
 #include "core/base/json.h"
 #include "tests/testing.h"
 
 static const struct {
     const char *text;
-    const char *fault; /* what the message holds; NULL: fine */
+    const char *fault; /* part of the message; NULL: valid */
 } cases[] = {
     { " {\"a\": [1, -2.5e3, true, null, \"\\ud83d\\ude00\"]} ", NULL },
     { "0", NULL },
@@ -26,7 +30,7 @@ static const struct {
     { "[1", "expected ',' or ']'" },
 };
 
-static void grammar(void **state)
+static void grammar_is_strict(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -45,7 +49,7 @@ static void grammar(void **state)
                      XRAY_E_CONFIG);
 }
 
-static void nesting(void **state)
+static void nesting_is_bounded(void **state)
 {
     (void)state;
     char text[4000];
@@ -61,7 +65,7 @@ static void nesting(void **state)
     cJSON_Delete(tree);
 }
 
-static void members(void **state)
+static void members_are_read_by_type(void **state)
 {
     (void)state;
     const char *const text =
@@ -109,9 +113,9 @@ static void members(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grammar),
-        cmocka_unit_test(nesting),
-        cmocka_unit_test(members),
+        cmocka_unit_test(grammar_is_strict),
+        cmocka_unit_test(nesting_is_bounded),
+        cmocka_unit_test(members_are_read_by_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

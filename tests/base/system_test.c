@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks, processes, limits, folders and collectives' sentences.
+ * Proves locks, processes, limits in messages, folders, and sentences about
+ * collectives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@ extern char **environ;
 
 /* ---- locks -------------------------------------------------------------- */
 
-static void a_lock_is_one_holders(void **state)
+static void lock_has_one_holder(void **state)
 {
     (void)state;
     char host[64] = "";
@@ -38,7 +39,7 @@ static void a_lock_is_one_holders(void **state)
     assert_int_equal(close(before), 0);
     assert_int_equal(xr_lock_take(dir, &err, &other), XRAY_E_STATE);
     assert_int_equal(other.held, 0);
-    /* A refusal keeps no file open. */
+    /* A refused lock leaves no file open. */
     int after = dup(0);
     assert_int_equal(close(after), 0);
     assert_int_equal(after, before);
@@ -53,10 +54,10 @@ static void a_lock_is_one_holders(void **state)
     (void)snprintf(want, sizeof(want), "pid %ld on %s\n", (long)getpid(), host);
     assert_string_equal(said, want);
     free(said);
-    /* Whoever drops what he has not got gives nothing up. */
+    /* Dropping a lock that is not held releases nothing. */
     xr_lock_drop(&other);
     assert_int_equal(xr_lock_take(dir, &err, &other), XRAY_E_STATE);
-    /* What stands in the file is no more than a hint. */
+    /* The file's content is only a hint. */
     int fd = open(scratch_path(".lock"), O_WRONLY | O_TRUNC);
     assert_true(fd >= 0);
     assert_int_equal(xr_lock_take(dir, &err, &other), XRAY_E_STATE);
@@ -85,7 +86,7 @@ static void a_lock_is_one_holders(void **state)
         dir);
     assert_string_equal(err.text, want);
     assert_int_equal(unlink(scratch_path(".lock")), 0);
-    /* A link would have it lie elsewhere. */
+    /* A link is refused, because the lock file would be elsewhere. */
     assert_int_equal(symlink("elsewhere", scratch_path(".lock")), 0);
     assert_int_equal(xr_lock_take(dir, &err, &lock), XRAY_E_IO);
     assert_int_equal(xr_path_exists(scratch_path("elsewhere")), 0);
@@ -193,7 +194,7 @@ static void paths_are_joined(void **state)
     assert_string_equal(err.text, "the path abc/defg is longer than 7 bytes");
 }
 
-static void folders_and_what_is_in_them(void **state)
+static void folders_are_removed_with_their_content(void **state)
 {
     (void)state;
     char deep[256];
@@ -236,7 +237,7 @@ static void folders_and_what_is_in_them(void **state)
     assert_int_equal(xr_path_exists(scratch_path("a")), 0);
 }
 
-static void commits_take_a_free_name(void **state)
+static void commit_refuses_an_existing_name(void **state)
 {
     (void)state;
     char want[512];
@@ -277,8 +278,9 @@ static void commits_take_a_free_name(void **state)
     assert_int_equal(xr_dir_sync_parent("/", &err), XRAY_OK);
 }
 
-/* Folders 64 deep are removed, deeper ones nobody made for us. */
-static void depth_has_a_bound(void **state)
+/* Folders up to 64 levels deep are removed; this program makes no deeper
+ * ones. */
+static void folder_depth_is_bounded(void **state)
 {
     (void)state;
     char path[1024];
@@ -296,7 +298,7 @@ static void depth_has_a_bound(void **state)
 
 /* ---- files -------------------------------------------------------------- */
 
-static void writes_end_or_are_dropped(void **state)
+static void writes_finish_or_are_dropped(void **state)
 {
     (void)state;
     char want[512];
@@ -326,13 +328,13 @@ static void writes_end_or_are_dropped(void **state)
     assert_int_equal(xr_file_finish(&out, &err), XRAY_E_STATE);
     xr_file_drop(&out);
     assert_int_equal(xr_path_exists(scratch_path("g")), 0);
-    /* A folder is no place for a file's bytes. */
+    /* A folder cannot be written as a file. */
     assert_int_equal(xr_file_write(scratch_dir(), "x", 1, &err), XRAY_E_IO);
     assert_int_equal(xr_file_write("/dev/null", "x", 1, &err), XRAY_OK);
     assert_int_equal(
         xr_file_copy(scratch_path("none"), scratch_path("g"), &err), XRAY_E_IO);
     assert_int_equal(xr_path_exists(scratch_path("g")), 0);
-    /* A rename that fails leaves no temporary behind. */
+    /* A failed rename leaves no temporary file. */
     const char *path = scratch_path("h");
     assert_int_equal(xr_file_begin(path, &err, &out), XRAY_OK);
     assert_int_equal(xr_file_append(&out, "x", 1, &err), XRAY_OK);
@@ -343,8 +345,8 @@ static void writes_end_or_are_dropped(void **state)
     assert_int_equal(xr_path_exists(want), 0);
 }
 
-/* Files whose size nobody knows beforehand, and limits of both kinds. */
-static void reads_go_to_the_end(void **state)
+/* Files of unknown size, and limits on both kinds. */
+static void reads_continue_to_the_end(void **state)
 {
     (void)state;
     char *data = NULL;
@@ -384,7 +386,7 @@ static void reads_go_to_the_end(void **state)
 
 /* ---- collectives -------------------------------------------------------- */
 
-static void collectives_are_said(void **state)
+static void collectives_are_described(void **state)
 {
     (void)state;
     static const struct {
@@ -428,8 +430,8 @@ static void collectives_are_said(void **state)
 }
 
 static char reason[256];
-static xray_status keep_reason(const xray_host *host, xray_status code,
-                               const char *where, const char *text)
+static xray_status record_reason(const xray_host *host, xray_status code,
+                                 const char *where, const char *text)
 {
     (void)host;
     (void)snprintf(reason, sizeof(reason), "%s: %s", where, text);
@@ -439,7 +441,7 @@ static xray_status keep_reason(const xray_host *host, xray_status code,
 static void collectives_are_checked(void **state)
 {
     (void)state;
-    const xray_host host = { .fail = keep_reason };
+    const xray_host host = { .fail = record_reason };
     uint64_t most = UINT64_MAX / 4 / 4096;
     char byte = 0;
     assert_int_equal(xr_collective_width(XRAY_F32), 4);
@@ -493,16 +495,16 @@ static void collectives_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lock_is_one_holders),
+        cmocka_unit_test(lock_has_one_holder),
         cmocka_unit_test(processes_live_and_die),
         cmocka_unit_test(limits_are_named),
         cmocka_unit_test(paths_are_joined),
-        cmocka_unit_test(folders_and_what_is_in_them),
-        cmocka_unit_test(commits_take_a_free_name),
-        cmocka_unit_test(depth_has_a_bound),
-        cmocka_unit_test(writes_end_or_are_dropped),
-        cmocka_unit_test(reads_go_to_the_end),
-        cmocka_unit_test(collectives_are_said),
+        cmocka_unit_test(folders_are_removed_with_their_content),
+        cmocka_unit_test(commit_refuses_an_existing_name),
+        cmocka_unit_test(folder_depth_is_bounded),
+        cmocka_unit_test(writes_finish_or_are_dropped),
+        cmocka_unit_test(reads_continue_to_the_end),
+        cmocka_unit_test(collectives_are_described),
         cmocka_unit_test(collectives_are_checked),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors, strings, numbers, UTF-8, maps.
+ * Proves errors, growing strings, number parsing, UTF-8 and maps.
  */
 #include <locale.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "core/base/str.h"
 #include "tests/scratch.h"
 
-static void errors(void **state)
+static void errors_are_single_lines(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -25,14 +25,14 @@ static void errors(void **state)
     assert_int_equal(strlen(err.text), sizeof err.text - 1);
     assert_int_equal(xr_fail(NULL, XRAY_E_ARG, "x"), XRAY_E_ARG);
     assert_int_equal(xr_fail_in(NULL, XRAY_E_ARG, "x"), XRAY_E_ARG);
-    /* A message is one line, whatever a name in it holds. */
+    /* A message is one line, whatever a name in it contains. */
     (void)xr_fail(&err, XRAY_E_IO, "a\nb\x1f\x7f c\xC3\xA9");
     assert_string_equal(err.text, "a b   c\xC3\xA9");
     (void)xr_fail_in(&err, XRAY_E_IO, "\tp\x7f");
     assert_string_equal(err.text, " p : a b   c\xC3\xA9");
 }
 
-static void json_strings(void **state)
+static void json_strings_are_escaped(void **state)
 {
     (void)state;
     xr_str s = { 0 };
@@ -75,8 +75,8 @@ static void numbers_read_back(void **state)
     xr_str_free(&s);
 }
 
-/* The numbers of a locale with a decimal comma, as localedef compiles them for
- * glibc: a bare system has none. */
+/* A locale with a decimal comma, as localedef compiles it for glibc, because a
+ * bare system has none. */
 static const char comma[] =
     "\x14\x11\x03\x20\x06\0\0\0\x20\0\0\0\x22\0\0\0\x24\0\0\0\x28\0\0\0"
     "\x2c\0\0\0\x30\0\0\0,\0.\0\3\3\0\0,\0\0\0.\0\0\0ANSI_X3.4-1968";
@@ -104,7 +104,7 @@ static void numbers_ignore_the_locale(void **state)
     xr_str_free(&s);
 }
 
-static void parse_int(void **state)
+static void integers_are_parsed(void **state)
 {
     (void)state;
     int64_t v;
@@ -125,7 +125,7 @@ static void parse_int(void **state)
         assert_int_equal(xr_parse_int(bad[i], &v), -1);
 }
 
-static void parse_others(void **state)
+static void sizes_and_durations_are_parsed(void **state)
 {
     (void)state;
     double real;
@@ -156,7 +156,7 @@ static void parse_others(void **state)
     assert_int_equal(xr_parse_duration("5x", "s", &ns), -1);
 }
 
-static void edit_distance(void **state)
+static void edit_distances_are_counted(void **state)
 {
     (void)state;
     assert_int_equal(xr_edit_distance("kitten", "sitting", 5), 3);
@@ -165,7 +165,7 @@ static void edit_distance(void **state)
     assert_int_equal(xr_edit_distance("a", "abcdefgh", 2), 3);
 }
 
-static void test_utf8(void **state)
+static void utf8_is_decoded_and_encoded(void **state)
 {
     (void)state;
     for (uint32_t code = 0; code <= 0x10FFFF; code++) {
@@ -189,7 +189,7 @@ static void test_utf8(void **state)
     }
 }
 
-static void test_map(void **state)
+static void maps_keep_their_values(void **state)
 {
     (void)state;
     xr_map *map = xr_map_new(0);
@@ -215,15 +215,15 @@ static void test_map(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors),
-        cmocka_unit_test(json_strings),
+        cmocka_unit_test(errors_are_single_lines),
+        cmocka_unit_test(json_strings_are_escaped),
         cmocka_unit_test(numbers_read_back),
         cmocka_unit_test(numbers_ignore_the_locale),
-        cmocka_unit_test(parse_int),
-        cmocka_unit_test(parse_others),
-        cmocka_unit_test(edit_distance),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_map),
+        cmocka_unit_test(integers_are_parsed),
+        cmocka_unit_test(sizes_and_durations_are_parsed),
+        cmocka_unit_test(edit_distances_are_counted),
+        cmocka_unit_test(utf8_is_decoded_and_encoded),
+        cmocka_unit_test(maps_keep_their_values),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers, units, escapes, distances and maps at their bounds, a row a case.
+ * Proves numbers, units, escapes, distances and maps at their bounds, one row
+ * per case.
  */
 #include <float.h>
 #include <math.h>
@@ -13,7 +14,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static void whole_numbers(void **state)
+static void integers_end_at_their_bounds(void **state)
 {
     (void)state;
     static const struct {
@@ -40,7 +41,7 @@ static void whole_numbers(void **state)
     }
 }
 
-static void real_numbers(void **state)
+static void real_numbers_end_at_their_bounds(void **state)
 {
     (void)state;
     static const struct {
@@ -64,7 +65,7 @@ static void real_numbers(void **state)
     }
 }
 
-static void sizes(void **state)
+static void sizes_end_at_their_bounds(void **state)
 {
     (void)state;
     static const struct {
@@ -95,7 +96,7 @@ static void sizes(void **state)
     }
 }
 
-static void durations(void **state)
+static void durations_end_at_their_bounds(void **state)
 {
     (void)state;
     static const struct {
@@ -132,7 +133,7 @@ static void durations(void **state)
     }
 }
 
-static void hexadecimal_digits(void **state)
+static void hexadecimal_needs_sixteen_digits(void **state)
 {
     (void)state;
     uint64_t v = 0;
@@ -151,7 +152,7 @@ static void hexadecimal_digits(void **state)
 }
 
 /* As short as it reads back. */
-static void numbers_as_text(void **state)
+static void numbers_are_printed_shortest(void **state)
 {
     (void)state;
     static const struct {
@@ -221,8 +222,8 @@ static void strings_grow(void **state)
         xr_str_free(&t);
         assert_null(t.data);
     }
-    /* What cannot be had fails once, and nothing follows until it is cleared.
-     */
+    /* An allocation that fails is recorded, and later appends do nothing until
+     * the string is cleared. */
     xr_str_append(&s, want, SIZE_MAX / 2);
     assert_int_equal(s.failed, 1);
     xr_str_puts(&s, "lost");
@@ -233,7 +234,7 @@ static void strings_grow(void **state)
     xr_str_free(&s);
 }
 
-static void strings_in_json(void **state)
+static void strings_are_escaped_in_json(void **state)
 {
     (void)state;
     static const struct {
@@ -260,7 +261,7 @@ static void strings_in_json(void **state)
     xr_str_free(&s);
 }
 
-static void copies_and_arrays(void **state)
+static void copies_and_arrays_check_their_size(void **state)
 {
     (void)state;
     char *copy = xr_strndup("abcdef", 3);
@@ -275,7 +276,7 @@ static void copies_and_arrays(void **state)
     for (int i = 0; i < 15; i++)
         assert_int_equal(zeros[i], 0);
     free(zeros);
-    /* NULL always means that there is no memory. */
+    /* NULL always means "out of memory". */
     zeros = xr_calloc(0, 8);
     assert_non_null(zeros);
     free(zeros);
@@ -283,7 +284,7 @@ static void copies_and_arrays(void **state)
     assert_null(xr_calloc(SIZE_MAX / 8 + 1, 8));
 }
 
-static void distances(void **state)
+static void distances_are_capped(void **state)
 {
     (void)state;
     static const struct {
@@ -323,7 +324,7 @@ static void distances(void **state)
     assert_int_equal(xr_edit_distance(a, a, 3), 0);
 }
 
-static void malformed_utf8(void **state)
+static void malformed_utf8_is_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -366,7 +367,7 @@ static void malformed_utf8(void **state)
 
 /* ---- maps and draws ----------------------------------------------------- */
 
-static void maps_keep_all(void **state)
+static void maps_keep_all_keys(void **state)
 {
     (void)state;
     enum { KEYS = 5000 };
@@ -390,7 +391,7 @@ static void maps_keep_all(void **state)
         assert_int_equal(v, i % 2 ? i : i * 10);
         assert_int_equal(xr_map_get(map, key, (size_t)n + 1, &v), 0);
     }
-    /* Keys are bytes: a NUL is one, too, and less is another key. */
+    /* Keys are bytes: a NUL counts, and a shorter key is another key. */
     assert_int_equal(xr_map_put(map, "a\0b", 3, 1), 0);
     assert_int_equal(xr_map_put(map, "a\0c", 3, 2), 0);
     assert_int_equal(xr_map_put(map, "a", 1, 3), 0);
@@ -437,8 +438,8 @@ static void draws_are_philox(void **state)
     assert_true(xray_unit(UINT32_MAX) == 1 - 0x1p-24f);
     assert_true(xray_unit(511) == 0x1p-24f);
     assert_true(xray_unit(512) == 0x3p-24f);
-    /* Splitmix64's first number, and no two words of a key that may be swapped.
-     */
+    /* The first number of Splitmix64; no two words of a key may be
+     * interchangeable. */
     assert_true(xray_mix64(0, 0) == UINT64_C(0xe220a8397b1dcdaf));
     assert_true(xray_philox_key(1, 2, 3) != xray_philox_key(1, 3, 2));
     assert_true(xray_philox_key(1, 2, 3) != xray_philox_key(2, 1, 3));
@@ -449,18 +450,18 @@ static void draws_are_philox(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_numbers),
-        cmocka_unit_test(real_numbers),
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(durations),
-        cmocka_unit_test(hexadecimal_digits),
-        cmocka_unit_test(numbers_as_text),
+        cmocka_unit_test(integers_end_at_their_bounds),
+        cmocka_unit_test(real_numbers_end_at_their_bounds),
+        cmocka_unit_test(sizes_end_at_their_bounds),
+        cmocka_unit_test(durations_end_at_their_bounds),
+        cmocka_unit_test(hexadecimal_needs_sixteen_digits),
+        cmocka_unit_test(numbers_are_printed_shortest),
         cmocka_unit_test(strings_grow),
-        cmocka_unit_test(strings_in_json),
-        cmocka_unit_test(copies_and_arrays),
-        cmocka_unit_test(distances),
-        cmocka_unit_test(malformed_utf8),
-        cmocka_unit_test(maps_keep_all),
+        cmocka_unit_test(strings_are_escaped_in_json),
+        cmocka_unit_test(copies_and_arrays_check_their_size),
+        cmocka_unit_test(distances_are_capped),
+        cmocka_unit_test(malformed_utf8_is_refused),
+        cmocka_unit_test(maps_keep_all_keys),
         cmocka_unit_test(draws_are_philox),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

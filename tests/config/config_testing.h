@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder of its own for each suite, and errors as one text.
+ * Gives each suite its own folder, and compares errors as one text.
  */
 #ifndef XR_CONFIG_TESTING_H
 #define XR_CONFIG_TESTING_H
@@ -35,7 +35,7 @@ static inline void write_text(const char *name, const char *text)
     write_file(name, text, strlen(text));
 }
 
-/* Compares, then forgets, what was complained about: a line an error. */
+/* Compares the errors, one per line, and clears them. */
 static inline void expect_errors(xr_errors *errors, const char *want)
 {
     xr_str text = { 0 };

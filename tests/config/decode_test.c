@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bounds, words, lists and suggestions of the decoder, a row a case.
+ * Proves bounds, booleans, lists and suggestions of the decoder, one row per
+ * case.
  */
 #include "tests/config/odd_types.h"
 
@@ -13,7 +14,7 @@ static xr_config *set_all(const char *const *assignments, xr_errors *errors)
     return config;
 }
 
-/* Decodes [t] of the assignments; the errors are to be these. */
+/* Decodes [t] with the assignments and compares the errors. */
 static odd_types decode_set(const char *const *assignments, const char *want)
 {
     odd_types t;
@@ -27,13 +28,13 @@ static odd_types decode_set(const char *const *assignments, const char *want)
     return t;
 }
 
-static odd_types decode_one(const char *assignment, const char *want)
+static odd_types decode_assignment(const char *assignment, const char *want)
 {
     const char *const one[] = { assignment, NULL };
     return decode_set(one, want);
 }
 
-/* What it is that a value is refused for, with "--set: [t] " before it. */
+/* The reason for refusing each value, after "--set: [t] ". */
 static const struct refusal {
     const char *set;
     const char *said;
@@ -82,7 +83,8 @@ static const struct refusal {
     { "t.list=a,", "list: item 2 of the list is empty" },
     { "t.list=a,b, ,c", "list: item 3 of the list is empty" },
     { "t.files= , ", "files: item 1 of the list is empty" },
-    /* What no table has: the nearest one, if it is near enough. */
+    /* Unknown names: the most similar one is suggested if it is similar
+     * enough. */
     { "t.cuont=1", "cuont: no such option; did you mean count?" },
     { "t.moda=1", "moda: no such option; did you mean mode?" },
     { "t.mxdx=1", "mxdx: no such option" },
@@ -98,7 +100,7 @@ static void values_are_refused_for_what_they_are(void **state)
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         char want[256];
         (void)snprintf(want, sizeof(want), "--set: [t] %s", refusals[i].said);
-        odd_types t = decode_one(refusals[i].set, want);
+        odd_types t = decode_assignment(refusals[i].set, want);
         /* The preset stands in. */
         assert_int_equal(t.flag, 0);
         assert_int_equal(t.count, 3);
@@ -113,31 +115,33 @@ static void values_are_refused_for_what_they_are(void **state)
     }
 }
 
-static void bounds_are_taken(void **state)
+static void bounds_are_inclusive(void **state)
 {
     (void)state;
-    assert_int_equal(decode_one("t.count=1", "").count, 1);
-    assert_int_equal(decode_one("t.count=10", "").count, 10);
-    assert_true(decode_one("t.rate=0.25", "").rate == 0.25);
-    assert_true(decode_one("t.rate=0.75", "").rate == 0.75);
-    assert_int_equal(decode_one("t.wait=500ms", "").wait, 500000000);
-    assert_int_equal(decode_one("t.wait=1h", "").wait, 3600000000000);
-    assert_int_equal(decode_one("t.seconds=1000000", "").seconds,
+    assert_int_equal(decode_assignment("t.count=1", "").count, 1);
+    assert_int_equal(decode_assignment("t.count=10", "").count, 10);
+    assert_true(decode_assignment("t.rate=0.25", "").rate == 0.25);
+    assert_true(decode_assignment("t.rate=0.75", "").rate == 0.75);
+    assert_int_equal(decode_assignment("t.wait=500ms", "").wait, 500000000);
+    assert_int_equal(decode_assignment("t.wait=1h", "").wait, 3600000000000);
+    assert_int_equal(decode_assignment("t.seconds=1000000", "").seconds,
                      1000000000000000);
-    assert_int_equal(decode_one("t.seconds=3ms", "").seconds, 3000000);
-    /* Without bounds, all that fits. */
+    assert_int_equal(decode_assignment("t.seconds=3ms", "").seconds, 3000000);
+    /* Without bounds, every value that fits is accepted. */
     assert_true(
-        decode_one("t.free_count=-9223372036854775808", "").free_count ==
+        decode_assignment("t.free_count=-9223372036854775808", "").free_count ==
         INT64_MIN);
-    assert_true(decode_one("t.free_count=9223372036854775807", "").free_count ==
-                INT64_MAX);
-    assert_true(decode_one("t.memory=4T", "").memory == UINT64_C(4) << 40);
-    assert_int_equal(decode_one("t.memory=0", "").memory, 0);
-    assert_int_equal(decode_one("t.mode=liner", "").mode, 11);
-    assert_int_equal(decode_one("t.mode=cosine", "").mode, 9);
+    assert_true(
+        decode_assignment("t.free_count=9223372036854775807", "").free_count ==
+        INT64_MAX);
+    assert_true(decode_assignment("t.memory=4T", "").memory == UINT64_C(4)
+                                                                   << 40);
+    assert_int_equal(decode_assignment("t.memory=0", "").memory, 0);
+    assert_int_equal(decode_assignment("t.mode=liner", "").mode, 11);
+    assert_int_equal(decode_assignment("t.mode=cosine", "").mode, 9);
 }
 
-static void bounds_are_written_as_people_do(void **state)
+static void bounds_are_printed_readably(void **state)
 {
     (void)state;
     static const struct {
@@ -163,7 +167,7 @@ static void bounds_are_written_as_people_do(void **state)
     }
 }
 
-static void words_of_truth(void **state)
+static void booleans_have_several_words(void **state)
 {
     (void)state;
     static const struct {
@@ -176,10 +180,11 @@ static void words_of_truth(void **state)
         { "t.flag=Off", 0 },
     };
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        assert_int_equal(decode_one(words[i].set, "").flag, words[i].value);
+        assert_int_equal(decode_assignment(words[i].set, "").flag,
+                         words[i].value);
 }
 
-static void lists_are_cut_at_commas(void **state)
+static void lists_are_split_at_commas(void **state)
 {
     (void)state;
     odd_types t;
@@ -234,8 +239,8 @@ static void presets_are_values_too(void **state)
     xr_config_free(config);
 }
 
-/* An older plugin's rows are shorter: what they lack reads as zeros. */
-static void rows_have_their_authors_size(void **state)
+/* Options of an older plugin are shorter; missing members read as zeros. */
+static void option_stride_is_the_authors(void **state)
 {
     (void)state;
     struct wide {
@@ -261,9 +266,9 @@ static void rows_have_their_authors_size(void **state)
     xr_config_free(config);
 }
 
-/* ---- what is said of sections ------------------------------------------- */
+/* ---- suggestions for sections ------------------------------------------- */
 
-static void sections_are_suggested_if_near(void **state)
+static void similar_sections_are_suggested(void **state)
 {
     (void)state;
     static const struct {
@@ -292,8 +297,8 @@ static void sections_are_suggested_if_near(void **state)
     }
 }
 
-/* A key of another section is named only where none is near. */
-static void keys_of_other_sections(void **state)
+/* A key of another section is only suggested if no similar key exists. */
+static void keys_of_other_sections_are_suggested(void **state)
 {
     (void)state;
     static const xray_option few[] = {
@@ -318,8 +323,8 @@ static void keys_of_other_sections(void **state)
     xr_config_free(config);
 }
 
-/* The plugin of a section is not there: nothing of it is checked. */
-static void ignored_keys_are_nobodys(void **state)
+/* The plugin of the section is missing, so nothing in it is checked. */
+static void ignored_keys_are_not_suggested(void **state)
 {
     (void)state;
     char variable[] = "XRAY_ALGO_OTHER__CLIP=1";
@@ -347,15 +352,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_refused_for_what_they_are),
-        cmocka_unit_test(bounds_are_taken),
-        cmocka_unit_test(bounds_are_written_as_people_do),
-        cmocka_unit_test(words_of_truth),
-        cmocka_unit_test(lists_are_cut_at_commas),
+        cmocka_unit_test(bounds_are_inclusive),
+        cmocka_unit_test(bounds_are_printed_readably),
+        cmocka_unit_test(booleans_have_several_words),
+        cmocka_unit_test(lists_are_split_at_commas),
         cmocka_unit_test(presets_are_values_too),
-        cmocka_unit_test(rows_have_their_authors_size),
-        cmocka_unit_test(sections_are_suggested_if_near),
-        cmocka_unit_test(keys_of_other_sections),
-        cmocka_unit_test(ignored_keys_are_nobodys),
+        cmocka_unit_test(option_stride_is_the_authors),
+        cmocka_unit_test(similar_sections_are_suggested),
+        cmocka_unit_test(keys_of_other_sections_are_suggested),
+        cmocka_unit_test(ignored_keys_are_not_suggested),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every key of the core's sections: its field, its default, its bounds, and
- * what is worked out or refused across keys.
+ * Proves for every key of the core's sections its field, default and bounds,
+ * and which combinations of keys are derived or refused.
  */
 #include "core/config/sections.h"
 #include "tests/config/config_testing.h"
@@ -14,7 +14,8 @@ enum { IS_TEXT, IS_LIST, IS_WHOLE, IS_REAL, IS_FLAG };
 #define REAL(field) AT(field), IS_REAL
 #define FLAG(field) AT(field), IS_FLAG
 
-/* What is set, what the field holds then, and what without. */
+/* The value that is set, the field's content then, and its content by
+ * default. */
 static const struct field {
     const char *section;
     const char *key;
@@ -269,8 +270,8 @@ static void expect_fields(const xr_run_config *run, int preset)
     }
 }
 
-static void set(xr_config *config, const char *section, const char *key,
-                const char *value, xr_errors *errors)
+static void set_key(xr_config *config, const char *section, const char *key,
+                    const char *value, xr_errors *errors)
 {
     char text[256];
     (void)snprintf(text, sizeof(text), "%s.%s=%s", section, key, value);
@@ -284,7 +285,8 @@ static void each_key_has_its_field(void **state)
     xr_run_config run;
     xr_config *config = xr_config_new();
     for (size_t i = 0; i < FIELDS; i++)
-        set(config, fields[i].section, fields[i].key, fields[i].set, &errors);
+        set_key(config, fields[i].section, fields[i].key, fields[i].set,
+                &errors);
     xr_run_decode(config, &run, &errors);
     xr_config_finish(config, &errors);
     expect_errors(&errors, "");
@@ -310,9 +312,9 @@ static void each_key_has_its_default(void **state)
     xr_config_free(config);
 }
 
-/* Both ends of each range are taken, what is beyond is not: the figures are
- * those of docs/config.md. */
-static void each_range_ends_where_it_says(void **state)
+/* Both ends of each range are accepted, and values beyond them are not. The
+ * figures are those of docs/config.md. */
+static void each_range_ends_at_its_bounds(void **state)
 {
     (void)state;
     size_t ends = 0;
@@ -332,7 +334,7 @@ static void each_range_ends_where_it_says(void **state)
                 (void)snprintf(text, sizeof(text),
                                o->type == XRAY_OPT_INT ? "%.0f" : "%.17g",
                                values[i]);
-                set(config, "s", o->name, text, &errors);
+                set_key(config, "s", o->name, text, &errors);
                 xr_config_decode(config, "s", info->table, target, &errors);
                 if ((errors.count != 0) !=
                     (values[i] < o->min || values[i] > o->max))
@@ -376,7 +378,8 @@ static const struct choice {
     { "critic", "share_prompts", "auto", 1, AT(critic.share_prompts) },
 };
 
-/* [actor] shuffles and shares here, which is what [critic] says auto of. */
+/* [actor] enables shuffle and share_prompts here, which auto in [critic]
+ * inherits. */
 static void each_choice_has_its_value(void **state)
 {
     (void)state;
@@ -386,9 +389,9 @@ static void each_choice_has_its_value(void **state)
         xr_errors errors = { 0 };
         xr_run_config run;
         xr_config *config = xr_config_new();
-        set(config, "actor", "shuffle", "true", &errors);
-        set(config, "actor", "share_prompts", "true", &errors);
-        set(config, c->section, c->key, c->name, &errors);
+        set_key(config, "actor", "shuffle", "true", &errors);
+        set_key(config, "actor", "share_prompts", "true", &errors);
+        set_key(config, c->section, c->key, c->name, &errors);
         xr_run_decode(config, &run, &errors);
         expect_errors(&errors, "");
         memcpy(&value, (unsigned char *)&run + c->offset, sizeof(value));
@@ -397,17 +400,17 @@ static void each_choice_has_its_value(void **state)
     }
 }
 
-static void the_critic_takes_the_actors(void **state)
+static void critic_defaults_to_the_actor(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
     xr_run_config run;
     xr_config *config = xr_config_new();
-    set(config, "actor", "ppo_mini_batch_size", "6", &errors);
-    set(config, "actor", "ppo_epochs", "7", &errors);
-    set(config, "actor", "ppo_max_token_len_per_gpu", "80", &errors);
-    set(config, "actor", "grad_clip", "9", &errors);
-    set(config, "actor", "param_offload", "true", &errors);
+    set_key(config, "actor", "ppo_mini_batch_size", "6", &errors);
+    set_key(config, "actor", "ppo_epochs", "7", &errors);
+    set_key(config, "actor", "ppo_max_token_len_per_gpu", "80", &errors);
+    set_key(config, "actor", "grad_clip", "9", &errors);
+    set_key(config, "actor", "param_offload", "true", &errors);
     xr_run_decode(config, &run, &errors);
     expect_errors(&errors, "");
     assert_int_equal(run.critic.ppo_mini_batch_size, 6);
@@ -474,25 +477,25 @@ static void keys_agree_or_are_refused(void **state)
         xr_run_config run;
         xr_config *config = xr_config_new();
         for (size_t k = 0; k < 3 && rules[i].sets[k][0]; k++)
-            set(config, rules[i].sets[k][0], rules[i].sets[k][1],
-                rules[i].sets[k][2], &errors);
+            set_key(config, rules[i].sets[k][0], rules[i].sets[k][1],
+                    rules[i].sets[k][2], &errors);
         xr_run_decode(config, &run, &errors);
         expect_errors(&errors, rules[i].said);
         xr_config_free(config);
     }
 }
 
-static void an_empty_folder_is_the_default_one(void **state)
+static void empty_folder_is_the_default_one(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
     xr_run_config run;
     xr_config *config = xr_config_new();
-    set(config, "trainer", "experiment_name", "e", &errors);
-    set(config, "run", "seed", "x", &errors);
-    set(config, "trainer", "total_epochs", "x", &errors);
+    set_key(config, "trainer", "experiment_name", "e", &errors);
+    set_key(config, "run", "seed", "x", &errors);
+    set_key(config, "trainer", "total_epochs", "x", &errors);
     xr_run_decode(config, &run, &errors);
-    /* The section is decoded twice and complains once. */
+    /* The section is decoded twice, but its error is reported once. */
     expect_errors(&errors,
                   "--set: [run] seed: 'x' is not an integer\n"
                   "--set: [trainer] total_epochs: 'x' is not an integer");
@@ -512,7 +515,7 @@ static void rewards_are_instances(void **state)
     xr_run_reward(config, "a.b", &reward, &errors);
     assert_string_equal(reward.plugin, "");
     assert_true(reward.weight == 1);
-    set(config, "reward.w", "weight", "-0.5", &errors);
+    set_key(config, "reward.w", "weight", "-0.5", &errors);
     xr_run_reward(config, "w", &reward, &errors);
     assert_true(reward.weight == -0.5);
     memset(name, 'n', sizeof(name));
@@ -527,7 +530,7 @@ static void rewards_are_instances(void **state)
     assert_null(reward.plugin);
     xr_errors_free(&errors);
     xr_run_reward(config, "a b", &reward, &errors);
-    set(config, "run", "reward", "c d", &errors);
+    set_key(config, "run", "reward", "c d", &errors);
     xr_run_reward(config, "c d", &reward, &errors);
     expect_errors(
         &errors,
@@ -543,11 +546,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_key_has_its_field),
         cmocka_unit_test(each_key_has_its_default),
-        cmocka_unit_test(each_range_ends_where_it_says),
+        cmocka_unit_test(each_range_ends_at_its_bounds),
         cmocka_unit_test(each_choice_has_its_value),
-        cmocka_unit_test(the_critic_takes_the_actors),
+        cmocka_unit_test(critic_defaults_to_the_actor),
         cmocka_unit_test(keys_agree_or_are_refused),
-        cmocka_unit_test(an_empty_folder_is_the_default_one),
+        cmocka_unit_test(empty_folder_is_the_default_one),
         cmocka_unit_test(rewards_are_instances),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);

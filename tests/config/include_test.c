@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that include others: order, depth, places, and what could not be read.
+ * Proves order, depth and locations of files that include others, and how files
+ * are treated that cannot be read.
  */
 #include <sys/stat.h>
 
@@ -22,8 +23,8 @@ static void remove_numbered(int count)
     }
 }
 
-/* What is read later holds; one file may set what another one sets. */
-static void later_lines_cover_earlier_ones(void **state)
+/* The value read last holds; one file may set what another file sets. */
+static void later_lines_override_earlier_ones(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -35,7 +36,7 @@ static void later_lines_cover_earlier_ones(void **state)
                           "include = f0.ini\n[t]\nd = run\n");
     xr_config_read(config, "run.ini", &errors);
     expect_errors(&errors, "");
-    /* f0 is read twice and the second reading holds. */
+    /* f0 is read twice, and the second reading holds. */
     assert_string_equal(xr_config_get(config, "t", "a"), "zero");
     assert_string_equal(xr_config_get(config, "t", "b"), "zero");
     assert_string_equal(xr_config_get(config, "t", "c"), "zero");
@@ -83,7 +84,7 @@ static void files_are_nested_sixteen_deep(void **state)
     }
 }
 
-/* Whatever could not be read is remembered: keys may be missing for it. */
+/* Unreadable files are remembered, because missing keys may be in them. */
 static const struct unread {
     const char *ini;
     const char *other;
@@ -102,7 +103,7 @@ static const struct unread {
       "expected" },
 };
 
-static void what_cannot_be_read_is_remembered(void **state)
+static void unreadable_files_are_remembered(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(unread) / sizeof(unread[0]); i++) {
@@ -124,8 +125,8 @@ static void what_cannot_be_read_is_remembered(void **state)
     xr_config_free(config);
 }
 
-/* Errors of lines leave the other lines of the file in force. */
-static void a_bad_line_is_left_out(void **state)
+/* Errors in some lines leave the other lines of the file in force. */
+static void bad_line_is_left_out(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -152,7 +153,7 @@ static void a_bad_line_is_left_out(void **state)
     xr_config_free(config);
 }
 
-static void a_circle_need_not_begin_at_the_first_file(void **state)
+static void cycle_may_begin_at_a_later_file(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -166,7 +167,7 @@ static void a_circle_need_not_begin_at_the_first_file(void **state)
     remove_numbered(2);
 }
 
-static void a_key_has_forty_nine_letters(void **state)
+static void key_has_at_most_49_characters(void **state)
 {
     (void)state;
     char key[67] = "";
@@ -185,7 +186,7 @@ static void a_key_has_forty_nine_letters(void **state)
     xr_config_free(config);
 }
 
-static void a_huge_file_is_refused(void **state)
+static void huge_file_is_refused(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -203,13 +204,13 @@ static void a_huge_file_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(later_lines_cover_earlier_ones),
+        cmocka_unit_test(later_lines_override_earlier_ones),
         cmocka_unit_test(files_are_nested_sixteen_deep),
-        cmocka_unit_test(what_cannot_be_read_is_remembered),
-        cmocka_unit_test(a_bad_line_is_left_out),
-        cmocka_unit_test(a_circle_need_not_begin_at_the_first_file),
-        cmocka_unit_test(a_key_has_forty_nine_letters),
-        cmocka_unit_test(a_huge_file_is_refused),
+        cmocka_unit_test(unreadable_files_are_remembered),
+        cmocka_unit_test(bad_line_is_left_out),
+        cmocka_unit_test(cycle_may_begin_at_a_later_file),
+        cmocka_unit_test(key_has_at_most_49_characters),
+        cmocka_unit_test(huge_file_is_refused),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who wins among layers, what a value is known as, and how values are walked.
+ * Proves which layer wins, which origin a value has, and how values are
+ * visited.
  */
 #include "tests/config/odd_types.h"
 
 /* ---- layers ------------------------------------------------------------- */
 
-static void names_have_their_bounds(void **state)
+static void names_are_bounded(void **state)
 {
     (void)state;
     char set[256];
@@ -48,7 +49,7 @@ static void names_have_their_bounds(void **state)
     xr_config_free(config);
 }
 
-static void the_environment_names_sections_and_keys(void **state)
+static void environment_names_sections_and_keys(void **state)
 {
     (void)state;
     char longest[128];
@@ -81,8 +82,8 @@ static void the_environment_names_sections_and_keys(void **state)
     xr_config_free(config);
 }
 
-/* The last one said of a layer counts, a lower layer never. */
-static void the_last_of_a_layer_counts(void **state)
+/* The last value of a layer holds; a value of a lower layer never does. */
+static void last_value_of_a_layer_wins(void **state)
 {
     (void)state;
     char v1[] = "XRAY_T__COUNT=4";
@@ -108,7 +109,7 @@ static void the_last_of_a_layer_counts(void **state)
     xr_config_free(config);
 }
 
-static void what_a_value_is_known_as(void **state)
+static void values_know_their_origin(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -140,8 +141,8 @@ static void what_a_value_is_known_as(void **state)
     xr_config_free(config);
 }
 
-/* More sections and keys than the first room has. */
-static void many_sections_and_keys(void **state)
+/* More sections and keys than the initial capacity. */
+static void many_sections_and_keys_are_kept(void **state)
 {
     (void)state;
     char set[64];
@@ -186,7 +187,7 @@ static void errors_are_lines(void **state)
     assert_null(errors.items);
 }
 
-/* ---- walking and printing ----------------------------------------------- */
+/* ---- visiting and printing ----------------------------------------------- */
 
 static void expect_next(const xr_config *config, const char *want)
 {
@@ -201,7 +202,7 @@ static void expect_next(const xr_config *config, const char *want)
     xr_str_free(&text);
 }
 
-static void values_are_walked(void **state)
+static void values_are_visited_in_order(void **state)
 {
     (void)state;
     static const xray_option few[] = {
@@ -234,7 +235,7 @@ static void values_are_walked(void **state)
     xr_config_free(config);
 }
 
-static void sections_are_parted_by_a_line(void **state)
+static void sections_are_separated_by_a_line(void **state)
 {
     (void)state;
     static const xray_option one[] = {
@@ -262,14 +263,14 @@ static void sections_are_parted_by_a_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_have_their_bounds),
-        cmocka_unit_test(the_environment_names_sections_and_keys),
-        cmocka_unit_test(the_last_of_a_layer_counts),
-        cmocka_unit_test(what_a_value_is_known_as),
-        cmocka_unit_test(many_sections_and_keys),
+        cmocka_unit_test(names_are_bounded),
+        cmocka_unit_test(environment_names_sections_and_keys),
+        cmocka_unit_test(last_value_of_a_layer_wins),
+        cmocka_unit_test(values_know_their_origin),
+        cmocka_unit_test(many_sections_and_keys_are_kept),
         cmocka_unit_test(errors_are_lines),
-        cmocka_unit_test(values_are_walked),
-        cmocka_unit_test(sections_are_parted_by_a_line),
+        cmocka_unit_test(values_are_visited_in_order),
+        cmocka_unit_test(sections_are_separated_by_a_line),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

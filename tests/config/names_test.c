@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of sections and keys, which inih finds: which ones are taken, that what
- * inih would cut or take otherwise is refused, and that each value keeps its
- * line and its section.
+ * Proves which names of sections and keys are accepted, that names which inih
+ * would cut off or accept otherwise are refused, and that each value keeps its
+ * line and section.
  */
 #include "tests/config/config_testing.h"
 
@@ -31,7 +31,7 @@ static const char *const bad_names[][2] = {
       "run.ini:2: the key has 245 characters, but at most 49 are allowed" },
     { "[" S245, "run.ini:1: the section's name is not followed by ']'" },
     { "[t]\n" S245, "run.ini:2: expected [section] or key = value" },
-    /* inih would see a comment and stay in the section before. */
+    /* inih would see a comment and stay in the previous section. */
     { "[t]\n[t ; x]\nk = 1\n", "run.ini:2: [t ; x] is not a valid section "
                                "name: use letters, digits, '_', '-' and '.'" },
     { "[t]\n[t\nk = 1\n",
@@ -43,11 +43,11 @@ static const char *const bad_names[][2] = {
     /* inih would take ':' for '='. */
     { "[t]\nk : 3 = 4\n", "run.ini:2: 'k : 3' is not a valid key: use letters, "
                           "digits, '_' and '-'" },
-    /* It would skip the second mark of UTF-8. */
+    /* inih would skip the second byte order mark. */
     { "\xEF\xBB\xBF\xEF\xBB\xBFinclude = x\n",
       "run.ini:1: '\xEF\xBB\xBFinclude' is not a valid key: use letters, "
       "digits, '_' and '-'" },
-    /* It would add an indented line to the value before it. */
+    /* inih would append an indented line to the previous value. */
     { "[t]\nk = 3\n  4\n", "run.ini:3: expected [section] or key = value" },
     { "[t]\nk = \"a\n  b\"\n", "run.ini:2: the quote is not closed on this "
                                "line\nrun.ini:3: expected [section] or key = "
@@ -56,7 +56,7 @@ static const char *const bad_names[][2] = {
                        "run.ini:3: expected [section] or key = value" },
 };
 
-static void names_that_are_none_are_refused(void **state)
+static void invalid_names_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(bad_names) / sizeof(bad_names[0]); i++) {
@@ -69,7 +69,7 @@ static void names_that_are_none_are_refused(void **state)
     }
 }
 
-static void the_command_line_has_the_same_bound(void **state)
+static void command_line_has_the_same_bound(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -85,9 +85,9 @@ static void the_command_line_has_the_same_bound(void **state)
     xr_config_free(config);
 }
 
-/* A name may have the 49 characters that inih keeps; a value any number of
- * them, though inih ends a line at 199. */
-static void names_have_a_bound_and_values_none(void **state)
+/* A name may have the 49 characters that inih keeps, and a value any number of
+ * them, although inih ends a line at 199. */
+static void names_are_bounded_but_values_are_not(void **state)
 {
     (void)state;
     enum { LONG = 300000 };
@@ -110,8 +110,8 @@ static void names_have_a_bound_and_values_none(void **state)
     xr_config_free(config);
 }
 
-/* Blanks around a name are no part of it, however many there are. */
-static void blanks_do_not_count(void **state)
+/* Blanks around a name do not belong to it, however many there are. */
+static void blanks_are_ignored(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -124,8 +124,8 @@ static void blanks_do_not_count(void **state)
     xr_config_free(config);
 }
 
-/* Also a section without a key is one, and a value is of the line it stands on
- * and of the section above it, whatever is refused around it. */
+/* A section without keys is a section, too. A value belongs to its own line and
+ * to the section above it, whatever is refused around it. */
 static void each_value_keeps_its_line_and_section(void **state)
 {
     (void)state;
@@ -157,10 +157,10 @@ static void each_value_keeps_its_line_and_section(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_that_are_none_are_refused),
-        cmocka_unit_test(the_command_line_has_the_same_bound),
-        cmocka_unit_test(names_have_a_bound_and_values_none),
-        cmocka_unit_test(blanks_do_not_count),
+        cmocka_unit_test(invalid_names_are_refused),
+        cmocka_unit_test(command_line_has_the_same_bound),
+        cmocka_unit_test(names_are_bounded_but_values_are_not),
+        cmocka_unit_test(blanks_are_ignored),
         cmocka_unit_test(each_value_keeps_its_line_and_section),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table with bounds, units and near names, for the suites of the decoder.
+ * Defines a table with bounds, units and similar names for the suites of the
+ * decoder.
  */
 #ifndef XR_ODD_TYPES_H
 #define XR_ODD_TYPES_H

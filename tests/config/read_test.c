@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader, the layers and the decoder, on a table of every type.
+ * Proves the reader, the layers and the decoder on a table with every type.
  */
 #include <sys/stat.h>
 
@@ -57,7 +57,7 @@ static xr_config *read_ini(const char *text, xr_errors *errors)
     return config;
 }
 
-/* ---- what the reader refuses -------------------------------------------- */
+/* ---- refused lines ------------------------------------------------------- */
 
 static const struct bad {
     const char *ini;
@@ -117,14 +117,14 @@ static const struct bad {
                             "empty" },
     { "[need]\n", "run.ini: [need] must is required" },
     { "[need]\nmust =\n", "run.ini:2: [need] must: must not be empty" },
-    /* All at once, in the order of the lines of each phase. */
+    /* All errors at once, in the order of the lines per phase. */
     { "[t]\nbad\ncount = x\nrat = 1\n",
       "run.ini:2: expected [section] or key = value\n"
       "run.ini:3: [t] count: 'x' is not an integer\n"
       "run.ini:4: [t] rat: no such option; did you mean rate?" },
 };
 
-static void refuses_with_place_and_reason(void **state)
+static void refuses_with_location_and_reason(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(bad_lines) / sizeof(bad_lines[0]); i++) {
@@ -155,7 +155,8 @@ static void refuses_a_nul_byte(void **state)
     xr_config_free(config);
 }
 
-/* Any two bytes changed: errors or none, never a fault. */
+/* With any two bytes changed, the reader reports errors or none, but never
+ * faults. */
 static void survives_any_bytes(void **state)
 {
     (void)state;
@@ -182,7 +183,7 @@ static void survives_any_bytes(void **state)
     }
 }
 
-/* ---- what the reader takes ---------------------------------------------- */
+/* ---- accepted lines ------------------------------------------------------ */
 
 static const struct value {
     const char *line;
@@ -255,7 +256,7 @@ static void decodes_every_type(void **state)
     xr_config_free(config);
 }
 
-static void a_refused_value_leaves_the_preset(void **state)
+static void refused_value_leaves_the_preset(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -272,7 +273,7 @@ static void a_refused_value_leaves_the_preset(void **state)
 
 /* ---- layers ------------------------------------------------------------- */
 
-static void layers_cover_each_other(void **state)
+static void layers_override_each_other(void **state)
 {
     (void)state;
     char v1[] = "XRAY_T_U__COUNT=4";
@@ -281,7 +282,8 @@ static void layers_cover_each_other(void **state)
     char *const environment[] = { v1, v2, v3, NULL };
     xr_errors errors = { 0 };
     all_types t;
-    /* Below the environment and the command line, though read behind them. */
+    /* The file is below the environment and the command line, although it is
+     * read after them. */
     xr_config *config = xr_config_new();
     xr_config_set(config, "t.u.name=set = it", &errors);
     xr_config_environment(config, environment, &errors);
@@ -345,7 +347,7 @@ static void cycles_of_includes_are_refused(void **state)
     xr_config_free(config);
 }
 
-static void an_ignored_section_is_not_checked(void **state)
+static void ignored_section_is_not_checked(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -353,7 +355,8 @@ static void an_ignored_section_is_not_checked(void **state)
     xr_config *config =
         read_ini("[t]\ncount = 2\n[algo.other]\nanything = 1\n", &errors);
     xr_config_ignore(config, "algo.other");
-    xr_config_ignore(config, "t"); /* decoding one has the last word */
+    xr_config_ignore(config, "t"); /* decoding a section overrides ignoring
+                                    * it */
     xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
     xr_config_finish(config, &errors);
     expect_errors(&errors, "");
@@ -383,8 +386,8 @@ static void paths_are_relative_to_the_file(void **state)
     xr_config_free(config);
 }
 
-/* A file means its own folder, whatever file includes it; a file's own values
- * go above those that it includes. */
+/* Paths are relative to the file's own folder, whatever file includes it; a
+ * file's own values override those that it includes. */
 static void paths_of_an_included_file_are_its_own(void **state)
 {
     (void)state;
@@ -409,10 +412,9 @@ static void paths_of_an_included_file_are_its_own(void **state)
     xr_config_free(config);
 }
 
-/* What is given on the command line, in the environment or by default is
- * relative to the current folder, wherever the INI is; what is printed is
- * absolute. */
-static void other_paths_are_relative_to_the_current_folder(void **state)
+/* Paths from the command line, the environment or defaults are relative to the
+ * working directory, wherever the INI is. Printed paths are absolute. */
+static void other_paths_are_relative_to_the_working_directory(void **state)
 {
     (void)state;
     char v1[] = "XRAY_E__FILE=deep/b";
@@ -550,19 +552,19 @@ static void print_names_origins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_with_place_and_reason),
+        cmocka_unit_test(refuses_with_location_and_reason),
         cmocka_unit_test(refuses_a_nul_byte),
         cmocka_unit_test(survives_any_bytes),
         cmocka_unit_test(reads_values_as_written),
         cmocka_unit_test(decodes_every_type),
-        cmocka_unit_test(a_refused_value_leaves_the_preset),
-        cmocka_unit_test(layers_cover_each_other),
+        cmocka_unit_test(refused_value_leaves_the_preset),
+        cmocka_unit_test(layers_override_each_other),
         cmocka_unit_test(refuses_what_no_layer_may_hold),
         cmocka_unit_test(cycles_of_includes_are_refused),
-        cmocka_unit_test(an_ignored_section_is_not_checked),
+        cmocka_unit_test(ignored_section_is_not_checked),
         cmocka_unit_test(paths_are_relative_to_the_file),
         cmocka_unit_test(paths_of_an_included_file_are_its_own),
-        cmocka_unit_test(other_paths_are_relative_to_the_current_folder),
+        cmocka_unit_test(other_paths_are_relative_to_the_working_directory),
         cmocka_unit_test(print_reads_back),
         cmocka_unit_test(print_names_origins),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The core's sections: presets, checks across keys, documentation.
+ * Proves presets, checks across keys, and documentation of the core's sections.
  */
 #include "core/config/sections.h"
 #include "tests/config/config_testing.h"
@@ -55,7 +55,7 @@ static void sections_reach_their_fields(void **state)
         "[critic.optim]\nlr = 0.125\n"
         "[trainer]\nproject_name = p\nexperiment_name = e\n",
         &run, &errors);
-    /* What the critic's section leaves open is the actor's. */
+    /* Keys that the critic's section does not set come from the actor. */
     assert_int_equal(run.critic.ppo_epochs, 3);
     assert_int_equal(run.critic.shuffle, 1);
     assert_int_equal(run.critic.ppo_mini_batch_size, 0);
@@ -106,7 +106,8 @@ static void keys_are_checked_against_each_other(void **state)
     xr_config_free(config);
 }
 
-/* The page of options is made of the tables: each entry must say something. */
+/* The page of options is generated from the tables, so each entry needs a
+ * description. */
 static void every_option_is_documented(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows that are conversations: prompts through a chat template, and what SFT
- * learns of a whole one.
+ * Proves rows that are conversations: prompts through a chat template, and the
+ * tokens that SFT learns from a complete conversation.
  */
 #include "core/data/data.h"
 #include "tests/scratch.h"
 
-/* ChatML in the words of a small vocabulary; </s> is the tokenizer's EOS. */
+/* ChatML written with a small vocabulary; </s> is the tokenizer's EOS. */
 #define PLAIN                                                      \
     "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}"       \
     "{%- if m.role == 'assistant' -%}{{ eos_token }}{%- endif -%}" \
@@ -18,8 +18,8 @@
     "{{ eos_token }}{% endgeneration %}{%- else -%}{{ m.content }}"   \
     "{%- endif -%}{{ '\\n' }}{%- endfor -%}"                          \
     "{%- if add_generation_prompt -%}[assistant]{%- endif -%}"
-/* As Qwen 3 treats thoughts: the last turn reads otherwise than earlier ones.
- */
+/* As Qwen 3 treats thoughts: the last answer is rendered differently from
+ * earlier ones. */
 #define CHANGING                                                      \
     "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}"          \
     "{%- if loop.last -%}!{%- endif -%}{{ eos_token }}{%- endfor -%}" \
@@ -33,7 +33,7 @@ typedef struct fixture {
     char path[512];
 } fixture;
 
-static void begin(fixture *f, const char *source)
+static void begin_fixture(fixture *f, const char *source)
 {
     xr_err err = { "" };
     *f = (fixture){ .data = { .prompt_key = "prompt",
@@ -62,7 +62,7 @@ static void begin(fixture *f, const char *source)
         fail_msg("%s", err.text);
 }
 
-static void end(fixture *f)
+static void end_fixture(fixture *f)
 {
     xm_chat_close(f->chat);
     xm_tokenizer_close(f->tokenizer);
@@ -81,7 +81,7 @@ static xray_status open_rows(fixture *f, const char *text, int kind, int part,
     return xr_dataset_open(&f->data, &want, err, out);
 }
 
-static xr_dataset *rows_of(fixture *f, const char *text, int kind)
+static xr_dataset *read_rows(fixture *f, const char *text, int kind)
 {
     xr_err err = { "" };
     xr_dataset *set = NULL;
@@ -103,7 +103,7 @@ static void expect_refusal(fixture *f, const char *text, int kind,
 
 static void expect_prompt(fixture *f, const char *row, const char *want)
 {
-    xr_dataset *set = rows_of(f, row, XR_DATA_PROMPTS);
+    xr_dataset *set = read_rows(f, row, XR_DATA_PROMPTS);
     const xr_row *got = xr_dataset_row(set, 0);
     xm_ids ids = { 0 };
     assert_string_equal(got->prompt, want);
@@ -120,11 +120,11 @@ static void expect_prompt(fixture *f, const char *row, const char *want)
     "{\"prompt\":[{\"role\":\"user\",\"content\":\"two\"}]," \
     "\"answer\":\"2\"}"
 
-static void prompts(void **state)
+static void prompts_go_through_the_template(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, PLAIN);
+    begin_fixture(&f, PLAIN);
     expect_prompt(&f, ASKS, "[user]two\n[assistant]");
     f.data.add_generation_prompt = 0;
     expect_prompt(&f, ASKS, "[user]two\n");
@@ -138,28 +138,29 @@ static void prompts(void **state)
     f.data.apply_chat_template = XR_CHAT_ALWAYS;
     expect_prompt(&f, "{\"prompt\":\"one\",\"answer\":\"1\"}",
                   "[system]Be brief.\n[user]Say one\n[assistant]");
-    end(&f);
+    end_fixture(&f);
 }
 
-/* Plain prompts are left alone unless the INI says otherwise. */
-static void plain_prompt(void **state)
+/* Plain prompts are left unchanged unless the INI demands a template. */
+static void plain_prompt_becomes_a_message(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, PLAIN);
+    begin_fixture(&f, PLAIN);
     xr_dataset *set =
-        rows_of(&f, "{\"prompt\":\"one\",\"answer\":\"1\"}", XR_DATA_PROMPTS);
+        read_rows(&f, "{\"prompt\":\"one\",\"answer\":\"1\"}", XR_DATA_PROMPTS);
     assert_string_equal(xr_dataset_row(set, 0)->prompt, "Say one");
     xr_dataset_close(set);
-    end(&f);
+    end_fixture(&f);
 }
 
-static void variables(void **state)
+static void template_variables_are_passed(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, "{{ strftime_now('%d %b %Y') }}|{{ mood }}|{{ bos_token }}|"
-              "{%- for t in tools or [] -%}{{ t.name }}{%- endfor -%}");
+    begin_fixture(&f,
+                  "{{ strftime_now('%d %b %Y') }}|{{ mood }}|{{ bos_token }}|"
+                  "{%- for t in tools or [] -%}{{ t.name }}{%- endfor -%}");
     f.data.chat_template_kwargs = "{\"mood\": \"calm\"}";
     expect_prompt(&f,
                   "{\"prompt\":[{\"role\":\"user\",\"content\":\"x\"}],"
@@ -175,24 +176,24 @@ static void variables(void **state)
     f.data.chat_template_kwargs = "[1]";
     expect_refusal(&f, ASKS, XR_DATA_PROMPTS,
                    "[data] chat_template_kwargs must be a JSON object");
-    end(&f);
+    end_fixture(&f);
 }
 
-static void refusals(void **state)
+static void bad_rows_are_refused(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, "{{ raise_exception('only two turns') }}");
+    begin_fixture(&f, "{{ raise_exception('only two turns') }}");
     expect_refusal(&f, ASKS, XR_DATA_PROMPTS, "only two turns");
     expect_refusal(&f, ASKS, XR_DATA_PROMPTS, "rows.jsonl:1: ");
     expect_refusal(&f, "{\"prompt\":[],\"answer\":\"\"}", XR_DATA_PROMPTS,
                    "rows.jsonl:1: 'prompt' must be a list of messages, each an "
                    "object with a 'role'");
-    end(&f);
+    end_fixture(&f);
     /* The model has no template of its own. */
-    begin(&f, NULL);
+    begin_fixture(&f, NULL);
     assert_null(f.chat);
-    xr_dataset *set = rows_of(&f, ASKS, XR_DATA_PROMPTS);
+    xr_dataset *set = read_rows(&f, ASKS, XR_DATA_PROMPTS);
     assert_string_equal(xr_dataset_row(set, 0)->prompt, "Say two");
     xr_dataset_close(set);
     expect_refusal(&f, "{\"messages\":[{\"role\":\"user\"}]}", XR_DATA_SFT,
@@ -205,17 +206,17 @@ static void refusals(void **state)
     assert_non_null(strstr(err.text, "the model has no chat template, which "
                                      "[data] apply_chat_template = always "
                                      "needs"));
-    end(&f);
+    end_fixture(&f);
 }
 
-/* What else a template sees of a row, and what not. */
-static void tools_and_documents(void **state)
+/* Further members of a row that a template sees, and those it does not see. */
+static void tools_and_documents_are_passed(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, "{{ tools | length if tools else 'no' }}|"
-              "{{ documents | length if documents else 'no' }}|"
-              "{{ add_generation_prompt }}|{{ messages[0].role }}");
+    begin_fixture(&f, "{{ tools | length if tools else 'no' }}|"
+                      "{{ documents | length if documents else 'no' }}|"
+                      "{{ add_generation_prompt }}|{{ messages[0].role }}");
     expect_prompt(&f,
                   "{\"prompt\":[{\"role\":\"developer\",\"content\":\"x\"}],"
                   "\"answer\":\"\",\"tools\":[{},{}],\"documents\":[{}]}",
@@ -233,10 +234,10 @@ static void tools_and_documents(void **state)
                   "no|no|False|user");
     expect_refusal(&f, "{\"answer\":\"\"}", XR_DATA_PROMPTS,
                    "rows.jsonl:1: no key 'prompt'");
-    end(&f);
+    end_fixture(&f);
 }
 
-static void malformed_messages(void **state)
+static void malformed_messages_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -256,7 +257,7 @@ static void malformed_messages(void **state)
         { "{\"messages\":[[]]}", XR_DATA_SFT, "messages" },
     };
     fixture f;
-    begin(&f, PLAIN);
+    begin_fixture(&f, PLAIN);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char want[160];
         (void)snprintf(want, sizeof want,
@@ -265,18 +266,18 @@ static void malformed_messages(void **state)
                        cases[i].key);
         expect_refusal(&f, cases[i].row, cases[i].kind, want);
     }
-    end(&f);
+    end_fixture(&f);
 }
 
-/* Which template it is: none, the file that [data] names, the model's. */
-static void which_template(void **state)
+/* The template may be none, the file that [data] names, or the model's. */
+static void template_is_chosen_by_settings(void **state)
 {
     (void)state;
     char folder[256];
     xm_chat *chat;
     xr_err err = { "" };
     fixture f;
-    begin(&f, PLAIN);
+    begin_fixture(&f, PLAIN);
     (void)snprintf(folder, sizeof folder, "%s", scratch_path("model"));
     assert_int_equal(xr_dir_make(folder, NULL), XRAY_OK);
     (void)scratch_write("model/chat_template.jinja", "model's");
@@ -312,10 +313,10 @@ static void which_template(void **state)
     data.chat_template = "/nowhere.jinja";
     assert_true(xr_data_chat(&data, folder, &err, &chat) < 0);
     assert_non_null(strstr(err.text, "/nowhere.jinja"));
-    end(&f);
+    end_fixture(&f);
 }
 
-/* ---- whole conversations ------------------------------------------------ */
+/* ---- complete conversations --------------------------------------------- */
 
 #define TALK                                                  \
     "{\"messages\":[{\"role\":\"user\",\"content\":\"one\"}," \
@@ -323,8 +324,8 @@ static void which_template(void **state)
     "{\"role\":\"user\",\"content\":\"three\"},"              \
     "{\"role\":\"assistant\",\"content\":\"four\"}]}"
 
-/* The text of the tokens to learn. */
-static void expect_learnt(fixture *f, const xr_row *row, const char *want)
+/* Compares the text of the tokens to learn. */
+static void expect_masked_text(fixture *f, const xr_row *row, const char *want)
 {
     xr_str text = { 0 };
     int32_t *ids = calloc(row->id_count, sizeof *ids);
@@ -344,43 +345,44 @@ static void expect_learnt(fixture *f, const xr_row *row, const char *want)
     free(ids);
 }
 
-static void conversations(void **state)
+static void conversations_mask_the_answers(void **state)
 {
     (void)state;
     static const char *const templates[] = { MARKED, PLAIN };
     for (size_t i = 0; i < 2; i++) {
         fixture f;
-        begin(&f, templates[i]);
-        xr_dataset *set = rows_of(&f, TALK, XR_DATA_SFT);
+        begin_fixture(&f, templates[i]);
+        xr_dataset *set = read_rows(&f, TALK, XR_DATA_SFT);
         const xr_row *row = xr_dataset_row(set, 0);
         assert_string_equal(row->prompt, "[user]one\n[assistant]two</s>\n"
                                          "[user]three\n[assistant]four</s>\n");
-        expect_learnt(&f, row, "two</s>four</s>");
+        expect_masked_text(&f, row, "two</s>four</s>");
         xr_dataset_close(set);
-        end(&f);
+        end_fixture(&f);
     }
 }
 
-static void changing_turns(void **state)
+static void changing_prefix_is_refused(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, CHANGING);
+    begin_fixture(&f, CHANGING);
     expect_refusal(&f, TALK, XR_DATA_SFT,
                    "rows.jsonl:1: the chat template does not put message 2 "
                    "after the generation prompt");
-    end(&f);
+    end_fixture(&f);
 }
 
-/* The last turn reads otherwise once others follow it. */
-static void changed_turns(void **state)
+/* The last answer is rendered differently once others follow it. */
+static void changed_answer_is_refused(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}"
-              "{%- if loop.last and not add_generation_prompt -%}!{%- endif -%}"
-              "{%- endfor -%}"
-              "{%- if add_generation_prompt -%}[assistant]{%- endif -%}");
+    begin_fixture(
+        &f, "{%- for m in messages -%}[{{ m.role }}]{{ m.content }}"
+            "{%- if loop.last and not add_generation_prompt -%}!{%- endif -%}"
+            "{%- endfor -%}"
+            "{%- if add_generation_prompt -%}[assistant]{%- endif -%}");
     expect_refusal(&f, TALK, XR_DATA_SFT,
                    "rows.jsonl:1: the chat template changes message 2 when "
                    "others follow, so the assistant's tokens cannot be found; "
@@ -389,7 +391,7 @@ static void changed_turns(void **state)
     f.data.system_prompt = "S"; /* which counts as a message */
     expect_refusal(&f, TALK, XR_DATA_SFT,
                    "rows.jsonl:1: the chat template changes message 3 when");
-    end(&f);
+    end_fixture(&f);
 }
 
 #define ENDS                                                   \
@@ -397,9 +399,9 @@ static void changed_turns(void **state)
     "{% endfor -%}"                                            \
     "{%- if add_generation_prompt -%}[assistant]{%- endif -%}"
 
-/* Rows of both forms after one another: only conversations have a mask, and a
- * longer one has its own. */
-static void mixed_rows(void **state)
+/* Rows of both forms in sequence: only conversations have a mask, and each has
+ * its own. */
+static void mixed_rows_are_read(void **state)
 {
     (void)state;
     static const char text[] =
@@ -412,15 +414,15 @@ static void mixed_rows(void **state)
         "park and the sun was big and red and they saw a small tree there.\"},"
         "{\"role\":\"user\",\"content\":\"so\"}]}\n";
     fixture f;
-    begin(&f, ENDS);
+    begin_fixture(&f, ENDS);
     f.data.max_prompt_length = 2000;
-    xr_dataset *set = rows_of(&f, text, XR_DATA_SFT);
+    xr_dataset *set = read_rows(&f, text, XR_DATA_SFT);
     assert_int_equal(xr_dataset_count(set), 4);
     assert_int_equal(xr_dataset_filtered(set), 1); /* nothing to learn of it */
-    /* Without an EOS all that the message adds is learnt. */
-    expect_learnt(&f, xr_dataset_row(set, 0), "b\n");
+    /* Without an EOS, the complete text of the message is learned. */
+    expect_masked_text(&f, xr_dataset_row(set, 0), "b\n");
     assert_null(xr_dataset_row(set, 1)->mask);
-    expect_learnt(&f, xr_dataset_row(set, 2), "two\nfour\n");
+    expect_masked_text(&f, xr_dataset_row(set, 2), "two\nfour\n");
     const xr_row *last = xr_dataset_row(set, 3);
     assert_int_equal(last->id, 4);
     assert_non_null(last->mask);
@@ -441,20 +443,20 @@ static void mixed_rows(void **state)
     assert_true(last->mask[last->prompt_count]);
     assert_false(last->mask[last->id_count - 1]);
     xr_dataset_close(set);
-    end(&f);
+    end_fixture(&f);
 }
 
-/* The system prompt stands in front of a conversation, and is not learnt. */
-static void told_conversations(void **state)
+/* The system prompt begins the conversation and is not learned. */
+static void generation_blocks_decide_the_mask(void **state)
 {
     (void)state;
     static const char *const templates[] = { MARKED, PLAIN };
     for (size_t i = 0; i < 2; i++) {
         fixture f;
-        begin(&f, templates[i]);
+        begin_fixture(&f, templates[i]);
         f.data.system_prompt = "S";
         f.data.messages_key = "turns";
-        xr_dataset *set = rows_of(
+        xr_dataset *set = read_rows(
             &f,
             "{\"messages\":[],\"turns\":[{\"role\":\"user\",\"content\":\"a\"},"
             "{\"role\":\"assistant\",\"content\":\"b\"}]}",
@@ -463,38 +465,40 @@ static void told_conversations(void **state)
         assert_string_equal(row->prompt,
                             "[system]S\n[user]a\n[assistant]b</s>\n");
         assert_string_equal(row->ground_truth, "");
-        expect_learnt(&f, row, "b</s>");
+        expect_masked_text(&f, row, "b</s>");
         xr_dataset_close(set);
-        end(&f);
+        end_fixture(&f);
     }
 }
 
-/* A cut conversation keeps its mask aligned; one with nothing left goes. */
-static void cut_conversations(void **state)
+/* A cut conversation keeps its mask aligned; one without a target is left
+ * out. */
+static void cut_conversations_keep_their_mask(void **state)
 {
     (void)state;
     fixture f;
-    begin(&f, MARKED);
-    xr_dataset *set = rows_of(&f, TALK, XR_DATA_SFT);
+    begin_fixture(&f, MARKED);
+    xr_dataset *set = read_rows(&f, TALK, XR_DATA_SFT);
     uint32_t whole = xr_dataset_row(set, 0)->id_count;
     uint32_t first = xr_dataset_row(set, 0)->prompt_count;
     xr_dataset_close(set);
     f.data.max_response_length = 0;
     f.data.truncation = XR_TRUNCATE_LEFT;
     f.data.max_prompt_length = whole - first;
-    set = rows_of(&f, TALK, XR_DATA_SFT);
+    set = read_rows(&f, TALK, XR_DATA_SFT);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, 0);
-    expect_learnt(&f, xr_dataset_row(set, 0), "two</s>four</s>");
+    expect_masked_text(&f, xr_dataset_row(set, 0), "two</s>four</s>");
     xr_dataset_close(set);
     f.data.truncation = XR_TRUNCATE_RIGHT;
     f.data.max_prompt_length = first;
     expect_refusal(&f, TALK, XR_DATA_SFT, "all 1 rows are longer than");
-    end(&f);
+    end_fixture(&f);
 }
 
 /* ---- the held-out part -------------------------------------------------- */
 
-static size_t count_of(fixture *f, const char *text, int part, char *seen)
+static size_t count_part_rows(fixture *f, const char *text, int part,
+                              char *seen)
 {
     xr_err err = { "" };
     xr_dataset *set = NULL;
@@ -510,7 +514,7 @@ static size_t count_of(fixture *f, const char *text, int part, char *seen)
     return count;
 }
 
-static void held_out(void **state)
+static void validation_rows_are_held_out(void **state)
 {
     (void)state;
     enum { ROWS = 400 };
@@ -518,13 +522,13 @@ static void held_out(void **state)
     xr_str text = { 0 };
     char seen[ROWS] = { 0 };
     char again[ROWS] = { 0 };
-    begin(&f, NULL);
+    begin_fixture(&f, NULL);
     for (int i = 0; i < ROWS; i++) /* every prompt twice */
         xr_str_printf(&text, "{\"prompt\":\"n %d\",\"answer\":\"\"}\n", i / 2);
     f.data.val_split = 0.2;
     assert_true(xr_data_has_val(&f.data));
-    size_t train = count_of(&f, xr_str_text(&text), XR_DATA_TRAIN, seen);
-    size_t val = count_of(&f, xr_str_text(&text), XR_DATA_VAL, seen);
+    size_t train = count_part_rows(&f, xr_str_text(&text), XR_DATA_TRAIN, seen);
+    size_t val = count_part_rows(&f, xr_str_text(&text), XR_DATA_VAL, seen);
     assert_int_equal(train + val, ROWS);
     assert_in_range(val, 50, 110);
     for (int i = 0; i < ROWS; i += 2)
@@ -533,8 +537,8 @@ static void held_out(void **state)
     f.data.seed = 77;
     f.data.train_max_samples = ROWS / 2;
     f.data.val_max_samples = ROWS / 2;
-    (void)count_of(&f, xr_str_text(&text), XR_DATA_TRAIN, again);
-    (void)count_of(&f, xr_str_text(&text), XR_DATA_VAL, again);
+    (void)count_part_rows(&f, xr_str_text(&text), XR_DATA_TRAIN, again);
+    (void)count_part_rows(&f, xr_str_text(&text), XR_DATA_VAL, again);
     assert_memory_equal(seen, again, ROWS / 2);
     const char *const other[] = { "x.jsonl" };
     f.data.val_files = (xray_list){ other, 1 };
@@ -542,26 +546,26 @@ static void held_out(void **state)
                    "[data] val_split: val_files already names the "
                    "validation rows");
     xr_str_free(&text);
-    end(&f);
+    end_fixture(&f);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts),
-        cmocka_unit_test(plain_prompt),
-        cmocka_unit_test(variables),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(conversations),
-        cmocka_unit_test(changing_turns),
-        cmocka_unit_test(cut_conversations),
-        cmocka_unit_test(held_out),
-        cmocka_unit_test(tools_and_documents),
-        cmocka_unit_test(malformed_messages),
-        cmocka_unit_test(which_template),
-        cmocka_unit_test(changed_turns),
-        cmocka_unit_test(mixed_rows),
-        cmocka_unit_test(told_conversations),
+        cmocka_unit_test(prompts_go_through_the_template),
+        cmocka_unit_test(plain_prompt_becomes_a_message),
+        cmocka_unit_test(template_variables_are_passed),
+        cmocka_unit_test(bad_rows_are_refused),
+        cmocka_unit_test(conversations_mask_the_answers),
+        cmocka_unit_test(changing_prefix_is_refused),
+        cmocka_unit_test(cut_conversations_keep_their_mask),
+        cmocka_unit_test(validation_rows_are_held_out),
+        cmocka_unit_test(tools_and_documents_are_passed),
+        cmocka_unit_test(malformed_messages_are_refused),
+        cmocka_unit_test(template_is_chosen_by_settings),
+        cmocka_unit_test(changed_answer_is_refused),
+        cmocka_unit_test(mixed_rows_are_read),
+        cmocka_unit_test(generation_blocks_decide_the_mask),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

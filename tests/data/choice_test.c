@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which rows of which files: compressed files, filters, shares, the held-out
- * part.
+ * Proves which rows of which files are used: compressed files, filters, shares,
+ * and the held-out part.
  */
 #include <zlib.h>
 #include <zstd.h>
@@ -15,8 +15,8 @@
 
 /* ---- compressed files --------------------------------------------------- */
 
-static size_t gzip(const void *data, size_t size, unsigned char *out,
-                   size_t cap)
+static size_t pack_gzip(const void *data, size_t size, unsigned char *out,
+                        size_t cap)
 {
     z_stream z = { .zalloc = NULL };
     unsigned char *copy = malloc(size + 1);
@@ -35,8 +35,8 @@ static size_t gzip(const void *data, size_t size, unsigned char *out,
     return used;
 }
 
-static size_t zstd(const void *data, size_t size, unsigned char *out,
-                   size_t cap)
+static size_t pack_zstd(const void *data, size_t size, unsigned char *out,
+                        size_t cap)
 {
     ZSTD_CCtx *ctx = ZSTD_createCCtx();
     assert_non_null(ctx);
@@ -62,8 +62,8 @@ static const char *write_bytes(const char *name, const void *data, size_t size)
 
 #define TEXT_SIZE ((size_t)3000000)
 
-/* Larger than the reader's pieces, and no short period. */
-static char *long_text(void)
+/* Larger than the reader's pieces, and without a short period. */
+static char *make_long_text(void)
 {
     char *text = malloc(TEXT_SIZE);
     assert_non_null(text);
@@ -97,14 +97,14 @@ static void expect_damage(const char *path, const char *what)
         fail_msg("%s", err.text);
 }
 
-static void compressed(packer pack, const char *kind)
+static void check_compressed(packer pack, const char *kind)
 {
-    char *text = long_text();
+    char *text = make_long_text();
     unsigned char *out = malloc(2 * TEXT_SIZE);
     assert_non_null(out);
     size_t size = pack(text, TEXT_SIZE, out, 2 * TEXT_SIZE);
     expect_text(write_bytes("a.jsonl", out, size), text, TEXT_SIZE);
-    /* Two in a row are one text, as `cat a.gz b.gz` means it. */
+    /* Two consecutive files are one text, as with `cat a.gz b.gz`. */
     size_t first = pack(text, 1000, out, TEXT_SIZE);
     size_t second = pack(text + 1000, 2000, out + first, TEXT_SIZE);
     expect_text(write_bytes("b.jsonl", out, first + second), text, 3000);
@@ -127,23 +127,23 @@ static void compressed(packer pack, const char *kind)
     free(out);
 }
 
-static void gzip_files(void **state)
+static void gzip_files_are_read(void **state)
 {
     (void)state;
-    compressed(gzip, "gzip");
+    check_compressed(pack_gzip, "gzip");
 }
 
-static void zstd_files(void **state)
+static void zstd_files_are_read(void **state)
 {
     (void)state;
-    compressed(zstd, "zstd");
+    check_compressed(pack_zstd, "zstd");
 }
 
-/* Any bytes behind the magic are a text or an error. */
-static void damaged_anywhere(void **state)
+/* Any bytes after the magic number are a text or an error. */
+static void damage_anywhere_is_noticed(void **state)
 {
     (void)state;
-    static const packer packers[] = { gzip, zstd };
+    static const packer packers[] = { pack_gzip, pack_zstd };
     char text[600];
     unsigned char whole[2][2000];
     unsigned char bytes[2000];
@@ -170,7 +170,7 @@ static void damaged_anywhere(void **state)
 
 /* ---- filters ------------------------------------------------------------ */
 
-static int keeps(const char *condition, const char *row)
+static int is_row_kept(const char *condition, const char *row)
 {
     xray_list list = { &condition, 1 };
     xr_filter *filter;
@@ -187,7 +187,7 @@ static int keeps(const char *condition, const char *row)
     return keep;
 }
 
-static void filter_rows(void **state)
+static void filters_keep_matching_rows(void **state)
 {
     (void)state;
     static const struct {
@@ -223,11 +223,11 @@ static void filter_rows(void **state)
         { "a.b = 1", "{\"a\":{\"c\":1}}", 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (keeps(cases[i].condition, cases[i].row) != cases[i].keep)
+        if (is_row_kept(cases[i].condition, cases[i].row) != cases[i].keep)
             fail_msg("%s of %s", cases[i].condition, cases[i].row);
 }
 
-static void filter_refusals(void **state)
+static void bad_filters_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = { "level", "= 3", "", "level > high" };
@@ -260,10 +260,11 @@ static void count_draws(xr_sampler *s, uint32_t draws, uint32_t *counts)
         counts[xr_sampler_next(s)]++;
 }
 
-static void shares(void **state)
+static void shares_are_kept_over_epochs(void **state)
 {
     (void)state;
-    /* 10 rows at weight 3, 90 at weight 1: 75 and 25 draws an epoch. */
+    /* 10 rows with weight 3 and 90 with weight 1: 75 and 25 positions per
+     * epoch. */
     static const xr_share parts[] = { { 0, 10, 3 }, { 10, 90, 1 } };
     for (int shuffle = 0; shuffle < 2; shuffle++) {
         uint32_t counts[100] = { 0 };
@@ -290,8 +291,8 @@ static void shares(void **state)
     }
 }
 
-/* Without shuffling, files take turns and keep their own order. */
-static void shares_in_turn(void **state)
+/* Without shuffling, files are interleaved and keep their own order. */
+static void shares_are_interleaved_in_order(void **state)
 {
     (void)state;
     static const xr_share parts[] = { { 0, 4, 1 }, { 4, 4, 1 } };
@@ -303,8 +304,8 @@ static void shares_in_turn(void **state)
     xr_sampler_free(&s);
 }
 
-/* Two numbers are the whole state, with shares too. */
-static void shares_resume(void **state)
+/* Two numbers are the complete state, also with shares. */
+static void shares_resume_from_the_state(void **state)
 {
     (void)state;
     static const xr_share parts[] = { { 0, 7, 2 }, { 7, 11, 1 }, { 18, 2, 5 } };
@@ -327,10 +328,14 @@ static void shares_resume(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gzip_files),       cmocka_unit_test(zstd_files),
-        cmocka_unit_test(damaged_anywhere), cmocka_unit_test(filter_rows),
-        cmocka_unit_test(filter_refusals),  cmocka_unit_test(shares),
-        cmocka_unit_test(shares_in_turn),   cmocka_unit_test(shares_resume),
+        cmocka_unit_test(gzip_files_are_read),
+        cmocka_unit_test(zstd_files_are_read),
+        cmocka_unit_test(damage_anywhere_is_noticed),
+        cmocka_unit_test(filters_keep_matching_rows),
+        cmocka_unit_test(bad_filters_are_refused),
+        cmocka_unit_test(shares_are_kept_over_epochs),
+        cmocka_unit_test(shares_are_interleaved_in_order),
+        cmocka_unit_test(shares_resume_from_the_state),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that JSON lines become rows: prompts, ground truths, tokens, lengths
+ * and refusals.
+ */
 #include "core/data/data.h"
 
 #include "core/data/template.h"
@@ -6,8 +10,8 @@
 
 static xm_tokenizer *tokenizer;
 
-/* What [data] says in these tests unless one changes it. */
-static xr_data_section section(void)
+/* The [data] section of these tests unless a case changes it. */
+static xr_data_section default_section(void)
 {
     return (xr_data_section){
         .prompt_key = "prompt",
@@ -71,9 +75,9 @@ static xr_dataset *open_text(const xr_data_section *data, const char *text,
     return set;
 }
 
-/* The sentence with which opening `text` is refused. */
-static const char *refusal(const xr_data_section *data, const char *text,
-                           int kind)
+/* Returns the error of opening `text`. */
+static const char *read_refusal(const xr_data_section *data, const char *text,
+                                int kind)
 {
     static xr_err err;
     xr_dataset *set = NULL;
@@ -97,10 +101,10 @@ static void assert_ids(const int32_t *ids, size_t count, const char *text,
     xm_ids_free(&want);
 }
 
-static void plain_rows(void **state)
+static void plain_rows_are_read(void **state)
 {
     (void)state;
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     data.prompt_key = "question";
     data.template = "Q{{{n}}}: {prompt}\nA: ";
     xr_dataset *set = open_text(
@@ -131,8 +135,8 @@ static void plain_rows(void **state)
     xr_dataset_close(set);
 }
 
-/* A number is the text that a person would write for it. */
-static void numbers_as_text(void **state)
+/* A number becomes the text that a person would write for it. */
+static void numbers_become_plain_text(void **state)
 {
     (void)state;
     static const struct {
@@ -144,7 +148,7 @@ static void numbers_as_text(void **state)
         { "1e3", "1000" }, { "0.1", "0.1" },   { "-1e-3", "-0.001" },
         { "1.0", "1" },    { "true", "true" }, { "\"-0\"", "-0" },
     };
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     data.prompt_key = "question";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char line[64];
@@ -158,10 +162,10 @@ static void numbers_as_text(void **state)
     }
 }
 
-static void verl_rows(void **state)
+static void rows_of_verl_are_read(void **state)
 {
     (void)state;
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     data.special_tokens = 0;
     xr_dataset *set = open_text(
         &data,
@@ -181,10 +185,10 @@ static void verl_rows(void **state)
     xr_dataset_close(set);
 }
 
-static void sft_rows(void **state)
+static void sft_rows_end_with_eos(void **state)
 {
     (void)state;
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     data.response_template = " {answer}.";
     xr_dataset *set =
         open_text(&data, "{\"prompt\":\"Once upon\",\"answer\":\"a time\"}\n",
@@ -210,12 +214,12 @@ static void sft_rows(void **state)
     "{\"prompt\":\"Once upon a time there was a little dragon who sang\"," \
     "\"answer\":\"2\"}\n"
 
-static void overlong_prompts(void **state)
+static void overlong_prompts_are_handled(void **state)
 {
     (void)state;
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     data.max_prompt_length = 6;
-    const char *why = refusal(&data, SHORT LONG, XR_DATA_PROMPTS);
+    const char *why = read_refusal(&data, SHORT LONG, XR_DATA_PROMPTS);
     assert_non_null(strstr(why, "bad.jsonl:2: "));
     assert_non_null(strstr(why, "at most 6"));
     assert_non_null(strstr(why, "max_prompt_length"));
@@ -225,17 +229,18 @@ static void overlong_prompts(void **state)
     assert_int_equal(xr_dataset_count(set), 1);
     assert_int_equal(xr_dataset_filtered(set), 1);
     assert_int_equal(xr_dataset_truncated(set), 0);
-    assert_int_equal(xr_dataset_row(set, 0)->id, 1); /* keeps its number */
+    assert_int_equal(xr_dataset_row(set, 0)->id, 1); /* the row keeps its
+                                                      * index */
     xr_dataset_close(set);
-    why = refusal(&data, LONG LONG, XR_DATA_PROMPTS);
+    why = read_refusal(&data, LONG LONG, XR_DATA_PROMPTS);
     assert_non_null(strstr(why, "all 2 rows are longer than 6 tokens"));
 
     data.filter_overlong_prompts = 0;
     data.max_prompt_length = 200;
     set = open_text(&data, LONG, XR_DATA_PROMPTS);
-    size_t whole = xr_dataset_row(set, 0)->id_count;
+    size_t full_count = xr_dataset_row(set, 0)->id_count;
     int32_t all[200];
-    memcpy(all, xr_dataset_row(set, 0)->ids, whole * sizeof *all);
+    memcpy(all, xr_dataset_row(set, 0)->ids, full_count * sizeof *all);
     xr_dataset_close(set);
     data.max_prompt_length = 6;
     for (int way = XR_TRUNCATE_LEFT; way <= XR_TRUNCATE_RIGHT; way++) {
@@ -246,42 +251,43 @@ static void overlong_prompts(void **state)
         const xr_row *row = xr_dataset_row(set, 0);
         assert_int_equal(row->id_count, 6);
         assert_int_equal(row->prompt_count, 6);
-        assert_memory_equal(row->ids,
-                            way == XR_TRUNCATE_LEFT ? all + whole - 6 : all,
-                            6 * sizeof *all);
+        assert_memory_equal(
+            row->ids, way == XR_TRUNCATE_LEFT ? all + full_count - 6 : all,
+            6 * sizeof *all);
         xr_dataset_close(set);
     }
 }
 
-static void overlong_sft(void **state)
+static void overlong_sft_rows_are_handled(void **state)
 {
     (void)state;
     static const char text[] =
         "{\"prompt\":\"Once upon a time\",\"answer\":\"there was a cat\"}\n";
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     xr_dataset *set = open_text(&data, text, XR_DATA_SFT);
     uint32_t prompt = xr_dataset_row(set, 0)->prompt_count;
-    uint32_t whole = xr_dataset_row(set, 0)->id_count;
+    uint32_t full_count = xr_dataset_row(set, 0)->id_count;
     xr_dataset_close(set);
     /* The bound is on prompt and response together. */
     data.max_prompt_length = 1;
-    data.max_response_length = whole - 1;
+    data.max_response_length = full_count - 1;
     xr_dataset_close(open_text(&data, text, XR_DATA_SFT));
-    data.max_response_length = whole - 2;
-    assert_non_null(strstr(refusal(&data, text, XR_DATA_SFT),
+    data.max_response_length = full_count - 2;
+    assert_non_null(strstr(read_refusal(&data, text, XR_DATA_SFT),
                            "max_prompt_length + max_response_length"));
     data.truncation = XR_TRUNCATE_LEFT;
     set = open_text(&data, text, XR_DATA_SFT);
-    assert_int_equal(xr_dataset_row(set, 0)->id_count, whole - 1);
+    assert_int_equal(xr_dataset_row(set, 0)->id_count, full_count - 1);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, prompt - 1);
     xr_dataset_close(set);
-    /* Cut down to the prompt nothing is left to learn. */
+    /* Cut down to the prompt, nothing is left to learn. */
     data.truncation = XR_TRUNCATE_RIGHT;
     data.max_response_length = prompt - 1;
-    assert_non_null(strstr(refusal(&data, text, XR_DATA_SFT), "all 1 rows"));
+    assert_non_null(
+        strstr(read_refusal(&data, text, XR_DATA_SFT), "all 1 rows"));
 }
 
-static void refusals(void **state)
+static void bad_rows_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -299,35 +305,36 @@ static void refusals(void **state)
         { "{\"prompt\":\"x\",\"answer\":null}", "answer_key" },
         { "\n \n", "there are no rows" },
     };
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *why = refusal(&data, cases[i].text, XR_DATA_PROMPTS);
+        const char *why = read_refusal(&data, cases[i].text, XR_DATA_PROMPTS);
         if (!strstr(why, cases[i].says))
             fail_msg("case %zu: %s", i, why);
     }
     data.special_tokens = 0;
     assert_non_null(strstr(
-        refusal(&data, "{\"prompt\":\"\",\"answer\":1}", XR_DATA_PROMPTS),
+        read_refusal(&data, "{\"prompt\":\"\",\"answer\":1}", XR_DATA_PROMPTS),
         "no tokens"));
 }
 
-static void bad_templates(void **state)
+static void bad_templates_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = { "{", "}", "{}", "a{b", "{a{b}}", "x}y" };
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         data.template = bad[i];
-        assert_non_null(strstr(refusal(&data, SHORT, XR_DATA_PROMPTS),
+        assert_non_null(strstr(read_refusal(&data, SHORT, XR_DATA_PROMPTS),
                                "[data] template: "));
     }
     data.template = "{{}}{nothing}";
-    assert_non_null(strstr(refusal(&data, SHORT, XR_DATA_PROMPTS),
+    assert_non_null(strstr(read_refusal(&data, SHORT, XR_DATA_PROMPTS),
                            "bad.jsonl:1: no key 'nothing'"));
 }
 
-/* What pandas writes of verl's search data, and what else may stand there. */
-static void ground_truths(void **state)
+/* The forms that pandas writes for verl's search data, and others that may
+ * occur. */
+static void ground_truths_become_text(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -353,10 +360,10 @@ static void ground_truths(void **state)
     }
 }
 
-static void no_answers_wanted(void **state)
+static void answers_may_be_unwanted(void **state)
 {
     (void)state;
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     data.answer_key = "";
     xr_dataset *set =
         open_text(&data, "{\"prompt\":\"Once\"}\n", XR_DATA_PROMPTS);
@@ -364,11 +371,11 @@ static void no_answers_wanted(void **state)
     xr_dataset_close(set);
 }
 
-static void several_files_and_samples(void **state)
+static void files_are_read_in_order(void **state)
 {
     (void)state;
     char first[256];
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     (void)snprintf(first, sizeof first, "%s",
                    scratch_write("a.jsonl", SHORT SHORT));
     const char *const files[] = { first,
@@ -407,13 +414,13 @@ static size_t count_rows(const char *path)
     return rows;
 }
 
-static void gsm8k(void **state)
+static void gsm8k_is_read_completely(void **state)
 {
     (void)state;
     char path[512];
     xr_err err = { "" };
     xr_dataset *set;
-    xr_data_section data = section();
+    xr_data_section data = default_section();
     data.prompt_key = "question";
     data.template = "{question}\nAnswer:";
     data.max_prompt_length = 2000;
@@ -433,18 +440,18 @@ static void gsm8k(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_rows),
-        cmocka_unit_test(numbers_as_text),
-        cmocka_unit_test(verl_rows),
-        cmocka_unit_test(sft_rows),
-        cmocka_unit_test(overlong_prompts),
-        cmocka_unit_test(overlong_sft),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(bad_templates),
-        cmocka_unit_test(ground_truths),
-        cmocka_unit_test(no_answers_wanted),
-        cmocka_unit_test(several_files_and_samples),
-        cmocka_unit_test(gsm8k),
+        cmocka_unit_test(plain_rows_are_read),
+        cmocka_unit_test(numbers_become_plain_text),
+        cmocka_unit_test(rows_of_verl_are_read),
+        cmocka_unit_test(sft_rows_end_with_eos),
+        cmocka_unit_test(overlong_prompts_are_handled),
+        cmocka_unit_test(overlong_sft_rows_are_handled),
+        cmocka_unit_test(bad_rows_are_refused),
+        cmocka_unit_test(bad_templates_are_refused),
+        cmocka_unit_test(ground_truths_become_text),
+        cmocka_unit_test(answers_may_be_unwanted),
+        cmocka_unit_test(files_are_read_in_order),
+        cmocka_unit_test(gsm8k_is_read_completely),
     };
     return cmocka_run_group_tests_name("data", tests, open_tokenizer,
                                        close_tokenizer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a monitor writes, to the character: lines of metrics, what a resume
- * keeps of them, the progress line, plots.
+ * Proves a monitor's output to the character: lines of metrics, marks, the
+ * progress line, and plots.
  */
 #define _XOPEN_SOURCE 700 /* posix_openpt */
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "core/monitor/monitor.h"
 #include "tests/scratch.h"
 
-static char *slurp(const char *path)
+static char *read_text(const char *path)
 {
     char *text = NULL;
     size_t size;
@@ -27,13 +27,13 @@ static char *slurp(const char *path)
 
 static void expect_file(const char *path, const char *want)
 {
-    char *text = slurp(path);
+    char *text = read_text(path);
     assert_string_equal(text, want);
     free(text);
 }
 
-/* A message without the scratch folder in it. */
-static const char *told(const xr_err *err)
+/* Returns the message without the scratch folder. */
+static const char *error_text(const xr_err *err)
 {
     static char text[sizeof err->text];
     const char *dir = scratch_dir();
@@ -44,16 +44,14 @@ static const char *told(const xr_err *err)
     return text;
 }
 
-/* ---- lines -------------------------------------------------------------- */
-
 #define ONE "{\"step\":1,\"a\":1,\"b\":0.5}\n"
 #define TWO "{\"step\":2,\"a\":2}\n"
 #define THREE "{\"step\":3,\"a\":-1e+300,\"c\":null}\n"
 #define FOUR "{\"step\":4}\n"
 
-/* Opens with `keep`, writes no step, and gives the mark. */
-static xray_status reopen(const char *path, int64_t keep, xr_metrics_mark *mark,
-                          xr_err *err)
+/* Opens the file with `keep`, writes no step, and returns the mark. */
+static xray_status reopen_metrics(const char *path, int64_t keep,
+                                  xr_metrics_mark *mark, xr_err *err)
 {
     xr_monitor *m = NULL;
     xray_status status = xr_monitor_open(path, keep, 0, NULL, err, &m);
@@ -73,9 +71,9 @@ static uint64_t hash_of(const char *const *lines, size_t count)
 
 static const char *const all_lines[] = { ONE, TWO, THREE, FOUR };
 
-/* A line that does not fit on the disk leaves the whole ones before it, and is
- * in no mark. */
-static void a_line_too_many(void **state)
+/* A line that does not fit on the disk leaves the complete lines before it and
+ * is in no mark. */
+static void one_extra_line_is_cut(void **state)
 {
     (void)state;
     const char *path = scratch_write("limit.jsonl", ONE);
@@ -96,7 +94,8 @@ static void a_line_too_many(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     (void)signal(SIGXFSZ, handler);
     assert_int_equal(status, XRAY_E_IO);
-    assert_int_equal(strncmp(told(&err), "limit.jsonl: File too large", 27), 0);
+    assert_int_equal(
+        strncmp(error_text(&err), "limit.jsonl: File too large", 27), 0);
     expect_file(path, ONE TWO);
     assert_int_equal(xr_monitor_step(m, 4, 0, v, &err), XRAY_OK);
     assert_int_equal(xr_monitor_mark(m, &mark, &err), XRAY_OK);
@@ -106,7 +105,7 @@ static void a_line_too_many(void **state)
     expect_file(path, ONE TWO);
 }
 
-static void lines_and_marks(void **state)
+static void marks_cover_the_lines(void **state)
 {
     (void)state;
     const char *path = scratch_write("marks.jsonl", "");
@@ -136,8 +135,8 @@ static void lines_and_marks(void **state)
     expect_file(path, ONE TWO THREE FOUR);
 }
 
-/* What a resume keeps: whole lines of steps up to its own. */
-static void kept_lines(void **state)
+/* A resume keeps complete lines up to its own step. */
+static void resume_keeps_earlier_lines(void **state)
 {
     (void)state;
     static const struct {
@@ -160,7 +159,7 @@ static void kept_lines(void **state)
         const char *path = scratch_write("kept.jsonl", cases[i].before);
         xr_metrics_mark mark;
         xr_err err = { "" };
-        if (reopen(path, cases[i].keep, &mark, &err) != XRAY_OK)
+        if (reopen_metrics(path, cases[i].keep, &mark, &err) != XRAY_OK)
             fail_msg("case %zu: %s", i, err.text);
         expect_file(path, cases[i].after);
         assert_int_equal(mark.count, cases[i].lines);
@@ -169,8 +168,8 @@ static void kept_lines(void **state)
     }
 }
 
-/* Whatever is not ours stays to the byte. */
-static void other_lines(void **state)
+/* Files that are not ours stay unchanged. */
+static void foreign_lines_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -198,22 +197,22 @@ static void other_lines(void **state)
             want, sizeof want,
             "other.jsonl:%u: not a line of metrics; the file is left unchanged",
             cases[i].line);
-        assert_int_equal(reopen(path, 9, &mark, &err), XRAY_E_CONFIG);
-        assert_string_equal(told(&err), want);
+        assert_int_equal(reopen_metrics(path, 9, &mark, &err), XRAY_E_CONFIG);
+        assert_string_equal(error_text(&err), want);
         expect_file(path, cases[i].text);
     }
 }
 
 /* ---- marks -------------------------------------------------------------- */
 
-static xray_status cut(const char *text, uint64_t count, uint64_t hash,
-                       xr_err *err)
+static xray_status cut_after_mark(const char *text, uint64_t count,
+                                  uint64_t hash, xr_err *err)
 {
     const xr_metrics_mark mark = { count, hash };
     return xr_metrics_cut(scratch_write("cut.jsonl", text), &mark, err);
 }
 
-static void cuts_behind_the_mark(void **state)
+static void lines_after_the_mark_are_cut(void **state)
 {
     (void)state;
     static const char *const texts[] = { "", ONE, ONE TWO, ONE TWO THREE,
@@ -221,19 +220,20 @@ static void cuts_behind_the_mark(void **state)
     xr_err err = { "" };
     for (size_t have = 0; have < 5; have++)
         for (size_t want = 0; want <= have; want++) {
-            assert_int_equal(
-                cut(texts[have], want, hash_of(all_lines, want), &err),
-                XRAY_OK);
+            assert_int_equal(cut_after_mark(texts[have], want,
+                                            hash_of(all_lines, want), &err),
+                             XRAY_OK);
             expect_file(scratch_path("cut.jsonl"), texts[want]);
         }
-    /* A torn line behind it, and whatever else, goes too. */
-    assert_int_equal(cut(ONE "not ours\n{\"st", 1, hash_of(all_lines, 1), &err),
-                     XRAY_OK);
+    /* An incomplete line and anything else after the mark are cut, too. */
+    assert_int_equal(
+        cut_after_mark(ONE "not ours\n{\"st", 1, hash_of(all_lines, 1), &err),
+        XRAY_OK);
     expect_file(scratch_path("cut.jsonl"), ONE);
     assert_string_equal(err.text, "");
 }
 
-static void refuses_other_lines(void **state)
+static void different_lines_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -265,10 +265,11 @@ static void refuses_other_lines(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         xr_err err = { "" };
-        assert_int_equal(cut(cases[i].text, cases[i].count,
-                             hash_of(all_lines, cases[i].count), &err),
+        assert_int_equal(cut_after_mark(cases[i].text, cases[i].count,
+                                        hash_of(all_lines, cases[i].count),
+                                        &err),
                          XRAY_E_CONFIG);
-        assert_string_equal(told(&err), cases[i].says);
+        assert_string_equal(error_text(&err), cases[i].says);
         expect_file(scratch_path("cut.jsonl"), cases[i].text);
     }
     const xr_metrics_mark none = { 0, 0 };
@@ -277,13 +278,14 @@ static void refuses_other_lines(void **state)
     const char *path = scratch_path("gone.jsonl");
     assert_int_equal(xr_metrics_cut(path, &none, &err), XRAY_OK);
     assert_int_equal(xr_metrics_cut(path, &some, &err), XRAY_E_CONFIG);
-    assert_string_equal(told(&err), "gone.jsonl is missing, but the checkpoint "
-                                    "was written with 2 lines in it");
+    assert_string_equal(error_text(&err),
+                        "gone.jsonl is missing, but the checkpoint "
+                        "was written with 2 lines in it");
     assert_false(xr_path_exists(path));
 }
 
-/* A full disk: said once, with what is left behind. */
-static void full_disk(void **state)
+/* A full disk is reported once, with the state of the file. */
+static void full_disk_leaves_complete_lines(void **state)
 {
     (void)state;
     xr_monitor *m;
@@ -334,7 +336,7 @@ static int open_log(void)
 static const char *const watch[] = { "critic/score/mean", "gone", "loss",
                                      NULL };
 
-static void console_lines(void **state)
+static void console_shows_lines(void **state)
 {
     (void)state;
     capture c;
@@ -353,7 +355,7 @@ static void console_lines(void **state)
     xr_metrics_put(v, "loss", (double)NAN);
     status |= xr_monitor_step(m, 9, 9, v, NULL);
     xr_monitor_close(m);
-    /* Nothing without a console, and no file either. */
+    /* Without a console and a file, nothing is written. */
     status |= xr_monitor_open(NULL, -1, 0, watch, NULL, &m);
     status |= xr_monitor_step(m, 9, 9, v, NULL);
     xr_monitor_validation(m, 9, 9, 0.5);
@@ -369,7 +371,7 @@ static void console_lines(void **state)
                 "step 9/9  critic/score/mean 0.1235\n");
 }
 
-/* A terminal: what is written comes out of *out_master as it is. */
+/* Opens a terminal whose output arrives unchanged at *out_master. */
 static int open_terminal(int *out_master)
 {
     struct termios how;
@@ -383,7 +385,7 @@ static int open_terminal(int *out_master)
     return tcsetattr(slave, TCSANOW, &how) ? -1 : slave;
 }
 
-/* What was written to the terminal so far, up to `end`. */
+/* Reads the terminal's output up to `end`. */
 static void read_until(int master, const char *end, char *out, size_t cap)
 {
     size_t size = 0;
@@ -397,9 +399,9 @@ static void read_until(int master, const char *end, char *out, size_t cap)
     assert_non_null(strstr(out, end));
 }
 
-/* On a terminal each step overwrites the one before; what is said stands above
+/* On a terminal, each step overwrites the previous one; messages appear above
  * it. */
-static void in_place(void **state)
+static void progress_is_overwritten_in_place(void **state)
 {
     (void)state;
     char text[1024];
@@ -432,8 +434,8 @@ static void in_place(void **state)
                               "\nEND");
 }
 
-/* Seconds of "h:mm:ss" or "m:ss", whose parts have two digits. */
-static double seconds_of(const char *at)
+/* Parses the seconds of "h:mm:ss" or "m:ss", whose parts have two digits. */
+static double parse_eta(const char *at)
 {
     size_t digits = strspn(at, "0123456789");
     double seconds = strtod(at, NULL);
@@ -448,9 +450,9 @@ static double seconds_of(const char *at)
     return seconds;
 }
 
-/* The time to go is reckoned from the steps that this program made: from 101
- * on there are four at step 104. */
-static void time_to_go(void **state)
+/* The ETA is computed from the steps of this process: from step 101 on there
+ * are four at step 104. */
+static void eta_counts_down(void **state)
 {
     (void)state;
     static const uint64_t to_go[] = { 4000000, 40000, 1000 };
@@ -483,15 +485,15 @@ static void time_to_go(void **state)
         char *at = strstr(text, "  eta ");
         assert_non_null(at);
         assert_ptr_equal(strstr(at + 1, "  eta "), NULL);
-        double eta = seconds_of(at + 6);
+        double eta = parse_eta(at + 6);
         assert_true(eta >= (before - opened) / 4 * (double)to_go[i] - 1);
         assert_true(eta <= (after - since) / 4 * (double)to_go[i] + 1);
     }
 }
 
-/* Where lines cannot be overwritten there is about one a second, and the last
- * one whenever it comes. */
-static void one_line_a_second(void **state)
+/* If lines cannot be overwritten, there is about one per second, and always the
+ * last one. */
+static void console_shows_one_line_per_second(void **state)
 {
     (void)state;
     capture c;
@@ -507,7 +509,7 @@ static void one_line_a_second(void **state)
     end_capture(&c);
     xr_metrics_free(v);
     assert_int_equal(status, XRAY_OK);
-    char *text = slurp(scratch_path("stderr.txt"));
+    char *text = read_text(scratch_path("stderr.txt"));
     size_t lines = 0;
     for (const char *at = text; *at; at++)
         lines += *at == '\n';
@@ -519,7 +521,7 @@ static void one_line_a_second(void **state)
 
 /* ---- plots -------------------------------------------------------------- */
 
-static void plots(void **state)
+static void plots_are_exact(void **state)
 {
     (void)state;
     static const double up[] = { 1, 2, 3, 4, 5, 6, 7, 9, (double)NAN, 8 };
@@ -581,18 +583,18 @@ static void plots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_and_marks),
-        cmocka_unit_test(a_line_too_many),
-        cmocka_unit_test(kept_lines),
-        cmocka_unit_test(other_lines),
-        cmocka_unit_test(cuts_behind_the_mark),
-        cmocka_unit_test(refuses_other_lines),
-        cmocka_unit_test(full_disk),
-        cmocka_unit_test(console_lines),
-        cmocka_unit_test(in_place),
-        cmocka_unit_test(time_to_go),
-        cmocka_unit_test(one_line_a_second),
-        cmocka_unit_test(plots),
+        cmocka_unit_test(marks_cover_the_lines),
+        cmocka_unit_test(one_extra_line_is_cut),
+        cmocka_unit_test(resume_keeps_earlier_lines),
+        cmocka_unit_test(foreign_lines_are_refused),
+        cmocka_unit_test(lines_after_the_mark_are_cut),
+        cmocka_unit_test(different_lines_are_refused),
+        cmocka_unit_test(full_disk_leaves_complete_lines),
+        cmocka_unit_test(console_shows_lines),
+        cmocka_unit_test(progress_is_overwritten_in_place),
+        cmocka_unit_test(eta_counts_down),
+        cmocka_unit_test(console_shows_one_line_per_second),
+        cmocka_unit_test(plots_are_exact),
     };
     return cmocka_run_group_tests_name("monitor.lines", tests, scratch_make,
                                        scratch_drop);

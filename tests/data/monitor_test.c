@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves metrics of a step, their lines in a file, the progress line, and
+ * plots.
+ */
 #include "core/monitor/monitor.h"
 
 #include <math.h>
@@ -6,7 +10,7 @@
 #include "core/base/json.h"
 #include "tests/scratch.h"
 
-static char *slurp(const char *path)
+static char *read_text(const char *path)
 {
     char *text = NULL;
     size_t size;
@@ -16,7 +20,7 @@ static char *slurp(const char *path)
     return text;
 }
 
-static void names_in_order_of_use(void **state)
+static void names_keep_the_order_of_use(void **state)
 {
     (void)state;
     const float values[] = { 1.0f, 4.0f, -2.0f };
@@ -35,7 +39,7 @@ static void names_in_order_of_use(void **state)
     xr_metrics_clear(m);
     assert_int_equal(xr_metrics_count(m), 0);
     assert_true(isnan(xr_metrics_get(m, "b")));
-    /* An earlier step leaves no trace in the order. */
+    /* An earlier step does not affect the order. */
     xr_metrics_put(m, "a", 5);
     xr_metrics_put(m, "b", 6);
     xr_metrics_stats(m, "none", values, 0);
@@ -46,9 +50,9 @@ static void names_in_order_of_use(void **state)
     xr_metrics_free(m);
 }
 
-/* One value that is no number shows in all that is said of the values, wherever
- * it stands. */
-static void a_nan_shows(void **state)
+/* One NaN is visible in all statistics of the values, at whatever index it
+ * is. */
+static void nan_is_visible(void **state)
 {
     (void)state;
     static const char *const names[] = { "s/mean", "s/max", "s/min" };
@@ -66,7 +70,7 @@ static void a_nan_shows(void **state)
     }
 }
 
-static void many_names(void **state)
+static void many_names_are_kept(void **state)
 {
     (void)state;
     xr_metrics *m = xr_metrics_new();
@@ -83,7 +87,7 @@ static void many_names(void **state)
     xr_metrics_free(m);
 }
 
-static void values_in_place(void **state)
+static void values_are_replaced_in_place(void **state)
 {
     (void)state;
     static const float values[] = { 2.0f, -1.0f, 0.5f, 4.5f };
@@ -113,7 +117,8 @@ static void values_in_place(void **state)
     assert_true(xr_metrics_get(m, "below/min") == -4);
     xr_metrics_stats(m, "above", values + 3, 1);
     assert_true(xr_metrics_get(m, "above/min") == 4.5);
-    /* What is set in one step and not in the next is in the third again. */
+    /* A name that is set in one step and not in the next is set again in the
+     * third. */
     for (int step = 0; step < 3; step++) {
         xr_metrics_clear(m);
         assert_int_equal(xr_metrics_count(m), 0);
@@ -129,8 +134,8 @@ static void values_in_place(void **state)
     xr_metrics_free(m);
 }
 
-/* More names than the first room has, each with its own value. */
-static void names_beyond_the_first_room(void **state)
+/* More names than the initial capacity, each with its own value. */
+static void names_beyond_the_first_capacity_are_kept(void **state)
 {
     (void)state;
     char name[32];
@@ -167,20 +172,20 @@ static void write_steps(const char *path, int64_t keep, uint64_t first,
     xr_metrics_free(m);
 }
 
-static void lines_and_resume(void **state)
+static void resume_cuts_later_lines(void **state)
 {
     (void)state;
     const char *path = scratch_path("metrics.jsonl");
     write_steps(path, -1, 0, 4);
-    char *five = slurp(path);
-    /* A killed run left later steps and a torn line. */
+    char *five = read_text(path);
+    /* A killed run left later steps and an incomplete line. */
     write_steps(path, -1, 5, 6);
     FILE *file = fopen(path, "ab");
     assert_non_null(file);
     (void)fputs("{\"step\":7,\"critic/sc", file);
     (void)fclose(file);
     write_steps(path, 2, 3, 4);
-    char *again = slurp(path);
+    char *again = read_text(path);
     assert_string_equal(again, five);
     assert_non_null(
         strstr(again, "{\"step\":3,\"critic/score/mean\":0.375}\n"));
@@ -188,7 +193,7 @@ static void lines_and_resume(void **state)
     free(again);
 }
 
-static void special_values(void **state)
+static void special_values_become_null(void **state)
 {
     (void)state;
     const char *path = scratch_path("special.jsonl");
@@ -202,7 +207,7 @@ static void special_values(void **state)
     xr_monitor_close(monitor);
     xr_metrics_free(m);
     cJSON *line;
-    char *text = slurp(path);
+    char *text = read_text(path);
     assert_int_equal(xr_json_parse(text, strlen(text), path, NULL, &line),
                      XRAY_OK);
     assert_true(cJSON_IsNull(cJSON_GetObjectItem(line, "quote\"")));
@@ -211,7 +216,7 @@ static void special_values(void **state)
     free(text);
 }
 
-static void leaves_other_files_alone(void **state)
+static void foreign_files_are_left_unchanged(void **state)
 {
     (void)state;
     xr_monitor *monitor;
@@ -220,7 +225,7 @@ static void leaves_other_files_alone(void **state)
     assert_int_equal(xr_monitor_open(path, 0, 0, NULL, &err, &monitor),
                      XRAY_E_CONFIG);
     assert_non_null(strstr(err.text, "notes.txt:1:"));
-    char *text = slurp(path);
+    char *text = read_text(path);
     assert_string_equal(text, "my notes\nmore\n");
     free(text);
     assert_int_equal(xr_monitor_open(scratch_path("no/such/dir"), -1, 0, NULL,
@@ -228,7 +233,7 @@ static void leaves_other_files_alone(void **state)
                      XRAY_E_IO);
 }
 
-static void plots(void **state)
+static void plots_show_the_values(void **state)
 {
     (void)state;
     double values[200];
@@ -253,7 +258,7 @@ static void plots(void **state)
     assert_int_equal(stars, 40);
     assert_true(longest <= 40 + 13);
     assert_int_equal(strncmp(text, "reward\n", 7), 0);
-    /* Rising: the first row's star stands at the right end. */
+    /* A rising curve: the first row's star is at the right end. */
     const char *row = strchr(text, '\n') + 1;
     assert_true(strcspn(row, "*") > strcspn(row, "|") + 35);
     xr_str_clear(&out);
@@ -277,9 +282,9 @@ static void plot_range(const char *plot, unsigned height, double *out_top,
     *out_bottom = strtod(row, NULL);
 }
 
-/* A curve that stays at one value runs through the middle of a plot, whose
- * first row stands for more than its last one. */
-static void flat_plots(void **state)
+/* A constant curve runs through the middle of the plot, whose first row has a
+ * larger value than its last one. */
+static void flat_values_are_in_the_middle(void **state)
 {
     (void)state;
     static const double all[] = { 2, 0, -2, -1e-3 };
@@ -301,7 +306,7 @@ static void flat_plots(void **state)
     }
 }
 
-static void progress_on_stderr(void **state)
+static void progress_is_on_stderr(void **state)
 {
     (void)state;
     const char *const watch[] = { "critic/score/mean", "missing", NULL };
@@ -324,7 +329,7 @@ static void progress_on_stderr(void **state)
     (void)fclose(file);
     xr_metrics_free(m);
     assert_int_equal(status, XRAY_OK);
-    char *text = slurp(path);
+    char *text = read_text(path);
     assert_non_null(strstr(text, "step 1/3  critic/score/mean 0.25  eta "));
     assert_non_null(strstr(text, "\na checkpoint was written\n"));
     assert_non_null(strstr(text, "step 3/3  critic/score/mean 0.25\n"));
@@ -335,17 +340,17 @@ static void progress_on_stderr(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_in_order_of_use),
-        cmocka_unit_test(a_nan_shows),
-        cmocka_unit_test(many_names),
-        cmocka_unit_test(values_in_place),
-        cmocka_unit_test(names_beyond_the_first_room),
-        cmocka_unit_test(lines_and_resume),
-        cmocka_unit_test(special_values),
-        cmocka_unit_test(leaves_other_files_alone),
-        cmocka_unit_test(plots),
-        cmocka_unit_test(flat_plots),
-        cmocka_unit_test(progress_on_stderr),
+        cmocka_unit_test(names_keep_the_order_of_use),
+        cmocka_unit_test(nan_is_visible),
+        cmocka_unit_test(many_names_are_kept),
+        cmocka_unit_test(values_are_replaced_in_place),
+        cmocka_unit_test(names_beyond_the_first_capacity_are_kept),
+        cmocka_unit_test(resume_cuts_later_lines),
+        cmocka_unit_test(special_values_become_null),
+        cmocka_unit_test(foreign_files_are_left_unchanged),
+        cmocka_unit_test(plots_show_the_values),
+        cmocka_unit_test(flat_values_are_in_the_middle),
+        cmocka_unit_test(progress_is_on_stderr),
     };
     return cmocka_run_group_tests_name("monitor", tests, scratch_make,
                                        scratch_drop);

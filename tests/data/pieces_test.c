@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What rows are made of: members as text, template strings, dates, conditions,
- * messages, the memory they stay in.
+ * Proves the parts of rows: members as text, template strings, dates,
+ * conditions, messages, and the memory that holds them.
  */
 #include <math.h>
 
@@ -23,7 +23,7 @@ static cJSON *parse(const char *text)
 
 /* ---- memory ------------------------------------------------------------- */
 
-static void arena(void **state)
+static void arena_blocks_never_move(void **state)
 {
     (void)state;
     enum { PIECES = 40 };
@@ -114,7 +114,7 @@ static void expect_text(textual call, const char *json, const char *want,
     cJSON_Delete(value);
 }
 
-static void members_as_text(void **state)
+static void members_become_text(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -135,7 +135,7 @@ static void members_as_text(void **state)
 
 /* ---- templates ---------------------------------------------------------- */
 
-static void templates(void **state)
+static void templates_are_filled(void **state)
 {
     (void)state;
     static const struct {
@@ -198,7 +198,7 @@ static void templates(void **state)
 
 /* ---- dates and variables ------------------------------------------------ */
 
-static void dates(void **state)
+static void dates_become_seconds(void **state)
 {
     (void)state;
     static const struct {
@@ -256,7 +256,7 @@ static void dates(void **state)
     }
 }
 
-static void variables(void **state)
+static void template_variables_are_parsed(void **state)
 {
     (void)state;
     cJSON *out = NULL;
@@ -279,7 +279,7 @@ static void variables(void **state)
 
 /* ---- messages ----------------------------------------------------------- */
 
-static void system_prompts(void **state)
+static void system_prompts_are_added_once(void **state)
 {
     (void)state;
     static const struct {
@@ -320,9 +320,9 @@ static void system_prompts(void **state)
 
 /* ---- conditions --------------------------------------------------------- */
 
-/* 1 or 0, or -1 with a sentence in *err. */
-static int judge(const char *const *conditions, size_t count, const char *row,
-                 xr_err *err)
+/* Returns 1 or 0, or -1 with an error in *err. */
+static int apply_conditions(const char *const *conditions, size_t count,
+                            const char *row, xr_err *err)
 {
     xray_list list = { conditions, count };
     xr_filter *filter = NULL;
@@ -339,10 +339,10 @@ static int judge(const char *const *conditions, size_t count, const char *row,
     return status == XRAY_OK ? keep : -1;
 }
 
-static void operators(void **state)
+static void operators_compare_values(void **state)
 {
     (void)state;
-    /* Against 2: what 1, 2 and 3 give, and a row without the key. */
+    /* Results of comparing 1, 2, 3 and a missing key with 2. */
     static const struct {
         const char *condition;
         int keeps[4];
@@ -364,13 +364,13 @@ static void operators(void **state)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         for (size_t r = 0; r < 4; r++)
             for (size_t way = 0; way < 2; way++)
-                if (judge(&numbers[i].condition, 1, rows[r][way], &err) !=
-                    numbers[i].keeps[r])
+                if (apply_conditions(&numbers[i].condition, 1, rows[r][way],
+                                     &err) != numbers[i].keeps[r])
                     fail_msg("%s of %s: %s", numbers[i].condition, rows[r][way],
                              err.text);
 }
 
-static void texts_and_places(void **state)
+static void texts_and_nested_keys_compare(void **state)
 {
     (void)state;
     static const struct {
@@ -408,12 +408,13 @@ static void texts_and_places(void **state)
     };
     xr_err err;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (judge(&cases[i].condition, 1, cases[i].row, &err) != cases[i].keep)
+        if (apply_conditions(&cases[i].condition, 1, cases[i].row, &err) !=
+            cases[i].keep)
             fail_msg("%s of %s: %s", cases[i].condition, cases[i].row,
                      err.text);
 }
 
-static void refused_conditions(void **state)
+static void bad_conditions_are_refused(void **state)
 {
     (void)state;
     static const struct {
@@ -457,28 +458,34 @@ static void refused_conditions(void **state)
     };
     xr_err err;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(judge(&cases[i].condition, 1, cases[i].row, &err), -1);
+        assert_int_equal(
+            apply_conditions(&cases[i].condition, 1, cases[i].row, &err), -1);
         assert_string_equal(err.text, cases[i].why);
     }
 }
 
-/* All conditions hold, and those behind one that does not are not asked. */
-static void several_conditions(void **state)
+/* All conditions must hold; those after one that fails are not evaluated. */
+static void all_conditions_must_hold(void **state)
 {
     (void)state;
     static const char *const both[] = { "n > 1", "s = x" };
     static const char *const guarded[] = { "s = x", "n > 1" };
     xr_err err;
-    assert_int_equal(judge(both, 0, "{}", &err), 1);
-    assert_int_equal(judge(both, 2, "{\"n\":2,\"s\":\"x\"}", &err), 1);
-    assert_int_equal(judge(both, 2, "{\"n\":1,\"s\":\"x\"}", &err), 0);
-    assert_int_equal(judge(both, 2, "{\"n\":2,\"s\":\"y\"}", &err), 0);
-    assert_int_equal(judge(guarded, 2, "{\"n\":\"?\",\"s\":\"y\"}", &err), 0);
-    assert_int_equal(judge(guarded, 2, "{\"n\":\"?\",\"s\":\"x\"}", &err), -1);
+    assert_int_equal(apply_conditions(both, 0, "{}", &err), 1);
+    assert_int_equal(apply_conditions(both, 2, "{\"n\":2,\"s\":\"x\"}", &err),
+                     1);
+    assert_int_equal(apply_conditions(both, 2, "{\"n\":1,\"s\":\"x\"}", &err),
+                     0);
+    assert_int_equal(apply_conditions(both, 2, "{\"n\":2,\"s\":\"y\"}", &err),
+                     0);
+    assert_int_equal(
+        apply_conditions(guarded, 2, "{\"n\":\"?\",\"s\":\"y\"}", &err), 0);
+    assert_int_equal(
+        apply_conditions(guarded, 2, "{\"n\":\"?\",\"s\":\"x\"}", &err), -1);
 }
 
-/* A part of a key may be as long as it is looked up at a dot: 255 bytes. */
-static void long_keys(void **state)
+/* A part of a key before a dot may have up to 255 bytes. */
+static void long_keys_are_found(void **state)
 {
     (void)state;
     xr_err err;
@@ -491,13 +498,13 @@ static void long_keys(void **state)
         (void)snprintf(condition, sizeof condition, "%s.b = 1", key);
         (void)snprintf(row, sizeof row, "{\"%s\":{\"b\":1}}", key);
         const char *const one[] = { condition };
-        assert_int_equal(judge(one, 1, row, &err), size == 255);
+        assert_int_equal(apply_conditions(one, 1, row, &err), size == 255);
     }
 }
 
 /* ---- files -------------------------------------------------------------- */
 
-static void plain_files(void **state)
+static void plain_files_are_read(void **state)
 {
     (void)state;
     static const char *const all[] = { "", "x", "\x1f", "\x28\xb5\x2f",
@@ -523,18 +530,18 @@ static void plain_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arena),
-        cmocka_unit_test(members_as_text),
-        cmocka_unit_test(templates),
-        cmocka_unit_test(dates),
-        cmocka_unit_test(variables),
-        cmocka_unit_test(system_prompts),
-        cmocka_unit_test(operators),
-        cmocka_unit_test(texts_and_places),
-        cmocka_unit_test(refused_conditions),
-        cmocka_unit_test(several_conditions),
-        cmocka_unit_test(long_keys),
-        cmocka_unit_test(plain_files),
+        cmocka_unit_test(arena_blocks_never_move),
+        cmocka_unit_test(members_become_text),
+        cmocka_unit_test(templates_are_filled),
+        cmocka_unit_test(dates_become_seconds),
+        cmocka_unit_test(template_variables_are_parsed),
+        cmocka_unit_test(system_prompts_are_added_once),
+        cmocka_unit_test(operators_compare_values),
+        cmocka_unit_test(texts_and_nested_keys_compare),
+        cmocka_unit_test(bad_conditions_are_refused),
+        cmocka_unit_test(all_conditions_must_hold),
+        cmocka_unit_test(long_keys_are_found),
+        cmocka_unit_test(plain_files_are_read),
     };
     return cmocka_run_group_tests_name("data.pieces", tests, scratch_make,
                                        scratch_drop);

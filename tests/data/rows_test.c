@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What becomes of the rows of a file: which are taken, cut, held out or
- * refused, and what each of them holds.
+ * Proves the fate of a file's rows: which ones are used, cut, held out or
+ * refused, and their contents.
  */
 #include <zlib.h>
 
@@ -11,8 +11,8 @@
 static xm_tokenizer *tokenizer;
 static xr_data_section data; /* of the case in hand */
 
-/* What [data] says unless a case changes it. */
-static int begin(void **state)
+/* The [data] section unless a case changes it. */
+static int begin_case(void **state)
 {
     (void)state;
     data = (xr_data_section){ .prompt_key = "prompt",
@@ -36,7 +36,7 @@ static int begin(void **state)
     return 0;
 }
 
-static int open_all(void **state)
+static int open_tokenizer(void **state)
 {
     char path[512];
     xr_err err = { "" };
@@ -46,13 +46,13 @@ static int open_all(void **state)
                : -1;
 }
 
-static int close_all(void **state)
+static int close_tokenizer(void **state)
 {
     xm_tokenizer_close(tokenizer);
     return scratch_drop(state);
 }
 
-/* Files a.jsonl, b.jsonl, ... hold `texts`; NULL ends them. */
+/* The files a.jsonl, b.jsonl, ... contain `texts`, which end with NULL. */
 typedef struct files {
     char paths[3][256];
     const char *items[3];
@@ -81,7 +81,7 @@ static xray_status open_part(int part, int kind, xr_err *err, xr_dataset **out)
     return xr_dataset_open(&data, &want, err, out);
 }
 
-static xr_dataset *rows_of(int part, int kind)
+static xr_dataset *read_part(int part, int kind)
 {
     xr_err err;
     xr_dataset *set;
@@ -91,15 +91,15 @@ static xr_dataset *rows_of(int part, int kind)
 }
 
 /* Of one text, for training. */
-static xr_dataset *rows_in(const char *text, int kind)
+static xr_dataset *read_text_rows(const char *text, int kind)
 {
     static files f;
     write_files(&f, text, NULL);
     data.train_files = f.list;
-    return rows_of(XR_DATA_TRAIN, kind);
+    return read_part(XR_DATA_TRAIN, kind);
 }
 
-/* The whole sentence, but for the folder of the files. */
+/* Compares the complete message without the folder of the files. */
 static void expect_refusal(int part, int kind, const char *want)
 {
     xr_err err;
@@ -121,7 +121,7 @@ static void expect_refused_text(const char *text, int kind, const char *want)
     expect_refusal(XR_DATA_TRAIN, kind, want);
 }
 
-/* The ids of all rows, as "0,2". */
+/* Compares the ids of all rows, as "0,2". */
 static void expect_ids(const xr_dataset *set, const char *want)
 {
     char got[512] = "";
@@ -141,7 +141,7 @@ static void expect_counts(const xr_dataset *set, size_t filtered,
     assert_int_equal(xr_dataset_unwanted(set), unwanted);
 }
 
-static size_t tokens_of(const char *text, int special)
+static size_t count_tokens(const char *text, int special)
 {
     xm_ids ids = { 0 };
     assert_int_equal(
@@ -155,9 +155,9 @@ static size_t tokens_of(const char *text, int special)
 #define ROW(prompt, more) \
     "{\"prompt\":\"" prompt "\",\"answer\":\"1\"" more "}\n"
 
-/* ---- what a row holds --------------------------------------------------- */
+/* ---- contents of a row -------------------------------------------------- */
 
-static void sources(void **state)
+static void sources_are_kept(void **state)
 {
     (void)state;
     static const char text[] = ROW("a", ",\"data_source\":\"x\",\"of\":\"p\"")
@@ -170,7 +170,7 @@ static void sources(void **state)
     };
     for (size_t key = 0; key < 2; key++) {
         data.reward_fn_key = key ? "of" : "data_source";
-        xr_dataset *set = rows_in(text, XR_DATA_PROMPTS);
+        xr_dataset *set = read_text_rows(text, XR_DATA_PROMPTS);
         assert_int_equal(xr_dataset_count(set), 6);
         for (size_t i = 0; i < 6; i++)
             assert_string_equal(xr_dataset_row(set, i)->data_source,
@@ -182,14 +182,14 @@ static void sources(void **state)
                         "or a list of messages");
 }
 
-/* Enough rows that the first room for them does not do, each with its own. */
-static void many_rows(void **state)
+/* More rows than the initial capacity, each with its own contents. */
+static void many_rows_are_kept(void **state)
 {
     (void)state;
     xr_str text = { 0 };
     for (int i = 0; i < 600; i++)
         xr_str_printf(&text, "{\"prompt\":\"n %d\",\"answer\":%d}\n", i, 2 * i);
-    xr_dataset *set = rows_in(xr_str_text(&text), XR_DATA_PROMPTS);
+    xr_dataset *set = read_text_rows(xr_str_text(&text), XR_DATA_PROMPTS);
     assert_int_equal(xr_dataset_count(set), 600);
     for (int i = 0; i < 600; i++) {
         const xr_row *row = xr_dataset_row(set, (size_t)i);
@@ -200,22 +200,23 @@ static void many_rows(void **state)
         assert_string_equal(row->prompt, want[0]);
         assert_string_equal(row->ground_truth, want[1]);
         assert_null(row->mask);
-        assert_int_equal(row->prompt_count, tokens_of(want[0], 1));
+        assert_int_equal(row->prompt_count, count_tokens(want[0], 1));
     }
     xr_str_free(&text);
     xr_dataset_close(set);
 }
 
-/* Blanks around a line and empty lines are no rows, but count as lines. */
-static void lines(void **state)
+/* Blanks around a line are ignored; empty lines are not rows, but count as
+ * lines. */
+static void blank_lines_are_skipped(void **state)
 {
     (void)state;
-    xr_dataset *set =
-        rows_in("\xef\xbb\xbf" ROW(
-                    "a", "") "\r\n \t \n"
-                             " \t{\"prompt\":\"b\",\"answer\":\"\"}\t \r\n"
-                             "{\"prompt\":\"c\",\"answer\":\"\"}",
-                XR_DATA_PROMPTS);
+    xr_dataset *set = read_text_rows(
+        "\xef\xbb\xbf" ROW("a",
+                           "") "\r\n \t \n"
+                               " \t{\"prompt\":\"b\",\"answer\":\"\"}\t \r\n"
+                               "{\"prompt\":\"c\",\"answer\":\"\"}",
+        XR_DATA_PROMPTS);
     expect_ids(set, "0,1,2");
     assert_string_equal(xr_dataset_row(set, 0)->fields_json,
                         "{\"prompt\":\"a\",\"answer\":\"1\"}");
@@ -246,14 +247,14 @@ static void lines(void **state)
 
 #define WORDS "Once upon a time there was a little dog"
 
-static void longest_prompt(void **state)
+static void longest_prompt_is_bounded(void **state)
 {
     (void)state;
     static const char text[] = ROW(WORDS, "") ROW("a", "");
     char why[256];
-    int64_t most = (int64_t)tokens_of(WORDS, 1);
+    int64_t most = (int64_t)count_tokens(WORDS, 1);
     data.max_prompt_length = most;
-    xr_dataset *set = rows_in(text, XR_DATA_PROMPTS);
+    xr_dataset *set = read_text_rows(text, XR_DATA_PROMPTS);
     expect_ids(set, "0,1");
     expect_counts(set, 0, 0, 0);
     assert_int_equal(xr_dataset_row(set, 0)->id_count, most);
@@ -265,11 +266,11 @@ static void longest_prompt(void **state)
                    "truncation would leave out or cut such rows)",
                    (long long)most, (long long)most - 1);
     expect_refused_text(text, XR_DATA_PROMPTS, why);
-    /* Both ways at once: the row is left out, not cut. */
+    /* With both settings, the row is left out instead of cut. */
     for (int way = XR_TRUNCATE_ERROR; way <= XR_TRUNCATE_RIGHT; way++) {
         data.filter_overlong_prompts = 1;
         data.truncation = way;
-        set = rows_in(text, XR_DATA_PROMPTS);
+        set = read_text_rows(text, XR_DATA_PROMPTS);
         expect_ids(set, "1");
         expect_counts(set, 1, 0, 0);
         xr_dataset_close(set);
@@ -281,17 +282,17 @@ static void longest_prompt(void **state)
     expect_refused_text(ROW(WORDS, "") ROW(WORDS, ""), XR_DATA_PROMPTS, why);
 }
 
-static void longest_response(void **state)
+static void longest_response_is_bounded(void **state)
 {
     (void)state;
     static const char text[] =
         "{\"prompt\":\"" WORDS "\",\"answer\":\"" WORDS "\"}\n";
     char why[256];
-    size_t prompt = tokens_of(WORDS, 1);
-    size_t whole = prompt + tokens_of(WORDS, 0) + 1;
+    size_t prompt = count_tokens(WORDS, 1);
+    size_t whole = prompt + count_tokens(WORDS, 0) + 1;
     data.max_response_length = 3;
     data.max_prompt_length = (int64_t)whole - 3;
-    xr_dataset *set = rows_in(text, XR_DATA_SFT);
+    xr_dataset *set = read_text_rows(text, XR_DATA_SFT);
     assert_int_equal(xr_dataset_row(set, 0)->id_count, whole);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, prompt);
     assert_string_equal(xr_dataset_row(set, 0)->ground_truth, "");
@@ -304,12 +305,12 @@ static void longest_response(void **state)
                    "cut such rows)",
                    whole, whole - 1);
     expect_refused_text(text, XR_DATA_SFT, why);
-    /* From the left more than the prompt goes; from the right one token of
-     * the response is left, or none. */
+    /* A cut from the left removes more than the prompt; one from the right
+     * leaves one token of the response, or none. */
     data.max_response_length = 0;
     data.truncation = XR_TRUNCATE_LEFT;
     data.max_prompt_length = (int64_t)(whole - prompt) - 2;
-    set = rows_in(text, XR_DATA_SFT);
+    set = read_text_rows(text, XR_DATA_SFT);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, 0);
     assert_int_equal(xr_dataset_row(set, 0)->ids[whole - prompt - 3],
                      xm_tokenizer_eos(tokenizer));
@@ -317,13 +318,14 @@ static void longest_response(void **state)
     xr_dataset_close(set);
     data.truncation = XR_TRUNCATE_RIGHT;
     data.max_prompt_length = (int64_t)prompt + 1;
-    set = rows_in(text, XR_DATA_SFT);
+    set = read_text_rows(text, XR_DATA_SFT);
     assert_int_equal(xr_dataset_row(set, 0)->id_count, prompt + 1);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, prompt);
     xr_dataset_close(set);
     data.max_prompt_length = (int64_t)prompt;
-    set = rows_in(ROW("a", "") "{\"prompt\":\"" WORDS "\",\"answer\":\"x\"}",
-                  XR_DATA_SFT);
+    set = read_text_rows(ROW("a", "") "{\"prompt\":\"" WORDS
+                                      "\",\"answer\":\"x\"}",
+                         XR_DATA_SFT);
     expect_ids(set, "0");
     expect_counts(set, 1, 0, 0);
     xr_dataset_close(set);
@@ -331,7 +333,7 @@ static void longest_response(void **state)
 
 /* ---- which rows --------------------------------------------------------- */
 
-static void filters(void **state)
+static void filters_leave_rows_out(void **state)
 {
     (void)state;
     static const char text[] = ROW("a", ",\"n\":1") ROW("b", ",\"n\":2")
@@ -340,13 +342,13 @@ static void filters(void **state)
     static const char *const none[] = { "n > 4" };
     static const char *const wrong[] = { "n" };
     data.filters = (xray_list){ both, 2 };
-    xr_dataset *set = rows_in(text, XR_DATA_PROMPTS);
+    xr_dataset *set = read_text_rows(text, XR_DATA_PROMPTS);
     expect_ids(set, "1,2"); /* rows keep their numbers */
     expect_counts(set, 0, 0, 2);
     xr_dataset_close(set);
-    /* The most rows are counted before the filters. */
+    /* The row limit counts rows before the filters. */
     data.train_max_samples = 2;
-    set = rows_in(text, XR_DATA_PROMPTS);
+    set = read_text_rows(text, XR_DATA_PROMPTS);
     expect_ids(set, "1");
     expect_counts(set, 0, 0, 1);
     xr_dataset_close(set);
@@ -362,7 +364,7 @@ static void filters(void **state)
                         "op value' with =, !=, <, <=, >, >= or ~");
 }
 
-static void two_parts(void **state)
+static void train_and_validation_files_differ(void **state)
 {
     (void)state;
     files train;
@@ -380,11 +382,11 @@ static void two_parts(void **state)
     data.train_max_samples = 3;
     data.val_max_samples = 2;
     assert_int_equal(xr_data_has_val(&data), 1);
-    xr_dataset *set = rows_of(XR_DATA_TRAIN, XR_DATA_PROMPTS);
+    xr_dataset *set = read_part(XR_DATA_TRAIN, XR_DATA_PROMPTS);
     expect_ids(set, "0,1,2");
     assert_string_equal(xr_dataset_row(set, 2)->prompt, "c");
     xr_dataset_close(set);
-    set = rows_of(XR_DATA_VAL, XR_DATA_PROMPTS);
+    set = read_part(XR_DATA_VAL, XR_DATA_PROMPTS);
     expect_ids(set, "0,1");
     assert_string_equal(xr_dataset_row(set, 1)->prompt, "w");
     xr_dataset_close(set);
@@ -397,8 +399,9 @@ static void two_parts(void **state)
     expect_refusal(XR_DATA_TRAIN, XR_DATA_PROMPTS, "no data file is named");
 }
 
-/* The held-out prompts themselves, by a second implementation of the hash. */
-static void held_out(void **state)
+/* Pins the held-out prompts, computed by a second implementation of the
+ * hash. */
+static void split_holds_rows_out(void **state)
 {
     (void)state;
     static const struct {
@@ -421,10 +424,10 @@ static void held_out(void **state)
     for (size_t i = 0; i < 2; i++) {
         data.val_split = cases[i].share;
         assert_int_equal(xr_data_has_val(&data), 1);
-        xr_dataset *set = rows_of(XR_DATA_VAL, XR_DATA_PROMPTS);
+        xr_dataset *set = read_part(XR_DATA_VAL, XR_DATA_PROMPTS);
         expect_ids(set, cases[i].held);
         xr_dataset_close(set);
-        set = rows_of(XR_DATA_TRAIN, XR_DATA_PROMPTS);
+        set = read_part(XR_DATA_TRAIN, XR_DATA_PROMPTS);
         expect_ids(set, cases[i].rest);
         xr_dataset_close(set);
     }
@@ -440,7 +443,7 @@ static void held_out(void **state)
                    "validation");
 }
 
-static void weights(void **state)
+static void weights_become_shares(void **state)
 {
     (void)state;
     static const struct {
@@ -472,7 +475,7 @@ static void weights(void **state)
                     ROW("f", ",\"keep\":1"));
     data.train_files = f.list;
     data.filters = (xray_list){ marked, 1 };
-    xr_dataset *set = rows_of(XR_DATA_TRAIN, XR_DATA_PROMPTS);
+    xr_dataset *set = read_part(XR_DATA_TRAIN, XR_DATA_PROMPTS);
     const xr_share *parts = xr_dataset_shares(set, &count);
     assert_int_equal(count, 1);
     assert_true(parts->first == 0 && parts->count == 5 && parts->weight == 5);
@@ -486,7 +489,7 @@ static void weights(void **state)
             expect_refusal(XR_DATA_TRAIN, XR_DATA_PROMPTS, cases[i].why);
             continue;
         }
-        set = rows_of(XR_DATA_TRAIN, XR_DATA_PROMPTS);
+        set = read_part(XR_DATA_TRAIN, XR_DATA_PROMPTS);
         parts = xr_dataset_shares(set, &count);
         assert_int_equal(count, 2);
         assert_true(parts[0].first == 0 && parts[0].count == 2);
@@ -495,10 +498,10 @@ static void weights(void **state)
             assert_true(parts[k].weight == strtod(cases[i].weights[k], NULL));
         xr_dataset_close(set);
     }
-    /* They are of the training files alone. */
+    /* Weights apply to the training files only. */
     data.val_split = 0.5;
     data.train_weights.count = 1;
-    set = rows_of(XR_DATA_VAL, XR_DATA_PROMPTS);
+    set = read_part(XR_DATA_VAL, XR_DATA_PROMPTS);
     (void)xr_dataset_shares(set, &count);
     assert_int_equal(count, 1);
     xr_dataset_close(set);
@@ -510,7 +513,7 @@ static void weights(void **state)
                    "train_weights gives it a share");
 }
 
-static void compressed_rows(void **state)
+static void compressed_rows_are_read(void **state)
 {
     (void)state;
     static const char text[] = ROW("a", "") ROW("b", "");
@@ -521,7 +524,7 @@ static void compressed_rows(void **state)
     assert_non_null(out);
     assert_int_equal(gzwrite(out, text, sizeof text - 1), sizeof text - 1);
     assert_int_equal(gzclose(out), Z_OK);
-    xr_dataset *set = rows_of(XR_DATA_TRAIN, XR_DATA_PROMPTS);
+    xr_dataset *set = read_part(XR_DATA_TRAIN, XR_DATA_PROMPTS);
     expect_ids(set, "0,1");
     assert_string_equal(xr_dataset_row(set, 1)->prompt, "b");
     xr_dataset_close(set);
@@ -530,16 +533,17 @@ static void compressed_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(sources, begin),
-        cmocka_unit_test_setup(many_rows, begin),
-        cmocka_unit_test_setup(lines, begin),
-        cmocka_unit_test_setup(longest_prompt, begin),
-        cmocka_unit_test_setup(longest_response, begin),
-        cmocka_unit_test_setup(filters, begin),
-        cmocka_unit_test_setup(two_parts, begin),
-        cmocka_unit_test_setup(held_out, begin),
-        cmocka_unit_test_setup(weights, begin),
-        cmocka_unit_test_setup(compressed_rows, begin),
+        cmocka_unit_test_setup(sources_are_kept, begin_case),
+        cmocka_unit_test_setup(many_rows_are_kept, begin_case),
+        cmocka_unit_test_setup(blank_lines_are_skipped, begin_case),
+        cmocka_unit_test_setup(longest_prompt_is_bounded, begin_case),
+        cmocka_unit_test_setup(longest_response_is_bounded, begin_case),
+        cmocka_unit_test_setup(filters_leave_rows_out, begin_case),
+        cmocka_unit_test_setup(train_and_validation_files_differ, begin_case),
+        cmocka_unit_test_setup(split_holds_rows_out, begin_case),
+        cmocka_unit_test_setup(weights_become_shares, begin_case),
+        cmocka_unit_test_setup(compressed_rows_are_read, begin_case),
     };
-    return cmocka_run_group_tests_name("data.rows", tests, open_all, close_all);
+    return cmocka_run_group_tests_name("data.rows", tests, open_tokenizer,
+                                       close_tokenizer);
 }

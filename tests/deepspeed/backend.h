@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training backends as the reader of a DeepSpeed JSON sees them: by their
- * tables of options alone.
+ * Defines training backends as the reader of a DeepSpeed JSON sees them: only
+ * by their option tables.
  */
 #ifndef XR_DEEPSPEED_BACKEND_H
 #define XR_DEEPSPEED_BACKEND_H
@@ -15,7 +15,7 @@ typedef struct ds_backend_config {
     int64_t stage;
 } ds_backend_config;
 
-/* Its section, [train.zero3], is that of the backend that comes with xray. */
+/* Its section, [train.zero3], belongs to the backend that comes with xray. */
 static const xray_option ds_backend_options[] = {
     XRAY_INT(ds_backend_config, stage, "3", 0, 3, NULL, "0.1", "A stage."),
     XRAY_PATH(ds_backend_config, deepspeed_config, "", XRAY_OPT_DEEPSPEED,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which backend takes a DeepSpeed JSON, and under which names: its option table
- * says so, whatever its name is.
+ * Proves that a backend's option table alone decides whether it takes a
+ * DeepSpeed JSON, and under which names.
  */
 #include "core/config/sections.h"
 #include "core/deepspeed/deepspeed.h"
@@ -13,7 +13,7 @@ typedef struct reading {
     xr_errors errors;
 } reading;
 
-static void done(reading *r)
+static void free_reading(reading *r)
 {
     xr_errors_free(&r->errors);
     xr_config_free(r->config);
@@ -29,7 +29,7 @@ static void expect_set(const reading *r, const char *section, const char *key,
     assert_string_equal(xr_config_origin(r->config, section, key), origin);
 }
 
-/* A backend of any name takes the keys, and its section gets them. */
+/* A backend of any name accepts the keys, and its section receives them. */
 static const xray_option mine_options[] = {
     XRAY_INT(ds_backend_config, stage, "1", 0, 3, NULL, "0.1", "A stage."),
     XRAY_PATH(ds_backend_config, zero_file, "", XRAY_OPT_DEEPSPEED, "0.1",
@@ -40,8 +40,8 @@ static const xray_option plain_options[] = {
 };
 static const char mine_ini[] = "[train.mine]\nzero_file = ds.json\n";
 
-/* Reads ds.json with that INI for a backend "mine" of these options. */
-static void read_mine(reading *r, xr_table table, const char *json)
+/* Reads ds.json and the INI for a backend "mine" with these options. */
+static void read_with_table(reading *r, xr_table table, const char *json)
 {
     xray_component mine = ds_backend;
     ds_backend_config own;
@@ -60,13 +60,14 @@ static void read_mine(reading *r, xr_table table, const char *json)
     xr_config_finish(r->config, &r->errors);
 }
 
-static void a_backend_of_any_name_takes_the_keys(void **state)
+static void backend_of_any_name_takes_the_keys(void **state)
 {
     reading r = { 0 };
     (void)state;
-    read_mine(&r, XR_TABLE(mine_options),
-              "{\"zero_optimization\": {\"stage\": 2}, \"gradient_clipping\": "
-              "0.5, \"activation_checkpointing\": {\"profile\": true}}");
+    read_with_table(
+        &r, XR_TABLE(mine_options),
+        "{\"zero_optimization\": {\"stage\": 2}, \"gradient_clipping\": "
+        "0.5, \"activation_checkpointing\": {\"profile\": true}}");
     expect_errors(&r.errors, "");
     expect_set(&r, "train.mine", "stage", "2",
                "ds.json: zero_optimization.stage");
@@ -77,38 +78,39 @@ static void a_backend_of_any_name_takes_the_keys(void **state)
                         "ds.json: activation_checkpointing: no effect here: "
                         "the training backend's gradient_checkpointing "
                         "controls the recomputation of blocks");
-    done(&r);
-    read_mine(&r, XR_TABLE(mine_options), "{");
+    free_reading(&r);
+    read_with_table(&r, XR_TABLE(mine_options), "{");
     expect_errors(&r.errors, "run.ini:2: [train.mine] zero_file: ds.json: "
                              "column 2: expected a key in double quotes");
-    done(&r);
+    free_reading(&r);
 }
 
-static void an_option_that_the_backend_lacks_is_named(void **state)
+static void missing_option_of_the_backend_is_named(void **state)
 {
     reading r = { 0 };
     (void)state;
-    read_mine(&r, XR_TABLE(mine_options),
-              "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"eps\": "
-              "1e-7}}}");
+    read_with_table(
+        &r, XR_TABLE(mine_options),
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"eps\": "
+        "1e-7}}}");
     expect_errors(&r.errors, "ds.json: optimizer.params.eps: [train.mine] eps: "
                              "no such option");
-    done(&r);
+    free_reading(&r);
 }
 
-static void another_backend_leaves_it_alone(void **state)
+static void other_backend_ignores_the_file(void **state)
 {
     reading r = { 0 };
     (void)state;
-    read_mine(&r, XR_TABLE(plain_options), "{\"nonsense\": 1}");
+    read_with_table(&r, XR_TABLE(plain_options), "{\"nonsense\": 1}");
     expect_errors(&r.errors, "");
     assert_string_equal(xr_config_get(r.config, "train.mine", "zero_file"),
                         "ds.json");
-    done(&r);
+    free_reading(&r);
 }
 
 /* The environment names the file where no file has the section. */
-static void the_environment_names_the_file(void **state)
+static void environment_names_the_file(void **state)
 {
     static char variable[] = "XRAY_TRAIN_ZERO3__DEEPSPEED_CONFIG=ds.json";
     static char *environment[] = { variable, NULL };
@@ -121,16 +123,16 @@ static void the_environment_names_the_file(void **state)
     xr_deepspeed_read(r.config, &ds_backend, 0, 1, &r.errors);
     expect_errors(&r.errors, "");
     expect_set(&r, "actor", "grad_clip", "0.5", "ds.json: gradient_clipping");
-    done(&r);
+    free_reading(&r);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_backend_of_any_name_takes_the_keys),
-        cmocka_unit_test(an_option_that_the_backend_lacks_is_named),
-        cmocka_unit_test(another_backend_leaves_it_alone),
-        cmocka_unit_test(the_environment_names_the_file),
+        cmocka_unit_test(backend_of_any_name_takes_the_keys),
+        cmocka_unit_test(missing_option_of_the_backend_is_named),
+        cmocka_unit_test(other_backend_ignores_the_file),
+        cmocka_unit_test(environment_names_the_file),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

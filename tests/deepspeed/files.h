@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DeepSpeed files as people have them: in the style of DeepSpeed's own
+ * Holds DeepSpeed files as they are used: in the style of DeepSpeed's own
  * documentation, of OpenRLHF and of the Hugging Face integration.
  */
 #ifndef XR_DEEPSPEED_FILES_H
@@ -37,7 +37,7 @@ static const char ds_documentation[] =
     "  \"steps_per_print\": 10\n"
     "}\n";
 
-/* Hugging Face: nearly all is left to the trainer's own arguments. */
+/* Hugging Face: nearly all values are left to the trainer's own arguments. */
 static const char ds_hugging_face[] =
     "{\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0,\n"
     "  \"loss_scale_window\": 1000, \"initial_scale_power\": 16,\n"
@@ -85,7 +85,7 @@ static const char ds_openrlhf[] =
     " \"tensor_parallel\": {\"autotp_size\": 1},\n"
     " \"checkpoint\": {\"load_universal\": false}}\n";
 
-/* A linear schedule to zero, everything in host memory, old names too. */
+/* A linear schedule to zero, everything in host memory, and old names. */
 static const char ds_decay[] =
     "{\"train_micro_batch_size_per_gpu\": 4,\n"
     " \"gradient_accumulation_steps\": 2,\n"
@@ -99,7 +99,7 @@ static const char ds_decay[] =
     "  \"cpu_offload_params\": true, \"round_robin_gradients\": true,\n"
     "  \"zero_hpz_partition_size\": 8}}\n";
 
-/* A cosine, sections of tools, nothing that changes the model. */
+/* A cosine schedule and sections of tools, which do not change the model. */
 static const char ds_cosine[] =
     "{\"optimizer\": {\"type\": \"AdamW\",\n"
     "  \"params\": {\"lr\": 3e-4, \"betas\": [0.9, 0.95]}},\n"
@@ -115,7 +115,7 @@ static const char ds_cosine[] =
     " \"aio\": {\"block_size\": 1048576, \"queue_depth\": 8},\n"
     " \"zero_optimization\": {\"stage\": 1, \"offload_param\": null}}\n";
 
-/* DeepSpeed-Chat's shape: half precision off, a hybrid engine. */
+/* DeepSpeed-Chat's form: half precision disabled, a hybrid engine. */
 static const char ds_chat[] =
     "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 8,\n"
     " \"steps_per_print\": 10, \"gradient_clipping\": 1,\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A DeepSpeed JSON as a layer of the configuration: what becomes of each key,
- * who wins, and what is refused.
+ * Proves a DeepSpeed JSON as a layer of the configuration: the result of each
+ * key, which layer wins, and which keys are refused.
  */
 #include <xray/host.h>
 
@@ -37,20 +37,21 @@ static void read_both(reading *r, const char *json, const char *more)
                       &r->errors);
 }
 
-static void done(reading *r)
+static void free_reading(reading *r)
 {
     xr_errors_free(&r->errors);
     xr_config_free(r->config);
     (void)unlink("ds.json");
 }
 
-/* The JSON and the INI together give these sentences. */
-static void expect(const char *json, const char *more, const char *want)
+/* Expects these messages from the JSON and the INI together. */
+static void expect_messages(const char *json, const char *more,
+                            const char *want)
 {
     reading r = { 0 };
     read_both(&r, json, more);
     expect_errors(&r.errors, want);
-    done(&r);
+    free_reading(&r);
 }
 
 static void expect_set(const reading *r, const char *section, const char *key,
@@ -78,9 +79,9 @@ static void expect_notes(const reading *r, const char *want)
     xr_str_free(&text);
 }
 
-/* ---- whole files -------------------------------------------------------- */
+/* ---- complete files ----------------------------------------------------- */
 
-static void the_documentations_example(void **state)
+static void example_of_the_documentation_is_read(void **state)
 {
     reading r = { 0 };
     (void)state;
@@ -100,7 +101,7 @@ static void the_documentations_example(void **state)
     expect_set(&r, "actor", "ppo_mini_batch_size", "2", "train_batch_size");
     expect_set(&r, "actor.optim", "lr_scheduler_type", "constant",
                "scheduler.type");
-    /* Two updates a step of the run: 10 updates are 5 steps. */
+    /* Two updates per step of the run: 10 updates are 5 steps. */
     expect_set(&r, "actor.optim", "lr_warmup_steps", "5",
                "scheduler.params.warmup_num_steps");
     expect_notes(&r, "i optimizer.params.torch_adam\n"
@@ -110,10 +111,10 @@ static void the_documentations_example(void **state)
                      "i zero_optimization.allgather_bucket_size\n"
                      "i steps_per_print\n"
                      "i gradient_accumulation_steps\n");
-    done(&r);
+    free_reading(&r);
 }
 
-static void autos_take_ours(void **state)
+static void autos_keep_our_values(void **state)
 {
     reading r = { 0 };
     (void)state;
@@ -133,10 +134,10 @@ static void autos_take_ours(void **state)
                      "i zero_optimization.stage3_max_live_parameters\n"
                      "i zero_optimization.stage3_max_reuse_distance\n"
                      "i steps_per_print\n");
-    done(&r);
+    free_reading(&r);
 }
 
-static void openrlhfs_file(void **state)
+static void file_of_openrlhf_is_read(void **state)
 {
     reading r = { .ranks = 4 };
     (void)state;
@@ -155,10 +156,10 @@ static void openrlhfs_file(void **state)
                      "i zero_optimization.overlap_comm\n"
                      "i checkpoint\n"
                      "w bf16.enabled\n");
-    done(&r);
+    free_reading(&r);
 }
 
-static void a_decaying_schedule(void **state)
+static void linear_schedule_decays(void **state)
 {
     reading r = { .ranks = 2 };
     (void)state;
@@ -180,10 +181,10 @@ static void a_decaying_schedule(void **state)
     expect_notes(&r, "i zero_optimization.round_robin_gradients\n"
                      "w zero_optimization.zero_hpz_partition_size\n"
                      "i gradient_accumulation_steps\n");
-    done(&r);
+    free_reading(&r);
 }
 
-static void a_cosine_and_tools(void **state)
+static void cosine_schedule_and_tools_are_read(void **state)
 {
     reading r = { 0 };
     (void)state;
@@ -199,7 +200,7 @@ static void a_cosine_and_tools(void **state)
                      "i tensorboard\n"
                      "i activation_checkpointing\n"
                      "i aio\n");
-    done(&r);
+    free_reading(&r);
 }
 
 static void supervised_tuning_has_its_own_sections(void **state)
@@ -216,7 +217,7 @@ static void supervised_tuning_has_its_own_sections(void **state)
                "zero_optimization.offload_param.device");
     assert_null(xr_config_get(r.config, "actor", "grad_clip"));
     assert_null(xr_config_get(r.config, "model", "dtype"));
-    done(&r);
+    free_reading(&r);
 }
 
 /* ---- layers ------------------------------------------------------------- */
@@ -233,10 +234,10 @@ static void values_reach_the_run(void **state)
     assert_true(run.actor.grad_clip == 0.5);
     assert_int_equal(run.actor.ppo_mini_batch_size, 2);
     assert_int_equal(run.actor_optim.lr_warmup_steps, 5);
-    done(&r);
+    free_reading(&r);
 }
 
-static void the_command_line_stands_above(void **state)
+static void command_line_overrides_the_file(void **state)
 {
     static char variable[] = "XRAY_ACTOR__GRAD_CLIP=2";
     static char *environment[] = { variable, NULL };
@@ -257,12 +258,12 @@ static void the_command_line_stands_above(void **state)
                   "that is expected");
     assert_string_equal(xr_config_get(r.config, "actor.optim", "lr"), "1e-6");
     assert_string_equal(xr_config_get(r.config, "actor", "grad_clip"), "2");
-    done(&r);
+    free_reading(&r);
 }
 
-/* What is printed holds the JSON's values and no longer needs it: values of
- * the command line, printed as a file's, would contradict it. */
-static void the_resolved_ini_reads_back(void **state)
+/* The printed INI holds the JSON's values and no longer needs the JSON, which
+ * would contradict values of the command line printed as a file's. */
+static void resolved_ini_reads_back(void **state)
 {
     reading r = { .ranks = 1 };
     reading again = { 0 };
@@ -290,7 +291,7 @@ static void the_resolved_ini_reads_back(void **state)
                         "0.00015");
     xr_str_free(&text);
     xr_config_free(again.config);
-    done(&r);
+    free_reading(&r);
 }
 
 static void equal_values_do_not_contradict(void **state)
@@ -303,74 +304,84 @@ static void equal_values_do_not_contradict(void **state)
     expect_errors(&r.errors, "");
     assert_string_equal(xr_config_origin(r.config, "actor.optim", "lr"),
                         "run.ini:10");
-    done(&r);
+    free_reading(&r);
 }
 
 /* ---- errors ------------------------------------------------------------- */
 
-static void what_contradicts_the_ini(void **state)
+static void contradictions_with_the_ini_are_refused(void **state)
 {
     (void)state;
-    expect("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 2e-5}}}",
-           "[actor.optim]\nlr = 1e-6\n",
-           "ds.json: optimizer.params.lr: 2e-05 contradicts [actor.optim] lr = "
-           "1e-6, set by run.ini:10; leave one of them out");
-    expect("{\"gradient_clipping\": 0.5}", "[actor]\ngrad_clip = 1.0\n",
-           "ds.json: gradient_clipping: 0.5 contradicts [actor] grad_clip = "
-           "1.0, set by run.ini:10; leave one of them out");
-    expect("{\"train_batch_size\": 32}", "[actor]\nppo_mini_batch_size = 2\n",
-           "ds.json: train_batch_size: 32 sequences per optimizer step "
-           "contradict [actor] ppo_mini_batch_size = 2, set by run.ini:10: 2 "
-           "prompts x [rollout] n 4 = 8");
-    expect("{\"train_batch_size\": 8}", "[actor]\nppo_mini_batch_size = 0\n",
-           "ds.json: train_batch_size: 8 sequences per optimizer step "
-           "contradict [actor] ppo_mini_batch_size = 0, set by run.ini:10: 4 "
-           "prompts x [rollout] n 4 = 16");
-    expect("{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 2}",
-           "[actor]\nppo_max_token_len_per_gpu = 500\n",
-           "ds.json: train_micro_batch_size_per_gpu: 2 sequences of at most 60 "
-           "+ 40 tokens are 200 tokens, which contradicts [actor] "
-           "ppo_max_token_len_per_gpu = 500, set by run.ini:10");
-    expect("{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 1e-4}},"
-           "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
-           "{\"warmup_max_lr\": 1e-3}}}",
-           "",
-           "ds.json: scheduler.params.warmup_max_lr: 0.001 contradicts "
-           "[actor.optim] lr = 0.0001, set by ds.json: optimizer.params.lr; "
-           "leave one of them out");
-    expect("{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
-           "{\"total_num_steps\": 100}}}",
-           "[trainer]\ntotal_training_steps = 90\n",
-           "ds.json: scheduler.params.total_num_steps: 100 contradicts "
-           "[trainer] total_training_steps = 90, set by run.ini:10; leave one "
-           "of them out");
+    expect_messages(
+        "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 2e-5}}}",
+        "[actor.optim]\nlr = 1e-6\n",
+        "ds.json: optimizer.params.lr: 2e-05 contradicts [actor.optim] lr = "
+        "1e-6, set by run.ini:10; leave one of them out");
+    expect_messages(
+        "{\"gradient_clipping\": 0.5}", "[actor]\ngrad_clip = 1.0\n",
+        "ds.json: gradient_clipping: 0.5 contradicts [actor] grad_clip = "
+        "1.0, set by run.ini:10; leave one of them out");
+    expect_messages(
+        "{\"train_batch_size\": 32}", "[actor]\nppo_mini_batch_size = 2\n",
+        "ds.json: train_batch_size: 32 sequences per optimizer step "
+        "contradict [actor] ppo_mini_batch_size = 2, set by run.ini:10: 2 "
+        "prompts x [rollout] n 4 = 8");
+    expect_messages(
+        "{\"train_batch_size\": 8}", "[actor]\nppo_mini_batch_size = 0\n",
+        "ds.json: train_batch_size: 8 sequences per optimizer step "
+        "contradict [actor] ppo_mini_batch_size = 0, set by run.ini:10: 4 "
+        "prompts x [rollout] n 4 = 16");
+    expect_messages(
+        "{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 2}",
+        "[actor]\nppo_max_token_len_per_gpu = 500\n",
+        "ds.json: train_micro_batch_size_per_gpu: 2 sequences of at most 60 "
+        "+ 40 tokens are 200 tokens, which contradicts [actor] "
+        "ppo_max_token_len_per_gpu = 500, set by run.ini:10");
+    expect_messages(
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 1e-4}},"
+        "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+        "{\"warmup_max_lr\": 1e-3}}}",
+        "",
+        "ds.json: scheduler.params.warmup_max_lr: 0.001 contradicts "
+        "[actor.optim] lr = 0.0001, set by ds.json: optimizer.params.lr; "
+        "leave one of them out");
+    expect_messages(
+        "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+        "{\"total_num_steps\": 100}}}",
+        "[trainer]\ntotal_training_steps = 90\n",
+        "ds.json: scheduler.params.total_num_steps: 100 contradicts "
+        "[trainer] total_training_steps = 90, set by run.ini:10; leave one "
+        "of them out");
 }
 
-static void sums_that_do_not_come_out(void **state)
+static void inconsistent_batch_sizes_are_refused(void **state)
 {
     (void)state;
-    expect("{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 2,"
-           "\"gradient_accumulation_steps\": 4}",
-           "",
-           "ds.json: train_batch_size: 16 is not "
-           "train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 4 x "
-           "1 ranks = 8");
-    expect("{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 3}",
-           "",
-           "ds.json: train_batch_size: 16 is not a multiple of "
-           "train_micro_batch_size_per_gpu 3 x 1 ranks");
-    expect("{\"train_batch_size\": 14}", "",
-           "ds.json: train_batch_size: 14 sequences per optimizer step are not "
-           "a multiple of [rollout] n = 4 samples, set by run.ini:8");
-    expect("{\"train_batch_size\": 0}", "",
-           "ds.json: train_batch_size: 0 is out of range; expected 1 or more");
+    expect_messages(
+        "{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 2,"
+        "\"gradient_accumulation_steps\": 4}",
+        "",
+        "ds.json: train_batch_size: 16 is not "
+        "train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 4 x "
+        "1 ranks = 8");
+    expect_messages(
+        "{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": 3}", "",
+        "ds.json: train_batch_size: 16 is not a multiple of "
+        "train_micro_batch_size_per_gpu 3 x 1 ranks");
+    expect_messages(
+        "{\"train_batch_size\": 14}", "",
+        "ds.json: train_batch_size: 14 sequences per optimizer step are not "
+        "a multiple of [rollout] n = 4 samples, set by run.ini:8");
+    expect_messages(
+        "{\"train_batch_size\": 0}", "",
+        "ds.json: train_batch_size: 0 is out of range; expected 1 or more");
     reading r = { .ranks = 3 };
     read_both(&r, "{\"train_batch_size\": 16}", "");
     expect_errors(&r.errors,
                   "ds.json: train_batch_size: 16 is not a multiple of 1 x 3 "
                   "ranks");
-    done(&r);
-    /* 5 sequences a rank would leave one over. */
+    free_reading(&r);
+    /* 5 sequences per rank would leave a remainder of one. */
     read_both(&r,
               "{\"train_batch_size\": 16, \"train_micro_batch_size_per_gpu\": "
               "5, \"gradient_accumulation_steps\": 1}",
@@ -378,117 +389,135 @@ static void sums_that_do_not_come_out(void **state)
     expect_errors(&r.errors, "ds.json: train_batch_size: 16 is not "
                              "train_micro_batch_size_per_gpu 5 x "
                              "gradient_accumulation_steps 1 x 3 ranks = 15");
-    done(&r);
+    free_reading(&r);
 }
 
-static void keys_that_are_none(void **state)
+static void unknown_keys_are_refused(void **state)
 {
     (void)state;
-    expect("{\"zero_optimisation\": {}}", "",
-           "ds.json: zero_optimisation: no such key; did you mean "
-           "zero_optimization?");
-    expect("{\"zero_optimization\": {\"overlap_com\": true}}", "",
-           "ds.json: zero_optimization.overlap_com: no such key; did you mean "
-           "overlap_comm?");
-    expect("{\"stage3_max_live_parameters\": 1}", "",
-           "ds.json: stage3_max_live_parameters: no such key; there is "
-           "zero_optimization.stage3_max_live_parameters");
-    expect("{\"aio\": {\"queue_dept\": 8}}", "",
-           "ds.json: aio.queue_dept: no such key; did you mean queue_depth?");
-    expect("{\"optimizer.type\": \"Adam\"}", "",
-           "ds.json: optimizer.type: no such key");
-    expect("{\"gradient_clipping\": 1, \"bf16\": {\"enabled\": true, "
-           "\"enabled\": false}, \"gradient_clipping\": 2}",
-           "",
-           "run.ini:2: [train.zero3] deepspeed_config: ds.json: \"enabled\" "
-           "occurs twice in one object");
+    expect_messages("{\"zero_optimisation\": {}}", "",
+                    "ds.json: zero_optimisation: no such key; did you mean "
+                    "zero_optimization?");
+    expect_messages(
+        "{\"zero_optimization\": {\"overlap_com\": true}}", "",
+        "ds.json: zero_optimization.overlap_com: no such key; did you mean "
+        "overlap_comm?");
+    expect_messages(
+        "{\"stage3_max_live_parameters\": 1}", "",
+        "ds.json: stage3_max_live_parameters: no such key; there is "
+        "zero_optimization.stage3_max_live_parameters");
+    expect_messages(
+        "{\"aio\": {\"queue_dept\": 8}}", "",
+        "ds.json: aio.queue_dept: no such key; did you mean queue_depth?");
+    expect_messages("{\"optimizer.type\": \"Adam\"}", "",
+                    "ds.json: optimizer.type: no such key");
+    expect_messages(
+        "{\"gradient_clipping\": 1, \"bf16\": {\"enabled\": true, "
+        "\"enabled\": false}, \"gradient_clipping\": 2}",
+        "",
+        "run.ini:2: [train.zero3] deepspeed_config: ds.json: \"enabled\" "
+        "occurs twice in one object");
 }
 
-static void values_that_are_none(void **state)
+static void invalid_values_are_refused(void **state)
 {
     (void)state;
-    expect("{\"zero_optimization\": {\"stage\": \"3\"}}", "",
-           "ds.json: zero_optimization.stage: must be an integer or "
-           "\"auto\"");
-    expect("{\"zero_optimization\": true}", "",
-           "ds.json: zero_optimization: must be an object");
-    expect("{\"bf16\": {\"enabled\": 1}}", "",
-           "ds.json: bf16.enabled: must be true or false or \"auto\"");
-    expect("{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
-           "{\"betas\": [0.9]}}}",
-           "",
-           "ds.json: optimizer.params.betas: must be an array of two numbers");
-    expect("[1]", "",
-           "run.ini:2: [train.zero3] deepspeed_config: ds.json: must be a JSON "
-           "object");
-    expect("{\"a\": }", "",
-           "run.ini:2: [train.zero3] deepspeed_config: ds.json: column 7: "
-           "expected a JSON value");
-    /* Ranges are those of the options. */
+    expect_messages("{\"zero_optimization\": {\"stage\": \"3\"}}", "",
+                    "ds.json: zero_optimization.stage: must be an integer or "
+                    "\"auto\"");
+    expect_messages("{\"zero_optimization\": true}", "",
+                    "ds.json: zero_optimization: must be an object");
+    expect_messages("{\"bf16\": {\"enabled\": 1}}", "",
+                    "ds.json: bf16.enabled: must be true or false or \"auto\"");
+    expect_messages(
+        "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+        "{\"betas\": [0.9]}}}",
+        "", "ds.json: optimizer.params.betas: must be an array of two numbers");
+    expect_messages(
+        "[1]", "",
+        "run.ini:2: [train.zero3] deepspeed_config: ds.json: must be a JSON "
+        "object");
+    expect_messages(
+        "{\"a\": }", "",
+        "run.ini:2: [train.zero3] deepspeed_config: ds.json: column 7: "
+        "expected a JSON value");
+    /* Ranges are checked by the options. */
     reading r = { 0 };
     xr_run_config run;
     read_both(&r, "{\"gradient_clipping\": -1}", "");
     xr_run_decode(r.config, &run, &r.errors);
     expect_errors(&r.errors, "ds.json: gradient_clipping: [actor] grad_clip: "
                              "-1 is out of range; expected 0 to 1e+30");
-    done(&r);
+    free_reading(&r);
 }
 
-static void what_is_refused(void **state)
+static void unsupported_values_are_refused(void **state)
 {
     (void)state;
-    expect("{\"fp16\": {\"enabled\": true}}", "",
-           "ds.json: fp16: is refused: float16 with loss scaling is not "
-           "supported; expected it to be off");
-    expect("{\"optimizer\": {\"type\": \"OneBitAdam\"}}", "",
-           "ds.json: optimizer.type: 'OneBitAdam' is not supported; expected "
-           "Adam or AdamW");
-    expect("{\"optimizer\": {\"params\": {\"lr\": 1e-5}}}", "",
-           "ds.json: optimizer.type: is missing, expected Adam or AdamW");
-    expect("{\"optimizer\": {\"type\": \"Adam\", \"params\": "
-           "{\"adam_w_mode\": false, \"weight_decay\": 0.1}}}",
-           "",
-           "ds.json: optimizer.params.adam_w_mode: false puts weight_decay "
-           "into the gradient, which is not supported; expected true, or "
-           "weight_decay 0");
-    expect("{\"optimizer\": {\"type\": \"Adam\", \"params\": "
-           "{\"amsgrad\": true}}}",
-           "",
-           "ds.json: optimizer.params.amsgrad: true is refused: AMSGrad is not "
-           "supported; expected false");
-    expect("{\"scheduler\": {\"type\": \"OneCycle\"}}", "",
-           "ds.json: scheduler.type: 'OneCycle' is not supported; expected "
-           "WarmupLR, WarmupDecayLR or WarmupCosineLR");
-    expect("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
-           "{\"warmup_type\": \"log\"}}}",
-           "",
-           "ds.json: scheduler.params.warmup_type: 'log' is not supported; "
-           "expected linear");
-    expect("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
-           "{\"total_num_steps\": 10}}}",
-           "",
-           "ds.json: scheduler.params.total_num_steps: WarmupLR has no such "
-           "parameter; expected one of warmup_min_lr warmup_max_lr "
-           "warmup_num_steps warmup_type last_batch_iteration");
-    expect("{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": "
-           "{\"warmup_min_ratio\": 0.01}}}",
-           "",
-           "ds.json: scheduler.params.warmup_min_ratio: 0.01 is refused: the "
-           "warm-up starts from 0; expected 0");
-    expect("{\"zero_optimization\": {\"offload_param\": "
-           "{\"device\": \"nvme\"}}}",
-           "",
-           "ds.json: zero_optimization.offload_param.device: 'nvme' is not "
-           "supported; expected cpu or none");
-    expect("{\"curriculum_learning\": {\"enabled\": true}}", "",
-           "ds.json: curriculum_learning: is refused: [data] determines the "
-           "order of rows; expected it to be off");
-    expect("{\"tensor_parallel\": {\"autotp_size\": 4}}", "",
-           "ds.json: tensor_parallel.autotp_size: 4 is refused: this backend "
-           "has no tensor parallelism; expected 1");
+    expect_messages(
+        "{\"fp16\": {\"enabled\": true}}", "",
+        "ds.json: fp16: is refused: float16 with loss scaling is not "
+        "supported; expected it to be off");
+    expect_messages(
+        "{\"optimizer\": {\"type\": \"OneBitAdam\"}}", "",
+        "ds.json: optimizer.type: 'OneBitAdam' is not supported; expected "
+        "Adam or AdamW");
+    expect_messages(
+        "{\"optimizer\": {\"params\": {\"lr\": 1e-5}}}", "",
+        "ds.json: optimizer.type: is missing, expected Adam or AdamW");
+    expect_messages(
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": "
+        "{\"adam_w_mode\": false, \"weight_decay\": 0.1}}}",
+        "",
+        "ds.json: optimizer.params.adam_w_mode: false puts weight_decay "
+        "into the gradient, which is not supported; expected true, or "
+        "weight_decay 0");
+    expect_messages(
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": "
+        "{\"amsgrad\": true}}}",
+        "",
+        "ds.json: optimizer.params.amsgrad: true is refused: AMSGrad is not "
+        "supported; expected false");
+    expect_messages(
+        "{\"scheduler\": {\"type\": \"OneCycle\"}}", "",
+        "ds.json: scheduler.type: 'OneCycle' is not supported; expected "
+        "WarmupLR, WarmupDecayLR or WarmupCosineLR");
+    expect_messages(
+        "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+        "{\"warmup_type\": \"log\"}}}",
+        "",
+        "ds.json: scheduler.params.warmup_type: 'log' is not supported; "
+        "expected linear");
+    expect_messages(
+        "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
+        "{\"total_num_steps\": 10}}}",
+        "",
+        "ds.json: scheduler.params.total_num_steps: WarmupLR has no such "
+        "parameter; expected one of warmup_min_lr warmup_max_lr "
+        "warmup_num_steps warmup_type last_batch_iteration");
+    expect_messages(
+        "{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": "
+        "{\"warmup_min_ratio\": 0.01}}}",
+        "",
+        "ds.json: scheduler.params.warmup_min_ratio: 0.01 is refused: the "
+        "warm-up starts from 0; expected 0");
+    expect_messages(
+        "{\"zero_optimization\": {\"offload_param\": "
+        "{\"device\": \"nvme\"}}}",
+        "",
+        "ds.json: zero_optimization.offload_param.device: 'nvme' is not "
+        "supported; expected cpu or none");
+    expect_messages(
+        "{\"curriculum_learning\": {\"enabled\": true}}", "",
+        "ds.json: curriculum_learning: is refused: [data] determines the "
+        "order of rows; expected it to be off");
+    expect_messages(
+        "{\"tensor_parallel\": {\"autotp_size\": 4}}", "",
+        "ds.json: tensor_parallel.autotp_size: 4 is refused: this backend "
+        "has no tensor parallelism; expected 1");
 }
 
-static void a_missing_file_is_named(void **state)
+static void missing_file_is_named(void **state)
 {
     reading r = { 0 };
     (void)state;
@@ -501,28 +530,28 @@ static void a_missing_file_is_named(void **state)
     expect_errors(&r.errors,
                   "run.ini:2: [train.zero3] deepspeed_config: ds.json: "
                   "cannot open: No such file or directory");
-    done(&r);
+    free_reading(&r);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_documentations_example),
-        cmocka_unit_test(autos_take_ours),
-        cmocka_unit_test(openrlhfs_file),
-        cmocka_unit_test(a_decaying_schedule),
-        cmocka_unit_test(a_cosine_and_tools),
+        cmocka_unit_test(example_of_the_documentation_is_read),
+        cmocka_unit_test(autos_keep_our_values),
+        cmocka_unit_test(file_of_openrlhf_is_read),
+        cmocka_unit_test(linear_schedule_decays),
+        cmocka_unit_test(cosine_schedule_and_tools_are_read),
         cmocka_unit_test(supervised_tuning_has_its_own_sections),
         cmocka_unit_test(values_reach_the_run),
-        cmocka_unit_test(the_command_line_stands_above),
-        cmocka_unit_test(the_resolved_ini_reads_back),
+        cmocka_unit_test(command_line_overrides_the_file),
+        cmocka_unit_test(resolved_ini_reads_back),
         cmocka_unit_test(equal_values_do_not_contradict),
-        cmocka_unit_test(what_contradicts_the_ini),
-        cmocka_unit_test(sums_that_do_not_come_out),
-        cmocka_unit_test(keys_that_are_none),
-        cmocka_unit_test(values_that_are_none),
-        cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(contradictions_with_the_ini_are_refused),
+        cmocka_unit_test(inconsistent_batch_sizes_are_refused),
+        cmocka_unit_test(unknown_keys_are_refused),
+        cmocka_unit_test(invalid_values_are_refused),
+        cmocka_unit_test(unsupported_values_are_refused),
+        cmocka_unit_test(missing_file_is_named),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

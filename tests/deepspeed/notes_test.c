@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys of a DeepSpeed JSON that change nothing here: which value agrees with
- * what is done, and how loudly another one is said.
+ * Proves for keys of a DeepSpeed JSON without effect which values agree with
+ * this program's behaviour, and how severely others are noted.
  */
 #include <xray/host.h>
 
@@ -9,7 +9,7 @@
 #include "tests/config/config_testing.h"
 #include "tests/deepspeed/backend.h"
 
-/* Values that agree are not worth a word, `other` gives a note. */
+/* Values that agree give no note; `other` gives one. */
 static const struct idle {
     const char *path;
     const char *agrees; /* NULL: none does */
@@ -115,7 +115,7 @@ static const struct idle {
     { "load_universal_checkpoint", NULL, "true", "info" },
 };
 
-/* Members of objects that are not looked into; "": any. */
+/* Members of objects that are not examined; "": any. */
 static const struct closed {
     const char *path;
     const char *members;
@@ -168,8 +168,8 @@ static const struct closed {
     { "timers", "", 0 },
 };
 
-/* What is said of a file with that value at that path. */
-static const char *say(const char *path, const char *value)
+/* Returns the notes and errors for a file with that value at that path. */
+static const char *read_single_key(const char *path, const char *value)
 {
     static char said[512];
     xr_config *config = xr_config_new();
@@ -213,12 +213,12 @@ static void each_key_agrees_or_is_noted(void **state)
     for (size_t i = 0; i < sizeof(idles) / sizeof(idles[0]); i++) {
         const struct idle *k = &idles[i];
         char want[200];
-        const char *said = k->agrees ? say(k->path, k->agrees) : "";
+        const char *said = k->agrees ? read_single_key(k->path, k->agrees) : "";
         if (*said)
             fail_msg("%s = %s: %s", k->path, k->agrees, said);
         (void)snprintf(want, sizeof(want),
                        "%s ds.json: %s: no effect here: ", k->level, k->path);
-        said = say(k->path, k->other);
+        said = read_single_key(k->path, k->other);
         if (strncmp(said, want, strlen(want)) != 0)
             fail_msg("%s = %s: %s", k->path, k->other, said);
     }
@@ -235,19 +235,19 @@ static void each_member_is_known(void **state)
                        k->refused ? "error ds.json: %s: is refused: "
                                   : "info ds.json: %s: no effect here: ",
                        k->path);
-        const char *said = say(k->path, "{}");
+        const char *said = read_single_key(k->path, "{}");
         if (*said)
             fail_msg("%s = {}: %s", k->path, said);
         for (const char *at = *k->members ? k->members : "anything"; *at;) {
             size_t size = strcspn(at, " ");
             (void)snprintf(value, sizeof(value), "{\"%.*s\": true}", (int)size,
                            at);
-            said = say(k->path, value);
+            said = read_single_key(k->path, value);
             if (strncmp(said, want, strlen(want)) != 0)
                 fail_msg("%s = %s: %s", k->path, value, said);
             at += size + strspn(at + size, " ");
         }
-        said = say(k->path, "{\"qqqqqqqqqqqq\": true}");
+        said = read_single_key(k->path, "{\"qqqqqqqqqqqq\": true}");
         (void)snprintf(want, sizeof(want),
                        "error ds.json: %s.qqqqqqqqqqqq: no such key", k->path);
         if (*k->members && strcmp(said, want) != 0)

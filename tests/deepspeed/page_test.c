@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * docs/deepspeed.md, which says what becomes of each key of a DeepSpeed JSON,
- * against what becomes of it.
+ * Compares docs/deepspeed.md, which lists the result of each DeepSpeed key,
+ * with the actual results.
  */
 #include "core/base/str.h"
 #include "core/deepspeed/deepspeed.h"
@@ -24,8 +24,8 @@ static void read_page(void)
     assert_true(size > 1000);
 }
 
-/* The page that says what becomes of each key has them all. */
-static void the_page_lists_every_key(void **state)
+/* The page lists every key of the table. */
+static void page_lists_every_key(void **state)
 {
     const xr_ds_key *k = NULL;
     (void)state;
@@ -38,7 +38,8 @@ static void the_page_lists_every_key(void **state)
     }
 }
 
-/* A file with that value at that path is refused, and for that reason. */
+/* Expects that a file with that value at that path is refused for that
+ * reason. */
 static void expect_refused(const char *path, const char *value,
                            const char *reason)
 {
@@ -73,9 +74,8 @@ static void expect_refused(const char *path, const char *value,
     (void)unlink("ds.json");
 }
 
-/* Every key that the page says is refused is, where it says so, and no other
- * is. */
-static void the_page_says_what_is_refused(void **state)
+/* Exactly the keys that the page lists as refused are refused. */
+static void page_lists_what_is_refused(void **state)
 {
     const xr_ds_key *k = NULL;
     size_t rows = 0;
@@ -111,8 +111,8 @@ static void the_page_says_what_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_page_lists_every_key),
-        cmocka_unit_test(the_page_says_what_is_refused),
+        cmocka_unit_test(page_lists_every_key),
+        cmocka_unit_test(page_lists_what_is_refused),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A DeepSpeed JSON key by key: bounds, conversions, notes and refusals, a row a
- * case.
+ * Proves a DeepSpeed JSON key by key: bounds, conversions, notes and refusals,
+ * one row per case.
  */
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ static int compare_lines(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The lines in the order of the alphabet: sections have no other. */
+/* Sorts the lines, because sections have no other order. */
 static char *sort_lines(const char *text)
 {
     char *lines[32];
@@ -40,7 +40,7 @@ static char *sort_lines(const char *text)
     return out;
 }
 
-/* What comes of a JSON: errors, or values that it set and notes. */
+/* Compares the result of a JSON: errors, or the values it set and the notes. */
 static void expect_in(const char *ini, int sft, uint32_t ranks,
                       const char *json, const char *want)
 {
@@ -101,7 +101,7 @@ static void expect_rows(const row *rows, size_t count)
 
 /* ---- single keys -------------------------------------------------------- */
 
-static void values_as_an_ini_has_them(void **state)
+static void values_are_written_as_in_an_ini(void **state)
 {
     static const row rows[] = {
         { "{\"gradient_clipping\": 1e20}",
@@ -139,10 +139,10 @@ static void values_as_an_ini_has_them(void **state)
     ROWS(rows);
 }
 
-static void keys_that_change_nothing(void **state)
+static void idle_keys_are_noted(void **state)
 {
     static const row rows[] = {
-        /* What agrees with us is not worth a word. */
+        /* Values that agree with this program's behaviour give no note. */
         { "{\"prescale_gradients\": false, \"gradient_predivide_factor\": 1, "
           "\"communication_data_type\": \"fp32\"}",
           "" },
@@ -156,7 +156,8 @@ static void keys_that_change_nothing(void **state)
         { "{\"zero_optimization\": {\"zero_quantized_weights\": true}}",
           "warn zero_optimization.zero_quantized_weights: no effect here: "
           "values are sent uncompressed\n" },
-        /* A part of DeepSpeed without a switch is on if anything is in it. */
+        /* A part of DeepSpeed without a switch is enabled if it has any
+         * member. */
         { "{\"aio\": {}}", "" },
         { "{\"aio\": {\"queue_depth\": 8}}",
           "info aio: no effect here: nothing is written to NVMe; offload uses "
@@ -183,7 +184,7 @@ static void keys_that_change_nothing(void **state)
     ROWS(rows);
 }
 
-static void names_that_are_nearly_right(void **state)
+static void similar_names_are_suggested(void **state)
 {
     static const row rows[] = {
         { "{\"bf17\": {}}",
@@ -206,7 +207,7 @@ static void names_that_are_nearly_right(void **state)
 
 /* ---- the optimizer ------------------------------------------------------ */
 
-static void optimizers(void **state)
+static void optimizers_are_checked(void **state)
 {
     static const row rows[] = {
         { "{\"optimizer\": {\"type\": \"ADAMW\"}}", "" },
@@ -241,7 +242,7 @@ static void optimizers(void **state)
 
 /* ---- the schedule ------------------------------------------------------- */
 
-static void schedules(void **state)
+static void schedules_are_converted(void **state)
 {
     static const row rows[] = {
         { "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
@@ -284,8 +285,8 @@ static void schedules(void **state)
     ROWS(rows);
 }
 
-/* Updates of a step of the run: epochs x mini-batches. */
-static void updates_are_divided(void **state)
+/* Updates per step of the run: epochs x mini-batches. */
+static void steps_are_divided_by_updates(void **state)
 {
     (void)state;
     static const char json[] = SCHEDULE "{\"warmup_num_steps\": 12, "
@@ -313,7 +314,7 @@ static void updates_are_divided(void **state)
                        cases[i].want);
         expect_in(ini, 0, 1, json, want);
     }
-    /* Those of xray sft are its steps, whatever [actor] says. */
+    /* For xray sft, an update is a step, whatever [actor] sets. */
     char ini[512];
     (void)snprintf(ini, sizeof(ini), "%s[actor]\nppo_mini_batch_size = 6\n",
                    plain);
@@ -336,7 +337,7 @@ static void updates_are_divided(void **state)
     "info gradient_accumulation_steps: no effect here: micro-batches are cut " \
     "by their tokens, so their number follows\n"
 
-static void batches(void **state)
+static void batches_are_converted(void **state)
 {
     static const row rows[] = {
         { "{" MICRO "4}",
@@ -383,8 +384,9 @@ static void batches(void **state)
               "sft.train_batch_size=7 by train_batch_size\n");
 }
 
-/* What the INI leaves open are the defaults: 512 + 512 tokens, groups of 1. */
-static void defaults_stand_in(void **state)
+/* Keys that the INI does not set have their defaults: 512 + 512 tokens, groups
+ * of 1. */
+static void defaults_replace_missing_settings(void **state)
 {
     (void)state;
     expect_in("[train.zero3]\ndeepspeed_config = ds.json\n", 0, 1,
@@ -402,7 +404,7 @@ static void defaults_stand_in(void **state)
 
 /* ---- precision and offload ---------------------------------------------- */
 
-static void precision(void **state)
+static void precision_becomes_dtype(void **state)
 {
     static const char cuda[] =
         "[train.zero3]\ndeepspeed_config = ds.json\n[run]\ndevice = cuda\n";
@@ -427,7 +429,7 @@ static void precision(void **state)
 
 #define ZERO "{\"zero_optimization\": "
 
-static void offload(void **state)
+static void offload_becomes_host_memory(void **state)
 {
     static const row rows[] = {
         { ZERO "{\"cpu_offload\": false, \"cpu_offload_params\": true}}",
@@ -460,7 +462,7 @@ static void offload(void **state)
 
 /* ---- the file ----------------------------------------------------------- */
 
-/* Numbers are equal by value, truths by meaning. */
+/* Numbers are equal by value, booleans by meaning. */
 static void equal_values_agree(void **state)
 {
     (void)state;
@@ -476,7 +478,7 @@ static void equal_values_agree(void **state)
               "stage = 3, set by run.ini:3; leave one of them out\n");
 }
 
-static void sizes_have_a_bound(void **state)
+static void sizes_are_bounded(void **state)
 {
     (void)state;
     for (int count = 1000; count <= 1001; count++) {
@@ -511,8 +513,8 @@ static void sizes_have_a_bound(void **state)
     xr_str_free(&json);
 }
 
-/* A size of the command line stands, whatever the groups of the file. */
-static void sizes_of_the_command_line(void **state)
+/* A size from the command line holds, whatever groups the file implies. */
+static void command_line_sizes_are_used(void **state)
 {
     (void)state;
     xr_errors errors = { 0 };
@@ -529,8 +531,8 @@ static void sizes_of_the_command_line(void **state)
     (void)unlink("ds.json");
 }
 
-/* The environment may name the file, and stands above it. */
-static void variables_count(void **state)
+/* The environment may name the file and overrides it. */
+static void environment_variables_are_used(void **state)
 {
     static char file[] = "XRAY_TRAIN_ZERO3__DEEPSPEED_CONFIG=ds.json";
     static char clip[] = "XRAY_ACTOR__GRAD_CLIP=5";
@@ -555,20 +557,20 @@ static void variables_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_as_an_ini_has_them),
-        cmocka_unit_test(keys_that_change_nothing),
-        cmocka_unit_test(names_that_are_nearly_right),
-        cmocka_unit_test(optimizers),
-        cmocka_unit_test(schedules),
-        cmocka_unit_test(updates_are_divided),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(defaults_stand_in),
-        cmocka_unit_test(precision),
-        cmocka_unit_test(offload),
+        cmocka_unit_test(values_are_written_as_in_an_ini),
+        cmocka_unit_test(idle_keys_are_noted),
+        cmocka_unit_test(similar_names_are_suggested),
+        cmocka_unit_test(optimizers_are_checked),
+        cmocka_unit_test(schedules_are_converted),
+        cmocka_unit_test(steps_are_divided_by_updates),
+        cmocka_unit_test(batches_are_converted),
+        cmocka_unit_test(defaults_replace_missing_settings),
+        cmocka_unit_test(precision_becomes_dtype),
+        cmocka_unit_test(offload_becomes_host_memory),
         cmocka_unit_test(equal_values_agree),
-        cmocka_unit_test(sizes_have_a_bound),
-        cmocka_unit_test(sizes_of_the_command_line),
-        cmocka_unit_test(variables_count),
+        cmocka_unit_test(sizes_are_bounded),
+        cmocka_unit_test(command_line_sizes_are_used),
+        cmocka_unit_test(environment_variables_are_used),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

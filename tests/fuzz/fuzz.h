@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every target shares. A target is LLVMFuzzerTestOneInput over any bytes;
- * it stops the process where a promise is broken.
+ * Shares the helpers of all fuzz targets. A target is LLVMFuzzerTestOneInput
+ * for arbitrary bytes; it stops the process if a promise is broken.
  */
 #ifndef XR_FUZZ_H
 #define XR_FUZZ_H
@@ -18,7 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Stops with the promise that does not hold. */
+/* Stops the process and names the broken promise. */
 #define FUZZ_CHECK(promise)                                                  \
     do {                                                                     \
         if (!(promise)) {                                                    \
@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                    \
     } while (0)
 
-/* A refusal is one sentence on one line. */
+/* Checks that a refusal is one sentence on one line. */
 static inline void fuzz_said(const xr_err *err)
 {
     if (!err->text[0] || strchr(err->text, '\n'))
@@ -48,8 +48,8 @@ static inline void fuzz_dir_drop(void)
     (void)xr_dir_remove(fuzz_dir_name(), NULL);
 }
 
-/* A folder of the process's own, in memory where the system has such a place;
- * gone when the process ends. */
+/* Returns a folder of this process, in memory where the system supports that;
+ * it is removed when the process ends. */
 static inline const char *fuzz_dir(void)
 {
     char *dir = fuzz_dir_name();
@@ -62,7 +62,8 @@ static inline const char *fuzz_dir(void)
     return dir;
 }
 
-/* Writes a file of that folder; its path stays until the next call. */
+/* Writes a file in that folder; the returned path is valid until the next
+ * call. */
 static inline const char *fuzz_write(const char *name, const void *data,
                                      size_t size)
 {
@@ -75,7 +76,7 @@ static inline const char *fuzz_write(const char *name, const void *data,
     return path;
 }
 
-/* A copy with a NUL behind it; free() releases. */
+/* Copies the bytes and appends a NUL; free() releases the copy. */
 static inline char *fuzz_text(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
@@ -86,7 +87,7 @@ static inline char *fuzz_text(const uint8_t *data, size_t size)
     return text;
 }
 
-/* The input in two at its first NUL: what is before it, and what is behind. */
+/* The input, split at its first NUL. */
 typedef struct fuzz_two {
     const uint8_t *first;
     size_t first_size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chat templates: the text up to the first NUL is compiled and rendered, over
- * fixed messages or over the JSON array behind the NUL.
+ * Fuzzes chat templates: the text up to the first NUL is compiled and rendered
+ * with fixed messages or with the JSON array after the NUL.
  */
 #include "model/chat/chat.h"
 #include "tests/fuzz/fuzz.h"
@@ -23,7 +23,7 @@ static cJSON *parse(const char *text, size_t size)
     return json;
 }
 
-static void render(const xm_chat *chat, const cJSON *messages)
+static void render_messages(const xm_chat *chat, const cJSON *messages)
 {
     xr_err err = { "" };
     xm_chat_text out = { 0 };
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                           ? parse((const char *)in.second, in.second_size)
                           : parse(preset, sizeof(preset) - 1);
     if (cJSON_IsArray(messages))
-        render(chat, messages);
+        render_messages(chat, messages);
     cJSON_Delete(messages);
     xm_chat_close(chat);
     return 0;

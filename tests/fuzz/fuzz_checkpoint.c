@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A checkpoint's state.json and history.json, and the file that names the
- * newest checkpoint: an input that starts with a digit, '-' or a space is the
- * latter.
+ * Fuzzes a checkpoint's state.json and history.json, and the file that names
+ * the newest checkpoint: an input that starts with a digit, '-' or a space is
+ * the latter.
  */
 #include "core/rl/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
-static void find(const uint8_t *data, size_t size)
+static void find_newest(const uint8_t *data, size_t size)
 {
     xr_err err = { "" };
     char path[XR_PATH_CAP];
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     xr_progress expect = { .kind = "train", .seed = 11, .rows = 400 };
     xr_progress got = expect;
     if (size && strchr("0123456789- ", data[0]) && data[0]) {
-        find(data, size);
+        find_newest(data, size);
         return 0;
     }
     xr_history history;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config.json, and what follows from one that is taken: frequencies, the list
- * of parameters, the layout of weights.
+ * Fuzzes config.json and the results of one that is accepted: frequencies, the
+ * list of parameters, the layout of weights.
  */
 #include <math.h>
 
 #include "model/nn/layout.h"
 #include "tests/fuzz/fuzz.h"
 
-static xray_status count_one(void *ctx, const xm_param_info *info)
+static xray_status count_param(void *ctx, const xm_param_info *info)
 {
     uint64_t *sum = ctx;
     FUZZ_CHECK(info->name && info->name[0]);
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_rope(&config, &config.rope);
         check_rope(&config, &config.rope_local);
     }
-    FUZZ_CHECK(xm_config_params(&config, count_one, &sum) == XRAY_OK);
+    FUZZ_CHECK(xm_config_params(&config, count_param, &sum) == XRAY_OK);
     FUZZ_CHECK(sum == xm_config_param_count(&config));
     if (xm_layout_create(&config, 1, &err, &layout))
         fuzz_said(&err);

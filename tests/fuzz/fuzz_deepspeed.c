@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A DeepSpeed JSON as a layer of a configuration. The input is an INI's text
- * and, behind a NUL, the JSON. What both give without an error prints to an INI
- * that reads back.
+ * Fuzzes a DeepSpeed JSON as a layer of a configuration. The input is the text
+ * of an INI and, after a NUL, the JSON. If both are accepted, they print to an
+ * INI that reads back.
  */
 #include "core/config/sections.h"
 #include "core/deepspeed/deepspeed.h"
@@ -11,8 +11,8 @@
 
 static const char name_key[] = "train.zero3.deepspeed_config=";
 
-static xr_config *decode(const char *path, const char *json, xr_run_config *run,
-                         xr_errors *errors)
+static xr_config *decode_both(const char *path, const char *json,
+                              xr_run_config *run, xr_errors *errors)
 {
     char assignment[192];
     xr_config *config = xr_config_new();
@@ -44,14 +44,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     xr_str text = { 0 };
     (void)snprintf(json, sizeof(json), "%s",
                    fuzz_write("ds.json", two.second, two.second_size));
-    xr_config *config = decode(fuzz_write("run.ini", two.first, two.first_size),
-                               json, &run, &errors);
+    xr_config *config = decode_both(
+        fuzz_write("run.ini", two.first, two.first_size), json, &run, &errors);
     check_texts(config, &errors);
     if (!errors.count) {
         xr_config_print(config, 1, &text);
         xr_config *back =
-            decode(fuzz_write("back.ini", xr_str_text(&text), text.size), NULL,
-                   &run, &errors);
+            decode_both(fuzz_write("back.ini", xr_str_text(&text), text.size),
+                        NULL, &run, &errors);
         FUZZ_CHECK(!errors.count);
         xr_config_free(back);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graders: the first byte chooses one, then the ground truth up to the first
- * NUL, then the response. The score is finite and the same the second time.
+ * Fuzzes graders: the first byte chooses one; the ground truth up to the first
+ * NUL and then the response follow. The score is finite and the same the second
+ * time.
  */
 #include <math.h>
 
@@ -28,13 +29,13 @@ static const char *const settings[] = {
 };
 #define GRADERS (sizeof(settings) / sizeof(settings[0]))
 
-static const xray_component *component(void)
+static const xray_component *find_component(void)
 {
     return xray_plugin_query_reward_rule(XRAY_ABI)->components[0];
 }
 
-static void silent(void *ctx, uint32_t level, const char *instance,
-                   const char *text)
+static void drop_line(void *ctx, uint32_t level, const char *instance,
+                      const char *text)
 {
     (void)ctx;
     (void)level;
@@ -44,8 +45,8 @@ static void silent(void *ctx, uint32_t level, const char *instance,
 
 static void open_grader(size_t which, grader *out)
 {
-    static const xr_log_sink sink = { .write = silent };
-    const xray_reward_ops *ops = component()->ops;
+    static const xr_log_sink sink = { .write = drop_line };
+    const xray_reward_ops *ops = find_component()->ops;
     char assignment[128];
     xr_errors errors = { 0 };
     out->config = xr_config_new();
@@ -53,7 +54,7 @@ static void open_grader(size_t which, grader *out)
                    settings[which]);
     xr_config_set(out->config, assignment, &errors);
     out->options =
-        xr_component_config(out->config, component(), "reward.x", &errors);
+        xr_component_config(out->config, find_component(), "reward.x", &errors);
     if (errors.count)
         (void)fprintf(stderr, "%s\n", errors.items[0]);
     FUZZ_CHECK(!errors.count);
@@ -62,9 +63,9 @@ static void open_grader(size_t which, grader *out)
                XRAY_OK);
 }
 
-static double grade(const grader *g, const xray_sample_in *sample)
+static double grade_sample(const grader *g, const xray_sample_in *sample)
 {
-    const xray_reward_ops *ops = component()->ops;
+    const xray_reward_ops *ops = find_component()->ops;
     xray_score score = { .header = XRAY_HEADER(xray_score) };
     FUZZ_CHECK(ops->submit(g->self, sample, 1, sizeof(*sample)) == XRAY_OK);
     FUZZ_CHECK(ops->poll(g->self, 0, &score) == XRAY_OK);
@@ -93,8 +94,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                               .data_source = "",
                               .fields_json = "{}" };
     const grader *g = &graders[data[0] % GRADERS];
-    double first = grade(g, &sample);
-    FUZZ_CHECK(first == grade(g, &sample));
+    double first = grade_sample(g, &sample);
+    FUZZ_CHECK(first == grade_sample(g, &sample));
     free(truth);
     return 0;
 }

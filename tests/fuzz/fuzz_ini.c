@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A run's INI: reading, decoding, and printing what reads back to itself.
+ * Fuzzes a run's INI: reading, decoding, and printing it so that it reads back.
  */
 #include "core/config/sections.h"
 #include "tests/fuzz/fuzz.h"
 
-static xr_config *decode(const char *path, xr_run_config *run,
-                         xr_errors *errors)
+static xr_config *decode_file(const char *path, xr_run_config *run,
+                              xr_errors *errors)
 {
     xr_config *config = xr_config_new();
     FUZZ_CHECK(config);
@@ -37,14 +37,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     xr_str first = { 0 };
     xr_str second = { 0 };
     xr_config *config =
-        decode(fuzz_write("run.ini", data, size), &run, &errors);
+        decode_file(fuzz_write("run.ini", data, size), &run, &errors);
     check_errors(&errors);
     if (!errors.count) {
         xr_config_print(config, 0, &first);
         FUZZ_CHECK(!first.failed);
         xr_config *back =
-            decode(fuzz_write("back.ini", xr_str_text(&first), first.size),
-                   &again, &errors);
+            decode_file(fuzz_write("back.ini", xr_str_text(&first), first.size),
+                        &again, &errors);
         if (errors.count)
             (void)fprintf(stderr, "%s\n%s", errors.items[0],
                           xr_str_text(&first));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A checkpoint's manifest.json. Its own checksum would keep all but a few
- * inputs out, so each input is also parsed with the right one behind it.
+ * Fuzzes a checkpoint's manifest.json. Its checksum would refuse nearly all
+ * inputs, so each input is also parsed with the right checksum appended.
  */
 #include "core/base/hash.h"
 #include "core/base/str.h"
 #include "core/run/inventory.h"
 #include "tests/fuzz/fuzz.h"
 
-static void parse(const char *text, size_t size)
+static void parse_manifest(const char *text, size_t size)
 {
     xr_err err = { "" };
     xr_inventory v;
@@ -25,12 +25,12 @@ static void parse(const char *text, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     xr_str sealed = { 0 };
-    parse((const char *)data, size);
+    parse_manifest((const char *)data, size);
     xr_str_append(&sealed, data, size);
     xr_str_printf(&sealed, ",\n \"self\": \"%016llx\"}\n",
                   (unsigned long long)xr_hash64(data, size, 0));
     if (!sealed.failed)
-        parse(sealed.data, sealed.size);
+        parse_manifest(sealed.data, sealed.size);
     xr_str_free(&sealed);
     return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A message to an actor: a signature up to the first NUL, then the bytes. What
- * is taken says the same once it is written and read again.
+ * Fuzzes a message to an actor: a signature up to the first NUL, then the
+ * bytes. An accepted message is the same after it is written and read again.
  */
 #include "core/actor/signature.h"
 #include "tests/fuzz/fuzz.h"
 
-/* All of it can be read. */
+/* Reads all of it. */
 static uint64_t touch(const char *letters, const xr_value *values)
 {
     uint64_t sum = 0;
@@ -20,8 +20,8 @@ static uint64_t touch(const char *letters, const xr_value *values)
     return sum;
 }
 
-static void again(const xr_message *message, const char *letters,
-                  const xr_value *values)
+static void check_rewritten(const xr_message *message, const char *letters,
+                            const xr_value *values)
 {
     xr_str first = { 0 };
     xr_str second = { 0 };
@@ -60,6 +60,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     FUZZ_CHECK(touch(signature.in, values) < UINT64_MAX);
-    again(&message, signature.in, values);
+    check_rewritten(&message, signature.in, values);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The manifest in the ELF note of a plugin.
+ * Fuzzes the manifest in the ELF note of a plugin.
  */
 #include "core/plugin/internal.h"
 #include "tests/fuzz/fuzz.h"

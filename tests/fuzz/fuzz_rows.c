@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON lines of data. The first byte chooses how they are read.
+ * Fuzzes JSON lines of data. The first byte chooses how they are read.
  */
 #include "core/data/data.h"
 #include "tests/fuzz/fuzz.h"
 
-/* A character each for a..z, a space, and an end token. */
-static const xm_tokenizer *tokenizer(void)
+/* One token each for a..z and a space, and an end token. */
+static const xm_tokenizer *open_tokenizer(void)
 {
     static xm_tokenizer *tok;
     if (tok)
@@ -32,7 +32,7 @@ static const xm_tokenizer *tokenizer(void)
     return tok;
 }
 
-static const xm_chat *chat_template(void)
+static const xm_chat *open_chat_template(void)
 {
     static const char text[] =
         "{% for m in messages %}{{ m['role'] }} {% generation %}{{ m.content }}"
@@ -45,8 +45,8 @@ static const xm_chat *chat_template(void)
     return chat;
 }
 
-/* [data] as it is without an INI, but for the lengths. */
-static const xr_data_section *settings(const char *path)
+/* The default [data] section except for the lengths. */
+static const xr_data_section *choose_settings(const char *path)
 {
     static xr_config *config;
     static xr_run_config run;
@@ -67,8 +67,8 @@ static const xr_data_section *settings(const char *path)
 }
 
 /* SFT rows share prompt and response lengths. */
-static void check(const xr_dataset *set, const xr_data_section *section,
-                  int kind)
+static void check_rows(const xr_dataset *set, const xr_data_section *section,
+                       int kind)
 {
     int64_t most = section->max_prompt_length;
     if (kind == XR_DATA_SFT)
@@ -90,10 +90,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned how = size ? data[0] : 0;
     xr_err err = { "" };
     xr_dataset *set = NULL;
-    const xm_tokenizer *tok = tokenizer();
+    const xm_tokenizer *tok = open_tokenizer();
     const char *path =
         fuzz_write("rows.jsonl", size ? data + 1 : data, size ? size - 1 : 0);
-    xr_data_section section = *settings(path);
+    xr_data_section section = *choose_settings(path);
     section.template = templates[how % 3];
     section.filter_overlong_prompts = how >> 2 & 1u;
     section.truncation = how >> 3 & 3u ? (how >> 3 & 3u) - 1 : XR_TRUNCATE_LEFT;
@@ -101,11 +101,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     xr_data_want want = { .part = XR_DATA_TRAIN,
                           .kind = how >> 5 & 1u ? XR_DATA_SFT : XR_DATA_PROMPTS,
                           .tokenizer = tok,
-                          .chat = how >> 6 & 1u ? chat_template() : NULL };
+                          .chat = how >> 6 & 1u ? open_chat_template() : NULL };
     if (xr_dataset_open(&section, &want, &err, &set))
         fuzz_said(&err);
     else
-        check(set, &section, want.kind);
+        check_rows(set, &section, want.kind);
     xr_dataset_close(set);
     return 0;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * safetensors files, and the index of shards: an input that starts with '{' is
- * the index, with one shard beside it.
+ * Fuzzes safetensors files and the index of shards: an input that starts with
+ * '{' is the index of one shard.
  */
 #include "model/hf/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 #define MOST 4096u
 
-static void walk(const xm_st *st)
+static void visit_tensors(const xm_st *st)
 {
     static float values[MOST];
     xr_err err = { "" };
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_said(&err);
         return 0;
     }
-    walk(st);
+    visit_tensors(st);
     xm_st_close(st);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tokenizer.json up to the first NUL, then a text for what loaded: its ids with
- * their spans, and back, whole and id by id.
+ * Fuzzes tokenizers: tokenizer.json up to the first NUL, then a text that is
+ * encoded with its spans and decoded again, at once and id by id.
  */
 #include "model/text/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
@@ -15,7 +15,7 @@ static void check_spans(const xm_token_spans *spans, const xm_ids *ids,
                    spans->data[i].to <= size);
 }
 
-/* Id by id gives the text of all ids. */
+/* Checks that decoding id by id gives the text of all ids. */
 static void check_stream(const xm_tokenizer *tok, const xm_ids *ids,
                          const xr_str *whole)
 {
@@ -32,7 +32,8 @@ static void check_stream(const xm_tokenizer *tok, const xm_ids *ids,
     xr_str_free(&out);
 }
 
-static void use(const xm_tokenizer *tok, const char *text, size_t size)
+static void check_round_trip(const xm_tokenizer *tok, const char *text,
+                             size_t size)
 {
     xr_err err = { "" };
     xm_ids ids = { 0 };
@@ -71,9 +72,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_said(&err);
         return 0;
     }
-    use(tok, preset, sizeof(preset) - 1);
+    check_round_trip(tok, preset, sizeof(preset) - 1);
     if (in.second_size)
-        use(tok, (const char *)in.second, in.second_size);
+        check_round_trip(tok, (const char *)in.second, in.second_size);
     xm_tokenizer_close(tok);
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where there is no libFuzzer: runs a target over the files of the folders
- * named, each whole, cut at many places, and with single bytes changed.
+ * Runs a fuzz target without libFuzzer over the files of the given folders:
+ * each unchanged, cut at many offsets, and with single bytes changed.
  */
 #include <dirent.h>
 
@@ -9,9 +9,9 @@
 
 static unsigned long runs;
 
-static void run(const uint8_t *data, size_t size)
+static void run_input(const uint8_t *data, size_t size)
 {
-    /* A block of its own, so that a read beyond the end is noticed. */
+    /* A separate block, so that a read beyond its end is noticed. */
     uint8_t *copy = malloc(size ? size : 1);
     FUZZ_CHECK(copy);
     if (size)
@@ -21,7 +21,7 @@ static void run(const uint8_t *data, size_t size)
     runs++;
 }
 
-static void replay(const char *path)
+static void replay_file(const char *path)
 {
     char *data;
     size_t size;
@@ -32,18 +32,18 @@ static void replay(const char *path)
     }
     uint8_t *bytes = (uint8_t *)data;
     size_t step = size / 24 + 1;
-    run(bytes, size);
+    run_input(bytes, size);
     for (size_t at = 0; at < size; at += step) {
         uint8_t was = bytes[at];
-        run(bytes, at);
+        run_input(bytes, at);
         bytes[at] = (uint8_t)(was ^ 1u << (at / step % 8));
-        run(bytes, size);
+        run_input(bytes, size);
         bytes[at] = was;
     }
     free(data);
 }
 
-static void replay_all(const char *folder)
+static void replay_folder(const char *folder)
 {
     char path[XR_PATH_CAP];
     DIR *dir = opendir(folder);
@@ -53,7 +53,7 @@ static void replay_all(const char *folder)
         if (e->d_name[0] == '.')
             continue;
         (void)snprintf(path, sizeof(path), "%s/%s", folder, e->d_name);
-        replay(path);
+        replay_file(path);
     }
     (void)closedir(dir);
 }
@@ -61,8 +61,8 @@ static void replay_all(const char *folder)
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        replay_all(argv[i]);
-    run(NULL, 0);
+        replay_folder(argv[i]);
+    run_input(NULL, 0);
     (void)printf("%lu inputs\n", runs);
     return runs > 1 ? 0 : 1;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a descriptor must have before anything of it is called, field by field.
+ * Proves field by field which descriptors are refused before any of their
+ * callbacks is called.
  */
 #include "core/plugin/plugin.h"
 #include "tests/testing.h"
@@ -10,13 +11,13 @@ static int64_t callback(void)
     return 0;
 }
 
-/* A table of an interface with every callback set. */
+/* An interface's table with every callback set. */
 typedef struct ops {
     xray_header header;
     void (*fn[128])(void);
 } ops;
 
-static void fill_ops(ops *o, size_t size)
+static void fill_callbacks(ops *o, size_t size)
 {
     memset(o, 0, sizeof(*o));
     assert_true(size <= sizeof(*o));
@@ -25,7 +26,7 @@ static void fill_ops(ops *o, size_t size)
         o->fn[i] = (void (*)(void))callback;
 }
 
-/* A plugin with one component, of which a case changes one thing. */
+/* A plugin with one component; each case changes one member. */
 typedef struct sample {
     ops table;
     xray_option options[3];
@@ -38,7 +39,7 @@ typedef struct sample {
 static void fill_sample(sample *s)
 {
     memset(s, 0, sizeof(*s));
-    fill_ops(&s->table, sizeof(xray_algo_ops));
+    fill_callbacks(&s->table, sizeof(xray_algo_ops));
     s->choices[0] = (xray_choice){ "one", 1, "" };
     s->options[0] =
         (xray_option){ "count", XRAY_OPT_INT, 0,    0,    "3", "A count.", 1,
@@ -69,7 +70,7 @@ static void fill_sample(sample *s)
                                .components = s->list };
 }
 
-static void expect(const sample *s, const char *want)
+static void expect_fault(const sample *s, const char *want)
 {
     xr_err err = { "" };
     xray_status status = xr_plugin_check(&s->plugin, "x.so", &err);
@@ -77,13 +78,13 @@ static void expect(const sample *s, const char *want)
     assert_int_equal(status, *want ? XRAY_E_ABI : XRAY_OK);
 }
 
-/* One thing is changed, and that is said. */
-#define CASE(change, want)  \
-    do {                    \
-        sample s;           \
-        fill_sample(&s);    \
-        change;             \
-        expect(&s, (want)); \
+/* One member is changed, and the error names it. */
+#define CASE(change, want)        \
+    do {                          \
+        sample s;                 \
+        fill_sample(&s);          \
+        change;                   \
+        expect_fault(&s, (want)); \
     } while (0)
 
 /* ---- callbacks ---------------------------------------------------------- */
@@ -126,9 +127,9 @@ static size_t count_words(const char *text)
     return count;
 }
 
-/* Each callback is left out in turn: the needed ones are named, the others are
- * not missed. */
-static void each_needed_callback_is_named(void **state)
+/* Each callback is left out in turn: required ones are named, the others may be
+ * missing. */
+static void each_missing_callback_is_named(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(needs) / sizeof(needs[0]); i++) {
@@ -136,9 +137,9 @@ static void each_needed_callback_is_named(void **state)
         size_t missed = 0;
         char padded[1024];
         fill_sample(&s);
-        fill_ops(&s.table, needs[i].size);
+        fill_callbacks(&s.table, needs[i].size);
         s.component.iface = needs[i].iface;
-        expect(&s, "");
+        expect_fault(&s, "");
         (void)snprintf(padded, sizeof(padded), " %s ", needs[i].names);
         for (size_t k = 0; k < needs[i].size / 8 - 1; k++) {
             char name[64];
@@ -168,8 +169,8 @@ static void each_needed_callback_is_named(void **state)
     }
 }
 
-/* A table of an older author may end behind the last one that is needed. */
-static void a_shorter_table_is_read_as_far_as_it_goes(void **state)
+/* A table of an older author may end after the last required callback. */
+static void shorter_table_is_read_to_its_end(void **state)
 {
     (void)state;
     size_t last = offsetof(xray_reward_ops, poll) + 8;
@@ -191,7 +192,7 @@ static void a_shorter_table_is_read_as_far_as_it_goes(void **state)
          "0.3, but this is 0.1: fill it with XRAY_HEADER(xray_comm_ops)");
 }
 
-/* What is saved must be loaded. */
+/* State that is saved must also be loaded. */
 static void save_and_load_come_together(void **state)
 {
     (void)state;
@@ -210,7 +211,7 @@ static void save_and_load_come_together(void **state)
 #define OPTION_2 "x.so: option 2 (kind) of 'it-1_x': "
 #define NAME "its name is not made of a-z, 0-9, '_' and '-'"
 
-static void options_are_whole(void **state)
+static void incomplete_options_are_refused(void **state)
 {
     (void)state;
     CASE((void)0, "");
@@ -237,13 +238,13 @@ static void options_are_whole(void **state)
          "x.so: [it-1_x] count: 0 is out of range; expected 1 to 9");
     CASE(s.options[1].preset = "maybe",
          "x.so: [it-1_x] flag: 'maybe' is neither true nor false");
-    /* Needed without a preset is no fault of the preset's. */
+    /* A required option without a preset is not a fault of the preset. */
     CASE((s.options[0].type = XRAY_OPT_STRING, s.options[0].preset = NULL,
           s.options[0].flags = XRAY_OPT_REQUIRED),
          "");
 }
 
-static void fields_are_inside_of_the_struct(void **state)
+static void fields_outside_the_struct_are_refused(void **state)
 {
     (void)state;
     static const char out[] =
@@ -268,7 +269,7 @@ static void fields_are_inside_of_the_struct(void **state)
     CASE(s.options[0].offset = UINT64_MAX, out);
 }
 
-static void tables_have_bounds(void **state)
+static void tables_are_bounded(void **state)
 {
     (void)state;
     static char many[4096 * sizeof(xray_option)];
@@ -303,7 +304,7 @@ static void tables_have_bounds(void **state)
 
 /* ---- components and descriptors ----------------------------------------- */
 
-static void components_are_whole(void **state)
+static void incomplete_components_are_refused(void **state)
 {
     (void)state;
     static const char lacks[] =
@@ -329,7 +330,7 @@ static void components_are_whole(void **state)
          "know");
 }
 
-static void descriptors_are_whole(void **state)
+static void incomplete_descriptors_are_refused(void **state)
 {
     (void)state;
     static const char lacks[] =
@@ -353,7 +354,7 @@ static void descriptors_are_whole(void **state)
     CASE(s.plugin.component_count = 2, "");
 }
 
-static void many_components_are_taken(void **state)
+static void many_components_are_accepted(void **state)
 {
     (void)state;
     sample s;
@@ -364,7 +365,7 @@ static void many_components_are_taken(void **state)
         list[i] = &s.component;
     s.plugin.components = list;
     s.plugin.component_count = 1024;
-    expect(&s, "");
+    expect_fault(&s, "");
 }
 
 /* [algo.it-1_x], or the section that the caller names. */
@@ -389,7 +390,7 @@ static void options_have_a_section(void **state)
     assert_string_equal(
         errors.items[0],
         "--set: [wrong] count: 10 is out of range; expected 1 to 9");
-    /* What was wrong before is no fault of this section. */
+    /* Earlier errors do not make this section fail. */
     int64_t *again = xr_component_config(config, &s.component, NULL, &errors);
     assert_non_null(again);
     free(own);
@@ -402,15 +403,15 @@ static void options_have_a_section(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_needed_callback_is_named),
-        cmocka_unit_test(a_shorter_table_is_read_as_far_as_it_goes),
+        cmocka_unit_test(each_missing_callback_is_named),
+        cmocka_unit_test(shorter_table_is_read_to_its_end),
         cmocka_unit_test(save_and_load_come_together),
-        cmocka_unit_test(options_are_whole),
-        cmocka_unit_test(fields_are_inside_of_the_struct),
-        cmocka_unit_test(tables_have_bounds),
-        cmocka_unit_test(components_are_whole),
-        cmocka_unit_test(descriptors_are_whole),
-        cmocka_unit_test(many_components_are_taken),
+        cmocka_unit_test(incomplete_options_are_refused),
+        cmocka_unit_test(fields_outside_the_struct_are_refused),
+        cmocka_unit_test(tables_are_bounded),
+        cmocka_unit_test(incomplete_components_are_refused),
+        cmocka_unit_test(incomplete_descriptors_are_refused),
+        cmocka_unit_test(many_components_are_accepted),
         cmocka_unit_test(options_have_a_section),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

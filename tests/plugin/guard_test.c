@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which call is blamed, and exported symbols read from damaged files.
+ * Proves which call is blamed for a crash, and that symbols of damaged files
+ * are read safely.
  */
 #include "core/base/file.h"
 #include "core/plugin/guard.h"
 #include "core/plugin/internal.h"
 #include "tests/testing.h"
 
-static xray_status inner(void)
+static xray_status inspect_nested_call(void)
 {
     xr_guard_call call;
     assert_int_equal(xr_guard_now(&call), 1);
@@ -28,7 +29,7 @@ static void calls_nest(void **state)
     xr_guard_limit(5000000000);
     int64_t before = xr_guard_clock();
     xr_guard_enter(train.instance, "create", 1);
-    assert_int_equal(XR_CALL(&algo, "loss", inner()), XRAY_AGAIN);
+    assert_int_equal(XR_CALL(&algo, "loss", inspect_nested_call()), XRAY_AGAIN);
     assert_int_equal(xr_guard_now(&call), 1);
     assert_string_equal(call.plugin, "train.t");
     assert_true(call.deadline_ns >= before + 5000000000);
@@ -38,7 +39,7 @@ static void calls_nest(void **state)
     xr_guard_enter("x", "create", 1);
     assert_int_equal(xr_guard_now(&call), 1);
     assert_true(call.deadline_ns == 0);
-    /* Deeper than is remembered, and back. */
+    /* Deeper than calls are recorded, and back. */
     for (int i = 0; i < 20; i++)
         xr_guard_enter("y", "deep", 0);
     assert_int_equal(xr_guard_now(&call), 1);
@@ -49,7 +50,7 @@ static void calls_nest(void **state)
     assert_int_equal(xr_guard_now(&call), 0);
 }
 
-/* Eight calls are remembered; whatever is deeper is blamed on the eighth. */
+/* Eight calls are recorded; a deeper one is attributed to the eighth. */
 static void eight_calls_are_remembered(void **state)
 {
     (void)state;
@@ -68,7 +69,7 @@ static void eight_calls_are_remembered(void **state)
     }
     (void)xr_guard_leave(XRAY_OK);
     assert_int_equal(xr_guard_now(&call), 0);
-    /* The limit is of timed calls, from when they begin. */
+    /* The limit applies to timed calls from their beginning. */
     xr_guard_limit(7);
     assert_int_equal(xr_guard_limit_now(), 7);
     xr_guard_enter("a", "call", 0);
@@ -78,7 +79,7 @@ static void eight_calls_are_remembered(void **state)
     xr_guard_limit(0);
 }
 
-static void symbols_of_a_damaged_file(void **state)
+static void damaged_symbols_are_survived(void **state)
 {
     (void)state;
     char path[4096];
@@ -101,7 +102,7 @@ static void symbols_of_a_damaged_file(void **state)
         xr_symbols_read(part, cut, &symbols);
         free(part);
     }
-    /* Header and section headers, each byte turned over. */
+    /* Each byte of the header and section headers is inverted. */
     uint64_t sections = 0;
     memcpy(&sections, data + 40, sizeof(sections));
     for (size_t at = 0; at < size; at = at == 63 ? (size_t)sections : at + 1) {
@@ -117,7 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_nest),
         cmocka_unit_test(eight_calls_are_remembered),
-        cmocka_unit_test(symbols_of_a_damaged_file),
+        cmocka_unit_test(damaged_symbols_are_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

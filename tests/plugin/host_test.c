@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reasons of failed calls and log lines. cmocka has a macro named fail, hence
- * the parentheses around the callback.
+ * Proves reasons of failed calls and log lines. cmocka has a macro named fail,
+ * hence the parentheses around the callback.
  */
 #include <pthread.h>
 
@@ -62,7 +62,7 @@ static void reasons_are_taken_once(void **state)
     xr_host_free(host);
 }
 
-static void a_reason_has_its_place(void **state)
+static void reason_has_its_location(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -107,7 +107,7 @@ static void a_reason_has_its_place(void **state)
     xr_host_free(host);
 }
 
-static void what_is_said_on_top_hides_a_place(void **state)
+static void further_reason_replaces_the_location(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -123,7 +123,7 @@ static void what_is_said_on_top_hides_a_place(void **state)
     assert_string_equal(err.text,
                         "algo.x: create: the second half: create: lr: is 0");
     assert_int_equal(err.location.name_end, 0);
-    /* Of two instances, the one that speaks first. */
+    /* Of two instances, the first one to report. */
     err = (xr_err){ "" };
     (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
     (void)(device->fail)(device, XRAY_E_CONFIG, "alloc", "no room");
@@ -136,7 +136,7 @@ static void what_is_said_on_top_hides_a_place(void **state)
     xr_host_free(host);
 }
 
-static void a_long_reason_is_cut(void **state)
+static void long_reason_is_cut(void **state)
 {
     (void)state;
     char text[5000];
@@ -152,7 +152,7 @@ static void a_long_reason_is_cut(void **state)
     xr_host_free(host);
 }
 
-/* The level of the sink is the last one that is written. */
+/* Lines up to the sink's level are written. */
 static void lines_without_text_or_sink(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void reasons_are_put_together(void **state)
     xr_host_free(host);
 }
 
-/* What a status means that came without a reason. */
+/* The description of a status without a reason. */
 static void statuses_have_a_meaning(void **state)
 {
     (void)state;
@@ -255,10 +255,10 @@ static void *fail_and_wait(void *arg)
     return NULL;
 }
 
-/* Eight threads may have failed at one moment; a ninth takes the place of the
- * one that failed longest ago, which is not the first one if that failed
+/* Eight threads may fail at the same time. A ninth replaces the reason of the
+ * thread that failed longest ago, which is not the first one if that failed
  * again. */
-static void a_ninth_reason_takes_the_oldest_place(void **state)
+static void ninth_reason_replaces_the_oldest(void **state)
 {
     (void)state;
     enum { THREADS = 8 };
@@ -344,13 +344,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_lines_carry_the_instance),
         cmocka_unit_test(reasons_are_taken_once),
-        cmocka_unit_test(a_reason_has_its_place),
-        cmocka_unit_test(what_is_said_on_top_hides_a_place),
-        cmocka_unit_test(a_long_reason_is_cut),
+        cmocka_unit_test(reason_has_its_location),
+        cmocka_unit_test(further_reason_replaces_the_location),
+        cmocka_unit_test(long_reason_is_cut),
         cmocka_unit_test(lines_without_text_or_sink),
         cmocka_unit_test(reasons_are_put_together),
         cmocka_unit_test(statuses_have_a_meaning),
-        cmocka_unit_test(a_ninth_reason_takes_the_oldest_place),
+        cmocka_unit_test(ninth_reason_replaces_the_oldest),
         cmocka_unit_test(each_thread_has_its_own_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ELF images with notes and symbols, made byte by byte.
+ * Builds ELF images with notes and symbols byte by byte.
  */
 #ifndef XR_PLUGIN_IMAGE_H
 #define XR_PLUGIN_IMAGE_H
@@ -115,7 +115,7 @@ static inline xr_symbols read_symbols(image *i, const symbol *symbols,
         "xray_plugin_query", STB_GLOBAL, STV_DEFAULT, 1 \
     }
 
-/* A file with a note, which exports that symbol; nothing of it can be
+/* Writes a file with a note that exports that symbol; none of it can be
  * loaded. */
 static inline void write_exporting(const char *path, const char *name,
                                    const char *provides, const char *export)
@@ -135,7 +135,7 @@ static inline void write_exporting(const char *path, const char *name,
     assert_int_equal(xr_file_write(path, i.bytes, i.size, NULL), XRAY_OK);
 }
 
-/* A file that lists as a plugin of that name. */
+/* Writes a file that lists as a plugin of that name. */
 static inline void write_plugin(const char *path, const char *name,
                                 const char *provides)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Notes and symbols of ELF images made here, byte by byte.
+ * Proves notes and symbols of ELF images that the test builds byte by byte.
  */
 #include "tests/plugin/image.h"
 
@@ -11,7 +11,7 @@ static xray_status find_note(image *i, char *out, size_t cap)
     return xr_note_find(i->bytes, i->size, out, cap);
 }
 
-static void the_note_is_found_among_others(void **state)
+static void note_is_found_among_others(void **state)
 {
     (void)state;
     image i;
@@ -32,12 +32,12 @@ static void the_note_is_found_among_others(void **state)
     assert_int_equal(find_note(&i, text, 5), XRAY_OK);
     assert_string_equal(text, "ours");
     assert_int_equal(find_note(&i, text, 4), XRAY_E_RANGE);
-    /* In a part that is no note it is none. */
+    /* Outside a note segment it is not a note. */
     i.parts[2].p_type = PT_LOAD;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_END);
 }
 
-static void what_is_cut_is_refused(void **state)
+static void truncated_image_is_refused(void **state)
 {
     (void)state;
     image i;
@@ -59,7 +59,7 @@ static void what_is_cut_is_refused(void **state)
     i.parts[0].p_offset = UINT64_MAX - 3;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_E_RANGE);
     i.parts[0].p_offset = at;
-    /* Fewer bytes than a note's header are the end. */
+    /* Fewer bytes than a note's header end the notes. */
     i.parts[0].p_filesz = 11;
     assert_int_equal(find_note(&i, text, sizeof(text)), XRAY_END);
     i.parts[0].p_filesz = i.size - at;
@@ -154,8 +154,8 @@ static int is_known(image *i)
     return out.known;
 }
 
-/* A table that is not all there is none, and nothing is said of it. */
-static void tables_that_cannot_be_read(void **state)
+/* An incomplete table counts as missing and gives no error. */
+static void unreadable_tables_are_skipped(void **state)
 {
     (void)state;
     image i;
@@ -236,7 +236,7 @@ static void expect_manifest(const char *json, const char *want)
     assert_string_equal(err.text + strlen(path), want);
 }
 
-static void manifests_are_whole(void **state)
+static void incomplete_manifests_are_refused(void **state)
 {
     (void)state;
     char json[8192];
@@ -282,7 +282,7 @@ static void manifests_are_whole(void **state)
     expect_manifest(json, ": the file is cut off or damaged");
 }
 
-static void exports_of_a_manifest(void **state)
+static void extra_exports_are_refused(void **state)
 {
     (void)state;
     image i;
@@ -311,7 +311,7 @@ static void exports_of_a_manifest(void **state)
         assert_int_equal(xr_manifest_read(path, &err, &m), XRAY_E_ABI);
         assert_string_equal(err.text + strlen(path), wants[k]);
     }
-    /* Without section headers it cannot be asked, which is no fault. */
+    /* Without section headers, exports are unknown, which is not a fault. */
     i.header.e_shnum = 0;
     image_end(&i);
     assert_int_equal(xr_file_write(path, i.bytes, i.size, NULL), XRAY_OK);
@@ -321,13 +321,13 @@ static void exports_of_a_manifest(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_note_is_found_among_others),
-        cmocka_unit_test(what_is_cut_is_refused),
+        cmocka_unit_test(note_is_found_among_others),
+        cmocka_unit_test(truncated_image_is_refused),
         cmocka_unit_test(headers_may_end_the_file),
         cmocka_unit_test(exports_are_counted),
-        cmocka_unit_test(tables_that_cannot_be_read),
-        cmocka_unit_test(manifests_are_whole),
-        cmocka_unit_test(exports_of_a_manifest),
+        cmocka_unit_test(unreadable_tables_are_skipped),
+        cmocka_unit_test(incomplete_manifests_are_refused),
+        cmocka_unit_test(extra_exports_are_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

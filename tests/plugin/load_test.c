@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding and loading: what is wrong is said in one sentence, and a listing
- * runs no code of a plugin.
+ * Proves that plugins are found and loaded, that each fault is reported in one
+ * sentence, and that listing runs no code of a plugin.
  */
 #include <sys/stat.h>
 
@@ -12,7 +12,7 @@
 static char zoo[2048]; /* where the exhibits are */
 static char scratch[] = "/tmp/xray-plugin-XXXXXX";
 
-static int set_up(void **state)
+static int find_zoo(void **state)
 {
     (void)state;
     const char *build = getenv("XRAY_BUILD");
@@ -20,20 +20,20 @@ static int set_up(void **state)
     return mkdtemp(scratch) ? 0 : -1;
 }
 
-static int tear_down(void **state)
+static int remove_scratch(void **state)
 {
     (void)state;
     return xr_dir_remove(scratch, NULL) == XRAY_OK ? 0 : -1;
 }
 
-static const char *exhibit(const char *kind)
+static const char *get_exhibit_path(const char *kind)
 {
     static char path[4096];
     (void)snprintf(path, sizeof(path), "%s/%s.so", zoo, kind);
     return path;
 }
 
-static const char *in_scratch(const char *name)
+static const char *get_scratch_path(const char *name)
 {
     static char path[4096];
     (void)snprintf(path, sizeof(path), "%s/%s", scratch, name);
@@ -46,19 +46,21 @@ static void copy_part(const char *kind, const char *to, size_t size)
     char *data = NULL;
     size_t all = 0;
     xr_err err = { "" };
-    assert_int_equal(xr_file_read(exhibit(kind), 1 << 26, &err, &data, &all),
-                     XRAY_OK);
+    assert_int_equal(
+        xr_file_read(get_exhibit_path(kind), 1 << 26, &err, &data, &all),
+        XRAY_OK);
     assert_int_equal(xr_file_write(to, data, size < all ? size : all, &err),
                      XRAY_OK);
     free(data);
 }
 
-static void a_good_plugin_loads(void **state)
+static void good_plugin_loads(void **state)
 {
     (void)state;
     xr_err err = { "" };
     const xray_plugin *plugin = NULL;
-    assert_int_equal(xr_plugin_load(exhibit("good"), &err, &plugin), XRAY_OK);
+    assert_int_equal(xr_plugin_load(get_exhibit_path("good"), &err, &plugin),
+                     XRAY_OK);
     assert_string_equal(plugin->name, "zoo");
     assert_string_equal(plugin->components[0]->name, "zoo");
 }
@@ -113,13 +115,13 @@ static const struct refused {
                   "config struct" },
 };
 
-static void a_bad_plugin_is_refused_with_a_reason(void **state)
+static void bad_plugin_is_refused_with_a_reason(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         xr_err err = { "" };
         const xray_plugin *plugin = NULL;
-        const char *path = exhibit(refusals[i].kind);
+        const char *path = get_exhibit_path(refusals[i].kind);
         assert_int_equal(xr_plugin_load(path, &err, &plugin), XRAY_E_ABI);
         assert_memory_equal(err.text, path, strlen(path));
         assert_memory_equal(err.text + strlen(path), ": ", 2);
@@ -128,8 +130,8 @@ static void a_bad_plugin_is_refused_with_a_reason(void **state)
     }
 }
 
-/* A note that says something else than the code offers. */
-static void a_note_must_agree_with_the_code(void **state)
+/* The note lists something else than the code provides. */
+static void note_must_match_the_code(void **state)
 {
     (void)state;
     static const char ours[] = "xray.algo/0:zoo";
@@ -155,14 +157,14 @@ static void a_note_must_agree_with_the_code(void **state)
         xr_err err = { "" };
         const xray_plugin *plugin = NULL;
         assert_int_equal(
-            xr_file_read(exhibit("good"), 1 << 26, &err, &data, &size),
+            xr_file_read(get_exhibit_path("good"), 1 << 26, &err, &data, &size),
             XRAY_OK);
-        /* The note's text stands before the strings of the code. */
+        /* The note's text precedes the strings of the code. */
         for (size_t at = 0; at + sizeof(ours) < size; at++)
             if (memcmp(data + at, "\"provides\":\"", 12) == 0)
                 memcpy(data + at + 12, rows[i].note, sizeof(ours) - 1);
         (void)snprintf(name, sizeof(name), "note%zu.so", i);
-        const char *path = in_scratch(name);
+        const char *path = get_scratch_path(name);
         assert_int_equal(xr_file_write(path, data, size, &err), XRAY_OK);
         free(data);
         assert_int_equal(xr_plugin_load(path, &err, &plugin), XRAY_E_ABI);
@@ -172,29 +174,29 @@ static void a_note_must_agree_with_the_code(void **state)
     }
 }
 
-/* A name without a folder is a file of the working folder. */
-static void a_bare_name_loads(void **state)
+/* A name without a folder is a file in the working directory. */
+static void bare_name_loads(void **state)
 {
     (void)state;
     xr_err err = { "" };
     char here[2048];
     const xray_plugin *plugin = NULL;
     assert_non_null(getcwd(here, sizeof(here)));
-    copy_part("good", in_scratch("bare.so"), SIZE_MAX);
+    copy_part("good", get_scratch_path("bare.so"), SIZE_MAX);
     assert_int_equal(chdir(scratch), 0);
     xray_status status = xr_plugin_load("bare.so", &err, &plugin);
     assert_int_equal(chdir(here), 0);
     assert_int_equal(status, XRAY_OK);
     assert_string_equal(plugin->name, "zoo");
-    (void)unlink(in_scratch("bare.so"));
+    (void)unlink(get_scratch_path("bare.so"));
 }
 
-static void what_is_no_elf_file_is_refused(void **state)
+static void other_files_than_elf_are_refused(void **state)
 {
     (void)state;
     xr_err err = { "" };
     const xray_plugin *plugin = NULL;
-    const char *path = in_scratch("text.so");
+    const char *path = get_scratch_path("text.so");
     assert_int_equal(xr_file_write(path, "hello", 5, &err), XRAY_OK);
     assert_int_equal(xr_plugin_load(path, &err, &plugin), XRAY_E_ABI);
     assert_non_null(strstr(err.text, "text.so: is not a 64-bit ELF file"));
@@ -203,31 +205,33 @@ static void what_is_no_elf_file_is_refused(void **state)
     (void)unlink(path);
 }
 
-/* Cut anywhere, a file is refused and nothing of it is read out of bounds. */
-static void a_cut_file_is_refused(void **state)
+/* A file that is cut anywhere is refused, and nothing is read out of bounds. */
+static void truncated_file_is_refused(void **state)
 {
     (void)state;
     for (size_t size = 0; size < 1500; size += 1 + size / 8) {
         xr_err err = { "" };
         const xray_plugin *plugin = NULL;
-        const char *path = in_scratch("cut.so");
+        const char *path = get_scratch_path("cut.so");
         copy_part("good", path, size);
         assert_int_not_equal(xr_plugin_load(path, &err, &plugin), XRAY_OK);
         assert_true(strlen(err.text) > strlen(path));
     }
-    (void)unlink(in_scratch("cut.so"));
+    (void)unlink(get_scratch_path("cut.so"));
 }
 
-/* Any byte of the headers changed: an answer, never a fault. */
-static void a_damaged_file_is_survived(void **state)
+/* With any byte of the headers changed, there is an answer and never a
+ * fault. */
+static void damaged_file_is_survived(void **state)
 {
     (void)state;
     char text[4096];
     char *data = NULL;
     size_t size = 0;
     xr_err err = { "" };
-    assert_int_equal(xr_file_read(exhibit("good"), 1 << 26, &err, &data, &size),
-                     XRAY_OK);
+    assert_int_equal(
+        xr_file_read(get_exhibit_path("good"), 1 << 26, &err, &data, &size),
+        XRAY_OK);
     for (size_t at = 0; at < 1024 && at < size; at++)
         for (unsigned bit = 0; bit < 8; bit++) {
             data[at] = (char)(data[at] ^ (1 << bit));
@@ -239,15 +243,16 @@ static void a_damaged_file_is_survived(void **state)
     free(data);
 }
 
-static void a_folder_is_listed_and_searched(void **state)
+static void folder_is_listed_and_searched(void **state)
 {
     (void)state;
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
     const xray_component *component = NULL;
-    copy_part("good", in_scratch("b.so"), SIZE_MAX);
-    copy_part("no_note", in_scratch("a.so"), SIZE_MAX);
-    assert_int_equal(xr_file_write(in_scratch("c.txt"), "", 0, &err), XRAY_OK);
+    copy_part("good", get_scratch_path("b.so"), SIZE_MAX);
+    copy_part("no_note", get_scratch_path("a.so"), SIZE_MAX);
+    assert_int_equal(xr_file_write(get_scratch_path("c.txt"), "", 0, &err),
+                     XRAY_OK);
     assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_OK);
     assert_int_equal(xr_plugins_count(plugins), 2);
     assert_non_null(strstr(xr_plugins_at(plugins, 0)->refused, "no xray note"));
@@ -270,15 +275,16 @@ static void a_folder_is_listed_and_searched(void **state)
                   "list`");
     xr_plugins_close(plugins);
 
-    /* What would not load for want of the symbol is no fine plugin. */
-    copy_part("no_symbol", in_scratch("e.so"), SIZE_MAX);
+    /* A file that does not load because the symbol is missing is not a valid
+     * plugin. */
+    copy_part("no_symbol", get_scratch_path("e.so"), SIZE_MAX);
     assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_OK);
     assert_int_equal(xr_plugins_count(plugins), 3);
     assert_non_null(strstr(xr_plugins_at(plugins, 2)->refused,
                            "exports no xray_plugin_query of its own"));
     xr_plugins_close(plugins);
 
-    copy_part("missing", in_scratch("d.so"), SIZE_MAX);
+    copy_part("missing", get_scratch_path("d.so"), SIZE_MAX);
     assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_E_CONFIG);
     assert_non_null(strstr(err.text, "plugin zoo was found twice: "));
     assert_non_null(strstr(err.text, "/b.so and "));
@@ -286,10 +292,10 @@ static void a_folder_is_listed_and_searched(void **state)
     static const char *const names[] = { "a.so", "b.so", "c.txt", "d.so",
                                          "e.so" };
     for (size_t i = 0; i < 5; i++)
-        (void)unlink(in_scratch(names[i]));
+        (void)unlink(get_scratch_path(names[i]));
 }
 
-static void the_search_path_is_checked(void **state)
+static void search_path_is_checked(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -306,13 +312,13 @@ static void the_search_path_is_checked(void **state)
                      XRAY_E_CONFIG);
     assert_string_equal(err.text,
                         "plugin folder /no/where: the folder does not exist");
-    /* One folder named twice is no clash. */
-    copy_part("good", in_scratch("b.so"), SIZE_MAX);
+    /* Naming one folder twice is not a conflict. */
+    copy_part("good", get_scratch_path("b.so"), SIZE_MAX);
     (void)snprintf(twice, sizeof(twice), "%s:%s/.", scratch, scratch);
     assert_int_equal(xr_plugins_open(twice, &err, &plugins), XRAY_OK);
     assert_int_equal(xr_plugins_count(plugins), 1);
     xr_plugins_close(plugins);
-    /* A relative folder is one of the working folder. */
+    /* A relative folder is relative to the working directory. */
     assert_int_equal(chdir(scratch), 0);
     assert_int_equal(xr_plugins_open(".", &err, &plugins), XRAY_OK);
     assert_int_equal(chdir(here), 0);
@@ -320,12 +326,12 @@ static void the_search_path_is_checked(void **state)
     assert_int_equal(xr_plugins_at(plugins, 0)->path[0], '/');
     assert_int_equal(access(xr_plugins_at(plugins, 0)->path, R_OK), 0);
     xr_plugins_close(plugins);
-    (void)unlink(in_scratch("b.so"));
+    (void)unlink(get_scratch_path("b.so"));
 }
 
-/* The first folder's plugin takes the place of one of its name further on, and
- * a list says so. */
-static void an_earlier_folder_comes_first(void **state)
+/* The first folder's plugin replaces one of the same name in a later folder,
+ * and the list reports it. */
+static void earlier_folder_comes_first(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -334,12 +340,13 @@ static void an_earlier_folder_comes_first(void **state)
     char own[4096];
     char installed[4096];
     char path[sizeof(own) + sizeof(installed)];
-    (void)snprintf(own, sizeof(own), "%s", in_scratch("own"));
-    (void)snprintf(installed, sizeof(installed), "%s", in_scratch("installed"));
+    (void)snprintf(own, sizeof(own), "%s", get_scratch_path("own"));
+    (void)snprintf(installed, sizeof(installed), "%s",
+                   get_scratch_path("installed"));
     assert_int_equal(mkdir(own, 0700) | mkdir(installed, 0700), 0);
-    copy_part("good", in_scratch("own/z.so"), SIZE_MAX);
-    /* It would be refused if anything of it were asked for. */
-    copy_part("missing", in_scratch("installed/a.so"), SIZE_MAX);
+    copy_part("good", get_scratch_path("own/z.so"), SIZE_MAX);
+    /* It would be refused if any of its components were requested. */
+    copy_part("missing", get_scratch_path("installed/a.so"), SIZE_MAX);
     (void)snprintf(path, sizeof(path), "%s:%s", own, installed);
     assert_int_equal(xr_plugins_open(path, &err, &plugins), XRAY_OK);
     assert_int_equal(xr_plugins_count(plugins), 2);
@@ -352,7 +359,7 @@ static void an_earlier_folder_comes_first(void **state)
         xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &err, &component),
         XRAY_OK);
     xr_plugins_close(plugins);
-    /* The other way round it is the broken one that counts. */
+    /* In the opposite order, the broken one is used. */
     (void)snprintf(path, sizeof(path), "%s:%s", installed, own);
     assert_int_equal(xr_plugins_open(path, &err, &plugins), XRAY_OK);
     assert_int_equal(
@@ -362,32 +369,32 @@ static void an_earlier_folder_comes_first(void **state)
     xr_plugins_close(plugins);
 }
 
-/* What crashed or hung once is not started again in the same program: the first
- * answer stays. Here a file that is gone, and comes back. */
-static void a_failed_load_is_not_tried_again(void **state)
+/* A plugin that crashed or hung is not started again in the same program: the
+ * first answer stays. Here a file is missing and then restored. */
+static void failed_load_is_not_tried_again(void **state)
 {
     (void)state;
     xr_err err = { "" };
     xr_err again = { "" };
     xr_plugins *plugins = NULL;
     const xray_component *component = NULL;
-    copy_part("good", in_scratch("f.so"), SIZE_MAX);
+    copy_part("good", get_scratch_path("f.so"), SIZE_MAX);
     assert_int_equal(xr_plugins_open(scratch, &err, &plugins), XRAY_OK);
-    (void)unlink(in_scratch("f.so"));
+    (void)unlink(get_scratch_path("f.so"));
     assert_int_equal(
         xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &err, &component),
         XRAY_E_IO);
-    copy_part("good", in_scratch("f.so"), SIZE_MAX);
+    copy_part("good", get_scratch_path("f.so"), SIZE_MAX);
     assert_int_equal(
         xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zoo", &again, &component),
         XRAY_E_IO);
     assert_non_null(strstr(err.text, "/f.so: "));
     assert_string_equal(again.text, err.text);
     xr_plugins_close(plugins);
-    (void)unlink(in_scratch("f.so"));
+    (void)unlink(get_scratch_path("f.so"));
 }
 
-/* Checks a component with that table in place of its own. */
+/* Checks a component with that table instead of its own. */
 static void expect_table(const xray_component *like, xr_table table,
                          const char *sentence)
 {
@@ -412,7 +419,7 @@ static void expect_table(const xray_component *like, xr_table table,
     assert_string_equal(err.text, sentence);
 }
 
-static void who_may_take_a_deepspeed_json(void **state)
+static void only_a_backends_path_takes_a_deepspeed_json(void **state)
 {
     (void)state;
     typedef struct config {
@@ -439,7 +446,8 @@ static void who_may_take_a_deepspeed_json(void **state)
     (void)snprintf(path, sizeof(path), "%s/plugins/backend-zero3.so",
                    build ? build : ".");
     assert_int_equal(xr_plugin_load(path, &err, &backend), XRAY_OK);
-    assert_int_equal(xr_plugin_load(exhibit("good"), &err, &algo), XRAY_OK);
+    assert_int_equal(xr_plugin_load(get_exhibit_path("good"), &err, &algo),
+                     XRAY_OK);
     const xray_component *train = backend->components[0];
     expect_table(train, XR_TABLE(one), "");
     expect_table(train, XR_TABLE(two),
@@ -459,7 +467,8 @@ static void options_come_from_the_section(void **state)
     xr_err err = { "" };
     xr_errors errors = { 0 };
     const xray_plugin *plugin = NULL;
-    assert_int_equal(xr_plugin_load(exhibit("good"), &err, &plugin), XRAY_OK);
+    assert_int_equal(xr_plugin_load(get_exhibit_path("good"), &err, &plugin),
+                     XRAY_OK);
     xr_config *config = xr_config_new();
     xr_config_set(config, "algo.zoo.count=7", &errors);
     xr_config_set(config, "other.count=70", &errors);
@@ -479,19 +488,19 @@ static void options_come_from_the_section(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_plugin_loads),
-        cmocka_unit_test(a_bad_plugin_is_refused_with_a_reason),
-        cmocka_unit_test(a_note_must_agree_with_the_code),
-        cmocka_unit_test(a_bare_name_loads),
-        cmocka_unit_test(what_is_no_elf_file_is_refused),
-        cmocka_unit_test(a_cut_file_is_refused),
-        cmocka_unit_test(a_damaged_file_is_survived),
-        cmocka_unit_test(a_folder_is_listed_and_searched),
-        cmocka_unit_test(the_search_path_is_checked),
-        cmocka_unit_test(an_earlier_folder_comes_first),
-        cmocka_unit_test(a_failed_load_is_not_tried_again),
-        cmocka_unit_test(who_may_take_a_deepspeed_json),
+        cmocka_unit_test(good_plugin_loads),
+        cmocka_unit_test(bad_plugin_is_refused_with_a_reason),
+        cmocka_unit_test(note_must_match_the_code),
+        cmocka_unit_test(bare_name_loads),
+        cmocka_unit_test(other_files_than_elf_are_refused),
+        cmocka_unit_test(truncated_file_is_refused),
+        cmocka_unit_test(damaged_file_is_survived),
+        cmocka_unit_test(folder_is_listed_and_searched),
+        cmocka_unit_test(search_path_is_checked),
+        cmocka_unit_test(earlier_folder_comes_first),
+        cmocka_unit_test(failed_load_is_not_tried_again),
+        cmocka_unit_test(only_a_backends_path_takes_a_deepspeed_json),
         cmocka_unit_test(options_come_from_the_section),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, find_zoo, remove_scratch);
 }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The search path over folders of files that list as plugins: order, hiding,
- * names that are provided, and what is said where there is none.
+ * Proves the search path over folders of files that list as plugins: order,
+ * hiding, names that are provided, and the error for a missing name.
  */
 #include "tests/plugin/image.h"
 
-static const char *folder(const char *name)
+static const char *make_folder(const char *name)
 {
     const char *path = scratch_path(name);
     assert_int_equal(xr_dir_make(path, NULL), XRAY_OK);
     return path;
 }
 
-static void put(const char *in, const char *file, const char *name,
-                const char *provides)
+static void put_plugin(const char *in, const char *file, const char *name,
+                       const char *provides)
 {
     char path[512];
-    (void)snprintf(path, sizeof(path), "%s/%s", folder(in), file);
+    (void)snprintf(path, sizeof(path), "%s/%s", make_folder(in), file);
     write_plugin(path, name, provides);
 }
 
-/* "name" or "-name" of those that are refused, and "hidden", in order. */
+/* Expects "name", or "-name" for refused files, and "hidden", in order. */
 static void expect_list(const char *path, const char *want)
 {
     xr_err err = { "" };
@@ -65,15 +65,15 @@ static void files_are_listed_by_name(void **state)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char name[16];
         (void)snprintf(name, sizeof(name), "n%zu", i);
-        put("sorted", names[i], name, "xray.algo/0:x");
+        put_plugin("sorted", names[i], name, "xray.algo/0:x");
     }
     expect_list(scratch_path("sorted"), "ab.so:n5:7:xray.algo/0:x "
                                         "b.so:n1:7:xray.algo/0:x "
                                         "z.so:n0:7:xray.algo/0:x");
 }
 
-/* More files than the first room has, each with its own name. */
-static void many_files(void **state)
+/* More files than the initial capacity, each with its own name. */
+static void many_files_are_listed(void **state)
 {
     (void)state;
     xr_err err = { "" };
@@ -83,7 +83,7 @@ static void many_files(void **state)
         char name[16];
         (void)snprintf(file, sizeof(file), "f%02d.so", i);
         (void)snprintf(name, sizeof(name), "p%02d", i);
-        put("many", file, name, name);
+        put_plugin("many", file, name, name);
     }
     assert_int_equal(xr_plugins_open(scratch_path("many"), &err, &plugins),
                      XRAY_OK);
@@ -101,33 +101,35 @@ static void many_files(void **state)
     xr_plugins_close(NULL);
 }
 
-static void the_environments_folders_come_second(void **state)
+static void folders_of_the_environment_come_second(void **state)
 {
     (void)state;
     char path[1024];
     char want[1024];
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
-    put("first", "a.so", "same", "xray.algo/0:x");
-    put("second", "b.so", "same", "xray.algo/0:x");
-    put("second", "c.so", "other", "xray.algo/0:y");
-    assert_int_equal(setenv("XRAY_PLUGIN_PATH", folder("second"), 1), 0);
-    expect_list(folder("first"), "a.so:same:7:xray.algo/0:x hidden-b.so::: "
-                                 "c.so:other:7:xray.algo/0:y");
-    assert_int_equal(xr_plugins_open(folder("first"), &err, &plugins), XRAY_OK);
+    put_plugin("first", "a.so", "same", "xray.algo/0:x");
+    put_plugin("second", "b.so", "same", "xray.algo/0:x");
+    put_plugin("second", "c.so", "other", "xray.algo/0:y");
+    assert_int_equal(setenv("XRAY_PLUGIN_PATH", make_folder("second"), 1), 0);
+    expect_list(make_folder("first"),
+                "a.so:same:7:xray.algo/0:x hidden-b.so::: "
+                "c.so:other:7:xray.algo/0:y");
+    assert_int_equal(xr_plugins_open(make_folder("first"), &err, &plugins),
+                     XRAY_OK);
     (void)snprintf(want, sizeof(want),
                    "%s/second/b.so: hidden by %s/first/a.so, which comes "
                    "earlier on the path",
                    scratch_dir(), scratch_dir());
     assert_string_equal(xr_plugins_at(plugins, 1)->refused, want);
     xr_plugins_close(plugins);
-    /* What is hidden is not refused for a fault of its own. */
-    expect_none(folder("first"), "xray.algo/0", "none",
+    /* A hidden file is not refused for a fault of its own. */
+    expect_none(make_folder("first"), "xray.algo/0", "none",
                 "no plugin provides xray.algo/0:none; available: x, y");
     expect_list(NULL, "b.so:same:7:xray.algo/0:x c.so:other:7:xray.algo/0:y");
     expect_list("", "b.so:same:7:xray.algo/0:x c.so:other:7:xray.algo/0:y");
     assert_int_equal(unsetenv("XRAY_PLUGIN_PATH"), 0);
-    /* Nothing between colons is no folder. */
+    /* Nothing between two colons is not a folder. */
     (void)snprintf(path, sizeof(path), "::%s/second::%s/first:", scratch_dir(),
                    scratch_dir());
     expect_list(path, "b.so:same:7:xray.algo/0:x c.so:other:7:xray.algo/0:y "
@@ -137,14 +139,14 @@ static void the_environments_folders_come_second(void **state)
     assert_non_null(strstr(err.text, "a.so: the folder does not exist"));
 }
 
-/* Only what two folders have in common is hidden; a refused file hides none. */
-static void a_refused_file_hides_nothing(void **state)
+/* Only names that two folders share are hidden; a refused file hides none. */
+static void refused_file_hides_nothing(void **state)
 {
     (void)state;
     char path[1024];
-    put("bad", "a.so", "same2", "xray.algo/0:x");
+    put_plugin("bad", "a.so", "same2", "xray.algo/0:x");
     assert_int_equal(truncate(scratch_path("bad/a.so"), 100), 0);
-    put("good", "a.so", "same2", "xray.algo/0:x");
+    put_plugin("good", "a.so", "same2", "xray.algo/0:x");
     write_exporting(scratch_path("bad/b.so"), "same2", "xray.algo/0:x",
                     "other");
     (void)snprintf(path, sizeof(path), "%s/bad:%s/good", scratch_dir(),
@@ -157,7 +159,7 @@ static void a_refused_file_hides_nothing(void **state)
         "2 files were refused, see `xray plugin list`");
 }
 
-static void folders_have_a_bound(void **state)
+static void folders_are_bounded(void **state)
 {
     (void)state;
     char path[8192] = "";
@@ -167,12 +169,12 @@ static void folders_have_a_bound(void **state)
     for (int i = 0; i < 64; i++) {
         (void)snprintf(here, sizeof(here), "many%d", i);
         (void)snprintf(path + strlen(path), sizeof(path) - strlen(path), "%s%s",
-                       i ? ":" : "", folder(here));
+                       i ? ":" : "", make_folder(here));
     }
     assert_int_equal(xr_plugins_open(path, &err, &plugins), XRAY_OK);
     xr_plugins_close(plugins);
     (void)snprintf(path + strlen(path), sizeof(path) - strlen(path), ":%s",
-                   folder("many64"));
+                   make_folder("many64"));
     assert_int_equal(xr_plugins_open(path, &err, &plugins), XRAY_E_CONFIG);
     assert_string_equal(err.text, "plugin path: more than 64 folders");
     memset(path, 'x', sizeof(path));
@@ -183,15 +185,15 @@ static void folders_have_a_bound(void **state)
 
 /* ---- finding ------------------------------------------------------------ */
 
-static void names_that_are_provided(void **state)
+static void similar_names_are_suggested(void **state)
 {
     (void)state;
     char want[1024];
-    put("find", "a.so", "a", "xray.algo/0:grpo  xray.reward/0:rule");
-    put("find", "b.so", "b",
-        " xray.algo/0:ppo xray.algo/01:longer xray.algo/0");
-    put("find", "c.so", "c", "xray.algo/0:ppo_critic");
-    const char *path = folder("find");
+    put_plugin("find", "a.so", "a", "xray.algo/0:grpo  xray.reward/0:rule");
+    put_plugin("find", "b.so", "b",
+               " xray.algo/0:ppo xray.algo/01:longer xray.algo/0");
+    put_plugin("find", "c.so", "c", "xray.algo/0:ppo_critic");
+    const char *path = make_folder("find");
     static const char available[] = "available: grpo, ppo, ppo_critic";
     static const struct {
         const char *name;
@@ -216,8 +218,8 @@ static void names_that_are_provided(void **state)
     }
     expect_none(path, "xray.train/0", "zero3",
                 "no plugin provides xray.train/0:zero3; available: none");
-    put("find", "d.so", "d", "xray.algo/0:grpo");
-    path = folder("find");
+    put_plugin("find", "d.so", "d", "xray.algo/0:grpo");
+    path = make_folder("find");
     (void)snprintf(want, sizeof(want),
                    "xray.algo/0:grpo is provided twice, by %s/a.so and "
                    "%s/d.so",
@@ -229,11 +231,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_listed_by_name),
-        cmocka_unit_test(many_files),
-        cmocka_unit_test(the_environments_folders_come_second),
-        cmocka_unit_test(a_refused_file_hides_nothing),
-        cmocka_unit_test(folders_have_a_bound),
-        cmocka_unit_test(names_that_are_provided),
+        cmocka_unit_test(many_files_are_listed),
+        cmocka_unit_test(folders_of_the_environment_come_second),
+        cmocka_unit_test(refused_file_hides_nothing),
+        cmocka_unit_test(folders_are_bounded),
+        cmocka_unit_test(similar_names_are_suggested),
     };
     (void)unsetenv("XRAY_PLUGIN_PATH");
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Wraps working plugins into components that fail on demand, and loads them for
+ * the suites of the zoo.
+ */
 #include "tests/zoo/sick.h"
 
 #include <dlfcn.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * With SICK=algo-state it is well, and has a state that every step changes and
- * that the advantages depend on: what an adaptive KL controller is to a resume.
+ * Implements faults of an algorithm. With SICK=algo-state it works and has a
+ * state that every step changes and that the advantages depend on, as an
+ * adaptive KL controller does.
  */
 #include <math.h>
 #include <string.h>
@@ -9,17 +10,17 @@
 #include "tests/zoo/sick.h"
 
 static const xray_algo_ops *base;
-static const xray_host *host;  /* of the one instance */
-static double coefficient = 1; /* one instance a process */
+static const xray_host *host;  /* host of the only instance */
+static double coefficient = 1; /* one instance per process */
 
-static xray_status create(const xray_host *given, const void *config,
-                          void **out_self)
+static xray_status algo_create(const xray_host *given, const void *config,
+                               void **out_self)
 {
     host = given;
     return base->create(given, config, out_self);
 }
 
-/* What the header promises of a batch that comes. */
+/* Checks what the ABI promises about a batch. */
 static xray_status check_promises(const xray_batch *batch,
                                   const xray_metric_sink *metrics)
 {
@@ -32,8 +33,8 @@ static xray_status check_promises(const xray_batch *batch,
     return XRAY_OK;
 }
 
-static xray_status prepare(void *self, xray_batch *batch,
-                           const xray_metric_sink *metrics)
+static xray_status algo_prepare(void *self, xray_batch *batch,
+                                const xray_metric_sink *metrics)
 {
     xray_status promised = check_promises(batch, metrics);
     if (promised != XRAY_OK)
@@ -54,8 +55,8 @@ static xray_status prepare(void *self, xray_batch *batch,
     return XRAY_OK;
 }
 
-static xray_status loss(const void *context, uint64_t size,
-                        const xray_loss_call *call, xray_metric_sums *sums)
+static xray_status algo_loss(const void *context, uint64_t size,
+                             const xray_loss_call *call, xray_metric_sums *sums)
 {
     xray_status status = base->loss(context, size, call, sums);
     if (sick_now("algo-loss-silent"))
@@ -69,10 +70,10 @@ static xray_status loss(const void *context, uint64_t size,
     return status;
 }
 
-/* Sizes that are not so, or that nobody has. */
-static xray_status context(void *self, const xray_batch *mini,
-                           const xray_totals *totals, void *out, uint64_t cap,
-                           uint64_t *out_size)
+/* Returns sizes that are wrong or impossible. */
+static xray_status algo_context(void *self, const xray_batch *mini,
+                                const xray_totals *totals, void *out,
+                                uint64_t cap, uint64_t *out_size)
 {
     xray_status status = base->context(self, mini, totals, out, cap, out_size);
     if (sick_now("algo-context-over"))
@@ -81,7 +82,7 @@ static xray_status context(void *self, const xray_batch *mini,
         *out_size = UINT64_MAX / 2;
         return XRAY_E_RANGE;
     }
-    /* Grows, says so, and then is longer than it said. */
+    /* Grows once, and is then longer than it announced. */
     if (sick_now("algo-context-grows")) {
         *out_size = cap < 5000 ? 5000 : 5001;
         return cap < 5000 ? XRAY_E_RANGE : XRAY_OK;
@@ -89,7 +90,8 @@ static xray_status context(void *self, const xray_batch *mini,
     return status;
 }
 
-static xray_status save(void *self, void *out, uint64_t cap, uint64_t *out_size)
+static xray_status algo_save(void *self, void *out, uint64_t cap,
+                             uint64_t *out_size)
 {
     (void)self;
     *out_size = sizeof(coefficient);
@@ -103,7 +105,7 @@ static xray_status save(void *self, void *out, uint64_t cap, uint64_t *out_size)
     return XRAY_OK;
 }
 
-static xray_status load(void *self, const void *data, uint64_t size)
+static xray_status algo_load(void *self, const void *data, uint64_t size)
 {
     (void)self;
     if (size != sizeof(coefficient))
@@ -120,13 +122,13 @@ const xray_component *sick_algo(void)
         return NULL;
     base = component.ops;
     ops = *base;
-    ops.create = create;
-    ops.prepare = prepare;
-    ops.context = context;
-    ops.accept = NULL; /* then prepare is shown the rows as they were packed */
-    ops.loss = loss;
-    ops.save = save;
-    ops.load = load;
+    ops.create = algo_create;
+    ops.prepare = algo_prepare;
+    ops.context = algo_context;
+    ops.accept = NULL; /* prepare then receives the rows as packed */
+    ops.loss = algo_loss;
+    ops.save = algo_save;
+    ops.load = algo_load;
     component.name = "sick";
     component.ops = &ops;
     return &component;

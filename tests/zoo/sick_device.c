@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * With SICK=device-absent it is a device that this machine does not have.
+ * Implements a device that is absent from this machine with SICK=device-absent.
  */
 #include "tests/zoo/sick.h"
 
-static xray_status probe(const xray_host *host, const void *config)
+static xray_status device_probe(const xray_host *host, const void *config)
 {
     (void)config;
     return sick_is("device-absent")
@@ -20,7 +20,7 @@ const xray_component *sick_device(void)
     if (!sick_wrapped("device-cpu", &component))
         return NULL;
     ops = *(const xray_device_ops *)component.ops;
-    ops.probe = probe;
+    ops.probe = device_probe;
     component.name = "sick";
     component.ops = &ops;
     return &component;

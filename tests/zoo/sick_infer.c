@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements faults of an inference engine.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -11,7 +14,7 @@
 
 static const xray_infer_ops *base;
 
-static xray_status step(void *self)
+static xray_status infer_step(void *self)
 {
     if (sick_now("infer-idle"))
         return XRAY_OK;
@@ -22,7 +25,7 @@ static xray_status step(void *self)
     return base->step(self);
 }
 
-static void spoil(xray_sample_out *out)
+static void spoil_sample(xray_sample_out *out)
 {
     static xray_span span;
     static float logp[4096];
@@ -51,7 +54,7 @@ static void spoil(xray_sample_out *out)
         out->spans = NULL;
         out->span_count = 1u << 30;
     }
-    if (sick_now("infer-wraps")) /* times 4 samples it is 0 again */
+    if (sick_now("infer-wraps")) /* times 4 samples it overflows to 0 */
         out->id += UINT64_C(1) << 62;
     if (sick_now("infer-finish"))
         out->finish = 9;
@@ -61,12 +64,12 @@ static void spoil(xray_sample_out *out)
         out->logp = NULL;
 }
 
-static xray_status submit(void *self, const xray_request *request)
+static xray_status infer_submit(void *self, const xray_request *request)
 {
     return sick_now("infer-refuses") ? XRAY_E_ARG : base->submit(self, request);
 }
 
-static xray_status poll(void *self, xray_sample_out *out)
+static xray_status infer_poll(void *self, xray_sample_out *out)
 {
     static xray_sample_out before;
     if (before.token_count && sick_now("infer-twice")) {
@@ -75,36 +78,36 @@ static xray_status poll(void *self, xray_sample_out *out)
     }
     xray_status status = base->poll(self, out);
     if (status == XRAY_OK) {
-        spoil(out);
+        spoil_sample(out);
         before = *out;
     }
     return status;
 }
 
-/* One bit of one value turns over on the way, behind the last part. */
-static void turn_a_bit(void *self)
+/* Flips one bit of one value after the last part, as if in transit. */
+static void flip_bit(void *self)
 {
     const xray_weights *own = base->weights(self);
     if (own && own->tensor_count)
         *(unsigned char *)own->tensors[own->tensor_count / 2].data ^= 1;
 }
 
-static xray_status update(void *self, const xray_weights *from,
-                          uint64_t version)
+static xray_status infer_update(void *self, const xray_weights *from,
+                                uint64_t version)
 {
     xray_status status = base->update(self, from, version);
     if (!from && sick_now("infer-bit"))
-        turn_a_bit(self);
+        flip_bit(self);
     return status;
 }
 
-static uint64_t some_version(void *owner)
+static uint64_t shifted_version(void *owner)
 {
     const xray_weights *own = owner;
     return own->version(own->owner) + (uint64_t)sick_now("infer-version");
 }
 
-static const xray_weights *weights(void *self)
+static const xray_weights *infer_weights(void *self)
 {
     static xray_tensor tensor;
     static xray_weights own;
@@ -114,7 +117,7 @@ static const xray_weights *weights(void *self)
         return NULL;
     own = other = *table;
     other.owner = &own;
-    other.version = some_version;
+    other.version = shifted_version;
     sick_table("infer", &other, &tensor);
     return &other;
 }
@@ -127,11 +130,11 @@ const xray_component *sick_infer(void)
         return NULL;
     base = component.ops;
     ops = *base;
-    ops.step = step;
-    ops.submit = submit;
-    ops.poll = poll;
-    ops.update = update;
-    ops.weights = weights;
+    ops.step = infer_step;
+    ops.submit = infer_submit;
+    ops.poll = infer_poll;
+    ops.update = infer_update;
+    ops.weights = infer_weights;
     component.name = "sick";
     component.ops = &ops;
     return &component;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements faults of a reward.
+ */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,7 +10,7 @@
 
 static const xray_reward_ops *base;
 
-static void spoil(xray_score *out)
+static void spoil_score(xray_score *out)
 {
     static const float bad[64] = { 0, NAN };
     static const float huge[64] = { 0, 3e38f };
@@ -35,7 +38,7 @@ static void spoil(xray_score *out)
     }
 }
 
-static xray_status poll(void *self, uint64_t wait_ns, xray_score *out)
+static xray_status reward_poll(void *self, uint64_t wait_ns, xray_score *out)
 {
     static xray_score before;
     static int any;
@@ -57,15 +60,15 @@ static xray_status poll(void *self, uint64_t wait_ns, xray_score *out)
         return XRAY_OK;
     }
     if (status == XRAY_OK) {
-        spoil(out);
+        spoil_score(out);
         before = *out;
         any = 1;
     }
     return status;
 }
 
-/* What a grader is told of a sample, to standard error. */
-static void tell(const xray_sample_in *s)
+/* Prints the fields of a sample that a grader receives to standard error. */
+static void print_sample(const xray_sample_in *s)
 {
     (void)fprintf(stderr, "prompt '%s' %llu, response '%s' %llu, truth '%s'\n",
                   s->prompt, (unsigned long long)s->prompt_size, s->response,
@@ -77,12 +80,12 @@ static void tell(const xray_sample_in *s)
     (void)fputs("\n", stderr);
 }
 
-static xray_status submit(void *self, const xray_sample_in *samples,
-                          uint64_t count, uint64_t stride)
+static xray_status reward_submit(void *self, const xray_sample_in *samples,
+                                 uint64_t count, uint64_t stride)
 {
     const unsigned char *at = (const unsigned char *)samples;
     for (uint64_t i = 0; i < count && sick_is("reward-tells"); i++)
-        tell((const xray_sample_in *)(const void *)(at + i * stride));
+        print_sample((const xray_sample_in *)(const void *)(at + i * stride));
     return base->submit(self, samples, count, stride);
 }
 
@@ -94,8 +97,8 @@ const xray_component *sick_reward(void)
         return NULL;
     base = component.ops;
     ops = *base;
-    ops.submit = submit;
-    ops.poll = poll;
+    ops.submit = reward_submit;
+    ops.poll = reward_poll;
     component.name = "sick";
     component.ops = &ops;
     return &component;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements faults of a training backend.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -7,8 +10,8 @@
 static const xray_train_ops *base;
 static const xray_loss *outer; /* the loss of the call in progress */
 
-/* The last token in the loss. */
-static uint32_t last_token(const xray_batch *batch)
+/* Returns the index of the last token in the loss. */
+static uint32_t find_last_token(const xray_batch *batch)
 {
     uint32_t t = batch->tokens - 1;
     while (t && batch->loss_mask[t] == 0)
@@ -16,34 +19,35 @@ static uint32_t last_token(const xray_batch *batch)
     return t;
 }
 
-static xray_status forward(void *self, const xray_batch *batch,
-                           uint32_t outputs, xray_outputs *out)
+static xray_status train_forward(void *self, const xray_batch *batch,
+                                 uint32_t outputs, xray_outputs *out)
 {
     xray_status status = base->forward(self, batch, outputs, out);
     if (status == XRAY_OK && sick_now("train-logp"))
-        out->logp[last_token(batch)] = NAN;
+        out->logp[find_last_token(batch)] = NAN;
     return status;
 }
 
-static xray_status loss(void *ctx, const xray_loss_call *call)
+static xray_status train_loss(void *ctx, const xray_loss_call *call)
 {
     static float logp[1 << 16];
     xray_loss_call shown = *call;
     (void)ctx;
     if (sick_now("train-shown-logp")) {
         memcpy(logp, call->logp, call->batch->tokens * sizeof(*logp));
-        logp[last_token(call->batch)] = NAN;
+        logp[find_last_token(call->batch)] = NAN;
         shown.logp = logp;
     }
     return outer->fn(outer->ctx, &shown);
 }
 
-static xray_status forward_backward(void *self,
-                                    const xray_batch *const *batches,
-                                    uint32_t count, const xray_loss *given)
+static xray_status train_forward_backward(void *self,
+                                          const xray_batch *const *batches,
+                                          uint32_t count,
+                                          const xray_loss *given)
 {
     xray_loss own = *given;
-    own.fn = loss;
+    own.fn = train_loss;
     outer = given;
     xray_status status = base->forward_backward(self, batches, count, &own);
     /* An overflow in the backward pass. */
@@ -52,8 +56,8 @@ static xray_status forward_backward(void *self,
     return status;
 }
 
-static xray_status optimizer_step(void *self, double lr, double max_norm,
-                                  xray_step_result *out)
+static xray_status train_optimizer_step(void *self, double lr, double max_norm,
+                                        xray_step_result *out)
 {
     xray_status status = base->optimizer_step(self, lr, max_norm, out);
     if (sick_now("train-applied"))
@@ -61,7 +65,7 @@ static xray_status optimizer_step(void *self, double lr, double max_norm,
     return status;
 }
 
-static const xray_weights *weights(void *self)
+static const xray_weights *train_weights(void *self)
 {
     static xray_weights table;
     static xray_tensor tensor;
@@ -70,7 +74,7 @@ static const xray_weights *weights(void *self)
     return sick_is("train-table-none") ? NULL : &table;
 }
 
-static xray_status export_next(void *self, const xray_weights **out_part)
+static xray_status train_export_next(void *self, const xray_weights **out_part)
 {
     static xray_weights part;
     static xray_tensor tensor;
@@ -91,11 +95,11 @@ const xray_component *sick_train(void)
         return NULL;
     base = component.ops;
     ops = *base;
-    ops.forward = forward;
-    ops.forward_backward = forward_backward;
-    ops.optimizer_step = optimizer_step;
-    ops.weights = weights;
-    ops.export_next = export_next;
+    ops.forward = train_forward;
+    ops.forward_backward = train_forward_backward;
+    ops.optimizer_step = train_optimizer_step;
+    ops.weights = train_weights;
+    ops.export_next = train_export_next;
     component.name = "sick";
     component.ops = &ops;
     return &component;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tiny algorithm plugin; ZOO_... says what is wrong with it.
+ * Builds a tiny algorithm plugin with the fault that a macro ZOO_... selects.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -9,20 +9,20 @@
 #include <xray/algo.h>
 #include <xray/plugin.h>
 
-/* ---- ways to go wrong --------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------- */
 
 #if defined(ZOO_LOAD_CRASHES) || defined(ZOO_QUERY_CRASHES) || \
     defined(ZOO_CREATE_CRASHES)
-static void crash(void)
+static void crash_here(void)
 {
-    /* Volatile, or an optimiser sees where it goes. */
+    /* Volatile, so that the optimiser does not see the address. */
     int *volatile nowhere = (int *)(uintptr_t)16;
     *nowhere = 1;
 }
 #endif
 
 #if defined(ZOO_QUERY_HANGS) || defined(ZOO_CREATE_HANGS)
-static void hang(void)
+static void hang_forever(void)
 {
     for (;;)
         (void)pause();
@@ -31,18 +31,18 @@ static void hang(void)
 
 #if defined(ZOO_CREATE_OVERFLOWS)
 static volatile int bottom;
-static int dig(int depth)
+static int overflow_stack(int depth)
 {
     volatile char room[4096];
     room[0] = (char)depth;
-    return bottom ? room[0] : dig(depth + 1) + room[0];
+    return bottom ? room[0] : overflow_stack(depth + 1) + room[0];
 }
 #endif
 
 #if defined(ZOO_LOAD_CRASHES)
 __attribute__((constructor)) static void construct(void)
 {
-    crash();
+    crash_here();
 }
 #endif
 
@@ -68,7 +68,7 @@ typedef struct zoo_config {
 
 #if defined(ZOO_CUT_LIST)
 typedef struct longer_config {
-    xray_list count; /* more than zoo_config has room for */
+    xray_list count; /* larger than zoo_config */
 } longer_config;
 
 static const xray_option options[] = {
@@ -87,12 +87,12 @@ static xray_status zoo_create(const xray_host *host, const void *config,
     (void)out_self;
     (void)host;
 #if defined(ZOO_CREATE_CRASHES)
-    crash();
+    crash_here();
     return XRAY_OK;
 #elif defined(ZOO_CREATE_OVERFLOWS)
-    return dig(0);
+    return overflow_stack(0);
 #elif defined(ZOO_CREATE_HANGS)
-    hang();
+    hang_forever();
     return XRAY_OK;
 #elif defined(ZOO_CREATE_EXITS)
     exit(0);
@@ -100,21 +100,21 @@ static xray_status zoo_create(const xray_host *host, const void *config,
     (void)raise(SIGABRT);
     return XRAY_OK;
 #elif defined(ZOO_CREATE_SILENT)
-    return XRAY_E_CONFIG; /* says nothing */
+    return XRAY_E_CONFIG; /* without a reason */
 #elif defined(ZOO_CREATE_ODD)
-    return 7; /* no status of the ABI */
+    return 7; /* not a status of the ABI */
 #elif defined(ZOO_CREATE_EMPTY)
-    return XRAY_OK; /* makes nothing */
+    return XRAY_OK; /* creates nothing */
 #elif defined(ZOO_NEEDS_ODD) || defined(ZOO_NEEDS_FORWARD) || \
     defined(ZOO_NAMES_NULL)
     static int instance;
     *out_self = &instance;
     return XRAY_OK;
 #elif defined(ZOO_NAMES_KEY)
-    const xray_location place = { .header = XRAY_HEADER(xray_location),
-                                  .key = "count" };
+    const xray_location location = { .header = XRAY_HEADER(xray_location),
+                                     .key = "count" };
     return XRAY_HAS(xray_host, host, fail_at)
-               ? host->fail_at(host, XRAY_E_CONFIG, __func__, &place,
+               ? host->fail_at(host, XRAY_E_CONFIG, __func__, &location,
                                ": only for looks")
                : XRAY_E_ABI;
 #elif defined(ZOO_WRITES_KEY)
@@ -176,7 +176,7 @@ static const char *const *zoo_metric_names(void)
 }
 
 #if defined(ZOO_PRESETS_MOST)
-/* As many as are taken; with ZOO_BOUND=W or H a column or a row too many. */
+/* As many as are accepted; with ZOO_BOUND=W or H, one column or row more. */
 static const void *zoo_extension(void *self, const char *id)
 {
     static const char *cells[1025 * 2];
@@ -344,9 +344,9 @@ XRAY_EXPORT const xray_plugin *xray_plugin_query(uint32_t host_abi);
 const xray_plugin *QUERY(uint32_t host_abi)
 {
 #if defined(ZOO_QUERY_CRASHES)
-    crash();
+    crash_here();
 #elif defined(ZOO_QUERY_HANGS)
-    hang();
+    hang_forever();
 #elif defined(ZOO_QUERY_EXITS)
     exit(0);
 #elif defined(ZOO_QUERY_DIES)

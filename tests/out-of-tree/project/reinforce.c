@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * REINFORCE with the mean score of the batch as baseline (Williams, "Simple
- * statistical gradient-following algorithms", 1992).
+ * Implements REINFORCE with the mean score of the batch as baseline (Williams,
+ * "Simple statistical gradient-following algorithms", 1992).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct reinforce_context {
     double tokens; /* of the mini-batch */
 } reinforce_context;
 
-/* The host says where the option was set. */
+/* The host adds where the option was set. */
 static xray_status refuse_scale(const xray_host *host)
 {
     const xray_location place = { .header = XRAY_HEADER(xray_location),
@@ -65,7 +65,7 @@ static xray_status reinforce_needs(void *self, xray_needs *out)
     return XRAY_OK;
 }
 
-static double score_of(const xray_batch *batch, uint32_t row)
+static double sum_scores(const xray_batch *batch, uint32_t row)
 {
     double score = 0;
     for (int32_t t = batch->row_start[row]; t < batch->row_start[row + 1]; t++)
@@ -79,9 +79,9 @@ static xray_status reinforce_prepare(void *self, xray_batch *batch,
     const reinforce *r = self;
     double mean = 0;
     for (uint32_t row = 0; row < batch->rows; row++)
-        mean += score_of(batch, row) / (double)batch->rows;
+        mean += sum_scores(batch, row) / (double)batch->rows;
     for (uint32_t row = 0; row < batch->rows; row++) {
-        double a = r->config->scale * (score_of(batch, row) - mean);
+        double a = r->config->scale * (sum_scores(batch, row) - mean);
         for (int32_t t = batch->row_start[row]; t < batch->row_start[row + 1];
              t++) {
             batch->advantage[t] = batch->loss_mask[t] * (float)a;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes and stores the policy's table of logits, which both backends share.
+ */
 #include "table.h"
 
 #include <math.h>
@@ -19,7 +22,8 @@ void table_logp(const float *table, uint32_t vocab, int32_t previous,
         logp[i] = (float)((double)z[i] / (double)temperature - most - log(sum));
 }
 
-/* Both backends say it; the host, which knows it is of a file, says it once. */
+/* Both backends report it; the host knows that it is about a file and shows it
+ * once. */
 static xray_status refuse_model(const xray_host *host, const xray_model *model)
 {
     char file[4096];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The policy is a table of logits [previous token][token] in host memory.
+ * Declares the policy: a table of logits [previous token][token] in host
+ * memory.
  */
 #ifndef TABLE_H
 #define TABLE_H
@@ -10,12 +11,12 @@
 
 #define TABLE_NUMERICS "table.fp32/1"
 
-/* Log-probabilities of every token behind `previous` into logp[vocab], at a
- * temperature; both backends use it, so their bits are the same. */
+/* Writes the log-probabilities of every token after `previous` to logp[vocab],
+ * at a temperature. Both backends use it, so their bits are the same. */
 void table_logp(const float *table, uint32_t vocab, int32_t previous,
                 float temperature, float *logp);
 
-/* Refuses a model that is no table; else what it takes. */
+/* Refuses a model that is not a table; otherwise plans its memory. */
 xray_status table_plan(const xray_host *host, const void *config,
                        const xray_model *model, const xray_world *world,
                        const xray_workload *load, xray_plan *out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inference backend: draws from the table, request by request. A draw depends
- * on seed, step, prompt, sample and position only.
+ * Implements the inference backend: it samples from the table, request by
+ * request. A random draw depends only on seed, step, prompt, sample and
+ * position.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -38,10 +39,10 @@ typedef struct engine {
     xray_request waiting[REQUESTS]; /* ids and stop_ids are copies */
     uint32_t waiting_count;
     uint32_t leased;
-    sample *done; /* what poll has not given yet, last one first */
+    sample *done; /* samples that poll has not returned yet, last one first */
     size_t done_count;
     size_t done_cap;
-    sample given; /* lives until the next poll */
+    sample given; /* valid until the next poll */
     xray_infer_stats stats;
 } engine;
 
@@ -182,7 +183,7 @@ static int is_stop(const xray_request *r, int32_t token)
     return 0;
 }
 
-static void generate(engine *self, const xray_request *r, sample *s)
+static void generate_tokens(engine *self, const xray_request *r, sample *s)
 {
     int32_t previous = r->ids[r->id_count - 1];
     float temperature = r->temperature > 0 ? r->temperature : 1.0f;
@@ -205,7 +206,7 @@ static void generate(engine *self, const xray_request *r, sample *s)
     self->stats.generation_tokens += s->count;
 }
 
-/* One sample of a request into `done`; aborted ones stay empty. */
+/* Adds one sample of a request to `done`; aborted ones stay empty. */
 static xray_status add_sample(engine *self, const xray_request *r, uint32_t i,
                               int aborted)
 {
@@ -230,12 +231,12 @@ static xray_status add_sample(engine *self, const xray_request *r, uint32_t i,
                                 "out of memory");
     }
     if (!aborted)
-        generate(self, r, &s);
+        generate_tokens(self, r, &s);
     self->done[self->done_count++] = s;
     return XRAY_OK;
 }
 
-static xray_status finish(engine *self, uint32_t at, int aborted)
+static xray_status finish_request(engine *self, uint32_t at, int aborted)
 {
     xray_status status = XRAY_OK;
     for (uint32_t i = 0; i < self->waiting[at].count && status == XRAY_OK; i++)
@@ -255,7 +256,7 @@ static xray_status engine_step(void *ptr)
     if (!self->waiting_count)
         return XRAY_OK;
     self->stats.steps++;
-    xray_status status = finish(self, 0, 0);
+    xray_status status = finish_request(self, 0, 0);
     if (status != XRAY_OK)
         return status;
     return self->waiting_count ? XRAY_AGAIN : XRAY_OK;
@@ -286,7 +287,7 @@ static xray_status engine_abort(void *ptr, uint64_t id)
     engine *self = ptr;
     for (uint32_t i = 0; i < self->waiting_count; i++)
         if (self->waiting[i].id == id)
-            return finish(self, i, 1);
+            return finish_request(self, i, 1);
     return XRAY_OK;
 }
 

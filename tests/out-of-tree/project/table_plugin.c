@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Describes the plugin with the table's training and inference backends.
+ */
 #include <xray/plugin.h>
 
 #include "table.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training backend: plain gradient descent on the table.
+ * Implements the training backend: plain gradient descent on the table.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static void trainer_destroy(void *ptr)
     free(self);
 }
 
-static void publish(trainer *self, const xray_setup *setup)
+static void publish_weights(trainer *self, const xray_setup *setup)
 {
     self->tensor = (xray_tensor){
         .name = "table",
@@ -107,7 +107,7 @@ static xray_status trainer_create(const xray_setup *setup, const void *config,
     self->vocab = model->vocab_size;
     self->count = count;
     self->tokens = load->tokens;
-    publish(self, setup);
+    publish_weights(self, setup);
     *out_self = self;
     return XRAY_OK;
 }
@@ -117,12 +117,12 @@ static const xray_weights *trainer_weights(void *self)
     return &((const trainer *)self)->weights;
 }
 
-static float temperature_of(const xray_batch *batch, uint32_t row)
+static float get_temperature(const xray_batch *batch, uint32_t row)
 {
     return batch->temperature ? batch->temperature[row] : 1.0f;
 }
 
-static float entropy_of(const float *logp, uint32_t vocab)
+static float compute_entropy(const float *logp, uint32_t vocab)
 {
     double sum = 0;
     for (uint32_t i = 0; i < vocab; i++)
@@ -149,12 +149,12 @@ static xray_status trainer_forward(void *ptr, const xray_batch *batch,
             int wanted = is_wanted(batch, r, t);
             if (wanted)
                 table_logp(self->table, self->vocab, batch->ids[t - 1],
-                           temperature_of(batch, r), self->row);
+                           get_temperature(batch, r), self->row);
             if (outputs & XRAY_OUTPUT_LOGP)
                 out->logp[t] = wanted ? self->row[batch->ids[t]] : 0.0f;
             if (outputs & XRAY_OUTPUT_ENTROPY)
                 out->entropy[t] =
-                    wanted ? entropy_of(self->row, self->vocab) : 0.0f;
+                    wanted ? compute_entropy(self->row, self->vocab) : 0.0f;
         }
     return XRAY_OK;
 }
@@ -164,9 +164,9 @@ static void add_gradient(trainer *self, const xray_batch *batch, uint32_t row,
                          int32_t t)
 {
     double *grad = self->grad + (size_t)batch->ids[t - 1] * self->vocab;
-    double temperature = (double)temperature_of(batch, row);
+    double temperature = (double)get_temperature(batch, row);
     table_logp(self->table, self->vocab, batch->ids[t - 1],
-               temperature_of(batch, row), self->row);
+               get_temperature(batch, row), self->row);
     for (uint32_t j = 0; j < self->vocab; j++) {
         double p = exp((double)self->row[j]);
         double hit = (int32_t)j == batch->ids[t];
