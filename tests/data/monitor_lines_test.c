@@ -203,8 +203,6 @@ static void foreign_lines_are_refused(void **state)
     }
 }
 
-/* ---- marks -------------------------------------------------------------- */
-
 static xray_status cut_after_mark(const char *text, uint64_t count,
                                   uint64_t hash, xr_err *err)
 {
