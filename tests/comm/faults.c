@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the fault scenarios that all comm plugins share.
+ */
 #include "tests/comm/faults.h"
 
 #include "tests/testing.h"
@@ -95,7 +98,7 @@ void faults_stopped(ranks_env *e)
                  ") is stopped, after barrier in group 0");
 }
 
-static void *abort_soon(void *arg)
+static void *abort_after_delay(void *arg)
 {
     ranks_env *e = arg;
     ranks_sleep_ms(100);
@@ -107,7 +110,7 @@ void faults_aborted(ranks_env *e)
 {
     pthread_t id;
     if (e->rank == 1)
-        CHECK(e, pthread_create(&id, NULL, abort_soon, e) == 0);
+        CHECK(e, pthread_create(&id, NULL, abort_after_delay, e) == 0);
     if (e->rank == 2)
         ranks_meet(e); /* comes when all is over */
     uint64_t start = ranks_ms();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults that every comm tells alike: scenarios for the ranks of a test, and
- * what the ranks that are left are told.
+ * Faults that every comm plugin reports alike: scenarios for the ranks of a
+ * test, and the errors that the surviving ranks must get.
  */
 #ifndef TEST_COMM_FAULTS_H
 #define TEST_COMM_FAULTS_H

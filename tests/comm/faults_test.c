@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that are late, elsewhere, stopped, killed or gone: the others are told
- * which, in time; and nothing is left behind.
+ * Proves for ranks that are late, in another call, stopped, killed or gone that
+ * the others are told which and in time, and that nothing is left behind.
  */
 #define _GNU_SOURCE
 #include "tests/comm/faults.h"
@@ -12,15 +12,15 @@
 #include <pthread.h>
 #include <signal.h>
 
-static float *floats(ranks_env *e, uint64_t count)
+static float *alloc_floats(ranks_env *e, uint64_t count)
 {
     return ranks_alloc(e, count * sizeof(float));
 }
 
 static void other_call(ranks_env *e)
 {
-    float *a = floats(e, 64);
-    float *b = floats(e, 64 * e->size);
+    float *a = alloc_floats(e, 64);
+    float *b = alloc_floats(e, 64 * e->size);
     uint64_t start = ranks_ms();
     xray_status status =
         e->rank == 1 ? e->comm->all_gather(e->world, NULL, a, b, 64, XRAY_F32)
@@ -32,7 +32,7 @@ static void other_call(ranks_env *e)
 
 static void other_size(ranks_env *e)
 {
-    float *a = floats(e, 128);
+    float *a = alloc_floats(e, 128);
     uint64_t start = ranks_ms();
     xray_status status =
         e->comm->all_reduce(e->world, NULL, a, 64 + e->rank, XRAY_F32);
@@ -44,7 +44,7 @@ static void other_size(ranks_env *e)
 
 static void other_type(ranks_env *e)
 {
-    float *a = floats(e, 128);
+    float *a = alloc_floats(e, 128);
     uint64_t start = ranks_ms();
     xray_status status =
         e->rank ? e->comm->all_reduce(e->world, NULL, a, 64, XRAY_F32)
@@ -56,7 +56,7 @@ static void other_type(ranks_env *e)
 
 static void other_root(ranks_env *e)
 {
-    float *a = floats(e, 128);
+    float *a = alloc_floats(e, 128);
     uint64_t start = ranks_ms();
     xray_status status = e->comm->broadcast(e->world, NULL, a, 12, e->rank);
     faults_ended(e, status, start, "broadcast of 12 bytes from rank 0",
@@ -125,7 +125,7 @@ static void killed_in_work(ranks_env *e)
     faults_killed(e, 1 << 20, 30);
 }
 
-static void *kill_soon(void *arg)
+static void *kill_after_delay(void *arg)
 {
     ranks_sleep_ms(100);
     (void)raise(SIGKILL);
@@ -137,7 +137,7 @@ static void killed_in_wait(ranks_env *e)
 {
     pthread_t id;
     if (e->rank == 1)
-        CHECK(e, pthread_create(&id, NULL, kill_soon, NULL) == 0);
+        CHECK(e, pthread_create(&id, NULL, kill_after_delay, NULL) == 0);
     if (e->rank == 0)
         ranks_sleep_ms(300);
     uint64_t start = ranks_ms();
@@ -159,7 +159,7 @@ static void left(ranks_env *e)
 /* Memory of malloc is nobody's. */
 static void not_shareable(ranks_env *e)
 {
-    float *good = floats(e, 64);
+    float *good = alloc_floats(e, 64);
     float *bad = calloc(256, sizeof(float));
     CHECK(e, bad);
     uint64_t start = ranks_ms();
@@ -201,7 +201,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
  * and a few readings later, whatever the machine is at meanwhile. */
 static void punctual(ranks_env *e)
 {
-    float *a = floats(e, 64);
+    float *a = alloc_floats(e, 64);
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
     if (e->rank) {
         const uint64_t begin = 1000000000000u;
@@ -219,7 +219,7 @@ static void punctual(ranks_env *e)
 
 /* ---- leaks -------------------------------------------------------------- */
 
-static uint64_t descriptors(void)
+static uint64_t count_descriptors(void)
 {
     uint64_t n = 0;
     DIR *dir = opendir("/proc/self/fd");
@@ -230,7 +230,7 @@ static uint64_t descriptors(void)
     return n;
 }
 
-static uint64_t mappings(void)
+static uint64_t count_mappings(void)
 {
     char line[512];
     uint64_t n = 0;
@@ -242,7 +242,7 @@ static uint64_t mappings(void)
     return n;
 }
 
-static uint64_t resident(void)
+static uint64_t resident_pages(void)
 {
     unsigned long long all = 0;
     unsigned long long mine = 0;
@@ -255,12 +255,12 @@ static uint64_t resident(void)
 }
 
 /* A thousand calls on ever other blocks of all sizes. */
-static void churn(ranks_env *e, uint64_t turns)
+static void make_many_calls(ranks_env *e, uint64_t turns)
 {
     for (uint64_t i = 0; i < turns; i++) {
         uint64_t count = (i * 2654435761u) % 60000 + 1;
-        float *a = floats(e, count);
-        float *b = floats(e, count * e->size);
+        float *a = alloc_floats(e, count);
+        float *b = alloc_floats(e, count * e->size);
         CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, count, XRAY_F32));
         CHECK_OK(e, e->comm->all_gather(e->world, NULL, a, b, count, XRAY_F32));
         CHECK_OK(
@@ -275,12 +275,13 @@ static void churn(ranks_env *e, uint64_t turns)
 
 static void leaks(ranks_env *e)
 {
-    churn(e, 60);
-    uint64_t before[3] = { descriptors(), mappings(), resident() };
-    churn(e, 340);
-    CHECK(e, descriptors() == before[0]);
-    CHECK(e, mappings() <= before[1] + 2);
-    CHECK(e, resident() < before[2] + (8u << 20));
+    make_many_calls(e, 60);
+    uint64_t before[3] = { count_descriptors(), count_mappings(),
+                           resident_pages() };
+    make_many_calls(e, 340);
+    CHECK(e, count_descriptors() == before[0]);
+    CHECK(e, count_mappings() <= before[1] + 2);
+    CHECK(e, resident_pages() < before[2] + (8u << 20));
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     CHECK_OK(e, e->dev->memory(e->dev_self, &stats));
     CHECK(e, stats.high[XRAY_TAG_WORKSPACE] < (8u << 20));
@@ -309,7 +310,7 @@ const scenario ranks_scenarios[] = {
     { NULL, NULL, 0 },
 };
 
-static void disagreement(void **state)
+static void ranks_in_different_calls_are_told(void **state)
 {
     (void)state;
     ranks_run("other_call", 2, NULL);
@@ -325,14 +326,14 @@ static void disagreement(void **state)
     ranks_run("arguments", 2, NULL);
 }
 
-static void lateness(void **state)
+static void late_ranks_are_named(void **state)
 {
     (void)state;
     faults_run_late();
     ranks_run("punctual", 2, NULL);
 }
 
-static void deaths(void **state)
+static void dead_ranks_are_named(void **state)
 {
     (void)state;
     ranks_run("killed_in_work", 2, ".k");
@@ -341,14 +342,14 @@ static void deaths(void **state)
     ranks_run("left", 3, NULL);
 }
 
-static void nothing_left(void **state)
+static void nothing_is_left_behind(void **state)
 {
     (void)state;
     ranks_run("leaks", 2, NULL);
     ranks_run("leaks", 3, NULL);
 }
 
-static void threads(void **state)
+static void faults_are_the_same_among_threads(void **state)
 {
     (void)state;
     ranks_run_threads("other_call", 3);
@@ -361,9 +362,11 @@ int main(int argc, char **argv)
 {
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(disagreement), cmocka_unit_test(lateness),
-        cmocka_unit_test(deaths),       cmocka_unit_test(nothing_left),
-        cmocka_unit_test(threads),
+        cmocka_unit_test(ranks_in_different_calls_are_told),
+        cmocka_unit_test(late_ranks_are_named),
+        cmocka_unit_test(dead_ranks_are_named),
+        cmocka_unit_test(nothing_is_left_behind),
+        cmocka_unit_test(faults_are_the_same_among_threads),
     };
     return cmocka_run_group_tests_name("comm.faults", tests, NULL, NULL);
 }

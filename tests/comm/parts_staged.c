@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks of comm-shm on a device that says its memory is not the host's: the cpu
- * device, which shares none of it.
+ * Ranks of comm-shm on a device that reports that its memory is not the host's:
+ * the cpu device without shareable memory.
  */
 #include <pthread.h>
 
@@ -10,27 +10,28 @@
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
 
-static const xray_device_ops *cpu(void)
+static const xray_device_ops *cpu_ops(void)
 {
     return xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
 }
 
-static xray_status info(void *self, xray_device_info *out)
+static xray_status staged_info(void *self, xray_device_info *out)
 {
-    xray_status status = cpu()->info(self, out);
+    xray_status status = cpu_ops()->info(self, out);
     out->host_memory = 0;
     return status;
 }
 
 /* Blocks of regions that go with the instance: a test need not free. */
-static xray_status create(const xray_host *host, const void *config,
-                          uint32_t threads, void **out_self)
+static xray_status staged_create(const xray_host *host, const void *config,
+                                 uint32_t threads, void **out_self)
 {
-    xray_status status = cpu()->create(host, config, threads, out_self);
-    return status == XRAY_OK ? cpu()->shareable(*out_self, 1) : status;
+    xray_status status = cpu_ops()->create(host, config, threads, out_self);
+    return status == XRAY_OK ? cpu_ops()->shareable(*out_self, 1) : status;
 }
 
-static xray_status share(void *self, const void *ptr, uint8_t *out_handle)
+static xray_status staged_share(void *self, const void *ptr,
+                                uint8_t *out_handle)
 {
     (void)self;
     (void)ptr;
@@ -40,12 +41,12 @@ static xray_status share(void *self, const void *ptr, uint8_t *out_handle)
 
 static xray_device_ops staged;
 
-static void fill(void)
+static void fill_staged_ops(void)
 {
-    staged = *cpu();
-    staged.create = create;
-    staged.info = info;
-    staged.share = share;
+    staged = *cpu_ops();
+    staged.create = staged_create;
+    staged.info = staged_info;
+    staged.share = staged_share;
     staged.attach = NULL;
     staged.detach = NULL;
     staged.shareable = NULL;
@@ -55,7 +56,7 @@ static void fill(void)
 void ranks_parts(ranks_env *e)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, fill);
+    (void)pthread_once(&once, fill_staged_ops);
     e->dev = &staged;
     e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
     e->brief = 1;

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts the ranks of a scenario as processes or threads, and collects how each
+ * of them ended.
+ */
 #define _GNU_SOURCE
 #include "tests/comm/ranks.h"
 
@@ -43,8 +47,8 @@ int ranks_said(const ranks_env *e, const char *part)
 
 /* ---- one rank ----------------------------------------------------------- */
 
-static xray_status record(const xray_host *host, xray_status code,
-                          const char *where, const char *msg)
+static xray_status record_failure(const xray_host *host, xray_status code,
+                                  const char *where, const char *msg)
 {
     ranks_env *e = host->host_data;
     char inner[2048];
@@ -62,15 +66,15 @@ void ranks_meet(ranks_env *e)
         atomic_fetch_add(&e->all->round, 1);
         return;
     }
-    uint64_t start = ranks_ms();
+    uint64_t start_rank = ranks_ms();
     while (atomic_load(&e->all->round) == round) {
         ranks_sleep_ms(1);
-        CHECK(e, ranks_ms() - start < LIMIT_MS);
+        CHECK(e, ranks_ms() - start_rank < LIMIT_MS);
     }
 }
 
-static xray_status exchange(void *ctx, const void *mine, uint64_t size,
-                            void *all)
+static xray_status exchange_offers(void *ctx, const void *mine, uint64_t size,
+                                   void *all)
 {
     ranks_env *e = ctx;
     CHECK(e, size <= sizeof(e->all->offers[0]));
@@ -93,14 +97,14 @@ xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms)
                               .timeout_ms = timeout_ms,
                               .traces = e->all->traces,
                               .exchange_ctx = e,
-                              .exchange = exchange };
+                              .exchange = exchange_offers };
     return setup;
 }
 
 static void open_rank(ranks_env *e, uint64_t timeout_ms)
 {
     static const xray_host plain = { .header = XRAY_HEADER(xray_host),
-                                     .fail = record };
+                                     .fail = record_failure };
     uint32_t ranks[MOST_RANKS];
     e->host = plain;
     e->host.host_data = e;
@@ -156,7 +160,7 @@ void ranks_main(int argc, char **argv)
 
 /* ---- processes ---------------------------------------------------------- */
 
-static pid_t start(const char *name, uint32_t rank, uint32_t size, int fd)
+static pid_t start_rank(const char *name, uint32_t rank, uint32_t size, int fd)
 {
     char numbers[3][16];
     char program[] = "/proc/self/exe";
@@ -174,7 +178,7 @@ static pid_t start(const char *name, uint32_t rank, uint32_t size, int fd)
 }
 
 /* What became of a rank: '.', 'k', 's' or '?'. */
-static char fate(pid_t pid, uint64_t until)
+static char wait_for_fate(pid_t pid, uint64_t until)
 {
     int status = 0;
     while (ranks_ms() < until) {
@@ -198,10 +202,10 @@ void ranks_run(const char *name, uint32_t size, const char *fates)
     int fd = memfd_create("meeting", 0);
     assert_true(fd >= 0 && ftruncate(fd, sizeof(meeting)) == 0);
     for (uint32_t r = 0; r < size; r++)
-        pids[r] = start(name, r, size, fd);
+        pids[r] = start_rank(name, r, size, fd);
     uint64_t until = ranks_ms() + LIMIT_MS;
     for (uint32_t r = 0; r < size; r++)
-        got[r] = fate(pids[r], until);
+        got[r] = wait_for_fate(pids[r], until);
     for (uint32_t r = 0; r < size; r++) {
         if (got[r] == 's' || got[r] == '?') {
             (void)kill(pids[r], SIGKILL);
@@ -219,7 +223,7 @@ typedef struct thread_rank {
     const char *name;
 } thread_rank;
 
-static void *thread_main(void *arg)
+static void *run_thread_rank(void *arg)
 {
     thread_rank *t = arg;
     run_rank(&t->env, t->name);
@@ -237,8 +241,8 @@ void ranks_run_threads(const char *name, uint32_t size)
         ranks[r].env.rank = r;
         ranks[r].env.size = size;
         ranks[r].env.all = all;
-        assert_int_equal(pthread_create(&ids[r], NULL, thread_main, &ranks[r]),
-                         0);
+        assert_int_equal(
+            pthread_create(&ids[r], NULL, run_thread_rank, &ranks[r]), 0);
     }
     for (uint32_t r = 0; r < size; r++)
         (void)pthread_join(ids[r], NULL);

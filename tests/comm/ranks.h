@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ranks for tests: processes of the test's own program, or threads of it, each
- * with a device, a comm instance and the group of all.
+ * with a device, an instance of comm and the group of all ranks.
  */
 #ifndef TEST_RANKS_H
 #define TEST_RANKS_H

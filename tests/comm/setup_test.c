@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How ranks of comm-shm meet, or not: set-ups that are refused, others that do
- * not fit, channels of the memory they share. No rank but one is there.
+ * Tests how ranks of comm-shm connect or fail to: setups that are refused,
+ * peers that do not fit, and the channels of their shared memory. Only one rank
+ * is real.
  */
 #include "plugins/comm-shm/shm.h"
 #include "tests/comm/ranks.h"
@@ -9,8 +10,8 @@
 
 static char said[1024];
 
-static xray_status record(const xray_host *host, xray_status code,
-                          const char *where, const char *msg)
+static xray_status record_failure(const xray_host *host, xray_status code,
+                                  const char *where, const char *msg)
 {
     (void)host;
     (void)snprintf(said, sizeof(said), "%s: %s", where, msg);
@@ -18,7 +19,7 @@ static xray_status record(const xray_host *host, xray_status code,
 }
 
 static const xray_host host = { .header = XRAY_HEADER(xray_host),
-                                .fail = record };
+                                .fail = record_failure };
 static ranks_env env;
 static void *device;
 
@@ -35,8 +36,8 @@ static struct {
     shm_offer mine; /* of this rank, as last shown */
 } other;
 
-static xray_status exchange(void *ctx, const void *mine, uint64_t size,
-                            void *all)
+static xray_status exchange_offers(void *ctx, const void *mine, uint64_t size,
+                                   void *all)
 {
     shm_offer *offers = all;
     (void)ctx;
@@ -54,7 +55,7 @@ static xray_status exchange(void *ctx, const void *mine, uint64_t size,
     return XRAY_OK;
 }
 
-static xray_comm_setup two_ranks(void)
+static xray_comm_setup make_setup_of_two(void)
 {
     memset(&other, 0, sizeof(other));
     other.size = 2;
@@ -65,7 +66,7 @@ static xray_comm_setup two_ranks(void)
                               .device_self = device,
                               .size = 2,
                               .timeout_ms = 1000,
-                              .exchange = exchange };
+                              .exchange = exchange_offers };
 }
 
 static void expect_refused(const xray_comm_setup *setup, xray_status status,
@@ -79,28 +80,27 @@ static void expect_refused(const xray_comm_setup *setup, xray_status status,
 
 /* ---- set-ups ------------------------------------------------------------ */
 
-static void setups_are_looked_at(void **state)
+static void invalid_setups_are_refused(void **state)
 {
     (void)state;
 #define LACKS "comm shm: the setup lacks a device, ranks or the exchange"
-    xray_comm_setup s = two_ranks();
+    xray_comm_setup s = make_setup_of_two();
     s.size = 0;
     expect_refused(&s, XRAY_E_ARG, LACKS);
-    s = two_ranks();
+    s = make_setup_of_two();
     s.rank = 2;
     expect_refused(&s, XRAY_E_ARG, LACKS);
-    s = two_ranks();
+    s = make_setup_of_two();
     s.device = NULL;
     expect_refused(&s, XRAY_E_ARG, LACKS);
-    s = two_ranks();
+    s = make_setup_of_two();
     s.exchange = NULL;
     expect_refused(&s, XRAY_E_ARG, LACKS);
-    s = two_ranks();
+    s = make_setup_of_two();
     s.size = 257;
     expect_refused(&s, XRAY_E_RANGE,
-                   "comm shm: 257 ranks, but one host takes at most 256 on one "
-                   "host");
-    s = two_ranks();
+                   "comm shm: 257 ranks, but one host takes at most 256");
+    s = make_setup_of_two();
     s.header.size = 8;
     expect_refused(&s, XRAY_E_ABI, "");
     expect_refused(NULL, XRAY_E_ABI, "");
@@ -109,7 +109,7 @@ static void setups_are_looked_at(void **state)
 static void one_rank_needs_nobody(void **state)
 {
     (void)state;
-    xray_comm_setup s = two_ranks();
+    xray_comm_setup s = make_setup_of_two();
     void *self = NULL;
     s.size = 1;
     s.exchange = NULL;
@@ -123,31 +123,31 @@ static void one_rank_needs_nobody(void **state)
 static void others_that_do_not_fit(void **state)
 {
     (void)state;
-    xray_comm_setup s = two_ranks();
+    xray_comm_setup s = make_setup_of_two();
     other.size = 3;
     expect_refused(
         &s, XRAY_E_PEER,
         "comm shm: rank 1 was created for 3 ranks, but this one for 2");
-    s = two_ranks();
+    s = make_setup_of_two();
     other.size = 1;
     expect_refused(
         &s, XRAY_E_PEER,
-        "comm shm: rank 1 was created for 1ranks, but this one for 2");
+        "comm shm: rank 1 was created for 1 ranks, but this one for 2");
     for (uint32_t at = 1; at <= 2; at++) {
-        s = two_ranks();
+        s = make_setup_of_two();
         other.refuses_at = at;
         other.why = "no memory";
         expect_refused(&s, XRAY_E_PEER,
                        "comm shm: rank 1 (pid 4242) cannot "
                        "take part: no memory");
         assert_int_equal(other.calls, at);
-        s = two_ranks();
+        s = make_setup_of_two();
         other.refuses_at = at;
         other.why = "";
         expect_refused(&s, XRAY_E_PEER,
                        "comm shm: rank 1 (pid 4242) cannot "
                        "take part");
-        s = two_ranks();
+        s = make_setup_of_two();
         other.fails_at = at;
         expect_refused(&s, XRAY_E_IO,
                        "comm shm: the ranks could not exchange "
@@ -229,7 +229,7 @@ static void memory_that_is_gone_is_refused(void **state)
     (void)close(offer.fd);
 }
 
-static int begin(void **state)
+static int begin_suite(void **state)
 {
     (void)state;
     ranks_parts(&env);
@@ -238,7 +238,7 @@ static int begin(void **state)
     return env.dev->create(none, config, 1, &device) == XRAY_OK ? 0 : -1;
 }
 
-static int end(void **state)
+static int end_suite(void **state)
 {
     (void)state;
     env.dev->destroy(device);
@@ -250,12 +250,13 @@ const scenario ranks_scenarios[] = { { NULL, NULL, 0 } };
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(setups_are_looked_at),
+        cmocka_unit_test(invalid_setups_are_refused),
         cmocka_unit_test(one_rank_needs_nobody),
         cmocka_unit_test(others_that_do_not_fit),
         cmocka_unit_test(devices_that_are_served),
         cmocka_unit_test(channels_by_their_keys),
         cmocka_unit_test(memory_that_is_gone_is_refused),
     };
-    return cmocka_run_group_tests_name("comm.setup", tests, begin, end);
+    return cmocka_run_group_tests_name("comm.setup", tests, begin_suite,
+                                       end_suite);
 }

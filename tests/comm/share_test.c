@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared blocks of the cpu device: what `share`, `attach` and `detach` promise,
- * within a process and between two.
+ * Tests shared blocks of the cpu device: what `share`, `attach` and `detach`
+ * promise within a process and between two.
  */
 #include "tests/comm/ranks.h"
 
@@ -14,15 +14,15 @@
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 
-static const xray_device_ops *ops(void)
+static const xray_device_ops *cpu_ops(void)
 {
     return xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
 }
 
 static char said[1024];
 
-static xray_status record(const xray_host *host, xray_status code,
-                          const char *where, const char *msg)
+static xray_status record_failure(const xray_host *host, xray_status code,
+                                  const char *where, const char *msg)
 {
     (void)host;
     (void)snprintf(said, sizeof(said), "%s: %s", where, msg);
@@ -30,34 +30,35 @@ static xray_status record(const xray_host *host, xray_status code,
 }
 
 static const xray_host quiet = { .header = XRAY_HEADER(xray_host),
-                                 .fail = record };
+                                 .fail = record_failure };
 
 static void *open_device(int64_t share, int ask)
 {
     cpu_config config = { .share = share };
     void *d = NULL;
-    assert_int_equal(ops()->create(&quiet, &config, 1, &d), XRAY_OK);
+    assert_int_equal(cpu_ops()->create(&quiet, &config, 1, &d), XRAY_OK);
     if (ask)
-        assert_int_equal(ops()->shareable(d, 1), XRAY_OK);
+        assert_int_equal(cpu_ops()->shareable(d, 1), XRAY_OK);
     return d;
 }
 
-static char *block(void *d, uint64_t bytes)
+static char *alloc_block(void *d, uint64_t bytes)
 {
     void *p = NULL;
-    assert_int_equal(ops()->alloc(d, "test", XRAY_TAG_KV, bytes, &p), XRAY_OK);
+    assert_int_equal(cpu_ops()->alloc(d, "test", XRAY_TAG_KV, bytes, &p),
+                     XRAY_OK);
     return p;
 }
 
-static uint64_t live(void *d)
+static uint64_t live_bytes(void *d)
 {
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
-    assert_int_equal(ops()->memory(d, &stats), XRAY_OK);
+    assert_int_equal(cpu_ops()->memory(d, &stats), XRAY_OK);
     return stats.live[XRAY_TAG_KV];
 }
 
 /* Aligned, zeroed, apart from each other, counted; also after others went. */
-static void blocks(void **state)
+static void blocks_are_aligned_zeroed_and_counted(void **state)
 {
     (void)state;
     static const uint64_t sizes[] = { 0,       1,       64,     4096,
@@ -70,12 +71,12 @@ static void blocks(void **state)
     for (int turn = 0; turn < 40; turn++) {
         int i = turn * 7 % N;
         if (p[i]) {
-            ops()->free(d, p[i]);
+            cpu_ops()->free(d, p[i]);
             sum -= sizes[i];
             p[i] = NULL;
             continue;
         }
-        p[i] = block(d, sizes[i]);
+        p[i] = alloc_block(d, sizes[i]);
         sum += sizes[i];
         assert_int_equal((uintptr_t)p[i] % 64, 0);
         for (uint64_t k = 0; k < sizes[i]; k++)
@@ -84,71 +85,72 @@ static void blocks(void **state)
         for (int j = 0; j < N; j++)
             for (uint64_t k = 0; p[j] && k < sizes[j]; k += 61)
                 assert_int_equal(p[j][k], j + 1);
-        assert_int_equal(live(d), sum);
+        assert_int_equal(live_bytes(d), sum);
     }
     for (int i = 0; i < N; i++)
-        ops()->free(d, p[i]);
-    assert_int_equal(live(d), 0);
-    ops()->free(d, NULL);
-    ops()->destroy(d);
+        cpu_ops()->free(d, p[i]);
+    assert_int_equal(live_bytes(d), 0);
+    cpu_ops()->free(d, NULL);
+    cpu_ops()->destroy(d);
 }
 
 /* A handle of this process gives the block itself, from anywhere in it. */
-static void own(void **state)
+static void own_handle_gives_the_block_itself(void **state)
 {
     (void)state;
     void *a = open_device(CPU_SHARE_AUTO, 1);
     void *b = open_device(CPU_SHARE_ON, 0);
-    char *p = block(a, 100000);
+    char *p = alloc_block(a, 100000);
     uint8_t handle[XRAY_HANDLE_BYTES];
     void *q = NULL;
-    assert_int_equal(ops()->share(a, p + 99, handle), XRAY_OK);
-    assert_int_equal(ops()->attach(b, handle, 100000 - 99, &q), XRAY_OK);
+    assert_int_equal(cpu_ops()->share(a, p + 99, handle), XRAY_OK);
+    assert_int_equal(cpu_ops()->attach(b, handle, 100000 - 99, &q), XRAY_OK);
     assert_ptr_equal(q, p + 99);
-    ops()->detach(b, q);
-    ops()->detach(b, NULL);
-    assert_int_equal(ops()->attach(b, handle, 100000 - 98, &q), XRAY_E_RANGE);
-    ops()->destroy(b);
-    ops()->destroy(a);
+    cpu_ops()->detach(b, q);
+    cpu_ops()->detach(b, NULL);
+    assert_int_equal(cpu_ops()->attach(b, handle, 100000 - 98, &q),
+                     XRAY_E_RANGE);
+    cpu_ops()->destroy(b);
+    cpu_ops()->destroy(a);
 }
 
-static void refused(void *d, const uint8_t *handle, const char *why)
+static void expect_refused(void *d, const uint8_t *handle, const char *why)
 {
     void *q = &q;
     void *before = q;
     said[0] = '\0';
-    assert_int_equal(ops()->attach(d, handle, 8, &q), XRAY_E_ARG);
+    assert_int_equal(cpu_ops()->attach(d, handle, 8, &q), XRAY_E_ARG);
     assert_non_null(strstr(said, why));
     assert_ptr_equal(q, before);
 }
 
-static void stale(void **state)
+static void stale_handles_are_refused(void **state)
 {
     (void)state;
     void *a = open_device(CPU_SHARE_AUTO, 1);
     void *b = open_device(CPU_SHARE_AUTO, 1);
     uint8_t handle[XRAY_HANDLE_BYTES];
     uint8_t other[XRAY_HANDLE_BYTES] = { 0 };
-    char *p = block(a, 70000);
-    assert_int_equal(ops()->share(a, p, handle), XRAY_OK);
-    refused(b, other, "not a handle of a cpu device");
+    char *p = alloc_block(a, 70000);
+    assert_int_equal(cpu_ops()->share(a, p, handle), XRAY_OK);
+    expect_refused(b, other, "not a handle of a cpu device");
     memset(other, 0xff, sizeof(other));
-    refused(b, other, "not a handle of a cpu device");
+    expect_refused(b, other, "not a handle of a cpu device");
     memcpy(other, handle, sizeof(other));
     other[0] ^= 1; /* another region */
-    refused(b, other, "stale or foreign");
+    expect_refused(b, other, "stale or foreign");
     memcpy(other, handle, sizeof(other));
     uint32_t pid = 1; /* another process, which has no such memory */
     memcpy(other + 56, &pid, sizeof(pid));
-    refused(b, other, "stale or foreign");
-    ops()->free(a, p);
-    refused(b, handle, "the block was freed");
-    p = block(a, 70000); /* the same place, another block */
-    refused(b, handle, "the block was freed");
-    assert_int_equal(ops()->share(a, p, handle), XRAY_OK);
-    ops()->destroy(a);
-    refused(b, handle, "stale or foreign");
-    ops()->destroy(b);
+    expect_refused(b, other, "stale or foreign");
+    cpu_ops()->free(a, p);
+    expect_refused(b, handle, "the block was freed");
+    p = alloc_block(a, 70000); /* the same place, another block */
+    expect_refused(b, handle, "the block was freed");
+    assert_int_equal(cpu_ops()->share(a, p, handle), XRAY_OK);
+    cpu_ops()->destroy(a);
+    expect_refused(b, handle, "stale or foreign");
+    cpu_ops()->destroy(b);
 }
 
 static void what_cannot_be_shared(void **state)
@@ -156,25 +158,25 @@ static void what_cannot_be_shared(void **state)
     (void)state;
     uint8_t handle[XRAY_HANDLE_BYTES];
     void *d = open_device(CPU_SHARE_AUTO, 0);
-    char *early = block(d, 70000);
-    assert_int_equal(ops()->share(d, early, handle), XRAY_E_ARG);
-    assert_int_equal(ops()->shareable(d, 1), XRAY_OK);
-    char *late = block(d, 70000);
-    assert_int_equal(ops()->share(d, early, handle), XRAY_E_ARG);
+    char *early = alloc_block(d, 70000);
+    assert_int_equal(cpu_ops()->share(d, early, handle), XRAY_E_ARG);
+    assert_int_equal(cpu_ops()->shareable(d, 1), XRAY_OK);
+    char *late = alloc_block(d, 70000);
+    assert_int_equal(cpu_ops()->share(d, early, handle), XRAY_E_ARG);
     assert_non_null(strstr(said, "lies in no block"));
-    assert_int_equal(ops()->share(d, late, handle), XRAY_OK);
-    assert_int_equal(ops()->share(d, late + 200000, handle), XRAY_E_ARG);
-    assert_int_equal(ops()->share(d, late - 1, handle), XRAY_E_ARG);
-    assert_int_equal(ops()->share(d, &handle, handle), XRAY_E_ARG);
-    assert_int_equal(ops()->share(d, NULL, handle), XRAY_E_ARG);
-    ops()->free(d, early);
-    ops()->free(d, late);
-    assert_int_equal(live(d), 0);
-    ops()->destroy(d);
+    assert_int_equal(cpu_ops()->share(d, late, handle), XRAY_OK);
+    assert_int_equal(cpu_ops()->share(d, late + 200000, handle), XRAY_E_ARG);
+    assert_int_equal(cpu_ops()->share(d, late - 1, handle), XRAY_E_ARG);
+    assert_int_equal(cpu_ops()->share(d, &handle, handle), XRAY_E_ARG);
+    assert_int_equal(cpu_ops()->share(d, NULL, handle), XRAY_E_ARG);
+    cpu_ops()->free(d, early);
+    cpu_ops()->free(d, late);
+    assert_int_equal(live_bytes(d), 0);
+    cpu_ops()->destroy(d);
     d = open_device(CPU_SHARE_OFF, 0);
-    assert_int_equal(ops()->shareable(d, 1), XRAY_E_CONFIG);
+    assert_int_equal(cpu_ops()->shareable(d, 1), XRAY_E_CONFIG);
     assert_non_null(strstr(said, "share = off"));
-    ops()->destroy(d);
+    cpu_ops()->destroy(d);
 }
 
 /* A block of another process: the same bytes both ways, and they stay mapped
@@ -243,9 +245,9 @@ int main(int argc, char **argv)
 {
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks),
-        cmocka_unit_test(own),
-        cmocka_unit_test(stale),
+        cmocka_unit_test(blocks_are_aligned_zeroed_and_counted),
+        cmocka_unit_test(own_handle_gives_the_block_itself),
+        cmocka_unit_test(stale_handles_are_refused),
         cmocka_unit_test(what_cannot_be_shared),
         cmocka_unit_test(two_processes),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every call gives, against plain loops: any size, any offset, both
- * element types, in place, in parts of the world, in processes and in threads;
- * and the same bits however the ranks are timed.
+ * Compares the results of every call with plain loops: any size, any offset,
+ * both element types, in place, in parts of the world, among processes and
+ * threads; and the same bits however the ranks are timed.
  */
 #include "tests/comm/ranks.h"
 
@@ -21,7 +21,7 @@
 static const uint64_t sizes[] = { 0, 1, 15, 16, 33, 4099, 70001, 1000003 };
 #define SIZES (sizeof(sizes) / sizeof(*sizes))
 
-static uint64_t count_at(const ranks_env *e, size_t i)
+static uint64_t count_of_size(const ranks_env *e, size_t i)
 {
     /* The large one once a rank count, not for each of the kinds. */
     if (sizes[i] > 100000 && e->brief)
@@ -30,19 +30,19 @@ static uint64_t count_at(const ranks_env *e, size_t i)
 }
 
 /* Element i of a rank: over several magnitudes, so that order shows. */
-static float value(uint32_t rank, uint64_t i, uint64_t seed)
+static float rank_value(uint32_t rank, uint64_t i, uint64_t seed)
 {
     uint64_t bits = xray_mix64(xray_mix64(seed, rank), i);
     float unit = (float)(bits >> 40) * 0x1p-24f - 0.5f;
     return ldexpf(unit, (int)(bits & 15) - 8);
 }
 
-static uint64_t width(uint32_t dtype)
+static uint64_t element_width(uint32_t dtype)
 {
     return dtype == XRAY_F32 ? 4 : 2;
 }
 
-static void set(void *p, uint64_t i, uint32_t dtype, float v)
+static void set_element(void *p, uint64_t i, uint32_t dtype, float v)
 {
     if (dtype == XRAY_F32)
         ((float *)p)[i] = v;
@@ -50,24 +50,25 @@ static void set(void *p, uint64_t i, uint32_t dtype, float v)
         ((uint16_t *)p)[i] = cpu_to_bf16(v);
 }
 
-static float get(const void *p, uint64_t i, uint32_t dtype)
+static float get_element(const void *p, uint64_t i, uint32_t dtype)
 {
     return dtype == XRAY_F32 ? ((const float *)p)[i]
                              : cpu_from_bf16(((const uint16_t *)p)[i]);
 }
 
 /* What a rank holds at i, as its element type has it. */
-static float held(uint32_t rank, uint64_t i, uint32_t dtype, uint64_t seed)
+static float held_value(uint32_t rank, uint64_t i, uint32_t dtype,
+                        uint64_t seed)
 {
-    float v = value(rank, i, seed);
+    float v = rank_value(rank, i, seed);
     return dtype == XRAY_F32 ? v : cpu_from_bf16(cpu_to_bf16(v));
 }
 
-static void fill(void *p, uint64_t count, uint32_t rank, uint32_t dtype,
-                 uint64_t seed)
+static void fill_buffer(void *p, uint64_t count, uint32_t rank, uint32_t dtype,
+                        uint64_t seed)
 {
     for (uint64_t i = 0; i < count; i++)
-        set(p, i, dtype, value(rank, i, seed));
+        set_element(p, i, dtype, rank_value(rank, i, seed));
 }
 
 /* Element i of the sum: in rank order in fp32, rounded once; and within the
@@ -75,11 +76,11 @@ static void fill(void *p, uint64_t count, uint32_t rank, uint32_t dtype,
 static void check_sum(ranks_env *e, float got, uint64_t i, uint32_t dtype,
                       uint64_t seed)
 {
-    float chain = held(0, i, dtype, seed);
+    float chain = held_value(0, i, dtype, seed);
     double exact = chain;
     double size = fabs(exact);
     for (uint32_t r = 1; r < e->size; r++) {
-        float v = held(r, i, dtype, seed);
+        float v = held_value(r, i, dtype, seed);
         chain += v;
         exact += v;
         size += fabs((double)v);
@@ -91,80 +92,83 @@ static void check_sum(ranks_env *e, float got, uint64_t i, uint32_t dtype,
     CHECK(e, fabs(got - exact) <= e->size * eps * size);
 }
 
-static void *buffer(ranks_env *e, uint64_t count, uint32_t dtype,
-                    uint64_t offset, void **out_block)
+static void *alloc_buffer(ranks_env *e, uint64_t count, uint32_t dtype,
+                          uint64_t offset, void **out_block)
 {
-    uint64_t bytes = (count + offset + GUARD) * width(dtype);
+    uint64_t bytes = (count + offset + GUARD) * element_width(dtype);
     *out_block = ranks_alloc(e, bytes);
     memset(*out_block, GUARD_BYTE, bytes);
-    return (char *)*out_block + offset * width(dtype);
+    return (char *)*out_block + offset * element_width(dtype);
 }
 
 /* Nothing was written before or behind. */
 static void check_guard(ranks_env *e, void *block, const void *p,
                         uint64_t count, uint32_t dtype)
 {
-    const unsigned char *end = (const unsigned char *)p + count * width(dtype);
+    const unsigned char *end =
+        (const unsigned char *)p + count * element_width(dtype);
     for (const unsigned char *b = block; b < (const unsigned char *)p; b++)
         CHECK(e, *b == GUARD_BYTE);
-    for (uint64_t i = 0; i < GUARD * width(dtype); i++)
+    for (uint64_t i = 0; i < GUARD * element_width(dtype); i++)
         CHECK(e, end[i] == GUARD_BYTE);
     e->dev->free(e->dev_self, block);
 }
 
-static void all_reduce(ranks_env *e, uint64_t count, uint32_t dtype,
-                       uint64_t offset)
+static void check_all_reduce(ranks_env *e, uint64_t count, uint32_t dtype,
+                             uint64_t offset)
 {
     void *block;
-    void *buf = buffer(e, count, dtype, offset, &block);
-    fill(buf, count, e->rank, dtype, count);
+    void *buf = alloc_buffer(e, count, dtype, offset, &block);
+    fill_buffer(buf, count, e->rank, dtype, count);
     CHECK_OK(e, e->comm->all_reduce(e->world, NULL, buf, count, dtype));
     for (uint64_t i = 0; i < count; i++)
-        check_sum(e, get(buf, i, dtype), i, dtype, count);
+        check_sum(e, get_element(buf, i, dtype), i, dtype, count);
     check_guard(e, block, buf, count, dtype);
 }
 
-static void reduce_scatter(ranks_env *e, uint64_t count, uint32_t dtype,
-                           uint64_t offset, int in_place)
+static void check_reduce_scatter(ranks_env *e, uint64_t count, uint32_t dtype,
+                                 uint64_t offset, int in_place)
 {
     void *blocks[2];
     uint64_t first = count * e->rank;
-    void *in = buffer(e, count * e->size, dtype, offset, &blocks[0]);
-    void *out = buffer(e, count, dtype, (offset * 3) % 7, &blocks[1]);
-    fill(in, count * e->size, e->rank, dtype, count);
-    void *to = in_place ? (char *)in + first * width(dtype) : out;
+    void *in = alloc_buffer(e, count * e->size, dtype, offset, &blocks[0]);
+    void *out = alloc_buffer(e, count, dtype, (offset * 3) % 7, &blocks[1]);
+    fill_buffer(in, count * e->size, e->rank, dtype, count);
+    void *to = in_place ? (char *)in + first * element_width(dtype) : out;
     CHECK_OK(e, e->comm->reduce_scatter(e->world, NULL, in, to, count, dtype));
     for (uint64_t i = 0; i < count; i++)
-        check_sum(e, get(to, i, dtype), first + i, dtype, count);
+        check_sum(e, get_element(to, i, dtype), first + i, dtype, count);
     for (uint64_t i = 0; i < count * e->size; i++) {
-        float mine = held(e->rank, i, dtype, count);
+        float mine = held_value(e->rank, i, dtype, count);
         if (!in_place || i < first || i >= first + count)
-            CHECK(e, memcmp(&mine, &(float){ get(in, i, dtype) }, 4) == 0);
+            CHECK(e,
+                  memcmp(&mine, &(float){ get_element(in, i, dtype) }, 4) == 0);
     }
     check_guard(e, blocks[0], in, count * e->size, dtype);
     check_guard(e, blocks[1], out, in_place ? 0 : count, dtype);
 }
 
-static void all_gather(ranks_env *e, uint64_t count, uint32_t dtype,
-                       uint64_t offset, int in_place)
+static void check_all_gather(ranks_env *e, uint64_t count, uint32_t dtype,
+                             uint64_t offset, int in_place)
 {
     void *blocks[2];
-    void *out = buffer(e, count * e->size, dtype, offset, &blocks[0]);
-    void *own = buffer(e, count, dtype, (offset * 3) % 7, &blocks[1]);
-    void *in = in_place ? (char *)out + count * e->rank * width(dtype) : own;
-    fill(in, count, e->rank, dtype, count);
+    void *out = alloc_buffer(e, count * e->size, dtype, offset, &blocks[0]);
+    void *own = alloc_buffer(e, count, dtype, (offset * 3) % 7, &blocks[1]);
+    void *in =
+        in_place ? (char *)out + count * e->rank * element_width(dtype) : own;
+    fill_buffer(in, count, e->rank, dtype, count);
     CHECK_OK(e, e->comm->all_gather(e->world, NULL, in, out, count, dtype));
     for (uint32_t r = 0; r < e->size; r++)
         for (uint64_t i = 0; i < count; i++) {
-            float want = held(r, i, dtype, count);
-            CHECK(e, get(out, r * count + i, dtype) == want);
+            float want = held_value(r, i, dtype, count);
+            CHECK(e, get_element(out, r * count + i, dtype) == want);
         }
     check_guard(e, blocks[0], out, count * e->size, dtype);
     check_guard(e, blocks[1], own, in_place ? 0 : count, dtype);
 }
 
-static void broadcast(ranks_env *e, uint64_t count, uint64_t offset,
-                      uint32_t root)
+static void check_broadcast(ranks_env *e, uint64_t count, uint64_t offset,
+                            uint32_t root)
 {
     void *block;
     uint64_t bytes = 2 * count + (count > 0);
@@ -183,7 +187,7 @@ static void broadcast(ranks_env *e, uint64_t count, uint64_t offset,
 }
 
 /* To the next rank, from the one before; the even ones send first. */
-static void messages(ranks_env *e, uint64_t count)
+static void check_messages(ranks_env *e, uint64_t count)
 {
     uint64_t bytes = count * 3;
     uint32_t next = (e->rank + 1) % e->size;
@@ -212,20 +216,20 @@ static void values(ranks_env *e)
 {
     static const uint32_t types[] = { XRAY_F32, XRAY_BF16 };
     for (size_t i = 0; i < SIZES; i++) {
-        uint64_t count = count_at(e, i);
+        uint64_t count = count_of_size(e, i);
         for (size_t t = 0; t < 2; t++) {
             uint64_t offset = (i * 5 + t + e->rank) % 17;
-            all_reduce(e, count, types[t], offset);
-            all_reduce(e, count, types[t], 0);
-            reduce_scatter(e, count, types[t], offset, 0);
-            reduce_scatter(e, count, types[t], 0, 1);
-            all_gather(e, count, types[t], offset, 0);
-            all_gather(e, count, types[t], 0, 1);
+            check_all_reduce(e, count, types[t], offset);
+            check_all_reduce(e, count, types[t], 0);
+            check_reduce_scatter(e, count, types[t], offset, 0);
+            check_reduce_scatter(e, count, types[t], 0, 1);
+            check_all_gather(e, count, types[t], offset, 0);
+            check_all_gather(e, count, types[t], 0, 1);
         }
         for (uint32_t root = 0; root < e->size; root++)
-            broadcast(e, count, i + e->rank, root);
+            check_broadcast(e, count, i + e->rank, root);
         if (e->size > 1)
-            messages(e, count);
+            check_messages(e, count);
         CHECK_OK(e, e->comm->barrier(e->world, NULL));
     }
     CHECK(e, e->all->traces[e->rank].state == 0);
@@ -275,7 +279,7 @@ static void repeat(ranks_env *e)
     enum { COUNT = 150001 };
     float *in = ranks_alloc(e, COUNT * sizeof(float));
     float *out = ranks_alloc(e, COUNT * sizeof(float));
-    fill(in, COUNT, e->rank, XRAY_F32, 3);
+    fill_buffer(in, COUNT, e->rank, XRAY_F32, 3);
     uint64_t first = 0;
     for (uint64_t turn = 0; turn < (e->brief ? 12 : 50); turn++) {
         memcpy(out, in, COUNT * sizeof(float));
@@ -377,13 +381,13 @@ const scenario ranks_scenarios[] = {
     { NULL, NULL, 0 },
 };
 
-static void alone(void **state)
+static void one_rank_gets_its_own_values(void **state)
 {
     (void)state;
     ranks_run("values", 1, NULL);
 }
 
-static void two(void **state)
+static void two_ranks_get_exact_values(void **state)
 {
     (void)state;
     ranks_run("values", 2, NULL);
@@ -393,7 +397,7 @@ static void two(void **state)
     ranks_run("counted", 2, NULL);
 }
 
-static void three(void **state)
+static void three_ranks_get_exact_values(void **state)
 {
     (void)state;
     ranks_run("values", 3, NULL);
@@ -401,7 +405,7 @@ static void three(void **state)
     ranks_run("rounding", 3, NULL);
 }
 
-static void four(void **state)
+static void four_ranks_get_exact_values(void **state)
 {
     (void)state;
     ranks_run("values", 4, NULL);
@@ -411,7 +415,7 @@ static void four(void **state)
     ranks_run("counted", 4, NULL);
 }
 
-static void threads(void **state)
+static void values_are_the_same_among_threads(void **state)
 {
     (void)state;
     ranks_run_threads("repeat", 3);
@@ -424,9 +428,11 @@ int main(int argc, char **argv)
 {
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alone),   cmocka_unit_test(two),
-        cmocka_unit_test(three),   cmocka_unit_test(four),
-        cmocka_unit_test(threads),
+        cmocka_unit_test(one_rank_gets_its_own_values),
+        cmocka_unit_test(two_ranks_get_exact_values),
+        cmocka_unit_test(three_ranks_get_exact_values),
+        cmocka_unit_test(four_ranks_get_exact_values),
+        cmocka_unit_test(values_are_the_same_among_threads),
     };
     return cmocka_run_group_tests_name("comm.values", tests, NULL, NULL);
 }

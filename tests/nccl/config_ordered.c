@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums in rank order, in small pieces; calls are done when they return, for the
- * tests of comm-shm look at once.
+ * A configuration with sums in rank order and in small pieces. Calls are
+ * complete when they return, since the tests of comm-shm check results at once.
  */
 #include "tests/nccl/parts.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the false NCCL and CUDA driver of these tests offer beside the names of
- * the true ones.
+ * The functions of the fake NCCL and CUDA driver for tests, in addition to
+ * those of the real libraries.
  */
 #ifndef TEST_NCCL_FAKE_H
 #define TEST_NCCL_FAKE_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A false CUDA driver on host memory: streams that run what they are given in
- * order on a thread of theirs, and events. Its functions have the names and
- * signatures of the true ones, as far as comm-nccl uses them.
+ * A fake CUDA driver on host memory: events, and streams that run their work in
+ * order on a thread of their own. Its functions have the names and signatures
+ * of the real ones, as far as comm-nccl uses them.
  */
 #define _GNU_SOURCE
-#include "tests/nccl/fake_inner.h"
+#include "tests/nccl/fake_internal.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ typedef struct stream {
 typedef struct event {
     struct event *next; /* of those given back */
     _Atomic uint64_t recorded;
-    _Atomic uint64_t come;
+    _Atomic uint64_t reached;
 } event;
 
 _Atomic int fake_codes[FAKE_KINDS];
@@ -49,7 +49,7 @@ int fake_code(int kind)
 
 /* ---- streams ------------------------------------------------------------ */
 
-static void *run(void *arg)
+static void *run_stream(void *arg)
 {
     stream *s = arg;
     (void)pthread_mutex_lock(&s->lock);
@@ -79,7 +79,7 @@ FAKE_API void *fake_stream_create(void)
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->more, NULL);
     (void)pthread_cond_init(&s->idle, NULL);
-    (void)pthread_create(&s->thread, NULL, run, s);
+    (void)pthread_create(&s->thread, NULL, run_stream, s);
     return s;
 }
 
@@ -130,16 +130,16 @@ typedef struct moment {
     uint64_t number;
 } moment;
 
-static void come(void *arg)
+static void set_event(void *arg)
 {
     moment *m = arg;
-    atomic_store(&m->event->come, m->number);
+    atomic_store(&m->event->reached, m->number);
 }
 
-static void wait_for(void *arg)
+static void wait_for_event(void *arg)
 {
     moment *m = arg;
-    while (atomic_load(&m->event->come) < m->number)
+    while (atomic_load(&m->event->reached) < m->number)
         fake_pause();
 }
 
@@ -165,7 +165,7 @@ FAKE_API int cuEventRecord(void *e, void *stream_)
 {
     event *v = e;
     moment m = { v, atomic_fetch_add(&v->recorded, 1) + 1 };
-    fake_stream_call(stream_, come, &m, sizeof(m));
+    fake_stream_call(stream_, set_event, &m, sizeof(m));
     return 0;
 }
 
@@ -174,14 +174,14 @@ FAKE_API int cuEventQuery(void *e)
     event *v = e;
     if (fake_code(FAKE_EVENT))
         return fake_code(FAKE_EVENT);
-    return atomic_load(&v->come) >= atomic_load(&v->recorded) ? 0 : 600;
+    return atomic_load(&v->reached) >= atomic_load(&v->recorded) ? 0 : 600;
 }
 
 FAKE_API int cuStreamWaitEvent(void *stream_, void *e, unsigned flags)
 {
     event *v = e;
     moment m = { v, atomic_load(&v->recorded) };
-    fake_stream_call(stream_, wait_for, &m, sizeof(m));
+    fake_stream_call(stream_, wait_for_event, &m, sizeof(m));
     return flags ? 1 : 0;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A false NCCL among the processes or threads of one host, over memory that
- * they share: every operation is made of messages between two ranks, carried by
- * the thread of the stream that it was put on. As with the true one, a rank
- * that does not come keeps the others' streams busy until they abort.
+ * A fake NCCL among the processes or threads of one host, over memory that they
+ * share. Every operation consists of messages between two ranks, which the
+ * thread of its stream carries. As with the real one, a rank that never arrives
+ * keeps the streams of the others busy until they abort.
  */
 #define _GNU_SOURCE
-#include "tests/nccl/fake_inner.h"
+#include "tests/nccl/fake_internal.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -84,7 +84,7 @@ FAKE_API unsigned fake_live(void)
 /* ---- moving ------------------------------------------------------------- */
 
 /* Moves what can be moved; 1 if anything was. */
-static int advance(message *m)
+static int advance_message(message *m)
 {
     comm *c = m->comm;
     wire *p = m->sends ? &c->all->wires[c->rank][m->peer]
@@ -108,7 +108,7 @@ static int advance(message *m)
     return 1;
 }
 
-static int blocked(const work *w, size_t i)
+static int is_blocked(const work *w, size_t i)
 {
     /* Messages between the same two ranks keep their order. */
     for (size_t k = 0; k < i; k++)
@@ -119,7 +119,7 @@ static int blocked(const work *w, size_t i)
     return 0;
 }
 
-static float widen(uint16_t x)
+static float widen_bf16(uint16_t x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float f;
@@ -127,7 +127,7 @@ static float widen(uint16_t x)
     return f;
 }
 
-static uint16_t narrow(float f)
+static uint16_t narrow_to_bf16(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, 4);
@@ -147,19 +147,19 @@ static void add_parts(const work *w)
             size_t at = (size_t)((k + 1) % c->size) * w->sum_count + i;
             float x = w->type == NCCL_FLOAT32
                           ? ((float *)(void *)w->parts)[at]
-                          : widen(((uint16_t *)(void *)w->parts)[at]);
+                          : widen_bf16(((uint16_t *)(void *)w->parts)[at]);
             f = k ? f + x : x;
             if (w->type == NCCL_BFLOAT16)
-                f = widen(narrow(f));
+                f = widen_bf16(narrow_to_bf16(f));
         }
         if (w->type == NCCL_FLOAT32)
             ((float *)w->sum_out)[i] = f;
         else
-            ((uint16_t *)w->sum_out)[i] = narrow(f);
+            ((uint16_t *)w->sum_out)[i] = narrow_to_bf16(f);
     }
 }
 
-static void perform(void *arg)
+static void perform_work(void *arg)
 {
     work *w = arg;
     size_t left = w->count;
@@ -168,8 +168,8 @@ static void perform(void *arg)
         left = 0;
         for (size_t i = 0; i < w->count; i++) {
             message *m = &w->messages[i];
-            if (m->at < m->bytes && !blocked(w, i))
-                moved |= advance(m);
+            if (m->at < m->bytes && !is_blocked(w, i))
+                moved |= advance_message(m);
             left += m->at < m->bytes;
         }
         if (!moved && left)
@@ -182,13 +182,14 @@ static void perform(void *arg)
     atomic_fetch_sub(&w->comm->busy, 1);
 }
 
-static void submit(const work *w, void *stream)
+static void submit_work(const work *w, void *stream)
 {
     atomic_fetch_add(&w->comm->busy, 1);
-    fake_stream_call(stream, perform, w, sizeof(*w));
+    fake_stream_call(stream, perform_work, w, sizeof(*w));
 }
 
-static void add(work *w, int sends, const void *buf, size_t bytes, int peer)
+static void add_message(work *w, int sends, const void *buf, size_t bytes,
+                        int peer)
 {
     w->messages = realloc(w->messages, (w->count + 1) * sizeof(message));
     message m = { .comm = w->comm, .bytes = bytes, .peer = peer };
@@ -213,43 +214,43 @@ FAKE_API int ncclGroupEnd(void)
 {
     if (--depth || !pending.comm)
         return NCCL_SUCCESS;
-    submit(&pending, pending_stream);
+    submit_work(&pending, pending_stream);
     pending = (work){ 0 };
     return NCCL_IN_PROGRESS; /* as communicators that do not block */
 }
 
-static int post(int sends, const void *buf, size_t bytes, int type, int peer,
-                void *comm_, void *stream)
+static int post_message(int sends, const void *buf, size_t bytes, int type,
+                        int peer, void *comm_, void *stream)
 {
     work alone = { .comm = comm_ };
     if (type != NCCL_INT8)
         return 4;
     if (!depth) {
-        add(&alone, sends, buf, bytes, peer);
-        submit(&alone, stream);
+        add_message(&alone, sends, buf, bytes, peer);
+        submit_work(&alone, stream);
         return NCCL_SUCCESS;
     }
     pending.comm = comm_;
     pending_stream = stream;
-    add(&pending, sends, buf, bytes, peer);
+    add_message(&pending, sends, buf, bytes, peer);
     return NCCL_SUCCESS;
 }
 
 FAKE_API int ncclSend(const void *buf, size_t count, int type, int peer,
                       void *comm_, void *stream)
 {
-    return post(1, buf, count, type, peer, comm_, stream);
+    return post_message(1, buf, count, type, peer, comm_, stream);
 }
 
 FAKE_API int ncclRecv(void *buf, size_t count, int type, int peer, void *comm_,
                       void *stream)
 {
-    return post(0, buf, count, type, peer, comm_, stream);
+    return post_message(0, buf, count, type, peer, comm_, stream);
 }
 
 /* ---- collectives -------------------------------------------------------- */
 
-static size_t width(int type)
+static size_t element_width(int type)
 {
     return type == NCCL_FLOAT32 ? 4 : type == NCCL_BFLOAT16 ? 2 : 1;
 }
@@ -260,36 +261,36 @@ typedef struct moved {
     size_t bytes;
 } moved;
 
-static void move_now(void *arg)
+static void copy_block(void *arg)
 {
     moved *m = arg;
     if (m->to != m->from)
         memmove(m->to, m->from, m->bytes);
 }
 
-static void put_copy(void *to, const void *from, size_t bytes, void *stream)
+static void enqueue_copy(void *to, const void *from, size_t bytes, void *stream)
 {
     moved m = { to, from, bytes };
-    fake_stream_call(stream, move_now, &m, sizeof(m));
+    fake_stream_call(stream, copy_block, &m, sizeof(m));
 }
 
 /* Rank r gets everyone's part at `in` + r * stride; then adds them. */
-static int reduce(const char *in, void *out, size_t count, size_t stride,
-                  int type, comm *c, void *stream)
+static int reduce_parts(const char *in, void *out, size_t count, size_t stride,
+                        int type, comm *c, void *stream)
 {
-    size_t bytes = count * width(type);
+    size_t bytes = count * element_width(type);
     work w = { .comm = c, .type = type, .sum_out = out, .sum_count = count };
     w.parts = malloc(bytes * (size_t)c->size);
     for (int r = 0; r < c->size; r++) {
         char *part = w.parts + bytes * (size_t)r;
         if (r == c->rank) {
-            put_copy(part, in + stride * (size_t)r, bytes, stream);
+            enqueue_copy(part, in + stride * (size_t)r, bytes, stream);
             continue;
         }
-        add(&w, 1, in + stride * (size_t)r, bytes, r);
-        add(&w, 0, part, bytes, r);
+        add_message(&w, 1, in + stride * (size_t)r, bytes, r);
+        add_message(&w, 0, part, bytes, r);
     }
-    submit(&w, stream);
+    submit_work(&w, stream);
     return NCCL_SUCCESS;
 }
 
@@ -298,15 +299,17 @@ FAKE_API int ncclAllReduce(const void *in, void *out, size_t count, int type,
 {
     if (fake_code(FAKE_CALL))
         return fake_code(FAKE_CALL);
-    return op == NCCL_SUM ? reduce(in, out, count, 0, type, comm_, stream) : 4;
+    return op == NCCL_SUM ? reduce_parts(in, out, count, 0, type, comm_, stream)
+                          : 4;
 }
 
 FAKE_API int ncclReduceScatter(const void *in, void *out, size_t count,
                                int type, int op, void *comm_, void *stream)
 {
-    return op == NCCL_SUM ? reduce(in, out, count, count * width(type), type,
-                                   comm_, stream)
-                          : 4;
+    return op == NCCL_SUM
+               ? reduce_parts(in, out, count, count * element_width(type), type,
+                              comm_, stream)
+               : 4;
 }
 
 FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
@@ -314,16 +317,16 @@ FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
 {
     comm *c = comm_;
     work w = { .comm = c };
-    size_t bytes = count * width(type);
+    size_t bytes = count * element_width(type);
     char *to = out;
-    put_copy(to + bytes * (size_t)c->rank, in, bytes, stream);
+    enqueue_copy(to + bytes * (size_t)c->rank, in, bytes, stream);
     for (int r = 0; r < c->size; r++) {
         if (r == c->rank)
             continue;
-        add(&w, 1, to + bytes * (size_t)c->rank, bytes, r);
-        add(&w, 0, to + bytes * (size_t)r, bytes, r);
+        add_message(&w, 1, to + bytes * (size_t)c->rank, bytes, r);
+        add_message(&w, 0, to + bytes * (size_t)r, bytes, r);
     }
-    submit(&w, stream);
+    submit_work(&w, stream);
     return NCCL_SUCCESS;
 }
 
@@ -334,10 +337,10 @@ FAKE_API int ncclBroadcast(const void *in, void *out, size_t count, int type,
     work w = { .comm = c };
     for (int r = 0; c->rank == root && r < c->size; r++)
         if (r != root)
-            add(&w, 1, in, count * width(type), r);
+            add_message(&w, 1, in, count * element_width(type), r);
     if (c->rank != root)
-        add(&w, 0, out, count * width(type), root);
-    submit(&w, stream);
+        add_message(&w, 0, out, count * element_width(type), root);
+    submit_work(&w, stream);
     return NCCL_SUCCESS;
 }
 
@@ -412,7 +415,7 @@ FAKE_API const char *ncclGetLastError(void *comm_)
     return "socket closed by peer";
 }
 
-static void drop(comm *c)
+static void drop_comm(comm *c)
 {
     while (atomic_load(&c->busy))
         fake_pause();
@@ -429,7 +432,7 @@ FAKE_API int ncclCommFinalize(void *comm_)
 
 FAKE_API int ncclCommDestroy(void *comm_)
 {
-    drop(comm_);
+    drop_comm(comm_);
     return NCCL_SUCCESS;
 }
 
@@ -438,6 +441,6 @@ FAKE_API int ncclCommAbort(void *comm_)
     comm *c = comm_;
     atomic_store(&c->aborted, 1);
     atomic_fetch_add(&aborted_count, 1);
-    drop(c);
+    drop_comm(c);
     return NCCL_SUCCESS;
 }

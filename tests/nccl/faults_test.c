@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that are late, stopped, killed, gone or told to stop, and what fails in
- * NCCL, in CUDA or before either is there: each is one sentence on every rank
- * that is left, in time, and nothing stays.
+ * Proves for ranks that are late, stopped, killed, gone or told to stop, and
+ * for failures of NCCL, of CUDA or of their libraries, that each is one message
+ * on every surviving rank, in time, and that nothing is left behind.
  */
 #include "tests/comm/faults.h"
 #include "tests/nccl/parts.h"
@@ -127,8 +127,8 @@ static void event_error(ranks_env *e)
 
 /* ---- what cannot begin -------------------------------------------------- */
 
-static void begin(ranks_env *e, const nccl_config *config, xray_status want,
-                  const char *words)
+static void try_to_begin(ranks_env *e, const nccl_config *config,
+                         xray_status want, const char *words)
 {
     xray_comm_setup setup = ranks_setup(e, 300);
     void *self = NULL;
@@ -150,28 +150,32 @@ static void beginnings(ranks_env *e)
     const nccl_config *usual = &parts_config;
     int mine = e->rank == 1;
     fake_fail(FAKE_INIT, mine ? 2 : 0);
-    begin(e, usual, XRAY_E_PEER,
-          mine ? "NCCL failed: unhandled system error: socket closed by peer"
-               : "rank 1 failed in the call");
+    try_to_begin(
+        e, usual, XRAY_E_PEER,
+        mine ? "NCCL failed: unhandled system error: socket closed by peer"
+             : "rank 1 failed in the call");
     fake_fail(FAKE_ABSENT, mine);
-    begin(e, usual, XRAY_E_PEER, "not all ranks arrived within 0.3 s");
+    try_to_begin(e, usual, XRAY_E_PEER, "not all ranks arrived within 0.3 s");
     fake_fail(FAKE_VERSION, 21000);
-    begin(e, usual, XRAY_E_DEVICE,
-          "NCCL's version number is 21000; 2.18 (21800) or later is needed");
+    try_to_begin(
+        e, usual, XRAY_E_DEVICE,
+        "NCCL's version number is 21000; 2.18 (21800) or later is needed");
     fake_fail(FAKE_VERSION, mine ? 22000 : 22100);
-    begin(e, usual, XRAY_E_PEER, "rank 0 has NCCL 22100, but rank 1 has 22000");
+    try_to_begin(e, usual, XRAY_E_PEER,
+                 "rank 0 has NCCL 22100, but rank 1 has 22000");
     fake_fail(FAKE_DEVICE, mine ? 100 : 0);
-    begin(e, usual, mine ? XRAY_E_DEVICE : XRAY_E_PEER,
-          mine ? "no CUDA-capable device is detected" : "rank 1 (pid ");
+    try_to_begin(e, usual, mine ? XRAY_E_DEVICE : XRAY_E_PEER,
+                 mine ? "no CUDA-capable device is detected" : "rank 1 (pid ");
     fake_fail(FAKE_BUS, 1);
-    begin(e, usual, XRAY_E_PEER,
-          "ranks 0 and 1 are both on the device 0000:00:00.0");
+    try_to_begin(e, usual, XRAY_E_PEER,
+                 "ranks 0 and 1 are both on the device 0000:00:00.0");
     nccl_config other = parts_config;
     other.library = "/nowhere/libnccl.so.2";
-    begin(e, &other, XRAY_E_DEVICE,
-          "this machine cannot run it: /nowhere/libnccl.so.2: cannot open");
+    try_to_begin(
+        e, &other, XRAY_E_DEVICE,
+        "this machine cannot run it: /nowhere/libnccl.so.2: cannot open");
     other.driver = "libm.so.6";
-    begin(e, &other, XRAY_E_DEVICE, "libm.so.6 has no cuInit");
+    try_to_begin(e, &other, XRAY_E_DEVICE, "libm.so.6 has no cuInit");
 }
 
 /* A member that does not come to the group. */
@@ -245,14 +249,14 @@ const scenario ranks_scenarios[] = {
     { NULL, NULL, 0 },
 };
 
-static void lateness(void **state)
+static void late_ranks_are_named(void **state)
 {
     (void)state;
     faults_run_late();
     ranks_run("lonely_group", 3, NULL);
 }
 
-static void deaths(void **state)
+static void dead_ranks_are_named(void **state)
 {
     (void)state;
     ranks_run("killed", 2, ".k");
@@ -262,7 +266,7 @@ static void deaths(void **state)
     ranks_run("left", 3, NULL);
 }
 
-static void failures(void **state)
+static void failures_are_named(void **state)
 {
     (void)state;
     ranks_run("async_error", 2, NULL);
@@ -273,7 +277,7 @@ static void failures(void **state)
     ranks_run("arguments", 2, NULL);
 }
 
-static void nothing_left(void **state)
+static void nothing_is_left_behind(void **state)
 {
     (void)state;
     ranks_run("again", 2, NULL);
@@ -285,10 +289,10 @@ int main(int argc, char **argv)
                           strcmp(argv[2], "async_error") != 0);
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lateness),
-        cmocka_unit_test(deaths),
-        cmocka_unit_test(failures),
-        cmocka_unit_test(nothing_left),
+        cmocka_unit_test(late_ranks_are_named),
+        cmocka_unit_test(dead_ranks_are_named),
+        cmocka_unit_test(failures_are_named),
+        cmocka_unit_test(nothing_is_left_behind),
     };
     return cmocka_run_group_tests_name("nccl.faults", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What nccl_api.h says of NCCL and of the CUDA driver, against their headers.
+ * Compares the declarations of nccl_api.h with the headers of NCCL and of the
+ * CUDA driver.
  */
 #include <cuda.h>
 #include <nccl.h>

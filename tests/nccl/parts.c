@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the devices of NCCL's tests over the cpu device and the fake CUDA
+ * driver.
+ */
 #include "tests/nccl/parts.h"
 
 #include "tests/testing.h"
@@ -27,7 +31,7 @@ typedef struct step {
     } op;
 } step;
 
-static void *stream_of(const device *d, xray_stream *stream)
+static void *fake_stream_of(const device *d, xray_stream *stream)
 {
     return stream ? (void *)stream : d->stream;
 }
@@ -50,32 +54,34 @@ static void run_copy(void *arg)
     memmove(s->op.copy.to, s->op.copy.from, s->op.copy.bytes);
 }
 
-static xray_status cast(void *self, xray_stream *stream, const xray_cast *op)
+static xray_status device_cast(void *self, xray_stream *stream,
+                               const xray_cast *op)
 {
     step s = { .dev = self, .op.cast = *op };
-    fake_stream_call(stream_of(self, stream), run_cast, &s, sizeof(s));
+    fake_stream_call(fake_stream_of(self, stream), run_cast, &s, sizeof(s));
     return XRAY_OK;
 }
 
-static xray_status axpby(void *self, xray_stream *stream, const xray_axpby *op)
+static xray_status device_axpby(void *self, xray_stream *stream,
+                                const xray_axpby *op)
 {
     step s = { .dev = self, .op.axpby = *op };
-    fake_stream_call(stream_of(self, stream), run_axpby, &s, sizeof(s));
+    fake_stream_call(fake_stream_of(self, stream), run_axpby, &s, sizeof(s));
     return XRAY_OK;
 }
 
-static xray_status copy(void *self, xray_stream *stream, void *to,
-                        const void *from, uint64_t bytes, uint32_t kind)
+static xray_status device_copy(void *self, xray_stream *stream, void *to,
+                               const void *from, uint64_t bytes, uint32_t kind)
 {
     step s = { .dev = self, .op.copy = { to, from, bytes } };
     (void)kind;
-    fake_stream_call(stream_of(self, stream), run_copy, &s, sizeof(s));
+    fake_stream_call(fake_stream_of(self, stream), run_copy, &s, sizeof(s));
     return XRAY_OK;
 }
 
-static xray_status sync(void *self, xray_stream *stream)
+static xray_status device_sync(void *self, xray_stream *stream)
 {
-    fake_stream_sync(stream_of(self, stream));
+    fake_stream_sync(fake_stream_of(self, stream));
     return XRAY_OK;
 }
 
@@ -92,14 +98,14 @@ static void stream_destroy(void *self, xray_stream *stream)
     fake_stream_destroy(stream);
 }
 
-static xray_status alloc(void *self, const char *owner, uint32_t tag,
-                         uint64_t bytes, void **out)
+static xray_status device_alloc(void *self, const char *owner, uint32_t tag,
+                                uint64_t bytes, void **out)
 {
     device *d = self;
     return d->inner->alloc(d->self, owner, tag, bytes, out);
 }
 
-static void free_block(void *self, void *ptr)
+static void device_free(void *self, void *ptr)
 {
     device *d = self;
     d->inner->free(d->self, ptr);
@@ -112,10 +118,10 @@ static uint32_t cuda_index(void *self)
 
 static void *cuda_stream(void *self, xray_stream *stream)
 {
-    return stream_of(self, stream);
+    return fake_stream_of(self, stream);
 }
 
-static const void *extension(void *self, const char *id)
+static const void *device_extension(void *self, const char *id)
 {
     static const xray_cuda_ops cuda = { .header = XRAY_HEADER(xray_cuda_ops),
                                         .index = cuda_index,
@@ -125,8 +131,8 @@ static const void *extension(void *self, const char *id)
 }
 
 /* A rank's device has the rank's number. */
-static xray_status create(const xray_host *host, const void *config,
-                          uint32_t threads, void **out_self)
+static xray_status device_create(const xray_host *host, const void *config,
+                                 uint32_t threads, void **out_self)
 {
     const ranks_env *e = host->host_data;
     device *d = calloc(1, sizeof(*d));
@@ -139,7 +145,7 @@ static xray_status create(const xray_host *host, const void *config,
     return status == XRAY_OK ? d->inner->shareable(d->self, 1) : status;
 }
 
-static void destroy(void *self)
+static void device_destroy(void *self)
 {
     device *d = self;
     fake_stream_destroy(d->stream);
@@ -149,17 +155,17 @@ static void destroy(void *self)
 
 static const xray_device_ops device_ops = {
     .header = XRAY_HEADER(xray_device_ops),
-    .create = create,
-    .destroy = destroy,
-    .alloc = alloc,
-    .free = free_block,
-    .copy = copy,
+    .create = device_create,
+    .destroy = device_destroy,
+    .alloc = device_alloc,
+    .free = device_free,
+    .copy = device_copy,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
-    .sync = sync,
-    .cast = cast,
-    .axpby = axpby,
-    .extension = extension,
+    .sync = device_sync,
+    .cast = device_cast,
+    .axpby = device_axpby,
+    .extension = device_extension,
 };
 
 void ranks_parts(ranks_env *e)

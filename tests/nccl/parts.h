@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks of comm-nccl for tests: a device named cuda whose memory and operators
- * are the cpu device's and whose streams are those of the false CUDA driver.
+ * Ranks of comm-nccl for tests: a device named cuda that has the memory and
+ * operators of the cpu device and the streams of the fake CUDA driver.
  */
 #ifndef TEST_NCCL_PARTS_H
 #define TEST_NCCL_PARTS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums that NCCL makes itself, and calls that return before they are done: what
- * each option promises of the bits, and that streams carry the order.
+ * Tests sums that NCCL forms itself, and calls that return before they are
+ * complete: which bits each option promises, and that streams keep the order.
  */
 #include "tests/nccl/parts.h"
 
@@ -20,7 +20,7 @@ nccl_config parts_config = { .sums = NCCL_SUMS_NCCL,
                              .library = FAKE_NCCL,
                              .driver = FAKE_NCCL };
 
-static float value(uint32_t rank, uint64_t i)
+static float rank_value(uint32_t rank, uint64_t i)
 {
     uint64_t bits = xray_mix64(xray_mix64(7, rank), i);
     float unit = (float)(bits >> 40) * 0x1p-24f - 0.5f;
@@ -28,11 +28,11 @@ static float value(uint32_t rank, uint64_t i)
 }
 
 /* As the false NCCL adds: from rank 1 on around, each sum rounded to `type`. */
-static float around(const ranks_env *e, uint64_t i, int bf16, int each)
+static float sum_around_ring(const ranks_env *e, uint64_t i, int bf16, int each)
 {
     float sum = 0.0f;
     for (uint32_t k = 0; k < e->size; k++) {
-        float x = value((k + 1) % e->size, i);
+        float x = rank_value((k + 1) % e->size, i);
         if (bf16)
             x = cpu_from_bf16(cpu_to_bf16(x));
         sum = k ? sum + x : x;
@@ -47,17 +47,17 @@ static void fp32(ranks_env *e)
     float *a = ranks_alloc(e, 4 * COUNT);
     float *b = ranks_alloc(e, 4 * COUNT * e->size);
     for (uint64_t i = 0; i < COUNT; i++)
-        a[i] = value(e->rank, i);
+        a[i] = rank_value(e->rank, i);
     for (uint64_t i = 0; i < COUNT * e->size; i++)
-        b[i] = value(e->rank, i);
+        b[i] = rank_value(e->rank, i);
     CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, COUNT, XRAY_F32));
     CHECK_OK(e, e->comm->reduce_scatter(e->world, NULL, b, b + COUNT * e->rank,
                                         COUNT, XRAY_F32));
     CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
     for (uint64_t i = 0; i < COUNT; i++) {
-        CHECK(e, a[i] == around(e, i, 0, 0));
-        CHECK(e,
-              b[COUNT * e->rank + i] == around(e, COUNT * e->rank + i, 0, 0));
+        CHECK(e, a[i] == sum_around_ring(e, i, 0, 0));
+        CHECK(e, b[COUNT * e->rank + i] ==
+                     sum_around_ring(e, COUNT * e->rank + i, 0, 0));
     }
 }
 
@@ -68,19 +68,19 @@ static void bf16(ranks_env *e)
     uint16_t *b = ranks_alloc(e, 2 * COUNT * e->size);
     uint16_t *out = ranks_alloc(e, 2 * COUNT);
     for (uint64_t i = 0; i < COUNT; i++)
-        a[i] = cpu_to_bf16(value(e->rank, i));
+        a[i] = cpu_to_bf16(rank_value(e->rank, i));
     for (uint64_t i = 0; i < COUNT * e->size; i++)
-        b[i] = cpu_to_bf16(value(e->rank, i));
+        b[i] = cpu_to_bf16(rank_value(e->rank, i));
     CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, COUNT, XRAY_BF16));
     CHECK_OK(e,
              e->comm->reduce_scatter(e->world, NULL, b, out, COUNT, XRAY_BF16));
     CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
     uint64_t differ = 0;
     for (uint64_t i = 0; i < COUNT; i++) {
-        CHECK(e, cpu_from_bf16(a[i]) == around(e, i, 1, each));
-        CHECK(e,
-              cpu_from_bf16(out[i]) == around(e, COUNT * e->rank + i, 1, each));
-        differ += around(e, i, 1, 0) != around(e, i, 1, 1);
+        CHECK(e, cpu_from_bf16(a[i]) == sum_around_ring(e, i, 1, each));
+        CHECK(e, cpu_from_bf16(out[i]) ==
+                     sum_around_ring(e, COUNT * e->rank + i, 1, each));
+        differ += sum_around_ring(e, i, 1, 0) != sum_around_ring(e, i, 1, 1);
     }
     CHECK(e, differ > COUNT / 20); /* the two options are two */
 }
@@ -139,7 +139,7 @@ const scenario ranks_scenarios[] = {
     { "without", without, 60000 }, { NULL, NULL, 0 },
 };
 
-static void sums(void **state)
+static void nccl_sums_keep_their_promises(void **state)
 {
     (void)state;
     ranks_run("fp32", 3, NULL);
@@ -148,7 +148,7 @@ static void sums(void **state)
     ranks_run("bf16_nccl", 4, NULL);
 }
 
-static void streams(void **state)
+static void streams_keep_the_order(void **state)
 {
     (void)state;
     ranks_run("ordered_stream", 2, NULL);
@@ -164,8 +164,8 @@ int main(int argc, char **argv)
         parts_config.library = parts_config.driver = "/nowhere";
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(nccl_sums_keep_their_promises),
+        cmocka_unit_test(streams_keep_the_order),
     };
     return cmocka_run_group_tests_name("nccl.sums", tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sizes of an engine by hand: slots, steps and draws that follow from options,
- * model and workload, and what is refused right beside them.
+ * Computes the sizes of an engine by hand: slots, tokens per step and draws
+ * that follow from options, model and workload, and the nearest values that are
+ * refused.
  */
 #include "plugins/infer-dsinf/dsinf.h"
 #include "tests/testing.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An engine whose device fails: a step that ends half-way, memory that does not
- * come back, and the lease, which goes whatever happens; and calls that are out
- * of order.
+ * Proves how an engine behaves when its device fails: a step that ends early,
+ * memory that cannot be restored, the lease that is released in any case, and
+ * calls in the wrong order.
  */
 #include "tests/serve/engine.h"
 
@@ -90,23 +90,23 @@ typedef struct stage {
     results out;
 } stage;
 
-static uint64_t version_of(void *owner)
+static uint64_t stage_version(void *owner)
 {
     return ((stage *)owner)->version;
 }
 
-static xray_status lease(void *owner)
+static xray_status stage_lease(void *owner)
 {
     ((stage *)owner)->leases++;
     return XRAY_OK;
 }
 
-static void release(void *owner)
+static void stage_release(void *owner)
 {
     ((stage *)owner)->leases--;
 }
 
-static stage *stage_open(int64_t weights, uint64_t rows)
+static stage *open_stage(int64_t weights, uint64_t rows)
 {
     const engine_size size = { .rows = rows,
                                .row_tokens = 40,
@@ -129,16 +129,16 @@ static stage *stage_open(int64_t weights, uint64_t rows)
     s->m = model_open(s->r, MODEL_LLAMA);
     s->table = s->m->weights->table;
     s->table.owner = s;
-    s->table.version = version_of;
-    s->table.lease = lease;
-    s->table.release = release;
+    s->table.version = stage_version;
+    s->table.lease = stage_lease;
+    s->table.release = stage_release;
     if (engine_try(s->r, s->m, &s->table, &size, &s->engine) != XRAY_OK)
         fail_msg("%s", s->r->said);
     fails.drawn = ((dsinf *)s->engine)->gathered;
     return s;
 }
 
-static void stage_close(stage *s)
+static void close_stage(stage *s)
 {
     memset(&fails, 0, sizeof(fails));
     s->r->ops->destroy(s->engine);
@@ -149,7 +149,8 @@ static void stage_close(stage *s)
     free(s);
 }
 
-static xray_request request_of(uint64_t id, uint32_t samples, uint32_t tokens)
+static xray_request make_test_request(uint64_t id, uint32_t samples,
+                                      uint32_t tokens)
 {
     xray_request q = request_make(id, prompt, 6, tokens);
     q.count = samples;
@@ -161,7 +162,7 @@ static xray_request request_of(uint64_t id, uint32_t samples, uint32_t tokens)
 static void expect_broken(stage *s)
 {
 #define GONE "dsinf: an earlier step failed; the engine can only be destroyed"
-    const xray_request q = request_of(7, 1, 4);
+    const xray_request q = make_test_request(7, 1, 4);
     s->r->said[0] = '\0';
     assert_int_equal(s->r->ops->step(s->engine), XRAY_E_STATE);
     assert_string_equal(s->r->said, GONE);
@@ -188,8 +189,8 @@ static void broken_engines(void **state)
         { &fails.copy, XRAY_E_DEVICE, "dsinf: copying a prompt failed", 2 },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        stage *s = stage_open(DSINF_WEIGHTS_AUTO, 3);
-        const xray_request q = request_of(1, cases[i].samples, 20);
+        stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+        const xray_request q = make_test_request(1, cases[i].samples, 20);
         xray_status status = XRAY_AGAIN;
         *cases[i].fails = 1;
         engine_submit(s->r, s->engine, &q);
@@ -200,7 +201,7 @@ static void broken_engines(void **state)
         *cases[i].fails = 0; /* what failed once stays so */
         expect_broken(s);
         assert_int_equal(s->leases, 1);
-        stage_close(s);
+        close_stage(s);
     }
 }
 
@@ -210,11 +211,11 @@ static void broken_engines(void **state)
 static void lease_goes_with_the_last(void **state)
 {
     (void)state;
-    stage *s = stage_open(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
     const xray_infer_ops *ops = s->r->ops;
-    xray_request q = request_of(1, 1, 2);
+    xray_request q = make_test_request(1, 1, 2);
     engine_submit(s->r, s->engine, &q);
-    q = request_of(2, 1, 9);
+    q = make_test_request(2, 1, 9);
     engine_submit(s->r, s->engine, &q);
     assert_int_equal(s->leases, 1);
     while (s->out.count == 0) { /* the first is done, the second is not */
@@ -225,7 +226,7 @@ static void lease_goes_with_the_last(void **state)
     engine_run(s->r, s->engine, &s->out);
     assert_int_equal(s->leases, 0);
     /* Held, it goes when it is released; in twos, with the second. */
-    q = request_of(3, 2, 2);
+    q = make_test_request(3, 2, 2);
     q.hold = 1;
     engine_submit(s->r, s->engine, &q);
     engine_run(s->r, s->engine, &s->out);
@@ -236,7 +237,7 @@ static void lease_goes_with_the_last(void **state)
     assert_int_equal(s->leases, 1);
     assert_int_equal(ops->release(s->engine, 3, 1), XRAY_OK);
     assert_int_equal(s->leases, 0);
-    stage_close(s);
+    close_stage(s);
 }
 
 /* ---- prompts that are copied -------------------------------------------- */
@@ -255,7 +256,7 @@ static void prompts_are_copied(void **state)
     for (int32_t i = 0; i < 40; i++)
         ids[i] = 3 + i;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        stage *s = stage_open(DSINF_WEIGHTS_AUTO, 3);
+        stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
         results *alone = calloc(1, sizeof(*alone));
         assert_non_null(alone);
         xray_request q = request_make(1, ids, cases[i].count, 5);
@@ -273,15 +274,15 @@ static void prompts_are_copied(void **state)
         }
         results_equal(&s->out, alone);
         free(alone);
-        stage_close(s);
+        close_stage(s);
     }
 }
 
 /* ---- sleep -------------------------------------------------------------- */
 
-static void asleep(stage *s, xray_status status)
+static void expect_submit(stage *s, xray_status status)
 {
-    const xray_request q = request_of(1, 1, 4);
+    const xray_request q = make_test_request(1, 1, 4);
     assert_int_equal(s->r->ops->submit(s->engine, &q), status);
     if (status != XRAY_OK)
         assert_string_equal(s->r->said,
@@ -296,16 +297,16 @@ static void tags_sleep_by_themselves(void **state)
     (void)state;
     static const uint32_t tags[] = { KV, ACTIVATIONS };
     for (int i = 0; i < 2; i++) {
-        stage *s = stage_open(DSINF_WEIGHTS_AUTO, 3);
+        stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
         const xray_infer_ops *ops = s->r->ops;
         assert_int_equal(ops->sleep(s->engine, tags[i]), XRAY_OK);
-        asleep(s, XRAY_E_STATE);
+        expect_submit(s, XRAY_E_STATE);
         assert_int_equal(ops->wake(s->engine, tags[1 - i]), XRAY_OK);
-        asleep(s, XRAY_E_STATE);
+        expect_submit(s, XRAY_E_STATE);
         assert_int_equal(ops->sleep(s->engine, WEIGHTS), XRAY_OK); /* not its */
         assert_int_equal(ops->wake(s->engine, tags[i]), XRAY_OK);
-        asleep(s, XRAY_OK);
-        stage_close(s);
+        expect_submit(s, XRAY_OK);
+        close_stage(s);
     }
 }
 
@@ -331,7 +332,7 @@ static void sleep_that_fails(void **state)
           "keys and values (max_num_seqs or kv_memory lower it)" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        stage *s = stage_open(DSINF_WEIGHTS_FLOAT32, 3);
+        stage *s = open_stage(DSINF_WEIGHTS_FLOAT32, 3);
         const xray_infer_ops *ops = s->r->ops;
         if (cases[i].wakes)
             assert_int_equal(ops->sleep(s->engine, cases[i].tags), XRAY_OK);
@@ -342,14 +343,14 @@ static void sleep_that_fails(void **state)
         assert_non_null(strstr(s->r->said, cases[i].says));
         *cases[i].fails = 0;
         if (cases[i].wakes) {
-            asleep(s, XRAY_E_STATE);
+            expect_submit(s, XRAY_E_STATE);
             assert_int_equal(ops->wake(s->engine, cases[i].tags), XRAY_OK);
             assert_int_equal(ops->update(s->engine, &s->m->weights->table, 1),
                              XRAY_OK);
             assert_int_equal(ops->update(s->engine, NULL, 1), XRAY_OK);
-            asleep(s, XRAY_OK);
+            expect_submit(s, XRAY_OK);
         }
-        stage_close(s);
+        close_stage(s);
     }
 }
 
@@ -358,7 +359,7 @@ static void sleep_that_fails(void **state)
 static void device_that_keeps_all(void **state)
 {
     (void)state;
-    stage *s = stage_open(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
     const xray_infer_ops *ops = s->r->ops;
     s->ops.evict = NULL;
     static const uint32_t tags[] = { ACTIVATIONS, WEIGHTS, KV | ACTIVATIONS };
@@ -367,7 +368,7 @@ static void device_that_keeps_all(void **state)
         assert_string_equal(s->r->said,
                             "dsinf: the device cannot evict memory");
     }
-    asleep(s, XRAY_OK);
+    expect_submit(s, XRAY_OK);
     assert_int_equal(ops->sleep(s->engine, KV), XRAY_OK);
     assert_int_equal(ops->wake(s->engine, KV), XRAY_OK);
     assert_int_equal(ops->wake(s->engine, 1u << XRAY_TAG_WORKSPACE),
@@ -375,16 +376,16 @@ static void device_that_keeps_all(void **state)
     assert_string_equal(s->r->said,
                         "dsinf: keys and values, activations and own weights "
                         "can be evicted, but other tags cannot");
-    stage_close(s);
+    close_stage(s);
 }
 
 /* Half an update is forgotten with the weights that it was for. */
 static void sleep_forgets_half_an_update(void **state)
 {
     (void)state;
-    stage *s = stage_open(DSINF_WEIGHTS_FLOAT32, 3);
+    stage *s = open_stage(DSINF_WEIGHTS_FLOAT32, 3);
     const xray_infer_ops *ops = s->r->ops;
-    const xray_request q = request_of(1, 1, 4);
+    const xray_request q = make_test_request(1, 1, 4);
     xray_weights part = s->m->weights->table;
     uint32_t all = part.tensor_count;
     part.tensor_count = 3;
@@ -406,23 +407,23 @@ static void sleep_forgets_half_an_update(void **state)
     engine_submit(s->r, s->engine, &q);
     engine_run(s->r, s->engine, &s->out);
     assert_int_equal(s->out.count, 1);
-    stage_close(s);
+    close_stage(s);
 }
 
 /* ---- versions ----------------------------------------------------------- */
 
 /* What a result says its weights were: the owner's at the time, and of a copy
  * that of the last update; drawn weights are version 0. */
-static void versions(void **state)
+static void results_carry_the_weights_version(void **state)
 {
     (void)state;
     static const int64_t kinds[] = { DSINF_WEIGHTS_AUTO,
                                      DSINF_WEIGHTS_FLOAT32 };
     for (int i = 0; i < 2; i++) {
-        stage *s = stage_open(kinds[i], 3);
+        stage *s = open_stage(kinds[i], 3);
         const xray_infer_ops *ops = s->r->ops;
         for (uint64_t version = 0; version < 14; version += 7) {
-            const xray_request q = request_of(version, 1, 3);
+            const xray_request q = make_test_request(version, 1, 3);
             xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
             s->version = version;
             if (version)
@@ -447,7 +448,7 @@ static void versions(void **state)
             assert_string_equal(s->r->said, "dsinf: the weights are shared "
                                             "with another owner than `from`");
         }
-        stage_close(s);
+        close_stage(s);
     }
 }
 
@@ -456,7 +457,7 @@ static void versions(void **state)
 static void all_parts_end_an_update(void **state)
 {
     (void)state;
-    stage *s = stage_open(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
     const engine_size size = { 3, 40, { .max_num_batched_tokens = 64 } };
     const xray_infer_ops *ops = s->r->ops;
     void *own = NULL;
@@ -465,14 +466,14 @@ static void all_parts_end_an_update(void **state)
     assert_int_equal(ops->update(own, NULL, 5), XRAY_OK);
     assert_int_equal(ops->update(own, NULL, 5), XRAY_E_ARG);
     ops->destroy(own);
-    stage_close(s);
+    close_stage(s);
 }
 
 /* A row more than fits takes no slot, and a plan says what may sleep. */
-static void plan_of_a_row_too_many(void **state)
+static void plan_refuses_a_row_too_many(void **state)
 {
     (void)state;
-    stage *s = stage_open(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
     const dsinf_config config = { .max_num_batched_tokens = 64,
                                   .kv_memory = 3 * 36864 };
     const xray_model about = { .header = XRAY_HEADER(xray_model),
@@ -488,7 +489,7 @@ static void plan_of_a_row_too_many(void **state)
         XRAY_OK);
     assert_int_equal(plan.bytes[XRAY_TAG_KV], 3 * 36864);
     assert_int_equal(plan.evictable, WEIGHTS | ACTIVATIONS | KV);
-    stage_close(s);
+    close_stage(s);
 }
 
 int main(void)
@@ -501,9 +502,9 @@ int main(void)
         cmocka_unit_test(sleep_that_fails),
         cmocka_unit_test(device_that_keeps_all),
         cmocka_unit_test(sleep_forgets_half_an_update),
-        cmocka_unit_test(versions),
+        cmocka_unit_test(results_carry_the_weights_version),
         cmocka_unit_test(all_parts_end_an_update),
-        cmocka_unit_test(plan_of_a_row_too_many),
+        cmocka_unit_test(plan_refuses_a_row_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the fixtures of the engine's suites.
+ */
 #include "tests/serve/engine.h"
 
 #include "core/base/str.h"
@@ -92,7 +95,7 @@ void rig_close(rig *r)
     free(r);
 }
 
-static xray_memory_stats memory_of(rig *r)
+static xray_memory_stats current_memory(rig *r)
 {
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     assert_int_equal(r->device->memory(r->device_self, &stats), XRAY_OK);
@@ -101,12 +104,12 @@ static xray_memory_stats memory_of(rig *r)
 
 uint64_t rig_high(rig *r, uint32_t tag)
 {
-    return memory_of(r).high[tag];
+    return current_memory(r).high[tag];
 }
 
 uint64_t rig_live(rig *r)
 {
-    xray_memory_stats stats = memory_of(r);
+    xray_memory_stats stats = current_memory(r);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
         sum += stats.live[i];
@@ -115,7 +118,7 @@ uint64_t rig_live(rig *r)
 
 uint64_t rig_scratch(rig *r)
 {
-    return memory_of(r).live[XRAY_TAG_WORKSPACE];
+    return current_memory(r).live[XRAY_TAG_WORKSPACE];
 }
 
 /* ---- models ------------------------------------------------------------- */

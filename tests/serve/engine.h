@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the engine's suites share: a host, a CPU device, small models, a run of
- * requests, and the log-probs a trainer's forward pass gives.
+ * The fixtures of the engine's suites: a host, a CPU device, small models, a
+ * run of requests, and the log-probabilities of a trainer's forward pass.
  */
 #ifndef TEST_ENGINE_H
 #define TEST_ENGINE_H

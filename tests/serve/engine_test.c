@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the engine samples: the goldens' ids, the trainer's log-probs, and the
- * same bits whatever the slots, the order, the cuts and the threads.
+ * Proves what the engine samples: the ids of the goldens, the trainer's
+ * log-probabilities, and the same bits for any slots, order, cuts and threads.
  */
 #include "tests/serve/engine.h"
 
@@ -54,7 +54,7 @@ static void check_greedy(const cJSON *wanted, const result *got)
     }
 }
 
-static void greedy_of(const char *folder, const char *golden)
+static void read_greedy_golden(const char *folder, const char *golden)
 {
     char dir[600], file[600], name[100];
     xr_err err = { "" };
@@ -102,12 +102,12 @@ static void greedy_of(const char *folder, const char *golden)
 static void greedy_ids_are_the_goldens(void **state)
 {
     (void)state;
-    greedy_of("hf", "golden.json");
-    greedy_of("hf_as_qwen2", "golden.json");
-    greedy_of("hf_untied", "golden.json");
-    greedy_of("hf_sharded", "golden.json");
-    greedy_of("hf_bf16", "golden_hf_bf16.json");
-    greedy_of("hf_f16", "golden_hf_f16.json");
+    read_greedy_golden("hf", "golden.json");
+    read_greedy_golden("hf_as_qwen2", "golden.json");
+    read_greedy_golden("hf_untied", "golden.json");
+    read_greedy_golden("hf_sharded", "golden.json");
+    read_greedy_golden("hf_bf16", "golden_hf_bf16.json");
+    read_greedy_golden("hf_f16", "golden_hf_f16.json");
 }
 
 /* ---- a mix of requests -------------------------------------------------- */
@@ -120,7 +120,7 @@ static void fill_prompt(uint64_t id, int32_t *ids)
         ids[i] = (int32_t)((id * 17 + i * 29 + 3) % 101);
 }
 
-static xray_request mix_request(uint64_t id, int32_t *ids, int single)
+static xray_request make_mix_request(uint64_t id, int32_t *ids, int single)
 {
     static const uint32_t prompts[MIX] = { 1, 16, 5, 24, 17, 3, 15, 9 };
     static const uint32_t counts[MIX] = { 4, 1, 3, 2, 1, 9, 2, 1 };
@@ -142,18 +142,18 @@ static xray_request mix_request(uint64_t id, int32_t *ids, int single)
     return q;
 }
 
-static void submit_mix(rig *r, void *engine, int order)
+static void submit_mixed_requests(rig *r, void *engine, int order)
 {
     for (uint64_t i = 0; i < MIX; i++) {
         int32_t ids[PROMPT];
         uint64_t id = order == 0 ? i : order == 1 ? MIX - 1 - i : (i * 3) % MIX;
-        xray_request q = mix_request(id, ids, 0);
+        xray_request q = make_mix_request(id, ids, 0);
         engine_submit(r, engine, &q);
     }
 }
 
-static results *run_mix(uint32_t threads, int which, uint64_t slots,
-                        int64_t step_tokens, int order)
+static results *run_mixed_requests(uint32_t threads, int which, uint64_t slots,
+                                   int64_t step_tokens, int order)
 {
     rig *r = rig_open(threads);
     model *m = model_open(r, which);
@@ -164,7 +164,7 @@ static results *run_mix(uint32_t threads, int which, uint64_t slots,
     void *engine = engine_open(r, m, &size);
     results *out = calloc(1, sizeof(*out));
     assert_non_null(out);
-    submit_mix(r, engine, order);
+    submit_mixed_requests(r, engine, order);
     engine_run(r, engine, out);
     r->ops->destroy(engine);
     model_close(m);
@@ -177,7 +177,7 @@ static void same_bits_however_it_is_run(void **state)
 {
     (void)state;
     for (int which = 0; which < MODEL_COUNT; which++) {
-        results *base = run_mix(1, which, 0, 4096, 0);
+        results *base = run_mixed_requests(1, which, 0, 4096, 0);
         assert_int_equal(base->count, 23);
         struct {
             uint32_t threads;
@@ -188,8 +188,9 @@ static void same_bits_however_it_is_run(void **state)
                      { 2, 5, 11, 1 },  { 1, 7, 16, 2 },   { 2, 23, 33, 0 },
                      { 2, 64, 100, 1 } };
         for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
-            results *other = run_mix(runs[i].threads, which, runs[i].slots,
-                                     runs[i].tokens, runs[i].order);
+            results *other =
+                run_mixed_requests(runs[i].threads, which, runs[i].slots,
+                                   runs[i].tokens, runs[i].order);
             results_equal(base, other);
             free(other);
         }
@@ -199,8 +200,8 @@ static void same_bits_however_it_is_run(void **state)
 
 /* ---- against the trainer ------------------------------------------------ */
 
-static void same_bits(const float *a, const float *b, uint32_t count,
-                      const char *what)
+static void expect_same_bits(const float *a, const float *b, uint32_t count,
+                             const char *what)
 {
     for (uint32_t i = 0; i < count; i++)
         if (memcmp(&a[i], &b[i], sizeof(float)) != 0)
@@ -212,21 +213,21 @@ static void logp_is_the_trainers(void **state)
 {
     (void)state;
     for (int which = 0; which < MODEL_COUNT; which++) {
-        results *all = run_mix(2, which, 6, 50, 0);
+        results *all = run_mixed_requests(2, which, 6, 50, 0);
         rig *r = rig_open(1);
         model *m = model_open(r, which);
         for (uint32_t i = 0; i < all->count; i++) {
             const result *got = &all->r[i];
             int32_t row[PROMPT + MAX_OUT_TOKENS];
             float logp[MAX_OUT_TOKENS];
-            xray_request q = mix_request(got->id, row, 1);
+            xray_request q = make_mix_request(got->id, row, 1);
             memcpy(row + q.id_count, got->tokens, got->count * sizeof(int32_t));
             uint32_t count = q.id_count + got->count;
             trainer_logp(r, m, row, count, q.id_count, 1, logp);
-            same_bits(got->raw, logp, got->count, "raw_logp");
+            expect_same_bits(got->raw, logp, got->count, "raw_logp");
             float t = q.temperature > 0 ? q.temperature : 1;
             trainer_logp(r, m, row, count, q.id_count, t, logp);
-            same_bits(got->logp, logp, got->count, "logp");
+            expect_same_bits(got->logp, logp, got->count, "logp");
         }
         model_close(m);
         rig_close(r);
@@ -237,7 +238,7 @@ static void logp_is_the_trainers(void **state)
 static void group_is_its_samples_one_by_one(void **state)
 {
     (void)state;
-    results *all = run_mix(2, MODEL_QWEN2, 4, 20, 0);
+    results *all = run_mixed_requests(2, MODEL_QWEN2, 4, 20, 0);
     rig *r = rig_open(1);
     model *m = model_open(r, MODEL_QWEN2);
     engine_size size = { .rows = 8,
@@ -248,7 +249,7 @@ static void group_is_its_samples_one_by_one(void **state)
     assert_non_null(single);
     for (uint32_t i = 0; i < all->count; i++) {
         int32_t ids[PROMPT];
-        xray_request q = mix_request(all->r[i].id, ids, 1);
+        xray_request q = make_mix_request(all->r[i].id, ids, 1);
         q.first_sample = all->r[i].sample;
         q.id = i; /* the id is only a name: prompt_id keys the draws */
         engine_submit(r, engine, &q);

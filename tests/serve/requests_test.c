@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests at the bounds of what they may ask for, lists that lose items from
- * any place, many requests at once, and the scheduler's numbers by hand.
+ * Tests requests at the limits of their fields, lists that lose items at any
+ * position, many requests at once, and the scheduler's statistics computed by
+ * hand.
  */
 #include "tests/testing.h"
 
@@ -14,7 +15,7 @@ enum { VOCAB = 97, ROW = 40 };
 
 static const int32_t ids[ROW + 1] = { 1, 2, 3, 4, 5 };
 
-static xray_request request_of(uint64_t id)
+static xray_request make_test_request(uint64_t id)
 {
     return (xray_request){ .header = XRAY_HEADER(xray_request),
                            .id = id,
@@ -27,7 +28,7 @@ static xray_request request_of(uint64_t id)
 }
 
 /* NULL: it is taken. */
-static void expect(const xray_request *q, const char *says)
+static void expect_verdict(const xray_request *q, const char *says)
 {
     static const xm_limits limits = { VOCAB, ROW };
     xr_err err = { "" };
@@ -38,35 +39,39 @@ static void expect(const xray_request *q, const char *says)
 
 static void counts_have_bounds(void **state)
 {
-    xray_request q = request_of(9);
+    xray_request q = make_test_request(9);
     (void)state;
     q.count = XM_MAX_SAMPLES;
-    expect(&q, NULL);
+    expect_verdict(&q, NULL);
     q.count++;
-    expect(&q, "request 9: count 1048577, 1 to 1048576 samples were expected");
-    q = request_of(9);
+    expect_verdict(
+        &q, "request 9: count 1048577, 1 to 1048576 samples were expected");
+    q = make_test_request(9);
     q.first_sample = UINT32_MAX - 1;
-    expect(&q, NULL);
+    expect_verdict(&q, NULL);
     q.first_sample++;
-    expect(&q, "request 9: first_sample 4294967295 and count 1 do not fit 32 "
-               "bits");
-    q = request_of(9);
+    expect_verdict(
+        &q, "request 9: first_sample 4294967295 and count 1 do not fit 32 "
+            "bits");
+    q = make_test_request(9);
     q.max_tokens = 1;
-    expect(&q, NULL);
+    expect_verdict(&q, NULL);
     q.max_tokens = UINT32_MAX;
-    expect(&q, NULL);
+    expect_verdict(&q, NULL);
     q.id_count = ROW - 1;
-    expect(&q, NULL);
+    expect_verdict(&q, NULL);
     q.id_count = ROW;
-    expect(&q, "request 9: the prompt has 40 tokens, fewer than 40 (the "
-               "longest row) were expected");
+    expect_verdict(&q,
+                   "request 9: the prompt has 40 tokens, fewer than 40 (the "
+                   "longest row) were expected");
     q.ids = NULL;
-    expect(&q, "request 9: the prompt is empty, at least one id was expected");
+    expect_verdict(
+        &q, "request 9: the prompt is empty, at least one id was expected");
     static const int32_t last[] = { 0, VOCAB - 1 };
-    q = request_of(9);
+    q = make_test_request(9);
     q.ids = last;
     q.id_count = 2;
-    expect(&q, NULL);
+    expect_verdict(&q, NULL);
 }
 
 static void samplings_have_bounds(void **state)
@@ -94,12 +99,12 @@ static void samplings_have_bounds(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        xray_request q = request_of(9);
+        xray_request q = make_test_request(9);
         q.temperature = cases[i].temperature;
         q.top_p = cases[i].top_p;
         q.min_p = cases[i].min_p;
         q.top_k = cases[i].top_k;
-        expect(&q, cases[i].says);
+        expect_verdict(&q, cases[i].says);
     }
 }
 
@@ -186,7 +191,7 @@ static void queues_lose_requests_from_anywhere(void **state)
 
 /* ---- the scheduler ------------------------------------------------------ */
 
-static xm_sched *sched_of(uint32_t slots, uint32_t step_tokens)
+static xm_sched *make_sched(uint32_t slots, uint32_t step_tokens)
 {
     const xm_sched_limits limits = { slots, step_tokens, { VOCAB, ROW } };
     xr_err err = { "" };
@@ -195,7 +200,7 @@ static xm_sched *sched_of(uint32_t slots, uint32_t step_tokens)
     return s;
 }
 
-static void a_scheduler_needs_a_token_a_slot(void **state)
+static void a_scheduler_needs_a_token_per_slot(void **state)
 {
     xr_err err = { "" };
     xm_sched *s = NULL;
@@ -217,12 +222,12 @@ static void a_scheduler_needs_a_token_a_slot(void **state)
 static void many_requests_are_told_apart(void **state)
 {
     enum { MANY = 500 };
-    xm_sched *s = sched_of(2, 8);
+    xm_sched *s = make_sched(2, 8);
     xr_err err = { "" };
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     (void)state;
     for (uint64_t i = 0; i < MANY; i++) {
-        xray_request q = request_of(i * 1000003);
+        xray_request q = make_test_request(i * 1000003);
         q.first_sample = 10;
         assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
         assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_E_ARG);
@@ -253,7 +258,7 @@ static void many_requests_are_told_apart(void **state)
     xm_sched_destroy(s);
 }
 
-static void one_step(xm_sched *s, uint32_t *out_tokens)
+static void run_sched_step(xm_sched *s, uint32_t *out_tokens)
 {
     int32_t room[4][64];
     xm_sched_step round = {
@@ -286,14 +291,14 @@ static void the_numbers_of_a_run(void **state)
     };
     static const uint32_t count[] = { 3, 1, 1 };
     static const uint32_t most[] = { 3, 2, 1 };
-    xm_sched *s = sched_of(2, 16);
+    xm_sched *s = make_sched(2, 16);
     xr_err err = { "" };
     uint32_t tokens = 7;
     (void)state;
-    one_step(s, &tokens); /* with nothing to do: it is none */
+    run_sched_step(s, &tokens); /* with nothing to do: it is none */
     assert_int_equal(tokens, 0);
     for (uint64_t i = 0; i < 3; i++) {
-        xray_request q = request_of(i);
+        xray_request q = make_test_request(i);
         q.count = count[i];
         q.max_tokens = most[i];
         assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
@@ -302,7 +307,7 @@ static void the_numbers_of_a_run(void **state)
         xray_infer_stats n = { .header = XRAY_HEADER(xray_infer_stats),
                                .preemptions = 9 };
         if (i)
-            one_step(s, &tokens);
+            run_sched_step(s, &tokens);
         xm_sched_stats(s, &n);
         char got[160];
         char expected[160];
@@ -330,7 +335,7 @@ int main(void)
         cmocka_unit_test(verdicts_follow_the_rules),
         cmocka_unit_test(waiting_samples_leave_from_anywhere),
         cmocka_unit_test(queues_lose_requests_from_anywhere),
-        cmocka_unit_test(a_scheduler_needs_a_token_a_slot),
+        cmocka_unit_test(a_scheduler_needs_a_token_per_slot),
         cmocka_unit_test(many_requests_are_told_apart),
         cmocka_unit_test(the_numbers_of_a_run),
     };

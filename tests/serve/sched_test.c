@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler alone, driven by a model that is a hash: a slot's memory holds
- * the ids fed to it, and a draw is a function of the row up to there and of
- * what keys the draw. So every sample has one right answer, which an oracle
- * computes without slots or steps.
+ * Tests the scheduler alone, driven by a model that is a hash: the memory of a
+ * slot holds the ids fed to it, and a drawn token is a function of the row so
+ * far and of the draw's key. Every sample thus has a single right answer, which
+ * an oracle computes without slots or steps.
  */
 #include "tests/testing.h"
 
@@ -41,7 +41,7 @@ static void rig_free(rig *r)
     free(r);
 }
 
-static uint64_t row_hash(const int32_t *row, uint32_t count)
+static uint64_t hash_row(const int32_t *row, uint32_t count)
 {
     uint64_t h = 1;
     for (uint32_t i = 0; i < count; i++)
@@ -49,8 +49,8 @@ static uint64_t row_hash(const int32_t *row, uint32_t count)
     return h;
 }
 
-static void answer(uint64_t row, const xray_draw *draw, int32_t *token,
-                   float *raw, float *logp)
+static void answer_draw(uint64_t row, const xray_draw *draw, int32_t *token,
+                        float *raw, float *logp)
 {
     uint64_t h = xray_mix64(xray_mix64(row, draw->key), draw->sample);
     h = xray_mix64(h, draw->position);
@@ -59,7 +59,7 @@ static void answer(uint64_t row, const xray_draw *draw, int32_t *token,
     *logp = *raw * draw->temperature;
 }
 
-static void rig_draws(rig *r, const xm_sched_step *round)
+static void answer_draws(rig *r, const xm_sched_step *round)
 {
     xray_draw draws[64];
     int32_t index[64], token[64];
@@ -73,8 +73,8 @@ static void rig_draws(rig *r, const xm_sched_step *round)
             int32_t at = r->last[index[i]];
             assert_true(at >= 0 && (uint32_t)at < round->tokens);
             const int32_t *row = r->memory[r->seq[at]];
-            answer(row_hash(row, (uint32_t)r->positions[at] + 1), &draws[i],
-                   &token[i], &raw[i], &logp[i]);
+            answer_draw(hash_row(row, (uint32_t)r->positions[at] + 1),
+                        &draws[i], &token[i], &raw[i], &logp[i]);
         }
         xm_sched_results(r->sched, token, raw, logp);
     }
@@ -104,7 +104,7 @@ static void rig_step(rig *r)
     }
     for (uint32_t i = 1; i < round.last_count; i++)
         assert_true(r->last[i] > r->last[i - 1]);
-    rig_draws(r, &round);
+    answer_draws(r, &round);
     xm_sched_end(r->sched);
 }
 
@@ -122,8 +122,8 @@ static void rig_run(rig *r)
 static const int32_t stops[] = { STOP_ID };
 static int32_t prompt_ids[ROW];
 
-static xray_request request_of(uint64_t id, uint32_t prompt, uint32_t count,
-                               uint32_t max_tokens)
+static xray_request make_test_request(uint64_t id, uint32_t prompt,
+                                      uint32_t count, uint32_t max_tokens)
 {
     for (uint32_t i = 0; i < ROW; i++)
         prompt_ids[i] = (int32_t)((id * 31 + i * 7 + 3) % VOCAB);
@@ -143,8 +143,9 @@ static xray_request request_of(uint64_t id, uint32_t prompt, uint32_t count,
 }
 
 /* Samples from `row` (grows) until a rule ends it; the finish reason. */
-static uint32_t oracle(const xray_request *q, uint32_t sample, int32_t *row,
-                       uint32_t *row_count, uint32_t *made)
+static uint32_t sample_by_oracle(const xray_request *q, uint32_t sample,
+                                 int32_t *row, uint32_t *row_count,
+                                 uint32_t *made)
 {
     uint64_t key = xray_philox_key(q->seed, q->step, q->prompt_id);
     *made = 0;
@@ -154,7 +155,8 @@ static uint32_t oracle(const xray_request *q, uint32_t sample, int32_t *row,
                            .sample = sample,
                            .position = *row_count,
                            .temperature = q->temperature };
-        answer(row_hash(row, *row_count), &draw, &row[*row_count], &raw, &logp);
+        answer_draw(hash_row(row, *row_count), &draw, &row[*row_count], &raw,
+                    &logp);
         int32_t token = row[(*row_count)++];
         ++*made;
         if (token == STOP_ID)
@@ -164,14 +166,14 @@ static uint32_t oracle(const xray_request *q, uint32_t sample, int32_t *row,
     }
 }
 
-static void check_out(const xray_request *q, const xray_sample_out *out)
+static void check_result(const xray_request *q, const xray_sample_out *out)
 {
     int32_t row[ROW];
     for (uint32_t i = 0; i < ROW; i++)
         row[i] = (int32_t)((q->id * 31 + i * 7 + 3) % VOCAB);
     uint32_t count = q->id_count;
     uint32_t made = 0;
-    uint32_t finish = oracle(q, out->sample, row, &count, &made);
+    uint32_t finish = sample_by_oracle(q, out->sample, row, &count, &made);
     assert_int_equal(out->finish, finish);
     assert_int_equal(out->token_count, made);
     assert_memory_equal(out->tokens, row + q->id_count, made * sizeof(*row));
@@ -181,7 +183,7 @@ static void check_out(const xray_request *q, const xray_sample_out *out)
     assert_int_equal(out->spans[0].version, 7);
 }
 
-static void submit(rig *r, const xray_request *q)
+static void submit_request(rig *r, const xray_request *q)
 {
     xr_err err = { "" };
     xray_status status = xm_sched_submit(r->sched, q, &err);
@@ -190,12 +192,12 @@ static void submit(rig *r, const xray_request *q)
 }
 
 enum { SHAPES = 9 };
-static xray_request shape(uint64_t i)
+static xray_request make_shape(uint64_t i)
 {
     static const uint32_t prompt[SHAPES] = { 1, 4, 39, 17, 8, 2, 30, 5, 16 };
     static const uint32_t count[SHAPES] = { 3, 1, 2, 7, 20, 1, 4, 1, 2 };
     static const uint32_t most[SHAPES] = { 4, 9, 50, 6, 1, 30, 99, 2, 12 };
-    xray_request q = request_of(i, prompt[i], count[i], most[i]);
+    xray_request q = make_test_request(i, prompt[i], count[i], most[i]);
     q.first_sample = i % 3 == 1 ? 5 : 0;
     return q;
 }
@@ -211,15 +213,15 @@ static void any_slots_budget_and_portion(void **state)
         rig *r = rig_new(n, n + extra[c / 5 % 4], caps[c / 20]);
         uint32_t wanted = 0;
         for (uint64_t i = 0; i < SHAPES; i++) {
-            xray_request q = shape(c % 2 ? i : SHAPES - 1 - i);
+            xray_request q = make_shape(c % 2 ? i : SHAPES - 1 - i);
             wanted += q.count;
-            submit(r, &q);
+            submit_request(r, &q);
         }
         rig_run(r);
         xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
         while (xm_sched_poll(r->sched, &out) == XRAY_OK) {
-            xray_request q = shape(out.id);
-            check_out(&q, &out);
+            xray_request q = make_shape(out.id);
+            check_result(&q, &out);
             wanted--;
         }
         assert_int_equal(wanted, 0);
@@ -236,18 +238,18 @@ static void a_stop_id_may_come_last(void **state)
     uint32_t at_most = 0;
     uint32_t at_end = 0;
     for (uint64_t id = 1; !at_most || !at_end; id++) {
-        xray_request q = request_of(id, 3, 1, 2 * ROW);
+        xray_request q = make_test_request(id, 3, 1, 2 * ROW);
         int32_t row[ROW];
         uint32_t count = q.id_count;
         uint32_t made = 0;
         memcpy(row, prompt_ids, sizeof(row));
-        if (oracle(&q, 0, row, &count, &made) != XRAY_FINISH_STOP ||
+        if (sample_by_oracle(&q, 0, row, &count, &made) != XRAY_FINISH_STOP ||
             (count == ROW ? at_end : at_most))
             continue;
         if (count < ROW)
             q.max_tokens = made;
         rig *r = rig_new(1, 64, 64);
-        submit(r, &q);
+        submit_request(r, &q);
         rig_run(r);
         xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
         assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
@@ -263,9 +265,9 @@ static void prompt_is_computed_once(void **state)
 {
     (void)state;
     rig *r = rig_new(3, 64, 64);
-    xray_request q = request_of(1, 20, 9, 5);
+    xray_request q = make_test_request(1, 20, 9, 5);
     q.stop_count = 0;
-    submit(r, &q);
+    submit_request(r, &q);
     rig_run(r);
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     xm_sched_stats(r->sched, &stats);
@@ -284,12 +286,12 @@ static void running_samples_go_before_prompts(void **state)
 {
     (void)state;
     rig *r = rig_new(4, 8, 64);
-    xray_request q = request_of(1, 2, 1, 30);
+    xray_request q = make_test_request(1, 2, 1, 30);
     q.stop_count = 0;
-    submit(r, &q);
+    submit_request(r, &q);
     rig_step(r);
-    xray_request long_one = request_of(2, 30, 1, 2);
-    submit(r, &long_one);
+    xray_request long_one = make_test_request(2, 30, 1, 2);
+    submit_request(r, &long_one);
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     for (uint32_t i = 0; i < 4; i++) {
         rig_step(r);
@@ -311,13 +313,15 @@ static void abort_gives_what_was_made(void **state)
     (void)state;
     rig *r = rig_new(2, 16, 64);
     xr_err err = { "" };
-    xray_request a = request_of(1, 4, 4, 30); /* 1 runs, 3 have a token */
-    xray_request b = request_of(2, 30, 1, 9); /* its prompt is half done */
-    xray_request c = request_of(3, 4, 2, 30); /* waits */
+    xray_request a =
+        make_test_request(1, 4, 4, 30); /* 1 runs, 3 have a token */
+    xray_request b =
+        make_test_request(2, 30, 1, 9); /* its prompt is half done */
+    xray_request c = make_test_request(3, 4, 2, 30); /* waits */
     a.stop_count = b.stop_count = c.stop_count = 0;
-    submit(r, &a);
-    submit(r, &b);
-    submit(r, &c);
+    submit_request(r, &a);
+    submit_request(r, &b);
+    submit_request(r, &c);
     for (int i = 0; i < 2; i++)
         rig_step(r);
     for (uint64_t id = 1; id <= 3; id++)
@@ -346,15 +350,15 @@ static void abort_gives_what_was_made(void **state)
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     xm_sched_stats(r->sched, &before);
     assert_int_equal(before.kv_tokens, 0);
-    xray_request d = request_of(3, 4, 3, 6);
+    xray_request d = make_test_request(3, 4, 3, 6);
     d.stop_count = 0;
-    submit(r, &d);
+    submit_request(r, &d);
     rig_run(r);
     xm_sched_stats(r->sched, &stats);
     assert_int_equal(stats.steps - before.steps, 1 + 5 + 5);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
-        check_out(&d, &out);
+        check_result(&d, &out);
     }
     assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_END);
     rig_free(r);
@@ -369,9 +373,9 @@ static void hold_and_extend(void **state)
     xr_err err = { "" };
     for (uint32_t slots = 1; slots <= 3; slots++) {
         rig *r = rig_new(slots, slots + 2, 64);
-        xray_request q = request_of(1, 6, slots + 1, 4);
+        xray_request q = make_test_request(1, 6, slots + 1, 4);
         q.hold = 1;
-        submit(r, &q);
+        submit_request(r, &q);
         rig_run(r);
         int32_t rows[4][ROW];
         uint32_t counts[4] = { 0 };
@@ -387,7 +391,8 @@ static void hold_and_extend(void **state)
                 }
                 uint32_t before = counts[s];
                 uint32_t made = 0;
-                uint32_t finish = oracle(&q, s, rows[s], &counts[s], &made);
+                uint32_t finish =
+                    sample_by_oracle(&q, s, rows[s], &counts[s], &made);
                 assert_int_equal(out.finish, finish);
                 assert_int_equal(out.token_count, made);
                 assert_memory_equal(out.tokens, rows[s] + before,
@@ -420,9 +425,9 @@ static void extend_says_what_is_wrong(void **state)
     rig *r = rig_new(2, 64, 64);
     xr_err err = { "" };
     static const int32_t tokens[ROW] = { 1, 2, 200 };
-    xray_request q = request_of(1, 6, 2, 1);
+    xray_request q = make_test_request(1, 6, 2, 1);
     q.hold = 1;
-    submit(r, &q);
+    submit_request(r, &q);
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, 2, &err),
                      XRAY_E_ARG);
     assert_non_null(strstr(err.text, "sample 0 is not held"));
@@ -446,14 +451,14 @@ static void extend_says_what_is_wrong(void **state)
                      XRAY_E_RANGE);
     assert_non_null(strstr(err.text, "leave no space in a row of 40"));
     /* Both slots are held: another request waits, and nothing spins. */
-    xray_request other = request_of(2, 6, 1, 1);
-    submit(r, &other);
+    xray_request other = make_test_request(2, 6, 1, 1);
+    submit_request(r, &other);
     assert_false(xm_sched_has_work(r->sched));
     assert_int_equal(xm_sched_release(r->sched, 1, 0, &err), XRAY_OK);
     assert_int_equal(xm_sched_release(r->sched, 1, 0, &err), XRAY_E_ARG);
     rig_run(r);
     assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
-    check_out(&other, &out);
+    check_result(&other, &out);
     assert_int_equal(xm_sched_live(r->sched), 1);
     assert_int_equal(xm_sched_abort(r->sched, 1, &err), XRAY_OK);
     assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_END);
@@ -463,7 +468,7 @@ static void extend_says_what_is_wrong(void **state)
 
 /* ---- requests ----------------------------------------------------------- */
 
-static void refuse(rig *r, const xray_request *q, const char *sentence)
+static void expect_refused(rig *r, const xray_request *q, const char *sentence)
 {
     xr_err err = { "" };
     assert_int_equal(xm_sched_submit(r->sched, q, &err), XRAY_E_ARG);
@@ -474,32 +479,34 @@ static void bad_requests_are_named(void **state)
 {
     (void)state;
     rig *r = rig_new(2, 64, 64);
-    xray_request good = request_of(9, 4, 1, 3);
+    xray_request good = make_test_request(9, 4, 1, 3);
     xray_request q = good;
     q.id_count = 0;
-    refuse(r, &q,
-           "request 9: the prompt is empty, at least one id was expected");
+    expect_refused(
+        r, &q, "request 9: the prompt is empty, at least one id was expected");
     q.id_count = ROW;
-    refuse(r, &q,
-           "request 9: the prompt has 40 tokens, fewer than 40 (the "
-           "longest row) were expected");
+    expect_refused(r, &q,
+                   "request 9: the prompt has 40 tokens, fewer than 40 (the "
+                   "longest row) were expected");
     int32_t ids[] = { 1, VOCAB, 2 };
     q = good;
     q.ids = ids;
     q.id_count = 3;
-    refuse(r, &q,
-           "request 9: prompt id 97 at position 1 is outside the "
-           "vocabulary of 97");
+    expect_refused(r, &q,
+                   "request 9: prompt id 97 at position 1 is outside the "
+                   "vocabulary of 97");
     ids[1] = -1;
-    refuse(r, &q,
-           "request 9: prompt id -1 at position 1 is outside the "
-           "vocabulary of 97");
+    expect_refused(r, &q,
+                   "request 9: prompt id -1 at position 1 is outside the "
+                   "vocabulary of 97");
     q = good;
     q.count = 0;
-    refuse(r, &q, "request 9: count 0, 1 to 1048576 samples were expected");
+    expect_refused(r, &q,
+                   "request 9: count 0, 1 to 1048576 samples were expected");
     q = good;
     q.max_tokens = 0;
-    refuse(r, &q, "request 9: max_tokens is 0, at least 1 was expected");
+    expect_refused(r, &q,
+                   "request 9: max_tokens is 0, at least 1 was expected");
     static const float bad_t[] = { -1, 1e-9f };
     static const char *const names[] = { "-1", "1e-09" };
     for (int i = 0; i < 2; i++) {
@@ -510,7 +517,7 @@ static void bad_requests_are_named(void **state)
                        "request 9: temperature %s, 0 (greedy) or a finite "
                        "number of at least 1e-05 was expected",
                        names[i]);
-        refuse(r, &q, text);
+        expect_refused(r, &q, text);
     }
     xr_err err = { "" };
     q = good;
@@ -520,18 +527,19 @@ static void bad_requests_are_named(void **state)
     assert_int_equal(xm_sched_submit(r->sched, &q, &err), XRAY_E_ARG);
     q = good;
     q.top_p = 0;
-    refuse(r, &q, "request 9: top_p 0, more than 0 and at most 1 was expected");
+    expect_refused(
+        r, &q, "request 9: top_p 0, more than 0 and at most 1 was expected");
     q = good;
     q.min_p = 1.5f;
-    refuse(r, &q, "request 9: min_p 1.5, 0 to 1 was expected");
+    expect_refused(r, &q, "request 9: min_p 1.5, 0 to 1 was expected");
     q = good;
     q.top_k = -1;
-    refuse(r, &q, "request 9: top_k -1, 0 (off) or more was expected");
+    expect_refused(r, &q, "request 9: top_k -1, 0 (off) or more was expected");
     q = good;
     q.stop_ids = NULL;
-    refuse(r, &q, "request 9: stop_count is 1 but stop_ids is not set");
-    submit(r, &good);
-    refuse(r, &good, "request 9: a request of this id is running");
+    expect_refused(r, &q, "request 9: stop_count is 1 but stop_ids is not set");
+    submit_request(r, &good);
+    expect_refused(r, &good, "request 9: a request of this id is running");
     rig_free(r);
 }
 
@@ -544,9 +552,9 @@ static void memory_is_used_again(void **state)
     for (int round = 0; round < 5; round++) {
         uint32_t wanted = 0;
         for (uint64_t i = 0; i < SHAPES; i++) {
-            xray_request q = shape((i * 4 + (uint64_t)round) % SHAPES);
+            xray_request q = make_shape((i * 4 + (uint64_t)round) % SHAPES);
             wanted += q.count;
-            submit(r, &q);
+            submit_request(r, &q);
         }
         uint64_t before = xm_sched_grown(r->sched);
         rig_run(r);

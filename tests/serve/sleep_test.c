@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory an engine gives back while it is not asked for tokens.
+ * Proves which memory an engine evicts while it sleeps, and what it needs to
+ * wake.
  */
 #include "tests/serve/engine.h"
 
@@ -18,7 +19,7 @@ typedef struct stage {
     results after;
 } stage;
 
-static void stage_open(stage *s, int64_t kind)
+static void open_stage(stage *s, int64_t kind)
 {
     engine_size size = { .rows = 3,
                          .row_tokens = 40,
@@ -32,7 +33,7 @@ static void stage_open(stage *s, int64_t kind)
         fail_msg("%s", s->r->said);
 }
 
-static void stage_close(stage *s)
+static void close_stage(stage *s)
 {
     s->r->ops->destroy(s->engine);
     model_close(s->m);
@@ -40,7 +41,7 @@ static void stage_close(stage *s)
     free(s);
 }
 
-static void run_one(stage *s, results *out)
+static void run_one_request(stage *s, results *out)
 {
     xray_request q = request_make(1, prompt, 6, 20);
     q.count = 2;
@@ -49,7 +50,7 @@ static void run_one(stage *s, results *out)
     engine_run(s->r, s->engine, out);
 }
 
-static uint64_t live_of(const rig *r, uint32_t tag)
+static uint64_t live_bytes(const rig *r, uint32_t tag)
 {
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     assert_int_equal(r->device->memory(r->device_self, &stats), XRAY_OK);
@@ -57,32 +58,32 @@ static uint64_t live_of(const rig *r, uint32_t tag)
 }
 
 /* Borrowed weights stay where they are, the rest goes. */
-static void shared(void **state)
+static void shared_weights_stay_during_sleep(void **state)
 {
     (void)state;
     stage *s = calloc(1, sizeof(*s));
     assert_non_null(s);
-    stage_open(s, DSINF_WEIGHTS_AUTO);
-    run_one(s, &s->before);
+    open_stage(s, DSINF_WEIGHTS_AUTO);
+    run_one_request(s, &s->before);
     uint64_t live = rig_live(s->r);
-    uint64_t held = live_of(s->r, XRAY_TAG_WEIGHTS);
+    uint64_t held = live_bytes(s->r, XRAY_TAG_WEIGHTS);
     assert_int_equal(s->r->ops->sleep(s->engine, all), XRAY_OK);
-    assert_int_equal(live_of(s->r, XRAY_TAG_WEIGHTS), held);
-    assert_int_equal(live_of(s->r, XRAY_TAG_ACTIVATIONS), 0);
-    assert_int_equal(live_of(s->r, XRAY_TAG_KV), 0);
+    assert_int_equal(live_bytes(s->r, XRAY_TAG_WEIGHTS), held);
+    assert_int_equal(live_bytes(s->r, XRAY_TAG_ACTIVATIONS), 0);
+    assert_int_equal(live_bytes(s->r, XRAY_TAG_KV), 0);
     assert_int_equal(s->r->ops->wake(s->engine, all & ~activations), XRAY_OK);
     xray_request q = request_make(1, prompt, 6, 20);
     assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_STATE);
     assert_non_null(strstr(s->r->said, "asleep"));
     assert_int_equal(s->r->ops->wake(s->engine, all), XRAY_OK);
     assert_int_equal(rig_live(s->r), live);
-    run_one(s, &s->after);
+    run_one_request(s, &s->after);
     results_equal(&s->before, &s->after);
-    stage_close(s);
+    close_stage(s);
 }
 
 /* Weights of its own come again, all of them, before the next request. */
-static void own(void **state)
+static void own_weights_must_come_again_after_sleep(void **state)
 {
     (void)state;
     static const int64_t kinds[] = { DSINF_WEIGHTS_FLOAT32,
@@ -90,15 +91,15 @@ static void own(void **state)
     for (int k = 0; k < 2; k++) {
         stage *s = calloc(1, sizeof(*s));
         assert_non_null(s);
-        stage_open(s, kinds[k]);
+        open_stage(s, kinds[k]);
         const xray_infer_ops *ops = s->r->ops;
         const xray_weights *table = &s->m->weights->table;
-        run_one(s, &s->before);
+        run_one_request(s, &s->before);
         uint64_t live = rig_live(s->r);
-        uint64_t trainers = live_of(s->r, XRAY_TAG_WEIGHTS);
+        uint64_t trainers = live_bytes(s->r, XRAY_TAG_WEIGHTS);
         assert_int_equal(ops->sleep(s->engine, all), XRAY_OK);
         assert_int_equal(ops->sleep(s->engine, all), XRAY_OK);
-        assert_true(live_of(s->r, XRAY_TAG_WEIGHTS) < trainers);
+        assert_true(live_bytes(s->r, XRAY_TAG_WEIGHTS) < trainers);
         assert_int_equal(ops->update(s->engine, table, 1), XRAY_E_STATE);
         assert_int_equal(ops->wake(s->engine, all), XRAY_OK);
         xray_request q = request_make(1, prompt, 6, 20);
@@ -113,18 +114,18 @@ static void own(void **state)
         assert_int_equal(ops->update(s->engine, table, 1), XRAY_OK);
         assert_int_equal(ops->update(s->engine, NULL, 1), XRAY_OK);
         assert_int_equal(rig_live(s->r), live);
-        run_one(s, &s->after);
+        run_one_request(s, &s->after);
         results_equal(&s->before, &s->after);
         assert_int_equal(ops->sleep(s->engine, weights), XRAY_OK);
-        stage_close(s); /* asleep */
+        close_stage(s); /* asleep */
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared),
-        cmocka_unit_test(own),
+        cmocka_unit_test(shared_weights_stay_during_sleep),
+        cmocka_unit_test(own_weights_must_come_again_after_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine's life: ends of samples, leases, updates of weights, sleep, plan,
- * and what it says when it refuses.
+ * Tests the engine's states: ends of samples, leases, updates, sleep, plans.
  */
 #include "tests/serve/engine.h"
 
@@ -94,12 +93,12 @@ static int tear_down(void **state)
     return 0;
 }
 
-static xray_status step(stage *s)
+static xray_status step_engine(stage *s)
 {
     return s->r->ops->step(s->engine);
 }
 
-static xray_infer_stats stats_of(stage *s)
+static xray_infer_stats engine_stats(stage *s)
 {
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     assert_int_equal(s->r->ops->stats(s->engine, &stats), XRAY_OK);
@@ -147,11 +146,11 @@ static void abort_keeps_what_was_made(void **state)
     q.count = 5;
     engine_submit(s->r, s->engine, &q);
     for (int i = 0; i < 4; i++)
-        assert_int_equal(step(s), XRAY_AGAIN);
+        assert_int_equal(step_engine(s), XRAY_AGAIN);
     assert_int_equal(s->o.leases, 1);
     assert_int_equal(s->r->ops->abort(s->engine, 1), XRAY_OK);
     assert_int_equal(s->o.leases, 0);
-    assert_int_equal(step(s), XRAY_OK);
+    assert_int_equal(step_engine(s), XRAY_OK);
     engine_poll(s->r, s->engine, &s->out);
     assert_int_equal(s->out.count, 5);
     uint32_t made = 0;
@@ -174,10 +173,10 @@ static void more_requests_than_slots(void **state)
                                       1 + (uint32_t)(i * 5) % 9);
         engine_submit(s->r, s->engine, &q);
     }
-    assert_int_equal(stats_of(s).requests_waiting, 20);
+    assert_int_equal(engine_stats(s).requests_waiting, 20);
     uint64_t most = 0;
-    while (step(s) == XRAY_AGAIN) {
-        xray_infer_stats now = stats_of(s);
+    while (step_engine(s) == XRAY_AGAIN) {
+        xray_infer_stats now = engine_stats(s);
         most = now.requests_running > most ? now.requests_running : most;
         assert_true(now.requests_running <= 3);
         assert_true(now.kv_tokens <= now.kv_capacity);
@@ -185,7 +184,7 @@ static void more_requests_than_slots(void **state)
     engine_poll(s->r, s->engine, &s->out);
     assert_int_equal(s->out.count, 20);
     assert_int_equal(most, 3);
-    xray_infer_stats end = stats_of(s);
+    xray_infer_stats end = engine_stats(s);
     uint64_t tokens = 0;
     for (uint64_t i = 0; i < 20; i++) {
         assert_int_equal(result_find(&s->out, i, 0)->count, 1 + (i * 5) % 9);
@@ -239,7 +238,7 @@ static void lease_stops_the_optimizer(void **state)
     assert_int_equal(s->r->ops->update(s->engine, NULL, 5), XRAY_OK);
     q.id = 2;
     engine_submit(s->r, s->engine, &q);
-    while (step(s) == XRAY_AGAIN)
+    while (step_engine(s) == XRAY_AGAIN)
         ;
     xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
     assert_int_equal(s->r->ops->poll(s->engine, &out), XRAY_OK);
@@ -256,7 +255,7 @@ static void lease_stops_the_optimizer(void **state)
                         "dsinf: the trainer refused a lease on its weights");
 }
 
-static void run_one(stage *s, void *engine, results *out)
+static void run_one_request(stage *s, void *engine, results *out)
 {
     xray_request q = request_make(1, prompt, 6, 20);
     engine_submit(s->r, engine, &q);
@@ -271,16 +270,16 @@ static void own_weights_are_copied(void **state)
     results *a = calloc(1, sizeof(*a));
     results *b = calloc(1, sizeof(*b));
     assert_true(a && b);
-    run_one(s, s->engine, &s->out);
-    run_one(s, own, a);
+    run_one_request(s, s->engine, &s->out);
+    run_one_request(s, own, a);
     results_equal(&s->out, a); /* drawn from the same seed */
     assert_int_equal(s->r->ops->update(own, NULL, 1), XRAY_E_ARG);
     assert_non_null(strstr(s->r->said, "`from` must name"));
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
     assert_int_equal(s->r->ops->update(own, &s->table, 5), XRAY_OK);
     s->out.count = a->count = 0;
-    run_one(s, s->engine, &s->out);
-    run_one(s, own, a);
+    run_one_request(s, s->engine, &s->out);
+    run_one_request(s, own, a);
     results_equal(&s->out, a);
     s->r->ops->destroy(own);
     free(a);
@@ -307,14 +306,14 @@ static void table_that_cannot_be_shared(void **state)
     assert_non_null(strstr(s->r->log, "cannot be shared"));
     results *a = calloc(1, sizeof(*a));
     assert_non_null(a);
-    run_one(s, s->engine, &s->out);
-    run_one(s, engine, a);
+    run_one_request(s, s->engine, &s->out);
+    run_one_request(s, engine, a);
     results_equal(&s->out, a);
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
     assert_int_equal(s->r->ops->update(engine, NULL, 5), XRAY_OK);
     s->out.count = a->count = 0;
-    run_one(s, s->engine, &s->out);
-    run_one(s, engine, a);
+    run_one_request(s, s->engine, &s->out);
+    run_one_request(s, engine, a);
     results_equal(&s->out, a);
     free(a);
     s->r->ops->destroy(engine);
@@ -322,7 +321,7 @@ static void table_that_cannot_be_shared(void **state)
 }
 
 /* Tensors [first, last) of the trainer's table. */
-static xray_weights part_of(const stage *s, uint32_t first, uint32_t last)
+static xray_weights part_of_table(const stage *s, uint32_t first, uint32_t last)
 {
     xray_weights part = s->table;
     part.tensors += first;
@@ -344,10 +343,10 @@ static void weights_come_in_parts(void **state)
     assert_int_equal(table->version(table->owner), 4);
     results *a = calloc(1, sizeof(*a));
     assert_non_null(a);
-    run_one(s, own, a);
+    run_one_request(s, own, a);
     assert_int_equal(s->o.leases, 0); /* a copy leases nothing */
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
-    xray_weights some = part_of(s, 0, 3);
+    xray_weights some = part_of_table(s, 0, 3);
     assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
     xray_request q = request_make(2, prompt, 6, 4);
     assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
@@ -355,19 +354,19 @@ static void weights_come_in_parts(void **state)
         s->r->said,
         "dsinf: an update has brought some new weights and has not ended yet");
     assert_int_equal(table->version(table->owner), 4);
-    some = part_of(s, 3, s->table.tensor_count);
+    some = part_of_table(s, 3, s->table.tensor_count);
     assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
     assert_int_equal(ops->update(own, NULL, 5), XRAY_OK);
     assert_int_equal(table->version(table->owner), 5);
-    run_one(s, s->engine, &s->out);
+    run_one_request(s, s->engine, &s->out);
     a->count = 0;
-    run_one(s, own, a);
+    run_one_request(s, own, a);
     results_equal(&s->out, a);
     for (uint32_t i = 0; i < table->tensor_count; i++)
         assert_memory_equal(table->tensors[i].data, s->table.tensors[i].data,
                             table->tensors[i].count * sizeof(float));
     /* A tensor that does not come keeps its values; NULL ends the update. */
-    some = part_of(s, 1, 2);
+    some = part_of_table(s, 1, 2);
     assert_int_equal(ops->update(own, &some, 6), XRAY_OK);
     /* What came for the last update is not what came for this one. */
     assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
@@ -375,7 +374,7 @@ static void weights_come_in_parts(void **state)
     assert_int_equal(ops->update(own, NULL, 6), XRAY_OK);
     assert_int_equal(table->version(table->owner), 6);
     a->count = 0;
-    run_one(s, own, a);
+    run_one_request(s, own, a);
     results_equal(&s->out, a);
     ops->destroy(own);
     free(a);
@@ -399,8 +398,8 @@ static void rounded_weights(void **state)
     results *a = calloc(1, sizeof(*a));
     results *b = calloc(1, sizeof(*b));
     assert_true(a && b);
-    run_one(s, s->engine, &s->out);
-    run_one(s, narrow, a);
+    run_one_request(s, s->engine, &s->out);
+    run_one_request(s, narrow, a);
     assert_true(a->r[0].raw[0] < s->out.r[0].raw[0] ||
                 a->r[0].raw[0] > s->out.r[0].raw[0]);
     const xray_weights *table = ops->weights(narrow);
@@ -416,13 +415,13 @@ static void rounded_weights(void **state)
     }
     xr_err err = { "" };
     assert_int_equal(xm_weights_changed(s->m->weights, 4, &err), XRAY_OK);
-    run_one(s, s->engine, b);
+    run_one_request(s, s->engine, b);
     results_equal(a, b);
     /* New values arrive rounded, too. */
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
     assert_int_equal(ops->update(narrow, NULL, 5), XRAY_OK);
     b->count = 0;
-    run_one(s, narrow, b);
+    run_one_request(s, narrow, b);
     assert_memory_not_equal(a->r[0].raw, b->r[0].raw, sizeof(float) * 4);
     ops->destroy(narrow);
     free(a);
@@ -438,15 +437,15 @@ static void pause_and_sleep(void **state)
     const xray_infer_ops *ops = s->r->ops;
     results *a = calloc(1, sizeof(*a));
     assert_non_null(a);
-    run_one(s, s->engine, a);
+    run_one_request(s, s->engine, a);
     xray_request q = request_make(1, prompt, 6, 20);
     engine_submit(s->r, s->engine, &q);
     for (int i = 0; i < 3; i++)
-        (void)step(s);
+        (void)step_engine(s);
     assert_int_equal(ops->pause(s->engine), XRAY_OK);
-    uint64_t steps = stats_of(s).steps;
-    assert_int_equal(step(s), XRAY_OK);
-    assert_int_equal(stats_of(s).steps, steps);
+    uint64_t steps = engine_stats(s).steps;
+    assert_int_equal(step_engine(s), XRAY_OK);
+    assert_int_equal(engine_stats(s).steps, steps);
     assert_int_equal(ops->sleep(s->engine, kv), XRAY_E_STATE);
     assert_int_equal(ops->resume(s->engine), XRAY_OK);
     engine_run(s->r, s->engine, &s->out);
@@ -464,15 +463,16 @@ static void pause_and_sleep(void **state)
     assert_int_equal(ops->wake(s->engine, kv), XRAY_OK);
     assert_int_equal(rig_live(s->r), live);
     s->out.count = 0;
-    run_one(s, s->engine, &s->out);
+    run_one_request(s, s->engine, &s->out);
     results_equal(a, &s->out);
     free(a);
 }
 
 /* ---- bounds ------------------------------------------------------------- */
 
-static xray_status plan_for(rig *r, const model *m, const engine_size *size,
-                            uint32_t shared, xray_plan *plan)
+static xray_status plan_on_device(rig *r, const model *m,
+                                  const engine_size *size, uint32_t shared,
+                                  xray_plan *plan)
 {
     xray_model about = { .header = XRAY_HEADER(xray_model),
                          .config_json = m->json,
@@ -485,10 +485,10 @@ static xray_status plan_for(rig *r, const model *m, const engine_size *size,
     return r->ops->plan(&r->host, &size->config, &about, &world, &load, plan);
 }
 
-static xray_status plan_of(stage *s, const engine_size *size, uint32_t shared,
-                           xray_plan *plan)
+static xray_status plan_stage(stage *s, const engine_size *size,
+                              uint32_t shared, xray_plan *plan)
 {
-    return plan_for(s->r, s->m, size, shared, plan);
+    return plan_on_device(s->r, s->m, size, shared, plan);
 }
 
 /* An engine with weights of its own, on a device of its own. */
@@ -501,7 +501,7 @@ static void check_plan(int which, const engine_size *size)
     model_close(m);
     rig_close(r);
     r = rig_open(1);
-    assert_int_equal(plan_for(r, &about, size, 0, &plan), XRAY_OK);
+    assert_int_equal(plan_on_device(r, &about, size, 0, &plan), XRAY_OK);
     uint64_t device_own = rig_high(r, XRAY_TAG_WORKSPACE);
     void *engine = NULL;
     if (engine_try(r, &about, NULL, size, &engine) != XRAY_OK)
@@ -533,7 +533,7 @@ static void plan_is_what_is_taken(void **state)
         for (int i = 0; i < 4; i++)
             check_plan(which, &sizes[i]);
     xray_plan shared = { .header = XRAY_HEADER(xray_plan) };
-    assert_int_equal(plan_of(s, &sizes[1], 1, &shared), XRAY_OK);
+    assert_int_equal(plan_stage(s, &sizes[1], 1, &shared), XRAY_OK);
     assert_int_equal(shared.bytes[XRAY_TAG_WEIGHTS], 0);
 }
 
@@ -546,21 +546,21 @@ static void plan_refuses_what_cannot_be(void **state)
                          .config = { .max_num_batched_tokens = 64,
                                      .kv_memory = 1000 } };
     /* 96 positions x 3 layers x 2 heads x 8 x 2 (k, v) x 4 bytes */
-    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_E_CONFIG);
+    assert_int_equal(plan_stage(s, &size, 1, &plan), XRAY_E_CONFIG);
     assert_string_equal(s->r->said,
                         "dsinf: kv_memory of 1000 bytes is too small: one row "
                         "of 96 tokens takes 36864 bytes");
     size.config.kv_memory = 3 * 36864;
-    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_OK);
+    assert_int_equal(plan_stage(s, &size, 1, &plan), XRAY_OK);
     assert_int_equal(plan.bytes[XRAY_TAG_KV], 3 * 36864);
     size.config.max_num_seqs = 4;
-    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_E_CONFIG);
+    assert_int_equal(plan_stage(s, &size, 1, &plan), XRAY_E_CONFIG);
     assert_string_equal(
         s->r->said,
         "dsinf: max_num_seqs = 4 rows of 96 tokens take 147456 bytes, more "
         "than kv_memory = 110592; 3 rows fit");
     size.rows = 0;
-    assert_int_equal(plan_of(s, &size, 1, &plan), XRAY_E_CONFIG);
+    assert_int_equal(plan_stage(s, &size, 1, &plan), XRAY_E_CONFIG);
 }
 
 static void submit_says_what_is_wrong(void **state)
@@ -572,7 +572,7 @@ static void submit_says_what_is_wrong(void **state)
     assert_string_equal(s->r->said, "request 8: prompt id 101 at position 1 is "
                                     "outside the vocabulary of 101");
     assert_int_equal(s->o.leases, 0);
-    assert_int_equal(step(s), XRAY_OK);
+    assert_int_equal(step_engine(s), XRAY_OK);
     xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
     assert_int_equal(s->r->ops->poll(s->engine, &out), XRAY_END);
 }

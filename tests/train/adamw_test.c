@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The optimizer against the same formula in float64; norm and clipping.
+ * Compares the optimizer with the same formula in float64, and tests the norm
+ * of gradients and its clipping.
  */
 #include <math.h>
 
@@ -23,7 +24,7 @@ static const xm_adamw_options options = {
     .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1
 };
 
-static void open_on(fixture *f, rig_device device, const char *json)
+static void open_fixture(fixture *f, rig_device device, const char *json)
 {
     xr_err err = { "" };
     f->device = device;
@@ -38,7 +39,7 @@ static void open_on(fixture *f, rig_device device, const char *json)
                      XRAY_OK);
 }
 
-static void close_all(fixture *f)
+static void close_fixture(fixture *f)
 {
     xm_adamw_destroy(f->adamw);
     xm_grads_destroy(f->grads);
@@ -46,8 +47,8 @@ static void close_all(fixture *f)
 }
 
 /* The norm, and the first bad parameter where it is not finite. */
-static xray_status norm_of(const fixture *f, double *out_norm,
-                           const xm_param **out_bad)
+static xray_status measure_norm(const fixture *f, double *out_norm,
+                                const xm_param **out_bad)
 {
     xr_err err = { "" };
     double sum = 0;
@@ -64,7 +65,7 @@ static xray_status norm_of(const fixture *f, double *out_norm,
                : status;
 }
 
-static float draw(uint64_t seed, uint32_t bucket, uint64_t i)
+static float draw_value(uint64_t seed, uint32_t bucket, uint64_t i)
 {
     xray_philox_out bits = xray_philox(seed, bucket, (uint32_t)i, 0, 0);
     return xray_unit(bits.w[0]) - 0.5f;
@@ -77,11 +78,11 @@ static void draw_grads(fixture *f, uint64_t seed, float scale)
         const xm_param *p = &f->layout->params[i];
         for (uint64_t k = 0; k < p->count; k++)
             f->grads->buckets[p->bucket][p->offset + k] =
-                scale * draw(seed, p->bucket, p->offset + k);
+                scale * draw_value(seed, p->bucket, p->offset + k);
     }
 }
 
-static uint64_t elements(const fixture *f)
+static uint64_t count_elements(const fixture *f)
 {
     uint64_t sum = 0;
     for (uint32_t b = 0; b < f->layout->bucket_count; b++)
@@ -128,13 +129,13 @@ static void against_float64(void **state)
     (void)state;
     fixture f = { 0 };
     rig_device device = rig_device_open(2);
-    open_on(&f, device, rig_tiny);
+    open_fixture(&f, device, rig_tiny);
     xr_err err = { "" };
     assert_int_equal(xm_weights_create(f.layout, device.ops, device.self,
                                        "test", 1, &err, &f.weights),
                      XRAY_OK);
     assert_int_equal(xm_weights_random(f.weights, &f.config, 5, &err), XRAY_OK);
-    uint64_t count = elements(&f);
+    uint64_t count = count_elements(&f);
     reference r = { calloc(count, sizeof(double)),
                     calloc(count, sizeof(double)),
                     calloc(count, sizeof(double)) };
@@ -164,7 +165,7 @@ static void against_float64(void **state)
     free(r.m);
     free(r.v);
     xm_weights_destroy(f.weights);
-    close_all(&f);
+    close_fixture(&f);
     rig_device_close(&device);
 }
 
@@ -174,7 +175,7 @@ static void decay_of_matrices_only(void **state)
     (void)state;
     fixture f = { 0 };
     rig_device device = rig_device_open(1);
-    open_on(&f, device, rig_tiny_tied);
+    open_fixture(&f, device, rig_tiny_tied);
     xr_err err = { "" };
     assert_int_equal(xm_weights_create(f.layout, device.ops, device.self,
                                        "test", 1, &err, &f.weights),
@@ -193,16 +194,16 @@ static void decay_of_matrices_only(void **state)
             assert_true(fabsf(x[k] - expected) < 1e-6f);
     }
     xm_weights_destroy(f.weights);
-    close_all(&f);
+    close_fixture(&f);
     rig_device_close(&device);
 }
 
-static void test_norm(void **state)
+static void norm_names_the_first_bad_parameter(void **state)
 {
     (void)state;
     fixture f = { 0 };
     rig_device device = rig_device_open(2);
-    open_on(&f, device, rig_tiny);
+    open_fixture(&f, device, rig_tiny);
     const xm_param *bad = NULL;
     double norm = 0;
     double sum = 0;
@@ -211,7 +212,7 @@ static void test_norm(void **state)
         for (uint64_t i = 0; i < f.layout->bucket_sizes[b]; i++)
             sum +=
                 (double)f.grads->buckets[b][i] * (double)f.grads->buckets[b][i];
-    assert_int_equal(norm_of(&f, &norm, &bad), XRAY_OK);
+    assert_int_equal(measure_norm(&f, &norm, &bad), XRAY_OK);
     assert_null(bad);
     assert_true(fabs(norm - sqrt(sum)) < 1e-5 * sqrt(sum));
 
@@ -225,32 +226,32 @@ static void test_norm(void **state)
         float *x = f.grads->buckets[p->bucket] + p->offset + p->count - 1;
         float kept = *x;
         *x = i % 2 ? INFINITY : NAN;
-        assert_int_equal(norm_of(&f, &norm, &bad), XRAY_OK);
+        assert_int_equal(measure_norm(&f, &norm, &bad), XRAY_OK);
         assert_true(isfinite(norm) == 0);
         assert_ptr_equal(bad, p);
         *x = kept;
     }
-    close_all(&f);
+    close_fixture(&f);
     rig_device_close(&device);
 }
 
 /* The same with memory that only copies reach. */
-static void norm_copied(void **state)
+static void norm_is_the_same_through_copies(void **state)
 {
     (void)state;
     fixture f = { 0 };
     const xm_param *bad = NULL;
     double norm = 1;
-    open_on(&f, plain_device_open(), rig_tiny);
+    open_fixture(&f, plain_device_open(), rig_tiny);
     float three = 3;
     f.device.ops->copy(NULL, NULL, f.grads->buckets[1] + 4, &three, 4,
                        XRAY_COPY_TO_DEVICE);
-    assert_int_equal(norm_of(&f, &norm, &bad), XRAY_OK);
+    assert_int_equal(measure_norm(&f, &norm, &bad), XRAY_OK);
     assert_true(norm == 3.0);
-    close_all(&f);
+    close_fixture(&f);
 }
 
-static void test_clip(void **state)
+static void clipping_scales_down_only(void **state)
 {
     (void)state;
     assert_true(xm_clip_coefficient(10, 0) == 1);
@@ -262,7 +263,7 @@ static void test_clip(void **state)
 }
 
 /* Bias corrections come from products, so a resume finds the same bits. */
-static void powers(void **state)
+static void bias_corrections_survive_a_resume(void **state)
 {
     (void)state;
     xm_adamw a = { .options = options };
@@ -282,10 +283,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(against_float64),
         cmocka_unit_test(decay_of_matrices_only),
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(norm_copied),
-        cmocka_unit_test(test_clip),
-        cmocka_unit_test(powers),
+        cmocka_unit_test(norm_names_the_first_bad_parameter),
+        cmocka_unit_test(norm_is_the_same_through_copies),
+        cmocka_unit_test(clipping_scales_down_only),
+        cmocka_unit_test(bias_corrections_survive_a_resume),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

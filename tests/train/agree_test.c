@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that agree before they go on: what one says of another that failed, and
- * that its own sentence stays. The other ranks are a script.
+ * Proves that ranks agree before they go on: what a rank reports about another
+ * one that failed, and that a failed rank keeps its own message. The other
+ * ranks are scripted.
  */
 #include "core/base/hash.h"
 #include "plugins/backend-zero3/zero3.h"
@@ -46,7 +47,7 @@ static const xray_comm_ops comm = { .header = XRAY_HEADER(xray_comm_ops),
 
 static void *const nowhere = &others; /* stands for the group */
 
-static xray_world world_of(uint32_t rank, uint32_t ranks)
+static xray_world make_world(uint32_t rank, uint32_t ranks)
 {
     memset(&others, 0, sizeof(others));
     others.ranks = ranks;
@@ -58,7 +59,7 @@ static xray_world world_of(uint32_t rank, uint32_t ranks)
                          .group = nowhere };
 }
 
-static void others_fail(uint32_t at, uint32_t who, xray_status code)
+static void script_failure(uint32_t at, uint32_t who, xray_status code)
 {
     others.words = 0;
     others.fails_at = at;
@@ -66,8 +67,8 @@ static void others_fail(uint32_t at, uint32_t who, xray_status code)
     others.code = code;
 }
 
-static void expect_other(const char *text, uint32_t who, uint32_t ranks,
-                         xray_status code)
+static void expect_failure_of(const char *text, uint32_t who, uint32_t ranks,
+                              xray_status code)
 {
     char want[96];
     (void)snprintf(want, sizeof(want),
@@ -88,11 +89,11 @@ static xray_status open_group(const rig_device *device, const xray_world *world,
     return z3_group_open(&setup, "test", err, out);
 }
 
-static void test_words(void **state)
+static void ranks_exchange_records_and_agree(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
-    xray_world world = world_of(1, 3);
+    xray_world world = make_world(1, 3);
     z3_group g;
     xr_err err = { "" };
     assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
@@ -100,25 +101,25 @@ static void test_words(void **state)
     assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_OK);
     assert_string_equal(err.text, "");
     for (uint32_t who = 0; who < 3; who += 2) {
-        others_fail(1, who, XRAY_E_IO);
+        script_failure(1, who, XRAY_E_IO);
         assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_IO);
-        expect_other(err.text, who, 3, XRAY_E_IO);
+        expect_failure_of(err.text, who, 3, XRAY_E_IO);
     }
     /* Who failed itself has said why, whatever others did. */
     for (uint32_t at = 1; at <= 2; at++) {
-        others_fail(at, 0, XRAY_E_IO);
+        script_failure(at, 0, XRAY_E_IO);
         (void)xr_fail(&err, XRAY_E_CONFIG, "why");
         assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err),
                          XRAY_E_CONFIG);
         assert_string_equal(err.text, "why");
         assert_int_equal(others.words, 1); /* the others are told, too */
     }
-    others_fail(0, 0, XRAY_OK);
+    script_failure(0, 0, XRAY_OK);
     others.breaks = XRAY_E_PEER;
     assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_PEER);
     assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err), XRAY_E_CONFIG);
     z3_group_close(&g);
-    world = world_of(0, 1); /* alone, one asks nobody */
+    world = make_world(0, 1); /* alone, one asks nobody */
     assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
     assert_int_equal(z3_group_agree(&g, XRAY_E_IO, &err), XRAY_E_IO);
     assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_OK);
@@ -130,12 +131,12 @@ static void test_words(void **state)
     rig_device_close(&device);
 }
 
-static void no_collectives(void **state)
+static void ranks_without_collectives_are_refused(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
     for (int what = 0; what < 3; what++) {
-        xray_world world = world_of(what == 2 ? 2 : 1, 2);
+        xray_world world = make_world(what == 2 ? 2 : 1, 2);
         z3_group g;
         xr_err err = { "" };
         char want[96];
@@ -179,7 +180,7 @@ static xray_status open_rank(const rig_device *device, const rig_spec *spec,
     return status;
 }
 
-static uint64_t live(const rig_device *device)
+static uint64_t live_bytes(const rig_device *device)
 {
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     uint64_t sum = 0;
@@ -191,30 +192,30 @@ static uint64_t live(const rig_device *device)
 
 /* All ranks make an instance or none: once all have its memory, and once all
  * have its weights. */
-static void test_create(void **state)
+static void all_ranks_create_or_none(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
     for (uint32_t stage = 0; stage < 4; stage++) {
         rig_spec spec = { .stage_1 = stage + 1 };
-        xray_world world = world_of(0, 2);
+        xray_world world = make_world(0, 2);
         rig r;
         for (uint32_t at = 1; at <= 2; at++) {
-            others_fail(at, 1, XRAY_E_NOMEM);
+            script_failure(at, 1, XRAY_E_NOMEM);
             assert_int_equal(
                 open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
                 XRAY_E_NOMEM);
-            expect_other(rig_error(), 1, 2, XRAY_E_NOMEM);
+            expect_failure_of(rig_error(), 1, 2, XRAY_E_NOMEM);
             assert_int_equal(others.words, at);
             assert_null(r.self);
-            assert_int_equal(live(&device), 0);
+            assert_int_equal(live_bytes(&device), 0);
         }
-        others_fail(3, 1, XRAY_E_NOMEM);
+        script_failure(3, 1, XRAY_E_NOMEM);
         assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
                          XRAY_OK);
         assert_int_equal(others.words, 2);
         rig_close(&r);
-        others_fail(1, 1, XRAY_E_NOMEM); /* both: each its own sentence */
+        script_failure(1, 1, XRAY_E_NOMEM); /* both: each its own sentence */
         spec.offload_optimizer = 1;
         spec.offload_dir = "/no/such";
         assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
@@ -224,7 +225,7 @@ static void test_create(void **state)
         spec = (rig_spec){ .stage_1 = stage + 1,
                            .path = "/no/such/model",
                            .config_json = rig_tiny };
-        others_fail(2, 1, XRAY_E_NOMEM);
+        script_failure(2, 1, XRAY_E_NOMEM);
         assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
                          XRAY_E_IO);
         assert_non_null(strstr(rig_error(), "/no/such/model"));
@@ -249,7 +250,7 @@ static uint64_t hash_weights(const rig *r)
 
 /* A checkpoint whose optimizer one rank cannot read leaves the weights of all
  * as they are; in the end no rank goes on alone. */
-static void test_load(void **state)
+static void failed_load_keeps_all_weights(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -260,37 +261,37 @@ static void test_load(void **state)
     assert_int_equal(rig_open(&device, &spec, &saved), XRAY_OK);
     assert_int_equal(saved.ops->save(saved.self, dir), XRAY_OK);
     for (uint32_t stage = 0; stage < 4; stage++) {
-        xray_world world = world_of(1, 2);
+        xray_world world = make_world(1, 2);
         spec = (rig_spec){ .seed = 3, .stage_1 = stage + 1 };
         assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
                          XRAY_OK);
         uint64_t before = hash_weights(&r);
         rig_clear();
-        others_fail(1, 0, XRAY_E_IO);
+        script_failure(1, 0, XRAY_E_IO);
         assert_int_equal(r.ops->load(r.self, dir), XRAY_E_IO);
-        expect_other(rig_error(), 0, 2, XRAY_E_IO);
+        expect_failure_of(rig_error(), 0, 2, XRAY_E_IO);
         assert_true(hash_weights(&r) == before);
         assert_int_equal(others.words, 2);
-        others_fail(1, 0, XRAY_E_NOMEM);
+        script_failure(1, 0, XRAY_E_NOMEM);
         assert_int_equal(r.ops->load(r.self, "/no/such"), XRAY_E_IO);
         assert_non_null(strstr(rig_error(), "/no/such"));
         assert_true(hash_weights(&r) == before);
         assert_int_equal(others.words, 2);
-        others_fail(2, 0, XRAY_E_PEER);
+        script_failure(2, 0, XRAY_E_PEER);
         assert_int_equal(r.ops->load(r.self, dir), XRAY_E_PEER);
-        expect_other(rig_error(), 0, 2, XRAY_E_PEER);
-        others_fail(3, 0, XRAY_E_IO);
+        expect_failure_of(rig_error(), 0, 2, XRAY_E_PEER);
+        script_failure(3, 0, XRAY_E_IO);
         assert_int_equal(r.ops->load(r.self, dir), XRAY_OK);
         assert_true(hash_weights(&r) != before);
         rig_close(&r);
-        others_fail(0, 0, XRAY_OK);
+        script_failure(0, 0, XRAY_OK);
         spec.frozen = 1; /* no optimizer: they agree in the end */
         assert_int_equal(
             open_rank(&device, &spec, &world, XRAY_ROLE_REFERENCE, &r),
             XRAY_OK);
-        others_fail(1, 0, XRAY_E_IO);
+        script_failure(1, 0, XRAY_E_IO);
         assert_int_equal(r.ops->load(r.self, dir), XRAY_E_IO);
-        expect_other(rig_error(), 0, 2, XRAY_E_IO);
+        expect_failure_of(rig_error(), 0, 2, XRAY_E_IO);
         rig_close(&r);
     }
     rig_close(&saved);
@@ -301,8 +302,9 @@ static void test_load(void **state)
 
 static const xray_device_ops *cpu;
 
-static xray_status copy_half(void *self, xray_stream *stream, void *to,
-                             const void *from, uint64_t bytes, uint32_t kind)
+static xray_status copy_then_fail(void *self, xray_stream *stream, void *to,
+                                  const void *from, uint64_t bytes,
+                                  uint32_t kind)
 {
     others.kinds |= 1u << kind;
     if (!others.spoils)
@@ -312,7 +314,7 @@ static xray_status copy_half(void *self, xray_stream *stream, void *to,
     return XRAY_E_DEVICE;
 }
 
-static void score(const rig *r, float *out)
+static void score_rows(const rig *r, float *out)
 {
     static rows batch;
     xray_outputs outputs = { .header = XRAY_HEADER(xray_outputs), .logp = out };
@@ -324,7 +326,7 @@ static void score(const rig *r, float *out)
 
 /* After weights came by import or load, and after a copy that ended half-way,
  * a pass computes with what is there now. */
-static void forget(void **state)
+static void passes_use_new_weights_after_import_and_load(void **state)
 {
     (void)state;
     float want[64];
@@ -334,24 +336,24 @@ static void forget(void **state)
     rig other;
     cpu = device.ops;
     xray_device_ops ops = *cpu;
-    ops.copy = copy_half;
+    ops.copy = copy_then_fail;
     const rig_device spoiled = { .ops = &ops, .self = device.self };
     assert_int_equal(rig_open(&device, &spec, &other), XRAY_OK);
-    score(&other, want);
+    score_rows(&other, want);
     assert_int_equal(other.ops->save(other.self, scratch_dir()), XRAY_OK);
     for (uint32_t offload = 0; offload < 2; offload++)
         for (uint32_t how = 0; how < 2; how++) {
             rig r;
             spec = (rig_spec){ .seed = 3, .offload_param = offload };
             assert_int_equal(rig_open(&spoiled, &spec, &r), XRAY_OK);
-            score(&r, got);
+            score_rows(&r, got);
             assert_memory_not_equal(got, want, sizeof(got));
             assert_int_equal(
                 how ? r.ops->load(r.self, scratch_dir())
                     : r.ops->import(r.self, other.ops->weights(other.self)),
                 XRAY_OK);
             others.kinds = 0;
-            score(&r, got);
+            score_rows(&r, got);
             assert_memory_equal(got, want, sizeof(got));
             if (offload)
                 assert_true(others.kinds & 1u << XRAY_COPY_TO_DEVICE);
@@ -364,7 +366,7 @@ static void forget(void **state)
                 assert_int_equal(r.ops->forward(r.self, &batch.batch,
                                                 XRAY_OUTPUT_LOGP, &out),
                                  XRAY_E_DEVICE);
-                score(&r, got);
+                score_rows(&r, got);
                 assert_memory_equal(got, want, sizeof(got));
             }
             rig_close(&r);
@@ -376,9 +378,11 @@ static void forget(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words),  cmocka_unit_test(no_collectives),
-        cmocka_unit_test(test_create), cmocka_unit_test(test_load),
-        cmocka_unit_test(forget),
+        cmocka_unit_test(ranks_exchange_records_and_agree),
+        cmocka_unit_test(ranks_without_collectives_are_refused),
+        cmocka_unit_test(all_ranks_create_or_none),
+        cmocka_unit_test(failed_load_keeps_all_weights),
+        cmocka_unit_test(passes_use_new_weights_after_import_and_load),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints: a resume gives the bits of the run that never stopped, and a
- * damaged folder changes nothing.
+ * Proves that a resume gives the bits of a run that was never interrupted, and
+ * that loading a damaged folder changes nothing.
  */
 #include "core/base/file.h"
 #include "model/hf/safetensors.h"
 #include "model/train/checkpoint.h"
 #include "tests/train/rig.h"
 
-static void step(const rig *r, uint32_t number)
+static void train_step(const rig *r, uint32_t number)
 {
     rows batch;
     rows_loss ctx = { .entropy_weight = 0.01 };
@@ -22,13 +22,13 @@ static void step(const rig *r, uint32_t number)
                      XRAY_OK);
 }
 
-static uint64_t version(const rig *r)
+static uint64_t weights_version(const rig *r)
 {
     const xray_weights *w = r->ops->weights(r->self);
     return w->version(w->owner);
 }
 
-static void save(const rig *r, const char *dir)
+static void save_instance(const rig *r, const char *dir)
 {
     if (r->ops->save(r->self, dir) != XRAY_OK)
         fail_msg("save: %s", rig_error());
@@ -44,19 +44,19 @@ static void resume_exactly(const rig_spec *spec)
     other.seed += 1; /* what is loaded must not depend on what was there */
     assert_int_equal(rig_open(&device, spec, &a), XRAY_OK);
     for (uint32_t i = 0; i < 3; i++)
-        step(&a, i);
-    save(&a, rig_mkdir(dir, sizeof(dir)));
+        train_step(&a, i);
+    save_instance(&a, rig_mkdir(dir, sizeof(dir)));
     assert_int_equal(rig_open(&device, &other, &b), XRAY_OK);
-    step(&b, 77);
+    train_step(&b, 77);
     if (b.ops->load(b.self, dir) != XRAY_OK)
         fail_msg("load: %s", rig_error());
-    assert_int_equal(version(&b), 3);
+    assert_int_equal(weights_version(&b), 3);
     rig_same_weights(&a, &b);
     for (uint32_t i = 3; i < 6; i++) {
-        step(&a, i);
-        step(&b, i);
+        train_step(&a, i);
+        train_step(&b, i);
     }
-    assert_int_equal(version(&b), 6);
+    assert_int_equal(weights_version(&b), 6);
     rig_same_weights(&a, &b);
     rig_close(&a);
     rig_close(&b);
@@ -64,7 +64,7 @@ static void resume_exactly(const rig_spec *spec)
     rig_rmdir(dir);
 }
 
-static void resume(void **state)
+static void resume_gives_the_same_bits(void **state)
 {
     (void)state;
     rig_spec spec = { .seed = 3 };
@@ -83,8 +83,8 @@ static void load_clears_gradients(void **state)
     rig_spec spec = { .seed = 3 };
     rig a;
     assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
-    step(&a, 1);
-    save(&a, rig_mkdir(dir, sizeof(dir)));
+    train_step(&a, 1);
+    save_instance(&a, rig_mkdir(dir, sizeof(dir)));
     rows batch;
     rows_loss ctx = { 0 };
     rows_draw(&batch, 9, 24, 37, 5);
@@ -101,7 +101,7 @@ static void load_clears_gradients(void **state)
     rig_rmdir(dir);
 }
 
-static void test_frozen(void **state)
+static void frozen_blocks_have_no_moments(void **state)
 {
     (void)state;
     char dir[256];
@@ -111,7 +111,7 @@ static void test_frozen(void **state)
     rig a;
     rig b;
     assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
-    save(&a, rig_mkdir(dir, sizeof(dir)));
+    save_instance(&a, rig_mkdir(dir, sizeof(dir)));
     (void)snprintf(path, sizeof(path), "%s/" XM_OPTIM_FILE, dir);
     assert_false(xr_path_exists(path));
     spec.seed = 4;
@@ -130,7 +130,7 @@ static void test_frozen(void **state)
     rig_rmdir(dir);
 }
 
-static void test_import(void **state)
+static void imported_weights_train_alike(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -139,13 +139,13 @@ static void test_import(void **state)
     rig a;
     rig b;
     assert_int_equal(rig_open(&device, &spec, &a), XRAY_OK);
-    step(&a, 0);
+    train_step(&a, 0);
     spec.seed = 4;
     spec.frozen = 1;
     assert_int_equal(rig_open(&other, &spec, &b), XRAY_OK);
     assert_int_equal(b.ops->import(b.self, a.ops->weights(a.self)), XRAY_OK);
     rig_same_weights(&a, &b);
-    assert_int_equal(version(&b), 1);
+    assert_int_equal(weights_version(&b), 1);
     rig_close(&a);
     rig_close(&b);
     rig_device_close(&device);
@@ -162,35 +162,35 @@ typedef struct damage {
     char dir[256];
 } damage;
 
-static void damage_open(damage *d)
+static void open_damage(damage *d)
 {
     rig_spec spec = { .seed = 3 };
     d->device = rig_device_open(1);
     assert_int_equal(rig_open(&d->device, &spec, &d->saved), XRAY_OK);
     assert_int_equal(rig_open(&d->device, &spec, &d->victim), XRAY_OK);
     assert_int_equal(rig_open(&d->device, &spec, &d->twin), XRAY_OK);
-    step(&d->saved, 1);
-    step(&d->victim, 2);
-    step(&d->twin, 2);
+    train_step(&d->saved, 1);
+    train_step(&d->victim, 2);
+    train_step(&d->twin, 2);
     rig_mkdir(d->dir, sizeof(d->dir));
 }
 
 /* The load fails, says `part`, and leaves the victim in its state: its next
  * step is its twin's. */
-static void damage_refused(damage *d, const char *part)
+static void expect_damage_refused(damage *d, const char *part)
 {
     rig_clear();
     assert_true(d->victim.ops->load(d->victim.self, d->dir) < 0);
     if (!strstr(rig_error(), part))
         fail_msg("\"%s\" does not say \"%s\"", rig_error(), part);
     rig_same_weights(&d->victim, &d->twin);
-    step(&d->victim, 9);
-    step(&d->twin, 9);
+    train_step(&d->victim, 9);
+    train_step(&d->twin, 9);
     rig_same_weights(&d->victim, &d->twin);
-    save(&d->saved, d->dir);
+    save_instance(&d->saved, d->dir);
 }
 
-static void damage_close(damage *d)
+static void close_damage(damage *d)
 {
     rig_close(&d->saved);
     rig_close(&d->victim);
@@ -217,9 +217,9 @@ static void cut_file(const damage *d, const char *name, size_t keep)
 
 /* Writes a file again with tensor `name` dropped (height 0), or in the shape
  * [height, width], and other metadata. */
-static void rewrite(const damage *d, const char *file, const char *name,
-                    uint64_t height, uint64_t width,
-                    const char *const *metadata)
+static void rewrite_tensor(const damage *d, const char *file, const char *name,
+                           uint64_t height, uint64_t width,
+                           const char *const *metadata)
 {
     char path[512];
     xm_st *st = NULL;
@@ -259,37 +259,37 @@ static void damaged_optimizer(void **state)
     (void)state;
     damage d;
     const char *down = "model.layers.1.mlp.down_proj.weight.exp_avg_sq";
-    damage_open(&d);
-    damage_refused(&d, XM_OPTIM_FILE); /* not there */
+    open_damage(&d);
+    expect_damage_refused(&d, XM_OPTIM_FILE); /* not there */
     cut_file(&d, XM_OPTIM_FILE, 0);
-    damage_refused(&d, XM_OPTIM_FILE);
+    expect_damage_refused(&d, XM_OPTIM_FILE);
     cut_file(&d, XM_OPTIM_FILE, 6);
-    damage_refused(&d, XM_OPTIM_FILE);
-    rewrite(&d, XM_OPTIM_FILE, down, 0, 0, good);
-    damage_refused(&d, "exp_avg_sq is missing");
-    rewrite(&d, XM_OPTIM_FILE, down, 56, 32, good);
-    damage_refused(&d, "shape [56, 32], expected [32, 56]");
-    rewrite(&d, XM_OPTIM_FILE, down, 32, 28, good);
-    damage_refused(&d, "shape [32, 28], expected [32, 56]");
+    expect_damage_refused(&d, XM_OPTIM_FILE);
+    rewrite_tensor(&d, XM_OPTIM_FILE, down, 0, 0, good);
+    expect_damage_refused(&d, "exp_avg_sq is missing");
+    rewrite_tensor(&d, XM_OPTIM_FILE, down, 56, 32, good);
+    expect_damage_refused(&d, "shape [56, 32], expected [32, 56]");
+    rewrite_tensor(&d, XM_OPTIM_FILE, down, 32, 28, good);
+    expect_damage_refused(&d, "shape [32, 28], expected [32, 56]");
     static const char *const no_step[] = { "format", "xray.adamw/1", "version",
                                            "1", NULL };
-    rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, no_step);
-    damage_refused(&d, "step is missing");
+    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, no_step);
+    expect_damage_refused(&d, "step is missing");
     static const char *const bad_step[] = { "format", "xray.adamw/1", "step",
                                             "-4",     "version",      "1",
                                             NULL };
-    rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, bad_step);
-    damage_refused(&d, "step is -4");
+    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, bad_step);
+    expect_damage_refused(&d, "step is -4");
     /* More steps than any run makes would be counted for minutes. */
     static const char *const far[] = { "format",     "xray.adamw/1", "step",
                                        "4294967297", "version",      "1",
                                        NULL };
-    rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, far);
-    damage_refused(&d, "step is 4294967297, expected a count");
+    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, far);
+    expect_damage_refused(&d, "step is 4294967297, expected a count");
     static const char *const other[] = { "format", "other", NULL };
-    rewrite(&d, XM_OPTIM_FILE, NULL, 0, 0, other);
-    damage_refused(&d, "format is other");
-    damage_close(&d);
+    rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, other);
+    expect_damage_refused(&d, "format is other");
+    close_damage(&d);
 }
 
 static void damaged_weights(void **state)
@@ -299,29 +299,29 @@ static void damaged_weights(void **state)
     const char *weights = "model.safetensors";
     const char *down = "model.layers.1.mlp.down_proj.weight";
     static const char *const format[] = { "format", "pt", NULL };
-    damage_open(&d);
-    save(&d.saved, d.dir);
+    open_damage(&d);
+    save_instance(&d.saved, d.dir);
     cut_file(&d, weights, 0);
-    damage_refused(&d, weights);
-    rewrite(&d, weights, down, 0, 0, format);
-    damage_refused(&d, "down_proj.weight is missing");
-    rewrite(&d, weights, down, 56, 32, format);
-    damage_refused(&d, "[56, 32]");
-    damage_close(&d);
+    expect_damage_refused(&d, weights);
+    rewrite_tensor(&d, weights, down, 0, 0, format);
+    expect_damage_refused(&d, "down_proj.weight is missing");
+    rewrite_tensor(&d, weights, down, 56, 32, format);
+    expect_damage_refused(&d, "[56, 32]");
+    close_damage(&d);
 }
 
-static void other_model(void **state)
+static void checkpoint_of_another_model_is_refused(void **state)
 {
     (void)state;
     damage d;
     rig other;
     rig_spec spec = { .config_json = rig_tiny_tied };
-    damage_open(&d);
+    open_damage(&d);
     assert_int_equal(rig_open(&d.device, &spec, &other), XRAY_OK);
-    save(&other, d.dir);
-    damage_refused(&d, d.dir);
+    save_instance(&other, d.dir);
+    expect_damage_refused(&d, d.dir);
     rig_close(&other);
-    damage_close(&d);
+    close_damage(&d);
 }
 
 /* Another model's state may hold all that this one asks for, and more. */
@@ -339,20 +339,20 @@ static void optimizer_of_a_larger_model(void **state)
     (void)snprintf(three, sizeof(three), "%s", rig_tiny);
     *(strstr(three, two) + sizeof(two) - 2) = '3';
     rig_spec spec = { .config_json = three };
-    damage_open(&d);
+    open_damage(&d);
     assert_int_equal(rig_open(&d.device, &spec, &other), XRAY_OK);
-    save(&other, d.dir);
+    save_instance(&other, d.dir);
     (void)snprintf(path, sizeof(path), "%s/%s", d.dir, XM_OPTIM_FILE);
     assert_int_equal(xr_file_read(path, 1u << 24, &err, &data, &size), XRAY_OK);
-    save(&d.saved, d.dir);
+    save_instance(&d.saved, d.dir);
     assert_int_equal(xr_file_write(path, data, size, &err), XRAY_OK);
-    damage_refused(&d, "the file belongs to another model");
+    expect_damage_refused(&d, "the file belongs to another model");
     free(data);
     rig_close(&other);
-    damage_close(&d);
+    close_damage(&d);
 }
 
-static void no_folder(void **state)
+static void missing_folder_is_refused(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -363,19 +363,19 @@ static void no_folder(void **state)
     assert_non_null(strstr(rig_error(), "/proc/no"));
     assert_true(r.ops->load(r.self, "/proc/no/such") < 0);
     assert_non_null(strstr(rig_error(), "/proc/no"));
-    step(&r, 1);
+    train_step(&r, 1);
     rig_close(&r);
     rig_device_close(&device);
 }
 
-static xray_status alone(void *ctx, xray_status mine, xr_err *err)
+static xray_status agree_alone(void *ctx, xray_status mine, xr_err *err)
 {
     (void)ctx;
     (void)err;
     return mine;
 }
 
-static void same_file(const char *a, const char *b, const char *name)
+static void expect_same_file(const char *a, const char *b, const char *name)
 {
     char path[512];
     char *text[2] = { NULL, NULL };
@@ -405,7 +405,7 @@ static void shards_together(void **state)
     xm_config config;
     xm_layout *layout = NULL;
     xm_weights *w = NULL;
-    const xm_agreement together = { .agree = alone };
+    const xm_agreement together = { .agree = agree_alone };
     assert_int_equal(xm_config_parse(rig_tiny, "test", &err, &config), XRAY_OK);
     assert_int_equal(xm_layout_create(&config, 1, &err, &layout), XRAY_OK);
     assert_int_equal(
@@ -419,7 +419,7 @@ static void shards_together(void **state)
         xm_weights_save_share(w, many, UINT64_MAX, &together, &err), XRAY_OK);
     assert_int_equal(xm_weights_save_share(w, many, 20000, &together, &err),
                      XRAY_OK);
-    same_file(one, many, "model.safetensors.index.json");
+    expect_same_file(one, many, "model.safetensors.index.json");
     xm_st *st = NULL;
     assert_int_equal(xm_st_open(many, &err, &st), XRAY_OK);
     assert_int_equal(xm_st_count(st), layout->param_count);
@@ -438,7 +438,7 @@ static void shards_together(void **state)
             assert_true(i > 3);
             break;
         }
-        same_file(one, many, name);
+        expect_same_file(one, many, name);
     }
     (void)snprintf(path, sizeof(path), "%s/model.safetensors", many);
     assert_false(xr_path_exists(path));
@@ -468,13 +468,13 @@ static void offloaded_values(void **state)
     assert_int_equal(rig_open(&device, &mapped, &b), XRAY_OK);
     spec.seed = 5;
     assert_int_equal(rig_open(&device, &spec, &c), XRAY_OK);
-    step(&a, 1);
-    step(&b, 2);
+    train_step(&a, 1);
+    train_step(&b, 2);
     assert_true(
         rig_weights_differ(a.ops->weights(a.self), b.ops->weights(b.self)));
     assert_int_equal(b.ops->import(b.self, a.ops->weights(a.self)), XRAY_OK);
     assert_int_equal(c.ops->import(c.self, b.ops->weights(b.self)), XRAY_OK);
-    assert_int_equal(version(&b), 1);
+    assert_int_equal(weights_version(&b), 1);
     rig_same_weights(&a, &b);
     rig_same_weights(&a, &c);
     /* What was gathered before is not used any more. */
@@ -556,15 +556,15 @@ static void copied_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resume),
+        cmocka_unit_test(resume_gives_the_same_bits),
         cmocka_unit_test(load_clears_gradients),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_import),
+        cmocka_unit_test(frozen_blocks_have_no_moments),
+        cmocka_unit_test(imported_weights_train_alike),
         cmocka_unit_test(damaged_optimizer),
         cmocka_unit_test(damaged_weights),
-        cmocka_unit_test(other_model),
+        cmocka_unit_test(checkpoint_of_another_model_is_refused),
         cmocka_unit_test(optimizer_of_a_larger_model),
-        cmocka_unit_test(no_folder),
+        cmocka_unit_test(missing_folder_is_refused),
         cmocka_unit_test(shards_together),
         cmocka_unit_test(offloaded_values),
         cmocka_unit_test(copied_state),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An instance by its states: exports that begin and end, parts that are held,
- * memory that is away and what it is missed by, in words.
+ * Tests an instance in each of its states: exports that begin and end, weights
+ * under a lease, and offloaded memory, which every call that needs it must
+ * name.
  */
 #include "tests/scratch.h"
 #include "tests/train/rig.h"
@@ -23,7 +24,7 @@ static uint32_t take_parts(const rig *r, uint32_t *out_tensors)
     return parts;
 }
 
-static void export(void **state)
+static void exports_begin_and_end(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -66,7 +67,7 @@ static void export(void **state)
 }
 
 /* A part can be held: no update until it is let go. */
-static void part_is_held(void **state)
+static void part_under_lease_blocks_the_update(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -101,7 +102,7 @@ static void part_is_held(void **state)
 
 /* ---- sentences ---------------------------------------------------------- */
 
-static void test_roles(void **state)
+static void messages_name_the_role(void **state)
 {
     (void)state;
     static const struct {
@@ -146,7 +147,7 @@ static void test_roles(void **state)
 }
 
 /* What is away is named, tag by tag, by every call that needs it. */
-static void test_away(void **state)
+static void offloaded_tags_are_named_by_every_call(void **state)
 {
     (void)state;
     static const struct {
@@ -216,7 +217,7 @@ static void test_away(void **state)
 
 /* Gradients of a tied embedding that are still apart from the sums go away and
  * come back, too. */
-static void half_away(void **state)
+static void unfinished_gradients_survive_an_offload(void **state)
 {
     (void)state;
     static rows batch;
@@ -286,7 +287,7 @@ static void folder_without_head(void **state)
     rig_device_close(&device);
 }
 
-static xray_status info_apart(void *self, xray_device_info *info)
+static xray_status report_device_memory(void *self, xray_device_info *info)
 {
     xray_status status = cpu->info(self, info);
     info->host_memory = 0;
@@ -300,7 +301,7 @@ static void offload_needs_the_host(void **state)
     rig_device device = rig_device_open(1);
     cpu = device.ops;
     xray_device_ops ops = *cpu;
-    ops.info = info_apart;
+    ops.info = report_device_memory;
     const rig_device apart = { .ops = &ops, .self = device.self };
     for (uint32_t what = 1; what < 4; what++) {
         const rig_spec spec = { .offload_optimizer = what & 1,
@@ -317,11 +318,11 @@ static void offload_needs_the_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(export),
-        cmocka_unit_test(part_is_held),
-        cmocka_unit_test(test_roles),
-        cmocka_unit_test(test_away),
-        cmocka_unit_test(half_away),
+        cmocka_unit_test(exports_begin_and_end),
+        cmocka_unit_test(part_under_lease_blocks_the_update),
+        cmocka_unit_test(messages_name_the_role),
+        cmocka_unit_test(offloaded_tags_are_named_by_every_call),
+        cmocka_unit_test(unfinished_gradients_survive_an_offload),
         cmocka_unit_test(folder_without_head),
         cmocka_unit_test(offload_needs_the_host),
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing: which inputs and items a batch becomes, and back.
+ * Tests packing: which inputs and items a batch becomes, and how outputs and
+ * gradients find their tokens again.
  */
 #include "model/train/pack.h"
 
@@ -17,7 +18,7 @@ typedef struct fixture {
     xm_packer *packer;
 } fixture;
 
-static void open_on(fixture *f, rig_device device)
+static void open_fixture(fixture *f, rig_device device)
 {
     xr_err err;
     f->device = device;
@@ -27,7 +28,8 @@ static void open_on(fixture *f, rig_device device)
 }
 
 /* Reads an array of the device, whatever its memory. */
-static void fetch(const fixture *f, const void *from, void *to, size_t count)
+static void fetch_array(const fixture *f, const void *from, void *to,
+                        size_t count)
 {
     assert_int_equal(f->device.ops->copy(f->device.self, NULL, to, from,
                                          count * 4, XRAY_COPY_TO_HOST),
@@ -59,17 +61,17 @@ static void check_three_rows(fixture *f)
 
     int32_t got[8];
     float heat[8];
-    fetch(f, p.pack.ids, got, 5);
+    fetch_array(f, p.pack.ids, got, 5);
     assert_memory_equal(got, ((int32_t[]){ 10, 11, 12, 30, 31 }), 20);
-    fetch(f, p.pack.positions, got, 5);
+    fetch_array(f, p.pack.positions, got, 5);
     assert_memory_equal(got, ((int32_t[]){ 0, 1, 2, 0, 1 }), 20);
-    fetch(f, p.pack.row_start, got, 3);
+    fetch_array(f, p.pack.row_start, got, 3);
     assert_memory_equal(got, ((int32_t[]){ 0, 3, 5 }), 12);
-    fetch(f, p.items.index, got, 3);
+    fetch_array(f, p.items.index, got, 3);
     assert_memory_equal(got, ((int32_t[]){ 1, 2, 4 }), 12);
-    fetch(f, p.items.target, got, 3);
+    fetch_array(f, p.items.target, got, 3);
     assert_memory_equal(got, ((int32_t[]){ 12, 13, 32 }), 12);
-    fetch(f, p.items.temperature, heat, 3);
+    fetch_array(f, p.items.temperature, heat, 3);
     assert_memory_equal(heat, ((float[]){ 1, 1, 0.5f }), 12);
     assert_memory_equal(p.token, ((int32_t[]){ 2, 3, 9 }), 12);
 
@@ -78,7 +80,7 @@ static void check_three_rows(fixture *f)
     const float *items = NULL;
     assert_int_equal(
         xm_packer_spread(f->packer, per_token, 2, "x", &err, &items), XRAY_OK);
-    fetch(f, items, heat, 3);
+    fetch_array(f, items, heat, 3);
     assert_memory_equal(heat, ((float[]){ 5, 6, 7 }), 12);
     assert_int_equal(xm_packer_collect(f->packer, items, back, &err), XRAY_OK);
     assert_memory_equal(back, per_token, sizeof(back));
@@ -90,21 +92,21 @@ static void check_three_rows(fixture *f)
     assert_non_null(strstr(err.text, "dL/dlogp = inf for row 2, token 2"));
 }
 
-static void three_rows(void **state)
+static void three_rows_are_packed(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, rig_device_open(1));
+    open_fixture(&f, rig_device_open(1));
     check_three_rows(&f);
     xm_packer_destroy(f.packer);
     rig_device_close(&f.device);
 }
 
-static void three_rows_copied(void **state)
+static void three_rows_are_packed_through_copies(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, plain_device_open());
+    open_fixture(&f, plain_device_open());
     check_three_rows(&f);
     xm_packer_destroy(f.packer);
 }
@@ -149,21 +151,21 @@ static void check_families(fixture *f)
     assert_int_equal(p.pack.rows, 9);
     assert_int_equal(p.pack.tokens, 19);
     assert_int_equal(p.pack.row_bound, 4);
-    fetch(f, p.pack.row_start, got, 10);
+    fetch_array(f, p.pack.row_start, got, 10);
     assert_memory_equal(got, ((int32_t[]){ 0, 2, 4, 5, 7, 9, 10, 13, 16, 19 }),
                         40);
-    fetch(f, p.pack.parent, got, 9);
+    fetch_array(f, p.pack.parent, got, 9);
     assert_memory_equal(got, ((int32_t[]){ -1, 0, 0, -1, 3, 3, -1, -1, -1 }),
                         36);
-    fetch(f, p.pack.ids, got, 10);
+    fetch_array(f, p.pack.ids, got, 10);
     assert_memory_equal(got, ((int32_t[]){ 1, 2, 3, 4, 3, 1, 2, 3, 8, 3 }), 40);
-    fetch(f, p.pack.positions, got, 10);
+    fetch_array(f, p.pack.positions, got, 10);
     assert_memory_equal(got, ((int32_t[]){ 0, 1, 2, 3, 2, 0, 1, 2, 3, 2 }), 40);
     assert_int_equal(p.items.count, 10);
-    fetch(f, p.items.index, got, 10);
+    fetch_array(f, p.items.index, got, 10);
     assert_memory_equal(got, ((int32_t[]){ 2, 3, 4, 7, 8, 9, 12, 15, 17, 18 }),
                         40);
-    fetch(f, p.items.target, got, 10);
+    fetch_array(f, p.items.target, got, 10);
     assert_memory_equal(got, ((int32_t[]){ 4, 5, 6, 8, 9, 4, 4, 5, 4, 5 }), 40);
     assert_memory_equal(
         p.token, ((int32_t[]){ 3, 4, 8, 16, 17, 21, 25, 29, 32, 33 }), 40);
@@ -175,22 +177,22 @@ static void check_families(fixture *f)
     assert_null(p.pack.parent);
 }
 
-static void families(void **state)
+static void rows_that_share_a_prompt_have_a_parent(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, rig_device_open(1));
+    open_fixture(&f, rig_device_open(1));
     check_families(&f);
     xm_packer_destroy(f.packer);
     rig_device_close(&f.device);
 }
 
 /* A device that says nothing of parents gets none. */
-static void families_apart(void **state)
+static void parents_are_packed_through_copies(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, plain_device_open());
+    open_fixture(&f, plain_device_open());
     xray_batch batch = family_batch();
     xm_packed p;
     xr_err err;
@@ -204,7 +206,7 @@ static void no_mask_wants_all(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, rig_device_open(1));
+    open_fixture(&f, rig_device_open(1));
     const int32_t ids[] = { 1, 2, 3, 4 };
     const int32_t start[] = { 0, 1, 4 };
     xray_batch batch = { .header = XRAY_HEADER(xray_batch),
@@ -229,8 +231,8 @@ static void no_mask_wants_all(void **state)
     rig_device_close(&f.device);
 }
 
-static void refuse(const fixture *f, const xray_batch *batch,
-                   xray_status status, const char *part)
+static void expect_refused(const fixture *f, const xray_batch *batch,
+                           xray_status status, const char *part)
 {
     xm_packed p;
     xr_err err = { "" };
@@ -281,17 +283,17 @@ static void check_shared(fixture *f)
         assert_int_equal(p.pack.parent != NULL, cases[i].rows == 3);
         if (!p.pack.parent)
             continue;
-        fetch(f, p.pack.parent, parents, 3);
+        fetch_array(f, p.pack.parent, parents, 3);
         for (int r = 0; r < 3; r++)
             assert_int_equal(parents[r], r ? 0 : -1);
     }
 }
 
-static void shared(void **state)
+static void prompts_are_shared_only_where_wanted(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, rig_device_open(1));
+    open_fixture(&f, rig_device_open(1));
     check_shared(&f);
     xm_packer_destroy(f.packer);
     rig_device_close(&f.device);
@@ -301,11 +303,11 @@ static void shared(void **state)
         assert_int_equal(xm_packed_rows(n), most[n]);
 }
 
-static void refusals(void **state)
+static void invalid_batches_are_refused(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, rig_device_open(1));
+    open_fixture(&f, rig_device_open(1));
     int32_t ids[80] = { 0 };
     int32_t start[] = { 0, 10, 20 };
     float temperature[] = { 1, 1 };
@@ -317,39 +319,41 @@ static void refusals(void **state)
                          .temperature = temperature };
     xray_batch bad = batch;
     bad.tokens = 65;
-    refuse(&f, &bad, XRAY_E_RANGE, "65 tokens in 2 rows");
+    expect_refused(&f, &bad, XRAY_E_RANGE, "65 tokens in 2 rows");
     bad = batch;
     bad.rows = 9;
-    refuse(&f, &bad, XRAY_E_RANGE, "for 64 tokens in 8 rows");
+    expect_refused(&f, &bad, XRAY_E_RANGE, "for 64 tokens in 8 rows");
     start[1] = 13;
-    refuse(&f, &batch, XRAY_E_RANGE, "row 0 has 13 tokens");
+    expect_refused(&f, &batch, XRAY_E_RANGE, "row 0 has 13 tokens");
     start[1] = 10;
     start[2] = 19;
-    refuse(&f, &batch, XRAY_E_ARG, "expected 0 to 20");
+    expect_refused(&f, &batch, XRAY_E_ARG, "expected 0 to 20");
     start[2] = 20;
     start[1] = 21;
-    refuse(&f, &batch, XRAY_E_ARG, "row 0: row_start goes from 0 to 21");
+    expect_refused(&f, &batch, XRAY_E_ARG,
+                   "row 0: row_start goes from 0 to 21");
     start[1] = 10;
     ids[14] = 50;
-    refuse(&f, &batch, XRAY_E_RANGE, "row 1, token 4: id 50 is outside");
+    expect_refused(&f, &batch, XRAY_E_RANGE,
+                   "row 1, token 4: id 50 is outside");
     ids[14] = -1;
-    refuse(&f, &batch, XRAY_E_RANGE, "id -1");
+    expect_refused(&f, &batch, XRAY_E_RANGE, "id -1");
     ids[14] = 0;
     temperature[1] = 0;
-    refuse(&f, &batch, XRAY_E_ARG, "row 1: temperature 0");
+    expect_refused(&f, &batch, XRAY_E_ARG, "row 1: temperature 0");
     temperature[1] = NAN;
-    refuse(&f, &batch, XRAY_E_ARG, "row 1: temperature");
+    expect_refused(&f, &batch, XRAY_E_ARG, "row 1: temperature");
     xm_packer_destroy(f.packer);
     rig_device_close(&f.device);
 }
 
 /* A batch as large as the limits, and a row as long, are packed; without their
  * arrays they are not. */
-static void bounds(void **state)
+static void batches_at_the_limits_are_packed(void **state)
 {
     (void)state;
     fixture f;
-    open_on(&f, rig_device_open(1));
+    open_fixture(&f, rig_device_open(1));
     int32_t ids[64] = { 0 };
     int32_t start[9] = { 0, 12, 24, 36, 48, 60, 61, 62, 64 };
     ids[3] = 49; /* the last id there is */
@@ -366,10 +370,12 @@ static void bounds(void **state)
     assert_int_equal(packed.items.count, 5 * 11 + 1);
     xray_batch bare = batch;
     bare.ids = NULL;
-    refuse(&f, &bare, XRAY_E_ARG, "the batch has no ids or no row_start");
+    expect_refused(&f, &bare, XRAY_E_ARG,
+                   "the batch has no ids or no row_start");
     bare = batch;
     bare.row_start = NULL;
-    refuse(&f, &bare, XRAY_E_ARG, "the batch has no ids or no row_start");
+    expect_refused(&f, &bare, XRAY_E_ARG,
+                   "the batch has no ids or no row_start");
     bare.rows = bare.tokens = 0;
     assert_int_equal(xm_packer_fill(f.packer, &bare, 0, &err, &packed),
                      XRAY_OK);
@@ -394,14 +400,14 @@ static void bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(three_rows),
-        cmocka_unit_test(three_rows_copied),
-        cmocka_unit_test(families),
-        cmocka_unit_test(families_apart),
+        cmocka_unit_test(three_rows_are_packed),
+        cmocka_unit_test(three_rows_are_packed_through_copies),
+        cmocka_unit_test(rows_that_share_a_prompt_have_a_parent),
+        cmocka_unit_test(parents_are_packed_through_copies),
         cmocka_unit_test(no_mask_wants_all),
-        cmocka_unit_test(shared),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(bounds),
+        cmocka_unit_test(prompts_are_shared_only_where_wanted),
+        cmocka_unit_test(invalid_batches_are_refused),
+        cmocka_unit_test(batches_at_the_limits_are_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

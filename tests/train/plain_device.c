@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device of a few plain loops. It says that the host cannot read its memory
- * and keeps it behind a fixed distance, so that a host that reads it anyway
- * crashes at once.
+ * A device made of a few plain loops. It reports that the host cannot read its
+ * memory, and shifts its pointers by a fixed distance, so that a host that
+ * reads through them crashes at once.
  */
 #include <math.h>
 
@@ -11,7 +11,7 @@
 /* Far outside of what user space can map. */
 #define DISTANCE ((uintptr_t)1 << 62)
 
-static void *real(const void *pointer)
+static void *host_address(const void *pointer)
 {
     return (void *)((uintptr_t)pointer - DISTANCE);
 }
@@ -42,7 +42,7 @@ static void plain_free(void *self, void *pointer)
 {
     (void)self;
     if (pointer)
-        free(real(pointer));
+        free(host_address(pointer));
 }
 
 static xray_status plain_copy(void *self, xray_stream *stream, void *to,
@@ -50,8 +50,8 @@ static xray_status plain_copy(void *self, xray_stream *stream, void *to,
 {
     (void)self;
     (void)stream;
-    memcpy(kind == XRAY_COPY_TO_HOST ? to : real(to),
-           kind == XRAY_COPY_TO_DEVICE ? from : real(from), bytes);
+    memcpy(kind == XRAY_COPY_TO_HOST ? to : host_address(to),
+           kind == XRAY_COPY_TO_DEVICE ? from : host_address(from), bytes);
     return XRAY_OK;
 }
 
@@ -60,7 +60,7 @@ static xray_status plain_zero(void *self, xray_stream *stream, void *pointer,
 {
     (void)self;
     (void)stream;
-    memset(real(pointer), 0, bytes);
+    memset(host_address(pointer), 0, bytes);
     return XRAY_OK;
 }
 
@@ -76,8 +76,8 @@ static xray_status plain_sumsq(void *self, xray_stream *stream,
 {
     (void)self;
     (void)stream;
-    const float *x = real(call->x);
-    double *result = real(call->result);
+    const float *x = host_address(call->x);
+    double *result = host_address(call->result);
     for (uint64_t i = 0; i < call->count; i++) {
         result[0] += (double)x[i] * (double)x[i];
         result[1] += isfinite(x[i]) ? 0 : 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an instance plans to take: refused where it cannot be, and held against
- * what the device hands out.
+ * Proves that a plan refuses what cannot work, and that the planned bytes are
+ * those that the device hands out.
  */
 #include "tests/train/rig.h"
 
@@ -56,7 +56,7 @@ static void plan_refuses(void **state)
 }
 
 /* Runs the largest batch the instance was made for. */
-static void run_full(const rig *r, const rig_spec *spec)
+static void run_largest_batch(const rig *r, const rig_spec *spec)
 {
     static rows batch;
     static float logp[ROWS_TOKENS_MAX];
@@ -88,7 +88,7 @@ static void check_plan(const rig_spec *spec)
     rig r;
     assert_int_equal(rig_plan(spec, 1, &plan), XRAY_OK);
     assert_int_equal(rig_open(&device, spec, &r), XRAY_OK);
-    run_full(&r, spec);
+    run_largest_batch(&r, spec);
     assert_int_equal(device.ops->memory(device.self, &memory), XRAY_OK);
     for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++) {
         uint64_t high = memory.high[tag];
@@ -125,7 +125,7 @@ static void no_file_is_left(void **state)
 }
 
 /* Writes on every gradient that it is given; each has memory of its own. */
-static xray_status write_apart(void *ctx, const xray_loss_call *call)
+static xray_status write_each_gradient(void *ctx, const xray_loss_call *call)
 {
     float *const all[] = { call->dlogp, call->dentropy, call->dvalue };
     uint32_t tokens = call->batch->tokens;
@@ -153,7 +153,7 @@ static void gradients_are_apart(void **state)
     rows_full(&batch, 256 / 32, 32,
               40); /* as many tokens as there is room for */
     const xray_loss loss = { .header = XRAY_HEADER(xray_loss),
-                             .fn = write_apart,
+                             .fn = write_each_gradient,
                              .outputs = spec.outputs };
     if (r.ops->forward_backward(r.self, batch.pointers, 1, &loss) != XRAY_OK)
         fail_msg("%s", rig_error());
@@ -170,7 +170,7 @@ static void gradients_are_apart(void **state)
     "\"initializer_range\":0.02,\"tie_word_embeddings\":true," \
     "\"bos_token_id\":1,\"eos_token_id\":2}"
 
-static void plan_bytes(void **state)
+static void planned_bytes_are_allocated(void **state)
 {
     (void)state;
     static const char *const models[] = {
@@ -206,7 +206,8 @@ static void plan_bytes(void **state)
 }
 
 /* Bytes of activations that keeping the logits of `tokens` tokens adds. */
-static uint64_t kept_bytes(rig_spec spec, uint64_t tokens, uint32_t how)
+static uint64_t bytes_of_kept_logits(rig_spec spec, uint64_t tokens,
+                                     uint32_t how)
 {
     xray_plan plans[2] = { { .header = XRAY_HEADER(xray_plan) },
                            { .header = XRAY_HEADER(xray_plan) } };
@@ -220,28 +221,29 @@ static uint64_t kept_bytes(rig_spec spec, uint64_t tokens, uint32_t how)
 }
 
 /* Of a vocabulary of 40 a row is 192 bytes; auto stops at 256 MiB. */
-static void kept_logits(void **state)
+static void logits_are_kept_up_to_256_mib(void **state)
 {
     (void)state;
     const uint64_t most = ((uint64_t)256 << 20) / 192;
     rig_spec spec = { .rows = 4 };
-    assert_int_equal(kept_bytes(spec, 1000, 0), 1000 * 192);
-    assert_int_equal(kept_bytes(spec, most, 0), most * 192);
-    assert_int_equal(kept_bytes(spec, most + 1, 0), 0);
-    assert_int_equal(kept_bytes(spec, most + 1, 1), (most + 1) * 192);
+    assert_int_equal(bytes_of_kept_logits(spec, 1000, 0), 1000 * 192);
+    assert_int_equal(bytes_of_kept_logits(spec, most, 0), most * 192);
+    assert_int_equal(bytes_of_kept_logits(spec, most + 1, 0), 0);
+    assert_int_equal(bytes_of_kept_logits(spec, most + 1, 1), (most + 1) * 192);
     spec.checkpointing = 1;
-    assert_int_equal(kept_bytes(spec, 1000, 0), 0);
-    assert_int_equal(kept_bytes(spec, 1000, 1), 1000 * 192);
+    assert_int_equal(bytes_of_kept_logits(spec, 1000, 0), 0);
+    assert_int_equal(bytes_of_kept_logits(spec, 1000, 1), 1000 * 192);
     spec.checkpointing = 0;
     spec.outputs = XRAY_OUTPUT_VALUE;
-    assert_int_equal(kept_bytes(spec, 1000, 1), 0);
+    assert_int_equal(bytes_of_kept_logits(spec, 1000, 1), 0);
     spec.outputs = XRAY_OUTPUT_LOGP;
     spec.frozen = 1;
-    assert_int_equal(kept_bytes(spec, 1000, 1), 0);
+    assert_int_equal(bytes_of_kept_logits(spec, 1000, 1), 0);
 }
 
 /* A plan of any sizes, for `ranks` and `threads`. */
-static xray_plan plan_of(const rig_spec *spec, uint32_t ranks, uint32_t threads)
+static xray_plan make_plan(const rig_spec *spec, uint32_t ranks,
+                           uint32_t threads)
 {
     rig_request r = rig_request_of(spec);
     xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
@@ -255,9 +257,10 @@ static xray_plan plan_of(const rig_spec *spec, uint32_t ranks, uint32_t threads)
     return plan;
 }
 
-static uint64_t bytes_of(const rig_spec *spec, uint32_t ranks, uint32_t tag)
+static uint64_t planned_bytes_of(const rig_spec *spec, uint32_t ranks,
+                                 uint32_t tag)
 {
-    return plan_of(spec, ranks, 1).bytes[tag];
+    return make_plan(spec, ranks, 1).bytes[tag];
 }
 
 #define SIZED                                                               \
@@ -269,7 +272,7 @@ static uint64_t bytes_of(const rig_spec *spec, uint32_t ranks, uint32_t tag)
 
 /* Scratch of a device: logits of a chunk where they are not kept, and a part a
  * thread, of which the least is 1 MiB. */
-static void scratch(void **state)
+static void scratch_follows_chunks_and_threads(void **state)
 {
     (void)state;
     const uint64_t mib = 1u << 20;
@@ -284,23 +287,23 @@ static void scratch(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         rig_spec spec = { .config_json = cases[i].json, .head_logits = 1 };
         uint64_t part = cases[i].row > mib ? cases[i].row : mib;
-        uint64_t one = plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
-        assert_int_equal(plan_of(&spec, 1, 0).bytes[XRAY_TAG_WORKSPACE], one);
-        assert_int_equal(plan_of(&spec, 1, 3).bytes[XRAY_TAG_WORKSPACE],
+        uint64_t one = make_plan(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
+        assert_int_equal(make_plan(&spec, 1, 0).bytes[XRAY_TAG_WORKSPACE], one);
+        assert_int_equal(make_plan(&spec, 1, 3).bytes[XRAY_TAG_WORKSPACE],
                          one + 2 * part);
         spec.head_logits = 2;
-        uint64_t again = plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
+        uint64_t again = make_plan(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE];
         assert_int_equal(again,
                          one - part + mib + cases[i].chunk * cases[i].row);
-        assert_int_equal(plan_of(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE],
+        assert_int_equal(make_plan(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE],
                          again + mib);
     }
     /* Scores, keys and gradients of a row of 4000 tokens of one head of 16. */
     rig_spec spec = { .config_json = SIZED "40}",
                       .tokens = 8000,
                       .row_tokens = 3990 };
-    assert_int_equal(plan_of(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE] -
-                         plan_of(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE],
+    assert_int_equal(make_plan(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE] -
+                         make_plan(&spec, 1, 1).bytes[XRAY_TAG_WORKSPACE],
                      4000 * (512 + 20 * 16));
 }
 
@@ -311,22 +314,22 @@ static void plan_of_options(void **state)
     for (uint32_t ranks = 1; ranks <= 4; ranks += 3)
         for (uint32_t stage = 0; stage < 4; stage++) {
             rig_spec spec = { .stage_1 = stage + 1 };
-            const xray_plan plain = plan_of(&spec, ranks, 1);
+            const xray_plan plain = make_plan(&spec, ranks, 1);
             assert_int_equal(plain.sharded, ranks > 1 && stage == 3);
             assert_int_equal(plain.evictable, 1u << XRAY_TAG_WEIGHTS |
                                                   1u << XRAY_TAG_GRADS |
                                                   1u << XRAY_TAG_OPTIMIZER |
                                                   1u << XRAY_TAG_ACTIVATIONS);
             spec.offload_optimizer = 1;
-            const xray_plan moved = plan_of(&spec, ranks, 1);
+            const xray_plan moved = make_plan(&spec, ranks, 1);
             for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
                 if (tag != XRAY_TAG_OPTIMIZER)
                     assert_int_equal(moved.bytes[tag], plain.bytes[tag]);
             /* Two moments of each element that a rank updates go. */
             uint64_t gone = plain.bytes[XRAY_TAG_OPTIMIZER] -
                             moved.bytes[XRAY_TAG_OPTIMIZER];
-            uint64_t all =
-                bytes_of(&(rig_spec){ .stage_1 = 1 }, 1, XRAY_TAG_GRADS);
+            uint64_t all = planned_bytes_of(&(rig_spec){ .stage_1 = 1 }, 1,
+                                            XRAY_TAG_GRADS);
             uint64_t share = stage && ranks > 1 ? ranks : 1;
             assert_true(gone >= 2 * all / share &&
                         gone <= 2 * all / share + 4096);
@@ -334,19 +337,19 @@ static void plan_of_options(void **state)
                         moved.bytes[XRAY_TAG_OPTIMIZER] < 4096);
         }
     rig_spec spec = { .offload_param = 1 };
-    assert_int_equal(plan_of(&spec, 1, 1).sharded, 1);
+    assert_int_equal(make_plan(&spec, 1, 1).sharded, 1);
     /* A value head is a row of 32 and a bias in weights and gradients. */
     spec = (rig_spec){ .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE };
     rig_spec none = { .outputs = XRAY_OUTPUT_LOGP };
-    assert_true(bytes_of(&spec, 1, XRAY_TAG_WEIGHTS) >=
-                bytes_of(&none, 1, XRAY_TAG_WEIGHTS) + 128);
-    assert_true(bytes_of(&spec, 1, XRAY_TAG_GRADS) >=
-                bytes_of(&none, 1, XRAY_TAG_GRADS) + 128);
+    assert_true(planned_bytes_of(&spec, 1, XRAY_TAG_WEIGHTS) >=
+                planned_bytes_of(&none, 1, XRAY_TAG_WEIGHTS) + 128);
+    assert_true(planned_bytes_of(&spec, 1, XRAY_TAG_GRADS) >=
+                planned_bytes_of(&none, 1, XRAY_TAG_GRADS) + 128);
     /* What is not trained takes neither; its frozen blocks are no matter. */
     none.frozen = 1;
     none.from_layer = 1;
-    assert_int_equal(bytes_of(&none, 1, XRAY_TAG_GRADS), 0);
-    assert_int_equal(bytes_of(&none, 1, XRAY_TAG_OPTIMIZER), 0);
+    assert_int_equal(planned_bytes_of(&none, 1, XRAY_TAG_GRADS), 0);
+    assert_int_equal(planned_bytes_of(&none, 1, XRAY_TAG_OPTIMIZER), 0);
 }
 
 int main(void)
@@ -355,9 +358,9 @@ int main(void)
         cmocka_unit_test(no_file_is_left),
         cmocka_unit_test(gradients_are_apart),
         cmocka_unit_test(plan_refuses),
-        cmocka_unit_test(plan_bytes),
-        cmocka_unit_test(kept_logits),
-        cmocka_unit_test(scratch),
+        cmocka_unit_test(planned_bytes_are_allocated),
+        cmocka_unit_test(logits_are_kept_up_to_256_mib),
+        cmocka_unit_test(scratch_follows_chunks_and_threads),
         cmocka_unit_test(plan_of_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

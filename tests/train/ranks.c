@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the ranks of a test run: each opens a device and an instance,
+ * trains on its rows, and stores its results.
+ */
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -7,7 +11,7 @@
 typedef struct rank_job {
     xray_host host;
     ranks_run *run;
-    meet *m;
+    thread_comm *m;
     pthread_mutex_t *mutex;
     uint32_t rank;
     rig_device device;
@@ -72,7 +76,7 @@ ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
 
 /* ---- snapshots ---------------------------------------------------------- */
 
-static void put(snapshot *s, const xray_tensor *t)
+static void store_tensor(snapshot *s, const xray_tensor *t)
 {
     uint32_t i = 0;
     uint64_t whole = t->shape[0] * (t->dims > 1 ? t->shape[1] : 1);
@@ -91,11 +95,11 @@ static void put(snapshot *s, const xray_tensor *t)
     s->tensors[i].filled += t->count;
 }
 
-static void put_all(rank_job *job, snapshot *s, const xray_weights *table)
+static void store_table(rank_job *job, snapshot *s, const xray_weights *table)
 {
     (void)pthread_mutex_lock(job->mutex);
     for (uint32_t i = 0; table && i < table->tensor_count; i++)
-        put(s, &table->tensors[i]);
+        store_tensor(s, &table->tensors[i]);
     (void)pthread_mutex_unlock(job->mutex);
 }
 
@@ -164,7 +168,7 @@ void ranks_free(ranks_run *run)
 /* ---- a rank ------------------------------------------------------------- */
 
 /* Rows [first, last) of `from` as a batch of their own. */
-static void rows_take(rows *to, const rows *from, uint32_t first, uint32_t last)
+static void take_rows(rows *to, const rows *from, uint32_t first, uint32_t last)
 {
     int32_t token = from->row_start[first];
     memset(to, 0, sizeof(*to));
@@ -185,7 +189,7 @@ static void rows_take(rows *to, const rows *from, uint32_t first, uint32_t last)
     to->batch.temperature = to->temperature;
 }
 
-static xray_status failing_loss(void *ctx, const xray_loss_call *call)
+static xray_status fail_in_loss(void *ctx, const xray_loss_call *call)
 {
     (void)ctx;
     (void)call;
@@ -194,7 +198,7 @@ static xray_status failing_loss(void *ctx, const xray_loss_call *call)
 
 /* Everything leaves the device and comes back: after it the tags (bits) are
  * there. */
-static xray_status take_turn(rank_job *job, uint32_t tags)
+static xray_status offload_and_onload(rank_job *job, uint32_t tags)
 {
     const xray_train_ops *ops = job->rig.ops;
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
@@ -219,7 +223,7 @@ static xray_status take_turn(rank_job *job, uint32_t tags)
 #define TAGS_STEP \
     (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_GRADS | 1u << XRAY_TAG_OPTIMIZER)
 
-static xray_status one_step(rank_job *job, uint32_t i)
+static xray_status train_one_step(rank_job *job, uint32_t i)
 {
     ranks_run *run = job->run;
     uint32_t total = run->rows ? run->rows : 16;
@@ -228,16 +232,16 @@ static xray_status one_step(rank_job *job, uint32_t i)
     rows_draw(&job->whole, total, 24, 37, 100 + run->first_step + i);
     xray_loss loss = rows_loss_of(&ctx, &job->whole);
     double tokens = ctx.tokens;
-    rows_take(&job->mine, &job->whole, total * job->rank / run->ranks,
+    take_rows(&job->mine, &job->whole, total * job->rank / run->ranks,
               total * (job->rank + 1) / run->ranks);
     rows_cut(&job->mine, run->cuts);
     loss = rows_loss_of(&ctx, &job->mine);
     ctx.tokens = tokens;
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
-        loss.fn = failing_loss;
+        loss.fn = fail_in_loss;
     uint64_t before = run->ranks > 1 ? job->comm->received(job->comm_self) : 0;
     uint32_t first = run->twice ? run->cuts / 2 : 0;
-    xray_status status = take_turn(job, TAGS_GRADIENTS);
+    xray_status status = offload_and_onload(job, TAGS_GRADIENTS);
     if (status == XRAY_OK && first) {
         status = ops->forward_backward(job->rig.self, job->mine.pointers, first,
                                        &loss);
@@ -245,7 +249,7 @@ static xray_status one_step(rank_job *job, uint32_t i)
         if (!ops->gradients(job->rig.self))
             return XRAY_E_BUG;
         if (status == XRAY_OK)
-            status = take_turn(job, TAGS_GRADIENTS);
+            status = offload_and_onload(job, TAGS_GRADIENTS);
     }
     if (status == XRAY_OK)
         status =
@@ -263,9 +267,9 @@ static xray_status one_step(rank_job *job, uint32_t i)
                 grads->tensors[t].count)
                 ((float *)grads->tensors[t].data)[0] = NAN;
     if (i + 1 == run->steps)
-        put_all(job, &run->grads, grads);
+        store_table(job, &run->grads, grads);
     xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
-    status = take_turn(job, TAGS_STEP);
+    status = offload_and_onload(job, TAGS_STEP);
     if (status == XRAY_OK)
         status = ops->optimizer_step(job->rig.self, 1e-2, 0.5, &result);
     run->norm[job->rank][i] = result.grad_norm;
@@ -280,17 +284,17 @@ static xray_status one_step(rank_job *job, uint32_t i)
 }
 
 /* The rank's part of the log-probs of all rows. */
-static xray_status score(rank_job *job)
+static xray_status score_rows(rank_job *job)
 {
     ranks_run *run = job->run;
     uint32_t total = run->rows ? run->rows : 16;
     uint32_t first = total * job->rank / run->ranks;
     rows_draw(&job->whole, total, 24, 37, 55);
-    rows_take(&job->mine, &job->whole, first,
+    take_rows(&job->mine, &job->whole, first,
               total * (job->rank + 1) / run->ranks);
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
                          .logp = job->logp };
-    xray_status status = take_turn(job, TAGS_FORWARD);
+    xray_status status = offload_and_onload(job, TAGS_FORWARD);
     if (status == XRAY_OK)
         status = job->rig.ops->forward(job->rig.self, &job->mine.batch,
                                        XRAY_OUTPUT_LOGP, &out);
@@ -312,13 +316,13 @@ static xray_status export_all(rank_job *job)
         if (run->ranks > 1 && !*first)
             *first = job->comm->received(job->comm_self) - before;
         if (status == XRAY_OK && job->rank == 0)
-            put_all(job, &run->weights, part);
+            store_table(job, &run->weights, part);
     }
     ops->export_end(job->rig.self);
     return status == XRAY_END ? XRAY_OK : status;
 }
 
-static xray_status work(rank_job *job)
+static xray_status run_job(rank_job *job)
 {
     ranks_run *run = job->run;
     const xray_train_ops *ops = job->rig.ops;
@@ -326,17 +330,17 @@ static xray_status work(rank_job *job)
     if (run->load_dir)
         status = ops->load(job->rig.self, run->load_dir);
     if (status == XRAY_OK && run->score)
-        status = score(job);
+        status = score_rows(job);
     for (uint32_t i = 0; status == XRAY_OK && i < run->steps; i++)
-        status = one_step(job, i);
+        status = train_one_step(job, i);
     run->memory[job->rank].header = (xray_header)XRAY_HEADER(xray_memory_stats);
     (void)job->device.ops->memory(job->device.self, &run->memory[job->rank]);
     if (status == XRAY_OK)
-        status = take_turn(job, 1u << XRAY_TAG_WEIGHTS);
+        status = offload_and_onload(job, 1u << XRAY_TAG_WEIGHTS);
     if (status == XRAY_OK && !run->one_call)
         status = export_all(job);
     if (status == XRAY_OK)
-        status = take_turn(job, TAGS_STEP);
+        status = offload_and_onload(job, TAGS_STEP);
     if (status == XRAY_OK && run->save_dir)
         status = ops->save(job->rig.self, run->save_dir);
     return status;
@@ -344,11 +348,11 @@ static xray_status work(rank_job *job)
 
 static xray_status open_comm(rank_job *job)
 {
-    uint32_t ranks[MEET_MAX];
-    void *self = meet_self(job->m, job->rank);
-    job->comm = meet_ops();
+    uint32_t ranks[THREAD_COMM_MAX];
+    void *self = thread_comm_self(job->m, job->rank);
+    job->comm = thread_comm_ops();
     job->comm_self = self;
-    job->group = meet_group(job->m, job->rank);
+    job->group = thread_comm_group(job->m, job->rank);
     if (!job->run->shm)
         return XRAY_OK;
     job->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
@@ -360,7 +364,7 @@ static xray_status open_comm(rank_job *job)
                               .size = job->run->ranks,
                               .timeout_ms = 30000,
                               .exchange_ctx = self,
-                              .exchange = meet_exchange };
+                              .exchange = thread_comm_exchange };
     job->comm_self = NULL;
     for (uint32_t r = 0; r < job->run->ranks; r++)
         ranks[r] = r;
@@ -399,7 +403,7 @@ static void *rank_main(void *ptr)
         job->status =
             job->rig.ops->create(&setup, r.config, &r.load, &job->rig.self);
     if (job->status == XRAY_OK) {
-        job->status = work(job);
+        job->status = run_job(job);
         rig_close(&job->rig);
     }
     if (run->shm)
@@ -410,10 +414,10 @@ static void *rank_main(void *ptr)
 
 void ranks_go(ranks_run *run)
 {
-    pthread_t threads[MEET_MAX];
+    pthread_t threads[THREAD_COMM_MAX];
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     rank_job *jobs = calloc(run->ranks, sizeof(*jobs));
-    meet *m = meet_open(run->ranks);
+    thread_comm *m = thread_comm_open(run->ranks);
     assert_non_null(jobs);
     assert_non_null(m);
     for (uint32_t r = 0; r < run->ranks; r++) {
@@ -437,7 +441,7 @@ void ranks_go(ranks_run *run)
         run->status[r] = jobs[r].status;
         rig_device_close(&jobs[r].device);
     }
-    meet_close(m);
+    thread_comm_close(m);
     free(jobs);
     for (uint32_t r = 0; r < run->ranks && !run->fail_loss; r++)
         if (run->status[r] != XRAY_OK)

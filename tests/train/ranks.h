@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One training run on several ranks, each a thread with a device of its own.
+ * Runs one training run on several ranks, each a thread with a device of its
+ * own.
  */
 #ifndef TEST_TRAIN_RANKS_H
 #define TEST_TRAIN_RANKS_H
 
-#include "tests/train/meet.h"
 #include "tests/train/rig.h"
+#include "tests/train/thread_comm.h"
 
 #define RANKS_TENSORS 96
 #define RANKS_STEPS 8
@@ -41,15 +42,16 @@ typedef struct ranks_run {
     const char *save_dir; /* or NULL */
     const char *load_dir;
     /* What comes out. */
-    xray_status status[MEET_MAX]; /* of the first call that failed */
-    char error[MEET_MAX][512];
+    xray_status status[THREAD_COMM_MAX]; /* of the first call that failed */
+    char error[THREAD_COMM_MAX][512];
     double nll[RANKS_STEPS]; /* summed over ranks */
-    double norm[MEET_MAX][RANKS_STEPS];
-    uint64_t received[MEET_MAX][RANKS_STEPS]; /* of forward_backward */
-    uint64_t first_part[MEET_MAX]; /* received for the export's first part */
-    uint32_t skipped[MEET_MAX];
-    char bad[MEET_MAX][96];
-    xray_memory_stats memory[MEET_MAX];
+    double norm[THREAD_COMM_MAX][RANKS_STEPS];
+    uint64_t received[THREAD_COMM_MAX][RANKS_STEPS]; /* of forward_backward */
+    uint64_t
+        first_part[THREAD_COMM_MAX]; /* received for the export's first part */
+    uint32_t skipped[THREAD_COMM_MAX];
+    char bad[THREAD_COMM_MAX][96];
+    xray_memory_stats memory[THREAD_COMM_MAX];
     float logp[ROWS_TOKENS_MAX]; /* of all ranks' rows, in order */
     snapshot grads;              /* of the last step */
     snapshot weights;

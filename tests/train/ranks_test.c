@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training on several ranks: the same bits along stage, recomputation and
- * offload, near values along the number of ranks.
+ * Proves for training on several ranks: the same bits for every stage,
+ * recomputation and offload, and values close to one another for different
+ * numbers of ranks.
  */
 #include <math.h>
 
@@ -16,7 +17,7 @@ static const char gpt2[] =
     "\"initializer_range\":0.08,\"tie_word_embeddings\":true,"
     "\"bos_token_id\":1,\"eos_token_id\":2}";
 
-static void ranks_alike(const ranks_run *run)
+static void expect_ranks_alike(const ranks_run *run)
 {
     for (uint32_t r = 1; r < run->ranks; r++)
         assert_memory_equal(run->norm[0], run->norm[r], sizeof(run->norm[0]));
@@ -29,7 +30,7 @@ static void check_stages(const char *json, uint32_t ranks)
 {
     ranks_run base = ranks_of(json, ranks, 0);
     ranks_go(&base);
-    ranks_alike(&base);
+    expect_ranks_alike(&base);
     for (uint32_t k = 0; k < 10; k++) {
         uint32_t stage = k < 4 ? k : k < 6 ? 3 : (k & 3);
         ranks_run run = ranks_of(json, ranks, stage);
@@ -42,14 +43,14 @@ static void check_stages(const char *json, uint32_t ranks)
                        ranks, stage, run.spec.checkpointing,
                        run.spec.offload_optimizer, run.spec.offload_param);
         ranks_go(&run);
-        ranks_alike(&run);
+        expect_ranks_alike(&run);
         ranks_same(&base, &run, what);
         ranks_free(&run);
     }
     ranks_free(&base);
 }
 
-static void stages(void **state)
+static void all_stages_give_the_same_bits(void **state)
 {
     (void)state;
     check_stages(rig_tiny, 2);
@@ -59,7 +60,7 @@ static void stages(void **state)
 }
 
 /* One rank: the stage changes nothing, and neither does offload. */
-static void one_rank(void **state)
+static void stage_and_offload_change_nothing_on_one_rank(void **state)
 {
     (void)state;
     for (uint32_t tied = 0; tied < 2; tied++) {
@@ -83,7 +84,7 @@ static void one_rank(void **state)
 /* Micro-batches: stages 0 and 1 fold them on before they sum over ranks, so
  * their cut changes nothing; stages 2 and 3 sum each over ranks and add, so a
  * cut changes rounding, and both the same way. */
-static void accumulation(void **state)
+static void micro_batches_accumulate_as_documented(void **state)
 {
     (void)state;
     ranks_run base = ranks_of(rig_tiny_tied, 2, 0);
@@ -122,7 +123,7 @@ static void accumulation(void **state)
 }
 
 /* The sum over tokens is cut otherwise: docs/zero3.md states the bound. */
-static void rank_count(void **state)
+static void number_of_ranks_stays_within_the_bound(void **state)
 {
     (void)state;
     for (uint32_t tied = 0; tied < 2; tied++) {
@@ -166,7 +167,7 @@ static void rank_count_steps(void **state)
 
 /* Log-probs are the same bits on any number of ranks at any stage, also of a
  * rank that has no rows. */
-static void scores(void **state)
+static void scores_are_the_same_on_any_number_of_ranks(void **state)
 {
     (void)state;
     ranks_run one = ranks_of(rig_tiny_tied, 1, 3);
@@ -199,7 +200,7 @@ static void scores(void **state)
 }
 
 /* The collectives of processes on one host give the bits of the plain ones. */
-static void test_shm(void **state)
+static void shm_gives_the_bits_of_plain_collectives(void **state)
 {
     (void)state;
     for (uint32_t stage = 0; stage < 4; stage++) {
@@ -223,8 +224,8 @@ static void test_shm(void **state)
 
 /* Elements of the buckets with their padding: [0] the embedding, then blocks,
  * then norm and head. */
-static uint64_t buckets(const char *json, uint32_t ranks, uint64_t *rooms,
-                        uint32_t *out_count)
+static uint64_t count_bucket_elements(const char *json, uint32_t ranks,
+                                      uint64_t *rooms, uint32_t *out_count)
 {
     xr_err err = { "" };
     xm_config config;
@@ -249,7 +250,7 @@ static void check_traffic(const char *json, uint32_t ranks)
 {
     uint64_t rooms[32];
     uint32_t count = 0;
-    uint64_t all = buckets(json, ranks, rooms, &count);
+    uint64_t all = count_bucket_elements(json, ranks, rooms, &count);
     uint64_t last =
         rooms[0] + rooms[count - 1] + rooms[count - 2] + rooms[count - 3];
     ranks_run run = ranks_of(json, ranks, 3);
@@ -286,7 +287,7 @@ static void check_traffic(const char *json, uint32_t ranks)
     ranks_free(&run);
 }
 
-static void traffic(void **state)
+static void received_bytes_follow_the_formula(void **state)
 {
     (void)state;
     check_traffic(ranks_deep, 2);
@@ -315,7 +316,7 @@ static void check_memory(ranks_run *run)
     ranks_free(run);
 }
 
-static void test_memory(void **state)
+static void planned_memory_is_what_ranks_allocate(void **state)
 {
     (void)state;
     static const uint32_t sizes[] = { 1, 2, 4 };
@@ -332,12 +333,12 @@ static void test_memory(void **state)
 
 /* A rank's share of a large model: bytes of weights, gradients and moments by
  * the formulas of docs/zero3.md. */
-static void shares(void **state)
+static void shares_of_a_large_model_follow_the_formulas(void **state)
 {
     (void)state;
     uint64_t rooms[32];
     uint32_t count = 0;
-    uint64_t all = buckets(ranks_deep, 4, rooms, &count);
+    uint64_t all = count_bucket_elements(ranks_deep, 4, rooms, &count);
     xray_plan plan[4];
     for (uint32_t stage = 0; stage < 4; stage++) {
         ranks_run run = ranks_of(ranks_deep, 4, stage);
@@ -357,7 +358,7 @@ static void shares(void **state)
 
 /* ---- checkpoints -------------------------------------------------------- */
 
-static void same_file(const char *a, const char *b, const char *name)
+static void expect_same_file(const char *a, const char *b, const char *name)
 {
     char path[2][512];
     char *text[2];
@@ -400,8 +401,8 @@ static void check_checkpoint(const char *json)
         run.save_dir = rig_mkdir(to, sizeof(to));
         ranks_go(&run);
         assert_false(snapshot_differ(&written.weights, &run.weights));
-        same_file(from, to, "model.safetensors");
-        same_file(from, to, "optim.safetensors");
+        expect_same_file(from, to, "model.safetensors");
+        expect_same_file(from, to, "optim.safetensors");
         rig_rmdir(to);
         ranks_free(&run);
     }
@@ -409,7 +410,7 @@ static void check_checkpoint(const char *json)
     ranks_free(&written);
 }
 
-static void checkpoints(void **state)
+static void checkpoints_are_those_of_one_rank(void **state)
 {
     (void)state;
     check_checkpoint(rig_tiny);
@@ -419,7 +420,7 @@ static void checkpoints(void **state)
 
 /* Five steps, or three, a checkpoint and two more: the same bits, also where
  * another stage goes on. */
-static void resume(void **state)
+static void resume_continues_at_any_stage(void **state)
 {
     (void)state;
     char dir[512];
@@ -448,7 +449,7 @@ static void resume(void **state)
 /* ---- what goes wrong ---------------------------------------------------- */
 
 /* A NaN on one rank: no rank steps, all name the same tensor. */
-static void test_skip(void **state)
+static void nan_on_one_rank_skips_the_step_on_all(void **state)
 {
     (void)state;
     for (uint32_t stage = 0; stage < 4; stage++) {
@@ -524,7 +525,7 @@ static void check_frozen(const char *json, uint32_t ranks, uint32_t stage,
     ranks_free(&still);
 }
 
-static void test_frozen(void **state)
+static void frozen_blocks_keep_gradient_bits(void **state)
 {
     (void)state;
     for (uint32_t ranks = 1; ranks <= 2; ranks++)
@@ -546,14 +547,21 @@ static void test_frozen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages),           cmocka_unit_test(one_rank),
-        cmocka_unit_test(accumulation),     cmocka_unit_test(rank_count),
-        cmocka_unit_test(rank_count_steps), cmocka_unit_test(scores),
-        cmocka_unit_test(test_shm),         cmocka_unit_test(traffic),
-        cmocka_unit_test(test_memory),      cmocka_unit_test(shares),
-        cmocka_unit_test(checkpoints),      cmocka_unit_test(resume),
-        cmocka_unit_test(test_skip),        cmocka_unit_test(failing_loss),
-        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(all_stages_give_the_same_bits),
+        cmocka_unit_test(stage_and_offload_change_nothing_on_one_rank),
+        cmocka_unit_test(micro_batches_accumulate_as_documented),
+        cmocka_unit_test(number_of_ranks_stays_within_the_bound),
+        cmocka_unit_test(rank_count_steps),
+        cmocka_unit_test(scores_are_the_same_on_any_number_of_ranks),
+        cmocka_unit_test(shm_gives_the_bits_of_plain_collectives),
+        cmocka_unit_test(received_bytes_follow_the_formula),
+        cmocka_unit_test(planned_memory_is_what_ranks_allocate),
+        cmocka_unit_test(shares_of_a_large_model_follow_the_formulas),
+        cmocka_unit_test(checkpoints_are_those_of_one_rank),
+        cmocka_unit_test(resume_continues_at_any_stage),
+        cmocka_unit_test(nan_on_one_rank_skips_the_step_on_all),
+        cmocka_unit_test(failing_loss),
+        cmocka_unit_test(frozen_blocks_keep_gradient_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements the fixtures of tests/train.
+ */
 #include "tests/train/rig.h"
 
 #include "core/base/file.h"
@@ -81,7 +84,7 @@ void rig_clear(void)
 /* ---- plugins ------------------------------------------------------------ */
 
 /* Puts the declared default of every option where the plugin reads it. */
-static void *config_of(const xray_component *component)
+static void *make_config(const xray_component *component)
 {
     char *config = calloc(1, component->config_size + 1);
     assert_non_null(config);
@@ -115,7 +118,7 @@ rig_device rig_device_open(uint32_t threads)
     const xray_component *component = plugin->components[0];
     rig_device device = { .ops = component->ops };
     assert_string_equal(component->iface, XRAY_IFACE_DEVICE);
-    device.config = config_of(component);
+    device.config = make_config(component);
     assert_int_equal(
         device.ops->create(rig_host(), device.config, threads, &device.self),
         XRAY_OK);
@@ -153,7 +156,7 @@ static void set_option(void *config, const char *name, const void *value,
 
 rig_request rig_request_of(const rig_spec *spec)
 {
-    rig_request r = { .config = config_of(rig_component()) };
+    rig_request r = { .config = make_config(rig_component()) };
     double decay = spec->weight_decay < 0 ? 0 : spec->weight_decay;
     set_option(r.config, "gradient_checkpointing", &spec->checkpointing,
                sizeof(spec->checkpointing));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the suites of tests/train share: a host that keeps messages, a device,
- * instances of backend-zero3.
+ * The fixtures that the suites of tests/train share: a host that keeps
+ * messages, a device, and instances of backend-zero3.
  */
 #ifndef TEST_TRAIN_RIG_H
 #define TEST_TRAIN_RIG_H

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Builds the batches and the loss of the training tests.
+ */
 #include "tests/train/rows.h"
 
 #include <math.h>
@@ -6,7 +9,7 @@
 
 #include <xray/numerics.h>
 
-static void finish(rows *r, uint32_t count)
+static void fill_batch(rows *r, uint32_t count)
 {
     r->batch = (xray_batch){ .header = XRAY_HEADER(xray_batch),
                              .rows = count,
@@ -34,7 +37,7 @@ void rows_draw(rows *r, uint32_t count, uint32_t longest, uint32_t vocab,
         at += length;
         r->row_start[row + 1] = at;
     }
-    finish(r, count);
+    fill_batch(r, count);
 }
 
 void rows_full(rows *r, uint32_t count, uint32_t length, uint32_t vocab)
@@ -46,7 +49,7 @@ void rows_full(rows *r, uint32_t count, uint32_t length, uint32_t vocab)
     }
     for (uint32_t row = 0; row <= count; row++)
         r->row_start[row] = (int32_t)(row * length);
-    finish(r, count);
+    fill_batch(r, count);
 }
 
 void rows_one(rows *r, const int32_t *ids, uint32_t count)
@@ -58,7 +61,7 @@ void rows_one(rows *r, const int32_t *ids, uint32_t count)
     }
     r->temperature[0] = 1;
     r->row_start[1] = (int32_t)count;
-    finish(r, 1);
+    fill_batch(r, 1);
 }
 
 void rows_cut(rows *r, uint32_t parts)
@@ -82,7 +85,7 @@ void rows_cut(rows *r, uint32_t parts)
     }
 }
 
-static xray_status loss_fn(void *ptr, const xray_loss_call *call)
+static xray_status rows_loss_call(void *ptr, const xray_loss_call *call)
 {
     rows_loss *ctx = ptr;
     const xray_batch *batch = call->batch;
@@ -122,7 +125,7 @@ xray_loss rows_loss_of(rows_loss *ctx, const rows *r)
             ctx->tokens += (double)r->mask[t];
     return (xray_loss){ .header = XRAY_HEADER(xray_loss),
                         .ctx = ctx,
-                        .fn = loss_fn,
+                        .fn = rows_loss_call,
                         .outputs = XRAY_OUTPUT_LOGP | (ctx->entropy_weight != 0
                                                            ? XRAY_OUTPUT_ENTROPY
                                                            : 0) };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches for tests, cut into micro-batches, and a loss to run them through.
+ * Batches for tests, divided into micro-batches, and a loss to run them
+ * through.
  */
 #ifndef TEST_TRAIN_ROWS_H
 #define TEST_TRAIN_ROWS_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors of a checkpoint that pass through host memory in several pieces: each
- * value lands in its place, also of a matrix that the file holds turned.
+ * Proves that tensors of a checkpoint that pass through host memory in several
+ * pieces are written completely and in their positions, including a matrix that
+ * the file holds transposed.
  */
 #include "model/train/save_shares.h"
 
@@ -13,7 +14,7 @@ enum { HEIGHT = 700, WIDTH = 400, COUNT = HEIGHT * WIDTH }; /* above 2^18 */
 
 static float values[COUNT];
 
-static xm_piece piece_of(const void *ctx, size_t i)
+static xm_piece test_piece(const void *ctx, size_t i)
 {
     (void)ctx;
     return (xm_piece){ .data = values,
@@ -24,7 +25,7 @@ static xm_piece piece_of(const void *ctx, size_t i)
 }
 
 /* All agree but at the call that `ctx` counts down to. */
-static xray_status agree(void *ctx, xray_status mine, xr_err *err)
+static xray_status agree_but_once(void *ctx, xray_status mine, xr_err *err)
 {
     int *left = ctx;
     return mine == XRAY_OK && --*left == 0
@@ -32,7 +33,7 @@ static xray_status agree(void *ctx, xray_status mine, xr_err *err)
                : mine;
 }
 
-static void pieces_land_in_their_places(void **state)
+static void pieces_are_written_at_their_offsets(void **state)
 {
     const xm_st_item items[] = {
         { .name = "as-it-is",
@@ -46,12 +47,12 @@ static void pieces_land_in_their_places(void **state)
     };
     static const char *const metadata[] = { "format", "pt", NULL };
     int never = 0;
-    const xm_agreement together = { .ctx = &never, .agree = agree };
+    const xm_agreement together = { .ctx = &never, .agree = agree_but_once };
     rig_device device = rig_device_open(1);
     xm_share_source from = { .device = device.ops,
                              .device_self = device.self,
                              .count = 2,
-                             .piece = piece_of };
+                             .piece = test_piece };
     const char *path = scratch_path("two.safetensors");
     xm_st_parts *parts = NULL;
     xm_st *file = NULL;
@@ -88,12 +89,12 @@ static void a_file_is_there_once_all_have_written(void **state)
     const xm_share_source from = { .device = device.ops,
                                    .device_self = device.self,
                                    .count = 1,
-                                   .piece = piece_of };
+                                   .piece = test_piece };
     (void)state;
     for (int call = 1; call <= 3; call++) {
         const char *path = scratch_write("whole.safetensors", "before");
         int left = call;
-        const xm_agreement together = { .ctx = &left, .agree = agree };
+        const xm_agreement together = { .ctx = &left, .agree = agree_but_once };
         xm_st_parts *parts = NULL;
         char *data = NULL;
         size_t size = 0;
@@ -111,7 +112,7 @@ static void a_file_is_there_once_all_have_written(void **state)
     }
     /* A rank that could not begin says so, and nothing is written. */
     int never = 0;
-    const xm_agreement together = { .ctx = &never, .agree = agree };
+    const xm_agreement together = { .ctx = &never, .agree = agree_but_once };
     xr_err err = { "" };
     assert_int_equal(xm_share_save(&from, NULL, XRAY_E_IO, &together, &err),
                      XRAY_E_IO);
@@ -121,7 +122,7 @@ static void a_file_is_there_once_all_have_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_land_in_their_places),
+        cmocka_unit_test(pieces_are_written_at_their_offsets),
         cmocka_unit_test(a_file_is_there_once_all_have_written),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prompts that a group's rows share: outputs keep their bits, gradients are
- * those of the rows by themselves but for rounding, and their bits do not
- * depend on the cut between groups.
+ * Proves for prompts that the rows of a group share: outputs keep their bits,
+ * gradients are those of separate rows except for rounding, and their bits do
+ * not depend on how groups are divided among micro-batches.
  */
 #include <math.h>
 
@@ -21,23 +21,24 @@ typedef struct groups {
     int32_t group[GROUPS * SAMPLES];
 } groups;
 
-static int32_t draw(uint32_t a, uint32_t b, uint32_t c, uint32_t below)
+static int32_t draw_token(uint32_t a, uint32_t b, uint32_t c, uint32_t below)
 {
     return (int32_t)(xray_philox(77, a, b, c, 0).w[0] % below);
 }
 
-static void groups_draw(groups *g)
+static void draw_groups(groups *g)
 {
     int32_t at = 0;
     memset(g, 0, sizeof(*g));
     for (uint32_t row = 0; row < GROUPS * SAMPLES; row++) {
         uint32_t group = row / SAMPLES;
         int32_t prompt = 1 + 3 * (int32_t)group;
-        int32_t response = row == 4 ? 0 : 1 + draw(row, 1, 0, 9);
+        int32_t response = row == 4 ? 0 : 1 + draw_token(row, 1, 0, 9);
         for (int32_t i = 0; i < prompt; i++)
-            g->r.ids[at + i] = draw(group, 2, (uint32_t)i, 37);
+            g->r.ids[at + i] = draw_token(group, 2, (uint32_t)i, 37);
         for (int32_t i = prompt; i < prompt + response; i++) {
-            g->r.ids[at + i] = draw(row == 7 ? group : row, 2, (uint32_t)i, 37);
+            g->r.ids[at + i] =
+                draw_token(row == 7 ? group : row, 2, (uint32_t)i, 37);
             g->r.mask[at + i] = row != 10 || i != prompt;
         }
         g->r.temperature[row] = 0.5f + 0.25f * (float)(row % 4);
@@ -56,7 +57,7 @@ static void groups_draw(groups *g)
 }
 
 /* `parts` micro-batches of whole groups. */
-static void groups_cut(groups *g, uint32_t parts, uint32_t share)
+static void cut_groups(groups *g, uint32_t parts, uint32_t share)
 {
     const int32_t *start = g->r.row_start;
     for (uint32_t p = 0; p < parts; p++) {
@@ -79,10 +80,11 @@ static void groups_cut(groups *g, uint32_t parts, uint32_t share)
     }
 }
 
-static void fold(const rig *r, groups *g, uint32_t parts, uint32_t share)
+static void fold_gradients(const rig *r, groups *g, uint32_t parts,
+                           uint32_t share)
 {
     rows_loss ctx = { .entropy_weight = 0.02, .value_weight = 0.1 };
-    groups_cut(g, parts, share);
+    cut_groups(g, parts, share);
     xray_loss loss = rows_loss_of(&ctx, &g->r);
     assert_int_equal(
         r->ops->forward_backward(r->self, g->r.pointers, parts, &loss),
@@ -111,11 +113,11 @@ static void outputs_keep_their_bits(void **state)
                              ? specs[s].outputs
                              : XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY;
         assert_int_equal(rig_open(&device, &specs[s], &r), XRAY_OK);
-        groups_draw(&g);
+        draw_groups(&g);
         for (uint32_t share = 0; share < 2; share++) {
             xray_outputs out = { XRAY_HEADER(xray_outputs), got[share][0],
                                  got[share][1], got[share][2] };
-            groups_cut(&g, 1, share);
+            cut_groups(&g, 1, share);
             assert_int_equal(
                 r.ops->forward(r.self, g.r.pointers[0], heads, &out), XRAY_OK);
         }
@@ -126,7 +128,7 @@ static void outputs_keep_their_bits(void **state)
 }
 
 /* Largest difference of two gradients beside the largest entry. */
-static double difference(const xray_weights *a, const xray_weights *b)
+static double largest_difference(const xray_weights *a, const xray_weights *b)
 {
     double most = 0;
     double apart = 0;
@@ -153,11 +155,11 @@ static void gradients_agree(void **state)
         groups g;
         assert_int_equal(rig_open(&device, &specs[s], &apart), XRAY_OK);
         assert_int_equal(rig_open(&device, &specs[s], &shared), XRAY_OK);
-        groups_draw(&g);
-        fold(&apart, &g, 1, 0);
-        fold(&shared, &g, 1, 1);
-        double d = difference(apart.ops->gradients(apart.self),
-                              shared.ops->gradients(shared.self));
+        draw_groups(&g);
+        fold_gradients(&apart, &g, 1, 0);
+        fold_gradients(&shared, &g, 1, 1);
+        double d = largest_difference(apart.ops->gradients(apart.self),
+                                      shared.ops->gradients(shared.self));
         if (d > 2e-6 || d == 0) /* 0: nothing was shared */
             fail_msg("spec %zu: gradients differ by %g of the largest", s, d);
         rig_close(&apart);
@@ -176,16 +178,16 @@ static void any_cut_between_groups_gives_the_same_bits(void **state)
         rig first;
         groups g;
         xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
-        groups_draw(&g);
+        draw_groups(&g);
         assert_int_equal(rig_open(&device, &specs[s], &first), XRAY_OK);
-        fold(&first, &g, 1, 1);
+        fold_gradients(&first, &g, 1, 1);
         assert_int_equal(
             first.ops->optimizer_step(first.self, 1e-2, 0.5, &result), XRAY_OK);
         for (size_t c = 1; c < sizeof(cuts) / sizeof(*cuts); c++) {
             rig_device other = rig_device_open(1 + c % 2);
             rig r;
             assert_int_equal(rig_open(&other, &specs[s], &r), XRAY_OK);
-            fold(&r, &g, cuts[c], 1);
+            fold_gradients(&r, &g, cuts[c], 1);
             assert_int_equal(r.ops->optimizer_step(r.self, 1e-2, 0.5, &result),
                              XRAY_OK);
             rig_same_weights(&first, &r);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Updates: the same bits however the work is cut, and what an update refuses.
+ * Proves that updates have the same bits however the work is divided, and that
+ * an update refuses what it must.
  */
 #include <math.h>
 
 #include "tests/train/rig.h"
 
 /* `steps` updates on the same few rows, cut into `cuts` micro-batches. */
-static void train(const rig *r, uint32_t steps, uint32_t cuts)
+static void train_steps(const rig *r, uint32_t steps, uint32_t cuts)
 {
     rows batch;
     for (uint32_t i = 0; i < steps; i++) {
@@ -38,20 +39,21 @@ typedef struct variant {
 } variant;
 
 /* Trains one instance in each way and compares all weights with the first. */
-static void same_weights(rig_spec spec, const variant *variants, size_t count)
+static void expect_same_weights(rig_spec spec, const variant *variants,
+                                size_t count)
 {
     rig_device first_device = rig_device_open(variants[0].threads);
     rig first;
     spec.checkpointing = variants[0].checkpointing;
     assert_int_equal(rig_open(&first_device, &spec, &first), XRAY_OK);
-    train(&first, 3, variants[0].cuts);
+    train_steps(&first, 3, variants[0].cuts);
     for (size_t i = 1; i < count; i++) {
         rig_device device = rig_device_open(variants[i].threads);
         rig r;
         spec.checkpointing = variants[i].checkpointing;
         spec.head_logits = variants[i].logits;
         assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
-        train(&r, 3, variants[i].cuts);
+        train_steps(&r, 3, variants[i].cuts);
         if (rig_weights_differ(first.ops->weights(first.self),
                                r.ops->weights(r.self)))
             fail_msg("%u threads, %u micro-batches, checkpointing %u, logits "
@@ -71,14 +73,14 @@ static const variant variants[] = {
     { 2, 1, 0, 2 }, { 1, 1, 1, 0 }, { 2, 16, 1, 1 }, { 1, 3, 0, 2 },
 };
 
-static void same_bits(void **state)
+static void any_cut_gives_the_same_bits(void **state)
 {
     (void)state;
     rig_spec spec = { .tokens = 400, .row_tokens = 24, .seed = 4 };
-    same_weights(spec, variants, sizeof(variants) / sizeof(variants[0]));
+    expect_same_weights(spec, variants, sizeof(variants) / sizeof(variants[0]));
 }
 
-static void same_bits_tied(void **state)
+static void any_cut_gives_the_same_bits_when_tied(void **state)
 {
     (void)state;
     rig_spec spec = { .config_json = rig_tiny_tied,
@@ -87,11 +89,11 @@ static void same_bits_tied(void **state)
                       .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY |
                                  XRAY_OUTPUT_VALUE,
                       .seed = 5 };
-    same_weights(spec, variants, sizeof(variants) / sizeof(variants[0]));
+    expect_same_weights(spec, variants, sizeof(variants) / sizeof(variants[0]));
 }
 
 /* Empty micro-batches, at the ends and between, change nothing. */
-static void empty_micro_batches(void **state)
+static void empty_micro_batches_change_nothing(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -137,7 +139,7 @@ static void forward_of_one_row(void **state)
     uint32_t outputs =
         XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY | XRAY_OUTPUT_VALUE;
     assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
-    train(&r, 1, 1);
+    train_steps(&r, 1, 1);
     rows_draw(&batch, 12, 20, 37, 3);
     batch.batch.temperature = batch.temperature;
     xray_outputs out = { XRAY_HEADER(xray_outputs), whole[0], whole[1],
@@ -170,7 +172,7 @@ static void forward_of_one_row(void **state)
     rig_device_close(&device);
 }
 
-static void loss_falls(void **state)
+static void training_lowers_the_loss(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(2);
@@ -200,7 +202,7 @@ static void loss_falls(void **state)
     rig_device_close(&device);
 }
 
-static void test_lease(void **state)
+static void lease_blocks_the_update(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -225,7 +227,7 @@ static void test_lease(void **state)
 
 /* A gradient that is not finite: nothing changes, its tensor is named, and the
  * next update is that of an instance that never saw it. */
-static void test_skip(void **state)
+static void step_with_nan_gradient_is_skipped(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -257,8 +259,8 @@ static void test_skip(void **state)
     assert_int_equal(result.skipped, 1);
     assert_non_null(strstr(rig_log(), "; 2 skipped so far"));
     rig_same_weights(&a, &b);
-    train(&a, 2, 1);
-    train(&b, 2, 1);
+    train_steps(&a, 2, 1);
+    train_steps(&b, 2, 1);
     rig_same_weights(&a, &b);
     rig_close(&a);
     rig_close(&b);
@@ -271,14 +273,14 @@ typedef struct failing {
     uint32_t left;
 } failing;
 
-static xray_status fail_later(void *ctx, const xray_loss_call *call)
+static xray_status fail_after_some_calls(void *ctx, const xray_loss_call *call)
 {
     failing *f = ctx;
     return f->left-- ? f->inner.fn(f->inner.ctx, call) : XRAY_E_ARG;
 }
 
 /* Of a mini-batch whose last part fails nothing gets into the next update. */
-static void half_a_mini_batch(void **state)
+static void failed_mini_batch_leaves_no_gradients(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -295,13 +297,13 @@ static void half_a_mini_batch(void **state)
         failing f = { rows_loss_of(&ctx, &batch), 2 };
         xray_loss loss = f.inner;
         loss.ctx = &f;
-        loss.fn = fail_later;
+        loss.fn = fail_after_some_calls;
         assert_int_equal(
             a.ops->forward_backward(a.self, batch.pointers, 3, &loss),
             XRAY_E_ARG);
         rig_same_weights(&a, &b);
-        train(&a, 2, 1);
-        train(&b, 2, 1);
+        train_steps(&a, 2, 1);
+        train_steps(&b, 2, 1);
         rig_same_weights(&a, &b);
         rig_close(&a);
         rig_close(&b);
@@ -309,7 +311,7 @@ static void half_a_mini_batch(void **state)
     rig_device_close(&device);
 }
 
-static void refusals(void **state)
+static void invalid_calls_are_refused(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -366,7 +368,7 @@ static void refusals(void **state)
 }
 
 /* After warm-up, a step takes no device memory. */
-static void no_allocation(void **state)
+static void steps_allocate_nothing(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(2);
@@ -375,7 +377,7 @@ static void no_allocation(void **state)
     xray_memory_stats before = { .header = XRAY_HEADER(xray_memory_stats) };
     xray_memory_stats after = { .header = XRAY_HEADER(xray_memory_stats) };
     assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
-    train(&r, 1, 1);
+    train_steps(&r, 1, 1);
     assert_int_equal(device.ops->memory(device.self, &before), XRAY_OK);
     rows batch;
     rows_loss ctx = { 0 };
@@ -395,16 +397,16 @@ static void no_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits),
-        cmocka_unit_test(same_bits_tied),
-        cmocka_unit_test(empty_micro_batches),
+        cmocka_unit_test(any_cut_gives_the_same_bits),
+        cmocka_unit_test(any_cut_gives_the_same_bits_when_tied),
+        cmocka_unit_test(empty_micro_batches_change_nothing),
         cmocka_unit_test(forward_of_one_row),
-        cmocka_unit_test(loss_falls),
-        cmocka_unit_test(test_lease),
-        cmocka_unit_test(test_skip),
-        cmocka_unit_test(half_a_mini_batch),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(no_allocation),
+        cmocka_unit_test(training_lowers_the_loss),
+        cmocka_unit_test(lease_blocks_the_update),
+        cmocka_unit_test(step_with_nan_gradient_is_skipped),
+        cmocka_unit_test(failed_mini_batch_leaves_no_gradients),
+        cmocka_unit_test(invalid_calls_are_refused),
+        cmocka_unit_test(steps_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory: what a rank takes by the formulas of docs/zero3.md, what leaves the
- * device between calls and comes back; and gathering without prefetch.
+ * Proves that ranks take the memory that the formulas of docs/zero3.md state,
+ * that offloaded tags come back with the same bits, and that gathering works
+ * without prefetch.
  */
 #include <math.h>
 
 #include "model/nn/layout.h"
 #include "tests/train/ranks.h"
 
-static ranks_run run_of(const char *json, uint32_t ranks, uint32_t stage)
+static ranks_run make_run(const char *json, uint32_t ranks, uint32_t stage)
 {
     ranks_run run = ranks_of(json, ranks, stage);
     run.spec.outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY;
@@ -17,7 +18,8 @@ static ranks_run run_of(const char *json, uint32_t ranks, uint32_t stage)
     return run;
 }
 
-static void same(const ranks_run *a, const ranks_run *b, const char *what)
+static void expect_same_run(const ranks_run *a, const ranks_run *b,
+                            const char *what)
 {
     ranks_same(a, b, what);
     assert_memory_equal(a->norm, b->norm, sizeof(a->norm));
@@ -28,14 +30,14 @@ static void same(const ranks_run *a, const ranks_run *b, const char *what)
 
 /* Between all calls, also half-way through a mini-batch, everything is away
  * and comes back with the same bits. */
-static void test_turns(void **state)
+static void offload_between_calls_keeps_the_bits(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 2 * 5 * 2; k++) {
         uint32_t stage = k / 2 % 5 > 3 ? 3 : k / 2 % 5;
         char what[96];
         ranks_run run =
-            run_of(k / 10 ? rig_tiny_tied : rig_tiny, 1 + k % 2, stage);
+            make_run(k / 10 ? rig_tiny_tied : rig_tiny, 1 + k % 2, stage);
         (void)snprintf(what, sizeof(what), "turns, %u ranks, stage %u%s",
                        run.ranks, stage, k / 2 % 5 > 3 ? ", offloaded" : "");
         run.spec.offload_param = run.spec.offload_optimizer = k / 2 % 5 > 3;
@@ -46,14 +48,14 @@ static void test_turns(void **state)
         turns.turns = 1;
         ranks_go(&run);
         ranks_go(&turns);
-        same(&run, &turns, what);
+        expect_same_run(&run, &turns, what);
         ranks_free(&run);
         ranks_free(&turns);
     }
 }
 
 /* What is away is missed in words. */
-static void missing(void **state)
+static void calls_name_what_is_offloaded(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -98,12 +100,12 @@ static void missing(void **state)
 
 /* ---- prefetch ----------------------------------------------------------- */
 
-static void prefetch(void **state)
+static void prefetch_changes_no_bits(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 4; k++) {
         ranks_run run =
-            run_of(k % 2 ? ranks_deep : rig_tiny_tied, k < 2 ? 2 : 3, 3);
+            make_run(k % 2 ? ranks_deep : rig_tiny_tied, k < 2 ? 2 : 3, 3);
         run.spec.checkpointing = k == 1;
         run.spec.from_layer = k == 3 ? 2 : 0;
         run.spec.offload_param = k == 2;
@@ -112,7 +114,7 @@ static void prefetch(void **state)
         off.spec.no_prefetch = 1;
         ranks_go(&run);
         ranks_go(&off);
-        same(&run, &off, "without prefetch");
+        expect_same_run(&run, &off, "without prefetch");
         assert_memory_equal(run.received, off.received, sizeof(run.received));
         /* The second part comes along with the first, or it does not. */
         assert_true(off.first_part[0] > 0 &&
@@ -131,7 +133,7 @@ typedef struct sizes {
     uint64_t packed[2]; /* bytes: of all matrices, of those in slots */
 } sizes;
 
-static uint64_t packed_of(const xm_layout *layout, uint32_t bucket)
+static uint64_t packed_bytes_of(const xm_layout *layout, uint32_t bucket)
 {
     uint64_t bytes = 0;
     for (uint32_t m = 0; m < layout->matrix_count; m++) {
@@ -144,7 +146,7 @@ static uint64_t packed_of(const xm_layout *layout, uint32_t bucket)
     return bytes;
 }
 
-static sizes sizes_of(const char *json, uint32_t ranks)
+static sizes layout_sizes(const char *json, uint32_t ranks)
 {
     xr_err err = { "" };
     xm_config config;
@@ -156,19 +158,20 @@ static sizes sizes_of(const char *json, uint32_t ranks)
     uint32_t last = layout->bucket_count - 1;
     for (uint32_t b = 0; b <= last; b++) {
         s.all += xm_bucket_capacity(layout, b);
-        s.packed[0] += packed_of(layout, b);
+        s.packed[0] += packed_bytes_of(layout, b);
     }
     s.block = xm_bucket_capacity(layout, 1);
     s.outer = xm_bucket_capacity(layout, 0) > xm_bucket_capacity(layout, last)
                   ? xm_bucket_capacity(layout, 0)
                   : xm_bucket_capacity(layout, last);
-    s.packed[1] = 2 * packed_of(layout, 1) + packed_of(layout, last);
+    s.packed[1] =
+        2 * packed_bytes_of(layout, 1) + packed_bytes_of(layout, last);
     xm_layout_destroy(layout);
     return s;
 }
 
-static void within(uint64_t high, uint64_t said, const char *what,
-                   const ranks_run *run)
+static void expect_within_one_percent(uint64_t high, uint64_t said,
+                                      const char *what, const ranks_run *run)
 {
     double a = (double)high;
     double b = (double)said;
@@ -180,30 +183,33 @@ static void within(uint64_t high, uint64_t said, const char *what,
 /* The table of docs/zero3.md, which is that of "static bytes" for fp32 weights
  * that are their own masters: 4, 4 and 8 bytes an element where the field has
  * 2, g and 12. */
-static void formulas(void **state)
+static void memory_follows_the_documented_formulas(void **state)
 {
     (void)state;
     for (uint32_t k = 0; k < 8; k++) {
         uint32_t stage = k % 4;
         uint32_t ranks = k < 4 ? 2 : 4;
-        ranks_run run = run_of(ranks_deep, ranks, stage);
-        sizes s = sizes_of(ranks_deep, ranks);
+        ranks_run run = make_run(ranks_deep, ranks, stage);
+        sizes s = layout_sizes(ranks_deep, ranks);
         uint64_t slots = 4 * (2 * s.block + s.outer);
         uint64_t larger = s.block > s.outer ? s.block : s.outer;
         run.steps = 1;
         ranks_go(&run);
         for (uint32_t r = 0; r < ranks; r++) {
             const uint64_t *high = run.memory[r].high;
-            within(high[XRAY_TAG_WEIGHTS],
-                   stage < 3 ? 4 * s.all + s.packed[0]
-                             : 4 * s.all / ranks + slots + s.packed[1],
-                   "weights", &run);
-            within(high[XRAY_TAG_GRADS],
-                   stage < 2 ? 4 * s.all
-                             : 4 * s.all / ranks + slots + 4 * larger / ranks,
-                   "gradients", &run);
-            within(high[XRAY_TAG_OPTIMIZER], 8 * s.all / (stage ? ranks : 1),
-                   "moments", &run);
+            expect_within_one_percent(high[XRAY_TAG_WEIGHTS],
+                                      stage < 3 ? 4 * s.all + s.packed[0]
+                                                : 4 * s.all / ranks + slots +
+                                                      s.packed[1],
+                                      "weights", &run);
+            expect_within_one_percent(high[XRAY_TAG_GRADS],
+                                      stage < 2 ? 4 * s.all
+                                                : 4 * s.all / ranks + slots +
+                                                      4 * larger / ranks,
+                                      "gradients", &run);
+            expect_within_one_percent(high[XRAY_TAG_OPTIMIZER],
+                                      8 * s.all / (stage ? ranks : 1),
+                                      "moments", &run);
         }
         ranks_free(&run);
     }
@@ -212,10 +218,10 @@ static void formulas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(missing),
-        cmocka_unit_test(prefetch),
-        cmocka_unit_test(formulas),
+        cmocka_unit_test(offload_between_calls_keeps_the_bits),
+        cmocka_unit_test(calls_name_what_is_offloaded),
+        cmocka_unit_test(prefetch_changes_no_bits),
+        cmocka_unit_test(memory_follows_the_documented_formulas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

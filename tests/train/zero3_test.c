@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plugin against the float64 goldens of a trained model.
+ * Compares the plugin with float64 goldens of a trained model.
  */
 #include <math.h>
 
@@ -32,7 +32,8 @@ static uint32_t add_ids(const cJSON *array, int32_t *ids, uint32_t count)
     return count;
 }
 
-static void near(float got, double expected, double bound, const char *what)
+static void expect_near(float got, double expected, double bound,
+                        const char *what)
 {
     if (!(fabs((double)got - expected) <= bound))
         fail_msg("%s: %.8g, expected %.8g", what, (double)got, expected);
@@ -60,14 +61,17 @@ static void check_case(const rig *r, const cJSON *c)
                      XRAY_OK);
     assert_true(logp[0] == 0 && entropy[0] == 0);
     for (uint32_t t = 1; t < start; t++)
-        near(logp[t], cJSON_GetArrayItem(prompt_logp, (int)t - 1)->valuedouble,
-             1e-4, "prompt log-prob");
+        expect_near(logp[t],
+                    cJSON_GetArrayItem(prompt_logp, (int)t - 1)->valuedouble,
+                    1e-4, "prompt log-prob");
     for (uint32_t t = start; t < count; t++)
-        near(logp[t],
-             cJSON_GetArrayItem(greedy_logp, (int)(t - start))->valuedouble,
-             1e-4, "greedy log-prob");
-    near(entropy[start], xr_json_get(c, "entropy_after_prompt")->valuedouble,
-         1e-4, "entropy");
+        expect_near(
+            logp[t],
+            cJSON_GetArrayItem(greedy_logp, (int)(t - start))->valuedouble,
+            1e-4, "greedy log-prob");
+    expect_near(entropy[start],
+                xr_json_get(c, "entropy_after_prompt")->valuedouble, 1e-4,
+                "entropy");
 }
 
 static void check_goldens(const char *folder, const char *file)
@@ -90,7 +94,7 @@ static void check_goldens(const char *folder, const char *file)
     rig_device_close(&device);
 }
 
-static void goldens(void **state)
+static void outputs_match_the_goldens(void **state)
 {
     (void)state;
     check_goldens("hf", "golden.json");
@@ -101,7 +105,7 @@ static void goldens(void **state)
 }
 
 /* Log-probs at a temperature, from the golden logits; masked tokens only. */
-static void temperature_and_mask(void **state)
+static void temperature_and_mask_match_the_goldens(void **state)
 {
     (void)state;
     char dir[512];
@@ -143,18 +147,18 @@ static void temperature_and_mask(void **state)
     for (uint32_t t = 0; t < count + 2; t++)
         if (t != count)
             assert_true(logp[t] == 0 && entropy[t] == 0);
-    near(logp[count],
-         cJSON_GetArrayItem(logits, 300)->valuedouble / heat - log(sum), 1e-4,
-         "log-prob at a temperature");
-    near(entropy[count], log(sum) - weighted / sum, 1e-4,
-         "entropy at a temperature");
+    expect_near(logp[count],
+                cJSON_GetArrayItem(logits, 300)->valuedouble / heat - log(sum),
+                1e-4, "log-prob at a temperature");
+    expect_near(entropy[count], log(sum) - weighted / sum, 1e-4,
+                "entropy at a temperature");
     cJSON_Delete(json);
     rig_close(&r);
     rig_device_close(&device);
 }
 
 /* Derivatives of the mean negative log-likelihood, by finite differences. */
-static void golden_gradients(void **state)
+static void gradients_match_the_goldens(void **state)
 {
     (void)state;
     char dir[512];
@@ -185,8 +189,8 @@ static void golden_gradients(void **state)
             at = at * tensor->shape[1] +
                  (uint64_t)cJSON_GetArrayItem(index, 1)->valuedouble;
         double expected = xr_json_get(g, "grad")->valuedouble;
-        near(((const float *)tensor->data)[at], expected,
-             1e-6 + 1e-4 * fabs(expected), name);
+        expect_near(((const float *)tensor->data)[at], expected,
+                    1e-6 + 1e-4 * fabs(expected), name);
         checked++;
     }
     assert_int_equal(checked, 58);
@@ -195,7 +199,7 @@ static void golden_gradients(void **state)
     rig_device_close(&device);
 }
 
-static void component(void **state)
+static void component_is_described(void **state)
 {
     (void)state;
     const xray_component *c = rig_component();
@@ -209,10 +213,10 @@ static void component(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(component),
-        cmocka_unit_test(goldens),
-        cmocka_unit_test(temperature_and_mask),
-        cmocka_unit_test(golden_gradients),
+        cmocka_unit_test(component_is_described),
+        cmocka_unit_test(outputs_match_the_goldens),
+        cmocka_unit_test(temperature_and_mask_match_the_goldens),
+        cmocka_unit_test(gradients_match_the_goldens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the two halves of the false library share.
+ * The functions that the two halves of the fake library share.
  */
-#ifndef TEST_NCCL_FAKE_INNER_H
-#define TEST_NCCL_FAKE_INNER_H
+#ifndef TEST_NCCL_FAKE_INTERNAL_H
+#define TEST_NCCL_FAKE_INTERNAL_H
 
 #include <stdatomic.h>
 #include <stdint.h>

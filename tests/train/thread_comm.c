@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/train/meet.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements collectives among threads over pointers to one another's buffers.
+ */
+#include "tests/train/thread_comm.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,26 +12,26 @@
 #define PATIENCE 30 /* seconds */
 
 struct xray_comm_group {
-    meet *m;
+    thread_comm *m;
     uint32_t rank;
     uint64_t received;
 };
 
-struct meet {
+struct thread_comm {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     uint32_t size;
     uint32_t here;
     uint64_t round;
     int broken;
-    const float *in[MEET_MAX];
-    uint64_t count[MEET_MAX];
-    struct xray_comm_group ranks[MEET_MAX];
+    const float *in[THREAD_COMM_MAX];
+    uint64_t count[THREAD_COMM_MAX];
+    struct xray_comm_group ranks[THREAD_COMM_MAX];
 };
 
-meet *meet_open(uint32_t size)
+thread_comm *thread_comm_open(uint32_t size)
 {
-    meet *m = calloc(1, sizeof(*m));
+    thread_comm *m = calloc(1, sizeof(*m));
     if (!m)
         return NULL;
     m->size = size;
@@ -39,25 +42,25 @@ meet *meet_open(uint32_t size)
     return m;
 }
 
-void meet_close(meet *m)
+void thread_comm_close(thread_comm *m)
 {
     (void)pthread_cond_destroy(&m->cond);
     (void)pthread_mutex_destroy(&m->mutex);
     free(m);
 }
 
-void *meet_self(meet *m, uint32_t rank)
+void *thread_comm_self(thread_comm *m, uint32_t rank)
 {
     return &m->ranks[rank];
 }
 
-xray_comm_group *meet_group(meet *m, uint32_t rank)
+xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank)
 {
     return &m->ranks[rank];
 }
 
 /* Waits for all ranks. */
-static xray_status gather_up(meet *m)
+static xray_status wait_for_all(thread_comm *m)
 {
     struct timespec until;
     xray_status status = XRAY_OK;
@@ -81,24 +84,26 @@ static xray_status gather_up(meet *m)
     return status;
 }
 
-xray_status meet_exchange(void *ctx, const void *mine, uint64_t size, void *all)
+xray_status thread_comm_exchange(void *ctx, const void *mine, uint64_t size,
+                                 void *all)
 {
     struct xray_comm_group *g = ctx;
-    meet *m = g->m;
+    thread_comm *m = g->m;
     m->in[g->rank] = mine;
-    xray_status status = gather_up(m);
+    xray_status status = wait_for_all(m);
     for (uint32_t r = 0; status == XRAY_OK && r < m->size; r++)
         memcpy((char *)all + r * size, m->in[r], size);
-    return status == XRAY_OK ? gather_up(m) : status;
+    return status == XRAY_OK ? wait_for_all(m) : status;
 }
 
 /* Shows the others where this rank's input is; all must bring as much. */
-static xray_status show(xray_comm_group *g, const void *in, uint64_t count)
+static xray_status share_input(xray_comm_group *g, const void *in,
+                               uint64_t count)
 {
-    meet *m = g->m;
+    thread_comm *m = g->m;
     m->in[g->rank] = in;
     m->count[g->rank] = count;
-    xray_status status = gather_up(m);
+    xray_status status = wait_for_all(m);
     for (uint32_t r = 0; status == XRAY_OK && r < m->size; r++)
         if (m->count[r] != count)
             status = XRAY_E_PEER;
@@ -106,7 +111,8 @@ static xray_status show(xray_comm_group *g, const void *in, uint64_t count)
 }
 
 /* out[i] = sum of all inputs' [first + i]. */
-static void sum(const meet *m, uint64_t first, uint64_t count, float *out)
+static void sum_inputs(const thread_comm *m, uint64_t first, uint64_t count,
+                       float *out)
 {
     for (uint64_t i = 0; i < count; i++) {
         out[i] = m->in[0][first + i];
@@ -115,17 +121,17 @@ static void sum(const meet *m, uint64_t first, uint64_t count, float *out)
     }
 }
 
-static xray_status all_reduce(xray_comm_group *g, xray_stream *stream,
-                              void *buf, uint64_t count, uint32_t dtype)
+static xray_status thread_all_reduce(xray_comm_group *g, xray_stream *stream,
+                                     void *buf, uint64_t count, uint32_t dtype)
 {
     (void)stream;
     (void)dtype;
     float *own = malloc(count * sizeof(float));
-    xray_status status = own ? show(g, buf, count) : XRAY_E_NOMEM;
+    xray_status status = own ? share_input(g, buf, count) : XRAY_E_NOMEM;
     if (status == XRAY_OK)
-        sum(g->m, 0, count, own);
+        sum_inputs(g->m, 0, count, own);
     if (status == XRAY_OK)
-        status = gather_up(g->m);
+        status = wait_for_all(g->m);
     if (status == XRAY_OK)
         memcpy(buf, own, count * sizeof(float));
     g->received += 2 * (g->m->size - 1) * (count / g->m->size) * sizeof(float);
@@ -133,18 +139,19 @@ static xray_status all_reduce(xray_comm_group *g, xray_stream *stream,
     return status;
 }
 
-static xray_status reduce_scatter(xray_comm_group *g, xray_stream *stream,
-                                  const void *in, void *out, uint64_t count,
-                                  uint32_t dtype)
+static xray_status thread_reduce_scatter(xray_comm_group *g,
+                                         xray_stream *stream, const void *in,
+                                         void *out, uint64_t count,
+                                         uint32_t dtype)
 {
     (void)stream;
     (void)dtype;
     float *own = malloc(count * sizeof(float));
-    xray_status status = own ? show(g, in, count) : XRAY_E_NOMEM;
+    xray_status status = own ? share_input(g, in, count) : XRAY_E_NOMEM;
     if (status == XRAY_OK)
-        sum(g->m, g->rank * count, count, own);
+        sum_inputs(g->m, g->rank * count, count, own);
     if (status == XRAY_OK)
-        status = gather_up(g->m);
+        status = wait_for_all(g->m);
     if (status == XRAY_OK)
         memcpy(out, own, count * sizeof(float));
     g->received += (g->m->size - 1) * count * sizeof(float);
@@ -152,40 +159,40 @@ static xray_status reduce_scatter(xray_comm_group *g, xray_stream *stream,
     return status;
 }
 
-static xray_status all_gather(xray_comm_group *g, xray_stream *stream,
-                              const void *in, void *out, uint64_t count,
-                              uint32_t dtype)
+static xray_status thread_all_gather(xray_comm_group *g, xray_stream *stream,
+                                     const void *in, void *out, uint64_t count,
+                                     uint32_t dtype)
 {
     (void)stream;
     (void)dtype;
-    xray_status status = show(g, in, count);
+    xray_status status = share_input(g, in, count);
     for (uint32_t r = 0; status == XRAY_OK && r < g->m->size; r++) {
         float *to = (float *)out + r * count;
         if (to != g->m->in[r])
             memcpy(to, g->m->in[r], count * sizeof(float));
     }
     g->received += (g->m->size - 1) * count * sizeof(float);
-    return status == XRAY_OK ? gather_up(g->m) : status;
+    return status == XRAY_OK ? wait_for_all(g->m) : status;
 }
 
-static xray_status barrier(xray_comm_group *g, xray_stream *stream)
+static xray_status thread_barrier(xray_comm_group *g, xray_stream *stream)
 {
     (void)stream;
-    return gather_up(g->m);
+    return wait_for_all(g->m);
 }
 
-static uint64_t received(void *self)
+static uint64_t thread_received(void *self)
 {
     return ((struct xray_comm_group *)self)->received;
 }
 
-const xray_comm_ops *meet_ops(void)
+const xray_comm_ops *thread_comm_ops(void)
 {
     static const xray_comm_ops ops = { .header = XRAY_HEADER(xray_comm_ops),
-                                       .all_reduce = all_reduce,
-                                       .reduce_scatter = reduce_scatter,
-                                       .all_gather = all_gather,
-                                       .barrier = barrier,
-                                       .received = received };
+                                       .all_reduce = thread_all_reduce,
+                                       .reduce_scatter = thread_reduce_scatter,
+                                       .all_gather = thread_all_gather,
+                                       .barrier = thread_barrier,
+                                       .received = thread_received };
     return &ops;
 }

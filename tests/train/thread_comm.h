@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives among threads of one process, for tests. Every rank sums in rank
+ * order. A rank that waits for more than some seconds gets XRAY_E_PEER.
+ */
+#ifndef TEST_TRAIN_THREAD_COMM_H
+#define TEST_TRAIN_THREAD_COMM_H
+
+#include <xray/comm.h>
+
+#define THREAD_COMM_MAX 8
+
+typedef struct thread_comm thread_comm;
+thread_comm *thread_comm_open(uint32_t size);
+void thread_comm_close(thread_comm *m);
+const xray_comm_ops *thread_comm_ops(void);
+/* What `received` takes, and the group of all. */
+void *thread_comm_self(thread_comm *m, uint32_t rank);
+/* xray_comm_setup's exchange; ctx is thread_comm_self(). */
+xray_status thread_comm_exchange(void *ctx, const void *mine, uint64_t size,
+                                 void *all);
+xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank);
+
+#endif
