@@ -238,15 +238,15 @@ static int cut_after_tag(xm_jinterp *interp, xm_jvalue message,
         return xm_jfail(interp, "continue_final_message: the template does not "
                                 "write the last message unchanged");
     }
-    int whole =
+    int has_space =
         text->size - at > bare.size && text->data[at + bare.size] == ' ';
-    if (!whole) {
-        xm_jvalue head;
+    if (!has_space) {
+        xm_jvalue front;
         if (xm_jstr_borrow(interp, text->data, at,
-                           xm_jcount_chars(text->data, at), &head) ||
-            xm_jstrip_chars(interp, head, NULL, XM_J_RIGHT, &head))
+                           xm_jcount_chars(text->data, at), &front) ||
+            xm_jstrip_chars(interp, front, NULL, XM_J_RIGHT, &front))
             return -1;
-        at = head.u.str->size;
+        at = front.u.str->size;
     }
     text->size = at;
     text->data[at] = 0;

@@ -52,8 +52,8 @@ typedef struct xm_chat_call {
     const cJSON *documents; /* an array; NULL: none */
     const cJSON *variables; /* an object with further variables, or NULL */
     int add_generation_prompt;
-    int continue_final_message; /* 1: the text stops at the end of the last
-                                   message's content */
+    /* 1: the text stops at the end of the last message's content */
+    int continue_final_message;
     int64_t now; /* seconds since 1970 that strftime_now shows, in UTC */
 } xm_chat_call;
 

@@ -179,22 +179,24 @@ static xray_status open_named_file(struct opening *o)
 
 static xray_status open_all_sources(struct opening *o)
 {
+    static const struct {
+        const char *file;
+        int with_template;
+    } configs[] = { { "tokenizer_config.json", 1 },
+                    { "chat_template.json", 1 },
+                    { "special_tokens_map.json", 0 } };
     o->chat->special = cJSON_CreateObject();
     if (!o->chat->special)
         return xr_fail(o->err, XRAY_E_NOMEM, "%s: out of memory", o->dir);
     xray_status status = open_jinja_file(o, "chat_template.jinja", "default");
     if (!status)
         status = open_named_file(o);
-    if (!status)
-        status = read_config_file(o, "tokenizer_config.json", 1);
-    if (!status)
-        status = read_config_file(o, "chat_template.json", 1);
-    if (!status)
-        status = read_config_file(o, "special_tokens_map.json", 0);
+    for (size_t i = 0; !status && i < sizeof configs / sizeof configs[0]; i++)
+        status = read_config_file(o, configs[i].file, configs[i].with_template);
     if (!status && o->name && !o->chat->count)
-        status = xr_fail(o->err, XRAY_E_ARG,
-                         "%s: there is no chat template named \"%s\"", o->dir,
-                         o->name);
+        return xr_fail(o->err, XRAY_E_ARG,
+                       "%s: there is no chat template named \"%s\"", o->dir,
+                       o->name);
     return status;
 }
 

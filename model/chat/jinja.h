@@ -18,13 +18,12 @@
 
 /* Memory that is freed all at once, with its template or after a rendering. */
 typedef struct xm_jarena {
-    struct xm_jchunk *head;
+    struct xm_jchunk *newest;
     size_t used;
     size_t limit;
 } xm_jarena;
-void *
-xm_jarena_alloc(xm_jarena *arena,
-                size_t size); /* NULL: beyond the limit, or out of memory */
+/* Returns NULL beyond the limit, or when out of memory. */
+void *xm_jarena_alloc(xm_jarena *arena, size_t size);
 void xm_jarena_free(xm_jarena *arena);
 
 enum xm_jkind {
@@ -276,8 +275,8 @@ int xm_jeval(xm_jinterp *interp, const xm_jnode *node, xm_jvalue *out);
 int xm_jeval_filters(xm_jinterp *interp, const xm_jnode *node,
                      const xm_jvalue *in, xm_jvalue *out);
 int xm_jeval_args(xm_jinterp *interp, const xm_jnode *node, xm_jargs *out);
-int xm_jexec(xm_jinterp *interp,
-             const xm_jnode *node); /* returns 1: break, 2: continue */
+/* Returns 1 after a break, 2 after a continue. */
+int xm_jexec(xm_jinterp *interp, const xm_jnode *node);
 int xm_jset_variable(xm_jinterp *interp, uint32_t id, xm_jvalue value);
 /* Output between these two calls goes into *out instead of the text. */
 size_t xm_jbuffer_begin(xm_jinterp *interp);
@@ -289,8 +288,6 @@ int xm_jexec_loop(xm_jinterp *interp, const xm_jnode *node, xm_jvalue items,
 /* jinja_call.c */
 int xm_jcall(xm_jinterp *interp, xm_jvalue callee, const xm_jargs *args,
              xm_jvalue *out);
-int xm_jcall_macro(xm_jinterp *interp, xm_jvalue callee, const xm_jargs *args,
-                   xm_jvalue *out);
 xm_jvalue xm_jfind_function(const xm_jstr *name); /* MISSING: none */
 /* Fills `out`, one value per name, from the arguments by position and by name;
  * values not given are MISSING. `names` ends with NULL. */
@@ -298,8 +295,7 @@ int xm_jbind_args(xm_jinterp *interp, const char *what, const xm_jargs *args,
                   const char *const *names, size_t required, xm_jvalue *out);
 int xm_jfill_dict(xm_jinterp *interp, const xm_jargs *args, xm_jdict *out);
 
-/* jinja_filters.c, jinja_seq_filters.c, jinja_is_tests.c. A lookup by name
- * returns an index, or -1. */
+/* jinja_filters.c, jinja_seq_filters.c, jinja_sort_filters.c. */
 int xm_jfind_filter(const char *name, size_t size);
 int xm_jcall_filter(xm_jinterp *interp, int id, xm_jvalue in,
                     const xm_jargs *args, xm_jvalue *out);
@@ -327,11 +323,14 @@ enum xm_jseq {
 };
 int xm_jcall_seq_filter(xm_jinterp *interp, enum xm_jseq which, xm_jvalue in,
                         const xm_jargs *args, xm_jvalue *out);
-/* The filters that compare items. */
+/* The filters that sort or compare items. */
 int xm_jcall_sort_filter(xm_jinterp *interp, enum xm_jseq which, xm_jvalue in,
                          const xm_jargs *args, xm_jvalue *out);
+/* Reads the value at a dotted path, in lower case if `fold` is set. `preset`,
+ * which may be NULL, replaces undefined values. */
 int xm_jget_path(xm_jinterp *interp, xm_jvalue item, xm_jvalue path,
                  const xm_jvalue *preset, int fold, xm_jvalue *out);
+/* jinja_is_tests.c. The find functions return an index, or -1. */
 int xm_jfind_test(const char *name, size_t size);
 int xm_jcall_test(xm_jinterp *interp, int id, xm_jvalue in,
                   const xm_jargs *args, int *out);
@@ -379,15 +378,18 @@ static inline int xm_jshown_size(size_t size)
 {
     return (int)(size < 100 ? size : 100);
 }
+/* Makes a string of a copy of the text. */
 int xm_jstr_copy(xm_jinterp *interp, const char *text, size_t size,
                  xm_jvalue *out);
+/* The same, and frees `text`. */
+int xm_jstr_take(xm_jinterp *interp, xr_str *text, xm_jvalue *out);
 /* The same without a copy: the text must outlive the rendering. */
 int xm_jstr_borrow(xm_jinterp *interp, const char *text, size_t size,
                    size_t chars, xm_jvalue *out);
-int xm_jstr_take(xm_jinterp *interp, xr_str *text,
-                 xm_jvalue *out); /* copies and frees `text` */
+/* Makes an undefined value; see xm_jundef. */
 int xm_jundef_new(xm_jinterp *interp, const char *hint, xm_jvalue object,
                   xm_jvalue name, xm_jvalue *out);
+/* Fails because an undefined value is used. */
 int xm_jfail_undefined(xm_jinterp *interp, xm_jvalue value);
 int xm_jlist_new(xm_jinterp *interp, size_t cap, xm_jlist **out);
 int xm_jlist_add(xm_jinterp *interp, xm_jlist *list, xm_jvalue value);
@@ -400,10 +402,10 @@ int xm_jdict_put(xm_jinterp *interp, xm_jdict *dict, xm_jvalue key,
 xm_jentry *xm_jdict_get(xm_jinterp *interp, const xm_jdict *dict,
                         xm_jvalue key);
 xm_jentry *xm_jdict_find(const xm_jdict *dict, const char *name);
-int xm_jhash(xm_jinterp *interp, xm_jvalue value,
-             uint64_t *out); /* -1: unhashable */
-int xm_jfail_unhashable(xm_jinterp *interp,
-                        xm_jvalue value); /* fails with its message */
+/* Returns -1 without a message if the value is unhashable. */
+int xm_jhash(xm_jinterp *interp, xm_jvalue value, uint64_t *out);
+/* Fails with the message for it. */
+int xm_jfail_unhashable(xm_jinterp *interp, xm_jvalue value);
 const char *xm_jtype_name(xm_jvalue value);
 int xm_jis_true(xm_jvalue value);
 int xm_jequal(xm_jinterp *interp, xm_jvalue a, xm_jvalue b, int *out);

@@ -178,39 +178,39 @@ static int compare_code(const void *key, const void *row)
     return (a > b) - (a < b);
 }
 
-static void put_char(xr_str *out, uint32_t code)
+static void append_char(xr_str *out, uint32_t code)
 {
     char bytes[4];
     int size = xr_utf8_encode(code, bytes);
     xr_str_append(out, bytes, (size_t)size);
 }
 
-static void put_special(xr_str *out, const struct special *row)
+static void append_special(xr_str *out, const struct special *row)
 {
     for (int i = 0; i < 3 && row->to[i]; i++)
-        put_char(out, row->to[i]);
+        append_char(out, row->to[i]);
 }
 
-static void put_upper(xr_str *out, uint32_t code)
+static void append_upper(xr_str *out, uint32_t code)
 {
     const struct special *row = bsearch(
         &code, special_upper, sizeof special_upper / sizeof *special_upper,
         sizeof *special_upper, compare_code);
     if (row)
-        put_special(out, row);
+        append_special(out, row);
     else
-        put_char(out, (uint32_t)utf8proc_toupper((utf8proc_int32_t)code));
+        append_char(out, (uint32_t)utf8proc_toupper((utf8proc_int32_t)code));
 }
 
-static void put_title(xr_str *out, uint32_t code)
+static void append_title(xr_str *out, uint32_t code)
 {
     const struct special *row = bsearch(
         &code, special_title, sizeof special_title / sizeof *special_title,
         sizeof *special_title, compare_code);
     if (row)
-        put_special(out, row);
+        append_special(out, row);
     else
-        put_char(out, (uint32_t)utf8proc_totitle((utf8proc_int32_t)code));
+        append_char(out, (uint32_t)utf8proc_totitle((utf8proc_int32_t)code));
 }
 
 static utf8proc_category_t get_category(uint32_t code)
@@ -264,15 +264,15 @@ static int is_final_sigma(const xm_jstr *str, const char *at)
     return 1;
 }
 
-static void put_lower(xr_str *out, uint32_t code, const xm_jstr *str,
-                      const char *at)
+static void append_lower(xr_str *out, uint32_t code, const xm_jstr *str,
+                         const char *at)
 {
     if (code == 0x130)
         xr_str_append(out, "i\xCC\x87", 3);
     else if (code == 0x3A3)
-        put_char(out, is_final_sigma(str, at) ? 0x3C2 : 0x3C3);
+        append_char(out, is_final_sigma(str, at) ? 0x3C2 : 0x3C3);
     else
-        put_char(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
+        append_char(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
 }
 
 static int is_word_separator(uint32_t code)
@@ -281,29 +281,29 @@ static int is_word_separator(uint32_t code)
            code == '[' || code == '<';
 }
 
-static void put_swapped(xr_str *out, uint32_t code, const xm_jstr *str,
-                        const char *at)
+static void append_swapped(xr_str *out, uint32_t code, const xm_jstr *str,
+                           const char *at)
 {
     utf8proc_category_t c = get_category(code);
     if (c == UTF8PROC_CATEGORY_LU)
-        put_lower(out, code, str, at);
+        append_lower(out, code, str, at);
     else if (c == UTF8PROC_CATEGORY_LL)
-        put_upper(out, code);
+        append_upper(out, code);
     else
-        put_char(out, code);
+        append_char(out, code);
 }
 
-static void put_folded(xr_str *out, uint32_t code)
+static void append_folded(xr_str *out, uint32_t code)
 {
     utf8proc_int32_t folded[8];
     int boundary = 0;
     utf8proc_ssize_t count = utf8proc_decompose_char(
         (utf8proc_int32_t)code, folded, 8, UTF8PROC_CASEFOLD, &boundary);
     for (utf8proc_ssize_t i = 0; i < count && i < 8; i++)
-        put_char(out, (uint32_t)folded[i]);
+        append_char(out, (uint32_t)folded[i]);
 }
 
-static void put_converted(xr_str *out, const xm_jstr *str, enum xm_jcase how)
+static void append_converted(xr_str *out, const xm_jstr *str, enum xm_jcase how)
 {
     const char *end = str->text + str->size;
     int begin = 1;
@@ -320,15 +320,15 @@ static void put_converted(xr_str *out, const xm_jstr *str, enum xm_jcase how)
         else
             begin = is_word_separator(code);
         if (how == XM_J_UPPER || (how == XM_J_TITLE_WORD && up))
-            put_upper(out, code);
+            append_upper(out, code);
         else if (how == XM_J_SWAP)
-            put_swapped(out, code, str, at);
+            append_swapped(out, code, str, at);
         else if (how == XM_J_FOLD)
-            put_folded(out, code);
+            append_folded(out, code);
         else if (up && (how == XM_J_CAPITAL || how == XM_J_TITLE))
-            put_title(out, code);
+            append_title(out, code);
         else
-            put_lower(out, code, str, at);
+            append_lower(out, code, str, at);
         at += size;
     }
 }
@@ -339,7 +339,7 @@ int xm_jconvert_case(xm_jinterp *interp, xm_jvalue value, enum xm_jcase how,
     xr_str text = { 0 };
     if (xm_jcount_work(interp, value.u.str->size / 2))
         return -1;
-    put_converted(&text, value.u.str, how);
+    append_converted(&text, value.u.str, how);
     if (xm_jstr_take(interp, &text, out))
         return -1;
     out->markup = value.markup;
@@ -376,7 +376,7 @@ static int is_in_class(uint32_t code, enum xm_jclass what)
 }
 
 /* islower, isupper and istitle, which look only at cased characters. */
-static int has_case(const xm_jstr *str, enum xm_jclass what)
+static int has_letter_case(const xm_jstr *str, enum xm_jclass what)
 {
     const char *end = str->text + str->size;
     int any = 0;
@@ -404,7 +404,7 @@ static int has_case(const xm_jstr *str, enum xm_jclass what)
 int xm_jis_class(const xm_jstr *str, enum xm_jclass what)
 {
     if (what == XM_J_ISLOWER || what == XM_J_ISUPPER || what == XM_J_ISTITLE)
-        return has_case(str, what);
+        return has_letter_case(str, what);
     const char *end = str->text + str->size;
     for (const char *at = str->text; at < end;) {
         uint32_t code;

@@ -263,7 +263,7 @@ static int capture_body(xm_jinterp *interp, const xm_jnode *node,
     return status;
 }
 
-static int exec_set(xm_jinterp *interp, const xm_jnode *node)
+static int exec_assignment(xm_jinterp *interp, const xm_jnode *node)
 {
     xm_jvalue value;
     if (node->type == XM_N_SET) {
@@ -401,7 +401,7 @@ static int exec_node(xm_jinterp *interp, const xm_jnode *node)
         return exec_for_loop(interp, node);
     case XM_N_SET:
     case XM_N_SETBLOCK:
-        return exec_set(interp, node);
+        return exec_assignment(interp, node);
     case XM_N_MACRO:
         return exec_macro(interp, node);
     case XM_N_CALLBLOCK:

@@ -135,14 +135,14 @@ static int int_from_real(xm_jinterp *interp, double value, xm_jvalue *out)
 static int int_from_text(xm_jinterp *interp, const xm_jstr *text, int64_t base,
                          xm_jvalue preset, xm_jvalue *out)
 {
-    int64_t whole = 0;
+    int64_t integer = 0;
     double real;
     if (base < 0 || base == 1 || base > 36)
         return xm_jfail(interp, "int() base must be >= 2 and <= 36, or 0");
-    int status = xm_jparse_int(text, (int)base, &whole);
+    int status = xm_jparse_int(text, (int)base, &integer);
     if (status > 0)
         return xm_jfail(interp, "an integer is beyond 64 bits");
-    *out = xm_jint(whole);
+    *out = xm_jint(integer);
     if (!status)
         return 0;
     *out = preset;

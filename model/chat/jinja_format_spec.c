@@ -106,11 +106,11 @@ static void write_aligned(const struct xm_jspec *spec, char preset,
 static void write_grouped(const struct xm_jspec *spec, const char *text,
                           size_t lead, int step, xr_str *out)
 {
-    size_t whole = lead;
-    while (text[whole] && strchr("0123456789abcdefABCDEF", text[whole]))
-        whole++;
-    size_t count = whole - lead;
-    size_t rest = strlen(text + whole);
+    size_t int_end = lead;
+    while (text[int_end] && strchr("0123456789abcdefABCDEF", text[int_end]))
+        int_end++;
+    size_t count = int_end - lead;
+    size_t rest = strlen(text + int_end);
     size_t zeros = 0;
     size_t size = (size_t)step;
     int zero_fill =
@@ -125,7 +125,7 @@ static void write_grouped(const struct xm_jspec *spec, const char *text,
             xr_str_append(out, &spec->group, 1);
         xr_str_append(out, i < zeros ? "0" : text + lead + i - zeros, 1);
     }
-    xr_str_puts(out, text + whole);
+    xr_str_puts(out, text + int_end);
 }
 
 static void write_number(const struct xm_jspec *spec, const char *text,
@@ -143,7 +143,7 @@ static void write_number(const struct xm_jspec *spec, const char *text,
     xr_str_free(&made);
 }
 
-static size_t put_sign(char *out, int minus, char sign)
+static size_t write_sign(char *out, int minus, char sign)
 {
     if (!minus && sign != '+' && sign != ' ')
         return 0;
@@ -184,7 +184,7 @@ int xm_jspec_int(xm_jinterp *interp, const struct xm_jspec *spec, int64_t value,
         write_aligned(spec, '<', text, (size_t)size, 0, out);
         return 0;
     }
-    size_t lead = put_sign(text, value < 0, spec->sign);
+    size_t lead = write_sign(text, value < 0, spec->sign);
     if (spec->alt && base != 10) {
         text[lead++] = '0';
         text[lead++] = spec->type;
@@ -227,7 +227,7 @@ void xm_jspec_real(const struct xm_jspec *spec, double value, xr_str *out)
 {
     char text[400 + MAX_DIGITS];
     int minus = signbit(value) && !isnan(value);
-    size_t lead = put_sign(text, minus, spec->sign);
+    size_t lead = write_sign(text, minus, spec->sign);
     write_real_text(spec, fabs(value), text + lead, sizeof text - lead);
     write_number(spec, text, lead, out);
 }
@@ -250,8 +250,8 @@ int xm_jspec_write(xm_jinterp *interp, xm_jvalue value,
         xm_jspec_text(spec, value.u.str, out);
         return 0;
     }
-    int whole = value.kind == XM_J_INT || value.kind == XM_J_BOOL;
-    if (whole && (!type || strchr("bcdnoxX", type)))
+    int is_int = value.kind == XM_J_INT || value.kind == XM_J_BOOL;
+    if (is_int && (!type || strchr("bcdnoxX", type)))
         return xm_jspec_int(interp, spec, value.u.i, out);
     if (xm_jis_number(value) && (!type || strchr("eEfFgGn%", type))) {
         xm_jspec_real(spec, xm_jto_real(value), out);

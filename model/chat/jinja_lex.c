@@ -124,7 +124,7 @@ static const char *match_tag_end(const char *at, const char *end,
     return at;
 }
 
-static void move_to(struct lexer *l, const char *to)
+static void move_lexer_to(struct lexer *l, const char *to)
 {
     l->line_start = to[-1] == '\n';
     l->at = to;
@@ -159,7 +159,7 @@ static int read_raw_block(struct lexer *l)
             continue;
         if (add_data_token(l, from, at, sign, 0))
             return -1;
-        move_to(l, to);
+        move_lexer_to(l, to);
         return 0;
     }
     (void)count_lines_to(l, from);
@@ -172,7 +172,7 @@ static int skip_comment(struct lexer *l)
     for (const char *at = from; at + 1 < l->end; at++) {
         const char *to = match_tag_end(at, l->end, "#}", 1, 1);
         if (to) {
-            move_to(l, to);
+            move_lexer_to(l, to);
             return 0;
         }
     }
@@ -201,7 +201,7 @@ static int read_numeric_escape(const char *at, const char *end, int digits,
     return code < 0x110000 && (code < 0xD800 || code > 0xDFFF);
 }
 
-static void put_char(xr_str *out, uint32_t code)
+static void append_char(xr_str *out, uint32_t code)
 {
     char bytes[4];
     xr_str_append(out, bytes, (size_t)xr_utf8_encode(code, bytes));
@@ -215,7 +215,7 @@ static int read_octal_escape(const char *at, const char *end, xr_str *out)
          count < 3 && at + count < end && at[count] >= '0' && at[count] <= '7';
          count++)
         code = code * 8 + (uint32_t)(at[count] - '0');
-    put_char(out, code);
+    append_char(out, code);
     return count;
 }
 
@@ -238,7 +238,7 @@ static int read_escape(const char *at, const char *end, xr_str *out)
     if (digits) {
         if (!read_numeric_escape(at + 1, end, digits, &code))
             return 0;
-        put_char(out, code);
+        append_char(out, code);
         return digits + 1;
     }
     if (*at == 'N')
@@ -248,7 +248,7 @@ static int read_escape(const char *at, const char *end, xr_str *out)
     /* Jinja encodes the text with backslashreplace before it decodes the
      * escapes, so a character beyond ASCII turns into an escape itself. */
     if (code < 0x80)
-        put_char(out, code);
+        append_char(out, code);
     else
         xr_str_printf(out,
                       code < 0x100     ? "x%02x"
@@ -284,7 +284,7 @@ static int read_string(struct lexer *l)
         xr_str_free(&text);
         return -1;
     }
-    move_to(l, at + 1);
+    move_lexer_to(l, at + 1);
     return xm_jstr_take(l->interp, &text, &token->value);
 }
 
@@ -369,20 +369,20 @@ static int read_number(struct lexer *l, const char *begin)
     xm_jstr text = { l->at, (size_t)(to - l->at), (size_t)(to - l->at) };
     if (add_token(l, type, text.text, text.size, &token))
         return -1;
-    int64_t whole = 0;
+    int64_t integer = 0;
     double real = 0;
     if (type == XM_T_INT) {
-        int status = xm_jparse_int(&text, 0, &whole);
+        int status = xm_jparse_int(&text, 0, &integer);
         if (status)
             return xm_jfail(l->interp, "the integer %.*s is beyond 64 bits",
                             (int)(text.size < 40 ? text.size : 40), text.text);
-        token->value = xm_jint(whole);
+        token->value = xm_jint(integer);
     } else {
         if (xm_jparse_real(&text, &real))
             return xm_jfail(l->interp, "a number is too long");
         token->value = xm_jfloat(real);
     }
-    move_to(l, to);
+    move_lexer_to(l, to);
     return 0;
 }
 
@@ -399,7 +399,7 @@ static int read_name(struct lexer *l)
                         xr_utf8_decode(l->at, l->end, &code), l->at);
     if (add_token(l, XM_T_NAME, l->at, (size_t)(to - l->at), NULL))
         return -1;
-    move_to(l, to);
+    move_lexer_to(l, to);
     return 0;
 }
 
@@ -447,7 +447,7 @@ static int read_operator(struct lexer *l, int *found)
         if (add_token(l, operators[i].type, l->at, size, NULL) ||
             (size == 1 && match_bracket(l, *l->at)))
             return -1;
-        move_to(l, l->at + size);
+        move_lexer_to(l, l->at + size);
         return 0;
     }
     *found = 0;
@@ -455,7 +455,7 @@ static int read_operator(struct lexer *l, int *found)
 }
 
 /* Reads the tokens of one tag up to its closing delimiter. */
-static int read_tag(struct lexer *l, int block, const char *begin)
+static int read_tag_tokens(struct lexer *l, int block, const char *begin)
 {
     const char *close = block ? "%}" : "}}";
     l->open_count = 0;
@@ -468,13 +468,13 @@ static int read_tag(struct lexer *l, int block, const char *begin)
             if (add_token(l, block ? XM_T_BLOCK_END : XM_T_VAR_END, l->at, 2,
                           NULL))
                 return -1;
-            move_to(l, to);
+            move_lexer_to(l, to);
             return 0;
         }
         const char *next = skip_space(l->at, l->end);
         int found = next > l->at;
         if (found)
-            move_to(l, next);
+            move_lexer_to(l, next);
         else if (is_digit_at(l->at, l->end) && (found = 1)) {
             if (read_number(l, begin))
                 return -1;
@@ -508,7 +508,7 @@ static int read_next_part(struct lexer *l, const char *begin)
     if (add_data_token(l, from, at, sign, kind == '{'))
         return -1;
     const char *raw_at = kind == '%' ? match_raw_begin(in, l->end) : NULL;
-    move_to(l, raw_at ? raw_at : in);
+    move_lexer_to(l, raw_at ? raw_at : in);
     if (raw_at)
         return read_raw_block(l);
     if (kind == '#')
@@ -516,7 +516,7 @@ static int read_next_part(struct lexer *l, const char *begin)
     if (add_token(l, kind == '%' ? XM_T_BLOCK_BEGIN : XM_T_VAR_BEGIN, at, 2,
                   NULL))
         return -1;
-    return read_tag(l, kind == '%', begin);
+    return read_tag_tokens(l, kind == '%', begin);
 }
 
 int xm_jtokenize(xm_jinterp *interp, const char *source, size_t size,

@@ -25,9 +25,9 @@ void *xm_jarena_alloc(xm_jarena *arena, size_t size)
     if (size > arena->limit)
         return NULL;
     size = (size + ALIGN - 1) / ALIGN * ALIGN;
-    struct xm_jchunk *head = arena->head;
-    if (!head || head->size - head->used < size) {
-        size_t want = head ? 2 * head->size : CHUNK;
+    struct xm_jchunk *newest = arena->newest;
+    if (!newest || newest->size - newest->used < size) {
+        size_t want = newest ? 2 * newest->size : CHUNK;
         if (want > CHUNK_MAX)
             want = CHUNK_MAX;
         if (want < size)
@@ -39,19 +39,19 @@ void *xm_jarena_alloc(xm_jarena *arena, size_t size)
         struct xm_jchunk *chunk = malloc(sizeof *chunk + want);
         if (!chunk)
             return NULL;
-        *chunk = (struct xm_jchunk){ .next = head, .size = want };
-        arena->head = chunk;
+        *chunk = (struct xm_jchunk){ .next = newest, .size = want };
+        arena->newest = chunk;
         arena->used += want;
-        head = chunk;
+        newest = chunk;
     }
-    char *at = (char *)(head + 1) + head->used;
-    head->used += size;
+    char *at = (char *)(newest + 1) + newest->used;
+    newest->used += size;
     return at;
 }
 
 void xm_jarena_free(xm_jarena *arena)
 {
-    for (struct xm_jchunk *chunk = arena->head; chunk;) {
+    for (struct xm_jchunk *chunk = arena->newest; chunk;) {
         struct xm_jchunk *next = chunk->next;
         free(chunk);
         chunk = next;

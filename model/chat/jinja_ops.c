@@ -110,10 +110,10 @@ static int divide_reals(xm_jinterp *interp, int op, double a, double b,
         *out = xm_jfloat(rest);
         return 0;
     }
-    double whole = floor(quotient);
-    if (quotient != 0 && quotient - whole > 0.5)
-        whole += 1;
-    *out = xm_jfloat(quotient != 0 ? whole : copysign(0, a / b));
+    double rounded = floor(quotient);
+    if (quotient != 0 && quotient - rounded > 0.5)
+        rounded += 1;
+    *out = xm_jfloat(quotient != 0 ? rounded : copysign(0, a / b));
     return 0;
 }
 

@@ -425,11 +425,11 @@ static int equal_numbers(xm_jvalue a, xm_jvalue b)
     if (a.kind == XM_J_FLOAT && b.kind == XM_J_FLOAT)
         return a.u.f == b.u.f;
     double real = a.kind == XM_J_FLOAT ? a.u.f : b.u.f;
-    int64_t whole = a.kind == XM_J_FLOAT ? b.u.i : a.u.i;
+    int64_t integer = a.kind == XM_J_FLOAT ? b.u.i : a.u.i;
     /* The comparison is exact: an integer beyond 2^53 does not equal a double
      * that it would round to. */
     return real >= -0x1p63 && real < 0x1p63 && real == floor(real) &&
-           (int64_t)real == whole;
+           (int64_t)real == integer;
 }
 
 static int equal_same_kind(xm_jinterp *interp, xm_jvalue a, xm_jvalue b,

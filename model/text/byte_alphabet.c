@@ -62,9 +62,9 @@ static size_t count_broken_bytes(const char *at, const char *end)
     unsigned lead = (unsigned char)*at;
     unsigned low = 0x80;
     unsigned high = 0xBF;
-    size_t whole = 1;
+    size_t needed = 1;
     if (lead >= 0xC2 && lead <= 0xF4)
-        whole = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+        needed = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     if (lead == 0xE0)
         low = 0xA0;
     else if (lead == 0xF0)
@@ -74,7 +74,7 @@ static size_t count_broken_bytes(const char *at, const char *end)
     else if (lead == 0xF4)
         high = 0x8F; /* nothing above U+10FFFF */
     size_t n = 1;
-    for (; n < whole && n < (size_t)(end - at); n++) {
+    for (; n < needed && n < (size_t)(end - at); n++) {
         unsigned next = (unsigned char)at[n];
         if (next < low || next > high)
             break;
@@ -89,11 +89,11 @@ static size_t count_broken_bytes(const char *at, const char *end)
 static int is_unfinished_char(const char *at, const char *end, size_t size)
 {
     unsigned lead = (unsigned char)*at;
-    size_t whole = lead < 0xC2 || lead > 0xF4 ? 1
-                   : lead < 0xE0              ? 2
-                   : lead < 0xF0              ? 3
-                                              : 4;
-    return (size_t)(end - at) == size && size < whole;
+    size_t needed = lead < 0xC2 || lead > 0xF4 ? 1
+                    : lead < 0xE0              ? 2
+                    : lead < 0xF0              ? 3
+                                               : 4;
+    return (size_t)(end - at) == size && size < needed;
 }
 
 size_t xm_utf8_repair(const char *bytes, size_t size, int more, xr_str *out)

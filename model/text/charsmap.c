@@ -165,7 +165,7 @@ typedef struct writer {
     int held;
 } writer;
 
-static void put_delayed_char(writer *w, uint32_t code, int32_t change)
+static void write_delayed_char(writer *w, uint32_t code, int32_t change)
 {
     if (w->held)
         xm_edit_put(w->edit, w->code, w->change);
@@ -191,7 +191,7 @@ static void replace_chars(writer *w, const char *old, size_t old_size,
     size_t number = 0;
     for (size_t i = 0, length; i < size; i += length) {
         uint32_t code = xm_utf8_get(made + i, &length);
-        put_delayed_char(w, code, number++ >= before);
+        write_delayed_char(w, code, number++ >= before);
     }
     if (after < before && w->held)
         w->change -= (int32_t)(before - after);
@@ -234,7 +234,7 @@ int xm_charsmap_run(const xm_charsmap *map, xm_edit *edit)
             if (made)
                 replace_chars(&w, text + i, length, made);
             else
-                put_delayed_char(&w, code, 0);
+                write_delayed_char(&w, code, 0);
         }
     }
     if (w.held)

@@ -12,8 +12,8 @@
 /* The state of a decoder step between two pieces. */
 typedef struct stage {
     xr_str held; /* an unfinished piece, or the end of one that STRIP may cut */
-    xr_str bytes; /* ALPHABET: an unfinished character; BYTES: a run; BPE: the
-                     last piece */
+    /* ALPHABET: an unfinished character; BYTES: a run; BPE: the last piece */
+    xr_str bytes;
     size_t index; /* number of pieces so far */
     uint32_t cut; /* STRIP: characters stripped at the start so far */
     int past;     /* STRIP: the start has been passed */

@@ -232,23 +232,24 @@ static xray_status read_affixes(const xm_reader *r, const cJSON *model)
 xray_status xm_read_bpe(const xm_reader *r, const cJSON *model)
 {
     xm_model *m = &r->tok->model;
+    const struct {
+        const char *key;
+        int *to;
+    } flags[] = { { "byte_fallback", &m->byte_fallback },
+                  { "fuse_unk", &m->fuse_unk },
+                  { "ignore_merges", &m->ignore_merges } };
     double dropout;
     xray_status status =
         xr_json_real_or(model, "dropout", 0, r->where, r->err, &dropout);
-    if (!status && dropout != 0)
+    if (status)
+        return status;
+    if (dropout != 0)
         return xr_fail(r->err, XRAY_E_UNSUPPORTED,
                        "%s: model \"dropout\" is not supported", r->where);
-    if (!status)
-        status = read_affixes(r, model);
-    if (!status)
-        status = xr_json_bool_or(model, "byte_fallback", 0, r->where, r->err,
-                                 &m->byte_fallback);
-    if (!status)
-        status = xr_json_bool_or(model, "fuse_unk", 0, r->where, r->err,
-                                 &m->fuse_unk);
-    if (!status)
-        status = xr_json_bool_or(model, "ignore_merges", 0, r->where, r->err,
-                                 &m->ignore_merges);
+    status = read_affixes(r, model);
+    for (size_t i = 0; !status && i < sizeof flags / sizeof flags[0]; i++)
+        status = xr_json_bool_or(model, flags[i].key, 0, r->where, r->err,
+                                 flags[i].to);
     if (!status)
         status = read_merges(r, xr_json_get(model, "merges"));
     if (!status)

@@ -346,10 +346,10 @@ static void put_file_first(xr_err *err, const char *path)
     const char *at = err ? strstr(err->text, path) : NULL;
     if (!at || at == err->text || strncmp(at + size, ": ", 2) != 0)
         return;
-    xr_err whole = *err;
-    at = whole.text + (at - err->text);
-    (void)xr_fail(err, XRAY_E_CONFIG, "%s: %.*s%s", path,
-                  (int)(at - whole.text), whole.text, at + size + 2);
+    xr_err old = *err;
+    at = old.text + (at - err->text);
+    (void)xr_fail(err, XRAY_E_CONFIG, "%s: %.*s%s", path, (int)(at - old.text),
+                  old.text, at + size + 2);
 }
 
 xray_status xm_tokenizer_read(xm_tokenizer *tok, const char *dir, xr_err *err)

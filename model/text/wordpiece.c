@@ -41,12 +41,13 @@ static int32_t find_longest_piece(const xm_encoding *enc, const char *text,
     }
     xr_str_clear(key);
     xr_str_puts(key, first ? "" : m->prefix);
-    size_t head = key->size;
+    size_t prefix_size = key->size;
     xr_str_append(key, text, size);
     if (key->failed)
         return -2;
     while (size) {
-        int32_t id = xm_vocab_get(&enc->tok->ids, key->data, head + size);
+        int32_t id =
+            xm_vocab_get(&enc->tok->ids, key->data, prefix_size + size);
         *out_size = size;
         if (id >= 0)
             return id;

@@ -59,8 +59,8 @@ static const xm_tokenizer *open_tokenizer(material *m, const char *kind)
     return m->tok[i];
 }
 
-static const char *get_text(const cJSON *row, const char *key,
-                            const char *otherwise)
+static const char *get_string_or(const cJSON *row, const char *key,
+                                 const char *otherwise)
 {
     const cJSON *item = xr_json_get(row, key);
     return item ? item->valuestring : otherwise;
@@ -75,16 +75,16 @@ static xray_status render_row(const material *m, const cJSON *row, xr_err *err,
                               xm_chat_text *out)
 {
     const char *source =
-        get_text(m->templates, get_text(row, "template", ""), NULL);
+        get_string_or(m->templates, get_string_or(row, "template", ""), NULL);
     const cJSON *context =
-        xr_json_get(m->contexts, get_text(row, "context", ""));
+        xr_json_get(m->contexts, get_string_or(row, "context", ""));
     assert_non_null(source);
     assert_non_null(context);
     cJSON *variables = cJSON_Duplicate(context, 1);
     (void)cJSON_AddStringToObject(variables, "bos_token",
-                                  get_text(row, "bos", "<s>"));
+                                  get_string_or(row, "bos", "<s>"));
     (void)cJSON_AddStringToObject(variables, "eos_token",
-                                  get_text(row, "eos", "</s>"));
+                                  get_string_or(row, "eos", "</s>"));
     xm_chat_call call = {
         .messages = xr_json_get(context, "messages"),
         .tools = xr_json_get(context, "tools"),
@@ -107,7 +107,8 @@ static xray_status render_row(const material *m, const cJSON *row, xr_err *err,
 static void check_tokens(material *m, const cJSON *row,
                          const xm_chat_text *text, size_t number)
 {
-    const xm_tokenizer *tok = open_tokenizer(m, get_text(row, "tokenizer", ""));
+    const xm_tokenizer *tok =
+        open_tokenizer(m, get_string_or(row, "tokenizer", ""));
     const cJSON *mask = xr_json_get(row, "mask");
     const cJSON *said = mask ? mask->child : NULL;
     xm_ids ids = { 0 };
@@ -188,7 +189,7 @@ static void threads_render_the_same_text(void **state)
 {
     (void)state;
     material m = open_material();
-    chat_check_threads(get_text(m.templates, "tools", NULL),
+    chat_check_threads(get_string_or(m.templates, "tools", NULL),
                        xr_json_get(m.contexts, "calls"));
     close_material(&m);
 }

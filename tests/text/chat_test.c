@@ -7,7 +7,7 @@
 #include "core/base/file.h"
 #include "tests/text/chat_checks.h"
 
-static cJSON *load_json(const char *name)
+static cJSON *load_data_json(const char *name)
 {
     char path[256];
     char full[XR_PATH_CAP];
@@ -82,8 +82,8 @@ static void check_file(const char *name, size_t least)
     char *data;
     size_t size;
     xr_err err = { 0 };
-    cJSON *templates = load_json("templates.json");
-    cJSON *contexts = load_json("contexts.json");
+    cJSON *templates = load_data_json("templates.json");
+    cJSON *contexts = load_data_json("contexts.json");
     if (xr_file_read(test_data(name, path, sizeof path), 1u << 24, &err, &data,
                      &size))
         fail_msg("%s", err.text);
@@ -125,7 +125,7 @@ static void qwen_texts_match_transformers(void **state)
 static void last_message_is_continued(void **state)
 {
     (void)state;
-    cJSON *templates = load_json("templates.json");
+    cJSON *templates = load_data_json("templates.json");
     static const struct {
         const char *name;
         const char *last;
@@ -164,8 +164,8 @@ static void last_message_is_continued(void **state)
 static void threads_render_the_same_text(void **state)
 {
     (void)state;
-    cJSON *templates = load_json("templates.json");
-    cJSON *contexts = load_json("contexts.json");
+    cJSON *templates = load_data_json("templates.json");
+    cJSON *contexts = load_data_json("contexts.json");
     chat_check_threads(xr_json_get(templates, "trl/qwen3")->valuestring,
                        xr_json_get(contexts, "tool_call_parallel"));
     cJSON_Delete(templates);
@@ -175,8 +175,8 @@ static void threads_render_the_same_text(void **state)
 static void mutated_templates_end_with_text_or_error(void **state)
 {
     (void)state;
-    cJSON *templates = load_json("templates.json");
-    cJSON *contexts = load_json("contexts.json");
+    cJSON *templates = load_data_json("templates.json");
+    cJSON *contexts = load_data_json("contexts.json");
     chat_check_mutations(templates, contexts);
     cJSON_Delete(templates);
     cJSON_Delete(contexts);

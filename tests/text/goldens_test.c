@@ -51,12 +51,12 @@ static void check_text(const xm_tokenizer *tok, const xm_ids *ids, int skip,
                        const char *want, const char *where)
 {
     xr_err err = { "" };
-    xr_str whole = { 0 };
+    xr_str complete = { 0 };
     xr_str parts = { 0 };
     xm_stream *stream;
-    if (xm_tokenizer_decode(tok, ids->data, ids->count, skip, &whole, &err))
+    if (xm_tokenizer_decode(tok, ids->data, ids->count, skip, &complete, &err))
         fail_msg("%s: %s", where, err.text);
-    assert_string_equal(xr_str_text(&whole), want);
+    assert_string_equal(xr_str_text(&complete), want);
     assert_int_equal(xm_stream_open(tok, skip, &err, &stream), XRAY_OK);
     for (int round = 0; round < 2; round++) {
         xr_str_clear(&parts);
@@ -77,7 +77,7 @@ static void check_text(const xm_tokenizer *tok, const xm_ids *ids, int skip,
         assert_string_equal(xr_str_text(&parts), want);
     }
     xm_stream_close(stream);
-    xr_str_free(&whole);
+    xr_str_free(&complete);
     xr_str_free(&parts);
 }
 

@@ -21,7 +21,7 @@ typedef struct rules {
     int32_t count;
 } rules;
 
-static void add_rule(rules *r, int32_t left, int32_t right, int32_t made)
+static void add_merge_rule(rules *r, int32_t left, int32_t right, int32_t made)
 {
     assert_true(left >= 0 && left < IDS && right >= 0 && right < IDS);
     if (r->count == 0)
@@ -91,7 +91,7 @@ static void expect_same_ids(const xm_tokenizer *tok, const char *text,
     xm_ids_free(&ids);
 }
 
-/* ---- tokenizers that are drawn ------------------------------------------- */
+/* ---- random tokenizers --------------------------------------------------- */
 
 /* Makes a tokenizer of `letters` letters with random merges of two earlier
  * tokens. The ranks have any order: a merge may rank before those that make its
@@ -131,7 +131,7 @@ static xm_tokenizer *make_random_rules(uint32_t seed, int32_t letters,
     for (int32_t i = 0; i < plans; i++) {
         /* Half of the tokenizers have their merges in reverse order. */
         const int32_t *p = planned[seed % 2 ? plans - 1 - i : i];
-        add_rule(out, p[0], p[1], p[2]);
+        add_merge_rule(out, p[0], p[1], p[2]);
         xr_str_printf(&merges, "%s[\"%s\",\"%s\"]", i ? "," : "", token[p[0]],
                       token[p[1]]);
     }
@@ -185,7 +185,7 @@ typedef struct golden {
     int32_t symbol_count;
 } golden;
 
-static int32_t find_id(const cJSON *vocab, const char *token, size_t size)
+static int32_t find_token_id(const cJSON *vocab, const char *token, size_t size)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, vocab)
@@ -218,9 +218,9 @@ static void read_merges(const cJSON *model, rules *out)
             right = left + size + 1;
         }
         (void)snprintf(both, sizeof both, "%.*s%s", (int)size, left, right);
-        add_rule(out, find_id(vocab, left, size),
-                 find_id(vocab, right, strlen(right)),
-                 find_id(vocab, both, strlen(both)));
+        add_merge_rule(out, find_token_id(vocab, left, size),
+                       find_token_id(vocab, right, strlen(right)),
+                       find_token_id(vocab, both, strlen(both)));
     }
 }
 
@@ -277,7 +277,7 @@ static golden *open_golden(const char *name, int alone)
 
 /* Returns the id of a symbol, given as a character of the byte-level
  * alphabet. */
-static int32_t find_symbol(const golden *g, const char *text)
+static int32_t find_symbol_id(const golden *g, const char *text)
 {
     for (int32_t i = 0; i < g->symbol_count; i++)
         if (strcmp(g->text[g->symbols[i]], text) == 0)
@@ -343,7 +343,7 @@ static void long_words_merge_in_linear_time(void **state)
         int32_t symbols[3];
         size_t size = 0;
         for (; size < 3 && units[u].symbols[size]; size++)
-            symbols[size] = find_symbol(g, units[u].symbols[size]);
+            symbols[size] = find_symbol_id(g, units[u].symbols[size]);
         for (int k = 0; k < COUNT; k++) {
             xr_str_puts(&text, units[u].unit);
             for (size_t i = 0; i < size; i++)

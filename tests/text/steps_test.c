@@ -116,13 +116,13 @@ static void check_decoder(const xm_tokenizer *tok, const token_list *ids,
                           const char *want, const char *where)
 {
     xr_err err = { "" };
-    xr_str whole = { 0 };
+    xr_str complete = { 0 };
     xr_str parts = { 0 };
     xm_stream *stream;
-    if (xm_tokenizer_decode(tok, ids->data, ids->count, 0, &whole, &err))
+    if (xm_tokenizer_decode(tok, ids->data, ids->count, 0, &complete, &err))
         fail_msg("%s: %s", where, err.text);
-    if (strcmp(xr_str_text(&whole), want) != 0)
-        fail_msg("%s: [%s], not [%s]", where, xr_str_text(&whole), want);
+    if (strcmp(xr_str_text(&complete), want) != 0)
+        fail_msg("%s: [%s], not [%s]", where, xr_str_text(&complete), want);
     assert_int_equal(xm_stream_open(tok, 0, &err, &stream), XRAY_OK);
     for (int round = 0; round < 2; round++) {
         xr_str_clear(&parts);
@@ -135,7 +135,7 @@ static void check_decoder(const xm_tokenizer *tok, const token_list *ids,
                      want);
     }
     xm_stream_close(stream);
-    xr_str_free(&whole);
+    xr_str_free(&complete);
     xr_str_free(&parts);
 }
 

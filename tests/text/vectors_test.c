@@ -11,7 +11,7 @@
 #include "model/text/tokenizer.h"
 #include "tests/testing.h"
 
-static xm_tokenizer *open_data(const char *name)
+static xm_tokenizer *open_data_tokenizer(const char *name)
 {
     char path[XR_PATH_CAP];
     xm_tokenizer *tok;
@@ -98,7 +98,7 @@ static void check_vectors(const xm_tokenizer *tok, const char *name, int want)
 static void llama2_matches_its_vectors(void **state)
 {
     (void)state;
-    xm_tokenizer *tok = open_data("tokenizers/llama2_spm");
+    xm_tokenizer *tok = open_data_tokenizer("tokenizers/llama2_spm");
     assert_int_equal(xm_tokenizer_vocab(tok), 32000);
     assert_int_equal(xm_tokenizer_bos(tok), 1);
     check_vectors(tok, "llama-spm", 80);
@@ -108,7 +108,7 @@ static void llama2_matches_its_vectors(void **state)
 static void qwen2_matches_its_vectors(void **state)
 {
     (void)state;
-    xm_tokenizer *tok = open_data("tokenizers/qwen2");
+    xm_tokenizer *tok = open_data_tokenizer("tokenizers/qwen2");
     assert_int_equal(xm_tokenizer_vocab(tok), 151646);
     assert_int_equal(xm_tokenizer_bos(tok), -1);
     assert_int_equal(xm_tokenizer_eos(tok), 151645);
@@ -120,7 +120,7 @@ static void qwen2_matches_its_vectors(void **state)
 static void gpt2_matches_its_vectors(void **state)
 {
     (void)state;
-    xm_tokenizer *tok = open_data("tokenizers/gpt2");
+    xm_tokenizer *tok = open_data_tokenizer("tokenizers/gpt2");
     assert_int_equal(xm_tokenizer_vocab(tok), 50257);
     check_vectors(tok, "gpt-2", 83);
     xm_tokenizer_close(tok);
@@ -133,7 +133,7 @@ static void stories_prompts_match_their_ids(void **state)
     cJSON *golden;
     const cJSON *item;
     int seen = 0;
-    xm_tokenizer *tok = open_data("models/stories260K/hf");
+    xm_tokenizer *tok = open_data_tokenizer("models/stories260K/hf");
     assert_int_equal(xm_tokenizer_bos(tok), 1);
     assert_int_equal(xm_tokenizer_eos(tok), 2);
     assert_int_equal(xm_tokenizer_is_special(tok, 2), 1);
@@ -181,7 +181,7 @@ static void texts_round_trip_in_linear_time(void **state)
     assert_int_equal(xr_file_read(path, 1u << 28, NULL, &text, &size), XRAY_OK);
     size = size < 300000 ? size : 300000;
     for (size_t i = 0; i < 3; i++) {
-        xm_tokenizer *tok = open_data(dirs[i]);
+        xm_tokenizer *tok = open_data_tokenizer(dirs[i]);
         check_round_trip(tok, text, size);
         xm_tokenizer_close(tok);
     }
@@ -193,7 +193,7 @@ static void texts_round_trip_in_linear_time(void **state)
 static void random_characters_round_trip(void **state)
 {
     (void)state;
-    xm_tokenizer *tok = open_data("tokenizers/gpt2");
+    xm_tokenizer *tok = open_data_tokenizer("tokenizers/gpt2");
     char text[4 * 64];
     for (uint32_t i = 0; i < 2000; i++) {
         size_t size = 0;
@@ -219,7 +219,7 @@ static void long_words_round_trip(void **state)
     (void)state;
     static const char *const units[] = { " ", "a", "\n", "!", "\xE4\xB8\x80" };
     enum { COUNT = 100000 };
-    xm_tokenizer *tok = open_data("tokenizers/qwen2");
+    xm_tokenizer *tok = open_data_tokenizer("tokenizers/qwen2");
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         xr_str text = { 0 };
         for (int k = 0; k < COUNT; k++)
@@ -253,7 +253,7 @@ static void threads_encode_the_same_ids(void **state)
     size_t size;
     test_data("corpora/tinyshakespeare.txt", path, sizeof path);
     assert_int_equal(xr_file_read(path, 1u << 28, NULL, &text, &size), XRAY_OK);
-    xm_tokenizer *tok = open_data("tokenizers/qwen2");
+    xm_tokenizer *tok = open_data_tokenizer("tokenizers/qwen2");
     worker w[3];
     pthread_t threads[3];
     for (size_t i = 0; i < 3; i++) {
