@@ -37,6 +37,10 @@ typedef struct xm_ids {
     size_t cap;
 } xm_ids;
 void xm_ids_free(xm_ids *ids);
+/* Appends the ids of `text`. special = 1 adds what the file's own
+ * post-processor adds (BOS and the like). Added tokens in the text are found
+ * either way. Bytes that are not valid UTF-8 are an error that names the
+ * offset. Any number of threads may encode at once. */
 xray_status xm_tokenizer_encode(const xm_tokenizer *tok, const char *text,
                                 size_t size, int special, xm_ids *ids,
                                 xr_err *err);
