@@ -14,14 +14,15 @@
 static const char *const names[] = { "all_reduce", "reduce_scatter",
                                      "all_gather" };
 
-static int ascending(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a;
     double y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static void call(int what, float *full, float *part, int count, int size)
+static void call_collective(int what, float *full, float *part, int count,
+                            int size)
 {
     if (what == 0)
         MPI_Allreduce(MPI_IN_PLACE, full, count, MPI_FLOAT, MPI_SUM,
@@ -45,11 +46,11 @@ static void time_call(int what, float *full, float *part, int count)
     for (int i = -WARM; i < turns; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double start = MPI_Wtime();
-        call(what, full, part, count, size);
+        call_collective(what, full, part, count, size);
         if (i >= 0)
             times[i] = MPI_Wtime() - start;
     }
-    qsort(times, (size_t)turns, sizeof(*times), ascending);
+    qsort(times, (size_t)turns, sizeof(*times), compare_doubles);
     if (rank == 0)
         printf("%-14s %2d ranks %4d MB  median %8.3f ms %7.2f GB/s  best %8.3f "
                "ms %7.2f GB/s\n",

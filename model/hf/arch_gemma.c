@@ -22,14 +22,17 @@ static xray_status read_softcaps(const xm_keys *keys, xm_config *out)
     int second = out->arch == XM_ARCH_GEMMA2;
     xray_status status = read_softcap(keys, "attn_logit_softcapping",
                                       second ? 50 : 0, &out->attn_softcap);
-    if (!status)
-        status = read_softcap(keys, "final_logit_softcapping", second ? 30 : 0,
-                              &out->logit_softcap);
-    if (!status && out->attn_softcap > 0 && !second)
+    if (status)
+        return status;
+    status = read_softcap(keys, "final_logit_softcapping", second ? 30 : 0,
+                          &out->logit_softcap);
+    if (status)
+        return status;
+    if (out->attn_softcap > 0 && !second)
         return xm_keys_refuse(keys, "attn_logit_softcapping",
                               "is not supported for gemma3_text, whose scores "
                               "have no cap");
-    return status;
+    return XRAY_OK;
 }
 
 /* In Gemma 2 every second layer has full attention; in Gemma 3 every sixth, or
@@ -71,23 +74,28 @@ static xray_status refuse_unsupported_keys(const xm_keys *keys,
     xray_status status =
         xm_keys_refuse_flag(keys, "use_bidirectional_attention",
                             "true is not supported: a decoder looks back only");
-    if (!status)
-        status = xr_json_real_or(keys->root, "attention_dropout", 0,
-                                 keys->where, keys->err, &dropout);
-    if (!status && dropout != 0)
+    if (status)
+        return status;
+    status = xr_json_real_or(keys->root, "attention_dropout", 0, keys->where,
+                             keys->err, &dropout);
+    if (status)
+        return status;
+    if (dropout != 0)
         return xm_keys_refuse(keys, "attention_dropout",
                               "other than 0 is not supported");
     const cJSON *act = xr_json_get(keys->root, "hidden_activation");
     /* Gemma 1 has both keys; its hidden_act "gelu" always meant the tanh form.
      */
-    if (!status && config->arch == XM_ARCH_GEMMA && act &&
+    if (status)
+        return status;
+    if (config->arch == XM_ARCH_GEMMA && act &&
         (!cJSON_IsString(act) ||
          (strcmp(act->valuestring, "gelu_pytorch_tanh") != 0 &&
           strcmp(act->valuestring, "gelu") != 0)))
         return xm_keys_refuse(keys, "hidden_activation",
                               "other than \"gelu_pytorch_tanh\" is not "
                               "supported for gemma");
-    return status;
+    return XRAY_OK;
 }
 
 xray_status xm_arch_gemma(const xm_keys *keys, const xm_arch *arch,

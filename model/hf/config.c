@@ -54,27 +54,38 @@ static xray_status read_model_sizes(const xm_keys *keys, const xm_arch *arch,
                                     xm_config *out)
 {
     const xm_arch_names *names = arch->names;
-    xray_status status = read_size_key(keys, names->hidden, arch->hidden,
-                                       1u << 20, &out->hidden);
-    if (!status)
-        status = read_size_key(keys, names->layers, arch->layers, XM_MAX_LAYERS,
-                               &out->layers);
-    if (!status)
-        status = read_size_key(keys, names->heads, arch->heads, 1u << 14,
-                               &out->heads);
+    const struct {
+        const char *key;
+        uint32_t preset;
+        uint32_t most;
+        uint32_t *value;
+    } sizes[] = {
+        { names->hidden, arch->hidden, 1u << 20, &out->hidden },
+        { names->layers, arch->layers, XM_MAX_LAYERS, &out->layers },
+        { names->heads, arch->heads, 1u << 14, &out->heads },
+    };
+    xray_status status = XRAY_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        status = read_size_key(keys, sizes[i].key, sizes[i].preset,
+                               sizes[i].most, sizes[i].value);
+        if (status)
+            return status;
+    }
     out->kv_heads = out->heads;
-    if (!status && arch->arch != XM_ARCH_GPT2 &&
+    if (arch->arch != XM_ARCH_GPT2 &&
         !xm_keys_is_null(keys, "num_key_value_heads"))
         status = read_size_key(keys, "num_key_value_heads",
                                arch->kv_heads ? arch->kv_heads : out->heads,
                                1u << 14, &out->kv_heads);
-    if (!status)
-        status = read_size_key(keys, names->ffn,
-                               arch->ffn ? arch->ffn : 4 * out->hidden,
-                               1u << 22, &out->ffn);
-    if (!status)
-        status = read_size_key(keys, "vocab_size", arch->vocab, 1u << 24,
-                               &out->vocab);
+    if (status)
+        return status;
+    status =
+        read_size_key(keys, names->ffn, arch->ffn ? arch->ffn : 4 * out->hidden,
+                      1u << 22, &out->ffn);
+    if (status)
+        return status;
+    status =
+        read_size_key(keys, "vocab_size", arch->vocab, 1u << 24, &out->vocab);
     return status ? status : read_positions(keys, arch, out);
 }
 
@@ -180,24 +191,27 @@ static xray_status read_config_keys(const xm_keys *keys, xm_config *out)
         return status;
     out->arch = arch->arch;
     status = read_model_sizes(keys, arch, out);
-    if (!status)
-        status = read_head_sizes(keys, arch, out);
-    if (!status)
-        status =
-            xm_keys_real(keys, arch->names->eps, arch->eps, &out->norm_eps);
-    if (!status)
-        status =
-            xm_keys_real(keys, "initializer_range", 0.02, &out->init_range);
-    if (!status)
-        status =
-            xm_keys_flag(keys, "tie_word_embeddings", arch->tied, &out->tied);
+    if (status)
+        return status;
+    status = read_head_sizes(keys, arch, out);
+    if (status)
+        return status;
+    status = xm_keys_real(keys, arch->names->eps, arch->eps, &out->norm_eps);
+    if (status)
+        return status;
+    status = xm_keys_real(keys, "initializer_range", 0.02, &out->init_range);
+    if (status)
+        return status;
+    status = xm_keys_flag(keys, "tie_word_embeddings", arch->tied, &out->tied);
     if (status)
         return status;
     set_common_defaults(out);
     status = arch->read(keys, arch, out);
-    if (!status && xr_json_get(keys->root, "quantization_config"))
+    if (status)
+        return status;
+    if (xr_json_get(keys->root, "quantization_config"))
         return xm_keys_refuse(keys, "quantization_config", "is not supported");
-    return status ? status : read_token_ids(keys, out);
+    return read_token_ids(keys, out);
 }
 
 xray_status xm_config_parse(const char *text, const char *where, xr_err *err,

@@ -93,23 +93,31 @@ static xray_status read_original_positions(const rope_source *s,
 static xray_status read_llama3_scaling(const rope_source *s,
                                        const xm_config *config, xm_rope *out)
 {
+    const struct {
+        const char *key;
+        double *value;
+    } factors[] = {
+        { "factor", &out->factor },
+        { "low_freq_factor", &out->low_freq_factor },
+        { "high_freq_factor", &out->high_freq_factor },
+    };
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        xray_status status = read_positive_real(s, factors[i].key, (double)NAN,
+                                                factors[i].value);
+        if (status)
+            return status;
+    }
     xray_status status =
-        read_positive_real(s, "factor", (double)NAN, &out->factor);
-    if (!status)
-        status = read_positive_real(s, "low_freq_factor", (double)NAN,
-                                    &out->low_freq_factor);
-    if (!status)
-        status = read_positive_real(s, "high_freq_factor", (double)NAN,
-                                    &out->high_freq_factor);
-    if (!status)
-        status = read_original_positions(s, config, &out->original_positions);
-    if (!status && out->high_freq_factor <= out->low_freq_factor)
+        read_original_positions(s, config, &out->original_positions);
+    if (status)
+        return status;
+    if (out->high_freq_factor <= out->low_freq_factor)
         return xr_fail(s->keys->err, XRAY_E_CONFIG,
                        "%s: \"%s\": \"high_freq_factor\" (%g) must be above "
                        "\"low_freq_factor\" (%g)",
                        s->keys->where, s->key, out->high_freq_factor,
                        out->low_freq_factor);
-    return status;
+    return XRAY_OK;
 }
 
 static double yarn_attention_scale(double factor, double mscale)
@@ -148,25 +156,31 @@ static xray_status read_yarn_scaling(const rope_source *s,
     int truncate = 1;
     xray_status status =
         read_original_positions(s, config, &out->original_positions);
-    if (!status)
-        status = read_positive_real(
-            s, "factor", config->max_positions / out->original_positions,
-            &out->factor);
-    if (!status)
-        status = read_positive_real(s, "beta_fast", 32, &out->beta_fast);
-    if (!status)
-        status = read_positive_real(s, "beta_slow", 1, &out->beta_slow);
+    if (status)
+        return status;
+    status = read_positive_real(s, "factor",
+                                config->max_positions / out->original_positions,
+                                &out->factor);
+    if (status)
+        return status;
+    status = read_positive_real(s, "beta_fast", 32, &out->beta_fast);
+    if (status)
+        return status;
+    status = read_positive_real(s, "beta_slow", 1, &out->beta_slow);
+    if (status)
+        return status;
     /* transformers looks for this key outside the entry of one kind of layer.
      */
-    if (!status)
-        status = xr_json_bool_or(s->outside, "truncate", 1, s->keys->where,
-                                 s->keys->err, &truncate);
+    status = xr_json_bool_or(s->outside, "truncate", 1, s->keys->where,
+                             s->keys->err, &truncate);
     out->truncate = (uint32_t)truncate;
-    if (!status && out->theta <= 1)
+    if (status)
+        return status;
+    if (out->theta <= 1)
         return xr_fail(s->keys->err, XRAY_E_CONFIG,
                        "%s: \"rope_theta\" must be above 1 with yarn, not %g",
                        s->keys->where, out->theta);
-    return status ? status : read_yarn_scale(s, out);
+    return read_yarn_scale(s, out);
 }
 
 static xray_status read_rope_entry(const rope_source *s,
@@ -174,8 +188,9 @@ static xray_status read_rope_entry(const rope_source *s,
 {
     out->scale = 1;
     xray_status status = read_rope_kind(s, config->arch, &out->kind);
-    if (!status)
-        status = read_positive_real(s, "rope_theta", s->theta, &out->theta);
+    if (status)
+        return status;
+    status = read_positive_real(s, "rope_theta", s->theta, &out->theta);
     if (status)
         return status;
     switch (out->kind) {
@@ -248,17 +263,22 @@ static xray_status read_gemma3_ropes(const xm_keys *keys, const cJSON *scaling,
                           .outside = parameters };
     xray_status status =
         find_object_key(keys, parameters, "full_attention", &full.entry);
-    if (!status)
-        status = find_object_key(keys, parameters, "sliding_attention",
-                                 &local.entry);
-    if (!status)
-        status = xm_keys_real(keys, "rope_theta", 1e6, &full.theta);
-    if (!status)
-        status = xm_keys_real(keys, "rope_local_base_freq", 1e4, &local.theta);
-    if (!status)
-        status = read_rope_entry(&full, out, &out->rope);
-    if (!status)
-        status = read_rope_entry(&local, out, &out->rope_local);
+    if (status)
+        return status;
+    status =
+        find_object_key(keys, parameters, "sliding_attention", &local.entry);
+    if (status)
+        return status;
+    status = xm_keys_real(keys, "rope_theta", 1e6, &full.theta);
+    if (status)
+        return status;
+    status = xm_keys_real(keys, "rope_local_base_freq", 1e4, &local.theta);
+    if (status)
+        return status;
+    status = read_rope_entry(&full, out, &out->rope);
+    if (status)
+        return status;
+    status = read_rope_entry(&local, out, &out->rope_local);
     return status ? status : read_rotary_dimensions(&full, out);
 }
 

@@ -162,7 +162,7 @@ typedef struct xm_output_grads {
 } xm_output_grads;
 xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
                                 const xm_items *items,
-                                const xm_output_grads *head_grads,
+                                const xm_output_grads *output_grads,
                                 xm_grads *grads, const float **out_dhidden,
                                 xr_err *err);
 

@@ -108,15 +108,16 @@ static void backprop_values(xm_pass *pass, const float *dvalue, float *dx,
                             uint32_t accumulate)
 {
     const xm_decoder *decoder = pass->decoder;
-    const xm_bound_param *head = xm_outer(decoder, XM_VALUE);
+    const xm_bound_param *value_head = xm_outer(decoder, XM_VALUE);
     uint64_t dim = decoder->config.hidden;
     xm_pass_copy(pass, dvalue, pass->space->dvalue, pass->tokens.bound);
     xm_rows dv = { pass->space->dvalue, 1, 1 };
     xm_rows back = { dx, dim, dim };
-    xm_pass_weight_grad(
-        pass, dv, gathered_states(pass),
-        pass->grads->buckets[decoder->config.layers + 1] + head->offset, NULL);
-    xm_pass_input_grad(pass, head->weight, dv, back, accumulate);
+    xm_pass_weight_grad(pass, dv, gathered_states(pass),
+                        pass->grads->buckets[decoder->config.layers + 1] +
+                            value_head->offset,
+                        NULL);
+    xm_pass_input_grad(pass, value_head->weight, dv, back, accumulate);
 }
 
 static xray_status check_output_grads(const xm_decoder *decoder,
@@ -138,13 +139,13 @@ static xray_status check_output_grads(const xm_decoder *decoder,
 
 xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
                                 const xm_items *items,
-                                const xm_output_grads *head_grads,
+                                const xm_output_grads *output_grads,
                                 xm_grads *grads, const float **out_dhidden,
                                 xr_err *err)
 {
     *out_dhidden = space->dhidden;
-    int logp = items->target && (head_grads->dlogp || head_grads->dentropy);
-    int value = items->value && head_grads->dvalue;
+    int logp = items->target && (output_grads->dlogp || output_grads->dentropy);
+    int value = items->value && output_grads->dvalue;
     xray_status status = check_output_items(decoder, space, items, err);
     if (status == XRAY_OK)
         status = check_output_grads(decoder, space, grads, value, err);
@@ -162,9 +163,9 @@ xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
         return pass.status;
     float *dx = space->h;
     if (logp)
-        backprop_token_logp(&pass, items, head_grads, dx);
+        backprop_token_logp(&pass, items, output_grads, dx);
     if (value)
-        backprop_values(&pass, head_grads->dvalue, dx, logp ? 1 : 0);
+        backprop_values(&pass, output_grads->dvalue, dx, logp ? 1 : 0);
     xm_pass_scatter(&pass, items->index, dx, space->dhidden);
     return pass.status;
 }

@@ -102,8 +102,9 @@ void xm_rl_moments_init(xm_rl_moments *m)
 /* trlX `RunningMoments.update` (trlx/utils/modeling.py): a merge of moments
  * (Chan, Golub, LeVeque, 1979) that starts with a count of 1e-24, so that the
  * first scores alone decide. trlX divides by count - 1 also when that is 0;
- * here one score leaves the deviation as it was. Where the first scores are all
- * equal trlX has what the start leaves, about 1e-12; here it is 0. */
+ * here one score leaves the deviation as it was. If the first scores are all
+ * equal, trlX keeps a remainder of the initial value, about 1e-12; here it is
+ * 0. */
 void xm_rl_moments_add(xm_rl_moments *m, const double *scores, uint64_t count,
                        double *out_deviation)
 {

@@ -159,9 +159,9 @@ static double differentiate_loss(const tensor *model, const sequence *s,
     const double step = 1e-3;
     const double value = *at;
     double loss[4];
-    static const int places[] = { -2, -1, 1, 2 };
+    static const int offsets[] = { -2, -1, 1, 2 };
     for (int i = 0; i < 4; i++) {
-        *at = value + places[i] * step;
+        *at = value + offsets[i] * step;
         loss[i] = mean_loss(model, s);
     }
     *at = value;

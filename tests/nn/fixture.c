@@ -326,14 +326,15 @@ void fixture_pass(const fixture *f, xm_space *space, const fixture_rows *rows,
                   const fixture_items *items, xm_grads *grads, fixture_out *out)
 {
     xr_err err = { "" };
-    xm_token_outputs head = { 0 };
+    xm_token_outputs outputs = { 0 };
     fixture_ok(xm_forward(f->decoder, space, &rows->pack, &err), &err);
-    fixture_ok(xm_outputs(f->decoder, space, &items->items, &head, &err), &err);
+    fixture_ok(xm_outputs(f->decoder, space, &items->items, &outputs, &err),
+               &err);
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
     if (out) {
-        copy_if_wanted(out->logp, head.logp, items->items.count);
-        copy_if_wanted(out->entropy, head.entropy, items->items.count);
-        copy_if_wanted(out->value, head.value, items->items.count);
+        copy_if_wanted(out->logp, outputs.logp, items->items.count);
+        copy_if_wanted(out->entropy, outputs.entropy, items->items.count);
+        copy_if_wanted(out->value, outputs.value, items->items.count);
     }
     if (!grads)
         return;

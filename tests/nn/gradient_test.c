@@ -197,10 +197,10 @@ typedef struct call_record {
 } call_record;
 
 static void record_call(call_record *h, const char *before, uint32_t bucket,
-                        const char *behind)
+                        const char *after)
 {
     int n = snprintf(h->text + h->used, sizeof h->text - h->used, "%s%u%s ",
-                     before, bucket, behind);
+                     before, bucket, after);
     assert_true(n > 0 && h->used + (size_t)n < sizeof h->text);
     h->used += (size_t)n;
 }

@@ -149,9 +149,11 @@ static void a_missing_value_head_starts_at_zero(void **state)
     fixture_ok(xm_weights_save(f.weights, folder, XM_ST_SHARD_BYTES, &err),
                &err);
     fixture_ok(xm_weights_load(g.weights, folder, &err), &err);
-    const xm_param *head = xm_layout_find(g.layout, XM_VALUE_HEAD);
-    for (uint64_t i = 0; i < head->count; i++)
-        assert_true(g.weights->buckets[head->bucket][head->offset + i] == 0);
+    const xm_param *value_head = xm_layout_find(g.layout, XM_VALUE_HEAD);
+    for (uint64_t i = 0; i < value_head->count; i++)
+        assert_true(
+            g.weights->buckets[value_head->bucket][value_head->offset + i] ==
+            0);
     fixture_end(&g);
     fixture_end(&f);
 }
@@ -171,9 +173,9 @@ static void value_heads_load_under_both_names(void **state)
     fixture g;
     fixture_make(&f, &fixture_kinds[0], 5);
     fixture_make(&g, &fixture_kinds[2], 6);
-    const xm_param *head = xm_layout_find(g.layout, XM_VALUE_HEAD);
-    float *values = g.weights->buckets[head->bucket] + head->offset;
-    for (uint64_t i = 0; i < head->count; i++)
+    const xm_param *value_head = xm_layout_find(g.layout, XM_VALUE_HEAD);
+    float *values = g.weights->buckets[value_head->bucket] + value_head->offset;
+    for (uint64_t i = 0; i < value_head->count; i++)
         values[i] = (float)(i + 1);
     fixture_ok(xm_weights_save(g.weights, folder, XM_ST_SHARD_BYTES, &err),
                &err);
@@ -188,10 +190,10 @@ static void value_heads_load_under_both_names(void **state)
     memcpy(text + at, theirs, sizeof ours - 1);
     fixture_ok(xr_file_write(path, text, size, &err), &err);
     free(text);
-    for (uint64_t i = 0; i < head->count; i++)
+    for (uint64_t i = 0; i < value_head->count; i++)
         values[i] = 0;
     fixture_ok(xm_weights_load(g.weights, folder, &err), &err);
-    for (uint64_t i = 0; i < head->count; i++)
+    for (uint64_t i = 0; i < value_head->count; i++)
         assert_true(values[i] == (float)(i + 1));
     fixture_ok(xm_weights_load(f.weights, folder, &err), &err);
     fixture_end(&g);
