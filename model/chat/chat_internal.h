@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compiled templates of a model, as the files of this folder see them.
+ * Defines the compiled templates of a model for the files of this folder.
  */
 #ifndef XM_CHAT_INTERNAL_H
 #define XM_CHAT_INTERNAL_H

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The types and functions that the parts of the Jinja interpreter share: values
- * with Python's semantics, the syntax tree of a template, and the state of a
- * rendering.
+ * Declares what the parts of the Jinja interpreter share: values with Python's
+ * semantics, the syntax tree of a template, and the state of a rendering.
  *
  * Functions that can fail return 0, or -1 with the message in interp->text.
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Upper, lower and title case of strings as in Python, with the full mappings
- * of Unicode's SpecialCasing and the final sigma.
+ * Converts strings to upper, lower and title case and tests their characters as
+ * Python does, with the full mappings of Unicode's SpecialCasing and the final
+ * sigma.
  */
 #include <stdlib.h>
 #include <utf8proc.h>

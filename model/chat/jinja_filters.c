@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of all filters, and the filters on strings and numbers.
+ * Holds the table of all filters, and implements the filters on strings and
+ * numbers.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Formatting of strings: the operator "%" and str.format().
+ * Formats strings with the operator "%" and with str.format().
  */
 #include "model/chat/jinja_format.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Format specifications, which "%" and str.format() share.
+ * Declares the format specifications that "%" and str.format() share.
  */
 #ifndef XM_JINJA_FORMAT_H
 #define XM_JINJA_FORMAT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tests of Jinja, which are what may follow "is".
+ * Implements the tests of Jinja, which follow "is" in an expression.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokens of a template and the functions that the files of the parser
- * share.
+ * Declares the tokens of a template, and the functions that the files of the
+ * parser share.
  */
 #ifndef XM_JINJA_LEX_H
 #define XM_JINJA_LEX_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory, limits and messages of a compilation or rendering.
+ * Allocates the memory of a compilation or rendering, enforces its limits and
+ * keeps its message.
  */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of all methods, and the methods of dicts, lists, loops and cyclers.
+ * Holds the table of all methods, and implements those of dicts, lists, loops
+ * and cyclers.
  */
 #include <string.h>
 

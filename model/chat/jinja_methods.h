@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ids of methods, and how methods read their arguments.
+ * Declares the ids of methods, and the functions with which methods read their
+ * arguments.
  */
 #ifndef XM_JINJA_METHODS_H
 #define XM_JINJA_METHODS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operators of a template with Python's semantics.
+ * Implements the operators of a template with Python's semantics.
  */
 #include <math.h>
 #include <string.h>

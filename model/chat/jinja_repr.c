@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values as text, as Python's str() and repr() write them.
+ * Writes values as text, as Python's str() and repr() do.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filters on sequences. They read their input at once, where Python's are lazy;
- * like Python's generators, their result can be read once.
+ * Implements the filters on sequences. They read their input at once, where
+ * Python's are lazy; like Python's generators, their result can be read once.
  */
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filters that compare items: sort, dictsort, groupby, unique, min and max.
+ * Implements the filters that compare items: sort, dictsort, groupby, unique,
+ * min and max.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * split, rsplit, partition and rpartition of strings.
+ * Splits strings: split, rsplit, partition and rpartition.
  */
 #include "model/chat/jinja.h"
 

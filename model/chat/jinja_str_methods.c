@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The methods of strings.
+ * Implements the methods of strings.
  */
 #include <string.h>
 

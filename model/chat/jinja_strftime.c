@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * strftime in the "C" locale, in UTC.
+ * Formats dates as strftime does in the "C" locale, in UTC.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strings as Python sees them: characters, white space, search, lines and
- * numbers.
+ * Handles strings as Python sees them: characters, white space, search, lines
+ * and numbers.
  */
 #include <math.h>
 #include <stdlib.h>

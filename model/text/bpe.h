@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The merge table of a BPE model, as a hash table of token pairs.
+ * Defines the merge table of a BPE model, a hash table of token pairs.
  */
 #ifndef XM_BPE_H
 #define XM_BPE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The byte-level alphabet, which writes bytes as printable characters, and the
- * repair of bytes that are not valid UTF-8.
+ * Converts between bytes and the byte-level alphabet, which writes bytes as
+ * printable characters, and repairs bytes that are not valid UTF-8.
  */
 #include <string.h>
 

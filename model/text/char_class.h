@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Classes of characters, as the parts of the Hugging Face library see them.
- * Each of those parts has its own version of Unicode.
+ * Tells the classes of characters, as the parts of the Hugging Face library see
+ * them. Each of those parts has its own version of Unicode.
  */
 #ifndef XM_CHAR_CLASS_H
 #define XM_CHAR_CLASS_H

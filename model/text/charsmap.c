@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SentencePiece's precompiled_charsmap: a double-array trie, in the layout of
- * Darts-clone, over the strings to replace, followed by the replacements, each
- * terminated by NUL.
+ * Applies SentencePiece's precompiled_charsmap: a double-array trie, in the
+ * layout of Darts-clone, over the strings to replace, followed by the
+ * replacements, each terminated by NUL.
  */
 #include <stdlib.h>
 #include <string.h>

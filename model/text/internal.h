@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Types and functions that the files of the tokenizer share.
+ * Declares the types and functions that the files of the tokenizer share.
  */
 #ifndef XM_TEXT_INTERNAL_H
 #define XM_TEXT_INTERNAL_H

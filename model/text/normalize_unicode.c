@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NFC, NFD, NFKC and NFKD with the changes that the Hugging Face library
- * counts. Its Unicode is older than utf8proc's; the character classes tell
- * which characters it knows.
+ * Converts text to NFC, NFD, NFKC and NFKD with the changes that the Hugging
+ * Face library counts. Its Unicode is older than utf8proc's; the character
+ * classes tell which characters it knows.
  */
 #include <stdlib.h>
 #include <string.h>

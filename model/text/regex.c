@@ -2,8 +2,8 @@
  *
  * Compiles and matches patterns of tokenizer.json with PCRE2. They are written
  * in Oniguruma's Ruby syntax: syntax that both read alike is passed on, \s and
- * \S are spelled out because PCRE2 counts U+180E among them, and the rest is
- * refused.
+ * \S are spelled out because PCRE2 counts U+180E as white space, and the rest
+ * is refused.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <ctype.h>

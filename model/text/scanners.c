@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Hand-written scanners for the split patterns of most byte-level tokenizers,
- * which find the next match without a regular expression engine. The patterns
- * leave no gaps, so the matches put together are the text.
+ * Matches the split patterns of most byte-level tokenizers with hand-written
+ * scanners, without a regular expression engine. The patterns leave no gaps, so
+ * the matches put together are the text.
  */
 #include <string.h>
 

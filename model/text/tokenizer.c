@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public functions of a tokenizer: open, close and encode.
+ * Opens and closes a tokenizer and encodes text with it.
  */
 #include "model/text/tokenizer.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Edits of texts whose bytes keep the range of the original they come from.
+ * Edits texts whose bytes keep the range of the original they come from.
  */
 #include "model/text/tracked_text.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texts that remember, byte by byte, which part of the original text they come
- * from, and edits that keep that record as the Hugging Face library does.
+ * Declares texts that remember, byte by byte, which part of the original text
+ * they come from, and edits that keep that record as the Hugging Face library
+ * does.
  */
 #ifndef XM_TRACKED_TEXT_H
 #define XM_TRACKED_TEXT_H

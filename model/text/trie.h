@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trie over bytes with its edges in a hash table.
+ * Defines a trie over bytes with its edges in a hash table.
  */
 #ifndef XM_TRIE_H
 #define XM_TRIE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * trim_offsets of ByteLevel and RobertaProcessing: removes white space from the
- * ends of spans.
+ * Removes white space from the ends of spans, which is trim_offsets of
+ * ByteLevel and RobertaProcessing.
  */
 #include "model/text/internal.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Characters added in Unicode 15 and 16, which Oniguruma knows and an older
- * PCRE2 does not.
+ * Lists the characters added in Unicode 15 and 16, which Oniguruma knows and an
+ * older PCRE2 does not.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

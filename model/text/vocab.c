@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hash table of a vocabulary, with open addressing.
+ * Implements the hash table of a vocabulary, with open addressing.
  */
 #include "model/text/vocab.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A map from strings to ids that is filled once and then only read.
+ * Defines a map from strings to ids that is filled once and then only read.
  */
 #ifndef XM_VOCAB_H
 #define XM_VOCAB_H

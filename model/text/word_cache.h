@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cache from words to their ids with one word per slot; a new word replaces
- * the old one.
+ * Caches the ids of words, with one word per slot; a new word replaces the old
+ * one.
  */
 #ifndef XM_WORD_CACHE_H
 #define XM_WORD_CACHE_H

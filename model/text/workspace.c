@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Working memory of encode calls. A tokenizer keeps the workspaces of finished
- * calls, so that the next call starts with their memory and their cache of
- * words.
+ * Keeps the working memory of encode calls. A tokenizer holds the workspaces of
+ * finished calls, so that the next call starts with their memory and their
+ * cache of words.
  */
 #include <stdlib.h>
 
