@@ -31,8 +31,8 @@ static int reserve_rows(ppo_work *work, uint32_t rows)
     return 0;
 }
 
-static xray_status fail_row(const xray_host *host, const xray_batch *batch,
-                            uint32_t row, const char *what)
+static xray_status fail_for_row(const xray_host *host, const xray_batch *batch,
+                                uint32_t row, const char *what)
 {
     char text[256];
     uint64_t id = batch->row_id ? batch->row_id[row] : row;
@@ -89,7 +89,7 @@ static xray_status shape_scores(const xray_host *host, const ppo_rule *rule,
     double deviation = 0;
     for (uint32_t r = 0; r < batch->rows; r++) {
         if (!isfinite(sum_row_score(batch, r)))
-            return fail_row(host, batch, r, "its reward is not finite");
+            return fail_for_row(host, batch, r, "its reward is not finite");
         if (rule->cliprange_reward > 0)
             clip_scores(rule->cliprange_reward, batch, r);
         work->scores[r] = sum_row_score(batch, r);
@@ -152,8 +152,8 @@ static xray_status penalise_kl(const xray_host *host, const ppo_rule *rule,
     for (uint32_t r = 0; r < batch->rows; r++) {
         row_kl row = penalise_row_kl(rule, coefficient, batch, r);
         if (!isfinite(row.penalty) || !isfinite(row.other))
-            return fail_row(host, batch, r,
-                            "its KL to the reference is not finite");
+            return fail_for_row(host, batch, r,
+                                "its KL to the reference is not finite");
         means += row.penalty / (row.tokens + 1e-8);
         sums += row.other;
     }
@@ -194,7 +194,8 @@ static xray_status estimate_advantages(const xray_host *host,
                   batch->advantage + first, batch->returns + first);
         for (int32_t i = first; i < end; i++)
             if (!isfinite(batch->advantage[i]) || !isfinite(batch->returns[i]))
-                return fail_row(host, batch, r, "its advantage is not finite");
+                return fail_for_row(host, batch, r,
+                                    "its advantage is not finite");
     }
     return XRAY_OK;
 }

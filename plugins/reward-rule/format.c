@@ -9,7 +9,7 @@
 /* Nested boxes that are tracked; deeper ones count as plain braces. */
 #define RULE_BOXES 64u
 
-static size_t find_tag(rule_text text, const char *needle, size_t from)
+static size_t find_literal(rule_text text, const char *needle, size_t from)
 {
     return rule_find(text, rule_text_of(needle), from);
 }
@@ -18,8 +18,8 @@ static size_t count_occurrences(rule_text text, const char *needle)
 {
     size_t size = rule_text_of(needle).size;
     size_t count = 0;
-    for (size_t at = find_tag(text, needle, 0); at != SIZE_MAX;
-         at = find_tag(text, needle, at + size))
+    for (size_t at = find_literal(text, needle, 0); at != SIZE_MAX;
+         at = find_literal(text, needle, at + size))
         count++;
     return count;
 }
@@ -60,14 +60,14 @@ static int has_soft_think_answer(rule_text text)
     rule_text open = rule_text_of("<answer>");
     if (!rule_starts(bare, rule_text_of("<think>")))
         return 0;
-    for (size_t at = find_tag(bare, "</think>", 7); at != SIZE_MAX;
-         at = find_tag(bare, "</think>", at + 8)) {
+    for (size_t at = find_literal(bare, "</think>", 7); at != SIZE_MAX;
+         at = find_literal(bare, "</think>", at + 8)) {
         size_t next = at + 8;
         while (next < bare.size && is_ascii_space(bare.data[next]))
             next++;
         rule_text rest = rule_slice(bare, next, bare.size);
         if (rule_starts(rest, open))
-            return find_tag(rest, "</answer>", open.size) != SIZE_MAX;
+            return find_literal(rest, "</answer>", open.size) != SIZE_MAX;
     }
     return 0;
 }
@@ -75,15 +75,15 @@ static int has_soft_think_answer(rule_text text)
 static int has_think(rule_text text)
 {
     return rule_starts(text, rule_text_of("<think>")) &&
-           find_tag(text, "<think>", 7) == SIZE_MAX &&
-           find_tag(text, "</think>", 7) != SIZE_MAX;
+           find_literal(text, "<think>", 7) == SIZE_MAX &&
+           find_literal(text, "</think>", 7) != SIZE_MAX;
 }
 
 /* Requires exactly one <answer> and one </answer>, with text between them. */
 static int has_answer(rule_text text)
 {
-    size_t open = find_tag(text, "<answer>", 0);
-    size_t close = find_tag(text, "</answer>", 0);
+    size_t open = find_literal(text, "<answer>", 0);
+    size_t close = find_literal(text, "</answer>", 0);
     return count_occurrences(text, "<answer>") == 1 &&
            count_occurrences(text, "</answer>") == 1 && open < close &&
            rule_strip(rule_slice(text, open + 8, close)).size > 0;

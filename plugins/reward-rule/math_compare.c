@@ -19,7 +19,7 @@ static const rule_node *get_node(const rule_equal_context *c, uint16_t node)
 
 /* Returns 1 if the node can name a value, as x, x_1, f(x), (p,q), AB, |AB|, A:B
  * and f^-1 do. */
-static int is_name(const rule_equal_context *c, uint16_t node)
+static int is_name_node(const rule_equal_context *c, uint16_t node)
 {
     const rule_node *n = get_node(c, node);
     if (n->kind == RULE_NAME || n->kind == RULE_OPAQUE)
@@ -27,7 +27,7 @@ static int is_name(const rule_equal_context *c, uint16_t node)
     if (n->kind == RULE_CONSTANT)
         return n->op == 'e' || n->op == 'i';
     if (n->kind == RULE_POWER) /* f^{-1}(x) */
-        return is_name(c, n->first) &&
+        return is_name_node(c, n->first) &&
                get_node(c, get_node(c, n->first)->next)->kind == RULE_NEGATE;
     int built = n->kind == RULE_TUPLE || n->kind == RULE_RATIO ||
                 n->kind == RULE_MULTIPLY || n->kind == RULE_DIVIDE ||
@@ -35,7 +35,7 @@ static int is_name(const rule_equal_context *c, uint16_t node)
     if (!built)
         return 0;
     for (uint16_t child = n->first; child; child = get_node(c, child)->next)
-        if (!is_name(c, child))
+        if (!is_name_node(c, child))
             return 0;
     return 1;
 }
@@ -65,13 +65,13 @@ static uint16_t find_result(const rule_equal_context *c, uint16_t chain)
     for (uint16_t link = get_node(c, first)->next; link;
          link = get_node(c, link)->next) {
         int near = get_node(c, link)->op == RULE_NEAR;
-        if (near && !found && !is_name(c, first))
+        if (near && !found && !is_name_node(c, first))
             return first;
         if (near && found)
             break;
         found = get_node(c, link)->first;
     }
-    return is_name(c, found) && !is_name(c, first) ? first : found;
+    return is_name_node(c, found) && !is_name_node(c, first) ? first : found;
 }
 
 /* Returns 1 if the first relation is an approximation sign. Such a chain does
@@ -87,7 +87,7 @@ static int is_approximation(const rule_equal_context *c, uint16_t node)
 static int truth_names_value(const rule_equal_context *c, uint16_t chain)
 {
     uint16_t first = get_node(c, chain)->first;
-    return is_name(c, first) || find_result(c, chain) == first;
+    return is_name_node(c, first) || find_result(c, chain) == first;
 }
 
 static rule_item resolve_item(const rule_equal_context *c, rule_item item)
@@ -107,7 +107,7 @@ static rule_item resolve_item(const rule_equal_context *c, rule_item item)
 static int has_unknown_parts(const rule_equal_context *c, uint16_t chain)
 {
     uint16_t first = get_node(c, chain)->first;
-    return get_node(c, first)->kind == RULE_TUPLE && !is_name(c, first);
+    return get_node(c, first)->kind == RULE_TUPLE && !is_name_node(c, first);
 }
 
 /* Replaces an equation by its value if the other answer is not an equation, so
@@ -127,7 +127,8 @@ static void unwrap_equations(const rule_equal_context *c, rule_item *given,
     *truth = resolve_item(c, *truth);
 }
 
-static void add_item(const rule_equal_context *c, items *list, rule_item item)
+static void add_list_item(const rule_equal_context *c, items *list,
+                          rule_item item)
 {
     item = resolve_item(c, item);
     int either = (rule_contents(c->tree, item.node) & RULE_HAS_EITHER) != 0;
@@ -145,11 +146,11 @@ static void collect_items(const rule_equal_context *c, uint16_t node,
     const rule_node *n = get_node(c, node);
     out->count = 0;
     if (n->kind != RULE_LIST && n->kind != RULE_SET) {
-        add_item(c, out, (rule_item){ .node = node, .sign = 1 });
+        add_list_item(c, out, (rule_item){ .node = node, .sign = 1 });
         return;
     }
     for (uint16_t child = n->first; child; child = get_node(c, child)->next)
-        add_item(c, out, (rule_item){ .node = child, .sign = 1 });
+        add_list_item(c, out, (rule_item){ .node = child, .sign = 1 });
 }
 
 static void drop_repeated(const rule_equal_context *c, items *list)
@@ -264,23 +265,23 @@ static int equal_chains(const rule_equal_context *c, uint16_t a, uint16_t b,
 
 /* Returns 1 if an equation has two sides, or is x = ... = y, in which case x
  * and y are compared. */
-static int has_ends(const rule_equal_context *c, uint16_t node)
+static int has_two_ends(const rule_equal_context *c, uint16_t node)
 {
     return is_equation(c, node) && (get_node(c, node)->count == 2 ||
-                                    is_name(c, get_node(c, node)->first));
+                                    is_name_node(c, get_node(c, node)->first));
 }
 
 static int equal_relations(const rule_equal_context *c, uint16_t a, uint16_t b)
 {
     if (equal_chains(c, a, b, 0) || equal_chains(c, a, b, 1))
         return 1;
-    if (!has_ends(c, a) || !has_ends(c, b))
+    if (!has_two_ends(c, a) || !has_two_ends(c, b))
         return 0;
     uint16_t x = find_result(c, a);
     uint16_t y = find_result(c, b);
     uint16_t left = get_node(c, a)->first;
     uint16_t right = get_node(c, b)->first;
-    if (is_name(c, left) && is_name(c, right) &&
+    if (is_name_node(c, left) && is_name_node(c, right) &&
         rule_hash_name(get_node(c, a)->text) ==
             rule_hash_name(get_node(c, b)->text))
         return equal_items(c, (rule_item){ .node = x, .sign = 1 },
@@ -373,7 +374,8 @@ static int is_single(const rule_tree *tree, uint16_t node)
 
 /* Returns 1 if a list or set, such as 1, 2, may equal a tuple, such as (1, 2).
  */
-static int is_bare(const rule_equal_context *c, uint16_t list, uint16_t tuple)
+static int is_unbracketed_form(const rule_equal_context *c, uint16_t list,
+                               uint16_t tuple)
 {
     const rule_node *n = get_node(c, tuple);
     int kind = get_node(c, list)->kind;
@@ -404,7 +406,8 @@ int rule_equal_trees(rule_tree *tree, uint16_t a, uint16_t b,
         return 0;
     if (equal_answers(c, x, y))
         return 1;
-    if ((is_bare(c, x, y) || is_bare(c, y, x)) && equal_children(c, x, y))
+    if ((is_unbracketed_form(c, x, y) || is_unbracketed_form(c, y, x)) &&
+        equal_children(c, x, y))
         return 1;
     int sets = rule_is_set(tree, x) && rule_is_set(tree, y) &&
                (rule_is_plain_set(tree, x) || rule_is_plain_set(tree, y));

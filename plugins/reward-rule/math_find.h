@@ -47,7 +47,7 @@ typedef struct rule_formula {
 unsigned rule_formulas_at(rule_scan *scan, size_t at, int boxed,
                           rule_formula out[RULE_CHAIN]);
 
-/* What must follow a number or sum. */
+/* The text that must follow a number or sum. */
 enum rule_tail {
     RULE_TAIL_ANY,
     RULE_TAIL_NO_EQUALS, /* no "=" */

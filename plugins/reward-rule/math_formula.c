@@ -42,7 +42,7 @@ static size_t find_next_mark(rule_scan *scan, int mark, size_t from)
     return scan->found[mark];
 }
 
-static char get_char(const rule_scan *scan, size_t at)
+static char get_char_at(const rule_scan *scan, size_t at)
 {
     return at < scan->text.size ? scan->text.data[at] : '\0';
 }
@@ -113,13 +113,14 @@ static int read_bare_fraction(const rule_scan *scan, size_t at,
 /* Reads [x] between white space. */
 static int read_bracketed(const rule_scan *scan, size_t at, rule_formula *out)
 {
-    if (!rule_ascii_space(get_char(scan, at)) || get_char(scan, at + 1) != '[')
+    if (!rule_ascii_space(get_char_at(scan, at)) ||
+        get_char_at(scan, at + 1) != '[')
         return 0;
     size_t close = at + 2;
-    while (close < scan->text.size && !strchr("[]\n", get_char(scan, close)))
+    while (close < scan->text.size && !strchr("[]\n", get_char_at(scan, close)))
         close++;
-    if (close == at + 2 || get_char(scan, close) != ']' ||
-        !rule_ascii_space(get_char(scan, close + 1)))
+    if (close == at + 2 || get_char_at(scan, close) != ']' ||
+        !rule_ascii_space(get_char_at(scan, close + 1)))
         return 0;
     out->inside = (rule_text){ scan->text.data + at + 2, close - at - 2 };
     out->end = close + 2;
@@ -164,7 +165,7 @@ static int holds_box(rule_scan *scan, rule_text inside)
 
 static size_t skip_spaces(const rule_scan *scan, size_t at)
 {
-    while (rule_ascii_space(get_char(scan, at)))
+    while (rule_ascii_space(get_char_at(scan, at)))
         at++;
     return at;
 }
@@ -189,7 +190,7 @@ static void take_percent(const rule_scan *scan, rule_formula *out)
 static int read_formula(rule_scan *scan, size_t at, int boxed,
                         rule_formula *out)
 {
-    char c = get_char(scan, at);
+    char c = get_char_at(scan, at);
     if (c != '$' && c != '\\' && c != '-' && !rule_ascii_space(c))
         return 0;
     int found = read_delimited(scan, at, out) ||
@@ -207,7 +208,7 @@ static size_t skip_joint(const rule_scan *scan, size_t at)
 {
     rule_text rest;
     at = skip_spaces(scan, at);
-    size_t comma = get_char(scan, at) == ',';
+    size_t comma = get_char_at(scan, at) == ',';
     rest = rule_text_from(scan->text, at + comma);
     if (rule_begins(rest, "and"))
         return at + comma + 3;
@@ -226,7 +227,7 @@ unsigned rule_formulas_at(rule_scan *scan, size_t at, int boxed,
         if (!joint)
             break;
         at = skip_spaces(scan, joint);
-        if (at > joint && get_char(scan, at) == '[')
+        if (at > joint && get_char_at(scan, at) == '[')
             at--;
     }
     return count;

@@ -81,7 +81,7 @@ static uint16_t new_word_name(rule_parser *p, rule_text word)
 
 /* Turns `node`, the content of a pair of brackets, into a tuple if it is a
  * list. */
-static uint16_t close_brackets(rule_parser *p, uint16_t node, char open,
+static uint16_t make_bracketed(rule_parser *p, uint16_t node, char open,
                                char close)
 {
     if (!node)
@@ -119,16 +119,16 @@ static uint16_t parse_bracket(rule_parser *p, char open)
     if (p->failed)
         return 0;
     if (open == '<')
-        return rule_take(p, "\\rangle") ? close_brackets(p, node, open, '>')
+        return rule_take(p, "\\rangle") ? make_bracketed(p, node, open, '>')
                                         : rule_give_up(p);
     if (rule_take(p, ")"))
-        return close_brackets(p, node, open, ')');
+        return make_bracketed(p, node, open, ')');
     if (rule_take(p, "]") || rule_take(p, "\\rbrack"))
-        return close_brackets(p, node, open, ']');
+        return make_bracketed(p, node, open, ']');
     return rule_give_up(p);
 }
 
-static uint16_t make_set(rule_parser *p, uint16_t node)
+static uint16_t make_set_node(rule_parser *p, uint16_t node)
 {
     if (node && p->tree->node[node].kind == RULE_LIST) {
         p->tree->node[node].kind = RULE_SET;
@@ -157,10 +157,10 @@ static uint16_t parse_set(rule_parser *p)
         return 0;
     if (rule_take(p, "|") || rule_take(p, "\\mid"))
         return node ? parse_conditions(p, node) : rule_give_up(p);
-    return rule_take(p, "\\}") ? make_set(p, node) : rule_give_up(p);
+    return rule_take(p, "\\}") ? make_set_node(p, node) : rule_give_up(p);
 }
 
-static uint16_t new_call(rule_parser *p, int op, uint16_t a, uint16_t b)
+static uint16_t new_call_node(rule_parser *p, int op, uint16_t a, uint16_t b)
 {
     if (!a)
         return rule_give_up(p);
@@ -174,7 +174,7 @@ static uint16_t parse_enclosed(rule_parser *p, const char *close, int op)
     uint16_t node = parse_inside_brackets(p, *close == '|');
     if (p->failed || !rule_take(p, close))
         return rule_give_up(p);
-    return new_call(p, op, node, 0);
+    return new_call_node(p, op, node, 0);
 }
 
 /* Parses {x}. A list between the braces is a set. */
@@ -185,7 +185,7 @@ static uint16_t parse_group(rule_parser *p)
         return rule_give_up(p);
     uint16_t node = rule_parse_inside(p, inside);
     if (node && p->tree->node[node].kind == RULE_LIST)
-        return make_set(p, node);
+        return make_set_node(p, node);
     return node ? node : rule_give_up(p);
 }
 
@@ -268,7 +268,7 @@ static uint16_t parse_function(rule_parser *p, int op)
             exponent = parse_exponent(p);
         }
     }
-    uint16_t node = new_call(p, op, parse_function_argument(p), base);
+    uint16_t node = new_call_node(p, op, parse_function_argument(p), base);
     return exponent && !p->failed ? rule_new_node(p, RULE_POWER, node, exponent)
                                   : node;
 }
@@ -438,7 +438,7 @@ static uint16_t parse_pair(rule_parser *p, int kind)
     uint16_t b = p->failed ? 0 : rule_parse_argument(p);
     if (!a || !b)
         return rule_give_up(p);
-    return kind == RULE_CALL ? new_call(p, RULE_BINOMIAL, a, b)
+    return kind == RULE_CALL ? new_call_node(p, RULE_BINOMIAL, a, b)
                              : rule_new_node(p, kind, a, b);
 }
 

@@ -7,7 +7,7 @@
 
 #include "plugins/reward-rule/math_find.h"
 
-static char get_char(const rule_scan *scan, size_t at)
+static char get_char_at(const rule_scan *scan, size_t at)
 {
     return at < scan->text.size ? scan->text.data[at] : '\0';
 }
@@ -15,7 +15,7 @@ static char get_char(const rule_scan *scan, size_t at)
 static size_t count_digits_at(const rule_scan *scan, size_t at)
 {
     size_t count = 0;
-    while (rule_ascii_digit(get_char(scan, at + count)))
+    while (rule_ascii_digit(get_char_at(scan, at + count)))
         count++;
     return count;
 }
@@ -25,7 +25,7 @@ static size_t count_digits_at(const rule_scan *scan, size_t at)
 static size_t skip_front(const rule_scan *scan, size_t at, int edge)
 {
     if (!edge) {
-        char c = get_char(scan, at);
+        char c = get_char_at(scan, at);
         if (at >= scan->text.size || (c != '=' && !rule_ascii_space(c)))
             return (size_t)-1;
         at++;
@@ -49,9 +49,9 @@ static int check_tail(const rule_scan *scan, int tail, size_t *end)
         return rule_hopes_at(scan->text, at, end);
     if (tail == RULE_TAIL_ANY)
         return 1;
-    while (rule_ascii_space(get_char(scan, at)))
+    while (rule_ascii_space(get_char_at(scan, at)))
         at++;
-    return get_char(scan, at) != '=';
+    return get_char_at(scan, at) != '=';
 }
 
 /* ---- sums ---------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static size_t measure_sign(rule_text text)
 
 static int is_operator(const rule_scan *scan, size_t at)
 {
-    char c = get_char(scan, at);
+    char c = get_char_at(scan, at);
     return (c && strchr("+-*/^()", c)) ||
            measure_sign(rule_text_from(scan->text, at)) > 0;
 }
@@ -76,7 +76,7 @@ static int is_operator(const rule_scan *scan, size_t at)
 /* Returns the bytes of a character that may occur in a sum, 0 for others. */
 static size_t measure_sum_char(const rule_scan *scan, size_t at)
 {
-    char c = get_char(scan, at);
+    char c = get_char_at(scan, at);
     if (at >= scan->text.size)
         return 0;
     if (rule_ascii_digit(c) || c == '.' || rule_ascii_space(c) ||
@@ -91,7 +91,7 @@ static size_t find_sum_stop(const rule_scan *scan, size_t at)
     for (size_t stars = 2;; stars = 0) {
         if (!stars || rule_begins(rule_text_from(scan->text, at), "**")) {
             size_t end = at + stars;
-            char c = get_char(scan, end);
+            char c = get_char_at(scan, end);
             if (end >= scan->text.size)
                 return end;
             if ((c && strchr(".,:)$", c)) || rule_ascii_space(c))
@@ -124,10 +124,10 @@ static void measure_sum_run(rule_scan *scan, size_t at)
 static int read_sum_from(rule_scan *scan, size_t at, int tail, rule_prose *out)
 {
     size_t first = at;
-    at += get_char(scan, at) == '-';
-    at += get_char(scan, at) == '(';
-    at += get_char(scan, at) == '-';
-    if (!rule_ascii_digit(get_char(scan, at)))
+    at += get_char_at(scan, at) == '-';
+    at += get_char_at(scan, at) == '(';
+    at += get_char_at(scan, at) == '-';
+    if (!rule_ascii_digit(get_char_at(scan, at)))
         return 0;
     measure_sum_run(scan, at + 1);
     if (scan->run_first >= scan->run)
@@ -255,8 +255,8 @@ static size_t measure_currency(rule_text text)
 static size_t measure_groups(const rule_scan *scan, size_t at)
 {
     size_t size = 0;
-    while ((get_char(scan, at + size) == ',' ||
-            get_char(scan, at + size) == ' ') &&
+    while ((get_char_at(scan, at + size) == ',' ||
+            get_char_at(scan, at + size) == ' ') &&
            count_digits_at(scan, at + size + 1) >= 3)
         size += 4;
     return size;
@@ -266,25 +266,25 @@ static size_t measure_groups(const rule_scan *scan, size_t at)
  * three digits, form 1 has decimals, form 2 is an integer. */
 static size_t measure_number(const rule_scan *scan, size_t first, int form)
 {
-    size_t at = first + (get_char(scan, first) == '-');
+    size_t at = first + (get_char_at(scan, first) == '-');
     size_t whole = count_digits_at(scan, at);
     if (form == 2)
         return whole ? at + whole - first : 0;
     if (form == 1) {
-        char mark = get_char(scan, at + whole);
+        char mark = get_char_at(scan, at + whole);
         size_t decimals = count_digits_at(scan, at + whole + 1);
         int fits = decimals && (mark == '.' || (mark == ',' && whole)) &&
                    (whole || at == first);
         return fits ? at + whole + 1 + decimals - first : 0;
     }
-    if (!whole || whole > 3 || get_char(scan, at) == '0')
+    if (!whole || whole > 3 || get_char_at(scan, at) == '0')
         return 0;
     size_t groups = measure_groups(scan, at + whole);
     if (!groups)
         return 0;
     size_t end = at + whole + groups;
     size_t decimals =
-        get_char(scan, end) == '.' ? count_digits_at(scan, end + 1) : 0;
+        get_char_at(scan, end) == '.' ? count_digits_at(scan, end + 1) : 0;
     return end + (decimals ? decimals + 1 : 0) - first;
 }
 
@@ -292,7 +292,7 @@ static size_t find_percent_end(const rule_scan *scan, size_t at)
 {
     static const char *const words[] = { "%",   "percent", "Percent",
                                          "pct", "Pct",     NULL };
-    while (rule_ascii_space(get_char(scan, at)))
+    while (rule_ascii_space(get_char_at(scan, at)))
         at++;
     for (size_t i = 0; words[i]; i++)
         if (rule_begins(rule_text_from(scan->text, at), words[i]))

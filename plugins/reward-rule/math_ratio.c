@@ -12,21 +12,21 @@
 
 #define LARGEST_EXPONENT 300
 
-static void set_big(rule_big *out, uint32_t value)
+static void set_integer(rule_big *out, uint32_t value)
 {
     memset(out, 0, sizeof(*out));
     out->limb[0] = value;
     out->size = value != 0;
 }
 
-static void trim_big(rule_big *a, uint32_t size)
+static void trim_integer(rule_big *a, uint32_t size)
 {
     while (size && !a->limb[size - 1])
         size--;
     a->size = size;
 }
 
-static int compare_big(const rule_big *a, const rule_big *b)
+static int compare_integers(const rule_big *a, const rule_big *b)
 {
     if (a->size != b->size)
         return a->size < b->size ? -1 : 1;
@@ -36,7 +36,7 @@ static int compare_big(const rule_big *a, const rule_big *b)
     return 0;
 }
 
-static int add_big(rule_big *a, const rule_big *b)
+static int add_integers(rule_big *a, const rule_big *b)
 {
     uint64_t carry = 0;
     for (uint32_t i = 0; i < RULE_LIMBS; i++) {
@@ -44,12 +44,12 @@ static int add_big(rule_big *a, const rule_big *b)
         a->limb[i] = (uint32_t)carry;
         carry >>= 32;
     }
-    trim_big(a, RULE_LIMBS);
+    trim_integer(a, RULE_LIMBS);
     return !carry;
 }
 
 /* Computes a - b; a must be >= b. */
-static void subtract_big(rule_big *a, const rule_big *b)
+static void subtract_integers(rule_big *a, const rule_big *b)
 {
     uint64_t borrow = 0;
     for (uint32_t i = 0; i < a->size; i++) {
@@ -58,15 +58,15 @@ static void subtract_big(rule_big *a, const rule_big *b)
         borrow = from < take;
         a->limb[i] = (uint32_t)(from + (borrow << 32) - take);
     }
-    trim_big(a, a->size);
+    trim_integer(a, a->size);
 }
 
-static int multiply_big(rule_big *a, const rule_big *b)
+static int multiply_integers(rule_big *a, const rule_big *b)
 {
     rule_big out;
     if (a->size + b->size > RULE_LIMBS)
         return 0;
-    set_big(&out, 0);
+    set_integer(&out, 0);
     for (uint32_t i = 0; i < a->size; i++) {
         uint64_t carry = 0;
         for (uint32_t j = 0; j <= b->size && i + j < RULE_LIMBS; j++) {
@@ -76,12 +76,12 @@ static int multiply_big(rule_big *a, const rule_big *b)
             carry >>= 32;
         }
     }
-    trim_big(&out, a->size + b->size);
+    trim_integer(&out, a->size + b->size);
     *a = out;
     return 1;
 }
 
-static int scale_big(rule_big *a, uint32_t factor, uint32_t add)
+static int scale_integer(rule_big *a, uint32_t factor, uint32_t add)
 {
     uint64_t carry = add;
     for (uint32_t i = 0; i < RULE_LIMBS; i++) {
@@ -89,12 +89,12 @@ static int scale_big(rule_big *a, uint32_t factor, uint32_t add)
         a->limb[i] = (uint32_t)carry;
         carry >>= 32;
     }
-    trim_big(a, RULE_LIMBS);
+    trim_integer(a, RULE_LIMBS);
     return !carry;
 }
 
 /* Returns a mantissa in [0, 2^96) and a power of two. */
-static double convert_big(const rule_big *a, int *out_exponent)
+static double convert_integer(const rule_big *a, int *out_exponent)
 {
     double value = 0;
     uint32_t low = a->size > 3 ? a->size - 3 : 0;
@@ -107,8 +107,8 @@ static double convert_big(const rule_big *a, int *out_exponent)
 void rule_ratio_set(rule_ratio *out, uint32_t value)
 {
     out->negative = 0;
-    set_big(&out->top, value);
-    set_big(&out->bottom, 1);
+    set_integer(&out->top, value);
+    set_integer(&out->bottom, 1);
 }
 
 static int scale_by_ten(rule_ratio *out, int exponent)
@@ -118,7 +118,7 @@ static int scale_by_ten(rule_ratio *out, int exponent)
     if (count > LARGEST_EXPONENT)
         return 0;
     while (count-- > 0)
-        if (!scale_big(side, 10, 0))
+        if (!scale_integer(side, 10, 0))
             return 0;
     return 1;
 }
@@ -128,19 +128,19 @@ static int append_repeating(rule_ratio *out, rule_text tail)
 {
     rule_big all = out->top;
     rule_big nines;
-    set_big(&nines, 0);
+    set_integer(&nines, 0);
     for (size_t i = 0; i < tail.size; i++) {
         if (!rule_ascii_digit(tail.data[i]))
             continue;
-        if (!scale_big(&all, 10, (uint32_t)(tail.data[i] - '0')) ||
-            !scale_big(&nines, 10, 9))
+        if (!scale_integer(&all, 10, (uint32_t)(tail.data[i] - '0')) ||
+            !scale_integer(&nines, 10, 9))
             return 0;
     }
     if (!nines.size)
         return 1;
-    subtract_big(&all, &out->top);
+    subtract_integers(&all, &out->top);
     out->top = all;
-    return multiply_big(&out->bottom, &nines);
+    return multiply_integers(&out->bottom, &nines);
 }
 
 int rule_ratio_parse(rule_ratio *out, rule_text digits)
@@ -158,7 +158,7 @@ int rule_ratio_parse(rule_ratio *out, rule_text digits)
             point = 1;
         if (!rule_ascii_digit(c))
             continue;
-        if (!scale_big(&out->top, 10, (uint32_t)(c - '0')))
+        if (!scale_integer(&out->top, 10, (uint32_t)(c - '0')))
             return 0;
         exponent -= point;
     }
@@ -181,7 +181,8 @@ static int cross_multiply(const rule_ratio *a, const rule_ratio *b,
 {
     *left = a->top;
     *right = b->top;
-    return multiply_big(left, &b->bottom) && multiply_big(right, &a->bottom);
+    return multiply_integers(left, &b->bottom) &&
+           multiply_integers(right, &a->bottom);
 }
 
 int rule_ratio_add(rule_ratio *a, const rule_ratio *b)
@@ -189,20 +190,20 @@ int rule_ratio_add(rule_ratio *a, const rule_ratio *b)
     rule_big left;
     rule_big right;
     if (!cross_multiply(a, b, &left, &right) ||
-        !multiply_big(&a->bottom, &b->bottom))
+        !multiply_integers(&a->bottom, &b->bottom))
         return 0;
     if (a->negative == b->negative) {
-        if (!add_big(&left, &right))
+        if (!add_integers(&left, &right))
             return 0;
         a->top = left;
         return 1;
     }
-    if (compare_big(&left, &right) >= 0) {
-        subtract_big(&left, &right);
+    if (compare_integers(&left, &right) >= 0) {
+        subtract_integers(&left, &right);
         a->top = left;
         return 1;
     }
-    subtract_big(&right, &left);
+    subtract_integers(&right, &left);
     a->top = right;
     a->negative = b->negative;
     return 1;
@@ -211,8 +212,8 @@ int rule_ratio_add(rule_ratio *a, const rule_ratio *b)
 int rule_ratio_multiply(rule_ratio *a, const rule_ratio *b)
 {
     a->negative ^= b->negative;
-    return multiply_big(&a->top, &b->top) &&
-           multiply_big(&a->bottom, &b->bottom);
+    return multiply_integers(&a->top, &b->top) &&
+           multiply_integers(&a->bottom, &b->bottom);
 }
 
 int rule_ratio_divide(rule_ratio *a, const rule_ratio *b)
@@ -221,7 +222,8 @@ int rule_ratio_divide(rule_ratio *a, const rule_ratio *b)
     if (!top.size)
         return 0;
     a->negative ^= b->negative;
-    return multiply_big(&a->top, &b->bottom) && multiply_big(&a->bottom, &top);
+    return multiply_integers(&a->top, &b->bottom) &&
+           multiply_integers(&a->bottom, &top);
 }
 
 int rule_ratio_power(rule_ratio *a, const rule_ratio *b)
@@ -265,7 +267,7 @@ int rule_ratio_compare(const rule_ratio *a, const rule_ratio *b)
         return sign_a < sign_b ? -1 : 1;
     if (!cross_multiply(a, b, &left, &right))
         return 2;
-    return sign_a * compare_big(&left, &right);
+    return sign_a * compare_integers(&left, &right);
 }
 
 int rule_ratio_small(const rule_ratio *a, int *out)
@@ -283,8 +285,8 @@ double rule_ratio_real(const rule_ratio *a)
 {
     int up = 0;
     int down = 0;
-    double top = convert_big(&a->top, &up);
-    double bottom = convert_big(&a->bottom, &down);
+    double top = convert_integer(&a->top, &up);
+    double bottom = convert_integer(&a->bottom, &down);
     double value = ldexp(top / bottom, up - down);
     return a->negative ? -value : value;
 }

@@ -45,7 +45,7 @@ static int count_steps(pcre2_callout_block *block, void *ptr)
                : PCRE2_ERROR_CALLOUT;
 }
 
-static int is_utf8(rule_text text)
+static int is_valid_utf8(rule_text text)
 {
     const char *end = text.data + text.size;
     uint32_t c;
@@ -147,7 +147,7 @@ rule_text rule_pattern_find(rule_pattern *pattern, rule_text text, int last,
     const size_t *at = pcre2_get_ovector_pointer(pattern->data);
     size_t start = 0;
     int code = 0;
-    int valid = is_utf8(text);
+    int valid = is_valid_utf8(text);
     pattern->steps = RULE_PATTERN_STEPS;
     while (start <= text.size) {
         code = match_from(pattern, text, valid, start);

@@ -22,14 +22,15 @@ typedef struct qa {
     int failed;
 } qa;
 
-static xray_status open_qa(const rule_config *config, xr_err *err, void **out)
+static xray_status open_qa_state(const rule_config *config, xr_err *err,
+                                 void **out)
 {
     (void)config;
     *out = calloc(1, sizeof(qa));
     return *out ? XRAY_OK : xr_fail(err, XRAY_E_NOMEM, "qa: out of memory");
 }
 
-static void close_qa(void *state)
+static void close_qa_state(void *state)
 {
     qa *self = state;
     if (!self)
@@ -113,7 +114,7 @@ static void normalise_text(qa *self, rule_text text, xr_str *out)
     self->failed |= lower->failed || out->failed;
 }
 
-static rule_text get_text(const xr_str *s)
+static rule_text get_string_text(const xr_str *s)
 {
     return (rule_text){ s->data ? s->data : "", s->size };
 }
@@ -179,8 +180,8 @@ static void compare_gold(qa *self, rule_text gold, best *out)
 {
     xr_str_clear(&self->truth);
     normalise_text(self, gold, &self->truth);
-    rule_text answer = get_text(&self->answer);
-    rule_text truth = get_text(&self->truth);
+    rule_text answer = get_string_text(&self->answer);
+    rule_text truth = get_string_text(&self->truth);
     double share = compute_f1(self, answer, truth);
     out->golds++;
     if (rule_equal(answer, truth, 0))
@@ -283,7 +284,7 @@ static rule_text find_last_answer(rule_text text)
  * score. */
 #define MAX_TAGS 10u
 
-static void grade_search(const rule_input *in, rule_grade *out)
+static void grade_search_r1(const rule_input *in, rule_grade *out)
 {
     qa *self = in->state;
     rule_text answer = find_last_answer(in->response);
@@ -304,8 +305,8 @@ const rule_grader rule_grader_qa = {
     .keys = RULE_SCORES "after match",
     .decides = 1,
     .any_truth = 1,
-    .open = open_qa,
-    .close = close_qa,
+    .open = open_qa_state,
+    .close = close_qa_state,
     .grade = grade_qa,
 };
 
@@ -313,7 +314,7 @@ const rule_grader rule_grader_search_r1 = {
     .keys = RULE_SCORES "match",
     .decides = 1,
     .any_truth = 1,
-    .open = open_qa,
-    .close = close_qa,
-    .grade = grade_search,
+    .open = open_qa_state,
+    .close = close_qa_state,
+    .grade = grade_search_r1,
 };

@@ -80,9 +80,10 @@ uint32_t rig_marks(rig *r, rig_batch *batch, unsigned char *out)
 }
 
 /* Runs rows [range[0], range[0] + range[1]) in micro-batches of `cut` rows. */
-static xray_status run_rank(rig *r, rig_batch *batch, const void *context,
-                            uint64_t size, const uint32_t range[2],
-                            uint32_t cut, int entropy, xray_metric_sums *sums)
+static xray_status run_rank_rows(rig *r, rig_batch *batch, const void *context,
+                                 uint64_t size, const uint32_t range[2],
+                                 uint32_t cut, int entropy,
+                                 xray_metric_sums *sums)
 {
     uint32_t count = (range[1] + cut - 1) / cut;
     for (uint32_t k = 0; k < count; k++) {
@@ -119,8 +120,8 @@ xray_status rig_loss(rig *r, rig_batch *batch, uint32_t cut, int entropy,
         uint32_t first = batch->b.rows * k / ranks;
         uint32_t range[2] = { first, batch->b.rows * (k + 1) / ranks - first };
         memset(&part, 0, sizeof(part));
-        xray_status status =
-            run_rank(r, batch, context + 1, size, range, cut, entropy, &sums);
+        xray_status status = run_rank_rows(r, batch, context + 1, size, range,
+                                           cut, entropy, &sums);
         if (status != XRAY_OK)
             return status;
         for (int i = 0; i < RIG_METRICS; i++) {

@@ -136,7 +136,7 @@ xray_status rig_prepare(rig *r, rig_batch *batch)
     return r->ops->prepare(r->self, &batch->b, &sink);
 }
 
-static const double *find_put(const rig *r, const char *name)
+static const double *find_put_metric(const rig *r, const char *name)
 {
     for (uint32_t i = r->puts; i > 0; i--)
         if (strcmp(r->put[i - 1].name, name) == 0)
@@ -146,12 +146,12 @@ static const double *find_put(const rig *r, const char *name)
 
 int rig_was_put(const rig *r, const char *name)
 {
-    return find_put(r, name) != NULL;
+    return find_put_metric(r, name) != NULL;
 }
 
 double rig_put(const rig *r, const char *name)
 {
-    const double *value = find_put(r, name);
+    const double *value = find_put_metric(r, name);
     if (!value)
         fail_msg("%s was not put", name);
     return *value;

@@ -40,7 +40,7 @@ static void read_golden(golden *g)
     assert_true(g->count > 100);
 }
 
-static const char *get_text(const cJSON *row, const char *key)
+static const char *get_row_text(const cJSON *row, const char *key)
 {
     const cJSON *item = cJSON_GetObjectItem(row, key);
     return cJSON_IsString(item) ? item->valuestring : NULL;
@@ -49,16 +49,16 @@ static const char *get_text(const cJSON *row, const char *key)
 static void check_extraction(const cJSON *row, int method, const char *key)
 {
     char buffer[RULE_GSM8K_TAIL];
-    const char *want = get_text(row, key);
+    const char *want = get_row_text(row, key);
     rule_text got = rule_gsm8k_extract(
-        rule_text_of(get_text(row, "solution_str")), method, buffer);
+        rule_text_of(get_row_text(row, "solution_str")), method, buffer);
     if (!want) {
         assert_null(got.data);
         return;
     }
     if (!got.data || got.size != strlen(want) ||
         memcmp(got.data, want, got.size) != 0)
-        fail_msg("%s: %s: got '%.*s', want '%s'", get_text(row, "id"), key,
+        fail_msg("%s: %s: got '%.*s', want '%s'", get_row_text(row, "id"), key,
                  (int)got.size, got.data ? got.data : "", want);
 }
 
@@ -71,9 +71,9 @@ static void check_scores(const golden *g, const char *method, const char *key)
     xray_sample_in *samples = calloc(g->count, sizeof(*samples));
     assert_non_null(samples);
     for (size_t i = 0; i < g->count; i++) {
-        const char *response = get_text(g->rows[i], "solution_str");
+        const char *response = get_row_text(g->rows[i], "solution_str");
         samples[i] = rig_sample(5 * i + 1, response, strlen(response),
-                                get_text(g->rows[i], "ground_truth"));
+                                get_row_text(g->rows[i], "ground_truth"));
     }
     assert_int_equal(r.ops->submit(r.self, samples, g->count, sizeof(*samples)),
                      XRAY_OK);
@@ -82,8 +82,8 @@ static void check_scores(const golden *g, const char *method, const char *key)
         assert_int_equal(score.id, 5 * i + 1);
         double want = cJSON_GetObjectItem(g->rows[i], key)->valuedouble;
         if (score.score != want)
-            fail_msg("%s: %s: got %g, want %g", get_text(g->rows[i], "id"), key,
-                     score.score, want);
+            fail_msg("%s: %s: got %g, want %g", get_row_text(g->rows[i], "id"),
+                     key, score.score, want);
     }
     rig_is_empty(&r);
     free(samples);

@@ -26,7 +26,7 @@ static int is_followed(rig *r, const char *id, const char *args,
     return rig_value(&got, "acc") > 0;
 }
 
-static void run_rows(const row *rows)
+static void check_rows(const row *rows)
 {
     for (; rows->id; rows++) {
         rig r;
@@ -39,7 +39,8 @@ static void run_rows(const row *rows)
         rig_close(&r);
     }
 }
-#define RUN(...) run_rows((const row[]){ __VA_ARGS__, { NULL, NULL, NULL, 0 } })
+#define RUN(...) \
+    check_rows((const row[]){ __VA_ARGS__, { NULL, NULL, NULL, 0 } })
 
 /* ---- arguments ---------------------------------------------------------- */
 

@@ -20,7 +20,7 @@ typedef struct source {
     const char *keys[MOST];
 } source;
 
-static int is_true(const cJSON *row, const char *key)
+static int is_true_key(const cJSON *row, const char *key)
 {
     return cJSON_IsTrue(cJSON_GetObjectItem(row, key));
 }
@@ -31,10 +31,10 @@ static void compare_row(rig *r, const cJSON *row, tally *t)
     const char *truth = golden_text(row, "truth");
     char got = rig_judge(r, text, strlen(text), truth);
     int accepted = got == 'R';
-    int right = is_true(row, "right");
+    int right = is_true_key(row, "right");
     t->rows++;
     t->same += accepted == right;
-    t->wrong += accepted && !right && !is_true(row, "meant");
+    t->wrong += accepted && !right && !is_true_key(row, "meant");
     t->silent += got == 'N' && right;
     if (accepted != right)
         print_message("%s %s: %s\n", accepted ? "accepted for" : "refused for",
