@@ -148,7 +148,8 @@ static void equal_rewards_give_no_advantage(void **state)
         rig_batch batch;
         rig_open(&r, RIG_KEYS("preset", presets[p]));
         rig_batch_init(&batch);
-        /* A score of so many bits that the mean of seven is rounded. */
+        /* This score has so many bits that the mean of seven of them is
+         * rounded. */
         for (int i = 0; i < 7; i++) {
             (void)rig_row(&batch, 1, 2, 0, 0.1f);
             batch.reward[batch.b.tokens - 2] = 3e-10f;
@@ -209,7 +210,7 @@ static void kl_is_subtracted_from_rewards(void **state)
     batch.ref_logp[2] = -1;
     batch.old_logp[4] = -1;
     batch.ref_logp[4] = -1.25f;
-    batch.ref_logp[0] = 7; /* outside the mask: not read */
+    batch.ref_logp[0] = 7; /* outside of the mask, so not read */
     assert_int_equal(rig_prepare(&r, &batch), XRAY_OK);
     near((double)batch.reward[1], -0.5, 1e-7);
     near((double)batch.reward[2], 1.25, 1e-7);

@@ -104,8 +104,8 @@ static void drift_metrics_are_those_by_hand(void **state)
     }
 }
 
-/* One token of two has no advantage: GMPO's geometric mean leaves it out, and
- * it has no slope. */
+/* One of two tokens has no advantage: GMPO's geometric mean skips it, and its
+ * slope is 0. */
 static void geometric_means_skip_tokens_without_advantage(void **state)
 {
     rig r;

@@ -142,7 +142,8 @@ static void check_finite(const rig_batch *b, const char *name)
     }
 }
 
-/* Groups of one, rows without response, masked rows, no tokens, no rows. */
+/* The batches have groups of one, rows without response, masked rows, no
+ * tokens, and no rows. */
 static void odd_batches_give_finite_numbers(void **state)
 {
     (void)state;
@@ -227,7 +228,7 @@ static void opo_weighs_by_length(void **state)
     rig_close(&r);
 }
 
-/* Returns skip an observation and are whitened by all tokens in the loss. */
+/* Returns skip an observation and are whitened over all tokens in the loss. */
 static void reinforce_agrees_with_hand_calculation(void **state)
 {
     (void)state;

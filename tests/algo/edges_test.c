@@ -174,19 +174,19 @@ static void each_combination_is_accepted_or_refused(void **state)
     }
 }
 
-/* A loss other than the preset's does not inherit that one's clip. */
+/* A loss other than that of the preset does not inherit its clip. */
 static void presets_clip_their_own_loss(void **state)
 {
     rig r;
     rig_batch b;
     rig_sums sums;
     (void)state;
-    /* verl's dual clip is 3, dppo has none unless it is set. */
+    /* verl's dual clip is 3; dppo has none unless it is set. */
     rig_open(&r, RIG_KEYS("loss_mode", "dppo_tv"));
     rig_batch_init(&b);
     (void)rig_row(&b, 1, 1, 0, 0);
     b.old_logp[1] = -20;
-    b.logp[1] = -18; /* a ratio of 7, and a step of nothing in probability */
+    b.logp[1] = -18; /* a ratio of 7, but almost no change of the probability */
     b.advantage[1] = -1;
     assert_int_equal(rig_loss(&r, &b, 1, 0, &sums), XRAY_OK);
     near((double)b.dlogp[1], exp(2), 1e-4);
@@ -294,7 +294,7 @@ static void gdpo_reports_metrics_of_summed_rewards(void **state)
     for (int i = 0; i < 4; i++)
         (void)rig_row(&b, 1, 2, i / 2, i < 2 ? 1 : (float)i);
     b.b.score_count = 2;
-    for (int i = 0; i < 4; i++) { /* of the second all are the same */
+    for (int i = 0; i < 4; i++) { /* the second reward is constant */
         b.scores[2 * i] = (float)(i % 2);
         b.scores[2 * i + 1] = 1;
     }
@@ -334,7 +334,7 @@ static void rows_with_a_nan_are_named(void **state)
         r.host.reason,
         "prepare: row 1001: its KL to the reference is not finite");
     b.ref_logp[5] = 0;
-    b.reward[5] = 2; /* the KL was taken off it */
+    b.reward[5] = 2; /* the KL was subtracted from it */
     b.reward[2] = NAN;
     assert_int_equal(rig_prepare(&r, &b), XRAY_E_NUMERIC);
     assert_string_equal(r.host.reason,

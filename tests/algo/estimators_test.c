@@ -60,7 +60,7 @@ static void check_gae_vector(const cJSON *all, const char *name)
     check_row(want, "returns", 0, returns);
     if (!cJSON_GetObjectItem(want, "whitened_advantages"))
         return;
-    /* SkyRL whitens all entries by the statistics of the masked. */
+    /* SkyRL whitens all entries with the statistics of the masked ones. */
     xm_rl_whiten_rule whiten = { .unbiased = 1, .epsilon = 1e-8 };
     xm_rl_stats stats;
     xm_rl_masked_stats(advantage, mask, (uint64_t)count, &stats);

@@ -231,8 +231,8 @@ static void gradients_agree_with_finite_differences(void **state)
             o.mode = modes[m];
             o.is = weights[w];
             o.dual = m == 0 || m == 4 ? 3 : 0;
-            /* A token's weight is no part of the row's ratio: the mean over
-             * tokens has the gradient where all of a row have one weight. */
+            /* Token weights are not part of the row's ratio, so this needs
+             * equal weights on all tokens of a row. */
             if (m == 5 && w == 1)
                 continue;
             check_mode(&o, RIG_KEYS("loss_mode", modes[m], "rollout_is",
@@ -376,7 +376,7 @@ static void kl_cov_picks_the_largest_covariances(void **state)
     }
     assert_true(least >= most);
     rig_close(&r);
-    /* At least one, and none of no tokens. */
+    /* At least one token is picked, and none if there are no tokens. */
     rig_open(&r, RIG_KEYS("preset", "kl_cov"));
     assert_int_equal(rig_marks(&r, &b, marks), 1);
     memset(b.mask, 0, sizeof(b.mask));
@@ -506,8 +506,8 @@ static void check_same_bits(rig *r, rig_batch *by_ratio, uint32_t rows,
         if (memcmp(cut.dlogp, by_ratio->dlogp, sizeof(cut.dlogp)) != 0 ||
             memcmp(&got, &want, sizeof(got)) != 0)
             fail_msg("%s: micro-batches of %u rows differ", what, k);
-        /* Order and ranks: gradients keep their bits, sums of metrics are sums
-         * of parts and stay within 1e-13 of their size. */
+        /* For any order and ranks, gradients keep their bits; sums of metrics
+         * are sums of parts and agree within 1e-13 of their size. */
         r->reverse = 1;
         r->ranks = k % 4 + 1;
         assert_int_equal(rig_loss(r, &back, k, 1, &got), XRAY_OK);

@@ -74,8 +74,8 @@ static void token_sum_meets_its_vector(void **state)
                    cJSON_GetArrayItem(m, t)->valuedouble *
                    xm_rl_token_weight(XM_RL_TOKEN_SUM, &counts, 2);
         }
-    /* verl multiplies by the data-parallel ranks because its backends average
-     * gradients; ours sum. */
+    /* verl multiplies by the number of data-parallel ranks because its backends
+     * average gradients; ours add them. */
     check_near(sum * vector_number(in, "dp_size"), vector_number(want, "loss"),
                1e-9);
     cJSON_Delete(all);

@@ -209,7 +209,7 @@ static void check_gradient_of(const char *preset, const char *agg,
     assert_int_equal(rig_loss(&r, &b, 1, 1, &sums), XRAY_OK);
     for (uint32_t i = 0; i < b.b.tokens; i++)
         if (b.mask[i] == 0)
-            b.entropy[i] = b.logp[i] = 0; /* the oracle adds nothing of them */
+            b.entropy[i] = b.logp[i] = 0; /* the oracle does not include them */
     check_gradient(&o, &b);
     check_metrics(&o, &r, &b, &sums);
     rig_close(&r);

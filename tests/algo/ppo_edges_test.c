@@ -106,7 +106,7 @@ static void states_are_checked_before_use(void **state)
     rig_open(&r, NULL);
     assert_int_equal(r.ops->save(r.self, &good, sizeof(good), &size), XRAY_OK);
     assert_int_equal(size, sizeof(good));
-    good.moments.mean = -3; /* which a mean may be */
+    good.moments.mean = -3; /* a mean may be negative */
     assert_int_equal(r.ops->load(r.self, &good, size), XRAY_OK);
     for (int i = 0; i < 11; i++) {
         ppo_state bad = good;
@@ -161,7 +161,7 @@ static void scores_are_divided(void **state)
         { { "scale_reward", "ignored" }, 1, 1 },
         { { "scale_reward", "ref" }, 1.41421356, 1.41421356 },
         { { "scale_reward", "ref", "ref_std", "0.5" }, 0.5, 0.5 },
-        /* 1 3 10 30: a mean of 11, a variance of 526 / 3. */
+        /* 1 3 10 30 have a mean of 11 and a variance of 526 / 3. */
         { { "scale_reward", "running" }, 1.41421356, 13.2413494 },
     };
     (void)state;
@@ -212,7 +212,7 @@ static void scores_are_clipped_first(void **state)
     rig_open(&r, RIG_KEYS("cliprange_reward", "1.5", "gamma", "0.5"));
     fill_rows(&b, 1);
     b.reward[4] = -4;
-    b.reward[3] = 7; /* of a prompt: of no one's score */
+    b.reward[3] = 7; /* on a prompt, so not part of a score */
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     assert_true(b.reward[5] == 1.5f && b.reward[4] == -1.5f);
     assert_true(b.reward[1] == 0.75f && b.reward[3] == 7);
@@ -249,11 +249,11 @@ static void epochs_move_the_controller(void **state)
         assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
         rig_near(rig_put(&r, "actor/reward_kl_penalty_coeff"), beta, 1e-12,
                  "coefficient");
-        /* A row's sum of exp(l) - 1 - l at l = 1, twice. */
+        /* The row's sum is twice exp(l) - 1 - l at l = 1. */
         rig_near(rig_put(&r, "actor/reward_kl_penalty"), 2 * (exp(1) - 2), 1e-6,
                  "KL");
-        /* Two epochs; in the second step one more, which ended early: it does
-         * not count. */
+        /* There are two epochs. In the second step one more ended early, which
+         * does not count. */
         for (int i = 0; i < 4 + step; i++)
             assert_int_equal(ppo_run_mini(&r, &b, &minis[i], &sums), XRAY_OK);
         assert_int_equal(ppo_observe(&r), XRAY_OK);

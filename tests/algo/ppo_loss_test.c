@@ -160,7 +160,7 @@ static void a_critic_agrees_with_finite_differences(void **state)
             assert_true(b.dlogp[i] == 0);
         assert_true(isnan(rig_metric(&r, &sums, "actor/pg_loss")));
         assert_true(rig_metric(&r, &sums, "critic/vf_loss") > 0);
-        /* With a critic the policy's loss leaves values alone. */
+        /* With a critic, the loss of the policy does not use values. */
         memset(b.dvalue, 0, sizeof(b.dvalue));
         mini.critic = 0;
         assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);

@@ -452,7 +452,7 @@ static void values_that_are_not_finite_are_named(void **state)
     b.b.value = NULL;
     assert_int_equal(rig_prepare(&r, &b), XRAY_E_ARG);
     assert_non_null(strstr(r.host.reason, "lacks the values"));
-    /* Steps that failed have left the moments as they were. */
+    /* Steps that failed did not change the moments. */
     make_rows(&b, 1);
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     flow f = { .clip_score = 10 };

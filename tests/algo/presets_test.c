@@ -10,8 +10,8 @@
 
 typedef struct number {
     const char *preset;
-    double old;   /* log-prob before */
-    double ratio; /* of the policy to the one before */
+    double old;   /* old log-probability */
+    double ratio; /* ratio of the policy to the old one */
     double advantage;
     double loss;
 } number;
@@ -107,7 +107,7 @@ static void other_losses_have_the_published_numbers(void **state)
         { "gmpo", -2, exp(-0.6), -1, exp(-0.4) },
         { "sapo", -2, 1.5, 1, -compute_gate(1, 1.5) },
         { "sapo", -2, 1.5, -1, compute_gate(1.05, 1.5) },
-        /* One token: the largest covariance of all. */
+        /* A single token always has the largest covariance. */
         { "kl_cov", -2, 1.5, 1, -1.5 + log(1.5) },
         { "clip_cov", -2, 1.9, 1, -1.9 },
         { "clip_cov", -4, 2.5, 1, -2 },

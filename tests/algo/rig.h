@@ -41,8 +41,7 @@ typedef struct rig_batch {
     float rollout_logp[RIG_TOKENS];
     float value[RIG_TOKENS];
     float baseline[RIG_ROWS];
-    float
-        scores[2 * RIG_ROWS]; /* of one reward, or of two if a test needs it */
+    float scores[2 * RIG_ROWS]; /* of one reward, or of two in some tests */
     float score_weight[2];
     float reward[RIG_TOKENS];
     float advantage[RIG_TOKENS];

@@ -165,7 +165,7 @@ static void minerva_normalises_and_drops_units(void **state)
         rule_strip_minerva(&made, &scratch);
         bad += check_text(minerva[i].text, minerva[i].want);
     }
-    /* Units of measure are left out, each of them. */
+    /* Every unit of measure is dropped. */
     static const char *const units[] = {
         "square",    "ways",      "integers",   "dollars",    "mph",
         "inches",    "hours",     "km",         "units",      "\\ldots",

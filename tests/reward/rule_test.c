@@ -94,7 +94,7 @@ static void scores_come_in_order_of_submission(void **state)
             r.ops->submit(r.self, &samples[0].in, 5, sizeof(samples[0])),
             XRAY_OK);
         if (round == 0)
-            continue; /* ten outstanding at once */
+            continue; /* ten samples are outstanding */
         for (uint64_t k = 0; k < (round == 1 ? 10u : 5u); k++) {
             uint64_t i = k % 5;
             uint64_t of = round == 1 && k < 5 ? 0 : round;
