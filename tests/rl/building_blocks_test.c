@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces of core/rl that need no model: batches, their cuts and statistics, how
- * rows are dealt, schedules, gradients, what ranks need of a runtime.
+ * Proves the parts of a step that need no model: batches, their cuts and
+ * statistics, dealing of rows, learning rates, gradients, and what ranks need
+ * of a runtime.
  */
 #include "tests/testing.h"
 
@@ -127,7 +128,7 @@ static void groups_that_share_prompts_are_not_divided(void **state)
     assert_int_equal(views.batches[1].rows, 4);
     assert_int_equal(views.first_row[1], 2);
     assert_int_equal(views.batches[0].share_prompts, 1);
-    cut.budget = 12; /* a group over the budget is by itself */
+    cut.budget = 12; /* a group over the budget is a view of its own */
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 3);
     cut.first = 1;
@@ -198,8 +199,8 @@ static void schedules_follow_their_formulas(void **state)
     assert_true(fabs(xr_schedule(&o, 5, 100) - 1) < 1e-12);
 }
 
-/* Without a warm-up, which is the default, the first step has the whole rate;
- * with one the rate grows by equal parts and is whole right behind it. */
+/* Without a warm-up, which is the default, the first step has the full rate.
+ * With one the rate grows linearly and is full in the step after it. */
 static void warm_up_ends_at_its_last_step(void **state)
 {
     static const int64_t kinds[] = { XR_SCHEDULE_CONSTANT, XR_SCHEDULE_LINEAR,
@@ -221,12 +222,14 @@ static void warm_up_ends_at_its_last_step(void **state)
         o.lr_warmup_steps = 3;
         for (uint64_t step = 0; step <= 3; step++)
             assert_true(fabs(xr_schedule(&o, step, 50) - (double)step) < 1e-12);
-        /* A part of the run is cut down to whole steps: 0.05 of 50 is 2. */
+        /* A warm-up ratio is rounded down to complete steps: 0.05 of 50 is 2.
+         */
         o.lr_warmup_steps = -1;
         o.lr_warmup_steps_ratio = 0.05;
         assert_true(xr_schedule(&o, 1, 50) == 1.5);
         assert_true(xr_schedule(&o, 2, 50) == 3);
-        /* A run of one step has a rate, and one past its end a floor. */
+        /* A run of one step has a rate, and a step after the last has the
+         * lowest rate. */
         o.lr_warmup_steps = 0;
         o.min_lr_ratio = 0.1;
         assert_true(xr_schedule(&o, 0, 1) == 3);
@@ -236,7 +239,8 @@ static void warm_up_ends_at_its_last_step(void **state)
 
 /* ---- dealing ------------------------------------------------------------ */
 
-/* The dearest part less the cheapest one; every item is dealt once. */
+/* Returns the difference of the most and the least expensive part; expects that
+ * every item is dealt once. */
 static double measure_imbalance(xr_balance *b, const double *cost,
                                 uint32_t count, uint32_t parts)
 {
@@ -258,8 +262,7 @@ static double measure_imbalance(xr_balance *b, const double *cost,
     return most - least;
 }
 
-/* Ranks wait for the slowest of them: what they are dealt costs about the
- * same. */
+/* Ranks wait for the slowest of them, so they are dealt about the same cost. */
 static void rows_are_dealt_evenly(void **state)
 {
     /* The example of Karmarkar and Karp's method: 16 and 14. */
@@ -284,7 +287,7 @@ static void rows_are_dealt_evenly(void **state)
     xr_balance_free(&b);
 }
 
-/* ---- what is told of a batch -------------------------------------------- */
+/* ---- metrics of a batch ------------------------------------------------- */
 
 /* Prompts of 3 and 5 tokens, responses of 1, 4, 4 and 2 where 4 is the most. */
 static void statistics_of_a_batch_are_put(void **state)
@@ -337,7 +340,7 @@ static void statistics_of_a_batch_are_put(void **state)
 
 /* ---- losses ------------------------------------------------------------- */
 
-/* Which of the gradients that it gives is none. */
+/* The gradient that is not finite. */
 static const char *spoilt;
 
 static xray_status spoilt_loss(const void *context, uint64_t size,
@@ -354,7 +357,7 @@ static xray_status spoilt_loss(const void *context, uint64_t size,
     return XRAY_OK;
 }
 
-/* Each gradient of an algorithm is looked at before a backend takes it. */
+/* Each gradient of an algorithm is checked before a backend receives it. */
 static void bad_gradients_are_named(void **state)
 {
     static const char *const all[] = { "log-prob", "entropy", "value" };
@@ -402,7 +405,7 @@ static void bad_gradients_are_named(void **state)
 
 /* ---- models ------------------------------------------------------------- */
 
-/* Each output of a token is 1000 times its kind, and the token's id. */
+/* Each output of a token is 1000 times its kind plus the token's id. */
 static xray_status number_tokens(void *self, const xray_batch *batch,
                                  uint32_t outputs, xray_outputs *out)
 {
@@ -418,8 +421,8 @@ static xray_status number_tokens(void *self, const xray_batch *batch,
     return XRAY_OK;
 }
 
-/* What a model gives for micro-batches lies where they were cut from; an engine
- * that has to sleep meanwhile has to be told of weights again. */
+/* The outputs of micro-batches are stored where the micro-batches were cut
+ * from, and an engine that sleeps meanwhile needs the weights again. */
 static void outputs_are_stored_token_by_token(void **state)
 {
     static const xray_train_ops ops = { .header = XRAY_HEADER(xray_train_ops),
@@ -471,7 +474,8 @@ static void *find_no_board(void *self, uint64_t *out_size)
     return NULL;
 }
 
-/* Ranks that cannot find each other are not started to wait for each other. */
+/* Ranks that could not find each other are not started, since they would wait
+ * without end. */
 static void ranks_without_a_board_do_not_start(void **state)
 {
     (void)state;

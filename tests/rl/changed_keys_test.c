@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a changed key means to a run that goes on from a checkpoint, key by key,
- * and what is said of it.
+ * Proves what a changed key means to a run that resumes from a checkpoint, key
+ * by key, and how it is reported.
  */
 #include "core/base/hash.h"
 #include "core/base/str.h"
@@ -11,7 +11,7 @@
 static xr_run run;
 static xr_changes changes;
 
-/* Compares `now` with a checkpoint that was made with `then`. */
+/* Compares `now` with a checkpoint that was written with `then`. */
 static void compare_inis(const char *now, const char *then,
                          const xr_history *inputs,
                          const xr_history *inputs_then)
@@ -40,7 +40,7 @@ static void compare_inis(const char *now, const char *then,
         fail_msg("%s", err.text);
 }
 
-/* The lines, "now.ini" and "c" without their folder. */
+/* Expects these lines, with "now.ini" and "c" without their folder. */
 static void expect_lines(const xr_errors *lines, const char *want)
 {
     xr_str all = { 0 };
@@ -59,7 +59,7 @@ static void expect_lines(const xr_errors *lines, const char *want)
 
 /* ---- keys --------------------------------------------------------------- */
 
-/* q: not told, t: told, m: changes what scores mean. */
+/* q: quiet, t: told, m: changes the meaning of scores. */
 static void a_change_of_every_key_has_its_kind(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void a_change_of_every_key_has_its_kind(void **state)
         { "trainer", "test_freq", 'q' },
         { "trainer", "default_local_dir", 'q' },
         { "trainer", "max_actor_ckpt_to_keep", 'q' },
-        { "trainers", "save_freq", 't' }, /* the whole name counts */
+        { "trainers", "save_freq", 't' }, /* the complete name counts */
         { "datas", "path", 't' },
         { "rewards", "path", 't' },
     };
@@ -128,7 +128,7 @@ static void a_change_of_every_key_has_its_kind(void **state)
     }
 }
 
-/* Numbers are compared as such, texts by their letters. */
+/* Numbers are compared by value, texts by their characters. */
 static void equal_values_are_no_change(void **state)
 {
     (void)state;
@@ -153,8 +153,7 @@ static void equal_values_are_no_change(void **state)
     }
 }
 
-/* What is new, what is gone, a section that is gone; values as an INI has
- * them. */
+/* New keys, removed keys, a removed section; values as an INI has them. */
 static void added_and_removed_keys_are_reported(void **state)
 {
     (void)state;
@@ -184,7 +183,7 @@ static void add_input(xr_history *h, const char *key, const char *path,
                      XRAY_OK);
 }
 
-/* Files that the keys name: which are taken, in which order. */
+/* Which files that keys name are inputs, and in which order. */
 static void inputs_are_the_files_that_count(void **state)
 {
     (void)state;
@@ -267,7 +266,7 @@ static void content_counts_and_not_the_path(void **state)
     compare_inis(ini, ini, &then, &less);
     expect_lines(&changes.meaning, line);
     compare_inis(ini, ini, &now,
-                 NULL); /* of an older xray: it cannot be told */
+                 NULL); /* the checkpoint of an older xray cannot be compared */
     expect_lines(&changes.meaning, "");
     xr_history_free(&now);
     xr_history_free(&then);

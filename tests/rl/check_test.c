@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lines of xray check: arithmetic of a step, data, room for the steps of
- * the run. What it takes of memory is left out: it is the plugins' matter.
+ * Proves the lines that xray check prints on the arithmetic of a step, data,
+ * and disk space for the steps of the run. Lines on memory are left out, since
+ * they depend on the plugins.
  */
 #include "core/base/str.h"
 #include "core/rl/check.h"
@@ -19,7 +20,8 @@
 #define LONG "Once upon a time there was a little girl who had a dog and a cat"
 
 static char out_text[4096];
-static char said[4096]; /* errors, then warnings behind "warning: " */
+static char
+    said[4096]; /* errors, followed by warnings that begin with "warning: " */
 
 static const char *plugins(void)
 {
@@ -30,7 +32,7 @@ static const char *plugins(void)
     return path;
 }
 
-/* Lines of what was printed, without those on memory. */
+/* Keeps the printed lines except those on memory. */
 static void keep_lines(const char *text)
 {
     size_t used = 0;
@@ -48,7 +50,7 @@ static void keep_lines(const char *text)
     }
 }
 
-/* Folders of this machine are no part of a sentence. */
+/* Removes the folders of this machine from a sentence. */
 static void add_said(const char *kind, const xr_errors *list)
 {
     const char *dir = scratch_dir();
@@ -119,7 +121,7 @@ static void the_arithmetic_of_a_step_is_printed(void **state)
                   "updates per step: 1 epochs x 3 mini-batches of 4 rows, cut "
                   "into micro-batches of at most 16 tokens\n" ROWS_3,
                   "");
-    CHECK(TRAIN, "run.seed=1"); /* as it stands */
+    CHECK(TRAIN, "run.seed=1"); /* the INI as it is */
     expect_output(
         STEP "updates per step: 1 epochs x 1 mini-batches of 12 rows, cut "
              "into micro-batches of at most 64 tokens\none update per step: "
@@ -183,7 +185,7 @@ static void rows_of_the_files_are_counted(void **state)
     CHECK(EVAL, "data.val_split=0.5");
     assert_string_equal(said, "");
     assert_int_equal(strncmp(out_text, "val_split: ", 11), 0);
-    /* What both files say is said once. */
+    /* A fault of both files is reported once. */
     (void)snprintf(val, sizeof(val), "%s", scratch_write("bad.jsonl", "{\n"));
     (void)snprintf(both, sizeof(both), "data.train_files=%s", val);
     char also[900];
@@ -193,8 +195,8 @@ static void rows_of_the_files_are_counted(void **state)
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 }
 
-/* The tokenizer's ids are the model's; its end ends a response where the model
- * names none. */
+/* The tokenizer's ids must be in the model's vocabulary; its end id ends a
+ * response if the model names none. */
 static void the_tokenizer_must_fit_the_model(void **state)
 {
     (void)state;
@@ -237,7 +239,7 @@ static void the_tokenizer_must_fit_the_model(void **state)
     }
 }
 
-/* ---- room --------------------------------------------------------------- */
+/* ---- disk space --------------------------------------------------------- */
 
 static void expect_checkpoints(const char *count)
 {
@@ -248,7 +250,7 @@ static void expect_checkpoints(const char *count)
         fail_msg("%s: %s", count, said);
 }
 
-/* The steps of the run: as they are given, or epochs of the rows. */
+/* The steps of the run: as configured, or from epochs and rows. */
 static void space_is_checked_for_all_steps(void **state)
 {
     (void)state;
@@ -257,12 +259,12 @@ static void space_is_checked_for_all_steps(void **state)
     expect_checkpoints("1000000007");
     CHECK(TRAIN, "trainer.save_freq=1", "trainer.total_epochs=1000000008",
           "data.train_batch_size=1");
-    expect_checkpoints("3000000024"); /* 3 rows, one a step */
+    expect_checkpoints("3000000024"); /* 3 rows, one per step */
     CHECK(SFT, "trainer.save_freq=1", "sft.total_steps=1000000009",
           "trainer.total_training_steps=5");
     expect_checkpoints("1000000009");
     CHECK(TRAIN, "trainer.total_training_steps=1000000007");
-    assert_string_equal(said, ""); /* one, at the end */
+    assert_string_equal(said, ""); /* one checkpoint, at the end */
 }
 
 static void devices_and_memory_are_checked(void **state)

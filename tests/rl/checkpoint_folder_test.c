@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The folder that holds a run's checkpoints: places, what is dropped, what a
- * kill left, which one a run goes on from.
+ * Proves how the folder of a run's checkpoints is kept: which ones are
+ * replaced, removed or kept, what is cleaned up after a kill, and which one a
+ * run resumes from.
  */
 #include <dirent.h>
 
@@ -18,7 +19,7 @@
 static char root[256];
 static xr_run run;
 
-/* A fresh folder, and a run that keeps its checkpoints there. */
+/* A fresh folder, and a run that writes its checkpoints there. */
 static int begin_root(void **state)
 {
     (void)state;
@@ -47,7 +48,7 @@ static void put_file(const char *name, const char *text)
         fail_msg("%s", err.text);
 }
 
-/* A whole checkpoint of a run; `mark` tells one from another. */
+/* Writes a complete checkpoint of a run; `mark` tells checkpoints apart. */
 static void put_checkpoint(const char *name, const char *of, const char *mark)
 {
     xr_err err = { "" };
@@ -66,8 +67,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* What lies in the folder, sorted, each name followed by its mark in brackets
- * if it is a checkpoint. */
+/* Expects these entries in the folder, sorted; the name of a checkpoint is
+ * followed by its mark in brackets. */
 static void expect_root(const char *want)
 {
     char *names[64];
@@ -115,10 +116,10 @@ static void install_step(uint64_t step, const char *of, const char *mark)
         fail_msg("%s", err.text);
 }
 
-/* ---- places ------------------------------------------------------------- */
+/* ---- installing a step -------------------------------------------------- */
 
-/* One of the same run is replaced, one of another run stays under the first
- * free name. */
+/* A checkpoint of the same run is replaced; one of another run is kept under
+ * the first free name. */
 static void a_checkpoint_replaces_only_one_of_its_own_run(void **state)
 {
     (void)state;
@@ -136,7 +137,8 @@ static void a_checkpoint_replaces_only_one_of_its_own_run(void **state)
     expect_latest("12\n");
 }
 
-/* What a kill left hidden is put where it belongs before the place is taken. */
+/* Checkpoints that a kill left hidden are restored or removed before a new one
+ * is installed. */
 static void hidden_checkpoints_are_cleared_first(void **state)
 {
     (void)state;
@@ -149,8 +151,8 @@ static void hidden_checkpoints_are_cleared_first(void **state)
     expect_root("global_step_3(a3) global_step_3.1(b) " LATEST);
 }
 
-/* Nothing is lost, and nothing else is called the newest, where the finished
- * folder cannot be put in place. */
+/* If the finished folder cannot be renamed, no checkpoint is lost, and no other
+ * one is named the newest. */
 static void a_failed_install_restores_the_old_checkpoint(void **state)
 {
     (void)state;
@@ -165,7 +167,7 @@ static void a_failed_install_restores_the_old_checkpoint(void **state)
     expect_latest("3\n");
 }
 
-/* ROOT/global_step_N and its NUL fit XR_PATH_CAP, or it is refused. */
+/* ROOT/global_step_N and its NUL must fit XR_PATH_CAP. */
 static void paths_that_are_too_long_are_refused(void **state)
 {
     (void)state;
@@ -184,7 +186,7 @@ static void paths_that_are_too_long_are_refused(void **state)
     assert_string_equal(err.text, "[trainer] default_local_dir is too long");
 }
 
-/* ---- what is dropped ---------------------------------------------------- */
+/* ---- removing old steps ------------------------------------------------- */
 
 static void put_many(void)
 {
@@ -197,7 +199,8 @@ static void put_many(void)
     put_checkpoint("global_step_2.1", RUN_A, "aside");
 }
 
-/* The run's lowest go; later ones and another run's do not count. */
+/* The run's lowest steps are removed; later ones and those of another run do
+ * not count. */
 static void the_oldest_checkpoints_are_removed(void **state)
 {
     (void)state;
@@ -248,14 +251,15 @@ static void leftovers_of_a_kill_are_removed(void **state)
     put_checkpoint(".removed-global_step_0", RUN_A, "going");
     put_file(LATEST, "1\n");
     put_file(LATEST ".tmp-1-2-0", "4");
-    /* Names that only look so. */
+    /* Names that only look like those of checkpoints. */
     put_file("metrics.jsonl", "{}");
     put_file("other.tmp", "mine");
     put_file("global_step_7.tmp.txt", "mine");
     put_file(LATEST ".old", "mine");
     put_file(".replaced-notes", "mine");
     put_checkpoint("global_step_1.1", RUN_B, "aside");
-    /* Replaced: nothing in the place, the same run there, another one. */
+    /* Replaced checkpoints: with no successor, with one of the same run, and
+     * with one of another run. */
     put_checkpoint(".replaced-global_step_2", RUN_A, "back");
     put_checkpoint(".replaced-global_step_1", RUN_A, "gone");
     put_checkpoint("global_step_3", RUN_A, "new");
@@ -275,7 +279,7 @@ static void leftovers_of_a_kill_are_removed(void **state)
     assert_string_equal(err.text, want);
 }
 
-/* ---- the one to go on from ---------------------------------------------- */
+/* ---- the checkpoint to resume from -------------------------------------- */
 
 static void expect_found(const char *name)
 {
@@ -302,7 +306,7 @@ static void the_newest_is_found_by_its_name(void **state)
     xr_trainer_section *t = &run.ini.trainer;
     expect_found("");
     put_file(LATEST, "12\n");
-    expect_found("global_step_12"); /* whether it is there is asked later */
+    expect_found("global_step_12"); /* its existence is checked later */
     put_file(LATEST, "0");
     expect_found("global_step_0");
     put_file(LATEST, "-1\n");

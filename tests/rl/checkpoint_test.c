@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is written into a checkpoint and read out of it again, over a trainer
+ * Proves what is written to a checkpoint and read from it again, with a trainer
  * and an algorithm made for the test.
  */
 #include <math.h>
@@ -14,17 +14,17 @@
 /* ---- plugins ------------------------------------------------------------ */
 
 static struct {
-    unsigned char state[4]; /* of the algorithm */
+    unsigned char state[4]; /* state of the algorithm */
     uint64_t size;
-    uint64_t claimed;        /* bytes it says it wrote; 0: size */
-    xray_status first;       /* of the call that asks for the size */
-    xray_status second;      /* of the call that writes */
-    xray_status train;       /* of the trainer's save */
-    xray_status loads;       /* of load, algorithm and trainer */
-    unsigned char loaded[8]; /* what the algorithm was given */
+    uint64_t claimed;        /* bytes that it claims to have written; 0: size */
+    xray_status first;       /* status of the call that asks for the size */
+    xray_status second;      /* status of the call that writes */
+    xray_status train;       /* status of the trainer's save */
+    xray_status loads;       /* status of load, of algorithm and trainer */
+    unsigned char loaded[8]; /* the state that the algorithm was given */
     uint64_t loaded_size;
     int loads_of_algo;
-    char from[2][300]; /* folders that actor and critic were read from */
+    char from[2][300]; /* folders that actor and critic were loaded from */
 } fake;
 
 static char actor_self;
@@ -96,7 +96,7 @@ static void put_text(const char *name, const char *text)
         fail_msg("%s", err.text);
 }
 
-/* 1 and the text if the file is there. */
+/* Returns 1 and the text if the file exists. */
 static int read_text(const char *name, char *out, size_t cap)
 {
     char path[512];
@@ -175,7 +175,7 @@ static int end_run(void **state)
     return 0;
 }
 
-/* A critic that began from a model of its own. */
+/* Adds a critic that started from a model of its own. */
 static void use_critic(void)
 {
     static char path[256];
@@ -263,7 +263,7 @@ static void every_file_is_written(void **state)
     assert_false(xr_path_exists(scratch_path("root/global_step_7.tmp")));
 }
 
-/* What a killed save left is no part of the next one. */
+/* What a killed save left behind is no part of the next one. */
 static void an_unfinished_save_is_started_over(void **state)
 {
     (void)state;
@@ -292,8 +292,8 @@ static void the_oldest_checkpoint_is_removed(void **state)
     assert_true(xr_path_exists(scratch_path("root/global_step_4")));
 }
 
-/* Every file that a Hugging Face folder has beside its weights; where the
- * tokenizer has a folder of its own, its files are from there. */
+/* Copies every file that a Hugging Face folder has besides its weights; if the
+ * tokenizer has a folder of its own, its files come from there. */
 static void model_files_are_copied(void **state)
 {
     (void)state;
@@ -372,7 +372,7 @@ static void a_failed_save_leaves_nothing(void **state)
     assert_non_null(strstr(err.text, "/none"));
 }
 
-/* An algorithm whose size is known at once, one without state. */
+/* An algorithm whose size is known at once, and one without state. */
 static void states_of_algorithms_are_saved(void **state)
 {
     (void)state;
@@ -443,7 +443,7 @@ static void state_is_read_or_refused(void **state)
         char text[300] = "{\"version\": 1, \"kind\": \"train\", " GOOD "}";
         char name[32];
         (void)snprintf(name, sizeof(name), "\"%s\"", keys[i]);
-        strstr(text, name)[1] = 'x'; /* the key is another */
+        strstr(text, name)[1] = 'x'; /* the key has another name */
         put_text("model/state.json", text);
         assert_int_not_equal(xr_checkpoint_read(where, &expect, &got, &err),
                              XRAY_OK);
@@ -462,7 +462,7 @@ static void progress_is_restored(void **state)
     (void)snprintf(where, sizeof(where), "%s",
                    scratch_path("root/global_step_7"));
     for (int known = 0; known < 2; known++) {
-        expect.rows = known ? 400 : 0; /* not known yet */
+        expect.rows = known ? 400 : 0; /* 0: not yet known */
         got = (xr_progress){ .kind = NULL };
         assert_int_equal(xr_checkpoint_read(where, &expect, &got, &err),
                          XRAY_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run makes of its INI before anything is created: the numbers of
- * the model, workloads, worlds, the plugins that were found.
+ * Proves what a run derives from its INI before anything is created: numbers of
+ * the model, workloads, worlds, and the plugins found.
  */
 #include "core/base/str.h"
 #include "core/run/run.h"
@@ -13,9 +13,10 @@
 static xr_run *run;
 static xr_config *config;
 static xr_errors errors;
-static int prompts = 8; /* of a step */
+static int prompts = 8; /* prompts per step */
 
-/* A run of an INI with a model of drawn weights; `more` goes behind it. */
+/* Makes a run of an INI with a randomly initialized model; `more` is appended
+ * to the INI. */
 static void make_draft(uint32_t with, const char *more)
 {
     char path[300];
@@ -57,7 +58,7 @@ static void write_model(const char *json)
     "\"num_key_value_heads\":1,\"rms_norm_eps\":1e-5,"                    \
     "\"tie_word_embeddings\":true,\"vocab_size\":16" more "}"
 
-/* One sentence without its folder, or none. */
+/* Expects one sentence without its folder, or none. */
 static void expect_error(const char *want)
 {
     xr_str text = { 0 };
@@ -129,7 +130,8 @@ static void expect_ends(const char *want)
     xr_str_free(&text);
 }
 
-/* Of generation_config.json where it has any, else of config.json. */
+/* End ids come from generation_config.json if it has any, otherwise from
+ * config.json. */
 static void end_ids_of_a_response_are_read(void **state)
 {
     (void)state;
@@ -143,7 +145,7 @@ static void end_ids_of_a_response_are_read(void **state)
     expect_ends("15");
     (void)scratch_write("m/generation_config.json",
                         "{\"eos_token_id\":[16,-1,\"x\"]}");
-    expect_ends("2"); /* none of these is an id */
+    expect_ends("2"); /* none of these is a valid id */
     (void)scratch_write("m/generation_config.json",
                         "{\"eos_token_id\":[0,1,2,3,4,5,6,7,8,9]}");
     expect_ends("0 1 2 3 4 5 6 7"); /* as many as a request takes */
@@ -155,7 +157,7 @@ static void folders_without_a_model_are_refused(void **state)
 {
     (void)state;
     write_model(LLAMA(""));
-    make_draft(ALL, "[data]\nseed = 1\n"); /* a section may come twice */
+    make_draft(ALL, "[data]\nseed = 1\n"); /* a section may occur twice */
     expect_error("");
     make_draft(ALL & ~XR_WITH_ALGO, "");
     expect_error("");
@@ -232,7 +234,7 @@ static void plans_get_the_world_of_their_role(void **state)
     make_draft(ALL, "[run]\nranks = 4\nthreads = 9\n");
     assert_int_equal(run->ini.run.threads, 9);
     make_draft(ALL, "[run]\nranks = 1\n");
-    assert_int_equal(run->ini.run.threads, 0); /* one a core */
+    assert_int_equal(run->ini.run.threads, 0); /* one per core */
 }
 
 static void log_levels_are_decoded(void **state)
@@ -267,7 +269,7 @@ static void parts_of_a_run_are_found(void **state)
     assert_string_equal(run->train.instance, "train.zero3");
     assert_string_equal(run->infer.instance, "infer.dsinf");
     assert_string_equal(run->algo.instance, "algo.grpo");
-    assert_null(run->comm.component); /* one rank */
+    assert_null(run->comm.component); /* with one rank */
     assert_null(run->runtime.component);
     assert_int_equal(run->reward_count, 0);
     assert_int_equal(run->exact, 1);
@@ -290,8 +292,8 @@ static void parts_of_a_run_are_found(void **state)
     assert_int_equal(run->exact, 0);
 }
 
-/* Sixteen rewards are the most; sections of plugins that are not selected are
- * no error, of none are. */
+/* Sixteen rewards are the most. Sections of plugins that are not selected are
+ * no error; sections of no plugin are. */
 static void listed_rewards_are_found_and_unknown_ones_refused(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Samples on their way from an engine to rewards: each number where it belongs,
- * and what answers are refused.
+ * Proves that samples on their way from an engine to rewards are stored where
+ * they belong, and that wrong answers of an engine are refused.
  */
 #include "tests/rl/engine_rig.h"
 
-/* ---- drawing ------------------------------------------------------------ */
+/* ---- generating --------------------------------------------------------- */
 
-/* Whichever comes first, sample k of row i is number i * n + k. */
+/* Whatever the order of arrival, sample k of row i has the index i * n + k. */
 static void samples_are_stored_by_their_index(void **state)
 {
     static const int32_t tokens[6][MOST] = {
@@ -18,7 +18,7 @@ static void samples_are_stored_by_their_index(void **state)
     xr_samples *samples = &f->samples;
     xr_err err = { "" };
     engine.made = 1;
-    engine.stop = 1; /* to end behind the step: samples are all drawn */
+    engine.stop = 1; /* stops after the step in which all samples arrive */
     assert_int_equal(xr_samples_generate(&f->roles, samples, rows, 3, &f->how,
                                          &engine.stop, &err),
                      XRAY_OK);
@@ -37,8 +37,8 @@ static void samples_are_stored_by_their_index(void **state)
     assert_true(f->roles.first_token > 0);
 }
 
-/* Refused answers and failed calls: the sentence, and that nothing of this
- * rollout is left for the next one. */
+/* Checks the sentence on refused answers and failed calls, and that nothing of
+ * the rollout is left for the next one. */
 static void wrong_answers_of_an_engine_are_refused(void **state)
 {
     static const struct {
@@ -51,7 +51,8 @@ static void wrong_answers_of_an_engine_are_refused(void **state)
         { FAULT_SUBMIT, 1, XRAY_E_RANGE, "infer.fake: submit failed with", "" },
         { FAULT_STEP, 0, XRAY_E_RANGE, "infer.fake: step failed with", NULL },
         { FAULT_POLL, 2, XRAY_E_RANGE, "infer.fake: poll failed with", "" },
-        { FAULT_IDLE, 0, XRAY_OK, "", NULL }, /* all were given at once */
+        { FAULT_IDLE, 0, XRAY_OK, "",
+          NULL }, /* all samples were given at once */
         { FAULT_TWICE, 2, XRAY_E_BUG,
           "infer.fake gave sample 1 of request 2 twice", "" },
         { FAULT_SAMPLE, 2, XRAY_E_BUG,
@@ -84,10 +85,11 @@ static void wrong_answers_of_an_engine_are_refused(void **state)
             strncmp(err.text, cases[i].says, strlen(cases[i].says)), 0);
         if (cases[i].aborted) {
             assert_string_equal(engine.aborted, "0 1 2 ");
-            assert_int_equal(engine.polls_after, 4); /* until there is none */
+            assert_int_equal(engine.polls_after,
+                             4); /* polls until no sample is left */
         }
     }
-    /* Before weights were published their number says nothing. */
+    /* Before weights were published, versions of samples are not compared. */
     xr_err err = { "" };
     memset(&engine, 0, sizeof(engine));
     engine.fault = FAULT_VERSION;
@@ -99,13 +101,13 @@ static void wrong_answers_of_an_engine_are_refused(void **state)
     assert_int_equal(f->samples.versions[3], 6);
 }
 
-/* An engine that is done before its samples are; one that is stopped. */
+/* An engine that is idle before all samples exist, and one that is stopped. */
 static void generation_ends_early_if_idle_or_stopped(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
     engine.fault = FAULT_IDLE;
-    engine.stopped = 99; /* it gives nothing */
+    engine.stopped = 99; /* it gives no samples */
     assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
                                          &f->how, NULL, &err),
                      XRAY_E_BUG);
@@ -119,7 +121,7 @@ static void generation_ends_early_if_idle_or_stopped(void **state)
                      XRAY_END);
     assert_int_equal(engine.steps, 3);
     assert_string_equal(engine.aborted, "0 1 ");
-    assert_true(f->roles.first_token == 0); /* none was made */
+    assert_true(f->roles.first_token == 0); /* no token was sampled */
 }
 
 static void too_many_samples_are_refused(void **state)
@@ -143,7 +145,7 @@ static void too_many_samples_are_refused(void **state)
                      XRAY_OK);
 }
 
-/* The time runs anew whenever a token or a sample has come. */
+/* The time starts again whenever a token or a sample arrives. */
 static void an_engine_without_progress_times_out(void **state)
 {
     fixture *f = *state;
@@ -181,7 +183,8 @@ static void rewards_receive_all_fields_of_a_sample(void **state)
     fixture *f = *state;
     xr_samples *samples = &f->samples;
     xr_err err = { "" };
-    for (int round = 0; round < 2; round++) { /* scores are not added up */
+    for (int round = 0; round < 2;
+         round++) { /* scores of earlier rounds are not added */
         memset(&engine, 0, sizeof(engine));
         grader.log[0] = '\0';
         assert_int_equal(xr_samples_generate(&f->roles, samples, rows, 3,
@@ -222,7 +225,7 @@ static void rewards_receive_all_fields_of_a_sample(void **state)
         "\"g0\",\"score\":0}\n"
         "{\"step\":5,\"prompt\":\"p\\n1\",\"response\":\"b c\","
         "\"ground_truth\":\"g\\\"1\",\"score\":6,\"more\":1}\n");
-    /* Kept by the step, in a folder that need not be there. */
+    /* Samples are written per step, to a folder that is created if missing. */
     char *text = NULL;
     size_t size = 0;
     assert_int_equal(xr_samples_write(scratch_path("kept"), 12, &out, &err),

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements an engine and a reward made for tests, with a fixture around them.
+ */
 #include "tests/rl/engine_rig.h"
 
 /* ---- an engine ---------------------------------------------------------- */
@@ -37,8 +40,8 @@ static uint32_t sum_tokens(void)
     return engine.requests ? engine.requests * engine.asked[0].count : 0;
 }
 
-/* Samples come last one first; sample k of prompt p has 1 + (p + k) % 3 tokens,
- * p + k, p + k + 1, ... of five. A greedy one is sample 4. */
+/* Samples arrive in reverse order. Sample k of prompt p has 1 + (p + k) % 3
+ * tokens, p + k, p + k + 1, ... modulo five. A greedy one is sample 4. */
 static xray_status engine_poll(void *self, xray_sample_out *out)
 {
     static int32_t tokens[8];
@@ -148,7 +151,7 @@ static const xray_reward_ops grader_ops = { .header =
                                             .submit = grader_submit,
                                             .poll = grader_poll };
 
-/* ---- a session ---------------------------------------------------------- */
+/* ---- a fixture ---------------------------------------------------------- */
 
 static const int32_t prompt_ids[] = { 3, 2, 1 };
 static const xr_row data[] = {

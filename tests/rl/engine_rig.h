@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An engine, a reward and a session over them, made for tests: what they were
- * asked is text, what they answer follows from the numbers of the samples.
+ * An engine, a reward and a fixture with both, made for tests. They log what
+ * they are asked as text, and their answers follow from the numbers of the
+ * samples.
  */
 #ifndef XR_TEST_RL_ENGINE_RIG_H
 #define XR_TEST_RL_ENGINE_RIG_H
@@ -11,9 +12,9 @@
 #include "tests/rl/fake_roles.h"
 #include "tests/text/small_tokenizer.h"
 
-#define MOST 3 /* tokens of a sample */
+#define MOST 3 /* tokens per sample */
 
-/* What goes wrong, with the sample that is given `when`th. */
+/* What goes wrong, with the sample that is given as number `when`. */
 typedef enum fault {
     FAULT_NONE,
     FAULT_SUBMIT,
@@ -30,15 +31,15 @@ typedef enum fault {
 typedef struct rig_engine {
     xray_request asked[8];
     uint32_t requests;
-    uint32_t given; /* samples of all requests */
+    uint32_t given; /* samples given for all requests */
     fault fault;
     uint32_t when;
     uint32_t stopped; /* steps after which *stop is 2 */
     uint32_t steps;
     volatile sig_atomic_t stop;
-    char log[2048]; /* a line a request */
+    char log[2048]; /* one line per request */
     char aborted[64];
-    uint32_t polls_after; /* an abort */
+    uint32_t polls_after; /* polls after an abort */
     uint64_t made;
 } rig_engine;
 extern rig_engine engine;
@@ -47,7 +48,7 @@ typedef struct rig_grader {
     const xray_sample_in *samples;
     uint64_t count;
     uint64_t next;
-    char log[4096]; /* a line a sample */
+    char log[4096]; /* one line per sample */
 } rig_grader;
 extern rig_grader grader;
 
@@ -58,12 +59,12 @@ typedef struct fixture {
     xr_sampling how;
 } fixture;
 
-/* The engine's operations, for a test that replaces one. */
+/* The engine's operations, for tests that replace one of them. */
 extern const xray_infer_ops engine_ops;
 
 xray_status engine_submit(void *self, const xray_request *request);
 
-/* Three rows of prompts of 3, 2 and 1 tokens. */
+/* Three rows with prompts of 3, 2 and 1 tokens. */
 extern const xr_row *const rows[3];
 
 int set_up(void **state);

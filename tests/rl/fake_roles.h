@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Roles of a run that a test has filled in itself, in this process.
+ * Makes roles of a run that a test has filled in itself, in this process.
  */
 #ifndef TESTS_RL_FAKE_ROLES_H
 #define TESTS_RL_FAKE_ROLES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A checkpoint's manifest: what it accepts, and that no bytes make it fall
- * over; and its history.
+ * Proves which manifests of checkpoints are accepted and that no bytes crash
+ * their parser; and the same for history.json.
  */
 #include "core/base/hash.h"
 #include "core/base/str.h"
@@ -11,7 +11,7 @@
 
 #define HEAD "{\"format\": \"xray.checkpoint/1\",\n \"files\": ["
 
-/* Seals a text as the program does and parses it. */
+/* Appends the checksum to a text as the program does, and parses it. */
 static xray_status parse_sealed(const char *text, xr_err *err,
                                 xr_inventory *out)
 {
@@ -66,7 +66,7 @@ static void faulty_manifests_are_refused(void **state)
     xr_inventory_free(&v);
 }
 
-/* What is below the checkpoint, and what leads out of it. */
+/* Paths inside the checkpoint, and paths that lead out of it. */
 static void paths_stay_inside(void **state)
 {
     (void)state;
@@ -114,8 +114,8 @@ static void write_inventory(void)
         fail_msg("%s", err.text);
 }
 
-/* The manifest's text, whole: sorted, sizes and checksums of every file but its
- * own. */
+/* The complete text of a manifest: sorted, with size and checksum of every file
+ * except itself. */
 static void manifest_is_written(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void manifest_is_written(void **state)
     xr_err err = { "" };
     assert_int_equal(xr_dir_make(scratch_path("m/b"), &err), XRAY_OK);
     write_inventory();
-    expect_verified(XRAY_OK, ""); /* of nothing at all */
+    expect_verified(XRAY_OK, ""); /* of an empty folder */
     (void)scratch_write("m/z", "zz");
     expect_verified(
         XRAY_E_IO,
@@ -162,7 +162,8 @@ static void manifest_is_written(void **state)
     expect_verified(XRAY_E_IO, "/manifest.json is missing");
 }
 
-/* More files than the list begins with, in folders as deep as they may be. */
+/* More files than the list's first capacity, in folders of the largest depth.
+ */
 static void many_and_deep_files_are_listed(void **state)
 {
     (void)state;
@@ -200,16 +201,16 @@ static void many_and_deep_files_are_listed(void **state)
     assert_int_equal(xr_dir_remove(scratch_path("m"), &err), XRAY_OK);
 }
 
-/* One model of a checkpoint: its own files alone, and of the optimizer's the
- * sizes. */
+/* One model of a checkpoint: its own files alone, and only the sizes of the
+ * optimizer's. */
 static void a_model_is_verified_by_itself(void **state)
 {
     (void)state;
     static const struct {
         const char *file;
-        const char *text; /* NULL: removed */
+        const char *text; /* NULL: the file is removed */
         const char *sizes;
-        const char *sums; /* sentences; "" : none */
+        const char *sums; /* expected sentences; "": none */
     } cases[] = {
         { "m/actor/model", "weights", "", "" },
         { "m/actor/model", "weightz", "", "/actor/model is damaged: its " },
@@ -289,7 +290,7 @@ static void any_flipped_bit_is_noticed(void **state)
     assert_non_null(strstr(err.text, "c/actor/model is damaged: "));
 }
 
-/* history.json comes back as it was written; damage has its sentence. */
+/* history.json is read as it was written; damage has its own sentence. */
 static void history_is_read_back(void **state)
 {
     (void)state;
@@ -301,7 +302,7 @@ static void history_is_read_back(void **state)
     (void)snprintf(dir, sizeof(dir), "%s", scratch_path("h"));
     assert_int_equal(xr_dir_make(dir, &err), XRAY_OK);
     assert_int_equal(xr_history_read(dir, &err, &b), XRAY_OK);
-    assert_string_equal(b.run, ""); /* of an older xray */
+    assert_string_equal(b.run, ""); /* written by an older xray */
     assert_int_equal(xr_history_begin(&err, &a), XRAY_OK);
     assert_false(xr_history_of_run(dir, a.run));
     a.has_lines = 1;
@@ -311,7 +312,7 @@ static void history_is_read_back(void **state)
     assert_int_equal(xr_history_input(&a, "data.train_files", rows, &err),
                      XRAY_OK);
     assert_int_equal(xr_history_input(&a, "data.val_files", dir, &err),
-                     XRAY_OK); /* no file: not an input */
+                     XRAY_OK); /* a missing file is not an input */
     assert_int_equal(xr_history_write(dir, &a, &err), XRAY_OK);
     assert_int_equal(xr_history_read(dir, &err, &b), XRAY_OK);
     assert_string_equal(a.run, b.run);
@@ -354,7 +355,8 @@ static void history_is_read_back(void **state)
     }
 }
 
-/* The text of history.json, whole; what two checkpoints say of their runs. */
+/* The complete text of history.json, and what two checkpoints tell of their
+ * runs. */
 static void history_is_written(void **state)
 {
     (void)state;
@@ -372,7 +374,7 @@ static void history_is_written(void **state)
     (void)snprintf(file, sizeof(file), "%s", scratch_write("in", "text"));
     assert_int_equal(xr_dir_make(one, &err), XRAY_OK);
     assert_int_equal(xr_dir_make(two, &err), XRAY_OK);
-    assert_true(xr_history_same_run(one, two)); /* neither says */
+    assert_true(xr_history_same_run(one, two)); /* neither names its run */
     assert_int_equal(xr_history_input(&h, "a.b", file, &err), XRAY_OK);
     assert_int_equal(xr_history_input(&h, "a.c", file, &err), XRAY_OK);
     for (int lines = 0; lines < 2; lines++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What xray train, sft and eval share: restarts, the folders they lock, what a
- * step leaves on disk, the report.
+ * Proves what xray train, sft and eval have in common: restarts, locked
+ * folders, what a step leaves on disk, and the report.
  */
 #include <fcntl.h>
 #include <math.h>
@@ -25,7 +25,7 @@ static void catch_stderr(void)
     (void)close(fd);
 }
 
-/* What was said since, for the caller to free. */
+/* Returns what was printed since, for the caller to free. */
 static char *stderr_text(void)
 {
     char *text = NULL;
@@ -42,9 +42,9 @@ static char *stderr_text(void)
 /* ---- restarts ----------------------------------------------------------- */
 
 static struct {
-    xray_status status[8];  /* of each attempt */
-    const char *written[8]; /* the checkpoint it leaves */
-    char from[8][64];       /* where it was told to begin */
+    xray_status status[8];  /* status of each attempt */
+    const char *written[8]; /* checkpoint that it leaves */
+    char from[8][64];       /* checkpoint that it was told to resume from */
     uint32_t calls;
     volatile sig_atomic_t stop;
     uint32_t stop_at; /* attempt in which the stop flag is set */
@@ -69,7 +69,8 @@ static xray_status record_attempt(const xr_run_args *args, xr_err *err,
                : xr_fail(err, tries.status[i], "lost %u", i);
 }
 
-/* Runs attempts under [run] max_restarts; what the last one gave. */
+/* Runs attempts under [run] max_restarts; returns the status of the last one.
+ */
 static xray_status run_attempts(const char *most, const char *resume_from,
                                 xr_run_result *out, char **out_said)
 {
@@ -121,21 +122,22 @@ static void lost_workhorses_are_replaced(void **state)
     assert_string_equal(tries.from[1], "-");
     assert_string_equal(tries.from[2], "step_4");
     xr_run_result r;
-    char *text = NULL; /* where the caller began holds until there is more */
+    char *text =
+        NULL; /* the caller's checkpoint is used until there is a newer one */
     assert_int_equal(run_attempts("run.max_restarts=2", "given", &r, &text),
                      XRAY_E_PEER);
     assert_string_equal(tries.from[0], "given");
     assert_string_equal(tries.from[1], "given");
     assert_string_equal(tries.from[2], "step_4");
     free(text);
-    tries.status[1] = XRAY_OK; /* it goes well */
+    tries.status[1] = XRAY_OK; /* the second attempt succeeds */
     expect_attempts("run.max_restarts=5", 2, XRAY_OK,
                     "xray: warning: lost 0; restart 1 of 5 from the "
                     "beginning\n");
-    tries.status[0] = XRAY_E_BUG; /* another error is none of this */
+    tries.status[0] = XRAY_E_BUG; /* another error gives no restart */
     expect_attempts("run.max_restarts=5", 1, XRAY_E_BUG, "");
     tries.status[0] = XRAY_E_PEER;
-    tries.stop_at = 1; /* who wants it to end does not want it again */
+    tries.stop_at = 1; /* a run that was stopped is not restarted */
     expect_attempts("run.max_restarts=5", 1, XRAY_E_PEER, "");
 }
 
@@ -144,7 +146,8 @@ static void lost_workhorses_are_replaced(void **state)
 static xr_run run;
 static xr_roles roles;
 
-/* A job of the kind, whose folders are `local`, `rollout` and `validation`. */
+/* Makes a job of the kind, whose folders are `local`, `rollout` and
+ * `validation`. */
 static xr_job make_job(const char *kind)
 {
     static char paths[3][256];
@@ -188,7 +191,8 @@ static void a_job_locks_its_folders(void **state)
         for (int i = 0; i < 3; i++)
             assert_int_equal(xr_path_exists(scratch_path(names[i])),
                              kinds[k].makes[i]);
-        assert_int_equal(xr_job_lock(&job, 1, &err), XRAY_OK); /* has them */
+        assert_int_equal(xr_job_lock(&job, 1, &err),
+                         XRAY_OK); /* already locked */
         for (int i = 0; i < 3; i++) {
             xr_job other = make_job("train");
             const char *const paths[3] = {
@@ -213,14 +217,14 @@ static void a_job_locks_its_folders(void **state)
             xr_job_unlock(&other);
         }
         xr_job_unlock(&job);
-        xr_job again = make_job("train"); /* they are free now */
+        xr_job again = make_job("train"); /* the folders are free now */
         assert_int_equal(xr_job_lock(&again, 1, &err), XRAY_OK);
         xr_job_unlock(&again);
     }
     drop_folders();
 }
 
-/* Two keys may name one folder. */
+/* Two keys may name the same folder. */
 static void one_folder_is_locked_once(void **state)
 {
     (void)state;
@@ -246,7 +250,8 @@ static xray_status save_model(void *self, const char *dir)
 static char steps_dir[256];
 static char steps_model[256];
 
-/* A job of six steps that keeps metrics and checkpoints in a fresh folder. */
+/* Begins a job of six steps that writes metrics and checkpoints to a fresh
+ * folder. */
 static xr_job begin_steps(int64_t save_freq, xr_run_result *result)
 {
     static const xray_train_ops ops = { .header = XRAY_HEADER(xray_train_ops),
@@ -289,7 +294,8 @@ static xr_job begin_steps(int64_t save_freq, xr_run_result *result)
     return job;
 }
 
-/* What a saved step holds; closed once more, it is told no second time. */
+/* Expects the content of a saved step, and that ending the step again writes no
+ * second line. */
 static void expect_saved(xr_job *job, const char *dir, uint64_t step)
 {
     xr_err err = { "" };
@@ -311,7 +317,8 @@ static void expect_saved(xr_job *job, const char *dir, uint64_t step)
     assert_int_equal(xr_metrics_count(job->metrics), 0);
 }
 
-/* A line of each step with its score; of the first token it tells once. */
+/* Expects a line per step with its score, and the time of the first token in
+ * one of them. */
 static void expect_lines(void)
 {
     char *text = NULL;
@@ -340,7 +347,7 @@ static void expect_lines(void)
     free(text);
 }
 
-/* Which of six steps are saved, and what was told of each. */
+/* Runs six steps; expects which ones are saved and what is reported. */
 static void expect_steps(int64_t save_freq, int forced, const char *saved)
 {
     xr_run_result result = { .steps = 0 };
@@ -368,7 +375,7 @@ static void expect_steps(int64_t save_freq, int forced, const char *saved)
     }
     assert_string_equal(got, saved);
     expect_lines();
-    assert_int_equal(job.curve_count, 6); /* as many as there are steps */
+    assert_int_equal(job.curve_count, 6); /* one point per step */
     assert_true(job.curve[0] == 0 && job.curve[5] == 5);
     xr_monitor_close(job.monitor);
     xr_metrics_free(job.metrics);
@@ -442,7 +449,7 @@ static void the_report_tells_the_results(void **state)
     job.first_step = 3;
     expect_report(&job, "; 9 including those before the resume\nvalidation "
                         "0.2500 -> 0.5000\ncheckpoint out/global_step_9\n");
-    /* A curve has two points at least. */
+    /* A curve needs at least two points. */
     double curve[] = { 0.5, 0.25 };
     for (uint64_t points = 1; points <= 2; points++) {
         xr_run_result plotted = { .steps = 0 };
@@ -458,7 +465,7 @@ static void the_report_tells_the_results(void **state)
     job.curve = NULL;
     xr_run_result r = { .steps = 0 };
     job.result = &r;
-    xr_job_finish(&job); /* xray eval has no curve, and no such report */
+    xr_job_finish(&job); /* xray eval has no curve and no such report */
     assert_null(r.report.data);
     assert_true(r.score_before == 0.25 && r.score_after == 0.5);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The learner over plugins made for the test: what it refuses, what it keeps,
- * in which order it speaks to them.
+ * Proves what the learner refuses, what it keeps and in which order it calls
+ * its plugins, which are made for the test.
  */
 #include "tests/testing.h"
 
@@ -19,24 +19,24 @@
 /* ---- plugins ------------------------------------------------------------ */
 
 static struct {
-    float offset;  /* of the trainer's log-probs from the rollout's */
-    uint32_t skip; /* updates report a bad gradient */
+    float offset; /* difference of the trainer's log-probs from the rollout's */
+    uint32_t skip; /* 1: updates report a bad gradient */
     uint64_t version;
-    uint64_t told;       /* version the engine was told of */
+    uint64_t told;       /* version that the engine received */
     uint32_t batches;    /* micro-batches of the last forward_backward */
-    uint32_t rows;       /* rows in them */
+    uint32_t rows;       /* rows in these micro-batches */
     double tokens;       /* totals of the last context */
-    uint32_t greedy;     /* the algorithm was given baselines */
-    uint32_t values;     /* ... and values */
-    uint32_t updates[2]; /* of the policy, of the critic */
-    uint32_t shown[2];   /* rows in them */
+    uint32_t greedy;     /* 1: the algorithm received baselines */
+    uint32_t values;     /* 1: ... and values */
+    uint32_t updates[2]; /* updates of the policy, and of the critic */
+    uint32_t shown[2];   /* rows in these updates */
     double rates[2];
     double norms[2];
-    uint32_t bad_value; /* the critic gives a NaN */
+    uint32_t bad_value; /* 1: the critic gives a NaN */
     uint32_t observed;
 } fake;
 
-/* What a fake instance is: the policy, or its critic. */
+/* Identifies a fake instance: the policy, or its critic. */
 static int critic_self;
 
 static xray_status train_forward(void *self, const xray_batch *batch,
@@ -147,7 +147,7 @@ static xray_status algo_context(void *self, const xray_batch *mini,
     (void)self;
     (void)mini;
     fake.tokens = totals->tokens;
-    *out_size = 5000; /* more than the learner starts with */
+    *out_size = 5000; /* more than the learner's first capacity */
     if (cap < *out_size)
         return XRAY_E_RANGE;
     memset(out, 7, 5000);
@@ -196,7 +196,7 @@ static xray_status algo_observe(void *self, const char *const *names,
     return XRAY_OK;
 }
 
-/* Keeps groups whose first row scored 1. */
+/* Keeps the groups whose first row scored 1. */
 static xray_status algo_accept(void *self, const xray_batch *batch,
                                uint32_t groups, uint32_t *keep)
 {
@@ -345,7 +345,8 @@ static void a_differing_bit_stops_an_exact_run(void **state)
     assert_int_equal(fake.version, 0);
 }
 
-/* recompute_old_logp = k: every k-th step is compared, the first one first. */
+/* recompute_old_logp = k: every k-th step is compared, beginning with the
+ * first. */
 static void log_probs_are_compared_every_so_often(void **state)
 {
     static const xray_status compared[] = { XRAY_E_NUMERIC, XRAY_OK, XRAY_OK,
@@ -376,7 +377,7 @@ static void other_contracts_train_on_recomputed_log_probs(void **state)
                 0.1);
 }
 
-/* A bad gradient ends the run, unless the INI says to go on. */
+/* A bad gradient ends the run, unless the INI tells to continue. */
 static void a_bad_gradient_stops_the_run(void **state)
 {
     fixture *f = *state;
@@ -421,7 +422,7 @@ static void rejected_groups_are_dropped_and_refilled(void **state)
     }
 }
 
-/* Every row has the baseline of its prompt, also after groups were picked. */
+/* Every row has the baseline of its prompt, even after groups were filtered. */
 static void baselines_stay_with_their_prompts(void **state)
 {
     fixture *f = *state;
@@ -460,8 +461,9 @@ static void add_critic(fixture *f)
     ini->actor.grad_clip = 5;
 }
 
-/* Values come before prepare, the critic's updates before the policy's, each
- * with its own cut, rate and clip; a warm-up leaves the policy alone. */
+/* Values are computed before prepare, and the critic is updated before the
+ * policy, each with its own cut, rate and clipping. During the warm-up the
+ * policy is not updated. */
 static void a_critic_learns_beside_the_policy(void **state)
 {
     fixture *f = *state;
@@ -527,7 +529,7 @@ static void shuffling_keeps_the_rows(void **state)
     assert_true(xr_metrics_get(f->metrics, "fake/tokens") == 15);
 }
 
-/* The rows' order in the last of so many epochs of a step. */
+/* Finds the order of the rows in the last of so many epochs of a step. */
 static void find_order_after(fixture *f, int64_t epochs, uint64_t step,
                              uint64_t out[ROWS])
 {
@@ -538,7 +540,7 @@ static void find_order_after(fixture *f, int64_t epochs, uint64_t step,
     memcpy(out, f->learner.shuffled.row_id, ROWS * sizeof(*out));
 }
 
-/* Every epoch of every step has an order of its own, the same in a rerun. */
+/* Every epoch of every step has its own order, the same in a rerun. */
 static void every_epoch_is_shuffled_differently(void **state)
 {
     fixture *f = *state;

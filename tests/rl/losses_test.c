@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Losses as a backend calls them, and what becomes of values that are not
- * finite: gradients, sums, rows apart, and which failure is told.
+ * Proves how losses are carried out for a backend and how values that are not
+ * finite are treated: gradients, sums, single rows, and which failure is
+ * reported.
  */
 #include "tests/testing.h"
 
@@ -17,8 +18,8 @@
 
 /* ---- a batch and an algorithm ------------------------------------------- */
 
-static char said[2048];    /* what the algorithm was shown */
-static xray_status answer; /* its status */
+static char said[2048];    /* what the algorithm received */
+static xray_status answer; /* status that it returns */
 
 typedef struct fixture {
     xr_run of;
@@ -43,7 +44,7 @@ static void note_text(const char *fmt, ...)
     va_end(list);
 }
 
-/* Token 0 of an array that holds 100 * its number + the token. */
+/* Notes token 0 of an array that holds 100 * its number + the token. */
 static void note_first(const float *values)
 {
     if (values)
@@ -188,12 +189,12 @@ static int tear_down(void **state)
 
 /* ---- losses ------------------------------------------------------------- */
 
-/* The mean negative log-likelihood: -1 / N a token, of all tokens of the step,
- * and the sum of what they lose; tokens out of the loss have no part in it. */
+/* The loss is the mean negative log-likelihood over all tokens of the step,
+ * with gradients of -1 / N; masked tokens do not count. */
 static void likelihood_is_a_mean_over_the_step(void **state)
 {
     fixture *f = *state;
-    double tokens = 8; /* of which this call has 6 */
+    double tokens = 8; /* this call has 6 of them */
     f->spec.kind = XR_LOSS_SFT;
     f->spec.outputs = XRAY_OUTPUT_LOGP;
     f->spec.context = &tokens;
@@ -210,7 +211,7 @@ static void likelihood_is_a_mean_over_the_step(void **state)
     assert_string_equal(said, "");
 }
 
-/* All of a call, its context and its sums. */
+/* The algorithm receives the complete call, its context and its sums. */
 static void losses_receive_the_complete_batch(void **state)
 {
     fixture *f = *state;
@@ -231,15 +232,16 @@ static void losses_receive_the_complete_batch(void **state)
     assert_true(f->out[0][8] == 0.5f);
 }
 
-/* A replica's rows come from all over the mini-batch: each is shown by itself,
- * under its number there, with its own part of every array. */
+/* The rows of a replica come from anywhere in the mini-batch. Each is passed
+ * separately, with its number in the mini-batch and its own part of every
+ * array. */
 static void rows_of_a_replica_are_passed_one_by_one(void **state)
 {
     static const uint32_t index[] = { 0, 0, 4, 5, 9 };
     fixture *f = *state;
     f->run.index = index;
     f->call.first_row = 2;
-    f->out[1][3] = 1; /* where the second row's begin */
+    f->out[1][3] = 1; /* where the second row begins */
     f->out[2][5] = 2;
     assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
     assert_string_equal(
@@ -255,7 +257,7 @@ static void rows_of_a_replica_are_passed_one_by_one(void **state)
         "-15 -25 -35 0 0 2\n");
     const float want[] = { 0, 0, 0.5f, 0, 0.5f, 0, 0, 0, 0.5f };
     assert_memory_equal(f->out[0], want, sizeof(want));
-    /* What a batch lacks, its rows lack. */
+    /* Arrays that a batch lacks, its rows lack, too. */
     xray_batch bare = f->rows.batch;
     bare.temperature = NULL;
     bare.baseline = NULL;
@@ -268,7 +270,8 @@ static void rows_of_a_replica_are_passed_one_by_one(void **state)
                                  "- 405"));
 }
 
-/* The first failure is the last call: of rows, and of micro-batches. */
+/* After the first failure there are no more calls, for rows and for
+ * micro-batches. */
 static void a_failed_loss_is_not_called_again(void **state)
 {
     static const struct {
@@ -301,7 +304,7 @@ static void a_failed_loss_is_not_called_again(void **state)
         assert_int_equal(xr_loss_call(&f->run, &f->call), cases[i].want);
         assert_string_equal(said, "");
         assert_string_equal(f->run.why.text, cases[i].why);
-        /* It is what is told, whatever the backend made of it. */
+        /* This failure is reported, whatever the backend returned. */
         assert_int_equal(xr_loss_result(&f->run, &backend, XRAY_E_DEVICE, &err),
                          cases[i].want);
         assert_string_equal(err.text, cases[i].why);
@@ -312,7 +315,7 @@ static void a_failed_loss_is_not_called_again(void **state)
                        cases[i].why);
         assert_string_equal(err.text, want);
     }
-    /* Of a critic by its name. */
+    /* A critic's loss by its own name. */
     f->run.failed = 0;
     f->spec.kind = XR_LOSS_CRITIC;
     answer = XRAY_E_RANGE;
@@ -320,7 +323,7 @@ static void a_failed_loss_is_not_called_again(void **state)
     assert_string_equal(f->run.why.text,
                         "algo.fake: critic_loss failed with status -101 (size "
                         "or value out of range)");
-    /* Without one the backend's status comes back as it is. */
+    /* Without a failure the status of the backend is returned. */
     xr_err err = { "" };
     f->run.failed = 0;
     assert_int_equal(xr_loss_result(&f->run, &backend, XRAY_OK, &err), XRAY_OK);
@@ -333,7 +336,8 @@ static void a_failed_loss_is_not_called_again(void **state)
 
 /* ---- values that are not finite ----------------------------------------- */
 
-/* A bad output is found before the algorithm sees it, if its loss reads it. */
+/* A bad output is found before the algorithm receives it, if its loss reads it.
+ */
 static void bad_outputs_are_named(void **state)
 {
     static const struct {
@@ -341,7 +345,7 @@ static void bad_outputs_are_named(void **state)
         uint32_t outputs;
         int array; /* 0: log-prob, 2: value */
         int token;
-        const char *fault; /* "": none of the loss's business */
+        const char *fault; /* "": the loss does not read it */
     } cases[] = {
         { XR_LOSS_POLICY, XRAY_OUTPUT_LOGP, 0, 4,
           "train.fake gave the log-prob nan for token 1 of row 21 (prompt 31), "
@@ -377,15 +381,15 @@ static void bad_outputs_are_named(void **state)
         assert_int_equal(*said == '\0', *cases[i].fault != '\0');
         *bad = good;
     }
-    /* A run that goes on leaves the backend fit for more. */
+    /* A run that continues needs a backend that stays usable. */
     f->of.ini.trainer.on_nonfinite = XR_NONFINITE_SKIP;
     f->given[2][1] = INFINITY;
     assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_E_ARG);
     assert_int_equal(xr_nonfinite_loss(&f->roles), XRAY_E_ARG);
 }
 
-/* Where other ranks wait in a collective the loss goes on with no gradient: of
- * this micro-batch and of all that follow. */
+/* If other ranks wait in a collective, the loss continues with zero gradients
+ * for this micro-batch and all that follow. */
 static void ranks_continue_without_gradients(void **state)
 {
     static const float none[3][TOKENS] = { { 0 } };
@@ -408,7 +412,7 @@ static void ranks_continue_without_gradients(void **state)
     assert_int_equal(f->roles.nonfinite, 0);
 }
 
-/* Only a run that is to go on, only after such a value, and only once. */
+/* Only in a run that is to continue, only after such a value, and only once. */
 static void steps_are_skipped_if_the_ini_says_so(void **state)
 {
     fixture *f = *state;
@@ -428,7 +432,7 @@ static void steps_are_skipped_if_the_ini_says_so(void **state)
     (void)xr_nonfinite(roles, &err, "again");
     assert_int_equal(xr_nonfinite_skips(roles, XRAY_E_NUMERIC), 0);
     assert_int_equal(roles->nonfinite, 0);
-    /* A log that wants errors alone has no warnings. */
+    /* At log level error there are no warnings. */
     xr_nonfinite_warn(roles, &err);
     assert_string_equal(f->warned, "left out: again");
     f->warned[0] = '\0';
@@ -439,7 +443,7 @@ static void steps_are_skipped_if_the_ini_says_so(void **state)
     xr_nonfinite_warn(roles, &err);
 }
 
-/* What a loss found, and what the backend made of it. */
+/* A fault found by a loss, and the status returned by the backend. */
 static void faults_of_a_loss_end_or_are_noted(void **state)
 {
     static const struct {
@@ -474,7 +478,7 @@ static void faults_of_a_loss_end_or_are_noted(void **state)
     }
 }
 
-/* What became of an update by its norm, and whether the backend left it out. */
+/* An update by its norm, and whether the backend skipped it. */
 static void updates_with_a_bad_norm_end_or_are_noted(void **state)
 {
     static const char *const gave =
@@ -484,7 +488,7 @@ static void updates_with_a_bad_norm_end_or_are_noted(void **state)
         uint32_t skipped;
         double norm;
         xray_status want;
-        int bad; /* the session's mark */
+        int bad; /* roles.nonfinite */
         const char *tail;
     } cases[] = {
         { 0, 0, 2, XRAY_OK, 0, NULL },

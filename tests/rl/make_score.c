@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * make_score FOLDER VOCABULARY [headless]: a sequence classifier whose score is
- * known: its one block adds nothing, an id's embedding is a unit vector, and
- * the score of a row is (id - 7) / 10 / sqrt(1 / 16 + eps) of its last id.
- * `headless` leaves the head out.
+ * make_score FOLDER VOCABULARY [headless]: writes a sequence classifier whose
+ * scores are known. Its one block adds nothing, the embedding of an id is a
+ * unit vector, and the score of a row is (id - 7) / 10 / sqrt(1 / 16 + eps) for
+ * its last id. `headless` leaves the value head out.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run takes, over plugins whose plans the test makes up: memory by part,
- * rank and turn, bytes of a checkpoint, arithmetic of a step; every figure is
- * worked out by hand.
+ * Proves what a run is estimated to need, with plugins whose plans the test
+ * makes up: memory per part, rank and turn, bytes of a checkpoint, and the size
+ * of a step. Every figure is computed by hand.
  */
 #include "tests/testing.h"
 
@@ -29,12 +29,12 @@ static struct {
     uint64_t unit[XRAY_ROLE_REWARD + 1]; /* tag t takes unit * (t + 1) */
     uint32_t evictable;
     uint32_t sharded;
-    const char *refused[XRAY_ROLE_REWARD + 1]; /* in these words */
+    const char *refused[XRAY_ROLE_REWARD + 1]; /* the sentence of a refusal */
     xray_device_plan machine;
-    xray_workload load[XRAY_ROLE_REWARD + 1]; /* that was asked for */
+    xray_workload load[XRAY_ROLE_REWARD + 1]; /* workload that was passed */
     const xray_model *model[XRAY_ROLE_REWARD + 1];
-    uint32_t size[XRAY_ROLE_REWARD + 1]; /* of the world */
-    char asked[64];                      /* roles, in order */
+    uint32_t size[XRAY_ROLE_REWARD + 1]; /* size of the world that was passed */
+    char asked[64];                      /* roles that were asked, in order */
 } fake;
 
 static xr_run run;
@@ -42,7 +42,7 @@ static char critic_path[] = "a folder of its own";
 static char options; /* stands for decoded options */
 static xr_reward_model_config score_options;
 
-/* What begins with a path is said of that file. */
+/* A sentence that begins with a path is about that file. */
 static xray_status refuse_plan(const xray_host *host, const char *text)
 {
     char file[64];
@@ -60,7 +60,7 @@ static xray_status answer_plan(const xray_host *host, uint32_t role,
 {
     fake.load[role] = *load;
     size_t asked = strlen(fake.asked);
-    if (asked + 1 < sizeof(fake.asked)) /* the first are looked at */
+    if (asked + 1 < sizeof(fake.asked)) /* only the first calls are kept */
         fake.asked[asked] = (char)('0' + role);
     if (fake.refused[role])
         return refuse_plan(host, fake.refused[role]);
@@ -235,7 +235,7 @@ static void make_plan(xr_resources *out)
         fail_msg("%s", errors.items[0]);
 }
 
-/* All of a part: 1 + ... + 6 units. */
+/* All tags of a part: 1 + ... + 6 units. */
 #define ALL 21
 
 /* ---- plans -------------------------------------------------------------- */
@@ -250,7 +250,7 @@ static void expect_part(const xr_resources *r, size_t i, const char *who,
     assert_int_equal(r->parts[i].role, role);
 }
 
-/* Every model is planned as what it is; ranks of one host add up. */
+/* Every model is planned in its own role; ranks of one host add up. */
 static void every_model_is_planned(void **state)
 {
     (void)state;
@@ -323,7 +323,7 @@ static void missing_models_are_not_planned(void **state)
         make_plan(&r);
         assert_string_equal(fake.asked, cases[i].asked);
     }
-    /* The engine of a trainer that is sharded keeps its own weights. */
+    /* The engine of a sharded trainer keeps its own weights. */
     fake.sharded = 1;
     make_plan(&r);
     assert_int_equal(fake.load[4].shared, 0);
@@ -338,7 +338,7 @@ static void missing_models_are_not_planned(void **state)
     assert_true(r.bytes == 0 && r.parameters == 0 && r.checkpoint_bytes == 0);
 }
 
-/* As sampled; as accepted; as dealt anew. */
+/* As sampled, as accepted, and as shuffled. */
 static void rows_of_a_step_are_counted(void **state)
 {
     (void)state;
@@ -354,7 +354,7 @@ static void rows_of_a_step_are_counted(void **state)
     algo_ops.accept = accept_groups;
     make_plan(&r);
     expect_part(&r, 2, "rows", 3 * one, 1, 0);
-    run.with &= ~XR_WITH_ALGO; /* sft: rows of its own */
+    run.with &= ~XR_WITH_ALGO; /* sft has rows of its own */
     make_plan(&r);
     expect_part(&r, 2, "rows", xr_rows_bytes(9, 90), 1, 0);
     run.with &= ~XR_TRAINABLE;
@@ -362,7 +362,7 @@ static void rows_of_a_step_are_counted(void **state)
     assert_int_equal(r.count, 2);
 }
 
-/* Weights as float, and the optimizer's state. */
+/* Weights as 32-bit floats, and the state of the optimizer. */
 static void bytes_of_a_checkpoint_are_counted(void **state)
 {
     (void)state;
@@ -373,7 +373,7 @@ static void bytes_of_a_checkpoint_are_counted(void **state)
     run.needs = XRAY_NEED_CRITIC | XRAY_NEED_REFERENCE;
     make_plan(&r);
     assert_true(r.checkpoint_bytes == 4 * PARAMETERS + 3000 + 3000 + 9000);
-    set_ranks(2); /* shards: a rank's plan says little */
+    set_ranks(2); /* with shards, the plan of one rank is not enough */
     make_plan(&r);
     assert_true(r.checkpoint_bytes == 2 * 12 * PARAMETERS);
     set_ranks(1);
@@ -386,7 +386,7 @@ static void bytes_of_a_checkpoint_are_counted(void **state)
     assert_true(r.checkpoint_bytes == 0);
 }
 
-/* A plan that is absurd is too big and not small. */
+/* A plan of absurd size must be too big, not small. */
 static void sums_do_not_wrap(void **state)
 {
     (void)state;
@@ -403,7 +403,7 @@ static void sums_do_not_wrap(void **state)
     assert_true(r.tags[XRAY_TAG_WEIGHTS] < UINT64_MAX);
 }
 
-/* The sentence of a plugin, once; a model's file stands in front. */
+/* A plugin's sentence is reported once, with the model's file in front. */
 static void refusals_are_reported_once(void **state)
 {
     (void)state;
@@ -418,7 +418,8 @@ static void refusals_are_reported_once(void **state)
     assert_string_equal(errors.items[0], "device.fake: plan: no such device");
     assert_string_equal(errors.items[1], "/m/odel/config.json: cannot");
     assert_int_equal(r.count, 0);
-    assert_string_equal(fake.asked, "14"); /* no reference without a trainer */
+    assert_string_equal(fake.asked,
+                        "14"); /* without a trainer there is no reference */
     xr_errors_free(&errors);
     fake.refused[0] = fake.refused[1] = NULL;
     fake.refused[4] = "see /m/odel";
@@ -462,13 +463,13 @@ static void turns_of_one_device_are_planned(void **state)
     assert_true(r.tags[XRAY_TAG_OPTIMIZER] == 3 * 10000);
     assert_true(r.tags[XRAY_TAG_KV] == 5 * 10000);
     assert_true(r.tags[XRAY_TAG_WEIGHTS] == 1000 + 4000);
-    /* Weights that the engine uses too stay while it does. */
+    /* Weights that the engine shares stay on the device while it samples. */
     run.rollout.load.shared = 1;
     run.ini.actor.param_offload = 1;
     make_plan(&r);
     assert_int_equal(r.parts[0].movable,
                      BIT(XRAY_TAG_OPTIMIZER) | BIT(XRAY_TAG_ACTIVATIONS));
-    /* On other ranks nothing moves. */
+    /* On other ranks nothing is offloaded. */
     set_ranks(2);
     run.placement.critic.count = 1;
     fake.machine.host_memory = 0;
@@ -498,7 +499,8 @@ static void plugins_that_cannot_offload_are_refused(void **state)
             run.ini.critic.optimizer_offload = i == 1;
             run.ini.ref.param_offload = i == 2;
             run.ini.rollout.free_cache_engine = i == 3;
-            /* Activations need not go, nor does an engine more than its kv. */
+            /* Activations, and an engine's memory other than keys and values,
+             * need not be offloaded. */
             fake.evictable = BIT(XRAY_TAG_WEIGHTS) | BIT(XRAY_TAG_GRADS) |
                              BIT(XRAY_TAG_OPTIMIZER) | BIT(XRAY_TAG_KV);
             train_ops.offload = how == 0 ? NULL : move_tag;
@@ -551,14 +553,14 @@ static void the_size_of_a_step_is_computed(void **state)
     xr_step_size_of(&run, &r, &s);
     assert_true(s.micro_batches == 2); /* five rows, one row */
     run.ini.actor.ppo_max_token_len_per_gpu = 3;
-    run.ini.actor.ppo_mini_batch_size = 0; /* all of them */
+    run.ini.actor.ppo_mini_batch_size = 0; /* all prompts */
     run.needs = 0;
     xr_step_size_of(&run, &r, &s);
     assert_true(s.micro_tokens == 10 && s.micro_batches == 24);
     assert_true(s.mini_batches == 1 && s.mini_rows == 24);
     assert_true(s.reference_flops == 0 && s.critic_flops == 0);
     run.with &= ~XR_WITH_ALGO;
-    run.ini.actor.share_prompts = 1; /* not of sft */
+    run.ini.actor.share_prompts = 1; /* sft does not have it */
     xr_step_size_of(&run, &r, &s);
     assert_true(s.prompts == 9 && s.samples == 1 && s.rows == 9);
     assert_true(s.epochs == 1 && s.mini_batches == 1 && s.mini_rows == 9);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who comes and who goes when models take turns on a device: every call of
- * every plugin in its order, over plugins made for the test.
+ * Proves which memory is offloaded and loaded when models take turns on a
+ * device: every call of every plugin in its order, with plugins made for the
+ * test.
  */
 #include "tests/testing.h"
 
@@ -18,11 +19,12 @@
 /* ---- plugins ------------------------------------------------------------ */
 
 static char said[1024];
-static const char *refused; /* the line that is answered with `answer` */
+static const char *refused; /* the call that returns `answer` */
 static xray_status answer;
-static xray_weights *engine_weights; /* NULL: it has the policy's */
+static xray_weights
+    *engine_weights; /* NULL: the engine uses the policy's weights */
 
-/* An instance is its name; a tag is a letter. */
+/* Notes a call: an instance is its name, and a tag is a letter. */
 static xray_status note_call(void *self, const char *call, uint32_t tag)
 {
     static const char letters[] = "wgoakx";
@@ -78,7 +80,7 @@ static const xray_infer_ops infer_ops = { .header = XRAY_HEADER(xray_infer_ops),
                                           .sleep = infer_sleep,
                                           .wake = infer_wake };
 
-/* ---- a session ---------------------------------------------------------- */
+/* ---- a fixture ---------------------------------------------------------- */
 
 typedef struct fixture {
     xr_run run;
@@ -143,17 +145,17 @@ static void make_all(xr_roles *roles)
         assert_int_equal(xr_turn_join(roles, role, &err), XRAY_OK);
 }
 
-/* The calls since the last time. */
+/* Expects these calls since the last time. */
 static void expect_heard(const char *want)
 {
     assert_string_equal(said, want);
     said[0] = '\0';
 }
 
-/* ---- tests -------------------------------------------------------------- */
+/* ---- cases -------------------------------------------------------------- */
 
-/* Each key sends its own memory away; activations go with any of it, and the
- * key that is named is the first that is set. */
+/* Each key offloads its own memory, and activations with any of them. The key
+ * that is reported is the first that is set. */
 static void keys_name_memory(void **state)
 {
     fixture *f = *state;
@@ -199,8 +201,9 @@ static void keys_name_memory(void **state)
     assert_int_equal(XR_TURN_ENGINE, W | A | KV);
 }
 
-/* What goes does so first; what comes is asked for once; what a model is about
- * to need again stays; the reward model, which no key names, is never moved. */
+/* Memory is offloaded before other memory is loaded, and loaded once. Memory
+ * that a model will need again stays, and the reward model, for which there is
+ * no key, is never moved. */
 static void a_turn_moves_only_what_it_must(void **state)
 {
     fixture *f = *state;
@@ -246,7 +249,7 @@ static void a_turn_moves_only_what_it_must(void **state)
         "ref onload a");
 }
 
-/* Without keys nothing moves. */
+/* Without keys nothing is moved. */
 static void nothing_moves_without_a_key(void **state)
 {
     fixture *f = *state;
@@ -257,7 +260,7 @@ static void nothing_moves_without_a_key(void **state)
     assert_int_equal(
         xr_turn_take(roles, XRAY_ROLE_ACTOR, XR_TURN_FORWARD, &err), XRAY_OK);
     expect_heard("");
-    /* What is not made yet cannot move. */
+    /* Instances that do not exist yet cannot be moved. */
     want_all(f);
     make_all(roles);
     roles->actor.self = roles->critic.self = roles->engine.self = NULL;
@@ -265,8 +268,8 @@ static void nothing_moves_without_a_key(void **state)
     expect_heard("ref offload w, ref offload a");
 }
 
-/* An engine that computes with the policy's weights has them for ever, and so
- * the policy keeps them. */
+/* An engine that computes with the policy's weights always needs them, so the
+ * policy keeps them. */
 static void shared_weights_stay(void **state)
 {
     static xray_infer_ops older;
@@ -274,7 +277,7 @@ static void shared_weights_stay(void **state)
     xr_roles *roles = &f->roles;
     xr_err err = { "" };
     for (int i = 0; i < 2; i++) {
-        if (i) { /* one from before there was a table of them */
+        if (i) { /* an engine from before it could show a table of weights */
             older = infer_ops;
             older.weights = NULL;
             f->run.infer.ops = &older;
@@ -290,8 +293,8 @@ static void shared_weights_stay(void **state)
     }
 }
 
-/* A plugin may be unable to give back what holds nothing; it is not asked
- * again. All else that fails ends the run under the call's name. */
+/* A plugin may be unable to free memory that holds nothing; it is not asked
+ * again. Any other failure ends the run and names the call. */
 static void memory_that_holds_nothing_may_stay(void **state)
 {
     static const struct {
@@ -340,7 +343,7 @@ static void memory_that_holds_nothing_may_stay(void **state)
     }
 }
 
-/* The INI may ask for it of a plugin that cannot. */
+/* The INI may ask a plugin for offloading that it does not have. */
 static void plugins_without_turns_are_refused(void **state)
 {
     static xray_train_ops train;
@@ -369,7 +372,7 @@ static void plugins_without_turns_are_refused(void **state)
                                   : "--set: [rollout] free_cache_engine: "
                                     "engine cannot give memory back");
     }
-    /* One that is not asked to may lack it. */
+    /* A plugin that is not asked for offloading may lack it. */
     xr_err err = { "" };
     assert_int_equal(xr_turn_join(roles, XRAY_ROLE_REFERENCE, &err), XRAY_OK);
     xr_config_free(f->run.config);

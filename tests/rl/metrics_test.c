@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a step tells of its batch: every metric of xr_learner_stats with the
- * value worked out by hand, and how rows are dealt to replicas.
+ * Proves every metric of xr_learner_stats against values computed by hand, and
+ * how rows are dealt to replicas.
  */
 #include "tests/testing.h"
 
@@ -29,7 +29,8 @@ typedef struct fixture {
 
 static int set_up(void **state)
 {
-    /* Of responses 7 8 9 | 4 | 5 6; what is not in the loss is far off. */
+    /* For responses 7 8 9 | 4 | 5 6; values of tokens outside the loss are far
+     * off. */
     static const float advantage[] = { 99, 1, -2, 3, 99, 99, 5, 99, -3, 2 };
     static const float returns[] = { -99, 2, 4, 6, -99, -99, 4, -99, 8, 0 };
     static const float value[] = { 50, 1, 4, 5, 50, 50, 5, 50, 6, 3 };
@@ -52,7 +53,7 @@ static int set_up(void **state)
     memcpy(f->rows.batch.returns, returns, sizeof(returns));
     memcpy(f->rows.batch.value, value, sizeof(value));
     memcpy(f->rows.batch.reward, reward, sizeof(reward));
-    /* Four samples were drawn, and three of them kept. */
+    /* Four samples were generated, and three of them kept. */
     f->samples.count = 4;
     for (uint32_t i = 0; i < 4; i++) {
         f->samples.scores[i].score = (double)i - 1;
@@ -82,7 +83,7 @@ typedef struct metric {
     double value;
 } metric;
 
-/* These, in this order, and no others. */
+/* Expects these metrics in this order and no others. */
 static void expect_metrics(const xr_metrics *m, const metric *want,
                            size_t count)
 {
@@ -122,7 +123,7 @@ static const metric all[] = {
     { "prompt_length/min", 1 },
     { "response/aborted_ratio", 0.25 },
 };
-#define VALUES 12 /* where those of values begin, four of them */
+#define VALUES 12 /* index of the first of the four metrics of values */
 
 static void a_batch_has_all_metrics(void **state)
 {
@@ -144,7 +145,7 @@ static void value_metrics_need_values(void **state)
     expect_metrics(f->learner.metrics, want, count);
 }
 
-/* Nothing was kept, or nothing drawn: no division by it. */
+/* Without rows, or without samples, nothing is divided by zero. */
 static void an_empty_batch_has_no_ratios(void **state)
 {
     static const metric want[] = { { "response_length/clip_ratio", 0 },
@@ -164,8 +165,8 @@ static void an_empty_batch_has_no_ratios(void **state)
     expect_metrics(f->learner.metrics, with_values, 3);
 }
 
-/* Variances are of a sample, n - 1, which shows where they are about as small
- * as what is added to the divisor: 8 / 512^2. */
+/* Variances are those of a sample (n - 1). The difference shows if they are
+ * about as small as the constant added to the divisor: 8 / 512^2. */
 static void small_returns_are_explained_in_part(void **state)
 {
     fixture *f = *state;
@@ -181,7 +182,7 @@ static void small_returns_are_explained_in_part(void **state)
              (1 - 0.4 * var / (var + 1e-5))) < 1e-9);
 }
 
-/* Of a single token there is no variance to explain. */
+/* A single token has no variance to explain. */
 static void one_token_explains_nothing(void **state)
 {
     fixture *f = *state;
@@ -196,7 +197,7 @@ static void one_token_explains_nothing(void **state)
 
 /* ---- dealing ------------------------------------------------------------ */
 
-/* The differencing method by hand. Of equal spreads the earlier tuple comes
+/* The differencing method by hand. Among equal spreads the earlier tuple comes
  * first, and parts are numbered by their first item. */
 static void rows_are_dealt_as_the_method_says(void **state)
 {
@@ -208,18 +209,19 @@ static void rows_are_dealt_as_the_method_says(void **state)
     } cases[] = {
         /* 8-7 and 6-5 first, then 4 to 7: {8, 6} and {7, 5, 4}. */
         { 2, 5, { 8, 7, 6, 5, 4 }, { 0, 1, 0, 1, 1 } },
-        /* The order of the rows does not matter but for the numbers. */
+        /* The order of the rows only changes the numbers of the parts. */
         { 2, 5, { 4, 5, 6, 7, 8 }, { 0, 0, 1, 0, 1 } },
-        /* 7 | 6 | 5 by joining the widest two, then 4 to the lightest. */
+        /* 7 | 6 | 5 after joining the widest two, then 4 goes to the lightest.
+         */
         { 3, 4, { 7, 6, 5, 4 }, { 0, 1, 2, 2 } },
-        /* As many parts as rows, and more: empty ones are last. */
+        /* As many parts as rows, and more: empty ones come last. */
         { 3, 3, { 1, 1, 1 }, { 0, 1, 2 } },
         { 4, 2, { 3, 9 }, { 0, 1 } },
         { 1, 3, { 3, 9, 1 }, { 0, 0, 0 } },
         { 2, 1, { 3 }, { 0 } },
         /* Two pairs without a spread, the first with the last. */
         { 2, 4, { 5, 5, 5, 5 }, { 0, 1, 1, 0 } },
-        /* Of equal ones the first two are joined first. */
+        /* Among equal ones the first two are joined first. */
         { 2, 3, { 1, 1, 1 }, { 0, 1, 1 } },
         { 3, 4, { 1, 1, 1, 1 }, { 0, 1, 2, 2 } },
         { 2, 6, { 9, 1, 1, 1, 1, 1 }, { 0, 1, 1, 1, 1, 1 } },
@@ -240,7 +242,7 @@ static void rows_are_dealt_as_the_method_says(void **state)
     xr_balance_deal(&b, NULL, 0, 2, &untouched);
     assert_int_equal(untouched, 9);
     xr_balance_free(&b);
-    /* Attention is over pairs of tokens, the rest over tokens. */
+    /* Attention costs pairs of tokens, everything else costs tokens. */
     assert_true(xr_balance_cost(10, 7) == 170);
     assert_true(xr_balance_cost(0, 7) == 0);
     assert_true(xr_balance_cost(100000, 1) == 1e10 + 1e5);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model's weights against its config.json, tensor by tensor, without a
- * backend: what has to be there, what may, what may not.
+ * Proves how a model's weights are compared with its config.json, tensor by
+ * tensor, without a backend: which tensors are required, optional or refused.
  */
 #include "core/base/str.h"
 #include "core/run/inventory.h"
@@ -9,7 +9,7 @@
 #include "core/run/run_setup.h"
 #include "tests/scratch.h"
 
-/* Not tied: it has a head of its own. */
+/* Not tied: the model has an LM head of its own. */
 #define CONFIG(tied)                                                      \
     "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," \
     "\"hidden_act\":\"silu\",\"hidden_size\":4,\"intermediate_size\":6,"  \
@@ -39,7 +39,7 @@ static const tensor model[] = {
 };
 #define TENSORS (sizeof(model) / sizeof(model[0]))
 
-/* A file of zeros under these names. */
+/* Writes a file of zeros under these names. */
 static void write_file(const tensor *list, size_t count)
 {
     static const char zeros[4096];
@@ -74,8 +74,9 @@ static void write_file(const tensor *list, size_t count)
     xr_str_free(&head);
 }
 
-/* The model's file: `instead[i]` for tensor i where it has a name ("" leaves it
- * out), then `more`, up to one without a name. */
+/* Writes the file of a model, with `instead[i]` in place of tensor i if it has
+ * a name ("" leaves it out), followed by `more`, which ends with an entry
+ * without a name. */
 static void write_model(const tensor *instead, const tensor *more)
 {
     tensor all[TENSORS + 2];
@@ -129,7 +130,7 @@ static void missing_tensors_are_reported(void **state)
                            "the model's config asks for it (and 2 more tensors "
                            "do not match)");
     memset(t, 0, sizeof(t));
-    t[11].name = ""; /* a head that a value head does without */
+    t[11].name = ""; /* a model with a value head does not need this head */
     write_model(t, NULL);
     expect_weights(POLICY, "lm_head.weight is missing, the model's config asks "
                            "for it");
@@ -177,7 +178,7 @@ static void shapes_must_match_the_config(void **state)
     }
 }
 
-/* GPT-2 keeps its products the other way around. */
+/* GPT-2 stores its matrices transposed. */
 static void gpt2_shapes_are_transposed(void **state)
 {
     (void)state;
@@ -234,7 +235,8 @@ static void put_model(const char *leaf)
     (void)scratch_write(name, "optim");
 }
 
-/* Whether the folder is a whole model: sizes alone, and bytes. */
+/* Expects the folder to be a complete model: by sizes alone, and by checksums.
+ */
 static void expect_folder(const char *name, const char *sizes, const char *sums)
 {
     for (int bytes = 0; bytes < 2; bytes++) {
@@ -269,7 +271,7 @@ static void models_of_a_checkpoint_are_verified(void **state)
                   "run/actor/weights has 6 bytes");
     (void)scratch_write("run/other/weights", "");
     expect_folder("run/other", "", ""); /* none of its models */
-    /* Every model that is loaded is looked at, once. */
+    /* Every model that is loaded is verified once. */
     char actor[300];
     char critic[300];
     (void)snprintf(actor, sizeof(actor), "%s", scratch_path("run/actor"));
@@ -283,11 +285,12 @@ static void models_of_a_checkpoint_are_verified(void **state)
         m->path = i == 0 ? actor : critic;
         assert_int_equal(xr_run_verify_models(&s, &err), XRAY_E_IO);
         assert_non_null(strstr(err.text, i ? critic : actor));
-        m->model.random_init = 1; /* drawn, whatever lies there */
+        m->model.random_init =
+            1; /* initialized at random, whatever the folder holds */
         assert_int_equal(xr_run_verify_models(&s, &err), XRAY_OK);
     }
-    /* Without the manifest it is still a checkpoint; without what makes it one
-     * it is a folder like any other. */
+    /* Without the manifest it is still a checkpoint; without the files that
+     * make it one it is a folder like any other. */
     assert_int_equal(remove(scratch_path("run/manifest.json")), 0);
     expect_folder("run/actor", "manifest.json is missing",
                   "manifest.json is missing");
@@ -343,10 +346,10 @@ static void extra_tensors_are_reported(void **state)
             cases[i].name);
         expect_weights(POLICY, cases[i].place ? "" : want);
     }
-    /* A head that is tied may be there once more. */
+    /* A tied head may be stored a second time. */
     write_model(NULL, NULL);
     expect_weights(XR_WEIGHTS_POLICY, 1, "");
-    /* What does not match is said alone. */
+    /* Missing and mismatched tensors are reported before extra ones. */
     const tensor more[2] = { { "other", 1, 4 }, { NULL, 0, 0 } };
     tensor t[TENSORS] = { { NULL, 0, 0 } };
     t[10].name = "";
@@ -384,7 +387,7 @@ static void value_heads_are_optional_or_required(void **state)
                            k ? "critic" : "policy", dir);
             assert_string_equal(xr_str_text(&out), i < 2 || k == 2 ? "" : want);
             s.critic.model.random_init = s.actor.model.random_init =
-                1; /* drawn */
+                1; /* initialized at random */
             xr_str_clear(&out);
             xr_run_report_new_heads(&s, &out);
             assert_string_equal(xr_str_text(&out), "");
@@ -394,7 +397,7 @@ static void value_heads_are_optional_or_required(void **state)
     }
 }
 
-/* A model that the core does not know is its backend's matter. */
+/* A model that the core does not know is checked by its backend. */
 static void unknown_models_are_left_to_the_backend(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What core/rl asks of engines and rewards, and what it makes of the answers,
- * over plugins made for the test.
+ * Proves what core/roles asks of engines and rewards and how it treats their
+ * answers, with plugins made for the test.
  */
 #include "tests/testing.h"
 
@@ -16,7 +16,7 @@
 static xray_request asked[2];
 static uint32_t asked_count;
 
-/* Keeps what it is asked for, and has no room for a third request. */
+/* Keeps the request; refuses the third one. */
 static xray_status keep_request(void *self, const xray_request *request)
 {
     (void)self;
@@ -61,13 +61,13 @@ static void request_three_samples(xr_roles *roles, const xr_sampling *how)
         assert_int_equal(asked[i].id, i);
         assert_int_equal(asked[i].prompt_id, 70 + i);
         assert_ptr_equal(asked[i].ids, ids + i);
-        assert_int_equal(asked[i].id_count, 2 - i); /* the prompt alone */
+        assert_int_equal(asked[i].id_count, 2 - i); /* only the prompt */
         assert_int_equal(asked[i].count, how->n);
     }
     xr_samples_free(&samples);
 }
 
-/* Every setting of the sampling reaches the engine with every request. */
+/* Every sampling setting reaches the engine with every request. */
 static void requests_carry_all_sampling_settings(void **state)
 {
     static const xray_infer_ops ops = { .header = XRAY_HEADER(xray_infer_ops),
@@ -100,7 +100,7 @@ static void requests_carry_all_sampling_settings(void **state)
         assert_int_equal(asked[i].stop_ids[0], 2);
         assert_int_equal(asked[i].stop_ids[1], 3);
     }
-    how.top_k = -1; /* as 0: all */
+    how.top_k = -1; /* means the same as 0: all tokens */
     how.ignore_eos = 1;
     request_three_samples(&roles, &how);
     assert_int_equal(asked[1].top_k, 0);
@@ -110,7 +110,7 @@ static void requests_carry_all_sampling_settings(void **state)
 
 /* ---- rewards ------------------------------------------------------------ */
 
-/* Answers for two samples: `self` is what each score is times. */
+/* Answers for two samples; each score is multiplied by *self. */
 static size_t answered;
 
 static xray_status submit_two(void *self, const xray_sample_in *samples,
@@ -140,8 +140,8 @@ static xray_status poll_two(void *self, uint64_t wait_ns, xray_score *out)
     return XRAY_OK;
 }
 
-/* What a sample and what its tokens are given: the sum over the instances,
- * each times its weight. */
+/* Scores of a sample and of its tokens are the sums over the instances, each
+ * times its weight. */
 static void rewards_are_added_by_weight(void **state)
 {
     static const xray_reward_ops ops = { .header = XRAY_HEADER(xray_reward_ops),
@@ -176,12 +176,12 @@ static void rewards_are_added_by_weight(void **state)
             assert_true(tokens[i][t] == (float)(0.5 * (10 * (1 + i) + t) -
                                                 2.0 * (30 * (1 + i) + t)));
     }
-    assert_true(tokens[1][2] == 0); /* behind its end */
+    assert_true(tokens[1][2] == 0); /* after the last token */
 }
 
 /* ---- answers of a reward ------------------------------------------------ */
 
-/* What `poll` gives, one after the other; behind them XRAY_END. */
+/* The answers that `poll` gives one after the other; XRAY_END after them. */
 typedef struct answer {
     xray_status status;
     uint64_t id;
@@ -274,7 +274,8 @@ static void free_graders(graders *g)
         xr_host_free(g->run.rewards[r].host);
 }
 
-/* Two samples, of 2 tokens and of 1, by one instance of weight 2. */
+/* Scores two samples, of two tokens and one token, with one instance of weight
+ * 2. */
 static xray_status score_two(script *s, graders *g, xr_score *scores,
                              xr_err *err)
 {
@@ -298,13 +299,13 @@ static const float over[] = { 1, 4.3e37f };
 static const float bad[] = { 1, NAN };
 static const xray_named_value values[1025] = { { "left", 1 }, { NULL, 2 } };
 
-/* The form of an answer, up to its bounds; values that are not finite, or not
- * once they are weighed. What is to come is taken all the same, or it would be
- * the next step's. */
+/* The form of an answer up to its bounds, and values that are not finite or
+ * become infinite when weighted. Remaining answers are collected nevertheless,
+ * since they would be taken for those of the next step. */
 static const struct {
     answer answers[4];
     xray_status status;
-    int bad; /* the roles' mark: a value, no broken promise */
+    int bad; /* roles.nonfinite: 1 for a bad value, 0 for a broken promise */
     uint32_t taken;
     const char *says;
 } looked_at[] = {
@@ -402,7 +403,7 @@ static const struct {
       2,
       "reward.r gave the score -4.3386e+37 for sample 1, times its weight 2: "
       "up to 8.50706e+37 is allowed" },
-    /* ... of tokens; what is behind a sample's last is not looked at. */
+    /* ... of tokens; values after a sample's last token are not read. */
     { { { .id = 1, .tokens = bad }, { .id = 0, .tokens = edge }, END },
       XRAY_OK,
       0,
@@ -440,8 +441,8 @@ static void faulty_answers_are_refused(void **state)
     }
 }
 
-/* Named values come with the sample and the instance; a nameless one is left
- * out; arrays of another reward's header have another stride. */
+/* Named values are passed on with sample and instance. One without a name is
+ * skipped, and arrays compiled with another header have another stride. */
 static void named_values_are_passed_on(void **state)
 {
     static const struct {
@@ -471,7 +472,7 @@ static void named_values_are_passed_on(void **state)
     assert_true(scores[1].score == 8 && scores[1].parts[0] == 4);
     assert_true(scores[0].score == -2 && scores[0].parts[0] == -1);
     assert_int_equal(s.last_wait, 0); /* there is nothing to wait for */
-    /* Of no samples nobody is asked. */
+    /* Without samples no instance is called. */
     memset(&s, 0, sizeof(s));
     assert_int_equal(
         xr_rewards_score(&g.roles, NULL, 0, NULL, NULL, NULL, NULL, &err),
@@ -479,8 +480,8 @@ static void named_values_are_passed_on(void **state)
     assert_int_equal(s.submitted, 0);
 }
 
-/* A bad value of one instance: the others' answers are fetched too, and the
- * first one's sentence is told; a broken promise goes before it. */
+/* After a bad value of one instance the answers of the others are collected,
+ * and the first sentence is reported; a broken promise takes precedence. */
 static void the_first_of_several_faults_is_reported(void **state)
 {
     static const struct {
@@ -510,7 +511,7 @@ static void the_first_of_several_faults_is_reported(void **state)
           XRAY_E_BUG,
           0,
           "b answered for sample 5, which was not asked for" },
-        /* Each is small enough, and their sum is not. */
+        /* Each score is small enough, but their sum is not. */
         { { { .score = LARGEST * 0.75 }, END },
           { { .score = LARGEST * 0.75 }, END },
           XRAY_E_NUMERIC,
@@ -536,7 +537,8 @@ static void the_first_of_several_faults_is_reported(void **state)
         free_graders(&g);
         assert_int_equal(two[1].at, 1);
     }
-    /* All have their work before one is waited for; a refusal ends it. */
+    /* All instances get their work before one is waited for; a refusal ends it.
+     */
     script two[2] = { { .answers = { END } }, { .submit = XRAY_E_RANGE } };
     graders g;
     xr_score score;

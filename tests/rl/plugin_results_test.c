@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What plugins and other processes hand over, at the bounds: what is taken, and
+ * Proves, at the bounds, what is accepted from plugins and other processes, and
  * the sentence on what is not.
  */
 #include <math.h>
@@ -222,9 +222,9 @@ static void tensors_of_a_table_are_checked(void **state)
     expect_table(WRONG(1, "second") "it has elements and no data");
     tensors[1].data = NULL;
     tensors[1].count = 0;
-    tensors[1].first = 6; /* a rank may have none of it */
+    tensors[1].first = 6; /* a rank may hold none of it */
     expect_table("");
-    tensors[0].dims = 0; /* one number */
+    tensors[0].dims = 0; /* a scalar */
     tensors[0].first = 0;
     tensors[0].count = 1;
     expect_table("");
@@ -324,8 +324,8 @@ static union {
     unsigned char bytes[1 << 16];
 } region;
 
-/* A batch of two rows of four tokens, and something in every array; its bytes.
- */
+/* A batch of two rows of four tokens with values in every array; returns its
+ * bytes. */
 static uint64_t fill_region(xr_wire *out)
 {
     const xr_wire_header shape = { .row_cap = 3,
@@ -363,7 +363,7 @@ static uint64_t fill_region(xr_wire *out)
     return size;
 }
 
-/* What a Workhorse finds is what was written for it. */
+/* A Workhorse reads what was written for it. */
 static void batches_arrive_as_they_were_sent(void **state)
 {
     (void)state;
@@ -395,7 +395,7 @@ static void batches_arrive_as_they_were_sent(void **state)
     assert_true(b.out[1] >= b.out[0] + 12 && b.out[2] >= b.out[1] + 12);
 }
 
-/* A head that claims more than its region is refused. */
+/* A header that claims more than its region is refused. */
 static void headers_that_claim_too_much_are_refused(void **state)
 {
     (void)state;
@@ -502,10 +502,10 @@ static void prompts_that_do_not_fit_are_refused(void **state)
     a.prompt_start[2] = 1;
     assert_int_equal(xr_wire_rollout_map(region.bytes, size, &err, &b),
                      XRAY_E_BUG);
-    a.prompt_start[2] = 2; /* an empty one */
+    a.prompt_start[2] = 2; /* an empty prompt */
     assert_int_equal(xr_wire_rollout_map(region.bytes, size, &err, &b),
                      XRAY_OK);
-    /* The end of the last prompt has a place of its own. */
+    /* The end of the last prompt has an offset of its own. */
     const xr_wire_rollout_header many = {
         .prompts = 16, .ids = 16, .how = { .n = 16, .max_tokens = 16 }
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights from a trainer to an engine, both made for the test: whole tables,
- * exports in parts, a narrower type, ranges, through a region between
- * processes; and what must stop a run.
+ * Proves the transfer of weights from a trainer to an engine, both made for the
+ * test: complete tables, exports in parts, a narrower type, ranges, and a
+ * region between processes; and the faults that must stop a run.
  */
 #include "core/base/hash.h"
 #include "core/roles/publish.h"
@@ -18,10 +18,10 @@
 static struct {
     uint32_t casts;
     uint32_t allocated;
-    uint32_t apart; /* 1: it cannot read the region */
+    uint32_t apart; /* 1: the device cannot read the region */
 } device;
 
-/* What lies between a trainer and an engine of two processes. */
+/* The region between a trainer and an engine in two processes. */
 static union {
     uint64_t align;
     unsigned char bytes[4096];
@@ -75,12 +75,12 @@ static xray_status device_sum(void *self, const void *ptr, uint64_t bytes,
 {
     (void)self;
     if (device.apart && in_region(ptr))
-        return XRAY_E_ARG; /* as a GPU: an address of the host's */
+        return XRAY_E_ARG; /* like a GPU that is given a host address */
     *out = xr_hash64(ptr, bytes, 0);
     return XRAY_OK;
 }
 
-/* The upper half: exact for the values of this test. */
+/* The upper half of a float, which is exact for the values of this test. */
 static uint16_t narrow_value(float value)
 {
     uint32_t bits;
@@ -121,7 +121,7 @@ static const xray_device_ops device_ops = {
     .cast = device_cast,
 };
 
-/* ---- a side: a table and its values ------------------------------------- */
+/* ---- a side of the transfer: a table and its values --------------------- */
 
 typedef struct side {
     xray_tensor tensors[TENSORS + 1];
@@ -134,16 +134,16 @@ typedef struct side {
 static side trainer;
 static side engine;
 static struct {
-    uint32_t next;      /* part of the export */
+    uint32_t next;      /* next part of the export */
     uint32_t begun;     /* exports that were not ended */
     uint32_t leave_out; /* tensor + 1 that the export lacks */
-    uint32_t twice;     /* tensor + 1 that comes once more */
-    uint32_t partial;   /* tensor + 1 of which a part comes */
-    uint32_t flip;      /* update at which a bit turns over */
+    uint32_t twice;     /* tensor + 1 that is exported twice */
+    uint32_t partial;   /* tensor + 1 that is exported only in part */
+    uint32_t flip;      /* update at which a bit flips */
     uint32_t updates;
-    uint32_t lag; /* the engine's version stays behind */
+    uint32_t lag; /* 1: the engine's version stays behind */
     uint32_t shares;
-    uint32_t another; /* the engine shows another table */
+    uint32_t another; /* 1: the engine shows another table */
 } how;
 
 static uint64_t side_version(void *owner)
@@ -201,7 +201,7 @@ static xray_status export_begin(void *self)
     return XRAY_OK;
 }
 
-/* A tensor a part, gone when the next one comes. */
+/* One tensor per part, which is freed when the next one is made. */
 static xray_status export_next(void *self, const xray_weights **out)
 {
     static xray_tensor tensor;
@@ -319,7 +319,8 @@ static int end_test(void **state)
     return 0;
 }
 
-/* The trainer holds the first half of each tensor and exports them whole. */
+/* Makes the trainer hold the first half of each tensor and export complete
+ * ones. */
 static void shard_trainer(void)
 {
     run.train.ops = &export_ops;
@@ -354,7 +355,7 @@ static void a_complete_table_is_copied_each_time(void **state)
         expect_ok();
         update_trainer();
     }
-    assert_int_equal(how.updates, 6); /* the table, and the end of it */
+    assert_int_equal(how.updates, 6); /* the table, and the end of the update */
 }
 
 static void parts_of_an_export_are_copied_each_time(void **state)
@@ -387,7 +388,8 @@ static void shared_weights_are_not_copied(void **state)
     xr_config_free(run.config);
 }
 
-/* An engine that sleeps between rollouts is told before the next one. */
+/* An engine that sleeps between rollouts receives the weights before the next
+ * one. */
 static void weights_wait_for_a_rollout(void **state)
 {
     xr_err err = { "" };
@@ -447,8 +449,8 @@ static void tensors_unknown_to_the_engine_are_not_sent(void **state)
     expect_ok();
 }
 
-/* Through memory of the host, which a device of its own memory cannot read: not
- * its checksum either. */
+/* Weights come through host memory that a device with memory of its own cannot
+ * read, not even for a checksum. */
 static void weights_reach_a_device_that_cannot_read_the_region(void **state)
 {
     xr_err err = { "" };
@@ -479,7 +481,7 @@ static void weights_reach_a_device_that_cannot_read_the_region(void **state)
     }
 }
 
-/* ---- what stops the run ------------------------------------------------- */
+/* ---- faults that stop the run ------------------------------------------- */
 
 static void a_flipped_bit_stops_the_run(void **state)
 {
@@ -522,7 +524,7 @@ static void incomplete_exports_stop_the_run(void **state)
     how.twice = 1;
     expect_stop("tensor embed: train.test exports it twice");
     how.twice = 0;
-    expect_ok(); /* and the plan still stands */
+    expect_ok(); /* and the plan can still be used */
 }
 
 static void mismatched_tables_stop_the_run(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run is told when memory, disk or ranks do not do: bounds and whole
- * sentences.
+ * Proves the sentences on memory, disk space and ranks that are not sufficient,
+ * at their bounds.
  */
 #include <sys/statvfs.h>
 
@@ -74,7 +74,7 @@ static xr_resources make_resources(uint64_t bytes, uint64_t memory)
     return r;
 }
 
-/* 90 % of the memory passes; all of it warns; more is refused. */
+/* Up to 90 % of the memory passes; up to all of it warns; more is refused. */
 static void memory_warns_and_refuses_at_its_bounds(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void memory_warns_and_refuses_at_its_bounds(void **state)
         assert_int_equal(xr_resources_check_memory(&run, &r, &out),
                          cases[i].found);
         assert_int_equal(*out.text != '\0', cases[i].found > 0);
-        r.machine.memory_bytes = 0; /* not known */
+        r.machine.memory_bytes = 0; /* unknown */
         assert_int_equal(xr_resources_check_memory(&run, &r, &out), 0);
         r = make_resources(cases[i].bytes, 1000);
         r.count = 0;
@@ -106,7 +106,7 @@ static void memory_warns_and_refuses_at_its_bounds(void **state)
         "[rollout] max_num_seqs, or a smaller model in [model] path");
 }
 
-/* The keys that make each tag of each part smaller. */
+/* The key that reduces each tag of each part. */
 static void memory_errors_name_the_keys_to_change(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void memory_errors_name_the_keys_to_change(void **state)
             r.machine.memory_bytes = 8;
             r.parts[0].who = cases[i].who;
             r.parts[0].plan.bytes[cases[i].tag] = 5;
-            /* The second most is of the same key. */
+            /* The second largest part is reduced by the same key. */
             r.parts[0].plan.bytes
                 [cases[i].tag == XRAY_TAG_WEIGHTS       ? XRAY_TAG_GRADS
                  : cases[i].tag < XRAY_TAG_ACTIVATIONS  ? XRAY_TAG_WEIGHTS
@@ -186,7 +186,7 @@ static void begin_folder(uint64_t there)
 
 #define EIB (UINT64_C(1) << 60)
 
-/* So many checkpoints are there at once, less those that are there already. */
+/* The most checkpoints at the same time, minus those that exist already. */
 static void checkpoints_at_the_same_time_are_counted(void **state)
 {
     (void)state;
@@ -231,7 +231,7 @@ static void checkpoints_at_the_same_time_are_counted(void **state)
         assert_string_equal(strstr(errors.items[0], " left;"), what);
         xr_errors_free(&errors);
     }
-    /* More bytes than a number holds are too many. */
+    /* More bytes than a 64-bit number holds are too many. */
     const xr_resources r = { .checkpoint_bytes = UINT64_MAX / 2 };
     xr_errors errors = { 0 };
     begin_folder(0);
@@ -243,7 +243,8 @@ static void checkpoints_at_the_same_time_are_counted(void **state)
     xr_errors_free(&errors);
 }
 
-/* What fits once does not fit twice; a run that starts asks for one. */
+/* Space for one checkpoint is not enough for two; a run that starts needs one.
+ */
 static void checkpoints_must_fit_the_free_space(void **state)
 {
     (void)state;
@@ -265,7 +266,7 @@ static void checkpoints_must_fit_the_free_space(void **state)
     assert_int_equal(errors.count, 0);
     xr_resources_check_disk(&run, &half, 2, &errors);
     assert_int_equal(errors.count, 1);
-    xr_resources_check_space(&run, &half, &errors); /* for one */
+    xr_resources_check_space(&run, &half, &errors); /* one checkpoint */
     assert_int_equal(errors.count, 1);
     xr_resources_check_space(&run, &twice, &errors);
     assert_int_equal(errors.count, 2);
@@ -279,13 +280,13 @@ static void checkpoints_must_fit_the_free_space(void **state)
     xr_errors_free(&errors);
 }
 
-/* Every folder a run writes is looked at, whether it is there or not. */
+/* Every folder that a run writes to is checked, whether it exists or not. */
 static void unwritable_folders_are_refused(void **state)
 {
     (void)state;
     static const struct {
         const char *key;
-        int when_eval; /* looked at where nothing is trained */
+        int when_eval; /* 1: checked even if nothing is trained */
     } keys[] = { { "default_local_dir", 0 },
                  { "rollout_data_dir", 0 },
                  { "validation_data_dir", 1 } };
@@ -301,7 +302,7 @@ static void unwritable_folders_are_refused(void **state)
     for (size_t i = 0; i < 3; i++) {
         const struct {
             const char *path;
-            const char *says; /* after the key; "" : nothing */
+            const char *says; /* sentence after the key; "": none */
         } cases[] = {
             { fine, "" },
             { "a name alone", "" },
@@ -338,7 +339,7 @@ static void unwritable_folders_are_refused(void **state)
     }
     run.with = XR_TRAINABLE | XR_WITH_ALGO;
     assert_false(xr_path_exists(scratch_path("not")));
-    /* What lies above such a path is the root. */
+    /* The parent of such a path is the root. */
     xr_errors top = { 0 };
     run.ini.trainer.default_local_dir = "/no-such-folder/out";
     run.ini.trainer.validation_data_dir = "";
@@ -347,7 +348,7 @@ static void unwritable_folders_are_refused(void **state)
     if (top.count)
         assert_non_null(strstr(top.items[0], ", as / does not allow it"));
     xr_errors_free(&top);
-    wide[XR_PATH_CAP - 65] = '\0'; /* the longest that is taken */
+    wide[XR_PATH_CAP - 65] = '\0'; /* the longest path that is accepted */
     xr_errors errors = { 0 };
     run.ini.trainer.default_local_dir = wide;
     xr_resources_check_disk(&run, &r, 1, &errors);
@@ -366,7 +367,7 @@ static void expect_ranks(const xr_ranks *ranks, const char *want)
     xr_str_free(&text);
 }
 
-/* [placement] critic = TEXT of four ranks, the actor being on 1 and 2. */
+/* [placement] critic = TEXT of four ranks, with the actor on 1 and 2. */
 static void ranks_of_a_role_are_decoded(void **state)
 {
     (void)state;
@@ -376,7 +377,7 @@ static void ranks_of_a_role_are_decoded(void **state)
     static const struct {
         const char *items[3];
         const char *ranks;
-        const char *wrong; /* the item that is, and why */
+        const char *wrong; /* the wrong item, and why it is wrong */
     } cases[] = {
         { { "all" }, "0 1 2 3", NULL },
         { { NULL }, "1 2", NULL },
@@ -436,7 +437,8 @@ static void ranks_of_a_role_are_decoded(void **state)
     const xr_run_config ini = { .run.ranks = 2 };
     xr_placement got;
     xr_placement_read(config, &ini, &got, NULL);
-    expect_ranks(&got.actor, "0 1"); /* all, where nothing says another */
+    expect_ranks(&got.actor,
+                 "0 1"); /* all ranks, unless configured otherwise */
     expect_ranks(&got.rollout, "0 1");
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The built-in reward "model" over a backend made for the test: what it is
- * shown of each sample, how many at once, and what comes back.
+ * Proves how the built-in reward model scores samples with a backend made for
+ * the test: what it passes for each sample, how many at a time, and what it
+ * returns.
  */
 #include "tests/testing.h"
 
@@ -11,8 +12,8 @@
 static char said[2048];
 static xray_status answer;
 
-/* A line a call: rows as their ids, budgets as where one call ends. The value
- * of a token is ten times its id. */
+/* Notes a line per call: rows as their ids, and where calls end. The value of a
+ * token is ten times its id. */
 static xray_status answer_forward(void *self, const xray_batch *b,
                                   uint32_t outputs, xray_outputs *out)
 {
@@ -23,13 +24,14 @@ static xray_status answer_forward(void *self, const xray_batch *b,
     for (uint32_t r = 0; r < b->rows; r++) {
         int32_t last = b->row_start[r + 1] - 1;
         assert_true(b->temperature[r] == 1);
-        assert_int_equal(b->ids[last], 0); /* any token, put behind the last */
+        assert_int_equal(b->ids[last],
+                         0); /* some token, appended after the last one */
         for (int32_t t = b->row_start[r]; t <= last; t++) {
             used +=
                 (size_t)snprintf(said + used, sizeof(said) - used, "%s%d%s",
                                  t > b->row_start[r] ? " " : (r ? " | " : ""),
                                  b->ids[t], b->loss_mask[t] != 0 ? "*" : "");
-            /* V of the state before a token. */
+            /* The value of the state before a token. */
             out->value[t] =
                 t > b->row_start[r] ? 10 * (float)b->ids[t - 1] : -1;
         }
@@ -124,9 +126,9 @@ static xray_status poll_once(fixture *f, xr_err *err)
     return status < 0 ? xr_host_error(f->host, status, "poll", err) : status;
 }
 
-/* Three rows a call, in micro-batches of nine tokens; the value behind a row's
- * last token is its score, also where there is no response. Rows and calls that
- * are longer than any before get their room. */
+/* Three rows per call, in micro-batches of nine tokens. The value after a row's
+ * last token is its score, even without a response. Rows and calls that are
+ * longer than any before get the memory they need. */
 static void a_score_is_the_value_after_the_last_token(void **state)
 {
     static const double want[] = { 10, 20, 80, 60, 20, 30, 10 };

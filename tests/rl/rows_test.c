@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every array of a batch: what a row brings goes into each of them, and comes
- * along when rows are copied, cut or read in another process.
+ * Proves that every array of a batch is filled from a row, and kept when rows
+ * are copied, cut or read in another process.
  */
 #include "tests/testing.h"
 
@@ -9,7 +9,7 @@
 
 #define FLOATS 7
 
-/* The arrays of floats a token, in the order of the ABI. */
+/* Returns array i of one float per token, in the order of the ABI. */
 static float **find_float_array(xray_batch *b, uint32_t i)
 {
     float **all[FLOATS] = { &b->rollout_logp, &b->old_logp, &b->ref_logp,
@@ -18,8 +18,8 @@ static float **find_float_array(xray_batch *b, uint32_t i)
     return all[i];
 }
 
-/* Row `k` of the tests: k + 2 tokens of prompt and k of response, and every
- * number in it says which row, array and token it is of. */
+/* Adds row `k` of the tests: k + 2 tokens of prompt and k of response. Every
+ * value in it identifies its row, array and token. */
 static void add_test_row(xr_rows *rows, uint32_t k)
 {
     int32_t ids[16];
@@ -48,7 +48,7 @@ static void add_test_row(xr_rows *rows, uint32_t k)
                 (float)(1000 * (i + 1) + 100 * k + (t - at));
 }
 
-/* Row r of the batch is row k of the tests, in every array. */
+/* Expects row r of the batch to be row k of the tests, in every array. */
 static void expect_test_row(const xray_batch *b, uint32_t r, uint32_t k,
                             int32_t group)
 {
@@ -73,15 +73,15 @@ static void expect_test_row(const xray_batch *b, uint32_t r, uint32_t k,
     }
 }
 
-/* Capacities that are used up to the last: an array that runs into the next one
- * spoils it. */
+/* Capacities are used up to the last element, so an array that overlaps the
+ * next one corrupts it. */
 static void arrays_do_not_overlap(void **state)
 {
     xr_rows rows;
     xr_rows other;
     xr_err err = { "" };
     (void)state;
-    /* 17 arrays, each of a whole number of 64 bytes. */
+    /* 17 arrays, each of a multiple of 64 bytes. */
     assert_int_equal(xr_rows_bytes(1, 1), 17 * 64);
     assert_int_equal(xr_rows_bytes(1, 16), 17 * 64);
     assert_int_equal(xr_rows_bytes(1, 17), (17 + 9) * 64);
@@ -104,7 +104,7 @@ static void arrays_do_not_overlap(void **state)
             assert_int_equal(rows.batch.spans[k].row, k);
         }
     }
-    /* Who attaches to the memory reads the same rows. */
+    /* Another batch attached to the memory reads the same rows. */
     xr_rows_attach(&other, 19, 142, rows.memory);
     assert_int_equal(other.row_cap, 19);
     assert_int_equal(other.token_cap, 142);
@@ -117,7 +117,8 @@ static void arrays_do_not_overlap(void **state)
     assert_int_equal(rows.row_cap, 0);
 }
 
-/* Numbers of rows and tokens are 32-bit, and a row more has its end. */
+/* Numbers of rows and tokens are 32-bit, and there is one more row offset than
+ * rows. */
 static void too_large_a_step_is_refused(void **state)
 {
     xr_rows rows;
@@ -135,7 +136,7 @@ static void too_large_a_step_is_refused(void **state)
                                   "too large, expected less than 2^31 of each");
 }
 
-/* Room up to the last row and the last token, and no further. */
+/* A batch holds rows up to its capacities and no more. */
 static void a_batch_takes_what_fits(void **state)
 {
     static const struct {
@@ -169,8 +170,9 @@ static void a_batch_takes_what_fits(void **state)
     }
 }
 
-/* What is learnt of a row of 3 + 2 tokens; never the first, which nothing
- * precedes. Without log-probs there are none, whatever was there before. */
+/* Which tokens of a row of 3 + 2 tokens are in the loss; never the first, which
+ * nothing precedes. Without log-probs the batch holds zeros, whatever it held
+ * before. */
 static void masks_select_the_tokens_in_the_loss(void **state)
 {
     static const uint8_t given[] = { 1, 1, 0, 0, 1 };
@@ -213,7 +215,7 @@ static void masks_select_the_tokens_in_the_loss(void **state)
     xr_rows_free(&rows);
 }
 
-/* Copies have every array of the row; a group number of their own if asked. */
+/* Copies have every array of the row, and another group number on request. */
 static void copies_have_every_array(void **state)
 {
     xr_rows rows;
@@ -232,7 +234,7 @@ static void copies_have_every_array(void **state)
     expect_test_row(&to.batch, 1, 1, 0);
     assert_int_equal(to.batch.spans[0].row, 0);
     assert_int_equal(to.batch.spans[1].row, 1);
-    /* What a batch lacks is neutral. */
+    /* Arrays that a batch lacks become neutral values. */
     xray_batch bare = rows.batch;
     for (uint32_t i = 0; i < FLOATS; i++)
         *find_float_array(&bare, i) = NULL;
@@ -244,7 +246,7 @@ static void copies_have_every_array(void **state)
         for (int t = 12; t < 18; t++)
             assert_true((*find_float_array(&to.batch, i))[t] == 0);
     assert_int_equal(to.ids[12], 2000);
-    /* One that does not fit leaves all as it was. */
+    /* A row that does not fit leaves the batch unchanged. */
     assert_int_equal(xr_rows_copy(&to, &rows, 3, 7, &err), XRAY_OK);
     assert_int_equal(xr_rows_copy(&to, &rows, 0, 8, &err), XRAY_E_BUG);
     assert_int_equal(to.batch.rows, 4);
@@ -253,7 +255,7 @@ static void copies_have_every_array(void **state)
     xr_rows_free(&rows);
 }
 
-/* Each view has all of its rows' arrays. */
+/* Each view has all arrays of its rows. */
 static void views_have_every_array(void **state)
 {
     xr_rows rows;
@@ -264,7 +266,7 @@ static void views_have_every_array(void **state)
     assert_int_equal(xr_views_init(&views, 5, &err), XRAY_OK);
     for (uint32_t k = 1; k < 5; k++)
         add_test_row(&rows, k); /* 4, 6, 8 and 10 tokens; groups 0, 1, 1, 2 */
-    /* 4 + 6 tokens are just within the budget. */
+    /* 4 + 6 tokens just fit the budget. */
     xr_cut cut = { .count = 4, .budget = 10, .prompts = XR_PROMPTS_SHARED };
     for (int round = 0; round < 2; round++) {
         assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
@@ -283,7 +285,7 @@ static void views_have_every_array(void **state)
             assert_int_equal(views.first_row[v], v ? v + 1 : 0);
         }
     }
-    /* Of one that begins within the rows, places count from there. */
+    /* In a cut that begins within the rows, offsets count from there. */
     cut.first = 1;
     cut.count = 2;
     cut.budget = 9;
@@ -291,7 +293,7 @@ static void views_have_every_array(void **state)
     assert_int_equal(views.count, 2);
     assert_int_equal(views.first_row[1], 1);
     expect_test_row(&views.batches[1], 0, 3, 1);
-    /* As many rows as there is room for views, each by itself. */
+    /* As many rows as there are views, each in a view of its own. */
     add_test_row(&rows, 1);
     cut = (xr_cut){ .count = 5, .budget = 1 };
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
@@ -304,7 +306,7 @@ static void views_have_every_array(void **state)
     xr_rows_free(&rows);
 }
 
-/* Rows that may not be parted: of the same group, up to the end. */
+/* Rows that must not be divided: those of the same group, up to the end. */
 static void groups_are_units(void **state)
 {
     static const int32_t group[] = { 0, 0, 1, 1, 1, 2 };

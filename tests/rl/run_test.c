@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run checks before anything is loaded: batch arithmetic at its
- * bounds, workloads, keys by their places, models beside the policy.
+ * Proves what a run checks before anything is loaded: batch arithmetic at its
+ * bounds, workloads, locations of keys, and models besides the policy.
  */
 #include "core/base/str.h"
 #include "core/run/run.h"
@@ -51,7 +51,7 @@ static void read_ini(const char *text)
     assert_int_equal(errors.count, 0);
 }
 
-/* One error without its folder, or none. */
+/* Expects one error without its folder, or none. */
 static void expect_one(xr_errors *errors, const char *want)
 {
     assert_int_equal(errors->count, *want ? 1 : 0);
@@ -95,10 +95,10 @@ static void rows_fit_at_their_bounds(void **state)
                  "max_response_length 5 is more than the model's "
                  "max_position_embeddings 10");
     assert_int_equal(run.plannable, 0);
-    run.actor.model.max_positions = 0; /* not known */
+    run.actor.model.max_positions = 0; /* unknown */
     expect_batch("");
     assert_int_equal(run.plannable, 1);
-    /* Nothing is cut into micro-batches where nothing is trained. */
+    /* Without training nothing is cut into micro-batches. */
     ini->actor.ppo_max_token_len_per_gpu = 1;
     run.with = XR_WITH_INFER | XR_WITH_REWARD;
     ini->data.train_files.count = 0;
@@ -123,11 +123,11 @@ static void mini_batches_must_divide_the_batch(void **state)
     run.ini.actor.ppo_mini_batch_size = 16;
     expect_batch("configuration: [actor] ppo_mini_batch_size 16 does not "
                  "divide [data] train_batch_size 8");
-    run.with &= ~XR_WITH_ALGO; /* sft has none */
+    run.with &= ~XR_WITH_ALGO; /* sft does not have it */
     expect_batch("");
 }
 
-/* 2^31 - 1 tokens of a step are the most. */
+/* A step has at most 2^31 - 1 tokens. */
 static void too_large_steps_are_refused(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void too_large_steps_are_refused(void **state)
                  "x 10 tokens of a row is more than the 2147483647 tokens a "
                  "step can have");
     run.with &= ~XR_WITH_ALGO;
-    ini->sft.train_batch_size = 214748364; /* one sample a row */
+    ini->sft.train_batch_size = 214748364; /* one sample per row */
     expect_batch("");
     ini->sft.train_batch_size = 214748365;
     expect_batch("configuration: [sft] train_batch_size 214748365 x 1 samples "
@@ -177,7 +177,7 @@ static void groups_must_fit_a_micro_batch(void **state)
         &errors,
         "configuration: [actor] shuffle separates the samples of a prompt, "
         "which share_prompts keeps together: one of the two must be false");
-    run.ini.actor.share_prompts = 1; /* the actor's own keys are asked */
+    run.ini.actor.share_prompts = 1; /* the actor's own keys are used */
     run.ini.actor.ppo_max_token_len_per_gpu = 30;
     expect_batch("");
     run.ini.actor.shuffle = 1;
@@ -186,7 +186,7 @@ static void groups_must_fit_a_micro_batch(void **state)
         "which share_prompts keeps together: one of the two must be false");
 }
 
-/* A value that was refused is not blamed again by way of its default. */
+/* A refused value is not reported again because of its default. */
 static void refused_values_are_not_blamed_again(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void refused_values_are_not_blamed_again(void **state)
             run.ini.data.train_files.count = 0;
             run.ini.actor.ppo_mini_batch_size = 0;
         }
-        if (i >= 6) { /* a group in one row's room, or parted */
+        if (i >= 6) { /* a group that has space for one row, or is divided */
             run.ini.actor.ppo_mini_batch_size = 0;
             run.ini.actor.share_prompts = 1;
             run.ini.actor.shuffle = i == 6;
@@ -249,7 +249,7 @@ static void unreadable_files_are_reported(void **state)
                  "file");
     run.with = XR_WITH_INFER | XR_WITH_REWARD; /* eval reads none */
     expect_batch("");
-    data->val_split = 0.1; /* unless it takes validation from them */
+    data->val_split = 0.1; /* unless it takes the validation set from them */
     expect_batch("configuration: [data] train_files: /dev is a folder, not a "
                  "file");
     run.with |= XR_TRAINABLE | XR_WITH_ALGO;
@@ -273,7 +273,7 @@ static void workloads_follow_the_keys(void **state)
     assert_int_equal(t->trainable_from_layer, 4);
     assert_true(i->tokens == 25 && i->rows == 5 && i->row_tokens == 10);
     assert_true(i->trainable == 0 && i->shared == 1 && i->threads == 7);
-    xr_run_set_workloads(&run, 9, 10, 5); /* a row fits at least */
+    xr_run_set_workloads(&run, 9, 10, 5); /* at least one row fits */
     assert_true(t->tokens == 10 && t->rows == 6);
     run.ini.rollout.share_weights = XR_SHARE_OFF;
     run.with &= ~(XR_WITH_ALGO | XR_TRAINABLE);
@@ -322,7 +322,7 @@ static void ranks_and_runtimes_are_remote(void **state)
     }
 }
 
-/* ---- keys by their places ----------------------------------------------- */
+/* ---- locations of keys -------------------------------------------------- */
 
 static void expect_location(xr_err *err, const char *want)
 {
@@ -344,7 +344,7 @@ static void errors_name_the_location_of_keys(void **state)
     expect_location(&err, "run.ini:4: [data] seed: bad");
     (void)xr_fail_key(&err, XRAY_E_CONFIG, "data", "none", ": bad");
     expect_location(&err, "run.ini: [data] none: bad");
-    /* An option of nobody, and what only reads like a key. */
+    /* An option of no section, and text that only looks like a key. */
     (void)xr_fail_key(&err, XRAY_E_CONFIG, NULL, "pattern", ": bad");
     expect_location(&err, "pattern: bad");
     (void)xr_fail(&err, XRAY_E_CONFIG, "rows: [data] seed: bad");
@@ -401,7 +401,7 @@ static void needs_of_algorithms_are_applied(void **state)
     run.algo.ops = &with;
     ini->critic.ppo_max_token_len_per_gpu = 30;
     run.actor.model.config_json = "{}";
-    expect_needs(needs, ""); /* the critic begins as the policy does */
+    expect_needs(needs, ""); /* the critic starts from the policy's weights */
     assert_ptr_equal(xr_run_model(&run, XRAY_ROLE_CRITIC), &run.actor.model);
     const xray_workload *c = &run.critic.load;
     assert_true(c->tokens == 30 && c->rows == 16 && c->row_tokens == 10);
@@ -414,7 +414,8 @@ static void needs_of_algorithms_are_applied(void **state)
                  "configuration: [critic] ppo_max_token_len_per_gpu 9 is below "
                  "the longest row of 10 tokens");
     assert_true(c->tokens == 10 && c->rows == 6);
-    ini->actor.ppo_max_token_len_per_gpu = 9; /* the actor's was said */
+    ini->actor.ppo_max_token_len_per_gpu =
+        9; /* reported for the actor already */
     expect_needs(needs, "");
     ini->critic.ppo_max_token_len_per_gpu = 10;
     ini->critic.ppo_mini_batch_size = 3;
@@ -442,13 +443,13 @@ static void needs_of_algorithms_are_applied(void **state)
                                                  XRAY_OUTPUT_VALUE);
 }
 
-/* config.json of a model beside the policy. */
+/* config.json of a model besides the policy. */
 static void side_models_must_fit_the_policy(void **state)
 {
     (void)state;
     static const struct {
         const char *json;
-        const char *want; /* behind the folder; "": taken */
+        const char *want; /* sentence after the folder; "": accepted */
     } cases[] = {
         { "{\"vocab_size\":8,\"max_position_embeddings\":10}", "" },
         { "{\"vocab_size\":9}", "" }, /* as long as the policy's rows */
@@ -491,7 +492,7 @@ static void side_models_must_fit_the_policy(void **state)
         free(run.critic.json);
         run.critic.path = run.critic.json = NULL;
     }
-    /* A folder without weights is one where none are drawn. */
+    /* A folder without weights is accepted with random initialization. */
     run.ini.model.init = XR_INIT_LOAD;
     xr_errors errors = { 0 };
     xr_side_model side = { "critic.model", "path", dir, "critic", &run.critic };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights in a region between processes, byte by byte: its size, what may be in
- * it and what may not, what of a plugin's failure is passed on.
+ * Proves the region that carries weights between processes, byte by byte: its
+ * size, what it may contain, and how failures of plugins are reported.
  */
 #include "core/base/hash.h"
 #include "core/roles/publish.h"
@@ -14,17 +14,17 @@
 /* ---- a device, a trainer and an engine ---------------------------------- */
 
 static struct {
-    xray_status checksum; /* of the calls */
+    xray_status checksum; /* statuses of the calls */
     xray_status copy;
     xray_status sync;
     xray_status info;
     xray_status alloc;
-    uint64_t allocated; /* bytes, last */
+    uint64_t allocated; /* bytes of the last allocation */
     uint32_t held;
-    uint32_t apart;   /* 1: the region is no memory of the device */
+    uint32_t apart;   /* 1: the region is not memory of the device */
     uint32_t begun;   /* exports that were not ended */
-    uint32_t part;    /* next of an export */
-    xray_status next; /* of an export's second part */
+    uint32_t part;    /* next part of an export */
+    xray_status next; /* status of the second part of an export */
 } fake;
 
 static xray_status device_info(void *self, xray_device_info *info)
@@ -88,7 +88,7 @@ static const xray_device_ops device = { .header = XRAY_HEADER(xray_device_ops),
                                         .checksum = device_sum,
                                         .sync = device_sync };
 
-/* Two of single precision, one of half. */
+/* Two tensors of single precision, one of half precision. */
 static float embed[6];
 static uint16_t block[30];
 static float norm[2];
@@ -136,7 +136,7 @@ static void export_end(void *self)
     fake.begun--;
 }
 
-/* ---- the engine keeps what it is given ---------------------------------- */
+/* ---- an engine that keeps what it receives ------------------------------ */
 
 static unsigned char kept[3][64];
 static xray_tensor own[3];
@@ -267,21 +267,22 @@ static xray_status read_from(uint64_t size, xr_err *err)
     return xr_ship_read(&roles, region.bytes, size, err);
 }
 
-/* ---- what goes ---------------------------------------------------------- */
+/* ---- transfers that succeed --------------------------------------------- */
 
-/* A line for each tensor at least, in whole lines; nothing behind it is
- * written. */
+/* Every tensor takes complete cache lines, at least one; nothing after the
+ * region is written. */
 static void a_region_has_its_size(void **state)
 {
     (void)state;
     xr_err err = { "" };
     uint64_t size = xr_ship_bytes(&roles);
     assert_int_equal(size % LINE, 0);
-    table.tensor_count = 2; /* without the last: its head, and one line */
+    table.tensor_count =
+        2; /* without the last tensor: its entry and one line */
     uint64_t less = xr_ship_bytes(&roles);
     table.tensor_count = 3;
     assert_true(size > less + LINE && size - less <= 8 * LINE);
-    tensors[1].shape[0] = 4; /* 80 bytes: a line more than 60 are */
+    tensors[1].shape[0] = 4; /* 80 bytes take one line more than 60 */
     assert_int_equal(xr_ship_bytes(&roles), size + LINE);
     tensors[1].shape[0] = 3;
     assert_int_equal(write_to(size - 1, &err), XRAY_E_BUG);
@@ -303,7 +304,7 @@ static void a_region_has_its_size(void **state)
             assert_memory_equal(kept[0], embed, sizeof(embed));
             assert_memory_equal(kept[1], block, sizeof(block));
             assert_memory_equal(kept[2], norm, sizeof(norm));
-            /* Room for the largest of them. */
+            /* Device memory for the largest tensor. */
             assert_int_equal(fake.allocated, apart ? 60 : 0);
         }
     }
@@ -313,7 +314,7 @@ static void a_region_has_its_size(void **state)
     assert_int_equal(fake.part, 3);
 }
 
-/* ---- what does not ------------------------------------------------------ */
+/* ---- transfers that fail ------------------------------------------------ */
 
 static void shards_need_an_export(void **state)
 {
@@ -333,7 +334,7 @@ static void exports_must_match_the_published_table(void **state)
     uint64_t size = xr_ship_bytes(&roles);
     static char wide[200];
     memset(wide, 'n', 191);
-    tensors[2].name = wide; /* the longest that has room */
+    tensors[2].name = wide; /* the longest name that fits */
     assert_int_equal(write_to(size, &err), XRAY_OK);
     wide[191] = 'n';
     assert_int_equal(write_to(size, &err), XRAY_E_BUG);
@@ -371,7 +372,7 @@ static void failures_of_a_device_are_passed_on(void **state)
     }
 }
 
-/* Whatever lies in a region, nothing is read behind its end. */
+/* Whatever a region contains, nothing after its end is read. */
 static void regions_are_not_trusted(void **state)
 {
     (void)state;
@@ -393,7 +394,7 @@ static void regions_are_not_trusted(void **state)
             fail_msg("%d bytes: %s", (int)cut, err.text);
         free(exact);
     }
-    /* 1: how many tensors there are, 2: where one lies, 3: how long it is. */
+    /* 1: the number of tensors, 2: the offset of one, 3: its size. */
     const uint32_t many = UINT32_MAX;
     memcpy(region.bytes + 16, &many, sizeof(many));
     assert_int_equal(read_from(size, &err), XRAY_E_BUG);

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements trainer, reference, critic, engine and algorithm made for tests of
+ * a learner.
+ */
 #include "tests/rl/step_rig.h"
 
 #include <math.h>

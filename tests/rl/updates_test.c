@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A step as the plugins see it: each call of trainer, reference, critic and
- * algorithm in its order with what it is given, and what it adds up to.
+ * Proves a step as the plugins see it: each call of trainer, reference, critic
+ * and algorithm in its order, with its arguments and results.
  */
 #include "tests/rl/step_rig.h"
 
 #include <math.h>
 
-/* The metrics but for times, `name value, ...`. */
+/* Returns the metrics except times as `name value, ...`. */
 static const char *metrics_text(const xr_metrics *m)
 {
     static char text[1024];
@@ -22,10 +22,10 @@ static const char *metrics_text(const xr_metrics *m)
     return text;
 }
 
-/* ---- tests -------------------------------------------------------------- */
+/* ---- cases -------------------------------------------------------------- */
 
-/* Samples become rows: token scores on their tokens, the sample's on the last,
- * everything else in its array. */
+/* Samples become rows: token scores on their tokens, the sample's score on the
+ * last, everything else in its array. */
 static void samples_become_rows(void **state)
 {
     static const float reward[] = { 0, 0,     0.25f,       /* 0 */
@@ -51,8 +51,8 @@ static void samples_become_rows(void **state)
         assert_int_equal(b->ids[at], 10 * r);
         assert_true(b->rollout_logp[at] == -(float)(10 * r + 1));
     }
-    /* Greedy rows are at a temperature of 1, as the ABI has it; a response of
-     * nothing has nowhere to put its score. */
+    /* Greedy rows have a temperature of 1, as the ABI demands; an empty
+     * response has no token for its score. */
     xr_err err = { "" };
     f->run.ini.rollout.temperature = 0;
     f->samples.sizes[0] = 0;
@@ -63,8 +63,9 @@ static void samples_become_rows(void **state)
     assert_true(b->reward[0] == 0 && b->reward[1] == 0);
 }
 
-/* Reference, critic, baselines and a choice of tokens: all that a step can
- * have. 6 rows of 3 4 2 3 3 4 tokens, of which 1 2 1 2 1 2 are learnt. */
+/* Reference, critic, baselines and a choice of tokens: everything that a step
+ * can have. 6 rows of 3 4 2 3 3 4 tokens, of which 1 2 1 2 1 2 are in the loss.
+ */
 static void a_step_calls_in_order(void **state)
 {
     fixture *f = *state;
@@ -118,22 +119,22 @@ static void a_step_calls_in_order(void **state)
         (void)snprintf(name, sizeof(name), "timing_s/%s", times[i]);
         assert_true(xr_metrics_get(f->metrics, name) >= 0);
     }
-    /* Sums are of this step alone. */
+    /* Sums are those of this step only. */
     assert_int_equal(run_step(f, 5, &err), XRAY_OK);
     assert_true(xr_metrics_get(f->metrics, "loss/a") == 3);
     assert_true(xr_metrics_get(f->metrics, "actor/grad_norm") == 1.5);
     assert_true(xr_metrics_get(f->metrics, "critic/grad_norm") == 4);
 }
 
-/* One trunk with a value head: its loss reads values, and the policy gives
- * them. */
+/* A model with a value head of its own: its loss reads values, and the policy
+ * computes them. */
 static void a_value_head_of_the_policy_gives_values(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
     f->run.needs = XRAY_NEED_VALUE_HEAD;
     f->run.ini.actor.recompute_old_logp = 0;
-    f->run.ini.actor.ppo_mini_batch_size = 0; /* all */
+    f->run.ini.actor.ppo_mini_batch_size = 0; /* all prompts */
     f->run.ini.actor.ppo_epochs = 2;
     f->run.ini.actor.share_prompts = 1;
     begin_learner(f);
@@ -152,11 +153,11 @@ static void a_value_head_of_the_policy_gives_values(void **state)
               "prepare: scores 0 -1 1 -2 2 -3 3 -4 4 -5 5 -6 weights 1 0.5 "
               "values 24 24 24 24\n" EPOCH EPOCH "engine update 1\n");
     assert_true(xr_metrics_get(f->metrics, "timing_s/ref") !=
-                xr_metrics_get(f->metrics, "timing_s/ref")); /* none */
+                xr_metrics_get(f->metrics, "timing_s/ref")); /* not measured */
 }
 
-/* Where the contracts differ the trainer's log-probs are the old ones, and the
- * difference of the probabilities is told. */
+/* If the contracts differ, the trainer's log-probs are the old ones, and the
+ * difference of the probabilities is reported. */
 static void differing_contracts_are_measured(void **state)
 {
     static const float logp[] = { 1, 11, 12, 21, 31, 32, 41, 51, 52 };
@@ -176,7 +177,7 @@ static void differing_contracts_are_measured(void **state)
                      exp(-1) * (1 - exp(-0.5))) < 1e-7);
     const xray_batch *b = &f->learner.fresh.batch;
     assert_true(b->old_logp[2] == -1.5f && b->rollout_logp[2] == -1);
-    /* The same kernels: a difference is a fault, which names its token. */
+    /* With the same kernels a difference is a fault, which names its token. */
     f->roles.exact = 1;
     assert_int_equal(run_step(f, 1, &err), XRAY_E_NUMERIC);
     assert_string_equal(err.text,
@@ -184,7 +185,7 @@ static void differing_contracts_are_measured(void **state)
                         "rollout's -1; they must be equal bit for bit");
 }
 
-/* A response of nothing is a row of the mini-batch, and none of the loss. */
+/* A row with an empty response is part of the mini-batch, but has no loss. */
 static void empty_responses_are_not_counted(void **state)
 {
     fixture *f = *state;
@@ -197,7 +198,7 @@ static void empty_responses_are_not_counted(void **state)
         said, "context of 24 25 26 27 28 29: 8 tokens, 5 rows, at most 2\n"));
 }
 
-/* The rows behind `call` in what was said: 24 25 ... as 0 1 ... */
+/* Reads the rows after `call` in the log: 24 25 ... as 0 1 ... */
 static void read_order(const char *call, uint32_t out[ROWS])
 {
     const char *at = strstr(said, call);
@@ -212,8 +213,8 @@ static void read_order(const char *call, uint32_t out[ROWS])
     assert_int_equal(seen, (1u << ROWS) - 1);
 }
 
-/* Every order of rows may come, with rows that stay where they are; the
- * critic's is another one, and the seed decides. */
+/* Every order of rows can occur, including rows that stay in place. The
+ * critic's order is another one, and the seed decides. */
 static void shuffles_reach_every_order(void **state)
 {
     uint32_t at[ROWS][ROWS] = { { 0 } };
@@ -241,12 +242,12 @@ static void shuffles_reach_every_order(void **state)
             at[i][order[0][i]]++;
     }
     assert_true(other > 50 && reseeded > 50);
-    for (uint32_t i = 0; i < ROWS; i++) /* 10 each are expected */
+    for (uint32_t i = 0; i < ROWS; i++) /* 10 of each are expected */
         for (uint32_t r = 0; r < ROWS; r++)
             assert_in_range(at[i][r], 2, 22);
 }
 
-/* Below its warm-up's length the critic learns alone, and no longer. */
+/* During its warm-up the critic learns alone, and no longer. */
 static void a_warm_up_leaves_the_policy_alone(void **state)
 {
     fixture *f = *state;
@@ -262,7 +263,8 @@ static void a_warm_up_leaves_the_policy_alone(void **state)
     }
 }
 
-/* A context that needs more room gets it, once; the next one has it. */
+/* A context that needs more memory gets it once, and the next one has it
+ * already. */
 static void contexts_get_the_space_they_need(void **state)
 {
     fixture *f = *state;
@@ -280,13 +282,13 @@ static void contexts_get_the_space_they_need(void **state)
     assert_int_equal(contexts, 4);
 }
 
-/* Each call that fails ends the step there, under its name. */
+/* Each call that fails ends the step, and the error names it. */
 static void failures_end_the_step(void **state)
 {
     static const struct {
         const char *call;
         const char *says;
-        const char *last; /* the call, as it was the last one said */
+        const char *last; /* the last call in the log */
     } cases[] = {
         { "actor", "actor: actor: forward failed with status -101",
           "actor forward 1: shared 24 25\n" },
@@ -327,7 +329,7 @@ static void failures_end_the_step(void **state)
     }
 }
 
-/* What `prepare` gives is looked at where it is learnt from. */
+/* The results of `prepare` are checked where they are trained on. */
 static void prepared_values_are_checked(void **state)
 {
     static const struct {
@@ -339,7 +341,7 @@ static void prepared_values_are_checked(void **state)
         { "advantage", XRAY_E_NUMERIC, 1,
           "algo gave the advantage inf for token 3 of row 25 (prompt 10), "
           "expected a finite number" },
-        { "return", XRAY_OK, 0, "" }, /* without values nobody reads them */
+        { "return", XRAY_OK, 0, "" }, /* without values nothing reads them */
         { "metric", XRAY_E_BUG, 0,
           "algo: prepare put a metric without a "
           "name" },
@@ -365,8 +367,8 @@ static void prepared_values_are_checked(void **state)
     }
 }
 
-/* Groups that are kept bring each reward's scores; all are kept at first, and
- * those over what is wanted are left. */
+/* Kept groups keep the scores of each reward. At first all are kept, and those
+ * beyond the wanted number are dropped. */
 static void kept_groups_keep_their_scores(void **state)
 {
     fixture *f = *state;
@@ -392,7 +394,7 @@ static void kept_groups_keep_their_scores(void **state)
                                   "or value out of range)");
 }
 
-/* All metrics are told, however many there come to be. */
+/* All metrics are passed on, however many there are. */
 static void metrics_are_all_observed(void **state)
 {
     fixture *f = *state;

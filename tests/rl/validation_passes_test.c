@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Validation over plugins made for the test: what is drawn, the means and bests
- * of each source, and the samples that are kept.
+ * Proves validation with plugins made for the test: what is sampled, the means
+ * and bests per source, and the samples that are written.
  */
 #include "core/rl/validate.h"
 
@@ -47,7 +47,7 @@ static xr_dataset *open_rows(const fixture *f, const char *text)
     "{\"prompt\":\"d\",\"answer\":\"\",\"data_source\":\"x\"}\n" \
     "{\"prompt\":\"a\",\"answer\":\"\"}\n"
 
-/* The engine is asked anew for every batch. */
+/* Resets the engine for every batch. */
 static xray_status restart_engine(void *self, const xray_request *r)
 {
     if (r->id == 0) {
@@ -59,7 +59,7 @@ static xray_status restart_engine(void *self, const xray_request *r)
 
 typedef struct check {
     int64_t val_n;
-    const char *metrics; /* name value, a line each */
+    const char *metrics; /* name and value, one line each */
     const char *log;
 } check;
 
@@ -100,9 +100,10 @@ static void validate(fixture *f, const char *text, const check *want,
     xr_metrics_free(metrics);
 }
 
-/* Twice the sums of ids. Greedy ones are 4 0 | 0 1 2 | 1 | 2 3 | 3 4 0, so 8,
- * 6, 2, 10 and 14; drawn ones 0 and 12 | 12 and 234 | 234 and 3 | 3 and 40 | 40
- * and 012, so 0 6, 6 18, 18 6, 6 8, 8 6. Rows 0, 2 and 3 are of x. */
+/* Scores are twice the sums of ids. Greedy samples are 4 0 | 0 1 2 | 1 | 2 3 |
+ * 3 4 0, which gives 8, 6, 2, 10 and 14. Sampled ones are 0 and 12 | 12 and 234
+ * | 234 and 3 | 3 and 40 | 40 and 012, which gives 0 6, 6 18, 18 6, 6 8, 8 6.
+ * Rows 0, 2 and 3 are of source x. */
 #define GREEDY                              \
     "val-core/x/reward/mean@1 6.66666667\n" \
     "val-core/default/reward/mean@1 10\n"
@@ -129,7 +130,7 @@ static void validation_is_a_mean_by_source(void **state)
                                       "val-core/default/reward/mean@2 9.5\n"
                                       "val-aux/default/reward/best@2 13\n",
                                IN_TWOS(COLD) IN_TWOS("2" WARM) };
-    /* The best of scores below zero is below zero. */
+    /* The best of negative scores is negative. */
     static const check below = { 2,
                                  "val-core/x/reward/mean@1 -6.66666667\n"
                                  "val-core/default/reward/mean@1 -10\n"
@@ -147,7 +148,8 @@ static void validation_is_a_mean_by_source(void **state)
     validate(f, FIVE, &below, -8);
 }
 
-/* Without a size all rows are one batch; none are no score. */
+/* Without a batch size all rows are one batch; without rows there is no score.
+ */
 static void validation_accepts_any_number_of_rows(void **state)
 {
     static const check all = { 0, GREEDY,
@@ -162,7 +164,7 @@ static void validation_accepts_any_number_of_rows(void **state)
     validate(f, "{\"prompt\":\"d\",\"answer\":\"\"}\n", &last, 8);
 }
 
-/* With [rollout] ignore_eos no end id ends a sample, greedy or drawn. */
+/* With [rollout] ignore_eos no end id ends a sample, greedy or not. */
 static void validation_ignores_ends_if_asked(void **state)
 {
     fixture *f = *state;
@@ -177,7 +179,7 @@ static void validation_ignores_ends_if_asked(void **state)
     validate(f, "{\"prompt\":\"d\",\"answer\":\"\"}\n", &deaf, 8);
 }
 
-/* Every sample of the step in a file of its own, the greedy ones first. */
+/* Every sample of the step is in one file, the greedy ones first. */
 static void validation_keeps_its_samples(void **state)
 {
     static const check one = { 2,

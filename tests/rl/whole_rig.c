@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Implements scripted Workhorses for tests of a WholeModel.
+ */
 #include "tests/rl/whole_rig.h"
 
 #include <stdarg.h>
@@ -9,7 +12,7 @@
 /* ---- Workhorses --------------------------------------------------------- */
 
 struct xr_future {
-    xray_status status; /* of the answer */
+    xray_status status; /* statuses of the answer */
     uint32_t rank;
     const char *says;
 };
@@ -56,8 +59,8 @@ static void answer_gradients(uint32_t rank, const xr_wire *wire)
                        script.fault[rank]);
 }
 
-/* Rows come with the numbers they have in the whole, ascending, and with their
- * own tokens. */
+/* Rows arrive with their numbers in the complete batch, ascending, and with
+ * their own tokens. */
 static void answer_batch(uint32_t rank, const char *method,
                          const xray_region *region)
 {
@@ -84,7 +87,7 @@ static void answer_batch(uint32_t rank, const char *method,
         answer_gradients(rank, &wire);
 }
 
-/* Sample k of prompt p: p + k + 1 tokens, each 100 p + 10 k + place. */
+/* Sample k of prompt p has p + k + 1 tokens, each 100 p + 10 k + its index. */
 static void answer_generate(uint32_t rank, const xray_region *region)
 {
     xr_wire_rollout rollout;
@@ -235,7 +238,7 @@ xray_status __wrap_xr_region_get(xr_actors *all, uint64_t size, xr_err *err,
     (*out)->size = size;
     (*out)->data = malloc(size);
     assert_non_null((*out)->data);
-    memset((*out)->data, 0xee, size); /* what its last user left */
+    memset((*out)->data, 0xee, size); /* what its last user left behind */
     script.regions++;
     return XRAY_OK;
 }
@@ -251,7 +254,7 @@ void __wrap_xr_region_put(xr_actors *all, xray_region *region)
     script.regions--;
 }
 
-/* ---- a run -------------------------------------------------------------- */
+/* ---- a fixture ---------------------------------------------------------- */
 
 xr_run run;
 xr_roles roles;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A WholeModel of four ranks whose Workhorses are a script: it keeps what they
- * are sent and says what they answer. The linker puts it where calls of actors
- * would be.
+ * A WholeModel of four ranks with scripted Workhorses: the script keeps what
+ * they receive and decides what they answer. The linker puts it in place of
+ * calls to actors.
  */
 #ifndef TESTS_RL_WHOLE_RIG_H
 #define TESTS_RL_WHOLE_RIG_H
@@ -13,24 +13,24 @@
 
 #define RANKS 4
 #define ROWS 7
-#define TOKENS 38 /* of all rows */
+#define TOKENS 38 /* tokens of all rows */
 
 typedef struct whole_script {
-    char log[1024];            /* "forward 1; forward 3; " */
-    xray_status unsent[RANKS]; /* a call does not reach the rank */
-    xray_status answer[RANKS]; /* of the next call */
-    const char *says[RANKS];   /* the answer's sentence */
-    const char *fault[RANKS];  /* what gradients find */
-    double added[RANKS];       /* what they add to sum 0; twice that to 1 */
-    double start[RANKS];       /* sum 0 as it came */
-    uint32_t views[RANKS];     /* micro-batches that were asked for */
-    uint32_t needs[RANKS];     /* that the rank's rows take */
+    char log[1024];            /* log of calls: "forward 1; forward 3; " */
+    xray_status unsent[RANKS]; /* status of sending a call to the rank */
+    xray_status answer[RANKS]; /* status of the next call's answer */
+    const char *says[RANKS];   /* sentence of the answer */
+    const char *fault[RANKS];  /* fault that gradients find */
+    double added[RANKS]; /* what gradients add to sum 0; twice that to sum 1 */
+    double start[RANKS]; /* sum 0 as it arrived */
+    uint32_t views[RANKS]; /* requested micro-batches */
+    uint32_t needs[RANKS]; /* micro-batches that the rank's rows need */
     uint32_t rows[RANKS];
-    uint32_t who[ROWS]; /* has the row */
-    uint32_t dropped;   /* futures */
-    uint32_t regions;   /* taken and not put */
-    uint32_t silent;    /* 1: nobody answers */
-    uint32_t lost;      /* 1: an actor is */
+    uint32_t who[ROWS]; /* rank that received the row */
+    uint32_t dropped;   /* dropped futures */
+    uint32_t regions;   /* regions that were not returned */
+    uint32_t silent;    /* 1: no rank answers */
+    uint32_t lost;      /* 1: an actor is lost */
     double norm[RANKS];
     uint32_t skipped[RANKS];
     uint64_t version[RANKS];
@@ -39,16 +39,16 @@ typedef struct whole_script {
 } whole_script;
 
 extern whole_script script;
-extern const uint32_t whole_lengths[ROWS]; /* tokens */
+extern const uint32_t whole_lengths[ROWS]; /* tokens per row */
 extern xray_comm_trace whole_traces[RANKS];
-extern xr_run run; /* its trainer is on ranks 0, 1, 3, its engines on 1, 2 */
+extern xr_run run; /* trainer on ranks 0, 1, 3, engines on 1, 2 */
 extern xr_roles roles;
 extern xr_whole whole;
 extern xr_rows whole_rows;
-extern xr_views views; /* of all rows */
+extern xr_views views; /* views of all rows */
 extern xr_err whole_err;
 
-/* A token of row r at place t has this as its output k. */
+/* Returns output k of token t of a row. */
 float whole_output(uint32_t row, uint32_t t, int k);
 
 int whole_begin(void **state);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The WholeModel over Workhorses that are a script: what each is sent of a
- * batch, what becomes of their answers, sums and faults, and when the ranks are
- * out of step.
+ * Proves what a WholeModel sends to its Workhorses, which are scripted, how it
+ * combines their answers, sums and faults, and when the ranks are out of step.
  */
 #include "core/roles/nonfinite.h"
 #include "tests/rl/whole_rig.h"
 
-/* What was called since the last look. */
+/* Expects these calls since the last check. */
 static void expect_calls(const char *want)
 {
     assert_string_equal(script.log, want);
@@ -48,18 +47,19 @@ static void outputs_go_where_rows_came_from(void **state)
     }
     assert_int_equal(script.rows[0] + script.rows[1] + script.rows[3], ROWS);
     assert_int_equal(script.rows[2], 0);
-    /* All have as many micro-batches as who has most. */
+    /* All have as many micro-batches as the one with the most. */
     assert_true(script.views[0] >= 1);
     assert_int_equal(script.views[0], script.views[1]);
     assert_int_equal(script.views[0], script.views[3]);
-    /* 38 tokens in three: two of 16 hold what one has. */
+    /* 38 tokens on three ranks: two of 16 hold what one has. */
     run.actor.load.tokens = 9;
     float out[3][TOKENS];
     assert_int_equal(call_forward(out, 1), XRAY_OK);
     assert_int_equal(script.views[0], 2);
 }
 
-/* As many micro-batches as who has most, whoever that is. */
+/* All replicas get as many micro-batches as the one with the most, whichever
+ * that is. */
 static void all_replicas_get_as_many_micro_batches(void **state)
 {
     (void)state;
@@ -80,8 +80,9 @@ static void all_replicas_get_as_many_micro_batches(void **state)
     assert_true(last_has_fewer > 0);
 }
 
-/* Rows of a group that share their prompt go to one replica, and cost what all
- * of them do: of 9, 81 + 4, 49 + 25 and 16 + 64 the first goes to the third. */
+/* The rows of a group that share their prompt go to one replica, and their
+ * costs add up: of 9, 81 + 4, 49 + 25 and 16 + 64 the first goes to the third
+ * replica. */
 static void groups_go_to_one_replica(void **state)
 {
     (void)state;
@@ -133,8 +134,8 @@ static xray_status call_gradients(xr_err *fault, int weighted)
                                     fault, &whole_err);
 }
 
-/* The first replica goes on from the sums as they stand, the others begin at 0,
- * and all of them are added. */
+/* The first replica continues from the present sums, the others begin at 0, and
+ * all of them are added. */
 static void sums_of_replicas_are_added(void **state)
 {
     (void)state;
@@ -157,8 +158,9 @@ static void sums_of_replicas_are_added(void **state)
     assert_true(sums[0] == 5 + 3210 && weights[0] == 2);
 }
 
-/* A value that is not finite fails the loss as it would here, and no rank keeps
- * what it has of the gradients; the first replica's is told. */
+/* A value that is not finite fails the loss as it would in this process, and
+ * all ranks discard their gradients; the fault of the first replica is
+ * reported. */
 static void faults_discard_gradients(void **state)
 {
     (void)state;
@@ -194,7 +196,7 @@ static void an_error_leaves_the_ranks_out_of_step(void **state)
     script.says[1] = "why";
     assert_int_equal(call_forward(out, 1), XRAY_E_NUMERIC);
     assert_string_equal(whole_err.text, "why");
-    assert_int_equal(script.dropped, 1); /* rank 0, which was not heard */
+    assert_int_equal(script.dropped, 1); /* of rank 0, which had not answered */
     script.log[0] = '\0';
     script.answer[1] = XRAY_OK;
     xr_err fault;
@@ -216,7 +218,7 @@ static void an_error_leaves_the_ranks_out_of_step(void **state)
     expect_calls("");
 }
 
-/* The loss of a rank is told with where every rank stands. */
+/* The loss of a rank is reported with the last collective of every rank. */
 static void a_lost_rank_is_reported_with_all_traces(void **state)
 {
     (void)state;
@@ -292,7 +294,7 @@ static void steps_of_all_ranks_must_agree(void **state)
     assert_string_equal(result.bad_tensor, "a tensor");
     memset(script.skipped, 0, sizeof(script.skipped));
     assert_int_equal(call_step(&result), XRAY_OK);
-    assert_null(result.bad_tensor); /* of this step, not of the last */
+    assert_null(result.bad_tensor); /* of this step, not of the last one */
 }
 
 static void weights_and_files_reach_their_ranks(void **state)
@@ -351,7 +353,7 @@ static void samples_go_where_prompts_came_from(void **state)
     for (uint32_t p = 0; p < 5; p++)
         for (uint32_t k = 0; k < 2; k++) {
             uint32_t at = 2 * p + k;
-            uint32_t size = p + k + 1 < 4 ? p + k + 1 : 4; /* as fits */
+            uint32_t size = p + k + 1 < 4 ? p + k + 1 : 4; /* as many as fit */
             assert_int_equal(s.sizes[at], size);
             assert_int_equal(s.finish[at], k);
             assert_int_equal(s.versions[at], 7 + p);
@@ -367,8 +369,8 @@ static void samples_go_where_prompts_came_from(void **state)
     xr_samples_free(&s);
 }
 
-/* No engine waits for another: an error lets the others finish, and what comes
- * next can go on; the loss of one cannot, nor can a stop. */
+/* No engine waits for another: after an error the others finish, and the next
+ * call works. After the loss of an engine, or a stop, it does not. */
 static void engines_finish_by_themselves(void **state)
 {
     (void)state;
@@ -393,7 +395,7 @@ static void engines_finish_by_themselves(void **state)
     assert_int_equal(call_generate(&s, 5, &stop), XRAY_OK);
     stop = 2;
     assert_int_equal(call_generate(&s, 5, &stop), XRAY_END);
-    assert_int_equal(script.dropped, 1); /* the one that was not heard yet */
+    assert_int_equal(script.dropped, 1); /* the one that had not answered yet */
     assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
     assert_string_equal(whole_err.text, OUT_OF_STEP);
     whole.broken = 0;
@@ -401,7 +403,7 @@ static void engines_finish_by_themselves(void **state)
     script.answer[2] = XRAY_E_PEER;
     script.says[2] = "lost";
     assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
-    assert_int_equal(script.dropped, 1); /* nobody is waited for any more */
+    assert_int_equal(script.dropped, 1); /* no rank is waited for any more */
     assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
     assert_string_equal(whole_err.text, OUT_OF_STEP);
     xr_samples_free(&s);
