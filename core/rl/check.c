@@ -347,13 +347,30 @@ static xray_status check_saved_models(const checking *c, const char *path,
     return status;
 }
 
+static xray_status check_checkpoint(checking *c, const char *path, xr_err *err)
+{
+    const xr_run *run = c->run;
+    xr_progress expect = { .kind = is_sft_run(run) ? "sft" : "train",
+                           .seed = (uint64_t)run->ini.run.seed,
+                           .rows = c->rows };
+    xray_status status = xr_checkpoint_verify(run, path, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_checkpoint_read(path, &expect, &expect, err);
+    if (status != XRAY_OK)
+        return status;
+    status = check_changes_since(c, path, err);
+    if (status != XRAY_OK)
+        return status;
+    return check_saved_models(c, path, err);
+}
+
 static void check_resume(checking *c)
 {
     const xr_run *run = c->run;
     char path[XR_PATH_CAP];
     char lost[XR_PATH_CAP];
     xr_err err = { "" };
-    const char *kind = is_sft_run(run) ? "sft" : "train";
     if (!(run->with & XR_TRAINABLE) || !run->ini.trainer.default_local_dir)
         return;
     xray_status status = xr_checkpoint_find(run, path, &err);
@@ -363,17 +380,7 @@ static void check_resume(checking *c)
                       "checkpoint there, %s",
                       lost, path);
     if (status == XRAY_OK && *path)
-        status = xr_checkpoint_verify(run, path, &err);
-    if (status == XRAY_OK && *path) {
-        xr_progress expect = { .kind = kind,
-                               .seed = (uint64_t)run->ini.run.seed,
-                               .rows = c->rows };
-        status = xr_checkpoint_read(path, &expect, &expect, &err);
-    }
-    if (status == XRAY_OK && *path)
-        status = check_changes_since(c, path, &err);
-    if (status == XRAY_OK && *path)
-        status = check_saved_models(c, path, &err);
+        status = check_checkpoint(c, path, &err);
     const char *key =
         run->ini.trainer.resume_from_path && *run->ini.trainer.resume_from_path
             ? "resume_from_path"

@@ -148,35 +148,44 @@ static xray_status copy_model_files(const xr_run *run, const char *model,
 /* Writes the folder of a trained model. Files that are not the backend's are
  * copied from the folder that the model was read from. */
 static xray_status write_model_folder(xr_roles *roles, uint32_t role,
-                                      const char *dir, xr_err *err)
+                                      const char *checkpoint, xr_err *err)
 {
     const char *from = xr_run_model(roles->run, role)->path;
-    xray_status status = xr_dir_make(dir, err);
-    if (status == XRAY_OK)
-        status = copy_model_files(roles->run, from, dir, err);
-    return status == XRAY_OK ? xr_role_save(roles, role, dir, err) : status;
+    char dir[XR_PATH_CAP];
+    xray_status status =
+        xr_path_join(checkpoint, xr_role_name(role), dir, sizeof(dir), err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_dir_make(dir, err);
+    if (status != XRAY_OK)
+        return status;
+    status = copy_model_files(roles->run, from, dir, err);
+    if (status != XRAY_OK)
+        return status;
+    return xr_role_save(roles, role, dir, err);
 }
 
 static xray_status fill_checkpoint(xr_roles *roles, const xr_progress *p,
                                    const xr_history *history, const char *dir,
                                    xr_err *err)
 {
-    char path[XR_PATH_CAP];
-    xray_status status = xr_path_join(dir, "actor", path, sizeof(path), err);
-    if (status == XRAY_OK)
-        status = write_model_folder(roles, XRAY_ROLE_ACTOR, path, err);
-    if (status == XRAY_OK && roles->critic.self) {
-        status = xr_path_join(dir, "critic", path, sizeof(path), err);
-        if (status == XRAY_OK)
-            status = write_model_folder(roles, XRAY_ROLE_CRITIC, path, err);
-    }
-    if (status == XRAY_OK)
-        status = write_config_file(roles->run, dir, err);
-    if (status == XRAY_OK)
-        status = write_state_file(roles, p, dir, err);
-    if (status == XRAY_OK)
-        status = xr_history_write(dir, history, err);
-    return status == XRAY_OK ? xr_inventory_write(dir, err) : status;
+    xray_status status = write_model_folder(roles, XRAY_ROLE_ACTOR, dir, err);
+    if (status != XRAY_OK)
+        return status;
+    if (roles->critic.self)
+        status = write_model_folder(roles, XRAY_ROLE_CRITIC, dir, err);
+    if (status != XRAY_OK)
+        return status;
+    status = write_config_file(roles->run, dir, err);
+    if (status != XRAY_OK)
+        return status;
+    status = write_state_file(roles, p, dir, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_history_write(dir, history, err);
+    if (status != XRAY_OK)
+        return status;
+    return xr_inventory_write(dir, err);
 }
 
 xray_status xr_checkpoint_save(xr_roles *roles, const xr_progress *p,
@@ -231,30 +240,37 @@ static xray_status read_progress(const cJSON *json, const char *where,
 {
     int64_t version = 0;
     xray_status status = xr_json_int(json, "version", where, err, &version);
-    if (status == XRAY_OK && version != STATE_VERSION)
+    if (status != XRAY_OK)
+        return status;
+    if (version != STATE_VERSION)
         status =
             xr_fail(err, XRAY_E_IO, "%s: version is %lld, this xray reads %d",
                     where, (long long)version, STATE_VERSION);
-    if (status == XRAY_OK)
-        status = xr_json_string(json, "kind", where, err, out_kind);
-    if (status == XRAY_OK)
-        status = read_count(json, "step", where, &out->step, err);
-    if (status == XRAY_OK)
-        status = read_count(json, "seed", where, &out->seed, err);
-    if (status == XRAY_OK)
-        status = read_count(json, "rows", where, &out->rows, err);
-    if (status == XRAY_OK)
-        status = read_count(json, "epoch", where, &out->sampler_epoch, err);
-    if (status == XRAY_OK)
-        status =
-            read_count(json, "position", where, &out->sampler_position, err);
-    if (status == XRAY_OK)
-        status = xr_json_real_or(json, "score_before", NAN, where, err,
-                                 &out->score_before);
-    if (status == XRAY_OK)
-        status = xr_json_real_or(json, "score_now", NAN, where, err,
-                                 &out->score_now);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = xr_json_string(json, "kind", where, err, out_kind);
+    if (status != XRAY_OK)
+        return status;
+    status = read_count(json, "step", where, &out->step, err);
+    if (status != XRAY_OK)
+        return status;
+    status = read_count(json, "seed", where, &out->seed, err);
+    if (status != XRAY_OK)
+        return status;
+    status = read_count(json, "rows", where, &out->rows, err);
+    if (status != XRAY_OK)
+        return status;
+    status = read_count(json, "epoch", where, &out->sampler_epoch, err);
+    if (status != XRAY_OK)
+        return status;
+    status = read_count(json, "position", where, &out->sampler_position, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_json_real_or(json, "score_before", NAN, where, err,
+                             &out->score_before);
+    if (status != XRAY_OK)
+        return status;
+    return xr_json_real_or(json, "score_now", NAN, where, err, &out->score_now);
 }
 
 xray_status xr_checkpoint_read(const char *path, const xr_progress *expect,

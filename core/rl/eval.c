@@ -18,18 +18,20 @@ static xray_status open_and_validate(xr_job *job, xr_err *err)
                                 .tokenizer = job->run->tokenizer,
                                 .chat = job->run->chat };
     xray_status status = xr_dataset_open(data, &want, err, &job->val);
-    if (status != XRAY_OK)
+    if (status != XRAY_OK) {
         xr_run_locate(job->run, err);
-    if (status == XRAY_OK)
-        status = xr_job_lock(job, 1, err);
-    if (status == XRAY_OK)
-        status = xr_roles_start(job->run, err, &job->roles);
-    if (status == XRAY_OK)
-        status =
-            xr_validation_init(&job->validation, job->roles, job->val, err);
-    if (status == XRAY_OK)
-        status = xr_job_validate(job, err);
-    return status;
+        return status;
+    }
+    status = xr_job_lock(job, 1, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_roles_start(job->run, err, &job->roles);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_validation_init(&job->validation, job->roles, job->val, err);
+    if (status != XRAY_OK)
+        return status;
+    return xr_job_validate(job, err);
 }
 
 xray_status xr_eval_run(const xr_run_args *args, xr_err *err,

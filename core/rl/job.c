@@ -215,12 +215,15 @@ static xray_status choose_checkpoint(xr_job *job, xr_err *err)
     const xr_run *run = job->run;
     char lost[XR_PATH_CAP];
     xray_status status = xr_history_begin(err, &job->history);
-    if (status == XRAY_OK)
-        status = xr_changes_add_inputs(run, &job->history, err);
-    if (status == XRAY_OK)
-        status = xr_checkpoint_tidy(run, err);
-    if (status == XRAY_OK)
-        status = xr_checkpoint_find(run, job->resumed_from, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_changes_add_inputs(run, &job->history, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_checkpoint_tidy(run, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_checkpoint_find(run, job->resumed_from, err);
     if (status != XRAY_OK || !*job->resumed_from)
         return status;
     if (xr_checkpoint_latest_is_lost(run, lost))
@@ -295,6 +298,36 @@ static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
     return status;
 }
 
+/* Starts everything that a checkpoint is restored into. */
+static xray_status start_job(xr_job *job, const xr_job_plan *plan, xr_err *err)
+{
+    /* Folders that exist are locked before anything big is started. Missing
+     * ones are created later, once the run is known to fit on the disk. */
+    xray_status status = xr_job_lock(job, 0, err);
+    if (status != XRAY_OK)
+        return status;
+    status = choose_checkpoint(job, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_roles_start(job->run, err, &job->roles);
+    if (status != XRAY_OK)
+        return status;
+    return open_datasets(job, plan, err);
+}
+
+static xray_status begin_or_resume(xr_job *job, const xr_job_plan *plan,
+                                   xr_err *err)
+{
+    xray_status status = init_data_order(job, plan, err);
+    if (status != XRAY_OK)
+        return status;
+    status = open_monitor(job, plan, err);
+    if (status != XRAY_OK)
+        return status;
+    announce_left_out_rows(job);
+    return resume_from_checkpoint(job, err);
+}
+
 xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
                         const xr_job_plan *plan, xr_run_result *result,
                         xr_err *err)
@@ -319,25 +352,11 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         job->run, (uint64_t)plan->micro_tokens(&job->run->ini),
         (uint64_t)(data->max_prompt_length + data->max_response_length),
         job->run->rollout.load.rows);
-    /* Folders that exist are locked before anything big is started. Missing
-     * ones are created later, once the run is known to fit on the disk. */
-    xray_status status = xr_job_lock(job, 0, err);
-    if (status == XRAY_OK)
-        status = choose_checkpoint(job, err);
-    if (status == XRAY_OK)
-        status = xr_roles_start(job->run, err, &job->roles);
-    if (status == XRAY_OK)
-        status = open_datasets(job, plan, err);
+    xray_status status = start_job(job, plan, err);
     if (status != XRAY_OK)
         xr_run_locate(job->run, err);
-    if (status == XRAY_OK)
-        status = init_data_order(job, plan, err);
-    if (status == XRAY_OK)
-        status = open_monitor(job, plan, err);
-    if (status == XRAY_OK) {
-        announce_left_out_rows(job);
-        status = resume_from_checkpoint(job, err);
-    }
+    else
+        status = begin_or_resume(job, plan, err);
     job->started = xr_now();
     return status;
 }

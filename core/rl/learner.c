@@ -455,15 +455,15 @@ xray_status xr_learner_step(xr_learner *learner, const xr_rows *rows,
                           (learner->roles->run->needs & XRAY_NEED_VALUE_HEAD);
     configure_updates(learner, rates);
     xray_status status = compute_model_outputs(learner, rows, step, err);
+    if (status != XRAY_OK)
+        return status;
     double now = xr_now();
-    if (status == XRAY_OK) {
-        status = prepare_advantages(learner, rows, err);
-        (void)put_elapsed_time(learner, "timing_s/adv", now);
-    }
-    if (status == XRAY_OK) {
-        status = update_models(learner, rows, step, err);
-        put_loss_metrics(learner);
-    }
+    status = prepare_advantages(learner, rows, err);
+    (void)put_elapsed_time(learner, "timing_s/adv", now);
+    if (status != XRAY_OK)
+        return status;
+    status = update_models(learner, rows, step, err);
+    put_loss_metrics(learner);
     return status;
 }
 

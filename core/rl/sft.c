@@ -113,6 +113,18 @@ static xray_status update_on_batch(tuner *t, double lr, xr_err *err)
     return status;
 }
 
+static xray_status update_and_publish(tuner *t, double lr, xr_err *err)
+{
+    xr_roles *roles = t->job.roles;
+    xray_status status = fill_sft_batch(t, err);
+    if (status != XRAY_OK)
+        return status;
+    status = update_on_batch(t, lr, err);
+    if (status != XRAY_OK || !roles->engine.self)
+        return status;
+    return xr_publish_later(roles, err);
+}
+
 static xray_status run_sft_step(tuner *t, int *out_reached, xr_err *err)
 {
     xr_job *job = &t->job;
@@ -122,11 +134,7 @@ static xray_status run_sft_step(tuner *t, int *out_reached, xr_err *err)
     double start = xr_now();
     double lr =
         xr_schedule(&roles->run->ini.sft_optim, step - 1, job->total_steps);
-    xray_status status = fill_sft_batch(t, err);
-    if (status == XRAY_OK)
-        status = update_on_batch(t, lr, err);
-    if (status == XRAY_OK && roles->engine.self)
-        status = xr_publish_later(roles, err);
+    xray_status status = update_and_publish(t, lr, err);
     if (status != XRAY_OK && roles->nonfinite)
         return xr_fail_in(err, status, "step %llu", (unsigned long long)step);
     if (status != XRAY_OK)

@@ -29,8 +29,7 @@ typedef struct trainer {
     xr_metrics *values;
     const xr_row **prompts; /* [train_batch_size] */
     uint32_t prompt_count;
-    /* 1: the algorithm filters groups (dynamic sampling) */
-    uint32_t filters_groups;
+    uint32_t filters_groups; /* 1: with dynamic sampling */
 } trainer;
 
 static const char *const watched_metrics[] = { "critic/score/mean",
@@ -173,14 +172,15 @@ static xray_status make_rollout(trainer *t, uint64_t step, uint32_t round,
     start = now;
     status = score_samples(t, err);
     xr_metrics_put(t->job.metrics, "timing_s/reward", xr_now() - start);
-    if (status == XRAY_OK)
-        status = write_samples_file(t, err);
-    if (status == XRAY_OK)
-        status = sample_baselines(t, step, err);
-    if (status == XRAY_OK)
-        status =
-            xr_learner_pack(&t->learner, &t->samples, t->prompts, step, err);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = write_samples_file(t, err);
+    if (status != XRAY_OK)
+        return status;
+    status = sample_baselines(t, step, err);
+    if (status != XRAY_OK)
+        return status;
+    return xr_learner_pack(&t->learner, &t->samples, t->prompts, step, err);
 }
 
 /* Makes the batch of a step. With dynamic sampling, rollouts are repeated until
@@ -293,9 +293,9 @@ static xray_status run_train_step(trainer *t, xr_err *err)
     if (is_due(ini->trainer.test_freq, step) ||
         (last && ini->trainer.val_after_train))
         status = xr_job_validate(job, err);
-    if (status == XRAY_OK)
-        status = xr_job_step_done(job, last || xr_job_stopped(job), err);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    return xr_job_step_done(job, last || xr_job_stopped(job), err);
 }
 
 static xray_status open_trainer(trainer *t, const xr_run_args *args,
@@ -315,13 +315,14 @@ static xray_status open_trainer(trainer *t, const xr_run_args *args,
     if (!t->prompts || !t->values)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for prompts");
     status = xr_learner_init(&t->learner, roles, t->job.metrics, err);
-    if (status == XRAY_OK)
-        status = xr_samples_init(&t->samples, xr_step_rows(ini),
-                                 (uint64_t)ini->data.max_response_length, err);
-    if (status == XRAY_OK && t->learner.baseline)
-        status = xr_samples_init(&t->greedy, t->prompt_count,
-                                 (uint64_t)ini->data.max_response_length, err);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = xr_samples_init(&t->samples, xr_step_rows(ini),
+                             (uint64_t)ini->data.max_response_length, err);
+    if (status != XRAY_OK || !t->learner.baseline)
+        return status;
+    return xr_samples_init(&t->greedy, t->prompt_count,
+                           (uint64_t)ini->data.max_response_length, err);
 }
 
 static void close_trainer(trainer *t)

@@ -125,11 +125,15 @@ static xray_status create_side_model(xr_roles *roles, uint32_t role,
                                      xr_err *err)
 {
     xray_status status = xr_create_role_part(roles, role, err);
-    if (status == XRAY_OK)
-        status = xr_turn_offload_all(roles, err);
-    if (status == XRAY_OK)
-        status = create_model(roles, role, err);
-    return status == XRAY_OK ? xr_turn_join(roles, role, err) : status;
+    if (status != XRAY_OK)
+        return status;
+    status = xr_turn_offload_all(roles, err);
+    if (status != XRAY_OK)
+        return status;
+    status = create_model(roles, role, err);
+    if (status != XRAY_OK)
+        return status;
+    return xr_turn_join(roles, role, err);
 }
 
 /* The options of an engine may select another numerics contract than the one
@@ -427,6 +431,13 @@ static xray_status join_worlds(xr_roles *roles, xr_err *err)
     return status;
 }
 
+static xray_status connect_ranks(xr_roles *roles, const xr_rank_link *link,
+                                 xr_err *err)
+{
+    xray_status status = create_comm(roles, link, err);
+    return status == XRAY_OK ? join_worlds(roles, err) : status;
+}
+
 static xray_status create_shard(xr_roles *roles, xr_run *run,
                                 const xr_rank_link *link, xr_err *err)
 {
@@ -435,13 +446,16 @@ static xray_status create_shard(xr_roles *roles, xr_run *run,
     roles->in_workhorse = 1;
     if (run->with & XR_WITH_ALGO)
         status = xr_create_algo_of_run(roles, run, err);
-    if (status == XRAY_OK)
-        status = xr_create_device(roles, err);
-    if (status == XRAY_OK && run->placement.size > 1)
-        status = create_comm(roles, link, err);
-    if (status == XRAY_OK && run->placement.size > 1)
-        status = join_worlds(roles, err);
-    return status == XRAY_OK ? xr_create_models(roles, err) : status;
+    if (status != XRAY_OK)
+        return status;
+    status = xr_create_device(roles, err);
+    if (status != XRAY_OK)
+        return status;
+    if (run->placement.size > 1)
+        status = connect_ranks(roles, link, err);
+    if (status != XRAY_OK)
+        return status;
+    return xr_create_models(roles, err);
 }
 
 xray_status xr_roles_start_rank(xr_run *run, const xr_rank_link *link,

@@ -219,13 +219,15 @@ static xray_status plan_transfer(xr_roles *roles, const xray_weights *table,
                        roles->engine.part->instance);
     xray_status status =
         xr_check_weights_table(roles->engine.part, engine, err);
-    if (status == XRAY_OK)
-        status = plan_engine_tensors(roles, t, err);
-    if (status == XRAY_OK)
-        status = plan_trainer_tensors(roles, t, table, err);
-    if (status == XRAY_OK)
-        status = allocate_cast(roles, t, err);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = plan_engine_tensors(roles, t, err);
+    if (status != XRAY_OK)
+        return status;
+    status = plan_trainer_tensors(roles, t, table, err);
+    if (status != XRAY_OK)
+        return status;
+    return allocate_cast(roles, t, err);
 }
 
 void xr_transfer_free(xr_roles *roles)

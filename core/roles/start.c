@@ -77,6 +77,12 @@ static xray_status check_plans(xr_run *run, xr_err *err)
     return status;
 }
 
+static xray_status check_plans_and_weights(xr_run *run, xr_err *err)
+{
+    xray_status status = check_plans(run, err);
+    return status == XRAY_OK ? xr_run_verify_models(run, err) : status;
+}
+
 /* Logs keys of a DeepSpeed JSON that have no effect. */
 static void log_config_notes(const xr_run *run)
 {
@@ -92,12 +98,14 @@ static xray_status start_instances(xr_roles *roles, xr_run *run, xr_err *err)
     log_config_notes(run);
     if (run->with & XR_WITH_REWARD)
         status = create_rewards(roles, err);
-    if (status == XRAY_OK && (run->with & XR_WITH_ALGO))
+    if (status != XRAY_OK)
+        return status;
+    if (run->with & XR_WITH_ALGO)
         status = xr_create_algo_of_run(roles, run, err);
-    if (status == XRAY_OK && (run->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
-        status = check_plans(run, err);
-    if (status == XRAY_OK && (run->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
-        status = xr_run_verify_models(run, err);
+    if (status != XRAY_OK)
+        return status;
+    if (run->with & (XR_WITH_TRAIN | XR_WITH_INFER))
+        status = check_plans_and_weights(run, err);
     if (status != XRAY_OK || !run->device.component)
         return status;
     if (xr_run_is_remote(run))
