@@ -564,19 +564,19 @@ static void gemm_t(const cpu_gemm *g)
 
 static void gemm_triangle(const cpu_gemm *g)
 {
-    size_t whole = g->cols / 16;
+    size_t complete = g->cols / 16;
     size_t panels = (g->cols + 15) / 16;
     tile_at at = { .start = g->start, .k1 = g->depth };
     for (size_t p = 0; p < panels;) {
         at.panel = p;
 #if VEC_ROWS >= 14
-        if (whole >= p + 2) {
+        if (complete >= p + 2) {
             tiles_triangle_2[g->rows](g, &at);
             p += 2;
             continue;
         }
 #endif
-        if (p >= whole)
+        if (p >= complete)
             tiles_triangle_masked_1[g->rows](g, &at);
         else
             tiles_triangle_1[g->rows](g, &at);

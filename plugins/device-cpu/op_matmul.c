@@ -40,14 +40,14 @@ static void transpose8(float *dst, const float *src, size_t stride, size_t rows)
 void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
                      size_t depth)
 {
-    size_t whole = depth / 8 * 8;
+    size_t complete = depth / 8 * 8;
     size_t low = rows < 8 ? rows : 8;
-    for (size_t k = 0; k < whole; k += 8) {
+    for (size_t k = 0; k < complete; k += 8) {
         transpose8(dst + k * 16, src + k, stride, low);
         transpose8(dst + k * 16 + 8, src + low * stride + k, stride,
                    rows - low);
     }
-    for (size_t k = whole; k < depth; k++)
+    for (size_t k = complete; k < depth; k++)
         for (size_t r = 0; r < 16; r++)
             dst[k * 16 + r] = r < rows ? src[r * stride + k] : 0.0f;
 }
@@ -238,7 +238,7 @@ xray_status cpu_weight_evict(void *self, xray_weight *weight)
 
 typedef struct product_job {
     const cpu_device *d;
-    cpu_gemm whole;
+    cpu_gemm complete;
     size_t task_rows; /* tasks are numbered by rows, then by columns */
     size_t task_cols;
     size_t row_tasks;
@@ -253,7 +253,7 @@ typedef struct product_job {
 /* The panels of the task that this thread is likely to take next. */
 static const void *next_task_panels(const product_job *job, size_t task)
 {
-    const cpu_gemm *g = &job->whole;
+    const cpu_gemm *g = &job->complete;
     size_t col = (task + job->threads) / job->row_tasks * job->task_cols;
     return col < g->cols ? cpu_gemm_b(g, col / 16 * g->b_panel) : NULL;
 }
@@ -261,7 +261,7 @@ static const void *next_task_panels(const product_job *job, size_t task)
 static void run_product_task(void *ctx, size_t task, size_t thread)
 {
     const product_job *job = ctx;
-    cpu_gemm g = job->whole;
+    cpu_gemm g = job->complete;
     size_t row = task % job->row_tasks * job->task_rows;
     size_t col = task / job->row_tasks * job->task_cols;
     g.rows = g.rows - row < job->task_rows ? g.rows - row : job->task_rows;
@@ -324,7 +324,7 @@ static size_t even_task_size(size_t n, size_t grain, size_t threads,
  * once, unless each range would copy blocks of x. */
 static void cut_product(const cpu_device *d, product_job *job, double cost)
 {
-    const cpu_gemm *g = &job->whole;
+    const cpu_gemm *g = &job->complete;
     size_t threads = cpu_pool_threads(d->pool);
     size_t parts = threads > 1 ? count_parts(threads, cost) : 1;
     size_t most = 12 * d->k->rows;
@@ -374,22 +374,22 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
     size_t outputs = p->kind == XRAY_NT ? p->weight->rows : p->weight->cols;
     size_t depth = p->kind == XRAY_NT ? p->weight->cols : p->weight->rows;
     product_job job = { .d = d,
-                        .whole = { .a = p->x,
-                                   .a_row = p->x_row,
-                                   .b = p->weight->panels[p->kind - 1].data,
-                                   .b_panel = depth * 16,
-                                   .b_row = 16,
-                                   .c = p->y,
-                                   .c_row = p->y_row,
-                                   .rows = p->tokens,
-                                   .cols = outputs,
-                                   .depth = depth,
-                                   .bias = p->bias,
-                                   .b_narrow = p->weight->dtype == XRAY_BF16,
-                                   .start = p->start } };
+                        .complete = { .a = p->x,
+                                      .a_row = p->x_row,
+                                      .b = p->weight->panels[p->kind - 1].data,
+                                      .b_panel = depth * 16,
+                                      .b_row = 16,
+                                      .c = p->y,
+                                      .c_row = p->y_row,
+                                      .rows = p->tokens,
+                                      .cols = outputs,
+                                      .depth = depth,
+                                      .bias = p->bias,
+                                      .b_narrow = p->weight->dtype == XRAY_BF16,
+                                      .start = p->start } };
     double cost = (double)p->tokens * (double)outputs * (double)depth / 8;
     cut_product(d, &job, cost);
-    if (job.whole.a_row % COPY_ROW == 0) {
+    if (job.complete.a_row % COPY_ROW == 0) {
         job.scratch_floats = CPU_GEMM_WORK;
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
         if (status != XRAY_OK)
@@ -460,19 +460,19 @@ static size_t fold_floats(size_t tokens)
 
 static void fold_pack(float *pack, const cpu_gemm *g)
 {
-    size_t whole = g->cols / 16;
+    size_t complete = g->cols / 16;
     size_t left = g->cols % 16;
     const float *x = g->b;
     for (size_t t = 0; t < g->depth; t++, x += g->b_row) {
         float *dst = pack + t * 16;
         for (size_t i = 0; t + FOLD_AHEAD < g->depth && i < g->cols; i += 16)
             __builtin_prefetch(x + FOLD_AHEAD * g->b_row + i, 0, 3);
-        for (size_t p = 0; p < whole; p++, dst += fold_floats(g->depth))
+        for (size_t p = 0; p < complete; p++, dst += fold_floats(g->depth))
             memcpy(dst, x + p * 16, 16 * sizeof(float));
         if (left == 0)
             continue;
         memset(dst, 0, 16 * sizeof(float));
-        memcpy(dst, x + whole * 16, left * sizeof(float));
+        memcpy(dst, x + complete * 16, left * sizeof(float));
     }
 }
 

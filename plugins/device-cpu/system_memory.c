@@ -36,8 +36,8 @@ static size_t round_to_huge(size_t bytes)
 
 void *cpu_map_pages(size_t bytes)
 {
-    size_t whole = round_to_huge(bytes);
-    char *at = mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE,
+    size_t complete = round_to_huge(bytes);
+    char *at = mmap(NULL, complete + HUGE_PAGE, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
         return NULL;
@@ -45,8 +45,8 @@ void *cpu_map_pages(size_t bytes)
     if (lead)
         (void)munmap(at, lead);
     if (lead < HUGE_PAGE)
-        (void)munmap(at + lead + whole, HUGE_PAGE - lead);
-    cpu_advise_huge(at + lead, whole);
+        (void)munmap(at + lead + complete, HUGE_PAGE - lead);
+    cpu_advise_huge(at + lead, complete);
     return at + lead;
 }
 

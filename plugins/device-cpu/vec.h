@@ -98,10 +98,10 @@ VFN v16 v16_exp(v16 x)
     p = v16_fma(p, r, v16_set(0x1.fffffcp-2f));
     p = v16_fma(p, v16_mul(r, r), r);
     p = v16_add(p, v16_set(1.0f));
-    i16 whole = i16_sub(v16_bits(shifted), v16_bits(magic));
-    i16 half = i16_sra(whole, 1);
+    i16 complete = i16_sub(v16_bits(shifted), v16_bits(magic));
+    i16 half = i16_sra(complete, 1);
     p = v16_mul(p, v16_pow2(half));
-    return v16_mul(p, v16_pow2(i16_sub(whole, half)));
+    return v16_mul(p, v16_pow2(i16_sub(complete, half)));
 }
 
 /* e^x where m is set, else 0. The other lanes are not given -inf, because

@@ -284,7 +284,7 @@ CU_FN int scan_row(query_scan *w, const attend_args *a, const attend_row *row,
     return 1;
 }
 
-/* `own` is the keys' row. At the end, `head` lies behind the group. */
+/* `own` is the keys' row. At the end, `head` is past the group. */
 template <bool JOINED>
 CU_FN query_scan scan_next(query_scan w, const attend_args *a, uint32_t kv,
                            uint32_t own, uint32_t key)

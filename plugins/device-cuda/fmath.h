@@ -81,10 +81,10 @@ CU_FN float cu_exp(float x)
     p = fmaf(p, r, 0x1.fffffcp-2f);
     p = fmaf(p, r * r, r);
     p = p + 1.0f;
-    int32_t whole = (int32_t)(cu_bits(shifted) - cu_bits(magic));
-    int32_t half = whole >> 1;
+    int32_t complete = (int32_t)(cu_bits(shifted) - cu_bits(magic));
+    int32_t half = complete >> 1;
     p = p * cu_pow2(half);
-    return p * cu_pow2(whole - half);
+    return p * cu_pow2(complete - half);
 }
 
 /* ln x; -inf for 0, NaN for negative numbers. */

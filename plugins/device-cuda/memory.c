@@ -323,15 +323,15 @@ xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
         cuda_free(d, s->data);
         s->data = NULL;
         s->bytes = 0;
-        uint64_t whole = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        uint64_t complete = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         cuda_block *b = NULL;
-        xray_status status = create_block(d, XRAY_TAG_WORKSPACE, whole, &b);
+        xray_status status = create_block(d, XRAY_TAG_WORKSPACE, complete, &b);
         if (status != XRAY_OK)
             return cuda_fail(d, status, "scratch",
                              "no device memory for %llu bytes of scratch",
-                             (unsigned long long)whole);
+                             (unsigned long long)complete);
         s->data = b->at;
-        s->bytes = whole;
+        s->bytes = complete;
     }
     *out = s->data;
     return XRAY_OK;

@@ -70,15 +70,15 @@ extern "C" xray_status cuda_axpby(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "axpby", op->y);
     cudaStream_t on = cuda_stream(d, stream);
-    uint64_t whole =
+    uint64_t complete =
         rows_odd(op->x) + rows_odd(op->y) == 0 ? op->count / 4 * 4 : 0;
-    axpby_args a = { op->x, op->y, whole, op->alpha, op->beta };
-    if (whole > 0)
-        CU_LAUNCH(axpby_kernel<1>, elem_grid(whole, ELEM_EACH),
+    axpby_args a = { op->x, op->y, complete, op->alpha, op->beta };
+    if (complete > 0)
+        CU_LAUNCH(axpby_kernel<1>, elem_grid(complete, ELEM_EACH),
                   dim3(ELEM_THREADS), 0, on, a);
-    a.x = op->x ? op->x + whole : NULL;
-    a.y = op->y + whole;
-    a.count = op->count - whole;
+    a.x = op->x ? op->x + complete : NULL;
+    a.y = op->y + complete;
+    a.count = op->count - complete;
     if (a.count > 0)
         CU_LAUNCH(axpby_kernel<0>, elem_grid(a.count, ELEM_EACH),
                   dim3(ELEM_THREADS), 0, on, a);
@@ -177,17 +177,17 @@ template <uint32_t From, uint32_t To>
 static void launch_cast(cudaStream_t on, const xray_cast *op)
 {
     uint64_t odd = misaligned_as<From>(op->x) + misaligned_as<To>(op->y);
-    uint64_t whole = odd == 0 ? op->count / 4 * 4 : 0;
-    cast_args a = { op->x, op->y, 0, whole };
-    if (whole > 0)
-        CU_LAUNCH((cast_kernel<1, From, To>), elem_grid(whole, ELEM_EACH),
+    uint64_t complete = odd == 0 ? op->count / 4 * 4 : 0;
+    cast_args a = { op->x, op->y, 0, complete };
+    if (complete > 0)
+        CU_LAUNCH((cast_kernel<1, From, To>), elem_grid(complete, ELEM_EACH),
                   dim3(ELEM_THREADS), 0, on, a);
-    a.first = whole;
+    a.first = complete;
     a.count = op->count;
-    if (a.count > whole)
+    if (a.count > complete)
         CU_LAUNCH((cast_kernel<0, From, To>),
-                  elem_grid(a.count - whole, ELEM_EACH), dim3(ELEM_THREADS), 0,
-                  on, a);
+                  elem_grid(a.count - complete, ELEM_EACH), dim3(ELEM_THREADS),
+                  0, on, a);
 }
 
 extern "C" xray_status cuda_cast(void *self, xray_stream *stream,
@@ -371,15 +371,15 @@ static void launch_adamw(cudaStream_t on, const xray_adamw *op)
 {
     uint64_t odd = rows_odd(op->p) + rows_odd(op->g) + rows_odd(op->m) +
                    rows_odd(op->v) + misaligned_as<Out>(op->out);
-    uint64_t whole = odd == 0 ? op->count / 4 * 4 : 0;
-    adamw_args a = { *op, 0, whole };
-    if (whole > 0)
-        CU_LAUNCH((adamw_kernel<1, Out>), elem_grid(whole, 1),
+    uint64_t complete = odd == 0 ? op->count / 4 * 4 : 0;
+    adamw_args a = { *op, 0, complete };
+    if (complete > 0)
+        CU_LAUNCH((adamw_kernel<1, Out>), elem_grid(complete, 1),
                   dim3(ELEM_THREADS), 0, on, a);
-    a.first = whole;
+    a.first = complete;
     a.count = op->count;
-    if (a.count > whole)
-        CU_LAUNCH((adamw_kernel<0, Out>), elem_grid(a.count - whole, 1),
+    if (a.count > complete)
+        CU_LAUNCH((adamw_kernel<0, Out>), elem_grid(a.count - complete, 1),
                   dim3(ELEM_THREADS), 0, on, a);
 }
 

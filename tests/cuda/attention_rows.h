@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention in bfloat16 over rows as tests/device/attention_rows.h makes them:
- * the float64 reference over operands rounded to bf16, and its gradient.
+ * The float64 reference of attention in bfloat16 and of its gradient, over
+ * operands rounded to bf16, for the rows of tests/device/attention_rows.h.
  */
 #ifndef CUDA_ATTENTION_ROWS_H
 #define CUDA_ATTENTION_ROWS_H
@@ -10,7 +10,7 @@
 
 #define MOST_KEYS 2048
 
-static inline float rounded(float x)
+static inline float round_to_bf16(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof(u));
@@ -19,13 +19,13 @@ static inline float rounded(float x)
     return x;
 }
 
-static inline void round_all(float *x, size_t n)
+static inline void round_all_to_bf16(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = rounded(x[i]);
+        x[i] = round_to_bf16(x[i]);
 }
 
-/* One query's view: its token and head, the keys from..i of its row. */
+/* The view of a query: its token and head, and the keys from..i of its row. */
 typedef struct seen {
     const rows *r;
     size_t start, i, from;
@@ -33,7 +33,8 @@ typedef struct seen {
     double scale, cap;
 } seen;
 
-static inline seen seen_of(const rows *r, size_t row, size_t i, size_t head)
+static inline seen make_query_view(const rows *r, size_t row, size_t i,
+                                   size_t head)
 {
     size_t w = r->f.window;
     size_t kv = head / (r->f.heads / r->f.kv_heads) * r->f.dim;
@@ -46,7 +47,7 @@ static inline seen seen_of(const rows *r, size_t row, size_t i, size_t head)
                    .q = first + i * r->stride + head * r->f.dim,
                    .k = first + r->q_width + kv,
                    .v = first + r->q_width + r->kv_width + kv,
-                   .scale = (double)scale_of(&r->f),
+                   .scale = (double)score_scale(&r->f),
                    .cap = (double)r->f.softcap };
 }
 
@@ -58,8 +59,8 @@ static inline double dot64(const float *a, const float *b, size_t n)
     return s;
 }
 
-/* p[j] and the slope of the softcap; returns the log-sum-exp. */
-static inline double seen_probs(const seen *q, double *p, double *slope)
+/* Computes p[j] and the slope of the softcap; returns the log-sum-exp. */
+static inline double compute_probs(const seen *q, double *p, double *slope)
 {
     double max = -INFINITY;
     double sum = 0;
@@ -81,9 +82,9 @@ static inline double seen_probs(const seen *q, double *p, double *slope)
     return max + log(sum);
 }
 
-/* o and the sum of |p v|, to which the error of o is in proportion. */
-static inline void seen_values(const seen *q, const double *p, double *o,
-                               double *size)
+/* Computes o, and the sum of |p v|, to which the error of o is proportional. */
+static inline void compute_values(const seen *q, const double *p, double *o,
+                                  double *size)
 {
     for (size_t d = 0; d < q->r->f.dim; d++) {
         o[d] = size[d] = 0;
@@ -95,17 +96,19 @@ static inline void seen_values(const seen *q, const double *p, double *o,
     }
 }
 
-/* Adds a query's part to grad, laid out as qkv, and its size to `size`. */
-static inline void seen_grad(const seen *q, const float *g, double *grad,
-                             double *size)
+/* Adds a query's gradient to `grad`, with the layout of qkv, and its magnitude
+ * to `size`. */
+static inline void add_query_grad(const seen *q, const float *g, double *grad,
+                                  double *size)
 {
     const rows *r = q->r;
     double p[MOST_KEYS];
     double slope[MOST_KEYS];
     double dp[MOST_KEYS];
     double mean = 0;
-    double mean_size = 0; /* o, and so the mean, is as exact as its terms */
-    (void)seen_probs(q, p, slope);
+    /* O, and therefore the mean, is as exact as its terms. */
+    double mean_size = 0;
+    (void)compute_probs(q, p, slope);
     for (size_t j = q->from; j <= q->i; j++) {
         const float *v = q->v + j * r->stride;
         dp[j] = dot64(g, v, r->f.dim);
@@ -131,12 +134,12 @@ static inline void seen_grad(const seen *q, const float *g, double *grad,
     }
 }
 
-/* |got - want| <= tolerance * size + 1e-6. */
-static inline void within(float got, double want, double size, double tolerance,
-                          const char *what, size_t at)
+/* Asserts |got - want| <= tolerance * size + 1e-6. */
+static inline void assert_within(float got, double want, double size,
+                                 double tolerance, const char *what, size_t at)
 {
     if (!(fabs((double)got - want) <= tolerance * size + 1e-6))
-        fail_msg("%s, entry %zu: %.9g, float64 says %.9g of size %.3g", what,
+        fail_msg("%s, entry %zu: %.9g, float64 gives %.9g of size %.3g", what,
                  at, (double)got, want, size);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of attention on a device whose memory may not be the host's: placed,
- * run as the trainer and as the engine do, and read back.
+ * Runs attention on a device whose memory may not be the host's: copies rows
+ * there, runs them as the trainer and as the engine do, and reads the results
+ * back.
  */
 #ifndef CUDA_ATTENTION_RUN_H
 #define CUDA_ATTENTION_RUN_H
@@ -12,9 +13,9 @@
 
 const xray_plugin *xray_plugin_query_device_cuda(uint32_t host_abi);
 
-/* Ends the suite as skipped where there is no GPU (the emulated device is
- * always there). */
-static inline dev attend_open(int64_t precision)
+/* Opens a cuda device, or ends the suite as skipped if there is no GPU. The
+ * emulated device always exists. */
+static inline dev open_attention(int64_t precision)
 {
     const xray_plugin *q = xray_plugin_query_device_cuda(XRAY_ABI);
     assert_non_null(q);
@@ -29,7 +30,7 @@ static inline dev attend_open(int64_t precision)
     return d;
 }
 
-static inline void *place(const dev *d, const void *data, size_t bytes)
+static inline void *copy_to_device(const dev *d, const void *data, size_t bytes)
 {
     void *p = NULL;
     must(d->ops->alloc(d->self, "test", XRAY_TAG_WORKSPACE, bytes + 64, &p));
@@ -39,20 +40,21 @@ static inline void *place(const dev *d, const void *data, size_t bytes)
     return p;
 }
 
-static inline void fetch(const dev *d, void *to, const void *from, size_t bytes)
+static inline void copy_from_device(const dev *d, void *to, const void *from,
+                                    size_t bytes)
 {
     must(d->ops->sync(d->self, NULL));
     must(d->ops->copy(d->self, NULL, to, from, bytes, XRAY_COPY_TO_HOST));
     must(d->ops->sync(d->self, NULL));
 }
 
-static inline void drop(const dev *d, void *p)
+static inline void free_on_device(const dev *d, void *p)
 {
     d->ops->free(d->self, p);
 }
 
-/* o and lse of r's r->count rows from one call; the gradient too where `grad`
- * is not NULL. `parent` of each row, or NULL. */
+/* Computes o and lse of r's r->count rows in one call, and the gradient if
+ * `grad` is not NULL. `parent` has an entry per row, or is NULL. */
 static inline void run_packed(const dev *d, const rows *r,
                               const int32_t *starts, const int32_t *parent,
                               float *o, float *lse, const float *d_o,
@@ -61,13 +63,14 @@ static inline void run_packed(const dev *d, const rows *r,
     size_t qkv = r->tokens * r->stride * sizeof(float);
     size_t out = r->tokens * r->q_width * sizeof(float);
     size_t sums = r->tokens * r->f.heads * sizeof(float);
-    float *x = place(d, r->qkv, qkv);
-    float *to = place(d, NULL, out);
-    float *l = place(d, NULL, sums);
-    int32_t *start = place(d, starts, (r->count + 1) * sizeof(*starts));
+    float *x = copy_to_device(d, r->qkv, qkv);
+    float *to = copy_to_device(d, NULL, out);
+    float *l = copy_to_device(d, NULL, sums);
+    int32_t *start =
+        copy_to_device(d, starts, (r->count + 1) * sizeof(*starts));
     int32_t *from =
-        parent ? place(d, parent, r->count * sizeof(*parent)) : NULL;
-    xray_attention op = rows_op(r, to, l);
+        parent ? copy_to_device(d, parent, r->count * sizeof(*parent)) : NULL;
+    xray_attention op = make_attention(r, to, l);
     op.row_start = start;
     op.parent = from;
     op.q = x;
@@ -75,22 +78,22 @@ static inline void run_packed(const dev *d, const rows *r,
     op.v = op.k + r->kv_width;
     must(d->ops->attention(d->self, NULL, &op));
     if (grad) {
-        float *g = place(d, d_o, out);
-        float *into = place(d, grad, qkv);
-        xray_attention_grad back = rows_grad_op(r, &op, g, into);
+        float *g = copy_to_device(d, d_o, out);
+        float *into = copy_to_device(d, grad, qkv);
+        xray_attention_grad back = make_attention_grad(r, &op, g, into);
         must(d->ops->attention_grad(d->self, NULL, &back));
-        fetch(d, grad, into, qkv);
-        drop(d, g);
-        drop(d, into);
+        copy_from_device(d, grad, into, qkv);
+        free_on_device(d, g);
+        free_on_device(d, into);
     }
-    fetch(d, o, to, out);
-    fetch(d, lse, l, sums);
-    drop(d, x);
-    drop(d, to);
-    drop(d, l);
-    drop(d, start);
+    copy_from_device(d, o, to, out);
+    copy_from_device(d, lse, l, sums);
+    free_on_device(d, x);
+    free_on_device(d, to);
+    free_on_device(d, l);
+    free_on_device(d, start);
     if (from)
-        drop(d, from);
+        free_on_device(d, from);
 }
 
 static inline void run_rows(const dev *d, const rows *r, float *o, float *lse,
@@ -99,21 +102,21 @@ static inline void run_rows(const dev *d, const rows *r, float *o, float *lse,
     run_packed(d, r, r->start, NULL, o, lse, d_o, grad);
 }
 
-/* One call over the cache: tokens [base, base + chunk) of every row. */
-typedef struct turn {
+/* A call over the cache: tokens [base, base + chunk) of every row. */
+typedef struct cache_call {
     const rows *r;
     xray_kv kv;
     size_t base, chunk;
     size_t spare; /* tokens beyond `live` */
-} turn;
+} cache_call;
 
-static inline void run_turn(const dev *d, const turn *c, float *o)
+static inline void run_cache_call(const dev *d, const cache_call *c, float *o)
 {
     const rows *r = c->r;
     size_t most = r->count * c->chunk + c->spare;
     int32_t *ids = calloc(2 * most, sizeof(*ids));
     size_t *index = calloc(most, sizeof(*index));
-    float *in = floats(most * r->stride);
+    float *in = alloc_floats(most * r->stride);
     float *out = random_floats(most * r->q_width, 1);
     assert_true(ids && index);
     int32_t n = 0;
@@ -127,27 +130,28 @@ static inline void run_turn(const dev *d, const turn *c, float *o)
             memcpy(in + (size_t)n * r->stride, r->qkv + index[n] * r->stride,
                    r->stride * sizeof(*in));
         }
-    int32_t *seq = place(d, ids, 2 * most * sizeof(*ids));
-    int32_t *live = place(d, &n, sizeof(n));
-    float *x = place(d, in, most * r->stride * sizeof(*in));
-    float *to = place(d, out, most * r->q_width * sizeof(*out));
-    xray_attention_kv op = rows_kv_op(r, &c->kv, x, to);
+    int32_t *seq = copy_to_device(d, ids, 2 * most * sizeof(*ids));
+    int32_t *live = copy_to_device(d, &n, sizeof(n));
+    float *x = copy_to_device(d, in, most * r->stride * sizeof(*in));
+    float *to = copy_to_device(d, out, most * r->q_width * sizeof(*out));
+    xray_attention_kv op = make_attention_kv(r, &c->kv, x, to);
     op.tokens.bound = c->spare ? most : (size_t)n;
     op.tokens.live = c->spare ? live : NULL;
     op.seq = seq;
     op.positions = seq + most;
     must(d->ops->attention_kv(d->self, NULL, &op));
-    float *got = floats(most * r->q_width);
-    fetch(d, got, to, most * r->q_width * sizeof(*out));
+    float *got = alloc_floats(most * r->q_width);
+    copy_from_device(d, got, to, most * r->q_width * sizeof(*out));
     for (size_t t = 0; t < (size_t)n; t++)
         memcpy(o + index[t] * r->q_width, got + t * r->q_width,
                r->q_width * sizeof(*o));
     if (c->spare)
-        same_bits(got + (size_t)n * r->q_width, out + (size_t)n * r->q_width,
-                  (most - (size_t)n) * r->q_width, "beyond live", d->name);
+        assert_same_bits(
+            got + (size_t)n * r->q_width, out + (size_t)n * r->q_width,
+            (most - (size_t)n) * r->q_width, "beyond live", d->name);
     void *all[] = { seq, live, x, to };
     for (size_t i = 0; i < 4; i++)
-        drop(d, all[i]);
+        free_on_device(d, all[i]);
     free(ids);
     free(index);
     free(in);
@@ -155,26 +159,27 @@ static inline void run_turn(const dev *d, const turn *c, float *o)
     free(got);
 }
 
-/* The cache's form of a run. */
-typedef struct way {
+/* How a run over the cache is divided and stored. */
+typedef struct cache_run {
     uint32_t block;
-    size_t chunk; /* tokens of a row in a call */
-    size_t first; /* of the first call; 0: as the others */
+    size_t chunk; /* tokens per row and call */
+    size_t first; /* tokens in the first call; 0: like the others */
     int paged;
     size_t spare;
     uint32_t dtype;
-} way;
+} cache_run;
 
-static inline void run_way(const dev *d, const rows *r, way w, float *o)
+static inline void run_over_cache(const dev *d, const rows *r, cache_run w,
+                                  float *o)
 {
-    turn c = { .r = r, .chunk = w.chunk, .spare = w.spare };
+    cache_call c = { .r = r, .chunk = w.chunk, .spare = w.spare };
     size_t per_row = (r->longest + w.block - 1) / w.block;
     size_t blocks = per_row * r->count;
     int32_t *table = calloc(blocks + 1, sizeof(*table));
     assert_non_null(table);
     for (size_t i = 0; i < blocks; i++)
         table[i] = (int32_t)(blocks - 1 - i);
-    int32_t *there = place(d, table, blocks * sizeof(*table));
+    int32_t *there = copy_to_device(d, table, blocks * sizeof(*table));
     c.kv = (xray_kv){ .header = XRAY_HEADER(xray_kv),
                       .table = w.paged ? there : NULL,
                       .table_stride = per_row,
@@ -184,17 +189,17 @@ static inline void run_way(const dev *d, const rows *r, way w, float *o)
                       .dtype = w.dtype ? w.dtype : XRAY_F32 };
     size_t bytes = d->ops->kv_block_bytes(d->self, &c.kv) * blocks;
     assert_true(bytes > 0);
-    /* What earlier sequences left must not matter. */
+    /* The content that earlier sequences left must not matter. */
     void *stale = malloc(bytes + 1);
     assert_non_null(stale);
     memset(stale, 0xFF, bytes);
-    c.kv.blocks = place(d, stale, bytes);
+    c.kv.blocks = copy_to_device(d, stale, bytes);
     for (c.base = 0; c.base < r->longest; c.base += c.chunk) {
         c.chunk = w.first && c.base == 0 ? w.first : w.chunk;
-        run_turn(d, &c, o);
+        run_cache_call(d, &c, o);
     }
-    drop(d, c.kv.blocks);
-    drop(d, there);
+    free_on_device(d, c.kv.blocks);
+    free_on_device(d, there);
     free(stale);
     free(table);
 }

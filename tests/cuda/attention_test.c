@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention in bfloat16: near float64 over rounded operands, and the same bits
- * for a query whatever is around it: as a packed row, in chunks, token by
- * token, paged or not. On a GPU this also shows that a row's result of a
- * tensor-core product does not depend on which row of the fragment it is. Rows
- * that go on from a parent, in both precisions: the bits of the joined rows, in
- * float32 those of device-cpu, and gradients near float64.
+ * Tests of attention in bfloat16 on the cuda device. It is close to float64
+ * over rounded operands, and a query has the same bits whatever surrounds it:
+ * as a packed row, in chunks, token by token, paged or not. On a GPU this also
+ * shows that the result of a tensor-core product does not depend on the row of
+ * the fragment.
+ *
+ * Rows with parents, in both precisions, have the bits of the joined rows, in
+ * float32 those of device-cpu, and gradients close to float64.
  */
 #include "tests/cuda/attention_run.h"
 #include "tests/device/attention_family.h"
@@ -29,53 +31,53 @@ static const form forms[] = {
 };
 #define FORMS (sizeof(forms) / sizeof(*forms))
 
-static rows rounded_rows(form f)
+static rows make_rounded_rows(form f)
 {
-    rows r = rows_make(f);
-    round_all(r.qkv, r.tokens * r.stride);
+    rows r = make_rows(f);
+    round_all_to_bf16(r.qkv, r.tokens * r.stride);
     return r;
 }
 
-/* p is rounded to 8 bits for the values, not for its sum: half a unit of the
+/* p is rounded to 8 bits for the values but not for its sum: half a unit of the
  * last bit is 2^-8 of it. */
 static void forward_is_near_float64(void **state)
 {
     (void)state;
-    dev d = attend_open(CUDA_BFLOAT16);
+    dev d = open_attention(CUDA_BFLOAT16);
     double p[MOST_KEYS];
     double slope[MOST_KEYS];
     double o[256];
     double size[256];
     for (size_t f = 0; f < FORMS; f++) {
-        rows r = rounded_rows(forms[f]);
+        rows r = make_rounded_rows(forms[f]);
         run_rows(&d, &r, r.o, r.lse, NULL, NULL);
         for (size_t row = 0; row < r.count; row++)
             for (size_t i = 0; i < (size_t)r.f.lengths[row]; i++)
                 for (size_t h = 0; h < r.f.heads; h++) {
-                    seen q = seen_of(&r, row, i, h);
+                    seen q = make_query_view(&r, row, i, h);
                     size_t t = q.start + i;
-                    double lse = seen_probs(&q, p, slope);
-                    near(r.lse[t * r.f.heads + h], lse, 3e-6, "lse");
-                    seen_values(&q, p, o, size);
+                    double lse = compute_probs(&q, p, slope);
+                    assert_near(r.lse[t * r.f.heads + h], lse, 3e-6, "lse");
+                    compute_values(&q, p, o, size);
                     for (size_t e = 0; e < r.f.dim; e++)
-                        within(r.o[t * r.q_width + h * r.f.dim + e], o[e],
-                               size[e], 0x1.02p-8, "o", e);
+                        assert_within(r.o[t * r.q_width + h * r.f.dim + e],
+                                      o[e], size[e], 0x1.02p-8, "o", e);
                 }
-        rows_free(&r);
+        free_rows(&r);
     }
     d.ops->destroy(d.self);
 }
 
-/* Sums of rounded p and ds; what o has lost is in every ds as well. */
+/* The gradient sums rounded p and ds, and the rounding of o enters every ds. */
 static void gradient_is_near_float64(void **state)
 {
     (void)state;
-    dev d = attend_open(CUDA_BFLOAT16);
+    dev d = open_attention(CUDA_BFLOAT16);
     for (size_t f = 0; f < FORMS; f++) {
-        rows r = rounded_rows(forms[f]);
+        rows r = make_rounded_rows(forms[f]);
         size_t n = r.tokens * r.stride;
         float *d_o = random_floats(r.tokens * r.q_width, 1);
-        round_all(d_o, r.tokens * r.q_width);
+        round_all_to_bf16(d_o, r.tokens * r.q_width);
         float *got = random_floats(n, 1);
         double *want = calloc(2 * n, sizeof(*want));
         assert_non_null(want);
@@ -83,29 +85,31 @@ static void gradient_is_near_float64(void **state)
         for (size_t row = 0; row < r.count; row++)
             for (size_t i = 0; i < (size_t)r.f.lengths[row]; i++)
                 for (size_t h = 0; h < r.f.heads; h++) {
-                    seen q = seen_of(&r, row, i, h);
-                    seen_grad(&q, d_o + (q.start + i) * r.q_width + h * r.f.dim,
-                              want, want + n);
+                    seen q = make_query_view(&r, row, i, h);
+                    add_query_grad(
+                        &q, d_o + (q.start + i) * r.q_width + h * r.f.dim, want,
+                        want + n);
                 }
         for (size_t e = 0; e < n; e++)
-            within(got[e], want[e], want[n + e], 0x1.1p-8, "gradient", e);
+            assert_within(got[e], want[e], want[n + e], 0x1.1p-8, "gradient",
+                          e);
         free(want);
         free(got);
         free(d_o);
-        rows_free(&r);
+        free_rows(&r);
     }
     d.ops->destroy(d.self);
 }
 
-static void a_row_does_not_see_its_batch(void **state)
+static void rows_do_not_depend_on_their_batch(void **state)
 {
     (void)state;
-    dev d = attend_open(CUDA_BFLOAT16);
+    dev d = open_attention(CUDA_BFLOAT16);
     for (size_t f = 1; f < FORMS; f += 2) {
-        rows r = rounded_rows(forms[f]);
+        rows r = make_rounded_rows(forms[f]);
         size_t n = r.tokens * r.stride;
         float *d_o = random_floats(r.tokens * r.q_width, 1);
-        float *all = floats(n);
+        float *all = alloc_floats(n);
         run_rows(&d, &r, r.o, r.lse, d_o, all);
         for (size_t row = 0; row < r.count; row++) {
             size_t start = (size_t)r.start[row];
@@ -115,23 +119,23 @@ static void a_row_does_not_see_its_batch(void **state)
             one.start[0] = 0;
             one.start[1] = r.f.lengths[row];
             one.qkv = r.qkv + start * r.stride;
-            float *o = floats(one.tokens * r.q_width);
-            float *lse = floats(one.tokens * r.f.heads);
-            float *grad = floats(one.tokens * r.stride);
+            float *o = alloc_floats(one.tokens * r.q_width);
+            float *lse = alloc_floats(one.tokens * r.f.heads);
+            float *grad = alloc_floats(one.tokens * r.stride);
             run_rows(&d, &one, o, lse, d_o + start * r.q_width, grad);
-            same_bits(o, r.o + start * r.q_width, one.tokens * r.q_width, "o",
-                      "a row alone");
-            same_bits(lse, r.lse + start * r.f.heads, one.tokens * r.f.heads,
-                      "lse", "a row alone");
-            same_bits(grad, all + start * r.stride, one.tokens * r.stride,
-                      "gradient", "a row alone");
+            assert_same_bits(o, r.o + start * r.q_width, one.tokens * r.q_width,
+                             "o", "a row alone");
+            assert_same_bits(lse, r.lse + start * r.f.heads,
+                             one.tokens * r.f.heads, "lse", "a row alone");
+            assert_same_bits(grad, all + start * r.stride,
+                             one.tokens * r.stride, "gradient", "a row alone");
             free(o);
             free(lse);
             free(grad);
         }
         free(all);
         free(d_o);
-        rows_free(&r);
+        free_rows(&r);
     }
     d.ops->destroy(d.self);
 }
@@ -139,60 +143,62 @@ static void a_row_does_not_see_its_batch(void **state)
 static void the_engine_gives_the_trainers_bits(void **state)
 {
     (void)state;
-    dev d = attend_open(CUDA_BFLOAT16);
-    static const way ways[] = {
+    dev d = open_attention(CUDA_BFLOAT16);
+    static const cache_run ways[] = {
         { 16, 512, 0, 0, 0, 0 },
         { 48, 29, 0, 1, 0, XRAY_BF16 },
         { 16, 100, 13, 1, 5, 0 },
     };
     for (size_t f = 0; f < FORMS; f++) {
-        rows r = rows_make(forms[f]); /* rounding is the device's affair */
+        rows r = make_rows(forms[f]); /* the device does the rounding */
         run_rows(&d, &r, r.o, r.lse, NULL, NULL);
         for (size_t w = 0; w < sizeof(ways) / sizeof(*ways); w++) {
-            float *o = floats(r.tokens * r.q_width);
-            run_way(&d, &r, ways[w], o);
-            same_bits(o, r.o, r.tokens * r.q_width, "attention_kv", "chunks");
+            float *o = alloc_floats(r.tokens * r.q_width);
+            run_over_cache(&d, &r, ways[w], o);
+            assert_same_bits(o, r.o, r.tokens * r.q_width, "attention_kv",
+                             "chunks");
             free(o);
         }
         if (r.longest < 100) {
-            float *o = floats(r.tokens * r.q_width);
-            run_way(&d, &r, (way){ 16, 1, 0, 1, 2, 0 }, o);
-            same_bits(o, r.o, r.tokens * r.q_width, "attention_kv", "decode");
+            float *o = alloc_floats(r.tokens * r.q_width);
+            run_over_cache(&d, &r, (cache_run){ 16, 1, 0, 1, 2, 0 }, o);
+            assert_same_bits(o, r.o, r.tokens * r.q_width, "attention_kv",
+                             "decode");
             free(o);
         }
-        rows_free(&r);
+        free_rows(&r);
     }
     d.ops->destroy(d.self);
 }
 
-/* Rows over several splits: a prompt, then tokens one by one near and across
- * their borders. */
+/* Rows over several splits: a prompt, then tokens one by one close to and
+ * across their borders. */
 static void decode_of_long_rows_gives_the_trainers_bits(void **state)
 {
     (void)state;
-    dev d = attend_open(CUDA_BFLOAT16);
+    dev d = open_attention(CUDA_BFLOAT16);
     static const form longer[] = {
         { 7, 1, 64, 0, 0.0f, { 517 }, 0.0f },
         { 2, 1, 32, 300, 0.0f, { 771, 260 }, 0.0f },
         { 2, 1, 128, 0, 20.0f, { 258, 25 }, 0.0f },
     };
     for (size_t f = 0; f < sizeof(longer) / sizeof(*longer); f++) {
-        rows r = rows_make(longer[f]);
+        rows r = make_rows(longer[f]);
         run_rows(&d, &r, r.o, r.lse, NULL, NULL);
         for (int paged = 0; paged < 2; paged++) {
-            float *o = floats(r.tokens * r.q_width);
-            way w = { paged ? 16 : 64, 1, r.longest - 5, paged, 0, 0 };
-            run_way(&d, &r, w, o);
-            same_bits(o, r.o, r.tokens * r.q_width, "attention_kv",
-                      paged ? "paged" : "contiguous");
+            float *o = alloc_floats(r.tokens * r.q_width);
+            cache_run w = { paged ? 16 : 64, 1, r.longest - 5, paged, 0, 0 };
+            run_over_cache(&d, &r, w, o);
+            assert_same_bits(o, r.o, r.tokens * r.q_width, "attention_kv",
+                             paged ? "paged" : "contiguous");
             free(o);
         }
-        rows_free(&r);
+        free_rows(&r);
     }
     d.ops->destroy(d.self);
 }
 
-/* ---- rows that go on from a parent -------------------------------------- */
+/* ---- rows with parents -------------------------------------------------- */
 
 static const form families[] = {
     { 1, 1, 8, 0, 0.0f, { 1, -1, -2 }, 0.0f },
@@ -208,48 +214,50 @@ static const form families[] = {
     { 1, 1, 128, 200, 0.0f, { 290, -33, -130, 65, -16 }, 0.0f },
     { 20, 1, 24, 0, 0.0f, { 16, -16, -2 }, 0.0f },
     { 70, 1, 8, 0, 0.0f, { 3, 17, -18 }, 0.0f },
-    /* A key that the next 64 queries see, in a tile whose others they do not.
-     */
+    /* A key that the next 64 queries see, in a tile whose other keys they do
+     * not see. */
     { 2, 1, 16, 18, 0.0f, { 17, -150, -3 }, 0.0f },
-    /* Sums so small that what a query does not see could overflow. */
+    /* Sums that are so small that keys which a query does not see could
+     * overflow. */
     { 8, 2, 16, 2, 0.0f, { 20, -3, -17, -2, -1, 5, -1, -1 }, 60.0f },
 };
 #define FAMILIES (sizeof(families) / sizeof(*families))
 
 static const int64_t precisions[] = { CUDA_FLOAT32, CUDA_BFLOAT16 };
 
-/* Operands are rounded to bf16, for which both precisions are exact. */
-static family rounded_family(form f)
+/* Operands are rounded to bf16, which both precisions represent exactly. */
+static family make_rounded_family(form f)
 {
-    family made = family_make(f);
-    round_all(made.r.qkv, made.r.tokens * made.r.stride);
-    round_all(made.d_o, made.r.tokens * made.r.q_width);
+    family made = make_family(f);
+    round_all_to_bf16(made.r.qkv, made.r.tokens * made.r.stride);
+    round_all_to_bf16(made.d_o, made.r.tokens * made.r.q_width);
     return made;
 }
 
-/* o, lse and grad of all rows; `grad` starts as garbage. */
+/* Computes o, lse and grad of all rows; `grad` starts with arbitrary values. */
 static void run_family(const dev *d, const family *f, const int32_t *parent)
 {
     run_packed(d, &f->r, f->r.start, parent, f->r.o, f->r.lse, f->d_o, f->grad);
 }
 
-/* Adds what float64 says of a joined row's own queries to `want`, and its size
- * to `size`, both laid out as qkv of all rows. */
-static void family_reference(const family *from, size_t row,
-                             const family *joined, double *want, double *size)
+/* Adds the float64 gradient of a joined row's own queries to `want` and its
+ * magnitude to `size`, both with the layout of qkv of all rows. */
+static void add_family_reference(const family *from, size_t row,
+                                 const family *joined, double *want,
+                                 double *size)
 {
     const rows *r = &joined->r;
     size_t n = r->tokens * r->stride;
     double *sum = calloc(2 * n, sizeof(*sum));
     assert_non_null(sum);
-    for (size_t i = before(from, row); i < r->tokens; i++)
+    for (size_t i = parent_length(from, row); i < r->tokens; i++)
         for (size_t h = 0; h < r->f.heads; h++) {
-            seen q = seen_of(r, 0, i, h);
-            seen_grad(&q, joined->d_o + i * r->q_width + h * r->f.dim, sum,
-                      sum + n);
+            seen q = make_query_view(r, 0, i, h);
+            add_query_grad(&q, joined->d_o + i * r->q_width + h * r->f.dim, sum,
+                           sum + n);
         }
     for (size_t i = 0; i < r->tokens; i++) {
-        size_t to = family_token(from, row, i);
+        size_t to = joined_token(from, row, i);
         for (size_t e = 0; e < r->stride; e++) {
             want[to * r->stride + e] += sum[i * r->stride + e];
             size[to * r->stride + e] += sum[n + i * r->stride + e];
@@ -258,47 +266,49 @@ static void family_reference(const family *from, size_t row,
     free(sum);
 }
 
-/* A row's own tokens, in `a` from `from` and in `b` from `to`. */
-static void same_row(const family *a, size_t from, const family *b, size_t to,
-                     size_t n, int grad, const char *where)
+/* Compares a row's own tokens, in `a` from `from` on and in `b` from `to`
+ * on. */
+static void assert_same_row(const family *a, size_t from, const family *b,
+                            size_t to, size_t n, int grad, const char *where)
 {
     const rows *r = &a->r;
-    same_outputs(a, from, b, to, n, where);
+    assert_same_family(a, from, b, to, n, where);
     for (size_t t = 0; t < n; t++)
-        same_bits(a->grad + (from + t) * r->stride,
-                  b->grad + (to + t) * r->stride, grad ? r->stride : r->q_width,
-                  "gradient", where);
+        assert_same_bits(a->grad + (from + t) * r->stride,
+                         b->grad + (to + t) * r->stride,
+                         grad ? r->stride : r->q_width, "gradient", where);
 }
 
-/* Of a parent o, lse and dq; of other rows dk and dv as well. */
+/* A parent's o, lse and dq are those of the joined row; other rows' dk and dv
+ * too. */
 static void children_are_the_joined_rows(void **state)
 {
     (void)state;
     for (size_t p = 0; p < 2; p++) {
-        dev d = attend_open(precisions[p]);
+        dev d = open_attention(precisions[p]);
         for (size_t i = 0; i < FAMILIES; i++) {
-            family f = rounded_family(families[i]);
+            family f = make_rounded_family(families[i]);
             size_t n = f.r.tokens * f.r.stride;
             double *want = calloc(2 * n, sizeof(*want));
-            double sharp = fmax(1, (double)scale_of(&f.r.f));
+            double sharp = fmax(1, (double)score_scale(&f.r.f));
             double tolerance =
                 precisions[p] == CUDA_FLOAT32 ? 2e-6 * sharp : 0x1.1p-8;
             assert_non_null(want);
             run_family(&d, &f, f.parent);
             for (size_t row = 0; row < f.r.count; row++) {
-                family joined = family_join(&f, row, 1);
+                family joined = join_family(&f, row, 1);
                 run_family(&d, &joined, NULL);
-                same_row(&f, (size_t)f.r.start[row], &joined, before(&f, row),
-                         length_of(&f, row), !has_children(&f, row),
-                         "a joined row");
-                family_reference(&f, row, &joined, want, want + n);
-                family_free(&joined);
+                assert_same_row(&f, (size_t)f.r.start[row], &joined,
+                                parent_length(&f, row), row_length(&f, row),
+                                !has_children(&f, row), "a joined row");
+                add_family_reference(&f, row, &joined, want, want + n);
+                free_family(&joined);
             }
             for (size_t e = 0; e < n; e++)
-                within(f.grad[e], want[e], want[n + e], tolerance, "gradient",
-                       e);
+                assert_within(f.grad[e], want[e], want[n + e], tolerance,
+                              "gradient", e);
             free(want);
-            family_free(&f);
+            free_family(&f);
         }
         d.ops->destroy(d.self);
     }
@@ -310,53 +320,54 @@ static void families_have_device_cpus_bits(void **state)
     cpu_config config = { .isa = CPU_ISA_SCALAR };
     dev cpu = { .ops = device_ops(), .name = "cpu" };
     must(cpu.ops->create(&bench_host, &config, 1, &cpu.self));
-    dev d = attend_open(CUDA_FLOAT32);
+    dev d = open_attention(CUDA_FLOAT32);
     for (size_t i = 0; i < FAMILIES; i++) {
         random_state = 5 + i;
-        family f = rounded_family(families[i]);
+        family f = make_rounded_family(families[i]);
         random_state = 5 + i;
-        family g = rounded_family(families[i]);
+        family g = make_rounded_family(families[i]);
         run_family(&d, &f, f.parent);
         run_family(&cpu, &g, g.parent);
-        same_row(&f, 0, &g, 0, f.r.tokens, 1, "device-cpu");
-        family_free(&f);
-        family_free(&g);
+        assert_same_row(&f, 0, &g, 0, f.r.tokens, 1, "device-cpu");
+        free_family(&f);
+        free_family(&g);
     }
     d.ops->destroy(d.self);
     cpu.ops->destroy(cpu.self);
 }
 
-/* The last family by itself; and a parent of -1 is none. */
-static void a_family_does_not_see_its_batch(void **state)
+/* The last family alone gives the same bits; a parent of -1 means none. */
+static void families_do_not_depend_on_their_batch(void **state)
 {
     (void)state;
     for (size_t i = 0; i < FAMILIES; i++) {
-        dev d = attend_open(precisions[i % 2]);
+        dev d = open_attention(precisions[i % 2]);
         random_state = 5 + i;
-        family f = rounded_family(families[i]);
+        family f = make_rounded_family(families[i]);
         random_state = 5 + i;
-        family g = rounded_family(families[i]);
-        family last = family_from(&g, last_family(&g));
+        family g = make_rounded_family(families[i]);
+        family last = view_family_from(&g, find_last_family(&g));
         size_t skip = f.r.tokens - last.r.tokens;
         run_family(&d, &f, f.parent);
         run_family(&d, &last, last.parent);
-        same_row(&f, skip, &g, skip, f.r.tokens - skip, 1, "a family alone");
+        assert_same_row(&f, skip, &g, skip, f.r.tokens - skip, 1,
+                        "a family alone");
         static const int32_t none[MOST_ROWS] = { -1, -1, -1, -1, -1, -1,
                                                  -1, -1, -1, -1, -1, -1 };
         run_family(&d, &f, none);
         run_family(&d, &g, NULL);
-        same_row(&f, 0, &g, 0, f.r.tokens, 1, "no parents");
-        family_free(&f);
-        family_free(&g);
+        assert_same_row(&f, 0, &g, 0, f.r.tokens, 1, "no parents");
+        free_family(&f);
+        free_family(&g);
         d.ops->destroy(d.self);
     }
 }
 
-static void parents_are_offered(void **state)
+static void parents_are_supported(void **state)
 {
     (void)state;
     for (size_t p = 0; p < 2; p++) {
-        dev d = attend_open(precisions[p]);
+        dev d = open_attention(precisions[p]);
         xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
         must(d.ops->info(d.self, &info));
         assert_int_equal(info.features, XRAY_DEVICE_PARENTS);
@@ -364,11 +375,11 @@ static void parents_are_offered(void **state)
     }
 }
 
-static void what_is_not_offered_is_refused(void **state)
+static void unsupported_shapes_are_refused(void **state)
 {
     (void)state;
     for (size_t p = 0; p < 2; p++) {
-        dev d = attend_open(precisions[p]);
+        dev d = open_attention(precisions[p]);
         xray_kv kv = { .header = XRAY_HEADER(xray_kv),
                        .block_tokens = 32,
                        .kv_heads = 2,
@@ -384,8 +395,8 @@ static void what_is_not_offered_is_refused(void **state)
         kv.dtype = XRAY_F32;
         kv.block_tokens = 20;
         assert_true(d.ops->kv_block_bytes(d.self, &kv) == 0);
-        rows r = rows_make(forms[1]);
-        xray_attention op = rows_op(&r, r.o, r.lse);
+        rows r = make_rows(forms[1]);
+        xray_attention op = make_attention(&r, r.o, r.lse);
         op.kv_heads = 3;
         assert_int_equal(d.ops->attention(d.self, NULL, &op), XRAY_E_ARG);
         op.kv_heads = 4;
@@ -396,7 +407,7 @@ static void what_is_not_offered_is_refused(void **state)
         assert_int_equal(d.ops->attention(d.self, NULL, &op),
                          XRAY_E_UNSUPPORTED);
         assert_non_null(strstr(last_failure, "256"));
-        rows_free(&r);
+        free_rows(&r);
         d.ops->destroy(d.self);
     }
 }
@@ -406,14 +417,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_is_near_float64),
         cmocka_unit_test(gradient_is_near_float64),
-        cmocka_unit_test(a_row_does_not_see_its_batch),
+        cmocka_unit_test(rows_do_not_depend_on_their_batch),
         cmocka_unit_test(the_engine_gives_the_trainers_bits),
         cmocka_unit_test(decode_of_long_rows_gives_the_trainers_bits),
         cmocka_unit_test(children_are_the_joined_rows),
         cmocka_unit_test(families_have_device_cpus_bits),
-        cmocka_unit_test(a_family_does_not_see_its_batch),
-        cmocka_unit_test(parents_are_offered),
-        cmocka_unit_test(what_is_not_offered_is_refused),
+        cmocka_unit_test(families_do_not_depend_on_their_batch),
+        cmocka_unit_test(parents_are_supported),
+        cmocka_unit_test(unsupported_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bfloat16 through the operator table, on the host and on a GPU: products,
- * their gradients and log-probabilities near float64 over rounded operands, and
- * the same bits for a row alone.
+ * Tests of the cuda device in bfloat16, on the host and on a GPU: products,
+ * their gradients and log-probabilities are close to float64 over rounded
+ * operands, and a row alone has the same bits.
  */
 #include "tests/device/bench.h"
 
-static dev narrow_open(void)
+static dev open_bf16(void)
 {
-    return cuda_open(CUDA_BFLOAT16, "cuda, bfloat16");
+    return open_cuda(CUDA_BFLOAT16, "cuda, bfloat16");
 }
 
-static double low(float x)
+static double round_to_bf16(float x)
 {
     return (double)cpu_from_bf16(cpu_to_bf16(x));
 }
@@ -22,8 +22,9 @@ static const struct {
                { 29, 48, 72 }, { 130, 96, 136 }, { 70, 200, 129 } };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-static void multiply(const dev *d, const xray_weight *w, uint32_t kind,
-                     const float *x, size_t in, float *y, size_t out, size_t n)
+static void run_matmul(const dev *d, const xray_weight *w, uint32_t kind,
+                       const float *x, size_t in, float *y, size_t out,
+                       size_t n)
 {
     xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
@@ -43,21 +44,22 @@ static void check_product(const dev *d, size_t i, uint32_t kind)
     size_t out = kind == XRAY_NT ? rows : cols;
     float *data = random_floats(rows * cols, 1);
     float *x = random_floats(n * in, 1);
-    float *y = floats(n * out);
-    float *one = floats(out);
-    xray_weight *w = weight_of(d, data, rows, cols);
-    multiply(d, w, kind, x, in, y, out, n);
+    float *y = alloc_floats(n * out);
+    float *one = alloc_floats(out);
+    xray_weight *w = create_weight(d, data, rows, cols);
+    run_matmul(d, w, kind, x, in, y, out, n);
     for (size_t t = 0; t < n; t++)
         for (size_t j = 0; j < out; j++) {
             double sum = 0.0;
             for (size_t k = 0; k < in; k++)
-                sum += low(x[t * in + k]) * low(kind == XRAY_NT
-                                                    ? data[j * cols + k]
-                                                    : data[k * cols + j]);
-            near(y[t * out + j], sum, 2e-5, "product in bfloat16");
+                sum += round_to_bf16(x[t * in + k]) *
+                       round_to_bf16(kind == XRAY_NT ? data[j * cols + k]
+                                                     : data[k * cols + j]);
+            assert_near(y[t * out + j], sum, 2e-5, "product in bfloat16");
         }
-    multiply(d, w, kind, x + (n - 1) * in, in, one, out, 1);
-    same_bits(one, y + (n - 1) * out, out, "the last row alone", d->name);
+    run_matmul(d, w, kind, x + (n - 1) * in, in, one, out, 1);
+    assert_same_bits(one, y + (n - 1) * out, out, "the last row alone",
+                     d->name);
     d->ops->weight_destroy(d->self, w);
     free(data);
     free(x);
@@ -68,7 +70,7 @@ static void check_product(const dev *d, size_t i, uint32_t kind)
 static void products_are_near_float64(void **state)
 {
     (void)state;
-    dev d = narrow_open();
+    dev d = open_bf16();
     for (size_t i = 0; i < SHAPES; i++) {
         check_product(&d, i, XRAY_NT);
         check_product(&d, i, XRAY_NN);
@@ -76,8 +78,9 @@ static void products_are_near_float64(void **state)
     d.ops->destroy(d.self);
 }
 
-static void fold(const dev *d, size_t i, const float *dy, const float *x,
-                 size_t first, size_t count, float *dw)
+static void run_matmul_grad(const dev *d, size_t i, const float *dy,
+                            const float *x, size_t first, size_t count,
+                            float *dw)
 {
     xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                             .tokens = { count, NULL },
@@ -94,24 +97,25 @@ static void fold(const dev *d, size_t i, const float *dy, const float *x,
 static void gradients_fold_at_multiples_of_16(void **state)
 {
     (void)state;
-    dev d = narrow_open();
+    dev d = open_bf16();
     for (size_t i = 0; i < SHAPES; i++) {
         size_t n = shapes[i].tokens, rows = shapes[i].rows;
         size_t cols = shapes[i].cols;
         float *dy = random_floats(n * rows, 1);
         float *x = random_floats(n * cols, 1);
-        float *dw = floats(rows * cols);
-        float *parts = floats(rows * cols);
-        fold(&d, i, dy, x, 0, n, dw);
+        float *dw = alloc_floats(rows * cols);
+        float *parts = alloc_floats(rows * cols);
+        run_matmul_grad(&d, i, dy, x, 0, n, dw);
         for (size_t at = 0; at < n; at += 48)
-            fold(&d, i, dy, x, at, n - at < 48 ? n - at : 48, parts);
-        same_bits(parts, dw, rows * cols, "dw by parts", d.name);
+            run_matmul_grad(&d, i, dy, x, at, n - at < 48 ? n - at : 48, parts);
+        assert_same_bits(parts, dw, rows * cols, "dw by parts", d.name);
         for (size_t r = 0; r < rows; r++)
             for (size_t c = 0; c < cols; c++) {
                 double sum = 0.0;
                 for (size_t t = 0; t < n; t++)
-                    sum += low(dy[t * rows + r]) * low(x[t * cols + c]);
-                near(dw[r * cols + c], sum, 2e-5, "dw in bfloat16");
+                    sum += round_to_bf16(dy[t * rows + r]) *
+                           round_to_bf16(x[t * cols + c]);
+                assert_near(dw[r * cols + c], sum, 2e-5, "dw in bfloat16");
             }
         free(dy);
         free(x);
@@ -125,14 +129,14 @@ static void log_probs_are_near_float64(void **state)
 {
     (void)state;
     enum { ITEMS = 37, VOCAB = 300, DIM = 72 };
-    dev d = narrow_open();
+    dev d = open_bf16();
     float *data = random_floats((size_t)VOCAB * DIM, 1);
     float *x = random_floats((size_t)ITEMS * DIM, 1);
     int32_t targets[ITEMS];
     float logp[ITEMS], entropy[ITEMS], alone;
     for (int i = 0; i < ITEMS; i++)
         targets[i] = (int32_t)random_below(VOCAB);
-    xray_weight *w = weight_of(&d, data, VOCAB, DIM);
+    xray_weight *w = create_weight(&d, data, VOCAB, DIM);
     xray_lm_head_logp op = { .header = XRAY_HEADER(xray_lm_head_logp),
                              .items = { ITEMS, NULL },
                              .weight = w,
@@ -146,12 +150,15 @@ static void log_probs_are_near_float64(void **state)
         for (size_t j = 0; j < VOCAB; j++) {
             z[j] = 0.0;
             for (size_t k = 0; k < DIM; k++)
-                z[j] += low(x[i * DIM + k]) * low(data[j * DIM + k]);
+                z[j] += round_to_bf16(x[i * DIM + k]) *
+                        round_to_bf16(data[j * DIM + k]);
             sum += exp(z[j]);
             mean += exp(z[j]) * z[j];
         }
-        near(logp[i], z[targets[i]] - log(sum), 2e-5, "logp in bfloat16");
-        near(entropy[i], log(sum) - mean / sum, 2e-5, "entropy in bfloat16");
+        assert_near(logp[i], z[targets[i]] - log(sum), 2e-5,
+                    "logp in bfloat16");
+        assert_near(entropy[i], log(sum) - mean / sum, 2e-5,
+                    "entropy in bfloat16");
     }
     op.items.bound = 1;
     op.x = x + (size_t)(ITEMS - 1) * DIM;
@@ -159,7 +166,7 @@ static void log_probs_are_near_float64(void **state)
     op.logp = &alone;
     op.entropy = NULL;
     must(d.ops->lm_head_logp(d.self, NULL, &op));
-    same_bits(&alone, logp + ITEMS - 1, 1, "an item alone", d.name);
+    assert_same_bits(&alone, logp + ITEMS - 1, 1, "an item alone", d.name);
     d.ops->weight_destroy(d.self, w);
     free(data);
     free(x);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cuda device as such: what create refuses, memory, streams and graphs, and
- * memory that processes share.
+ * Tests of the cuda device apart from its operators: the errors of create,
+ * memory, streams and graphs, and memory that processes share.
  */
 #include "tests/testing.h"
 
@@ -22,8 +22,8 @@ const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 
 static char said[1024];
 
-static xray_status on_fail(const xray_host *host, xray_status code,
-                           const char *where, const char *msg)
+static xray_status keep_failure(const xray_host *host, xray_status code,
+                                const char *where, const char *msg)
 {
     (void)host;
     (void)snprintf(said, sizeof(said), "%s: %s", where, msg);
@@ -31,14 +31,14 @@ static xray_status on_fail(const xray_host *host, xray_status code,
 }
 
 static const xray_host host = { .header = XRAY_HEADER(xray_host),
-                                .fail = on_fail };
+                                .fail = keep_failure };
 
-static const xray_device_ops *ops(void)
+static const xray_device_ops *device_calls(void)
 {
     return xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
 }
 
-static void must(xray_status status)
+static void require_ok(xray_status status)
 {
     if (status != XRAY_OK)
         fail_msg("%d: %s", status, said);
@@ -49,48 +49,50 @@ static void *open_device(void)
     const cuda_config config = { .precision = CUDA_FLOAT32 };
     void *d = NULL;
     emulate_devices(1, 90, 8192 * MB);
-    must(ops()->create(&host, &config, 0, &d));
+    require_ok(device_calls()->create(&host, &config, 0, &d));
     return d;
 }
 
-static xray_memory_stats stats_of(void *d)
+static xray_memory_stats read_stats(void *d)
 {
     xray_memory_stats s = { .header = XRAY_HEADER(xray_memory_stats) };
-    must(ops()->memory(d, &s));
+    require_ok(device_calls()->memory(d, &s));
     return s;
 }
 
-/* ---- create -----------------------------------------------------------------
- */
+/* ---- create -------------------------------------------------------------- */
 
-static void refused(int64_t index, xray_status wanted, const char *text)
+static void assert_create_refused(int64_t index, xray_status wanted,
+                                  const char *text)
 {
     const cuda_config config = { .index = index, .precision = CUDA_FLOAT32 };
     void *d = NULL;
-    assert_int_equal(ops()->create(&host, &config, 0, &d), wanted);
+    assert_int_equal(device_calls()->create(&host, &config, 0, &d), wanted);
     assert_null(d);
     if (!strstr(said, text))
         fail_msg("said: %s", said);
 }
 
-static void create_says_why_not(void **state)
+static void create_explains_its_failure(void **state)
 {
     (void)state;
     emulate_devices(-1, 90, MB);
-    refused(0, XRAY_E_DEVICE, "this machine has no NVIDIA driver");
+    assert_create_refused(0, XRAY_E_DEVICE,
+                          "this machine has no NVIDIA driver");
     emulate_devices(0, 90, MB);
-    refused(0, XRAY_E_DEVICE, "the NVIDIA driver shows no GPU");
+    assert_create_refused(0, XRAY_E_DEVICE, "the NVIDIA driver shows no GPU");
     emulate_devices(2, 90, MB);
-    refused(2, XRAY_E_CONFIG, "index = 2, but this process sees 2 GPUs");
+    assert_create_refused(2, XRAY_E_CONFIG,
+                          "index = 2, but this process sees 2 GPUs");
     emulate_devices(1, 75, MB);
-    refused(0, XRAY_E_DEVICE, "compute capability 7.5");
+    assert_create_refused(0, XRAY_E_DEVICE, "compute capability 7.5");
     emulate_devices(1, 90, 4);
-    refused(0, XRAY_E_NOMEM, "GPU 0 has no memory left");
-    emulate_devices(1, 80, 64 * MB); /* the least there may be */
+    assert_create_refused(0, XRAY_E_NOMEM, "GPU 0 has no memory left");
+    emulate_devices(1, 80, 64 * MB); /* the least capability that is accepted */
     cuda_config odd = { .precision = CUDA_FLOAT32 };
     void *d = NULL;
-    must(ops()->create(&host, &odd, 0, &d));
-    ops()->destroy(d);
+    require_ok(device_calls()->create(&host, &odd, 0, &d));
+    device_calls()->destroy(d);
     d = NULL;
     for (int i = 0; i < 4; i++) {
         odd = (cuda_config){ .index = i == 0 ? -2 : 0,
@@ -99,14 +101,15 @@ static void create_says_why_not(void **state)
                                                    : CUDA_FLOAT32,
                              .products = i == 3 ? CUDA_PRODUCTS_CUBLASLT + 1
                                                 : CUDA_PRODUCTS_OWN };
-        assert_int_equal(ops()->create(&host, &odd, 0, &d), XRAY_E_CONFIG);
+        assert_int_equal(device_calls()->create(&host, &odd, 0, &d),
+                         XRAY_E_CONFIG);
         assert_string_equal(said, "device cuda: index, precision or products "
                                   "has an unknown value");
     }
-    assert_int_equal(ops()->create(&host, NULL, 0, NULL), XRAY_E_ARG);
+    assert_int_equal(device_calls()->create(&host, NULL, 0, NULL), XRAY_E_ARG);
     d = open_device();
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
-    must(ops()->info(d, &info));
+    require_ok(device_calls()->info(d, &info));
     assert_string_equal(info.name, "emulated device, compute 9.0, 4 "
                                    "multiprocessors, float32");
     assert_int_equal(info.memory_bytes, 8192 * MB);
@@ -114,15 +117,15 @@ static void create_says_why_not(void **state)
     assert_int_equal(info.features, XRAY_DEVICE_PARENTS);
     uint64_t before = info.memory_free;
     void *p = NULL;
-    must(ops()->alloc(d, "test", XRAY_TAG_KV, 8 * MB, &p));
-    must(ops()->info(d, &info));
+    require_ok(device_calls()->alloc(d, "test", XRAY_TAG_KV, 8 * MB, &p));
+    require_ok(device_calls()->info(d, &info));
     assert_int_equal(info.memory_free, before - 8 * MB);
-    assert_null(ops()->extension(d, "no.such"));
-    assert_null(ops()->extension(d, NULL));
-    ops()->destroy(d);
+    assert_null(device_calls()->extension(d, "no.such"));
+    assert_null(device_calls()->extension(d, NULL));
+    device_calls()->destroy(d);
 }
 
-static void ranks_take_turns(void **state)
+static void ranks_are_spread_over_gpus(void **state)
 {
     (void)state;
     static const struct {
@@ -137,61 +140,62 @@ static void ranks_take_turns(void **state)
             (void)setenv("XRAY_RANK", cases[i].rank, 1);
         else
             (void)unsetenv("XRAY_RANK");
-        must(ops()->create(&host, &config, 0, &d));
-        const xray_cuda_ops *more = ops()->extension(d, XRAY_EXT_CUDA);
+        require_ok(device_calls()->create(&host, &config, 0, &d));
+        const xray_cuda_ops *more = device_calls()->extension(d, XRAY_EXT_CUDA);
         assert_int_equal(more->index(d), cases[i].index);
-        ops()->destroy(d);
+        device_calls()->destroy(d);
     }
     (void)unsetenv("XRAY_RANK");
 }
 
-static void plan_asks_no_device(void **state)
+static void plans_need_no_device(void **state)
 {
     (void)state;
     emulate_devices(-1, 90, 0);
     cuda_config config = { .memory = 77 };
     xray_device_plan plan = { .header = XRAY_HEADER(xray_device_plan) };
-    must(ops()->plan(&host, &config, &plan));
+    require_ok(device_calls()->plan(&host, &config, &plan));
     assert_int_equal(plan.memory_bytes, 77);
     assert_int_equal(plan.host_memory, 0);
     config.precision = 9;
-    assert_int_equal(ops()->plan(&host, &config, &plan), XRAY_E_CONFIG);
+    assert_int_equal(device_calls()->plan(&host, &config, &plan),
+                     XRAY_E_CONFIG);
 }
 
-/* ---- memory
- * ------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------- */
 
 static void memory_is_counted_and_zeroed(void **state)
 {
     (void)state;
     static const uint64_t sizes[] = { 0, 1, 100, MB - 1, MB, 3 * MB + 5 };
     void *d = open_device();
-    uint64_t own = stats_of(d).live[XRAY_TAG_WORKSPACE];
+    uint64_t own = read_stats(d).live[XRAY_TAG_WORKSPACE];
     uint64_t sum = 0;
     char *p[6];
     for (int i = 0; i < 6; i++) {
-        must(ops()->alloc(d, "test", XRAY_TAG_KV, sizes[i], (void **)&p[i]));
+        require_ok(device_calls()->alloc(d, "test", XRAY_TAG_KV, sizes[i],
+                                         (void **)&p[i]));
         sum += sizes[i];
         assert_int_equal((uintptr_t)p[i] % 64, 0);
         for (uint64_t k = 0; k < sizes[i]; k++)
             assert_int_equal(p[i][k], 0);
         memset(p[i], 7, sizes[i]);
     }
-    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], sum);
+    assert_int_equal(read_stats(d).live[XRAY_TAG_KV], sum);
     for (int i = 0; i < 6; i++)
-        ops()->free(d, p[i]);
-    ops()->free(d, NULL);
-    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], 0);
-    assert_int_equal(stats_of(d).high[XRAY_TAG_KV], sum);
-    assert_int_equal(stats_of(d).high_all, sum + own);
+        device_calls()->free(d, p[i]);
+    device_calls()->free(d, NULL);
+    assert_int_equal(read_stats(d).live[XRAY_TAG_KV], 0);
+    assert_int_equal(read_stats(d).high[XRAY_TAG_KV], sum);
+    assert_int_equal(read_stats(d).high_all, sum + own);
     void *q = NULL;
     assert_int_equal(
-        ops()->alloc(d, "the kv cache", XRAY_TAG_KV, 9000 * MB, &q),
+        device_calls()->alloc(d, "the kv cache", XRAY_TAG_KV, 9000 * MB, &q),
         XRAY_E_NOMEM);
     assert_non_null(strstr(said, "the kv cache: no device memory for "
                                  "9437184000 bytes of kv; GPU 0 has"));
-    assert_int_equal(ops()->alloc(d, "x", 99, 1, &q), XRAY_E_ARG);
-    ops()->destroy(d);
+    assert_int_equal(device_calls()->alloc(d, "x", 99, 1, &q), XRAY_E_ARG);
+    device_calls()->destroy(d);
 }
 
 static void evicted_memory_keeps_its_address(void **state)
@@ -201,46 +205,47 @@ static void evicted_memory_keeps_its_address(void **state)
     emulate_devices(1, 90, 32 * MB);
     char *p = NULL;
     char *q = NULL;
-    uint64_t n = 20 * MB; /* twice is more than there is */
-    must(ops()->alloc(d, "a", XRAY_TAG_OPTIMIZER, n, (void **)&p));
+    uint64_t n = 20 * MB; /* twice as much does not fit the device */
+    require_ok(
+        device_calls()->alloc(d, "a", XRAY_TAG_OPTIMIZER, n, (void **)&p));
     p[0] = 1;
     p[n - 1] = 2;
-    must(ops()->evict(d, p));
-    must(ops()->evict(d, p));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_OPTIMIZER], 0);
-    must(ops()->alloc(d, "b", XRAY_TAG_KV, n, (void **)&q));
-    assert_int_equal(ops()->restore(d, p), XRAY_E_NOMEM);
+    require_ok(device_calls()->evict(d, p));
+    require_ok(device_calls()->evict(d, p));
+    assert_int_equal(read_stats(d).live[XRAY_TAG_OPTIMIZER], 0);
+    require_ok(device_calls()->alloc(d, "b", XRAY_TAG_KV, n, (void **)&q));
+    assert_int_equal(device_calls()->restore(d, p), XRAY_E_NOMEM);
     assert_non_null(strstr(said, "restore: no device memory for"));
-    must(ops()->evict(d, q));
-    must(ops()->restore(d, p));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_OPTIMIZER], n);
+    require_ok(device_calls()->evict(d, q));
+    require_ok(device_calls()->restore(d, p));
+    assert_int_equal(read_stats(d).live[XRAY_TAG_OPTIMIZER], n);
     assert_int_equal(p[0], 0);
     assert_int_equal(p[n - 1], 0);
-    ops()->free(d, q);
-    assert_int_equal(ops()->evict(d, p + 1), XRAY_E_ARG);
-    assert_int_equal(ops()->restore(d, p + 1), XRAY_E_ARG);
-    assert_int_equal(ops()->evict(d, NULL), XRAY_E_ARG);
-    /* A small one, which keeps its memory, comes back as empty; one that is
-     * away can be freed, and is not counted twice. */
-    must(ops()->alloc(d, "c", XRAY_TAG_KV, 100, (void **)&q));
-    uint64_t kv = stats_of(d).live[XRAY_TAG_KV];
+    device_calls()->free(d, q);
+    assert_int_equal(device_calls()->evict(d, p + 1), XRAY_E_ARG);
+    assert_int_equal(device_calls()->restore(d, p + 1), XRAY_E_ARG);
+    assert_int_equal(device_calls()->evict(d, NULL), XRAY_E_ARG);
+    /* A small block, which keeps its memory, is zeroed when it is restored. An
+     * evicted block can be freed and is not uncounted twice. */
+    require_ok(device_calls()->alloc(d, "c", XRAY_TAG_KV, 100, (void **)&q));
+    uint64_t kv = read_stats(d).live[XRAY_TAG_KV];
     memset(q, 7, 100);
-    must(ops()->evict(d, q));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], kv - 100);
-    must(ops()->restore(d, q));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], kv);
+    require_ok(device_calls()->evict(d, q));
+    assert_int_equal(read_stats(d).live[XRAY_TAG_KV], kv - 100);
+    require_ok(device_calls()->restore(d, q));
+    assert_int_equal(read_stats(d).live[XRAY_TAG_KV], kv);
     for (int i = 0; i < 100; i++)
         assert_int_equal(q[i], 0);
-    must(ops()->evict(d, q));
-    ops()->free(d, q);
-    assert_int_equal(stats_of(d).live[XRAY_TAG_KV], kv - 100);
+    require_ok(device_calls()->evict(d, q));
+    device_calls()->free(d, q);
+    assert_int_equal(read_stats(d).live[XRAY_TAG_KV], kv - 100);
     assert_int_equal(
-        ops()->alloc(d, "all", XRAY_TAG_KV, UINT64_MAX, (void **)&q),
+        device_calls()->alloc(d, "all", XRAY_TAG_KV, UINT64_MAX, (void **)&q),
         XRAY_E_NOMEM);
-    ops()->destroy(d);
+    device_calls()->destroy(d);
 }
 
-static void checksums_are_the_cpu_s(void **state)
+static void checksums_equal_those_of_the_cpu(void **state)
 {
     (void)state;
     const xray_device_ops *cpu =
@@ -248,23 +253,22 @@ static void checksums_are_the_cpu_s(void **state)
     void *d = open_device();
     char *p = NULL;
     uint64_t n = 70000;
-    must(ops()->alloc(d, "test", XRAY_TAG_KV, n, (void **)&p));
+    require_ok(device_calls()->alloc(d, "test", XRAY_TAG_KV, n, (void **)&p));
     for (uint64_t i = 0; i < n; i++)
         p[i] = (char)(i * 37 >> 3);
     for (uint64_t at = 0; at < 10; at++) {
         for (uint64_t bytes = at; bytes < n - at; bytes += 6997) {
             uint64_t a = 1;
             uint64_t b = 2;
-            must(ops()->checksum(d, p + at, bytes, &a));
-            must(cpu->checksum(NULL, p + at, bytes, &b));
+            require_ok(device_calls()->checksum(d, p + at, bytes, &a));
+            require_ok(cpu->checksum(NULL, p + at, bytes, &b));
             assert_int_equal(a, b);
         }
     }
-    ops()->destroy(d);
+    device_calls()->destroy(d);
 }
 
-/* ---- streams, graphs
- * ------------------------------------------------------------- */
+/* ---- streams, graphs ----------------------------------------------------- */
 
 static void graphs_replay(void **state)
 {
@@ -276,74 +280,75 @@ static void graphs_replay(void **state)
     float *x = NULL;
     const float ones[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
     float back[8] = { 0 };
-    must(ops()->alloc(d, "x", XRAY_TAG_KV, 64, (void **)&x));
-    must(ops()->stream_create(d, &s));
-    must(ops()->event_create(d, &e));
-    must(ops()->copy(d, s, x, ones, 32, XRAY_COPY_TO_DEVICE));
-    must(ops()->graph_begin(d, s));
+    require_ok(device_calls()->alloc(d, "x", XRAY_TAG_KV, 64, (void **)&x));
+    require_ok(device_calls()->stream_create(d, &s));
+    require_ok(device_calls()->event_create(d, &e));
+    require_ok(device_calls()->copy(d, s, x, ones, 32, XRAY_COPY_TO_DEVICE));
+    require_ok(device_calls()->graph_begin(d, s));
     xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                       .count = 8,
                       .x = x,
                       .y = x,
                       .alpha = 1.0f,
                       .beta = 1.0f };
-    must(ops()->axpby(d, s, &op));
-    op.y = NULL; /* a recorded call has its arguments by value */
-    assert_int_equal(ops()->graph_begin(d, s), XRAY_E_STATE);
+    require_ok(device_calls()->axpby(d, s, &op));
+    op.y = NULL; /* a captured call holds its arguments by value */
+    assert_int_equal(device_calls()->graph_begin(d, s), XRAY_E_STATE);
     void *none = NULL;
-    assert_int_equal(ops()->alloc(d, "x", XRAY_TAG_KV, 64, &none),
+    assert_int_equal(device_calls()->alloc(d, "x", XRAY_TAG_KV, 64, &none),
                      XRAY_E_STATE);
-    must(ops()->graph_end(d, s, &g));
-    assert_int_equal(ops()->graph_end(d, s, &g), XRAY_E_STATE);
+    require_ok(device_calls()->graph_end(d, s, &g));
+    assert_int_equal(device_calls()->graph_end(d, s, &g), XRAY_E_STATE);
     for (int i = 0; i < 3; i++)
-        must(ops()->graph_launch(d, s, g));
-    must(ops()->event_record(d, s, e));
-    must(ops()->event_wait(d, NULL, e));
-    must(ops()->copy(d, NULL, back, x, 32, XRAY_COPY_TO_HOST));
-    must(ops()->sync(d, NULL));
+        require_ok(device_calls()->graph_launch(d, s, g));
+    require_ok(device_calls()->event_record(d, s, e));
+    require_ok(device_calls()->event_wait(d, NULL, e));
+    require_ok(device_calls()->copy(d, NULL, back, x, 32, XRAY_COPY_TO_HOST));
+    require_ok(device_calls()->sync(d, NULL));
     assert_true(back[0] == 8.0f && back[7] == 8.0f);
-    must(ops()->zero(d, s, x, 4));
-    must(ops()->sync(d, s));
+    require_ok(device_calls()->zero(d, s, x, 4));
+    require_ok(device_calls()->sync(d, s));
     assert_true(x[0] == 0.0f && x[1] == 8.0f);
-    assert_int_equal(ops()->copy(d, s, x, back, 4, XRAY_COPY_ON_DEVICE + 1),
-                     XRAY_E_ARG);
-    assert_int_equal(ops()->copy(d, s, x, back, 4, 0), XRAY_E_ARG);
-    assert_int_equal(ops()->copy(d, s, NULL, back, 4, XRAY_COPY_TO_DEVICE),
-                     XRAY_E_ARG);
-    must(ops()->copy(d, s, NULL, NULL, 0, XRAY_COPY_TO_DEVICE));
-    assert_int_equal(ops()->zero(d, s, NULL, 4), XRAY_E_ARG);
-    must(ops()->zero(d, s, NULL, 0));
-    assert_int_equal(ops()->event_record(d, s, NULL), XRAY_E_ARG);
-    assert_int_equal(ops()->event_wait(d, s, NULL), XRAY_E_ARG);
-    assert_int_equal(ops()->graph_launch(d, s, NULL), XRAY_E_ARG);
-    assert_int_equal(ops()->stream_create(d, NULL), XRAY_E_ARG);
-    assert_int_equal(ops()->event_create(d, NULL), XRAY_E_ARG);
-    assert_int_equal(ops()->graph_end(d, s, NULL), XRAY_E_ARG);
-    const xray_cuda_ops *more = ops()->extension(d, XRAY_EXT_CUDA);
+    assert_int_equal(
+        device_calls()->copy(d, s, x, back, 4, XRAY_COPY_ON_DEVICE + 1),
+        XRAY_E_ARG);
+    assert_int_equal(device_calls()->copy(d, s, x, back, 4, 0), XRAY_E_ARG);
+    assert_int_equal(
+        device_calls()->copy(d, s, NULL, back, 4, XRAY_COPY_TO_DEVICE),
+        XRAY_E_ARG);
+    require_ok(device_calls()->copy(d, s, NULL, NULL, 0, XRAY_COPY_TO_DEVICE));
+    assert_int_equal(device_calls()->zero(d, s, NULL, 4), XRAY_E_ARG);
+    require_ok(device_calls()->zero(d, s, NULL, 0));
+    assert_int_equal(device_calls()->event_record(d, s, NULL), XRAY_E_ARG);
+    assert_int_equal(device_calls()->event_wait(d, s, NULL), XRAY_E_ARG);
+    assert_int_equal(device_calls()->graph_launch(d, s, NULL), XRAY_E_ARG);
+    assert_int_equal(device_calls()->stream_create(d, NULL), XRAY_E_ARG);
+    assert_int_equal(device_calls()->event_create(d, NULL), XRAY_E_ARG);
+    assert_int_equal(device_calls()->graph_end(d, s, NULL), XRAY_E_ARG);
+    const xray_cuda_ops *more = device_calls()->extension(d, XRAY_EXT_CUDA);
     assert_non_null(more);
     assert_int_equal(more->index(d), 0);
     assert_ptr_equal(more->stream(d, s), s);
     assert_non_null(more->stream(d, NULL));
-    ops()->graph_destroy(d, g);
-    ops()->event_destroy(d, e);
-    ops()->stream_destroy(d, s);
-    ops()->destroy(d);
+    device_calls()->graph_destroy(d, g);
+    device_calls()->event_destroy(d, e);
+    device_calls()->stream_destroy(d, s);
+    device_calls()->destroy(d);
 }
 
-/* ---- shared memory
- * ----------------------------------------------------------------- */
+/* ---- shared memory ------------------------------------------------------- */
 
 typedef struct channel {
     int to[2];
     int from[2];
 } channel;
 
-static void put(int fd, const void *data, size_t bytes)
+static void write_all(int fd, const void *data, size_t bytes)
 {
     assert_int_equal(write(fd, data, bytes), (ssize_t)bytes);
 }
 
-static void take(int fd, void *data, size_t bytes)
+static void read_all(int fd, void *data, size_t bytes)
 {
     assert_int_equal(read(fd, data, bytes), (ssize_t)bytes);
 }
@@ -351,7 +356,7 @@ static void take(int fd, void *data, size_t bytes)
 #define CHILD_IN 0
 #define CHILD_OUT 3
 
-/* This program once more, as another process. */
+/* Starts this program again as another process. */
 static pid_t spawn_child(const channel *c)
 {
     static char name[] = "child";
@@ -368,8 +373,8 @@ static pid_t spawn_child(const channel *c)
     return child;
 }
 
-/* The other process: attaches, reads, writes, and says how it went. */
-static int child_main(void)
+/* The other process: it attaches, reads, writes, and reports the results. */
+static int run_child(void)
 {
     const cuda_config config = { .precision = CUDA_FLOAT32 };
     uint8_t handle[XRAY_HANDLE_BYTES];
@@ -377,31 +382,31 @@ static int child_main(void)
     int *p = NULL;
     int *again = NULL;
     int32_t results[6] = { 0 };
-    if (ops()->create(&host, &config, 0, &d) != XRAY_OK ||
+    if (device_calls()->create(&host, &config, 0, &d) != XRAY_OK ||
         read(CHILD_IN, handle, sizeof(handle)) != (ssize_t)sizeof(handle))
         return 1;
-    results[0] = ops()->attach(d, handle, 4000, (void **)&p);
+    results[0] = device_calls()->attach(d, handle, 4000, (void **)&p);
     if (results[0] != XRAY_OK)
         (void)fprintf(stderr, "%s\n", said);
-    results[1] = ops()->attach(d, handle, 4000, (void **)&again);
+    results[1] = device_calls()->attach(d, handle, 4000, (void **)&again);
     results[2] = p && p == again ? p[1] : -1;
-    results[3] = ops()->attach(d, handle, 1 << 20, (void **)&again);
+    results[3] = device_calls()->attach(d, handle, 1 << 20, (void **)&again);
     if (p)
         p[2] = 99;
     if (write(CHILD_OUT, results, sizeof(results)) < 0 ||
         read(CHILD_IN, handle, 1) != 1)
         return 1;
-    /* The block is gone there, but stays mapped here. */
-    results[4] = ops()->attach(d, handle, 4000, (void **)&again);
+    /* The other process has freed the block, but it stays mapped here. */
+    results[4] = device_calls()->attach(d, handle, 4000, (void **)&again);
     results[5] = p ? p[2] : -1;
-    ops()->detach(d, p);
-    ops()->detach(d, p);
-    ops()->detach(d, NULL);
-    ops()->destroy(d);
+    device_calls()->detach(d, p);
+    device_calls()->detach(d, p);
+    device_calls()->detach(d, NULL);
+    device_calls()->destroy(d);
     return write(CHILD_OUT, results, sizeof(results)) < 0;
 }
 
-static void processes_share(void **state)
+static void processes_share_blocks(void **state)
 {
     (void)state;
     channel c;
@@ -413,42 +418,48 @@ static void processes_share(void **state)
     assert_int_equal(pipe(c.to) | pipe(c.from), 0);
     pid_t child = spawn_child(&c);
     void *d = open_device();
-    must(ops()->alloc(d, "early", XRAY_TAG_WORKSPACE, 4096, (void **)&p));
-    assert_int_equal(ops()->share(d, p, handle), XRAY_E_ARG);
-    must(ops()->shareable(d, 1));
-    must(ops()->alloc(d, "late", XRAY_TAG_WORKSPACE, 4096, (void **)&p));
+    require_ok(device_calls()->alloc(d, "early", XRAY_TAG_WORKSPACE, 4096,
+                                     (void **)&p));
+    assert_int_equal(device_calls()->share(d, p, handle), XRAY_E_ARG);
+    require_ok(device_calls()->shareable(d, 1));
+    require_ok(device_calls()->alloc(d, "late", XRAY_TAG_WORKSPACE, 4096,
+                                     (void **)&p));
     p[0] = 41;
     p[25] = 42;
-    must(ops()->share(d, p + 24, handle));
-    must(ops()->attach(d, handle, 8, (void **)&own));
+    require_ok(device_calls()->share(d, p + 24, handle));
+    require_ok(device_calls()->attach(d, handle, 8, (void **)&own));
     assert_ptr_equal(own, p + 24);
-    assert_int_equal(ops()->attach(d, handle, 4096 - 96, (void **)&own),
-                     XRAY_OK);
-    assert_int_equal(ops()->attach(d, handle, 4096 - 95, (void **)&own),
-                     XRAY_E_RANGE);
+    assert_int_equal(
+        device_calls()->attach(d, handle, 4096 - 96, (void **)&own), XRAY_OK);
+    assert_int_equal(
+        device_calls()->attach(d, handle, 4096 - 95, (void **)&own),
+        XRAY_E_RANGE);
     assert_string_equal(
         said, "attach: 4001 bytes were requested, but the handle has 4000");
     uint8_t wrong[XRAY_HANDLE_BYTES] = { 0 };
-    assert_int_equal(ops()->attach(d, wrong, 8, (void **)&own), XRAY_E_ARG);
-    assert_int_equal(ops()->share(d, NULL, handle), XRAY_E_ARG);
-    /* Others may have it mapped: it stays, and stays counted. */
-    uint64_t held = stats_of(d).live[XRAY_TAG_WORKSPACE];
-    must(ops()->evict(d, p));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_WORKSPACE], held);
+    assert_int_equal(device_calls()->attach(d, wrong, 8, (void **)&own),
+                     XRAY_E_ARG);
+    assert_int_equal(device_calls()->share(d, NULL, handle), XRAY_E_ARG);
+    /* Others may have the block mapped, so it stays and stays counted. */
+    uint64_t held = read_stats(d).live[XRAY_TAG_WORKSPACE];
+    require_ok(device_calls()->evict(d, p));
+    assert_int_equal(read_stats(d).live[XRAY_TAG_WORKSPACE], held);
     assert_int_equal(p[25], 42);
     int *away = NULL;
     uint8_t other[XRAY_HANDLE_BYTES];
-    must(ops()->alloc(d, "away", XRAY_TAG_KV, 4096, (void **)&away));
-    must(ops()->evict(d, away));
-    assert_int_equal(ops()->share(d, away, other), XRAY_E_STATE);
-    must(ops()->restore(d, away));
-    must(ops()->share(d, away, other));
-    assert_int_equal(ops()->share(d, away + 1024, other), XRAY_E_ARG);
-    must(ops()->shareable(d, 0));
-    must(ops()->alloc(d, "own", XRAY_TAG_KV, 4096, (void **)&away));
-    assert_int_equal(ops()->share(d, away, other), XRAY_E_ARG);
-    put(c.to[1], handle, sizeof(handle));
-    take(c.from[0], results, sizeof(results));
+    require_ok(
+        device_calls()->alloc(d, "away", XRAY_TAG_KV, 4096, (void **)&away));
+    require_ok(device_calls()->evict(d, away));
+    assert_int_equal(device_calls()->share(d, away, other), XRAY_E_STATE);
+    require_ok(device_calls()->restore(d, away));
+    require_ok(device_calls()->share(d, away, other));
+    assert_int_equal(device_calls()->share(d, away + 1024, other), XRAY_E_ARG);
+    require_ok(device_calls()->shareable(d, 0));
+    require_ok(
+        device_calls()->alloc(d, "own", XRAY_TAG_KV, 4096, (void **)&away));
+    assert_int_equal(device_calls()->share(d, away, other), XRAY_E_ARG);
+    write_all(c.to[1], handle, sizeof(handle));
+    read_all(c.from[0], results, sizeof(results));
     if (results[0] == XRAY_E_PEER) {
         print_message("skipped: this system forbids pidfd_getfd\n");
     } else {
@@ -458,32 +469,33 @@ static void processes_share(void **state)
         assert_int_equal(results[3], XRAY_E_RANGE);
         assert_int_equal(p[26], 99);
     }
-    ops()->free(d, p);
-    put(c.to[1], handle, 1);
-    take(c.from[0], results, sizeof(results));
+    device_calls()->free(d, p);
+    write_all(c.to[1], handle, 1);
+    read_all(c.from[0], results, sizeof(results));
     if (results[0] == XRAY_OK) {
         assert_int_equal(results[4], XRAY_E_ARG);
         assert_int_equal(results[5], 99);
     }
-    assert_int_equal(ops()->attach(d, handle, 8, (void **)&own), XRAY_E_ARG);
+    assert_int_equal(device_calls()->attach(d, handle, 8, (void **)&own),
+                     XRAY_E_ARG);
     assert_non_null(strstr(said, "stale"));
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    ops()->destroy(d);
+    device_calls()->destroy(d);
 }
 
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "child") == 0)
-        return child_main();
+        return run_child();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_share),
-        cmocka_unit_test(create_says_why_not),
-        cmocka_unit_test(ranks_take_turns),
-        cmocka_unit_test(plan_asks_no_device),
+        cmocka_unit_test(processes_share_blocks),
+        cmocka_unit_test(create_explains_its_failure),
+        cmocka_unit_test(ranks_are_spread_over_gpus),
+        cmocka_unit_test(plans_need_no_device),
         cmocka_unit_test(memory_is_counted_and_zeroed),
         cmocka_unit_test(evicted_memory_keeps_its_address),
-        cmocka_unit_test(checksums_are_the_cpu_s),
+        cmocka_unit_test(checksums_equal_those_of_the_cpu),
         cmocka_unit_test(graphs_replay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads of a block as fibers of one OS thread: a fiber runs until it waits,
- * then the next one that can run goes on, of its own warp first.
+ * Runs the threads of a block as fibers of one OS thread. A fiber runs until it
+ * has to wait; then the next fiber that can run continues, preferably one of
+ * the same warp.
  */
 #include "emulate.h"
 
@@ -12,7 +13,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "emulate_record.h"
+#include "emulate_internal.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -42,11 +43,11 @@ struct fiber {
     void *sp;
     char *stack;
     emu_state state;
-    std::vector<copy16> copies;  /* under way, oldest first */
+    std::vector<copy16> copies;  /* in flight, oldest first */
     std::vector<size_t> commits; /* ends of groups within `copies` */
-    const char *at;              /* what it waits for; NULL: it runs */
+    const char *at;              /* where it waits; NULL: it runs */
     bool done;
-    void *fake; /* AddressSanitizer's own */
+    void *fake; /* AddressSanitizer's fake stack */
 };
 
 struct gathering { /* of lanes at one warp-wide call */
@@ -58,7 +59,7 @@ struct gathering { /* of lanes at one warp-wide call */
 };
 
 struct warp {
-    uint32_t run;    /* lanes that can go on */
+    uint32_t run;    /* lanes that can run */
     uint32_t exists; /* lanes that the block has */
     uint32_t done;
     unsigned used;
@@ -75,8 +76,8 @@ struct engine {
     unsigned threads;
     unsigned left;
     bool backwards;
-    bool eager;       /* asynchronous copies are made at once */
-    unsigned waiting; /* at the barrier */
+    bool eager;       /* asynchronous copies are done at once */
+    unsigned waiting; /* threads at the barrier */
     const char *barrier_file;
     int barrier_line;
     int barrier_kind;
@@ -126,17 +127,17 @@ asm(".text\n"
     "  ret\n"
     ".size emu_switch,.-emu_switch\n");
 
-static void fiber_prepare(fiber *f, void (*entry)(void))
+static void prepare_fiber(fiber *f, void (*entry)(void))
 {
     void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES);
-    *--top = nullptr; /* where `entry` would return to */
+    *--top = nullptr; /* the return address of `entry` */
     *--top = reinterpret_cast<void *>(entry);
     for (int i = 0; i < 6; i++)
         *--top = nullptr;
     f->sp = top;
 }
 
-static void raw_switch(fiber *from, fiber *to)
+static void switch_stacks(fiber *from, fiber *to)
 {
     emu_switch(&from->sp, to->sp);
 }
@@ -145,14 +146,14 @@ static void raw_switch(fiber *from, fiber *to)
 
 static ucontext_t contexts[THREADS_MOST + 1];
 
-static ucontext_t *context_of(fiber *f)
+static ucontext_t *get_context(fiber *f)
 {
     return f == &E->main ? &contexts[THREADS_MOST] : &contexts[f - E->fibers];
 }
 
-static void fiber_prepare(fiber *f, void (*entry)(void))
+static void prepare_fiber(fiber *f, void (*entry)(void))
 {
-    ucontext_t *c = context_of(f);
+    ucontext_t *c = get_context(f);
     getcontext(c);
     c->uc_stack.ss_sp = f->stack;
     c->uc_stack.ss_size = STACK_BYTES;
@@ -160,13 +161,13 @@ static void fiber_prepare(fiber *f, void (*entry)(void))
     makecontext(c, entry, 0);
 }
 
-static void raw_switch(fiber *from, fiber *to)
+static void switch_stacks(fiber *from, fiber *to)
 {
-    swapcontext(context_of(from), context_of(to));
+    swapcontext(get_context(from), get_context(to));
 }
 #endif
 
-static void arrived(fiber *now)
+static void finish_switch(fiber *now)
 {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(now->fake, nullptr, nullptr);
@@ -175,7 +176,7 @@ static void arrived(fiber *now)
 #endif
 }
 
-static void leave_to(fiber *to)
+static void switch_to(fiber *to)
 {
     fiber *from = E->running;
     if (to == from)
@@ -199,19 +200,18 @@ static void leave_to(fiber *to)
                                    home ? main_stack : to->stack,
                                    home ? main_bytes : STACK_BYTES);
 #endif
-    raw_switch(from, to);
-    arrived(from);
+    switch_stacks(from, to);
+    finish_switch(from);
 }
 
-/* ---- who goes on ----------------------------------------------------------
- */
+/* ---- scheduling --------------------------------------------------------- */
 
-static unsigned index_of(const fiber *f)
+static unsigned fiber_index(const fiber *f)
 {
     return (unsigned)(f - E->fibers);
 }
 
-static fiber *in_warp(unsigned w)
+static fiber *next_in_warp(unsigned w)
 {
     uint32_t run = E->warps[w].run;
     unsigned lane = E->backwards ? 31u - (unsigned)__builtin_clz(run)
@@ -226,7 +226,7 @@ static fiber *next_fiber(unsigned from)
     unsigned w = from / 32u;
     for (unsigned i = 0; i < warps; i++) {
         if (E->warps[w].run)
-            return in_warp(w);
+            return next_in_warp(w);
         if (E->backwards)
             w = w ? w - 1 : warps - 1;
         else
@@ -252,7 +252,7 @@ static fiber *next_fiber(unsigned from)
         const fiber *f = &E->fibers[i];
         if (!f->done && f->at != what)
             emu_die("thread %u waits at %s, thread %u at %s: no thread can "
-                    "go on",
+                    "continue",
                     first, what, i, f->at);
     }
     emu_die("thread %u waits at %s, but %u threads returned before it (one is "
@@ -260,39 +260,38 @@ static fiber *next_fiber(unsigned from)
             first, what, returned, last);
 }
 
-static void wait_here(const char *what)
+static void wait_at(const char *what)
 {
     fiber *f = E->running;
     f->at = what;
-    unsigned me = index_of(f);
+    unsigned me = fiber_index(f);
     E->warps[me / 32u].run &= ~(1u << me % 32u);
     fiber *to = next_fiber(me);
     if (!to)
         stuck();
-    leave_to(to);
+    switch_to(to);
     f->at = nullptr;
 }
 
-static void fiber_main(void)
+static void run_fiber(void)
 {
-    arrived(E->running);
+    finish_switch(E->running);
     (*E->call)();
     fiber *f = E->running;
     f->copies.clear();
     f->commits.clear();
     f->done = true;
-    unsigned me = index_of(f);
+    unsigned me = fiber_index(f);
     E->warps[me / 32u].run &= ~(1u << me % 32u);
     E->warps[me / 32u].done |= 1u << me % 32u;
     fiber *to = --E->left ? next_fiber(me) : &E->main;
     if (!to)
         stuck();
-    leave_to(to);
-    emu_die("a thread ran on after its end");
+    switch_to(to);
+    emu_die("a thread continued after its end");
 }
 
-/* ---- barriers --------------------------------------------------------------
- */
+/* ---- barriers ------------------------------------------------------------ */
 
 int emu_barrier(const char *file, int line, int kind, int value)
 {
@@ -313,7 +312,7 @@ int emu_barrier(const char *file, int line, int kind, int value)
     }
     E->barrier_sum += value != 0;
     if (++E->waiting < E->threads) {
-        wait_here(names[kind]);
+        wait_at(names[kind]);
         return E->barrier_result;
     }
     E->waiting = 0;
@@ -326,10 +325,9 @@ int emu_barrier(const char *file, int line, int kind, int value)
     return E->barrier_result;
 }
 
-/* ---- warp-wide calls --------------------------------------------------------
- */
+/* ---- warp-wide calls ----------------------------------------------------- */
 
-static gathering *gathering_of(warp *w, uint32_t mask, const char *name)
+static gathering *find_gathering(warp *w, uint32_t mask, const char *name)
 {
     for (unsigned i = 0; i < w->used; i++) {
         gathering *g = &w->at[i];
@@ -352,7 +350,7 @@ void emu_collective(uint32_t mask, const char *name, emu_together finish,
 {
     if (!E || E->running == &E->main)
         emu_die("%s outside of a kernel", name);
-    unsigned me = index_of(E->running);
+    unsigned me = fiber_index(E->running);
     warp *w = &E->warps[me / 32u];
     uint32_t bit = 1u << me % 32u;
     if (!(mask & bit))
@@ -365,12 +363,12 @@ void emu_collective(uint32_t mask, const char *name, emu_together finish,
     if (mask & w->done)
         emu_die("%s: lanes %08x of the mask have returned", name,
                 mask & w->done);
-    gathering *g = gathering_of(w, mask, name);
+    gathering *g = find_gathering(w, mask, name);
     g->finish = finish;
     g->args[me % 32u] = arg;
     g->here |= bit;
     if (g->here != mask) {
-        wait_here(name);
+        wait_at(name);
         return;
     }
     if (finish)
@@ -379,10 +377,9 @@ void emu_collective(uint32_t mask, const char *name, emu_together finish,
     *g = w->at[--w->used];
 }
 
-/* ---- a launch
- * ---------------------------------------------------------------- */
+/* ---- a launch ------------------------------------------------------------ */
 
-static void engine_ready(unsigned threads)
+static void prepare_engine(unsigned threads)
 {
     if (!E) {
         E = new engine();
@@ -424,10 +421,10 @@ static void run_block(dim3 block)
         f->done = false;
         f->fake = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
-        /* The last frames of the thread before never returned. */
+        /* The last frames of the previous thread never returned. */
         ASAN_UNPOISON_MEMORY_REGION(f->stack + STACK_BYTES - 8192, 8192);
 #endif
-        fiber_prepare(f, fiber_main);
+        prepare_fiber(f, run_fiber);
     }
     for (unsigned w = 0; w * 32u < E->threads; w++) {
         unsigned n = E->threads - w * 32u;
@@ -436,7 +433,7 @@ static void run_block(dim3 block)
         E->warps[w].done = 0;
         E->warps[w].used = 0;
     }
-    leave_to(next_fiber(E->backwards ? E->threads - 1 : 0));
+    switch_to(next_fiber(E->backwards ? E->threads - 1 : 0));
 }
 
 static void check_limits(dim3 grid, dim3 block, size_t shared,
@@ -493,18 +490,17 @@ void emu_launch(const char *name, const void *function, dim3 grid, dim3 block,
         }))
         return;
     pthread_mutex_lock(&lock);
-    engine_ready(0);
+    prepare_engine(0);
     E->kernel = name;
     check_limits(grid, block, shared, function);
-    engine_ready(block.x * block.y * block.z);
+    prepare_engine(block.x * block.y * block.z);
     run_grid(grid, block, shared, &call);
     E->kernel = nullptr;
     E->call = nullptr;
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- asynchronous copies
- * ------------------------------------------------------ */
+/* ---- asynchronous copies ------------------------------------------------- */
 
 void cu_async16(void *to, const void *from, uint32_t bytes)
 {

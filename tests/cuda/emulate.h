@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA's kernel language on the host, for tests: the threads of a block are
- * fibers of the calling thread, blocks run one after the other, and what the
- * hardware would leave undefined is made visible. Dynamic shared memory starts
- * as NaNs; a cu_async16 fills its target with NaNs until it is waited for;
- * every second block runs its threads from the last to the first; a barrier
- * that some thread never reaches ends the process with a sentence that names
- * the kernel.
+ * CUDA's kernel language on the host, for tests. The threads of a block are
+ * fibers of the calling thread, and blocks run one after the other.
+ *
+ * Behaviour that the hardware leaves undefined is made visible: dynamic shared
+ * memory starts as NaNs, the target of a cu_async16 is NaN until it is waited
+ * for, every second block runs its threads from the last to the first, and a
+ * barrier that some thread never reaches ends the process with a sentence that
+ * names the kernel.
  */
 #ifndef CUDA_EMULATE_H
 #define CUDA_EMULATE_H
@@ -100,7 +101,7 @@ extern emu_state emu_now; /* of the running thread */
 #define gridDim (emu_now.grid_dim)
 #define warpSize 32
 
-/* Ends the process with a sentence on the running kernel. */
+/* Ends the process with a sentence about the running kernel. */
 [[noreturn]] void emu_die(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
 
@@ -151,8 +152,9 @@ int emu_barrier(const char *file, int line, int kind, int value);
 #define __syncthreads_and(v) emu_barrier(__FILE__, __LINE__, EMU_AND, (v))
 #define __syncthreads_count(v) emu_barrier(__FILE__, __LINE__, EMU_COUNT, (v))
 
-/* What the lanes of `mask` do together: each comes with its own argument, the
- * last to come runs `finish` over all, args[lane] of lanes not in it NULL. */
+/* An operation of the lanes of `mask`: each lane brings its own argument, and
+ * the last to arrive runs `finish` over all. args[lane] is NULL for lanes that
+ * are not in the mask. */
 typedef void (*emu_together)(void *const args[32]);
 void emu_collective(uint32_t mask, const char *name, emu_together finish,
                     void *arg);
@@ -227,8 +229,7 @@ static inline void __threadfence_block(void)
 {
 }
 
-/* ---- tensor cores, asynchronous copies ------------------------------------
- */
+/* ---- tensor cores, asynchronous copies ----------------------------------- */
 
 void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);
 void cu_ldmatrix4(uint32_t r[4], const void *row);

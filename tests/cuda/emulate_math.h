@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA's arithmetic names on the host; included by emulate.h. Functions whose
- * results the device rounds in its own way are refused at compile time.
+ * CUDA's arithmetic functions on the host, included by emulate.h. Functions
+ * that a GPU rounds in its own way are rejected at compile time.
  */
 #ifndef CUDA_EMULATE_MATH_H
 #define CUDA_EMULATE_MATH_H
 
 float rsqrtf(float) = delete;
 double rsqrt(double) = delete;
-#define __expf(x) refused_on_the_device(x)
-#define __logf(x) refused_on_the_device(x)
+#define __expf(x) rejected_on_the_device(x)
+#define __logf(x) rejected_on_the_device(x)
 float __fdividef(float, float) = delete;
 
 template <typename To, typename From> static inline To emu_bits(From v)
@@ -238,8 +238,7 @@ static inline double max(double a, double b)
     return fmax(a, b);
 }
 
-/* Whole numbers only: a sum of floats in the order of arrival has no fixed
- * bits. */
+/* Integers only: a sum of floats in the order of arrival has no fixed bits. */
 #define EMU_ATOMIC(name, type, now)           \
     static inline type name(type *at, type v) \
     {                                         \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver's virtual memory on the host: memfd for memory, mmap for
+ * The driver's virtual memory on the host: memfd provides memory, mmap provides
  * addresses.
  */
-#include "emulate_record.h"
+#include "emulate_internal.h"
 
 #include <map>
 #include <mutex>
@@ -18,13 +18,13 @@
 namespace
 {
 
-/* Never destroyed: blocks may outlive every static object. */
+/* Never destroyed, because blocks may outlive every static object. */
 struct files {
     std::mutex mutex;
-    std::map<uint64_t, size_t> bytes; /* 0: another one's */
+    std::map<uint64_t, size_t> bytes; /* 0: the file of another process */
 };
 
-files &F()
+files &open_files()
 {
     static files *f = new files();
     return *f;
@@ -83,20 +83,20 @@ static CUresult vm_create(CUmemGenericAllocationHandle *out, size_t bytes,
         emu_give(bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    std::lock_guard<std::mutex> hold(F().mutex);
-    F().bytes[(uint64_t)file] = bytes;
+    std::lock_guard<std::mutex> hold(open_files().mutex);
+    open_files().bytes[(uint64_t)file] = bytes;
     *out = (CUmemGenericAllocationHandle)file;
     return CUDA_SUCCESS;
 }
 
 static CUresult vm_release(CUmemGenericAllocationHandle handle)
 {
-    std::lock_guard<std::mutex> hold(F().mutex);
-    auto at = F().bytes.find(handle);
-    if (at == F().bytes.end())
+    std::lock_guard<std::mutex> hold(open_files().mutex);
+    auto at = open_files().bytes.find(handle);
+    if (at == open_files().bytes.end())
         return CUDA_ERROR_INVALID_VALUE;
     emu_give(at->second);
-    F().bytes.erase(at);
+    open_files().bytes.erase(at);
     close((int)handle);
     return CUDA_SUCCESS;
 }
@@ -149,8 +149,8 @@ static CUresult vm_import(CUmemGenericAllocationHandle *out, void *os_handle,
     int copy = dup((int)(intptr_t)os_handle);
     if (copy < 0)
         return CUDA_ERROR_INVALID_VALUE;
-    std::lock_guard<std::mutex> hold(F().mutex);
-    F().bytes[(uint64_t)copy] = 0;
+    std::lock_guard<std::mutex> hold(open_files().mutex);
+    open_files().bytes[(uint64_t)copy] = 0;
     *out = (CUmemGenericAllocationHandle)copy;
     return CUDA_SUCCESS;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA's runtime on the host: memory, streams that are always done and graphs
- * as lists of calls.
+ * CUDA's runtime on the host: memory, streams that have always finished, and
+ * graphs as lists of calls.
  */
-#include "emulate_record.h"
+#include "emulate_internal.h"
 
 #include <map>
 #include <mutex>
@@ -29,15 +29,15 @@ struct CUevent_st {
 namespace
 {
 
-int gpus_of_environment()
+int read_gpu_count()
 {
     const char *text = std::getenv("XRAY_EMULATED_GPUS");
     return text ? std::atoi(text) : 1;
 }
 
 struct state {
-    std::recursive_mutex mutex; /* of all below */
-    int count = gpus_of_environment(); /* -1: there is no driver */
+    std::recursive_mutex mutex;   /* protects all members below */
+    int count = read_gpu_count(); /* -1: there is no driver */
     int capability = 90;
     uint64_t bytes = 8ull << 30;
     uint64_t used = 0;
@@ -46,23 +46,23 @@ struct state {
     std::vector<CUstream_st *> streams;
 };
 
-/* Never destroyed: blocks may outlive every static object. */
-state &S()
+/* Never destroyed, because blocks may outlive every static object. */
+state &runtime_state()
 {
     static state *s = new state();
     return *s;
 }
 
-/* Ranks may be threads: what looks at the state holds it. */
-struct held : std::lock_guard<std::recursive_mutex> {
-    held() : lock_guard(S().mutex)
+/* Ranks may be threads, so whoever reads the state holds its lock. */
+struct state_lock : std::lock_guard<std::recursive_mutex> {
+    state_lock() : lock_guard(runtime_state().mutex)
     {
     }
 };
 
 thread_local cudaError_t last = cudaSuccess;
 
-cudaError_t told(cudaError_t error)
+cudaError_t keep_error(cudaError_t error)
 {
     if (error != cudaSuccess)
         last = error;
@@ -73,10 +73,10 @@ cudaError_t told(cudaError_t error)
 
 void emulate_devices(int count, int capability, uint64_t bytes)
 {
-    held state_held;
-    S().count = count;
-    S().capability = capability;
-    S().bytes = bytes;
+    state_lock state_held;
+    runtime_state().count = count;
+    runtime_state().capability = capability;
+    runtime_state().bytes = bytes;
 }
 
 bool emu_recorded(cudaStream_t stream, std::function<void()> call)
@@ -89,22 +89,21 @@ bool emu_recorded(cudaStream_t stream, std::function<void()> call)
 
 size_t emu_shared_allowed(const void *function)
 {
-    held state_held;
-    auto at = S().shared.find(function);
-    return at == S().shared.end() ? 0 : at->second;
+    state_lock state_held;
+    auto at = runtime_state().shared.find(function);
+    return at == runtime_state().shared.end() ? 0 : at->second;
 }
 
 cudaError_t emu_function_shared(const void *function, int bytes)
 {
-    held state_held;
+    state_lock state_held;
     if (bytes < 0 || bytes > 227 << 10)
-        return told(cudaErrorInvalidValue);
-    S().shared[function] = (size_t)bytes;
+        return keep_error(cudaErrorInvalidValue);
+    runtime_state().shared[function] = (size_t)bytes;
     return cudaSuccess;
 }
 
-/* ---- errors, devices -------------------------------------------------------
- */
+/* ---- errors, devices ----------------------------------------------------- */
 
 static const struct {
     cudaError_t error;
@@ -154,22 +153,23 @@ cudaError_t cudaPeekAtLastError(void)
 
 cudaError_t cudaDriverGetVersion(int *out)
 {
-    *out = S().count < 0 ? 0 : CUDART_VERSION;
+    *out = runtime_state().count < 0 ? 0 : CUDART_VERSION;
     return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int *out)
 {
-    *out = S().count > 0 ? S().count : 0;
-    if (S().count < 0)
-        return told(cudaErrorInsufficientDriver);
-    return told(S().count ? cudaSuccess : cudaErrorNoDevice);
+    *out = runtime_state().count > 0 ? runtime_state().count : 0;
+    if (runtime_state().count < 0)
+        return keep_error(cudaErrorInsufficientDriver);
+    return keep_error(runtime_state().count ? cudaSuccess : cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    return told(device < 0 || device >= S().count ? cudaErrorInvalidDevice
-                                                  : cudaSuccess);
+    return keep_error(device < 0 || device >= runtime_state().count
+                          ? cudaErrorInvalidDevice
+                          : cudaSuccess);
 }
 
 cudaError_t cudaGetDevice(int *out)
@@ -180,23 +180,23 @@ cudaError_t cudaGetDevice(int *out)
 
 cudaError_t cudaDeviceGetAttribute(int *out, cudaDeviceAttr what, int device)
 {
-    if (device < 0 || device >= S().count)
-        return told(cudaErrorInvalidDevice);
+    if (device < 0 || device >= runtime_state().count)
+        return keep_error(cudaErrorInvalidDevice);
     switch (what) {
     case cudaDevAttrMultiProcessorCount:
         *out = 4;
         return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-        *out = S().capability / 10;
+        *out = runtime_state().capability / 10;
         return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
-        *out = S().capability % 10;
+        *out = runtime_state().capability % 10;
         return cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *out = 227 << 10;
         return cudaSuccess;
     default:
-        return told(cudaErrorInvalidValue);
+        return keep_error(cudaErrorInvalidValue);
     }
 }
 
@@ -207,18 +207,19 @@ cudaError_t cudaDeviceSynchronize(void)
 
 cudaError_t cudaMemGetInfo(size_t *out_free, size_t *out_total)
 {
-    held state_held;
-    *out_total = S().bytes;
-    *out_free = S().bytes > S().used ? S().bytes - S().used : 0;
+    state_lock state_held;
+    *out_total = runtime_state().bytes;
+    *out_free = runtime_state().bytes > runtime_state().used
+                    ? runtime_state().bytes - runtime_state().used
+                    : 0;
     return cudaSuccess;
 }
 
-/* ---- memory
- * ------------------------------------------------------------------ */
+/* ---- memory -------------------------------------------------------------- */
 
-static bool capturing(void)
+static bool is_capturing(void)
 {
-    for (const CUstream_st *s : S().streams)
+    for (const CUstream_st *s : runtime_state().streams)
         if (s->capture)
             return true;
     return false;
@@ -226,48 +227,49 @@ static bool capturing(void)
 
 bool emu_take(size_t bytes)
 {
-    held state_held;
-    if (bytes > S().bytes || S().used > S().bytes - bytes)
+    state_lock state_held;
+    if (bytes > runtime_state().bytes ||
+        runtime_state().used > runtime_state().bytes - bytes)
         return false;
-    S().used += bytes;
+    runtime_state().used += bytes;
     return true;
 }
 
 void emu_give(size_t bytes)
 {
-    held state_held;
-    S().used -= bytes;
+    state_lock state_held;
+    runtime_state().used -= bytes;
 }
 
-/* New memory is full of NaNs, as a device's is full of anything. */
+/* New memory is full of NaNs, since that of a device has arbitrary content. */
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    held state_held;
-    if (capturing())
-        return told(cudaErrorStreamCaptureUnsupported);
+    state_lock state_held;
+    if (is_capturing())
+        return keep_error(cudaErrorStreamCaptureUnsupported);
     void *p = nullptr;
     if (!emu_take(bytes))
-        return told(cudaErrorMemoryAllocation);
+        return keep_error(cudaErrorMemoryAllocation);
     if (posix_memalign(&p, 256, bytes ? bytes : 1) != 0) {
         emu_give(bytes);
-        return told(cudaErrorMemoryAllocation);
+        return keep_error(cudaErrorMemoryAllocation);
     }
     memset(p, 0xff, bytes);
-    S().blocks[p] = bytes;
+    runtime_state().blocks[p] = bytes;
     *out = p;
     return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *ptr)
 {
-    held state_held;
+    state_lock state_held;
     if (!ptr)
         return cudaSuccess;
-    auto at = S().blocks.find(ptr);
-    if (at == S().blocks.end())
-        return told(cudaErrorInvalidValue);
+    auto at = runtime_state().blocks.find(ptr);
+    if (at == runtime_state().blocks.end())
+        return keep_error(cudaErrorInvalidValue);
     emu_give(at->second);
-    S().blocks.erase(at);
+    runtime_state().blocks.erase(at);
     free(ptr);
     return cudaSuccess;
 }
@@ -275,7 +277,7 @@ cudaError_t cudaFree(void *ptr)
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
     *out = malloc(bytes);
-    return told(*out ? cudaSuccess : cudaErrorMemoryAllocation);
+    return keep_error(*out ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFreeHost(void *ptr)
@@ -315,22 +317,21 @@ cudaError_t cudaMemsetAsync(void *ptr, int value, size_t bytes,
     return cudaSuccess;
 }
 
-/* ---- streams, events, graphs
- * ---------------------------------------------------- */
+/* ---- streams, events, graphs --------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
-    held state_held;
+    state_lock state_held;
     (void)flags;
     *out = new CUstream_st();
-    S().streams.push_back(*out);
+    runtime_state().streams.push_back(*out);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    held state_held;
-    std::vector<CUstream_st *> &list = S().streams;
+    state_lock state_held;
+    std::vector<CUstream_st *> &list = runtime_state().streams;
     for (size_t i = 0; i < list.size(); i++) {
         if (list[i] != stream)
             continue;
@@ -338,19 +339,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
         delete stream;
         return cudaSuccess;
     }
-    return told(cudaErrorInvalidResourceHandle);
+    return keep_error(cudaErrorInvalidResourceHandle);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    return told(stream && stream->capture ? cudaErrorStreamCaptureUnsupported
-                                          : cudaSuccess);
+    return keep_error(stream && stream->capture
+                          ? cudaErrorStreamCaptureUnsupported
+                          : cudaSuccess);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags)
 {
-    held state_held;
+    state_lock state_held;
     (void)flags;
     if (stream && event->capture)
         stream->capture = event->capture;
@@ -378,28 +380,28 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    return told(event->capture ? cudaErrorStreamCaptureUnsupported
-                               : cudaSuccess);
+    return keep_error(event->capture ? cudaErrorStreamCaptureUnsupported
+                                     : cudaSuccess);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                    cudaStreamCaptureMode mode)
 {
-    held state_held;
+    state_lock state_held;
     (void)mode;
     if (!stream || stream->capture)
-        return told(cudaErrorStreamCaptureUnsupported);
+        return keep_error(cudaErrorStreamCaptureUnsupported);
     stream->capture = new CUgraph_st();
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
-    held state_held;
+    state_lock state_held;
     if (!stream || !stream->capture)
-        return told(cudaErrorInvalidValue);
+        return keep_error(cudaErrorInvalidValue);
     *out = stream->capture;
-    for (CUstream_st *s : S().streams)
+    for (CUstream_st *s : runtime_state().streams)
         if (s->capture == *out)
             s->capture = nullptr;
     return cudaSuccess;
@@ -424,7 +426,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 {
     if (stream && stream->capture)
-        return told(cudaErrorStreamCaptureUnsupported);
+        return keep_error(cudaErrorStreamCaptureUnsupported);
     for (const auto &call : graph->calls)
         call();
     return cudaSuccess;

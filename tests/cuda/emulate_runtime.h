@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The part of CUDA's runtime and driver interfaces that device-cuda uses, on
- * the host: one device whose memory is host memory and whose streams are done
- * with a call when it returns. For tests, with no toolkit.
+ * the host and without a toolkit. The device's memory is host memory, and its
+ * streams have finished a call when it returns.
  */
 #ifndef CUDA_EMULATE_RUNTIME_H
 #define CUDA_EMULATE_RUNTIME_H
@@ -199,11 +199,11 @@ typedef struct CUmemAccessDesc {
 
 /* ---- for tests ----------------------------------------------------------- */
 
-/* How many devices there are (1), what they can (90) and hold (8 GiB); count
- * -1: there is no driver. */
+/* Sets the number of devices (1), their compute capability (90) and their
+ * memory (8 GiB). count -1 means that there is no driver. */
 void emulate_devices(int count, int capability, uint64_t bytes);
 
-/* Under AddressSanitizer: of the mapped bytes only the first `used` may be
+/* Under AddressSanitizer, only the first `used` of the mapped bytes may be
  * touched. */
 void emulate_bound(void *ptr, size_t used, size_t mapped);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulator itself: what kernels count on, and that mistakes are reported.
+ * Tests that the emulator behaves as kernels expect, and that it reports
+ * mistakes of kernels.
  */
 #include "plugins/device-cuda/cu.h"
 
@@ -19,8 +20,7 @@ static int failures;
         }                                                              \
     } while (0)
 
-/* ---- products
- * ---------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------ */
 
 static __global__ void tile(const uint16_t *a, const uint16_t *b, float *d)
 {
@@ -42,7 +42,7 @@ static __global__ void tile(const uint16_t *a, const uint16_t *b, float *d)
         d[(lane / 4 + r / 2 * 8) * 8 + lane % 4 * 2 + r % 2] = c[r];
 }
 
-static void test_mma(void)
+static void tensor_products_are_right(void)
 {
     alignas(16) uint16_t a[256], b[128];
     float d[128];
@@ -76,7 +76,7 @@ static __global__ void transposed(uint32_t *out)
         out[threadIdx.x * 4 + m] = r[m];
 }
 
-static void test_transposed(void)
+static void transposed_loads_are_right(void)
 {
     uint32_t out[128];
     CU_LAUNCH(transposed, 1, 32, 0, nullptr, out);
@@ -89,8 +89,7 @@ static void test_transposed(void)
     }
 }
 
-/* ---- shuffles, barriers
- * -------------------------------------------------------- */
+/* ---- shuffles, barriers -------------------------------------------------- */
 
 static __global__ void sums(const float *x, float *y, unsigned *seen, int n)
 {
@@ -118,15 +117,16 @@ static __global__ void sums(const float *x, float *y, unsigned *seen, int n)
             up == want &&
             down == (threadIdx.x < 2 ? threadIdx.x + 30 : threadIdx.x) &&
             __shfl_sync(0xffffffffu, (int)threadIdx.x, 5) == 5;
-        unsigned half = threadIdx.x < 16 ? 0xffffu : 0xffff0000u;
-        ok &= __ballot_sync(half, threadIdx.x % 2) == (0xaaaaaaaau & half);
+        unsigned half_mask = threadIdx.x < 16 ? 0xffffu : 0xffff0000u;
+        ok &= __ballot_sync(half_mask, threadIdx.x % 2) ==
+              (0xaaaaaaaau & half_mask);
         ok &= __all_sync(0xffffffffu, 1) && !__any_sync(0xffffffffu, 0);
         if (__all_sync(0xffffffffu, (int)ok) && threadIdx.x == 0)
             atomicAdd(seen, 1u);
     }
 }
 
-static void test_sums(void)
+static void shuffles_and_barriers_are_right(void)
 {
     float x[3 * 256], y[3];
     unsigned seen = 0;
@@ -142,15 +142,14 @@ static void test_sums(void)
     EXPECT(seen == 3);
 }
 
-/* ---- graphs
- * --------------------------------------------------------------------- */
+/* ---- graphs -------------------------------------------------------------- */
 
 static __global__ void add(float *x, float by)
 {
     x[blockIdx.x * blockDim.x + threadIdx.x] += by;
 }
 
-static void test_graph(void)
+static void graphs_replay_their_calls(void)
 {
     cudaStream_t s;
     cudaGraph_t g;
@@ -172,8 +171,7 @@ static void test_graph(void)
     EXPECT(cudaStreamDestroy(s) == cudaSuccess);
 }
 
-/* ---- mistakes
- * ---------------------------------------------------------------------- */
+/* ---- mistakes ------------------------------------------------------------ */
 
 static __global__ void returns_early(float *x)
 {
@@ -214,43 +212,43 @@ static __global__ void unwaited(const uint16_t *from, float *out)
 
 static float sink[1024];
 
-static void early(void)
+static void launch_early_return(void)
 {
     CU_LAUNCH(returns_early, 1, 64, 0, nullptr, sink);
 }
 
-static void half(void)
+static void launch_half_a_warp(void)
 {
     CU_LAUNCH(half_a_warp, 1, 32, 0, nullptr, sink);
 }
 
-static void two(void)
+static void launch_two_barriers(void)
 {
     CU_LAUNCH(two_barriers, 1, 64, 0, nullptr, sink);
 }
 
-static void align(void)
+static void launch_unaligned_copy(void)
 {
     alignas(16) static uint16_t x[32];
     CU_LAUNCH(unaligned, 1, 1, 0, nullptr, x);
 }
 
-static void large(void)
+static void launch_large_block(void)
 {
     CU_LAUNCH(add, 1, 1056, 0, nullptr, sink, 1.0f);
 }
 
-static void shared(void)
+static void launch_large_shared(void)
 {
     CU_LAUNCH(add, 1, 32, 49u << 10, nullptr, sink, 1.0f);
 }
 
-static void empty(void)
+static void launch_empty_grid(void)
 {
     CU_LAUNCH(add, 0, 32, 0, nullptr, sink, 1.0f);
 }
 
-/* Runs `what` in a child: it must end by abort and say `text`. */
+/* Runs `what` in a child process, which must abort and print `text`. */
 static void expect_report(void (*what)(void), const char *text)
 {
     int pipes[2];
@@ -279,7 +277,7 @@ static void expect_report(void (*what)(void), const char *text)
     }
 }
 
-static void test_unwaited(void)
+static void unwaited_copies_are_nan(void)
 {
     alignas(16) uint16_t from[8];
     float out[4];
@@ -294,19 +292,19 @@ static void test_unwaited(void)
 
 int main(void)
 {
-    test_mma();
-    test_transposed();
-    test_sums();
-    test_graph();
-    test_unwaited();
-    expect_report(early, "threads returned before it (one is 7)");
-    expect_report(half, "returned");
-    expect_report(two, "while others wait at");
-    expect_report(align, "16 must divide");
-    expect_report(large, "a block of 1056");
-    expect_report(shared, "without cudaFuncSetAttribute");
-    expect_report(empty, "a grid of 0");
+    tensor_products_are_right();
+    transposed_loads_are_right();
+    shuffles_and_barriers_are_right();
+    graphs_replay_their_calls();
+    unwaited_copies_are_nan();
+    expect_report(launch_early_return, "threads returned before it (one is 7)");
+    expect_report(launch_half_a_warp, "returned");
+    expect_report(launch_two_barriers, "while others wait at");
+    expect_report(launch_unaligned_copy, "16 must divide");
+    expect_report(launch_large_block, "a block of 1056");
+    expect_report(launch_large_shared, "without cudaFuncSetAttribute");
+    expect_report(launch_empty_grid, "a grid of 0");
     if (!failures)
-        printf("the emulator keeps its word\n");
+        printf("emulate: ok\n");
     return failures != 0;
 }

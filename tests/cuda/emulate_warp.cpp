@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the lanes of a warp do together.
+ * The warp-wide operations of the emulator: shuffles, votes, reductions and
+ * tensor-core products.
  */
 #include "emulate.h"
 
 #define EACH(i) for (unsigned i = 0; i < 32; i++)
 
-/* ---- shuffles --------------------------------------------------------------
- */
+/* ---- shuffles ------------------------------------------------------------ */
 
-static emu_shuffle *shuffle_of(void *const args[32], unsigned lane)
+static emu_shuffle *get_shuffle(void *const args[32], unsigned lane)
 {
     return static_cast<emu_shuffle *>(args[lane]);
 }
 
-static void take(void *const args[32], emu_shuffle *s, unsigned from)
+static void read_lane(void *const args[32], emu_shuffle *s, unsigned from)
 {
-    const emu_shuffle *other = from < 32 ? shuffle_of(args, from) : nullptr;
+    const emu_shuffle *other = from < 32 ? get_shuffle(args, from) : nullptr;
     if (!other)
         emu_die("a shuffle: lane %u reads lane %u, which is not in the mask",
                 s->lane, from);
     s->result = other->value;
 }
 
-static unsigned first_of(const emu_shuffle *s)
+static unsigned segment_start(const emu_shuffle *s)
 {
     if (s->width < 1 || s->width > 32 || (s->width & (s->width - 1)))
         emu_die("a shuffle of width %d", s->width);
@@ -34,10 +34,11 @@ void emu_shuffle_index(void *const args[32])
 {
     EACH(i)
     {
-        emu_shuffle *s = shuffle_of(args, i);
+        emu_shuffle *s = get_shuffle(args, i);
         if (s)
-            take(args, s,
-                 first_of(s) | ((unsigned)s->by & ((unsigned)s->width - 1u)));
+            read_lane(args, s,
+                      segment_start(s) |
+                          ((unsigned)s->by & ((unsigned)s->width - 1u)));
     }
 }
 
@@ -45,11 +46,11 @@ void emu_shuffle_up(void *const args[32])
 {
     EACH(i)
     {
-        emu_shuffle *s = shuffle_of(args, i);
+        emu_shuffle *s = get_shuffle(args, i);
         if (!s)
             continue;
         unsigned by = (unsigned)s->by;
-        take(args, s, i < by || i - by < first_of(s) ? i : i - by);
+        read_lane(args, s, i < by || i - by < segment_start(s) ? i : i - by);
     }
 }
 
@@ -57,11 +58,12 @@ void emu_shuffle_down(void *const args[32])
 {
     EACH(i)
     {
-        emu_shuffle *s = shuffle_of(args, i);
+        emu_shuffle *s = get_shuffle(args, i);
         if (!s)
             continue;
         unsigned to = i + (unsigned)s->by;
-        take(args, s, to >= first_of(s) + (unsigned)s->width ? i : to);
+        read_lane(args, s,
+                  to >= segment_start(s) + (unsigned)s->width ? i : to);
     }
 }
 
@@ -69,16 +71,16 @@ void emu_shuffle_xor(void *const args[32])
 {
     EACH(i)
     {
-        emu_shuffle *s = shuffle_of(args, i);
+        emu_shuffle *s = get_shuffle(args, i);
         if (!s)
             continue;
         unsigned to = i ^ (unsigned)s->by;
-        take(args, s, to >= first_of(s) + (unsigned)s->width ? i : to);
+        read_lane(args, s,
+                  to >= segment_start(s) + (unsigned)s->width ? i : to);
     }
 }
 
-/* ---- votes and sums
- * ---------------------------------------------------------- */
+/* ---- votes and sums ------------------------------------------------------ */
 
 struct vote {
     uint32_t value;
@@ -100,7 +102,7 @@ static void finish_ballot(void *const args[32])
     }
 }
 
-static unsigned ballot(uint32_t mask, int value, const char *name)
+static unsigned collect_votes(uint32_t mask, int value, const char *name)
 {
     vote v = { value != 0, 0 };
     emu_collective(mask, name, finish_ballot, &v);
@@ -109,17 +111,17 @@ static unsigned ballot(uint32_t mask, int value, const char *name)
 
 unsigned __ballot_sync(uint32_t mask, int value)
 {
-    return ballot(mask, value, "__ballot_sync");
+    return collect_votes(mask, value, "__ballot_sync");
 }
 
 int __any_sync(uint32_t mask, int value)
 {
-    return ballot(mask, value, "__any_sync") != 0;
+    return collect_votes(mask, value, "__any_sync") != 0;
 }
 
 int __all_sync(uint32_t mask, int value)
 {
-    return ballot(mask, value, "__all_sync") == mask;
+    return collect_votes(mask, value, "__all_sync") == mask;
 }
 
 void __syncwarp(uint32_t mask)
@@ -127,7 +129,8 @@ void __syncwarp(uint32_t mask)
     emu_collective(mask, "__syncwarp", nullptr, &mask);
 }
 
-static void fold(void *const args[32], uint32_t (*pair)(uint32_t, uint32_t))
+static void reduce_lanes(void *const args[32],
+                         uint32_t (*pair)(uint32_t, uint32_t))
 {
     uint32_t sum = 0;
     bool any = false;
@@ -154,7 +157,7 @@ static void fold(void *const args[32], uint32_t (*pair)(uint32_t, uint32_t))
     }                                                                         \
     static void fold_##name##_##type(void *const args[32])                    \
     {                                                                         \
-        fold(args, pair_##name##_##type);                                     \
+        reduce_lanes(args, pair_##name##_##type);                             \
     }                                                                         \
     type __reduce_##name##_sync(uint32_t mask, type value)                    \
     {                                                                         \
@@ -171,8 +174,7 @@ REDUCE(add, int, (unsigned)a + (unsigned)b)
 REDUCE(max, int, a < b ? b : a)
 REDUCE(min, int, a < b ? a : b)
 
-/* ---- tensor cores
- * ------------------------------------------------------------ */
+/* ---- tensor cores -------------------------------------------------------- */
 
 struct product {
     float *d;
@@ -180,17 +182,17 @@ struct product {
     const uint32_t *b;
 };
 
-static double low(uint32_t pair)
+static double low_bf16(uint32_t pair)
 {
     return cu_float(pair << 16);
 }
 
-static double high(uint32_t pair)
+static double high_bf16(uint32_t pair)
 {
     return cu_float(pair & 0xffff0000u);
 }
 
-/* Sixteen products and the accumulator, summed almost exactly, rounded once. */
+/* Adds sixteen products and the accumulator almost exactly and rounds once. */
 static void finish_mma(void *const args[32])
 {
     float a[16][16], b[16][8];
@@ -199,12 +201,12 @@ static void finish_mma(void *const args[32])
         const product *p = static_cast<product *>(args[i]);
         unsigned g = i / 4, t = i % 4 * 2;
         for (unsigned r = 0; r < 4; r++) {
-            a[g + r % 2 * 8][t + r / 2 * 8] = (float)low(p->a[r]);
-            a[g + r % 2 * 8][t + r / 2 * 8 + 1] = (float)high(p->a[r]);
+            a[g + r % 2 * 8][t + r / 2 * 8] = (float)low_bf16(p->a[r]);
+            a[g + r % 2 * 8][t + r / 2 * 8 + 1] = (float)high_bf16(p->a[r]);
         }
         for (unsigned r = 0; r < 2; r++) {
-            b[t + r * 8][g] = (float)low(p->b[r]);
-            b[t + r * 8 + 1][g] = (float)high(p->b[r]);
+            b[t + r * 8][g] = (float)low_bf16(p->b[r]);
+            b[t + r * 8 + 1][g] = (float)high_bf16(p->b[r]);
         }
     }
     EACH(i)
@@ -231,8 +233,8 @@ struct load {
     const void *row;
 };
 
-static const uint16_t *row_of(void *const args[32], unsigned matrix,
-                              unsigned row)
+static const uint16_t *get_matrix_row(void *const args[32], unsigned matrix,
+                                      unsigned row)
 {
     return static_cast<const uint16_t *>(
         static_cast<load *>(args[matrix * 8 + row])->row);
@@ -244,7 +246,7 @@ static void finish_load(void *const args[32])
     {
         for (unsigned m = 0; m < 4; m++)
             memcpy(&static_cast<load *>(args[i])->r[m],
-                   row_of(args, m, i / 4) + i % 4 * 2, 4);
+                   get_matrix_row(args, m, i / 4) + i % 4 * 2, 4);
     }
 }
 
@@ -254,26 +256,26 @@ static void finish_load_t(void *const args[32])
     {
         for (unsigned m = 0; m < 4; m++)
             static_cast<load *>(args[i])->r[m] =
-                (uint32_t)row_of(args, m, i % 4 * 2)[i / 4] |
-                (uint32_t)row_of(args, m, i % 4 * 2 + 1)[i / 4] << 16;
+                (uint32_t)get_matrix_row(args, m, i % 4 * 2)[i / 4] |
+                (uint32_t)get_matrix_row(args, m, i % 4 * 2 + 1)[i / 4] << 16;
     }
 }
 
-static void load4(uint32_t r[4], const void *row, const char *name,
-                  emu_together finish)
+static void load_matrices(uint32_t r[4], const void *row, const char *name,
+                          emu_together finish)
 {
     if ((uintptr_t)row % 16u)
-        emu_die("%s from %p, which 16 must divide", name, row);
+        emu_die("%s from %p, which must be a multiple of 16", name, row);
     load l = { r, row };
     emu_collective(0xffffffffu, name, finish, &l);
 }
 
 void cu_ldmatrix4(uint32_t r[4], const void *row)
 {
-    load4(r, row, "cu_ldmatrix4", finish_load);
+    load_matrices(r, row, "cu_ldmatrix4", finish_load);
 }
 
 void cu_ldmatrix4_t(uint32_t r[4], const void *row)
 {
-    load4(r, row, "cu_ldmatrix4_t", finish_load_t);
+    load_matrices(r, row, "cu_ldmatrix4_t", finish_load_t);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions that kernels use (fmath.h) give the CPU's bits on floats of
- * every exponent and sign, infinities and NaN among them; a row's sum by
- * sixteen lanes is that by one.
+ * Tests that the functions of kernels (fmath.h) give the CPU's bits on floats
+ * of every exponent and sign, infinities and NaN included, and that the sum of
+ * a row by sixteen lanes equals that by one thread.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ extern "C" {
 namespace
 {
 
-enum { PART = 4096, STEP = 8191 }; /* a prime: low bits of all sorts */
+enum { PART = 4096, STEP = 8191 }; /* a prime, so that low bits vary */
 
 __global__ void map_kernel(uint32_t which, float *y, const float *x)
 {
@@ -30,7 +30,7 @@ __global__ void map_kernel(uint32_t which, float *y, const float *x)
                                   : cu_tanh(x[i]);
 }
 
-void functions_are_the_cpus(void **)
+void functions_equal_the_cpu(void **)
 {
     static float x[PART];
     static float want[PART];
@@ -60,8 +60,9 @@ __global__ void trees_kernel(float *tree)
         0.3f + static_cast<float>(threadIdx.x * threadIdx.x) * 0.1f);
 }
 
-/* A row's sum by one thread is that of sixteen lanes, in every lane. */
-void trees_are_one(void **)
+/* The sum of a row by one thread equals that of sixteen lanes, in every
+ * lane. */
+void sums_by_lanes_equal_sums_by_one_thread(void **)
 {
     static float tree[64];
     CU_LAUNCH(trees_kernel, 1, 32, 0, nullptr, tree);
@@ -74,8 +75,8 @@ void trees_are_one(void **)
 int main()
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_are_the_cpus),
-        cmocka_unit_test(trees_are_one),
+        cmocka_unit_test(functions_equal_the_cpu),
+        cmocka_unit_test(sums_by_lanes_equal_sums_by_one_thread),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device-cuda's norms and elementwise operators give the CPU's bits.
+ * Tests that the norms and elementwise operators of device-cuda give the CPU's
+ * bits.
  */
 #include "tests/cuda/pair.h"
 
@@ -9,7 +10,7 @@
 typedef struct shape {
     size_t tokens;
     uint32_t groups, dim, pad; /* pad: values between tokens */
-    size_t off;                /* of all pointers, in values */
+    size_t off;                /* offset of all pointers, in values */
 } shape;
 
 static const shape shapes[] = {
@@ -24,55 +25,57 @@ typedef struct fields {
     buf x, w, bias, y, dy, dx, stat, residual, dw, db, live;
 } fields;
 
-static fields fields_make(const pair *p, const shape *s)
+static fields make_fields(const pair *p, const shape *s)
 {
     size_t stride = (size_t)s->groups * s->dim + s->pad;
     int32_t live = s->tokens > 5 ? (int32_t)s->tokens - 2 : (int32_t)s->tokens;
-    fields f = { .x = buf_random(p, s->tokens * stride + 1, 2),
-                 .w = buf_random(p, s->dim + 1u, 1),
-                 .bias = buf_random(p, s->dim + 1u, 1),
-                 .y = buf_random(p, s->tokens * stride + 1, 1),
-                 .dy = buf_random(p, s->tokens * stride + 1, 1),
-                 .dx = buf_random(p, s->tokens * stride + 1, 1),
-                 .stat = buf_random(p, s->tokens * s->groups * 2, 1),
-                 .residual = buf_random(p, s->tokens * s->dim + 1, 1),
-                 .dw = buf_random(p, s->dim, 1),
-                 .db = buf_random(p, s->dim, 1),
-                 .live = buf_of(p, &live, sizeof(live)) };
+    fields f = { .x = make_random_buf(p, s->tokens * stride + 1, 2),
+                 .w = make_random_buf(p, s->dim + 1u, 1),
+                 .bias = make_random_buf(p, s->dim + 1u, 1),
+                 .y = make_random_buf(p, s->tokens * stride + 1, 1),
+                 .dy = make_random_buf(p, s->tokens * stride + 1, 1),
+                 .dx = make_random_buf(p, s->tokens * stride + 1, 1),
+                 .stat = make_random_buf(p, s->tokens * s->groups * 2, 1),
+                 .residual = make_random_buf(p, s->tokens * s->dim + 1, 1),
+                 .dw = make_random_buf(p, s->dim, 1),
+                 .db = make_random_buf(p, s->dim, 1),
+                 .live = make_buf(p, &live, sizeof(live)) };
     return f;
 }
 
-static void fields_same(const pair *p, const fields *f)
+static void assert_same_fields(const pair *p, const fields *f)
 {
-    buf_same(p, &f->x, "x");
-    buf_same(p, &f->y, "y");
-    buf_same(p, &f->stat, "stat");
-    buf_same(p, &f->residual, "residual");
-    buf_same(p, &f->dw, "dweight");
-    buf_same(p, &f->db, "dbias");
-    buf_same(p, &f->dx, "dx");
-    buf_same(p, &f->dy, "dy");
+    assert_same_buf(p, &f->x, "x");
+    assert_same_buf(p, &f->y, "y");
+    assert_same_buf(p, &f->stat, "stat");
+    assert_same_buf(p, &f->residual, "residual");
+    assert_same_buf(p, &f->dw, "dweight");
+    assert_same_buf(p, &f->db, "dbias");
+    assert_same_buf(p, &f->dx, "dx");
+    assert_same_buf(p, &f->dy, "dy");
 }
 
-static void fields_free(const pair *p, fields *f)
+static void free_fields(const pair *p, fields *f)
 {
     buf *all = (buf *)f;
     for (size_t i = 0; i < sizeof(*f) / sizeof(*all); i++)
-        buf_free(p, &all[i]);
+        free_buf(p, &all[i]);
 }
 
-static void rms(const pair *p, const shape *h, int residual, int in_place)
+static void compare_rmsnorm(const pair *p, const shape *h, int residual,
+                            int in_place)
 {
-    fields f = fields_make(p, h);
+    fields f = make_fields(p, h);
     size_t stride = (size_t)h->groups * h->dim + h->pad;
     for (int s = 0; s < 2; s++) {
         xray_rmsnorm op = { .header = XRAY_HEADER(xray_rmsnorm),
                             .tokens = { h->tokens, f.live.p[s] },
-                            .x = at(&f.x, s, h->off),
-                            .residual =
-                                residual ? at(&f.residual, s, h->off) : NULL,
-                            .weight = at(&f.w, s, h->off),
-                            .y = at(in_place ? &f.x : &f.y, s, h->off),
+                            .x = buf_floats(&f.x, s, h->off),
+                            .residual = residual
+                                            ? buf_floats(&f.residual, s, h->off)
+                                            : NULL,
+                            .weight = buf_floats(&f.w, s, h->off),
+                            .y = buf_floats(in_place ? &f.x : &f.y, s, h->off),
                             .rstd = f.stat.p[s],
                             .x_stride = stride,
                             .y_stride = stride,
@@ -83,11 +86,11 @@ static void rms(const pair *p, const shape *h, int residual, int in_place)
         xray_rmsnorm_grad grad = {
             .header = XRAY_HEADER(xray_rmsnorm_grad),
             .tokens = { h->tokens, f.live.p[s] },
-            .x = residual ? op.residual : at(&f.x, s, h->off),
+            .x = residual ? op.residual : buf_floats(&f.x, s, h->off),
             .weight = op.weight,
             .rstd = op.rstd,
-            .dy = at(&f.dy, s, h->off),
-            .dx = at(in_place ? &f.dy : &f.dx, s, h->off),
+            .dy = buf_floats(&f.dy, s, h->off),
+            .dx = buf_floats(in_place ? &f.dy : &f.dx, s, h->off),
             .dweight = f.dw.p[s],
             .x_stride = residual ? h->dim : stride,
             .dy_stride = stride,
@@ -100,19 +103,19 @@ static void rms(const pair *p, const shape *h, int residual, int in_place)
         RUN_ON(p, s, rmsnorm, &op);
         RUN_ON(p, s, rmsnorm_grad, &grad);
     }
-    fields_same(p, &f);
-    fields_free(p, &f);
+    assert_same_fields(p, &f);
+    free_fields(p, &f);
 }
 
-static void rms_norms_are_the_cpus(void **state)
+static void rmsnorms_equal_the_cpu(void **state)
 {
     (void)state;
-    pair p = pair_open();
+    pair p = open_pair();
     for (size_t i = 0; i < SHAPES; i++)
         for (int in_place = 0; in_place < 2; in_place++) {
-            rms(&p, &shapes[i], 0, in_place);
+            compare_rmsnorm(&p, &shapes[i], 0, in_place);
             if (shapes[i].groups == 1)
-                rms(&p, &shapes[i], 1, in_place);
+                compare_rmsnorm(&p, &shapes[i], 1, in_place);
         }
     float x[4] = { 0 };
     xray_rmsnorm op = { .header = XRAY_HEADER(xray_rmsnorm),
@@ -134,33 +137,35 @@ static void rms_norms_are_the_cpus(void **state)
     assert_int_equal(p.d[CUDA].ops->rmsnorm(p.d[CUDA].self, NULL, &op),
                      XRAY_E_UNSUPPORTED);
     assert_non_null(strstr(last_failure, "shared memory"));
-    pair_close(&p);
+    close_pair(&p);
 }
 
-static void layer(const pair *p, const shape *h, int in_place)
+static void compare_layernorm(const pair *p, const shape *h, int in_place)
 {
-    fields f = fields_make(p, h);
+    fields f = make_fields(p, h);
     size_t stride = (size_t)h->dim + h->pad;
     for (int s = 0; s < 2; s++) {
-        xray_layernorm op = { .header = XRAY_HEADER(xray_layernorm),
-                              .tokens = { h->tokens, f.live.p[s] },
-                              .x = at(&f.x, s, h->off),
-                              .weight = at(&f.w, s, h->off),
-                              .bias = in_place ? NULL : at(&f.bias, s, h->off),
-                              .y = at(in_place ? &f.x : &f.y, s, h->off),
-                              .stat = f.stat.p[s],
-                              .x_stride = stride,
-                              .y_stride = stride,
-                              .dim = h->dim,
-                              .eps = 1e-5f };
+        xray_layernorm op = {
+            .header = XRAY_HEADER(xray_layernorm),
+            .tokens = { h->tokens, f.live.p[s] },
+            .x = buf_floats(&f.x, s, h->off),
+            .weight = buf_floats(&f.w, s, h->off),
+            .bias = in_place ? NULL : buf_floats(&f.bias, s, h->off),
+            .y = buf_floats(in_place ? &f.x : &f.y, s, h->off),
+            .stat = f.stat.p[s],
+            .x_stride = stride,
+            .y_stride = stride,
+            .dim = h->dim,
+            .eps = 1e-5f
+        };
         xray_layernorm_grad grad = { .header = XRAY_HEADER(xray_layernorm_grad),
                                      .tokens = { h->tokens, f.live.p[s] },
                                      .x = op.x,
                                      .weight = op.weight,
                                      .stat = op.stat,
-                                     .dy = at(&f.dy, s, h->off),
-                                     .dx = at(in_place ? &f.dy : &f.dx, s,
-                                              h->off),
+                                     .dy = buf_floats(&f.dy, s, h->off),
+                                     .dx = buf_floats(in_place ? &f.dy : &f.dx,
+                                                      s, h->off),
                                      .dweight = in_place ? NULL : f.dw.p[s],
                                      .dbias = f.db.p[s],
                                      .x_stride = stride,
@@ -171,19 +176,19 @@ static void layer(const pair *p, const shape *h, int in_place)
         RUN_ON(p, s, layernorm, &op);
         RUN_ON(p, s, layernorm_grad, &grad);
     }
-    fields_same(p, &f);
-    fields_free(p, &f);
+    assert_same_fields(p, &f);
+    free_fields(p, &f);
 }
 
-static void layer_norms_are_the_cpus(void **state)
+static void layernorms_equal_the_cpu(void **state)
 {
     (void)state;
-    pair p = pair_open();
+    pair p = open_pair();
     for (size_t i = 0; i < SHAPES; i++)
         if (shapes[i].groups == 1)
             for (int in_place = 0; in_place < 2; in_place++)
-                layer(&p, &shapes[i], in_place);
-    pair_close(&p);
+                compare_layernorm(&p, &shapes[i], in_place);
+    close_pair(&p);
 }
 
 /* ---- elementwise -------------------------------------------------------- */
@@ -191,39 +196,41 @@ static void layer_norms_are_the_cpus(void **state)
 static const size_t counts[] = { 1, 3, 4, 1023, 5000, 20011 };
 #define COUNTS (sizeof(counts) / sizeof(*counts))
 
-static void scaled_sums_are_the_cpus(void **state)
+static void scaled_sums_equal_the_cpu(void **state)
 {
     (void)state;
     static const float betas[] = { 0.0f, -1.7f };
-    pair p = pair_open();
+    pair p = open_pair();
     for (size_t i = 0; i < COUNTS; i++)
         for (size_t form = 0; form < 8; form++) {
-            buf x = buf_random(&p, counts[i] + 1, 1);
-            buf y = buf_random(&p, counts[i] + 1, 1);
+            buf x = make_random_buf(&p, counts[i] + 1, 1);
+            buf y = make_random_buf(&p, counts[i] + 1, 1);
             for (int s = 0; s < 2; s++) {
                 xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                                   .count = counts[i],
-                                  .x = form & 1 ? at(&x, s, form >> 2) : NULL,
-                                  .y = at(&y, s, form >> 2),
+                                  .x = form & 1 ? buf_floats(&x, s, form >> 2)
+                                                : NULL,
+                                  .y = buf_floats(&y, s, form >> 2),
                                   .alpha = 0.3f,
                                   .beta = betas[form >> 1 & 1] };
                 RUN_ON(&p, s, axpby, &op);
             }
-            buf_same(&p, &y, "axpby");
-            buf_free(&p, &x);
-            buf_free(&p, &y);
+            assert_same_buf(&p, &y, "axpby");
+            free_buf(&p, &x);
+            free_buf(&p, &y);
         }
-    pair_close(&p);
+    close_pair(&p);
 }
 
-/* Every 16-bit value, and floats of every size with ties among them. */
-static void cast(const pair *p, const void *data, size_t n, uint32_t from,
-                 uint32_t to, size_t off)
+/* Casts every 16-bit value, and floats of every magnitude with ties among
+ * them. */
+static void compare_cast(const pair *p, const void *data, size_t n,
+                         uint32_t from, uint32_t to, size_t off)
 {
     size_t from_bytes = from == XRAY_F32 ? 4 : 2;
     size_t to_bytes = to == XRAY_F32 ? 4 : 2;
-    buf x = buf_of(p, data, (n + 1) * from_bytes);
-    buf y = buf_random(p, n + 1, 1);
+    buf x = make_buf(p, data, (n + 1) * from_bytes);
+    buf y = make_random_buf(p, n + 1, 1);
     for (int s = 0; s < 2; s++) {
         xray_cast op = { .header = XRAY_HEADER(xray_cast),
                          .count = n,
@@ -233,21 +240,21 @@ static void cast(const pair *p, const void *data, size_t n, uint32_t from,
                          .y_dtype = to };
         RUN_ON(p, s, cast, &op);
     }
-    buf_same(p, &y, "cast");
-    buf_free(p, &x);
-    buf_free(p, &y);
+    assert_same_buf(p, &y, "cast");
+    free_buf(p, &x);
+    free_buf(p, &y);
 }
 
-static void casts_are_the_cpus(void **state)
+static void casts_equal_the_cpu(void **state)
 {
     (void)state;
     enum { N = 65536 };
-    pair p = pair_open();
+    pair p = open_pair();
     uint16_t *narrow = calloc(N + 1, sizeof(*narrow));
-    float *wide = floats(N + 1);
+    float *wide = alloc_floats(N + 1);
     assert_non_null(narrow);
     for (uint32_t i = 0; i < N; i++) {
-        /* upper halves of every sort; lower ones at, below, above a tie */
+        /* upper halves of every kind; lower halves below, at and above a tie */
         static const uint32_t low[] = { 0,      0x1000, 0x8000, 0x0fff,
                                         0x7fff, 0x1001, 0x8001, 0x3000 };
         uint32_t u = i << 16 | low[i % 8];
@@ -258,16 +265,16 @@ static void casts_are_the_cpus(void **state)
     }
     for (uint32_t t = XRAY_BF16; t <= XRAY_F16; t++)
         for (size_t off = 0; off < 2; off++) {
-            cast(&p, narrow, N - off, t, XRAY_F32, off);
-            cast(&p, wide, N - off, XRAY_F32, t, off);
+            compare_cast(&p, narrow, N - off, t, XRAY_F32, off);
+            compare_cast(&p, wide, N - off, XRAY_F32, t, off);
         }
-    cast(&p, wide, 1003, XRAY_F32, XRAY_F32, 0);
+    compare_cast(&p, wide, 1003, XRAY_F32, XRAY_F32, 0);
     wide[1] = NAN;
     wide[2] = 0x1p-25f; /* half of the smallest binary16 */
     wide[3] = 0x1.000002p-25f;
     wide[4] = 65519.99f;
     wide[5] = 65520.0f;
-    cast(&p, wide, 16, XRAY_F32, XRAY_F16, 0);
+    compare_cast(&p, wide, 16, XRAY_F32, XRAY_F16, 0);
     xray_cast op = { .header = XRAY_HEADER(xray_cast),
                      .x = narrow,
                      .y = narrow,
@@ -276,19 +283,19 @@ static void casts_are_the_cpus(void **state)
     REFUSED(&p, cast, &op, XRAY_E_UNSUPPORTED);
     free(narrow);
     free(wide);
-    pair_close(&p);
+    close_pair(&p);
 }
 
-static void sums_of_squares_are_the_cpus(void **state)
+static void sums_of_squares_equal_the_cpu(void **state)
 {
     (void)state;
     static const size_t sizes[] = { 0, 1, 17, 4096, 4099, 66000, 4300000 };
-    pair p = pair_open();
+    pair p = open_pair();
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
         float *x = random_floats(sizes[i] + 3, 3);
         double start[2] = { 0.25, 1 };
-        buf result = buf_of(&p, start, sizeof(start));
-        buf at_x = buf_of(&p, x, (sizes[i] + 3) * sizeof(*x));
+        buf result = make_buf(&p, start, sizeof(start));
+        buf at_x = make_buf(&p, x, (sizes[i] + 3) * sizeof(*x));
         for (int s = 0; s < 2; s++) {
             xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
                               .count = sizes[i],
@@ -296,11 +303,11 @@ static void sums_of_squares_are_the_cpus(void **state)
                               .result = result.p[s] };
             RUN_ON(&p, s, sumsq, &op);
         }
-        buf_same(&p, &result, "sumsq");
-        buf_free(&p, &at_x);
+        assert_same_buf(&p, &result, "sumsq");
+        free_buf(&p, &at_x);
         x[0] = -INFINITY;
         x[sizes[i] / 2] = NAN;
-        at_x = buf_of(&p, x, (sizes[i] + 3) * sizeof(*x));
+        at_x = make_buf(&p, x, (sizes[i] + 3) * sizeof(*x));
         for (int s = 0; s < 2; s++) {
             xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
                               .count = sizes[i],
@@ -313,32 +320,33 @@ static void sums_of_squares_are_the_cpus(void **state)
                                  sizeof(r), XRAY_COPY_TO_HOST));
         must(p.d[CUDA].ops->sync(p.d[CUDA].self, NULL));
         assert_true(r[1] == 1 + (sizes[i] > 0) + (sizes[i] > 1));
-        buf_free(&p, &at_x);
-        buf_free(&p, &result);
+        free_buf(&p, &at_x);
+        free_buf(&p, &result);
         free(x);
     }
-    pair_close(&p);
+    close_pair(&p);
 }
 
-static void step(const pair *p, size_t n, uint32_t out, size_t off)
+static void compare_adamw(const pair *p, size_t n, uint32_t out, size_t off)
 {
     float scalars[4] = { 3e-3f, 0.5f, 0.19f, 0.002f };
     float *square = random_floats(n + 1, 1);
     for (size_t i = 0; i <= n; i++)
         square[i] = i % 7 ? square[i] * square[i] : 0.0f;
-    buf f[6] = {
-        buf_random(p, n + 1, 1),   buf_random(p, n + 1, 1),
-        buf_random(p, n + 1, 0.1), buf_of(p, square, (n + 1) * sizeof(*square)),
-        buf_random(p, n + 1, 1),   buf_of(p, scalars, sizeof(scalars))
-    };
+    buf f[6] = { make_random_buf(p, n + 1, 1),
+                 make_random_buf(p, n + 1, 1),
+                 make_random_buf(p, n + 1, 0.1),
+                 make_buf(p, square, (n + 1) * sizeof(*square)),
+                 make_random_buf(p, n + 1, 1),
+                 make_buf(p, scalars, sizeof(scalars)) };
     for (int s = 0; s < 2; s++) {
         xray_adamw op = { .header = XRAY_HEADER(xray_adamw),
                           .count = n,
-                          .p = at(&f[0], s, off),
-                          .g = at(&f[1], s, off),
-                          .m = at(&f[2], s, off),
-                          .v = at(&f[3], s, off),
-                          .out = out ? at(&f[4], s, off) : NULL,
+                          .p = buf_floats(&f[0], s, off),
+                          .g = buf_floats(&f[1], s, off),
+                          .m = buf_floats(&f[2], s, off),
+                          .v = buf_floats(&f[3], s, off),
+                          .out = out ? buf_floats(&f[4], s, off) : NULL,
                           .scalars = f[5].p[s],
                           .beta1 = 0.9f,
                           .beta2 = 0.999f,
@@ -347,35 +355,35 @@ static void step(const pair *p, size_t n, uint32_t out, size_t off)
                           .out_dtype = out };
         RUN_ON(p, s, adamw, &op);
     }
-    buf_same(p, &f[0], "p");
-    buf_same(p, &f[2], "m");
-    buf_same(p, &f[3], "v");
-    buf_same(p, &f[4], "out");
+    assert_same_buf(p, &f[0], "p");
+    assert_same_buf(p, &f[2], "m");
+    assert_same_buf(p, &f[3], "v");
+    assert_same_buf(p, &f[4], "out");
     for (int i = 0; i < 6; i++)
-        buf_free(p, &f[i]);
+        free_buf(p, &f[i]);
     free(square);
 }
 
-static void adamw_steps_as_on_the_cpu(void **state)
+static void adamw_equals_the_cpu(void **state)
 {
     (void)state;
-    pair p = pair_open();
+    pair p = open_pair();
     for (uint32_t out = 0; out <= XRAY_F16; out++)
         for (size_t i = 0; i < COUNTS; i++)
             for (size_t off = 0; off < 2; off++)
-                step(&p, counts[i], out, off);
-    pair_close(&p);
+                compare_adamw(&p, counts[i], out, off);
+    close_pair(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rms_norms_are_the_cpus),
-        cmocka_unit_test(layer_norms_are_the_cpus),
-        cmocka_unit_test(scaled_sums_are_the_cpus),
-        cmocka_unit_test(casts_are_the_cpus),
-        cmocka_unit_test(sums_of_squares_are_the_cpus),
-        cmocka_unit_test(adamw_steps_as_on_the_cpu),
+        cmocka_unit_test(rmsnorms_equal_the_cpu),
+        cmocka_unit_test(layernorms_equal_the_cpu),
+        cmocka_unit_test(scaled_sums_equal_the_cpu),
+        cmocka_unit_test(casts_equal_the_cpu),
+        cmocka_unit_test(sums_of_squares_equal_the_cpu),
+        cmocka_unit_test(adamw_equals_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The same call on device-cpu, scalar, and on device-cuda: memory that exists
- * on both, and the comparison of what they leave in it.
+ * The same call on device-cpu (scalar) and on device-cuda: memory that exists
+ * on both, and the comparison of the results in it.
  */
 #ifndef CUDA_TEST_PAIR_H
 #define CUDA_TEST_PAIR_H
@@ -24,7 +24,7 @@ typedef struct buf {
     size_t bytes;
 } buf;
 
-static inline pair pair_open(void)
+static inline pair open_pair(void)
 {
     pair p;
     cpu_config cpu = { .isa = CPU_ISA_SCALAR };
@@ -36,7 +36,7 @@ static inline pair pair_open(void)
     p.d[CUDA] = (dev){ .ops = q->components[0]->ops, .name = "cuda" };
     xray_status s =
         p.d[CUDA].ops->create(&bench_host, &cuda, 1, &p.d[CUDA].self);
-    if (s == XRAY_E_DEVICE) { /* the emulated one is always there */
+    if (s == XRAY_E_DEVICE) { /* the emulated device always exists */
         (void)printf("skipped: %s\n", last_failure);
         (void)fflush(stdout);
         _exit(77);
@@ -45,13 +45,13 @@ static inline pair pair_open(void)
     return p;
 }
 
-static inline void pair_close(pair *p)
+static inline void close_pair(pair *p)
 {
     for (int s = 0; s < 2; s++)
         p->d[s].ops->destroy(p->d[s].self);
 }
 
-static inline buf buf_of(const pair *p, const void *data, size_t bytes)
+static inline buf make_buf(const pair *p, const void *data, size_t bytes)
 {
     buf b = { .bytes = bytes };
     for (int s = 0; s < 2; s++) {
@@ -66,33 +66,34 @@ static inline buf buf_of(const pair *p, const void *data, size_t bytes)
 }
 
 /* n random values around 0. */
-static inline buf buf_random(const pair *p, size_t n, double scale)
+static inline buf make_random_buf(const pair *p, size_t n, double scale)
 {
     float *x = random_floats(n, scale);
-    buf b = buf_of(p, x, n * sizeof(*x));
+    buf b = make_buf(p, x, n * sizeof(*x));
     free(x);
     return b;
 }
 
-static inline void buf_free(const pair *p, const buf *b)
+static inline void free_buf(const pair *p, const buf *b)
 {
     for (int s = 0; s < 2; s++)
         p->d[s].ops->free(p->d[s].self, b->p[s]);
 }
 
-static inline float *at(const buf *b, int s, size_t offset)
+static inline float *buf_floats(const buf *b, int s, size_t offset)
 {
     return (float *)b->p[s] + offset;
 }
 
-/* Of the floats both hold: the same bits, or both not a number. */
-static inline void buf_same(const pair *p, const buf *b, const char *what)
+/* Asserts that both have the same bits, or both NaN, in every float. */
+static inline void assert_same_buf(const pair *p, const buf *b,
+                                   const char *what)
 {
     float *x[2];
     size_t n = b->bytes / sizeof(float);
     for (int s = 0; s < 2; s++) {
         const dev *d = &p->d[s];
-        x[s] = floats(n + 1);
+        x[s] = alloc_floats(n + 1);
         must(d->ops->sync(d->self, NULL));
         must(d->ops->copy(d->self, NULL, x[s], b->p[s], b->bytes,
                           XRAY_COPY_TO_HOST));
@@ -117,7 +118,7 @@ static inline void buf_same(const pair *p, const buf *b, const char *what)
 #define RUN_ON(pair_, s, op, args) \
     must((pair_)->d[s].ops->op((pair_)->d[s].self, NULL, args))
 
-/* Both refuse it with the same status and the same sentence. */
+/* Both refuse the call with the same status and the same sentence. */
 #define REFUSED(pair_, op, args, status)                                 \
     do {                                                                 \
         char first_[512];                                                \

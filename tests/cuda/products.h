@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An emulated device-cuda whose inner functions a test calls, and the CPU
- * device beside it.
+ * An emulated device-cuda whose internal functions a test calls, and a CPU
+ * device to compare it with.
  */
 #ifndef CUDA_TEST_PRODUCTS_H
 #define CUDA_TEST_PRODUCTS_H
@@ -25,7 +25,7 @@ static inline const xray_device_ops *cpu_ops(void)
     return xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
 }
 
-static inline cuda_device *instance(int64_t precision)
+static inline cuda_device *create_cuda(int64_t precision)
 {
     cuda_config config = { .precision = precision };
     void *self = NULL;
@@ -33,13 +33,13 @@ static inline cuda_device *instance(int64_t precision)
     return self;
 }
 
-static inline void instance_close(cuda_device *d)
+static inline void destroy_cuda(cuda_device *d)
 {
     cuda_ops()->destroy(d);
 }
 
-/* The CPU with all its options at 0, their defaults. */
-static inline void *cpu_instance(void)
+/* Creates a CPU device with all options at 0, which are their defaults. */
+static inline void *create_cpu(void)
 {
     const uint64_t config[16] = { 0 };
     void *self = NULL;
@@ -55,7 +55,7 @@ static inline float from_bf16(uint16_t h)
     return f;
 }
 
-/* To nearest even, of finite numbers. */
+/* Rounds finite numbers to the nearest even bf16. */
 static inline uint16_t to_bf16(float x)
 {
     uint32_t bits;
@@ -63,7 +63,7 @@ static inline uint16_t to_bf16(float x)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-static inline float low(float x)
+static inline float round_to_bf16(float x)
 {
     return from_bf16(to_bf16(x));
 }

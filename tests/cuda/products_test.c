@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of device-cuda: every tile gives the same bits, in float32 those of
- * the contract, in bfloat16 near float64 over rounded operands.
+ * Tests of the matrix products of device-cuda: every tile gives the same bits,
+ * which in float32 are those of the contract; in bfloat16 they are close to
+ * float64 over rounded operands.
  */
 #include "tests/cuda/products.h"
 
@@ -9,7 +10,7 @@ typedef struct shape {
     uint32_t m, n, k;
 } shape;
 
-/* Transposed forms read rows of the other extents. */
+/* In transposed forms, a row runs along the other extent. */
 typedef struct operands {
     uint32_t form;
     shape s;
@@ -18,7 +19,7 @@ typedef struct operands {
     size_t c_row;
 } operands;
 
-static operands operands_make(uint32_t form, shape s)
+static operands make_operands(uint32_t form, shape s)
 {
     operands o = { .form = form, .s = s };
     int turned = form == PRODUCT_TN;
@@ -31,7 +32,7 @@ static operands operands_make(uint32_t form, shape s)
     o.b = random_floats(o.b_rows * o.b_cols, 1);
     o.c = random_floats(s.m * o.c_row, 1);
     o.bias = random_floats(s.n, 1);
-    /* A chain of -0 stays -0: no term is added that is not there. */
+    /* A chain of -0 stays -0: no padding term may be added. */
     for (size_t k = 0; k < s.k; k++) {
         o.a[turned ? k * o.a_cols : k] = 0.0f;
         o.b[form == PRODUCT_NT ? k : k * o.b_cols] = -1.0f;
@@ -40,7 +41,7 @@ static operands operands_make(uint32_t form, shape s)
     return o;
 }
 
-static void operands_free(operands *o)
+static void free_operands(operands *o)
 {
     free(o->a);
     free(o->b);
@@ -52,7 +53,7 @@ static void operands_free(operands *o)
 #define FROM_C 1
 #define FROM_BIAS 2
 
-static product_gemm gemm_of(const operands *o, int start)
+static product_gemm make_gemm(const operands *o, int start)
 {
     product_gemm g = { .a = o->a,
                        .b = o->b,
@@ -69,27 +70,26 @@ static product_gemm gemm_of(const operands *o, int start)
     return g;
 }
 
-static float a_at(const operands *o, size_t m, size_t k)
+static float read_a(const operands *o, size_t m, size_t k)
 {
     return o->form == PRODUCT_TN ? o->a[k * o->a_cols + m]
                                  : o->a[m * o->a_cols + k];
 }
 
-static float b_at(const operands *o, size_t n, size_t k)
+static float read_b(const operands *o, size_t n, size_t k)
 {
     return o->form == PRODUCT_NT ? o->b[n * o->b_cols + k]
                                  : o->b[k * o->b_cols + n];
 }
 
-static float start_of(const operands *o, int start, size_t m, size_t n)
+static float read_start(const operands *o, int start, size_t m, size_t n)
 {
     return start == FROM_C      ? o->c[m * o->c_row + n]
            : start == FROM_BIAS ? o->bias[n]
                                 : 0.0f;
 }
 
-/* ---- float32 --------------------------------------------------------------
- */
+/* ---- float32 ------------------------------------------------------------- */
 
 static const shape chain_shapes[] = {
     { 1, 1, 1 },     { 1, 70, 33 },   { 16, 64, 32 },   { 17, 65, 47 },
@@ -106,9 +106,9 @@ static void check_chain(const operands *o, int start, uint32_t live_m,
                 assert_true(got == before[m * o->c_row + n]);
                 continue;
             }
-            float c = start_of(o, start, m, n);
+            float c = read_start(o, start, m, n);
             for (size_t k = 0; k < live_k; k++)
-                c = fmaf(a_at(o, m, k), b_at(o, n, k), c);
+                c = fmaf(read_a(o, m, k), read_b(o, n, k), c);
             if (memcmp(&c, &got, sizeof(c)) != 0)
                 fail_msg("form %u, %u x %u x %u at %zu, %zu: %a, not %a",
                          o->form, o->s.m, o->s.n, o->s.k, m, n, (double)got,
@@ -116,37 +116,37 @@ static void check_chain(const operands *o, int start, uint32_t live_m,
         }
 }
 
-/* Every tile, every start, with and without a live count that others precede.
- */
+/* Every tile and every start, with and without a live count that includes
+ * earlier tokens. */
 static void chains_are_those_of_the_contract(void **state)
 {
     (void)state;
-    cuda_device *d = instance(CUDA_FLOAT32);
+    cuda_device *d = create_cuda(CUDA_FLOAT32);
     for (size_t i = 0; i < sizeof(chain_shapes) / sizeof(shape); i++)
         for (uint32_t form = 0; form < 3; form++) {
-            operands o = operands_make(form, chain_shapes[i]);
+            operands o = make_operands(form, chain_shapes[i]);
             size_t count = o.s.m * o.c_row;
             for (int run = 0; run < 3 * PRODUCT_CHAIN_TILES; run++) {
                 int start = form == PRODUCT_TN ? FROM_C : run % 3;
-                product_gemm g = gemm_of(&o, start);
+                product_gemm g = make_gemm(&o, start);
                 uint32_t tokens = form == PRODUCT_TN ? o.s.k : o.s.m;
                 int32_t live = (int32_t)(5 + tokens * 2 / 3);
                 uint32_t most = run % 2 ? tokens * 2 / 3 : tokens;
                 g.live = run % 2 ? &live : NULL;
                 g.live_from = 5;
-                float *y = copy_of(o.c, count);
+                float *y = copy_floats(o.c, count);
                 g.c = y;
                 must(product_chain(d, NULL, "test", &g, run / 3));
                 check_chain(&o, start, form == PRODUCT_TN ? o.s.m : most,
                             form == PRODUCT_TN ? most : o.s.k, y, o.c);
                 free(y);
             }
-            operands_free(&o);
+            free_operands(&o);
         }
-    instance_close(d);
+    destroy_cuda(d);
 }
 
-static float half_of(uint16_t h)
+static float half_to_float(uint16_t h)
 {
     int exponent = h >> 10 & 31;
     double m = (double)(h & 1023) * 0x1p-10;
@@ -154,14 +154,14 @@ static float half_of(uint16_t h)
     return (float)(h & 0x8000 ? -v : v);
 }
 
-/* Matrices of 16 bits are widened exactly, subnormal halves and all. */
+/* 16-bit matrices are widened exactly, including subnormal halves. */
 static void halves_are_widened(void **state)
 {
     (void)state;
-    cuda_device *d = instance(CUDA_FLOAT32);
+    cuda_device *d = create_cuda(CUDA_FLOAT32);
     enum { ALL = 0x7c00 };
     uint16_t *w = calloc(ALL, sizeof(*w));
-    float *y = floats(ALL);
+    float *y = alloc_floats(ALL);
     float x = 1.0f;
     assert_non_null(w);
     for (uint32_t i = 0; i < ALL; i++)
@@ -180,25 +180,25 @@ static void halves_are_widened(void **state)
                            .b_dtype = dtype };
         must(product_chain(d, NULL, "test", &g, 0));
         for (size_t i = 0; i < ALL; i++) {
-            float want = dtype == XRAY_BF16 ? from_bf16(w[i]) : half_of(w[i]);
+            float want =
+                dtype == XRAY_BF16 ? from_bf16(w[i]) : half_to_float(w[i]);
             assert_true(y[i] == want);
         }
     }
     free(w);
     free(y);
-    instance_close(d);
+    destroy_cuda(d);
 }
 
-/* ---- bfloat16 -------------------------------------------------------------
- */
+/* ---- bfloat16 ------------------------------------------------------------ */
 
 static const shape tensor_shapes[] = {
     { 1, 8, 16 },    { 3, 17, 5 },    { 16, 33, 130 },  { 9, 40, 264 },
     { 40, 70, 200 }, { 70, 65, 129 }, { 130, 257, 90 }, { 200, 128, 64 },
 };
 
-/* Operands rounded, rows filled up with zeros. */
-static uint16_t *rounded(float *x, size_t rows, size_t cols)
+/* Rounds operands to bf16 and pads rows with zeros. */
+static uint16_t *round_operands(float *x, size_t rows, size_t cols)
 {
     size_t row = product_row(cols);
     uint16_t *low = aligned_alloc(16, (rows * row * 2 + 15) / 16 * 16);
@@ -221,28 +221,28 @@ static void check_near(const operands *o, int start, const float *y)
                 assert_true(got == o->c[m * o->c_row + n]);
                 continue;
             }
-            double sum = (double)start_of(o, start, m, n);
+            double sum = (double)read_start(o, start, m, n);
             for (size_t k = 0; k < o->s.k; k++)
-                sum += (double)a_at(o, m, k) * (double)b_at(o, n, k);
-            near(got, sum, 1e-5, "tensor product");
+                sum += (double)read_a(o, m, k) * (double)read_b(o, n, k);
+            assert_near(got, sum, 1e-5, "tensor product");
         }
 }
 
 static void tiles_agree_to_the_bit(void **state)
 {
     (void)state;
-    cuda_device *d = instance(CUDA_BFLOAT16);
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
     for (size_t i = 0; i < sizeof(tensor_shapes) / sizeof(shape); i++)
         for (uint32_t form = 0; form < 3; form++) {
-            operands o = operands_make(form, tensor_shapes[i]);
-            uint16_t *a = rounded(o.a, o.a_rows, o.a_cols);
-            uint16_t *b = rounded(o.b, o.b_rows, o.b_cols);
+            operands o = make_operands(form, tensor_shapes[i]);
+            uint16_t *a = round_operands(o.a, o.a_rows, o.a_cols);
+            uint16_t *b = round_operands(o.b, o.b_rows, o.b_cols);
             size_t count = o.s.m * o.c_row;
             int start = form == PRODUCT_TN ? FROM_C : (int)(i % 3);
             float *first = NULL;
             for (int t = -1; t < PRODUCT_TENSOR_TILES; t++) {
-                product_gemm g = gemm_of(&o, start);
-                float *y = copy_of(o.c, count);
+                product_gemm g = make_gemm(&o, start);
+                float *y = copy_floats(o.c, count);
                 g.a = a;
                 g.b = b;
                 g.a_row = product_row(o.a_cols);
@@ -255,7 +255,7 @@ static void tiles_agree_to_the_bit(void **state)
                 }
                 must(s);
                 if (first) {
-                    same_bits(y, first, count, "tile", "another tile");
+                    assert_same_bits(y, first, count, "tile", "another tile");
                     free(y);
                 } else {
                     first = y;
@@ -265,9 +265,9 @@ static void tiles_agree_to_the_bit(void **state)
             free(first);
             free(a);
             free(b);
-            operands_free(&o);
+            free_operands(&o);
         }
-    instance_close(d);
+    destroy_cuda(d);
 }
 
 /* ---- the operators in bfloat16 ------------------------------------------- */
@@ -277,7 +277,7 @@ typedef struct linear {
     float *w, *x, *dy;
 } linear;
 
-static linear linear_make(size_t tokens, size_t rows, size_t cols)
+static linear make_linear(size_t tokens, size_t rows, size_t cols)
 {
     linear l = { tokens,
                  rows,
@@ -288,14 +288,14 @@ static linear linear_make(size_t tokens, size_t rows, size_t cols)
     return l;
 }
 
-static void linear_free(linear *l)
+static void free_linear(linear *l)
 {
     free(l->w);
     free(l->x);
     free(l->dy);
 }
 
-static void linear_run(cuda_device *d, const linear *l, const xray_weight *w,
+static void run_linear(cuda_device *d, const linear *l, const xray_weight *w,
                        uint32_t kind, size_t first, size_t count,
                        const int32_t *live, float *y)
 {
@@ -324,74 +324,76 @@ static void check_linear(const linear *l, uint32_t kind, const float *y)
             for (size_t k = 0; k < in; k++) {
                 float x = nt ? l->x[t * (in + 1) + k] : l->dy[t * (in + 2) + k];
                 float w = nt ? l->w[j * l->cols + k] : l->w[k * l->cols + j];
-                sum += (double)low(x) * (double)low(w);
+                sum += (double)round_to_bf16(x) * (double)round_to_bf16(w);
             }
-            near(y[t * out + j], sum, 1e-5, "matmul");
+            assert_near(y[t * out + j], sum, 1e-5, "matmul");
         }
 }
 
-/* A row alone, as in decoding, has the bits it has among many. */
+/* A row alone, as in decoding, has the bits that it has among many. */
 static void rows_do_not_depend_on_the_batch(void **state)
 {
     (void)state;
-    cuda_device *d = instance(CUDA_BFLOAT16);
-    linear l = linear_make(75, 67, 130);
-    xray_weight *w = weight_on(cuda_ops(), d, l.w, 67, 130);
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    linear l = make_linear(75, 67, 130);
+    xray_weight *w = create_weight_on(cuda_ops(), d, l.w, 67, 130);
     for (uint32_t kind = XRAY_NT; kind <= XRAY_NN; kind++) {
         size_t out = kind == XRAY_NT ? l.rows : l.cols;
-        float *whole = floats(75 * out);
-        float *parts = floats(75 * out);
-        linear_run(d, &l, w, kind, 0, 75, NULL, whole);
-        check_linear(&l, kind, whole);
+        float *complete = alloc_floats(75 * out);
+        float *parts = alloc_floats(75 * out);
+        run_linear(d, &l, w, kind, 0, 75, NULL, complete);
+        check_linear(&l, kind, complete);
         static const size_t cuts[] = { 0, 1, 17, 20, 75 };
         for (size_t c = 0; c + 1 < sizeof(cuts) / sizeof(*cuts); c++)
-            linear_run(d, &l, w, kind, cuts[c], cuts[c + 1] - cuts[c], NULL,
+            run_linear(d, &l, w, kind, cuts[c], cuts[c + 1] - cuts[c], NULL,
                        parts);
-        same_bits(parts, whole, 75 * out, "rows", "by parts");
+        assert_same_bits(parts, complete, 75 * out, "rows", "by parts");
         int32_t live = 31;
         memset(parts, 0, 75 * out * sizeof(*parts));
-        linear_run(d, &l, w, kind, 0, 75, &live, parts);
-        same_bits(parts, whole, 31 * out, "rows", "that live");
+        run_linear(d, &l, w, kind, 0, 75, &live, parts);
+        assert_same_bits(parts, complete, 31 * out, "rows", "that live");
         for (size_t i = 31 * out; i < 75 * out; i++)
             assert_true(parts[i] == 0.0f);
-        free(whole);
+        free(complete);
         free(parts);
     }
     cuda_weight_destroy(d, w);
-    linear_free(&l);
-    instance_close(d);
+    free_linear(&l);
+    destroy_cuda(d);
 }
 
-/* Copies follow their data, at the next product or before a graph runs. */
+/* A bf16 copy is updated after its data changed, at the next product or before
+ * a graph runs. */
 static void changed_matrices_are_rounded_again(void **state)
 {
     (void)state;
-    cuda_device *d = instance(CUDA_BFLOAT16);
-    linear l = linear_make(3, 20, 12);
-    float *y = floats(3 * 20);
-    xray_weight *w = weight_on(cuda_ops(), d, l.w, 20, 12);
-    linear_run(d, &l, w, XRAY_NT, 0, 3, NULL, y);
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    linear l = make_linear(3, 20, 12);
+    float *y = alloc_floats(3 * 20);
+    xray_weight *w = create_weight_on(cuda_ops(), d, l.w, 20, 12);
+    run_linear(d, &l, w, XRAY_NT, 0, 3, NULL, y);
     check_linear(&l, XRAY_NT, y);
-    for (int turn = 0; turn < 2; turn++) {
+    for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < 20 * 12; i++)
             l.w[i] = 1.0f - 3.0f * l.w[i];
         must(cuda_weight_changed(d, w));
-        if (turn == 1) {
+        if (pass == 1) {
             must(cuda_weights_refresh(d, NULL));
             assert_int_equal(w->stale, 0);
         }
-        linear_run(d, &l, w, XRAY_NT, 0, 3, NULL, y);
+        run_linear(d, &l, w, XRAY_NT, 0, 3, NULL, y);
         check_linear(&l, XRAY_NT, y);
     }
     cuda_weight_destroy(d, w);
     assert_null(d->weights);
     free(y);
-    linear_free(&l);
-    instance_close(d);
+    free_linear(&l);
+    destroy_cuda(d);
 }
 
-static void fold(cuda_device *d, const linear *l, size_t first, size_t count,
-                 const int32_t *live, float *dw, float *dbias)
+static void run_matmul_grad(cuda_device *d, const linear *l, size_t first,
+                            size_t count, const int32_t *live, float *dw,
+                            float *dbias)
 {
     xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                             .tokens = { count, live },
@@ -406,8 +408,9 @@ static void fold(cuda_device *d, const linear *l, size_t first, size_t count,
     must(cuda_matmul_grad(d, NULL, &op));
 }
 
-static void check_fold(const linear *l, const float *before, const float *dw,
-                       const float *bias_before, const float *dbias)
+static void check_matmul_grad(const linear *l, const float *before,
+                              const float *dw, const float *bias_before,
+                              const float *dbias)
 {
     for (size_t n = 0; n < l->rows; n++) {
         float b = bias_before[n];
@@ -417,9 +420,9 @@ static void check_fold(const linear *l, const float *before, const float *dw,
         for (size_t k = 0; k < l->cols; k++) {
             double sum = (double)before[n * l->cols + k];
             for (size_t t = 0; t < l->tokens; t++)
-                sum += (double)low(l->dy[t * (l->rows + 2) + n]) *
-                       (double)low(l->x[t * (l->cols + 1) + k]);
-            near(dw[n * l->cols + k], sum, 1e-5, "matmul_grad");
+                sum += (double)round_to_bf16(l->dy[t * (l->rows + 2) + n]) *
+                       (double)round_to_bf16(l->x[t * (l->cols + 1) + k]);
+            assert_near(dw[n * l->cols + k], sum, 1e-5, "matmul_grad");
         }
     }
 }
@@ -428,35 +431,36 @@ static void check_fold(const linear *l, const float *before, const float *dw,
 static void gradients_do_not_depend_on_the_cut(void **state)
 {
     (void)state;
-    cuda_device *d = instance(CUDA_BFLOAT16);
-    linear l = linear_make(149, 70, 45);
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    linear l = make_linear(149, 70, 45);
     size_t n = l.rows * l.cols;
     float *before = random_floats(n, 1);
     float *bias = random_floats(l.rows, 1);
-    float *whole = copy_of(before, n);
-    float *whole_bias = copy_of(bias, l.rows);
-    fold(d, &l, 0, 149, NULL, whole, whole_bias);
-    check_fold(&l, before, whole, bias, whole_bias);
+    float *complete = copy_floats(before, n);
+    float *whole_bias = copy_floats(bias, l.rows);
+    run_matmul_grad(d, &l, 0, 149, NULL, complete, whole_bias);
+    check_matmul_grad(&l, before, complete, bias, whole_bias);
     static const size_t cuts[] = { 0, CUDA_GRAIN, 80, 144, 149 };
-    for (int turn = 0; turn < 2; turn++) {
-        float *parts = copy_of(before, n);
-        float *parts_bias = copy_of(bias, l.rows);
+    for (int with_live = 0; with_live < 2; with_live++) {
+        float *parts = copy_floats(before, n);
+        float *parts_bias = copy_floats(bias, l.rows);
         for (size_t c = 0; c + 1 < sizeof(cuts) / sizeof(*cuts); c++) {
             int32_t live = (int32_t)(cuts[c + 1] - cuts[c]);
-            size_t bound = turn ? 149 - cuts[c] : (size_t)live;
-            fold(d, &l, cuts[c], bound, turn ? &live : NULL, parts, parts_bias);
+            size_t bound = with_live ? 149 - cuts[c] : (size_t)live;
+            run_matmul_grad(d, &l, cuts[c], bound, with_live ? &live : NULL,
+                            parts, parts_bias);
         }
-        same_bits(parts, whole, n, "dw", "cut");
-        same_bits(parts_bias, whole_bias, l.rows, "dbias", "cut");
+        assert_same_bits(parts, complete, n, "dw", "cut");
+        assert_same_bits(parts_bias, whole_bias, l.rows, "dbias", "cut");
         free(parts);
         free(parts_bias);
     }
     free(before);
     free(bias);
-    free(whole);
+    free(complete);
     free(whole_bias);
-    linear_free(&l);
-    instance_close(d);
+    free_linear(&l);
+    destroy_cuda(d);
 }
 
 int main(void)

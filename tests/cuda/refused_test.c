@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What device-cuda's calls do not take, field by field: the status and the
- * sentence are the CPU's, which tests/device holds, and the good call passes.
+ * Tests that the calls of device-cuda refuse each invalid field with the status
+ * and the sentence of the CPU, which tests/device pins, and that the valid call
+ * succeeds.
  */
 #include "tests/cuda/pair.h"
 
 static pair both;
 static buf a, b, c, e, w, ids;
 
-/* The good call, then nothing at all, and a struct of an older header. */
+/* Makes the valid call, then one without arguments and one with a struct of an
+ * older header. */
 #define GOOD(op)                              \
     do {                                      \
         RUN_ON(&both, CUDA, op, &op);         \
         REFUSED(&both, op, NULL, XRAY_E_ARG); \
         BAD(op, header.size, 8, XRAY_E_ABI);  \
     } while (0)
-/* The good call with one field of another value. */
+/* Makes the valid call with one field changed. */
 #define BAD(op, field, value, status)       \
     do {                                    \
         xray_##op call_ = op;               \
@@ -23,13 +25,14 @@ static buf a, b, c, e, w, ids;
         REFUSED(&both, op, &call_, status); \
     } while (0)
 
-/* Memory of the device: the CPU's kernels are not run, so any address does. */
-static float *mem(const buf *x)
+/* Memory of the CUDA device. The CPU's kernels do not run, so it takes any
+ * address. */
+static float *device_floats(const buf *x)
 {
     return x->p[CUDA];
 }
 
-static const int32_t *rows_of(const buf *x)
+static const int32_t *device_indices(const buf *x)
 {
     return x->p[CUDA];
 }
@@ -37,14 +40,14 @@ static const int32_t *rows_of(const buf *x)
 static int open_both(void **state)
 {
     (void)state;
-    both = pair_open();
-    a = buf_random(&both, 256, 1);
-    b = buf_random(&both, 256, 1);
-    c = buf_random(&both, 256, 1);
-    e = buf_random(&both, 256, 1);
-    w = buf_random(&both, 64, 1);
+    both = open_pair();
+    a = make_random_buf(&both, 256, 1);
+    b = make_random_buf(&both, 256, 1);
+    c = make_random_buf(&both, 256, 1);
+    e = make_random_buf(&both, 256, 1);
+    w = make_random_buf(&both, 64, 1);
     const int32_t starts[16] = { 0, 2, 3 };
-    ids = buf_of(&both, starts, sizeof starts);
+    ids = make_buf(&both, starts, sizeof starts);
     return 0;
 }
 
@@ -53,19 +56,19 @@ static int close_both(void **state)
     (void)state;
     buf *const all[] = { &a, &b, &c, &e, &w, &ids };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        buf_free(&both, all[i]);
-    pair_close(&both);
+        free_buf(&both, all[i]);
+    close_pair(&both);
     return 0;
 }
 
-static void norms(void **state)
+static void rmsnorm_refuses_bad_fields(void **state)
 {
     (void)state;
     const xray_rmsnorm rmsnorm = { .header = XRAY_HEADER(xray_rmsnorm),
                                    .tokens = { .bound = 2 },
-                                   .x = mem(&a),
-                                   .weight = mem(&w),
-                                   .y = mem(&b),
+                                   .x = device_floats(&a),
+                                   .weight = device_floats(&w),
+                                   .y = device_floats(&b),
                                    .x_stride = 8,
                                    .y_stride = 8,
                                    .groups = 2,
@@ -79,15 +82,15 @@ static void norms(void **state)
     BAD(rmsnorm, y_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm, groups, 0, XRAY_E_ARG);
     BAD(rmsnorm, dim, 0, XRAY_E_ARG);
-    BAD(rmsnorm, residual, mem(&e), XRAY_E_ARG);
+    BAD(rmsnorm, residual, device_floats(&e), XRAY_E_ARG);
     const xray_rmsnorm_grad rmsnorm_grad = { .header =
                                                  XRAY_HEADER(xray_rmsnorm_grad),
                                              .tokens = { .bound = 2 },
-                                             .x = mem(&a),
-                                             .weight = mem(&w),
-                                             .rstd = mem(&e),
-                                             .dy = mem(&b),
-                                             .dx = mem(&c),
+                                             .x = device_floats(&a),
+                                             .weight = device_floats(&w),
+                                             .rstd = device_floats(&e),
+                                             .dy = device_floats(&b),
+                                             .dx = device_floats(&c),
                                              .x_stride = 8,
                                              .dy_stride = 8,
                                              .dx_stride = 8,
@@ -101,14 +104,14 @@ static void norms(void **state)
     BAD(rmsnorm_grad, groups, 0, XRAY_E_ARG);
 }
 
-static void layer_norms(void **state)
+static void layernorm_refuses_bad_fields(void **state)
 {
     (void)state;
     const xray_layernorm layernorm = { .header = XRAY_HEADER(xray_layernorm),
                                        .tokens = { .bound = 2 },
-                                       .x = mem(&a),
-                                       .weight = mem(&w),
-                                       .y = mem(&b),
+                                       .x = device_floats(&a),
+                                       .weight = device_floats(&w),
+                                       .y = device_floats(&b),
                                        .x_stride = 8,
                                        .y_stride = 8,
                                        .dim = 8,
@@ -121,11 +124,11 @@ static void layer_norms(void **state)
     const xray_layernorm_grad layernorm_grad = { .header = XRAY_HEADER(
                                                      xray_layernorm_grad),
                                                  .tokens = { .bound = 2 },
-                                                 .x = mem(&a),
-                                                 .weight = mem(&w),
-                                                 .stat = mem(&e),
-                                                 .dy = mem(&b),
-                                                 .dx = mem(&c),
+                                                 .x = device_floats(&a),
+                                                 .weight = device_floats(&w),
+                                                 .stat = device_floats(&e),
+                                                 .dy = device_floats(&b),
+                                                 .dx = device_floats(&c),
                                                  .x_stride = 8,
                                                  .dy_stride = 8,
                                                  .dx_stride = 8,
@@ -138,14 +141,14 @@ static void layer_norms(void **state)
     BAD(layernorm_grad, dim, 0, XRAY_E_ARG);
 }
 
-static void rows(void **state)
+static void rows_refuse_bad_fields(void **state)
 {
     (void)state;
     const xray_embedding embedding = { .header = XRAY_HEADER(xray_embedding),
                                        .tokens = { .bound = 2 },
-                                       .ids = rows_of(&ids),
-                                       .table = mem(&a),
-                                       .y = mem(&b),
+                                       .ids = device_indices(&ids),
+                                       .table = device_floats(&a),
+                                       .y = device_floats(&b),
                                        .vocab = 6,
                                        .dim = 4,
                                        .scale = 1 };
@@ -154,9 +157,9 @@ static void rows(void **state)
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     const xray_rope rope = { .header = XRAY_HEADER(xray_rope),
                              .tokens = { .bound = 2 },
-                             .x = mem(&a),
-                             .positions = rows_of(&ids),
-                             .table = mem(&b),
+                             .x = device_floats(&a),
+                             .positions = device_indices(&ids),
+                             .table = device_floats(&b),
                              .stride = 8,
                              .heads = 2,
                              .head_dim = 4,
@@ -170,7 +173,7 @@ static void rows(void **state)
     static const double less[] = { 0, -1 };
     const xray_rope_table rope_table = { .header = XRAY_HEADER(xray_rope_table),
                                          .inv_freq = slow,
-                                         .table = mem(&a),
+                                         .table = device_floats(&a),
                                          .positions = 8,
                                          .half = 2,
                                          .scale = 1 };
@@ -179,13 +182,13 @@ static void rows(void **state)
     BAD(rope_table, inv_freq, less, XRAY_E_RANGE);
 }
 
-static void activations(void **state)
+static void activations_refuse_bad_fields(void **state)
 {
     (void)state;
     const xray_glu glu = { .header = XRAY_HEADER(xray_glu),
                            .tokens = { .bound = 2 },
-                           .x = mem(&a),
-                           .y = mem(&b),
+                           .x = device_floats(&a),
+                           .y = device_floats(&b),
                            .dim = 4,
                            .act = XRAY_ACT_SILU };
     GOOD(glu);
@@ -194,9 +197,9 @@ static void activations(void **state)
     BAD(glu, dim, 0, XRAY_E_ARG);
     const xray_glu_grad glu_grad = { .header = XRAY_HEADER(xray_glu_grad),
                                      .tokens = { .bound = 2 },
-                                     .x = mem(&a),
-                                     .dy = mem(&b),
-                                     .dx = mem(&c),
+                                     .x = device_floats(&a),
+                                     .dy = device_floats(&b),
+                                     .dx = device_floats(&c),
                                      .dim = 4,
                                      .act = XRAY_ACT_SILU };
     GOOD(glu_grad);
@@ -205,13 +208,13 @@ static void activations(void **state)
     BAD(glu_grad, dim, 0, XRAY_E_ARG);
 }
 
-static void elements(void **state)
+static void elementwise_calls_refuse_bad_fields(void **state)
 {
     (void)state;
     const xray_cast cast = { .header = XRAY_HEADER(xray_cast),
                              .count = 8,
-                             .x = mem(&a),
-                             .y = mem(&b),
+                             .x = device_floats(&a),
+                             .y = device_floats(&b),
                              .x_dtype = XRAY_F32,
                              .y_dtype = XRAY_BF16 };
     GOOD(cast);
@@ -221,12 +224,12 @@ static void elements(void **state)
     BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     const xray_adamw adamw = { .header = XRAY_HEADER(xray_adamw),
                                .count = 8,
-                               .p = mem(&a),
-                               .g = mem(&b),
-                               .m = mem(&c),
-                               .v = mem(&e),
-                               .out = mem(&w),
-                               .scalars = mem(&w) + 32,
+                               .p = device_floats(&a),
+                               .g = device_floats(&b),
+                               .m = device_floats(&c),
+                               .v = device_floats(&e),
+                               .out = device_floats(&w),
+                               .scalars = device_floats(&w) + 32,
                                .out_dtype = XRAY_F16,
                                .beta1 = 0.9f,
                                .beta2 = 0.99f,
@@ -237,12 +240,12 @@ static void elements(void **state)
     BAD(adamw, out_dtype, XRAY_F16 + 1, XRAY_E_UNSUPPORTED);
 }
 
-/* A handle of each device; a call has one of them. */
+/* A weight handle of each device; a call uses one of them. */
 typedef struct handles {
     xray_weight *of[2];
 } handles;
 
-static handles weights_open(uint32_t trainable)
+static handles create_weights(uint32_t trainable)
 {
     handles h;
     for (int s = 0; s < 2; s++) {
@@ -257,21 +260,21 @@ static handles weights_open(uint32_t trainable)
     return h;
 }
 
-static void weights_close(const handles *h)
+static void destroy_weights(const handles *h)
 {
     for (int s = 0; s < 2; s++)
         both.d[s].ops->weight_destroy(both.d[s].self, h->of[s]);
 }
 
-static void products(void **state)
+static void products_refuse_bad_fields(void **state)
 {
     (void)state;
-    handles h = weights_open(1);
+    handles h = create_weights(1);
     const xray_matmul matmul = { .header = XRAY_HEADER(xray_matmul),
                                  .weight = h.of[CUDA],
                                  .tokens = { .bound = 2 },
-                                 .x = mem(&a),
-                                 .y = mem(&b),
+                                 .x = device_floats(&a),
+                                 .y = device_floats(&b),
                                  .x_stride = 8,
                                  .y_stride = 8,
                                  .kind = XRAY_NT };
@@ -280,31 +283,31 @@ static void products(void **state)
     BAD(matmul, kind, 99, XRAY_E_ARG);
     xray_matmul two = matmul;
     two.accumulate = 1;
-    two.bias = mem(&c);
+    two.bias = device_floats(&c);
     REFUSED(&both, matmul, &two, XRAY_E_ARG);
     const xray_matmul_grad matmul_grad = { .header =
                                                XRAY_HEADER(xray_matmul_grad),
                                            .tokens = { .bound = 2 },
-                                           .dy = mem(&a),
-                                           .x = mem(&b),
+                                           .dy = device_floats(&a),
+                                           .x = device_floats(&b),
                                            .dy_stride = 4,
                                            .x_stride = 8,
                                            .rows = 4,
                                            .cols = 8,
-                                           .dw = mem(&c) };
+                                           .dw = device_floats(&c) };
     GOOD(matmul_grad);
     BAD(matmul_grad, dy_stride, 3, XRAY_E_ARG);
     BAD(matmul_grad, x_stride, 7, XRAY_E_ARG);
     BAD(matmul_grad, rows, 0, XRAY_E_ARG);
     BAD(matmul_grad, cols, 0, XRAY_E_ARG);
-    weights_close(&h);
+    destroy_weights(&h);
 }
 
-/* What weights have to say of themselves, on each device. */
-static void weights(void **state)
+/* Tests the arguments that weight handles refuse on each device. */
+static void weights_refuse_bad_shapes_and_types(void **state)
 {
     (void)state;
-    handles h = weights_open(0);
+    handles h = create_weights(0);
     for (int s = 0; s < 2; s++) {
         const dev *d = &both.d[s];
         xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
@@ -329,10 +332,10 @@ static void weights(void **state)
         assert_string_equal(last_failure, "matmul: XRAY_NN needs a weight that "
                                           "was created with trainable = 1");
     }
-    weights_close(&h);
+    destroy_weights(&h);
     xray_weight *made = NULL;
     const xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
-                                    .data = mem(&w),
+                                    .data = device_floats(&w),
                                     .rows = 4,
                                     .cols = 8,
                                     .dtype = XRAY_F32 };
@@ -353,20 +356,20 @@ static void weights(void **state)
     assert_int_equal(d->ops->weight_evict(d->self, NULL), XRAY_E_ARG);
 }
 
-static void attention_of_rows(void **state)
+static void attention_over_rows_refuses_bad_fields(void **state)
 {
     (void)state;
-    static const int32_t start[] = { 0, 2, 3 }; /* the CPU looks at them */
+    static const int32_t start[] = { 0, 2, 3 }; /* the CPU reads them */
     const xray_attention attention = { .header = XRAY_HEADER(xray_attention),
                                        .tokens = { .bound = 3 },
                                        .row_start = start,
                                        .rows = 2,
                                        .row_bound = 2,
-                                       .q = mem(&a),
-                                       .k = mem(&b),
-                                       .v = mem(&c),
-                                       .o = mem(&e),
-                                       .lse = mem(&w),
+                                       .q = device_floats(&a),
+                                       .k = device_floats(&b),
+                                       .v = device_floats(&c),
+                                       .o = device_floats(&e),
+                                       .lse = device_floats(&w),
                                        .q_stride = 8,
                                        .k_stride = 4,
                                        .v_stride = 4,
@@ -387,10 +390,10 @@ static void attention_of_rows(void **state)
     const xray_attention_grad attention_grad = { .header = XRAY_HEADER(
                                                      xray_attention_grad),
                                                  .forward = &attention,
-                                                 .d_o = mem(&e),
-                                                 .dq = mem(&a) + 128,
-                                                 .dk = mem(&b) + 128,
-                                                 .dv = mem(&c) + 128,
+                                                 .d_o = device_floats(&e),
+                                                 .dq = device_floats(&a) + 128,
+                                                 .dk = device_floats(&b) + 128,
+                                                 .dv = device_floats(&c) + 128,
                                                  .dq_stride = 8,
                                                  .dk_stride = 4,
                                                  .dv_stride = 4 };
@@ -403,10 +406,10 @@ static void attention_of_rows(void **state)
     const xray_attention_grad kept = { .header =
                                            XRAY_HEADER(xray_attention_grad),
                                        .forward = &forgot,
-                                       .d_o = mem(&e),
-                                       .dq = mem(&a),
-                                       .dk = mem(&b),
-                                       .dv = mem(&c) };
+                                       .d_o = device_floats(&e),
+                                       .dq = device_floats(&a),
+                                       .dk = device_floats(&b),
+                                       .dv = device_floats(&c) };
     const dev *d = &both.d[CUDA];
     assert_int_equal(d->ops->attention_grad(d->self, NULL, &kept), XRAY_E_ARG);
     xray_attention wide = attention;
@@ -420,13 +423,13 @@ static void attention_of_rows(void **state)
         "attention: heads of dimension 257: at most 256 are supported");
 }
 
-static void attention_of_a_cache(void **state)
+static void attention_over_a_cache_refuses_bad_fields(void **state)
 {
     (void)state;
     static const int32_t first[] = { 0, 1 };
     static const int32_t seq[] = { 0, 0 };
     const xray_kv kv = { .header = XRAY_HEADER(xray_kv),
-                         .blocks = mem(&w),
+                         .blocks = device_floats(&w),
                          .table_stride = 1,
                          .block_tokens = 16,
                          .kv_heads = 1,
@@ -438,10 +441,10 @@ static void attention_of_a_cache(void **state)
                                              .kv = &kv,
                                              .seq = seq,
                                              .positions = first,
-                                             .q = mem(&a),
-                                             .k = mem(&b),
-                                             .v = mem(&c),
-                                             .o = mem(&e),
+                                             .q = device_floats(&a),
+                                             .k = device_floats(&b),
+                                             .v = device_floats(&c),
+                                             .o = device_floats(&e),
                                              .q_stride = 8,
                                              .k_stride = 4,
                                              .v_stride = 4,
@@ -475,38 +478,40 @@ static void attention_of_a_cache(void **state)
                         "are too many for a call");
 }
 
-static void heads(void **state)
+static void the_lm_head_refuses_bad_fields(void **state)
 {
     (void)state;
-    handles h = weights_open(1);
+    handles h = create_weights(1);
     static const int32_t targets[] = { 0, 3 };
     const xray_lm_head_logp lm_head_logp = { .header =
                                                  XRAY_HEADER(xray_lm_head_logp),
                                              .items = { .bound = 2 },
                                              .weight = h.of[CUDA],
-                                             .x = mem(&a),
+                                             .x = device_floats(&a),
                                              .targets = targets,
-                                             .logp = mem(&b),
-                                             .lse = mem(&c) };
+                                             .logp = device_floats(&b),
+                                             .lse = device_floats(&c) };
     BAD(lm_head_logp, weight, NULL, XRAY_E_ARG);
     BAD(lm_head_logp, logp, NULL, XRAY_E_ARG);
     const xray_lm_head_grad lm_head_grad = { .header =
                                                  XRAY_HEADER(xray_lm_head_grad),
                                              .forward = &lm_head_logp,
-                                             .dlogp = mem(&e),
-                                             .dentropy = mem(&e),
-                                             .dx = mem(&c) };
+                                             .dlogp = device_floats(&e),
+                                             .dentropy = device_floats(&e),
+                                             .dx = device_floats(&c) };
     REFUSED(&both, lm_head_grad, &lm_head_grad, XRAY_E_ARG);
     BAD(lm_head_grad, dx, NULL, XRAY_E_ARG);
-    const xray_sample sample = { .header = XRAY_HEADER(xray_sample),
-                                 .items = { .bound = 2 },
-                                 .weight = h.of[CUDA],
-                                 .x = mem(&a),
-                                 .draws = (const xray_draw *)(void *)mem(&b),
-                                 .token = (int32_t *)(void *)mem(&c),
-                                 .raw_logp = mem(&e),
-                                 .logp = mem(&e),
-                                 .draw_stride = sizeof(xray_draw) };
+    const xray_sample sample = {
+        .header = XRAY_HEADER(xray_sample),
+        .items = { .bound = 2 },
+        .weight = h.of[CUDA],
+        .x = device_floats(&a),
+        .draws = (const xray_draw *)(void *)device_floats(&b),
+        .token = (int32_t *)(void *)device_floats(&c),
+        .raw_logp = device_floats(&e),
+        .logp = device_floats(&e),
+        .draw_stride = sizeof(xray_draw)
+    };
     BAD(sample, draws, NULL, XRAY_E_ARG);
     BAD(sample, draw_stride, sizeof(xray_draw) - 8, XRAY_E_ARG);
     xray_sample odd = sample;
@@ -516,22 +521,22 @@ static void heads(void **state)
     assert_string_equal(
         last_failure,
         "sample: draw_stride is 36, which does not fit an array of draws");
-    weights_close(&h);
+    destroy_weights(&h);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms),
-        cmocka_unit_test(layer_norms),
-        cmocka_unit_test(rows),
-        cmocka_unit_test(activations),
-        cmocka_unit_test(elements),
-        cmocka_unit_test(products),
-        cmocka_unit_test(weights),
-        cmocka_unit_test(attention_of_rows),
-        cmocka_unit_test(attention_of_a_cache),
-        cmocka_unit_test(heads),
+        cmocka_unit_test(rmsnorm_refuses_bad_fields),
+        cmocka_unit_test(layernorm_refuses_bad_fields),
+        cmocka_unit_test(rows_refuse_bad_fields),
+        cmocka_unit_test(activations_refuse_bad_fields),
+        cmocka_unit_test(elementwise_calls_refuse_bad_fields),
+        cmocka_unit_test(products_refuse_bad_fields),
+        cmocka_unit_test(weights_refuse_bad_shapes_and_types),
+        cmocka_unit_test(attention_over_rows_refuses_bad_fields),
+        cmocka_unit_test(attention_over_a_cache_refuses_bad_fields),
+        cmocka_unit_test(the_lm_head_refuses_bad_fields),
     };
     return cmocka_run_group_tests_name("cuda.refused", tests, open_both,
                                        close_both);

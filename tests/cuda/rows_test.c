@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device-cuda's rows, positions and activations give the CPU's bits, for widths
- * that 16-byte accesses fit and others, and leave alone what is past `live`.
+ * Tests that rows, positions and activations of device-cuda give the CPU's
+ * bits, for widths that suit 16-byte accesses and for others, and leave items
+ * past `live` unchanged.
  */
 #include "tests/cuda/pair.h"
 
@@ -21,65 +22,66 @@ static int32_t *random_ids(size_t n, size_t below)
 
 enum { VOCAB = 13, TOKENS = 29, LIVE = 21 };
 
-static void embed(const pair *p, size_t dim, uint32_t dtype, size_t off)
+static void compare_embedding(const pair *p, size_t dim, uint32_t dtype,
+                              size_t off)
 {
     int32_t *ids = random_ids(TOKENS, VOCAB);
     int32_t live = LIVE;
-    buf table = buf_random(p, VOCAB * dim + 1, 1);
-    buf y = buf_random(p, TOKENS * dim + 1, 1);
-    buf at_ids = buf_of(p, ids, TOKENS * sizeof(*ids));
-    buf at_live = buf_of(p, &live, sizeof(live));
+    buf table = make_random_buf(p, VOCAB * dim + 1, 1);
+    buf y = make_random_buf(p, TOKENS * dim + 1, 1);
+    buf at_ids = make_buf(p, ids, TOKENS * sizeof(*ids));
+    buf at_live = make_buf(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
         xray_embedding op = { .header = XRAY_HEADER(xray_embedding),
                               .tokens = { TOKENS, at_live.p[s] },
                               .ids = at_ids.p[s],
-                              .table = at(&table, s, off),
-                              .y = at(&y, s, off),
+                              .table = buf_floats(&table, s, off),
+                              .y = buf_floats(&y, s, off),
                               .vocab = VOCAB,
                               .dim = dim,
                               .scale = 1.5f,
                               .table_dtype = dtype };
         RUN_ON(p, s, embedding, &op);
     }
-    buf_same(p, &y, "embedding");
-    buf_free(p, &table);
-    buf_free(p, &y);
-    buf_free(p, &at_ids);
-    buf_free(p, &at_live);
+    assert_same_buf(p, &y, "embedding");
+    free_buf(p, &table);
+    free_buf(p, &y);
+    free_buf(p, &at_ids);
+    free_buf(p, &at_live);
     free(ids);
 }
 
-static void embeddings_are_the_cpus(void **state)
+static void embeddings_equal_the_cpu(void **state)
 {
     (void)state;
-    pair p = pair_open();
+    pair p = open_pair();
     for (size_t i = 0; i < DIMS; i++)
         for (size_t off = 0; off < 2; off++) {
-            embed(&p, dims[i], XRAY_F32, off);
-            embed(&p, dims[i], XRAY_BF16, off);
+            compare_embedding(&p, dims[i], XRAY_F32, off);
+            compare_embedding(&p, dims[i], XRAY_BF16, off);
         }
     xray_embedding op = { .header = XRAY_HEADER(xray_embedding) };
     REFUSED(&p, embedding, &op, XRAY_E_ARG);
     op.header.size -= 8;
     REFUSED(&p, embedding, &op, XRAY_E_ABI);
-    pair_close(&p);
+    close_pair(&p);
 }
 
-/* The host cannot look at ids: what has none is NaN, other rows are right, and
- * no memory outside is touched. */
+/* The host cannot read ids: a row with an invalid id is NaN, other rows are
+ * right, and no memory outside is touched. */
 static void ids_out_of_range_show_as_nan(void **state)
 {
     (void)state;
-    pair p = pair_open();
+    pair p = open_pair();
     enum { DIM = 8 };
     int32_t ids[4] = { 2, -1, 5, 1 };
     float x[5 * DIM];
     float y[5 * DIM] = { 0 };
     for (int i = 0; i < 5 * DIM; i++)
         x[i] = (float)i;
-    buf at_ids = buf_of(&p, ids, sizeof(ids));
-    buf at_x = buf_of(&p, x, sizeof(x));
-    buf at_y = buf_of(&p, y, sizeof(y));
+    buf at_ids = make_buf(&p, ids, sizeof(ids));
+    buf at_x = make_buf(&p, x, sizeof(x));
+    buf at_y = make_buf(&p, y, sizeof(y));
     const dev *d = &p.d[CUDA];
     xray_embedding op = { .header = XRAY_HEADER(xray_embedding),
                           .tokens = { 4, NULL },
@@ -114,64 +116,65 @@ static void ids_out_of_range_show_as_nan(void **state)
         assert_true(y[2 * DIM + i] == x[i] && y[DIM + i] == x[3 * DIM + i]);
         assert_true(y[i] == 0 && y[3 * DIM + i] == 0 && y[4 * DIM + i] == 0);
     }
-    buf_free(&p, &at_ids);
-    buf_free(&p, &at_x);
-    buf_free(&p, &at_y);
-    pair_close(&p);
+    free_buf(&p, &at_ids);
+    free_buf(&p, &at_x);
+    free_buf(&p, &at_y);
+    close_pair(&p);
 }
 
-/* `few` ids, so that some come very often; some tokens are cut off. */
-static void fold(const pair *p, size_t tokens, size_t few, size_t dim,
-                 size_t off)
+/* With `few` ids some are very frequent; some tokens are past the live
+ * count. */
+static void compare_embedding_grad(const pair *p, size_t tokens, size_t few,
+                                   size_t dim, size_t off)
 {
     int32_t *ids = random_ids(tokens, few);
     for (size_t t = 0; t < tokens; t += 3)
         ids[t] = (int32_t)few - 1;
     int32_t live = (int32_t)tokens - 3;
-    buf dtable = buf_random(p, few * dim + 1, 1);
-    buf dy = buf_random(p, tokens * dim + 1, 1);
-    buf at_ids = buf_of(p, ids, tokens * sizeof(*ids));
-    buf at_live = buf_of(p, &live, sizeof(live));
+    buf dtable = make_random_buf(p, few * dim + 1, 1);
+    buf dy = make_random_buf(p, tokens * dim + 1, 1);
+    buf at_ids = make_buf(p, ids, tokens * sizeof(*ids));
+    buf at_live = make_buf(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
         xray_embedding_grad op = { .header = XRAY_HEADER(xray_embedding_grad),
                                    .tokens = { tokens, at_live.p[s] },
                                    .ids = at_ids.p[s],
-                                   .dy = at(&dy, s, off),
-                                   .dtable = at(&dtable, s, off),
+                                   .dy = buf_floats(&dy, s, off),
+                                   .dtable = buf_floats(&dtable, s, off),
                                    .vocab = few,
                                    .dim = dim,
                                    .scale = 0.7f };
         RUN_ON(p, s, embedding_grad, &op);
     }
-    buf_same(p, &dtable, "dtable");
-    buf_free(p, &dtable);
-    buf_free(p, &dy);
-    buf_free(p, &at_ids);
-    buf_free(p, &at_live);
+    assert_same_buf(p, &dtable, "dtable");
+    free_buf(p, &dtable);
+    free_buf(p, &dy);
+    free_buf(p, &at_ids);
+    free_buf(p, &at_live);
     free(ids);
 }
 
 static void embedding_gradients_go_in_token_order(void **state)
 {
     (void)state;
-    pair p = pair_open();
-    fold(&p, 5, 3, 4, 0);
-    fold(&p, 37, 9, 37, 0);
-    fold(&p, 130, 2, 132, 1);
-    fold(&p, 700, 60, 64, 0);
-    fold(&p, 2100, 1500, 12, 0);
-    pair_close(&p);
+    pair p = open_pair();
+    compare_embedding_grad(&p, 5, 3, 4, 0);
+    compare_embedding_grad(&p, 37, 9, 37, 0);
+    compare_embedding_grad(&p, 130, 2, 132, 1);
+    compare_embedding_grad(&p, 700, 60, 64, 0);
+    compare_embedding_grad(&p, 2100, 1500, 12, 0);
+    close_pair(&p);
 }
 
-static void move(const pair *p, size_t dim)
+static void compare_moves(const pair *p, size_t dim)
 {
     int32_t index[LIVE];
     for (int32_t i = 0; i < LIVE; i++)
         index[i] = (i * 8 + 3) % TOKENS;
-    buf x = buf_random(p, TOKENS * dim, 1);
-    buf y = buf_random(p, LIVE * dim, 1);
-    buf back = buf_random(p, TOKENS * dim, 1);
-    buf at_index = buf_of(p, index, sizeof(index));
+    buf x = make_random_buf(p, TOKENS * dim, 1);
+    buf y = make_random_buf(p, LIVE * dim, 1);
+    buf back = make_random_buf(p, TOKENS * dim, 1);
+    buf at_index = make_buf(p, index, sizeof(index));
     for (int s = 0; s < 2; s++) {
         xray_rows op = { .header = XRAY_HEADER(xray_rows),
                          .count = { LIVE, NULL },
@@ -184,26 +187,27 @@ static void move(const pair *p, size_t dim)
         op.y = back.p[s];
         RUN_ON(p, s, scatter, &op);
     }
-    buf_same(p, &y, "gather");
-    buf_same(p, &back, "scatter");
-    buf_free(p, &x);
-    buf_free(p, &y);
-    buf_free(p, &back);
-    buf_free(p, &at_index);
+    assert_same_buf(p, &y, "gather");
+    assert_same_buf(p, &back, "scatter");
+    free_buf(p, &x);
+    free_buf(p, &y);
+    free_buf(p, &back);
+    free_buf(p, &at_index);
 }
 
-static void rows_move_as_on_the_cpu(void **state)
+static void moved_rows_equal_the_cpu(void **state)
 {
     (void)state;
-    pair p = pair_open();
+    pair p = open_pair();
     for (size_t i = 0; i < DIMS; i++)
-        move(&p, dims[i]);
-    pair_close(&p);
+        compare_moves(&p, dims[i]);
+    close_pair(&p);
 }
 
 /* ---- rotary positions --------------------------------------------------- */
 
-static void turn(const pair *p, uint32_t heads, uint32_t dim, uint32_t half)
+static void compare_rope(const pair *p, uint32_t heads, uint32_t dim,
+                         uint32_t half)
 {
     enum { POSITIONS = 50 };
     double freq[300];
@@ -212,10 +216,10 @@ static void turn(const pair *p, uint32_t heads, uint32_t dim, uint32_t half)
     int32_t *positions = random_ids(TOKENS, POSITIONS);
     for (uint32_t i = 0; i < half; i++)
         freq[i] = pow(10000.0, -(double)i / half);
-    buf table = buf_random(p, (size_t)POSITIONS * half * 2, 1);
-    buf x = buf_random(p, TOKENS * stride, 1);
-    buf at_positions = buf_of(p, positions, TOKENS * sizeof(*positions));
-    buf at_live = buf_of(p, &live, sizeof(live));
+    buf table = make_random_buf(p, (size_t)POSITIONS * half * 2, 1);
+    buf x = make_random_buf(p, TOKENS * stride, 1);
+    buf at_positions = make_buf(p, positions, TOKENS * sizeof(*positions));
+    buf at_live = make_buf(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
         xray_rope_table make = { .header = XRAY_HEADER(xray_rope_table),
                                  .inv_freq = freq,
@@ -236,26 +240,26 @@ static void turn(const pair *p, uint32_t heads, uint32_t dim, uint32_t half)
         RUN_ON(p, s, rope_table, &make);
         RUN_ON(p, s, rope, &op);
     }
-    buf_same(p, &table, "rope_table");
-    buf_same(p, &x, "rope");
-    buf_free(p, &table);
-    buf_free(p, &x);
-    buf_free(p, &at_positions);
-    buf_free(p, &at_live);
+    assert_same_buf(p, &table, "rope_table");
+    assert_same_buf(p, &x, "rope");
+    free_buf(p, &table);
+    free_buf(p, &x);
+    free_buf(p, &at_positions);
+    free_buf(p, &at_live);
     free(positions);
 }
 
-static void positions_turn_as_on_the_cpu(void **state)
+static void rotated_positions_equal_the_cpu(void **state)
 {
     (void)state;
-    pair p = pair_open();
-    turn(&p, 1, 4, 2);
-    turn(&p, 2, 16, 8);
-    turn(&p, 3, 13, 5);
-    turn(&p, 14, 64, 32);
-    turn(&p, 5, 64, 12);
-    turn(&p, 9, 600, 299);
-    turn(&p, 40, 128, 64);
+    pair p = open_pair();
+    compare_rope(&p, 1, 4, 2);
+    compare_rope(&p, 2, 16, 8);
+    compare_rope(&p, 3, 13, 5);
+    compare_rope(&p, 14, 64, 32);
+    compare_rope(&p, 5, 64, 12);
+    compare_rope(&p, 9, 600, 299);
+    compare_rope(&p, 40, 128, 64);
     double freq[2] = { 1.0, -1.0 };
     float table[4] = { 0 };
     xray_rope_table make = { .header = XRAY_HEADER(xray_rope_table),
@@ -276,19 +280,20 @@ static void positions_turn_as_on_the_cpu(void **state)
                      .head_dim = 3,
                      .half = 1 };
     REFUSED(&p, rope, &op, XRAY_E_ARG);
-    pair_close(&p);
+    close_pair(&p);
 }
 
 /* ---- activations -------------------------------------------------------- */
 
-static void activate(const pair *p, uint32_t dim, uint32_t act, uint32_t plain)
+static void compare_activation(const pair *p, uint32_t dim, uint32_t act,
+                               uint32_t plain)
 {
     int32_t live = LIVE;
     size_t width = (size_t)dim * (plain ? 1 : 2);
-    buf x = buf_random(p, TOKENS * width, dim % 3 ? 4 : 120);
-    buf y = buf_random(p, (size_t)TOKENS * dim, 1);
-    buf dy = buf_random(p, (size_t)TOKENS * dim, 1);
-    buf at_live = buf_of(p, &live, sizeof(live));
+    buf x = make_random_buf(p, TOKENS * width, dim % 3 ? 4 : 120);
+    buf y = make_random_buf(p, (size_t)TOKENS * dim, 1);
+    buf dy = make_random_buf(p, (size_t)TOKENS * dim, 1);
+    buf at_live = make_buf(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
         xray_glu op = { .header = XRAY_HEADER(xray_glu),
                         .tokens = { TOKENS, at_live.p[s] },
@@ -308,40 +313,40 @@ static void activate(const pair *p, uint32_t dim, uint32_t act, uint32_t plain)
         RUN_ON(p, s, glu, &op);
         RUN_ON(p, s, glu_grad, &grad);
     }
-    buf_same(p, &y, "glu");
-    buf_same(p, &x, "glu_grad");
-    buf_free(p, &x);
-    buf_free(p, &y);
-    buf_free(p, &dy);
-    buf_free(p, &at_live);
+    assert_same_buf(p, &y, "glu");
+    assert_same_buf(p, &x, "glu_grad");
+    free_buf(p, &x);
+    free_buf(p, &y);
+    free_buf(p, &dy);
+    free_buf(p, &at_live);
 }
 
-static void activations_are_the_cpus(void **state)
+static void activations_equal_the_cpu(void **state)
 {
     (void)state;
-    pair p = pair_open();
+    pair p = open_pair();
     for (uint32_t act = XRAY_ACT_SILU; act <= XRAY_ACT_GELU_TANH; act++)
         for (uint32_t plain = 0; plain < 2; plain++)
             for (size_t i = 0; i < DIMS; i++)
-                activate(&p, (uint32_t)dims[i], act, plain);
+                compare_activation(&p, (uint32_t)dims[i], act, plain);
     float x[2] = { 0 };
     xray_glu op = { .header = XRAY_HEADER(xray_glu), .x = x, .y = x, .dim = 1 };
     REFUSED(&p, glu, &op, XRAY_E_UNSUPPORTED);
     op.act = XRAY_ACT_SILU;
     op.plain = 2;
     REFUSED(&p, glu, &op, XRAY_E_ARG);
-    pair_close(&p);
+    close_pair(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embeddings_are_the_cpus),
+        cmocka_unit_test(embeddings_equal_the_cpu),
         cmocka_unit_test(ids_out_of_range_show_as_nan),
         cmocka_unit_test(embedding_gradients_go_in_token_order),
-        cmocka_unit_test(rows_move_as_on_the_cpu),
-        cmocka_unit_test(positions_turn_as_on_the_cpu),
-        cmocka_unit_test(activations_are_the_cpus),
+        cmocka_unit_test(moved_rows_equal_the_cpu),
+        cmocka_unit_test(rotated_positions_equal_the_cpu),
+        cmocka_unit_test(activations_equal_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

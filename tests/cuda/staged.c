@@ -1,16 +1,21 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/cuda/staged_own.h"
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The operators of a staged device: each finds the memory ranges of its
+ * arguments, copies them to the device, makes the call, and copies the results
+ * back.
+ */
+#include "tests/cuda/staged_internal.h"
 
 #define RANGES 24
 
-/* What one call needs: memory ranges, those that overlap in one region. */
+/* The memory of a call: ranges, of which overlapping ones share one region. */
 typedef struct range {
-    void *at; /* the argument, to be set to the device's address */
+    void *at; /* the argument, which is set to the device's address */
     uintptr_t from;
     uintptr_t to;
     int out;
     int region;
-    void *dev; /* of a region's first range */
+    void *dev; /* address of the region; in its first range only */
 } range;
 
 typedef struct call {
@@ -21,7 +26,7 @@ typedef struct call {
     xray_status status;
 } call;
 
-static void need(call *c, void *at, uint64_t bytes, int out)
+static void add_range(call *c, void *at, uint64_t bytes, int out)
 {
     const void *p;
     memcpy(&p, at, sizeof(p));
@@ -33,17 +38,17 @@ static void need(call *c, void *at, uint64_t bytes, int out)
     r->region = c->count++;
 }
 
-#define IN(c, member, bytes) need(c, &(member), bytes, 0)
-#define OUT(c, member, bytes) need(c, &(member), bytes, 1)
+#define IN(c, member, bytes) add_range(c, &(member), bytes, 0)
+#define OUT(c, member, bytes) add_range(c, &(member), bytes, 1)
 #define FLOATS(n) ((uint64_t)(n) * sizeof(float))
 
-/* Rows of `width` floats at a stride. */
-static uint64_t rows_of(uint64_t n, uint64_t stride, uint64_t width)
+/* The floats of n rows of `width` at a stride. */
+static uint64_t count_strided(uint64_t n, uint64_t stride, uint64_t width)
 {
     return n ? FLOATS((n - 1) * stride + width) : 0;
 }
 
-static void merge(call *c)
+static void merge_ranges(call *c)
 {
     for (int again = 1; again;) {
         again = 0;
@@ -69,19 +74,19 @@ static void merge(call *c)
     }
 }
 
-static const void *host_of(const range *r)
+static const void *get_host_address(const range *r)
 {
     const void *p;
     memcpy(&p, &r->from, sizeof(p));
     return p;
 }
 
-static void begin(call *c)
+static void begin_call(call *c)
 {
     uintptr_t asked[RANGES];
     for (int i = 0; i < c->count; i++)
         asked[i] = c->r[i].from;
-    merge(c);
+    merge_ranges(c);
     for (int i = 0; i < c->count; i++) {
         range *r = &c->r[i];
         if (r->region != i || c->status != XRAY_OK)
@@ -89,9 +94,9 @@ static void begin(call *c)
         c->status = c->s->ops->alloc(c->s->self, "staged", XRAY_TAG_WORKSPACE,
                                      r->to - r->from, &r->dev);
         if (c->status == XRAY_OK)
-            c->status =
-                c->s->ops->copy(c->s->self, c->stream, r->dev, host_of(r),
-                                r->to - r->from, XRAY_COPY_TO_DEVICE);
+            c->status = c->s->ops->copy(c->s->self, c->stream, r->dev,
+                                        get_host_address(r), r->to - r->from,
+                                        XRAY_COPY_TO_DEVICE);
     }
     for (int i = 0; i < c->count && c->status == XRAY_OK; i++) {
         const range *region = &c->r[c->r[i].region];
@@ -100,7 +105,7 @@ static void begin(call *c)
     }
 }
 
-static xray_status end(call *c, xray_status status)
+static xray_status end_call(call *c, xray_status status)
 {
     for (int i = 0; i < c->count; i++) {
         range *r = &c->r[i];
@@ -119,10 +124,9 @@ static xray_status end(call *c, xray_status status)
     return status;
 }
 
-/* ---- operators --------------------------------------------------------------
- */
+/* ---- operators ----------------------------------------------------------- */
 
-static uint64_t live_of(const xray_extent *e)
+static uint64_t read_count(const xray_extent *e)
 {
     if (!e->live)
         return e->bound;
@@ -132,7 +136,7 @@ static uint64_t live_of(const xray_extent *e)
 }
 
 /* One more than the largest of n indices. */
-static uint64_t reach(const int32_t *index, uint64_t n)
+static uint64_t index_bound(const int32_t *index, uint64_t n)
 {
     int32_t most = -1;
     for (uint64_t i = 0; i < n; i++)
@@ -140,37 +144,38 @@ static uint64_t reach(const int32_t *index, uint64_t n)
     return (uint64_t)(most + 1);
 }
 
-/* Defines staged_NAME: `lists` names the ranges of `o`, a copy of the call. A
- * call that is wrong in itself goes on as it is, to be refused. */
-#define OPERATOR(name, type, lists)                                            \
-    static void list_##name(call *c, type *o)                                  \
-    {                                                                          \
-        lists                                                                  \
-    }                                                                          \
-    static xray_status staged_##name(void *self, xray_stream *stream,          \
-                                     const type *op)                           \
-    {                                                                          \
-        staged *s = self;                                                      \
-        if (!op || op->header.size < sizeof(*op))                              \
-            return s->ops->name(s->self, stream, op);                          \
-        type o = *op;                                                          \
-        call c = { .s = s, .stream = stream };                                 \
-        list_##name(&c, &o);                                                   \
-        begin(&c);                                                             \
-        return end(&c, c.status == XRAY_OK ? s->ops->name(s->self, stream, &o) \
-                                           : c.status);                        \
+/* Defines staged_NAME: `lists` names the ranges of `o`, a copy of the
+ * arguments. Invalid arguments are passed on unchanged, to be refused. */
+#define OPERATOR(name, type, lists)                                   \
+    static void list_##name(call *c, type *o)                         \
+    {                                                                 \
+        lists                                                         \
+    }                                                                 \
+    static xray_status staged_##name(void *self, xray_stream *stream, \
+                                     const type *op)                  \
+    {                                                                 \
+        staged *s = self;                                             \
+        if (!op || op->header.size < sizeof(*op))                     \
+            return s->ops->name(s->self, stream, op);                 \
+        type o = *op;                                                 \
+        call c = { .s = s, .stream = stream };                        \
+        list_##name(&c, &o);                                          \
+        begin_call(&c);                                               \
+        return end_call(&c, c.status == XRAY_OK                       \
+                                ? s->ops->name(s->self, stream, &o)   \
+                                : c.status);                          \
     }
 
 #define LIVE(extent) IN(c, o->extent.live, sizeof(int32_t))
 
 OPERATOR(matmul, xray_matmul, {
-    const matrix *m = matrix_of(c->s, o->weight);
+    const matrix *m = get_matrix(c->s, o->weight);
     uint64_t n = o->tokens.bound;
     if (m) {
         uint64_t in = o->kind == XRAY_NT ? m->cols : m->rows;
         uint64_t out = o->kind == XRAY_NT ? m->rows : m->cols;
-        IN(c, o->x, rows_of(n, o->x_stride, in));
-        OUT(c, o->y, rows_of(n, o->y_stride, out));
+        IN(c, o->x, count_strided(n, o->x_stride, in));
+        OUT(c, o->y, count_strided(n, o->y_stride, out));
         IN(c, o->bias, FLOATS(out));
     }
     LIVE(tokens);
@@ -178,8 +183,8 @@ OPERATOR(matmul, xray_matmul, {
 
 OPERATOR(matmul_grad, xray_matmul_grad, {
     uint64_t n = o->tokens.bound;
-    IN(c, o->dy, rows_of(n, o->dy_stride, o->rows));
-    IN(c, o->x, rows_of(n, o->x_stride, o->cols));
+    IN(c, o->dy, count_strided(n, o->dy_stride, o->rows));
+    IN(c, o->x, count_strided(n, o->x_stride, o->cols));
     OUT(c, o->dw, FLOATS(o->rows * o->cols));
     OUT(c, o->dbias, FLOATS(o->rows));
     LIVE(tokens);
@@ -188,7 +193,7 @@ OPERATOR(matmul_grad, xray_matmul_grad, {
 OPERATOR(embedding, xray_embedding, {
     uint64_t n = o->tokens.bound;
     IN(c, o->ids, FLOATS(n));
-    IN(c, o->table, o->vocab * o->dim * element(o->table_dtype));
+    IN(c, o->table, o->vocab * o->dim * element_bytes(o->table_dtype));
     OUT(c, o->y, FLOATS(n * o->dim));
     LIVE(tokens);
 })
@@ -203,7 +208,8 @@ OPERATOR(embedding_grad, xray_embedding_grad, {
 
 OPERATOR(gather, xray_rows, {
     if (o->index)
-        IN(c, o->x, FLOATS(reach(o->index, live_of(&o->count)) * o->dim));
+        IN(c, o->x,
+           FLOATS(index_bound(o->index, read_count(&o->count)) * o->dim));
     IN(c, o->index, FLOATS(o->count.bound));
     OUT(c, o->y, FLOATS(o->count.bound * o->dim));
     LIVE(count);
@@ -211,7 +217,8 @@ OPERATOR(gather, xray_rows, {
 
 OPERATOR(scatter, xray_rows, {
     if (o->index)
-        OUT(c, o->y, FLOATS(reach(o->index, live_of(&o->count)) * o->dim));
+        OUT(c, o->y,
+            FLOATS(index_bound(o->index, read_count(&o->count)) * o->dim));
     IN(c, o->index, FLOATS(o->count.bound));
     IN(c, o->x, FLOATS(o->count.bound * o->dim));
     LIVE(count);
@@ -220,10 +227,10 @@ OPERATOR(scatter, xray_rows, {
 OPERATOR(rmsnorm, xray_rmsnorm, {
     uint64_t n = o->tokens.bound;
     uint64_t width = (uint64_t)o->groups * o->dim;
-    IN(c, o->x, rows_of(n, o->x_stride, width));
+    IN(c, o->x, count_strided(n, o->x_stride, width));
     OUT(c, o->residual, FLOATS(n * o->dim));
     IN(c, o->weight, FLOATS(o->dim));
-    OUT(c, o->y, rows_of(n, o->y_stride, width));
+    OUT(c, o->y, count_strided(n, o->y_stride, width));
     OUT(c, o->rstd, FLOATS(n * o->groups));
     LIVE(tokens);
 })
@@ -231,32 +238,32 @@ OPERATOR(rmsnorm, xray_rmsnorm, {
 OPERATOR(rmsnorm_grad, xray_rmsnorm_grad, {
     uint64_t n = o->tokens.bound;
     uint64_t width = (uint64_t)o->groups * o->dim;
-    IN(c, o->x, rows_of(n, o->x_stride, width));
+    IN(c, o->x, count_strided(n, o->x_stride, width));
     IN(c, o->weight, FLOATS(o->dim));
     IN(c, o->rstd, FLOATS(n * o->groups));
-    IN(c, o->dy, rows_of(n, o->dy_stride, width));
-    OUT(c, o->dx, rows_of(n, o->dx_stride, width));
+    IN(c, o->dy, count_strided(n, o->dy_stride, width));
+    OUT(c, o->dx, count_strided(n, o->dx_stride, width));
     OUT(c, o->dweight, FLOATS(o->dim));
     LIVE(tokens);
 })
 
 OPERATOR(layernorm, xray_layernorm, {
     uint64_t n = o->tokens.bound;
-    IN(c, o->x, rows_of(n, o->x_stride, o->dim));
+    IN(c, o->x, count_strided(n, o->x_stride, o->dim));
     IN(c, o->weight, FLOATS(o->dim));
     IN(c, o->bias, FLOATS(o->dim));
-    OUT(c, o->y, rows_of(n, o->y_stride, o->dim));
+    OUT(c, o->y, count_strided(n, o->y_stride, o->dim));
     OUT(c, o->stat, FLOATS(n * 2));
     LIVE(tokens);
 })
 
 OPERATOR(layernorm_grad, xray_layernorm_grad, {
     uint64_t n = o->tokens.bound;
-    IN(c, o->x, rows_of(n, o->x_stride, o->dim));
+    IN(c, o->x, count_strided(n, o->x_stride, o->dim));
     IN(c, o->weight, FLOATS(o->dim));
     IN(c, o->stat, FLOATS(n * 2));
-    IN(c, o->dy, rows_of(n, o->dy_stride, o->dim));
-    OUT(c, o->dx, rows_of(n, o->dx_stride, o->dim));
+    IN(c, o->dy, count_strided(n, o->dy_stride, o->dim));
+    OUT(c, o->dx, count_strided(n, o->dx_stride, o->dim));
     OUT(c, o->dweight, FLOATS(o->dim));
     OUT(c, o->dbias, FLOATS(o->dim));
     LIVE(tokens);
@@ -269,8 +276,9 @@ OPERATOR(rope, xray_rope, {
     uint64_t n = o->tokens.bound;
     if (o->positions)
         IN(c, o->table,
-           FLOATS(reach(o->positions, live_of(&o->tokens)) * o->half * 2));
-    OUT(c, o->x, rows_of(n, o->stride, (uint64_t)o->heads * o->head_dim));
+           FLOATS(index_bound(o->positions, read_count(&o->tokens)) * o->half *
+                  2));
+    OUT(c, o->x, count_strided(n, o->stride, (uint64_t)o->heads * o->head_dim));
     IN(c, o->positions, FLOATS(n));
     LIVE(tokens);
 })
@@ -296,10 +304,10 @@ OPERATOR(attention, xray_attention, {
     uint64_t kv = (uint64_t)o->kv_heads * o->head_dim;
     IN(c, o->row_start, FLOATS(o->rows + 1));
     IN(c, o->parent, FLOATS(o->rows));
-    IN(c, o->q, rows_of(n, o->q_stride, own));
-    IN(c, o->k, rows_of(n, o->k_stride, kv));
-    IN(c, o->v, rows_of(n, o->v_stride, kv));
-    OUT(c, o->o, rows_of(n, o->o_stride, own));
+    IN(c, o->q, count_strided(n, o->q_stride, own));
+    IN(c, o->k, count_strided(n, o->k_stride, kv));
+    IN(c, o->v, count_strided(n, o->v_stride, kv));
+    OUT(c, o->o, count_strided(n, o->o_stride, own));
     OUT(c, o->lse, FLOATS(n * o->heads));
     LIVE(tokens);
 })
@@ -317,23 +325,24 @@ static xray_status staged_attention_grad(void *self, xray_stream *stream,
     uint64_t own = (uint64_t)f.heads * f.head_dim;
     uint64_t kv = (uint64_t)f.kv_heads * f.head_dim;
     list_attention(&c, &f);
-    IN(&c, o.d_o, rows_of(n, f.o_stride, own));
-    OUT(&c, o.dq, rows_of(n, o.dq_stride, own));
-    OUT(&c, o.dk, rows_of(n, o.dk_stride, kv));
-    OUT(&c, o.dv, rows_of(n, o.dv_stride, kv));
+    IN(&c, o.d_o, count_strided(n, f.o_stride, own));
+    OUT(&c, o.dq, count_strided(n, o.dq_stride, own));
+    OUT(&c, o.dk, count_strided(n, o.dk_stride, kv));
+    OUT(&c, o.dv, count_strided(n, o.dv_stride, kv));
     o.forward = &f;
-    begin(&c);
-    return end(&c, c.status == XRAY_OK
-                       ? s->ops->attention_grad(s->self, stream, &o)
-                       : c.status);
+    begin_call(&c);
+    return end_call(&c, c.status == XRAY_OK
+                            ? s->ops->attention_grad(s->self, stream, &o)
+                            : c.status);
 }
 
-/* Blocks that the sequences of a call reach, and entries of the table. */
-static void kv_reach(const xray_attention_kv *o, uint64_t *out_blocks,
-                     uint64_t *out_entries)
+/* Finds the blocks that the sequences of a call use, and the entries of the
+ * table. */
+static void find_kv_bounds(const xray_attention_kv *o, uint64_t *out_blocks,
+                           uint64_t *out_entries)
 {
     const xray_kv *kv = o->kv;
-    uint64_t n = live_of(&o->tokens);
+    uint64_t n = read_count(&o->tokens);
     *out_blocks = 0;
     *out_entries = 0;
     for (uint64_t t = 0; t < n; t++) {
@@ -364,25 +373,25 @@ static xray_status staged_attention_kv(void *self, xray_stream *stream,
     uint64_t pair = (uint64_t)kv.kv_heads * kv.head_dim;
     uint64_t blocks;
     uint64_t entries;
-    kv_reach(&o, &blocks, &entries);
+    find_kv_bounds(&o, &blocks, &entries);
     OUT(&c, kv.blocks, blocks * s->ops->kv_block_bytes(s->self, &kv));
     IN(&c, kv.table, FLOATS(entries));
     IN(&c, o.seq, FLOATS(n));
     IN(&c, o.positions, FLOATS(n));
-    IN(&c, o.q, rows_of(n, o.q_stride, own));
-    IN(&c, o.k, rows_of(n, o.k_stride, pair));
-    IN(&c, o.v, rows_of(n, o.v_stride, pair));
-    OUT(&c, o.o, rows_of(n, o.o_stride, own));
+    IN(&c, o.q, count_strided(n, o.q_stride, own));
+    IN(&c, o.k, count_strided(n, o.k_stride, pair));
+    IN(&c, o.v, count_strided(n, o.v_stride, pair));
+    OUT(&c, o.o, count_strided(n, o.o_stride, own));
     IN(&c, o.tokens.live, sizeof(int32_t));
     o.kv = &kv;
-    begin(&c);
-    return end(&c, c.status == XRAY_OK
-                       ? s->ops->attention_kv(s->self, stream, &o)
-                       : c.status);
+    begin_call(&c);
+    return end_call(&c, c.status == XRAY_OK
+                            ? s->ops->attention_kv(s->self, stream, &o)
+                            : c.status);
 }
 
 OPERATOR(lm_head_logp, xray_lm_head_logp, {
-    const matrix *m = matrix_of(c->s, o->weight);
+    const matrix *m = get_matrix(c->s, o->weight);
     uint64_t n = o->items.bound;
     if (m) {
         IN(c, o->x, FLOATS(n * m->cols));
@@ -404,7 +413,7 @@ static xray_status staged_lm_head_grad(void *self, xray_stream *stream,
         return s->ops->lm_head_grad(s->self, stream, op);
     xray_lm_head_logp f = *op->forward;
     xray_lm_head_grad o = *op;
-    const matrix *m = matrix_of(s, f.weight);
+    const matrix *m = get_matrix(s, f.weight);
     call c = { .s = s, .stream = stream };
     uint64_t n = f.items.bound;
     list_lm_head_logp(&c, &f);
@@ -415,14 +424,14 @@ static xray_status staged_lm_head_grad(void *self, xray_stream *stream,
         OUT(&c, o.dweight, FLOATS(m->rows * m->cols));
     }
     o.forward = &f;
-    begin(&c);
-    return end(&c, c.status == XRAY_OK
-                       ? s->ops->lm_head_grad(s->self, stream, &o)
-                       : c.status);
+    begin_call(&c);
+    return end_call(&c, c.status == XRAY_OK
+                            ? s->ops->lm_head_grad(s->self, stream, &o)
+                            : c.status);
 }
 
 OPERATOR(sample, xray_sample, {
-    const matrix *m = matrix_of(c->s, o->weight);
+    const matrix *m = get_matrix(c->s, o->weight);
     uint64_t n = o->items.bound;
     if (m) {
         IN(c, o->x, FLOATS(n * m->cols));
@@ -441,8 +450,8 @@ OPERATOR(axpby, xray_axpby, {
 })
 
 OPERATOR(cast, xray_cast, {
-    IN(c, o->x, o->count * element(o->x_dtype));
-    OUT(c, o->y, o->count * element(o->y_dtype));
+    IN(c, o->x, o->count * element_bytes(o->x_dtype));
+    OUT(c, o->y, o->count * element_bytes(o->y_dtype));
 })
 
 OPERATOR(sumsq, xray_sumsq, {
@@ -455,7 +464,7 @@ OPERATOR(adamw, xray_adamw, {
     IN(c, o->g, FLOATS(o->count));
     OUT(c, o->m, FLOATS(o->count));
     OUT(c, o->v, FLOATS(o->count));
-    OUT(c, o->out, o->count * element(o->out_dtype));
+    OUT(c, o->out, o->count * element_bytes(o->out_dtype));
     IN(c, o->scalars, FLOATS(4));
 })
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instances, memory and matrices of a staged device.
+ * Instances, memory and weight handles of a staged device.
  */
-#include "tests/cuda/staged_own.h"
+#include "tests/cuda/staged_internal.h"
 
-/* ---- memory
- * -------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------- */
 
 static xray_status staged_alloc(void *self, const char *owner, uint32_t tag,
                                 uint64_t bytes, void **out)
@@ -16,21 +15,21 @@ static xray_status staged_alloc(void *self, const char *owner, uint32_t tag,
     if (status != XRAY_OK)
         return status;
     mirror *m = calloc(1, sizeof(*m));
-    uint64_t whole = (bytes + 64) / 64 * 64;
-    void *host = m ? aligned_alloc(64, whole) : NULL;
+    uint64_t complete = (bytes + 64) / 64 * 64;
+    void *host = m ? aligned_alloc(64, complete) : NULL;
     if (!host) {
         free(m);
         s->ops->free(s->self, dev);
         return XRAY_E_NOMEM;
     }
-    memset(host, 0, whole);
+    memset(host, 0, complete);
     *m = (mirror){ s->mirrors, host, dev, bytes };
     s->mirrors = m;
     *out = host;
     return XRAY_OK;
 }
 
-static mirror **mirror_at(staged *s, const void *ptr)
+static mirror **find_mirror(staged *s, const void *ptr)
 {
     mirror **link = &s->mirrors;
     while (*link && (*link)->host != ptr)
@@ -41,7 +40,7 @@ static mirror **mirror_at(staged *s, const void *ptr)
 static void staged_free(void *self, void *ptr)
 {
     staged *s = self;
-    mirror **link = mirror_at(s, ptr);
+    mirror **link = find_mirror(s, ptr);
     mirror *m = *link;
     if (!ptr || !m)
         return;
@@ -54,14 +53,14 @@ static void staged_free(void *self, void *ptr)
 static xray_status staged_evict(void *self, void *ptr)
 {
     staged *s = self;
-    const mirror *m = *mirror_at(s, ptr);
+    const mirror *m = *find_mirror(s, ptr);
     return s->ops->evict(s->self, m ? m->dev : ptr);
 }
 
 static xray_status staged_restore(void *self, void *ptr)
 {
     staged *s = self;
-    const mirror *m = *mirror_at(s, ptr);
+    const mirror *m = *find_mirror(s, ptr);
     if (m)
         memset(m->host, 0, m->bytes);
     return s->ops->restore(s->self, m ? m->dev : ptr);
@@ -128,8 +127,7 @@ static uint64_t staged_kv_block_bytes(void *self, const xray_kv *kv)
     return s->ops->kv_block_bytes(s->self, kv);
 }
 
-/* ---- matrices
- * ----------------------------------------------------------------- */
+/* ---- matrices ------------------------------------------------------------ */
 
 static xray_status staged_weight_create(void *self,
                                         const xray_weight_desc *desc,
@@ -145,7 +143,7 @@ static xray_status staged_weight_create(void *self,
     m->host = desc->data;
     m->rows = desc->rows;
     m->cols = desc->cols;
-    m->bytes = m->rows * m->cols * element(desc->dtype);
+    m->bytes = m->rows * m->cols * element_bytes(desc->dtype);
     xray_status status =
         s->ops->alloc(s->self, "staged", XRAY_TAG_GRADS, m->bytes, &m->dev);
     d.data = m->dev;
@@ -183,7 +181,7 @@ static void staged_weight_destroy(void *self, xray_weight *w)
 static xray_status staged_weight_changed(void *self, xray_weight *w)
 {
     staged *s = self;
-    const matrix *m = matrix_of(s, w);
+    const matrix *m = get_matrix(s, w);
     if (m)
         (void)s->ops->copy(s->self, NULL, m->dev, m->host, m->bytes,
                            XRAY_COPY_TO_DEVICE);
@@ -196,8 +194,7 @@ static xray_status staged_weight_evict(void *self, xray_weight *w)
     return s->ops->weight_evict(s->self, w);
 }
 
-/* ---- the instance
- * ------------------------------------------------------------ */
+/* ---- the instance -------------------------------------------------------- */
 
 static void staged_destroy(void *self)
 {

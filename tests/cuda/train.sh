@@ -10,7 +10,7 @@ make_task
 
 if [ "${1:-}" = gpu ]; then
     code=0
-    "$XRAY_BUILD/tests/test-gpu-narrow" >"$work/log" 2>&1 || code=$?
+    "$XRAY_BUILD/tests/test-gpu-lm_head_bf16" >"$work/log" 2>&1 || code=$?
     [ $code != 77 ] || { cat "$work/log"; exit 77; }
 else
     cuda_on_host

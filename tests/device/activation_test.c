@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations, gated and plain, against float64; their slopes; huge inputs.
+ * Tests that activations and their gradients, gated and plain, match float64 on
+ * every device, also for inputs that leave the range of fp32.
  */
 #include "tests/device/bench.h"
 
@@ -28,14 +29,14 @@ typedef struct gate {
     float *x, *dy;
 } gate;
 
-/* Inputs where exp, a square or a cube leaves the range of fp32. */
+/* Inputs for which exp, a square or a cube leaves the range of fp32. */
 static const float huge[] = { -200.0f, 200.0f, -88.7f, 88.7f,  -1e4f,  1e4f,
                               -1e13f,  1e13f,  -1e19f, 1e19f,  -1e25f, 1e25f,
                               -5e37f,  5e37f,  -9.1f,  9.1f,   0.0f,   -0.0f,
                               -1e-30f, 1e-30f, 1e-42f, -1e-42f };
 #define HUGE_COUNT (sizeof(huge) / sizeof(*huge))
 
-static gate gate_make(gate g)
+static gate make_gate(gate g)
 {
     g.in = g.tokens * g.dim * (g.plain ? 1 : 2);
     g.x = random_floats(g.in, 6);
@@ -45,7 +46,7 @@ static gate gate_make(gate g)
     return g;
 }
 
-static void gate_free(gate *g)
+static void free_gate(gate *g)
 {
     free(g->x);
     free(g->dy);
@@ -77,7 +78,7 @@ static void run_gate_grad(const dev *d, const gate *g, const float *x,
     RUN(d, glu_grad, &op);
 }
 
-static void gate_check(const gate *g, const float *y, const float *dx)
+static void check_gate(const gate *g, const float *y, const float *dx)
 {
     for (size_t i = 0; i < g->tokens * g->dim; i++) {
         size_t at = g->plain ? i : i / g->dim * 2 * g->dim + i % g->dim;
@@ -85,35 +86,35 @@ static void gate_check(const gate *g, const float *y, const float *dx)
         double a = ref_act(g->act, (double)g->x[at], &slope);
         double up = g->plain ? 1 : (double)g->x[at + g->dim];
         double dy = (double)g->dy[i];
-        near(y[i], a * up, 2e-6, "activation");
-        near(dx[at], dy * up * slope, 4e-6, "slope");
+        assert_near(y[i], a * up, 2e-6, "activation");
+        assert_near(dx[at], dy * up * slope, 4e-6, "slope");
         if (!g->plain)
-            near(dx[at + g->dim], dy * a, 2e-6, "dup");
+            assert_near(dx[at + g->dim], dy * a, 2e-6, "dup");
     }
 }
 
-static void gate_test(const bench *b, gate form)
+static void check_gate_on_devices(const bench *b, gate form)
 {
-    gate g = gate_make(form);
+    gate g = make_gate(form);
     size_t out = g.tokens * g.dim;
-    float *y0 = floats(out);
-    float *dx0 = floats(g.in);
+    float *y0 = alloc_floats(out);
+    float *dx0 = alloc_floats(g.in);
     run_gate(&b->dev[0], &g, y0);
     run_gate_grad(&b->dev[0], &g, g.x, dx0);
-    gate_check(&g, y0, dx0);
+    check_gate(&g, y0, dx0);
     for (int d = 1; d < b->count; d++) {
-        float *y = floats(out);
-        float *dx = copy_of(g.x, g.in); /* in place of x */
+        float *y = alloc_floats(out);
+        float *dx = copy_floats(g.x, g.in); /* the gradient replaces x */
         run_gate(&b->dev[d], &g, y);
         run_gate_grad(&b->dev[d], &g, dx, dx);
-        same_bits(y, y0, out, "glu", b->dev[d].name);
-        same_bits(dx, dx0, g.in, "glu_grad", b->dev[d].name);
+        assert_same_bits(y, y0, out, "glu", b->dev[d].name);
+        assert_same_bits(dx, dx0, g.in, "glu_grad", b->dev[d].name);
         free(y);
         free(dx);
     }
     free(y0);
     free(dx0);
-    gate_free(&g);
+    free_gate(&g);
 }
 
 static void activations_match_float64(void **state)
@@ -123,18 +124,19 @@ static void activations_match_float64(void **state)
                                       { 25, 16 },  { 31, 17 }, { 70, 53 },
                                       { 24, 1030 } };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < sizeof(grid) / sizeof(*grid); i++)
         for (uint32_t act = XRAY_ACT_SILU; act <= XRAY_ACT_GELU_TANH; act++)
             for (uint32_t plain = 0; plain < 2; plain++)
-                gate_test(&b, (gate){ .tokens = grid[i][0],
-                                      .dim = grid[i][1],
-                                      .plain = plain,
-                                      .act = act });
-    bench_close(&b);
+                check_gate_on_devices(&b, (gate){ .tokens = grid[i][0],
+                                                  .dim = grid[i][1],
+                                                  .plain = plain,
+                                                  .act = act });
+    close_devices(&b);
 }
 
-/* The slope that the kernels are held to is that of the function. */
+/* The slope that the kernels are compared with is the derivative of the
+ * function. */
 static void the_reference_slope_is_a_slope(void **state)
 {
     (void)state;
@@ -149,40 +151,41 @@ static void the_reference_slope_is_a_slope(void **state)
         }
 }
 
-/* A plain activation is the gated one with 1 as what is gated. */
+/* A plain activation equals the gated one whose second input is 1. */
 static void plain_is_a_gate_of_one(void **state)
 {
     (void)state;
     enum { TOKENS = 40, DIM = 29 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (uint32_t act = XRAY_ACT_SILU; act <= XRAY_ACT_GELU_TANH; act++) {
-        gate plain = gate_make((gate){ TOKENS, DIM, 1, act, 0, NULL, NULL });
-        gate gated = gate_make((gate){ TOKENS, DIM, 0, act, 0, NULL, NULL });
+        gate plain = make_gate((gate){ TOKENS, DIM, 1, act, 0, NULL, NULL });
+        gate gated = make_gate((gate){ TOKENS, DIM, 0, act, 0, NULL, NULL });
         for (size_t i = 0; i < (size_t)TOKENS * DIM; i++) {
             size_t at = i / DIM * 2 * DIM + i % DIM;
             gated.x[at] = plain.x[i];
             gated.x[at + DIM] = 1.0f;
         }
         for (int d = 0; d < b.count; d++) {
-            float *y = floats((size_t)TOKENS * DIM);
-            float *want = floats((size_t)TOKENS * DIM);
+            float *y = alloc_floats((size_t)TOKENS * DIM);
+            float *want = alloc_floats((size_t)TOKENS * DIM);
             run_gate(&b.dev[d], &plain, y);
             run_gate(&b.dev[d], &gated, want);
-            same_bits(y, want, (size_t)TOKENS * DIM, "plain", b.dev[d].name);
+            assert_same_bits(y, want, (size_t)TOKENS * DIM, "plain",
+                             b.dev[d].name);
             memcpy(want, plain.x, sizeof(float) * TOKENS * DIM);
             gate here = plain;
             here.x = want;
             run_gate(&b.dev[d], &here, want);
-            same_bits(want, y, (size_t)TOKENS * DIM, "y in place of x",
-                      b.dev[d].name);
+            assert_same_bits(want, y, (size_t)TOKENS * DIM, "y written over x",
+                             b.dev[d].name);
             free(y);
             free(want);
         }
-        gate_free(&plain);
-        gate_free(&gated);
+        free_gate(&plain);
+        free_gate(&gated);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void tokens_beyond_live_are_left(void **state)
@@ -190,10 +193,10 @@ static void tokens_beyond_live_are_left(void **state)
     (void)state;
     enum { TOKENS = 9, DIM = 5, LIVE = 4 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const int32_t live = LIVE;
     for (uint32_t plain = 0; plain < 2; plain++) {
-        gate g = gate_make(
+        gate g = make_gate(
             (gate){ TOKENS, DIM, plain, XRAY_ACT_GELU_TANH, 0, NULL, NULL });
         for (int d = 0; d < b.count; d++) {
             float y[TOKENS * DIM] = { 0 };
@@ -223,16 +226,16 @@ static void tokens_beyond_live_are_left(void **state)
             for (size_t i = LIVE * wide; i < TOKENS * wide; i++)
                 assert_true(dx[i] == 0.0f);
         }
-        gate_free(&g);
+        free_gate(&g);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void unknown_activations_are_refused(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
     float x[4] = { 0 };
     xray_glu op = { .header = XRAY_HEADER(xray_glu),
@@ -245,7 +248,7 @@ static void unknown_activations_are_refused(void **state)
     op.act = XRAY_ACT_SILU;
     op.plain = 2;
     assert_int_equal(d->ops->glu(d->self, NULL, &op), XRAY_E_ARG);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows for attention, and the two ways to attend over them: packed, as the
- * trainer does, and token by token over a cache, as the engine does.
+ * Rows for tests of attention, and the two ways to attend over them: packed, as
+ * the trainer does, and token by token over a cache, as the engine does.
  */
 #ifndef DEVICE_ATTENTION_ROWS_H
 #define DEVICE_ATTENTION_ROWS_H
@@ -21,22 +21,22 @@ typedef struct rows {
     form f;
     size_t count, tokens, q_width, kv_width, stride, longest;
     int32_t start[MOST_ROWS];
-    float *qkv; /* [tokens, stride]: q, k, v as one projection leaves them */
+    float *qkv; /* [tokens, stride]: q, k, v as one projection writes them */
     float *o, *lse;
 } rows;
 
-/* Room for rows of r->tokens tokens. */
-static inline void rows_room(rows *r)
+/* Allocates rows of r->tokens tokens. */
+static inline void alloc_rows(rows *r)
 {
     r->q_width = (size_t)r->f.heads * r->f.dim;
     r->kv_width = (size_t)r->f.kv_heads * r->f.dim;
     r->stride = r->q_width + 2 * r->kv_width;
     r->qkv = random_floats(r->tokens * r->stride, 2);
-    r->o = floats(r->tokens * r->q_width);
-    r->lse = floats(r->tokens * r->f.heads);
+    r->o = alloc_floats(r->tokens * r->q_width);
+    r->lse = alloc_floats(r->tokens * r->f.heads);
 }
 
-static inline rows rows_make(form f)
+static inline rows make_rows(form f)
 {
     rows r = { .f = f };
     for (; f.lengths[r.count]; r.count++) {
@@ -49,24 +49,24 @@ static inline rows rows_make(form f)
     r.kv_width = (size_t)f.kv_heads * f.dim;
     r.stride = r.q_width + 2 * r.kv_width;
     r.qkv = random_floats(r.tokens * r.stride, 2);
-    r.o = floats(r.tokens * r.q_width);
-    r.lse = floats(r.tokens * f.heads);
+    r.o = alloc_floats(r.tokens * r.q_width);
+    r.lse = alloc_floats(r.tokens * f.heads);
     return r;
 }
 
-static inline void rows_free(rows *r)
+static inline void free_rows(rows *r)
 {
     free(r->qkv);
     free(r->o);
     free(r->lse);
 }
 
-static inline float scale_of(const form *f)
+static inline float score_scale(const form *f)
 {
     return f->scale != 0.0f ? f->scale : 1.0f / sqrtf((float)f->dim);
 }
 
-static inline xray_attention rows_op(const rows *r, float *o, float *lse)
+static inline xray_attention make_attention(const rows *r, float *o, float *lse)
 {
     return (xray_attention){ .header = XRAY_HEADER(xray_attention),
                              .tokens = { r->tokens, NULL },
@@ -86,14 +86,14 @@ static inline xray_attention rows_op(const rows *r, float *o, float *lse)
                              .kv_heads = r->f.kv_heads,
                              .head_dim = r->f.dim,
                              .window = r->f.window,
-                             .scale = scale_of(&r->f),
+                             .scale = score_scale(&r->f),
                              .softcap = r->f.softcap };
 }
 
-/* `grad` is laid out as qkv. */
-static inline xray_attention_grad rows_grad_op(const rows *r,
-                                               const xray_attention *forward,
-                                               const float *d_o, float *grad)
+/* `grad` has the layout of qkv. */
+static inline xray_attention_grad
+make_attention_grad(const rows *r, const xray_attention *forward,
+                    const float *d_o, float *grad)
 {
     return (xray_attention_grad){ .header = XRAY_HEADER(xray_attention_grad),
                                   .forward = forward,
@@ -106,10 +106,10 @@ static inline xray_attention_grad rows_grad_op(const rows *r,
                                   .dv_stride = r->stride };
 }
 
-/* Tokens `in`, laid out as qkv, over a cache; `tokens`, seq and positions are
- * the caller's. */
-static inline xray_attention_kv rows_kv_op(const rows *r, const xray_kv *kv,
-                                           const float *in, float *o)
+/* Arguments for tokens `in`, with the layout of qkv, over a cache. The caller
+ * sets `tokens`, seq and positions. */
+static inline xray_attention_kv
+make_attention_kv(const rows *r, const xray_kv *kv, const float *in, float *o)
 {
     return (xray_attention_kv){ .header = XRAY_HEADER(xray_attention_kv),
                                 .kv = kv,
@@ -124,19 +124,19 @@ static inline xray_attention_kv rows_kv_op(const rows *r, const xray_kv *kv,
                                 .position_bound = r->longest,
                                 .heads = r->f.heads,
                                 .window = r->f.window,
-                                .scale = scale_of(&r->f),
+                                .scale = score_scale(&r->f),
                                 .softcap = r->f.softcap };
 }
 
-/* The engine's way: a cache, tokens in calls of any length, rows interleaved.
- */
+/* The cache of an engine: tokens come in calls of any length, with rows
+ * interleaved. */
 typedef struct cache {
     xray_kv kv;
     int32_t table[64];
     size_t per_row;
 } cache;
 
-static inline cache cache_make(const dev *d, const rows *r, uint32_t block,
+static inline cache make_cache(const dev *d, const rows *r, uint32_t block,
                                int paged)
 {
     cache c = { .kv = { .header = XRAY_HEADER(xray_kv),
@@ -155,7 +155,7 @@ static inline cache cache_make(const dev *d, const rows *r, uint32_t block,
     assert_true(bytes > 0);
     must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, bytes * blocks,
                        &c.kv.blocks));
-    /* What earlier sequences left must not matter. */
+    /* The content that earlier sequences left must not matter. */
     memset(c.kv.blocks, 0xFF, bytes * blocks);
     return c;
 }
@@ -176,12 +176,12 @@ static inline void run_cached(const dev *d, const rows *r, cache *c,
                 positions[n] = (int32_t)p;
                 index[n++] = (size_t)r->start[row] + p;
             }
-        float *in = floats(n * r->stride);
-        float *out = floats(n * r->q_width);
+        float *in = alloc_floats(n * r->stride);
+        float *out = alloc_floats(n * r->q_width);
         for (size_t t = 0; t < n; t++)
             memcpy(in + t * r->stride, r->qkv + index[t] * r->stride,
                    r->stride * sizeof(*in));
-        xray_attention_kv op = rows_kv_op(r, &c->kv, in, out);
+        xray_attention_kv op = make_attention_kv(r, &c->kv, in, out);
         op.tokens.bound = n;
         op.seq = seq;
         op.positions = positions;

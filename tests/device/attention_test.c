@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention forward and backward against float64, and the engine's attention
- * against the trainer's, bit for bit.
+ * Tests that attention forward and backward match float64, and that the
+ * engine's attention gives the bits of the trainer's.
  */
 #include "tests/device/attention_rows.h"
 
@@ -15,21 +15,23 @@ static const form forms[] = {
     { 4, 2, 16, 5, 0.0f, { 1, 40, 90 }, 0.0f },
     { 3, 3, 20, 0, 2.0f, { 30, 70 }, 0.0f },
     { 2, 1, 16, 18, 1.5f, { 150, 3 }, 0.0f },
-    /* Windows below a tile of queries, of one key, and as long as rows are. */
+    /* Windows shorter than a tile of queries, of a single key, and as long as
+     * the rows. */
     { 6, 2, 24, 7, 0.0f, { 90, 7, 8 }, 0.0f },
     { 4, 1, 80, 1, 0.0f, { 30, 1 }, 0.0f },
     { 4, 2, 80, 8, 0.0f, { 70, 8, 9 }, 0.0f },
     { 2, 2, 96, 20, 0.0f, { 45, 20, 19, 21 }, 0.0f },
     { 8, 2, 20, 1000, 0.0f, { 64, 33 }, 0.0f },
     { 3, 1, 32, 64, 0.0f, { 63, 64, 65, 140 }, 0.0f },
-    /* Heads of 256, softcaps, and scales of their own. */
+    /* Heads of 256 dimensions, softcaps, and scales other than 1 /
+     * sqrt(dim). */
     { 4, 1, 256, 33, 0.0f, { 100, 33, 12 }, 0.0f },
     { 2, 1, 256, 0, 50.0f, { 37, 5 }, 0.0625f },
     { 8, 4, 128, 24, 50.0f, { 60, 24, 25, 7 }, 1.0f / 12.0f },
     { 4, 2, 96, 40, 0.7f, { 130, 41 }, 0.2f },
     { 2, 2, 12, 0, 30.0f, { 50 }, 1.0f },
-    /* Heads side by side: more and fewer than are walked at once, odd groups,
-     * columns that are no power of two. */
+    /* Heads computed side by side: more and fewer than a kernel does at once,
+     * odd groups, and numbers of columns that are not powers of two. */
     { 9, 9, 16, 0, 0.0f, { 40, 17, 1 }, 0.0f },
     { 10, 5, 16, 21, 0.0f, { 60, 33 }, 0.0f },
     { 14, 2, 48, 0, 0.0f, { 50, 3 }, 0.0f },
@@ -45,13 +47,13 @@ typedef struct query {
     size_t row, i, head;
 } query;
 
-static size_t first_seen(const query *q)
+static size_t first_visible_key(const query *q)
 {
     size_t w = q->r->f.window;
     return w && q->i + 1 > w ? q->i + 1 - w : 0;
 }
 
-static const float *at(const query *q, size_t j, int part)
+static const float *key_vector(const query *q, size_t j, int part)
 {
     const rows *r = q->r;
     size_t group = r->f.heads / r->f.kv_heads;
@@ -62,18 +64,19 @@ static const float *at(const query *q, size_t j, int part)
                        : token + r->q_width + r->kv_width + kv;
 }
 
-/* Probabilities of the visible keys; returns the log-sum-exp. `slope` is the
- * derivative of the capped score. */
+/* Computes the probabilities of the visible keys and returns the log-sum-exp.
+ * `slope` is the derivative of the capped score. */
 static double ref_probs(const query *q, double *p, double *slope)
 {
     double max = -INFINITY;
     double sum = 0;
     double cap = (double)q->r->f.softcap;
-    for (size_t j = first_seen(q); j <= q->i; j++) {
+    for (size_t j = first_visible_key(q); j <= q->i; j++) {
         double s = 0;
         for (size_t d = 0; d < q->r->f.dim; d++)
-            s += (double)at(q, q->i, 0)[d] * (double)at(q, j, 1)[d];
-        s *= (double)scale_of(&q->r->f);
+            s += (double)key_vector(q, q->i, 0)[d] *
+                 (double)key_vector(q, j, 1)[d];
+        s *= (double)score_scale(&q->r->f);
         slope[j] = 1;
         if (cap > 0) {
             double t = tanh(s / cap);
@@ -83,9 +86,9 @@ static double ref_probs(const query *q, double *p, double *slope)
         p[j] = s;
         max = s > max ? s : max;
     }
-    for (size_t j = first_seen(q); j <= q->i; j++)
+    for (size_t j = first_visible_key(q); j <= q->i; j++)
         sum += p[j] = exp(p[j] - max);
-    for (size_t j = first_seen(q); j <= q->i; j++)
+    for (size_t j = first_visible_key(q); j <= q->i; j++)
         p[j] /= sum;
     return max + log(sum);
 }
@@ -100,49 +103,49 @@ static void ref_forward(const rows *r, const float *o, const float *lse)
                 query q = { r, row, i, h };
                 size_t t = (size_t)r->start[row] + i;
                 double l = ref_probs(&q, p, slope);
-                near(lse[t * r->f.heads + h], l, 3e-6, "attention lse");
+                assert_near(lse[t * r->f.heads + h], l, 3e-6, "attention lse");
                 for (size_t d = 0; d < r->f.dim; d++) {
                     double sum = 0;
-                    for (size_t j = first_seen(&q); j <= i; j++)
-                        sum += p[j] * (double)at(&q, j, 2)[d];
-                    near(o[t * r->q_width + h * r->f.dim + d], sum, 3e-6,
-                         "attention o");
+                    for (size_t j = first_visible_key(&q); j <= i; j++)
+                        sum += p[j] * (double)key_vector(&q, j, 2)[d];
+                    assert_near(o[t * r->q_width + h * r->f.dim + d], sum, 3e-6,
+                                "attention o");
                 }
             }
 }
 
 /* Adds one query's part to grad [tokens, stride]: dq, dk, dv side by side. */
-static void ref_backward_query(const query *q, const float *d_o, double *grad)
+static void add_ref_query_grad(const query *q, const float *d_o, double *grad)
 {
     const rows *r = q->r;
     double p[256];
     double slope[256];
     double dp[256];
     double mean = 0;
-    double scale = (double)scale_of(&r->f);
+    double scale = (double)score_scale(&r->f);
     const float *g = d_o + ((size_t)r->start[q->row] + q->i) * r->q_width +
                      q->head * r->f.dim;
     (void)ref_probs(q, p, slope);
-    for (size_t j = first_seen(q); j <= q->i; j++) {
+    for (size_t j = first_visible_key(q); j <= q->i; j++) {
         dp[j] = 0;
         for (size_t d = 0; d < r->f.dim; d++)
-            dp[j] += (double)g[d] * (double)at(q, j, 2)[d];
+            dp[j] += (double)g[d] * (double)key_vector(q, j, 2)[d];
         mean += p[j] * dp[j];
     }
-    for (size_t j = first_seen(q); j <= q->i; j++) {
+    for (size_t j = first_visible_key(q); j <= q->i; j++) {
         double ds = p[j] * (dp[j] - mean) * slope[j] * scale;
-        double *to_q = grad + (at(q, q->i, 0) - r->qkv);
-        double *to_k = grad + (at(q, j, 1) - r->qkv);
-        double *to_v = grad + (at(q, j, 2) - r->qkv);
+        double *to_q = grad + (key_vector(q, q->i, 0) - r->qkv);
+        double *to_k = grad + (key_vector(q, j, 1) - r->qkv);
+        double *to_v = grad + (key_vector(q, j, 2) - r->qkv);
         for (size_t d = 0; d < r->f.dim; d++) {
-            to_q[d] += ds * (double)at(q, j, 1)[d];
-            to_k[d] += ds * (double)at(q, q->i, 0)[d];
+            to_q[d] += ds * (double)key_vector(q, j, 1)[d];
+            to_k[d] += ds * (double)key_vector(q, q->i, 0)[d];
             to_v[d] += p[j] * (double)g[d];
         }
     }
 }
 
-/* Sum of d_o o over all queries: what the gradients are slopes of. */
+/* The sum of d_o o over all queries, whose derivatives are the gradients. */
 static double ref_loss(const rows *r, const float *d_o)
 {
     double p[256];
@@ -156,14 +159,16 @@ static double ref_loss(const rows *r, const float *d_o)
                                  ((size_t)r->start[row] + i) * r->q_width +
                                  h * r->f.dim;
                 (void)ref_probs(&q, p, slope);
-                for (size_t j = first_seen(&q); j <= i; j++)
+                for (size_t j = first_visible_key(&q); j <= i; j++)
                     for (size_t d = 0; d < r->f.dim; d++)
-                        sum += p[j] * (double)at(&q, j, 2)[d] * (double)g[d];
+                        sum += p[j] * (double)key_vector(&q, j, 2)[d] *
+                               (double)g[d];
             }
     return sum;
 }
 
-/* The reference's gradient is the slope of the reference, at some entries. */
+/* Compares the gradient of the reference with differences of the reference, at
+ * some entries. */
 static void check_slopes(const rows *r, const float *d_o, const double *grad)
 {
     for (size_t n = 0; n < 12; n++) {
@@ -176,7 +181,7 @@ static void check_slopes(const rows *r, const float *d_o, const double *grad)
         r->qkv[e] = down;
         slope = (slope - ref_loss(r, d_o)) / ((double)up - (double)down);
         r->qkv[e] = kept;
-        near((float)grad[e], slope, 2e-4, "float64 gradient");
+        assert_near((float)grad[e], slope, 2e-4, "float64 gradient");
     }
 }
 
@@ -186,33 +191,35 @@ static void forward_matches_float64(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < FORMS; i++) {
-        rows r = rows_make(forms[i]);
+        rows r = make_rows(forms[i]);
         for (int d = 0; d < b.count; d++) {
-            float *o = floats(r.tokens * r.q_width);
-            float *lse = floats(r.tokens * r.f.heads);
-            xray_attention op = rows_op(&r, o, lse);
+            float *o = alloc_floats(r.tokens * r.q_width);
+            float *lse = alloc_floats(r.tokens * r.f.heads);
+            xray_attention op = make_attention(&r, o, lse);
             must(b.dev[d].ops->attention(b.dev[d].self, NULL, &op));
             if (d == 0) {
                 memcpy(r.o, o, r.tokens * r.q_width * sizeof(*o));
                 memcpy(r.lse, lse, r.tokens * r.f.heads * sizeof(*o));
                 ref_forward(&r, o, lse);
             }
-            same_bits(o, r.o, r.tokens * r.q_width, "o", b.dev[d].name);
-            same_bits(lse, r.lse, r.tokens * r.f.heads, "lse", b.dev[d].name);
+            assert_same_bits(o, r.o, r.tokens * r.q_width, "o", b.dev[d].name);
+            assert_same_bits(lse, r.lse, r.tokens * r.f.heads, "lse",
+                             b.dev[d].name);
             free(o);
             free(lse);
         }
-        rows_free(&r);
+        free_rows(&r);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-static void run_grad(const dev *d, const rows *r, const float *d_o, float *grad)
+static void run_backward(const dev *d, const rows *r, const float *d_o,
+                         float *grad)
 {
-    xray_attention f = rows_op(r, r->o, r->lse);
-    xray_attention_grad op = rows_grad_op(r, &f, d_o, grad);
+    xray_attention f = make_attention(r, r->o, r->lse);
+    xray_attention_grad op = make_attention_grad(r, &f, d_o, grad);
     must(d->ops->attention_grad(d->self, NULL, &op));
 }
 
@@ -220,83 +227,84 @@ static void backward_matches_float64(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < FORMS; i++) {
-        rows r = rows_make(forms[i]);
+        rows r = make_rows(forms[i]);
         size_t n = r.tokens * r.stride;
         float *d_o = random_floats(r.tokens * r.q_width, 1);
-        xray_attention op = rows_op(&r, r.o, r.lse);
+        xray_attention op = make_attention(&r, r.o, r.lse);
         must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
         float *first = random_floats(n, 1);
-        run_grad(&b.dev[0], &r, d_o, first);
+        run_backward(&b.dev[0], &r, d_o, first);
         double *want = calloc(n, sizeof(*want));
         assert_non_null(want);
         for (size_t row = 0; row < r.count; row++)
             for (size_t t = 0; t < (size_t)r.f.lengths[row]; t++)
                 for (size_t h = 0; h < r.f.heads; h++)
-                    ref_backward_query(&(query){ &r, row, t, h }, d_o, want);
+                    add_ref_query_grad(&(query){ &r, row, t, h }, d_o, want);
         for (size_t e = 0; e < n; e++)
-            near(first[e], want[e], 2e-5, "attention_grad");
+            assert_near(first[e], want[e], 2e-5, "attention_grad");
         if (r.tokens * r.stride < 20000)
             check_slopes(&r, d_o, want);
         free(want);
         for (int d = 1; d < b.count; d++) {
             float *got = random_floats(n, 1);
-            run_grad(&b.dev[d], &r, d_o, got);
-            same_bits(got, first, n, "attention_grad", b.dev[d].name);
+            run_backward(&b.dev[d], &r, d_o, got);
+            assert_same_bits(got, first, n, "attention_grad", b.dev[d].name);
             free(got);
         }
-        /* A row alone gives what it gives among others. */
+        /* A row alone gives the bits that it gives among others. */
         rows one = r;
         one.count = 1;
         one.start[0] = 0;
         one.start[1] = r.start[1];
         one.tokens = (size_t)r.start[1];
-        float *alone = floats(one.tokens * r.stride);
-        run_grad(&b.dev[b.count - 1], &one, d_o, alone);
-        same_bits(alone, first, one.tokens * r.stride, "one row", "grad");
+        float *alone = alloc_floats(one.tokens * r.stride);
+        run_backward(&b.dev[b.count - 1], &one, d_o, alone);
+        assert_same_bits(alone, first, one.tokens * r.stride, "one row",
+                         "grad");
         free(alone);
         free(first);
         free(d_o);
-        rows_free(&r);
+        free_rows(&r);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void the_engine_gives_the_trainers_bits(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     static const size_t chunks[] = { 1, 3, 16, 29, 512 };
     for (size_t i = 0; i < FORMS; i++) {
-        rows r = rows_make(forms[i]);
-        xray_attention op = rows_op(&r, r.o, r.lse);
+        rows r = make_rows(forms[i]);
+        xray_attention op = make_attention(&r, r.o, r.lse);
         must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
         for (int d = 0; d < b.count; d++)
             for (size_t c = 0; c < 5; c++) {
                 const dev *v = &b.dev[d];
-                cache kv = cache_make(v, &r, c % 2 ? 16 : 48, c != 2);
-                float *o = floats(r.tokens * r.q_width);
+                cache kv = make_cache(v, &r, c % 2 ? 16 : 48, c != 2);
+                float *o = alloc_floats(r.tokens * r.q_width);
                 run_cached(v, &r, &kv, chunks[c], o);
-                same_bits(o, r.o, r.tokens * r.q_width, "attention_kv",
-                          v->name);
+                assert_same_bits(o, r.o, r.tokens * r.q_width, "attention_kv",
+                                 v->name);
                 free(o);
                 v->ops->free(v->self, kv.kv.blocks);
             }
-        rows_free(&r);
+        free_rows(&r);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void bad_rows_and_positions_are_refused(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
-    rows r = rows_make(forms[1]);
-    xray_attention op = rows_op(&r, r.o, r.lse);
+    rows r = make_rows(forms[1]);
+    xray_attention op = make_attention(&r, r.o, r.lse);
     op.row_bound = 4;
     assert_int_equal(d->ops->attention(d->self, NULL, &op), XRAY_E_RANGE);
     assert_non_null(strstr(last_failure, "row 0"));
@@ -309,8 +317,8 @@ static void bad_rows_and_positions_are_refused(void **state)
                    .head_dim = 8,
                    .dtype = XRAY_F32 };
     assert_true(d->ops->kv_block_bytes(d->self, &kv) == 0);
-    rows_free(&r);
-    bench_close(&b);
+    free_rows(&r);
+    close_devices(&b);
 }
 
 int main(void)

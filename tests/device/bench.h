@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Devices under test: the scalar kernels on one thread first, which the float64
- * references judge, then every other instruction set and thread count, and the
- * cuda device's kernels on the host, which must give the same bits.
+ * The devices under test. The scalar kernels on one thread come first and are
+ * compared with float64. Every other instruction set and number of threads, and
+ * the kernels of the cuda device on the host, must give the same bits.
  */
 #ifndef DEVICE_BENCH_H
 #define DEVICE_BENCH_H
@@ -46,9 +46,9 @@ static inline const xray_device_ops *device_ops(void)
 }
 
 #ifdef BENCH_CUDA
-/* Its memory apart from the host's. Ends the suite as skipped where there is no
- * GPU. */
-static inline dev cuda_open(int64_t precision, const char *name)
+/* Opens the cuda device with memory apart from the host's. Ends the suite as
+ * skipped if there is no GPU. */
+static inline dev open_cuda(int64_t precision, const char *name)
 {
     const cuda_config config = { .precision = precision };
     const xray_device_ops *real =
@@ -68,18 +68,18 @@ static inline dev cuda_open(int64_t precision, const char *name)
 }
 #endif
 
-/* After the others. */
-static inline void bench_add_cuda(bench *b)
+/* Adds the cuda device after the others. */
+static inline void add_cuda_device(bench *b)
 {
 #ifdef BENCH_CUDA
-    b->dev[b->count++] = cuda_open(CUDA_FLOAT32, "cuda");
+    b->dev[b->count++] = open_cuda(CUDA_FLOAT32, "cuda");
 #else
     (void)b;
 #endif
 }
 
-/* Of the cpu alone: for tests that look inside. */
-static inline void bench_open_cpu(bench *b)
+/* Opens the cpu devices only, for tests that look at their internals. */
+static inline void open_cpu_devices(bench *b)
 {
     static const struct {
         const char *name;
@@ -108,22 +108,22 @@ static inline void bench_open_cpu(bench *b)
     }
 }
 
-static inline void bench_open(bench *b)
+static inline void open_devices(bench *b)
 {
-    bench_open_cpu(b);
-    bench_add_cuda(b);
+    open_cpu_devices(b);
+    add_cuda_device(b);
 }
 
-static inline void bench_close(bench *b)
+static inline void close_devices(bench *b)
 {
     for (int i = 0; i < b->count; i++)
         b->dev[i].ops->destroy(b->dev[i].self);
 }
 
-static inline xray_weight *weight_of(const dev *d, float *data, size_t rows,
-                                     size_t cols)
+static inline xray_weight *create_weight(const dev *d, float *data, size_t rows,
+                                         size_t cols)
 {
-    return weight_on(d->ops, d->self, data, rows, cols);
+    return create_weight_on(d->ops, d->self, data, rows, cols);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elementwise operators, the gradient norm, AdamW, memory, threads, options.
+ * Tests of the elementwise operators, the gradient norm and AdamW, and of
+ * memory, checksums, instances and options of a device.
  */
 #include "tests/device/bench.h"
 
@@ -11,11 +12,11 @@ static void axpby_adds_and_scales(void **state)
     (void)state;
     enum { N = 70001 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float *x = random_floats(N, 1);
     float *y = random_floats(N, 1);
     for (int d = 0; d < b.count; d++) {
-        float *got = copy_of(y, N);
+        float *got = copy_floats(y, N);
         xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                           .count = N,
                           .x = x,
@@ -42,11 +43,11 @@ static void axpby_adds_and_scales(void **state)
     }
     free(x);
     free(y);
-    bench_close(&b);
+    close_devices(&b);
 }
 
-static void cast_both_ways(const dev *d, uint32_t dtype, const float *x,
-                           size_t n, float *back)
+static void cast_there_and_back(const dev *d, uint32_t dtype, const float *x,
+                                size_t n, float *back)
 {
     uint16_t *narrow = calloc(n, sizeof(*narrow));
     assert_non_null(narrow);
@@ -71,21 +72,21 @@ static void casts_round_to_nearest_even(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float x[6] = { 1.0f + 0x1p-8f,  1.0f + 0x3p-8f, 1.0f + 0x1p-11f,
                    1.0f + 0x3p-11f, INFINITY,       NAN };
     float y[6];
     const dev *d = &b.dev[0];
-    cast_both_ways(d, XRAY_BF16, x, 6, y);
+    cast_there_and_back(d, XRAY_BF16, x, 6, y);
     assert_true(y[0] == 1.0f && y[1] == 1.0f + 0x1p-6f && y[2] == 1.0f);
     assert_true(isinf(y[4]) && isnan(y[5]));
-    cast_both_ways(d, XRAY_F16, x, 6, y);
+    cast_there_and_back(d, XRAY_F16, x, 6, y);
     assert_true(y[0] == x[0] && y[2] == 1.0f && y[3] == 1.0f + 0x1p-9f);
     assert_true(isinf(y[4]) && isnan(y[5]));
     float *many = random_floats(50000, 100);
-    float *back = floats(50000);
+    float *back = alloc_floats(50000);
     for (uint32_t t = XRAY_BF16; t <= XRAY_F16; t++) {
-        cast_both_ways(&b.dev[b.count - 1], t, many, 50000, back);
+        cast_there_and_back(&b.dev[b.count - 1], t, many, 50000, back);
         double grain = t == XRAY_BF16 ? 0x1p-8 : 0x1p-11;
         for (size_t i = 0; i < 50000; i++) {
             double m = fabs((double)many[i]);
@@ -95,14 +96,14 @@ static void casts_round_to_nearest_even(void **state)
     }
     free(many);
     free(back);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void norms_are_sums_of_squares(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     static const size_t sizes[] = { 1, 17, 4096, 4097, 500003 };
     for (size_t s = 0; s < 5; s++) {
         size_t n = sizes[s];
@@ -133,7 +134,7 @@ static void norms_are_sums_of_squares(void **state)
         assert_true(r[1] == (n > 1 ? 2 : 1));
         free(x);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void adamw_takes_the_step(void **state)
@@ -141,7 +142,7 @@ static void adamw_takes_the_step(void **state)
     (void)state;
     enum { N = 20011 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float *p = random_floats(N, 1);
     float *g = random_floats(N, 1);
     float *m = random_floats(N, 0.1);
@@ -149,11 +150,11 @@ static void adamw_takes_the_step(void **state)
     for (size_t i = 0; i < N; i++)
         v[i] *= v[i];
     float scalars[4] = { 3e-3f, 0.5f, 0.19f, 0.002f };
-    float *first = floats(N);
+    float *first = alloc_floats(N);
     for (int d = 0; d < b.count; d++) {
-        float *p2 = copy_of(p, N);
-        float *m2 = copy_of(m, N);
-        float *v2 = copy_of(v, N);
+        float *p2 = copy_floats(p, N);
+        float *m2 = copy_floats(m, N);
+        float *v2 = copy_floats(v, N);
         uint16_t *out = calloc(N, sizeof(*out));
         assert_non_null(out);
         xray_adamw op = { .header = XRAY_HEADER(xray_adamw),
@@ -172,16 +173,16 @@ static void adamw_takes_the_step(void **state)
         RUN(&b.dev[d], adamw, &op);
         if (d == 0)
             memcpy(first, p2, N * sizeof(*first));
-        same_bits(p2, first, N, "adamw", b.dev[d].name);
+        assert_same_bits(p2, first, N, "adamw", b.dev[d].name);
         for (size_t i = 0; i < N; i++) {
             double clipped = (double)g[i] * 0.5;
             double mm = 0.9 * (double)m[i] + 0.1 * clipped;
             double vv = 0.999 * (double)v[i] + 0.001 * clipped * clipped;
             double want = (double)p[i] - 3e-4 * (double)p[i];
             want -= 3e-3 * (mm / 0.19) / (sqrt(vv / 0.002) + 1e-8);
-            near(p2[i], want, 2e-6, "adamw p");
-            near(m2[i], mm, 1e-6, "adamw m");
-            near(v2[i], vv, 1e-6, "adamw v");
+            assert_near(p2[i], want, 2e-6, "adamw p");
+            assert_near(m2[i], mm, 1e-6, "adamw m");
+            assert_near(v2[i], vv, 1e-6, "adamw v");
             assert_int_equal(out[i], cpu_to_bf16(p2[i]));
         }
         free(p2);
@@ -194,7 +195,7 @@ static void adamw_takes_the_step(void **state)
     free(m);
     free(v);
     free(first);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 /* ---- the instance ------------------------------------------------------- */
@@ -203,7 +204,7 @@ static void memory_is_counted_zeroed_and_aligned(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
     xray_memory_stats before = { .header = XRAY_HEADER(xray_memory_stats) };
     xray_memory_stats stats = before;
@@ -236,14 +237,14 @@ static void memory_is_counted_zeroed_and_aligned(void **state)
     must(d->ops->info(d->self, &info));
     assert_true(info.host_memory == 1 && info.threads == 1);
     assert_true(info.memory_bytes > 0);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void checksums_see_position_and_length(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
     char text[40] = "0123456701234567abcdefghabcdefgh";
     uint64_t sum[4];
@@ -257,18 +258,19 @@ static void checksums_see_position_and_length(void **state)
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++)
             assert_true(sum[i] != sum[j]);
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* Instances with threads of their own live side by side and come and go. */
+/* Instances with threads of their own run side by side and are created and
+ * destroyed in any order. */
 static void instances_come_and_go(void **state)
 {
     (void)state;
     float *x = random_floats(300000, 1);
-    float *y = floats(300000);
+    float *y = alloc_floats(300000);
     for (int round = 0; round < 20; round++) {
         bench b;
-        bench_open(&b);
+        open_devices(&b);
         for (int d = 0; d < b.count; d++) {
             xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                               .count = 300000,
@@ -279,7 +281,7 @@ static void instances_come_and_go(void **state)
                 RUN(&b.dev[d], axpby, &op);
             assert_true(y[299999] == (float)d * x[299999]);
         }
-        bench_close(&b);
+        close_devices(&b);
     }
     free(x);
     free(y);

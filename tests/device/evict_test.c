@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is taken away for a while: addresses, handles and products stay.
+ * Tests that evicted memory is released and comes back zeroed at the same
+ * address, and that handles and matrix products survive an eviction.
  */
 #include "tests/device/bench.h"
 
 #include <unistd.h>
 
-static xray_memory_stats stats_of(const dev *d)
+static xray_memory_stats read_stats(const dev *d)
 {
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     must(d->ops->memory(d->self, &stats));
     return stats;
 }
 
-/* Resident pages of this process, bytes. */
-static uint64_t resident(void)
+/* Reads the resident bytes of this process. */
+static uint64_t read_resident(void)
 {
     char line[128] = "";
     FILE *file = fopen("/proc/self/statm", "r");
@@ -27,7 +28,7 @@ static uint64_t resident(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void all_are(const unsigned char *p, size_t bytes, int value)
+static void assert_all_bytes(const unsigned char *p, size_t bytes, int value)
 {
     for (size_t i = 0; i < bytes; i++)
         if (p[i] != value)
@@ -45,48 +46,48 @@ static void check_block(const dev *d, size_t bytes)
     memset(a, 1, bytes);
     memset(b, 2, bytes);
     memset(c, 3, bytes);
-    uint64_t before = resident();
+    uint64_t before = read_resident();
     must(d->ops->evict(d->self, b));
-    must(d->ops->evict(d->self, b)); /* stays as it is */
-    assert_int_equal(stats_of(d).live[XRAY_TAG_GRADS], 0);
+    must(d->ops->evict(d->self, b)); /* a second eviction changes nothing */
+    assert_int_equal(read_stats(d).live[XRAY_TAG_GRADS], 0);
     if (bytes >= 1u << 22)
-        assert_true(resident() + bytes / 2 < before);
+        assert_true(read_resident() + bytes / 2 < before);
     must(d->ops->restore(d->self, b));
     must(d->ops->restore(d->self, b));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_GRADS], bytes);
-    all_are(b, bytes, 0);
+    assert_int_equal(read_stats(d).live[XRAY_TAG_GRADS], bytes);
+    assert_all_bytes(b, bytes, 0);
     memset(b, 4, bytes);
-    all_are(a, bytes, 1);
-    all_are(b, bytes, 4);
-    all_are(c, bytes, 3);
-    /* One that is away can be freed. */
+    assert_all_bytes(a, bytes, 1);
+    assert_all_bytes(b, bytes, 4);
+    assert_all_bytes(c, bytes, 3);
+    /* An evicted block can be freed. */
     must(d->ops->evict(d->self, b));
     d->ops->free(d->self, a);
     d->ops->free(d->self, b);
     d->ops->free(d->self, c);
-    assert_int_equal(stats_of(d).live[XRAY_TAG_GRADS], 0);
+    assert_int_equal(read_stats(d).live[XRAY_TAG_GRADS], 0);
 }
 
 static const size_t sizes[] = { 1, 63, 4096, 70000, 1u << 20, 9000001 };
 
-static void blocks(void **state)
+static void evicted_blocks_come_back_zeroed(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         check_block(&b.dev[0], sizes[i]);
     assert_int_equal(b.dev[0].ops->evict(b.dev[0].self, NULL), XRAY_E_ARG);
     assert_int_equal(b.dev[0].ops->restore(b.dev[0].self, NULL), XRAY_E_ARG);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 /* A block that others map keeps its handle, and they see the new values. */
-static void shared_blocks(void **state)
+static void shared_blocks_keep_their_handle(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
     must(d->ops->shareable(d->self, 1));
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -100,22 +101,22 @@ static void shared_blocks(void **state)
     must(d->ops->restore(d->self, block));
     must(d->ops->attach(d->self, handle, 100000, &seen));
     memset(block, 5, 100000);
-    all_are(seen, 100000, 5);
+    assert_all_bytes(seen, 100000, 5);
     d->ops->free(d->self, block);
     assert_int_equal(d->ops->attach(d->self, handle, 100000, &seen),
                      XRAY_E_ARG);
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* The most bytes of all tags at once, which is less than the sum of the most
- * of each. */
-static void high_of_all(void **state)
+/* The maximum of all tags together is less than the sum of the maxima of each
+ * tag. */
+static void maximum_of_all_tags_is_counted(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
-    xray_memory_stats first = stats_of(d);
+    xray_memory_stats first = read_stats(d);
     void *kv = NULL;
     void *moments = NULL;
     must(d->ops->alloc(d->self, "test", XRAY_TAG_KV, 5000000, &kv));
@@ -123,17 +124,17 @@ static void high_of_all(void **state)
     must(d->ops->alloc(d->self, "test", XRAY_TAG_OPTIMIZER, 7000000, &moments));
     must(d->ops->evict(d->self, moments));
     must(d->ops->restore(d->self, kv));
-    xray_memory_stats last = stats_of(d);
+    xray_memory_stats last = read_stats(d);
     assert_int_equal(last.high[XRAY_TAG_KV], 5000000);
     assert_int_equal(last.high[XRAY_TAG_OPTIMIZER], 7000000);
     assert_int_equal(last.high_all, first.high_all + 7000000);
     d->ops->free(d->self, kv);
     d->ops->free(d->self, moments);
-    bench_close(&b);
+    close_devices(&b);
 }
 
-static void multiply(const dev *d, const xray_weight *w, const float *x,
-                     uint32_t kind, float *y)
+static void multiply_tokens(const dev *d, const xray_weight *w, const float *x,
+                            uint32_t kind, float *y)
 {
     xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
@@ -146,11 +147,11 @@ static void multiply(const dev *d, const xray_weight *w, const float *x,
     must(d->ops->matmul(d->self, NULL, &op));
 }
 
-static void matrices(void **state)
+static void evicted_matrices_give_the_same_bits(void **state)
 {
     (void)state;
     bench b;
-    bench_open_cpu(&b);
+    open_cpu_devices(&b);
     const dev *d = &b.dev[b.count - 1];
     float *data = random_floats((size_t)40 * 40, 1);
     float *x = random_floats(120, 1);
@@ -161,12 +162,12 @@ static void matrices(void **state)
         XRAY_HEADER(xray_weight_desc), data, 40, 40, XRAY_F32, 1
     };
     must(d->ops->weight_create(d->self, &desc, &w));
-    uint64_t packed = stats_of(d).live[XRAY_TAG_WEIGHTS];
-    multiply(d, w, x, XRAY_NT, y[0]);
-    multiply(d, w, x, XRAY_NN, y[1]);
+    uint64_t packed = read_stats(d).live[XRAY_TAG_WEIGHTS];
+    multiply_tokens(d, w, x, XRAY_NT, y[0]);
+    multiply_tokens(d, w, x, XRAY_NN, y[1]);
     must(d->ops->weight_evict(d->self, w));
     must(d->ops->weight_evict(d->self, w));
-    assert_int_equal(stats_of(d).live[XRAY_TAG_WEIGHTS], 0);
+    assert_int_equal(read_stats(d).live[XRAY_TAG_WEIGHTS], 0);
     xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
                        .tokens = { 3, NULL },
@@ -177,28 +178,28 @@ static void matrices(void **state)
                        .kind = XRAY_NT };
     assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_STATE);
     assert_non_null(strstr(last_failure, "evicted"));
-    /* What has come back is not made once more. */
+    /* A second call of weight_changed does not allocate the panels again. */
     for (int i = 0; i < 2; i++) {
         must(d->ops->weight_changed(d->self, w));
-        assert_int_equal(stats_of(d).live[XRAY_TAG_WEIGHTS], packed);
+        assert_int_equal(read_stats(d).live[XRAY_TAG_WEIGHTS], packed);
     }
-    multiply(d, w, x, XRAY_NT, again[0]);
-    multiply(d, w, x, XRAY_NN, again[1]);
+    multiply_tokens(d, w, x, XRAY_NT, again[0]);
+    multiply_tokens(d, w, x, XRAY_NN, again[1]);
     assert_memory_equal(y, again, sizeof(y));
     must(d->ops->weight_evict(d->self, w));
     d->ops->weight_destroy(d->self, w);
     free(data);
     free(x);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks),
-        cmocka_unit_test(shared_blocks),
-        cmocka_unit_test(high_of_all),
-        cmocka_unit_test(matrices),
+        cmocka_unit_test(evicted_blocks_come_back_zeroed),
+        cmocka_unit_test(shared_blocks_keep_their_handle),
+        cmocka_unit_test(maximum_of_all_tags_is_counted),
+        cmocka_unit_test(evicted_matrices_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

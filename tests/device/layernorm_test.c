@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LayerNorm against float64, its gradient against differences of float64, and
- * the bits under every cut of the tokens.
+ * Tests that LayerNorm matches float64, that its gradient matches differences
+ * of float64, and that the bits do not depend on how the tokens are cut into
+ * calls.
  */
 #include "tests/device/bench.h"
 
@@ -10,7 +11,7 @@
 
 typedef struct norm {
     size_t tokens, dim;
-    size_t pad; /* floats between one token and the next */
+    size_t pad; /* floats between two tokens */
     int no_bias;
     int accumulate;
     double mean, spread;
@@ -33,7 +34,7 @@ static const norm grid[] = {
 };
 #define GRID (sizeof(grid) / sizeof(*grid))
 
-static norm norm_make(norm n)
+static norm make_norm(norm n)
 {
     n.stride = n.dim + n.pad;
     n.x = random_floats(n.tokens * n.stride, n.spread);
@@ -41,13 +42,13 @@ static norm norm_make(norm n)
         n.x[i] += (float)n.mean;
     n.dy = random_floats(n.tokens * n.stride, 1);
     n.dx = random_floats(n.tokens * n.stride, 1);
-    n.stat = floats(n.tokens * 2);
+    n.stat = alloc_floats(n.tokens * 2);
     n.w = random_floats(n.dim, 1);
     n.bias = random_floats(n.dim, 1);
     return n;
 }
 
-static void norm_free(norm *n)
+static void free_norm(norm *n)
 {
     free(n->x);
     free(n->dy);
@@ -77,22 +78,22 @@ typedef struct grads {
     float *dx, *dw, *db;
 } grads;
 
-/* They start from what is there, as a second micro-batch finds them. */
-static grads grads_make(const norm *n)
+/* They start from existing values, as those of a second micro-batch do. */
+static grads make_grads(const norm *n)
 {
-    return (grads){ copy_of(n->dx, n->tokens * n->stride),
-                    copy_of(n->w, n->dim), copy_of(n->bias, n->dim) };
+    return (grads){ copy_floats(n->dx, n->tokens * n->stride),
+                    copy_floats(n->w, n->dim), copy_floats(n->bias, n->dim) };
 }
 
-static void grads_free(grads *g)
+static void free_grads(grads *g)
 {
     free(g->dx);
     free(g->dw);
     free(g->db);
 }
 
-static xray_layernorm_grad grad_op(const norm *n, const grads *g, size_t first,
-                                   size_t count)
+static xray_layernorm_grad make_grad_op(const norm *n, const grads *g,
+                                        size_t first, size_t count)
 {
     size_t at = first * n->stride;
     return (xray_layernorm_grad){ .header = XRAY_HEADER(xray_layernorm_grad),
@@ -114,7 +115,7 @@ static xray_layernorm_grad grad_op(const norm *n, const grads *g, size_t first,
 static void run_backward(const dev *d, const norm *n, const grads *g,
                          size_t first, size_t count)
 {
-    xray_layernorm_grad op = grad_op(n, g, first, count);
+    xray_layernorm_grad op = make_grad_op(n, g, first, count);
     RUN(d, layernorm_grad, &op);
 }
 
@@ -131,8 +132,8 @@ static void ref_stat(const double *x, size_t n, double *stat)
     stat[1] = 1 / sqrt(var + EPS);
 }
 
-/* sum_i dy[i] y[i] of token t, whose input is x and whose parameters are w, b:
- * the function whose slopes the gradients are. */
+/* sum_i dy[i] y[i] of token t with input x and parameters w, b: the function
+ * whose derivatives are the gradients. */
 static double ref_loss(const norm *n, size_t t, const double *x,
                        const double *w, const double *b)
 {
@@ -145,7 +146,7 @@ static double ref_loss(const norm *n, size_t t, const double *x,
     return sum;
 }
 
-static double *widened(const float *p, size_t n)
+static double *widen_floats(const float *p, size_t n)
 {
     double *d = calloc(n, sizeof(*d));
     assert_non_null(d);
@@ -154,26 +155,27 @@ static double *widened(const float *p, size_t n)
     return d;
 }
 
-/* A mean in fp32 is off by some 1e-7 of itself; that, in units of the spread,
- * is what a large mean costs. */
-static double slack(const norm *n, double rstd)
+/* A mean in fp32 has a relative error of about 1e-7. In units of the spread,
+ * that is the error that a large mean causes. */
+static double mean_error(const norm *n, double rstd)
 {
     return 3e-6 + 3e-7 * fabs(n->mean) * rstd;
 }
 
-static void forward_check(const norm *n, const float *y)
+static void check_forward(const norm *n, const float *y)
 {
     for (size_t t = 0; t < n->tokens; t++) {
         double stat[2];
-        double *x = widened(n->x + t * n->stride, n->dim);
+        double *x = widen_floats(n->x + t * n->stride, n->dim);
         ref_stat(x, n->dim, stat);
-        near(n->stat[2 * t], stat[0], 1e-6, "mean");
-        near((float)((double)n->stat[2 * t + 1] / stat[1]), 1, 2e-6, "rstd");
+        assert_near(n->stat[2 * t], stat[0], 1e-6, "mean");
+        assert_near((float)((double)n->stat[2 * t + 1] / stat[1]), 1, 2e-6,
+                    "rstd");
         for (size_t i = 0; i < n->dim; i++) {
             double b = n->no_bias ? 0 : (double)n->bias[i];
-            near(y[t * n->stride + i],
-                 (x[i] - stat[0]) * stat[1] * (double)n->w[i] + b,
-                 slack(n, stat[1]), "layernorm");
+            assert_near(y[t * n->stride + i],
+                        (x[i] - stat[0]) * stat[1] * (double)n->w[i] + b,
+                        mean_error(n, stat[1]), "layernorm");
         }
         for (size_t i = n->dim; i < n->stride; i++)
             assert_true(y[t * n->stride + i] == 0.0f);
@@ -181,12 +183,13 @@ static void forward_check(const norm *n, const float *y)
     }
 }
 
-/* dx of a token by central differences of ref_loss over every entry. */
-static void dx_check(const norm *n, size_t t, const float *dx)
+/* Compares dx of a token with central differences of ref_loss, for every
+ * entry. */
+static void check_dx(const norm *n, size_t t, const float *dx)
 {
-    double *x = widened(n->x + t * n->stride, n->dim);
-    double *w = widened(n->w, n->dim);
-    double *b = widened(n->bias, n->dim);
+    double *x = widen_floats(n->x + t * n->stride, n->dim);
+    double *w = widen_floats(n->w, n->dim);
+    double *b = widen_floats(n->bias, n->dim);
     double stat[2];
     ref_stat(x, n->dim, stat);
     double h = 1e-5 / stat[1];
@@ -199,27 +202,27 @@ static void dx_check(const norm *n, size_t t, const float *dx)
         slope = (slope - ref_loss(n, t, x, w, b)) / (2 * h);
         x[i] = kept;
         double from = n->accumulate ? (double)n->dx[at] : 0;
-        /* In units of rstd, the size of dx. */
+        /* In units of rstd, which is the magnitude of dx. */
         double unit = 1 + stat[1];
-        near((float)(((double)dx[at] - from) / unit), slope / unit,
-             2 * slack(n, stat[1]), "layernorm dx");
+        assert_near((float)(((double)dx[at] - from) / unit), slope / unit,
+                    2 * mean_error(n, stat[1]), "layernorm dx");
     }
     free(x);
     free(w);
     free(b);
 }
 
-/* The loss is linear in the parameters: their slopes are sums. */
-static void parameters_check(const norm *n, const grads *g)
+/* The loss is linear in the parameters, so its derivatives are sums. */
+static void check_parameter_grads(const norm *n, const grads *g)
 {
-    double *dw = widened(n->w, n->dim);
-    double *db = widened(n->bias, n->dim);
+    double *dw = widen_floats(n->w, n->dim);
+    double *db = widen_floats(n->bias, n->dim);
     double worst = 0;
     for (size_t t = 0; t < n->tokens; t++) {
         double stat[2];
-        double *x = widened(n->x + t * n->stride, n->dim);
+        double *x = widen_floats(n->x + t * n->stride, n->dim);
         ref_stat(x, n->dim, stat);
-        worst = slack(n, stat[1]) > worst ? slack(n, stat[1]) : worst;
+        worst = mean_error(n, stat[1]) > worst ? mean_error(n, stat[1]) : worst;
         for (size_t i = 0; i < n->dim; i++) {
             double dy = (double)n->dy[t * n->stride + i];
             dw[i] += dy * (x[i] - stat[0]) * stat[1];
@@ -229,9 +232,9 @@ static void parameters_check(const norm *n, const grads *g)
     }
     for (size_t i = 0; i < n->dim; i++) {
         double many = sqrt((double)n->tokens);
-        near(g->dw[i], dw[i], worst * many, "layernorm dweight");
-        near(g->db[i], n->no_bias ? (double)n->bias[i] : db[i], 1e-6 * many,
-             "layernorm dbias");
+        assert_near(g->dw[i], dw[i], worst * many, "layernorm dweight");
+        assert_near(g->db[i], n->no_bias ? (double)n->bias[i] : db[i],
+                    1e-6 * many, "layernorm dbias");
     }
     free(dw);
     free(db);
@@ -239,32 +242,32 @@ static void parameters_check(const norm *n, const grads *g)
 
 /* ---- tests -------------------------------------------------------------- */
 
-static void same_grads(const norm *n, const grads *a, const grads *b,
-                       const char *name)
+static void assert_same_grads(const norm *n, const grads *a, const grads *b,
+                              const char *name)
 {
-    same_bits(a->dx, b->dx, n->tokens * n->stride, "dx", name);
-    same_bits(a->dw, b->dw, n->dim, "dweight", name);
-    same_bits(a->db, b->db, n->dim, "dbias", name);
+    assert_same_bits(a->dx, b->dx, n->tokens * n->stride, "dx", name);
+    assert_same_bits(a->dw, b->dw, n->dim, "dweight", name);
+    assert_same_bits(a->db, b->db, n->dim, "dbias", name);
 }
 
-static void cuts_give_the_same_bits(const dev *d, const norm *n, const float *y,
-                                    const grads *whole)
+static void check_cuts(const dev *d, const norm *n, const float *y,
+                       const grads *complete)
 {
     size_t size = n->tokens * n->stride;
-    float *again = floats(size);
-    float *stat = floats(n->tokens * 2);
+    float *again = alloc_floats(size);
+    float *stat = alloc_floats(n->tokens * 2);
     run_forward(d, n, again, stat);
-    same_bits(again, y, size, "layernorm", d->name);
-    same_bits(stat, n->stat, n->tokens * 2, "stat", d->name);
+    assert_same_bits(again, y, size, "layernorm", d->name);
+    assert_same_bits(stat, n->stat, n->tokens * 2, "stat", d->name);
     free(again);
     free(stat);
     for (size_t step = 1; step <= n->tokens; step = step * 3 + 1) {
-        grads g = grads_make(n);
+        grads g = make_grads(n);
         for (size_t t = 0; t < n->tokens; t += step)
             run_backward(d, n, &g, t,
                          n->tokens - t < step ? n->tokens - t : step);
-        same_grads(n, &g, whole, d->name);
-        grads_free(&g);
+        assert_same_grads(n, &g, complete, d->name);
+        free_grads(&g);
     }
 }
 
@@ -272,31 +275,31 @@ static void layernorm_matches_float64(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < GRID; i++) {
-        norm n = norm_make(grid[i]);
-        float *y = floats(n.tokens * n.stride);
-        grads g = grads_make(&n);
+        norm n = make_norm(grid[i]);
+        float *y = alloc_floats(n.tokens * n.stride);
+        grads g = make_grads(&n);
         run_forward(&b.dev[0], &n, y, n.stat);
-        forward_check(&n, y);
+        check_forward(&n, y);
         run_backward(&b.dev[0], &n, &g, 0, n.tokens);
-        parameters_check(&n, &g);
+        check_parameter_grads(&n, &g);
         for (size_t t = 0; t < n.tokens; t += 1 + n.tokens / 8)
-            dx_check(&n, t, g.dx);
+            check_dx(&n, t, g.dx);
         for (int d = 0; d < b.count; d++)
-            cuts_give_the_same_bits(&b.dev[d], &n, y, &g);
+            check_cuts(&b.dev[d], &n, y, &g);
         free(y);
-        grads_free(&g);
-        norm_free(&n);
+        free_grads(&g);
+        free_norm(&n);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 /* ---- the contract, one float at a time ---------------------------------- */
 
-/* Element i enters partial i mod 16 through fma(a, b, s), or, without b, as
- * a + s; then the tree. */
-static float row_sum(const float *a, const float *b, size_t n)
+/* Element i enters partial sum i mod 16 as fma(a, b, s) or, without b, as a +
+ * s; the tree follows. */
+static float sum_row(const float *a, const float *b, size_t n)
 {
     float s[16] = { 0 };
     for (size_t i = 0; i < n; i++)
@@ -307,26 +310,28 @@ static float row_sum(const float *a, const float *b, size_t n)
     return s[0];
 }
 
-/* One token of docs/numerics.md: y in row[0 ..], dx in row[dim ..]. */
-static void contract_token(const norm *n, size_t t, const grads *g, float *row)
+/* Computes one token as docs/numerics.md specifies: y in row[0 ..], dx in
+ * row[dim ..]. */
+static void compute_contract_token(const norm *n, size_t t, const grads *g,
+                                   float *row)
 {
     size_t dim = n->dim;
     const float *x = n->x + t * n->stride;
     const float *dy = n->dy + t * n->stride;
     float *xh = row + 2 * dim;
     float *gw = row + 3 * dim;
-    float mean = row_sum(x, NULL, dim) / (float)dim;
+    float mean = sum_row(x, NULL, dim) / (float)dim;
     for (size_t i = 0; i < dim; i++)
         xh[i] = x[i] - mean;
-    float rstd = 1.0f / sqrtf(row_sum(xh, xh, dim) / (float)dim + (float)EPS);
+    float rstd = 1.0f / sqrtf(sum_row(xh, xh, dim) / (float)dim + (float)EPS);
     for (size_t i = 0; i < dim; i++) {
         xh[i] *= rstd;
         gw[i] = dy[i] * n->w[i];
         row[i] =
             n->no_bias ? xh[i] * n->w[i] : fmaf(xh[i], n->w[i], n->bias[i]);
     }
-    float b = row_sum(gw, NULL, dim) / (float)dim;
-    float c = row_sum(gw, xh, dim) / (float)dim;
+    float b = sum_row(gw, NULL, dim) / (float)dim;
+    float c = sum_row(gw, xh, dim) / (float)dim;
     for (size_t i = 0; i < dim; i++) {
         row[dim + i] = rstd * fmaf(-c, xh[i], gw[i] - b);
         if (n->accumulate)
@@ -341,107 +346,107 @@ static void layernorm_keeps_the_contract(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[b.count - 1];
     for (size_t i = 0; i < GRID; i++) {
-        norm n = norm_make(grid[i]);
-        float *y = floats(n.tokens * n.stride);
-        float *row = floats(4 * n.dim);
-        grads got = grads_make(&n);
-        grads want = grads_make(&n);
+        norm n = make_norm(grid[i]);
+        float *y = alloc_floats(n.tokens * n.stride);
+        float *row = alloc_floats(4 * n.dim);
+        grads got = make_grads(&n);
+        grads want = make_grads(&n);
         run_forward(d, &n, y, n.stat);
         run_backward(d, &n, &got, 0, n.tokens);
         for (size_t t = 0; t < n.tokens; t++) {
-            contract_token(&n, t, &want, row);
-            same_bits(y + t * n.stride, row, n.dim, "y", "contract");
-            same_bits(got.dx + t * n.stride, row + n.dim, n.dim, "dx",
-                      "contract");
+            compute_contract_token(&n, t, &want, row);
+            assert_same_bits(y + t * n.stride, row, n.dim, "y", "contract");
+            assert_same_bits(got.dx + t * n.stride, row + n.dim, n.dim, "dx",
+                             "contract");
         }
-        same_bits(got.dw, want.dw, n.dim, "dweight", "contract");
-        same_bits(got.db, want.db, n.dim, "dbias", "contract");
+        assert_same_bits(got.dw, want.dw, n.dim, "dweight", "contract");
+        assert_same_bits(got.db, want.db, n.dim, "dbias", "contract");
         free(y);
         free(row);
-        grads_free(&got);
-        grads_free(&want);
-        norm_free(&n);
+        free_grads(&got);
+        free_grads(&want);
+        free_norm(&n);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* y in the place of x, dx in that of dy; without stat, dweight or dbias the
- * rest is the same. */
+/* y is written over x and dx over dy. Without stat, dweight or dbias the other
+ * results are the same. */
 static void layernorm_works_in_place(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (int i = 0; i < b.count; i++) {
         const dev *d = &b.dev[i];
-        norm n = norm_make((norm){ .tokens = 130, .dim = 77, .spread = 1 });
+        norm n = make_norm((norm){ .tokens = 130, .dim = 77, .spread = 1 });
         size_t size = n.tokens * n.stride;
-        float *y = floats(size);
-        grads g = grads_make(&n);
-        grads in_place = grads_make(&n);
+        float *y = alloc_floats(size);
+        grads g = make_grads(&n);
+        grads in_place = make_grads(&n);
         run_forward(d, &n, y, n.stat);
         run_backward(d, &n, &g, 0, n.tokens);
-        float *dy = copy_of(n.dy, size);
-        xray_layernorm_grad op = grad_op(&n, &in_place, 0, n.tokens);
+        float *dy = copy_floats(n.dy, size);
+        xray_layernorm_grad op = make_grad_op(&n, &in_place, 0, n.tokens);
         op.dx = n.dy;
         RUN(d, layernorm_grad, &op);
-        same_bits(n.dy, g.dx, size, "dx in place", d->name);
-        same_bits(in_place.dw, g.dw, n.dim, "dweight", d->name);
-        same_bits(in_place.db, g.db, n.dim, "dbias", d->name);
+        assert_same_bits(n.dy, g.dx, size, "dx in place", d->name);
+        assert_same_bits(in_place.dw, g.dw, n.dim, "dweight", d->name);
+        assert_same_bits(in_place.db, g.db, n.dim, "dbias", d->name);
         memcpy(n.dy, dy, size * sizeof(*dy));
-        op = grad_op(&n, &in_place, 0, n.tokens);
+        op = make_grad_op(&n, &in_place, 0, n.tokens);
         op.dweight = NULL;
         op.dbias = NULL;
         RUN(d, layernorm_grad, &op);
-        same_grads(&n, &in_place, &g, d->name);
-        grads one[2] = { grads_make(&n), grads_make(&n) };
+        assert_same_grads(&n, &in_place, &g, d->name);
+        grads one[2] = { make_grads(&n), make_grads(&n) };
         for (int only = 0; only < 2; only++) {
-            op = grad_op(&n, &one[only], 0, n.tokens);
+            op = make_grad_op(&n, &one[only], 0, n.tokens);
             if (only)
                 op.dweight = NULL;
             else
                 op.dbias = NULL;
             RUN(d, layernorm_grad, &op);
         }
-        same_bits(one[0].dw, g.dw, n.dim, "dweight alone", d->name);
-        same_bits(one[0].db, n.bias, n.dim, "no dbias", d->name);
-        same_bits(one[1].db, g.db, n.dim, "dbias alone", d->name);
-        same_bits(one[1].dw, n.w, n.dim, "no dweight", d->name);
-        grads_free(&one[0]);
-        grads_free(&one[1]);
+        assert_same_bits(one[0].dw, g.dw, n.dim, "dweight alone", d->name);
+        assert_same_bits(one[0].db, n.bias, n.dim, "no dbias", d->name);
+        assert_same_bits(one[1].db, g.db, n.dim, "dbias alone", d->name);
+        assert_same_bits(one[1].dw, n.w, n.dim, "no dweight", d->name);
+        free_grads(&one[0]);
+        free_grads(&one[1]);
         run_forward(d, &n, n.x, NULL);
-        same_bits(n.x, y, size, "y in place", d->name);
+        assert_same_bits(n.x, y, size, "y in place", d->name);
         free(y);
         free(dy);
-        grads_free(&g);
-        grads_free(&in_place);
-        norm_free(&n);
+        free_grads(&g);
+        free_grads(&in_place);
+        free_norm(&n);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void tokens_beyond_live_are_left(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
-    norm n = norm_make((norm){ .tokens = 20, .dim = 30, .spread = 1 });
-    float *y = floats(n.tokens * n.stride);
+    open_devices(&b);
+    norm n = make_norm((norm){ .tokens = 20, .dim = 30, .spread = 1 });
+    float *y = alloc_floats(n.tokens * n.stride);
     run_forward(&b.dev[0], &n, y, n.stat);
     for (int i = 0; i < b.count; i++) {
         const dev *d = &b.dev[i];
         const int32_t live = 13;
-        float *some = floats(n.tokens * n.stride);
-        grads g = grads_make(&n);
-        grads want = grads_make(&n);
+        float *some = alloc_floats(n.tokens * n.stride);
+        grads g = make_grads(&n);
+        grads want = make_grads(&n);
         run_backward(d, &n, &want, 0, 13);
-        xray_layernorm_grad op = grad_op(&n, &g, 0, n.tokens);
+        xray_layernorm_grad op = make_grad_op(&n, &g, 0, n.tokens);
         op.tokens.live = &live;
         RUN(d, layernorm_grad, &op);
-        same_grads(&n, &g, &want, d->name);
+        assert_same_grads(&n, &g, &want, d->name);
         xray_layernorm f = { .header = XRAY_HEADER(xray_layernorm),
                              .tokens = { n.tokens, &live },
                              .x = n.x,
@@ -453,16 +458,16 @@ static void tokens_beyond_live_are_left(void **state)
                              .dim = (uint32_t)n.dim,
                              .eps = (float)EPS };
         RUN(d, layernorm, &f);
-        same_bits(some, y, 13 * n.stride, "live", d->name);
+        assert_same_bits(some, y, 13 * n.stride, "live", d->name);
         for (size_t e = 13 * n.stride; e < n.tokens * n.stride; e++)
             assert_true(some[e] == 0.0f);
         free(some);
-        grads_free(&g);
-        grads_free(&want);
+        free_grads(&g);
+        free_grads(&want);
     }
     free(y);
-    norm_free(&n);
-    bench_close(&b);
+    free_norm(&n);
+    close_devices(&b);
 }
 
 /* A row of one value has no spread: y is the bias, and nothing is infinite. */
@@ -470,28 +475,28 @@ static void equal_values_give_the_bias(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
-    norm n = norm_make((norm){ .tokens = 4, .dim = 64, .mean = 1024 });
-    float *y = floats(n.tokens * n.stride);
+    open_devices(&b);
+    norm n = make_norm((norm){ .tokens = 4, .dim = 64, .mean = 1024 });
+    float *y = alloc_floats(n.tokens * n.stride);
     for (int d = 0; d < b.count; d++) {
         run_forward(&b.dev[d], &n, y, n.stat);
         for (size_t i = 0; i < n.tokens * n.dim; i++)
             assert_true(y[i] == n.bias[i % n.dim]);
     }
     free(y);
-    norm_free(&n);
-    bench_close(&b);
+    free_norm(&n);
+    close_devices(&b);
 }
 
 static void bad_shapes_are_refused(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
-    norm n = norm_make((norm){ .tokens = 2, .dim = 8, .spread = 1 });
-    grads g = grads_make(&n);
-    xray_layernorm_grad op = grad_op(&n, &g, 0, 2);
+    norm n = make_norm((norm){ .tokens = 2, .dim = 8, .spread = 1 });
+    grads g = make_grads(&n);
+    xray_layernorm_grad op = make_grad_op(&n, &g, 0, 2);
     op.dx_stride = 7;
     assert_int_equal(d->ops->layernorm_grad(d->self, NULL, &op), XRAY_E_ARG);
     assert_non_null(strstr(last_failure, "strides 8, 8 and 7"));
@@ -510,9 +515,9 @@ static void bad_shapes_are_refused(void **state)
     f.dim = 8;
     f.header.size = 40;
     assert_int_equal(d->ops->layernorm(d->self, NULL, &f), XRAY_E_ABI);
-    grads_free(&g);
-    norm_free(&n);
-    bench_close(&b);
+    free_grads(&g);
+    free_norm(&n);
+    close_devices(&b);
 }
 
 int main(void)

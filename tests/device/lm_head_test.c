@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Log-probabilities, entropies, their gradient and draws.
+ * Tests that log-probabilities, entropies and their gradient match float64, and
+ * that sampled tokens follow their definition and distribution.
  */
 #include "tests/device/bench.h"
-#include "tests/device/heads.h"
+#include "tests/device/lm_input.h"
 
 #include <xray/numerics.h>
 
-static const heads shapes[] = {
+static const lm_input shapes[] = {
     { .items = 1, .vocab = 16, .dim = 8 },
     { .items = 7, .vocab = 29, .dim = 33, .tempered = 1 },
     { .items = 40, .vocab = 512, .dim = 64 },
@@ -20,37 +21,9 @@ static const heads shapes[] = {
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-typedef struct out {
-    float *logp, *entropy, *lse;
-    float *logits; /* NULL: not kept */
-} out;
-
-static out out_make(size_t n)
-{
-    return (out){ floats(n), floats(n), floats(n), NULL };
-}
-
-static void out_free(out *o)
-{
-    free(o->logp);
-    free(o->entropy);
-    free(o->lse);
-    free(o->logits);
-}
-
-static xray_lm_head_logp head_op(const heads *h, const xray_weight *w,
-                                 const out *o)
-{
-    xray_lm_head_logp op = heads_op(h, w);
-    op.logp = o->logp;
-    op.entropy = o->entropy;
-    op.lse = o->lse;
-    op.logits = o->logits;
-    return op;
-}
-
-/* Log-probabilities of item i in double; slope of the softcap per entry. */
-static void ref_logp(const heads *h, size_t i, double *logp, double *slope)
+/* Log-probabilities of item i in double, and the slope of the softcap per
+ * entry. */
+static void ref_logp(const lm_input *h, size_t i, double *logp, double *slope)
 {
     double max = -INFINITY;
     double sum = 0;
@@ -83,54 +56,58 @@ static double ref_entropy(const double *logp, size_t n)
     return e;
 }
 
-static void log_probs_match_float64(void **state)
+static void logps_match_float64(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t s = 0; s < SHAPES; s++) {
-        heads h = heads_make(shapes[s]);
-        out first = out_make(h.items);
+        lm_input h = make_lm_input(shapes[s]);
+        scored first = make_scored(h.items);
         double *logp = calloc(h.vocab * 2, sizeof(*logp));
         assert_non_null(logp);
         for (int d = 0; d < b.count; d++) {
-            out got = out_make(h.items);
-            got.logits = d % 2 ? logits_room(&h) : NULL;
-            xray_weight *w = weight_of(&b.dev[d], h.w, h.vocab, h.dim);
-            xray_lm_head_logp op = head_op(&h, w, d ? &got : &first);
+            scored got = make_scored(h.items);
+            got.logits = d % 2 ? alloc_logits(&h) : NULL;
+            xray_weight *w = create_weight(&b.dev[d], h.w, h.vocab, h.dim);
+            xray_lm_head_logp op = make_logp_into(&h, w, d ? &got : &first);
             must(b.dev[d].ops->lm_head_logp(b.dev[d].self, NULL, &op));
             b.dev[d].ops->weight_destroy(b.dev[d].self, w);
             if (d) {
-                same_bits(got.logp, first.logp, h.items, "logp", b.dev[d].name);
-                same_bits(got.entropy, first.entropy, h.items, "entropy",
-                          b.dev[d].name);
-                same_bits(got.lse, first.lse, h.items, "lse", b.dev[d].name);
+                assert_same_bits(got.logp, first.logp, h.items, "logp",
+                                 b.dev[d].name);
+                assert_same_bits(got.entropy, first.entropy, h.items, "entropy",
+                                 b.dev[d].name);
+                assert_same_bits(got.lse, first.lse, h.items, "lse",
+                                 b.dev[d].name);
             }
-            out_free(&got);
+            free_scored(&got);
         }
         for (size_t i = 0; i < h.items; i++) {
             ref_logp(&h, i, logp, logp + h.vocab);
-            near(first.logp[i], logp[h.targets[i]], 4e-6, "logp");
-            near(first.entropy[i], ref_entropy(logp, h.vocab), 4e-6, "entropy");
+            assert_near(first.logp[i], logp[h.targets[i]], 4e-6, "logp");
+            assert_near(first.entropy[i], ref_entropy(logp, h.vocab), 4e-6,
+                        "entropy");
         }
         free(logp);
-        out_free(&first);
-        heads_free(&h);
+        free_scored(&first);
+        free_lm_input(&h);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-static void slices_add_up(const dev *d, heads form)
+static void check_slices(const dev *d, lm_input form)
 {
-    heads h = heads_make(form);
-    out whole = out_make(h.items);
-    float *partial[2] = { floats(h.items * 4), floats(h.items * 4) };
-    xray_weight *w = weight_of(d, h.w, h.vocab, h.dim);
-    xray_lm_head_logp op = head_op(&h, w, &whole);
+    lm_input h = make_lm_input(form);
+    scored complete = make_scored(h.items);
+    float *partial[2] = { alloc_floats(h.items * 4),
+                          alloc_floats(h.items * 4) };
+    xray_weight *w = create_weight(d, h.w, h.vocab, h.dim);
+    xray_lm_head_logp op = make_logp_into(&h, w, &complete);
     must(d->ops->lm_head_logp(d->self, NULL, &op));
     d->ops->weight_destroy(d->self, w);
     for (size_t s = 0; s < 2; s++) {
-        w = weight_of(d, h.w + s * 256 * h.dim, 256, h.dim);
+        w = create_weight(d, h.w + s * 256 * h.dim, 256, h.dim);
         op.weight = w;
         op.vocab_first = s * 256;
         op.partial = partial[s];
@@ -146,27 +123,28 @@ static void slices_add_up(const dev *d, heads form)
         double sum = a * (double)p[1] + c * (double)q[1];
         double mean = (a * (double)p[2] + c * (double)q[2]) / sum;
         double lse = max + log(sum);
-        near(whole.logp[i], (double)(p[3] + q[3]) - lse, 3e-6, "slices");
-        near(whole.entropy[i], lse - mean, 3e-6, "slices' entropy");
+        assert_near(complete.logp[i], (double)(p[3] + q[3]) - lse, 3e-6,
+                    "slices");
+        assert_near(complete.entropy[i], lse - mean, 3e-6, "slices' entropy");
     }
     free(partial[0]);
     free(partial[1]);
-    out_free(&whole);
-    heads_free(&h);
+    free_scored(&complete);
+    free_lm_input(&h);
 }
 
 static void vocabulary_slices_add_up(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
-    heads capped = shapes[2];
+    open_devices(&b);
+    lm_input capped = shapes[2];
     capped.softcap = 2.0f;
     for (int d = 0; d < b.count; d++) {
-        slices_add_up(&b.dev[d], shapes[2]);
-        slices_add_up(&b.dev[d], capped);
+        check_slices(&b.dev[d], shapes[2]);
+        check_slices(&b.dev[d], capped);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 /* ---- gradient ----------------------------------------------------------- */
@@ -175,12 +153,12 @@ typedef struct grads {
     float *dlogp, *dentropy, *dx, *dw;
 } grads;
 
-/* Where logits are kept, they are made first. */
-static void run_grad(const dev *d, const heads *h, const out *o, const grads *g,
-                     size_t first, size_t count)
+/* If the caller keeps the logits, they are computed first. */
+static void run_grad(const dev *d, const lm_input *h, const scored *o,
+                     const grads *g, size_t first, size_t count)
 {
-    xray_weight *w = weight_of(d, h->w, h->vocab, h->dim);
-    xray_lm_head_logp f = head_op(h, w, o);
+    xray_weight *w = create_weight(d, h->w, h->vocab, h->dim);
+    xray_lm_head_logp f = make_logp_into(h, w, o);
     f.items.bound = count;
     f.x += first * h->dim;
     f.targets += first;
@@ -200,17 +178,18 @@ static void run_grad(const dev *d, const heads *h, const out *o, const grads *g,
     d->ops->weight_destroy(d->self, w);
 }
 
-/* Of item i: dlogp logp + dentropy entropy, what the gradients are slopes of.
- */
-static double ref_loss(const heads *h, const grads *g, size_t i, double *work)
+/* For item i: dlogp logp + dentropy entropy, the function whose derivatives are
+ * the gradients. */
+static double ref_loss(const lm_input *h, const grads *g, size_t i,
+                       double *work)
 {
     ref_logp(h, i, work, work + h->vocab);
     return (double)g->dlogp[i] * work[h->targets[i]] +
            (double)g->dentropy[i] * ref_entropy(work, h->vocab);
 }
 
-/* The reference's dx of item i is the slope of the reference. */
-static void check_slopes(const heads *h, const grads *g, size_t i,
+/* Compares the reference's dx of item i with differences of the reference. */
+static void check_slopes(const lm_input *h, const grads *g, size_t i,
                          const double *dx)
 {
     double *work = calloc(h->vocab * 2, sizeof(*work));
@@ -225,12 +204,12 @@ static void check_slopes(const heads *h, const grads *g, size_t i,
         *x = down;
         slope = (slope - ref_loss(h, g, i, work)) / ((double)up - (double)down);
         *x = kept;
-        near((float)dx[k], slope, 1e-4, "float64 gradient");
+        assert_near((float)dx[k], slope, 1e-4, "float64 gradient");
     }
     free(work);
 }
 
-static void ref_grad(const heads *h, const grads *g)
+static void ref_grad(const lm_input *h, const grads *g)
 {
     double *logp = calloc(h->vocab * 2, sizeof(*logp));
     double *dw = calloc(h->vocab * h->dim, sizeof(*dw));
@@ -254,12 +233,12 @@ static void ref_grad(const heads *h, const grads *g)
             }
         }
         for (size_t k = 0; k < h->dim; k++)
-            near(g->dx[i * h->dim + k], dx[k], 2e-5, "head dx");
+            assert_near(g->dx[i * h->dim + k], dx[k], 2e-5, "lm_head dx");
         if (i < 4)
             check_slopes(h, g, i, dx);
     }
     for (size_t k = 0; k < h->vocab * h->dim; k++)
-        near(g->dw[k], dw[k], 1e-4, "head dweight");
+        assert_near(g->dw[k], dw[k], 1e-4, "lm_head dweight");
     free(logp);
     free(dw);
 }
@@ -268,30 +247,30 @@ static void gradients_match_float64_under_any_cut(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t s = 0; s < SHAPES; s++) {
-        heads h = heads_make(shapes[s]);
+        lm_input h = make_lm_input(shapes[s]);
         size_t n = h.vocab * h.dim;
-        out o = out_make(h.items);
+        scored o = make_scored(h.items);
         grads g = { random_floats(h.items, 1), random_floats(h.items, 1),
-                    floats(h.items * h.dim), floats(n) };
-        xray_weight *w = weight_of(&b.dev[0], h.w, h.vocab, h.dim);
-        xray_lm_head_logp op = head_op(&h, w, &o);
+                    alloc_floats(h.items * h.dim), alloc_floats(n) };
+        xray_weight *w = create_weight(&b.dev[0], h.w, h.vocab, h.dim);
+        xray_lm_head_logp op = make_logp_into(&h, w, &o);
         must(b.dev[0].ops->lm_head_logp(b.dev[0].self, NULL, &op));
         b.dev[0].ops->weight_destroy(b.dev[0].self, w);
         run_grad(&b.dev[0], &h, &o, &g, 0, h.items);
         ref_grad(&h, &g);
         for (int i = 0; i < 2 * b.count; i++) {
             int d = i % b.count;
-            grads c = { g.dlogp, g.dentropy, floats(h.items * h.dim),
-                        floats(n) };
+            grads c = { g.dlogp, g.dentropy, alloc_floats(h.items * h.dim),
+                        alloc_floats(n) };
             size_t cut = h.items / 3;
             if (i == b.count)
-                o.logits = logits_room(&h);
+                o.logits = alloc_logits(&h);
             run_grad(&b.dev[d], &h, &o, &c, 0, cut);
             run_grad(&b.dev[d], &h, &o, &c, cut, h.items - cut);
-            same_bits(c.dx, g.dx, h.items * h.dim, "dx", b.dev[d].name);
-            same_bits(c.dw, g.dw, n, "dweight", b.dev[d].name);
+            assert_same_bits(c.dx, g.dx, h.items * h.dim, "dx", b.dev[d].name);
+            assert_same_bits(c.dw, g.dw, n, "dweight", b.dev[d].name);
             free(c.dx);
             free(c.dw);
         }
@@ -299,20 +278,21 @@ static void gradients_match_float64_under_any_cut(void **state)
         free(g.dentropy);
         free(g.dx);
         free(g.dw);
-        out_free(&o);
-        heads_free(&h);
+        free_scored(&o);
+        free_lm_input(&h);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* ---- draws -------------------------------------------------------------- */
+/* ---- sampling ----------------------------------------------------------- */
 
-static drawn run_sample(const dev *d, const heads *h, const xray_draw *draws)
+static sampled run_sample(const dev *d, const lm_input *h,
+                          const xray_draw *draws)
 {
-    return heads_draw(d->ops, d->self, h, draws, 1);
+    return sample_tokens(d->ops, d->self, h, draws, 1);
 }
 
-static xray_draw *draws_make(const heads *h)
+static xray_draw *make_draws(const lm_input *h)
 {
     xray_draw *draws = calloc(h->items, sizeof(*draws));
     assert_non_null(draws);
@@ -329,8 +309,8 @@ static xray_draw *draws_make(const heads *h)
     return draws;
 }
 
-/* The draw by its definition, from the logits the device returned. */
-static size_t ref_draw(const heads *h, const float *logits,
+/* Samples by definition, from the logits that the device returned. */
+static size_t ref_draw(const lm_input *h, const float *logits,
                        const xray_draw *draw)
 {
     double best = -INFINITY;
@@ -369,68 +349,70 @@ static size_t ref_draw(const heads *h, const float *logits,
     return token;
 }
 
-static void draws_follow_their_definition(void **state)
+static void sampled_tokens_follow_their_definition(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t s = 0; s < SHAPES; s++) {
-        heads h = heads_make(shapes[s]);
-        xray_draw *draws = draws_make(&h);
-        drawn first = run_sample(&b.dev[0], &h, draws);
+        lm_input h = make_lm_input(shapes[s]);
+        xray_draw *draws = make_draws(&h);
+        sampled first = run_sample(&b.dev[0], &h, draws);
         if (h.vocab < 1000)
             for (size_t i = 0; i < h.items; i++)
                 assert_int_equal(
                     first.token[i],
                     ref_draw(&h, first.logits + i * h.vocab, draws + i));
         for (int d = 1; d < b.count; d++) {
-            drawn got = run_sample(&b.dev[d], &h, draws);
+            sampled got = run_sample(&b.dev[d], &h, draws);
             assert_memory_equal(got.token, first.token, h.items * 4);
-            same_bits(got.raw, first.raw, h.items, "raw", b.dev[d].name);
-            same_bits(got.logp, first.logp, h.items, "logp", b.dev[d].name);
-            drawn_free(&got);
+            assert_same_bits(got.raw, first.raw, h.items, "raw", b.dev[d].name);
+            assert_same_bits(got.logp, first.logp, h.items, "logp",
+                             b.dev[d].name);
+            free_sampled(&got);
         }
-        /* The trainer's log-probabilities of these tokens are the same bits. */
+        /* The trainer's log-probabilities of these tokens have the same
+         * bits. */
         free(h.targets);
         h.targets = first.token;
-        out o = out_make(h.items);
+        scored o = make_scored(h.items);
         const dev *v = &b.dev[b.count - 1];
-        xray_weight *w = weight_of(v, h.w, h.vocab, h.dim);
-        xray_lm_head_logp op = head_op(&h, w, &o);
+        xray_weight *w = create_weight(v, h.w, h.vocab, h.dim);
+        xray_lm_head_logp op = make_logp_into(&h, w, &o);
         must(v->ops->lm_head_logp(v->self, NULL, &op));
-        same_bits(o.logp, first.logp, h.items, "rollout", "trainer");
+        assert_same_bits(o.logp, first.logp, h.items, "rollout", "trainer");
         op.temperature = NULL;
         must(v->ops->lm_head_logp(v->self, NULL, &op));
-        same_bits(o.logp, first.raw, h.items, "raw rollout", "trainer");
+        assert_same_bits(o.logp, first.raw, h.items, "raw rollout", "trainer");
         v->ops->weight_destroy(v->self, w);
-        out_free(&o);
+        free_scored(&o);
         h.targets = NULL;
-        drawn_free(&first);
+        free_sampled(&first);
         free(draws);
-        heads_free(&h);
+        free_lm_input(&h);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void greedy_takes_the_lowest_of_equals(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float w[70];
     float x = 1.0f;
     for (size_t v = 0; v < 70; v++)
         w[v] = v == 33 || v == 14 || v == 53 ? 2.0f : 1.0f;
-    heads h = { .items = 1, .vocab = 70, .dim = 1, .w = w, .x = &x };
+    lm_input h = { .items = 1, .vocab = 70, .dim = 1, .w = w, .x = &x };
     xray_draw draw = { .temperature = 0.0f, .top_p = 1.0f };
     for (int d = 0; d < b.count; d++) {
-        drawn r = run_sample(&b.dev[d], &h, &draw);
+        sampled r = run_sample(&b.dev[d], &h, &draw);
         assert_int_equal(r.token[0], 14);
         assert_true(r.raw[0] == r.logp[0]);
-        drawn_free(&r);
+        free_sampled(&r);
     }
     draw.temperature = -1.0f;
-    xray_weight *weight = weight_of(&b.dev[0], w, 70, 1);
+    xray_weight *weight = create_weight(&b.dev[0], w, 70, 1);
     int32_t token;
     float lp;
     xray_sample op = { .header = XRAY_HEADER(xray_sample),
@@ -445,11 +427,11 @@ static void greedy_takes_the_lowest_of_equals(void **state)
     assert_int_equal(b.dev[0].ops->sample(b.dev[0].self, NULL, &op),
                      XRAY_E_RANGE);
     b.dev[0].ops->weight_destroy(b.dev[0].self, weight);
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* min_p = 1, top_k = 1 and a top_p below any probability leave the largest
- * logit alone, and all of them where several are the largest. */
+/* min_p = 1, top_k = 1 and a top_p below any probability leave only the largest
+ * logit, and all of them where several are equal. */
 static void the_narrowest_support_is_the_largest(void **state)
 {
     (void)state;
@@ -461,7 +443,7 @@ static void the_narrowest_support_is_the_largest(void **state)
         { .min_p = 1.0f, .top_k = 3, .top_p = 0.5f },
     };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float w[VOCAB];
     float x[DRAWS];
     xray_draw draws[DRAWS];
@@ -473,10 +455,10 @@ static void the_narrowest_support_is_the_largest(void **state)
         draws[i].key = xray_philox_key(5, 0, i);
         draws[i].temperature = 1.5f;
     }
-    heads h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
+    lm_input h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
     for (int d = 0; d < b.count; d++) {
         uint32_t seen[4] = { 0 };
-        drawn r = run_sample(&b.dev[d], &h, draws);
+        sampled r = run_sample(&b.dev[d], &h, draws);
         for (size_t i = 0; i < DRAWS; i++) {
             uint32_t bit = r.token[i] == 5    ? 1u
                            : r.token[i] == 37 ? 2u
@@ -488,17 +470,18 @@ static void the_narrowest_support_is_the_largest(void **state)
         }
         for (int k = 0; k < 4; k++)
             assert_int_equal(seen[k], 7);
-        drawn_free(&r);
+        free_sampled(&r);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* Logits so close that both weigh 1: half of all, or of top_k, ends at one. */
+/* The logits are so close that both weigh 1: half of all tokens, or of top_k,
+ * ends at one token. */
 static void top_p_ends_where_it_is_reached(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float w[64], x[64];
     xray_draw draws[64];
     for (size_t i = 0; i < 64; i++) {
@@ -507,27 +490,27 @@ static void top_p_ends_where_it_is_reached(void **state)
         draws[i] = (xray_draw){ .key = i, .temperature = 1.0f, .top_p = 0.5f };
         draws[i].top_k = i % 2 ? 2 : 0;
     }
-    heads h = { .items = 64, .vocab = 64, .dim = 1, .w = w, .x = x };
+    lm_input h = { .items = 64, .vocab = 64, .dim = 1, .w = w, .x = x };
     for (int d = 0; d < b.count; d++) {
-        drawn r = run_sample(&b.dev[d], &h, draws);
+        sampled r = run_sample(&b.dev[d], &h, draws);
         for (size_t i = 0; i < 64; i++)
             assert_int_equal(r.token[i], 3);
-        drawn_free(&r);
+        free_sampled(&r);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* Observed counts against probabilities: chi-square with 19 degrees of freedom
- * is below 43.8 with probability 0.999. */
-static void draws_have_the_distribution(void **state)
+/* Compares observed counts with probabilities: chi-square with 19 degrees of
+ * freedom is below 43.8 with probability 0.999. */
+static void sampled_tokens_have_the_distribution(void **state)
 {
     (void)state;
     enum { VOCAB = 20, DRAWS = 40000 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[b.count - 1];
     float *w = random_floats(VOCAB, 2);
-    float *x = floats(DRAWS);
+    float *x = alloc_floats(DRAWS);
     xray_draw *draws = calloc(DRAWS, sizeof(*draws));
     assert_non_null(draws);
     for (uint32_t i = 0; i < DRAWS; i++) {
@@ -538,8 +521,8 @@ static void draws_have_the_distribution(void **state)
                                 .temperature = 0.8f,
                                 .top_p = 1.0f };
     }
-    heads h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
-    drawn r = run_sample(d, &h, draws);
+    lm_input h = { .items = DRAWS, .vocab = VOCAB, .dim = 1, .w = w, .x = x };
+    sampled r = run_sample(d, &h, draws);
     double seen[VOCAB] = { 0 };
     double p[VOCAB];
     double sum = 0;
@@ -554,23 +537,23 @@ static void draws_have_the_distribution(void **state)
     }
     print_message("chi-square %.1f\n", chi);
     assert_true(chi < 43.8);
-    drawn_free(&r);
+    free_sampled(&r);
     free(w);
     free(x);
     free(draws);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void bad_targets_are_refused(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
-    heads h = heads_make(shapes[1]);
-    out o = out_make(h.items);
-    xray_weight *w = weight_of(d, h.w, h.vocab, h.dim);
-    xray_lm_head_logp op = head_op(&h, w, &o);
+    lm_input h = make_lm_input(shapes[1]);
+    scored o = make_scored(h.items);
+    xray_weight *w = create_weight(d, h.w, h.vocab, h.dim);
+    xray_lm_head_logp op = make_logp_into(&h, w, &o);
     h.targets[3] = 29;
     assert_int_equal(d->ops->lm_head_logp(d->self, NULL, &op), XRAY_E_RANGE);
     assert_non_null(strstr(last_failure, "target 29 of item 3"));
@@ -578,22 +561,22 @@ static void bad_targets_are_refused(void **state)
     h.temperature[2] = 0.0f;
     assert_int_equal(d->ops->lm_head_logp(d->self, NULL, &op), XRAY_E_RANGE);
     d->ops->weight_destroy(d->self, w);
-    out_free(&o);
-    heads_free(&h);
-    bench_close(&b);
+    free_scored(&o);
+    free_lm_input(&h);
+    close_devices(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(log_probs_match_float64),
+        cmocka_unit_test(logps_match_float64),
         cmocka_unit_test(vocabulary_slices_add_up),
         cmocka_unit_test(gradients_match_float64_under_any_cut),
-        cmocka_unit_test(draws_follow_their_definition),
+        cmocka_unit_test(sampled_tokens_follow_their_definition),
         cmocka_unit_test(greedy_takes_the_lowest_of_equals),
         cmocka_unit_test(the_narrowest_support_is_the_largest),
         cmocka_unit_test(top_p_ends_where_it_is_reached),
-        cmocka_unit_test(draws_have_the_distribution),
+        cmocka_unit_test(sampled_tokens_have_the_distribution),
         cmocka_unit_test(bad_targets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * exp, log and tanh: error bounds by scanning, edges, and equal bits; Philox.
+ * Tests that exp, log and tanh stay within their error bounds, are exact at the
+ * edges and give equal bits on every instruction set; also Philox and the
+ * rotary table.
  */
 #include "tests/device/bench.h"
 
 #include <xray/numerics.h>
 
-static const cpu_kernels *kernels_of(const dev *d)
+static const cpu_kernels *get_kernels(const dev *d)
 {
     return ((const cpu_device *)d->self)->k;
 }
 
-/* Distance from `want` in units of the last place of a float near it. */
-static double ulps(float got, double want)
+/* The distance from `want` in units in the last place of a float near it. */
+static double count_ulps(float got, double want)
 {
     int e;
     (void)frexp(want, &e);
@@ -23,7 +25,7 @@ static double ulps(float got, double want)
 typedef struct scan {
     uint32_t which;
     double (*exact)(double);
-    double from, to, step; /* step: a factor if above 1, else added */
+    double from, to, step; /* step: a factor if above 1, otherwise a summand */
     double bound;
 } scan;
 
@@ -42,17 +44,17 @@ static void run_scan(const bench *b, const scan *s)
             x[n] = (float)v;
             v = s->step > 1 ? v * s->step : v + s->step;
         }
-        kernels_of(&b->dev[0])->map(s->which, first, x, n);
+        get_kernels(&b->dev[0])->map(s->which, first, x, n);
         for (size_t i = 0; i < n; i++) {
-            double e = ulps(first[i], s->exact((double)x[i]));
+            double e = count_ulps(first[i], s->exact((double)x[i]));
             if (e > worst) {
                 worst = e;
                 at = (double)x[i];
             }
         }
         for (int d = 1; d < b->count; d++) {
-            kernels_of(&b->dev[d])->map(s->which, y, x, n);
-            same_bits(y, first, n, "function", b->dev[d].name);
+            get_kernels(&b->dev[d])->map(s->which, y, x, n);
+            assert_same_bits(y, first, n, "function", b->dev[d].name);
         }
     }
     print_message("function %u on [%g, %g): %.3f ulp at %a\n", s->which,
@@ -72,19 +74,19 @@ static void functions_are_within_their_bounds(void **state)
         { CPU_MAP_TANH, tanh, 1e-30, 1.0, 1.0003, 2.0 },
     };
     bench b;
-    bench_open_cpu(&b);
+    open_cpu_devices(&b);
     for (size_t i = 0; i < sizeof(scans) / sizeof(*scans); i++)
         run_scan(&b, &scans[i]);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void edges_are_exact(void **state)
 {
     (void)state;
     bench b;
-    bench_open_cpu(&b);
+    open_cpu_devices(&b);
     for (int d = 0; d < b.count; d++) {
-        const cpu_kernels *k = kernels_of(&b.dev[d]);
+        const cpu_kernels *k = get_kernels(&b.dev[d]);
         float x[6] = { -INFINITY, -1e30f, 0.0f, 89.0f, INFINITY, NAN };
         float y[6];
         k->map(CPU_MAP_EXP, y, x, 6);
@@ -94,12 +96,12 @@ static void edges_are_exact(void **state)
         k->map(CPU_MAP_LOG, y, z, 6);
         assert_true(isinf(y[0]) && y[0] < 0 && y[1] == 0.0f && isnan(y[2]));
         assert_true(isinf(y[3]) && isnan(y[4]));
-        near(y[5], log(0x1p-149), 1e-6, "log of the smallest float");
+        assert_near(y[5], log(0x1p-149), 1e-6, "log of the smallest float");
         k->map(CPU_MAP_TANH, y, x, 6);
         assert_true(y[0] == -1.0f && y[2] == 0.0f && y[4] == 1.0f);
         assert_true(isnan(y[5]));
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void philox_gives_the_published_words(void **state)
@@ -122,11 +124,11 @@ static void rope_tables_are_correct_to_the_last_bit_but_one(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     enum { HALF = 5, POSITIONS = 3000 };
     double freq[HALF] = { 1.0, 0.3162277660168379, 1e-4, 0.0, 61.7 };
-    float *first = floats((size_t)POSITIONS * HALF * 2);
-    float *table = floats((size_t)POSITIONS * HALF * 2);
+    float *first = alloc_floats((size_t)POSITIONS * HALF * 2);
+    float *table = alloc_floats((size_t)POSITIONS * HALF * 2);
     xray_rope_table op = { .header = XRAY_HEADER(xray_rope_table),
                            .inv_freq = freq,
                            .table = first,
@@ -138,19 +140,20 @@ static void rope_tables_are_correct_to_the_last_bit_but_one(void **state)
         for (size_t i = 0; i < HALF; i++) {
             double a = (double)p * freq[i];
             const float *t = first + (p * HALF + i) * 2;
-            assert_true(ulps(t[0], cos(a) * 1.25) <= 0.5001);
-            assert_true(ulps(t[1], sin(a) * 1.25) <= 0.5001);
+            assert_true(count_ulps(t[0], cos(a) * 1.25) <= 0.5001);
+            assert_true(count_ulps(t[1], sin(a) * 1.25) <= 0.5001);
         }
     op.table = table;
     must(
         b.dev[b.count - 1].ops->rope_table(b.dev[b.count - 1].self, NULL, &op));
-    same_bits(table, first, (size_t)POSITIONS * HALF * 2, "table", "threads");
+    assert_same_bits(table, first, (size_t)POSITIONS * HALF * 2, "table",
+                     "threads");
     freq[1] = -1;
     assert_int_equal(b.dev[0].ops->rope_table(b.dev[0].self, NULL, &op),
                      XRAY_E_RANGE);
     free(first);
     free(table);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products: against float64, and the bits under every cut.
+ * Tests that matrix products match float64, and that their bits do not depend
+ * on how tokens or the summed index are cut.
  */
 #include "tests/device/bench.h"
 
@@ -24,7 +25,7 @@ typedef struct product {
     size_t in, out, x_stride, y_stride;
 } product;
 
-static product product_make(shape s, uint32_t kind, int start)
+static product make_product(shape s, uint32_t kind, int start)
 {
     product p = { .s = s, .kind = kind, .start = start };
     p.in = kind == XRAY_NT ? s.cols : s.rows;
@@ -38,7 +39,7 @@ static product product_make(shape s, uint32_t kind, int start)
     return p;
 }
 
-static void product_free(product *p)
+static void free_product(product *p)
 {
     free(p->w);
     free(p->x);
@@ -46,7 +47,7 @@ static void product_free(product *p)
     free(p->bias);
 }
 
-static void product_run(const dev *d, const product *p, const xray_weight *w,
+static void run_product(const dev *d, const product *p, const xray_weight *w,
                         size_t first, size_t count, float *y)
 {
     xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
@@ -62,7 +63,7 @@ static void product_run(const dev *d, const product *p, const xray_weight *w,
     must(d->ops->matmul(d->self, NULL, &op));
 }
 
-static void product_check(const product *p, const float *y)
+static void check_product(const product *p, const float *y)
 {
     for (size_t t = 0; t < p->s.tokens; t++) {
         for (size_t j = 0; j < p->out; j++) {
@@ -77,7 +78,7 @@ static void product_check(const product *p, const float *y)
                 sum += (double)x * (double)w;
                 chain = fmaf(x, w, chain);
             }
-            near(y[t * p->y_stride + j], sum, 2e-5, "matmul");
+            assert_near(y[t * p->y_stride + j], sum, 2e-5, "matmul");
             if (y[t * p->y_stride + j] != chain)
                 fail_msg("matmul: not the chain of the contract");
         }
@@ -90,49 +91,49 @@ static void products_match_on_every_device(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < SHAPES * 6; i++) {
-        product p = product_make(shapes[i / 6], i % 2 ? XRAY_NN : XRAY_NT,
+        product p = make_product(shapes[i / 6], i % 2 ? XRAY_NN : XRAY_NT,
                                  (int)(i % 6 / 2));
         size_t n = p.s.tokens * p.y_stride;
         float *first = NULL;
         for (int d = 0; d < b.count; d++) {
-            float *y = copy_of(p.y, n);
-            xray_weight *w = weight_of(&b.dev[d], p.w, p.s.rows, p.s.cols);
-            product_run(&b.dev[d], &p, w, 0, p.s.tokens, y);
+            float *y = copy_floats(p.y, n);
+            xray_weight *w = create_weight(&b.dev[d], p.w, p.s.rows, p.s.cols);
+            run_product(&b.dev[d], &p, w, 0, p.s.tokens, y);
             if (first) {
-                same_bits(y, first, n, "matmul", b.dev[d].name);
+                assert_same_bits(y, first, n, "matmul", b.dev[d].name);
                 free(y);
             } else {
                 first = y;
-                product_check(&p, y);
+                check_product(&p, y);
             }
-            /* One row alone, and two halves, give the rows of the whole. */
-            y = copy_of(p.y, n);
+            /* One row alone, and two halves, give the rows of the complete
+             * product. */
+            y = copy_floats(p.y, n);
             size_t half = p.s.tokens / 2;
-            product_run(&b.dev[d], &p, w, 0, half, y);
-            product_run(&b.dev[d], &p, w, half, 1, y);
-            product_run(&b.dev[d], &p, w, half + 1, p.s.tokens - half - 1, y);
-            same_bits(y, first, n, "rows by parts", b.dev[d].name);
+            run_product(&b.dev[d], &p, w, 0, half, y);
+            run_product(&b.dev[d], &p, w, half, 1, y);
+            run_product(&b.dev[d], &p, w, half + 1, p.s.tokens - half - 1, y);
+            assert_same_bits(y, first, n, "rows by parts", b.dev[d].name);
             free(y);
             b.dev[d].ops->weight_destroy(b.dev[d].self, w);
         }
         free(first);
-        product_free(&p);
+        free_product(&p);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* Summing the first part of the inputs, then the rest on top, is the whole. */
 /* Panels of bf16 give the bits of fp32 panels of the same values, for any
  * number of tokens, forward and backward, on every device. */
 static void narrow_panels_give_the_bits_of_wide_ones(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < SHAPES * 6; i++) {
-        product p = product_make(shapes[i / 6], i % 2 ? XRAY_NN : XRAY_NT,
+        product p = make_product(shapes[i / 6], i % 2 ? XRAY_NN : XRAY_NT,
                                  (int)(i % 6 / 2));
         size_t n = p.s.tokens * p.y_stride;
         size_t count = p.s.rows * p.s.cols;
@@ -153,37 +154,40 @@ static void narrow_panels_give_the_bits_of_wide_ones(void **state)
                                       .trainable = 1 };
             xray_weight *w = NULL;
             must(v->ops->weight_create(v->self, &desc, &w));
-            float *y = copy_of(p.y, n);
-            product_run(v, &p, w, 0, p.s.tokens, y);
+            float *y = copy_floats(p.y, n);
+            run_product(v, &p, w, 0, p.s.tokens, y);
             if (!first) {
-                xray_weight *wide = weight_of(v, p.w, p.s.rows, p.s.cols);
-                first = copy_of(p.y, n);
-                product_run(v, &p, wide, 0, p.s.tokens, first);
-                product_check(&p, first);
+                xray_weight *wide = create_weight(v, p.w, p.s.rows, p.s.cols);
+                first = copy_floats(p.y, n);
+                run_product(v, &p, wide, 0, p.s.tokens, first);
+                check_product(&p, first);
                 v->ops->weight_destroy(v->self, wide);
             }
-            same_bits(y, first, n, "bf16 panels", v->name);
+            assert_same_bits(y, first, n, "bf16 panels", v->name);
             free(y);
             /* One token at a time. */
-            y = copy_of(p.y, n);
+            y = copy_floats(p.y, n);
             for (size_t t = 0; t < p.s.tokens; t++)
-                product_run(v, &p, w, t, 1, y);
-            same_bits(y, first, n, "bf16 panels, a token each", v->name);
+                run_product(v, &p, w, t, 1, y);
+            assert_same_bits(y, first, n, "bf16 panels, one token per call",
+                             v->name);
             free(y);
             v->ops->weight_destroy(v->self, w);
         }
         free(first);
         free(narrow);
-        product_free(&p);
+        free_product(&p);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
+/* Summing the first part of the inputs and then adding the rest gives the
+ * complete sum. */
 static void a_cut_of_the_summed_index_is_exact(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const size_t tokens = 37;
     const size_t rows = 50;
     const size_t cols = 411;
@@ -191,14 +195,14 @@ static void a_cut_of_the_summed_index_is_exact(void **state)
     float *x = random_floats(tokens * cols, 1);
     for (int d = 0; d < b.count; d++) {
         const dev *v = &b.dev[d];
-        float *whole = floats(tokens * rows);
-        float *parts = floats(tokens * rows);
-        xray_weight *h = weight_of(v, w, rows, cols);
+        float *complete = alloc_floats(tokens * rows);
+        float *parts = alloc_floats(tokens * rows);
+        xray_weight *h = create_weight(v, w, rows, cols);
         xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                            .weight = h,
                            .tokens = { tokens, NULL },
                            .x = x,
-                           .y = whole,
+                           .y = complete,
                            .x_stride = cols,
                            .y_stride = rows,
                            .kind = XRAY_NT };
@@ -207,10 +211,10 @@ static void a_cut_of_the_summed_index_is_exact(void **state)
         static const size_t cuts[] = { 0, 7, 64, 391, 411 };
         for (size_t c = 0; c + 1 < sizeof(cuts) / sizeof(*cuts); c++) {
             size_t n = cuts[c + 1] - cuts[c];
-            float *part = floats(rows * n);
+            float *part = alloc_floats(rows * n);
             for (size_t r = 0; r < rows; r++)
                 memcpy(part + r * n, w + r * cols + cuts[c], n * sizeof(*part));
-            h = weight_of(v, part, rows, n);
+            h = create_weight(v, part, rows, n);
             op.weight = h;
             op.x = x + cuts[c];
             op.y = parts;
@@ -219,42 +223,42 @@ static void a_cut_of_the_summed_index_is_exact(void **state)
             v->ops->weight_destroy(v->self, h);
             free(part);
         }
-        same_bits(parts, whole, tokens * rows, "cut", v->name);
-        free(whole);
+        assert_same_bits(parts, complete, tokens * rows, "cut", v->name);
+        free(complete);
         free(parts);
     }
     free(w);
     free(x);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void changed_weights_are_packed_again(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[b.count - 1];
-    product p = product_make((shape){ 9, 40, 24 }, XRAY_NT, 0);
-    xray_weight *w = weight_of(d, p.w, 40, 24);
-    float *y = copy_of(p.y, 9 * p.y_stride);
-    product_run(d, &p, w, 0, 9, y);
+    product p = make_product((shape){ 9, 40, 24 }, XRAY_NT, 0);
+    xray_weight *w = create_weight(d, p.w, 40, 24);
+    float *y = copy_floats(p.y, 9 * p.y_stride);
+    run_product(d, &p, w, 0, 9, y);
     for (size_t i = 0; i < (size_t)40 * 24; i++)
         p.w[i] = -2.0f * p.w[i];
     must(d->ops->weight_changed(d->self, w));
-    product_run(d, &p, w, 0, 9, y);
-    product_check(&p, y);
+    run_product(d, &p, w, 0, 9, y);
+    check_product(&p, y);
     d->ops->weight_destroy(d->self, w);
     free(y);
-    product_free(&p);
-    bench_close(&b);
+    free_product(&p);
+    close_devices(&b);
 }
 
 static void narrow_weights_are_widened(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
-    product p = product_make((shape){ 6, 35, 50 }, XRAY_NT, 0);
+    open_devices(&b);
+    product p = make_product((shape){ 6, 35, 50 }, XRAY_NT, 0);
     uint16_t narrow[35 * 50];
     for (uint32_t dtype = XRAY_BF16; dtype <= XRAY_F16; dtype++) {
         for (size_t i = 0; i < (size_t)35 * 50; i++) {
@@ -271,9 +275,9 @@ static void narrow_weights_are_widened(void **state)
         const dev *d = &b.dev[b.count - 1];
         xray_weight *w = NULL;
         must(d->ops->weight_create(d->self, &desc, &w));
-        float *y = copy_of(p.y, 6 * p.y_stride);
-        product_run(d, &p, w, 0, 6, y);
-        product_check(&p, y);
+        float *y = copy_floats(p.y, 6 * p.y_stride);
+        run_product(d, &p, w, 0, 6, y);
+        check_product(&p, y);
         p.kind = XRAY_NN;
         xray_matmul nn = { .header = XRAY_HEADER(xray_matmul),
                            .weight = w,
@@ -288,14 +292,15 @@ static void narrow_weights_are_widened(void **state)
         d->ops->weight_destroy(d->self, w);
         free(y);
     }
-    product_free(&p);
-    bench_close(&b);
+    free_product(&p);
+    close_devices(&b);
 }
 
 /* ---- gradient of the matrix --------------------------------------------- */
 
-static void fold(const dev *d, shape s, const float *dy, const float *x,
-                 size_t first, size_t count, float *dw, float *db)
+static void run_matmul_grad(const dev *d, shape s, const float *dy,
+                            const float *x, size_t first, size_t count,
+                            float *dw, float *db)
 {
     xray_matmul_grad op = { .header = XRAY_HEADER(xray_matmul_grad),
                             .tokens = { count, NULL },
@@ -310,8 +315,8 @@ static void fold(const dev *d, shape s, const float *dy, const float *x,
     must(d->ops->matmul_grad(d->self, NULL, &op));
 }
 
-static void fold_check(shape s, const float *dy, const float *x,
-                       const float *start, const float *got)
+static void check_matmul_grad(shape s, const float *dy, const float *x,
+                              const float *start, const float *got)
 {
     for (size_t n = 0; n < s.rows; n++)
         for (size_t k = 0; k < s.cols; k++) {
@@ -323,7 +328,7 @@ static void fold_check(shape s, const float *dy, const float *x,
                 chain = fmaf(a, c, chain);
                 sum += (double)a * (double)c;
             }
-            near(got[n * s.cols + k], sum, 2e-5, "matmul_grad");
+            assert_near(got[n * s.cols + k], sum, 2e-5, "matmul_grad");
             assert_true(got[n * s.cols + k] == chain);
         }
 }
@@ -335,31 +340,31 @@ static void gradients_do_not_depend_on_the_cut(void **state)
                                   { 257, 33, 17 }, { 300, 100, 200 },
                                   { 530, 16, 65 }, { 40, 200, 31 } };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < sizeof(grid) / sizeof(*grid); i++) {
         shape s = grid[i];
         size_t n = s.rows * s.cols;
         float *dy = random_floats(s.tokens * (s.rows + 2), 1);
         float *x = random_floats(s.tokens * (s.cols + 1), 1);
         float *start = random_floats(n, 1);
-        float *dw = copy_of(start, n);
-        float *db = floats(s.rows);
-        fold(&b.dev[0], s, dy, x, 0, s.tokens, dw, db);
-        fold_check(s, dy, x, start, dw);
+        float *dw = copy_floats(start, n);
+        float *db = alloc_floats(s.rows);
+        run_matmul_grad(&b.dev[0], s, dy, x, 0, s.tokens, dw, db);
+        check_matmul_grad(s, dy, x, start, dw);
         for (int d = 0; d < b.count; d++) {
             for (size_t parts = 1; parts < 5; parts++) {
-                float *got = copy_of(start, n);
-                float *gotb = floats(s.rows);
+                float *got = copy_floats(start, n);
+                float *gotb = alloc_floats(s.rows);
                 size_t done = 0;
                 while (done < s.tokens) {
                     size_t c = 1 + random_below(s.tokens / parts);
                     c = parts == 1 ? s.tokens : c;
                     c = c < s.tokens - done ? c : s.tokens - done;
-                    fold(&b.dev[d], s, dy, x, done, c, got, gotb);
+                    run_matmul_grad(&b.dev[d], s, dy, x, done, c, got, gotb);
                     done += c;
                 }
-                same_bits(got, dw, n, "dw", b.dev[d].name);
-                same_bits(gotb, db, s.rows, "dbias", b.dev[d].name);
+                assert_same_bits(got, dw, n, "dw", b.dev[d].name);
+                assert_same_bits(gotb, db, s.rows, "dbias", b.dev[d].name);
                 free(got);
                 free(gotb);
             }
@@ -370,18 +375,18 @@ static void gradients_do_not_depend_on_the_cut(void **state)
         free(dw);
         free(db);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void live_counts_and_bad_arguments(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     const dev *d = &b.dev[0];
-    product p = product_make((shape){ 4, 8, 8 }, XRAY_NT, 0);
-    xray_weight *w = weight_of(d, p.w, 8, 8);
-    float *y = copy_of(p.y, 4 * p.y_stride);
+    product p = make_product((shape){ 4, 8, 8 }, XRAY_NT, 0);
+    xray_weight *w = create_weight(d, p.w, 8, 8);
+    float *y = copy_floats(p.y, 4 * p.y_stride);
     int32_t live = 2;
     xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
                        .weight = w,
@@ -392,8 +397,8 @@ static void live_counts_and_bad_arguments(void **state)
                        .y_stride = p.y_stride,
                        .kind = XRAY_NT };
     must(d->ops->matmul(d->self, NULL, &op));
-    same_bits(y + 2 * p.y_stride, p.y + 2 * p.y_stride, 2 * p.y_stride,
-              "beyond live", d->name);
+    assert_same_bits(y + 2 * p.y_stride, p.y + 2 * p.y_stride, 2 * p.y_stride,
+                     "beyond live", d->name);
     op.x_stride = 7;
     assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ARG);
     op.x_stride = p.x_stride;
@@ -408,8 +413,8 @@ static void live_counts_and_bad_arguments(void **state)
     assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_ABI);
     d->ops->weight_destroy(d->self, w);
     free(y);
-    product_free(&p);
-    bench_close(&b);
+    free_product(&p);
+    close_devices(&b);
 }
 
 int main(void)

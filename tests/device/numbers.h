@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What suites of devices start from: calls that must not fail, drawn numbers,
- * and comparisons.
+ * Helpers of all device suites: calls that must succeed, random numbers, and
+ * comparisons.
  */
 #ifndef DEVICE_NUMBERS_H
 #define DEVICE_NUMBERS_H
@@ -25,7 +25,7 @@ static xray_status bench_fail(const xray_host *host, xray_status code,
 static const xray_host bench_host = { .header = XRAY_HEADER(xray_host),
                                       .fail = bench_fail };
 
-/* The message of a failed call is the sentence a user would read. */
+/* A failed call shows the sentence that a user would read. */
 #define must(expr)                                                    \
     do {                                                              \
         xray_status s_ = (expr);                                      \
@@ -33,8 +33,9 @@ static const xray_host bench_host = { .header = XRAY_HEADER(xray_host),
             fail_msg("%s gave %d: %s", #expr, (int)s_, last_failure); \
     } while (0)
 
-static inline xray_weight *weight_on(const xray_device_ops *ops, void *self,
-                                     void *data, size_t rows, size_t cols)
+static inline xray_weight *create_weight_on(const xray_device_ops *ops,
+                                            void *self, void *data, size_t rows,
+                                            size_t cols)
 {
     xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data,
@@ -62,7 +63,7 @@ static inline size_t random_below(size_t n)
     return (size_t)(random_unit() * (double)n);
 }
 
-static inline float *floats(size_t n)
+static inline float *alloc_floats(size_t n)
 {
     float *p = calloc(n ? n : 1, sizeof(*p));
     assert_non_null(p);
@@ -71,23 +72,23 @@ static inline float *floats(size_t n)
 
 static inline float *random_floats(size_t n, double scale)
 {
-    float *p = floats(n);
+    float *p = alloc_floats(n);
     for (size_t i = 0; i < n; i++)
         p[i] = (float)((random_unit() + random_unit() - 1.0) * scale);
     return p;
 }
 
-static inline float *copy_of(const float *p, size_t n)
+static inline float *copy_floats(const float *p, size_t n)
 {
-    float *c = floats(n);
+    float *c = alloc_floats(n);
     memcpy(c, p, n * sizeof(*p));
     return c;
 }
 
 /* ---- comparison --------------------------------------------------------- */
 
-static inline void same_bits(const float *a, const float *b, size_t n,
-                             const char *what, const char *where)
+static inline void assert_same_bits(const float *a, const float *b, size_t n,
+                                    const char *what, const char *where)
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(a + i, b + i, sizeof(*a)) != 0)
@@ -95,12 +96,12 @@ static inline void same_bits(const float *a, const float *b, size_t n,
                      (double)a[i], (double)b[i]);
 }
 
-/* |got - want| <= tolerance * (1 + |want|). */
-static inline void near(float got, double want, double tolerance,
-                        const char *what)
+/* Asserts |got - want| <= tolerance * (1 + |want|). */
+static inline void assert_near(float got, double want, double tolerance,
+                               const char *what)
 {
     if (!(fabs((double)got - want) <= tolerance * (1.0 + fabs(want))))
-        fail_msg("%s: %.9g, float64 says %.9g", what, (double)got, want);
+        fail_msg("%s: %.9g, float64 gives %.9g", what, (double)got, want);
 }
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What attention, the head and the sampler of the cpu device do not take.
+ * Tests that attention, the LM head and the sampler of the cpu device refuse
+ * invalid fields with the right status and sentence.
  */
 #include "tests/device/refused.h"
 
-static void test_attention(void **state)
+static void attention_over_rows_refuses_bad_fields(void **state)
 {
     (void)state;
     static const int32_t start[] = { 0, 2, 3 };
@@ -82,7 +83,7 @@ static void test_attention(void **state)
         "NULL");
 }
 
-static void cache(void **state)
+static void attention_over_a_cache_refuses_bad_fields(void **state)
 {
     (void)state;
     static float blocks[2 * 16 * 4];
@@ -140,13 +141,13 @@ static void cache(void **state)
     }
 }
 
-static void test_heads(void **state)
+static void the_lm_head_refuses_bad_fields(void **state)
 {
     (void)state;
     static const int32_t targets[] = { 0, 3 };
     static const int32_t below[] = { -1, 0 };
     static const float cold[] = { 1, 0 };
-    xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
+    xray_weight *weight = create_weight_on(ops, cpu.self, w, 4, 8);
     static float lse[16], logp[16], entropy[16];
     const xray_lm_head_logp lm_head_logp = { .header =
                                                  XRAY_HEADER(xray_lm_head_logp),
@@ -163,14 +164,14 @@ static void test_heads(void **state)
     BAD(lm_head_logp, vocab_first, 1, XRAY_E_RANGE,
         "target 0 of item 0 is not in [1, 5)");
     xray_lm_head_logp part =
-        lm_head_logp; /* of a vocabulary that ranks share */
+        lm_head_logp; /* of a vocabulary that several ranks share */
     part.partial = a + 64;
     part.vocab_first = 2;
     must(ops->lm_head_logp(cpu.self, NULL, &part));
     part.targets = below;
-    refused(ops->lm_head_logp(cpu.self, NULL, &part), XRAY_E_RANGE,
-            "lm_head_logp: target -1 of item 0 is not in [2, 6)",
-            "lm_head_logp");
+    assert_refused(ops->lm_head_logp(cpu.self, NULL, &part), XRAY_E_RANGE,
+                   "lm_head_logp: target -1 of item 0 is not in [2, 6)",
+                   "lm_head_logp");
     BAD(lm_head_logp, temperature, cold, XRAY_E_RANGE,
         "temperature 0 of item 1 is not above 0");
     const xray_lm_head_grad lm_head_grad = { .header =
@@ -187,10 +188,10 @@ static void test_heads(void **state)
     ops->weight_destroy(cpu.self, weight);
 }
 
-static void test_draws(void **state)
+static void the_sampler_refuses_bad_draws(void **state)
 {
     (void)state;
-    xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
+    xray_weight *weight = create_weight_on(ops, cpu.self, w, 4, 8);
     static int32_t token[2];
     static float raw[2], logp[2];
     static const struct {
@@ -198,7 +199,7 @@ static void test_draws(void **state)
         float top_p;
         float min_p;
         int32_t top_k;
-        const char *says; /* NULL: it is taken */
+        const char *says; /* NULL: the draw is valid */
     } cases[] = {
         { 0, 0, 1, 0, NULL },
         { -1, 1, 0, 0,
@@ -235,8 +236,8 @@ static void test_draws(void **state)
         char says[160];
         (void)snprintf(says, sizeof says, "sample: %s",
                        cases[i].says ? cases[i].says : "");
-        refused(ops->sample(cpu.self, NULL, &sample),
-                cases[i].says ? XRAY_E_RANGE : XRAY_OK, says, says);
+        assert_refused(ops->sample(cpu.self, NULL, &sample),
+                       cases[i].says ? XRAY_E_RANGE : XRAY_OK, says, says);
         if (i == 0)
             BAD(sample, draw_stride, sizeof(xray_draw) - 1, XRAY_E_ARG,
                 "draw_stride is 31, which does not fit an array of draws");
@@ -247,10 +248,10 @@ static void test_draws(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(cache),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_draws),
+        cmocka_unit_test(attention_over_rows_refuses_bad_fields),
+        cmocka_unit_test(attention_over_a_cache_refuses_bad_fields),
+        cmocka_unit_test(the_lm_head_refuses_bad_fields),
+        cmocka_unit_test(the_sampler_refuses_bad_draws),
     };
     return cmocka_run_group_tests_name("device.refused_rows", tests, open_cpu,
                                        close_cpu);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the cpu device's calls do not take: each field of each call, at the
- * bound, which passes, and one beyond it, with the sentence.
+ * Tests that the calls of the cpu device refuse each invalid field with the
+ * right status and sentence, and accept the value at the bound.
  */
 #include "tests/device/refused.h"
 
-static void norms(void **state)
+static void rmsnorm_refuses_bad_fields(void **state)
 {
     (void)state;
     const xray_rmsnorm rmsnorm = { .header = XRAY_HEADER(xray_rmsnorm),
@@ -59,7 +59,7 @@ static void norms(void **state)
 #undef LIST
 }
 
-static void layer_norms(void **state)
+static void layernorm_refuses_bad_fields(void **state)
 {
     (void)state;
     const xray_layernorm layernorm = { .header = XRAY_HEADER(xray_layernorm),
@@ -103,7 +103,7 @@ static void layer_norms(void **state)
         "dim 0 does not fit strides 8, 8 and 8");
 }
 
-static void test_rows(void **state)
+static void rows_refuse_bad_ids_and_types(void **state)
 {
     (void)state;
     static const int32_t outside[] = { 3, 5 };
@@ -143,15 +143,17 @@ static void test_rows(void **state)
                              .x = a,
                              .y = b,
                              .dim = 4 };
-    refused(ops->gather(cpu.self, NULL, &rows), XRAY_E_RANGE,
-            "gather: id -1 of token 1 is not in [0, 2147483647)", "gather");
-    refused(ops->scatter(cpu.self, NULL, &rows), XRAY_E_RANGE,
-            "scatter: id -1 of token 1 is not in [0, 2147483647)", "scatter");
-    refused(ops->gather(cpu.self, NULL, NULL), XRAY_E_ARG,
-            "gather: argument struct is NULL", "gather");
+    assert_refused(ops->gather(cpu.self, NULL, &rows), XRAY_E_RANGE,
+                   "gather: id -1 of token 1 is not in [0, 2147483647)",
+                   "gather");
+    assert_refused(ops->scatter(cpu.self, NULL, &rows), XRAY_E_RANGE,
+                   "scatter: id -1 of token 1 is not in [0, 2147483647)",
+                   "scatter");
+    assert_refused(ops->gather(cpu.self, NULL, NULL), XRAY_E_ARG,
+                   "gather: argument struct is NULL", "gather");
 }
 
-static void test_positions(void **state)
+static void positions_refuse_bad_fields(void **state)
 {
     (void)state;
     static const int32_t below[] = { 0, -1 };
@@ -188,7 +190,7 @@ static void test_positions(void **state)
         "frequency 1, -1, is not in range");
 }
 
-static void activations(void **state)
+static void activations_refuse_bad_fields(void **state)
 {
     (void)state;
     const xray_glu glu = { .header = XRAY_HEADER(xray_glu),
@@ -217,10 +219,10 @@ static void activations(void **state)
     BAD(glu_grad, dim, 0, XRAY_E_ARG, "dim is 0");
 }
 
-static void products(void **state)
+static void products_refuse_bad_fields(void **state)
 {
     (void)state;
-    xray_weight *weight = weight_on(ops, cpu.self, w, 4, 8);
+    xray_weight *weight = create_weight_on(ops, cpu.self, w, 4, 8);
     const xray_matmul matmul = { .header = XRAY_HEADER(xray_matmul),
                                  .weight = weight,
                                  .tokens = { .bound = 2 },
@@ -239,15 +241,16 @@ static void products(void **state)
     xray_matmul both = matmul;
     both.accumulate = 1;
     both.bias = c;
-    refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
-            "matmul: bias and accumulate cannot be combined", "matmul");
+    assert_refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
+                   "matmul: bias and accumulate cannot be combined", "matmul");
     xray_matmul back = matmul;
     back.kind = XRAY_NN;
     back.x_stride = 4;
     must(ops->matmul(cpu.self, NULL, &back));
     back.y_stride = 7;
-    refused(ops->matmul(cpu.self, NULL, &back), XRAY_E_ARG,
-            "matmul: strides 4 and 7 do not fit rows of 4 and 8", "matmul");
+    assert_refused(ops->matmul(cpu.self, NULL, &back), XRAY_E_ARG,
+                   "matmul: strides 4 and 7 do not fit rows of 4 and 8",
+                   "matmul");
     const xray_matmul_grad matmul_grad = { .header =
                                                XRAY_HEADER(xray_matmul_grad),
                                            .tokens = { .bound = 2 },
@@ -270,7 +273,7 @@ static void products(void **state)
     ops->weight_destroy(cpu.self, weight);
 }
 
-static void weights(void **state)
+static void weights_refuse_bad_shapes_and_types(void **state)
 {
     (void)state;
     static const struct {
@@ -300,16 +303,16 @@ static void weights(void **state)
                                         .rows = cases[i].rows,
                                         .cols = cases[i].cols,
                                         .dtype = cases[i].dtype };
-        refused(ops->weight_create(cpu.self, &desc, &made), cases[i].want,
-                cases[i].says, cases[i].says);
+        assert_refused(ops->weight_create(cpu.self, &desc, &made),
+                       cases[i].want, cases[i].says, cases[i].says);
     }
-    refused(ops->weight_changed(cpu.self, NULL), XRAY_E_ARG,
-            "weight_changed: weight is NULL", "weight_changed");
-    refused(ops->weight_evict(cpu.self, NULL), XRAY_E_ARG,
-            "weight_evict: weight is NULL", "weight_evict");
+    assert_refused(ops->weight_changed(cpu.self, NULL), XRAY_E_ARG,
+                   "weight_changed: weight is NULL", "weight_changed");
+    assert_refused(ops->weight_evict(cpu.self, NULL), XRAY_E_ARG,
+                   "weight_evict: weight is NULL", "weight_evict");
 }
 
-static void elements(void **state)
+static void elementwise_calls_refuse_bad_types(void **state)
 {
     (void)state;
     const xray_cast cast = { .header = XRAY_HEADER(xray_cast),
@@ -352,50 +355,52 @@ static void elements(void **state)
     for (rounded.out_dtype = XRAY_F32; rounded.out_dtype <= XRAY_F16;
          rounded.out_dtype++)
         must(ops->adamw(cpu.self, NULL, &rounded));
-    refused(ops->adamw(cpu.self, NULL, &rounded), XRAY_E_UNSUPPORTED,
-            "adamw: element type 4 is not supported", "adamw");
+    assert_refused(ops->adamw(cpu.self, NULL, &rounded), XRAY_E_UNSUPPORTED,
+                   "adamw: element type 4 is not supported", "adamw");
 }
 
-static void memory(void **state)
+static void memory_calls_refuse_bad_arguments(void **state)
 {
     (void)state;
     void *ptr = NULL;
     uint64_t sum = 0;
-    refused(ops->alloc(cpu.self, "me", XRAY_TAG_COUNT, 8, &ptr), XRAY_E_ARG,
-            "alloc: me: unknown memory tag", "alloc");
-    refused(ops->alloc(cpu.self, NULL, 0, 8, NULL), XRAY_E_ARG,
-            "alloc: alloc: out is NULL", "alloc");
-    refused(ops->alloc(cpu.self, "me", 0, UINT64_MAX, &ptr), XRAY_E_NOMEM,
-            "alloc: me: no memory for 18446744073709551615 bytes", "alloc");
+    assert_refused(ops->alloc(cpu.self, "me", XRAY_TAG_COUNT, 8, &ptr),
+                   XRAY_E_ARG, "alloc: me: unknown memory tag", "alloc");
+    assert_refused(ops->alloc(cpu.self, NULL, 0, 8, NULL), XRAY_E_ARG,
+                   "alloc: alloc: out is NULL", "alloc");
+    assert_refused(
+        ops->alloc(cpu.self, "me", 0, UINT64_MAX, &ptr), XRAY_E_NOMEM,
+        "alloc: me: no memory for 18446744073709551615 bytes", "alloc");
     assert_null(ptr);
-    refused(ops->evict(cpu.self, NULL), XRAY_E_ARG,
-            "evict: the pointer is NULL", "evict");
-    refused(ops->restore(cpu.self, NULL), XRAY_E_ARG,
-            "restore: the pointer is NULL", "restore");
-    refused(ops->copy(cpu.self, NULL, a, NULL, 1, XRAY_COPY_ON_DEVICE),
-            XRAY_E_ARG, "copy: a pointer is NULL", "copy");
-    refused(ops->copy(cpu.self, NULL, NULL, a, 1, XRAY_COPY_ON_DEVICE),
-            XRAY_E_ARG, "copy: a pointer is NULL", "copy");
+    assert_refused(ops->evict(cpu.self, NULL), XRAY_E_ARG,
+                   "evict: the pointer is NULL", "evict");
+    assert_refused(ops->restore(cpu.self, NULL), XRAY_E_ARG,
+                   "restore: the pointer is NULL", "restore");
+    assert_refused(ops->copy(cpu.self, NULL, a, NULL, 1, XRAY_COPY_ON_DEVICE),
+                   XRAY_E_ARG, "copy: a pointer is NULL", "copy");
+    assert_refused(ops->copy(cpu.self, NULL, NULL, a, 1, XRAY_COPY_ON_DEVICE),
+                   XRAY_E_ARG, "copy: a pointer is NULL", "copy");
     must(ops->copy(cpu.self, NULL, NULL, NULL, 0, XRAY_COPY_ON_DEVICE));
-    refused(ops->copy(cpu.self, NULL, a, b, 1, XRAY_COPY_ON_DEVICE + 1),
-            XRAY_E_ARG, "copy: unknown kind 4", "copy");
-    refused(ops->copy(cpu.self, NULL, a, b, 1, 0), XRAY_E_ARG,
-            "copy: unknown kind 0", "copy");
-    refused(ops->zero(cpu.self, NULL, NULL, 1), XRAY_E_ARG,
-            "zero: the pointer is NULL", "zero");
+    assert_refused(ops->copy(cpu.self, NULL, a, b, 1, XRAY_COPY_ON_DEVICE + 1),
+                   XRAY_E_ARG, "copy: unknown kind 4", "copy");
+    assert_refused(ops->copy(cpu.self, NULL, a, b, 1, 0), XRAY_E_ARG,
+                   "copy: unknown kind 0", "copy");
+    assert_refused(ops->zero(cpu.self, NULL, NULL, 1), XRAY_E_ARG,
+                   "zero: the pointer is NULL", "zero");
     must(ops->zero(cpu.self, NULL, NULL, 0));
-    refused(ops->checksum(cpu.self, NULL, 1, &sum), XRAY_E_ARG,
-            "checksum: a pointer is NULL", "checksum");
-    refused(ops->checksum(cpu.self, a, 1, NULL), XRAY_E_ARG,
-            "checksum: a pointer is NULL", "checksum");
-    refused(ops->event_record(cpu.self, NULL, NULL), XRAY_E_ARG,
-            "event_record: event is NULL", "event_record");
-    refused(ops->event_wait(cpu.self, NULL, NULL), XRAY_E_ARG,
-            "event_wait: event is NULL", "event_wait");
+    assert_refused(ops->checksum(cpu.self, NULL, 1, &sum), XRAY_E_ARG,
+                   "checksum: a pointer is NULL", "checksum");
+    assert_refused(ops->checksum(cpu.self, a, 1, NULL), XRAY_E_ARG,
+                   "checksum: a pointer is NULL", "checksum");
+    assert_refused(ops->event_record(cpu.self, NULL, NULL), XRAY_E_ARG,
+                   "event_record: event is NULL", "event_record");
+    assert_refused(ops->event_wait(cpu.self, NULL, NULL), XRAY_E_ARG,
+                   "event_wait: event is NULL", "event_wait");
 }
 
-/* What an instance says of itself, and what makes none. */
-static void test_create(void **state)
+/* Tests the description of an instance, and the arguments that create
+ * refuses. */
+static void create_refuses_bad_options(void **state)
 {
     (void)state;
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
@@ -408,17 +413,17 @@ static void test_create(void **state)
     xray_device_plan plan = { .header = XRAY_HEADER(xray_device_plan) };
     cpu_config config = { .isa = CPU_ISA_SCALAR + 1 };
     void *self = NULL;
-    refused(ops->plan(&bench_host, &config, &plan), XRAY_E_CONFIG,
-            "device cpu: isa has an unknown value", "plan");
-    refused(ops->create(&bench_host, &config, 1, &self), XRAY_E_CONFIG,
-            "device cpu: isa has an unknown value", "create");
+    assert_refused(ops->plan(&bench_host, &config, &plan), XRAY_E_CONFIG,
+                   "device cpu: isa has an unknown value", "plan");
+    assert_refused(ops->create(&bench_host, &config, 1, &self), XRAY_E_CONFIG,
+                   "device cpu: isa has an unknown value", "create");
     config.isa = CPU_ISA_AUTO - 1;
-    refused(ops->create(&bench_host, &config, 1, &self), XRAY_E_CONFIG,
-            "device cpu: isa has an unknown value", "create");
-    refused(ops->plan(&bench_host, NULL, NULL), XRAY_E_ARG,
-            "device cpu: out is NULL or too short", "plan");
-    refused(ops->create(&bench_host, NULL, 1, NULL), XRAY_E_ARG,
-            "device cpu: out_self is NULL", "create");
+    assert_refused(ops->create(&bench_host, &config, 1, &self), XRAY_E_CONFIG,
+                   "device cpu: isa has an unknown value", "create");
+    assert_refused(ops->plan(&bench_host, NULL, NULL), XRAY_E_ARG,
+                   "device cpu: out is NULL or too short", "plan");
+    assert_refused(ops->create(&bench_host, NULL, 1, NULL), XRAY_E_ARG,
+                   "device cpu: out_self is NULL", "create");
     config.isa = CPU_ISA_AVX2;
     must(ops->create(&bench_host, &config, 3, &self));
     must(ops->info(self, &info));
@@ -430,11 +435,16 @@ static void test_create(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms),       cmocka_unit_test(layer_norms),
-        cmocka_unit_test(test_rows),   cmocka_unit_test(test_positions),
-        cmocka_unit_test(activations), cmocka_unit_test(products),
-        cmocka_unit_test(weights),     cmocka_unit_test(elements),
-        cmocka_unit_test(memory),      cmocka_unit_test(test_create),
+        cmocka_unit_test(rmsnorm_refuses_bad_fields),
+        cmocka_unit_test(layernorm_refuses_bad_fields),
+        cmocka_unit_test(rows_refuse_bad_ids_and_types),
+        cmocka_unit_test(positions_refuse_bad_fields),
+        cmocka_unit_test(activations_refuse_bad_fields),
+        cmocka_unit_test(products_refuse_bad_fields),
+        cmocka_unit_test(weights_refuse_bad_shapes_and_types),
+        cmocka_unit_test(elementwise_calls_refuse_bad_types),
+        cmocka_unit_test(memory_calls_refuse_bad_arguments),
+        cmocka_unit_test(create_refuses_bad_options),
     };
     return cmocka_run_group_tests_name("device.refused", tests, open_cpu,
                                        close_cpu);

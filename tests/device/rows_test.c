@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Embedding, norms, positions: against float64, and the bits under
- * every cut of the tokens.
+ * Tests that embedding, RMSNorm and rotary positions match float64, and that
+ * their bits do not depend on how the tokens are cut into calls.
  */
 #include "tests/device/bench.h"
 
@@ -27,20 +27,20 @@ static void embedding_reads_and_folds_rows(void **state)
     (void)state;
     enum { VOCAB = 11, TOKENS = 301, DIM = 37 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float *table = random_floats((size_t)VOCAB * DIM, 1);
     float *dy = random_floats((size_t)TOKENS * DIM, 1);
     int32_t ids[TOKENS];
     for (size_t t = 0; t < TOKENS; t++)
         ids[t] = (int32_t)random_below(VOCAB);
-    float *want = copy_of(table, (size_t)VOCAB * DIM);
+    float *want = copy_floats(table, (size_t)VOCAB * DIM);
     for (size_t t = 0; t < TOKENS; t++)
         for (size_t i = 0; i < DIM; i++) {
             float *to = want + (size_t)ids[t] * DIM + i;
             *to = fmaf(1.5f, dy[t * DIM + i], *to);
         }
     for (int d = 0; d < b.count; d++) {
-        float *y = floats((size_t)TOKENS * DIM);
+        float *y = alloc_floats((size_t)TOKENS * DIM);
         xray_embedding op = { .header = XRAY_HEADER(xray_embedding),
                               .tokens = { TOKENS, NULL },
                               .ids = ids,
@@ -70,7 +70,7 @@ static void embedding_reads_and_folds_rows(void **state)
                          XRAY_E_UNSUPPORTED);
         op.table = table;
         op.table_dtype = 0;
-        float *grad = copy_of(table, (size_t)VOCAB * DIM);
+        float *grad = copy_floats(table, (size_t)VOCAB * DIM);
         for (size_t first = 0; first < TOKENS;) {
             size_t n = 1 + random_below(100);
             n = n < TOKENS - first ? n : TOKENS - first;
@@ -86,7 +86,8 @@ static void embedding_reads_and_folds_rows(void **state)
             RUN(&b.dev[d], embedding_grad, &g);
             first += n;
         }
-        same_bits(grad, want, (size_t)VOCAB * DIM, "dtable", b.dev[d].name);
+        assert_same_bits(grad, want, (size_t)VOCAB * DIM, "dtable",
+                         b.dev[d].name);
         int32_t kept = ids[17];
         ids[17] = VOCAB;
         check_bad_id(&b.dev[d], &op);
@@ -97,7 +98,7 @@ static void embedding_reads_and_folds_rows(void **state)
     free(want);
     free(table);
     free(dy);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void rows_are_gathered_and_scattered(void **state)
@@ -105,14 +106,14 @@ static void rows_are_gathered_and_scattered(void **state)
     (void)state;
     enum { FROM = 60, COUNT = 25, DIM = 19 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     float *x = random_floats((size_t)FROM * DIM, 1);
     int32_t index[COUNT];
     for (int32_t i = 0; i < COUNT; i++)
         index[i] = (i * 7 + 3) % FROM;
     for (int d = 0; d < b.count; d++) {
-        float *y = floats((size_t)COUNT * DIM);
-        float *back = floats((size_t)FROM * DIM);
+        float *y = alloc_floats((size_t)COUNT * DIM);
+        float *back = alloc_floats((size_t)FROM * DIM);
         xray_rows op = { .header = XRAY_HEADER(xray_rows),
                          .count = { COUNT, NULL },
                          .index = index,
@@ -125,14 +126,14 @@ static void rows_are_gathered_and_scattered(void **state)
         RUN(&b.dev[d], scatter, &op);
         for (size_t i = 0; i < COUNT; i++) {
             size_t at = (size_t)index[i] * DIM;
-            same_bits(y + i * DIM, x + at, DIM, "gather", b.dev[d].name);
-            same_bits(back + at, x + at, DIM, "scatter", b.dev[d].name);
+            assert_same_bits(y + i * DIM, x + at, DIM, "gather", b.dev[d].name);
+            assert_same_bits(back + at, x + at, DIM, "scatter", b.dev[d].name);
         }
         free(y);
         free(back);
     }
     free(x);
-    bench_close(&b);
+    close_devices(&b);
 }
 
 /* ---- RMSNorm ------------------------------------------------------------ */
@@ -144,7 +145,7 @@ typedef struct norm {
     float *x, *w, *dy, *dx, *residual, *rstd;
 } norm;
 
-static norm norm_make(norm n)
+static norm make_norm(norm n)
 {
     size_t width = n.groups * n.dim;
     n.stride = width + 5;
@@ -152,12 +153,12 @@ static norm norm_make(norm n)
     n.dy = random_floats(n.tokens * n.stride, 1);
     n.dx = random_floats(n.tokens * n.stride, 1);
     n.residual = random_floats(n.tokens * width, 1);
-    n.rstd = floats(n.tokens * n.groups);
+    n.rstd = alloc_floats(n.tokens * n.groups);
     n.w = random_floats(n.dim, 1);
     return n;
 }
 
-static void norm_free(norm *n)
+static void free_norm(norm *n)
 {
     free(n->x);
     free(n->dy);
@@ -167,7 +168,7 @@ static void norm_free(norm *n)
     free(n->w);
 }
 
-static xray_rmsnorm norm_op(const norm *n, float *y, float *rstd)
+static xray_rmsnorm make_norm_op(const norm *n, float *y, float *rstd)
 {
     return (xray_rmsnorm){ .header = XRAY_HEADER(xray_rmsnorm),
                            .tokens = { n->tokens, NULL },
@@ -191,20 +192,21 @@ static double ref_rstd(const float *x, size_t dim)
     return 1 / sqrt(s / (double)dim + 1e-5);
 }
 
-static void norm_check(const norm *n, const float *y, const float *rstd)
+static void check_norm(const norm *n, const float *y, const float *rstd)
 {
     for (size_t v = 0; v < n->tokens * n->groups; v++) {
         size_t at = v / n->groups * n->stride + v % n->groups * n->dim;
         double r = ref_rstd(n->x + at, n->dim);
-        near(rstd[v], r, 2e-6, "rstd");
+        assert_near(rstd[v], r, 2e-6, "rstd");
         for (size_t i = 0; i < n->dim; i++)
-            near(y[at + i],
-                 (double)n->x[at + i] * r * (double)(n->w[i] + n->offset), 2e-6,
-                 "rmsnorm");
+            assert_near(y[at + i],
+                        (double)n->x[at + i] * r *
+                            (double)(n->w[i] + n->offset),
+                        2e-6, "rmsnorm");
     }
 }
 
-static void norm_grad_check(const norm *n, const float *dx, const float *dw)
+static void check_norm_grad(const norm *n, const float *dx, const float *dw)
 {
     double *want = calloc(n->dim, sizeof(*want));
     assert_non_null(want);
@@ -225,11 +227,11 @@ static void norm_grad_check(const norm *n, const float *dx, const float *dw)
             double d = r * (g - mean * xh);
             if (n->accumulate)
                 d += (double)n->dx[at + i];
-            near(dx[at + i], d, 5e-6, "rmsnorm dx");
+            assert_near(dx[at + i], d, 5e-6, "rmsnorm dx");
         }
     }
     for (size_t i = 0; i < n->dim; i++)
-        near(dw[i], want[i] + (double)n->w[i], 2e-5, "rmsnorm dweight");
+        assert_near(dw[i], want[i] + (double)n->w[i], 2e-5, "rmsnorm dweight");
     free(want);
 }
 
@@ -278,30 +280,30 @@ static void norms_match_float64(void **state)
           .accumulate = 1 },
     };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t i = 0; i < sizeof(grid) / sizeof(*grid); i++) {
-        norm n = norm_make(grid[i]);
+        norm n = make_norm(grid[i]);
         size_t size = n.tokens * n.stride;
-        float *y0 = floats(size);
-        float *dx0 = copy_of(n.dx, size);
-        float *dw0 = copy_of(n.w, n.dim);
-        xray_rmsnorm op = norm_op(&n, y0, n.rstd);
+        float *y0 = alloc_floats(size);
+        float *dx0 = copy_floats(n.dx, size);
+        float *dw0 = copy_floats(n.w, n.dim);
+        xray_rmsnorm op = make_norm_op(&n, y0, n.rstd);
         RUN(&b.dev[0], rmsnorm, &op);
-        norm_check(&n, y0, n.rstd);
+        check_norm(&n, y0, n.rstd);
         run_norm_grad(&b.dev[0], &n, 0, n.tokens, dx0, dw0);
-        norm_grad_check(&n, dx0, dw0);
+        check_norm_grad(&n, dx0, dw0);
         for (int d = 0; d < b.count; d++) {
-            float *y = floats(size);
-            float *dx = copy_of(n.dx, size);
-            float *dw = copy_of(n.w, n.dim);
+            float *y = alloc_floats(size);
+            float *dx = copy_floats(n.dx, size);
+            float *dw = copy_floats(n.w, n.dim);
             size_t cut = n.tokens / 3;
-            op = norm_op(&n, y, NULL);
+            op = make_norm_op(&n, y, NULL);
             RUN(&b.dev[d], rmsnorm, &op);
             run_norm_grad(&b.dev[d], &n, 0, cut, dx, dw);
             run_norm_grad(&b.dev[d], &n, cut, n.tokens - cut, dx, dw);
-            same_bits(y, y0, size, "rmsnorm", b.dev[d].name);
-            same_bits(dx, dx0, size, "dx", b.dev[d].name);
-            same_bits(dw, dw0, n.dim, "dweight", b.dev[d].name);
+            assert_same_bits(y, y0, size, "rmsnorm", b.dev[d].name);
+            assert_same_bits(dx, dx0, size, "dx", b.dev[d].name);
+            assert_same_bits(dw, dw0, n.dim, "dweight", b.dev[d].name);
             free(y);
             free(dx);
             free(dw);
@@ -309,21 +311,21 @@ static void norms_match_float64(void **state)
         free(y0);
         free(dx0);
         free(dw0);
-        norm_free(&n);
+        free_norm(&n);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 static void residuals_are_added_first(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
-    norm n = norm_make((norm){ .tokens = 21, .groups = 1, .dim = 40 });
+    open_devices(&b);
+    norm n = make_norm((norm){ .tokens = 21, .groups = 1, .dim = 40 });
     for (int d = 0; d < b.count; d++) {
-        float *y = floats(n.tokens * n.stride);
-        float *sum = copy_of(n.residual, n.tokens * n.dim);
-        xray_rmsnorm op = norm_op(&n, y, NULL);
+        float *y = alloc_floats(n.tokens * n.stride);
+        float *sum = copy_floats(n.residual, n.tokens * n.dim);
+        xray_rmsnorm op = make_norm_op(&n, y, NULL);
         op.residual = sum;
         RUN(&b.dev[d], rmsnorm, &op);
         for (size_t t = 0; t < n.tokens; t++)
@@ -333,46 +335,49 @@ static void residuals_are_added_first(void **state)
             }
         for (size_t t = 0; t < n.tokens; t++) {
             double r = ref_rstd(sum + t * n.dim, n.dim);
-            near(y[t * n.stride], (double)sum[t * n.dim] * r * (double)n.w[0],
-                 2e-6, "norm of the sum");
+            assert_near(y[t * n.stride],
+                        (double)sum[t * n.dim] * r * (double)n.w[0], 2e-6,
+                        "norm of the sum");
         }
         free(y);
         free(sum);
     }
-    norm_free(&n);
-    bench_close(&b);
+    free_norm(&n);
+    close_devices(&b);
 }
 
-/* dx may take the place of dy, and y that of x. */
+/* dx may be written over dy, and y over x. */
 static void norms_work_in_place(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
-    norm n = norm_make((norm){ .tokens = 13, .groups = 2, .dim = 20 });
+    open_devices(&b);
+    norm n = make_norm((norm){ .tokens = 13, .groups = 2, .dim = 20 });
     size_t size = n.tokens * n.stride;
-    float *y = floats(size);
-    float *dx = floats(size);
-    float *dw = floats(n.dim);
-    float *dw2 = floats(n.dim);
+    float *y = alloc_floats(size);
+    float *dx = alloc_floats(size);
+    float *dw = alloc_floats(n.dim);
+    float *dw2 = alloc_floats(n.dim);
     const dev *d = &b.dev[b.count - 1];
-    xray_rmsnorm op = norm_op(&n, y, n.rstd);
+    xray_rmsnorm op = make_norm_op(&n, y, n.rstd);
     RUN(d, rmsnorm, &op);
     run_norm_grad(d, &n, 0, n.tokens, dx, dw);
     run_norm_grad(d, &n, 0, n.tokens, n.dy, dw2);
-    op = norm_op(&n, n.x, NULL);
+    op = make_norm_op(&n, n.x, NULL);
     RUN(d, rmsnorm, &op);
-    same_bits(dw2, dw, n.dim, "dweight", "in place");
+    assert_same_bits(dw2, dw, n.dim, "dweight", "in place");
     for (size_t t = 0; t < n.tokens; t++) {
-        same_bits(n.dy + t * n.stride, dx + t * n.stride, 40, "dx", "in place");
-        same_bits(n.x + t * n.stride, y + t * n.stride, 40, "y", "in place");
+        assert_same_bits(n.dy + t * n.stride, dx + t * n.stride, 40, "dx",
+                         "in place");
+        assert_same_bits(n.x + t * n.stride, y + t * n.stride, 40, "y",
+                         "in place");
     }
     free(y);
     free(dx);
     free(dw);
     free(dw2);
-    norm_free(&n);
-    bench_close(&b);
+    free_norm(&n);
+    close_devices(&b);
 }
 
 /* ---- positions ---------------------------------------------------------- */
@@ -387,15 +392,15 @@ static void rotations_turn_there_and_back(void **state)
                  { 2, 96, 36 },   { 3, 256, 64 }, { 2, 80, 8 },  { 2, 5, 1 } };
     enum { TOKENS = 60, POSITIONS = 100 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t g = 0; g < sizeof(grid) / sizeof(*grid); g++) {
         size_t half = grid[g].half;
         size_t stride = (size_t)grid[g].heads * grid[g].dim + 3;
         double freq[128];
         int32_t positions[TOKENS];
-        float *table = floats(POSITIONS * half * 2);
+        float *table = alloc_floats(POSITIONS * half * 2);
         float *x = random_floats(TOKENS * stride, 1);
-        float *first = copy_of(x, TOKENS * stride);
+        float *first = copy_floats(x, TOKENS * stride);
         for (size_t i = 0; i < half; i++)
             freq[i] = pow(10000.0, -(double)i / (double)half);
         for (size_t t = 0; t < TOKENS; t++)
@@ -424,37 +429,39 @@ static void rotations_turn_there_and_back(void **state)
                     double a = positions[t] * freq[i];
                     double p = (double)x[at];
                     double q = (double)x[at + half];
-                    near(first[at], p * cos(a) - q * sin(a), 1e-6, "rope");
-                    near(first[at + half], q * cos(a) + p * sin(a), 1e-6,
-                         "rope");
+                    assert_near(first[at], p * cos(a) - q * sin(a), 1e-6,
+                                "rope");
+                    assert_near(first[at + half], q * cos(a) + p * sin(a), 1e-6,
+                                "rope");
                 }
-        /* What is not rotary stays, and so does what lies between tokens. */
+        /* Values that are not rotary stay unchanged, and so do those between
+         * tokens. */
         for (size_t t = 0; t < TOKENS; t++)
             for (size_t i = 0; i < stride; i++)
                 if (i >= (size_t)grid[g].heads * grid[g].dim ||
                     i % grid[g].dim >= 2 * half)
                     assert_true(first[t * stride + i] == x[t * stride + i]);
         for (int d = 0; d < b.count; d++) {
-            float *y = copy_of(x, TOKENS * stride);
+            float *y = copy_floats(x, TOKENS * stride);
             op.x = y;
             op.inverse = 0;
             RUN(&b.dev[d], rope, &op);
-            same_bits(y, first, TOKENS * stride, "rope", b.dev[d].name);
+            assert_same_bits(y, first, TOKENS * stride, "rope", b.dev[d].name);
             op.inverse = 1;
             RUN(&b.dev[d], rope, &op);
             for (size_t i = 0; i < TOKENS * stride; i++)
-                near(y[i], (double)x[i], 1e-6, "rope and back");
+                assert_near(y[i], (double)x[i], 1e-6, "rope and back");
             free(y);
         }
         free(table);
         free(x);
         free(first);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* Every entry is the float next to what float64 has, times the scale, far from
- * the first turn as well. */
+/* Every entry is the float nearest to the float64 value times the scale, also
+ * for positions with many turns. */
 static void tables_are_rounded_once(void **state)
 {
     (void)state;
@@ -463,7 +470,7 @@ static void tables_are_rounded_once(void **state)
     static const float scales[] = { 1.0f, 1.25f };
     static float table[POSITIONS * HALF * 2];
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (int k = 0; k < 2 * b.count; k++) {
         const dev *d = &b.dev[k / 2];
         double scale = (double)scales[k % 2];
@@ -483,10 +490,10 @@ static void tables_are_rounded_once(void **state)
                          i % HALF);
         }
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
-/* As many as the device's own count says, never more than the bound. */
+/* Items end at the live count in device memory and never exceed the bound. */
 static void extents_end_with_the_live_count(void **state)
 {
     (void)state;
@@ -497,7 +504,7 @@ static void extents_end_with_the_live_count(void **state)
     static const int32_t index[] = { 2, 0, 1 };
     const float x[] = { 1, 2, 3, 4, 5, 6 };
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (int d = 0; d < b.count; d++)
         for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
             float y[6] = { 0 };
@@ -513,7 +520,7 @@ static void extents_end_with_the_live_count(void **state)
                 assert_true(y[2 * r] ==
                             (r < cases[i].rows ? x[2 * index[r]] : 0.0f));
         }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 int main(void)

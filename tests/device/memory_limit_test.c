@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory a run can use: the machine's, less what control groups allow.
+ * Tests that the memory a run can use is that of the machine, lowered by the
+ * limits of control groups.
  */
 #include "tests/scratch.h"
 
@@ -13,58 +14,58 @@
 
 #define MACHINE 1000000u
 
-static uint64_t limit(const char *groups)
+static uint64_t read_limit(const char *groups)
 {
     char file[300];
     (void)snprintf(file, sizeof file, "%s", scratch_write("groups", groups));
     return cpu_memory_limit(file, scratch_dir(), MACHINE);
 }
 
-static void folder(const char *name)
+static void make_folder(const char *name)
 {
     assert_true(mkdir(scratch_path(name), 0700) == 0 ||
                 xr_path_exists(scratch_path(name)));
 }
 
-static void version_2(void **state)
+static void the_lowest_limit_of_version_2_counts(void **state)
 {
     (void)state;
-    folder("a");
-    folder("a/b");
+    make_folder("a");
+    make_folder("a/b");
     (void)scratch_write("memory.max", "max\n");
     (void)scratch_write("a/memory.max", "400000\n");
     (void)scratch_write("a/b/memory.max", "max\n");
-    assert_int_equal(limit("0::/a/b\n"), 400000);
-    assert_int_equal(limit("0::/\n"), MACHINE);
+    assert_int_equal(read_limit("0::/a/b\n"), 400000);
+    assert_int_equal(read_limit("0::/\n"), MACHINE);
     (void)scratch_write("a/b/memory.max", "300000\n");
-    assert_int_equal(limit("0::/a/b\n"), 300000);
-    /* A path of another root: the root that is seen counts. */
+    assert_int_equal(read_limit("0::/a/b\n"), 300000);
+    /* In a path of another root, the root that the process sees counts. */
     (void)scratch_write("memory.max", "200000\n");
-    assert_int_equal(limit("0::/elsewhere/deep\n"), 200000);
+    assert_int_equal(read_limit("0::/elsewhere/deep\n"), 200000);
     (void)unlink(scratch_path("memory.max"));
 }
 
-static void version_1(void **state)
+static void the_memory_controller_of_version_1_counts(void **state)
 {
     (void)state;
-    folder("memory");
-    folder("memory/job");
+    make_folder("memory");
+    make_folder("memory/job");
     (void)scratch_write("memory/memory.limit_in_bytes",
                         "9223372036854771712\n");
     (void)scratch_write("memory/job/memory.limit_in_bytes", "500000\n");
-    assert_int_equal(limit("5:cpu:/\n4:memory:/job\n"), 500000);
-    assert_int_equal(limit("4:hugetlb,memory:/job\n0::/\n"), 500000);
-    assert_int_equal(limit("4:memories:/job\n"), MACHINE);
+    assert_int_equal(read_limit("5:cpu:/\n4:memory:/job\n"), 500000);
+    assert_int_equal(read_limit("4:hugetlb,memory:/job\n0::/\n"), 500000);
+    assert_int_equal(read_limit("4:memories:/job\n"), MACHINE);
 }
 
-static void without_groups(void **state)
+static void nothing_is_limited_without_groups(void **state)
 {
     (void)state;
     assert_int_equal(cpu_memory_limit("/no/such/file", "/", MACHINE), MACHINE);
-    assert_int_equal(limit("no line of it\n"), MACHINE);
+    assert_int_equal(read_limit("no line of it\n"), MACHINE);
 }
 
-static void plan(void **state)
+static void plans_use_the_option_or_the_machine(void **state)
 {
     (void)state;
     cpu_config config = { .isa = CPU_ISA_SCALAR };
@@ -83,11 +84,11 @@ static void plan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(version_2),
-        cmocka_unit_test(version_1),
-        cmocka_unit_test(without_groups),
-        cmocka_unit_test(plan),
+        cmocka_unit_test(the_lowest_limit_of_version_2_counts),
+        cmocka_unit_test(the_memory_controller_of_version_1_counts),
+        cmocka_unit_test(nothing_is_limited_without_groups),
+        cmocka_unit_test(plans_use_the_option_or_the_machine),
     };
-    return cmocka_run_group_tests_name("device.memory", tests, scratch_make,
-                                       scratch_drop);
+    return cmocka_run_group_tests_name("device.memory_limit", tests,
+                                       scratch_make, scratch_drop);
 }

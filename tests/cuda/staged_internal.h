@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between staged.c and staged_device.c.
+ * Internal interface between staged.c and staged_device.c.
  */
-#ifndef CUDA_TEST_STAGED_OWN_H
-#define CUDA_TEST_STAGED_OWN_H
+#ifndef CUDA_TEST_STAGED_INTERNAL_H
+#define CUDA_TEST_STAGED_INTERNAL_H
 
 #include "tests/cuda/staged.h"
 
@@ -35,7 +35,7 @@ typedef struct staged {
     xray_device_ops table;
 } staged;
 
-static inline const matrix *matrix_of(const staged *s, const xray_weight *w)
+static inline const matrix *get_matrix(const staged *s, const xray_weight *w)
 {
     const matrix *m = s->matrices;
     while (m && m->handle != w)
@@ -43,7 +43,7 @@ static inline const matrix *matrix_of(const staged *s, const xray_weight *w)
     return m;
 }
 
-static inline uint64_t element(uint32_t dtype)
+static inline uint64_t element_bytes(uint32_t dtype)
 {
     return dtype == XRAY_BF16 || dtype == XRAY_F16 ? 2 : 4;
 }

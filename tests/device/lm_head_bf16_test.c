@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A head whose matrix is kept as bf16: the logits, draws and log-probs of its
- * widened values, on every device.
+ * Tests that an LM head whose matrix is stored as bf16 gives the logits,
+ * sampled tokens and log-probabilities of its widened values, on every device.
  */
 #include "tests/device/bench.h"
 
@@ -19,15 +19,16 @@ typedef struct result {
     float *raw, *logp, *logits, *entropy;
 } result;
 
-static result result_make(form f)
+static result make_result(form f)
 {
-    result r = { calloc(f.items, sizeof(int32_t)), floats(f.items),
-                 floats(f.items), floats(f.items * f.vocab), floats(f.items) };
+    result r = { calloc(f.items, sizeof(int32_t)), alloc_floats(f.items),
+                 alloc_floats(f.items), alloc_floats(f.items * f.vocab),
+                 alloc_floats(f.items) };
     assert_non_null(r.token);
     return r;
 }
 
-static void result_free(result *r)
+static void free_result(result *r)
 {
     free(r->token);
     free(r->raw);
@@ -36,10 +37,11 @@ static void result_free(result *r)
     free(r->entropy);
 }
 
-/* Draws, then the log-probs and entropies of what was drawn. */
-static result run(const dev *d, form f, const float *x, xray_weight *w)
+/* Samples tokens, then computes their log-probabilities and entropies. */
+static result sample_and_score(const dev *d, form f, const float *x,
+                               xray_weight *w)
 {
-    result r = result_make(f);
+    result r = make_result(f);
     xray_draw *draws = calloc(f.items, sizeof(*draws));
     assert_non_null(draws);
     for (size_t i = 0; i < f.items; i++)
@@ -58,7 +60,7 @@ static result run(const dev *d, form f, const float *x, xray_weight *w)
                        .logits = r.logits,
                        .draw_stride = sizeof(xray_draw) };
     must(d->ops->sample(d->self, NULL, &op));
-    float *again = floats(f.items);
+    float *again = alloc_floats(f.items);
     xray_lm_head_logp head = { .header = XRAY_HEADER(xray_lm_head_logp),
                                .items = { f.items, NULL },
                                .weight = w,
@@ -67,14 +69,14 @@ static result run(const dev *d, form f, const float *x, xray_weight *w)
                                .logp = again,
                                .entropy = r.entropy };
     must(d->ops->lm_head_logp(d->self, NULL, &head));
-    same_bits(again, r.raw, f.items, "raw logp of the draws", d->name);
+    assert_same_bits(again, r.raw, f.items, "raw logp of the samples", d->name);
     d->ops->weight_destroy(d->self, w);
     free(again);
     free(draws);
     return r;
 }
 
-static xray_weight *narrow_of(const dev *d, form f, uint16_t *data)
+static xray_weight *create_bf16_weight(const dev *d, form f, uint16_t *data)
 {
     xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data,
@@ -86,11 +88,11 @@ static xray_weight *narrow_of(const dev *d, form f, uint16_t *data)
     return w;
 }
 
-static void narrow_heads_give_the_bits_of_wide_ones(void **state)
+static void bf16_matrices_give_the_bits_of_widened_ones(void **state)
 {
     (void)state;
     bench b;
-    bench_open(&b);
+    open_devices(&b);
     for (size_t s = 0; s < sizeof(forms) / sizeof(*forms); s++) {
         form f = forms[s];
         size_t count = f.vocab * f.dim;
@@ -102,31 +104,33 @@ static void narrow_heads_give_the_bits_of_wide_ones(void **state)
             narrow[i] = cpu_to_bf16(w[i]);
             w[i] = cpu_from_bf16(narrow[i]);
         }
-        result first =
-            run(&b.dev[0], f, x, weight_of(&b.dev[0], w, f.vocab, f.dim));
+        result first = sample_and_score(
+            &b.dev[0], f, x, create_weight(&b.dev[0], w, f.vocab, f.dim));
         for (int d = 0; d < b.count; d++) {
             const dev *v = &b.dev[d];
-            result got = run(v, f, x, narrow_of(v, f, narrow));
+            result got =
+                sample_and_score(v, f, x, create_bf16_weight(v, f, narrow));
             assert_memory_equal(got.token, first.token, f.items * 4);
-            same_bits(got.logits, first.logits, f.items * f.vocab, "logits",
-                      v->name);
-            same_bits(got.raw, first.raw, f.items, "raw", v->name);
-            same_bits(got.logp, first.logp, f.items, "logp", v->name);
-            same_bits(got.entropy, first.entropy, f.items, "entropy", v->name);
-            result_free(&got);
+            assert_same_bits(got.logits, first.logits, f.items * f.vocab,
+                             "logits", v->name);
+            assert_same_bits(got.raw, first.raw, f.items, "raw", v->name);
+            assert_same_bits(got.logp, first.logp, f.items, "logp", v->name);
+            assert_same_bits(got.entropy, first.entropy, f.items, "entropy",
+                             v->name);
+            free_result(&got);
         }
-        result_free(&first);
+        free_result(&first);
         free(x);
         free(w);
         free(narrow);
     }
-    bench_close(&b);
+    close_devices(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(narrow_heads_give_the_bits_of_wide_ones),
+        cmocka_unit_test(bf16_matrices_give_the_bits_of_widened_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
