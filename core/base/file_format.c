@@ -19,7 +19,7 @@ static const struct {
       "an Arrow file; pandas.read_feather(FILE).to_json(OUT, "
       "orient='records', lines=True) makes JSON lines of it" },
     { "version https://git-lfs", 23,
-      "a Git LFS pointer in place of the file; git lfs pull fetches it" },
+      "a Git LFS pointer instead of the file; git lfs pull fetches it" },
     { "\x1f\x8b\x08", 3, "a gzip file; gunzip unpacks it" },
     { "\x28\xb5\x2f\xfd", 4, "a zstd file; unzstd unpacks it" },
     { "\xfd"
@@ -63,8 +63,7 @@ xray_status xr_format_check(const void *data, size_t size, const char *where,
             memcmp(data, formats[i].magic, formats[i].size) == 0)
             what = formats[i].what;
     if (!what && is_html_page(data, size))
-        what = "an HTML page, which a failed download leaves; fetch the file "
-               "again";
+        what = "an HTML page, as from a failed download; fetch the file again";
     return what ? xr_fail(err, XRAY_E_CONFIG, "%s: this is %s", where, what)
                 : XRAY_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints the resolved configuration and walks through its values.
+ * Prints the resolved configuration and visits its values.
  */
 #include <string.h>
 

@@ -102,11 +102,11 @@ typedef struct xr_sampler {
     uint32_t shuffle;
     uint32_t part_count;
     xr_share *parts;
-    uint64_t *picks; /* [part_count] positions of each part per epoch */
-    uint32_t *order; /* [count] rows of epoch `order_epoch` in order */
-    uint32_t *pass;  /* [rows of the largest part] scratch */
-    uint32_t *draws; /* [count] scratch, without shuffle */
-    uint64_t *taken; /* [part_count] scratch */
+    uint64_t *picks;     /* [part_count] positions of each part per epoch */
+    uint32_t *order;     /* [count] rows of epoch `order_epoch` in order */
+    uint32_t *pass;      /* [rows of the largest part] scratch */
+    uint32_t *part_rows; /* [count] scratch, without shuffle */
+    uint64_t *taken;     /* [part_count] scratch */
     uint64_t order_epoch;
 } xr_sampler;
 xray_status xr_sampler_init(xr_sampler *sampler, const xr_share *parts,

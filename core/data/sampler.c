@@ -47,8 +47,8 @@ static xray_status allocate_orders(xr_sampler *s, xr_err *err)
     s->order = xr_calloc(s->count, sizeof *s->order);
     s->pass = xr_calloc(largest, sizeof *s->pass);
     s->taken = xr_calloc(s->part_count, sizeof *s->taken);
-    s->draws = xr_calloc(s->shuffle ? 1 : s->count, sizeof *s->draws);
-    if (s->picks && s->order && s->pass && s->taken && s->draws)
+    s->part_rows = xr_calloc(s->shuffle ? 1 : s->count, sizeof *s->part_rows);
+    if (s->picks && s->order && s->pass && s->taken && s->part_rows)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_NOMEM, "out of memory");
 }
@@ -85,7 +85,7 @@ void xr_sampler_free(xr_sampler *sampler)
     free(sampler->order);
     free(sampler->pass);
     free(sampler->taken);
-    free(sampler->draws);
+    free(sampler->part_rows);
     *sampler = (xr_sampler){ 0 };
 }
 
@@ -157,15 +157,15 @@ static void interleave_parts(xr_sampler *s, const uint32_t *from)
 static void build_order(xr_sampler *s)
 {
     int turns = !s->shuffle && s->part_count > 1;
-    uint32_t *draws = turns ? s->draws : s->order;
+    uint32_t *part_rows = turns ? s->part_rows : s->order;
     uint64_t at = 0;
     for (uint32_t i = 0; i < s->part_count; i++) {
         if (s->picks[i])
-            pick_part_rows(s, i, draws + at);
+            pick_part_rows(s, i, part_rows + at);
         at += s->picks[i];
     }
     if (turns)
-        interleave_parts(s, draws);
+        interleave_parts(s, part_rows);
     if (s->shuffle)
         shuffle_with(xray_mix64(xray_mix64(0, s->seed), s->epoch), s->order,
                      s->count);

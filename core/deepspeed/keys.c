@@ -221,7 +221,7 @@ static const xr_ds_key keys[] = {
     UNUSED(ZERO "leaf_module", NULL, "blocks are the leaves"),
     OFF(ZERO "zenflow", NULL, "asynchronous updates are not supported"),
 
-    /* ---- what would change the model or the data ---- */
+    /* ---- changes of the model or the data ---- */
     OFF("sparse_attention", NULL, "attention is dense"),
     OFF("progressive_layer_drop", "enabled theta gamma",
         "every block takes part in every step"),
@@ -230,7 +230,7 @@ static const xr_ds_key keys[] = {
     OFF("compression_training", NULL, "weights are not compressed"),
     OFF("quantize_training", NULL, "weights are not quantised"),
     OFF("elasticity", NULL,
-        "the batch is what the INI says at any number of ranks"),
+        "the INI determines the batch at any number of ranks"),
     OPEN("tensor_parallel"),
     WANT("tensor_parallel.autotp_size", INT, "1 0",
          "this backend has no tensor parallelism"),
@@ -238,7 +238,7 @@ static const xr_ds_key keys[] = {
          "this backend has no sequence parallelism"),
     OFF("pipeline", NULL, "this backend has no pipeline"),
 
-    /* ---- what has no counterpart ---- */
+    /* ---- no counterpart ---- */
     UNUSED("activation_checkpointing",
            "partition_activations cpu_checkpointing "
            "contiguous_memory_optimization number_checkpoints "

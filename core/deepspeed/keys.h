@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Declares the table of DeepSpeed's keys and of what each of them becomes.
+ * Declares the table of DeepSpeed's keys and their treatment.
  */
 #ifndef XR_DEEPSPEED_KEYS_H
 #define XR_DEEPSPEED_KEYS_H

@@ -73,15 +73,16 @@ static xray_status record_failure(const xray_host *api, xray_status code,
 
 static xray_status record_located_failure(const xray_host *api,
                                           xray_status code, const char *where,
-                                          const xray_location *place,
+                                          const xray_location *location,
                                           const char *text)
 {
     told *t = api->host_data;
     (void)record_failure(api, code, where, text);
-    (void)snprintf(t->key, sizeof(t->key), "%s", place->key ? place->key : "");
+    (void)snprintf(t->key, sizeof(t->key), "%s",
+                   location->key ? location->key : "");
     (void)snprintf(t->file, sizeof(t->file), "%s",
-                   place->file ? place->file : "");
-    t->sections = place->section != NULL;
+                   location->file ? location->file : "");
+    t->sections = location->section != NULL;
     return code;
 }
 

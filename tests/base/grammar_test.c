@@ -80,7 +80,7 @@ static const row documents[] = {
     { "\" \x7f\"", "" },
     { "\"\xC3\"", "column 2: a byte that is not UTF-8" },
     { "\"a", "column 3: the text ends inside a string" },
-    /* keys that stand twice */
+    /* keys that occur twice */
     { "{\"a\": 1, \"b\": {\"a\": 2}}", "" },
     { "{\"a\": 1, \"A\": 2}", "" },
     { "{\"a\": 1, \"b\": 2, \"a\": 3}", "\"a\" occurs twice in one object" },
@@ -100,8 +100,8 @@ static const row documents[] = {
     /* other formats are named */
     { "PAR1", "this is a Parquet file; pandas.read_parquet(FILE).to_json(OUT, "
               "orient='records', lines=True) makes JSON lines of it" },
-    { "  <!DOCTYPE HTML>", "this is an HTML page, which a failed download "
-                           "leaves; fetch the file again" },
+    { "  <!DOCTYPE HTML>",
+      "this is an HTML page, as from a failed download; fetch the file again" },
 };
 
 static void documents_are_checked(void **state)
@@ -264,12 +264,12 @@ static void members_have_types(void **state)
                                       m->as_string };
         for (int k = 0; k < 4; k++) {
             char got[1200];
-            int64_t whole = 0;
+            int64_t integer = 0;
             double real = 0;
             int flag = 0;
             const char *text = NULL;
             xray_status status =
-                k == 0   ? xr_json_int_or(o, m->key, 77, "w", &err, &whole)
+                k == 0   ? xr_json_int_or(o, m->key, 77, "w", &err, &integer)
                 : k == 1 ? xr_json_real_or(o, m->key, 7.5, "w", &err, &real)
                 : k == 2
                     ? xr_json_bool_or(o, m->key, 1, "w", &err, &flag)
@@ -278,7 +278,7 @@ static void members_have_types(void **state)
                 (void)snprintf(got, sizeof(got), "%s", err.text + 3);
             else if (k == 0 || k == 2)
                 (void)snprintf(got, sizeof(got), "%lld",
-                               k ? (long long)flag : (long long)whole);
+                               k ? (long long)flag : (long long)integer);
             else if (k == 1)
                 (void)snprintf(got, sizeof(got), "%.17g", real);
             else
@@ -288,11 +288,12 @@ static void members_have_types(void **state)
                              strchr(wants[k], ' ') ? XRAY_E_CONFIG : XRAY_OK);
         }
     }
-    int64_t whole = 0;
+    int64_t integer = 0;
     const char *text = NULL;
     assert_int_equal(xr_json_string(o, "n", "w", &err, &text), XRAY_E_CONFIG);
     assert_string_equal(err.text, "w: \"n\" is missing");
-    assert_int_equal(xr_json_int(o, "none", "w", &err, &whole), XRAY_E_CONFIG);
+    assert_int_equal(xr_json_int(o, "none", "w", &err, &integer),
+                     XRAY_E_CONFIG);
     assert_string_equal(err.text, "w: \"none\" is missing");
     cJSON_Delete(o);
 }

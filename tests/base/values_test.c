@@ -365,7 +365,7 @@ static void malformed_utf8_is_refused(void **state)
     assert_int_equal(xr_utf8_decode("a", "a", &code), 0);
 }
 
-/* ---- maps and draws ----------------------------------------------------- */
+/* ---- maps and random numbers --------------------------------------------- */
 
 static void maps_keep_all_keys(void **state)
 {

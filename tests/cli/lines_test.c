@@ -129,7 +129,7 @@ static void ranges(void **state)
 #define POINTER                                    \
     "version https://git-lfs.github.com/spec/v1\n" \
     "oid sha256:0\nsize 9\n"
-#define IS_POINTER "this is a Git LFS pointer in place of the file"
+#define IS_POINTER "this is a Git LFS pointer instead of the file"
 
 static const char *write_bytes(const char *name, const char *data, size_t size)
 {

@@ -101,7 +101,7 @@ static void values_are_refused_for_what_they_are(void **state)
         char want[256];
         (void)snprintf(want, sizeof(want), "--set: [t] %s", refusals[i].said);
         odd_types t = decode_assignment(refusals[i].set, want);
-        /* The preset stands in. */
+        /* The preset holds instead. */
         assert_int_equal(t.flag, 0);
         assert_int_equal(t.count, 3);
         assert_int_equal(t.free_count, -5);

@@ -227,7 +227,7 @@ static void print_field(const xr_run_config *run, const struct field *f,
 {
     const unsigned char *at = (const unsigned char *)run + f->offset;
     const char *text = NULL;
-    int64_t whole = 0;
+    int64_t integer = 0;
     double real = 0;
     uint32_t flag = 0;
     xray_list list = { NULL, 0 };
@@ -244,8 +244,8 @@ static void print_field(const xr_run_config *run, const struct field *f,
                            i ? "|" : "", list.items[i]);
         break;
     case IS_WHOLE:
-        memcpy(&whole, at, sizeof(whole));
-        (void)snprintf(out, cap, "%lld", (long long)whole);
+        memcpy(&integer, at, sizeof(integer));
+        (void)snprintf(out, cap, "%lld", (long long)integer);
         break;
     case IS_REAL:
         memcpy(&real, at, sizeof(real));

@@ -479,12 +479,12 @@ static void cut_conversations_keep_their_mask(void **state)
     fixture f;
     begin_fixture(&f, MARKED);
     xr_dataset *set = read_rows(&f, TALK, XR_DATA_SFT);
-    uint32_t whole = xr_dataset_row(set, 0)->id_count;
+    uint32_t full_count = xr_dataset_row(set, 0)->id_count;
     uint32_t first = xr_dataset_row(set, 0)->prompt_count;
     xr_dataset_close(set);
     f.data.max_response_length = 0;
     f.data.truncation = XR_TRUNCATE_LEFT;
-    f.data.max_prompt_length = whole - first;
+    f.data.max_prompt_length = full_count - first;
     set = read_rows(&f, TALK, XR_DATA_SFT);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, 0);
     expect_masked_text(&f, xr_dataset_row(set, 0), "two</s>four</s>");

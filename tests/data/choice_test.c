@@ -145,17 +145,17 @@ static void damage_anywhere_is_noticed(void **state)
     (void)state;
     static const packer packers[] = { pack_gzip, pack_zstd };
     char text[600];
-    unsigned char whole[2][2000];
+    unsigned char packed[2][2000];
     unsigned char bytes[2000];
     size_t sizes[2];
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)('a' + i % 7);
     for (size_t i = 0; i < 2; i++)
-        sizes[i] = packers[i](text, sizeof text, whole[i], sizeof whole[i]);
+        sizes[i] = packers[i](text, sizeof text, packed[i], sizeof packed[i]);
     for (uint32_t i = 0; i < 2000; i++) {
         xray_philox_out r = xray_philox(3, i, 0, 0, 0);
         size_t size = sizes[i & 1];
-        memcpy(bytes, whole[i & 1], size);
+        memcpy(bytes, packed[i & 1], size);
         bytes[r.w[0] % size] ^= (unsigned char)(1u << r.w[1] % 8);
         size_t keep = r.w[2] % 4 ? size : r.w[3] % size;
         char *got = NULL;
@@ -254,9 +254,9 @@ static void bad_filters_are_refused(void **state)
 
 /* ---- shares ------------------------------------------------------------- */
 
-static void count_draws(xr_sampler *s, uint32_t draws, uint32_t *counts)
+static void count_visits(xr_sampler *s, uint32_t visits, uint32_t *counts)
 {
-    for (uint32_t i = 0; i < draws; i++)
+    for (uint32_t i = 0; i < visits; i++)
         counts[xr_sampler_next(s)]++;
 }
 
@@ -274,11 +274,11 @@ static void shares_are_kept_over_epochs(void **state)
         xr_sampler s;
         assert_int_equal(xr_sampler_init(&s, parts, 2, 5, shuffle, NULL),
                          XRAY_OK);
-        count_draws(&s, 100, counts);
+        count_visits(&s, 100, counts);
         for (uint32_t i = 0; i < 10; i++)
             first += counts[i];
         assert_int_equal(first, 75);
-        count_draws(&s, 17 * 100, counts); /* 18 epochs: 5 passes of part 2 */
+        count_visits(&s, 17 * 100, counts); /* 18 epochs: 5 passes of part 2 */
         for (uint32_t i = 0; i < 10; i++)
             assert_int_equal(counts[i], 18 * 75 / 10);
         for (uint32_t i = 10; i < 100; i++) {

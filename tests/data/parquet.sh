@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Rows as pandas writes them of a Parquet file of verl's form are taken by the
-# reader. Where pandas and pyarrow are installed, the one-liner of docs/data.md
-# makes these very bytes of such a file.
+# Proves that the reader accepts rows as pandas writes them from a Parquet file in
+# verl's form. If pandas and pyarrow are installed, the command of docs/data.md
+# must produce exactly these bytes from such a file.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

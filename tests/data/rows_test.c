@@ -289,11 +289,11 @@ static void longest_response_is_bounded(void **state)
         "{\"prompt\":\"" WORDS "\",\"answer\":\"" WORDS "\"}\n";
     char why[256];
     size_t prompt = count_tokens(WORDS, 1);
-    size_t whole = prompt + count_tokens(WORDS, 0) + 1;
+    size_t full_count = prompt + count_tokens(WORDS, 0) + 1;
     data.max_response_length = 3;
-    data.max_prompt_length = (int64_t)whole - 3;
+    data.max_prompt_length = (int64_t)full_count - 3;
     xr_dataset *set = read_text_rows(text, XR_DATA_SFT);
-    assert_int_equal(xr_dataset_row(set, 0)->id_count, whole);
+    assert_int_equal(xr_dataset_row(set, 0)->id_count, full_count);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, prompt);
     assert_string_equal(xr_dataset_row(set, 0)->ground_truth, "");
     xr_dataset_close(set);
@@ -303,16 +303,16 @@ static void longest_response_is_bounded(void **state)
                    "(max_prompt_length + max_response_length; [data] "
                    "filter_overlong_prompts or truncation would leave out or "
                    "cut such rows)",
-                   whole, whole - 1);
+                   full_count, full_count - 1);
     expect_refused_text(text, XR_DATA_SFT, why);
     /* A cut from the left removes more than the prompt; one from the right
      * leaves one token of the response, or none. */
     data.max_response_length = 0;
     data.truncation = XR_TRUNCATE_LEFT;
-    data.max_prompt_length = (int64_t)(whole - prompt) - 2;
+    data.max_prompt_length = (int64_t)(full_count - prompt) - 2;
     set = read_text_rows(text, XR_DATA_SFT);
     assert_int_equal(xr_dataset_row(set, 0)->prompt_count, 0);
-    assert_int_equal(xr_dataset_row(set, 0)->ids[whole - prompt - 3],
+    assert_int_equal(xr_dataset_row(set, 0)->ids[full_count - prompt - 3],
                      xm_tokenizer_eos(tokenizer));
     expect_counts(set, 0, 1, 0);
     xr_dataset_close(set);

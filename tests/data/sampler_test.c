@@ -187,14 +187,14 @@ static void positions_go_by_largest_remainder(void **state)
         assert_int_equal(xr_sampler_init(&s, cases[i].parts, 3, 1, 1, NULL),
                          XRAY_OK);
         assert_memory_equal(s.picks, cases[i].picks, sizeof s.picks[0] * 3);
-        uint64_t drawn[3] = { 0 };
+        uint64_t visited[3] = { 0 };
         for (uint64_t k = 0; k < s.count; k++) {
             uint32_t row = xr_sampler_next(&s);
-            drawn[row < s.parts[1].first   ? 0
-                  : row < s.parts[2].first ? 1
-                                           : 2]++;
+            visited[row < s.parts[1].first   ? 0
+                    : row < s.parts[2].first ? 1
+                                             : 2]++;
         }
-        assert_memory_equal(drawn, cases[i].picks, sizeof drawn);
+        assert_memory_equal(visited, cases[i].picks, sizeof visited);
         xr_sampler_free(&s);
     }
 }

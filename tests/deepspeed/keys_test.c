@@ -11,7 +11,7 @@
 #include "tests/deepspeed/backend.h"
 #include "tests/deepspeed/files.h"
 
-static const char head[] =
+static const char base_ini[] =
     "[train.zero3]\ndeepspeed_config = ds.json\n[data]\n"
     "train_batch_size = 4\nmax_prompt_length = 60\nmax_response_length = 40\n"
     "[rollout]\nn = 4\n";
@@ -23,13 +23,13 @@ typedef struct read {
     uint32_t ranks;
 } reading;
 
-/* Reads ds.json with an INI of `head` and `more`. */
+/* Reads ds.json with an INI of `base_ini` and `more`. */
 static void read_both(reading *r, const char *json, const char *more)
 {
     char ini[2048];
     r->config = xr_config_new();
     assert_non_null(r->config);
-    (void)snprintf(ini, sizeof(ini), "%s%s", head, more);
+    (void)snprintf(ini, sizeof(ini), "%s%s", base_ini, more);
     write_text("run.ini", ini);
     write_text("ds.json", json);
     xr_config_read(r->config, "run.ini", &r->errors);
@@ -245,7 +245,7 @@ static void command_line_overrides_the_file(void **state)
     (void)state;
     r.config = xr_config_new();
     assert_non_null(r.config);
-    write_text("run.ini", head);
+    write_text("run.ini", base_ini);
     write_text("ds.json", ds_documentation);
     xr_config_read(r.config, "run.ini", &r.errors);
     xr_config_environment(r.config, environment, &r.errors);

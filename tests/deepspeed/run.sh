@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A run by a DeepSpeed JSON gives the bits of the run whose INI says the same,
-# and the INI it leaves behind reads back without the JSON.
+# Proves that a run with a DeepSpeed JSON gives the bits of the run whose INI has
+# the same values, and that the INI it saves reads back without the JSON.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 sed -i '/^\[actor.optim\]/,/^lr/d; /^ppo_mini_batch_size/d; /^ppo_max_token/d' "$work/run.ini"
@@ -25,7 +25,7 @@ cat >"$work/ds.json" <<'JSON'
   "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e8}
 }
 JSON
-# 16 sequences are 4 prompts of 4 samples; 4 updates are a step of the run.
+# 16 sequences are 4 prompts of 4 samples; 4 updates form a step of the run.
 sed -i 's/^total_training_steps = .*//' "$work/run.ini"
 cat >>"$work/plain.ini" <<'INI'
 [actor.optim]

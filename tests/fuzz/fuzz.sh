@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh PROGRAM NAME
 #
-# Runs a libFuzzer target for XRAY_FUZZ_SECONDS (10) from corpus/NAME. What is
-# found new stays in the build folder and is where the next run starts; an
-# input that fails is kept there as well, and its name printed.
+# Runs a libFuzzer target for XRAY_FUZZ_SECONDS (10) from corpus/NAME. New inputs
+# stay in the build folder, where the next run starts from them; an input that
+# fails is kept there as well, and its name is printed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$XRAY_BUILD/tests/fuzz/runs/$2

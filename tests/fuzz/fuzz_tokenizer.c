@@ -17,7 +17,7 @@ static void check_spans(const xm_token_spans *spans, const xm_ids *ids,
 
 /* Checks that decoding id by id gives the text of all ids. */
 static void check_stream(const xm_tokenizer *tok, const xm_ids *ids,
-                         const xr_str *whole)
+                         const xr_str *all_text)
 {
     xr_err err = { "" };
     xr_str out = { 0 };
@@ -26,8 +26,8 @@ static void check_stream(const xm_tokenizer *tok, const xm_ids *ids,
     for (size_t i = 0; i < ids->count; i++)
         FUZZ_CHECK(xm_stream_push(stream, ids->data[i], &out, &err) == XRAY_OK);
     FUZZ_CHECK(xm_stream_end(stream, &out, &err) == XRAY_OK);
-    FUZZ_CHECK(out.size == whole->size);
-    FUZZ_CHECK(memcmp(xr_str_text(&out), xr_str_text(whole), out.size) == 0);
+    FUZZ_CHECK(out.size == all_text->size);
+    FUZZ_CHECK(memcmp(xr_str_text(&out), xr_str_text(all_text), out.size) == 0);
     xm_stream_close(stream);
     xr_str_free(&out);
 }

@@ -20,7 +20,7 @@ cmake -S "$source" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
   { cat "$work/log"; say "configure failed"; exit 1; }
 cmake --build "$work/build" > "$work/log" 2>&1 ||
   { cat "$work/log"; say "build failed"; exit 1; }
-# conformance.NAME of xray_add_plugin.
+# Runs conformance.NAME of xray_add_plugin.
 ctest --test-dir "$work/build" --output-on-failure > "$work/log" 2>&1 ||
   { cat "$work/log"; say "conformance failed"; exit 1; }
 say "built and inspected"
@@ -28,7 +28,7 @@ cmake --install "$work/build" --prefix "$work/theirs" > /dev/null
 plugins=$(dirname "$(find "$work/theirs" -name backend-table.so)")
 
 cp -R "$source/task" "$work/task"
-# What it refuses names the line of the option, and the model's file once.
+# A refusal names the line of the option, or the model's file once.
 refused() { # SENTENCE [--set ...]
   if "$work/prefix/bin/xray" check "$work/over.ini" --plugin-path "$plugins" "${@:2}" > "$work/log" 2>&1 ||
     [ "$(grep -v ' warning: ' "$work/log")" != "xray: $1" ]; then

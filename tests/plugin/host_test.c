@@ -126,11 +126,11 @@ static void further_reason_replaces_the_location(void **state)
     /* Of two instances, the first one to report. */
     err = (xr_err){ "" };
     (void)api->fail_at(api, XRAY_E_CONFIG, "create", &own, ": is 0");
-    (void)(device->fail)(device, XRAY_E_CONFIG, "alloc", "no room");
+    (void)(device->fail)(device, XRAY_E_CONFIG, "alloc", "no memory left");
     assert_int_equal(xr_host_append(host, &err), 1);
     assert_int_equal(xr_host_append(below, &err), 1);
     assert_string_equal(err.text + err.location.name_end,
-                        ": is 0: device.y: alloc: no room");
+                        ": is 0: device.y: alloc: no memory left");
     assert_string_equal(err.location.section, "algo.x");
     xr_host_free(below);
     xr_host_free(host);

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Plugins that break when they are loaded, asked or created: each ends the
-# program with one sentence that names the plugin and what it was doing.
+# Proves that plugins which fail when they are loaded, queried or created end
+# the program with one sentence that names the plugin and the call.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 zoo=$XRAY_BUILD/tests/zoo
-# The program's own handler is meant to say it, not a sanitizer's.
+# The program's own handler must report it, not a sanitizer's.
 quiet=handle_segv=0:handle_abort=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:$quiet:detect_leaks=0:use_sigaltstack=0 TSAN_OPTIONS=${TSAN_OPTIONS:-}:$quiet
 
@@ -14,10 +14,10 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-}:$quiet:detect_leaks=0:use_sigaltstack=0 TS
 expect() {
     local want=$1 sentence=$2 code=0 line lines
     shift 2
-    # In a shell of its own, whose word about a crash goes elsewhere.
+    # A subshell, so that its own report of a crash is not captured.
     { ("$@") >"$work/out" 2>"$work/err" || code=$?; } 2>/dev/null
     [ "$code" = "$want" ] || fail "exit $code, expected $want: $* : $(cat "$work/err")"
-    # In front may stand the place in the INI that selects the plugin.
+    # The location that selects the plugin may come first.
     line=$(cat "$work/err")
     [ "$line" = "$sentence" ] || [[ "$line" = "xray: "*": ${sentence#xray: }" ]] ||
         fail "$* says: $line, expected: $sentence"
@@ -27,7 +27,7 @@ expect() {
 
 inspect() { "$XRAY_BIN" plugin inspect "$@"; }
 
-# ---- loading and asking: tried in a child first ------------------------------
+# ---- loading and querying: tried in a child first ----------------------------
 one() { # KIND: a folder with that exhibit only, as --plugin-path takes it
     mkdir -p "$work/$1"
     cp "$zoo/$1.so" "$work/$1/"
@@ -60,12 +60,12 @@ expect 2 "xray: $from $file: did not return from query in its trial" run query_h
 expect 2 "xray: $from $work/query_crashes/query_crashes.so: crashes (SIGSEGV) in query" run query_crashes
 [ $(($(date +%s) - start)) -lt 60 ] || fail "the limit of 1 s was not kept"
 
-# A listing runs nothing of them.
+# A listing runs none of their code.
 for kind in load_crashes query_crashes query_hangs query_exits; do
     "$XRAY_BIN" plugin list --plugin-path "$work/$kind" >"$work/list" 2>&1 || fail "$kind: $(cat "$work/list")"
     grep -q '^zoo  *1.2.3' "$work/list" || fail "$(cat "$work/list")"
 done
-# What its note or its symbols say is refused without loading it.
+# A fault in the note or the symbols is refused without loading the plugin.
 "$XRAY_BIN" plugin list --plugin-path "$(one extra_symbols)" >"$work/list"
 grep -q "exports zoo_helper besides xray_plugin_query" "$work/list" || fail "$(cat "$work/list")"
 
@@ -79,7 +79,7 @@ expect 2 "xray: algo.zoo: create failed with status -201 (options cannot work)" 
 expect 1 "xray: algo.zoo: create failed with status 7 (a status this xray does not know)" run create_odd
 expect 1 "xray: algo.zoo: create gave neither an instance nor an error" run create_empty
 expect 2 "xray: algo.zoo: zoo_create: only for looks" run good
-# An option that it names has its place: where it was set, or would be.
+# An option that the plugin names gets its location: where it is set, or would be.
 ini=$work/over.ini
 printf 'include = below.ini\n[algo.zoo]\n' >"$ini"
 printf 'include = run.ini\n[algo.zoo]\n\ncount = 4\n' >"$work/below.ini"
@@ -88,11 +88,11 @@ echo 'count = 5' >>"$ini"
 expect 2 "xray: $ini:3: [algo.zoo] count: only for looks" run names_key
 expect 2 "xray: --set: [algo.zoo] count: only for looks" run names_key --set algo.zoo.count=6
 XRAY_ALGO_ZOO__COUNT=7 expect 2 "xray: XRAY_ALGO_ZOO__COUNT: [algo.zoo] count: only for looks" run names_key
-# A sentence that reads like one is none.
+# A sentence that only looks like a location is not interpreted.
 expect 2 "xray: algo.zoo: count: [data] filters: only for looks" run writes_key
 ini=$work/run.ini
 expect 2 "xray: $ini: [algo.zoo] count: only for looks" run names_key
-# What it says of itself must be so.
+# Properties that the plugin declares must be true.
 expect 1 "xray: algo.zoo: needs has the bits 0x100000, which this xray does not know" run needs_odd
 expect 1 "xray: algo.zoo: needs XRAY_NEED_MINI_FORWARD, and has no select that would read it" run needs_forward
 expect 1 "xray: algo.zoo: metric_names gave no list" run names_null
@@ -107,11 +107,11 @@ for bound in h H w W; do
     esac
 done
 unset ZOO_BOUND
-# A time may have a unit.
+# A duration may have a unit.
 start=$(date +%s)
 expect 1 "xray: algo.zoo: did not come back from create within 0.5 s ([run] plugin_timeout)" \
     run create_hangs --set run.plugin_timeout=500ms
-# Sanitizers bring stacks of their own, on which an overflow looks otherwise.
+# Sanitizers use their own stacks, where an overflow looks different.
 if ! nm -D "$XRAY_BIN" 2>/dev/null | grep -q '__asan_\|__tsan_'; then
     (ulimit -s 1024 && expect 139 "xray: algo.zoo: crashed in create (SIGSEGV)" run create_overflows) || exit 1
 fi

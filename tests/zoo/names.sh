@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Which reward an instance is of: the one its section names, else the one of its
-# own name, else rule where the section sets a grader; all else is an error that
-# says what there is.
+# Proves which reward plugin an instance uses: the one that its section names, or
+# the one with its own name, or rule if the section sets a grader. Otherwise there
+# is an error that lists the available ones.
 . "$(dirname "$0")/../rl/lib.sh"
 export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick
 there="available: sick, rule"
@@ -25,7 +25,7 @@ refuses "$(none lenght); did you mean [reward.length]?" lenght --set reward.leng
 refuses "configuration: [reward.length] plugin is not set, and no plugin provides xray.reward/0:length; $there; a section that sets grader belongs to rule" \
     length --set reward.length.weight=2
 refuses "--set: [reward.x] plugin: no plugin provides xray.reward/0:sik; $there; did you mean sick?" x --set reward.x.plugin=sik
-# The built-in one has a name as well; grade starts no backend for it.
+# The built-in reward has a name as well, but grade starts no backend for it.
 refuses "configuration: [reward.model] plugin: model: only xray train has one" model
 
 # gives LINE INSTANCES [--set ...]
@@ -45,7 +45,7 @@ gives "$(nan x)" x --set reward.x.plugin=sick
 gives "$right" sick --set reward.sick.plugin=rule
 XRAY_REWARD_X__PLUGIN=sick gives "$(nan x)" x
 
-# What was chosen is printed, and reads back to the same.
+# The chosen plugin is printed and reads back.
 printf '[run]\nreward = sick, words\n[reward.words]\ngrader = exact\n' >"$work/run.ini"
 "$XRAY_BIN" config print "$work/run.ini" 2>/dev/null >"$work/printed" || :
 for pair in sick:sick words:rule; do
@@ -53,7 +53,7 @@ for pair in sick:sick words:rule; do
         fail "not printed: $pair: $(cat "$work/printed")"
 done
 
-# Sections that nothing lists are no silent `rule`; one beside [reward.rule] may wait.
+# A section that is not listed is not silently a `rule`; one in addition to [reward.rule] is allowed.
 unlisted="xray: $work/run.ini: [run] reward is not set, so nothing would read [reward.words]; expected reward = words, or a list of others"
 printf '[reward.words]\ngrader = exact\n' >"$work/run.ini"
 ! "$XRAY_BIN" check "$work/run.ini" >/dev/null 2>"$work/err" || fail "a reward that nothing lists is no error"

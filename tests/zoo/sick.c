@@ -44,7 +44,7 @@ void sick_table(const char *who, xray_weights *table, xray_tensor *tensor)
         table->tensor_count = UINT32_MAX;
     else if (strcmp(name, "stride") == 0)
         table->tensor_stride = 4;
-    else if (strcmp(name, "head") == 0)
+    else if (strcmp(name, "header") == 0)
         table->header.size = 0;
     else {
         table->tensors = tensor;

@@ -33,9 +33,9 @@ static void hang_forever(void)
 static volatile int bottom;
 static int overflow_stack(int depth)
 {
-    volatile char room[4096];
-    room[0] = (char)depth;
-    return bottom ? room[0] : overflow_stack(depth + 1) + room[0];
+    volatile char frame[4096];
+    frame[0] = (char)depth;
+    return bottom ? frame[0] : overflow_stack(depth + 1) + frame[0];
 }
 #endif
 

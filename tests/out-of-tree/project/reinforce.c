@@ -30,12 +30,12 @@ typedef struct reinforce_context {
 /* The host adds where the option was set. */
 static xray_status refuse_scale(const xray_host *host)
 {
-    const xray_location place = { .header = XRAY_HEADER(xray_location),
-                                  .key = "scale" };
+    const xray_location location = { .header = XRAY_HEADER(xray_location),
+                                     .key = "scale" };
     if (!XRAY_HAS(xray_host, host, fail_at))
         return host->fail(host, XRAY_E_CONFIG, "create",
                           "scale: nothing is learned at 0");
-    return host->fail_at(host, XRAY_E_CONFIG, "create", &place,
+    return host->fail_at(host, XRAY_E_CONFIG, "create", &location,
                          ": nothing is learned at 0");
 }
 

@@ -28,12 +28,12 @@ static xray_status refuse_model(const xray_host *host, const xray_model *model)
 {
     char file[4096];
     (void)snprintf(file, sizeof(file), "%s/config.json", model->path);
-    const xray_location place = { .header = XRAY_HEADER(xray_location),
-                                  .file = file };
+    const xray_location location = { .header = XRAY_HEADER(xray_location),
+                                     .file = file };
     if (!XRAY_HAS(xray_host, host, fail_at))
         return host->fail(host, XRAY_E_CONFIG, "plan",
                           "config.json: model_type is not table");
-    return host->fail_at(host, XRAY_E_CONFIG, "plan", &place,
+    return host->fail_at(host, XRAY_E_CONFIG, "plan", &location,
                          ": model_type is not table");
 }
 
