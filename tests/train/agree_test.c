@@ -9,21 +9,24 @@
 #include "tests/scratch.h"
 #include "tests/train/rig.h"
 
-/* ---- the others --------------------------------------------------------- */
+/* ---- the other ranks ----------------------------------------------------- */
 
 static struct {
     uint32_t ranks;
     uint32_t me;
-    uint32_t words;    /* calls with a word a rank */
-    uint32_t fails_at; /* of these: the one in which `who` says `code` */
+    uint32_t
+        words; /* number of calls so far that exchange one record per rank */
+    uint32_t fails_at; /* the one of these calls in which rank `who` reports
+                        * `code` */
     uint32_t who;
     xray_status code;
-    xray_status breaks; /* of the collective itself */
-    uint32_t spoils;    /* the next copy of the device ends half-way */
-    uint32_t kinds;     /* 1 << XRAY_COPY_*, of copies since */
+    xray_status breaks; /* status of the collective itself */
+    uint32_t spoils; /* 1: the next copy of the device fails after half of its
+                      * bytes */
+    uint32_t kinds;  /* bits 1 << XRAY_COPY_* of the copies since */
 } others;
 
-/* All have what this one has, but for the word that is scripted. */
+/* Gives all ranks the data of this one, except for the scripted record. */
 static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
                               const void *in, void *out, uint64_t count,
                               uint32_t dtype)
@@ -105,21 +108,22 @@ static void ranks_exchange_records_and_agree(void **state)
         assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_IO);
         expect_failure_of(err.text, who, 3, XRAY_E_IO);
     }
-    /* Who failed itself has said why, whatever others did. */
+    /* A rank that failed itself has reported why, whatever the others did. */
     for (uint32_t at = 1; at <= 2; at++) {
         script_failure(at, 0, XRAY_E_IO);
         (void)xr_fail(&err, XRAY_E_CONFIG, "why");
         assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err),
                          XRAY_E_CONFIG);
         assert_string_equal(err.text, "why");
-        assert_int_equal(others.words, 1); /* the others are told, too */
+        assert_int_equal(others.words,
+                         1); /* the other ranks are told as well */
     }
     script_failure(0, 0, XRAY_OK);
     others.breaks = XRAY_E_PEER;
     assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_PEER);
     assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err), XRAY_E_CONFIG);
     z3_group_close(&g);
-    world = make_world(0, 1); /* alone, one asks nobody */
+    world = make_world(0, 1); /* a single rank asks no other */
     assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
     assert_int_equal(z3_group_agree(&g, XRAY_E_IO, &err), XRAY_E_IO);
     assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_OK);
@@ -190,8 +194,8 @@ static uint64_t live_bytes(const rig_device *device)
     return sum;
 }
 
-/* All ranks make an instance or none: once all have its memory, and once all
- * have its weights. */
+/* All ranks create an instance or none does: they agree once all have allocated
+ * its memory, and again once all have its weights. */
 static void all_ranks_create_or_none(void **state)
 {
     (void)state;
@@ -215,7 +219,8 @@ static void all_ranks_create_or_none(void **state)
                          XRAY_OK);
         assert_int_equal(others.words, 2);
         rig_close(&r);
-        script_failure(1, 1, XRAY_E_NOMEM); /* both: each its own sentence */
+        script_failure(1, 1,
+                       XRAY_E_NOMEM); /* both fail, each with its own message */
         spec.offload_optimizer = 1;
         spec.offload_dir = "/no/such";
         assert_int_equal(open_rank(&device, &spec, &world, XRAY_ROLE_ACTOR, &r),
@@ -249,7 +254,7 @@ static uint64_t hash_weights(const rig *r)
 }
 
 /* A checkpoint whose optimizer one rank cannot read leaves the weights of all
- * as they are; in the end no rank goes on alone. */
+ * ranks as they are, and no rank goes on alone. */
 static void failed_load_keeps_all_weights(void **state)
 {
     (void)state;
@@ -285,7 +290,7 @@ static void failed_load_keeps_all_weights(void **state)
         assert_true(hash_weights(&r) != before);
         rig_close(&r);
         script_failure(0, 0, XRAY_OK);
-        spec.frozen = 1; /* no optimizer: they agree in the end */
+        spec.frozen = 1; /* without an optimizer they agree at the end */
         assert_int_equal(
             open_rank(&device, &spec, &world, XRAY_ROLE_REFERENCE, &r),
             XRAY_OK);
@@ -298,7 +303,7 @@ static void failed_load_keeps_all_weights(void **state)
     rig_device_close(&device);
 }
 
-/* ---- weights that are gathered ------------------------------------------ */
+/* ---- gathered weights ---------------------------------------------------- */
 
 static const xray_device_ops *cpu;
 
@@ -324,8 +329,8 @@ static void score_rows(const rig *r, float *out)
         XRAY_OK);
 }
 
-/* After weights came by import or load, and after a copy that ended half-way,
- * a pass computes with what is there now. */
+/* After weights were imported or loaded, or after a copy failed halfway, a pass
+ * computes with the current weights. */
 static void passes_use_new_weights_after_import_and_load(void **state)
 {
     (void)state;

@@ -41,7 +41,7 @@ static void resume_exactly(const rig_spec *spec)
     rig a;
     rig b;
     rig_spec other = *spec;
-    other.seed += 1; /* what is loaded must not depend on what was there */
+    other.seed += 1; /* the loaded state must not depend on the earlier one */
     assert_int_equal(rig_open(&device, spec, &a), XRAY_OK);
     for (uint32_t i = 0; i < 3; i++)
         train_step(&a, i);
@@ -74,7 +74,7 @@ static void resume_gives_the_same_bits(void **state)
     resume_exactly(&spec);
 }
 
-/* Gradients that were there before a load are gone after it. */
+/* A load clears the gradients that were accumulated before it. */
 static void load_clears_gradients(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void frozen_blocks_have_no_moments(void **state)
     assert_int_equal(rig_open(&device, &spec, &b), XRAY_OK);
     assert_int_equal(b.ops->load(b.self, dir), XRAY_OK);
     rig_same_weights(&a, &b);
-    /* A trainable instance wants the optimizer's state too. */
+    /* A trainable instance also needs the optimizer's state. */
     rig_close(&b);
     spec.frozen = 0;
     assert_int_equal(rig_open(&device, &spec, &b), XRAY_OK);
@@ -157,8 +157,8 @@ static void imported_weights_train_alike(void **state)
 typedef struct damage {
     rig_device device;
     rig saved;
-    rig victim; /* one more step behind it */
-    rig twin;   /* the same, never loaded */
+    rig victim; /* one more step after the checkpoint */
+    rig twin;   /* the same, but never loaded */
     char dir[256];
 } damage;
 
@@ -175,8 +175,8 @@ static void open_damage(damage *d)
     rig_mkdir(d->dir, sizeof(d->dir));
 }
 
-/* The load fails, says `part`, and leaves the victim in its state: its next
- * step is its twin's. */
+/* The load fails with a message that contains `part`, and leaves the victim as
+ * it was: its next step equals its twin's. */
 static void expect_damage_refused(damage *d, const char *part)
 {
     rig_clear();
@@ -215,8 +215,8 @@ static void cut_file(const damage *d, const char *name, size_t keep)
 
 #define DAMAGE_TENSORS 128
 
-/* Writes a file again with tensor `name` dropped (height 0), or in the shape
- * [height, width], and other metadata. */
+/* Rewrites a file without tensor `name` (height 0) or with that tensor in shape
+ * [height, width], and with other metadata. */
 static void rewrite_tensor(const damage *d, const char *file, const char *name,
                            uint64_t height, uint64_t width,
                            const char *const *metadata)
@@ -260,7 +260,7 @@ static void damaged_optimizer(void **state)
     damage d;
     const char *down = "model.layers.1.mlp.down_proj.weight.exp_avg_sq";
     open_damage(&d);
-    expect_damage_refused(&d, XM_OPTIM_FILE); /* not there */
+    expect_damage_refused(&d, XM_OPTIM_FILE); /* does not exist */
     cut_file(&d, XM_OPTIM_FILE, 0);
     expect_damage_refused(&d, XM_OPTIM_FILE);
     cut_file(&d, XM_OPTIM_FILE, 6);
@@ -280,7 +280,7 @@ static void damaged_optimizer(void **state)
                                             NULL };
     rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, bad_step);
     expect_damage_refused(&d, "step is -4");
-    /* More steps than any run makes would be counted for minutes. */
+    /* A load would count for minutes up to such a number of steps. */
     static const char *const far[] = { "format",     "xray.adamw/1", "step",
                                        "4294967297", "version",      "1",
                                        NULL };
@@ -324,7 +324,7 @@ static void checkpoint_of_another_model_is_refused(void **state)
     close_damage(&d);
 }
 
-/* Another model's state may hold all that this one asks for, and more. */
+/* Another model's state may contain all that this one needs, and more. */
 static void optimizer_of_a_larger_model(void **state)
 {
     (void)state;
@@ -392,8 +392,9 @@ static void expect_same_file(const char *a, const char *b, const char *name)
     free(text[1]);
 }
 
-/* Shards that ranks write together are those that one writes, byte for byte,
- * also over an older file of the whole, and the index goes with them. */
+/* Shards that the ranks write together equal, byte for byte, those that a
+ * single rank writes, even over an older single file; the index is written with
+ * them. */
 static void shards_together(void **state)
 {
     (void)state;
@@ -442,7 +443,7 @@ static void shards_together(void **state)
     }
     (void)snprintf(path, sizeof(path), "%s/model.safetensors", many);
     assert_false(xr_path_exists(path));
-    /* And back to one file. */
+    /* Back to a single file. */
     assert_int_equal(
         xm_weights_save_share(w, many, UINT64_MAX, &together, &err), XRAY_OK);
     (void)snprintf(path, sizeof(path), "%s/model.safetensors.index.json", many);
@@ -454,7 +455,8 @@ static void shards_together(void **state)
     rig_device_close(&device);
 }
 
-/* Weights that live in a map: they come from another instance and go to one. */
+/* Weights in host memory are imported from one instance and exported to
+ * another. */
 static void offloaded_values(void **state)
 {
     (void)state;
@@ -477,7 +479,7 @@ static void offloaded_values(void **state)
     assert_int_equal(weights_version(&b), 1);
     rig_same_weights(&a, &b);
     rig_same_weights(&a, &c);
-    /* What was gathered before is not used any more. */
+    /* What was gathered before must not be used any more. */
     rows batch;
     float logp[2][ROWS_TOKENS_MAX];
     rows_draw(&batch, 5, 20, 37, 9);
@@ -502,7 +504,7 @@ static void offloaded_values(void **state)
     rig_device_close(&device);
 }
 
-/* The state of a device whose memory only copies reach. */
+/* The state on a device whose memory can only be copied. */
 static void copied_state(void **state)
 {
     (void)state;

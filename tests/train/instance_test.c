@@ -45,8 +45,8 @@ static void exports_begin_and_end(void **state)
             assert_int_equal(tensors, count);
             r.ops->export_end(r.self);
         }
-        /* One that begins behind another's first part begins at the start; a
-         * call that is refused changes nothing. */
+        /* An export that begins after the first part of another one begins at
+         * the start; a refused call changes nothing. */
         assert_int_equal(r.ops->export_begin(r.self), XRAY_OK);
         assert_int_equal(r.ops->export_next(r.self, &part), XRAY_OK);
         assert_int_equal(r.ops->export_begin(r.self), XRAY_E_STATE);
@@ -66,7 +66,7 @@ static void exports_begin_and_end(void **state)
     rig_device_close(&device);
 }
 
-/* A part can be held: no update until it is let go. */
+/* A part can be leased: no update is allowed until the lease is released. */
 static void part_under_lease_blocks_the_update(void **state)
 {
     (void)state;
@@ -93,14 +93,15 @@ static void part_under_lease_blocks_the_update(void **state)
                         "the weights of train.zero3/actor are held by 1 "
                         "lease(s) and cannot be offloaded");
     part->release(part->owner);
-    part->release(part->owner); /* once too often */
+    part->release(part->owner); /* one release too many */
     assert_int_equal(r.ops->optimizer_step(r.self, 1e-3, 1, &result), XRAY_OK);
     assert_int_equal(part->version(part->owner), 1);
     rig_close(&r);
     rig_device_close(&device);
 }
 
-/* ---- sentences ---------------------------------------------------------- */
+/* ---- messages
+ * ------------------------------------------------------------- */
 
 static void messages_name_the_role(void **state)
 {
@@ -146,7 +147,7 @@ static void messages_name_the_role(void **state)
     rig_device_close(&device);
 }
 
-/* What is away is named, tag by tag, by every call that needs it. */
+/* Every call that needs an offloaded tag names that tag. */
 static void offloaded_tags_are_named_by_every_call(void **state)
 {
     (void)state;
@@ -204,7 +205,7 @@ static void offloaded_tags_are_named_by_every_call(void **state)
             assert_int_equal(r.ops->onload(r.self, cases[i].tag), XRAY_OK);
         }
     }
-    /* One that comes back leaves the others away. */
+    /* Onloading one tag leaves the others offloaded. */
     assert_int_equal(r.ops->offload(r.self, XRAY_TAG_GRADS), XRAY_OK);
     assert_int_equal(r.ops->offload(r.self, XRAY_TAG_OPTIMIZER), XRAY_OK);
     assert_int_equal(r.ops->onload(r.self, XRAY_TAG_GRADS), XRAY_OK);
@@ -215,8 +216,8 @@ static void offloaded_tags_are_named_by_every_call(void **state)
     rig_device_close(&device);
 }
 
-/* Gradients of a tied embedding that are still apart from the sums go away and
- * come back, too. */
+/* Gradients of a tied embedding's look-ups, which are still separate from the
+ * sums, survive an offload as well. */
 static void unfinished_gradients_survive_an_offload(void **state)
 {
     (void)state;
@@ -256,8 +257,8 @@ static const char tiny_tied[] =
     "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
     "\"rope_theta\":10000.0,\"tie_word_embeddings\":true}";
 
-/* A folder without a head over the vocabulary serves a model that is asked for
- * values only. */
+/* A folder without an LM head serves a model of which only values are
+ * requested. */
 static void folder_without_head(void **state)
 {
     (void)state;
@@ -294,7 +295,7 @@ static xray_status report_device_memory(void *self, xray_device_info *info)
     return status;
 }
 
-/* Files that are mapped serve a device that computes in the host's memory. */
+/* Mapped files serve only a device that computes in host memory. */
 static void offload_needs_the_host(void **state)
 {
     (void)state;

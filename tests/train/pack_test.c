@@ -27,7 +27,7 @@ static void open_fixture(fixture *f, rig_device device)
                      XRAY_OK);
 }
 
-/* Reads an array of the device, whatever its memory. */
+/* Reads an array from the device, whether or not the host can access it. */
 static void fetch_array(const fixture *f, const void *from, void *to,
                         size_t count)
 {
@@ -111,8 +111,9 @@ static void three_rows_are_packed_through_copies(void **state)
     xm_packer_destroy(f.packer);
 }
 
-/* Rows 0, 1, 3 and 4 of group 7 share "1 2 3"; row 2 has nothing behind it, row
- * 5 another prompt, row 6 another group, row 7 wants a token of its prompt. */
+/* Rows 0, 1, 3 and 4 of group 7 share the prompt "1 2 3". Row 2 has nothing
+ * after it, row 5 has another prompt, row 6 belongs to another group, and row 7
+ * wants a token of its prompt. */
 /* clang-format off */
 static const int32_t family_ids[] = {
     1, 2, 3, 4, 5,  1, 2, 3, 6,  1, 2, 3, 7,  1, 2, 3, 8, 9,
@@ -170,7 +171,7 @@ static void check_families(fixture *f)
     assert_memory_equal(
         p.token, ((int32_t[]){ 3, 4, 8, 16, 17, 21, 25, 29, 32, 33 }), 40);
 
-    /* Not asked for: every row by itself. */
+    /* Without share_prompts every row is packed by itself. */
     batch.share_prompts = 0;
     assert_int_equal(xm_packer_fill(f->packer, &batch, 0, &err, &p), XRAY_OK);
     assert_int_equal(p.pack.rows, 7);
@@ -187,7 +188,7 @@ static void rows_that_share_a_prompt_have_a_parent(void **state)
     rig_device_close(&f.device);
 }
 
-/* A device that says nothing of parents gets none. */
+/* A device that does not support parent rows gets none. */
 static void parents_are_packed_through_copies(void **state)
 {
     (void)state;
@@ -217,7 +218,7 @@ static void no_mask_wants_all(void **state)
     xm_packed p;
     xr_err err;
     assert_int_equal(xm_packer_fill(f.packer, &batch, 0, &err, &p), XRAY_OK);
-    assert_int_equal(p.pack.rows, 1); /* one token alone predicts nothing */
+    assert_int_equal(p.pack.rows, 1); /* a single token predicts nothing */
     assert_int_equal(p.pack.tokens, 2);
     assert_int_equal(p.items.count, 2);
     assert_null(p.items.temperature);
@@ -241,14 +242,15 @@ static void expect_refused(const fixture *f, const xray_batch *batch,
         fail_msg("\"%s\" does not say \"%s\"", err.text, part);
 }
 
-/* Which prompts are shared, down to the shortest, and what is packed then. */
+/* Tests which prompts are shared, down to the shortest, and what is packed
+ * then. */
 static void check_shared(fixture *f)
 {
     static const struct {
         int32_t prompt;
-        int32_t length; /* of each of two rows */
+        int32_t length; /* of each of the two rows */
         uint32_t tokens;
-        uint32_t rows; /* two: nothing is shared */
+        uint32_t rows; /* two tokens: nothing is shared */
     } cases[] = {
         { 1, 3, 4, 2 }, { 2, 3, 3, 3 }, { 2, 4, 5, 3 },
         { 4, 5, 5, 3 }, { 4, 6, 7, 3 }, { 4, 4, 0, 0 },
@@ -297,7 +299,7 @@ static void prompts_are_shared_only_where_wanted(void **state)
     check_shared(&f);
     xm_packer_destroy(f.packer);
     rig_device_close(&f.device);
-    /* The most that packing makes of rows: every pair shares a prompt. */
+    /* The largest number of packed rows: every pair of rows shares a prompt. */
     static const uint64_t most[] = { 0, 1, 3, 4, 6, 7, 9, 10, 12 };
     for (uint64_t n = 0; n < 9; n++)
         assert_int_equal(xm_packed_rows(n), most[n]);
@@ -347,8 +349,8 @@ static void invalid_batches_are_refused(void **state)
     rig_device_close(&f.device);
 }
 
-/* A batch as large as the limits, and a row as long, are packed; without their
- * arrays they are not. */
+/* A batch as large as the limits and a row as long as the limit are packed;
+ * without their arrays they are refused. */
 static void batches_at_the_limits_are_packed(void **state)
 {
     (void)state;
@@ -356,7 +358,7 @@ static void batches_at_the_limits_are_packed(void **state)
     open_fixture(&f, rig_device_open(1));
     int32_t ids[64] = { 0 };
     int32_t start[9] = { 0, 12, 24, 36, 48, 60, 61, 62, 64 };
-    ids[3] = 49; /* the last id there is */
+    ids[3] = 49; /* the last id of the vocabulary */
     xray_batch batch = { .header = XRAY_HEADER(xray_batch),
                          .rows = 8,
                          .tokens = 64,

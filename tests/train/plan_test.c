@@ -32,7 +32,7 @@ static void plan_refuses(void **state)
     spec = (rig_spec){ .config_json = "{\"model_type\":\"mamba\"}" };
     refuse_plan(&spec, 1, "mamba");
 
-    /* The largest that can be. */
+    /* The largest possible size. */
     xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
     spec = (rig_spec){ .from_layer = 2 };
     assert_int_equal(rig_plan(&spec, 1, &plan), XRAY_OK);
@@ -55,7 +55,7 @@ static void plan_refuses(void **state)
     rig_device_close(&device);
 }
 
-/* Runs the largest batch the instance was made for. */
+/* Runs the largest batch for which the instance was created. */
 static void run_largest_batch(const rig *r, const rig_spec *spec)
 {
     static rows batch;
@@ -77,9 +77,10 @@ static void run_largest_batch(const rig *r, const rig_spec *spec)
                      XRAY_OK);
 }
 
-/* Planned bytes against what the device handed out: at most 4 KiB less
- * (allocations are rounded up), at most an eighth and 16 KiB more; of
- * workspace, which holds the device's own scratch, at most half and 64 KiB. */
+/* Compares planned bytes with what the device allocated: at most 4 KiB less
+ * (allocations are rounded up), and at most an eighth and 16 KiB more. For
+ * workspace, which includes the device's own scratch memory, at most half and
+ * 64 KiB more. */
 static void check_plan(const rig_spec *spec)
 {
     xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
@@ -108,8 +109,8 @@ static void check_plan(const rig_spec *spec)
     rig_device_close(&device);
 }
 
-/* What is offloaded lies in files that have no name any more: however the
- * process ends, none is left. */
+/* Offloaded values are kept in unlinked files, so none is left however the
+ * process ends. */
 static void no_file_is_left(void **state)
 {
     (void)state;
@@ -119,12 +120,13 @@ static void no_file_is_left(void **state)
     rig r;
     spec.offload_dir = rig_mkdir(dir, sizeof(dir));
     assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
-    assert_int_equal(rmdir(dir), 0); /* it is empty while they are in use */
+    assert_int_equal(rmdir(dir),
+                     0); /* the folder is empty while they are in use */
     rig_close(&r);
     rig_device_close(&device);
 }
 
-/* Writes on every gradient that it is given; each has memory of its own. */
+/* Writes to every gradient that it is given; each has memory of its own. */
 static xray_status write_each_gradient(void *ctx, const xray_loss_call *call)
 {
     float *const all[] = { call->dlogp, call->dentropy, call->dvalue };
@@ -150,8 +152,7 @@ static void gradients_are_apart(void **state)
     rig_device device = rig_device_open(1);
     rig r;
     assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
-    rows_full(&batch, 256 / 32, 32,
-              40); /* as many tokens as there is room for */
+    rows_full(&batch, 256 / 32, 32, 40); /* as many tokens as fit */
     const xray_loss loss = { .header = XRAY_HEADER(xray_loss),
                              .fn = write_each_gradient,
                              .outputs = spec.outputs };
@@ -205,7 +206,8 @@ static void planned_bytes_are_allocated(void **state)
     }
 }
 
-/* Bytes of activations that keeping the logits of `tokens` tokens adds. */
+/* Returns the bytes of activations added by keeping the logits of `tokens`
+ * tokens. */
 static uint64_t bytes_of_kept_logits(rig_spec spec, uint64_t tokens,
                                      uint32_t how)
 {
@@ -220,7 +222,7 @@ static uint64_t bytes_of_kept_logits(rig_spec spec, uint64_t tokens,
            plans[1].bytes[XRAY_TAG_ACTIVATIONS];
 }
 
-/* Of a vocabulary of 40 a row is 192 bytes; auto stops at 256 MiB. */
+/* With a vocabulary of 40 a row takes 192 bytes; auto stops at 256 MiB. */
 static void logits_are_kept_up_to_256_mib(void **state)
 {
     (void)state;
@@ -241,7 +243,7 @@ static void logits_are_kept_up_to_256_mib(void **state)
     assert_int_equal(bytes_of_kept_logits(spec, 1000, 1), 0);
 }
 
-/* A plan of any sizes, for `ranks` and `threads`. */
+/* Plans for any sizes, with `ranks` and `threads`. */
 static xray_plan make_plan(const rig_spec *spec, uint32_t ranks,
                            uint32_t threads)
 {
@@ -270,8 +272,8 @@ static uint64_t planned_bytes_of(const rig_spec *spec, uint32_t ranks,
     "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-5,"               \
     "\"rope_theta\":10000.0,\"tie_word_embeddings\":true,\"vocab_size\":"
 
-/* Scratch of a device: logits of a chunk where they are not kept, and a part a
- * thread, of which the least is 1 MiB. */
+/* Scratch memory of a device: logits of one chunk where they are not kept, and
+ * at least 1 MiB per thread. */
 static void scratch_follows_chunks_and_threads(void **state)
 {
     (void)state;
@@ -298,7 +300,8 @@ static void scratch_follows_chunks_and_threads(void **state)
         assert_int_equal(make_plan(&spec, 1, 2).bytes[XRAY_TAG_WORKSPACE],
                          again + mib);
     }
-    /* Scores, keys and gradients of a row of 4000 tokens of one head of 16. */
+    /* Scores, keys and gradients of a row of 4000 tokens in one head of size
+     * 16. */
     rig_spec spec = { .config_json = SIZED "40}",
                       .tokens = 8000,
                       .row_tokens = 3990 };
@@ -307,7 +310,7 @@ static void scratch_follows_chunks_and_threads(void **state)
                      4000 * (512 + 20 * 16));
 }
 
-/* What an option moves, and nothing else. */
+/* Each option changes its own bytes and no others. */
 static void plan_of_options(void **state)
 {
     (void)state;
@@ -325,7 +328,7 @@ static void plan_of_options(void **state)
             for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
                 if (tag != XRAY_TAG_OPTIMIZER)
                     assert_int_equal(moved.bytes[tag], plain.bytes[tag]);
-            /* Two moments of each element that a rank updates go. */
+            /* Both moments of each element that a rank updates are removed. */
             uint64_t gone = plain.bytes[XRAY_TAG_OPTIMIZER] -
                             moved.bytes[XRAY_TAG_OPTIMIZER];
             uint64_t all = planned_bytes_of(&(rig_spec){ .stage_1 = 1 }, 1,
@@ -338,14 +341,15 @@ static void plan_of_options(void **state)
         }
     rig_spec spec = { .offload_param = 1 };
     assert_int_equal(make_plan(&spec, 1, 1).sharded, 1);
-    /* A value head is a row of 32 and a bias in weights and gradients. */
+    /* A value head adds a row of 32 and a bias to weights and gradients. */
     spec = (rig_spec){ .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE };
     rig_spec none = { .outputs = XRAY_OUTPUT_LOGP };
     assert_true(planned_bytes_of(&spec, 1, XRAY_TAG_WEIGHTS) >=
                 planned_bytes_of(&none, 1, XRAY_TAG_WEIGHTS) + 128);
     assert_true(planned_bytes_of(&spec, 1, XRAY_TAG_GRADS) >=
                 planned_bytes_of(&none, 1, XRAY_TAG_GRADS) + 128);
-    /* What is not trained takes neither; its frozen blocks are no matter. */
+    /* An instance that is not trained has neither; its frozen blocks do not
+     * matter. */
     none.frozen = 1;
     none.from_layer = 1;
     assert_int_equal(planned_bytes_of(&none, 1, XRAY_TAG_GRADS), 0);

@@ -167,7 +167,7 @@ void ranks_free(ranks_run *run)
 
 /* ---- a rank ------------------------------------------------------------- */
 
-/* Rows [first, last) of `from` as a batch of their own. */
+/* Makes a batch of the rows [first, last) of `from`. */
 static void take_rows(rows *to, const rows *from, uint32_t first, uint32_t last)
 {
     int32_t token = from->row_start[first];
@@ -196,8 +196,7 @@ static xray_status fail_in_loss(void *ctx, const xray_loss_call *call)
     return XRAY_E_NUMERIC;
 }
 
-/* Everything leaves the device and comes back: after it the tags (bits) are
- * there. */
+/* Offloads all tags and onloads those in `tags` (bits). */
 static xray_status offload_and_onload(rank_job *job, uint32_t tags)
 {
     const xray_train_ops *ops = job->rig.ops;
@@ -211,7 +210,7 @@ static xray_status offload_and_onload(rank_job *job, uint32_t tags)
         status = job->device.ops->memory(job->device.self, &stats);
     for (uint32_t tag = 0; status == XRAY_OK && tag < XRAY_TAG_KV; tag++)
         if (stats.live[tag] > (tag == XRAY_TAG_OPTIMIZER ? 64 : 0))
-            return XRAY_E_BUG; /* but for the optimizer's few scalars */
+            return XRAY_E_BUG; /* except for the optimizer's few scalars */
     for (uint32_t tag = 0; status == XRAY_OK && tag < XRAY_TAG_KV; tag++)
         if (tags >> tag & 1)
             status = ops->onload(job->rig.self, tag);
@@ -283,7 +282,7 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     return status;
 }
 
-/* The rank's part of the log-probs of all rows. */
+/* Computes this rank's part of the log-probabilities of all rows. */
 static xray_status score_rows(rank_job *job)
 {
     ranks_run *run = job->run;

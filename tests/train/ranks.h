@@ -12,7 +12,7 @@
 #define RANKS_TENSORS 96
 #define RANKS_STEPS 8
 
-/* Whole tensors by name. */
+/* Complete tensors by name. */
 typedef struct snapshot {
     uint32_t count;
     uint32_t reserved;
@@ -27,28 +27,28 @@ typedef struct snapshot {
 typedef struct ranks_run {
     rig_spec spec;
     uint32_t ranks;
-    uint32_t steps;      /* updates */
+    uint32_t steps;      /* number of updates */
     uint32_t first_step; /* their rows are those of steps first_step.. */
-    uint32_t cuts;       /* micro-batches a rank */
+    uint32_t cuts;       /* micro-batches per rank */
     uint32_t rows;       /* of all ranks [16] */
-    uint32_t poison;     /* 1: the last rank's first gradient is a NaN */
+    uint32_t poison;     /* 1: the last rank's first gradient contains a NaN */
     uint32_t fail_loss;  /* 1: the last rank's loss fails */
-    uint32_t one_call;   /* 1: no more than forward_backward */
-    uint32_t shm;        /* 1: comm-shm instead of the test's own */
+    uint32_t one_call;   /* 1: only forward_backward is called */
+    uint32_t shm;        /* 1: comm-shm instead of thread_comm */
     uint32_t score;      /* 1: `logp` is filled before the first step */
-    uint32_t twice;      /* 1: two calls a step, gradients looked at between */
-    uint32_t turns;      /* 1: between calls all that can go is offloaded */
+    uint32_t twice; /* 1: two calls per step, with gradients read in between */
+    uint32_t turns; /* 1: everything that can be is offloaded between calls */
     uint32_t reserved;
     const char *save_dir; /* or NULL */
     const char *load_dir;
-    /* What comes out. */
+    /* The results. */
     xray_status status[THREAD_COMM_MAX]; /* of the first call that failed */
     char error[THREAD_COMM_MAX][512];
     double nll[RANKS_STEPS]; /* summed over ranks */
     double norm[THREAD_COMM_MAX][RANKS_STEPS];
     uint64_t received[THREAD_COMM_MAX][RANKS_STEPS]; /* of forward_backward */
-    uint64_t
-        first_part[THREAD_COMM_MAX]; /* received for the export's first part */
+    uint64_t first_part[THREAD_COMM_MAX]; /* bytes received for the first part
+                                           * of the export */
     uint32_t skipped[THREAD_COMM_MAX];
     char bad[THREAD_COMM_MAX][96];
     xray_memory_stats memory[THREAD_COMM_MAX];
@@ -59,17 +59,17 @@ typedef struct ranks_run {
 
 extern const char ranks_deep[]; /* six layers of an untied Llama */
 
-/* Three steps with a value head, a micro-batch a rank. */
+/* Three steps with a value head and one micro-batch per rank. */
 ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage);
-/* Runs it; a test fails if a rank does, unless that is wanted. */
+/* Runs it; the test fails if a rank fails, unless that is expected. */
 void ranks_go(ranks_run *run);
 void ranks_free(ranks_run *run);
-/* 1, with the name printed, where any element differs in its bits. */
+/* Prints the name and returns 1 if any element differs in its bits. */
 int snapshot_differ(const snapshot *a, const snapshot *b);
-/* Fails the test where gradients, weights or rank 0's norms differ. */
+/* Fails the test if gradients, weights or rank 0's norms differ. */
 void ranks_same(const ranks_run *a, const ranks_run *b, const char *what);
-/* The largest difference of an element over the largest element of its
- * tensor. */
+/* The largest difference of two elements, divided by the largest element of
+ * their tensor. */
 double snapshot_distance(const snapshot *a, const snapshot *b);
 
 #endif

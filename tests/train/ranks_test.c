@@ -25,7 +25,7 @@ static void expect_ranks_alike(const ranks_run *run)
 
 /* ---- bits --------------------------------------------------------------- */
 
-/* Every stage, with recomputation and offload, against stage 0. */
+/* Every stage, with recomputation and offload, gives the bits of stage 0. */
 static void check_stages(const char *json, uint32_t ranks)
 {
     ranks_run base = ranks_of(json, ranks, 0);
@@ -59,7 +59,7 @@ static void all_stages_give_the_same_bits(void **state)
     check_stages(gpt2, 2);
 }
 
-/* One rank: the stage changes nothing, and neither does offload. */
+/* On one rank the stage changes nothing, and neither does offload. */
 static void stage_and_offload_change_nothing_on_one_rank(void **state)
 {
     (void)state;
@@ -81,9 +81,10 @@ static void stage_and_offload_change_nothing_on_one_rank(void **state)
     }
 }
 
-/* Micro-batches: stages 0 and 1 fold them on before they sum over ranks, so
- * their cut changes nothing; stages 2 and 3 sum each over ranks and add, so a
- * cut changes rounding, and both the same way. */
+/* Stages 0 and 1 accumulate micro-batches before they sum over ranks, so the
+ * division into micro-batches changes nothing. Stages 2 and 3 sum each
+ * micro-batch over ranks, so the division changes rounding, at both stages
+ * alike. */
 static void micro_batches_accumulate_as_documented(void **state)
 {
     (void)state;
@@ -92,14 +93,14 @@ static void micro_batches_accumulate_as_documented(void **state)
     ranks_run cut[4];
     for (uint32_t stage = 0; stage < 4; stage++) {
         cut[stage] = ranks_of(rig_tiny_tied, 2, stage);
-        /* 8 rows a rank: some micro-batches are empty. */
+        /* 8 rows per rank, so some micro-batches are empty. */
         cut[stage].cuts = 11;
         ranks_go(&cut[stage]);
         double far = snapshot_distance(&base.grads, &cut[stage].grads);
         if (!(far < 1e-4))
             fail_msg("stage %u: gradients %g away", stage, far);
     }
-    /* Sums that were looked at go on as sums. */
+    /* Sums that were read in between are accumulated further. */
     ranks_run seen[4];
     for (uint32_t stage = 0; stage < 4; stage++) {
         seen[stage] = ranks_of(rig_tiny_tied, 3, stage);
@@ -122,7 +123,8 @@ static void micro_batches_accumulate_as_documented(void **state)
     ranks_free(&base);
 }
 
-/* The sum over tokens is cut otherwise: docs/zero3.md states the bound. */
+/* Another number of ranks changes the order of the sum over tokens;
+ * docs/zero3.md states the bound. */
 static void number_of_ranks_stays_within_the_bound(void **state)
 {
     (void)state;
@@ -165,8 +167,8 @@ static void rank_count_steps(void **state)
     ranks_free(&four);
 }
 
-/* Log-probs are the same bits on any number of ranks at any stage, also of a
- * rank that has no rows. */
+/* Log-probabilities have the same bits on any number of ranks at any stage,
+ * including a rank without rows. */
 static void scores_are_the_same_on_any_number_of_ranks(void **state)
 {
     (void)state;
@@ -186,7 +188,7 @@ static void scores_are_the_same_on_any_number_of_ranks(void **state)
         if (!(far < 1e-5))
             fail_msg("gradients of three rows on four ranks: %g away", far);
         ranks_free(&run);
-        /* A reference has no gradients, and the same scores. */
+        /* A reference has no gradients and gives the same values. */
         run = ranks_of(rig_tiny_tied, 4, stage);
         run.score = 1;
         run.rows = 3;
@@ -199,7 +201,8 @@ static void scores_are_the_same_on_any_number_of_ranks(void **state)
     ranks_free(&one);
 }
 
-/* The collectives of processes on one host give the bits of the plain ones. */
+/* The collectives of processes on one host give the same bits as the plain
+ * ones. */
 static void shm_gives_the_bits_of_plain_collectives(void **state)
 {
     (void)state;
@@ -220,10 +223,11 @@ static void shm_gives_the_bits_of_plain_collectives(void **state)
     }
 }
 
-/* ---- what goes over the wire -------------------------------------------- */
+/* ---- traffic
+ * --------------------------------------------------------------- */
 
-/* Elements of the buckets with their padding: [0] the embedding, then blocks,
- * then norm and head. */
+/* Counts the elements of the buckets with their padding: [0] the embedding,
+ * then the blocks, then norm and head. */
 static uint64_t count_bucket_elements(const char *json, uint32_t ranks,
                                       uint64_t *rooms, uint32_t *out_count)
 {
@@ -243,9 +247,10 @@ static uint64_t count_bucket_elements(const char *json, uint32_t ranks,
     return sum;
 }
 
-/* Received by a rank: (D - 1) / D of all elements that are gathered or summed.
- * P: all of them. P_last: what the forward pass leaves in its slots, the last
- * two blocks, the head and (needed by no backward pass) the embedding. */
+/* Bytes that a rank receives: (D - 1) / D of all elements that are gathered or
+ * summed. P: all elements. P_last: what the forward pass leaves in its slots,
+ * namely the last two blocks, the head and the embedding, which the backward
+ * pass does not need. */
 static void check_traffic(const char *json, uint32_t ranks)
 {
     uint64_t rooms[32];
@@ -273,7 +278,7 @@ static void check_traffic(const char *json, uint32_t ranks)
                                              ranks * (ranks - 1) *
                                              sizeof(float));
     ranks_free(&run);
-    /* Stage 2 sums every micro-batch, stages 0 and 1 sum once a step. */
+    /* Stage 2 sums every micro-batch, stages 0 and 1 sum once per step. */
     run = ranks_of(json, ranks, 2);
     run.cuts = 4;
     ranks_go(&run);
@@ -331,8 +336,8 @@ static void planned_memory_is_what_ranks_allocate(void **state)
     }
 }
 
-/* A rank's share of a large model: bytes of weights, gradients and moments by
- * the formulas of docs/zero3.md. */
+/* The share of a large model on one rank: bytes of weights, gradients and
+ * moments by the formulas of docs/zero3.md. */
 static void shares_of_a_large_model_follow_the_formulas(void **state)
 {
     (void)state;
@@ -376,8 +381,8 @@ static void expect_same_file(const char *a, const char *b, const char *name)
     free(text[1]);
 }
 
-/* A checkpoint of four ranks at stage 3 goes into any other layout; written
- * again from there it is the same bytes. */
+/* A checkpoint of four ranks at stage 3 loads into any other layout; written
+ * again from there, it has the same bytes. */
 static void check_checkpoint(const char *json)
 {
     static const struct {
@@ -418,8 +423,8 @@ static void checkpoints_are_those_of_one_rank(void **state)
     check_checkpoint(gpt2);
 }
 
-/* Five steps, or three, a checkpoint and two more: the same bits, also where
- * another stage goes on. */
+/* Five steps give the same bits as three steps, a checkpoint and two more
+ * steps, even if another stage resumes. */
 static void resume_continues_at_any_stage(void **state)
 {
     (void)state;
@@ -446,9 +451,10 @@ static void resume_continues_at_any_stage(void **state)
     ranks_free(&whole);
 }
 
-/* ---- what goes wrong ---------------------------------------------------- */
+/* ---- failures
+ * -------------------------------------------------------------- */
 
-/* A NaN on one rank: no rank steps, all name the same tensor. */
+/* With a NaN on one rank no rank steps, and all name the same tensor. */
 static void nan_on_one_rank_skips_the_step_on_all(void **state)
 {
     (void)state;
@@ -465,7 +471,8 @@ static void nan_on_one_rank_skips_the_step_on_all(void **state)
     }
 }
 
-/* A loss that fails on one rank fails there, and leaves nobody waiting. */
+/* A loss that fails on one rank fails there and leaves no other rank
+ * waiting. */
 static void failing_loss(void **state)
 {
     (void)state;
@@ -483,8 +490,8 @@ static void failing_loss(void **state)
 
 /* ---- frozen blocks ------------------------------------------------------ */
 
-/* Gradients of what is trained are those of the run that trains all; the rest
- * does not move. */
+/* Gradients of the trained blocks are those of a run that trains everything;
+ * the frozen weights do not change. */
 static void check_frozen(const char *json, uint32_t ranks, uint32_t stage,
                          uint32_t from)
 {

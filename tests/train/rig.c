@@ -83,7 +83,7 @@ void rig_clear(void)
 
 /* ---- plugins ------------------------------------------------------------ */
 
-/* Puts the declared default of every option where the plugin reads it. */
+/* Sets every option to its declared default. */
 static void *make_config(const xray_component *component)
 {
     char *config = calloc(1, component->config_size + 1);
@@ -127,7 +127,7 @@ rig_device rig_device_open(uint32_t threads)
 
 void rig_device_close(rig_device *device)
 {
-    /* Every optimizer that was made on it gave its memory back. */
+    /* Every optimizer that was created on the device has freed its memory. */
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     if (device->ops->memory)
         assert_int_equal(device->ops->memory(device->self, &stats), XRAY_OK);

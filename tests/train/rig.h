@@ -23,15 +23,15 @@ typedef struct rig_device {
     void *self;
     void *config;
 } rig_device;
-/* device-cpu with that many threads. */
+/* Opens device-cpu with the given number of threads. */
 rig_device rig_device_open(uint32_t threads);
 void rig_device_close(rig_device *device);
 
-/* A device with memory the host may not read and only the operators the
- * optimizer needs: for the code paths that copy. */
+/* A device whose memory the host may not read, and with only the operators that
+ * the optimizer needs, for the code paths that copy. */
 rig_device plain_device_open(void);
 
-/* How to make an instance; zero means the default in brackets. */
+/* How to create an instance; zero means the default in brackets. */
 typedef struct rig_spec {
     const char *path;        /* model directory [random weights] */
     const char *config_json; /* [rig_tiny] */
@@ -52,7 +52,7 @@ typedef struct rig_spec {
     double weight_decay;     /* [0.01]; < 0: none */
 } rig_spec;
 
-/* What a spec asks for, spelled out. */
+/* The request that a spec stands for, in full. */
 typedef struct rig_request {
     xray_model model;
     xray_workload load;
@@ -74,9 +74,9 @@ xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out);
 xray_status rig_plan(const rig_spec *spec, uint32_t world, xray_plan *out);
 void rig_close(rig *r);
 
-/* The tensor of that name; a test fails without it. */
+/* Returns the tensor of that name; the test fails if there is none. */
 const xray_tensor *rig_tensor(const xray_weights *weights, const char *name);
-/* All values of two sets of weights, bit for bit. */
+/* Compares all values of two sets of weights bit for bit. */
 void rig_same_weights(const rig *a, const rig *b);
 /* 1 if any value differs. */
 int rig_weights_differ(const xray_weights *a, const xray_weights *b);

@@ -12,7 +12,7 @@
 #define ROWS_TOKENS_MAX 4096
 #define ROWS_CUTS_MAX 16
 
-/* Rows of tokens with a mask; parts are views of consecutive rows. */
+/* Rows of tokens with a mask; micro-batches are views of consecutive rows. */
 typedef struct rows {
     xray_batch batch;
     int32_t ids[ROWS_TOKENS_MAX];
@@ -24,16 +24,16 @@ typedef struct rows {
     const xray_batch *pointers[ROWS_CUTS_MAX];
 } rows;
 
-/* `count` rows of 1 to `longest` ids below `vocab`, drawn from `seed`. The
- * first third of a row is its prompt; every seventh row has no loss at all. */
+/* Draws `count` rows of 1 to `longest` ids below `vocab` from `seed`. The first
+ * third of a row is its prompt; every seventh row has no token in the loss. */
 void rows_draw(rows *r, uint32_t count, uint32_t longest, uint32_t vocab,
                uint64_t seed);
-/* `count` rows of `length` ids, all of it in the loss. */
+/* Makes `count` rows of `length` ids, all of them in the loss. */
 void rows_full(rows *r, uint32_t count, uint32_t length, uint32_t vocab);
-/* One row, all of it in the loss. */
+/* Makes one row, all of it in the loss. */
 void rows_one(rows *r, const int32_t *ids, uint32_t count);
-/* Cuts into `parts` micro-batches of whole rows; more parts than rows leaves
- * some empty. */
+/* Divides the rows into `parts` micro-batches of complete rows; with more parts
+ * than rows some are empty. */
 void rows_cut(rows *r, uint32_t parts);
 
 /* L = sum over masked tokens of (-logp - entropy_weight H + value_weight (v -
@@ -44,8 +44,9 @@ typedef struct rows_loss {
     double tokens;
     double nll; /* out: mean of -logp */
     uint32_t calls;
-    uint32_t next_row;    /* where the next micro-batch has to start */
-    int32_t poison_token; /* of the first micro-batch: its dlogp is NaN; -1 */
+    uint32_t next_row;    /* row at which the next micro-batch must start */
+    int32_t poison_token; /* token of the first micro-batch whose dlogp is NaN;
+                           * -1: none */
     int32_t reserved;
 } rows_loss;
 xray_loss rows_loss_of(rows_loss *ctx, const rows *r);

@@ -14,7 +14,7 @@
 #define SAMPLES 3
 
 /* Groups of three samples with prompts of 1 to 13 tokens; one sample is empty,
- * one goes on with its prompt's own tokens. */
+ * and one continues with the tokens of its prompt. */
 typedef struct groups {
     rows r;
     int32_t prompt_len[GROUPS * SAMPLES];
@@ -56,7 +56,7 @@ static void draw_groups(groups *g)
                                .temperature = g->r.temperature };
 }
 
-/* `parts` micro-batches of whole groups. */
+/* Divides the rows into `parts` micro-batches of complete groups. */
 static void cut_groups(groups *g, uint32_t parts, uint32_t share)
 {
     const int32_t *start = g->r.row_start;
@@ -127,7 +127,7 @@ static void outputs_keep_their_bits(void **state)
     }
 }
 
-/* Largest difference of two gradients beside the largest entry. */
+/* The largest difference of two gradients relative to the largest entry. */
 static double largest_difference(const xray_weights *a, const xray_weights *b)
 {
     double most = 0;
@@ -168,7 +168,8 @@ static void gradients_agree(void **state)
     }
 }
 
-/* The same updates, however groups are dealt to micro-batches and threads. */
+/* The updates are the same however groups are assigned to micro-batches and
+ * threads. */
 static void any_cut_between_groups_gives_the_same_bits(void **state)
 {
     static const uint32_t cuts[] = { 1, 2, 3, 5, 5 };

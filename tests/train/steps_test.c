@@ -7,7 +7,8 @@
 
 #include "tests/train/rig.h"
 
-/* `steps` updates on the same few rows, cut into `cuts` micro-batches. */
+/* Performs `steps` updates on the same few rows, divided into `cuts`
+ * micro-batches. */
 static void train_steps(const rig *r, uint32_t steps, uint32_t cuts)
 {
     rows batch;
@@ -38,7 +39,7 @@ typedef struct variant {
     uint32_t logits;
 } variant;
 
-/* Trains one instance in each way and compares all weights with the first. */
+/* Trains one instance per variant and compares all weights with the first. */
 static void expect_same_weights(rig_spec spec, const variant *variants,
                                 size_t count)
 {
@@ -67,7 +68,7 @@ static void expect_same_weights(rig_spec spec, const variant *variants,
     rig_device_close(&first_device);
 }
 
-/* 17 rows in 16 parts leave a part of two rows and fifteen of one. */
+/* 17 rows in 16 parts give one part of two rows and fifteen of one. */
 static const variant variants[] = {
     { 1, 1, 0, 0 }, { 1, 3, 0, 0 }, { 1, 7, 0, 0 },  { 1, 16, 0, 0 },
     { 2, 1, 0, 2 }, { 1, 1, 1, 0 }, { 2, 16, 1, 1 }, { 1, 3, 0, 2 },
@@ -92,7 +93,7 @@ static void any_cut_gives_the_same_bits_when_tied(void **state)
     expect_same_weights(spec, variants, sizeof(variants) / sizeof(variants[0]));
 }
 
-/* Empty micro-batches, at the ends and between, change nothing. */
+/* Empty micro-batches at both ends and in between change nothing. */
 static void empty_micro_batches_change_nothing(void **state)
 {
     (void)state;
@@ -156,7 +157,7 @@ static void forward_of_one_row(void **state)
             r.ops->forward(r.self, batch.pointers[i], outputs, &out), XRAY_OK);
         token += batch.parts[i].tokens;
     }
-    /* Values alone are the same values. */
+    /* Values are the same if only values are requested. */
     float alone[ROWS_TOKENS_MAX];
     out = (xray_outputs){ XRAY_HEADER(xray_outputs), NULL, NULL, alone };
     assert_int_equal(
@@ -225,7 +226,7 @@ static void lease_blocks_the_update(void **state)
     rig_device_close(&device);
 }
 
-/* A gradient that is not finite: nothing changes, its tensor is named, and the
+/* A gradient that is not finite changes nothing, its tensor is named, and the
  * next update is that of an instance that never saw it. */
 static void step_with_nan_gradient_is_skipped(void **state)
 {
@@ -267,7 +268,7 @@ static void step_with_nan_gradient_is_skipped(void **state)
     rig_device_close(&device);
 }
 
-/* A loss that fails behind so many micro-batches. */
+/* A loss that fails after a given number of micro-batches. */
 typedef struct failing {
     xray_loss inner;
     uint32_t left;
@@ -279,7 +280,8 @@ static xray_status fail_after_some_calls(void *ctx, const xray_loss_call *call)
     return f->left-- ? f->inner.fn(f->inner.ctx, call) : XRAY_E_ARG;
 }
 
-/* Of a mini-batch whose last part fails nothing gets into the next update. */
+/* If the last part of a mini-batch fails, none of it gets into the next
+ * update. */
 static void failed_mini_batch_leaves_no_gradients(void **state)
 {
     (void)state;

@@ -96,7 +96,8 @@ xray_status thread_comm_exchange(void *ctx, const void *mine, uint64_t size,
     return status == XRAY_OK ? wait_for_all(m) : status;
 }
 
-/* Shows the others where this rank's input is; all must bring as much. */
+/* Publishes this rank's input to the others; all inputs must have the same
+ * size. */
 static xray_status share_input(xray_comm_group *g, const void *in,
                                uint64_t count)
 {
@@ -110,7 +111,7 @@ static xray_status share_input(xray_comm_group *g, const void *in,
     return status;
 }
 
-/* out[i] = sum of all inputs' [first + i]. */
+/* Sets out[i] to the sum of all inputs' element first + i. */
 static void sum_inputs(const thread_comm *m, uint64_t first, uint64_t count,
                        float *out)
 {

@@ -14,9 +14,9 @@ typedef struct thread_comm thread_comm;
 thread_comm *thread_comm_open(uint32_t size);
 void thread_comm_close(thread_comm *m);
 const xray_comm_ops *thread_comm_ops(void);
-/* What `received` takes, and the group of all. */
+/* The argument of `received`, and the group of all ranks. */
 void *thread_comm_self(thread_comm *m, uint32_t rank);
-/* xray_comm_setup's exchange; ctx is thread_comm_self(). */
+/* The `exchange` of xray_comm_setup; its ctx is thread_comm_self(). */
 xray_status thread_comm_exchange(void *ctx, const void *mine, uint64_t size,
                                  void *all);
 xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank);

@@ -26,10 +26,11 @@ static void expect_same_run(const ranks_run *a, const ranks_run *b,
     assert_memory_equal(a->logp, b->logp, sizeof(a->logp));
 }
 
-/* ---- turns -------------------------------------------------------------- */
+/* ---- offload between calls
+ * -------------------------------------------------- */
 
-/* Between all calls, also half-way through a mini-batch, everything is away
- * and comes back with the same bits. */
+/* Between all calls, even within a mini-batch, everything is offloaded and
+ * comes back with the same bits. */
 static void offload_between_calls_keeps_the_bits(void **state)
 {
     (void)state;
@@ -54,7 +55,7 @@ static void offload_between_calls_keeps_the_bits(void **state)
     }
 }
 
-/* What is away is missed in words. */
+/* A call that needs an offloaded tag names it. */
 static void calls_name_what_is_offloaded(void **state)
 {
     (void)state;
@@ -85,7 +86,7 @@ static void calls_name_what_is_offloaded(void **state)
     assert_int_equal(r.ops->offload(r.self, XRAY_TAG_GRADS), XRAY_OK);
     assert_null(r.ops->gradients(r.self));
     assert_int_equal(r.ops->discard(r.self), XRAY_E_STATE);
-    /* A lease keeps the weights where they are. */
+    /* A lease keeps the weights on the device. */
     const xray_weights *weights = r.ops->weights(r.self);
     assert_int_equal(weights->lease(weights->owner), XRAY_OK);
     assert_int_equal(r.ops->offload(r.self, XRAY_TAG_WEIGHTS), XRAY_E_STATE);
@@ -94,7 +95,7 @@ static void calls_name_what_is_offloaded(void **state)
     assert_int_equal(r.ops->save(r.self, "/nowhere"), XRAY_E_STATE);
     assert_int_equal(r.ops->export_begin(r.self), XRAY_E_STATE);
     r.ops->export_end(r.self);
-    rig_close(&r); /* with all of it away */
+    rig_close(&r); /* while everything is offloaded */
     rig_device_close(&device);
 }
 
@@ -116,7 +117,8 @@ static void prefetch_changes_no_bits(void **state)
         ranks_go(&off);
         expect_same_run(&run, &off, "without prefetch");
         assert_memory_equal(run.received, off.received, sizeof(run.received));
-        /* The second part comes along with the first, or it does not. */
+        /* With prefetch the second part is gathered together with the first,
+         * otherwise it is not. */
         assert_true(off.first_part[0] > 0 &&
                     off.first_part[0] < run.first_part[0]);
         ranks_free(&run);
@@ -127,7 +129,7 @@ static void prefetch_changes_no_bits(void **state)
 /* ---- formulas ----------------------------------------------------------- */
 
 typedef struct sizes {
-    uint64_t all;       /* N, elements with padding */
+    uint64_t all;       /* N: number of elements with padding */
     uint64_t block;     /* B */
     uint64_t outer;     /* E: the larger of embedding and head */
     uint64_t packed[2]; /* bytes: of all matrices, of those in slots */
@@ -180,9 +182,9 @@ static void expect_within_one_percent(uint64_t high, uint64_t said,
                  run->ranks, run->spec.stage_1 - 1, what, a, b);
 }
 
-/* The table of docs/zero3.md, which is that of "static bytes" for fp32 weights
- * that are their own masters: 4, 4 and 8 bytes an element where the field has
- * 2, g and 12. */
+/* The table of docs/zero3.md. It is the usual table of static bytes for fp32
+ * weights that are their own master copy: 4, 4 and 8 bytes per element instead
+ * of 2, g and 12. */
 static void memory_follows_the_documented_formulas(void **state)
 {
     (void)state;
