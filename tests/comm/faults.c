@@ -112,7 +112,7 @@ void faults_aborted(ranks_env *e)
     if (e->rank == 1)
         CHECK(e, pthread_create(&id, NULL, abort_after_delay, e) == 0);
     if (e->rank == 2)
-        ranks_meet(e); /* comes when all is over */
+        ranks_meet(e); /* arrives when all is over */
     uint64_t start = ranks_ms();
     faults_ended(e, e->comm->barrier(e->world, NULL), start,
                  "rank 1 was told to stop", "in group 0");

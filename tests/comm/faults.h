@@ -8,28 +8,30 @@
 
 #include "tests/comm/ranks.h"
 
-#define AT_ONCE 3000 /* ms, far below the timeout; a loaded machine is slow */
+#define AT_ONCE \
+    3000 /* ms, far below the timeout, since a loaded machine is slow */
 
-/* The call failed as a matter of the ranks, soon, with these words. */
+/* Checks that the call failed with XRAY_E_PEER, soon, and with these words. */
 void faults_told(ranks_env *e, xray_status status, uint64_t start,
                  const char *words);
-/* The same with more words, and the next call says so without waiting. */
+/* The same with further words, and the next call must fail alike without
+ * waiting. */
 void faults_ended(ranks_env *e, xray_status status, uint64_t start,
                   const char *words, const char *more);
 
-/* Rank 0 comes when the others have given up; the timeout is 300 ms. */
+/* Rank 0 arrives when the others have given up; the timeout is 300 ms. */
 void faults_late(ranks_env *e);
-/* What the core sees of a rank that waits. */
+/* Checks what the core sees of a rank that waits. */
 void faults_traces(ranks_env *e);
-/* Rank 1 dies before its call `turn` over `count` numbers. */
+/* Rank 1 dies before its call number `turn`, which is over `count` numbers. */
 void faults_killed(ranks_env *e, uint64_t count, int turn);
 void faults_stopped(ranks_env *e);
-/* Rank 1 is told to stop while rank 2 is elsewhere. */
+/* Rank 1 is told to stop while rank 2 is in no call. */
 void faults_aborted(ranks_env *e);
-/* Arguments that are wrong here end this call only. */
+/* Invalid arguments of this rank fail only this call. */
 void faults_arguments(ranks_env *e);
 
-/* Runs late, traces, stopped and aborted, by these names. */
+/* Runs the scenarios late, traces, stopped and aborted by these names. */
 void faults_run_late(void);
 
 #endif

@@ -36,7 +36,7 @@ static void other_size(ranks_env *e)
     uint64_t start = ranks_ms();
     xray_status status =
         e->comm->all_reduce(e->world, NULL, a, 64 + e->rank, XRAY_F32);
-    /* 256, 260 and 264 bytes; the first two to come disagree. */
+    /* 256, 260 and 264 bytes: the first two ranks to arrive disagree. */
     faults_ended(e, status, start, "the ranks are in different calls",
                  "all_reduce of 26");
     ranks_meet(e);
@@ -64,7 +64,7 @@ static void other_root(ranks_env *e)
     ranks_meet(e);
 }
 
-/* Ranks are named by their numbers in the run, not in the group. */
+/* Ranks are named by their numbers in the world, not in the group. */
 static void roots_of_a_group(ranks_env *e)
 {
     uint32_t two[2] = { 1, 2 };
@@ -86,7 +86,8 @@ static void roots_of_a_group(ranks_env *e)
     ranks_meet(e);
 }
 
-/* Rank 0 waits for 1 in the group of all, 1 for 0 in the pair: for ever. */
+/* Rank 0 waits for rank 1 in the group of all, and rank 1 for rank 0 in the
+ * pair. */
 static void other_group(ranks_env *e)
 {
     uint32_t two[2] = { 0, 1 };
@@ -109,7 +110,7 @@ static void both_send(ranks_env *e)
     ranks_meet(e);
 }
 
-/* One sends where the other makes a call of the group. */
+/* One rank sends while the other makes a call of the group. */
 static void send_alone(ranks_env *e)
 {
     char *a = ranks_alloc(e, 128);
@@ -132,7 +133,7 @@ static void *kill_after_delay(void *arg)
     return arg;
 }
 
-/* Killed while it waits itself. */
+/* The rank is killed while it waits itself. */
 static void killed_in_wait(ranks_env *e)
 {
     pthread_t id;
@@ -156,7 +157,7 @@ static void left(ranks_env *e)
                  ranks_said(e, ") is dead"));
 }
 
-/* Memory of malloc is nobody's. */
+/* Memory from malloc is not the device's. */
 static void not_shareable(ranks_env *e)
 {
     float *good = alloc_floats(e, 64);
@@ -178,12 +179,12 @@ static void not_shareable(ranks_env *e)
     ranks_meet(e);
 }
 
-/* ---- in time ------------------------------------------------------------ */
+/* ---- timing -------------------------------------------------------------- */
 
-/* A clock that goes on by itself where a test says so: 0, it is the machine's.
- * The linker sends every reading of the clock in this program here. */
+/* A clock that a test can advance on its own; at 0 it is the machine's. The
+ * linker redirects all readings of the clock in this program to it. */
 static _Thread_local uint64_t own_clock;
-#define TICK 10000000u /* ns at each reading */
+#define TICK 10000000u /* ns per reading */
 
 int __real_clock_gettime(clockid_t id, struct timespec *out);
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);
@@ -197,8 +198,8 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
     return 0;
 }
 
-/* The wait ends with the timeout of 500 ms, neither before nor a slice (10 ms)
- * and a few readings later, whatever the machine is at meanwhile. */
+/* The wait ends with the timeout of 500 ms, not before it and at most one slice
+ * (10 ms) and a few readings after it, whatever else the machine does. */
 static void punctual(ranks_env *e)
 {
     float *a = alloc_floats(e, 64);
@@ -254,7 +255,7 @@ static uint64_t resident_pages(void)
     return mine * 4096u;
 }
 
-/* A thousand calls on ever other blocks of all sizes. */
+/* Makes many calls on new blocks of all sizes. */
 static void make_many_calls(ranks_env *e, uint64_t turns)
 {
     for (uint64_t i = 0; i < turns; i++) {
@@ -266,7 +267,8 @@ static void make_many_calls(ranks_env *e, uint64_t turns)
         CHECK_OK(
             e, e->comm->reduce_scatter(e->world, NULL, b, a, count, XRAY_F32));
         for (uint64_t k = 0; k < count; k += 97)
-            CHECK(e, a[k] == 0.0f); /* comes zeroed, whatever was there */
+            CHECK(e,
+                  a[k] == 0.0f); /* must be zeroed, whatever it held before */
         memset(b, 0x55, count * sizeof(float));
         e->dev->free(e->dev_self, a);
         e->dev->free(e->dev_self, b);

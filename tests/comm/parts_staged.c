@@ -22,7 +22,8 @@ static xray_status staged_info(void *self, xray_device_info *out)
     return status;
 }
 
-/* Blocks of regions that go with the instance: a test need not free. */
+/* Allocates blocks from regions that are freed with the instance, so that a
+ * test need not free them. */
 static xray_status staged_create(const xray_host *host, const void *config,
                                  uint32_t threads, void **out_self)
 {

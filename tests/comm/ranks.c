@@ -177,7 +177,7 @@ static pid_t start_rank(const char *name, uint32_t rank, uint32_t size, int fd)
     return pid;
 }
 
-/* What became of a rank: '.', 'k', 's' or '?'. */
+/* Waits for a process and returns how it ended: '.', 'k', 's' or '?'. */
 static char wait_for_fate(pid_t pid, uint64_t until)
 {
     int status = 0;

@@ -15,9 +15,9 @@
 #include <xray/plugin.h>
 
 #define MOST_RANKS 8
-#define NOTES 64 /* 64-bit words a rank can leave for others */
+#define NOTES 64 /* 64-bit words that a rank can leave for the others */
 
-/* Mapped by all ranks. */
+/* Shared by all ranks. */
 typedef struct meeting {
     _Atomic uint32_t arrived;
     _Atomic uint32_t round;
@@ -31,7 +31,7 @@ typedef struct ranks_env {
     uint32_t size;
     meeting *all;
     xray_host host;
-    char text[4096]; /* what host->fail was told last, outer reason first */
+    char text[4096]; /* texts of host->fail, the outer reason first */
     const xray_device_ops *dev;
     void *dev_self;
     const xray_comm_ops *comm;
@@ -39,11 +39,12 @@ typedef struct ranks_env {
     xray_comm_group *world;
     const void *comm_config;
     uint32_t brief;      /* 1: fewer elements and repetitions */
-    const char *serves;  /* a device that the comm serves */
-    const char *refuses; /* one that it does not */
+    const char *serves;  /* a device that the plugin serves */
+    const char *refuses; /* a device that it does not serve */
 } ranks_env;
 
-/* The device and the comm of a rank: each program links one (parts_shm.c). */
+/* The device and the plugin of a rank; each program links one definition
+ * (parts_shm.c). */
 void ranks_parts(ranks_env *e);
 
 typedef struct scenario {
@@ -52,7 +53,7 @@ typedef struct scenario {
     uint64_t timeout_ms;
 } scenario;
 
-/* The program's scenarios, ended by a NULL name. */
+/* The scenarios of the program; a NULL name ends the list. */
 extern const scenario ranks_scenarios[];
 
 /* Ends a rank with a message. */
@@ -65,26 +66,26 @@ void ranks_die(const ranks_env *e, const char *file, int line,
     } while (0)
 #define CHECK_OK(e, call) CHECK(e, (call) == XRAY_OK)
 
-/* In main: does not come back where this process is a rank. */
+/* Call this in main: it does not return if the process is a rank. */
 void ranks_main(int argc, char **argv);
 
-/* Runs a scenario in `size` processes. `fates` (NULL: all end well) is a string
- * of a letter a rank: 'k' was killed, 's' was stopped and is killed at the end,
- * '.' ended well. Fails the cmocka test otherwise. */
+/* Runs a scenario in `size` processes. `fates` (NULL: all end well) has one
+ * letter per rank: 'k' was killed, 's' was stopped and is killed at the end,
+ * '.' ended well. Otherwise the cmocka test fails. */
 void ranks_run(const char *name, uint32_t size, const char *fates);
 /* The same in threads. */
 void ranks_run_threads(const char *name, uint32_t size);
 
-/* What a comm of this rank is created with. */
+/* Returns the setup with which this rank's comm is created. */
 xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms);
 
-/* All ranks meet, without the comm plugin. */
+/* Waits until all ranks are here, without the plugin. */
 void ranks_meet(ranks_env *e);
 
 void *ranks_alloc(ranks_env *e, uint64_t bytes);
 uint64_t ranks_ms(void);
 void ranks_sleep_ms(uint64_t ms);
-/* 1 if the last error holds it. */
+/* Returns 1 if the last error contains the words. */
 int ranks_said(const ranks_env *e, const char *part);
 
 #endif

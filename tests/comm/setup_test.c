@@ -23,17 +23,19 @@ static const xray_host host = { .header = XRAY_HEADER(xray_host),
 static ranks_env env;
 static void *device;
 
-/* ---- the others --------------------------------------------------------- */
+/* ---- the other rank
+ * -------------------------------------------------------- */
 
-/* What the second of two ranks says, in the first and in the second exchange.
- */
+/* The replies of the second of two ranks in the first and in the second
+ * exchange. */
 static struct {
     uint32_t calls;
-    uint32_t fails_at;   /* exchange that does */
-    uint32_t refuses_at; /* exchange in which it says that it cannot come */
-    uint32_t size;       /* ranks that it was created for */
+    uint32_t fails_at;   /* number of the exchange that fails */
+    uint32_t refuses_at; /* number of the exchange in which it reports that it
+                          * cannot take part */
+    uint32_t size;       /* number of ranks for which it was created */
     const char *why;
-    shm_offer mine; /* of this rank, as last shown */
+    shm_offer mine; /* the last offer of this rank */
 } other;
 
 static xray_status exchange_offers(void *ctx, const void *mine, uint64_t size,
@@ -78,7 +80,8 @@ static void expect_refused(const xray_comm_setup *setup, xray_status status,
     assert_null(self);
 }
 
-/* ---- set-ups ------------------------------------------------------------ */
+/* ---- setups
+ * ---------------------------------------------------------------- */
 
 static void invalid_setups_are_refused(void **state)
 {
@@ -170,10 +173,11 @@ static void devices_that_are_served(void **state)
         assert_int_equal(env.comm->serves(cases[i].name), cases[i].serves);
 }
 
-/* ---- what they share ---------------------------------------------------- */
+/* ---- the shared memory
+ * ----------------------------------------------------- */
 
-/* A key has one channel, whoever claims it; areas of ranks, channels and steps
- * lie apart. */
+/* A key has one channel, whichever rank claims it; states of ranks, channels
+ * and rounds do not overlap. */
 static void channels_by_their_keys(void **state)
 {
     (void)state;
@@ -188,7 +192,8 @@ static void channels_by_their_keys(void **state)
         assert_int_equal(number, key - 1);
         assert_int_equal(shm_channel_claim(&joined, key * 7, 5), number);
     }
-    assert_true(shm_channel_claim(&c, 6, 0) == UINT32_MAX); /* none is left */
+    assert_true(shm_channel_claim(&c, 6, 0) ==
+                UINT32_MAX);                     /* no channel is free */
     assert_true(shm_channel_pair(&c, 0) == 100); /* of the first claim */
     char *at = (char *)shm_rank_state_of(&c, 2);
     assert_true((char *)shm_rank_state_of(&c, 1) + sizeof(shm_rank_state) ==
@@ -205,7 +210,7 @@ static void channels_by_their_keys(void **state)
     shm_round *end = shm_round_of(&c, SHM_MAX_CHANNELS - 1, 1);
     assert_true((char *)(shm_member_of(end, 2) + 1) <= c.base + c.bytes);
     shm_control_leave(&joined);
-    assert_int_equal(c.base[0] != 0, 1); /* still mapped for the other */
+    assert_int_equal(c.base[0] != 0, 1); /* still mapped for the other rank */
     shm_control_leave(&c);
     shm_control_leave(&c);
     assert_null(c.base);
@@ -234,7 +239,7 @@ static int begin_suite(void **state)
     (void)state;
     ranks_parts(&env);
     const xray_host *none = &host;
-    static const uint64_t config[64]; /* of the device: all at their zeros */
+    static const uint64_t config[64]; /* options of the device, all 0 */
     return env.dev->create(none, config, 1, &device) == XRAY_OK ? 0 : -1;
 }
 

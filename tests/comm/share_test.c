@@ -57,7 +57,8 @@ static uint64_t live_bytes(void *d)
     return stats.live[XRAY_TAG_KV];
 }
 
-/* Aligned, zeroed, apart from each other, counted; also after others went. */
+/* Blocks are aligned, zeroed, separate and counted, even after others were
+ * freed. */
 static void blocks_are_aligned_zeroed_and_counted(void **state)
 {
     (void)state;
@@ -94,7 +95,7 @@ static void blocks_are_aligned_zeroed_and_counted(void **state)
     cpu_ops()->destroy(d);
 }
 
-/* A handle of this process gives the block itself, from anywhere in it. */
+/* A handle of this process gives the block itself, at any offset in it. */
 static void own_handle_gives_the_block_itself(void **state)
 {
     (void)state;
@@ -145,7 +146,7 @@ static void stale_handles_are_refused(void **state)
     expect_refused(b, other, "stale or foreign");
     cpu_ops()->free(a, p);
     expect_refused(b, handle, "the block was freed");
-    p = alloc_block(a, 70000); /* the same place, another block */
+    p = alloc_block(a, 70000); /* the same address in another block */
     expect_refused(b, handle, "the block was freed");
     assert_int_equal(cpu_ops()->share(a, p, handle), XRAY_OK);
     cpu_ops()->destroy(a);
@@ -179,8 +180,8 @@ static void what_cannot_be_shared(void **state)
     cpu_ops()->destroy(d);
 }
 
-/* A block of another process: the same bytes both ways, and they stay mapped
- * when it has died. */
+/* A block of another process has the same bytes on both sides, and stays mapped
+ * after that process has died. */
 static void between(ranks_env *e)
 {
     char *p = ranks_alloc(e, 300000);
@@ -211,7 +212,7 @@ static void between(ranks_env *e)
         CHECK(e, ranks_ms() - start < 20000);
     CHECK(e, *(char *)q == 'b');
     e->dev->detach(e->dev_self, q);
-    /* Nobody holds it now, and its process is gone. */
+    /* No process holds it now, and its owner is gone. */
     CHECK(e, e->dev->attach(e->dev_self, handle, 8, &q) == XRAY_E_ARG);
     CHECK(e, ranks_said(e, "stale or foreign"));
 }
@@ -221,7 +222,7 @@ const scenario ranks_scenarios[] = {
     { NULL, NULL, 0 },
 };
 
-/* Fuzz targets have folders there, and may run meanwhile. */
+/* Fuzz targets have folders there and may run at the same time. */
 static uint64_t names_in_shm(void)
 {
     uint64_t n = 0;

@@ -15,7 +15,7 @@
 #include "core/base/hash.h"
 #include "plugins/device-cpu/device.h"
 
-#define GUARD 8 /* elements behind a buffer that must stay */
+#define GUARD 8 /* elements after a buffer that must not change */
 #define GUARD_BYTE 0x5a
 
 static const uint64_t sizes[] = { 0, 1, 15, 16, 33, 4099, 70001, 1000003 };
@@ -23,13 +23,14 @@ static const uint64_t sizes[] = { 0, 1, 15, 16, 33, 4099, 70001, 1000003 };
 
 static uint64_t count_of_size(const ranks_env *e, size_t i)
 {
-    /* The large one once a rank count, not for each of the kinds. */
+    /* The large size is used once per number of ranks, not for each variant. */
     if (sizes[i] > 100000 && e->brief)
         return e->size == 3 ? 100001 : 300001;
     return sizes[i] > 100000 && e->size == 3 ? 200001 : sizes[i];
 }
 
-/* Element i of a rank: over several magnitudes, so that order shows. */
+/* Element i of a rank; the magnitudes differ, so that the order of a sum
+ * shows. */
 static float rank_value(uint32_t rank, uint64_t i, uint64_t seed)
 {
     uint64_t bits = xray_mix64(xray_mix64(seed, rank), i);
@@ -56,7 +57,7 @@ static float get_element(const void *p, uint64_t i, uint32_t dtype)
                              : cpu_from_bf16(((const uint16_t *)p)[i]);
 }
 
-/* What a rank holds at i, as its element type has it. */
+/* The value of a rank at i, rounded to the element type. */
 static float held_value(uint32_t rank, uint64_t i, uint32_t dtype,
                         uint64_t seed)
 {
@@ -71,8 +72,8 @@ static void fill_buffer(void *p, uint64_t count, uint32_t rank, uint32_t dtype,
         set_element(p, i, dtype, rank_value(rank, i, seed));
 }
 
-/* Element i of the sum: in rank order in fp32, rounded once; and within the
- * bound of a sum in double. */
+/* Element i of a sum: added in rank order in fp32 and rounded once; it must
+ * also be within the bound of a sum in double. */
 static void check_sum(ranks_env *e, float got, uint64_t i, uint32_t dtype,
                       uint64_t seed)
 {
@@ -101,7 +102,7 @@ static void *alloc_buffer(ranks_env *e, uint64_t count, uint32_t dtype,
     return (char *)*out_block + offset * element_width(dtype);
 }
 
-/* Nothing was written before or behind. */
+/* Nothing was written before or after the buffer. */
 static void check_guard(ranks_env *e, void *block, const void *p,
                         uint64_t count, uint32_t dtype)
 {
@@ -186,7 +187,8 @@ static void check_broadcast(ranks_env *e, uint64_t count, uint64_t offset,
     e->dev->free(e->dev_self, block);
 }
 
-/* To the next rank, from the one before; the even ones send first. */
+/* Each rank sends to the next one and receives from the previous one; even
+ * ranks send first. */
 static void check_messages(ranks_env *e, uint64_t count)
 {
     uint64_t bytes = count * 3;
@@ -197,7 +199,7 @@ static void check_messages(ranks_env *e, uint64_t count)
     for (uint64_t i = 0; i < bytes; i++)
         to[i] = (char)xray_mix64(e->rank, i);
     for (int turn = 0; turn < 2; turn++) {
-        /* An odd ring needs one that does both the other way round. */
+        /* In an odd ring one rank must do both in the other order. */
         int first = e->rank % 2 == 0 && e->rank + 1 != e->size;
         if (e->rank % 2 == 0 && e->rank + 1 == e->size)
             first = e->size % 2 == 0;
@@ -258,8 +260,8 @@ static void specials(ranks_env *e)
     }
 }
 
-/* Rounded once: 1 + 3 * 2^-9 is lost if each sum is rounded, and is half way
- * up in the end. */
+/* A sum is rounded once: 1 + 3 * 2^-9 would be lost if each partial sum were
+ * rounded, and rounds up halfway at the end. */
 static void rounding(ranks_env *e)
 {
     uint16_t *b = ranks_alloc(e, 128);
@@ -271,9 +273,8 @@ static void rounding(ranks_env *e)
         CHECK(e, cpu_from_bf16(b[i]) == want);
 }
 
-/* The same bits on every rank and in each of many turns, however they are
- * timed.
- */
+/* The bits are the same on every rank and in each of many repetitions, however
+ * the ranks are timed. */
 static void repeat(ranks_env *e)
 {
     enum { COUNT = 150001 };
@@ -297,7 +298,8 @@ static void repeat(ranks_env *e)
         CHECK(e, atomic_load(&e->all->notes[r][0]) == first);
 }
 
-/* The sum of ranks' numbers in a group, at an index that says which. */
+/* The sum of the ranks' numbers in a group, at an index that identifies the
+ * group. */
 static void sum_ranks(ranks_env *e, xray_comm_group *g, float want)
 {
     float *buf = ranks_alloc(e, 400);
@@ -309,7 +311,8 @@ static void sum_ranks(ranks_env *e, xray_comm_group *g, float want)
     e->dev->free(e->dev_self, buf);
 }
 
-/* Even and odd ranks work side by side; the same list twice is two groups. */
+/* Even and odd ranks work side by side; the same list of ranks twice makes two
+ * groups. */
 static void groups(ranks_env *e)
 {
     uint32_t half[2] = { e->rank % 2, e->rank % 2 + 2 };
@@ -328,7 +331,8 @@ static void groups(ranks_env *e)
         sum_ranks(e, e->world, 10.0f);
         sum_ranks(e, again, e->rank % 2 ? 6.0f : 4.0f);
     }
-    /* Descending, twice the same, no rank of the world, not of this one. */
+    /* Descending, a rank twice, a rank outside the world, a list without this
+     * rank. */
     uint32_t wrong[4][2] = { { 3, 1 },
                              { e->rank, e->rank },
                              { e->rank, 4 },
@@ -340,7 +344,7 @@ static void groups(ranks_env *e)
     CHECK(e, e->comm->group(e->comm_self, NULL, 2, &again) == XRAY_E_ARG);
 }
 
-/* What is counted as received is what the formulas of training say. */
+/* The bytes counted as received are those of the formulas for training. */
 static void counted(ranks_env *e)
 {
     float *in = ranks_alloc(e, 4000 * e->size);
@@ -354,7 +358,7 @@ static void counted(ranks_env *e)
     CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
     CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
-    /* A ring brings each rank two parts of every other one. */
+    /* A ring brings two parts of every other rank to each rank. */
     uint64_t want = others * 8000 + 2 * others * 4000 / e->size;
     CHECK_OK(e, e->comm->all_reduce(e->world, NULL, out, 1000, XRAY_F32));
     CHECK(e, e->comm->received(e->comm_self) - before == want);
@@ -367,7 +371,8 @@ static void counted(ranks_env *e)
         CHECK_OK(e, e->comm->recv(e->world, NULL, out, 200, 0));
     want += e->rank == 1 ? 200 : 0;
     CHECK(e, e->comm->received(e->comm_self) - before == want);
-    CHECK_OK(e, e->comm->barrier(e->world, NULL)); /* or a rank may be gone */
+    CHECK_OK(
+        e, e->comm->barrier(e->world, NULL)); /* otherwise a rank may be gone */
     CHECK(e, e->comm->serves(e->serves) && !e->comm->serves(e->refuses));
 }
 

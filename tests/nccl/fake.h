@@ -8,29 +8,30 @@
 
 #include <stddef.h>
 
-/* Streams: work in order, each on a thread of its own. */
+/* Streams that run their work in order, each on a thread of its own. */
 void *fake_stream_create(void);
 void fake_stream_destroy(void *stream);
-/* Runs fn(copy of arg) in the stream's order; at most FAKE_ARG bytes. */
+/* Runs fn(copy of arg) in the stream's order; the argument has at most FAKE_ARG
+ * bytes. */
 #define FAKE_ARG 256
 void fake_stream_call(void *stream, void (*fn)(void *arg), const void *arg,
                       size_t bytes);
 void fake_stream_sync(void *stream);
 
-/* What fails from now on, and with which code; 0: nothing. */
+/* Sets what fails from now on and with which code; 0: nothing. */
 #define FAKE_INIT 0    /* ncclCommInitRankConfig */
 #define FAKE_ASYNC 1   /* ncclCommGetAsyncError of communicators in use */
 #define FAKE_CALL 2    /* ncclAllReduce */
 #define FAKE_EVENT 3   /* cuEventQuery */
 #define FAKE_DEVICE 4  /* cuInit */
-#define FAKE_VERSION 5 /* ncclGetVersion gives this number */
-#define FAKE_BUS 6     /* 1: all devices have one address */
-#define FAKE_ABSENT 7  /* 1: this rank never comes to a new communicator */
+#define FAKE_VERSION 5 /* ncclGetVersion returns this number */
+#define FAKE_BUS 6     /* 1: all devices have the same address */
+#define FAKE_ABSENT 7  /* 1: this rank never arrives at a new communicator */
 #define FAKE_KINDS 8
 void fake_fail(int kind, int code);
-/* Communicators that were aborted, and that live. */
+/* Number of communicators that were aborted, and of those that exist. */
 unsigned fake_aborted(void);
 unsigned fake_live(void);
-int fake_contexts(void); /* of the device, held */
+int fake_contexts(void); /* number of retained device contexts */
 
 #endif

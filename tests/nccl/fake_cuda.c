@@ -30,7 +30,7 @@ typedef struct stream {
 } stream;
 
 typedef struct event {
-    struct event *next; /* of those given back */
+    struct event *next; /* in the list of destroyed events */
     _Atomic uint64_t recorded;
     _Atomic uint64_t reached;
 } event;
@@ -150,7 +150,8 @@ FAKE_API int cuEventCreate(void **out, unsigned flags)
     return e && flags == 2 ? 0 : 1;
 }
 
-/* As the true one: streams may still wait for it. So it only leaves. */
+/* Streams may still wait for a destroyed event, as with the real driver, so it
+ * is only put into a list. */
 FAKE_API int cuEventDestroy_v2(void *e)
 {
     static _Atomic(event *) gone;
@@ -205,7 +206,7 @@ FAKE_API int cuDeviceGetPCIBusId(char *out, int bytes, int index)
     return n < bytes ? 0 : 1;
 }
 
-static _Atomic int contexts; /* held */
+static _Atomic int contexts; /* retained contexts */
 
 FAKE_API int cuDevicePrimaryCtxRetain(void **out, int device)
 {

@@ -19,7 +19,7 @@
 #include "plugins/comm-nccl/nccl_api.h"
 
 #define MOST 8
-#define ROOM 262144u /* bytes on their way between two ranks */
+#define ROOM 262144u /* bytes in transit between two ranks */
 
 typedef struct wire {
     _Alignas(64) _Atomic uint64_t put;
@@ -29,7 +29,7 @@ typedef struct wire {
 
 typedef struct shared {
     _Atomic uint32_t come;
-    wire wires[MOST][MOST]; /* from, to */
+    wire wires[MOST][MOST]; /* sender, receiver */
 } shared;
 
 typedef struct comm {
@@ -37,7 +37,7 @@ typedef struct comm {
     int size;
     int rank;
     _Atomic int aborted;
-    _Atomic int busy; /* work on streams */
+    _Atomic int busy; /* number of operations on streams */
 } comm;
 
 /* One message, or a part of it. */
@@ -50,7 +50,7 @@ typedef struct message {
     int sends;
 } message;
 
-/* What one operation, or group of them, comes to on a stream. */
+/* The work of one operation, or of a group of operations, on a stream. */
 typedef struct work {
     comm *comm;
     message *messages;
@@ -58,7 +58,7 @@ typedef struct work {
     char *parts; /* [size][bytes] of a sum, or NULL */
     void *sum_out;
     size_t sum_count;
-    size_t first; /* element of this rank's share */
+    size_t first; /* offset of this rank's share in elements */
     int type;
 } work;
 
@@ -81,9 +81,10 @@ FAKE_API unsigned fake_live(void)
     return atomic_load(&live_count);
 }
 
-/* ---- moving ------------------------------------------------------------- */
+/* ---- transfers
+ * --------------------------------------------------------------- */
 
-/* Moves what can be moved; 1 if anything was. */
+/* Moves as many bytes as possible; returns 1 if there were any. */
 static int advance_message(message *m)
 {
     comm *c = m->comm;
@@ -136,8 +137,8 @@ static uint16_t narrow_to_bf16(float f)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* As NCCL: each partial sum has the buffer's type. From the rank after this
- * one on, as around a ring: not in rank order. */
+/* As in NCCL, each partial sum has the buffer's type, and the order is that of
+ * a ring, which begins after this rank: not the rank order. */
 static void add_parts(const work *w)
 {
     const comm *c = w->comm;
@@ -274,7 +275,7 @@ static void enqueue_copy(void *to, const void *from, size_t bytes, void *stream)
     fake_stream_call(stream, copy_block, &m, sizeof(m));
 }
 
-/* Rank r gets everyone's part at `in` + r * stride; then adds them. */
+/* Rank r receives all ranks' parts at `in` + r * stride, then adds them. */
 static int reduce_parts(const char *in, void *out, size_t count, size_t stride,
                         int type, comm *c, void *stream)
 {
@@ -352,7 +353,8 @@ FAKE_API int ncclGetVersion(int *out)
     return NCCL_SUCCESS;
 }
 
-/* The id names a file, nameless itself, by its maker's descriptor. */
+/* The id names an unlinked file by the descriptor of the process that created
+ * it. */
 FAKE_API int ncclGetUniqueId(nccl_id *out)
 {
     int fd = memfd_create("fake-nccl", MFD_CLOEXEC);

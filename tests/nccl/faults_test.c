@@ -26,8 +26,8 @@ static void killed(ranks_env *e)
     faults_killed(e, 100000, 5);
 }
 
-/* Calls that do not wait are answered by the next one; the stream comes free.
- */
+/* Calls that do not wait are reported by the next call; the stream becomes
+ * free. */
 static void async_killed(ranks_env *e)
 {
     float *a = ranks_alloc(e, 400000);
@@ -45,7 +45,8 @@ static void async_killed(ranks_env *e)
                  "all_reduce of 400000 bytes");
 }
 
-/* A failure that no call has told yet is told by a call of another group. */
+/* A failure that no call has reported yet is reported by a call of another
+ * group. */
 static void async_other_group(ranks_env *e)
 {
     uint32_t ranks[3] = { 0, 1, 2 };
@@ -71,14 +72,16 @@ static void left(ranks_env *e)
                  "a rank has ended its part", "rank 1 has ended its part");
 }
 
-/* ---- NCCL and CUDA fail ------------------------------------------------- */
+/* ---- failures of NCCL and CUDA
+ * ---------------------------------------------- */
 
-/* Rank 0 waits as NCCL notices that the network is gone. */
+/* Rank 0 waits while NCCL notices that the network is gone. */
 static void async_error(ranks_env *e)
 {
     float *a = ranks_alloc(e, 4096);
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
-    ranks_meet(e); /* rank 1 may be in the barrier yet when 0 has left it */
+    ranks_meet(
+        e); /* rank 1 may still be in the barrier when rank 0 has left it */
     if (e->rank == 0) {
         fake_fail(FAKE_ASYNC, 6);
         uint64_t start = ranks_ms();
@@ -114,7 +117,7 @@ static void event_error(ranks_env *e)
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
     if (e->rank == 1)
         fake_fail(FAKE_EVENT, 700);
-    else /* all that it needs may have come before */
+    else /* its work may have been complete before */
         (void)e->comm->barrier(e->world, NULL);
     uint64_t start = ranks_ms();
     faults_ended(e, e->comm->barrier(e->world, NULL), start,
@@ -125,7 +128,8 @@ static void event_error(ranks_env *e)
     ranks_meet(e);
 }
 
-/* ---- what cannot begin -------------------------------------------------- */
+/* ---- failures of create
+ * ---------------------------------------------------- */
 
 static void try_to_begin(ranks_env *e, const nccl_config *config,
                          xray_status want, const char *words)
@@ -178,7 +182,7 @@ static void beginnings(ranks_env *e)
     try_to_begin(e, &other, XRAY_E_DEVICE, "libm.so.6 has no cuInit");
 }
 
-/* A member that does not come to the group. */
+/* A member never arrives at the group. */
 static void lonely_group(ranks_env *e)
 {
     uint32_t ranks[2] = { 0, 1 };
@@ -191,7 +195,7 @@ static void lonely_group(ranks_env *e)
     ranks_meet(e);
 }
 
-/* Too little scratch is said when the group is formed. */
+/* Too little scratch memory is reported when the group is formed. */
 static void small_scratch(ranks_env *e)
 {
     nccl_config small = parts_config;
@@ -206,7 +210,8 @@ static void small_scratch(ranks_env *e)
     e->comm->destroy(self);
 }
 
-/* Instances come and go; events, communicators and memory with them. */
+/* Instances come and go, and their events, communicators and memory with
+ * them. */
 static void again(ranks_env *e)
 {
     xray_comm_setup setup = ranks_setup(e, 60000);
@@ -220,7 +225,7 @@ static void again(ranks_env *e)
         CHECK_OK(e, e->comm->group(self, ranks, 2, &base));
         CHECK_OK(e, e->comm->group(self, ranks, 2, &g));
         CHECK(e, g != base);
-        /* What ranks tell each other of a group is none of its calls. */
+        /* The messages that form a group are not counted as calls. */
         CHECK(e, e->comm->received(self) == 0);
         CHECK_OK(e, e->comm->all_reduce(g, NULL, a, 1024, XRAY_F32));
         e->comm->destroy(self);

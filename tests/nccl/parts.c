@@ -14,7 +14,7 @@ typedef struct device {
     const xray_device_ops *inner;
     void *self;
     uint32_t index;
-    void *stream; /* the default one */
+    void *stream; /* the default stream */
 } device;
 
 /* An operation on its way through a stream. */
@@ -130,7 +130,7 @@ static const void *device_extension(void *self, const char *id)
     return strcmp(id, XRAY_EXT_CUDA) == 0 ? &cuda : NULL;
 }
 
-/* A rank's device has the rank's number. */
+/* The index of a rank's device is the rank. */
 static xray_status device_create(const xray_host *host, const void *config,
                                  uint32_t threads, void **out_self)
 {
@@ -141,7 +141,8 @@ static xray_status device_create(const xray_host *host, const void *config,
     d->stream = fake_stream_create();
     *out_self = d;
     xray_status status = d->inner->create(host, config, threads, &d->self);
-    /* Blocks of regions that go with the instance: a test need not free. */
+    /* Allocates blocks from regions that are freed with the instance, so that a
+     * test need not free them. */
     return status == XRAY_OK ? d->inner->shareable(d->self, 1) : status;
 }
 

@@ -10,7 +10,7 @@
 #include "tests/comm/ranks.h"
 #include "tests/nccl/fake.h"
 
-/* The options of every rank of the program; its file says which. */
+/* The options of all ranks of the program, defined in its own file. */
 extern nccl_config parts_config;
 
 #endif

@@ -27,7 +27,8 @@ static float rank_value(uint32_t rank, uint64_t i)
     return ldexpf(unit, (int)(bits & 15) - 8);
 }
 
-/* As the false NCCL adds: from rank 1 on around, each sum rounded to `type`. */
+/* Adds as the fake NCCL does: around the ring from rank 1 on, each partial sum
+ * rounded to `type`. */
 static float sum_around_ring(const ranks_env *e, uint64_t i, int bf16, int each)
 {
     float sum = 0.0f;
@@ -82,11 +83,11 @@ static void bf16(ranks_env *e)
                      sum_around_ring(e, COUNT * e->rank + i, 1, each));
         differ += sum_around_ring(e, i, 1, 0) != sum_around_ring(e, i, 1, 1);
     }
-    CHECK(e, differ > COUNT / 20); /* the two options are two */
+    CHECK(e, differ > COUNT / 20); /* the two options differ */
 }
 
-/* Many calls, none waited for, on the caller's streams in turn; more than may
- * be under way at once. */
+/* Many calls without waiting, alternately on two streams of the caller, and
+ * more than may be in progress at once. */
 static void ordered_stream(ranks_env *e)
 {
     float *a = ranks_alloc(e, 400);
@@ -116,7 +117,7 @@ static void ordered_stream(ranks_env *e)
     e->dev->stream_destroy(e->dev_self, mine);
 }
 
-/* Of one rank: nothing is asked of NCCL, and it need not be there. */
+/* A single rank needs nothing from NCCL, which need not even be installed. */
 static void without(ranks_env *e)
 {
     float *a = ranks_alloc(e, 400);

@@ -20,7 +20,8 @@ static const struct {
     dsinf_bounds want;
     const char *says;
 } cases[] = {
-    /* As many slots as rows, a step of as many tokens as asked for. */
+    /* There are as many slots as rows, and a step has as many tokens as
+     * requested. */
     { 5,
       20,
       0,
@@ -66,7 +67,8 @@ static const struct {
         .step_tokens = 40,
         .draws = 64 },
       NULL },
-    /* Every slot has its token; no step has more than all rows have. */
+    /* Every slot gets its token, and no step has more tokens than all rows
+     * have. */
     { 5,
       2,
       0,
@@ -100,7 +102,7 @@ static const struct {
         .step_tokens = 100,
         .draws = 65 },
       NULL },
-    /* Fewer slots by option or by memory. */
+    /* An option or the memory allows fewer slots. */
     { 5,
       16,
       3,
@@ -145,7 +147,7 @@ static const struct {
         .step_tokens = 50,
         .draws = 64 },
       NULL },
-    /* An option that asks for more than there are rows is no obstacle. */
+    /* An option may allow more slots than there are rows. */
     { 3,
       16,
       9,
@@ -234,7 +236,7 @@ static void sizes_follow_from_the_options(void **state)
     }
 }
 
-/* Which weights are a copy of the engine's own, and how narrow. */
+/* When the engine keeps its own copy of the weights, and in which type. */
 static void weights_are_shared_or_copied(void **state)
 {
     static const struct {

@@ -11,20 +11,21 @@ static const int32_t prompt[] = { 1, 2, 3, 4, 5, 6 };
 #define WEIGHTS (1u << XRAY_TAG_WEIGHTS)
 #define ACTIVATIONS (1u << XRAY_TAG_ACTIVATIONS)
 
-/* ---- a device that fails where it is told to ---------------------------- */
+/* ---- a device that fails on request
+ * ----------------------------------------- */
 
 static const xray_device_ops *cpu;
 static struct {
-    uint32_t copy; /* 1: the call fails, and so on */
+    uint32_t copy; /* 1: this call fails; the others likewise */
     uint32_t gather;
     uint32_t sample;
     uint32_t evict;
     uint32_t weight_evict;
     uint32_t restore;
     uint32_t alloc;
-    uint64_t copied; /* bytes on the device */
+    uint64_t copied; /* bytes copied on the device */
     uint32_t copies;
-    const void *drawn; /* where states to draw from are gathered */
+    const void *drawn; /* destination of hidden states gathered for draws */
 } fails;
 
 static xray_status fail_copy(void *self, xray_stream *stream, void *to,
@@ -198,7 +199,7 @@ static void broken_engines(void **state)
             status = s->r->ops->step(s->engine);
         assert_int_equal(status, cases[i].status);
         assert_string_equal(s->r->said, cases[i].says);
-        *cases[i].fails = 0; /* what failed once stays so */
+        *cases[i].fails = 0; /* a broken engine stays broken */
         expect_broken(s);
         assert_int_equal(s->leases, 1);
         close_stage(s);
@@ -207,7 +208,8 @@ static void broken_engines(void **state)
 
 /* ---- the lease ---------------------------------------------------------- */
 
-/* It is taken once, and goes with the last request that runs or is held. */
+/* The lease is taken once, and released with the last request that runs or is
+ * held. */
 static void lease_goes_with_the_last(void **state)
 {
     (void)state;
@@ -218,14 +220,16 @@ static void lease_goes_with_the_last(void **state)
     q = make_test_request(2, 1, 9);
     engine_submit(s->r, s->engine, &q);
     assert_int_equal(s->leases, 1);
-    while (s->out.count == 0) { /* the first is done, the second is not */
+    while (s->out.count ==
+           0) { /* the first one is complete, the second is not */
         assert_int_equal(ops->step(s->engine), XRAY_AGAIN);
         engine_poll(s->r, s->engine, &s->out);
     }
     assert_int_equal(s->leases, 1);
     engine_run(s->r, s->engine, &s->out);
     assert_int_equal(s->leases, 0);
-    /* Held, it goes when it is released; in twos, with the second. */
+    /* The lease of a held request ends when it is released; with two samples,
+     * when the second one is. */
     q = make_test_request(3, 2, 2);
     q.hold = 1;
     engine_submit(s->r, s->engine, &q);
@@ -242,8 +246,9 @@ static void lease_goes_with_the_last(void **state)
 
 /* ---- prompts that are copied -------------------------------------------- */
 
-/* Of a prompt of `count` tokens whole blocks go to the second slot, keys and
- * values in each of 3 layers, and the samples are those of requests alone. */
+/* Complete blocks of a prompt of `count` tokens are copied to the second slot,
+ * keys and values in each of 3 layers, and the samples are those of separate
+ * requests. */
 static void prompts_are_copied(void **state)
 {
     (void)state;
@@ -291,7 +296,7 @@ static void expect_submit(stage *s, xray_status status)
         assert_int_equal(s->r->ops->abort(s->engine, 1), XRAY_OK);
 }
 
-/* Tag by tag: what sleeps keeps the engine asleep until it is awake. */
+/* The engine is asleep until every tag that sleeps is awake. */
 static void tags_sleep_by_themselves(void **state)
 {
     (void)state;
@@ -303,7 +308,8 @@ static void tags_sleep_by_themselves(void **state)
         expect_submit(s, XRAY_E_STATE);
         assert_int_equal(ops->wake(s->engine, tags[1 - i]), XRAY_OK);
         expect_submit(s, XRAY_E_STATE);
-        assert_int_equal(ops->sleep(s->engine, WEIGHTS), XRAY_OK); /* not its */
+        assert_int_equal(ops->sleep(s->engine, WEIGHTS),
+                         XRAY_OK); /* not the engine's own */
         assert_int_equal(ops->wake(s->engine, tags[i]), XRAY_OK);
         expect_submit(s, XRAY_OK);
         close_stage(s);
@@ -316,7 +322,7 @@ static void sleep_that_fails(void **state)
     static const struct {
         uint32_t *fails;
         uint32_t tags;
-        int wakes; /* 1: it is waking that fails */
+        int wakes; /* 1: waking up fails */
         xray_status status;
         const char *says;
     } cases[] = {
@@ -354,7 +360,7 @@ static void sleep_that_fails(void **state)
     }
 }
 
-/* A device that takes nothing back serves an engine that only drops keys and
+/* A device that cannot evict memory serves an engine that only frees keys and
  * values. */
 static void device_that_keeps_all(void **state)
 {
@@ -379,7 +385,7 @@ static void device_that_keeps_all(void **state)
     close_stage(s);
 }
 
-/* Half an update is forgotten with the weights that it was for. */
+/* An unfinished update is forgotten with the weights that it was for. */
 static void sleep_forgets_half_an_update(void **state)
 {
     (void)state;
@@ -412,8 +418,8 @@ static void sleep_forgets_half_an_update(void **state)
 
 /* ---- versions ----------------------------------------------------------- */
 
-/* What a result says its weights were: the owner's at the time, and of a copy
- * that of the last update; drawn weights are version 0. */
+/* A result names the version of its weights: the owner's at that time, or of a
+ * copy that of the last update; random weights have version 0. */
 static void results_carry_the_weights_version(void **state)
 {
     (void)state;
@@ -441,7 +447,7 @@ static void results_carry_the_weights_version(void **state)
             else
                 assert_null(own);
         }
-        /* Shared weights are the trainer's own table, no other. */
+        /* Shared weights are the trainer's own table and no other. */
         if (!i) {
             assert_int_equal(ops->update(s->engine, &s->m->weights->table, 7),
                              XRAY_E_ARG);
@@ -452,8 +458,8 @@ static void results_carry_the_weights_version(void **state)
     }
 }
 
-/* All tensors end an update, and so may a call behind them; drawn weights have
- * no owner whose values could come again. */
+/* An update ends with the last tensor or with a call after it; random weights
+ * have no owner whose values could be loaded again. */
 static void all_parts_end_an_update(void **state)
 {
     (void)state;
@@ -469,7 +475,8 @@ static void all_parts_end_an_update(void **state)
     close_stage(s);
 }
 
-/* A row more than fits takes no slot, and a plan says what may sleep. */
+/* A row more than fits takes no slot, and a plan names the tags that may be
+ * evicted. */
 static void plan_refuses_a_row_too_many(void **state)
 {
     (void)state;

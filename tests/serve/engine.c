@@ -31,7 +31,7 @@ static const void *host_service(const xray_host *host, const char *id)
     return NULL;
 }
 
-/* Options as their presets say. */
+/* Sets every option to its declared default. */
 static void *preset_config(const xray_component *component)
 {
     char *config = calloc(1, component->config_size + 1);
@@ -137,7 +137,8 @@ uint64_t rig_scratch(rig *r)
           "\"rms_norm_eps\":1e-6,\"hidden_act\":\"silu\","
 #define PLAIN COMMON "\"rope_theta\":10000.0,"
 
-/* Rows have up to 80 tokens: windows end within them, learned positions not. */
+/* Rows have up to 80 tokens: attention windows are shorter, learned positions
+ * are not. */
 static const char *const jsons[MODEL_COUNT] = {
     [MODEL_LLAMA] = "{\"model_type\":\"llama\"," PLAIN
                     "\"hidden_size\":32,\"intermediate_size\":72,"
@@ -332,9 +333,10 @@ xray_request request_make(uint64_t id, const int32_t *ids, uint32_t count,
                            .top_p = 1 };
 }
 
-/* ---- the trainer's side ------------------------------------------------- */
+/* ---- the trainer
+ * ------------------------------------------------------------- */
 
-/* The device has host memory: plain arrays serve as device arrays. */
+/* The device has host memory, so plain arrays serve as device arrays. */
 void trainer_logp(rig *r, const model *m, const int32_t *row, uint32_t count,
                   uint32_t first, float temperature, float *out)
 {

@@ -28,12 +28,12 @@ typedef struct rig {
 
 rig *rig_open(uint32_t threads);
 void rig_close(rig *r);
-uint64_t rig_high(rig *r, uint32_t tag); /* bytes, most so far */
+uint64_t rig_high(rig *r, uint32_t tag); /* bytes, the peak so far */
 uint64_t rig_live(rig *r);               /* bytes of all tags */
-uint64_t rig_scratch(rig *r); /* what the device keeps for itself, when all
-                               * else was given back */
+uint64_t rig_scratch(
+    rig *r); /* what the device keeps for itself after everything was freed */
 
-/* A small model with drawn weights: a trainer's, to be shared. */
+/* A small model with random weights: those of a trainer, to be shared. */
 typedef struct model {
     xm_config config;
     xm_layout *layout;
@@ -66,7 +66,7 @@ typedef struct engine_size {
     dsinf_config config;
 } engine_size;
 
-/* weights NULL: the engine draws its own from the model's seed. */
+/* weights NULL: the engine draws its own from the model's seed */
 xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                        const engine_size *size, void **out);
 void *engine_open(rig *r, const model *m, const engine_size *size);
@@ -88,18 +88,18 @@ typedef struct results {
 } results;
 
 void engine_submit(rig *r, void *engine, const xray_request *request);
-/* Steps until idle, taking results as they come. */
+/* Steps until the engine is idle, and polls results as they come. */
 void engine_run(rig *r, void *engine, results *out);
 void engine_poll(rig *r, void *engine, results *out);
 const result *result_find(const results *all, uint64_t id, uint32_t sample);
-/* Equal bits, whatever the order. */
+/* Compares all bits, in any order of the results. */
 void results_equal(const results *a, const results *b);
 
-/* A request of 1 sample, at temperature 1. */
+/* Makes a request of 1 sample at temperature 1. */
 xray_request request_make(uint64_t id, const int32_t *ids, uint32_t count,
                           uint32_t max_tokens);
 
-/* logp of row[first ...] at the temperature as a trainer computes it. */
+/* Computes logp of row[first ...] at the temperature as a trainer does. */
 void trainer_logp(rig *r, const model *m, const int32_t *row, uint32_t count,
                   uint32_t first, float temperature, float *out);
 

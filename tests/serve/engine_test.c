@@ -251,7 +251,7 @@ static void group_is_its_samples_one_by_one(void **state)
         int32_t ids[PROMPT];
         xray_request q = make_mix_request(all->r[i].id, ids, 1);
         q.first_sample = all->r[i].sample;
-        q.id = i; /* the id is only a name: prompt_id keys the draws */
+        q.id = i; /* the id is only a name: prompt_id is the key of the draws */
         engine_submit(r, engine, &q);
     }
     engine_run(r, engine, single);
@@ -265,8 +265,8 @@ static void group_is_its_samples_one_by_one(void **state)
     rig_close(r);
 }
 
-/* More draws than go into one call: a large group, then single prompts, all in
- * one step; against the same requests one at a time. */
+/* More draws than fit into one call: a large group and then single prompts, all
+ * in one step, against the same requests one at a time. */
 static void draws_in_portions(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void draws_in_portions(void **state)
         }
     assert_int_equal(all->count, GROUP + SINGLES);
     results_equal(all, each);
-    uint32_t other = 0; /* a group's samples are draws of their own */
+    uint32_t other = 0; /* the samples of a group have separate draws */
     for (uint32_t i = 1; i < GROUP; i++)
         other += result_find(all, 0, i)->tokens[0] !=
                  result_find(all, 0, 0)->tokens[0];
@@ -304,10 +304,11 @@ static void draws_in_portions(void **state)
     rig_close(r);
 }
 
-/* ---- several turns ------------------------------------------------------ */
+/* ---- turns of a conversation
+ * ------------------------------------------------ */
 
-/* Goes on with a held sample, and with the whole row as a new prompt: draws are
- * keyed by prompt, sample and position, so both give the same. */
+/* Continues a held sample, and gives the complete row as a new prompt: draws
+ * are keyed by prompt, sample and position, so both give the same. */
 static void extend_is_a_longer_prompt(void **state)
 {
     (void)state;
@@ -331,7 +332,8 @@ static void extend_is_a_longer_prompt(void **state)
     results *second = calloc(1, sizeof(*second));
     results *fresh = calloc(1, sizeof(*fresh));
     assert_true(first && second && fresh);
-    /* Two slots for three held samples: one is released to let the last run. */
+    /* With two slots for three held samples, one is released to let the last
+     * one run. */
     engine_run(r, engine, first);
     assert_int_equal(first->count, 2);
     uint32_t extended = first->r[0].sample;

@@ -27,7 +27,7 @@ static xray_request make_test_request(uint64_t id)
                            .top_p = 1 };
 }
 
-/* NULL: it is taken. */
+/* `says` NULL: the request is accepted. */
 static void expect_verdict(const xray_request *q, const char *says)
 {
     static const xm_limits limits = { VOCAB, ROW };
@@ -108,8 +108,8 @@ static void samplings_have_bounds(void **state)
     }
 }
 
-/* When a sample ends: by its end ids first, then by its own count since it was
- * extended, then by the row. */
+/* A sample ends by its end ids first, then by its own count since it was
+ * extended, then by the length of the row. */
 static void verdicts_follow_the_rules(void **state)
 {
     int32_t stops[] = { 7, 8 };
@@ -136,7 +136,7 @@ static void verdicts_follow_the_rules(void **state)
 
 /* ---- lists -------------------------------------------------------------- */
 
-/* Samples that wait for a slot leave from any place, and others come behind
+/* Samples that wait for a slot may leave from any position, and new ones follow
  * the last that is left. */
 static void waiting_samples_leave_from_anywhere(void **state)
 {
@@ -154,7 +154,7 @@ static void waiting_samples_leave_from_anywhere(void **state)
             if (i != gone)
                 assert_ptr_equal(xm_ready_pop(&r), &s[i]);
         assert_null(xm_ready_pop(&r));
-        /* The only one, too. */
+        /* The only one may leave, too. */
         xm_ready_push(&r, &s[0]);
         xm_ready_remove(&r, &s[0]);
         xm_ready_push(&r, &s[1]);
@@ -217,8 +217,8 @@ static void a_scheduler_needs_a_token_per_slot(void **state)
     xm_sched_destroy(s);
 }
 
-/* More requests than there are places to look them up at: each is found by its
- * id, and one that has ended is not. */
+/* More requests than buckets: each is found by its id, and one that has ended
+ * is not. */
 static void many_requests_are_told_apart(void **state)
 {
     enum { MANY = 500 };
@@ -284,10 +284,10 @@ static void the_numbers_of_a_run(void **state)
         uint32_t running, waiting, prompt, made, kv, saved, tokens;
     } want[] = {
         { 0, 3, 0, 0, 0, 0, 0 },
-        { 2, 1, 8, 4, 8, 8, 8 }, /* both prompts, a token of each sample */
-        { 1, 1, 8, 6, 5, 8, 2 }, /* the short one is over */
+        { 2, 1, 8, 4, 8, 8, 8 }, /* both prompts, then one token per sample */
+        { 1, 1, 8, 6, 5, 8, 2 }, /* the short one has ended */
         { 1, 1, 8, 8, 9, 8,
-          2 }, /* the third sample took over the first one's slot */
+          2 }, /* the third sample took over the slot of the first */
     };
     static const uint32_t count[] = { 3, 1, 1 };
     static const uint32_t most[] = { 3, 2, 1 };
@@ -295,7 +295,7 @@ static void the_numbers_of_a_run(void **state)
     xr_err err = { "" };
     uint32_t tokens = 7;
     (void)state;
-    run_sched_step(s, &tokens); /* with nothing to do: it is none */
+    run_sched_step(s, &tokens); /* a step without work does not count */
     assert_int_equal(tokens, 0);
     for (uint64_t i = 0; i < 3; i++) {
         xray_request q = make_test_request(i);

@@ -92,7 +92,7 @@ static void rig_step(rig *r)
         memcpy(r->memory[c->to], r->memory[c->from],
                c->positions * sizeof(int32_t));
         for (uint32_t p = c->positions; p < ROW; p++)
-            r->memory[c->to][p] = -9; /* what was there is not to be read */
+            r->memory[c->to][p] = -9; /* earlier contents must not be read */
         r->copies++;
     }
     assert_true(round.tokens <= r->limits.step_tokens);
@@ -117,7 +117,8 @@ static void rig_run(rig *r)
     }
 }
 
-/* ---- requests and their right answers ----------------------------------- */
+/* ---- requests and their right answers
+ * -------------------------------------- */
 
 static const int32_t stops[] = { STOP_ID };
 static int32_t prompt_ids[ROW];
@@ -142,7 +143,8 @@ static xray_request make_test_request(uint64_t id, uint32_t prompt,
                            .stop_count = 1 };
 }
 
-/* Samples from `row` (grows) until a rule ends it; the finish reason. */
+/* Samples from `row`, which grows, until a rule ends it; returns the finish
+ * reason. */
 static uint32_t sample_by_oracle(const xray_request *q, uint32_t sample,
                                  int32_t *row, uint32_t *row_count,
                                  uint32_t *made)
@@ -230,8 +232,8 @@ static void any_slots_budget_and_portion(void **state)
     }
 }
 
-/* A stop id is one also where nothing may follow it: as the last of max_tokens,
- * and in the last place of a row. */
+/* A stop id counts even where nothing may follow it: as the last of max_tokens,
+ * and at the last position of a row. */
 static void a_stop_id_may_come_last(void **state)
 {
     (void)state;
@@ -275,7 +277,7 @@ static void prompt_is_computed_once(void **state)
     assert_int_equal(stats.prefix_tokens_saved, 8 * 20);
     assert_int_equal(stats.generation_tokens, 9 * 5);
     assert_int_equal(stats.kv_tokens, 0);
-    /* Two slots were filled from the first; later samples took slots over. */
+    /* Two slots were copied from the first; later samples took slots over. */
     assert_int_equal(r->copies, 2);
     /* prompt and 9 first tokens, then 3 x 4 tokens three times */
     assert_int_equal(stats.steps, 1 + 3 * 4);
@@ -296,9 +298,9 @@ static void running_samples_go_before_prompts(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         rig_step(r);
         xm_sched_stats(r->sched, &stats);
-        assert_int_equal(stats.generation_tokens, i + 2); /* one each step */
+        assert_int_equal(stats.generation_tokens, i + 2); /* one per step */
         assert_int_equal(stats.prompt_tokens, 2 + (i + 1) * 7);
-        /* Of the sample, and of as much of the prompt as was computed. */
+        /* Of the sample, and of the part of the prompt that was computed. */
         assert_int_equal(stats.kv_tokens, i + 3 + (i + 1) * 7);
     }
     assert_int_equal(r->most_tokens, 8);
@@ -314,9 +316,9 @@ static void abort_gives_what_was_made(void **state)
     rig *r = rig_new(2, 16, 64);
     xr_err err = { "" };
     xray_request a =
-        make_test_request(1, 4, 4, 30); /* 1 runs, 3 have a token */
+        make_test_request(1, 4, 4, 30); /* 1 runs, 3 have a first token */
     xray_request b =
-        make_test_request(2, 30, 1, 9); /* its prompt is half done */
+        make_test_request(2, 30, 1, 9); /* its prompt is half computed */
     xray_request c = make_test_request(3, 4, 2, 30); /* waits */
     a.stop_count = b.stop_count = c.stop_count = 0;
     submit_request(r, &a);
@@ -364,8 +366,8 @@ static void abort_gives_what_was_made(void **state)
     rig_free(r);
 }
 
-/* A finished sample goes on after an observation as if it had been the prompt
- * from the start, with the draws' positions counted on. */
+/* After an observation a finished sample continues as if the row had been the
+ * prompt from the start, with the positions of its draws counted on. */
 static void hold_and_extend(void **state)
 {
     (void)state;
@@ -450,7 +452,7 @@ static void extend_says_what_is_wrong(void **state)
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, ROW - 7, &err),
                      XRAY_E_RANGE);
     assert_non_null(strstr(err.text, "leave no space in a row of 40"));
-    /* Both slots are held: another request waits, and nothing spins. */
+    /* Both slots are held: another request waits, and the engine is idle. */
     xray_request other = make_test_request(2, 6, 1, 1);
     submit_request(r, &other);
     assert_false(xm_sched_has_work(r->sched));
@@ -543,7 +545,7 @@ static void bad_requests_are_named(void **state)
     rig_free(r);
 }
 
-/* Ids may be used again once every result was taken; memory is, too. */
+/* An id may be used again once every result was polled; its memory as well. */
 static void memory_is_used_again(void **state)
 {
     (void)state;
@@ -560,7 +562,7 @@ static void memory_is_used_again(void **state)
         rig_run(r);
         assert_int_equal(xm_sched_grown(r->sched), before);
         xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
-        while (wanted--) /* once with no poll after the last one */
+        while (wanted--) /* once without a poll after the last one */
             assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
         if (round > 0)
             assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_END);

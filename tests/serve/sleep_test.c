@@ -57,7 +57,7 @@ static uint64_t live_bytes(const rig *r, uint32_t tag)
     return stats.live[tag];
 }
 
-/* Borrowed weights stay where they are, the rest goes. */
+/* Shared weights stay in memory, everything else is evicted. */
 static void shared_weights_stay_during_sleep(void **state)
 {
     (void)state;
@@ -82,7 +82,7 @@ static void shared_weights_stay_during_sleep(void **state)
     close_stage(s);
 }
 
-/* Weights of its own come again, all of them, before the next request. */
+/* Own weights must all be loaded again before the next request. */
 static void own_weights_must_come_again_after_sleep(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void own_weights_must_come_again_after_sleep(void **state)
         xray_request q = request_make(1, prompt, 6, 20);
         assert_int_equal(ops->submit(s->engine, &q), XRAY_E_STATE);
         assert_non_null(strstr(s->r->said, "bring all of them"));
-        /* A part is not enough. */
+        /* A part of them is not enough. */
         xray_weights part = *table;
         part.tensor_count = 3;
         assert_int_equal(ops->update(s->engine, &part, 1), XRAY_OK);

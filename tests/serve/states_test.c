@@ -33,7 +33,7 @@ static void owner_release(void *self)
     ((owner *)self)->leases--;
 }
 
-/* As a trainer does: no step under a lease. */
+/* Refuses a step during a lease, as a trainer does. */
 static xray_status owner_step(owner *o, model *m)
 {
     xr_err err = { "" };
@@ -192,7 +192,7 @@ static void more_requests_than_slots(void **state)
     }
     assert_int_equal(end.generation_tokens, tokens);
     assert_int_equal(end.requests_running + end.requests_waiting, 0);
-    /* Refilled at once: no step ran with a slot idle but the last few. */
+    /* Slots are refilled at once: only the last few steps had an idle slot. */
     assert_true(end.steps <= tokens / 3 + 9);
 }
 
@@ -212,7 +212,7 @@ static void step_takes_no_memory(void **state)
         engine_run(s->r, s->engine, &s->out);
         assert_int_equal(s->out.count, 12);
         assert_int_equal(xm_sched_grown(inner->sched), grown);
-        if (round == 0) /* the device has what it wants, too */
+        if (round == 0) /* the device has its own memory, too */
             live = rig_live(s->r);
         assert_int_equal(rig_live(s->r), live);
     }
@@ -246,7 +246,7 @@ static void lease_stops_the_optimizer(void **state)
     assert_int_equal(out.spans[0].version, 5);
     assert_int_equal(out.spans[0].first, 6);
     assert_int_equal(out.spans[0].last, 11);
-    /* other weights, other log-probs */
+    /* other weights, other log-probabilities */
     assert_true(out.raw_logp[0] < s->out.r[0].raw[0] ||
                 out.raw_logp[0] > s->out.r[0].raw[0]);
     s->o.refuse = 1;
@@ -286,7 +286,7 @@ static void own_weights_are_copied(void **state)
     free(b);
 }
 
-/* A table whose q, k and v do not share a handle is copied, with a word. */
+/* A table whose q, k and v do not share a handle is copied and logged. */
 static void table_that_cannot_be_shared(void **state)
 {
     stage *s = *state;
@@ -344,7 +344,7 @@ static void weights_come_in_parts(void **state)
     results *a = calloc(1, sizeof(*a));
     assert_non_null(a);
     run_one_request(s, own, a);
-    assert_int_equal(s->o.leases, 0); /* a copy leases nothing */
+    assert_int_equal(s->o.leases, 0); /* a copy needs no lease */
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
     xray_weights some = part_of_table(s, 0, 3);
     assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
@@ -365,10 +365,10 @@ static void weights_come_in_parts(void **state)
     for (uint32_t i = 0; i < table->tensor_count; i++)
         assert_memory_equal(table->tensors[i].data, s->table.tensors[i].data,
                             table->tensors[i].count * sizeof(float));
-    /* A tensor that does not come keeps its values; NULL ends the update. */
+    /* A tensor that is left out keeps its values; NULL ends the update. */
     some = part_of_table(s, 1, 2);
     assert_int_equal(ops->update(own, &some, 6), XRAY_OK);
-    /* What came for the last update is not what came for this one. */
+    /* What arrived for the last update does not count for this one. */
     assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
     assert_int_equal(table->version(table->owner), 5);
     assert_int_equal(ops->update(own, NULL, 6), XRAY_OK);
@@ -380,8 +380,8 @@ static void weights_come_in_parts(void **state)
     free(a);
 }
 
-/* Matrices of the trainer, rounded as bf16 is, then shared by handle: the same
- * bits as an engine that keeps them as bf16. */
+/* The trainer's matrices, rounded as bf16 and then shared by handle, give the
+ * same bits as an engine that keeps them as bf16. */
 static void rounded_weights(void **state)
 {
     stage *s = *state;
@@ -417,7 +417,7 @@ static void rounded_weights(void **state)
     assert_int_equal(xm_weights_changed(s->m->weights, 4, &err), XRAY_OK);
     run_one_request(s, s->engine, b);
     results_equal(a, b);
-    /* New values arrive rounded, too. */
+    /* New values are rounded, too. */
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
     assert_int_equal(ops->update(narrow, NULL, 5), XRAY_OK);
     b->count = 0;
@@ -491,7 +491,7 @@ static xray_status plan_stage(stage *s, const engine_size *size,
     return plan_on_device(s->r, s->m, size, shared, plan);
 }
 
-/* An engine with weights of its own, on a device of its own. */
+/* An engine with its own weights on its own device. */
 static void check_plan(int which, const engine_size *size)
 {
     rig *r = rig_open(1);
