@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tables, verdicts and page of runs that were never run.
+ * Tables, verdicts and the page of a comparison, from run folders that the test
+ * writes.
  */
 #include <math.h>
 
@@ -28,9 +29,9 @@ static void make_variant(const char *name, const char *lr, int first_seed,
     }
 }
 
-/* Reads folders of the scratch folder; ends with NULL. */
-static void sort_into(xr_runs *runs, const char *const *names,
-                      xr_errors *errors)
+/* Reads folders of the scratch folder into variants; `names` ends with NULL. */
+static void read_folders(xr_runs *runs, const char *const *names,
+                         xr_errors *errors)
 {
     char *dirs[8] = { NULL };
     size_t count = 0;
@@ -42,8 +43,8 @@ static void sort_into(xr_runs *runs, const char *const *names,
         free(dirs[i]);
 }
 
-/* The comparison of folders as text and page; free what comes back. */
-static char *text_of(const char *const *names, char **out_page)
+/* Compares folders; the text and the page are the caller's to free. */
+static char *compare_folders(const char *const *names, char **out_page)
 {
     xr_runs runs;
     xr_errors errors = { 0 };
@@ -51,7 +52,7 @@ static char *text_of(const char *const *names, char **out_page)
     xr_comparison c;
     xr_str text = { 0 };
     xr_str page = { 0 };
-    sort_into(&runs, names, &errors);
+    read_folders(&runs, names, &errors);
     if (errors.count)
         fail_msg("%s", errors.items[0]);
     if (xr_compare(&runs, NULL, 0, &err, &c) != XRAY_OK)
@@ -67,7 +68,7 @@ static char *text_of(const char *const *names, char **out_page)
     return text.data;
 }
 /* The verdict of the first contrast. */
-static int verdict_of(const xr_runs *runs, int lower)
+static int judge_runs(const xr_runs *runs, int lower)
 {
     xr_comparison c;
     xr_err err = { "" };
@@ -83,7 +84,7 @@ static int verdict_of(const xr_runs *runs, int lower)
 }
 
 #define TEXT_OF(page, ...) \
-    text_of((const char *const[]){ __VA_ARGS__, NULL }, page)
+    compare_folders((const char *const[]){ __VA_ARGS__, NULL }, page)
 
 static void expect_in(const char *text, const char *part)
 {
@@ -91,7 +92,7 @@ static void expect_in(const char *text, const char *part)
         fail_msg("'%s' is not in:\n%s", part, text);
 }
 
-static int make_all(void **state)
+static int make_all_variants(void **state)
 {
     if (scratch_make(state))
         return -1;
@@ -104,7 +105,7 @@ static int make_all(void **state)
 
 /* ---- tables ------------------------------------------------------------- */
 
-static void names_the_winner(void **state)
+static void winner_is_named(void **state)
 {
     (void)state;
     static const char wanted[] =
@@ -152,14 +153,14 @@ static void names_the_winner(void **state)
     char *text = TEXT_OF(NULL, "base", "good/");
     assert_string_equal(text, wanted);
     free(text);
-    /* The other way round the base wins. */
+    /* With the order reversed the base wins. */
     text = TEXT_OF(NULL, "good", "base");
     expect_in(text, "good is better than base: base minus good is -0.038, and "
                     "the 95 % interval [-0.0584, -0.0176] excludes zero\n");
     free(text);
 }
 
-static void refuses_to_name_one(void **state)
+static void no_winner_within_the_scatter(void **state)
 {
     (void)state;
     char *text = TEXT_OF(NULL, "base", "even");
@@ -170,8 +171,8 @@ static void refuses_to_name_one(void **state)
     free(text);
 }
 
-/* The same settings under other seeds: unpaired, and said so. */
-static void other_seeds(void **state)
+/* Runs with other seeds are not paired, and a note says so. */
+static void other_seeds_are_unpaired(void **state)
 {
     (void)state;
     char *text = TEXT_OF(NULL, "base", "later");
@@ -185,8 +186,8 @@ static void other_seeds(void **state)
     free(text);
 }
 
-/* Half of the runs with a partner are enough to pair them, fewer are not. */
-static void half_of_the_seeds(void **state)
+/* Runs are paired if at least half of them have a partner. */
+static void half_of_the_seeds_make_pairs(void **state)
 {
     (void)state;
     for (int shared = 2; shared >= 1; shared--) {
@@ -214,8 +215,9 @@ static void half_of_the_seeds(void **state)
     free(text);
 }
 
-/* Two against the base: 0.0066 goes to 0.0133, and its interval widens. */
-static void holm_for_several(void **state)
+/* With two variants p doubles from 0.0066 to 0.0133, and its interval widens.
+ */
+static void several_variants_are_corrected(void **state)
 {
     (void)state;
     char *text = TEXT_OF(NULL, "base", "good", "even");
@@ -226,8 +228,8 @@ static void holm_for_several(void **state)
     free(text);
 }
 
-/* A run against itself, to the bit. */
-static void equal_runs(void **state)
+/* A run has the same bits as itself. */
+static void equal_runs_do_not_diverge(void **state)
 {
     (void)state;
     make_variant("again/base", "0.1", 1, base_scores);
@@ -240,7 +242,7 @@ static void equal_runs(void **state)
     free(text);
 }
 
-static void one_run_each(void **state)
+static void one_run_each_has_no_verdict(void **state)
 {
     (void)state;
     char *text = TEXT_OF(NULL, "base/seed-1", "good/seed-1");
@@ -251,9 +253,9 @@ static void one_run_each(void **state)
     free(text);
 }
 
-/* ---- which run is of which variant -------------------------------------- */
+/* ---- variants of runs ---------------------------------------------------- */
 
-static void sorts_runs(void **state)
+static void folders_become_variants(void **state)
 {
     (void)state;
     xr_runs runs;
@@ -265,7 +267,7 @@ static void sorts_runs(void **state)
                                 .lr = i % 2 ? "0.2" : "0.1",
                                 .steps = 2,
                                 .score = 0.5 });
-    sort_into(&runs, loose, &errors);
+    read_folders(&runs, loose, &errors);
     assert_int_equal(errors.count, 0);
     assert_int_equal(runs.count, 2);
     assert_string_equal(runs.variants[0].name, "a1");
@@ -276,10 +278,10 @@ static void sorts_runs(void **state)
         assert_int_equal(runs.variants[v].runs[1].seed, 1);
     }
     xr_runs_free(&runs);
-    sort_into(&runs,
-              (const char *const[]){ "base/seed-1", "good/seed-2",
-                                     "base/seed-3", "later", NULL },
-              &errors);
+    read_folders(&runs,
+                 (const char *const[]){ "base/seed-1", "good/seed-2",
+                                        "base/seed-3", "later", NULL },
+                 &errors);
     assert_int_equal(errors.count, 0);
     assert_int_equal(runs.count, 3);
     assert_int_equal(runs.variants[0].count, 2);
@@ -287,8 +289,9 @@ static void sorts_runs(void **state)
     assert_int_equal(runs.variants[2].count, 5);
     assert_int_equal(runs.variants[2].runs[4].seed, 10);
     xr_runs_free(&runs);
-    /* As a shell completes them, or one too many. */
-    sort_into(&runs, (const char *const[]){ "base/", "good//", NULL }, &errors);
+    /* With one or more '/' at the end. */
+    read_folders(&runs, (const char *const[]){ "base/", "good//", NULL },
+                 &errors);
     assert_int_equal(errors.count, 0);
     assert_string_equal(runs.variants[0].name, "base");
     assert_string_equal(runs.variants[1].name, "good");
@@ -301,7 +304,7 @@ static void expect_refused(const char *dir, const char *sentence)
 {
     xr_runs runs;
     xr_errors errors = { 0 };
-    sort_into(&runs, (const char *const[]){ dir, NULL }, &errors);
+    read_folders(&runs, (const char *const[]){ dir, NULL }, &errors);
     if (errors.count != 1)
         fail_msg("%zu errors", errors.count);
     expect_in(errors.items[0], sentence);
@@ -309,7 +312,7 @@ static void expect_refused(const char *dir, const char *sentence)
     xr_errors_free(&errors);
 }
 
-static void broken_metrics(void **state)
+static void broken_metrics_are_refused(void **state)
 {
     (void)state;
     static const char *const faults[][2] = {
@@ -342,8 +345,8 @@ static void broken_metrics(void **state)
     expect_refused("bad", "bad: it holds no resolved INI");
 }
 
-/* The last line may be half-written by a kill; it is left out. */
-static void torn_line(void **state)
+/* A kill may leave a half-written last line, which is skipped. */
+static void incomplete_last_line_is_skipped(void **state)
 {
     (void)state;
     xr_ab_run run;
@@ -361,33 +364,33 @@ static void torn_line(void **state)
     xr_ab_run_free(&run);
 }
 
-static void refused_comparisons(void **state)
+static void impossible_comparisons_are_refused(void **state)
 {
     (void)state;
     xr_runs runs;
     xr_errors errors = { 0 };
     xr_err err = { "" };
     xr_comparison c;
-    sort_into(&runs, (const char *const[]){ "base", NULL }, &errors);
+    read_folders(&runs, (const char *const[]){ "base", NULL }, &errors);
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_E_CONFIG);
     expect_in(err.text, "a comparison needs two variants, but there is one");
     xr_runs_free(&runs);
-    sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
+    read_folders(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
     assert_int_equal(xr_compare(&runs, "nothing", 0, &err, &c), XRAY_E_CONFIG);
     expect_in(err.text, "--metric nothing: not all runs have this metric");
     assert_int_equal(xr_compare(&runs, "critic/score/mean", 0, &err, &c),
                      XRAY_OK);
     xr_comparison_free(&c);
-    int higher = verdict_of(&runs, 0);
+    int higher = judge_runs(&runs, 0);
     assert_int_not_equal(higher, XR_NO_DIFFERENCE);
-    assert_int_equal(verdict_of(&runs, 1), higher == XR_VARIANT_WINS
+    assert_int_equal(judge_runs(&runs, 1), higher == XR_VARIANT_WINS
                                                ? XR_BASE_WINS
                                                : XR_VARIANT_WINS);
     xr_runs_free(&runs);
 }
 
-/* What makes runs of one seed share less than all is said. */
-static void pairing_is_judged(void **state)
+/* A note names each setting that weakens the pairs. */
+static void weakened_pairing_is_noted(void **state)
 {
     (void)state;
     make_variant("odd", "0.2", 1, good_scores);
@@ -418,16 +421,16 @@ static void pairing_is_judged(void **state)
     free(text);
 }
 
-/* What a curve is drawn over: at each step the seconds and tokens of all steps
- * up to it, that step's own among them, as a mean over the runs. */
-static void curves_over_what_was_used(void **state)
+/* The axes of a curve: at each step the seconds and tokens of all steps up to
+ * and including it, as a mean over the runs. */
+static void curves_count_time_and_tokens(void **state)
 {
     (void)state;
     xr_runs runs;
     xr_errors errors = { 0 };
     xr_err err = { "" };
     xr_series s;
-    sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
+    read_folders(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
     assert_int_equal(errors.count, 0);
     assert_int_equal(
         xr_series_make(&runs.variants[0], "critic/score/mean", &err, &s), 0);
@@ -477,8 +480,9 @@ static void page_is_well_formed(void **state)
     free(page);
 }
 
-/* All runs of a variant failed: it is told, and the rest is compared. */
-static void variant_without_runs(void **state)
+/* If all runs of a variant failed, that is reported and the rest is compared.
+ */
+static void variant_without_runs_is_reported(void **state)
 {
     (void)state;
     xr_runs runs;
@@ -486,7 +490,7 @@ static void variant_without_runs(void **state)
     xr_err err = { "" };
     xr_comparison c;
     xr_str text = { 0 };
-    sort_into(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
+    read_folders(&runs, (const char *const[]){ "base", "good", NULL }, &errors);
     assert_int_equal(xr_runs_variant(&runs, "gone", &err), XRAY_OK);
     xr_errors_add(&runs.failures, "gone, seed 1 failed: <no memory>");
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_OK);
@@ -508,8 +512,8 @@ static void variant_without_runs(void **state)
     xr_str_free(&text);
 }
 
-/* Nothing measured but NaN, names and texts that mean something in HTML. */
-static void page_of_odd_runs(void **state)
+/* Metrics that are all NaN, and names and texts with characters of HTML. */
+static void odd_texts_are_escaped(void **state)
 {
     (void)state;
     char *page = NULL;
@@ -538,23 +542,23 @@ static void page_of_odd_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_the_winner),
-        cmocka_unit_test(refuses_to_name_one),
-        cmocka_unit_test(other_seeds),
-        cmocka_unit_test(half_of_the_seeds),
-        cmocka_unit_test(holm_for_several),
-        cmocka_unit_test(equal_runs),
-        cmocka_unit_test(one_run_each),
-        cmocka_unit_test(sorts_runs),
-        cmocka_unit_test(broken_metrics),
-        cmocka_unit_test(torn_line),
-        cmocka_unit_test(refused_comparisons),
-        cmocka_unit_test(pairing_is_judged),
-        cmocka_unit_test(curves_over_what_was_used),
+        cmocka_unit_test(winner_is_named),
+        cmocka_unit_test(no_winner_within_the_scatter),
+        cmocka_unit_test(other_seeds_are_unpaired),
+        cmocka_unit_test(half_of_the_seeds_make_pairs),
+        cmocka_unit_test(several_variants_are_corrected),
+        cmocka_unit_test(equal_runs_do_not_diverge),
+        cmocka_unit_test(one_run_each_has_no_verdict),
+        cmocka_unit_test(folders_become_variants),
+        cmocka_unit_test(broken_metrics_are_refused),
+        cmocka_unit_test(incomplete_last_line_is_skipped),
+        cmocka_unit_test(impossible_comparisons_are_refused),
+        cmocka_unit_test(weakened_pairing_is_noted),
+        cmocka_unit_test(curves_count_time_and_tokens),
         cmocka_unit_test(page_is_well_formed),
-        cmocka_unit_test(variant_without_runs),
-        cmocka_unit_test(page_of_odd_runs),
+        cmocka_unit_test(variant_without_runs_is_reported),
+        cmocka_unit_test(odd_texts_are_escaped),
     };
-    return cmocka_run_group_tests_name("ab.compare", tests, make_all,
+    return cmocka_run_group_tests_name("ab.compare", tests, make_all_variants,
                                        scratch_drop);
 }

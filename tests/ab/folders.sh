@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What xray ab leaves behind, and how it goes on: names of variants, seeds, the
-# settings and the command of each run, what is refused before anything starts.
+# The folders of xray ab and resuming in them: names of variants, seeds, the settings
+# and the command of each run, and faults that are refused before anything starts.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -87,7 +87,7 @@ done
 grep -qx 'lr = 0.01' out/one/_a_b/run.ini || grep -qx 'lr = 1e-2' out/one/_a_b/run.ini || fail "_a_b is another file"
 [ ! -e out/one/base/seed-77 ] || fail "seeds of a variant's own"
 
-# ---- on it goes ----------------------------------------------------------------
+# ---- resuming ------------------------------------------------------------------
 rm out/one/base-2/seed-10/finished
 cp out/one/base/run.ini kept
 ab base.ini sub/base.ini "sub/.a b.ini" --seed-list 10,9,11 --jobs 3 --out out/one --set train.zero3.weight_decay=0.5 >text 2>err ||
@@ -99,7 +99,7 @@ grep -qx 'xray: .*: done (9 of 9)' err || fail "$(cat err)"
 cmp -s kept out/one/base/run.ini || fail "run.ini was written anew"
 grep -q '^10  ' text && grep -q '^11  ' text || fail "the seeds of the list: $(cat text)"
 
-# ---- refusals, all at once, and nothing begun ------------------------------------
+# ---- refusals: all at once, and nothing is started --------------------------------
 refused() { # SENTENCE ARGS...
     local code=0 sentence=$1
     shift
@@ -128,13 +128,13 @@ code=0
 "$XRAY_BIN" ab base.ini sub/base.ini --out out/one --seeds 1 --set train.zero3.weight_decay=0.5 >out.txt 2>err || code=$?
 [ "$code" = 2 ] && grep -qx 'xray: --job train: the runs in out/one were started with --job sft; choose another --out' err || fail "$(cat err)"
 
-# A folder of runs that does not say holds those of xray train.
+# A folder of runs without a job file holds runs of xray train.
 mkdir -p four/base
 code=0
 ab base.ini sub/base.ini --out four >out.txt 2>err || code=$?
 [ "$code" = 2 ] && grep -qx 'xray: --job sft: the runs in four were started with --job train; choose another --out' err || fail "$(cat err)"
 
-# Runs that leave their threads open share the cores.
+# Runs with threads = 0 share the cores.
 sed -i 's/^threads = .*/threads = 0/' base.ini
 cores=$(getconf _NPROCESSORS_ONLN)
 ab base.ini base.ini --out five --seed-list 0 --jobs 2 >text 2>err || fail "$(cat err)"

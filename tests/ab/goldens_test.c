@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole reports of made-up runs, text and page, against tests/ab/goldens: every
- * table, sentence and stroke of a chart.
+ * Complete reports of made-up runs, as text and as page, against
+ * tests/ab/goldens.
  */
 #include <math.h>
 
@@ -12,8 +12,8 @@
 
 /* ---- goldens ------------------------------------------------------------ */
 
-/* A report is another only on purpose: the new one then takes the golden's
- * place, from the file that the message names. */
+/* If a report changes on purpose, copy the file that the message names over the
+ * golden. */
 static void expect_golden(const char *name, const char *got)
 {
     char path[512];
@@ -49,11 +49,11 @@ typedef struct made {
     const char *lr;
     const char *more; /* lines of the INI */
     int lines;        /* steps after step 0 */
-    double tokens;    /* of a step */
+    double tokens;    /* per step */
     int samples;      /* 1: kept at all steps but the last */
 } made;
 
-static double tri(int a, int b)
+static double triangle_wave(int a, int b)
 {
     return (double)((a * 7 + b * 3) % 5) / 10;
 }
@@ -82,7 +82,7 @@ static void write_samples(const made *m, const char *dir, int seed, int step)
     xr_str_free(&text);
 }
 
-static void write_one(const made *m, int i)
+static void write_made_run(const made *m, int i)
 {
     char dir[64];
     char path[96];
@@ -93,18 +93,19 @@ static void write_one(const made *m, int i)
     assert_int_equal(xr_dir_make(scratch_path(path), NULL), XRAY_OK);
     xr_str_puts(&text, "{\"step\":0,\"val-core/x/reward/mean@1\":0.125}\n");
     for (int s = 1; s <= m->lines; s++) {
-        xr_str_printf(&text,
-                      "{\"step\":%d,\"actor/lr\":%s,\"timing_s/gen\":%g,"
-                      "\"timing_s/update_actor\":%g,\"loss\":%.6g,"
-                      "\"critic/score/mean\":%.6g,"
-                      "\"response_length/mean\":%d,\"actor/entropy\":%.3g,"
-                      "\"perf/total_num_tokens\":%g,\"perf/throughput\":%d,"
-                      "\"timing_s/step\":%g",
-                      s, m->lr, 0.25 + tri(s, i), 0.5 + tri(i, s),
-                      m->scores[i] - (s < m->lines ? tri(s, seed) : 0),
-                      -0.25 + tri(seed, s), 900 + 100 * s + 10 * i,
-                      1.0 / (s + i + 1), m->tokens, 4000 + 10 * s + i,
-                      1.25 + tri(s, i));
+        xr_str_printf(
+            &text,
+            "{\"step\":%d,\"actor/lr\":%s,\"timing_s/gen\":%g,"
+            "\"timing_s/update_actor\":%g,\"loss\":%.6g,"
+            "\"critic/score/mean\":%.6g,"
+            "\"response_length/mean\":%d,\"actor/entropy\":%.3g,"
+            "\"perf/total_num_tokens\":%g,\"perf/throughput\":%d,"
+            "\"timing_s/step\":%g",
+            s, m->lr, 0.25 + triangle_wave(s, i), 0.5 + triangle_wave(i, s),
+            m->scores[i] - (s < m->lines ? triangle_wave(s, seed) : 0),
+            -0.25 + triangle_wave(seed, s), 900 + 100 * s + 10 * i,
+            1.0 / (s + i + 1), m->tokens, 4000 + 10 * s + i,
+            1.25 + triangle_wave(s, i));
         if (s == m->lines)
             xr_str_printf(&text, ",\"val-core/x/reward/mean@1\":%.6g",
                           m->scores[i]);
@@ -122,10 +123,10 @@ static void write_one(const made *m, int i)
     xr_str_free(&text);
 }
 
-static void write_variant(const made *m)
+static void write_made_variant(const made *m)
 {
     for (int i = 0; i < m->count; i++)
-        write_one(m, i);
+        write_made_run(m, i);
 }
 
 static void read_variants(const made *all, size_t count, xr_runs *out)
@@ -135,7 +136,7 @@ static void read_variants(const made *all, size_t count, xr_runs *out)
     xr_errors errors = { 0 };
     *out = (xr_runs){ .count = 0 };
     for (size_t i = 0; i < count; i++) {
-        write_variant(&all[i]);
+        write_made_variant(&all[i]);
         (void)snprintf(dirs[i], sizeof dirs[i], "%s",
                        scratch_path(all[i].name));
         list[i] = dirs[i];
@@ -145,7 +146,7 @@ static void read_variants(const made *all, size_t count, xr_runs *out)
         fail_msg("%s", errors.items[0]);
 }
 
-/* Text and page of the runs as the goldens `name`.txt and `name`.html. */
+/* Expects the text and the page of the goldens `name`.txt and `name`.html. */
 static void expect_report(xr_runs *runs, const char *metric, int lower,
                           const char *name)
 {
@@ -172,8 +173,8 @@ static void expect_report(xr_runs *runs, const char *metric, int lower,
 
 /* ---- reports ------------------------------------------------------------ */
 
-/* Four variants: a winner, one with part of the seeds, one with other seeds. */
-static void four_variants(void **state)
+/* Four variants: a winner, one with some of the seeds, one with other seeds. */
+static void four_variants_are_reported(void **state)
 {
     (void)state;
     static const double base[] = { 0.41, 0.44, 0.39, 0.47 };
@@ -192,9 +193,9 @@ static void four_variants(void **state)
     expect_report(&runs, NULL, 0, "four");
 }
 
-/* Samples are of a seed that all variants have, of the newest step that all
- * kept. */
-static void samples_of_one_seed(void **state)
+/* Samples are those of a seed that all variants have, from the last step for
+ * which all runs kept some. */
+static void samples_are_of_one_seed(void **state)
 {
     (void)state;
     static const double scores[] = { 0.25, 0.5, 0.75, 0.5 };
@@ -223,9 +224,9 @@ static void samples_of_one_seed(void **state)
     xr_runs_free(&runs);
 }
 
-/* What has no width, less of it being better: exact tests, curves of many
- * steps, a variant of which no run is there. */
-static void without_width(void **state)
+/* Values without scatter whose lower ones are better: exact tests, curves of
+ * many steps, a variant without runs. */
+static void reports_without_scatter(void **state)
 {
     (void)state;
     static const double base[] = { 0.75, 0.5, 0.625, 0.875, 1, 1.125 };
@@ -305,8 +306,8 @@ static const struct verdict_case {
       "-  none\n" },
 };
 
-/* Sentences and names for outcomes without width, as few as two runs. */
-static void exact_verdicts(void **state)
+/* Verdicts on values without scatter, of two runs and more. */
+static void exact_tests_are_worded(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof verdict_cases / sizeof verdict_cases[0];
@@ -348,9 +349,9 @@ static void exact_verdicts(void **state)
     }
 }
 
-/* Of two runs each an interval is far wider than all that was measured, and
- * stands on the chart as a whole. */
-static void wide_intervals(void **state)
+/* With two runs per variant the interval is far wider than the values, and the
+ * chart shows all of it. */
+static void wide_intervals_fit_the_chart(void **state)
 {
     (void)state;
     static const double low[] = { 1, 2 };
@@ -383,7 +384,8 @@ static void wide_intervals(void **state)
 /* ---- axes --------------------------------------------------------------- */
 
 /* The labels of both axes of a curve from (x[0], y[0]) to (x[1], y[1]). */
-static void labels_of(const double *x, const double *y, char *out, size_t cap)
+static void read_axis_labels(const double *x, const double *y, char *out,
+                             size_t cap)
 {
     double mean[2] = { y[0], y[1] };
     double at[2] = { x[0], x[1] };
@@ -405,7 +407,7 @@ static void labels_of(const double *x, const double *y, char *out, size_t cap)
     free(one.name);
 }
 
-static void ticks(void **state)
+static void ticks_have_round_numbers(void **state)
 {
     (void)state;
     static const struct {
@@ -441,13 +443,13 @@ static void ticks(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char got[512];
-        labels_of(cases[i].x, cases[i].y, got, sizeof got);
+        read_axis_labels(cases[i].x, cases[i].y, got, sizeof got);
         assert_string_equal(got, cases[i].labels);
     }
 }
 
 /* Dots mark up to 25 points; more would hide the curve. */
-static void dots(void **state)
+static void few_points_have_dots(void **state)
 {
     (void)state;
     for (size_t count = 24; count <= 26; count++) {
@@ -471,7 +473,7 @@ static void dots(void **state)
 
 /* ---- text of a page ----------------------------------------------------- */
 
-static void page_text(void **state)
+static void page_text_is_escaped(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -516,10 +518,14 @@ static void page_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_variants),  cmocka_unit_test(without_width),
-        cmocka_unit_test(exact_verdicts), cmocka_unit_test(samples_of_one_seed),
-        cmocka_unit_test(ticks),          cmocka_unit_test(page_text),
-        cmocka_unit_test(wide_intervals), cmocka_unit_test(dots),
+        cmocka_unit_test(four_variants_are_reported),
+        cmocka_unit_test(reports_without_scatter),
+        cmocka_unit_test(exact_tests_are_worded),
+        cmocka_unit_test(samples_are_of_one_seed),
+        cmocka_unit_test(ticks_have_round_numbers),
+        cmocka_unit_test(page_text_is_escaped),
+        cmocka_unit_test(wide_intervals_fit_the_chart),
+        cmocka_unit_test(few_points_have_dots),
     };
     return cmocka_run_group_tests_name("ab.goldens", tests, scratch_make,
                                        scratch_drop);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a comparison makes of runs: the metric it is on, what pairing rests on,
- * curves, costs, which folder is of which variant.
+ * Choices of a comparison: its metric, its pairs and the settings that weaken
+ * them, curves, costs, and the variants of folders.
  */
 #include <math.h>
 
@@ -9,7 +9,7 @@
 #include "core/ab/divergence.h"
 #include "tests/ab/made_up.h"
 
-static const char *told(const char *text)
+static const char *without_scratch(const char *text)
 {
     static char out[1024];
     const char *dir = scratch_dir();
@@ -30,16 +30,16 @@ static void write_run(const char *dir, const char *metrics, const char *ini)
     (void)scratch_write(path, ini);
 }
 
-static void add_run(xr_runs *runs, const char *dir)
+static void read_run_into(xr_runs *runs, const char *dir)
 {
     xr_err err = { "" };
     if (xr_runs_add(runs, scratch_path(dir), &err) != XRAY_OK)
         fail_msg("%s", err.text);
 }
 
-/* Two variants, a and b, each with the runs of one line of metrics. */
-static void two_variants(xr_runs *runs, const char *const *a,
-                         const char *const *b)
+/* Two variants, a and b, whose runs have one line of metrics each. */
+static void make_two_variants(xr_runs *runs, const char *const *a,
+                              const char *const *b)
 {
     xr_err err = { "" };
     *runs = (xr_runs){ .count = 0 };
@@ -52,7 +52,7 @@ static void two_variants(xr_runs *runs, const char *const *a,
             (void)snprintf(dir, sizeof dir, "v%d/seed-%d", v, i);
             (void)snprintf(ini, sizeof ini, "[run]\nseed = %d\n", i);
             write_run(dir, lines[i], ini);
-            add_run(runs, dir);
+            read_run_into(runs, dir);
         }
     }
 }
@@ -63,7 +63,7 @@ static void two_variants(xr_runs *runs, const char *const *a,
 #define Y "\"val-core/y/reward/mean@1\":"
 #define SCORE "\"critic/score/mean\":"
 
-static void which_metric(void **state)
+static void metric_is_chosen(void **state)
 {
     (void)state;
     static const struct {
@@ -113,7 +113,7 @@ static void which_metric(void **state)
         xr_runs runs;
         xr_comparison c;
         xr_err err = { "" };
-        two_variants(&runs, a, b);
+        make_two_variants(&runs, a, b);
         xray_status status = xr_compare(&runs, cases[i].wanted, 0, &err, &c);
         if (!cases[i].metric) {
             assert_int_equal(status, XRAY_E_CONFIG);
@@ -130,7 +130,7 @@ static void which_metric(void **state)
     }
 }
 
-static void too_few(void **state)
+static void too_few_runs_are_refused(void **state)
 {
     (void)state;
     xr_runs runs = { .count = 0 };
@@ -149,8 +149,8 @@ static void too_few(void **state)
     xr_runs_free(&runs);
 }
 
-/* The last value of each run, and the step it is of. */
-static void last_values(void **state)
+/* The last value of each run and its step. */
+static void last_values_are_compared(void **state)
 {
     (void)state;
     static const char *const a[] = { "{\"step\":1," X "1}\n{\"step\":4," X
@@ -161,7 +161,7 @@ static void last_values(void **state)
     xr_runs runs;
     xr_comparison c;
     xr_err err = { "" };
-    two_variants(&runs, a, b);
+    make_two_variants(&runs, a, b);
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_OK);
     assert_true(c.finals[0][0] == 2 && c.finals[0][1] == 7);
     assert_true(c.finals[1][0] == 3 && c.finals[1][1] == 1);
@@ -174,7 +174,7 @@ static void last_values(void **state)
     const xr_contrast *one = &c.contrasts[0];
     assert_true(one->paired && one->count == 2 && one->seeds[1] == 1);
     assert_true(fabs(one->difference.mean + 2.5) < 1e-12);
-    /* The step of a variant is the last of its runs'. */
+    /* The step of a variant is the last one of its runs. */
     xr_str text = { 0 };
     xr_compare_text(&c, &text);
     const char *row = strstr(xr_str_text(&text), "\nb ");
@@ -190,9 +190,9 @@ static void last_values(void **state)
     xr_runs_free(&runs);
 }
 
-/* A run is of one pair, also where several have its seed; and pairs are in the
- * order of the base's runs. */
-static void pairs_of_a_seed(void **state)
+/* A run belongs to one pair, even if several runs have its seed, and pairs are
+ * in the order of the base's runs. */
+static void pairs_share_a_seed(void **state)
 {
     (void)state;
     static const int seeds[2][4] = { { 5, 5, 7, 9 }, { 9, 5, 5, 8 } };
@@ -209,7 +209,7 @@ static void pairs_of_a_seed(void **state)
                            10 * v + i * i);
             (void)snprintf(ini, sizeof ini, "[run]\nseed = %d\n", seeds[v][i]);
             write_run("one", line, ini);
-            add_run(&runs, "one");
+            read_run_into(&runs, "one");
         }
     }
     assert_int_equal(xr_compare(&runs, NULL, 0, &err, &c), XRAY_OK);
@@ -227,7 +227,7 @@ static void pairs_of_a_seed(void **state)
     xr_runs_free(&runs);
 }
 
-/* ---- what pairing rests on ---------------------------------------------- */
+/* ---- settings that pairs should share ----------------------------------- */
 
 #define ROWS "scores are measured on different rows"
 #define ORDER "prompts come in a different order"
@@ -238,7 +238,7 @@ static void pairs_of_a_seed(void **state)
 static const struct key_case {
     const char *section;
     const char *key;
-    const char *what; /* NULL: nothing is said */
+    const char *what; /* NULL: no note */
 } key_cases[] = {
     { "data", "val_files", ROWS },
     { "data", "val_split", ROWS },
@@ -278,10 +278,10 @@ static const struct key_case {
     { "data", "response_key", NULL },
 };
 
-static void judged_keys(void **state)
+static void weakening_keys_are_noted(void **state)
 {
     (void)state;
-    /* Another value, one more key, one less. */
+    /* Another value, an additional key, a missing key. */
     static const char *const values[][2] = { { "x", "y" },
                                              { NULL, "y" },
                                              { "x", NULL } };
@@ -326,8 +326,8 @@ static void judged_keys(void **state)
 
 /* ---- curves and costs --------------------------------------------------- */
 
-/* A run of steps 1 to `steps`; every second one is without the metric in the
- * second run. */
+/* A run of steps 1 to `steps`; with `gaps` every second step lacks the metric.
+ */
 static void write_curve(const char *dir, int seed, unsigned steps, int gaps)
 {
     xr_str text = { 0 };
@@ -345,7 +345,7 @@ static void write_curve(const char *dir, int seed, unsigned steps, int gaps)
     xr_str_free(&text);
 }
 
-static void curves(void **state)
+static void curves_are_thinned(void **state)
 {
     (void)state;
     static const struct {
@@ -365,8 +365,8 @@ static void curves(void **state)
         write_curve("curve/seed-1", 1, cases[i].steps, 0);
         write_curve("curve/seed-2", 2, cases[i].steps + 3, 1);
         assert_int_equal(xr_runs_variant(&runs, "v", &err), XRAY_OK);
-        add_run(&runs, "curve/seed-1");
-        add_run(&runs, "curve/seed-2");
+        read_run_into(&runs, "curve/seed-1");
+        read_run_into(&runs, "curve/seed-2");
         assert_int_equal(xr_series_make(&runs.variants[0], "m", &err, &s),
                          XRAY_OK);
         assert_int_equal(s.count, cases[i].count);
@@ -398,7 +398,7 @@ static void curves(void **state)
     }
 }
 
-static void costs(void **state)
+static void costs_are_medians(void **state)
 {
     (void)state;
     static const char *const a[] = {
@@ -418,7 +418,7 @@ static void costs(void **state)
     xr_runs runs;
     xr_cost cost;
     xr_err err = { "" };
-    two_variants(&runs, a, b);
+    make_two_variants(&runs, a, b);
     assert_int_equal(xr_cost_of(&runs.variants[0], &err, &cost), XRAY_OK);
     assert_true(cost.step_seconds == 3);
     assert_true(cost.gen_seconds == 0.75);
@@ -434,7 +434,7 @@ static void costs(void **state)
 
 /* ---- folders ------------------------------------------------------------ */
 
-/* "name:seed,seed name:..." of the variants that folders make. */
+/* Expects the variants of folders as "name:seed,seed name:...". */
 static void expect_sorted(const char *const *names, const char *want,
                           const char *error)
 {
@@ -459,7 +459,7 @@ static void expect_sorted(const char *const *names, const char *want,
     assert_string_equal(xr_str_text(&got), want);
     assert_int_equal(errors.count, error ? 1 : 0);
     if (error)
-        assert_string_equal(told(errors.items[0]), error);
+        assert_string_equal(without_scratch(errors.items[0]), error);
     xr_str_free(&got);
     xr_errors_free(&errors);
     xr_runs_free(&runs);
@@ -468,7 +468,7 @@ static void expect_sorted(const char *const *names, const char *want,
 #define FOLDERS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 /* The current folder has no name of its own. */
-static void here_and_beside(void)
+static void expect_current_folder(void)
 {
     static const char *const list[] = { ".", "../two" };
     char before[4096];
@@ -485,7 +485,7 @@ static void here_and_beside(void)
     xr_runs_free(&runs);
 }
 
-static void folders(void **state)
+static void folders_become_variants(void **state)
 {
     (void)state;
     static const int seeds[] = { 10, 9, -3 };
@@ -504,7 +504,7 @@ static void folders(void **state)
     write_run("f/loose2", "{\"step\":1}\n", "[run]\nseed = 2\n[d]\na = 1\n");
     write_run("f/loose3", "{\"step\":1}\n", "[run]\nseed = 3\n[d]\na = 2\n");
     assert_int_equal(xr_dir_make(scratch_path("f/one/seed_4"), NULL), XRAY_OK);
-    /* Seeds in their order as numbers, whatever the folder lists first. */
+    /* Seeds are sorted as numbers, whatever the order of the folder is. */
     expect_sorted(FOLDERS("f/one", "f/two"), "one:-3,9,10 two:-3,9,10", NULL);
     expect_sorted(FOLDERS("f/one", "f/one/"), "one:-3,9,10 one-2:-3,9,10",
                   NULL);
@@ -512,13 +512,13 @@ static void folders(void **state)
                   "two:9,10 one:9", NULL);
     expect_sorted(FOLDERS("f/loose1", "f/loose3", "f/loose2"),
                   "loose1:1,2 loose3:3", NULL);
-    /* A run named seed-N and a loose one are never of one variant. */
+    /* A run named seed-N and one with another name never share a variant. */
     expect_sorted(FOLDERS("f/loose1", "f/one/seed-9", "f/loose2"),
                   "loose1:1,2 one:9", NULL);
     write_run("f/alike", "{\"step\":1}\n", "[run]\nseed = 4\n");
     expect_sorted(FOLDERS("f/one/seed-9", "f/alike"), "one:9 alike:4", NULL);
     expect_sorted(FOLDERS("f/alike", "f/one/seed-9"), "alike:4 one:9", NULL);
-    here_and_beside();
+    expect_current_folder();
     expect_sorted(FOLDERS("f/one/seed-9", "f/none", "f/loose3"),
                   "one:9 none: loose3:3", "f/none: no such folder");
     (void)remove(scratch_path("f/one/seed-9/run.ini"));
@@ -527,7 +527,7 @@ static void folders(void **state)
         "f/one/seed-9: it holds no resolved INI (run.ini of a checkpoint)");
 }
 
-static void unique_names(void **state)
+static void names_are_unique(void **state)
 {
     (void)state;
     static const char *const want[] = { "a", "a-2", "a-2-2", "a-3", "b" };
@@ -545,11 +545,15 @@ static void unique_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(which_metric),    cmocka_unit_test(too_few),
-        cmocka_unit_test(last_values),     cmocka_unit_test(judged_keys),
-        cmocka_unit_test(pairs_of_a_seed), cmocka_unit_test(curves),
-        cmocka_unit_test(costs),           cmocka_unit_test(folders),
-        cmocka_unit_test(unique_names),
+        cmocka_unit_test(metric_is_chosen),
+        cmocka_unit_test(too_few_runs_are_refused),
+        cmocka_unit_test(last_values_are_compared),
+        cmocka_unit_test(weakening_keys_are_noted),
+        cmocka_unit_test(pairs_share_a_seed),
+        cmocka_unit_test(curves_are_thinned),
+        cmocka_unit_test(costs_are_medians),
+        cmocka_unit_test(folders_become_variants),
+        cmocka_unit_test(names_are_unique),
     };
     return cmocka_run_group_tests_name("ab.judge", tests, scratch_make,
                                        scratch_drop);

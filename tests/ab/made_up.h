@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Run folders that were never run.
+ * Writes folders of runs that were never run.
  */
 #ifndef XR_TEST_MADE_UP_H
 #define XR_TEST_MADE_UP_H

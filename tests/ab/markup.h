@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small judge of XML-like HTML: every tag closed in order, no bare '<', '&'
- * or control character, attributes in double quotes.
+ * Checks XML-like HTML: every tag is closed in order, there is no bare '<', '&'
+ * or control character, and attributes are in double quotes.
  */
 #ifndef XR_TEST_MARKUP_H
 #define XR_TEST_MARKUP_H

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The page of xray compare in a headless Chromium: it is parsed whole, nothing is
-# cut at its right edge on a desk's and on a phone's screen, light and dark
-# differ, and nothing is asked for over the network. Without Chromium the test
-# is skipped, aloud; XML is checked by xmllint where there is one.
+# The page of xray compare in a headless Chromium: it is parsed completely, nothing is
+# cut at its right edge on wide and narrow screens, light and dark schemes differ, and
+# it makes no network requests. Without Chromium the test is reported as skipped;
+# xmllint checks the XML if it is installed.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -63,14 +63,14 @@ grep -q '</html>' "$work/dom" || fail "the browser gave no page"
 for part in 'quick is better than base' '<svg' '<section id="time">' 'Samples side by side' 'A prompt &lt;b&gt;with &amp;'; do
     grep -qF "$part" "$work/dom" || fail "'$part' is not on the page as the browser has it"
 done
-# A browser repairs what is broken: as many elements as were written must be there.
+# A browser repairs broken markup, so the number of elements is compared.
 for tag in svg polyline polygon table tr td th h2 pre figure; do
     written=$(grep -o "<$tag[ >]" "$work/report.html" | wc -l)
     found=$(grep -o "<$tag[ >]" "$work/dom" | wc -l)
     [ "$written" = "$found" ] || fail "<$tag>: $written written, $found in the browser"
 done
 
-# A frame of it, measured by a script of this test's own.
+# The page in a frame, measured by a script of this test.
 for width in 1200 390; do
     cat >"$work/frame.html" <<HTML
 <!DOCTYPE html><meta charset="utf-8"><body><pre id="out">none</pre><iframe id="f" style="width:${width}px;height:900px;border:0"></iframe>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray ab on real runs: a better variant is found, an equal one is not; stops,
- * failures and changed files.
+ * xray ab on real runs: a better variant wins, an equal one does not; stopped
+ * runs resume, and failures and changed files are reported.
  */
 #include <signal.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@
 static char base_ini[300];
 static char better_ini[300];
 
-/* A run on the small model: words a model of stories can learn to say more
- * often. */
+/* A run on the small model, with a reward for words that a model of stories can
+ * learn to use more often. */
 static const char *write_run(const char *name, const char *lr, const char *more)
 {
     char model[512];
@@ -71,7 +71,7 @@ static char *read_page(const char *name)
     return page;
 }
 
-static void finds_the_better_one(void **state)
+static void better_variant_wins(void **state)
 {
     make_inis(state);
     const program_result *r = AB("one", base_ini, better_ini, "--seeds", "4");
@@ -85,16 +85,16 @@ static void finds_the_better_one(void **state)
     expect_text(page, "better is better than base");
     expect_text(page, "Once upon a time");
     free(page);
-    /* Done runs are not run again. */
+    /* Finished runs are not repeated. */
     r = AB("one", base_ini, better_ini, "--seeds", "4");
     expect_code(r, 0);
     expect_text(r->err, "8 of 8 runs are already done");
     assert_int_equal(count_lines(r->err), 1);
 }
 
-/* The same file twice, of runs that learn: to the bit with equal seeds, and no
- * difference shown with others, though no two scores need be the same. */
-static void equal_variants(void **state)
+/* The same file twice: with equal seeds the runs have equal bits; with other
+ * seeds no difference is shown, although the scores may differ. */
+static void equal_variants_do_not_differ(void **state)
 {
     (void)state;
     char ini[300];
@@ -121,8 +121,8 @@ static void equal_variants(void **state)
     expect_text(r->out, "compared unpaired, by Welch's t interval\n");
 }
 
-/* All but the section of times. */
-static void cut_times(char *page)
+/* Removes the section that depends on time. */
+static void remove_cost_section(char *page)
 {
     char *from = strstr(page, "<section id=\"time\">");
     assert_non_null(from);
@@ -131,7 +131,7 @@ static void cut_times(char *page)
     memmove(from, to, strlen(to) + 1);
 }
 
-static void stopped_and_resumed(void **state)
+static void stopped_runs_resume(void **state)
 {
     make_inis(state);
     char out[300];
@@ -153,8 +153,8 @@ static void stopped_and_resumed(void **state)
     expect_text(r->err, " of 8 runs are already done");
     char *first = read_page("one/report.html");
     char *second = read_page("three/report.html");
-    cut_times(first);
-    cut_times(second);
+    remove_cost_section(first);
+    remove_cost_section(second);
     assert_string_equal(first, second);
     free(first);
     free(second);
@@ -179,8 +179,8 @@ static void changed_files_are_refused(void **state)
     expect_code(r, 0);
 }
 
-/* Every fault of every file, and nothing was begun. */
-static void faults_come_at_once(void **state)
+/* Every fault of every file is reported, and nothing is started. */
+static void all_faults_are_reported(void **state)
 {
     (void)state;
     char bad[300];
@@ -206,8 +206,8 @@ static void faults_come_at_once(void **state)
     expect_text(r->err, "--seed-list: 3 is listed twice");
 }
 
-/* One run cannot keep its samples; the others are compared all the same. */
-static void a_run_fails(void **state)
+/* One run cannot store its samples; the others are compared. */
+static void failed_run_is_reported(void **state)
 {
     make_inis(state);
     assert_int_equal(xr_dir_make(scratch_path("five/better/seed-8"), NULL),
@@ -227,7 +227,7 @@ static void a_run_fails(void **state)
     expect_text(r->err, "5 of 6 runs are already done");
 }
 
-/* Fine-tuning, on rows with answers: the model is asked to say "named". */
+/* Fine-tuning on rows with answers that teach the model the word "named". */
 static const char *write_sft(const char *name, const char *lr)
 {
     char more[400];
@@ -243,7 +243,7 @@ static const char *write_sft(const char *name, const char *lr)
     return write_run(name, "0", more);
 }
 
-static void fine_tuning(void **state)
+static void fine_tuning_is_compared(void **state)
 {
     (void)state;
     char slow[300];
@@ -273,7 +273,7 @@ static void fine_tuning(void **state)
 #undef TUNE
 }
 
-static void folder_in_use(void **state)
+static void folder_in_use_is_refused(void **state)
 {
     make_inis(state);
     static const char *const folders[] = { "one", "one/better/seed-8" };
@@ -293,7 +293,7 @@ static void folder_in_use(void **state)
     }
 }
 
-static void faults_of_compare(void **state)
+static void faults_of_compare_are_reported(void **state)
 {
     (void)state;
     const program_result *r =
@@ -316,15 +316,15 @@ static void faults_of_compare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_the_better_one),
-        cmocka_unit_test(equal_variants),
-        cmocka_unit_test(stopped_and_resumed),
+        cmocka_unit_test(better_variant_wins),
+        cmocka_unit_test(equal_variants_do_not_differ),
+        cmocka_unit_test(stopped_runs_resume),
         cmocka_unit_test(changed_files_are_refused),
-        cmocka_unit_test(faults_come_at_once),
-        cmocka_unit_test(a_run_fails),
-        cmocka_unit_test(fine_tuning),
-        cmocka_unit_test(folder_in_use),
-        cmocka_unit_test(faults_of_compare),
+        cmocka_unit_test(all_faults_are_reported),
+        cmocka_unit_test(failed_run_is_reported),
+        cmocka_unit_test(fine_tuning_is_compared),
+        cmocka_unit_test(folder_in_use_is_refused),
+        cmocka_unit_test(faults_of_compare_are_reported),
     };
     return cmocka_run_group_tests_name("ab.program", tests, scratch_make,
                                        program_done);

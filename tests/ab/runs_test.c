@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a comparison reads and starts: resolved INIs, lines of metrics, samples,
- * curves and costs of them, where runs part, child processes.
+ * Reading of finished runs: resolved INIs, lines of metrics and samples, and
+ * where two runs diverge.
  */
 #include <math.h>
 
@@ -10,8 +10,8 @@
 #include "core/ab/tasks.h"
 #include "tests/ab/made_up.h"
 
-/* A message without the scratch folder in it. */
-static const char *told(const char *text)
+/* A message without the path of the scratch folder. */
+static const char *without_scratch(const char *text)
 {
     static char out[1024];
     const char *dir = scratch_dir();
@@ -24,7 +24,7 @@ static const char *told(const char *text)
 
 /* ---- resolved INIs ------------------------------------------------------ */
 
-static xr_settings settings_of(const char *text)
+static xr_settings parse_settings(const char *text)
 {
     xr_settings s;
     xr_err err = { "" };
@@ -33,7 +33,7 @@ static xr_settings settings_of(const char *text)
     return s;
 }
 
-static void settings(void **state)
+static void settings_are_read(void **state)
 {
     (void)state;
     static const char *const want[][2] = {
@@ -43,9 +43,9 @@ static void settings(void **state)
         { "actor.optim.name", "a = b" },
         { "reward.words.pattern", "\" ; \"" },
     };
-    xr_settings s =
-        settings_of("[run]\nseed = 7\nlate = x\n\n\n[actor.optim]\nlr = 1e-6\n"
-                    "name = \"a = b\"\n[reward.words]\npattern = \" ; \"");
+    xr_settings s = parse_settings(
+        "[run]\nseed = 7\nlate = x\n\n\n[actor.optim]\nlr = 1e-6\n"
+        "name = \"a = b\"\n[reward.words]\npattern = \" ; \"");
     assert_int_equal(s.count, 5);
     for (size_t i = 0; i < 5; i++) {
         assert_string_equal(s.items[i].key, want[i][0]);
@@ -54,12 +54,12 @@ static void settings(void **state)
     }
     assert_null(xr_settings_get(&s, "seed"));
     xr_settings_free(&s);
-    s = settings_of("");
+    s = parse_settings("");
     assert_int_equal(s.count, 0);
     xr_settings_free(&s);
 }
 
-static void settings_refused(void **state)
+static void bad_settings_are_refused(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -80,7 +80,7 @@ static void settings_refused(void **state)
     }
 }
 
-static void own_keys(void **state)
+static void own_keys_are_known(void **state)
 {
     (void)state;
     static const char *const own[] = {
@@ -108,7 +108,7 @@ static void own_keys(void **state)
             fail_msg("%s", others[i]);
 }
 
-static void settings_differ(void **state)
+static void first_difference_is_found(void **state)
 {
     (void)state;
     static const struct {
@@ -124,8 +124,8 @@ static void settings_differ(void **state)
         { "", "[run]\nlog = x\n[d]\na = 1\n", "d.a", { NULL, "1" } },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        xr_settings a = settings_of(cases[i].a);
-        xr_settings b = settings_of(cases[i].b);
+        xr_settings a = parse_settings(cases[i].a);
+        xr_settings b = parse_settings(cases[i].b);
         const char *got[2] = { NULL, NULL };
         const char *key = xr_settings_differ(&a, &b, &got[0], &got[1]);
         assert_int_equal(!key, !cases[i].key);
@@ -164,16 +164,16 @@ static xr_ab_run read_run(const char *dir)
     return run;
 }
 
-static void expect_unread(const char *dir, const char *want)
+static void expect_unreadable(const char *dir, const char *want)
 {
     xr_ab_run run;
     xr_err err = { "" };
     assert_true(xr_ab_run_read(scratch_path(dir), &err, &run) < 0);
-    assert_string_equal(told(err.text), want);
+    assert_string_equal(without_scratch(err.text), want);
     assert_null(run.dir);
 }
 
-static void reads_a_run(void **state)
+static void metrics_are_read(void **state)
 {
     (void)state;
     write_run("plain",
@@ -183,7 +183,7 @@ static void reads_a_run(void **state)
     xr_ab_run run = read_run("plain");
     assert_string_equal(run.label, "seed -12");
     assert_int_equal(run.seed, -12);
-    assert_int_equal(run.line_count, 3); /* the last line is torn */
+    assert_int_equal(run.line_count, 3); /* the last line is incomplete */
     assert_int_equal(run.name_count, 3);
     assert_string_equal(run.names[0], "b");
     assert_string_equal(run.names[2], "c");
@@ -198,8 +198,8 @@ static void reads_a_run(void **state)
     xr_ab_run_free(&run);
 }
 
-/* More values than the first room has, read back each from its line. */
-static void many_values(void **state)
+/* More values than the first allocation holds; each is read from its line. */
+static void many_values_keep_their_line(void **state)
 {
     (void)state;
     xr_str text = { 0 };
@@ -224,30 +224,30 @@ static void many_values(void **state)
     xr_ab_run_free(&run);
 }
 
-static void unreadable_runs(void **state)
+static void unreadable_runs_are_refused(void **state)
 {
     (void)state;
     static const char line[] = "{\"step\":1,\"a\":1}\n";
-    expect_unread("none", "none: no such folder");
+    expect_unreadable("none", "none: no such folder");
     write_run("bad", "", INI("1"));
-    expect_unread("bad", "bad/metrics.jsonl: it holds no step");
+    expect_unreadable("bad", "bad/metrics.jsonl: it holds no step");
     write_run("bad", "{\"step\":1", INI("1"));
-    expect_unread("bad", "bad/metrics.jsonl: it holds no step");
+    expect_unreadable("bad", "bad/metrics.jsonl: it holds no step");
     write_run("bad", "{\"step\":-1}\n", INI("1"));
-    expect_unread(
+    expect_unreadable(
         "bad",
         "bad/metrics.jsonl:1: step -1 is not above that of the line before");
     write_run("bad", "{\"step\":2}\n{\"step\":1}\n", INI("1"));
-    expect_unread(
+    expect_unreadable(
         "bad",
         "bad/metrics.jsonl:2: step 1 is not above that of the line before");
     write_run("bad", line, "[run]\nlog = info\n");
-    expect_unread("bad", "bad/run.ini: [run] seed is missing");
+    expect_unreadable("bad", "bad/run.ini: [run] seed is missing");
     write_run("bad", line, INI("x"));
-    expect_unread("bad", "bad/run.ini: [run] seed is not a number");
+    expect_unreadable("bad", "bad/run.ini: [run] seed is not a number");
     assert_int_equal(remove(scratch_path("bad/run.ini")), 0);
-    expect_unread("bad",
-                  "bad: it holds no resolved INI (run.ini of a checkpoint)");
+    expect_unreadable(
+        "bad", "bad: it holds no resolved INI (run.ini of a checkpoint)");
     assert_int_equal(remove(scratch_path("bad/metrics.jsonl")), 0);
     xr_ab_run run;
     xr_err err = { "" };
@@ -255,8 +255,8 @@ static void unreadable_runs(void **state)
     assert_non_null(strstr(err.text, "bad/metrics.jsonl: "));
 }
 
-/* The newest checkpoint's INI, else that of the folder. */
-static void which_ini(void **state)
+/* The INI of the newest checkpoint is read, else that of the folder. */
+static void newest_ini_is_read(void **state)
 {
     (void)state;
     static const char latest[] = "ini/latest_checkpointed_iteration.txt";
@@ -266,17 +266,18 @@ static void which_ini(void **state)
     write_run("ini", "{\"step\":1}\n", INI("1"));
     assert_int_equal(xr_run_settings_path(scratch_path("ini"), path, &err),
                      XRAY_OK);
-    assert_string_equal(told(path), "ini/run.ini");
+    assert_string_equal(without_scratch(path), "ini/run.ini");
     assert_int_equal(xr_dir_make(scratch_path("ini/global_step_12"), NULL),
                      XRAY_OK);
     (void)scratch_write(latest, "12\n");
     assert_int_equal(xr_run_settings_path(scratch_path("ini"), path, &err),
                      XRAY_OK);
-    assert_string_equal(told(path), "ini/run.ini"); /* none is in it */
+    assert_string_equal(without_scratch(path),
+                        "ini/run.ini"); /* the checkpoint has none */
     (void)scratch_write("ini/global_step_12/run.ini", INI("5"));
     assert_int_equal(xr_run_settings_path(scratch_path("ini"), path, &err),
                      XRAY_OK);
-    assert_string_equal(told(path), "ini/global_step_12/run.ini");
+    assert_string_equal(without_scratch(path), "ini/global_step_12/run.ini");
     xr_ab_run run = read_run("ini");
     assert_int_equal(run.seed, 5);
     xr_ab_run_free(&run);
@@ -288,7 +289,7 @@ static void which_ini(void **state)
                        latest, (int)strcspn(bad[i], "\n"), bad[i]);
         assert_int_equal(xr_run_settings_path(scratch_path("ini"), path, &err),
                          XRAY_E_IO);
-        assert_string_equal(told(err.text), want);
+        assert_string_equal(without_scratch(err.text), want);
     }
     dir = scratch_path("empty");
     assert_int_equal(xr_dir_make(dir, NULL), XRAY_OK);
@@ -296,7 +297,7 @@ static void which_ini(void **state)
     assert_string_equal(path, "");
 }
 
-static void time_metrics(void **state)
+static void time_metrics_are_known(void **state)
 {
     (void)state;
     static const char *const clock[] = { "timing_s/step", "timing_per_token",
@@ -311,7 +312,7 @@ static void time_metrics(void **state)
 
 /* ---- samples ------------------------------------------------------------ */
 
-static void samples(void **state)
+static void samples_are_read(void **state)
 {
     (void)state;
     static const struct {
@@ -351,7 +352,7 @@ static void samples(void **state)
     assert_int_equal(list.count, 0);
     assert_int_equal(xr_samples_read(&run, 3, &err, &list), XRAY_OK);
     assert_int_equal(list.count, 0);
-    /* Where the INI says, unless the run's own folder has them. */
+    /* The run's own folder comes before that of the INI. */
     (void)scratch_write("elsewhere/3.jsonl",
                         "{\"prompt\":\"e\",\"response\":\"\"}\n");
     (void)scratch_write("elsewhere/4.jsonl", "");
@@ -363,17 +364,17 @@ static void samples(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         (void)scratch_write("smp/rollout/5.jsonl", bad[i].text);
         assert_true(xr_samples_read(&run, 5, &err, &list) < 0);
-        assert_string_equal(told(err.text), bad[i].why);
+        assert_string_equal(without_scratch(err.text), bad[i].why);
         assert_int_equal(list.count, 0);
     }
     xr_ab_run_free(&run);
 }
 
-/* ---- where runs part ---------------------------------------------------- */
+/* ---- where runs diverge -------------------------------------------------- */
 
 #define AT(step, more) "{\"step\":" step more "}\n"
 
-static void partings(void **state)
+static void differing_metrics_are_found(void **state)
 {
     (void)state;
     static const struct {
@@ -427,7 +428,7 @@ static void partings(void **state)
 #define SAID(prompt, response) \
     "{\"prompt\":\"" prompt "\",\"response\":\"" response "\"}\n"
 
-static void parted_samples(void **state)
+static void differing_samples_are_found(void **state)
 {
     (void)state;
     static const struct {
@@ -487,12 +488,18 @@ static void parted_samples(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(settings),        cmocka_unit_test(settings_refused),
-        cmocka_unit_test(own_keys),        cmocka_unit_test(settings_differ),
-        cmocka_unit_test(reads_a_run),     cmocka_unit_test(many_values),
-        cmocka_unit_test(unreadable_runs), cmocka_unit_test(which_ini),
-        cmocka_unit_test(time_metrics),    cmocka_unit_test(samples),
-        cmocka_unit_test(partings),        cmocka_unit_test(parted_samples),
+        cmocka_unit_test(settings_are_read),
+        cmocka_unit_test(bad_settings_are_refused),
+        cmocka_unit_test(own_keys_are_known),
+        cmocka_unit_test(first_difference_is_found),
+        cmocka_unit_test(metrics_are_read),
+        cmocka_unit_test(many_values_keep_their_line),
+        cmocka_unit_test(unreadable_runs_are_refused),
+        cmocka_unit_test(newest_ini_is_read),
+        cmocka_unit_test(time_metrics_are_known),
+        cmocka_unit_test(samples_are_read),
+        cmocka_unit_test(differing_metrics_are_found),
+        cmocka_unit_test(differing_samples_are_found),
     };
     return cmocka_run_group_tests_name("ab.runs", tests, scratch_make,
                                        scratch_drop);

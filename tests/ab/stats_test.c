@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * core/ab/stats.h against scipy 1.17 and numpy 2.4; reference.py prints the
- * numbers.
+ * The functions of core/ab/stats.h against scipy 1.17 and numpy 2.4;
+ * reference.py prints the numbers.
  */
 #include <math.h>
 
@@ -11,29 +11,29 @@
 static const double base[5] = { 0.41, 0.44, 0.39, 0.47, 0.425 };
 static const double better[5] = { 0.46, 0.47, 0.45, 0.49, 0.455 };
 
-static void near(double got, double wanted, double part)
+static void expect_near(double got, double wanted, double part)
 {
     if (!(fabs(got - wanted) <= part * fmax(fabs(wanted), 1e-300)))
         fail_msg("%.17g is not %.17g", got, wanted);
 }
 
-static void quantiles_and_moments(void **state)
+static void quantiles_and_moments_agree(void **state)
 {
     (void)state;
     static const double parts[] = { 0, 0.025, 0.25, 0.5, 0.9, 1 };
     static const double wanted[] = { -2.0, -1.6875, 0.75, 2.375, 6.5, 9.0 };
     double values[] = { 1.5, -2.0, 3.25, 0.5, 9.0, 4.0 };
-    near(xr_mean(values, 6), 2.7083333333333335, 1e-15);
-    near(xr_variance(values, 6), 14.010416666666666, 1e-15);
+    expect_near(xr_mean(values, 6), 2.7083333333333335, 1e-15);
+    expect_near(xr_variance(values, 6), 14.010416666666666, 1e-15);
     assert_true(xr_variance(values, 1) == 0);
-    near(xr_median(values, 6), 2.375, 1e-15);
+    expect_near(xr_median(values, 6), 2.375, 1e-15);
     for (size_t i = 0; i < 6; i++)
-        near(xr_quantile(values, 6, parts[i]), wanted[i], 1e-15);
+        expect_near(xr_quantile(values, 6, parts[i]), wanted[i], 1e-15);
     assert_true(isnan(xr_quantile(values, 0, 0.5)));
     assert_true(isnan(xr_mean(values, 0)));
 }
 
-static void students_t(void **state)
+static void students_t_agrees(void **state)
 {
     (void)state;
     static const double tails[][3] = {
@@ -53,16 +53,17 @@ static void students_t(void **state)
         { 0.5, 1.5, 0.8725946625415716 },
     };
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++)
-        near(xr_t_both_tails(tails[i][0], tails[i][1]), tails[i][2], 2e-12);
+        expect_near(xr_t_both_tails(tails[i][0], tails[i][1]), tails[i][2],
+                    2e-12);
     for (size_t i = 0; i < sizeof critical / sizeof critical[0]; i++)
-        near(xr_t_critical(critical[i][0], critical[i][1]), critical[i][2],
-             1e-11);
+        expect_near(xr_t_critical(critical[i][0], critical[i][1]),
+                    critical[i][2], 1e-11);
     assert_true(xr_t_both_tails(0, 3) == 1);
     assert_true(xr_t_both_tails(INFINITY, 3) == 0);
     assert_true(isnan(xr_t_both_tails(NAN, 3)));
 }
 
-static void paired_and_unpaired(void **state)
+static void intervals_agree(void **state)
 {
     (void)state;
     static const double other[4] = { 0.52, 0.31, 0.66, 0.48 };
@@ -70,26 +71,26 @@ static void paired_and_unpaired(void **state)
     double high;
     xr_difference d = xr_difference_paired(base, better, 5);
     assert_int_equal(d.judged, XR_JUDGED_PAIRED);
-    near(d.mean, 0.038, 1e-13);
-    near(d.p, 0.006646731211396025, 1e-11);
+    expect_near(d.mean, 0.038, 1e-13);
+    expect_near(d.p, 0.006646731211396025, 1e-11);
     xr_difference_bounds(&d, 0.05, &low, &high);
-    near(low, 0.017597378580252336, 1e-11);
-    near(high, 0.05840262141974769, 1e-11);
+    expect_near(low, 0.017597378580252336, 1e-11);
+    expect_near(high, 0.05840262141974769, 1e-11);
     xr_difference_bounds(&d, 0.025, &low, &high);
-    near(low, 0.012314117064312565, 1e-11);
-    near(high, 0.0636858829356875, 1e-11);
+    expect_near(low, 0.012314117064312565, 1e-11);
+    expect_near(high, 0.0636858829356875, 1e-11);
     d = xr_difference_welch(base, 5, other, 4);
     assert_int_equal(d.judged, XR_JUDGED_WELCH);
-    near(d.mean, 0.0655, 1e-13);
-    near(d.df, 3.2134753983212816, 1e-12);
-    near(d.p, 0.4334076062331481, 1e-12);
+    expect_near(d.mean, 0.0655, 1e-13);
+    expect_near(d.df, 3.2134753983212816, 1e-12);
+    expect_near(d.p, 0.4334076062331481, 1e-12);
     xr_difference_bounds(&d, 0.05, &low, &high);
-    near(low, -0.15926142498002738, 1e-11);
-    near(high, 0.2902614249800276, 1e-11);
+    expect_near(low, -0.15926142498002738, 1e-11);
+    expect_near(high, 0.2902614249800276, 1e-11);
 }
 
-/* A single run, or values without scatter, must not pass for certainty. */
-static void without_scatter(void **state)
+/* A single run, or values without scatter, must not look certain. */
+static void no_scatter_is_judged_exactly(void **state)
 {
     (void)state;
     static const double zero[5] = { 0 };
@@ -104,26 +105,26 @@ static void without_scatter(void **state)
     assert_true(isnan(low) && isnan(high));
     assert_int_equal(xr_difference_welch(base, 5, better, 1).judged,
                      XR_JUDGED_NOT);
-    /* The differences are 0.1 but for rounding. */
+    /* The differences are 0.1 except for rounding errors. */
     d = xr_difference_paired(base, shifted, 5);
     assert_int_equal(d.judged, XR_JUDGED_SIGNS);
-    near(d.p, 0.0625, 1e-15);
+    expect_near(d.p, 0.0625, 1e-15);
     d = xr_difference_paired(zero, one, 2);
     assert_int_equal(d.judged, XR_JUDGED_LABELS);
-    near(d.p, 1.0 / 3, 1e-15);
+    expect_near(d.p, 1.0 / 3, 1e-15);
     d = xr_difference_welch(zero, 3, one, 4);
     assert_int_equal(d.judged, XR_JUDGED_LABELS);
-    near(d.p, 1.0 / 35, 1e-14);
-    /* What rounding alone keeps apart is one number. */
+    expect_near(d.p, 1.0 / 35, 1e-14);
+    /* Values that differ by rounding errors alone count as equal. */
     static const double dust[3] = { 0.3, 0.1 + 0.2, 0.3 };
     static const double half[3] = { 0.5, 0.5, 0.5 };
     d = xr_difference_welch(dust, 3, half, 3);
     assert_int_equal(d.judged, XR_JUDGED_LABELS);
-    near(d.p, 0.1, 1e-14);
+    expect_near(d.p, 0.1, 1e-14);
     assert_true(d.error == 0);
     d = xr_difference_paired(dust, half, 3);
     assert_int_equal(d.judged, XR_JUDGED_LABELS);
-    near(d.p, 0.1, 1e-14);
+    expect_near(d.p, 0.1, 1e-14);
     d = xr_difference_welch(dust, 3, dust + 1, 2);
     assert_true(d.mean == 0 && d.p == 1);
     xr_difference_bounds(&d, 0.05, &low, &high);
@@ -134,12 +135,12 @@ static void without_scatter(void **state)
     assert_true(xr_difference_paired(base, base, 5).p == 1);
 }
 
-static void holm(void **state)
+static void holm_adjusts_in_steps(void **state)
 {
     (void)state;
     static const double p[] = { 0.03, 0.005, NAN, 0.2, 0.013 };
     static const double wanted[] = { 0.06, 0.02, NAN, 0.2, 0.039 };
-    /* 0.03 fails at 0.05 / 2, so what comes behind is held to that too. */
+    /* 0.03 fails at 0.05 / 2, so the later ones are held to that level, too. */
     static const double alphas[] = { 0.05 / 2, 0.05 / 4, 0.05, 0.05 / 2,
                                      0.05 / 3 };
     double adjusted[5];
@@ -149,25 +150,25 @@ static void holm(void **state)
         if (isnan(wanted[i]))
             assert_true(isnan(adjusted[i]));
         else
-            near(adjusted[i], wanted[i], 1e-15);
-        near(alpha[i], alphas[i], 1e-15);
+            expect_near(adjusted[i], wanted[i], 1e-15);
+        expect_near(alpha[i], alphas[i], 1e-15);
     }
     xr_holm(p, 1, adjusted, alpha);
-    near(adjusted[0], 0.03, 1e-15);
-    /* Of equal ones the first comes first. */
+    expect_near(adjusted[0], 0.03, 1e-15);
+    /* Equal ones keep their order. */
     xr_holm((const double[]){ 0.02, 0.02 }, 2, adjusted, alpha);
-    near(adjusted[0], 0.04, 1e-15);
-    near(adjusted[1], 0.04, 1e-15);
-    near(alpha[0], 0.025, 1e-15);
-    near(alpha[1], 0.05, 1e-15);
+    expect_near(adjusted[0], 0.04, 1e-15);
+    expect_near(adjusted[1], 0.04, 1e-15);
+    expect_near(alpha[0], 0.025, 1e-15);
+    expect_near(alpha[1], 0.05, 1e-15);
     /* An adjusted p is never below that of a smaller p. */
     xr_holm((const double[]){ 0.03, 0.04 }, 2, adjusted, alpha);
-    near(adjusted[0], 0.06, 1e-15);
-    near(adjusted[1], 0.06, 1e-15);
-    near(alpha[1], 0.025, 1e-15);
+    expect_near(adjusted[0], 0.06, 1e-15);
+    expect_near(adjusted[1], 0.06, 1e-15);
+    expect_near(alpha[1], 0.025, 1e-15);
 }
 
-static void bootstrap(void **state)
+static void bands_hold_the_mean(void **state)
 {
     (void)state;
     static const double runs[5][3] = { { 0.1, 1.0, 5.0 },
@@ -189,20 +190,20 @@ static void bootstrap(void **state)
     assert_int_equal(xr_bootstrap_bands(&runs[0][0], 5, 3, low, high, &err),
                      XRAY_OK);
     for (size_t i = 0; i < 3; i++) {
-        near(low[i], lows[i], 1e-12);
-        near(high[i], highs[i], 1e-12);
+        expect_near(low[i], lows[i], 1e-12);
+        expect_near(high[i], highs[i], 1e-12);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantiles_and_moments),
-        cmocka_unit_test(students_t),
-        cmocka_unit_test(paired_and_unpaired),
-        cmocka_unit_test(without_scatter),
-        cmocka_unit_test(holm),
-        cmocka_unit_test(bootstrap),
+        cmocka_unit_test(quantiles_and_moments_agree),
+        cmocka_unit_test(students_t_agrees),
+        cmocka_unit_test(intervals_agree),
+        cmocka_unit_test(no_scatter_is_judged_exactly),
+        cmocka_unit_test(holm_adjusts_in_steps),
+        cmocka_unit_test(bands_hold_the_mean),
     };
     return cmocka_run_group_tests_name("ab.stats", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Child processes of a comparison: this program is their program, and says what
- * it is told to.
+ * Child processes of a comparison: states, exit codes, stops and output. This
+ * program is also the child, and does what its arguments say.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 
 /* child say TEXT CODE; child wait FILE; child hold FILE; child die SIGNAL;
  * child group. */
-static int be_child(int argc, char **argv)
+static int run_child(int argc, char **argv)
 {
     if (argc > 4 && strcmp(argv[2], "say") == 0) {
         (void)fputs(argv[3], stdout);
@@ -50,7 +50,7 @@ typedef struct list {
     char output[MOST][256];
     size_t count;
     volatile sig_atomic_t stop;
-    size_t running; /* now, and at most so far */
+    size_t running; /* now, then the largest number so far */
     size_t most;
     unsigned ticks;
     size_t holds;   /* so many run before they may end */
@@ -72,7 +72,7 @@ static void add_task(list *l, const char *what, const char *with,
     l->tasks[i] = (xr_task){ .argv = l->argv[i], .output = l->output[i] };
 }
 
-static void note(void *ctx, const xr_task *task)
+static void record_change(void *ctx, const xr_task *task)
 {
     list *l = ctx;
     size_t size = strlen(l->told);
@@ -84,8 +84,8 @@ static void note(void *ctx, const xr_task *task)
                    (int)(task - l->tasks), starts ? '+' : '-', task->state);
 }
 
-/* Once the child that waits is there, stops it. */
-static void tick(void *ctx)
+/* Sets the stop flag once the waiting child has started. */
+static void stop_when_held(void *ctx)
 {
     list *l = ctx;
     l->ticks++;
@@ -95,9 +95,9 @@ static void tick(void *ctx)
         l->stop = 1;
 }
 
-static void run_all(list *l, size_t jobs)
+static void run_task_list(list *l, size_t jobs)
 {
-    const xr_task_watch watch = { l, note, tick, &l->stop };
+    const xr_task_watch watch = { l, record_change, stop_when_held, &l->stop };
     xr_tasks_run(l->tasks, l->count, jobs, &watch);
 }
 
@@ -113,7 +113,7 @@ static void expect_output(const list *l, size_t task, const char *want)
 
 /* ---- the suite ---------------------------------------------------------- */
 
-static void states_and_codes(void **state)
+static void ends_have_state_and_code(void **state)
 {
     (void)state;
     list l = { .count = 0 };
@@ -124,7 +124,7 @@ static void states_and_codes(void **state)
     add_task(&l, "die", killed, "");
     add_task(&l, "group", "", "");
     l.tasks[1].code = 99;
-    run_all(&l, 1);
+    run_task_list(&l, 1);
     static const int states[] = { XR_TASK_DONE, XR_TASK_FAILED, XR_TASK_FAILED,
                                   XR_TASK_DONE };
     static const int codes[] = { 0, 1, 128 + SIGKILL, 0 };
@@ -132,35 +132,35 @@ static void states_and_codes(void **state)
         assert_int_equal(l.tasks[i].state, states[i]);
         assert_int_equal(l.tasks[i].code, codes[i]);
     }
-    /* In their order, one after the other, each told of twice. */
+    /* One after another in their order, each reported twice. */
     assert_string_equal(l.told, "0+1 0-2 1+1 1-3 2+1 2-3 3+1 3-2 ");
     assert_int_equal(l.most, 1);
     expect_output(&l, 0, "one!"); /* both streams */
-    /* What is done is not run again, and a file is written anew. */
+    /* A finished task is not repeated, and the output file is overwritten. */
     l.tasks[1].state = XR_TASK_WAITS;
     (void)snprintf(l.words[1][2], sizeof l.words[1][2], "x");
     l.told[0] = '\0';
-    run_all(&l, 1);
+    run_task_list(&l, 1);
     assert_string_equal(l.told, "1+1 1-3 ");
     expect_output(&l, 1, "x!");
 }
 
-static void several_at_a_time(void **state)
+static void tasks_run_side_by_side(void **state)
 {
     (void)state;
     list l = { .holds = 3 };
     (void)remove(scratch_path("go"));
     for (int i = 0; i < 5; i++)
         add_task(&l, "hold", scratch_path("go"), "");
-    run_all(&l, 3);
+    run_task_list(&l, 3);
     assert_int_equal(l.most, 3);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(l.tasks[i].state, XR_TASK_DONE);
     assert_int_equal(strncmp(l.told, "0+1 1+1 2+1 ", 12), 0);
 }
 
-/* A stop reaches those that run; none is started any more. */
-static void stopped(void **state)
+/* A stop reaches the running tasks, and no other is started. */
+static void stop_reaches_running_tasks(void **state)
 {
     (void)state;
     list l = { .count = 0 };
@@ -169,7 +169,7 @@ static void stopped(void **state)
     add_task(&l, "wait", scratch_path("there"), "");
     add_task(&l, "say", "never", "0");
     (void)remove(l.output[2]);
-    run_all(&l, 1);
+    run_task_list(&l, 1);
     assert_int_equal(l.tasks[0].state, XR_TASK_DONE);
     assert_int_equal(l.tasks[1].state, XR_TASK_STOPPED);
     assert_int_equal(l.tasks[1].code, 128 + SIGINT);
@@ -178,17 +178,17 @@ static void stopped(void **state)
     assert_true(l.ticks > 0);
     assert_false(xr_path_exists(l.output[2]));
     (void)remove(scratch_path("there"));
-    /* By a signal of its own a task has failed. */
+    /* A task that ends by another signal has failed. */
     list own = { .count = 0 };
     char sigint[8];
     (void)snprintf(sigint, sizeof sigint, "%d", SIGINT);
     add_task(&own, "die", sigint, "");
-    run_all(&own, 1);
+    run_task_list(&own, 1);
     assert_int_equal(own.tasks[0].state, XR_TASK_FAILED);
     assert_int_equal(own.tasks[0].code, 128 + SIGINT);
 }
 
-static void cannot_start(void **state)
+static void failed_starts_are_reported(void **state)
 {
     (void)state;
     list l = { .count = 0 };
@@ -196,7 +196,7 @@ static void cannot_start(void **state)
     add_task(&l, "say", "x", "0");
     add_task(&l, "say", "y", "0");
     (void)snprintf(l.output[0], sizeof l.output[0], "%s/no/out", scratch_dir());
-    run_all(&l, 2);
+    run_task_list(&l, 2);
     assert_int_equal(l.tasks[0].state, XR_TASK_FAILED);
     assert_int_equal(l.tasks[0].code, 127);
     assert_int_equal(l.tasks[1].state, XR_TASK_DONE);
@@ -206,7 +206,7 @@ static void cannot_start(void **state)
     xr_str_free(&text);
 }
 
-static void complaints(void **state)
+static void last_message_is_found(void **state)
 {
     (void)state;
     static const struct {
@@ -233,7 +233,7 @@ static void complaints(void **state)
         xr_task_complaint(&task, &text);
         assert_string_equal(xr_str_text(&text), cases[i].says);
     }
-    /* The end of a long output counts. */
+    /* The end of a long output is read. */
     xr_str_clear(&text);
     for (int i = 0; i < 3000; i++)
         xr_str_printf(&text, "line %d\n", i);
@@ -244,7 +244,7 @@ static void complaints(void **state)
     xr_str_free(&text);
 }
 
-static void steps(void **state)
+static void last_step_is_found(void **state)
 {
     (void)state;
     char path[256];
@@ -266,12 +266,15 @@ static void steps(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_and_codes), cmocka_unit_test(several_at_a_time),
-        cmocka_unit_test(stopped),          cmocka_unit_test(cannot_start),
-        cmocka_unit_test(complaints),       cmocka_unit_test(steps),
+        cmocka_unit_test(ends_have_state_and_code),
+        cmocka_unit_test(tasks_run_side_by_side),
+        cmocka_unit_test(stop_reaches_running_tasks),
+        cmocka_unit_test(failed_starts_are_reported),
+        cmocka_unit_test(last_message_is_found),
+        cmocka_unit_test(last_step_is_found),
     };
     if (argc > 1 && strcmp(argv[1], "child") == 0)
-        return be_child(argc, argv);
+        return run_child(argc, argv);
     return cmocka_run_group_tests_name("ab.tasks", tests, scratch_make,
                                        scratch_drop);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The caller's side with each of its allocations failing.
+ * The caller's side of actors survives the failure of each of its allocations.
  */
 #include "tests/actor/rig.h"
 #include "tests/alloc/failing.h"
 
-static xray_status use(xr_actors *actors, xr_err *err)
+static xray_status use_actors(xr_actors *actors, xr_err *err)
 {
     const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "workhorse",
                                        "",         0,        1 };
@@ -41,12 +41,12 @@ static xray_status try_actors(void *ctx, xr_err *err)
     (void)ctx;
     xray_status status = xr_actors_new(&setup, err, &actors);
     if (!status)
-        status = use(actors, err);
+        status = use_actors(actors, err);
     xr_actors_free(actors);
     return status;
 }
 
-static void test_actors(void **state)
+static void actors_survive_failing_allocations(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
@@ -61,6 +61,7 @@ int main(int argc, char **argv)
     if (rig_child(argc, argv, &code))
         return code;
     failing_init();
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_actors) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        actors_survive_failing_allocations) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

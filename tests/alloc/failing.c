@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The linker sends our objects' calls here (--wrap); what shared libraries call
- * themselves is reached through their hooks, or by failing the calls we make to
- * them.
+ * Lets chosen allocations fail. The linker sends our objects' calls here
+ * (--wrap); allocations of shared libraries fail through their hooks, or by
+ * failing our calls to them.
  */
 #include "tests/alloc/failing.h"
 
@@ -20,7 +20,7 @@ static atomic_ulong fail_at;
 static atomic_int fail_rest;
 static atomic_ulong failed;
 
-/* Where the first one failed. */
+/* The call stack of the first failure. */
 enum { FRAMES = 14 };
 static void *frames[FRAMES];
 static int frame_count;
@@ -40,8 +40,8 @@ int failing_disarm(unsigned long *out_count)
     return atomic_load(&failed) != 0;
 }
 
-/* 1: this one fails. */
-static int fails(void)
+/* 1: the current allocation fails. */
+static int allocation_fails(void)
 {
     unsigned long n = atomic_fetch_add(&count, 1) + 1;
     unsigned long at = atomic_load(&fail_at);
@@ -54,12 +54,12 @@ static int fails(void)
 }
 
 /* The names are the linker's: --wrap makes them. */
-#define WRAP(result, name, declare, use, nothing)       \
-    result __real_##name declare;                       \
-    result __wrap_##name declare;                       \
-    result __wrap_##name declare                        \
-    {                                                   \
-        return fails() ? (nothing) : __real_##name use; \
+#define WRAP(result, name, declare, use, nothing)                  \
+    result __real_##name declare;                                  \
+    result __wrap_##name declare;                                  \
+    result __wrap_##name declare                                   \
+    {                                                              \
+        return allocation_fails() ? (nothing) : __real_##name use; \
     }
 
 struct pcre2_compile_context;
@@ -105,7 +105,8 @@ void *__real_readdir(void *dir);
 void *__wrap_readdir(void *dir);
 void *__wrap_readdir(void *dir)
 {
-    return atomic_load(&folders) && fails() ? NULL : __real_readdir(dir);
+    return atomic_load(&folders) && allocation_fails() ? NULL
+                                                       : __real_readdir(dir);
 }
 
 struct pcre2_code *__real_pcre2_compile_8(const unsigned char *pattern,
@@ -120,7 +121,7 @@ struct pcre2_code *__wrap_pcre2_compile_8(const unsigned char *pattern,
                                           size_t size, uint32_t options,
                                           int *error, size_t *at, void *context)
 {
-    if (!fails())
+    if (!allocation_fails())
         return __real_pcre2_compile_8(pattern, size, options, error, at,
                                       context);
     *error = 121; /* PCRE2_ERROR_HEAP_FAILED */
@@ -133,20 +134,20 @@ WRAP(ssize_t, utf8proc_map,
      (const uint8_t *text, ssize_t size, uint8_t **out, int options),
      (text, size, out, options), UTF8PROC_ERROR_NOMEM)
 
-static void *hook(size_t size)
+static void *hooked_malloc(size_t size)
 {
-    return fails() ? NULL : __real_malloc(size);
+    return allocation_fails() ? NULL : __real_malloc(size);
 }
 
 void failing_init(void)
 {
-    cJSON_Hooks hooks = { .malloc_fn = hook, .free_fn = free };
+    cJSON_Hooks hooks = { .malloc_fn = hooked_malloc, .free_fn = free };
     cJSON_InitHooks(&hooks);
 }
 
 /* ---- the sweep ----------------------------------------------------------- */
 
-/* There where a sanitizer that finds leaks is linked in. */
+/* Defined only if a sanitizer that finds leaks is linked in. */
 int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 void __sanitizer_symbolize_pc(void *pc, const char *format, char *out,
@@ -154,11 +155,12 @@ void __sanitizer_symbolize_pc(void *pc, const char *format, char *out,
 
 typedef struct sweep {
     const char *name;
-    int leaked; /* found once, a leak is found each time */
+    int leaked; /* a leak that was found once is found each time */
     unsigned faults;
 } sweep;
 
-static void fault(sweep *s, unsigned long n, const char *what, const char *text)
+static void report_fault(sweep *s, unsigned long n, const char *what,
+                         const char *text)
 {
     if (s->faults++ >= 12)
         return;
@@ -175,13 +177,13 @@ static void fault(sweep *s, unsigned long n, const char *what, const char *text)
     }
 }
 
-/* What a failure there does not change: a guess that has another to fall back
- * to, a number of parameters that a plan's bytes stand in for, the time of a
- * save that no line tells any more. */
-static int harmless(void)
+/* 1 if the failure was in a function that does without the memory: a guess with
+ * a fallback, a number of parameters that the bytes of a plan replace, the time
+ * of a save that no line reports. */
+static int is_harmless_failure(void)
 {
     static const char *const names[] = { "cpu_memory_limit", "count_parameters",
-                                         "add_name", "lower", "limit_of" };
+                                         "add_name", "read_limit" };
     char line[128] = "";
     for (int i = 0; i < frame_count && __sanitizer_symbolize_pc; i++) {
         __sanitizer_symbolize_pc((char *)frames[i] - 1, "%f", line,
@@ -190,48 +192,49 @@ static int harmless(void)
             if (strcmp(line, names[n]) == 0)
                 return 1;
     }
-    return !__sanitizer_symbolize_pc; /* then nobody can tell */
+    return !__sanitizer_symbolize_pc; /* without it the function is unknown */
 }
 
-static void check_one(sweep *s, unsigned long n, xray_status status,
-                      const xr_err *err)
+static void check_failed_try(sweep *s, unsigned long n, xray_status status,
+                             const xr_err *err)
 {
-    /* A refusal that tells why is as good: plans are refused as a whole. */
-    if (status == XRAY_OK && harmless())
+    /* An error with its reason is accepted, too: plans are refused with all
+     * their errors. */
+    if (status == XRAY_OK && is_harmless_failure())
         return;
     if (status == XRAY_OK ||
         (status != XRAY_E_NOMEM && !strstr(err->text, "emory"))) {
         char number[32];
         (void)snprintf(number, sizeof(number), "status %d: ", status);
-        fault(s, n, number, err->text);
+        report_fault(s, n, number, err->text);
     } else if (!err->text[0] || strchr(err->text, '\n')) {
-        fault(s, n, "said: ", err->text);
+        report_fault(s, n, "said: ", err->text);
     }
 }
 
-/* Looking for leaks takes longer than what is tried: it is done now and then,
- * each time when XRAY_ALLOC_ALL is set. */
+/* Looking for leaks takes longer than the try itself, so it is done now and
+ * then, or each time if XRAY_ALLOC_ALL is set. */
 static void check_leaks(sweep *s, unsigned long n)
 {
     if (s->leaked || !__lsan_do_recoverable_leak_check ||
         !__lsan_do_recoverable_leak_check())
         return;
-    fault(s, n, "this one or one not long before it leaks", "");
+    report_fault(s, n, "this one or one not long before it leaks", "");
     s->leaked = 1;
 }
 
-/* 0 when the run came to its end before its n-th allocation: texts of times and
- * process ids vary in length by a digit, and so may the growth of a buffer.
- * Only the last few of `total` can go that way. */
-static int try_one(sweep *s, unsigned long n, int on, failing_try f, void *ctx,
-                   unsigned long total)
+/* 0 if the run ended before its n-th allocation: the lengths of times and
+ * process ids vary by a digit, and so may the growth of a buffer. Only the last
+ * few of `total` can be missing. */
+static int try_with_failure(sweep *s, unsigned long n, int on, failing_try f,
+                            void *ctx, unsigned long total)
 {
     unsigned long seen = 0;
     xr_err err = { "" };
     failing_arm(n, on);
     xray_status status = f(ctx, &err);
     if (failing_disarm(&seen)) {
-        check_one(s, n, status, &err);
+        check_failed_try(s, n, status, &err);
         return 1;
     }
     if (seen + 4 < total)
@@ -257,9 +260,9 @@ void failing_sweep(const char *name, failing_try f, void *ctx,
     unsigned long often = every ? 1 : 16;
     unsigned long step = most && !every && total > most ? total / most : 1;
     for (unsigned long n = 1; n <= total; n += step, ran++) {
-        /* Once it alone, once all from it on. */
-        if (!try_one(&s, n, 0, f, ctx, total) ||
-            !try_one(&s, n, 1, f, ctx, total))
+        /* First it alone fails, then all from it on. */
+        if (!try_with_failure(&s, n, 0, f, ctx, total) ||
+            !try_with_failure(&s, n, 1, f, ctx, total))
             break;
         if (ran % often == 0)
             check_leaks(&s, n);

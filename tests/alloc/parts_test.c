@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of core and model, each with every one of its allocations failing.
+ * Every reader and writer of core and model survives the failure of each of its
+ * allocations.
  */
 #include <math.h>
 
@@ -21,7 +22,7 @@
 
 /* A seed of the fuzzers, up to its first NUL, as a file of the scratch folder.
  */
-static const char *seed(const char *from, const char *to)
+static const char *copy_fuzz_seed(const char *from, const char *to)
 {
     char path[XR_PATH_CAP];
     char *data;
@@ -71,7 +72,7 @@ static xray_status try_ini(void *path, xr_err *err)
     return status;
 }
 
-static void ini(void **state)
+static void ini_survives(void **state)
 {
     char path[256];
     (void)state;
@@ -84,7 +85,7 @@ static void ini(void **state)
     failing_sweep("ini", try_ini, path, 0);
 }
 
-static void deepspeed(void **state)
+static void deepspeed_survives(void **state)
 {
     char path[256];
     char text[512];
@@ -109,7 +110,7 @@ static void deepspeed(void **state)
 
 enum { PLUGINS = 19 };
 
-/* A list that is short is wrong, whatever its status. */
+/* A list that lacks entries is a fault, whatever the status is. */
 static xray_status try_plugins(void *dir, xr_err *err)
 {
     xr_plugins *plugins = NULL;
@@ -118,7 +119,7 @@ static xray_status try_plugins(void *dir, xr_err *err)
         return status;
     size_t count = xr_plugins_count(plugins);
     for (size_t i = 0; i < count; i++)
-        if (!strstr(xr_plugins_at(plugins, i)->refused, "is no 64-bit ELF"))
+        if (!strstr(xr_plugins_at(plugins, i)->refused, "is not a 64-bit ELF"))
             fail_msg("%s", xr_plugins_at(plugins, i)->refused);
     xr_plugins_close(plugins);
     if (count != PLUGINS)
@@ -126,7 +127,7 @@ static xray_status try_plugins(void *dir, xr_err *err)
     return XRAY_OK;
 }
 
-static void plugins(void **state)
+static void plugins_survive(void **state)
 {
     char dir[256];
     char name[32];
@@ -156,20 +157,21 @@ static xray_status try_config(void *dir, xr_err *err)
     return status;
 }
 
-static void config(void **state)
+static void model_config_survives(void **state)
 {
     char dir[256];
     (void)state;
     (void)snprintf(dir, sizeof(dir), "%s", scratch_dir());
-    (void)seed("config/llama3", "config.json");
+    (void)copy_fuzz_seed("config/llama3", "config.json");
     failing_sweep("config.json, Llama", try_config, dir, 0);
-    (void)seed("config/gemma3", "config.json");
+    (void)copy_fuzz_seed("config/gemma3", "config.json");
     failing_sweep("config.json, Gemma 3", try_config, dir, 0);
-    (void)seed("config/gpt2", "config.json");
+    (void)copy_fuzz_seed("config/gpt2", "config.json");
     failing_sweep("config.json, GPT-2", try_config, dir, 0);
 }
 
-static xray_status give(void *ctx, size_t i, xr_err *err, const void **out)
+static xray_status give_tensor(void *ctx, size_t i, xr_err *err,
+                               const void **out)
 {
     static const float data[6] = { 1, 2, 3, 4, 5, 6 };
     (void)ctx;
@@ -187,7 +189,7 @@ static const xm_st_item items[] = {
 
 static xray_status try_write(void *dir, xr_err *err)
 {
-    const xm_st_feed feed = { .data = give };
+    const xm_st_feed feed = { .data = give_tensor };
     return xm_st_write_model(dir, items, 3, 24, &feed, err);
 }
 
@@ -202,7 +204,7 @@ static xray_status try_read(void *dir, xr_err *err)
     return status;
 }
 
-static void safetensors(void **state)
+static void safetensors_survive(void **state)
 {
     char dir[256];
     (void)state;
@@ -253,7 +255,7 @@ static xray_status try_tokenizer(void *dir, xr_err *err)
     return status;
 }
 
-static void tokenizer(void **state)
+static void tokenizer_survives(void **state)
 {
     static const char *const names[] = { "gpt2", "qwen2", "llama2_spm", "chars",
                                          "regex" };
@@ -263,7 +265,7 @@ static void tokenizer(void **state)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char from[64];
         (void)snprintf(from, sizeof(from), "tokenizer/%s", names[i]);
-        (void)seed(from, "tokenizer.json");
+        (void)copy_fuzz_seed(from, "tokenizer.json");
         failing_sweep(names[i], try_tokenizer, dir, 120);
     }
 }
@@ -293,7 +295,7 @@ static xray_status try_rows(void *ctx, xr_err *err)
     return status;
 }
 
-static xm_chat *chat_of(const char *text)
+static xm_chat *open_chat(const char *text)
 {
     xr_err err = { "" };
     xm_chat *chat = NULL;
@@ -302,7 +304,7 @@ static xm_chat *chat_of(const char *text)
     return chat;
 }
 
-static void rows(void **state)
+static void rows_survive(void **state)
 {
     xr_err err = { "" };
     xm_tokenizer *tok = NULL;
@@ -311,7 +313,7 @@ static void rows(void **state)
     xr_config *settings = xr_config_new();
     char files[280];
     (void)state;
-    (void)seed("tokenizer/chars", "tokenizer.json");
+    (void)copy_fuzz_seed("tokenizer/chars", "tokenizer.json");
     (void)scratch_write("tokenizer_config.json", "{\"eos_token\":\"<e>\"}");
     if (xm_tokenizer_open(scratch_dir(), &err, &tok))
         fail_msg("%s", err.text);
@@ -331,8 +333,9 @@ static void rows(void **state)
     failing_sweep("rows of prompts", try_rows, &c, 0);
     c.want.kind = XR_DATA_SFT;
     failing_sweep("rows of pairs", try_rows, &c, 0);
-    xm_chat *chat = chat_of("{% for m in messages %}{{ m.role }} {{ m.content "
-                            "}} {% endfor %}");
+    xm_chat *chat =
+        open_chat("{% for m in messages %}{{ m.role }} {{ m.content "
+                  "}} {% endfor %}");
     c.want.chat = chat;
     c.want.kind = XR_DATA_PROMPTS;
     run.data.template = "{prompt}";
@@ -366,7 +369,7 @@ static xray_status try_chat(void *ctx, xr_err *err)
     return status;
 }
 
-static void chat(void **state)
+static void chat_survives(void **state)
 {
     static const char json[] =
         "[{\"role\":\"system\",\"content\":\"be brief\"},{\"role\":\"user\","
@@ -374,8 +377,8 @@ static void chat(void **state)
     chat_case c = { 0 };
     xr_err err = { "" };
     (void)state;
-    if (xr_file_read(seed("chat/chatml", "template"), 1u << 20, &err, &c.source,
-                     &c.size) ||
+    if (xr_file_read(copy_fuzz_seed("chat/chatml", "template"), 1u << 20, &err,
+                     &c.source, &c.size) ||
         xr_json_parse(json, sizeof(json) - 1, "messages", &err, &c.messages))
         fail_msg("%s", err.text);
     failing_sweep("a chat template", try_chat, &c, 0);
@@ -414,7 +417,7 @@ static xray_status try_metrics(void *path, xr_err *err)
     return status;
 }
 
-static void metrics(void **state)
+static void metrics_survive(void **state)
 {
     char path[256];
     (void)state;
@@ -437,19 +440,19 @@ static xray_status try_progress(void *dir, xr_err *err)
     return status;
 }
 
-static void progress(void **state)
+static void progress_survives(void **state)
 {
     char dir[256];
     (void)state;
     (void)snprintf(dir, sizeof(dir), "%s", scratch_dir());
-    (void)seed("checkpoint/state", "state.json");
+    (void)copy_fuzz_seed("checkpoint/state", "state.json");
     (void)scratch_write("latest_checkpointed_iteration.txt", "6\n");
     failing_sweep("state.json", try_progress, dir, 0);
 }
 
 /* ---- the scheduler ------------------------------------------------------- */
 
-static void run_round(xm_sched *sched)
+static void run_sched_round(xm_sched *sched)
 {
     enum { TOKENS = 8, SLOTS = 3 };
     int32_t ids[TOKENS];
@@ -495,7 +498,7 @@ static xray_status try_sched(void *ctx, xr_err *err)
         status = xm_sched_submit(sched, &request, err);
     }
     while (status == XRAY_OK && xm_sched_has_work(sched)) {
-        run_round(sched);
+        run_sched_round(sched);
         while (xm_sched_poll(sched, &out) == XRAY_OK)
             assert_true(out.token_count > 0);
     }
@@ -503,7 +506,7 @@ static xray_status try_sched(void *ctx, xr_err *err)
     return status;
 }
 
-static void sched(void **state)
+static void scheduler_survives(void **state)
 {
     (void)state;
     failing_sweep("scheduler", try_sched, NULL, 0);
@@ -512,12 +515,17 @@ static void sched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ini),         cmocka_unit_test(config),
-        cmocka_unit_test(safetensors), cmocka_unit_test(tokenizer),
-        cmocka_unit_test(rows),        cmocka_unit_test(metrics),
-        cmocka_unit_test(progress),    cmocka_unit_test(sched),
-        cmocka_unit_test(chat),        cmocka_unit_test(deepspeed),
-        cmocka_unit_test(plugins),
+        cmocka_unit_test(ini_survives),
+        cmocka_unit_test(model_config_survives),
+        cmocka_unit_test(safetensors_survive),
+        cmocka_unit_test(tokenizer_survives),
+        cmocka_unit_test(rows_survive),
+        cmocka_unit_test(metrics_survive),
+        cmocka_unit_test(progress_survives),
+        cmocka_unit_test(scheduler_survives),
+        cmocka_unit_test(chat_survives),
+        cmocka_unit_test(deepspeed_survives),
+        cmocka_unit_test(plugins_survive),
     };
     failing_init();
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

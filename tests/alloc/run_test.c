@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole runs with allocations failing: session, data, backend, engine,
+ * Complete runs survive failing allocations: session, data, backend, engine,
  * algorithm, reward, metrics, checkpoint. The plugins are linked in, so that
- * theirs fail as well.
+ * theirs fail, too.
  */
 #include <unistd.h>
 
@@ -71,7 +71,7 @@ static void write_tokenizer(void)
     xr_str_free(&json);
 }
 
-static int set_up(void **state)
+static int make_task(void **state)
 {
     char ini[2048];
     if (scratch_make(state))
@@ -112,8 +112,8 @@ typedef struct run_case {
     const char *const *set; /* section.key=value, ends with NULL */
 } run_case;
 
-/* Errors of the configuration as one. */
-static xray_status from_errors(const xr_errors *errors, xr_err *err)
+/* Joins the errors of the configuration into one. */
+static xray_status join_errors(const xr_errors *errors, xr_err *err)
 {
     for (size_t i = 0; i < errors->count; i++)
         if (strstr(errors->items[i], "emory"))
@@ -122,7 +122,8 @@ static xray_status from_errors(const xr_errors *errors, xr_err *err)
                    errors->count ? errors->items[0] : "no reason");
 }
 
-static xray_status run_config(const run_case *c, xr_config *config, xr_err *err)
+static xray_status run_with_config(const run_case *c, xr_config *config,
+                                   xr_err *err)
 {
     xr_errors errors = { 0 };
     xr_run_result result = { .steps = 0 };
@@ -133,7 +134,7 @@ static xray_status run_config(const run_case *c, xr_config *config, xr_err *err)
     xray_status status =
         errors.count ? XRAY_E_CONFIG : c->run(&args, err, &result);
     if (errors.count)
-        status = from_errors(&errors, err);
+        status = join_errors(&errors, err);
     if (status == XRAY_OK && result.report.failed)
         status = xr_fail(err, XRAY_E_NOMEM, "no memory for the report");
     xr_str_free(&result.report);
@@ -147,46 +148,46 @@ static xray_status try_run(void *ctx, xr_err *err)
     xr_config *config = xr_config_new();
     if (!config)
         return xr_fail(err, XRAY_E_NOMEM, "no configuration");
-    xray_status status = run_config(c, config, err);
+    xray_status status = run_with_config(c, config, err);
     xr_config_free(config);
     return status;
 }
 
-/* What a run left is taken away first; that is no part of what fails. */
-static xray_status try_fresh(void *ctx, xr_err *err)
+/* Removes the output of the run before; none of these allocations fail. */
+static xray_status try_fresh_run(void *ctx, xr_err *err)
 {
     char out[256];
     (void)snprintf(out, sizeof(out), "rm -rf '%s'", scratch_path("out"));
     return system(out) == 0 ? try_run(ctx, err) : XRAY_E_IO;
 }
 
-static void train(void **state)
+static void train_survives(void **state)
 {
     static const char *const set[] = { "algo.grpo.use_kl_loss=true", NULL };
     run_case c = { .run = xr_train_run, .set = set };
     (void)state;
-    failing_sweep("xray train", try_fresh, &c, 150);
+    failing_sweep("xray train", try_fresh_run, &c, 150);
 }
 
 /* A critic and a reference; baselines of greedy samples. */
-static void train_ppo(void **state)
+static void ppo_survives(void **state)
 {
     static const char *const set[] = { "run.algo=ppo", "critic.shuffle=true",
                                        "algo.ppo.use_kl_in_reward=true", NULL };
     run_case c = { .run = xr_train_run, .set = set };
     (void)state;
-    failing_sweep("xray train with PPO", try_fresh, &c, 150);
+    failing_sweep("xray train with PPO", try_fresh_run, &c, 150);
 }
 
-static void train_remax(void **state)
+static void remax_survives(void **state)
 {
     static const char *const set[] = { "algo.grpo.preset=remax", NULL };
     run_case c = { .run = xr_train_run, .set = set };
     (void)state;
-    failing_sweep("xray train with ReMax", try_fresh, &c, 150);
+    failing_sweep("xray train with ReMax", try_fresh_run, &c, 150);
 }
 
-/* The checkpoint of step 1, which a run goes on from. */
+/* Resumes from the checkpoint of step 1. */
 static xray_status try_resume(void *ctx, xr_err *err)
 {
     char copy[600];
@@ -197,7 +198,7 @@ static xray_status try_resume(void *ctx, xr_err *err)
     return system(copy) == 0 ? try_run(ctx, err) : XRAY_E_IO;
 }
 
-static void resume(void **state)
+static void resume_survives(void **state)
 {
     static const char *const more[] = { "trainer.total_training_steps=2",
                                         NULL };
@@ -206,7 +207,7 @@ static void resume(void **state)
     char from[256];
     xr_err err = { "" };
     (void)state;
-    assert_int_equal(try_fresh(&first, &err), XRAY_OK);
+    assert_int_equal(try_fresh_run(&first, &err), XRAY_OK);
     (void)snprintf(from, sizeof(from), "%s", scratch_path("out"));
     assert_int_equal(rename(from, scratch_path("first")), 0);
     failing_sweep("xray train, resumed", try_resume, &c, 150);
@@ -215,14 +216,14 @@ static void resume(void **state)
         access(scratch_path("out/global_step_2/manifest.json"), R_OK), 0);
 }
 
-static void sft(void **state)
+static void sft_survives(void **state)
 {
     run_case c = { .run = xr_sft_run };
     (void)state;
-    failing_sweep("xray sft", try_fresh, &c, 60);
+    failing_sweep("xray sft", try_fresh_run, &c, 60);
 }
 
-static void eval(void **state)
+static void eval_survives(void **state)
 {
     run_case c = { .run = xr_eval_run };
     (void)state;
@@ -232,10 +233,10 @@ static void eval(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(train),       cmocka_unit_test(train_ppo),
-        cmocka_unit_test(train_remax), cmocka_unit_test(sft),
-        cmocka_unit_test(eval),        cmocka_unit_test(resume),
+        cmocka_unit_test(train_survives), cmocka_unit_test(ppo_survives),
+        cmocka_unit_test(remax_survives), cmocka_unit_test(sft_survives),
+        cmocka_unit_test(eval_survives),  cmocka_unit_test(resume_survives),
     };
     failing_init();
-    return cmocka_run_group_tests(tests, set_up, scratch_drop);
+    return cmocka_run_group_tests(tests, make_task, scratch_drop);
 }

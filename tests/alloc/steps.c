@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Preloaded into a run: counts the allocations between the metrics lines of two
- * steps by their call stacks. At the end the stacks go to $XRAY_STEPS_OUT, a
- * line each: count, then "module+offset" from the innermost frame out. The
- * steps are in $XRAY_STEPS, "3 6".
+ * steps by their call stacks. At the end it writes the stacks to
+ * $XRAY_STEPS_OUT, one per line: count, then "module+offset" from the innermost
+ * frame outwards. $XRAY_STEPS names the steps, as "3 6".
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,10 +31,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int counting;
 static unsigned long first_step;
 static unsigned long last_step;
-/* What looks at a stack may allocate. */
+/* Set while a stack is read, which may allocate. */
 static _Thread_local int inside __attribute__((tls_model("initial-exec")));
 
-/* glibc's own names: looking the others up would allocate. */
+/* glibc's own names, since looking up the others would allocate. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *p, size_t size);

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # steps.sh COUNTER
 #
-# Between steps 3 and 6 of a run our own code allocates nothing. Excepted are
-# tokenizers (model/text), rewards, and what libraries do for them. COUNTER is
-# preloaded (steps.c); addr2line says whose code a call stack goes through.
+# Between steps 3 and 6 of a run our own code allocates nothing, except tokenizers
+# (model/text), rewards, and libraries on their behalf. COUNTER is preloaded
+# (steps.c); addr2line names the functions of a call stack.
 . "$(dirname "$0")/../rl/lib.sh"
 command -v addr2line >/dev/null || { echo "skipped: no addr2line"; exit 77; }
 counter=$1

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# docs/config.md is what xray config docs prints. Where CUDA is missing, its
-# device comes from the build of the same plugin against an emulated runtime.
+# docs/config.md is the output of xray config docs. Without CUDA, the plugin of its
+# device is the one that is built against an emulated runtime.
 set -euo pipefail
 
 page=$XRAY_SOURCE/docs/config.md

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray check, config print, plugin list and plugin inspect.
+ * xray check, config print, plugin list and plugin inspect: results and errors.
  */
 #include "core/base/json.h"
 #include "core/base/str.h"
@@ -8,7 +8,7 @@
 
 static char model_dir[512];
 
-/* A whole run in the scratch folder; `extra` goes behind it. */
+/* Writes a complete run to the scratch folder, followed by `extra`. */
 static const char *write_run(const char *extra)
 {
     static char path[300];
@@ -51,7 +51,7 @@ static const char *write_run(const char *extra)
     return path;
 }
 
-static void check_accepts(void **state)
+static void check_accepts_a_run(void **state)
 {
     (void)state;
     const program_result *r = RUN(NULL, "check", write_run(""));
@@ -66,8 +66,8 @@ static void check_accepts(void **state)
     expect_code(r, 0);
 }
 
-/* Everything that is wrong is said at once, each with its place. */
-static void check_refuses(void **state)
+/* All faults are reported at once, each with its location. */
+static void check_reports_every_fault(void **state)
 {
     (void)state;
     const program_result *r =
@@ -129,7 +129,7 @@ static void print_reads_back(void **state)
     free(first);
 }
 
-static void print_origins(void **state)
+static void print_names_origins(void **state)
 {
     (void)state;
     const program_result *r = RUN(NULL, "config", "print", write_run(""),
@@ -150,7 +150,7 @@ static const char *const plugins[] = { "algo-grpo", "backend-zero3",
                                        "reward-rule" };
 enum { PLUGINS = sizeof plugins / sizeof plugins[0] };
 
-static cJSON *whole_output(const program_result *r)
+static cJSON *parse_output(const program_result *r)
 {
     cJSON *json = NULL;
     xr_err err = { "" };
@@ -159,7 +159,7 @@ static cJSON *whole_output(const program_result *r)
     return json;
 }
 
-static void list_plugins(void **state)
+static void plugins_are_listed(void **state)
 {
     (void)state;
     const program_result *r = RUN(NULL, "plugin", "list");
@@ -169,7 +169,7 @@ static void list_plugins(void **state)
     expect_text(r->out, "xray.algo/0:grpo");
     r = RUN(NULL, "plugin", "list", "--json");
     expect_code(r, 0);
-    cJSON *list = whole_output(r);
+    cJSON *list = parse_output(r);
     assert_true(cJSON_GetArraySize(list) >= PLUGINS);
     const cJSON *entry;
     cJSON_ArrayForEach(entry, list)
@@ -180,8 +180,8 @@ static void list_plugins(void **state)
     cJSON_Delete(list);
 }
 
-/* Every row says whose maths it is, and the published numbers are there. */
-static void list_algorithms(void **state)
+/* Every row names its source, and the published numbers are listed. */
+static void presets_are_listed(void **state)
 {
     (void)state;
     const program_result *r = RUN(NULL, "algo", "list");
@@ -191,7 +191,7 @@ static void list_algorithms(void **state)
     expect_text(r->out, "2.267781");
     r = RUN(NULL, "algo", "list", "--json");
     expect_code(r, 0);
-    cJSON *list = whole_output(r);
+    cJSON *list = parse_output(r);
     const cJSON *algo;
     int rows = 0;
     cJSON_ArrayForEach(algo, list)
@@ -208,8 +208,8 @@ static void list_algorithms(void **state)
     cJSON_Delete(list);
 }
 
-/* A file that is no plugin is listed with the reason, and does not run. */
-static void list_refused(void **state)
+/* A file that is not a plugin is listed with the reason, and is not run. */
+static void refused_files_are_listed(void **state)
 {
     (void)state;
     (void)scratch_write("broken.so", "this is no plugin");
@@ -226,7 +226,7 @@ static void list_refused(void **state)
     (void)unlink(scratch_path("broken.so"));
 }
 
-static void inspect_formats(void **state)
+static void inspect_has_three_formats(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PLUGINS; i++) {
@@ -238,7 +238,7 @@ static void inspect_formats(void **state)
         expect_text(r->out, "[");
         r = RUN(NULL, "plugin", "inspect", plugins[i], "--format=json");
         expect_code(r, 0);
-        cJSON *json = whole_output(r);
+        cJSON *json = parse_output(r);
         assert_string_equal(xr_json_get(json, "name")->valuestring, plugins[i]);
         assert_true(cJSON_GetArraySize(xr_json_get(json, "components")) > 0);
         cJSON_Delete(json);
@@ -254,16 +254,16 @@ static void inspect_formats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_accepts),
-        cmocka_unit_test(check_refuses),
+        cmocka_unit_test(check_accepts_a_run),
+        cmocka_unit_test(check_reports_every_fault),
         cmocka_unit_test(check_reads_the_data),
         cmocka_unit_test(check_refuses_a_missing_model),
         cmocka_unit_test(print_reads_back),
-        cmocka_unit_test(print_origins),
-        cmocka_unit_test(list_plugins),
-        cmocka_unit_test(list_algorithms),
-        cmocka_unit_test(list_refused),
-        cmocka_unit_test(inspect_formats),
+        cmocka_unit_test(print_names_origins),
+        cmocka_unit_test(plugins_are_listed),
+        cmocka_unit_test(presets_are_listed),
+        cmocka_unit_test(refused_files_are_listed),
+        cmocka_unit_test(inspect_has_three_formats),
     };
     return cmocka_run_group_tests_name("cli.config", tests, scratch_make,
                                        program_done);

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # docs.sh [PAGE]: runs every command of docs/PAGE.md (cli) and compares what it
-# prints with what the page shows. A block ```console holds commands behind "$ "
-# (lines that go on end with a backslash) and their output; a line "..." stands
-# for any rest, a block ```ini or ```json with a file's name behind it is that
-# file.
+# prints with what the page shows. A block ```console holds commands after "$ "
+# (a backslash continues a line) and their output; a line "..." matches any rest. A
+# block ```ini or ```json followed by the name of a file is that file.
 set -euo pipefail
 
 name=${1:-cli}
@@ -24,7 +23,7 @@ runs=0
 command=
 want=
 
-# The last command with the output that stands behind it in the page.
+# The last command with the output that follows it in the page.
 run_last() {
     [ -n "$command" ] || return 0
     runs=$((runs + 1))
@@ -87,7 +86,7 @@ if [ "$name" != cli ]; then
     exit
 fi
 
-# A command added to the program must be on the page.
+# Every command of the program must be on the page.
 for name in train sft eval check plan ab compare generate score tokenize grade 'algo list' 'plugin list' 'plugin inspect' 'config print' \
     'config schema'; do
     grep -q "^### .*xray $name" "$page" || { echo "FAIL: no section on xray $name"; failures=$((failures + 1)); }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Whole outputs of the program against tests/cli/goldens: the manual page of every
-# command, what is said of a plugin's options, algorithms and presets, plans.
-# `goldens.sh write` puts what it prints now in their place.
+# Complete outputs of the program against tests/cli/goldens: the help page of every
+# command, options of a plugin, algorithms and presets, plans. `goldens.sh write`
+# replaces the goldens by the current output.
 set -euo pipefail
 goldens=$XRAY_SOURCE/tests/cli/goldens
 work=$(mktemp -d)
@@ -47,7 +47,7 @@ kinds=(--plugin-path "$work")
 for format in text ini json; do
     same "kinds.$format" "$XRAY_BIN" plugin inspect ./kinds.so --format=$format
 done
-# The rest of a page is of plugins whose options are theirs to test.
+# The rest of the page belongs to plugins, whose own tests cover their options.
 page() { "$XRAY_BIN" config docs "${kinds[@]}" | awk '/^## /{on = /kind/} on'; }
 same kinds.docs page
 sections() {
@@ -78,7 +78,7 @@ twice() { "$XRAY_BIN" plugin inspect kindly --plugin-path "$work/first:$work/sec
 same twice.txt twice
 
 # ---- refusals of a command line ------------------------------------------------
-# A command a line, run as it stands.
+# One command per line, run as it is.
 refusals() {
     local line
     while IFS= read -r line; do

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray grade against the scores of verl's GSM8K grader.
+ * xray grade gives the scores of verl's graders, and answers bad lines.
  */
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "tests/cli/program.h"
 
-/* All golden rows as lines for `grade`; the wanted scores go to `want`. */
-static size_t read_rows(const char *score_key, xr_str *input, double *want,
-                        size_t cap)
+/* Makes lines for `grade` from all golden rows; `want` gets their scores. */
+static size_t read_golden_rows(const char *score_key, xr_str *input,
+                               double *want, size_t cap)
 {
     char path[512];
     char *text;
@@ -37,13 +37,13 @@ static size_t read_rows(const char *score_key, xr_str *input, double *want,
     return count;
 }
 
-static void golden_rows(const char *method, const char *score_key)
+static void expect_golden_scores(const char *method, const char *score_key)
 {
     static double want[4096];
     xr_str input = { 0 };
     char set[64];
     (void)snprintf(set, sizeof set, "reward.rule.method=%s", method);
-    size_t count = read_rows(score_key, &input, want, 4096);
+    size_t count = read_golden_rows(score_key, &input, want, 4096);
     const program_result *r =
         RUN(xr_str_text(&input), "grade", "--reward", "rule", "--set",
             "reward.rule.grader=gsm8k", "--set", set);
@@ -63,22 +63,22 @@ static void golden_rows(const char *method, const char *score_key)
     xr_str_free(&input);
 }
 
-static void gsm8k_strict(void **state)
+static void strict_scores_agree(void **state)
 {
     (void)state;
-    golden_rows("strict", "score_strict");
+    expect_golden_scores("strict", "score_strict");
 }
 
-static void gsm8k_flexible(void **state)
+static void flexible_scores_agree(void **state)
 {
     (void)state;
-    golden_rows("flexible", "score_flexible");
+    expect_golden_scores("flexible", "score_flexible");
 }
 
-/* Rows of a grader among the committed verdicts as lines for `grade`; 1 in
- * `want` where its source says right. */
-static size_t read_sources(const char *grader, xr_str *input, double *want,
-                           size_t cap)
+/* Makes lines for `grade` from the committed verdicts of a grader; `want` is 1
+ * where the source accepts the answer. */
+static size_t read_verdict_rows(const char *grader, xr_str *input, double *want,
+                                size_t cap)
 {
     const char *root = getenv("XRAY_SOURCE");
     char path[512];
@@ -111,7 +111,7 @@ static size_t read_sources(const char *grader, xr_str *input, double *want,
     return count;
 }
 
-static double score_of(const program_result *r, size_t i)
+static double read_score(const program_result *r, size_t i)
 {
     cJSON *line = output_line(r, i);
     const cJSON *score = xr_json_get(line, "score");
@@ -122,9 +122,8 @@ static double score_of(const program_result *r, size_t i)
     return value;
 }
 
-/* verl's verdicts through the program, line by line; no data folder is needed.
- */
-static void committed_verdicts(void **state)
+/* The program agrees with verl's verdicts; no data folder is needed. */
+static void committed_verdicts_agree(void **state)
 {
     static const char *const sources[][2] = {
         { "gsm8k_strict", "reward.rule.method=strict" },
@@ -134,7 +133,7 @@ static void committed_verdicts(void **state)
     for (int k = 0; k < 2; k++) {
         double want[256];
         xr_str input = { 0 };
-        size_t count = read_sources(sources[k][0], &input, want, 256);
+        size_t count = read_verdict_rows(sources[k][0], &input, want, 256);
         const program_result *r =
             RUN(xr_str_text(&input), "grade", "--reward", "rule", "--set",
                 "reward.rule.grader=gsm8k", "--set", sources[k][1]);
@@ -142,14 +141,14 @@ static void committed_verdicts(void **state)
         assert_int_equal(count, 120);
         assert_int_equal(count_lines(r->out), count);
         for (size_t i = 0; i < count; i++)
-            if (score_of(r, i) != want[i])
+            if (read_score(r, i) != want[i])
                 fail_msg("%s: row %zu is not %g", sources[k][0], i, want[i]);
         xr_str_free(&input);
     }
 }
 
-/* Strict unless the method says otherwise; numbers are ground truths too. */
-static void strict_by_default(void **state)
+/* The method is strict by default; a number can be a ground truth. */
+static void method_is_strict_by_default(void **state)
 {
     (void)state;
     const program_result *r =
@@ -158,14 +157,14 @@ static void strict_by_default(void **state)
             "{\"response\":\"#### 18\",\"ground_truth\":18}\n",
             "grade", "--reward", "rule", "--set", "reward.rule.grader=gsm8k");
     expect_code(r, 0);
-    assert_true(score_of(r, 0) == 1);
-    assert_true(score_of(r, 1) == 0);
-    assert_true(score_of(r, 2) == 1);
+    assert_true(read_score(r, 0) == 1);
+    assert_true(read_score(r, 1) == 0);
+    assert_true(read_score(r, 2) == 1);
 }
 
-/* Ground truths as pandas writes those of search data sets; a grader that reads
- * one text says so. */
-static void lists_of_truths(void **state)
+/* Lists of ground truths, as pandas writes those of search data sets; a grader
+ * of a single text refuses them. */
+static void lists_of_truths_are_read(void **state)
 {
     (void)state;
     static const char input[] =
@@ -177,18 +176,18 @@ static void lists_of_truths(void **state)
                                   "reward.rule.grader=qa");
     expect_code(r, 0);
     assert_string_equal(r->err, "");
-    assert_true(score_of(r, 0) == 1);
-    assert_true(score_of(r, 1) == 1);
-    assert_true(score_of(r, 2) == 0);
+    assert_true(read_score(r, 0) == 1);
+    assert_true(read_score(r, 1) == 1);
+    assert_true(read_score(r, 2) == 0);
     r = RUN(input, "grade", "--reward", "rule", "--set",
             "reward.rule.grader=exact");
     expect_code(r, 0);
-    assert_true(score_of(r, 0) == 0);
+    assert_true(read_score(r, 0) == 0);
     expect_text(r->err, "its ground truth is a JSON list or object, which only "
                         "qa and search_r1 read");
 }
 
-static void several_instances(void **state)
+static void several_instances_are_weighted(void **state)
 {
     (void)state;
     const program_result *r =
@@ -197,7 +196,7 @@ static void several_instances(void **state)
             "reward.b.grader=exact", "--set", "reward.a.weight=0.5", "--set",
             "reward.b.weight=2");
     expect_code(r, 0);
-    assert_true(score_of(r, 0) == 0.5);
+    assert_true(read_score(r, 0) == 0.5);
     cJSON *line = output_line(r, 0);
     const cJSON *parts = xr_json_get(line, "scores");
     assert_true(xr_json_get(parts, "reward.a")->valuedouble == 1);
@@ -205,7 +204,7 @@ static void several_instances(void **state)
     cJSON_Delete(line);
 }
 
-static void bad_lines(void **state)
+static void bad_lines_are_answered(void **state)
 {
     (void)state;
     const program_result *r =
@@ -221,10 +220,10 @@ static void bad_lines(void **state)
         assert_null(xr_json_get(line, "score"));
         cJSON_Delete(line);
     }
-    assert_true(score_of(r, 4) == 1);
+    assert_true(read_score(r, 4) == 1);
 }
 
-static void bad_options(void **state)
+static void bad_options_are_refused(void **state)
 {
     (void)state;
     const program_result *r =
@@ -238,14 +237,14 @@ static void bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gsm8k_strict),
-        cmocka_unit_test(gsm8k_flexible),
-        cmocka_unit_test(committed_verdicts),
-        cmocka_unit_test(strict_by_default),
-        cmocka_unit_test(lists_of_truths),
-        cmocka_unit_test(several_instances),
-        cmocka_unit_test(bad_lines),
-        cmocka_unit_test(bad_options),
+        cmocka_unit_test(strict_scores_agree),
+        cmocka_unit_test(flexible_scores_agree),
+        cmocka_unit_test(committed_verdicts_agree),
+        cmocka_unit_test(method_is_strict_by_default),
+        cmocka_unit_test(lists_of_truths_are_read),
+        cmocka_unit_test(several_instances_are_weighted),
+        cmocka_unit_test(bad_lines_are_answered),
+        cmocka_unit_test(bad_options_are_refused),
     };
     return cmocka_run_group_tests_name("cli.grade", tests, scratch_make,
                                        program_done);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A plugin with an option of every kind, for the pages and schemas that the
- * program writes of options.
+ * program prints of options.
  */
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tools of JSON lines refuse in a line or an option, and that [data]
- * reaches their conversations; on a model of one layer made here.
+ * Lines and options that the tools for JSON lines refuse, and the effect of
+ * [data] on conversations; on a model of one layer that the test makes.
  */
 #include <sys/stat.h>
 
@@ -11,8 +11,8 @@
 
 static char model[256];
 
-/* Weights are drawn; the tokenizer knows digits and '-'; the template shows
- * the day, a variable and the system message. */
+/* Makes a model of random weights whose tokenizer knows digits and '-' and
+ * whose template shows the day, a variable and the system message. */
 static int make_model(void **state)
 {
     if (scratch_make(state) != 0)
@@ -43,7 +43,7 @@ static int make_model(void **state)
 
 #define DRAWN "--model", model, "--set", "model.init=random"
 
-/* The error of line `i`, without what stands before it. */
+/* Expects the error of line `i`, without its prefix. */
 static void expect_error(const program_result *r, size_t i, const char *want)
 {
     cJSON *line = output_line(r, i);
@@ -53,7 +53,7 @@ static void expect_error(const program_result *r, size_t i, const char *want)
     cJSON_Delete(line);
 }
 
-static void unknown_keys(void **state)
+static void unknown_keys_are_refused(void **state)
 {
     (void)state;
     const program_result *r =
@@ -78,8 +78,8 @@ static void unknown_keys(void **state)
                  "mean \"add_generation_prompt\"?");
 }
 
-/* An option and a line take the same values, and say the same. */
-static void ranges(void **state)
+/* Options and lines accept the same values, with the same messages. */
+static void lines_keep_the_ranges_of_options(void **state)
 {
     (void)state;
     static const struct {
@@ -170,15 +170,16 @@ static const struct {
 };
 enum { OTHERS = sizeof others / sizeof others[0] };
 
-/* As lines, INI and the JSON of a model: each names what it got. */
-static void other_formats(void **state)
+/* Files of other formats as lines, INI and JSON of a model: errors name the
+ * format. */
+static void other_formats_are_named(void **state)
 {
     (void)state;
     char folder[300];
     (void)snprintf(folder, sizeof folder, "%s", scratch_path("odd"));
     assert_int_equal(mkdir(folder, 0700), 0);
     for (size_t i = 0; i < OTHERS; i++) {
-        size_t skip = *others[i].data == '\n'; /* a line of its own */
+        size_t skip = *others[i].data == '\n'; /* a separate line */
         const char *file = write_bytes("odd/config.json", others[i].data + skip,
                                        others[i].size - skip);
         expect_fault(RUN("", "score", DRAWN, file),
@@ -206,7 +207,7 @@ static void expect_data_fault(const char *ini, const char *what)
     "apply_chat_template = never\nmax_prompt_length = 8\n"      \
     "max_response_length = 8\ntrain_batch_size = 1\n"
 
-static void rows_of_other_formats(void **state)
+static void rows_of_other_formats_are_named(void **state)
 {
     (void)state;
     for (size_t i = 0; i < OTHERS; i++) {
@@ -232,7 +233,7 @@ static void rows_of_other_formats(void **state)
     (void)unlink(scratch_path("model/chat_template.jinja"));
 }
 
-static void weights_of_other_formats(void **state)
+static void weights_of_other_formats_are_named(void **state)
 {
     (void)state;
     (void)scratch_write("model/model.safetensors", POINTER);
@@ -247,8 +248,8 @@ static void weights_of_other_formats(void **state)
     (void)unlink(scratch_path("model/model.safetensors"));
 }
 
-/* A mark is passed over at the start of lines, INI, rows and JSON. */
-static void byte_order_marks(void **state)
+/* A byte order mark is skipped at the start of lines, INI, rows and JSON. */
+static void byte_order_marks_are_skipped(void **state)
 {
     (void)state;
 #define MARK "\xef\xbb\xbf"
@@ -265,7 +266,7 @@ static void byte_order_marks(void **state)
     expect_text(r->out, "train_files: 1 rows");
 }
 
-static void bad_lines(void **state)
+static void bad_lines_are_answered(void **state)
 {
     (void)state;
     const program_result *r = RUN(
@@ -323,13 +324,13 @@ static void data_reaches_conversations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_keys),
-        cmocka_unit_test(ranges),
-        cmocka_unit_test(other_formats),
-        cmocka_unit_test(rows_of_other_formats),
-        cmocka_unit_test(weights_of_other_formats),
-        cmocka_unit_test(byte_order_marks),
-        cmocka_unit_test(bad_lines),
+        cmocka_unit_test(unknown_keys_are_refused),
+        cmocka_unit_test(lines_keep_the_ranges_of_options),
+        cmocka_unit_test(other_formats_are_named),
+        cmocka_unit_test(rows_of_other_formats_are_named),
+        cmocka_unit_test(weights_of_other_formats_are_named),
+        cmocka_unit_test(byte_order_marks_are_skipped),
+        cmocka_unit_test(bad_lines_are_answered),
         cmocka_unit_test(data_reaches_conversations),
     };
     return cmocka_run_group_tests_name("cli.lines", tests, make_model,

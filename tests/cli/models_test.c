@@ -11,7 +11,7 @@
 static const double TOLERANCE = 1e-4;
 enum { KNOWN = 1 }; /* the golden case whose prompt is "Once upon a time" */
 
-static const char *model(const char *name)
+static const char *model_folder(const char *name)
 {
     static char path[512];
     char file[64];
@@ -49,8 +49,8 @@ static void expect_near(double got, double want, const char *what, int i)
         fail_msg("%s %d: %.9g, not %.9g", what, i, got, want);
 }
 
-/* prompt + greedy ids: both kinds of stored log-probs are checked. */
-static cJSON *whole_ids(const cJSON *entry)
+/* The prompt and the greedy ids, so that both stored log-probs are checked. */
+static cJSON *join_all_ids(const cJSON *entry)
 {
     cJSON *ids = cJSON_Duplicate(xr_json_get(entry, "prompt_ids"), 1);
     const cJSON *id;
@@ -61,7 +61,7 @@ static cJSON *whole_ids(const cJSON *entry)
     return ids;
 }
 
-static void put_case(xr_str *input, const char *key, const cJSON *value)
+static void append_case(xr_str *input, const char *key, const cJSON *value)
 {
     char *text = cJSON_PrintUnformatted(value);
     xr_str_printf(input, "{\"%s\":%s}\n", key, text);
@@ -86,13 +86,13 @@ static void check_scores(const cJSON *line, const cJSON *entry)
     for (int i = first; i < count - 1; i++)
         expect_near(number_at(logp, i + 1), number_at(greedy, i - first),
                     "greedy", i - first);
-    /* The token behind the prompt came from the stored distribution. */
+    /* The token after the prompt has the stored distribution. */
     expect_near(number_at(entropy, first + 1),
                 xr_json_get(entry, "entropy_after_prompt")->valuedouble,
                 "entropy", first + 1);
 }
 
-static void score_model(const char *name, const char *golden_file)
+static void expect_golden_scores(const char *name, const char *golden_file)
 {
     cJSON *golden = read_golden(golden_file);
     const cJSON *cases = xr_json_get(golden, "cases");
@@ -100,12 +100,12 @@ static void score_model(const char *name, const char *golden_file)
     xr_str input = { 0 };
     cJSON_ArrayForEach(entry, cases)
     {
-        cJSON *ids = whole_ids(entry);
-        put_case(&input, "ids", ids);
+        cJSON *ids = join_all_ids(entry);
+        append_case(&input, "ids", ids);
         cJSON_Delete(ids);
     }
     const program_result *r =
-        RUN(xr_str_text(&input), "score", "--model", model(name));
+        RUN(xr_str_text(&input), "score", "--model", model_folder(name));
     expect_code(r, 0);
     assert_string_equal(r->err, "");
     size_t i = 0;
@@ -120,18 +120,18 @@ static void score_model(const char *name, const char *golden_file)
     cJSON_Delete(golden);
 }
 
-static void score_goldens(void **state)
+static void scores_agree_with_goldens(void **state)
 {
     (void)state;
-    score_model("hf", "golden.json");
-    score_model("hf_as_qwen2", "golden.json");
-    score_model("hf_untied", "golden.json");
-    score_model("hf_sharded", "golden.json");
-    score_model("hf_bf16", "golden_hf_bf16.json");
-    score_model("hf_f16", "golden_hf_f16.json");
+    expect_golden_scores("hf", "golden.json");
+    expect_golden_scores("hf_as_qwen2", "golden.json");
+    expect_golden_scores("hf_untied", "golden.json");
+    expect_golden_scores("hf_sharded", "golden.json");
+    expect_golden_scores("hf_bf16", "golden_hf_bf16.json");
+    expect_golden_scores("hf_f16", "golden_hf_f16.json");
 }
 
-static void score_text(void **state)
+static void text_is_scored(void **state)
 {
     (void)state;
     cJSON *golden = read_golden("golden.json");
@@ -139,10 +139,10 @@ static void score_text(void **state)
     xr_str input = { 0 };
     cJSON_ArrayForEach(entry, xr_json_get(golden, "cases"))
     {
-        put_case(&input, "text", xr_json_get(entry, "prompt"));
+        append_case(&input, "text", xr_json_get(entry, "prompt"));
     }
     const program_result *r = RUN(xr_str_text(&input), "score", "--model",
-                                  model("hf"), "--train", "zero3");
+                                  model_folder("hf"), "--train", "zero3");
     expect_code(r, 0);
     size_t i = 0;
     cJSON_ArrayForEach(entry, xr_json_get(golden, "cases"))
@@ -160,12 +160,13 @@ static void score_text(void **state)
     cJSON_Delete(golden);
 }
 
-/* A row's bits do not depend on what is scored with it, or how long that is. */
-static void score_does_not_depend_on_company(void **state)
+/* The bits of a row do not depend on the other rows or their lengths. */
+static void scores_do_not_depend_on_other_lines(void **state)
 {
     (void)state;
     static const char alone[] = "{\"text\":\"Lily and Tom went home.\"}\n";
-    const program_result *r = RUN(alone, "score", "--model", model("hf"));
+    const program_result *r =
+        RUN(alone, "score", "--model", model_folder("hf"));
     expect_code(r, 0);
     char *want = strdup(r->out);
     xr_str input = { 0 };
@@ -176,7 +177,7 @@ static void score_does_not_depend_on_company(void **state)
         xr_str_puts(&input, "]}\n");
     }
     xr_str_puts(&input, alone);
-    r = RUN(xr_str_text(&input), "score", "--model", model("hf"));
+    r = RUN(xr_str_text(&input), "score", "--model", model_folder("hf"));
     expect_code(r, 0);
     assert_int_equal(count_lines(r->out), 301);
     assert_string_equal(r->out + strlen(r->out) - strlen(want), want);
@@ -184,7 +185,7 @@ static void score_does_not_depend_on_company(void **state)
     xr_str_free(&input);
 }
 
-static void score_edges(void **state)
+static void edge_cases_are_scored(void **state)
 {
     (void)state;
     cJSON *golden = read_golden("golden.json");
@@ -196,9 +197,9 @@ static void score_edges(void **state)
     for (int i = 0; i < 512; i++)
         xr_str_puts(&input, ",5");
     xr_str_puts(&input, "]}\n");
-    put_case(&input, "ids", xr_json_get(known, "prompt_ids"));
+    append_case(&input, "ids", xr_json_get(known, "prompt_ids"));
     const program_result *r =
-        RUN(xr_str_text(&input), "score", "--model", model("hf"));
+        RUN(xr_str_text(&input), "score", "--model", model_folder("hf"));
     expect_code(r, 1);
     assert_int_equal(count_lines(r->out), 7);
     expect_text(r->out, "{\"ids\":[],\"logprobs\":[],\"entropies\":[]}\n"
@@ -216,7 +217,7 @@ static void score_edges(void **state)
     cJSON_Delete(line);
     cJSON_Delete(golden);
     xr_str_free(&input);
-    r = RUN("", "score", "--model", model("hf"), "--train", "nothing");
+    r = RUN("", "score", "--model", model_folder("hf"), "--train", "nothing");
     expect_code(r, 2);
     expect_text(r->err, "nothing");
 }
@@ -246,7 +247,7 @@ static void check_greedy(const cJSON *line, const cJSON *entry)
                         "length");
 }
 
-static void greedy_model(const char *name, const char *golden_file)
+static void expect_greedy_goldens(const char *name, const char *golden_file)
 {
     cJSON *golden = read_golden(golden_file);
     const cJSON *cases = xr_json_get(golden, "cases");
@@ -261,7 +262,7 @@ static void greedy_model(const char *name, const char *golden_file)
         free(prompt);
     }
     const program_result *r =
-        RUN(xr_str_text(&input), "generate", "--model", model(name),
+        RUN(xr_str_text(&input), "generate", "--model", model_folder(name),
             "--temperature", "0", "--infer", "dsinf", "--ignore-eos");
     expect_code(r, 0);
     assert_string_equal(r->err, "");
@@ -276,24 +277,24 @@ static void greedy_model(const char *name, const char *golden_file)
     cJSON_Delete(golden);
 }
 
-static void greedy_goldens(void **state)
+static void greedy_samples_agree(void **state)
 {
     (void)state;
-    greedy_model("hf", "golden.json");
-    greedy_model("hf_as_qwen2", "golden.json");
-    greedy_model("hf_untied", "golden.json");
-    greedy_model("hf_bf16", "golden_hf_bf16.json");
-    greedy_model("hf_f16", "golden_hf_f16.json");
+    expect_greedy_goldens("hf", "golden.json");
+    expect_greedy_goldens("hf_as_qwen2", "golden.json");
+    expect_greedy_goldens("hf_untied", "golden.json");
+    expect_greedy_goldens("hf_bf16", "golden_hf_bf16.json");
+    expect_greedy_goldens("hf_f16", "golden_hf_f16.json");
 }
 
 #define PROMPT "{\"prompt\":\"Once upon a time\"}\n"
 
-static void samples_of_a_prompt(void **state)
+static void samples_follow_their_seed(void **state)
 {
     (void)state;
     const program_result *r =
-        RUN(PROMPT PROMPT, "generate", "--model", model("hf"), "--n", "5",
-            "--seed", "3", "--max-tokens", "24");
+        RUN(PROMPT PROMPT, "generate", "--model", model_folder("hf"), "--n",
+            "5", "--seed", "3", "--max-tokens", "24");
     expect_code(r, 0);
     assert_int_equal(count_lines(r->out), 2);
     char *again = strdup(r->out);
@@ -306,19 +307,20 @@ static void samples_of_a_prompt(void **state)
         differ += !cJSON_Compare(cJSON_GetArrayItem(outputs, i),
                                  first_output(line), 1);
     assert_true(differ > 0);
-    assert_false(cJSON_Compare(line, other, 1)); /* lines draw on their own */
+    assert_false(cJSON_Compare(line, other,
+                               1)); /* each line has its own random numbers */
     cJSON_Delete(line);
     cJSON_Delete(other);
-    r = RUN(PROMPT PROMPT, "generate", "--model", model("hf"), "--n", "5",
-            "--seed", "3", "--max-tokens", "24");
+    r = RUN(PROMPT PROMPT, "generate", "--model", model_folder("hf"), "--n",
+            "5", "--seed", "3", "--max-tokens", "24");
     assert_string_equal(r->out, again);
-    r = RUN(PROMPT PROMPT, "generate", "--model", model("hf"), "--n", "5",
-            "--seed", "4", "--max-tokens", "24");
+    r = RUN(PROMPT PROMPT, "generate", "--model", model_folder("hf"), "--n",
+            "5", "--seed", "4", "--max-tokens", "24");
     assert_string_not_equal(r->out, again);
     free(again);
 }
 
-/* What score says of a sample is what generate said, bit for bit. */
+/* xray score and xray generate give a sample the same bits. */
 static void generate_agrees_with_score(void **state)
 {
     (void)state;
@@ -330,9 +332,9 @@ static void generate_agrees_with_score(void **state)
     int prompt = cJSON_GetArraySize(ids);
     xr_str input = { 0 };
     cJSON_Delete(golden);
-    put_case(&input, "ids", ids);
+    append_case(&input, "ids", ids);
     const program_result *r =
-        RUN(xr_str_text(&input), "generate", "--model", model("hf"),
+        RUN(xr_str_text(&input), "generate", "--model", model_folder("hf"),
             "--temperature", "0.7", "--top-k", "40", "--max-tokens", "40",
             "--ignore-eos");
     expect_code(r, 0);
@@ -344,8 +346,8 @@ static void generate_agrees_with_score(void **state)
         cJSON_AddItemToArray(ids, cJSON_CreateNumber(id->valuedouble));
     }
     xr_str_clear(&input);
-    put_case(&input, "ids", ids);
-    r = RUN(xr_str_text(&input), "score", "--model", model("hf"));
+    append_case(&input, "ids", ids);
+    r = RUN(xr_str_text(&input), "score", "--model", model_folder("hf"));
     expect_code(r, 0);
     cJSON *scores = output_line(r, 0);
     const cJSON *want = xr_json_get(scores, "logprobs");
@@ -359,7 +361,7 @@ static void generate_agrees_with_score(void **state)
     xr_str_free(&input);
 }
 
-static void generate_edges(void **state)
+static void edge_cases_are_generated(void **state)
 {
     (void)state;
     static const char input[] =
@@ -371,7 +373,8 @@ static void generate_edges(void **state)
         "{\"text\":\"Once\"}\n"
         "{\"prompt\":\"Once\",\"max_tokens\":3,\"temperature\":0}\n"
         "{\"prompt\":\"Once\",\"max_tokens\":100000,\"ignore_eos\":true}\n";
-    const program_result *r = RUN(input, "generate", "--model", model("hf"));
+    const program_result *r =
+        RUN(input, "generate", "--model", model_folder("hf"));
     expect_code(r, 1);
     assert_int_equal(count_lines(r->out), 8);
     for (size_t i = 0; i < 6; i++) {
@@ -384,7 +387,7 @@ static void generate_edges(void **state)
     assert_int_equal(cJSON_GetArraySize(xr_json_get(out, "ids")), 3);
     assert_true(cJSON_IsString(xr_json_get(out, "text")));
     cJSON_Delete(line);
-    /* The model's last position ends what max_tokens does not. */
+    /* The model's last position ends a sample before max_tokens does. */
     line = output_line(r, 7);
     out = first_output(line);
     assert_int_equal(cJSON_GetArraySize(xr_json_get(out, "ids")), 510);
@@ -393,12 +396,13 @@ static void generate_edges(void **state)
     cJSON_Delete(line);
 }
 
-/* Stories end: the end id is the last token and is not in the text. */
-static void stops(void **state)
+/* A story ends with the end id, which is the last token and not in the text. */
+static void end_ids_stop_a_sample(void **state)
 {
     (void)state;
-    const program_result *r = RUN(PROMPT, "generate", "--model", model("hf"),
-                                  "--temperature", "0", "--max-tokens", "500");
+    const program_result *r =
+        RUN(PROMPT, "generate", "--model", model_folder("hf"), "--temperature",
+            "0", "--max-tokens", "500");
     expect_code(r, 0);
     cJSON *line = output_line(r, 0);
     const cJSON *out = first_output(line);
@@ -418,15 +422,15 @@ static void stops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(score_goldens),
-        cmocka_unit_test(score_text),
-        cmocka_unit_test(score_does_not_depend_on_company),
-        cmocka_unit_test(score_edges),
-        cmocka_unit_test(greedy_goldens),
-        cmocka_unit_test(samples_of_a_prompt),
+        cmocka_unit_test(scores_agree_with_goldens),
+        cmocka_unit_test(text_is_scored),
+        cmocka_unit_test(scores_do_not_depend_on_other_lines),
+        cmocka_unit_test(edge_cases_are_scored),
+        cmocka_unit_test(greedy_samples_agree),
+        cmocka_unit_test(samples_follow_their_seed),
         cmocka_unit_test(generate_agrees_with_score),
-        cmocka_unit_test(generate_edges),
-        cmocka_unit_test(stops),
+        cmocka_unit_test(edge_cases_are_generated),
+        cmocka_unit_test(end_ids_stop_a_sample),
     };
     return cmocka_run_group_tests_name("cli.models", tests, scratch_make,
                                        program_done);

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Lines give the same answers whether they come all at once or one by one, each
-# after the answer to the one before: samples belong to a line's number, not to
-# what happened to be read with it.
+# Lines get the same answers whether they are sent all at once or one by one, each
+# after the answer to the one before: samples depend on the number of a line, not on
+# the lines that are read with it.
 . "$XRAY_SOURCE/tests/rl/lib.sh"
 make_task
 train "$work/run" --set trainer.total_training_steps=1 >/dev/null
@@ -36,6 +36,6 @@ same() { # KEY COMMAND [ARGUMENT...]
 }
 same text score
 same prompt generate --max-tokens 5 --n 2 --seed 4
-# Equal prompts are samples apart.
+# Equal prompts get different samples.
 [ "$(sort -u "$work/together" | wc -l)" -gt 1 ] || fail "equal lines have equal samples: $(cat "$work/together")"
 echo "one by one: ok"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray plan, and the memory and disk that xray check finds too small.
+ * xray plan, and runs that xray check refuses for lack of memory or disk space.
  */
 #include "core/base/json.h"
 #include "core/base/str.h"
@@ -10,7 +10,7 @@ enum { PARAMETERS = 260032 };
 
 static char model_dir[512];
 
-/* A model of PARAMETERS drawn weights with the tokenizer of the material. */
+/* A model of PARAMETERS random weights with the tokenizer of the material. */
 static void make_model(void)
 {
     char path[512];
@@ -34,7 +34,7 @@ static void make_model(void)
     (void)snprintf(model_dir, sizeof model_dir, "%s", scratch_path("model"));
 }
 
-/* A run with a reference; `extra` goes behind it. */
+/* Writes a run with a reference, followed by `extra`. */
 static const char *write_run(const char *extra)
 {
     static char path[300];
@@ -62,7 +62,7 @@ static const char *write_run(const char *extra)
     return path;
 }
 
-static cJSON *whole(const program_result *r)
+static cJSON *parse_output(const program_result *r)
 {
     cJSON *json = NULL;
     xr_err err = { "" };
@@ -72,7 +72,7 @@ static cJSON *whole(const program_result *r)
     return json;
 }
 
-static double number(const cJSON *json, const char *key)
+static double read_number(const cJSON *json, const char *key)
 {
     const cJSON *item = xr_json_get(json, key);
     if (!cJSON_IsNumber(item))
@@ -80,108 +80,110 @@ static double number(const cJSON *json, const char *key)
     return item->valuedouble;
 }
 
-static double bytes_of(const cJSON *plan, int instance, const char *tag)
+static double read_bytes(const cJSON *plan, int instance, const char *tag)
 {
     const cJSON *list = xr_json_get(plan, "instances");
-    return number(xr_json_get(cJSON_GetArrayItem(list, instance), "bytes"),
-                  tag);
+    return read_number(xr_json_get(cJSON_GetArrayItem(list, instance), "bytes"),
+                       tag);
 }
 
-static const char *name_of(const cJSON *plan, int instance)
+static const char *read_name(const cJSON *plan, int instance)
 {
     const cJSON *list = xr_json_get(plan, "instances");
     return xr_json_get(cJSON_GetArrayItem(list, instance), "name")->valuestring;
 }
 
-/* Trainer, reference and engine, the engine's weights being the trainer's. */
-static void memory_by_instance(void **state)
+/* Trainer, reference and engine, which shares the weights of the trainer. */
+static void memory_is_planned_per_instance(void **state)
 {
     (void)state;
-    cJSON *plan = whole(RUN(NULL, "plan", write_run(""), "--json"));
-    assert_string_equal(name_of(plan, 0), "train.zero3");
-    assert_string_equal(name_of(plan, 1), "reference");
-    assert_string_equal(name_of(plan, 2), "infer.dsinf");
-    assert_true(bytes_of(plan, 0, "weights") >= 4 * PARAMETERS);
-    assert_true(bytes_of(plan, 1, "weights") >= 4 * PARAMETERS);
-    assert_true(bytes_of(plan, 2, "weights") == 0);
-    assert_true(bytes_of(plan, 0, "optimizer") >= 8 * PARAMETERS);
-    assert_true(bytes_of(plan, 1, "optimizer") == 0);
-    assert_true(bytes_of(plan, 1, "gradients") == 0);
-    assert_true(bytes_of(plan, 2, "kv") > 0);
+    cJSON *plan = parse_output(RUN(NULL, "plan", write_run(""), "--json"));
+    assert_string_equal(read_name(plan, 0), "train.zero3");
+    assert_string_equal(read_name(plan, 1), "reference");
+    assert_string_equal(read_name(plan, 2), "infer.dsinf");
+    assert_true(read_bytes(plan, 0, "weights") >= 4 * PARAMETERS);
+    assert_true(read_bytes(plan, 1, "weights") >= 4 * PARAMETERS);
+    assert_true(read_bytes(plan, 2, "weights") == 0);
+    assert_true(read_bytes(plan, 0, "optimizer") >= 8 * PARAMETERS);
+    assert_true(read_bytes(plan, 1, "optimizer") == 0);
+    assert_true(read_bytes(plan, 1, "gradients") == 0);
+    assert_true(read_bytes(plan, 2, "kv") > 0);
     double all = 0;
-    assert_string_equal(name_of(plan, 3), "rows");
-    assert_true(bytes_of(plan, 3, "all") > 12 * 24 * 9 * 4);
+    assert_string_equal(read_name(plan, 3), "rows");
+    assert_true(read_bytes(plan, 3, "all") > 12 * 24 * 9 * 4);
     for (int i = 0; i < 4; i++)
-        all += bytes_of(plan, i, "all");
-    assert_true(number(xr_json_get(plan, "bytes"), "all") == all);
-    assert_true(number(plan, "checkpoint_bytes") ==
-                4 * PARAMETERS + bytes_of(plan, 0, "optimizer"));
-    assert_true(number(xr_json_get(plan, "machine"), "memory_bytes") > 0);
+        all += read_bytes(plan, i, "all");
+    assert_true(read_number(xr_json_get(plan, "bytes"), "all") == all);
+    assert_true(read_number(plan, "checkpoint_bytes") ==
+                4 * PARAMETERS + read_bytes(plan, 0, "optimizer"));
+    assert_true(read_number(xr_json_get(plan, "machine"), "memory_bytes") > 0);
     cJSON_Delete(plan);
 }
 
-static void arithmetic(void **state)
+static void work_of_a_step_is_counted(void **state)
 {
     (void)state;
-    cJSON *plan = whole(RUN(NULL, "plan", write_run(""), "--json"));
+    cJSON *plan = parse_output(RUN(NULL, "plan", write_run(""), "--json"));
     const cJSON *step = xr_json_get(plan, "step");
     const double p = PARAMETERS;
-    assert_true(number(plan, "parameters") == p);
-    assert_true(number(step, "rows") == 12);
-    assert_true(number(step, "tokens") == 12 * 24);
-    assert_true(number(step, "mini_batches") == 2);
-    assert_true(number(step, "mini_rows") == 6);
-    assert_true(number(step, "micro_batches") == 3);
-    assert_true(number(xr_json_get(step, "sampling"), "flops") ==
+    assert_true(read_number(plan, "parameters") == p);
+    assert_true(read_number(step, "rows") == 12);
+    assert_true(read_number(step, "tokens") == 12 * 24);
+    assert_true(read_number(step, "mini_batches") == 2);
+    assert_true(read_number(step, "mini_rows") == 6);
+    assert_true(read_number(step, "micro_batches") == 3);
+    assert_true(read_number(xr_json_get(step, "sampling"), "flops") ==
                 2 * p * (4 * 16 + 12 * 8));
-    assert_true(number(xr_json_get(step, "reference"), "flops") ==
+    assert_true(read_number(xr_json_get(step, "reference"), "flops") ==
                 2 * p * 12 * 24);
-    assert_true(number(xr_json_get(step, "update"), "flops") ==
+    assert_true(read_number(xr_json_get(step, "update"), "flops") ==
                 6 * p * 12 * 24 * 2);
     cJSON_Delete(plan);
-    plan = whole(RUN(NULL, "plan", write_run(""), "--json", "--job", "sft"));
+    plan = parse_output(
+        RUN(NULL, "plan", write_run(""), "--json", "--job", "sft"));
     step = xr_json_get(plan, "step");
-    assert_true(number(step, "rows") == 4);
-    assert_true(number(step, "micro_batches") == 2);
+    assert_true(read_number(step, "rows") == 4);
+    assert_true(read_number(step, "micro_batches") == 2);
     cJSON_Delete(plan);
-    plan =
-        whole(RUN(NULL, "plan", write_run("[data]\nval_files = rows.jsonl\n"),
-                  "--json", "--job", "eval"));
+    plan = parse_output(RUN(NULL, "plan",
+                            write_run("[data]\nval_files = rows.jsonl\n"),
+                            "--json", "--job", "eval"));
     assert_null(xr_json_get(plan, "step"));
-    assert_string_equal(name_of(plan, 0), "infer.dsinf");
-    assert_true(bytes_of(plan, 0, "weights") >= 4 * PARAMETERS);
+    assert_string_equal(read_name(plan, 0), "infer.dsinf");
+    assert_true(read_bytes(plan, 0, "weights") >= 4 * PARAMETERS);
     cJSON_Delete(plan);
 }
 
-/* Models that take turns: in each one's turn the others have left what the INI
- * says, and the run takes the most of these. */
-static void turns(void **state)
+/* Models that take turns: in the turn of each, the others have released what
+ * the INI says; the run needs the largest of these turns. */
+static void turns_are_planned(void **state)
 {
     (void)state;
     const char *run = write_run("");
-    cJSON *plan = whole(RUN(NULL, "plan", run, "--json"));
+    cJSON *plan = parse_output(RUN(NULL, "plan", run, "--json"));
     assert_null(xr_json_get(plan, "turns"));
-    double rest = bytes_of(plan, 3, "all");
-    double stay = number(xr_json_get(plan, "bytes"), "all");
+    double rest = read_bytes(plan, 3, "all");
+    double stay = read_number(xr_json_get(plan, "bytes"), "all");
     cJSON_Delete(plan);
-    plan = whole(RUN(NULL, "plan", run, "--json", "--set",
-                     "rollout.free_cache_engine=true", "--set",
-                     "actor.optimizer_offload=true", "--set",
-                     "ref.param_offload=true"));
+    plan = parse_output(RUN(NULL, "plan", run, "--json", "--set",
+                            "rollout.free_cache_engine=true", "--set",
+                            "actor.optimizer_offload=true", "--set",
+                            "ref.param_offload=true"));
     const cJSON *list = xr_json_get(plan, "turns");
-    double actor = bytes_of(plan, 0, "all") - bytes_of(plan, 0, "optimizer") -
-                   bytes_of(plan, 0, "activations");
-    double reference = bytes_of(plan, 1, "workspace");
-    double engine = bytes_of(plan, 2, "workspace");
-    assert_true(bytes_of(plan, 1, "weights") > 0);
-    assert_true(number(list, "train.zero3") ==
-                bytes_of(plan, 0, "all") + reference + engine + rest);
-    assert_true(number(list, "reference") ==
-                actor + bytes_of(plan, 1, "all") + engine + rest);
-    assert_true(number(list, "infer.dsinf") ==
-                actor + reference + bytes_of(plan, 2, "all") + rest);
-    double all = number(xr_json_get(plan, "bytes"), "all");
-    assert_true(all == number(list, "train.zero3") && all < stay);
+    double actor = read_bytes(plan, 0, "all") -
+                   read_bytes(plan, 0, "optimizer") -
+                   read_bytes(plan, 0, "activations");
+    double reference = read_bytes(plan, 1, "workspace");
+    double engine = read_bytes(plan, 2, "workspace");
+    assert_true(read_bytes(plan, 1, "weights") > 0);
+    assert_true(read_number(list, "train.zero3") ==
+                read_bytes(plan, 0, "all") + reference + engine + rest);
+    assert_true(read_number(list, "reference") ==
+                actor + read_bytes(plan, 1, "all") + engine + rest);
+    assert_true(read_number(list, "infer.dsinf") ==
+                actor + reference + read_bytes(plan, 2, "all") + rest);
+    double all = read_number(xr_json_get(plan, "bytes"), "all");
+    assert_true(all == read_number(list, "train.zero3") && all < stay);
     cJSON_Delete(plan);
     const program_result *r =
         RUN(NULL, "plan", run, "--set", "rollout.free_cache_engine=true");
@@ -189,15 +191,15 @@ static void turns(void **state)
     expect_text(r->out, "at once       train.zero3 ");
 }
 
-/* At the edge: what the plan takes fits, 90 % of it warns, less is refused, by
- * check, plan and train alike. */
-static void machine(void **state)
+/* A plan that just fits is accepted, above 90 % there is a warning, and less
+ * memory is refused, by check, plan and train alike. */
+static void plans_must_fit_the_memory(void **state)
 {
     (void)state;
     char set[64];
     const char *run = write_run("");
-    cJSON *plan = whole(RUN(NULL, "plan", run, "--json"));
-    double all = number(xr_json_get(plan, "bytes"), "all");
+    cJSON *plan = parse_output(RUN(NULL, "plan", run, "--json"));
+    double all = read_number(xr_json_get(plan, "bytes"), "all");
     cJSON_Delete(plan);
     (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all / 0.89);
     const program_result *r = RUN(NULL, "check", run, "--set", set);
@@ -219,7 +221,7 @@ static void machine(void **state)
     expect_code(r, 2);
     expect_text(r->err, "the run needs");
     assert_false(xr_path_exists(scratch_path("out")));
-    /* What warns is no reason not to run. */
+    /* A warning does not prevent the run. */
     (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all);
     expect_code(RUN(NULL, "train", run, "--set", set, "--set",
                     "trainer.total_training_steps=1"),
@@ -227,8 +229,8 @@ static void machine(void **state)
     assert_int_equal(xr_dir_remove(scratch_path("out"), NULL), XRAY_OK);
 }
 
-/* The disk: a billion checkpoints do not fit, three do; nothing is made. */
-static void disk(void **state)
+/* A billion checkpoints do not fit, three do; nothing is created. */
+static void checkpoints_must_fit_the_disk(void **state)
 {
     (void)state;
     const char *run = write_run("");
@@ -251,11 +253,11 @@ static void disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_by_instance),
-        cmocka_unit_test(arithmetic),
-        cmocka_unit_test(turns),
-        cmocka_unit_test(machine),
-        cmocka_unit_test(disk),
+        cmocka_unit_test(memory_is_planned_per_instance),
+        cmocka_unit_test(work_of_a_step_is_counted),
+        cmocka_unit_test(turns_are_planned),
+        cmocka_unit_test(plans_must_fit_the_memory),
+        cmocka_unit_test(checkpoints_must_fit_the_disk),
     };
     return cmocka_run_group_tests_name("cli.plan", tests, scratch_make,
                                        program_done);

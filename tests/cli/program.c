@@ -16,7 +16,7 @@ extern char **environ;
 
 static program_result last;
 
-static void forget(void)
+static void free_last_result(void)
 {
     free(last.out);
     free(last.err);
@@ -25,11 +25,11 @@ static void forget(void)
 
 int program_done(void **state)
 {
-    forget();
+    free_last_result();
     return scratch_drop(state);
 }
 
-static const char *program(void)
+static const char *program_path(void)
 {
     const char *path = getenv("XRAY_BIN");
     if (!path)
@@ -37,7 +37,7 @@ static const char *program(void)
     return path;
 }
 
-static char *slurp(const char *path)
+static char *read_entire_file(const char *path)
 {
     char *text = NULL;
     size_t size;
@@ -47,14 +47,14 @@ static char *slurp(const char *path)
     return text;
 }
 
-/* When to disturb a running program. */
+/* When to send signals to a running program. */
 typedef struct program_poke {
     char file[300]; /* once this holds something */
     int signal;
     int times;
 } program_poke;
 
-/* Until a file holds a text, for 40 s at most. */
+/* Waits until a file holds a text, for at most 40 s. */
 static void wait_for_text(const char *path, const char *text)
 {
     struct stat info;
@@ -62,7 +62,7 @@ static void wait_for_text(const char *path, const char *text)
     int found = 0;
     for (int i = 0; i < 20000 && !found; i++) {
         if (stat(path, &info) == 0 && info.st_size > 0) {
-            char *held = slurp(path);
+            char *held = read_entire_file(path);
             found = strstr(held, text) != NULL;
             free(held);
         }
@@ -71,9 +71,9 @@ static void wait_for_text(const char *path, const char *text)
     }
 }
 
-/* Signals follow each other only after the program has said that it caught the
- * one before: two that are pending together arrive as one. What waits in
- * tests/zoo/sick.c goes on after a single signal, and not between two. */
+/* A signal is sent only after the program has reported the one before, because
+ * two that are pending at the same time arrive as one. The engine of
+ * tests/zoo/sick.c resumes after a single signal, but not between two. */
 static void wait_and_kill(pid_t pid, const program_poke *poke)
 {
     char go[4096];
@@ -94,8 +94,9 @@ static void wait_and_kill(pid_t pid, const program_poke *poke)
 }
 
 /* SIGINT is not ignored, even where this test is run in the background. */
-static int start(pid_t *pid, const char *file,
-                 const posix_spawn_file_actions_t *actions, char *const *argv)
+static int start_program(pid_t *pid, const char *file,
+                         const posix_spawn_file_actions_t *actions,
+                         char *const *argv)
 {
     posix_spawnattr_t attributes;
     sigset_t signals;
@@ -110,8 +111,8 @@ static int start(pid_t *pid, const char *file,
     return failed;
 }
 
-static void spawn(const char *file, char *const *argv, const char *input,
-                  const program_poke *poke)
+static void run_program(const char *file, char *const *argv, const char *input,
+                        const program_poke *poke)
 {
     char out[300];
     char err[300];
@@ -127,7 +128,7 @@ static void spawn(const char *file, char *const *argv, const char *input,
                                            O_WRONLY | O_CREAT | O_TRUNC, 0600);
     (void)posix_spawn_file_actions_addopen(&actions, 2, err,
                                            O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    int failed = start(&pid, file, &actions, argv);
+    int failed = start_program(&pid, file, &actions, argv);
     (void)posix_spawn_file_actions_destroy(&actions);
     if (failed)
         fail_msg("%s: %s", file, strerror(failed));
@@ -135,25 +136,26 @@ static void spawn(const char *file, char *const *argv, const char *input,
         wait_and_kill(pid, poke);
     while (waitpid(pid, &status, 0) < 0)
         assert_int_equal(errno, EINTR);
-    forget();
+    free_last_result();
     last.code =
         WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    last.out = slurp(out);
-    last.err = slurp(err);
+    last.out = read_entire_file(out);
+    last.err = read_entire_file(err);
 }
 
-static const program_result *run(const char *input, const char *const *args,
-                                 const program_poke *poke)
+static const program_result *run_with_input(const char *input,
+                                            const char *const *args,
+                                            const program_poke *poke)
 {
     char *argv[64];
     size_t count = 0;
-    argv[count++] = xr_strdup(program());
+    argv[count++] = xr_strdup(program_path());
     for (; *args; args++) {
         assert_true(count < 63);
         argv[count++] = xr_strdup(*args);
     }
     argv[count] = NULL;
-    spawn(argv[0], argv, input, poke);
+    run_program(argv[0], argv, input, poke);
     for (size_t i = 0; i < count; i++)
         free(argv[i]);
     return &last;
@@ -161,7 +163,7 @@ static const program_result *run(const char *input, const char *const *args,
 
 const program_result *program_run(const char *input, const char *const *args)
 {
-    return run(input, args, NULL);
+    return run_with_input(input, args, NULL);
 }
 
 const program_result *program_kill(const char *const *args, const char *file,
@@ -169,7 +171,7 @@ const program_result *program_kill(const char *const *args, const char *file,
 {
     program_poke poke = { "", signal, times };
     (void)snprintf(poke.file, sizeof poke.file, "%s", file);
-    return run(NULL, args, &poke);
+    return run_with_input(NULL, args, &poke);
 }
 
 const program_result *program_shell(const char *command)
@@ -178,8 +180,8 @@ const program_result *program_shell(const char *command)
     char option[] = "-c";
     char *text = xr_strdup(command);
     char *argv[] = { shell, option, text, NULL };
-    (void)program();
-    spawn(shell, argv, NULL, NULL);
+    (void)program_path();
+    run_program(shell, argv, NULL, NULL);
     free(text);
     return &last;
 }

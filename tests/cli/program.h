@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs the program under test and takes apart what it wrote.
+ * Runs the program under test and splits its output into streams and lines.
  */
 #ifndef XR_TEST_PROGRAM_H
 #define XR_TEST_PROGRAM_H
@@ -25,19 +25,19 @@ const program_result *program_run(const char *input, const char *const *args);
 const program_result *program_kill(const char *const *args, const char *file,
                                    int signal, int times);
 
-/* As a shell would: `command` with $XRAY_BIN in its environment. */
+/* Runs `command` in a shell with $XRAY_BIN in its environment. */
 const program_result *program_shell(const char *command);
 
 /* Fails the test, showing both streams, unless the exit code is `code`. */
 void expect_code(const program_result *result, int code);
-/* Fails unless `text` stands in `where`. */
+/* Fails unless `where` contains `text`. */
 void expect_text(const char *where, const char *text);
 
 /* Line `i` of the output as JSON; the caller deletes it. */
 cJSON *output_line(const program_result *result, size_t i);
 size_t count_lines(const char *text);
 
-/* Frees what the last run left. */
+/* Frees the result of the last run. */
 int program_done(void **state);
 
 #endif

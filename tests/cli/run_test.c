@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray train, sft and eval as a user meets them: streams, exit codes, signals.
+ * xray train, sft and eval for a user: streams, exit codes, signals.
  */
 #include <signal.h>
 
@@ -9,7 +9,7 @@
 
 static char run_ini[300];
 
-/* A short run on the small model; `steps` of it. */
+/* A run of `steps` steps on the small model. */
 static void write_run(const char *steps)
 {
     char model[512];
@@ -42,7 +42,7 @@ static void write_run(const char *steps)
     (void)xr_dir_remove(scratch_path("out"), NULL);
 }
 
-static void reports_on_stdout(void **state)
+static void report_goes_to_stdout(void **state)
 {
     (void)state;
     write_run("3");
@@ -55,7 +55,7 @@ static void reports_on_stdout(void **state)
     assert_true(xr_path_exists(scratch_path("out/metrics.jsonl")));
     char model[300];
     (void)snprintf(model, sizeof model, "model.path=%s", scratch_path("out"));
-    /* The run's folder stands for its checkpoint. */
+    /* The folder of the run means its newest checkpoint. */
     r = RUN(NULL, "eval", run_ini, "--set", model);
     expect_code(r, 0);
     expect_text(r->out, "val-core/");
@@ -67,8 +67,8 @@ static void reports_on_stdout(void **state)
     assert_null(strstr(r->out, "step 2/2"));
 }
 
-/* The same INI and seed: the same weights, bit for bit. */
-static void same_bits_again(void **state)
+/* The same INI and seed give weights with the same bits. */
+static void same_seed_gives_same_bits(void **state)
 {
     (void)state;
     char *first = NULL;
@@ -92,8 +92,9 @@ static void same_bits_again(void **state)
     free(second);
 }
 
-/* The step is finished, a checkpoint written, and the exit code says why. */
-static void signals_end_a_run(void **state)
+/* The step is completed, a checkpoint is written, and the exit code names the
+ * signal. */
+static void signal_ends_a_run_with_its_step(void **state)
 {
     (void)state;
     static const int signals[] = { SIGTERM, SIGINT };
@@ -105,7 +106,7 @@ static void signals_end_a_run(void **state)
             args, scratch_path("out/metrics.jsonl"), signals[i], 1);
         expect_code(r, 128 + signals[i]);
         expect_text(r->err, signals[i] == SIGINT ? "SIGINT" : "SIGTERM");
-        /* The INI says not to resume; the command that goes on does. */
+        /* The INI disables resuming; the printed command enables it. */
         expect_text(r->err, " --set 'trainer.project_name=it'\\''s' --set "
                             "trainer.resume_mode=auto\n");
         expect_text(r->out, "\ncheckpoint ");
@@ -114,7 +115,7 @@ static void signals_end_a_run(void **state)
     }
 }
 
-static void signals_again_end_it_at_once(void **state)
+static void second_signal_stops_at_once(void **state)
 {
     (void)state;
     write_run("100000");
@@ -124,9 +125,9 @@ static void signals_again_end_it_at_once(void **state)
     expect_code(r, 128 + SIGINT);
 }
 
-/* An engine that waits in its first step, once it has said so in the file that
- * is given back, until program_kill lets it go on. */
-static const char *make_slow(void)
+/* An engine that waits in its first step until program_kill releases it; it
+ * first writes to the file that is returned. */
+static const char *make_waiting_engine(void)
 {
     static char flag[300];
     (void)snprintf(flag, sizeof flag, "%s", scratch_path("flag.go"));
@@ -147,12 +148,12 @@ static const char *sick_folder(void)
     return folder;
 }
 
-/* What is said to whom, to the word: a validation has nothing to go on with. */
-static void words_on_a_signal(void **state)
+/* The exact messages after signals: a validation cannot be resumed. */
+static void signals_are_answered_to_the_word(void **state)
 {
     (void)state;
     char want[1400];
-    const char *flag = make_slow();
+    const char *flag = make_waiting_engine();
     write_run("100000");
     const char *args[] = { "eval",
                            run_ini,
@@ -171,14 +172,14 @@ static void words_on_a_signal(void **state)
                         "xray: stopping; a second signal stops at once\n"
                         "xray: stopped by SIGTERM\n");
     expect_text(r->out, "val-core/");
-    (void)make_slow();
+    (void)make_waiting_engine();
     r = program_kill(args, flag, SIGINT, 2);
     expect_code(r, 128 + SIGINT);
     assert_string_equal(r->err,
                         "xray: stopping; a second signal stops at once\n"
                         "xray: stopped at once\n");
     args[0] = "train";
-    (void)make_slow();
+    (void)make_waiting_engine();
     r = program_kill(args, flag, SIGTERM, 2);
     expect_code(r, 128 + SIGTERM);
     (void)snprintf(
@@ -197,7 +198,7 @@ static void words_on_a_signal(void **state)
     (void)unsetenv("SICK_FLAG");
 }
 
-static void faults_of_a_run(void **state)
+static void faults_of_a_run_are_reported(void **state)
 {
     (void)state;
     write_run("2");
@@ -214,9 +215,9 @@ static void faults_of_a_run(void **state)
     expect_text(r->err, "rows.jsonl:1");
 }
 
-/* The gradient norms of a run of three steps, as the metrics have them. */
-static void norms(const char *rewards, const char *more, const char *preset,
-                  char *out, size_t cap)
+/* Reads the gradient norms of a run of three steps from its metrics. */
+static void read_gradient_norms(const char *rewards, const char *more,
+                                const char *preset, char *out, size_t cap)
 {
     char reward[64];
     char algo[64];
@@ -247,10 +248,10 @@ static void norms(const char *rewards, const char *more, const char *preset,
     free(text);
 }
 
-/* gdpo is given the score of every reward: one that every sample gets alike
- * changes no bit, wherever it stands, and the sum of scores is not looked at.
+/* gdpo uses the score of every reward: one that is equal for all samples
+ * changes no bit, whatever its position, and the sum of the scores is not used.
  */
-static void rewards_by_themselves(void **state)
+static void rewards_are_scored_separately(void **state)
 {
     (void)state;
     static const char *const picks[] = { "algo.grpo.filter_groups=false",
@@ -258,14 +259,15 @@ static void rewards_by_themselves(void **state)
     char alone[400];
     char both[400];
     for (int i = 0; i < 2; i++) {
-        norms("happy", picks[i], "gdpo", alone, sizeof alone);
-        norms("any, happy", picks[i], "gdpo", both, sizeof both);
+        read_gradient_norms("happy", picks[i], "gdpo", alone, sizeof alone);
+        read_gradient_norms("any, happy", picks[i], "gdpo", both, sizeof both);
         assert_true(strlen(alone) > 5);
         assert_string_equal(both, alone);
     }
     /* All groups that are kept have one score of 0 and one of 1, so that gdpo
      * divides every row by the same: whitened, that is the plain baseline. */
-    norms("happy", picks[1], "reinforce_plus_plus_baseline", both, sizeof both);
+    read_gradient_norms("happy", picks[1], "reinforce_plus_plus_baseline", both,
+                        sizeof both);
     const char *a = alone;
     const char *b = both;
     while (*a && *b) {
@@ -282,13 +284,13 @@ static void rewards_by_themselves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reports_on_stdout),
-        cmocka_unit_test(same_bits_again),
-        cmocka_unit_test(signals_end_a_run),
-        cmocka_unit_test(signals_again_end_it_at_once),
-        cmocka_unit_test(words_on_a_signal),
-        cmocka_unit_test(faults_of_a_run),
-        cmocka_unit_test(rewards_by_themselves),
+        cmocka_unit_test(report_goes_to_stdout),
+        cmocka_unit_test(same_seed_gives_same_bits),
+        cmocka_unit_test(signal_ends_a_run_with_its_step),
+        cmocka_unit_test(second_signal_stops_at_once),
+        cmocka_unit_test(signals_are_answered_to_the_word),
+        cmocka_unit_test(faults_of_a_run_are_reported),
+        cmocka_unit_test(rewards_are_scored_separately),
     };
     return cmocka_run_group_tests_name("cli.run", tests, scratch_make,
                                        program_done);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray config schema: its own structure, and that it knows every key that the
- * examples use and every one that the program prints.
+ * xray config schema is well formed and has every key that the examples use or
+ * the program prints.
  */
 #include <dirent.h>
 
@@ -25,13 +25,13 @@ static int read_schema(void **state)
     return 0;
 }
 
-static int drop_schema(void **state)
+static int free_schema(void **state)
 {
     cJSON_Delete(schema);
     return program_done(state);
 }
 
-static const cJSON *reward(void)
+static const cJSON *reward_section(void)
 {
     const cJSON *all = xr_json_get(schema, "patternProperties");
     assert_int_equal(cJSON_GetArraySize(all), 1);
@@ -90,7 +90,7 @@ static void check_options(const cJSON *section)
     }
 }
 
-static void structure(void **state)
+static void schema_is_well_formed(void **state)
 {
     (void)state;
     const cJSON *section = NULL;
@@ -108,15 +108,16 @@ static void structure(void **state)
             cJSON_IsFalse(xr_json_get(section, "additionalProperties")));
         check_options(section);
     }
-    assert_true(cJSON_IsFalse(xr_json_get(reward(), "unevaluatedProperties")));
-    check_options(reward());
-    assert_true(cJSON_GetArraySize(xr_json_get(reward(), "allOf")) > 0);
-    cJSON_ArrayForEach(variant, xr_json_get(reward(), "allOf"))
+    assert_true(
+        cJSON_IsFalse(xr_json_get(reward_section(), "unevaluatedProperties")));
+    check_options(reward_section());
+    assert_true(cJSON_GetArraySize(xr_json_get(reward_section(), "allOf")) > 0);
+    cJSON_ArrayForEach(variant, xr_json_get(reward_section(), "allOf"))
         check_options(xr_json_get(variant, "then"));
 }
 
-/* What the tables say comes through: a range, a unit, choices, a list. */
-static void details(void **state)
+/* The schema keeps ranges, units, choices and lists of the tables. */
+static void details_of_tables_are_kept(void **state)
 {
     (void)state;
     const cJSON *all = xr_json_get(schema, "properties");
@@ -144,7 +145,7 @@ static void details(void **state)
 
 /* ---- keys --------------------------------------------------------------- */
 
-static int knows_reward_key(const cJSON *section, const char *key)
+static int reward_has_key(const cJSON *section, const char *key)
 {
     const cJSON *variant = NULL;
     if (xr_json_get(xr_json_get(section, "properties"), key))
@@ -158,19 +159,19 @@ static int knows_reward_key(const cJSON *section, const char *key)
     return 0;
 }
 
-static int knows(const char *section, const char *key)
+static int schema_has_key(const char *section, const char *key)
 {
     const cJSON *all = xr_json_get(schema, "properties");
     if (!*section)
         return xr_json_get(all, key) != NULL;
     if (strncmp(section, "reward.", 7) == 0)
-        return knows_reward_key(reward(), key);
+        return reward_has_key(reward_section(), key);
     return xr_json_get(xr_json_get(xr_json_get(all, section), "properties"),
                        key) != NULL;
 }
 
-/* Keys of an INI's text that are not in the schema; adds those seen. */
-static int unknown_keys(const char *where, const char *text, int *seen)
+/* Counts the keys of an INI that the schema lacks; adds all keys to `seen`. */
+static int count_unknown_keys(const char *where, const char *text, int *seen)
 {
     char section[128] = "";
     char key[128];
@@ -191,7 +192,7 @@ static int unknown_keys(const char *where, const char *text, int *seen)
         /* Not every build has the plugin. */
         if (strcmp(section, "device.cuda") == 0)
             continue;
-        if (!knows(section, key)) {
+        if (!schema_has_key(section, key)) {
             unknown++;
             print_error("%s: [%s] %s is not in the schema\n", where, section,
                         key);
@@ -214,14 +215,14 @@ static void read_folder(const char *path, int *seen, int *unknown)
         } else if (size > 4 && strcmp(e->d_name + size - 4, ".ini") == 0) {
             assert_int_equal(xr_file_read(file, 1u << 20, NULL, &text, &size),
                              XRAY_OK);
-            *unknown += unknown_keys(file, text, seen);
+            *unknown += count_unknown_keys(file, text, seen);
             free(text);
         }
     }
     (void)closedir(dir);
 }
 
-static void examples(void **state)
+static void keys_of_examples_are_known(void **state)
 {
     (void)state;
     char path[400];
@@ -233,30 +234,31 @@ static void examples(void **state)
     read_folder(path, &seen, &unknown);
     assert_true(seen > 50);
     assert_int_equal(unknown, 0);
-    assert_true(knows("reward.judge", "path")); /* of the core's own */
-    assert_false(knows("rollout", "temprature"));
-    assert_false(knows("rolout", "n"));
+    assert_true(
+        schema_has_key("reward.judge", "path")); /* of the core's reward */
+    assert_false(schema_has_key("rollout", "temprature"));
+    assert_false(schema_has_key("rolout", "n"));
 }
 
-/* All that a resolved configuration holds. */
-static void printed(void **state)
+/* All keys of a resolved configuration. */
+static void printed_keys_are_known(void **state)
 {
     (void)state;
     int seen = 0;
     const char *run = scratch_write("run.ini", "[run]\nseed = 1\n");
     const program_result *r = RUN(NULL, "config", "print", run);
-    assert_int_equal(unknown_keys("config print", r->out, &seen), 0);
+    assert_int_equal(count_unknown_keys("config print", r->out, &seen), 0);
     assert_true(seen > 80);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(structure),
-        cmocka_unit_test(details),
-        cmocka_unit_test(examples),
-        cmocka_unit_test(printed),
+        cmocka_unit_test(schema_is_well_formed),
+        cmocka_unit_test(details_of_tables_are_kept),
+        cmocka_unit_test(keys_of_examples_are_known),
+        cmocka_unit_test(printed_keys_are_known),
     };
     return cmocka_run_group_tests_name("cli.schema", tests, read_schema,
-                                       drop_schema);
+                                       free_schema);
 }

@@ -6,7 +6,7 @@
 #include "core/base/str.h"
 #include "tests/cli/program.h"
 
-static const char *stories(void)
+static const char *stories_folder(void)
 {
     static char path[512];
     (void)test_data("models/stories260K/hf/tokenizer.json", path, sizeof path);
@@ -14,7 +14,7 @@ static const char *stories(void)
     return path;
 }
 
-static const char *llama(void)
+static const char *llama_folder(void)
 {
     static char path[512];
     (void)test_data("tokenizers/llama2_spm/tokenizer.json", path, sizeof path);
@@ -50,7 +50,7 @@ static size_t read_vectors(int special, cJSON **out, size_t cap)
     return count;
 }
 
-static void expect_same(const cJSON *got, const cJSON *want)
+static void expect_same_ids(const cJSON *got, const cJSON *want)
 {
     if (got && cJSON_Compare(got, want, 1))
         return;
@@ -62,8 +62,8 @@ static void expect_same(const cJSON *got, const cJSON *want)
     fail();
 }
 
-/* One line a vector, with one key of it. */
-static void put_line(xr_str *input, const cJSON *row, const char *key)
+/* Appends a line with one key of a vector. */
+static void append_line(xr_str *input, const cJSON *row, const char *key)
 {
     cJSON *line = cJSON_CreateObject();
     cJSON_AddItemToObject(line, key, cJSON_Duplicate(xr_json_get(row, key), 1));
@@ -73,7 +73,7 @@ static void put_line(xr_str *input, const cJSON *row, const char *key)
     cJSON_Delete(line);
 }
 
-static void vectors(void **state)
+static void vectors_agree(void **state)
 {
     (void)state;
     for (int special = 0; special < 2; special++) {
@@ -83,26 +83,28 @@ static void vectors(void **state)
         size_t count = read_vectors(special, rows, 128);
         assert_true(count > 30);
         for (size_t i = 0; i < count; i++) {
-            put_line(&texts, rows[i], "text");
-            put_line(&ids, rows[i], "ids");
+            append_line(&texts, rows[i], "text");
+            append_line(&ids, rows[i], "ids");
         }
         const program_result *r =
-            RUN(xr_str_text(&texts), "tokenize", "--model", llama(),
+            RUN(xr_str_text(&texts), "tokenize", "--model", llama_folder(),
                 special ? "--special=on" : "--special=off");
         expect_code(r, 0);
         assert_int_equal(count_lines(r->out), count);
         for (size_t i = 0; i < count; i++) {
             cJSON *line = output_line(r, i);
-            expect_same(xr_json_get(line, "ids"), xr_json_get(rows[i], "ids"));
+            expect_same_ids(xr_json_get(line, "ids"),
+                            xr_json_get(rows[i], "ids"));
             cJSON_Delete(line);
         }
-        r = RUN(xr_str_text(&ids), "tokenize", "--decode", "--model", llama());
+        r = RUN(xr_str_text(&ids), "tokenize", "--decode", "--model",
+                llama_folder());
         expect_code(r, 0);
         for (size_t i = 0; i < count; i++) {
             const cJSON *want = xr_json_get(rows[i], "decoded_skip_special");
             cJSON *line = output_line(r, i);
             if (want)
-                expect_same(xr_json_get(line, "text"), want);
+                expect_same_ids(xr_json_get(line, "text"), want);
             cJSON_Delete(line);
             cJSON_Delete(rows[i]);
         }
@@ -112,7 +114,7 @@ static void vectors(void **state)
 }
 
 /* The line with the ids of "Once upon a time", those from `first` to `end`. */
-static const char *known_line(int first, int end)
+static const char *make_known_line(int first, int end)
 {
     static char line[128];
     char path[512];
@@ -133,27 +135,28 @@ static const char *known_line(int first, int end)
     return line;
 }
 
-static void special_tokens(void **state)
+static void special_tokens_are_optional(void **state)
 {
     (void)state;
     const char *input = "{\"text\":\"Once upon a time\"}\n";
-    const program_result *r = RUN(input, "tokenize", "--model", stories());
+    const program_result *r =
+        RUN(input, "tokenize", "--model", stories_folder());
     expect_code(r, 0);
-    assert_string_equal(r->out, known_line(0, 5));
+    assert_string_equal(r->out, make_known_line(0, 5));
     assert_string_equal(r->err, "");
-    r = RUN(input, "tokenize", "--model", stories(), "--special", "off");
-    assert_string_equal(r->out, known_line(1, 5));
-    input = known_line(0, 5);
-    r = RUN(input, "tokenize", "--model", stories(), "--decode");
+    r = RUN(input, "tokenize", "--model", stories_folder(), "--special", "off");
+    assert_string_equal(r->out, make_known_line(1, 5));
+    input = make_known_line(0, 5);
+    r = RUN(input, "tokenize", "--model", stories_folder(), "--decode");
     assert_string_equal(r->out, "{\"text\":\"Once upon a time\"}\n");
-    r = RUN(input, "tokenize", "--model", stories(), "--decode",
+    r = RUN(input, "tokenize", "--model", stories_folder(), "--decode",
             "--special=on");
     expect_code(r, 0);
     expect_text(r->out, "<s>");
 }
 
-/* A line out for a line in, also where a line is bad. */
-static void bad_lines(void **state)
+/* Every line has one answer, also an invalid one. */
+static void bad_lines_are_answered(void **state)
 {
     (void)state;
     static const char input[] = "{\"text\":\"a\"}\n"
@@ -164,7 +167,8 @@ static void bad_lines(void **state)
                                 "{\"words\":\"a\"}\n"
                                 "{\"text\":\"a\"} x\n"
                                 "{\"text\":\"a\"}";
-    const program_result *r = RUN(input, "tokenize", "--model", stories());
+    const program_result *r =
+        RUN(input, "tokenize", "--model", stories_folder());
     expect_code(r, 1);
     assert_string_equal(r->err, "");
     assert_int_equal(count_lines(r->out), 8);
@@ -181,7 +185,7 @@ static void bad_lines(void **state)
         cJSON_Delete(line);
     }
     r = RUN("{\"ids\":[403,100000]}\n{\"ids\":[-1]}\n{\"ids\":[1.5]}\n",
-            "tokenize", "--model", stories(), "--decode");
+            "tokenize", "--model", stories_folder(), "--decode");
     expect_code(r, 1);
     assert_int_equal(count_lines(r->out), 3);
     for (size_t i = 0; i < 3; i++) {
@@ -189,16 +193,16 @@ static void bad_lines(void **state)
         assert_non_null(xr_json_get(line, "error"));
         cJSON_Delete(line);
     }
-    expect_code(RUN("", "tokenize", "--model", stories()), 0);
+    expect_code(RUN("", "tokenize", "--model", stories_folder()), 0);
 }
 
-static void files_and_long_input(void **state)
+static void long_files_are_read(void **state)
 {
     (void)state;
     xr_str input = { 0 };
     for (int i = 0; i < 20000; i++)
         xr_str_printf(&input, "{\"text\":\"line %d of many\"}\n", i);
-    /* One line longer than any buffer the reader starts with. */
+    /* A line that is longer than the first buffer of the reader. */
     xr_str_puts(&input, "{\"text\":\"");
     for (int i = 0; i < 100000; i++)
         xr_str_puts(&input, "abcdefg ");
@@ -207,21 +211,21 @@ static void files_and_long_input(void **state)
     (void)snprintf(path, sizeof path, "%s",
                    scratch_write("rows.jsonl", xr_str_text(&input)));
     const program_result *r =
-        RUN(xr_str_text(&input), "tokenize", "--model", stories());
+        RUN(xr_str_text(&input), "tokenize", "--model", stories_folder());
     expect_code(r, 0);
     assert_int_equal(count_lines(r->out), 20001);
     char *out = strdup(r->out);
-    r = RUN("", "tokenize", "--model", stories(), path);
+    r = RUN("", "tokenize", "--model", stories_folder(), path);
     expect_code(r, 0);
     assert_string_equal(r->out, out);
     free(out);
     xr_str_free(&input);
-    r = RUN("", "tokenize", "--model", stories(), "/no/such/rows.jsonl");
+    r = RUN("", "tokenize", "--model", stories_folder(), "/no/such/rows.jsonl");
     expect_code(r, 2);
     expect_text(r->err, "/no/such/rows.jsonl");
 }
 
-/* A writer that waits for each answer before it asks on gets it. */
+/* A writer that waits for each answer before it sends the next line gets it. */
 static void answers_at_once(void **state)
 {
     (void)state;
@@ -231,25 +235,25 @@ static void answers_at_once(void **state)
         "cd %s && mkfifo in out && (\"$XRAY_BIN\" tokenize --model %s <in >out "
         "&) && exec 3>in 4<out && for i in 1 2 3; do echo "
         "'{\"text\":\"Once\"}' >&3; read -r line <&4; echo \"$line\"; done",
-        scratch_dir(), stories());
+        scratch_dir(), stories_folder());
     const program_result *r = program_shell(command);
     expect_code(r, 0);
-    const char *line = known_line(0, 2);
+    const char *line = make_known_line(0, 2);
     size_t size = strlen(line);
     assert_int_equal(strlen(r->out), 3 * size);
     for (size_t i = 0; i < 3; i++)
         assert_memory_equal(r->out + i * size, line, size);
 }
 
-/* `head` leaves early: no crash, no endless work. */
-static void reader_goes_away(void **state)
+/* `head` closes its input early: the program ends without a crash. */
+static void closed_output_ends_it(void **state)
 {
     (void)state;
     char command[1200];
     (void)snprintf(command, sizeof command,
                    "yes '{\"text\":\"Once\"}' | \"$XRAY_BIN\" tokenize --model "
                    "%s | head -n 2",
-                   stories());
+                   stories_folder());
     const program_result *r = program_shell(command);
     expect_code(r, 0);
     assert_int_equal(count_lines(r->out), 2);
@@ -259,12 +263,12 @@ static void reader_goes_away(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vectors),
-        cmocka_unit_test(special_tokens),
-        cmocka_unit_test(bad_lines),
-        cmocka_unit_test(files_and_long_input),
+        cmocka_unit_test(vectors_agree),
+        cmocka_unit_test(special_tokens_are_optional),
+        cmocka_unit_test(bad_lines_are_answered),
+        cmocka_unit_test(long_files_are_read),
         cmocka_unit_test(answers_at_once),
-        cmocka_unit_test(reader_goes_away),
+        cmocka_unit_test(closed_output_ends_it),
     };
     return cmocka_run_group_tests_name("cli.tokenize", tests, scratch_make,
                                        program_done);

@@ -21,7 +21,7 @@ static const char *const commands[][3] = {
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static void help_of_every_command(void **state)
+static void every_command_has_help(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COMMANDS; i++) {
@@ -44,7 +44,7 @@ static void help_of_every_command(void **state)
     }
 }
 
-static void overview_and_version(void **state)
+static void overview_and_version_are_printed(void **state)
 {
     (void)state;
     const program_result *r = RUN(NULL, "--help");
@@ -60,8 +60,8 @@ static void overview_and_version(void **state)
     assert_int_equal(count_lines(r->out), 1);
 }
 
-/* Bad usage: exit 2, a sentence on stderr, nothing on stdout. */
-static void bad_usage(void **state)
+/* Bad usage gives exit code 2, a message on stderr and nothing on stdout. */
+static void bad_usage_is_explained(void **state)
 {
     (void)state;
     static const struct {
@@ -98,8 +98,8 @@ static void bad_usage(void **state)
     }
 }
 
-/* A program whose output nobody takes says so with its exit code. */
-static void closed_streams(void **state)
+/* If its output cannot be written, the program reports so by its exit code. */
+static void closed_streams_are_reported(void **state)
 {
     (void)state;
     const program_result *r = program_shell("\"$XRAY_BIN\" --help >&-");
@@ -111,7 +111,7 @@ static void closed_streams(void **state)
     expect_code(r, 1);
     r = program_shell("\"$XRAY_BIN\" --nothing 2>&-");
     expect_code(r, 2);
-    /* What went wrong before is not hidden by it. */
+    /* An earlier error keeps its exit code. */
     char command[512];
     (void)snprintf(command, sizeof command,
                    "\"$XRAY_BIN\" config print %s >/dev/full",
@@ -120,7 +120,9 @@ static void closed_streams(void **state)
     expect_code(r, 2);
     expect_text(r->err, "xray: cannot write the results: No space left on "
                         "device\n");
-    /* A reader that went away is no news, but nothing was written. */
+    /* A closed pipe gives no message, but the exit code says that output is
+     * lost.
+     */
     r = program_shell("exec 3>&1; { sleep 0.2; \"$XRAY_BIN\" config docs; "
                       "echo $? >&3; } | :");
     expect_code(r, 0);
@@ -131,10 +133,10 @@ static void closed_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_of_every_command),
-        cmocka_unit_test(overview_and_version),
-        cmocka_unit_test(bad_usage),
-        cmocka_unit_test(closed_streams),
+        cmocka_unit_test(every_command_has_help),
+        cmocka_unit_test(overview_and_version_are_printed),
+        cmocka_unit_test(bad_usage_is_explained),
+        cmocka_unit_test(closed_streams_are_reported),
     };
     return cmocka_run_group_tests_name("cli.usage", tests, scratch_make,
                                        program_done);

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checkpoints that were damaged: a resume names the file and what is wrong with
-# it, and the checkpoint that is whole; going on from that one gives the bits of
-# the uninterrupted run.
+# A resume from a damaged checkpoint names the file, its damage and the newest intact
+# checkpoint; a resume from that one gives the bits of the uninterrupted run.
 . "$(dirname "$0")/lib.sh"
 # A last step is validated, which one in the middle is not.
 sed -i "s/^val_before_train = .*/&\nval_after_train = false/" "$work/run.ini"

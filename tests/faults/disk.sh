@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A disk that is full, broken or read-only: exit 1, one sentence, the last good
-# checkpoint as it was, nothing half-written; the next run goes on from it.
+# If the disk is full, broken or read-only, a run ends with exit code 1 and one message,
+# leaves the last good checkpoint unchanged and no half-written file; the next run
+# resumes from that checkpoint.
 . "$(dirname "$0")/lib.sh"
 # A last step is validated, which one in the middle is not.
 sed -i "s/^val_before_train = .*/&\nval_after_train = false/" "$work/run.ini"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The folder of a run: one run at a time writes it, a lost name of the newest
-# checkpoint is found again, what another run left there stays.
+# The folder of a run: one run at a time writes to it, a lost name of the newest
+# checkpoint is found again, and the files of another run stay.
 . "$(dirname "$0")/lib.sh"
 
-# until_lines FOLDER COUNT: waits until the run in the background is so far.
+# until_lines FOLDER COUNT: waits until the run in the background has written COUNT
+# lines of metrics.
 until_lines() {
     for _ in $(seq 3000); do
         [ "$(cat "$1/metrics.jsonl" 2>/dev/null | wc -l)" -lt "$2" ] || return 0
@@ -42,7 +43,7 @@ said 1 "xray: $work/kept $held [trainer] validation_data_dir" "$XRAY_BIN" eval "
 said 1 "xray: $work/kept $held [trainer] validation_data_dir" train "$work/other" \
     --set "trainer.validation_data_dir=$work/kept"
 kill -0 "$run" || fail "the first run ended: $(cat "$work/run.err")"
-# No Workhorse holds it: it can be had as soon as the run is dead.
+# No Workhorse holds the lock: it is free as soon as the run is dead.
 horses=$(pgrep -P "$run")
 [ -n "$horses" ] || fail "there is no Workhorse"
 kill -STOP $horses
@@ -123,11 +124,11 @@ changed '3,$d'
 said 0 "xray: warning: $lines/metrics.jsonl has 2 complete lines, but the checkpoint was written with 4; a new file is started" \
     train "$lines" --accept-changes
 [ "$(wc -l <"$lines/metrics.jsonl")" = 1 ] && diff "$before/metrics.jsonl" "$lines/metrics.jsonl.1" || fail "the metrics were not set aside"
-# Lines behind the checkpoint are of steps that are done again.
+# Lines after the checkpoint belong to steps that are repeated.
 changed '$p'
 said 0 "" train "$lines"
 same_run "$work/four" "$lines" 4
-# A run that kept no metrics cannot tell.
+# A run without metrics cannot be checked.
 train "$work/untold" --set trainer.logger=console --set trainer.total_training_steps=2 >/dev/null 2>&1
 head -n 3 "$work/three/metrics.jsonl" >"$work/untold/metrics.jsonl"
 said 0 "xray: warning: $work/untold/global_step_2 does not say what $work/untold/metrics.jsonl held" train "$work/untold"

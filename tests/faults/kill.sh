@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # kill.sh TIMES
 #
-# SIGKILL at random moments of training and at random file operations of a
-# checkpoint; what is resumed ends with the bits of the uninterrupted run:
-# weights, optimizer, data order, algorithm state, lines of metrics.
+# After SIGKILL at random moments of training and at random file operations of a
+# checkpoint, the resumed run ends with the bits of an uninterrupted one: weights,
+# optimizer, data order, algorithm state, lines of metrics.
 . "$(dirname "$0")/lib.sh"
 times=$1
 last=8
@@ -16,14 +16,14 @@ train "$work/whole" "${often[@]}" >/dev/null 2>&1
 took=$((($(date +%s%N) - start) / 1000000)) # ms
 [ "$(find "$work/whole" -maxdepth 1 -name 'global_step_*' | wc -l)" = 2 ] || fail "not the last two are kept"
 
-# finish FOLDER: goes on until the end, then compares.
+# finish FOLDER: resumes until the end, then compares.
 finish() {
     train "$1" "${often[@]}" >/dev/null 2>"$work/err" || fail "$1 cannot be resumed: $(cat "$work/err")"
     same_run "$work/whole" "$1" $last
     no_leftovers "$1"
 }
 
-# At any moment, several times a run. Delays come from the seed.
+# At any moment, several times per run. Delays come from the seed.
 killed=0
 for round in $(seq "$times"); do
     dir=$work/time-$round

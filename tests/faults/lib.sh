@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Shared by the fault tests: the small task of tests/rl with an algorithm whose
-# state a resume has to bring back, and the program with failing files.
+# Helpers of the fault tests: the small task of tests/rl with an algorithm whose
+# state a resume must restore, and the program with failing file operations.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick SICK=algo-state
 sed -i 's/^\[run\]$/[run]\nalgo = sick/' "$work/run.ini"
-# Sanitizers want to be the first library; files are none of their business here.
+# Sanitizers insist on being the first library; these tests are about files.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0:detect_leaks=0
 
 steps() { sed -i "s/^total_training_steps = .*/total_training_steps = $1/" "$work/run.ini"; }
@@ -30,14 +30,14 @@ same_run() { # WHOLE OTHER STEP
     diff <(steady "$1/metrics.jsonl") <(steady "$2/metrics.jsonl") >/dev/null || fail "metrics of $2 differ"
 }
 
-# Nothing half-written lies about.
+# No half-written file is left.
 no_leftovers() {
     local left
     left=$(find "$1" -name '*.tmp*' -o -name '.re*')
     [ -z "$left" ] || fail "left over: $left"
 }
 
-# The next number of a stream that the seed gives: 0 <= draw < $1.
+# The next random number of the seed's stream: 0 <= draw < $1.
 draw_state=${FAULT_SEED:-20261121}
 draw() {
     draw_state=$(((draw_state * 1103515245 + 12345) & 0x7fffffff))

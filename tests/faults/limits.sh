@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Limits of the shell a run is started from: each sentence names the limit that
-# is behind it, in one process and in two Workhorses.
+# If a limit of the shell makes a run fail, the message names that limit, in one
+# process and in two Workhorses.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 sed -i 's/^total_training_steps = .*/total_training_steps = 1/' "$work/run.ini"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A checkpoint's model that was damaged is not taken for a model: whatever loads
-# it, under whatever name, compares the manifest, and check does as far as sizes.
+# The damaged model of a checkpoint is refused: whatever loads it, under any name,
+# compares it with the manifest, and xray check compares the sizes.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 train "$work/kept" --set run.algo=ppo --set trainer.total_training_steps=1 >/dev/null 2>&1
@@ -40,7 +40,7 @@ loads() { # CODE FOLDER SENTENCE: all that load the policy
     refused "$1" "$3" generate --model "$2" "$work/prompt"
 }
 
-# Bits: who loads the weights sees it, whatever the folder is called.
+# Changed bits are noticed when the weights are loaded, whatever the folder's name.
 fresh
 loads 0 "$bad" ''
 fresh
@@ -57,7 +57,7 @@ loads 1 "$work/link" "/model.safetensors is damaged: its checksum is "
 refused 1 "$actor/model.safetensors is damaged" train "${run[@]}" --set "model.path=$bad" --set run.ranks=2
 (cd "$actor" && refused 1 "model.safetensors is damaged" score --model . "$work/text") || exit 1
 refused 0 '' check "${run[@]}" --set "model.path=$bad"
-# A copy elsewhere has no manifest; what the optimizer left is not read.
+# A copy elsewhere has no manifest; the files of the optimizer are not read.
 cp -r "$actor" "$work/copy"
 loads 0 "$work/copy" ''
 mkdir "$work/models"
@@ -68,7 +68,7 @@ fresh
 flip "$actor/optim.safetensors"
 loads 0 "$bad" ''
 
-# Sizes and names: check says so too, without reading the weights.
+# Sizes and names are checked by xray check, too, which does not read the weights.
 every() { # SENTENCE
     for command in check plan; do
         refused 2 "[model] path: $1" $command "${run[@]}" --set "model.path=$bad"

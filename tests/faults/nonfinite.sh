@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A value of the weights that is no number: whatever loads them names the tensor
-# and computes nothing.
+# If a weight is NaN, whatever loads the weights names the tensor and computes
+# nothing.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 train "$work/first" --set trainer.total_training_steps=1 >/dev/null 2>&1

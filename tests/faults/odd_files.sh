@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Where a file is expected lies a pipe without a writer: every command says so at
-# once, for each file it reads. What tools read line by line may be a pipe.
+# If a file is a pipe without a writer, every command reports that at once, for each
+# file that it reads. Files that tools read line by line may be pipes.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 sed -i 's/^val_before_train = .*/val_before_train = false/' "$work/run.ini"
@@ -39,7 +39,7 @@ mv "$work/task.kept" "$work/task"
 mkfifo "$work/pipe.ini"
 refused "$work/pipe.ini" check "$work/pipe.ini"
 
-# Any file of the checkpoint that a run would go on from.
+# Every file of the checkpoint from which a run would resume.
 for file in $(cd "$work/kept" && echo latest* global_step_1/*.* global_step_1/actor/*); do
     rm -r "$work/first"
     cp -r "$work/kept" "$work/first"
@@ -48,7 +48,7 @@ for file in $(cd "$work/kept" && echo latest* global_step_1/*.* global_step_1/ac
         --set trainer.total_training_steps=2
 done
 
-# Lines come from pipes as they do from files.
+# Lines can be read from pipes as from files.
 "$XRAY_BIN" score --model "$model" "$work/lines" >"$work/want"
 timeout 30 "$XRAY_BIN" score --model "$model" <(cat "$work/lines") >"$work/got" || fail "a pipe's lines are refused"
 cmp "$work/want" "$work/got" || fail "a pipe's lines score otherwise"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A Workhorse that is killed or stopped: the run says which, in which phase and
-# collective, within seconds; nothing of it is left; with [run] max_restarts it
-# goes on by itself and ends with the bits of an undisturbed run.
+# If a Workhorse is killed or stopped, the run reports within seconds which one, its
+# phase and collective, and leaves no process; with [run] max_restarts it restarts by
+# itself and ends with the bits of an undisturbed run.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 steps="--set run.threads=1 --set run.ranks=2"
@@ -36,7 +36,7 @@ held() {
     look_around "$name"
 }
 
-# look_around NAME: the program's pid, its Workhorses' in the order of their ranks.
+# look_around NAME: the pids of the program and of its Workhorses, by rank.
 look_around() {
     local name=$1
     pid=$(pgrep -P "$run" | head -1)
@@ -44,12 +44,12 @@ look_around() {
     [ "$(echo "$horses" | wc -w)" = 2 ] || fail "$name has no two Workhorses: $(cat "$work/$name.err")"
 }
 
-# hit SIGNAL: the last Workhorse.
+# hit SIGNAL: sends it to the last Workhorse.
 hit() {
     kill "-$1" "$(echo "$horses" | tail -1)"
 }
 
-# gone: no process that `start` saw is there any more, and no memory of theirs.
+# gone: no process that `start` saw is left, nor their shared memory.
 gone() {
     local p
     for _ in $(seq 40); do
@@ -62,8 +62,8 @@ gone() {
     fail "Workhorses are left of $horses"
 }
 
-# lost NAME PHASE: the run ends within 5 s of `before` and says who is lost, in
-# which phase, and where the ranks are.
+# lost NAME PHASE: the run ends within 5 s of `before` and reports which Workhorse is
+# lost, its phase, and where the ranks are.
 lost() {
     local code=0
     wait "$run" || code=$?
@@ -82,9 +82,9 @@ for signal in KILL STOP; do
     lost "hit$signal" '.*'
 done
 
-# A Workhorse that dies between two calls, while the program scores what was
-# sampled: the next call does not reach it, and says the same at once. The
-# others, which have theirs, are not waited for.
+# A Workhorse dies between two calls, while the program scores the samples: the next
+# call does not reach it and fails with the same message at once, without a wait for
+# the other Workhorses.
 export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick
 for victim in 1 2; do
     SICK=reward-wait SICK_AT=70 SICK_FLAG=$work/idle$victim.flag held "idle$victim" --set reward.close.plugin=sick
@@ -102,7 +102,7 @@ kill -9 "$pid"
 wait "$run" || true
 gone
 
-# In the middle of a call: from the last checkpoint on, by itself.
+# In the middle of a call: the run restarts from the last checkpoint by itself.
 restart="--set trainer.total_training_steps=8 --set trainer.save_freq=3 --set run.max_restarts=1 --set run.infer=sick"
 # shellcheck disable=SC2086
 SICK=infer-wait SICK_AT=36 SICK_FLAG=$work/again.flag held again $restart

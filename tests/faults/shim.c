@@ -66,7 +66,7 @@ static void die(void)
     (void)syscall(SYS_kill, (long)getpid(), (long)SIGKILL);
 }
 
-/* 1: this operation is the one to fail; errno is set. */
+/* 1: the current operation fails; errno is set. */
 static int strikes(void)
 {
     long at = number("FAULT_AT");
@@ -106,7 +106,7 @@ int open64(const char *path, int flags, ...)
 
 int mkdir(const char *path, mode_t mode)
 {
-    /* One that is there already is not made, so nothing can fail. */
+    /* An existing folder is not created, so nothing can fail. */
     int there = syscall(SYS_faccessat, (long)AT_FDCWD, path, (long)F_OK) == 0;
     if (is_meant(path) && !there && strikes())
         return -1;
@@ -117,7 +117,7 @@ ssize_t write(int fd, const void *data, size_t size)
 {
     long room = number("FAULT_BYTES");
     if (fd > 2 && fd_is_meant(fd)) {
-        /* Half of it gets there before the process dies. */
+        /* Half of the bytes are written before the process dies. */
         if (number("FAULT_KILL") && calls + 1 == number("FAULT_AT"))
             (void)syscall(SYS_write, (long)fd, data, size / 2);
         if (strikes())
@@ -142,7 +142,7 @@ int fsync(int fd)
 
 int rename(const char *from, const char *to)
 {
-    /* Before it or behind it: both are moments to die in. */
+    /* The process may die before or after the rename. */
     int kills = number("FAULT_KILL") && number("FAULT_AT") % 2 == 0;
     if (is_meant(to) && !kills && strikes())
         return -1;

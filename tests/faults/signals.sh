@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# SIGINT once finishes the step and writes a checkpoint; the line it ends with
-# holds the command that goes on. Twice ends it at once. Both also in the middle
-# of validation and of sampling.
+# One SIGINT finishes the step, writes a checkpoint and prints the command that
+# resumes; a second one ends the run at once. Both also in the middle of validation
+# and of sampling.
 . "$(dirname "$0")/lib.sh"
 last=4
 steps $last
