@@ -112,8 +112,8 @@ XRAY_FN_ uint64_t xray_checksum_word(uint64_t index, uint64_t word)
  * r = x - n pi/2 by three fma with pi/2 in three parts (the reduction of Cody
  * and Waite, "Software manual for the elementary functions", 1980), then the
  * Taylor polynomials of sin to r^17 and of cos to r^16 on [-pi/4, pi/4], by
- * Horner steps of fma; n mod 4 selects which of them is the sine, and the signs.
- * Absolute errors are below 2^-52. */
+ * Horner steps of fma; n mod 4 selects which of them is the sine, and the
+ * signs. Absolute errors are below 2^-52. */
 XRAY_FN_ void xray_sine_cosine(double x, double *out_sin, double *out_cos)
 {
     double n = rint(x * 0x1.45f306dc9c883p-1); /* 2 / pi */
