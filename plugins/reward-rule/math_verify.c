@@ -13,7 +13,7 @@ enum { FORMULAS, BOXED_FORMULAS, BOXES, SUMS, NUMBERS, PATTERNS };
 
 #define KEPT 32u       /* last candidates of each pattern that are tried */
 #define NEAR 50        /* characters from "answer" to the answer */
-#define FAR 100        /* characters from "final answer" to "is" */
+#define FAR 100        /* characters to "is", or of an equation */
 #define MOST_BOXES 32u /* boxes of one list */
 #define BOX_GAP 10u    /* bytes below which two boxes are one list */
 #define LIST_GAP 70u   /* the same with a comma or a word between them */

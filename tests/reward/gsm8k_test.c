@@ -78,7 +78,7 @@ static void check_scores(const golden *g, const char *method, const char *key)
     assert_int_equal(r.ops->submit(r.self, samples, g->count, sizeof(*samples)),
                      XRAY_OK);
     for (size_t i = 0; i < g->count; i++) {
-        xray_score score = rig_answer(&r);
+        xray_score score = rig_next_score(&r);
         assert_int_equal(score.id, 5 * i + 1);
         double want = cJSON_GetObjectItem(g->rows[i], key)->valuedouble;
         if (score.score != want)
@@ -183,7 +183,7 @@ static void a_solution_as_truth_stands_for_its_number(void **state)
         xray_sample_in s = rig_sample(9, responses[i], strlen(responses[i]),
                                       "500 * 2 = 1000\n#### 1,000");
         assert_int_equal(r.ops->submit(r.self, &s, 1, sizeof(s)), XRAY_OK);
-        assert_true(rig_answer(&r).score == want[i]);
+        assert_true(rig_next_score(&r).score == want[i]);
     }
     rig_close(&r);
 }

@@ -56,7 +56,7 @@ static inline xray_sample_in rig_sample(uint64_t id, const char *response,
 }
 
 /* Polls the next score, which must be ready. */
-static inline xray_score rig_answer(rig *r)
+static inline xray_score rig_next_score(rig *r)
 {
     xray_score score = { .header = XRAY_HEADER(xray_score) };
     assert_int_equal(r->ops->poll(r->self, 0, &score), XRAY_OK);
@@ -78,7 +78,7 @@ static inline xray_score rig_score(rig *r, const xray_sample_in *sample)
 {
     assert_int_equal(r->ops->submit(r->self, sample, 1, sizeof(*sample)),
                      XRAY_OK);
-    xray_score score = rig_answer(r);
+    xray_score score = rig_next_score(r);
     rig_is_empty(r);
     return score;
 }
@@ -124,7 +124,7 @@ static inline char rig_judge(rig *r, const char *response, size_t size,
     xray_sample_in sample = rig_sample(77, response, size, truth);
     assert_int_equal(r->ops->submit(r->self, &sample, 1, sizeof(sample)),
                      XRAY_OK);
-    xray_score score = rig_answer(r);
+    xray_score score = rig_next_score(r);
     assert_int_equal(score.id, 77);
     rig_is_empty(r);
     if (score.values[0].value > 0)
