@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Each architecture through a whole run: the rollout's log-probabilities are the
-# trainer's, and the bits stay whatever the cut and the batch.
+# Proves each architecture in a complete run: the log-probabilities of the
+# rollout equal the trainer's, and the bits do not depend on cut and batch.
 . "$(dirname "$0")/lib.sh"
 make_task
 steps="--set trainer.total_training_steps=2"

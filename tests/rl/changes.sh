@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A run that is resumed with another configuration than it was begun with: what
-# changed is told; what changes the meaning of scores is refused until it is
-# accepted; xray check says the same.
+# Proves what happens if a run is resumed with another configuration: changes
+# are reported, those that change the meaning of scores are refused until they
+# are accepted, and xray check says the same.
 . "$(dirname "$0")/lib.sh"
 make_task
 set_steps() { sed -i "s/^total_training_steps = .*/total_training_steps = $1/" "$work/run.ini"; }
@@ -24,8 +24,8 @@ resumed() { # COMMAND EXPECTED-CODE [ARGS...]: on a fresh copy of two steps
     "$XRAY_BIN" "$command" "$work/run.ini" --set "trainer.default_local_dir=$out" "$@" >"$work/out.txt" 2>"$work/err" || code=$?
     [ "$code" = "$wanted" ] || fail "$command $*: exit $code: $(cat "$work/err")"
 }
-# told TEXT [ARGS...]: train goes on and tells of this key and the longer run;
-# check has the same lines.
+# told TEXT [ARGS...]: train resumes and reports this key and the longer run;
+# check prints the same lines.
 told() {
     local text=$1
     shift
@@ -35,8 +35,8 @@ told() {
     grep -Fqx "$longer" "$work/out.txt" && { [ -z "$text" ] || grep -Fqx "changed: $text" "$work/out.txt"; } ||
         fail "check $*: $(cat "$work/out.txt")"
 }
-# refused LINES [ARGS...]: train and check refuse it with these lines, and go on
-# when it is accepted.
+# refused LINES [ARGS...]: train and check refuse to resume with these lines,
+# and train resumes with --accept-changes.
 refused() {
     local lines=$1 command
     shift
@@ -61,7 +61,7 @@ resumed train 0 --set 'reward.close.pattern=^[02468]' --set trainer.test_freq=3 
 first=$(sed -n 's/^{"step":3,.*"val-core\/default\/reward\/mean@1":\([0-9.e-]*\).*/\1/p' "$out/metrics.jsonl")
 [ -n "$first" ] && grep -q "^validation $(printf %.4f "$first") -> " "$work/out.txt" ||
     fail "the report mixes scores of two rewards: $first, $(cat "$work/out.txt")"
-# Once accepted, the next checkpoint has it.
+# An accepted change is part of the next checkpoint.
 "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$out" --set 'reward.close.pattern=^[02468]' \
     --set trainer.total_training_steps=5 >/dev/null 2>"$work/err" || fail "$(cat "$work/err")"
 refused "xray: --set: [algo.grpo] preset is dr_grpo, was verl in $from" --set algo.grpo.preset=dr_grpo
@@ -71,7 +71,7 @@ xray: --set: [reward.near] grader is regex, was not set in $from
 xray: --set: [reward.near] pattern is 1, was not set in $from
 xray: [reward.close] is not read, was in $from" --set run.reward=near --set reward.near.grader=regex --set reward.near.pattern=1
 
-# Data: the content counts, not the place.
+# For data the content counts and not the path.
 cp "$work/task/short.jsonl" "$work/moved.jsonl"
 told "--set: [data] train_files is $work/moved.jsonl, was $work/task/short.jsonl in $from" --set "data.train_files=$work/moved.jsonl"
 train "$out" --set "data.train_files=$work/moved.jsonl" >/dev/null 2>&1
@@ -83,7 +83,7 @@ files=$(grep -n '^train_files' "$work/run.ini" | cut -d : -f 1)
 refused "xray: $work/run.ini:$files: [data] train_files: $work/task/short.jsonl has other content than it had in $from"
 cp "$work/kept.jsonl" "$work/task/short.jsonl"
 
-# What the checkpoint cannot be loaded into: check says what train says.
+# If the checkpoint cannot be loaded into the run, check says what train says.
 cannot() { # SENTENCE, without the path in front
     fresh
     for command in check train; do
@@ -99,7 +99,7 @@ sed -i.kept -E 's/("hidden_size"): *[0-9]+/\1: 64/' "$work/task/model/config.jso
 cannot "has shape [15, 48]" # the first tensor that does not fit
 mv "$work/task/model/config.json.kept" "$work/task/model/config.json"
 
-# The runs of xray ab are resumed, too; those that are finished count as well.
+# The runs of xray ab are resumed, too; finished ones count as well.
 "$XRAY_BIN" ab "$work/run.ini" "$work/run.ini" --seeds 1 --out "$work/ab" >/dev/null 2>"$work/err" || fail "$(cat "$work/err")"
 rm "$work/ab/run/seed-11/finished"
 sed -i '7s/"answer": *"[^"]*"/"answer":"0"/' "$work/task/short.jsonl"

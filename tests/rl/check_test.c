@@ -23,7 +23,7 @@ static char out_text[4096];
 static char
     said[4096]; /* errors, followed by warnings that begin with "warning: " */
 
-static const char *plugins(void)
+static const char *find_plugins(void)
 {
     static char path[600];
     const char *build = getenv("XRAY_BUILD");
@@ -78,7 +78,7 @@ static void run_check(uint32_t with, const char *const *sets)
     xr_config_read(config, path, &errors);
     for (; *sets; sets++)
         xr_config_set(config, *sets, &errors);
-    xr_run *run = xr_run_draft(config, plugins(), with, &errors);
+    xr_run *run = xr_run_draft(config, find_plugins(), with, &errors);
     assert_non_null(run);
     xr_check_run(run, &out, &errors, &warnings);
     said[0] = '\0';
@@ -223,7 +223,7 @@ static void the_tokenizer_must_fit_the_model(void **state)
         (void)snprintf(set, sizeof(set), "model.tokenizer_path=%s",
                        scratch_path("m"));
         xr_config_set(config, set, &errors);
-        xr_run *run = xr_run_draft(config, plugins(),
+        xr_run *run = xr_run_draft(config, find_plugins(),
                                    XR_WITH_INFER | XR_WITH_TOKENIZER, &errors);
         assert_non_null(run);
         said[0] = '\0';

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Weights that are copied to the engine, by an export where the trainer has one:
-# the bits are those of shared ones at every stage and place of the weights. An
-# engine that rounds them is sent rounded values, and the loop takes no log-prob
-# of its for the trainer's.
+# Proves that weights copied to the engine, by an export if the trainer has one,
+# give the bits of shared weights at every stage and location of the weights. An
+# engine that rounds weights receives rounded values, and the loop does not use
+# its log-probs in place of the trainer's.
 . "$(dirname "$0")/lib.sh"
 make_task
 steps=(--set trainer.total_training_steps=3)
@@ -15,7 +15,8 @@ for set in train.zero3.stage=0 train.zero3.stage=3 train.zero3.offload_param=hos
     same_checkpoint "$work/shared/global_step_3" "$work/copied/global_step_3"
     diff <(steady "$work/shared/metrics.jsonl") <(steady "$work/copied/metrics.jsonl") || fail "metrics with $set differ"
 done
-# Going on from a checkpoint sends its weights, not those the engine began with.
+# A resumed run sends the weights of the checkpoint, not those that the engine
+# started with.
 train "$work/again" "${steps[@]}" --set trainer.total_training_steps=1 >/dev/null
 train "$work/again" "${steps[@]}" --set rollout.share_weights=off >/dev/null 2>&1
 same_checkpoint "$work/shared/global_step_3" "$work/again/global_step_3"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Shared by the end-to-end tests: a small task in a folder of its own, and
-# comparisons. Each test is run with XRAY_BIN and XRAY_BUILD set.
+# Shared by the end-to-end tests: makes a small task in a folder of its own, and
+# compares runs. Each test runs with XRAY_BIN and XRAY_BUILD set.
 set -euo pipefail
 
 work=$(mktemp -d)
@@ -12,8 +12,8 @@ fail() {
     exit 1
 }
 
-# XRAY_BIN becomes a program whose cuda device runs its kernels on the host. A
-# name may be there once: the real device-cuda, where it was built, stays out.
+# XRAY_BIN becomes a program whose cuda device runs its kernels on the host.
+# Only one plugin may have the name, so the real device-cuda is left out.
 cuda_on_host() {
     local module
     mkdir -p "$work/bin/plugins"
@@ -24,8 +24,8 @@ cuda_on_host() {
     XRAY_BIN=$work/bin/xray
 }
 
-# The quickstart's task with a smaller model of random weights, and a short INI.
-# About a third of the first samples is right, so that every step learns.
+# The quickstart's task with a smaller, randomly initialized model and a short
+# INI. About a third of the first samples is right, so every step learns.
 make_task() {
     "$XRAY_BUILD/quickstart-task" "$work/task" 7
     sed -i -E 's/("hidden_size"): *[0-9]+/\1: 48/; s/("num_hidden_layers"): *[0-9]+/\1: 2/
@@ -71,12 +71,12 @@ match_only = true
 INI
 }
 
-# Metrics without times and speeds, which differ between runs.
+# Prints the metrics except times and speeds, which differ between runs.
 steady() {
     sed -E 's/"(timing_[^"]*|perf\/[^"]*)":[^,}]*,?//g; s/,}/}/' "$1"
 }
 
-# Two checkpoints hold the same bits: weights, optimizer, state.
+# Expects two checkpoints to hold the same bits: weights, optimizer, state.
 same_checkpoint() {
     for file in actor/model.safetensors actor/optim.safetensors state.json; do
         cmp "$1/$file" "$2/$file" || fail "$1/$file and $2/$file differ"
@@ -89,8 +89,8 @@ train() { # FOLDER [--set ...]
     "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$dir" "$@"
 }
 
-# Every name in a file of metrics stands in docs/metrics.md, by itself or with an
-# asterisk; those of validation, rewards and corrections by their kind.
+# Expects every name in a file of metrics to be in docs/metrics.md, in full or
+# with an asterisk; names of validation, rewards and corrections by their kind.
 documented() { # FILE
     local name
     for name in $(grep -oE '"[a-zA-Z_.-]+/[^"]*":' "$1" | tr -d '":' | sort -u); do

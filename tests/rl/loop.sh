@@ -1,27 +1,28 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The loops of train and sft, by what they write: which rows a step takes, what
-# its metrics add up to, when it validates, schedules, and when it ends.
+# Proves the loops of train and sft by what they write: which rows a step takes,
+# the totals of its metrics, when it validates, its schedules, and when it ends.
 . "$(dirname "$0")/lib.sh"
 make_task
 sed -i 's/^shuffle = .*//; s/^train_batch_size = .*/&\nshuffle = false/' "$work/run.ini"
 
-# value FILE STEP NAME: of a line of metrics; "none" without it.
+# value FILE STEP NAME: prints a value of a line of metrics; "none" if it is
+# missing.
 value() {
     sed -n "s/^{\"step\":$2,/,/p" "$1/metrics.jsonl" |
         awk -v name=",\"$3\":" '{ at = index($0, name); if (!at) next
             rest = substr($0, at + length(name)); sub(/[,}].*/, "", rest); print rest; found = 1 }
             END { if (!found) print "none" }'
 }
-# is FOLDER STEP NAME WANT: within rounding.
+# is FOLDER STEP NAME WANT: expects the value, up to rounding.
 is() {
     local got
     got=$(value "$1" "$2" "$3")
     awk -v got="$got" -v want="$4" 'BEGIN { if (want == "none" || got == "none") exit got != want
         d = got - want; exit !(d <= 1e-5 && -d <= 1e-5) }' || fail "$1, step $2: $3 is $got, expected $4"
 }
-# validates FOLDER STEPS: those whose lines have a validation.
+# validates FOLDER STEPS: expects these steps to have a validation.
 validates() {
     local steps
     steps=$(sed -n 's/^{"step":\([0-9]*\),.*val-core.*/\1/p' "$1/metrics.jsonl" | tr '\n' ' ')
@@ -34,7 +35,8 @@ twelve=(--set "data.train_files=$work/task/twelve.jsonl" --set trainer.total_tra
 train "$work/a" "${twelve[@]}" --set "trainer.rollout_data_dir=$work/rolls" --set trainer.test_freq=2 >"$work/a.txt"
 for step in 1 2 3; do
     roll=$work/rolls/$step.jsonl
-    # Eight rows in their order, four samples each; behind the last the first.
+    # Eight rows in their order, four samples each; the first row follows the
+    # last.
     for i in 0 1 2 3 4 5 6 7; do
         sed -n "$(((8 * (step - 1) + i) % 12 + 1))p" "$work/task/twelve.jsonl" |
             sed 's/{"question": \("[^"]*"\), "answer": \("[^"]*"\)}/\1 \2/; p; p; p'
@@ -54,11 +56,11 @@ for step in 1 2 3; do
     is "$work/a" "$step" training/global_step "$step"
     is "$work/a" "$step" training/kept_groups "$(value "$work/a" 1 training/kept_groups)"
 done
-# Tokens of all steps, over the seconds of the run.
+# Tokens of all steps per second of the run.
 read -r seconds speed <<<"$(sed -n 's/^3 steps in \([0-9.]*\) s, \([0-9]*\) tokens\/s$/\1 \2/p' "$work/a.txt")"
 awk -v s="$seconds" -v r="$speed" -v n="$(for step in 1 2 3; do value "$work/a" $step perf/total_num_tokens; done | awk '{ n += $1 } END { print n }')" \
     'BEGIN { d = n / r - s; exit !(r > 0 && d < 0.051 && d > -0.051) }' || fail "$(cat "$work/a.txt")"
-# An epoch is over once the next one's rows are taken.
+# An epoch ends when the first row of the next one is taken.
 is "$work/a" 1 training/epoch 0
 is "$work/a" 2 training/epoch 1
 is "$work/a" 3 training/epoch 1
@@ -88,9 +90,9 @@ filter=(--set algo.grpo.filter_groups=true --set trainer.total_training_steps=1 
 train "$work/kept" "${filter[@]}" --set reward.close.pattern="^1" >/dev/null
 grep -q '"position": "16"' "$work/kept/global_step_1/state.json" || fail "two rounds of eight prompts were expected"
 is "$work/kept" 1 training/kept_groups 8
-# Of the newest samples alone, as their scores.
+# Values are those of the newest samples only, like their scores.
 is "$work/kept" 1 reward.close/acc "$(value "$work/kept" 1 critic/score/mean)"
-# Ten rounds, and no further; each draws anew, also from the same prompts.
+# At most ten rollouts; each samples differently, even for the same prompts.
 head -n 8 "$work/task/short.jsonl" >"$work/task/eight.jsonl"
 eight=(--set "data.train_files=$work/task/eight.jsonl")
 train "$work/none" "${filter[@]}" "${eight[@]}" --set reward.close.pattern="^x" --set "trainer.rollout_data_dir=$work/tenth" >/dev/null
@@ -141,8 +143,8 @@ sft() { # FOLDER STEPS BATCH [--set ...]
     "$XRAY_BIN" sft "$work/run.ini" --set "trainer.default_local_dir=$dir" --set "sft.total_steps=$2" \
         --set "sft.train_batch_size=$3" "${@:4}" >"$dir.txt" 2>"$dir.err" || fail "sft: $(cat "$dir.err")"
 }
-# At a rate of 0 the loss of two rows together is the mean over their tokens: an
-# answer's digits and an end each.
+# At a rate of 0 the loss of two rows is the mean over their tokens: the digits
+# of an answer and an end token each.
 lines='{"question":"1+2=","answer":"3"}\n{"question":"3+4=","answer":"7777"}\n{"question":"5+5=","answer":"10"}\n'
 printf "$lines" >"$work/task/three.jsonl"
 three=(--set "data.train_files=$work/task/three.jsonl" --set sft.optim.lr=0)
@@ -153,7 +155,7 @@ is "$work/s2" 1 train/loss "$(awk -v a="$(value "$work/s1" 1 train/loss)" -v b="
 is "$work/s1" 3 training/epoch 0
 sft "$work/s3" 1 2 "${three[@]}" --set sft.train_on_prompt=true
 [ "$(value "$work/s3" 1 train/loss)" != "$(value "$work/s2" 1 train/loss)" ] || fail "train_on_prompt changes nothing"
-# Micro-batches change no bit, clipping does.
+# Micro-batches change no bit; clipping does.
 rate=(--set "data.train_files=$work/task/three.jsonl" --set sft.optim.lr=0.5 --set sft.optim.lr_warmup_steps=2)
 sft "$work/s4" 3 2 "${rate[@]}"
 sft "$work/s5" 3 2 "${rate[@]}" --set sft.max_token_len=17
@@ -165,8 +167,8 @@ for rate in 1:0 2:0.25 3:0.5; do is "$work/s4" "${rate%:*}" train/lr "${rate#*:}
 is "$work/s4" 3 training/epoch 1
 validates "$work/s4" 3
 
-# It stops by itself at the first validation that reaches the score, and a run
-# that has reached it has nothing left to do.
+# The run ends at the first validation that reaches the score, and a resumed run
+# that has reached it does nothing.
 always=(--set reward.close.pattern=. --set sft.test_freq=2)
 sft "$work/until" 5 4 "${always[@]}" --set sft.stop_at=1
 validates "$work/until" 2
@@ -177,11 +179,11 @@ sft "$work/on" 5 4 "${always[@]}"
 validates "$work/on" "2 4 5"
 sft "$work/short" 5 4 --set sft.test_freq=2 --set sft.stop_at=0.9
 validates "$work/short" "2 4 5"
-# Rows held out of the training files are such rows, too.
+# Rows held out of the training files are validated on, too.
 sed -i '/^val_files/d' "$work/run.ini"
 sft "$work/split" 1 4 --set data.val_split=0.2
 validates "$work/split" 1
-# Without rows to validate on there is no engine to need, and no validation.
+# Without rows to validate on, no engine is needed, and there is no validation.
 sft "$work/bare" 1 4
 [ "$(grep -c val-core "$work/bare/metrics.jsonl")" = 0 ] || fail "a validation of nothing"
 echo "loop: ok"

@@ -27,8 +27,8 @@ static float square[WIDE * WIDE];
 static float ones[WIDE];
 static float head[WIDE];
 
-static xm_st_item item(const char *name, const float *data, uint64_t rows,
-                       uint64_t cols)
+static xm_st_item make_item(const char *name, const float *data, uint64_t rows,
+                            uint64_t cols)
 {
     xm_st_item it = { .name = name, .data = data, .dtype = XRAY_F32 };
     it.dims = cols ? 2 : 1;
@@ -51,18 +51,19 @@ int main(int argc, char **argv)
             embedding[i * WIDE + i] = 1;
     }
     const xm_st_item items[] = {
-        item("model.embed_tokens.weight", embedding, vocab, WIDE),
-        item("model.layers.0.input_layernorm.weight", ones, WIDE, 0),
-        item("model.layers.0.self_attn.q_proj.weight", square, WIDE, WIDE),
-        item("model.layers.0.self_attn.k_proj.weight", square, WIDE, WIDE),
-        item("model.layers.0.self_attn.v_proj.weight", square, WIDE, WIDE),
-        item("model.layers.0.self_attn.o_proj.weight", square, WIDE, WIDE),
-        item("model.layers.0.post_attention_layernorm.weight", ones, WIDE, 0),
-        item("model.layers.0.mlp.gate_proj.weight", square, WIDE, WIDE),
-        item("model.layers.0.mlp.up_proj.weight", square, WIDE, WIDE),
-        item("model.layers.0.mlp.down_proj.weight", square, WIDE, WIDE),
-        item("model.norm.weight", ones, WIDE, 0),
-        item("score.weight", head, 1, WIDE),
+        make_item("model.embed_tokens.weight", embedding, vocab, WIDE),
+        make_item("model.layers.0.input_layernorm.weight", ones, WIDE, 0),
+        make_item("model.layers.0.self_attn.q_proj.weight", square, WIDE, WIDE),
+        make_item("model.layers.0.self_attn.k_proj.weight", square, WIDE, WIDE),
+        make_item("model.layers.0.self_attn.v_proj.weight", square, WIDE, WIDE),
+        make_item("model.layers.0.self_attn.o_proj.weight", square, WIDE, WIDE),
+        make_item("model.layers.0.post_attention_layernorm.weight", ones, WIDE,
+                  0),
+        make_item("model.layers.0.mlp.gate_proj.weight", square, WIDE, WIDE),
+        make_item("model.layers.0.mlp.up_proj.weight", square, WIDE, WIDE),
+        make_item("model.layers.0.mlp.down_proj.weight", square, WIDE, WIDE),
+        make_item("model.norm.weight", ones, WIDE, 0),
+        make_item("score.weight", head, 1, WIDE),
     };
     size_t count = sizeof(items) / sizeof(items[0]) - (argc > 3 ? 1 : 0);
     (void)snprintf(path, sizeof(path), "%s/config.json", argv[1]);

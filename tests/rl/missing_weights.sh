@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Weights are never drawn unasked: without them every command refuses the folder,
-# of every model that a run loads, and says what converts what lies there.
+# Proves that weights are never initialized at random unless the INI asks for
+# it: without weights every command refuses the folder of every model that a run
+# loads, and names the command that converts weights in another format.
 . "$(dirname "$0")/lib.sh"
 make_task
 model=$work/task/model
@@ -17,7 +18,7 @@ says() { # SENTENCE COMMAND...
 none="holds no weights, expected model.safetensors or model.safetensors.index.json;"
 draws="[model] init = random initializes them"
 
-# Every command, and the file and line of the key.
+# Every command names the file and line of the key.
 sed '/^init = random$/d' "$work/run.ini" >"$work/load.ini"
 for command in check plan train sft eval; do
     says "$work/load.ini:5: [model] path: $model $none $draws" $command "$work/load.ini" \
@@ -30,7 +31,7 @@ done
 says "[model] path: $model $none $draws" ab "$work/load.ini" "$work/load.ini" --seeds 2 --out "$work/ab"
 asked score --model "$model" --set model.init=random </dev/null || fail "drawn weights: $(cat "$work/out")"
 
-# What lies there in another form.
+# Weights in another format.
 converts() { # FILE... -- NAMED LINE
     rm -rf "$work/other"
     cp -r "$model" "$work/other"
@@ -54,7 +55,7 @@ converts rng_state.pth model.pt -- model.pt "${line}python3 -c \"import torch, s
 converts model-00001-of-00002.safetensors -- model-00001-of-00002.safetensors " without the model.safetensors.index.json that belongs to it"
 converts consolidated.safetensors -- consolidated.safetensors " under a name that this xray does not read"
 
-# The critic's folder and the reward model's, beside a policy that has weights.
+# The folders of critic and reward model, with a policy that has weights.
 train "$work/first" --set trainer.total_training_steps=1 >/dev/null 2>&1
 loads=("$work/run.ini" --set "model.path=$work/first" --set model.init=load)
 critic=(--set run.algo=ppo --set "critic.model.path=$model")
@@ -66,7 +67,7 @@ for command in check plan train; do
         --set "trainer.default_local_dir=$work/none"
 done
 
-# A value head that is new is said, and is no error; one that was trained is read.
+# A new value head is reported and is no error; a trained one is read.
 ppo=("${loads[@]}" --set run.algo=ppo)
 new="the value head of the critic is new and begins with zeros: $work/first/global_step_1/actor has none"
 asked check "${ppo[@]}" || fail "$(cat "$work/out")"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# PPO with a critic and with a value head of the policy's own: the same bits
-# again, after a kill, and however the rows are cut; the critic's warm-up; what
-# xray check finds.
+# Proves PPO with a critic and with a value head of the policy's own: the bits
+# are the same in a rerun, after a kill, and however the rows are cut. Also
+# proves the critic's warm-up and what xray check reports.
 . "$(dirname "$0")/lib.sh"
 make_task
 cat >>"$work/run.ini" <<INI
@@ -24,7 +24,7 @@ same_run() { # FOLDER FOLDER
 has() { grep -q "$2" "$1" || fail "$1 has no $2"; }
 lines() { [ -f "$1/metrics.jsonl" ] && wc -l <"$1/metrics.jsonl" || echo 0; }
 
-# Controller, moments and the divisor of scores are all in use.
+# KL controller, running moments and the divisor of scores are all in use.
 verl=(--set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true --set algo.ppo.kl_ctrl=adaptive
     --set algo.ppo.horizon=50 --set algo.ppo.scale_reward=running --set algo.ppo.entropy_coeff=0.001)
 trlx=(--set algo.ppo.preset=trlx --set algo.ppo.kl_ctrl=adaptive --set algo.ppo.horizon=50
@@ -40,16 +40,16 @@ for flow in verl trlx; do
         has "$whole/metrics.jsonl" "\"$name\":"
     done
     documented "$whole/metrics.jsonl"
-    # From the start of the process, once.
+    # The time from the start of the process, reported once.
     [ "$(grep -n '"timing_s/first_token":' "$whole/metrics.jsonl" | cut -d: -f1)" = 1 ] ||
         fail "timing_s/first_token is not in the first line alone"
 
-    # Again, on other threads and in other micro-batches: the same bits.
+    # A rerun with other threads and other micro-batches: the same bits.
     train "$whole.again" "${keys[@]}" --set run.threads=3 --set actor.ppo_max_token_len_per_gpu=40 \
         --set critic.ppo_max_token_len_per_gpu=23 >/dev/null
     same_run "$whole" "$whole.again"
 
-    # The same with a prompt computed once for its samples, of both models.
+    # The same with shared prompts computed once, for both models.
     if [ $flow = verl ]; then
         shared=("${keys[@]}" --set actor.share_prompts=true --set critic.shuffle=false)
         train "$whole.shared" "${shared[@]}" >/dev/null
@@ -60,7 +60,7 @@ for flow in verl trlx; do
             "$whole.shared/global_step_8/critic/model.safetensors" && fail "sharing changed nothing"
     fi
 
-    # Killed at any moment, and resumed until it is over.
+    # Killed at any moment, and resumed until it ends.
     for round in 1 2 3; do
         "$XRAY_BIN" train "$work/run.ini" "${keys[@]}" --set "trainer.default_local_dir=$whole.kill" \
             --set trainer.save_freq=1 >/dev/null 2>&1 &
@@ -80,7 +80,7 @@ for flow in verl trlx; do # what the state holds has moved
     [ "$coefs" -ge 4 ] || fail "$flow: the KL coefficient took $coefs values"
 done
 
-# Until step 3 the critic learns alone; the policy's rate begins there.
+# Until step 3 the critic learns alone; the policy's schedule begins there.
 train "$work/warm" --set trainer.critic_warmup=3 --set trainer.save_freq=1 \
     --set trainer.total_training_steps=4 --set actor.optim.lr_warmup_steps=1 >/dev/null
 model() { echo "$work/warm/global_step_$1/$2/model.safetensors"; }
@@ -90,20 +90,20 @@ cmp -s "$(model 3 actor)" "$(model 4 actor)" && fail "the policy did not move be
 [ "$(grep -c '"actor/lr":' "$work/warm/metrics.jsonl")" = 2 ] || fail "the policy was not updated twice"
 grep -q '"actor/lr":0,' "$work/warm/metrics.jsonl" || fail "the policy's schedule does not begin with its updates"
 
-# A critic of another run is taken over with its value head; the policy of a run
-# with one trunk goes on without it.
+# The critic of another run is loaded with its value head; the policy of a run
+# with a value head of its own is loaded without it.
 train "$work/later" --set "critic.model.path=$work/verl" --set "model.path=$work/trlx" --set model.init=load \
     --set trainer.total_training_steps=1 >/dev/null
 first() { grep -o '"critic/values/mean":[^,]*' "$1/metrics.jsonl" | head -n 1; }
 [ "$(first "$work/verl")" = '"critic/values/mean":0' ] || fail "a new value head gives $(first "$work/verl")"
 [ "$(first "$work/later")" != '"critic/values/mean":0' ] || fail "the critic's value head was not read"
 
-# A checkpoint without a critic cannot be gone on from with one.
+# A run with a critic cannot resume from a checkpoint without one.
 train "$work/grpo" --set run.algo=grpo --set trainer.total_training_steps=1 >/dev/null
 if train "$work/grpo" --accept-changes 2>"$work/err.txt" >/dev/null; then fail "a critic came from nowhere"; fi
 has "$work/err.txt" 'global_step_1/critic: the checkpoint has no critic'
 
-# What check finds, each in one sentence with its place.
+# What check reports, each in one sentence with its location.
 refused() { # SENTENCE [--set ...]
     local says=$1
     shift

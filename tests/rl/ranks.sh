@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Models in Workhorses: one rank has the bits of a run in one process, wherever
-# its engine is; several ranks sample the same first step and learn the same up
-# to rounding; rank count apart, nothing changes the bits.
+# Proves models in Workhorses: one rank has the bits of a run in one process,
+# wherever its engine is; several ranks sample the same first step and learn the
+# same up to rounding; for a given number of ranks nothing changes the bits.
 . "$(dirname "$0")/lib.sh"
 make_task
 steps="--set trainer.total_training_steps=3 --set run.threads=1"
@@ -21,13 +21,13 @@ same() {
         fail "metrics of $2 differ from those of $1"
 }
 
-# first NAME KEY: the value of a metric of the first step, which stands behind
+# first NAME KEY: prints a metric of the first step, whose line follows that of
 # the validation before it.
 first() {
     sed -n 's/^{"step":1,.*"'"${2//\//\\/}"'":\([^,}]*\).*/\1/p' "$work/$1/metrics.jsonl"
 }
 
-# near A B: equal up to a millionth.
+# near A B: expects values that are equal up to a millionth.
 near() {
     [ -n "$1" ] && [ -n "$2" ] || fail "no values to compare: \"$1\" and \"$2\""
     awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; s = a < 0 ? -a : a
@@ -47,7 +47,7 @@ for ranks in 2 4; do
     run "on$ranks" --set "run.ranks=$ranks"
     cmp "$work/one/rollout/1.jsonl" "$work/on$ranks/rollout/1.jsonl" ||
         fail "$ranks ranks sample another first step"
-    # What the ranks counted is added up.
+    # The counts of the ranks are added up.
     for key in grad_norm pg_loss pg_clipfrac ppo_kl entropy; do
         near "$(first one actor/$key)" "$(first "on$ranks" actor/$key)"
     done
@@ -60,16 +60,17 @@ for stage in 0 1 2; do
 done
 run recompute --set run.ranks=2 --set train.zero3.gradient_checkpointing=true
 same on2 recompute
-# Engines on some of the actor's ranks and on another.
+# Engines on some of the actor's ranks and on another rank.
 run overlap --set run.ranks=3 --set placement.actor=0-1 --set placement.rollout=1,2
 same on2 overlap
 run overlap1 --set run.ranks=3 --set placement.actor=0-1 --set placement.rollout=1,2 \
     --set train.zero3.stage=1 --set rollout.free_cache_engine=true --set actor.optimizer_offload=true
 same on2 overlap1
-# The actor's ranks are numbered anew where they do not begin with the run's.
+# The actor's ranks are numbered from 0, even if they do not begin with rank 0.
 run later --set run.ranks=3 --set placement.actor=1-2 --set placement.rollout=1-2
 same on2 later
-# Stages 2 and 3 add up ranks after every micro-batch, stages 0 and 1 once.
+# Stages 2 and 3 add gradients of ranks after every micro-batch, stages 0 and 1
+# once.
 run micro1 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40 --set train.zero3.stage=1
 same on2 micro1
 run micro3 --set run.ranks=2 --set actor.ppo_max_token_len_per_gpu=40
@@ -86,7 +87,7 @@ same shared2 shared-micro
 run offload --set run.ranks=2 --set train.zero3.offload_optimizer=host
 same on2 offload
 
-# A checkpoint of two ranks goes on at four and at one.
+# A checkpoint of two ranks can be resumed on four and on one.
 cp -r "$work/on2" "$work/grown"
 run grown --set run.ranks=4 --set trainer.total_training_steps=4
 [ -d "$work/grown/global_step_4" ] || fail "no checkpoint of four ranks"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The quickstart's task on 1, 2 and 4 ranks from one checkpoint: the first step
-# samples the same, and each ends above 90 %.
+# Proves that the quickstart's task on 1, 2 and 4 ranks, from one checkpoint,
+# samples the same first step and ends above 90 %.
 . "$(dirname "$0")/lib.sh"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 "$XRAY_BUILD/quickstart-task" "$work" 1

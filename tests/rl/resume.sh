@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A run that is stopped, or killed, and resumed equals the uninterrupted one bit
-# for bit: weights, optimizer, data position, metrics.
+# Proves that a run that is stopped or killed, and resumed, equals the
+# uninterrupted one bit for bit: weights, optimizer, position in the data,
+# metrics.
 . "$(dirname "$0")/lib.sh"
 make_task
-# A row and a half of a batch: an epoch ends within a step, and every resume is
-# in a later one.
+# The data has one and a half batches of rows: epochs end within a step, and
+# every resume is in a later epoch.
 sed -i 12q "$work/task/short.jsonl"
 last=24
 set_steps() { sed -i "s/^total_training_steps = .*/total_training_steps = $1/" "$work/run.ini"; }
@@ -17,7 +18,7 @@ train "$work/whole" >"$work/whole.txt"
 lines() { [ -f "$1/metrics.jsonl" ] && wc -l <"$1/metrics.jsonl" || echo 0; }
 
 # Runs until the metrics have so many lines, then sends the signal to the
-# program itself. A shell ignores SIGINT for what it starts in the background.
+# program itself, since a shell ignores SIGINT for its background processes.
 interrupt() { # FOLDER SIGNAL LINES [--set ...]
     local dir=$1 signal=$2 wanted=$3 pid
     shift 3
@@ -32,7 +33,8 @@ interrupt() { # FOLDER SIGNAL LINES [--set ...]
     { wait "$pid" || code=$?; } 2>/dev/null
 }
 
-# The same as `interrupt`, until the signal came before the run's end.
+# Does the same as `interrupt`, repeated until the signal came before the run's
+# end.
 interrupt_midway() {
     local dir=$1 signal=$2 expected=$3 wanted=$4
     shift 4
@@ -55,7 +57,7 @@ newest() { # the step of the newest checkpoint, 0 if there is none
     cat "$1/latest_checkpointed_iteration.txt" 2>/dev/null || echo 0
 }
 
-# SIGINT and SIGTERM: the step is finished and a checkpoint written.
+# SIGINT and SIGTERM finish the step and write a checkpoint.
 for signal in INT:130 TERM:143; do
     dir=$work/${signal%:*}
     interrupt_midway "$dir" "${signal%:*}" "${signal#*:}" 3
@@ -67,15 +69,15 @@ for signal in INT:130 TERM:143; do
     same_as_whole "$dir"
 done
 
-# SIGKILL between two checkpoints: what is left is the last whole one, and the
-# lines of metrics behind it are cut off.
+# SIGKILL between two checkpoints leaves the last complete one, and the lines of
+# metrics after it are cut off.
 interrupt_midway "$work/kill" KILL 137 7 --set trainer.save_freq=4
 step=$(newest "$work/kill")
 [ "$step" -ge 4 ] && [ "$step" -lt "$last" ] || fail "the checkpoint after SIGKILL is of step $step"
 train "$work/kill" --set trainer.save_freq=4 >/dev/null 2>&1
 same_as_whole "$work/kill"
 
-# SIGKILL at any moment, again and again, with a checkpoint every step.
+# SIGKILL at any moment, repeatedly, with a checkpoint every step.
 for round in 1 2 3 4 5 6; do
     interrupt "$work/often" KILL $((4 * round - 3)) --set trainer.save_freq=1 --set trainer.max_actor_ckpt_to_keep=2
     [ "$code" = 137 ] || [ "$code" = 0 ] || fail "killed run $round ends with $code: $(cat "$work/often.err")"
@@ -89,7 +91,7 @@ train "$work/kill" --set run.seed=12 2>"$work/seed.err" || code=$?
 [ "$code" != 0 ] || fail "another seed was accepted"
 grep -q "seed is 11, this run's is 12" "$work/seed.err" || fail "$(cat "$work/seed.err")"
 
-# So is one of other data, whether rows were added or taken away, even where other
+# So is one of other data, whether rows were added or removed, even if other
 # changes are accepted.
 had=$(wc -l <"$work/task/short.jsonl")
 for rows in $((had - 1)) $((had + 1)); do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A reward model: a classifier whose score of each row is known, in this
-# process, on two ranks and on a rank of its own; and what is refused.
+# Proves the built-in reward model with a classifier whose scores are known, in
+# one process, on two ranks and on a rank of its own; and what is refused.
 . "$(dirname "$0")/lib.sh"
 make_task
 mkdir "$work/rm" "$work/headless"
@@ -16,7 +16,8 @@ INI
 run=(--set run.reward=rm --set trainer.total_training_steps=2)
 train "$work/one" "${run[@]}" --set "trainer.rollout_data_dir=$work/one/rollout" >/dev/null
 
-# The text lacks special ids (0 to 2): one of fewer than 5 characters may have ended with such a one.
+# The text lacks special ids (0 to 2): a response of fewer than 5 characters may
+# have ended with one of them.
 letters=0123456789+=
 ids=$(echo "{\"text\":\"$letters\"}" | "$XRAY_BIN" tokenize --model "$work/task/model" --special off | tr -dc '0-9,')
 cat "$work/one/rollout/1.jsonl" "$work/one/rollout/2.jsonl" |
@@ -41,7 +42,7 @@ train "$work/apart" "${run[@]}" --set run.ranks=2 --set placement.actor=0 --set 
 same_checkpoint "$work/one/global_step_2" "$work/apart/global_step_2"
 "$XRAY_BIN" plan "$work/run.ini" "${run[@]}" | grep -q "reward" || fail "the plan lacks the reward model"
 
-# A row of the most tokens has room for the one behind it.
+# A row of the largest length has space for the token appended to it.
 train "$work/full" "${run[@]}" --set data.max_prompt_length=9 >/dev/null || fail "the longest rows do not fit"
 
 refused() { # PATTERN COMMAND [--set ...]

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The same INI and seed give the same bits, whatever the thread count, the
-# micro-batch cut, the rollout's batch size or the instruction set.
+# Proves that the same INI and seed give the same bits, whatever the thread
+# count, the cut into micro-batches, the rollout's batch size or the instruction
+# set.
 . "$(dirname "$0")/lib.sh"
 make_task
 steps="--set trainer.total_training_steps=3"
@@ -31,8 +32,8 @@ compare copied --set rollout.share_weights=off
 compare recompute --set train.zero3.gradient_checkpointing=true
 compare offload --set train.zero3.offload_optimizer=host --set train.zero3.offload_param=host
 
-# A prompt computed once for its samples: gradients are rounded elsewhere, and
-# groups may be cut from one another anywhere.
+# With shared prompts computed once, gradients are rounded differently, but
+# groups may be cut anywhere between them.
 # shellcheck disable=SC2086
 train "$work/shared" $steps --set actor.share_prompts=true >/dev/null
 ! cmp -s "$work/base/global_step_3/actor/model.safetensors" \
@@ -43,7 +44,7 @@ compare shared-micro --set actor.share_prompts=true --set actor.ppo_max_token_le
 compare shared-avx2 --set actor.share_prompts=true --set device.cpu.isa=avx2
 compare shared-recompute --set actor.share_prompts=true --set train.zero3.gradient_checkpointing=true
 
-# Another seed gives other bits: the comparison can fail.
+# Another seed gives other bits, so the comparison can fail.
 # shellcheck disable=SC2086
 train "$work/other" $steps --set run.seed=12 >/dev/null
 ! cmp -s "$work/base/global_step_3/actor/model.safetensors" \

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A trained model. `stories.sh learn`: xray train on it raises the mean reward
-# of a rule. Without `learn`: two runs give the same bits, and GSM8K rows pass
-# through template, tokenizer, rollout, grader and update.
+# Proves runs with a pretrained model. `stories.sh learn`: xray train raises the
+# mean reward of a rule. Without `learn`: two runs give the same bits, and GSM8K
+# rows pass through template, tokenizer, rollout, grader and update.
 . "$(dirname "$0")/lib.sh"
 data=$XRAY_TEST_DATA
 examples=$XRAY_SOURCE/examples

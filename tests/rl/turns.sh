@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Models that take turns on one device: PPO with critic and reference has the
-# bits of a run in which everything stays, on one rank and on two, with weights
-# that are shared, copied and gathered, and goes on from a checkpoint; it takes
-# less memory at once, as much as `xray plan` says.
+# Proves models that take turns on one device: PPO with critic and reference has
+# the bits of a run in which nothing is offloaded, on one rank and on two, with
+# weights that are shared, copied and gathered, and resumes from a checkpoint.
+# It uses less memory, as much as `xray plan` says.
 . "$(dirname "$0")/lib.sh"
 make_task
 sed -i -e '/^\[run\]/a algo = ppo' "$work/run.ini"
@@ -38,20 +38,22 @@ same() {
     diff <(steady "$work/$1/metrics.jsonl") <(steady "$work/$2/metrics.jsonl") || fail "metrics of $1 and $2 differ"
 }
 
-# high NAME TAG: the most bytes of a tag on the first rank; `at once`: of all.
+# high NAME TAG: prints the most bytes of a tag on the first rank; `at once`: of
+# all tags.
 high() {
     sed -n "s/.*memory at most:.* $2 \([0-9]*\)\( bytes\)\{0,1\}\(,.*\)\{0,1\}$/\1/p" "$work/$1.log" | head -1
 }
 
-# planned TAG ARGS: the same as the plan says it, for all ranks together.
+# planned TAG ARGS: prints the same from the plan, for all ranks together.
 planned() {
     local tag=$1
     shift
     "$XRAY_BIN" plan "$work/run.ini" --json "$@" | grep '^ "bytes"' | grep -o "\"$tag\":[0-9]*" | cut -d: -f2
 }
 
-# as_planned NAME RANKS ARGS: every tag within 1 %, all of them below the plan,
-# which also counts what devices keep for themselves once a model.
+# as_planned NAME RANKS ARGS: expects every tag within 1 % of the plan, and the
+# total below it, since the plan also counts what devices keep for themselves
+# per model.
 as_planned() {
     local name=$1 ranks=$2 tag
     shift 2
@@ -86,7 +88,7 @@ same stay2 shared2
 run elsewhere --set run.ranks=2 --set placement.actor=0 --set placement.rollout=1 --set placement.reference=1 "${turns[@]}"
 same stay1 elsewhere
 
-# A checkpoint goes on, with turns or without.
+# A checkpoint can be resumed, with turns or without.
 run half "${turns[@]}" --set trainer.total_training_steps=1
 run half
 same_files stay1 half

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What a run tells its user: validations on the console, the steps of this
-# process in the report, the key that a fault is about.
+# Proves what a run reports to its user: validations on the console, the steps
+# of this process in the report, and the key that a fault is about.
 . "$(dirname "$0")/lib.sh"
 make_task
 sed -i 's/^total_training_steps = .*/total_training_steps = 3\ntest_freq = 2\nsave_freq = 2/; s/^logger = .*/logger = console/' "$work/run.ini"
@@ -15,7 +15,7 @@ grep -q "^3 steps in [0-9.]* s, [0-9]* tokens/s$" "$work/out.txt" || fail "$(cat
 train "$work/silent" --set trainer.logger=jsonl >/dev/null 2>"$work/err"
 [ ! -s "$work/err" ] || fail "without a console: $(cat "$work/err")"
 
-# A resumed run tells of its own steps.
+# A resumed run reports its own steps.
 sed -i 's/^total_training_steps = .*/total_training_steps = 5/' "$work/run.ini"
 train "$work/out" >"$work/out.txt" 2>"$work/err"
 grep -q "^2 steps in [0-9.]* s, [0-9]* tokens/s; 5 including those before the resume$" "$work/out.txt" || fail "$(cat "$work/out.txt")"
