@@ -53,8 +53,7 @@ static void measure_decode(bench *b, const shape *s)
     int32_t *ids = static_cast<int32_t *>(
         malloc((blocks + 2ull * s->rows) * sizeof(*ids)));
     require(ids != NULL, "malloc");
-    for (uint64_t i = 0; i < blocks; i++) /* no two blocks of a row are adjacent
-                                           */
+    for (uint64_t i = 0; i < blocks; i++) /* no two blocks of a row adjoin */
         ids[i] = static_cast<int32_t>(i % per * s->rows + i / per);
     for (uint32_t i = 0; i < s->rows; i++) {
         ids[blocks + i] = static_cast<int32_t>(i);

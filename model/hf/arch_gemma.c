@@ -84,8 +84,8 @@ static xray_status refuse_unsupported_keys(const xm_keys *keys,
         return xm_keys_refuse(keys, "attention_dropout",
                               "other than 0 is not supported");
     const cJSON *act = xr_json_get(keys->root, "hidden_activation");
-    /* Gemma 1 has both keys; its hidden_act "gelu" always meant the tanh form.
-     */
+    /* Gemma 1 has both keys; "gelu" of hidden_act always meant the tanh form
+     * there. */
     if (status)
         return status;
     if (config->arch == XM_ARCH_GEMMA && act &&

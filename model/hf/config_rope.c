@@ -169,8 +169,7 @@ static xray_status read_yarn_scaling(const rope_source *s,
     status = read_positive_real(s, "beta_slow", 1, &out->beta_slow);
     if (status)
         return status;
-    /* transformers looks for this key outside the entry of one kind of layer.
-     */
+    /* transformers expects this key outside the entry of one kind of layer. */
     status = xr_json_bool_or(s->outside, "truncate", 1, s->keys->where,
                              s->keys->err, &truncate);
     out->truncate = (uint32_t)truncate;

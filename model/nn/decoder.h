@@ -70,11 +70,9 @@ typedef struct xm_pack {
                                * in xray_attention; NULL: no row has a parent */
 } xm_pack;
 
-#define XM_SPACE_TRAIN 1u /* keeps what the backward pass needs */
-#define XM_SPACE_RECOMPUTE                                                 \
-    2u                     /* keeps only block inputs, recomputes the rest \
-                            */
-#define XM_SPACE_LOGITS 4u /* keeps the logits for the gradient of lm_head */
+#define XM_SPACE_TRAIN 1u     /* keeps what the backward pass needs */
+#define XM_SPACE_RECOMPUTE 2u /* keeps block inputs, recomputes the rest */
+#define XM_SPACE_LOGITS 4u    /* keeps the logits for the gradient of lm_head */
 
 /* Activations and scratch for up to `tokens` tokens in `rows` rows of at most
  * `row_tokens`, laid out once (tag ACTIVATIONS). */
@@ -175,8 +173,7 @@ typedef struct xm_decode_batch {
     uint32_t reserved;
     uint64_t position_bound;  /* above every position */
     const int32_t *ids;       /* [dev] [tokens] */
-    const int32_t *seq;       /* [dev] [tokens] the sequence's slot in the cache
-                               */
+    const int32_t *seq;       /* [dev] [tokens] slots in the cache */
     const int32_t *positions; /* [dev] [tokens] */
     const xray_kv *kv;        /* [layers], the planes of each layer */
     const int32_t *last;      /* [dev] [last_count] tokens whose hidden state is

@@ -46,8 +46,7 @@ struct xm_decoder {
     xm_layer *layers;
     xm_bound_param outer[XM_SLOTS - XM_BLOCK_SLOTS];
     float *rope;       /* [positions, rotary / 2, 2]; NULL: no rotation */
-    float *rope_local; /* for sliding layers: `rope`, or a second table after it
-                        */
+    float *rope_local; /* of sliding layers: `rope`, or a second table */
     uint64_t positions;
     xm_watch watch;
 };
@@ -109,14 +108,13 @@ struct xm_space {
     float **x; /* [layers + 1] the input of each block, then the last block's
                 * output */
     xm_block *blocks; /* [layers] */
-    float *h;         /* [tokens, hidden] scratch: normed input of a product, or
-                       * the output of a branch before it is added to the stream
-                       */
-    float *act;       /* [tokens, ffn] scratch */
-    float *hidden;    /* [tokens, hidden] result */
-    float *stat;      /* of the final norm, TRAIN */
-    float *items;     /* [tokens, hidden] gathered hidden states */
-    float *logp;      /* [tokens] each */
+    float *h;      /* [tokens, hidden] scratch: normed input of a product, or a
+                    * branch's output before the residual sum */
+    float *act;    /* [tokens, ffn] scratch */
+    float *hidden; /* [tokens, hidden] result */
+    float *stat;   /* of the final norm, TRAIN */
+    float *items;  /* [tokens, hidden] gathered hidden states */
+    float *logp;   /* [tokens] each */
     float *entropy;
     float *lse;
     float *value;

@@ -27,9 +27,8 @@ typedef struct xm_param {
     uint32_t bucket;
     int32_t matrix;      /* index of the matrix that contains it; -1: none */
     uint64_t matrix_row; /* its first row there */
-    uint32_t decay;  /* 1: weight decay applies (matrices); 0: norms and biases
-                      */
-    uint32_t slot;   /* XM_* of model/hf/param_slots.h */
+    uint32_t decay;      /* 1: weight decay applies (matrices) */
+    uint32_t slot;       /* XM_* of model/hf/param_slots.h */
     uint32_t joined; /* 1: directly follows the previous parameter and forms one
                       * matrix or vector with it: k after q, v after k, up after
                       * gate */
@@ -56,8 +55,7 @@ typedef struct xm_layout {
      * them. */
     uint32_t ranks;  /* equal shares of each bucket; 0 and 1: not partitioned */
     uint32_t rank;   /* the rank to whose share functions refer */
-    uint32_t frozen; /* buckets below this one have no gradients and no moments
-                      */
+    uint32_t frozen; /* buckets below it have no gradients and moments */
 } xm_layout;
 
 /* Elements [first, first + count) of a bucket. */

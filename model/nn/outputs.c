@@ -86,8 +86,7 @@ static void backprop_token_logp(xm_pass *pass, const xm_items *items,
     uint32_t bucket = decoder->config.tied ? 0 : decoder->config.layers + 1;
     float *grads_of = pass->grads->buckets[bucket];
     xray_lm_head_logp forward = lm_head_call(pass, items);
-    /* The gradient overwrites the kept logits, so a second one recomputes them.
-     */
+    /* The gradient overwrites the logits, so a second one recomputes them. */
     if (pass->space->kept != items->count)
         forward.logits = NULL;
     pass->space->kept = 0;

@@ -23,9 +23,7 @@ typedef struct xm_weights {
     int32_t flags; /* XM_WEIGHTS_* */
 } xm_weights;
 
-#define XM_WEIGHTS_TRAINABLE                         \
-    1 /* gradients with respect to inputs are needed \
-       */
+#define XM_WEIGHTS_TRAINABLE 1 /* gradients of inputs are needed */
 /* Matrices and embedding tables are kept as bf16, rounded to nearest even when
  * they are filled; vectors stay fp32. */
 #define XM_WEIGHTS_BF16 2
@@ -107,9 +105,8 @@ uint64_t xm_layout_bytes(const xm_layout *layout);
 /* The same of weights with XM_WEIGHTS_* flags, packed copies counted. */
 uint64_t xm_weights_bytes(const xm_layout *layout, int flags);
 /* Bytes that a device may need for copies of the matrices in the order its
- * products read them: one copy for the forward pass, and another where
- * gradients with respect to inputs are needed. Outputs are padded to a multiple
- * of 16. */
+ * products read them: one copy for the forward pass, and another where needs
+ * gradients of inputs. Outputs are padded to a multiple of 16. */
 uint64_t xm_layout_packed_bytes(const xm_layout *layout, int trainable);
 
 #endif

@@ -135,8 +135,7 @@ static void check_case(const cJSON *item)
     check_numbers(name, expect, &c);
     const cJSON *rope = xr_json_get(expect, "rope");
     const cJSON *local = xr_json_get(expect, "rope_local");
-    /* Without both there is no rotation. With one, all layers are of that kind.
-     */
+    /* Without both nothing rotates. With one, all layers are of that kind. */
     assert_int_equal(c.rotary != 0, rope || local);
     if (rope)
         check_rope(name, rope, &c, &c.rope);
