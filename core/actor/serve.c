@@ -56,7 +56,7 @@ void xr_actor_phase(const xr_actor_context *context, const char *phase)
     context->ops->phase_set(context->runtime, phase);
 }
 
-/* Objects see a constant context; the pool behind it belongs to the thread that
+/* Objects see a constant context; the pool belongs to the thread that
  * serves. */
 static xr_pool *pool_of_context(const xr_actor_context *context)
 {
@@ -356,7 +356,7 @@ static xray_status serve_messages(xr_actor_context *c,
     return XRAY_OK;
 }
 
-/* The parent decides when an actor ends: a Ctrl-C reaches the whole group of
+/* The parent decides when an actor ends: a Ctrl-C reaches the complete group of
  * processes, and the parent may want to write a checkpoint first. */
 static void ignore_signals(void)
 {

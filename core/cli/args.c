@@ -120,15 +120,16 @@ const char *cli_flag_refuses(const cli_flag *flag, double value, xr_str *buffer)
 
 static int store_number(const cli_flag *flag, const char *text, cli_args *args)
 {
-    int64_t whole = 0;
+    int64_t integer = 0;
     double real = 0.0;
     xr_str buffer = { 0 };
-    int bad = flag->type == CLI_INT ? xr_parse_int(text, &whole)
+    int bad = flag->type == CLI_INT ? xr_parse_int(text, &integer)
                                     : xr_parse_real(text, &real);
     if (flag->type == CLI_INT) {
         /* Beyond 2^53 a double cannot represent every integer. */
-        bad = bad || whole > INT64_C(1) << 53 || whole < -(INT64_C(1) << 53);
-        real = (double)whole;
+        bad =
+            bad || integer > INT64_C(1) << 53 || integer < -(INT64_C(1) << 53);
+        real = (double)integer;
     }
     const char *wanted = cli_flag_refuses(flag, bad ? NAN : real, &buffer);
     if (wanted)
@@ -137,7 +138,7 @@ static int store_number(const cli_flag *flag, const char *text, cli_args *args)
     if (wanted)
         return CLI_USAGE;
     if (flag->type == CLI_INT)
-        *(int64_t *)option_field(flag, args) = whole;
+        *(int64_t *)option_field(flag, args) = integer;
     else
         *(double *)option_field(flag, args) = real;
     return CLI_OK;

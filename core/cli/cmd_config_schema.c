@@ -78,7 +78,7 @@ static void put_list_default(const char *text, xr_str *out)
 /* Writes the default with the type that the option has in the schema. */
 static void put_option_default(const xray_option *o, xr_str *out)
 {
-    int64_t whole = 0;
+    int64_t integer = 0;
     double real = 0;
     xr_str_puts(out, ",\"default\":");
     if (o->type == XRAY_OPT_BOOL)
@@ -87,8 +87,8 @@ static void put_option_default(const xray_option *o, xr_str *out)
                              ? "true"
                              : "false");
     else if ((o->type == XRAY_OPT_INT || o->type == XRAY_OPT_BYTES) &&
-             xr_parse_int(o->preset, &whole) == 0)
-        xr_str_printf(out, "%lld", (long long)whole);
+             xr_parse_int(o->preset, &integer) == 0)
+        xr_str_printf(out, "%lld", (long long)integer);
     else if (o->type == XRAY_OPT_REAL && xr_parse_real(o->preset, &real) == 0)
         xr_str_number(out, real);
     else if (o->type == XRAY_OPT_LIST)

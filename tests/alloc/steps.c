@@ -40,7 +40,7 @@ void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *p, size_t size);
 void *__libc_memalign(size_t to, size_t size);
 
-static void note(void)
+static void count_allocation(void)
 {
     stack s = { .count = 1 };
     if (!atomic_load(&counting) || inside)
@@ -65,38 +65,38 @@ static void note(void)
 
 void *malloc(size_t size)
 {
-    note();
+    count_allocation();
     return __libc_malloc(size);
 }
 
 void *calloc(size_t count, size_t size)
 {
-    note();
+    count_allocation();
     return __libc_calloc(count, size);
 }
 
 void *realloc(void *p, size_t size)
 {
-    note();
+    count_allocation();
     return __libc_realloc(p, size);
 }
 
 void *aligned_alloc(size_t to, size_t size)
 {
-    note();
+    count_allocation();
     return __libc_memalign(to, size);
 }
 
 int posix_memalign(void **out, size_t to, size_t size)
 {
-    note();
+    count_allocation();
     *out = __libc_memalign(to, size);
     return *out ? 0 : ENOMEM;
 }
 
 void *mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
 {
-    note();
+    count_allocation();
     /* The kernel's answer is an address, or -1 as MAP_FAILED. */
     return (void *)syscall(SYS_mmap, at, size, prot, flags, fd, offset);
 }
@@ -113,7 +113,7 @@ ssize_t write(int fd, const void *data, size_t size)
     return syscall(SYS_write, fd, data, size);
 }
 
-static void __attribute__((constructor)) begin(void)
+static void __attribute__((constructor)) begin_counting(void)
 {
     void *frames[2];
     const char *steps = getenv("XRAY_STEPS");
@@ -125,7 +125,7 @@ static void __attribute__((constructor)) begin(void)
     (void)backtrace(frames, 2); /* loads what it needs */
 }
 
-static void __attribute__((destructor)) end(void)
+static void __attribute__((destructor)) write_stacks(void)
 {
     const char *path = getenv("XRAY_STEPS_OUT");
     FILE *file = path ? fopen(path, "w") : NULL;

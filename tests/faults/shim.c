@@ -25,13 +25,13 @@
 static long calls;
 static long bytes;
 
-static long number(const char *name)
+static long read_number(const char *name)
 {
     const char *text = getenv(name);
     return text ? strtol(text, NULL, 10) : 0;
 }
 
-static int is_meant(const char *path)
+static int path_is_meant(const char *path)
 {
     const char *words = getenv("FAULT_PATHS");
     while (words && *words) {
@@ -58,30 +58,31 @@ static int fd_is_meant(int fd)
     if (n <= 0)
         return 0;
     path[n] = '\0';
-    return is_meant(path);
+    return path_is_meant(path);
 }
 
-static void die(void)
+static void kill_process(void)
 {
     (void)syscall(SYS_kill, (long)getpid(), (long)SIGKILL);
 }
 
 /* 1: the current operation fails; errno is set. */
-static int strikes(void)
+static int operation_fails(void)
 {
-    long at = number("FAULT_AT");
+    long at = read_number("FAULT_AT");
     calls++;
     if (!at || calls != at)
         return 0;
-    if (number("FAULT_KILL"))
-        die();
-    errno = (int)number("FAULT_ERRNO");
+    if (read_number("FAULT_KILL"))
+        kill_process();
+    errno = (int)read_number("FAULT_ERRNO");
     return 1;
 }
 
 static int open_any(int dir, const char *path, int flags, mode_t mode)
 {
-    if ((flags & (O_WRONLY | O_RDWR | O_CREAT)) && is_meant(path) && strikes())
+    if ((flags & (O_WRONLY | O_RDWR | O_CREAT)) && path_is_meant(path) &&
+        operation_fails())
         return -1;
     return (int)syscall(SYS_openat, (long)dir, path, (long)flags, (long)mode);
 }
@@ -108,22 +109,22 @@ int mkdir(const char *path, mode_t mode)
 {
     /* An existing folder is not created, so nothing can fail. */
     int there = syscall(SYS_faccessat, (long)AT_FDCWD, path, (long)F_OK) == 0;
-    if (is_meant(path) && !there && strikes())
+    if (path_is_meant(path) && !there && operation_fails())
         return -1;
     return (int)syscall(SYS_mkdirat, (long)AT_FDCWD, path, (long)mode);
 }
 
 ssize_t write(int fd, const void *data, size_t size)
 {
-    long room = number("FAULT_BYTES");
+    long room = read_number("FAULT_BYTES");
     if (fd > 2 && fd_is_meant(fd)) {
         /* Half of the bytes are written before the process dies. */
-        if (number("FAULT_KILL") && calls + 1 == number("FAULT_AT"))
+        if (read_number("FAULT_KILL") && calls + 1 == read_number("FAULT_AT"))
             (void)syscall(SYS_write, (long)fd, data, size / 2);
-        if (strikes())
+        if (operation_fails())
             return -1;
         if (room && bytes >= room) {
-            errno = (int)number("FAULT_ERRNO");
+            errno = (int)read_number("FAULT_ERRNO");
             return -1;
         }
         if (room && bytes + (long)size > room)
@@ -135,7 +136,7 @@ ssize_t write(int fd, const void *data, size_t size)
 
 int fsync(int fd)
 {
-    if (fd_is_meant(fd) && strikes())
+    if (fd_is_meant(fd) && operation_fails())
         return -1;
     return (int)syscall(SYS_fsync, (long)fd);
 }
@@ -143,13 +144,13 @@ int fsync(int fd)
 int rename(const char *from, const char *to)
 {
     /* The process may die before or after the rename. */
-    int kills = number("FAULT_KILL") && number("FAULT_AT") % 2 == 0;
-    if (is_meant(to) && !kills && strikes())
+    int kills = read_number("FAULT_KILL") && read_number("FAULT_AT") % 2 == 0;
+    if (path_is_meant(to) && !kills && operation_fails())
         return -1;
     int failed = (int)syscall(SYS_renameat2, (long)AT_FDCWD, from,
                               (long)AT_FDCWD, to, 0L);
-    if (is_meant(to) && kills)
-        (void)strikes();
+    if (path_is_meant(to) && kills)
+        (void)operation_fails();
     return failed;
 }
 
