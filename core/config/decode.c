@@ -397,7 +397,7 @@ void xr_config_finish(xr_config *config, xr_errors *errors)
                                        errors);
             continue;
         }
-        if (section->ignored) /* of a plugin that is not installed */
+        if (section->ignored) /* options of a plugin that is not installed */
             continue;
         for (size_t j = 0; j < section->count; j++)
             if (!(section->entries[j].flags & XR_ENTRY_KNOWN))

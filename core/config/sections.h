@@ -20,7 +20,8 @@ typedef struct xr_run_section { /* [run] */
     int64_t plugin_timeout; /* longest ns of a call that sets up a plugin; 0:
                              * any */
     int64_t ranks;          /* Workhorses */
-    const char *runtime;    /* "auto": this process for one rank, else local */
+    const char *runtime;    /* "auto": one rank runs in this process, several
+                             * are local */
     const char *comm;
     int64_t comm_timeout; /* longest ns a collective waits for its ranks */
     int64_t max_restarts; /* after the loss of a Workhorse */

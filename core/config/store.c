@@ -18,20 +18,20 @@ struct xr_kept {
 
 /* ---- errors ------------------------------------------------------------- */
 
-/* Replaces a sentence that could not be allocated; `only` replaces the list, so
- * that an error is never lost. */
+/* Replaces a sentence that could not be allocated; `lone_error` replaces the
+ * list, so that an error is never lost. */
 static char out_of_memory[] = "out of memory";
-static char *only[] = { out_of_memory };
+static char *lone_error[] = { out_of_memory };
 
 void xr_errors_add(xr_errors *errors, const char *fmt, ...)
 {
-    if (errors->items == only)
+    if (errors->items == lone_error)
         return;
     if (errors->count == errors->cap) {
         size_t cap = errors->cap ? 2 * errors->cap : 16;
         char **items = realloc(errors->items, cap * sizeof(*items));
         if (!items && !errors->count) {
-            errors->items = only;
+            errors->items = lone_error;
             errors->count = 1;
         }
         if (!items)
@@ -58,7 +58,7 @@ void xr_errors_free(xr_errors *errors)
     for (size_t i = 0; i < errors->count; i++)
         if (errors->items[i] != out_of_memory)
             free(errors->items[i]);
-    if (errors->items != only)
+    if (errors->items != lone_error)
         free(errors->items);
     *errors = (xr_errors){ 0 };
 }

@@ -38,33 +38,46 @@ static xray_status check_abi(const char *abi, const char *path, xr_err *err)
                    path, abi, ours);
 }
 
+static xray_status read_manifest_fields(const cJSON *json, const char *path,
+                                        xr_err *err, xr_manifest *out)
+{
+    const struct {
+        const char *key;
+        char *text;
+        size_t cap;
+    } fields[] = {
+        { "name", out->name, sizeof(out->name) },
+        { "version", out->version, sizeof(out->version) },
+        { "provides", out->provides, sizeof(out->provides) },
+    };
+    int64_t format = 0;
+    char abi[32];
+    xray_status status = xr_json_int(json, "manifest", path, err, &format);
+    if (status != XRAY_OK)
+        return status;
+    if (format != 1)
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: its note has format %lld, but this xray reads 1",
+                       path, (long long)format);
+    status = read_manifest_string(json, "abi", path, abi, sizeof(abi), err);
+    if (status != XRAY_OK)
+        return status;
+    status = check_abi(abi, path, err);
+    for (size_t i = 0;
+         i < sizeof(fields) / sizeof(fields[0]) && status == XRAY_OK; i++)
+        status = read_manifest_string(json, fields[i].key, path, fields[i].text,
+                                      fields[i].cap, err);
+    return status;
+}
+
 static xray_status parse_manifest(const char *text, const char *path,
                                   xr_err *err, xr_manifest *out)
 {
     cJSON *json = NULL;
-    int64_t format = 0;
-    char abi[32];
     xray_status status = xr_json_parse(text, strlen(text), path, err, &json);
     if (status != XRAY_OK)
         return status;
-    status = xr_json_int(json, "manifest", path, err, &format);
-    if (status == XRAY_OK && format != 1)
-        status = xr_fail(err, XRAY_E_ABI,
-                         "%s: its note has format %lld, but this xray reads 1",
-                         path, (long long)format);
-    if (status == XRAY_OK)
-        status = read_manifest_string(json, "abi", path, abi, sizeof(abi), err);
-    if (status == XRAY_OK)
-        status = check_abi(abi, path, err);
-    if (status == XRAY_OK)
-        status = read_manifest_string(json, "name", path, out->name,
-                                      sizeof(out->name), err);
-    if (status == XRAY_OK)
-        status = read_manifest_string(json, "version", path, out->version,
-                                      sizeof(out->version), err);
-    if (status == XRAY_OK)
-        status = read_manifest_string(json, "provides", path, out->provides,
-                                      sizeof(out->provides), err);
+    status = read_manifest_fields(json, path, err, out);
     cJSON_Delete(json);
     return status;
 }
