@@ -92,7 +92,7 @@ static void announce_left_out_rows(const xr_job *job)
     xr_monitor_say(job->monitor, line);
 }
 
-/* Only a run that begins has new heads; a checkpoint holds its own. */
+/* Only a run that begins has new value heads; a checkpoint holds its own. */
 static void announce_new_heads(const xr_job *job)
 {
     xr_str text = { 0 };

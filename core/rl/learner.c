@@ -393,12 +393,12 @@ static void configure_updates(xr_learner *learner, const xr_rates *rates)
     const xr_run_config *ini = &learner->roles->run->ini;
     const xr_actor_section *actor = &ini->actor;
     const xr_critic_section *critic = &ini->critic;
-    uint32_t heads = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY;
+    uint32_t outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY;
     if (learner->roles->run->needs & XRAY_NEED_VALUE_HEAD)
-        heads |= XRAY_OUTPUT_VALUE;
+        outputs |= XRAY_OUTPUT_VALUE;
     learner->actor =
         (xr_updates){ .role = learner->actor.role,
-                      .outputs = heads,
+                      .outputs = outputs,
                       .lr = rates->actor,
                       .grad_clip = actor->grad_clip,
                       .micro_tokens = learner->roles->run->actor.load.tokens,

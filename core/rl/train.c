@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray train: the loop of reinforcement learning. Each step draws prompts,
+ * xray train: the loop of reinforcement learning. Each step takes prompts,
  * samples responses, scores them, computes advantages and updates the models.
  */
 #include <math.h>
@@ -140,7 +140,7 @@ static xray_status sample_baselines(trainer *t, uint64_t step, xr_err *err)
     return XRAY_OK;
 }
 
-/* Makes one rollout: draws prompts, samples responses, scores them and packs
+/* Makes one rollout: takes prompts, samples responses, scores them and packs
  * them into the fresh batch. */
 static xray_status make_rollout(trainer *t, uint64_t step, uint32_t round,
                                 xr_err *err)

@@ -107,13 +107,13 @@ static xray_status grow_batch(reward_model *self, uint64_t rows,
 {
     xray_status status = XRAY_OK;
     if (rows > self->rows.row_cap || tokens > self->rows.token_cap) {
-        uint64_t least = self->rows.row_cap;
-        uint64_t room = self->rows.token_cap;
+        uint64_t old_rows = self->rows.row_cap;
+        uint64_t old_tokens = self->rows.token_cap;
         xr_rows_free(&self->rows);
         xr_views_free(&self->views);
         free(self->values);
-        rows = rows > least ? rows : least;
-        tokens = tokens > room ? tokens : room;
+        rows = rows > old_rows ? rows : old_rows;
+        tokens = tokens > old_tokens ? tokens : old_tokens;
         self->values = xr_calloc(tokens, sizeof(*self->values));
         status = self->values ? xr_rows_init(&self->rows, rows, tokens, err)
                               : xr_fail(err, XRAY_E_NOMEM,

@@ -67,8 +67,7 @@ xray_status xr_samples_generate(xr_roles *roles, xr_samples *out,
     uint64_t all = (uint64_t)count * how->n;
     xray_status status = XRAY_OK;
     if (all > out->cap || how->max_tokens > out->max_tokens)
-        return xr_fail(err, XRAY_E_BUG,
-                       "%llu samples of %u tokens have no room",
+        return xr_fail(err, XRAY_E_BUG, "%llu samples of %u tokens do not fit",
                        (unsigned long long)all, how->max_tokens);
     out->count = (uint32_t)all;
     out->n = how->n;

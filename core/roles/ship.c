@@ -163,7 +163,8 @@ xray_status xr_ship_write(xr_roles *roles, void *memory, uint64_t size,
     if (turn != XRAY_OK)
         return turn;
     if (memory && size < xr_ship_bytes(roles))
-        return xr_fail(err, XRAY_E_BUG, "no room for the weights");
+        return xr_fail(err, XRAY_E_BUG,
+                       "the region is too small for the weights");
     if (memory) {
         w.header = memory;
         w.tensors =

@@ -137,8 +137,8 @@ int xr_run_has_weights(const char *dir)
  * class comes from config.json, so that the command works for classifiers as
  * well. */
 typedef struct form {
-    const char *head;
-    const char *tail;
+    const char *prefix;
+    const char *suffix;
     const char *does; /* text before the command */
     const char *line;
 } form;
@@ -177,10 +177,10 @@ static const form forms[] = {
 /* Returns 1 for files that transformers' Trainer writes besides a model. */
 static int is_trainer_state(const char *name)
 {
-    static const char *const heads[] = { "optimizer", "scheduler", "rng_state",
-                                         "scaler" };
-    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
-        if (strncmp(name, heads[i], strlen(heads[i])) == 0)
+    static const char *const prefixes[] = { "optimizer", "scheduler",
+                                            "rng_state", "scaler" };
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
             return 1;
     return 0;
 }
@@ -191,10 +191,11 @@ static size_t find_weights_form(const char *name)
     if (is_trainer_state(name))
         return FORMS;
     for (size_t i = 0; i < FORMS; i++) {
-        size_t head = strlen(forms[i].head);
-        size_t tail = strlen(forms[i].tail);
-        if (size >= head + tail && strncmp(name, forms[i].head, head) == 0 &&
-            strcmp(name + size - tail, forms[i].tail) == 0)
+        size_t prefix = strlen(forms[i].prefix);
+        size_t suffix = strlen(forms[i].suffix);
+        if (size >= prefix + suffix &&
+            strncmp(name, forms[i].prefix, prefix) == 0 &&
+            strcmp(name + size - suffix, forms[i].suffix) == 0)
             return i;
     }
     return FORMS;

@@ -103,11 +103,11 @@ static void check_disk_space(const xr_run *run, const xr_resources *r,
     uint64_t more = count > there ? count - there : 1;
     if (statvfs(parent, &fs) != 0)
         return;
-    uint64_t room = (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize;
+    uint64_t space = (uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize;
     uint64_t need = r->checkpoint_bytes > UINT64_MAX / more
                         ? UINT64_MAX
                         : r->checkpoint_bytes * more;
-    if (need <= room)
+    if (need <= space)
         return;
     xr_errors_add(
         errors,
@@ -116,9 +116,9 @@ static void check_disk_space(const xr_run *run, const xr_resources *r,
         xr_config_location(run->config, "trainer", "default_local_dir"),
         (unsigned long long)more, more == 1 ? "" : "s",
         xr_bytes_text(r->checkpoint_bytes, one), more == 1 ? "s" : "",
-        xr_bytes_text(need, all), parent, xr_bytes_text(room, have),
+        xr_bytes_text(need, all), parent, xr_bytes_text(space, have),
         more > 2 ? "raise [trainer] save_freq or lower max_actor_ckpt_to_keep"
-                 : "name a folder with more room");
+                 : "name a folder with more space");
 }
 
 void xr_resources_check_space(const xr_run *run, const xr_resources *r,

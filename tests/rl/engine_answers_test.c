@@ -132,12 +132,12 @@ static void too_many_samples_are_refused(void **state)
     assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 3,
                                          &f->how, NULL, &err),
                      XRAY_E_BUG);
-    assert_string_equal(err.text, "9 samples of 3 tokens have no room");
+    assert_string_equal(err.text, "9 samples of 3 tokens do not fit");
     f->how.max_tokens = 4;
     assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
                                          &f->how, NULL, &err),
                      XRAY_E_BUG);
-    assert_string_equal(err.text, "6 samples of 4 tokens have no room");
+    assert_string_equal(err.text, "6 samples of 4 tokens do not fit");
     assert_int_equal(engine.requests, 0);
     f->how.max_tokens = MOST;
     assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,

@@ -227,7 +227,7 @@ static void checkpoints_at_the_same_time_are_counted(void **state)
         assert_int_equal(strncmp(errors.items[0], want, strlen(want)), 0);
         const char *what = n > 2 ? " left; raise [trainer] save_freq or lower "
                                    "max_actor_ckpt_to_keep"
-                                 : " left; name a folder with more room";
+                                 : " left; name a folder with more space";
         assert_string_equal(strstr(errors.items[0], " left;"), what);
         xr_errors_free(&errors);
     }

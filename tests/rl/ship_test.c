@@ -286,7 +286,7 @@ static void a_region_has_its_size(void **state)
     assert_int_equal(xr_ship_bytes(&roles), size + LINE);
     tensors[1].shape[0] = 3;
     assert_int_equal(write_to(size - 1, &err), XRAY_E_BUG);
-    assert_string_equal(err.text, "no room for the weights");
+    assert_string_equal(err.text, "the region is too small for the weights");
     for (int how = 0; how < 2; how++) {
         run.train.ops = how ? &exports : &whole;
         memset(&region, 0xee, sizeof(region));
