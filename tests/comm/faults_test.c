@@ -146,7 +146,7 @@ static void killed_in_wait(ranks_env *e)
     faults_told(e, status, start, ") is dead, in barrier in group 0");
 }
 
-static void left(ranks_env *e)
+static void wait_for_rank_that_left(ranks_env *e)
 {
     if (e->rank == 1)
         return;
@@ -200,7 +200,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
 
 /* The wait ends with the timeout of 500 ms, not before it and at most one slice
  * (10 ms) and a few readings after it, whatever else the machine does. */
-static void punctual(ranks_env *e)
+static void time_out_punctually(ranks_env *e)
 {
     float *a = alloc_floats(e, 64);
     CHECK_OK(e, e->comm->barrier(e->world, NULL));
@@ -275,7 +275,7 @@ static void make_many_calls(ranks_env *e, uint64_t turns)
     }
 }
 
-static void leaks(ranks_env *e)
+static void count_leaks(ranks_env *e)
 {
     make_many_calls(e, 60);
     uint64_t before[3] = { count_descriptors(), count_mappings(),
@@ -299,16 +299,16 @@ const scenario ranks_scenarios[] = {
     { "both_send", both_send, 60000 },
     { "send_alone", send_alone, 60000 },
     { "late", faults_late, 300 },
-    { "punctual", punctual, 500 },
+    { "punctual", time_out_punctually, 500 },
     { "traces", faults_traces, 60000 },
     { "killed_in_work", killed_in_work, 60000 },
     { "killed_in_wait", killed_in_wait, 60000 },
     { "stopped", faults_stopped, 500 },
-    { "left", left, 60000 },
+    { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
     { "not_shareable", not_shareable, 60000 },
     { "arguments", faults_arguments, 60000 },
-    { "leaks", leaks, 60000 },
+    { "leaks", count_leaks, 60000 },
     { NULL, NULL, 0 },
 };
 

@@ -182,7 +182,7 @@ static void what_cannot_be_shared(void **state)
 
 /* A block of another process has the same bytes on both sides, and stays mapped
  * after that process has died. */
-static void between(ranks_env *e)
+static void share_between_processes(ranks_env *e)
 {
     char *p = ranks_alloc(e, 300000);
     uint8_t handle[XRAY_HANDLE_BYTES];
@@ -218,7 +218,7 @@ static void between(ranks_env *e)
 }
 
 const scenario ranks_scenarios[] = {
-    { "between", between, 60000 },
+    { "between", share_between_processes, 60000 },
     { NULL, NULL, 0 },
 };
 

@@ -214,7 +214,7 @@ static void check_messages(ranks_env *e, uint64_t count)
     e->dev->free(e->dev_self, from);
 }
 
-static void values(ranks_env *e)
+static void check_all_values(ranks_env *e)
 {
     static const uint32_t types[] = { XRAY_F32, XRAY_BF16 };
     for (size_t i = 0; i < SIZES; i++) {
@@ -239,7 +239,7 @@ static void values(ranks_env *e)
 }
 
 /* Sums of special values. */
-static void specials(ranks_env *e)
+static void check_special_values(ranks_env *e)
 {
     uint16_t *b = ranks_alloc(e, 128);
     float *f = ranks_alloc(e, 256);
@@ -262,7 +262,7 @@ static void specials(ranks_env *e)
 
 /* A sum is rounded once: 1 + 3 * 2^-9 would be lost if each partial sum were
  * rounded, and rounds up halfway at the end. */
-static void rounding(ranks_env *e)
+static void check_single_rounding(ranks_env *e)
 {
     uint16_t *b = ranks_alloc(e, 128);
     for (uint32_t i = 0; i < 48; i++)
@@ -275,7 +275,7 @@ static void rounding(ranks_env *e)
 
 /* The bits are the same on every rank and in each of many repetitions, however
  * the ranks are timed. */
-static void repeat(ranks_env *e)
+static void check_repeated_bits(ranks_env *e)
 {
     enum { COUNT = 150001 };
     float *in = ranks_alloc(e, COUNT * sizeof(float));
@@ -313,7 +313,7 @@ static void sum_ranks(ranks_env *e, xray_comm_group *g, float want)
 
 /* Even and odd ranks work side by side; the same list of ranks twice makes two
  * groups. */
-static void groups(ranks_env *e)
+static void check_groups(ranks_env *e)
 {
     uint32_t half[2] = { e->rank % 2, e->rank % 2 + 2 };
     uint32_t mixed[3] = { 0, 1, 3 };
@@ -345,7 +345,7 @@ static void groups(ranks_env *e)
 }
 
 /* The bytes counted as received are those of the formulas for training. */
-static void counted(ranks_env *e)
+static void check_received_bytes(ranks_env *e)
 {
     float *in = ranks_alloc(e, 4000 * e->size);
     float *out = ranks_alloc(e, 4000);
@@ -377,12 +377,12 @@ static void counted(ranks_env *e)
 }
 
 const scenario ranks_scenarios[] = {
-    { "values", values, 60000 },
-    { "repeat", repeat, 60000 },
-    { "specials", specials, 60000 },
-    { "rounding", rounding, 60000 },
-    { "groups", groups, 60000 },
-    { "counted", counted, 60000 },
+    { "values", check_all_values, 60000 },
+    { "repeat", check_repeated_bits, 60000 },
+    { "specials", check_special_values, 60000 },
+    { "rounding", check_single_rounding, 60000 },
+    { "groups", check_groups, 60000 },
+    { "counted", check_received_bytes, 60000 },
     { NULL, NULL, 0 },
 };
 

@@ -15,13 +15,13 @@ nccl_config parts_config = {
     .scratch = 65536, .wait = 1, .library = FAKE_NCCL, .driver = FAKE_NCCL
 };
 
-static void late(ranks_env *e)
+static void arrive_late(ranks_env *e)
 {
     faults_late(e);
     CHECK(e, e->rank == 0 || fake_aborted() == 1);
 }
 
-static void killed(ranks_env *e)
+static void die_in_a_call(ranks_env *e)
 {
     faults_killed(e, 100000, 5);
 }
@@ -63,7 +63,7 @@ static void async_other_group(ranks_env *e)
     CHECK(e, ranks_said(e, "rank 2 (pid "));
 }
 
-static void left(ranks_env *e)
+static void wait_for_rank_that_left(ranks_env *e)
 {
     if (e->rank == 1)
         return;
@@ -149,7 +149,7 @@ static void try_to_begin(ranks_env *e, const nccl_config *config,
     ranks_meet(e);
 }
 
-static void beginnings(ranks_env *e)
+static void fail_to_begin(ranks_env *e)
 {
     const nccl_config *usual = &parts_config;
     int mine = e->rank == 1;
@@ -212,7 +212,7 @@ static void small_scratch(ranks_env *e)
 
 /* Instances come and go, and their events, communicators and memory with
  * them. */
-static void again(ranks_env *e)
+static void create_repeatedly(ranks_env *e)
 {
     xray_comm_setup setup = ranks_setup(e, 60000);
     uint32_t ranks[2] = { 0, 1 };
@@ -235,22 +235,22 @@ static void again(ranks_env *e)
 }
 
 const scenario ranks_scenarios[] = {
-    { "late", late, 300 },
+    { "late", arrive_late, 300 },
     { "traces", faults_traces, 60000 },
-    { "killed", killed, 60000 },
+    { "killed", die_in_a_call, 60000 },
     { "async_killed", async_killed, 60000 },
     { "async_other_group", async_other_group, 60000 },
     { "stopped", faults_stopped, 500 },
-    { "left", left, 60000 },
+    { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
     { "arguments", faults_arguments, 60000 },
     { "async_error", async_error, 60000 },
     { "call_error", call_error, 60000 },
     { "event_error", event_error, 60000 },
-    { "beginnings", beginnings, 60000 },
+    { "beginnings", fail_to_begin, 60000 },
     { "lonely_group", lonely_group, 300 },
     { "small_scratch", small_scratch, 60000 },
-    { "again", again, 60000 },
+    { "again", create_repeatedly, 60000 },
     { NULL, NULL, 0 },
 };
 

@@ -43,7 +43,7 @@ static float sum_around_ring(const ranks_env *e, uint64_t i, int bf16, int each)
     return bf16 ? cpu_from_bf16(cpu_to_bf16(sum)) : sum;
 }
 
-static void fp32(ranks_env *e)
+static void check_fp32_sums(ranks_env *e)
 {
     float *a = ranks_alloc(e, 4 * COUNT);
     float *b = ranks_alloc(e, 4 * COUNT * e->size);
@@ -62,7 +62,7 @@ static void fp32(ranks_env *e)
     }
 }
 
-static void bf16(ranks_env *e)
+static void check_bf16_sums(ranks_env *e)
 {
     int each = parts_config.reduce_bf16 == NCCL_BF16_NCCL;
     uint16_t *a = ranks_alloc(e, 2 * COUNT);
@@ -118,7 +118,7 @@ static void ordered_stream(ranks_env *e)
 }
 
 /* A single rank needs nothing from NCCL, which need not even be installed. */
-static void without(ranks_env *e)
+static void check_single_rank(ranks_env *e)
 {
     float *a = ranks_alloc(e, 400);
     float *b = ranks_alloc(e, 400);
@@ -135,9 +135,12 @@ static void without(ranks_env *e)
 }
 
 const scenario ranks_scenarios[] = {
-    { "fp32", fp32, 60000 },       { "bf16", bf16, 60000 },
-    { "bf16_nccl", bf16, 60000 },  { "ordered_stream", ordered_stream, 60000 },
-    { "without", without, 60000 }, { NULL, NULL, 0 },
+    { "fp32", check_fp32_sums, 60000 },
+    { "bf16", check_bf16_sums, 60000 },
+    { "bf16_nccl", check_bf16_sums, 60000 },
+    { "ordered_stream", ordered_stream, 60000 },
+    { "without", check_single_rank, 60000 },
+    { NULL, NULL, 0 },
 };
 
 static void nccl_sums_keep_their_promises(void **state)
