@@ -176,22 +176,27 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
     lm_head_job job = { .op = op };
     size_t chunk;
     xray_status status = check_lm_head(d, "lm_head_logp", op, n);
-    if (status == XRAY_OK)
-        status = reserve_logits(d, &job, op->weight, &chunk);
+    if (status != XRAY_OK)
+        return status;
+    status = reserve_logits(d, &job, op->weight, &chunk);
+    if (status != XRAY_OK)
+        return status;
     if (op->logits)
         job.scratch_floats = job.row;
-    if (status == XRAY_OK)
-        status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
-    for (; status == XRAY_OK && job.first < n; job.first += chunk) {
+    status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
+    if (status != XRAY_OK)
+        return status;
+    for (; job.first < n; job.first += chunk) {
         next_chunk(&job, n, chunk);
         job.task_items = items_per_task(d, job.count);
         status = compute_logits(d, &job, "lm_head_logp", op->weight, op->x);
-        if (status == XRAY_OK)
-            cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
-                         (double)job.count * (double)job.vocab * 3,
-                         score_items_task, &job);
+        if (status != XRAY_OK)
+            return status;
+        cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
+                     (double)job.count * (double)job.vocab * 3,
+                     score_items_task, &job);
     }
-    return status;
+    return XRAY_OK;
 }
 
 /* ---- gradient ----------------------------------------------------------- */
@@ -256,19 +261,24 @@ xray_status cpu_lm_head_grad(void *self, xray_stream *stream,
     lm_head_job job = { .op = f, .grad = op };
     size_t chunk;
     xray_status status = check_lm_head(d, "lm_head_grad", f, n);
-    if (status == XRAY_OK)
-        status = reserve_logits(d, &job, f->weight, &chunk);
-    for (; status == XRAY_OK && job.first < n; job.first += chunk) {
+    if (status != XRAY_OK)
+        return status;
+    status = reserve_logits(d, &job, f->weight, &chunk);
+    if (status != XRAY_OK)
+        return status;
+    for (; job.first < n; job.first += chunk) {
         next_chunk(&job, n, chunk);
         if (!f->logits)
             status = compute_logits(d, &job, "lm_head_grad", f->weight, f->x);
         if (status != XRAY_OK)
-            break;
+            return status;
         cpu_ranges(d, job.count, 1, (double)job.vocab * 3, logit_grad_range,
                    &job);
         status = add_chunk_grads(d, &job);
+        if (status != XRAY_OK)
+            return status;
     }
-    return status;
+    return XRAY_OK;
 }
 
 /* ---- sampling ----------------------------------------------------------- */
@@ -350,19 +360,24 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     lm_head_job job = { .sample = op };
     size_t chunk;
     xray_status status = check_sample(d, op, n);
-    if (status == XRAY_OK)
-        status = reserve_logits(d, &job, op->weight, &chunk);
+    if (status != XRAY_OK)
+        return status;
+    status = reserve_logits(d, &job, op->weight, &chunk);
+    if (status != XRAY_OK)
+        return status;
     job.scratch_floats = job.row * (1 + CPU_SUPPORT_ROWS);
-    if (status == XRAY_OK)
-        status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
-    for (; status == XRAY_OK && job.first < n; job.first += chunk) {
+    status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
+    if (status != XRAY_OK)
+        return status;
+    for (; job.first < n; job.first += chunk) {
         next_chunk(&job, n, chunk);
         job.task_items = items_per_task(d, job.count);
         status = compute_logits(d, &job, "sample", op->weight, op->x);
-        if (status == XRAY_OK)
-            cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
-                         (double)job.count * (double)job.vocab * 8,
-                         sample_items_task, &job);
+        if (status != XRAY_OK)
+            return status;
+        cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
+                     (double)job.count * (double)job.vocab * 8,
+                     sample_items_task, &job);
     }
-    return status;
+    return XRAY_OK;
 }

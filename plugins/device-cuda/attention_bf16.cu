@@ -20,8 +20,8 @@
  * shared memory: a warp reads 256 bytes per product of 4096 operations, so
  * about half of the tensor cores' peak is the bound. Decoding waits for device
  * memory: a block keeps the next 64 keys and values in flight while it folds
- * the previous ones. At head dimension 128 two blocks fit a multiprocessor,
- * about twice what the latency of the memory requires. 26=
+ * the previous ones. At head dimension 128 two blocks fit a multiprocessor;
+ * together they have about twice as many bytes in flight as the latency needs.
  */
 #include "plugins/device-cuda/attention_bf16.h"
 

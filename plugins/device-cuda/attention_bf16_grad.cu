@@ -23,11 +23,11 @@
 #define TILE 64u /* queries or keys per thread block */
 
 /* 64 rows of a side are folded STEP rows at a time, so that the registers
- * suffice. 27= */
+ * suffice. */
 template <int DIM> struct grad_shape {
     static const int step = DIM > 128 ? 16 : 32;
     static const int cols =
-        DIM > 128 ? DIM / 2 : DIM; /* of dk and dv a block */
+        DIM > 128 ? DIM / 2 : DIM; /* columns of dk and dv per block */
     static const int halves = DIM / cols;
     static const int stages = DIM > 128 ? 1 : 2;
 };

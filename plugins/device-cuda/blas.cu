@@ -62,7 +62,7 @@ typedef struct cuda_blas {
     blas_shape shapes[SHAPES];
 } cuda_blas;
 
-/* What cuBLASLt wants of a call; it sees rows as columns. */
+/* The descriptors of a cuBLASLt call, which sees rows as columns. */
 typedef struct blas_call {
     cublasLtMatmulDesc_t what;
     cublasLtMatrixLayout_t weight;

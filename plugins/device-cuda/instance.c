@@ -168,10 +168,12 @@ xray_status cuda_probe(const xray_host *host, const void *config)
     int index = 0;
     int capability = 0;
     xray_status status = check_config(host, &c);
-    if (status == XRAY_OK)
-        status = find_device(host, c.index, &index);
-    return status == XRAY_OK ? check_capability(host, index, &capability)
-                             : status;
+    if (status != XRAY_OK)
+        return status;
+    status = find_device(host, c.index, &index);
+    if (status != XRAY_OK)
+        return status;
+    return check_capability(host, index, &capability);
 }
 
 static void name_device(cuda_device *d, int capability)
@@ -224,9 +226,10 @@ xray_status cuda_create(const xray_host *host, const void *config,
         return xr_host_fail(host, XRAY_E_ARG, WHERE, "out_self is NULL");
     cuda_config c = copy_config(config);
     xray_status status = check_config(host, &c);
+    if (status != XRAY_OK)
+        return status;
     int index = 0;
-    if (status == XRAY_OK)
-        status = find_device(host, c.index, &index);
+    status = find_device(host, c.index, &index);
     if (status != XRAY_OK)
         return status;
     cuda_device *d = (cuda_device *)calloc(1, sizeof(*d));

@@ -68,22 +68,29 @@ xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
     /* Waits for all streams: the caller may have written the bytes on any of
      * them. */
     xray_status status = select_device(d, "checksum");
-    if (status == XRAY_OK)
-        status = cuda_check(d, "checksum", cudaDeviceSynchronize());
-    if (status == XRAY_OK)
-        status =
-            cuda_check(d, "checksum",
-                       cudaMemsetAsync(d->sum, 0, sizeof(*d->sum), d->stream));
-    if (status == XRAY_OK && bytes > 0)
+    if (status != XRAY_OK)
+        return status;
+    status = cuda_check(d, "checksum", cudaDeviceSynchronize());
+    if (status != XRAY_OK)
+        return status;
+    status = cuda_check(d, "checksum",
+                        cudaMemsetAsync(d->sum, 0, sizeof(*d->sum), d->stream));
+    if (status != XRAY_OK)
+        return status;
+    if (bytes > 0)
         status = cuda_checksum_run(d, ptr, bytes, d->sum);
-    if (status == XRAY_OK)
-        status = cuda_check(d, "checksum",
-                            cudaMemcpyAsync(&sum, d->sum, sizeof(sum),
-                                            cudaMemcpyDeviceToHost, d->stream));
-    if (status == XRAY_OK)
-        status = cuda_check(d, "checksum", cudaStreamSynchronize(d->stream));
+    if (status != XRAY_OK)
+        return status;
+    status = cuda_check(d, "checksum",
+                        cudaMemcpyAsync(&sum, d->sum, sizeof(sum),
+                                        cudaMemcpyDeviceToHost, d->stream));
+    if (status != XRAY_OK)
+        return status;
+    status = cuda_check(d, "checksum", cudaStreamSynchronize(d->stream));
+    if (status != XRAY_OK)
+        return status;
     *out = sum + xray_mix64(0, bytes);
-    return status;
+    return XRAY_OK;
 }
 
 /* ---- streams, events ----------------------------------------------------- */
@@ -95,10 +102,10 @@ xray_status cuda_stream_create(void *self, xray_stream **out)
     if (!out)
         return cuda_fail(d, XRAY_E_ARG, "stream_create", "out is NULL");
     xray_status status = select_device(d, "stream_create");
-    if (status == XRAY_OK)
-        status =
-            cuda_check(d, "stream_create",
-                       cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    if (status != XRAY_OK)
+        return status;
+    status = cuda_check(d, "stream_create",
+                        cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     if (status == XRAY_OK)
         *out = (xray_stream *)(void *)s;
     return status;
@@ -124,10 +131,10 @@ xray_status cuda_event_create(void *self, xray_event **out)
     if (!out)
         return cuda_fail(d, XRAY_E_ARG, "event_create", "out is NULL");
     xray_status status = select_device(d, "event_create");
-    if (status == XRAY_OK)
-        status =
-            cuda_check(d, "event_create",
-                       cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+    if (status != XRAY_OK)
+        return status;
+    status = cuda_check(d, "event_create",
+                        cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
     if (status == XRAY_OK)
         *out = (xray_event *)(void *)e;
     return status;
@@ -176,11 +183,12 @@ xray_status cuda_graph_begin(void *self, xray_stream *stream)
                          "a graph is being captured already");
     /* A refresh inside the capture would be repeated by every launch. */
     xray_status status = cuda_weights_refresh(d, cuda_stream(d, stream));
-    if (status == XRAY_OK)
-        status = cuda_check(
-            d, "graph_begin",
-            cudaStreamBeginCapture(cuda_stream(d, stream),
-                                   cudaStreamCaptureModeThreadLocal));
+    if (status != XRAY_OK)
+        return status;
+    status =
+        cuda_check(d, "graph_begin",
+                   cudaStreamBeginCapture(cuda_stream(d, stream),
+                                          cudaStreamCaptureModeThreadLocal));
     if (status == XRAY_OK)
         d->capturing = 1;
     return status;

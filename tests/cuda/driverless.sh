@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Where there is no driver the plugin is listed, a run for it is planned, and
-# starting one says in one sentence why it cannot.
+# Without a driver the plugin is listed and a run for it can be planned, and
+# starting such a run fails with one sentence that gives the reason.
 . "$(dirname "$0")/../rl/lib.sh"
 if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
     echo "skipped: this machine has an NVIDIA driver"

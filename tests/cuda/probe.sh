@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# xray check says what xray train would say of the device of this machine: of
-# the emulated one, with a GPU, without a driver, and with fewer GPUs than the
-# index asks for. --elsewhere checks for another machine.
+# xray check reports the errors that xray train would report about the device of
+# this machine: with an emulated GPU, without a driver, and with fewer GPUs than
+# the index requires. --elsewhere checks a run for another machine.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 cuda_on_host

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# sanitize.sh memcheck|racecheck|synccheck|initcheck: the suites of the label gpu
-# under compute-sanitizer. They compare the cuda device with the cpu's as well.
+# sanitize.sh memcheck|racecheck|synccheck|initcheck: runs the suites with the
+# label gpu under compute-sanitizer. They also compare the cuda device with the
+# cpu device.
 set -euo pipefail
 tool=${1:?which tool}
 checker=$(command -v compute-sanitizer || true)

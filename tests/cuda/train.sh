@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# A run on the cuda device, its kernels on the host, or with the argument "gpu"
-# on a GPU: in float32 it gives the cpu device's checkpoint and metrics; in
-# bfloat16 it comes near them, the rollout's log-probabilities are the trainer's
-# and a rerun with other batches of the engine gives the same bits.
+# Trains on the cuda device, with its kernels on the host or, with the argument
+# "gpu", on a GPU. In float32 the checkpoint and the metrics equal those of the
+# cpu device. In bfloat16 they are close, the rollout's log-probabilities equal
+# the trainer's, and a rerun with other batches in the engine gives the same bits.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 
