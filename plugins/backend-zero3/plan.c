@@ -195,8 +195,9 @@ static void fill_plan(const z3_config *config, const xm_config *model,
         out->bytes[i] = 0;
     out->bytes[XRAY_TAG_WEIGHTS] =
         weight_bytes(config, model, layout, load->trainable != 0);
-    out->bytes[XRAY_TAG_ACTIVATIONS] = xm_space_bytes(
-        model, load->tokens, load->rows, load->row_tokens, flags);
+    out->bytes[XRAY_TAG_ACTIVATIONS] =
+        xm_space_bytes(model, load->tokens, xm_packed_rows(load->rows),
+                       load->row_tokens, flags);
     out->bytes[XRAY_TAG_WORKSPACE] =
         xm_packer_bytes(&limits) + xm_decoder_bytes(model, load->row_tokens) +
         z3_group_bytes(layout->ranks) +
