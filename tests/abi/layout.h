@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compile-time assertions about the layout of public structs.
+ */
 #ifndef XR_ABI_LAYOUT_H
 #define XR_ABI_LAYOUT_H
 

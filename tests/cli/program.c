@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts the program, feeds it, sends it signals, and keeps its output.
+ */
 #include "tests/cli/program.h"
 
 #include <errno.h>

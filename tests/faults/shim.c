@@ -154,7 +154,7 @@ int rename(const char *from, const char *to)
     return failed;
 }
 
-__attribute__((destructor)) static void tell(void)
+__attribute__((destructor)) static void write_call_log(void)
 {
     const char *path = getenv("FAULT_LOG");
     char text[32];

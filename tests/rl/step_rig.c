@@ -25,7 +25,7 @@ static void note_call(const char *fmt, ...)
     va_end(list);
 }
 
-static xray_status end(const char *call)
+static xray_status end_call(const char *call)
 {
     note_call("\n");
     return failing && strcmp(failing, call) == 0 ? XRAY_E_RANGE : XRAY_OK;
@@ -48,7 +48,7 @@ static xray_status train_forward(void *self, const xray_batch *b,
             out->value[t] = (float)b->row_id[0];
         else
             out->logp[t] = b->rollout_logp[t] + offset;
-    return end((const char *)self);
+    return end_call((const char *)self);
 }
 
 static xray_status train_gradients(void *self, const xray_batch *const *batches,
@@ -89,7 +89,7 @@ static xray_status train_step(void *self, double lr, double max_norm,
     static int steps;
     note_call("%s step: lr %g clip %g", (const char *)self, lr, max_norm);
     out->grad_norm = *(const char *)self == 'a' ? 1 + steps++ % 2 : 4;
-    return end("step");
+    return end_call("step");
 }
 
 static uint64_t weights_version(void *owner)
@@ -112,7 +112,7 @@ static xray_status infer_update(void *self, const xray_weights *from,
     (void)self;
     (void)from;
     note_call("engine update %u", (unsigned)number);
-    return end("update");
+    return end_call("update");
 }
 
 static void note_floats(const char *what, const float *values, uint32_t count)
@@ -143,7 +143,7 @@ static xray_status algo_prepare(void *self, xray_batch *b,
     metrics->put(metrics->ctx, "algo/metric", 7);
     if (spoilt && *spoilt == 'm')
         metrics->put(metrics->ctx, "", 7);
-    return end("prepare");
+    return end_call("prepare");
 }
 
 static xray_status algo_context(void *self, const xray_batch *mini,
@@ -162,7 +162,7 @@ static xray_status algo_context(void *self, const xray_batch *mini,
         return XRAY_E_RANGE;
     }
     memset(out, 'c', context_size);
-    return end("context");
+    return end_call("context");
 }
 
 static xray_status algo_select(void *self, const xray_batch *mini,
@@ -174,7 +174,7 @@ static xray_status algo_select(void *self, const xray_batch *mini,
     note_call(": %g %g, %u", (double)logp[2], (double)logp[mini->tokens - 1],
               (unsigned)size);
     ((char *)context)[size - 1] = 's';
-    return end("select");
+    return end_call("select");
 }
 
 static const char *const *algo_names(void)
@@ -192,7 +192,7 @@ static xray_status algo_loss(const void *context, uint64_t size,
               ((const char *)context)[size - 1]);
     sums->sum[0] += 6;
     sums->weight[0] += 2;
-    return end("loss");
+    return end_call("loss");
 }
 
 static xray_status algo_critic_loss(const void *context, uint64_t size,
@@ -215,7 +215,7 @@ static xray_status algo_accept(void *self, const xray_batch *b, uint32_t groups,
     for (uint32_t g = 0; g < groups; g++)
         note_call(" %u", keep[g]);
     keep[0] = 0;
-    return end("accept");
+    return end_call("accept");
 }
 
 static xray_status algo_observe(void *self, const char *const *names,
@@ -224,7 +224,7 @@ static xray_status algo_observe(void *self, const char *const *names,
     (void)self;
     note_call("observe %s %g .. %s %g of %u", names[0], values[0],
               names[count - 1], values[count - 1], (unsigned)count);
-    return end("observe");
+    return end_call("observe");
 }
 
 const xray_train_ops train_ops = {

@@ -38,7 +38,7 @@ function find_row(room, text) {
 }
 
 # The table of docs/architecture.md: "| room | rooms it may include |", each room
-# in backquotes, behind the line that names the columns so.
+# in backquotes, after the line with these names of columns.
 function read_table(    text, n, line, cell, inside, twice) {
     while ((getline text < table) > 0) {
         line++
@@ -109,8 +109,61 @@ function start_file() {
         told[here] = 1
     }
     seen[row_of(here)] = 1
-    if ($0 !~ /^\/[*\/] SPDX-License-Identifier: Apache-2\.0/)
+    if ($0 !~ /^\/\* SPDX-License-Identifier: Apache-2\.0/)
         find(1, "has no SPDX line on top")
+    opening = 1
+    opening_words = 0
+    last_comment = ""
+    comment_open = 0
+}
+
+# The comment that begins with the SPDX line goes on with a sentence.
+function read_opening(    text) {
+    text = $0
+    sub(/SPDX-License-Identifier: [^ ]*/, "", text)
+    opening_words += gsub(/[A-Za-z0-9.\/_-]*[A-Za-z][A-Za-z0-9.\/_-]*/, "", text)
+    if ($0 !~ /\*\//)
+        return
+    opening = 0
+    if (opening_words < 4)
+        find(1, "the comment on top has no sentence that says what the file is for")
+}
+
+# Public callbacks: the comment above or on the line has a threading tag, and
+# holds for those after it that have no comment of their own.
+function check_tag(    at, tag) {
+    tag = "\\[(control|any|collective|stream)\\]"
+    if ($0 ~ /^typedef struct/)
+        last_comment = ""
+    if ($0 ~ /\(\*[a-z_0-9]+\)\(/ && $0 !~ /^[ ]*\/?\*/ && last_comment !~ tag && $0 !~ tag)
+        find(FNR, "the callback has no threading tag (<xray/abi.h>)")
+    at = index($0, "/*")
+    if (at) {
+        last_comment = substr($0, at)
+        comment_open = 1
+    } else if (comment_open) {
+        last_comment = last_comment " " $0
+    }
+    if ($0 ~ /\*\//)
+        comment_open = 0
+}
+
+# Kernels, whose functions have the short names of mathematics.
+function is_kernel(path) {
+    return path ~ /^plugins\/device-.*\.(cu|h)$/ || path ~ /^tests\/cuda\/emulate/ || path ~ /^include\//
+}
+
+function check_static(text,    name) {
+    while (match(text, /[A-Za-z_][A-Za-z0-9_]*[ ]*\(/)) {
+        name = substr(text, RSTART, RLENGTH)
+        sub(/[ ]*\($/, "", name)
+        text = substr(text, RSTART + RLENGTH)
+        if (name ~ /[a-z]/ && name !~ /^__/) {
+            if (length(name) < 5)
+                find(signature_at, name " is a short name for a static function: five letters at least")
+            return
+        }
+    }
 }
 
 function print_size() {
@@ -152,7 +205,7 @@ function strip(s,    out, at) {
     return out
 }
 
-# What a function of this folder that others can link to may be called.
+# Checks the name of a function with external linkage against its folder.
 function check_name(name, line) {
     if (name == "main")
         return
@@ -177,6 +230,8 @@ BEGIN {
 }
 
 FNR == 1 { start_file() }
+opening { read_opening() }
+here == "include" { check_tag() }
 
 {
     lines = FNR
@@ -219,6 +274,8 @@ FNR == 1 { start_file() }
             sub(/[ ]*\($/, "", name)
             check_name(name, signature_at)
         }
+        if (text ~ /(^|[ \t])static[ \t]/ && !is_kernel(FILENAME))
+            check_static(text)
     }
     if (function_at && code ~ /^}/) {
         size = FNR - function_at + 1

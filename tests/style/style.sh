@@ -28,7 +28,10 @@ fi
 # Each sample is a tree of one file; the finding it must give is named.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-spdx='/* SPDX-License-Identifier: Apache-2.0 */'
+spdx='/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Holds what the sample needs.
+ */'
 sample() { # FILE FINDING CONTENT
   rm -rf "$work/tree"
   mkdir -p "$work/tree/$(dirname "$1")"
@@ -61,7 +64,7 @@ int xr_a(void)
 }"
 sample core/base/a.c "no SPDX line" "int xr_a;"
 sample core/base/a.c "600 at most" "$spdx
-$(for ((i = 0; i < 600; i++)); do echo "int xr_$i;"; done)"
+$(for ((i = 0; i < 597; i++)); do echo "int xr_$i;"; done)"
 sample core/base/a.c "80 at most" "$spdx
 $(body 81)"
 sample core/base/a.c "" "$spdx
@@ -144,6 +147,46 @@ void cli_a(void)
 {
     exit(1);
 }"
+sample core/base/a.c "has no sentence that says what the file is for" \
+  "/* SPDX-License-Identifier: Apache-2.0 */
+int xr_a;"
+sample core/base/a.c "has no sentence that says what the file is for" \
+  "/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Growing strings.
+ */"
+short="$spdx
+static int add(int a)
+{
+    return a;
+}"
+sample core/base/a.c "add is a short name for a static function" "$short"
+sample tests/base/a.c "add is a short name for a static function" "$short"
+sample core/base/a.c "" "${short/add/sum_up}"
+sample plugins/device-cpu/k_a.h "" "$short"
+sample core/base/a.c "drop is a short name" "$spdx
+XRAY_PRINTF(1, 2)
+static inline XRAY_NODISCARD int *drop(
+    const char *a)
+{
+    return 0;
+}"
+# callback TAGS: a public struct with that comment above a callback.
+callback() {
+  printf '%s\n' "$spdx" 'typedef struct xray_a {' '    void *ctx; /* [any] */' '' \
+    "    /* Does it. $1 */" '    int (*a)(void *ctx,' '             int more);' '    int (*b)(void *ctx);' '} xray_a;'
+}
+sample include/xray/a.h "" "$(callback '[control] [may-block]')"
+sample include/xray/a.h "a.h:9: the callback has no threading tag" "$(callback '[may-block]')"
+sample include/xray/a.h "a.h:11: the callback has no threading tag" "$(callback '')"
+sample include/xray/a.h "a.h:6: the callback has no threading tag" "$spdx
+typedef struct xray_a {
+    int (*a)(void *ctx); /* does it */
+} xray_a;"
+sample include/xray/a.h "" "$spdx
+typedef struct xray_a {
+    int (*a)(void *ctx); /* does it [any] */
+} xray_a;"
 sample core/base/a.c "has no place" "$spdx
 /* $(printf 'TO''DO') later */"
 sample core/base/a.c "nested 5 deep" "$spdx

@@ -157,8 +157,8 @@ static xray_status engine_submit(void *ptr, const xray_request *request)
     return XRAY_OK;
 }
 
-static int32_t pick(const engine *self, const xray_request *r, uint32_t number,
-                    uint32_t position)
+static int32_t pick_token(const engine *self, const xray_request *r,
+                          uint32_t number, uint32_t position)
 {
     uint32_t best = 0;
     if (r->temperature <= 0) {
@@ -192,7 +192,7 @@ static void generate_tokens(engine *self, const xray_request *r, sample *s)
            r->id_count + s->count < self->max_positions) {
         table_logp(self->table, self->vocab, previous, 1.0f, self->raw);
         table_logp(self->table, self->vocab, previous, temperature, self->row);
-        int32_t token = pick(self, r, s->number, r->id_count + s->count);
+        int32_t token = pick_token(self, r, s->number, r->id_count + s->count);
         s->tokens[s->count] = token;
         s->raw_logp[s->count] = self->raw[token];
         s->logp[s->count++] = self->row[token];
