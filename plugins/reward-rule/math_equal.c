@@ -161,6 +161,11 @@ int rule_equal_equations(const rule_equal_context *c, const uint16_t sides[4])
 {
     double complex ratio = 0;
     int valid = 0;
+    unsigned bits = 0;
+    for (int i = 0; i < 4; i++)
+        bits |= rule_contents(c->tree, sides[i]);
+    if (!(bits & RULE_HAS_NAME))
+        return 0; /* any two numbers have a constant ratio */
     for (int i = 0; i < SAMPLES; i++) {
         double complex x = 0;
         double complex y = 0;

@@ -90,8 +90,11 @@ static double complex evaluate_root(double complex a, double complex n,
                                     rule_point *point)
 {
     a = move_above_cut(a);
-    if (is_real_value(n) && creal(n) == 2)
-        return is_real_value(a) && creal(a) >= 0 ? sqrt(creal(a)) : csqrt(a);
+    if (is_real_value(n) && creal(n) == 2) {
+        int real = is_real_value(a) && creal(a) >= 0;
+        point->branch |= !real;
+        return real ? sqrt(creal(a)) : csqrt(a);
+    }
     int odd =
         is_real_value(n) && is_integer(creal(n)) && fmod(creal(n), 2) != 0;
     if (odd && is_real_value(a) && creal(a) < 0) {
@@ -219,11 +222,13 @@ static int evaluate_call(rule_tree *tree, const rule_node *n, rule_point *point,
 }
 
 /* Evaluates an arbitrary smooth function in place of an unknown one. Equal
- * arguments give equal values; different ones almost never do. */
+ * arguments give equal values; different ones almost never do. Each sample
+ * point has another function, so that f(2) is not a constant. */
 static int evaluate_opaque(rule_tree *tree, const rule_node *n,
                            rule_point *point, double complex *out)
 {
     uint64_t hash = n->name < RULE_NAMES ? tree->name[n->name] : 0;
+    hash += (uint64_t)point->sample * 0xD6E8FEB86659FD93u;
     double complex sum = 1.5 + hash_to_fraction(hash, 100);
     int i = 0;
     for (uint16_t child = n->first; child; child = tree->node[child].next) {

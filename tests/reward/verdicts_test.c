@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Verdicts where graders are easily off by one: the first option, the first
+ * byte after a mark, and the first place at which a form may begin.
+ */
+#include "tests/reward/rig.h"
+
+#define RUN RIG_RUN
+
+/* The option A has the number 0, which is an answer like any other. */
+static void the_first_option_is_an_answer(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "choice"), { "Answer: B", "A", 'W' },
+        { "Answer: A", "B", 'W' }, { "Answer: A", "A", 'R' },
+        { "answer: a", "A", 'R' }, { "(a)", "a", 'R' },
+        { "Answer: B", "0", 'W' }, { "Answer: B", "?", 'N' });
+    RUN(RIG_KEYS("grader", "choice", "option_count", "26"),
+        { "answer: z", "Z", 'R' }, { "z", "25", 'R' });
+    RUN(RIG_KEYS("grader", "gpqa"), { "Answer: B", "A", 'W' },
+        { "Answer: A", "B", 'W' }, { "answer: a", "A", 'R' },
+        { "A is correct", "A", 'R' }, { "so A", "A", 'R' },
+        { "so A", "B", 'W' }, { "final answer: A", "A", 'R' },
+        { "It is Paris, France!", "paris  france", 'R' },
+        { "It is parisfrance", "Paris, France", 'N' },
+        { "Paris 1. 2", "paris 1 2", 'R' });
+}
+
+/* Words and marks around a letter do not move the place at which it is read. */
+static void letters_are_read_right_after_their_mark(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "choice"), { "answer is:B", "B", 'R' },
+        { "answer is :B", "B", 'R' }, { "answer is B", "B", 'R' },
+        { "answer\tis\tB", "B", 'R' }, { "**answer** is **B**", "B", 'R' },
+        { "answer:C answer is B", "B", 'R' }, { "answer is**B**", "B", 'R' },
+        { "answer isn't B", "B", 'N' });
+    RUN(RIG_KEYS("grader", "choice", "method", "flexible"),
+        { "(A) fits, not C", "A", 'R' }, { "(A) or (E) fits", "A", 'R' },
+        { "(A) (b) fits", "A", 'R' }, { "(A", "A", 'R' },
+        { "A abc then B", "B", 'R' }, { "B. Then A abc", "B", 'R' },
+        { "B. Then A zoo", "B", 'R' }, { "B. Then A 2", "A", 'R' },
+        { "A", "A", 'R' }, { "It is D", "D", 'R' });
+}
+
+/* Returns the score of a response under a grader without a ground truth. */
+static double score_form(const char *const *keys, const char *response)
+{
+    rig r;
+    rig_open(&r, keys);
+    double score = rig_text_score(&r, response, "");
+    rig_close(&r);
+    return score;
+}
+
+static void forms_begin_at_the_first_byte(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "format", "format", "think"),
+        { "<think><think>a</think>", "", 'W' }, { "<think></think>", "", 'R' },
+        { "<think>a<think></think>", "", 'W' },
+        { " <think>a</think>", "", 'W' });
+    RUN(RIG_KEYS("grader", "format", "format", "think_answer"),
+        { "<think>\na\n</think>\n<answer>\nb\n</answer>", "", 'R' },
+        { "<think>\n\n</think>\n<answer>\n\n</answer>\n", "", 'R' },
+        { "<think>\na\n</think>\n<answer>\nb\n</answer>x", "", 'W' },
+        { "<think>\na\n</think>\n<answer>\nb\n</answer>x\n</answer>", "",
+          'R' });
+    const char *const *steps = RIG_KEYS("grader", "reasoning_steps");
+    rig_near(score_form(steps, "1.\n- a Next,"), 1, "1.");
+    rig_near(score_form(steps, "12.\n- a Next,"), 1, "12.");
+    rig_near(score_form(steps, "Step 1:\n- b Next, c"), 1, "Step 1:");
+    rig_near(score_form(steps, "Step 12:Step 3:Step x:"), 2.0 / 3, "Step 12:");
+    rig_near(score_form(steps, "a\n-\n*"), 2.0 / 3, "marks");
+    rig_near(score_form(steps, "a 1. b 2."), 0, "inner numbers");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_option_is_an_answer),
+        cmocka_unit_test(letters_are_read_right_after_their_mark),
+        cmocka_unit_test(forms_begin_at_the_first_byte),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
