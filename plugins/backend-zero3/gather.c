@@ -335,12 +335,10 @@ static xray_status fetch_bucket(z3_gather *g, uint32_t bucket)
     return status;
 }
 
-xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
-                           xr_err *err)
+/* Gathers the bucket and, where it is worth it, starts on the next one. */
+static xray_status gather_with_next(z3_gather *g, uint32_t bucket, int backward)
 {
-    z3_gather *g = &((z3 *)ctx)->gather;
     const z3_group *group = g->group;
-    (void)err;
     xray_status status = fetch_bucket(g, bucket);
     if (status == XRAY_OK)
         status = group->device->event_wait(
@@ -351,6 +349,17 @@ xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
         return bucket > g->backward_end ? fetch_bucket(g, bucket - 1) : XRAY_OK;
     return bucket + 1 < g->layout->bucket_count ? fetch_bucket(g, bucket + 1)
                                                 : XRAY_OK;
+}
+
+xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
+                           xr_err *err)
+{
+    z3 *self = ctx;
+    xray_status status = gather_with_next(&self->gather, bucket, backward);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "%s: the weights could not be gathered",
+                         self->owner);
 }
 
 void z3_gather_forget(z3_gather *g)
