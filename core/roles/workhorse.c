@@ -112,8 +112,10 @@ static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
     xr_actor_phase(w->context, "creating device, models and engine");
     if (status == XRAY_OK)
         status = xr_roles_start_rank(w->run, &link, err, &w->roles);
-    if (status != XRAY_OK && *w->exchange_err.text)
+    if (status != XRAY_OK && *w->exchange_err.text) {
         (void)xr_fail_in(&w->exchange_err, status, "%s", err->text);
+        *err = w->exchange_err;
+    }
     return status;
 }
 

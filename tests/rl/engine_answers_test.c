@@ -245,6 +245,77 @@ static void rewards_receive_all_fields_of_a_sample(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+static xray_sample_out next_sample;
+
+static xray_status give_next_sample(void *self, xray_sample_out *out)
+{
+    (void)self;
+    *out = next_sample;
+    return XRAY_OK;
+}
+
+static xray_status give_two_spans(void *self, xray_sample_out *out)
+{
+    static xray_span spans[2];
+    static int32_t tokens[] = { 1, 2 };
+    static float logps[] = { -1, -2 };
+    static uint32_t given;
+    (void)self;
+    if (given == 2)
+        return XRAY_END;
+    *out = (xray_sample_out){ .header = XRAY_HEADER(xray_sample_out),
+                              .sample = given++,
+                              .token_count = 2,
+                              .tokens = tokens,
+                              .logp = logps,
+                              .finish = XRAY_FINISH_STOP,
+                              .spans = spans,
+                              .span_count = 2 };
+    spans[0].version = 5;
+    spans[1].version = 6;
+    return XRAY_OK;
+}
+
+/* Of two requests, the third does not exist, even where memory for it does. */
+static void samples_of_the_next_request_are_refused(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    xray_infer_ops ops = engine_ops;
+    static const int32_t token = 1;
+    static const float logp = -1;
+    f->roles.published.synced = 0;
+    next_sample = (xray_sample_out){ .id = 2,
+                                     .token_count = 1,
+                                     .tokens = &token,
+                                     .logp = &logp,
+                                     .finish = XRAY_FINISH_STOP };
+    ops.poll = give_next_sample;
+    f->run.infer.ops = &ops;
+    for (uint32_t i = 0; i < f->samples.cap; i++)
+        f->samples.sizes[i] = UINT32_MAX;
+    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
+                                         &f->how, NULL, &err),
+                     XRAY_E_BUG);
+    assert_non_null(strstr(err.text, "which was not asked for"));
+}
+
+/* Weights may change within a sample; it counts for those it began with. */
+static void a_sample_has_the_version_it_began_with(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    xray_infer_ops ops = engine_ops;
+    f->roles.published.synced = 0;
+    ops.poll = give_two_spans;
+    f->run.infer.ops = &ops;
+    if (xr_samples_generate(&f->roles, &f->samples, rows, 1, &f->how, NULL,
+                            &err) != XRAY_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(f->samples.versions[0], 5);
+    assert_int_equal(f->samples.versions[1], 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +325,8 @@ int main(void)
         CASE(too_many_samples_are_refused),
         CASE(an_engine_without_progress_times_out),
         CASE(rewards_receive_all_fields_of_a_sample),
+        CASE(samples_of_the_next_request_are_refused),
+        CASE(a_sample_has_the_version_it_began_with),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
