@@ -202,7 +202,7 @@ static xray_status compare_variant(xr_comparison *c, size_t variant,
             xr_divergence_find(&a->runs[out->a_run[i]], &b->runs[out->b_run[i]],
                                err, &out->divergences[i]);
     if (status == XRAY_OK)
-        xr_note_pairing(a, b, &c->notes);
+        xr_note_unshared_settings(a, b, &c->notes);
     return status;
 }
 

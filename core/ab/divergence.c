@@ -194,8 +194,8 @@ static void note_key_difference(const char *key, const char *a, const char *b,
     }
 }
 
-void xr_note_pairing(const xr_variant *base, const xr_variant *variant,
-                     xr_errors *notes)
+void xr_note_unshared_settings(const xr_variant *base,
+                               const xr_variant *variant, xr_errors *notes)
 {
     if (!base->count || !variant->count)
         return;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds where two runs of the same seed diverge, and settings that weaken the
- * comparison of such pairs.
+ * Finds where two runs of the same seed diverge, and the settings that keep
+ * their steps or scores from being compared in pairs.
  */
 #ifndef XR_AB_DIVERGENCE_H
 #define XR_AB_DIVERGENCE_H
 
 #include "core/ab/compare.h"
 
-/* Compares two runs line by line and sample by sample. */
+/* Finds the first line of metrics and the first sample in which two runs of the
+ * same seed differ. */
 xray_status xr_divergence_find(const xr_ab_run *a, const xr_ab_run *b,
                                xr_err *err, xr_divergence *out);
-/* Adds a note for each setting because of which runs of the same seed do not
- * share their prompts, the order, the random numbers or the validation score.
- */
-void xr_note_pairing(const xr_variant *base, const xr_variant *variant,
-                     xr_errors *notes);
+/* Compares the settings of two variants and adds a note for each difference
+ * that weakens a comparison of their runs by seed: other prompts or another
+ * order of them, other weights at the start, another meaning of the validation
+ * score, another rounding. */
+void xr_note_unshared_settings(const xr_variant *base,
+                               const xr_variant *variant, xr_errors *notes);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Loads a plugin for the first time in a child process that may crash or hang.
- * The child reports through a pipe: one byte per phase, then 'K', or 'E' and a
- * sentence.
+ * The child reports through a pipe: 'L' before it loads the file, 'Q' before it
+ * calls the query function, then 'K' if the plugin is sound, or 'E' and the
+ * sentence of an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,7 @@ extern char **environ;
 
 /* The child's end of the pipe. */
 #define REPORT_FD 3
-/* Upper bound for load and query: loading may read large libraries from a cold
+/* The longest time that a trial may take: loading may read large libraries from
  * disk. */
 #define LIMIT_NS 60000000000
 
@@ -65,7 +66,7 @@ int xr_trial_child(const char *path)
     xr_trial_mark(status == XRAY_OK ? 'K' : 'E');
     if (status != XRAY_OK)
         write_report(err.text, strlen(err.text));
-    /* Destructors of a plugin are not part of the trial. */
+    /* _exit skips the plugin's destructors, which the trial does not cover. */
     _exit(0);
 }
 
@@ -91,8 +92,8 @@ int xr_trial_wanted(const char *path)
     return 1;
 }
 
-/* Spawns the child without standard output, which the plugin must not write
- * to. */
+/* Spawns the child with /dev/null as standard output: a line that the plugin
+ * prints would appear among the results of the program. */
 static int spawn_trial(const char *path, int pipe_fd, pid_t *out_pid)
 {
     char self[] = "/proc/self/exe";
@@ -109,7 +110,7 @@ static int spawn_trial(const char *path, int pipe_fd, pid_t *out_pid)
         (void)posix_spawn_file_actions_destroy(&actions);
         return ENOMEM;
     }
-    /* Only the parent handles a SIGINT from the terminal. */
+    /* The terminal sends SIGINT to both; only the parent handles it. */
     (void)sigemptyset(&blocked);
     (void)sigaddset(&blocked, SIGINT);
     (void)posix_spawnattr_setsigmask(&attributes, &blocked);
@@ -171,7 +172,8 @@ static const char *name_signal(int number)
     }
 }
 
-/* Turns the report, phases followed by the verdict, into a status. */
+/* Turns the report into a status. The last phase in a report without 'K' or 'E'
+ * is the one in which the child ended. */
 static xray_status judge_report(const char *path, const char *said, int in_time,
                                 int status, xr_err *err)
 {
@@ -191,6 +193,8 @@ static xray_status judge_report(const char *path, const char *said, int in_time,
                    path, WEXITSTATUS(status), phase);
 }
 
+/* Returns the nanoseconds a trial may take: LIMIT_NS, or the limit of all timed
+ * calls if that is less. */
 static int64_t get_trial_limit(void)
 {
     int64_t limit = xr_guard_limit_now();
@@ -209,7 +213,8 @@ xray_status xr_trial_run(const char *path, xr_err *err)
                        strerror(errno));
     for (int i = 0; i < 2; i++)
         (void)fcntl(ends[i], F_SETFD, FD_CLOEXEC);
-    /* dup2 onto the same descriptor would leave close-on-exec set. */
+    /* dup2 onto the same descriptor does nothing, so exec would close the
+     * child's end of the pipe. */
     if (ends[1] == REPORT_FD)
         (void)fcntl(ends[1], F_SETFD, 0);
     int failed = spawn_trial(path, ends[1], &pid);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Translates the INI keys for offloading into tags of device memory.
+ * Translates the INI keys for offloading into the tags of the device memory
+ * that a model gives up between its turns.
  */
 #include "core/run/turn_settings.h"
 
 #define BIT(tag) (1u << (tag))
 
-/* Activations hold nothing between calls, so they are offloaded with any other
- * tag. */
+/* Activations are not needed between calls, so a model that offloads anything
+ * gives up their memory too. */
 static uint32_t offload_tags(uint32_t param, uint32_t grad, uint32_t optimizer)
 {
     uint32_t tags = 0;

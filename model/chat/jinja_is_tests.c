@@ -89,6 +89,8 @@ int xm_jfind_test(const char *name, size_t size)
     return -1;
 }
 
+/* An undefined value is callable, since jinja2's class Undefined has a
+ * __call__, which raises. */
 static int is_callable(xm_jvalue in)
 {
     return in.kind == XM_J_FUNC || in.kind == XM_J_BOUND ||
@@ -96,7 +98,7 @@ static int is_callable(xm_jvalue in)
            in.kind == XM_J_LOOP || in.kind == XM_J_UNDEF;
 }
 
-/* Whether in % by == rest, with Python's types. */
+/* Tells in *out whether in % by == rest, by Python's rules for any types. */
 static int is_remainder(xm_jinterp *interp, xm_jvalue in, xm_jvalue by,
                         int64_t rest, int *out)
 {
@@ -105,6 +107,7 @@ static int is_remainder(xm_jinterp *interp, xm_jvalue in, xm_jvalue by,
            xm_jequal(interp, value, xm_jint(rest), out);
 }
 
+/* Python's `is`. Equal integers count as one object, floats never do. */
 static int is_same_object(xm_jvalue a, xm_jvalue b)
 {
     if (a.kind != b.kind)
@@ -125,8 +128,9 @@ static int is_same_object(xm_jvalue a, xm_jvalue b)
     }
 }
 
-static int is_text_class(xm_jinterp *interp, xm_jvalue in, enum xm_jclass what,
-                         int *out)
+/* Tells in *out whether str(in).islower() or .isupper(), as `what` says. */
+static int is_text_of_class(xm_jinterp *interp, xm_jvalue in,
+                            enum xm_jclass what, int *out)
 {
     if (xm_jto_str(interp, in, &in))
         return -1;
@@ -198,9 +202,9 @@ static int run_plain_test(xm_jinterp *interp, enum test test, xm_jvalue in,
         *out = xm_jis_iterable(in);
         return 0;
     case T_LOWER:
-        return is_text_class(interp, in, XM_J_ISLOWER, out);
+        return is_text_of_class(interp, in, XM_J_ISLOWER, out);
     case T_UPPER:
-        return is_text_class(interp, in, XM_J_ISUPPER, out);
+        return is_text_of_class(interp, in, XM_J_ISUPPER, out);
     case T_MAPPING:
         *out = in.kind == XM_J_DICT;
         return 0;
@@ -223,20 +227,22 @@ int xm_jcall_test(xm_jinterp *interp, int id, xm_jvalue in,
                   const xm_jargs *args, int *out)
 {
     enum test test = tests[id].test;
-    int wants = test == T_DIVISIBLE || test == T_IN || test == T_SAMEAS ||
-                test == T_COMPARE;
-    static const char *const one[] = { "other", NULL };
-    static const char *const number[] = { "num", NULL };
-    static const char *const sequence[] = { "seq", NULL };
-    static const char *const none[] = { NULL };
+    int takes_arg = test == T_DIVISIBLE || test == T_IN || test == T_SAMEAS ||
+                    test == T_COMPARE;
+    static const char *const other_name[] = { "other", NULL };
+    static const char *const num_name[] = { "num", NULL };
+    static const char *const seq_name[] = { "seq", NULL };
+    static const char *const no_names[] = { NULL };
     xm_jvalue arg;
-    const char *const *names = !wants                ? none
-                               : test == T_DIVISIBLE ? number
-                               : test == T_IN        ? sequence
-                                                     : one;
+    const char *const *names = !takes_arg            ? no_names
+                               : test == T_DIVISIBLE ? num_name
+                               : test == T_IN        ? seq_name
+                                                     : other_name;
     if (xm_jcount_work(interp, 1) ||
-        xm_jbind_args(interp, tests[id].name, args, names, (size_t)wants, &arg))
+        xm_jbind_args(interp, tests[id].name, args, names, (size_t)takes_arg,
+                      &arg))
         return -1;
-    return wants ? run_test_with_arg(interp, test, tests[id].op, in, arg, out)
-                 : run_plain_test(interp, test, in, out);
+    return takes_arg
+               ? run_test_with_arg(interp, test, tests[id].op, in, arg, out)
+               : run_plain_test(interp, test, in, out);
 }

@@ -14,7 +14,7 @@ static xray_status read_softcap(const xm_keys *keys, const char *key,
     *out = 0;
     if (xm_keys_is_null(keys, key))
         return XRAY_OK;
-    return xm_keys_real(keys, key, preset, out);
+    return xm_keys_positive(keys, key, preset, out);
 }
 
 static xray_status read_softcaps(const xm_keys *keys, xm_config *out)
@@ -60,7 +60,7 @@ static xray_status read_score_options(const xm_keys *keys, xm_config *out)
 {
     double scalar = 256;
     xray_status status =
-        xm_keys_real(keys, "query_pre_attn_scalar", 256, &scalar);
+        xm_keys_positive(keys, "query_pre_attn_scalar", 256, &scalar);
     out->attn_scale = 1 / sqrt(scalar);
     if (!status)
         status = read_softcaps(keys, out);

@@ -6,8 +6,9 @@
  */
 #include "model/hf/arch.h"
 
-/* In Qwen2 q, k and v always have a bias and o never has one; transformers
- * reads no key for it. */
+/* Reads which projections have a bias. In Qwen2 q, k and v always have one and
+ * o never has; transformers reads no key for it, so one that says otherwise is
+ * refused. */
 static xray_status read_bias_flags(const xm_keys *keys, xm_config *out)
 {
     static const char *const why =
@@ -36,8 +37,9 @@ static xray_status read_bias_flags(const xm_keys *keys, xm_config *out)
     return XRAY_OK;
 }
 
-/* In Qwen no layer slides unless use_sliding_window is set; then the layers
- * from max_window_layers on do, or those that layer_types lists. */
+/* A Qwen model has sliding-window attention only if use_sliding_window is set:
+ * in the layers that layer_types lists, or without that key in those from
+ * max_window_layers on. */
 static xray_status read_qwen_windows(const xm_keys *keys, xm_config *out)
 {
     static const uint32_t bounds[2] = { 0, 1u << 30 };
@@ -58,8 +60,9 @@ static xray_status read_qwen_windows(const xm_keys *keys, xm_config *out)
     return xm_check_window(keys, out);
 }
 
-/* All layers slide or none does. transformers would ignore a layer_types that
- * says otherwise, so it is refused. */
+/* Reads the window of an architecture in which all layers have sliding-window
+ * attention or none has. transformers would ignore a layer_types that says
+ * otherwise, so it is refused. */
 static xray_status read_uniform_window(const xm_keys *keys, uint32_t preset,
                                        xm_config *out)
 {
@@ -99,6 +102,7 @@ static xray_status read_sliding_windows(const xm_keys *keys, xm_config *out)
     return status ? status : xm_check_window(keys, out);
 }
 
+/* Refuses dropout, which the decoder does not compute. */
 static xray_status refuse_dropouts(const xm_keys *keys)
 {
     static const char *const names[] = { "attention_dropout", "resid_pdrop",

@@ -196,10 +196,12 @@ static xray_status read_config_keys(const xm_keys *keys, xm_config *out)
     status = read_head_sizes(keys, arch, out);
     if (status)
         return status;
-    status = xm_keys_real(keys, arch->names->eps, arch->eps, &out->norm_eps);
+    status =
+        xm_keys_positive(keys, arch->names->eps, arch->eps, &out->norm_eps);
     if (status)
         return status;
-    status = xm_keys_real(keys, "initializer_range", 0.02, &out->init_range);
+    status =
+        xm_keys_positive(keys, "initializer_range", 0.02, &out->init_range);
     if (status)
         return status;
     status = xm_keys_flag(keys, "tie_word_embeddings", arch->tied, &out->tied);

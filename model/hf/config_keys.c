@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Implements the typed readers of config.json's keys.
+ * Reads keys of config.json. A value of another type or outside its bounds is
+ * an error, and a missing or null key has its preset.
  */
 #include "model/hf/config_keys.h"
 
@@ -36,8 +37,8 @@ xray_status xm_keys_integer(const xm_keys *keys, const char *key,
     return XRAY_OK;
 }
 
-xray_status xm_keys_real(const xm_keys *keys, const char *key, double preset,
-                         double *out)
+xray_status xm_keys_positive(const xm_keys *keys, const char *key,
+                             double preset, double *out)
 {
     xray_status status =
         xr_json_real_or(keys->root, key, preset, keys->where, keys->err, out);

@@ -36,7 +36,7 @@ static xray_status read_positive_real(const rope_source *s, const char *key,
     if (isnan(preset) && !xr_json_get(inner.root, key))
         return xr_fail(s->keys->err, XRAY_E_CONFIG, "%s: \"%s\" is missing",
                        where, key);
-    return xm_keys_real(&inner, key, preset, out);
+    return xm_keys_positive(&inner, key, preset, out);
 }
 
 static xray_status read_kind_name(const rope_source *s, const cJSON *object,
@@ -86,7 +86,7 @@ static xray_status read_original_positions(const rope_source *s,
 {
     static const char *const key = "original_max_position_embeddings";
     if (s->outside == s->entry && xr_json_get(s->keys->root, key))
-        return xm_keys_real(s->keys, key, 0, out);
+        return xm_keys_positive(s->keys, key, 0, out);
     return read_positive_real(s, key, config->max_positions, out);
 }
 
@@ -268,10 +268,10 @@ static xray_status read_gemma3_ropes(const xm_keys *keys, const cJSON *scaling,
         find_object_key(keys, parameters, "sliding_attention", &local.entry);
     if (status)
         return status;
-    status = xm_keys_real(keys, "rope_theta", 1e6, &full.theta);
+    status = xm_keys_positive(keys, "rope_theta", 1e6, &full.theta);
     if (status)
         return status;
-    status = xm_keys_real(keys, "rope_local_base_freq", 1e4, &local.theta);
+    status = xm_keys_positive(keys, "rope_local_base_freq", 1e4, &local.theta);
     if (status)
         return status;
     status = read_rope_entry(&full, out, &out->rope);
@@ -303,7 +303,7 @@ xray_status xm_read_rope(const xm_keys *keys, xm_config *out)
         return xm_keys_refuse(keys, s.key,
                               "by kind of layer is supported for gemma3_text "
                               "only");
-    status = xm_keys_real(keys, "rope_theta", 1e4, &s.theta);
+    status = xm_keys_positive(keys, "rope_theta", 1e4, &s.theta);
     if (!status)
         status = read_rope_entry(&s, out, &out->rope);
     out->rope_local = out->rope;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes the weights of a model directory, as one file or as shards with an
- * index.
+ * Writes the weights of a model directory, as one file or as several with an
+ * index. Such a file is called a shard here, as in Hugging Face, whichever
+ * ranks write it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -18,6 +19,7 @@
 #define INDEX "model.safetensors.index.json"
 #define NAME_CAP 64
 
+/* transformers checks a file's format. */
 static const char *const metadata[] = { "format", "pt", NULL };
 
 typedef struct model_files {
@@ -108,7 +110,7 @@ static int is_shard_name(const char *name, size_t *out_of)
         return 0;
     for (size_t i = 0; pattern[i]; i++) {
         int digit = name[i] >= '0' && name[i] <= '9';
-        /* The d of "model" is the only one that stands for itself. */
+        /* Each d is a digit, except for that of "model". */
         if (pattern[i] == 'd' && i > 2) {
             if (!digit)
                 return 0;
@@ -121,7 +123,8 @@ static int is_shard_name(const char *name, size_t *out_of)
     return 1;
 }
 
-/* Removes shards of other sets, which no index names any more. */
+/* Removes the shards of earlier sets, which no index names any more. The set
+ * with `keep` shards remains. */
 static xray_status remove_other_shards(const model_files *m, size_t keep)
 {
     DIR *dir = opendir(m->dir);
@@ -243,8 +246,9 @@ xray_status xm_st_write_model(const char *dir, const xm_st_item *items,
     return status;
 }
 
-/* ---- written by several ranks ------------------------------------------- */
+/* ---- models that several ranks write ------------------------------------ */
 
+/* Adds a part for each file of the model. */
 static xray_status add_shard_parts(const model_files *m, xm_st_parts *parts)
 {
     xray_status status = XRAY_OK;
@@ -261,7 +265,9 @@ static xray_status add_shard_parts(const model_files *m, xm_st_parts *parts)
     return status;
 }
 
-/* Follows the order of write_single_file and write_all_shards. */
+/* Renames the parts to the files of the model, in the order of
+ * write_single_file and write_all_shards, so that an interruption leaves what
+ * it leaves there. */
 static xray_status commit_shard_parts(const model_files *m, xm_st_parts *parts)
 {
     xray_status status = XRAY_OK;
@@ -280,11 +286,12 @@ static xray_status commit_shard_parts(const model_files *m, xm_st_parts *parts)
                   : remove_other_shards(m, m->shards > 1 ? m->shards : 0);
 }
 
-static xray_status call_with_model(const char *dir, const xm_st_item *items,
-                                   size_t count, uint64_t max_shard,
-                                   xray_status (*fn)(const model_files *m,
-                                                     xm_st_parts *parts),
-                                   xm_st_parts *parts, xr_err *err)
+/* Divides the items into shards and calls `fn` with the result. */
+static xray_status call_with_shards(const char *dir, const xm_st_item *items,
+                                    size_t count, uint64_t max_shard,
+                                    xray_status (*fn)(const model_files *m,
+                                                      xm_st_parts *parts),
+                                    xm_st_parts *parts, xr_err *err)
 {
     model_files m = { .dir = dir,
                       .items = items,
@@ -307,8 +314,8 @@ xray_status xm_st_parts_model(const char *dir, const xm_st_item *items,
     xm_st_parts *parts = NULL;
     xray_status status = xm_st_parts_new(dir, items, count, err, &parts);
     if (!status)
-        status = call_with_model(dir, items, count, max_shard, add_shard_parts,
-                                 parts, err);
+        status = call_with_shards(dir, items, count, max_shard, add_shard_parts,
+                                  parts, err);
     if (status) {
         xm_st_parts_close(parts);
         return status;
@@ -322,6 +329,6 @@ xray_status xm_st_parts_commit(xm_st_parts *parts, xr_err *err)
 {
     if (!parts->max_shard)
         return xm_st_parts_rename(parts, err);
-    return call_with_model(parts->dir, parts->items, parts->item_count,
-                           parts->max_shard, commit_shard_parts, parts, err);
+    return call_with_shards(parts->dir, parts->items, parts->item_count,
+                            parts->max_shard, commit_shard_parts, parts, err);
 }

@@ -26,7 +26,7 @@ static xray_status find_source_tensor(const xm_param *param,
                                       const xray_tensor **out)
 {
     *out = NULL;
-    if (param->slot == XM_VALUE && !xm_tensor_named(table, param->name))
+    if (param->slot == XM_VALUE && !xm_find_tensor(table, param->name))
         return XRAY_OK;
     return xm_tensor_find(table, param, err, out);
 }
@@ -79,7 +79,7 @@ static xray_status import_parameter(const xm_weights *w, const xm_param *param,
 static int is_param_wanted(const xm_weights *w, uint32_t i,
                            const xray_weights *from, const unsigned char *came)
 {
-    return !came || xm_tensor_named(from, w->layout->params[i].name);
+    return !came || xm_find_tensor(from, w->layout->params[i].name);
 }
 
 /* Checks all tensors before the first value is imported. */

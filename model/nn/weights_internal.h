@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Declares what the functions that fill, import and save weights share: staging
- * of values on their way to a device, and tensors by parameter.
+ * Declares what the functions that fill, import and save weights share: copies
+ * between host and device, and how to find and check the tensor of a parameter.
  */
 #ifndef XM_WEIGHTS_INTERNAL_H
 #define XM_WEIGHTS_INTERNAL_H
 
 #include "model/nn/internal.h"
 
-/* The path of values to a device: direct, or through a buffer where the host
- * cannot access the device's memory or values must be rounded. */
+/* How values reach a device: the host writes them there itself, or through a
+ * buffer if it cannot access the device's memory or values must be rounded. */
 typedef struct xm_stage {
     const xray_device_ops *device;
     void *device_self;
@@ -20,7 +20,8 @@ typedef struct xm_stage {
 xray_status xm_stage_open(const xm_weights *weights, xr_err *err,
                           xm_stage *out);
 void xm_stage_close(xm_stage *stage); /* accepts a zeroed one */
-/* Copy bytes, or floats, and wait until they have arrived. */
+/* Copy bytes, or floats, and wait until they have arrived. `kind` is an
+ * XRAY_COPY_*. */
 xray_status xm_stage_copy_bytes(const xm_stage *stage, void *to,
                                 const void *from, uint64_t bytes,
                                 uint32_t kind);
@@ -32,12 +33,13 @@ xray_status xm_stage_copy_floats(const xm_stage *stage, void *to,
  * have on the device. */
 typedef xray_status (*xm_source)(void *ctx, uint64_t first, uint64_t count,
                                  float *out, xr_err *err);
-/* Fills the elements of a parameter that the table holds. */
+/* Fills the elements of a parameter that these weights hold, all or a shard,
+ * with what `from` produces. */
 xray_status xm_stage_fill(const xm_weights *weights, const xm_param *param,
                           const xm_stage *stage, xm_source from, void *ctx,
                           xr_err *err);
 
-/* A parameter's entry in the published table. */
+/* Returns a parameter's entry in the published table. */
 static inline const xray_tensor *xm_param_tensor(const xm_weights *weights,
                                                  const xm_param *param)
 {
@@ -47,16 +49,18 @@ static inline const xray_tensor *xm_param_tensor(const xm_weights *weights,
 /* Returns XRAY_E_STATE while readers hold leases on the weights. */
 xray_status xm_weights_check_unleased(const xm_weights *weights, xr_err *err);
 
-/* Compares a tensor's shape with a parameter's; `on_disk`: as files store it.
- */
+/* Fails if a tensor's shape is not the parameter's; with `on_disk`, not the one
+ * in which files store the parameter. */
 xray_status xm_param_check_shape(const xm_param *param, int on_disk,
                                  const uint64_t *shape, uint32_t dims,
                                  const char *where, xr_err *err);
 
-/* The tensor of a table with this name, or NULL; and the tensor of a parameter,
- * complete or a part of it, after its shape was checked. */
-const xray_tensor *xm_tensor_named(const xray_weights *table, const char *name);
-xray_status xm_tensor_shaped(const xray_weights *table, const xm_param *param,
-                             xr_err *err, const xray_tensor **out);
+/* Returns the tensor of this name, or NULL. */
+const xray_tensor *xm_find_tensor(const xray_weights *table, const char *name);
+/* Finds the tensor of a parameter, complete or a part of it, and checks its
+ * shape. */
+xray_status xm_find_param_tensor(const xray_weights *table,
+                                 const xm_param *param, xr_err *err,
+                                 const xray_tensor **out);
 
 #endif

@@ -101,9 +101,9 @@ static xray_status find_source_tensor(const xm_weights *w, uint32_t i,
     const xm_param *param = &w->layout->params[i];
     const xray_tensor *to = &w->tensors[i];
     *out = NULL;
-    if (param->slot == XM_VALUE && !xm_tensor_named(from, param->name))
+    if (param->slot == XM_VALUE && !xm_find_tensor(from, param->name))
         return XRAY_OK;
-    xray_status status = xm_tensor_shaped(from, param, err, out);
+    xray_status status = xm_find_param_tensor(from, param, err, out);
     if (status != XRAY_OK)
         return status;
     const xray_tensor *tensor = *out;

@@ -43,7 +43,7 @@ xray_status xm_param_check_shape(const xm_param *param, int on_disk,
                    where, param->name, got_text, want_text);
 }
 
-const xray_tensor *xm_tensor_named(const xray_weights *table, const char *name)
+const xray_tensor *xm_find_tensor(const xray_weights *table, const char *name)
 {
     const char *at = (const char *)table->tensors;
     for (uint32_t i = 0; i < table->tensor_count; i++) {
@@ -55,10 +55,11 @@ const xray_tensor *xm_tensor_named(const xray_weights *table, const char *name)
     return NULL;
 }
 
-xray_status xm_tensor_shaped(const xray_weights *table, const xm_param *param,
-                             xr_err *err, const xray_tensor **out)
+xray_status xm_find_param_tensor(const xray_weights *table,
+                                 const xm_param *param, xr_err *err,
+                                 const xray_tensor **out)
 {
-    *out = xm_tensor_named(table, param->name);
+    *out = xm_find_tensor(table, param->name);
     if (!*out)
         return xr_fail(err, XRAY_E_CONFIG,
                        "tensor %s is not among the published weights",
@@ -71,7 +72,7 @@ xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
                            xr_err *err, const xray_tensor **out)
 {
     const xray_tensor *tensor = NULL;
-    xray_status status = xm_tensor_shaped(table, param, err, &tensor);
+    xray_status status = xm_find_param_tensor(table, param, err, &tensor);
     if (status != XRAY_OK)
         return status;
     if (tensor->first != 0 || tensor->count != param->count)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes the estimators of the KL divergence and their derivatives.
+ * Computes the estimators of the KL divergence and, as `slope`, their
+ * derivatives by logp.
  */
 #include "model/rl/kl.h"
 
 #include <math.h>
 
 /* k3 = exp(d) - d - 1 with d = ref - logp (Schulman, "Approximating KL
- * divergence", 2020). verl (`low_var_kl`) clamps the result to +-10, and there
- * the gradient is 0. Its limit of 20 on |d| matters only where d < -20: the
- * value is then exp(-20) + 19, which is clamped to 10 as well. TRL has no
- * limits. */
+ * divergence", 2020). verl (`low_var_kl`, here `bounded`) clamps the result
+ * to +-10, where its gradient is 0. verl also clamps d to +-20, which changes
+ * nothing: k3 is above 10 at both ends and beyond. TRL has no limits. */
 static xm_rl_term k3_estimate(int bounded, double logp, double ref)
 {
     double d = ref - logp;
@@ -21,8 +21,8 @@ static xm_rl_term k3_estimate(int bounded, double logp, double ref)
     return term;
 }
 
-/* Every estimate from a log-ratio beyond 20 is itself beyond 10, so both limits
- * give +-10. */
+/* Where |l| > 20, each of the estimates is beyond +-10, so the result is +-10
+ * whichever of the two limits applies. */
 static xm_rl_term clamp_estimate(xm_rl_term term, double l)
 {
     const double most = 10.0;
@@ -33,8 +33,9 @@ static xm_rl_term clamp_estimate(xm_rl_term term, double l)
 
 /* With l = logp - ref (Schulman 2020; verl `kl_penalty_forward`):
  *   k1 = l,  abs = |l|,  k2 = l^2 / 2,  k3 above.
- * With the straight-through variant (verl `kl_penalty`, names ending in "+")
- * the slope is k2's, l, whose expectation is the gradient of the KL. */
+ * With XM_RL_KL_STRAIGHT (verl `kl_penalty`, names ending in "+") the value is
+ * the estimator's, but the slope is that of k2, l: on samples of the policy,
+ * its expectation times the gradient of logp is the gradient of the KL. */
 xm_rl_term xm_rl_kl(int64_t type, int bounded, double logp, double ref)
 {
     const int64_t flags = XM_RL_KL_STRAIGHT | XM_RL_KL_CLAMPED;

@@ -24,18 +24,22 @@ xray_status xm_encode_too_long(const xm_encoding *enc)
                    enc->limit);
 }
 
-/* Joins matches and gaps to pieces, as the behavior of a Split asks. */
+/* One step of the pre_tokenizer at work on one piece. A Split cuts the piece
+ * into ranges, which are matches or the text between them; where its `behavior`
+ * asks for it, a range is held back until it is known whether the next one
+ * belongs to the same piece. */
 typedef struct splitter {
     xm_encoding *enc;
     size_t step;
     const xm_piece *piece;
     const xm_pre_step *pre;
-    size_t from; /* the piece that is held back */
+    size_t from; /* the piece that is held back, if `waits` */
     size_t to;
     int waits;
-    int before; /* the range before was a match */
+    int matched; /* the previous range was a match */
 } splitter;
 
+/* Passes a part of the text to the next step. */
 static xray_status emit_piece(const splitter *s, size_t from, size_t to)
 {
     if (from == to)
@@ -51,11 +55,13 @@ static xray_status flush_waiting_piece(splitter *s)
     return waits ? emit_piece(s, s->from, s->to) : XRAY_OK;
 }
 
+/* Takes the next range of a Split and emits it, holds it back, or joins it to
+ * the piece that is held back. */
 static xray_status feed_range(splitter *s, size_t from, size_t to, int match)
 {
-    int before = s->before;
+    int before = s->matched;
     match = match != s->pre->invert;
-    s->before = match;
+    s->matched = match;
     switch (s->pre->behavior) {
     case XM_ISOLATED:
         return emit_piece(s, from, to);
@@ -165,6 +171,7 @@ static xray_status split_into_words(splitter *s)
     return status;
 }
 
+/* Splits into pieces of `count` characters. */
 static xray_status split_by_length(splitter *s, size_t count)
 {
     const xm_piece *p = s->piece;
@@ -183,6 +190,9 @@ static xray_status split_by_length(splitter *s, size_t count)
     return status;
 }
 
+/* Splits into the words that a scanner finds, which does the work of a known
+ * regular expression. In the last step a text without a map needs no
+ * xm_piece_cut, and its words are encoded at once. */
 static xray_status split_by_scanner(splitter *s)
 {
     xm_encoding *enc = s->enc;
@@ -210,6 +220,8 @@ static xray_status split_by_scanner(splitter *s)
     return XRAY_OK;
 }
 
+/* Writes the text with `from` in place of spaces, and in front if the scheme
+ * asks for it and the text does not begin with it. */
 static void write_metaspace(const xm_pre_step *pre, const xm_piece *piece,
                             xm_edit *edit)
 {
@@ -232,6 +244,8 @@ static void write_metaspace(const xm_pre_step *pre, const xm_piece *piece,
     }
 }
 
+/* Writes for each byte its character of the byte-level alphabet. Only the first
+ * byte of a UTF-8 sequence takes a character of the input. */
 static void write_alphabet(const xm_piece *piece, xm_edit *edit)
 {
     for (size_t i = 0; i < piece->size; i++)
@@ -239,8 +253,9 @@ static void write_alphabet(const xm_piece *piece, xm_edit *edit)
                     ((unsigned char)piece->text[i] & 0xC0) == 0x80);
 }
 
-/* Runs a step that writes a new text. Each step has its own buffer, because the
- * step before still reads from its own. */
+/* Runs a step that writes a new text, and cuts the text of a Metaspace with
+ * `split` in front of each of its marks. Each step has its own buffer, because
+ * the previous step still reads from its own. */
 static xray_status run_rewriting_step(splitter *s)
 {
     static const xm_pre_step with_next = { .behavior = XM_WITH_NEXT };
@@ -375,6 +390,8 @@ static xray_status push_cached_ids(xm_encoding *enc, const xm_cached_word *slot,
     return XRAY_OK;
 }
 
+/* A cached word whose spans are unknown is encoded again where spans are
+ * wanted. */
 xray_status xm_encode_word(xm_encoding *enc, const xm_piece *piece)
 {
     if (piece->size > XM_CACHE_KEY)

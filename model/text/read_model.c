@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads "model" of tokenizer.json: the vocabularies, and all models but BPE.
+ * Reads "model" of tokenizer.json: its vocabulary and options. What only BPE
+ * has is read by xm_read_bpe.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "model/text/internal.h"
 #include "model/text/trie.h"
 
+/* Checks all ids before memory is reserved for them. */
 static xray_status check_vocab(const xm_reader *r, const cJSON *vocab,
                                int32_t *out_highest, size_t *out_count)
 {
@@ -34,6 +36,7 @@ static xray_status check_vocab(const xm_reader *r, const cJSON *vocab,
     return XRAY_OK;
 }
 
+/* Reads a vocabulary that is an object of tokens and their ids. */
 static xray_status read_vocab(const xm_reader *r, const cJSON *vocab)
 {
     xm_tokenizer *tok = r->tok;
@@ -64,6 +67,8 @@ static xray_status read_vocab(const xm_reader *r, const cJSON *vocab)
     return tok->pool.failed ? xm_read_no_memory(r) : XRAY_OK;
 }
 
+/* Finds the tokens that byte_fallback uses for single bytes, <0x00> to <0xFF>;
+ * -1 where the vocabulary lacks one. */
 static void find_byte_ids(xm_tokenizer *tok)
 {
     for (int i = 0; i < 256; i++) {
@@ -73,7 +78,7 @@ static void find_byte_ids(xm_tokenizer *tok)
     }
 }
 
-/* Reads "vocab" as an object, and "unk_token". */
+/* Reads "vocab" and "unk_token" of all models but Unigram. */
 static xray_status read_vocab_and_unk(const xm_reader *r, const cJSON *model,
                                       const char **out_unk)
 {
@@ -138,6 +143,7 @@ static xray_status read_unigram_piece(const xm_reader *r, const cJSON *item,
     return XRAY_OK;
 }
 
+/* Reads the pieces of a Unigram vocabulary; the index of each is its id. */
 static xray_status read_unigram_vocab(const xm_reader *r, const cJSON *vocab)
 {
     xm_tokenizer *tok = r->tok;
@@ -168,7 +174,7 @@ static xray_status read_unigram_vocab(const xm_reader *r, const cJSON *vocab)
         lowest = m->scores[id] < lowest ? m->scores[id] : lowest;
         id++;
     }
-    m->unk_score = lowest - 10.0;
+    m->unk_score = lowest - 10.0; /* K_UNK_PENALTY of tokenizers */
     m->trie = xm_trie_new(bytes);
     if (!m->trie)
         return xm_read_no_memory(r);
@@ -221,8 +227,8 @@ xray_status xm_read_model(const xm_reader *r, const cJSON *model)
     if (m->kind == XM_UNIGRAM)
         return read_unigram(r, model);
     status = read_vocab_and_unk(r, model, &unk);
-    /* As in the library, a missing unk_token is an error only when it is
-     * needed. */
+    /* As in Hugging Face tokenizers, it is no error here that the vocabulary
+     * lacks unk_token, but later, when a text needs that token. */
     m->unk_lost = unk && m->unk_id < 0;
     if (!status && m->kind == XM_BPE)
         status = xm_read_bpe(r, model);

@@ -99,10 +99,10 @@ static xray_status ppo_make_context(void *ptr, const xray_batch *mini,
         .vf_coef = rule->vf_coef,
         .own_value = rule->value_model == PPO_VALUE_POLICY,
     };
-    ppo_whitening(rule, mini, &context.mean, &context.scale);
-    if (!self->step.shown_rows)
+    ppo_measure_whitening(rule, mini, &context.mean, &context.scale);
+    if (!self->step.trained_rows)
         self->step.mini_rows = mini->rows;
-    self->step.shown_rows += mini->rows;
+    self->step.trained_rows += mini->rows;
     memcpy(out, &context, sizeof(context));
     return XRAY_OK;
 }

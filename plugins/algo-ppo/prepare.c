@@ -171,7 +171,7 @@ static xray_status penalise_kl(const xray_host *host, const ppo_rule *rule,
 
 void ppo_end_step(const ppo_rule *rule, ppo_state *state, ppo_step *step)
 {
-    uint64_t epochs = step->rows ? step->shown_rows / step->rows : 0;
+    uint64_t epochs = step->rows ? step->trained_rows / step->rows : 0;
     if (rule->kl_reward.use && rule->control_update == PPO_CONTROL_EPOCH)
         for (uint64_t i = 0; i < epochs; i++)
             state->kl_coef = xm_rl_kl_update(&rule->control, state->kl_coef,
@@ -230,8 +230,8 @@ static xm_rl_stats compute_padded_stats(const xray_batch *mini)
     return stats;
 }
 
-void ppo_whitening(const ppo_rule *rule, const xray_batch *mini,
-                   double *out_mean, double *out_scale)
+void ppo_measure_whitening(const ppo_rule *rule, const xray_batch *mini,
+                           double *out_mean, double *out_scale)
 {
     xm_rl_stats stats = { 0, 0, 0 };
     *out_mean = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communication between the ranks that hold a model together: collectives run
- * in one order on a stream of their own, and small records are exchanged
- * between all ranks.
+ * Connects the ranks that hold a model together. Collectives run in one order
+ * on a stream of their own, beside the computation, and all ranks exchange
+ * small records, by which they agree that a call succeeded.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -56,10 +56,10 @@ typedef struct z3_group {
     const xray_comm_ops *comm;
     xray_comm_group *group;
     xray_stream *stream;  /* where collectives run; NULL on one rank */
-    xray_event *computed; /* computation that collectives wait for */
-    xray_event *moved;    /* collectives that computation waits for */
-    float *records; /* [dev] [size + 1], the last one is this rank's own */
-    z3_record *all; /* [size] on the host */
+    xray_event *computed; /* end of the computation that collectives wait for */
+    xray_event *moved; /* end of the collectives that computation waits for */
+    float *records;    /* [dev] [size + 1], the last one is this rank's own */
+    z3_record *all;    /* [size] on the host */
     uint32_t rank;
     uint32_t size;
 } z3_group;
@@ -67,17 +67,19 @@ typedef struct z3_group {
 xray_status z3_group_open(const xray_setup *setup, const char *owner,
                           xr_err *err, z3_group *out);
 void z3_group_close(z3_group *group);
+/* Returns the bytes of `records` in a group of `size` ranks. */
 uint64_t z3_group_bytes(uint32_t size);
-/* The first makes the collectives' stream wait for all computation so far, the
- * second makes computation wait for all collectives so far. */
+/* Makes the collectives' stream wait for all computation so far. */
 xray_status z3_group_wait_compute(const z3_group *group);
+/* Makes computation wait for all collectives so far. */
 xray_status z3_group_wait_collectives(const z3_group *group);
 /* Exchanges Z3_RECORD_BYTES between all ranks; `all` has them in rank order.
  * Waits for the device. [collective] */
 xray_status z3_group_exchange(const z3_group *group, const void *mine,
                               void *all);
-/* Returns XRAY_OK only where every rank passes it. `ctx` is the group.
- * [collective] */
+/* Returns XRAY_OK if all ranks pass it, so that all of them go on or none does;
+ * otherwise `mine`, or if that is XRAY_OK, the first other rank's error. `ctx`
+ * is the group. [collective] */
 xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err);
 
 /* ---- host memory for offloaded values ---------------------------------- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waits for other ranks: spins for a short time, then sleeps in slices on a
- * word of the shared memory, so that a rank that dies, stops or makes another
- * call is noticed.
+ * Waits for other ranks: reads a word of the shared memory in a loop for a
+ * short time, then sleeps on it (futex) for limited times, between which it
+ * checks whether a rank died, destroyed its instance or makes another call.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,11 +15,12 @@
 
 #include "plugins/comm-shm/shm.h"
 
-#define SLICE \
-    10000000u /* ns between checks, the time until a death is noticed */
-#define LONG_SLICE 50000000u /* used once a wait has lasted for LONG */
-#define LONG 1000000000u
-#define SPINS 32 /* iterations between two looks at the clock */
+/* Nanoseconds from one check of the other ranks to the next: so long may a
+ * death stay unnoticed. */
+#define SLICE 10000000u
+#define LONG_SLICE 50000000u /* ns, instead of SLICE after LONG */
+#define LONG 1000000000u     /* ns of waiting */
+#define SPINS 32             /* readings of the word per reading of the clock */
 
 uint64_t shm_clock(void)
 {
@@ -40,14 +41,17 @@ static void wake_sleepers(_Atomic uint32_t *word)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* A sleeper counts itself before it reads the word, and this function runs
- * after the word was set: at least one of the two sees the other. */
+/* No wake-up is lost: a waiting rank increments `sleepers` before it reads the
+ * word, and this function is called after the word was set. So either that rank
+ * reads the new value, or this function sees that it sleeps. */
 void shm_wake_ranks(shm_round *round, _Atomic uint32_t *word)
 {
     if (atomic_load(&round->sleepers))
         wake_sleepers(word);
 }
 
+/* Stores the cause and this rank unless the channel is already broken, and
+ * wakes all its ranks. */
 static void mark_broken(const shm_comm *comm, uint32_t channel, uint32_t cause)
 {
     uint32_t none = 0;
@@ -83,8 +87,9 @@ xray_status shm_report_broken(shm_channel *channel, const shm_call *call)
     return status;
 }
 
-/* Returns why the channel cannot go on, or 0. */
-static uint32_t find_cause(const shm_channel *channel, uint64_t waited)
+/* Checks the other ranks. Returns the cause (SHM_*) for which the channel
+ * cannot go on, or 0. */
+static uint32_t check_other_ranks(const shm_channel *channel, uint64_t waited)
 {
     const shm_comm *comm = channel->comm;
     if (atomic_load(&comm->aborted))
@@ -99,7 +104,8 @@ static uint32_t find_cause(const shm_channel *channel, uint64_t waited)
         if (atomic_load(&shm_rank_state_of(&comm->control, rank)->left))
             return SHM_LEFT;
         if (shm_is_elsewhere(channel, rank, &other)) {
-            /* That rank waits there for this one, which will not arrive. */
+            /* That rank waits in another channel for this one, which will not
+             * arrive there. */
             mark_broken(comm, other, SHM_DIFFERENT);
             return SHM_DIFFERENT;
         }
@@ -126,7 +132,7 @@ static int spin_on_word(const shm_channel *channel, _Atomic uint32_t *word,
     return 0;
 }
 
-static uint64_t sleep_slice(const shm_comm *comm, uint64_t waited)
+static uint64_t choose_sleep_time(const shm_comm *comm, uint64_t waited)
 {
     uint64_t ns = waited > LONG ? LONG_SLICE : SLICE;
     if (comm->timeout && comm->timeout > waited && comm->timeout - waited < ns)
@@ -149,7 +155,8 @@ xray_status shm_wait_word(shm_channel *channel, const shm_call *call,
         atomic_fetch_add(&round->sleepers, 1);
         uint32_t value = atomic_load(word);
         if (value != want && !is_channel_broken(channel))
-            sleep_on_word(word, value, sleep_slice(channel->comm, waited));
+            sleep_on_word(word, value,
+                          choose_sleep_time(channel->comm, waited));
         atomic_fetch_sub(&round->sleepers, 1);
         if (atomic_load(word) == want)
             return XRAY_OK;
@@ -157,10 +164,10 @@ xray_status shm_wait_word(shm_channel *channel, const shm_call *call,
         waited = shm_clock() - start;
         if (waited / SLICE == before / SLICE &&
             !(channel->comm->timeout && waited >= channel->comm->timeout))
-            continue; /* a spurious wake-up: too early for another check */
+            continue; /* woken early: the slice has not passed yet */
         uint32_t cause =
-            is_channel_broken(channel) ? 0 : find_cause(channel, waited);
-        /* A rank that is gone may have done its part before. */
+            is_channel_broken(channel) ? 0 : check_other_ranks(channel, waited);
+        /* A rank that died may have set the word before. */
         if (atomic_load(word) == want)
             return XRAY_OK;
         if (cause)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Operators of the CPU that work row by row: embedding, gather and scatter,
- * norms, rotary positions and gated activations.
+ * norms, rotary positions and gated activations. Each function *_range is a
+ * cpu_range, which the threads run on ranges of its tokens or columns.
  */
 #include <xray/numerics.h>
 
 #include "plugins/device-cpu/device.h"
 
-/* The context of a range: the instance and the arguments of the operator. */
+/* What a cpu_range is given: the instance and the arguments of the operator. */
 typedef struct rows_job {
     const cpu_device *d;
     const void *op;
@@ -62,7 +63,8 @@ xray_status cpu_embedding(void *self, xray_stream *stream,
     return XRAY_OK;
 }
 
-/* Does columns first .. last - 1 of the table, with all tokens in order. */
+/* Computes columns first .. last - 1 of the table's gradient. Threads divide
+ * columns, so that each sum goes over all tokens in order. */
 static void embed_grad_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
@@ -106,6 +108,8 @@ static void scatter_range(void *ctx, size_t first, size_t last)
                           op->x + i * op->dim, 1.0f, op->dim);
 }
 
+/* Gathers or scatters rows. The index is checked for negative values only,
+ * because the operator does not know how many rows there are. */
 static xray_status move_rows(cpu_device *d, const char *where,
                              const xray_rows *op, cpu_range *range)
 {
@@ -165,6 +169,7 @@ static void rmsnorm_dx_range(void *ctx, size_t first, size_t last)
     job->d->k->rmsnorm_dx(job->op, first, last);
 }
 
+/* Computes columns first .. last - 1 of dweight, with all tokens in order. */
 static void rmsnorm_dw_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
@@ -229,6 +234,8 @@ static void layernorm_dx_range(void *ctx, size_t first, size_t last)
     job->d->k->layernorm_dx(job->op, first, last);
 }
 
+/* Computes columns first .. last - 1 of dweight and dbias, with all tokens in
+ * order. */
 static void layernorm_dw_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
@@ -330,8 +337,8 @@ static void glu_grad_range(void *ctx, size_t first, size_t last)
     job->d->k->glu_grad(job->op, first, last);
 }
 
-static xray_status check_act(const cpu_device *d, const char *where,
-                             uint32_t act, uint32_t dim, uint32_t plain)
+static xray_status check_activation(const cpu_device *d, const char *where,
+                                    uint32_t act, uint32_t dim, uint32_t plain)
 {
     if (plain > 1)
         return cpu_fail(d, XRAY_E_ARG, where, "plain is %u, but must be 0 or 1",
@@ -349,7 +356,8 @@ xray_status cpu_glu(void *self, xray_stream *stream, const xray_glu *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu", op->x, op->y);
-    xray_status status = check_act(d, "glu", op->act, op->dim, op->plain);
+    xray_status status =
+        check_activation(d, "glu", op->act, op->dim, op->plain);
     if (status != XRAY_OK)
         return status;
     size_t n = cpu_count(&op->tokens);
@@ -364,7 +372,8 @@ xray_status cpu_glu_grad(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
-    xray_status status = check_act(d, "glu_grad", op->act, op->dim, op->plain);
+    xray_status status =
+        check_activation(d, "glu_grad", op->act, op->dim, op->plain);
     if (status != XRAY_OK)
         return status;
     size_t n = cpu_count(&op->tokens);

@@ -5,21 +5,21 @@
  * cache, and launch the kernels.
  *
  * A block of the cache holds K of all kv heads as
- * [kv_heads][block_tokens][dim], then V in the same order. The keys of a head
- * are adjacent, as decoding reads them. In bfloat16 they are stored rounded, as
- * the products read them, whatever dtype was requested, and dim is rounded up
- * to a multiple of 8.
+ * [kv_heads][block_tokens][dim], then V in the same order, so that decoding
+ * reads the keys of a head from adjacent memory. An instance in bfloat16 stores
+ * K and V as bf16, in which its products read them, even if F32 was requested;
+ * dim is then rounded up to a multiple of 8.
  */
 #include "plugins/device-cuda/attention.h"
 
 #define THREADS 256u
 
-static uint32_t round8(uint32_t n)
+static uint32_t round_up_to_8(uint32_t n)
 {
     return (n + 7) / 8 * 8;
 }
 
-/* The checks that all three attention operators share. */
+/* Checks the number and dimension of heads, for all three operators. */
 static xray_status check_heads(const cuda_device *d, const char *where,
                                uint32_t heads, uint32_t kv_heads,
                                uint32_t head_dim)
@@ -35,8 +35,9 @@ static xray_status check_heads(const cuda_device *d, const char *where,
     return XRAY_OK;
 }
 
-static xray_status check_batch_rows(const cuda_device *d, const char *where,
-                                    const xray_attention *op)
+/* Checks the heads, strides and sizes of a packed batch. */
+static xray_status check_packed_batch(const cuda_device *d, const char *where,
+                                      const xray_attention *op)
 {
     xray_status s =
         check_heads(d, where, op->heads, op->kv_heads, op->head_dim);
@@ -76,7 +77,7 @@ static attend_args make_attend_args(const xray_attention *op)
     a.kv_heads = op->kv_heads;
     a.group = op->heads / op->kv_heads;
     a.dim = op->head_dim;
-    a.dim8 = round8(op->head_dim);
+    a.dim8 = round_up_to_8(op->head_dim);
     a.window = op->window;
     a.scale = op->scale;
     a.softcap = op->softcap;
@@ -127,8 +128,8 @@ static void round_heads(cudaStream_t stream, uint16_t *y, const float *x,
               THREADS, 0, stream, y, x, stride, pieces, heads, a->dim);
 }
 
-/* Writes k and v of a packed batch as bf16 to `to`; returns the address after
- * them. */
+/* Writes k and v of a packed batch as bf16 to `to`, lets `a` refer to them, and
+ * returns the address after them. */
 static uint16_t *round_keys(cudaStream_t stream, attend_args *a, uint16_t *to)
 {
     uint64_t width = (uint64_t)a->kv_heads * a->dim8;
@@ -150,7 +151,7 @@ extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
     cuda_device *d = static_cast<cuda_device *>(self);
     const char *where = "attention";
     CUDA_CHECK(d, op, where, op->row_start, op->q, op->k, op->v, op->o);
-    xray_status s = check_batch_rows(d, where, op);
+    xray_status s = check_packed_batch(d, where, op);
     if (s != XRAY_OK || op->rows == 0 || op->tokens.bound == 0)
         return s;
     attend_args a = make_attend_args(op);
@@ -169,9 +170,9 @@ extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
 
 /* ---- gradient ------------------------------------------------------------ */
 
-/* delta[t, h] = dot16(d_o, o). With ROUND, d_o is rounded first, as the
- * products read it. Half a warp does one head: lane l sums every sixteenth
- * product, and the tree joins the lanes in its fixed order. */
+/* delta[t, h] = dot16(d_o, o). With ROUND, d_o is rounded to bf16 first, as it
+ * is in the matrix products. Half a warp computes one head: lane l sums the
+ * products l, l + 16, ..., and the tree of dot16 adds the lanes. */
 template <bool ROUND>
 __global__ void attend_delta(float *delta, const attend_args a)
 {
@@ -193,12 +194,13 @@ __global__ void attend_delta(float *delta, const attend_args a)
         delta[i] = s;
 }
 
-static xray_status check_grad_strides(const cuda_device *d, const char *where,
-                                      const xray_attention_grad *op)
+/* Checks the forward arguments of a gradient, and its own strides. */
+static xray_status check_grad_batch(const cuda_device *d, const char *where,
+                                    const xray_attention_grad *op)
 {
     const xray_attention *f = op->forward;
     CUDA_CHECK(d, f, where, f->row_start, f->q, f->k, f->v, f->o, f->lse);
-    xray_status s = check_batch_rows(d, where, f);
+    xray_status s = check_packed_batch(d, where, f);
     if (s != XRAY_OK)
         return s;
     uint64_t kv = (uint64_t)f->kv_heads * f->head_dim;
@@ -215,7 +217,7 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     cuda_device *d = static_cast<cuda_device *>(self);
     const char *where = "attention_grad";
     CUDA_CHECK(d, op, where, op->forward, op->d_o, op->dq, op->dk, op->dv);
-    xray_status s = check_grad_strides(d, where, op);
+    xray_status s = check_grad_batch(d, where, op);
     if (s != XRAY_OK || op->forward->rows == 0 ||
         op->forward->tokens.bound == 0)
         return s;
@@ -227,13 +229,13 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     a.dq_stride = op->dq_stride;
     a.dk_stride = op->dk_stride;
     a.dv_stride = op->dv_stride;
-    int narrow_too = d->precision == CUDA_BFLOAT16;
+    int bf16 = d->precision == CUDA_BFLOAT16;
     uint64_t items = a.tokens * a.heads;
     uint64_t values = 2 * (items + a.tokens * a.kv_heads) * a.dim8;
-    uint64_t head = (items * sizeof(float) + 255) / 256 * 256;
+    uint64_t delta_bytes = (items * sizeof(float) + 255) / 256 * 256;
     void *scratch = NULL;
     s = cuda_scratch(d, CUDA_SCRATCH_ATTEND,
-                     head + (narrow_too ? values * sizeof(uint16_t) : 0),
+                     delta_bytes + (bf16 ? values * sizeof(uint16_t) : 0),
                      &scratch);
     if (s != XRAY_OK)
         return s;
@@ -241,13 +243,13 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     float *delta = static_cast<float *>(scratch);
     uint32_t blocks = (uint32_t)((items * 16 + THREADS - 1) / THREADS);
     a.delta = delta;
-    if (!narrow_too) {
+    if (!bf16) {
         CU_LAUNCH(attend_delta<false>, blocks, THREADS, 0, on, delta, a);
         return attend_grad_f32(d, on, where, &a);
     }
     CU_LAUNCH(attend_delta<true>, blocks, THREADS, 0, on, delta, a);
     uint16_t *q = reinterpret_cast<uint16_t *>(
-        static_cast<unsigned char *>(scratch) + head);
+        static_cast<unsigned char *>(scratch) + delta_bytes);
     uint16_t *d_o = q + items * a.dim8;
     round_heads(on, q, a.q, a.q_stride, &a, a.heads);
     round_heads(on, d_o, a.d_o, a.o_stride, &a, a.heads);
@@ -276,16 +278,17 @@ static xray_status refuse_kv(const cuda_device *d, const char *where)
                      ATTEND_DIM_MOST);
 }
 
-/* Values between two keys of a head. */
-static uint32_t kv_row_values(const cuda_device *d, const xray_kv *kv)
+/* Returns the number of values from one key of a head to the next. */
+static uint32_t get_key_stride(const cuda_device *d, const xray_kv *kv)
 {
-    return d->precision == CUDA_BFLOAT16 ? round8(kv->head_dim) : kv->head_dim;
+    return d->precision == CUDA_BFLOAT16 ? round_up_to_8(kv->head_dim)
+                                         : kv->head_dim;
 }
 
-/* Values of K in a block; V has the same number. */
-static uint64_t kv_part_values(const cuda_device *d, const xray_kv *kv)
+/* Returns the number of values of K in a block; V has as many. */
+static uint64_t count_k_values(const cuda_device *d, const xray_kv *kv)
 {
-    return (uint64_t)kv->kv_heads * kv->block_tokens * kv_row_values(d, kv);
+    return (uint64_t)kv->kv_heads * kv->block_tokens * get_key_stride(d, kv);
 }
 
 extern "C" uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv)
@@ -295,7 +298,7 @@ extern "C" uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv)
         (void)refuse_kv(d, "kv_block_bytes");
         return 0;
     }
-    return 2 * kv_part_values(d, kv) *
+    return 2 * count_k_values(d, kv) *
            (d->precision == CUDA_BFLOAT16 ? sizeof(uint16_t) : sizeof(float));
 }
 
@@ -376,16 +379,16 @@ static attend_args make_kv_args(const cuda_device *d,
     a.tokens = op->tokens.bound;
     a.q_stride = op->q_stride;
     a.o_stride = op->o_stride;
-    a.k_stride = a.v_stride = kv_row_values(d, kv);
+    a.k_stride = a.v_stride = get_key_stride(d, kv);
     a.head_step = (uint64_t)kv->block_tokens * a.k_stride;
-    a.block_step = 2 * kv_part_values(d, kv);
+    a.block_step = 2 * count_k_values(d, kv);
     a.table_stride = kv->table_stride;
     a.block_tokens = kv->block_tokens;
     a.heads = op->heads;
     a.kv_heads = kv->kv_heads;
     a.group = op->heads / kv->kv_heads;
     a.dim = kv->head_dim;
-    a.dim8 = round8(kv->head_dim);
+    a.dim8 = round_up_to_8(kv->head_dim);
     a.window = op->window;
     a.scale = op->scale;
     a.softcap = op->softcap;

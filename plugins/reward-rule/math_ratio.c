@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes with exact rational numbers whose numerator and denominator have a
- * bounded number of limbs.
+ * Computes with exact rational numbers whose numerator and denominator have at
+ * most RULE_LIMBS limbs. A static function that returns an int, but for
+ * compare_integers, returns 0 if its result does not fit.
  */
 #include "plugins/reward-rule/math_ratio.h"
 
@@ -10,7 +11,8 @@
 
 #include "plugins/reward-rule/math_buffer.h"
 
-#define LARGEST_EXPONENT 300
+#define LARGEST_EXPONENT 300 /* of ten, in a number that is read */
+#define LARGEST_POWER 1100   /* that rule_ratio_power computes */
 
 static void set_integer(rule_big *out, uint32_t value)
 {
@@ -81,7 +83,8 @@ static int multiply_integers(rule_big *a, const rule_big *b)
     return 1;
 }
 
-static int scale_integer(rule_big *a, uint32_t factor, uint32_t add)
+/* Computes a * factor + add. */
+static int scale_and_add(rule_big *a, uint32_t factor, uint32_t add)
 {
     uint64_t carry = add;
     for (uint32_t i = 0; i < RULE_LIMBS; i++) {
@@ -93,8 +96,9 @@ static int scale_integer(rule_big *a, uint32_t factor, uint32_t add)
     return !carry;
 }
 
-/* Returns a mantissa in [0, 2^96) and a power of two. */
-static double convert_integer(const rule_big *a, int *out_exponent)
+/* Returns a mantissa m in [0, 2^96) and an exponent e, so that a is close to
+ * m * 2^e. */
+static double split_into_double(const rule_big *a, int *out_exponent)
 {
     double value = 0;
     uint32_t low = a->size > 3 ? a->size - 3 : 0;
@@ -111,6 +115,7 @@ void rule_ratio_set(rule_ratio *out, uint32_t value)
     set_integer(&out->bottom, 1);
 }
 
+/* Multiplies by 10^exponent. */
 static int scale_by_ten(rule_ratio *out, int exponent)
 {
     rule_big *side = exponent < 0 ? &out->bottom : &out->top;
@@ -118,12 +123,14 @@ static int scale_by_ten(rule_ratio *out, int exponent)
     if (count > LARGEST_EXPONENT)
         return 0;
     while (count-- > 0)
-        if (!scale_integer(side, 10, 0))
+        if (!scale_and_add(side, 10, 0))
             return 0;
     return 1;
 }
 
-/* Adds the digits of \overline{...} at the end of a decimal, which repeat. */
+/* Appends the digits of \overline{...}, which repeat, to those of a decimal. If
+ * `all` are the digits before and in it as one integer, and there are n in it,
+ * the value is (all - top) / (10^n - 1), apart from the decimal point. */
 static int append_repeating(rule_ratio *out, rule_text tail)
 {
     rule_big all = out->top;
@@ -132,8 +139,8 @@ static int append_repeating(rule_ratio *out, rule_text tail)
     for (size_t i = 0; i < tail.size; i++) {
         if (!rule_ascii_digit(tail.data[i]))
             continue;
-        if (!scale_integer(&all, 10, (uint32_t)(tail.data[i] - '0')) ||
-            !scale_integer(&nines, 10, 9))
+        if (!scale_and_add(&all, 10, (uint32_t)(tail.data[i] - '0')) ||
+            !scale_and_add(&nines, 10, 9))
             return 0;
     }
     if (!nines.size)
@@ -148,9 +155,9 @@ int rule_ratio_parse(rule_ratio *out, rule_text digits)
     int exponent = 0;
     int point = 0;
     size_t i = 0;
-    size_t line = rule_seek(digits, "\\overline");
+    size_t overline = rule_seek(digits, "\\overline");
     rule_ratio_set(out, 0);
-    for (; i < line; i++) {
+    for (; i < overline; i++) {
         char c = digits.data[i];
         if (c == 'e' || c == 'E')
             break;
@@ -158,12 +165,12 @@ int rule_ratio_parse(rule_ratio *out, rule_text digits)
             point = 1;
         if (!rule_ascii_digit(c))
             continue;
-        if (!scale_integer(&out->top, 10, (uint32_t)(c - '0')))
+        if (!scale_and_add(&out->top, 10, (uint32_t)(c - '0')))
             return 0;
         exponent -= point;
     }
-    if (line < digits.size)
-        return append_repeating(out, rule_text_from(digits, line)) &&
+    if (overline < digits.size)
+        return append_repeating(out, rule_text_from(digits, overline)) &&
                scale_by_ten(out, exponent);
     int power = 0;
     int minus = 0;
@@ -229,7 +236,8 @@ int rule_ratio_divide(rule_ratio *a, const rule_ratio *b)
 int rule_ratio_power(rule_ratio *a, const rule_ratio *b)
 {
     int count = 0;
-    if (!rule_ratio_small(b, &count) || count > 1100 || count < -1100)
+    if (!rule_ratio_small_integer(b, &count) || count > LARGEST_POWER ||
+        count < -LARGEST_POWER)
         return 0;
     rule_ratio base = *a;
     if (count < 0) {
@@ -270,7 +278,7 @@ int rule_ratio_compare(const rule_ratio *a, const rule_ratio *b)
     return sign_a * compare_integers(&left, &right);
 }
 
-int rule_ratio_small(const rule_ratio *a, int *out)
+int rule_ratio_small_integer(const rule_ratio *a, int *out)
 {
     if (a->top.size > 1 || a->bottom.size != 1)
         return 0;
@@ -285,8 +293,8 @@ double rule_ratio_real(const rule_ratio *a)
 {
     int up = 0;
     int down = 0;
-    double top = convert_integer(&a->top, &up);
-    double bottom = convert_integer(&a->bottom, &down);
+    double top = split_into_double(&a->top, &up);
+    double bottom = split_into_double(&a->bottom, &down);
     double value = ldexp(top / bottom, up - down);
     return a->negative ? -value : value;
 }

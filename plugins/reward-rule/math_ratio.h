@@ -30,12 +30,17 @@ int rule_ratio_parse(rule_ratio *out, rule_text digits);
 int rule_ratio_add(rule_ratio *a, const rule_ratio *b);
 int rule_ratio_multiply(rule_ratio *a, const rule_ratio *b);
 int rule_ratio_divide(rule_ratio *a, const rule_ratio *b);
+/* Raises a to the power b, which must be an integer. 0 to the power 0 is
+ * refused like a result that does not fit. */
 int rule_ratio_power(rule_ratio *a, const rule_ratio *b);
-/* Returns -1, 0 or 1, or 2 if the comparison does not fit. */
+/* Returns -1, 0 or 1 as a is below, equal to or above b; 2 if the products that
+ * are compared do not fit. */
 int rule_ratio_compare(const rule_ratio *a, const rule_ratio *b);
 int rule_ratio_is_zero(const rule_ratio *a);
-/* Returns 1 and the value if it is an integer of at most 9 digits. */
-int rule_ratio_small(const rule_ratio *a, int *out);
+/* Returns 1 and the value if it is an integer of at most 9 digits whose
+ * numerator and denominator have one limb each. */
+int rule_ratio_small_integer(const rule_ratio *a, int *out);
+/* Returns the value as a double, rounded. */
 double rule_ratio_real(const rule_ratio *a);
 
 #endif

@@ -382,7 +382,7 @@ static int compute_exact_factorial(rule_ratio *out)
 {
     int n = 0;
     rule_ratio factor;
-    if (!rule_ratio_small(out, &n) || n < 0 || n > 200)
+    if (!rule_ratio_small_integer(out, &n) || n < 0 || n > 200)
         return 0;
     rule_ratio_set(out, 1);
     for (int i = 2; i <= n; i++) {
@@ -398,8 +398,9 @@ static int compute_exact_binomial(rule_ratio *top, const rule_ratio *bottom)
     int n = 0;
     int k = 0;
     rule_ratio factor;
-    if (!rule_ratio_small(top, &n) || !rule_ratio_small(bottom, &k) || n < 0 ||
-        k < 0 || k > n || n > 400)
+    if (!rule_ratio_small_integer(top, &n) ||
+        !rule_ratio_small_integer(bottom, &k) || n < 0 || k < 0 || k > n ||
+        n > 400)
         return 0;
     rule_ratio_set(top, 1);
     k = k > n - k ? n - k : k;

@@ -1,37 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds the answer of a response by Math-Verify's order of preference: "final
- * answer is x. I hope", then "final answer ... is x" and boxes, then "answer:
- * x", then "answer x", then any formula or number. Of several candidates of
- * one kind the one that ends last wins; one that cannot be parsed is skipped.
+ * Finds the answer of a response as Math-Verify does, in five steps. Step 0
+ * looks for "final answer is x. I hope", step 1 for "final answer ... is x" and
+ * boxes, step 2 for "answer: x", step 3 for "answer x", step 4 for any formula
+ * or number. The first step with a candidate that can be parsed decides, and
+ * among its candidates the one that ends last.
  */
 #include <string.h>
 
 #include "plugins/reward-rule/math_find.h"
 
+/* Patterns of candidates. SUMS has also the numbers that follow "answer". */
 enum { FORMULAS, BOXED_FORMULAS, BOXES, SUMS, NUMBERS, PATTERNS };
 
-#define KEPT 32u       /* last candidates of each pattern that are tried */
-#define NEAR 50        /* characters from "answer" to the answer */
-#define FAR 100        /* characters to "is", or of an equation */
-#define MOST_BOXES 32u /* boxes of one list */
-#define BOX_GAP 10u    /* bytes below which two boxes are one list */
-#define LIST_GAP 70u   /* the same with a comma or a word between them */
+#define KEPT 32u       /* only the last ones of a pattern's matches are tried */
+#define NEAR 50        /* most characters from "answer" to the answer */
+#define FAR 100        /* most from "final answer" to "is", or of an equation */
+#define MOST_BOXES 32u /* in a list */
+#define BOX_GAP 10u    /* boxes with fewer bytes between them are one list, */
+#define LIST_GAP 70u   /* or with fewer than these and a comma, "and", "or" */
 
 typedef struct candidate {
     size_t start;
     size_t end;
-    size_t at; /* offset of the formulas */
+    size_t at; /* offset of the formulas; `start` is that of the pattern */
     rule_prose prose;
 } candidate;
 
 typedef struct finder {
     rule_scan scan;
     unsigned kinds;
-    size_t count[PATTERNS];
-    candidate candidates[PATTERNS][KEPT];
+    size_t count[PATTERNS];               /* candidates found */
+    candidate candidates[PATTERNS][KEPT]; /* rings: number i is at i % KEPT */
 } finder;
 
+/* Finds a word in letters of either case; returns the text's size if there is
+ * none. */
 static size_t find_word(rule_text text, const char *word, size_t from)
 {
     size_t size = strlen(word);
@@ -67,7 +71,8 @@ static candidate *add_candidate(finder *f, int pattern, size_t start,
 
 /* ---- candidates at an offset --------------------------------------------- */
 
-/* Adds the formulas at `at` and returns their end, or 0. */
+/* Adds the formulas at `at` as a candidate of the pattern that begins at
+ * `start`, the most that `tail` can follow. Returns their end, or 0. */
 static size_t add_formulas(finder *f, size_t start, size_t at, int tail)
 {
     rule_formula list[RULE_CHAIN];
@@ -82,6 +87,7 @@ static size_t add_formulas(finder *f, size_t start, size_t at, int tail)
     return 0;
 }
 
+/* The same for a sum or a number. */
 static size_t add_prose(finder *f, size_t start, size_t at, int tail)
 {
     rule_prose prose;
@@ -92,8 +98,8 @@ static size_t add_prose(finder *f, size_t start, size_t at, int tail)
     return prose.end;
 }
 
-/* Skips white space, the last character of which may belong to the formula or
- * number. */
+/* The same after white space, which may be empty. The match of a number
+ * includes its last character, that of a formula may. */
 static size_t add_spaced(finder *f, size_t start, size_t from, int tail,
                          int formulas)
 {
@@ -107,7 +113,7 @@ static size_t add_spaced(finder *f, size_t start, size_t from, int tail,
 /* ---- patterns ------------------------------------------------------------ */
 
 /* Matches "final answer is: x. I hope". */
-static size_t match_hope(finder *f, size_t start, int formulas)
+static size_t match_i_hope(finder *f, size_t start, int formulas)
 {
     static const char words[] = "final answer is";
     size_t at = start + sizeof(words) - 1;
@@ -121,7 +127,7 @@ static size_t match_hope(finder *f, size_t start, int formulas)
 }
 
 /* Matches "final answer to the question is: x". */
-static size_t match_final(finder *f, size_t start, int formulas)
+static size_t match_final_answer(finder *f, size_t start, int formulas)
 {
     rule_text text = f->scan.text;
     size_t at = start + strlen("final answer");
@@ -160,6 +166,8 @@ static size_t match_equation(finder *f, size_t start, size_t first)
     return 0;
 }
 
+/* Matches the formula or number that follows `at` within NEAR characters and,
+ * if it is a number, in the same line. */
 static size_t match_near(finder *f, size_t start, size_t at, int formulas)
 {
     rule_text text = f->scan.text;
@@ -174,6 +182,7 @@ static size_t match_near(finder *f, size_t start, size_t at, int formulas)
     return end;
 }
 
+/* Matches "answer: x". */
 static size_t match_colon(finder *f, size_t start, int formulas)
 {
     size_t at = start + strlen("answer");
@@ -182,12 +191,14 @@ static size_t match_colon(finder *f, size_t start, int formulas)
                : 0;
 }
 
+/* Matches "answer x". */
 static size_t match_answer(finder *f, size_t start, int formulas)
 {
     return match_near(f, start, start + strlen("answer"), formulas);
 }
 
-/* Finds all matches of a pattern that begins with `word`. */
+/* Finds all matches of a pattern that begins with `word`, once with a number as
+ * its answer and once with a formula. */
 static void find_announced(finder *f, const char *word,
                            size_t (*match)(finder *, size_t, int))
 {
@@ -248,13 +259,14 @@ static void find_any_candidates(finder *f)
     }
 }
 
+/* Finds the candidates of a step, as numbered at the top of this file. */
 static void find_candidates(finder *f, int step)
 {
     memset(f->count, 0, sizeof(f->count));
     if (step == 0)
-        find_announced(f, "final answer", match_hope);
+        find_announced(f, "final answer", match_i_hope);
     if (step == 1) {
-        find_announced(f, "final answer", match_final);
+        find_announced(f, "final answer", match_final_answer);
         find_boxes(f);
     }
     if (step == 2)
@@ -289,7 +301,8 @@ static rule_text read_braced(rule_text text)
     return (rule_text){ NULL, 0 };
 }
 
-static int has_joint(rule_text gap)
+/* Tells whether a comma, a semicolon, "and" or "or" separates two boxes. */
+static int has_separator(rule_text gap)
 {
     static const char *const words[] = { "and", "or", NULL };
     if (memchr(gap.data, ',', gap.size) || memchr(gap.data, ';', gap.size))
@@ -312,11 +325,13 @@ static int belong_together(rule_text box, rule_text next, rule_text gap)
 {
     if (gap.size < BOX_GAP)
         return 1;
-    return !rule_equal(box, next, 0) && gap.size < LIST_GAP && has_joint(gap);
+    return !rule_equal(box, next, 0) && gap.size < LIST_GAP &&
+           has_separator(gap);
 }
 
-/* Adds the boxes of a text as a list, collected from the last one back, or the
- * text itself if it has none. With `all`, their distance does not matter. */
+/* Writes the boxes of a text as a list "a, b, c", or the text itself if it has
+ * none. The list ends with the last box and goes back as far as boxes belong
+ * together; with `all`, back to the first box. */
 static void add_boxes(rule_text text, int all, rule_buffer *out)
 {
     rule_text found[MOST_BOXES];
@@ -354,7 +369,8 @@ static void add_boxes(rule_text text, int all, rule_buffer *out)
     }
 }
 
-static int can_parse(rule_math *m, const rule_buffer *text)
+/* Parses a text into m->tree. */
+static int parse_text(rule_math *m, const rule_buffer *text)
 {
     rule_clean(rule_buffer_text(text), &m->clean_a);
     rule_tree_clear(&m->tree);
@@ -362,7 +378,7 @@ static int can_parse(rule_math *m, const rule_buffer *text)
            rule_parse(&m->tree, rule_buffer_text(&m->clean_a)) != 0;
 }
 
-/* Keeps c of a = b = c, for a text that cannot be parsed. */
+/* Reduces a = b = c to c; returns 0 for anything else. */
 static int keep_last_side(rule_buffer *text)
 {
     size_t last = 0;
@@ -383,12 +399,13 @@ static int keep_last_side(rule_buffer *text)
     return 1;
 }
 
+/* Parses a text or, if that fails, the last side of its equations. */
 static int read_latex(rule_math *m, rule_buffer *text)
 {
-    if (can_parse(m, text))
+    if (parse_text(m, text))
         return 1;
     m->spare = *text;
-    if (!keep_last_side(&m->spare) || !can_parse(m, &m->spare))
+    if (!keep_last_side(&m->spare) || !parse_text(m, &m->spare))
         return 0;
     *text = m->spare;
     return 1;
@@ -440,9 +457,10 @@ static int read_prose(rule_math *m, const rule_prose *prose)
     }
     if (prose->percent)
         rule_buffer_puts(&m->a, "\\%");
-    return (!prose->sum || rule_is_python_sum(value)) && can_parse(m, &m->a);
+    return (!prose->sum || rule_is_python_sum(value)) && parse_text(m, &m->a);
 }
 
+/* Writes the answer of a candidate to m->a and parses it. */
 static int read_candidate(rule_math *m, finder *f, int pattern,
                           const candidate *p)
 {
@@ -459,13 +477,16 @@ static int read_candidate(rule_math *m, finder *f, int pattern,
 
 /* ---- the best candidate -------------------------------------------------- */
 
+/* The better candidate ends later or, if both end at once, begins
+ * earlier. */
 static int is_better(const candidate *a, const candidate *b)
 {
     return a->end != b->end ? a->end > b->end : a->start < b->start;
 }
 
-/* Takes the best of the candidates that are left and returns its pattern, or
- * -1. */
+/* Takes the best candidate of those not yet tried and returns its pattern, or
+ * -1. left[i] of pattern i are untried, which were found before all others of
+ * it. */
 static int take_best_candidate(finder *f, size_t left[PATTERNS],
                                const candidate **out)
 {

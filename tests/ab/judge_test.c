@@ -305,7 +305,7 @@ static void weakening_keys_are_noted(void **state)
             const xr_variant b = { .name = b_name,
                                    .runs = &runs[1],
                                    .count = 1 };
-            xr_note_pairing(&a, &b, &notes);
+            xr_note_unshared_settings(&a, &b, &notes);
             assert_int_equal(notes.count, key_cases[i].what ? 1 : 0);
             if (key_cases[i].what) {
                 char want[256];
