@@ -89,7 +89,12 @@ static xray_status cut_into_shards(model_files *m, uint64_t max_shard)
         m->total += bytes;
     }
     m->first[m->shards] = m->count;
-    return XRAY_OK;
+    return m->shards <= 99999
+               ? XRAY_OK
+               : xr_fail(m->err, XRAY_E_RANGE,
+                         "%s: shards of %llu bytes would be %zu files, which "
+                         "is more than their names can number",
+                         m->dir, (unsigned long long)max_shard, m->shards);
 }
 
 static void format_shard_name(const model_files *m, size_t shard,
@@ -235,11 +240,6 @@ xray_status xm_st_write_model(const char *dir, const xm_st_item *items,
     if (!m.first)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
     xray_status status = cut_into_shards(&m, max_shard);
-    if (!status && m.shards > 99999)
-        status = xr_fail(err, XRAY_E_RANGE,
-                         "%s: shards of %llu bytes would be %zu files, which "
-                         "is more than their names can number",
-                         dir, (unsigned long long)max_shard, m.shards);
     if (!status)
         status = m.shards > 1 ? write_all_shards(&m) : write_single_file(&m);
     free(m.first);

@@ -110,6 +110,16 @@ static xray_status write_model_files(tensor_writer *w, const char *dir,
     return status;
 }
 
+/* Earlier work on the device may still change the weights. */
+static xray_status wait_for_device(const xm_weights *weights, const char *dir,
+                                   xr_err *err)
+{
+    xray_status status = weights->device->sync(weights->device_self, NULL);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "%s: waiting for the device failed", dir);
+}
+
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             uint64_t max_shard, xr_err *err)
 {
@@ -123,7 +133,7 @@ xray_status xm_weights_save(const xm_weights *weights, const char *dir,
     if (status == XRAY_OK)
         status = allocate_copies(&w, err);
     if (status == XRAY_OK)
-        status = weights->device->sync(weights->device_self, NULL);
+        status = wait_for_device(weights, dir, err);
     if (status == XRAY_OK)
         status = write_model_files(&w, dir, max_shard, err);
     free(w.copy);

@@ -96,6 +96,14 @@ static void free_optim_out(optim_out *out)
     free(out->copy);
 }
 
+static xray_status wait_for_moments(const xm_adamw *adamw, xr_err *err)
+{
+    xray_status status = adamw->device->sync(adamw->device_self, NULL);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "reading the optimizer's state failed");
+}
+
 static xray_status fetch_moments(const xm_adamw *adamw, const float *from,
                                  uint64_t count, float *to, xr_err *err)
 {
@@ -136,7 +144,7 @@ static xray_status collect_items(const xm_adamw *adamw, optim_out *out,
 {
     const xm_layout *layout = adamw->layout;
     float *copy = out->copy;
-    xray_status status = adamw->device->sync(adamw->device_self, NULL);
+    xray_status status = wait_for_moments(adamw, err);
     for (size_t i = 0; status == XRAY_OK && i < out->count; i++) {
         const xm_param *param = state_param(layout, i);
         const float *data = state_data(adamw, param, i % 2, 0);
@@ -154,9 +162,7 @@ static xray_status collect_items(const xm_adamw *adamw, optim_out *out,
             .data = data,
         };
     }
-    if (status == XRAY_OK)
-        status = adamw->device->sync(adamw->device_self, NULL);
-    return status;
+    return status == XRAY_OK ? wait_for_moments(adamw, err) : status;
 }
 
 xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
