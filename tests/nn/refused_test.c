@@ -500,6 +500,8 @@ static void weights_with_readers_do_not_change(void **state)
     fixture_ok(table->lease(table->owner), NULL);
     assert_refused(xm_weights_import(f.weights, table, &err), XRAY_E_STATE,
                    &err, "the weights cannot change while 2 readers hold them");
+    assert_refused(xm_weights_load(f.weights, "no folder", &err), XRAY_E_STATE,
+                   &err, "the weights cannot change while 2 readers hold them");
     assert_refused(xm_weights_changed(f.weights, 1, &err), XRAY_E_STATE, &err,
                    "the weights changed while 2 leases held them: readers must "
                    "finish first");
