@@ -296,6 +296,155 @@ static void incomplete_batches_are_refused(void **state)
     rig_close(&r);
 }
 
+/* ---- what a step leaves ---------------------------------------------------
+ */
+
+/* A prepare that fails changes neither the controller nor the moments, in the
+ * same step and at its end. */
+static void a_failed_step_leaves_the_state(void **state)
+{
+    static const char *const updates[] = { "step", "epoch" };
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        rig r;
+        rig_batch b;
+        ppo_state before;
+        ppo_state after;
+        uint64_t size = 0;
+        rig_open(&r, RIG_KEYS("use_kl_in_reward", "true", "kl_ctrl", "adaptive",
+                              "kl_coef", "0.5", "target_kl", "0.1", "horizon",
+                              "10", "value_model", "policy", "kl_ctrl_update",
+                              updates[k]));
+        assert_int_equal(r.ops->save(r.self, &before, sizeof(before), &size),
+                         XRAY_OK);
+        assert_true(before.kl_coef == 0.5 && before.moments.deviation == 1);
+        for (int i = 0; i < 3; i++) {
+            fill_rows(&b, 1);
+            for (uint32_t t = 0; t < b.b.tokens; t++)
+                b.ref_logp[t] = -1;
+            float *bad[] = { &b.reward[5], &b.ref_logp[5], &b.value[5] };
+            *bad[i] = (float)NAN;
+            assert_int_equal(rig_prepare(&r, &b), XRAY_E_NUMERIC);
+            assert_int_equal(ppo_observe(&r), XRAY_OK);
+            assert_int_equal(r.ops->save(r.self, &after, sizeof(after), &size),
+                             XRAY_OK);
+            assert_memory_equal(&before, &after, sizeof(after));
+        }
+        rig_close(&r);
+    }
+}
+
+/* Prompts have no advantage and no return, whatever was there, and nothing
+ * after the last token is written. */
+static void only_the_tokens_of_a_batch_are_written(void **state)
+{
+    rig r;
+    rig_batch b;
+    (void)state;
+    rig_open(&r, RIG_KEYS("scale_reward", "running", "cliprange_reward", "1.5",
+                          "use_kl_in_reward", "true", "kl_coef", "0.5"));
+    fill_rows(&b, 1);
+    for (uint32_t i = 0; i < b.b.tokens + 4; i++) {
+        b.advantage[i] = b.returns[i] = 9;
+        b.mask[i] = i >= b.b.tokens ? 1 : b.mask[i];
+        b.ref_logp[i] = -1;
+    }
+    for (uint32_t i = b.b.tokens; i < b.b.tokens + 4; i++)
+        b.reward[i] = 9;
+    b.reward[0] = b.reward[3] = 9;
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    for (int i = 0; i < 6; i += 3) {
+        assert_true(b.reward[i] == 9);
+        assert_true(b.advantage[i] == 0 && b.returns[i] == 0);
+    }
+    for (uint32_t i = b.b.tokens; i < b.b.tokens + 4; i++)
+        assert_true(b.reward[i] == 9 && b.advantage[i] == 9 &&
+                    b.returns[i] == 9);
+    rig_close(&r);
+}
+
+/* ---- the loss ------------------------------------------------------------ */
+
+#define LOSS_KEYS                                                            \
+    RIG_KEYS("value_model", "policy", "use_kl_loss", "true", "kl_loss_type", \
+             "kl", "kl_loss_coef", "0.5", "entropy_coeff", "0.25")
+
+/* A call that lacks anything that its loss reads or writes is refused. */
+static void a_loss_needs_all_that_it_reads(void **state)
+{
+    rig r;
+    rig_batch b;
+    rig_sums out;
+    char context[1024];
+    (void)state;
+    rig_open(&r, LOSS_KEYS);
+    fill_rows(&b, 1);
+    ppo_fill(&b, 5);
+    uint64_t size = rig_context(&r, &b, 0, 2, context, sizeof(context));
+    for (int i = 0; i < 12; i++) {
+        xray_batch batch = b.b;
+        xray_metric_sums sums = rig_sums_open(&r, &out);
+        xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
+                                .batch = &batch,
+                                .logp = b.logp,
+                                .entropy = b.entropy,
+                                .value = b.value_now,
+                                .dlogp = b.dlogp,
+                                .dentropy = b.dentropy,
+                                .dvalue = b.dvalue };
+        const void **fields[] = {
+            (const void **)&call.value,      (const void **)&call.dvalue,
+            (const void **)&batch.value,     (const void **)&batch.returns,
+            (const void **)&batch.loss_mask, (const void **)&call.logp,
+            (const void **)&call.dlogp,      (const void **)&call.entropy,
+            (const void **)&call.dentropy,   (const void **)&batch.old_logp,
+            (const void **)&batch.advantage, (const void **)&batch.ref_logp,
+        };
+        assert_int_equal(r.ops->loss(context + 1, size, &call, &sums), XRAY_OK);
+        *fields[i] = NULL;
+        if (r.ops->loss(context + 1, size, &call, &sums) != XRAY_E_ARG)
+            fail_msg("field %d", i);
+        xray_status critic =
+            r.ops->critic_loss(context + 1, size, &call, &sums);
+        assert_int_equal(critic, i < 5 ? XRAY_E_ARG : XRAY_OK);
+    }
+    rig_close(&r);
+}
+
+/* The metrics are means over the tokens in the loss, worked out by hand. */
+static void metrics_are_means_over_tokens(void **state)
+{
+    rig r;
+    rig_batch b;
+    rig_sums sums;
+    const ppo_mini mini = { 0, 2, 1, 0 };
+    static const float now[] = { 0, -1.5f, -0.75f, 0, -1, -2 };
+    (void)state;
+    rig_open(&r, LOSS_KEYS);
+    fill_rows(&b, 1);
+    for (uint32_t i = 0; i < b.b.tokens; i++) {
+        b.old_logp[i] = -1;
+        b.ref_logp[i] = -1.25f;
+        b.logp[i] = now[i];
+        b.entropy[i] = (float)i;
+        b.value_now[i] = 0.5f * (float)i;
+        b.value[i] = b.returns[i] = b.advantage[i] = 0;
+    }
+    b.mask[5] = 0;
+    assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+    rig_near(rig_metric(&r, &sums, "actor/ppo_kl"), (0.5 - 0.25 + 0) / 3, 1e-9,
+             "ppo_kl");
+    rig_near(rig_metric(&r, &sums, "actor/kl_loss"), (-0.25 + 0.5 + 0.25) / 3,
+             1e-9, "kl_loss");
+    rig_near(rig_metric(&r, &sums, "actor/kl_coef"), 0.5, 1e-12, "kl_coef");
+    rig_near(rig_metric(&r, &sums, "actor/entropy"), (1.0 + 2 + 4) / 3, 1e-9,
+             "entropy");
+    rig_near(rig_metric(&r, &sums, "critic/vpred_mean"), (0.5 + 1 + 2) / 3,
+             1e-9, "vpred_mean");
+    rig_near(rig_metric(&r, &sums, "actor/pg_loss"), 0, 1e-12, "pg_loss");
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +455,10 @@ int main(void)
         cmocka_unit_test(scores_are_clipped_first),
         cmocka_unit_test(epochs_move_the_controller),
         cmocka_unit_test(incomplete_batches_are_refused),
+        cmocka_unit_test(a_failed_step_leaves_the_state),
+        cmocka_unit_test(only_the_tokens_of_a_batch_are_written),
+        cmocka_unit_test(a_loss_needs_all_that_it_reads),
+        cmocka_unit_test(metrics_are_means_over_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
