@@ -147,6 +147,29 @@ static void readers_release_every_shard(void **state)
     assert_int_equal(count_descriptors(), before);
 }
 
+/* The metadata of a model may be in any of its shards. */
+static void metadata_is_found_in_every_shard(void **state)
+{
+    (void)state;
+    static const char *const metadata[] = { "format", "pt", NULL };
+    xm_st_item one = { "a", XM_ST_F32, 1, { 2 }, values };
+    xm_st *st = NULL;
+    xr_err err = { "" };
+    assert_int_equal(
+        xm_st_write(scratch_path("1.safetensors"), &one, 1, NULL, &err),
+        XRAY_OK);
+    one.name = "b";
+    assert_int_equal(
+        xm_st_write(scratch_path("2.safetensors"), &one, 1, metadata, &err),
+        XRAY_OK);
+    scratch_write(INDEX, "{\"weight_map\":{\"a\":\"1.safetensors\","
+                         "\"b\":\"2.safetensors\"}}");
+    assert_int_equal(xm_st_open(scratch_dir(), &err, &st), XRAY_OK);
+    assert_string_equal(xm_st_metadata(st, "format"), "pt");
+    assert_null(xm_st_metadata(st, "none"));
+    xm_st_close(st);
+}
+
 static void make_obstacle(const char *name)
 {
     assert_int_equal(mkdir(scratch_path(name), 0777), 0);
@@ -240,6 +263,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(ranks_close_every_file, scratch_make,
                                         scratch_drop),
         cmocka_unit_test_setup_teardown(readers_release_every_shard,
+                                        scratch_make, scratch_drop),
+        cmocka_unit_test_setup_teardown(metadata_is_found_in_every_shard,
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(
             a_shard_that_cannot_begin_leaves_no_other, scratch_make,

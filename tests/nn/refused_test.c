@@ -436,6 +436,10 @@ static void import_edited(const fixture *f, const fixture *g, uint32_t edit,
         norm->dtype = XRAY_BF16;
     if (edit == 4)
         norm->data = NULL;
+    if (edit == 5)
+        norm->first = 1;
+    if (edit == 6)
+        norm->dims = 2;
     xray_weights table = f->weights->table;
     table.tensors = tensors;
     assert_refused(xm_weights_import(g->weights, &table, &err), want, &err,
@@ -477,6 +481,16 @@ static void incomplete_tables_are_refused_before_the_import(void **state)
         "expected fp32 (or bf16 for a matrix)",
         XRAY_F32);
     import_edited(&f, &g, 4, XRAY_E_UNSUPPORTED, says);
+    (void)snprintf(says, sizeof says,
+                   "tensor model.norm.weight: only elements [1, %u) are "
+                   "published, but all are needed",
+                   f.config.hidden + 1);
+    import_edited(&f, &g, 5, XRAY_E_UNSUPPORTED, says);
+    (void)snprintf(says, sizeof says,
+                   "published weights: tensor model.norm.weight has shape "
+                   "[%u, 0], the model's config says [%u]",
+                   f.config.hidden, f.config.hidden);
+    import_edited(&f, &g, 6, XRAY_E_CONFIG, says);
     /* No value was imported from any of them. */
     assert_true(g.weights->buckets[0][0] == before);
     fixture_end(&g);
