@@ -92,12 +92,14 @@ static void decode_int(const setting *s, const char *text)
     int64_t value;
     const char *digits = text + (*text == '-');
     int is_integer = *digits && !digits[strspn(digits, "0123456789")];
-    if (xr_parse_int(text, &value) != 0 && is_integer)
-        (void)is_in_range(s, text, *text == '-' ? -HUGE_VAL : HUGE_VAL);
-    else if (xr_parse_int(text, &value) != 0)
+    if (xr_parse_int(text, &value) == 0) {
+        if (is_in_range(s, text, (double)value))
+            store_field(s, &value, sizeof(value));
+    } else if (!is_integer) {
         report_bad_value(s, "'%s' is not an integer", text);
-    else if (is_in_range(s, text, (double)value))
-        store_field(s, &value, sizeof(value));
+    } else if (is_in_range(s, text, *text == '-' ? -HUGE_VAL : HUGE_VAL)) {
+        report_bad_value(s, "%s does not fit in 64 bits", text);
+    }
 }
 
 static void decode_real(const setting *s, const char *text)

@@ -154,4 +154,36 @@ grep -qx 'xray: 1 of 4 runs failed; the same command runs them again' err || fai
 grep -q '^missing: base, seed 10 failed: .*latest_checkpointed_iteration.txt' text || fail "$(cat text)"
 [ ! -e three/base/seed-10/finished ] || fail "a failed run is marked as finished"
 [ -e three/base-2/seed-10/finished ] || fail "the other run was not made"
+
+# ---- runs that end while xray ab is being stopped -----------------------------------
+# The runs are stopped, so that only a kill ends them: none is left to be resumed, but
+# the comparison was stopped all the same.
+"$XRAY_BIN" ab --job sft --out six --seed-list 3 --jobs 2 --plugin-path "$work/sub" base.ini sub/base.ini \
+    --set sft.total_steps=100000000 >text 2>err &
+ab=$!
+runs=()
+trap 'kill -KILL "$ab" "${runs[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
+while [ "${#runs[@]}" -lt 2 ]; do
+    kill -0 "$ab" 2>/dev/null || fail "it ended: $(cat err)"
+    runs=()
+    for run in $(cat "/proc/$ab/task"/*/children); do
+        ! grep -qaF run.seed=3 "/proc/$run/cmdline" 2>/dev/null || runs+=("$run")
+    done
+done
+kill -STOP "${runs[@]}"
+for run in "${runs[@]}"; do
+    tr '\0' '\n' <"/proc/$run/cmdline" >words
+    grep -qx -A 1 -e --plugin-path words && grep -qx "$work/sub" words || fail "--plugin-path of a run: $(cat words)"
+done
+kill -TERM "$ab"
+until grep -q 'stopping the runs after their current steps' err; do
+    kill -0 "$ab" 2>/dev/null || fail "it ended: $(cat err)"
+done
+kill -KILL "${runs[@]}"
+code=0
+wait "$ab" || code=$?
+trap 'rm -rf "$work"' EXIT
+[ "$code" = 143 ] || fail "stopped by SIGTERM: exit $code: $(cat err)"
+grep -q '^xray: stopped by SIGTERM with 0 of 2 runs done; resume with: ' err || fail "$(cat err)"
+[ ! -s text ] && [ ! -e six/report.html ] || fail "a report of a stopped comparison"
 echo "folders: ok"

@@ -184,6 +184,57 @@ static void paths_are_joined_and_tested(void **state)
                      XRAY_E_RANGE);
 }
 
+/* A link that takes the place of a folder does not lead a removal away. */
+static void link_to_a_folder_is_not_followed(void **state)
+{
+    (void)state;
+    char link[XR_PATH_CAP];
+    xr_err err = { "" };
+    assert_int_equal(xr_dir_make(scratch_path("target"), &err), XRAY_OK);
+    assert_int_equal(xr_file_write(scratch_path("target/kept"), "x", 1, &err),
+                     XRAY_OK);
+    (void)snprintf(link, sizeof link, "%s", scratch_path("way"));
+    assert_int_equal(symlink("target", link), 0);
+    assert_int_equal(xr_dir_remove(link, &err), XRAY_E_IO);
+    assert_int_equal(xr_path_exists(scratch_path("target/kept")), 1);
+    assert_int_equal(remove(link), 0);
+}
+
+/* Every call closes what it opened, whether it succeeds or fails. */
+static void calls_leave_no_file_open(void **state)
+{
+    (void)state;
+    static const char descriptors[] = "/proc/self/fd";
+    char folder[XR_PATH_CAP];
+    char from[XR_PATH_CAP];
+    char to[XR_PATH_CAP];
+    char *data = NULL;
+    size_t size = 0;
+    xr_map_file map;
+    (void)snprintf(folder, sizeof folder, "%s", scratch_path("closed"));
+    (void)snprintf(from, sizeof from, "%s", scratch_path("closed/from"));
+    (void)snprintf(to, sizeof to, "%s", scratch_path("closed/to"));
+    size_t before = count_entries(descriptors);
+    assert_int_equal(xr_dir_make(scratch_path("closed/sub/deep"), NULL),
+                     XRAY_OK);
+    assert_int_equal(xr_file_write(from, "text", 4, NULL), XRAY_OK);
+    assert_int_equal(xr_file_write(folder, "text", 4, NULL), XRAY_E_IO);
+    assert_int_equal(xr_file_copy(from, to, NULL), XRAY_OK);
+    assert_int_equal(xr_file_copy(from, folder, NULL), XRAY_E_IO);
+    assert_int_equal(xr_file_copy(folder, to, NULL), XRAY_E_IO);
+    assert_int_equal(xr_file_read(to, 4, NULL, &data, &size), XRAY_OK);
+    free(data);
+    assert_int_equal(xr_file_read(to, 3, NULL, &data, &size), XRAY_E_RANGE);
+    assert_int_equal(xr_file_read(folder, 4, NULL, &data, &size), XRAY_E_IO);
+    assert_int_equal(xr_file_map(to, NULL, &map), XRAY_OK);
+    xr_file_unmap(&map);
+    assert_int_equal(xr_dir_sync(folder, NULL), XRAY_OK);
+    assert_int_equal(xr_dir_sync_parent(to, NULL), XRAY_OK);
+    assert_int_equal(xr_dir_sync(to, NULL), XRAY_E_IO);
+    assert_int_equal(xr_dir_remove(folder, NULL), XRAY_OK);
+    assert_int_equal(count_entries(descriptors), before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +244,8 @@ int main(void)
         cmocka_unit_test(folder_is_committed_and_removed),
         cmocka_unit_test(only_regular_files_are_opened),
         cmocka_unit_test(paths_are_joined_and_tested),
+        cmocka_unit_test(link_to_a_folder_is_not_followed),
+        cmocka_unit_test(calls_leave_no_file_open),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

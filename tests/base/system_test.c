@@ -492,6 +492,44 @@ static void collectives_are_checked(void **state)
         XRAY_E_ARG);
 }
 
+/* Ranks of a group ascend, so that every member sees the same order. */
+static void ranks_of_a_group_ascend(void **state)
+{
+    (void)state;
+    const xray_host host = { .fail = record_reason };
+    static const struct {
+        uint32_t ranks[3];
+        uint32_t count;
+        uint32_t self;
+        const char *said; /* NULL: accepted */
+    } rows[] = {
+        { { 0, 1, 3 }, 3, 3, NULL },
+        { { 2 }, 1, 2, NULL },
+        { { 0, 1, 1 },
+          3,
+          1,
+          "group: rank 1: ranks must ascend and be below 4" },
+        { { 0, 3, 2 },
+          3,
+          0,
+          "group: rank 2: ranks must ascend and be below 4" },
+        { { 0, 4, 5 },
+          3,
+          0,
+          "group: rank 4: ranks must ascend and be below 4" },
+        { { 0, 1, 3 }, 3, 2, "group: this rank, 2, is not among the group's" },
+        { { 0 }, 0, 0, "group: this rank, 0, is not among the group's" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(xr_collective_check_ranks(&host, rows[i].ranks,
+                                                   rows[i].count, rows[i].self,
+                                                   4),
+                         rows[i].said ? XRAY_E_ARG : XRAY_OK);
+        if (rows[i].said)
+            assert_string_equal(reason, rows[i].said);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +544,7 @@ int main(void)
         cmocka_unit_test(reads_continue_to_the_end),
         cmocka_unit_test(collectives_are_described),
         cmocka_unit_test(collectives_are_checked),
+        cmocka_unit_test(ranks_of_a_group_ascend),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

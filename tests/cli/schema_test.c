@@ -143,6 +143,74 @@ static void details_of_tables_are_kept(void **state)
 #undef OPTION
 }
 
+/* ---- rewards ------------------------------------------------------------ */
+
+static int has_all(const cJSON *section, const cJSON *names)
+{
+    const cJSON *name = NULL;
+    int all = 1;
+    cJSON_ArrayForEach(name, names) all &=
+        xr_json_get(section, name->valuestring) != NULL;
+    return all;
+}
+
+/* Tests a section against those words of a schema that conditions use. */
+static int meets_condition(const cJSON *rule, const cJSON *section)
+{
+    const cJSON *item = NULL;
+    const cJSON *any = xr_json_get(rule, "anyOf");
+    const cJSON *not = xr_json_get(rule, "not");
+    int one = any == NULL;
+    cJSON_ArrayForEach(item, xr_json_get(rule, "properties"))
+    {
+        const cJSON *value = xr_json_get(section, item->string);
+        if (value && strcmp(value->valuestring,
+                            xr_json_get(item, "const")->valuestring) != 0)
+            return 0;
+    }
+    cJSON_ArrayForEach(item, any) one |= meets_condition(item, section);
+    if (not &&meets_condition(not, section))
+        return 0;
+    return one && has_all(section, xr_json_get(rule, "required"));
+}
+
+static int allows_key(const char *text, const char *key)
+{
+    xr_err err = { "" };
+    cJSON *section = NULL;
+    const cJSON *variant = NULL;
+    assert_int_equal(
+        xr_json_parse(text, strlen(text), "section", &err, &section), XRAY_OK);
+    int allowed =
+        xr_json_get(xr_json_get(reward_section(), "properties"), key) != NULL;
+    cJSON_ArrayForEach(variant, xr_json_get(reward_section(), "allOf"))
+    {
+        const cJSON *then = xr_json_get(variant, "then");
+        if (meets_condition(xr_json_get(variant, "if"), section))
+            allowed |=
+                xr_json_get(xr_json_get(then, "properties"), key) != NULL;
+    }
+    cJSON_Delete(section);
+    return allowed;
+}
+
+/* `plugin` selects the options, else `grader` those of rule, else the name. */
+static void reward_allows_the_options_of_its_plugin(void **state)
+{
+    (void)state;
+    assert_true(allows_key("{\"plugin\":\"rule\"}", "pattern"));
+    assert_true(allows_key("{\"grader\":\"regex\"}", "pattern"));
+    assert_true(
+        allows_key("{\"plugin\":\"rule\",\"grader\":\"regex\"}", "pattern"));
+    assert_true(allows_key("{}", "pattern"));
+    assert_false(allows_key("{\"plugin\":\"other\"}", "pattern"));
+    assert_false(
+        allows_key("{\"plugin\":\"other\",\"grader\":\"regex\"}", "pattern"));
+    assert_true(allows_key("{}", "path"));
+    assert_false(allows_key("{\"plugin\":\"rule\"}", "path"));
+    assert_false(allows_key("{\"grader\":\"regex\"}", "path"));
+}
+
 /* ---- keys --------------------------------------------------------------- */
 
 static int reward_has_key(const cJSON *section, const char *key)
@@ -256,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schema_is_well_formed),
         cmocka_unit_test(details_of_tables_are_kept),
+        cmocka_unit_test(reward_allows_the_options_of_its_plugin),
         cmocka_unit_test(keys_of_examples_are_known),
         cmocka_unit_test(printed_keys_are_known),
     };

@@ -127,7 +127,19 @@ static void bounds_are_inclusive(void **state)
     assert_int_equal(decode_assignment("t.seconds=1000000", "").seconds,
                      1000000000000000);
     assert_int_equal(decode_assignment("t.seconds=3ms", "").seconds, 3000000);
-    /* Without bounds, every value that fits is accepted. */
+    /* Without bounds, every value that fits is accepted, and no other. */
+    assert_int_equal(
+        decode_assignment("t.free_count=9223372036854775808",
+                          "--set: [t] free_count: 9223372036854775808 does not "
+                          "fit in 64 bits")
+            .free_count,
+        -5);
+    assert_int_equal(
+        decode_assignment("t.free_count=-9223372036854775809",
+                          "--set: [t] free_count: -9223372036854775809 does "
+                          "not fit in 64 bits")
+            .free_count,
+        -5);
     assert_true(
         decode_assignment("t.free_count=-9223372036854775808", "").free_count ==
         INT64_MIN);

@@ -41,6 +41,12 @@ file=$(one query_exits)/query_exits.so
 expect 1 "xray: $file: ends the process (exit code 0) in query" inspect "$file"
 file=$(one query_dies)/query_dies.so
 expect 1 "xray: $file: ends the process (exit code 3) in query" inspect "$file"
+# What the plugin itself or its check says arrives as it was said.
+file=$(one refuses)/refuses.so
+expect 1 "xray: $file: refuses xray ABI 0.1" inspect "$file"
+file=$(one missing)/missing.so
+expect 1 "xray: $file: 'zoo' lacks loss, which xray.algo/0 requires" inspect "$file"
+file=$work/query_dies/query_dies.so
 for name in SIGBUS SIGFPE SIGILL SIGABRT SIGKILL "a signal"; do
     number=$(kill -l "${name/a signal/SIGTERM}")
     ZOO_SIGNAL=$number expect 1 "xray: $file: crashes ($name) in query" inspect "$file"
