@@ -4,6 +4,7 @@
  * combines their answers, sums and faults, and when the ranks are out of step.
  */
 #include "core/roles/nonfinite.h"
+#include "core/roles/role_calls.h"
 #include "tests/rl/whole_rig.h"
 
 /* Expects these calls since the last check. */
@@ -409,6 +410,49 @@ static void engines_finish_by_themselves(void **state)
     xr_samples_free(&s);
 }
 
+/* A group whose prompt is shared is never divided between micro-batches, even
+ * if it has more tokens than one holds: groups of 3 and 12, of 11, and of 12
+ * tokens are two, one and one. */
+static void groups_are_not_divided_between_micro_batches(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    static const int32_t groups[ROWS] = { 0, 1, 1, 2, 2, 3, 3 };
+    memcpy(whole_rows.group, groups, sizeof(groups));
+    views.prompts = XR_PROMPTS_PER_GROUP;
+    whole.per_token = 0;
+    run.actor.load.tokens = 10;
+    assert_int_equal(call_forward(out, 1), XRAY_OK);
+    assert_int_equal(script.needs[script.who[0]], 2);
+    assert_int_equal(script.needs[script.who[1]], 1);
+    assert_int_equal(script.needs[script.who[5]], 1);
+}
+
+/* With free_cache_engine a call of a model puts the engine to sleep, so the
+ * weights are published again before the next rollout. */
+static void every_call_of_a_model_makes_publishing_due(void **state)
+{
+    (void)state;
+    xray_step_result result;
+    roles.calls = &xr_whole_calls;
+    for (uint32_t frees = 0; frees < 2; frees++) {
+        run.ini.rollout.free_cache_engine = frees;
+        roles.published.due = 0;
+        assert_int_equal(xr_role_save(&roles, XRAY_ROLE_ACTOR, "x", &whole_err),
+                         XRAY_OK);
+        assert_int_equal(roles.published.due, frees);
+        roles.published.due = 0;
+        assert_int_equal(xr_role_load(&roles, XRAY_ROLE_ACTOR, "x", &whole_err),
+                         XRAY_OK);
+        assert_int_equal(roles.published.due, frees);
+        roles.published.due = 0;
+        assert_int_equal(
+            xr_role_step(&roles, XRAY_ROLE_ACTOR, 0.5, 2, &result, &whole_err),
+            XRAY_OK);
+        assert_int_equal(roles.published.due, frees);
+    }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, whole_begin, whole_end)
 
 int main(void)
@@ -427,6 +471,8 @@ int main(void)
         TEST(weights_and_files_reach_their_ranks),
         TEST(samples_go_where_prompts_came_from),
         TEST(engines_finish_by_themselves),
+        TEST(groups_are_not_divided_between_micro_batches),
+        TEST(every_call_of_a_model_makes_publishing_due),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
