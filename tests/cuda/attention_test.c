@@ -412,6 +412,45 @@ static void unsupported_shapes_are_refused(void **state)
     }
 }
 
+/* A call of no tokens, or of none that is live, succeeds and leaves outputs and
+ * cache as they are. */
+static void calls_without_tokens_change_nothing(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < 2; p++) {
+        dev d = open_attention(precisions[p]);
+        rows r = make_rows(forms[1]);
+        cache_call c = { .r = &r, .base = r.longest, .chunk = 2 };
+        c.kv = (xray_kv){ .header = XRAY_HEADER(xray_kv),
+                          .table_stride = 1,
+                          .block_tokens = 32,
+                          .kv_heads = r.f.kv_heads,
+                          .head_dim = r.f.dim,
+                          .dtype = XRAY_F32 };
+        size_t bytes = d.ops->kv_block_bytes(d.self, &c.kv) * r.count;
+        unsigned char *before = malloc(bytes);
+        unsigned char *after = malloc(bytes);
+        assert_true(bytes && before && after);
+        memset(before, 0x3c, bytes);
+        c.kv.blocks = copy_to_device(&d, before, bytes);
+        for (c.spare = 0; c.spare < 4; c.spare += 3)
+            run_cache_call(&d, &c, r.o);
+        copy_from_device(&d, after, c.kv.blocks, bytes);
+        assert_memory_equal(after, before, bytes);
+        free_on_device(&d, c.kv.blocks);
+        xray_attention op = make_attention(&r, r.o, r.lse);
+        op.rows = 0;
+        op.tokens.bound = 0;
+        xray_attention_grad back = make_attention_grad(&r, &op, r.o, r.qkv);
+        must(d.ops->attention(d.self, NULL, &op));
+        must(d.ops->attention_grad(d.self, NULL, &back));
+        free(before);
+        free(after);
+        free_rows(&r);
+        d.ops->destroy(d.self);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +464,7 @@ int main(void)
         cmocka_unit_test(families_do_not_depend_on_their_batch),
         cmocka_unit_test(parents_are_supported),
         cmocka_unit_test(unsupported_shapes_are_refused),
+        cmocka_unit_test(calls_without_tokens_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,9 @@
 
 /* The other rank: it has the weights of this one and no gradients. */
 typedef struct scripted_rank {
-    uint32_t fails;      /* XRAY_COMM_* of the calls that fail, or NEVER */
-    uint32_t left;       /* number of these calls that succeed before */
-    uint32_t calls;      /* number of all_reduce and reduce_scatter calls */
+    uint32_t fails; /* XRAY_COMM_* of the calls that fail, or SCRIPTED_NEVER */
+    uint32_t left;  /* number of these calls that succeed before */
+    uint32_t calls; /* number of all_reduce and reduce_scatter calls */
     uint32_t negative;   /* 1: every sum is -0 */
     uint32_t bad_record; /* 1: its sum of squares is infinite */
     uint32_t first;      /* index of its first gradient that is not finite */
