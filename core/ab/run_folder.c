@@ -200,13 +200,14 @@ xray_status xr_run_settings_path(const char *dir, char *out_path, xr_err *err)
 {
     char name[64];
     xray_status status = find_newest_checkpoint(dir, name, sizeof(name), err);
-    if (status == XRAY_OK && *name) {
+    if (status != XRAY_OK)
+        return status;
+    if (*name) {
         status = xr_path_join(dir, name, out_path, XR_PATH_CAP, err);
         if (status != XRAY_OK || xr_path_exists(out_path))
             return status;
     }
-    if (status == XRAY_OK)
-        status = xr_path_join(dir, "run.ini", out_path, XR_PATH_CAP, err);
+    status = xr_path_join(dir, "run.ini", out_path, XR_PATH_CAP, err);
     if (status == XRAY_OK && !xr_path_exists(out_path))
         out_path[0] = '\0';
     return status;
@@ -218,21 +219,24 @@ static xray_status read_settings(xr_ab_run *run, xr_err *err)
     char *text = NULL;
     size_t size = 0;
     xray_status status = xr_run_settings_path(run->dir, path, err);
-    if (status == XRAY_OK && !*path)
-        status = xr_fail(
-            err, XRAY_E_IO,
-            "%s: it holds no resolved INI (run.ini of a checkpoint)", run->dir);
-    if (status == XRAY_OK)
-        status = xr_file_read(path, (size_t)1 << 24, err, &text, &size);
-    if (status == XRAY_OK)
-        status = xr_settings_parse(text, path, err, &run->settings);
+    if (status != XRAY_OK)
+        return status;
+    if (!*path)
+        return xr_fail(err, XRAY_E_IO,
+                       "%s: it holds no resolved INI (run.ini of a checkpoint)",
+                       run->dir);
+    status = xr_file_read(path, (size_t)1 << 24, err, &text, &size);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_settings_parse(text, path, err, &run->settings);
     free(text);
-    const char *seed =
-        status == XRAY_OK ? xr_settings_get(&run->settings, "run.seed") : NULL;
-    if (status == XRAY_OK && (!seed || xr_parse_int(seed, &run->seed)))
-        status = xr_fail(err, XRAY_E_IO, "%s: [run] seed is %s", path,
-                         seed ? "not a number" : "missing");
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    const char *seed = xr_settings_get(&run->settings, "run.seed");
+    if (!seed || xr_parse_int(seed, &run->seed))
+        return xr_fail(err, XRAY_E_IO, "%s: [run] seed is %s", path,
+                       seed ? "not a number" : "missing");
+    return XRAY_OK;
 }
 
 /* ---- a run -------------------------------------------------------------- */
@@ -284,21 +288,23 @@ static xray_status read_sample(const cJSON *json, const char *where,
     const char *response = NULL;
     const char *truth = NULL;
     xray_status status = xr_json_string(json, "prompt", where, err, &prompt);
-    if (status == XRAY_OK)
-        status = xr_json_string(json, "response", where, err, &response);
-    if (status == XRAY_OK)
-        status =
-            xr_json_string_or(json, "ground_truth", "", where, err, &truth);
-    if (status == XRAY_OK)
-        status = xr_json_real_or(json, "score", NAN, where, err, &out->score);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_json_string(json, "response", where, err, &response);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_json_string_or(json, "ground_truth", "", where, err, &truth);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_json_real_or(json, "score", NAN, where, err, &out->score);
     if (status != XRAY_OK)
         return status;
     out->prompt = xr_strdup(prompt);
     out->response = xr_strdup(response);
     out->truth = xr_strdup(truth);
     if (!out->prompt || !out->response || !out->truth)
-        status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
-    return status;
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    return XRAY_OK;
 }
 
 /* A sample may hold NUL, which cannot be displayed: \u0000 becomes \ufffd. */

@@ -16,12 +16,12 @@ void cli_chat_open(const char *dir, const xr_data_section *data, cli_chat *out)
     const char *date = data ? data->chat_date : XR_CHAT_DATE;
     const char *kwargs = data ? data->chat_template_kwargs : "";
     *out = (cli_chat){ .system = xr_strdup(data ? data->system_prompt : "") };
-    xray_status status = xr_data_now(date, &out->why, &out->now);
-    if (status == XRAY_OK)
-        status = xr_data_kwargs(kwargs, &out->why, &out->kwargs);
-    if (status == XRAY_OK && *file)
+    if (xr_data_now(date, &out->why, &out->now) != XRAY_OK ||
+        xr_data_kwargs(kwargs, &out->why, &out->kwargs) != XRAY_OK)
+        return;
+    if (*file)
         (void)xm_chat_open_file(file, dir, &out->why, &out->chat);
-    else if (status == XRAY_OK)
+    else
         (void)xm_chat_open(dir, NULL, &out->why, &out->chat);
 }
 

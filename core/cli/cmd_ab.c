@@ -178,20 +178,21 @@ static xray_status prepare_task(const cli_ab_plan *plan, size_t variant,
     out->argv = make_task_argv(plan, variant, seed);
     xray_status status =
         cli_ab_path(plan, variant, seed, "output.txt", path, err);
-    if (status == XRAY_OK) {
-        out->output = xr_strdup(path);
-        status = cli_ab_path(plan, variant, seed, "metrics.jsonl", path, err);
-    }
-    if (status == XRAY_OK) {
-        out->metrics = xr_strdup(path);
-        status = cli_ab_path(plan, variant, seed, FINISHED, path, err);
-    }
-    if (status == XRAY_OK &&
-        (!out->name || !out->argv || !out->output || !out->metrics))
-        status = xr_fail(err, XRAY_E_NOMEM, "out of memory");
-    if (status == XRAY_OK && xr_path_exists(path))
+    if (status != XRAY_OK)
+        return status;
+    out->output = xr_strdup(path);
+    status = cli_ab_path(plan, variant, seed, "metrics.jsonl", path, err);
+    if (status != XRAY_OK)
+        return status;
+    out->metrics = xr_strdup(path);
+    status = cli_ab_path(plan, variant, seed, FINISHED, path, err);
+    if (status != XRAY_OK)
+        return status;
+    if (!out->name || !out->argv || !out->output || !out->metrics)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    if (xr_path_exists(path))
         out->state = XR_TASK_DONE;
-    return status;
+    return XRAY_OK;
 }
 
 /* Orders the tasks by seed, so that pairs are complete early. */
@@ -302,10 +303,11 @@ static xray_status check_run_locks(const ab *a, xr_err *err)
         for (size_t s = 0; s < plan->seed_count; s++) {
             xray_status status =
                 cli_ab_path(plan, v, plan->seeds[s], NULL, path, err);
-            if (status == XRAY_OK && xr_path_is_dir(path))
-                status = xr_lock_take(path, err, &lock);
-            else if (status == XRAY_OK)
+            if (status != XRAY_OK)
+                return status;
+            if (!xr_path_is_dir(path))
                 continue;
+            status = xr_lock_take(path, err, &lock);
             if (status == XRAY_OK)
                 xr_lock_drop(&lock);
             else if (status != XRAY_E_UNSUPPORTED)

@@ -204,11 +204,12 @@ static xray_status read_line_object(chunk *c, const cJSON *object,
         if (status == XRAY_OK)
             status = tokenize_text(c, value, 1, where, item, err);
     }
-    if (status == XRAY_OK)
-        status = check_token_ids(c, where, item, err);
-    if (status == XRAY_OK && c->ops->take)
-        status = c->ops->take(c->ctx, object, where, item, err);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = check_token_ids(c, where, item, err);
+    if (status != XRAY_OK || !c->ops->take)
+        return status;
+    return c->ops->take(c->ctx, object, where, item, err);
 }
 
 static void read_line_item(chunk *c, const char *line, size_t size)

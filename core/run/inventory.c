@@ -345,12 +345,14 @@ static xray_status read_inventory(const char *dir, xr_err *err,
         return xr_fail(err, XRAY_E_IO, "%s: there is no such folder", dir);
     xray_status status =
         xr_path_join(dir, XR_INVENTORY_FILE, path, sizeof(path), err);
-    if (status == XRAY_OK && !xr_path_exists(path))
-        status = xr_fail(err, XRAY_E_IO, "%s is missing", path);
-    if (status == XRAY_OK)
-        status = xr_file_read(path, TEXT_LIMIT, err, &text, &size);
-    if (status == XRAY_OK)
-        status = xr_inventory_parse(text, size, path, err, out);
+    if (status != XRAY_OK)
+        return status;
+    if (!xr_path_exists(path))
+        return xr_fail(err, XRAY_E_IO, "%s is missing", path);
+    status = xr_file_read(path, TEXT_LIMIT, err, &text, &size);
+    if (status != XRAY_OK)
+        return status;
+    status = xr_inventory_parse(text, size, path, err, out);
     free(text);
     return status;
 }

@@ -185,15 +185,16 @@ xray_status z3_reduce_done(void *ctx, uint32_t bucket, xr_err *err)
     xray_status status = XRAY_OK;
     if (bucket == 0)
         status = xm_grads_finish(self->grads, err);
-    if (status == XRAY_OK)
-        status = z3_group_wait_compute(&self->group);
-    if (status == XRAY_OK)
-        status = scatter_bucket(self, bucket);
-    if (status == XRAY_OK)
-        status =
-            self->device->event_record(self->device_self, self->group.stream,
-                                       r->ready[r->table.slot_of[bucket]]);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = z3_group_wait_compute(&self->group);
+    if (status != XRAY_OK)
+        return status;
+    status = scatter_bucket(self, bucket);
+    if (status != XRAY_OK)
+        return status;
+    return self->device->event_record(self->device_self, self->group.stream,
+                                      r->ready[r->table.slot_of[bucket]]);
 }
 
 xray_status z3_reduce_zero(z3 *self, xr_err *err)

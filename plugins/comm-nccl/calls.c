@@ -182,8 +182,9 @@ static xray_status start_call(xray_comm_group *g, void *stream,
     nccl_comm *comm = g->comm;
     const nccl_api *api = &comm->api;
     xray_status status = check_group(g, call);
-    if (status == XRAY_OK)
-        status = wait_for_slot(comm);
+    if (status != XRAY_OK)
+        return status;
+    status = wait_for_slot(comm);
     if (status != XRAY_OK)
         return status;
     nccl_slot *slot = &comm->ring[comm->enqueued % NCCL_RING];

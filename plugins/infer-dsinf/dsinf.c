@@ -34,9 +34,9 @@ static xray_status create_parts(dsinf *self, const xray_setup *setup,
                                 const dsinf_config *config, xr_err *err)
 {
     xray_status status = dsinf_read_model(setup->model, err, &self->model);
-    if (status == XRAY_OK)
-        status =
-            dsinf_find_bounds(config, &self->model, load, err, &self->bounds);
+    if (status != XRAY_OK)
+        return status;
+    status = dsinf_find_bounds(config, &self->model, load, err, &self->bounds);
     if (status != XRAY_OK)
         return status;
     const dsinf_bounds *b = &self->bounds;
@@ -46,17 +46,19 @@ static xray_status create_parts(dsinf *self, const xray_setup *setup,
         .request = { self->model.vocab, b->row_bound },
     };
     status = xm_sched_create(&limits, err, &self->sched);
-    if (status == XRAY_OK)
-        status = dsinf_create_weights(self, setup, config, err);
-    if (status == XRAY_OK)
-        status =
-            xm_space_create(self->decoder, b->step_tokens, b->slots,
-                            b->row_bound, 0, "infer.dsinf", err, &self->space);
-    if (status == XRAY_OK)
-        status = dsinf_alloc_arrays(self, err);
-    if (status == XRAY_OK)
-        status = dsinf_alloc_kv(self, err);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    status = dsinf_create_weights(self, setup, config, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xm_space_create(self->decoder, b->step_tokens, b->slots,
+                             b->row_bound, 0, "infer.dsinf", err, &self->space);
+    if (status != XRAY_OK)
+        return status;
+    status = dsinf_alloc_arrays(self, err);
+    if (status != XRAY_OK)
+        return status;
+    return dsinf_alloc_kv(self, err);
 }
 
 static xray_status dsinf_create(const xray_setup *setup, const void *config,
@@ -126,10 +128,12 @@ static xray_status dsinf_submit(void *ptr, const xray_request *request)
     dsinf *self = ptr;
     xr_err err = { "" };
     xray_status status = check_ready(self, "submit");
-    if (status == XRAY_OK)
-        status = dsinf_check_weights(self, "submit");
-    if (status == XRAY_OK)
-        status = dsinf_take_lease(self);
+    if (status != XRAY_OK)
+        return status;
+    status = dsinf_check_weights(self, "submit");
+    if (status != XRAY_OK)
+        return status;
+    status = dsinf_take_lease(self);
     if (status != XRAY_OK)
         return status;
     status = xm_sched_submit(self->sched, request, &err);
