@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models of a run alive: device, models, engine, algorithm and rewards,
- * created in this process or, behind a WholeModel, in Workhorses.
+ * The running models of a run: device, models, engine, algorithm and rewards,
+ * created in this process or, through a WholeModel, in Workhorses.
  */
 #ifndef XR_ROLES_H
 #define XR_ROLES_H
@@ -73,7 +73,7 @@ void xr_roles_try(xr_run *run, xr_errors *errors);
 /* Destroys everything in reverse order. Accepts NULL. */
 void xr_roles_free(xr_roles *roles);
 
-/* What a Workhorse shares with the others. */
+/* The rank of a Workhorse, and what it shares with the others. */
 typedef struct xr_rank_link {
     uint32_t rank;
     uint32_t reserved;

@@ -20,7 +20,7 @@ typedef struct ppo_state {
 } ppo_state;
 #define PPO_STATE_VERSION 1u
 
-/* What ppo_end_step must know of the step. */
+/* Facts about a step that ppo_end_step needs. */
 typedef struct ppo_step {
     double kl;             /* KL for an adaptive controller */
     uint64_t rows;         /* rows of the step */

@@ -57,7 +57,7 @@ typedef struct nccl_config {
 #define NCCL_GAVE_UP 3u
 #define NCCL_ENDED 4u
 
-/* What ranks send one another when they connect. */
+/* The record that ranks send each other when they connect. */
 typedef struct nccl_offer {
     uint64_t host; /* identifies the machine and its process namespace */
     uint32_t pid;

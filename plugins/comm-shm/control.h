@@ -98,8 +98,8 @@ typedef struct shm_control {
                        * share one mapping */
 } shm_control;
 
-/* What ranks send one another when they connect; the exchange treats it as
- * plain bytes. */
+/* The record that ranks send each other when they connect; the exchange treats
+ * it as plain bytes. */
 typedef struct shm_offer {
     uint64_t nonce;
     uint64_t base; /* address of the mapping in rank 0's process */

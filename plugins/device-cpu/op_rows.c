@@ -8,7 +8,9 @@
 
 #include "plugins/device-cpu/device.h"
 
-/* What a cpu_range is given: the instance and the arguments of the operator. */
+/* The argument of a cpu_range: the instance and the operator with its
+ * arguments.
+ */
 typedef struct rows_job {
     const cpu_device *d;
     const void *op;

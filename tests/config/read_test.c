@@ -90,7 +90,7 @@ static const struct bad {
     { "include = run.ini\n", "run.ini:1: include: run.ini includes itself" },
     { "include = none.ini\n",
       "run.ini:1: include: none.ini: cannot open: No such file or directory" },
-    /* What the decoder refuses. */
+    /* The decoder refuses these. */
     { "[t]\ncuont = 1\n",
       "run.ini:2: [t] cuont: no such option; did you mean count?" },
     { "[t]\nzebra = 1\n", "run.ini:2: [t] zebra: no such option" },

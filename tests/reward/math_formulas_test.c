@@ -184,7 +184,7 @@ static void every_order_of_offsets_gives_the_same_formulas(void **state)
     }
 }
 
-/* What a response offers, by kind; NULL stands for no answer. */
+/* The answers of a response, by kind; NULL stands for no answer. */
 static void answers_are_read_from_prose_and_formulas(void **state)
 {
     static const struct {

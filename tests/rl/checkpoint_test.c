@@ -263,7 +263,7 @@ static void every_file_is_written(void **state)
     assert_false(xr_path_exists(scratch_path("root/global_step_7.tmp")));
 }
 
-/* What a killed save left behind is no part of the next one. */
+/* The next save does not include files that a killed save left. */
 static void an_unfinished_save_is_started_over(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 
 #define MOST 3 /* tokens per sample */
 
-/* What goes wrong, with the sample that is given as number `when`. */
+/* The fault of the sample that is returned as number `when`. */
 typedef enum fault {
     FAULT_NONE,
     FAULT_SUBMIT,

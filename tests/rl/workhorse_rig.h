@@ -14,7 +14,7 @@
 #define RANK 3
 #define MOST_ROWS 4
 
-/* What the process around the Workhorse sees and answers. */
+/* The arguments and the answers of the process around a Workhorse. */
 typedef struct workhorse_process {
     char folders[64]; /* "none": no folder */
     uint32_t with;

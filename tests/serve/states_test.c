@@ -368,7 +368,7 @@ static void weights_come_in_parts(void **state)
     /* A tensor that is left out keeps its values; NULL ends the update. */
     some = part_of_table(s, 1, 2);
     assert_int_equal(ops->update(own, &some, 6), XRAY_OK);
-    /* What arrived for the last update does not count for this one. */
+    /* Weights of the last update do not count for this one. */
     assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
     assert_int_equal(table->version(table->owner), 5);
     assert_int_equal(ops->update(own, NULL, 6), XRAY_OK);
