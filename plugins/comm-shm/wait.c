@@ -88,27 +88,24 @@ xray_status shm_report_broken(shm_channel *channel, const shm_call *call)
 }
 
 /* Checks the other ranks. Returns the cause (SHM_*) for which the channel
- * cannot go on, or 0. */
-static uint32_t check_other_ranks(const shm_channel *channel, uint64_t waited)
+ * cannot go on, or 0. With SHM_DIFFERENT, *out_other is the channel in which
+ * another rank waits for this one. */
+static uint32_t check_other_ranks(const shm_channel *channel, uint64_t waited,
+                                  uint32_t *out_other)
 {
     const shm_comm *comm = channel->comm;
     if (atomic_load(&comm->aborted))
         return SHM_ABORTED;
     for (uint32_t i = 0; i < channel->count; i++) {
         uint32_t rank = channel->ranks[i];
-        uint32_t other;
         if (rank == comm->rank)
             continue;
         if (shm_is_dead(comm, rank))
             return SHM_DEAD;
         if (atomic_load(&shm_rank_state_of(&comm->control, rank)->left))
             return SHM_LEFT;
-        if (shm_is_elsewhere(channel, rank, &other)) {
-            /* That rank waits in another channel for this one, which will not
-             * arrive there. */
-            mark_broken(comm, other, SHM_DIFFERENT);
+        if (shm_is_elsewhere(channel, rank, out_other))
             return SHM_DIFFERENT;
-        }
     }
     return comm->timeout && waited >= comm->timeout ? SHM_LATE : 0;
 }
@@ -165,11 +162,17 @@ xray_status shm_wait_word(shm_channel *channel, const shm_call *call,
         if (waited / SLICE == before / SLICE &&
             !(channel->comm->timeout && waited >= channel->comm->timeout))
             continue; /* woken early: the slice has not passed yet */
-        uint32_t cause =
-            is_channel_broken(channel) ? 0 : check_other_ranks(channel, waited);
-        /* A rank that died may have set the word before. */
+        uint32_t other = 0;
+        uint32_t cause = is_channel_broken(channel)
+                             ? 0
+                             : check_other_ranks(channel, waited, &other);
+        /* A rank that died, or that is in its next call already, may have set
+         * the word before. Only if it did not is that call another one than
+         * this rank's next. */
         if (atomic_load(word) == want)
             return XRAY_OK;
+        if (cause == SHM_DIFFERENT) /* this rank will not arrive there */
+            mark_broken(channel->comm, other, SHM_DIFFERENT);
         if (cause)
             return shm_break_channel(channel, call, cause);
     }

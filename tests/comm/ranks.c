@@ -117,7 +117,7 @@ static void open_rank(ranks_env *e, uint64_t timeout_ms)
     CHECK_OK(e, e->comm->group(e->comm_self, ranks, e->size, &e->world));
 }
 
-static void run_rank(ranks_env *e, const char *name)
+static void run_scenario(ranks_env *e, const char *name)
 {
     const scenario *s = ranks_scenarios;
     while (s->name && strcmp(s->name, name) != 0)
@@ -125,6 +125,10 @@ static void run_rank(ranks_env *e, const char *name)
     CHECK(e, s->name);
     open_rank(e, s->timeout_ms);
     s->run(e);
+}
+
+static void close_rank(ranks_env *e)
+{
     e->comm->destroy(e->comm_self);
     e->dev->destroy(e->dev_self);
 }
@@ -154,7 +158,8 @@ void ranks_main(int argc, char **argv)
     e.size = (uint32_t)strtoul(argv[4], NULL, 10);
     e.all = map_meeting((int)strtol(argv[5], NULL, 10));
     CHECK(&e, e.all);
-    run_rank(&e, argv[2]);
+    run_scenario(&e, argv[2]);
+    close_rank(&e);
     exit(0);
 }
 
@@ -226,7 +231,11 @@ typedef struct thread_rank {
 static void *run_thread_rank(void *arg)
 {
     thread_rank *t = arg;
-    run_rank(&t->env, t->name);
+    run_scenario(&t->env, t->name);
+    /* Within a process the memory of a device that is destroyed is unmapped for
+     * a rank, too, that has yet to find its last call done. */
+    ranks_meet(&t->env);
+    close_rank(&t->env);
     return NULL;
 }
 
