@@ -59,7 +59,7 @@ finish() {
     got=${got//"$work/case/"/}
     got=${got//"$DATA"/DATA}
     got=${got//"$XRAY_BUILD"/BUILD}
-    got=$(sed -E 's/^xray: //; s/there is cpu, cuda;/there is cpu;/; s/[0-9.]+ ([KMGT]iB)/# \1/g; s/(is|says) [0-9a-f]{16}\b/\1 #/g' <<<"$got")
+    got=$(sed -E 's/^xray: //; s/available: cpu, cuda;/available: cpu;/; s/[0-9.]+ ([KMGT]iB)/# \1/g; s/(is|says) [0-9a-f]{16}\b/\1 #/g' <<<"$got")
     if [ "$got" != "${want%$'\n'}" ] || [ "$exit" != "$code" ] || grep -q '^ok$' "$work/stdout"; then
         printf 'FAIL: %s (xray %s)\n--- expected (exit %s)\n%s\n--- got (exit %s)\n%s\n\n' \
             "$name" "$run" "$code" "${want%$'\n'}" "$exit" "$got"
