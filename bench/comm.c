@@ -72,8 +72,8 @@ static void wait_for_all_ranks(rank_env *e)
     }
 }
 
-static xray_status exchange_offers(void *ctx, const void *mine, uint64_t size,
-                                   void *all)
+static xray_status gather_offers(void *ctx, const void *mine, uint64_t size,
+                                 void *all)
 {
     rank_env *e = ctx;
     if (size > sizeof(e->all->offers[0]))
@@ -130,7 +130,8 @@ static int time_call(rank_env *e, int what, const buffers *b)
     double bytes = (double)b->count * sizeof(float);
     int turns = b->count > 8u << 20 ? TURNS / 4 : TURNS;
     for (int i = -WARM; i < turns; i++) {
-        if (e->comm->barrier(e->world, NULL) != XRAY_OK)
+        if (e->comm->all_reduce(e->world, NULL, b->part, 1, XRAY_F32) !=
+            XRAY_OK)
             return 0;
         double start = read_clock();
         if (call_collective(e, what, b) != XRAY_OK)
@@ -176,8 +177,8 @@ static int run_rank(rank_env *e, char **sizes, int count)
                               .rank = e->rank,
                               .size = e->size,
                               .timeout_ms = 60000,
-                              .exchange_ctx = e,
-                              .exchange = exchange_offers };
+                              .gather_ctx = e,
+                              .gather = gather_offers };
     if (e->comm->create(&setup, NULL, &e->comm_self) != XRAY_OK)
         return 0;
     for (uint32_t r = 0; r < e->size; r++)

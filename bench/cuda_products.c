@@ -147,7 +147,7 @@ static int open_workspace(workspace *r)
                                   .rows = r->s->rows,
                                   .cols = r->s->cols,
                                   .dtype = XRAY_BF16,
-                                  .trainable = 1 };
+                                  .uses = XRAY_USE_NT | XRAY_USE_NN };
         if (!r->data[i] ||
             r->d.ops->weight_create(r->d.self, &desc, &r->w[i]) != XRAY_OK)
             return 0;

@@ -2,7 +2,9 @@
  *
  * Measures matrix products of the cpu device against the fp32 FMA peak and the
  * memory bandwidth, both measured first with the same number of threads. A
- * single token reads the matrix as floats, and then as bf16.
+ * single token reads the matrix as floats, and then as bf16. Of a matrix of
+ * gates and up projections it measures the product that activates its outputs
+ * ("glu"), and the product and the activation one after the other ("apart").
  *
  *     bench-matmul [threads [avx512|avx2|scalar|auto [TOKENSxROWSxCOLS]]]
  */
@@ -39,7 +41,25 @@ typedef struct shape {
     const char *what;
     size_t tokens, rows, cols;
     int narrow; /* bf16 */
+    int gates;  /* 1: the first half of the rows are gates */
 } shape;
+
+/* One measurement times the operators that are set: a gradient, or a product
+ * and an activation of its outputs. */
+typedef struct work {
+    const xray_matmul *op;
+    const xray_glu *glu;
+    const xray_matmul_grad *grad;
+} work;
+
+static xray_status do_work(const device *d, const work *w)
+{
+    if (w->grad)
+        return d->ops->matmul_grad(d->self, NULL, w->grad);
+    xray_status status = d->ops->matmul(d->self, NULL, w->op);
+    return status == XRAY_OK && w->glu ? d->ops->glu(d->self, NULL, w->glu)
+                                       : status;
+}
 
 static float *allocate_floats(const device *d, size_t n)
 {
@@ -56,8 +76,7 @@ static float *allocate_floats(const device *d, size_t n)
 /* Returns the seconds of one call, the best of several batches of about 40 ms.
  * The peak is measured again between batches, because the clock rate of a
  * shared machine varies. */
-static double time_product(const device *d, const xray_matmul *op,
-                           const xray_matmul_grad *grad, probe_rates *peaks)
+static double time_work(const device *d, const work *w, probe_rates *peaks)
 {
     double best = 1e9;
     size_t calls = 1;
@@ -66,12 +85,9 @@ static double time_product(const device *d, const xray_matmul *op,
         double peak = probe_run_once(d->threads, d->wide, NULL);
         peaks->flops = peak > peaks->flops ? peak : peaks->flops;
         double start = probe_seconds(d->threads);
-        for (size_t i = 0; i < calls; i++) {
-            xray_status s = grad ? d->ops->matmul_grad(d->self, NULL, grad)
-                                 : d->ops->matmul(d->self, NULL, op);
-            if (s != XRAY_OK)
+        for (size_t i = 0; i < calls; i++)
+            if (do_work(d, w) != XRAY_OK)
                 return 1e9;
-        }
         double each = (probe_seconds(d->threads) - start) / (double)calls;
         best = each < best ? each : best;
         calls = (size_t)(0.04 / each) + 1;
@@ -80,10 +96,9 @@ static double time_product(const device *d, const xray_matmul *op,
 }
 
 static void print_rates(const char *kind, const device *d, const shape *s,
-                        const xray_matmul *op, const xray_matmul_grad *grad,
-                        probe_rates *peaks)
+                        const work *w, probe_rates *peaks)
 {
-    double seconds = time_product(d, op, grad, peaks);
+    double seconds = time_work(d, w, peaks);
     double n = (double)s->rows * (double)s->cols;
     double flops = 2 * n * (double)s->tokens / seconds * 1e-9;
     double bytes = (s->narrow ? 2 : 4) * n / seconds * 1e-9;
@@ -107,7 +122,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                        .x_stride = s->cols,
                        .y_stride = s->rows,
                        .kind = XRAY_NT };
-    print_rates(s->narrow ? "bf16" : "NT", d, s, &op, NULL, peaks);
+    print_rates(s->narrow ? "bf16" : "NT", d, s, &(work){ .op = &op }, peaks);
     if (s->tokens == 1 || s->narrow)
         return;
     op.kind = XRAY_NN;
@@ -115,7 +130,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
     op.y = data[1];
     op.x_stride = s->rows;
     op.y_stride = s->cols;
-    print_rates("NN", d, s, &op, NULL, peaks);
+    print_rates("NN", d, s, &(work){ .op = &op }, peaks);
     xray_matmul_grad grad = { .header = XRAY_HEADER(xray_matmul_grad),
                               .tokens = { s->tokens, NULL },
                               .dy = data[2],
@@ -125,41 +140,84 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                               .rows = s->rows,
                               .cols = s->cols,
                               .dw = data[0] };
-    print_rates("grad", d, s, NULL, &grad, peaks);
+    print_rates("grad", d, s, &(work){ .grad = &grad }, peaks);
+}
+
+/* Measures a product of gates and up projections with its activation, in one
+ * call and in two. */
+static void run_gates(const device *d, const shape *s, xray_weight *w,
+                      float *const *data, probe_rates *peaks)
+{
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
+                       .weight = w,
+                       .tokens = { s->tokens, NULL },
+                       .x = data[1],
+                       .y = data[2],
+                       .x_stride = s->cols,
+                       .y_stride = s->rows,
+                       .kind = XRAY_NT };
+    const xray_glu glu = { .header = XRAY_HEADER(xray_glu),
+                           .tokens = { s->tokens, NULL },
+                           .x = data[2],
+                           .y = data[3],
+                           .dim = (uint32_t)s->rows / 2,
+                           .act = XRAY_ACT_SILU };
+    print_rates("apart", d, s, &(work){ .op = &op, .glu = &glu }, peaks);
+    op.act = XRAY_ACT_SILU;
+    op.y = data[3];
+    op.y_stride = s->rows / 2;
+    print_rates("glu", d, s, &(work){ .op = &op }, peaks);
 }
 
 static int run_shape(const device *d, const shape *s, probe_rates *peaks)
 {
-    float *data[3] = { allocate_floats(d, s->rows * s->cols),
+    float *data[4] = { allocate_floats(d, s->rows * s->cols),
                        allocate_floats(d, s->tokens * s->cols),
+                       allocate_floats(d, s->tokens * s->rows),
                        allocate_floats(d, s->tokens * s->rows) };
     xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data[0],
                               .rows = s->rows,
                               .cols = s->cols,
                               .dtype = s->narrow ? XRAY_BF16 : XRAY_F32,
-                              .trainable = s->tokens > 1 && !s->narrow };
+                              .uses = s->tokens > 1 && !s->narrow
+                                          ? XRAY_USE_NT | XRAY_USE_NN
+                                          : XRAY_USE_NT };
     xray_weight *w = NULL;
-    int ok = data[0] && data[1] && data[2] &&
+    int ok = data[0] && data[1] && data[2] && data[3] &&
              d->ops->weight_create(d->self, &desc, &w) == XRAY_OK;
-    if (ok)
+    if (ok && s->gates)
+        run_gates(d, s, w, data, peaks);
+    else if (ok)
         run_products(d, s, w, data, peaks);
     d->ops->weight_destroy(d->self, w);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         d->ops->free(d->self, data[i]);
     return ok;
 }
 
 static const shape shapes[] = {
-    { "quickstart", 7000, 384, 128, 0 }, { "quickstart", 7000, 128, 384, 0 },
-    { "quickstart", 512, 96, 96, 0 },    { "quickstart", 64, 288, 96, 0 },
-    { "stories260K", 512, 344, 64, 0 },  { "35M", 64, 1024, 512, 0 },
-    { "35M", 256, 1024, 512, 0 },        { "35M", 2048, 1024, 512, 0 },
-    { "35M", 2048, 512, 1024, 0 },       { "35M lm_head", 64, 32000, 512, 0 },
-    { "0.5B", 128, 4864, 896, 0 },       { "square", 1024, 1024, 1024, 0 },
-    { "square", 64, 2048, 2048, 0 },     { "decode", 1, 1024, 512, 0 },
-    { "decode", 1, 4864, 896, 0 },       { "decode", 1, 32000, 512, 0 },
-    { "decode", 1, 8192, 8192, 0 },
+    { "quickstart", 7000, 384, 128, 0, 0 },
+    { "quickstart", 7000, 128, 384, 0, 0 },
+    { "quickstart", 512, 96, 96, 0, 0 },
+    { "quickstart", 64, 288, 96, 0, 0 },
+    { "stories260K", 512, 344, 64, 0, 0 },
+    { "35M", 64, 1024, 512, 0, 0 },
+    { "35M", 256, 1024, 512, 0, 0 },
+    { "35M", 2048, 1024, 512, 0, 0 },
+    { "35M", 2048, 512, 1024, 0, 0 },
+    { "35M lm_head", 64, 32000, 512, 0, 0 },
+    { "0.5B", 128, 4864, 896, 0, 0 },
+    { "square", 1024, 1024, 1024, 0, 0 },
+    { "square", 64, 2048, 2048, 0, 0 },
+    { "decode", 1, 1024, 512, 0, 0 },
+    { "decode", 1, 4864, 896, 0, 0 },
+    { "decode", 1, 32000, 512, 0, 0 },
+    { "decode", 1, 8192, 8192, 0, 0 },
+    { "quickstart", 512, 768, 96, 0, 1 },
+    { "35M", 256, 2816, 512, 0, 1 },
+    { "0.5B", 128, 9728, 896, 0, 1 },
+    { "0.5B", 1, 9728, 896, 0, 1 },
 };
 
 static int64_t find_isa(const char *name)
@@ -214,7 +272,7 @@ int main(int argc, char **argv)
         if (!is_wanted_shape(&s, name))
             continue;
         int ok = run_shape(&d, &s, &peaks);
-        s.narrow = s.tokens == 1 || s.rows == 32000;
+        s.narrow = !s.gates && (s.tokens == 1 || s.rows == 32000);
         if (!ok || (s.narrow && !run_shape(&d, &s, &peaks)))
             return 1;
     }

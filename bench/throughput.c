@@ -265,7 +265,7 @@ static double time_sampling(bench *b, uint32_t tokens, xr_err *err)
         how.step = (uint64_t)i;
         if ((s->actor.self && xr_publish(s, err) != XRAY_OK) ||
             xr_samples_generate(b->roles, &b->samples, b->prompts,
-                                b->prompt_count, &how, NULL, err) != XRAY_OK)
+                                b->prompt_count, &how, err) != XRAY_OK)
             return -1;
         double took = probe_seconds(b->threads) - start;
         best = took < best ? took : best;

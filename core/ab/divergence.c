@@ -135,8 +135,8 @@ xray_status xr_divergence_find(const xr_ab_run *a, const xr_ab_run *b,
 /* ---- settings that pairs should share ----------------------------------- */
 
 static const struct rule {
-    const char *key; /* ends with '.' or '_': all keys with this prefix */
-    const char *effect;
+    const char *key;    /* ends with '.' or '_': all keys with this prefix */
+    const char *effect; /* NULL: none */
 } rules[] = {
     { "data.val_files", "scores are measured on different rows" },
     { "data.val_split", "scores are measured on different rows" },
@@ -144,6 +144,7 @@ static const struct rule {
     { "data.max_response_length",
       "scores are of answers of different lengths" },
     { "run.reward", "scores measure different things" },
+    { "reward.train.", NULL }, /* how the reward model is held */
     { "reward.", "scores measure different things" },
     { "data.train_files", "the prompts differ" },
     { "data.train_batch_size", "a step takes different prompts" },
@@ -185,6 +186,8 @@ static void note_key_difference(const char *key, const char *a, const char *b,
         const char *dot = strrchr(key, '.');
         if (!rule_covers_key(&rules[i], key))
             continue;
+        if (!rules[i].effect)
+            return;
         xr_errors_add(notes,
                       "%s does not share everything with the base: [%.*s] %s "
                       "is %s here and %s in the base: %s",

@@ -12,9 +12,12 @@
 #include "core/actor/caller.h"
 #include "core/actor/clock.h"
 #include "core/actor/local.h"
+#include "core/plugin/cancel.h"
 
 #define HANG_MS 3000u
 #define START_MS 60000u
+/* Nanoseconds that actors have to answer once they are told to end. */
+#define PATIENCE_NS 100000000u
 
 static const xr_signature no_values = { 0 };
 
@@ -101,6 +104,27 @@ static void handle_message(xr_actor *actor, const xray_runtime_event *event)
                          message.kind);
     if (status)
         distrust_actor(actor, &err);
+}
+
+/* Tells the actors that every call shall end. Without a board nobody hears it,
+ * and they end with their parent. */
+static void tell_canceled(const xr_actors *actors)
+{
+    if (actors->board.canceled)
+        atomic_store(actors->board.canceled, 1);
+}
+
+xray_status xr_actors_cancel(xr_actors *actors, xr_err *err)
+{
+    if (!xr_canceled())
+        return XRAY_OK;
+    if (!actors->canceled_ns) {
+        tell_canceled(actors);
+        actors->canceled_ns = xr_clock_ns();
+    }
+    return xr_clock_ns() - actors->canceled_ns < PATIENCE_NS
+               ? XRAY_OK
+               : xr_cancel_check(err);
 }
 
 xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err)

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/actor/clock.h"
+#include "core/plugin/cancel.h"
 
 #define MAGIC UINT64_C(0x31647261426d7258)
 
@@ -30,7 +31,8 @@ typedef struct board_header {
     uint64_t magic;
     uint64_t extra_size;
     uint32_t actors;
-    uint32_t reserved[11]; /* slots begin on a cache line */
+    _Atomic uint32_t canceled;
+    uint32_t reserved[10]; /* slots begin on a cache line */
 } board_header;
 
 static uint64_t end_of_slots(uint32_t actors)
@@ -58,7 +60,7 @@ void xr_board_format(void *memory, uint32_t actors, uint64_t extra_size)
 xray_status xr_board_map(void *memory, uint64_t bytes, xr_err *err,
                          xr_board *out)
 {
-    const board_header *header = memory;
+    board_header *header = memory;
     if (bytes < sizeof(*header) || header->magic != MAGIC ||
         bytes < xr_board_bytes(header->actors, header->extra_size))
         return xr_fail(err, XRAY_E_PEER,
@@ -66,6 +68,7 @@ xray_status xr_board_map(void *memory, uint64_t bytes, xr_err *err,
                        (unsigned long long)bytes);
     char *base = memory;
     out->slots = (xr_board_slot *)(void *)(base + sizeof(*header));
+    out->canceled = &header->canceled;
     out->extra = base + end_of_slots(header->actors);
     out->extra_size = header->extra_size;
     out->actors = header->actors;
@@ -121,6 +124,9 @@ static xray_status wait_all_ranks(const xr_board_group *group, uint64_t bytes,
     while ((rank = find_missing_rank(group, rank, round)) < group->size) {
         if (xr_clock_ns() >= end)
             return fail_missing_ranks(group, bytes, round, err);
+        xray_status status = xr_cancel_check(err);
+        if (status != XRAY_OK)
+            return status;
         (void)nanosleep(&pause, NULL);
         if (pause.tv_nsec < 1000000)
             pause.tv_nsec += pause.tv_nsec / 4;

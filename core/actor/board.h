@@ -7,6 +7,7 @@
 #ifndef XR_BOARD_H
 #define XR_BOARD_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ typedef struct xr_board_slot xr_board_slot;
 
 typedef struct xr_board {
     xr_board_slot *slots;
+    _Atomic uint32_t *canceled; /* 1: the parent wants every call to end */
     void *extra; /* [actors][extra_size], readable and writable by all */
     uint64_t extra_size;
     uint32_t actors;
@@ -49,8 +51,8 @@ typedef struct xr_board_group {
 /* All ranks of the group call this with the same `bytes`; `all` [size][bytes]
  * then holds every rank's `mine`. XRAY_E_PEER names the ranks that did not
  * arrive before the timeout, or that have another size; the channel cannot be
- * used any more. Without a board (`board` NULL) XRAY_E_UNSUPPORTED. Does not
- * allocate. */
+ * used any more, nor after XRAY_E_CANCELED. Without a board (`board` NULL)
+ * XRAY_E_UNSUPPORTED. Does not allocate. */
 xray_status xr_board_exchange(const xr_board_group *group, const void *mine,
                               uint64_t bytes, void *all, xr_err *err);
 

@@ -62,6 +62,7 @@ struct xr_actors {
     xr_future *spare; /* freed futures, to be reused */
     xr_str scratch;
     uint64_t calls;
+    uint64_t canceled_ns; /* when the actors were told to end their calls */
     uint32_t fail_together;
     uint32_t reserved;
 };
@@ -69,6 +70,9 @@ struct xr_actors {
 /* Handles one event, waiting up to timeout_ms for it: XRAY_OK, XRAY_AGAIN, or
  * the runtime's failure. */
 xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err);
+/* XRAY_OK until xr_canceled(); then tells the actors, and once they have had
+ * time to answer returns XRAY_E_CANCELED. */
+xray_status xr_actors_cancel(xr_actors *actors, xr_err *err);
 /* The first actor that is lost, or NULL. */
 xr_actor *xr_actors_lost(const xr_actors *actors);
 /* Puts "actor NAME (rank R, pid P): method M: " before the message in `err`. */

@@ -9,6 +9,9 @@
 #include "core/actor/caller.h"
 #include "core/actor/clock.h"
 
+/* The longest that a wait does not notice that the run is canceled. */
+#define LOOK_MS 20
+
 xray_status xr_future_new(xr_actor *actor, const char *method,
                           const xr_signature *signature, xr_err *err,
                           xr_future **out)
@@ -197,7 +200,12 @@ static xray_status pump_until_deadline(xr_actors *actors,
     int64_t rest = xr_deadline_rest(deadline);
     if (pass && !rest)
         return XRAY_AGAIN;
-    xray_status status = xr_actors_pump(actors, rest, err);
+    xray_status status = xr_actors_cancel(actors, err);
+    if (status != XRAY_OK)
+        return status;
+    if (rest < 0 || rest > LOOK_MS)
+        rest = LOOK_MS;
+    status = xr_actors_pump(actors, rest, err);
     return status < 0 ? status : XRAY_OK;
 }
 

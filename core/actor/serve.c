@@ -8,6 +8,7 @@
 
 #include "core/actor/invoke.h"
 #include "core/actor/local.h"
+#include "core/plugin/cancel.h"
 
 struct xr_actor_context {
     xr_actor_context *own; /* this struct, writable */
@@ -370,12 +371,18 @@ static xray_status open_board(xr_actor_context *c, xr_err *err)
 {
     uint64_t size = 0;
     void *board = c->ops->board(c->runtime, &size);
-    return board ? xr_board_map(board, size, err, &c->board) : XRAY_OK;
+    if (!board)
+        return XRAY_OK;
+    xray_status status = xr_board_map(board, size, err, &c->board);
+    if (status == XRAY_OK)
+        xr_cancel_follow(c->board.canceled);
+    return status;
 }
 
 static void free_context(xr_actor_context *c)
 {
     destroy_object(c);
+    xr_cancel_follow(NULL);
     if (c->runtime)
         c->ops->destroy(c->runtime);
     for (size_t i = 0; i < XR_ACTOR_LETTERS; i++)

@@ -28,10 +28,10 @@ void xr_sentence_printf(xr_sentence *s, const char *fmt, ...)
 
 const char *xr_collective_name(uint32_t call)
 {
-    static const char *const names[] = { "no call",        "all_reduce",
-                                         "reduce_scatter", "all_gather",
-                                         "broadcast",      "send",
-                                         "recv",           "barrier" };
+    static const char *const names[] = {
+        "no call", "all_reduce", "reduce_scatter", "all_gather", "broadcast",
+        "send",    "recv",       "exchange",       "all_to_all"
+    };
     return call < sizeof(names) / sizeof(*names) ? names[call] : "a call";
 }
 
@@ -39,8 +39,6 @@ void xr_collective_print(xr_sentence *s, const xr_collective *c)
 {
     static const char *const types[] = { "", " of f32", " of bf16", " of f16" };
     xr_sentence_printf(s, "%s", xr_collective_name(c->call));
-    if (c->call == XRAY_COMM_BARRIER)
-        return;
     xr_sentence_printf(s, " of %llu bytes", (unsigned long long)c->bytes);
     if (c->call == XRAY_COMM_ALL_REDUCE || c->call == XRAY_COMM_REDUCE_SCATTER)
         xr_sentence_printf(s, "%s", c->dtype < 4 ? types[c->dtype] : "");
@@ -48,6 +46,10 @@ void xr_collective_print(xr_sentence *s, const xr_collective *c)
         xr_sentence_printf(s, " from rank %u", c->other);
     else if (c->call == XRAY_COMM_SEND)
         xr_sentence_printf(s, " to rank %u", c->other);
+    else if (c->call == XRAY_COMM_EXCHANGE)
+        xr_sentence_printf(s, " to rank %u and %llu bytes from rank %u",
+                           c->other, (unsigned long long)c->from_bytes,
+                           c->from);
 }
 
 uint64_t xr_collective_width(uint32_t dtype)

@@ -28,7 +28,10 @@ typedef struct xr_collective {
     uint32_t call; /* XRAY_COMM_* */
     uint32_t dtype;
     uint64_t bytes;
-    uint32_t other; /* rank: root of a broadcast, peer of send and recv */
+    uint32_t other; /* rank: root of a broadcast, peer of send and recv, where
+                     * an exchange sends `bytes` */
+    uint32_t from;  /* rank from which an exchange receives from_bytes */
+    uint64_t from_bytes;
 } xr_collective;
 
 /* "all_reduce"; "no call" for 0. */
@@ -57,6 +60,13 @@ xray_status xr_collective_check_all(const xray_host *host, const char *where,
 xray_status xr_collective_check_ranks(const xray_host *host,
                                       const uint32_t *ranks, uint32_t count,
                                       uint32_t self, uint32_t size);
+
+/* Returns the trace of a rank in an array of records of `stride` bytes. */
+static inline xray_comm_trace *xr_trace_at(xray_comm_trace *traces,
+                                           uint64_t stride, uint32_t rank)
+{
+    return (xray_comm_trace *)(void *)((char *)traces + stride * rank);
+}
 
 /* Fields of traces are released by the writer and acquired by the reader. */
 static inline void xr_trace_put64(uint64_t *to, uint64_t value)

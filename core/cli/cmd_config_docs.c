@@ -67,7 +67,8 @@ static void put_default(const xray_option *option, xr_str *out)
 static void put_choices(const xray_option *option, xr_str *out)
 {
     const char *before = option->doc && *option->doc ? " " : "";
-    for (const xray_choice *c = option->choices; c && c->name; c++) {
+    for (const xray_choice *c = option->choices; c && c->name;
+         c = xray_next_choice(option, c)) {
         xr_str_printf(out, "%s`%s`", before, c->name);
         if (c->doc && *c->doc) {
             xr_str_puts(out, ": ");
@@ -88,7 +89,7 @@ static void put_table(xr_table table, xr_str *out)
     xr_str_puts(out, "\n| key | type, unit, range | default | meaning |\n"
                      "|---|---|---|---|\n");
     for (size_t i = 0; i < table.count; i++) {
-        xray_option option = cli_option_at(table, i);
+        xray_option option = xr_option_at(table, i);
         xr_str_printf(out, "| `%s` | ", option.name);
         cli_put_kind(&option, out);
         xr_str_puts(out, " | ");
@@ -98,6 +99,24 @@ static void put_table(xr_table table, xr_str *out)
         put_choices(&option, out);
         xr_str_puts(out, " |\n");
     }
+}
+
+/* Names the sections whose keys replace those of a backend for one role. */
+static void put_role_sections(const xray_component *c, xr_str *out)
+{
+    static const char *const models[] = { "reference", "critic",
+                                          "reward model" };
+    xr_str_puts(out, "Keys that are set in");
+    for (size_t i = 0; i < 3; i++) {
+        xr_str_printf(out, "%s `[%s",
+                      i == 2 ? " and"
+                      : i    ? ","
+                             : "",
+                      cli_role_prefix(i));
+        cli_put_section_name(c, out);
+        xr_str_printf(out, "]` (%s)", models[i]);
+    }
+    xr_str_puts(out, " hold for that model instead.\n");
 }
 
 static void put_component(const char *plugin, const xray_component *c,
@@ -115,6 +134,8 @@ static void put_component(const char *plugin, const xray_component *c,
         xr_str_puts(out, "Of the core: ");
     put_escaped_text(c->summary, out);
     xr_str_puts(out, ".\n");
+    if (cli_is_trainer(c))
+        put_role_sections(c, out);
     put_table(cli_table_of(c), out);
 }
 

@@ -27,8 +27,10 @@ static void put_option_type(const xray_option *o, xr_str *out)
         [XRAY_OPT_PATH] = "\"type\":\"string\",\"x-path\":true",
         [XRAY_OPT_CHOICE] = "\"type\":\"string\"",
         [XRAY_OPT_LIST] = "\"type\":\"array\",\"items\":{\"type\":\"string\"}",
+        [XRAY_OPT_TRISTATE] = "\"type\":[\"boolean\",\"string\"],"
+                              "\"enum\":[true,false,\"auto\"]",
     };
-    xr_str_puts(out, o->type <= XRAY_OPT_LIST && types[o->type]
+    xr_str_puts(out, o->type <= XRAY_OPT_TRISTATE && types[o->type]
                          ? types[o->type]
                          : "\"type\":\"string\"");
     if (o->type == XRAY_OPT_LIST && o->flags & XRAY_OPT_PATHS)
@@ -46,12 +48,14 @@ static void put_option_type(const xray_option *o, xr_str *out)
 static void put_option_choices(const xray_option *o, xr_str *out)
 {
     xr_str_puts(out, ",\"enum\":[");
-    for (const xray_choice *c = o->choices; c && c->name; c++) {
+    for (const xray_choice *c = o->choices; c && c->name;
+         c = xray_next_choice(o, c)) {
         xr_str_puts(out, c == o->choices ? "" : ",");
         xr_str_json(out, c->name, strlen(c->name));
     }
     xr_str_puts(out, "],\"x-enum-docs\":[");
-    for (const xray_choice *c = o->choices; c && c->name; c++) {
+    for (const xray_choice *c = o->choices; c && c->name;
+         c = xray_next_choice(o, c)) {
         const char *doc = c->doc ? c->doc : "";
         xr_str_puts(out, c == o->choices ? "" : ",");
         xr_str_json(out, doc, strlen(doc));
@@ -81,7 +85,9 @@ static void put_option_default(const xray_option *o, xr_str *out)
     int64_t integer = 0;
     double real = 0;
     xr_str_puts(out, ",\"default\":");
-    if (o->type == XRAY_OPT_BOOL)
+    int is_tristate =
+        o->type == XRAY_OPT_TRISTATE && strcmp(o->preset, "auto") != 0;
+    if (o->type == XRAY_OPT_BOOL || is_tristate)
         xr_str_puts(out, strchr("tTyY1", o->preset[0]) ||
                                  strcmp(o->preset, "on") == 0
                              ? "true"
@@ -136,13 +142,13 @@ static void put_table_properties(xr_table table, xr_str *out)
     size_t required = 0;
     xr_str_puts(out, "\"properties\":{");
     for (size_t i = 0; i < table.count; i++) {
-        xray_option option = cli_option_at(table, i);
+        xray_option option = xr_option_at(table, i);
         xr_str_puts(out, i ? "," : "");
         put_option_schema(&option, out);
     }
     xr_str_puts(out, "}");
     for (size_t i = 0; i < table.count; i++) {
-        xray_option option = cli_option_at(table, i);
+        xray_option option = xr_option_at(table, i);
         if (!(option.flags & XRAY_OPT_REQUIRED))
             continue;
         xr_str_puts(out, required++ ? "," : ",\"required\":[");
@@ -176,6 +182,26 @@ static void put_component_section(const char *plugin, const xray_component *c,
     xr_str_free(&name);
 }
 
+/* The sections of a backend for one role have the keys of its own section. */
+static void put_role_schemas(const char *plugin, const xray_component *c,
+                             xr_str *out)
+{
+    xr_str base = { 0 };
+    (void)plugin;
+    if (!cli_is_trainer(c))
+        return;
+    cli_put_section_name(c, &base);
+    for (size_t i = 0; cli_role_prefix(i); i++)
+        xr_str_printf(out,
+                      ",\n  \"%s%s\":{\"description\":\"%s for one role: "
+                      "what is set here replaces [%s]\",\"$ref\":"
+                      "\"#/properties/%s\"}",
+                      cli_role_prefix(i), xr_str_text(&base), c->name,
+                      xr_str_text(&base), xr_str_text(&base));
+    out->failed |= base.failed;
+    xr_str_free(&base);
+}
+
 static void put_conditional_table(const xray_component *c,
                                   const char *condition, xr_str *out)
 {
@@ -194,7 +220,7 @@ static void put_keys_selected_by_name(const xray_component *c, xr_str *out)
                      "{\"properties\":{");
     xr_table table = cli_table_of(c);
     for (size_t i = 0; i < table.count; i++) {
-        xray_option option = cli_option_at(table, i);
+        xray_option option = xr_option_at(table, i);
         xr_str_puts(out, i ? "," : "");
         xr_str_json(out, option.name, strlen(option.name));
         xr_str_puts(out, ":true");
@@ -230,8 +256,10 @@ static void put_reward_sections(const cli_tables *w,
                                 const xr_section_info *info)
 {
     xr_str *out = w->out;
-    xr_str_puts(out, "},\n \"patternProperties\":{\n  "
-                     "\"^reward\\\\.[A-Za-z0-9_.-]+$\":{\"type\":\"object\",");
+    xr_str_puts(
+        out,
+        "},\n \"patternProperties\":{\n  "
+        "\"^reward\\\\.(?!train\\\\.)[A-Za-z0-9_.-]+$\":{\"type\":\"object\",");
     cli_json_member("description", info->doc, out);
     xr_str_puts(out, ",");
     put_table_properties(info->table, out);
@@ -263,6 +291,7 @@ static void put_config_schema(const cli_tables *w)
             put_section_schema(info->section, info->doc, info->table, out);
     }
     cli_each_component(w, put_component_section);
+    cli_each_component(w, put_role_schemas);
     if (reward)
         put_reward_sections(w, reward);
     else

@@ -127,6 +127,8 @@ static const char *finish_name(uint32_t finish)
         return "stop";
     case XRAY_FINISH_LENGTH:
         return "length";
+    case XRAY_FINISH_REPEAT:
+        return "repeat";
     default:
         return "abort";
     }
@@ -201,13 +203,16 @@ static void submit_prompt(generate *g, cli_item *item, uint64_t id)
         .stop_ids = p->how.ignore_eos ? NULL : g->end_ids,
         .stop_count = p->how.ignore_eos ? 0 : g->end_count,
     };
-    xray_status status =
-        XR_CALL(roles->engine.part, "submit",
-                xr_infer(roles->run)->submit(roles->engine.self, &request));
-    if (status == XRAY_OK)
-        return;
     xr_err err = { "" };
-    (void)xr_host_error(roles->engine.part->host, status, "submit", &err);
+    xray_status status = xr_engine_serves(roles, &request, 0, &err);
+    if (status == XRAY_OK) {
+        status =
+            XR_CALL(roles->engine.part, "submit",
+                    xr_infer(roles->run)->submit(roles->engine.self, &request));
+        if (status == XRAY_OK)
+            return;
+        (void)xr_host_error(roles->engine.part->host, status, "submit", &err);
+    }
     cli_item_refused(&g->tool, item, &err);
 }
 
@@ -266,7 +271,7 @@ static int poll_samples(generate *g, cli_item *items, size_t count,
         xray_status status =
             XR_CALL(roles->engine.part, "poll",
                     xr_infer(roles->run)->poll(roles->engine.self, &out));
-        if (status == XRAY_END)
+        if (status == XRAY_END || status == XRAY_AGAIN)
             return CLI_OK;
         if (status != XRAY_OK)
             return report_engine_failure(roles, status, "poll");
@@ -282,9 +287,9 @@ static int step_engine_until_done(generate *g, cli_item *items, size_t count,
 {
     xr_roles *roles = g->tool.roles;
     xr_engine_watch progress = { 0 };
-    xray_status status = XRAY_AGAIN;
+    xray_status status = XRAY_OK;
     xr_err err = { "" };
-    while (status == XRAY_AGAIN) {
+    while (status == XRAY_OK) {
         status = XR_CALL(roles->engine.part, "step",
                          xr_infer(roles->run)->step(roles->engine.self));
         if (status < 0)

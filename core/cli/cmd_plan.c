@@ -67,6 +67,20 @@ static void put_machine_lines(const xr_run *s, const xr_resources *r,
                       xr_bytes_text(r->checkpoint_bytes, text));
 }
 
+/* A line for each model of which one rank does not hold all. */
+static void put_layout_lines(const xr_run *s, const xr_resources *r,
+                             xr_str *out)
+{
+    char axes[XR_AXES_CAP];
+    for (size_t p = 0; p < r->count; p++) {
+        const xr_layout *layout = xr_run_layout(s, r->parts[p].role);
+        if (r->parts[p].role && layout->width > 1)
+            xr_str_printf(out, "ranks         %s: %u replicas of %u (%s)\n",
+                          r->parts[p].who, layout->replicas, layout->width,
+                          xr_axes_text(layout, axes));
+    }
+}
+
 static void put_turns_line(const xr_resources *r, xr_str *out)
 {
     char text[XR_BYTES_CAP];
@@ -120,6 +134,7 @@ static void put_plan_text(const xr_run *s, const xr_resources *r, xr_str *out)
     if (r->parameters)
         xr_str_printf(out, "parameters    %" PRIu64 "\n", r->parameters);
     put_machine_lines(s, r, out);
+    put_layout_lines(s, r, out);
     put_turns_line(r, out);
     if (step.rows)
         put_step_lines(s, &step, out);
@@ -142,7 +157,21 @@ static void put_tags_member(const uint64_t *tags, uint64_t all, xr_str *out)
     xr_str_printf(out, "\"all\":%" PRIu64 "}", all);
 }
 
-static void put_instances_json(const xr_resources *r, xr_str *out)
+static void put_layout_json(const xr_layout *layout, xr_str *out)
+{
+    xr_str_printf(out, ",\"replicas\":%u,\"width\":%u,\"axes\":{",
+                  layout->replicas, layout->width);
+    for (uint32_t i = 0; i < layout->axis_count; i++) {
+        const char *name = layout->axes[i].name;
+        xr_str_puts(out, i ? "," : "");
+        xr_str_json(out, name, strlen(name));
+        xr_str_printf(out, ":%u", layout->axes[i].size);
+    }
+    xr_str_puts(out, "}");
+}
+
+static void put_instances_json(const xr_run *s, const xr_resources *r,
+                               xr_str *out)
 {
     xr_str_puts(out, ",\n \"instances\":[");
     for (size_t p = 0; p < r->count; p++) {
@@ -150,6 +179,9 @@ static void put_instances_json(const xr_resources *r, xr_str *out)
         cli_json_member("name", r->parts[p].who, out);
         xr_str_puts(out, ",");
         put_tags_member(r->parts[p].plan.bytes, r->parts[p].bytes, out);
+        const xr_layout *layout = xr_run_layout(s, r->parts[p].role);
+        if (r->parts[p].role && layout->width > 1)
+            put_layout_json(layout, out);
         xr_str_puts(out, "}");
     }
     xr_str_puts(out, "],\n ");
@@ -209,7 +241,7 @@ static void put_plan_json(const xr_run *s, const xr_resources *r, xr_str *out)
     put_count_member("memory_bytes", r->machine.memory_bytes, out);
     xr_str_printf(out, ",\"host_memory\":%s}",
                   r->machine.host_memory ? "true" : "false");
-    put_instances_json(r, out);
+    put_instances_json(s, r, out);
     xr_str_printf(out, ",\n \"checkpoint_bytes\":%" PRIu64,
                   r->checkpoint_bytes);
     if (step.rows)

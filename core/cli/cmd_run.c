@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 #include "core/cli/cli.h"
+#include "core/plugin/cancel.h"
 #include "core/rl/run_loop.h"
 
+/* Seconds that calls have to end after the second signal. */
+#define CANCEL_S 1
+
 /* A signal handler has access to static variables only. */
-static volatile sig_atomic_t stop_flag;
+static volatile sig_atomic_t stop_flag; /* number of signals */
 static volatile sig_atomic_t stop_signal;
 /* The messages of the handler, formatted before it can run. */
 static char first_text[160];
@@ -26,19 +30,31 @@ static const char *signal_name(int number)
     return number == SIGINT ? "SIGINT" : "SIGTERM";
 }
 
-/* The first signal ends the run after its step, the second one at once. The
- * next run deletes a checkpoint that is half written, as after a kill. */
+/* The first signal ends the run after its step. The second one asks every call
+ * to end, and the process ends when they have; a third one, or the alarm if a
+ * call does not end, leaves them behind. The next run deletes a checkpoint that
+ * is half written, as after a kill. */
 static void stop_on_signal(int number)
 {
     int saved = errno;
-    if (stop_flag) {
-        (void)!write(STDERR_FILENO, second_text, second_size);
+    if (stop_flag > 1)
         _exit(128 + number);
-    }
     stop_signal = number;
-    stop_flag = 1;
-    (void)!write(STDERR_FILENO, first_text, first_size);
+    stop_flag++;
+    if (stop_flag == 1) {
+        (void)!write(STDERR_FILENO, first_text, first_size);
+    } else {
+        (void)!write(STDERR_FILENO, second_text, second_size);
+        xr_cancel();
+        (void)alarm(CANCEL_S);
+    }
     errno = saved;
+}
+
+static void give_up(int number)
+{
+    (void)number;
+    _exit(128 + (int)stop_signal);
 }
 
 /* Appends the command that resumes the run: the original one, with settings
@@ -79,6 +95,9 @@ static void catch_signals(void)
     struct sigaction action = { .sa_handler = stop_on_signal,
                                 .sa_flags = SA_RESTART };
     struct sigaction old;
+    struct sigaction late = { .sa_handler = give_up };
+    (void)sigemptyset(&late.sa_mask);
+    (void)sigaction(SIGALRM, &late, NULL);
     (void)sigemptyset(&action.sa_mask);
     (void)sigaddset(&action.sa_mask, SIGINT);
     (void)sigaddset(&action.sa_mask, SIGTERM);
@@ -108,6 +127,8 @@ static void report_stop(const xr_config *config, const xr_run_result *result)
 static int report_result(xray_status status, const xr_err *err,
                          const xr_run_args *run, const xr_run_result *result)
 {
+    if (status == XRAY_E_CANCELED && xr_canceled())
+        return 128 + (int)stop_signal; /* the handler has said everything */
     if (run->errors->count)
         return cli_errors(run->errors);
     /* A run that failed after the signal has no checkpoint of its end. */

@@ -63,6 +63,7 @@ static int forward_rows(score *s)
         .row_start = s->row_start,
         .prompt_len = s->prompt_len,
     };
+    const xray_batch *const batches[] = { &batch };
     xray_outputs out = {
         .header = XRAY_HEADER(xray_outputs),
         .logp = s->logp + s->first_token,
@@ -70,7 +71,7 @@ static int forward_rows(score *s)
     };
     xray_status status =
         xr_train(roles->run)
-            ->forward(roles->actor.self, &batch,
+            ->forward(roles->actor.self, batches, 1,
                       XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY, &out);
     s->first_token += s->tokens;
     s->rows = 0;

@@ -12,18 +12,10 @@
 static const char *option_type_name(uint32_t type)
 {
     static const char *const names[] = {
-        "unknown",  "bool",   "int",  "real",   "bytes",
-        "duration", "string", "path", "choice", "list",
+        "unknown", "bool", "int",    "real", "bytes",    "duration",
+        "string",  "path", "choice", "list", "tristate",
     };
     return names[type < sizeof names / sizeof names[0] ? type : 0];
-}
-
-static const xray_option *option_at(const xray_component *component, uint32_t i)
-{
-    const unsigned char *base = (const unsigned char *)component->options;
-    return (const xray_option *)(const void *)(base +
-                                               (size_t)i *
-                                                   component->option_stride);
 }
 
 static int option_has_range(const xray_option *option)
@@ -61,7 +53,8 @@ static void put_kind_and_choices(const xray_option *option, xr_str *out)
 {
     cli_put_kind(option, out);
     const char *before = ": ";
-    for (const xray_choice *c = option->choices; c && c->name; c++) {
+    for (const xray_choice *c = option->choices; c && c->name;
+         c = xray_next_choice(option, c)) {
         xr_str_printf(out, "%s%s", before, c->name);
         before = " | ";
     }
@@ -89,7 +82,8 @@ static void put_option_text(const xray_option *option, xr_str *out)
     xr_str_puts(out, ")\n");
     if (option->doc)
         put_prefixed_lines("        ", option->doc, out);
-    for (const xray_choice *c = option->choices; c && c->name; c++)
+    for (const xray_choice *c = option->choices; c && c->name;
+         c = xray_next_choice(option, c))
         if (c->doc)
             xr_str_printf(out, "        %s: %s\n", c->name, c->doc);
 }
@@ -109,8 +103,10 @@ void cli_inspect_text(const xray_plugin *plugin, const char *path, xr_str *out)
         xr_str_puts(out, "  options of [");
         cli_put_section_name(c, out);
         xr_str_puts(out, c->option_count ? "]\n" : "]: none\n");
-        for (uint32_t k = 0; k < c->option_count; k++)
-            put_option_text(option_at(c, k), out);
+        for (uint32_t k = 0; k < c->option_count; k++) {
+            xray_option option = xr_option_at(cli_table_of(c), k);
+            put_option_text(&option, out);
+        }
     }
 }
 
@@ -122,13 +118,13 @@ void cli_inspect_ini(const xray_plugin *plugin, xr_str *out)
         cli_put_section_name(c, out);
         xr_str_puts(out, "]\n");
         for (uint32_t k = 0; k < c->option_count; k++) {
-            const xray_option *option = option_at(c, k);
-            if (option->doc)
-                put_prefixed_lines("; ", option->doc, out);
+            xray_option option = xr_option_at(cli_table_of(c), k);
+            if (option.doc)
+                put_prefixed_lines("; ", option.doc, out);
             xr_str_puts(out, "; ");
-            put_kind_and_choices(option, out);
-            xr_str_printf(out, "\n;%s = ", option->name);
-            xr_config_put_value(option->preset ? option->preset : "", out);
+            put_kind_and_choices(&option, out);
+            xr_str_printf(out, "\n;%s = ", option.name);
+            xr_config_put_value(option.preset ? option.preset : "", out);
             xr_str_puts(out, "\n\n");
         }
     }
@@ -149,7 +145,8 @@ void cli_json_member(const char *name, const char *value, xr_str *out)
 static void put_choices_json(const xray_option *option, xr_str *out)
 {
     xr_str_puts(out, ",\"choices\":[");
-    for (const xray_choice *c = option->choices; c->name; c++) {
+    for (const xray_choice *c = option->choices; c->name;
+         c = xray_next_choice(option, c)) {
         xr_str_puts(out, c == option->choices ? "{" : ",{");
         cli_json_member("name", c->name, out);
         xr_str_puts(out, ",");
@@ -201,7 +198,8 @@ static void put_component_json(const xray_component *c, xr_str *out)
     xr_str_puts(out, ",\"options\":[");
     for (uint32_t i = 0; i < c->option_count; i++) {
         xr_str_puts(out, i ? ",\n   " : "\n   ");
-        put_option_json(option_at(c, i), out);
+        xray_option option = xr_option_at(cli_table_of(c), i);
+        put_option_json(&option, out);
     }
     xr_str_puts(out, "]}");
 }

@@ -9,14 +9,6 @@
 
 #include "core/roles/reward_model.h"
 
-xray_option cli_option_at(xr_table table, size_t i)
-{
-    xray_option option = { 0 };
-    memcpy(&option, (const unsigned char *)table.options + i * table.stride,
-           table.stride < sizeof(option) ? table.stride : sizeof(option));
-    return option;
-}
-
 xr_table cli_table_of(const xray_component *component)
 {
     return (xr_table){ component->options, component->option_count,
@@ -26,6 +18,18 @@ xr_table cli_table_of(const xray_component *component)
 int cli_is_reward(const xray_component *component)
 {
     return strcmp(component->iface, XRAY_IFACE_REWARD) == 0;
+}
+
+int cli_is_trainer(const xray_component *component)
+{
+    return strcmp(component->iface, XRAY_IFACE_TRAIN) == 0;
+}
+
+const char *cli_role_prefix(size_t i)
+{
+    static const char *const prefixes[] = { "ref.", "critic.", "reward.",
+                                            NULL };
+    return prefixes[i];
 }
 
 void cli_put_section_name(const xray_component *component, xr_str *out)

@@ -15,9 +15,12 @@
 /* The core's section of which every reward is an instance. */
 #define CLI_REWARD_SECTION "reward.NAME"
 
-/* Entry `i`; members that its author's header did not have are zero. */
-xray_option cli_option_at(xr_table table, size_t i);
 xr_table cli_table_of(const xray_component *component);
+/* 1 for a training backend, which has sections per role, too. */
+int cli_is_trainer(const xray_component *component);
+/* Returns what precedes a backend's section for a role: "ref.", "critic.",
+ * "reward.", and NULL after them. */
+const char *cli_role_prefix(size_t i);
 int cli_is_reward(const xray_component *component);
 /* "train.NAME" of xray.train/0:NAME. */
 void cli_put_section_name(const xray_component *component, xr_str *out);

@@ -49,6 +49,7 @@ int cli_workhorse(char *const *args)
             : serve_on_runtime_plugin(args[0], args[1], args[2], &err);
     if (status == XRAY_OK)
         return CLI_OK;
-    cli_say("workhorse: %s", err.text);
+    if (status != XRAY_E_CANCELED) /* which the parent asked for */
+        cli_say("workhorse: %s", err.text);
     return CLI_FAILED;
 }

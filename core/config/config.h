@@ -84,6 +84,9 @@ typedef struct xr_table {
         array, sizeof(array) / sizeof((array)[0]), sizeof((array)[0]) \
     }
 
+/* Returns option i of a table, whatever size its author's options have. */
+xray_option xr_option_at(xr_table table, size_t i);
+
 /* Writes a bound of the option to `buffer` in readable form: 2^53 without
  * exponent, a duration in seconds. */
 const char *xr_option_bound(const xray_option *option, double value,
@@ -94,6 +97,12 @@ const char *xr_option_bound(const xray_option *option, double value,
  * share a section. Strings live as long as the config. */
 void xr_config_decode(xr_config *config, const char *section, xr_table table,
                       void *target, xr_errors *errors);
+/* Decodes what `section` sets over what `base` gives: an option that `section`
+ * leaves out has the value of `base`, whose errors are not reported again.
+ * Returns the number of options that `section` sets. */
+size_t xr_config_decode_over(xr_config *config, const char *section,
+                             const char *base, xr_table table, void *target,
+                             xr_errors *errors);
 /* Marks a section as known although this run decodes none of it, such as the
  * options of a plugin that is not selected. Its keys are not checked. */
 void xr_config_ignore(xr_config *config, const char *section);

@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "core/base/elements.h"
 #include "core/base/file.h"
 #include "core/config/internal.h"
 
@@ -39,11 +40,29 @@ static void report_bad_value(const setting *s, const char *fmt, ...)
                   s->option->name, text);
 }
 
+xray_option xr_option_at(xr_table table, size_t i)
+{
+    xray_option option;
+    xr_element_read(table.options, table.stride, i, sizeof(option), &option);
+    return option;
+}
+
 const char *xr_option_bound(const xray_option *o, double value, char *buffer,
                             size_t cap)
 {
     if (o->type == XRAY_OPT_DURATION) {
         (void)snprintf(buffer, cap, "%.15gs", value / 1e9);
+        return buffer;
+    }
+    if (o->type == XRAY_OPT_BYTES && value >= 1024 && value <= 0x1p62 &&
+        !((uint64_t)value % 1024)) {
+        static const char suffixes[] = "KMGT";
+        uint64_t size = (uint64_t)value / 1024;
+        size_t i = 0;
+        for (; i < 3 && size % 1024 == 0; i++)
+            size /= 1024;
+        (void)snprintf(buffer, cap, "%llu%c", (unsigned long long)size,
+                       suffixes[i]);
         return buffer;
     }
     int is_integer =
@@ -74,17 +93,38 @@ static void store_field(const setting *s, const void *value, size_t size)
 
 /* ---- one function per type ---------------------------------------------- */
 
-static void decode_bool(const setting *s, const char *text)
+/* Returns 0 or 1, or -1 if the text is neither. */
+static int parse_bool(const char *text)
 {
     static const char *const words[] = { "false", "true", "no", "yes",
                                          "off",   "on",   "0",  "1" };
-    for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strcasecmp(text, words[i]) == 0) {
-            uint32_t value = i & 1u;
-            store_field(s, &value, sizeof(value));
-            return;
-        }
-    report_bad_value(s, "'%s' is neither true nor false", text);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return (int)(i & 1u);
+    return -1;
+}
+
+static void decode_bool(const setting *s, const char *text)
+{
+    int parsed = parse_bool(text);
+    uint32_t value = parsed > 0;
+    if (parsed < 0)
+        report_bad_value(s, "'%s' is neither true nor false", text);
+    else
+        store_field(s, &value, sizeof(value));
+}
+
+static void decode_tristate(const setting *s, const char *text)
+{
+    int64_t value = XRAY_AUTO;
+    int parsed = parse_bool(text);
+    if (parsed < 0 && strcasecmp(text, "auto") != 0) {
+        report_bad_value(s, "'%s' is not true, false or auto", text);
+        return;
+    }
+    if (parsed >= 0)
+        value = parsed;
+    store_field(s, &value, sizeof(value));
 }
 
 static void decode_int(const setting *s, const char *text)
@@ -137,13 +177,14 @@ static void decode_choice(const setting *s, const char *text)
     const char *near = NULL;
     unsigned best = 3;
     const xray_choice *c = s->option->choices;
-    for (; c && c->name; c++) {
+    for (; c && c->name; c = xray_next_choice(s->option, c)) {
         if (strcmp(c->name, text) == 0) {
             store_field(s, &c->value, sizeof(c->value));
             return;
         }
     }
-    for (c = s->option->choices; c && c->name; c++) {
+    for (c = s->option->choices; c && c->name;
+         c = xray_next_choice(s->option, c)) {
         unsigned distance = xr_edit_distance(text, c->name, 2);
         if (distance < best) {
             best = distance;
@@ -245,6 +286,7 @@ static void decode_value(const setting *s, const char *text)
         [XRAY_OPT_PATH] = decode_string,
         [XRAY_OPT_CHOICE] = decode_choice,
         [XRAY_OPT_LIST] = decode_list,
+        [XRAY_OPT_TRISTATE] = decode_tristate,
     };
     uint32_t type = s->option->type;
     if (!*text && type != XRAY_OPT_STRING && type != XRAY_OPT_PATH &&
@@ -261,6 +303,15 @@ static void decode_value(const setting *s, const char *text)
 
 /* ---- tables ------------------------------------------------------------- */
 
+static void mark_known(xr_entry *entry, const xray_option *o)
+{
+    entry->flags |= XR_ENTRY_KNOWN;
+    if (o->flags & XRAY_OPT_SECRET)
+        entry->flags |= XR_ENTRY_SECRET;
+    if (o->type == XRAY_OPT_PATH || o->flags & XRAY_OPT_PATHS)
+        entry->flags |= XR_ENTRY_PATHS;
+}
+
 /* Decodes the text in force, or the preset if no layer sets the option. The
  * preset is also decoded before a set value, so that it remains if the value is
  * refused. */
@@ -268,11 +319,7 @@ static void decode_option(const setting *s)
 {
     const xray_option *o = s->option;
     xr_entry *entry = s->entry;
-    entry->flags |= XR_ENTRY_KNOWN;
-    if (o->flags & XRAY_OPT_SECRET)
-        entry->flags |= XR_ENTRY_SECRET;
-    if (o->type == XRAY_OPT_PATH || o->flags & XRAY_OPT_PATHS)
-        entry->flags |= XR_ENTRY_PATHS;
+    mark_known(entry, o);
     if (o->type == XRAY_OPT_STRING || o->type == XRAY_OPT_PATH)
         store_field(s, &(const char *){ "" }, sizeof(const char *));
     if (entry->text && o->preset) {
@@ -291,26 +338,52 @@ static void decode_option(const setting *s)
                       xr_config_path(s->config), s->section, o->name);
 }
 
+/* Keeps what the field holds unless a layer sets the option. */
+static void decode_set_option(const setting *s)
+{
+    mark_known(s->entry, s->option);
+    if (s->entry->text)
+        decode_value(s, s->entry->text);
+}
+
+/* Returns the number of options that a layer sets. */
+static size_t decode_options(xr_config *config, const char *name,
+                             xr_table table, void *target, xr_errors *errors,
+                             void (*decode)(const setting *))
+{
+    size_t given = 0;
+    xr_section *section = xr_section_get(config, name, "default");
+    if (!section)
+        return 0;
+    section->decoded = 1;
+    xr_section_take_variables(config, section);
+    for (size_t i = 0; i < table.count; i++) {
+        xray_option option = xr_option_at(table, i);
+        xr_entry *entry = xr_entry_get(config, section, option.name);
+        if (!entry)
+            return given;
+        given += entry->text && entry->layer != XR_LAYER_DEFAULT;
+        decode(&(setting){ config, section->name, &option, entry,
+                           (unsigned char *)target + option.offset, errors });
+    }
+    return given;
+}
+
 void xr_config_decode(xr_config *config, const char *name, xr_table table,
                       void *target, xr_errors *errors)
 {
-    xr_section *section = xr_section_get(config, name, "default");
-    if (!section)
-        return;
-    section->decoded = 1;
-    xr_section_take_variables(config, section);
-    const unsigned char *at = (const unsigned char *)table.options;
-    for (size_t i = 0; i < table.count; i++, at += table.stride) {
-        xray_option option = { 0 };
-        memcpy(&option, at,
-               table.stride < sizeof(option) ? table.stride : sizeof(option));
-        xr_entry *entry = xr_entry_get(config, section, option.name);
-        if (!entry)
-            return;
-        decode_option(&(setting){ config, section->name, &option, entry,
-                                  (unsigned char *)target + option.offset,
-                                  errors });
-    }
+    (void)decode_options(config, name, table, target, errors, decode_option);
+}
+
+size_t xr_config_decode_over(xr_config *config, const char *name,
+                             const char *base, xr_table table, void *target,
+                             xr_errors *errors)
+{
+    xr_errors reported = { 0 };
+    xr_config_decode(config, base, table, target, &reported);
+    xr_errors_free(&reported);
+    return decode_options(config, name, table, target, errors,
+                          decode_set_option);
 }
 
 void xr_config_ignore(xr_config *config, const char *name)

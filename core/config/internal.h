@@ -119,7 +119,7 @@ void xr_run_check(const xr_config *config, xr_run_config *run,
 /* Options of [placement]. */
 extern const xray_option xr_placement_options[5];
 /* Options of [actor], [critic] and [ref]. */
-extern const xray_option xr_actor_options[11];
+extern const xray_option xr_actor_options[12];
 extern const xray_option xr_critic_options[9];
 extern const xray_option xr_ref_options[1];
 

@@ -47,19 +47,19 @@ static const xray_option run_options[] = {
               "Reward instances; each NAME has a section [reward.NAME], and "
               "the weighted scores are added."),
     XRAY_INT(
-        RUN, seed, "42", 0, MOST, NULL, SINCE,
+        RUN, seed, "42", 0, MOST, NULL, 0u, SINCE,
         "Seed of all random numbers: data order, samples, initial weights."),
-    XRAY_INT(RUN, threads, "0", 0, 1024, "threads", SINCE,
+    XRAY_INT(RUN, threads, "0", 0, 1024, "threads", 0u, SINCE,
              "Threads of the CPU device; 0: one per core. Results do not "
              "depend on it."),
     XRAY_STRING(
         RUN, log, "warn", 0u, SINCE,
         "Least severe log lines that are shown: error, warn, info or debug."),
     XRAY_DURATION(
-        RUN, plugin_timeout, "600s", 0, 1e15, "s", SINCE,
+        RUN, plugin_timeout, "600s", 0, 1e15, "s", 0u, SINCE,
         "Longest time a plugin may take to load, plan, create or destroy, and "
         "a reward to return its next score; 0: no limit."),
-    XRAY_INT(RUN, ranks, "1", 1, XR_MAX_RANKS, "ranks", SINCE,
+    XRAY_INT(RUN, ranks, "1", 1, XR_MAX_RANKS, "ranks", 0u, SINCE,
              "Workhorses: processes that each hold a device and a shard of the "
              "models."),
     XRAY_STRING(
@@ -70,9 +70,9 @@ static const xray_option run_options[] = {
     XRAY_STRING(
         RUN, comm, XR_DEFAULT_COMM, 0u, SINCE,
         "The collectives among ranks; their options are in [comm.NAME]."),
-    XRAY_DURATION(RUN, comm_timeout, "600s", 1e6, 1e15, "s", SINCE,
+    XRAY_DURATION(RUN, comm_timeout, "600s", 1e6, 1e15, "s", 0u, SINCE,
                   "Longest time a rank waits for the others in a collective."),
-    XRAY_INT(RUN, max_restarts, "0", 0, 1000000, "restarts", SINCE,
+    XRAY_INT(RUN, max_restarts, "0", 0, 1000000, "restarts", 0u, SINCE,
              "How often a run restarts from its last checkpoint by itself "
              "after losing a Workhorse."),
 };
@@ -98,10 +98,10 @@ static const xray_option model_options[] = {
               "the folder of a run means its newest checkpoint."),
     XRAY_PATH(MODEL, tokenizer_path, "", 0u, SINCE,
               "Folder of the tokenizer; empty: that of the model."),
-    XRAY_CHOICE(MODEL, dtype, "float32", dtypes, SINCE,
+    XRAY_CHOICE(MODEL, dtype, "float32", dtypes, 0u, SINCE,
                 "Type that the model computes in; 16-bit checkpoints are "
                 "widened for float32."),
-    XRAY_CHOICE(MODEL, init, "load", inits, SINCE,
+    XRAY_CHOICE(MODEL, init, "load", inits, 0u, SINCE,
                 "Where the first weights come from."),
 };
 
@@ -141,28 +141,28 @@ static const xray_option data_options[] = {
     XRAY_STRING(DATA, response_template, "{answer}", 0u, SINCE,
                 "Text of a response that sft trains on; {answer} and any other "
                 "{key} of the row are replaced by their values."),
-    XRAY_INT(DATA, max_prompt_length, "512", 1, 1 << 24, "tokens", SINCE,
+    XRAY_INT(DATA, max_prompt_length, "512", 1, 1 << 24, "tokens", 0u, SINCE,
              "Longest prompt."),
-    XRAY_INT(DATA, max_response_length, "512", 1, 1 << 24, "tokens", SINCE,
+    XRAY_INT(DATA, max_response_length, "512", 1, 1 << 24, "tokens", 0u, SINCE,
              "Longest response; sampling ends there."),
-    XRAY_INT(DATA, train_batch_size, "1024", 1, 1 << 24, "prompts", SINCE,
+    XRAY_INT(DATA, train_batch_size, "1024", 1, 1 << 24, "prompts", 0u, SINCE,
              "Prompts per step."),
-    XRAY_INT(DATA, val_batch_size, "0", 0, 1 << 24, "prompts", SINCE,
+    XRAY_INT(DATA, val_batch_size, "0", 0, 1 << 24, "prompts", 0u, SINCE,
              "Prompts validated at a time; 0: up to 1024."),
-    XRAY_BOOL(DATA, shuffle, "true", SINCE,
+    XRAY_BOOL(DATA, shuffle, "true", 0u, SINCE,
               "Visit training rows in a random order given by the seed, a new "
               "one each epoch; false: in the order of the files."),
-    XRAY_BOOL(DATA, filter_overlong_prompts, "false", SINCE,
+    XRAY_BOOL(DATA, filter_overlong_prompts, "false", 0u, SINCE,
               "Leave out rows whose prompt is longer than max_prompt_length."),
-    XRAY_INT(DATA, seed, "-1", -1, MOST, NULL, SINCE,
+    XRAY_INT(DATA, seed, "-1", -1, MOST, NULL, 0u, SINCE,
              "Seed of the order of rows; -1: that of [run]."),
-    XRAY_CHOICE(DATA, truncation, "error", truncations, SINCE,
+    XRAY_CHOICE(DATA, truncation, "error", truncations, 0u, SINCE,
                 "How an over-long prompt that is not left out is handled."),
-    XRAY_INT(DATA, train_max_samples, "-1", -1, MOST, "rows", SINCE,
+    XRAY_INT(DATA, train_max_samples, "-1", -1, MOST, "rows", 0u, SINCE,
              "Training rows taken from the start of the files; -1: all."),
-    XRAY_INT(DATA, val_max_samples, "-1", -1, MOST, "rows", SINCE,
+    XRAY_INT(DATA, val_max_samples, "-1", -1, MOST, "rows", 0u, SINCE,
              "Validation rows taken from the start of the files; -1: all."),
-    XRAY_BOOL(DATA, special_tokens, "true", SINCE,
+    XRAY_BOOL(DATA, special_tokens, "true", 0u, SINCE,
               "Begin prompts with the tokenizer's BOS, if it has one. A chat "
               "template writes its own."),
     XRAY_LIST(DATA, train_weights, "", 0u, SINCE,
@@ -172,10 +172,10 @@ static const xray_option data_options[] = {
         DATA, filters, "", 0u, SINCE,
         "Conditions that a row must all meet: key op value with =, !=, <, <=, "
         ">, >= or ~ (contains); a dot in a key descends into an object."),
-    XRAY_REAL(DATA, val_split, "0", 0, 0.5, NULL, SINCE,
+    XRAY_REAL(DATA, val_split, "0", 0, 0.5, NULL, 0u, SINCE,
               "Share of train_files held out for validation where val_files "
               "is empty; chosen by the prompt's text, the same in every run."),
-    XRAY_CHOICE(DATA, apply_chat_template, "auto", chat_modes, SINCE,
+    XRAY_CHOICE(DATA, apply_chat_template, "auto", chat_modes, 0u, SINCE,
                 "Which prompts go through the chat template."),
     XRAY_PATH(DATA, chat_template, "", 0u, SINCE,
               "File with a Jinja chat template; empty: the model's own."),
@@ -185,7 +185,7 @@ static const xray_option data_options[] = {
     XRAY_STRING(DATA, chat_date, XR_CHAT_DATE, 0u, SINCE,
                 "The date that a template sees as today, YYYY-MM-DD. It is "
                 "fixed, so that a repeated run has the same prompts."),
-    XRAY_BOOL(DATA, add_generation_prompt, "true", SINCE,
+    XRAY_BOOL(DATA, add_generation_prompt, "true", 0u, SINCE,
               "End prompts made by the chat template where the answer begins."),
     XRAY_STRING(DATA, system_prompt, "", 0u, SINCE,
                 "System message for conversations that have none; empty: the "
@@ -208,27 +208,27 @@ static const xray_choice shares[] = {
 
 #define ROLLOUT xr_rollout_section
 static const xray_option rollout_options[] = {
-    XRAY_INT(ROLLOUT, n, "1", 1, 65536, "samples", SINCE,
+    XRAY_INT(ROLLOUT, n, "1", 1, 65536, "samples", 0u, SINCE,
              "Samples per prompt, which form a group of the algorithm."),
     XRAY_REAL(
-        ROLLOUT, temperature, "1.0", 0, XR_MAX_TEMPERATURE, NULL, SINCE,
+        ROLLOUT, temperature, "1.0", 0, XR_MAX_TEMPERATURE, NULL, 0u, SINCE,
         "Sampling temperature of at least 0.00001; 0: the most likely token."),
-    XRAY_REAL(ROLLOUT, top_p, "1", 0, 1, NULL, SINCE,
+    XRAY_REAL(ROLLOUT, top_p, "1", 0, 1, NULL, 0u, SINCE,
               "Sample from the most likely tokens whose probabilities add up "
               "to this, above 0; 1: off."),
-    XRAY_REAL(ROLLOUT, min_p, "0", 0, 1, NULL, SINCE,
+    XRAY_REAL(ROLLOUT, min_p, "0", 0, 1, NULL, 0u, SINCE,
               "Leave out tokens less likely than this fraction of the most "
               "likely one; 0: off."),
-    XRAY_INT(ROLLOUT, top_k, "-1", -1, 1 << 30, "tokens", SINCE,
+    XRAY_INT(ROLLOUT, top_k, "-1", -1, 1 << 30, "tokens", 0u, SINCE,
              "Sample from this many most likely tokens; -1 or 0: off."),
-    XRAY_BOOL(ROLLOUT, ignore_eos, "false", SINCE,
+    XRAY_BOOL(ROLLOUT, ignore_eos, "false", 0u, SINCE,
               "Continue after an end token, up to max_response_length."),
-    XRAY_INT(ROLLOUT, max_num_seqs, "0", 0, 1 << 20, "sequences", SINCE,
+    XRAY_INT(ROLLOUT, max_num_seqs, "0", 0, 1 << 20, "sequences", 0u, SINCE,
              "Most sequences sampled at once; 0: all of a step, at most 512."),
     XRAY_CHOICE(
-        ROLLOUT, share_weights, "auto", shares, SINCE,
+        ROLLOUT, share_weights, "auto", shares, 0u, SINCE,
         "Weights that the engine samples with; results do not depend on it."),
-    XRAY_BOOL(ROLLOUT, free_cache_engine, "false", SINCE,
+    XRAY_BOOL(ROLLOUT, free_cache_engine, "false", 0u, SINCE,
               "The engine releases its memory while models compute: keys and "
               "values, activations, its copy of the weights."),
 };
@@ -265,19 +265,20 @@ static const xray_choice schedules[] = {
 #define OPTIM xr_optim_section
 #define OPTIM_OPTIONS(lr_preset)                                              \
     {                                                                         \
-        XRAY_REAL(OPTIM, lr, lr_preset, 0, 1000, NULL, SINCE,                 \
+        XRAY_REAL(OPTIM, lr, lr_preset, 0, 1000, NULL, 0u, SINCE,             \
                   "Learning rate after the warm-up."),                        \
-            XRAY_CHOICE(OPTIM, lr_scheduler_type, "constant", schedules,      \
+            XRAY_CHOICE(OPTIM, lr_scheduler_type, "constant", schedules, 0u,  \
                         SINCE, "How the learning rate decays."),              \
-            XRAY_INT(OPTIM, lr_warmup_steps, "-1", -1, MOST, "steps", SINCE,  \
+            XRAY_INT(OPTIM, lr_warmup_steps, "-1", -1, MOST, "steps", 0u,     \
+                     SINCE,                                                   \
                      "Steps in which the learning rate rises from 0; -1: by " \
                      "lr_warmup_steps_ratio."),                               \
-            XRAY_REAL(OPTIM, lr_warmup_steps_ratio, "0", 0, 1, NULL, SINCE,   \
-                      "Warm-up as a fraction of all steps."),                 \
+            XRAY_REAL(OPTIM, lr_warmup_steps_ratio, "0", 0, 1, NULL, 0u,      \
+                      SINCE, "Warm-up as a fraction of all steps."),          \
             XRAY_REAL(                                                        \
-                OPTIM, min_lr_ratio, "0", 0, 1, NULL, SINCE,                  \
+                OPTIM, min_lr_ratio, "0", 0, 1, NULL, 0u, SINCE,              \
                 "Lowest learning rate of a schedule, as a fraction of lr."),  \
-            XRAY_REAL(OPTIM, num_cycles, "0.5", 0, 1000, NULL, SINCE,         \
+            XRAY_REAL(OPTIM, num_cycles, "0.5", 0, 1000, NULL, 0u, SINCE,     \
                       "Periods of the cosine; 0.5 decays once."),             \
     }
 static const xray_option actor_optim_options[] = OPTIM_OPTIONS("1e-6");
@@ -294,19 +295,19 @@ static const xray_choice nonfinites[] = {
 
 #define TRAINER xr_trainer_section
 static const xray_option trainer_options[] = {
-    XRAY_INT(TRAINER, total_epochs, "30", 1, MOST, "epochs", SINCE,
+    XRAY_INT(TRAINER, total_epochs, "30", 1, MOST, "epochs", 0u, SINCE,
              "Passes over the training rows."),
-    XRAY_INT(TRAINER, total_training_steps, "0", 0, MOST, "steps", SINCE,
+    XRAY_INT(TRAINER, total_training_steps, "0", 0, MOST, "steps", 0u, SINCE,
              "Steps of the run; 0: by total_epochs."),
-    XRAY_INT(TRAINER, save_freq, "-1", -1, MOST, "steps", SINCE,
+    XRAY_INT(TRAINER, save_freq, "-1", -1, MOST, "steps", 0u, SINCE,
              "Steps between checkpoints; -1: only at the end. Above 0 and with "
              "val_before_train, global_step_0 is written before the first "
              "step."),
-    XRAY_INT(TRAINER, test_freq, "-1", -1, MOST, "steps", SINCE,
+    XRAY_INT(TRAINER, test_freq, "-1", -1, MOST, "steps", 0u, SINCE,
              "Steps between validations; -1: none in between."),
-    XRAY_BOOL(TRAINER, val_before_train, "true", SINCE,
+    XRAY_BOOL(TRAINER, val_before_train, "true", 0u, SINCE,
               "Validate before the first step."),
-    XRAY_BOOL(TRAINER, val_after_train, "true", SINCE,
+    XRAY_BOOL(TRAINER, val_after_train, "true", 0u, SINCE,
               "Validate after the last step."),
     XRAY_PATH(TRAINER, default_local_dir, "", 0u, SINCE,
               "Folder of checkpoints and metrics; empty: "
@@ -322,7 +323,7 @@ static const xray_option trainer_options[] = {
     XRAY_PATH(
         TRAINER, validation_data_dir, "", 0u, SINCE,
         "Folder for the samples of each validation; empty: they are not kept."),
-    XRAY_INT(TRAINER, max_actor_ckpt_to_keep, "0", 0, MOST, "checkpoints",
+    XRAY_INT(TRAINER, max_actor_ckpt_to_keep, "0", 0, MOST, "checkpoints", 0u,
              SINCE, "Number of newest checkpoints that are kept; 0: all."),
     XRAY_STRING(TRAINER, project_name, "xray", 0u, SINCE,
                 "Name of the project, in paths and metrics."),
@@ -330,10 +331,10 @@ static const xray_option trainer_options[] = {
                 "Name of the experiment, in paths and metrics."),
     XRAY_LIST(TRAINER, logger, "console, jsonl", 0u, SINCE,
               "Where metrics go: console, jsonl."),
-    XRAY_INT(TRAINER, critic_warmup, "0", 0, MOST, "steps", SINCE,
+    XRAY_INT(TRAINER, critic_warmup, "0", 0, MOST, "steps", 0u, SINCE,
              "The first step that updates the policy; steps before it train "
              "the critic alone."),
-    XRAY_CHOICE(TRAINER, on_nonfinite, "stop", nonfinites, SINCE,
+    XRAY_CHOICE(TRAINER, on_nonfinite, "stop", nonfinites, 0u, SINCE,
                 "How a NaN or Inf in a reward, log-prob, advantage or gradient "
                 "is handled; it is reported and never applied."),
 };
@@ -342,19 +343,19 @@ static const xray_option trainer_options[] = {
 
 #define SFT xr_sft_section
 static const xray_option sft_options[] = {
-    XRAY_INT(SFT, train_batch_size, "256", 1, 1 << 24, "rows", SINCE,
+    XRAY_INT(SFT, train_batch_size, "256", 1, 1 << 24, "rows", 0u, SINCE,
              "Rows per step."),
-    XRAY_INT(SFT, total_steps, "1000", 1, MOST, "steps", SINCE,
+    XRAY_INT(SFT, total_steps, "1000", 1, MOST, "steps", 0u, SINCE,
              "Steps of the run, unless stop_at ends it earlier."),
-    XRAY_INT(SFT, test_freq, "-1", -1, MOST, "steps", SINCE,
+    XRAY_INT(SFT, test_freq, "-1", -1, MOST, "steps", 0u, SINCE,
              "Steps between validations; -1: none in between."),
-    XRAY_REAL(SFT, stop_at, "0", 0, 1e9, NULL, SINCE,
+    XRAY_REAL(SFT, stop_at, "0", 0, 1e9, NULL, 0u, SINCE,
               "Greedy validation score that ends the run; 0: off."),
-    XRAY_INT(SFT, max_token_len, "16384", 1, 1 << 28, "tokens", SINCE,
+    XRAY_INT(SFT, max_token_len, "16384", 1, 1 << 28, "tokens", 0u, SINCE,
              "Most tokens of a micro-batch."),
-    XRAY_REAL(SFT, grad_clip, "1.0", 0, 1e30, NULL, SINCE,
+    XRAY_REAL(SFT, grad_clip, "1.0", 0, 1e30, NULL, 0u, SINCE,
               "Global gradient norm is clipped to this; 0: not clipped."),
-    XRAY_BOOL(SFT, train_on_prompt, "false", SINCE,
+    XRAY_BOOL(SFT, train_on_prompt, "false", 0u, SINCE,
               "Include the prompt's tokens in the loss."),
 };
 
@@ -366,7 +367,7 @@ static const xray_option reward_options[] = {
                 "The reward plugin of this instance; its options are in the "
                 "same section. Empty: the plugin with the instance's name, or "
                 "rule if the section sets grader."),
-    XRAY_REAL(REWARD, weight, "1", -1e30, 1e30, NULL, SINCE,
+    XRAY_REAL(REWARD, weight, "1", -1e30, 1e30, NULL, 0u, SINCE,
               "Factor of the instance's score in the sum of scores."),
 };
 

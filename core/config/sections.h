@@ -117,7 +117,8 @@ typedef struct xr_actor_section { /* [actor] */
                                         * compute */
     int64_t ppo_max_token_len_per_gpu; /* tokens of a micro-batch */
     double grad_clip;
-    int64_t recompute_old_logp;   /* check each k-th step; 0: never */
+    int64_t recompute_old_logp; /* check each k-th step; 0: never */
+    double rollout_probs_diff_max;
     int64_t trainable_from_layer; /* blocks below it are frozen; 0: none */
     uint32_t grad_offload;
     uint32_t optimizer_offload;

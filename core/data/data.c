@@ -246,7 +246,10 @@ static xray_status read_lines(load *l, const char *path, char *text,
         if (!length)
             continue;
         line[length] = '\0';
-        xray_status status = read_line(l, line, length);
+        xray_status status =
+            xr_stop_check(l->reader.want->calls, l->reader.err);
+        if (status == XRAY_OK)
+            status = read_line(l, line, length);
         if (status != XRAY_OK)
             return status;
     }

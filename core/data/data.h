@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/err.h"
+#include "core/base/services.h"
 #include "core/config/sections.h"
 #include "model/chat/chat.h"
 #include "model/text/tokenizer.h"
@@ -42,7 +42,8 @@ typedef struct xr_data_want {
     int part; /* XR_DATA_TRAIN or XR_DATA_VAL */
     int kind; /* XR_DATA_PROMPTS or XR_DATA_SFT */
     const xm_tokenizer *tokenizer;
-    const xm_chat *chat; /* from xr_data_chat */
+    const xm_chat *chat;            /* from xr_data_chat */
+    const xray_call_service *calls; /* NULL: reading is never stopped */
 } xr_data_want;
 
 typedef struct xr_dataset xr_dataset;

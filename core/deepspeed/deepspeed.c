@@ -374,13 +374,12 @@ static void visit_members(ds_read *d, const cJSON *object, const char *prefix)
  * none. */
 static const char *find_file_option(const xray_component *train)
 {
-    const unsigned char *at = (const unsigned char *)train->options;
+    const xr_table table = { train->options, train->option_count,
+                             train->option_stride };
     for (uint32_t i = 0; i < train->option_count; i++) {
-        const xray_option *o =
-            (const xray_option *)(const void *)(at + (size_t)i *
-                                                         train->option_stride);
-        if (o->flags & XRAY_OPT_DEEPSPEED)
-            return o->name;
+        xray_option o = xr_option_at(table, i);
+        if (o.flags & XRAY_OPT_DEEPSPEED)
+            return o.name;
     }
     return NULL;
 }

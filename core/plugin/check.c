@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/elements.h"
 #include "core/base/str.h"
 #include "core/plugin/plugin.h"
 
@@ -27,11 +28,13 @@ typedef struct callback {
 
 #define OPS xray_device_ops
 static const callback device_needs[] = {
-    NEED(OPS, plan),           NEED(OPS, create),
-    NEED(OPS, destroy),        NEED(OPS, info),
-    NEED(OPS, alloc),          NEED(OPS, free),
-    NEED(OPS, memory),         NEED(OPS, copy),
-    NEED(OPS, zero),           NEED(OPS, checksum),
+    NEED(OPS, plan),           NEED(OPS, plan_weight),
+    NEED(OPS, plan_kv_block),  NEED(OPS, plan_scratch),
+    NEED(OPS, create),         NEED(OPS, destroy),
+    NEED(OPS, info),           NEED(OPS, alloc),
+    NEED(OPS, free),           NEED(OPS, memory),
+    NEED(OPS, copy),           NEED(OPS, zero),
+    NEED(OPS, copy_rows),      NEED(OPS, checksum),
     NEED(OPS, stream_create),  NEED(OPS, stream_destroy),
     NEED(OPS, sync),           NEED(OPS, event_create),
     NEED(OPS, event_destroy),  NEED(OPS, event_record),
@@ -100,8 +103,6 @@ static const callback comm_needs[] = {
     NEED(OPS, broadcast),
     NEED(OPS, send),
     NEED(OPS, recv),
-    NEED(OPS, barrier),
-    NEED(OPS, received),
     LAST,
 };
 #undef OPS
@@ -178,7 +179,7 @@ static const char *find_option_fault(const xray_component *c,
     uint64_t config_size = c->config_size;
     if (!is_valid_name(o->name))
         return "its name is not made of a-z, 0-9, '_' and '-'";
-    if (o->type < XRAY_OPT_BOOL || o->type > XRAY_OPT_LIST)
+    if (o->type < XRAY_OPT_BOOL || o->type > XRAY_OPT_TRISTATE)
         return "its type is not known";
     if (!o->doc || !*o->doc)
         return "it has no doc";
@@ -186,6 +187,8 @@ static const char *find_option_fault(const xray_component *c,
         return "it has no preset and is not required";
     if (o->type == XRAY_OPT_CHOICE && !o->choices)
         return "it has no choices";
+    if (o->choices && o->choice_stride < sizeof(xray_choice))
+        return "its choice_stride is below sizeof(xray_choice)";
     if (o->offset > config_size ||
         get_field_size(o->type) > config_size - o->offset)
         return "its field is outside of the config struct";
@@ -193,6 +196,11 @@ static const char *find_option_fault(const xray_component *c,
         (o->type != XRAY_OPT_PATH || strcmp(c->iface, XRAY_IFACE_TRAIN) != 0))
         return "only a PATH of a training backend names a DeepSpeed JSON";
     return NULL;
+}
+
+static xr_table get_table(const xray_component *c)
+{
+    return (xr_table){ c->options, c->option_count, c->option_stride };
 }
 
 /* Decodes only the presets, to find those that their own table refuses. */
@@ -203,7 +211,7 @@ static xray_status check_presets(const xray_component *c, const char *from,
     xr_errors errors = { 0 };
     xr_config *config = xr_config_new();
     void *target = calloc(1, (size_t)c->config_size + 1);
-    xr_table table = { c->options, c->option_count, c->option_stride };
+    xr_table table = get_table(c);
     if (!config || !target) {
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory");
     } else {
@@ -217,13 +225,6 @@ static xray_status check_presets(const xray_component *c, const char *from,
     xr_config_free(config);
     free(target);
     return status;
-}
-
-static const xray_option *get_option(const xray_component *c, uint32_t i)
-{
-    const unsigned char *base = (const unsigned char *)c->options;
-    return (const xray_option *)(const void *)(base +
-                                               (size_t)i * c->option_stride);
 }
 
 /* A larger number is not a count, but arbitrary memory. */
@@ -243,29 +244,30 @@ static xray_status check_options(const xray_component *c, const char *from,
                        CONFIG_MOST);
     if (c->option_count == 0)
         return XRAY_OK;
-    if (!c->options || c->option_stride < sizeof(xray_option) ||
+    if (!c->options ||
+        c->option_stride < XR_LEAST(xray_option, choice_stride) ||
         c->option_stride % 8 != 0)
         return xr_fail(
             err, XRAY_E_ABI,
             "%s: '%s' has %u options of %u bytes; expected %zu bytes", from,
             c->name, c->option_count, c->option_stride, sizeof(xray_option));
     for (uint32_t i = 0; i < c->option_count; i++) {
-        const xray_option *o = get_option(c, i);
-        const char *fault = find_option_fault(c, o);
+        xray_option o = xr_option_at(get_table(c), i);
+        const char *fault = find_option_fault(c, &o);
         if (fault)
             return xr_fail(err, XRAY_E_ABI, "%s: option %u (%s) of '%s': %s",
-                           from, i, o->name ? o->name : "", c->name, fault);
+                           from, i, o.name ? o.name : "", c->name, fault);
         for (uint32_t j = 0; j < i; j++) {
-            const xray_option *before = get_option(c, j);
-            if (strcmp(before->name, o->name) == 0)
+            xray_option before = xr_option_at(get_table(c), j);
+            if (strcmp(before.name, o.name) == 0)
                 return xr_fail(err, XRAY_E_ABI,
                                "%s: '%s' has two options named %s", from,
-                               c->name, o->name);
-            if (before->flags & o->flags & XRAY_OPT_DEEPSPEED)
+                               c->name, o.name);
+            if (before.flags & o.flags & XRAY_OPT_DEEPSPEED)
                 return xr_fail(err, XRAY_E_ABI,
                                "%s: '%s' has two options that name a DeepSpeed "
                                "JSON, %s and %s",
-                               from, c->name, before->name, o->name);
+                               from, c->name, before.name, o.name);
         }
     }
     return check_presets(c, from, err);
@@ -279,7 +281,8 @@ static xray_status check_header(const void *thing, const char *what,
 {
     xray_header header;
     memcpy(&header, thing, sizeof(header));
-    if (header.size >= sizeof(header) && header.abi == XRAY_ABI)
+    if (header.size >= sizeof(header) &&
+        xray_abi_serves(XRAY_ABI, header.abi, 0))
         return XRAY_OK;
     return xr_fail(err, XRAY_E_ABI,
                    "%s: the header of %s has %u bytes and ABI %u.%u, but this "
@@ -361,9 +364,10 @@ xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
             err, XRAY_E_ABI,
             "%s: its descriptor has %u bytes, but needs at least %zu", from,
             plugin->header.size, sizeof(*plugin));
-    if (plugin->header.abi != XRAY_ABI || plugin->abi_needed > XRAY_ABI) {
-        uint32_t abi = plugin->header.abi != XRAY_ABI ? plugin->header.abi
-                                                      : plugin->abi_needed;
+    if (!xray_abi_serves(XRAY_ABI, plugin->header.abi, plugin->abi_needed)) {
+        uint32_t abi = xray_abi_serves(XRAY_ABI, plugin->header.abi, 0)
+                           ? plugin->abi_needed
+                           : plugin->header.abi;
         return xr_fail(
             err, XRAY_E_ABI, "%s: needs xray ABI %u.%u, but this is %u.%u",
             from, abi >> 16, abi & 0xffffu, XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
@@ -399,24 +403,54 @@ const char *xr_component_section(const xray_component *component,
     return buffer;
 }
 
+static void *new_component_config(const xray_component *component,
+                                  xr_errors *errors)
+{
+    void *target = calloc(1, (size_t)component->config_size + 1);
+    if (!target)
+        xr_errors_add(errors, "out of memory");
+    return target;
+}
+
+static xr_table table_of_component(const xray_component *component)
+{
+    return (xr_table){ component->options, component->option_count,
+                       component->option_stride };
+}
+
 void *xr_component_config(xr_config *config, const xray_component *component,
                           const char *section, xr_errors *errors)
 {
     char buffer[XR_SECTION_CAP];
     if (!section)
         section = xr_component_section(component, buffer);
-    void *target = calloc(1, (size_t)component->config_size + 1);
-    if (!target) {
-        xr_errors_add(errors, "out of memory");
+    void *target = new_component_config(component, errors);
+    if (!target)
         return NULL;
-    }
     size_t before = errors->count;
-    xr_config_decode(config, section,
-                     (xr_table){ component->options, component->option_count,
-                                 component->option_stride },
-                     target, errors);
+    xr_config_decode(config, section, table_of_component(component), target,
+                     errors);
     if (errors->count == before)
         return target;
     free(target);
     return NULL;
+}
+
+void xr_component_config_over(xr_config *config,
+                              const xray_component *component,
+                              const char *section, xr_errors *errors,
+                              void **out)
+{
+    char base[XR_SECTION_CAP];
+    size_t before = errors->count;
+    *out = new_component_config(component, errors);
+    if (!*out)
+        return;
+    size_t given = xr_config_decode_over(
+        config, section, xr_component_section(component, base),
+        table_of_component(component), *out, errors);
+    if (given && errors->count == before)
+        return;
+    free(*out);
+    *out = NULL;
 }

@@ -3,37 +3,18 @@
  * Implements the host of a plugin instance: logging, and the reason of a failed
  * call per thread.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/str.h"
-#include "core/plugin/plugin.h"
+#include "core/plugin/host.h"
 
-/* Threads of one instance that may fail at the same time; a further one
- * replaces the oldest reason. */
-#define SLOTS 8u
-
-typedef struct reason {
-    pthread_t thread;
-    uint64_t age; /* 0: free */
-    xr_err err;
-} reason;
-
-struct xr_host {
-    xray_host api;
-    xr_log_sink sink;
-    char *instance;
-    const char *section;  /* section of its options */
-    pthread_mutex_t lock; /* guards the members below */
-    uint64_t clock;
-    reason slots[SLOTS];
-};
+typedef struct xr_host_reason reason;
 
 static reason *find_thread_slot(xr_host *host, pthread_t thread)
 {
-    for (size_t i = 0; i < SLOTS; i++)
+    for (size_t i = 0; i < XR_HOST_SLOTS; i++)
         if (host->slots[i].age && pthread_equal(host->slots[i].thread, thread))
             return &host->slots[i];
     return NULL;
@@ -42,7 +23,7 @@ static reason *find_thread_slot(xr_host *host, pthread_t thread)
 static reason *find_oldest_slot(xr_host *host)
 {
     reason *oldest = &host->slots[0];
-    for (size_t i = 1; i < SLOTS; i++)
+    for (size_t i = 1; i < XR_HOST_SLOTS; i++)
         if (host->slots[i].age < oldest->age)
             oldest = &host->slots[i];
     return oldest;
@@ -106,13 +87,6 @@ static xray_status host_fail_at(const xray_host *api, xray_status code,
     return code;
 }
 
-static const void *host_service(const xray_host *api, const char *id)
-{
-    (void)api;
-    (void)id;
-    return NULL;
-}
-
 xr_host *xr_host_new(const char *instance, const xr_log_sink *sink)
 {
     xr_host *host = calloc(1, sizeof(*host));
@@ -125,6 +99,7 @@ xr_host *xr_host_new(const char *instance, const xr_log_sink *sink)
         return NULL;
     }
     host->section = host->instance;
+    host->control = pthread_self();
     if (sink)
         host->sink = *sink;
     host->api = (xray_host){
@@ -133,9 +108,10 @@ xr_host *xr_host_new(const char *instance, const xr_log_sink *sink)
         .version = XR_VERSION,
         .log = host_log,
         .fail = host_fail,
-        .service = host_service,
+        .service = xr_host_service,
         .fail_at = host_fail_at,
     };
+    xr_host_open_services(host);
     return host;
 }
 
@@ -173,6 +149,7 @@ static const char *describe_status(xray_status status)
         { XRAY_E_RANGE, "size or value out of range" },
         { XRAY_E_UNSUPPORTED, "not offered by this plugin" },
         { XRAY_E_NOMEM, "out of memory" },
+        { XRAY_E_CANCELED, "canceled" },
         { XRAY_E_STATE, "used out of order" },
         { XRAY_E_CONFIG, "options cannot work" },
         { XRAY_E_NUMERIC, "NaN, Inf or divergence" },

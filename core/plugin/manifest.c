@@ -25,17 +25,63 @@ static xray_status read_manifest_string(const cJSON *json, const char *key,
     return XRAY_OK;
 }
 
-/* Minor versions of a draft ABI are not compatible. */
-static xray_status check_abi(const char *abi, const char *path, xr_err *err)
+/* Reads 1 to 5 digits that make a number below 2^16 and ends at `end`. Returns
+ * the text after it, or NULL. */
+static const char *read_number(const char *text, char end, uint32_t *out)
 {
-    char ours[32];
-    (void)snprintf(ours, sizeof(ours), "%u.%u", XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
-    if (strcmp(abi, ours) == 0)
-        return XRAY_OK;
+    size_t size = strspn(text, "0123456789");
+    *out = 0;
+    if (!size || size > 5 || text[size] != end)
+        return NULL;
+    for (size_t i = 0; i < size; i++)
+        *out = *out * 10 + (uint32_t)(text[i] - '0');
+    return *out <= 0xffff ? text + size + 1 : NULL;
+}
+
+/* Reads "MAJOR.MINOR". */
+static xray_status read_version(const cJSON *json, const char *key,
+                                const char *path, xr_err *err, uint32_t *out)
+{
+    char text[32];
+    uint32_t major = 0;
+    uint32_t minor = 0;
+    xray_status status =
+        read_manifest_string(json, key, path, text, sizeof(text), err);
+    if (status != XRAY_OK)
+        return status;
+    const char *rest = read_number(text, '.', &major);
+    if (!rest || !read_number(rest, '\0', &minor))
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: \"%s\" of its note is '%s', expected a version "
+                       "such as 0.2",
+                       path, key, text);
+    *out = XRAY_ABI_MAKE(major, minor);
+    return XRAY_OK;
+}
+
+/* Checks the versions of the note; a note without "needs" needs the version it
+ * was built for. */
+static xray_status check_abi(const cJSON *json, const char *path, xr_err *err)
+{
+    uint32_t built = 0;
+    uint32_t needed = 0;
+    xray_status status = read_version(json, "abi", path, err, &built);
+    if (status == XRAY_OK && xr_json_get(json, "needs"))
+        status = read_version(json, "needs", path, err, &needed);
+    else
+        needed = built;
+    if (status != XRAY_OK || xray_abi_serves(XRAY_ABI, built, needed))
+        return status;
+    if (xray_abi_serves(XRAY_ABI, built, 0))
+        return xr_fail(err, XRAY_E_ABI,
+                       "%s: needs xray ABI %u.%u, but this is %u.%u", path,
+                       needed >> 16, needed & 0xffffu, XRAY_ABI_MAJOR,
+                       XRAY_ABI_MINOR);
     return xr_fail(err, XRAY_E_ABI,
-                   "%s: built for xray ABI %s, but this is %s; a draft ABI "
-                   "runs only on its own minor version",
-                   path, abi, ours);
+                   "%s: built for xray ABI %u.%u, but this is %u.%u; a draft "
+                   "ABI runs only on its own minor version",
+                   path, built >> 16, built & 0xffffu, XRAY_ABI_MAJOR,
+                   XRAY_ABI_MINOR);
 }
 
 static xray_status read_manifest_fields(const cJSON *json, const char *path,
@@ -51,7 +97,6 @@ static xray_status read_manifest_fields(const cJSON *json, const char *path,
         { "provides", out->provides, sizeof(out->provides) },
     };
     int64_t format = 0;
-    char abi[32];
     xray_status status = xr_json_int(json, "manifest", path, err, &format);
     if (status != XRAY_OK)
         return status;
@@ -59,10 +104,7 @@ static xray_status read_manifest_fields(const cJSON *json, const char *path,
         return xr_fail(err, XRAY_E_ABI,
                        "%s: its note has format %lld, but this xray reads 1",
                        path, (long long)format);
-    status = read_manifest_string(json, "abi", path, abi, sizeof(abi), err);
-    if (status != XRAY_OK)
-        return status;
-    status = check_abi(abi, path, err);
+    status = check_abi(json, path, err);
     for (size_t i = 0;
          i < sizeof(fields) / sizeof(fields[0]) && status == XRAY_OK; i++)
         status = read_manifest_string(json, fields[i].key, path, fields[i].text,

@@ -27,7 +27,8 @@
 /* ---- the host ----------------------------------------------------------- */
 
 /* One host per plugin instance: log lines carry its name, and it keeps the
- * reason of a failed call in a slot of the calling thread. */
+ * reason of a failed call in a slot of the calling thread. The thread that
+ * creates it must be the one that makes the [control] calls. */
 typedef struct xr_host xr_host;
 typedef struct xr_log_sink {
     void *ctx;
@@ -50,6 +51,12 @@ xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
 /* Appends the reason of a failed call to `err` after ": " and returns 1;
  * returns 0 without a reason. For an instance that another one called. */
 int xr_host_append(xr_host *host, xr_err *err);
+
+/* Hands the metrics that the instance has put since the last call, under their
+ * names in the line of a step, to `put`, in the order of their first values. */
+void xr_host_metrics(xr_host *host,
+                     void (*put)(void *ctx, const char *name, double value),
+                     void *ctx);
 
 /* ---- finding and loading ------------------------------------------------ */
 
@@ -104,6 +111,14 @@ const char *xr_component_section(const xray_component *component,
  * Returns NULL after adding to `errors`. */
 void *xr_component_config(xr_config *config, const xray_component *component,
                           const char *section, xr_errors *errors);
+
+/* Does the same for options of which `section` may set some, over those of the
+ * component's own section. *out is NULL if it sets none, or after adding to
+ * `errors`. */
+void xr_component_config_over(xr_config *config,
+                              const xray_component *component,
+                              const char *section, xr_errors *errors,
+                              void **out);
 
 /* Copies the manifest, the JSON of the xray note, from an ELF image. The bytes
  * are untrusted: it runs no code and reads nothing out of bounds. */

@@ -42,6 +42,7 @@ static const key_rule rules[] = {
     { "run", "reward", CHANGE_MEANING },
     { "run", "algo", CHANGE_MEANING },
     { "algo.", "preset", CHANGE_MEANING },
+    { "reward.train.", NULL, CHANGE_TOLD },
     { "reward.", NULL, CHANGE_MEANING },
     { "model", "path", CHANGE_MEANING },
     { "model", "tokenizer_path", CHANGE_MEANING },

@@ -83,6 +83,20 @@ static void print_step_size(checking *c)
                             "never takes effect\n");
 }
 
+/* Prints how the ranks hold the models of which one rank does not hold all. */
+static void print_layouts(checking *c)
+{
+    char axes[XR_AXES_CAP];
+    for (size_t p = 0; p < c->plans.count; p++) {
+        const xr_part_plan *part = &c->plans.parts[p];
+        const xr_layout *layout = xr_run_layout(c->run, part->role);
+        if (part->role && layout->width > 1)
+            xr_str_printf(c->out, "ranks of %s: %u replicas of %u (%s)\n",
+                          part->who, layout->replicas, layout->width,
+                          xr_axes_text(layout, axes));
+    }
+}
+
 static void print_memory_plans(checking *c)
 {
     const xr_resources *r = &c->plans;
@@ -95,8 +109,11 @@ static void print_memory_plans(checking *c)
                 xr_str_printf(c->out, " %s %s,", xr_tag_name(i),
                               xr_bytes_text(part->plan.bytes[i], text));
         xr_str_printf(c->out, " in all %s", xr_bytes_text(part->bytes, text));
-        if (part->ranks > 1)
-            xr_str_printf(c->out, " on each of %" PRIu64 " ranks", part->ranks);
+        if (part->ranks > 1 && part->least == part->bytes)
+            xr_str_printf(c->out, " on each of %u ranks", part->ranks);
+        else if (part->ranks > 1)
+            xr_str_printf(c->out, " on rank %u, the fullest of %u",
+                          part->fullest, part->ranks);
         xr_str_puts(c->out, "\n");
     }
     if (!r->count || !r->machine.memory_bytes)
@@ -410,6 +427,7 @@ void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
         xr_resources_plan(run, errors, &c.plans);
     if (run->with & XR_TRAINABLE)
         print_step_size(&c);
+    print_layouts(&c);
     print_memory_plans(&c);
     check_memory_fits(&c);
     probe_device(&c);

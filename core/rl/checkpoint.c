@@ -12,6 +12,7 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
+#include "core/plugin/cancel.h"
 #include "core/rl/checkpoint_folder.h"
 #include "core/roles/plugin_results.h"
 #include "core/roles/role_calls.h"
@@ -204,6 +205,8 @@ xray_status xr_checkpoint_save(xr_roles *roles, const xr_progress *p,
         status = xr_dir_make(temporary, err);
     if (status == XRAY_OK)
         status = fill_checkpoint(roles, p, history, temporary, err);
+    if (status == XRAY_OK)
+        status = xr_cancel_check(err);
     if (status == XRAY_OK)
         status = xr_step_install(root, temporary, p->step, err);
     if (status != XRAY_OK)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/plugin/cancel.h"
 #include "core/rl/job.h"
 #include "core/run/run_setup.h"
 
@@ -16,7 +17,8 @@ static xray_status open_and_validate(xr_job *job, xr_err *err)
     const xr_data_want want = { .part = XR_DATA_VAL,
                                 .kind = XR_DATA_PROMPTS,
                                 .tokenizer = job->run->tokenizer,
-                                .chat = job->run->chat };
+                                .chat = job->run->chat,
+                                .calls = &xr_cancel_service };
     xray_status status = xr_dataset_open(data, &want, err, &job->val);
     if (status != XRAY_OK) {
         xr_run_locate(job->run, err);

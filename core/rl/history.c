@@ -15,6 +15,7 @@
 #include "core/base/hash.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
+#include "core/plugin/cancel.h"
 
 #define VERSION 1
 
@@ -64,8 +65,10 @@ xray_status xr_history_input(xr_history *history, const char *key,
     xray_status status = xr_file_map(path, err, &map);
     if (status != XRAY_OK)
         return status;
-    status =
-        append_input(history, key, path, xr_hash64(map.data, map.size, 0), err);
+    uint64_t hash = 0;
+    status = xr_hash64_long(map.data, map.size, &xr_cancel_service, err, &hash);
+    if (status == XRAY_OK)
+        status = append_input(history, key, path, hash, err);
     xr_file_unmap(&map);
     return status;
 }

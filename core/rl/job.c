@@ -12,9 +12,11 @@
 
 #include "core/base/file.h"
 #include "core/base/process.h"
+#include "core/plugin/cancel.h"
 #include "core/rl/changes.h"
 #include "core/rl/check.h"
 #include "core/roles/nonfinite.h"
+#include "core/roles/plugin_metrics.h"
 #include "core/roles/publish.h"
 #include "core/roles/role_calls.h"
 #include "core/run/run_setup.h"
@@ -26,7 +28,8 @@ static xray_status open_datasets(xr_job *job, const xr_job_plan *plan,
     xr_data_want want = { .part = XR_DATA_TRAIN,
                           .kind = plan->data_kind,
                           .tokenizer = job->run->tokenizer,
-                          .chat = job->run->chat };
+                          .chat = job->run->chat,
+                          .calls = &xr_cancel_service };
     xray_status status = xr_dataset_open(data, &want, err, &job->train);
     if (status != XRAY_OK)
         return status;
@@ -350,8 +353,7 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
     const xr_data_section *data = &job->run->ini.data;
     xr_run_set_workloads(
         job->run, (uint64_t)plan->micro_tokens(&job->run->ini),
-        (uint64_t)(data->max_prompt_length + data->max_response_length),
-        job->run->rollout.load.rows);
+        (uint64_t)(data->max_prompt_length + data->max_response_length), 0);
     xray_status status = start_job(job, plan, err);
     if (status != XRAY_OK)
         xr_run_locate(job->run, err);
@@ -372,7 +374,7 @@ xray_status xr_job_final_status(const xr_run_args *args, xray_status status,
                                 xr_run_result *out)
 {
     out->interrupted = args->stop && *args->stop > 0;
-    return status == XRAY_END && out->interrupted ? XRAY_OK : status;
+    return status != XRAY_OK && xr_canceled() ? XRAY_E_CANCELED : status;
 }
 
 xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
@@ -423,8 +425,8 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
         return XRAY_OK;
     double score = NAN;
     job->validation.step = job->progress.step;
-    xray_status status = xr_validation_run(&job->validation, job->args->stop,
-                                           job->metrics, &score, err);
+    xray_status status =
+        xr_validation_run(&job->validation, job->metrics, &score, err);
     if (status != XRAY_OK && job->roles->nonfinite)
         (void)xr_fail_in(err, status, "validation at step %llu",
                          (unsigned long long)job->progress.step);
@@ -482,6 +484,11 @@ static void put_first_token_time(xr_job *job)
                        age - (xr_now() - at));
 }
 
+static void put_plugin_metric(void *ctx, const char *name, double value)
+{
+    xr_metrics_put(ctx, name, value);
+}
+
 xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
 {
     int64_t every = job->run->ini.trainer.save_freq;
@@ -501,9 +508,12 @@ xray_status xr_job_step_done(xr_job *job, int force, xr_err *err)
         job->curve[job->curve_count++] = value;
     if (xr_metrics_count(job->metrics)) {
         put_first_token_time(job);
+        status =
+            xr_plugin_metrics(job->roles, put_plugin_metric, job->metrics, err);
+    }
+    if (status == XRAY_OK && xr_metrics_count(job->metrics))
         status = xr_monitor_step(job->monitor, step, job->total_steps,
                                  job->metrics, err);
-    }
     xr_metrics_clear(job->metrics);
     if (status == XRAY_OK && (due || force))
         status = save_checkpoint(job, err);

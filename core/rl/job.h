@@ -84,9 +84,9 @@ typedef xray_status xr_job_attempt(const xr_run_args *args, xr_err *err,
 xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
                             xr_err *err, xr_run_result *out);
 
-/* Returns the final status of a job that ended with `status`. A job that the
- * user stopped is interrupted, not failed, even if it stopped in the middle of
- * a step. */
+/* Notes in the result whether the user interrupted the job, and returns the
+ * status of a job that ended with `status`: XRAY_E_CANCELED whatever failed, if
+ * it was to stop at once, since calls then end in any order. */
 xray_status xr_job_final_status(const xr_run_args *args, xray_status status,
                                 xr_run_result *out);
 

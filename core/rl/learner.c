@@ -53,6 +53,40 @@ static xray_status allocate_arrays(xr_learner *learner, uint64_t rows,
     return XRAY_OK;
 }
 
+/* Says in the log which comparison of log-probs holds in this run. */
+static void log_comparison(const xr_roles *roles)
+{
+    const xr_run *run = roles->run;
+    const xr_log_sink *sink = &run->sink;
+    long long every = run->ini.actor.recompute_old_logp;
+    const char *train = xr_run_numerics(run, XRAY_ROLE_ACTOR);
+    const char *infer = xr_run_numerics(run, XRAY_ROLE_ROLLOUT);
+    char how[160];
+    char text[512];
+    if (!sink->write || sink->level < XRAY_LOG_INFO)
+        return;
+    if (!run->exact)
+        (void)snprintf(
+            how, sizeof(how),
+            "the trainer computes log-probs again in every step, and "
+            "probabilities may differ by at most %g ([actor] "
+            "rollout_probs_diff_max)",
+            run->ini.actor.rollout_probs_diff_max);
+    else if (every > 0)
+        (void)snprintf(how, sizeof(how),
+                       "log-probs are compared bit for bit every %lld steps",
+                       every);
+    else
+        (void)snprintf(how, sizeof(how),
+                       "log-probs are the same bits and are not compared "
+                       "([actor] recompute_old_logp = 0)");
+    (void)snprintf(text, sizeof(text), "numerics: %s keeps %s, %s keeps %s: %s",
+                   roles->actor.part->instance, train ? train : "no contract",
+                   roles->engine.part->instance, infer ? infer : "no contract",
+                   how);
+    sink->write(sink->ctx, XRAY_LOG_INFO, "run", text);
+}
+
 xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
                             xr_metrics *metrics, xr_err *err)
 {
@@ -64,8 +98,8 @@ xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
     learner->actor.role = XRAY_ROLE_ACTOR;
     learner->critic.role = XRAY_ROLE_CRITIC;
     xray_status status = xr_check_metric_names(
-        roles->algo.part, xr_algo(roles->run)->metric_names(), err,
-        &learner->names);
+        roles->algo.part, xr_algo(roles->run)->metric_names(roles->algo.self),
+        err, &learner->names);
     if (status == XRAY_OK)
         status = allocate_arrays(learner, rows, tokens, err);
     if (status == XRAY_OK)
@@ -81,6 +115,8 @@ xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
         status = xr_views_init(&learner->mini_batch, rows, err);
     if (status != XRAY_OK)
         xr_learner_free(learner);
+    else
+        log_comparison(roles);
     return status;
 }
 
@@ -248,15 +284,40 @@ static xray_status expect_exact_logp(const xr_rows *rows, const float *logp,
     return XRAY_OK;
 }
 
+static float subtract_probs(const xr_learner *learner, const xr_rows *rows,
+                            int32_t t)
+{
+    return fabsf(expf(learner->logp[t]) - expf(rows->batch.rollout_logp[t]));
+}
+
 static void put_probs_difference(xr_learner *learner, const xr_rows *rows)
 {
     size_t n = 0;
     for (uint32_t t = 0; t < rows->batch.tokens; t++)
         if (rows->loss_mask[t] != 0)
-            learner->scratch[n++] = fabsf(expf(learner->logp[t]) -
-                                          expf(rows->batch.rollout_logp[t]));
+            learner->scratch[n++] = subtract_probs(learner, rows, (int32_t)t);
     xr_metrics_stats(learner->metrics, "training/rollout_probs_diff",
                      learner->scratch, n);
+}
+
+/* Contracts differ, so bits do, too, but only up to the user's bound. */
+static xray_status expect_near_probs(const xr_learner *learner,
+                                     const xr_rows *rows, xr_err *err)
+{
+    double most = learner->roles->run->ini.actor.rollout_probs_diff_max;
+    for (uint32_t r = 0; r < rows->batch.rows; r++)
+        for (int32_t t = rows->row_start[r]; t < rows->row_start[r + 1]; t++)
+            if (rows->loss_mask[t] != 0 &&
+                (double)subtract_probs(learner, rows, t) > most)
+                return xr_fail_key(
+                    err, XRAY_E_NUMERIC, "actor", "rollout_probs_diff_max",
+                    " is %g, but the trainer gives token %d of row %llu the "
+                    "probability %.6g and the engine %.6g",
+                    most, t - rows->row_start[r],
+                    (unsigned long long)rows->row_id[r],
+                    exp((double)learner->logp[t]),
+                    exp((double)rows->batch.rollout_logp[t]));
+    return XRAY_OK;
 }
 
 static xray_status compute_old_logp(xr_learner *learner, const xr_rows *rows,
@@ -264,15 +325,18 @@ static xray_status compute_old_logp(xr_learner *learner, const xr_rows *rows,
 {
     const xr_roles *roles = learner->roles;
     int64_t every = roles->run->ini.actor.recompute_old_logp;
-    if (roles->exact && (every <= 0 || (step - 1) % (uint64_t)every != 0))
+    if (roles->run->exact && (every <= 0 || (step - 1) % (uint64_t)every != 0))
         return XRAY_OK;
     xray_status status = forward_all_rows(learner, XRAY_ROLE_ACTOR, rows,
                                           XRAY_OUTPUT_LOGP, learner->logp, err);
     if (status != XRAY_OK)
         return status;
     put_probs_difference(learner, rows);
-    if (roles->exact)
+    if (roles->run->exact)
         return expect_exact_logp(rows, learner->logp, err);
+    status = expect_near_probs(learner, rows, err);
+    if (status != XRAY_OK)
+        return status;
     memcpy(rows->batch.old_logp, learner->logp,
            rows->batch.tokens * sizeof(*learner->logp));
     return XRAY_OK;
@@ -307,7 +371,8 @@ static void put_update_metrics(xr_learner *learner, const xr_updates *u,
 
 static void put_loss_metrics(xr_learner *learner)
 {
-    const char *const *names = xr_algo(learner->roles->run)->metric_names();
+    const char *const *names =
+        xr_algo(learner->roles->run)->metric_names(learner->roles->algo.self);
     for (uint64_t i = 0; i < learner->names; i++)
         if (learner->weights[i] > 0)
             xr_metrics_put(learner->metrics, names[i],
@@ -390,35 +455,36 @@ static uint32_t choose_prompt_sharing(int shared)
 /* Sets how the rows of each model are divided in this step. */
 static void configure_updates(xr_learner *learner, const xr_rates *rates)
 {
-    const xr_run_config *ini = &learner->roles->run->ini;
+    const xr_run *run = learner->roles->run;
+    const xr_run_config *ini = &run->ini;
     const xr_actor_section *actor = &ini->actor;
     const xr_critic_section *critic = &ini->critic;
     uint32_t outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY;
-    if (learner->roles->run->needs & XRAY_NEED_VALUE_HEAD)
+    if (run->needs & XRAY_NEED_VALUE_HEAD)
         outputs |= XRAY_OUTPUT_VALUE;
-    learner->actor =
-        (xr_updates){ .role = learner->actor.role,
-                      .outputs = outputs,
-                      .lr = rates->actor,
-                      .grad_clip = actor->grad_clip,
-                      .micro_tokens = learner->roles->run->actor.load.tokens,
-                      .mini = actor->ppo_mini_batch_size,
-                      .epochs = actor->ppo_epochs,
-                      .shuffle = actor->shuffle != 0,
-                      .prompts =
-                          choose_prompt_sharing(actor->share_prompts != 0) };
-    learner->critic =
-        (xr_updates){ .role = learner->critic.role,
-                      .outputs = XRAY_OUTPUT_VALUE,
-                      .lr = rates->critic,
-                      .grad_clip = critic->grad_clip,
-                      .micro_tokens = learner->roles->run->critic.load.tokens,
-                      .mini = critic->ppo_mini_batch_size,
-                      .epochs = critic->ppo_epochs,
-                      .shuffle = critic->shuffle != 0,
-                      .prompts =
-                          choose_prompt_sharing(critic->share_prompts != 0),
-                      .critic = 1 };
+    learner->actor = (xr_updates){
+        .role = learner->actor.role,
+        .outputs = outputs,
+        .lr = rates->actor,
+        .grad_clip = actor->grad_clip,
+        .micro_tokens = xr_run_workload(run, XRAY_ROLE_ACTOR).tokens,
+        .mini = actor->ppo_mini_batch_size,
+        .epochs = actor->ppo_epochs,
+        .shuffle = actor->shuffle != 0,
+        .prompts = choose_prompt_sharing(actor->share_prompts != 0)
+    };
+    learner->critic = (xr_updates){
+        .role = learner->critic.role,
+        .outputs = XRAY_OUTPUT_VALUE,
+        .lr = rates->critic,
+        .grad_clip = critic->grad_clip,
+        .micro_tokens = xr_run_workload(run, XRAY_ROLE_CRITIC).tokens,
+        .mini = critic->ppo_mini_batch_size,
+        .epochs = critic->ppo_epochs,
+        .shuffle = critic->shuffle != 0,
+        .prompts = choose_prompt_sharing(critic->share_prompts != 0),
+        .critic = 1
+    };
 }
 
 /* The critic is updated first, as in verl. The policy follows unless the critic

@@ -16,8 +16,8 @@
 typedef struct xr_run_args {
     xr_config *config;       /* read but not yet decoded */
     const char *plugin_path; /* or NULL */
-    /* Set by a signal handler. 1: finish the step, write a checkpoint and end;
-     * 2: stop at once. */
+    /* Set by a signal handler, if not 0: finish the step, write a checkpoint
+     * and end. To stop at once, the handler calls xr_cancel. */
     const volatile sig_atomic_t *stop;
     const char *resume_from; /* checkpoint to resume from, overriding [trainer];
                               * or NULL */

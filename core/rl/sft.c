@@ -84,8 +84,10 @@ static xray_status update_on_batch(tuner *t, double lr, xr_err *err)
                           .names = 1 };
     int skipped = 0;
     t->nll = 0;
-    const xr_cut cut = { .count = t->rows.batch.rows,
-                         .budget = roles->run->actor.load.tokens };
+    const xr_cut cut = {
+        .count = t->rows.batch.rows,
+        .budget = xr_run_workload(roles->run, XRAY_ROLE_ACTOR).tokens
+    };
     xray_status status = xr_views_cut(&t->views, &t->rows, &cut, err);
     if (status != XRAY_OK)
         return status;

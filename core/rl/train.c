@@ -121,9 +121,8 @@ static xray_status sample_baselines(trainer *t, uint64_t step, xr_err *err)
     };
     if (!t->learner.baseline)
         return XRAY_OK;
-    xray_status status =
-        xr_samples_generate(roles, greedy, t->prompts, t->prompt_count, &how,
-                            t->job.args->stop, err);
+    xray_status status = xr_samples_generate(roles, greedy, t->prompts,
+                                             t->prompt_count, &how, err);
     if (status == XRAY_OK)
         status = xr_samples_score(roles, greedy, t->prompts, NULL, NULL, err);
     if (status != XRAY_OK)
@@ -162,9 +161,8 @@ static xray_status make_rollout(trainer *t, uint64_t step, uint32_t round,
     for (uint32_t i = 0; i < t->prompt_count; i++)
         t->prompts[i] =
             xr_dataset_row(t->job.train, xr_sampler_next(&t->job.sampler));
-    xray_status status =
-        xr_samples_generate(roles, &t->samples, t->prompts, t->prompt_count,
-                            &how, t->job.args->stop, err);
+    xray_status status = xr_samples_generate(roles, &t->samples, t->prompts,
+                                             t->prompt_count, &how, err);
     double now = xr_now();
     xr_metrics_put(t->job.metrics, "timing_s/gen", now - start);
     if (status != XRAY_OK)

@@ -112,7 +112,6 @@ static void append_sample_lines(const xr_validation *v, uint32_t count,
 
 /* Samples and scores the set once; sums means and bests per source. */
 static xray_status validate_once(xr_validation *v, const xr_sampling *how,
-                                 const volatile sig_atomic_t *stop,
                                  xr_str *lines, xr_err *err)
 {
     size_t rows = xr_dataset_count(v->set);
@@ -123,7 +122,7 @@ static xray_status validate_once(xr_validation *v, const xr_sampling *how,
         for (uint32_t i = 0; i < count; i++)
             v->rows[i] = xr_dataset_row(v->set, first + i);
         xray_status status = xr_samples_generate(v->roles, &v->samples, v->rows,
-                                                 count, how, stop, err);
+                                                 count, how, err);
         if (status == XRAY_OK)
             status = xr_samples_score(v->roles, &v->samples, v->rows, NULL,
                                       NULL, err);
@@ -153,10 +152,9 @@ static void put_pass_metrics(const xr_validation *v, uint32_t n,
     }
 }
 
-static xray_status run_validation_passes(xr_validation *v,
-                                         const volatile sig_atomic_t *stop,
-                                         xr_metrics *metrics, double *out_sum,
-                                         xr_str *lines, xr_err *err)
+static xray_status run_validation_passes(xr_validation *v, xr_metrics *metrics,
+                                         double *out_sum, xr_str *lines,
+                                         xr_err *err)
 {
     const xr_run_config *ini = &v->roles->run->ini;
     xr_sampling how = {
@@ -167,7 +165,7 @@ static xray_status run_validation_passes(xr_validation *v,
         .seed = (uint64_t)ini->run.seed ^ 0x76616c6964617465u,
         .ignore_eos = ini->rollout.ignore_eos,
     };
-    xray_status status = validate_once(v, &how, stop, lines, err);
+    xray_status status = validate_once(v, &how, lines, err);
     if (status != XRAY_OK)
         return status;
     put_pass_metrics(v, 1, "", metrics);
@@ -178,7 +176,7 @@ static xray_status run_validation_passes(xr_validation *v,
         how.temperature = ini->rollout.val_temperature;
         how.top_p = ini->rollout.val_top_p;
         how.top_k = ini->rollout.val_top_k;
-        status = validate_once(v, &how, stop, lines, err);
+        status = validate_once(v, &how, lines, err);
         if (status != XRAY_OK)
             return status;
         put_pass_metrics(v, how.n, how.n == 1 ? "sampled/" : "", metrics);
@@ -188,10 +186,8 @@ static xray_status run_validation_passes(xr_validation *v,
                : XRAY_OK;
 }
 
-xray_status xr_validation_run(xr_validation *v,
-                              const volatile sig_atomic_t *stop,
-                              xr_metrics *metrics, double *out_score,
-                              xr_err *err)
+xray_status xr_validation_run(xr_validation *v, xr_metrics *metrics,
+                              double *out_score, xr_err *err)
 {
     size_t rows = xr_dataset_count(v->set);
     double sum = 0;
@@ -199,8 +195,7 @@ xray_status xr_validation_run(xr_validation *v,
     *out_score = NAN;
     if (!rows)
         return XRAY_OK;
-    xray_status status =
-        run_validation_passes(v, stop, metrics, &sum, &lines, err);
+    xray_status status = run_validation_passes(v, metrics, &sum, &lines, err);
     if (status == XRAY_OK && samples_folder(v))
         status = xr_samples_write(samples_folder(v), v->step, &lines, err);
     xr_str_free(&lines);

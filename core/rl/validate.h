@@ -31,9 +31,7 @@ void xr_validation_free(xr_validation *validation);
  * val-aux/<source>/reward/best@n into `metrics`. The greedy mean over all rows
  * goes to *out_score. With [trainer] validation_data_dir the samples are
  * written there, to one file per step. */
-xray_status xr_validation_run(xr_validation *validation,
-                              const volatile sig_atomic_t *stop,
-                              xr_metrics *metrics, double *out_score,
-                              xr_err *err);
+xray_status xr_validation_run(xr_validation *validation, xr_metrics *metrics,
+                              double *out_score, xr_err *err);
 
 #endif

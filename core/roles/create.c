@@ -9,11 +9,14 @@
 #include <string.h>
 
 #include "core/base/str.h"
+#include "core/plugin/cancel.h"
 #include "core/roles/local.h"
 #include "core/roles/memory_turns.h"
 #include "core/roles/plugin_results.h"
 #include "core/roles/publish.h"
 #include "core/roles/reward_model.h"
+#include "core/roles/worlds.h"
+#include "core/run/replicas.h"
 #include "core/run/resources.h"
 #include "core/run/run_setup.h"
 
@@ -82,17 +85,18 @@ xray_status xr_create_device(xr_roles *roles, xr_err *err)
 /* ---- models ------------------------------------------------------------- */
 
 /* Reference, critic and reward model are instances of the training backend
- * under other names, with the trainer's options. */
+ * under other names, with the trainer's options or those of their own. */
 xray_status xr_create_role_part(xr_roles *roles, uint32_t role, xr_err *err)
 {
     xr_part *part = &roles->named[role];
     const char *name = xr_role_name(role);
-    *part = roles->run->train;
+    *part = *xr_run_part_of(roles->run, role);
+    const char *section = part->section ? part->section : part->instance;
     part->host = xr_host_new(name, &roles->run->sink);
     if (!part->host)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", name);
     part->instance = xr_host_instance(part->host);
-    xr_host_section(part->host, roles->run->train.instance);
+    xr_host_section(part->host, section);
     return XRAY_OK;
 }
 
@@ -103,7 +107,10 @@ static xray_status create_model(xr_roles *roles, uint32_t role, xr_err *err)
     xray_workload load = xr_run_workload(roles->run, role);
     setup.trainable = load.trainable;
     setup.trainable_from_layer = load.trainable_from_layer;
-    xray_status status = XR_CALL_TIMED(
+    xray_status status = xr_cancel_check(err);
+    if (status != XRAY_OK)
+        return status;
+    status = XR_CALL_TIMED(
         model->part, "create",
         xr_train(roles->run)
             ->create(&setup, model->part->config, &load, &model->self));
@@ -136,27 +143,12 @@ static xray_status create_side_model(xr_roles *roles, uint32_t role,
     return xr_turn_join(roles, role, err);
 }
 
-/* The options of an engine may select another numerics contract than the one
- * its component names. */
-static void check_engine_numerics(xr_roles *roles)
-{
-    const xray_infer_ops *ops = xr_infer(roles->run);
-    if (!roles->exact || !XRAY_HAS(xray_infer_ops, ops, extension))
-        return;
-    xr_guard_enter(roles->engine.part->instance, "extension", 0);
-    const char *own =
-        ops->extension(roles->engine.self, XRAY_EXT_INFER_NUMERICS);
-    (void)xr_guard_leave(XRAY_OK);
-    roles->exact =
-        !own || strcmp(own, roles->actor.part->component->numerics) == 0;
-}
-
-/* Returns 1 if the engines are on exactly the ranks of the policy. Otherwise
- * weights are sent to all engines, even to one on a rank of the policy. */
+/* Returns 1 if each rank with a part of the policy has the same part of an
+ * engine. Otherwise weights are sent to all engines, even to one on a rank of
+ * the policy. */
 static int engines_share_ranks(const xr_roles *roles)
 {
-    return xr_ranks_equal(&roles->run->placement.actor,
-                          &roles->run->placement.rollout);
+    return xr_replicas_match(roles->run, XRAY_ROLE_ACTOR, XRAY_ROLE_ROLLOUT);
 }
 
 /* Returns 1 if the rank of this process holds a model in the role. */
@@ -188,8 +180,6 @@ static xray_status create_engine(xr_roles *roles, xr_err *err)
                       xr_infer(roles->run)
                           ->create(&setup, part->config, &load, &engine->self));
     status = check_created_instance(roles, engine, status, err);
-    if (status == XRAY_OK)
-        check_engine_numerics(roles);
     return status == XRAY_OK ? xr_turn_join(roles, XRAY_ROLE_ROLLOUT, err)
                              : status;
 }
@@ -283,7 +273,6 @@ xr_roles *xr_roles_new(const xr_run *run)
         return NULL;
     roles->run = run;
     roles->calls = &xr_local_calls;
-    roles->exact = run->exact;
     roles->device.part = &run->device;
     roles->comm.part = &run->comm;
     roles->algo.part = &run->algo;
@@ -363,6 +352,7 @@ void xr_roles_free(xr_roles *roles)
         destroy_instance(&roles->device, device->destroy);
     for (uint32_t role = 1; role < XR_ROLES; role++)
         xr_host_free(roles->named[role].host);
+    xr_padding_free(&roles->padding);
     free(roles);
 }
 
@@ -382,60 +372,25 @@ static xray_status create_comm(xr_roles *roles, const xr_rank_link *link,
         .size = roles->run->placement.size,
         .timeout_ms = (uint64_t)roles->run->ini.run.comm_timeout / 1000000,
         .traces = link->traces,
-        .exchange_ctx = link->exchange_ctx,
-        .exchange = link->exchange,
+        .trace_stride = link->trace_stride,
+        .gather_ctx = link->gather_ctx,
+        .gather = link->gather,
     };
     xray_status status = XR_CALL_TIMED(
         part, "create", ops->create(&setup, part->config, &roles->comm.self));
     return check_created_instance(roles, &roles->comm, status, err);
 }
 
-/* Joins the communication group of a role. A role on the policy's ranks uses
- * the policy's group. */
-static xray_status join_world(xr_roles *roles, uint32_t role, xr_err *err)
+/* The driver has done the same, so errors are not expected. */
+static xray_status plan_layouts(xr_run *run, xr_err *err)
 {
-    const xr_part *part = roles->comm.part;
-    const xray_comm_ops *ops = (const xray_comm_ops *)part->ops;
-    const xr_ranks *ranks = xr_run_ranks(roles->run, role);
-    xray_world *world = &roles->worlds[role];
-    int64_t position = xr_ranks_find(ranks, roles->rank);
-    if (position < 0 || ranks->count < 2)
-        return XRAY_OK;
-    world->rank = (uint32_t)position;
-    world->comm = ops;
-    world->comm_self = roles->comm.self;
-    if (role != XRAY_ROLE_ACTOR &&
-        xr_ranks_equal(ranks, &roles->run->placement.actor)) {
-        world->group = roles->worlds[XRAY_ROLE_ACTOR].group;
-        return XRAY_OK;
-    }
-    xray_status status = XR_CALL_TIMED(
-        part, "group",
-        ops->group(roles->comm.self, ranks->rank, ranks->count, &world->group));
-    if (status != XRAY_OK)
-        return xr_host_error(part->host, status, "group", err);
-    return world->group ? XRAY_OK
-                        : xr_fail(err, XRAY_E_BUG,
-                                  "%s: group gave neither a group nor an error",
-                                  part->instance);
-}
-
-static xray_status join_worlds(xr_roles *roles, xr_err *err)
-{
-    static const uint32_t others[] = { XRAY_ROLE_REFERENCE, XRAY_ROLE_CRITIC,
-                                       XRAY_ROLE_REWARD };
-    xray_status status = join_world(roles, XRAY_ROLE_ACTOR, err);
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (status == XRAY_OK && xr_run_has_role(roles->run, others[i]))
-            status = join_world(roles, others[i], err);
+    xr_errors errors = { 0 };
+    xr_run_plan_layouts(run, &errors);
+    xray_status status =
+        errors.count ? xr_fail(err, XRAY_E_CONFIG, "%s", errors.items[0])
+                     : XRAY_OK;
+    xr_errors_free(&errors);
     return status;
-}
-
-static xray_status connect_ranks(xr_roles *roles, const xr_rank_link *link,
-                                 xr_err *err)
-{
-    xray_status status = create_comm(roles, link, err);
-    return status == XRAY_OK ? join_worlds(roles, err) : status;
 }
 
 static xray_status create_shard(xr_roles *roles, xr_run *run,
@@ -446,16 +401,17 @@ static xray_status create_shard(xr_roles *roles, xr_run *run,
     roles->in_workhorse = 1;
     if (run->with & XR_WITH_ALGO)
         status = xr_create_algo_of_run(roles, run, err);
-    if (status != XRAY_OK)
-        return status;
-    status = xr_create_device(roles, err);
+    if (status == XRAY_OK)
+        status = plan_layouts(run, err);
+    if (status == XRAY_OK)
+        status = xr_create_device(roles, err);
     if (status != XRAY_OK)
         return status;
     if (run->placement.size > 1)
-        status = connect_ranks(roles, link, err);
-    if (status != XRAY_OK)
-        return status;
-    return xr_create_models(roles, err);
+        status = create_comm(roles, link, err);
+    if (status == XRAY_OK)
+        status = xr_worlds_join(roles, err);
+    return status == XRAY_OK ? xr_create_models(roles, err) : status;
 }
 
 xray_status xr_roles_start_rank(xr_run *run, const xr_rank_link *link,

@@ -8,10 +8,24 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/base/infer_needs.h"
+#include "core/plugin/cancel.h"
 #include "core/roles/memory_turns.h"
 #include "core/roles/plugin_results.h"
 
 #define NOT_GIVEN UINT32_MAX /* size of a sample that has not arrived yet */
+
+xray_status xr_engine_serves(const xr_roles *roles, const xray_request *request,
+                             uint64_t more, xr_err *err)
+{
+    uint64_t needs = xray_request_needs(request) | more;
+    uint64_t missing = needs & ~xr_infer(roles->run)->capabilities;
+    if (!missing)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_UNSUPPORTED,
+                   "%s does not offer %s, which is asked for",
+                   roles->engine.part->instance, xr_infer_need_name(missing));
+}
 
 static xray_status submit_request(xr_roles *roles, const xr_row *row,
                                   uint64_t id, const xr_sampling *how,
@@ -34,7 +48,10 @@ static xray_status submit_request(xr_roles *roles, const xr_row *row,
         .stop_ids = roles->run->end_ids,
         .stop_count = how->ignore_eos ? 0 : roles->run->end_count,
     };
-    xray_status status =
+    xray_status status = xr_engine_serves(roles, &request, 0, err);
+    if (status != XRAY_OK)
+        return status;
+    status =
         XR_CALL(roles->engine.part, "submit",
                 xr_infer(roles->run)->submit(roles->engine.self, &request));
     return status == XRAY_OK
@@ -42,19 +59,28 @@ static xray_status submit_request(xr_roles *roles, const xr_row *row,
                : xr_host_error(roles->engine.part->host, status, "submit", err);
 }
 
+static const xray_span *span_at(const xray_sample_out *sample, uint32_t i)
+{
+    const unsigned char *at = (const unsigned char *)sample->spans;
+    return (const void *)(at + (size_t)i * sample->span_stride);
+}
+
 /* Samples must come from the weights that were published last. */
 static xray_status check_sample_version(const xr_roles *roles, uint64_t at,
                                         const xray_sample_out *sample,
                                         xr_err *err)
 {
-    for (uint32_t i = 0; roles->published.synced && i < sample->span_count; i++)
-        if (sample->spans[i].version != roles->published.version)
+    uint32_t count = roles->published.synced ? sample->span_count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t version = span_at(sample, i)->version;
+        if (version != roles->published.version)
             return xr_fail(err, XRAY_E_BUG,
                            "%s generated sample %llu with weights of version "
                            "%llu, but version %llu was published",
                            roles->engine.part->instance, (unsigned long long)at,
-                           (unsigned long long)sample->spans[i].version,
+                           (unsigned long long)version,
                            (unsigned long long)roles->published.version);
+    }
     return XRAY_OK;
 }
 
@@ -103,6 +129,11 @@ static xray_status drain_samples(xr_roles *roles, xr_samples *out,
         xray_status status =
             XR_CALL(roles->engine.part, "poll",
                     xr_infer(roles->run)->poll(roles->engine.self, &sample));
+        if (status == XRAY_END && *left)
+            return xr_fail(err, XRAY_E_BUG,
+                           "%s has no sample outstanding, but %llu are missing",
+                           roles->engine.part->instance,
+                           (unsigned long long)*left);
         if (status == XRAY_END || status == XRAY_AGAIN)
             return XRAY_OK;
         if (status != XRAY_OK)
@@ -115,21 +146,36 @@ static xray_status drain_samples(xr_roles *roles, xr_samples *out,
     }
 }
 
+/* Has the engine end all its requests; 0 if it cannot. */
+static int pause_and_abort(xr_roles *roles)
+{
+    const xray_infer_ops *ops = xr_infer(roles->run);
+    return XRAY_HAS(xray_infer_ops, ops, pause) &&
+           XRAY_HAS(xray_infer_ops, ops, resume) &&
+           XR_CALL(roles->engine.part, "pause",
+                   ops->pause(roles->engine.self, XRAY_PAUSE_ABORT)) == XRAY_OK;
+}
+
 /* Aborts all requests, so that none of their samples turns up in the next
  * rollout. The number of polls is limited, since a faulty engine could return
  * samples forever. */
 static void abort_requests(xr_roles *roles, uint32_t count, uint64_t samples)
 {
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < count; i++)
+    int paused = pause_and_abort(roles);
+    for (uint32_t i = 0; i < count && !paused; i++)
         (void)XR_CALL(roles->engine.part, "abort",
-                      xr_infer(roles->run)->abort(roles->engine.self, i));
+                      xr_infer(roles->run)
+                          ->abort(roles->engine.self, i, XRAY_ALL_SAMPLES));
     for (uint64_t i = 0; i < samples && status == XRAY_OK; i++) {
         xray_sample_out sample = { .header = XRAY_HEADER(xray_sample_out) };
         status =
             XR_CALL(roles->engine.part, "poll",
                     xr_infer(roles->run)->poll(roles->engine.self, &sample));
     }
+    if (paused)
+        (void)XR_CALL(roles->engine.part, "resume",
+                      xr_infer(roles->run)->resume(roles->engine.self));
 }
 
 /* Returns the tokens that an engine processed so far; 0 if it does not report
@@ -166,8 +212,7 @@ xray_status xr_engine_progress(xr_roles *roles, xr_engine_watch *w,
 
 xray_status xr_engine_generate(xr_roles *roles, xr_samples *out,
                                const xr_row *const *rows, uint32_t count,
-                               const xr_sampling *how,
-                               const volatile sig_atomic_t *stop, xr_err *err)
+                               const xr_sampling *how, xr_err *err)
 {
     uint64_t left = out->count;
     xr_engine_watch progress = { 0 };
@@ -183,14 +228,14 @@ xray_status xr_engine_generate(xr_roles *roles, xr_samples *out,
         xray_status round =
             XR_CALL(roles->engine.part, "step",
                     xr_infer(roles->run)->step(roles->engine.self));
-        if (round != XRAY_OK && round != XRAY_AGAIN)
+        if (round != XRAY_OK && round != XRAY_END)
             return xr_host_error(roles->engine.part->host, round, "step", err);
         if (roles->first_token <= 0)
             (void)count_engine_tokens(roles);
         status = drain_samples(roles, out, &left, err);
-        if (status == XRAY_OK && stop && *stop >= 2)
-            status = XRAY_END;
-        if (status == XRAY_OK && round == XRAY_OK && left)
+        if (status == XRAY_OK)
+            status = xr_cancel_check(err);
+        if (status == XRAY_OK && round == XRAY_END && left)
             status = xr_fail(
                 err, XRAY_E_BUG, "%s is idle, but %llu samples are missing",
                 roles->engine.part->instance, (unsigned long long)left);

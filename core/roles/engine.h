@@ -19,11 +19,15 @@ typedef struct xr_engine_watch {
 xray_status xr_engine_progress(xr_roles *roles, xr_engine_watch *progress,
                                uint64_t left, xr_err *err);
 
+/* Refuses what the engine does not offer with XRAY_E_UNSUPPORTED: what a
+ * request needs, and the bits XRAY_INFER_* `more`. */
+xray_status xr_engine_serves(const xr_roles *roles, const xray_request *request,
+                             uint64_t more, xr_err *err);
+
 /* Implements xr_samples_generate on the engine of this process. The caller has
  * checked the capacity of `samples` and published the weights. */
 xray_status xr_engine_generate(xr_roles *roles, xr_samples *samples,
                                const xr_row *const *rows, uint32_t count,
-                               const xr_sampling *how,
-                               const volatile sig_atomic_t *stop, xr_err *err);
+                               const xr_sampling *how, xr_err *err);
 
 #endif

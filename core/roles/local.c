@@ -19,32 +19,48 @@ static xray_status report_plugin_failure(const xr_instance *model,
                : xr_host_error(model->part->host, status, call, err);
 }
 
+/* Fills up the micro-batches in roles->padding. */
+static xray_status fill_up(xr_roles *roles, uint32_t role,
+                           const xr_views *views, uint32_t least, xr_err *err)
+{
+    const xr_layout *layout = xr_run_layout(roles->run, role);
+    const uint64_t row_tokens = xr_run_workload(roles->run, role).row_tokens;
+    const xr_micro micro = { .batches = views->pointers,
+                             .count = views->count,
+                             .least = least,
+                             .most = views->cap,
+                             .micro_multiple = layout->micro_multiple,
+                             .token_multiple = layout->token_multiple,
+                             .row_tokens = row_tokens };
+    return xr_padding_fill(&roles->padding, &micro, err);
+}
+
 xray_status xr_local_forward(xr_roles *roles, uint32_t role,
-                             const xray_batch *const *batches, uint32_t count,
+                             const xr_views *views, uint32_t least,
                              uint32_t outputs, const xray_outputs *out,
                              xr_err *err)
 {
     const xr_instance *model = xr_roles_at(roles, role);
-    const xray_train_ops *ops = xr_train(roles->run);
-    size_t token = 0;
+    xr_padding *padding = &roles->padding;
+    xray_outputs own;
     xray_status status = xr_turn_take(roles, role, XR_TURN_FORWARD, err);
-    for (uint32_t i = 0; i < count && status == XRAY_OK; i++) {
-        xray_outputs part = { .header = XRAY_HEADER(xray_outputs) };
-        part.logp = out->logp ? out->logp + token : NULL;
-        part.entropy = out->entropy ? out->entropy + token : NULL;
-        part.value = out->value ? out->value + token : NULL;
-        status = report_plugin_failure(
-            model,
-            XR_CALL(model->part, "forward",
-                    ops->forward(model->self, batches[i], outputs, &part)),
-            "forward", err);
-        token += batches[i]->tokens;
-    }
-    return status;
+    if (status == XRAY_OK)
+        status = fill_up(roles, role, views, least, err);
+    if (status == XRAY_OK)
+        status = xr_padding_outputs(padding, out, err, &own);
+    if (status != XRAY_OK)
+        return status;
+    status = XR_CALL(model->part, "forward",
+                     xr_train(roles->run)
+                         ->forward(model->self, padding->batches,
+                                   padding->count, outputs, &own));
+    if (status == XRAY_OK)
+        xr_padding_drop(padding, &own, out);
+    return report_plugin_failure(model, status, "forward", err);
 }
 
 xray_status xr_local_gradients(xr_roles *roles, uint32_t role,
-                               const xray_batch *const *batches, uint32_t count,
+                               const xr_views *views, uint32_t least,
                                xr_loss_run *run, xr_err *err)
 {
     const xr_instance *model = xr_roles_at(roles, role);
@@ -53,12 +69,14 @@ xray_status xr_local_gradients(xr_roles *roles, uint32_t role,
                        .fn = xr_loss_call,
                        .outputs = run->spec->outputs };
     xray_status status = xr_turn_take(roles, role, XR_TURN_GRADS, err);
+    if (status == XRAY_OK)
+        status = fill_up(roles, role, views, least, err);
     if (status != XRAY_OK)
         return status;
-    status =
-        XR_CALL(model->part, "forward_backward",
-                xr_train(roles->run)
-                    ->forward_backward(model->self, batches, count, &loss));
+    status = XR_CALL(model->part, "forward_backward",
+                     xr_train(roles->run)
+                         ->forward_backward(model->self, roles->padding.batches,
+                                            roles->padding.count, &loss));
     return xr_loss_result(run, model->part, status, err);
 }
 
@@ -124,8 +142,7 @@ static xray_status forward_views(xr_roles *roles, uint32_t role,
                                  const xr_views *views, uint32_t outputs,
                                  const xray_outputs *out, xr_err *err)
 {
-    return xr_local_forward(roles, role, views->pointers, views->count, outputs,
-                            out, err);
+    return xr_local_forward(roles, role, views, 0, outputs, out, err);
 }
 
 static xray_status gradients_of_views(xr_roles *roles, uint32_t role,
@@ -136,8 +153,7 @@ static xray_status gradients_of_views(xr_roles *roles, uint32_t role,
     xr_loss_run run = { .roles = roles,
                         .who = xr_roles_at(roles, role)->part->instance,
                         .spec = spec };
-    xray_status status = xr_local_gradients(roles, role, views->pointers,
-                                            views->count, &run, err);
+    xray_status status = xr_local_gradients(roles, role, views, 0, &run, err);
     *fault = run.fault;
     return status;
 }

@@ -11,14 +11,15 @@
 /* The table of calls for roles whose models are in this process. */
 extern const xr_role_ops xr_local_calls;
 
-/* Single calls, which a Workhorse makes on the batches it received. `batches`:
- * [count] micro-batches, some of which may have no rows. */
+/* Single calls, which a Workhorse makes on the views of the rows it received.
+ * They are filled up as the backend planned it, and to at least `least`
+ * micro-batches, since every replica makes the same number. */
 xray_status xr_local_forward(xr_roles *roles, uint32_t role,
-                             const xray_batch *const *batches, uint32_t count,
+                             const xr_views *views, uint32_t least,
                              uint32_t outputs, const xray_outputs *out,
                              xr_err *err);
 xray_status xr_local_gradients(xr_roles *roles, uint32_t role,
-                               const xray_batch *const *batches, uint32_t count,
+                               const xr_views *views, uint32_t least,
                                xr_loss_run *loss, xr_err *err);
 xray_status xr_local_step(xr_roles *roles, uint32_t role, double lr,
                           double max_norm, xray_step_result *out, xr_err *err);

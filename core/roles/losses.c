@@ -47,67 +47,14 @@ static xray_status call_algo_loss(xr_loss_run *run, const xray_loss_call *call)
                               .count = spec->names };
     int critic = spec->kind == XR_LOSS_CRITIC;
     const char *name = critic ? "critic_loss" : "loss";
+    xray_loss_call own = *call;
+    own.host = xr_host_api(algo->host);
     return note_loss_failure(
         run,
         XR_CALL(algo, name,
                 (critic ? ops->critic_loss : ops->loss)(
-                    spec->context, spec->context_size, call, &sums)),
+                    spec->context, spec->context_size, &own, &sums)),
         name);
-}
-
-/* Returns rows [first, first + count) of a call as a call of their own. */
-static xray_loss_call slice_loss_call(const xray_loss_call *call,
-                                      uint32_t first, uint32_t count,
-                                      xray_batch *batch, int32_t *starts)
-{
-    xray_loss_call part = *call;
-    int32_t at = call->batch->row_start[first];
-    *batch = *call->batch;
-    for (uint32_t r = 0; r <= count; r++)
-        starts[r] = call->batch->row_start[first + r] - at;
-    batch->rows = count;
-    batch->tokens = (uint32_t)starts[count];
-    batch->row_start = starts;
-    batch->ids += at;
-    batch->loss_mask += at;
-    float **floats[] = { &batch->rollout_logp, &batch->old_logp,
-                         &batch->ref_logp,     &batch->value,
-                         &batch->reward,       &batch->advantage,
-                         &batch->returns,      &part.dlogp,
-                         &part.dentropy,       &part.dvalue };
-    for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++)
-        if (*floats[i])
-            *floats[i] += at;
-    const float **outputs[] = { &part.logp, &part.entropy, &part.value };
-    for (size_t i = 0; i < 3; i++)
-        if (*outputs[i])
-            *outputs[i] += at;
-    batch->prompt_len += first;
-    batch->row_id += first;
-    batch->prompt_id += first;
-    batch->group += first;
-    batch->temperature += batch->temperature ? first : 0;
-    batch->baseline += batch->baseline ? first : 0;
-    batch->spans += batch->spans ? first : 0;
-    batch->span_count = count;
-    part.batch = batch;
-    return part;
-}
-
-/* A replica holds rows from anywhere in the mini-batch. The algorithm receives
- * them one at a time, each with its number in the mini-batch. */
-static xray_status call_loss_by_row(xr_loss_run *run,
-                                    const xray_loss_call *call)
-{
-    xray_status status = XRAY_OK;
-    for (uint32_t r = 0; r < call->batch->rows && status == XRAY_OK; r++) {
-        xray_batch batch;
-        int32_t starts[2];
-        xray_loss_call part = slice_loss_call(call, r, 1, &batch, starts);
-        part.first_row = run->index[call->first_row + r];
-        status = call_algo_loss(run, &part);
-    }
-    return status;
 }
 
 /* Checks the outputs of the model. */
@@ -162,24 +109,33 @@ static xray_status handle_bad_value(const xr_loss_run *run,
     return XRAY_OK;
 }
 
-xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
+static xray_status carry_out_loss(xr_loss_run *run, const xray_loss_call *call)
 {
-    xr_loss_run *run = (xr_loss_run *)ctx;
-    if (run->failed)
-        return run->failed;
-    if (run->continues && *run->fault.text)
-        return XRAY_OK;
     if (has_bad_output(run, call))
         return handle_bad_value(run, call);
     if (run->spec->kind == XR_LOSS_SFT) {
         add_sft_loss(run->spec, call);
         return XRAY_OK;
     }
-    xray_status status =
-        run->index ? call_loss_by_row(run, call) : call_algo_loss(run, call);
+    xray_status status = call_algo_loss(run, call);
     if (status == XRAY_OK && has_bad_gradient(run, call))
         return handle_bad_value(run, call);
     return status;
+}
+
+/* Rows of padding are the last ones, so that the loss, which gets the batch
+ * without them, reads and writes the beginning of the same arrays. */
+xray_status xr_loss_call(void *ctx, const xray_loss_call *call)
+{
+    xr_loss_run *run = (xr_loss_run *)ctx;
+    const xray_batch batch = xr_padding_strip(call->batch);
+    xray_loss_call own = *call;
+    own.batch = &batch;
+    if (run->failed)
+        return run->failed;
+    if (run->continues && *run->fault.text)
+        return XRAY_OK;
+    return carry_out_loss(run, &own);
 }
 
 xray_status xr_loss_result(const xr_loss_run *run, const xr_part *backend,

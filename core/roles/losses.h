@@ -31,9 +31,6 @@ typedef struct xr_loss_run {
     xr_roles *roles;
     const char *who; /* name of the instance whose outputs the loss reads */
     const xr_loss_spec *spec;
-    /* [rows] number of each row in the mini-batch, ascending; NULL: rows are in
-     * the order of the mini-batch. */
-    const uint32_t *index;
     /* 1: after a bad value the loss goes on with zero gradients, because other
      * ranks wait in a collective; 0: the loss fails. */
     uint32_t continues;

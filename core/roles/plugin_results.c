@@ -5,6 +5,9 @@
 #include "core/roles/plugin_results.h"
 
 #include <math.h>
+#include <string.h>
+
+#include <xray/box.h>
 
 #include "core/roles/nonfinite.h"
 
@@ -74,31 +77,84 @@ xray_status xr_check_needs(const xr_part *part, uint32_t flags, xr_err *err)
 
 /* ---- weights ------------------------------------------------------------ */
 
-/* Counts the elements of the complete tensor. Returns 0 if they overflow. */
-static int count_elements(const xray_tensor *t, uint64_t *out)
+/* Returns 1 if all elements of the tensor can be numbered in bytes. */
+static int has_countable_shape(const xray_tensor *t)
 {
-    *out = 1;
+    uint64_t count = 1;
     for (uint32_t d = 0; d < t->dims; d++)
-        if (__builtin_mul_overflow(*out, t->shape[d], out) ||
-            *out > UINT64_MAX / sizeof(float))
+        if (__builtin_mul_overflow(count, t->shape[d], &count) ||
+            count > UINT64_MAX / sizeof(float))
             return 0;
     return 1;
 }
 
-/* Returns the fault of a tensor, or NULL. */
-static const char *find_tensor_fault(const xray_tensor *t)
+static int is_box_inside(const xray_tensor *t)
 {
-    uint64_t elements = 0;
+    for (uint32_t d = 0; d < t->dims; d++)
+        if (t->lo[d] > t->shape[d] || t->extent[d] > t->shape[d] - t->lo[d])
+            return 0;
+    return 1;
+}
+
+/* Returns the fault of the strides of a box that is not empty, or NULL. */
+static const char *find_stride_fault(const xray_tensor *t)
+{
+    uint64_t reach = 1;
+    for (uint32_t d = t->dims; d-- > 0;) {
+        uint64_t more = 0;
+        if (t->extent[d] <= 1)
+            continue;
+        if (d == t->dims - 1 && t->stride[d] != 1)
+            return "the stride of its last axis is not 1";
+        if (t->stride[d] < reach)
+            return "a stride is shorter than what it steps over";
+        if (__builtin_mul_overflow(t->extent[d] - 1, t->stride[d], &more) ||
+            __builtin_add_overflow(reach, more, &reach) ||
+            reach > UINT64_MAX / sizeof(float))
+            return "its strides reach further than can be";
+    }
+    return NULL;
+}
+
+/* Returns the fault of a box by itself, or NULL. */
+static const char *find_box_fault(const xray_tensor *t)
+{
     if (!t->name || !*t->name)
         return "it has no name";
     if (t->dims > sizeof(t->shape) / sizeof(t->shape[0]))
         return "it has more dimensions than its shape holds";
-    if (!count_elements(t, &elements))
+    if (!has_countable_shape(t))
         return "its shape has more elements than can be";
-    if (t->first > elements || t->count > elements - t->first)
-        return "its shard ends behind the tensor";
-    if (t->count && !t->data)
-        return "it has elements and no data";
+    if (!is_box_inside(t))
+        return "its box reaches outside of its shape";
+    if (!xray_box_count(t))
+        return NULL;
+    return t->data ? find_stride_fault(t) : "it has elements and no data";
+}
+
+static const xray_tensor *tensor_at(const xray_weights *table, uint32_t i)
+{
+    const unsigned char *base = (const unsigned char *)table->tensors;
+    return (const xray_tensor *)(const void *)(base + (size_t)i *
+                                                          table->tensor_stride);
+}
+
+/* Returns the fault of box `i` beside those of the same tensor before it, or
+ * NULL. */
+static const char *find_overlap(const xray_weights *table, uint32_t i)
+{
+    const xray_tensor *t = tensor_at(table, i);
+    for (uint32_t k = i; k-- > 0;) {
+        const xray_tensor *before = tensor_at(table, k);
+        xray_tensor both;
+        if (strcmp(before->name, t->name) != 0)
+            break;
+        if (before->dtype != t->dtype || before->dims != t->dims ||
+            memcmp(before->shape, t->shape, t->dims * sizeof(t->shape[0])) != 0)
+            return "its type or shape is not that of its box before";
+        if (xray_box_cut(t, before, &both))
+            return "it has elements that a box before it has, too";
+    }
     return NULL;
 }
 
@@ -123,12 +179,11 @@ xray_status xr_check_weights_table(const xr_part *part,
                        "at least %zu are expected",
                        part->instance, table->tensor_count,
                        table->tensor_stride, TENSORS_MOST, sizeof(xray_tensor));
-    const unsigned char *at = (const unsigned char *)table->tensors;
     for (uint32_t i = 0; i < table->tensor_count; i++) {
-        const xray_tensor *t =
-            (const xray_tensor *)(const void *)(at + (size_t)i *
-                                                         table->tensor_stride);
-        const char *fault = find_tensor_fault(t);
+        const xray_tensor *t = tensor_at(table, i);
+        const char *fault = find_box_fault(t);
+        if (!fault)
+            fault = find_overlap(table, i);
         if (fault)
             return xr_fail(err, XRAY_E_BUG,
                            "%s gave a table of weights whose tensor %u (%s) is "
@@ -140,9 +195,9 @@ xray_status xr_check_weights_table(const xr_part *part,
 
 /* ---- samples ------------------------------------------------------------ */
 
-xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
-                            const float *logp, uint64_t at, uint32_t most,
-                            xr_err *err)
+xray_status xr_check_sample_part(xr_roles *roles, const xray_sample_out *sample,
+                                 const float *logp, uint64_t at, uint32_t most,
+                                 xr_err *err)
 {
     const char *who = roles->engine.part->instance;
     unsigned long long number = at;
@@ -155,11 +210,6 @@ xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %llu without tokens or log-probs", who,
                        number);
-    if (sample->finish < XRAY_FINISH_STOP || sample->finish > XRAY_FINISH_ABORT)
-        return xr_fail(
-            err, XRAY_E_BUG,
-            "%s gave sample %llu with finish %u, which is not a known reason",
-            who, number, sample->finish);
     if (sample->span_count && !sample->spans)
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %llu with %u spans, but no array of "
@@ -169,6 +219,12 @@ xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %llu with %u spans of %u tokens", who,
                        number, sample->span_count, sample->token_count);
+    if (sample->span_count &&
+        (sample->span_stride < sizeof(xray_span) || sample->span_stride % 8))
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu with spans of %u bytes, expected "
+                       "at least %zu",
+                       who, number, sample->span_stride, sizeof(xray_span));
     for (uint32_t t = 0; t < sample->token_count; t++)
         if (sample->tokens[t] < 0 ||
             (uint32_t)sample->tokens[t] >= roles->run->actor.model.vocab_size)
@@ -184,4 +240,24 @@ xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
                                 "sample %llu, expected a finite number",
                                 who, (double)logp[t], t, number);
     return XRAY_OK;
+}
+
+xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
+                            const float *logp, uint64_t at, uint32_t most,
+                            xr_err *err)
+{
+    const char *who = roles->engine.part->instance;
+    unsigned long long number = at;
+    if (sample->finish < XRAY_FINISH_STOP ||
+        sample->finish > XRAY_FINISH_REPEAT)
+        return xr_fail(
+            err, XRAY_E_BUG,
+            "%s gave sample %llu with finish %u, which is not a known reason",
+            who, number, sample->finish);
+    if (sample->first)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu from token %u on; only a streamed "
+                       "sample comes in parts",
+                       who, number, sample->first);
+    return xr_check_sample_part(roles, sample, logp, at, most, err);
 }

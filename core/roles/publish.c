@@ -8,32 +8,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/box.h"
 #include "core/base/map.h"
 #include "core/base/str.h"
+#include "core/plugin/cancel.h"
 #include "core/roles/memory_turns.h"
 #include "core/roles/plugin_results.h"
 #include "core/roles/role_calls.h"
 
 #define OWNER "weight sync"
 
-/* A tensor of the engine, and what it must hold after the transfer. */
-typedef struct tensor_move {
+/* A box of the engine, and what it must hold after the transfer. Those of one
+ * tensor follow each other. */
+typedef struct box_move {
     const xray_tensor *to;
-    uint64_t sum;   /* checksum of the trainer's values in the engine's type */
-    uint64_t round; /* number of the transfer that last sent it */
-} tensor_move;
+    uint64_t sum;  /* checksum of the trainer's values in the engine's type */
+    uint64_t sent; /* number of its elements that were sent */
+} box_move;
 
 struct xr_transfer {
     const xray_weights *engine;
-    tensor_move *moves;
-    xr_map *by_name; /* engine's name of a tensor -> index into moves */
-    uint64_t round;
-    int exports; /* 1: values come from export calls; 0: from the trainer's
-                  * table */
+    box_move *moves;
+    xr_map *by_name; /* engine's name of a tensor -> index of its first move */
+    int exports;     /* 1: values come from export calls; 0: from the trainer's
+                      * table */
     /* The trainer's device, which holds `cast`. */
     const xray_device_ops *device;
     void *device_self;
-    void *cast; /* one tensor in the engine's type; NULL: types are equal */
+    void *cast; /* one box in the engine's type; NULL: types are equal */
     uint64_t cast_bytes;
 };
 
@@ -46,32 +48,12 @@ static const xray_tensor *tensor_at(const xray_weights *table, uint32_t i)
                                                           table->tensor_stride);
 }
 
-static uint64_t count_elements(const xray_tensor *t)
-{
-    uint64_t count = 1;
-    for (uint32_t d = 0; d < t->dims && d < 4; d++)
-        count *= t->shape[d];
-    return count;
-}
-
-static int is_complete_tensor(const xray_tensor *t)
-{
-    return t->first == 0 && t->count == count_elements(t);
-}
-
 int xr_weights_complete(const xray_weights *table)
 {
     for (uint32_t i = 0; i < table->tensor_count; i++)
-        if (!is_complete_tensor(tensor_at(table, i)))
+        if (!xray_box_is_plain(tensor_at(table, i)))
             return 0;
     return 1;
-}
-
-static uint64_t dtype_bytes(uint32_t dtype)
-{
-    return dtype == XRAY_F32                         ? 4
-           : dtype == XRAY_BF16 || dtype == XRAY_F16 ? 2
-                                                     : 0;
 }
 
 static void put_shape(const xray_tensor *t, xr_str *out)
@@ -103,7 +85,7 @@ static xray_status check_tensor_pair(const xr_roles *roles,
                          "tensor %s has shape %s in %s and %s in %s", to->name,
                          xr_str_text(&sent), roles->actor.part->instance,
                          xr_str_text(&kept), roles->engine.part->instance);
-    else if (!dtype_bytes(from->dtype) || !dtype_bytes(to->dtype))
+    else if (!xray_dtype_bytes(from->dtype) || !xray_dtype_bytes(to->dtype))
         status = xr_fail(err, XRAY_E_BUG,
                          "tensor %s is of type %u in %s and %u in %s, which "
                          "this xray does not compare",
@@ -114,11 +96,27 @@ static xray_status check_tensor_pair(const xr_roles *roles,
     return status;
 }
 
-static tensor_move *find_tensor_move(const xr_transfer *t, const char *name)
+/* The first move of a tensor, or NULL. */
+static box_move *find_box_move(const xr_transfer *t, const char *name)
 {
     uint64_t at = 0;
     return xr_map_get(t->by_name, name, strlen(name), &at) ? &t->moves[at]
                                                            : NULL;
+}
+
+/* The next move of the same tensor, or NULL. */
+static box_move *next_box_move(const xr_transfer *t, box_move *m)
+{
+    const box_move *end = t->moves + t->engine->tensor_count;
+    return m + 1 < end && strcmp(m[1].to->name, m->to->name) == 0 ? m + 1
+                                                                  : NULL;
+}
+
+/* Returns 1 if entry `i` is a further box of the tensor before it. */
+static int is_further_box(const xray_weights *table, uint32_t i)
+{
+    return i > 0 && strcmp(tensor_at(table, i)->name,
+                           tensor_at(table, i - 1)->name) == 0;
 }
 
 static int has_export(const xr_roles *roles)
@@ -141,43 +139,82 @@ static xray_status plan_engine_tensors(const xr_roles *roles, xr_transfer *t,
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
     for (uint32_t i = 0; i < table->tensor_count; i++) {
         const xray_tensor *to = tensor_at(table, i);
-        if (find_tensor_move(t, to->name))
+        t->moves[i].to = to;
+        if (is_further_box(table, i))
+            continue;
+        if (find_box_move(t, to->name))
             return xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
                            roles->engine.part->instance, to->name);
-        t->moves[i].to = to;
         if (xr_map_put(t->by_name, to->name, strlen(to->name), i) != 0)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
     }
     return XRAY_OK;
 }
 
-/* Matches every tensor of the engine with one of the trainer. Tensors that only
+static void begin_counting(const xr_transfer *t)
+{
+    for (uint32_t i = 0; i < t->engine->tensor_count; i++)
+        t->moves[i].sum = t->moves[i].sent = 0;
+}
+
+/* Counts for each of the engine's boxes what `from` has of it, and finds the
+ * most memory that a conversion needs. */
+static xray_status plan_trainer_box(const xr_roles *roles, xr_transfer *t,
+                                    const xray_tensor *from, xr_err *err)
+{
+    xray_status status = xr_cancel_check(err);
+    for (box_move *m = find_box_move(t, from->name); m && status == XRAY_OK;
+         m = next_box_move(t, m)) {
+        xray_tensor part;
+        uint64_t bytes = xray_box_count(m->to) * xray_dtype_bytes(m->to->dtype);
+        status = check_tensor_pair(roles, from, m->to, err);
+        if (status == XRAY_OK)
+            m->sent += xray_box_cut(m->to, from, &part);
+        if (from->dtype != m->to->dtype && bytes > t->cast_bytes)
+            t->cast_bytes = bytes;
+    }
+    return status;
+}
+
+/* Matches every box of the engine with those of the trainer. Tensors that only
  * the trainer has, such as a value head, are not sent. */
 static xray_status plan_trainer_tensors(const xr_roles *roles, xr_transfer *t,
                                         const xray_weights *table, xr_err *err)
 {
     xray_status status = XRAY_OK;
-    t->round = 1;
+    uint64_t at = 0;
+    xr_map *seen = xr_map_new(table->tensor_count);
+    if (!seen)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
     for (uint32_t i = 0; i < table->tensor_count && status == XRAY_OK; i++) {
         const xray_tensor *from = tensor_at(table, i);
-        tensor_move *m = find_tensor_move(t, from->name);
-        if (!m)
-            continue;
-        if (m->round == t->round && !t->exports)
-            return xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
-                           roles->actor.part->instance, from->name);
-        m->round = t->round;
-        status = check_tensor_pair(roles, from, m->to, err);
-        uint64_t bytes = m->to->count * dtype_bytes(m->to->dtype);
-        if (from->dtype != m->to->dtype && bytes > t->cast_bytes)
-            t->cast_bytes = bytes;
+        size_t size = strlen(from->name);
+        if (!is_further_box(table, i) &&
+            xr_map_get(seen, from->name, size, &at))
+            status = xr_fail(err, XRAY_E_BUG, "%s publishes tensor %s twice",
+                             roles->actor.part->instance, from->name);
+        else if (xr_map_put(seen, from->name, size, i) != 0)
+            status =
+                xr_fail(err, XRAY_E_NOMEM, "out of memory for the transfer");
+        else
+            status = plan_trainer_box(roles, t, from, err);
     }
-    for (uint32_t i = 0; i < t->engine->tensor_count && status == XRAY_OK; i++)
-        if (t->moves[i].round != t->round)
+    for (uint32_t i = 0; i < t->engine->tensor_count && status == XRAY_OK;
+         i++) {
+        const xray_tensor *to = t->moves[i].to;
+        if (!xr_map_get(seen, to->name, strlen(to->name), &at))
             status = xr_fail(err, XRAY_E_BUG,
                              "tensor %s of %s is not among the weights of %s",
-                             t->moves[i].to->name, roles->engine.part->instance,
+                             to->name, roles->engine.part->instance,
                              roles->actor.part->instance);
+        else if (!t->exports && t->moves[i].sent != xray_box_count(to))
+            status = xr_fail(err, XRAY_E_BUG,
+                             "%s holds shards of its weights and offers no "
+                             "export, so that %s cannot have them",
+                             roles->actor.part->instance,
+                             roles->engine.part->instance);
+    }
+    xr_map_free(seen);
     return status;
 }
 
@@ -211,12 +248,6 @@ static xray_status plan_transfer(xr_roles *roles, const xray_weights *table,
     t->exports = by_export;
     t->device = table->device;
     t->device_self = table->device_self;
-    if (!xr_weights_complete(table) && !t->exports)
-        return xr_fail(err, XRAY_E_BUG,
-                       "%s holds shards of its weights and offers no export, "
-                       "so that %s cannot have them",
-                       roles->actor.part->instance,
-                       roles->engine.part->instance);
     xray_status status =
         xr_check_weights_table(roles->engine.part, engine, err);
     if (status != XRAY_OK)
@@ -245,69 +276,71 @@ void xr_transfer_free(xr_roles *roles)
 
 /* ---- a transfer --------------------------------------------------------- */
 
-/* Computes the checksum of the values that the engine is to hold: its range of
- * the tensor, in its type. */
-static xray_status checksum_sent_tensor(const xr_roles *roles,
-                                        const xr_transfer *t,
-                                        const xray_weights *part,
-                                        const xray_tensor *from, tensor_move *m,
-                                        xr_err *err)
+/* Adds the checksum of those of the trainer's values that are to be in a box of
+ * the engine, in its type. */
+static xray_status add_checksum(const xr_roles *roles, const xr_transfer *t,
+                                const xray_weights *part,
+                                const xray_tensor *from, box_move *m,
+                                xr_err *err)
 {
-    const xray_device_ops *device = part->device;
-    const unsigned char *data = from->data;
-    xray_cast cast = { .header = XRAY_HEADER(xray_cast),
-                       .count = m->to->count,
-                       .x = data + m->to->first * dtype_bytes(from->dtype),
-                       .y = t->cast,
-                       .x_dtype = from->dtype,
-                       .y_dtype = m->to->dtype };
-    const void *values = cast.x;
-    uint64_t bytes = m->to->count * dtype_bytes(m->to->dtype);
+    const xr_box_device device = { part->device, part->device_self };
+    const xr_part *owner = roles->device.part;
+    xray_tensor values;
+    uint64_t sum = 0;
+    uint64_t count = xray_box_cut(from, m->to, &values);
     xray_status status = XRAY_OK;
-    if (cast.x_dtype != cast.y_dtype) {
-        if (part->device_self != t->device_self || bytes > t->cast_bytes)
+    if (count == 0)
+        return XRAY_OK;
+    if (from->dtype != m->to->dtype) {
+        xray_tensor wide = values;
+        if (part->device_self != t->device_self ||
+            count * xray_dtype_bytes(m->to->dtype) > t->cast_bytes)
             return xr_fail(err, XRAY_E_BUG,
                            "tensor %s: %s exports it otherwise than it "
                            "publishes it",
                            from->name, roles->actor.part->instance);
-        values = t->cast;
-        status = XR_CALL(roles->device.part, "cast",
-                         device->cast(part->device_self, NULL, &cast));
+        xr_box_pack(&wide, m->to->dtype, t->cast, &values);
+        status = XR_CALL(owner, "cast", xr_box_cast(device, &values, &wide));
         if (status == XRAY_OK)
-            status = XR_CALL(roles->device.part, "sync",
-                             device->sync(part->device_self, NULL));
+            status = XR_CALL(owner, "sync",
+                             part->device->sync(part->device_self, NULL));
     }
     if (status == XRAY_OK)
-        status = XR_CALL(
-            roles->device.part, "checksum",
-            device->checksum(part->device_self, values, bytes, &m->sum));
-    return status == XRAY_OK ? XRAY_OK
-                             : xr_host_error(roles->device.part->host, status,
-                                             "checksum", err);
+        status =
+            XR_CALL(owner, "checksum", xr_box_checksum(device, &values, &sum));
+    m->sum += sum;
+    m->sent += count;
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(owner->host, status, "checksum", err);
 }
 
-static xray_status send_table(const xr_roles *roles, xr_transfer *t,
+/* Prepares one box of a table for all boxes of the engine that have elements of
+ * it. */
+static xray_status send_box(const xr_roles *roles, const xr_transfer *t,
+                            const xray_weights *part, const xray_tensor *from,
+                            xr_err *err)
+{
+    xray_status status = xr_cancel_check(err);
+    for (box_move *m = find_box_move(t, from->name); m && status == XRAY_OK;
+         m = next_box_move(t, m)) {
+        status = check_tensor_pair(roles, from, m->to, err);
+        if (status == XRAY_OK)
+            status = add_checksum(roles, t, part, from, m, err);
+        if (status == XRAY_OK && m->sent > xray_box_count(m->to))
+            status = xr_fail(err, XRAY_E_BUG, "tensor %s: %s exports it twice",
+                             from->name, roles->actor.part->instance);
+    }
+    return status;
+}
+
+static xray_status send_table(const xr_roles *roles, const xr_transfer *t,
                               const xray_weights *part, uint64_t version,
                               xr_err *err)
 {
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < part->tensor_count && status == XRAY_OK; i++) {
-        const xray_tensor *from = tensor_at(part, i);
-        tensor_move *m = find_tensor_move(t, from->name);
-        if (!m)
-            continue;
-        if (!is_complete_tensor(from))
-            return xr_fail(err, XRAY_E_BUG,
-                           "tensor %s: %s exports only a part of it",
-                           from->name, roles->actor.part->instance);
-        if (m->round == t->round)
-            return xr_fail(err, XRAY_E_BUG, "tensor %s: %s exports it twice",
-                           from->name, roles->actor.part->instance);
-        m->round = t->round;
-        status = check_tensor_pair(roles, from, m->to, err);
-        if (status == XRAY_OK)
-            status = checksum_sent_tensor(roles, t, part, from, m, err);
-    }
+    for (uint32_t i = 0; i < part->tensor_count && status == XRAY_OK; i++)
+        status = send_box(roles, t, part, tensor_at(part, i), err);
     if (status != XRAY_OK)
         return status;
     status = XR_CALL(
@@ -320,8 +353,9 @@ static xray_status send_table(const xr_roles *roles, xr_transfer *t,
 
 /* Sends the parts of an export one after the other; a part is freed when the
  * next one is made. */
-static xray_status send_export_parts(const xr_roles *roles, xr_transfer *t,
-                                     uint64_t version, xr_err *err)
+static xray_status send_export_parts(const xr_roles *roles,
+                                     const xr_transfer *t, uint64_t version,
+                                     xr_err *err)
 {
     const xray_train_ops *ops = xr_train(roles->run);
     const xr_instance *train = &roles->actor;
@@ -352,7 +386,8 @@ static xray_status send_export_parts(const xr_roles *roles, xr_transfer *t,
     return status;
 }
 
-static xray_status send_staged_parts(const xr_roles *roles, xr_transfer *t,
+static xray_status send_staged_parts(const xr_roles *roles,
+                                     const xr_transfer *t,
                                      const xr_parts *parts, uint64_t version,
                                      xr_err *err)
 {
@@ -366,18 +401,34 @@ static xray_status send_staged_parts(const xr_roles *roles, xr_transfer *t,
     return status == XRAY_END ? XRAY_OK : status;
 }
 
+static xray_status check_all_sent(const xr_roles *roles, const xr_transfer *t,
+                                  xr_err *err)
+{
+    for (uint32_t i = 0; i < t->engine->tensor_count; i++) {
+        const box_move *m = &t->moves[i];
+        if (m->sent != xray_box_count(m->to))
+            return xr_fail(err, XRAY_E_BUG, "tensor %s: %s %s", m->to->name,
+                           roles->actor.part->instance,
+                           m->sent ? "exports only a part of it"
+                                   : "did not export it");
+    }
+    return XRAY_OK;
+}
+
 static xray_status compare_checksums(const xr_roles *roles,
                                      const xr_transfer *t, uint64_t version,
                                      xr_err *err)
 {
     const xray_weights *engine = t->engine;
+    const xr_box_device device = { engine->device, engine->device_self };
     for (uint32_t i = 0; i < engine->tensor_count; i++) {
         const xray_tensor *to = t->moves[i].to;
         uint64_t sum = 0;
-        xray_status status = XR_CALL(
-            roles->device.part, "checksum",
-            engine->device->checksum(engine->device_self, to->data,
-                                     to->count * dtype_bytes(to->dtype), &sum));
+        xray_status status = xr_cancel_check(err);
+        if (status != XRAY_OK)
+            return status;
+        status = XR_CALL(roles->device.part, "checksum",
+                         xr_box_checksum(device, to, &sum));
         if (status != XRAY_OK)
             return xr_host_error(roles->device.part->host, status, "checksum",
                                  err);
@@ -437,7 +488,7 @@ static xray_status copy_weights(xr_roles *roles, const xray_weights *table,
         return xr_fail(err, XRAY_E_BUG,
                        "%s publishes another table than before",
                        roles->engine.part->instance);
-    t->round++;
+    begin_counting(t);
     /* The memory of a table may be offloaded from the device; exported parts
      * are always on it. */
     if (parts && parts->next)
@@ -445,10 +496,8 @@ static xray_status copy_weights(xr_roles *roles, const xray_weights *table,
     else
         status = t->exports ? send_export_parts(roles, t, version, err)
                             : send_table(roles, t, table, version, err);
-    for (uint32_t i = 0; i < engine->tensor_count && status == XRAY_OK; i++)
-        if (t->moves[i].round != t->round)
-            status = xr_fail(err, XRAY_E_BUG, "tensor %s: %s did not export it",
-                             t->moves[i].to->name, roles->actor.part->instance);
+    if (status == XRAY_OK)
+        status = check_all_sent(roles, t, err);
     if (status == XRAY_OK)
         status = finish_engine_update(roles, version, err);
     if (status == XRAY_OK)

@@ -2,8 +2,8 @@
  *
  * Brings the trainer's weights to the engine. An engine that shares the
  * trainer's table is told the version. An engine with weights of its own
- * receives them by a plan made once, and the checksum of every tensor is
- * compared on both sides each time.
+ * receives them by a plan made once, and the checksum of every box that it
+ * keeps is compared on both sides each time.
  */
 #ifndef XR_PUBLISH_H
 #define XR_PUBLISH_H
@@ -25,16 +25,17 @@ xray_status xr_publish_here(xr_roles *roles, xr_err *err);
  */
 xray_status xr_publish_later(xr_roles *roles, xr_err *err);
 
-/* An iterator over the tensors of a table. `next` gives complete tensors in the
- * memory of the table's device, which are valid until the next call; XRAY_END
- * after the last. */
+/* An iterator over the boxes of a table. `next` gives boxes in the memory of
+ * the table's device, which are valid until the next call; XRAY_END after the
+ * last.
+ */
 typedef struct xr_parts {
     void *ctx;
     xray_status (*next)(void *ctx, const xray_weights **out, xr_err *err);
 } xr_parts;
 
-/* Copies weights to the engine from a table that came from another process and
- * holds complete tensors. The engine must have weights of its own. `parts`
+/* Copies weights to the engine from a table that came from another process. The
+ * engine must have weights of its own. `parts`
  * provides the values if `data` of the table is not memory of its device;
  * otherwise it is NULL. */
 xray_status xr_publish_table(xr_roles *roles, const xray_weights *table,

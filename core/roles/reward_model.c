@@ -187,8 +187,10 @@ static xray_status compute_values(reward_model *self, xr_err *err)
     xr_rows_clear(&self->rows);
     for (uint64_t i = self->done; i < end && status == XRAY_OK; i++)
         status = add_sample_row(self, sample_at(self, i), i, err);
-    const xr_cut cut = { .count = self->rows.batch.rows,
-                         .budget = self->roles->run->reward_model.load.tokens };
+    const xr_cut cut = {
+        .count = self->rows.batch.rows,
+        .budget = xr_run_workload(self->roles->run, XRAY_ROLE_REWARD).tokens
+    };
     if (status == XRAY_OK)
         status = xr_views_cut(&self->views, &self->rows, &cut, err);
     if (status != XRAY_OK)

@@ -3,11 +3,13 @@
  * Submits samples to the rewards, waits for their answers and checks them.
  */
 #include "core/roles/rewards.h"
+#include "core/base/elements.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "core/base/file.h"
+#include "core/plugin/cancel.h"
 #include "core/roles/nonfinite.h"
 #include "core/roles/plugin_results.h"
 #include "core/roles/reward_model.h"
@@ -39,7 +41,8 @@ static xray_status check_answer(const collector *c, const xray_score *answer,
         return xr_fail(err, XRAY_E_BUG, "%s answered twice for sample %llu",
                        who, (unsigned long long)answer->id);
     if (answer->value_count &&
-        (!answer->values || answer->value_stride < sizeof(xray_named_value) ||
+        (!answer->values ||
+         answer->value_stride < XR_LEAST(xray_named_value, value) ||
          answer->value_stride % 8))
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave %u values for sample %llu, but no array of "
@@ -118,15 +121,14 @@ static xray_status add_token_scores(const collector *c,
 
 static void report_answer_values(const collector *c, const xray_score *answer)
 {
-    const char *at = (const char *)answer->values;
     for (uint32_t v = 0; c->value && v < answer->value_count; v++) {
-        const xray_named_value *named =
-            (const xray_named_value
-                 *)(const void *)(at + v * (size_t)answer->value_stride);
-        if (named->name)
+        xray_named_value named;
+        xr_element_read(answer->values, answer->value_stride, v, sizeof(named),
+                        &named);
+        if (named.name)
             c->value(c->ctx, answer->id,
-                     c->roles->rewards[c->which].part->instance, named->name,
-                     named->value);
+                     c->roles->rewards[c->which].part->instance, named.name,
+                     named.value);
     }
 }
 
@@ -150,6 +152,9 @@ static xray_status wait_for_answer(const xr_instance *reward, size_t left,
                            part->instance, left, count);
         if (status != XRAY_AGAIN)
             return xr_host_error(part->host, status, "poll", err);
+        status = xr_cancel_check(err);
+        if (status != XRAY_OK)
+            return status;
         if (limit && xr_now() - start > 1e-9 * (double)limit)
             return xr_fail(err, XRAY_E_BUG,
                            "%s gave no answer for %g s ([run] "

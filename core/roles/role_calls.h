@@ -7,8 +7,6 @@
 #ifndef XR_ROLE_CALLS_H
 #define XR_ROLE_CALLS_H
 
-#include <signal.h>
-
 #include "core/roles/losses.h"
 #include "core/roles/samples.h"
 #include "core/run/rows.h"
@@ -60,8 +58,7 @@ typedef struct xr_role_ops {
                         xr_err *err);
     xray_status (*generate)(xr_roles *roles, xr_samples *samples,
                             const xr_row *const *rows, uint32_t count,
-                            const xr_sampling *how,
-                            const volatile sig_atomic_t *stop, xr_err *err);
+                            const xr_sampling *how, xr_err *err);
     xray_status (*publish)(xr_roles *roles, xr_err *err);
     /* Ends what carries the calls out, before the roles are freed; or NULL. */
     void (*close)(xr_roles *roles);

@@ -6,6 +6,7 @@
 #ifndef XR_ROLES_H
 #define XR_ROLES_H
 
+#include "core/run/padding.h"
 #include "core/run/run.h"
 
 /* A part of the run that was created. */
@@ -50,12 +51,13 @@ typedef struct xr_roles {
     xr_instance rewards[XR_MAX_REWARDS];
     xr_part named[XR_ROLES]; /* the trainer's component as reference, critic and
                               * reward model */
-    xray_world worlds[XR_ROLES];
+    xray_world worlds[XR_ROLES]; /* of this rank: core/roles/worlds.h */
+    xray_subgroup subgroups[XR_ROLES][XRAY_AXES + 2]; /* axes, data, replica */
     xr_turns turns;
+    xr_padding padding; /* of the present call of a model in this process */
     xr_published published;
     uint32_t rank;         /* rank of this process */
     uint32_t in_workhorse; /* 1: this process is a Workhorse */
-    int exact;     /* 1: xr_run.exact, confirmed by the engine's own contract */
     int nonfinite; /* 1: the last error is a NaN or Inf (core/roles/nonfinite.h)
                     */
     double first_token; /* xr_now() at the first token of an engine in this
@@ -77,10 +79,11 @@ void xr_roles_free(xr_roles *roles);
 typedef struct xr_rank_link {
     uint32_t rank;
     uint32_t reserved;
-    xray_comm_trace *traces; /* [ranks] the last collective of each rank */
-    void *exchange_ctx;
-    xray_status (*exchange)(void *ctx, const void *mine, uint64_t size,
-                            void *all);
+    xray_comm_trace *traces; /* the last collective of each rank, or NULL */
+    uint64_t trace_stride;   /* bytes from one rank's trace to the next */
+    void *gather_ctx;
+    xray_status (*gather)(void *ctx, const void *mine, uint64_t size,
+                          void *all);
 } xr_rank_link;
 /* Starts the roles of a Workhorse: device, communicator, and the models placed
  * on its rank. */

@@ -61,8 +61,7 @@ void xr_samples_free(xr_samples *samples)
 
 xray_status xr_samples_generate(xr_roles *roles, xr_samples *out,
                                 const xr_row *const *rows, uint32_t count,
-                                const xr_sampling *how,
-                                const volatile sig_atomic_t *stop, xr_err *err)
+                                const xr_sampling *how, xr_err *err)
 {
     uint64_t all = (uint64_t)count * how->n;
     xray_status status = XRAY_OK;
@@ -74,7 +73,7 @@ xray_status xr_samples_generate(xr_roles *roles, xr_samples *out,
     if (roles->published.due && roles->actor.self)
         status = xr_publish(roles, err);
     return status == XRAY_OK
-               ? roles->calls->generate(roles, out, rows, count, how, stop, err)
+               ? roles->calls->generate(roles, out, rows, count, how, err)
                : status;
 }
 

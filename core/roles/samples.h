@@ -49,12 +49,10 @@ xray_status xr_samples_init(xr_samples *samples, uint64_t cap,
                             uint64_t max_tokens, xr_err *err);
 void xr_samples_free(xr_samples *samples);
 
-/* Generates how->n samples for each of `count` rows. XRAY_END: *stop became 2.
- */
+/* Generates how->n samples for each of `count` rows. */
 xray_status xr_samples_generate(xr_roles *roles, xr_samples *samples,
                                 const xr_row *const *rows, uint32_t count,
-                                const xr_sampling *how,
-                                const volatile sig_atomic_t *stop, xr_err *err);
+                                const xr_sampling *how, xr_err *err);
 
 /* Decodes the samples to text and scores them. */
 xray_status xr_samples_score(xr_roles *roles, xr_samples *samples,

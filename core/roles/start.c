@@ -5,6 +5,7 @@
 #include "core/deepspeed/deepspeed.h"
 #include "core/roles/create.h"
 #include "core/roles/whole.h"
+#include "core/roles/worlds.h"
 #include "core/run/resources.h"
 #include "core/run/run_setup.h"
 
@@ -64,6 +65,7 @@ static xray_status check_plans(xr_run *run, xr_err *err)
 {
     xr_errors errors = { 0 };
     xr_resources plans;
+    xr_run_plan_layouts(run, &errors);
     xr_resources_plan(run, &errors, &plans);
     /* A run starts if one checkpoint fits; xray check looks at all of them. */
     if (!errors.count)
@@ -111,6 +113,8 @@ static xray_status start_instances(xr_roles *roles, xr_run *run, xr_err *err)
     if (xr_run_is_remote(run))
         return start_whole(roles, err);
     status = xr_create_device(roles, err);
+    if (status == XRAY_OK)
+        status = xr_worlds_join(roles, err);
     return status == XRAY_OK ? xr_create_models(roles, err) : status;
 }
 

@@ -13,6 +13,7 @@
 #include "core/base/str.h"
 #include "core/roles/whole_inner.h"
 #include "core/roles/workhorse.h"
+#include "core/run/replicas.h"
 #include "model/hf/config.h"
 
 /* ---- opening ------------------------------------------------------------ */
@@ -121,7 +122,9 @@ static void free_whole(xr_whole *w)
         else
             (void)xr_actor_stop(w->horse[r].actor, 5000, NULL);
         xr_str_free(&w->horse[r].bad);
+        xr_str_free(&w->horse[r].fault);
         xr_str_free(&w->horse[r].memory);
+        xr_str_free(&w->horse[r].metrics);
     }
     xr_actors_free(w->actors);
     xr_balance_free(&w->balance);
@@ -220,30 +223,57 @@ static xray_status whole_step(xr_roles *roles, uint32_t role, double lr,
     return status;
 }
 
+/* Asks each rank, once, how much of the weights it writes. */
+static xray_status ask_ship_bytes(xr_whole *w, const xr_ranks *from,
+                                  xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < from->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[from->rank[i]];
+        status = xr_actor_ask(h->actor, "ship_bytes", -1, err, &h->ship_bytes);
+        bytes += h->ship_bytes;
+    }
+    if (status == XRAY_OK)
+        w->ship_bytes = bytes;
+    return status;
+}
+
+/* Has each rank write its section of the region, one after the other in it;
+ * ranks without a section take part in the export. */
+static xray_status write_sections(xr_whole *w, const xr_ranks *from,
+                                  xray_region *region, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < from->count && status == XRAY_OK; i++) {
+        xr_horse *h = &w->horse[from->rank[i]];
+        status = h->ship_bytes
+                     ? xr_actor_call(h->actor, "ship", err, &h->future, region,
+                                     at, h->ship_bytes)
+                     : xr_actor_call(h->actor, "ship_along", err, &h->future);
+        at += h->ship_bytes;
+    }
+    return xr_whole_wait(w, from, status, err);
+}
+
 /* Ships weights to engines on ranks of their own: once from the trainer, then
  * to all engines at the same time. */
 static xray_status ship_weights(xr_whole *w, const xr_ranks *from,
                                 const xr_ranks *to, xr_err *err)
 {
     xray_region *region = NULL;
-    xr_horse *first = &w->horse[from->rank[0]];
     xray_status status = XRAY_OK;
     if (!w->ship_bytes)
-        status =
-            xr_actor_ask(first->actor, "ship_bytes", -1, err, &w->ship_bytes);
+        status = ask_ship_bytes(w, from, err);
     if (status == XRAY_OK)
         status = xr_region_get(w->actors, w->ship_bytes, err, &region);
     if (status == XRAY_OK)
-        status =
-            xr_actor_call(first->actor, "ship", err, &first->future, region);
-    for (uint32_t i = 1; i < from->count && status == XRAY_OK; i++) {
-        xr_horse *h = &w->horse[from->rank[i]];
-        status = xr_actor_call(h->actor, "ship_along", err, &h->future);
-    }
-    status = xr_whole_wait(w, from, status, err);
+        status = write_sections(w, from, region, err);
     for (uint32_t i = 0; i < to->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[to->rank[i]];
-        status = xr_actor_call(h->actor, "receive", err, &h->future, region);
+        status = xr_actor_call(h->actor, "receive", err, &h->future, region,
+                               w->ship_bytes);
     }
     status = xr_whole_wait(w, to, status, err);
     xr_region_put(w->actors, region);
@@ -257,7 +287,8 @@ static xray_status whole_publish(xr_roles *roles, xr_err *err)
     const xr_ranks *ranks = xr_run_ranks(w->run, XRAY_ROLE_ACTOR);
     const xr_ranks *engines = xr_run_ranks(w->run, XRAY_ROLE_ROLLOUT);
     xray_status status = xr_whole_check_fit(w, err);
-    if (status == XRAY_OK && !xr_ranks_equal(ranks, engines))
+    if (status == XRAY_OK &&
+        !xr_replicas_match(w->run, XRAY_ROLE_ACTOR, XRAY_ROLE_ROLLOUT))
         return ship_weights(w, ranks, engines, err);
     for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[ranks->rank[i]];

@@ -45,16 +45,23 @@ static xray_status measure_units(xr_whole *w, const xr_views *views,
     return XRAY_OK;
 }
 
+/* Returns the Workhorse that answers for replica r. */
+static xr_horse *answering_horse(xr_whole *w, const xr_replicas *all,
+                                 uint32_t r)
+{
+    return &w->horse[xr_replicas_answering(all, r)];
+}
+
 /* Counts rows and tokens of each replica. */
-static void count_replica_rows(xr_whole *w, const xr_ranks *ranks,
+static void count_replica_rows(xr_whole *w, const xr_replicas *all,
                                uint32_t rows)
 {
-    for (uint32_t i = 0; i < ranks->count; i++) {
-        xr_horse *h = &w->horse[ranks->rank[i]];
+    for (uint32_t i = 0; i < all->count; i++) {
+        xr_horse *h = answering_horse(w, all, i);
         h->rows = h->tokens = 0;
     }
     for (uint32_t r = 0; r < rows; r++) {
-        xr_horse *h = &w->horse[ranks->rank[w->part[w->unit[r]]]];
+        xr_horse *h = answering_horse(w, all, w->part[w->unit[r]]);
         h->rows++;
         h->tokens += count_row_tokens(w, r);
     }
@@ -63,30 +70,30 @@ static void count_replica_rows(xr_whole *w, const xr_ranks *ranks,
 /* All replicas get the number of micro-batches that the fullest one has, since
  * each is a collective call. */
 static xray_status count_micro_batches(xr_whole *w, uint32_t role,
-                                       xr_wire *wires, xr_err *err)
+                                       const xr_replicas *all, xr_wire *wires,
+                                       xr_err *err)
 {
-    const xr_ranks *ranks = xr_run_ranks(w->run, role);
     xray_status status = XRAY_OK;
     uint32_t most = 0;
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+    for (uint32_t i = 0; i < all->count && status == XRAY_OK; i++) {
         status = xr_wire_cut(w->run, role, &wires[i], &w->views, err);
         most = w->views.count > most ? w->views.count : most;
     }
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+    for (uint32_t i = 0; i < all->count && status == XRAY_OK; i++)
         wires[i].header->views = most;
     return status;
 }
 
 /* Writes the rows of each replica, in ascending order, to a region. */
-static xray_status pack_replica_rows(xr_whole *w, const xr_ranks *ranks,
+static xray_status pack_replica_rows(xr_whole *w, const xr_replicas *all,
                                      const xr_views *views,
                                      const xr_wire_header *shape,
                                      xr_wire *wires, xr_err *err)
 {
     xray_status status = XRAY_OK;
     uint32_t row = 0;
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        xr_horse *h = &w->horse[ranks->rank[i]];
+    for (uint32_t i = 0; i < all->count && status == XRAY_OK; i++) {
+        xr_horse *h = answering_horse(w, all, i);
         xr_wire_header header = *shape;
         header.row_cap = h->rows;
         header.token_cap = h->tokens;
@@ -103,7 +110,7 @@ static xray_status pack_replica_rows(xr_whole *w, const xr_ranks *ranks,
             if (status != XRAY_OK)
                 return status;
         }
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+    for (uint32_t i = 0; i < all->count && status == XRAY_OK; i++)
         xr_wire_close(&wires[i]);
     return status;
 }
@@ -112,7 +119,7 @@ static xray_status deal_rows(xr_whole *w, uint32_t role, const xr_views *views,
                              const xr_wire_header *shape, xr_wire *wires,
                              xr_err *err)
 {
-    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    const xr_replicas all = xr_replicas_of(w->run, role);
     uint32_t rows = 0;
     uint32_t units = 0;
     xray_status status = xr_whole_check_fit(w, err);
@@ -120,23 +127,20 @@ static xray_status deal_rows(xr_whole *w, uint32_t role, const xr_views *views,
         status = measure_units(w, views, &rows, &units, err);
     if (status != XRAY_OK)
         return status;
-    xr_balance_deal(&w->balance, w->cost, units, ranks->count, w->part);
-    count_replica_rows(w, ranks, rows);
-    status = pack_replica_rows(w, ranks, views, shape, wires, err);
-    return status == XRAY_OK ? count_micro_batches(w, role, wires, err)
+    xr_balance_deal(&w->balance, w->cost, units, all.count, w->part);
+    count_replica_rows(w, &all, rows);
+    status = pack_replica_rows(w, &all, views, shape, wires, err);
+    return status == XRAY_OK ? count_micro_batches(w, role, &all, wires, err)
                              : status;
 }
 
-static xray_status call_replicas(xr_whole *w, const xr_ranks *ranks,
-                                 const char *method, uint32_t role, xr_err *err)
+/* Finds the Workhorse at a position of the role, and the region of its replica.
+ */
+static xr_horse *horse_at(xr_whole *w, const xr_replicas *all, uint32_t at,
+                          xray_region **out_region)
 {
-    xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        xr_horse *h = &w->horse[ranks->rank[i]];
-        status =
-            xr_actor_call(h->actor, method, err, &h->future, role, h->region);
-    }
-    return xr_whole_wait(w, ranks, status, err);
+    *out_region = answering_horse(w, all, at / all->width)->region;
+    return &w->horse[all->ranks->rank[at]];
 }
 
 /* ---- forward ------------------------------------------------------------ */
@@ -156,18 +160,31 @@ static void restore_outputs(const xr_whole *w, const xr_wire *wire,
     }
 }
 
+static xray_status call_forward(xr_whole *w, const xr_replicas *all,
+                                uint32_t role, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t at = 0; at < all->ranks->count && status == XRAY_OK; at++) {
+        xray_region *region = NULL;
+        xr_horse *h = horse_at(w, all, at, &region);
+        status =
+            xr_actor_call(h->actor, "forward", err, &h->future, role, region);
+    }
+    return xr_whole_wait(w, all->ranks, status, err);
+}
+
 xray_status xr_whole_forward(xr_roles *roles, uint32_t role,
                              const xr_views *views, uint32_t outputs,
                              const xray_outputs *out, xr_err *err)
 {
     xr_whole *w = roles->whole;
-    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    const xr_replicas all = xr_replicas_of(w->run, role);
     xr_wire wires[XR_MAX_RANKS];
     xr_wire_header shape = { .outputs = outputs, .prompts = views->prompts };
     xray_status status = deal_rows(w, role, views, &shape, wires, err);
     if (status == XRAY_OK)
-        status = call_replicas(w, ranks, "forward", role, err);
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
+        status = call_forward(w, &all, role, err);
+    for (uint32_t i = 0; i < all.count && status == XRAY_OK; i++)
         restore_outputs(w, &wires[i], out);
     xr_whole_put_regions(w);
     return status;
@@ -206,12 +223,37 @@ static void take_loss_sums(const xr_wire *wire, int add, const xr_loss_spec *to)
     }
 }
 
+static xray_status call_gradients(xr_whole *w, const xr_replicas *all,
+                                  uint32_t role, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t at = 0; at < all->ranks->count && status == XRAY_OK; at++) {
+        xray_region *region = NULL;
+        xr_horse *h = horse_at(w, all, at, &region);
+        xr_str_clear(&h->fault);
+        status = xr_actor_call(h->actor, "gradients", err, &h->future, role,
+                               region, &h->fault);
+    }
+    return xr_whole_wait(w, all->ranks, status, err);
+}
+
+/* Takes the first fault. One that only another rank of the replica found counts
+ * as well, because its part of the gradients is wrong. */
+static void take_fault(const xr_whole *w, const xr_ranks *ranks, xr_err *fault)
+{
+    for (uint32_t i = 0; i < ranks->count && !*fault->text; i++) {
+        const xr_str *text = &w->horse[ranks->rank[i]].fault;
+        if (text->size)
+            (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", xr_str_text(text));
+    }
+}
+
 xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
                                const xr_views *views, const xr_loss_spec *spec,
                                xr_err *fault, xr_err *err)
 {
     xr_whole *w = roles->whole;
-    const xr_ranks *ranks = xr_run_ranks(w->run, role);
+    const xr_replicas all = xr_replicas_of(w->run, role);
     xr_wire wires[XR_MAX_RANKS];
     xr_wire_header shape = { .outputs = spec->outputs,
                              .loss = spec->kind,
@@ -220,20 +262,19 @@ xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
                              .context_size = spec->context_size };
     fault->text[0] = '\0';
     xray_status status = deal_rows(w, role, views, &shape, wires, err);
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+    for (uint32_t i = 0; i < all.count && status == XRAY_OK; i++) {
         start_loss_sums(&wires[i], i == 0 ? spec : NULL, spec->names);
         memcpy(wires[i].context, spec->context, spec->context_size);
     }
     if (status == XRAY_OK)
-        status = call_replicas(w, ranks, "gradients", role, err);
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+        status = call_gradients(w, &all, role, err);
+    for (uint32_t i = 0; i < all.count && status == XRAY_OK; i++)
         take_loss_sums(&wires[i], i > 0, spec);
-        if (*wires[i].header->fault && !*fault->text)
-            (void)xr_fail(fault, XRAY_E_NUMERIC, "%s", wires[i].header->fault);
-    }
+    if (status == XRAY_OK)
+        take_fault(w, all.ranks, fault);
     xr_whole_put_regions(w);
     if (status == XRAY_OK && *fault->text)
-        status = discard_gradients(w, ranks, role, err);
+        status = discard_gradients(w, all.ranks, role, err);
     /* The call fails as it does for models in this process. */
     return status == XRAY_OK && *fault->text
                ? xr_fail(err, xr_nonfinite_loss(roles), "%s", fault->text)
@@ -249,23 +290,23 @@ static uint32_t count_engine_prompts(uint32_t count, uint32_t engines,
     return count > i ? (count - i - 1) / engines + 1 : 0;
 }
 
-static xray_status pack_prompts(xr_whole *w, const xr_ranks *ranks, uint32_t i,
-                                const xr_row *const *rows, uint32_t count,
-                                const xr_sampling *how, xr_wire_rollout *out,
-                                xr_err *err)
+static xray_status pack_prompts(xr_whole *w, const xr_replicas *engines,
+                                uint32_t i, const xr_row *const *rows,
+                                uint32_t count, const xr_sampling *how,
+                                xr_wire_rollout *out, xr_err *err)
 {
-    xr_horse *h = &w->horse[ranks->rank[i]];
+    xr_horse *h = answering_horse(w, engines, i);
     xr_wire_rollout_header header = {
-        .prompts = count_engine_prompts(count, ranks->count, i), .how = *how
+        .prompts = count_engine_prompts(count, engines->count, i), .how = *how
     };
-    for (uint32_t k = i; k < count; k += ranks->count)
+    for (uint32_t k = i; k < count; k += engines->count)
         header.ids += rows[k]->prompt_count;
     xray_status status = xr_region_get(
         w->actors, xr_wire_rollout_bytes(&header), err, &h->region);
     if (status != XRAY_OK)
         return status;
     xr_wire_rollout_begin(h->region->data, &header, out);
-    for (uint32_t k = i, p = 0; k < count; k += ranks->count, p++) {
+    for (uint32_t k = i, p = 0; k < count; k += engines->count, p++) {
         uint32_t at = out->prompt_start[p];
         out->prompt_id[p] = rows[k]->id;
         memcpy(out->prompt + at, rows[k]->ids,
@@ -296,34 +337,35 @@ static void take_engine_samples(xr_samples *to, const xr_wire_rollout *from,
         }
 }
 
-static xray_status generate_on_engines(xr_whole *w, const xr_ranks *ranks,
-                                       const volatile sig_atomic_t *stop,
+/* The ranks of one engine get the same requests in the same order. */
+static xray_status generate_on_engines(xr_whole *w, const xr_replicas *engines,
                                        xr_err *err)
 {
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        xr_horse *h = &w->horse[ranks->rank[i]];
-        status =
-            xr_actor_call(h->actor, "generate", err, &h->future, h->region);
+    for (uint32_t at = 0; at < engines->ranks->count && status == XRAY_OK;
+         at++) {
+        xray_region *region = NULL;
+        xr_horse *h = horse_at(w, engines, at, &region);
+        status = xr_actor_call(h->actor, "generate", err, &h->future, region);
     }
-    return xr_whole_wait_each(w, ranks, status, stop, err);
+    return xr_whole_wait_each(w, engines, status, err);
 }
 
 xray_status xr_whole_generate(xr_roles *roles, xr_samples *samples,
                               const xr_row *const *rows, uint32_t count,
-                              const xr_sampling *how,
-                              const volatile sig_atomic_t *stop, xr_err *err)
+                              const xr_sampling *how, xr_err *err)
 {
     xr_whole *w = roles->whole;
-    const xr_ranks *ranks = xr_run_ranks(roles->run, XRAY_ROLE_ROLLOUT);
+    const xr_replicas engines = xr_replicas_of(w->run, XRAY_ROLE_ROLLOUT);
     xr_wire_rollout rollouts[XR_MAX_RANKS];
     xray_status status = xr_whole_check_fit(w, err);
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
-        status = pack_prompts(w, ranks, i, rows, count, how, &rollouts[i], err);
+    for (uint32_t i = 0; i < engines.count && status == XRAY_OK; i++)
+        status =
+            pack_prompts(w, &engines, i, rows, count, how, &rollouts[i], err);
     if (status == XRAY_OK)
-        status = generate_on_engines(w, ranks, stop, err);
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++)
-        take_engine_samples(samples, &rollouts[i], i, ranks->count);
+        status = generate_on_engines(w, &engines, err);
+    for (uint32_t i = 0; i < engines.count && status == XRAY_OK; i++)
+        take_engine_samples(samples, &rollouts[i], i, engines.count);
     if (status == XRAY_E_NUMERIC)
         roles->nonfinite = 1;
     xr_whole_put_regions(w);

@@ -8,8 +8,10 @@
 #include "core/actor/actor.h"
 #include "core/roles/balance.h"
 #include "core/roles/whole.h"
+#include "core/run/replicas.h"
 
-/* A Workhorse, and its part of the call in progress. */
+/* A Workhorse, and its part of the call in progress. Region, rows and tokens
+ * are those of its replica, if it answers for it. */
 typedef struct xr_horse {
     xr_actor *actor;
     xr_future *future; /* answer of the call in progress */
@@ -19,8 +21,11 @@ typedef struct xr_horse {
     uint32_t skipped; /* result of a step: 1 if it was skipped */
     double norm;
     uint64_t version;
+    uint64_t ship_bytes; /* of its section of a region for the weights */
     xr_str bad;
+    xr_str fault; /* result of gradients: a value that is not finite, or "" */
     xr_str memory;
+    xr_str metrics; /* those of its plugins, in the last step */
 } xr_horse;
 
 struct xr_whole {
@@ -50,12 +55,12 @@ struct xr_whole {
  * step as well. */
 xray_status xr_whole_wait(xr_whole *whole, const xr_ranks *ranks,
                           xray_status sent, xr_err *err);
-/* The same for calls in which no rank waits for another: after an error of one
- * rank the others finish, and the models stay usable. XRAY_END if `stop` (or
- * NULL) became 2. */
-xray_status xr_whole_wait_each(xr_whole *whole, const xr_ranks *ranks,
-                               xray_status sent,
-                               const volatile sig_atomic_t *stop, xr_err *err);
+/* The same for calls in which no replica waits for another: after an error of
+ * one the others finish, and the models stay usable. Within a replica of
+ * several ranks this holds for XRAY_E_NUMERIC only, after which its ranks
+ * finish, too. */
+xray_status xr_whole_wait_each(xr_whole *whole, const xr_replicas *replicas,
+                               xray_status sent, xr_err *err);
 /* Returns XRAY_E_PEER if an earlier call left the ranks out of step. */
 xray_status xr_whole_check_fit(const xr_whole *whole, xr_err *err);
 /* Gives up the futures of the calls in progress. */
@@ -73,7 +78,6 @@ xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
 /* Implements xr_samples_generate; prompts are dealt to the engines. */
 xray_status xr_whole_generate(xr_roles *roles, xr_samples *samples,
                               const xr_row *const *rows, uint32_t count,
-                              const xr_sampling *how,
-                              const volatile sig_atomic_t *stop, xr_err *err);
+                              const xr_sampling *how, xr_err *err);
 
 #endif

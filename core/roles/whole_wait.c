@@ -6,9 +6,10 @@
 
 #include "core/base/collective.h"
 #include "core/base/str.h"
+#include "core/plugin/cancel.h"
 #include "core/roles/whole_inner.h"
 
-#define LOOK_MS 100 /* interval at which a wait checks the stop flag */
+#define LOOK_MS 100 /* interval at which a wait checks the actors */
 
 /* Appends the last collective of every rank: "rank 0 waits in all_gather of
  * 4096 bytes". */
@@ -18,9 +19,9 @@ static void append_collective_traces(const xr_whole *w, xr_err *err)
     xr_str text = { 0 };
     if (w->size < 2 || !board)
         return;
-    const xray_comm_trace *traces = board->extra;
     for (uint32_t r = 0; r < w->size; r++) {
-        const xray_comm_trace *t = &traces[r];
+        const xray_comm_trace *t =
+            xr_trace_at(board->extra, board->extra_size, r);
         xr_str_printf(&text, "%srank %u ", r ? ", " : "", r);
         if (!t->calls)
             xr_str_puts(&text, "was in no collective yet");
@@ -75,11 +76,23 @@ static uint32_t count_waiting(const xr_whole *w, const xr_ranks *ranks)
     return count;
 }
 
-/* With `patient`, an error of one rank lets the others finish. This is for
- * calls in which no rank waits for another. */
+/* Which errors of one rank let the others finish. */
+enum {
+    WAIT_NO_MORE,    /* none: the others may wait for this rank */
+    WAIT_IF_NUMERIC, /* that of a value, which ends no work with other ranks */
+    WAIT_FOR_ALL     /* all: no rank waits for another */
+};
+
+static int ends_wait(xray_status status, int patience)
+{
+    if (status == XRAY_OK)
+        return 0;
+    return status == XRAY_E_PEER || patience == WAIT_NO_MORE || xr_canceled() ||
+           (patience == WAIT_IF_NUMERIC && status != XRAY_E_NUMERIC);
+}
+
 static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
-                                  const volatile sig_atomic_t *stop,
-                                  int patient, xr_err *err)
+                                  int patience, xr_err *err)
 {
     xray_status first = XRAY_OK;
     while (count_waiting(w, ranks)) {
@@ -87,13 +100,11 @@ static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
         xray_status status = take_next_answer(w, ranks, &text);
         if (status == XRAY_AGAIN)
             status = xr_actors_check(w->actors, &text);
-        if (status == XRAY_OK && stop && *stop >= 2)
-            return XRAY_END;
         if (status != XRAY_OK && first == XRAY_OK) {
             first = status;
             *err = text;
         }
-        if (status != XRAY_OK && (!patient || status == XRAY_E_PEER))
+        if (ends_wait(status, patience))
             return status;
     }
     return first;
@@ -120,17 +131,18 @@ xray_status xr_whole_wait(xr_whole *w, const xr_ranks *ranks, xray_status sent,
 {
     if (sent != XRAY_OK)
         return mark_unsent(w, sent, err);
-    xray_status status = wait_for_ranks(w, ranks, NULL, 0, err);
+    xray_status status = wait_for_ranks(w, ranks, WAIT_NO_MORE, err);
     return status == XRAY_OK ? status : mark_broken(w, status, err);
 }
 
-xray_status xr_whole_wait_each(xr_whole *w, const xr_ranks *ranks,
-                               xray_status sent,
-                               const volatile sig_atomic_t *stop, xr_err *err)
+xray_status xr_whole_wait_each(xr_whole *w, const xr_replicas *replicas,
+                               xray_status sent, xr_err *err)
 {
+    const xr_ranks *ranks = replicas->ranks;
+    int patience = replicas->width > 1 ? WAIT_IF_NUMERIC : WAIT_FOR_ALL;
     if (sent != XRAY_OK)
         return mark_unsent(w, sent, err);
-    xray_status status = wait_for_ranks(w, ranks, stop, 1, err);
+    xray_status status = wait_for_ranks(w, ranks, patience, err);
     return count_waiting(w, ranks) || status == XRAY_E_PEER
                ? mark_broken(w, status, err)
                : status;

@@ -45,7 +45,6 @@ void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out)
 {
     (void)lay_out_batch(memory, shape, out);
     *out->header = *shape;
-    out->header->fault[0] = '\0';
     xr_rows_clear(&out->rows);
     out->rows.row_start[0] = 0;
 }
@@ -78,34 +77,69 @@ xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
     return XRAY_OK;
 }
 
+uint64_t xr_wire_aside(xr_wire *wire, void *memory)
+{
+    const xr_wire_header *shape = wire->header;
+    uint64_t used = 0;
+    double *sums = carve_array(memory, &used, shape->names * sizeof(double));
+    double *weights = carve_array(memory, &used, shape->names * sizeof(double));
+    float *out[3];
+    for (int i = 0; i < 3; i++)
+        out[i] = carve_array(memory, &used, shape->token_cap * sizeof(*out[i]));
+    if (!memory)
+        return used;
+    memset(memory, 0, (size_t)used);
+    wire->sums = sums;
+    wire->weights = weights;
+    memcpy(wire->out, out, sizeof(out));
+    return used;
+}
+
 xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
                         xr_views *views, xr_err *err)
 {
     const xr_cut cut = { .count = wire->rows.batch.rows,
                          .budget = xr_run_workload(run, role).tokens,
-                         .prompts = wire->header->prompts };
+                         .prompts = wire->header->prompts,
+                         .row_index = wire->index };
     return xr_views_cut(views, &wire->rows, &cut, err);
 }
 
 /* ---- prompts and samples ------------------------------------------------ */
+
+static void lay_out_samples(char *base, const xr_wire_rollout_header *shape,
+                            uint64_t *used, xr_wire_rollout *out)
+{
+    uint64_t samples = (uint64_t)shape->prompts * shape->how.n;
+    uint64_t tokens = samples * shape->how.max_tokens;
+    out->versions = carve_array(base, used, samples * sizeof(uint64_t));
+    out->sizes = carve_array(base, used, samples * sizeof(uint32_t));
+    out->finish = carve_array(base, used, samples * sizeof(uint32_t));
+    out->tokens = carve_array(base, used, tokens * sizeof(int32_t));
+    out->logp = carve_array(base, used, tokens * sizeof(float));
+}
 
 static uint64_t lay_out_rollout(char *base, const xr_wire_rollout_header *shape,
                                 xr_wire_rollout *out)
 {
     uint64_t used = 0;
     uint64_t prompts = shape->prompts;
-    uint64_t samples = prompts * shape->how.n;
-    uint64_t tokens = samples * shape->how.max_tokens;
     out->header = carve_array(base, &used, sizeof(*out->header));
     out->prompt_id = carve_array(base, &used, prompts * sizeof(uint64_t));
-    out->versions = carve_array(base, &used, samples * sizeof(uint64_t));
     out->prompt_start =
         carve_array(base, &used, (prompts + 1) * sizeof(uint32_t));
     out->prompt = carve_array(base, &used, shape->ids * sizeof(int32_t));
-    out->sizes = carve_array(base, &used, samples * sizeof(uint32_t));
-    out->finish = carve_array(base, &used, samples * sizeof(uint32_t));
-    out->tokens = carve_array(base, &used, tokens * sizeof(int32_t));
-    out->logp = carve_array(base, &used, tokens * sizeof(float));
+    lay_out_samples(base, shape, &used, out);
+    return used;
+}
+
+uint64_t xr_wire_rollout_aside(xr_wire_rollout *rollout, void *memory)
+{
+    xr_wire_rollout copy = *rollout;
+    uint64_t used = 0;
+    lay_out_samples(memory, rollout->header, &used, &copy);
+    if (memory)
+        *rollout = copy;
     return used;
 }
 

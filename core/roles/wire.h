@@ -21,8 +21,6 @@ typedef struct xr_wire_header {
     uint32_t outputs; /* XRAY_OUTPUT_* */
     uint32_t loss;    /* XR_LOSS_* */
     uint32_t prompts; /* XR_PROMPTS_* */
-    /* Result: the first value that is not finite, or "". */
-    char fault[sizeof(((xr_err *)NULL)->text)];
 } xr_wire_header;
 
 typedef struct xr_wire {
@@ -43,6 +41,10 @@ void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out);
 xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out);
 /* Writes the number of rows and tokens to the header. */
 void xr_wire_close(xr_wire *wire);
+/* Moves the results (`sums`, `weights`, `out`) to zeroed memory of the caller,
+ * so that a rank that does not answer leaves those of the region alone. Returns
+ * the bytes of that memory; with NULL nothing is moved. */
+uint64_t xr_wire_aside(xr_wire *wire, void *memory);
 /* Cuts the rows into micro-batches for a role. The WholeModel counts
  * micro-batches with this function, and the Workhorse cuts them with it. */
 xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
@@ -72,5 +74,7 @@ void xr_wire_rollout_begin(void *memory, const xr_wire_rollout_header *shape,
                            xr_wire_rollout *out);
 xray_status xr_wire_rollout_map(void *memory, uint64_t size, xr_err *err,
                                 xr_wire_rollout *out);
+/* Moves the samples to memory of the caller, as xr_wire_aside does. */
+uint64_t xr_wire_rollout_aside(xr_wire_rollout *rollout, void *memory);
 
 #endif

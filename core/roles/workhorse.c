@@ -12,9 +12,11 @@
 
 #include "core/base/file.h"
 #include "core/roles/local.h"
+#include "core/roles/plugin_metrics.h"
 #include "core/roles/publish.h"
 #include "core/roles/ship.h"
 #include "core/roles/wire.h"
+#include "core/run/replicas.h"
 #include "core/run/resources.h"
 
 typedef struct worker {
@@ -22,22 +24,20 @@ typedef struct worker {
     xr_config *config;
     xr_run *run;
     xr_roles *roles;
-    xr_board_group all; /* the group of all ranks for exchanges */
-    xr_err exchange_err;
+    xr_board_group all; /* the group of all ranks for gathers */
+    xr_err gather_err;
     xr_views views;
-    const xray_batch **padded; /* micro-batches, then empty ones */
-    uint32_t padded_cap;
-    xray_batch empty;
-    int32_t no_start; /* row_start of the empty batch */
+    void *aside; /* results of calls for which another rank answers */
+    uint64_t aside_bytes;
 } worker;
 
 /* ---- create ------------------------------------------------------------- */
 
-static xray_status exchange_on_board(void *ctx, const void *mine, uint64_t size,
-                                     void *all)
+static xray_status gather_on_board(void *ctx, const void *mine, uint64_t size,
+                                   void *all)
 {
     worker *w = ctx;
-    return xr_board_exchange(&w->all, mine, size, all, &w->exchange_err);
+    return xr_board_exchange(&w->all, mine, size, all, &w->gather_err);
 }
 
 static xray_status open_workhorse_run(worker *w, const char *text, xr_err *err)
@@ -73,7 +73,7 @@ static void workhorse_destroy(void *self)
     xr_run_free(w->run);
     xr_config_free(w->config);
     xr_views_free(&w->views);
-    free(w->padded);
+    free(w->aside);
     free(w);
 }
 
@@ -83,8 +83,9 @@ static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
     const xr_board *board = xr_actor_board(w->context);
     xr_rank_link link = { .rank = rank,
                           .traces = board ? board->extra : NULL,
-                          .exchange_ctx = w,
-                          .exchange = exchange_on_board };
+                          .trace_stride = board ? board->extra_size : 0,
+                          .gather_ctx = w,
+                          .gather = gather_on_board };
     char number[16];
     /* Plugins choose the device of this rank by this variable. */
     (void)snprintf(number, sizeof(number), "%u", rank);
@@ -100,21 +101,13 @@ static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
                                .timeout_ms = (uint32_t)(ini->run.comm_timeout /
                                                         1000000) };
     uint64_t rows = xr_run_max_rows(w->run);
-    w->padded_cap = (uint32_t)rows + 1;
-    w->padded = xr_calloc(w->padded_cap, sizeof(const xray_batch *));
-    if (!w->padded)
-        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %u micro-batches",
-                       w->padded_cap);
-    w->empty = (xray_batch){ .header = XRAY_HEADER(xray_batch),
-                             .span_stride = sizeof(xray_span),
-                             .row_start = &w->no_start };
     status = xr_views_init(&w->views, rows, err);
     xr_actor_phase(w->context, "creating device, models and engine");
     if (status == XRAY_OK)
         status = xr_roles_start_rank(w->run, &link, err, &w->roles);
-    if (status != XRAY_OK && *w->exchange_err.text) {
-        (void)xr_fail_in(&w->exchange_err, status, "%s", err->text);
-        *err = w->exchange_err;
+    if (status != XRAY_OK && *w->gather_err.text) {
+        (void)xr_fail_in(&w->gather_err, status, "%s", err->text);
+        *err = w->gather_err;
     }
     return status;
 }
@@ -154,8 +147,7 @@ static xray_status check_role_is_held(const worker *w, uint32_t role,
     return XRAY_OK;
 }
 
-/* Cuts the batch into micro-batches and adds empty ones up to the number of the
- * other ranks. */
+/* Cuts the batch into micro-batches, of which the other ranks may have more. */
 static xray_status cut_micro_batches(worker *w, uint32_t role,
                                      const xr_wire *wire, xr_err *err)
 {
@@ -163,12 +155,29 @@ static xray_status cut_micro_batches(worker *w, uint32_t role,
     xray_status status = xr_wire_cut(w->run, role, wire, &w->views, err);
     if (status != XRAY_OK)
         return status;
-    if (views < w->views.count || views > w->padded_cap)
+    if (views < w->views.count || views > w->views.cap)
         return xr_fail(err, XRAY_E_BUG, "%u micro-batches where %u are due",
                        w->views.count, views);
-    for (uint32_t i = 0; i < views; i++)
-        w->padded[i] = i < w->views.count ? w->views.pointers[i] : &w->empty;
     return XRAY_OK;
+}
+
+/* Makes room for results of this rank that nobody reads. */
+static xray_status reserve_aside(worker *w, uint64_t bytes, xr_err *err)
+{
+    if (bytes <= w->aside_bytes)
+        return XRAY_OK;
+    free(w->aside);
+    w->aside = xr_calloc(1, (size_t)bytes);
+    w->aside_bytes = w->aside ? bytes : 0;
+    return w->aside ? XRAY_OK
+                    : xr_fail(err, XRAY_E_NOMEM,
+                              "out of memory for results of %llu bytes",
+                              (unsigned long long)bytes);
+}
+
+static int answers_for_replica(const worker *w, uint32_t role)
+{
+    return xr_rank_answers(w->run, role, w->roles->rank);
 }
 
 static xray_status read_batch(worker *w, const char *phase, uint32_t role,
@@ -179,6 +188,11 @@ static xray_status read_batch(worker *w, const char *phase, uint32_t role,
     xray_status status = check_role_is_held(w, role, err);
     if (status == XRAY_OK)
         status = xr_wire_map(region->data, region->size, err, out_wire);
+    if (status == XRAY_OK && !answers_for_replica(w, role)) {
+        status = reserve_aside(w, xr_wire_aside(out_wire, NULL), err);
+        if (status == XRAY_OK)
+            (void)xr_wire_aside(out_wire, w->aside);
+    }
     return status == XRAY_OK ? cut_micro_batches(w, role, out_wire, err)
                              : status;
 }
@@ -196,12 +210,13 @@ static xray_status workhorse_forward(void *self, uint32_t role,
     out.logp = outputs & XRAY_OUTPUT_LOGP ? wire.out[0] : NULL;
     out.entropy = outputs & XRAY_OUTPUT_ENTROPY ? wire.out[1] : NULL;
     out.value = outputs & XRAY_OUTPUT_VALUE ? wire.out[2] : NULL;
-    return xr_local_forward(w->roles, role, w->padded, wire.header->views,
+    return xr_local_forward(w->roles, role, &w->views, wire.header->views,
                             outputs, &out, err);
 }
 
 static xray_status workhorse_gradients(void *self, uint32_t role,
-                                       const xray_region *region, xr_err *err)
+                                       const xray_region *region,
+                                       xr_str *out_fault, xr_err *err)
 {
     worker *w = self;
     xr_wire wire;
@@ -219,13 +234,10 @@ static xray_status workhorse_gradients(void *self, uint32_t role,
     xr_loss_run run = { .roles = w->roles,
                         .who = xr_roles_at(w->roles, role)->part->instance,
                         .spec = &spec,
-                        .index = wire.index,
                         .continues = 1 };
-    status = xr_local_gradients(w->roles, role, w->padded, wire.header->views,
+    status = xr_local_gradients(w->roles, role, &w->views, wire.header->views,
                                 &run, err);
-    _Static_assert(sizeof(wire.header->fault) == sizeof(run.fault.text),
-                   "fault");
-    memcpy(wire.header->fault, run.fault.text, sizeof(run.fault.text));
+    xr_str_puts(out_fault, run.fault.text);
     return status;
 }
 
@@ -302,7 +314,7 @@ static xray_status generate_samples(worker *w, const xr_wire_rollout *rollout,
                            .versions = rollout->versions };
     if (status == XRAY_OK)
         status = xr_samples_generate(w->roles, &samples, pointers, prompts,
-                                     &rollout->header->how, NULL, err);
+                                     &rollout->header->how, err);
     free(rows);
     free(pointers);
     return status;
@@ -319,6 +331,11 @@ static xray_status workhorse_generate(void *self, const xray_region *region,
                        w->roles->rank);
     xray_status status =
         xr_wire_rollout_map(region->data, region->size, err, &wire);
+    if (status == XRAY_OK && !answers_for_replica(w, XRAY_ROLE_ROLLOUT)) {
+        status = reserve_aside(w, xr_wire_rollout_aside(&wire, NULL), err);
+        if (status == XRAY_OK)
+            (void)xr_wire_rollout_aside(&wire, w->aside);
+    }
     if (status == XRAY_OK)
         status = generate_samples(w, &wire, err);
     return status;
@@ -349,11 +366,15 @@ static xray_status workhorse_ship_bytes(void *self, uint64_t *out, xr_err *err)
 
 /* Writes the weights for engines of other ranks. */
 static xray_status workhorse_ship(void *self, const xray_region *region,
-                                  xr_err *err)
+                                  uint64_t at, uint64_t bytes, xr_err *err)
 {
     worker *w = self;
+    unsigned char *memory = region->data;
     xr_actor_phase(w->context, "weights to other ranks");
-    return xr_ship_write(w->roles, region->data, region->size, err);
+    if (at > region->size || bytes > region->size - at)
+        return xr_fail(err, XRAY_E_BUG,
+                       "the region is too small for the weights");
+    return xr_ship_write(w->roles, memory + at, bytes, err);
 }
 
 static xray_status workhorse_ship_along(void *self, xr_err *err)
@@ -364,11 +385,12 @@ static xray_status workhorse_ship_along(void *self, xr_err *err)
 }
 
 static xray_status workhorse_receive(void *self, const xray_region *region,
-                                     xr_err *err)
+                                     uint64_t bytes, xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights from other ranks");
-    return xr_ship_read(w->roles, region->data, region->size, err);
+    return xr_ship_read(w->roles, region->data,
+                        bytes < region->size ? bytes : region->size, err);
 }
 
 static xray_status workhorse_memory(void *self, xr_str *out, xr_err *err)
@@ -388,20 +410,29 @@ static xray_status workhorse_memory(void *self, xr_str *out, xr_err *err)
     return XRAY_OK;
 }
 
+static xray_status workhorse_metrics(void *self, xr_str *out, xr_err *err)
+{
+    worker *w = self;
+    (void)err;
+    xr_plugin_metrics_print(w->roles, out);
+    return XRAY_OK;
+}
+
 static const xr_actor_method methods[] = {
     { "forward", "u m ->", XR_METHOD(workhorse_forward) },
-    { "gradients", "u m ->", XR_METHOD(workhorse_gradients) },
+    { "gradients", "u m -> s", XR_METHOD(workhorse_gradients) },
     { "step", "u d d -> d u U s", XR_METHOD(workhorse_step) },
     { "discard", "u ->", XR_METHOD(workhorse_discard) },
     { "generate", "m ->", XR_METHOD(workhorse_generate) },
     { "publish", "-> U", XR_METHOD(workhorse_publish) },
     { "ship_bytes", "-> U", XR_METHOD(workhorse_ship_bytes) },
-    { "ship", "m ->", XR_METHOD(workhorse_ship) },
+    { "ship", "m U U ->", XR_METHOD(workhorse_ship) },
     { "ship_along", "->", XR_METHOD(workhorse_ship_along) },
-    { "receive", "m ->", XR_METHOD(workhorse_receive) },
+    { "receive", "m U ->", XR_METHOD(workhorse_receive) },
     { "save", "u s ->", XR_METHOD(workhorse_save) },
     { "load", "u s ->", XR_METHOD(workhorse_load) },
     { "memory", "-> s", XR_METHOD(workhorse_memory) },
+    { "metrics", "-> s", XR_METHOD(workhorse_metrics) },
 };
 
 const xr_actor_class xr_workhorse_class = {

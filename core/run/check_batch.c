@@ -154,6 +154,32 @@ void xr_run_check_groups(const xr_run *run, const xr_dealing *deal,
                   (long long)data->max_response_length, (long long)(n * row));
 }
 
+/* Sampling that leaves tokens out needs an engine that does. */
+static void check_truncation(const xr_run *run, xr_errors *errors)
+{
+    const xr_rollout_section *rollout = &run->ini.rollout;
+    const struct {
+        const char *key;
+        int set;
+    } keys[] = {
+        { "top_p", rollout->top_p < 1 },
+        { "min_p", rollout->min_p > 0 },
+        { "top_k", rollout->top_k > 0 },
+        { "val_top_p", rollout->val_n > 0 && rollout->val_top_p < 1 },
+        { "val_top_k", rollout->val_n > 0 && rollout->val_top_k > 0 },
+    };
+    if (!run->infer.ops || xr_infer(run)->capabilities & XRAY_INFER_TRUNCATION)
+        return;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (keys[i].set)
+            xr_errors_add(
+                errors,
+                "%s: [rollout] %s: %s samples from all tokens and "
+                "cannot leave out any",
+                xr_config_location(run->config, "rollout", keys[i].key),
+                keys[i].key, run->infer.instance);
+}
+
 void xr_run_check_batch(xr_run *run, xr_errors *errors)
 {
     int eval = !(run->with & XR_TRAINABLE);
@@ -166,6 +192,7 @@ void xr_run_check_batch(xr_run *run, xr_errors *errors)
         return;
     check_row_lengths(run, errors);
     check_data_files(run, errors);
+    check_truncation(run, errors);
     if (eval)
         return;
     if (run->with & XR_WITH_ALGO) {

@@ -163,7 +163,8 @@ static void check_reward_is_listed(const xr_run *run, xr_errors *errors)
     if (strcmp(origin, "default") != 0)
         return;
     for (size_t i = 0; (section = xr_config_section(run->config, i)); i++) {
-        if (strncmp(section, KIND, strlen(KIND)) != 0)
+        if (strncmp(section, KIND, strlen(KIND)) != 0 ||
+            xr_run_role_section(section))
             continue;
         if (strcmp(section, KIND RULE) == 0)
             return;
@@ -183,6 +184,14 @@ static void find_listed_reward(xr_run *run, const char *instance, xr_part *part,
     char section[160];
     xr_reward_section own = { 0 };
     (void)snprintf(section, sizeof(section), KIND "%s", instance);
+    if (xr_run_role_section(section)) {
+        xr_errors_add(errors,
+                      "%s: [run] reward: %s cannot be the name of a reward, "
+                      "since [%s] holds options of the reward model",
+                      xr_config_location(run->config, "run", "reward"),
+                      instance, section);
+        return;
+    }
     int there = has_section(run->config, section);
     xr_run_reward(run->config, instance, &own, errors);
     part->weight = own.weight;

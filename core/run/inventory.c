@@ -17,6 +17,7 @@
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "core/base/system_error.h"
+#include "core/plugin/cancel.h"
 
 #define FORMAT "xray.checkpoint/1"
 /* Begins the checksum of the text before it. */
@@ -66,9 +67,10 @@ static xray_status hash_file(const char *path, xr_err *err, uint64_t *out_size,
     if (status != XRAY_OK)
         return status;
     *out_size = file.size;
-    *out_hash = xr_hash64(file.data, file.size, 0);
+    status =
+        xr_hash64_long(file.data, file.size, &xr_cancel_service, err, out_hash);
     xr_file_unmap(&file);
-    return XRAY_OK;
+    return status;
 }
 
 /* ---- visiting the files of a folder ------------------------------------- */

@@ -68,6 +68,7 @@ int xr_run_provides(const xr_run *run, const char *section)
 static void drop_part(xr_part *part)
 {
     free(part->config);
+    free(part->section);
     xr_host_free(part->host);
     *part = (xr_part){ 0 };
 }
@@ -78,6 +79,8 @@ void xr_run_drop_parts(xr_run *run)
                                &run->runtime, &run->comm,  &run->device };
     for (size_t i = 0; i < run->reward_count; i++)
         drop_part(&run->rewards[i]);
+    for (size_t i = 0; i <= XRAY_ROLE_REWARD; i++)
+        drop_part(&run->role_parts[i]);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         drop_part(parts[i]);
     free(run->reward_model_config);

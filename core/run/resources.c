@@ -53,63 +53,65 @@ static xr_part_plan *begin_part_plan(xr_resources *r, const xr_part *part,
     return p;
 }
 
-/* Reports the refusal of a plugin, with the file that it names in front. Two
- * plugins that refuse for the same reason give one error. */
-static void report_refusal(const xr_run *run, const xr_part *part,
-                           xray_status status, xr_errors *errors)
+/* Adds the plan of rank `i`; the plan of the part is the largest of them. */
+static void take_rank_plan(xr_part_plan *p, uint32_t i, const xray_plan *plan)
 {
-    xr_err err = { "" };
-    (void)xr_host_error(part->host, status, "plan", &err);
-    xr_run_locate(run, &err);
-    const char *text = err.text + err.location.name_begin;
-    for (size_t i = 0; i < errors->count; i++)
-        if (strcmp(errors->items[i], text) == 0)
-            return;
-    xr_errors_add(errors, "%s", text);
+    const xray_plan before = p->plan;
+    uint64_t bytes = 0;
+    for (size_t t = 0; t < XRAY_TAG_COUNT; t++) {
+        p->tags[i][t] = plan->bytes[t];
+        bytes = add_saturated(bytes, plan->bytes[t]);
+    }
+    if (i == 0 || bytes < p->least)
+        p->least = bytes;
+    if (i == 0 || bytes > p->bytes) {
+        p->plan = *plan;
+        p->plan.axes = NULL; /* the plugin's, until its next plan */
+        p->plan.numerics = NULL;
+        p->bytes = bytes;
+        p->fullest = i;
+    }
+    if (i > 0) {
+        p->plan.evictable = plan->evictable & before.evictable;
+        p->plan.sharded = plan->sharded | before.sharded;
+    }
 }
 
-static void add_part_plan(const xr_run *run, xr_resources *r, xr_part_plan *p,
-                          xray_status status, xr_errors *errors)
+/* Plans a role on each of its ranks. */
+static void plan_role(const xr_run *run, uint32_t role, const char *who,
+                      const xray_workload *load, xr_errors *errors,
+                      xr_resources *r)
 {
-    if (status != XRAY_OK) {
-        report_refusal(run, p->part, status, errors);
-        return;
+    const xr_part *part = xr_run_part_of(run, role);
+    xr_part_plan *p = begin_part_plan(r, part, who);
+    p->role = role;
+    p->ranks = xr_run_ranks(run, role)->count;
+    for (uint32_t i = 0; i < p->ranks; i++) {
+        xray_plan plan;
+        xray_status status = xr_run_ask_plan(run, role, i, load, &plan);
+        if (status != XRAY_OK) {
+            xr_run_report_plan(run, part, status, errors);
+            return;
+        }
+        take_rank_plan(p, i, &plan);
     }
-    uint64_t copies = r->machine.host_memory ? p->ranks : 1;
-    for (size_t i = 0; i < XRAY_TAG_COUNT; i++) {
-        p->bytes = add_saturated(p->bytes, p->plan.bytes[i]);
-        for (uint64_t k = 0; k < copies; k++)
-            r->tags[i] = add_saturated(r->tags[i], p->plan.bytes[i]);
-    }
-    for (uint64_t k = 0; k < copies; k++)
-        r->bytes = add_saturated(r->bytes, p->bytes);
     r->count++;
 }
 
 /* Adds the plan of the training backend in one of its roles. */
-static void plan_trainer_role(xr_run *run, uint32_t role, xr_errors *errors,
-                              xr_resources *r)
+static void plan_trainer_role(const xr_run *run, uint32_t role,
+                              xr_errors *errors, xr_resources *r)
 {
-    const xr_part *part = &run->train;
-    const xray_world world = xr_run_world(run, role);
     const xray_workload load = xr_run_workload(run, role);
     const char *who = role == XRAY_ROLE_CRITIC      ? "critic"
                       : role == XRAY_ROLE_REWARD    ? "reward"
                       : role == XRAY_ROLE_REFERENCE ? "reference"
-                                                    : part->instance;
-    xr_part_plan *p = begin_part_plan(r, part, who);
-    p->ranks = world.size;
-    p->role = role;
-    add_part_plan(
-        run, r, p,
-        XR_CALL_TIMED(part, "plan",
-                      xr_train(run)->plan(xr_host_api(part->host), part->config,
-                                          xr_run_model(run, role), &world,
-                                          &load, &p->plan)),
-        errors);
+                                                    : run->train.instance;
+    plan_role(run, role, who, &load, errors, r);
 }
 
-static void plan_trainer_roles(xr_run *run, xr_errors *errors, xr_resources *r)
+static void plan_trainer_roles(const xr_run *run, xr_errors *errors,
+                               xr_resources *r)
 {
     static const uint32_t others[] = { XRAY_ROLE_REFERENCE, XRAY_ROLE_CRITIC,
                                        XRAY_ROLE_REWARD };
@@ -124,8 +126,8 @@ static void plan_trainer_roles(xr_run *run, xr_errors *errors, xr_resources *r)
 
 #define ROWS "rows" /* the rows that the core itself holds */
 
-/* Adds the rows of a step: as sampled, as accepted by the algorithm, and as
- * shuffled into mini-batches. */
+/* Adds the rows of a step: as sampled, as accepted by the algorithm, as
+ * shuffled into mini-batches, and with their padding. */
 static void plan_step_rows(const xr_run *run, xr_resources *r)
 {
     const xr_run_config *ini = &run->ini;
@@ -141,31 +143,22 @@ static void plan_step_rows(const xr_run *run, xr_resources *r)
         stores += run->algo.component &&
                   XRAY_HAS(xray_algo_ops, xr_algo(run), accept);
     }
+    stores += xr_run_layout(run, XRAY_ROLE_ACTOR)->token_multiple > 1;
     uint64_t bytes = xr_rows_bytes(rows, rows * row);
     if (bytes == UINT64_MAX)
         return; /* too many tokens, which has an error of its own */
-    xr_part_plan *p = begin_part_plan(r, NULL, ROWS);
-    p->plan.bytes[XRAY_TAG_WORKSPACE] = bytes * stores;
-    add_part_plan(run, r, p, XRAY_OK, NULL);
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    plan.bytes[XRAY_TAG_WORKSPACE] = bytes * stores;
+    take_rank_plan(begin_part_plan(r, NULL, ROWS), 0, &plan);
+    r->count++;
 }
 
 static void plan_engine(const xr_run *run, xr_errors *errors, xr_resources *r)
 {
-    const xr_part *part = &run->infer;
-    const xray_world world = xr_run_world(run, XRAY_ROLE_ROLLOUT);
     xray_workload load = xr_run_workload(run, XRAY_ROLE_ROLLOUT);
-    xr_part_plan *p = begin_part_plan(r, part, part->instance);
-    if (p > r->parts && r->parts[0].plan.sharded)
+    if (r->count && r->parts[0].plan.sharded)
         load.shared = 0;
-    p->ranks = run->placement.rollout.count;
-    p->role = XRAY_ROLE_ROLLOUT;
-    add_part_plan(
-        run, r, p,
-        XR_CALL_TIMED(part, "plan",
-                      xr_infer(run)->plan(xr_host_api(part->host), part->config,
-                                          &run->actor.model, &world, &load,
-                                          &p->plan)),
-        errors);
+    plan_role(run, XRAY_ROLE_ROLLOUT, run->infer.instance, &load, errors, r);
 }
 
 /* A model that the core cannot parse is left to its backend. */
@@ -179,25 +172,33 @@ static void count_parameters(const xr_run *run, xr_resources *r)
 
 /* Returns the bytes of a model's weights and optimizer in a checkpoint. All
  * ranks write their shards to the same files, so the plan of one rank is not
- * enough if there are several. */
-static uint64_t saved_model_bytes(const xr_resources *r, const xr_part_plan *p)
+ * enough if there are several. Of a model that the core cannot parse, one
+ * replica is counted. */
+static uint64_t saved_model_bytes(const xr_run *run, const xr_resources *r,
+                                  const xr_part_plan *p)
 {
+    const uint32_t width = xr_run_layout(run, p->role)->width;
+    uint64_t weights = 0;
+    uint64_t optimizer = 0;
     if (r->parameters && p->ranks > 1)
         return add_saturated(r->parameters * sizeof(float),
                              2 * r->parameters * sizeof(float));
-    return add_saturated(p == r->parts && r->parameters
-                             ? r->parameters * sizeof(float)
-                             : p->plan.bytes[XRAY_TAG_WEIGHTS],
-                         p->plan.bytes[XRAY_TAG_OPTIMIZER]);
+    for (uint32_t i = 0; i < width; i++) {
+        weights = add_saturated(weights, p->tags[i][XRAY_TAG_WEIGHTS]);
+        optimizer = add_saturated(optimizer, p->tags[i][XRAY_TAG_OPTIMIZER]);
+    }
+    if (p == r->parts && r->parameters)
+        weights = r->parameters * sizeof(float);
+    return add_saturated(weights, optimizer);
 }
 
-static void count_checkpoint_bytes(xr_resources *r)
+static void count_checkpoint_bytes(const xr_run *run, xr_resources *r)
 {
-    r->checkpoint_bytes = saved_model_bytes(r, &r->parts[0]);
+    r->checkpoint_bytes = saved_model_bytes(run, r, &r->parts[0]);
     for (size_t p = 1; p < r->count; p++)
         if (strcmp(r->parts[p].who, "critic") == 0)
             r->checkpoint_bytes = add_saturated(
-                r->checkpoint_bytes, saved_model_bytes(r, &r->parts[p]));
+                r->checkpoint_bytes, saved_model_bytes(run, r, &r->parts[p]));
 }
 
 void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out)
@@ -211,15 +212,17 @@ void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out)
                           ops->plan(xr_host_api(run->device.host),
                                     run->device.config, &out->machine));
         if (status != XRAY_OK)
-            report_refusal(run, &run->device, status, errors);
+            xr_run_report_plan(run, &run->device, status, errors);
     }
+    xr_run_reset_layouts(run);
     if (!run->actor.model.config_json)
         return;
+    xr_run_plan_layouts(run, errors);
     count_parameters(run, out);
     if (run->train.component && run->train.config)
         plan_trainer_roles(run, errors, out);
     if (out->count && (run->with & XR_TRAINABLE))
-        count_checkpoint_bytes(out);
+        count_checkpoint_bytes(run, out);
     if (run->infer.component && run->infer.config)
         plan_engine(run, errors, out);
     if (out->count)
@@ -247,9 +250,10 @@ static memory_key find_shrinking_key(const xr_run *run, const char *who,
     if (strcmp(who, ROWS) == 0)
         return (memory_key){ is_sft_run(run) ? "sft" : "data",
                              "train_batch_size", "lower" };
-    if (tag == XRAY_TAG_KV)
-        return (memory_key){ "rollout", "max_num_seqs", "lower" };
     int micro = tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE;
+    int engine = run->infer.instance && strcmp(who, run->infer.instance) == 0;
+    if (tag == XRAY_TAG_KV || (engine && micro))
+        return (memory_key){ "rollout", "max_num_seqs", "lower" };
     if (micro && strcmp(who, "critic") == 0)
         return (memory_key){ "critic", "ppo_max_token_len_per_gpu", "lower" };
     if (micro)
@@ -362,6 +366,9 @@ void xr_step_size_of(const xr_run *run, const xr_resources *r,
         size_train_step(&run->ini, out);
     if (out->micro_tokens < out->row_tokens)
         out->micro_tokens = out->row_tokens;
+    const xr_layout *layout = xr_run_layout(run, XRAY_ROLE_ACTOR);
+    out->micro_tokens =
+        xr_layout_tokens(layout, out->micro_tokens, out->row_tokens);
     out->tokens = out->rows * out->row_tokens;
     int shares = !is_sft_run(run) && run->ini.actor.share_prompts;
     uint64_t unit = shares ? out->samples : 1; /* rows that stay together */
@@ -370,6 +377,10 @@ void xr_step_size_of(const xr_run *run, const xr_resources *r,
             ? divide_up(out->mini_rows / unit,
                         out->micro_tokens / (unit * out->row_tokens))
             : 0;
+    if (layout->micro_multiple > 1)
+        out->micro_batches =
+            divide_up(out->micro_batches, layout->micro_multiple) *
+            layout->micro_multiple;
     out->computed =
         shares ? out->prompt_tokens + out->response_tokens : out->tokens;
     double p = (double)r->parameters;

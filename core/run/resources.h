@@ -14,12 +14,15 @@ typedef struct xr_part_plan {
     const char *who;     /* "train.NAME", "reference", "critic", "reward",
                           * "infer.NAME", "rows" */
     const xr_part *part; /* NULL: memory of the core */
-    xray_plan plan;      /* of one rank */
-    uint64_t bytes;      /* sum over all tags, on one rank */
-    uint64_t ranks;      /* number of ranks that hold it */
+    xray_plan plan;      /* of the rank that takes the most memory */
+    uint64_t bytes;      /* sum over all tags, on that rank */
+    uint64_t least;      /* the same on the rank that takes the least */
+    uint32_t fullest;    /* number of that rank among those of the role */
+    uint32_t ranks;      /* number of ranks that hold it */
     uint32_t role;       /* XRAY_ROLE_*; 0: the core */
     /* 1 << tag: offloaded while other models on its ranks compute */
     uint32_t movable;
+    uint64_t tags[XR_MAX_RANKS][XRAY_TAG_COUNT]; /* on each of its ranks */
 } xr_part_plan;
 
 #define XR_PLANS 6
@@ -34,9 +37,10 @@ typedef struct xr_turn_plan {
 typedef struct xr_resources {
     xr_part_plan parts[XR_PLANS];
     size_t count;
-    uint64_t tags[XRAY_TAG_COUNT]; /* sum over all parts, and over all ranks if
-                                    * they share the host's memory; if parts
-                                    * take turns, the largest turn */
+    uint64_t tags[XRAY_TAG_COUNT]; /* sum over all parts: on all ranks if they
+                                    * share the host's memory, or else on the
+                                    * fullest; if parts take turns, the largest
+                                    * turn */
     uint64_t bytes;                /* the same, summed over tags */
     xr_turn_plan turns[XR_PLANS + 1];
     size_t turn_count; /* 0: nothing is offloaded */
@@ -52,15 +56,16 @@ const char *xr_tag_name(size_t tag);
 const char *xr_bytes_text(uint64_t bytes, char *buffer);
 
 /* Asks the plugins for their plans: device, train (as actor and, if the run has
- * them, as reference, critic and reward model) and infer. If the device uses
+ * them, as reference, critic and reward model) and infer, each for every rank.
+ * Begins with xr_run_plan_layouts. If the device uses
  * host memory, the rows of a step are added, which the core holds. Nothing is
  * created. Parts without options are skipped, since their faults were reported
  * before. Refusals go to `errors`. */
 void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out);
 
-/* The part of xr_resources_plan for models that take turns on the device
- * (core/roles/memory_turns.h): offloads what each turn allows and finds the
- * largest turn. Memory that cannot be offloaded is an error. */
+/* The part of xr_resources_plan that adds up the parts. If models take turns on
+ * the device (core/roles/memory_turns.h), it offloads what each turn allows and
+ * finds the largest turn. Memory that cannot be offloaded is an error. */
 void xr_resources_turns(const xr_run *run, xr_errors *errors, xr_resources *r);
 
 /* Compares the plan with the memory of the machine. Writes one sentence to

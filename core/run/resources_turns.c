@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "core/run/replicas.h"
 #include "core/run/resources.h"
 #include "core/run/turn_settings.h"
 
@@ -24,7 +25,7 @@ static int shares_policy_weights(const xr_run *run, const xr_resources *r)
 {
     const xr_part_plan *engine = find_role_plan(r, XRAY_ROLE_ROLLOUT);
     return engine && !engine->plan.bytes[XRAY_TAG_WEIGHTS] &&
-           xr_ranks_equal(&run->placement.actor, &run->placement.rollout);
+           xr_replicas_match(run, XRAY_ROLE_ACTOR, XRAY_ROLE_ROLLOUT);
 }
 
 /* ---- memory that can be offloaded --------------------------------------- */
@@ -100,32 +101,69 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Returns the bytes of a turn, and writes them per tag. */
-static uint64_t count_turn_bytes(const xr_run *run, const xr_resources *r,
-                                 uint32_t role, uint64_t *out_tags)
+/* Adds what a part has on rank `i` of its role, but for the tags in `gone`. */
+static void add_rank_bytes(const xr_part_plan *p, int64_t i, uint32_t gone,
+                           uint64_t *tags)
+{
+    for (size_t t = 0; i >= 0 && t < XRAY_TAG_COUNT; t++)
+        if (!(gone & BIT(t)))
+            tags[t] = add_saturated(tags[t], p->tags[i][t]);
+}
+
+static uint64_t sum_tags(const uint64_t *tags)
 {
     uint64_t all = 0;
-    memset(out_tags, 0, XRAY_TAG_COUNT * sizeof(*out_tags));
-    for (size_t i = 0; i < r->count; i++) {
-        const xr_part_plan *p = &r->parts[i];
-        uint32_t gone = tags_away(run, p, role);
-        uint64_t copies = r->machine.host_memory ? p->ranks : 1;
-        for (size_t t = 0; t < XRAY_TAG_COUNT; t++) {
-            uint64_t bytes = gone & BIT(t) ? 0 : p->plan.bytes[t];
-            for (uint64_t k = 0; k < copies; k++) {
-                out_tags[t] = add_saturated(out_tags[t], bytes);
-                all = add_saturated(all, bytes);
-            }
-        }
-    }
+    for (size_t t = 0; t < XRAY_TAG_COUNT; t++)
+        all = add_saturated(all, tags[t]);
     return all;
+}
+
+/* Adds up all ranks, which share the host's memory. */
+static void add_all_ranks(const xr_resources *r, const uint32_t *gone,
+                          uint64_t *tags)
+{
+    for (size_t p = 0; p < r->count; p++)
+        for (uint32_t i = 0; i < r->parts[p].ranks; i++)
+            add_rank_bytes(&r->parts[p], i, gone[p], tags);
+}
+
+/* Gives the tags of the rank whose device is the fullest. */
+static void find_fullest_rank(const xr_run *run, const xr_resources *r,
+                              const uint32_t *gone, uint64_t *tags)
+{
+    for (uint32_t rank = 0; rank < run->placement.size; rank++) {
+        uint64_t here[XRAY_TAG_COUNT] = { 0 };
+        for (size_t p = 0; p < r->count; p++)
+            add_rank_bytes(
+                &r->parts[p],
+                xr_ranks_find(xr_run_ranks(run, r->parts[p].role), rank),
+                gone[p], here);
+        if (sum_tags(here) > sum_tags(tags))
+            memcpy(tags, here, sizeof(here));
+    }
+}
+
+/* Returns the bytes in use while the tags in `gone` of each part are offloaded,
+ * and writes them per tag. */
+static uint64_t count_bytes(const xr_run *run, const xr_resources *r,
+                            const uint32_t *gone, uint64_t *out_tags)
+{
+    memset(out_tags, 0, XRAY_TAG_COUNT * sizeof(*out_tags));
+    if (r->machine.host_memory)
+        add_all_ranks(r, gone, out_tags);
+    else
+        find_fullest_rank(run, r, gone, out_tags);
+    return sum_tags(out_tags);
 }
 
 static void add_turn_plan(const xr_run *run, xr_resources *r, uint32_t role,
                           const char *who)
 {
     uint64_t tags[XRAY_TAG_COUNT];
-    uint64_t all = count_turn_bytes(run, r, role, tags);
+    uint32_t gone[XR_PLANS] = { 0 };
+    for (size_t p = 0; p < r->count; p++)
+        gone[p] = tags_away(run, &r->parts[p], role);
+    uint64_t all = count_bytes(run, r, gone, tags);
     r->turns[r->turn_count++] = (xr_turn_plan){ who, all };
     if (all > r->bytes)
         r->bytes = all;
@@ -136,7 +174,9 @@ static void add_turn_plan(const xr_run *run, xr_resources *r, uint32_t role,
 
 void xr_resources_turns(const xr_run *run, xr_errors *errors, xr_resources *r)
 {
+    const uint32_t none[XR_PLANS] = { 0 };
     uint32_t movable = 0;
+    r->bytes = count_bytes(run, r, none, r->tags);
     for (size_t p = 0; p < r->count; p++) {
         find_evictable_tags(run, r, &r->parts[p], errors);
         movable |= r->parts[p].movable;

@@ -236,13 +236,15 @@ xray_status xr_views_init(xr_views *v, uint64_t row_cap, xr_err *err)
     *v = (xr_views){ .cap = (uint32_t)cap, .starts_cap = (uint32_t)(2 * cap) };
     v->batches = xr_calloc(cap, sizeof(*v->batches));
     v->pointers = xr_calloc(cap, sizeof(*v->pointers));
-    v->first_row = xr_calloc(cap, sizeof(*v->first_row));
+    v->row_index = xr_calloc(cap, sizeof(*v->row_index));
     v->starts = xr_calloc(2 * cap, sizeof(*v->starts));
-    if (!v->batches || !v->pointers || !v->first_row || !v->starts) {
+    if (!v->batches || !v->pointers || !v->row_index || !v->starts) {
         xr_views_free(v);
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu rows",
                        (unsigned long long)row_cap);
     }
+    for (uint32_t r = 0; r < v->cap; r++)
+        v->row_index[r] = r;
     return XRAY_OK;
 }
 
@@ -250,13 +252,13 @@ void xr_views_free(xr_views *v)
 {
     free(v->batches);
     free(v->pointers);
-    free(v->first_row);
+    free(v->row_index);
     free(v->starts);
     *v = (xr_views){ .cap = 0 };
 }
 
-static void add_view(xr_views *v, const xr_rows *rows, uint32_t first,
-                     uint32_t count)
+xray_batch *xr_views_add(xr_views *v, const xr_rows *rows, uint32_t first,
+                         uint32_t count)
 {
     xray_batch *b = &v->batches[v->count];
     size_t token = (size_t)rows->row_start[first];
@@ -287,6 +289,7 @@ static void add_view(xr_views *v, const xr_rows *rows, uint32_t first,
     b->span_count = count;
     v->pointers[v->count] = b;
     v->count++;
+    return b;
 }
 
 uint32_t xr_rows_unit(const int32_t *group, uint32_t row, uint32_t end,
@@ -319,10 +322,10 @@ xray_status xr_views_cut(xr_views *v, const xr_rows *rows, const xr_cut *cut,
         if (v->count == v->cap)
             return xr_fail(err, XRAY_E_BUG, "no room for %u rows in views",
                            cut->count);
-        v->first_row[v->count] = at - cut->first;
-        add_view(v, rows, at, end - at);
-        v->batches[v->count - 1].share_prompts =
-            cut->prompts != XR_PROMPTS_APART;
+        xray_batch *view = xr_views_add(v, rows, at, end - at);
+        view->share_prompts = cut->prompts != XR_PROMPTS_APART;
+        view->row_index = (cut->row_index ? cut->row_index : v->row_index) +
+                          (at - cut->first);
     }
     return XRAY_OK;
 }

@@ -84,8 +84,8 @@ enum {
 typedef struct xr_views {
     xray_batch *batches;
     const xray_batch **pointers; /* [count] addresses in `batches` */
-    uint32_t *first_row; /* [count] first row of a view within the rows that
-                          * were cut */
+    /* [cap] index of each row among those that were cut, for row_index. */
+    uint32_t *row_index;
     uint32_t count;
     uint32_t cap;
     uint32_t prompts; /* XR_PROMPTS_* of the last cut */
@@ -104,12 +104,19 @@ typedef struct xr_cut {
     uint64_t budget;  /* most tokens per view */
     uint32_t prompts; /* XR_PROMPTS_* */
     uint32_t reserved;
+    /* [count] index of each row in its mini-batch, ascending, which must live
+     * as long as the views; NULL: the rows are the mini-batch. */
+    const uint32_t *row_index;
 } xr_cut;
 /* Cuts rows [first, first + count) into consecutive views of at most `budget`
  * tokens. A row, or with XR_PROMPTS_PER_GROUP a group, that is longer becomes a
  * view of its own. */
 xray_status xr_views_cut(xr_views *views, const xr_rows *rows,
                          const xr_cut *cut, xr_err *err);
+/* Appends rows [first, first + count) as a view, without row_index. The views
+ * must have room for it. */
+xray_batch *xr_views_add(xr_views *views, const xr_rows *rows, uint32_t first,
+                         uint32_t count);
 /* Returns how many rows from `row` on must not be divided: one, or the rest of
  * its group before `end`. */
 uint32_t xr_rows_unit(const int32_t *group, uint32_t row, uint32_t end,

@@ -196,6 +196,22 @@ void xr_run_read_tokenizer(xr_run *run, xr_errors *errors)
     }
 }
 
+/* Returns the most sequences of all engines together. */
+static uint64_t count_sequences(const xr_run_config *ini)
+{
+    uint64_t rows = xr_step_rows(ini);
+    if (ini->rollout.max_num_seqs)
+        return (uint64_t)ini->rollout.max_num_seqs;
+    return rows < 512 ? rows : 512;
+}
+
+void xr_run_share_sequences(xr_run *run)
+{
+    const uint64_t engines = xr_run_layout(run, XRAY_ROLE_ROLLOUT)->replicas;
+    if (run->sequences && engines)
+        run->rollout.load.rows = (run->sequences + engines - 1) / engines;
+}
+
 void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
                           uint64_t row_tokens, uint64_t sequences)
 {
@@ -215,6 +231,8 @@ void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
             (uint32_t)run->ini.actor.trainable_from_layer;
     run->rollout.load = run->actor.load;
     run->rollout.load.rows = sequences;
+    run->sequences = sequences ? 0 : count_sequences(&run->ini);
+    xr_run_share_sequences(run);
     run->rollout.load.trainable = 0;
     run->rollout.load.shared =
         (run->with & XR_WITH_TRAIN) != 0 &&
@@ -227,17 +245,11 @@ static void set_default_workloads(xr_run *run)
     const xr_run_config *ini = &run->ini;
     uint64_t row =
         (uint64_t)(ini->data.max_prompt_length + ini->data.max_response_length);
-    uint64_t rows = xr_step_rows(ini);
-    uint64_t sequences = (uint64_t)ini->rollout.max_num_seqs;
-    if (!sequences)
-        sequences = rows < 512 ? rows : 512;
-    sequences = (sequences + run->placement.rollout.count - 1) /
-                run->placement.rollout.count;
     int sft = (run->with & XR_TRAINABLE) && !(run->with & XR_WITH_ALGO);
     xr_run_set_workloads(run,
                          (uint64_t)(sft ? ini->sft.max_token_len
                                         : ini->actor.ppo_max_token_len_per_gpu),
-                         row, sequences);
+                         row, 0);
 }
 
 int xr_run_is_remote(const xr_run *run)
@@ -311,33 +323,39 @@ const xray_model *xr_run_model(const xr_run *run, uint32_t role)
                                                         : &run->actor.model;
 }
 
-xray_workload xr_run_workload(const xr_run *run, uint32_t role)
+static xray_workload find_workload(const xr_run *run, uint32_t role)
 {
-    xray_workload load = run->actor.load;
-    switch (role) {
-    case XRAY_ROLE_CRITIC:
-        return run->critic.load;
-    case XRAY_ROLE_REWARD:
-        return run->reward_model.load;
-    case XRAY_ROLE_ROLLOUT:
-        return run->rollout.load;
-    case XRAY_ROLE_REFERENCE: /* frozen, and without a value head */
+    const xr_model_slot *slot = role == XRAY_ROLE_CRITIC    ? &run->critic
+                                : role == XRAY_ROLE_REWARD  ? &run->reward_model
+                                : role == XRAY_ROLE_ROLLOUT ? &run->rollout
+                                                            : &run->actor;
+    xray_workload load = slot->load;
+    if (role == XRAY_ROLE_REFERENCE) { /* frozen, and without a value head */
         load.trainable = 0;
         load.trainable_from_layer = 0;
         load.outputs &= ~XRAY_OUTPUT_VALUE;
-        return load;
-    default:
-        return load;
     }
+    load.tokens = xr_layout_tokens(xr_run_layout(run, role), load.tokens,
+                                   load.row_tokens);
+    return load;
+}
+
+xray_workload xr_run_workload(const xr_run *run, uint32_t role)
+{
+    xray_workload load = find_workload(run, role);
+    if (run->device.component && run->device.config) {
+        load.device = (const xray_device_ops *)run->device.ops;
+        load.device_config = run->device.config;
+    }
+    return load;
 }
 
 xray_world xr_run_world(const xr_run *run, uint32_t role)
 {
-    /* Each engine is a replica, with a world of its own. */
+    const xr_ranks *ranks = xr_run_ranks(run, role);
     return (xray_world){ .header = XRAY_HEADER(xray_world),
-                         .size = role == XRAY_ROLE_ROLLOUT
-                                     ? 1
-                                     : xr_run_ranks(run, role)->count };
+                         .size = ranks->count,
+                         .global_ranks = ranks->rank };
 }
 
 uint64_t xr_run_max_rows(const xr_run *run)
@@ -363,6 +381,17 @@ static int is_selected(const xr_run *run, const char *section)
     return 0;
 }
 
+/* Returns 1 for "critic.train.NAME" with another backend than the run's, or one
+ * that was not found. */
+static int is_unselected_role_section(const xr_run *run, const char *section)
+{
+    const char *base = xr_run_role_section(section);
+    return base &&
+           (!run->train.component || strcmp(base, run->train.instance) != 0) &&
+           (xr_run_provides(run, base) ||
+            (run->ini.run.train && strcmp(base + 6, run->ini.run.train) == 0));
+}
+
 /* Options of plugins that exist but are not selected are no error. */
 static void ignore_unselected_sections(xr_run *run)
 {
@@ -371,7 +400,9 @@ static void ignore_unselected_sections(xr_run *run)
                                          "reward." };
     const char *section = NULL;
     for (size_t i = 0; (section = xr_config_section(run->config, i)); i++) {
-        if (is_selected(run, section))
+        if (is_unselected_role_section(run, section))
+            xr_config_ignore(run->config, section);
+        if (is_selected(run, section) || xr_run_role_section(section))
             continue;
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
             if (strncmp(section, kinds[k], strlen(kinds[k])) == 0 &&
@@ -408,6 +439,7 @@ static void find_parts(xr_run *run, xr_errors *errors)
     if (run->with & XR_WITH_TRAIN)
         xr_run_find_part(run, &run->train, XRAY_IFACE_TRAIN, selected->train,
                          NULL, errors);
+    xr_run_find_role_parts(run, errors);
     if (run->with & XR_WITH_INFER)
         xr_run_find_part(run, &run->infer, XRAY_IFACE_INFER, selected->infer,
                          NULL, errors);
@@ -419,11 +451,6 @@ static void find_parts(xr_run *run, xr_errors *errors)
     else if (run->with & XR_WITH_ALGO)
         xr_run_find_reward_model(run, errors);
     ignore_unselected_sections(run);
-    const xray_component *train = run->train.component;
-    const xray_component *infer = run->infer.component;
-    run->exact = train && infer && XRAY_HAS(xray_component, train, numerics) &&
-                 XRAY_HAS(xray_component, infer, numerics) &&
-                 strcmp(train->numerics, infer->numerics) == 0;
 }
 
 /* ---- creation ----------------------------------------------------------- */
@@ -452,6 +479,7 @@ xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
         return NULL;
     }
     xr_placement_read(config, &run->ini, &run->placement, errors);
+    xr_run_reset_layouts(run);
     share_threads(run);
     run->sink.write = log_to_stderr;
     run->sink.level =

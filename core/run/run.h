@@ -10,6 +10,7 @@
 #include "core/config/sections.h"
 #include "core/plugin/guard.h"
 #include "core/plugin/plugin.h"
+#include "core/run/layout.h"
 #include "core/run/placement.h"
 #include "model/chat/chat.h"
 #include "model/text/tokenizer.h"
@@ -31,6 +32,8 @@ typedef struct xr_part {
     xr_host *host;
     const char *instance; /* "train.NAME", "reward.gsm8k" */
     double weight;        /* weight of a reward */
+    char *section; /* of its options, if `instance` does not name it; owned by
+                    * the run */
 } xr_part;
 
 /* A model of the run, and the workload that an instance of it must be ready
@@ -60,13 +63,20 @@ typedef struct xr_run {
     xr_model_slot reward_model;
     /* Workload of the engine; its model is the policy's. */
     xr_model_slot rollout;
+    /* Most sequences that are sampled at once, on all engines together; 0: an
+     * engine's number was set by the caller of xr_run_set_workloads. */
+    uint64_t sequences;
     xr_part device;
     xr_part comm;    /* used with several ranks */
     xr_part runtime; /* used if a plugin provides the runtime; otherwise the
                       * built-in one */
     xr_part train;   /* for actor, reference, critic and reward model */
+    /* By XRAY_ROLE_*: the backend with options that the INI sets for one role;
+     * no component: the role has those of `train`. See xr_run_part_of. */
+    xr_part role_parts[XRAY_ROLE_REWARD + 1];
     xr_part infer;
     xr_part algo;
+    xr_layout layouts[XRAY_ROLE_REWARD + 1]; /* by XRAY_ROLE_* */
     xr_part rewards[XR_MAX_REWARDS];
     size_t reward_count;
     /* Options of the reward model, or NULL. */
@@ -75,7 +85,9 @@ typedef struct xr_run {
     uint32_t end_count;
     uint32_t with;  /* XR_WITH_*, XR_TRAINABLE */
     uint32_t needs; /* XRAY_NEED_* of the algorithm: xr_run_apply_needs */
-    int exact;      /* 1: trainer and engine name the same numerics contract */
+    /* 1: trainer and engine keep the same numerics contract; set with the
+     * layouts */
+    int exact;
     int plannable; /* 1: lengths are valid, so plugins can be asked for plans */
     int elsewhere; /* 1: checked for another machine than this one */
     int in_comparison;  /* 1: checked for xray ab, which accepts no changes */
@@ -97,7 +109,9 @@ xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
 void xr_run_free(xr_run *run); /* accepts NULL */
 
 /* Sets the workloads that instances must be ready for, before the roles start.
- * xr_run_new derives them from the INI; the tools change them. */
+ * xr_run_new derives them from the INI; the tools change them. `sequences`: the
+ * most that an engine samples at once; 0: its share of [rollout] max_num_seqs.
+ */
 void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
                           uint64_t row_tokens, uint64_t sequences);
 /* Applies the algorithm's needs, XRAY_NEED_*, to the models: heads, and the
@@ -110,14 +124,29 @@ int xr_run_is_remote(const xr_run *run);
 /* Returns 1 if the run has a model in this role (XRAY_ROLE_*), once the needs
  * are known. */
 int xr_run_has_role(const xr_run *run, uint32_t role);
+/* Returns the backend of a role, with the options that hold for it: those of
+ * [critic.train.NAME] over those of [train.NAME]. */
+const xr_part *xr_run_part_of(const xr_run *run, uint32_t role);
 /* Returns the ranks that hold a role. */
 const xr_ranks *xr_run_ranks(const xr_run *run, uint32_t role);
+/* Asks the backends for the layout of every role, once the needs are known, and
+ * fits the workloads to it: engines share max_num_seqs, and micro-batches hold
+ * a multiple of tokens. The driver and every Workhorse do this before they
+ * create instances. */
+void xr_run_plan_layouts(xr_run *run, xr_errors *errors);
+/* Returns the id of the numerics contract that the instances of a role keep;
+ * NULL if they name none. */
+const char *xr_run_numerics(const xr_run *run, uint32_t role);
+/* Returns how the ranks of a role hold its model: replicas of one rank before
+ * xr_run_plan_layouts. */
+const xr_layout *xr_run_layout(const xr_run *run, uint32_t role);
 /* Returns the model of a role; the policy's if the role has none of its own. */
 const xray_model *xr_run_model(const xr_run *run, uint32_t role);
-/* Returns the workload that an instance of a role must be ready for. */
+/* Returns the workload that an instance of a role must be ready for; `tokens`
+ * is the bound of its micro-batches. */
 xray_workload xr_run_workload(const xr_run *run, uint32_t role);
-/* Returns the world for which a plan of a role is requested: rank 0, without
- * communicator. */
+/* Returns the world for which a plan of a role is requested: its ranks, of
+ * which this is the first, without communicator. */
 xray_world xr_run_world(const xr_run *run, uint32_t role);
 /* Returns the most rows that one call takes: those of a step. */
 uint64_t xr_run_max_rows(const xr_run *run);

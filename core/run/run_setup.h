@@ -13,6 +13,29 @@
 void xr_run_find_part(xr_run *run, xr_part *part, const char *iface,
                       const char *name, const char *section, xr_errors *errors);
 
+/* Decodes [ref.train.NAME], [critic.train.NAME] and [reward.train.NAME], once
+ * the training backend is found. */
+void xr_run_find_role_parts(xr_run *run, xr_errors *errors);
+/* Returns the section over which such a section is decoded, "train.NAME" within
+ * the text; NULL for any other section. */
+const char *xr_run_role_section(const char *section);
+
+/* Makes every rank of a role a replica, as it is before layouts are planned. */
+void xr_run_reset_layouts(xr_run *run);
+/* Gives each engine its share of the sequences. */
+void xr_run_share_sequences(xr_run *run);
+/* Returns the bound of a micro-batch of at most `tokens`, which holds a row of
+ * `row_tokens`, so that it may be padded to the multiple of the layout. */
+uint64_t xr_layout_tokens(const xr_layout *layout, uint64_t tokens,
+                          uint64_t row_tokens);
+/* Asks the backend of a role for its plan of one rank of the role. The plugin
+ * owns axes and numerics of the plan. */
+xray_status xr_run_ask_plan(const xr_run *run, uint32_t role, uint32_t rank,
+                            const xray_workload *load, xray_plan *out);
+/* Reports the refusal of a plan once, with the file that it names in front. */
+void xr_run_report_plan(const xr_run *run, const xr_part *part,
+                        xray_status status, xr_errors *errors);
+
 /* Finds the rewards that [run] reward lists. */
 void xr_run_find_rewards(xr_run *run, xr_errors *errors);
 

@@ -5,17 +5,16 @@
  * Rules for every struct in <xray/...>:
  *   1. first member is `xray_header header`, filled with XRAY_HEADER(type), but
  * for plain elements, which lie in arrays or in other structs by the thousand:
- *      xray_header itself, xray_choice, xray_comm_trace, xray_draw,
- * xray_extent, xray_list, xray_named_value, xray_option, xray_philox_out,
- * xray_span and xray_tensor;
+ *      xray_header itself, xray_axis, xray_bias, xray_choice, xray_comm_trace,
+ * xray_draw, xray_extent, xray_id_list, xray_list, xray_named_value,
+ * xray_option, xray_philox_out, xray_span, xray_subgroup and xray_tensor;
  *   2. members are only 4- or 8-byte scalars and pointers: no enum, bool,
  *      bitfield, long or time_t, and no implicit padding (tests/abi pins every
  *      offset), so that sizeof() grows with every added member;
  *   3. within one ABI major, members are appended, never moved or removed;
- *   4. an array of structs is passed with its stride, except arrays of
- *      xray_choice, xray_comm_trace and xray_draw, whose layouts never change
- *      within a major (nor do those of xray_extent and xray_list, which are
- *      members of other structs);
+ *   4. an array of structs is passed with its stride, by which the reader
+ *      steps; the layouts of xray_extent and xray_list, which are members of
+ *      other structs, never change within a major;
  *   5. whoever allocates memory frees it: no caller ever frees what the other
  *      side allocated.
  *
@@ -50,7 +49,7 @@ extern "C" {
 #endif
 
 #define XRAY_ABI_MAJOR 0u
-#define XRAY_ABI_MINOR 1u
+#define XRAY_ABI_MINOR 2u
 #define XRAY_ABI_MAKE(major, minor) (((major) << 16) | (minor))
 #define XRAY_ABI XRAY_ABI_MAKE(XRAY_ABI_MAJOR, XRAY_ABI_MINOR)
 
@@ -83,13 +82,14 @@ typedef struct xray_header {
 typedef int32_t xray_status;
 
 #define XRAY_OK 0
-#define XRAY_AGAIN 1 /* nothing is ready; call again */
-#define XRAY_END 2   /* there are no more items */
+#define XRAY_AGAIN 1 /* nothing is ready yet; call again */
+#define XRAY_END 2   /* nothing is outstanding: there is no more to come */
 
 #define XRAY_E_ARG (-100)         /* the call: bad argument */
 #define XRAY_E_RANGE (-101)       /* the call: size or value out of range */
 #define XRAY_E_UNSUPPORTED (-102) /* the call: not offered by this plugin */
 #define XRAY_E_NOMEM (-103)       /* the call: out of memory, state unchanged */
+#define XRAY_E_CANCELED (-104)    /* the call: the host asked for its end */
 #define XRAY_E_STATE (-200)       /* the instance: used out of order */
 #define XRAY_E_CONFIG (-201)      /* the instance: options cannot work */
 #define XRAY_E_NUMERIC (-202)     /* the instance: NaN, Inf or divergence */

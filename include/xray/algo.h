@@ -100,13 +100,14 @@ typedef struct xray_algo_ops {
                            const xray_totals *totals, void *out, uint64_t cap,
                            uint64_t *out_size);
 
-    /* The names of the loss's metrics: a constant list of at most 1024 that
-     * ends with NULL. The list itself is never NULL. [any] */
-    const char *const *(*metric_names)(void);
+    /* The names of the loss's metrics: a list of at most 1024 that ends with
+     * NULL and lives as long as the instance. The list itself is never NULL.
+     * [control] */
+    const char *const *(*metric_names)(void *self);
 
     /* Computes dL/dlogp, dL/dH and dL/dv of a micro-batch and adds its metrics
      * to `sums`. Pure: it has no instance, and the same inputs give the same
-     * bits. [any] [no-alloc] */
+     * bits. If it fails, call->host takes the reason. [any] [no-alloc] */
     xray_status (*loss)(const void *context, uint64_t size,
                         const xray_loss_call *call, xray_metric_sums *sums);
 

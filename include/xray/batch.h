@@ -28,6 +28,9 @@ typedef struct xray_span {
     uint64_t version;
 } xray_span;
 
+/* The row_index of a row of padding (xray_plan.token_multiple). */
+#define XRAY_NO_ROW 0xffffffffu
+
 /* Rows of a step, a mini-batch or a micro-batch. */
 typedef struct xray_batch {
     xray_header header;
@@ -70,6 +73,9 @@ typedef struct xray_batch {
      * set only where no group of the mini-batch is split over two
      * micro-batches, so that their bits do not depend on the split. */
     uint32_t share_prompts;
+    /* [rows] index of each row in the mini-batch, ascending, and XRAY_NO_ROW of
+     * padding; NULL where there is none, as in a forward pass. */
+    const uint32_t *row_index;
 } xray_batch;
 
 #endif

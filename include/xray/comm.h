@@ -11,15 +11,21 @@
  *     all_gather(g, stream, shard, weights, count, XRAY_F32);
  *     device->sync(device_self, stream);           now the results are there
  *
- * Sums are taken in the order of the ranks, whatever the timing, so the same
- * number of ranks gives the same bits. fp32 is summed in fp32; bf16 is summed
- * in fp32 and rounded once.
+ * A sum is a balanced tree over the ranks of the group, whatever the timing:
+ *
+ *     S(first, n) = S(first, k) + S(first + k, n - k), S(r, 1) = element of r
+ *
+ * with k = xray_comm_left(n), so that the same number of ranks gives the same
+ * bits. The sum over m ranks of sums over 2^j ranks each, which are neighbours,
+ * is the sum over all m * 2^j. fp32 is summed in fp32; bf16 is summed in fp32
+ * and rounded once.
  *
  * If a rank is missing, the call fails with XRAY_E_PEER after the timeout of
  * the set-up; if a rank is dead or made another call, it fails at once. The
  * message names the group, the call, its size and what each rank is doing
  * instead. After that the group cannot be used any more, and the contents of
- * the failed call's buffers are undefined.
+ * the failed call's buffers are undefined. The same holds where a waiting
+ * rank's host stops the call: all ranks that wait return XRAY_E_CANCELED.
  */
 #ifndef XRAY_COMM_H
 #define XRAY_COMM_H
@@ -37,7 +43,8 @@ typedef struct xray_comm_group xray_comm_group; /* the plugin's own */
  * plugin writes it with release stores, `state` last. */
 typedef struct xray_comm_trace {
     uint64_t calls; /* number of collectives begun so far */
-    uint64_t bytes; /* size of the current one: `count` elements */
+    uint64_t bytes; /* size of the current one: `count` elements; of an
+                     * exchange what is sent and what is received */
     uint64_t group; /* number of its group */
     uint32_t call;  /* XRAY_COMM_* */
     uint32_t state; /* low byte: 0 in no call, 1 waiting for other ranks, 2
@@ -53,7 +60,18 @@ typedef struct xray_comm_trace {
 #define XRAY_COMM_BROADCAST 4u
 #define XRAY_COMM_SEND 5u
 #define XRAY_COMM_RECV 6u
-#define XRAY_COMM_BARRIER 7u
+#define XRAY_COMM_EXCHANGE 7u
+#define XRAY_COMM_ALL_TO_ALL 8u
+
+/* The number of ranks in the left part of a sum over `ranks` > 1 ranks: the
+ * largest power of two below it. Pure. */
+static inline uint32_t xray_comm_left(uint32_t ranks)
+{
+    uint32_t left = 1;
+    while (ranks - left > left)
+        left *= 2;
+    return left;
+}
 
 /* Everything that an instance is created with. */
 typedef struct xray_comm_setup {
@@ -63,15 +81,30 @@ typedef struct xray_comm_setup {
     void *device_self;
     uint32_t rank;
     uint32_t size;
-    uint64_t timeout_ms;     /* the longest a call waits; 0: without end */
-    xray_comm_trace *traces; /* [size] one per rank, or NULL */
-    void *exchange_ctx;
-    /* The core's own slow gather, for setting up faster ones: it writes `size`
+    uint64_t timeout_ms; /* the longest a call waits; 0: without end */
+    /* One record per rank, or NULL: that of rank r is trace_stride * r bytes
+     * after the first. */
+    xray_comm_trace *traces;
+    uint64_t trace_stride; /* in bytes, a multiple of 8 */
+    void *gather_ctx;
+    /* The core's own slow gather, for setting up faster calls: it writes `size`
      * bytes of every rank, in the order of the ranks, to `all`. [collective]
      * [may-block] */
-    xray_status (*exchange)(void *ctx, const void *mine, uint64_t size,
-                            void *all);
+    xray_status (*gather)(void *ctx, const void *mine, uint64_t size,
+                          void *all);
 } xray_comm_setup;
+
+/* Two messages of one call: `in` goes to the rank `to` of the group, and `out`
+ * is filled by the rank `from`, which may be the same one. */
+typedef struct xray_comm_exchange {
+    xray_header header;
+    const void *in;
+    uint64_t in_bytes;
+    void *out; /* does not overlap `in` */
+    uint64_t out_bytes;
+    uint32_t to; /* another rank than this one, as is `from` */
+    uint32_t from;
+} xray_comm_exchange;
 
 typedef struct xray_comm_ops {
     xray_header header;
@@ -122,16 +155,19 @@ typedef struct xray_comm_ops {
                         const void *buf, uint64_t bytes, uint32_t peer);
     xray_status (*recv)(xray_comm_group *group, xray_stream *stream, void *buf,
                         uint64_t bytes, uint32_t peer);
-    /* Is done when every rank of the group has reached it. [stream]
-     * [may-block] */
-    xray_status (*barrier)(xray_comm_group *group, xray_stream *stream);
-
-    /* The number of bytes that this rank received from others since create.
-     * With n ranks an all_gather or a reduce_scatter counts (n - 1) parts, and
-     * an all_reduce counts both. [control] */
-    uint64_t (*received)(void *self);
-
     /* Members from here on are optional: test them with XRAY_HAS. */
+
+    /* Sends and receives at once, so that all ranks of a ring, or both of a
+     * pair, may make the call together. Its messages are those of `send` and
+     * `recv`: the peers may take their parts in an exchange or in one of these.
+     * [stream] [may-block] */
+    xray_status (*exchange)(xray_comm_group *group, xray_stream *stream,
+                            const xray_comm_exchange *messages);
+    /* out[r * count + i] = in[rank * count + i] of rank r; `in` and `out` hold
+     * ranks * count elements each and do not overlap. [stream] [may-block] */
+    xray_status (*all_to_all)(xray_comm_group *group, xray_stream *stream,
+                              const void *in, void *out, uint64_t count,
+                              uint32_t dtype);
 
     /* Ends this rank's waiting calls, and all later ones, with XRAY_E_PEER.
      * [any] */

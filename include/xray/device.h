@@ -53,6 +53,16 @@ typedef struct xray_device_ops {
      * [any] */
     xray_status (*plan)(const xray_host *host, const void *config,
                         xray_device_plan *out);
+    /* The bytes that an instance with these options would take for itself, so
+     * that the plans of its users need none: for the packed copies of a matrix
+     * (tag WEIGHTS; desc->data is ignored and taken as aligned), in a block of
+     * a KV cache (what kv_block_bytes says), and as scratch (tag WORKSPACE),
+     * which all users of an instance share. They are what is counted as
+     * allocated, or a little more. 0 for a matrix or a cache that would be
+     * refused. Pure. [any] */
+    uint64_t (*plan_weight)(const void *config, const xray_weight_desc *desc);
+    uint64_t (*plan_kv_block)(const void *config, const xray_kv *kv);
+    uint64_t (*plan_scratch)(const void *config, const xray_device_work *work);
 
     /* Creates an instance. `threads` is the run's setting, 0 meaning one thread
      * per core. On failure *out_self is not written. [control] [may-block] */
@@ -76,9 +86,13 @@ typedef struct xray_device_ops {
                         const void *from, uint64_t bytes, uint32_t kind);
     xray_status (*zero)(void *self, xray_stream *stream, void *ptr,
                         uint64_t bytes);
-    /* A 64-bit checksum of bytes, the same on every device. [control]
-     * [may-block] */
-    xray_status (*checksum)(void *self, const void *ptr, uint64_t bytes,
+    /* Copies rows of bytes with a pitch on both sides. [stream] */
+    xray_status (*copy_rows)(void *self, xray_stream *stream,
+                             const xray_copy_rows *rows);
+    /* A 64-bit checksum of bytes, the same on every device (xray_checksum_word
+     * in <xray/numerics.h>). The checksums of disjoint parts of a tensor add
+     * up, modulo 2^64, to that of the entire tensor. [control] [may-block] */
+    xray_status (*checksum)(void *self, const xray_checksum_rows *rows,
                             uint64_t *out);
 
     /* Create and destroy a stream. [control] */

@@ -15,14 +15,43 @@
 #define XRAY_TAG_ACTIVATIONS 3u
 #define XRAY_TAG_KV 4u
 #define XRAY_TAG_WORKSPACE 5u
-#define XRAY_TAG_COUNT 6u
+#define XRAY_TAG_COUNT 6u /* tags that this version knows */
+#define XRAY_TAG_ROOM 16u /* entries of every array that has one per tag */
 
-#define XRAY_HANDLE_BYTES 64u /* size of the handle of a shared block */
+#define XRAY_HANDLE_BYTES 128u /* size of the handle of a shared block */
 
 /* Directions of a copy. */
 #define XRAY_COPY_TO_DEVICE 1u
 #define XRAY_COPY_TO_HOST 2u
 #define XRAY_COPY_ON_DEVICE 3u
+
+/* Rows of bytes to copy: row i comes from from + i * from_pitch and goes to
+ * to + i * to_pitch. A pitch is at least `bytes`, and rows that are read do not
+ * overlap rows that are written. With 0 rows or bytes nothing is copied. */
+typedef struct xray_copy_rows {
+    xray_header header;
+    void *to;
+    const void *from;
+    uint64_t rows;
+    uint64_t bytes; /* of a row */
+    uint64_t to_pitch;
+    uint64_t from_pitch;
+    uint32_t kind; /* XRAY_COPY_* */
+    uint32_t reserved;
+} xray_copy_rows;
+
+/* Rows of a tensor's bytes, to be summed: row i lies at data + i * pitch and
+ * holds the bytes from number at + i * at_pitch of the tensor on. Bytes that
+ * lie in one piece are a single row, whose pitches are not used. */
+typedef struct xray_checksum_rows {
+    xray_header header;
+    const void *data; /* [dev] */
+    uint64_t rows;
+    uint64_t bytes; /* of a row */
+    uint64_t pitch;
+    uint64_t at;
+    uint64_t at_pitch;
+} xray_checksum_rows;
 
 /* Features that not every device has. */
 #define XRAY_DEVICE_PARENTS 1u /* attention of rows that share a parent row */
@@ -47,12 +76,40 @@ typedef struct xray_device_plan {
     uint32_t reserved;
 } xray_device_plan;
 
+/* The largest work for which a plan asks how much scratch memory a device
+ * takes. 0 is neutral: there is no such work. */
+typedef struct xray_device_work {
+    xray_header header;
+    uint64_t tokens;     /* most tokens of an operator */
+    uint64_t row_tokens; /* most tokens of a row, with its parent and what is in
+                          * the cache */
+    uint64_t width;      /* most rows or columns of a matrix, but the LM head */
+    uint64_t sides;      /* most rows and columns of such a matrix, added */
+    uint64_t vocab;      /* rows of the LM head, and its columns */
+    uint64_t hidden;
+    uint64_t elements; /* most elements of sumsq */
+    uint32_t heads;    /* of attention */
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t passes;  /* XRAY_PASS_* */
+    uint32_t threads; /* as in xray_device_ops.create */
+    uint32_t reserved;
+} xray_device_work;
+
+#define XRAY_PASS_ROWS 1u    /* forward over complete rows */
+#define XRAY_PASS_GRADS 2u   /* their gradients */
+#define XRAY_PASS_PARENTS 4u /* some rows share a parent row */
+#define XRAY_PASS_CACHE 8u   /* attention over a KV cache */
+#define XRAY_PASS_LOGP 16u   /* log-probabilities of the LM head */
+#define XRAY_PASS_LOGITS 32u /* the caller has memory for all of its logits */
+#define XRAY_PASS_SAMPLE 64u /* sampling */
+
 /* Bytes that an instance has allocated, per memory tag. */
 typedef struct xray_memory_stats {
     xray_header header;
-    uint64_t live[XRAY_TAG_COUNT]; /* now */
-    uint64_t high[XRAY_TAG_COUNT]; /* the most at any time */
-    uint64_t high_all;             /* the most at any time, over all tags */
+    uint64_t live[XRAY_TAG_ROOM]; /* now */
+    uint64_t high[XRAY_TAG_ROOM]; /* the most at any time */
+    uint64_t high_all;            /* the most at any time, over all tags */
 } xray_memory_stats;
 
 #endif

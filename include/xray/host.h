@@ -49,9 +49,9 @@ typedef struct xray_host {
     xray_status (*fail)(const struct xray_host *host, xray_status code,
                         const char *where, const char *msg);
 
-    /* Finds a further service by its id, such as "xray.host.memory/0". Returns
-     * NULL if the host does not offer it; the result lives as long as `host`.
-     * [any] */
+    /* Finds a further service by its id: XRAY_SERVICE_* of xray/services.h.
+     * Returns NULL if the host does not offer it; the result lives as long as
+     * `host`. [any] [no-alloc] */
     const void *(*service)(const struct xray_host *host, const char *id);
 
     /* Members from here on are optional: test them with XRAY_HAS. */

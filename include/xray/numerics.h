@@ -98,12 +98,25 @@ XRAY_FN_ uint64_t xray_philox_key(uint64_t seed, uint64_t step,
 /* ---- checksums ----------------------------------------------------------- */
 
 /* The contribution of the 8-byte little-endian word number `index` to a
- * checksum. The checksum is the sum modulo 2^64 of all contributions and of
- * xray_mix64(0, bytes); the last word is padded with 0. So the parts of a sum
- * may be added in any order, by several threads. */
+ * checksum. The checksum of bytes is the sum modulo 2^64 of all contributions
+ * and of xray_checksum_length. A contribution is linear in both halves of the
+ * word, with odd weights that depend on the index. So if bytes of a word are
+ * taken as 0, the contributions of its parts add up to that of the word, and
+ * the checksums of disjoint parts of a tensor, each with its bytes numbered as
+ * in the tensor, add up to the tensor's, wherever it was cut. */
 XRAY_FN_ uint64_t xray_checksum_word(uint64_t index, uint64_t word)
 {
-    return xray_mix64((index + 1) * 0x9E3779B97F4A7C15u, word);
+    uint64_t z = (index + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 32)) * 0xBF58476D1CE4E5B9u;
+    z ^= z >> 29;
+    return (word & 0xFFFFFFFFu) * (z | 1u) +
+           (word >> 32) * ((z >> 32 | z << 32) | 1u);
+}
+
+/* The contribution of the number of bytes to their checksum. */
+XRAY_FN_ uint64_t xray_checksum_length(uint64_t bytes)
+{
+    return bytes * 0x94D049BB133111EBu;
 }
 
 /* ---- rotary tables ------------------------------------------------------- */

@@ -24,17 +24,37 @@ typedef struct xray_extent {
 #define XRAY_NT 1u /* y[t, rows] = x[t, cols] . W^T: forward */
 #define XRAY_NN 2u /* y[t, cols] = x[t, rows] . W: gradient of the input */
 
-/* The matrix W [rows, cols], row-major. The device may keep packed copies. */
+/* The uses of a matrix, as a set of bits. A frozen matrix through which
+ * gradients flow, as below an adapter, has the first two. */
+#define XRAY_USE_NT 1u /* products of kind XRAY_NT; LM head and sampling */
+#define XRAY_USE_NN 2u /* products of kind XRAY_NN; dx of lm_head_grad */
+#define XRAY_USE_TN 4u /* its own gradient: dweight of lm_head_grad */
+
+/* The matrix W [rows, cols], row-major. The device may keep packed copies for
+ * the uses that are named, and refuses the others. */
 typedef struct xray_weight_desc {
     xray_header header;
     void *data; /* [dev] remains the caller's */
     uint64_t rows;
     uint64_t cols;
     uint32_t dtype;
-    uint32_t trainable; /* 0: there will be no product of kind XRAY_NN */
+    uint32_t uses; /* XRAY_USE_*, at least one */
 } xray_weight_desc;
 
-/* A product of tokens with a matrix, of kind XRAY_NT or XRAY_NN. */
+#define XRAY_ACT_SILU 1u
+#define XRAY_ACT_GELU_TANH 2u
+
+/* A product of tokens with a matrix, of kind XRAY_NT or XRAY_NN:
+ * y = residual + (alpha x) . W^T + bias, in this order: each element of x is
+ * multiplied by alpha and rounded; the chain of an output starts from its
+ * residual, or from its bias, or from 0. Where both are given it starts from
+ * the bias, and the residual is added to its result. So residual = y adds to
+ * y.
+ *
+ * With `act`, which excludes a residual, the outputs are not stored but
+ * activated, with the bits that `glu` gives: of 2 n outputs the first n are
+ * gates, and y is [tokens, n]; with `plain` there are no gates, and y has all n
+ * outputs. The kind is XRAY_NT. */
 typedef struct xray_matmul {
     xray_header header;
     const xray_weight *weight;
@@ -43,9 +63,14 @@ typedef struct xray_matmul {
     float *y;       /* [dev] */
     uint64_t x_stride;
     uint64_t y_stride;
-    const float *bias;   /* [dev] [outputs] or NULL; the chain starts from it */
-    uint32_t kind;       /* XRAY_NT or XRAY_NN */
-    uint32_t accumulate; /* 1: the chain starts from y, and bias is NULL */
+    const float *bias;     /* [dev] [outputs] or NULL */
+    const float *residual; /* [dev] [tokens, outputs] or NULL; it is y with its
+                            * stride, or does not overlap y */
+    uint64_t residual_stride;
+    uint32_t kind;  /* XRAY_NT or XRAY_NN */
+    float alpha;    /* 0: 1 */
+    uint32_t act;   /* XRAY_ACT_*; 0: none */
+    uint32_t plain; /* as in xray_glu; 0 without `act` */
 } xray_matmul;
 
 /* dw[n, k] += sum_t dy[t, n] x[t, k]; dbias[n] += sum_t dy[t, n]. */
@@ -205,9 +230,6 @@ typedef struct xray_rope {
     uint32_t half; /* rotary dimensions / 2 */
     uint32_t inverse;
 } xray_rope;
-
-#define XRAY_ACT_SILU 1u
-#define XRAY_ACT_GELU_TANH 2u
 
 /* y[t, i] = act(x[t, i]) * x[t, dim + i]; plain = 1: y[t, i] = act(x[t, i]),
  * and x is [tokens, dim]. */

@@ -10,8 +10,9 @@
  *     typedef struct config { double beta; int64_t steps; } config;
  *
  *     static const xray_option options[] = {
- *         XRAY_REAL(config, beta, "0.1", 0, 1, NULL, "0.1", "Weight of KL."),
- *         XRAY_INT(config, steps, "100", 1, 1e9, "steps", "0.1", "Warm-up."),
+ *         XRAY_REAL(config, beta, "0.1", 0, 1, NULL, 0u, "0.1", "KL weight."),
+ *         XRAY_INT(config, steps, "100", 1, 1e9, "steps", 0u, "0.1",
+ * "Warm-up."),
  *     };
  */
 #ifndef XRAY_OPTION_H
@@ -30,7 +31,10 @@
 #define XRAY_OPT_PATH 7u     /* const char *; relative to the INI's folder */
 #define XRAY_OPT_CHOICE 8u   /* int64_t, the value of one of `choices` */
 #define XRAY_OPT_LIST 9u     /* xray_list; items are separated by commas */
+#define XRAY_OPT_TRISTATE 10u /* int64_t: 0, 1, or XRAY_AUTO for "auto" */
 /* clang-format on */
+
+#define XRAY_AUTO (-1) /* a TRISTATE that is neither true nor false */
 
 /* Flags of options. */
 #define XRAY_OPT_REQUIRED 1u
@@ -73,7 +77,17 @@ typedef struct xray_option {
     const char *unit;  /* "tokens", "steps"; NULL if none. DURATION: the suffix
                         * assumed for a number that has none */
     const char *since; /* the plugin's version that introduced the option */
+    uint32_t choice_stride; /* sizeof(xray_choice) */
+    uint32_t reserved;
 } xray_option;
+
+/* Returns the choice after `choice`, which must not be the last one. */
+static inline const xray_choice *xray_next_choice(const xray_option *option,
+                                                  const xray_choice *choice)
+{
+    return (const xray_choice *)(const void *)((const char *)choice +
+                                               option->choice_stride);
+}
 
 /* One macro per type. Each fails to compile if the field's C type is not the
  * one that the option fills. */
@@ -96,28 +110,33 @@ template <class want> struct xray_field_has_another_type<want, want> {
                      choices_, unit_, since_, doc_)                         \
     { #field, type_, flags_,                                                \
       offsetof(cfg, field) + XRAY_FIELD_IS_(cfg, field, ctype),             \
-      preset_, doc_, min_, max_, choices_, unit_, since_ }
+      preset_, doc_, min_, max_, choices_, unit_, since_,                  \
+      (uint32_t)sizeof(xray_choice), 0u }
 /* clang-format on */
 
-#define XRAY_INT(cfg, field, preset, min, max, unit, since, doc)          \
-    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_INT, 0u, preset, min, max, \
+#define XRAY_INT(cfg, field, preset, min, max, unit, flags, since, doc)      \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_INT, flags, preset, min, max, \
                  NULL, unit, since, doc)
-#define XRAY_REAL(cfg, field, preset, min, max, unit, since, doc)         \
-    XRAY_OPTION_(cfg, field, double, XRAY_OPT_REAL, 0u, preset, min, max, \
+#define XRAY_REAL(cfg, field, preset, min, max, unit, flags, since, doc)     \
+    XRAY_OPTION_(cfg, field, double, XRAY_OPT_REAL, flags, preset, min, max, \
                  NULL, unit, since, doc)
-#define XRAY_CHOICE(cfg, field, preset, choices, since, doc)             \
-    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_CHOICE, 0u, preset, 1, 0, \
+#define XRAY_CHOICE(cfg, field, preset, choices, flags, since, doc)         \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_CHOICE, flags, preset, 1, 0, \
                  choices, NULL, since, doc)
-#define XRAY_BOOL(cfg, field, preset, since, doc)                             \
-    XRAY_OPTION_(cfg, field, uint32_t, XRAY_OPT_BOOL, 0u, preset, 1, 0, NULL, \
-                 NULL, since, doc)
-#define XRAY_BYTES(cfg, field, preset, since, doc)                             \
-    XRAY_OPTION_(cfg, field, uint64_t, XRAY_OPT_BYTES, 0u, preset, 1, 0, NULL, \
-                 "bytes", since, doc)
+#define XRAY_BOOL(cfg, field, preset, flags, since, doc)                   \
+    XRAY_OPTION_(cfg, field, uint32_t, XRAY_OPT_BOOL, flags, preset, 1, 0, \
+                 NULL, NULL, since, doc)
+/* `doc` says what "auto" means. */
+#define XRAY_TRISTATE(cfg, field, preset, flags, since, doc)                  \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_TRISTATE, flags, preset, 1, 0, \
+                 NULL, NULL, since, doc)
+#define XRAY_BYTES(cfg, field, preset, min, max, flags, since, doc)        \
+    XRAY_OPTION_(cfg, field, uint64_t, XRAY_OPT_BYTES, flags, preset, min, \
+                 max, NULL, "bytes", since, doc)
 /* `min` and `max` are nanoseconds. */
-#define XRAY_DURATION(cfg, field, preset, min, max, unit, since, doc)          \
-    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_DURATION, 0u, preset, min, max, \
-                 NULL, unit, since, doc)
+#define XRAY_DURATION(cfg, field, preset, min, max, unit, flags, since, doc) \
+    XRAY_OPTION_(cfg, field, int64_t, XRAY_OPT_DURATION, flags, preset, min, \
+                 max, NULL, unit, since, doc)
 #define XRAY_STRING(cfg, field, preset, flags, since, doc)                    \
     XRAY_OPTION_(cfg, field, const char *, XRAY_OPT_STRING, flags, preset, 1, \
                  0, NULL, NULL, since, doc)

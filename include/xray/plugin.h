@@ -40,14 +40,16 @@ typedef struct xray_component {
     uint32_t option_stride; /* sizeof(xray_option) as the plugin compiled it */
     uint64_t config_size;   /* sizeof the struct that the options fill */
     const char *numerics;   /* id of the numerics contract: XRAY_NUMERICS_*, the
-                             * author's own, or NULL for none. Where trainer and
-                             * engine name the same contract on one device,
-                             * their log-probs are compared bit for bit. */
+                             * author's own, or NULL for none. A plan may name
+                             * another one for its options (xray_plan). Where
+                             * trainer and engine keep the same contract on one
+                             * device, their log-probs are compared bit for bit.
+                             */
 } xray_component;
 
 typedef struct xray_plugin {
     xray_header header;
-    uint32_t abi_needed; /* the oldest host ABI that this plugin runs on */
+    uint32_t abi_needed; /* XRAY_ABI_NEEDED: the oldest host that can run it */
     uint32_t component_count;
     const char *name;
     const char *version;
@@ -60,6 +62,25 @@ typedef struct xray_plugin {
  * too old for the plugin. Must be quick, and must not touch a device, a file or
  * the environment. [control] */
 typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
+
+/* Returns 1 if a host of ABI `host` runs a plugin whose author compiled against
+ * `built` and needs at least `needed`. The minors of a draft do not mix. From
+ * major 1 on a host serves every plugin of its major that does not need a
+ * newer minor. */
+static inline uint32_t xray_abi_serves(uint32_t host, uint32_t built,
+                                       uint32_t needed)
+{
+    if (host >> 16 != built >> 16 || needed > host)
+        return 0;
+    return host >> 16 || host == built ? 1 : 0;
+}
+
+/* The oldest minor that this plugin runs on. A plugin that tests every newer
+ * member with XRAY_HAS defines it before the first #include. */
+#ifndef XRAY_ABI_NEEDED_MINOR_N
+#define XRAY_ABI_NEEDED_MINOR_N XRAY_ABI_MINOR_N
+#endif
+#define XRAY_ABI_NEEDED XRAY_ABI_MAKE(XRAY_ABI_MAJOR, XRAY_ABI_NEEDED_MINOR_N)
 
 #define XRAY_NOTE_NAME "XRAY"
 #define XRAY_NOTE_MANIFEST 1u
@@ -91,17 +112,28 @@ typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
  * function is called xray_plugin_query_<ident>, so that several plugins can be
  * linked into one program. `provides` lists the components, such as
  * "xray.algo/0:grpo xray.reward/0:rule". */
-#define XRAY_PLUGIN_DEFINE(ident, descriptor, name, version, provides)        \
-    XRAY_NOTE_(                                                               \
-        "{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR( \
-            XRAY_ABI_MINOR_N) "\",\"name\":\"" name                           \
-                              "\",\"version\":\"" version                     \
-                              "\",\"provides\":\"" provides "\"}");           \
-    XRAY_EXTERN_C const xray_plugin *XRAY_CAT(xray_plugin_query_,             \
-                                              ident)(uint32_t host_abi);      \
-    const xray_plugin *XRAY_CAT(xray_plugin_query_, ident)(uint32_t host_abi) \
-    {                                                                         \
-        return host_abi == XRAY_ABI ? &(descriptor) : NULL; /* a draft */     \
+#define XRAY_PLUGIN_DEFINE(ident, descriptor, name, version, provides)                                                     \
+    XRAY_NOTE_(                                                                                                            \
+        "{\"manifest\":1,\"abi\":\"" XRAY_STR(XRAY_ABI_MAJOR_N) "." XRAY_STR(XRAY_ABI_MINOR_N) "\",\"needs\":\"" XRAY_STR( \
+            XRAY_ABI_MAJOR_N) "." XRAY_STR(XRAY_ABI_NEEDED_MINOR_N) "\","                                                  \
+                                                                    "\"name\""                                             \
+                                                                    ":\"" name                                             \
+                                                                    "\","                                                  \
+                                                                    "\"versio"                                             \
+                                                                    "n\":"                                                 \
+                                                                    "\"" version                                           \
+                                                                    "\","                                                  \
+                                                                    "\"provid"                                             \
+                                                                    "es\":"                                                \
+                                                                    "\"" provides                                          \
+                                                                    "\"}");                                                \
+    XRAY_EXTERN_C const xray_plugin *XRAY_CAT(xray_plugin_query_,                                                          \
+                                              ident)(uint32_t host_abi);                                                   \
+    const xray_plugin *XRAY_CAT(xray_plugin_query_, ident)(uint32_t host_abi)                                              \
+    {                                                                                                                      \
+        return xray_abi_serves(host_abi, XRAY_ABI, XRAY_ABI_NEEDED)                                                        \
+                   ? &(descriptor)                                                                                         \
+                   : NULL;                                                                                                 \
     }
 
 /* Defines the function that a module exports, once per module, to be the query
@@ -120,7 +152,7 @@ typedef const xray_plugin *(*xray_plugin_query_fn)(uint32_t host_abi);
 
 /* The values of XRAY_ABI_* without the suffix u, for use in strings. */
 #define XRAY_ABI_MAJOR_N 0
-#define XRAY_ABI_MINOR_N 1
+#define XRAY_ABI_MINOR_N 2
 
 #ifdef __cplusplus
 }

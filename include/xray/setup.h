@@ -25,8 +25,41 @@ typedef struct xray_model {
     uint64_t seed;
 } xray_model;
 
-/* The ranks that together hold one model. `plan` is asked for rank 0 and gets
- * no comm. */
+/* One axis of a layout of ranks, such as the tensor-parallel one. */
+typedef struct xray_axis {
+    const char *name; /* XRAY_AXIS_*, or the backend's own */
+    uint32_t size;    /* number of ranks along it */
+    uint32_t reserved;
+} xray_axis;
+
+/* The names of axes in the field: tensor, context, pipeline and data parallel.
+ * XRAY_AXIS_DATA is the core's: it runs over the replicas. */
+#define XRAY_AXIS_TENSOR "tp"
+#define XRAY_AXIS_CONTEXT "cp"
+#define XRAY_AXIS_PIPELINE "pp"
+#define XRAY_AXIS_DATA "dp"
+#define XRAY_AXIS_REPLICA "replica" /* all ranks of one replica */
+
+#define XRAY_AXES 8u /* the most axes of a plan */
+
+/* The ranks that differ from this one along one axis only, itself included.
+ * Sub-groups that consist of the same ranks, or of all ranks of the world, may
+ * have the same group. */
+typedef struct xray_subgroup {
+    const char *name;       /* of the axis; XRAY_AXIS_DATA; XRAY_AXIS_REPLICA */
+    xray_comm_group *group; /* NULL if its size is 1, and for `plan` */
+    uint32_t rank;          /* of this rank along the axis */
+    uint32_t size;
+} xray_subgroup;
+
+/* The ranks that hold one model: replicas of `width` ranks, one after the
+ * other, of which each holds the model once. A backend says in xray_plan which
+ * axes span a replica; the core makes the groups. `plan` is asked for every
+ * rank and gets neither comm nor groups.
+ *
+ * The world of an engine is its replica alone: `size` is the width, and the
+ * sub-group XRAY_AXIS_DATA has one rank. For `plan`, which decides the width,
+ * it is all ranks of the role. */
 typedef struct xray_world {
     xray_header header;
     uint32_t rank;
@@ -34,25 +67,51 @@ typedef struct xray_world {
     const xray_comm_ops *comm; /* NULL when size is 1 */
     void *comm_self;
     xray_comm_group *group; /* all of these ranks, in their order */
+    /* [size] the number of each of these ranks in the run, ascending; NULL: 0
+     * to size - 1. */
+    const uint32_t *global_ranks;
+    const xray_subgroup *subgroups; /* one per axis, data, replica */
+    uint32_t subgroup_count;        /* 0 for `plan` */
+    uint32_t subgroup_stride;       /* sizeof(xray_subgroup) */
 } xray_world;
 
-/* One tensor of a published layout, under its Hugging Face name. A shard holds
- * the elements [first, first + count) of the row-major global tensor. */
+/* A box of one tensor of a published layout, under the tensor's Hugging Face
+ * name: the elements whose index along each axis is lo to lo + extent - 1. The
+ * indices are those of the global tensor, which is row-major and of `shape`,
+ * whichever ranks hold it. Of [6, 4], for instance:
+ *
+ *     all of it                lo 0 0, extent 6 4, stride 4 1
+ *     the right half           lo 0 2, extent 6 2, stride 2 1
+ *     k in a fused matrix      all of k; data and stride are the matrix's
+ *     rows padded to 16 bytes  the stride says it: storage may be larger
+ *     rows 1 to 3, in full     lo 1 0, extent 3 4, stride 4 1
+ *     nothing                  extent 0 0, data NULL
+ *
+ * Arrays have one entry per axis, of which there are `dims`; further entries
+ * are 0. <xray/box.h> has functions for boxes. */
 typedef struct xray_tensor {
     const char *name;
     uint32_t dtype;
-    uint32_t dims;
+    uint32_t dims; /* at most 4; 0: a single number */
     uint64_t shape[4];
-    uint64_t first;
-    uint64_t count;
-    void *data;                /* device memory of the shard */
-    const xray_weight *weight; /* matrix handle that contains it, or NULL */
-    uint64_t weight_row;       /* its first row in that handle */
+    uint64_t lo[4];
+    uint64_t extent[4]; /* one of 0: the box is empty */
+    /* Elements from an index to the next along each axis. The last axis has 1:
+     * the elements of a row lie side by side. */
+    uint64_t stride[4];
+    void *data; /* device memory of element lo; NULL if the box is empty */
+    /* A matrix handle whose rows, from weight_row on, are those of a box of two
+     * dimensions, with the same data; NULL: none. */
+    const xray_weight *weight;
+    uint64_t weight_row;
 } xray_tensor;
 
-/* The weights that an instance publishes when it is created. The table never
- * changes; the values do, with every update. An engine on the same device may
- * read them where they lie:
+/* The weights that an instance publishes when it is created. A table may list
+ * several boxes of one tensor, one directly after the other, which must not
+ * overlap and have one type. Tables of different ranks may list the same box.
+ *
+ * The table never changes; the values do, with every update. An engine on the
+ * same device may read them where they lie:
  *
  *     weights->lease(weights->owner);    before the first request
  *     ...                                the values stand still
@@ -110,20 +169,44 @@ typedef struct xray_workload {
     uint32_t threads;
     uint32_t trainable_from_layer; /* as in xray_setup */
     uint32_t reserved;
+    /* The device of the instance and its options, whose plan_weight,
+     * plan_kv_block and plan_scratch a plan calls; NULL: not known, so that a
+     * plan leaves out what the device takes for itself. */
+    const xray_device_ops *device;
+    const void *device_config;
 } xray_workload;
 
-/* The needs of an instance. `plan` fills it without touching a device, and
- * explains through host->fail why a set-up cannot work. */
+/* The needs of an instance on the rank that was asked for. `plan` fills it
+ * without touching a device, and explains through host->fail why a set-up
+ * cannot work. The caller zeroes it, and 0 is neutral in every member. */
 typedef struct xray_plan {
     xray_header header;
-    uint64_t bytes[XRAY_TAG_COUNT]; /* per memory tag, on each rank */
-    uint64_t
-        micro_multiple; /* the micro-batches of a step must be a multiple */
-    uint64_t
-        token_multiple; /* the tokens of a micro-batch must be a multiple */
+    uint64_t bytes[XRAY_TAG_ROOM]; /* per memory tag, on this rank */
+    /* The number of micro-batches of a step must be a multiple of it; the core
+     * adds empty ones. */
+    uint64_t micro_multiple;
+    /* The number of tokens of a micro-batch must be a multiple of it; the core
+     * adds rows of padding at its end, none longer than row_tokens of the
+     * workload, whose ids and loss_mask are 0 and whose row_index is
+     * XRAY_NO_ROW. An empty micro-batch stays empty. */
+    uint64_t token_multiple;
     uint32_t evictable; /* bit 1 << tag: offload or sleep frees that tag */
     uint32_t sharded;   /* train: 1: no rank holds all weights, so an engine
                          * beside it must keep a copy of its own */
+    /* The axes that span one replica, the fastest first: with tp 2 and pp 2 the
+     * ranks 0 and 1 are the tensor-parallel pair of the first stage. The width
+     * of a replica is the product of their sizes and divides the ranks of the
+     * role. Every rank must plan the same axes. */
+    const xray_axis *axes;
+    uint32_t axis_count;  /* 0: a replica is one rank */
+    uint32_t axis_stride; /* sizeof(xray_axis) */
+    /* The rank of a replica whose outputs, samples and sums count, from 0 to
+     * width - 1. */
+    uint32_t answers;
+    uint32_t reserved;
+    /* Id of the numerics contract that the instance keeps with these options;
+     * NULL: the one that its component names. */
+    const char *numerics;
 } xray_plan;
 
 #endif

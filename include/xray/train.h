@@ -6,16 +6,16 @@
  *
  * One step of a run, for a policy that is trained on two mini-batches:
  *
- *     forward(self, batch, XRAY_OUTPUT_LOGP, &out);        old log-probs
+ *     forward(self, micro, 6, XRAY_OUTPUT_LOGP, &out);     old log-probs
  *     forward_backward(self, micro, 3, &loss);             mini-batch 1
  *     optimizer_step(self, 1e-6, 1.0, &result);
  *     forward_backward(self, micro + 3, 3, &loss);         mini-batch 2
  *     optimizer_step(self, 1e-6, 1.0, &result);
  *
  * In a world of several ranks every rank makes the same calls with the same
- * number of micro-batches, each with rows of its own; a micro-batch may be
- * empty. After an error of class -2xx or worse the only legal call is
- * `destroy`.
+ * number of micro-batches. The ranks of one replica get the same rows, and each
+ * replica has rows of its own; a micro-batch may be empty. After an error of
+ * class -2xx or worse the only legal call is `destroy`.
  */
 #ifndef XRAY_TRAIN_H
 #define XRAY_TRAIN_H
@@ -47,14 +47,16 @@ typedef struct xray_outputs {
 typedef struct xray_loss_call {
     xray_header header;
     const xray_batch *batch; /* the micro-batch; it never splits a row */
-    uint32_t first_row;      /* index of its first row in the mini-batch */
-    uint32_t reserved;
     const float *logp;
     const float *entropy; /* NULL unless asked for */
     const float *value;   /* NULL without a value head */
     float *dlogp;         /* out, zeroed before the call */
     float *dentropy;      /* out, zeroed; NULL unless asked for */
     float *dvalue;        /* out, zeroed; NULL without a value head */
+    /* The algorithm's host, so that a loss that fails can say why:
+     * return call->host->fail(call->host, XRAY_E_NUMERIC, "loss", "...").
+     * The core sets it; a backend leaves it NULL. */
+    const xray_host *host;
 } xray_loss_call;
 
 /* The loss, the only function that a backend calls back. */
@@ -83,6 +85,20 @@ typedef struct xray_step_result {
                              * else NULL; valid until the next call */
 } xray_step_result;
 
+/* Optional extension of an instance, for tests and tools that look into it. */
+#define XRAY_EXT_TRAIN_DEBUG "xray.train.debug/0"
+
+typedef struct xray_train_debug {
+    xray_header header;
+    /* The gradients as they are now, under Hugging Face names; the table points
+     * to fp32 memory of the instance. NULL if there are none. [collective]
+     * [may-block] */
+    const xray_weights *(*gradients)(void *self);
+    /* Copies the values of the tensors in `from`, matched by name, into this
+     * instance. [collective] [may-block] */
+    xray_status (*import)(void *self, const xray_weights *from);
+} xray_train_debug;
+
 typedef struct xray_train_ops {
     xray_header header;
 
@@ -104,12 +120,14 @@ typedef struct xray_train_ops {
     /* The published tensors, which live as long as the instance. [control] */
     const xray_weights *(*weights)(void *self);
 
-    /* Computes per-token outputs of `batch`, which fits `load`. `outputs` says
-     * which arrays of `out` to fill. If batch->loss_mask is set, entries whose
-     * mask is 0 become 0; if it is NULL, all entries are computed.
-     * [collective] [may-block] */
-    xray_status (*forward)(void *self, const xray_batch *batch,
-                           uint32_t outputs, xray_outputs *out);
+    /* Computes per-token outputs of `count` micro-batches, each of which fits
+     * `load`. `outputs` says which arrays of `out` to fill; they hold the
+     * tokens of all micro-batches, one after the other. Where batch->loss_mask
+     * is set, entries whose mask is 0 become 0; where it is NULL, all entries
+     * are computed. Only the rank that answers (xray_plan.answers) must fill
+     * them. [collective] [may-block] */
+    xray_status (*forward)(void *self, const xray_batch *const *batches,
+                           uint32_t count, uint32_t outputs, xray_outputs *out);
 
     /* Adds the gradients of all micro-batches of a mini-batch. `batches` points
      * to `count` micro-batches that together hold the mini-batch's rows in
@@ -127,17 +145,14 @@ typedef struct xray_train_ops {
 
     /* `save` writes model.safetensors under Hugging Face names, and what a
      * resume needs, into the existing folder `dir`; the core adds config.json
-     * and the tokenizer. `load` reads both back. All ranks name the same
-     * folder, and each writes and reads its own ranges. The files do not depend
-     * on the number of ranks. [collective] [may-block] */
+     * and the tokenizer. One that is canceled leaves no incomplete file. `load`
+     * reads both back. All ranks name the same folder, and each writes and
+     * reads its own ranges. The files do not depend on the number of ranks.
+     * [collective] [may-block] */
     xray_status (*save)(void *self, const char *dir);
     xray_status (*load)(void *self, const char *dir);
 
     /* Members from here on are optional: test them with XRAY_HAS. */
-
-    /* Copies the values of the tensors in `from`, matched by name, into this
-     * instance. [collective] [may-block] */
-    xray_status (*import)(void *self, const xray_weights *from);
 
     /* `offload` moves the memory of one tag (XRAY_TAG_*) off the device, and
      * `onload` moves it back with the same bits; activations, which hold
@@ -149,16 +164,13 @@ typedef struct xray_train_ops {
     xray_status (*offload)(void *self, uint32_t tag);
     xray_status (*onload)(void *self, uint32_t tag);
 
-    /* The gradients as they are now, under Hugging Face names; the table points
-     * to fp32 memory of the instance. Tests read it. [control] */
-    const xray_weights *(*gradients)(void *self);
-
-    /* Finds an extension by its id; NULL if there is none. [any] */
+    /* Finds an extension by its id, XRAY_EXT_TRAIN_*; NULL if there is none.
+     * [any] */
     const void *(*extension)(void *self, const char *id);
 
     /* Hand out the values of the entire model in parts, to an engine that keeps
-     * a copy. Every part consists of complete tensors in device memory of the
-     * instance and is valid until the next call; after the last part
+     * a copy. The parts have every element once, in boxes in device memory of
+     * the instance; each is valid until the next call. After the last part
      * `export_next` returns XRAY_END:
      *
      *     export_begin(self);

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/err.h"
+#include "core/base/services.h"
 
 /* Element types of the format, equal to XRAY_F32 etc. where those exist. */
 #define XM_ST_F32 1u
@@ -68,6 +68,7 @@ typedef struct xm_st_feed {
     xray_status (*data)(void *ctx, size_t i, xr_err *err,
                         const void **out_data);
     void *ctx;
+    const xray_call_service *calls; /* NULL: writing never ends early */
 } xm_st_feed;
 
 /* Writes the tensors in the order given, the first at a multiple of 8 bytes.
@@ -75,6 +76,10 @@ typedef struct xm_st_feed {
  * a list key, value, ..., NULL; or NULL. */
 xray_status xm_st_write(const char *path, const xm_st_item *items, size_t count,
                         const char *const *metadata, xr_err *err);
+/* The same with data supplied by `feed`. */
+xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
+                            size_t count, const char *const *metadata,
+                            const xm_st_feed *feed, xr_err *err);
 
 /* The default limit of a shard's size. */
 #define XM_ST_SHARD_BYTES UINT64_C(5000000000)

@@ -22,11 +22,6 @@ const char *xm_st_dtype_name(uint32_t dtype, uint32_t *out_bits);
 xray_status xm_st_item_bytes(const char *path, const xm_st_item *item,
                              xr_err *err, uint64_t *out);
 
-/* xm_st_write with data supplied by `feed`. */
-xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
-                            size_t count, const char *const *metadata,
-                            const xm_st_feed *feed, xr_err *err);
-
 /* Makes a file's header: its length, JSON, and spaces up to a multiple of 8
  * bytes. */
 xray_status xm_st_header(xr_str *header, const char *path,

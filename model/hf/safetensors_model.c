@@ -61,7 +61,7 @@ static xray_status write_shard_file(const model_files *m, const char *name,
 {
     char path[XR_PATH_CAP];
     shard_feed p = { m->feed, first };
-    const xm_st_feed feed = { feed_shard_item, &p };
+    const xm_st_feed feed = { feed_shard_item, &p, m->feed->calls };
     xray_status status = xr_path_join(m->dir, name, path, sizeof path, m->err);
     return status ? status
                   : xm_st_write_fed(path, m->items + first, end - first,

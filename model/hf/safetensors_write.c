@@ -9,6 +9,9 @@
 #include "core/base/str.h"
 #include "model/hf/safetensors_internal.h"
 
+/* Bytes between two looks at the stop. */
+#define PIECE ((uint64_t)4 << 20)
+
 static void put_metadata(xr_str *header, const char *const *metadata)
 {
     xr_str_puts(header, "\"__metadata__\":{");
@@ -109,6 +112,21 @@ xray_status xm_st_header(xr_str *header, const char *path,
     return XRAY_OK;
 }
 
+static xray_status append_data(xr_file_out *file, const char *data,
+                               uint64_t bytes, const xray_call_service *calls,
+                               xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint64_t at = 0; at < bytes && status == XRAY_OK; at += PIECE) {
+        status = xr_stop_check(calls, err);
+        if (status == XRAY_OK)
+            status = xr_file_append(
+                file, data + at,
+                (size_t)(bytes - at < PIECE ? bytes - at : PIECE), err);
+    }
+    return status;
+}
+
 xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
                             size_t count, const char *const *metadata,
                             const xm_st_feed *feed, xr_err *err)
@@ -132,7 +150,7 @@ xray_status xm_st_write_fed(const char *path, const xm_st_item *items,
         if (!status)
             status = feed->data(feed->ctx, i, err, &data);
         if (!status)
-            status = xr_file_append(&file, data, (size_t)bytes, err);
+            status = append_data(&file, data, bytes, feed->calls, err);
     }
     if (!status)
         return xr_file_finish(&file, err);

@@ -52,8 +52,8 @@ static void take_block_buffers(arena_cursor *c, const xm_config *config,
         b->rstd_k = take_floats(c, n * config->kv_heads);
     }
     b->o = take_floats(c, n * d.q);
-    b->gate_up = take_floats(c, n * d.up);
     if (train) {
+        b->gate_up = take_floats(c, n * d.up);
         b->lse = take_floats(c, n * config->heads);
         b->stat1 = take_floats(c, n * norm_stat_floats(config));
         b->stat2 = take_floats(c, n * norm_stat_floats(config));

@@ -13,7 +13,9 @@ void xm_decoder_watch(xm_decoder *decoder, const xm_watch *watch)
 void xm_pass_need_bucket(xm_pass *pass, uint32_t bucket, int backward)
 {
     const xm_watch *watch = &pass->decoder->watch;
-    if (pass->status == XRAY_OK && watch->need)
+    if (pass->status == XRAY_OK)
+        pass->status = xr_stop_check(watch->calls, pass->err);
+    if (pass->status == XRAY_OK && watch->need && !pass->batch)
         pass->status = watch->need(watch->ctx, bucket, backward, pass->err);
 }
 

@@ -35,8 +35,8 @@ static xray_status check_joined_tensor(const xm_param *param,
                                        const xray_tensor *before, xr_err *err)
 {
     uint64_t rows = before->shape[0];
-    const unsigned char *end =
-        (const unsigned char *)before->data + before->count * sizeof(float);
+    const unsigned char *end = (const unsigned char *)before->data +
+                               xray_box_count(before) * sizeof(float);
     if (param->matrix < 0 && tensor->data == end)
         return XRAY_OK;
     if (param->matrix >= 0 && tensor->weight == before->weight &&

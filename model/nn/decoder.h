@@ -5,10 +5,11 @@
  * padding.
  *
  * Block: x += o(attn(rope(norm_qk(qkv(norm1 x))))); x += down(glu(norm2 x)).
- * The products o and down accumulate onto x. Where an architecture has a bias
- * or a norm after them, the branch is computed separately and then added. A
- * configuration may also ask for attention windows, soft caps, scaled scores
- * and embeddings, learned positions, LayerNorm, and an MLP without a gate.
+ * The products o and down add to x as they store their outputs. Where an
+ * architecture has a norm after them, the branch is computed separately and
+ * then added. A configuration may also ask for attention windows, soft caps,
+ * scaled scores and embeddings, learned positions, LayerNorm, and an MLP
+ * without a gate.
  * Pointers marked [dev] are device memory.
  */
 #ifndef XM_DECODER_H
@@ -16,6 +17,7 @@
 
 #include <xray/setup.h>
 
+#include "core/base/services.h"
 #include "model/nn/weights.h"
 
 typedef struct xm_decoder xm_decoder;
@@ -34,6 +36,19 @@ void xm_decoder_destroy(xm_decoder *decoder); /* accepts NULL */
  * two where sliding layers have other frequencies, and none with learned
  * positions. Pure. */
 uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions);
+/* Bytes of scratch that load->device takes for passes over such a decoder, as
+ * XRAY_PASS_*, of at most `tokens` tokens in rows of `row_tokens`; 0 where the
+ * device is not known. `layout` names the parameters that are trained; NULL:
+ * none. Pure. */
+typedef struct xm_scratch {
+    const xm_layout *layout;
+    uint64_t tokens;
+    uint64_t row_tokens;
+    uint32_t passes;
+    uint32_t reserved;
+} xm_scratch;
+uint64_t xm_scratch_bytes(const xm_config *config, const xm_scratch *scratch,
+                          const xray_workload *load);
 /* Callbacks that a pass over complete rows makes when it reaches a bucket. They
  * serve owners of weights or gradients that are not in memory all the time. A
  * pass without rows makes the same calls. Any callback may be NULL. */
@@ -48,6 +63,9 @@ typedef struct xm_watch {
     xray_status (*begin)(void *ctx, uint32_t bucket, xr_err *err);
     /* The last gradients of this pass were added to a bucket. */
     xray_status (*done)(void *ctx, uint32_t bucket, xr_err *err);
+    /* Asked at every bucket, also by a pass with a cache: a pass that shall end
+     * fails with XRAY_E_CANCELED. NULL: no pass ends early. */
+    const xray_call_service *calls;
 } xm_watch;
 void xm_decoder_watch(xm_decoder *decoder, const xm_watch *watch);
 const xm_config *xm_decoder_config(const xm_decoder *decoder);

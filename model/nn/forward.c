@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs the forward pass. Trainer and engine enqueue the same sequence of
- * operators, so their bits agree. Both add to the residual stream by products
- * that accumulate onto it, or, where a bias or a norm comes between, by a sum
- * of two rows.
+ * operators, so their bits agree, but for what products do as they store their
+ * outputs, which changes no bit: they add to the residual stream, unless a norm
+ * comes between, and activate the outputs that no backward pass reads.
  */
 #include "model/nn/internal.h"
 
@@ -140,13 +140,13 @@ static void add_branch_to_stream(xm_pass *pass, const xm_branch *branch,
 {
     uint64_t dim = pass->decoder->config.hidden;
     uint64_t count = pass->tokens.bound * dim;
-    xm_pass_copy(pass, from, to, count);
-    if (!pass->decoder->config.post_norms &&
-        !xm_pass_param(pass, branch->bias)->data) {
-        xm_pass_product_add(pass, xm_pass_param(pass, branch->weight)->weight,
-                            branch->x, xm_rows_of(to, dim));
+    if (!pass->decoder->config.post_norms) {
+        xm_onto onto = { from, xm_pass_param(pass, branch->bias)->data };
+        xm_pass_product_onto(pass, xm_pass_param(pass, branch->weight)->weight,
+                             &onto, branch->x, xm_rows_of(to, dim));
         return;
     }
+    xm_pass_copy(pass, from, to, count);
     xm_branch_output(pass, branch);
     xm_pass_add(pass, pass->space->h, to, count);
 }
@@ -169,18 +169,49 @@ void xm_block_attend(xm_pass *pass, const xm_block *block, float *x)
     add_branch_to_stream(pass, &branch, x, block->mid);
 }
 
-void xm_block_gate_up(xm_pass *pass, const xm_block *block)
+/* The first matrix of the MLP, its bias and its input, which it computes. */
+typedef struct mlp_input {
+    const xray_weight *weight;
+    const float *bias;
+    xm_rows x;
+} mlp_input;
+
+static mlp_input norm_mlp_input(xm_pass *pass, const xm_block *block)
 {
     const xm_layer *layer = &pass->decoder->layers[pass->layer];
     const xm_config *config = &pass->decoder->config;
-    xm_dims d = xm_dims_of(config);
-    xm_rows h = xm_rows_of(pass->space->h, d.hidden);
-    uint32_t weight = config->gated ? XM_GATE : XM_UP;
-    uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
-    xm_residual_norm(pass, XM_NORM2, xm_rows_of(block->mid, d.hidden), h,
-                     block->stat2);
-    xm_pass_product(pass, layer->p[weight].weight, layer->p[bias].data, h,
-                    xm_rows_of(block->gate_up, d.up));
+    mlp_input in = {
+        .weight = layer->p[config->gated ? XM_GATE : XM_UP].weight,
+        .bias = layer->p[config->gated ? XM_GATE_BIAS : XM_UP_BIAS].data,
+        .x = xm_rows_of(pass->space->h, config->hidden)
+    };
+    xm_residual_norm(pass, XM_NORM2, xm_rows_of(block->mid, config->hidden),
+                     in.x, block->stat2);
+    return in;
+}
+
+void xm_block_gate_up(xm_pass *pass, const xm_block *block)
+{
+    uint64_t up = xm_dims_of(&pass->decoder->config).up;
+    mlp_input in = norm_mlp_input(pass, block);
+    xm_pass_product(pass, in.weight, in.bias, in.x,
+                    xm_rows_of(block->gate_up, up));
+}
+
+/* Computes space->act. Gates and up projections are stored only for a backward
+ * pass that does not compute them again. */
+static void activate_mlp(xm_pass *pass, const xm_block *block)
+{
+    uint32_t flags = pass->space->flags;
+    if (flags & XM_SPACE_TRAIN && !(flags & XM_SPACE_RECOMPUTE)) {
+        xm_block_gate_up(pass, block);
+        xm_pass_glu(pass, block);
+        return;
+    }
+    mlp_input in = norm_mlp_input(pass, block);
+    xm_pass_product_act(
+        pass, in.weight, in.bias, in.x,
+        xm_rows_of(pass->space->act, pass->decoder->config.ffn));
 }
 
 void xm_pass_glu(xm_pass *pass, const xm_block *block)
@@ -199,7 +230,7 @@ void xm_pass_glu(xm_pass *pass, const xm_block *block)
 static void add_mlp_to_stream(xm_pass *pass, const xm_block *block, float *out)
 {
     xm_branch branch = xm_mlp_branch(pass, block);
-    xm_pass_glu(pass, block);
+    activate_mlp(pass, block);
     add_branch_to_stream(pass, &branch, block->mid, out);
 }
 
@@ -246,15 +277,12 @@ void xm_pass_blocks(xm_pass *pass, const int32_t *ids)
 {
     xm_space *s = pass->space;
     pass->layer = XM_NO_LAYER;
-    if (pass->pack)
-        xm_pass_need_bucket(pass, 0, 0);
+    xm_pass_need_bucket(pass, 0, 0);
     embed_tokens(pass, ids);
     for (uint32_t l = 0; l < s->layers; l++) {
         pass->layer = l;
-        if (pass->pack)
-            xm_pass_need_bucket(pass, l + 1, 0);
+        xm_pass_need_bucket(pass, l + 1, 0);
         xm_block_attend(pass, &s->blocks[l], s->x[l]);
-        xm_block_gate_up(pass, &s->blocks[l]);
         add_mlp_to_stream(pass, &s->blocks[l], s->x[l + 1]);
     }
     pass->layer = XM_NO_LAYER;

@@ -85,7 +85,7 @@ typedef struct xm_block {
     float *stat2;   /* the same for the second norm */
     float *rstd_q;  /* [tokens, heads], TRAIN with qk-norm */
     float *rstd_k;  /* [tokens, kv_heads] */
-    float *gate_up; /* [tokens, up] */
+    float *gate_up; /* [tokens, up], TRAIN */
     /* Inputs and statistics of the post-norms in TRAIN spaces of models that
      * have them; otherwise NULL. */
     float *out1;  /* [tokens, hidden] */
@@ -164,9 +164,16 @@ static inline xm_rows xm_rows_of(float *data, uint64_t dim)
 /* y = x W^T + bias. */
 void xm_pass_product(xm_pass *pass, const xray_weight *weight,
                      const float *bias, xm_rows x, xm_rows y);
-/* y += x W^T. */
-void xm_pass_product_add(xm_pass *pass, const xray_weight *weight, xm_rows x,
-                         xm_rows y);
+/* y = from + x W^T + bias; `from` has the rows of y and may be y. */
+typedef struct xm_onto {
+    const float *from;
+    const float *bias; /* or NULL */
+} xm_onto;
+void xm_pass_product_onto(xm_pass *pass, const xray_weight *weight,
+                          const xm_onto *onto, xm_rows x, xm_rows y);
+/* y = the model's activation of x W^T + bias. */
+void xm_pass_product_act(xm_pass *pass, const xray_weight *weight,
+                         const float *bias, xm_rows x, xm_rows y);
 /* dx (+)= dy W. */
 void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
                         xm_rows dx, uint32_t accumulate);
@@ -209,7 +216,8 @@ void xm_pass_gather(xm_pass *pass, const int32_t *index, const float *x,
                     float *y);
 void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
                      float *y);
-/* Computes space->act from the block's gate and up projections. */
+/* Computes space->act from the block's gate and up projections, which it has
+ * kept. */
 void xm_pass_glu(xm_pass *pass, const xm_block *block);
 
 /* Positions of the pass's tokens, [dev]. */
@@ -263,7 +271,8 @@ xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block);
 /* Computes the branch's output in space->h, without adding it to the stream. */
 void xm_branch_output(xm_pass *pass, const xm_branch *branch);
 
-/* Notify the decoder's watch, unless the pass has failed. */
+/* Notify the decoder's watch, unless the pass has failed. The first one asks
+ * whether the pass shall end, and that is all it does in one with a cache. */
 void xm_pass_need_bucket(xm_pass *pass, uint32_t bucket, int backward);
 void xm_pass_begin_bucket(xm_pass *pass, uint32_t bucket);
 void xm_pass_done_bucket(xm_pass *pass, uint32_t bucket);

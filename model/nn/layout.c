@@ -217,15 +217,11 @@ uint64_t xm_layout_bytes(const xm_layout *layout)
     return count * sizeof(float);
 }
 
-uint64_t xm_layout_packed_bytes(const xm_layout *layout, int trainable)
+uint32_t xm_layout_uses(const xm_layout *layout, uint32_t matrix, int trainable)
 {
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < layout->matrix_count; i++) {
-        uint64_t rows = layout->matrices[i].rows;
-        uint64_t cols = layout->matrices[i].cols;
-        count += ((rows + 15) & ~(uint64_t)15) * cols;
-        if (trainable)
-            count += ((cols + 15) & ~(uint64_t)15) * rows;
-    }
-    return count * sizeof(float);
+    uint32_t bucket = layout->matrices[matrix].bucket;
+    if (trainable && bucket >= layout->frozen)
+        return XRAY_USE_NT | XRAY_USE_NN | XRAY_USE_TN;
+    /* The embedding has a handle only where it is the lm_head, too. */
+    return trainable && bucket == 0 ? XRAY_USE_NT | XRAY_USE_NN : XRAY_USE_NT;
 }

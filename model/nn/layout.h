@@ -101,6 +101,10 @@ xray_status xm_layout_create(const xm_config *config, int value_head,
                              xr_err *err, xm_layout **out);
 void xm_layout_destroy(xm_layout *layout); /* accepts NULL */
 const xm_param *xm_layout_find(const xm_layout *layout, const char *name);
+/* Returns the uses of matrix number `matrix`, XRAY_USE_*. Gradients flow
+ * through no frozen bucket but that of a tied lm_head. */
+uint32_t xm_layout_uses(const xm_layout *layout, uint32_t matrix,
+                        int trainable);
 /* The parameter at a slot of a bucket, or NULL. */
 const xm_param *xm_layout_at(const xm_layout *layout, uint32_t bucket,
                              uint32_t slot);

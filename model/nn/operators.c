@@ -40,11 +40,25 @@ void xm_pass_product(xm_pass *pass, const xray_weight *weight,
     enqueue_product(pass, &call, x, y);
 }
 
-void xm_pass_product_add(xm_pass *pass, const xray_weight *weight, xm_rows x,
-                         xm_rows y)
+void xm_pass_product_onto(xm_pass *pass, const xray_weight *weight,
+                          const xm_onto *onto, xm_rows x, xm_rows y)
 {
     xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
-                         .kind = XRAY_NT, .accumulate = 1 };
+                         .bias = onto->bias,       .residual = onto->from,
+                         .residual_stride = y.dim, .kind = XRAY_NT };
+    enqueue_product(pass, &call, x, y);
+}
+
+void xm_pass_product_act(xm_pass *pass, const xray_weight *weight,
+                         const float *bias, xm_rows x, xm_rows y)
+{
+    const xm_config *config = &pass->decoder->config;
+    xray_matmul call = { XRAY_HEADER(xray_matmul),
+                         .weight = weight,
+                         .bias = bias,
+                         .kind = XRAY_NT,
+                         .act = xm_act_of(config),
+                         .plain = !config->gated };
     enqueue_product(pass, &call, x, y);
 }
 
@@ -52,7 +66,8 @@ void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
                         xm_rows dx, uint32_t accumulate)
 {
     xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
-                         .kind = XRAY_NN, .accumulate = accumulate };
+                         .residual = accumulate ? dx.data : NULL,
+                         .residual_stride = dx.stride, .kind = XRAY_NN };
     enqueue_product(pass, &call, dy, dx);
 }
 

@@ -62,12 +62,37 @@ static uint64_t count_bucket_bytes(const xm_layout *layout, uint32_t bucket,
     return lay_out_bucket(layout, bucket, flags, NULL);
 }
 
-uint64_t xm_weights_bytes(const xm_layout *layout, int flags)
+static xray_weight_desc describe_matrix(const xm_layout *layout,
+                                        const xm_param *first, int flags)
 {
-    uint64_t bytes =
-        xm_layout_packed_bytes(layout, flags & XM_WEIGHTS_TRAINABLE);
-    if (flags & XM_WEIGHTS_BF16)
-        bytes /= 2;
+    const xm_matrix *matrix = &layout->matrices[first->matrix];
+    return (xray_weight_desc){
+        XRAY_HEADER(xray_weight_desc), .rows = matrix->rows,
+        .cols = matrix->cols,
+        .dtype = is_kept_as_bf16(first, flags) ? XRAY_BF16 : XRAY_F32,
+        .uses = xm_layout_uses(layout, (uint32_t)first->matrix,
+                               flags & XM_WEIGHTS_TRAINABLE)
+    };
+}
+
+uint64_t xm_packed_bytes(const xm_layout *layout, int flags,
+                         const xray_workload *load)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; load->device && i < layout->param_count; i++) {
+        const xm_param *param = &layout->params[i];
+        if (param->matrix < 0 || param->matrix_row != 0)
+            continue;
+        xray_weight_desc desc = describe_matrix(layout, param, flags);
+        bytes += load->device->plan_weight(load->device_config, &desc);
+    }
+    return bytes;
+}
+
+uint64_t xm_weights_bytes(const xm_layout *layout, int flags,
+                          const xray_workload *load)
+{
+    uint64_t bytes = xm_packed_bytes(layout, flags, load);
     for (uint32_t i = 0; i < layout->bucket_count; i++)
         bytes += count_bucket_bytes(layout, i, flags);
     return bytes;
@@ -93,24 +118,19 @@ static xray_status allocate_buckets(xm_weights *w, const char *owner,
 }
 
 static xray_status create_matrix_handle(xm_weights *w, const xray_tensor *first,
-                                        uint32_t i, xr_err *err)
+                                        const xm_param *param, xr_err *err)
 {
-    const xm_matrix *matrix = &w->layout->matrices[i];
-    xray_weight_desc desc = { XRAY_HEADER(xray_weight_desc),
-                              .data = first->data,
-                              .rows = matrix->rows,
-                              .cols = matrix->cols,
-                              .dtype = first->dtype,
-                              .trainable =
-                                  (w->flags & XM_WEIGHTS_TRAINABLE) != 0 };
-    xray_status status =
-        w->device->weight_create(w->device_self, &desc, &w->handles[i]);
+    xray_weight_desc desc = describe_matrix(w->layout, param, w->flags);
+    desc.data = first->data;
+    xray_status status = w->device->weight_create(w->device_self, &desc,
+                                                  &w->handles[param->matrix]);
     if (status == XRAY_OK)
         return XRAY_OK;
     return xr_fail(
         err, status,
-        "the device could not make a handle for matrix %u [%llu, %llu]", i,
-        (unsigned long long)matrix->rows, (unsigned long long)matrix->cols);
+        "the device could not make a handle for matrix %d [%llu, %llu]",
+        param->matrix, (unsigned long long)desc.rows,
+        (unsigned long long)desc.cols);
 }
 
 static void describe_tensor(xm_weights *w, uint32_t i, uint64_t offset)
@@ -122,8 +142,11 @@ static void describe_tensor(xm_weights *w, uint32_t i, uint64_t offset)
     tensor->dims = param->cols ? 2 : 1;
     tensor->shape[0] = param->rows;
     tensor->shape[1] = param->cols;
-    tensor->count = param->count;
+    xray_box_make_plain(tensor);
     tensor->data = (unsigned char *)w->buckets[param->bucket] + offset;
+    w->held[i] = (xm_held){ .count = param->count,
+                            .data = tensor->data,
+                            .dtype = tensor->dtype };
 }
 
 /* Fills the table, and creates the handle of each matrix at its first
@@ -139,8 +162,7 @@ static xray_status publish_tensors(xm_weights *w, const uint64_t *offsets,
         if (param->matrix < 0)
             continue;
         if (param->matrix_row == 0)
-            status =
-                create_matrix_handle(w, tensor, (uint32_t)param->matrix, err);
+            status = create_matrix_handle(w, tensor, param, err);
         if (status != XRAY_OK)
             return status;
         tensor->weight = w->handles[param->matrix];
@@ -178,7 +200,8 @@ static xray_status fill_weights(xm_weights *w, const char *owner, xr_err *err)
     w->buckets = xr_calloc(layout->bucket_count, sizeof(float *));
     w->handles = xr_calloc(layout->matrix_count + 1u, sizeof(xray_weight *));
     w->tensors = xr_calloc(layout->param_count, sizeof(xray_tensor));
-    if (!w->buckets || !w->handles || !w->tensors)
+    w->held = xr_calloc(layout->param_count, sizeof(xm_held));
+    if (!w->buckets || !w->handles || !w->tensors || !w->held)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
     xray_status status = allocate_buckets(w, owner, err);
     return status == XRAY_OK ? lay_out_tensors(w, owner, err) : status;
@@ -218,6 +241,7 @@ void xm_weights_destroy(xm_weights *w)
     free(w->handles);
     free(w->buckets);
     free(w->tensors);
+    free(w->held);
     free(w);
 }
 

@@ -6,9 +6,20 @@
 #ifndef XM_WEIGHTS_H
 #define XM_WEIGHTS_H
 
-#include <xray/setup.h>
+#include <xray/box.h>
 
+#include "core/base/services.h"
 #include "model/nn/layout.h"
+
+/* The elements [first, first + count) of a parameter that weights hold, in one
+ * piece. */
+typedef struct xm_held {
+    uint64_t first;
+    uint64_t count;
+    void *data;
+    uint32_t dtype;
+    uint32_t reserved;
+} xm_held;
 
 typedef struct xm_weights {
     const xray_device_ops *device;
@@ -16,12 +27,21 @@ typedef struct xm_weights {
     const xm_layout *layout;
     float **buckets;       /* [bucket_count] device memory */
     xray_weight **handles; /* [matrix_count] */
-    xray_tensor *tensors;  /* [param_count], the published table */
+    xm_held *held;         /* [param_count] */
+    xray_tensor *tensors;  /* the published table: one box for each parameter,
+                            * of shares up to XM_SHARE_BOXES */
     xray_weights table;
     uint64_t version; /* number of updates that led to these values */
+    /* Set by the owner: filling and saving end with XRAY_E_CANCELED when it
+     * says so. A canceled fill leaves the values undefined. NULL: never. */
+    const xray_call_service *calls;
     uint32_t leases;
     int32_t flags; /* XM_WEIGHTS_* */
 } xm_weights;
+
+/* The most boxes that a range of a matrix makes: the end of a row, rows, and
+ * the beginning of another. */
+#define XM_SHARE_BOXES 3u
 
 #define XM_WEIGHTS_TRAINABLE 1 /* gradients of inputs are needed */
 /* Matrices and embedding tables are kept as bf16, rounded to nearest even when
@@ -48,6 +68,11 @@ xray_status xm_weights_create_share(const xm_layout *layout,
                                     void *device_self, float *const *memory,
                                     xr_err *err, xm_weights **out);
 void xm_weights_destroy_share(xm_weights *weights); /* accepts NULL */
+/* Describes the elements `own` of a parameter, which lie at `data`, as boxes of
+ * fp32 in out[XM_SHARE_BOXES], and returns their number; without elements that
+ * is one empty box. */
+uint32_t xm_range_boxes(const xm_param *param, xm_range own, float *data,
+                        xray_tensor *out);
 /* Imports from a table on the same device that holds at least these elements.
  */
 xray_status xm_weights_import_share(xm_weights *weights,
@@ -72,11 +97,12 @@ xray_status xm_weights_random(xm_weights *weights, const xm_config *config,
 /* Copies values of equal names and shapes from another table. */
 xray_status xm_weights_import(xm_weights *weights, const xray_weights *from,
                               xr_err *err);
-/* The same from a table that may lack some parameters; came[i] becomes 1 for
- * each parameter that it has. The version does not change. */
+/* The same from a table that may lack some parameters or hold boxes of them;
+ * came[i] grows by the number of elements of each. The version does not change.
+ */
 xray_status xm_weights_import_part(xm_weights *weights,
-                                   const xray_weights *from,
-                                   unsigned char *came, xr_err *err);
+                                   const xray_weights *from, uint64_t *came,
+                                   xr_err *err);
 
 /* Declares that the values changed: the device's packed copies are renewed, and
  * the version becomes `version`. */
@@ -102,11 +128,12 @@ void xm_layout_items(const xm_layout *layout, struct xm_st_item *out);
 
 /* Bytes of fp32 weights on the device, packed copies not counted. */
 uint64_t xm_layout_bytes(const xm_layout *layout);
-/* The same of weights with XM_WEIGHTS_* flags, packed copies counted. */
-uint64_t xm_weights_bytes(const xm_layout *layout, int flags);
-/* Bytes that a device may need for copies of the matrices in the order its
- * products read them: one copy for the forward pass, and another where needs
- * gradients of inputs. Outputs are padded to a multiple of 16. */
-uint64_t xm_layout_packed_bytes(const xm_layout *layout, int trainable);
+/* The same of weights with XM_WEIGHTS_* flags, with the packed copies that
+ * load->device makes of them. */
+uint64_t xm_weights_bytes(const xm_layout *layout, int flags,
+                          const xray_workload *load);
+/* Bytes of the packed copies alone. */
+uint64_t xm_packed_bytes(const xm_layout *layout, int flags,
+                         const xray_workload *load);
 
 #endif

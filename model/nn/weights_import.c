@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Imports the values of weights from another published table.
+ * Imports the values of weights from another published table: all of the
+ * boxes that it has of each parameter.
  */
+#include "core/base/box.h"
 #include "model/nn/weights_internal.h"
 
 typedef struct remote_source {
@@ -20,7 +22,7 @@ static xray_status read_remote_values(void *ctx, uint64_t first, uint64_t count,
     return XRAY_OK;
 }
 
-/* Finds the source's tensor; NULL for a value head that the source lacks. */
+/* Finds the source's first box; NULL for a value head that the source lacks. */
 static xray_status find_source_tensor(const xm_param *param,
                                       const xray_weights *table, xr_err *err,
                                       const xray_tensor **out)
@@ -28,26 +30,48 @@ static xray_status find_source_tensor(const xm_param *param,
     *out = NULL;
     if (param->slot == XM_VALUE && !xm_find_tensor(table, param->name))
         return XRAY_OK;
-    return xm_tensor_find(table, param, err, out);
+    return xm_find_param_tensor(table, param, err, out);
+}
+
+/* Checks the type and the place of one box of the source. */
+static xray_status check_source_box(const xm_weights *w, const xm_param *param,
+                                    const xray_weights *table,
+                                    const xray_tensor *box, xr_err *err)
+{
+    int narrow = box->dtype == XRAY_BF16 && param->cols;
+    if ((box->dtype != XRAY_F32 && !narrow) ||
+        (!box->data && xray_box_count(box)))
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "tensor %s: its published element type is %u, expected "
+                       "fp32 (or bf16 for a matrix)",
+                       param->name, box->dtype);
+    if (table->device_self == w->device_self)
+        return XRAY_OK;
+    if (box->dtype != XRAY_F32)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "%s: only fp32 can be imported from another device",
+                       param->name);
+    return xray_box_is_plain(box)
+               ? XRAY_OK
+               : xr_fail(err, XRAY_E_UNSUPPORTED,
+                         "%s: only all of it in one piece can be imported from "
+                         "another device",
+                         param->name);
 }
 
 /* Copies or casts between memories of one device. */
-static xray_status import_on_device(const xm_weights *w, const xm_param *param,
-                                    const xm_stage *s, const xray_tensor *from)
+static xray_status import_box(const xm_weights *w, const xray_tensor *own,
+                              const xray_tensor *box)
 {
-    const xray_tensor *to = xm_param_tensor(w, param);
-    if (from->dtype == to->dtype)
-        return xm_stage_copy_bytes(
-            s, to->data, from->data,
-            param->count * (to->dtype == XRAY_BF16 ? 2 : sizeof(float)),
-            XRAY_COPY_ON_DEVICE);
-    xray_cast call = { .header = XRAY_HEADER(xray_cast),
-                       .count = param->count,
-                       .x = from->data,
-                       .y = to->data,
-                       .x_dtype = from->dtype,
-                       .y_dtype = to->dtype };
-    xray_status status = w->device->cast(w->device_self, NULL, &call);
+    xr_box_device device = { w->device, w->device_self };
+    xray_tensor from;
+    xray_tensor to;
+    (void)xray_box_cut(box, own, &from);
+    (void)xray_box_cut(own, box, &to);
+    xray_status status =
+        from.dtype == to.dtype
+            ? xr_box_copy(device, &to, &from, XRAY_COPY_ON_DEVICE)
+            : xr_box_cast(device, &to, &from);
     return status == XRAY_OK ? w->device->sync(w->device_self, NULL) : status;
 }
 
@@ -55,50 +79,82 @@ static xray_status import_parameter(const xm_weights *w, const xm_param *param,
                                     const xray_weights *table,
                                     const xm_stage *s, xr_err *err)
 {
-    const xray_tensor *tensor = NULL;
-    xray_status status = find_source_tensor(param, table, err, &tensor);
-    if (status != XRAY_OK || !tensor)
+    const xray_tensor *own = &w->tensors[param - w->layout->params];
+    const xray_tensor *box = NULL;
+    xray_status status = find_source_tensor(param, table, err, &box);
+    if (status != XRAY_OK || !box)
         return status;
-    if (table->device_self == w->device_self) {
-        status = import_on_device(w, param, s, tensor);
-        return status == XRAY_OK
-                   ? status
-                   : xr_fail(err, status, "%s: copy failed", param->name);
+    if (table->device_self != w->device_self) {
+        remote_source r = { .from = { .device = table->device,
+                                      .device_self = table->device_self },
+                            .data = box->data };
+        return xm_stage_fill(w, param, s, read_remote_values, &r, err);
     }
-    if (tensor->dtype != XRAY_F32)
-        return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "%s: only fp32 can be imported from another device",
-                       param->name);
-    remote_source r = { .from = { .device = table->device,
-                                  .device_self = table->device_self },
-                        .data = tensor->data };
-    return xm_stage_fill(w, param, s, read_remote_values, &r, err);
+    for (; box && status == XRAY_OK; box = xm_next_box(table, box))
+        status = import_box(w, own, box);
+    return status == XRAY_OK
+               ? status
+               : xr_fail(err, status, "%s: copy failed", param->name);
 }
 
 /* Parameters that the table has; all parameters if `came` is NULL. */
 static int is_param_wanted(const xm_weights *w, uint32_t i,
-                           const xray_weights *from, const unsigned char *came)
+                           const xray_weights *from, const uint64_t *came)
 {
     return !came || xm_find_tensor(from, w->layout->params[i].name);
+}
+
+/* Checks the boxes of a parameter and adds up their elements; all of them must
+ * be there unless parts may come. */
+static xray_status check_source_param(const xm_weights *w,
+                                      const xm_param *param,
+                                      const xray_weights *table, int parts,
+                                      xr_err *err)
+{
+    const xray_tensor *box = NULL;
+    uint64_t found = 0;
+    xray_status status = find_source_tensor(param, table, err, &box);
+    if (status != XRAY_OK || !box)
+        return status;
+    for (; box && status == XRAY_OK; box = xm_next_box(table, box)) {
+        status = check_source_box(w, param, table, box, err);
+        found += xray_box_count(box);
+    }
+    if (status != XRAY_OK || parts || found == param->count)
+        return status;
+    return xr_fail(err, XRAY_E_UNSUPPORTED,
+                   "tensor %s: %llu of its %llu elements are published, but "
+                   "all are needed",
+                   param->name, (unsigned long long)found,
+                   (unsigned long long)param->count);
 }
 
 /* Checks all tensors before the first value is imported. */
 static xray_status check_source_tensors(const xm_weights *w,
                                         const xray_weights *table,
-                                        const unsigned char *came, xr_err *err)
+                                        const uint64_t *came, xr_err *err)
 {
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
-        const xray_tensor *tensor = NULL;
+    for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
         if (is_param_wanted(w, i, table, came))
-            status =
-                find_source_tensor(&w->layout->params[i], table, err, &tensor);
-    }
+            status = check_source_param(w, &w->layout->params[i], table,
+                                        came != NULL, err);
     return status;
 }
 
+/* Elements of a parameter that the table has. */
+static uint64_t count_source_elements(const xm_param *param,
+                                      const xray_weights *table)
+{
+    uint64_t count = 0;
+    for (const xray_tensor *box = xm_find_tensor(table, param->name); box;
+         box = xm_next_box(table, box))
+        count += xray_box_count(box);
+    return count;
+}
+
 static xray_status import_parameters(xm_weights *w, const xray_weights *from,
-                                     unsigned char *came, xr_err *err)
+                                     uint64_t *came, xr_err *err)
 {
     xm_stage s = { 0 };
     xray_status status = xm_weights_check_unleased(w, err);
@@ -107,11 +163,12 @@ static xray_status import_parameters(xm_weights *w, const xray_weights *from,
     if (status == XRAY_OK)
         status = xm_stage_open(w, err, &s);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
+        const xm_param *param = &w->layout->params[i];
         if (!is_param_wanted(w, i, from, came))
             continue;
-        status = import_parameter(w, &w->layout->params[i], from, &s, err);
+        status = import_parameter(w, param, from, &s, err);
         if (came)
-            came[i] = 1;
+            came[i] += count_source_elements(param, from);
     }
     xm_stage_close(&s);
     return status;
@@ -128,7 +185,7 @@ xray_status xm_weights_import(xm_weights *w, const xray_weights *from,
 }
 
 xray_status xm_weights_import_part(xm_weights *w, const xray_weights *from,
-                                   unsigned char *came, xr_err *err)
+                                   uint64_t *came, xr_err *err)
 {
     xray_status status = import_parameters(w, from, came, err);
     return status == XRAY_OK ? xm_weights_changed(w, w->version, err) : status;

@@ -39,11 +39,11 @@ xray_status xm_stage_fill(const xm_weights *weights, const xm_param *param,
                           const xm_stage *stage, xm_source from, void *ctx,
                           xr_err *err);
 
-/* Returns a parameter's entry in the published table. */
-static inline const xray_tensor *xm_param_tensor(const xm_weights *weights,
-                                                 const xm_param *param)
+/* Returns what the weights hold of a parameter. */
+static inline const xm_held *xm_param_held(const xm_weights *weights,
+                                           const xm_param *param)
 {
-    return &weights->tensors[param - weights->layout->params];
+    return &weights->held[param - weights->layout->params];
 }
 
 /* Returns XRAY_E_STATE while readers hold leases on the weights. */
@@ -55,10 +55,12 @@ xray_status xm_param_check_shape(const xm_param *param, int on_disk,
                                  const uint64_t *shape, uint32_t dims,
                                  const char *where, xr_err *err);
 
-/* Returns the tensor of this name, or NULL. */
+/* Returns the first box of this name, or NULL. */
 const xray_tensor *xm_find_tensor(const xray_weights *table, const char *name);
-/* Finds the tensor of a parameter, complete or a part of it, and checks its
- * shape. */
+/* Returns the next box of the same tensor, or NULL. */
+const xray_tensor *xm_next_box(const xray_weights *table,
+                               const xray_tensor *box);
+/* Finds the first box of a parameter, and checks its shape. */
 xray_status xm_find_param_tensor(const xray_weights *table,
                                  const xm_param *param, xr_err *err,
                                  const xray_tensor **out);

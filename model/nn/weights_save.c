@@ -45,7 +45,7 @@ static xray_status feed_param_values(void *ctx, size_t i, xr_err *err,
 {
     const tensor_writer *w = ctx;
     const xm_param *param = &w->weights->layout->params[i];
-    const float *data = xm_param_tensor(w->weights, param)->data;
+    const float *data = xm_param_held(w->weights, param)->data;
     if (!w->stage.direct) {
         xray_status status = xm_stage_copy_floats(
             &w->stage, w->copy, data, param->count, XRAY_COPY_TO_HOST);
@@ -103,7 +103,7 @@ static xray_status write_model_files(tensor_writer *w, const char *dir,
     if (!items)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
     xm_layout_items(layout, items);
-    const xm_st_feed feed = { feed_param_values, w };
+    const xm_st_feed feed = { feed_param_values, w, w->weights->calls };
     xray_status status = xm_st_write_model(dir, items, layout->param_count,
                                            max_shard, &feed, err);
     free(items);

@@ -10,8 +10,8 @@
 
 #include "model/hf/safetensors.h"
 
-/* Floats in the buffer. */
-#define STAGE_COUNT ((uint64_t)1 << 20)
+/* Floats in the buffer, and those between two looks at the stop. */
+#define STAGE_COUNT ((uint64_t)1 << 18)
 
 xray_status xm_stage_open(const xm_weights *w, xr_err *err, xm_stage *out)
 {
@@ -65,24 +65,27 @@ xray_status xm_stage_fill(const xm_weights *w, const xm_param *param,
                           const xm_stage *s, xm_source from, void *ctx,
                           xr_err *err)
 {
-    const xray_tensor *tensor = xm_param_tensor(w, param);
-    int narrow = tensor->dtype == XRAY_BF16;
+    const xm_held *held = xm_param_held(w, param);
+    int narrow = held->dtype == XRAY_BF16;
     uint64_t size = narrow ? 2 : sizeof(float);
-    if (tensor->count == 0)
+    if (held->count == 0)
         return XRAY_OK;
-    if (s->direct && !narrow)
-        return from(ctx, tensor->first, tensor->count, tensor->data, err);
-    for (uint64_t first = 0; first < tensor->count; first += STAGE_COUNT) {
-        uint64_t left = tensor->count - first;
+    for (uint64_t first = 0; first < held->count; first += STAGE_COUNT) {
+        uint64_t left = held->count - first;
         uint64_t count = left < STAGE_COUNT ? left : STAGE_COUNT;
-        xray_status status =
-            from(ctx, tensor->first + first, count, s->buffer, err);
+        int direct = s->direct && !narrow;
+        float *to = direct ? (float *)held->data + first : s->buffer;
+        xray_status status = xr_stop_check(w->calls, err);
+        if (status == XRAY_OK)
+            status = from(ctx, held->first + first, count, to, err);
         if (status != XRAY_OK)
             return status;
+        if (direct)
+            continue;
         if (narrow)
             round_to_bf16(s->buffer, count);
         status =
-            xm_stage_copy_bytes(s, (unsigned char *)tensor->data + first * size,
+            xm_stage_copy_bytes(s, (unsigned char *)held->data + first * size,
                                 s->buffer, count * size, XRAY_COPY_TO_DEVICE);
         if (status != XRAY_OK)
             return xr_fail(err, status, "%s: copy to the device failed",

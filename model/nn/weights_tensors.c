@@ -55,6 +55,16 @@ const xray_tensor *xm_find_tensor(const xray_weights *table, const char *name)
     return NULL;
 }
 
+const xray_tensor *xm_next_box(const xray_weights *table,
+                               const xray_tensor *box)
+{
+    const char *next = (const char *)box + table->tensor_stride;
+    const char *end = (const char *)table->tensors +
+                      (uint64_t)table->tensor_count * table->tensor_stride;
+    const xray_tensor *tensor = (const void *)next;
+    return next < end && strcmp(tensor->name, box->name) == 0 ? tensor : NULL;
+}
+
 xray_status xm_find_param_tensor(const xray_weights *table,
                                  const xm_param *param, xr_err *err,
                                  const xray_tensor **out)
@@ -75,12 +85,11 @@ xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
     xray_status status = xm_find_param_tensor(table, param, err, &tensor);
     if (status != XRAY_OK)
         return status;
-    if (tensor->first != 0 || tensor->count != param->count)
+    if (!xray_box_is_plain(tensor))
         return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "tensor %s: only elements [%llu, %llu) are published, "
-                       "but all are needed",
-                       param->name, (unsigned long long)tensor->first,
-                       (unsigned long long)(tensor->first + tensor->count));
+                       "tensor %s: boxes of it are published, but all of it in "
+                       "one piece is needed",
+                       param->name);
     int narrow = tensor->dtype == XRAY_BF16 && param->cols;
     if ((tensor->dtype != XRAY_F32 && !narrow) || !tensor->data)
         return xr_fail(err, XRAY_E_UNSUPPORTED,

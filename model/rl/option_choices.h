@@ -13,17 +13,6 @@
 
 /* clang-format off */
 
-/* The values of a BOOL option, for options that also have a third value. */
-#define XM_RL_BOOL_CHOICES \
-    { "true", 1, NULL }, \
-    { "false", 0, NULL }, \
-    { "on", 1, NULL }, \
-    { "off", 0, NULL }, \
-    { "yes", 1, NULL }, \
-    { "no", 0, NULL }, \
-    { "1", 1, NULL }, \
-    { "0", 0, NULL }
-
 /* loss_agg_mode */
 #define XM_RL_AGG_CHOICES \
     { "token-mean", XM_RL_TOKEN_MEAN, "mean over the tokens" }, \

@@ -58,6 +58,8 @@ typedef struct request_layout {
     size_t samples;
     size_t ids;
     size_t stop_ids;
+    size_t lists;
+    size_t list_ids;
     size_t tokens;
     size_t raw_logp;
     size_t logp;
@@ -83,6 +85,12 @@ static size_t round_block_size(size_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
+static const xray_id_list *stop_list_at(const xray_request *r, uint32_t i)
+{
+    const unsigned char *at = (const unsigned char *)r->stop_lists;
+    return (const void *)(at + (size_t)i * r->stop_list_stride);
+}
+
 /* A request has at most 2^20 samples of 2^31 tokens, so 64 bits cannot
  * overflow. */
 static request_layout lay_out_request(const xray_request *r, uint32_t row_bound)
@@ -96,6 +104,11 @@ static request_layout lay_out_request(const xray_request *r, uint32_t row_bound)
     l.samples = reserve_part(&end, r->count, sizeof(xm_sample));
     l.ids = reserve_part(&end, r->id_count, sizeof(int32_t));
     l.stop_ids = reserve_part(&end, r->stop_count, sizeof(int32_t));
+    size_t list_ids = 0;
+    for (uint32_t i = 0; i < r->stop_list_count; i++)
+        list_ids += stop_list_at(r, i)->count;
+    l.lists = reserve_part(&end, r->stop_list_count, sizeof(xray_id_list));
+    l.list_ids = reserve_part(&end, list_ids, sizeof(int32_t));
     l.tokens = reserve_part(&end, all, sizeof(int32_t));
     l.raw_logp = reserve_part(&end, all, sizeof(float));
     l.logp = reserve_part(&end, all, sizeof(float));
@@ -155,7 +168,20 @@ static void fill_samples(xm_request *r, const request_layout *l,
             .pending = r->hold ? pending + (size_t)i * row_bound : NULL,
             .number = from->first_sample + i,
             .row_count = r->id_count,
+            .spans = &r->samples[i].span,
+            .span_cap = 1,
         };
+    }
+}
+
+static void copy_stop_lists(xm_request *r, int32_t *ids,
+                            const xray_request *from)
+{
+    for (uint32_t i = 0; i < from->stop_list_count; i++) {
+        const xray_id_list *list = stop_list_at(from, i);
+        memcpy(ids, list->ids, list->count * sizeof(*ids));
+        r->stop_lists[i] = (xray_id_list){ .ids = ids, .count = list->count };
+        ids += list->count;
     }
 }
 
@@ -174,8 +200,13 @@ static void fill_request(xm_request *r, const request_layout *l,
         .count = from->count,
         .max_tokens = from->max_tokens,
         .token_cap = l->token_cap,
+        .stop_lists = (void *)(base + l->lists),
         .stop_count = from->stop_count,
+        .stop_list_count = from->stop_list_count,
+        .repeat_size = from->repeat_size,
+        .repeat_count = from->repeat_count,
         .hold = from->hold ? 1u : 0u,
+        .stream = from->stream ? 1u : 0u,
         .open = from->count,
         .temperature = from->temperature,
         .top_p = from->top_p,
@@ -185,6 +216,7 @@ static void fill_request(xm_request *r, const request_layout *l,
     memcpy(r->ids, from->ids, from->id_count * sizeof(int32_t));
     if (from->stop_count)
         memcpy(r->stop_ids, from->stop_ids, from->stop_count * sizeof(int32_t));
+    copy_stop_lists(r, (void *)(base + l->list_ids), from);
     fill_samples(r, l, from, row_bound);
 }
 
@@ -225,6 +257,13 @@ void xm_pool_forget(xm_pool *pool, xm_request *request)
     pool->live--;
 }
 
+void xm_request_free_spans(xm_request *request)
+{
+    for (uint32_t i = 0; i < request->count; i++)
+        if (request->samples[i].spans != &request->samples[i].span)
+            free(request->samples[i].spans);
+}
+
 void xm_pool_recycle(xm_pool *pool, xm_request *request)
 {
     request->next = pool->unused;
@@ -237,6 +276,7 @@ void xm_pool_clear(xm_pool *pool)
         while (pool->buckets[i]) {
             xm_request *r = pool->buckets[i];
             pool->buckets[i] = r->hash_next;
+            xm_request_free_spans(r);
             free(r);
         }
     while (pool->unused) {

@@ -6,6 +6,9 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
+
+#include "core/base/infer_needs.h"
 
 static xray_status check_prompt(const xray_request *r, const xm_limits *limits,
                                 xr_err *err)
@@ -48,12 +51,63 @@ static xray_status check_counts(const xray_request *r, xr_err *err)
                        "request %" PRIu64
                        ": max_tokens is 0, at least 1 was expected",
                        r->id);
+    return XRAY_OK;
+}
+
+static xray_status check_stop_lists(const xray_request *r, xr_err *err)
+{
+    const unsigned char *at = (const unsigned char *)r->stop_lists;
+    if (r->stop_list_count &&
+        (!at || r->stop_list_stride < sizeof(xray_id_list) ||
+         r->stop_list_stride % 8))
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64 ": %" PRIu32 " stop_lists of %" PRIu32
+                       " bytes, an array of at least %zu bytes each was "
+                       "expected",
+                       r->id, r->stop_list_count, r->stop_list_stride,
+                       sizeof(xray_id_list));
+    for (uint32_t i = 0; i < r->stop_list_count; i++) {
+        const xray_id_list *list =
+            (const void *)(at + (size_t)i * r->stop_list_stride);
+        if (!list->ids || list->count == 0)
+            return xr_fail(err, XRAY_E_ARG,
+                           "request %" PRIu64 ": stop list %" PRIu32
+                           " is empty, at least one id was expected",
+                           r->id, i);
+    }
+    return XRAY_OK;
+}
+
+static xray_status check_ends(const xray_request *r, xr_err *err)
+{
     if (r->stop_count && !r->stop_ids)
         return xr_fail(err, XRAY_E_ARG,
                        "request %" PRIu64 ": stop_count is %" PRIu32
                        " but stop_ids is not set",
                        r->id, r->stop_count);
-    return XRAY_OK;
+    int off = r->repeat_size == 0 && r->repeat_count == 0;
+    if (!off && (r->repeat_size == 0 || r->repeat_count < 2))
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64 ": repeat_size %" PRIu32
+                       " and repeat_count %" PRIu32
+                       ", at least 1 and 2 (or both 0) were expected",
+                       r->id, r->repeat_size, r->repeat_count);
+    return check_stop_lists(r, err);
+}
+
+/* Refuses a request that needs other logits than the model's, or more log-probs
+ * than those of the drawn tokens: the device's sampler computes the logits and
+ * draws from them in one call. */
+static xray_status check_needs(const xray_request *r, xr_err *err)
+{
+    uint64_t missing = xray_request_needs(r) & ~(uint64_t)XM_REQUEST_OFFERS;
+    if (!missing)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_UNSUPPORTED,
+                   "request %" PRIu64
+                   ": %s is set; this engine's sampler computes the logits and "
+                   "draws from them in one, so nothing can come between",
+                   r->id, xr_infer_need_name(missing));
 }
 
 /* The comparisons are written so that NaN fails them. */
@@ -83,15 +137,73 @@ static xray_status check_sampling(const xray_request *r, xr_err *err)
     return XRAY_OK;
 }
 
+xray_status xm_request_read(const xray_request *from, xr_err *err,
+                            xray_request *out)
+{
+    const unsigned char *bytes = (const unsigned char *)from;
+    uint32_t size = from->header.size;
+    for (uint32_t i = sizeof(*out); i < size; i++)
+        if (bytes[i])
+            return xr_fail(err, XRAY_E_UNSUPPORTED,
+                           "request %" PRIu64
+                           ": it sets a member that this engine, of ABI %u.%u, "
+                           "does not know",
+                           from->id, XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
+    *out = (xray_request){ .header = XRAY_HEADER(xray_request) };
+    memcpy((unsigned char *)out + sizeof(out->header),
+           bytes + sizeof(out->header),
+           (size < sizeof(*out) ? size : sizeof(*out)) - sizeof(out->header));
+    return XRAY_OK;
+}
+
 xray_status xm_request_check(const xray_request *request,
                              const xm_limits *limits, xr_err *err)
 {
-    xray_status status = check_counts(request, err);
+    xray_status status = check_needs(request, err);
+    if (status == XRAY_OK)
+        status = check_counts(request, err);
+    if (status == XRAY_OK)
+        status = check_ends(request, err);
     if (status == XRAY_OK)
         status = check_sampling(request, err);
     if (status == XRAY_OK)
         status = check_prompt(request, limits, err);
     return status;
+}
+
+static int ends_with_list(const int32_t *tokens, uint32_t count,
+                          const xray_id_list *list)
+{
+    return count >= list->count &&
+           memcmp(tokens + count - list->count, list->ids,
+                  list->count * sizeof(*tokens)) == 0;
+}
+
+/* Tells whether the last times * size tokens have the period `size`. */
+static int repeats_itself(const int32_t *tokens, uint32_t count, uint32_t size,
+                          uint32_t times)
+{
+    uint64_t all = (uint64_t)size * times;
+    if (all > count)
+        return 0;
+    for (uint64_t i = count; i > count - all + size; i--)
+        if (tokens[i - 1] != tokens[i - 1 - size])
+            return 0;
+    return 1;
+}
+
+static uint32_t find_list_or_repeat(const xm_sample *sample)
+{
+    const xm_request *r = sample->request;
+    const int32_t *tokens = sample->tokens + sample->round_start;
+    uint32_t count = sample->token_count - sample->round_start;
+    for (uint32_t i = 0; i < r->stop_list_count; i++)
+        if (ends_with_list(tokens, count, &r->stop_lists[i]))
+            return XRAY_FINISH_STOP;
+    for (uint32_t size = 1; size <= r->repeat_size && size <= count / 2; size++)
+        if (repeats_itself(tokens, count, size, r->repeat_count))
+            return XRAY_FINISH_REPEAT;
+    return XRAY_FINISH_NONE;
 }
 
 uint32_t xm_sample_finish_reason(const xm_sample *sample, uint32_t row_bound)
@@ -101,6 +213,9 @@ uint32_t xm_sample_finish_reason(const xm_sample *sample, uint32_t row_bound)
     for (uint32_t i = 0; i < r->stop_count; i++)
         if (r->stop_ids[i] == token)
             return XRAY_FINISH_STOP;
+    uint32_t finish = find_list_or_repeat(sample);
+    if (finish != XRAY_FINISH_NONE)
+        return finish;
     if (sample->token_count - sample->round_start >= r->max_tokens ||
         sample->row_count >= row_bound)
         return XRAY_FINISH_LENGTH;

@@ -49,8 +49,12 @@ typedef struct xm_sample {
     uint32_t token_count;
     uint32_t round_start; /* number of tokens sampled in earlier rounds */
     uint32_t row_count;   /* prompt, sampled and appended tokens */
-    uint32_t in_out;      /* 1: its result waits to be polled */
-    xray_span span;       /* of the current round */
+    uint32_t in_out;      /* 1: a result of it waits to be polled */
+    uint32_t given;       /* number of tokens that poll has given */
+    xray_span *spans; /* of the current round; `span` or memory of its own */
+    uint32_t span_count;
+    uint32_t span_cap;
+    xray_span span;
 } xm_sample;
 
 struct xm_request {
@@ -60,8 +64,9 @@ struct xm_request {
     xm_sample *samples; /* [count] */
     xm_sample *ready;   /* first sample that waits for a slot */
     xm_sample *ready_last;
-    int32_t *ids;      /* [id_count] the prompt's tokens */
-    int32_t *stop_ids; /* [stop_count] */
+    int32_t *ids;             /* [id_count] the prompt's tokens */
+    int32_t *stop_ids;        /* [stop_count] */
+    xray_id_list *stop_lists; /* [stop_list_count] */
     uint64_t id;
     uint64_t key; /* key of the random draws */
     size_t bytes; /* size of this block of memory */
@@ -70,7 +75,12 @@ struct xm_request {
     uint32_t max_tokens;
     uint32_t token_cap;
     uint32_t stop_count;
+    uint32_t stop_list_count;
+    uint32_t repeat_size;
+    uint32_t repeat_count;
     uint32_t hold;
+    uint32_t stream;
+    uint32_t started;  /* samples whose first token is drawn */
     uint32_t open;     /* samples that are not DONE */
     uint32_t unpolled; /* samples whose results wait to be polled */
     uint32_t source;   /* slot that holds the prompt's keys and values */
@@ -81,14 +91,27 @@ struct xm_request {
     int32_t top_k;
 };
 
-/* Refuses a request that is invalid: XRAY_E_ARG with a sentence that says
+/* The members that these requests may set. They keep the distribution that the
+ * device's sampler computes, so that log-probs stay exact. */
+#define XM_REQUEST_OFFERS                                                \
+    (XRAY_INFER_TRUNCATION | XRAY_INFER_STREAM | XRAY_INFER_STOP_LISTS | \
+     XRAY_INFER_REPEATS)
+
+/* Reads a request whose author knows another version of the struct: members
+ * that it does not have are 0, and if it sets members that are unknown here, it
+ * is refused with XRAY_E_UNSUPPORTED. */
+xray_status xm_request_read(const xray_request *from, xr_err *err,
+                            xray_request *out);
+
+/* Refuses a request that is invalid with XRAY_E_ARG, and one that asks for more
+ * than XM_REQUEST_OFFERS with XRAY_E_UNSUPPORTED, with a sentence that says
  * why. */
 xray_status xm_request_check(const xray_request *request,
                              const xm_limits *limits, xr_err *err);
 
 /* Tells why `sample` ends with its last token, or XRAY_FINISH_NONE if it does
- * not. If that token is an end id and also reaches the length limit, the end id
- * decides. */
+ * not. If several reasons hold, the lowest decides, except that a repetition
+ * goes before the length. */
 uint32_t xm_sample_finish_reason(const xm_sample *sample, uint32_t row_bound);
 
 /* Fills in the random draw for the sample's next token. */
@@ -103,6 +126,9 @@ typedef struct xm_pool {
     uint32_t live;
     uint64_t grown; /* number of allocations so far */
 } xm_pool;
+
+/* Frees the spans of a request's samples that have memory of their own. */
+void xm_request_free_spans(xm_request *request);
 
 /* Adds a checked copy of `request` under its id. The memory comes from ended
  * requests; the pool grows only when more requests run at once than ever

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/fill.h"
 #include "core/base/str.h"
 #include "model/serve/sched_internal.h"
 
@@ -59,6 +60,7 @@ void xm_sched_destroy(xm_sched *sched)
     free(sched->busy);
     free(sched->drawn);
     free(sched->copies);
+    free(sched->out_spans);
     free(sched);
 }
 
@@ -66,12 +68,16 @@ xray_status xm_sched_submit(xm_sched *sched, const xray_request *request,
                             xr_err *err)
 {
     xm_request *r = NULL;
-    xray_status status =
-        xm_pool_add(&sched->pool, request, &sched->limits.request, err, &r);
+    xray_request copy;
+    xray_status status = xm_request_read(request, err, &copy);
+    if (status == XRAY_OK)
+        status =
+            xm_pool_add(&sched->pool, &copy, &sched->limits.request, err, &r);
     if (status != XRAY_OK)
         return status;
     xm_queue_push(&sched->waiting, r);
     sched->live++;
+    sched->outstanding += r->count;
     return XRAY_OK;
 }
 
@@ -80,6 +86,14 @@ xray_status xm_sched_submit(xm_sched *sched, const xray_request *request,
 void xm_sample_publish(xm_sched *sched, xm_sample *sample, uint32_t finish)
 {
     sample->finish = finish;
+    xm_sample_offer(sched, sample);
+}
+
+/* A streamed sample may be in the queue already. */
+void xm_sample_offer(xm_sched *sched, xm_sample *sample)
+{
+    if (sample->in_out)
+        return;
     sample->in_out = 1;
     sample->request->unpolled++;
     sample->next_out = NULL;
@@ -98,6 +112,7 @@ void xm_request_reclaim(xm_sched *sched, xm_request *request)
         return;
     if (request->count) {
         xm_pool_forget(&sched->pool, request);
+        xm_request_free_spans(request);
         request->count = 0; /* the id is forgotten */
     }
     if (request != sched->polled)
@@ -111,31 +126,48 @@ void xm_sample_close(xm_sched *sched, xm_sample *sample)
         sched->live--;
 }
 
+static xm_sample *pop_result(xm_sched *sched)
+{
+    xm_sample *s = sched->first_out;
+    sched->first_out = s->next_out;
+    if (!sched->first_out)
+        sched->last_out = NULL;
+    s->in_out = 0;
+    s->request->unpolled--;
+    if (s->finish != XRAY_FINISH_NONE)
+        sched->outstanding--;
+    return s;
+}
+
 xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out)
 {
     xm_request *before = sched->polled;
     sched->polled = NULL;
     if (before)
         xm_request_reclaim(sched, before);
-    xm_sample *s = sched->first_out;
-    if (!s)
-        return XRAY_END;
-    sched->first_out = s->next_out;
     if (!sched->first_out)
-        sched->last_out = NULL;
-    s->in_out = 0;
+        return sched->outstanding ? XRAY_AGAIN : XRAY_END;
+    if (xm_sched_reserve_out_spans(sched, sched->first_out->span_count) !=
+        XRAY_OK)
+        return XRAY_E_NOMEM;
+    xm_sample *s = pop_result(sched);
     xm_request *r = s->request;
-    r->unpolled--;
     sched->polled = r;
-    out->id = r->id;
-    out->sample = s->number;
-    out->token_count = s->token_count - s->round_start;
-    out->tokens = s->tokens + s->round_start;
-    out->raw_logp = s->raw_logp + s->round_start;
-    out->logp = s->logp + s->round_start;
-    out->finish = s->finish;
-    out->span_count = out->token_count ? 1 : 0;
-    out->spans = &s->span;
+    xray_sample_out full = {
+        .id = r->id,
+        .sample = s->number,
+        .token_count = s->token_count - s->given,
+        .tokens = s->tokens + s->given,
+        .raw_logp = s->raw_logp + s->given,
+        .logp = s->logp + s->given,
+        .finish = s->finish,
+        .span_count = xm_sample_copy_spans(sched, s, s->token_count - s->given),
+        .spans = sched->out_spans,
+        .span_stride = sizeof(xray_span),
+        .first = s->given - s->round_start,
+    };
+    s->given = s->token_count;
+    xr_fill_struct(&out->header, &full, sizeof(full));
     xm_request_reclaim(sched, r);
     return XRAY_OK;
 }
@@ -153,7 +185,37 @@ static xray_status find_request(xm_sched *sched, uint64_t id, xr_err *err,
     return XRAY_OK;
 }
 
-static void abort_sample(xm_sched *sched, xm_sample *sample)
+static xray_status find_sample(xm_request *r, uint32_t number, xr_err *err,
+                               xm_sample **out)
+{
+    /* Numbers count up from that of the first sample. */
+    uint32_t first = r->samples->number;
+    if (number < first || number - first >= r->count)
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64 ": it has no sample %" PRIu32, r->id,
+                       number);
+    *out = &r->samples[number - first];
+    return XRAY_OK;
+}
+
+static uint32_t find_slot(const xm_sched *sched, const xm_sample *sample)
+{
+    uint32_t i = 0;
+    while (sched->slots[i].sample != sample)
+        i++;
+    return i;
+}
+
+/* Takes a sample out of the list of those that wait for a slot. */
+static void leave_ready(xm_sched *sched, xm_sample *sample)
+{
+    xm_request *r = sample->request;
+    xm_ready_remove(r, sample);
+    if (!r->ready && r->queued)
+        xm_queue_remove(&sched->branching, r);
+}
+
+static void end_sample(xm_sched *sched, xm_sample *sample)
 {
     if (sample->state == XM_SAMPLE_DONE)
         return;
@@ -162,22 +224,50 @@ static void abort_sample(xm_sched *sched, xm_sample *sample)
     xm_sample_close(sched, sample);
 }
 
-xray_status xm_sched_abort(xm_sched *sched, uint64_t id, xr_err *err)
+/* The request's prompt, which may be still to compute, goes with its last
+ * sample. */
+static void abort_request(xm_sched *sched, xm_request *r)
 {
-    xm_request *r = NULL;
-    xray_status status = find_request(sched, id, err, &r);
-    if (status != XRAY_OK)
-        return status;
     if (r->queued)
         xm_queue_remove(r->queued == XM_QUEUE_WAITING ? &sched->waiting
                                                       : &sched->branching,
                         r);
     r->ready = NULL;
     for (uint32_t i = 0; i < r->count; i++)
-        abort_sample(sched, &r->samples[i]);
+        end_sample(sched, &r->samples[i]);
     for (uint32_t i = 0; i < sched->limits.slots; i++)
         if (sched->slots[i].request == r)
             xm_slot_vacate(sched, i);
+}
+
+static void abort_sample(xm_sched *sched, xm_sample *sample)
+{
+    uint32_t state = sample->state;
+    if (sample->request->open == 1 && state != XM_SAMPLE_DONE) {
+        abort_request(sched, sample->request);
+        return;
+    }
+    if (state == XM_SAMPLE_READY)
+        leave_ready(sched, sample);
+    if (state == XM_SAMPLE_RUNNING || state == XM_SAMPLE_HELD)
+        xm_slot_vacate(sched, find_slot(sched, sample));
+    end_sample(sched, sample);
+}
+
+xray_status xm_sched_abort(xm_sched *sched, uint64_t id, uint32_t sample,
+                           xr_err *err)
+{
+    xm_request *r = NULL;
+    xm_sample *s = NULL;
+    xray_status status = find_request(sched, id, err, &r);
+    if (status == XRAY_OK && sample != XRAY_ALL_SAMPLES)
+        status = find_sample(r, sample, err, &s);
+    if (status != XRAY_OK)
+        return status;
+    if (s)
+        abort_sample(sched, s);
+    else
+        abort_request(sched, r);
     xm_sched_compact(sched);
     xm_request_reclaim(sched, r);
     return XRAY_OK;
@@ -191,13 +281,10 @@ static xray_status find_held(xm_sched *sched, uint64_t id, uint32_t number,
     xray_status status = find_request(sched, id, err, &r);
     if (status != XRAY_OK)
         return status;
-    xm_sample *s =
-        r->samples; /* the first sample; numbers count up from its own */
-    if (number < s->number || number - s->number >= r->count)
-        return xr_fail(err, XRAY_E_ARG,
-                       "request %" PRIu64 ": it has no sample %" PRIu32, id,
-                       number);
-    s += number - s->number;
+    xm_sample *s = NULL;
+    status = find_sample(r, number, err, &s);
+    if (status != XRAY_OK)
+        return status;
     int waits = s->state == XM_SAMPLE_HELD || s->state == XM_SAMPLE_READY;
     if (!waits || s->finish == XRAY_FINISH_NONE)
         return xr_fail(err, XRAY_E_ARG,
@@ -206,14 +293,6 @@ static xray_status find_held(xm_sched *sched, uint64_t id, uint32_t number,
                        id, number);
     *out = s;
     return XRAY_OK;
-}
-
-static uint32_t find_slot(const xm_sched *sched, const xm_sample *sample)
-{
-    uint32_t i = 0;
-    while (sched->slots[i].sample != sample)
-        i++;
-    return i;
 }
 
 static xray_status check_extend(const xm_sched *sched, const xm_sample *s,
@@ -261,7 +340,9 @@ xray_status xm_sched_extend(xm_sched *sched, uint64_t id, uint32_t sample,
         memcpy(s->pending + 1, tokens, count * sizeof(*tokens));
     s->pending_count = 1 + count;
     s->round_start = s->token_count;
+    s->span_count = 0;
     s->row_count += count;
+    sched->outstanding++;
     s->finish = XRAY_FINISH_NONE;
     if (s->state == XM_SAMPLE_HELD)
         xm_slot_start(sched, find_slot(sched, s), s);
@@ -276,25 +357,56 @@ xray_status xm_sched_release(xm_sched *sched, uint64_t id, uint32_t sample,
     if (status != XRAY_OK)
         return status;
     xm_request *r = s->request;
-    if (s->state == XM_SAMPLE_HELD) {
+    if (s->state == XM_SAMPLE_HELD)
         xm_slot_vacate(sched, find_slot(sched, s));
-    } else {
-        xm_ready_remove(r, s);
-        if (!r->ready && r->queued)
-            xm_queue_remove(&sched->branching, r);
-    }
+    else
+        leave_ready(sched, s);
     xm_sample_close(sched, s);
     xm_request_reclaim(sched, r);
     return XRAY_OK;
+}
+
+/* ---- pause -------------------------------------------------------------- */
+
+/* A request forgets its id when nothing of it is left, which changes the list
+ * that is walked. */
+static void abort_all(xm_sched *sched)
+{
+    for (uint32_t i = 0; i < sched->pool.bucket_count; i++)
+        for (xm_request *r = sched->pool.buckets[i]; r;) {
+            xm_request *next = r->hash_next;
+            abort_request(sched, r);
+            xm_request_reclaim(sched, r);
+            r = next;
+        }
+    xm_sched_compact(sched);
+}
+
+xray_status xm_sched_pause(xm_sched *sched, uint32_t mode, xr_err *err)
+{
+    if (mode < XRAY_PAUSE_WAIT || mode > XRAY_PAUSE_ABORT)
+        return xr_fail(err, XRAY_E_ARG,
+                       "pause: mode %" PRIu32 ", 1 to 3 was expected", mode);
+    sched->paused = mode;
+    if (mode == XRAY_PAUSE_ABORT)
+        abort_all(sched);
+    return XRAY_OK;
+}
+
+void xm_sched_resume(xm_sched *sched)
+{
+    sched->paused = 0;
 }
 
 /* ---- state and statistics ----------------------------------------------- */
 
 int xm_sched_has_work(const xm_sched *sched)
 {
+    if (sched->paused == XRAY_PAUSE_KEEP)
+        return 0;
+    int waits = sched->waiting.first && !sched->paused;
     return sched->busy_count > 0 ||
-           (sched->unused_count > 0 &&
-            (sched->waiting.first || sched->branching.first));
+           (sched->unused_count > 0 && (waits || sched->branching.first));
 }
 
 uint32_t xm_sched_live(const xm_sched *sched)
@@ -309,17 +421,18 @@ uint64_t xm_sched_grown(const xm_sched *sched)
 
 void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out)
 {
-    out->requests_waiting = sched->waiting.count;
-    out->requests_running = sched->live - sched->waiting.count;
-    out->prompt_tokens = sched->prompt_tokens;
-    out->generation_tokens = sched->generation_tokens;
-    out->steps = sched->steps;
-    out->kv_tokens = 0;
-    for (uint32_t i = 0; i < sched->limits.slots; i++)
+    const xm_sched_limits *limits = &sched->limits;
+    xray_infer_stats full = {
+        .requests_waiting = sched->waiting.count,
+        .requests_running = sched->live - sched->waiting.count,
+        .prompt_tokens = sched->prompt_tokens,
+        .generation_tokens = sched->generation_tokens,
+        .steps = sched->steps,
+        .kv_capacity = (uint64_t)limits->slots * limits->request.row_bound,
+        .prefix_tokens_saved = sched->saved_tokens,
+    };
+    for (uint32_t i = 0; i < limits->slots; i++)
         if (sched->slots[i].request)
-            out->kv_tokens += sched->slots[i].position;
-    out->kv_capacity =
-        (uint64_t)sched->limits.slots * sched->limits.request.row_bound;
-    out->prefix_tokens_saved = sched->saved_tokens;
-    out->preemptions = 0;
+            full.kv_tokens += sched->slots[i].position;
+    xr_fill_struct(&out->header, &full, sizeof(full));
 }

@@ -38,12 +38,16 @@ void xm_sched_destroy(xm_sched *sched); /* accepts NULL */
 /* The calls of xray_infer_ops. */
 xray_status xm_sched_submit(xm_sched *sched, const xray_request *request,
                             xr_err *err);
-xray_status xm_sched_abort(xm_sched *sched, uint64_t id, xr_err *err);
+xray_status xm_sched_abort(xm_sched *sched, uint64_t id, uint32_t sample,
+                           xr_err *err);
 xray_status xm_sched_extend(xm_sched *sched, uint64_t id, uint32_t sample,
                             const int32_t *tokens, uint32_t count, xr_err *err);
 xray_status xm_sched_release(xm_sched *sched, uint64_t id, uint32_t sample,
                              xr_err *err);
 xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out);
+/* `mode` is XRAY_PAUSE_*. */
+xray_status xm_sched_pause(xm_sched *sched, uint32_t mode, xr_err *err);
+void xm_sched_resume(xm_sched *sched);
 
 /* Copies positions [0, positions) of one slot to another. */
 typedef struct xm_slot_copy {
@@ -65,10 +69,16 @@ typedef struct xm_sched_step {
     const xm_slot_copy *copies; /* to be made before the tokens are computed */
 } xm_sched_step;
 
-/* Fills free slots and `step`; `version` is the version of the weights. Running
- * samples get their one token first. Prompts share the rest of the budget in
- * the order of their arrival, and the last one is cut where the budget ends. */
-void xm_sched_begin(xm_sched *sched, uint64_t version, xm_sched_step *step);
+/* From here on tokens are sampled from the weights `version`. It may allocate,
+ * since each running sample may need one more span; XRAY_E_NOMEM changes
+ * nothing. */
+xray_status xm_sched_set_version(xm_sched *sched, uint64_t version,
+                                 xr_err *err);
+
+/* Fills free slots and `step`. Running samples get their one token first.
+ * Prompts share the rest of the budget in the order of their arrival, and the
+ * last one is cut where the budget ends. */
+void xm_sched_begin(xm_sched *sched, xm_sched_step *step);
 
 /* Issues the next draws of this step, at most `cap`; index[i] is the entry of
  * `last` that draw i reads. Returns 0 when there are no more. *out_run is 1
@@ -80,11 +90,11 @@ void xm_sched_results(xm_sched *sched, const int32_t *tokens,
                       const float *raw_logp, const float *logp);
 void xm_sched_end(xm_sched *sched);
 
-/* 1 while a step has something to compute */
+/* 1 while a step has something to compute; a pause may keep it from that. */
 int xm_sched_has_work(const xm_sched *sched);
 /* Number of requests that are not finished, including held ones. */
 uint32_t xm_sched_live(const xm_sched *sched);
-/* Fills everything but the header. */
+/* Fills everything but the header, which says how much of it there is. */
 void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out);
 /* Number of allocations since create; the tests prove by it that steps do not
  * allocate. */

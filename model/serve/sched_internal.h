@@ -40,7 +40,9 @@ struct xm_sched {
     xm_slot_copy *copies;
     xm_sample *first_out; /* finished samples that wait to be polled */
     xm_sample *last_out;
-    xm_request *polled; /* the last poll returned pointers into its memory */
+    xm_request *polled;   /* the last poll returned pointers into its memory */
+    xray_span *out_spans; /* [out_span_cap] those that the last poll returned */
+    uint64_t outstanding; /* samples that have not been given to their end */
     uint64_t version;
     uint64_t prompt_tokens;
     uint64_t generation_tokens;
@@ -50,6 +52,8 @@ struct xm_sched {
     uint32_t busy_count;
     uint32_t drawn_count;
     uint32_t live; /* number of requests with samples that are not done */
+    uint32_t out_span_cap;
+    uint32_t paused; /* XRAY_PAUSE_*; 0: no */
     /* The next draw to issue, and the next to be answered: its entry in `drawn`
      * and its sample. */
     uint32_t issue_at, issue_sample;
@@ -71,10 +75,22 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample);
 void xm_slot_vacate(xm_sched *sched, uint32_t slot);
 /* Removes slots from `busy` that have nothing to compute. */
 void xm_sched_compact(xm_sched *sched);
+/* Queues a sample for poll, which gives its new tokens. */
+void xm_sample_offer(xm_sched *sched, xm_sample *sample);
 /* Queues the result of a finished sample for poll. */
 void xm_sample_publish(xm_sched *sched, xm_sample *sample, uint32_t finish);
 /* Ends a sample for good. */
 void xm_sample_close(xm_sched *sched, xm_sample *sample);
+/* Notes that a sampled token, the last of the row, came from the current
+ * weights. */
+void xm_sample_note_version(const xm_sched *sched, xm_sample *sample);
+/* Makes room for the spans of a sample in `out_spans`, which the last poll
+ * returned. */
+xray_status xm_sched_reserve_out_spans(xm_sched *sched, uint32_t count);
+/* Copies the spans of the last `count` tokens of a sample to `out_spans` and
+ * returns their number. */
+uint32_t xm_sample_copy_spans(xm_sched *sched, const xm_sample *sample,
+                              uint32_t count);
 /* Returns a request's memory to the pool once no result and no pointer of the
  * caller needs it. */
 void xm_request_reclaim(xm_sched *sched, xm_request *request);

@@ -93,7 +93,7 @@ static uint32_t fill_free_slots(xm_sched *sched)
         if (!r->ready)
             xm_queue_remove(&sched->branching, r);
     }
-    while (sched->unused_count && sched->waiting.first) {
+    while (sched->unused_count && sched->waiting.first && !sched->paused) {
         xm_request *r = sched->waiting.first;
         uint32_t slot = sched->unused[--sched->unused_count];
         xm_queue_remove(&sched->waiting, r);
@@ -130,9 +130,8 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
     sched->drawn[sched->drawn_count++] = slot;
 }
 
-void xm_sched_begin(xm_sched *sched, uint64_t version, xm_sched_step *step)
+void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
 {
-    sched->version = version;
     sched->drawn_count = 0;
     sched->issue_at = sched->issue_sample = 0;
     sched->answer_at = sched->answer_sample = 0;
@@ -158,6 +157,15 @@ void xm_sched_begin(xm_sched *sched, uint64_t version, xm_sched_step *step)
 
 /* ---- draws and results -------------------------------------------------- */
 
+/* Returns the number of the first sample from `number` on that waits for its
+ * first token; samples may have been aborted before it. */
+static uint32_t find_waiting(const xm_request *r, uint32_t number)
+{
+    while (number < r->count && r->samples[number].state != XM_SAMPLE_WAITING)
+        number++;
+    return number;
+}
+
 /* Returns the sample of draw (at, number) and moves on to the next draw. */
 static xm_sample *next_draw(const xm_sched *sched, uint32_t *at,
                             uint32_t *number)
@@ -167,8 +175,11 @@ static xm_sample *next_draw(const xm_sched *sched, uint32_t *at,
         ++*at;
         return slot->sample;
     }
-    xm_sample *sample = &slot->request->samples[*number];
-    if (++*number == slot->request->count) {
+    const xm_request *r = slot->request;
+    uint32_t found = find_waiting(r, *number);
+    xm_sample *sample = &r->samples[found];
+    *number = found + 1;
+    if (find_waiting(r, *number) == r->count) {
         *number = 0;
         ++*at;
     }
@@ -202,12 +213,11 @@ static uint32_t append_token(xm_sched *sched, xm_sample *sample, int32_t token,
     sample->tokens[at] = token;
     sample->raw_logp[at] = raw_logp;
     sample->logp[at] = logp;
-    if (at == sample->round_start) {
-        sample->span.first = sample->row_count;
-        sample->span.version = sched->version;
-    }
-    sample->span.last = ++sample->row_count;
+    sample->row_count++;
+    xm_sample_note_version(sched, sample);
     sched->generation_tokens++;
+    if (sample->request->stream)
+        xm_sample_offer(sched, sample);
     return xm_sample_finish_reason(sample, sched->limits.request.row_bound);
 }
 
@@ -234,6 +244,7 @@ static void take_running_result(xm_sched *sched, uint32_t slot,
 static void take_first_token(xm_sched *sched, xm_sample *sample,
                              uint32_t finish)
 {
+    sample->request->started++;
     if (finish != XRAY_FINISH_NONE)
         xm_sample_publish(sched, sample, finish);
     if (finish == XRAY_FINISH_NONE || sample->request->hold)
@@ -245,7 +256,7 @@ static void take_first_token(xm_sched *sched, xm_sample *sample,
 static void finish_prompt(xm_sched *sched, uint32_t slot)
 {
     xm_request *r = sched->slots[slot].request;
-    sched->saved_tokens += (uint64_t)(r->count - 1) * r->id_count;
+    sched->saved_tokens += (uint64_t)(r->started - 1) * r->id_count;
     xm_slot_vacate(sched, slot);
     if (r->ready)
         xm_queue_push(&sched->branching, r);

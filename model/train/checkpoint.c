@@ -20,6 +20,9 @@
  * a load. */
 #define STEP_LIMIT ((int64_t)1 << 32)
 
+/* Elements that are read at a time, between two looks at the stop. */
+#define PIECE ((uint64_t)1 << 20)
+
 static const char *const suffixes[2] = { "exp_avg", "exp_avg_sq" };
 
 struct xm_optim {
@@ -165,6 +168,14 @@ static xray_status collect_items(const xm_adamw *adamw, optim_out *out,
     return status == XRAY_OK ? wait_for_moments(adamw, err) : status;
 }
 
+static xray_status feed_moments(void *ctx, size_t i, xr_err *err,
+                                const void **out)
+{
+    (void)err;
+    *out = ((const optim_out *)ctx)->items[i].data;
+    return XRAY_OK;
+}
+
 xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
                           uint64_t version, xr_err *err)
 {
@@ -183,8 +194,10 @@ xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
     status = alloc_optim_out(adamw, &out, err);
     if (status == XRAY_OK)
         status = collect_items(adamw, &out, err);
+    const xm_st_feed feed = { feed_moments, &out, adamw->calls };
     if (status == XRAY_OK)
-        status = xm_st_write(path, out.items, out.count, metadata, err);
+        status =
+            xm_st_write_fed(path, out.items, out.count, metadata, &feed, err);
     free_optim_out(&out);
     return status;
 }
@@ -249,7 +262,8 @@ xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
                              .device_self = adamw->device_self,
                              .count = out.count,
                              .ctx = &share,
-                             .piece = optim_piece };
+                             .piece = optim_piece,
+                             .calls = adamw->calls };
     status = xm_share_save(&from, parts, status, agreement, err);
     xm_st_parts_close(parts);
     free_optim_out(&out);
@@ -365,6 +379,24 @@ uint64_t xm_optim_version(const xm_optim *optim)
     return optim->version;
 }
 
+static xray_status restore_piece(const xm_adamw *adamw,
+                                 const xm_st_tensor *tensor, xm_range piece,
+                                 float *buffer, float *to, xr_err *err)
+{
+    xray_status status = xm_st_read_f32(tensor, piece.first, piece.count,
+                                        buffer ? buffer : to, err);
+    if (status != XRAY_OK || !buffer)
+        return status;
+    status =
+        adamw->device->copy(adamw->device_self, NULL, to, buffer,
+                            piece.count * sizeof(float), XRAY_COPY_TO_DEVICE);
+    if (status == XRAY_OK)
+        status = adamw->device->sync(adamw->device_self, NULL);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "writing the optimizer's state failed");
+}
+
 static xray_status restore_moments(const xm_optim *optim, const xm_adamw *adamw,
                                    size_t i, float *buffer, xr_err *err)
 {
@@ -380,21 +412,17 @@ static xray_status restore_moments(const xm_optim *optim, const xm_adamw *adamw,
                        "tensor %s was found when the file was opened, but not "
                        "when it is read",
                        name);
-    float *to = state_data(adamw, param, i % 2, own.first);
-    if (!buffer)
-        return xm_st_read_f32(tensor, own.first, own.count, to, err);
-    xray_status status =
-        xm_st_read_f32(tensor, own.first, own.count, buffer, err);
-    if (status != XRAY_OK)
-        return status;
-    status =
-        adamw->device->copy(adamw->device_self, NULL, to, buffer,
-                            own.count * sizeof(float), XRAY_COPY_TO_DEVICE);
-    if (status == XRAY_OK)
-        status = adamw->device->sync(adamw->device_self, NULL);
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_fail(err, status, "writing the optimizer's state failed");
+    for (uint64_t at = 0; at < own.count; at += PIECE) {
+        xm_range piece = { own.first + at,
+                           own.count - at < PIECE ? own.count - at : PIECE };
+        float *to = state_data(adamw, param, i % 2, piece.first);
+        xray_status status = xr_stop_check(adamw->calls, err);
+        if (status == XRAY_OK)
+            status = restore_piece(adamw, tensor, piece, buffer, to, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
 }
 
 xray_status xm_optim_restore(const xm_optim *optim, xm_adamw *adamw,
@@ -403,11 +431,7 @@ xray_status xm_optim_restore(const xm_optim *optim, xm_adamw *adamw,
     const xm_layout *layout = adamw->layout;
     float *buffer = NULL;
     if (!has_host_memory(adamw->device, adamw->device_self)) {
-        uint64_t largest = 1;
-        for (uint32_t i = 0; i < layout->param_count; i++)
-            if (layout->params[i].count > largest)
-                largest = layout->params[i].count;
-        buffer = xr_calloc(largest, sizeof(float));
+        buffer = xr_calloc(PIECE, sizeof(float));
         if (!buffer)
             return xr_fail(err, XRAY_E_NOMEM,
                            "no memory to read the optimizer's state");

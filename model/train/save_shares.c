@@ -65,7 +65,8 @@ static xray_status write_piece(const share_writer *w, size_t i, xr_err *err)
         uint64_t left = p.range.count - done;
         xm_range range = { p.range.first + done, left < CHUNK ? left : CHUNK };
         const float *data = p.data + done;
-        if (w->copy) {
+        status = xr_stop_check(w->from->calls, err);
+        if (status == XRAY_OK && w->copy) {
             status = copy_to_host(w, data, range.count, err);
             data = w->copy;
         }
@@ -134,13 +135,13 @@ static xm_piece weight_piece(const void *ctx, size_t i)
 {
     const xm_weights *w = ctx;
     const xm_param *param = &w->layout->params[i];
-    const xray_tensor *tensor = &w->tensors[i];
+    const xm_held *held = &w->held[i];
     xm_range own =
         xm_param_in(param, xm_bucket_share(w->layout, param->bucket));
-    const float *data = tensor->data;
+    const float *data = held->data;
     if (own.count == 0)
         return (xm_piece){ 0 };
-    return (xm_piece){ .data = data + (own.first - tensor->first),
+    return (xm_piece){ .data = data + (own.first - held->first),
                        .range = own,
                        .rows = param->rows,
                        .cols = param->cols,
@@ -166,7 +167,8 @@ xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
                              .device_self = weights->device_self,
                              .count = layout->param_count,
                              .ctx = weights,
-                             .piece = weight_piece };
+                             .piece = weight_piece,
+                             .calls = weights->calls };
     status = xm_share_save(&from, parts, status, agreement, err);
     xm_st_parts_close(parts);
     free(items);

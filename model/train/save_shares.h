@@ -35,6 +35,7 @@ typedef struct xm_share_source {
     size_t count; /* number of tensors */
     const void *ctx;
     xm_piece (*piece)(const void *ctx, size_t i);
+    const xray_call_service *calls; /* NULL: writing never ends early */
 } xm_share_source;
 
 /* Writes the files of `parts`. `ready` is the rank's status after it tried to

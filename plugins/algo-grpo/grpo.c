@@ -179,7 +179,7 @@ static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "algo-grpo",
     .version = "0.1.0",

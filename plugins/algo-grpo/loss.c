@@ -11,8 +11,9 @@
 
 static const char *const names[] = { XM_RL_POLICY_METRIC_NAMES, NULL };
 
-const char *const *grpo_metric_names(void)
+const char *const *grpo_metric_names(void *self)
 {
+    (void)self;
     return names;
 }
 
@@ -210,9 +211,13 @@ static int fits_context(const grpo_context *context, uint64_t size,
     uint64_t starts = ((uint64_t)context->rows + 1) * sizeof(int32_t);
     if (!context->marked)
         return size == sizeof(*context);
-    return size == sizeof(*context) + starts + context->tokens &&
-           call->first_row <= context->rows &&
-           call->batch->rows <= context->rows - call->first_row;
+    if (size != sizeof(*context) + starts + context->tokens ||
+        !call->batch->row_index)
+        return 0;
+    for (uint32_t row = 0; row < call->batch->rows; row++)
+        if (call->batch->row_index[row] >= context->rows)
+            return 0;
+    return 1;
 }
 
 xray_status grpo_loss(const void *blob, uint64_t size,
@@ -230,9 +235,11 @@ xray_status grpo_loss(const void *blob, uint64_t size,
         !fits_context(&context, size, call))
         return XRAY_E_ARG;
     for (uint32_t row = 0; row < call->batch->rows; row++)
-        add_row_loss(
-            &context, row,
-            find_row_marks(&context, blob, (uint64_t)call->first_row + row),
-            call, sums);
+        add_row_loss(&context, row,
+                     find_row_marks(&context, blob,
+                                    call->batch->row_index
+                                        ? call->batch->row_index[row]
+                                        : row),
+                     call, sums);
     return XRAY_OK;
 }

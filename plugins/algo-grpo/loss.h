@@ -38,7 +38,7 @@ void grpo_count(const grpo_loss_rule *rule, const xray_batch *mini,
 xray_status grpo_select(const xray_batch *mini, const float *logp, void *blob,
                         uint64_t size);
 
-const char *const *grpo_metric_names(void);
+const char *const *grpo_metric_names(void *self);
 xray_status grpo_loss(const void *context, uint64_t size,
                       const xray_loss_call *call, xray_metric_sums *sums);
 

@@ -75,12 +75,6 @@ static const xray_choice deviation_choices[] = {
     { NULL, 0, NULL },
 };
 
-static const xray_choice auto_bool_choices[] = {
-    { "auto", GRPO_AUTO, "by the preset" },
-    XM_RL_BOOL_CHOICES,
-    { NULL, 0, NULL },
-};
-
 static const xray_choice mode_choices[] = {
     { "auto", GRPO_AUTO, "by the preset" },
     { "vanilla", GRPO_VANILLA, "PPO's clip, dual clip by clip_ratio_c" },
@@ -158,107 +152,112 @@ static const xray_choice rs_choices[] = {
 };
 
 const xray_option grpo_options[] = {
-    XRAY_CHOICE(grpo_config, preset, "verl", preset_choices, "0.1",
+    XRAY_CHOICE(grpo_config, preset, "verl", preset_choices, 0u, "0.1",
                 "The published variant that sets every key left at auto or -1; "
                 "see xray algo list."),
-    XRAY_CHOICE(grpo_config, adv_estimator, "auto", estimator_choices, "0.1",
+    XRAY_CHOICE(grpo_config, adv_estimator, "auto", estimator_choices, 0u,
+                "0.1",
                 "How the advantage of a row is computed from the scores of its "
                 "group."),
-    XRAY_CHOICE(grpo_config, norm_adv_by_std_in_grpo, "auto", auto_bool_choices,
+    XRAY_TRISTATE(grpo_config, norm_adv_by_std_in_grpo, "auto", 0u, "0.1",
+                  "Divide advantages by the standard deviation of the group; "
+                  "auto: by the preset."),
+    XRAY_CHOICE(grpo_config, adv_deviation, "auto", deviation_choices, 0u,
                 "0.1",
-                "Divide advantages by the standard deviation of the group."),
-    XRAY_CHOICE(grpo_config, adv_deviation, "auto", deviation_choices, "0.1",
                 "The standard deviation that advantages are divided by."),
-    XRAY_REAL(grpo_config, adv_epsilon, "-1", -1, 1, NULL, "0.1",
+    XRAY_REAL(grpo_config, adv_epsilon, "-1", -1, 1, NULL, 0u, "0.1",
               "Number added to the divisor of advantages; -1: by the preset."),
-    XRAY_REAL(grpo_config, gamma, "1", 0, 1, NULL, "0.1",
+    XRAY_REAL(grpo_config, gamma, "1", 0, 1, NULL, 0u, "0.1",
               "Discount of reinforce_plus_plus."),
-    XRAY_CHOICE(grpo_config, loss_mode, "auto", mode_choices, "0.1",
+    XRAY_CHOICE(grpo_config, loss_mode, "auto", mode_choices, 0u, "0.1",
                 "The policy loss of a token."),
-    XRAY_REAL(grpo_config, clip_ratio, "0.2", 0, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, clip_ratio, "0.2", 0, 1e6, NULL, 0u, "0.1",
               "The ratio is clipped to 1 - clip_ratio and 1 + clip_ratio."),
-    XRAY_REAL(grpo_config, clip_ratio_low, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, clip_ratio_low, "-1", -1, 1e6, NULL, 0u, "0.1",
               "Distance of the lower bound from 1; -1: by the preset, else "
               "clip_ratio."),
-    XRAY_REAL(grpo_config, clip_ratio_high, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, clip_ratio_high, "-1", -1, 1e6, NULL, 0u, "0.1",
               "Distance of the upper bound from 1; -1: by the preset, else "
               "clip_ratio."),
-    XRAY_REAL(grpo_config, clip_ratio_c, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, clip_ratio_c, "-1", -1, 1e6, NULL, 0u, "0.1",
               "Dual clip: largest loss of a token of negative advantage, in "
               "units of the advantage, above 1; 0: off, -1: by the preset."),
-    XRAY_CHOICE(grpo_config, safety_bounds, "auto", auto_bool_choices, "0.1",
-                "Clamp log-ratios to +-20 and k3 to +-10, as verl does."),
-    XRAY_REAL(grpo_config, tau_pos, "1", 1e-6, 1e6, NULL, "0.1",
+    XRAY_TRISTATE(grpo_config, safety_bounds, "auto", 0u, "0.1",
+                  "Clamp log-ratios to +-20 and k3 to +-10, as verl does; "
+                  "auto: by the preset."),
+    XRAY_REAL(grpo_config, tau_pos, "1", 1e-6, 1e6, NULL, 0u, "0.1",
               "sapo: steepness of the gate for advantages above 0."),
-    XRAY_REAL(grpo_config, tau_neg, "1.05", 1e-6, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, tau_neg, "1.05", 1e-6, 1e6, NULL, 0u, "0.1",
               "sapo: steepness of the gate for other advantages."),
-    XRAY_REAL(grpo_config, clip_cov_ratio, "2e-4", 0, 1, NULL, "0.1",
+    XRAY_REAL(grpo_config, clip_cov_ratio, "2e-4", 0, 1, NULL, 0u, "0.1",
               "clip_cov: share of the tokens that are picked."),
-    XRAY_REAL(grpo_config, clip_cov_lb, "1", -1e6, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, clip_cov_lb, "1", -1e6, 1e6, NULL, 0u, "0.1",
               "clip_cov: tokens with a covariance above this are candidates."),
-    XRAY_REAL(grpo_config, clip_cov_ub, "5", -1e6, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, clip_cov_ub, "5", -1e6, 1e6, NULL, 0u, "0.1",
               "clip_cov: tokens with a covariance below this are candidates."),
-    XRAY_REAL(grpo_config, kl_cov_ratio, "2e-4", 0, 1, NULL, "0.1",
+    XRAY_REAL(grpo_config, kl_cov_ratio, "2e-4", 0, 1, NULL, 0u, "0.1",
               "kl_cov: share of the tokens that are picked."),
-    XRAY_REAL(grpo_config, ppo_kl_coef, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, ppo_kl_coef, "-1", -1, 1e6, NULL, 0u, "0.1",
               "kl_cov: weight of |log-ratio| in the loss of a picked token; "
               "-1: by the preset, else 0.1."),
-    XRAY_REAL(grpo_config, dro_beta, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, dro_beta, "-1", -1, 1e6, NULL, 0u, "0.1",
               "dro: weight of the quadratic penalty, above 0."),
-    XRAY_CHOICE(grpo_config, loss_agg_mode, "auto", agg_choices, "0.1",
+    XRAY_CHOICE(grpo_config, loss_agg_mode, "auto", agg_choices, 0u, "0.1",
                 "How the losses of tokens are averaged."),
-    XRAY_REAL(grpo_config, loss_scale_factor, "0", 0, 1e12, "tokens", "0.1",
+    XRAY_REAL(grpo_config, loss_scale_factor, "0", 0, 1e12, "tokens", 0u, "0.1",
               "Divisor of seq-mean-token-sum-norm; 0: the longest response "
               "that the run allows."),
-    XRAY_CHOICE(grpo_config, use_kl_loss, "auto", auto_bool_choices, "0.1",
-                "Add KL to the reference to the loss."),
-    XRAY_REAL(grpo_config, kl_loss_coef, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_TRISTATE(grpo_config, use_kl_loss, "auto", 0u, "0.1",
+                  "Add KL to the reference to the loss; auto: by the preset."),
+    XRAY_REAL(grpo_config, kl_loss_coef, "-1", -1, 1e6, NULL, 0u, "0.1",
               "Weight of the KL in the loss; -1: by the preset, else 0.001."),
-    XRAY_CHOICE(grpo_config, kl_loss_type, "auto", kl_choices, "0.1",
+    XRAY_CHOICE(grpo_config, kl_loss_type, "auto", kl_choices, 0u, "0.1",
                 "Estimator of the KL in the loss."),
-    XRAY_REAL(grpo_config, kl_coef, "0.001", 0, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, kl_coef, "0.001", 0, 1e6, NULL, 0u, "0.1",
               "Weight of the KL in the reward."),
-    XRAY_CHOICE(grpo_config, kl_penalty, "kl", &kl_choices[1], "0.1",
+    XRAY_CHOICE(grpo_config, kl_penalty, "kl", &kl_choices[1], 0u, "0.1",
                 "Estimator of the KL in the reward."),
-    XRAY_CHOICE(grpo_config, kl_ctrl, "fixed", control_choices, "0.1",
+    XRAY_CHOICE(grpo_config, kl_ctrl, "fixed", control_choices, 0u, "0.1",
                 "How kl_coef changes from step to step."),
-    XRAY_REAL(grpo_config, target_kl, "0.1", 1e-12, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, target_kl, "0.1", 1e-12, 1e6, NULL, 0u, "0.1",
               "The KL that an adaptive kl_coef aims at."),
-    XRAY_REAL(grpo_config, horizon, "10000", 1e-6, 1e18, "rows", "0.1",
+    XRAY_REAL(grpo_config, horizon, "10000", 1e-6, 1e18, "rows", 0u, "0.1",
               "The time scale of an adaptive kl_coef: a longer one adapts more "
               "slowly."),
-    XRAY_REAL(grpo_config, entropy_coeff, "0", -1e6, 1e6, NULL, "0.1",
+    XRAY_REAL(grpo_config, entropy_coeff, "0", -1e6, 1e6, NULL, 0u, "0.1",
               "Weight of the entropy that is subtracted from the loss."),
-    XRAY_CHOICE(grpo_config, filter_groups, "auto", auto_bool_choices, "0.1",
-                "Replace groups whose scores are all equal by groups of other "
-                "prompts."),
-    XRAY_INT(grpo_config, max_num_gen_batches, "0", 0, 1000000, NULL, "0.1",
+    XRAY_TRISTATE(
+        grpo_config, filter_groups, "auto", 0u, "0.1",
+        "Replace groups whose scores are all equal by groups of other "
+        "prompts; auto: by the preset."),
+    XRAY_INT(grpo_config, max_num_gen_batches, "0", 0, 1000000, NULL, 0u, "0.1",
              "filter_groups: number of batches after which all groups are "
              "kept; 0: the core decides."),
-    XRAY_REAL(grpo_config, overlong_buffer_len, "0", 0, 1e9, "tokens", "0.1",
+    XRAY_REAL(grpo_config, overlong_buffer_len, "0", 0, 1e9, "tokens", 0u,
+              "0.1",
               "Number of tokens before max_resp_len over which the penalty of "
               "a response grows; 0: no penalty."),
-    XRAY_REAL(grpo_config, overlong_penalty_factor, "1", 0, 1e6, NULL, "0.1",
-              "Penalty of a response of max_resp_len tokens."),
+    XRAY_REAL(grpo_config, overlong_penalty_factor, "1", 0, 1e6, NULL, 0u,
+              "0.1", "Penalty of a response of max_resp_len tokens."),
     XRAY_REAL(
-        grpo_config, max_resp_len, "0", 0, 1e9, "tokens", "0.1",
+        grpo_config, max_resp_len, "0", 0, 1e9, "tokens", 0u, "0.1",
         "With overlong_buffer_len: the same as data.max_response_length."),
-    XRAY_CHOICE(grpo_config, rollout_is, "none", is_choices, "0.1",
+    XRAY_CHOICE(grpo_config, rollout_is, "none", is_choices, 0u, "0.1",
                 "Importance weights that correct for a sampler whose "
                 "log-probabilities differ."),
     XRAY_STRING(grpo_config, rollout_is_threshold, "2.0", 0, "0.1",
                 "HIGH: larger weights are cut to HIGH; LOW_HIGH: weights "
                 "outside of this range become 0."),
-    XRAY_CHOICE(grpo_config, rollout_rs, "none", rs_choices, "0.1",
+    XRAY_CHOICE(grpo_config, rollout_rs, "none", rs_choices, 0u, "0.1",
                 "Rejection of tokens or rows by the difference of their "
                 "log-probabilities."),
     XRAY_STRING(grpo_config, rollout_rs_threshold, "", 0, "0.1",
                 "k1: LOW_HIGH of the ratio, or HIGH (then LOW = 1 / HIGH); "
                 "k2, k3: HIGH."),
-    XRAY_BOOL(grpo_config, rollout_is_batch_normalize, "false", "0.1",
+    XRAY_BOOL(grpo_config, rollout_is_batch_normalize, "false", 0u, "0.1",
               "Divide weights by their mean over the step."),
     XRAY_BOOL(
-        grpo_config, use_kl_in_reward, "false", "0.1",
+        grpo_config, use_kl_in_reward, "false", 0u, "0.1",
         "Subtract the KL to the reference from the reward of each token."),
 };
 _Static_assert(sizeof(grpo_options) ==

@@ -19,8 +19,9 @@ static const char *const names[] = { XM_RL_POLICY_METRIC_NAMES,
                                      "critic/vf_loss", "critic/vf_clipfrac",
                                      "critic/vpred_mean", NULL };
 
-const char *const *ppo_metric_names(void)
+const char *const *ppo_metric_names(void *self)
 {
+    (void)self;
     return names;
 }
 

@@ -30,7 +30,7 @@ typedef struct ppo_context {
     double scale;
 } ppo_context;
 
-const char *const *ppo_metric_names(void);
+const char *const *ppo_metric_names(void *self);
 xray_status ppo_loss(const void *context, uint64_t size,
                      const xray_loss_call *call, xray_metric_sums *sums);
 xray_status ppo_critic_loss(const void *context, uint64_t size,

@@ -39,12 +39,6 @@ static const xray_choice preset_choices[] = {
     { NULL, 0, NULL },
 };
 
-static const xray_choice auto_bool_choices[] = {
-    { "auto", PPO_AUTO, "by the preset" },
-    XM_RL_BOOL_CHOICES,
-    { NULL, 0, NULL },
-};
-
 static const xray_choice agg_choices[] = { XM_RL_AGG_CHOICES,
                                            { NULL, 0, NULL } };
 static const xray_choice critic_agg_choices[] = {
@@ -97,73 +91,75 @@ static const xray_choice scale_choices[] = {
 };
 
 const xray_option ppo_options[] = {
-    XRAY_CHOICE(ppo_config, preset, "verl", preset_choices, "0.1",
+    XRAY_CHOICE(ppo_config, preset, "verl", preset_choices, 0u, "0.1",
                 "The project whose values are used for every key left at auto "
                 "or -1."),
-    XRAY_REAL(ppo_config, gamma, "1", 0, 1, NULL, "0.1",
+    XRAY_REAL(ppo_config, gamma, "1", 0, 1, NULL, 0u, "0.1",
               "Discount of later rewards, per token."),
-    XRAY_REAL(ppo_config, lam, "-1", -1, 1, NULL, "0.1",
+    XRAY_REAL(ppo_config, lam, "-1", -1, 1, NULL, 0u, "0.1",
               "Lambda of the generalised advantage estimate; -1: by the "
               "preset."),
-    XRAY_REAL(ppo_config, clip_ratio, "0.2", 0, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, clip_ratio, "0.2", 0, 1e6, NULL, 0u, "0.1",
               "The ratio is clipped to 1 - clip_ratio and 1 + clip_ratio."),
-    XRAY_REAL(ppo_config, clip_ratio_low, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, clip_ratio_low, "-1", -1, 1e6, NULL, 0u, "0.1",
               "Distance of the lower bound from 1; -1: clip_ratio."),
-    XRAY_REAL(ppo_config, clip_ratio_high, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, clip_ratio_high, "-1", -1, 1e6, NULL, 0u, "0.1",
               "Distance of the upper bound from 1; -1: clip_ratio."),
-    XRAY_REAL(ppo_config, clip_ratio_c, "-1", -1, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, clip_ratio_c, "-1", -1, 1e6, NULL, 0u, "0.1",
               "Dual clip: largest loss of a token of negative advantage, in "
               "units of the advantage, above 1; 0: off, -1: by the preset."),
-    XRAY_CHOICE(ppo_config, safety_bounds, "auto", auto_bool_choices, "0.1",
-                "Clamp log-ratios to +-20 and k3 to +-10, as verl does."),
-    XRAY_CHOICE(ppo_config, loss_agg_mode, "token-mean", agg_choices, "0.1",
+    XRAY_TRISTATE(ppo_config, safety_bounds, "auto", 0u, "0.1",
+                  "Clamp log-ratios to +-20 and k3 to +-10, as verl does; "
+                  "auto: by the preset."),
+    XRAY_CHOICE(ppo_config, loss_agg_mode, "token-mean", agg_choices, 0u, "0.1",
                 "How the losses of tokens are averaged."),
     XRAY_CHOICE(ppo_config, critic_loss_agg_mode, "auto", critic_agg_choices,
-                "0.1", "The same for the value loss."),
-    XRAY_REAL(ppo_config, loss_scale_factor, "0", 0, 1e12, "tokens", "0.1",
+                0u, "0.1", "The same for the value loss."),
+    XRAY_REAL(ppo_config, loss_scale_factor, "0", 0, 1e12, "tokens", 0u, "0.1",
               "Divisor of seq-mean-token-sum-norm; 0: the longest response "
               "that the run allows."),
-    XRAY_REAL(ppo_config, cliprange_value, "-1", -1, 1e30, NULL, "0.1",
+    XRAY_REAL(ppo_config, cliprange_value, "-1", -1, 1e30, NULL, 0u, "0.1",
               "Largest distance of a value from its old one that the value "
               "loss counts; 0: no limit, -1: by the preset."),
-    XRAY_REAL(ppo_config, vf_coef, "1", 0, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, vf_coef, "1", 0, 1e6, NULL, 0u, "0.1",
               "Weight of the value loss if value_model = policy."),
-    XRAY_CHOICE(ppo_config, value_model, "auto", value_choices, "0.1",
+    XRAY_CHOICE(ppo_config, value_model, "auto", value_choices, 0u, "0.1",
                 "The model that estimates values."),
-    XRAY_CHOICE(ppo_config, whiten_advantages, "auto", whiten_choices, "0.1",
+    XRAY_CHOICE(ppo_config, whiten_advantages, "auto", whiten_choices, 0u,
+                "0.1",
                 "The tokens over which advantages are whitened to mean 0 and "
                 "deviation 1."),
-    XRAY_REAL(ppo_config, entropy_coeff, "0", -1e6, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, entropy_coeff, "0", -1e6, 1e6, NULL, 0u, "0.1",
               "Weight of the entropy that is subtracted from the loss."),
-    XRAY_BOOL(ppo_config, use_kl_loss, "false", "0.1",
+    XRAY_BOOL(ppo_config, use_kl_loss, "false", 0u, "0.1",
               "Add KL to the reference to the loss."),
-    XRAY_REAL(ppo_config, kl_loss_coef, "0.001", 0, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, kl_loss_coef, "0.001", 0, 1e6, NULL, 0u, "0.1",
               "Weight of the KL in the loss."),
-    XRAY_CHOICE(ppo_config, kl_loss_type, "low_var_kl", kl_choices, "0.1",
+    XRAY_CHOICE(ppo_config, kl_loss_type, "low_var_kl", kl_choices, 0u, "0.1",
                 "Estimator of the KL in the loss."),
-    XRAY_CHOICE(ppo_config, use_kl_in_reward, "auto", auto_bool_choices, "0.1",
-                "Subtract the KL to the reference from the reward of each "
-                "token."),
-    XRAY_CHOICE(ppo_config, kl_penalty, "kl", kl_choices, "0.1",
+    XRAY_TRISTATE(ppo_config, use_kl_in_reward, "auto", 0u, "0.1",
+                  "Subtract the KL to the reference from the reward of each "
+                  "token; auto: by the preset."),
+    XRAY_CHOICE(ppo_config, kl_penalty, "kl", kl_choices, 0u, "0.1",
                 "Estimator of the KL in the reward."),
-    XRAY_REAL(ppo_config, kl_coef, "0.001", 0, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, kl_coef, "0.001", 0, 1e6, NULL, 0u, "0.1",
               "Weight of the KL in the reward; an adaptive weight starts "
               "here."),
-    XRAY_CHOICE(ppo_config, kl_ctrl, "fixed", control_choices, "0.1",
+    XRAY_CHOICE(ppo_config, kl_ctrl, "fixed", control_choices, 0u, "0.1",
                 "Whether kl_coef changes."),
-    XRAY_CHOICE(ppo_config, kl_ctrl_update, "auto", update_choices, "0.1",
+    XRAY_CHOICE(ppo_config, kl_ctrl_update, "auto", update_choices, 0u, "0.1",
                 "When an adaptive kl_coef changes."),
-    XRAY_REAL(ppo_config, target_kl, "0.1", 0, 1e6, NULL, "0.1",
+    XRAY_REAL(ppo_config, target_kl, "0.1", 0, 1e6, NULL, 0u, "0.1",
               "The KL that an adaptive kl_coef aims at."),
-    XRAY_REAL(ppo_config, horizon, "10000", 0, 1e15, "samples", "0.1",
+    XRAY_REAL(ppo_config, horizon, "10000", 0, 1e15, "samples", 0u, "0.1",
               "Number of samples over which an adaptive kl_coef changes by at "
               "most a fifth of itself."),
-    XRAY_REAL(ppo_config, cliprange_reward, "-1", -1, 1e30, NULL, "0.1",
+    XRAY_REAL(ppo_config, cliprange_reward, "-1", -1, 1e30, NULL, 0u, "0.1",
               "Scores are clipped to this distance from 0; 0: no limit, -1: by "
               "the preset."),
-    XRAY_CHOICE(ppo_config, scale_reward, "ignored", scale_choices, "0.1",
+    XRAY_CHOICE(ppo_config, scale_reward, "ignored", scale_choices, 0u, "0.1",
                 "The divisor of scores after clipping."),
-    XRAY_REAL(ppo_config, ref_std, "0", 0, 1e30, NULL, "0.1",
+    XRAY_REAL(ppo_config, ref_std, "0", 0, 1e30, NULL, 0u, "0.1",
               "Divisor of scale_reward = ref; 0: the deviation of the first "
               "step's scores."),
 };

@@ -18,24 +18,6 @@ static int is_tied(const xm_config *model)
     return model->tied != 0;
 }
 
-/* Matrix number `index` of a bucket; NULL past the last one. */
-static const xm_matrix *find_matrix(const xm_layout *layout, uint32_t bucket,
-                                    uint32_t index)
-{
-    for (uint32_t i = 0; i < layout->matrix_count; i++)
-        if (layout->matrices[i].bucket == bucket && index-- == 0)
-            return &layout->matrices[i];
-    return NULL;
-}
-
-static uint64_t packed_matrix_bytes(const xm_matrix *matrix, int trainable)
-{
-    uint64_t count = (matrix->rows + 15) / 16 * 16 * matrix->cols;
-    if (trainable)
-        count += (matrix->cols + 15) / 16 * 16 * matrix->rows;
-    return count * sizeof(float);
-}
-
 static uint64_t count_share_elements(const xm_layout *layout)
 {
     uint64_t count = 0;
@@ -44,26 +26,46 @@ static uint64_t count_share_elements(const xm_layout *layout)
     return count;
 }
 
-/* All blocks of a slot share its handles, so the handles of its first block
- * count. */
+/* All blocks of a slot share its handles, so a handle serves what any of them
+ * uses it for. */
+static xray_weight_desc describe_matrix(const xm_layout *layout,
+                                        const z3_slot_table *table, uint32_t m,
+                                        int trainable)
+{
+    const xm_matrix *matrix = &layout->matrices[m];
+    uint32_t uses = 0;
+    for (uint32_t i = 0; i < layout->matrix_count; i++)
+        if (table->slot_of[layout->matrices[i].bucket] ==
+            table->slot_of[matrix->bucket])
+            uses |= xm_layout_uses(layout, i, trainable);
+    return (xray_weight_desc){ XRAY_HEADER(xray_weight_desc),
+                               .rows = matrix->rows, .cols = matrix->cols,
+                               .dtype = XRAY_F32, .uses = uses };
+}
+
+/* The bytes of the packed copies in a slot, which are those of its first
+ * bucket with matrices. */
 static uint64_t slot_packed_bytes(const xm_layout *layout,
                                   const z3_slot_table *table, uint32_t slot,
-                                  int trainable)
+                                  const xray_workload *load)
 {
     uint64_t bytes = 0;
-    for (uint32_t b = 0; b < layout->bucket_count; b++) {
-        const xm_matrix *matrix = find_matrix(layout, b, 0);
-        if (table->slot_of[b] != slot || !matrix)
+    uint32_t bucket = UINT32_MAX;
+    for (uint32_t m = 0; load->device && m < layout->matrix_count; m++) {
+        uint32_t own = layout->matrices[m].bucket;
+        if (table->slot_of[own] != slot ||
+            (bucket != UINT32_MAX && own != bucket))
             continue;
-        for (uint32_t i = 0; (matrix = find_matrix(layout, b, i)); i++)
-            bytes += packed_matrix_bytes(matrix, trainable);
-        return bytes;
+        bucket = own;
+        xray_weight_desc desc =
+            describe_matrix(layout, table, m, load->trainable != 0);
+        bytes += load->device->plan_weight(load->device_config, &desc);
     }
     return bytes;
 }
 
 uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
-                         const z3_config *config, int trainable)
+                         const z3_config *config, const xray_workload *load)
 {
     z3_slot_table table = { 0 };
     if (z3_slot_table_create(layout, Z3_GATHER_SLOTS, 0, is_tied(model), NULL,
@@ -74,7 +76,7 @@ uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
                          : count_share_elements(layout) * sizeof(float);
     for (uint32_t s = 0; s < table.slots; s++)
         bytes += table.capacity[s] * sizeof(float) +
-                 slot_packed_bytes(layout, &table, s, trainable);
+                 slot_packed_bytes(layout, &table, s, load);
     z3_slot_table_free(&table);
     return bytes;
 }
@@ -149,12 +151,9 @@ static xray_status create_handle(z3 *self, uint32_t m, uint32_t index,
                        " has another",
                        matrix->bucket - 1);
     }
-    xray_weight_desc desc = { XRAY_HEADER(xray_weight_desc),
-                              .data = slot->data + matrix->offset,
-                              .rows = matrix->rows,
-                              .cols = matrix->cols,
-                              .dtype = XRAY_F32,
-                              .trainable = self->trainable != 0 };
+    xray_weight_desc desc =
+        describe_matrix(self->layout, &g->table, m, self->trainable != 0);
+    desc.data = slot->data + matrix->offset;
     xray_status status = self->device->weight_create(self->device_self, &desc,
                                                      &slot->handles[index]);
     if (status != XRAY_OK)
@@ -210,11 +209,11 @@ static void fill_view(z3 *self)
             .dtype = XRAY_F32,
             .dims = param->cols ? 2 : 1,
             .shape = { param->rows, param->cols },
-            .count = param->count,
             .data = slot->data + param->offset,
             .weight = param->matrix >= 0 ? g->handles[param->matrix] : NULL,
             .weight_row = param->matrix >= 0 ? param->matrix_row : 0,
         };
+        xray_box_make_plain(&g->tensors[i]);
     }
     g->view = (xray_weights){ XRAY_HEADER(xray_weights),
                               .tensor_count = layout->param_count,

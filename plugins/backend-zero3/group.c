@@ -113,6 +113,20 @@ xray_status z3_group_exchange(const z3_group *g, const void *mine, void *all)
                              : status;
 }
 
+static double add_records(const z3_record *first, uint32_t count)
+{
+    if (count == 1)
+        return first->sum;
+    uint32_t left = xray_comm_left(count);
+    double sum = add_records(first, left);
+    return sum + add_records(first + left, count - left);
+}
+
+double z3_group_sum(const z3_group *g)
+{
+    return add_records(g->all, g->size);
+}
+
 xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err)
 {
     const z3_group *g = ctx;

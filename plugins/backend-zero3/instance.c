@@ -49,6 +49,7 @@ xray_status z3_alloc_floats(const z3 *self, uint32_t tag, uint64_t count,
 static xray_status init_or_load_weights(z3 *self, const xray_model *model,
                                         xr_err *err)
 {
+    self->weights->calls = self->calls;
     xray_status status =
         model->random_init
             ? xm_weights_random(self->weights, &self->model, model->seed, err)
@@ -95,7 +96,8 @@ static xm_range local_grads(const z3 *self, uint32_t bucket, float **out_data)
 static xray_status fill_grad_table(z3 *self, xr_err *err)
 {
     uint32_t count = self->layout->param_count;
-    self->grad_tensors = xr_calloc(count, sizeof(*self->grad_tensors));
+    self->grad_tensors =
+        xr_calloc((size_t)count * XM_SHARE_BOXES, sizeof(*self->grad_tensors));
     if (!self->grad_tensors)
         return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " tensors",
                        count);
@@ -107,16 +109,9 @@ static xray_status fill_grad_table(z3 *self, xr_err *err)
         xm_range own = xm_param_in(param, here);
         if (!data)
             continue;
-        self->grad_tensors[used++] = (xray_tensor){
-            .name = param->name,
-            .dtype = XRAY_F32,
-            .dims = param->cols ? 2 : 1,
-            .shape = { param->rows, param->cols },
-            .first = own.first,
-            .count = own.count,
-            .data = own.count ? data + (param->offset + own.first - here.first)
-                              : data,
-        };
+        if (own.count)
+            data += param->offset + own.first - here.first;
+        used += xm_range_boxes(param, own, data, &self->grad_tensors[used]);
     }
     self->grad_table = self->weights->table;
     self->grad_table.tensors = self->grad_tensors;
@@ -183,6 +178,8 @@ static xray_status create_moments(z3 *self, const z3_config *config,
     if (status == XRAY_OK)
         status = xm_adamw_create(self->layout, self->device, self->device_self,
                                  &adamw, self->owner, err, &self->adamw);
+    if (status == XRAY_OK)
+        self->adamw->calls = self->calls;
     return status;
 }
 
@@ -210,7 +207,7 @@ static xray_status create_decoder(z3 *self, const z3_config *config,
 {
     const xray_workload *load = &self->load;
     xm_pack_limits limits = z3_pack_limits(&self->model, load);
-    xm_watch watch = { .ctx = self };
+    xm_watch watch = { .ctx = self, .calls = self->calls };
     xray_status status = xm_decoder_create(
         &self->model,
         self->sharding.gathers ? &self->gather.view : &self->weights->table,
@@ -295,6 +292,7 @@ xray_status z3_create(const xray_setup *setup, const void *config,
         return z3_report(setup->host, XRAY_E_NOMEM, "create", &err);
     }
     self->host = setup->host;
+    self->calls = xr_calls_of(setup->host);
     self->device = setup->device;
     self->device_self = setup->device_self;
     self->model = model;

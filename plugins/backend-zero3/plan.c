@@ -142,30 +142,31 @@ xray_status z3_check_setup(const z3_config *config, const xray_model *model,
     return status == XRAY_OK || status == XRAY_E_NOMEM ? status : XRAY_E_CONFIG;
 }
 
-/* Estimates the scratch memory that a device allocates for itself. Where logits
- * are not kept, it holds those of one chunk of items (16 MiB, but 16 to 1024
- * items). Each thread has 1 MiB, or more where a row of logits, or the scores,
- * keys and gradients of the longest row in one head, need it. */
-static uint64_t scratch_bytes(const xm_config *model, const xray_workload *load,
-                              int keeps)
+/* The scratch memory that the device takes for itself. Any batch may share
+ * prompts. */
+static uint64_t scratch_bytes(const xm_config *model, const xm_layout *layout,
+                              const xray_workload *load, uint32_t flags)
 {
-    uint64_t row = logits_row_bytes(model);
-    uint64_t items = ((uint64_t)16 << 20) / row;
-    items = items < 16 ? 16 : items > 1024 ? 1024 : items;
-    uint64_t wide = (load->row_tokens + 15) / 16 * 16;
-    uint64_t part = wide * (512 + 20 * (uint64_t)model->head_dim);
-    part = part < 1u << 20 ? 1u << 20 : part;
-    part = keeps && part < row ? row : part;
-    return (keeps ? 0 : items * row) +
-           part * (load->threads ? load->threads : 1);
+    xm_scratch scratch = { .layout = load->trainable ? layout : NULL,
+                           .tokens = load->tokens,
+                           .row_tokens = load->row_tokens,
+                           .passes = XRAY_PASS_ROWS | XRAY_PASS_PARENTS };
+    if (load->trainable)
+        scratch.passes |= XRAY_PASS_GRADS;
+    if (load->outputs != XRAY_OUTPUT_VALUE)
+        scratch.passes |= XRAY_PASS_LOGP;
+    if (flags & XM_SPACE_LOGITS)
+        scratch.passes |= XRAY_PASS_LOGITS;
+    return xm_scratch_bytes(model, &scratch, load);
 }
 
 static uint64_t weight_bytes(const z3_config *config, const xm_config *model,
-                             const xm_layout *layout, int trainable)
+                             const xm_layout *layout, const xray_workload *load)
 {
-    uint64_t bytes = xm_layout_packed_bytes(layout, trainable);
     if (z3_sharding_of(config, layout->ranks).gathers)
-        return z3_gather_bytes(layout, model, config, trainable);
+        return z3_gather_bytes(layout, model, config, load);
+    uint64_t bytes = xm_packed_bytes(
+        layout, load->trainable ? XM_WEIGHTS_TRAINABLE : 0, load);
     for (uint32_t b = 0; b < layout->bucket_count; b++)
         bytes += xm_bucket_capacity(layout, b) * sizeof(float);
     return bytes;
@@ -193,15 +194,14 @@ static void fill_plan(const z3_config *config, const xm_config *model,
     uint32_t flags = z3_space_flags(config, model, load);
     for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
         out->bytes[i] = 0;
-    out->bytes[XRAY_TAG_WEIGHTS] =
-        weight_bytes(config, model, layout, load->trainable != 0);
+    out->bytes[XRAY_TAG_WEIGHTS] = weight_bytes(config, model, layout, load);
     out->bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(model, load->tokens, xm_packed_rows(load->rows),
                        load->row_tokens, flags);
-    out->bytes[XRAY_TAG_WORKSPACE] =
-        xm_packer_bytes(&limits) + xm_decoder_bytes(model, load->row_tokens) +
-        z3_group_bytes(layout->ranks) +
-        scratch_bytes(model, load, (flags & XM_SPACE_LOGITS) != 0);
+    out->bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
+                                     xm_decoder_bytes(model, load->row_tokens) +
+                                     z3_group_bytes(layout->ranks) +
+                                     scratch_bytes(model, layout, load, flags);
     if (load->trainable)
         plan_training(config, model, layout, out);
     out->micro_multiple = 1;

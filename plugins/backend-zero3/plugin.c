@@ -24,34 +24,34 @@ static const xray_choice logits[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_REAL(z3_config, beta1, "0.9", 0, 0.999999, NULL, "0.1",
+    XRAY_REAL(z3_config, beta1, "0.9", 0, 0.999999, NULL, 0u, "0.1",
               "AdamW: decay of the mean of gradients."),
-    XRAY_REAL(z3_config, beta2, "0.999", 0, 0.99999999, NULL, "0.1",
+    XRAY_REAL(z3_config, beta2, "0.999", 0, 0.99999999, NULL, 0u, "0.1",
               "AdamW: decay of the mean of squared gradients."),
-    XRAY_REAL(z3_config, eps, "1e-8", 1e-30, 1, NULL, "0.1",
+    XRAY_REAL(z3_config, eps, "1e-8", 1e-30, 1, NULL, 0u, "0.1",
               "AdamW: added to the root of the mean square."),
-    XRAY_REAL(z3_config, weight_decay, "0.01", 0, 10, NULL, "0.1",
+    XRAY_REAL(z3_config, weight_decay, "0.01", 0, 10, NULL, 0u, "0.1",
               "AdamW: decoupled decay, times the learning rate. Matrices "
               "decay, norms and biases do not."),
-    XRAY_BOOL(z3_config, gradient_checkpointing, "false", "0.1",
+    XRAY_BOOL(z3_config, gradient_checkpointing, "false", 0u, "0.1",
               "Keep only the input of each block and compute the rest again in "
               "the backward pass: less memory, about a third more work, and "
               "the same bits."),
-    XRAY_CHOICE(z3_config, head_logits, "auto", logits, "0.1",
+    XRAY_CHOICE(z3_config, head_logits, "auto", logits, 0u, "0.1",
                 "Whether a micro-batch's logits are kept between the loss and "
                 "its gradient; the bits are the same."),
-    XRAY_INT(z3_config, stage, "3", 0, 3, NULL, "0.1",
+    XRAY_INT(z3_config, stage, "3", 0, 3, NULL, 0u, "0.1",
              "What is sharded among the ranks. 0: nothing; 1: the optimizer's "
              "state; 2: gradients too; 3: weights too. A single rank holds "
              "everything at any stage."),
-    XRAY_BOOL(z3_config, prefetch, "true", "0.1",
+    XRAY_BOOL(z3_config, prefetch, "true", 0u, "0.1",
               "Stage 3: gather the next block while one is computed with. If "
               "false, a block is gathered when a pass comes to it: the same "
               "amount is moved, and the bits are the same."),
-    XRAY_CHOICE(z3_config, offload_optimizer, "none", offloads, "0.1",
+    XRAY_CHOICE(z3_config, offload_optimizer, "none", offloads, 0u, "0.1",
                 "Where the optimizer's moments are kept."),
     XRAY_CHOICE(
-        z3_config, offload_param, "none", offloads, "0.1",
+        z3_config, offload_param, "none", offloads, 0u, "0.1",
         "Where a rank's share of the weights is kept between uses; needs "
         "stage = 3."),
     XRAY_PATH(z3_config, offload_dir, "", 0, "0.1",
@@ -73,8 +73,7 @@ static const xray_train_ops ops = {
     .optimizer_step = z3_optimizer_step,
     .save = z3_save,
     .load = z3_load,
-    .import = z3_import,
-    .gradients = z3_gradients,
+    .extension = z3_extension,
     .export_begin = z3_export_begin,
     .export_next = z3_export_next,
     .export_end = z3_export_end,
@@ -100,7 +99,7 @@ static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "backend-zero3",
     .version = "0.1.0",

@@ -113,14 +113,47 @@ static xray_status run_batch_forward(z3 *self, const xray_batch *batch,
                            err);
 }
 
-xray_status z3_forward(void *ptr, const xray_batch *batch, uint32_t outputs,
-                       xray_outputs *out)
+/* Returns the outputs from token `first` on. */
+static xray_outputs skip_outputs(const xray_outputs *out, size_t first)
+{
+    return (xray_outputs){ XRAY_HEADER(xray_outputs),
+                           out->logp ? out->logp + first : NULL,
+                           out->entropy ? out->entropy + first : NULL,
+                           out->value ? out->value + first : NULL };
+}
+
+/* With several ranks every micro-batch is passed through to the end, so that a
+ * rank whose batch is refused does not leave the others waiting. If the host
+ * stops, they are told as well. */
+static xray_status run_forward_batches(z3 *self,
+                                       const xray_batch *const *batches,
+                                       uint32_t count, uint32_t outputs,
+                                       const xray_outputs *out, xr_err *err)
+{
+    size_t token = 0;
+    xr_err later = { "" };
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        xray_outputs part = skip_outputs(out, token);
+        xray_status one = run_batch_forward(self, batches[i], outputs, &part,
+                                            status == XRAY_OK ? err : &later);
+        status = status == XRAY_OK ? one : status;
+        if (status == XRAY_E_CANCELED ||
+            (status != XRAY_OK && self->group.size < 2))
+            break;
+        token += batches[i]->tokens;
+    }
+    return status;
+}
+
+xray_status z3_forward(void *ptr, const xray_batch *const *batches,
+                       uint32_t count, uint32_t outputs, xray_outputs *out)
 {
     z3 *self = ptr;
     xr_err err = { "" };
     xray_status status = z3_check_resident(self, Z3_BITS_FORWARD, &err);
     if (status == XRAY_OK)
-        status = run_batch_forward(self, batch, outputs, out, &err);
+        status = run_forward_batches(self, batches, count, outputs, out, &err);
     return z3_report(self->host, status, "forward", &err);
 }
 
@@ -139,8 +172,7 @@ static uint32_t loss_outputs(const z3 *self, const xray_loss *loss)
 /* Calls the loss on one micro-batch. A loss that fails has reported its own
  * sentence. */
 static xray_status call_loss(z3 *self, const xray_batch *batch,
-                             uint32_t first_row, const xray_loss *loss,
-                             xr_err *err)
+                             const xray_loss *loss, xr_err *err)
 {
     const z3_tokens *t = &self->tokens;
     int entropy = (loss->outputs & XRAY_OUTPUT_ENTROPY) != 0;
@@ -151,7 +183,6 @@ static xray_status call_loss(z3 *self, const xray_batch *batch,
     xray_loss_call call = {
         .header = XRAY_HEADER(xray_loss_call),
         .batch = batch,
-        .first_row = first_row,
         .logp = t->logp,
         .entropy = entropy ? t->entropy : NULL,
         .value = self->value_head ? t->value : NULL,
@@ -164,7 +195,7 @@ static xray_status call_loss(z3 *self, const xray_batch *batch,
         return XRAY_OK;
     return xr_fail(err, status < 0 ? status : XRAY_E_BUG,
                    "the loss failed on the micro-batch from row %" PRIu32,
-                   first_row);
+                   batch->rows && batch->row_index ? batch->row_index[0] : 0);
 }
 
 static xray_status run_backward(z3 *self, const xm_packed *packed,
@@ -207,8 +238,8 @@ static xray_status run_empty_batch(z3 *self, xr_err *err)
  * pass runs without rows. *out_broken is set if the pass itself failed, so that
  * going on is of no use. */
 static xray_status run_micro_batch(z3 *self, const xray_batch *batch,
-                                   uint32_t first_row, const xray_loss *loss,
-                                   int *out_broken, xr_err *err)
+                                   const xray_loss *loss, int *out_broken,
+                                   xr_err *err)
 {
     const z3_tokens *t = &self->tokens;
     const xray_outputs show = { XRAY_HEADER(xray_outputs), t->logp, t->entropy,
@@ -228,7 +259,7 @@ static xray_status run_micro_batch(z3 *self, const xray_batch *batch,
         status = collect_outputs(self, &packed, &heads, batch->tokens, outputs,
                                  &show, err);
     if (status == XRAY_OK)
-        status = call_loss(self, batch, first_row, loss, err);
+        status = call_loss(self, batch, loss, err);
     if (*out_broken)
         return status;
     if (status == XRAY_OK) {
@@ -249,17 +280,15 @@ static xray_status run_micro_batches(z3 *self, const xray_batch *const *batches,
                                      uint32_t count, const xray_loss *loss,
                                      xr_err *err)
 {
-    uint32_t row = 0;
     int broken = 0;
     xr_err later = { "" };
     xray_status status = z3_resume_full_grads(self, err);
     for (uint32_t i = 0; i < count && !broken; i++) {
         if (status == XRAY_OK)
-            status = run_micro_batch(self, batches[i], row, loss, &broken, err);
+            status = run_micro_batch(self, batches[i], loss, &broken, err);
         else
             broken = self->group.size < 2 ||
                      run_empty_batch(self, &later) != XRAY_OK;
-        row += batches[i]->rows;
     }
     xray_status joined = z3_group_wait_collectives(&self->group);
     return status == XRAY_OK ? joined : status;
@@ -341,8 +370,7 @@ static xm_grad_share shares_of_grads(const z3 *self, float **at)
                             .scratch = self->adamw->scratch };
 }
 
-/* Computes the global norm. Sums of squares are added in rank order, so that
- * every rank has the same bits. */
+/* Computes the global norm, of which every rank has the same bits. */
 static xray_status compute_grad_norm(z3 *self, xr_err *err, double *out_norm,
                                      const xm_param **out_bad)
 {
@@ -354,8 +382,8 @@ static xray_status compute_grad_norm(z3 *self, xr_err *err, double *out_norm,
     xray_status status = xm_grad_squares(&grads, err, &mine.sum);
     if (status == XRAY_OK)
         status = z3_group_exchange(g, &mine, g->all);
-    for (uint32_t r = 0; status == XRAY_OK && r < g->size; r++)
-        sum += g->all[r].sum;
+    if (status == XRAY_OK)
+        sum = z3_group_sum(g);
     *out_norm = sqrt(sum);
     if (status != XRAY_OK || isfinite(sum))
         return status;

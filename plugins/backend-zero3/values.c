@@ -3,6 +3,8 @@
  * Gives out the tables of weights and gradients, exports and imports weights,
  * and saves and loads checkpoints.
  */
+#include <string.h>
+
 #include "model/hf/safetensors.h"
 #include "model/train/checkpoint.h"
 #include "plugins/backend-zero3/zero3.h"
@@ -12,7 +14,7 @@ const xray_weights *z3_weights(void *ptr)
     return &((z3 *)ptr)->weights->table;
 }
 
-const xray_weights *z3_gradients(void *ptr)
+static const xray_weights *find_gradients(void *ptr)
 {
     z3 *self = ptr;
     xr_err err = { "" };
@@ -28,7 +30,7 @@ const xray_weights *z3_gradients(void *ptr)
     return &self->grad_table;
 }
 
-xray_status z3_import(void *ptr, const xray_weights *from)
+static xray_status import_weights(void *ptr, const xray_weights *from)
 {
     z3 *self = ptr;
     xr_err err = { "" };
@@ -39,6 +41,17 @@ xray_status z3_import(void *ptr, const xray_weights *from)
                      : xm_weights_import(self->weights, from, &err);
     z3_gather_forget(&self->gather);
     return z3_report(self->host, status, "import", &err);
+}
+
+const void *z3_extension(void *ptr, const char *id)
+{
+    static const xray_train_debug debug = {
+        .header = XRAY_HEADER(xray_train_debug),
+        .gradients = find_gradients,
+        .import = import_weights,
+    };
+    (void)ptr;
+    return strcmp(id, XRAY_EXT_TRAIN_DEBUG) == 0 ? &debug : NULL;
 }
 
 /* ---- exports: all weights, one part at a time ---------------------------- */

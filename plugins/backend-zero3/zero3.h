@@ -7,6 +7,7 @@
 
 #include <xray/train.h>
 
+#include "core/base/services.h"
 #include "model/train/adamw.h"
 #include "model/train/pack.h"
 
@@ -77,6 +78,9 @@ xray_status z3_group_wait_collectives(const z3_group *group);
  * Waits for the device. [collective] */
 xray_status z3_group_exchange(const z3_group *group, const void *mine,
                               void *all);
+/* Adds up the `sum` members of `all` as a comm sums over ranks: every rank gets
+ * the same bits. */
+double z3_group_sum(const z3_group *group);
 /* Returns XRAY_OK if all ranks pass it, so that all of them go on or none does;
  * otherwise `mine`, or if that is XRAY_OK, the first other rank's error. `ctx`
  * is the group. [collective] */
@@ -150,7 +154,7 @@ typedef struct z3 z3;
 xray_status z3_gather_open(z3 *self, const z3_config *config, xr_err *err);
 void z3_gather_close(z3 *self);
 uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
-                         const z3_config *config, int trainable);
+                         const z3_config *config, const xray_workload *load);
 /* Gathers the bucket; computation that follows finds all its weights in its
  * slot. */
 xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
@@ -205,6 +209,7 @@ z3_sharding z3_sharding_of(const z3_config *config, uint32_t ranks);
 
 struct z3 {
     const xray_host *host;
+    const xray_call_service *calls; /* or NULL */
     const xray_device_ops *device;
     void *device_self;
     char owner[32]; /* "train.zero3/actor" */
@@ -282,12 +287,11 @@ xray_status z3_create(const xray_setup *setup, const void *config,
                       const xray_workload *load, void **out_self);
 void z3_destroy(void *self);
 const xray_weights *z3_weights(void *self);
-const xray_weights *z3_gradients(void *self);
+const void *z3_extension(void *self, const char *id);
 xray_status z3_save(void *self, const char *dir);
 xray_status z3_load(void *self, const char *dir);
-xray_status z3_import(void *self, const xray_weights *from);
-xray_status z3_forward(void *self, const xray_batch *batch, uint32_t outputs,
-                       xray_outputs *out);
+xray_status z3_forward(void *self, const xray_batch *const *batches,
+                       uint32_t count, uint32_t outputs, xray_outputs *out);
 xray_status z3_forward_backward(void *self, const xray_batch *const *batches,
                                 uint32_t count, const xray_loss *loss);
 xray_status z3_optimizer_step(void *self, double lr, double max_norm,

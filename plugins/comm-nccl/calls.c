@@ -94,37 +94,14 @@ static xray_status enqueue_call(xray_comm_group *g, const nccl_call *call)
         return nccl_wait_result(g, "ncclRecv",
                                 api->recv(call->out, call->bytes, NCCL_INT8,
                                           other, g->nccl, comm->native));
-    default: { /* a barrier */
-        char *last = comm->small + NCCL_SMALL / 2;
-        return nccl_wait_result(g, "ncclAllReduce",
-                                api->all_reduce(last, last, 1, NCCL_FLOAT32,
-                                                NCCL_SUM, g->nccl,
-                                                comm->native));
-    }
+    case XRAY_COMM_EXCHANGE:
+        return nccl_enqueue_exchange(g, call);
+    default:
+        return nccl_enqueue_all_to_all(g, call);
     }
 }
 
 /* ---- the course of a call ------------------------------------------------ */
-
-/* Counts the bytes that this rank receives from others. */
-static uint64_t count_received_bytes(const xray_comm_group *g,
-                                     const nccl_call *call)
-{
-    uint64_t others = g->count - 1;
-    switch (call->call) {
-    case XRAY_COMM_ALL_REDUCE:
-        return 2 * others * call->bytes / g->count;
-    case XRAY_COMM_REDUCE_SCATTER:
-    case XRAY_COMM_ALL_GATHER:
-        return others * call->bytes;
-    case XRAY_COMM_BROADCAST:
-        return call->other == g->self ? 0 : call->bytes;
-    case XRAY_COMM_RECV:
-        return call->bytes;
-    default:
-        return 0;
-    }
-}
 
 static void fill_slot(nccl_slot *slot, xray_comm_group *g,
                       const nccl_call *call)
@@ -134,7 +111,9 @@ static void fill_slot(nccl_slot *slot, xray_comm_group *g,
     slot->call = call->call;
     slot->dtype = call->dtype;
     slot->other = call->other < g->count ? g->ranks[call->other] : 0;
+    slot->from = call->from < g->count ? g->ranks[call->from] : 0;
     slot->bytes = call->bytes;
+    slot->from_bytes = call->from_bytes;
     slot->since = 0;
 }
 
@@ -213,8 +192,6 @@ static xray_status start_call(xray_comm_group *g, void *stream,
     if (status != XRAY_OK)
         return nccl_report_broken(g);
     comm->enqueued++;
-    if (call->wait < 2)
-        comm->received += count_received_bytes(g, call);
     return XRAY_OK;
 }
 
@@ -264,7 +241,7 @@ xray_status nccl_run_call(xray_comm_group *g, xray_stream *stream,
     nccl_comm *comm = g->comm;
     xray_status status;
     (void)pthread_mutex_lock(&comm->lock);
-    if (g->count == 1 || (!call->bytes && call->call != XRAY_COMM_BARRIER)) {
+    if (g->count == 1 || !(call->bytes | call->from_bytes)) {
         status = run_alone(g, stream, call);
     } else {
         uint64_t number = comm->enqueued;
@@ -351,47 +328,19 @@ xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
     return nccl_run_call(group, stream, &call);
 }
 
-static xray_status check_peer(const xray_comm_group *group, const char *where,
-                              const void *buf, uint64_t bytes, uint32_t peer)
+xray_status nccl_all_to_all(xray_comm_group *group, xray_stream *stream,
+                            const void *in, void *out, uint64_t count,
+                            uint32_t dtype)
 {
-    if (peer >= group->count || peer == group->self)
-        return xr_host_fail(
-            group->comm->host, XRAY_E_ARG, where,
-            "peer %u: another rank of a group of %u is expected", peer,
-            group->count);
-    return xr_collective_check(group->comm->host, where, buf, buf, bytes);
-}
-
-xray_status nccl_send(xray_comm_group *group, xray_stream *stream,
-                      const void *buf, uint64_t bytes, uint32_t peer)
-{
-    xray_status status = check_peer(group, "send", buf, bytes, peer);
+    xray_status status = xr_collective_check_all(
+        group->comm->host, "all_to_all", in, out, count, dtype);
     if (status != XRAY_OK)
         return status;
-    nccl_call call = { .call = XRAY_COMM_SEND,
-                       .other = peer,
-                       .count = bytes,
-                       .bytes = bytes,
-                       .in = buf };
-    return nccl_run_call(group, stream, &call);
-}
-
-xray_status nccl_recv(xray_comm_group *group, xray_stream *stream, void *buf,
-                      uint64_t bytes, uint32_t peer)
-{
-    xray_status status = check_peer(group, "recv", buf, bytes, peer);
-    if (status != XRAY_OK)
-        return status;
-    nccl_call call = { .call = XRAY_COMM_RECV,
-                       .other = peer,
-                       .count = bytes,
-                       .bytes = bytes,
-                       .out = buf };
-    return nccl_run_call(group, stream, &call);
-}
-
-xray_status nccl_barrier(xray_comm_group *group, xray_stream *stream)
-{
-    nccl_call call = { .call = XRAY_COMM_BARRIER, .wait = 1 };
+    nccl_call call = { .call = XRAY_COMM_ALL_TO_ALL,
+                       .dtype = dtype,
+                       .count = count,
+                       .bytes = count * xr_collective_width(dtype),
+                       .in = in,
+                       .out = out };
     return nccl_run_call(group, stream, &call);
 }

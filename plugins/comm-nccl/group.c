@@ -79,7 +79,7 @@ static xray_status send_invitation(nccl_comm *comm, const uint32_t *ranks,
     for (uint32_t i = 1; status == XRAY_OK && i < count; i++) {
         nccl_call call = { .call = XRAY_COMM_SEND,
                            .other = ranks[i],
-                           .wait = 2,
+                           .wait = 1,
                            .count = sizeof(*card),
                            .bytes = sizeof(*card),
                            .in = comm->small };
@@ -93,7 +93,7 @@ static xray_status receive_invitation(nccl_comm *comm, uint32_t first,
 {
     nccl_call call = { .call = XRAY_COMM_RECV,
                        .other = first,
-                       .wait = 2,
+                       .wait = 1,
                        .count = sizeof(*card),
                        .bytes = sizeof(*card),
                        .out = comm->small };

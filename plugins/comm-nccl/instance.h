@@ -79,11 +79,12 @@ typedef struct nccl_call {
     uint32_t call; /* XRAY_COMM_* */
     uint32_t dtype;
     uint32_t other; /* index in the group of a broadcast's root or a message's
-                     * peer */
-    uint32_t wait;  /* 1: it is complete when it returns; 2: and its bytes are
-                     * not counted */
+                     * peer, or where an exchange sends */
+    uint32_t from;  /* index in the group of where an exchange receives */
+    uint32_t wait;  /* 1: it is complete when it returns */
     uint64_t count;
-    uint64_t bytes; /* size of count elements */
+    uint64_t bytes;      /* size of count elements */
+    uint64_t from_bytes; /* what an exchange receives; otherwise 0 */
     const void *in;
     void *out;
 } nccl_call;
@@ -92,10 +93,11 @@ typedef struct nccl_slot {
     xray_comm_group *group;
     uint32_t call;
     uint32_t dtype;
-    uint32_t other; /* rank of the world */
-    uint32_t reserved;
+    uint32_t other; /* ranks of the world, as in nccl_call */
+    uint32_t from;
     uint64_t number; /* index among this rank's calls, from 1 */
     uint64_t bytes;
+    uint64_t from_bytes;
     uint64_t since; /* when this rank was ready; 0: not yet */
     void *ready;    /* CUDA events */
     void *done;
@@ -108,8 +110,9 @@ typedef struct nccl_comm {
     const xray_cuda_ops *cuda;
     uint32_t rank;
     uint32_t size;
-    uint64_t timeout; /* ns; 0: no limit */
-    xray_comm_trace *traces;
+    uint64_t timeout;        /* ns; 0: no limit */
+    xray_comm_trace *traces; /* NULL: none */
+    uint64_t trace_stride;
     nccl_config config;
     nccl_api api;
     int gpu;             /* CUdevice */
@@ -123,8 +126,7 @@ typedef struct nccl_comm {
     uint32_t base_taken;
     uint32_t group_count; /* number of groups whose first member is this rank */
     char *scratch;        /* [dev] */
-    char *small; /* [dev] NCCL_SMALL bytes for group ids and barriers */
-    uint64_t received;
+    char *small;          /* [dev] NCCL_SMALL bytes for group ids */
     _Atomic uint32_t aborted;
     /* The members from here on are protected by the lock. */
     pthread_mutex_t lock;
@@ -189,16 +191,34 @@ xray_status nccl_group(void *self, const uint32_t *ranks, uint32_t count,
  * caller's stream, which then waits for them. */
 xray_status nccl_run_call(xray_comm_group *group, xray_stream *stream,
                           const nccl_call *call);
-/* Enqueues the operations of a sum in the order of the ranks. */
+/* Enqueues the operations of a sum in the order of <xray/comm.h>. */
 xray_status nccl_sum_ordered(xray_comm_group *group, const nccl_call *call);
 /* Enqueues the operations of a bf16 sum that NCCL forms in fp32. */
 xray_status nccl_sum_widened(xray_comm_group *group, const nccl_call *call);
+/* Enqueue the transfers of these calls. */
+xray_status nccl_enqueue_exchange(xray_comm_group *group,
+                                  const nccl_call *call);
+xray_status nccl_enqueue_all_to_all(xray_comm_group *group,
+                                    const nccl_call *call);
 /* Waits until an NCCL function that returned `result` has completed on the
  * host. The caller holds the lock. */
 xray_status nccl_wait_result(xray_comm_group *group, const char *what,
                              int result);
 /* Size of one of the `ranks` parts of the scratch memory, in fp32 elements. */
 uint64_t nccl_piece_elements(const nccl_comm *comm, uint32_t ranks);
+
+/* Transfers that NCCL carries out together. Those of 0 bytes are left out. */
+typedef struct nccl_transfers {
+    xray_comm_group *group;
+    int result; /* the first failure, or the last result */
+} nccl_transfers;
+
+nccl_transfers nccl_transfers_begin(xray_comm_group *group);
+void nccl_transfers_send(nccl_transfers *t, const void *buf, uint64_t bytes,
+                         uint32_t peer);
+void nccl_transfers_recv(nccl_transfers *t, void *buf, uint64_t bytes,
+                         uint32_t peer);
+xray_status nccl_transfers_end(nccl_transfers *t);
 
 /* ---- watching ------------------------------------------------------------ */
 
@@ -224,6 +244,8 @@ void nccl_stop_watcher(nccl_comm *comm);
 
 /* ---- traces and errors --------------------------------------------------- */
 
+/* Returns the trace of a rank, if the instance has traces. */
+xray_comm_trace *nccl_trace_of(const nccl_comm *comm, uint32_t rank);
 void nccl_trace_reset(const nccl_comm *comm);
 void nccl_trace_begin(const nccl_comm *comm, const nccl_slot *slot);
 void nccl_trace_state(const nccl_comm *comm, uint32_t state);
@@ -240,12 +262,16 @@ xray_status nccl_reduce_scatter(xray_comm_group *group, xray_stream *stream,
 xray_status nccl_all_gather(xray_comm_group *group, xray_stream *stream,
                             const void *in, void *out, uint64_t count,
                             uint32_t dtype);
+xray_status nccl_exchange(xray_comm_group *group, xray_stream *stream,
+                          const xray_comm_exchange *messages);
+xray_status nccl_all_to_all(xray_comm_group *group, xray_stream *stream,
+                            const void *in, void *out, uint64_t count,
+                            uint32_t dtype);
 xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
                            void *buf, uint64_t bytes, uint32_t root);
 xray_status nccl_send(xray_comm_group *group, xray_stream *stream,
                       const void *buf, uint64_t bytes, uint32_t peer);
 xray_status nccl_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                       uint64_t bytes, uint32_t peer);
-xray_status nccl_barrier(xray_comm_group *group, xray_stream *stream);
 
 #endif

@@ -18,7 +18,7 @@
 
 static const xray_choice sums[] = {
     { "ordered", NCCL_SUMS_ORDERED,
-      "in the order of the ranks, in fp32: the bits that comm-shm gives" },
+      "a balanced tree over the ranks, in fp32: the bits that comm-shm gives" },
     { "nccl", NCCL_SUMS_NCCL,
       "NCCL's own, in the order of its ring: other bits, less memory traffic" },
     { NULL, 0, NULL },
@@ -31,14 +31,14 @@ static const xray_choice bf16[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_CHOICE(nccl_config, sums, "ordered", sums, "0.1",
+    XRAY_CHOICE(nccl_config, sums, "ordered", sums, 0u, "0.1",
                 "How the sums of all_reduce and reduce_scatter are formed."),
-    XRAY_CHOICE(nccl_config, reduce_bf16, "fp32", bf16, "0.1",
+    XRAY_CHOICE(nccl_config, reduce_bf16, "fp32", bf16, 0u, "0.1",
                 "How bf16 is summed where sums is nccl."),
     XRAY_BYTES(
-        nccl_config, scratch, "64M", "0.1",
+        nccl_config, scratch, "64M", 0, 0x1p40, 0u, "0.1",
         "Device memory for sums; with more of it a sum has fewer pieces."),
-    XRAY_BOOL(nccl_config, wait, "false", "0.1",
+    XRAY_BOOL(nccl_config, wait, "false", 0u, "0.1",
               "Whether a call returns only when it is complete, so that an "
               "error belongs to the call that failed; slower."),
     XRAY_STRING(nccl_config, library, "", 0u, "0.1",
@@ -151,12 +151,17 @@ static void nccl_destroy(void *self)
 
 static xray_status check_setup(const xray_comm_setup *s)
 {
-    if (!s || s->header.size < sizeof(*s))
+    if (!s || !XRAY_REACHES(xray_comm_setup, s, gather))
         return XRAY_E_ABI;
     if (!s->device || s->size == 0 || s->rank >= s->size ||
-        (s->size > 1 && !s->exchange))
+        (s->size > 1 && !s->gather))
         return xr_host_fail(s->host, XRAY_E_ARG, "comm nccl",
-                            "the setup lacks a device, ranks or the exchange");
+                            "the setup lacks a device, ranks or the gather");
+    if (s->traces && s->trace_stride < sizeof(*s->traces))
+        return xr_host_fail(s->host, XRAY_E_ARG, "comm nccl",
+                            "traces of %llu bytes, but %zu are needed",
+                            (unsigned long long)s->trace_stride,
+                            sizeof(*s->traces));
     if (s->size > NCCL_MAX_RANKS)
         return xr_host_fail(s->host, XRAY_E_RANGE, "comm nccl",
                             "%u ranks, but at most %u are possible", s->size,
@@ -252,11 +257,11 @@ static xray_status open_device(nccl_comm *comm)
     return status == XRAY_OK ? create_events(comm) : status;
 }
 
-static xray_status exchange_offers(const xray_comm_setup *setup,
-                                   const nccl_offer *mine, nccl_offer *all)
+static xray_status gather_offers(const xray_comm_setup *setup,
+                                 const nccl_offer *mine, nccl_offer *all)
 {
     xray_status status =
-        setup->exchange(setup->exchange_ctx, mine, sizeof(*mine), all);
+        setup->gather(setup->gather_ctx, mine, sizeof(*mine), all);
     if (status != XRAY_OK)
         return xr_host_fail(setup->host, status, "comm nccl",
                             "the ranks could not exchange their addresses");
@@ -272,7 +277,7 @@ static xray_status connect_ranks(nccl_comm *comm, const xray_comm_setup *setup,
     nccl_offer mine;
     nccl_offer_fill(comm, ready, &mine);
     xray_status made = mine.status;
-    xray_status status = exchange_offers(setup, &mine, all);
+    xray_status status = gather_offers(setup, &mine, all);
     if (made != XRAY_OK)
         return made;
     if (status == XRAY_OK)
@@ -282,7 +287,7 @@ static xray_status connect_ranks(nccl_comm *comm, const xray_comm_setup *setup,
     nccl_peers_open(comm, all);
     made = nccl_connect(comm->base, &all[0].id);
     mine.status = made;
-    status = exchange_offers(setup, &mine, all);
+    status = gather_offers(setup, &mine, all);
     if (made != XRAY_OK)
         return made;
     return status == XRAY_OK ? nccl_offers_check(comm, all) : status;
@@ -307,6 +312,7 @@ static nccl_comm *create_instance(const xray_comm_setup *setup,
     comm->size = setup->size;
     comm->timeout = setup->timeout_ms * 1000000u;
     comm->traces = setup->traces;
+    comm->trace_stride = setup->trace_stride;
     comm->peers = peers;
     comm->config = *config;
     for (uint32_t i = 0; i < setup->size; i++) {
@@ -354,12 +360,6 @@ static xray_status nccl_create(const xray_comm_setup *setup, const void *config,
     return XRAY_OK;
 }
 
-static uint64_t nccl_received(void *self)
-{
-    const nccl_comm *comm = self;
-    return comm->received;
-}
-
 static void nccl_abort(void *self)
 {
     nccl_comm *comm = self;
@@ -378,8 +378,8 @@ static const xray_comm_ops ops = {
     .broadcast = nccl_broadcast,
     .send = nccl_send,
     .recv = nccl_recv,
-    .barrier = nccl_barrier,
-    .received = nccl_received,
+    .exchange = nccl_exchange,
+    .all_to_all = nccl_all_to_all,
     .abort = nccl_abort,
 };
 
@@ -400,7 +400,7 @@ static const xray_component *const components[] = { &nccl };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "comm-nccl",
     .version = "0.1.0",

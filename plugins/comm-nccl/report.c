@@ -12,12 +12,17 @@
 
 /* ---- traces ------------------------------------------------------------- */
 
+xray_comm_trace *nccl_trace_of(const nccl_comm *comm, uint32_t rank)
+{
+    return xr_trace_at(comm->traces, comm->trace_stride, rank);
+}
+
 /* Clears the trace that an earlier instance left. */
 void nccl_trace_reset(const nccl_comm *comm)
 {
     if (!comm->traces)
         return;
-    xray_comm_trace *trace = &comm->traces[comm->rank];
+    xray_comm_trace *trace = nccl_trace_of(comm, comm->rank);
     xr_trace_put64(&trace->calls, 0);
     xr_trace_put64(&trace->pid, (uint64_t)getpid());
     xr_trace_put32(&trace->state, NCCL_OUTSIDE);
@@ -27,9 +32,9 @@ void nccl_trace_begin(const nccl_comm *comm, const nccl_slot *slot)
 {
     if (!comm->traces)
         return;
-    xray_comm_trace *trace = &comm->traces[comm->rank];
+    xray_comm_trace *trace = nccl_trace_of(comm, comm->rank);
     xr_trace_put64(&trace->calls, slot->number);
-    xr_trace_put64(&trace->bytes, slot->bytes);
+    xr_trace_put64(&trace->bytes, slot->bytes + slot->from_bytes);
     xr_trace_put64(&trace->group, slot->group->number);
     xr_trace_put32(&trace->call, slot->call);
     xr_trace_put64(&trace->since, slot->since);
@@ -40,7 +45,7 @@ void nccl_trace_begin(const nccl_comm *comm, const nccl_slot *slot)
 void nccl_trace_state(const nccl_comm *comm, uint32_t state)
 {
     if (comm->traces)
-        xr_trace_put32(&comm->traces[comm->rank].state, state);
+        xr_trace_put32(&nccl_trace_of(comm, comm->rank)->state, state);
 }
 
 void nccl_trace_broken(const xray_comm_group *group, uint32_t cause)
@@ -48,8 +53,9 @@ void nccl_trace_broken(const xray_comm_group *group, uint32_t cause)
     const nccl_comm *comm = group->comm;
     if (!comm->traces)
         return;
-    xr_trace_put64(&comm->traces[comm->rank].group, group->number);
-    xr_trace_put32(&comm->traces[comm->rank].state, NCCL_GAVE_UP | cause << 8);
+    xr_trace_put64(&nccl_trace_of(comm, comm->rank)->group, group->number);
+    xr_trace_put32(&nccl_trace_of(comm, comm->rank)->state,
+                   NCCL_GAVE_UP | cause << 8);
 }
 
 /* ---- sentences ---------------------------------------------------------- */
@@ -57,19 +63,21 @@ void nccl_trace_broken(const xray_comm_group *group, uint32_t cause)
 static void say_trace(xr_sentence *s, const xray_comm_trace *t)
 {
     uint32_t call = xr_trace_get32(&t->call);
-    xr_sentence_printf(s, "%s", xr_collective_name(call));
-    if (call != XRAY_COMM_BARRIER)
-        xr_sentence_printf(s, " of %llu bytes",
-                           (unsigned long long)xr_trace_get64(&t->bytes));
-    xr_sentence_printf(s, " in group %llu",
+    xr_sentence_printf(s, "%s of %llu bytes in group %llu",
+                       xr_collective_name(call),
+                       (unsigned long long)xr_trace_get64(&t->bytes),
                        (unsigned long long)xr_trace_get64(&t->group));
 }
 
 /* Writes, for example, "all_reduce of 64 bytes of f32 in group 0". */
 static void say_slot(xr_sentence *s, const nccl_slot *slot)
 {
-    const xr_collective call = { slot->call, slot->dtype, slot->bytes,
-                                 slot->other };
+    const xr_collective call = { .call = slot->call,
+                                 .dtype = slot->dtype,
+                                 .bytes = slot->bytes,
+                                 .other = slot->other,
+                                 .from = slot->from,
+                                 .from_bytes = slot->from_bytes };
     xr_collective_print(s, &call);
     xr_sentence_printf(s, " in group %llu",
                        (unsigned long long)slot->group->number);
@@ -90,7 +98,7 @@ static const char *find_process_fate(const nccl_comm *comm, uint32_t rank)
 
 static void say_rank(xr_sentence *s, const nccl_comm *comm, uint32_t rank)
 {
-    const xray_comm_trace *t = &comm->traces[rank];
+    const xray_comm_trace *t = nccl_trace_of(comm, rank);
     uint32_t state = xr_trace_get32(&t->state) & 255u;
     int some = xr_trace_get64(&t->calls) != 0;
     const char *is = state == NCCL_ENDED ? NULL : find_process_fate(comm, rank);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forms sums in the order of the ranks. NCCL only moves the parts: each rank
- * receives every rank's part of its own slice, adds them in rank order in fp32
- * with the device's operators, rounds bf16 once, and sends the slice to all.
+ * Forms sums in the order that <xray/comm.h> defines. NCCL only moves the
+ * parts: each rank receives every rank's part of its own slice, adds them in
+ * fp32 with the device's operators, rounds bf16 once, and sends the slice to
+ * all.
  * That moves as much between ranks as a ring does: 2 (n - 1) / n of the buffer.
  * The sum is made in pieces that fit the scratch memory; the sum of an element
  * does not depend on where pieces end.
@@ -74,35 +75,69 @@ static const void *part_of_rank(const parts *p, uint32_t rank)
     return rank == p->group->self ? p->own : scratch_part(p, rank);
 }
 
+/* Adds up sums over `step` neighbouring ranks, each at the place that sum_of
+ * gives for its first rank: two neighbours at a time, then their sums, and so
+ * on, which is the tree of xray_comm_left. */
+static xray_status add_tree(const parts *p,
+                            void *(*sum_of)(const parts *p, uint32_t rank),
+                            uint32_t step)
+{
+    uint32_t count = p->group->count;
+    xray_status status = XRAY_OK;
+    for (; step < count; step *= 2)
+        for (uint32_t r = 0; status == XRAY_OK && r < count - step;
+             r += 2 * step)
+            status = add_elements(p->group->comm, sum_of(p, r + step),
+                                  sum_of(p, r), p->count);
+    return status;
+}
+
+/* The place of the sum of ranks r and r + 1, for even r. This rank's own part,
+ * which must not change, is added to the other's. */
+static void *pair_f32(const parts *p, uint32_t rank)
+{
+    return scratch_part(p, rank == p->group->self ? rank + 1 : rank);
+}
+
 static xray_status add_f32(const parts *p)
 {
     const nccl_comm *comm = p->group->comm;
-    int first = p->group->self == 0;
-    void *sum = first ? p->out : scratch_part(p, 0);
-    xray_status status =
-        first ? copy_elements(comm, sum, p->own, 4 * p->count) : XRAY_OK;
-    for (uint32_t r = 1; status == XRAY_OK && r < p->group->count; r++)
-        status = add_elements(comm, part_of_rank(p, r), sum, p->count);
-    return status == XRAY_OK ? copy_elements(comm, p->out, sum, 4 * p->count)
-                             : status;
+    uint32_t count = p->group->count;
+    xray_status status = XRAY_OK;
+    for (uint32_t r = 0; status == XRAY_OK && r + 1 < count; r += 2)
+        status =
+            add_elements(comm, part_of_rank(p, r == p->group->self ? r : r + 1),
+                         pair_f32(p, r), p->count);
+    /* The last of an odd number of ranks has no neighbour. */
+    if (status == XRAY_OK && count % 2 && p->group->self == count - 1)
+        status =
+            copy_elements(comm, pair_f32(p, count - 1), p->own, 4 * p->count);
+    if (status == XRAY_OK)
+        status = add_tree(p, pair_f32, 2);
+    return status == XRAY_OK
+               ? copy_elements(comm, p->out, pair_f32(p, 0), 4 * p->count)
+               : status;
+}
+
+/* Parts are widened in the order of the ranks, each to the place of the one
+ * before it, which is free by then. */
+static void *wide_bf16(const parts *p, uint32_t rank)
+{
+    return scratch_part(p, rank ? rank - 1 : p->group->count);
 }
 
 static xray_status add_bf16(const parts *p)
 {
     const nccl_comm *comm = p->group->comm;
-    void *sum = scratch_part(p, p->group->count);
-    void *wide = scratch_part(p, p->group->count + 1);
-    xray_status status = cast_elements(comm, part_of_rank(p, 0), XRAY_BF16, sum,
-                                       XRAY_F32, p->count);
-    for (uint32_t r = 1; status == XRAY_OK && r < p->group->count; r++) {
-        status = cast_elements(comm, part_of_rank(p, r), XRAY_BF16, wide,
-                               XRAY_F32, p->count);
-        if (status == XRAY_OK)
-            status = add_elements(comm, wide, sum, p->count);
-    }
+    xray_status status = XRAY_OK;
+    for (uint32_t r = 0; status == XRAY_OK && r < p->group->count; r++)
+        status = cast_elements(comm, part_of_rank(p, r), XRAY_BF16,
+                               wide_bf16(p, r), XRAY_F32, p->count);
     if (status == XRAY_OK)
-        status =
-            cast_elements(comm, sum, XRAY_F32, p->out, XRAY_BF16, p->count);
+        status = add_tree(p, wide_bf16, 1);
+    if (status == XRAY_OK)
+        status = cast_elements(comm, wide_bf16(p, 0), XRAY_F32, p->out,
+                               XRAY_BF16, p->count);
     return status;
 }
 
@@ -129,44 +164,20 @@ static char *slice_at(const slices *s, uint32_t rank)
     return s->at + s->each * rank * s->width;
 }
 
-/* Posts one transfer between ncclGroupStart and ncclGroupEnd; nothing for 0
- * bytes. */
-static int post_transfer(const xray_comm_group *g, int sends, void *buf,
-                         uint64_t bytes, uint32_t peer)
-{
-    const nccl_api *api = &g->comm->api;
-    if (bytes == 0)
-        return NCCL_SUCCESS;
-    return sends ? api->send(buf, bytes, NCCL_INT8, (int)peer, g->nccl,
-                             g->comm->native)
-                 : api->recv(buf, bytes, NCCL_INT8, (int)peer, g->nccl,
-                             g->comm->native);
-}
-
-static int worse_result(int a, int b)
-{
-    return a != NCCL_SUCCESS && a != NCCL_IN_PROGRESS ? a : b;
-}
-
 /* Sends every rank's part of slice r to rank r. */
 static xray_status scatter_slices(xray_comm_group *g, const slices *s,
                                   uint64_t piece)
 {
-    const nccl_api *api = &g->comm->api;
     uint64_t mine = slice_count(s, g->self) * s->width;
-    int result = api->group_start();
+    nccl_transfers t = nccl_transfers_begin(g);
     for (uint32_t r = 0; r < g->count; r++) {
         if (r == g->self)
             continue;
-        result = worse_result(result,
-                              post_transfer(g, 1, slice_at(s, r),
-                                            slice_count(s, r) * s->width, r));
-        result = worse_result(
-            result,
-            post_transfer(g, 0, g->comm->scratch + 4 * piece * r, mine, r));
+        nccl_transfers_send(&t, slice_at(s, r), slice_count(s, r) * s->width,
+                            r);
+        nccl_transfers_recv(&t, g->comm->scratch + 4 * piece * r, mine, r);
     }
-    return nccl_wait_result(g, "ncclSend, ncclRecv",
-                            worse_result(result, api->group_end()));
+    return nccl_transfers_end(&t);
 }
 
 /* Sends slice r from rank r to all ranks. */
@@ -174,24 +185,20 @@ static xray_status gather_slices(xray_comm_group *g, const slices *s)
 {
     const nccl_api *api = &g->comm->api;
     uint64_t mine = slice_count(s, g->self) * s->width;
-    int result;
     if (s->each * g->count == s->count)
         return nccl_wait_result(g, "ncclAllGather",
                                 api->all_gather(slice_at(s, g->self), s->at,
                                                 mine, NCCL_INT8, g->nccl,
                                                 g->comm->native));
-    result = api->group_start();
+    nccl_transfers t = nccl_transfers_begin(g);
     for (uint32_t r = 0; r < g->count; r++) {
         if (r == g->self)
             continue;
-        result = worse_result(
-            result, post_transfer(g, 1, slice_at(s, g->self), mine, r));
-        result = worse_result(result,
-                              post_transfer(g, 0, slice_at(s, r),
-                                            slice_count(s, r) * s->width, r));
+        nccl_transfers_send(&t, slice_at(s, g->self), mine, r);
+        nccl_transfers_recv(&t, slice_at(s, r), slice_count(s, r) * s->width,
+                            r);
     }
-    return nccl_wait_result(g, "ncclSend, ncclRecv",
-                            worse_result(result, api->group_end()));
+    return nccl_transfers_end(&t);
 }
 
 static xray_status reduce_slices(xray_comm_group *g, const slices *s,
@@ -226,27 +233,22 @@ static xray_status all_reduce_ordered(xray_comm_group *g, const nccl_call *call)
 static xray_status reduce_scatter_ordered(xray_comm_group *g,
                                           const nccl_call *call)
 {
-    const nccl_api *api = &g->comm->api;
     uint64_t piece = nccl_piece_elements(g->comm, g->count);
     uint64_t width = xr_collective_width(call->dtype);
     xray_status status = XRAY_OK;
     for (uint64_t at = 0; status == XRAY_OK && at < call->count; at += piece) {
         uint64_t n = call->count - at < piece ? call->count - at : piece;
-        int result = api->group_start();
+        nccl_transfers t = nccl_transfers_begin(g);
         for (uint32_t r = 0; r < g->count; r++) {
             const char *from =
                 (const char *)call->in + (call->count * r + at) * width;
             if (r == g->self)
                 continue;
-            result = worse_result(result,
-                                  api->send(from, n * width, NCCL_INT8, (int)r,
-                                            g->nccl, g->comm->native));
-            result = worse_result(
-                result, post_transfer(g, 0, g->comm->scratch + 4 * piece * r,
-                                      n * width, r));
+            nccl_transfers_send(&t, from, n * width, r);
+            nccl_transfers_recv(&t, g->comm->scratch + 4 * piece * r, n * width,
+                                r);
         }
-        status = nccl_wait_result(g, "ncclSend, ncclRecv",
-                                  worse_result(result, api->group_end()));
+        status = nccl_transfers_end(&t);
         parts p = { g,
                     (const char *)call->in +
                         (call->count * g->self + at) * width,

@@ -22,14 +22,14 @@
 static uint32_t trace_state(const nccl_comm *comm, uint32_t rank)
 {
     return atomic_load_explicit(
-        (const _Atomic uint32_t *)&comm->traces[rank].state,
+        (const _Atomic uint32_t *)&nccl_trace_of(comm, rank)->state,
         memory_order_acquire);
 }
 
 static uint64_t trace_group(const nccl_comm *comm, uint32_t rank)
 {
     return atomic_load_explicit(
-        (const _Atomic uint64_t *)&comm->traces[rank].group,
+        (const _Atomic uint64_t *)&nccl_trace_of(comm, rank)->group,
         memory_order_relaxed);
 }
 

@@ -29,15 +29,17 @@
 
 /* The current activity of a rank, which others may read at any time. */
 typedef struct shm_rank_state {
-    _Alignas(
-        64) _Atomic uint64_t now; /* shm_call_tag of the current call, or 0 */
+    /* shm_call_tag of the current call, or 0; an exchange has two. */
+    _Alignas(64) _Atomic uint64_t now[2];
     _Atomic uint64_t calls;
     _Atomic uint64_t bytes;
-    _Atomic uint64_t since; /* CLOCK_MONOTONIC nanoseconds */
+    _Atomic uint64_t from_bytes; /* what an exchange receives */
+    _Atomic uint64_t since;      /* CLOCK_MONOTONIC nanoseconds */
     _Atomic uint32_t group;
     _Atomic uint32_t call;
     _Atomic uint32_t dtype;
     _Atomic uint32_t root; /* root of a broadcast, or the peer of a message */
+    _Atomic uint32_t from; /* rank from which an exchange receives */
     _Atomic uint32_t state;
     _Atomic uint32_t left; /* 1: its instance was destroyed */
     _Atomic uint32_t pid;
@@ -53,6 +55,7 @@ typedef struct shm_call_desc {
     uint32_t dtype;
     uint32_t root;
     uint32_t in_place; /* 1: `in` is this rank's part of `out` */
+    uint32_t half;     /* 1: one of the two messages of an exchange */
     uint8_t in[XRAY_HANDLE_BYTES];
     uint8_t out[XRAY_HANDLE_BYTES];
 } shm_call_desc;
@@ -81,6 +84,7 @@ typedef struct shm_round {
 #define SHM_ABORTED 4u
 #define SHM_FAILED 5u
 #define SHM_LEFT 6u
+#define SHM_CANCELED 7u
 
 typedef struct shm_header {
     uint64_t magic;
@@ -98,7 +102,7 @@ typedef struct shm_control {
                        * share one mapping */
 } shm_control;
 
-/* The record that ranks send each other when they connect; the exchange treats
+/* The record that ranks send each other when they connect; the gather treats
  * it as plain bytes. */
 typedef struct shm_offer {
     uint64_t nonce;
@@ -132,11 +136,12 @@ shm_round *shm_round_of(const shm_control *c, uint32_t channel,
                         uint32_t parity);
 shm_member *shm_member_of(shm_round *round, uint32_t index);
 
-/* Key of the message channel between ranks a and b of the world in group
+/* Key of the channel of messages from one rank of the world to another in group
  * `group`; never 0. */
-static inline uint64_t shm_pair(uint32_t group, uint32_t a, uint32_t b)
+static inline uint64_t shm_pair(uint32_t group, uint32_t from, uint32_t to)
 {
-    return (uint64_t)1 << 63 | (uint64_t)group << 32 | (uint64_t)a << 16 | b;
+    return (uint64_t)1 << 63 | (uint64_t)group << 32 | (uint64_t)from << 16 |
+           to;
 }
 
 static inline uint64_t shm_call_tag(uint32_t channel, uint64_t number)

@@ -25,10 +25,10 @@ void shm_group_free(xray_comm_group *group)
 {
     if (!group)
         return;
-    for (uint32_t i = 0; group->pairs && i < group->count; i++)
-        free_channel(group->pairs[i]);
+    for (uint32_t i = 0; group->messages && i < 2 * group->count; i++)
+        free_channel(group->messages[i]);
     free_channel(group->all);
-    free(group->pairs);
+    free(group->messages);
     free(group->pair_ranks);
     free(group->ranks);
     free(group);
@@ -75,9 +75,9 @@ static int fill_group(xray_comm_group *g, const uint32_t *ranks, uint32_t count)
 {
     g->count = count;
     g->ranks = calloc(count, sizeof(*ranks));
-    g->pairs = calloc(count, sizeof(shm_channel *));
+    g->messages = calloc(count, 2 * sizeof(shm_channel *));
     g->pair_ranks = calloc(count, 2 * sizeof(*ranks));
-    if (!g->ranks || !g->pairs || !g->pair_ranks)
+    if (!g->ranks || !g->messages || !g->pair_ranks)
         return 0;
     memcpy(g->ranks, ranks, count * sizeof(*ranks));
     g->all = create_channel(g->comm, g->ranks, count,
@@ -103,7 +103,7 @@ xray_status shm_group(void *self, const uint32_t *ranks, uint32_t count,
         shm_group_free(g);
         return xr_host_fail(comm->host, XRAY_E_NOMEM, "group",
                             "no memory for a group, or more than %u groups and "
-                            "pairs of ranks that exchange messages",
+                            "ways of messages from one rank to another",
                             SHM_MAX_CHANNELS);
     }
     g->self = g->all->self;
@@ -113,31 +113,33 @@ xray_status shm_group(void *self, const uint32_t *ranks, uint32_t count,
     return XRAY_OK;
 }
 
-xray_status shm_pair_channel(xray_comm_group *group, uint32_t peer,
-                             shm_channel **out)
+xray_status shm_message_channel(xray_comm_group *group, const char *where,
+                                uint32_t peer, int sends, shm_channel **out)
 {
     shm_comm *comm = group->comm;
     if (peer >= group->count || peer == group->self)
         return xr_host_fail(
-            comm->host, XRAY_E_ARG, "send or recv",
+            comm->host, XRAY_E_ARG, where,
             "peer %u: another rank of a group of %u is expected", peer,
             group->count);
-    if (!group->pairs[peer]) {
+    shm_channel **at = &group->messages[2 * (size_t)peer + (sends != 0)];
+    if (!*at) {
         uint32_t *two = group->pair_ranks + 2 * (size_t)peer;
         uint32_t mine = group->ranks[group->self];
         uint32_t other = group->ranks[peer];
         two[0] = mine < other ? mine : other;
         two[1] = mine < other ? other : mine;
-        uint64_t pair = shm_pair(group->all->number, two[0], two[1]);
-        group->pairs[peer] = create_channel(
-            comm, two, 2, xray_mix64(1, pair) & ~(uint64_t)1, pair);
+        uint64_t pair = shm_pair(group->all->number, sends ? mine : other,
+                                 sends ? other : mine);
+        *at = create_channel(comm, two, 2, xray_mix64(1, pair) & ~(uint64_t)1,
+                             pair);
     }
-    if (!group->pairs[peer])
-        return xr_host_fail(comm->host, XRAY_E_NOMEM, "send or recv",
-                            "no memory, or more than %u groups and pairs that "
-                            "exchange messages",
+    if (!*at)
+        return xr_host_fail(comm->host, XRAY_E_NOMEM, where,
+                            "no memory, or more than %u groups and ways of "
+                            "messages from one rank to another",
                             SHM_MAX_CHANNELS);
-    group->pairs[peer]->group = group->all->number;
-    *out = group->pairs[peer];
+    (*at)->group = group->all->number;
+    *out = *at;
     return XRAY_OK;
 }

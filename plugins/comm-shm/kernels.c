@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums in the order of the ranks, and copies. Every source is loaded before any
- * destination is written, since they may be the same memory.
+ * Sums in the order that <xray/comm.h> defines, and copies. Every source is
+ * loaded before any destination is written, since they may be the same memory.
  */
 #include <immintrin.h>
 #include <string.h>
@@ -54,29 +54,84 @@ static __m128i narrow8(__m256 f)
 
 /* ---- sums --------------------------------------------------------------- */
 
-/* Sums 32 elements of every source, starting at element i. */
-static void add_f32(const shm_sum *s, uint64_t i, __m256 *acc)
+/* Sums over 2^k neighbouring fours of sources wait on level k for the next
+ * ones, like the digits of a binary counter: that is the tree of
+ * xray_comm_left. */
+#define LEVELS 6u
+
+_Static_assert(SHM_MAX_RANKS <= 4u << LEVELS, "a level per digit");
+
+/* These are compiled for each type and number of sources, so that what they add
+ * stays in registers. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* Loads 32 elements of source r, starting at element i. */
+INLINE void load_block(const shm_sum *s, uint32_t r, uint64_t i, int wide,
+                       __m256 *to)
 {
-    const float *p = (const float *)s->src[0] + i;
+    const float *f = (const float *)s->src[r] + i;
+    const uint16_t *b = (const uint16_t *)s->src[r] + i;
     for (uint32_t k = 0; k < 4; k++)
-        acc[k] = _mm256_loadu_ps(p + k * LANES);
-    for (uint32_t r = 1; r < s->src_count; r++) {
-        p = (const float *)s->src[r] + i;
-        for (uint32_t k = 0; k < 4; k++)
-            acc[k] = _mm256_add_ps(acc[k], _mm256_loadu_ps(p + k * LANES));
+        to[k] = wide ? _mm256_loadu_ps(f + k * LANES) : widen8(b + k * LANES);
+}
+
+INLINE void add_block(__m256 *to, const __m256 *other)
+{
+    for (uint32_t k = 0; k < 4; k++)
+        to[k] = _mm256_add_ps(to[k], other[k]);
+}
+
+INLINE void add_source(const shm_sum *s, uint32_t r, uint64_t i, int wide,
+                       __m256 *to)
+{
+    __m256 block[4];
+    load_block(s, r, i, wide, block);
+    add_block(to, block);
+}
+
+/* Sums sources r .. r + n - 1, where n is at most 4. */
+INLINE void add_four(const shm_sum *s, uint32_t r, uint32_t n, uint64_t i,
+                     int wide, __m256 *to)
+{
+    load_block(s, r, i, wide, to);
+    if (n > 1)
+        add_source(s, r + 1, i, wide, to);
+    if (n == 3)
+        add_source(s, r + 2, i, wide, to);
+    if (n > 3) {
+        __m256 right[4];
+        load_block(s, r + 2, i, wide, right);
+        add_source(s, r + 3, i, wide, right);
+        add_block(to, right);
     }
 }
 
-static void add_bf16(const shm_sum *s, uint64_t i, __m256 *acc)
+/* Sums 32 elements of more than four sources, starting at element i. */
+INLINE void add_fours(const shm_sum *s, uint64_t i, int wide, __m256 *acc)
 {
-    const uint16_t *p = (const uint16_t *)s->src[0] + i;
-    for (uint32_t k = 0; k < 4; k++)
-        acc[k] = widen8(p + k * LANES);
-    for (uint32_t r = 1; r < s->src_count; r++) {
-        p = (const uint16_t *)s->src[r] + i;
-        for (uint32_t k = 0; k < 4; k++)
-            acc[k] = _mm256_add_ps(acc[k], widen8(p + k * LANES));
+    __m256 level[LEVELS][4];
+    uint32_t last = (s->src_count - 1) / 4;
+    uint32_t at = 0;
+    for (uint32_t four = 0; four < last; four++) {
+        add_four(s, 4 * four, 4, i, wide, acc);
+        for (at = 0; four >> at & 1; at++)
+            add_block(acc, level[at]);
+        memcpy(level[at], acc, sizeof(level[at]));
     }
+    add_four(s, 4 * last, s->src_count - 4 * last, i, wide, acc);
+    for (at = 0; last >> at; at++)
+        if (last >> at & 1)
+            add_block(acc, level[at]);
+}
+
+/* Sums 32 elements of `n` sources, or of more than four. */
+INLINE void add_sources(const shm_sum *s, uint32_t n, uint64_t i, int wide,
+                        __m256 *acc)
+{
+    if (n <= 4)
+        add_four(s, 0, n, i, wide, acc);
+    else
+        add_fours(s, i, wide, acc);
 }
 
 static void store_lanes(void *to, __m256i v, int past)
@@ -87,10 +142,10 @@ static void store_lanes(void *to, __m256i v, int past)
         _mm256_storeu_si256((__m256i *)to, v);
 }
 
-static void sum_f32_block(const shm_sum *s, uint64_t i, int past)
+INLINE void sum_f32_block(const shm_sum *s, uint32_t n, uint64_t i, int past)
 {
     __m256 acc[4];
-    add_f32(s, s->src_at + i, acc);
+    add_sources(s, n, s->src_at + i, 1, acc);
     for (uint32_t d = 0; d < s->dst_count; d++) {
         float *to = (float *)s->dst[d] + s->dst_at + i;
         for (uint32_t k = 0; k < 4; k++)
@@ -98,10 +153,10 @@ static void sum_f32_block(const shm_sum *s, uint64_t i, int past)
     }
 }
 
-static void sum_bf16_block(const shm_sum *s, uint64_t i, int past)
+INLINE void sum_bf16_block(const shm_sum *s, uint32_t n, uint64_t i, int past)
 {
     __m256 acc[4];
-    add_bf16(s, s->src_at + i, acc);
+    add_sources(s, n, s->src_at + i, 0, acc);
     __m256i low = _mm256_set_m128i(narrow8(acc[1]), narrow8(acc[0]));
     __m256i high = _mm256_set_m128i(narrow8(acc[3]), narrow8(acc[2]));
     for (uint32_t d = 0; d < s->dst_count; d++) {
@@ -111,22 +166,43 @@ static void sum_bf16_block(const shm_sum *s, uint64_t i, int past)
     }
 }
 
+/* Sums element i of sources first .. first + n - 1. */
+static float add_ranks(const shm_sum *s, uint64_t i, uint32_t first, uint32_t n)
+{
+    if (n == 1)
+        return s->dtype == XRAY_F32
+                   ? ((const float *)s->src[first])[i]
+                   : widen(((const uint16_t *)s->src[first])[i]);
+    uint32_t left = xray_comm_left(n);
+    float sum = add_ranks(s, i, first, left);
+    return sum + add_ranks(s, i, first + left, n - left);
+}
+
 static void sum_f32_one(const shm_sum *s, uint64_t i)
 {
-    float acc = ((const float *)s->src[0])[s->src_at + i];
-    for (uint32_t r = 1; r < s->src_count; r++)
-        acc += ((const float *)s->src[r])[s->src_at + i];
+    float sum = add_ranks(s, s->src_at + i, 0, s->src_count);
     for (uint32_t d = 0; d < s->dst_count; d++)
-        ((float *)s->dst[d])[s->dst_at + i] = acc;
+        ((float *)s->dst[d])[s->dst_at + i] = sum;
 }
 
 static void sum_bf16_one(const shm_sum *s, uint64_t i)
 {
-    float acc = widen(((const uint16_t *)s->src[0])[s->src_at + i]);
-    for (uint32_t r = 1; r < s->src_count; r++)
-        acc += widen(((const uint16_t *)s->src[r])[s->src_at + i]);
+    float sum = add_ranks(s, s->src_at + i, 0, s->src_count);
     for (uint32_t d = 0; d < s->dst_count; d++)
-        ((uint16_t *)s->dst[d])[s->dst_at + i] = narrow(acc);
+        ((uint16_t *)s->dst[d])[s->dst_at + i] = narrow(sum);
+}
+
+/* Sums whole blocks; returns the first element after them. */
+INLINE uint64_t sum_blocks(const shm_sum *s, uint32_t n, uint64_t i,
+                           uint64_t end, int past)
+{
+    if (s->dtype == XRAY_F32)
+        for (; i + BLOCK <= end; i += BLOCK)
+            sum_f32_block(s, n, i, past);
+    else
+        for (; i + BLOCK <= end; i += BLOCK)
+            sum_bf16_block(s, n, i, past);
+    return i;
 }
 
 void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n)
@@ -137,10 +213,23 @@ void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n)
     uint64_t width = wide ? 4 : 2;
     const char *to = (const char *)s->dst[0] + (s->dst_at + first) * width;
     int past = s->stream && (uintptr_t)to % 32 == 0;
-    for (; wide && i + BLOCK <= end; i += BLOCK)
-        sum_f32_block(s, i, past);
-    for (; !wide && i + BLOCK <= end; i += BLOCK)
-        sum_bf16_block(s, i, past);
+    switch (s->src_count) {
+    case 1:
+        i = sum_blocks(s, 1, i, end, past);
+        break;
+    case 2:
+        i = sum_blocks(s, 2, i, end, past);
+        break;
+    case 3:
+        i = sum_blocks(s, 3, i, end, past);
+        break;
+    case 4:
+        i = sum_blocks(s, 4, i, end, past);
+        break;
+    default:
+        i = sum_blocks(s, 5, i, end, past);
+        break;
+    }
     for (; i < end; i++)
         (wide ? sum_f32_one : sum_bf16_one)(s, i);
 }

@@ -67,6 +67,27 @@ xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
     return shm_make_call(group->all, stream, &call);
 }
 
+xray_status shm_all_to_all(xray_comm_group *group, xray_stream *stream,
+                           const void *in, void *out, uint64_t count,
+                           uint32_t dtype)
+{
+    xray_status status = xr_collective_check_all(
+        group->comm->host, "all_to_all", in, out, count, dtype);
+    if (status != XRAY_OK)
+        return status;
+    uint64_t bytes = count * xr_collective_width(dtype);
+    shm_call call = { .call = XRAY_COMM_ALL_TO_ALL,
+                      .dtype = dtype,
+                      .count = count,
+                      .bytes = bytes,
+                      .call_bytes = bytes,
+                      .in = in,
+                      .out = out,
+                      .in_bytes = bytes * group->count,
+                      .out_bytes = bytes * group->count };
+    return shm_make_call(group->all, stream, &call);
+}
+
 xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
                           void *buf, uint64_t bytes, uint32_t root)
 {
@@ -95,7 +116,7 @@ xray_status shm_send(xray_comm_group *group, xray_stream *stream,
     xray_status status =
         xr_collective_check(group->comm->host, "send", buf, buf, bytes);
     if (status == XRAY_OK)
-        status = shm_pair_channel(group, peer, &channel);
+        status = shm_message_channel(group, "send", peer, 1, &channel);
     if (status != XRAY_OK)
         return status;
     shm_call call = { .call = XRAY_COMM_SEND,
@@ -115,7 +136,7 @@ xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
     xray_status status =
         xr_collective_check(group->comm->host, "recv", buf, buf, bytes);
     if (status == XRAY_OK)
-        status = shm_pair_channel(group, peer, &channel);
+        status = shm_message_channel(group, "recv", peer, 0, &channel);
     if (status != XRAY_OK)
         return status;
     shm_call call = { .call = XRAY_COMM_RECV,
@@ -126,10 +147,4 @@ xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                       .out = buf,
                       .out_bytes = bytes };
     return shm_make_call(channel, stream, &call);
-}
-
-xray_status shm_barrier(xray_comm_group *group, xray_stream *stream)
-{
-    shm_call call = { .call = XRAY_COMM_BARRIER };
-    return shm_make_call(group->all, stream, &call);
 }

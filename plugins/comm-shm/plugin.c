@@ -13,6 +13,7 @@
 
 #include <xray/plugin.h>
 
+#include "core/base/collective.h"
 #include "core/base/process.h"
 #include "core/base/system_error.h"
 #include "plugins/comm-shm/shm.h"
@@ -76,15 +77,15 @@ static xray_status check_offers(const shm_comm *comm, const shm_offer *all)
     return XRAY_OK;
 }
 
-static xray_status exchange_offers(const xray_comm_setup *setup,
-                                   const shm_offer *mine, shm_offer *all)
+static xray_status gather_offers(const xray_comm_setup *setup,
+                                 const shm_offer *mine, shm_offer *all)
 {
     if (setup->size == 1) {
         *all = *mine;
         return XRAY_OK;
     }
     xray_status status =
-        setup->exchange(setup->exchange_ctx, mine, sizeof(*mine), all);
+        setup->gather(setup->gather_ctx, mine, sizeof(*mine), all);
     if (status != XRAY_OK)
         return xr_host_fail(setup->host, status, "comm shm",
                             "the ranks could not exchange their addresses");
@@ -104,7 +105,7 @@ static void refuse_offer(shm_offer *offer, xray_status status, const char *fmt,
 }
 
 /* Rank 0 creates the control memory and the others map it; no rank goes on
- * before all have. A rank that fails still takes part in both exchanges. */
+ * before all have. A rank that fails still takes part in both gathers. */
 static xray_status connect_ranks(shm_comm *comm, const xray_comm_setup *setup,
                                  xray_status mine, shm_offer *all)
 {
@@ -116,7 +117,7 @@ static xray_status connect_ranks(shm_comm *comm, const xray_comm_setup *setup,
         refuse_offer(&offer, XRAY_E_IO,
                      "no shared memory for the control page: %s",
                      XR_SYSTEM_ERROR(errno));
-    xray_status status = exchange_offers(setup, &offer, all);
+    xray_status status = gather_offers(setup, &offer, all);
     if (status == XRAY_OK)
         status = check_offers(comm, all);
     if (status == XRAY_OK) {
@@ -127,7 +128,7 @@ static xray_status connect_ranks(shm_comm *comm, const xray_comm_setup *setup,
                 "the memory of rank 0 (pid %u) cannot be reached through "
                 "/proc: %s",
                 all[0].pid, XR_SYSTEM_ERROR(errno));
-        status = exchange_offers(setup, &joined, all);
+        status = gather_offers(setup, &joined, all);
     }
     if (offer.fd >= 0)
         (void)close(offer.fd);
@@ -164,12 +165,17 @@ static xray_status prepare_device(const xray_comm_setup *setup, shm_comm *comm)
 
 static xray_status check_setup(const xray_comm_setup *s)
 {
-    if (!s || s->header.size < sizeof(*s))
+    if (!s || !XRAY_REACHES(xray_comm_setup, s, gather))
         return XRAY_E_ABI;
     if (!s->device || s->size == 0 || s->rank >= s->size ||
-        (s->size > 1 && !s->exchange))
+        (s->size > 1 && !s->gather))
         return xr_host_fail(s->host, XRAY_E_ARG, "comm shm",
-                            "the setup lacks a device, ranks or the exchange");
+                            "the setup lacks a device, ranks or the gather");
+    if (s->traces && s->trace_stride < sizeof(*s->traces))
+        return xr_host_fail(s->host, XRAY_E_ARG, "comm shm",
+                            "traces of %llu bytes, but %zu are needed",
+                            (unsigned long long)s->trace_stride,
+                            sizeof(*s->traces));
     if (s->size > SHM_MAX_RANKS)
         return xr_host_fail(s->host, XRAY_E_RANGE, "comm shm",
                             "%u ranks, but one host takes at most %u", s->size,
@@ -201,15 +207,18 @@ static xray_status shm_create(const xray_comm_setup *setup, const void *config,
                             "no memory for the instance");
     }
     *comm = (shm_comm){ .host = setup->host,
+                        .calls = xr_calls_of(setup->host),
                         .device = setup->device,
                         .device_self = setup->device_self,
                         .rank = setup->rank,
                         .size = setup->size,
                         .timeout = setup->timeout_ms * 1000000u,
                         .spin = choose_spin_time(setup->size),
-                        .traces = setup->traces,
                         .peers = peers,
                         .stage_fd = -1 };
+    if (setup->traces)
+        comm->trace =
+            xr_trace_at(setup->traces, setup->trace_stride, setup->rank);
     for (uint32_t i = 0; i < setup->size; i++)
         peers[i].pidfd = -1;
     status = connect_ranks(comm, setup, prepare_device(setup, comm), all);
@@ -226,12 +235,6 @@ static xray_status shm_create(const xray_comm_setup *setup, const void *config,
                  (uint32_t)getpid());
     *out_self = comm;
     return XRAY_OK;
-}
-
-static uint64_t shm_received(void *self)
-{
-    const shm_comm *comm = self;
-    return comm->received;
 }
 
 static void shm_abort(void *self)
@@ -252,8 +255,8 @@ static const xray_comm_ops ops = {
     .broadcast = shm_broadcast,
     .send = shm_send,
     .recv = shm_recv,
-    .barrier = shm_barrier,
-    .received = shm_received,
+    .exchange = shm_exchange,
+    .all_to_all = shm_all_to_all,
     .abort = shm_abort,
 };
 
@@ -269,7 +272,7 @@ static const xray_component *const components[] = { &shm };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "comm-shm",
     .version = "0.1.0",

@@ -27,35 +27,57 @@ static const shm_channel *find_channel(const shm_comm *comm, uint32_t number)
     for (const xray_comm_group *g = comm->groups; g; g = g->next) {
         if (g->all->number == number)
             return g->all;
-        for (uint32_t i = 0; i < g->count; i++)
-            if (g->pairs[i] && g->pairs[i]->number == number)
-                return g->pairs[i];
+        for (uint32_t i = 0; i < 2 * g->count; i++)
+            if (g->messages[i] && g->messages[i]->number == number)
+                return g->messages[i];
     }
     return NULL;
 }
 
-int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
-                     uint32_t *out_channel)
+/* True if a rank whose call has the tag waits there for this one. In the other
+ * half of its own exchange this rank will be by itself, however many pieces the
+ * other one is ahead. */
+static int is_awaited(const shm_comm *comm, uint64_t tag)
 {
-    const shm_comm *comm = channel->comm;
-    uint64_t now = atomic_load(&shm_rank_state_of(&comm->control, rank)->now);
-    if (now == 0 || (now >> 48) - 1 == channel->number)
-        return 0;
-    uint32_t number = (uint32_t)(now >> 48) - 1;
-    uint64_t call = now & 0xffffffffffffu;
-    *out_channel = number;
+    uint32_t number = (uint32_t)(tag >> 48) - 1;
     const shm_channel *there = find_channel(comm, number);
     if (there)
-        return call > there->calls;
+        return !there->arrived && (tag & 0xffffffffffffu) > there->calls;
     /* A message channel that this rank has never used. */
     uint64_t pair = shm_channel_pair(&comm->control, number);
     return pair && ((pair >> 16 & 0xffff) == comm->rank ||
                     (pair & 0xffff) == comm->rank);
 }
 
+int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
+                     uint32_t *out_channel)
+{
+    const shm_comm *comm = channel->comm;
+    shm_rank_state *area = shm_rank_state_of(&comm->control, rank);
+    const uint64_t now[2] = { atomic_load(&area->now[0]),
+                              atomic_load(&area->now[1]) };
+    for (uint32_t i = 0; i < 2; i++)
+        if (now[i] && (now[i] >> 48) - 1 == channel->number)
+            return 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        *out_channel = (uint32_t)(now[i] >> 48) - 1;
+        if (now[i] && is_awaited(comm, now[i]))
+            return 1;
+    }
+    return 0;
+}
+
 /* ---- traces ------------------------------------------------------------- */
 
-void shm_trace_begin(const shm_channel *channel, const shm_call *call)
+void shm_trace_call(const shm_channel *channel, uint32_t half)
+{
+    const shm_comm *comm = channel->comm;
+    atomic_store(&shm_rank_state_of(&comm->control, comm->rank)->now[half],
+                 shm_call_tag(channel->number, channel->calls + 1));
+}
+
+void shm_trace_begin(const shm_channel *channel, const shm_channel *second,
+                     const shm_call *call)
 {
     const shm_comm *comm = channel->comm;
     shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
@@ -63,18 +85,22 @@ void shm_trace_begin(const shm_channel *channel, const shm_call *call)
     uint64_t since = shm_clock();
     atomic_store(&area->calls, calls);
     atomic_store(&area->bytes, call->call_bytes);
+    atomic_store(&area->from_bytes, call->from_bytes);
     atomic_store(&area->since, since);
     atomic_store(&area->group, channel->group);
     atomic_store(&area->call, call->call);
     atomic_store(&area->dtype, call->dtype);
     atomic_store(&area->root, call->other);
+    atomic_store(&area->from, call->from);
     atomic_store(&area->state, SHM_WAITS);
-    atomic_store(&area->now, shm_call_tag(channel->number, channel->calls + 1));
-    if (!comm->traces)
+    if (second)
+        shm_trace_call(second, 1);
+    shm_trace_call(channel, 0);
+    xray_comm_trace *trace = comm->trace;
+    if (!trace)
         return;
-    xray_comm_trace *trace = &comm->traces[comm->rank];
     xr_trace_put64(&trace->calls, calls);
-    xr_trace_put64(&trace->bytes, call->call_bytes);
+    xr_trace_put64(&trace->bytes, call->call_bytes + call->from_bytes);
     xr_trace_put64(&trace->group, channel->group);
     xr_trace_put32(&trace->call, call->call);
     xr_trace_put64(&trace->since, since);
@@ -85,27 +111,30 @@ void shm_trace_begin(const shm_channel *channel, const shm_call *call)
 void shm_trace_state(const shm_comm *comm, uint32_t state)
 {
     atomic_store(&shm_rank_state_of(&comm->control, comm->rank)->state, state);
-    if (comm->traces)
-        xr_trace_put32(&comm->traces[comm->rank].state, state);
+    if (comm->trace)
+        xr_trace_put32(&comm->trace->state, state);
 }
 
 void shm_trace_end(const shm_comm *comm, uint32_t state)
 {
     shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
     atomic_store(&area->state, state);
-    atomic_store(&area->now, 0);
-    if (comm->traces)
-        xr_trace_put32(&comm->traces[comm->rank].state, SHM_OUTSIDE);
+    atomic_store(&area->now[0], 0);
+    atomic_store(&area->now[1], 0);
+    if (comm->trace)
+        xr_trace_put32(&comm->trace->state, SHM_OUTSIDE);
 }
 
 /* ---- sentences ---------------------------------------------------------- */
 
 static void say_current_call(xr_sentence *s, shm_rank_state *area)
 {
-    const xr_collective call = { atomic_load(&area->call),
-                                 atomic_load(&area->dtype),
-                                 atomic_load(&area->bytes),
-                                 atomic_load(&area->root) };
+    const xr_collective call = { .call = atomic_load(&area->call),
+                                 .dtype = atomic_load(&area->dtype),
+                                 .bytes = atomic_load(&area->bytes),
+                                 .other = atomic_load(&area->root),
+                                 .from = atomic_load(&area->from),
+                                 .from_bytes = atomic_load(&area->from_bytes) };
     xr_collective_print(s, &call);
     xr_sentence_printf(s, " in group %u", atomic_load(&area->group));
 }
@@ -133,16 +162,22 @@ static int say_abandoned_call(xr_sentence *s, const shm_channel *channel,
     shm_round *round =
         shm_round_of(control, channel->number, (uint32_t)(number & 1));
     shm_member *member = shm_member_of(round, index);
+    shm_rank_state *area = shm_rank_state_of(control, rank);
+    uint64_t tag = shm_call_tag(channel->number, number);
     if (atomic_load(&member->arrived) != number ||
-        atomic_load(&shm_rank_state_of(control, rank)->now) ==
-            shm_call_tag(channel->number, number))
+        atomic_load(&area->now[0]) == tag || atomic_load(&area->now[1]) == tag)
         return 0;
     const shm_call_desc *d = &member->desc;
     uint32_t root = d->call == XRAY_COMM_BROADCAST
                         ? channel->ranks[d->root]
                         : channel->ranks[channel->count - 1 - index];
     xr_sentence_printf(s, "rank %u gave up in ", rank);
-    const xr_collective call = { d->call, d->dtype, d->call_bytes, root };
+    const xr_collective call = { .call = d->call,
+                                 .dtype = d->dtype,
+                                 .bytes = d->call_bytes,
+                                 .other = root };
+    if (d->half)
+        xr_sentence_printf(s, "the exchange's ");
     xr_collective_print(s, &call);
     xr_sentence_printf(s, " in group %u", channel->group);
     return 1;
@@ -202,6 +237,9 @@ static void say_cause(xr_sentence *s, const shm_comm *comm, uint32_t broken)
     case SHM_ABORTED:
         xr_sentence_printf(s, "rank %u was told to stop", rank);
         break;
+    case SHM_CANCELED:
+        xr_sentence_printf(s, "the run is stopped");
+        break;
     case SHM_LEFT:
         xr_sentence_printf(s, "a rank has ended its part");
         break;
@@ -219,8 +257,13 @@ xray_status shm_report_ranks(const shm_channel *channel, const shm_call *call,
     char where_text[160];
     xr_sentence s = { text, sizeof(text), 0 };
     xr_sentence where = { where_text, sizeof(where_text), 0 };
-    const xr_collective made = { call->call, call->dtype, call->call_bytes,
-                                 call->other };
+    const shm_call *whole = call->whole ? call->whole : call;
+    const xr_collective made = { .call = whole->call,
+                                 .dtype = whole->dtype,
+                                 .bytes = whole->call_bytes,
+                                 .other = whole->other,
+                                 .from = whole->from,
+                                 .from_bytes = whole->from_bytes };
     say_cause(&s, comm, broken);
     for (uint32_t i = 0; i < channel->count && s.used < TEXT_CAP - 160; i++) {
         xr_sentence_printf(&s, "%s", i ? "; " : ": ");
@@ -228,5 +271,8 @@ xray_status shm_report_ranks(const shm_channel *channel, const shm_call *call,
     }
     xr_collective_print(&where, &made);
     xr_sentence_printf(&where, " in group %u", channel->group);
-    return xr_host_fail(comm->host, XRAY_E_PEER, where_text, "%s", text);
+    return xr_host_fail(comm->host,
+                        broken % 256 == SHM_CANCELED ? XRAY_E_CANCELED
+                                                     : XRAY_E_PEER,
+                        where_text, "%s", text);
 }

@@ -87,6 +87,7 @@ static uint64_t count_input_bytes(const shm_channel *c, const shm_call_desc *d)
 {
     switch (d->call) {
     case XRAY_COMM_REDUCE_SCATTER:
+    case XRAY_COMM_ALL_TO_ALL:
         return d->bytes * c->count;
     case XRAY_COMM_ALL_GATHER:
     case XRAY_COMM_SEND:
@@ -100,9 +101,9 @@ static uint64_t count_output_bytes(const shm_channel *c, const shm_call_desc *d)
 {
     switch (d->call) {
     case XRAY_COMM_ALL_GATHER:
+    case XRAY_COMM_ALL_TO_ALL:
         return d->bytes * c->count;
     case XRAY_COMM_SEND:
-    case XRAY_COMM_BARRIER:
         return 0;
     default:
         return d->bytes;
@@ -188,39 +189,45 @@ static void describe_call(const shm_channel *channel, const shm_call *call,
     desc->call = call->call;
     desc->dtype = call->dtype;
     desc->root = call->root;
+    desc->half = call->whole != NULL;
     desc->in_place =
         call->call == XRAY_COMM_ALL_GATHER && call->bytes &&
         (const char *)call->out + channel->self * call->bytes == call->in;
 }
 
-/* Counts the bytes that this rank receives from others, no matter which rank
- * does the work: as many as a ring would send over wires. */
-static uint64_t count_received_bytes(const shm_channel *channel,
-                                     const shm_call *call)
+shm_round *shm_next_round(const shm_channel *channel)
 {
-    uint64_t others = channel->count - 1;
-    switch (call->call) {
-    case XRAY_COMM_ALL_REDUCE:
-        return 2 * others * call->bytes / channel->count;
-    case XRAY_COMM_REDUCE_SCATTER:
-    case XRAY_COMM_ALL_GATHER:
-        return others * call->bytes;
-    case XRAY_COMM_BROADCAST:
-        return call->root == channel->self ? 0 : call->bytes;
-    case XRAY_COMM_RECV:
-        return call->bytes;
-    default:
-        return 0;
-    }
+    return shm_round_of(&channel->comm->control, channel->number,
+                        (uint32_t)((channel->calls + 1) & 1));
 }
 
-/* Takes part from the opening of the round to its close. A rank that the system
- * ran late may find that the others have done all work and have freed their
- * buffers. */
-static xray_status finish_call(shm_channel *channel, const shm_call *call,
-                               shm_round *round, uint32_t number)
+xray_status shm_begin_round(shm_channel *channel, const shm_call *call)
+{
+    shm_round *round = shm_next_round(channel);
+    uint64_t number = channel->calls + 1;
+    shm_call_desc *mine = &shm_member_of(round, channel->self)->desc;
+    describe_call(channel, call, mine);
+    xray_status status = shm_share_buffers(channel->comm, call, mine);
+    if (status != XRAY_OK) {
+        (void)shm_break_channel(channel, call, SHM_FAILED);
+        return status;
+    }
+    channel->arrived = 1;
+    arrive_at_round(channel, round, number);
+    if (!is_same_for_all(channel, round, number))
+        return shm_break_channel(channel, call, SHM_DIFFERENT);
+    return XRAY_OK;
+}
+
+/* A rank that the system ran late may find that the others have done all work
+ * and have freed their buffers. */
+xray_status shm_work_round(shm_channel *channel, const shm_call *call)
 {
     shm_comm *comm = channel->comm;
+    shm_round *round = shm_next_round(channel);
+    uint32_t number = (uint32_t)(channel->calls + 1);
+    if (!is_same_for_all(channel, round, channel->calls + 1))
+        return shm_break_channel(channel, call, SHM_DIFFERENT);
     if (atomic_load(&round->closed) == number)
         return XRAY_OK;
     xray_status status = shm_attach_buffers(channel, call, round);
@@ -234,43 +241,40 @@ static xray_status finish_call(shm_channel *channel, const shm_call *call,
     if (!shm_do_pieces(channel, call, round))
         return XRAY_OK;
     shm_trace_state(comm, SHM_WAITS);
-    return shm_wait_word(channel, call, round, &round->closed, number);
+    return XRAY_AGAIN;
+}
+
+void shm_end_round(shm_channel *channel)
+{
+    channel->calls++;
+    channel->arrived = 0;
 }
 
 xray_status shm_run_round(shm_channel *channel, const shm_call *call)
 {
     shm_comm *comm = channel->comm;
-    uint64_t number = channel->calls + 1;
-    shm_round *round =
-        shm_round_of(&comm->control, channel->number, (uint32_t)(number & 1));
-    shm_call_desc *mine = &shm_member_of(round, channel->self)->desc;
+    shm_round *round = shm_next_round(channel);
+    shm_wait open = { .channel = channel, .call = call, .word = &round->open };
+    shm_wait closed = { .channel = channel,
+                        .call = call,
+                        .word = &round->closed };
     /* This comes before the trace, which still names the call that this rank
      * gave up in. */
     if (atomic_load(shm_channel_broken(&comm->control, channel->number)))
         return shm_report_broken(channel, call);
-    shm_trace_begin(channel, call);
+    shm_trace_begin(channel, NULL, call);
     if (atomic_load(&comm->aborted))
         return shm_break_channel(channel, call, SHM_ABORTED);
-    describe_call(channel, call, mine);
-    xray_status status = shm_share_buffers(comm, call, mine);
-    if (status != XRAY_OK) {
-        (void)shm_break_channel(channel, call, SHM_FAILED);
-        return status;
-    }
-    arrive_at_round(channel, round, number);
-    if (!is_same_for_all(channel, round, number))
-        return shm_break_channel(channel, call, SHM_DIFFERENT);
-    status =
-        shm_wait_word(channel, call, round, &round->open, (uint32_t)number);
+    xray_status status = shm_begin_round(channel, call);
+    if (status == XRAY_OK)
+        status = shm_wait_word(&open, 0);
+    if (status == XRAY_OK)
+        status = shm_work_round(channel, call);
+    if (status == XRAY_AGAIN)
+        status = shm_wait_word(&closed, 0);
     if (status != XRAY_OK)
         return status;
-    if (!is_same_for_all(channel, round, number))
-        return shm_break_channel(channel, call, SHM_DIFFERENT);
-    status = finish_call(channel, call, round, (uint32_t)number);
-    if (status != XRAY_OK)
-        return status;
-    channel->calls = number;
-    comm->received += count_received_bytes(channel, call);
+    shm_end_round(channel);
     shm_trace_end(comm, SHM_OUTSIDE);
     return XRAY_OK;
 }

@@ -15,7 +15,6 @@
 
 #include "plugins/comm-shm/shm.h"
 
-#define AREA 0x100000u /* bytes of staging for `in`, and as many for `out` */
 #define STAGE_MAGIC 0x6567617453434d53u
 
 typedef struct stage_handle {
@@ -24,14 +23,14 @@ typedef struct stage_handle {
     uint64_t at;
     uint32_t pid;
     int32_t fd;
-    uint64_t unused[4];
+    uint64_t unused[12];
 } stage_handle;
 
 _Static_assert(sizeof(stage_handle) == XRAY_HANDLE_BYTES, "handle");
 
 static char *map_stage(int fd)
 {
-    void *base = mmap(NULL, 2 * (size_t)AREA, PROT_READ | PROT_WRITE,
+    void *base = mmap(NULL, 2 * (size_t)SHM_STAGE, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, fd, 0);
     return base == MAP_FAILED ? NULL : base;
 }
@@ -41,7 +40,7 @@ int shm_stage_create(shm_comm *comm)
     comm->stage_fd = memfd_create("xray-stage", MFD_CLOEXEC);
     if (comm->stage_fd < 0)
         return 0;
-    if (ftruncate(comm->stage_fd, 2 * (off_t)AREA) == 0)
+    if (ftruncate(comm->stage_fd, 2 * (off_t)SHM_STAGE) == 0)
         comm->stage = map_stage(comm->stage_fd);
     return comm->stage != NULL;
 }
@@ -50,9 +49,9 @@ void shm_stage_free(shm_comm *comm)
 {
     for (uint32_t i = 0; comm->peers && i < comm->size; i++)
         if (comm->peers[i].stage)
-            (void)munmap(comm->peers[i].stage, 2 * (size_t)AREA);
+            (void)munmap(comm->peers[i].stage, 2 * (size_t)SHM_STAGE);
     if (comm->stage)
-        (void)munmap(comm->stage, 2 * (size_t)AREA);
+        (void)munmap(comm->stage, 2 * (size_t)SHM_STAGE);
     if (comm->stage_fd >= 0)
         (void)close(comm->stage_fd);
 }
@@ -74,7 +73,7 @@ xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
     char path[64];
     shm_peer *peer = &comm->peers[rank];
     memcpy(&h, handle, sizeof(h));
-    if (h.magic != STAGE_MAGIC || h.at > 2 * (uint64_t)AREA)
+    if (h.magic != STAGE_MAGIC || h.at > 2 * (uint64_t)SHM_STAGE)
         return xr_host_fail(comm->host, XRAY_E_BUG, "comm shm",
                             "rank %u sent no handle of its staging memory",
                             rank);
@@ -141,7 +140,7 @@ static xray_status run_piece(const staged *s, uint64_t at, uint64_t n)
     const shm_call *full = s->call;
     uint64_t width = full->bytes ? full->bytes / full->count : 1;
     char *in = comm->stage;
-    char *out = comm->stage + AREA;
+    char *out = comm->stage + SHM_STAGE;
     shm_call part = *full;
     part.count = n / width;
     part.bytes = n;
@@ -188,7 +187,7 @@ static xray_status run_alone(const staged *s)
 static xray_status run_pieces(const staged *s)
 {
     uint64_t most = s->parts_in > s->parts_out ? s->parts_in : s->parts_out;
-    uint64_t most_bytes = AREA / (most ? most : 1) / 64 * 64;
+    uint64_t most_bytes = SHM_STAGE / (most ? most : 1) / 64 * 64;
     uint64_t at = 0;
     xray_status status;
     do {
@@ -208,7 +207,7 @@ xray_status shm_make_call(shm_channel *channel, xray_stream *stream,
                  .call = call,
                  .parts_in = call->in ? 1 : 0,
                  .parts_out = call->out ? 1 : 0 };
-    if (!channel->comm->stage || call->call == XRAY_COMM_BARRIER)
+    if (!channel->comm->stage)
         return shm_run_round(channel, call);
     switch (call->call) {
     case XRAY_COMM_ALL_REDUCE:
@@ -216,6 +215,10 @@ xray_status shm_make_call(shm_channel *channel, xray_stream *stream,
         break;
     case XRAY_COMM_REDUCE_SCATTER:
         s.parts_in = channel->count;
+        s.writes_out = 1;
+        break;
+    case XRAY_COMM_ALL_TO_ALL:
+        s.parts_in = s.parts_out = channel->count;
         s.writes_out = 1;
         break;
     case XRAY_COMM_ALL_GATHER:

@@ -52,7 +52,7 @@ void shm_wake_ranks(shm_round *round, _Atomic uint32_t *word)
 
 /* Stores the cause and this rank unless the channel is already broken, and
  * wakes all its ranks. */
-static void mark_broken(const shm_comm *comm, uint32_t channel, uint32_t cause)
+void shm_mark_broken(const shm_comm *comm, uint32_t channel, uint32_t cause)
 {
     uint32_t none = 0;
     (void)atomic_compare_exchange_strong(
@@ -68,7 +68,7 @@ static void mark_broken(const shm_comm *comm, uint32_t channel, uint32_t cause)
 xray_status shm_break_channel(shm_channel *channel, const shm_call *call,
                               uint32_t cause)
 {
-    mark_broken(channel->comm, channel->number, cause);
+    shm_mark_broken(channel->comm, channel->number, cause);
     xray_status status =
         shm_report_ranks(channel, call, cause + 256 * channel->comm->rank);
     shm_trace_end(channel->comm, SHM_GAVE_UP);
@@ -82,7 +82,7 @@ xray_status shm_report_broken(shm_channel *channel, const shm_call *call)
     xray_status status = shm_report_ranks(
         channel, call,
         atomic_load(shm_channel_broken(&comm->control, channel->number)));
-    if (atomic_load(&area->now))
+    if (atomic_load(&area->now[0]))
         shm_trace_end(comm, SHM_GAVE_UP);
     return status;
 }
@@ -94,6 +94,9 @@ static uint32_t check_other_ranks(const shm_channel *channel, uint64_t waited,
                                   uint32_t *out_other)
 {
     const shm_comm *comm = channel->comm;
+    /* First, since ranks that are told earlier leave or end. */
+    if (xr_stop_check(comm->calls, NULL) != XRAY_OK)
+        return SHM_CANCELED;
     if (atomic_load(&comm->aborted))
         return SHM_ABORTED;
     for (uint32_t i = 0; i < channel->count; i++) {
@@ -116,16 +119,21 @@ static int is_channel_broken(const shm_channel *channel)
                                           channel->number)) != 0;
 }
 
-static int spin_on_word(const shm_channel *channel, _Atomic uint32_t *word,
-                        uint32_t want, uint64_t start)
+/* The word holds the low half of the number of its last call. */
+int shm_wait_is_over(const shm_wait *wait)
+{
+    return atomic_load(wait->word) == (uint32_t)(wait->channel->calls + 1);
+}
+
+static int spin_on_word(const shm_wait *wait)
 {
     do {
         for (int i = 0; i < SPINS; i++) {
-            if (atomic_load(word) == want)
+            if (shm_wait_is_over(wait))
                 return 1;
             _mm_pause();
         }
-    } while (shm_clock() - start < channel->comm->spin);
+    } while (shm_clock() - wait->start < wait->channel->comm->spin);
     return 0;
 }
 
@@ -137,43 +145,59 @@ static uint64_t choose_sleep_time(const shm_comm *comm, uint64_t waited)
     return ns;
 }
 
-xray_status shm_wait_word(shm_channel *channel, const shm_call *call,
-                          shm_round *round, _Atomic uint32_t *word,
-                          uint32_t want)
+/* Sleeps until the word is set, or for the time. */
+static void sleep_once(const shm_wait *wait, uint64_t ns)
 {
-    uint64_t start = shm_clock();
-    if (spin_on_word(channel, word, want, start))
+    const shm_channel *channel = wait->channel;
+    shm_round *round = shm_next_round(channel);
+    atomic_fetch_add(&round->sleepers, 1);
+    uint32_t value = atomic_load(wait->word);
+    if (value != (uint32_t)(channel->calls + 1) && !is_channel_broken(channel))
+        sleep_on_word(wait->word, value, ns);
+    atomic_fetch_sub(&round->sleepers, 1);
+}
+
+/* Checks the other ranks once in each slice of the wait. */
+static xray_status check_wait(shm_wait *wait)
+{
+    shm_channel *channel = wait->channel;
+    const shm_comm *comm = channel->comm;
+    uint64_t before = wait->waited;
+    uint32_t other = 0;
+    wait->waited = shm_clock() - wait->start;
+    if (wait->waited / SLICE == before / SLICE &&
+        !(comm->timeout && wait->waited >= comm->timeout))
+        return XRAY_AGAIN; /* woken early: the slice has not passed yet */
+    uint32_t cause = is_channel_broken(channel)
+                         ? 0
+                         : check_other_ranks(channel, wait->waited, &other);
+    /* A rank that died, or that is in its next call already, may have set the
+     * word before. Only if it did not is that call another one than this
+     * rank's next. */
+    if (shm_wait_is_over(wait))
         return XRAY_OK;
-    uint64_t waited = 0;
-    for (;;) {
-        if (is_channel_broken(channel))
-            return atomic_load(word) == want ? XRAY_OK
-                                             : shm_report_broken(channel, call);
-        atomic_fetch_add(&round->sleepers, 1);
-        uint32_t value = atomic_load(word);
-        if (value != want && !is_channel_broken(channel))
-            sleep_on_word(word, value,
-                          choose_sleep_time(channel->comm, waited));
-        atomic_fetch_sub(&round->sleepers, 1);
-        if (atomic_load(word) == want)
+    if (cause == SHM_DIFFERENT) /* this rank will not arrive there */
+        shm_mark_broken(comm, other, SHM_DIFFERENT);
+    return cause ? shm_break_channel(channel, wait->call, cause) : XRAY_AGAIN;
+}
+
+xray_status shm_wait_word(shm_wait *wait, uint64_t most)
+{
+    shm_channel *channel = wait->channel;
+    if (!wait->start) {
+        wait->start = shm_clock();
+        if (spin_on_word(wait))
             return XRAY_OK;
-        uint64_t before = waited;
-        waited = shm_clock() - start;
-        if (waited / SLICE == before / SLICE &&
-            !(channel->comm->timeout && waited >= channel->comm->timeout))
-            continue; /* woken early: the slice has not passed yet */
-        uint32_t other = 0;
-        uint32_t cause = is_channel_broken(channel)
-                             ? 0
-                             : check_other_ranks(channel, waited, &other);
-        /* A rank that died, or that is in its next call already, may have set
-         * the word before. Only if it did not is that call another one than
-         * this rank's next. */
-        if (atomic_load(word) == want)
-            return XRAY_OK;
-        if (cause == SHM_DIFFERENT) /* this rank will not arrive there */
-            mark_broken(channel->comm, other, SHM_DIFFERENT);
-        if (cause)
-            return shm_break_channel(channel, call, cause);
     }
+    xray_status status = XRAY_AGAIN;
+    do {
+        uint64_t ns = choose_sleep_time(channel->comm, wait->waited);
+        if (is_channel_broken(channel))
+            return shm_wait_is_over(wait)
+                       ? XRAY_OK
+                       : shm_report_broken(channel, wait->call);
+        sleep_once(wait, most && most < ns ? most : ns);
+        status = shm_wait_is_over(wait) ? XRAY_OK : check_wait(wait);
+    } while (status == XRAY_AGAIN && !most);
+    return status;
 }

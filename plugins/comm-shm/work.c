@@ -37,9 +37,12 @@ static cut cut_call(const shm_channel *channel, const shm_call *call)
     int sums = call->call == XRAY_COMM_ALL_REDUCE ||
                call->call == XRAY_COMM_REDUCE_SCATTER;
     int parts = call->call == XRAY_COMM_ALL_GATHER ||
-                call->call == XRAY_COMM_REDUCE_SCATTER;
+                call->call == XRAY_COMM_REDUCE_SCATTER ||
+                call->call == XRAY_COMM_ALL_TO_ALL;
     uint64_t each = sums ? call->count : call->bytes;
     uint64_t width = each ? call->bytes / each : 1;
+    if (call->call == XRAY_COMM_ALL_TO_ALL)
+        each *= channel->count; /* a slice is all that one rank receives */
     cut c = { .slices = channel->count,
               .stream = call->bytes * channel->count >= STREAM };
     if (parts) {
@@ -114,13 +117,51 @@ static void copy_piece(shm_channel *channel, const shm_call *call, const cut *c,
     shm_copy_run(&copy);
 }
 
+/* Copies bytes first .. first + n - 1 of what one rank receives: part r of it
+ * is from rank r. */
+static void deal_piece(shm_channel *channel, const shm_call *call, const cut *c,
+                       uint32_t slice, uint64_t first, uint64_t n)
+{
+    while (n) {
+        uint64_t from = first / call->bytes;
+        uint64_t at = first % call->bytes;
+        uint64_t most = call->bytes - at < n ? call->bytes - at : n;
+        shm_copy copy = { &channel->out[slice],
+                          1,
+                          UINT32_MAX,
+                          first,
+                          (const char *)channel->in[from] +
+                              slice * call->bytes + at,
+                          most,
+                          c->stream };
+        shm_copy_run(&copy);
+        first += most;
+        n -= most;
+    }
+}
+
+static void do_piece(shm_channel *channel, const shm_call *call, const cut *c,
+                     uint32_t slice, uint64_t first, uint64_t n)
+{
+    switch (call->call) {
+    case XRAY_COMM_ALL_REDUCE:
+    case XRAY_COMM_REDUCE_SCATTER:
+        sum_piece(channel, call, c, slice, first, n);
+        break;
+    case XRAY_COMM_ALL_TO_ALL:
+        deal_piece(channel, call, c, slice, first, n);
+        break;
+    default:
+        copy_piece(channel, call, c, slice, first, n);
+        break;
+    }
+}
+
 int shm_do_pieces(shm_channel *channel, const shm_call *call, shm_round *round)
 {
     cut c = cut_call(channel, call);
     uint64_t all = count_pieces(&c);
     uint64_t done = 0;
-    int sums = call->call == XRAY_COMM_ALL_REDUCE ||
-               call->call == XRAY_COMM_REDUCE_SCATTER;
     const _Atomic uint32_t *broken =
         shm_channel_broken(&channel->comm->control, channel->number);
     for (uint32_t i = 0; i < c.slices; i++) {
@@ -132,7 +173,7 @@ int shm_do_pieces(shm_channel *channel, const shm_call *call, shm_round *round)
             if (first >= units)
                 break;
             uint64_t n = units - first < c.piece ? units - first : c.piece;
-            (sums ? sum_piece : copy_piece)(channel, call, &c, slice, first, n);
+            do_piece(channel, call, &c, slice, first, n);
             done++;
         }
     }

@@ -25,6 +25,28 @@ static inline uint64_t visible_keys(uint64_t n, uint32_t window)
     return window && window < n ? window : n;
 }
 
+/* Floats of a thread's scratch for rows of up to `bound` keys: the scores of a
+ * tile and the keys, and with parents the values, of the row and its parent. */
+static inline size_t cpu_attend_floats(size_t bound, size_t dim, int parents)
+{
+    return round16(bound) * ((parents ? 2 : 1) * dim + (size_t)CPU_QUERY_TILE);
+}
+
+/* The same for the gradient. */
+static inline size_t cpu_attend_grad_floats(size_t bound, size_t dim,
+                                            int parents)
+{
+    size_t wide = round16(bound);
+    return (parents ? 3 : 2) * wide * dim +
+           cpu_attend_grad_work(wide, wide, dim);
+}
+
+/* The same over a KV cache. */
+static inline size_t cpu_attend_kv_floats(size_t positions)
+{
+    return round16(positions) * (size_t)CPU_QUERY_TILE;
+}
+
 static inline xray_status cpu_check_heads(const cpu_device *d,
                                           const char *where, uint32_t heads,
                                           uint32_t kv_heads, uint32_t head_dim)

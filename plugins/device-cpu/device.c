@@ -122,12 +122,12 @@ xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,
         return cpu_fail(d, XRAY_E_NOMEM, "scratch", "scratch is too large");
     size_t bytes = floats * sizeof(float);
     if (bytes > d->scratch_bytes[part]) {
-        float *more = cpu_alloc(d, XRAY_TAG_WORKSPACE, bytes);
-        if (!more)
+        cpu_free(d, d->scratch[part]);
+        d->scratch_bytes[part] = 0;
+        d->scratch[part] = cpu_alloc(d, XRAY_TAG_WORKSPACE, bytes);
+        if (!d->scratch[part])
             return cpu_fail(d, XRAY_E_NOMEM, "scratch",
                             "no memory for %zu bytes of scratch", bytes);
-        cpu_free(d, d->scratch[part]);
-        d->scratch[part] = more;
         d->scratch_bytes[part] = bytes;
     }
     *out = d->scratch[part];

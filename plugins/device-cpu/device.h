@@ -59,6 +59,7 @@ struct xray_weight {
     uint64_t rows;
     uint64_t cols;
     uint32_t dtype;
+    uint32_t uses;      /* XRAY_USE_* */
     cpu_panels *panels; /* [2]: for XRAY_NT, XRAY_NN */
     uint32_t evicted;   /* bit k: panels[k] was evicted */
     uint32_t reserved;
@@ -87,6 +88,18 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
 
 /* The number of items: `bound`, or the value at `live` if that is less. */
 size_t cpu_count(const xray_extent *extent);
+
+/* Floats of scratch per thread that a new instance allocates; small models
+ * never need more, and products never do. */
+#define CPU_FIRST_SCRATCH ((size_t)0x40000)
+
+/* The number of items whose logits are in scratch at the same time: 16 MiB of
+ * them, but 16 to 1024 items. `row` is the vocabulary, a multiple of 16. */
+static inline size_t cpu_logits_chunk(size_t row)
+{
+    size_t chunk = ((size_t)4 << 20) / row;
+    return chunk < 16 ? 16 : chunk > 1024 ? 1024 : chunk;
+}
 
 /* Aligned and zeroed memory that is counted under a tag; NULL if there is not
  * enough. */
@@ -141,12 +154,23 @@ typedef struct cpu_product {
     size_t y_row;
     size_t tokens;
     const float *bias;
+    const float *residual;
+    size_t residual_row;
     uint32_t kind;
-    int start; /* GEMM_* */
+    float alpha;  /* 0: 1 */
+    uint32_t act; /* XRAY_ACT_*, or 0 */
+    uint32_t plain;
 } cpu_product;
 
+/* Computes y as xray_matmul specifies. */
 xray_status cpu_product_run(cpu_device *d, const char *where,
                             const cpu_product *p);
+
+/* Gives the panels of a product of this kind, packed again if the matrix has
+ * changed. */
+xray_status cpu_weight_panels(cpu_device *d, const char *where,
+                              const xray_weight *w, uint32_t kind,
+                              const void **out);
 
 /* dw[n, k] += chain over tokens of dy[t, n] x[t, k]. */
 xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens);
@@ -156,7 +180,12 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
 void cpu_weight_destroy(void *self, xray_weight *weight);
 xray_status cpu_weight_changed(void *self, xray_weight *weight);
 xray_status cpu_weight_evict(void *self, xray_weight *weight);
+/* Floats of scratch that sumsq uses: two doubles per block of elements. */
+size_t cpu_sumsq_floats(uint64_t count);
 uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv);
+uint64_t cpu_plan_weight(const void *config, const xray_weight_desc *desc);
+uint64_t cpu_plan_kv_block(const void *config, const xray_kv *kv);
+uint64_t cpu_plan_scratch(const void *config, const xray_device_work *work);
 
 #define CPU_OP(name, type) \
     xray_status cpu_##name(void *self, xray_stream *stream, const type *op)

@@ -15,10 +15,6 @@
 #include "core/base/err.h"
 #include "plugins/device-cpu/device.h"
 
-/* Floats of scratch per thread that a new instance allocates; small models
- * never need more. */
-#define FIRST_SCRATCH 0x40000u
-
 struct xray_stream {
     uint64_t unused;
 };
@@ -118,7 +114,7 @@ xray_status cpu_create(const xray_host *host, const void *config,
         free(d);
         return report_failure(host, XRAY_E_NOMEM, "the threads do not start");
     }
-    size_t floats = FIRST_SCRATCH;
+    size_t floats = CPU_FIRST_SCRATCH;
     float *scratch;
     status = cpu_thread_scratch(d, &floats, &scratch);
     if (status == XRAY_OK && d->share == CPU_SHARE_ON)
@@ -236,19 +232,66 @@ xray_status cpu_zero(void *self, xray_stream *stream, void *ptr, uint64_t bytes)
     return XRAY_OK;
 }
 
-xray_status cpu_checksum(void *self, const void *ptr, uint64_t bytes,
+xray_status cpu_copy_rows(void *self, xray_stream *stream,
+                          const xray_copy_rows *rows)
+{
+    (void)stream;
+    CPU_CHECK(self, rows, "copy_rows", rows);
+    if (rows->kind < XRAY_COPY_TO_DEVICE || rows->kind > XRAY_COPY_ON_DEVICE)
+        return cpu_fail(self, XRAY_E_ARG, "copy_rows", "unknown kind %u",
+                        rows->kind);
+    if (rows->rows == 0 || rows->bytes == 0)
+        return XRAY_OK;
+    if (!rows->to || !rows->from)
+        return cpu_fail(self, XRAY_E_ARG, "copy_rows", "a pointer is NULL");
+    if (rows->rows > 1 &&
+        (rows->to_pitch < rows->bytes || rows->from_pitch < rows->bytes))
+        return cpu_fail(self, XRAY_E_ARG, "copy_rows",
+                        "a pitch is shorter than the row");
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
+    for (uint64_t i = 0; i < rows->rows; i++)
+        memcpy(to + i * rows->to_pitch, from + i * rows->from_pitch,
+               rows->bytes);
+    return XRAY_OK;
+}
+
+/* The sum over the bytes of one row, which are numbered from `at`. Words of
+ * which the row has only a part hold 0 elsewhere. */
+static uint64_t sum_row(const unsigned char *p, uint64_t bytes, uint64_t at)
+{
+    uint64_t sum = 0;
+    uint64_t word = 0;
+    uint64_t head = at % 8;
+    if (head) {
+        uint64_t count = 8 - head < bytes ? 8 - head : bytes;
+        memcpy((unsigned char *)&word + head, p, count);
+        sum = xray_checksum_word(at / 8, word);
+        p += count;
+        bytes -= count;
+        at += count;
+    }
+    uint64_t i = at / 8;
+    for (; bytes >= 8; bytes -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        sum += xray_checksum_word(i++, word);
+    }
+    word = 0;
+    memcpy(&word, p, bytes);
+    return bytes ? sum + xray_checksum_word(i, word) : sum;
+}
+
+xray_status cpu_checksum(void *self, const xray_checksum_rows *rows,
                          uint64_t *out)
 {
-    if (!out || (bytes > 0 && !ptr))
+    CPU_CHECK(self, rows, "checksum", rows);
+    if (!out || (rows->rows && rows->bytes && !rows->data))
         return cpu_fail(self, XRAY_E_ARG, "checksum", "a pointer is NULL");
-    const char *p = ptr;
-    uint64_t sum = xray_mix64(0, bytes);
-    for (uint64_t i = 0; i * 8 < bytes; i++) {
-        uint64_t word = 0;
-        uint64_t left = bytes - i * 8;
-        memcpy(&word, p + i * 8, left < 8 ? left : 8);
-        sum += xray_checksum_word(i, word);
-    }
+    const unsigned char *p = rows->data;
+    uint64_t sum = xray_checksum_length(rows->rows * rows->bytes);
+    for (uint64_t i = 0; i < rows->rows && rows->bytes; i++)
+        sum += sum_row(p + i * rows->pitch, rows->bytes,
+                       rows->at + i * rows->at_pitch);
     *out = sum;
     return XRAY_OK;
 }

@@ -41,7 +41,9 @@ xray_status cpu_copy(void *self, xray_stream *stream, void *to,
                      const void *from, uint64_t bytes, uint32_t kind);
 xray_status cpu_zero(void *self, xray_stream *stream, void *ptr,
                      uint64_t bytes);
-xray_status cpu_checksum(void *self, const void *ptr, uint64_t bytes,
+xray_status cpu_copy_rows(void *self, xray_stream *stream,
+                          const xray_copy_rows *rows);
+xray_status cpu_checksum(void *self, const xray_checksum_rows *rows,
                          uint64_t *out);
 xray_status cpu_stream_create(void *self, xray_stream **out);
 void cpu_stream_destroy(void *self, xray_stream *stream);

@@ -59,6 +59,8 @@ VFN v16 tile_start(const cpu_gemm *g, const tile_at *at, size_t row,
         return v16_loadn(g->c + row * g->c_row + panel * 16, n);
     if (at->start == GEMM_BIAS)
         return v16_loadn(g->bias + panel * 16, n);
+    if (at->start == GEMM_FROM)
+        return v16_loadn(g->from + row * g->from_row + panel * 16, n);
     return v16_set(0.0f);
 }
 
@@ -504,29 +506,40 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
     }
 }
 
-/* The same with a copy of the block of `a`, for rows that are a power of two
- * apart: such rows share sets of the L1 cache and, depending on their physical
- * pages, of the L2 cache. */
+/* Copies a block of `a`, scaled, into rows that lie `row` floats apart. */
+static void copy_block(const cpu_gemm *g, const tile_at *at, size_t m0,
+                       size_t m1, size_t row)
+{
+    float scale = g->scale == 0.0f ? 1.0f : g->scale;
+    for (size_t r = m0; r < m1; r++) {
+        const float *a = g->a + r * g->a_row;
+        for (size_t k = at->k0; k < at->k1; k++)
+            g->work[(r - m0) * row + k - at->k0] = a[k] * scale;
+    }
+}
+
+/* The same with a copy of the block of `a`, for rows that are to be scaled, or
+ * that are a power of two apart: such rows share sets of the L1 cache and,
+ * depending on their physical pages, of the L2 cache. */
 static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
 {
     size_t depth = at->k1 - at->k0;
     const size_t row = DEPTH_BLOCK + 16;
-    for (size_t r = m0; r < m1; r++)
-        __builtin_memcpy(g->work + (r - m0) * row, g->a + r * g->a_row + at->k0,
-                         depth * sizeof(float));
+    copy_block(g, at, m0, m1, row);
     cpu_gemm one = *g;
     one.a = g->work;
     one.a_row = row;
     one.depth = g->depth - at->k0;
     one.b = cpu_gemm_b(g, at->k0 * g->b_row);
     one.c += m0 * g->c_row;
+    one.from = g->from ? g->from + m0 * g->from_row : NULL;
     tile_at here = { .start = at->start, .k1 = depth };
     gemm_block(&one, &here, 0, m1 - m0);
 }
 
 static void gemm(const cpu_gemm *g)
 {
-    size_t depth = g->rows > VEC_ROWS ? DEPTH_BLOCK : g->depth;
+    size_t depth = g->rows > VEC_ROWS || g->work ? DEPTH_BLOCK : g->depth;
     /* Blocks have nearly equal heights, because one with few rows would read b
      * for little work. */
     size_t left = (g->rows + ROW_BLOCK - 1) / ROW_BLOCK;
@@ -581,19 +594,6 @@ static void gemm_triangle(const cpu_gemm *g)
         else
             tiles_triangle_1[g->rows](g, &at);
         p++;
-    }
-}
-
-/* db[j] = chain over tokens of dy[t, j], each added (a product with 1). */
-static void bias_grad(float *db, const float *dy, size_t stride, size_t tokens,
-                      size_t n)
-{
-    for (size_t j = 0; j < n; j += 16) {
-        size_t lanes = n - j < 16 ? n - j : 16;
-        v16 s = v16_loadn(db + j, lanes);
-        for (size_t t = 0; t < tokens; t++)
-            s = v16_add(s, v16_loadn(dy + t * stride + j, lanes));
-        v16_storen(db + j, s, lanes);
     }
 }
 

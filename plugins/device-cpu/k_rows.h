@@ -201,10 +201,25 @@ VFN size_t glu_ahead(size_t dim)
     return 1024 / dim;
 }
 
+/* y = act(gate) * up; `ahead` floats further the next rows are prefetched. */
+VFN void gate_row(float *y, const float *gate, const float *up, int silu,
+                  size_t n, size_t ahead)
+{
+    LANES(i, n, lanes)
+    {
+        v16 g = v16_loadn(gate + i, lanes);
+        v16 u = v16_loadn(up + i, lanes);
+        __builtin_prefetch(gate + ahead + i);
+        __builtin_prefetch(up + ahead + i);
+        v16 f = silu ? silu_factor(g) : gelu_factor(g);
+        v16_storen(y + i, v16_mul(v16_mul(g, f), u), lanes);
+    }
+}
+
 static void glu(const xray_glu *op, size_t first, size_t last)
 {
     size_t dim = op->dim;
-    size_t ahead = glu_ahead(dim) * dim;
+    size_t ahead = 2 * glu_ahead(dim) * dim;
     int silu = op->act == XRAY_ACT_SILU;
     if (op->plain) {
         act_row(op->y + first * dim, op->x + first * dim, silu,
@@ -213,15 +228,19 @@ static void glu(const xray_glu *op, size_t first, size_t last)
     }
     for (size_t t = first; t < last; t++) {
         const float *x = op->x + t * dim * 2;
-        LANES(i, dim, lanes)
-        {
-            v16 g = v16_loadn(x + i, lanes);
-            v16 up = v16_loadn(x + dim + i, lanes);
-            __builtin_prefetch(x + 2 * ahead + i);
-            __builtin_prefetch(x + 2 * ahead + dim + i);
-            v16 f = silu ? silu_factor(g) : gelu_factor(g);
-            v16_storen(op->y + t * dim + i, v16_mul(v16_mul(g, f), up), lanes);
-        }
+        gate_row(op->y + t * dim, x, x + dim, silu, dim, ahead);
+    }
+}
+
+static void activate(const cpu_activation *a)
+{
+    for (size_t r = 0; r < a->rows; r++) {
+        const float *gate = a->gate + r * a->x_row;
+        float *y = a->y + r * a->y_row;
+        if (a->up)
+            gate_row(y, gate, a->up + r * a->x_row, a->silu, a->cols, 0);
+        else
+            act_row(y, gate, a->silu, a->cols);
     }
 }
 
@@ -302,6 +321,19 @@ static void adamw(const xray_adamw *op, size_t first, size_t last)
         v16_storen(op->p + first + i, p, lanes);
         v16_storen(pm + i, m, lanes);
         v16_storen(pv + i, v, lanes);
+    }
+}
+
+/* db[j] = chain over tokens of dy[t, j], each added (a product with 1). */
+static void bias_grad(float *db, const float *dy, size_t stride, size_t tokens,
+                      size_t n)
+{
+    for (size_t j = 0; j < n; j += 16) {
+        size_t lanes = n - j < 16 ? n - j : 16;
+        v16 s = v16_loadn(db + j, lanes);
+        for (size_t t = 0; t < tokens; t++)
+            s = v16_add(s, v16_loadn(dy + t * stride + j, lanes));
+        v16_storen(db + j, s, lanes);
     }
 }
 

@@ -29,6 +29,7 @@ const cpu_kernels KERNELS = {
     .layernorm_dw = layernorm_dw,
     .rope = rope,
     .glu = glu,
+    .activate = activate,
     .glu_grad = glu_grad,
     .bias_grad = bias_grad,
     .softcap = softcap_row,

@@ -15,6 +15,7 @@
 #define GEMM_ZERO 0 /* the chain starts from 0 */
 #define GEMM_LOAD 1 /* the chain starts from c */
 #define GEMM_BIAS 2 /* the chain starts from bias */
+#define GEMM_FROM 3 /* the chain starts from `from` */
 
 /* c[r, j] = chain over k of a[r, k] b[k, j]. Columns are stored in panels of
  * 16: row k of panel p starts at b + p * b_panel + k * b_row. */
@@ -30,8 +31,11 @@ typedef struct cpu_gemm {
     size_t cols;
     size_t depth;
     const float *bias; /* [cols], for GEMM_BIAS */
-    int start;         /* GEMM_* */
-    int b_tail;        /* 1: the last panel of b is not padded to 16 */
+    const float *from; /* for GEMM_FROM, row r at from + r * from_row */
+    size_t from_row;
+    int start;   /* GEMM_* */
+    float scale; /* with `work`: a is multiplied by it; 0: it is not */
+    int b_tail;  /* 1: the last panel of b is not padded to 16 */
     /* 1: b holds padded bf16, and strides count bf16 elements. */
     int b_narrow;
     float *work; /* CPU_GEMM_WORK floats for copies of blocks of a, or NULL */
@@ -50,6 +54,19 @@ static inline const void *cpu_gemm_b(const cpu_gemm *g, size_t i)
 #define CPU_GEMM_ROWS 168
 #define CPU_GEMM_DEPTH 256
 #define CPU_GEMM_WORK ((size_t)CPU_GEMM_ROWS * (CPU_GEMM_DEPTH + 16))
+
+/* Rows of outputs on their way to y = act(gate) * up; without up, y =
+ * act(gate). */
+typedef struct cpu_activation {
+    const float *gate;
+    const float *up; /* or NULL */
+    float *y;
+    size_t x_row; /* of gate and up */
+    size_t y_row;
+    size_t rows;
+    size_t cols;
+    int silu;
+} cpu_activation;
 
 /* Queries of one head that read one kv head. Row r is at position pos + r *
  * step and sees the keys up to its own. */
@@ -175,6 +192,7 @@ typedef struct cpu_kernels {
                          const size_t *columns);
     void (*rope)(const xray_rope *op, size_t first, size_t last);
     void (*glu)(const xray_glu *op, size_t first, size_t last);
+    void (*activate)(const cpu_activation *a);
     void (*glu_grad)(const xray_glu_grad *op, size_t first, size_t last);
     void (*bias_grad)(float *db, const float *dy, size_t stride, size_t tokens,
                       size_t n);

@@ -229,11 +229,10 @@ xray_status cpu_attention(void *self, xray_stream *stream,
         return status;
     size_t items = op->rows * op->kv_heads;
     size_t threads = cpu_pool_threads(d->pool);
-    size_t keys = job.parent ? 2 : 1;
     if (items < 4 * threads && cost > 1e6)
         job.parts = 4 * threads;
     job.scratch_floats =
-        round16(op->row_bound) * (keys * op->head_dim + (size_t)CPU_QUERY_TILE);
+        cpu_attend_floats(op->row_bound, op->head_dim, job.parent != NULL);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;
@@ -250,14 +249,6 @@ typedef struct grad_scratch {
     float *k; /* keys of a parent and a child, joined */
     float *work;
 } grad_scratch;
-
-static size_t count_grad_floats(const row_job *job)
-{
-    size_t wide = round16(job->op->row_bound);
-    size_t dim = job->op->head_dim;
-    return (job->parent ? 3 : 2) * wide * dim +
-           cpu_attend_grad_work(wide, wide, dim);
-}
 
 static grad_scratch split_grad_scratch(const row_job *job, size_t thread)
 {
@@ -394,7 +385,8 @@ xray_status cpu_attention_grad(void *self, xray_stream *stream,
         return cpu_fail(d, XRAY_E_ARG, "attention_grad",
                         "a stride is shorter than a token");
     job.grad = op;
-    job.scratch_floats = count_grad_floats(&job);
+    job.scratch_floats =
+        cpu_attend_grad_floats(f->row_bound, f->head_dim, job.parent != NULL);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;

@@ -14,14 +14,22 @@ static size_t count_part_floats(const xray_kv *kv)
     return (size_t)kv->kv_heads * kv->block_tokens * kv->head_dim;
 }
 
+uint64_t cpu_plan_kv_block(const void *config, const xray_kv *kv)
+{
+    (void)config;
+    if (!kv || kv->header.size < sizeof(*kv) || kv->dtype != XRAY_F32 ||
+        kv->block_tokens % 16 != 0)
+        return 0;
+    return 2 * count_part_floats(kv) * sizeof(float);
+}
+
 uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv)
 {
-    if (!kv || kv->dtype != XRAY_F32 || kv->block_tokens % 16 != 0) {
+    uint64_t bytes = cpu_plan_kv_block(NULL, kv);
+    if (!bytes)
         (void)cpu_fail(self, XRAY_E_UNSUPPORTED, "kv_block_bytes",
                        "blocks must hold F32 and a multiple of 16 positions");
-        return 0;
-    }
-    return 2 * count_part_floats(kv) * sizeof(float);
+    return bytes;
 }
 
 typedef struct kv_job {
@@ -247,7 +255,7 @@ xray_status cpu_attention_kv(void *self, xray_stream *stream,
     xray_status status = check_kv(d, op, job.tokens, &cost);
     if (status != XRAY_OK || job.tokens == 0)
         return status;
-    job.scratch_floats = round16(op->position_bound) * (size_t)CPU_QUERY_TILE;
+    job.scratch_floats = cpu_attend_kv_floats(op->position_bound);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;

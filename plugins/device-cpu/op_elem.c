@@ -134,6 +134,11 @@ static void sumsq_range(void *ctx, size_t first, size_t last)
     }
 }
 
+size_t cpu_sumsq_floats(uint64_t count)
+{
+    return (count + SUM_BLOCK - 1) / SUM_BLOCK * 4;
+}
+
 xray_status cpu_sumsq(void *self, xray_stream *stream, const xray_sumsq *op)
 {
     cpu_device *d = self;
@@ -141,8 +146,8 @@ xray_status cpu_sumsq(void *self, xray_stream *stream, const xray_sumsq *op)
     CPU_CHECK(d, op, "sumsq", op->x, op->result);
     size_t blocks = (op->count + SUM_BLOCK - 1) / SUM_BLOCK;
     float *scratch;
-    xray_status status =
-        cpu_scratch(d, CPU_SCRATCH_THREADS, blocks * 4, &scratch);
+    xray_status status = cpu_scratch(d, CPU_SCRATCH_THREADS,
+                                     cpu_sumsq_floats(op->count), &scratch);
     if (status != XRAY_OK)
         return status;
     elem_job job = { .d = d, .op = op, .sums = (double *)(void *)scratch };

@@ -10,10 +10,6 @@
 #include "plugins/device-cpu/device.h"
 #include "plugins/device-cpu/support.h"
 
-#define CHUNK_FLOATS ((size_t)4 << 20) /* 16 MiB of logits */
-#define CHUNK_MIN 16
-#define CHUNK_MAX 1024
-
 typedef struct lm_head_job {
     const cpu_device *d;
     const xray_lm_head_logp *op;
@@ -37,9 +33,7 @@ static xray_status reserve_logits(cpu_device *d, lm_head_job *job,
     job->d = d;
     job->vocab = w->rows;
     job->row = (w->rows + 15) / 16 * 16;
-    size_t chunk = CHUNK_FLOATS / job->row;
-    chunk = chunk < CHUNK_MIN ? CHUNK_MIN : chunk;
-    chunk = chunk > CHUNK_MAX ? CHUNK_MAX : chunk;
+    size_t chunk = cpu_logits_chunk(job->row);
     *out_chunk = chunk;
     if (job->op && job->op->logits)
         return XRAY_OK;
@@ -253,6 +247,10 @@ xray_status cpu_lm_head_grad(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
     const xray_lm_head_logp *f = op->forward;
     CPU_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
+    if (op->dweight && !(f->weight->uses & XRAY_USE_TN))
+        return cpu_fail(d, XRAY_E_STATE, "lm_head_grad",
+                        "dweight needs a weight with XRAY_USE_TN among its "
+                        "uses");
     if (op->dentropy && !f->entropy)
         return cpu_fail(d, XRAY_E_ARG, "lm_head_grad",
                         "dentropy is given, but the forward call did not keep "

@@ -1,243 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packs matrices and cuts matrix products into tasks on the CPU. Outputs are
- * cut, never sums, so no result depends on the number of threads.
+ * Cuts matrix products into tasks on the CPU. Outputs are cut, never sums, so
+ * no result depends on the number of threads.
  */
-#include <stdlib.h>
 #include <string.h>
-
-#include <immintrin.h>
 
 #include "plugins/device-cpu/device.h"
 
-/* ---- packing ------------------------------------------------------------ */
-
-/* Transposes eight columns of `rows` <= 8 rows; missing rows become zero. */
-static void transpose8(float *dst, const float *src, size_t stride, size_t rows)
+static size_t smaller(size_t a, size_t b)
 {
-    __m256 r[8];
-    __m256 s[8];
-    for (size_t i = 0; i < 8; i++)
-        r[i] =
-            i < rows ? _mm256_loadu_ps(src + i * stride) : _mm256_setzero_ps();
-    for (size_t i = 0; i < 8; i += 2) {
-        s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (size_t i = 0; i < 8; i += 4)
-        for (size_t j = 0; j < 2; j++) {
-            r[i + 2 * j] = _mm256_shuffle_ps(s[i + j], s[i + j + 2], 0x44);
-            r[i + 2 * j + 1] = _mm256_shuffle_ps(s[i + j], s[i + j + 2], 0xEE);
-        }
-    for (size_t i = 0; i < 4; i++) {
-        __m256 low = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        __m256 high = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-        _mm256_storeu_ps(dst + i * 16, low);
-        _mm256_storeu_ps(dst + (i + 4) * 16, high);
-    }
-}
-
-void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
-                     size_t depth)
-{
-    size_t complete = depth / 8 * 8;
-    size_t low = rows < 8 ? rows : 8;
-    for (size_t k = 0; k < complete; k += 8) {
-        transpose8(dst + k * 16, src + k, stride, low);
-        transpose8(dst + k * 16 + 8, src + low * stride + k, stride,
-                   rows - low);
-    }
-    for (size_t k = complete; k < depth; k++)
-        for (size_t r = 0; r < 16; r++)
-            dst[k * 16 + r] = r < rows ? src[r * stride + k] : 0.0f;
-}
-
-/* Packs a panel of bf16. Where the outputs are rows, sixteen lines of depth are
- * read side by side. */
-static void pack_narrow(const xray_weight *w, int nt, size_t first,
-                        size_t lanes, size_t depth)
-{
-    const uint16_t *src = w->data;
-    uint16_t *dst = (uint16_t *)w->panels[nt ? 0 : 1].data + first * depth;
-    size_t outputs = nt ? w->rows : w->cols;
-    for (size_t k = 0; k < depth; k++, dst += 16) {
-        for (size_t l = 0; l < lanes; l++)
-            dst[l] = nt ? src[(first + l) * depth + k]
-                        : src[k * outputs + first + l];
-        for (size_t l = lanes; l < 16; l++)
-            dst[l] = 0;
-    }
-}
-
-/* Packs panel `p` of the columns of W^T, whose outputs are rows of W, or of W.
- */
-static void pack_panel(const xray_weight *w, uint32_t kind, size_t p)
-{
-    int nt = kind == XRAY_NT;
-    size_t depth = nt ? w->cols : w->rows;
-    size_t outputs = nt ? w->rows : w->cols;
-    size_t first = p * 16;
-    size_t lanes = outputs - first < 16 ? outputs - first : 16;
-    if (w->dtype == XRAY_BF16) {
-        pack_narrow(w, nt, first, lanes, depth);
-        return;
-    }
-    float *dst = (float *)w->panels[kind - XRAY_NT].data + first * depth;
-    const uint16_t *half = w->data;
-    if (w->dtype == XRAY_F32 && nt) {
-        const float *src = w->data;
-        cpu_transpose16(dst, src + first * depth, depth, lanes, depth);
-        return;
-    }
-    for (size_t k = 0; k < depth; k++, dst += 16) {
-        memset(dst, 0, 16 * sizeof(float));
-        if (w->dtype == XRAY_F32) {
-            const float *src = w->data;
-            memcpy(dst, src + k * outputs + first, lanes * sizeof(float));
-            continue;
-        }
-        for (size_t l = 0; l < lanes; l++)
-            dst[l] = cpu_from_f16(
-                half[nt ? (first + l) * depth + k : k * outputs + first + l]);
-    }
-}
-
-typedef struct pack_job {
-    const xray_weight *weight;
-    uint32_t kind;
-} pack_job;
-
-static void pack_panels_range(void *ctx, size_t first, size_t last)
-{
-    const pack_job *job = ctx;
-    for (size_t p = first; p < last; p++)
-        pack_panel(job->weight, job->kind, p);
-}
-
-static size_t panel_count(uint64_t outputs)
-{
-    return (size_t)((outputs + 15) / 16);
-}
-
-/* ---- weight handles ----------------------------------------------------- */
-
-static xray_status refuse_weight(cpu_device *d, const xray_weight_desc *desc)
-{
-    if (desc->rows == 0 || desc->cols == 0 || desc->rows > INT32_MAX ||
-        desc->cols > INT32_MAX)
-        return cpu_fail(d, XRAY_E_RANGE, "weight_create",
-                        "a matrix of %llu x %llu is empty or too large",
-                        (unsigned long long)desc->rows,
-                        (unsigned long long)desc->cols);
-    if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
-        return cpu_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
-                        "element type %u is not supported", desc->dtype);
-    return XRAY_OK;
-}
-
-static void *alloc_panels(cpu_device *d, uint32_t dtype, uint64_t outputs,
-                          uint64_t depth)
-{
-    return cpu_alloc(d, XRAY_TAG_WEIGHTS,
-                     panel_count(outputs) * 16 * depth *
-                         (dtype == XRAY_BF16 ? 2 : sizeof(float)));
-}
-
-xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
-                              xray_weight **out)
-{
-    cpu_device *d = self;
-    CPU_CHECK(d, desc, "weight_create", desc->data, out);
-    xray_status status = refuse_weight(d, desc);
-    if (status != XRAY_OK)
-        return status;
-    xray_weight *w = calloc(1, sizeof(*w));
-    cpu_panels *panels = calloc(2, sizeof(*panels));
-    if (w && panels) {
-        *w = (xray_weight){ .device = d,
-                            .data = desc->data,
-                            .rows = desc->rows,
-                            .cols = desc->cols,
-                            .dtype = desc->dtype,
-                            .panels = panels };
-        panels[0].data = alloc_panels(d, w->dtype, w->rows, w->cols);
-        if (desc->trainable)
-            panels[1].data = alloc_panels(d, w->dtype, w->cols, w->rows);
-        panels[0].stale = 1;
-        panels[1].stale = 1;
-    }
-    if (!w || !panels || !panels[0].data ||
-        (desc->trainable && !panels[1].data)) {
-        if (panels) {
-            cpu_free(d, panels[0].data);
-            cpu_free(d, panels[1].data);
-        }
-        free(panels);
-        free(w);
-        return cpu_fail(d, XRAY_E_NOMEM, "weight_create",
-                        "no memory to pack a matrix of %llu x %llu",
-                        (unsigned long long)desc->rows,
-                        (unsigned long long)desc->cols);
-    }
-    *out = w;
-    return XRAY_OK;
-}
-
-void cpu_weight_destroy(void *self, xray_weight *weight)
-{
-    if (!weight)
-        return;
-    cpu_free(self, weight->panels[0].data);
-    cpu_free(self, weight->panels[1].data);
-    free(weight->panels);
-    free(weight);
-}
-
-static xray_status restore_panels(cpu_device *d, xray_weight *w)
-{
-    for (uint32_t k = 0; k < 2; k++) {
-        if (!(w->evicted >> k & 1))
-            continue;
-        w->panels[k].data = alloc_panels(d, w->dtype, k ? w->cols : w->rows,
-                                         k ? w->rows : w->cols);
-        if (!w->panels[k].data)
-            return cpu_fail(d, XRAY_E_NOMEM, "weight_changed",
-                            "no memory to pack a matrix of %llu x %llu again",
-                            (unsigned long long)w->rows,
-                            (unsigned long long)w->cols);
-        w->evicted &= ~(1u << k);
-    }
-    return XRAY_OK;
-}
-
-xray_status cpu_weight_changed(void *self, xray_weight *weight)
-{
-    if (!weight)
-        return cpu_fail(self, XRAY_E_ARG, "weight_changed", "weight is NULL");
-    weight->panels[0].stale = 1;
-    weight->panels[1].stale = 1;
-    return weight->evicted ? restore_panels(self, weight) : XRAY_OK;
-}
-
-xray_status cpu_weight_evict(void *self, xray_weight *weight)
-{
-    if (!weight)
-        return cpu_fail(self, XRAY_E_ARG, "weight_evict", "weight is NULL");
-    for (uint32_t k = 0; k < 2; k++) {
-        cpu_panels *panels = &weight->panels[k];
-        if (!panels->data)
-            continue;
-        cpu_free(self, panels->data);
-        panels->data = NULL;
-        weight->evicted |= 1u << k;
-    }
-    return XRAY_OK;
+    return a < b ? a : b;
 }
 
 /* ---- products ----------------------------------------------------------- */
 
 typedef struct product_job {
     const cpu_device *d;
+    const cpu_product *op;
     cpu_gemm complete;
     size_t task_rows; /* tasks are numbered by rows, then by columns */
     size_t task_cols;
@@ -245,6 +24,7 @@ typedef struct product_job {
     size_t threads;
     float *scratch; /* or NULL: x is read in place */
     size_t scratch_floats;
+    int copies; /* 1: blocks of x are copied where that pays */
 } product_job;
 
 #define COPY_ROW 512  /* floats between rows where blocks of x are copied */
@@ -258,23 +38,128 @@ static const void *next_task_panels(const product_job *job, size_t task)
     return col < g->cols ? cpu_gemm_b(g, col / 16 * g->b_panel) : NULL;
 }
 
+/* A range of outputs. */
+typedef struct product_part {
+    size_t row;
+    size_t rows;
+    size_t col;
+    size_t cols;
+} product_part;
+
+static product_part find_part(const product_job *job, size_t task)
+{
+    const cpu_gemm *g = &job->complete;
+    product_part p = { .row = task % job->row_tasks * job->task_rows,
+                       .col = task / job->row_tasks * job->task_cols };
+    p.rows = smaller(g->rows - p.row, job->task_rows);
+    p.cols = smaller(g->cols - p.col, job->task_cols);
+    return p;
+}
+
+/* The product of a part, whose first column is the first of a panel. */
+static cpu_gemm part_product(const product_job *job, const product_part *p,
+                             size_t thread)
+{
+    cpu_gemm g = job->complete;
+    g.rows = p->rows;
+    g.cols = p->cols;
+    g.a += p->row * g.a_row;
+    g.b = cpu_gemm_b(&g, p->col / 16 * g.b_panel);
+    g.c = g.c ? g.c + p->row * g.c_row + p->col : NULL;
+    g.bias = g.bias ? g.bias + p->col : NULL;
+    g.from = g.from ? g.from + p->row * g.from_row + p->col : NULL;
+    if (g.scale != 0.0f ||
+        (job->copies && g.rows > job->d->k->rows && g.cols >= COPY_COLS))
+        g.work = job->scratch + thread * job->scratch_floats;
+    return g;
+}
+
 static void run_product_task(void *ctx, size_t task, size_t thread)
 {
     const product_job *job = ctx;
-    cpu_gemm g = job->complete;
-    size_t row = task % job->row_tasks * job->task_rows;
-    size_t col = task / job->row_tasks * job->task_cols;
-    g.rows = g.rows - row < job->task_rows ? g.rows - row : job->task_rows;
-    g.cols = g.cols - col < job->task_cols ? g.cols - col : job->task_cols;
-    g.a += row * g.a_row;
-    g.b = cpu_gemm_b(&g, col / 16 * g.b_panel);
+    product_part part = find_part(job, task);
+    cpu_gemm g = part_product(job, &part, thread);
     g.b_next = next_task_panels(job, task);
-    g.c += row * g.c_row + col;
-    g.bias = g.bias ? g.bias + col : NULL;
-    if (job->scratch && g.rows > job->d->k->rows && g.cols >= COPY_COLS)
-        g.work = job->scratch + thread * job->scratch_floats;
     job->d->k->gemm(&g);
 }
+
+/* ---- products that are not stored --------------------------------------- */
+
+/* Blocks of outputs that are activated, or added to a residual, are computed in
+ * scratch, whose rows hold the outputs of one block, or its gates and then its
+ * up projections, from the first of a panel on. */
+#define STAGE_COLS ((size_t)256)
+#define STAGE_UP STAGE_COLS
+#define STAGE_ROW (2 * STAGE_COLS + 32)
+#define STAGE_FLOATS (CPU_GEMM_ROWS * STAGE_ROW)
+
+static void compute_stage(const product_job *job, const product_part *part,
+                          size_t thread, float *to)
+{
+    cpu_gemm g = part_product(job, part, thread);
+    g.c = to;
+    g.c_row = STAGE_ROW;
+    job->d->k->gemm(&g);
+}
+
+static void activate_block(const product_job *job, const product_part *part,
+                           size_t thread, float *stage)
+{
+    const cpu_product *op = job->op;
+    cpu_activation a = { .gate = stage,
+                         .y = op->y + part->row * op->y_row + part->col,
+                         .x_row = STAGE_ROW,
+                         .y_row = op->y_row,
+                         .rows = part->rows,
+                         .cols = part->cols,
+                         .silu = op->act == XRAY_ACT_SILU };
+    if (!op->plain) {
+        size_t first = job->complete.cols + part->col;
+        product_part up = *part;
+        up.col = first / 16 * 16;
+        up.cols += first - up.col;
+        float *to = stage + STAGE_UP;
+        compute_stage(job, &up, thread, to);
+        a.up = to + (first - up.col);
+    }
+    job->d->k->activate(&a);
+}
+
+static void add_residual(const product_job *job, const product_part *part,
+                         const float *stage)
+{
+    const cpu_product *op = job->op;
+    for (size_t r = 0; r < part->rows; r++, stage += STAGE_ROW) {
+        const float *from =
+            op->residual + (part->row + r) * op->residual_row + part->col;
+        float *y = op->y + (part->row + r) * op->y_row + part->col;
+        for (size_t i = 0; i < part->cols; i++)
+            y[i] = from[i] + stage[i];
+    }
+}
+
+static void run_staged_task(void *ctx, size_t task, size_t thread)
+{
+    const product_job *job = ctx;
+    const product_part all = find_part(job, task);
+    float *stage = job->scratch + thread * job->scratch_floats + CPU_GEMM_WORK;
+    product_part p = all;
+    for (size_t r = 0; r < all.rows; r += p.rows) {
+        p.row = all.row + r;
+        p.rows = smaller(all.rows - r, CPU_GEMM_ROWS);
+        for (size_t c = 0; c < all.cols; c += p.cols) {
+            p.col = all.col + c;
+            p.cols = smaller(all.cols - c, STAGE_COLS);
+            compute_stage(job, &p, thread, stage);
+            if (job->op->act)
+                activate_block(job, &p, thread, stage);
+            else
+                add_residual(job, &p, stage);
+        }
+    }
+}
+
+/* ---- tasks -------------------------------------------------------------- */
 
 static size_t round_up(size_t n, size_t multiple)
 {
@@ -344,59 +229,82 @@ static void cut_product(const cpu_device *d, product_job *job, double cost)
     job->row_tasks = divide_up(g->rows, job->task_rows);
 }
 
-static xray_status find_panels(cpu_device *d, const char *where,
-                               const xray_weight *w, uint32_t kind)
+/* Returns where the chains of a product start, as GEMM_*. */
+static int find_start(const cpu_product *p)
 {
-    cpu_panels *panels = &w->panels[kind - XRAY_NT];
-    if (!panels->data)
-        return cpu_fail(d, XRAY_E_STATE, where, "%s",
-                        w->evicted >> (kind - XRAY_NT) & 1
-                            ? "the weight was evicted; call weight_changed"
-                            : "XRAY_NN needs a weight that was created "
-                              "with trainable = 1");
-    if (!panels->stale)
-        return XRAY_OK;
-    pack_job job = { w, kind };
-    size_t outputs = kind == XRAY_NT ? w->rows : w->cols;
-    size_t depth = kind == XRAY_NT ? w->cols : w->rows;
-    cpu_ranges(d, panel_count(outputs), 1, 8.0 * (double)depth,
-               pack_panels_range, &job);
-    panels->stale = 0;
-    return XRAY_OK;
+    if (p->bias)
+        return GEMM_BIAS;
+    if (!p->residual)
+        return GEMM_ZERO;
+    return p->residual == p->y && p->residual_row == p->y_row ? GEMM_LOAD
+                                                              : GEMM_FROM;
 }
 
 xray_status cpu_product_run(cpu_device *d, const char *where,
                             const cpu_product *p)
 {
-    xray_status status = find_panels(d, where, p->weight, p->kind);
+    const void *panels = NULL;
+    xray_status status =
+        cpu_weight_panels(d, where, p->weight, p->kind, &panels);
     if (status != XRAY_OK || p->tokens == 0)
         return status;
     size_t outputs = p->kind == XRAY_NT ? p->weight->rows : p->weight->cols;
     size_t depth = p->kind == XRAY_NT ? p->weight->cols : p->weight->rows;
+    int staged = p->act || (p->bias && p->residual);
     product_job job = { .d = d,
+                        .op = p,
+                        .copies = p->x_row % COPY_ROW == 0,
                         .complete = { .a = p->x,
                                       .a_row = p->x_row,
-                                      .b = p->weight->panels[p->kind - 1].data,
+                                      .b = panels,
                                       .b_panel = depth * 16,
                                       .b_row = 16,
-                                      .c = p->y,
+                                      .c = staged ? NULL : p->y,
                                       .c_row = p->y_row,
                                       .rows = p->tokens,
                                       .cols = outputs,
                                       .depth = depth,
                                       .bias = p->bias,
+                                      .from = staged ? NULL : p->residual,
+                                      .from_row = p->residual_row,
                                       .b_narrow = p->weight->dtype == XRAY_BF16,
-                                      .start = p->start } };
+                                      .start = find_start(p),
+                                      .scale = p->alpha == 1.0f ? 0.0f
+                                                                : p->alpha } };
     double cost = (double)p->tokens * (double)outputs * (double)depth / 8;
+    if (p->act && !p->plain)
+        job.complete.cols /= 2;
     cut_product(d, &job, cost);
-    if (job.complete.a_row % COPY_ROW == 0) {
-        job.scratch_floats = CPU_GEMM_WORK;
+    if (job.copies || staged || job.complete.scale != 0.0f) {
+        job.scratch_floats = CPU_GEMM_WORK + (staged ? STAGE_FLOATS : 0);
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
         if (status != XRAY_OK)
             return status;
     }
-    cpu_parallel(d, job.row_tasks * divide_up(outputs, job.task_cols), cost,
-                 run_product_task, &job);
+    cpu_parallel(d, job.row_tasks * divide_up(job.complete.cols, job.task_cols),
+                 cost, staged ? run_staged_task : run_product_task, &job);
+    return XRAY_OK;
+}
+
+/* Refuses what an epilogue cannot be combined with. */
+static xray_status check_epilogue(const cpu_device *d, const xray_matmul *op)
+{
+    if (op->kind != XRAY_NT && op->kind != XRAY_NN)
+        return cpu_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
+    if (op->act > XRAY_ACT_GELU_TANH)
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "matmul",
+                        "activation %u is not supported", op->act);
+    if (op->plain > (op->act != 0))
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "plain is %u, but must be 0, or 1 with an activation",
+                        op->plain);
+    if (op->act && (op->kind != XRAY_NT || op->residual))
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "an activation needs kind XRAY_NT and no residual");
+    if (op->act && !op->plain && op->weight->rows % 2)
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "%llu outputs are not as many gates as up projections",
+                        (unsigned long long)op->weight->rows);
     return XRAY_OK;
 }
 
@@ -405,19 +313,22 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "matmul", op->weight, op->x, op->y);
-    if (op->kind != XRAY_NT && op->kind != XRAY_NN)
-        return cpu_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
-    if (op->accumulate && op->bias)
-        return cpu_fail(d, XRAY_E_ARG, "matmul",
-                        "bias and accumulate cannot be combined");
+    xray_status status = check_epilogue(d, op);
+    if (status != XRAY_OK)
+        return status;
     int nt = op->kind == XRAY_NT;
     size_t in = nt ? op->weight->cols : op->weight->rows;
     size_t out = nt ? op->weight->rows : op->weight->cols;
+    out /= op->act && !op->plain ? 2 : 1;
     if (op->x_stride < in || op->y_stride < out)
         return cpu_fail(d, XRAY_E_ARG, "matmul",
                         "strides %llu and %llu do not fit rows of %zu and %zu",
                         (unsigned long long)op->x_stride,
                         (unsigned long long)op->y_stride, in, out);
+    if (op->residual && op->residual_stride < out)
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "residual_stride %llu does not fit rows of %zu",
+                        (unsigned long long)op->residual_stride, out);
     cpu_product p = { .weight = op->weight,
                       .x = op->x,
                       .y = op->y,
@@ -425,10 +336,12 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
                       .y_row = op->y_stride,
                       .tokens = cpu_count(&op->tokens),
                       .bias = op->bias,
+                      .residual = op->residual,
+                      .residual_row = op->residual_stride,
                       .kind = op->kind,
-                      .start = op->accumulate ? GEMM_LOAD
-                               : op->bias     ? GEMM_BIAS
-                                              : GEMM_ZERO };
+                      .alpha = op->alpha,
+                      .act = op->act,
+                      .plain = op->plain };
     return cpu_product_run(d, "matmul", &p);
 }
 

@@ -24,13 +24,13 @@ static const xray_choice share_choices[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_CHOICE(cpu_config, isa, "auto", isa_choices, "0.1",
+    XRAY_CHOICE(cpu_config, isa, "auto", isa_choices, 0u, "0.1",
                 "Instruction set of the kernels. All give the same bits."),
-    XRAY_BYTES(cpu_config, memory, "0", "0.1",
+    XRAY_BYTES(cpu_config, memory, "0", 0, 0x1p50, 0u, "0.1",
                "Memory that plans of a run assume; 0: what the machine and "
                "its control groups allow."),
     XRAY_CHOICE(
-        cpu_config, share, "auto", share_choices, "0.1",
+        cpu_config, share, "auto", share_choices, 0u, "0.1",
         "Whether memory is allocated so that other processes can map it. "
         "The kernel's shmem_enabled then decides about large pages."),
 };
@@ -38,6 +38,9 @@ static const xray_option options[] = {
 static const xray_device_ops device_ops = {
     .header = XRAY_HEADER(xray_device_ops),
     .plan = cpu_plan,
+    .plan_weight = cpu_plan_weight,
+    .plan_kv_block = cpu_plan_kv_block,
+    .plan_scratch = cpu_plan_scratch,
     .create = cpu_create,
     .destroy = cpu_destroy,
     .info = cpu_info,
@@ -46,6 +49,7 @@ static const xray_device_ops device_ops = {
     .memory = cpu_memory,
     .copy = cpu_copy,
     .zero = cpu_zero,
+    .copy_rows = cpu_copy_rows,
     .checksum = cpu_checksum,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
@@ -108,7 +112,7 @@ static const xray_component *const components[] = { &cpu };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "device-cpu",
     .version = "0.1.0",

@@ -152,14 +152,18 @@ uint32_t cpu_pool_threads(const cpu_pool *pool)
     return pool->threads;
 }
 
-cpu_pool *cpu_pool_create(uint32_t threads)
+uint32_t cpu_pool_size(uint32_t threads)
 {
     if (threads == 0) {
         long cores = sysconf(_SC_NPROCESSORS_ONLN);
         threads = cores > 0 ? (uint32_t)cores : 1;
     }
-    if (threads > MAX_THREADS)
-        threads = MAX_THREADS;
+    return threads > MAX_THREADS ? MAX_THREADS : threads;
+}
+
+cpu_pool *cpu_pool_create(uint32_t threads)
+{
+    threads = cpu_pool_size(threads);
     cpu_pool *pool = aligned_alloc(64, (sizeof(*pool) + 63) / 64 * 64);
     if (!pool)
         return NULL;

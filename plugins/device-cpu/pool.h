@@ -14,6 +14,9 @@ typedef struct cpu_pool cpu_pool;
  * selects the scratch. */
 typedef void cpu_task(void *ctx, size_t task, size_t thread);
 
+/* The size of a pool that is created with `threads`. */
+uint32_t cpu_pool_size(uint32_t threads);
+
 /* `threads` includes the caller; 0 means one per core. NULL if a thread cannot
  * start. */
 cpu_pool *cpu_pool_create(uint32_t threads);

@@ -85,6 +85,7 @@ typedef struct shared_handle {
     uint64_t size;  /* bytes of the region */
     uint32_t pid;
     int32_t fd;
+    uint64_t unused[8];
 } shared_handle;
 
 _Static_assert(sizeof(shared_handle) == XRAY_HANDLE_BYTES, "handle");

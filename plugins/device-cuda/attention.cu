@@ -261,10 +261,10 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
 
 /* ---- cache --------------------------------------------------------------- */
 
-static int kv_is_supported(const cuda_device *d, const xray_kv *kv)
+static int kv_is_supported(int64_t precision, const xray_kv *kv)
 {
     int dtype = kv->dtype == XRAY_F32 ||
-                (kv->dtype == XRAY_BF16 && d->precision == CUDA_BFLOAT16);
+                (kv->dtype == XRAY_BF16 && precision == CUDA_BFLOAT16);
     return dtype && kv->block_tokens != 0 && kv->block_tokens % 16 == 0 &&
            kv->head_dim != 0 && kv->head_dim <= ATTEND_DIM_MOST;
 }
@@ -279,27 +279,42 @@ static xray_status refuse_kv(const cuda_device *d, const char *where)
 }
 
 /* Returns the number of values from one key of a head to the next. */
-static uint32_t get_key_stride(const cuda_device *d, const xray_kv *kv)
+static uint32_t get_key_stride(int64_t precision, const xray_kv *kv)
 {
-    return d->precision == CUDA_BFLOAT16 ? round_up_to_8(kv->head_dim)
-                                         : kv->head_dim;
+    return precision == CUDA_BFLOAT16 ? round_up_to_8(kv->head_dim)
+                                      : kv->head_dim;
 }
 
 /* Returns the number of values of K in a block; V has as many. */
-static uint64_t count_k_values(const cuda_device *d, const xray_kv *kv)
+static uint64_t count_k_values(int64_t precision, const xray_kv *kv)
 {
-    return (uint64_t)kv->kv_heads * kv->block_tokens * get_key_stride(d, kv);
+    return (uint64_t)kv->kv_heads * kv->block_tokens *
+           get_key_stride(precision, kv);
+}
+
+static uint64_t count_block_bytes(int64_t precision, const xray_kv *kv)
+{
+    return 2 * count_k_values(precision, kv) *
+           (precision == CUDA_BFLOAT16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+extern "C" uint64_t cuda_plan_kv_block(const void *config, const xray_kv *kv)
+{
+    cuda_config c = cuda_copy_config(config);
+    if (!kv || kv->header.size < sizeof(*kv) ||
+        !kv_is_supported(c.precision, kv))
+        return 0;
+    return count_block_bytes(c.precision, kv);
 }
 
 extern "C" uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv)
 {
     const cuda_device *d = static_cast<const cuda_device *>(self);
-    if (!kv || !kv_is_supported(d, kv)) {
+    if (!kv || !kv_is_supported(d->precision, kv)) {
         (void)refuse_kv(d, "kv_block_bytes");
         return 0;
     }
-    return 2 * count_k_values(d, kv) *
-           (d->precision == CUDA_BFLOAT16 ? sizeof(uint16_t) : sizeof(float));
+    return count_block_bytes(d->precision, kv);
 }
 
 CU_FN void kv_write(float *to, float x)
@@ -348,7 +363,7 @@ static xray_status check_kv(const cuda_device *d, const char *where,
         check_heads(d, where, op->heads, kv->kv_heads, kv->head_dim);
     if (s != XRAY_OK)
         return s;
-    if (!kv_is_supported(d, kv))
+    if (!kv_is_supported(d->precision, kv))
         return refuse_kv(d, where);
     uint64_t q = (uint64_t)op->heads * kv->head_dim;
     uint64_t width = (uint64_t)kv->kv_heads * kv->head_dim;
@@ -379,9 +394,9 @@ static attend_args make_kv_args(const cuda_device *d,
     a.tokens = op->tokens.bound;
     a.q_stride = op->q_stride;
     a.o_stride = op->o_stride;
-    a.k_stride = a.v_stride = get_key_stride(d, kv);
+    a.k_stride = a.v_stride = get_key_stride(d->precision, kv);
     a.head_step = (uint64_t)kv->block_tokens * a.k_stride;
-    a.block_step = 2 * count_k_values(d, kv);
+    a.block_step = 2 * count_k_values(d->precision, kv);
     a.table_stride = kv->table_stride;
     a.block_tokens = kv->block_tokens;
     a.heads = op->heads;

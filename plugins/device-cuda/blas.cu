@@ -154,7 +154,7 @@ static int create_call(const cuda_blas *b, const product_gemm *g, uint32_t m,
                                                    (int64_t)g->a_row)) &&
         succeeded(b->cublasLtMatrixLayoutCreate_at(&c->y, CUDA_R_32F, g->n, m,
                                                    (int64_t)g->c_row));
-    if (made && g->bias)
+    if (made && g->bias && !g->from)
         made =
             succeeded(b->cublasLtMatmulDescSetAttribute_at(
                 c->what, CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof(bias))) &&
@@ -248,7 +248,7 @@ static void choose_algorithm(const cuda_blas *b, const product_gemm *first,
 /* Returns NULL if the instance has no space for another shape. */
 static blas_shape *find_shape(cuda_blas *b, const product_gemm *g)
 {
-    uint32_t start = g->accumulate ? 1u : g->bias ? 2u : 0u;
+    uint32_t start = g->from ? 1u : g->bias ? 2u : 0u;
     for (uint32_t i = 0; i < b->count; i++) {
         blas_shape *s = &b->shapes[i];
         if (s->form == g->form && s->n == g->n && s->k == g->k &&
@@ -298,7 +298,7 @@ static xray_status run_algorithm(cuda_device *d, cudaStream_t stream,
 {
     const cuda_blas *b = d->blas;
     float one = 1.0f;
-    float start = g->accumulate ? 1.0f : 0.0f;
+    float start = g->from ? 1.0f : 0.0f;
     blas_call c = {};
     cublasStatus_t s = CUBLAS_STATUS_ALLOC_FAILED;
     if (create_call(b, g, g->m, &c))
@@ -339,7 +339,7 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
             return status;
     }
     dim3 grid(g->m, (g->n + 255) / 256);
-    if (g->accumulate) {
+    if (g->from) {
         move_rows<<<grid, 256, 0, stream>>>(*g, dense.c, dense.c_row, 0);
         status = cuda_launched(d, where);
     }

@@ -37,7 +37,8 @@ extern "C" {
 #define CUDA_SCRATCH_LOGITS 1u /* logits of a chunk of items */
 #define CUDA_SCRATCH_ATTEND 2u /* partial results of attention splits, rows */
 #define CUDA_SCRATCH_REDUCE 3u /* sums of blocks */
-#define CUDA_SCRATCH_COUNT 4u
+#define CUDA_SCRATCH_STAGE 4u  /* products whose epilogue is a kernel */
+#define CUDA_SCRATCH_COUNT 5u
 
 typedef struct cuda_scratch_part {
     void *data;
@@ -76,7 +77,7 @@ struct xray_weight {
     uint64_t rows;
     uint64_t cols;
     uint32_t dtype;
-    uint32_t trainable;
+    uint32_t uses; /* XRAY_USE_* */
     /* [dev] This weight's own copy in bf16, whose rows are padded to multiples
      * of 8; computed again after a change. NULL: `data` is used directly. */
     uint16_t *narrow;
@@ -85,6 +86,9 @@ struct xray_weight {
     xray_weight *prev; /* previous handle in cuda_device.weights */
     xray_weight *next;
 };
+
+/* The options of an instance; those of NULL are index -1 and bfloat16. */
+cuda_config cuda_copy_config(const void *config);
 
 /* Reports one sentence to the host and returns `status`. */
 #if defined(__GNUC__)
@@ -143,11 +147,15 @@ typedef struct cuda_product {
     uint64_t x_row;
     uint64_t y_row;
     uint64_t tokens;
-    const int32_t *live; /* [dev] actual number of tokens, or NULL */
-    uint64_t live_from;  /* tokens before x's first that `live` counts */
-    const float *bias;   /* [dev] or NULL */
-    uint32_t kind;       /* XRAY_NT or XRAY_NN */
-    uint32_t accumulate;
+    const int32_t *live;   /* [dev] actual number of tokens, or NULL */
+    uint64_t live_from;    /* tokens before x's first that `live` counts */
+    const float *bias;     /* [dev] or NULL */
+    const float *residual; /* [dev] or NULL */
+    uint64_t residual_row;
+    uint32_t kind; /* XRAY_NT or XRAY_NN */
+    float alpha;   /* 0: 1 */
+    uint32_t act;  /* XRAY_ACT_*, or 0 */
+    uint32_t plain;
     uint64_t first; /* the weight's rows [first, first + count) are */
     uint64_t count; /* y's columns (NT) or x's (NN); 0: all */
 } cuda_product;
@@ -173,6 +181,9 @@ xray_status cuda_weight_create(void *self, const xray_weight_desc *desc,
 void cuda_weight_destroy(void *self, xray_weight *weight);
 xray_status cuda_weight_changed(void *self, xray_weight *weight);
 uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv);
+uint64_t cuda_plan_weight(const void *config, const xray_weight_desc *desc);
+uint64_t cuda_plan_kv_block(const void *config, const xray_kv *kv);
+uint64_t cuda_plan_scratch(const void *config, const xray_device_work *work);
 
 #define CUDA_OP(name, type) \
     xray_status cuda_##name(void *self, xray_stream *stream, const type *op)

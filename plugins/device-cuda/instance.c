@@ -62,7 +62,7 @@ static xray_status check_config(const xray_host *host, const cuda_config *c)
     return XRAY_OK;
 }
 
-static cuda_config copy_config(const void *config)
+cuda_config cuda_copy_config(const void *config)
 {
     cuda_config c = { 0 };
     c.index = -1;
@@ -78,7 +78,7 @@ xray_status cuda_plan(const xray_host *host, const void *config,
     if (!out || out->header.size < sizeof(*out))
         return xr_host_fail(host, XRAY_E_ARG, WHERE,
                             "out is NULL or too short");
-    cuda_config c = copy_config(config);
+    cuda_config c = cuda_copy_config(config);
     xray_status status = check_config(host, &c);
     if (status != XRAY_OK)
         return status;
@@ -164,7 +164,7 @@ static xray_status check_capability(const xray_host *host, int index, int *out)
 
 xray_status cuda_probe(const xray_host *host, const void *config)
 {
-    cuda_config c = copy_config(config);
+    cuda_config c = cuda_copy_config(config);
     int index = 0;
     int capability = 0;
     xray_status status = check_config(host, &c);
@@ -224,7 +224,7 @@ xray_status cuda_create(const xray_host *host, const void *config,
     (void)threads;
     if (!out_self)
         return xr_host_fail(host, XRAY_E_ARG, WHERE, "out_self is NULL");
-    cuda_config c = copy_config(config);
+    cuda_config c = cuda_copy_config(config);
     xray_status status = check_config(host, &c);
     if (status != XRAY_OK)
         return status;

@@ -79,8 +79,8 @@ void cuda_memory_destroy(cuda_device *d);
 /* ---- kernels of this part ------------------------------------------------ */
 
 /* Adds the checksum of the words to *sum, on the instance's stream. */
-xray_status cuda_checksum_run(const cuda_device *d, const void *ptr,
-                              uint64_t bytes, uint64_t *sum);
+xray_status cuda_checksum_run(const cuda_device *d,
+                              const xray_checksum_rows *rows, uint64_t *sum);
 
 /* ---- the table ----------------------------------------------------------- */
 
@@ -105,7 +105,9 @@ xray_status cuda_copy(void *self, xray_stream *stream, void *to,
                       const void *from, uint64_t bytes, uint32_t kind);
 xray_status cuda_zero(void *self, xray_stream *stream, void *ptr,
                       uint64_t bytes);
-xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
+xray_status cuda_copy_rows(void *self, xray_stream *stream,
+                           const xray_copy_rows *rows);
+xray_status cuda_checksum(void *self, const xray_checksum_rows *rows,
                           uint64_t *out);
 
 xray_status cuda_stream_create(void *self, xray_stream **out);

@@ -23,6 +23,16 @@ typedef struct lm_head_chunk {
     uint64_t count;
 } lm_head_chunk;
 
+/* The items of a chunk whose rows have `row` floats: 320 MiB of logits, but 16
+ * to 1024 items, complete tiles of a product where possible. */
+static inline uint64_t lm_head_chunk_items(uint64_t row)
+{
+    uint64_t most = ((uint64_t)80 << 20) / row;
+    most = most > 1024 ? 1024 : most;
+    most = most >= 128 ? most / 128 * 128 : most / CUDA_GRAIN * CUDA_GRAIN;
+    return most < 16 ? 16 : most;
+}
+
 /* Reserves scratch for a chunk; with `gradient` for dz as well. */
 xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient);
 

@@ -2,20 +2,8 @@
  *
  * Activations on NVIDIA GPUs, gated or plain, and their gradients.
  */
+#include "plugins/device-cuda/activation.h"
 #include "plugins/device-cuda/rows.h"
-
-#define GELU_A 0x1.988454p-1f /* sqrt(2 / pi) */
-#define GELU_B 0x1.6e4e26p-5f /* 0.044715 */
-
-/* For the gate g: the factor f with act = g f. */
-template <int Silu> CU_FN float act_factor(float g)
-{
-    if (Silu)
-        return 1.0f / (1.0f + cu_exp(-g));
-    float cube = (g * g) * g;
-    float u = GELU_A * fmaf(GELU_B, cube, g);
-    return fmaf(0.5f, cu_tanh(u), 0.5f);
-}
 
 /* The derivative d act / dg. For gelu, with th = 2 f - 1, it is f + g (1 -
  * th^2) / 2 u', where 1 - th^2 = 4 f (1 - f). Where that is 0, u' may be

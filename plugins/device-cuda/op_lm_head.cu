@@ -7,20 +7,13 @@
 #include "plugins/device-cuda/lm_head.h"
 #include "plugins/device-cuda/lm_head_rows.h"
 
-#define CHUNK_FLOATS ((uint64_t)80 << 20) /* 320 MiB of logits */
-#define CHUNK_MIN 16u
-#define CHUNK_MAX 1024u
-
 /* ---- chunks of logits ---------------------------------------------------- */
 
 xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient)
 {
     uint64_t vocab = c->weight->rows;
     c->row = (vocab + 15) / 16 * 16;
-    uint64_t most = CHUNK_FLOATS / c->row;
-    most = most > CHUNK_MAX ? CHUNK_MAX : most;
-    most = most >= 128 ? most / 128 * 128 : most / CUDA_GRAIN * CUDA_GRAIN;
-    c->most = most < CHUNK_MIN ? CHUNK_MIN : most;
+    c->most = lm_head_chunk_items(c->row);
     /* Enough for any number of items, so that a later call never needs more. */
     uint64_t logits = c->kept ? 0 : c->most * c->row * sizeof(float);
     int narrow = d->precision == CUDA_BFLOAT16;
@@ -123,7 +116,9 @@ xray_status lm_head_logits(cuda_device *d, cudaStream_t stream,
                            lm_head_chunk *c)
 {
     product_gemm g;
-    xray_status status = make_lm_head_gemm(d, stream, c, &g);
+    xray_status status = product_check_use(d, c->where, c->weight, XRAY_USE_NT);
+    if (status == XRAY_OK)
+        status = make_lm_head_gemm(d, stream, c, &g);
     if (status != XRAY_OK)
         return status;
     set_operand_x(d, c, &g.a, &g.a_row);
@@ -377,7 +372,8 @@ static xray_status run_grad_products(cuda_device *d, cudaStream_t stream,
     g.form = PRODUCT_TN;
     g.m = (uint32_t)c->weight->rows;
     g.k = (uint32_t)c->count;
-    g.accumulate = 1;
+    g.from = g.c;
+    g.from_row = g.c_row;
     return run_lm_head_product(d, stream, c->where, &g);
 }
 
@@ -400,6 +396,12 @@ xray_status cuda_lm_head_grad(void *self, xray_stream *stream,
     CUDA_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
     const xray_lm_head_logp *f = op->forward;
     CUDA_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
+    xray_status used =
+        product_check_use(d, "lm_head_grad", f->weight, XRAY_USE_NN);
+    if (used == XRAY_OK && op->dweight)
+        used = product_check_use(d, "lm_head_grad", f->weight, XRAY_USE_TN);
+    if (used != XRAY_OK)
+        return used;
     if (op->dentropy && !f->entropy)
         return cuda_fail(d, XRAY_E_ARG, "lm_head_grad",
                          "dentropy is given, but the forward call did not keep "

@@ -23,14 +23,15 @@ static const xray_choice product_choices[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_INT(cuda_config, index, "-1", -1, 63, NULL, "0.1",
+    XRAY_INT(cuda_config, index, "-1", -1, 63, NULL, 0u, "0.1",
              "Number of the GPU among those that CUDA_VISIBLE_DEVICES "
              "leaves; -1: the rank modulo the number of GPUs."),
-    XRAY_CHOICE(cuda_config, precision, "bfloat16", precision_choices, "0.1",
+    XRAY_CHOICE(cuda_config, precision, "bfloat16", precision_choices, 0u,
+                "0.1",
                 "Arithmetic of matrix products, attention and the LM head."),
-    XRAY_CHOICE(cuda_config, products, "own", product_choices, "0.1",
+    XRAY_CHOICE(cuda_config, products, "own", product_choices, 0u, "0.1",
                 "Implementation of matrix products in bfloat16."),
-    XRAY_BYTES(cuda_config, memory, "0", "0.1",
+    XRAY_BYTES(cuda_config, memory, "0", 0, 0x1p50, 0u, "0.1",
                "Memory that plans of a run assume, such as 141G; 0: not "
                "known before the run."),
 };
@@ -38,6 +39,9 @@ static const xray_option options[] = {
 static const xray_device_ops device_ops = {
     .header = XRAY_HEADER(xray_device_ops),
     .plan = cuda_plan,
+    .plan_weight = cuda_plan_weight,
+    .plan_kv_block = cuda_plan_kv_block,
+    .plan_scratch = cuda_plan_scratch,
     .create = cuda_create,
     .destroy = cuda_destroy,
     .info = cuda_info,
@@ -46,6 +50,7 @@ static const xray_device_ops device_ops = {
     .memory = cuda_memory,
     .copy = cuda_copy,
     .zero = cuda_zero,
+    .copy_rows = cuda_copy_rows,
     .checksum = cuda_checksum,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
@@ -114,7 +119,7 @@ static const xray_component *const components[] = { &cuda };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "device-cuda",
     .version = "0.1.0",

@@ -8,7 +8,7 @@
 
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/fmath.h"
-#include "plugins/device-cuda/product.h"
+#include "plugins/device-cuda/product_epilogue.h"
 
 #define ALIGN 256u
 
@@ -67,6 +67,10 @@ __global__ void __launch_bounds__(256) round_rows(product_rounding r)
         for (uint32_t j = 0; j < 8; j++)
             v[j] = col + j < r.width ? value_at(r.x, at + j, r.dtype) : 0.0f;
     }
+    if (r.scale != 0.0f)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = v[j] * r.scale;
     uint4 out = make_uint4(cu_pack_bf16(v[0], v[1]), cu_pack_bf16(v[2], v[3]),
                            cu_pack_bf16(v[4], v[5]), cu_pack_bf16(v[6], v[7]));
     *(uint4 *)(void *)(r.to + (row * chunks * 8 + col)) = out;
@@ -85,12 +89,11 @@ xray_status product_round(const cuda_device *d, cudaStream_t stream,
 
 /* ---- weight handles ------------------------------------------------------ */
 
+#define ALL_USES (XRAY_USE_NT | XRAY_USE_NN | XRAY_USE_TN)
+
 static xray_status refuse_weight(const cuda_device *d,
                                  const xray_weight_desc *desc)
 {
-    if (!desc || desc->header.size < sizeof(*desc) || !desc->data)
-        return cuda_fail(d, XRAY_E_ARG, "weight_create",
-                         "the matrix has no data");
     if (desc->rows == 0 || desc->cols == 0 || desc->rows > INT32_MAX ||
         desc->cols > INT32_MAX)
         return cuda_fail(d, XRAY_E_RANGE, "weight_create",
@@ -100,31 +103,52 @@ static xray_status refuse_weight(const cuda_device *d,
     if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
                          "element type %u is not supported", desc->dtype);
+    if (!desc->uses || desc->uses & ~ALL_USES)
+        return cuda_fail(d, XRAY_E_ARG, "weight_create",
+                         "uses is 0x%x, which is not a set of XRAY_USE_*",
+                         desc->uses);
     return XRAY_OK;
 }
 
-/* Whether the tensor cores cannot read the data in place. */
-static int needs_copy(const cuda_device *d, const xray_weight_desc *desc)
+/* Whether the tensor cores cannot read a matrix at `data` in place. */
+static int needs_copy(int64_t precision, const xray_weight_desc *desc,
+                      const void *data)
 {
-    return d->precision == CUDA_BFLOAT16 &&
+    return precision == CUDA_BFLOAT16 &&
            (desc->dtype != XRAY_BF16 || desc->cols % 8 != 0 ||
-            (uintptr_t)desc->data % 16 != 0);
+            (uintptr_t)data % 16 != 0);
+}
+
+static uint64_t copy_bytes(const xray_weight_desc *desc)
+{
+    return desc->rows * product_row(desc->cols) * sizeof(uint16_t);
+}
+
+uint64_t cuda_plan_weight(const void *config, const xray_weight_desc *desc)
+{
+    cuda_config c = cuda_copy_config(config);
+    if (!desc || desc->header.size < sizeof(*desc) ||
+        refuse_weight(NULL, desc) != XRAY_OK)
+        return 0;
+    return needs_copy(c.precision, desc, NULL) ? copy_bytes(desc) : 0;
 }
 
 xray_status cuda_weight_create(void *self, const xray_weight_desc *desc,
                                xray_weight **out)
 {
     cuda_device *d = (cuda_device *)self;
+    if (!desc || desc->header.size < sizeof(*desc) || !desc->data)
+        return cuda_fail(d, XRAY_E_ARG, "weight_create",
+                         "the matrix has no data");
     xray_status status = refuse_weight(d, desc);
     if (status != XRAY_OK)
         return status;
     xray_weight *w = (xray_weight *)calloc(1, sizeof(*w));
     uint16_t *narrow = NULL;
-    if (w && needs_copy(d, desc))
-        narrow = (uint16_t *)cuda_alloc(d, XRAY_TAG_WEIGHTS,
-                                        desc->rows * product_row(desc->cols) *
-                                            sizeof(uint16_t));
-    if (!w || (needs_copy(d, desc) && !narrow)) {
+    int copied = needs_copy(d->precision, desc, desc->data);
+    if (w && copied)
+        narrow = (uint16_t *)cuda_alloc(d, XRAY_TAG_WEIGHTS, copy_bytes(desc));
+    if (!w || (copied && !narrow)) {
         free(w);
         return cuda_fail(d, XRAY_E_NOMEM, "weight_create",
                          "no memory for a bf16 copy of a matrix of %llu x %llu",
@@ -136,7 +160,7 @@ xray_status cuda_weight_create(void *self, const xray_weight_desc *desc,
     w->rows = desc->rows;
     w->cols = desc->cols;
     w->dtype = desc->dtype;
-    w->trainable = desc->trainable;
+    w->uses = desc->uses;
     w->narrow = narrow;
     w->stale = narrow != NULL;
     w->next = d->weights;
@@ -211,10 +235,84 @@ xray_status product_matrix_of(const cuda_device *d, cudaStream_t stream,
 
 /* ---- products ------------------------------------------------------------ */
 
+xray_status product_check_use(const cuda_device *d, const char *where,
+                              const xray_weight *w, uint32_t use)
+{
+    const char *name = use == XRAY_USE_NT   ? "XRAY_NT"
+                       : use == XRAY_USE_NN ? "XRAY_NN"
+                                            : "dweight";
+    const char *needed = use == XRAY_USE_NT   ? "XRAY_USE_NT"
+                         : use == XRAY_USE_NN ? "XRAY_USE_NN"
+                                              : "XRAY_USE_TN";
+    if (w->uses & use)
+        return XRAY_OK;
+    return cuda_fail(d, XRAY_E_STATE, where,
+                     "%s needs a weight with %s among its uses", name, needed);
+}
+
+/* A product that is computed without its epilogue, in `stage` [m, n]: copies
+ * what its sums start from, or ends it. Each thread does one element. */
+__global__ void __launch_bounds__(256)
+    finish_rows(product_gemm g, float *stage, int start)
+{
+    uint32_t half = product_gates(&g);
+    uint32_t col = blockIdx.y * 256 + threadIdx.x;
+    uint32_t row = blockIdx.x;
+    if (g.live && (int64_t)row + g.live_from >= (int64_t)*g.live)
+        return;
+    if (col >= (half ? half : g.n))
+        return;
+    float *at = stage + (uint64_t)row * g.n + col;
+    if (start)
+        *at = g.from[row * g.from_row + col];
+    else if (half)
+        product_put2(&g, row, 2 * col, at[0], at[half]);
+    else
+        product_put(&g, row, col, *at);
+}
+
+xray_status product_staged(cuda_device *d, cudaStream_t stream,
+                           const char *where, const product_gemm *g)
+{
+    product_gemm plain = *g;
+    void *stage = NULL;
+    xray_status status = cuda_scratch(
+        d, CUDA_SCRATCH_STAGE, (uint64_t)g->m * g->n * sizeof(float), &stage);
+    if (status != XRAY_OK)
+        return status;
+    plain.c = (float *)stage;
+    plain.c_row = g->n;
+    plain.from = NULL;
+    plain.add = NULL;
+    plain.act = 0;
+    plain.gates = 0;
+    dim3 grid(g->m, (g->n + 255) / 256);
+    if (g->from) {
+        CU_LAUNCH(finish_rows, grid, 256, 0, stream, *g, plain.c, 1);
+        plain.from = plain.c;
+        plain.from_row = plain.c_row;
+        status = cuda_launched(d, where);
+    }
+    if (status == XRAY_OK)
+        status = product_narrow(d, stream, where, &plain);
+    if (status != XRAY_OK)
+        return status;
+    CU_LAUNCH(finish_rows, grid, 256, 0, stream, *g, plain.c, 0);
+    return cuda_launched(d, where);
+}
+
+/* Whether a product has an epilogue that cuBLASLt does not compute. */
+static int needs_stage(const product_gemm *g)
+{
+    return g->act || g->add || (g->from && g->from != g->c);
+}
+
 xray_status product_narrow(cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g)
 {
     if (d->blas && g->form != PRODUCT_TN) {
+        if (needs_stage(g))
+            return product_staged(d, stream, where, g);
         xray_status status = blas_run(d, stream, where, g);
         if (status != XRAY_E_UNSUPPORTED)
             return status;
@@ -242,6 +340,7 @@ static xray_status narrow_x(cuda_device *d, cudaStream_t stream,
     r.width = g->k;
     r.dtype = XRAY_F32;
     r.live_from = g->live_from;
+    r.scale = g->scale;
     g->a = to;
     g->a_row = row;
     return product_round(d, stream, where, &r);
@@ -257,12 +356,11 @@ xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
         return cuda_fail(d, XRAY_E_RANGE, where,
                          "%llu tokens are too many for a call",
                          (unsigned long long)p->tokens);
-    if (p->kind == XRAY_NN && !w->trainable)
-        return cuda_fail(d, XRAY_E_STATE, where,
-                         "XRAY_NN needs a weight that was created with "
-                         "trainable = 1");
     product_matrix b;
-    xray_status status = product_matrix_of(d, stream, where, w, &b);
+    xray_status status = product_check_use(
+        d, where, w, p->kind == XRAY_NT ? XRAY_USE_NT : XRAY_USE_NN);
+    if (status == XRAY_OK)
+        status = product_matrix_of(d, stream, where, w, &b);
     if (status != XRAY_OK)
         return status;
     uint64_t rows = p->count ? p->count : w->rows;
@@ -283,31 +381,61 @@ xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
     g.m = (uint32_t)p->tokens;
     g.n = (uint32_t)(nt ? rows : w->cols);
     g.k = (uint32_t)(nt ? w->cols : rows);
-    g.accumulate = p->accumulate;
+    g.scale = p->alpha == 1.0f ? 0.0f : p->alpha;
+    g.act = p->act;
+    g.gates = p->act && !p->plain;
+    g.from_row = p->residual_row;
+    *(p->bias ? &g.add : &g.from) = p->residual;
     if (d->precision == CUDA_FLOAT32)
         return product_chain(d, stream, where, &g, PRODUCT_AUTO);
     status = narrow_x(d, stream, where, p, &g);
     return status == XRAY_OK ? product_narrow(d, stream, where, &g) : status;
 }
 
+/* Refuses what an epilogue cannot be combined with. */
+static xray_status check_epilogue(const cuda_device *d, const xray_matmul *op)
+{
+    if (op->kind != XRAY_NT && op->kind != XRAY_NN)
+        return cuda_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
+    if (op->act > XRAY_ACT_GELU_TANH)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, "matmul",
+                         "activation %u is not supported", op->act);
+    if (op->plain > (op->act ? 1u : 0u))
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "plain is %u, but must be 0, or 1 with an activation",
+                         op->plain);
+    if (op->act && (op->kind != XRAY_NT || op->residual))
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "an activation needs kind XRAY_NT and no residual");
+    if (op->act && !op->plain && op->weight->rows % 2)
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "%llu outputs are not as many gates as up projections",
+                         (unsigned long long)op->weight->rows);
+    return XRAY_OK;
+}
+
 xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "matmul", op->weight, op->x, op->y);
-    if (op->kind != XRAY_NT && op->kind != XRAY_NN)
-        return cuda_fail(d, XRAY_E_ARG, "matmul", "unknown kind %u", op->kind);
-    if (op->accumulate && op->bias)
-        return cuda_fail(d, XRAY_E_ARG, "matmul",
-                         "bias and accumulate cannot be combined");
+    xray_status status = check_epilogue(d, op);
+    if (status != XRAY_OK)
+        return status;
     int nt = op->kind == XRAY_NT;
     uint64_t in = nt ? op->weight->cols : op->weight->rows;
     uint64_t out = nt ? op->weight->rows : op->weight->cols;
+    out /= op->act && !op->plain ? 2 : 1;
     if (op->x_stride < in || op->y_stride < out)
         return cuda_fail(
             d, XRAY_E_ARG, "matmul",
             "strides %llu and %llu do not fit rows of %llu and %llu",
             (unsigned long long)op->x_stride, (unsigned long long)op->y_stride,
             (unsigned long long)in, (unsigned long long)out);
+    if (op->residual && op->residual_stride < out)
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "residual_stride %llu does not fit rows of %llu",
+                         (unsigned long long)op->residual_stride,
+                         (unsigned long long)out);
     cuda_product p = {};
     p.weight = op->weight;
     p.x = op->x;
@@ -317,8 +445,12 @@ xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
     p.tokens = op->tokens.bound;
     p.live = op->tokens.live;
     p.bias = op->bias;
+    p.residual = op->residual;
+    p.residual_row = op->residual_stride;
     p.kind = op->kind;
-    p.accumulate = op->accumulate;
+    p.alpha = op->alpha;
+    p.act = op->act;
+    p.plain = op->plain;
     return cuda_product_run(d, cuda_stream(d, stream), "matmul", &p);
 }
 
@@ -414,7 +546,8 @@ xray_status cuda_fold(cuda_device *d, cudaStream_t stream, const char *where,
     g.m = (uint32_t)op->rows;
     g.n = (uint32_t)op->cols;
     g.k = (uint32_t)op->tokens.bound;
-    g.accumulate = 1;
+    g.from = op->dw;
+    g.from_row = op->cols;
     g.b_dtype = XRAY_F32;
     xray_status status = XRAY_OK;
     if (d->precision == CUDA_FLOAT32) {

@@ -25,19 +25,25 @@ typedef struct product_gemm {
     const void *a;
     const void *b;
     float *c;
-    const float *bias; /* [n] or NULL */
+    const float *bias; /* [n]; sums start from it unless there is `from` */
+    const float *from; /* sums start from it; may be c */
+    const float *add;  /* added to the sums */
     /* Actual number of tokens in total; NULL: as launched. */
     const int32_t *live;
     uint64_t a_row;
     uint64_t b_row;
     uint64_t c_row;
-    uint32_t form; /* PRODUCT_* */
-    uint32_t m;    /* as launched; tokens, except in PRODUCT_TN */
+    uint64_t from_row; /* of from, or of add */
+    uint32_t form;     /* PRODUCT_* */
+    uint32_t m;        /* as launched; tokens, except in PRODUCT_TN */
     uint32_t n;
     uint32_t k; /* as launched; tokens in PRODUCT_TN */
     /* Tokens before this product's first that `live` counts */
     uint32_t live_from;
-    uint32_t accumulate; /* 1: sums start from c */
+    float scale;    /* of a; 0: 1 */
+    uint32_t act;   /* XRAY_ACT_*: c gets activations instead; 0: none */
+    uint32_t gates; /* 1: half of the rows of b are gates, so c has n / 2
+                     * columns */
     uint32_t b_dtype;
     uint32_t wide; /* for the kernels: bit per a, b, c whose rows are aligned */
 } product_gemm;
@@ -55,6 +61,11 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
 #define PRODUCT_TENSOR_TILES 6
 xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g, int tile);
+
+/* The product without its epilogue, into scratch, then a kernel for that: what
+ * product_narrow does where cuBLASLt computes the product. */
+xray_status product_staged(cuda_device *d, cudaStream_t stream,
+                           const char *where, const product_gemm *g);
 
 /* Like product_tensor, or by cuBLASLt if the instance has it and the form is
  * not PRODUCT_TN, whose sums must not depend on where tokens are cut. */
@@ -78,6 +89,8 @@ typedef struct product_rounding {
     uint32_t width;
     uint32_t dtype;
     uint32_t live_from;
+    float scale; /* of x; 0: 1 */
+    uint32_t reserved;
 } product_rounding;
 
 xray_status product_round(const cuda_device *d, cudaStream_t stream,
@@ -95,6 +108,10 @@ typedef struct product_matrix {
 xray_status product_matrix_of(const cuda_device *d, cudaStream_t stream,
                               const char *where, const xray_weight *w,
                               product_matrix *out);
+
+/* Refuses a weight whose uses do not have `use`, which is XRAY_USE_*. */
+xray_status product_check_use(const cuda_device *d, const char *where,
+                              const xray_weight *w, uint32_t use);
 
 /* dbias[n] += sum of dy[t, n] over tokens, in order. */
 xray_status product_bias_grad(const cuda_device *d, cudaStream_t stream,

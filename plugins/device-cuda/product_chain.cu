@@ -5,7 +5,7 @@
  * outputs are cut.
  */
 #include "plugins/device-cuda/cu.h"
-#include "plugins/device-cuda/product.h"
+#include "plugins/device-cuda/product_epilogue.h"
 
 #define WIDE_A 1u
 #define WIDE_B 2u
@@ -70,6 +70,8 @@ typedef struct chain_operand {
     uint32_t depth; /* length of the summed index */
     uint32_t dtype;
     uint32_t wide;
+    float scale;    /* of the values; 0: 1 */
+    uint32_t gates; /* as product_line has it */
 } chain_operand;
 
 template <int TURNED, int R, int BK, int THREADS, int PARTS>
@@ -85,8 +87,13 @@ CU_FN void operand_load(float v[PARTS][4], const chain_operand *o, uint32_t k0)
         int left = TURNED ? (int)(o->outputs - r) : (int)(o->depth - k);
         if (TURNED ? k >= o->depth : r >= o->outputs)
             left = 0;
-        uint64_t at = TURNED ? k * o->row + r : r * o->row + k;
+        uint64_t at =
+            TURNED ? k * o->row + r : product_line(o->gates, r) * o->row + k;
         load4(v[i], o->data, at, left, o->dtype, o->wide);
+        if (o->scale != 0.0f)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                v[i][j] = v[i][j] * o->scale;
     }
 }
 
@@ -172,11 +179,12 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
     uint32_t n0 = blockIdx.x * BN;
     if (m0 >= m || (FORM == PRODUCT_TN && depth == 0))
         return;
-    chain_operand ao = {
-        g.a, g.a_row, m0, m, depth, XRAY_F32, g.wide & WIDE_A
+    chain_operand ao = { g.a,      g.a_row,         m0,      m, depth,
+                         XRAY_F32, g.wide & WIDE_A, g.scale, 0 };
+    chain_operand bo = {
+        g.b,  g.b_row,          n0, g.n, depth, g.b_dtype, g.wide & WIDE_B,
+        0.0f, product_gates(&g)
     };
-    chain_operand bo = { g.b,       g.b_row,        n0, g.n, depth,
-                         g.b_dtype, g.wide & WIDE_B };
     uint32_t tx = threadIdx.x % (BN / TN);
     uint32_t ty = threadIdx.x / (BN / TN);
 
@@ -188,11 +196,7 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
         for (int j = 0; j < TN; j++) {
             uint32_t col = n0 + tile_index<TN, VN, BN>(tx, j);
             int in = row < m && col < g.n;
-            c[i][j] = 0.0f;
-            if (in && g.accumulate)
-                c[i][j] = g.c[row * g.c_row + col];
-            else if (in && g.bias)
-                c[i][j] = g.bias[col];
+            c[i][j] = in ? product_start(&g, row, col) : 0.0f;
         }
     }
 
@@ -236,16 +240,15 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
 #pragma unroll
         for (int j = 0; j < TN; j += VN) {
             uint32_t col = n0 + tile_index<TN, VN, BN>(tx, j);
-            float *to = g.c + row * g.c_row + col;
             if (VN == 4 && (g.wide & WIDE_C) && col + 4 <= g.n) {
-                *(float4 *)(void *)to =
+                *(float4 *)(void *)(g.c + row * g.c_row + col) =
                     make_float4(c[i][j], c[i][j + 1], c[i][j + 2], c[i][j + 3]);
                 continue;
             }
 #pragma unroll
-            for (int v = 0; v < VN; v++)
-                if (col + (uint32_t)v < g.n)
-                    to[v] = c[i][j + v];
+            for (int v = 0; v < VN; v += 2)
+                product_put2(&g, row, col + (uint32_t)v, c[i][j + v],
+                             c[i][j + v + 1]);
         }
     }
 }
@@ -306,9 +309,10 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
         return XRAY_OK;
     product_gemm own = *g;
     uint32_t size = g->b_dtype == XRAY_F32 ? 4 : 2;
-    own.wide = (aligned_rows(g->a, g->a_row, 4) ? WIDE_A : 0) |
-               (aligned_rows(g->b, g->b_row, size) ? WIDE_B : 0) |
-               (aligned_rows(g->c, g->c_row, 4) ? WIDE_C : 0);
+    own.wide =
+        (aligned_rows(g->a, g->a_row, 4) ? WIDE_A : 0) |
+        (aligned_rows(g->b, g->b_row, size) ? WIDE_B : 0) |
+        (!g->act && !g->add && aligned_rows(g->c, g->c_row, 4) ? WIDE_C : 0);
     chain_form f =
         chain_form_of(g->form, tile < 0 ? choose_chain_tile(d, g) : tile);
     CU_LAUNCH(f.kernel, dim3(count_tiles(g->n, f.bn), count_tiles(g->m, f.bm)),

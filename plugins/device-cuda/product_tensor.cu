@@ -6,7 +6,7 @@
  * bits: those for few tokens, which stream the matrix, and those for many.
  */
 #include "plugins/device-cuda/cu.h"
-#include "plugins/device-cuda/product.h"
+#include "plugins/device-cuda/product_epilogue.h"
 
 #define STEP 16 /* terms per step */
 #define CHUNK 8 /* bf16 values per copy */
@@ -29,6 +29,7 @@ typedef struct tensor_operand {
     uint32_t lines; /* memory rows that exist */
     /* Elements that exist per line; zeros up to a multiple of 8. */
     uint32_t width;
+    uint32_t gates; /* as product_line has it */
 } tensor_operand;
 
 template <int LINES, int ROW, int THREADS>
@@ -38,10 +39,13 @@ CU_FN void load_operand(uint16_t *tile, const tensor_operand *o, uint32_t line0,
     enum { PARTS = LINES * ROW / THREADS, DOWN = THREADS / ROW };
     static_assert(PARTS * THREADS == LINES * ROW, "parts must divide the tile");
     static_assert(DOWN * ROW == THREADS, "lines must divide the threads");
+    static_assert(DOWN % 2 == 0, "a thread must load either gates or none");
     uint32_t chunk = threadIdx.x % ROW;
     uint32_t line = threadIdx.x / ROW;
     uint32_t at = at0 + chunk * CHUNK;
-    const uint16_t *from = o->data + (line0 + line) * o->row + at;
+    const uint16_t *from =
+        o->data + product_line(o->gates, line0 + line) * o->row + at;
+    uint64_t step = (o->gates ? DOWN / 2 : DOWN) * o->row;
     int in = at < o->width;
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
@@ -49,7 +53,7 @@ CU_FN void load_operand(uint16_t *tile, const tensor_operand *o, uint32_t line0,
         cu_async16(tile + swizzle<ROW>(line, chunk), there ? from : o->data,
                    there ? 16 : 0);
         line += DOWN;
-        from += DOWN * o->row;
+        from += step;
     }
 }
 
@@ -185,9 +189,9 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
     const uint16_t *a = (const uint16_t *)g.a;
     const uint16_t *b = (const uint16_t *)g.b;
     tensor_operand ao = { a, g.a_row, A_TURNED ? depth : m,
-                          A_TURNED ? m : depth };
+                          A_TURNED ? m : depth, 0 };
     tensor_operand bo = { b, g.b_row, B_TURNED ? depth : g.n,
-                          B_TURNED ? g.n : depth };
+                          B_TURNED ? g.n : depth, product_gates(&g) };
     uint32_t lane = threadIdx.x % 32;
     uint32_t warp = threadIdx.x / 32;
     uint32_t wm = warp / (BN / WN) * WM;
@@ -219,11 +223,7 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
                 uint32_t col = n0 + wn + (uint32_t)j * 8 + lane % 4 * 2 +
                                (uint32_t)(v % 2);
                 int in = row < m && col < g.n;
-                c[i][j][v] = 0.0f;
-                if (in && g.accumulate)
-                    c[i][j][v] = g.c[row * g.c_row + col];
-                else if (in && g.bias)
-                    c[i][j][v] = g.bias[col];
+                c[i][j][v] = in ? product_start(&g, row, col) : 0.0f;
             }
 
     uint32_t stage = 0;
@@ -279,16 +279,12 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
 #pragma unroll
             for (int j = 0; j < WN / 8; j++) {
                 uint32_t col = n0 + wn + (uint32_t)j * 8 + lane % 4 * 2;
-                float *to = g.c + row * g.c_row + col;
-                if (g.wide && col + 2 <= g.n) {
-                    *(float2 *)(void *)to =
+                if (g.wide && col + 2 <= g.n)
+                    *(float2 *)(void *)(g.c + row * g.c_row + col) =
                         make_float2(c[i][j][2 * h], c[i][j][2 * h + 1]);
-                    continue;
-                }
-                if (col < g.n)
-                    to[0] = c[i][j][2 * h];
-                if (col + 1 < g.n)
-                    to[1] = c[i][j][2 * h + 1];
+                else
+                    product_put2(&g, row, col, c[i][j][2 * h],
+                                 c[i][j][2 * h + 1]);
             }
         }
 }
@@ -386,7 +382,8 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                          "kernel needs %u",
                          d->shared_most, f.bytes);
     product_gemm own = *g;
-    own.wide = (uintptr_t)g->c % 8 == 0 && g->c_row % 2 == 0;
+    own.wide =
+        !g->act && !g->add && (uintptr_t)g->c % 8 == 0 && g->c_row % 2 == 0;
     cudaError_t e = cudaFuncSetAttribute(
         f.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)f.bytes);
     if (e != cudaSuccess)

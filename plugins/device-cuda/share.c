@@ -39,7 +39,7 @@ typedef struct share_handle {
     uint32_t pid;
     int32_t card;
     int32_t file;
-    uint32_t reserved[3];
+    uint32_t reserved[19];
 } share_handle;
 
 _Static_assert(sizeof(share_handle) == XRAY_HANDLE_BYTES, "handle");

@@ -25,15 +25,17 @@ cudaStream_t cuda_stream(const cuda_device *d, xray_stream *stream)
 
 /* ---- copies -------------------------------------------------------------- */
 
+/* By XRAY_COPY_*. */
+static const enum cudaMemcpyKind copy_kinds[] = {
+    cudaMemcpyDefault,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+};
+
 xray_status cuda_copy(void *self, xray_stream *stream, void *to,
                       const void *from, uint64_t bytes, uint32_t kind)
 {
-    static const enum cudaMemcpyKind kinds[] = {
-        cudaMemcpyDefault,
-        cudaMemcpyHostToDevice,
-        cudaMemcpyDeviceToHost,
-        cudaMemcpyDeviceToDevice,
-    };
     const cuda_device *d = get_device(self);
     if (bytes > 0 && (!to || !from))
         return cuda_fail(d, XRAY_E_ARG, "copy", "a pointer is NULL");
@@ -41,9 +43,9 @@ xray_status cuda_copy(void *self, xray_stream *stream, void *to,
         return cuda_fail(d, XRAY_E_ARG, "copy", "unknown kind %u", kind);
     if (bytes == 0)
         return XRAY_OK;
-    return cuda_check(
-        d, "copy",
-        cudaMemcpyAsync(to, from, bytes, kinds[kind], cuda_stream(d, stream)));
+    return cuda_check(d, "copy",
+                      cudaMemcpyAsync(to, from, bytes, copy_kinds[kind],
+                                      cuda_stream(d, stream)));
 }
 
 xray_status cuda_zero(void *self, xray_stream *stream, void *ptr,
@@ -58,11 +60,57 @@ xray_status cuda_zero(void *self, xray_stream *stream, void *ptr,
                       cudaMemsetAsync(ptr, 0, bytes, cuda_stream(d, stream)));
 }
 
-xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
+/* The most bytes from a row to the next that cudaMemcpy2DAsync takes. */
+#define PITCH_MOST ((uint64_t)INT32_MAX)
+
+static xray_status copy_each_row(const cuda_device *d, cudaStream_t stream,
+                                 const xray_copy_rows *r)
+{
+    xray_status status = XRAY_OK;
+    unsigned char *to = (unsigned char *)r->to;
+    const unsigned char *from = (const unsigned char *)r->from;
+    for (uint64_t i = 0; i < r->rows && status == XRAY_OK; i++)
+        status = cuda_check(d, "copy_rows",
+                            cudaMemcpyAsync(to + i * r->to_pitch,
+                                            from + i * r->from_pitch, r->bytes,
+                                            copy_kinds[r->kind], stream));
+    return status;
+}
+
+xray_status cuda_copy_rows(void *self, xray_stream *stream,
+                           const xray_copy_rows *rows)
+{
+    const cuda_device *d = get_device(self);
+    CUDA_CHECK(d, rows, "copy_rows", rows);
+    if (rows->kind < XRAY_COPY_TO_DEVICE || rows->kind > XRAY_COPY_ON_DEVICE)
+        return cuda_fail(d, XRAY_E_ARG, "copy_rows", "unknown kind %u",
+                         rows->kind);
+    if (rows->rows == 0 || rows->bytes == 0)
+        return XRAY_OK;
+    if (!rows->to || !rows->from)
+        return cuda_fail(d, XRAY_E_ARG, "copy_rows", "a pointer is NULL");
+    if (rows->rows > 1 &&
+        (rows->to_pitch < rows->bytes || rows->from_pitch < rows->bytes))
+        return cuda_fail(d, XRAY_E_ARG, "copy_rows",
+                         "a pitch is shorter than the row");
+    cudaStream_t on = cuda_stream(d, stream);
+    if (rows->rows == 1 || rows->to_pitch > PITCH_MOST ||
+        rows->from_pitch > PITCH_MOST)
+        return copy_each_row(d, on, rows);
+    return cuda_check(d, "copy_rows",
+                      cudaMemcpy2DAsync(rows->to, rows->to_pitch, rows->from,
+                                        rows->from_pitch, rows->bytes,
+                                        rows->rows, copy_kinds[rows->kind],
+                                        on));
+}
+
+xray_status cuda_checksum(void *self, const xray_checksum_rows *rows,
                           uint64_t *out)
 {
     const cuda_device *d = get_device(self);
-    if (!out || (bytes > 0 && !ptr))
+    CUDA_CHECK(d, rows, "checksum", rows);
+    int empty = rows->rows == 0 || rows->bytes == 0;
+    if (!out || (!empty && !rows->data))
         return cuda_fail(d, XRAY_E_ARG, "checksum", "a pointer is NULL");
     uint64_t sum = 0;
     /* Waits for all streams: the caller may have written the bytes on any of
@@ -77,8 +125,8 @@ xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
                         cudaMemsetAsync(d->sum, 0, sizeof(*d->sum), d->stream));
     if (status != XRAY_OK)
         return status;
-    if (bytes > 0)
-        status = cuda_checksum_run(d, ptr, bytes, d->sum);
+    if (!empty)
+        status = cuda_checksum_run(d, rows, d->sum);
     if (status != XRAY_OK)
         return status;
     status = cuda_check(d, "checksum",
@@ -89,7 +137,7 @@ xray_status cuda_checksum(void *self, const void *ptr, uint64_t bytes,
     status = cuda_check(d, "checksum", cudaStreamSynchronize(d->stream));
     if (status != XRAY_OK)
         return status;
-    *out = sum + xray_mix64(0, bytes);
+    *out = sum + xray_checksum_length(rows->rows * rows->bytes);
     return XRAY_OK;
 }
 

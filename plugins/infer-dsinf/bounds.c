@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include <xray/plugin.h>
+
 #include "plugins/infer-dsinf/dsinf.h"
 
 #define LEAST_DRAWS 64u
@@ -54,12 +56,18 @@ int dsinf_copy_flags(const dsinf_config *config, const xray_model *model)
     return 0;
 }
 
-/* Bytes of a slot as the layout of blocks has it; a device may pad blocks. */
-static uint64_t count_slot_bytes(const xm_config *model, uint32_t slot_blocks)
+/* Bytes of a slot in all layers; where the device is not known, those of floats
+ * without padding. */
+static uint64_t count_slot_bytes(const xm_config *model,
+                                 const xray_workload *load,
+                                 uint32_t slot_blocks)
 {
-    uint64_t vectors = 2ull * DSINF_BLOCK_TOKENS * slot_blocks;
-    return vectors * model->kv_heads * model->head_dim * sizeof(float) *
-           model->layers;
+    const xray_kv kv = dsinf_describe_kv(model, slot_blocks);
+    uint64_t block = 2ull * DSINF_BLOCK_TOKENS * model->kv_heads *
+                     model->head_dim * sizeof(float);
+    if (load->device)
+        block = load->device->plan_kv_block(load->device_config, &kv);
+    return block * slot_blocks * model->layers;
 }
 
 /* Makes as many slots as the workload has rows, unless the options allow
@@ -107,7 +115,12 @@ xray_status dsinf_find_bounds(const dsinf_config *config,
                       ? (uint32_t)load->row_tokens
                       : model->max_positions;
     b.slot_blocks = (b.row_bound + DSINF_BLOCK_TOKENS - 1) / DSINF_BLOCK_TOKENS;
-    b.slot_bytes = count_slot_bytes(model, b.slot_blocks);
+    b.slot_bytes = count_slot_bytes(model, load, b.slot_blocks);
+    if (b.slot_bytes == 0)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "dsinf: the device has no cache for heads of dimension "
+                       "%" PRIu32 " in blocks of %u tokens",
+                       model->head_dim, DSINF_BLOCK_TOKENS);
     xray_status status = find_slots(config, load, &b, err);
     if (status != XRAY_OK)
         return status;
@@ -168,27 +181,36 @@ static xray_status find_plan(const dsinf_config *config,
     if (status != XRAY_OK)
         return status;
     uint64_t bytes[XRAY_TAG_COUNT] = { 0 };
+    int flags = 0;
     if (dsinf_keeps_copy(config, !load->shared)) {
+        flags = dsinf_copy_flags(config, model);
         xm_layout *layout = NULL;
         status = xm_layout_create(&m, 0, err, &layout);
         if (status != XRAY_OK)
             return status;
-        bytes[XRAY_TAG_WEIGHTS] =
-            xm_weights_bytes(layout, dsinf_copy_flags(config, model));
+        bytes[XRAY_TAG_WEIGHTS] = xm_weights_bytes(layout, flags, load);
         xm_layout_destroy(layout);
     }
+    xm_scratch scratch = { .tokens = b.step_tokens,
+                           .row_tokens = b.row_bound,
+                           .passes = XRAY_PASS_CACHE | XRAY_PASS_SAMPLE };
     bytes[XRAY_TAG_KV] = b.slots * b.slot_bytes;
     bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
     bytes[XRAY_TAG_WORKSPACE] = (uint64_t)b.draws * m.hidden * sizeof(float) +
                                 dsinf_lay_out_arrays(&b, NULL, NULL) +
-                                xm_decoder_bytes(&m, b.row_bound);
+                                xm_decoder_bytes(&m, b.row_bound) +
+                                xm_scratch_bytes(&m, &scratch, load);
     for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
         out->bytes[tag] = bytes[tag];
     out->micro_multiple = 1;
     out->token_multiple = 1;
     if (XRAY_REACHES(xray_plan, out, evictable))
         out->evictable = DSINF_EVICTABLE;
+    /* Rounded weights give other log-probabilities than the component's
+     * contract promises. */
+    if (flags && XRAY_REACHES(xray_plan, out, numerics))
+        out->numerics = XRAY_NUMERICS_FP32_BF16_WEIGHTS;
     return XRAY_OK;
 }
 

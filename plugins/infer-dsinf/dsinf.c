@@ -4,13 +4,12 @@
  * between steps.
  *
  * Where xray/infer.h leaves a choice, this engine does the following. `step`
- * returns XRAY_OK (idle) while the engine is paused and while every slot is
- * held. A held sample can be extended or released once its result has been
- * polled. Each extension samples up to the request's max_tokens again, and its
- * result holds only the new tokens; the end id or last token sampled before
- * stays in the row, before the appended tokens. The span of a result counts
- * from the start of the row, prompt included. Held samples keep the lease on
- * shared weights.
+ * returns XRAY_END (idle) while every slot is held. A held sample can be
+ * extended or released once its result has been polled. Each extension samples
+ * up to the request's max_tokens again, and its result holds only the new
+ * tokens; the end id or last token sampled before stays in the row, before the
+ * appended tokens. The span of a result counts from the start of the row,
+ * prompt included. Held samples keep the lease on shared weights.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -51,6 +50,7 @@ static xray_status create_parts(dsinf *self, const xray_setup *setup,
     status = dsinf_create_weights(self, setup, config, err);
     if (status != XRAY_OK)
         return status;
+    xm_decoder_watch(self->decoder, &(xm_watch){ .calls = self->calls });
     status = xm_space_create(self->decoder, b->step_tokens, b->slots,
                              b->row_bound, 0, "infer.dsinf", err, &self->space);
     if (status != XRAY_OK)
@@ -69,6 +69,8 @@ static xray_status dsinf_create(const xray_setup *setup, const void *config,
     if (!self)
         return host->fail(host, XRAY_E_NOMEM, "create", "dsinf: no memory");
     self->host = host;
+    self->calls = xr_calls_of(host);
+    self->metrics = host->service(host, XRAY_SERVICE_METRICS);
     self->device = setup->device;
     self->device_self = setup->device_self;
     xr_err err = { "" };
@@ -88,13 +90,13 @@ static void dsinf_destroy(void *self)
 
 /* ---- the lease ---------------------------------------------------------- */
 
-xray_status dsinf_take_lease(dsinf *self)
+xray_status dsinf_take_lease(dsinf *self, const char *where)
 {
     if (self->own || self->leased)
         return XRAY_OK;
     xray_status status = self->shared->lease(self->shared->owner);
     if (status != XRAY_OK)
-        return self->host->fail(self->host, status, "submit",
+        return self->host->fail(self->host, status, where,
                                 "dsinf: the trainer refused a lease on its "
                                 "weights");
     self->leased = 1;
@@ -103,7 +105,9 @@ xray_status dsinf_take_lease(dsinf *self)
 
 void dsinf_drop_lease(dsinf *self)
 {
-    if (!self->leased || xm_sched_live(self->sched))
+    int needed = self->paused ? xm_sched_has_work(self->sched)
+                              : xm_sched_live(self->sched) > 0;
+    if (!self->leased || needed)
         return;
     self->shared->release(self->shared->owner);
     self->leased = 0;
@@ -111,8 +115,13 @@ void dsinf_drop_lease(dsinf *self)
 
 /* ---- requests ----------------------------------------------------------- */
 
+/* Requests come from the thread that steps, since the queue has no lock. */
 static xray_status check_ready(dsinf *self, const char *where)
 {
+    if (self->calls && !self->calls->on_control(self->calls))
+        return self->host->fail(self->host, XRAY_E_ARG, where,
+                                "dsinf: only the thread that drives the run "
+                                "may make this call");
     if (self->broken)
         return self->host->fail(self->host, XRAY_E_STATE, where,
                                 "dsinf: an earlier step failed; the engine "
@@ -133,9 +142,12 @@ static xray_status dsinf_submit(void *ptr, const xray_request *request)
     status = dsinf_check_weights(self, "submit");
     if (status != XRAY_OK)
         return status;
-    status = dsinf_take_lease(self);
+    if (!self->paused)
+        status = dsinf_take_lease(self, "submit");
     if (status != XRAY_OK)
         return status;
+    if (!xm_sched_has_work(self->sched))
+        self->work_steps = self->work_rows = 0;
     status = xm_sched_submit(self->sched, request, &err);
     if (status == XRAY_OK)
         return status;
@@ -146,14 +158,18 @@ static xray_status dsinf_submit(void *ptr, const xray_request *request)
 static xray_status dsinf_poll(void *ptr, xray_sample_out *out)
 {
     dsinf *self = ptr;
-    return xm_sched_poll(self->sched, out);
+    xray_status status = xm_sched_poll(self->sched, out);
+    return status < 0 ? self->host->fail(self->host, status, "poll",
+                                         "dsinf: no memory for the versions of "
+                                         "a sample")
+                      : status;
 }
 
-static xray_status dsinf_abort(void *ptr, uint64_t id)
+static xray_status dsinf_abort(void *ptr, uint64_t id, uint32_t sample)
 {
     dsinf *self = ptr;
     xr_err err = { "" };
-    xray_status status = xm_sched_abort(self->sched, id, &err);
+    xray_status status = xm_sched_abort(self->sched, id, sample, &err);
     dsinf_drop_lease(self);
     return status == XRAY_OK ? status
                              : dsinf_report(self->host, status, "abort", &err);
@@ -165,9 +181,12 @@ static xray_status dsinf_extend(void *ptr, uint64_t id, uint32_t sample,
     dsinf *self = ptr;
     xr_err err = { "" };
     xray_status status = check_ready(self, "extend");
+    if (status == XRAY_OK && self->paused != XRAY_PAUSE_KEEP)
+        status = dsinf_take_lease(self, "extend");
     if (status != XRAY_OK)
         return status;
     status = xm_sched_extend(self->sched, id, sample, tokens, count, &err);
+    dsinf_drop_lease(self);
     return status == XRAY_OK ? status
                              : dsinf_report(self->host, status, "extend", &err);
 }
@@ -192,31 +211,29 @@ static xray_status dsinf_stats(void *ptr, xray_infer_stats *out)
 
 /* ---- pause -------------------------------------------------------------- */
 
-static xray_status dsinf_pause(void *ptr)
+static xray_status dsinf_pause(void *ptr, uint32_t mode)
 {
     dsinf *self = ptr;
-    self->paused = 1;
+    xr_err err = { "" };
+    xray_status status = xm_sched_pause(self->sched, mode, &err);
+    if (status != XRAY_OK)
+        return dsinf_report(self->host, status, "pause", &err);
+    self->paused = mode;
+    dsinf_drop_lease(self);
     return XRAY_OK;
 }
 
 static xray_status dsinf_resume(void *ptr)
 {
     dsinf *self = ptr;
+    xray_status status = XRAY_OK;
+    if (xm_sched_live(self->sched))
+        status = dsinf_take_lease(self, "resume");
+    if (status != XRAY_OK)
+        return status;
     self->paused = 0;
+    xm_sched_resume(self->sched);
     return XRAY_OK;
-}
-
-static const xray_component component;
-
-/* Rounded weights give other log-probabilities than the component's contract
- * promises. */
-static const void *dsinf_extension(void *ptr, const char *id)
-{
-    const dsinf *self = ptr;
-    if (strcmp(id, XRAY_EXT_INFER_NUMERICS) == 0)
-        return self->bf16 ? XRAY_NUMERICS_FP32_BF16_WEIGHTS
-                          : component.numerics;
-    return NULL;
 }
 
 /* ---- the component
@@ -232,25 +249,28 @@ static const xray_choice weight_choices[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_CHOICE(dsinf_config, weights, "auto", weight_choices, "0.1",
+    XRAY_CHOICE(dsinf_config, weights, "auto", weight_choices, 0u, "0.1",
                 "The weights to compute with. bfloat16 halves the bytes that a "
                 "step reads; its log-probabilities are not the trainer's, so "
                 "those of the old policy are computed again."),
-    XRAY_INT(dsinf_config, max_num_seqs, "0", 0, 1048576, "sequences", "0.1",
+    XRAY_INT(dsinf_config, max_num_seqs, "0", 0, 1048576, "sequences", 0u,
+             "0.1",
              "Number of sequences that run at once; 0: as many as the workload "
              "has rows, or as kv_memory allows."),
     XRAY_INT(dsinf_config, max_num_batched_tokens, "2048", 1, 16777216,
-             "tokens", "0.1",
+             "tokens", 0u, "0.1",
              "Maximum tokens per step: running sequences come first, prompts "
              "get the rest. It also sets the size of the activations."),
     XRAY_BYTES(
-        dsinf_config, kv_memory, "4G", "0.1",
+        dsinf_config, kv_memory, "4G", 0, 0x1p50, 0u, "0.1",
         "Maximum memory for keys and values; 0: no bound. If rows do not "
         "fit, fewer run at once, unless max_num_seqs is set."),
 };
 
 static const xray_infer_ops ops = {
     .header = XRAY_HEADER(xray_infer_ops),
+    .capabilities =
+        XM_REQUEST_OFFERS | XRAY_INFER_ABORT_SAMPLE | XRAY_INFER_UPDATE_RUNNING,
     .plan = dsinf_plan,
     .create = dsinf_create,
     .destroy = dsinf_destroy,
@@ -266,7 +286,6 @@ static const xray_infer_ops ops = {
     .resume = dsinf_resume,
     .sleep = dsinf_sleep,
     .wake = dsinf_wake,
-    .extension = dsinf_extension,
     .weights = dsinf_weights,
 };
 
@@ -287,7 +306,7 @@ static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "infer-dsinf",
     .version = "0.1.0",

@@ -11,7 +11,7 @@
 
 #include <xray/infer.h>
 
-#include "core/base/err.h"
+#include "core/base/services.h"
 #include "model/hf/config.h"
 #include "model/nn/decoder.h"
 #include "model/serve/sched.h"
@@ -63,6 +63,8 @@ typedef struct dsinf_arrays {
 
 typedef struct dsinf {
     const xray_host *host;
+    const xray_call_service *calls;      /* or NULL */
+    const xray_metrics_service *metrics; /* or NULL */
     const xray_device_ops *device;
     void *device_self;
     xm_config model;
@@ -70,8 +72,8 @@ typedef struct dsinf {
     const xray_weights *shared; /* the weights of the setup, or NULL */
     xm_layout *layout; /* layout of the engine's own weights, or NULL */
     xm_weights *own;   /* the engine's own; NULL: the shared ones are used */
-    unsigned char *arrived; /* [parameters] 1: the update has brought it */
-    uint64_t version;       /* version of the engine's own weights */
+    uint64_t *arrived; /* [parameters] elements that the update has brought */
+    uint64_t version;  /* version of the engine's own weights */
     xm_decoder *decoder;
     xm_space *space;
     xm_sched *sched;
@@ -86,7 +88,9 @@ typedef struct dsinf {
     float *gathered;    /* [dev] [draws, hidden] */
     uint32_t host_memory;
     uint32_t leased;
-    uint32_t paused;
+    uint32_t paused;       /* XRAY_PAUSE_*; 0: no */
+    uint64_t work_steps;   /* steps since requests came to the idle engine */
+    uint64_t work_rows;    /* rows that got a token in them */
     uint32_t broken;       /* 1: a step failed before its end */
     uint32_t updating;     /* DSINF_UPDATE_* of the current update; 0: none */
     uint32_t bf16;         /* 1: the engine's own weights are bf16 */
@@ -103,6 +107,8 @@ xray_status dsinf_read_model(const xray_model *model, xr_err *err,
  * it has none to share. The second gives the XM_WEIGHTS_* of that copy. */
 int dsinf_keeps_copy(const dsinf_config *config, int alone);
 int dsinf_copy_flags(const dsinf_config *config, const xray_model *model);
+/* The cache of one layer. */
+xray_kv dsinf_describe_kv(const xm_config *model, uint32_t slot_blocks);
 xray_status dsinf_find_bounds(const dsinf_config *config,
                               const xm_config *model, const xray_workload *load,
                               xr_err *err, dsinf_bounds *out);
@@ -143,12 +149,14 @@ const xray_weights *dsinf_weights(void *self);
 /* Returns XRAY_E_STATE while the weights are incomplete: between the first part
  * of an update and its end, and after `sleep` until all have arrived. */
 xray_status dsinf_check_weights(dsinf *self, const char *where);
+/* Begins to count again what an update brings. */
+void dsinf_expect_weights(dsinf *self);
 
 /* ---- the lease on shared weights ----------------------------------------- */
 
-/* Takes a lease on shared weights while requests are live, and releases it when
- * none is. */
-xray_status dsinf_take_lease(dsinf *self);
+/* Takes a lease on shared weights, and releases it when no request is live or
+ * a pause leaves nothing to compute. */
+xray_status dsinf_take_lease(dsinf *self, const char *where);
 void dsinf_drop_lease(dsinf *self);
 
 /* Reports the sentence of a failure to the host. */

@@ -18,6 +18,7 @@ static xray_status fill_own_weights(dsinf *self, const xray_setup *setup,
                                     xr_err *err)
 {
     const xray_model *model = setup->model;
+    self->own->calls = self->calls;
     if (self->shared) {
         self->version = self->shared->version(self->shared->owner);
         return xm_weights_import(self->own, self->shared, err);
@@ -38,7 +39,8 @@ static xray_status create_own_weights(dsinf *self, const xray_setup *setup,
     xray_status status = xm_layout_create(&self->model, 0, err, &self->layout);
     if (status != XRAY_OK)
         return status;
-    self->arrived = xr_calloc(self->layout->param_count, 1);
+    self->arrived =
+        xr_calloc(self->layout->param_count, sizeof(*self->arrived));
     if (!self->arrived)
         return xr_fail(err, XRAY_E_NOMEM, "dsinf: no host memory");
     status = xm_weights_create(self->layout, self->device, self->device_self,
@@ -48,6 +50,16 @@ static xray_status create_own_weights(dsinf *self, const xray_setup *setup,
     if (status == XRAY_OK)
         status = xm_weights_changed(self->own, self->version, err);
     return status;
+}
+
+static void log_unshared_weights(const dsinf *self, const xr_err *why)
+{
+    char line[sizeof(why->text) + 80];
+    (void)snprintf(line, sizeof(line),
+                   "the trainer's weights cannot be shared (%s); a copy is "
+                   "kept",
+                   why->text);
+    self->host->log(self->host, XRAY_LOG_INFO, line);
 }
 
 xray_status dsinf_create_weights(dsinf *self, const xray_setup *setup,
@@ -63,12 +75,8 @@ xray_status dsinf_create_weights(dsinf *self, const xray_setup *setup,
             return XRAY_OK;
         if (shared == XRAY_E_NOMEM)
             return xr_fail(err, shared, "%s", why.text);
-        char line[sizeof(why.text) + 80];
-        (void)snprintf(line, sizeof(line),
-                       "the trainer's weights cannot be shared (%s); a copy "
-                       "is kept",
-                       why.text);
-        self->host->log(self->host, XRAY_LOG_INFO, line);
+        if (xr_host_logs(self->host, XRAY_LOG_INFO))
+            log_unshared_weights(self, &why);
     }
     xray_status status = create_own_weights(self, setup, config, err);
     if (status != XRAY_OK)
@@ -130,14 +138,14 @@ xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
 
 /* ---- keys and values ---------------------------------------------------- */
 
-static void describe_kv(dsinf *self, xray_kv *out)
+xray_kv dsinf_describe_kv(const xm_config *model, uint32_t slot_blocks)
 {
-    *out = (xray_kv){
+    return (xray_kv){
         .header = XRAY_HEADER(xray_kv),
-        .table_stride = self->bounds.slot_blocks,
+        .table_stride = slot_blocks,
         .block_tokens = DSINF_BLOCK_TOKENS,
-        .kv_heads = self->model.kv_heads,
-        .head_dim = self->model.head_dim,
+        .kv_heads = model->kv_heads,
+        .head_dim = model->head_dim,
         .dtype = XRAY_F32,
     };
 }
@@ -149,8 +157,7 @@ xray_status dsinf_alloc_kv(dsinf *self, xr_err *err)
         self->kv = xr_calloc(layers, sizeof(*self->kv));
     if (!self->kv)
         return xr_fail(err, XRAY_E_NOMEM, "dsinf: no host memory");
-    xray_kv plane;
-    describe_kv(self, &plane);
+    xray_kv plane = dsinf_describe_kv(&self->model, self->bounds.slot_blocks);
     self->block_bytes = self->device->kv_block_bytes(self->device_self, &plane);
     uint64_t plane_bytes =
         self->block_bytes * self->bounds.slot_blocks * self->bounds.slots;

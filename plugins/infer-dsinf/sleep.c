@@ -58,7 +58,7 @@ xray_status dsinf_sleep(void *ptr, uint32_t tags)
     if (status == XRAY_OK && (tags & BIT(XRAY_TAG_WEIGHTS))) {
         self->weights_lost = 1;
         self->updating = 0;
-        memset(self->arrived, 0, self->layout->param_count);
+        dsinf_expect_weights(self);
         status = xm_weights_evict(self->own);
     }
     if (status != XRAY_OK)

@@ -150,7 +150,7 @@ static xray_status run_step(dsinf *self, xr_err *err)
         .positions = self->host_arrays.positions,
         .last = self->host_arrays.last,
     };
-    xm_sched_begin(self->sched, dsinf_version(self), &step);
+    xm_sched_begin(self->sched, &step);
     for (uint32_t i = 0; i < step.copy_count; i++) {
         xray_status status = dsinf_copy_slot(self, &step.copies[i]);
         if (status != XRAY_OK)
@@ -162,9 +162,16 @@ static xray_status run_step(dsinf *self, xr_err *err)
         status = compute_tokens(self, &step, &hidden, err);
     if (status == XRAY_OK)
         status = sample_all(self, hidden, err);
-    if (status == XRAY_OK)
-        xm_sched_end(self->sched);
-    return status;
+    if (status != XRAY_OK)
+        return status;
+    xm_sched_end(self->sched);
+    self->work_steps++;
+    self->work_rows += step.last_count;
+    if (self->metrics)
+        (void)self->metrics->put(self->metrics, "rows",
+                                 (double)self->work_rows /
+                                     (double)self->work_steps);
+    return XRAY_OK;
 }
 
 xray_status dsinf_step(void *ptr)
@@ -175,13 +182,21 @@ xray_status dsinf_step(void *ptr)
         return self->host->fail(self->host, XRAY_E_STATE, "step",
                                 "dsinf: an earlier step failed; the engine "
                                 "can only be destroyed");
-    if (self->paused || !xm_sched_has_work(self->sched))
-        return XRAY_OK;
-    xray_status status = run_step(self, &err);
+    if (!xm_sched_has_work(self->sched))
+        return XRAY_END;
+    xray_status status = dsinf_check_weights(self, "step");
+    if (status != XRAY_OK)
+        return status;
+    status = xr_stop_check(self->calls, &err);
+    if (status == XRAY_OK)
+        status = xm_sched_set_version(self->sched, dsinf_version(self), &err);
+    if (status != XRAY_OK)
+        return dsinf_report(self->host, status, "step", &err);
+    status = run_step(self, &err);
     if (status != XRAY_OK) {
         self->broken = 1;
         return dsinf_report(self->host, status, "step", &err);
     }
     dsinf_drop_lease(self);
-    return xm_sched_has_work(self->sched) ? XRAY_AGAIN : XRAY_OK;
+    return xm_sched_has_work(self->sched) ? XRAY_OK : XRAY_END;
 }

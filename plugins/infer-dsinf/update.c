@@ -23,12 +23,21 @@ xray_status dsinf_check_weights(dsinf *self, const char *where)
 
 static int has_all_tensors(const dsinf *self)
 {
-    return memchr(self->arrived, 0, self->layout->param_count) == NULL;
+    for (uint32_t i = 0; i < self->layout->param_count; i++)
+        if (self->arrived[i] < self->layout->params[i].count)
+            return 0;
+    return 1;
+}
+
+void dsinf_expect_weights(dsinf *self)
+{
+    memset(self->arrived, 0,
+           self->layout->param_count * sizeof(*self->arrived));
 }
 
 static void end_update(dsinf *self, uint64_t version, uint32_t state)
 {
-    memset(self->arrived, 0, self->layout->param_count);
+    dsinf_expect_weights(self);
     self->weights_lost = 0;
     self->own->version = version;
     self->version = version;
@@ -71,12 +80,6 @@ static xray_status update_own_weights(dsinf *self, const xray_weights *from,
 static xray_status update_weights(dsinf *self, const xray_weights *from,
                                   uint64_t version, xr_err *err)
 {
-    uint32_t live = xm_sched_live(self->sched);
-    if (live)
-        return xr_fail(err, XRAY_E_STATE,
-                       "dsinf: weights cannot change while %" PRIu32
-                       " requests run or are held",
-                       live);
     if (self->own)
         return update_own_weights(self, from, version, err);
     if (from && from != self->shared)

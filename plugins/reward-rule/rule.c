@@ -9,10 +9,12 @@
 
 #include <xray/reward.h>
 
+#include "core/base/services.h"
 #include "plugins/reward-rule/grade.h"
 
 typedef struct rule {
     const xray_host *host;
+    const xray_call_service *calls; /* or NULL */
     rule_judge judge;
     uint64_t *ids;      /* [cap]; those from first to count are outstanding */
     rule_grade *grades; /* [cap] */
@@ -37,6 +39,7 @@ static xray_status rule_create(const xray_host *host, const void *config,
         return host->fail(host, XRAY_E_NOMEM, "create", "out of memory");
     }
     self->host = host;
+    self->calls = xr_calls_of(host);
     self->judge = judge;
     *out_self = self;
     return XRAY_OK;
@@ -103,6 +106,9 @@ static xray_status rule_submit(void *ptr, const xray_sample_in *samples,
     const char *at = (const char *)samples;
     for (uint64_t i = 0; i < count; i++, at += stride) {
         const xray_sample_in *sample = (const void *)at;
+        xray_status status = xr_stop_check(self->calls, &err);
+        if (status != XRAY_OK)
+            return xr_host_tell(self->host, status, "submit", &err);
         rule_judge_sample(&self->judge, sample, &grades[i]);
         report_remark(self, sample, grades[i].remark);
         self->ids[self->count + i] = sample->id;

@@ -270,6 +270,8 @@ static const struct key_case {
     { "run", "device", "another device rounds differently" },
     { "actor", "share_prompts", ROUNDS },
     { "critic", "share_prompts", ROUNDS },
+    { "reward.train.zero3", "stage", NULL }, /* how its model is held */
+    { "critic.train.zero3", "stage", NULL },
     { "actor.optim", "lr", NULL },
     { "rollout", "temperature", NULL },
     { "rollout", "name", NULL },

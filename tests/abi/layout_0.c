@@ -13,6 +13,7 @@
 #include <xray/option.h>
 #include <xray/plugin.h>
 #include <xray/reward.h>
+#include <xray/services.h>
 #include <xray/setup.h>
 #include <xray/train.h>
 
@@ -35,6 +36,22 @@ AT(xray_host, service, 40);
 AT(xray_host, fail_at, 48);
 SIZE(xray_host, 56);
 
+AT(xray_call_service, header, 0);
+AT(xray_call_service, host_data, 8);
+AT(xray_call_service, stopping, 16);
+AT(xray_call_service, on_control, 24);
+SIZE(xray_call_service, 32);
+
+AT(xray_log_service, header, 0);
+AT(xray_log_service, host_data, 8);
+AT(xray_log_service, level, 16);
+SIZE(xray_log_service, 24);
+
+AT(xray_metrics_service, header, 0);
+AT(xray_metrics_service, host_data, 8);
+AT(xray_metrics_service, put, 16);
+SIZE(xray_metrics_service, 24);
+
 AT(xray_list, items, 0);
 AT(xray_list, count, 8);
 SIZE(xray_list, 16);
@@ -55,7 +72,9 @@ AT(xray_option, max, 48);
 AT(xray_option, choices, 56);
 AT(xray_option, unit, 64);
 AT(xray_option, since, 72);
-SIZE(xray_option, 80);
+AT(xray_option, choice_stride, 80);
+AT(xray_option, reserved, 84);
+SIZE(xray_option, 88);
 
 AT(xray_component, header, 0);
 AT(xray_component, iface, 8);
@@ -112,7 +131,8 @@ AT(xray_batch, scores, 160);
 AT(xray_batch, score_weight, 168);
 AT(xray_batch, score_count, 176);
 AT(xray_batch, share_prompts, 180);
-SIZE(xray_batch, 184);
+AT(xray_batch, row_index, 184);
+SIZE(xray_batch, 192);
 
 AT(xray_model, header, 0);
 AT(xray_model, path, 8);
@@ -124,24 +144,40 @@ AT(xray_model, random_init, 36);
 AT(xray_model, seed, 40);
 SIZE(xray_model, 48);
 
+AT(xray_axis, name, 0);
+AT(xray_axis, size, 8);
+AT(xray_axis, reserved, 12);
+SIZE(xray_axis, 16);
+
+AT(xray_subgroup, name, 0);
+AT(xray_subgroup, group, 8);
+AT(xray_subgroup, rank, 16);
+AT(xray_subgroup, size, 20);
+SIZE(xray_subgroup, 24);
+
 AT(xray_world, header, 0);
 AT(xray_world, rank, 8);
 AT(xray_world, size, 12);
 AT(xray_world, comm, 16);
 AT(xray_world, comm_self, 24);
 AT(xray_world, group, 32);
-SIZE(xray_world, 40);
+AT(xray_world, global_ranks, 40);
+AT(xray_world, subgroups, 48);
+AT(xray_world, subgroup_count, 56);
+AT(xray_world, subgroup_stride, 60);
+SIZE(xray_world, 64);
 
 AT(xray_tensor, name, 0);
 AT(xray_tensor, dtype, 8);
 AT(xray_tensor, dims, 12);
 AT(xray_tensor, shape, 16);
-AT(xray_tensor, first, 48);
-AT(xray_tensor, count, 56);
-AT(xray_tensor, data, 64);
-AT(xray_tensor, weight, 72);
-AT(xray_tensor, weight_row, 80);
-SIZE(xray_tensor, 88);
+AT(xray_tensor, lo, 48);
+AT(xray_tensor, extent, 80);
+AT(xray_tensor, stride, 112);
+AT(xray_tensor, data, 144);
+AT(xray_tensor, weight, 152);
+AT(xray_tensor, weight_row, 160);
+SIZE(xray_tensor, 168);
 
 AT(xray_weights, header, 0);
 AT(xray_weights, tensor_count, 8);
@@ -178,15 +214,23 @@ AT(xray_workload, shared, 40);
 AT(xray_workload, threads, 44);
 AT(xray_workload, trainable_from_layer, 48);
 AT(xray_workload, reserved, 52);
-SIZE(xray_workload, 56);
+AT(xray_workload, device, 56);
+AT(xray_workload, device_config, 64);
+SIZE(xray_workload, 72);
 
 AT(xray_plan, header, 0);
 AT(xray_plan, bytes, 8);
-AT(xray_plan, micro_multiple, 56);
-AT(xray_plan, token_multiple, 64);
-AT(xray_plan, evictable, 72);
-AT(xray_plan, sharded, 76);
-SIZE(xray_plan, 80);
+AT(xray_plan, micro_multiple, 136);
+AT(xray_plan, token_multiple, 144);
+AT(xray_plan, evictable, 152);
+AT(xray_plan, sharded, 156);
+AT(xray_plan, axes, 160);
+AT(xray_plan, axis_count, 168);
+AT(xray_plan, axis_stride, 172);
+AT(xray_plan, answers, 176);
+AT(xray_plan, reserved, 180);
+AT(xray_plan, numerics, 184);
+SIZE(xray_plan, 192);
 
 AT(xray_outputs, header, 0);
 AT(xray_outputs, logp, 8);
@@ -196,14 +240,13 @@ SIZE(xray_outputs, 32);
 
 AT(xray_loss_call, header, 0);
 AT(xray_loss_call, batch, 8);
-AT(xray_loss_call, first_row, 16);
-AT(xray_loss_call, reserved, 20);
-AT(xray_loss_call, logp, 24);
-AT(xray_loss_call, entropy, 32);
-AT(xray_loss_call, value, 40);
-AT(xray_loss_call, dlogp, 48);
-AT(xray_loss_call, dentropy, 56);
-AT(xray_loss_call, dvalue, 64);
+AT(xray_loss_call, logp, 16);
+AT(xray_loss_call, entropy, 24);
+AT(xray_loss_call, value, 32);
+AT(xray_loss_call, dlogp, 40);
+AT(xray_loss_call, dentropy, 48);
+AT(xray_loss_call, dvalue, 56);
+AT(xray_loss_call, host, 64);
 SIZE(xray_loss_call, 72);
 
 AT(xray_loss, header, 0);
@@ -221,6 +264,11 @@ AT(xray_step_result, version, 24);
 AT(xray_step_result, bad_tensor, 32);
 SIZE(xray_step_result, 40);
 
+AT(xray_train_debug, header, 0);
+AT(xray_train_debug, gradients, 8);
+AT(xray_train_debug, import, 16);
+SIZE(xray_train_debug, 24);
+
 AT(xray_train_ops, header, 0);
 AT(xray_train_ops, plan, 8);
 AT(xray_train_ops, create, 16);
@@ -231,16 +279,23 @@ AT(xray_train_ops, forward_backward, 48);
 AT(xray_train_ops, optimizer_step, 56);
 AT(xray_train_ops, save, 64);
 AT(xray_train_ops, load, 72);
-AT(xray_train_ops, import, 80);
-AT(xray_train_ops, offload, 88);
-AT(xray_train_ops, onload, 96);
-AT(xray_train_ops, gradients, 104);
-AT(xray_train_ops, extension, 112);
-AT(xray_train_ops, export_begin, 120);
-AT(xray_train_ops, export_next, 128);
-AT(xray_train_ops, export_end, 136);
-AT(xray_train_ops, discard, 144);
-SIZE(xray_train_ops, 152);
+AT(xray_train_ops, offload, 80);
+AT(xray_train_ops, onload, 88);
+AT(xray_train_ops, extension, 96);
+AT(xray_train_ops, export_begin, 104);
+AT(xray_train_ops, export_next, 112);
+AT(xray_train_ops, export_end, 120);
+AT(xray_train_ops, discard, 128);
+SIZE(xray_train_ops, 136);
+
+AT(xray_id_list, ids, 0);
+AT(xray_id_list, count, 8);
+AT(xray_id_list, reserved, 12);
+SIZE(xray_id_list, 16);
+
+AT(xray_bias, id, 0);
+AT(xray_bias, bias, 4);
+SIZE(xray_bias, 8);
 
 AT(xray_request, header, 0);
 AT(xray_request, id, 8);
@@ -259,7 +314,31 @@ AT(xray_request, top_k, 76);
 AT(xray_request, stop_ids, 80);
 AT(xray_request, stop_count, 88);
 AT(xray_request, hold, 92);
-SIZE(xray_request, 96);
+AT(xray_request, stream, 96);
+AT(xray_request, stop_list_count, 100);
+AT(xray_request, stop_list_stride, 104);
+AT(xray_request, repeat_size, 108);
+AT(xray_request, stop_lists, 112);
+AT(xray_request, repeat_count, 120);
+AT(xray_request, min_tokens, 124);
+AT(xray_request, repetition_penalty, 128);
+AT(xray_request, frequency_penalty, 132);
+AT(xray_request, presence_penalty, 136);
+AT(xray_request, bias_count, 140);
+AT(xray_request, biases, 144);
+AT(xray_request, bias_stride, 152);
+AT(xray_request, allowed_count, 156);
+AT(xray_request, allowed_ids, 160);
+AT(xray_request, banned_lists, 168);
+AT(xray_request, banned_list_count, 176);
+AT(xray_request, banned_list_stride, 180);
+AT(xray_request, forced_ids, 184);
+AT(xray_request, forced_count, 192);
+AT(xray_request, top_count, 196);
+AT(xray_request, logp_ids, 200);
+AT(xray_request, logp_id_count, 208);
+AT(xray_request, prompt_logp, 212);
+SIZE(xray_request, 216);
 
 AT(xray_sample_out, header, 0);
 AT(xray_sample_out, id, 8);
@@ -271,7 +350,15 @@ AT(xray_sample_out, logp, 40);
 AT(xray_sample_out, finish, 48);
 AT(xray_sample_out, span_count, 52);
 AT(xray_sample_out, spans, 56);
-SIZE(xray_sample_out, 64);
+AT(xray_sample_out, span_stride, 64);
+AT(xray_sample_out, first, 68);
+AT(xray_sample_out, prompt_logp, 72);
+AT(xray_sample_out, prompt_count, 80);
+AT(xray_sample_out, top_count, 84);
+AT(xray_sample_out, top_ids, 88);
+AT(xray_sample_out, top_logp, 96);
+AT(xray_sample_out, logp_of_ids, 104);
+SIZE(xray_sample_out, 112);
 
 AT(xray_infer_stats, header, 0);
 AT(xray_infer_stats, requests_running, 8);
@@ -286,24 +373,25 @@ AT(xray_infer_stats, preemptions, 72);
 SIZE(xray_infer_stats, 80);
 
 AT(xray_infer_ops, header, 0);
-AT(xray_infer_ops, plan, 8);
-AT(xray_infer_ops, create, 16);
-AT(xray_infer_ops, destroy, 24);
-AT(xray_infer_ops, submit, 32);
-AT(xray_infer_ops, step, 40);
-AT(xray_infer_ops, poll, 48);
-AT(xray_infer_ops, abort, 56);
-AT(xray_infer_ops, stats, 64);
-AT(xray_infer_ops, update, 72);
-AT(xray_infer_ops, extend, 80);
-AT(xray_infer_ops, release, 88);
-AT(xray_infer_ops, pause, 96);
-AT(xray_infer_ops, resume, 104);
-AT(xray_infer_ops, sleep, 112);
-AT(xray_infer_ops, wake, 120);
-AT(xray_infer_ops, extension, 128);
-AT(xray_infer_ops, weights, 136);
-SIZE(xray_infer_ops, 144);
+AT(xray_infer_ops, capabilities, 8);
+AT(xray_infer_ops, plan, 16);
+AT(xray_infer_ops, create, 24);
+AT(xray_infer_ops, destroy, 32);
+AT(xray_infer_ops, submit, 40);
+AT(xray_infer_ops, step, 48);
+AT(xray_infer_ops, poll, 56);
+AT(xray_infer_ops, abort, 64);
+AT(xray_infer_ops, stats, 72);
+AT(xray_infer_ops, update, 80);
+AT(xray_infer_ops, extend, 88);
+AT(xray_infer_ops, release, 96);
+AT(xray_infer_ops, pause, 104);
+AT(xray_infer_ops, resume, 112);
+AT(xray_infer_ops, sleep, 120);
+AT(xray_infer_ops, wake, 128);
+AT(xray_infer_ops, extension, 136);
+AT(xray_infer_ops, weights, 144);
+SIZE(xray_infer_ops, 152);
 
 AT(xray_needs, header, 0);
 AT(xray_needs, flags, 8);
@@ -365,6 +453,7 @@ AT(xray_sample_in, id_count, 80);
 AT(xray_sample_in, finish, 84);
 AT(xray_sample_in, prompt_ids, 88);
 AT(xray_sample_in, prompt_id_count, 96);
+AT(xray_sample_in, reserved, 100);
 SIZE(xray_sample_in, 104);
 
 AT(xray_named_value, name, 0);

@@ -36,12 +36,13 @@ for compiler in "${compilers[@]}"; do
         option "$compiler" "$macro" "$right" || fail "$compiler: $macro of $right: $(cat "$work/log")"
         option "$compiler" "$macro" "$wrong" && fail "$compiler: $macro of $wrong compiles"
     done <<'TABLE'
-XRAY_INT(c, f, "1", 0, 9, NULL, "1", "d")|int64_t|int32_t
-XRAY_REAL(c, f, "1", 0, 9, NULL, "1", "d")|double|float
-XRAY_CHOICE(c, f, "a", NULL, "1", "d")|int64_t|uint64_t
-XRAY_BOOL(c, f, "1", "1", "d")|uint32_t|int32_t
-XRAY_BYTES(c, f, "1", "1", "d")|uint64_t|int64_t
-XRAY_DURATION(c, f, "1s", 1, 0, "s", "1", "d")|int64_t|double
+XRAY_INT(c, f, "1", 0, 9, NULL, 0u, "1", "d")|int64_t|int32_t
+XRAY_REAL(c, f, "1", 0, 9, NULL, 0u, "1", "d")|double|float
+XRAY_CHOICE(c, f, "a", NULL, 0u, "1", "d")|int64_t|uint64_t
+XRAY_BOOL(c, f, "1", 0u, "1", "d")|uint32_t|int32_t
+XRAY_TRISTATE(c, f, "1", 0u, "1", "d")|int64_t|uint32_t
+XRAY_BYTES(c, f, "1", 1, 0, 0u, "1", "d")|uint64_t|int64_t
+XRAY_DURATION(c, f, "1s", 1, 0, "s", 0u, "1", "d")|int64_t|double
 XRAY_STRING(c, f, "", 0u, "1", "d")|const char *|char
 XRAY_LIST(c, f, "", 0u, "1", "d")|xray_list|const char *
 XRAY_PATH(c, f, "", 0u, "1", "d")|const char *|uint64_t

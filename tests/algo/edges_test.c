@@ -466,7 +466,7 @@ static xray_status call_rows(rig *r, const void *blob, uint64_t size,
 static uint64_t count_metrics(const rig *r)
 {
     uint64_t count = 0;
-    while (r->ops->metric_names()[count])
+    while (r->ops->metric_names(r->self)[count])
         count++;
     return count;
 }
@@ -484,23 +484,29 @@ static void losses_stay_within_the_mini_batch(void **state)
     (void)rig_row(&b, 1, 3, 0, 0);
     uint64_t size = rig_context(&r, &b, 0, 2, blob, sizeof(blob));
     uint64_t names = count_metrics(&r);
+    uint32_t index[] = { 0, 1 };
     xray_batch one = b.b;
     one.rows = 1;
     one.tokens = 3;
+    b.b.row_index = one.row_index = index;
     xray_loss_call like = { .header = XRAY_HEADER(xray_loss_call),
                             .batch = &b.b,
                             .logp = b.logp,
                             .dlogp = b.dlogp };
     assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_OK);
-    like.first_row = 1;
+    index[0] = 1;
+    index[1] = 2;
     assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_E_ARG);
     like.batch = &one;
     assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_OK);
-    like.first_row = 2;
+    index[0] = 2;
     assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_E_ARG);
-    like.first_row = UINT32_MAX;
+    index[0] = UINT32_MAX;
     assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_E_ARG);
-    like.first_row = 0;
+    one.row_index = NULL;
+    assert_int_equal(call_rows(&r, blob + 1, size, &like, names), XRAY_E_ARG);
+    one.row_index = index;
+    index[0] = 0;
     assert_int_equal(call_rows(&r, blob + 1, size - 1, &like, names),
                      XRAY_E_ARG);
     assert_int_equal(call_rows(&r, blob + 1, 3, &like, names), XRAY_E_ARG);

@@ -69,7 +69,8 @@ fake_component(const xray_plugin *(*query)(uint32_t host_abi),
 static inline void fake_choice(const xray_option *option, const char *text,
                                int64_t *out)
 {
-    for (const xray_choice *c = option->choices; c->name; c++)
+    for (const xray_choice *c = option->choices; c->name;
+         c = xray_next_choice(option, c))
         if (strcmp(c->name, text) == 0) {
             *out = c->value;
             return;
@@ -87,6 +88,10 @@ static inline void fake_decode(const xray_option *option, const char *text,
         return;
     case XRAY_OPT_BOOL:
         *(uint32_t *)field = strcmp(text, "true") == 0;
+        return;
+    case XRAY_OPT_TRISTATE:
+        *(int64_t *)field =
+            strcmp(text, "auto") == 0 ? XRAY_AUTO : strcmp(text, "true") == 0;
         return;
     case XRAY_OPT_INT:
         assert_int_equal(xr_parse_int(text, field), 0);

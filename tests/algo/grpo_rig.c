@@ -44,12 +44,15 @@ static xray_status call_loss(rig *r, rig_batch *batch, const void *context,
     int32_t starts[RIG_ROWS + 1];
     int32_t at = batch->row_start[range[0]];
     xray_batch micro = rig_cut(batch, range[0], range[1], starts);
+    uint32_t index[RIG_ROWS];
+    for (uint32_t i = 0; i < range[1]; i++)
+        index[i] = range[0] + i;
+    micro.row_index = index;
     micro.baseline = NULL;
     micro.reward = NULL;
     micro.returns = NULL;
     xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                             .batch = &micro,
-                            .first_row = range[0],
                             .logp = batch->logp + at,
                             .entropy = entropy ? batch->entropy + at : NULL,
                             .dlogp = batch->dlogp + at,

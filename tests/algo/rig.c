@@ -196,7 +196,7 @@ xray_metric_sums rig_sums_open(const rig *r, rig_sums *out)
                               .sum = out->sum,
                               .weight = out->weight };
     memset(out, 0, sizeof(*out));
-    for (const char *const *n = r->ops->metric_names(); *n; n++)
+    for (const char *const *n = r->ops->metric_names(r->self); *n; n++)
         sums.count++;
     assert_true(sums.count <= RIG_METRICS);
     return sums;
@@ -204,7 +204,7 @@ xray_metric_sums rig_sums_open(const rig *r, rig_sums *out)
 
 double rig_metric(const rig *r, const rig_sums *sums, const char *name)
 {
-    const char *const *names = r->ops->metric_names();
+    const char *const *names = r->ops->metric_names(r->self);
     for (int i = 0; names[i]; i++)
         if (strcmp(names[i], name) == 0)
             return sums->weight[i] > 0 ? sums->sum[i] / sums->weight[i]

@@ -467,7 +467,7 @@ static void run_sched_round(xm_sched *sched)
     };
     const int32_t token[SLOTS] = { 4, 5, 6 };
     const float logp[SLOTS] = { -1, -1, -1 };
-    xm_sched_begin(sched, 1, &round);
+    xm_sched_begin(sched, &round);
     while (xm_sched_draws(sched, SLOTS, draws, index, &in_order))
         xm_sched_results(sched, token, logp, logp);
     xm_sched_end(sched);
@@ -497,10 +497,17 @@ static xray_status try_sched(void *ctx, xr_err *err)
         request.stop_count = 1;
         status = xm_sched_submit(sched, &request, err);
     }
-    while (status == XRAY_OK && xm_sched_has_work(sched)) {
+    /* Each round has new weights, so that samples get more and more spans. */
+    for (uint64_t version = 1; status == XRAY_OK && xm_sched_has_work(sched);
+         version++) {
+        status = xm_sched_set_version(sched, version, err);
+        if (status != XRAY_OK)
+            break;
         run_sched_round(sched);
-        while (xm_sched_poll(sched, &out) == XRAY_OK)
-            assert_true(out.token_count > 0);
+        while ((status = xm_sched_poll(sched, &out)) == XRAY_OK)
+            assert_true(out.token_count > 0 && out.span_count > 0);
+        status = status < 0 ? xr_fail(err, status, "no memory for a result")
+                            : XRAY_OK;
     }
     xm_sched_destroy(sched);
     return status;

@@ -24,6 +24,8 @@ typedef struct kinds_config {
     xray_list items;
     xray_list files;
     int64_t old;
+    int64_t maybe;
+    int64_t surely;
 } kinds_config;
 
 static const xray_choice ways[] = {
@@ -34,26 +36,28 @@ static const xray_choice ways[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_BOOL(kinds_config, yes, "on", "0.1", "A switch that is on."),
-    XRAY_BOOL(kinds_config, no, "false", NULL, "A switch that is off."),
-    XRAY_BOOL(kinds_config, one, "1", "0.1", "Another one."),
-    XRAY_INT(kinds_config, whole, "7", -3, 1e9, "rows", "0.2",
+    XRAY_BOOL(kinds_config, yes, "on", 0u, "0.1", "A switch that is on."),
+    XRAY_BOOL(kinds_config, no, "false", 0u, NULL, "A switch that is off."),
+    XRAY_BOOL(kinds_config, one, "1", 0u, "0.1", "Another one."),
+    XRAY_INT(kinds_config, whole, "7", -3, 1e9, "rows", 0u, "0.2",
              "A whole number.\nIts second line; with <tags>, a | and *."),
-    XRAY_REAL(kinds_config, real, "1e-6", 0, 0.5, NULL, "0.1", "A number."),
-    XRAY_BYTES(kinds_config, room, "64M", "0.1", "Bytes."),
-    XRAY_DURATION(kinds_config, wait, "1500ms", 0, 3.6e12, "s", "0.1",
+    XRAY_REAL(kinds_config, real, "1e-6", 0, 0.5, NULL, 0u, "0.1", "A number."),
+    XRAY_BYTES(kinds_config, room, "64M", 1024, 0x1p30, 0u, "0.1", "Bytes."),
+    XRAY_DURATION(kinds_config, wait, "1500ms", 0, 3.6e12, "s", 0u, "0.1",
                   "A time."),
     XRAY_STRING(kinds_config, text, " a ; b ", 0u, "0.1", "A text."),
     XRAY_STRING(kinds_config, secret, NULL, XRAY_OPT_REQUIRED | XRAY_OPT_SECRET,
                 "0.1", "A key."),
     XRAY_PATH(kinds_config, file, "", 0u, "0.1", "A file."),
-    XRAY_CHOICE(kinds_config, way, "second", ways, "0.1", "Which way."),
+    XRAY_CHOICE(kinds_config, way, "second", ways, 0u, "0.1", "Which way."),
     XRAY_LIST(kinds_config, items, "a , b c,d", 0u, "0.1", "Items."),
     XRAY_LIST(kinds_config, files, "", XRAY_OPT_PATHS | XRAY_OPT_ADVANCED,
               "0.1", "Files."),
-    { "old", XRAY_OPT_INT, XRAY_OPT_DEPRECATED | XRAY_OPT_REQUIRED,
-      offsetof(kinds_config, old), NULL, "Say whole.", 1, 0, NULL, "int",
-      "0.1" },
+    XRAY_INT(kinds_config, old, NULL, 1, 0, "int",
+             XRAY_OPT_DEPRECATED | XRAY_OPT_REQUIRED, "0.1", "Say whole."),
+    XRAY_TRISTATE(kinds_config, maybe, "auto", XRAY_OPT_ADVANCED, "0.1",
+                  "A third value; auto: as way."),
+    XRAY_TRISTATE(kinds_config, surely, "on", 0u, "0.1", "A preset value."),
 };
 
 static const char *const titles[] = { "name of a preset", "source", "a \"b\"" };
@@ -120,8 +124,9 @@ static xray_status kinds_context(void *self, const xray_batch *mini,
     return XRAY_OK;
 }
 
-static const char *const *kinds_metric_names(void)
+static const char *const *kinds_metric_names(void *self)
 {
+    (void)self;
     static const char *const names[] = { NULL };
     return names;
 }
@@ -200,7 +205,7 @@ static const xray_component *const components[] = { &first, &second };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 2,
     .name = "kinds",
     .version = "3.2.1",

@@ -209,7 +209,7 @@ static void plans_must_fit_the_memory(void **state)
     r = RUN(NULL, "check", run, "--set", set);
     expect_code(r, 0);
     expect_text(r->err, "warning: ");
-    expect_text(r->err, "a smaller model in [model] path");
+    expect_text(r->err, "lower [actor] ppo_max_token_len_per_gpu");
     (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all - 1);
     r = RUN(NULL, "check", run, "--set", set);
     expect_code(r, 2);

@@ -180,13 +180,13 @@ static void leave_nothing_staged(ranks_env *e)
 /* Rank 1 ends its instance while its process goes on. */
 static void leave_alone(ranks_env *e)
 {
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK_OK(e, ranks_barrier(e, e->world));
     if (e->rank == 1) {
         e->comm->destroy(e->comm_self);
         e->comm_self = NULL;
     } else {
         uint64_t start = ranks_ms();
-        xray_status status = e->comm->barrier(e->world, NULL);
+        xray_status status = ranks_barrier(e, e->world);
         faults_ended(e, status, start, "a rank has ended its part",
                      "rank 1 has ended its part");
     }
@@ -203,7 +203,7 @@ static void cross_with_send(ranks_env *e, uint32_t sender)
     uint64_t start = ranks_ms();
     xray_status status = e->rank == sender
                              ? e->comm->send(e->world, NULL, a, 100, 1 - sender)
-                             : e->comm->barrier(e->world, NULL);
+                             : ranks_barrier(e, e->world);
     faults_told(e, status, start, "the ranks are in different calls");
     ranks_meet(e);
 }
@@ -222,7 +222,7 @@ static void last_sends(ranks_env *e)
  * themselves, and come afterwards. */
 static void wait_for_message_of_others(ranks_env *e)
 {
-    const volatile xray_comm_trace *first = &e->all->traces[0];
+    const volatile xray_comm_trace *first = &e->all->traces[0].own;
     char *a = ranks_alloc(e, 128);
     if (e->rank == 1)
         CHECK_OK(e, e->comm->send(e->world, NULL, a, 100, 2));
@@ -233,7 +233,7 @@ static void wait_for_message_of_others(ranks_env *e)
         ranks_sleep_ms(50); /* in which rank 0 checks the others repeatedly */
         CHECK_OK(e, e->comm->recv(e->world, NULL, a, 100, 1));
     }
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK_OK(e, ranks_barrier(e, e->world));
 }
 
 /* ---- a device that fails ------------------------------------------------ */
@@ -271,7 +271,7 @@ static void fail_to_attach(ranks_env *e)
     }
     if (failed) {
         uint64_t start = ranks_ms();
-        xray_status status = e->comm->barrier(s.all, NULL);
+        xray_status status = ranks_barrier(e, s.all);
         faults_told(e, status, start, "rank 0 failed in the call");
     }
     ranks_meet(e);

@@ -22,14 +22,14 @@ void faults_ended(ranks_env *e, xray_status status, uint64_t start,
     faults_told(e, status, start, words);
     CHECK(e, ranks_said(e, more));
     e->text[0] = '\0';
-    CHECK(e, e->comm->barrier(e->world, NULL) == XRAY_E_PEER);
+    CHECK(e, ranks_barrier(e, e->world) == XRAY_E_PEER);
     CHECK(e, ranks_said(e, words));
 }
 
 void faults_late(ranks_env *e)
 {
     float *a = ranks_alloc(e, 4096);
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK_OK(e, ranks_barrier(e, e->world));
     if (e->rank) {
         uint64_t start = ranks_ms();
         xray_status status =
@@ -37,8 +37,8 @@ void faults_late(ranks_env *e)
         CHECK(e, e->size > 2 || ranks_ms() - start + 1 >= 300);
         CHECK(e, ranks_said(e, "all_reduce of 4096 bytes of f32 in group 0"));
         faults_ended(e, status, start, "not all ranks arrived within 0.3 s",
-                     "rank 0 is outside any collective, after barrier in group "
-                     "0");
+                     "rank 0 is outside any collective, after all_reduce of 4 "
+                     "bytes");
     }
     ranks_meet(e);
     if (!e->rank) {
@@ -50,19 +50,83 @@ void faults_late(ranks_env *e)
     ranks_meet(e);
 }
 
+xray_status faults_exchange(ranks_env *e, uint32_t to, uint32_t from)
+{
+    char *in = ranks_alloc(e, 100);
+    char *out = ranks_alloc(e, 100);
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = in,
+                                   .in_bytes = 100,
+                                   .out = out,
+                                   .out_bytes = 60,
+                                   .to = to,
+                                   .from = from };
+    return e->comm->exchange(e->world, NULL, &x);
+}
+
+/* Waits until the trace of rank 1 says that it waits. */
+static const volatile xray_comm_trace *watch_rank_1(ranks_env *e)
+{
+    const volatile xray_comm_trace *t = &e->all->traces[1].own;
+    uint64_t start = ranks_ms();
+    while (t->state != 1 && ranks_ms() - start < AT_ONCE)
+        ranks_sleep_ms(1);
+    CHECK(e, t->state == 1);
+    return t;
+}
+
+void faults_lonely_exchange(ranks_env *e)
+{
+    if (e->rank) {
+        uint64_t start = ranks_ms();
+        xray_status status = faults_exchange(e, 0, 0);
+        faults_told(e, status, start, "not all ranks arrived within 0.3 s");
+        CHECK(e, ranks_said(e, "exchange of 100 bytes to rank 0 and 60 bytes "
+                               "from rank 0 in group 0: "));
+        CHECK(e, ranks_said(e, "rank 0 is outside any collective"));
+        e->text[0] = '\0';
+        start = ranks_ms();
+        CHECK(e, faults_exchange(e, 0, 0) == XRAY_E_PEER);
+        CHECK(e, ranks_ms() - start < 200); /* it does not wait again */
+    } else {
+        const volatile xray_comm_trace *t = watch_rank_1(e);
+        CHECK(e, t->call == XRAY_COMM_EXCHANGE && t->bytes == 160);
+    }
+    ranks_meet(e);
+    if (!e->rank)
+        faults_told(e, faults_exchange(e, 1, 1), ranks_ms(),
+                    "not all ranks arrived");
+    CHECK(e, e->rank || ranks_said(e, "rank 1 gave up in "));
+    ranks_meet(e);
+}
+
+void faults_lonely_all_to_all(ranks_env *e)
+{
+    float *in = ranks_alloc(e, 16 * e->size);
+    float *out = ranks_alloc(e, 16 * e->size);
+    if (e->rank) {
+        uint64_t start = ranks_ms();
+        xray_status status =
+            e->comm->all_to_all(e->world, NULL, in, out, 4, XRAY_F32);
+        faults_ended(e, status, start, "not all ranks arrived within 0.3 s",
+                     "all_to_all of 16 bytes in group 0: ");
+    } else {
+        const volatile xray_comm_trace *t = watch_rank_1(e);
+        CHECK(e, t->call == XRAY_COMM_ALL_TO_ALL && t->bytes == 16);
+    }
+    ranks_meet(e);
+}
+
 void faults_traces(ranks_env *e)
 {
     float *a = ranks_alloc(e, 4096);
     if (e->rank) {
         CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
-        CHECK(e, e->all->traces[e->rank].state == 0);
+        CHECK(e, e->all->traces[e->rank].own.state == 0);
         return;
     }
-    const volatile xray_comm_trace *t = &e->all->traces[1];
-    uint64_t start = ranks_ms();
-    while (t->state != 1 && ranks_ms() - start < AT_ONCE)
-        ranks_sleep_ms(1);
-    CHECK(e, t->state == 1 && t->calls == 1 && t->bytes == 4096);
+    const volatile xray_comm_trace *t = watch_rank_1(e);
+    CHECK(e, t->calls == 1 && t->bytes == 4096);
     CHECK(e, t->call == XRAY_COMM_ALL_REDUCE && t->group == 0 && t->pid != 0);
     CHECK(e, t->since / 1000000u + AT_ONCE > ranks_ms());
     CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
@@ -89,13 +153,12 @@ void faults_killed(ranks_env *e, uint64_t count, int turn)
 
 void faults_stopped(ranks_env *e)
 {
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK_OK(e, ranks_barrier(e, e->world));
     if (e->rank == 1)
         (void)raise(SIGSTOP);
     uint64_t start = ranks_ms();
-    faults_ended(e, e->comm->barrier(e->world, NULL), start,
-                 "not all ranks arrived",
-                 ") is stopped, after barrier in group 0");
+    faults_ended(e, ranks_barrier(e, e->world), start, "not all ranks arrived",
+                 ") is stopped, after all_reduce of 4 bytes");
 }
 
 static void *abort_after_delay(void *arg)
@@ -114,7 +177,7 @@ void faults_aborted(ranks_env *e)
     if (e->rank == 2)
         ranks_meet(e); /* arrives when all is over */
     uint64_t start = ranks_ms();
-    faults_ended(e, e->comm->barrier(e->world, NULL), start,
+    faults_ended(e, ranks_barrier(e, e->world), start,
                  "rank 1 was told to stop", "in group 0");
     if (e->rank == 1)
         (void)pthread_join(id, NULL);
@@ -139,6 +202,11 @@ void faults_arguments(ranks_env *e)
     CHECK(e, c->broadcast(e->world, NULL, a, 4, e->size) == XRAY_E_ARG);
     CHECK(e, c->send(e->world, NULL, a, 4, e->rank) == XRAY_E_ARG);
     CHECK(e, c->recv(e->world, NULL, a, 4, 77) == XRAY_E_ARG);
+    CHECK(e, faults_exchange(e, e->rank, 1 - e->rank) == XRAY_E_ARG);
+    CHECK(e, ranks_said(e, "exchange: peer "));
+    CHECK(e, faults_exchange(e, 1 - e->rank, 77) == XRAY_E_ARG);
+    CHECK(e, c->all_to_all(e->world, NULL, a, a, 4, 9) == XRAY_E_UNSUPPORTED);
+    CHECK(e, c->all_to_all(e->world, NULL, a, NULL, 4, 1) == XRAY_E_ARG);
     CHECK(e, c->group(e->comm_self, wrong, 2, &g) == XRAY_E_ARG);
     CHECK(e, c->group(e->comm_self, both, 0, &g) == XRAY_E_ARG);
     CHECK_OK(e, c->all_reduce(e->world, NULL, a, 4, XRAY_F32));
@@ -148,6 +216,8 @@ void faults_run_late(void)
 {
     ranks_run("late", 2, NULL);
     ranks_run("late", 3, NULL);
+    ranks_run("lonely_exchange", 2, NULL);
+    ranks_run("lonely_all_to_all", 3, NULL);
     ranks_run("traces", 2, NULL);
     ranks_run("stopped", 3, ".s.");
     ranks_run("aborted", 3, NULL);

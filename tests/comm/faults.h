@@ -23,6 +23,10 @@ void faults_ended(ranks_env *e, xray_status status, uint64_t start,
 void faults_late(ranks_env *e);
 /* Checks what the core sees of a rank that waits. */
 void faults_traces(ranks_env *e);
+/* Rank 0 never comes to the exchange, or to the all_to_all, of the others; the
+ * timeout is 300 ms. */
+void faults_lonely_exchange(ranks_env *e);
+void faults_lonely_all_to_all(ranks_env *e);
 /* Rank 1 dies before its call number `turn`, which is over `count` numbers. */
 void faults_killed(ranks_env *e, uint64_t count, int turn);
 void faults_stopped(ranks_env *e);
@@ -31,7 +35,11 @@ void faults_aborted(ranks_env *e);
 /* Invalid arguments of this rank fail only this call. */
 void faults_arguments(ranks_env *e);
 
-/* Runs the scenarios late, traces, stopped and aborted by these names. */
+/* Makes an exchange over 100 bytes to a rank and 60 from another. */
+xray_status faults_exchange(ranks_env *e, uint32_t to, uint32_t from);
+
+/* Runs the scenarios late, lonely_exchange, lonely_all_to_all, traces, stopped
+ * and aborted by these names. */
 void faults_run_late(void);
 
 #endif

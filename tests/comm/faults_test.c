@@ -95,7 +95,7 @@ static void other_group(ranks_env *e)
     if (e->rank < 2)
         CHECK_OK(e, e->comm->group(e->comm_self, two, 2, &pair));
     uint64_t start = ranks_ms();
-    xray_status status = e->comm->barrier(e->rank == 1 ? pair : e->world, NULL);
+    xray_status status = ranks_barrier(e, e->rank == 1 ? pair : e->world);
     faults_told(e, status, start, "the ranks are in different calls");
     ranks_meet(e);
 }
@@ -116,9 +116,68 @@ static void send_alone(ranks_env *e)
     char *a = ranks_alloc(e, 128);
     uint64_t start = ranks_ms();
     xray_status status = e->rank ? e->comm->send(e->world, NULL, a, 100, 0)
-                                 : e->comm->barrier(e->world, NULL);
+                                 : ranks_barrier(e, e->world);
     faults_told(e, status, start, "the ranks are in different calls");
     ranks_meet(e);
+}
+
+/* Rank 1 makes a call of the group while rank 0 is in an exchange with it. */
+static void exchange_alone(ranks_env *e)
+{
+    uint64_t start = ranks_ms();
+    xray_status status =
+        e->rank ? ranks_barrier(e, e->world) : faults_exchange(e, 1, 1);
+    faults_told(e, status, start, "the ranks are in different calls");
+    CHECK(e, ranks_said(e, "in exchange of 100 bytes to rank 1 and 60 bytes "
+                           "from rank 1 in group 0"));
+    ranks_meet(e);
+}
+
+/* Each sends 100 bytes, but the other expects 60. */
+static void exchange_other_size(ranks_env *e)
+{
+    uint64_t start = ranks_ms();
+    xray_status status = faults_exchange(e, 1 - e->rank, 1 - e->rank);
+    faults_told(e, status, start, "the ranks are in different calls");
+    ranks_meet(e);
+}
+
+static void all_to_all_other_size(ranks_env *e)
+{
+    float *in = alloc_floats(e, 64);
+    float *out = alloc_floats(e, 64);
+    uint64_t start = ranks_ms();
+    xray_status status =
+        e->comm->all_to_all(e->world, NULL, in, out, 4 + e->rank, XRAY_F32);
+    faults_ended(e, status, start, "the ranks are in different calls",
+                 "all_to_all of 2");
+    ranks_meet(e);
+}
+
+/* In a ring whose last rank is dead its neighbours are told, and then theirs,
+ * whose messages to each other would arrive. */
+static void killed_in_ring(ranks_env *e)
+{
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    ranks_meet(e);
+    if (e->rank == 3)
+        (void)raise(SIGKILL);
+    uint64_t start = ranks_ms();
+    uint32_t next = (e->rank + 1) % e->size;
+    uint32_t last = (e->rank + 3) % e->size;
+    char *a = ranks_alloc(e, 128);
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = a,
+                                   .in_bytes = 32,
+                                   .out = a + 64,
+                                   .out_bytes = 32,
+                                   .to = next,
+                                   .from = last };
+    xray_status status = e->comm->exchange(e->world, NULL, &x);
+    if (e->rank == 1 && status == XRAY_OK)
+        status = e->comm->exchange(e->world, NULL, &x);
+    CHECK(e, e->rank == 1 || ranks_said(e, "rank 3 (pid "));
+    faults_told(e, status, start, "a rank is dead");
 }
 
 static void killed_in_work(ranks_env *e)
@@ -142,8 +201,8 @@ static void killed_in_wait(ranks_env *e)
     if (e->rank == 0)
         ranks_sleep_ms(300);
     uint64_t start = ranks_ms();
-    xray_status status = e->comm->barrier(e->world, NULL);
-    faults_told(e, status, start, ") is dead, in barrier in group 0");
+    xray_status status = ranks_barrier(e, e->world);
+    faults_told(e, status, start, ") is dead, in all_reduce of 4 bytes");
 }
 
 static void wait_for_rank_that_left(ranks_env *e)
@@ -151,7 +210,7 @@ static void wait_for_rank_that_left(ranks_env *e)
     if (e->rank == 1)
         return;
     uint64_t start = ranks_ms();
-    CHECK(e, e->comm->barrier(e->world, NULL) == XRAY_E_PEER);
+    CHECK(e, ranks_barrier(e, e->world) == XRAY_E_PEER);
     CHECK(e, ranks_ms() - start < AT_ONCE);
     CHECK(e, ranks_said(e, "rank 1 has ended its part") ||
                  ranks_said(e, ") is dead"));
@@ -203,7 +262,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *out)
 static void time_out_punctually(ranks_env *e)
 {
     float *a = alloc_floats(e, 64);
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
+    CHECK_OK(e, ranks_barrier(e, e->world));
     if (e->rank) {
         const uint64_t begin = 1000000000000u;
         own_clock = begin;
@@ -289,6 +348,24 @@ static void count_leaks(ranks_env *e)
     CHECK(e, stats.high[XRAY_TAG_WORKSPACE] < (8u << 20));
 }
 
+/* The host of rank 1 stops its call while rank 0 computes: all ranks that wait
+ * return the same status, and rank 0 hears it when it arrives. */
+static void canceled(ranks_env *e)
+{
+    if (e->rank == 0)
+        ranks_meet(e); /* arrives when all is over */
+    uint64_t start = ranks_ms();
+    e->stop_ms = e->rank == 1 ? start + 100 : 0;
+    xray_status status = ranks_barrier(e, e->world);
+    CHECK(e, status == XRAY_E_CANCELED);
+    CHECK(e, ranks_said(e, "the run is stopped"));
+    CHECK(e, ranks_ms() - start < 5000); /* not the timeout of 60 s */
+    CHECK(e, ranks_barrier(e, e->world) == XRAY_E_CANCELED);
+    if (e->rank != 0)
+        ranks_meet(e);
+    ranks_meet(e);
+}
+
 const scenario ranks_scenarios[] = {
     { "other_call", other_call, 60000 },
     { "other_size", other_size, 60000 },
@@ -298,14 +375,21 @@ const scenario ranks_scenarios[] = {
     { "other_group", other_group, 60000 },
     { "both_send", both_send, 60000 },
     { "send_alone", send_alone, 60000 },
+    { "exchange_alone", exchange_alone, 60000 },
+    { "exchange_other_size", exchange_other_size, 60000 },
+    { "all_to_all_other_size", all_to_all_other_size, 60000 },
+    { "killed_in_ring", killed_in_ring, 60000 },
     { "late", faults_late, 300 },
     { "punctual", time_out_punctually, 500 },
+    { "lonely_exchange", faults_lonely_exchange, 300 },
+    { "lonely_all_to_all", faults_lonely_all_to_all, 300 },
     { "traces", faults_traces, 60000 },
     { "killed_in_work", killed_in_work, 60000 },
     { "killed_in_wait", killed_in_wait, 60000 },
     { "stopped", faults_stopped, 500 },
     { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
+    { "canceled", canceled, 60000 },
     { "not_shareable", not_shareable, 60000 },
     { "arguments", faults_arguments, 60000 },
     { "leaks", count_leaks, 60000 },
@@ -324,8 +408,18 @@ static void ranks_in_different_calls_are_told(void **state)
     ranks_run("other_group", 3, NULL);
     ranks_run("both_send", 2, NULL);
     ranks_run("send_alone", 2, NULL);
+    ranks_run("exchange_alone", 2, NULL);
+    ranks_run("exchange_other_size", 2, NULL);
+    ranks_run("all_to_all_other_size", 3, NULL);
     ranks_run("not_shareable", 3, NULL);
     ranks_run("arguments", 2, NULL);
+}
+
+static void canceled_waits_end_on_all_ranks(void **state)
+{
+    (void)state;
+    ranks_run("canceled", 2, NULL);
+    ranks_run("canceled", 4, NULL);
 }
 
 static void late_ranks_are_named(void **state)
@@ -341,6 +435,7 @@ static void dead_ranks_are_named(void **state)
     ranks_run("killed_in_work", 2, ".k");
     ranks_run("killed_in_work", 4, ".k..");
     ranks_run("killed_in_wait", 3, ".k.");
+    ranks_run("killed_in_ring", 4, "...k");
     ranks_run("left", 3, NULL);
 }
 
@@ -357,7 +452,10 @@ static void faults_are_the_same_among_threads(void **state)
     ranks_run_threads("other_call", 3);
     ranks_run_threads("late", 3);
     ranks_run_threads("aborted", 3);
+    ranks_run_threads("canceled", 3);
     ranks_run_threads("other_group", 3);
+    ranks_run_threads("exchange_alone", 2);
+    ranks_run_threads("exchange_other_size", 2);
 }
 
 int main(int argc, char **argv)
@@ -365,6 +463,7 @@ int main(int argc, char **argv)
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_in_different_calls_are_told),
+        cmocka_unit_test(canceled_waits_end_on_all_ranks),
         cmocka_unit_test(late_ranks_are_named),
         cmocka_unit_test(dead_ranks_are_named),
         cmocka_unit_test(nothing_is_left_behind),

@@ -73,8 +73,8 @@ void ranks_meet(ranks_env *e)
     }
 }
 
-static xray_status exchange_offers(void *ctx, const void *mine, uint64_t size,
-                                   void *all)
+static xray_status gather_offers(void *ctx, const void *mine, uint64_t size,
+                                 void *all)
 {
     ranks_env *e = ctx;
     CHECK(e, size <= sizeof(e->all->offers[0]));
@@ -95,19 +95,36 @@ xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms)
                               .rank = e->rank,
                               .size = e->size,
                               .timeout_ms = timeout_ms,
-                              .traces = e->all->traces,
-                              .exchange_ctx = e,
-                              .exchange = exchange_offers };
+                              .traces = &e->all->traces[0].own,
+                              .trace_stride = sizeof(e->all->traces[0]),
+                              .gather_ctx = e,
+                              .gather = gather_offers };
     return setup;
+}
+
+static uint32_t ask_stopping(const xray_call_service *service)
+{
+    const ranks_env *e = service->host_data;
+    return e->stop_ms && ranks_ms() >= e->stop_ms;
+}
+
+static const void *find_service(const xray_host *host, const char *id)
+{
+    const ranks_env *e = host->host_data;
+    return strcmp(id, XRAY_SERVICE_CALLS) == 0 ? &e->calls : NULL;
 }
 
 static void open_rank(ranks_env *e, uint64_t timeout_ms)
 {
     static const xray_host plain = { .header = XRAY_HEADER(xray_host),
-                                     .fail = record_failure };
+                                     .fail = record_failure,
+                                     .service = find_service };
     uint32_t ranks[MOST_RANKS];
     e->host = plain;
     e->host.host_data = e;
+    e->calls = (xray_call_service){ .header = XRAY_HEADER(xray_call_service),
+                                    .host_data = e,
+                                    .stopping = ask_stopping };
     ranks_parts(e);
     CHECK_OK(e, e->dev->create(&e->host, NULL, 1, &e->dev_self));
     xray_comm_setup setup = ranks_setup(e, timeout_ms);
@@ -139,6 +156,15 @@ void *ranks_alloc(ranks_env *e, uint64_t bytes)
     CHECK_OK(e,
              e->dev->alloc(e->dev_self, "test", XRAY_TAG_WORKSPACE, bytes, &p));
     return p;
+}
+
+xray_status ranks_barrier(ranks_env *e, xray_comm_group *group)
+{
+    if (!e->one)
+        e->one = ranks_alloc(e, sizeof(*e->one));
+    *e->one = 0;
+    xray_status status = e->comm->all_reduce(group, NULL, e->one, 1, XRAY_F32);
+    return status == XRAY_OK ? e->dev->sync(e->dev_self, NULL) : status;
 }
 
 static meeting *map_meeting(int fd)

@@ -13,9 +13,17 @@
 
 #include <xray/comm.h>
 #include <xray/plugin.h>
+#include <xray/services.h>
 
 #define MOST_RANKS 8
 #define NOTES 64 /* 64-bit words that a rank can leave for the others */
+
+/* The record of a rank in a host whose traces are longer than the plugin
+ * knows; nobody writes `rest`. */
+typedef struct comm_record {
+    xray_comm_trace own;
+    uint64_t rest[3];
+} comm_record;
 
 /* Shared by all ranks. */
 typedef struct meeting {
@@ -23,7 +31,7 @@ typedef struct meeting {
     _Atomic uint32_t round;
     _Atomic uint64_t notes[MOST_RANKS][NOTES];
     char offers[MOST_RANKS][256];
-    xray_comm_trace traces[MOST_RANKS];
+    comm_record traces[MOST_RANKS];
 } meeting;
 
 typedef struct ranks_env {
@@ -31,12 +39,15 @@ typedef struct ranks_env {
     uint32_t size;
     meeting *all;
     xray_host host;
-    char text[4096]; /* texts of host->fail, the outer reason first */
+    xray_call_service calls; /* that the host has */
+    uint64_t stop_ms;        /* ranks_ms() from which it says stop; 0: never */
+    char text[4096];         /* texts of host->fail, the outer reason first */
     const xray_device_ops *dev;
     void *dev_self;
     const xray_comm_ops *comm;
     void *comm_self;
     xray_comm_group *world;
+    float *one; /* of ranks_barrier */
     const void *comm_config;
     uint32_t brief;      /* 1: fewer elements and repetitions */
     const char *serves;  /* a device that the plugin serves */
@@ -81,6 +92,10 @@ xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms);
 
 /* Waits until all ranks are here, without the plugin. */
 void ranks_meet(ranks_env *e);
+
+/* A call that every rank of the group has reached when it is done: all_reduce
+ * of 4 bytes of f32. */
+xray_status ranks_barrier(ranks_env *e, xray_comm_group *group);
 
 void *ranks_alloc(ranks_env *e, uint64_t bytes);
 uint64_t ranks_ms(void);

@@ -27,19 +27,19 @@ static void *device;
  * -------------------------------------------------------- */
 
 /* The replies of the second of two ranks in the first and in the second
- * exchange. */
+ * gather. */
 static struct {
     uint32_t calls;
-    uint32_t fails_at;   /* number of the exchange that fails */
-    uint32_t refuses_at; /* number of the exchange in which it reports that it
+    uint32_t fails_at;   /* number of the gather that fails */
+    uint32_t refuses_at; /* number of the gather in which it reports that it
                           * cannot take part */
     uint32_t size;       /* number of ranks for which it was created */
     const char *why;
     shm_offer mine; /* the last offer of this rank */
 } other;
 
-static xray_status exchange_offers(void *ctx, const void *mine, uint64_t size,
-                                   void *all)
+static xray_status gather_offers(void *ctx, const void *mine, uint64_t size,
+                                 void *all)
 {
     shm_offer *offers = all;
     (void)ctx;
@@ -68,7 +68,7 @@ static xray_comm_setup make_setup_of_two(void)
                               .device_self = device,
                               .size = 2,
                               .timeout_ms = 1000,
-                              .exchange = exchange_offers };
+                              .gather = gather_offers };
 }
 
 static void expect_refused(const xray_comm_setup *setup, xray_status status,
@@ -86,7 +86,7 @@ static void expect_refused(const xray_comm_setup *setup, xray_status status,
 static void invalid_setups_are_refused(void **state)
 {
     (void)state;
-#define LACKS "comm shm: the setup lacks a device, ranks or the exchange"
+#define LACKS "comm shm: the setup lacks a device, ranks or the gather"
     xray_comm_setup s = make_setup_of_two();
     s.size = 0;
     expect_refused(&s, XRAY_E_ARG, LACKS);
@@ -97,12 +97,18 @@ static void invalid_setups_are_refused(void **state)
     s.device = NULL;
     expect_refused(&s, XRAY_E_ARG, LACKS);
     s = make_setup_of_two();
-    s.exchange = NULL;
+    s.gather = NULL;
     expect_refused(&s, XRAY_E_ARG, LACKS);
     s = make_setup_of_two();
     s.size = 257;
     expect_refused(&s, XRAY_E_RANGE,
                    "comm shm: 257 ranks, but one host takes at most 256");
+    s = make_setup_of_two();
+    xray_comm_trace traces[2];
+    s.traces = traces;
+    s.trace_stride = sizeof(traces[0]) - 8;
+    expect_refused(&s, XRAY_E_ARG,
+                   "comm shm: traces of 40 bytes, but 48 are needed");
     s = make_setup_of_two();
     s.header.size = 8;
     expect_refused(&s, XRAY_E_ABI, "");
@@ -115,7 +121,7 @@ static void one_rank_needs_nobody(void **state)
     xray_comm_setup s = make_setup_of_two();
     void *self = NULL;
     s.size = 1;
-    s.exchange = NULL;
+    s.gather = NULL;
     assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_OK);
     const shm_comm *comm = self;
     assert_true(comm->timeout == 1000000000u);
@@ -158,6 +164,18 @@ static void others_that_do_not_fit(void **state)
     }
     assert_int_equal(other.mine.pid, getpid());
     assert_int_equal(other.mine.size, 2);
+}
+
+/* The left part of a sum is the largest power of two below the whole. */
+static void sums_are_split_at_a_power_of_two(void **state)
+{
+    (void)state;
+    static const uint32_t left[] = { 1, 2, 2, 4, 4, 4, 4, 8, 8 };
+    for (uint32_t ranks = 2; ranks <= 10; ranks++)
+        assert_int_equal(xray_comm_left(ranks), left[ranks - 2]);
+    assert_int_equal(xray_comm_left(4096), 2048);
+    assert_int_equal(xray_comm_left(4097), 4096);
+    assert_int_equal(xray_comm_left(UINT32_MAX), 1u << 31);
 }
 
 static void devices_that_are_served(void **state)
@@ -258,6 +276,7 @@ int main(void)
         cmocka_unit_test(invalid_setups_are_refused),
         cmocka_unit_test(one_rank_needs_nobody),
         cmocka_unit_test(others_that_do_not_fit),
+        cmocka_unit_test(sums_are_split_at_a_power_of_two),
         cmocka_unit_test(devices_that_are_served),
         cmocka_unit_test(channels_by_their_keys),
         cmocka_unit_test(memory_that_is_gone_is_refused),

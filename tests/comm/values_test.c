@@ -72,24 +72,37 @@ static void fill_buffer(void *p, uint64_t count, uint32_t rank, uint32_t dtype,
         set_element(p, i, dtype, rank_value(rank, i, seed));
 }
 
-/* Element i of a sum: added in rank order in fp32 and rounded once; it must
- * also be within the bound of a sum in double. */
+/* The balanced tree: neighbours are added, then their sums, and so on; the last
+ * of an odd number waits. */
+static float add_in_pairs(float *v, uint32_t count)
+{
+    for (; count > 1; count = (count + 1) / 2) {
+        for (uint32_t r = 0; r + 1 < count; r += 2)
+            v[r / 2] = v[r] + v[r + 1];
+        if (count % 2)
+            v[count / 2] = v[count - 1];
+    }
+    return v[0];
+}
+
+/* Element i of a sum: added in fp32 and rounded once; it must also be within
+ * the bound of a sum in double. */
 static void check_sum(ranks_env *e, float got, uint64_t i, uint32_t dtype,
                       uint64_t seed)
 {
-    float chain = held_value(0, i, dtype, seed);
-    double exact = chain;
-    double size = fabs(exact);
-    for (uint32_t r = 1; r < e->size; r++) {
-        float v = held_value(r, i, dtype, seed);
-        chain += v;
-        exact += v;
-        size += fabs((double)v);
+    float v[MOST_RANKS] = { 0 };
+    double exact = 0;
+    double size = 0;
+    for (uint32_t r = 0; r < e->size; r++) {
+        v[r] = held_value(r, i, dtype, seed);
+        exact += v[r];
+        size += fabs((double)v[r]);
     }
     double eps = dtype == XRAY_F32 ? 0x1p-24 : 0x1p-8;
+    float want = add_in_pairs(v, e->size);
     if (dtype == XRAY_BF16)
-        chain = cpu_from_bf16(cpu_to_bf16(chain));
-    CHECK(e, memcmp(&got, &chain, sizeof(got)) == 0);
+        want = cpu_from_bf16(cpu_to_bf16(want));
+    CHECK(e, memcmp(&got, &want, sizeof(got)) == 0);
     CHECK(e, fabs(got - exact) <= e->size * eps * size);
 }
 
@@ -187,33 +200,6 @@ static void check_broadcast(ranks_env *e, uint64_t count, uint64_t offset,
     e->dev->free(e->dev_self, block);
 }
 
-/* Each rank sends to the next one and receives from the previous one; even
- * ranks send first. */
-static void check_messages(ranks_env *e, uint64_t count)
-{
-    uint64_t bytes = count * 3;
-    uint32_t next = (e->rank + 1) % e->size;
-    uint32_t last = (e->rank + e->size - 1) % e->size;
-    char *to = ranks_alloc(e, bytes + 1);
-    char *from = ranks_alloc(e, bytes + 1);
-    for (uint64_t i = 0; i < bytes; i++)
-        to[i] = (char)xray_mix64(e->rank, i);
-    for (int turn = 0; turn < 2; turn++) {
-        /* In an odd ring one rank must do both in the other order. */
-        int first = e->rank % 2 == 0 && e->rank + 1 != e->size;
-        if (e->rank % 2 == 0 && e->rank + 1 == e->size)
-            first = e->size % 2 == 0;
-        if ((turn == 0) == first)
-            CHECK_OK(e, e->comm->send(e->world, NULL, to, bytes, next));
-        else
-            CHECK_OK(e, e->comm->recv(e->world, NULL, from, bytes, last));
-    }
-    for (uint64_t i = 0; i < bytes; i++)
-        CHECK(e, from[i] == (char)xray_mix64(last, i));
-    e->dev->free(e->dev_self, to);
-    e->dev->free(e->dev_self, from);
-}
-
 static void check_all_values(ranks_env *e)
 {
     static const uint32_t types[] = { XRAY_F32, XRAY_BF16 };
@@ -230,12 +216,56 @@ static void check_all_values(ranks_env *e)
         }
         for (uint32_t root = 0; root < e->size; root++)
             check_broadcast(e, count, i + e->rank, root);
-        if (e->size > 1)
-            check_messages(e, count);
-        CHECK_OK(e, e->comm->barrier(e->world, NULL));
+        CHECK_OK(e, ranks_barrier(e, e->world));
     }
-    CHECK(e, e->all->traces[e->rank].state == 0);
-    CHECK(e, e->all->traces[e->rank].call == XRAY_COMM_BARRIER);
+    CHECK(e, e->all->traces[e->rank].own.state == 0);
+    CHECK(e, e->size == 1 ||
+                 e->all->traces[e->rank].own.call == XRAY_COMM_ALL_REDUCE);
+    CHECK(e, e->all->traces[e->rank].rest[0] == 0);
+    CHECK(e, e->comm->serves(e->serves) && !e->comm->serves(e->refuses));
+}
+
+/* Numbers of ranks whose trees have all shapes. */
+static void check_sums(ranks_env *e)
+{
+    static const uint64_t counts[] = { 1, 31, 33, 4099, 40001 };
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+        for (uint32_t dtype = XRAY_F32; dtype <= XRAY_BF16; dtype++) {
+            check_all_reduce(e, counts[i], dtype, i);
+            check_reduce_scatter(e, counts[i], dtype, i, 0);
+            check_reduce_scatter(e, counts[i], dtype, 0, 1);
+        }
+    CHECK_OK(e, ranks_barrier(e, e->world));
+}
+
+/* The sum over all ranks of sums over neighbours is the sum over all: here over
+ * pairs, and over fours where there are eight. */
+static void check_sums_of_segments(ranks_env *e)
+{
+    enum { COUNT = 5003 };
+    float *all = ranks_alloc(e, COUNT * sizeof(float));
+    float *parts = ranks_alloc(e, COUNT * sizeof(float));
+    fill_buffer(all, COUNT, e->rank, XRAY_F32, 8);
+    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, all, COUNT, XRAY_F32));
+    for (uint32_t width = 2; e->size % width == 0; width *= 2) {
+        uint32_t near[MOST_RANKS];
+        uint32_t apart[MOST_RANKS];
+        xray_comm_group *inner;
+        xray_comm_group *outer;
+        for (uint32_t r = 0; r < width; r++)
+            near[r] = e->rank / width * width + r;
+        for (uint32_t r = 0; r < e->size / width; r++)
+            apart[r] = e->rank % width + r * width;
+        CHECK_OK(e, e->comm->group(e->comm_self, near, width, &inner));
+        CHECK_OK(e,
+                 e->comm->group(e->comm_self, apart, e->size / width, &outer));
+        fill_buffer(parts, COUNT, e->rank, XRAY_F32, 8);
+        CHECK_OK(e, e->comm->all_reduce(inner, NULL, parts, COUNT, XRAY_F32));
+        CHECK_OK(e, e->comm->all_reduce(outer, NULL, parts, COUNT, XRAY_F32));
+        CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
+        CHECK(e, memcmp(all, parts, COUNT * sizeof(float)) == 0);
+    }
+    CHECK_OK(e, ranks_barrier(e, e->world));
 }
 
 /* Sums of special values. */
@@ -344,45 +374,14 @@ static void check_groups(ranks_env *e)
     CHECK(e, e->comm->group(e->comm_self, NULL, 2, &again) == XRAY_E_ARG);
 }
 
-/* The bytes counted as received are those of the formulas for training. */
-static void check_received_bytes(ranks_env *e)
-{
-    float *in = ranks_alloc(e, 4000 * e->size);
-    float *out = ranks_alloc(e, 4000);
-    uint64_t others = e->size - 1;
-    uint64_t before = e->comm->received(e->comm_self);
-    CHECK_OK(e,
-             e->comm->reduce_scatter(e->world, NULL, in, out, 1000, XRAY_F32));
-    CHECK(e, e->comm->received(e->comm_self) - before == others * 4000);
-    CHECK_OK(e, e->comm->all_gather(e->world, NULL, out, in, 1000, XRAY_F32));
-    CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
-    CHECK_OK(e, e->comm->barrier(e->world, NULL));
-    CHECK(e, e->comm->received(e->comm_self) - before == others * 8000);
-    /* A ring brings two parts of every other rank to each rank. */
-    uint64_t want = others * 8000 + 2 * others * 4000 / e->size;
-    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, out, 1000, XRAY_F32));
-    CHECK(e, e->comm->received(e->comm_self) - before == want);
-    want += e->rank == 1 ? 0 : 600;
-    CHECK_OK(e, e->comm->broadcast(e->world, NULL, out, 600, 1));
-    CHECK(e, e->comm->received(e->comm_self) - before == want);
-    if (e->rank == 0)
-        CHECK_OK(e, e->comm->send(e->world, NULL, out, 200, 1));
-    if (e->rank == 1)
-        CHECK_OK(e, e->comm->recv(e->world, NULL, out, 200, 0));
-    want += e->rank == 1 ? 200 : 0;
-    CHECK(e, e->comm->received(e->comm_self) - before == want);
-    CHECK_OK(
-        e, e->comm->barrier(e->world, NULL)); /* otherwise a rank may be gone */
-    CHECK(e, e->comm->serves(e->serves) && !e->comm->serves(e->refuses));
-}
-
 const scenario ranks_scenarios[] = {
     { "values", check_all_values, 60000 },
     { "repeat", check_repeated_bits, 60000 },
     { "specials", check_special_values, 60000 },
     { "rounding", check_single_rounding, 60000 },
     { "groups", check_groups, 60000 },
-    { "counted", check_received_bytes, 60000 },
+    { "sums", check_sums, 60000 },
+    { "segments", check_sums_of_segments, 60000 },
     { NULL, NULL, 0 },
 };
 
@@ -399,7 +398,6 @@ static void two_ranks_get_exact_values(void **state)
     ranks_run("repeat", 2, NULL);
     ranks_run("specials", 2, NULL);
     ranks_run("rounding", 2, NULL);
-    ranks_run("counted", 2, NULL);
 }
 
 static void three_ranks_get_exact_values(void **state)
@@ -417,7 +415,16 @@ static void four_ranks_get_exact_values(void **state)
     ranks_run("repeat", 4, NULL);
     ranks_run("rounding", 4, NULL);
     ranks_run("groups", 4, NULL);
-    ranks_run("counted", 4, NULL);
+}
+
+static void sums_are_balanced_trees(void **state)
+{
+    (void)state;
+    for (uint32_t size = 5; size <= 8; size++)
+        ranks_run("sums", size, NULL);
+    ranks_run("segments", 4, NULL);
+    ranks_run("segments", 6, NULL);
+    ranks_run("segments", 8, NULL);
 }
 
 static void values_are_the_same_among_threads(void **state)
@@ -425,7 +432,6 @@ static void values_are_the_same_among_threads(void **state)
     (void)state;
     ranks_run_threads("repeat", 3);
     ranks_run_threads("groups", 4);
-    ranks_run_threads("counted", 2);
     ranks_run_threads("specials", 2);
 }
 
@@ -437,6 +443,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_ranks_get_exact_values),
         cmocka_unit_test(three_ranks_get_exact_values),
         cmocka_unit_test(four_ranks_get_exact_values),
+        cmocka_unit_test(sums_are_balanced_trees),
         cmocka_unit_test(values_are_the_same_among_threads),
     };
     return cmocka_run_group_tests_name("comm.values", tests, NULL, NULL);

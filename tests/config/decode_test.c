@@ -66,6 +66,11 @@ static const struct refusal {
     { "t.seconds=1000001",
       "seconds: 1000001 is out of range; expected 0s to 1000000s" },
     { "t.wait=-1s", "wait: '-1s' is not a duration such as 500ms, 1.5s or 2h" },
+    { "t.room=1023", "room: 1023 bytes is out of range; expected 1K to 1T" },
+    { "t.room=1.5T", "room: 1.5T bytes is out of range; expected 1K to 1T" },
+    { "t.maybe=2", "maybe: '2' is not true, false or auto" },
+    { "t.maybe=aut", "maybe: 'aut' is not true, false or auto" },
+    { "t.maybe=", "maybe: there is no value after '='" },
     { "t.mode=lineer",
       "mode: 'lineer' is not one of linear, cosine, liner; did "
       "you mean linear?" },
@@ -149,6 +154,9 @@ static void bounds_are_inclusive(void **state)
     assert_true(decode_assignment("t.memory=4T", "").memory == UINT64_C(4)
                                                                    << 40);
     assert_int_equal(decode_assignment("t.memory=0", "").memory, 0);
+    assert_int_equal(decode_assignment("t.room=1K", "").room, 1024);
+    assert_true(decode_assignment("t.room=1024G", "").room == UINT64_C(1)
+                                                                  << 40);
     assert_int_equal(decode_assignment("t.mode=liner", "").mode, 11);
     assert_int_equal(decode_assignment("t.mode=cosine", "").mode, 9);
 }
@@ -169,6 +177,11 @@ static void bounds_are_printed_readably(void **state)
         { XRAY_OPT_INT, -1, "-1" },
         { XRAY_OPT_DURATION, 1e6, "0.001s" },
         { XRAY_OPT_DURATION, 1e15, "1000000s" },
+        { XRAY_OPT_BYTES, 1023, "1023" },
+        { XRAY_OPT_BYTES, 0, "0" },
+        { XRAY_OPT_BYTES, 1536, "1536" },
+        { XRAY_OPT_BYTES, 3072, "3K" },
+        { XRAY_OPT_BYTES, 0x1p50, "1024T" },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char text[40];
@@ -194,6 +207,17 @@ static void booleans_have_several_words(void **state)
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         assert_int_equal(decode_assignment(words[i].set, "").flag,
                          words[i].value);
+}
+
+static void tristates_have_a_third_value(void **state)
+{
+    (void)state;
+    assert_int_equal(decode_assignment("t.count=2", "").maybe, XRAY_AUTO);
+    assert_int_equal(decode_assignment("t.maybe=auto", "").maybe, XRAY_AUTO);
+    assert_int_equal(decode_assignment("t.maybe=Auto", "").maybe, XRAY_AUTO);
+    assert_int_equal(decode_assignment("t.maybe=on", "").maybe, 1);
+    assert_int_equal(decode_assignment("t.maybe=no", "").maybe, 0);
+    assert_int_equal(decode_assignment("t.maybe=0", "").maybe, 0);
 }
 
 static void lists_are_split_at_commas(void **state)
@@ -222,7 +246,7 @@ static void presets_are_values_too(void **state)
 {
     (void)state;
     static const xray_option wrong[] = {
-        XRAY_INT(odd_types, count, "99", 1, 10, NULL, "0.1", ""),
+        XRAY_INT(odd_types, count, "99", 1, 10, NULL, 0u, "0.1", ""),
         { "strange", 77, 0, offsetof(odd_types, strange), "x", "", 1, 0, NULL,
           NULL, "0.1" },
         { "nothing", 0, 0, offsetof(odd_types, strange), "x", "", 1, 0, NULL,
@@ -260,8 +284,9 @@ static void option_stride_is_the_authors(void **state)
         uint64_t later[2];
     };
     static const struct wide rows[] = {
-        { XRAY_INT(odd_types, count, "3", 1, 10, NULL, "0.1", ""), { 1, 2 } },
-        { XRAY_INT(odd_types, free_count, "4", 1, 10, NULL, "0.1", ""),
+        { XRAY_INT(odd_types, count, "3", 1, 10, NULL, 0u, "0.1", ""),
+          { 1, 2 } },
+        { XRAY_INT(odd_types, free_count, "4", 1, 10, NULL, 0u, "0.1", ""),
           { 3, 4 } },
     };
     odd_types t;
@@ -314,7 +339,7 @@ static void keys_of_other_sections_are_suggested(void **state)
 {
     (void)state;
     static const xray_option few[] = {
-        XRAY_INT(odd_types, count, "3", 1, 10, NULL, "0.1", ""),
+        XRAY_INT(odd_types, count, "3", 1, 10, NULL, 0u, "0.1", ""),
     };
     odd_types t;
     xr_errors errors = { 0 };
@@ -367,6 +392,7 @@ int main(void)
         cmocka_unit_test(bounds_are_inclusive),
         cmocka_unit_test(bounds_are_printed_readably),
         cmocka_unit_test(booleans_have_several_words),
+        cmocka_unit_test(tristates_have_a_third_value),
         cmocka_unit_test(lists_are_split_at_commas),
         cmocka_unit_test(presets_are_values_too),
         cmocka_unit_test(option_stride_is_the_authors),

@@ -125,6 +125,8 @@ static const struct field {
     { "actor", "grad_clip", REAL(actor.grad_clip), "272.5", "272.5", "1" },
     { "actor", "recompute_old_logp", WHOLE(actor.recompute_old_logp), "273",
       "273", "0" },
+    { "actor", "rollout_probs_diff_max", REAL(actor.rollout_probs_diff_max),
+      "0.25", "0.25", "1" },
     { "actor", "trainable_from_layer", WHOLE(actor.trainable_from_layer), "274",
       "274", "0" },
     { "actor", "param_offload", FLAG(actor.param_offload), "true", "1", "0" },

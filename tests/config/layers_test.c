@@ -206,7 +206,7 @@ static void values_are_visited_in_order(void **state)
 {
     (void)state;
     static const xray_option few[] = {
-        XRAY_INT(odd_types, count, "3", 1, 10, NULL, "0.1", ""),
+        XRAY_INT(odd_types, count, "3", 1, 10, NULL, 0u, "0.1", ""),
         XRAY_PATH(odd_types, file, "/p", 0u, "0.1", ""),
         XRAY_LIST(odd_types, files, "/q", XRAY_OPT_PATHS, "0.1", ""),
         XRAY_STRING(odd_types, token, "", XRAY_OPT_SECRET, "0.1", ""),
@@ -239,7 +239,7 @@ static void sections_are_separated_by_a_line(void **state)
 {
     (void)state;
     static const xray_option one[] = {
-        XRAY_INT(odd_types, count, "3", 1, 10, NULL, "0.1", ""),
+        XRAY_INT(odd_types, count, "3", 1, 10, NULL, 0u, "0.1", ""),
     };
     static const xray_option secret[] = {
         XRAY_STRING(odd_types, token, "x", XRAY_OPT_SECRET, "0.1", ""),

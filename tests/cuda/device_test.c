@@ -257,11 +257,24 @@ static void checksums_equal_those_of_the_cpu(void **state)
     for (uint64_t i = 0; i < n; i++)
         p[i] = (char)(i * 37 >> 3);
     for (uint64_t at = 0; at < 10; at++) {
-        for (uint64_t bytes = at; bytes < n - at; bytes += 6997) {
+        for (uint64_t bytes = at; bytes < n - at - 500; bytes += 6997) {
             uint64_t a = 1;
             uint64_t b = 2;
-            require_ok(device_calls()->checksum(d, p + at, bytes, &a));
-            require_ok(cpu->checksum(NULL, p + at, bytes, &b));
+            xray_checksum_rows rows = { .header =
+                                            XRAY_HEADER(xray_checksum_rows),
+                                        .data = p + at,
+                                        .rows = 1,
+                                        .bytes = bytes };
+            require_ok(device_calls()->checksum(d, &rows, &a));
+            require_ok(cpu->checksum(NULL, &rows, &b));
+            assert_int_equal(a, b);
+            rows.at = 3 * at; /* the same bytes elsewhere, and cut into rows */
+            rows.rows = 1 + bytes / 500;
+            rows.bytes = rows.rows > 1 ? 490 + at : bytes;
+            rows.pitch = 500;
+            rows.at_pitch = 523;
+            require_ok(device_calls()->checksum(d, &rows, &a));
+            require_ok(cpu->checksum(NULL, &rows, &b));
             assert_int_equal(a, b);
         }
     }

@@ -303,6 +303,23 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
+                              size_t from_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream)
+{
+    (void)kind;
+    auto copy = [=]() {
+        for (size_t i = 0; i < height; i++)
+            memmove((char *)to + i * to_pitch,
+                    (const char *)from + i * from_pitch, width);
+    };
+    if (width > to_pitch || width > from_pitch)
+        return keep_error(cudaErrorInvalidValue);
+    if (!emu_recorded(stream, copy))
+        copy();
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemset(void *ptr, int value, size_t bytes)
 {
     memset(ptr, value, bytes);

@@ -58,6 +58,8 @@ static product_gemm make_gemm(const operands *o, int start)
     product_gemm g = { .a = o->a,
                        .b = o->b,
                        .bias = start == FROM_BIAS ? o->bias : NULL,
+                       .from = start == FROM_C ? o->c : NULL,
+                       .from_row = o->c_row,
                        .a_row = o->a_cols,
                        .b_row = o->b_cols,
                        .c_row = o->c_row,
@@ -65,7 +67,6 @@ static product_gemm make_gemm(const operands *o, int start)
                        .m = o->s.m,
                        .n = o->s.n,
                        .k = o->s.k,
-                       .accumulate = start == FROM_C,
                        .b_dtype = XRAY_F32 };
     return g;
 }
@@ -270,6 +271,86 @@ static void tiles_agree_to_the_bit(void **state)
     destroy_cuda(d);
 }
 
+/* ---- epilogues ----------------------------------------------------------- */
+
+typedef struct epilogue {
+    const char *name;
+    uint32_t act;
+    uint32_t gates;
+    int bias;
+    int from;
+    int add;
+} epilogue;
+
+static const epilogue epilogues[] = {
+    { "residual", 0, 0, 0, 1, 0 },
+    { "residual after a bias", 0, 0, 1, 0, 1 },
+    { "gates", XRAY_ACT_SILU, 1, 0, 0, 0 },
+    { "gates with a bias", XRAY_ACT_GELU_TANH, 1, 1, 0, 0 },
+    { "activation", XRAY_ACT_SILU, 0, 1, 0, 0 },
+};
+
+static product_gemm make_epilogue(const operands *o, const epilogue *e,
+                                  const float *residual)
+{
+    product_gemm g = make_gemm(o, e->bias ? FROM_BIAS : FROM_ZERO);
+    g.act = e->act;
+    g.gates = e->gates;
+    g.from = e->from ? residual : NULL;
+    g.add = e->add ? residual : NULL;
+    g.from_row = o->s.n + 3;
+    return g;
+}
+
+/* An epilogue within a tile gives the bits of a product in scratch memory that
+ * a second kernel ends, as with cuBLASLt, and of any other tile. Other elements
+ * stay as they are. */
+static void epilogues_of_tiles_agree_to_the_bit(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {
+        { 1, 8, 16 }, { 9, 40, 264 }, { 70, 66, 129 }, { 130, 258, 90 }
+    };
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shape); i++) {
+        operands o = make_operands(PRODUCT_NT, shapes[i]);
+        uint16_t *a = round_operands(o.a, o.a_rows, o.a_cols);
+        uint16_t *b = round_operands(o.b, o.b_rows, o.b_cols);
+        size_t count = o.s.m * o.c_row;
+        float *residual = random_floats((size_t)o.s.m * (o.s.n + 3), 1);
+        for (size_t e = 0; e < sizeof(epilogues) / sizeof(epilogue); e++)
+            for (int run = 0; run < 2; run++) {
+                product_gemm g = make_epilogue(&o, &epilogues[e], residual);
+                int32_t live = (int32_t)(o.s.m * 2 / 3 + 5);
+                g.live = run ? &live : NULL;
+                g.live_from = 5;
+                g.a = a;
+                g.b = b;
+                g.a_row = product_row(o.a_cols);
+                g.b_row = product_row(o.b_cols);
+                float *want = copy_floats(o.c, count);
+                g.c = want;
+                must(product_staged(d, NULL, "test", &g));
+                if (!run)
+                    assert_memory_not_equal(want, o.c, sizeof(*want));
+                for (int t = -1; t < PRODUCT_TENSOR_TILES; t++) {
+                    float *y = copy_floats(o.c, count);
+                    g.c = y;
+                    must(product_tensor(d, NULL, "test", &g, t));
+                    assert_same_bits(y, want, count, epilogues[e].name,
+                                     "a tile");
+                    free(y);
+                }
+                free(want);
+            }
+        free(residual);
+        free(a);
+        free(b);
+        free_operands(&o);
+    }
+    destroy_cuda(d);
+}
+
 /* ---- the operators in bfloat16 ------------------------------------------- */
 
 typedef struct linear {
@@ -469,6 +550,7 @@ int main(void)
         cmocka_unit_test(chains_are_those_of_the_contract),
         cmocka_unit_test(halves_are_widened),
         cmocka_unit_test(tiles_agree_to_the_bit),
+        cmocka_unit_test(epilogues_of_tiles_agree_to_the_bit),
         cmocka_unit_test(rows_do_not_depend_on_the_batch),
         cmocka_unit_test(changed_matrices_are_rounded_again),
         cmocka_unit_test(gradients_do_not_depend_on_the_cut),

@@ -245,7 +245,7 @@ typedef struct handles {
     xray_weight *of[2];
 } handles;
 
-static handles create_weights(uint32_t trainable)
+static handles create_weights(uint32_t uses)
 {
     handles h;
     for (int s = 0; s < 2; s++) {
@@ -254,7 +254,7 @@ static handles create_weights(uint32_t trainable)
                                         .rows = 4,
                                         .cols = 8,
                                         .dtype = XRAY_F32,
-                                        .trainable = trainable };
+                                        .uses = uses };
         must(both.d[s].ops->weight_create(both.d[s].self, &desc, &h.of[s]));
     }
     return h;
@@ -269,7 +269,7 @@ static void destroy_weights(const handles *h)
 static void products_refuse_bad_fields(void **state)
 {
     (void)state;
-    handles h = create_weights(1);
+    handles h = create_weights(XRAY_USE_NT | XRAY_USE_NN);
     const xray_matmul matmul = { .header = XRAY_HEADER(xray_matmul),
                                  .weight = h.of[CUDA],
                                  .tokens = { .bound = 2 },
@@ -281,9 +281,20 @@ static void products_refuse_bad_fields(void **state)
     GOOD(matmul);
     BAD(matmul, weight, NULL, XRAY_E_ARG);
     BAD(matmul, kind, 99, XRAY_E_ARG);
+    BAD(matmul, act, 99, XRAY_E_UNSUPPORTED);
+    BAD(matmul, plain, 1, XRAY_E_ARG);
     xray_matmul two = matmul;
-    two.accumulate = 1;
-    two.bias = device_floats(&c);
+    two.residual = device_floats(&c);
+    two.residual_stride = 3;
+    REFUSED(&both, matmul, &two, XRAY_E_ARG);
+    two.residual_stride = 4;
+    two.act = XRAY_ACT_SILU;
+    REFUSED(&both, matmul, &two, XRAY_E_ARG);
+    two.residual = NULL;
+    two.plain = 2;
+    REFUSED(&both, matmul, &two, XRAY_E_ARG);
+    two.plain = 0;
+    two.kind = XRAY_NN;
     REFUSED(&both, matmul, &two, XRAY_E_ARG);
     const xray_matmul_grad matmul_grad = { .header =
                                                XRAY_HEADER(xray_matmul_grad),
@@ -307,7 +318,7 @@ static void products_refuse_bad_fields(void **state)
 static void weights_refuse_bad_shapes_and_types(void **state)
 {
     (void)state;
-    handles h = create_weights(0);
+    handles h = create_weights(XRAY_USE_NT);
     for (int s = 0; s < 2; s++) {
         const dev *d = &both.d[s];
         xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
@@ -329,8 +340,8 @@ static void weights_refuse_bad_shapes_and_types(void **state)
         op.y_stride = 8;
         op.kind = XRAY_NN;
         assert_int_equal(d->ops->matmul(d->self, NULL, &op), XRAY_E_STATE);
-        assert_string_equal(last_failure, "matmul: XRAY_NN needs a weight that "
-                                          "was created with trainable = 1");
+        assert_string_equal(last_failure, "matmul: XRAY_NN needs a weight with "
+                                          "XRAY_USE_NN among its uses");
     }
     destroy_weights(&h);
     xray_weight *made = NULL;
@@ -338,14 +349,16 @@ static void weights_refuse_bad_shapes_and_types(void **state)
                                     .data = device_floats(&w),
                                     .rows = 4,
                                     .cols = 8,
-                                    .dtype = XRAY_F32 };
+                                    .dtype = XRAY_F32,
+                                    .uses = XRAY_USE_NT };
     const dev *d = &both.d[CUDA];
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 9; i++) {
         xray_weight_desc odd = desc;
         odd.rows = i == 0 ? 0 : i == 1 ? UINT64_C(1) << 31 : desc.rows;
         odd.cols = i == 2 ? 0 : i == 3 ? UINT64_C(1) << 31 : desc.cols;
         odd.dtype = i == 4 ? 0 : i == 5 ? XRAY_F16 + 1 : desc.dtype;
         odd.data = i == 6 ? NULL : desc.data;
+        odd.uses = i == 7 ? 0 : i == 8 ? 8 : desc.uses;
         assert_int_equal(d->ops->weight_create(d->self, &odd, &made),
                          i < 4   ? XRAY_E_RANGE
                          : i < 6 ? XRAY_E_UNSUPPORTED
@@ -481,7 +494,7 @@ static void attention_over_a_cache_refuses_bad_fields(void **state)
 static void the_lm_head_refuses_bad_fields(void **state)
 {
     (void)state;
-    handles h = create_weights(1);
+    handles h = create_weights(XRAY_USE_NT | XRAY_USE_NN);
     static const int32_t targets[] = { 0, 3 };
     const xray_lm_head_logp lm_head_logp = { .header =
                                                  XRAY_HEADER(xray_lm_head_logp),

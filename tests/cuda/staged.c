@@ -174,9 +174,11 @@ OPERATOR(matmul, xray_matmul, {
     if (m) {
         uint64_t in = o->kind == XRAY_NT ? m->cols : m->rows;
         uint64_t out = o->kind == XRAY_NT ? m->rows : m->cols;
+        uint64_t kept = o->act && !o->plain ? out / 2 : out;
         IN(c, o->x, count_strided(n, o->x_stride, in));
-        OUT(c, o->y, count_strided(n, o->y_stride, out));
+        OUT(c, o->y, count_strided(n, o->y_stride, kept));
         IN(c, o->bias, FLOATS(out));
+        IN(c, o->residual, count_strided(n, o->residual_stride, out));
     }
     LIVE(tokens);
 })

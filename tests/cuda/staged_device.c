@@ -105,18 +105,33 @@ static xray_status staged_sync(void *self, xray_stream *stream)
     return s->ops->sync(s->self, stream);
 }
 
-static xray_status staged_checksum(void *self, const void *ptr, uint64_t bytes,
+static xray_status staged_copy_rows(void *self, xray_stream *stream,
+                                    const xray_copy_rows *rows)
+{
+    (void)self;
+    (void)stream;
+    for (uint64_t i = 0; i < rows->rows; i++)
+        memmove((char *)rows->to + i * rows->to_pitch,
+                (const char *)rows->from + i * rows->from_pitch, rows->bytes);
+    return XRAY_OK;
+}
+
+static xray_status staged_checksum(void *self, const xray_checksum_rows *rows,
                                    uint64_t *out)
 {
     staged *s = self;
     void *dev = NULL;
+    uint64_t bytes =
+        rows->rows ? (rows->rows - 1) * rows->pitch + rows->bytes : 0;
+    xray_checksum_rows there = *rows;
     xray_status status =
         s->ops->alloc(s->self, "staged", XRAY_TAG_WORKSPACE, bytes, &dev);
+    there.data = dev;
     if (status == XRAY_OK && bytes)
-        status =
-            s->ops->copy(s->self, NULL, dev, ptr, bytes, XRAY_COPY_TO_DEVICE);
+        status = s->ops->copy(s->self, NULL, dev, rows->data, bytes,
+                              XRAY_COPY_TO_DEVICE);
     if (status == XRAY_OK)
-        status = s->ops->checksum(s->self, dev, bytes, out);
+        status = s->ops->checksum(s->self, &there, out);
     s->ops->free(s->self, dev);
     return status;
 }
@@ -226,6 +241,7 @@ void *staged_around(const xray_device_ops *real, void *self,
         .memory = staged_memory,
         .copy = staged_copy,
         .zero = staged_zero,
+        .copy_rows = staged_copy_rows,
         .checksum = staged_checksum,
         .sync = staged_sync,
         .weight_create = staged_weight_create,

@@ -17,7 +17,7 @@ typedef struct ds_backend_config {
 
 /* Its section, [train.zero3], belongs to the backend that comes with xray. */
 static const xray_option ds_backend_options[] = {
-    XRAY_INT(ds_backend_config, stage, "3", 0, 3, NULL, "0.1", "A stage."),
+    XRAY_INT(ds_backend_config, stage, "3", 0, 3, NULL, 0u, "0.1", "A stage."),
     XRAY_PATH(ds_backend_config, deepspeed_config, "", XRAY_OPT_DEEPSPEED,
               "0.1", "A file."),
 };

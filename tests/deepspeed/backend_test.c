@@ -31,7 +31,7 @@ static void expect_set(const reading *r, const char *section, const char *key,
 
 /* A backend of any name accepts the keys, and its section receives them. */
 static const xray_option mine_options[] = {
-    XRAY_INT(ds_backend_config, stage, "1", 0, 3, NULL, "0.1", "A stage."),
+    XRAY_INT(ds_backend_config, stage, "1", 0, 3, NULL, 0u, "0.1", "A stage."),
     XRAY_PATH(ds_backend_config, zero_file, "", XRAY_OPT_DEEPSPEED, "0.1",
               "A file."),
 };

@@ -240,6 +240,17 @@ static void memory_is_counted_zeroed_and_aligned(void **state)
     close_devices(&b);
 }
 
+static uint64_t sum_bytes(const dev *d, const void *data, uint64_t bytes)
+{
+    uint64_t sum = 0;
+    const xray_checksum_rows rows = { .header = XRAY_HEADER(xray_checksum_rows),
+                                      .data = data,
+                                      .rows = 1,
+                                      .bytes = bytes };
+    must(d->ops->checksum(d->self, &rows, &sum));
+    return sum;
+}
+
 static void checksums_see_position_and_length(void **state)
 {
     (void)state;
@@ -248,16 +259,93 @@ static void checksums_see_position_and_length(void **state)
     const dev *d = &b.dev[0];
     char text[40] = "0123456701234567abcdefghabcdefgh";
     uint64_t sum[4];
-    must(d->ops->checksum(d->self, text, 32, &sum[0]));
-    must(d->ops->checksum(d->self, text, 33, &sum[1]));
+    sum[0] = sum_bytes(d, text, 32);
+    sum[1] = sum_bytes(d, text, 33);
     text[0] = '7';
     text[7] = '0';
-    must(d->ops->checksum(d->self, text, 32, &sum[2]));
+    sum[2] = sum_bytes(d, text, 32);
     memcpy(text, "abcdefgh01234567012345670abcdefgh", 24);
-    must(d->ops->checksum(d->self, text, 32, &sum[3]));
+    sum[3] = sum_bytes(d, text, 32);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++)
             assert_true(sum[i] != sum[j]);
+    /* Two changes that are equal but in their place do not cancel each other,
+     * not even in the highest bits. */
+    sum[0] = sum_bytes(d, text, 32);
+    text[3] ^= (char)0x80;
+    text[7] ^= (char)0x80;
+    assert_true(sum_bytes(d, text, 32) != sum[0]);
+    text[3] ^= (char)0x80;
+    text[15] ^= (char)0x80;
+    assert_true(sum_bytes(d, text, 32) != sum[0]);
+    close_devices(&b);
+}
+
+/* A matrix of 23 rows of 17 bytes, of which each row begins somewhere else in
+ * its word, cut into four boxes at any place. */
+static void checksums_of_parts_add_up(void **state)
+{
+    (void)state;
+    enum { ROWS = 23, COLS = 17 };
+    bench b;
+    open_devices(&b);
+    const dev *d = &b.dev[0];
+    unsigned char bytes[ROWS * COLS];
+    for (int i = 0; i < ROWS * COLS; i++)
+        bytes[i] = (unsigned char)(i * 37 >> 2);
+    uint64_t all = sum_bytes(d, bytes, sizeof(bytes));
+    for (uint64_t row = 0; row <= ROWS; row += 3)
+        for (uint64_t col = 0; col <= COLS; col++) {
+            uint64_t parts = 0;
+            for (int part = 0; part < 4; part++) {
+                uint64_t first = part & 1 ? row * COLS : 0;
+                uint64_t at = first + (part & 2 ? col : 0);
+                uint64_t sum = 0;
+                const xray_checksum_rows rows = {
+                    .header = XRAY_HEADER(xray_checksum_rows),
+                    .data = bytes + at,
+                    .rows = part & 1 ? ROWS - row : row,
+                    .bytes = part & 2 ? COLS - col : col,
+                    .pitch = COLS,
+                    .at = at,
+                    .at_pitch = COLS
+                };
+                must(d->ops->checksum(d->self, &rows, &sum));
+                parts += sum;
+            }
+            assert_true(parts == all);
+        }
+    close_devices(&b);
+}
+
+static void rows_are_copied_with_pitches(void **state)
+{
+    (void)state;
+    bench b;
+    open_devices(&b);
+    const dev *d = &b.dev[0];
+    unsigned char from[64];
+    unsigned char to[64];
+    for (unsigned char i = 0; i < 64; i++)
+        from[i] = i;
+    for (uint64_t bytes = 0; bytes <= 7; bytes++) {
+        const xray_copy_rows rows = { .header = XRAY_HEADER(xray_copy_rows),
+                                      .to = to + 1,
+                                      .from = from + 2,
+                                      .rows = 5,
+                                      .bytes = bytes,
+                                      .to_pitch = 9,
+                                      .from_pitch = 7,
+                                      .kind = XRAY_COPY_ON_DEVICE };
+        memset(to, 0xee, sizeof(to));
+        must(d->ops->copy_rows(d->self, NULL, &rows));
+        must(d->ops->sync(d->self, NULL));
+        for (uint64_t i = 0; i < 64; i++) {
+            int inside = i >= 1 && i < 1 + 5 * 9 && (i - 1) % 9 < bytes;
+            assert_int_equal(
+                to[i], inside ? from[2 + (i - 1) / 9 * 7 + (i - 1) % 9] : 0xee);
+        }
+    }
     close_devices(&b);
 }
 
@@ -316,6 +404,8 @@ int main(void)
         cmocka_unit_test(adamw_takes_the_step),
         cmocka_unit_test(memory_is_counted_zeroed_and_aligned),
         cmocka_unit_test(checksums_see_position_and_length),
+        cmocka_unit_test(checksums_of_parts_add_up),
+        cmocka_unit_test(rows_are_copied_with_pitches),
         cmocka_unit_test(instances_come_and_go),
         cmocka_unit_test(options_name_the_instruction_sets),
     };

@@ -159,7 +159,8 @@ static void evicted_matrices_give_the_same_bits(void **state)
     float again[2][120];
     xray_weight *w = NULL;
     xray_weight_desc desc = {
-        XRAY_HEADER(xray_weight_desc), data, 40, 40, XRAY_F32, 1
+        XRAY_HEADER(xray_weight_desc), data, 40, 40, XRAY_F32,
+        XRAY_USE_NT | XRAY_USE_NN
     };
     must(d->ops->weight_create(d->self, &desc, &w));
     uint64_t packed = read_stats(d).live[XRAY_TAG_WEIGHTS];

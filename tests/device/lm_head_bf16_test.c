@@ -82,7 +82,8 @@ static xray_weight *create_bf16_weight(const dev *d, form f, uint16_t *data)
                               .data = data,
                               .rows = f.vocab,
                               .cols = f.dim,
-                              .dtype = XRAY_BF16 };
+                              .dtype = XRAY_BF16,
+                              .uses = XRAY_USE_NT | XRAY_USE_NN | XRAY_USE_TN };
     xray_weight *w = NULL;
     must(d->ops->weight_create(d->self, &desc, &w));
     return w;

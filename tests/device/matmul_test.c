@@ -59,7 +59,9 @@ static void run_product(const dev *d, const product *p, const xray_weight *w,
                        .y_stride = p->y_stride,
                        .bias = p->start == 2 ? p->bias : NULL,
                        .kind = p->kind,
-                       .accumulate = p->start == 1 };
+                       .residual =
+                           p->start == 1 ? y + first * p->y_stride : NULL,
+                       .residual_stride = p->y_stride };
     must(d->ops->matmul(d->self, NULL, &op));
 }
 
@@ -151,7 +153,7 @@ static void narrow_panels_give_the_bits_of_wide_ones(void **state)
                                       .rows = p.s.rows,
                                       .cols = p.s.cols,
                                       .dtype = XRAY_BF16,
-                                      .trainable = 1 };
+                                      .uses = XRAY_USE_NT | XRAY_USE_NN };
             xray_weight *w = NULL;
             must(v->ops->weight_create(v->self, &desc, &w));
             float *y = copy_floats(p.y, n);
@@ -218,7 +220,8 @@ static void a_cut_of_the_summed_index_is_exact(void **state)
             op.weight = h;
             op.x = x + cuts[c];
             op.y = parts;
-            op.accumulate = c > 0;
+            op.residual = c > 0 ? parts : NULL;
+            op.residual_stride = rows;
             must(v->ops->matmul(v->self, NULL, &op));
             v->ops->weight_destroy(v->self, h);
             free(part);
@@ -271,7 +274,8 @@ static void narrow_weights_are_widened(void **state)
                                   .data = narrow,
                                   .rows = 35,
                                   .cols = 50,
-                                  .dtype = dtype };
+                                  .dtype = dtype,
+                                  .uses = XRAY_USE_NT };
         const dev *d = &b.dev[b.count - 1];
         xray_weight *w = NULL;
         must(d->ops->weight_create(d->self, &desc, &w));

@@ -42,7 +42,7 @@ static inline xray_weight *create_weight_on(const xray_device_ops *ops,
                               .rows = rows,
                               .cols = cols,
                               .dtype = XRAY_F32,
-                              .trainable = 1 };
+                              .uses = XRAY_USE_NT | XRAY_USE_NN | XRAY_USE_TN };
     xray_weight *w = NULL;
     must(ops->weight_create(self, &desc, &w));
     return w;

@@ -238,11 +238,30 @@ static void products_refuse_bad_fields(void **state)
     BAD(matmul, y_stride, 3, XRAY_E_ARG,
         "strides 8 and 3 do not fit rows of 8 and 4");
     BAD(matmul, kind, 99, XRAY_E_ARG, "unknown kind 99");
+    BAD(matmul, act, 3, XRAY_E_UNSUPPORTED, "activation 3 is not supported");
+    BAD(matmul, plain, 1, XRAY_E_ARG,
+        "plain is 1, but must be 0, or 1 with an activation");
     xray_matmul both = matmul;
-    both.accumulate = 1;
-    both.bias = c;
+    both.residual = c;
+    both.residual_stride = 3;
     assert_refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
-                   "matmul: bias and accumulate cannot be combined", "matmul");
+                   "matmul: residual_stride 3 does not fit rows of 4",
+                   "matmul");
+    both.residual_stride = 4;
+    both.act = XRAY_ACT_SILU;
+    assert_refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
+                   "matmul: an activation needs kind XRAY_NT and no residual",
+                   "matmul");
+    both.residual = NULL;
+    both.plain = 2;
+    assert_refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
+                   "matmul: plain is 2, but must be 0, or 1 with an activation",
+                   "matmul");
+    both.plain = 0;
+    both.kind = XRAY_NN;
+    assert_refused(ops->matmul(cpu.self, NULL, &both), XRAY_E_ARG,
+                   "matmul: an activation needs kind XRAY_NT and no residual",
+                   "matmul");
     xray_matmul back = matmul;
     back.kind = XRAY_NN;
     back.x_stride = 4;
@@ -280,21 +299,26 @@ static void weights_refuse_bad_shapes_and_types(void **state)
         uint64_t rows;
         uint64_t cols;
         uint32_t dtype;
+        uint32_t uses;
         xray_status want;
         const char *says;
     } cases[] = {
-        { 0, 4, XRAY_F32, XRAY_E_RANGE,
+        { 0, 4, XRAY_F32, 1, XRAY_E_RANGE,
           "weight_create: a matrix of 0 x 4 is empty or too large" },
-        { 4, 0, XRAY_F32, XRAY_E_RANGE,
+        { 4, 0, XRAY_F32, 1, XRAY_E_RANGE,
           "weight_create: a matrix of 4 x 0 is empty or too large" },
-        { UINT64_C(1) << 31, 1, XRAY_F32, XRAY_E_RANGE,
+        { UINT64_C(1) << 31, 1, XRAY_F32, 1, XRAY_E_RANGE,
           "weight_create: a matrix of 2147483648 x 1 is empty or too large" },
-        { 1, UINT64_C(1) << 31, XRAY_F32, XRAY_E_RANGE,
+        { 1, UINT64_C(1) << 31, XRAY_F32, 1, XRAY_E_RANGE,
           "weight_create: a matrix of 1 x 2147483648 is empty or too large" },
-        { 4, 4, 0, XRAY_E_UNSUPPORTED,
+        { 4, 4, 0, 1, XRAY_E_UNSUPPORTED,
           "weight_create: element type 0 is not supported" },
-        { 4, 4, XRAY_F16 + 1, XRAY_E_UNSUPPORTED,
+        { 4, 4, XRAY_F16 + 1, 1, XRAY_E_UNSUPPORTED,
           "weight_create: element type 4 is not supported" },
+        { 4, 4, XRAY_F32, 0, XRAY_E_ARG,
+          "weight_create: uses is 0x0, which is not a set of XRAY_USE_*" },
+        { 4, 4, XRAY_F32, 9, XRAY_E_ARG,
+          "weight_create: uses is 0x9, which is not a set of XRAY_USE_*" },
     };
     xray_weight *made = NULL;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -302,7 +326,8 @@ static void weights_refuse_bad_shapes_and_types(void **state)
                                         .data = w,
                                         .rows = cases[i].rows,
                                         .cols = cases[i].cols,
-                                        .dtype = cases[i].dtype };
+                                        .dtype = cases[i].dtype,
+                                        .uses = cases[i].uses };
         assert_refused(ops->weight_create(cpu.self, &desc, &made),
                        cases[i].want, cases[i].says, cases[i].says);
     }
@@ -388,10 +413,35 @@ static void memory_calls_refuse_bad_arguments(void **state)
     assert_refused(ops->zero(cpu.self, NULL, NULL, 1), XRAY_E_ARG,
                    "zero: the pointer is NULL", "zero");
     must(ops->zero(cpu.self, NULL, NULL, 0));
-    assert_refused(ops->checksum(cpu.self, NULL, 1, &sum), XRAY_E_ARG,
+    xray_checksum_rows sums = { .header = XRAY_HEADER(xray_checksum_rows),
+                                .rows = 1,
+                                .bytes = 1 };
+    assert_refused(ops->checksum(cpu.self, &sums, &sum), XRAY_E_ARG,
                    "checksum: a pointer is NULL", "checksum");
-    assert_refused(ops->checksum(cpu.self, a, 1, NULL), XRAY_E_ARG,
+    sums.data = a;
+    assert_refused(ops->checksum(cpu.self, &sums, NULL), XRAY_E_ARG,
                    "checksum: a pointer is NULL", "checksum");
+    sums.header.size = 8;
+    assert_refused(ops->checksum(cpu.self, &sums, &sum), XRAY_E_ABI,
+                   "checksum: argument struct is too short", "checksum");
+    xray_copy_rows rows = { .header = XRAY_HEADER(xray_copy_rows),
+                            .from = b,
+                            .rows = 2,
+                            .bytes = 2,
+                            .to_pitch = 2,
+                            .from_pitch = 2,
+                            .kind = XRAY_COPY_ON_DEVICE };
+    assert_refused(ops->copy_rows(cpu.self, NULL, NULL), XRAY_E_ARG,
+                   "copy_rows: argument struct is NULL", "copy_rows");
+    assert_refused(ops->copy_rows(cpu.self, NULL, &rows), XRAY_E_ARG,
+                   "copy_rows: a pointer is NULL", "copy_rows");
+    rows.to = a;
+    rows.from_pitch = 1;
+    assert_refused(ops->copy_rows(cpu.self, NULL, &rows), XRAY_E_ARG,
+                   "copy_rows: a pitch is shorter than the row", "copy_rows");
+    rows.kind = 4;
+    assert_refused(ops->copy_rows(cpu.self, NULL, &rows), XRAY_E_ARG,
+                   "copy_rows: unknown kind 4", "copy_rows");
     assert_refused(ops->event_record(cpu.self, NULL, NULL), XRAY_E_ARG,
                    "event_record: event is NULL", "event_record");
     assert_refused(ops->event_wait(cpu.self, NULL, NULL), XRAY_E_ARG,

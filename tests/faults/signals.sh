@@ -75,4 +75,31 @@ twice validation 1
 twice rollout 12
 interrupt "$work/term" 12 "TERM TERM"
 [ "$code" = 143 ] || fail "SIGTERM twice: exit $code: $(cat "$work/err")"
+
+# canceled NAME CALL [OPTIONS...]: the plugin is in a call that takes a minute
+# but asks whether it shall end. It ends, and so does the run, in order: nothing
+# half written is left, as a process that gives up would leave it.
+canceled() {
+    local dir=$work/$1-canceled
+    export SICK=$1
+    rm -f "$work/flag.canceled"
+    # The sentence of the first signal is that of `interrupt`.
+    interrupt "$dir" "$2" "INT INT" "${@:3}"
+    [ "$code" = 130 ] || fail "$1: exit $code: $(cat "$work/err")"
+    [ -e "$work/flag.canceled" ] || fail "$1: the call was not canceled: $(cat "$work/err")"
+    [ "$(grep -c "" "$work/err")" = "$(grep -cE "^xray: (stopping after|stopped at once; no checkpoint)|^step |^xray: actor|^resumed|rows left out" "$work/err")" ] ||
+        fail "$1: more was said: $(cat "$work/err")"
+    [ ! -s "$work/out" ] || fail "$1: $(cat "$work/out")"
+    [ ! -d "$dir" ] || no_leftovers "$dir"
+}
+sed -i 's/^algo = grpo/&\ntrain = sick/; s/^plugin = rule/plugin = sick/' "$work/run.ini"
+canceled infer-hold 3
+canceled train-create-hold 1
+canceled train-hold 1
+canceled train-save-hold 1 --set trainer.save_freq=1
+canceled reward-hold 3
+canceled infer-hold 3 --set run.ranks=2
+canceled train-create-hold 1 --set run.ranks=2
+canceled train-hold 1 --set run.ranks=2
+canceled train-save-hold 1 --set trainer.save_freq=1 --set run.ranks=2
 echo "faults.signals: ok"

@@ -21,7 +21,7 @@ void fake_stream_sync(void *stream);
 /* Sets what fails from now on and with which code; 0: nothing. */
 #define FAKE_INIT 0    /* ncclCommInitRankConfig */
 #define FAKE_ASYNC 1   /* ncclCommGetAsyncError of communicators in use */
-#define FAKE_CALL 2    /* ncclAllReduce */
+#define FAKE_CALL 2    /* ncclBroadcast */
 #define FAKE_EVENT 3   /* cuEventQuery */
 #define FAKE_DEVICE 4  /* cuInit */
 #define FAKE_VERSION 5 /* ncclGetVersion returns this number */

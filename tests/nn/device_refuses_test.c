@@ -212,7 +212,7 @@ static xray_status import_from_there(models *m, xr_err *err)
 
 static xray_status import_part(models *m, xr_err *err)
 {
-    unsigned char *came = calloc(m->mine.layout->param_count, 1);
+    uint64_t *came = calloc(m->mine.layout->param_count, sizeof(*came));
     assert_non_null(came);
     xray_status status =
         xm_weights_import_part(m->here, &m->mine.weights->table, came, err);

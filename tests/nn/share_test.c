@@ -79,22 +79,43 @@ static void drop_share(share *s, const fixture *f)
     xm_layout_destroy(s->layout);
 }
 
-/* Expects the elements of each tensor that the share says it has; adds their
- * number to `found`, and expects them to follow those before. */
+/* Expects the elements of each parameter that the share says it has, and the
+ * boxes that it publishes of them; adds their number to `found`, and expects
+ * them to follow those before. */
 static void check_share(const share *s, const fixture *f, uint64_t *found)
 {
+    const xray_weights *table = &s->weights->table;
+    uint32_t box = 0;
     for (uint32_t i = 0; i < s->layout->param_count; i++) {
-        const xray_tensor *mine = &s->weights->tensors[i];
+        const xm_held *mine = &s->weights->held[i];
         const xray_tensor *all = &f->weights->tensors[i];
-        assert_string_equal(mine->name, all->name);
+        const float *at = mine->data;
+        uint64_t left = mine->count;
+        uint32_t boxes = 0;
+        for (; box < table->tensor_count &&
+               strcmp(table->tensors[box].name, all->name) == 0;
+             box++, boxes++) {
+            const xray_tensor *t = &table->tensors[box];
+            uint64_t cols = t->dims == 2 ? t->shape[1] : 1;
+            assert_true(xray_box_is_packed(t));
+            if (!xray_box_count(t))
+                continue;
+            assert_ptr_equal(t->data, at);
+            assert_int_equal(t->lo[0] * cols + t->lo[1],
+                             mine->first + mine->count - left);
+            at += xray_box_count(t);
+            left -= xray_box_count(t);
+        }
+        assert_true(left == 0 && boxes > 0 && boxes <= XM_SHARE_BOXES);
         if (!mine->count)
             continue;
         assert_int_equal(mine->first, found[i]);
         found[i] += mine->count;
-        assert_true(found[i] <= all->count);
+        assert_true(found[i] <= xray_box_count(all));
         assert_memory_equal(mine->data, (const float *)all->data + mine->first,
                             mine->count * sizeof(float));
     }
+    assert_int_equal(box, table->tensor_count);
 }
 
 typedef xray_status (*filling)(const share *s, const fixture *f, xr_err *err);
@@ -123,7 +144,7 @@ static void fill_all_shares(const fixture *f, filling fill)
         drop_share(&s, f);
     }
     for (uint32_t i = 0; i < f->layout->param_count; i++)
-        assert_int_equal(found[i], f->weights->tensors[i].count);
+        assert_int_equal(found[i], xray_box_count(&f->weights->tensors[i]));
     free(found);
 }
 
@@ -188,14 +209,14 @@ static void expect_import_refused(const share *s, const fixture *f, uint32_t at,
         assert_true(s->memory[b][0] == 0);
 }
 
-/* The last tensor of which the rank has elements, but neither the first nor the
+/* The last matrix of which the rank has elements, but neither the first nor the
  * last ones; further ones come before it. */
 static uint32_t find_inner_tensor(const share *s, const fixture *f)
 {
     for (uint32_t i = f->layout->param_count - 1; i > 0; i--) {
-        const xray_tensor *mine = &s->weights->tensors[i];
-        if (mine->count && mine->first &&
-            mine->first + mine->count < f->weights->tensors[i].count)
+        const xm_held *mine = &s->weights->held[i];
+        if (mine->count && mine->first && f->weights->tensors[i].dims == 2 &&
+            mine->first + mine->count < f->layout->params[i].count)
             return i;
     }
     fail_msg("no tensor spans the ranks");
@@ -213,15 +234,16 @@ static void tables_without_the_share_are_refused(void **state)
     make_model(&other, 6);
     make_share(&s, &f, 1);
     uint32_t last = find_inner_tensor(&s, &f);
-    const xray_tensor *mine = &s.weights->tensors[last];
+    const xm_held *mine = &s.weights->held[last];
     const xray_tensor *all = &f.weights->tensors[last];
+    uint64_t cols = all->shape[1];
     xray_tensor edited = *all;
-    edited.first = mine->first + 1;
-    edited.count = all->count - edited.first;
+    edited.lo[0] = mine->first / cols + 1; /* lacks the first elements */
+    edited.extent[0] -= edited.lo[0];
     expect_import_refused(&s, &f, last, &edited, XRAY_E_UNSUPPORTED,
                           "are needed");
-    edited.first = 0;
-    edited.count = mine->first + mine->count - 1;
+    edited.lo[0] = 0; /* the last ones */
+    edited.extent[0] = (mine->first + mine->count - 1) / cols;
     expect_import_refused(&s, &f, last, &edited, XRAY_E_UNSUPPORTED,
                           "are needed");
     edited = *all;
@@ -236,15 +258,22 @@ static void tables_without_the_share_are_refused(void **state)
         XRAY_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "same device only"));
     /* A table of exactly these elements is enough. */
-    xray_tensor *tensors = f.weights->tensors;
-    xray_tensor kept = *all;
-    tensors[last].first = mine->first;
-    tensors[last].count = mine->count;
-    tensors[last].data = (float *)kept.data + mine->first;
-    fixture_ok(import_share(&s, &f, &err), &err);
-    assert_memory_equal(mine->data, tensors[last].data,
+    uint32_t count = f.layout->param_count;
+    xray_tensor *tensors = calloc(count + XM_SHARE_BOXES, sizeof *tensors);
+    assert_non_null(tensors);
+    memcpy(tensors, f.weights->tensors, last * sizeof *tensors);
+    uint32_t boxes = xm_range_boxes(
+        &f.layout->params[last], (xm_range){ mine->first, mine->count },
+        (float *)all->data + mine->first, tensors + last);
+    memcpy(tensors + last + boxes, f.weights->tensors + last + 1,
+           (count - last - 1) * sizeof *tensors);
+    xray_weights table = f.weights->table;
+    table.tensors = tensors;
+    table.tensor_count = count - 1 + boxes;
+    fixture_ok(xm_weights_import_share(s.weights, &table, &err), &err);
+    assert_memory_equal(mine->data, (const float *)all->data + mine->first,
                         mine->count * sizeof(float));
-    tensors[last] = kept;
+    free(tensors);
     drop_share(&s, &f);
     fixture_end(&other);
     fixture_end(&f);

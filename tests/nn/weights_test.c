@@ -306,6 +306,70 @@ static void imported_weights_are_equal(void **state)
     fixture_end(&f);
 }
 
+/* The part of every matrix from column `from` on, or before it, and of every
+ * vector the same rows; without elements the box is still listed. */
+static void cut_columns(const fixture *f, uint64_t from, int before,
+                        xray_tensor *out)
+{
+    for (uint32_t i = 0; i < f->layout->param_count; i++) {
+        const xray_tensor *t = &f->weights->tensors[i];
+        xray_tensor by = *t;
+        uint32_t axis = t->dims - 1;
+        uint64_t at = from < t->shape[axis] ? from : t->shape[axis];
+        by.lo[axis] = before ? 0 : at;
+        by.extent[axis] = before ? at : t->shape[axis] - at;
+        (void)xray_box_cut(t, &by, &out[i]);
+    }
+}
+
+/* Column cuts in memory of the complete matrix, imported one after the other,
+ * as fp32 and rounded to bf16. */
+static void boxes_are_imported(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    fixture f;
+    fixture_make(&f, &fixture_kinds[3], 5);
+    uint32_t count = f.layout->param_count;
+    xray_tensor *boxes = calloc(count, sizeof *boxes);
+    uint64_t *came = calloc(count, sizeof *came);
+    assert_true(boxes && came);
+    for (int narrow = 0; narrow < 2; narrow++) {
+        xm_weights *want = NULL;
+        xm_weights *got = NULL;
+        int flags = narrow ? XM_WEIGHTS_BF16 : 0;
+        fixture_ok(xm_weights_create(f.layout, f.device.ops, f.device.self,
+                                     "want", flags, &err, &want),
+                   &err);
+        fixture_ok(xm_weights_create(f.layout, f.device.ops, f.device.self,
+                                     "got", flags, &err, &got),
+                   &err);
+        fixture_ok(xm_weights_import(want, &f.weights->table, &err), &err);
+        xray_weights table = f.weights->table;
+        table.tensors = boxes;
+        memset(came, 0, count * sizeof *came);
+        for (int before = 0; before < 2; before++) {
+            cut_columns(&f, 5, before, boxes);
+            fixture_ok(xm_weights_import_part(got, &table, came, &err), &err);
+        }
+        for (uint32_t i = 0; i < count; i++)
+            assert_int_equal(came[i], f.layout->params[i].count);
+        for (uint32_t i = 0; i < count; i++)
+            assert_memory_equal(want->tensors[i].data, got->tensors[i].data,
+                                f.layout->params[i].count *
+                                    xray_dtype_bytes(want->tensors[i].dtype));
+        /* Half of it is not enough where all are needed. */
+        assert_int_equal(xm_weights_import(got, &table, &err),
+                         XRAY_E_UNSUPPORTED);
+        assert_says(&err, "are published, but all are needed");
+        xm_weights_destroy(want);
+        xm_weights_destroy(got);
+    }
+    free(came);
+    free(boxes);
+    fixture_end(&f);
+}
+
 static void leased_weights_do_not_change(void **state)
 {
     (void)state;
@@ -366,7 +430,7 @@ static void move_data(xray_tensor *tensor)
 
 static void cut_shard(xray_tensor *tensor)
 {
-    tensor->count /= 2;
+    tensor->extent[0] /= 2;
 }
 
 static void change_shape(xray_tensor *tensor)
@@ -387,10 +451,10 @@ static void tables_that_cannot_be_shared_are_refused(void **state)
     assert_binding_refused(&f, up, shift_row, "does not follow");
     assert_binding_refused(&f, bias, move_data, "does not follow");
     assert_binding_refused(&f, down, forget_handle, "handle");
-    assert_binding_refused(&f, down, cut_shard, "all are needed");
+    assert_binding_refused(&f, down, cut_shard, "in one piece is needed");
     assert_binding_refused(&f, down, change_shape, "shape");
     assert_binding_refused(&f, "model.norm.weight", cut_shard,
-                           "all are needed");
+                           "in one piece is needed");
     fixture_end(&f);
 }
 
@@ -482,6 +546,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(weights_reach_device_memory_by_copies,
                                         make_folder, drop_folder),
         cmocka_unit_test(imported_weights_are_equal),
+        cmocka_unit_test(boxes_are_imported),
         cmocka_unit_test(leased_weights_do_not_change),
         cmocka_unit_test(tables_that_cannot_be_shared_are_refused),
         cmocka_unit_test(passes_out_of_order_are_refused),

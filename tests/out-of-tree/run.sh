@@ -42,11 +42,14 @@ refused "$work/over.ini:3: [algo.reinforce] scale: nothing is learned at 0"
 cp -R "$work/task/model" "$work/other"
 sed 's/"table"/"chair"/' "$work/task/model/config.json" > "$work/other/config.json"
 refused "$work/other/config.json: model_type is not table" --set "model.path=$work/other" --set algo.reinforce.scale=1
+printf 'include = task/run.ini\n[rollout]\ntop_k = 2\n' > "$work/over.ini"
+refused "$work/over.ini:3: [rollout] top_k: infer.table samples from all tokens and cannot leave out any"
 "$work/prefix/bin/xray" train "$work/task/run.ini" --plugin-path "$plugins" \
   --set "trainer.default_local_dir=$work/task/out" \
   > "$work/log" 2>&1 || { cat "$work/log"; say "training failed"; exit 1; }
 metrics=$(find "$work/task" -name metrics.jsonl)
 [ -n "$metrics" ] || { cat "$work/log"; say "no metrics were written"; exit 1; }
+grep -q '"perf/train.table/tokens": *[1-9]' "$metrics" || { head -n 1 "$metrics"; say "the trainer's own metric is missing"; exit 1; }
 # Mean of the first and of the last five scores.
 grep -o '"critic/score/mean": *[-0-9.e]*' "$metrics" | sed 's/.*: *//' |
   awk '{ v[NR] = $1 }

@@ -47,9 +47,13 @@ static void fill_sample(sample *s)
     s->options[1] =
         (xray_option){ "flag", XRAY_OPT_BOOL, 0,    8,    "no", "A flag.", 1,
                        0,      NULL,          NULL, "0.1" };
-    s->options[2] =
-        (xray_option){ "kind", XRAY_OPT_CHOICE, 0,    16,   "one", "A kind.", 1,
-                       0,      s->choices,      NULL, "0.1" };
+    s->options[2] = (xray_option){ "kind",     XRAY_OPT_CHOICE,
+                                   0,          16,
+                                   "one",      "A kind.",
+                                   1,          0,
+                                   s->choices, NULL,
+                                   "0.1",      sizeof(xray_choice),
+                                   0 };
     s->component = (xray_component){ .header = XRAY_HEADER(xray_component),
                                      .iface = XRAY_IFACE_ALGO,
                                      .name = "it-1_x",
@@ -61,7 +65,7 @@ static void fill_sample(sample *s)
                                      .config_size = 24 };
     s->list[0] = s->list[1] = &s->component;
     s->plugin = (xray_plugin){ .header = XRAY_HEADER(xray_plugin),
-                               .abi_needed = XRAY_ABI,
+                               .abi_needed = XRAY_ABI_NEEDED,
                                .component_count = 1,
                                .name = "example",
                                .version = "1",
@@ -95,7 +99,8 @@ static const struct needs {
     const char *names; /* in any order */
 } needs[] = {
     { "xray.device/0", sizeof(xray_device_ops),
-      "plan create destroy info alloc free memory copy zero checksum "
+      "plan plan_weight plan_kv_block plan_scratch create destroy info alloc "
+      "free memory copy zero copy_rows checksum "
       "stream_create stream_destroy sync event_create event_destroy "
       "event_record event_wait weight_create weight_destroy weight_changed "
       "kv_block_bytes matmul matmul_grad embedding embedding_grad gather "
@@ -113,7 +118,7 @@ static const struct needs {
     { "xray.reward/0", sizeof(xray_reward_ops), "create destroy submit poll" },
     { "xray.comm/0", sizeof(xray_comm_ops),
       "serves create destroy group all_reduce reduce_scatter all_gather "
-      "broadcast send recv barrier received" },
+      "broadcast send recv" },
     { "xray.runtime/0", sizeof(xray_runtime_ops),
       "create attach destroy spawn kill pid send poll region_create "
       "region_destroy region_find board phase_set phase" },
@@ -180,16 +185,23 @@ static void shorter_table_is_read_to_its_end(void **state)
     CASE((s.component.iface = XRAY_IFACE_REWARD,
           s.table.header.size = (uint32_t)last - 1),
          "x.so: 'it-1_x' lacks poll, which xray.reward/0 requires");
+    last = offsetof(xray_comm_ops, exchange);
+    CASE((s.component.iface = XRAY_IFACE_COMM,
+          s.table.header.size = (uint32_t)last),
+         "");
+    CASE((s.component.iface = XRAY_IFACE_COMM,
+          s.table.header.size = (uint32_t)last - 1),
+         "x.so: 'it-1_x' lacks recv, which xray.comm/0 requires");
     CASE(s.table.header.size = 7,
          "x.so: the header of the callbacks of 'it-1_x' has 7 bytes and ABI "
-         "0.1, but this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
-    CASE(s.table.header.abi = 2,
+         "0.2, but this is 0.2: fill it with XRAY_HEADER(xray_algo_ops)");
+    CASE(s.table.header.abi = 1,
          "x.so: the header of the callbacks of 'it-1_x' has 120 bytes and ABI "
-         "0.2, but this is 0.1: fill it with XRAY_HEADER(xray_algo_ops)");
+         "0.1, but this is 0.2: fill it with XRAY_HEADER(xray_algo_ops)");
     CASE((s.table.header.abi = 3, s.component.iface = XRAY_IFACE_COMM,
           s.table.header.size = 9),
          "x.so: the header of the callbacks of 'it-1_x' has 9 bytes and ABI "
-         "0.3, but this is 0.1: fill it with XRAY_HEADER(xray_comm_ops)");
+         "0.3, but this is 0.2: fill it with XRAY_HEADER(xray_comm_ops)");
 }
 
 /* State that is saved must also be loaded. */
@@ -222,7 +234,7 @@ static void incomplete_options_are_refused(void **state)
     CASE(s.options[0].name = "a b", "x.so: option 0 (a b) of 'it-1_x': " NAME);
     CASE(s.options[0].name = "a-z_09", "");
     CASE(s.options[0].type = 0, OPTION_0 "its type is not known");
-    CASE(s.options[0].type = 10, OPTION_0 "its type is not known");
+    CASE(s.options[0].type = 11, OPTION_0 "its type is not known");
     CASE(s.options[0].doc = NULL, OPTION_0 "it has no doc");
     CASE(s.options[1].doc = "", OPTION_1 "it has no doc");
     CASE(s.options[0].preset = NULL,
@@ -230,6 +242,8 @@ static void incomplete_options_are_refused(void **state)
     CASE((s.options[0].preset = NULL, s.options[0].flags = XRAY_OPT_REQUIRED),
          "");
     CASE(s.options[2].choices = NULL, OPTION_2 "it has no choices");
+    CASE(s.options[2].choice_stride = sizeof(xray_choice) - 1,
+         OPTION_2 "its choice_stride is below sizeof(xray_choice)");
     CASE(s.options[1].name = "count",
          "x.so: 'it-1_x' has two options named count");
     CASE(s.options[2].name = "flag",
@@ -244,6 +258,30 @@ static void incomplete_options_are_refused(void **state)
          "");
 }
 
+/* A draft runs on its own minor only; later a host serves all older plugins of
+ * its major, and newer ones that say that they need no more than it has. */
+static void hosts_serve_what_needs_no_newer_minor(void **state)
+{
+    static const struct {
+        uint32_t host;
+        uint32_t built;
+        uint32_t needed;
+        uint32_t serves;
+    } cases[] = {
+        { 0x00002, 0x00002, 0x00002, 1 }, { 0x00002, 0x00002, 0, 1 },
+        { 0x00002, 0x00001, 0x00001, 0 }, { 0x00002, 0x00003, 0x00002, 0 },
+        { 0x00002, 0x00002, 0x00003, 0 }, { 0x10004, 0x10004, 0x10004, 1 },
+        { 0x10004, 0x10000, 0x10000, 1 }, { 0x10004, 0x10009, 0x10004, 1 },
+        { 0x10004, 0x10009, 0x10005, 0 }, { 0x10004, 0x20000, 0, 0 },
+        { 0x10004, 0x00002, 0x00002, 0 }, { 0x20000, 0x10004, 0x10000, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        if (xray_abi_serves(cases[i].host, cases[i].built, cases[i].needed) !=
+            cases[i].serves)
+            fail_msg("case %zu", i);
+}
+
 static void fields_outside_the_struct_are_refused(void **state)
 {
     (void)state;
@@ -254,10 +292,11 @@ static void fields_outside_the_struct_are_refused(void **state)
         uint64_t size;
         const char *preset;
     } types[] = {
-        { XRAY_OPT_BOOL, 4, "no" },      { XRAY_OPT_INT, 8, "3" },
-        { XRAY_OPT_REAL, 8, "2" },       { XRAY_OPT_BYTES, 8, "3" },
-        { XRAY_OPT_DURATION, 8, "5ns" }, { XRAY_OPT_STRING, 8, "" },
-        { XRAY_OPT_PATH, 8, "" },        { XRAY_OPT_LIST, 16, "" },
+        { XRAY_OPT_BOOL, 4, "no" },       { XRAY_OPT_INT, 8, "3" },
+        { XRAY_OPT_REAL, 8, "2" },        { XRAY_OPT_BYTES, 8, "3" },
+        { XRAY_OPT_DURATION, 8, "5ns" },  { XRAY_OPT_STRING, 8, "" },
+        { XRAY_OPT_PATH, 8, "" },         { XRAY_OPT_LIST, 16, "" },
+        { XRAY_OPT_TRISTATE, 8, "auto" },
     };
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         for (uint64_t at = 0; at <= 1; at++)
@@ -282,11 +321,11 @@ static void tables_are_bounded(void **state)
          "most 4096 in 1048576 are allowed");
     CASE(s.component.config_size = 1 << 20, "");
     CASE(s.component.options = NULL,
-         "x.so: 'it-1_x' has 3 options of 80 bytes; expected 80 bytes");
-    CASE(s.component.option_stride = 72,
-         "x.so: 'it-1_x' has 3 options of 72 bytes; expected 80 bytes");
-    CASE(s.component.option_stride = 84,
-         "x.so: 'it-1_x' has 3 options of 84 bytes; expected 80 bytes");
+         "x.so: 'it-1_x' has 3 options of 88 bytes; expected 88 bytes");
+    CASE(s.component.option_stride = 80,
+         "x.so: 'it-1_x' has 3 options of 80 bytes; expected 88 bytes");
+    CASE(s.component.option_stride = 92,
+         "x.so: 'it-1_x' has 3 options of 92 bytes; expected 88 bytes");
     CASE((s.component.options = NULL, s.component.option_count = 0,
           s.component.option_stride = 0),
          "");
@@ -320,7 +359,7 @@ static void incomplete_components_are_refused(void **state)
     CASE(s.component.header.size = reach, "");
     CASE(s.component.header.abi = 0x20003,
          "x.so: the header of component 0 has 72 bytes and ABI 2.3, but this "
-         "is 0.1: fill it with XRAY_HEADER(xray_component)");
+         "is 0.2: fill it with XRAY_HEADER(xray_component)");
     CASE(s.component.name = NULL, "x.so: the component's name '' is not made "
                                   "of a-z, 0-9, '_' and '-'");
     CASE(s.component.name = "It", "x.so: the component's name 'It' is not made "
@@ -347,9 +386,9 @@ static void incomplete_descriptors_are_refused(void **state)
          "x.so: its descriptor has 55 bytes, but needs at least 56");
     CASE(s.plugin.header.size = 56, "");
     CASE(s.plugin.header.size = 64, "");
-    CASE(s.plugin.header.abi = 0, "x.so: needs xray ABI 0.0, but this is 0.1");
+    CASE(s.plugin.header.abi = 0, "x.so: needs xray ABI 0.0, but this is 0.2");
     CASE(s.plugin.abi_needed = 0x10002, "x.so: needs xray ABI 1.2, but this is "
-                                        "0.1");
+                                        "0.2");
     CASE(s.plugin.abi_needed = 0, "");
     CASE(s.plugin.component_count = 2, "");
 }
@@ -407,6 +446,7 @@ int main(void)
         cmocka_unit_test(shorter_table_is_read_to_its_end),
         cmocka_unit_test(save_and_load_come_together),
         cmocka_unit_test(incomplete_options_are_refused),
+        cmocka_unit_test(hosts_serve_what_needs_no_newer_minor),
         cmocka_unit_test(fields_outside_the_struct_are_refused),
         cmocka_unit_test(tables_are_bounded),
         cmocka_unit_test(incomplete_components_are_refused),

@@ -210,6 +210,7 @@ static void statuses_have_a_meaning(void **state)
         { XRAY_E_RANGE, "-101 (size or value out of range)" },
         { XRAY_E_UNSUPPORTED, "-102 (not offered by this plugin)" },
         { XRAY_E_NOMEM, "-103 (out of memory)" },
+        { XRAY_E_CANCELED, "-104 (canceled)" },
         { XRAY_E_STATE, "-200 (used out of order)" },
         { XRAY_E_CONFIG, "-201 (options cannot work)" },
         { XRAY_E_NUMERIC, "-202 (NaN, Inf or divergence)" },

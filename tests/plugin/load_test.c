@@ -74,33 +74,33 @@ static const struct refused {
                    "defines it" },
     { "borrowed", "exports no xray_plugin_query of its own; XRAY_PLUGIN_ENTRY "
                   "defines it" },
-    { "newer_abi", "built for xray ABI 0.9, but this is 0.1; a draft ABI runs "
+    { "newer_abi", "built for xray ABI 0.9, but this is 0.2; a draft ABI runs "
                    "only on its own minor version" },
-    { "older_abi", "built for xray ABI 0.0, but this is 0.1; a draft ABI runs "
+    { "older_abi", "built for xray ABI 0.0, but this is 0.2; a draft ABI runs "
                    "only on its own minor version" },
     { "short_descriptor",
       "its descriptor has 32 bytes, but needs at least 56" },
     { "short_component", "a component lacks interface, summary or callbacks" },
     { "extra_symbols", "exports zoo_helper besides xray_plugin_query; hide all "
                        "other symbols, as xray_add_plugin does" },
-    { "newer_descriptor", "needs xray ABI 0.2, but this is 0.1" },
-    { "needs_newer", "needs xray ABI 0.2, but this is 0.1" },
+    { "newer_descriptor", "needs xray ABI 0.3, but this is 0.2" },
+    { "needs_newer", "needs xray ABI 0.3, but this is 0.2" },
     { "missing", "'zoo' lacks loss, which xray.algo/0 requires" },
     { "short_table", "'zoo' lacks prepare, which xray.algo/0 requires" },
-    { "refuses", "refuses xray ABI 0.1" },
+    { "refuses", "refuses xray ABI 0.2" },
     { "note_lies",
       "its note lists xray.algo/0:more, which the plugin does not provide" },
     { "unknown_interface",
       "'zoo' implements xray.oracle/0, which this xray does not know" },
     { "bad_preset", "[zoo] count: 11 is out of range; expected 1 to 10" },
     { "empty_descriptor",
-      "the header of its descriptor has 0 bytes and ABI 0.0, but this is 0.1: "
+      "the header of its descriptor has 0 bytes and ABI 0.0, but this is 0.2: "
       "fill it with XRAY_HEADER(xray_plugin)" },
     { "empty_component", "the header of component 0 has 0 bytes and ABI 0.0, "
-                         "but this is 0.1: fill it with "
+                         "but this is 0.2: fill it with "
                          "XRAY_HEADER(xray_component)" },
     { "empty_table", "the header of the callbacks of 'zoo' has 0 bytes and ABI "
-                     "0.0, but this is 0.1: fill it with "
+                     "0.0, but this is 0.2: fill it with "
                      "XRAY_HEADER(xray_algo_ops)" },
     { "absurd_options", "'zoo' has 2147483648 options in a struct of 8 bytes, "
                         "but at most 4096 in 1048576 are allowed" },
@@ -406,7 +406,7 @@ static void expect_table(const xray_component *like, xr_table table,
     c.config_size = 64;
     const xray_plugin plugin = {
         .header = XRAY_HEADER(xray_plugin),
-        .abi_needed = XRAY_ABI,
+        .abi_needed = XRAY_ABI_NEEDED,
         .component_count = 1,
         .name = "p",
         .version = "1",

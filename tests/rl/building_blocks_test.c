@@ -4,6 +4,7 @@
  * statistics, dealing of rows, learning rates, gradients, and what ranks need
  * of a runtime.
  */
+#include "tests/forward.h"
 #include "tests/testing.h"
 
 #include <math.h>
@@ -96,7 +97,7 @@ static void views_are_consecutive(void **state)
     assert_int_equal(views.batches[0].tokens, 15);
     assert_int_equal(views.batches[1].tokens, 20);
     assert_int_equal(views.batches[2].tokens, 1);
-    assert_int_equal(views.first_row[2], 4);
+    assert_int_equal(views.batches[2].row_index[0], 4);
     assert_int_equal(views.batches[0].row_start[0], 0);
     assert_int_equal(views.batches[0].row_start[2], 12);
     assert_int_equal(views.batches[1].ids[0], 400);
@@ -126,7 +127,7 @@ static void groups_that_share_prompts_are_not_divided(void **state)
     assert_int_equal(views.count, 2); /* 10 | 15 + 5 */
     assert_int_equal(views.batches[0].rows, 2);
     assert_int_equal(views.batches[1].rows, 4);
-    assert_int_equal(views.first_row[1], 2);
+    assert_int_equal(views.batches[1].row_index[0], 2);
     assert_int_equal(views.batches[0].share_prompts, 1);
     cut.budget = 12; /* a group over the budget is a view of its own */
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
@@ -367,10 +368,13 @@ static void bad_gradients_are_named(void **state)
     xr_rows rows;
     xr_err err = { "" };
     float outputs[64] = { 0 };
-    xr_run of = { .algo = { .ops = &ops, .instance = "algo.fake" } };
+    xr_run of = { .algo = { .ops = &ops,
+                            .instance = "algo.fake",
+                            .host = xr_host_new("algo.fake", NULL) } };
     xr_roles roles;
     make_fake_roles(&of, &roles);
     (void)state;
+    assert_non_null(of.algo.host);
     assert_int_equal(xr_rows_init(&rows, 4, 40, &err), XRAY_OK);
     add_row(&rows, 100, 3, 2, 0);
     add_row(&rows, 200, 1, 4, 0);
@@ -401,13 +405,14 @@ static void bad_gradients_are_named(void **state)
         assert_string_equal(run.fault.text, sentence);
     }
     xr_rows_free(&rows);
+    xr_host_free(of.algo.host);
 }
 
 /* ---- models ------------------------------------------------------------- */
 
 /* Each output of a token is 1000 times its kind plus the token's id. */
-static xray_status number_tokens(void *self, const xray_batch *batch,
-                                 uint32_t outputs, xray_outputs *out)
+static xray_status number_batch(void *self, const xray_batch *batch,
+                                uint32_t outputs, xray_outputs *out)
 {
     (void)self;
     for (uint32_t t = 0; t < batch->tokens; t++) {
@@ -420,6 +425,8 @@ static xray_status number_tokens(void *self, const xray_batch *batch,
     }
     return XRAY_OK;
 }
+
+FORWARD_EACH(number_tokens, number_batch)
 
 /* The outputs of micro-batches are stored where the micro-batches were cut
  * from, and an engine that sleeps meanwhile needs the weights again. */

@@ -227,6 +227,18 @@ static void expect_unsaved(xray_status status, const char *sentence)
         xr_path_exists(scratch_path("root/latest_checkpointed_iteration.txt")));
 }
 
+static int with_algo = 1;
+
+static xray_status restore_all(xr_err *err)
+{
+    char where[300];
+    (void)snprintf(where, sizeof(where), "%s",
+                   scratch_path("root/global_step_7"));
+    fake.loads_of_algo = 0;
+    fake.from[0][0] = fake.from[1][0] = '\0';
+    return xr_checkpoint_restore(&roles, where, with_algo, err);
+}
+
 /* ---- writing ------------------------------------------------------------ */
 
 static void every_file_is_written(void **state)
@@ -372,16 +384,26 @@ static void a_failed_save_leaves_nothing(void **state)
     assert_non_null(strstr(err.text, "/none"));
 }
 
-/* An algorithm whose size is known at once, and one without state. */
+/* An algorithm whose size is known at once, one that writes fewer bytes than it
+ * asked for, and one without state. */
 static void states_of_algorithms_are_saved(void **state)
 {
     (void)state;
     char text[1000];
+    xr_err err = { "" };
     fake.first = XRAY_OK;
     save_checkpoint();
     assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
     assert_non_null(strstr(text, ", \"algo\": \"00a9ff\"}\n"));
+    fake.size = 4; /* asked for, of which two are written */
+    fake.claimed = 2;
+    save_checkpoint();
+    assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
+    assert_non_null(strstr(text, ", \"algo\": \"00a9\"}\n"));
+    assert_int_equal(restore_all(&err), XRAY_OK);
+    assert_int_equal(fake.loaded_size, 2);
     fake.size = 0;
+    fake.claimed = 0;
     save_checkpoint();
     assert_true(read_text("root/global_step_7/state.json", text, sizeof(text)));
     assert_non_null(strstr(text, ", \"algo\": \"\"}\n"));
@@ -475,18 +497,6 @@ static void progress_is_restored(void **state)
              "{\"version\": 1, \"kind\": \"train\", " GOOD "}");
     assert_int_equal(xr_checkpoint_read(where, &expect, &got, &err), XRAY_OK);
     assert_true(isnan(got.score_before) && isnan(got.score_now));
-}
-
-static int with_algo = 1;
-
-static xray_status restore_all(xr_err *err)
-{
-    char where[300];
-    (void)snprintf(where, sizeof(where), "%s",
-                   scratch_path("root/global_step_7"));
-    fake.loads_of_algo = 0;
-    fake.from[0][0] = fake.from[1][0] = '\0';
-    return xr_checkpoint_restore(&roles, where, with_algo, err);
 }
 
 static void models_and_algorithm_are_restored(void **state)

@@ -221,11 +221,12 @@ static void plans_get_the_world_of_their_role(void **state)
                "[run]\nranks = 4\n[placement]\nactor = 0-2\nreference = 0\n"
                "critic = 1-2\nreward = 3\nrollout = 0-3\n");
     expect_error("");
-    static const uint32_t sizes[] = { 0, 3, 1, 2, 1, 1 };
+    static const uint32_t sizes[] = { 0, 3, 1, 2, 4, 1 };
     for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++) {
         const xray_world world = xr_run_world(run, role);
         assert_int_equal(world.size, sizes[role]);
         assert_int_equal(world.rank, 0);
+        assert_ptr_equal(world.global_ranks, xr_run_ranks(run, role)->rank);
         assert_null(world.comm);
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -272,7 +273,16 @@ static void parts_of_a_run_are_found(void **state)
     assert_null(run->comm.component); /* with one rank */
     assert_null(run->runtime.component);
     assert_int_equal(run->reward_count, 0);
+    xr_run_plan_layouts(run, &errors);
+    expect_error("");
+    assert_string_equal(xr_run_numerics(run, XRAY_ROLE_ACTOR), "xray.fp32/1");
     assert_int_equal(run->exact, 1);
+    make_draft(ALL, "[infer.dsinf]\nweights = bfloat16\n");
+    xr_run_plan_layouts(run, &errors);
+    expect_error("");
+    assert_string_equal(xr_run_numerics(run, XRAY_ROLE_ROLLOUT),
+                        "xray.fp32-bf16-weights/1");
+    assert_int_equal(run->exact, 0);
     make_draft(ALL, "[run]\nranks = 2\n");
     expect_error("");
     assert_string_equal(run->comm.instance, "comm.shm");

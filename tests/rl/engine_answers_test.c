@@ -3,6 +3,7 @@
  * Proves that samples on their way from an engine to rewards are stored where
  * they belong, and that wrong answers of an engine are refused.
  */
+#include "core/plugin/cancel.h"
 #include "tests/rl/engine_rig.h"
 
 /* ---- generating --------------------------------------------------------- */
@@ -18,10 +19,9 @@ static void samples_are_stored_by_their_index(void **state)
     xr_samples *samples = &f->samples;
     xr_err err = { "" };
     engine.made = 1;
-    engine.stop = 1; /* stops after the step in which all samples arrive */
-    assert_int_equal(xr_samples_generate(&f->roles, samples, rows, 3, &f->how,
-                                         &engine.stop, &err),
-                     XRAY_OK);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, samples, rows, 3, &f->how, &err),
+        XRAY_OK);
     assert_int_equal(samples->count, 6);
     assert_int_equal(samples->n, 2);
     for (uint32_t i = 0; i < 6; i++) {
@@ -78,9 +78,9 @@ static void wrong_answers_of_an_engine_are_refused(void **state)
         memset(&engine, 0, sizeof(engine));
         engine.fault = cases[i].fault;
         engine.when = cases[i].when;
-        assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 3,
-                                             &f->how, NULL, &err),
-                         cases[i].status);
+        assert_int_equal(
+            xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, &err),
+            cases[i].status);
         assert_int_equal(
             strncmp(err.text, cases[i].says, strlen(cases[i].says)), 0);
         if (cases[i].aborted) {
@@ -95,10 +95,64 @@ static void wrong_answers_of_an_engine_are_refused(void **state)
     engine.fault = FAULT_VERSION;
     engine.when = 3;
     f->roles.published.synced = 0;
-    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 3,
-                                         &f->how, NULL, &err),
-                     XRAY_OK);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, &err),
+        XRAY_OK);
     assert_int_equal(f->samples.versions[3], 6);
+}
+
+static int pauses, resumes;
+
+static xray_status pause_rig(void *self, uint32_t mode)
+{
+    (void)self;
+    assert_int_equal(mode, XRAY_PAUSE_ABORT);
+    pauses++;
+    (void)snprintf(engine.aborted, sizeof(engine.aborted), "all ");
+    return XRAY_OK;
+}
+
+static xray_status resume_rig(void *self)
+{
+    (void)self;
+    assert_int_equal(engine.polls_after, 4); /* nothing is left to poll */
+    resumes += pauses;
+    return XRAY_OK;
+}
+
+/* An engine that can end all requests at once is asked to. */
+static void a_pause_ends_the_requests_of_a_failed_rollout(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    xray_infer_ops ops = engine_ops;
+    ops.pause = pause_rig;
+    ops.resume = resume_rig;
+    f->run.infer.ops = &ops;
+    engine.fault = FAULT_POLL;
+    engine.when = 2;
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, &err),
+        XRAY_E_RANGE);
+    assert_true(pauses == 1 && resumes == 1);
+    assert_string_equal(engine.aborted, "all ");
+}
+
+/* The engine is not asked for what it does not offer. */
+static void what_an_engine_lacks_is_not_asked_for(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    xray_infer_ops ops = engine_ops;
+    ops.capabilities = 0;
+    f->run.infer.ops = &ops;
+    f->how.top_k = 3;
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, &err),
+        XRAY_E_UNSUPPORTED);
+    assert_string_equal(err.text, "infer.fake does not offer top_p, min_p or "
+                                  "top_k, which is asked for");
+    assert_int_equal(engine.requests, 0);
 }
 
 /* An engine that is idle before all samples exist, and one that is stopped. */
@@ -108,17 +162,26 @@ static void generation_ends_early_if_idle_or_stopped(void **state)
     xr_err err = { "" };
     engine.fault = FAULT_IDLE;
     engine.stopped = 99; /* it gives no samples */
-    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
-                                         &f->how, NULL, &err),
-                     XRAY_E_BUG);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 2, &f->how, &err),
+        XRAY_E_BUG);
     assert_string_equal(err.text,
                         "infer.fake is idle, but 4 samples are missing");
     assert_string_equal(engine.aborted, "0 1 ");
     memset(&engine, 0, sizeof(engine));
+    engine.fault = FAULT_LOST;
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 2, &f->how, &err),
+        XRAY_E_BUG);
+    assert_string_equal(
+        err.text, "infer.fake has no sample outstanding, but 4 are missing");
+    memset(&engine, 0, sizeof(engine));
     engine.stopped = 3;
-    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
-                                         &f->how, &engine.stop, &err),
-                     XRAY_END);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 2, &f->how, &err),
+        XRAY_E_CANCELED);
+    assert_string_equal(err.text, "the run is stopped");
+    xr_cancel_reset();
     assert_int_equal(engine.steps, 3);
     assert_string_equal(engine.aborted, "0 1 ");
     assert_true(f->roles.first_token == 0); /* no token was sampled */
@@ -129,20 +192,20 @@ static void too_many_samples_are_refused(void **state)
     fixture *f = *state;
     xr_err err = { "" };
     f->how.n = 3;
-    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 3,
-                                         &f->how, NULL, &err),
-                     XRAY_E_BUG);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, &err),
+        XRAY_E_BUG);
     assert_string_equal(err.text, "9 samples of 3 tokens do not fit");
     f->how.max_tokens = 4;
-    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
-                                         &f->how, NULL, &err),
-                     XRAY_E_BUG);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 2, &f->how, &err),
+        XRAY_E_BUG);
     assert_string_equal(err.text, "6 samples of 4 tokens do not fit");
     assert_int_equal(engine.requests, 0);
     f->how.max_tokens = MOST;
-    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
-                                         &f->how, NULL, &err),
-                     XRAY_OK);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 2, &f->how, &err),
+        XRAY_OK);
 }
 
 /* The time starts again whenever a token or a sample arrives. */
@@ -187,9 +250,9 @@ static void rewards_receive_all_fields_of_a_sample(void **state)
          round++) { /* scores of earlier rounds are not added */
         memset(&engine, 0, sizeof(engine));
         grader.log[0] = '\0';
-        assert_int_equal(xr_samples_generate(&f->roles, samples, rows, 3,
-                                             &f->how, NULL, &err),
-                         XRAY_OK);
+        assert_int_equal(
+            xr_samples_generate(&f->roles, samples, rows, 3, &f->how, &err),
+            XRAY_OK);
         assert_int_equal(
             xr_samples_score(&f->roles, samples, rows, NULL, NULL, &err),
             XRAY_OK);
@@ -270,7 +333,8 @@ static xray_status give_two_spans(void *self, xray_sample_out *out)
                               .logp = logps,
                               .finish = XRAY_FINISH_STOP,
                               .spans = spans,
-                              .span_count = 2 };
+                              .span_count = 2,
+                              .span_stride = sizeof(*spans) };
     spans[0].version = 5;
     spans[1].version = 6;
     return XRAY_OK;
@@ -294,9 +358,9 @@ static void samples_of_the_next_request_are_refused(void **state)
     f->run.infer.ops = &ops;
     for (uint32_t i = 0; i < f->samples.cap; i++)
         f->samples.sizes[i] = UINT32_MAX;
-    assert_int_equal(xr_samples_generate(&f->roles, &f->samples, rows, 2,
-                                         &f->how, NULL, &err),
-                     XRAY_E_BUG);
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 2, &f->how, &err),
+        XRAY_E_BUG);
     assert_non_null(strstr(err.text, "which was not asked for"));
 }
 
@@ -309,8 +373,8 @@ static void a_sample_has_the_version_it_began_with(void **state)
     f->roles.published.synced = 0;
     ops.poll = give_two_spans;
     f->run.infer.ops = &ops;
-    if (xr_samples_generate(&f->roles, &f->samples, rows, 1, &f->how, NULL,
-                            &err) != XRAY_OK)
+    if (xr_samples_generate(&f->roles, &f->samples, rows, 1, &f->how, &err) !=
+        XRAY_OK)
         fail_msg("%s", err.text);
     assert_int_equal(f->samples.versions[0], 5);
     assert_int_equal(f->samples.versions[1], 5);
@@ -321,6 +385,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(samples_are_stored_by_their_index),
         CASE(wrong_answers_of_an_engine_are_refused),
+        CASE(a_pause_ends_the_requests_of_a_failed_rollout),
+        CASE(what_an_engine_lacks_is_not_asked_for),
         CASE(generation_ends_early_if_idle_or_stopped),
         CASE(too_many_samples_are_refused),
         CASE(an_engine_without_progress_times_out),

@@ -3,6 +3,7 @@
  * Implements an engine and a reward made for tests, with a fixture around them.
  */
 #include "tests/rl/engine_rig.h"
+#include "core/plugin/cancel.h"
 
 /* ---- an engine ---------------------------------------------------------- */
 
@@ -31,8 +32,8 @@ static xray_status engine_step(void *self)
     if (engine.fault == FAULT_STEP)
         return XRAY_E_RANGE;
     if (++engine.steps == engine.stopped)
-        engine.stop = 2;
-    return engine.fault == FAULT_IDLE ? XRAY_OK : XRAY_AGAIN;
+        xr_cancel();
+    return engine.fault == FAULT_IDLE ? XRAY_END : XRAY_OK;
 }
 
 static uint32_t sum_tokens(void)
@@ -40,8 +41,9 @@ static uint32_t sum_tokens(void)
     return engine.requests ? engine.requests * engine.asked[0].count : 0;
 }
 
-/* Samples arrive in reverse order. Sample k of prompt p has 1 + (p + k) % 3
- * tokens, p + k, p + k + 1, ... modulo five. A greedy one is sample 4. */
+/* Samples arrive in reverse order, two after each step. Sample k of prompt p
+ * has 1 + (p + k) % 3 tokens, p + k, p + k + 1, ... modulo five. A greedy one
+ * is sample 4. */
 static xray_status engine_poll(void *self, xray_sample_out *out)
 {
     static int32_t tokens[8];
@@ -51,8 +53,11 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
     engine.polls_after += *engine.aborted != '\0';
     if (*engine.aborted)
         return engine.polls_after > 3 ? XRAY_END : XRAY_OK;
-    if (engine.stopped || engine.given == sum_tokens())
-        return engine.given % 2 ? XRAY_AGAIN : XRAY_END;
+    if (engine.given == sum_tokens() || engine.fault == FAULT_LOST)
+        return XRAY_END;
+    int later = engine.fault != FAULT_IDLE && engine.given == 2 * engine.steps;
+    if (engine.stopped || later)
+        return XRAY_AGAIN;
     uint32_t at = sum_tokens() - ++engine.given;
     const xray_request *r = &engine.asked[at / engine.asked[0].count];
     uint32_t k = at % r->count;
@@ -77,13 +82,15 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
     out->span_count = at == 1 ? 0 : 1;
     span.version = ill && engine.fault == FAULT_VERSION ? 6 : 5;
     out->spans = &span;
+    out->span_stride = sizeof(span);
     return XRAY_OK;
 }
 
-static xray_status engine_abort(void *self, uint64_t id)
+static xray_status engine_abort(void *self, uint64_t id, uint32_t sample)
 {
     size_t used = strlen(engine.aborted);
     (void)self;
+    assert_int_equal(sample, XRAY_ALL_SAMPLES);
     (void)snprintf(engine.aborted + used, sizeof(engine.aborted) - used, "%u ",
                    (unsigned)id);
     return XRAY_OK;
@@ -98,6 +105,7 @@ static xray_status engine_stats(void *self, xray_infer_stats *out)
 }
 
 const xray_infer_ops engine_ops = { .header = XRAY_HEADER(xray_infer_ops),
+                                    .capabilities = XRAY_INFER_TRUNCATION,
                                     .submit = engine_submit,
                                     .step = engine_step,
                                     .poll = engine_poll,

@@ -21,6 +21,7 @@ typedef enum fault {
     FAULT_STEP,
     FAULT_POLL,
     FAULT_IDLE,
+    FAULT_LOST, /* it forgets all samples */
     FAULT_TWICE,
     FAULT_SAMPLE,
     FAULT_REQUEST,
@@ -34,9 +35,8 @@ typedef struct rig_engine {
     uint32_t given; /* samples given for all requests */
     fault fault;
     uint32_t when;
-    uint32_t stopped; /* steps after which *stop is 2 */
+    uint32_t stopped; /* steps after which the run is canceled */
     uint32_t steps;
-    volatile sig_atomic_t stop;
     char log[2048]; /* one line per request */
     char aborted[64];
     uint32_t polls_after; /* polls after an abort */

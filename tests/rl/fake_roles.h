@@ -10,7 +10,6 @@
 static inline void make_fake_roles(const xr_run *run, xr_roles *out)
 {
     *out = (xr_roles){ .run = run, .calls = &xr_local_calls };
-    out->exact = run->exact;
     out->device.part = &run->device;
     out->comm.part = &run->comm;
     out->algo.part = &run->algo;

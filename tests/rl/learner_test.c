@@ -3,6 +3,7 @@
  * Proves what the learner refuses, what it keeps and in which order it calls
  * its plugins, which are made for the test.
  */
+#include "tests/forward.h"
 #include "tests/testing.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static struct {
 /* Identifies a fake instance: the policy, or its critic. */
 static int critic_self;
 
-static xray_status train_forward(void *self, const xray_batch *batch,
+static xray_status forward_batch(void *self, const xray_batch *batch,
                                  uint32_t outputs, xray_outputs *out)
 {
     if (self == &critic_self) {
@@ -56,6 +57,8 @@ static xray_status train_forward(void *self, const xray_batch *batch,
     return XRAY_OK;
 }
 
+FORWARD_EACH(train_forward, forward_batch)
+
 static xray_status train_gradients(void *self, const xray_batch *const *batches,
                                    uint32_t count, const xray_loss *loss)
 {
@@ -71,7 +74,6 @@ static xray_status train_gradients(void *self, const xray_batch *const *batches,
     for (uint32_t i = 0; i < count; i++) {
         xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                                 .batch = batches[i],
-                                .first_row = fake.rows,
                                 .value = critic ? zero : NULL,
                                 .dvalue = critic ? out : NULL };
         if (!critic) {
@@ -154,8 +156,9 @@ static xray_status algo_context(void *self, const xray_batch *mini,
     return XRAY_OK;
 }
 
-static const char *const *algo_names(void)
+static const char *const *algo_names(void *self)
 {
+    (void)self;
     static const char *const names[] = { "fake/tokens", "fake/values", NULL };
     return names;
 }
@@ -366,7 +369,8 @@ static void other_contracts_train_on_recomputed_log_probs(void **state)
 {
     fixture *f = *state;
     xr_err err = { "" };
-    f->roles.exact = 0;
+    f->run.exact = 0;
+    f->run.ini.actor.rollout_probs_diff_max = 1;
     f->run.ini.actor.recompute_old_logp = 0;
     fake.offset = -0.5f;
     assert_int_equal(

@@ -20,6 +20,7 @@
 
 static char said[2048];    /* what the algorithm received */
 static xray_status answer; /* status that it returns */
+static const char *reason; /* its sentence, or NULL */
 
 typedef struct fixture {
     xr_run of;
@@ -58,9 +59,10 @@ static xray_status call_loss(const char *name, const void *context,
                              xray_metric_sums *sums)
 {
     const xray_batch *b = call->batch;
-    note_text("%s %s:%u first %u rows %u tokens %u+%d ids %d", name,
-              (const char *)context, (unsigned)size, call->first_row, b->rows,
-              b->tokens, b->row_start[0], b->ids[0]);
+    note_text("%s %s:%u index", name, (const char *)context, (unsigned)size);
+    for (uint32_t r = 0; r < b->rows; r++)
+        note_text(" %u", b->row_index[r]);
+    note_text(" tokens %u+%d ids %d", b->tokens, b->row_start[0], b->ids[0]);
     note_text(" row %u %u %d %d span %u/%u temperature", (unsigned)b->row_id[0],
               (unsigned)b->prompt_id[0], b->group[0], b->prompt_len[0],
               (unsigned)b->spans[0].version, b->span_count);
@@ -79,7 +81,8 @@ static xray_status call_loss(const char *name, const void *context,
     sums->weight[sums->count - 1] += 1;
     if (call->dlogp)
         call->dlogp[b->tokens - 1] = 0.5f;
-    return answer;
+    return reason ? (call->host->fail)(call->host, answer, name, reason)
+                  : answer;
 }
 
 static xray_status policy_loss(const void *context, uint64_t size,
@@ -167,13 +170,14 @@ static int set_up(void **state)
                             .spec = &f->spec };
     f->call = (xray_loss_call){ .header = XRAY_HEADER(xray_loss_call),
                                 .batch = &f->rows.batch,
-                                .first_row = 7,
                                 .logp = f->given[0],
                                 .entropy = f->given[1],
                                 .value = f->given[2],
                                 .dlogp = f->out[0],
                                 .dentropy = f->out[1],
                                 .dvalue = f->out[2] };
+    static const uint32_t index[] = { 7, 8, 9 };
+    f->rows.batch.row_index = index;
     *state = f;
     return 0;
 }
@@ -222,52 +226,52 @@ static void losses_receive_the_complete_batch(void **state)
     assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
     assert_string_equal(
         said,
-        "policy ctx:4 first 7 rows 3 tokens 9+0 ids 10 row 20 30 1 1 "
+        "policy ctx:4 index 7 8 9 tokens 9+0 ids 10 row 20 30 1 1 "
         "span 40/3 temperature 50 60 floats 0 100 200 300 400 500 600 700 "
         "-10 -20 -30 0 0 0\n"
-        "critic ctx:4 first 7 rows 3 tokens 9+0 ids 10 row 20 30 1 1 "
+        "critic ctx:4 index 7 8 9 tokens 9+0 ids 10 row 20 30 1 1 "
         "span 40/3 temperature 50 60 floats 0 100 200 300 400 500 600 700 "
         "- - -30 - - 0\n");
     assert_true(f->sums[0] == 18 && f->weights[1] == 2);
     assert_true(f->out[0][8] == 0.5f);
 }
 
-/* The rows of a replica come from anywhere in the mini-batch. Each is passed
- * separately, with its number in the mini-batch and its own part of every
- * array. */
-static void rows_of_a_replica_are_passed_one_by_one(void **state)
+/* The rows of a replica come from anywhere in the mini-batch, so that each has
+ * its own index. */
+static void rows_of_a_replica_keep_their_index(void **state)
 {
-    static const uint32_t index[] = { 0, 0, 4, 5, 9 };
+    static const uint32_t index[] = { 4, 5, 9 };
     fixture *f = *state;
-    f->run.index = index;
-    f->call.first_row = 2;
-    f->out[1][3] = 1; /* where the second row begins */
-    f->out[2][5] = 2;
+    f->rows.batch.row_index = index;
     assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
-    assert_string_equal(
-        said,
-        "policy ctx:4 first 4 rows 1 tokens 3+0 ids 10 row 20 30 1 1 "
-        "span 40/1 temperature 50 60 floats 0 100 200 300 400 500 600 700 "
-        "-10 -20 -30 0 0 0\n"
-        "policy ctx:4 first 5 rows 1 tokens 2+0 ids 13 row 21 31 2 1 "
-        "span 41/1 temperature 51 61 floats 0 103 203 303 403 503 603 703 "
-        "-13 -23 -33 0 1 0\n"
-        "policy ctx:4 first 9 rows 1 tokens 4+0 ids 15 row 22 32 3 1 "
-        "span 42/1 temperature 52 62 floats 0 105 205 305 405 505 605 705 "
-        "-15 -25 -35 0 0 2\n");
-    const float want[] = { 0, 0, 0.5f, 0, 0.5f, 0, 0, 0, 0.5f };
-    assert_memory_equal(f->out[0], want, sizeof(want));
-    /* Arrays that a batch lacks, its rows lack, too. */
-    xray_batch bare = f->rows.batch;
-    bare.temperature = NULL;
-    bare.baseline = NULL;
-    bare.ref_logp = NULL;
-    f->call.batch = &bare;
-    said[0] = '\0';
-    f->out[1][3] = f->out[2][5] = 0;
+    assert_non_null(strstr(said, "policy ctx:4 index 4 5 9 tokens 9+0"));
+}
+
+/* The loss neither sees rows of padding nor the values that belong to them. */
+static void rows_of_padding_are_in_no_loss(void **state)
+{
+    static const uint32_t index[] = { 7, 8, XRAY_NO_ROW };
+    fixture *f = *state;
+    f->rows.batch.row_index = index;
+    f->given[0][6] = NAN;
     assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
-    assert_non_null(strstr(said, "span 42/1 temperature - - floats 0 105 205 "
-                                 "- 405"));
+    assert_non_null(strstr(said, "policy ctx:4 index 7 8 tokens 5+0"));
+    assert_non_null(strstr(said, "span 40/2 "));
+    assert_true(f->sums[0] == 5 && f->out[0][4] == 0.5f);
+    assert_true(f->out[0][8] == 0);
+}
+
+/* A loss that fails says why through the host of the algorithm, whatever the
+ * backend set. */
+static void a_loss_says_why_it_fails(void **state)
+{
+    fixture *f = *state;
+    answer = XRAY_E_NUMERIC;
+    reason = "the ratio of row 3 is not finite";
+    f->call.host = NULL;
+    assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_E_NUMERIC);
+    assert_non_null(strstr(f->run.why.text, reason));
+    reason = NULL;
 }
 
 /* After the first failure there are no more calls, for rows and for
@@ -286,19 +290,16 @@ static void a_failed_loss_is_not_called_again(void **state)
           "algo.fake: loss failed with status 7 (a status this xray does not "
           "know)" },
     };
-    static const uint32_t index[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
     fixture *f = *state;
     xr_part backend = { .instance = "train.fake", .host = f->of.algo.host };
     for (size_t i = 0; i < 2; i++) {
         xr_err err = { "" };
         char want[256];
         f->run.failed = 0;
-        f->run.index = index;
         said[0] = '\0';
         answer = cases[i].answer;
         assert_int_equal(xr_loss_call(&f->run, &f->call), cases[i].want);
         assert_non_null(strstr(said, "ids 10"));
-        assert_null(strstr(said, "ids 13"));
         answer = XRAY_OK;
         said[0] = '\0';
         assert_int_equal(xr_loss_call(&f->run, &f->call), cases[i].want);
@@ -545,7 +546,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(likelihood_is_a_mean_over_the_step),
         CASE(losses_receive_the_complete_batch),
-        CASE(rows_of_a_replica_are_passed_one_by_one),
+        CASE(rows_of_a_replica_keep_their_index),
+        CASE(rows_of_padding_are_in_no_loss),
+        CASE(a_loss_says_why_it_fails),
         CASE(a_failed_loss_is_not_called_again),
         CASE(bad_outputs_are_named),
         CASE(ranks_continue_without_gradients),

@@ -34,7 +34,8 @@ static struct {
     xray_workload load[XRAY_ROLE_REWARD + 1]; /* workload that was passed */
     const xray_model *model[XRAY_ROLE_REWARD + 1];
     uint32_t size[XRAY_ROLE_REWARD + 1]; /* size of the world that was passed */
-    char asked[64];                      /* roles that were asked, in order */
+    /* Roles that were asked, in order: for layouts, then for memory. */
+    char asked[64];
 } fake;
 
 static xr_run run;
@@ -56,11 +57,14 @@ static xray_status refuse_plan(const xray_host *host, const char *text)
 }
 
 static xray_status answer_plan(const xray_host *host, uint32_t role,
+                               const xray_world *world,
                                const xray_workload *load, xray_plan *out)
 {
     fake.load[role] = *load;
     size_t asked = strlen(fake.asked);
-    if (asked + 1 < sizeof(fake.asked)) /* only the first calls are kept */
+    assert_int_equal(world->global_ranks[world->rank], world->rank);
+    /* Only the first calls are kept. */
+    if (world->rank == 0 && asked + 1 < sizeof(fake.asked))
         fake.asked[asked] = (char)('0' + role);
     if (fake.refused[role])
         return refuse_plan(host, fake.refused[role]);
@@ -82,7 +86,7 @@ static xray_status plan_train(const xray_host *host, const void *config,
     assert_ptr_equal(config, &options);
     fake.model[role] = model;
     fake.size[role] = world->size;
-    return answer_plan(host, role, load, out);
+    return answer_plan(host, role, world, load, out);
 }
 
 static xray_status plan_infer(const xray_host *host, const void *config,
@@ -91,8 +95,8 @@ static xray_status plan_infer(const xray_host *host, const void *config,
 {
     (void)config;
     fake.model[XRAY_ROLE_ROLLOUT] = model;
-    assert_int_equal(world->size, 1); /* engines are replicas */
-    xray_status status = answer_plan(host, XRAY_ROLE_ROLLOUT, load, out);
+    assert_int_equal(world->size, run.placement.rollout.count);
+    xray_status status = answer_plan(host, XRAY_ROLE_ROLLOUT, world, load, out);
     if (load->shared)
         out->bytes[XRAY_TAG_WEIGHTS] = 0;
     return status;
@@ -265,7 +269,7 @@ static void every_model_is_planned(void **state)
             run.reward_model_config = &score_options;
             make_plan(&r);
             run.reward_model_config = NULL;
-            assert_string_equal(fake.asked, "12354");
+            assert_string_equal(fake.asked, "1234512354");
             assert_int_equal(r.count, host ? 6 : 5);
             expect_part(&r, 0, "train.fake", ALL * 1000, ranks, 1);
             expect_part(&r, 1, "reference", ALL * 2000, ranks, 2);
@@ -298,6 +302,10 @@ static void every_model_is_planned(void **state)
     assert_int_equal(fake.load[3].tokens, 200);
     assert_int_equal(fake.load[5].tokens, 300);
     assert_int_equal(fake.load[4].rows, 7);
+    for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++) {
+        assert_ptr_equal(fake.load[role].device, &device_ops);
+        assert_ptr_equal(fake.load[role].device_config, &options);
+    }
 }
 
 static void missing_models_are_not_planned(void **state)
@@ -308,11 +316,11 @@ static void missing_models_are_not_planned(void **state)
         uint32_t needs;
         const char *asked;
     } cases[] = {
-        { 0, 0, "14" },
-        { XR_WITH_REFERENCE, 0, "124" },
-        { 0, XRAY_NEED_REFERENCE, "124" },
-        { 0, XRAY_NEED_CRITIC, "134" },
-        { 0, XRAY_NEED_VALUE_HEAD | XRAY_NEED_GROUPS, "14" },
+        { 0, 0, "1414" },
+        { XR_WITH_REFERENCE, 0, "124124" },
+        { 0, XRAY_NEED_REFERENCE, "124124" },
+        { 0, XRAY_NEED_CRITIC, "134134" },
+        { 0, XRAY_NEED_VALUE_HEAD | XRAY_NEED_GROUPS, "1414" },
     };
     xr_resources r;
     uint32_t with = run.with;
@@ -330,7 +338,7 @@ static void missing_models_are_not_planned(void **state)
     run.infer.config = NULL;
     memset(fake.asked, 0, sizeof(fake.asked));
     make_plan(&r);
-    assert_string_equal(fake.asked, "1");
+    assert_string_equal(fake.asked, "11");
     run.actor.json = NULL;
     run.actor.model.config_json = NULL;
     make_plan(&r);
@@ -418,8 +426,8 @@ static void refusals_are_reported_once(void **state)
     assert_string_equal(errors.items[0], "device.fake: plan: no such device");
     assert_string_equal(errors.items[1], "/m/odel/config.json: cannot");
     assert_int_equal(r.count, 0);
-    assert_string_equal(fake.asked,
-                        "14"); /* without a trainer there is no reference */
+    /* Without a trainer there is no reference. */
+    assert_string_equal(fake.asked, "1414");
     xr_errors_free(&errors);
     fake.refused[0] = fake.refused[1] = NULL;
     fake.refused[4] = "see /m/odel";

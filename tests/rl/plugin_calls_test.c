@@ -26,9 +26,10 @@ static xray_status keep_request(void *self, const xray_request *request)
     return XRAY_OK;
 }
 
-static xray_status drop_request(void *self, uint64_t id)
+static xray_status drop_request(void *self, uint64_t id, uint32_t sample)
 {
     (void)self;
+    (void)sample;
     (void)id;
     return XRAY_OK;
 }
@@ -53,9 +54,8 @@ static void request_three_samples(xr_roles *roles, const xr_sampling *how)
     const xr_row *rows[] = { &data[0], &data[1], &data[2] };
     asked_count = 0;
     assert_int_equal(xr_samples_init(&samples, 12, 9, &err), XRAY_OK);
-    assert_int_equal(
-        xr_samples_generate(roles, &samples, rows, 3, how, NULL, &err),
-        XRAY_E_NOMEM);
+    assert_int_equal(xr_samples_generate(roles, &samples, rows, 3, how, &err),
+                     XRAY_E_NOMEM);
     assert_int_equal(asked_count, 2);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(asked[i].id, i);
@@ -71,6 +71,7 @@ static void request_three_samples(xr_roles *roles, const xr_sampling *how)
 static void requests_carry_all_sampling_settings(void **state)
 {
     static const xray_infer_ops ops = { .header = XRAY_HEADER(xray_infer_ops),
+                                        .capabilities = XRAY_INFER_TRUNCATION,
                                         .submit = keep_request,
                                         .poll = answer_nothing,
                                         .abort = drop_request };

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proves, at the bounds, what is accepted from plugins and other processes, and
- * the sentence on what is not.
+ * Proves, at the bounds, what is accepted from plugins, and the sentence on
+ * what is not.
  */
 #include <math.h>
 
 #include "core/roles/nonfinite.h"
 #include "core/roles/plugin_results.h"
-#include "core/roles/wire.h"
 #include "tests/rl/fake_roles.h"
 #include "tests/testing.h"
 
@@ -122,8 +121,9 @@ static void fill_table(void)
         tensors[i] = (xray_tensor){ .name = i ? "second" : "first",
                                     .dims = 2,
                                     .shape = { 2, 3 },
-                                    .first = 2,
-                                    .count = 4,
+                                    .lo = { 0, 1 },
+                                    .extent = { 2, 2 },
+                                    .stride = { 2, 1 },
                                     .data = values };
     table = (xray_weights){ .header = XRAY_HEADER(xray_weights),
                             .tensor_count = 2,
@@ -201,6 +201,7 @@ static void tensors_of_a_table_are_checked(void **state)
                                     "holds");
     tensors[1].dims = 4;
     tensors[1].shape[2] = tensors[1].shape[3] = 1;
+    tensors[1].extent[2] = tensors[1].extent[3] = 1;
     expect_table("");
     tensors[0].shape[0] = UINT64_C(1) << 62;
     tensors[0].shape[1] = 1;
@@ -210,24 +211,65 @@ static void tensors_of_a_table_are_checked(void **state)
     expect_table(WRONG(0, "first") "its shape has more elements than can be");
     tensors[0].shape[0] = (UINT64_C(1) << 62) - 1;
     tensors[0].shape[1] = 1;
+    tensors[0].lo[1] = 0;
+    tensors[0].extent[1] = 1;
     expect_table("");
-    tensors[1].first = 3;
-    expect_table(WRONG(1, "second") "its shard ends behind the tensor");
-    tensors[1].first = 7;
-    tensors[1].count = 0;
-    expect_table(WRONG(1, "second") "its shard ends behind the tensor");
-    tensors[1].count = UINT64_MAX;
-    expect_table(WRONG(1, "second") "its shard ends behind the tensor");
     tensors[1].data = NULL;
     expect_table(WRONG(1, "second") "it has elements and no data");
     tensors[1].data = NULL;
-    tensors[1].count = 0;
-    tensors[1].first = 6; /* a rank may hold none of it */
+    tensors[1].extent[0] = 0; /* a rank may hold none of it */
     expect_table("");
     tensors[0].dims = 0; /* a scalar */
-    tensors[0].first = 0;
-    tensors[0].count = 1;
     expect_table("");
+}
+
+#define OUTSIDE "its box reaches outside of its shape"
+
+static void boxes_of_a_table_are_checked(void **state)
+{
+    (void)state;
+    fill_table();
+    tensors[1].lo[1] = 2;
+    expect_table(WRONG(1, "second") OUTSIDE);
+    tensors[1].lo[0] = 3;
+    tensors[1].extent[0] = 0;
+    expect_table(WRONG(1, "second") OUTSIDE);
+    tensors[1].extent[0] = UINT64_MAX;
+    expect_table(WRONG(1, "second") OUTSIDE);
+    tensors[0].stride[1] = 2;
+    expect_table(WRONG(0, "first") "the stride of its last axis is not 1");
+    tensors[0].stride[0] = 1;
+    expect_table(WRONG(0, "first") "a stride is shorter than what it steps "
+                                   "over");
+    tensors[0].stride[0] = UINT64_C(1) << 62;
+    expect_table(WRONG(0, "first") "its strides reach further than can be");
+    tensors[0].stride[0] = 100; /* storage may be larger than the shape */
+    expect_table("");
+    /* An axis of one index may have any stride. */
+    tensors[0].extent[1] = 1;
+    tensors[0].stride[1] = 0;
+    expect_table("");
+    /* Several boxes of one tensor. */
+    tensors[1].name = tensors[0].name;
+    expect_table(WRONG(1, "first") "it has elements that a box before it has, "
+                                   "too");
+    tensors[1].name = tensors[0].name;
+    tensors[1].lo[0] = tensors[1].extent[0] = 1; /* one in common: (1, 1) */
+    tensors[1].lo[1] = 0;
+    expect_table(WRONG(1, "first") "it has elements that a box before it has, "
+                                   "too");
+    tensors[1].name = tensors[0].name;
+    tensors[1].lo[1] = 0;
+    tensors[1].extent[1] = 1;
+    expect_table("");
+    tensors[1].name = tensors[0].name;
+    tensors[1].dtype = XRAY_BF16;
+    expect_table(WRONG(1, "first") "its type or shape is not that of its box "
+                                   "before");
+    tensors[1].name = tensors[0].name;
+    tensors[1].shape[0] = 9;
+    expect_table(WRONG(1, "first") "its type or shape is not that of its box "
+                                   "before");
 }
 
 /* ---- samples ------------------------------------------------------------ */
@@ -269,7 +311,8 @@ static void samples_of_an_engine_are_checked(void **state)
     ADD(finite, XRAY_OK, "", (void)0);
     ADD(finite, XRAY_OK, "", SAMPLE.finish = XRAY_FINISH_ABORT);
     ADD(NULL, XRAY_OK, "", SAMPLE.token_count = 0; SAMPLE.tokens = NULL);
-    ADD(finite, XRAY_OK, "", SAMPLE.span_count = 4; SAMPLE.spans = &span);
+    ADD(finite, XRAY_OK, "", SAMPLE.span_count = 4; SAMPLE.spans = &span;
+        SAMPLE.span_stride = sizeof(span));
     ADD(finite, XRAY_E_BUG, "infer.fake gave sample 5 with 5 spans of 3 tokens",
         SAMPLE.span_count = 5;
         SAMPLE.spans = &span);
@@ -288,8 +331,8 @@ static void samples_of_an_engine_are_checked(void **state)
         "infer.fake gave sample 5 with finish 0, which is not a known reason",
         SAMPLE.finish = XRAY_FINISH_STOP - 1);
     ADD(finite, XRAY_E_BUG,
-        "infer.fake gave sample 5 with finish 4, which is not a known reason",
-        SAMPLE.finish = XRAY_FINISH_ABORT + 1);
+        "infer.fake gave sample 5 with finish 5, which is not a known reason",
+        SAMPLE.finish = XRAY_FINISH_REPEAT + 1);
     ADD(finite, XRAY_E_BUG,
         "infer.fake gave the id 10 for token 1 of sample 5, which is outside "
         "the vocabulary of 10",
@@ -317,223 +360,39 @@ static void samples_of_an_engine_are_checked(void **state)
     }
 }
 
-/* ---- between processes -------------------------------------------------- */
-
-static union {
-    uint64_t align;
-    unsigned char bytes[1 << 16];
-} region;
-
-/* A batch of two rows of four tokens with values in every array; returns its
- * bytes. */
-static uint64_t fill_region(xr_wire *out)
-{
-    const xr_wire_header shape = { .row_cap = 3,
-                                   .token_cap = 12,
-                                   .names = 2,
-                                   .context_size = 5,
-                                   .views = 4,
-                                   .outputs = 6,
-                                   .loss = 1,
-                                   .prompts = 2,
-                                   .fault = "old" };
-    int32_t ids[] = { 1, 2, 3, 4 };
-    float logp[] = { -1, -2 };
-    xr_row_in in = { .prompt = ids,
-                     .prompt_count = 2,
-                     .response = ids + 2,
-                     .response_count = 2,
-                     .logp = logp,
-                     .row_id = 77,
-                     .temperature = 1 };
-    uint64_t size = xr_wire_bytes(&shape);
-    xr_err err = { "" };
-    assert_true(size <= sizeof(region.bytes));
-    memset(region.bytes, 0xff, sizeof(region.bytes));
-    xr_wire_begin(region.bytes, &shape, out);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(xr_rows_add(&out->rows, &in, &err), XRAY_OK);
-    out->sums[1] = 3;
-    out->weights[1] = 4;
-    out->index[2] = 9;
-    memcpy(out->context, "abcd", 5);
-    for (int i = 0; i < 3; i++)
-        out->out[i][11] = (float)i;
-    xr_wire_close(out);
-    return size;
-}
-
-/* A Workhorse reads what was written for it. */
-static void batches_arrive_as_they_were_sent(void **state)
+/* Only a streamed sample comes in parts, and spans are read by their stride. */
+static void parts_and_spans_of_a_sample(void **state)
 {
     (void)state;
+    static const struct xray_span span;
+    xray_sample_out sample = { .tokens = tokens,
+                               .token_count = 3,
+                               .finish = XRAY_FINISH_REPEAT,
+                               .spans = &span,
+                               .span_count = 1,
+                               .span_stride = 16 };
+    xr_run run = { .infer.instance = "infer.fake",
+                   .actor.model.vocab_size = 10 };
+    xr_roles s;
     xr_err err = { "" };
-    xr_wire a;
-    xr_wire b;
-    uint64_t size = fill_region(&a);
-    assert_int_equal(xr_wire_map(region.bytes, size, &err, &b), XRAY_OK);
-    assert_int_equal(b.header->rows, 2);
-    assert_int_equal(b.header->tokens, 8);
-    assert_int_equal(b.header->views, 4);
-    assert_int_equal(b.header->outputs, 6);
-    assert_int_equal(b.header->loss, 1);
-    assert_int_equal(b.header->prompts, 2);
-    assert_string_equal(b.header->fault, "");
-    assert_int_equal(b.rows.batch.rows, 2);
-    assert_int_equal(b.rows.batch.tokens, 8);
-    assert_int_equal(b.rows.batch.span_count, 2);
-    assert_int_equal(b.rows.batch.ids[5], 2);
-    assert_int_equal(b.rows.batch.row_start[2], 8);
-    assert_int_equal(b.rows.batch.row_id[1], 77);
-    assert_true(b.sums[1] == 3 && b.weights[1] == 4 && b.index[2] == 9);
-    assert_memory_equal(b.context, "abcd", 5);
-    for (int i = 0; i < 3; i++)
-        assert_true(b.out[i][11] == (float)i);
-    /* Every array has its own bytes. */
-    assert_ptr_not_equal(b.sums, b.weights);
-    assert_true(b.context >= (unsigned char *)(b.index + 3));
-    assert_true(b.out[1] >= b.out[0] + 12 && b.out[2] >= b.out[1] + 12);
-}
-
-/* A header that claims more than its region is refused. */
-static void headers_that_claim_too_much_are_refused(void **state)
-{
-    (void)state;
-    xr_err err = { "" };
-    xr_wire a;
-    xr_wire b;
-    uint64_t size = fill_region(&a);
-    assert_int_equal(xr_wire_map(region.bytes, size - 1, &err, &b), XRAY_E_BUG);
-    char want[100];
-    (void)snprintf(want, sizeof(want),
-                   "a batch of 2 rows and 8 tokens is not in its %llu bytes",
-                   (unsigned long long)size - 1);
-    assert_string_equal(err.text, want);
-    assert_int_equal(
-        xr_wire_map(region.bytes, sizeof(xr_wire_header) - 1, &err, &b),
-        XRAY_E_BUG);
-    assert_non_null(strstr(err.text, " bytes has no head"));
-    xr_wire_header *head = a.header;
-    const xr_wire_header whole = *head;
-    for (int i = 0; i < 6; i++) {
-        *head = whole;
-        if (i == 0)
-            head->rows = 4;
-        else if (i == 1)
-            head->tokens = 13;
-        else if (i == 2)
-            head->names = UINT64_MAX / 8 + 1;
-        else if (i == 3)
-            head->context_size = UINT64_MAX - 63;
-        else if (i == 4)
-            head->row_cap = INT32_MAX;
-        else
-            head->token_cap = UINT32_MAX;
-        assert_int_equal(xr_wire_map(region.bytes, size, &err, &b), XRAY_E_BUG);
-    }
-}
-
-static void prompts_arrive_as_they_were_sent(void **state)
-{
-    (void)state;
-    const xr_wire_rollout_header shape = {
-        .prompts = 2,
-        .ids = 5,
-        .how = { .n = 3, .max_tokens = 4, .seed = 8, .step = 6 }
-    };
-    uint64_t size = xr_wire_rollout_bytes(&shape);
-    xr_err err = { "" };
-    xr_wire_rollout a;
-    xr_wire_rollout b;
-    assert_true(size <= sizeof(region.bytes));
-    memset(region.bytes, 0xff, sizeof(region.bytes));
-    xr_wire_rollout_begin(region.bytes, &shape, &a);
-    a.prompt_start[1] = 2;
-    a.prompt_start[2] = 5;
-    a.prompt_id[1] = 12;
-    a.prompt[4] = 44;
-    for (int i = 0; i < 6; i++) {
-        a.versions[i] = (uint64_t)i;
-        a.sizes[i] = (uint32_t)(10 + i);
-        a.finish[i] = (uint32_t)(20 + i);
-    }
-    a.tokens[23] = 230;
-    a.logp[23] = -23;
-    assert_int_equal(xr_wire_rollout_map(region.bytes, size, &err, &b),
+    make_fake_roles(&run, &s);
+    assert_int_equal(xr_check_sample(&s, &sample, finite, 5, 3, &err),
+                     XRAY_E_BUG);
+    assert_string_equal(err.text, "infer.fake gave sample 5 with spans of 16 "
+                                  "bytes, expected at least 24");
+    sample.span_stride = 24;
+    assert_int_equal(xr_check_sample(&s, &sample, finite, 5, 3, &err), XRAY_OK);
+    sample.first = 2;
+    assert_int_equal(xr_check_sample(&s, &sample, finite, 5, 3, &err),
+                     XRAY_E_BUG);
+    assert_string_equal(err.text,
+                        "infer.fake gave sample 5 from token 2 on; only a "
+                        "streamed sample comes in parts");
+    sample.finish = XRAY_FINISH_NONE;
+    assert_int_equal(xr_check_sample_part(&s, &sample, finite, 5, 3, &err),
                      XRAY_OK);
-    assert_int_equal(b.header->how.step, 6);
-    assert_int_equal(b.prompt_start[0], 0);
-    assert_true(b.prompt_id[1] == 12 && b.prompt[4] == 44);
-    assert_true(b.versions[5] == 5 && b.sizes[5] == 15 && b.finish[5] == 25);
-    assert_true(b.tokens[23] == 230 && b.logp[23] == -23);
-}
-
-static void prompts_that_do_not_fit_are_refused(void **state)
-{
-    (void)state;
-    const xr_wire_rollout_header shape = {
-        .prompts = 2,
-        .ids = 5,
-        .how = { .n = 3, .max_tokens = 4, .seed = 8, .step = 6 }
-    };
-    uint64_t size = xr_wire_rollout_bytes(&shape);
-    xr_err err = { "" };
-    xr_wire_rollout a;
-    xr_wire_rollout b;
-    memset(region.bytes, 0xff, sizeof(region.bytes));
-    xr_wire_rollout_begin(region.bytes, &shape, &a);
-    a.prompt_start[1] = 2;
-    a.prompt_start[2] = 5;
-    assert_int_equal(xr_wire_rollout_map(region.bytes, size - 1, &err, &b),
+    assert_int_equal(xr_check_sample_part(&s, &sample, finite, 5, 2, &err),
                      XRAY_E_BUG);
-    char want[100];
-    (void)snprintf(want, sizeof(want), "2 prompts are not in their %llu bytes",
-                   (unsigned long long)size - 1);
-    assert_string_equal(err.text, want);
-    assert_int_equal(xr_wire_rollout_map(region.bytes,
-                                         sizeof(xr_wire_rollout_header) - 1,
-                                         &err, &b),
-                     XRAY_E_BUG);
-    assert_non_null(strstr(err.text, " bytes have no header"));
-    a.prompt_start[2] = 6;
-    assert_int_equal(xr_wire_rollout_map(region.bytes, size, &err, &b),
-                     XRAY_E_BUG);
-    assert_string_equal(err.text, "prompt 1 ends outside of them");
-    a.prompt_start[2] = 1;
-    assert_int_equal(xr_wire_rollout_map(region.bytes, size, &err, &b),
-                     XRAY_E_BUG);
-    a.prompt_start[2] = 2; /* an empty prompt */
-    assert_int_equal(xr_wire_rollout_map(region.bytes, size, &err, &b),
-                     XRAY_OK);
-    /* The end of the last prompt has an offset of its own. */
-    const xr_wire_rollout_header many = {
-        .prompts = 16, .ids = 16, .how = { .n = 16, .max_tokens = 16 }
-    };
-    assert_true(xr_wire_rollout_bytes(&many) <= sizeof(region.bytes));
-    xr_wire_rollout_begin(region.bytes, &many, &b);
-    assert_true((char *)b.prompt >= (char *)(b.prompt_start + 17));
-    assert_true((char *)b.versions >= (char *)(b.prompt_id + 16));
-    assert_true((char *)b.tokens >= (char *)(b.finish + 256));
-    assert_true((char *)b.finish >= (char *)(b.sizes + 256));
-    assert_true((char *)b.logp >= (char *)(b.tokens + 4096));
-    assert_true((char *)(b.logp + 4096) <=
-                (char *)region.bytes + xr_wire_rollout_bytes(&many));
-    xr_wire_rollout_begin(region.bytes, &shape, &a);
-    a.prompt_start[1] = a.prompt_start[2] = 2;
-    const xr_wire_rollout_header whole = *a.header;
-    for (int i = 0; i < 4; i++) {
-        *a.header = whole;
-        if (i == 0)
-            a.header->prompts = UINT32_MAX;
-        else if (i == 1)
-            a.header->ids = UINT32_MAX;
-        else if (i == 2)
-            a.header->how.n = UINT32_MAX;
-        else
-            a.header->how.max_tokens = UINT32_MAX;
-        assert_int_equal(xr_wire_rollout_map(region.bytes, size, &err, &b),
-                         XRAY_E_BUG);
-    }
 }
 
 int main(void)
@@ -544,11 +403,9 @@ int main(void)
         cmocka_unit_test(unknown_needs_are_refused),
         cmocka_unit_test(tables_of_weights_are_checked),
         cmocka_unit_test(tensors_of_a_table_are_checked),
+        cmocka_unit_test(boxes_of_a_table_are_checked),
         cmocka_unit_test(samples_of_an_engine_are_checked),
-        cmocka_unit_test(batches_arrive_as_they_were_sent),
-        cmocka_unit_test(headers_that_claim_too_much_are_refused),
-        cmocka_unit_test(prompts_arrive_as_they_were_sent),
-        cmocka_unit_test(prompts_that_do_not_fit_are_refused),
+        cmocka_unit_test(parts_and_spans_of_a_sample),
     };
     return cmocka_run_group_tests_name("rl.plugin_results", tests, NULL, NULL);
 }

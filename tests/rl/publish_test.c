@@ -4,9 +4,11 @@
  * test: complete tables, exports in parts, a narrower type, ranges, and a
  * region between processes; and the faults that must stop a run.
  */
-#include "core/base/hash.h"
+#include <xray/box.h>
+
 #include "core/roles/publish.h"
 #include "core/roles/ship.h"
+#include "tests/rl/fake_memory.h"
 #include "tests/rl/fake_roles.h"
 #include "tests/testing.h"
 
@@ -70,13 +72,13 @@ static void device_free(void *self, void *ptr)
     free(ptr);
 }
 
-static xray_status device_sum(void *self, const void *ptr, uint64_t bytes,
+static xray_status device_sum(void *self, const xray_checksum_rows *rows,
                               uint64_t *out)
 {
     (void)self;
-    if (device.apart && in_region(ptr))
+    if (device.apart && in_region(rows->data))
         return XRAY_E_ARG; /* like a GPU that is given a host address */
-    *out = xr_hash64(ptr, bytes, 0);
+    *out = fake_sum_rows(rows);
     return XRAY_OK;
 }
 
@@ -155,16 +157,17 @@ static void fill_side(side *s, uint32_t dtype)
 {
     static const char *const names[] = { "embed", "block", "norm", "value" };
     *s = (side){ .version = 1 };
-    for (uint32_t i = 0; i <= TENSORS; i++)
+    for (uint32_t i = 0; i <= TENSORS; i++) {
         s->tensors[i] = (xray_tensor){
             .name = names[i],
             .dtype = dtype,
             .dims = 2,
             .shape = { 2, COUNT / 2 },
-            .count = COUNT,
             .data =
                 dtype == XRAY_F32 ? (void *)s->values[i] : (void *)s->narrow[i],
         };
+        xray_box_make_plain(&s->tensors[i]);
+    }
     s->table = (xray_weights){
         .header = XRAY_HEADER(xray_weights),
         .tensor_count = TENSORS,
@@ -217,8 +220,7 @@ static xray_status export_next(void *self, const xray_weights **out)
         return XRAY_END;
     how.twice = i == how.twice - 1 && how.next > TENSORS ? 0 : how.twice;
     tensor = trainer.tensors[i];
-    tensor.first = 0;
-    tensor.count = i == how.partial - 1 ? COUNT / 2 : COUNT;
+    tensor.extent[0] = i == how.partial - 1 ? 1 : 2;
     tensor.data = values;
     memcpy(values, trainer.values[i], sizeof(values));
     part = trainer.table;
@@ -238,11 +240,11 @@ static void take_weights(const xray_tensor *from)
 {
     for (uint32_t i = 0; i < TENSORS; i++) {
         const xray_tensor *to = &engine.tensors[i];
-        const float *x = (const float *)from->data + to->first;
+        const float *x = (const float *)from->data + to->lo[0] * to->shape[1];
         if (strcmp(to->name, from->name) != 0)
             continue;
         assert_false(device.apart && in_region(from->data));
-        for (uint64_t k = 0; k < to->count; k++)
+        for (uint64_t k = 0; k < xray_box_count(to); k++)
             if (to->dtype == XRAY_F32)
                 ((float *)to->data)[k] = x[k];
             else
@@ -325,7 +327,7 @@ static void shard_trainer(void)
 {
     run.train.ops = &export_ops;
     for (uint32_t i = 0; i < TENSORS; i++)
-        trainer.tensors[i].count = COUNT / 2;
+        trainer.tensors[i].extent[0] = 1;
 }
 
 static void expect_ok(void)
@@ -417,7 +419,7 @@ static void narrower_values_are_compared_as_they_are_kept(void **state)
         engine.tensors[i].dtype = XRAY_BF16;
         engine.tensors[i].data = engine.narrow[i];
     }
-    engine.tensors[2].count = COUNT / 2; /* the largest is not the last */
+    engine.tensors[2].extent[0] = 1; /* the largest is not the last */
     shard_trainer();
     for (uint32_t round = 0; round < 2; round++) {
         assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
@@ -435,8 +437,8 @@ static void a_range_is_compared_with_its_range(void **state)
 {
     xr_err err = { "" };
     (void)state;
-    engine.tensors[1].first = COUNT / 2;
-    engine.tensors[1].count = COUNT / 2;
+    engine.tensors[1].lo[0] = 1;
+    engine.tensors[1].extent[0] = 1;
     assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
     assert_memory_equal(engine.values[1], trainer.values[1] + COUNT / 2,
                         COUNT / 2 * sizeof(float));
@@ -460,10 +462,11 @@ static void weights_reach_a_device_that_cannot_read_the_region(void **state)
         update_trainer();
         memset(&region, 0, sizeof(region));
         assert_true(xr_ship_bytes(&roles) <= sizeof(region));
-        assert_int_equal(
-            xr_ship_write(&roles, region.bytes, sizeof(region), &err), XRAY_OK);
-        assert_int_equal(
-            xr_ship_read(&roles, region.bytes, sizeof(region), &err), XRAY_OK);
+        uint64_t size = xr_ship_bytes(&roles);
+        assert_int_equal(xr_ship_write(&roles, region.bytes, size, &err),
+                         XRAY_OK);
+        assert_int_equal(xr_ship_read(&roles, region.bytes, size, &err),
+                         XRAY_OK);
         assert_int_equal(engine.version, trainer.version);
         assert_memory_equal(engine.values, trainer.values,
                             TENSORS * sizeof(trainer.values[0]));
@@ -473,9 +476,8 @@ static void weights_reach_a_device_that_cannot_read_the_region(void **state)
                       sizeof(trainer.values[1])) != 0)
             at++;
         region.bytes[at] ^= 1;
-        assert_int_equal(
-            xr_ship_read(&roles, region.bytes, sizeof(region), &err),
-            XRAY_E_BUG);
+        assert_int_equal(xr_ship_read(&roles, region.bytes, size, &err),
+                         XRAY_E_BUG);
         assert_non_null(strstr(err.text, "the checksum of tensor block is "));
         err.text[0] = '\0';
     }
@@ -498,8 +500,8 @@ static void a_flipped_bit_stops_the_run(void **state)
         "weights of version 3: the checksum of tensor block is %016llx in "
         "infer.test, that of the values from train.test is %016llx; they were "
         "damaged on the way",
-        (unsigned long long)xr_hash64(broken, sizeof(broken), 0),
-        (unsigned long long)xr_hash64(trainer.values[1], sizeof(broken), 0));
+        (unsigned long long)fake_sum(broken, sizeof(broken)),
+        (unsigned long long)fake_sum(trainer.values[1], sizeof(broken)));
     expect_stop(want);
 }
 
@@ -533,24 +535,25 @@ static void mismatched_tables_stop_the_run(void **state)
     engine.tensors[2].name = "norm.weight";
     expect_stop("tensor norm.weight of infer.test is not among the weights of "
                 "train.test");
-    engine.tensors[2].name = "block";
-    expect_stop("infer.test publishes tensor block twice");
+    engine.tensors[2].name = "embed"; /* not beside its other box */
+    expect_stop("infer.test publishes tensor embed twice");
     engine.tensors[2].name = "norm";
     engine.tensors[2].shape[0] = 4;
     engine.tensors[2].shape[1] = 2;
+    xray_box_make_plain(&engine.tensors[2]);
     expect_stop("tensor norm has shape [2, 4] in train.test and [4, 2] in "
                 "infer.test");
     engine.tensors[2].shape[0] = 2;
     engine.tensors[2].shape[1] = 4;
+    xray_box_make_plain(&engine.tensors[2]);
     trainer.tensors[0].name = "norm";
     expect_stop("train.test publishes tensor norm twice");
     trainer.tensors[0].name = "embed";
-    engine.tensors[0].first = COUNT / 2 + 1;
-    engine.tensors[0].count = COUNT / 2;
+    engine.tensors[0].lo[0] = 2;
+    engine.tensors[0].extent[0] = 1;
     expect_stop("infer.test gave a table of weights whose tensor 0 (embed) is "
-                "wrong: its shard ends behind the tensor");
-    engine.tensors[0].first = 0;
-    engine.tensors[0].count = COUNT;
+                "wrong: its box reaches outside of its shape");
+    xray_box_make_plain(&engine.tensors[0]);
     expect_ok();
     engine.tensors[2].dtype = 99;
     xr_err err = { "" };

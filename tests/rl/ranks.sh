@@ -42,6 +42,11 @@ run elsewhere --set run.ranks=2 --set placement.actor=0 --set placement.rollout=
 same one elsewhere
 run beside --set run.ranks=2 --set placement.actor=0 --set placement.rollout=0-1 # an engine beside the actor and one on its own
 same one beside
+# The engine's own metric comes from its process; of two it is the mean.
+rows=$(first one perf/infer.dsinf/rows)
+[ -n "$rows" ] && [ "$rows" = "$(first apart perf/infer.dsinf/rows)" ] || fail "rows of a step: $rows and $(first apart perf/infer.dsinf/rows)"
+awk -v a="$rows" -v b="$(first beside perf/infer.dsinf/rows)" 'BEGIN { exit !(b > 0 && b < a) }' ||
+    fail "rows of a step on two engines: $(first beside perf/infer.dsinf/rows)"
 
 for ranks in 2 4; do
     run "on$ranks" --set "run.ranks=$ranks"

@@ -4,6 +4,7 @@
  * the test: what it passes for each sample, how many at a time, and what it
  * returns.
  */
+#include "tests/forward.h"
 #include "tests/testing.h"
 
 #include "core/roles/reward_model.h"
@@ -14,8 +15,8 @@ static xray_status answer;
 
 /* Notes a line per call: rows as their ids, and where calls end. The value of a
  * token is ten times its id. */
-static xray_status answer_forward(void *self, const xray_batch *b,
-                                  uint32_t outputs, xray_outputs *out)
+static xray_status answer_batch(void *self, const xray_batch *b,
+                                uint32_t outputs, xray_outputs *out)
 {
     size_t used = strlen(said);
     (void)self;
@@ -39,6 +40,8 @@ static xray_status answer_forward(void *self, const xray_batch *b,
     (void)snprintf(said + used, sizeof(said) - used, "\n");
     return answer;
 }
+
+FORWARD_EACH(answer_forward, answer_batch)
 
 typedef struct fixture {
     xr_run run;

@@ -282,7 +282,7 @@ static void views_have_every_array(void **state)
             assert_int_equal(views.batches[v].span_count,
                              views.batches[v].rows);
             assert_int_equal(views.batches[v].row_start[0], 0);
-            assert_int_equal(views.first_row[v], v ? v + 1 : 0);
+            assert_int_equal(views.batches[v].row_index[0], v ? v + 1 : 0);
         }
     }
     /* In a cut that begins within the rows, offsets count from there. */
@@ -291,7 +291,7 @@ static void views_have_every_array(void **state)
     cut.budget = 9;
     assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
     assert_int_equal(views.count, 2);
-    assert_int_equal(views.first_row[1], 1);
+    assert_int_equal(views.batches[1].row_index[0], 1);
     expect_test_row(&views.batches[1], 0, 3, 1);
     /* As many rows as there are views, each in a view of its own. */
     add_test_row(&rows, 1);

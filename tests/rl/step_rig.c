@@ -4,6 +4,7 @@
  * a learner.
  */
 #include "tests/rl/step_rig.h"
+#include "tests/forward.h"
 
 #include <math.h>
 
@@ -37,7 +38,7 @@ static void note_rows(const xray_batch *b)
         note_call("%s%u", r ? " " : "", (unsigned)b->row_id[r]);
 }
 
-static xray_status train_forward(void *self, const xray_batch *b,
+static xray_status forward_batch(void *self, const xray_batch *b,
                                  uint32_t outputs, xray_outputs *out)
 {
     note_call("%s forward %u:%s ", (const char *)self, outputs,
@@ -51,13 +52,14 @@ static xray_status train_forward(void *self, const xray_batch *b,
     return end_call((const char *)self);
 }
 
+FORWARD_EACH(train_forward, forward_batch)
+
 static xray_status train_gradients(void *self, const xray_batch *const *batches,
                                    uint32_t count, const xray_loss *loss)
 {
     static float zero[64];
     float out[64] = { 0 };
     note_call("%s gradients %u:", (const char *)self, loss->outputs);
-    uint32_t first = 0;
     for (uint32_t i = 0; i < count; i++) {
         note_call("%s", batches[i]->share_prompts ? " shared (" : " (");
         note_rows(batches[i]);
@@ -67,14 +69,12 @@ static xray_status train_gradients(void *self, const xray_batch *const *batches,
     for (uint32_t i = 0; i < count; i++) {
         const xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                                       .batch = batches[i],
-                                      .first_row = first,
                                       .logp = zero,
                                       .entropy = zero,
                                       .value = zero,
                                       .dlogp = out,
                                       .dentropy = out,
                                       .dvalue = out };
-        first += batches[i]->rows;
         xray_status status = loss->fn(loss->ctx, &call);
         if (status != XRAY_OK)
             return status;
@@ -177,8 +177,9 @@ static xray_status algo_select(void *self, const xray_batch *mini,
     return end_call("select");
 }
 
-static const char *const *algo_names(void)
+static const char *const *algo_names(void *self)
 {
+    (void)self;
     static const char *const names[] = { "loss/a", "loss/b", "loss/none",
                                          NULL };
     return names;
@@ -188,7 +189,7 @@ static xray_status algo_loss(const void *context, uint64_t size,
                              const xray_loss_call *call, xray_metric_sums *sums)
 {
     note_call("loss of %u rows from %u, context %c..%c", call->batch->rows,
-              call->first_row, *(const char *)context,
+              call->batch->row_index[0], *(const char *)context,
               ((const char *)context)[size - 1]);
     sums->sum[0] += 6;
     sums->weight[0] += 2;

@@ -164,7 +164,8 @@ static void differing_contracts_are_measured(void **state)
     fixture *f = *state;
     xr_err err = { "" };
     double sum = 0;
-    f->roles.exact = 0;
+    f->run.exact = 0;
+    f->run.ini.actor.rollout_probs_diff_max = 1;
     offset = -0.5f;
     begin_learner(f);
     assert_int_equal(run_step(f, 1, &err), XRAY_OK);
@@ -178,11 +179,68 @@ static void differing_contracts_are_measured(void **state)
     const xray_batch *b = &f->learner.fresh.batch;
     assert_true(b->old_logp[2] == -1.5f && b->rollout_logp[2] == -1);
     /* With the same kernels a difference is a fault, which names its token. */
-    f->roles.exact = 1;
+    f->run.exact = 1;
     assert_int_equal(run_step(f, 1, &err), XRAY_E_NUMERIC);
     assert_string_equal(err.text,
                         "row 24 token 2: the trainer's log-prob is -1.5, the "
                         "rollout's -1; they must be equal bit for bit");
+}
+
+/* Contracts that differ may have a bound, which then stops the run. */
+static void probabilities_stay_within_the_users_bound(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    f->run.exact = 0;
+    f->run.ini.actor.rollout_probs_diff_max = 0.1;
+    offset = -0.5f;
+    begin_learner(f);
+    assert_int_equal(run_step(f, 1, &err), XRAY_E_NUMERIC);
+    assert_non_null(strstr(err.text, "[actor] rollout_probs_diff_max is 0.1, "
+                                     "but the trainer gives token 2 of row "));
+    f->run.ini.actor.rollout_probs_diff_max = 0.5;
+    assert_int_equal(run_step(f, 1, &err), XRAY_OK);
+}
+
+static char logged[512];
+
+static void note_log(void *ctx, uint32_t level, const char *instance,
+                     const char *text)
+{
+    (void)ctx;
+    (void)instance;
+    if (level == XRAY_LOG_INFO)
+        (void)snprintf(logged, sizeof(logged), "%s", text);
+}
+
+/* The log says at the start which comparison holds. */
+static void the_log_names_the_comparison(void **state)
+{
+    static const xray_component other = { .header = XRAY_HEADER(xray_component),
+                                          .name = "other",
+                                          .numerics = "mine/3" };
+    static const struct {
+        int exact;
+        int64_t every;
+        const char *text;
+    } cases[] = {
+        { 1, 0, "log-probs are the same bits and are not compared" },
+        { 1, 4, "log-probs are compared bit for bit every 4 steps" },
+        { 0, 4, "probabilities may differ by at most 0.25" },
+    };
+    fixture *f = *state;
+    f->run.sink = (xr_log_sink){ .write = note_log, .level = XRAY_LOG_INFO };
+    f->run.ini.actor.rollout_probs_diff_max = 0.25;
+    f->run.infer.component = &other;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        f->run.exact = cases[i].exact;
+        f->run.ini.actor.recompute_old_logp = cases[i].every;
+        if (i)
+            xr_learner_free(&f->learner);
+        begin_learner(f);
+        assert_non_null(strstr(logged, cases[i].text));
+        assert_non_null(strstr(logged, "keeps mine/3: "));
+    }
 }
 
 /* A row with an empty response is part of the mini-batch, but has no loss. */
@@ -428,6 +486,8 @@ int main(void)
         CASE(a_step_calls_in_order),
         CASE(a_value_head_of_the_policy_gives_values),
         CASE(differing_contracts_are_measured),
+        CASE(probabilities_stay_within_the_users_bound),
+        CASE(the_log_names_the_comparison),
         CASE(empty_responses_are_not_counted),
         CASE(shuffles_reach_every_order),
         CASE(a_warm_up_leaves_the_policy_alone),

@@ -86,7 +86,7 @@ static void validate(fixture *f, const char *text, const check *want,
     ini->rollout.val_top_k = 6;
     assert_int_equal(xr_validation_init(&v, &f->roles, set, &err), XRAY_OK);
     v.step = 3;
-    if (xr_validation_run(&v, NULL, metrics, &got, &err) != XRAY_OK)
+    if (xr_validation_run(&v, metrics, &got, &err) != XRAY_OK)
         fail_msg("%s", err.text);
     for (size_t i = 0; i < xr_metrics_count(metrics); i++)
         xr_str_printf(&said, "%s %.9g\n", xr_metrics_name(metrics, i),

@@ -3,6 +3,7 @@
  * Implements scripted Workhorses for tests of a WholeModel.
  */
 #include "tests/rl/whole_rig.h"
+#include "core/plugin/cancel.h"
 
 #include <stdarg.h>
 
@@ -21,10 +22,11 @@ struct xr_actor {
 };
 
 whole_script script;
-xray_comm_trace whole_traces[RANKS];
+whole_trace whole_traces[RANKS];
 static struct xr_actor actors[RANKS];
 static struct xr_future futures[RANKS];
-static xr_board board = { .extra = whole_traces };
+static xr_board board = { .extra = whole_traces,
+                          .extra_size = sizeof(whole_traces[0]) };
 
 float whole_output(uint32_t row, uint32_t t, int k)
 {
@@ -54,9 +56,6 @@ static void answer_gradients(uint32_t rank, const xr_wire *wire)
                                   .context_size = wire->header->context_size,
                                   .names = wire->header->names };
     memcpy(script.context, wire->context, wire->header->context_size);
-    if (script.fault[rank])
-        (void)snprintf(wire->header->fault, sizeof(wire->header->fault), "%s",
-                       script.fault[rank]);
 }
 
 /* Rows arrive with their numbers in the complete batch, ascending, and with
@@ -81,6 +80,9 @@ static void answer_batch(uint32_t rank, const char *method,
         assert_int_equal(wire.rows.row_id[r], wire.index[r]);
         script.who[wire.index[r]] = rank;
     }
+    script.region[rank] = region->data;
+    if (!xr_rank_answers(&run, XRAY_ROLE_ACTOR, rank))
+        return;
     if (strcmp(method, "forward") == 0)
         answer_forward(&wire);
     else
@@ -96,6 +98,9 @@ static void answer_generate(uint32_t rank, const xray_region *region)
         XRAY_OK)
         fail_msg("%s", err.text);
     script.rows[rank] = rollout.header->prompts;
+    script.region[rank] = region->data;
+    if (!xr_rank_answers(&run, XRAY_ROLE_ROLLOUT, rank))
+        return;
     for (uint32_t p = 0; p < rollout.header->prompts; p++) {
         uint32_t id = (uint32_t)rollout.prompt_id[p];
         assert_int_equal(rollout.prompt_start[p + 1] - rollout.prompt_start[p],
@@ -129,6 +134,22 @@ static void answer_step(uint32_t rank, va_list args)
         xr_str_puts(bad, "a tensor");
 }
 
+/* The sections follow each other in the region, and an engine reads all. */
+static void expect_section(uint32_t rank, const char *method, va_list args)
+{
+    uint64_t before = 0;
+    uint64_t all = 0;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        before += r < rank ? script.ship_bytes[r] : 0;
+        all += script.ship_bytes[r];
+    }
+    assert_true(va_arg(args, const xray_region *)->size >= all);
+    if (*method == 's')
+        assert_int_equal(va_arg(args, uint64_t), before);
+    assert_int_equal(va_arg(args, uint64_t),
+                     *method == 's' ? script.ship_bytes[rank] : all);
+}
+
 xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
                                  xr_err *err, xr_future **out, ...);
 xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
@@ -144,12 +165,16 @@ xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
     va_start(args, out);
     if (strcmp(method, "step") == 0) {
         answer_step(rank, args);
+    } else if (strcmp(method, "ship") == 0 || strcmp(method, "receive") == 0) {
+        expect_section(rank, method, args);
     } else if (strcmp(method, "generate") == 0) {
         answer_generate(rank, va_arg(args, const xray_region *));
     } else if (strcmp(method, "forward") == 0 ||
                strcmp(method, "gradients") == 0) {
         assert_int_equal(va_arg(args, uint32_t), XRAY_ROLE_ACTOR);
         answer_batch(rank, method, va_arg(args, const xray_region *));
+        if (*method == 'g' && script.fault[rank])
+            xr_str_puts(va_arg(args, xr_str *), script.fault[rank]);
     }
     va_end(args);
     futures[rank] =
@@ -169,7 +194,7 @@ xray_status __wrap_xr_actor_ask(xr_actor *actor, const char *method,
     (void)snprintf(script.log + used, sizeof(script.log) - used, "%s %u; ",
                    method, actor->rank);
     va_start(args, err);
-    *va_arg(args, uint64_t *) = 4096;
+    *va_arg(args, uint64_t *) = script.ship_bytes[actor->rank];
     va_end(args);
     return XRAY_OK;
 }
@@ -183,7 +208,8 @@ xray_status __wrap_xr_future_wait_any(xr_future *const *all, size_t count,
                                       size_t *out)
 {
     (void)timeout_ms;
-    (void)err;
+    if (xr_canceled())
+        return xr_cancel_check(err);
     if (script.silent)
         return XRAY_AGAIN;
     for (size_t i = count; i-- > 0;)
@@ -317,8 +343,10 @@ int whole_end(void **state)
 {
     (void)state;
     assert_int_equal(script.regions, 0);
-    for (uint32_t r = 0; r < RANKS; r++)
+    for (uint32_t r = 0; r < RANKS; r++) {
         xr_str_free(&whole.horse[r].bad);
+        xr_str_free(&whole.horse[r].fault);
+    }
     xr_balance_free(&whole.balance);
     xr_views_free(&whole.views);
     xr_views_free(&views);
@@ -328,4 +356,62 @@ int whole_end(void **state)
     free(whole.part);
     free(whole.start);
     return 0;
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+void expect_calls(const char *want)
+{
+    assert_string_equal(script.log, want);
+    script.log[0] = '\0';
+}
+
+xray_status call_forward(float out[3][TOKENS], uint32_t outputs)
+{
+    const xray_outputs to = {
+        .header = XRAY_HEADER(xray_outputs),
+        .logp = outputs & XRAY_OUTPUT_LOGP ? out[0] : NULL,
+        .entropy = outputs & XRAY_OUTPUT_ENTROPY ? out[1] : NULL,
+        .value = outputs & XRAY_OUTPUT_VALUE ? out[2] : NULL,
+    };
+    return xr_whole_calls.forward(&roles, XRAY_ROLE_ACTOR, &views, outputs, &to,
+                                  &whole_err);
+}
+
+double sums[2];
+double weights[2];
+
+xray_status call_gradients(xr_err *fault, int weighted)
+{
+    const xr_loss_spec spec = { .kind = 1,
+                                .outputs = XRAY_OUTPUT_LOGP,
+                                .context = "contex",
+                                .context_size = 7,
+                                .sums = sums,
+                                .weights = weighted ? weights : NULL,
+                                .names = 2 };
+    sums[0] = 5;
+    sums[1] = 7;
+    weights[0] = weights[1] = 2;
+    (void)snprintf(fault->text, sizeof(fault->text), "of an earlier call");
+    return xr_whole_calls.gradients(&roles, XRAY_ROLE_ACTOR, &views, &spec,
+                                    fault, &whole_err);
+}
+
+xray_status call_generate(xr_samples *out, uint32_t count)
+{
+    static const int32_t ids[] = { 50, 1, 51, 1, 52, 1, 53, 1, 54, 1 };
+    const xr_sampling how = { .n = 2, .max_tokens = 6 };
+    xr_row data[5];
+    const xr_row *pointers[5];
+    for (uint32_t p = 0; p < 5; p++) {
+        data[p] = (xr_row){ .id = p,
+                            .ids = ids + 2 * p,
+                            .id_count = 2,
+                            .prompt_count = 1 + p % 2 };
+        pointers[p] = &data[p];
+    }
+    memset(out->sizes, 0, out->cap * sizeof(*out->sizes));
+    return xr_whole_calls.generate(&roles, out, pointers, count, &how,
+                                   &whole_err);
 }

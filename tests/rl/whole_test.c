@@ -3,28 +3,10 @@
  * Proves what a WholeModel sends to its Workhorses, which are scripted, how it
  * combines their answers, sums and faults, and when the ranks are out of step.
  */
+#include "core/plugin/cancel.h"
 #include "core/roles/nonfinite.h"
 #include "core/roles/role_calls.h"
 #include "tests/rl/whole_rig.h"
-
-/* Expects these calls since the last check. */
-static void expect_calls(const char *want)
-{
-    assert_string_equal(script.log, want);
-    script.log[0] = '\0';
-}
-
-static xray_status call_forward(float out[3][TOKENS], uint32_t outputs)
-{
-    const xray_outputs to = {
-        .header = XRAY_HEADER(xray_outputs),
-        .logp = outputs & XRAY_OUTPUT_LOGP ? out[0] : NULL,
-        .entropy = outputs & XRAY_OUTPUT_ENTROPY ? out[1] : NULL,
-        .value = outputs & XRAY_OUTPUT_VALUE ? out[2] : NULL,
-    };
-    return xr_whole_calls.forward(&roles, XRAY_ROLE_ACTOR, &views, outputs, &to,
-                                  &whole_err);
-}
 
 /* ---- forward ------------------------------------------------------------ */
 
@@ -115,26 +97,6 @@ static void more_rows_than_a_step_has(void **state)
 
 /* ---- gradients ---------------------------------------------------------- */
 
-static double sums[2];
-static double weights[2];
-
-static xray_status call_gradients(xr_err *fault, int weighted)
-{
-    const xr_loss_spec spec = { .kind = 1,
-                                .outputs = XRAY_OUTPUT_LOGP,
-                                .context = "contex",
-                                .context_size = 7,
-                                .sums = sums,
-                                .weights = weighted ? weights : NULL,
-                                .names = 2 };
-    sums[0] = 5;
-    sums[1] = 7;
-    weights[0] = weights[1] = 2;
-    (void)snprintf(fault->text, sizeof(fault->text), "of an earlier call");
-    return xr_whole_calls.gradients(&roles, XRAY_ROLE_ACTOR, &views, &spec,
-                                    fault, &whole_err);
-}
-
 /* The first replica continues from the present sums, the others begin at 0, and
  * all of them are added. */
 static void sums_of_replicas_are_added(void **state)
@@ -187,8 +149,6 @@ static void faults_discard_gradients(void **state)
 
 /* ---- errors ------------------------------------------------------------- */
 
-#define OUT_OF_STEP "the ranks are out of step after an error"
-
 static void an_error_leaves_the_ranks_out_of_step(void **state)
 {
     (void)state;
@@ -224,21 +184,21 @@ static void a_lost_rank_is_reported_with_all_traces(void **state)
 {
     (void)state;
     float out[3][TOKENS];
-    whole_traces[0] = (xray_comm_trace){
+    whole_traces[0].own = (xray_comm_trace){
         .calls = 3, .call = XRAY_COMM_ALL_GATHER, .bytes = 4096, .state = 1
     };
-    whole_traces[1] = (xray_comm_trace){
+    whole_traces[1].own = (xray_comm_trace){
         .calls = 1, .call = XRAY_COMM_ALL_REDUCE, .bytes = 12, .state = 2
     };
-    whole_traces[3] =
-        (xray_comm_trace){ .calls = 2, .call = XRAY_COMM_BARRIER, .bytes = 0 };
+    whole_traces[3].own =
+        (xray_comm_trace){ .calls = 2, .call = XRAY_COMM_EXCHANGE, .bytes = 9 };
     script.silent = script.lost = 1;
     assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
     assert_string_equal(whole_err.text,
                         "an actor is lost (rank 0 waits in all_gather of 4096 "
                         "bytes, rank 1 waits in all_reduce of 12 bytes, rank 2 "
-                        "was in no collective yet, rank 3 left barrier of 0 "
-                        "bytes)");
+                        "was in no collective yet, rank 3 left exchange of "
+                        "9 bytes)");
     assert_int_equal(script.dropped, 3);
 }
 
@@ -302,13 +262,22 @@ static void weights_and_files_reach_their_ranks(void **state)
 {
     (void)state;
     script.log[0] = '\0';
+    script.ship_bytes[0] = 4096;
     for (int again = 0; again < 2; again++) {
         assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_OK);
-        expect_calls(again ? "ship 0; ship_along 1; ship_along 3; receive 1; "
-                             "receive 2; "
-                           : "ship_bytes 0; ship 0; ship_along 1; ship_along "
-                             "3; receive 1; receive 2; ");
+        expect_calls(again
+                         ? "ship 0; ship_along 1; ship_along 3; receive 1; "
+                           "receive 2; "
+                         : "ship_bytes 0; ship_bytes 1; ship_bytes 3; ship 0; "
+                           "ship_along 1; ship_along 3; receive 1; receive "
+                           "2; ");
     }
+    /* Ranks that hold different boxes write sections of their own. */
+    whole.ship_bytes = 0;
+    script.ship_bytes[3] = 128;
+    assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_OK);
+    expect_calls("ship_bytes 0; ship_bytes 1; ship_bytes 3; ship 0; "
+                 "ship_along 1; ship 3; receive 1; receive 2; ");
     run.placement.rollout = run.placement.actor;
     assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_OK);
     expect_calls("publish 0; publish 1; publish 3; ");
@@ -322,32 +291,12 @@ static void weights_and_files_reach_their_ranks(void **state)
 
 /* ---- rollout ------------------------------------------------------------ */
 
-/* Five prompts, two engines, two samples each; prompt p has 1 + p % 2 ids. */
-static xray_status call_generate(xr_samples *out, uint32_t count,
-                                 const volatile sig_atomic_t *stop)
-{
-    static const int32_t ids[] = { 50, 1, 51, 1, 52, 1, 53, 1, 54, 1 };
-    const xr_sampling how = { .n = 2, .max_tokens = 6 };
-    xr_row data[5];
-    const xr_row *pointers[5];
-    for (uint32_t p = 0; p < 5; p++) {
-        data[p] = (xr_row){ .id = p,
-                            .ids = ids + 2 * p,
-                            .id_count = 2,
-                            .prompt_count = 1 + p % 2 };
-        pointers[p] = &data[p];
-    }
-    memset(out->sizes, 0, out->cap * sizeof(*out->sizes));
-    return xr_whole_calls.generate(&roles, out, pointers, count, &how, stop,
-                                   &whole_err);
-}
-
 static void samples_go_where_prompts_came_from(void **state)
 {
     (void)state;
     xr_samples s;
     assert_int_equal(xr_samples_init(&s, 10, 4, &whole_err), XRAY_OK);
-    assert_int_equal(call_generate(&s, 5, NULL), XRAY_OK);
+    assert_int_equal(call_generate(&s, 5), XRAY_OK);
     expect_calls("generate 1; generate 2; ");
     assert_int_equal(script.rows[1], 3);
     assert_int_equal(script.rows[2], 2);
@@ -363,8 +312,7 @@ static void samples_go_where_prompts_came_from(void **state)
                 assert_true(s.logp[4 * at + t] == (float)p);
             }
         }
-    assert_int_equal(call_generate(&s, 1, NULL),
-                     XRAY_OK); /* one engine has none */
+    assert_int_equal(call_generate(&s, 1), XRAY_OK); /* one engine has none */
     assert_int_equal(script.rows[1], 1);
     assert_int_equal(script.rows[2], 0);
     xr_samples_free(&s);
@@ -375,12 +323,11 @@ static void samples_go_where_prompts_came_from(void **state)
 static void engines_finish_by_themselves(void **state)
 {
     (void)state;
-    volatile sig_atomic_t stop = 1;
     xr_samples s;
     assert_int_equal(xr_samples_init(&s, 10, 4, &whole_err), XRAY_OK);
     script.answer[2] = XRAY_E_NUMERIC;
     script.says[2] = "a log-prob is NaN";
-    assert_int_equal(call_generate(&s, 5, &stop), XRAY_E_NUMERIC);
+    assert_int_equal(call_generate(&s, 5), XRAY_E_NUMERIC);
     assert_string_equal(whole_err.text, "a log-prob is NaN");
     assert_int_equal(roles.nonfinite, 1);
     assert_int_equal(script.dropped, 0);
@@ -388,24 +335,25 @@ static void engines_finish_by_themselves(void **state)
     script.answer[1] = XRAY_E_NUMERIC; /* the later one of two */
     script.says[1] = "another";
     script.answer[2] = XRAY_E_BUG;
-    assert_int_equal(call_generate(&s, 5, &stop), XRAY_E_BUG);
+    assert_int_equal(call_generate(&s, 5), XRAY_E_BUG);
     assert_string_equal(whole_err.text, "a log-prob is NaN");
     script.answer[1] = XRAY_OK;
     assert_int_equal(roles.nonfinite, 0);
     script.answer[2] = XRAY_OK;
-    assert_int_equal(call_generate(&s, 5, &stop), XRAY_OK);
-    stop = 2;
-    assert_int_equal(call_generate(&s, 5, &stop), XRAY_END);
-    assert_int_equal(script.dropped, 1); /* the one that had not answered yet */
-    assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_int_equal(call_generate(&s, 5), XRAY_OK);
+    xr_cancel();
+    assert_int_equal(call_generate(&s, 5), XRAY_E_CANCELED);
+    assert_int_equal(script.dropped, 2); /* no engine has answered */
+    xr_cancel_reset();
+    assert_int_equal(call_generate(&s, 5), XRAY_E_PEER);
     assert_string_equal(whole_err.text, OUT_OF_STEP);
     whole.broken = 0;
     script.dropped = 0;
     script.answer[2] = XRAY_E_PEER;
     script.says[2] = "lost";
-    assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_int_equal(call_generate(&s, 5), XRAY_E_PEER);
     assert_int_equal(script.dropped, 1); /* no rank is waited for any more */
-    assert_int_equal(call_generate(&s, 5, NULL), XRAY_E_PEER);
+    assert_int_equal(call_generate(&s, 5), XRAY_E_PEER);
     assert_string_equal(whole_err.text, OUT_OF_STEP);
     xr_samples_free(&s);
 }

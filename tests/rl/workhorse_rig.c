@@ -3,6 +3,7 @@
  * Implements a process, a trainer, an engine and a device around a Workhorse.
  */
 #include "tests/rl/workhorse_rig.h"
+#include "tests/forward.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -17,7 +18,8 @@ workhorse_process around;
 xr_run run;
 xr_roles roles;
 xray_comm_trace traces[RANK + 2];
-static const xr_board board = { .extra = traces };
+static const xr_board board = { .extra = traces,
+                                .extra_size = sizeof(traces[0]) };
 
 uint32_t __wrap_xr_actor_index(const xr_actor_context *context);
 uint32_t __wrap_xr_actor_index(const xr_actor_context *context)
@@ -78,10 +80,10 @@ xray_status __wrap_xr_roles_start_rank(xr_run *one, const xr_rank_link *link,
     uint32_t all[RANK + 2];
     assert_ptr_equal(one, &run);
     around.link = *link;
-    if (around.exchange != XRAY_OK)
-        assert_int_equal(link->exchange(link->exchange_ctx, &link->rank,
-                                        sizeof(all[0]), all),
-                         around.exchange);
+    if (around.gather != XRAY_OK)
+        assert_int_equal(
+            link->gather(link->gather_ctx, &link->rank, sizeof(all[0]), all),
+            around.gather);
     if (around.start != XRAY_OK)
         return xr_fail(err, around.start, "no device");
     *out = &roles;
@@ -109,9 +111,9 @@ xray_status __wrap_xr_board_exchange(const xr_board_group *group,
     assert_int_equal(group->size, RANK + 2);
     assert_int_equal(group->timeout_ms, 1500);
     assert_int_equal(bytes, sizeof(uint32_t));
-    return around.exchange == XRAY_OK
+    return around.gather == XRAY_OK
                ? XRAY_OK
-               : xr_fail(err, around.exchange, "rank 1 did not arrive");
+               : xr_fail(err, around.gather, "rank 1 did not arrive");
 }
 
 xray_status __wrap_xr_publish(xr_roles *one, xr_err *err);
@@ -143,7 +145,7 @@ void expect_log(const char *want)
 }
 
 /* Output k of a token is 100 k + 10 row_id + its index in the row. */
-static xray_status train_forward(void *self, const xray_batch *b,
+static xray_status forward_batch(void *self, const xray_batch *b,
                                  uint32_t outputs, xray_outputs *out)
 {
     float *const to[] = { out->logp, out->entropy, out->value };
@@ -160,19 +162,19 @@ static xray_status train_forward(void *self, const xray_batch *b,
     return fake.status;
 }
 
+FORWARD_EACH(train_forward, forward_batch)
+
 static xray_status train_gradients(void *self, const xray_batch *const *batches,
                                    uint32_t count, const xray_loss *loss)
 {
     float logp[16];
     float zero[16] = { 0 };
     float out[3][16];
-    uint32_t first = 0;
     note_call("%s gradients %u:", (const char *)self, loss->outputs);
     for (uint32_t i = 0; i < count; i++) {
         const xray_batch *b = batches[i];
         const xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                                       .batch = b,
-                                      .first_row = first,
                                       .logp = logp,
                                       .entropy = zero,
                                       .value = zero,
@@ -186,7 +188,6 @@ static xray_status train_gradients(void *self, const xray_batch *const *batches,
         note_call(" (%u rows", b->rows);
         assert_int_equal(loss->fn(loss->ctx, &call), XRAY_OK);
         note_call(")");
-        first += b->rows;
     }
     note_call("; ");
     return fake.status;
@@ -243,8 +244,9 @@ static const xray_train_ops train_ops = {
     .discard = train_discard,
 };
 
-static const char *const *algo_names(void)
+static const char *const *algo_names(void *self)
 {
+    (void)self;
     static const char *const names[] = { "loss/a", "loss/b", NULL };
     return names;
 }
@@ -254,7 +256,7 @@ static xray_status algo_loss(const void *context, uint64_t size,
 {
     for (uint32_t r = 0; r < call->batch->rows; r++)
         note_call(" %u at %u", (unsigned)call->batch->row_id[r],
-                  call->first_row + r);
+                  call->batch->row_index[r]);
     assert_int_equal(size, 3);
     assert_string_equal(context, "ab");
     assert_int_equal(sums->count, 2);
@@ -277,7 +279,7 @@ static xray_status engine_submit(void *self, const xray_request *request)
 static xray_status engine_step(void *self)
 {
     (void)self;
-    return XRAY_AGAIN;
+    return XRAY_OK;
 }
 
 /* Sample k of request i has one token, 10 i + k, of version 41 + i. */
@@ -301,13 +303,15 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
     out->finish = XRAY_FINISH_LENGTH;
     out->spans = &span;
     out->span_count = 1;
+    out->span_stride = sizeof(span);
     return XRAY_OK;
 }
 
-static xray_status engine_abort(void *self, uint64_t id)
+static xray_status engine_abort(void *self, uint64_t id, uint32_t sample)
 {
     (void)self;
     (void)id;
+    (void)sample;
     return XRAY_OK;
 }
 
@@ -395,6 +399,7 @@ int end_test(void **state)
 {
     (void)state;
     xr_workhorse_class.destroy(horse);
+    xr_padding_free(&roles.padding); /* of roles that are not freed */
     xr_host_free(run.train.host);
     xr_host_free(run.infer.host);
     xr_host_free(run.algo.host);

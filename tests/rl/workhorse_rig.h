@@ -25,7 +25,7 @@ typedef struct workhorse_process {
     char phase[64];
     xr_rank_link link;
     xray_status start; /* status of starting the roles */
-    xray_status exchange;
+    xray_status gather;
     xray_status publish;
 } workhorse_process;
 extern workhorse_process around;
@@ -58,6 +58,9 @@ int end_test(void **state);
 
 typedef xray_status (*batch_method)(void *self, uint32_t role,
                                     const xray_region *region, xr_err *why);
+typedef xray_status (*loss_method)(void *self, uint32_t role,
+                                   const xray_region *region, xr_str *fault,
+                                   xr_err *why);
 typedef xray_status (*role_method)(void *self, uint32_t role, xr_err *why);
 typedef xray_status (*plain_method)(void *self, xr_err *why);
 typedef xray_status (*file_method)(void *self, uint32_t role, const char *dir,
@@ -66,6 +69,10 @@ typedef xray_status (*step_method)(void *self, uint32_t role, double lr,
                                    double max_norm, double *norm,
                                    uint32_t *skipped, uint64_t *version,
                                    xr_str *bad, xr_err *why);
+typedef xray_status (*ship_method)(void *self, const xray_region *region,
+                                   uint64_t at, uint64_t bytes, xr_err *err);
+typedef xray_status (*receive_method)(void *self, const xray_region *region,
+                                      uint64_t bytes, xr_err *err);
 typedef xray_status (*region_method)(void *self, const xray_region *region,
                                      xr_err *why);
 typedef xray_status (*count_method)(void *self, uint64_t *out, xr_err *why);

@@ -77,6 +77,7 @@ static void a_workhorse_knows_its_rank(void **state)
     (void)state;
     assert_int_equal(around.link.rank, RANK);
     assert_ptr_equal(around.link.traces, traces);
+    assert_int_equal(around.link.trace_stride, sizeof(traces[0]));
     xr_workhorse_class.destroy(horse);
     assert_int_equal(setenv("XRAY_RANK", "0", 1), 0);
     (void)signal(SIGINT, SIG_DFL);
@@ -90,13 +91,13 @@ static void a_workhorse_knows_its_rank(void **state)
     (void)signal(SIGINT, SIG_DFL);
 }
 
-/* A communicator only knows that the exchange failed; the error says which rank
+/* A communicator only knows that the gather failed; the error says which rank
  * was missing. */
-static void a_failed_exchange_names_the_missing_rank(void **state)
+static void a_failed_gather_names_the_missing_rank(void **state)
 {
     (void)state;
     xr_workhorse_class.destroy(horse);
-    around.exchange = around.start = XRAY_E_PEER;
+    around.gather = around.start = XRAY_E_PEER;
     assert_int_equal(create_horse(TEXT), XRAY_E_PEER);
     assert_string_equal(horse_err.text, "no device: rank 1 did not arrive");
     around.start = XRAY_OK;
@@ -145,16 +146,20 @@ static void fill_batch(uint32_t views, uint32_t outputs)
     for (int k = 0; k < 3; k++)
         for (int t = 0; t < 9; t++)
             wire.out[k][t] = -1;
-    (void)snprintf(wire.header->fault, sizeof(wire.header->fault),
-                   "an old one");
     xr_wire_close(&wire);
     region.data = memory.bytes;
     region.size = xr_wire_bytes(&shape);
     horse_err.text[0] = '\0';
 }
 
+static xr_str fault; /* of the last gradients */
+
 static xray_status call_batch(const char *method, uint32_t role)
 {
+    xr_str_clear(&fault);
+    if (strcmp(method, "gradients") == 0)
+        return METHOD(loss_method, method)(horse, role, &region, &fault,
+                                           &horse_err);
     return METHOD(batch_method, method)(horse, role, &region, &horse_err);
 }
 
@@ -217,15 +222,15 @@ static void losses_add_to_the_sums_of_the_region(void **state)
     if (call_batch("gradients", XRAY_ROLE_ACTOR) != XRAY_OK)
         fail_msg("%s", horse_err.text);
     expect_log("actor gradients 1: (2 rows 7 at 1 8 at 4) (1 rows 9 at 6); ");
-    assert_true(wire.sums[0] == 5 && wire.sums[1] == 2 + 30);
-    assert_true(wire.weights[0] == 5 && wire.weights[1] == 3 + 3);
-    assert_string_equal(wire.header->fault, "");
+    assert_true(wire.sums[0] == 5 && wire.sums[1] == 2 + 20);
+    assert_true(wire.weights[0] == 5 && wire.weights[1] == 3 + 2);
+    assert_string_equal(xr_str_text(&fault), "");
     fake.status = XRAY_E_DEVICE;
     assert_int_equal(call_batch("gradients", XRAY_ROLE_ACTOR), XRAY_E_DEVICE);
 }
 
 /* Other ranks wait in collectives, so a rank with a bad value finishes its
- * call, and reports the value in the region. */
+ * call, and answers with the value. */
 static void a_bad_value_does_not_end_the_call(void **state)
 {
     (void)state;
@@ -233,9 +238,37 @@ static void a_bad_value_does_not_end_the_call(void **state)
     fake.bad_row = 8;
     assert_int_equal(call_batch("gradients", XRAY_ROLE_ACTOR), XRAY_OK);
     expect_log("actor gradients 1: (2 rows) (1 rows); ");
-    assert_non_null(strstr(wire.header->fault, "train.fake"));
-    assert_non_null(strstr(wire.header->fault, "8"));
+    assert_non_null(strstr(xr_str_text(&fault), "train.fake"));
+    assert_non_null(strstr(xr_str_text(&fault), "8"));
     assert_true(wire.sums[1] == 2 && wire.weights[1] == 3);
+}
+
+/* In a replica whose other rank answers, the model is called all the same, and
+ * the results of the region are left alone. A bad value is told in any case. */
+static void a_rank_that_does_not_answer_keeps_its_results(void **state)
+{
+    (void)state;
+    run.placement.actor = (xr_ranks){ .count = 4, .rank = { 0, 1, 2, 3 } };
+    run.layouts[XRAY_ROLE_ACTOR] = (xr_layout){ .width = 2 };
+    fill_batch(2, 7);
+    assert_int_equal(call_batch("forward", XRAY_ROLE_ACTOR), XRAY_OK);
+    for (uint32_t k = 0; k < 3; k++)
+        for (uint32_t t = 0; t < 9; t++)
+            assert_true(wire.out[k][t] == -1);
+    assert_int_equal(call_batch("gradients", XRAY_ROLE_ACTOR), XRAY_OK);
+    assert_non_null(strstr(fake.log, "actor forward 7"));
+    assert_non_null(strstr(fake.log, "actor gradients 7"));
+    assert_true(wire.sums[1] == 2 && wire.weights[1] == 3);
+    fake.bad_row = 8;
+    assert_int_equal(call_batch("gradients", XRAY_ROLE_ACTOR), XRAY_OK);
+    assert_non_null(strstr(xr_str_text(&fault), "train.fake"));
+    run.layouts[XRAY_ROLE_ACTOR].answers = 1;
+    fake.bad_row = -1;
+    assert_int_equal(call_batch("forward", XRAY_ROLE_ACTOR), XRAY_OK);
+    assert_int_equal(call_batch("gradients", XRAY_ROLE_ACTOR), XRAY_OK);
+    assert_true(wire.out[0][8] == 92);
+    assert_true(wire.sums[1] == 2 + 20 && wire.weights[1] == 3 + 2);
+    xr_str_free(&fault);
 }
 
 /* ---- models ------------------------------------------------------------- */
@@ -336,25 +369,52 @@ static void files_and_gradients_reach_the_model(void **state)
 
 /* ---- the engine --------------------------------------------------------- */
 
-static void prompts_become_requests_and_samples_return(void **state)
+/* Prompts 70 and 71 of one and of two tokens. */
+static void fill_prompts(xr_wire_rollout *rollout)
 {
-    xr_wire_rollout rollout;
-    xr_wire_rollout_header header = {
+    const xr_wire_rollout_header header = {
         .prompts = 2,
         .ids = 3,
         .how = { .n = 2, .max_tokens = 3, .temperature = 0.5, .seed = 77 }
     };
-    (void)state;
     memset(&memory, 0xee, sizeof(memory));
     region.data = memory.bytes;
     region.size = xr_wire_rollout_bytes(&header);
-    xr_wire_rollout_begin(memory.bytes, &header, &rollout);
+    xr_wire_rollout_begin(memory.bytes, &header, rollout);
     for (int i = 0; i < 3; i++)
-        rollout.prompt[i] = 5 + i;
+        rollout->prompt[i] = 5 + i;
     for (uint32_t i = 0; i < 2; i++) {
-        rollout.prompt_id[i] = 70 + i;
-        rollout.prompt_start[i + 1] = 1 + 2 * i;
+        rollout->prompt_id[i] = 70 + i;
+        rollout->prompt_start[i + 1] = 1 + 2 * i;
     }
+}
+
+/* The engine samples all the same where another rank answers. */
+static void an_engine_that_does_not_answer_keeps_its_samples(void **state)
+{
+    xr_wire_rollout rollout;
+    (void)state;
+    run.placement.rollout = (xr_ranks){ .count = 4, .rank = { 0, 1, 2, 3 } };
+    run.layouts[XRAY_ROLE_ROLLOUT] = (xr_layout){ .width = 2 };
+    fill_prompts(&rollout);
+    if (METHOD(region_method, "generate")(horse, &region, &horse_err) !=
+        XRAY_OK)
+        fail_msg("%s", horse_err.text);
+    assert_int_equal(fake.given, 4);
+    const uint32_t before = 0xeeeeeeeeu;
+    for (uint32_t at = 0; at < 4; at++) {
+        assert_int_equal(rollout.sizes[at], before);
+        assert_int_equal(rollout.finish[at], before);
+        assert_memory_equal(&rollout.tokens[(size_t)at * 3], &before, 4);
+        assert_memory_equal(&rollout.logp[(size_t)at * 3], &before, 4);
+    }
+}
+
+static void prompts_become_requests_and_samples_return(void **state)
+{
+    xr_wire_rollout rollout;
+    (void)state;
+    fill_prompts(&rollout);
     region_method generate = METHOD(region_method, "generate");
     if (generate(horse, &region, &horse_err) != XRAY_OK)
         fail_msg("%s", horse_err.text);
@@ -411,17 +471,19 @@ static void weights_are_shipped_in_regions(void **state)
         METHOD(count_method, "ship_bytes")(horse, &bytes, &horse_err), XRAY_OK);
     assert_int_equal(bytes, xr_ship_bytes(&roles));
     region = (xray_region){ .data = memory.bytes, .size = bytes };
-    assert_int_equal(METHOD(region_method, "ship")(horse, &region, &horse_err),
-                     XRAY_OK);
+    ship_method ship = METHOD(ship_method, "ship");
+    assert_int_equal(ship(horse, &region, 0, bytes, &horse_err), XRAY_OK);
     assert_string_equal(around.phase, "weights to other ranks");
-    region.size--;
-    assert_int_equal(METHOD(region_method, "ship")(horse, &region, &horse_err),
+    assert_int_equal(ship(horse, &region, 0, bytes - 1, &horse_err),
                      XRAY_E_BUG);
+    assert_int_equal(ship(horse, &region, 1, bytes, &horse_err), XRAY_E_BUG);
+    assert_string_equal(horse_err.text,
+                        "the region is too small for the weights");
     assert_int_equal(METHOD(plain_method, "ship_along")(horse, &horse_err),
                      XRAY_OK);
     region.size = 1;
     assert_int_equal(
-        METHOD(region_method, "receive")(horse, &region, &horse_err),
+        METHOD(receive_method, "receive")(horse, &region, bytes, &horse_err),
         XRAY_E_BUG);
     assert_string_equal(horse_err.text, "the weights' region is cut off");
     assert_string_equal(around.phase, "weights from other ranks");
@@ -449,15 +511,17 @@ int main(void)
         TEST(a_text_without_a_first_line_is_refused),
         TEST(faults_of_the_configuration_end_a_workhorse),
         TEST(a_workhorse_knows_its_rank),
-        TEST(a_failed_exchange_names_the_missing_rank),
+        TEST(a_failed_gather_names_the_missing_rank),
         TEST(outputs_go_to_their_arrays),
         TEST(missing_micro_batches_are_empty),
         TEST(losses_add_to_the_sums_of_the_region),
         TEST(a_bad_value_does_not_end_the_call),
+        TEST(a_rank_that_does_not_answer_keeps_its_results),
         TEST(only_models_that_are_held_are_called),
         TEST(a_step_answers_with_all_results),
         TEST(files_and_gradients_reach_the_model),
         TEST(prompts_become_requests_and_samples_return),
+        TEST(an_engine_that_does_not_answer_keeps_its_samples),
         TEST(publishing_answers_with_the_trainers_version),
         TEST(weights_are_shipped_in_regions),
         TEST(memory_is_told_by_tag),

@@ -192,10 +192,10 @@ static void broken_engines(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
         const xray_request q = make_test_request(1, cases[i].samples, 20);
-        xray_status status = XRAY_AGAIN;
+        xray_status status = XRAY_OK;
         *cases[i].fails = 1;
         engine_submit(s->r, s->engine, &q);
-        for (int k = 0; k < 5 && status == XRAY_AGAIN; k++)
+        for (int k = 0; k < 5 && status == XRAY_OK; k++)
             status = s->r->ops->step(s->engine);
         assert_int_equal(status, cases[i].status);
         assert_string_equal(s->r->said, cases[i].says);
@@ -222,7 +222,7 @@ static void lease_goes_with_the_last(void **state)
     assert_int_equal(s->leases, 1);
     while (s->out.count ==
            0) { /* the first one is complete, the second is not */
-        assert_int_equal(ops->step(s->engine), XRAY_AGAIN);
+        assert_int_equal(ops->step(s->engine), XRAY_OK);
         engine_poll(s->r, s->engine, &s->out);
     }
     assert_int_equal(s->leases, 1);
@@ -293,7 +293,8 @@ static void expect_submit(stage *s, xray_status status)
         assert_string_equal(s->r->said,
                             "dsinf: the engine is asleep; wake it first");
     else
-        assert_int_equal(s->r->ops->abort(s->engine, 1), XRAY_OK);
+        assert_int_equal(s->r->ops->abort(s->engine, 1, XRAY_ALL_SAMPLES),
+                         XRAY_OK);
 }
 
 /* The engine is asleep until every tag that sleeps is awake. */
@@ -436,7 +437,7 @@ static void results_carry_the_weights_version(void **state)
                 assert_int_equal(ops->update(s->engine, &s->table, version),
                                  XRAY_OK);
             engine_submit(s->r, s->engine, &q);
-            while (ops->step(s->engine) == XRAY_AGAIN)
+            while (ops->step(s->engine) == XRAY_OK)
                 ;
             assert_int_equal(ops->poll(s->engine, &out), XRAY_OK);
             assert_int_equal(out.span_count, 1);

@@ -26,9 +26,10 @@ static xray_status host_fail(const xray_host *host, xray_status code,
 
 static const void *host_service(const xray_host *host, const char *id)
 {
-    (void)host;
-    (void)id;
-    return NULL;
+    const rig *r = host->host_data;
+    return strcmp(id, XRAY_SERVICE_CALLS) == 0     ? r->calls
+           : strcmp(id, XRAY_SERVICE_METRICS) == 0 ? r->metrics
+                                                   : NULL;
 }
 
 /* Sets every option to its declared default. */
@@ -52,7 +53,7 @@ static void *preset_config(const xray_component *component)
         } else if (o->type == XRAY_OPT_CHOICE) {
             const xray_choice *c = o->choices;
             while (c->name && strcmp(c->name, o->preset) != 0)
-                c++;
+                c = xray_next_choice(o, c);
             memcpy(at, &c->value, sizeof(c->value));
         } else if (o->type == XRAY_OPT_BOOL) {
             uint32_t yes = strcmp(o->preset, "true") == 0 ||
@@ -287,7 +288,7 @@ void engine_run(rig *r, void *engine, results *out)
         if (status < 0)
             fail_msg("%s", r->said);
         engine_poll(r, engine, out);
-        if (status == XRAY_OK)
+        if (status == XRAY_END)
             return;
     }
 }

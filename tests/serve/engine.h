@@ -8,6 +8,7 @@
 
 #include "tests/testing.h"
 
+#include <xray/box.h>
 #include <xray/infer.h>
 #include <xray/plugin.h>
 
@@ -19,8 +20,10 @@ const xray_plugin *xray_plugin_query_infer_dsinf(uint32_t host_abi);
 
 typedef struct rig {
     xray_host host;
-    char said[2048]; /* the last failure */
-    char log[2048];  /* the last log line */
+    char said[2048];   /* the last failure */
+    char log[2048];    /* the last log line */
+    const void *calls; /* services that the host has, or NULL */
+    const void *metrics;
     const xray_device_ops *device;
     void *device_self;
     const xray_infer_ops *ops;

@@ -344,7 +344,7 @@ static void extend_is_a_longer_prompt(void **state)
     engine_run(r, engine, second);
     assert_int_equal(second->count, 1);
     assert_int_equal(second->r[0].count, TURN);
-    assert_int_equal(r->ops->abort(engine, 3), XRAY_OK);
+    assert_int_equal(r->ops->abort(engine, 3, XRAY_ALL_SAMPLES), XRAY_OK);
 
     int32_t row[PROMPT + TURN + SEEN];
     memcpy(row, ids, sizeof(ids));

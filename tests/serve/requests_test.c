@@ -239,15 +239,18 @@ static void many_requests_are_told_apart(void **state)
     for (uint64_t i = 0; i < MANY; i++) {
         uint64_t id = i * 7 % MANY * 1000003;
         xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
-        assert_int_equal(xm_sched_abort(s, id, &err), XRAY_OK);
+        assert_int_equal(xm_sched_abort(s, id, XRAY_ALL_SAMPLES, &err),
+                         XRAY_OK);
         assert_int_equal(xm_sched_poll(s, &out), XRAY_OK);
         assert_int_equal(out.id, id);
         assert_int_equal(out.sample, 10);
         assert_int_equal(out.finish, XRAY_FINISH_ABORT);
         assert_int_equal(out.token_count, 0);
         assert_int_equal(out.span_count, 0);
-        assert_int_equal(xm_sched_poll(s, &out), XRAY_END);
-        assert_int_equal(xm_sched_abort(s, id, &err), XRAY_E_ARG);
+        assert_int_equal(xm_sched_poll(s, &out),
+                         i + 1 < MANY ? XRAY_AGAIN : XRAY_END);
+        assert_int_equal(xm_sched_abort(s, id, XRAY_ALL_SAMPLES, &err),
+                         XRAY_E_ARG);
         assert_int_equal(xm_sched_live(s), MANY - 1 - i);
     }
     char want[80];
@@ -269,7 +272,7 @@ static void run_sched_step(xm_sched *s, uint32_t *out_tokens)
     static const int32_t tokens[16] = { 9, 9, 9, 9, 9, 9, 9, 9 };
     static const float logp[16] = { 0 };
     int run = 0;
-    xm_sched_begin(s, 1, &round);
+    xm_sched_begin(s, &round);
     while (xm_sched_draws(s, 16, draws, index, &run))
         xm_sched_results(s, tokens, logp, logp);
     xm_sched_end(s);

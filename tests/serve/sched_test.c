@@ -85,7 +85,9 @@ static void rig_step(rig *r)
     xm_sched_step round = {
         .ids = r->ids, .seq = r->seq, .positions = r->positions, .last = r->last
     };
-    xm_sched_begin(r->sched, 7, &round);
+    xr_err err = { "" };
+    assert_int_equal(xm_sched_set_version(r->sched, 7, &err), XRAY_OK);
+    xm_sched_begin(r->sched, &round);
     for (uint32_t i = 0; i < round.copy_count; i++) {
         const xm_slot_copy *c = &round.copies[i];
         assert_int_not_equal(c->from, c->to);
@@ -327,7 +329,8 @@ static void abort_gives_what_was_made(void **state)
     for (int i = 0; i < 2; i++)
         rig_step(r);
     for (uint64_t id = 1; id <= 3; id++)
-        assert_int_equal(xm_sched_abort(r->sched, id, &err), XRAY_OK);
+        assert_int_equal(xm_sched_abort(r->sched, id, XRAY_ALL_SAMPLES, &err),
+                         XRAY_OK);
     assert_int_equal(xm_sched_live(r->sched), 0);
     assert_false(xm_sched_has_work(r->sched));
     uint32_t tokens[4] = { 0 };
@@ -344,7 +347,8 @@ static void abort_gives_what_was_made(void **state)
     assert_int_equal(outs[3], 2);
     assert_int_equal(tokens[1], 2 + 3);
     assert_int_equal(tokens[2] + tokens[3], 0);
-    assert_int_equal(xm_sched_abort(r->sched, 1, &err), XRAY_E_ARG);
+    assert_int_equal(xm_sched_abort(r->sched, 1, XRAY_ALL_SAMPLES, &err),
+                     XRAY_E_ARG);
     assert_string_equal(err.text,
                         "request 1: no request with this id is running");
     /* Both slots are free again: two samples run side by side, then one. */
@@ -462,7 +466,8 @@ static void extend_says_what_is_wrong(void **state)
     assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
     check_result(&other, &out);
     assert_int_equal(xm_sched_live(r->sched), 1);
-    assert_int_equal(xm_sched_abort(r->sched, 1, &err), XRAY_OK);
+    assert_int_equal(xm_sched_abort(r->sched, 1, XRAY_ALL_SAMPLES, &err),
+                     XRAY_OK);
     assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_END);
     assert_int_equal(xm_sched_live(r->sched), 0);
     rig_free(r);

@@ -231,6 +231,28 @@ static void words_in_one_cache_slot_stay_apart(void **state)
     xm_tokenizer_close(tok);
 }
 
+#define CHARSMAP(base64)                         \
+    "{\"normalizer\":{\"type\":\"Precompiled\"," \
+    "\"precompiled_charsmap\":\"" base64 "\"}," CHARS "}"
+
+/* Charsmaps with the one entry "a", whose replacement begins at byte 0, 1 or 4
+ * of the three bytes "\xC3\xA9\0". An entry that points into a character or
+ * behind the texts leaves the text as it is. */
+static void damaged_charsmaps_replace_nothing(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok =
+        make_tokenizer(CHARSMAP("DAAAAACAAQBhDQAAAAAAgMOpAA=="));
+    EXPECT_IDS(tok, "ab", 0, 4, 2);
+    xm_tokenizer_close(tok);
+    tok = make_tokenizer(CHARSMAP("DAAAAACAAQBhDQAAAQAAgMOpAA=="));
+    EXPECT_IDS(tok, "ab", 0, 1, 2);
+    xm_tokenizer_close(tok);
+    tok = make_tokenizer(CHARSMAP("DAAAAACAAQBhDQAABAAAgMOpAA=="));
+    EXPECT_IDS(tok, "ab", 0, 1, 2);
+    xm_tokenizer_close(tok);
+}
+
 #define SPLIT(pattern)                                       \
     "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":"   \
     "\"Isolated\",\"pattern\":{\"Regex\":\"" pattern "\"}}," \
@@ -345,6 +367,7 @@ int main(void)
         cmocka_unit_test(longest_word_counts_characters),
         cmocka_unit_test(short_forms_split_like_the_patterns),
         cmocka_unit_test(words_in_one_cache_slot_stay_apart),
+        cmocka_unit_test(damaged_charsmaps_replace_nothing),
         cmocka_unit_test(refused_files_name_the_reason),
         cmocka_unit_test(mutated_files_open_or_are_errors),
     };

@@ -3,6 +3,8 @@
  * Proves that gradients which are cleared are gone - by a step, a failed call,
  * a discard or a load -, and that refused calls leave offloaded ones alone.
  */
+#include <xray/box.h>
+
 #include <math.h>
 
 #include "tests/scratch.h"
@@ -13,11 +15,11 @@
 static void expect_no_gradients(const rig *r, const char *after)
 {
     xray_step_result result;
-    const xray_weights *table = r->ops->gradients(r->self);
+    const xray_weights *table = rig_debug(r)->gradients(r->self);
     assert_non_null(table);
     for (uint32_t i = 0; i < table->tensor_count; i++) {
         const float *data = table->tensors[i].data;
-        for (uint64_t k = 0; k < table->tensors[i].count; k++)
+        for (uint64_t k = 0; k < xray_box_count(&table->tensors[i]); k++)
             if (data[k] != 0)
                 fail_msg("%s, %s[%d] is %g", after, table->tensors[i].name,
                          (int)k, (double)data[k]);
@@ -86,7 +88,8 @@ static void cleared_gradients_are_zero(void **state)
                 spec.stage_1 = stage + 1;
                 rig r = scripted_open(&device, &spec, ranks);
                 assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
-                assert_non_null(r.ops->gradients(r.self)); /* summed now */
+                assert_non_null(
+                    rig_debug(&r)->gradients(r.self)); /* summed now */
                 clear_gradients(&r, how);
                 expect_no_gradients(&r, clearings[how]);
                 rig_close(&r);
@@ -107,10 +110,11 @@ static void first_sum_keeps_the_sign_of_zero(void **state)
         for (int turn = 0; turn < 2; turn++) {
             scripted_other.negative = 1;
             assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
-            const xray_weights *table = r.ops->gradients(r.self);
+            const xray_weights *table = rig_debug(&r)->gradients(r.self);
             for (uint32_t i = 0; i < table->tensor_count; i++) {
                 const float *data = table->tensors[i].data;
-                for (uint64_t k = 0; k < table->tensors[i].count; k++)
+                for (uint64_t k = 0; k < xray_box_count(&table->tensors[i]);
+                     k++)
                     assert_true(data[k] == 0 && signbit(data[k]));
             }
             scripted_other.negative = 0;

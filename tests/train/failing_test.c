@@ -101,8 +101,8 @@ static void failed_gather_of_a_pass_is_told(void **state)
             scripted_other.fails = host ? SCRIPTED_NEVER : XRAY_COMM_ALL_GATHER;
             xray_status status =
                 call == 0   ? r.ops->export_next(r.self, &part)
-                : call == 1 ? r.ops->forward(r.self, &scripted_rows.batch,
-                                             XRAY_OUTPUT_LOGP, &out)
+                : call == 1 ? forward_one(r.ops, r.self, &scripted_rows.batch,
+                                          XRAY_OUTPUT_LOGP, &out)
                             : scripted_add_gradients(&r);
             r.ops->export_end(r.self);
             scripted_watched.fail_copy = 0;
@@ -132,12 +132,12 @@ static void failed_change_of_weights_fails_the_pass(void **state)
     rig r = scripted_open(&seen, &spec, 1);
     for (int turn = 0; turn < 2; turn++) {
         scripted_watched.fail_changed = 1;
-        assert_int_equal(r.ops->forward(r.self, &scripted_rows.batch,
-                                        XRAY_OUTPUT_LOGP, &out),
+        assert_int_equal(forward_one(r.ops, r.self, &scripted_rows.batch,
+                                     XRAY_OUTPUT_LOGP, &out),
                          XRAY_E_DEVICE);
         scripted_watched.fail_changed = 0;
-        assert_int_equal(r.ops->forward(r.self, &scripted_rows.batch,
-                                        XRAY_OUTPUT_LOGP, &out),
+        assert_int_equal(forward_one(r.ops, r.self, &scripted_rows.batch,
+                                     XRAY_OUTPUT_LOGP, &out),
                          XRAY_OK);
     }
     rig_close(&r);
@@ -228,7 +228,7 @@ static void first_bad_tensor_of_all_ranks_is_named(void **state)
         xray_step_result result;
         assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
         if (mine < 6) /* otherwise only the other rank has one */
-            ((float *)rig_tensor(r.ops->gradients(r.self),
+            ((float *)rig_tensor(rig_debug(&r)->gradients(r.self),
                                  layout->params[mine].name)
                  ->data)[0] = NAN;
         scripted_other.bad_record = 1;

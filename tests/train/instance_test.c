@@ -188,16 +188,16 @@ static void offloaded_tags_are_named_by_every_call(void **state)
             assert_int_equal(r.ops->offload(r.self, cases[i].tag), XRAY_OK);
             rig_clear();
             xray_status status =
-                *call == 'f' ? r.ops->forward(r.self, &batch.batch,
-                                              XRAY_OUTPUT_LOGP, &out)
+                *call == 'f' ? forward_one(r.ops, r.self, &batch.batch,
+                                           XRAY_OUTPUT_LOGP, &out)
                 : *call == 'b'
                     ? r.ops->forward_backward(r.self, batch.pointers, 1, &loss)
                 : *call == 's' ? r.ops->optimizer_step(r.self, 1e-3, 1, &result)
                 : *call == 'w' ? r.ops->save(r.self, scratch_dir())
                 : *call == 'l' ? r.ops->load(r.self, scratch_dir())
-                : *call == 'i'
-                    ? r.ops->import(r.self, other.ops->weights(other.self))
-                    : r.ops->discard(r.self);
+                : *call == 'i' ? rig_debug(&r)->import(
+                                     r.self, other.ops->weights(other.self))
+                               : r.ops->discard(r.self);
             int needed = strchr(cases[i].needs, *call) != NULL;
             if (status != (needed ? XRAY_E_STATE : XRAY_OK))
                 fail_msg("%c without %s: %d", *call, cases[i].name, status);

@@ -3,6 +3,8 @@
  * Implements the ranks of a test run: each opens a device and an instance,
  * trains on its rows, and stores its results.
  */
+#include <xray/box.h>
+
 #include "tests/train/ranks.h"
 
 #include <math.h>
@@ -89,10 +91,12 @@ static void store_tensor(snapshot *s, const xray_tensor *t)
         s->tensors[i].data = calloc(whole, sizeof(float));
         s->count++;
     }
-    if (t->count)
-        memcpy(s->tensors[i].data + t->first, t->data,
-               t->count * sizeof(float));
-    s->tensors[i].filled += t->count;
+    uint64_t cols = t->dims > 1 ? t->extent[1] : t->extent[0];
+    uint64_t at = t->dims > 1 ? t->lo[0] * t->shape[1] + t->lo[1] : t->lo[0];
+    for (uint64_t r = 0; t->data && r < xray_box_count(t) / cols; r++)
+        memcpy(s->tensors[i].data + at + r * t->shape[1],
+               (const float *)t->data + r * t->stride[0], cols * sizeof(float));
+    s->tensors[i].filled += xray_box_count(t);
 }
 
 static void store_table(rank_job *job, snapshot *s, const xray_weights *table)
@@ -238,14 +242,13 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     ctx.tokens = tokens;
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
         loss.fn = fail_in_loss;
-    uint64_t before = run->ranks > 1 ? job->comm->received(job->comm_self) : 0;
+    uint64_t before = thread_comm_received(job->m, job->rank);
     uint32_t first = run->twice ? run->cuts / 2 : 0;
     xray_status status = offload_and_onload(job, TAGS_GRADIENTS);
     if (status == XRAY_OK && first) {
         status = ops->forward_backward(job->rig.self, job->mine.pointers, first,
                                        &loss);
-        ctx.next_row = 0;
-        if (!ops->gradients(job->rig.self))
+        if (!rig_debug(&job->rig)->gradients(job->rig.self))
             return XRAY_E_BUG;
         if (status == XRAY_OK)
             status = offload_and_onload(job, TAGS_GRADIENTS);
@@ -258,12 +261,12 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
         return status;
     if (run->ranks > 1)
         run->received[job->rank][i] =
-            job->comm->received(job->comm_self) - before;
-    const xray_weights *grads = ops->gradients(job->rig.self);
+            thread_comm_received(job->m, job->rank) - before;
+    const xray_weights *grads = rig_debug(&job->rig)->gradients(job->rig.self);
     if (run->poison && job->rank + 1 == run->ranks && i == 0)
         for (uint32_t t = 0; t < grads->tensor_count; t++)
             if (strstr(grads->tensors[t].name, "layers.1.mlp.down_proj") &&
-                grads->tensors[t].count)
+                xray_box_count(&grads->tensors[t]))
                 ((float *)grads->tensors[t].data)[0] = NAN;
     if (i + 1 == run->steps)
         store_table(job, &run->grads, grads);
@@ -295,8 +298,8 @@ static xray_status score_rows(rank_job *job)
                          .logp = job->logp };
     xray_status status = offload_and_onload(job, TAGS_FORWARD);
     if (status == XRAY_OK)
-        status = job->rig.ops->forward(job->rig.self, &job->mine.batch,
-                                       XRAY_OUTPUT_LOGP, &out);
+        status = forward_one(job->rig.ops, job->rig.self, &job->mine.batch,
+                             XRAY_OUTPUT_LOGP, &out);
     memcpy(run->logp + job->whole.row_start[first], job->logp,
            job->mine.batch.tokens * sizeof(float));
     return status;
@@ -308,12 +311,12 @@ static xray_status export_all(rank_job *job)
     const xray_weights *part = NULL;
     ranks_run *run = job->run;
     uint64_t *first = &run->first_part[job->rank];
-    uint64_t before = run->ranks > 1 ? job->comm->received(job->comm_self) : 0;
+    uint64_t before = thread_comm_received(job->m, job->rank);
     xray_status status = ops->export_begin(job->rig.self);
     while (status == XRAY_OK) {
         status = ops->export_next(job->rig.self, &part);
         if (run->ranks > 1 && !*first)
-            *first = job->comm->received(job->comm_self) - before;
+            *first = thread_comm_received(job->m, job->rank) - before;
         if (status == XRAY_OK && job->rank == 0)
             store_table(job, &run->weights, part);
     }
@@ -362,8 +365,8 @@ static xray_status open_comm(rank_job *job)
                               .rank = job->rank,
                               .size = job->run->ranks,
                               .timeout_ms = 30000,
-                              .exchange_ctx = self,
-                              .exchange = thread_comm_exchange };
+                              .gather_ctx = self,
+                              .gather = thread_comm_gather };
     job->comm_self = NULL;
     for (uint32_t r = 0; r < job->run->ranks; r++)
         ranks[r] = r;

@@ -216,8 +216,6 @@ static void shm_gives_the_bits_of_plain_collectives(void **state)
         ranks_go(&plain);
         ranks_go(&run);
         ranks_same(&plain, &run, "comm-shm");
-        assert_memory_equal(plain.received[0], run.received[0],
-                            sizeof(run.received[0]));
         ranks_free(&plain);
         ranks_free(&run);
     }

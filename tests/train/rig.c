@@ -2,6 +2,8 @@
  *
  * Implements the fixtures of tests/train.
  */
+#include <xray/box.h>
+
 #include "tests/train/rig.h"
 
 #include "core/base/file.h"
@@ -48,11 +50,12 @@ static xray_status host_fail(const xray_host *host, xray_status code,
     return code;
 }
 
+const xray_call_service *rig_calls;
+
 static const void *host_service(const xray_host *host, const char *id)
 {
     (void)host;
-    (void)id;
-    return NULL;
+    return strcmp(id, XRAY_SERVICE_CALLS) == 0 ? rig_calls : NULL;
 }
 
 const xray_host *rig_host(void)
@@ -104,7 +107,8 @@ static void *make_config(const xray_component *component)
             uint32_t flag = strcmp(text, "true") == 0;
             memcpy(to, &flag, sizeof(flag));
         } else if (option->type == XRAY_OPT_CHOICE) {
-            for (const xray_choice *c = option->choices; c->name; c++)
+            for (const xray_choice *c = option->choices; c->name;
+                 c = xray_next_choice(option, c))
                 if (strcmp(c->name, text) == 0)
                     memcpy(to, &c->value, sizeof(c->value));
         }
@@ -202,6 +206,7 @@ rig_request rig_request_of(const rig_spec *spec)
         .trainable = !spec->frozen,
         .threads = 1,
         .trainable_from_layer = spec->from_layer,
+        .device = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops,
     };
     return r;
 }
@@ -254,6 +259,11 @@ void rig_close(rig *r)
 
 /* ---- weights ------------------------------------------------------------ */
 
+const xray_train_debug *rig_debug(const rig *r)
+{
+    return r->ops->extension(r->self, XRAY_EXT_TRAIN_DEBUG);
+}
+
 const xray_tensor *rig_tensor(const xray_weights *weights, const char *name)
 {
     for (uint32_t i = 0; i < weights->tensor_count; i++)
@@ -269,8 +279,9 @@ int rig_weights_differ(const xray_weights *a, const xray_weights *b)
     for (uint32_t i = 0; i < a->tensor_count; i++) {
         const xray_tensor *x = &a->tensors[i];
         const xray_tensor *y = rig_tensor(b, x->name);
-        assert_int_equal(x->count, y->count);
-        if (memcmp(x->data, y->data, x->count * sizeof(float)) != 0) {
+        uint64_t count = xray_box_count(x);
+        assert_int_equal(count, xray_box_count(y));
+        if (memcmp(x->data, y->data, count * sizeof(float)) != 0) {
             print_message("first difference in %s\n", x->name);
             return 1;
         }

@@ -7,13 +7,17 @@
 #define TEST_TRAIN_RIG_H
 
 #include <xray/plugin.h>
+#include <xray/services.h>
 #include <xray/train.h>
 
+#include "tests/forward.h"
 #include "tests/testing.h"
 #include "tests/train/rows.h"
 
 /* The only host of a suite. rig_error() is the text of the last failure. */
 const xray_host *rig_host(void);
+/* The service by which the host stops calls; NULL: it has none. */
+extern const xray_call_service *rig_calls;
 const char *rig_error(void);
 const char *rig_log(void); /* the last line logged */
 void rig_clear(void);
@@ -75,6 +79,8 @@ xray_status rig_plan(const rig_spec *spec, uint32_t world, xray_plan *out);
 void rig_close(rig *r);
 
 /* Returns the tensor of that name; the test fails if there is none. */
+/* The extension of the instance that shows gradients and imports weights. */
+const xray_train_debug *rig_debug(const rig *r);
 const xray_tensor *rig_tensor(const xray_weights *weights, const char *name);
 /* Compares all values of two sets of weights bit for bit. */
 void rig_same_weights(const rig *a, const rig *b);

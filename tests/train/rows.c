@@ -66,6 +66,8 @@ void rows_one(rows *r, const int32_t *ids, uint32_t count)
 
 void rows_cut(rows *r, uint32_t parts)
 {
+    for (uint32_t row = 0; row < ROWS_MAX; row++)
+        r->row_index[row] = row;
     for (uint32_t p = 0; p < parts; p++) {
         uint32_t first = r->batch.rows * p / parts;
         uint32_t last = r->batch.rows * (p + 1) / parts;
@@ -80,6 +82,7 @@ void rows_cut(rows *r, uint32_t parts)
             .row_start = r->part_start[p],
             .loss_mask = r->mask + token,
             .temperature = r->batch.temperature ? r->temperature + first : NULL,
+            .row_index = r->row_index + first,
         };
         r->pointers[p] = &r->parts[p];
     }
@@ -89,8 +92,9 @@ static xray_status rows_loss_call(void *ptr, const xray_loss_call *call)
 {
     rows_loss *ctx = ptr;
     const xray_batch *batch = call->batch;
-    if (call->first_row != ctx->next_row)
-        return XRAY_E_BUG;
+    for (uint32_t row = 0; row < batch->rows; row++)
+        if (batch->row_index[row] != ctx->next_row + row)
+            return XRAY_E_BUG;
     ctx->next_row += batch->rows;
     ctx->calls++;
     for (uint32_t row = 0; row < batch->rows; row++) {

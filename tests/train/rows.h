@@ -20,6 +20,7 @@ typedef struct rows {
     int32_t row_start[ROWS_MAX + 1];
     float temperature[ROWS_MAX];
     xray_batch parts[ROWS_CUTS_MAX];
+    uint32_t row_index[ROWS_MAX];
     int32_t part_start[ROWS_CUTS_MAX][ROWS_MAX + 1];
     const xray_batch *pointers[ROWS_CUTS_MAX];
 } rows;

@@ -145,7 +145,7 @@ static void forward_of_one_row(void **state)
     batch.batch.temperature = batch.temperature;
     xray_outputs out = { XRAY_HEADER(xray_outputs), whole[0], whole[1],
                          whole[2] };
-    assert_int_equal(r.ops->forward(r.self, &batch.batch, outputs, &out),
+    assert_int_equal(forward_one(r.ops, r.self, &batch.batch, outputs, &out),
                      XRAY_OK);
     rows_cut(&batch, 12);
     uint32_t token = 0;
@@ -154,14 +154,16 @@ static void forward_of_one_row(void **state)
         out = (xray_outputs){ XRAY_HEADER(xray_outputs), part[0] + token,
                               part[1] + token, part[2] + token };
         assert_int_equal(
-            r.ops->forward(r.self, batch.pointers[i], outputs, &out), XRAY_OK);
+            forward_one(r.ops, r.self, batch.pointers[i], outputs, &out),
+            XRAY_OK);
         token += batch.parts[i].tokens;
     }
     /* Values are the same if only values are requested. */
     float alone[ROWS_TOKENS_MAX];
     out = (xray_outputs){ XRAY_HEADER(xray_outputs), NULL, NULL, alone };
     assert_int_equal(
-        r.ops->forward(r.self, &batch.batch, XRAY_OUTPUT_VALUE, &out), XRAY_OK);
+        forward_one(r.ops, r.self, &batch.batch, XRAY_OUTPUT_VALUE, &out),
+        XRAY_OK);
     assert_memory_equal(alone, whole[2], token * sizeof(float));
     for (int k = 0; k < 3; k++) {
         assert_memory_equal(whole[k], part[k], token * sizeof(float));
@@ -244,7 +246,7 @@ static void step_with_nan_gradient_is_skipped(void **state)
     assert_int_equal(a.ops->forward_backward(a.self, batch.pointers, 1, &loss),
                      XRAY_OK);
     const char *name = "model.layers.1.mlp.down_proj.weight";
-    const xray_tensor *bad = rig_tensor(a.ops->gradients(a.self), name);
+    const xray_tensor *bad = rig_tensor(rig_debug(&a)->gradients(a.self), name);
     ((float *)bad->data)[7] = NAN;
     xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
     assert_int_equal(a.ops->optimizer_step(a.self, 1e-3, 1, &result), XRAY_OK);
@@ -255,7 +257,8 @@ static void step_with_nan_gradient_is_skipped(void **state)
     assert_non_null(strstr(rig_log(), name));
     assert_non_null(strstr(rig_log(), "; 1 skipped so far"));
     rig_same_weights(&a, &b);
-    ((float *)rig_tensor(a.ops->gradients(a.self), name)->data)[7] = INFINITY;
+    ((float *)rig_tensor(rig_debug(&a)->gradients(a.self), name)->data)[7] =
+        INFINITY;
     assert_int_equal(a.ops->optimizer_step(a.self, 1e-3, 1, &result), XRAY_OK);
     assert_int_equal(result.skipped, 1);
     assert_non_null(strstr(rig_log(), "; 2 skipped so far"));
@@ -338,17 +341,18 @@ static void invalid_calls_are_refused(void **state)
     float logp[256];
     out.logp = logp;
     assert_int_equal(
-        r.ops->forward(r.self, &batch.batch, XRAY_OUTPUT_LOGP, &out),
+        forward_one(r.ops, r.self, &batch.batch, XRAY_OUTPUT_LOGP, &out),
         XRAY_E_RANGE);
     assert_non_null(strstr(rig_error(), "9 rows"));
     batch.batch.rows = 0;
     batch.batch.tokens = 0;
     assert_int_equal(
-        r.ops->forward(r.self, &batch.batch, XRAY_OUTPUT_VALUE, &out),
+        forward_one(r.ops, r.self, &batch.batch, XRAY_OUTPUT_VALUE, &out),
         XRAY_E_ARG);
     assert_non_null(strstr(rig_error(), "value head"));
     assert_int_equal(
-        r.ops->forward(r.self, &batch.batch, XRAY_OUTPUT_LOGP, &out), XRAY_OK);
+        forward_one(r.ops, r.self, &batch.batch, XRAY_OUTPUT_LOGP, &out),
+        XRAY_OK);
     static const double rates[] = { NAN, INFINITY, -1e-9 };
     for (int i = 0; i < 3; i++)
         assert_int_equal(r.ops->optimizer_step(r.self, rates[i], 1, &result),
@@ -364,7 +368,7 @@ static void invalid_calls_are_refused(void **state)
                      XRAY_E_STATE);
     assert_int_equal(r.ops->optimizer_step(r.self, 1, 1, &result),
                      XRAY_E_STATE);
-    assert_null(r.ops->gradients(r.self));
+    assert_null(rig_debug(&r)->gradients(r.self));
     rig_close(&r);
     rig_device_close(&device);
 }

@@ -84,8 +84,8 @@ static xray_status wait_for_all(thread_comm *m)
     return status;
 }
 
-xray_status thread_comm_exchange(void *ctx, const void *mine, uint64_t size,
-                                 void *all)
+xray_status thread_comm_gather(void *ctx, const void *mine, uint64_t size,
+                               void *all)
 {
     struct xray_comm_group *g = ctx;
     thread_comm *m = g->m;
@@ -111,15 +111,23 @@ static xray_status share_input(xray_comm_group *g, const void *in,
     return status;
 }
 
+/* Sums element i of ranks first .. first + n - 1. */
+static float sum_ranks(const thread_comm *m, uint64_t i, uint32_t first,
+                       uint32_t n)
+{
+    if (n == 1)
+        return m->in[first][i];
+    uint32_t left = xray_comm_left(n);
+    float sum = sum_ranks(m, i, first, left);
+    return sum + sum_ranks(m, i, first + left, n - left);
+}
+
 /* Sets out[i] to the sum of all inputs' element first + i. */
 static void sum_inputs(const thread_comm *m, uint64_t first, uint64_t count,
                        float *out)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        out[i] = m->in[0][first + i];
-        for (uint32_t r = 1; r < m->size; r++)
-            out[i] += m->in[r][first + i];
-    }
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = sum_ranks(m, first + i, 0, m->size);
 }
 
 static xray_status thread_all_reduce(xray_comm_group *g, xray_stream *stream,
@@ -176,15 +184,9 @@ static xray_status thread_all_gather(xray_comm_group *g, xray_stream *stream,
     return status == XRAY_OK ? wait_for_all(g->m) : status;
 }
 
-static xray_status thread_barrier(xray_comm_group *g, xray_stream *stream)
+uint64_t thread_comm_received(const thread_comm *m, uint32_t rank)
 {
-    (void)stream;
-    return wait_for_all(g->m);
-}
-
-static uint64_t thread_received(void *self)
-{
-    return ((struct xray_comm_group *)self)->received;
+    return m->ranks[rank].received;
 }
 
 const xray_comm_ops *thread_comm_ops(void)
@@ -192,8 +194,6 @@ const xray_comm_ops *thread_comm_ops(void)
     static const xray_comm_ops ops = { .header = XRAY_HEADER(xray_comm_ops),
                                        .all_reduce = thread_all_reduce,
                                        .reduce_scatter = thread_reduce_scatter,
-                                       .all_gather = thread_all_gather,
-                                       .barrier = thread_barrier,
-                                       .received = thread_received };
+                                       .all_gather = thread_all_gather };
     return &ops;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives among threads of one process, for tests. Every rank sums in rank
- * order. A rank that waits for more than some seconds gets XRAY_E_PEER.
+ * Collectives among threads of one process, for tests. Sums are those of every
+ * comm. A rank that waits for more than some seconds gets XRAY_E_PEER.
  */
 #ifndef TEST_TRAIN_THREAD_COMM_H
 #define TEST_TRAIN_THREAD_COMM_H
@@ -14,11 +14,15 @@ typedef struct thread_comm thread_comm;
 thread_comm *thread_comm_open(uint32_t size);
 void thread_comm_close(thread_comm *m);
 const xray_comm_ops *thread_comm_ops(void);
-/* The argument of `received`, and the group of all ranks. */
+/* The bytes that a rank received from others so far, as over wires: an
+ * all_gather or a reduce_scatter brings all parts but its own, an all_reduce as
+ * many as both. */
+uint64_t thread_comm_received(const thread_comm *m, uint32_t rank);
 void *thread_comm_self(thread_comm *m, uint32_t rank);
-/* The `exchange` of xray_comm_setup; its ctx is thread_comm_self(). */
-xray_status thread_comm_exchange(void *ctx, const void *mine, uint64_t size,
-                                 void *all);
+/* The group of all ranks. */
 xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank);
+/* The `gather` of xray_comm_setup; its ctx is thread_comm_self(). */
+xray_status thread_comm_gather(void *ctx, const void *mine, uint64_t size,
+                               void *all);
 
 #endif

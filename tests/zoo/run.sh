@@ -16,6 +16,20 @@ cmp "$work/plain/global_step_2/actor/model.safetensors" "$work/well/global_step_
 train "$work/copied" "${sick[@]}" --set rollout.share_weights=off >/dev/null
 cmp "$work/plain/global_step_2/actor/model.safetensors" "$work/copied/global_step_2/actor/model.safetensors"
 
+# A backend for which micro-batches are filled up trains the same weights.
+SICK=train-plan-multiples train "$work/padded" "${sick[@]}" >/dev/null
+cmp "$work/plain/global_step_2/actor/model.safetensors" "$work/padded/global_step_2/actor/model.safetensors"
+
+# Plans that the ranks of a role cannot keep are errors of a check.
+refuses() { # FAULT SENTENCE
+    local code=0
+    SICK=$1 "$XRAY_BIN" check "$work/run.ini" "${sick[@]}" --set run.ranks=2 >/dev/null 2>"$work/err" || code=$?
+    [ "$code" = 2 ] && grep -qxF "xray: $2" "$work/err" || fail "$1: exit $code: $(cat "$work/err"), expected: xray: $2"
+}
+refuses train-plan-apart "train.sick: plan: ranks 0 and 1 plan different axes: no axes and tp 3"
+refuses train-plan-triple "--set: [run] ranks: actor: 2 ranks, but train.sick needs groups of 3 (tp 3)"
+refuses train-plan-answers "train.sick: plan: rank 1 of a replica of 1 ranks is to answer"
+
 # stops FAULT SENTENCE: exit 1, that one sentence, nothing saved. Digits that
 # depend on the samples are replaced by #.
 stops() {
@@ -102,22 +116,22 @@ done
 SICK_AT=2 stops infer-version "infer.sick says that its weights are of version 5, version 4 was published" "${copied[@]}"
 
 # Tables of weights: of a trainer, of an export, of an engine.
-limit="up to 1048576 of at least 88 are expected"
+limit="up to 1048576 of at least 168 are expected"
 wrong="weights whose tensor 0 (model.embed_tokens.weight) is wrong:"
 stops train-table-none "train.sick gave no table of weights"
 for who in train export infer; do
     from=${who/export/train}.sick
     table() { stops "$who-table-$1" "$from gave a table of $2" "${copied[@]}"; }
     table header "weights without header, device or version"
-    table many "4294967295 tensors of 88 bytes, $limit"
+    table many "4294967295 tensors of 168 bytes, $limit"
     table data "$wrong it has elements and no data"
 done
-table null "21 tensors of 88 bytes, $limit"
+table null "21 tensors of 168 bytes, $limit"
 table stride "21 tensors of 4 bytes, $limit"
 table name "weights whose tensor 0 () is wrong: it has no name"
 table dims "$wrong it has more dimensions than its shape holds"
 table shape "$wrong its shape has more elements than can be"
-table shard "$wrong its shard ends behind the tensor"
+table shard "$wrong its box reaches outside of its shape"
 
 # skips FAULT METRIC AT: the run continues, reports and counts the fault, and no
 # NaN reaches weights or metrics.

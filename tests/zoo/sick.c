@@ -58,24 +58,50 @@ void sick_table(const char *who, xray_weights *table, xray_tensor *tensor)
     else if (strcmp(name, "shape") == 0)
         tensor->shape[0] = tensor->shape[1] = UINT64_MAX / 2;
     else if (strcmp(name, "shard") == 0)
-        tensor->first = UINT64_MAX - 1;
+        tensor->lo[0] = UINT64_MAX - 1;
     else if (strcmp(name, "data") == 0)
         tensor->data = NULL;
+}
+
+/* Creates the file $SICK_FLAG`tail`; returns 0 if it exists already. */
+static int raise_flag(const char *tail)
+{
+    char path[4096];
+    const char *flag = getenv("SICK_FLAG");
+    (void)snprintf(path, sizeof(path), "%s%s", flag ? flag : "", tail);
+    int fd = flag ? open(path, O_WRONLY | O_CREAT | O_EXCL, 0600) : -1;
+    if (fd < 0)
+        return 0;
+    (void)!write(fd, "here\n", 5);
+    (void)close(fd);
+    return 1;
 }
 
 void sick_wait(void)
 {
     char go[4096];
-    const char *flag = getenv("SICK_FLAG");
     struct timespec pause = { 0, 10000000 };
-    int fd = flag ? open(flag, O_WRONLY | O_CREAT | O_EXCL, 0600) : -1;
-    if (fd < 0)
+    if (!raise_flag(""))
         return;
-    (void)!write(fd, "here\n", 5);
-    (void)close(fd);
-    (void)snprintf(go, sizeof(go), "%s.go", flag);
+    (void)snprintf(go, sizeof(go), "%s.go", getenv("SICK_FLAG"));
     for (int i = 0; i < 6000 && access(go, F_OK) != 0; i++)
         (void)nanosleep(&pause, NULL);
+}
+
+xray_status sick_hold(const xray_host *host, const char *fault)
+{
+    const xray_call_service *calls = host->service(host, XRAY_SERVICE_CALLS);
+    struct timespec pause = { 0, 10000000 };
+    if (!sick_now(fault) || !raise_flag(""))
+        return XRAY_OK;
+    for (int i = 0; i < 6000; i++) {
+        if (calls->stopping(calls)) {
+            (void)raise_flag(".canceled");
+            return host->fail(host, XRAY_E_CANCELED, fault, "canceled");
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return XRAY_OK;
 }
 
 int sick_wrapped(const char *file, xray_component *out)
@@ -106,7 +132,7 @@ const xray_plugin *xray_plugin_query(uint32_t host_abi)
     static const xray_component *components[5];
     static const xray_plugin plugin = {
         .header = XRAY_HEADER(xray_plugin),
-        .abi_needed = XRAY_ABI,
+        .abi_needed = XRAY_ABI_NEEDED,
         .component_count = 5,
         .name = "zoo-sick",
         .version = "1.0",

@@ -12,6 +12,7 @@
 #include <xray/infer.h>
 #include <xray/plugin.h>
 #include <xray/reward.h>
+#include <xray/services.h>
 #include <xray/train.h>
 
 /* True if SICK is `fault` and the call of SICK_AT is reached; counts the
@@ -26,6 +27,11 @@ void sick_table(const char *who, xray_weights *table, xray_tensor *tensor);
 /* Signals a test by creating the file $SICK_FLAG, and waits for the file
  * $SICK_FLAG.go; only once, however many processes there are. */
 void sick_wait(void);
+
+/* A call that takes very long but asks whether it shall end, if SICK is
+ * `fault`: creates the file $SICK_FLAG, and $SICK_FLAG.canceled once the host
+ * stops it. Only one process does so. */
+xray_status sick_hold(const xray_host *host, const char *fault);
 
 /* Loads the component of a plugin from $XRAY_BUILD/plugins. */
 int sick_wrapped(const char *file, xray_component *out);

@@ -14,12 +14,24 @@
 
 static const xray_infer_ops *base;
 
+static const xray_host *host;
+
+static xray_status infer_create(const xray_setup *setup, const void *config,
+                                const xray_workload *load, void **out_self)
+{
+    host = setup->host;
+    return base->create(setup, config, load, out_self);
+}
+
 static xray_status infer_step(void *self)
 {
+    xray_status held = sick_hold(host, "infer-hold");
+    if (held != XRAY_OK)
+        return held;
     if (sick_now("infer-idle"))
-        return XRAY_OK;
+        return XRAY_END;
     if (sick_now("infer-more"))
-        return XRAY_AGAIN;
+        return XRAY_OK;
     if (sick_now("infer-wait"))
         sick_wait();
     return base->step(self);
@@ -130,6 +142,7 @@ const xray_component *sick_infer(void)
         return NULL;
     base = component.ops;
     ops = *base;
+    ops.create = infer_create;
     ops.step = infer_step;
     ops.submit = infer_submit;
     ops.poll = infer_poll;

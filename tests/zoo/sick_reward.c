@@ -9,6 +9,7 @@
 #include "tests/zoo/sick.h"
 
 static const xray_reward_ops *base;
+static const xray_host *host;
 
 static void spoil_score(xray_score *out)
 {
@@ -52,6 +53,9 @@ static xray_status reward_poll(void *self, uint64_t wait_ns, xray_score *out)
         return XRAY_END;
     if (sick_now("reward-wait"))
         sick_wait();
+    xray_status held = sick_hold(host, "reward-hold");
+    if (held != XRAY_OK)
+        return held;
     if (sick_now("reward-stops"))
         (void)raise(SIGTERM);
     xray_status status = base->poll(self, wait_ns, out);
@@ -80,6 +84,13 @@ static void print_sample(const xray_sample_in *s)
     (void)fputs("\n", stderr);
 }
 
+static xray_status reward_create(const xray_host *given, const void *config,
+                                 void **out_self)
+{
+    host = given;
+    return base->create(given, config, out_self);
+}
+
 static xray_status reward_submit(void *self, const xray_sample_in *samples,
                                  uint64_t count, uint64_t stride)
 {
@@ -97,6 +108,7 @@ const xray_component *sick_reward(void)
         return NULL;
     base = component.ops;
     ops = *base;
+    ops.create = reward_create;
     ops.submit = reward_submit;
     ops.poll = reward_poll;
     component.name = "sick";

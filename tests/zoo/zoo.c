@@ -76,7 +76,7 @@ static const xray_option options[] = {
 };
 #else
 static const xray_option options[] = {
-    XRAY_INT(zoo_config, count, PRESET, 1, 10, NULL, "0.1", "A count."),
+    XRAY_INT(zoo_config, count, PRESET, 1, 10, NULL, 0u, "0.1", "A count."),
 };
 #endif
 
@@ -165,8 +165,9 @@ static xray_status zoo_context(void *self, const xray_batch *mini,
     return XRAY_OK;
 }
 
-static const char *const *zoo_metric_names(void)
+static const char *const *zoo_metric_names(void *self)
 {
+    (void)self;
 #if defined(ZOO_NAMES_NULL)
     return NULL;
 #else
@@ -299,7 +300,7 @@ static const xray_plugin plugin = {
 #if defined(ZOO_NEEDS_NEWER)
     .abi_needed = XRAY_ABI + 1,
 #else
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
 #endif
 #if defined(ZOO_ABSURD_COMPONENTS)
     .component_count = 1u << 31,

@@ -14,7 +14,7 @@ typedef struct reinforce_config {
 } reinforce_config;
 
 static const xray_option options[] = {
-    XRAY_REAL(reinforce_config, scale, "1", 0, 1000, NULL, "0.1",
+    XRAY_REAL(reinforce_config, scale, "1", 0, 1000, NULL, 0u, "0.1",
               "What advantages are multiplied by."),
 };
 
@@ -106,9 +106,10 @@ static xray_status reinforce_make_context(void *self, const xray_batch *mini,
     return XRAY_OK;
 }
 
-static const char *const *reinforce_metric_names(void)
+static const char *const *reinforce_metric_names(void *self)
 {
     static const char *const names[] = { "actor/pg_loss", NULL };
+    (void)self;
     return names;
 }
 
@@ -159,7 +160,7 @@ static const xray_component *const components[] = { &component };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 1,
     .name = "algo-reinforce",
     .version = "1.0.0",

@@ -27,6 +27,17 @@ xray_status table_read(const xray_host *host, const char *dir, float *table,
 xray_status table_write(const xray_host *host, const char *dir,
                         const float *table, uint64_t count);
 
+/* Copies a request and all that it points to into one block, which the caller
+ * frees; NULL: out of memory. Strides are those of this version. */
+xray_request *table_keep(const xray_request *from);
+/* Changes the logits after the `count` sampled tokens of a sample as its
+ * request wishes. */
+void table_change(const xray_request *request, const int32_t *tokens,
+                  uint32_t count, uint32_t vocab, float *logits);
+/* Writes the `count` likeliest ids, at most vocab, and their log-probs. */
+void table_likeliest(const float *logp, uint32_t vocab, uint32_t count,
+                     int32_t *ids, float *values);
+
 extern const xray_train_ops table_train_ops;
 extern const xray_infer_ops table_infer_ops;
 

@@ -23,6 +23,13 @@ typedef struct sample {
     int32_t *tokens;
     float *raw_logp;
     float *logp;
+    float *prompt_logp; /* [prompt_count] */
+    int32_t *top_ids;   /* [count, top_count] */
+    float *top_logp;
+    float *logp_of_ids; /* [count, id_count] */
+    uint32_t prompt_count;
+    uint32_t top_count;
+    uint32_t id_count;
     xray_span span;
 } sample;
 
@@ -33,10 +40,11 @@ typedef struct engine {
     const float *table;
     float *raw;
     float *row;
+    float *changed; /* logits as a request wishes them */
     uint32_t vocab;
     uint32_t max_positions;
     uint64_t version;
-    xray_request waiting[REQUESTS]; /* ids and stop_ids are copies */
+    xray_request *waiting[REQUESTS]; /* copies */
     uint32_t waiting_count;
     uint32_t leased;
     sample *done; /* samples that poll has not returned yet, last one first */
@@ -54,12 +62,7 @@ static uint64_t key_of(const xray_request *r)
 
 static void free_request(engine *self, uint32_t i)
 {
-    union {
-        const int32_t *read;
-        void *owned;
-    } ids = { self->waiting[i].ids }, stops = { self->waiting[i].stop_ids };
-    free(ids.owned);
-    free(stops.owned);
+    free(self->waiting[i]);
     self->waiting[i] = self->waiting[--self->waiting_count];
 }
 
@@ -68,6 +71,10 @@ static void free_sample(sample *s)
     free(s->tokens);
     free(s->raw_logp);
     free(s->logp);
+    free(s->prompt_logp);
+    free(s->top_ids);
+    free(s->top_logp);
+    free(s->logp_of_ids);
     *s = (sample){ 0 };
 }
 
@@ -87,6 +94,7 @@ static void engine_destroy(void *ptr)
     free(self->own);
     free(self->raw);
     free(self->row);
+    free(self->changed);
     free(self);
 }
 
@@ -102,8 +110,9 @@ static xray_status engine_create(const xray_setup *setup, const void *config,
         self->own = calloc(count, sizeof(float));
         self->raw = calloc(model->vocab_size, sizeof(float));
         self->row = calloc(model->vocab_size, sizeof(float));
+        self->changed = calloc(model->vocab_size, sizeof(float));
     }
-    if (!self || !self->own || !self->raw || !self->row) {
+    if (!self || !self->own || !self->raw || !self->row || !self->changed) {
         engine_destroy(self);
         return setup->host->fail(setup->host, XRAY_E_NOMEM, __func__,
                                  "out of memory");
@@ -126,13 +135,11 @@ static xray_status engine_create(const xray_setup *setup, const void *config,
     return XRAY_OK;
 }
 
-static int32_t *copy_ids(const int32_t *ids, uint32_t count)
-{
-    int32_t *copy = malloc((count + 1) * sizeof(*copy));
-    if (copy && count)
-        memcpy(copy, ids, count * sizeof(*copy));
-    return copy;
-}
+/* The capabilities of this engine. */
+#define OFFERS                                                          \
+    (XRAY_INFER_MIN_TOKENS | XRAY_INFER_PENALTIES | XRAY_INFER_BIASES | \
+     XRAY_INFER_MASKS | XRAY_INFER_FORCED_IDS | XRAY_INFER_TOP_LOGP |   \
+     XRAY_INFER_LOGP_IDS | XRAY_INFER_PROMPT_LOGP)
 
 static xray_status engine_submit(void *ptr, const xray_request *request)
 {
@@ -141,17 +148,15 @@ static xray_status engine_submit(void *ptr, const xray_request *request)
     if (!request->id_count || self->waiting_count == REQUESTS)
         return host->fail(host, XRAY_E_ARG, __func__,
                           "the prompt is empty or the queue is full");
-    if (request->top_p < 1 || request->top_k || request->min_p > 0)
-        return host->fail(host, XRAY_E_ARG, __func__,
-                          "a table knows no top_p, top_k or min_p");
-    xray_request *to = &self->waiting[self->waiting_count++];
-    *to = *request;
-    to->ids = copy_ids(request->ids, request->id_count);
-    to->stop_ids = copy_ids(request->stop_ids, request->stop_count);
-    if (!to->ids || !to->stop_ids) {
-        free_request(self, self->waiting_count - 1);
+    if (xray_request_needs(request) & ~(uint64_t)OFFERS)
+        return host->fail(host, XRAY_E_UNSUPPORTED, __func__,
+                          "a table knows no top_p, top_k or min_p, streams "
+                          "nothing, and ends a sample only at stop_ids or "
+                          "max_tokens");
+    xray_request *copy = table_keep(request);
+    if (!copy)
         return host->fail(host, XRAY_E_NOMEM, __func__, "out of memory");
-    }
+    self->waiting[self->waiting_count++] = copy;
     if (self->weights && !self->leased++)
         return self->weights->lease(self->weights->owner);
     return XRAY_OK;
@@ -183,27 +188,88 @@ static int is_stop(const xray_request *r, int32_t token)
     return 0;
 }
 
+/* Adds what else the request wishes to know about token `at` of a sample. */
+static void note_wishes(engine *self, const xray_request *r, sample *s,
+                        uint32_t at)
+{
+    if (s->top_count)
+        table_likeliest(self->raw, self->vocab, s->top_count,
+                        s->top_ids + (size_t)at * s->top_count,
+                        s->top_logp + (size_t)at * s->top_count);
+    for (uint32_t i = 0; i < s->id_count; i++)
+        s->logp_of_ids[(size_t)at * s->id_count + i] =
+            self->raw[r->logp_ids[i]];
+}
+
+static void fill_prompt_logp(engine *self, const xray_request *r, sample *s)
+{
+    for (uint32_t i = 1; i < s->prompt_count; i++) {
+        table_logp(self->table, self->vocab, r->ids[i - 1], 1.0f, self->raw);
+        s->prompt_logp[i] = self->raw[r->ids[i]];
+    }
+}
+
+/* Draws from the logits as the request changes them, or takes the id that it
+ * forces. */
+static int32_t next_token(engine *self, const xray_request *r, const sample *s,
+                          int32_t previous)
+{
+    float temperature = r->temperature > 0 ? r->temperature : 1.0f;
+    if (s->count < r->forced_count)
+        return r->forced_ids[s->count];
+    memcpy(self->changed, self->table + (size_t)previous * self->vocab,
+           self->vocab * sizeof(float));
+    table_change(r, s->tokens, s->count, self->vocab, self->changed);
+    table_logp(self->changed, self->vocab, 0, temperature, self->row);
+    return pick_token(self, r, s->number, r->id_count + s->count);
+}
+
 static void generate_tokens(engine *self, const xray_request *r, sample *s)
 {
     int32_t previous = r->ids[r->id_count - 1];
     float temperature = r->temperature > 0 ? r->temperature : 1.0f;
     s->finish = XRAY_FINISH_LENGTH;
+    fill_prompt_logp(self, r, s);
     while (s->count < r->max_tokens &&
            r->id_count + s->count < self->max_positions) {
+        int32_t token = next_token(self, r, s, previous);
         table_logp(self->table, self->vocab, previous, 1.0f, self->raw);
         table_logp(self->table, self->vocab, previous, temperature, self->row);
-        int32_t token = pick_token(self, r, s->number, r->id_count + s->count);
         s->tokens[s->count] = token;
         s->raw_logp[s->count] = self->raw[token];
-        s->logp[s->count++] = self->row[token];
+        s->logp[s->count] = self->row[token];
+        note_wishes(self, r, s, s->count++);
         previous = token;
         if (is_stop(r, token)) {
             s->finish = XRAY_FINISH_STOP;
             break;
         }
     }
-    s->span = (xray_span){ .last = s->count, .version = self->version };
+    s->span = (xray_span){ .first = r->id_count,
+                           .last = r->id_count + s->count,
+                           .version = self->version };
     self->stats.generation_tokens += s->count;
+}
+
+/* Memory for the tokens of a sample and for what is to be known of them; -1: it
+ * is out. */
+static int open_sample(const engine *self, const xray_request *r, sample *s)
+{
+    size_t most = r->max_tokens + (size_t)1;
+    s->prompt_count = r->prompt_logp ? r->id_count : 0;
+    s->top_count = r->top_count < self->vocab ? r->top_count : self->vocab;
+    s->id_count = r->logp_id_count;
+    s->tokens = calloc(most, sizeof(*s->tokens));
+    s->raw_logp = calloc(most, sizeof(float));
+    s->logp = calloc(most, sizeof(float));
+    s->prompt_logp = calloc(s->prompt_count + (size_t)1, sizeof(float));
+    s->top_ids = calloc(most * (s->top_count + 1), sizeof(*s->top_ids));
+    s->top_logp = calloc(most * (s->top_count + 1), sizeof(float));
+    s->logp_of_ids = calloc(most * (s->id_count + 1), sizeof(float));
+    return s->tokens && s->raw_logp && s->logp && s->prompt_logp &&
+                   s->top_ids && s->top_logp && s->logp_of_ids
+               ? 0
+               : -1;
 }
 
 /* Adds one sample of a request to `done`; aborted ones stay empty. */
@@ -222,10 +288,7 @@ static xray_status add_sample(engine *self, const xray_request *r, uint32_t i,
     sample s = { .id = r->id,
                  .number = r->first_sample + i,
                  .finish = XRAY_FINISH_ABORT };
-    s.tokens = calloc(r->max_tokens + 1u, sizeof(*s.tokens));
-    s.raw_logp = calloc(r->max_tokens + 1u, sizeof(float));
-    s.logp = calloc(r->max_tokens + 1u, sizeof(float));
-    if (!s.tokens || !s.raw_logp || !s.logp) {
+    if (open_sample(self, r, &s)) {
         free_sample(&s);
         return self->host->fail(self->host, XRAY_E_NOMEM, __func__,
                                 "out of memory");
@@ -239,9 +302,10 @@ static xray_status add_sample(engine *self, const xray_request *r, uint32_t i,
 static xray_status finish_request(engine *self, uint32_t at, int aborted)
 {
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < self->waiting[at].count && status == XRAY_OK; i++)
-        status = add_sample(self, &self->waiting[at], i, aborted);
-    self->stats.prompt_tokens += self->waiting[at].id_count;
+    const xray_request *r = self->waiting[at];
+    for (uint32_t i = 0; i < r->count && status == XRAY_OK; i++)
+        status = add_sample(self, r, i, aborted);
+    self->stats.prompt_tokens += r->id_count;
     free_request(self, at);
     if (!self->waiting_count && self->leased) {
         self->leased = 0;
@@ -254,12 +318,18 @@ static xray_status engine_step(void *ptr)
 {
     engine *self = ptr;
     if (!self->waiting_count)
-        return XRAY_OK;
+        return XRAY_END;
     self->stats.steps++;
     xray_status status = finish_request(self, 0, 0);
     if (status != XRAY_OK)
         return status;
-    return self->waiting_count ? XRAY_AGAIN : XRAY_OK;
+    return self->waiting_count ? XRAY_OK : XRAY_END;
+}
+
+/* Writes no further than the caller's struct reaches. */
+static void fill_struct(xray_header *out, const void *full, size_t size)
+{
+    memcpy(out, full, out->size < size ? out->size : size);
 }
 
 static xray_status engine_poll(void *ptr, xray_sample_out *out)
@@ -267,26 +337,40 @@ static xray_status engine_poll(void *ptr, xray_sample_out *out)
     engine *self = ptr;
     free_sample(&self->given);
     if (!self->done_count)
-        return XRAY_END;
+        return self->waiting_count ? XRAY_AGAIN : XRAY_END;
     self->given = self->done[--self->done_count];
     const sample *s = &self->given;
-    out->id = s->id;
-    out->sample = s->number;
-    out->token_count = s->count;
-    out->tokens = s->tokens;
-    out->raw_logp = s->raw_logp;
-    out->logp = s->logp;
-    out->finish = s->finish;
-    out->span_count = 1;
-    out->spans = &s->span;
+    const xray_sample_out full = {
+        .header = out->header,
+        .id = s->id,
+        .sample = s->number,
+        .token_count = s->count,
+        .tokens = s->tokens,
+        .raw_logp = s->raw_logp,
+        .logp = s->logp,
+        .finish = s->finish,
+        .span_count = s->count ? 1 : 0,
+        .spans = &s->span,
+        .span_stride = sizeof(s->span),
+        .prompt_logp = s->prompt_count ? s->prompt_logp : NULL,
+        .prompt_count = s->prompt_count,
+        .top_count = s->top_count,
+        .top_ids = s->top_count ? s->top_ids : NULL,
+        .top_logp = s->top_count ? s->top_logp : NULL,
+        .logp_of_ids = s->id_count ? s->logp_of_ids : NULL,
+    };
+    fill_struct(&out->header, &full, sizeof(full));
     return XRAY_OK;
 }
 
-static xray_status engine_abort(void *ptr, uint64_t id)
+static xray_status engine_abort(void *ptr, uint64_t id, uint32_t number)
 {
     engine *self = ptr;
+    if (number != XRAY_ALL_SAMPLES)
+        return self->host->fail(self->host, XRAY_E_UNSUPPORTED, __func__,
+                                "one sample cannot be aborted alone");
     for (uint32_t i = 0; i < self->waiting_count; i++)
-        if (self->waiting[i].id == id)
+        if (self->waiting[i]->id == id)
             return finish_request(self, i, 1);
     return XRAY_OK;
 }
@@ -294,9 +378,20 @@ static xray_status engine_abort(void *ptr, uint64_t id)
 static xray_status engine_stats(void *ptr, xray_infer_stats *out)
 {
     const engine *self = ptr;
-    *out = self->stats;
-    out->requests_waiting = self->waiting_count;
+    xray_infer_stats full = self->stats;
+    full.header = out->header;
+    full.requests_waiting = self->waiting_count;
+    fill_struct(&out->header, &full, sizeof(full));
     return XRAY_OK;
+}
+
+/* Copies a box of the table, which may be a part of it, row by row. */
+static void take_box(engine *self, const xray_tensor *from)
+{
+    const float *data = from->data;
+    for (uint64_t r = 0; data && r < from->extent[0]; r++)
+        memcpy(self->own + (from->lo[0] + r) * self->vocab + from->lo[1],
+               data + r * from->stride[0], from->extent[1] * sizeof(float));
 }
 
 static xray_status engine_update(void *ptr, const xray_weights *from,
@@ -306,15 +401,15 @@ static xray_status engine_update(void *ptr, const xray_weights *from,
     if (self->waiting_count)
         return self->host->fail(self->host, XRAY_E_STATE, __func__,
                                 "requests are running");
-    if (from && !self->weights)
-        memcpy(self->own, from->tensors[0].data,
-               (size_t)self->vocab * self->vocab * sizeof(float));
+    for (uint32_t i = 0; from && !self->weights && i < from->tensor_count; i++)
+        take_box(self, &from->tensors[i]);
     self->version = version;
     return XRAY_OK;
 }
 
 const xray_infer_ops table_infer_ops = {
     .header = XRAY_HEADER(xray_infer_ops),
+    .capabilities = OFFERS,
     .plan = table_plan,
     .create = engine_create,
     .destroy = engine_destroy,

@@ -28,7 +28,7 @@ static const xray_component *const components[] = { &train, &infer };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
-    .abi_needed = XRAY_ABI,
+    .abi_needed = XRAY_ABI_NEEDED,
     .component_count = 2,
     .name = "backend-table",
     .version = "1.0.0",

@@ -6,10 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xray/box.h>
+#include <xray/services.h>
+
 #include "table.h"
 
 typedef struct trainer {
     const xray_host *host;
+    const xray_call_service *calls;      /* NULL in a host without it */
+    const xray_metrics_service *metrics; /* the same */
+    uint64_t tokens_seen;
     uint32_t vocab;
     uint32_t leases;
     uint64_t version;
@@ -64,9 +70,9 @@ static void publish_weights(trainer *self, const xray_setup *setup)
         .dtype = XRAY_F32,
         .dims = 2,
         .shape = { self->vocab, self->vocab, 0, 0 },
-        .count = self->count,
         .data = self->table,
     };
+    xray_box_make_plain(&self->tensor);
     self->weights = (xray_weights){
         .header = XRAY_HEADER(xray_weights),
         .tensor_count = 1,
@@ -104,6 +110,8 @@ static xray_status trainer_create(const xray_setup *setup, const void *config,
                                  "out of memory");
     }
     self->host = setup->host;
+    self->calls = setup->host->service(setup->host, XRAY_SERVICE_CALLS);
+    self->metrics = setup->host->service(setup->host, XRAY_SERVICE_METRICS);
     self->vocab = model->vocab_size;
     self->count = count;
     self->tokens = load->tokens;
@@ -136,14 +144,26 @@ static int is_wanted(const xray_batch *batch, uint32_t row, int32_t t)
            (!batch->loss_mask || batch->loss_mask[t] != 0);
 }
 
-static xray_status trainer_forward(void *ptr, const xray_batch *batch,
-                                   uint32_t outputs, xray_outputs *out)
+/* The loops below ask this once per row. After XRAY_E_CANCELED the host only
+ * cleans up. */
+static xray_status check_stop(const trainer *self)
 {
-    trainer *self = ptr;
+    if (!self->calls || !self->calls->stopping(self->calls))
+        return XRAY_OK;
+    return self->host->fail(self->host, XRAY_E_CANCELED, __func__,
+                            "the run is stopped");
+}
+
+static xray_status forward_batch(trainer *self, const xray_batch *batch,
+                                 uint32_t outputs, xray_outputs *out)
+{
     if (outputs & XRAY_OUTPUT_VALUE)
         return self->host->fail(self->host, XRAY_E_UNSUPPORTED, __func__,
                                 "a table has no value head");
-    for (uint32_t r = 0; r < batch->rows; r++)
+    for (uint32_t r = 0; r < batch->rows; r++) {
+        xray_status status = check_stop(self);
+        if (status != XRAY_OK)
+            return status;
         for (int32_t t = batch->row_start[r]; t < batch->row_start[r + 1];
              t++) {
             int wanted = is_wanted(batch, r, t);
@@ -156,6 +176,22 @@ static xray_status trainer_forward(void *ptr, const xray_batch *batch,
                 out->entropy[t] =
                     wanted ? compute_entropy(self->row, self->vocab) : 0.0f;
         }
+    }
+    return XRAY_OK;
+}
+
+static xray_status trainer_forward(void *ptr, const xray_batch *const *batches,
+                                   uint32_t count, uint32_t outputs,
+                                   xray_outputs *out)
+{
+    xray_outputs part = *out;
+    for (uint32_t i = 0; i < count; i++) {
+        xray_status status = forward_batch(ptr, batches[i], outputs, &part);
+        if (status != XRAY_OK)
+            return status;
+        part.logp = part.logp ? part.logp + batches[i]->tokens : NULL;
+        part.entropy = part.entropy ? part.entropy + batches[i]->tokens : NULL;
+    }
     return XRAY_OK;
 }
 
@@ -177,11 +213,10 @@ static void add_gradient(trainer *self, const xray_batch *batch, uint32_t row,
     }
 }
 
-static xray_status trainer_backward(void *ptr, const xray_batch *const *batches,
-                                    uint32_t count, const xray_loss *loss)
+static xray_status add_gradients(trainer *self,
+                                 const xray_batch *const *batches,
+                                 uint32_t count, const xray_loss *loss)
 {
-    trainer *self = ptr;
-    uint32_t first = 0;
     for (uint32_t i = 0; i < count; i++) {
         const xray_batch *batch = batches[i];
         xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
@@ -189,7 +224,6 @@ static xray_status trainer_backward(void *ptr, const xray_batch *const *batches,
                              .entropy = self->entropy };
         xray_loss_call call = { .header = XRAY_HEADER(xray_loss_call),
                                 .batch = batch,
-                                .first_row = first,
                                 .logp = self->logp,
                                 .entropy = self->entropy,
                                 .dlogp = self->dlogp,
@@ -197,25 +231,34 @@ static xray_status trainer_backward(void *ptr, const xray_batch *const *batches,
         if (batch->tokens > self->tokens)
             return self->host->fail(self->host, XRAY_E_RANGE, __func__,
                                     "a micro-batch is over the bound");
-        xray_status status = trainer_forward(
+        xray_status status = forward_batch(
             self, batch, XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY, &out);
         if (status != XRAY_OK)
             return status;
         memset(self->dlogp, 0, batch->tokens * sizeof(float));
         memset(self->dentropy, 0, batch->tokens * sizeof(float));
         status = loss->fn(loss->ctx, &call);
-        if (status != XRAY_OK) {
-            memset(self->grad, 0, self->count * sizeof(*self->grad));
+        if (status != XRAY_OK)
             return status;
-        }
+        self->tokens_seen += batch->tokens;
         for (uint32_t r = 0; r < batch->rows; r++)
             for (int32_t t = batch->row_start[r]; t < batch->row_start[r + 1];
                  t++)
                 if (is_wanted(batch, r, t))
                     add_gradient(self, batch, r, t);
-        first += batch->rows;
     }
     return XRAY_OK;
+}
+
+/* Part of a mini-batch must not get into the next update. */
+static xray_status trainer_backward(void *ptr, const xray_batch *const *batches,
+                                    uint32_t count, const xray_loss *loss)
+{
+    trainer *self = ptr;
+    xray_status status = add_gradients(self, batches, count, loss);
+    if (status != XRAY_OK)
+        memset(self->grad, 0, self->count * sizeof(*self->grad));
+    return status;
 }
 
 static xray_status trainer_step(void *ptr, double lr, double max_norm,
@@ -241,6 +284,10 @@ static xray_status trainer_step(void *ptr, double lr, double max_norm,
     }
     memset(self->grad, 0, self->count * sizeof(*self->grad));
     out->version = self->version;
+    if (self->metrics)
+        (void)self->metrics->put(self->metrics, "tokens",
+                                 (double)self->tokens_seen);
+    self->tokens_seen = 0;
     return XRAY_OK;
 }
 

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How much scratch memory an instance of the CUDA device would take for a given
+ * work: for each of its parts the most that an operator reserves.
+ */
+#include "plugins/device-cuda/lm_head.h"
+
+#define ALIGNMENT 256u /* of every part */
+#define SPLIT 256u     /* keys per split of attention over a cache */
+/* Plans do not know the GPU; few have more multiprocessors. */
+#define SMS 160u
+#define SUM_BLOCK 4096u
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t larger_of(const uint64_t *sizes, size_t count)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < count; i++)
+        most = larger(most, sizes[i]);
+    return (most + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static int has_pass(const xray_device_work *work, uint32_t passes)
+{
+    return (work->passes & passes) != 0;
+}
+
+#define HEAD_PASSES (XRAY_PASS_LOGP | XRAY_PASS_SAMPLE)
+
+/* Items of the LM head whose logits are in scratch at the same time. */
+static uint64_t count_chunk_items(const xray_device_work *work)
+{
+    uint64_t row = (work->vocab + 15) / 16 * 16;
+    return row && has_pass(work, HEAD_PASSES) ? lm_head_chunk_items(row) : 0;
+}
+
+/* Operands in bf16: x of a product, or dy and x of a matrix's gradient. */
+static uint64_t count_x_bytes(const xray_device_work *work)
+{
+    uint64_t narrow = sizeof(uint16_t);
+    const uint64_t sizes[] = {
+        work->tokens * product_row(work->width) * narrow,
+        has_pass(work, XRAY_PASS_GRADS)
+            ? work->tokens * (work->sides + 14) * narrow + ALIGNMENT
+            : 0,
+        count_chunk_items(work) * product_row(work->hidden) * narrow,
+    };
+    return larger_of(sizes, 3);
+}
+
+static uint64_t count_logits_bytes(const xray_device_work *work, int narrow)
+{
+    uint64_t items = count_chunk_items(work);
+    uint64_t bytes = 0;
+    if (has_pass(work, XRAY_PASS_SAMPLE) || !has_pass(work, XRAY_PASS_LOGITS))
+        bytes = items * ((work->vocab + 15) / 16 * 16) * sizeof(float);
+    if (narrow && has_pass(work, XRAY_PASS_GRADS))
+        bytes += items * product_row(work->vocab) * sizeof(uint16_t);
+    return larger_of(&bytes, 1);
+}
+
+/* Copies of heads in bf16, D of the gradient, and partial results of splits. */
+static uint64_t count_attention_bytes(const xray_device_work *work, int narrow)
+{
+    uint64_t dim = product_row(work->head_dim);
+    uint64_t keys = 2 * work->tokens * work->kv_heads * dim;
+    uint64_t items = work->tokens * work->heads;
+    uint64_t splits = (work->row_tokens + SPLIT - 1) / SPLIT;
+    uint64_t spread = work->kv_heads ? 2 * SMS / work->kv_heads + 1 : 0;
+    spread = spread < work->tokens ? spread : work->tokens;
+    uint64_t grad = items * sizeof(float) + ALIGNMENT;
+    if (narrow)
+        grad += (2 * items * dim + keys) * sizeof(uint16_t);
+    const uint64_t sizes[] = {
+        narrow && has_pass(work, XRAY_PASS_ROWS) ? keys * sizeof(uint16_t) : 0,
+        has_pass(work, XRAY_PASS_GRADS) ? grad : 0,
+        narrow && has_pass(work, XRAY_PASS_CACHE) && splits > 1
+            ? spread * work->heads * splits * (work->head_dim + 2ull) *
+                  sizeof(float)
+            : 0,
+    };
+    return larger_of(sizes, 3);
+}
+
+/* Sums of blocks, the order of the tokens of an embedding's gradient, and what
+ * cuBLASLt needs aligned. */
+static uint64_t count_reduce_bytes(const xray_device_work *work, int blas)
+{
+    const uint64_t sizes[] = {
+        (work->elements + SUM_BLOCK - 1) / SUM_BLOCK * 2 * sizeof(double),
+        has_pass(work, XRAY_PASS_GRADS) ? 2 * work->tokens * sizeof(int32_t)
+                                        : 0,
+        blas ? (work->tokens * (work->width + 3) + work->width) * sizeof(float)
+             : 0,
+    };
+    return larger_of(sizes, 3);
+}
+
+uint64_t cuda_plan_scratch(const void *config, const xray_device_work *work)
+{
+    cuda_config c = cuda_copy_config(config);
+    int narrow = c.precision == CUDA_BFLOAT16;
+    int blas = narrow && c.products == CUDA_PRODUCTS_CUBLASLT;
+    if (!work || work->header.size < sizeof(*work))
+        return 0;
+    uint64_t stage = blas ? work->tokens * work->width * sizeof(float) : 0;
+    return (narrow ? count_x_bytes(work) : 0) +
+           count_logits_bytes(work, narrow) +
+           count_attention_bytes(work, narrow) +
+           count_reduce_bytes(work, blas) + larger_of(&stage, 1);
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests that what a device says without an instance is what an instance takes:
+ * packed copies of matrices, blocks of a cache, and scratch memory.
+ */
+#include "tests/device/bench.h"
+
+/* A device with its options, whose memory the host can access. */
+typedef struct kind {
+    const char *name;
+    const xray_device_ops *ops;
+    const void *config;
+    uint32_t threads;
+    uint32_t tokens; /* of a row; large ones are slow on the emulator */
+    int on_cuda;
+} kind;
+
+static const cpu_config narrow_cpu = { .isa = CPU_ISA_AVX2 };
+#ifdef BENCH_CUDA
+static const cuda_config float32 = { .precision = CUDA_FLOAT32 };
+static const cuda_config bfloat16 = { .precision = CUDA_BFLOAT16 };
+#endif
+
+static size_t list_kinds(kind kinds[4])
+{
+    kinds[0] = (kind){ "cpu", device_ops(), NULL, 1, 2500, 0 };
+    kinds[1] = (kind){ "avx2", device_ops(), &narrow_cpu, 2, 2500, 0 };
+#ifdef BENCH_CUDA
+    const xray_device_ops *cuda =
+        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
+    kinds[2] = (kind){ "cuda float32", cuda, &float32, 1, 40, 1 };
+    kinds[3] = (kind){ "cuda bfloat16", cuda, &bfloat16, 1, 40, 1 };
+    return 4;
+#else
+    return 2;
+#endif
+}
+
+static void *open_kind(const kind *k)
+{
+    void *self = NULL;
+    must(k->ops->create(&bench_host, k->config, k->threads, &self));
+    return self;
+}
+
+static xray_memory_stats read_memory(const kind *k, void *self)
+{
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
+    must(k->ops->memory(self, &stats));
+    return stats;
+}
+
+/* ---- matrices and blocks ------------------------------------------------ */
+
+static void check_matrix(const kind *k, void *self, xray_weight_desc desc)
+{
+    _Alignas(64) static float data[40 * 50];
+    xray_weight *w = NULL;
+    uint64_t before = read_memory(k, self).live[XRAY_TAG_WEIGHTS];
+    uint64_t planned = k->ops->plan_weight(k->config, &desc);
+    desc.data = data;
+    must(k->ops->weight_create(self, &desc, &w));
+    uint64_t taken = read_memory(k, self).live[XRAY_TAG_WEIGHTS] - before;
+    if (planned != taken)
+        fail_msg("%s: %llu x %llu of type %u for %u: planned %llu, taken %llu",
+                 k->name, (unsigned long long)desc.rows,
+                 (unsigned long long)desc.cols, desc.dtype, desc.uses,
+                 (unsigned long long)planned, (unsigned long long)taken);
+    k->ops->weight_destroy(self, w);
+}
+
+static void packed_copies_are_planned(void **state)
+{
+    (void)state;
+    static const uint64_t shapes[][2] = {
+        { 1, 1 }, { 16, 16 }, { 40, 50 }, { 33, 8 }, { 7, 48 }
+    };
+    kind kinds[4];
+    size_t count = list_kinds(kinds);
+    for (size_t i = 0; i < count; i++) {
+        void *self = open_kind(&kinds[i]);
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++)
+            for (uint32_t dtype = XRAY_F32; dtype <= XRAY_F16; dtype++)
+                for (uint32_t uses = 1; uses < 8; uses++)
+                    check_matrix(&kinds[i], self,
+                                 (xray_weight_desc){
+                                     .header = XRAY_HEADER(xray_weight_desc),
+                                     .rows = shapes[s][0],
+                                     .cols = shapes[s][1],
+                                     .dtype = dtype,
+                                     .uses = uses });
+        kinds[i].ops->destroy(self);
+    }
+}
+
+static void what_would_be_refused_has_no_size(void **state)
+{
+    (void)state;
+    const xray_weight_desc good = { .header = XRAY_HEADER(xray_weight_desc),
+                                    .rows = 40,
+                                    .cols = 50,
+                                    .dtype = XRAY_F32,
+                                    .uses = XRAY_USE_NT };
+    const xray_kv block = { .header = XRAY_HEADER(xray_kv),
+                            .block_tokens = 16,
+                            .kv_heads = 2,
+                            .head_dim = 8,
+                            .dtype = XRAY_F32 };
+    kind kinds[4];
+    size_t count = list_kinds(kinds);
+    for (size_t i = 0; i < count; i++) {
+        const kind *k = &kinds[i];
+        for (int bad = 0; bad < 5; bad++) {
+            xray_weight_desc desc = good;
+            desc.rows = bad == 0 ? 0 : desc.rows;
+            desc.dtype = bad == 1 ? 9 : desc.dtype;
+            desc.uses = bad == 2 ? 0 : bad == 3 ? 8 : desc.uses;
+            desc.header.size = bad == 4 ? 8 : desc.header.size;
+            assert_int_equal(k->ops->plan_weight(k->config, &desc), 0);
+            xray_kv kv = block;
+            kv.block_tokens = bad == 0 ? 24 : kv.block_tokens;
+            kv.dtype = bad == 1 ? XRAY_F16 : kv.dtype;
+            kv.header.size = bad == 4 ? 8 : kv.header.size;
+            assert_int_equal(k->ops->plan_kv_block(k->config, &kv) == 0,
+                             bad < 2 || bad == 4);
+        }
+        assert_int_equal(k->ops->plan_weight(k->config, NULL), 0);
+        assert_int_equal(k->ops->plan_kv_block(k->config, NULL), 0);
+        assert_int_equal(k->ops->plan_scratch(k->config, NULL), 0);
+    }
+}
+
+static void blocks_are_planned(void **state)
+{
+    (void)state;
+    kind kinds[4];
+    size_t count = list_kinds(kinds);
+    for (size_t i = 0; i < count; i++) {
+        const kind *k = &kinds[i];
+        void *self = open_kind(k);
+        for (uint32_t dim = 4; dim < 80; dim += 12) {
+            const xray_kv kv = { .header = XRAY_HEADER(xray_kv),
+                                 .block_tokens = 32,
+                                 .kv_heads = 3,
+                                 .head_dim = dim,
+                                 .dtype = XRAY_F32 };
+            uint64_t bytes = k->ops->kv_block_bytes(self, &kv);
+            assert_true(bytes > 0);
+            assert_int_equal(k->ops->plan_kv_block(k->config, &kv), bytes);
+        }
+        k->ops->destroy(self);
+    }
+}
+
+/* ---- scratch ------------------------------------------------------------ */
+
+enum { HEADS = 4, KV_HEADS = 2, DIM = 32, HIDDEN = 24, VOCAB = 90000 };
+
+/* The arrays of every operator below, all of them large enough. */
+typedef struct arrays {
+    float *x, *y, *z, *w, *dw, *lse;
+    int32_t *index;
+    int32_t row_start[2];
+} arrays;
+
+static arrays make_arrays(uint32_t tokens)
+{
+    size_t wide = (size_t)tokens * HEADS * DIM;
+    arrays a = { .x = random_floats(wide, 1),
+                 .y = alloc_floats(wide),
+                 .z = random_floats(wide, 1),
+                 .w = random_floats((size_t)VOCAB * HIDDEN, 1),
+                 .dw = alloc_floats((size_t)VOCAB * HIDDEN),
+                 .lse = alloc_floats((size_t)tokens * HEADS),
+                 .index = calloc(tokens, sizeof(int32_t)),
+                 .row_start = { 0, (int32_t)tokens } };
+    assert_non_null(a.index);
+    return a;
+}
+
+static void free_arrays(arrays *a)
+{
+    float *const all[] = { a->x, a->y, a->z, a->w, a->dw, a->lse };
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        free(all[i]);
+    free(a->index);
+}
+
+static void run_rows(const kind *k, void *self, const arrays *a,
+                     uint32_t passes)
+{
+    static const int32_t none[1] = { -1 };
+    xray_attention forward = { .header = XRAY_HEADER(xray_attention),
+                               .tokens = { k->tokens, NULL },
+                               .row_start = a->row_start,
+                               .rows = 1,
+                               .row_bound = k->tokens,
+                               .q = a->x,
+                               .k = a->x,
+                               .v = a->x,
+                               .o = a->y,
+                               .lse = a->lse,
+                               .q_stride = (uint64_t)HEADS * DIM,
+                               .k_stride = (uint64_t)HEADS * DIM,
+                               .v_stride = (uint64_t)HEADS * DIM,
+                               .o_stride = (uint64_t)HEADS * DIM,
+                               .heads = HEADS,
+                               .kv_heads = KV_HEADS,
+                               .head_dim = DIM,
+                               .scale = 1,
+                               .parent =
+                                   passes & XRAY_PASS_PARENTS ? none : NULL };
+    xray_attention_grad grad = { .header = XRAY_HEADER(xray_attention_grad),
+                                 .forward = &forward,
+                                 .d_o = a->z,
+                                 .dq = a->dw,
+                                 .dk = a->dw + (size_t)k->tokens * HEADS * DIM,
+                                 .dv = a->dw +
+                                       2 * (size_t)k->tokens * HEADS * DIM,
+                                 .dq_stride = (uint64_t)HEADS * DIM,
+                                 .dk_stride = (uint64_t)HEADS * DIM,
+                                 .dv_stride = (uint64_t)HEADS * DIM };
+    must(k->ops->attention(self, NULL, &forward));
+    if (passes & XRAY_PASS_GRADS)
+        must(k->ops->attention_grad(self, NULL, &grad));
+}
+
+/* The last token of a row, which is alone in the call. */
+static void run_cache(const kind *k, void *self, const arrays *a)
+{
+    const int32_t position = (int32_t)k->tokens - 1;
+    xray_kv kv = { .header = XRAY_HEADER(xray_kv),
+                   .table_stride = (k->tokens + 15) / 16,
+                   .block_tokens = 16,
+                   .kv_heads = KV_HEADS,
+                   .head_dim = DIM,
+                   .dtype = XRAY_F32 };
+    kv.blocks = calloc(kv.table_stride, k->ops->kv_block_bytes(self, &kv));
+    assert_non_null(kv.blocks);
+    xray_attention_kv op = { .header = XRAY_HEADER(xray_attention_kv),
+                             .tokens = { 1, NULL },
+                             .kv = &kv,
+                             .seq = a->index,
+                             .positions = &position,
+                             .q = a->x,
+                             .k = a->x,
+                             .v = a->x,
+                             .o = a->y,
+                             .q_stride = (uint64_t)HEADS * DIM,
+                             .k_stride = (uint64_t)HEADS * DIM,
+                             .v_stride = (uint64_t)HEADS * DIM,
+                             .o_stride = (uint64_t)HEADS * DIM,
+                             .position_bound = k->tokens,
+                             .heads = HEADS,
+                             .scale = 1 };
+    must(k->ops->attention_kv(self, NULL, &op));
+    free(kv.blocks);
+}
+
+static void run_head(const kind *k, void *self, const arrays *a,
+                     uint32_t passes)
+{
+    static float logits[VOCAB + 16];
+    float one[4] = { 0, 1, 0, 0 };
+    xray_weight *w = create_weight_on(k->ops, self, a->w, VOCAB, HIDDEN);
+    xray_lm_head_logp forward = { .header = XRAY_HEADER(xray_lm_head_logp),
+                                  .items = { 1, NULL },
+                                  .weight = w,
+                                  .x = a->x,
+                                  .targets = a->index,
+                                  .logp = one,
+                                  .lse = one + 2,
+                                  .logits = passes & XRAY_PASS_LOGITS ? logits
+                                                                      : NULL };
+    xray_lm_head_grad grad = { .header = XRAY_HEADER(xray_lm_head_grad),
+                               .forward = &forward,
+                               .dlogp = one + 1,
+                               .dx = a->y,
+                               .dweight = a->dw };
+    const xray_draw draw = { .temperature = 1, .top_p = 1 };
+    int32_t token = 0;
+    xray_sample sample = { .header = XRAY_HEADER(xray_sample),
+                           .items = { 1, NULL },
+                           .weight = w,
+                           .x = a->x,
+                           .draws = &draw,
+                           .token = &token,
+                           .raw_logp = one,
+                           .logp = one + 3,
+                           .draw_stride = sizeof(draw) };
+    if (passes & XRAY_PASS_LOGP)
+        must(k->ops->lm_head_logp(self, NULL, &forward));
+    if (passes & XRAY_PASS_LOGP && passes & XRAY_PASS_GRADS)
+        must(k->ops->lm_head_grad(self, NULL, &grad));
+    if (passes & XRAY_PASS_SAMPLE)
+        must(k->ops->sample(self, NULL, &sample));
+    k->ops->weight_destroy(self, w);
+}
+
+/* A matrix of DIM outputs and HEADS * DIM inputs, the largest of the work. */
+static void run_products(const kind *k, void *self, const arrays *a,
+                         uint32_t passes)
+{
+    xray_weight *w = create_weight_on(k->ops, self, a->w, DIM, HEADS * DIM);
+    xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
+                       .weight = w,
+                       .tokens = { k->tokens, NULL },
+                       .x = a->x,
+                       .y = a->y,
+                       .x_stride = (uint64_t)HEADS * DIM,
+                       .y_stride = DIM,
+                       .kind = XRAY_NT };
+    xray_matmul_grad grad = { .header = XRAY_HEADER(xray_matmul_grad),
+                              .tokens = { k->tokens, NULL },
+                              .dy = a->y,
+                              .x = a->x,
+                              .dy_stride = DIM,
+                              .x_stride = (uint64_t)HEADS * DIM,
+                              .rows = DIM,
+                              .cols = (uint64_t)HEADS * DIM,
+                              .dw = a->dw };
+    xray_embedding_grad table = { .header = XRAY_HEADER(xray_embedding_grad),
+                                  .tokens = { k->tokens, NULL },
+                                  .ids = a->index,
+                                  .dy = a->x,
+                                  .dtable = a->dw,
+                                  .vocab = 1,
+                                  .dim = DIM,
+                                  .scale = 1 };
+    must(k->ops->matmul(self, NULL, &op));
+    if (passes & XRAY_PASS_GRADS) {
+        must(k->ops->matmul_grad(self, NULL, &grad));
+        must(k->ops->embedding_grad(self, NULL, &table));
+    }
+    k->ops->weight_destroy(self, w);
+}
+
+/* The plan may be a little more than what the operators take, never less. */
+static void check_scratch(const kind *k, const arrays *a, uint32_t passes)
+{
+    const xray_device_work work = { .header = XRAY_HEADER(xray_device_work),
+                                    .tokens = k->tokens,
+                                    .row_tokens = k->tokens,
+                                    .width = (uint64_t)HEADS * DIM,
+                                    .sides = (uint64_t)HEADS * DIM + DIM,
+                                    .vocab = VOCAB,
+                                    .hidden = HIDDEN,
+                                    .heads = HEADS,
+                                    .kv_heads = KV_HEADS,
+                                    .head_dim = DIM,
+                                    .passes = passes,
+                                    .threads = k->threads };
+    void *self = open_kind(k);
+    uint64_t own =
+        k->on_cuda ? read_memory(k, self).live[XRAY_TAG_WORKSPACE] : 0;
+    run_products(k, self, a, passes);
+    if (passes & XRAY_PASS_ROWS)
+        run_rows(k, self, a, passes);
+    if (passes & XRAY_PASS_CACHE)
+        run_cache(k, self, a);
+    run_head(k, self, a, passes);
+    uint64_t taken = read_memory(k, self).high[XRAY_TAG_WORKSPACE] - own;
+    uint64_t planned = k->ops->plan_scratch(k->config, &work);
+    uint64_t more = k->on_cuda ? taken / 8 + 4096 : 0;
+    if (planned < taken || planned > taken + more)
+        fail_msg("%s, passes 0x%x: planned %llu, taken %llu", k->name, passes,
+                 (unsigned long long)planned, (unsigned long long)taken);
+    k->ops->destroy(self);
+}
+
+static void scratch_is_planned(void **state)
+{
+    (void)state;
+    static const uint32_t passes[] = {
+        XRAY_PASS_ROWS,
+        XRAY_PASS_ROWS | XRAY_PASS_PARENTS,
+        XRAY_PASS_ROWS | XRAY_PASS_GRADS,
+        XRAY_PASS_ROWS | XRAY_PASS_GRADS | XRAY_PASS_PARENTS,
+        XRAY_PASS_CACHE,
+        XRAY_PASS_LOGP,
+        XRAY_PASS_LOGP | XRAY_PASS_LOGITS,
+        XRAY_PASS_LOGP | XRAY_PASS_GRADS | XRAY_PASS_ROWS,
+        XRAY_PASS_LOGP | XRAY_PASS_GRADS | XRAY_PASS_ROWS | XRAY_PASS_LOGITS,
+        XRAY_PASS_SAMPLE | XRAY_PASS_CACHE,
+    };
+    kind kinds[4];
+    size_t count = list_kinds(kinds);
+    for (size_t i = 0; i < count; i++) {
+        arrays a = make_arrays(kinds[i].tokens);
+        for (size_t p = 0; p < sizeof(passes) / sizeof(*passes); p++)
+            check_scratch(&kinds[i], &a, passes[p]);
+        free_arrays(&a);
+    }
+}
+
+/* Two doubles per 4096 elements, of which there must be many to count. */
+static void sums_of_many_elements_are_planned(void **state)
+{
+    (void)state;
+    kind kinds[4];
+    size_t count = list_kinds(kinds);
+    for (size_t i = 0; i < count; i++) {
+        const kind *k = &kinds[i];
+        xray_device_work work = { .header = XRAY_HEADER(xray_device_work),
+                                  .elements = UINT64_C(1) << 40,
+                                  .threads = k->threads };
+        assert_int_equal(k->ops->plan_scratch(k->config, &work), UINT64_C(1)
+                                                                     << 32);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packed_copies_are_planned),
+        cmocka_unit_test(what_would_be_refused_has_no_size),
+        cmocka_unit_test(blocks_are_planned),
+        cmocka_unit_test(scratch_is_planned),
+        cmocka_unit_test(sums_of_many_elements_are_planned),
+    };
+    return cmocka_run_group_tests_name("device.sizes", tests, NULL, NULL);
+}

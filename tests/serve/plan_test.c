@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests that the engine's plan is what it takes, with what the device takes for
+ * it, and refuses what cannot work.
+ */
+#include "tests/serve/engine.h"
+
+#include <stdlib.h>
+
+#include "model/nn/decoder.h"
+
+/* A model of which no weights exist. */
+static model describe_model(int which)
+{
+    rig *r = rig_open(1);
+    model *m = model_open(r, which);
+    model about = { .config = m->config, .json = m->json, .seed = m->seed };
+    model_close(m);
+    rig_close(r);
+    return about;
+}
+
+static xray_status make_plan(rig *r, const model *m, const engine_size *size,
+                             const xray_workload *load, xray_plan *plan)
+{
+    xray_model about = { .header = XRAY_HEADER(xray_model),
+                         .config_json = m->json,
+                         .dtype = XRAY_F32 };
+    xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    xray_workload own = *load;
+    own.header = (xray_header)XRAY_HEADER(xray_workload);
+    own.rows = size->rows;
+    own.row_tokens = size->row_tokens;
+    own.threads = 1;
+    *plan = (xray_plan){ .header = XRAY_HEADER(xray_plan) };
+    return r->ops->plan(&r->host, &size->config, &about, &world, &own, plan);
+}
+
+/* Samples once, so that the device has taken its scratch memory. */
+static void sample_one_token(rig *r, void *engine)
+{
+    static const int32_t prompt[] = { 1 };
+    results *out = calloc(1, sizeof(*out));
+    assert_non_null(out);
+    xray_request q = request_make(1, prompt, 1, 1);
+    engine_submit(r, engine, &q);
+    engine_run(r, engine, out);
+    assert_int_equal(out->count, 1);
+    free(out);
+}
+
+/* An engine with its own weights on its own device. */
+static void check_plan(int which, const engine_size *size)
+{
+    const model about = describe_model(which);
+    rig *r = rig_open(1);
+    xray_plan plan;
+    const xray_workload load = { .device = r->device };
+    assert_int_equal(make_plan(r, &about, size, &load, &plan), XRAY_OK);
+    if (size->config.weights == DSINF_WEIGHTS_BFLOAT16)
+        assert_string_equal(plan.numerics, "xray.fp32-bf16-weights/1");
+    else
+        assert_null(plan.numerics);
+    void *engine = NULL;
+    if (engine_try(r, &about, NULL, size, &engine) != XRAY_OK)
+        fail_msg("%s", r->said);
+    sample_one_token(r, engine);
+    for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++) {
+        uint64_t high = rig_high(r, tag);
+        /* a device may round each piece up to a line */
+        uint64_t spare = tag == XRAY_TAG_WORKSPACE ? 256 : 0;
+        if (plan.bytes[tag] > high || plan.bytes[tag] + spare < high)
+            fail_msg("model %d, tag %u: planned %llu, taken %llu", which, tag,
+                     (unsigned long long)plan.bytes[tag],
+                     (unsigned long long)high);
+    }
+    r->ops->destroy(engine);
+    rig_close(r);
+}
+
+static void plan_is_what_is_taken(void **state)
+{
+    (void)state;
+    const engine_size sizes[] = {
+        { 1, 2, { .max_num_batched_tokens = 1 } },
+        { 7, 50, { .max_num_batched_tokens = 100 } },
+        { 100, 96, { .max_num_batched_tokens = 2048, .kv_memory = 1u << 20 } },
+        { 2, 9, { .weights = DSINF_WEIGHTS_BFLOAT16, .max_num_seqs = 1 } },
+    };
+    for (int which = 0; which < MODEL_COUNT; which++)
+        for (int i = 0; i < 4; i++)
+            check_plan(which, &sizes[i]);
+}
+
+static void shared_weights_are_not_counted(void **state)
+{
+    (void)state;
+    const model about = describe_model(0);
+    const engine_size size = { 7, 50, { .max_num_batched_tokens = 100 } };
+    rig *r = rig_open(1);
+    xray_plan plan;
+    const xray_workload load = { .shared = 1, .device = r->device };
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_OK);
+    assert_int_equal(plan.bytes[XRAY_TAG_WEIGHTS], 0);
+    rig_close(r);
+}
+
+static void plan_refuses_what_cannot_be(void **state)
+{
+    (void)state;
+    const model about = describe_model(0);
+    rig *r = rig_open(1);
+    xray_plan plan;
+    const xray_workload load = { .shared = 1 };
+    engine_size size = { .rows = 8,
+                         .row_tokens = 96,
+                         .config = { .max_num_batched_tokens = 64,
+                                     .kv_memory = 1000 } };
+    /* 96 positions x 3 layers x 2 heads x 8 x 2 (k, v) x 4 bytes */
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_E_CONFIG);
+    assert_string_equal(r->said,
+                        "dsinf: kv_memory of 1000 bytes is too small: one row "
+                        "of 96 tokens takes 36864 bytes");
+    size.config.kv_memory = 3 * 36864;
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_OK);
+    assert_int_equal(plan.bytes[XRAY_TAG_KV], 3 * 36864);
+    size.config.max_num_seqs = 4;
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_E_CONFIG);
+    assert_string_equal(
+        r->said, "dsinf: max_num_seqs = 4 rows of 96 tokens take 147456 bytes, "
+                 "more than kv_memory = 110592; 3 rows fit");
+    size.rows = 0;
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_E_CONFIG);
+    rig_close(r);
+}
+
+/* ---- another device ----------------------------------------------------- */
+
+/* A device whose figures the test makes up. */
+static struct {
+    uint64_t block;
+    uint64_t weights; /* matrices that were asked for */
+    uint64_t narrow;  /* of them in bf16 */
+    uint32_t uses;    /* of any of them */
+    xray_device_work work;
+    const void *config;
+} other;
+
+static uint64_t plan_other_weight(const void *config,
+                                  const xray_weight_desc *desc)
+{
+    other.config = config;
+    other.weights++;
+    other.narrow += desc->dtype == XRAY_BF16;
+    other.uses |= desc->uses;
+    return 1000;
+}
+
+static uint64_t plan_other_block(const void *config, const xray_kv *kv)
+{
+    assert_ptr_equal(config, other.config);
+    assert_int_equal(kv->kv_heads * kv->head_dim, 16);
+    return other.block;
+}
+
+static uint64_t plan_other_scratch(const void *config,
+                                   const xray_device_work *work)
+{
+    assert_ptr_equal(config, other.config);
+    other.work = *work;
+    return 7000000;
+}
+
+static void the_device_is_asked(void **state)
+{
+    (void)state;
+    const xray_device_ops ops = { .header = XRAY_HEADER(xray_device_ops),
+                                  .plan_weight = plan_other_weight,
+                                  .plan_kv_block = plan_other_block,
+                                  .plan_scratch = plan_other_scratch };
+    const model about = describe_model(0);
+    engine_size size = { 8, 96, { .max_num_batched_tokens = 64 } };
+    const xray_workload none = { .shared = 0 };
+    const xray_workload load = { .device = &ops, .device_config = &other };
+    xray_plan bare;
+    xray_plan plan;
+    rig *r = rig_open(1);
+    memset(&other, 0, sizeof(other));
+    other.config = &other;
+    other.block = 100;
+    assert_int_equal(make_plan(r, &about, &size, &none, &bare), XRAY_OK);
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_OK);
+    assert_ptr_equal(other.config, &other);
+    assert_int_equal(plan.bytes[XRAY_TAG_WEIGHTS],
+                     bare.bytes[XRAY_TAG_WEIGHTS] + 1000 * other.weights);
+    assert_int_equal(plan.bytes[XRAY_TAG_WORKSPACE],
+                     bare.bytes[XRAY_TAG_WORKSPACE] + 7000000);
+    assert_int_equal(plan.bytes[XRAY_TAG_ACTIVATIONS],
+                     bare.bytes[XRAY_TAG_ACTIVATIONS]);
+    /* 8 rows of 6 blocks of 16 positions in 3 layers */
+    assert_int_equal(plan.bytes[XRAY_TAG_KV], 8 * 6 * 3 * 100);
+    assert_int_equal(other.uses, XRAY_USE_NT);
+    assert_int_equal(other.narrow, 0);
+    assert_int_equal(other.work.passes, XRAY_PASS_CACHE | XRAY_PASS_SAMPLE);
+    assert_int_equal(other.work.tokens, 64);
+    assert_int_equal(other.work.row_tokens, 96);
+    assert_int_equal(other.work.vocab, about.config.vocab);
+    assert_int_equal(other.work.hidden, about.config.hidden);
+    assert_int_equal(other.work.width, 2 * about.config.ffn);
+    assert_int_equal(other.work.sides,
+                     2 * about.config.ffn + about.config.hidden);
+    assert_int_equal(other.work.threads, 1);
+    /* Smaller blocks, more rows in the same memory. */
+    size.config.kv_memory = 5 * 6 * 3 * 100;
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_OK);
+    assert_int_equal(plan.bytes[XRAY_TAG_KV], 5 * 6 * 3 * 100);
+    size.config.weights = DSINF_WEIGHTS_BFLOAT16;
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_OK);
+    assert_int_equal(other.narrow * 3, other.weights);
+    other.block = 0;
+    assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_E_CONFIG);
+    assert_string_equal(r->said, "dsinf: the device has no cache for heads of "
+                                 "dimension 8 in blocks of 16 tokens");
+    rig_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_is_what_is_taken),
+        cmocka_unit_test(shared_weights_are_not_counted),
+        cmocka_unit_test(plan_refuses_what_cannot_be),
+        cmocka_unit_test(the_device_is_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

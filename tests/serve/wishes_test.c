@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests what a request may ask for: ends at a list of ids or at a repetition,
+ * a sentence for what this engine does not offer, and structs of other versions
+ * of the interface.
+ */
+#include "tests/serve/engine.h"
+
+typedef struct stage {
+    rig *r;
+    model *m;
+    void *engine;
+    results *plain; /* of a request that asks for nothing */
+    results *out;
+} stage;
+
+static const int32_t prompt[10] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 };
+
+static int set_up(void **state)
+{
+    static const engine_size size = {
+        .rows = 3,
+        .row_tokens = 40,
+        .config = { .max_num_batched_tokens = 8 },
+    };
+    stage *s = calloc(1, sizeof(*s));
+    assert_non_null(s);
+    s->plain = calloc(1, sizeof(*s->plain));
+    s->out = calloc(1, sizeof(*s->out));
+    assert_true(s->plain && s->out);
+    s->r = rig_open(1);
+    s->m = model_open(s->r, MODEL_LLAMA);
+    s->engine = engine_open(s->r, s->m, &size);
+    *state = s;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    stage *s = *state;
+    s->r->ops->destroy(s->engine);
+    model_close(s->m);
+    rig_close(s->r);
+    free(s->plain);
+    free(s->out);
+    free(s);
+    return 0;
+}
+
+static void expect_error(const stage *s, xray_status got, xray_status code,
+                         const char *says)
+{
+    assert_int_equal(got, code);
+    assert_string_equal(s->r->said, says);
+}
+
+static xray_request make_request(uint64_t id, uint32_t count, uint32_t most)
+{
+    xray_request q = request_make(id, prompt, 6, most);
+    q.count = count;
+    return q;
+}
+
+static void run_plainly(stage *s, const xray_request *q)
+{
+    engine_submit(s->r, s->engine, q);
+    engine_run(s->r, s->engine, s->plain);
+}
+
+/* ---- ends --------------------------------------------------------------- */
+
+/* The number of tokens up to the first end of `list` or the first `times`
+ * repetitions of at most `size` tokens. */
+static uint32_t find_end(const result *r, const int32_t *list, uint32_t n,
+                         uint32_t size, uint32_t times)
+{
+    for (uint32_t end = 1; end < r->count; end++) {
+        if (n && end >= n &&
+            memcmp(r->tokens + end - n, list, n * sizeof(*list)) == 0)
+            return end;
+        for (uint32_t k = 1; k <= size && k * times <= end; k++) {
+            uint32_t i = end - k * times + k;
+            while (i < end && r->tokens[i] == r->tokens[i - k])
+                i++;
+            if (i == end)
+                return end;
+        }
+    }
+    return r->count;
+}
+
+static void lists_end_a_sample(void **state)
+{
+    stage *s = *state;
+    xray_request q = make_request(1, 1, 30);
+    run_plainly(s, &q);
+    const result *plain = &s->plain->r[0];
+    /* as a struct of a later version would be, with members behind */
+    struct {
+        xray_id_list list;
+        uint64_t more;
+    } lists[2] = { { .list = { .ids = prompt, .count = 10 } } };
+    q.stop_lists = &lists[0].list;
+    q.stop_list_stride = sizeof(lists[0]);
+    q.stop_list_count = 2;
+    for (uint32_t n = 1; n <= 3; n++) {
+        lists[1].list = (xray_id_list){ plain->tokens + 12, n, 0 };
+        uint32_t end = find_end(plain, plain->tokens + 12, n, 0, 0);
+        s->out->count = 0;
+        engine_submit(s->r, s->engine, &q);
+        engine_run(s->r, s->engine, s->out);
+        assert_int_equal(s->out->r[0].finish, XRAY_FINISH_STOP);
+        assert_int_equal(s->out->r[0].count, end);
+        assert_memory_equal(s->out->r[0].tokens, plain->tokens,
+                            end * sizeof(int32_t));
+    }
+    lists[1].list.count = 0;
+    expect_error(s, s->r->ops->submit(s->engine, &q), XRAY_E_ARG,
+                 "request 1: stop list 1 is empty, at least one id was "
+                 "expected");
+    q.stop_list_stride = 12;
+    expect_error(s, s->r->ops->submit(s->engine, &q), XRAY_E_ARG,
+                 "request 1: 2 stop_lists of 12 bytes, an array of at least 16 "
+                 "bytes each was expected");
+}
+
+/* Two of few ids repeat themselves soon. */
+static void repetitions_end_a_sample(void **state)
+{
+    stage *s = *state;
+    uint32_t early = 0;
+    xray_request q = make_request(1, 8, 30);
+    q.top_k = 2;
+    q.temperature = 2;
+    run_plainly(s, &q);
+    for (uint32_t size = 1; size <= 4; size++)
+        for (uint32_t times = 2; times <= 3; times++) {
+            q.repeat_size = size;
+            q.repeat_count = times;
+            s->out->count = 0;
+            engine_submit(s->r, s->engine, &q);
+            engine_run(s->r, s->engine, s->out);
+            for (uint32_t i = 0; i < 8; i++) {
+                const result *plain = result_find(s->plain, 1, i);
+                const result *got = result_find(s->out, 1, i);
+                uint32_t end = find_end(plain, NULL, 0, size, times);
+                assert_int_equal(got->count, end);
+                if (end < plain->count)
+                    assert_int_equal(got->finish, XRAY_FINISH_REPEAT);
+                early += end < plain->count;
+            }
+        }
+    assert_true(early > 8);
+    q.repeat_count = 1;
+    expect_error(s, s->r->ops->submit(s->engine, &q), XRAY_E_ARG,
+                 "request 1: repeat_size 4 and repeat_count 1, at least 1 and "
+                 "2 (or both 0) were expected");
+    q.repeat_size = 0;
+    assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_ARG);
+}
+
+/* ---- other versions of the structs -------------------------------------- */
+
+static void expect_refused(const stage *s, const xray_request *q,
+                           const char *member)
+{
+    char says[200];
+    (void)snprintf(says, sizeof(says),
+                   "request 1: %s is set; this engine's sampler computes the "
+                   "logits and draws from them in one, so nothing can come "
+                   "between",
+                   member);
+    assert_true((xray_request_needs(q) & ~s->r->ops->capabilities) != 0);
+    expect_error(s, s->r->ops->submit(s->engine, q), XRAY_E_UNSUPPORTED, says);
+}
+
+static void what_is_not_offered_is_refused(void **state)
+{
+    const stage *s = *state;
+    const xray_request good = make_request(1, 1, 2);
+    assert_int_equal(xray_request_needs(&good), 0);
+#define REFUSED(member, field, value)  \
+    do {                               \
+        xray_request q = good;         \
+        q.field = (value);             \
+        expect_refused(s, &q, member); \
+    } while (0)
+    REFUSED("min_tokens", min_tokens, 1);
+    REFUSED("a penalty", repetition_penalty, 1.1f);
+    REFUSED("a penalty", frequency_penalty, -0.5f);
+    REFUSED("a penalty", presence_penalty, 0.5f);
+    REFUSED("biases", bias_count, 1);
+    REFUSED("allowed_ids or banned_lists", allowed_count, 1);
+    REFUSED("allowed_ids or banned_lists", banned_list_count, 1);
+    REFUSED("forced_ids", forced_count, 1);
+    REFUSED("top_count", top_count, 1);
+    REFUSED("logp_ids", logp_id_count, 1);
+    REFUSED("prompt_logp", prompt_logp, 1);
+#undef REFUSED
+}
+
+/* A request of a later version is served if it sets nothing unknown, and one of
+ * an earlier version has no more than it had. */
+static void requests_of_other_versions(void **state)
+{
+    stage *s = *state;
+    struct {
+        xray_request q;
+        uint64_t later;
+    } next = { .q = make_request(1, 1, 3) };
+    run_plainly(s, &next.q);
+    next.q.header.size = sizeof(next);
+    next.later = UINT64_C(1) << 63;
+    assert_int_equal(s->r->ops->submit(s->engine, &next.q), XRAY_E_UNSUPPORTED);
+    assert_non_null(strstr(s->r->said, "it sets a member that this engine"));
+    next.later = 0;
+    engine_submit(s->r, s->engine, &next.q);
+    engine_run(s->r, s->engine, s->out);
+    results_equal(s->plain, s->out);
+    xray_request old = next.q;
+    old.header.size = offsetof(xray_request, stream);
+    memset((unsigned char *)&old + old.header.size, 0xff,
+           sizeof(old) - old.header.size);
+    s->out->count = 0;
+    engine_submit(s->r, s->engine, &old);
+    engine_run(s->r, s->engine, s->out);
+    results_equal(s->plain, s->out);
+}
+
+/* Nothing is written behind the caller's struct. */
+static void short_structs_are_served(void **state)
+{
+    stage *s = *state;
+    xray_request q = make_request(1, 1, 2);
+    engine_submit(s->r, s->engine, &q);
+    while (s->r->ops->step(s->engine) == XRAY_OK)
+        ;
+    xray_sample_out out;
+    xray_infer_stats stats;
+    const uint32_t spans = offsetof(xray_sample_out, spans);
+    const uint32_t steps = offsetof(xray_infer_stats, steps);
+    memset(&out, 0x5a, sizeof(out));
+    memset(&stats, 0x5a, sizeof(stats));
+    out.header = (xray_header){ spans, XRAY_ABI };
+    stats.header = (xray_header){ steps, XRAY_ABI };
+    unsigned char behind[sizeof(out)];
+    memset(behind, 0x5a, sizeof(behind));
+    assert_int_equal(s->r->ops->poll(s->engine, &out), XRAY_OK);
+    assert_int_equal(out.token_count, 2);
+    assert_int_equal(out.header.size, spans);
+    assert_memory_equal((unsigned char *)&out + spans, behind,
+                        sizeof(out) - spans);
+    assert_int_equal(s->r->ops->stats(s->engine, &stats), XRAY_OK);
+    assert_int_equal(stats.generation_tokens, 2);
+    assert_int_equal(stats.header.size, steps);
+    assert_memory_equal((unsigned char *)&stats + steps, behind,
+                        sizeof(stats) - steps);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(lists_end_a_sample),
+        TEST(repetitions_end_a_sample),
+        TEST(what_is_not_offered_is_refused),
+        TEST(requests_of_other_versions),
+        TEST(short_structs_are_served),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
