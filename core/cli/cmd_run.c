@@ -14,7 +14,7 @@
 #include "core/rl/run_loop.h"
 
 /* Seconds that calls have to end after the second signal. */
-#define CANCEL_S 1
+#define CANCEL_S 2
 
 /* A signal handler has access to static variables only. */
 static volatile sig_atomic_t stop_flag; /* number of signals */

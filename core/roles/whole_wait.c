@@ -83,9 +83,14 @@ enum {
     WAIT_FOR_ALL     /* all: no rank waits for another */
 };
 
-static int ends_wait(xray_status status, int patience)
+/* `answered` says that a rank answered; otherwise the wait itself failed. The
+ * ranks of a canceled run end by themselves, and in order, so that what they
+ * were writing is taken away; the wait fails when they take too long. */
+static int ends_wait(xray_status status, int patience, int answered)
 {
     if (status == XRAY_OK)
+        return 0;
+    if (xr_canceled() && answered)
         return 0;
     return status == XRAY_E_PEER || patience == WAIT_NO_MORE || xr_canceled() ||
            (patience == WAIT_IF_NUMERIC && status != XRAY_E_NUMERIC);
@@ -95,8 +100,10 @@ static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
                                   int patience, xr_err *err)
 {
     xray_status first = XRAY_OK;
-    while (count_waiting(w, ranks)) {
+    uint32_t left = count_waiting(w, ranks);
+    while (left) {
         xr_err text = { "" };
+        uint32_t before = left;
         xray_status status = take_next_answer(w, ranks, &text);
         if (status == XRAY_AGAIN)
             status = xr_actors_check(w->actors, &text);
@@ -104,7 +111,8 @@ static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
             first = status;
             *err = text;
         }
-        if (ends_wait(status, patience))
+        left = count_waiting(w, ranks);
+        if (ends_wait(status, patience, left < before))
             return status;
     }
     return first;
@@ -143,7 +151,7 @@ xray_status xr_whole_wait_each(xr_whole *w, const xr_replicas *replicas,
     if (sent != XRAY_OK)
         return mark_unsent(w, sent, err);
     xray_status status = wait_for_ranks(w, ranks, patience, err);
-    return count_waiting(w, ranks) || status == XRAY_E_PEER
+    return count_waiting(w, ranks) || status == XRAY_E_PEER || xr_canceled()
                ? mark_broken(w, status, err)
                : status;
 }
