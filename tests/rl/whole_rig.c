@@ -199,7 +199,7 @@ xray_status __wrap_xr_actor_ask(xr_actor *actor, const char *method,
     return XRAY_OK;
 }
 
-/* The last one answers first. */
+/* Of those that are ready the last one answers first. */
 xray_status __wrap_xr_future_wait_any(xr_future *const *all, size_t count,
                                       int64_t timeout_ms, xr_err *err,
                                       size_t *out);
@@ -208,16 +208,12 @@ xray_status __wrap_xr_future_wait_any(xr_future *const *all, size_t count,
                                       size_t *out)
 {
     (void)timeout_ms;
-    if (xr_canceled())
-        return xr_cancel_check(err);
-    if (script.silent)
-        return XRAY_AGAIN;
     for (size_t i = count; i-- > 0;)
-        if (all[i]) {
+        if (all[i] && script.late[all[i]->rank] <= script.looks) {
             *out = i;
             return XRAY_OK;
         }
-    return XRAY_E_ARG;
+    return script.looks++ < PATIENCE ? XRAY_AGAIN : xr_cancel_check(err);
 }
 
 xray_status __wrap_xr_future_wait(xr_future *future, int64_t timeout_ms,

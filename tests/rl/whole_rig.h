@@ -14,6 +14,8 @@
 #define RANKS 4
 #define ROWS 7
 #define TOKENS 38 /* tokens of all rows */
+#define NEVER UINT32_MAX
+#define PATIENCE 10 /* looks for which a canceled run waits */
 
 typedef struct whole_script {
     char log[1024];             /* log of calls: "forward 1; forward 3; " */
@@ -31,8 +33,10 @@ typedef struct whole_script {
     uint32_t who[ROWS];        /* rank that received the row */
     uint32_t dropped;          /* dropped futures */
     uint32_t regions;          /* regions that were not returned */
-    uint32_t silent;           /* 1: no rank answers */
-    uint32_t lost;             /* 1: an actor is lost */
+    uint32_t
+        late[RANKS]; /* looks before the rank answers; NEVER: it does not */
+    uint32_t looks;
+    uint32_t lost; /* 1: an actor is lost */
     double norm[RANKS];
     uint32_t skipped[RANKS];
     uint64_t version[RANKS];

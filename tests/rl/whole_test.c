@@ -192,7 +192,8 @@ static void a_lost_rank_is_reported_with_all_traces(void **state)
     };
     whole_traces[3].own =
         (xray_comm_trace){ .calls = 2, .call = XRAY_COMM_EXCHANGE, .bytes = 9 };
-    script.silent = script.lost = 1;
+    script.late[0] = script.late[1] = script.late[3] = NEVER;
+    script.lost = 1;
     assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
     assert_string_equal(whole_err.text,
                         "an actor is lost (rank 0 waits in all_gather of 4096 "
@@ -200,6 +201,53 @@ static void a_lost_rank_is_reported_with_all_traces(void **state)
                         "was in no collective yet, rank 3 left exchange of "
                         "9 bytes)");
     assert_int_equal(script.dropped, 3);
+}
+
+/* Begins a call of a canceled run, in which each rank gives this answer. */
+static void answer_canceled(xray_status rank_0, xray_status others)
+{
+    xr_cancel();
+    whole.broken = script.dropped = script.looks = 0;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        script.answer[r] = r ? others : rank_0;
+        script.says[r] = "the run is stopped";
+    }
+}
+
+/* The call was canceled, `dropped` ranks had not answered by then, and no call
+ * follows. */
+static void expect_canceled(xray_status status, uint32_t dropped)
+{
+    float out[3][TOKENS];
+    assert_int_equal(status, XRAY_E_CANCELED);
+    assert_string_equal(whole_err.text, "the run is stopped");
+    assert_int_equal(script.dropped, dropped);
+    assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
+    assert_string_equal(whole_err.text, OUT_OF_STEP);
+}
+
+/* A rank that leaves late is waited for: it may still be taking away what it
+ * was writing. One that never answers ends the wait after a time. */
+static void all_ranks_of_a_canceled_run_are_waited_for(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    xr_samples s;
+    assert_int_equal(xr_samples_init(&s, 10, 4, &whole_err), XRAY_OK);
+    script.late[0] = script.late[1] = PATIENCE - 1;
+    answer_canceled(XRAY_E_CANCELED, XRAY_E_CANCELED);
+    expect_canceled(call_forward(out, 1), 0);
+    answer_canceled(XRAY_OK, XRAY_E_CANCELED); /* it was through already */
+    expect_canceled(call_forward(out, 1), 0);
+    answer_canceled(XRAY_OK, XRAY_E_CANCELED);
+    expect_canceled(call_generate(&s, 5), 0);
+    script.late[0] = script.late[1] = NEVER;
+    answer_canceled(XRAY_OK, XRAY_E_CANCELED);
+    expect_canceled(call_forward(out, 1), 2);
+    answer_canceled(XRAY_OK, XRAY_E_CANCELED);
+    expect_canceled(call_generate(&s, 5), 1);
+    xr_cancel_reset();
+    xr_samples_free(&s);
 }
 
 static void an_unsent_call_leaves_the_ranks_out_of_step(void **state)
@@ -319,7 +367,7 @@ static void samples_go_where_prompts_came_from(void **state)
 }
 
 /* No engine waits for another: after an error the others finish, and the next
- * call works. After the loss of an engine, or a stop, it does not. */
+ * call works. After the loss of an engine it does not. */
 static void engines_finish_by_themselves(void **state)
 {
     (void)state;
@@ -341,14 +389,6 @@ static void engines_finish_by_themselves(void **state)
     assert_int_equal(roles.nonfinite, 0);
     script.answer[2] = XRAY_OK;
     assert_int_equal(call_generate(&s, 5), XRAY_OK);
-    xr_cancel();
-    assert_int_equal(call_generate(&s, 5), XRAY_E_CANCELED);
-    assert_int_equal(script.dropped, 2); /* no engine has answered */
-    xr_cancel_reset();
-    assert_int_equal(call_generate(&s, 5), XRAY_E_PEER);
-    assert_string_equal(whole_err.text, OUT_OF_STEP);
-    whole.broken = 0;
-    script.dropped = 0;
     script.answer[2] = XRAY_E_PEER;
     script.says[2] = "lost";
     assert_int_equal(call_generate(&s, 5), XRAY_E_PEER);
@@ -414,6 +454,7 @@ int main(void)
         TEST(faults_discard_gradients),
         TEST(an_error_leaves_the_ranks_out_of_step),
         TEST(a_lost_rank_is_reported_with_all_traces),
+        TEST(all_ranks_of_a_canceled_run_are_waited_for),
         TEST(an_unsent_call_leaves_the_ranks_out_of_step),
         TEST(steps_of_all_ranks_must_agree),
         TEST(weights_and_files_reach_their_ranks),
