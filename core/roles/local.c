@@ -87,6 +87,7 @@ xray_status xr_local_step(xr_roles *roles, uint32_t role, double lr,
     xray_status status = xr_turn_take(roles, role, XR_TURN_STEP, err);
     if (status != XRAY_OK)
         return status;
+    *out = (xray_step_result){ .header = XRAY_HEADER(xray_step_result) };
     return report_plugin_failure(
         model,
         XR_CALL(model->part, "optimizer_step",

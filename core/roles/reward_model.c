@@ -219,11 +219,12 @@ static xray_status reward_model_poll(void *ptr, uint64_t wait_ns,
             return self->host->fail(self->host, status, "poll", err.text);
     }
     uint64_t row = self->next - self->first;
-    out->id = sample_at(self, self->next)->id;
-    out->score = (double)self->values[self->rows.row_start[row + 1] - 1];
-    out->token_scores = NULL;
-    out->values = NULL;
-    out->value_count = 0;
+    const xray_score own = {
+        .header = XRAY_HEADER(xray_score),
+        .id = sample_at(self, self->next)->id,
+        .score = (double)self->values[self->rows.row_start[row + 1] - 1]
+    };
+    xray_fill(out, &own);
     self->next++;
     return XRAY_OK;
 }

@@ -16,7 +16,10 @@
  *      steps; the layouts of xray_extent and xray_list, which are members of
  *      other structs, never change within a major;
  *   5. whoever allocates memory frees it: no caller ever frees what the other
- *      side allocated.
+ *      side allocated;
+ *   6. a struct that a callee fills is zeroed by its caller, but for the
+ * header, and may be shorter or longer than the callee's own: nothing is
+ * written beyond header.size. xray_fill does that.
  *
  * Major 0 is a draft: interface ids end in "/0", layouts may still change, and
  * a plugin runs only on the exact minor version it was compiled for.
@@ -43,6 +46,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -73,6 +77,20 @@ typedef struct xray_header {
 /* True if the author's struct holds `member` and it is set. */
 #define XRAY_HAS(type, ptr, member) \
     (XRAY_REACHES(type, ptr, member) && (ptr)->member)
+
+/* Fills a struct of the caller with `own`, which the callee compiled: both
+ * begin with their headers. Members that only one side knows stay as they are,
+ * and so does the header of `out`. */
+static inline void xray_fill(void *out, const void *own)
+{
+    const uint32_t room = ((const xray_header *)out)->size;
+    const uint32_t full = ((const xray_header *)own)->size;
+    const uint32_t reach = room < full ? room : full;
+    if (reach > sizeof(xray_header))
+        memcpy((unsigned char *)out + sizeof(xray_header),
+               (const unsigned char *)own + sizeof(xray_header),
+               reach - sizeof(xray_header));
+}
 
 /* The result of a call: 0 is success, a positive value means that there is
  * nothing to return yet, and a negative value is an error. The hundreds digit

@@ -64,7 +64,7 @@ typedef struct xray_device_info {
     uint64_t memory_free;
     uint32_t threads;
     uint32_t host_memory; /* 1: the host can read [dev] pointers */
-    uint32_t features;    /* XRAY_DEVICE_*; the caller zeroes it */
+    uint32_t features;    /* XRAY_DEVICE_* */
     uint32_t reserved;
 } xray_device_info;
 

@@ -204,8 +204,7 @@ static inline uint64_t xray_request_needs(const xray_request *r)
 }
 
 /* A sample, or the new tokens of a running one. Every array is about the
- * token_count tokens of this part. The caller zeroes the struct, `poll` writes
- * no further than header.size, and the pointers are valid until the next
+ * token_count tokens of this part. The pointers are valid until the next
  * `poll`. */
 typedef struct xray_sample_out {
     xray_header header;
@@ -233,8 +232,7 @@ typedef struct xray_sample_out {
     const float *logp_of_ids; /* [token_count, logp_id_count] raw */
 } xray_sample_out;
 
-/* Counts of an engine, for metrics. As with xray_sample_out, the caller zeroes
- * it and `stats` writes no further than header.size. */
+/* Counts of an engine, for metrics. */
 typedef struct xray_infer_stats {
     xray_header header;
     uint64_t requests_running;

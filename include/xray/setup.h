@@ -178,7 +178,7 @@ typedef struct xray_workload {
 
 /* The needs of an instance on the rank that was asked for. `plan` fills it
  * without touching a device, and explains through host->fail why a set-up
- * cannot work. The caller zeroes it, and 0 is neutral in every member. */
+ * cannot work. 0 is neutral in every member. */
 typedef struct xray_plan {
     xray_header header;
     uint64_t bytes[XRAY_TAG_ROOM]; /* per memory tag, on this rank */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/fill.h"
 #include "core/base/str.h"
 #include "model/serve/sched_internal.h"
 
@@ -153,7 +152,8 @@ xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out)
     xm_sample *s = pop_result(sched);
     xm_request *r = s->request;
     sched->polled = r;
-    xray_sample_out full = {
+    const xray_sample_out own = {
+        .header = XRAY_HEADER(xray_sample_out),
         .id = r->id,
         .sample = s->number,
         .token_count = s->token_count - s->given,
@@ -167,7 +167,7 @@ xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out)
         .first = s->given - s->round_start,
     };
     s->given = s->token_count;
-    xr_fill_struct(&out->header, &full, sizeof(full));
+    xray_fill(out, &own);
     xm_request_reclaim(sched, r);
     return XRAY_OK;
 }
@@ -422,7 +422,8 @@ uint64_t xm_sched_grown(const xm_sched *sched)
 void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out)
 {
     const xm_sched_limits *limits = &sched->limits;
-    xray_infer_stats full = {
+    xray_infer_stats own = {
+        .header = XRAY_HEADER(xray_infer_stats),
         .requests_waiting = sched->waiting.count,
         .requests_running = sched->live - sched->waiting.count,
         .prompt_tokens = sched->prompt_tokens,
@@ -433,6 +434,6 @@ void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out)
     };
     for (uint32_t i = 0; i < limits->slots; i++)
         if (sched->slots[i].request)
-            full.kv_tokens += sched->slots[i].position;
-    xr_fill_struct(&out->header, &full, sizeof(full));
+            own.kv_tokens += sched->slots[i].position;
+    xray_fill(out, &own);
 }

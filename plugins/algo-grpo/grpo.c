@@ -45,17 +45,18 @@ static xray_status grpo_needs(void *ptr, xray_needs *out)
 {
     const grpo_driver *self = ptr;
     const grpo_rule *rule = &self->rule;
-    out->flags = 0;
+    xray_needs own = { .header = XRAY_HEADER(xray_needs) };
     if (grpo_needs_groups(rule))
-        out->flags |= XRAY_NEED_GROUPS;
+        own.flags |= XRAY_NEED_GROUPS;
     if (rule->loss.use_kl || rule->kl_reward.use)
-        out->flags |= XRAY_NEED_REFERENCE;
+        own.flags |= XRAY_NEED_REFERENCE;
     if (rule->loss.entropy_coeff != 0)
-        out->flags |= XRAY_NEED_ENTROPY;
+        own.flags |= XRAY_NEED_ENTROPY;
     if (rule->estimator.type == XM_RL_ADV_REMAX)
-        out->flags |= XRAY_NEED_GREEDY;
+        own.flags |= XRAY_NEED_GREEDY;
     if (rule->loss.mode == GRPO_CLIP_COV || rule->loss.mode == GRPO_KL_COV)
-        out->flags |= XRAY_NEED_MINI_FORWARD;
+        own.flags |= XRAY_NEED_MINI_FORWARD;
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 

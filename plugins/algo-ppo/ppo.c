@@ -53,13 +53,15 @@ static void ppo_destroy(void *ptr)
 static xray_status ppo_needs(void *ptr, xray_needs *out)
 {
     const ppo *self = ptr;
-    out->flags = self->rule.value_model == PPO_VALUE_CRITIC
-                     ? XRAY_NEED_CRITIC
-                     : XRAY_NEED_VALUE_HEAD;
+    xray_needs own = { .header = XRAY_HEADER(xray_needs),
+                       .flags = self->rule.value_model == PPO_VALUE_CRITIC
+                                    ? XRAY_NEED_CRITIC
+                                    : XRAY_NEED_VALUE_HEAD };
     if (self->rule.kl_loss.use || self->rule.kl_reward.use)
-        out->flags |= XRAY_NEED_REFERENCE;
+        own.flags |= XRAY_NEED_REFERENCE;
     if (self->rule.entropy_coeff != 0)
-        out->flags |= XRAY_NEED_ENTROPY;
+        own.flags |= XRAY_NEED_ENTROPY;
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 

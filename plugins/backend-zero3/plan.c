@@ -192,24 +192,24 @@ static void fill_plan(const z3_config *config, const xm_config *model,
 {
     xm_pack_limits limits = z3_pack_limits(model, load);
     uint32_t flags = z3_space_flags(config, model, load);
-    for (uint32_t i = 0; i < XRAY_TAG_COUNT; i++)
-        out->bytes[i] = 0;
-    out->bytes[XRAY_TAG_WEIGHTS] = weight_bytes(config, model, layout, load);
-    out->bytes[XRAY_TAG_ACTIVATIONS] =
+    xray_plan own = {
+        .header = XRAY_HEADER(xray_plan),
+        .micro_multiple = 1,
+        .token_multiple = 1,
+        .evictable = Z3_EVICTABLE,
+        .sharded = z3_sharding_of(config, layout->ranks).gathers,
+    };
+    own.bytes[XRAY_TAG_WEIGHTS] = weight_bytes(config, model, layout, load);
+    own.bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(model, load->tokens, xm_packed_rows(load->rows),
                        load->row_tokens, flags);
-    out->bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
-                                     xm_decoder_bytes(model, load->row_tokens) +
-                                     z3_group_bytes(layout->ranks) +
-                                     scratch_bytes(model, layout, load, flags);
+    own.bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
+                                    xm_decoder_bytes(model, load->row_tokens) +
+                                    z3_group_bytes(layout->ranks) +
+                                    scratch_bytes(model, layout, load, flags);
     if (load->trainable)
-        plan_training(config, model, layout, out);
-    out->micro_multiple = 1;
-    out->token_multiple = 1;
-    if (XRAY_REACHES(xray_plan, out, evictable))
-        out->evictable = Z3_EVICTABLE;
-    if (XRAY_REACHES(xray_plan, out, sharded))
-        out->sharded = z3_sharding_of(config, layout->ranks).gathers;
+        plan_training(config, model, layout, &own);
+    xray_fill(out, &own);
 }
 
 xray_status z3_plan(const xray_host *host, const void *config,

@@ -442,15 +442,15 @@ static xray_status run_optimizer_step(z3 *self, double lr, double max_norm,
         status = compute_grad_norm(self, err, &norm, &bad);
     if (status != XRAY_OK)
         return status;
-    out->grad_norm = norm;
-    out->skipped = 0;
-    out->bad_tensor = NULL;
+    xray_step_result own = { .header = XRAY_HEADER(xray_step_result),
+                             .grad_norm = norm };
     if (isfinite(norm))
         status =
             update_weights(self, lr, xm_clip_coefficient(norm, max_norm), err);
     else
-        note_skip(self, norm, bad, out);
-    out->version = self->weights->version;
+        note_skip(self, norm, bad, &own);
+    own.version = self->weights->version;
+    xray_fill(out, &own);
     return status == XRAY_OK ? z3_zero_grads(self, err) : status;
 }
 

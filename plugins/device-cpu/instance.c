@@ -78,17 +78,21 @@ xray_status cpu_plan(const xray_host *host, const void *config,
 {
     const cpu_config *c = config;
     const cpu_kernels *kernels = NULL;
-    if (!out || out->header.size < sizeof(*out))
-        return report_failure(host, XRAY_E_ARG, "out is NULL or too short");
+    if (!out)
+        return report_failure(host, XRAY_E_ARG, "out is NULL");
     xray_status status =
         choose_kernels(host, c ? c->isa : CPU_ISA_AUTO, &kernels);
     if (status != XRAY_OK)
         return status;
-    out->memory_bytes =
-        c && c->memory ? c->memory
-                       : cpu_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup",
-                                          cpu_memory_bytes());
-    out->host_memory = 1;
+    const xray_device_plan own = {
+        .header = XRAY_HEADER(xray_device_plan),
+        .memory_bytes = c && c->memory ? c->memory
+                                       : cpu_memory_limit("/proc/self/cgroup",
+                                                          "/sys/fs/cgroup",
+                                                          cpu_memory_bytes()),
+        .host_memory = 1,
+    };
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 
@@ -145,14 +149,16 @@ void cpu_destroy(void *self)
 xray_status cpu_info(void *self, xray_device_info *info)
 {
     cpu_device *d = self;
-    CPU_CHECK(d, info, "info", info);
-    info->name = d->name;
-    info->memory_bytes = cpu_memory_bytes();
-    info->memory_free = cpu_memory_free();
-    info->threads = cpu_pool_threads(d->pool);
-    info->host_memory = 1;
-    if (XRAY_REACHES(xray_device_info, info, features))
-        info->features = XRAY_DEVICE_PARENTS;
+    if (!info)
+        return cpu_fail(d, XRAY_E_ARG, "info", "info is NULL");
+    const xray_device_info own = { .header = XRAY_HEADER(xray_device_info),
+                                   .name = d->name,
+                                   .memory_bytes = cpu_memory_bytes(),
+                                   .memory_free = cpu_memory_free(),
+                                   .threads = cpu_pool_threads(d->pool),
+                                   .host_memory = 1,
+                                   .features = XRAY_DEVICE_PARENTS };
+    xray_fill(info, &own);
     return XRAY_OK;
 }
 
@@ -202,10 +208,13 @@ xray_status cpu_restore(void *self, void *ptr)
 xray_status cpu_memory(void *self, xray_memory_stats *stats)
 {
     cpu_device *d = self;
-    CPU_CHECK(d, stats, "memory", stats);
-    memcpy(stats->live, d->live, sizeof(d->live));
-    memcpy(stats->high, d->high, sizeof(d->high));
-    stats->high_all = d->high_all;
+    if (!stats)
+        return cpu_fail(d, XRAY_E_ARG, "memory", "stats is NULL");
+    xray_memory_stats own = { .header = XRAY_HEADER(xray_memory_stats),
+                              .high_all = d->high_all };
+    memcpy(own.live, d->live, sizeof(d->live));
+    memcpy(own.high, d->high, sizeof(d->high));
+    xray_fill(stats, &own);
     return XRAY_OK;
 }
 

@@ -75,15 +75,15 @@ cuda_config cuda_copy_config(const void *config)
 xray_status cuda_plan(const xray_host *host, const void *config,
                       xray_device_plan *out)
 {
-    if (!out || out->header.size < sizeof(*out))
-        return xr_host_fail(host, XRAY_E_ARG, WHERE,
-                            "out is NULL or too short");
+    if (!out)
+        return xr_host_fail(host, XRAY_E_ARG, WHERE, "out is NULL");
     cuda_config c = cuda_copy_config(config);
     xray_status status = check_config(host, &c);
     if (status != XRAY_OK)
         return status;
-    out->memory_bytes = c.memory;
-    out->host_memory = 0;
+    const xray_device_plan own = { .header = XRAY_HEADER(xray_device_plan),
+                                   .memory_bytes = c.memory };
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 
@@ -267,7 +267,8 @@ void cuda_destroy(void *self)
 xray_status cuda_info(void *self, xray_device_info *info)
 {
     cuda_device *d = (cuda_device *)self;
-    CUDA_CHECK(d, info, "info", info);
+    if (!info)
+        return cuda_fail(d, XRAY_E_ARG, "info", "info is NULL");
     size_t left = 0;
     size_t all = 0;
     xray_status status = cuda_check(d, "info", cudaSetDevice(d->index));
@@ -275,13 +276,12 @@ xray_status cuda_info(void *self, xray_device_info *info)
         status = cuda_check(d, "info", cudaMemGetInfo(&left, &all));
     if (status != XRAY_OK)
         return status;
-    info->name = d->name;
-    info->memory_bytes = all;
-    info->memory_free = left;
-    info->threads = 0;
-    info->host_memory = 0;
-    if (XRAY_REACHES(xray_device_info, info, features))
-        info->features = XRAY_DEVICE_PARENTS;
+    const xray_device_info own = { .header = XRAY_HEADER(xray_device_info),
+                                   .name = d->name,
+                                   .memory_bytes = all,
+                                   .memory_free = left,
+                                   .features = XRAY_DEVICE_PARENTS };
+    xray_fill(info, &own);
     return XRAY_OK;
 }
 

@@ -389,10 +389,13 @@ void cuda_user_free(void *self, void *ptr)
 xray_status cuda_memory(void *self, xray_memory_stats *stats)
 {
     const cuda_device *d = (const cuda_device *)self;
-    CUDA_CHECK(d, stats, "memory", stats);
-    memcpy(stats->live, d->live, sizeof(d->live));
-    memcpy(stats->high, d->high, sizeof(d->high));
-    stats->high_all = d->high_all;
+    if (!stats)
+        return cuda_fail(d, XRAY_E_ARG, "memory", "stats is NULL");
+    xray_memory_stats own = { .header = XRAY_HEADER(xray_memory_stats),
+                              .high_all = d->high_all };
+    memcpy(own.live, d->live, sizeof(d->live));
+    memcpy(own.high, d->high, sizeof(d->high));
+    xray_fill(stats, &own);
     return XRAY_OK;
 }
 

@@ -180,7 +180,10 @@ static xray_status find_plan(const dsinf_config *config,
         status = dsinf_find_bounds(config, &m, load, err, &b);
     if (status != XRAY_OK)
         return status;
-    uint64_t bytes[XRAY_TAG_COUNT] = { 0 };
+    xray_plan own = { .header = XRAY_HEADER(xray_plan),
+                      .micro_multiple = 1,
+                      .token_multiple = 1,
+                      .evictable = DSINF_EVICTABLE };
     int flags = 0;
     if (dsinf_keeps_copy(config, !load->shared)) {
         flags = dsinf_copy_flags(config, model);
@@ -188,29 +191,25 @@ static xray_status find_plan(const dsinf_config *config,
         status = xm_layout_create(&m, 0, err, &layout);
         if (status != XRAY_OK)
             return status;
-        bytes[XRAY_TAG_WEIGHTS] = xm_weights_bytes(layout, flags, load);
+        own.bytes[XRAY_TAG_WEIGHTS] = xm_weights_bytes(layout, flags, load);
         xm_layout_destroy(layout);
     }
     xm_scratch scratch = { .tokens = b.step_tokens,
                            .row_tokens = b.row_bound,
                            .passes = XRAY_PASS_CACHE | XRAY_PASS_SAMPLE };
-    bytes[XRAY_TAG_KV] = b.slots * b.slot_bytes;
-    bytes[XRAY_TAG_ACTIVATIONS] =
+    own.bytes[XRAY_TAG_KV] = b.slots * b.slot_bytes;
+    own.bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
-    bytes[XRAY_TAG_WORKSPACE] = (uint64_t)b.draws * m.hidden * sizeof(float) +
-                                dsinf_lay_out_arrays(&b, NULL, NULL) +
-                                xm_decoder_bytes(&m, b.row_bound) +
-                                xm_scratch_bytes(&m, &scratch, load);
-    for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
-        out->bytes[tag] = bytes[tag];
-    out->micro_multiple = 1;
-    out->token_multiple = 1;
-    if (XRAY_REACHES(xray_plan, out, evictable))
-        out->evictable = DSINF_EVICTABLE;
+    own.bytes[XRAY_TAG_WORKSPACE] =
+        (uint64_t)b.draws * m.hidden * sizeof(float) +
+        dsinf_lay_out_arrays(&b, NULL, NULL) +
+        xm_decoder_bytes(&m, b.row_bound) +
+        xm_scratch_bytes(&m, &scratch, load);
     /* Rounded weights give other log-probabilities than the component's
      * contract promises. */
-    if (flags && XRAY_REACHES(xray_plan, out, numerics))
-        out->numerics = XRAY_NUMERICS_FP32_BF16_WEIGHTS;
+    if (flags)
+        own.numerics = XRAY_NUMERICS_FP32_BF16_WEIGHTS;
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 

@@ -135,12 +135,13 @@ static xray_status rule_poll(void *ptr, uint64_t wait_ns, xray_score *out)
     self->values[1] = (xray_named_value){ "answered", grade->answered };
     for (uint32_t i = 0; i < grade->value_count; i++)
         self->values[2 + i] = grade->values[i];
-    out->id = self->ids[self->first++];
-    out->score = grade->score;
-    out->token_scores = NULL;
-    out->values = self->values;
-    out->value_count = 2 + grade->value_count;
-    out->value_stride = sizeof(self->values[0]);
+    const xray_score own = { .header = XRAY_HEADER(xray_score),
+                             .id = self->ids[self->first++],
+                             .score = grade->score,
+                             .values = self->values,
+                             .value_count = 2 + grade->value_count,
+                             .value_stride = sizeof(self->values[0]) };
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 

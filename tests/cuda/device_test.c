@@ -3,7 +3,7 @@
  * Tests of the cuda device apart from its operators: the errors of create,
  * memory, streams and graphs, and memory that processes share.
  */
-#include "tests/testing.h"
+#include "tests/growth.h"
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -157,6 +157,8 @@ static void plans_need_no_device(void **state)
     require_ok(device_calls()->plan(&host, &config, &plan));
     assert_int_equal(plan.memory_bytes, 77);
     assert_int_equal(plan.host_memory, 0);
+    EXPECT_FILLED_IN_REACH(xray_device_plan, plan, memory_bytes,
+                           device_calls()->plan(&host, &config, &plan));
     config.precision = 9;
     assert_int_equal(device_calls()->plan(&host, &config, &plan),
                      XRAY_E_CONFIG);

@@ -4,6 +4,7 @@
  * memory, checksums, instances and options of a device.
  */
 #include "tests/device/bench.h"
+#include "tests/growth.h"
 
 #define RUN(d, op, args) must((d)->ops->op((d)->self, NULL, args))
 
@@ -240,6 +241,27 @@ static void memory_is_counted_zeroed_and_aligned(void **state)
     close_devices(&b);
 }
 
+static void structs_of_older_callers_are_filled(void **state)
+{
+    (void)state;
+    bench b;
+    open_devices(&b);
+    for (int i = 0; i < b.count; i++) {
+        const dev *d = &b.dev[i];
+        void *p = NULL;
+        xray_memory_stats stats;
+        xray_device_info info;
+        must(d->ops->alloc(d->self, "test", XRAY_TAG_GRADS, 1000, &p));
+        EXPECT_FILLED_IN_REACH(xray_memory_stats, stats, high_all,
+                               d->ops->memory(d->self, &stats));
+        assert_true(stats.live[XRAY_TAG_GRADS] >= 1000);
+        EXPECT_FILLED_IN_REACH(xray_device_info, info, features,
+                               d->ops->info(d->self, &info));
+        d->ops->free(d->self, p);
+    }
+    close_devices(&b);
+}
+
 static uint64_t sum_bytes(const dev *d, const void *data, uint64_t bytes)
 {
     uint64_t sum = 0;
@@ -403,6 +425,7 @@ int main(void)
         cmocka_unit_test(norms_are_sums_of_squares),
         cmocka_unit_test(adamw_takes_the_step),
         cmocka_unit_test(memory_is_counted_zeroed_and_aligned),
+        cmocka_unit_test(structs_of_older_callers_are_filled),
         cmocka_unit_test(checksums_see_position_and_length),
         cmocka_unit_test(checksums_of_parts_add_up),
         cmocka_unit_test(rows_are_copied_with_pitches),

@@ -86,12 +86,16 @@ static xray_status plan_infer(const xray_host *host, const void *options,
     if (model->vocab_size < 2)
         return host->fail(host, XRAY_E_CONFIG, NULL,
                           "a vocabulary of 2 or more is expected");
-    out->axes = config->tp == 2 ? &two : &one;
-    out->axis_count = 1;
-    out->axis_stride = sizeof(xray_axis);
-    out->answers = (uint32_t)config->tp - 1; /* the last rank */
-    out->bytes[XRAY_TAG_WEIGHTS] =
+    xray_plan own = {
+        .header = XRAY_HEADER(xray_plan),
+        .axes = config->tp == 2 ? &two : &one,
+        .axis_count = 1,
+        .axis_stride = sizeof(xray_axis),
+        .answers = (uint32_t)config->tp - 1, /* the last rank */
+    };
+    own.bytes[XRAY_TAG_WEIGHTS] =
         2 * sizeof(float) * HIDDEN * model->vocab_size;
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 
@@ -438,16 +442,18 @@ static xray_status poll_infer(void *ptr, xray_sample_out *out)
     self->count--;
     memmove(&self->samples[at], &self->samples[at + 1],
             (self->count - at) * sizeof(*s));
-    out->id = s->id;
-    out->sample = s->number;
-    out->token_count = s->count;
-    out->tokens = s->tokens;
-    out->raw_logp = s->raw_logp;
-    out->logp = s->logp;
-    out->finish = s->finish;
-    out->span_count = 1;
-    out->spans = &s->span;
-    out->span_stride = sizeof(s->span);
+    const xray_sample_out own = { .header = XRAY_HEADER(xray_sample_out),
+                                  .id = s->id,
+                                  .sample = s->number,
+                                  .token_count = s->count,
+                                  .tokens = s->tokens,
+                                  .raw_logp = s->raw_logp,
+                                  .logp = s->logp,
+                                  .finish = s->finish,
+                                  .span_count = 1,
+                                  .spans = &s->span,
+                                  .span_stride = sizeof(s->span) };
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 
@@ -465,7 +471,7 @@ static xray_status abort_infer(void *ptr, uint64_t id, uint32_t number)
 
 static xray_status report_stats(void *ptr, xray_infer_stats *out)
 {
-    *out = ((const engine *)ptr)->stats;
+    xray_fill(out, &((const engine *)ptr)->stats);
     return XRAY_OK;
 }
 

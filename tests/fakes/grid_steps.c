@@ -399,13 +399,15 @@ xray_status grid_step(void *ptr, double lr, double max_norm,
         status = square_gradients(self, &square);
     if (status != XRAY_OK)
         return status;
-    out->grad_norm = sqrt(square);
-    out->skipped = isfinite(square) ? 0u : 1u;
-    if (!out->skipped)
-        update_tables(self, lr * (max_norm > 0 && out->grad_norm > max_norm
-                                      ? max_norm / out->grad_norm
+    xray_step_result own = { .header = XRAY_HEADER(xray_step_result),
+                             .grad_norm = sqrt(square),
+                             .skipped = isfinite(square) ? 0u : 1u };
+    if (!own.skipped)
+        update_tables(self, lr * (max_norm > 0 && own.grad_norm > max_norm
+                                      ? max_norm / own.grad_norm
                                       : 1.0));
     clear_gradients(self);
-    out->version = self->version;
+    own.version = self->version;
+    xray_fill(out, &own);
     return XRAY_OK;
 }

@@ -34,19 +34,23 @@ static xray_status plan_train(const xray_host *host, const void *options,
     if (model->vocab_size < 2 || world->size % width)
         return host->fail(host, XRAY_E_CONFIG, NULL,
                           "tp times pp must divide the ranks");
-    out->axes = width == 4 ? square
+    xray_plan own = {
+        .header = XRAY_HEADER(xray_plan),
+        .axes = width == 4 ? square
                            : axes[config->tp == 2   ? 1
                                   : config->pp == 2 ? 2
-                                                    : 0];
-    out->axis_count = 2;
-    out->axis_stride = sizeof(xray_axis);
-    /* The first rank of the last stage. */
-    out->answers = config->pp == 2 ? (uint32_t)config->tp : 0;
-    out->sharded = width > 1;
-    out->micro_multiple = (uint64_t)config->micro_multiple;
-    out->token_multiple = (uint64_t)config->token_multiple;
-    out->bytes[XRAY_TAG_WEIGHTS] =
+                                                    : 0],
+        .axis_count = 2,
+        .axis_stride = sizeof(xray_axis),
+        /* The first rank of the last stage. */
+        .answers = config->pp == 2 ? (uint32_t)config->tp : 0,
+        .sharded = width > 1,
+        .micro_multiple = (uint64_t)config->micro_multiple,
+        .token_multiple = (uint64_t)config->token_multiple,
+    };
+    own.bytes[XRAY_TAG_WEIGHTS] =
         2 * sizeof(float) * HIDDEN * model->vocab_size / width;
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 

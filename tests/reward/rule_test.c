@@ -4,6 +4,7 @@
  * refused options, and hostile text.
  */
 #include "plugins/reward-rule/grade.h"
+#include "tests/growth.h"
 #include "tests/reward/rig.h"
 
 #define RUN RIG_RUN
@@ -104,6 +105,24 @@ static void scores_come_in_order_of_submission(void **state)
         }
         rig_is_empty(&r);
     }
+    rig_close(&r);
+}
+
+/* A caller that was compiled against an older version. */
+static void scores_of_older_callers_are_filled(void **state)
+{
+    (void)state;
+    rig r;
+    xray_score score;
+    const xray_sample_in sample = rig_sample(7, "a", 1, "a");
+    rig_open(&r, RIG_KEYS("grader", "exact"));
+    for (size_t size = sizeof(xray_header); size <= sizeof(score); size += 8)
+        assert_int_equal(r.ops->submit(r.self, &sample, 1, sizeof(sample)),
+                         XRAY_OK);
+    EXPECT_FILLED_IN_REACH(xray_score, score, value_count,
+                           r.ops->poll(r.self, 0, &score));
+    assert_int_equal(score.id, 7);
+    rig_is_empty(&r);
     rig_close(&r);
 }
 
@@ -297,6 +316,7 @@ int main(void)
         cmocka_unit_test(numeric_compares_numbers),
         cmocka_unit_test(regex_compares_what_it_finds),
         cmocka_unit_test(scores_come_in_order_of_submission),
+        cmocka_unit_test(scores_of_older_callers_are_filled),
         cmocka_unit_test(invalid_options_are_refused),
         cmocka_unit_test(graders_and_options_name_the_same_keys),
         cmocka_unit_test(a_truth_without_number_is_warned_of_once),

@@ -5,6 +5,7 @@
  * returns.
  */
 #include "tests/forward.h"
+#include "tests/growth.h"
 #include "tests/testing.h"
 
 #include "core/roles/reward_model.h"
@@ -201,6 +202,23 @@ static void samples_that_cannot_be_scored_are_refused(void **state)
     }
 }
 
+/* A caller that was compiled against an older version. */
+static void scores_of_older_callers_are_filled(void **state)
+{
+    fixture *f = *state;
+    xray_sample_in samples[sizeof(xray_score) / 8];
+    const uint64_t count = sizeof(samples) / sizeof(samples[0]);
+    xray_score score;
+    xr_reward_model_bind(f->self, &f->roles);
+    for (uint64_t i = 0; i < count; i++)
+        samples[i] = make_sample(100 + i, 1, 1);
+    assert_int_equal(f->ops->submit(f->self, samples, count, sizeof(*samples)),
+                     XRAY_OK);
+    EXPECT_FILLED_IN_REACH(xray_score, score, id,
+                           f->ops->poll(f->self, 0, &score));
+    assert_int_equal(f->ops->poll(f->self, 0, &score), XRAY_END);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -208,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_score_is_the_value_after_the_last_token),
         CASE(samples_that_cannot_be_scored_are_refused),
+        CASE(scores_of_older_callers_are_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * Tests that the engine's plan is what it takes, with what the device takes for
  * it, and refuses what cannot work.
  */
+#include "tests/growth.h"
 #include "tests/serve/engine.h"
 
 #include <stdlib.h>
@@ -20,8 +21,8 @@ static model describe_model(int which)
     return about;
 }
 
-static xray_status make_plan(rig *r, const model *m, const engine_size *size,
-                             const xray_workload *load, xray_plan *plan)
+static xray_status ask_plan(rig *r, const model *m, const engine_size *size,
+                            const xray_workload *load, xray_plan *plan)
 {
     xray_model about = { .header = XRAY_HEADER(xray_model),
                          .config_json = m->json,
@@ -32,8 +33,14 @@ static xray_status make_plan(rig *r, const model *m, const engine_size *size,
     own.rows = size->rows;
     own.row_tokens = size->row_tokens;
     own.threads = 1;
-    *plan = (xray_plan){ .header = XRAY_HEADER(xray_plan) };
     return r->ops->plan(&r->host, &size->config, &about, &world, &own, plan);
+}
+
+static xray_status make_plan(rig *r, const model *m, const engine_size *size,
+                             const xray_workload *load, xray_plan *plan)
+{
+    *plan = (xray_plan){ .header = XRAY_HEADER(xray_plan) };
+    return ask_plan(r, m, size, load, plan);
 }
 
 /* Samples once, so that the device has taken its scratch memory. */
@@ -224,6 +231,23 @@ static void the_device_is_asked(void **state)
     rig_close(r);
 }
 
+/* A caller that was compiled against an older version. */
+static void plans_of_older_callers_are_filled(void **state)
+{
+    (void)state;
+    const model about = describe_model(0);
+    const engine_size size = { 7,
+                               50,
+                               { .max_num_batched_tokens = 100,
+                                 .weights = DSINF_WEIGHTS_BFLOAT16 } };
+    rig *r = rig_open(1);
+    xray_plan plan;
+    const xray_workload load = { .device = r->device };
+    EXPECT_FILLED_IN_REACH(xray_plan, plan, numerics,
+                           ask_plan(r, &about, &size, &load, &plan));
+    rig_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +255,7 @@ int main(void)
         cmocka_unit_test(shared_weights_are_not_counted),
         cmocka_unit_test(plan_refuses_what_cannot_be),
         cmocka_unit_test(the_device_is_asked),
+        cmocka_unit_test(plans_of_older_callers_are_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * outside the tree, a table that offers all of it. Its rows are equal, so that
  * the right tokens can be found by hand: greedy sampling takes 1, then 2, 0, 3.
  */
-#include "tests/testing.h"
+#include "tests/growth.h"
 
 #include <math.h>
 
@@ -211,6 +211,30 @@ static void the_rest_is_refused(void **state)
     assert_int_equal(table_infer_ops.poll(*state, &out), XRAY_END);
 }
 
+/* A caller that was compiled against an older version. */
+static void structs_of_older_callers_are_filled(void **state)
+{
+    const xray_model model = { .header = XRAY_HEADER(xray_model),
+                               .config_json = "{\"model_type\": \"table\"}",
+                               .vocab_size = VOCAB };
+    const xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    xray_sample_out out;
+    xray_infer_stats stats;
+    xray_plan plan;
+    xray_request q = make_request();
+    q.count = sizeof(out) / 8;
+    assert_int_equal(table_infer_ops.submit(*state, &q), XRAY_OK);
+    assert_int_equal(table_infer_ops.step(*state), XRAY_END);
+    EXPECT_FILLED_IN_REACH(xray_sample_out, out, spans,
+                           table_infer_ops.poll(*state, &out));
+    assert_int_equal(table_infer_ops.poll(*state, &out), XRAY_END);
+    EXPECT_FILLED_IN_REACH(xray_infer_stats, stats, generation_tokens,
+                           table_infer_ops.stats(*state, &stats));
+    EXPECT_FILLED_IN_REACH(
+        xray_plan, plan, micro_multiple,
+        table_infer_ops.plan(NULL, NULL, &model, &world, NULL, &plan));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -218,7 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(masks_and_biases),    TEST(ends_wait_for_min_tokens),
         TEST(penalties),           TEST(forced_ids_and_log_probs),
-        TEST(the_rest_is_refused),
+        TEST(the_rest_is_refused), TEST(structs_of_older_callers_are_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * Proves that a plan refuses what cannot work, and that the planned bytes are
  * those that the device hands out.
  */
+#include "tests/growth.h"
 #include "tests/train/rig.h"
 
 static void refuse_plan(const rig_spec *spec, uint32_t world, const char *part)
@@ -362,6 +363,24 @@ static void plan_of_options(void **state)
     assert_int_equal(planned_bytes_of(&none, 1, XRAY_TAG_OPTIMIZER), 0);
 }
 
+/* A caller that was compiled against an older version. */
+static void structs_of_older_callers_are_filled(void **state)
+{
+    (void)state;
+    const rig_spec spec = { 0 };
+    xray_plan plan;
+    xray_step_result result;
+    rig_device device = rig_device_open(1);
+    rig r;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    EXPECT_FILLED_IN_REACH(xray_step_result, result, version,
+                           r.ops->optimizer_step(r.self, 1e-3, 1, &result));
+    rig_close(&r);
+    rig_device_close(&device);
+    EXPECT_FILLED_IN_REACH(xray_plan, plan, evictable,
+                           rig_plan(&spec, 1, &plan));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +391,7 @@ int main(void)
         cmocka_unit_test(logits_are_kept_up_to_256_mib),
         cmocka_unit_test(scratch_follows_chunks_and_threads),
         cmocka_unit_test(plan_of_options),
+        cmocka_unit_test(structs_of_older_callers_are_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,8 +60,9 @@ static void reinforce_destroy(void *self)
 
 static xray_status reinforce_needs(void *self, xray_needs *out)
 {
+    const xray_needs none = { .header = XRAY_HEADER(xray_needs) };
     (void)self;
-    out->flags = 0;
+    xray_fill(out, &none);
     return XRAY_OK;
 }
 

@@ -48,10 +48,12 @@ xray_status table_plan(const xray_host *host, const void *config,
     if (world->size > 1)
         return host->fail(host, XRAY_E_CONFIG, __func__,
                           "a table runs on one rank");
-    out->bytes[XRAY_TAG_WEIGHTS] =
+    xray_plan own = { .header = XRAY_HEADER(xray_plan),
+                      .micro_multiple = 1,
+                      .token_multiple = 1 };
+    own.bytes[XRAY_TAG_WEIGHTS] =
         sizeof(float) * (uint64_t)model->vocab_size * model->vocab_size;
-    out->micro_multiple = 1;
-    out->token_multiple = 1;
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 

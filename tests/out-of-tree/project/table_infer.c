@@ -326,12 +326,6 @@ static xray_status engine_step(void *ptr)
     return self->waiting_count ? XRAY_OK : XRAY_END;
 }
 
-/* Writes no further than the caller's struct reaches. */
-static void fill_struct(xray_header *out, const void *full, size_t size)
-{
-    memcpy(out, full, out->size < size ? out->size : size);
-}
-
 static xray_status engine_poll(void *ptr, xray_sample_out *out)
 {
     engine *self = ptr;
@@ -340,8 +334,8 @@ static xray_status engine_poll(void *ptr, xray_sample_out *out)
         return self->waiting_count ? XRAY_AGAIN : XRAY_END;
     self->given = self->done[--self->done_count];
     const sample *s = &self->given;
-    const xray_sample_out full = {
-        .header = out->header,
+    const xray_sample_out own = {
+        .header = XRAY_HEADER(xray_sample_out),
         .id = s->id,
         .sample = s->number,
         .token_count = s->count,
@@ -359,7 +353,7 @@ static xray_status engine_poll(void *ptr, xray_sample_out *out)
         .top_logp = s->top_count ? s->top_logp : NULL,
         .logp_of_ids = s->id_count ? s->logp_of_ids : NULL,
     };
-    fill_struct(&out->header, &full, sizeof(full));
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 
@@ -378,10 +372,9 @@ static xray_status engine_abort(void *ptr, uint64_t id, uint32_t number)
 static xray_status engine_stats(void *ptr, xray_infer_stats *out)
 {
     const engine *self = ptr;
-    xray_infer_stats full = self->stats;
-    full.header = out->header;
-    full.requests_waiting = self->waiting_count;
-    fill_struct(&out->header, &full, sizeof(full));
+    xray_infer_stats own = self->stats;
+    own.requests_waiting = self->waiting_count;
+    xray_fill(out, &own);
     return XRAY_OK;
 }
 

@@ -271,19 +271,21 @@ static xray_status trainer_step(void *ptr, double lr, double max_norm,
                                 "the weights are leased");
     for (uint64_t i = 0; i < self->count; i++)
         square += self->grad[i] * self->grad[i];
-    out->grad_norm = sqrt(square);
-    out->skipped = isfinite(square) ? 0u : 1u;
-    out->bad_tensor = out->skipped ? "table" : NULL;
-    if (!out->skipped) {
-        double clip = max_norm > 0 && out->grad_norm > max_norm
-                          ? max_norm / out->grad_norm
+    xray_step_result own = { .header = XRAY_HEADER(xray_step_result),
+                             .grad_norm = sqrt(square),
+                             .skipped = isfinite(square) ? 0u : 1u,
+                             .bad_tensor = isfinite(square) ? NULL : "table" };
+    if (!own.skipped) {
+        double clip = max_norm > 0 && own.grad_norm > max_norm
+                          ? max_norm / own.grad_norm
                           : 1.0;
         for (uint64_t i = 0; i < self->count; i++)
             self->table[i] -= (float)(lr * clip * self->grad[i]);
         self->version++;
     }
     memset(self->grad, 0, self->count * sizeof(*self->grad));
-    out->version = self->version;
+    own.version = self->version;
+    xray_fill(out, &own);
     if (self->metrics)
         (void)self->metrics->put(self->metrics, "tokens",
                                  (double)self->tokens_seen);
