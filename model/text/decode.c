@@ -494,6 +494,29 @@ xray_status xm_stream_push(xm_stream *stream, int32_t id, xr_str *out,
     return status ? status : check_stream(stream, err);
 }
 
+static void copy_stage(const stage *from, stage *to)
+{
+    *to = *from;
+    to->held = to->bytes = (xr_str){ 0 };
+    if (from->held.size)
+        xr_str_append(&to->held, from->held.data, from->held.size);
+    if (from->bytes.size)
+        xr_str_append(&to->bytes, from->bytes.data, from->bytes.size);
+}
+
+/* Ends a copy of the stream. The workspace of patterns keeps nothing between
+ * two texts, so the copy uses that of the stream. */
+xray_status xm_stream_peek(const xm_stream *stream, xr_str *out, xr_err *err)
+{
+    xm_stream copy = { .tok = stream->tok, .regex = stream->regex };
+    for (size_t i = 0; i < copy.tok->dec_count; i++)
+        copy_stage(&stream->stages[i], &copy.stages[i]);
+    xray_status status = xm_stream_end(&copy, out, err);
+    copy.regex = NULL;
+    free_stream(&copy);
+    return status;
+}
+
 xray_status xm_stream_end(xm_stream *stream, xr_str *out, xr_err *err)
 {
     stream->out = out;

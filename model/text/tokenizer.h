@@ -83,6 +83,8 @@ void xm_stream_close(xm_stream *stream); /* accepts NULL */
 /* Appends the text that no later id can change, which is often none. */
 xray_status xm_stream_push(xm_stream *stream, int32_t id, xr_str *out,
                            xr_err *err);
+/* Appends the text that xm_stream_end would append now. The stream goes on. */
+xray_status xm_stream_peek(const xm_stream *stream, xr_str *out, xr_err *err);
 /* Appends the text that was held back, with U+FFFD for an incomplete character.
  * The stream may then be used for another text. */
 xray_status xm_stream_end(xm_stream *stream, xr_str *out, xr_err *err);

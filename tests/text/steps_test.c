@@ -111,6 +111,24 @@ static void check_words(const xm_tokenizer *tok, const cJSON *row,
     xm_ids_free(&ids);
 }
 
+/* What a stream has given, and what it would give if it ended after `count`
+ * ids, is the text of these. */
+static void check_peek(const xm_tokenizer *tok, const token_list *ids,
+                       size_t count, const xm_stream *stream,
+                       const xr_str *parts)
+{
+    xr_err err = { "" };
+    xr_str want = { 0 };
+    xr_str got = { 0 };
+    if (xm_tokenizer_decode(tok, ids->data, count, 0, &want, &err))
+        fail_msg("%s", err.text);
+    xr_str_puts(&got, xr_str_text(parts));
+    assert_int_equal(xm_stream_peek(stream, &got, &err), XRAY_OK);
+    assert_string_equal(xr_str_text(&got), xr_str_text(&want));
+    xr_str_free(&want);
+    xr_str_free(&got);
+}
+
 /* Decodes the ids at once, and one by one. */
 static void check_decoder(const xm_tokenizer *tok, const token_list *ids,
                           const char *want, const char *where)
@@ -126,9 +144,11 @@ static void check_decoder(const xm_tokenizer *tok, const token_list *ids,
     assert_int_equal(xm_stream_open(tok, 0, &err, &stream), XRAY_OK);
     for (int round = 0; round < 2; round++) {
         xr_str_clear(&parts);
-        for (size_t i = 0; i < ids->count; i++)
+        for (size_t i = 0; i < ids->count; i++) {
             assert_int_equal(xm_stream_push(stream, ids->data[i], &parts, &err),
                              XRAY_OK);
+            check_peek(tok, ids, i + 1, stream, &parts);
+        }
         assert_int_equal(xm_stream_end(stream, &parts, &err), XRAY_OK);
         if (strcmp(xr_str_text(&parts), want) != 0)
             fail_msg("%s: streamed [%s], not [%s]", where, xr_str_text(&parts),
