@@ -69,7 +69,7 @@ static void collect_seeds(cli_ab_plan *plan, const cli_args *args,
         return;
     }
     xr_errors quiet = { 0 }; /* check_variant reports them */
-    xr_config *config = cli_config(args, args->words[0], &quiet);
+    xr_config *config = cli_config(args, args->words.items[0], &quiet);
     const char *text = config ? xr_config_get(config, "run", "seed") : NULL;
     int64_t first = 42;
     if (text && (xr_parse_int(text, &first) || first < 0))
@@ -330,19 +330,19 @@ void cli_ab_plan_make(const cli_args *args, cli_ab_plan *out, xr_errors *errors)
     *out = (cli_ab_plan){ .args = args, .jobs = 1 };
     resolve_out_folder(out, args->out, errors);
     collect_seeds(out, args, errors);
-    out->variants = xr_calloc(args->word_count, sizeof(*out->variants));
+    out->variants = xr_calloc(args->words.count, sizeof(*out->variants));
     if (!out->variants) {
         xr_errors_add(errors, "out of memory");
         return;
     }
-    for (size_t i = 0; i < args->word_count; i++) {
-        char *name = make_variant_name(out, args->words[i]);
+    for (size_t i = 0; i < args->words.count; i++) {
+        char *name = make_variant_name(out, args->words.items[i]);
         if (!name) {
             xr_errors_add(errors, "out of memory");
             return;
         }
         out->variants[out->variant_count++] = (cli_ab_variant){
-            .ini = args->words[i], .name = name, .threads = -1
+            .ini = args->words.items[i], .name = name, .threads = -1
         };
     }
     for (size_t i = 0; i < out->variant_count; i++)

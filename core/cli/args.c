@@ -144,14 +144,19 @@ static int store_number(const cli_flag *flag, const char *text, cli_args *args)
     return CLI_OK;
 }
 
+static void append_text(cli_list *list, const char *text)
+{
+    list->items[list->count++] = text;
+}
+
 static int store_value(const cli_flag *flag, const char *text, cli_args *args)
 {
     switch (flag->type) {
     case CLI_SWITCH:
         *(int *)option_field(flag, args) = 1;
         return CLI_OK;
-    case CLI_SETS:
-        args->sets[args->set_count++] = text;
+    case CLI_LIST:
+        append_text(option_field(flag, args), text);
         return CLI_OK;
     case CLI_TEXT:
         if (!is_among_choices(flag->arg, text)) {
@@ -241,11 +246,11 @@ static int check_required(const cli_command *command, const cli_args *args)
             return CLI_USAGE;
         }
     }
-    if (args->word_count < command->min_words ||
-        args->word_count > command->max_words) {
-        if (args->word_count > command->max_words)
+    if (args->words.count < command->min_words ||
+        args->words.count > command->max_words) {
+        if (args->words.count > command->max_words)
             cli_say("%s: unexpected '%s'", command->name,
-                    args->words[command->max_words]);
+                    args->words.items[command->max_words]);
         cli_say("usage: xray %s %s", command->name, command->usage);
         return CLI_USAGE;
     }
@@ -267,7 +272,7 @@ static int parse_arguments(const cli_command *command, int argc, char **argv,
             if (code != CLI_OK)
                 return code;
         } else {
-            out->words[out->word_count++] = argv[i];
+            append_text(&out->words, argv[i]);
         }
     }
     return out->help ? CLI_OK : check_required(command, out);
@@ -277,19 +282,22 @@ int cli_args_parse(const cli_command *command, int argc, char **argv,
                    cli_args *out)
 {
     *out = (cli_args){ 0 };
-    out->sets = xr_calloc((size_t)argc + 1, sizeof *out->sets);
-    out->words = xr_calloc((size_t)argc + 1, sizeof *out->words);
-    if (!out->sets || !out->words) {
-        cli_say("out of memory");
-        return CLI_FAILED;
+    cli_list *lists[] = { &out->sets, &out->stops, &out->words };
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        lists[i]->items = xr_calloc((size_t)argc + 1, sizeof(const char *));
+        if (!lists[i]->items) {
+            cli_say("out of memory");
+            return CLI_FAILED;
+        }
     }
     return parse_arguments(command, argc, argv, out);
 }
 
 void cli_args_free(cli_args *args)
 {
-    free(args->sets);
-    free(args->words);
+    free(args->sets.items);
+    free(args->stops.items);
+    free(args->words.items);
     *args = (cli_args){ 0 };
 }
 
@@ -357,7 +365,7 @@ xr_config *cli_config(const cli_args *args, const char *file, xr_errors *errors)
     set_config_key(config, "run.infer", args->infer, errors);
     set_config_key(config, "run.reward", args->reward, errors);
     set_config_key(config, "run.log", args->log, errors);
-    for (size_t i = 0; i < args->set_count; i++)
-        xr_config_set(config, args->sets[i], errors);
+    for (size_t i = 0; i < args->sets.count; i++)
+        xr_config_set(config, args->sets.items[i], errors);
     return config;
 }

@@ -16,6 +16,12 @@
 #define CLI_FAILED 1 /* the run, or a line of it, failed */
 #define CLI_USAGE 2  /* bad usage or configuration */
 
+/* The values of an option that may be repeated, in their order. */
+typedef struct cli_list {
+    const char **items;
+    size_t count;
+} cli_list;
+
 /* The values of all commands' options; a command's table lists those it has. */
 typedef struct cli_args {
     const char *model;
@@ -47,10 +53,10 @@ typedef struct cli_args {
     int accept_changes;
     int elsewhere;
     int help;
-    const char **sets; /* --set, in order */
-    size_t set_count;
-    const char **words; /* arguments that are not options */
-    size_t word_count;
+    int stream;
+    cli_list sets;
+    cli_list stops;
+    cli_list words; /* arguments that are not options */
 } cli_args;
 
 enum {
@@ -60,7 +66,7 @@ enum {
     CLI_REAL,
     CLI_TEMPERATURE, /* a real with a rule instead of bounds */
     CLI_TOP_P,
-    CLI_SETS
+    CLI_LIST /* a text, which can be repeated */
 };
 
 typedef struct cli_flag {
@@ -93,10 +99,10 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     cli_plugin_list, cli_plugin_inspect, cli_ab, cli_compare;
 
 /* Options of more than one command. */
-#define CLI_SET_FLAG                                              \
-    {                                                             \
-        "--set", "SECTION.KEY=VALUE", CLI_SETS, 0, 0, NULL, 1, 0, \
-            "set a configuration value; can be repeated"          \
+#define CLI_SET_FLAG                                                         \
+    {                                                                        \
+        "--set", "SECTION.KEY=VALUE", CLI_LIST, 0, offsetof(cli_args, sets), \
+            NULL, 1, 0, "set a configuration value; can be repeated"         \
     }
 #define CLI_PLUGIN_PATH_FLAG                                                   \
     {                                                                          \

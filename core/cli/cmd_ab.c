@@ -133,14 +133,14 @@ static char **make_task_argv(const cli_ab_plan *plan, size_t variant,
 {
     const cli_args *args = plan->args;
     char **sets = cli_ab_sets(plan, variant, seed);
-    char **argv = xr_calloc(2 * args->set_count + 32, sizeof(*argv));
+    char **argv = xr_calloc(2 * args->sets.count + 32, sizeof(*argv));
     size_t n = 0;
     if (sets && argv) {
         argv[n++] = xr_strdup("xray");
         argv[n++] = xr_strdup(args->job);
-        for (size_t i = 0; i < args->set_count; i++) {
+        for (size_t i = 0; i < args->sets.count; i++) {
             argv[n++] = xr_strdup("--set");
-            argv[n++] = xr_strdup(args->sets[i]);
+            argv[n++] = xr_strdup(args->sets.items[i]);
         }
         for (size_t i = 0; sets[i]; i++) {
             argv[n++] = xr_strdup("--set");

@@ -52,7 +52,7 @@ static int run_compare(const cli_args *args)
 {
     xr_runs runs = { .count = 0 };
     xr_errors errors = { 0 };
-    xr_runs_sort(&runs, args->words, args->word_count, &errors);
+    xr_runs_sort(&runs, args->words.items, args->words.count, &errors);
     int code = errors.count ? cli_errors(&errors)
                             : cli_compare_report(&runs, args->metric,
                                                  args->lower, args->out);

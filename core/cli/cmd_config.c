@@ -27,7 +27,7 @@ static int run_check(const cli_args *args)
     xr_errors warnings = { 0 };
     xr_str out = { 0 };
     xr_run *run = NULL;
-    xr_config *config = cli_config(args, args->words[0], &errors);
+    xr_config *config = cli_config(args, args->words.items[0], &errors);
     if (config)
         run = xr_run_draft(config, args->plugin_path, cli_job_parts(args->job),
                            &errors);
@@ -85,7 +85,7 @@ static int run_print(const cli_args *args)
     xr_errors errors = { 0 };
     xr_run *run = NULL;
     xr_str text = { 0 };
-    xr_config *config = cli_config(args, args->words[0], &errors);
+    xr_config *config = cli_config(args, args->words.items[0], &errors);
     if (config) {
         run = xr_run_new(config, args->plugin_path, cli_job_parts(args->job),
                          &errors);

@@ -280,7 +280,7 @@ static int run_plan(const cli_args *args)
 {
     xr_errors errors = { 0 };
     xr_run *run = NULL;
-    xr_config *config = cli_config(args, args->words[0], &errors);
+    xr_config *config = cli_config(args, args->words.items[0], &errors);
     if (config)
         run = xr_run_new(config, args->plugin_path, cli_job_parts(args->job),
                          &errors);

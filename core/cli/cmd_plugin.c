@@ -157,7 +157,7 @@ static int inspect_plugin_file(const char *path, const cli_args *args)
 
 static int run_plugin_inspect(const cli_args *args)
 {
-    const char *word = args->words[0];
+    const char *word = args->words.items[0];
     xr_err err = { "" };
     xr_plugins *plugins = NULL;
     const char *path = NULL;

@@ -148,7 +148,7 @@ static int run_job(const cli_args *args, job_fn job, int resumable)
     xr_errors errors = { 0 };
     xr_err err = { "" };
     static xr_run_result result; /* too large for the stack */
-    xr_config *config = cli_config(args, args->words[0], &errors);
+    xr_config *config = cli_config(args, args->words.items[0], &errors);
     int code = CLI_USAGE;
     if (!config) {
         code = cli_errors(&errors);

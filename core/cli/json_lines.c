@@ -21,9 +21,9 @@ enum { READ_SIZE = 1 << 16 };
 int cli_lines_open(const cli_args *args, cli_lines *out)
 {
     *out = (cli_lines){ .fd = STDIN_FILENO, .name = "stdin" };
-    if (!args->word_count || strcmp(args->words[0], "-") == 0)
+    if (!args->words.count || strcmp(args->words.items[0], "-") == 0)
         return CLI_OK;
-    out->name = args->words[0];
+    out->name = args->words.items[0];
     out->fd = open(out->name, O_RDONLY | O_CLOEXEC);
     if (out->fd >= 0)
         return CLI_OK;

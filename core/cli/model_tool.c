@@ -245,6 +245,15 @@ static int read_chunk(chunk *c)
     return got;
 }
 
+static void report_errors(chunk *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (c->items[i].error) {
+            cli_say("%s", c->items[i].error);
+            c->lines.bad = 1;
+        }
+}
+
 static int print_chunk(chunk *c)
 {
     for (size_t i = 0; i < c->count; i++) {
@@ -285,8 +294,10 @@ static int process_chunks(chunk *c)
         int code = got == LINES_BROKEN ? CLI_FAILED : CLI_OK;
         if (code == CLI_OK && c->count)
             code = c->ops->run(c->ctx, c->items, c->count);
-        if (code == CLI_OK)
+        if (code == CLI_OK && c->ops->print)
             code = print_chunk(c);
+        else if (code == CLI_OK)
+            report_errors(c);
         free_chunk_items(c);
         if (code != CLI_OK || got == LINES_END)
             return code;

@@ -61,7 +61,8 @@ typedef struct cli_batch_ops {
     /* Processes a chunk without its items with an error; returns the exit code.
      */
     int (*run)(void *ctx, cli_item *items, size_t count);
-    /* Appends the answer, without the newline. */
+    /* Appends the answer, without the newline. NULL: `run` writes the answers
+     * itself, and errors go to standard error. */
     xray_status (*print)(void *ctx, const cli_item *item, xr_err *err,
                          xr_str *out);
 } cli_batch_ops;

@@ -15,16 +15,16 @@
 
 #define NOT_GIVEN UINT32_MAX /* size of a sample that has not arrived yet */
 
-xray_status xr_engine_serves(const xr_roles *roles, const xray_request *request,
+xray_status xr_engine_serves(const xr_run *run, const xray_request *request,
                              uint64_t more, xr_err *err)
 {
     uint64_t needs = xray_request_needs(request) | more;
-    uint64_t missing = needs & ~xr_infer(roles->run)->capabilities;
+    uint64_t missing = needs & ~xr_infer(run)->capabilities;
     if (!missing)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_UNSUPPORTED,
                    "%s does not offer %s, which is asked for",
-                   roles->engine.part->instance, xr_infer_need_name(missing));
+                   run->infer.instance, xr_infer_need_name(missing));
 }
 
 static xray_status submit_request(xr_roles *roles, const xr_row *row,
@@ -48,7 +48,7 @@ static xray_status submit_request(xr_roles *roles, const xr_row *row,
         .stop_ids = roles->run->end_ids,
         .stop_count = how->ignore_eos ? 0 : roles->run->end_count,
     };
-    xray_status status = xr_engine_serves(roles, &request, 0, err);
+    xray_status status = xr_engine_serves(roles->run, &request, 0, err);
     if (status != XRAY_OK)
         return status;
     status =

@@ -21,7 +21,7 @@ xray_status xr_engine_progress(xr_roles *roles, xr_engine_watch *progress,
 
 /* Refuses what the engine does not offer with XRAY_E_UNSUPPORTED: what a
  * request needs, and the bits XRAY_INFER_* `more`. */
-xray_status xr_engine_serves(const xr_roles *roles, const xray_request *request,
+xray_status xr_engine_serves(const xr_run *run, const xray_request *request,
                              uint64_t more, xr_err *err);
 
 /* Implements xr_samples_generate on the engine of this process. The caller has

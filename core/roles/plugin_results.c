@@ -195,17 +195,40 @@ xray_status xr_check_weights_table(const xr_part *part,
 
 /* ---- samples ------------------------------------------------------------ */
 
+static xray_status fail_finish(const xr_roles *roles,
+                               const xray_sample_out *sample, uint64_t at,
+                               xr_err *err)
+{
+    return xr_fail(
+        err, XRAY_E_BUG,
+        "%s gave sample %llu with finish %u, which is not a known reason",
+        roles->engine.part->instance, (unsigned long long)at, sample->finish);
+}
+
 xray_status xr_check_sample_part(xr_roles *roles, const xray_sample_out *sample,
-                                 const float *logp, uint64_t at, uint32_t most,
-                                 xr_err *err)
+                                 const float *logp, uint64_t at, uint32_t given,
+                                 uint32_t most, xr_err *err)
 {
     const char *who = roles->engine.part->instance;
     unsigned long long number = at;
-    if (sample->token_count > most)
+    uint64_t count = (uint64_t)given + sample->token_count;
+    if (sample->finish > XRAY_FINISH_REPEAT)
+        return fail_finish(roles, sample, at, err);
+    if (sample->first != given)
         return xr_fail(err, XRAY_E_BUG,
-                       "%s gave sample %llu with %u tokens, at most %u were "
+                       "%s gave sample %llu from token %u on, after %u tokens "
+                       "of it",
+                       who, number, sample->first, given);
+    if (sample->finish == XRAY_FINISH_NONE && !sample->token_count)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave a part of sample %llu that has no token and is "
+                       "not its end",
+                       who, number);
+    if (count > most)
+        return xr_fail(err, XRAY_E_BUG,
+                       "%s gave sample %llu with %llu tokens, at most %u were "
                        "asked for",
-                       who, number, sample->token_count, most);
+                       who, number, (unsigned long long)count, most);
     if (sample->token_count && (!sample->tokens || !logp))
         return xr_fail(err, XRAY_E_BUG,
                        "%s gave sample %llu without tokens or log-probs", who,
@@ -246,18 +269,7 @@ xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
                             const float *logp, uint64_t at, uint32_t most,
                             xr_err *err)
 {
-    const char *who = roles->engine.part->instance;
-    unsigned long long number = at;
-    if (sample->finish < XRAY_FINISH_STOP ||
-        sample->finish > XRAY_FINISH_REPEAT)
-        return xr_fail(
-            err, XRAY_E_BUG,
-            "%s gave sample %llu with finish %u, which is not a known reason",
-            who, number, sample->finish);
-    if (sample->first)
-        return xr_fail(err, XRAY_E_BUG,
-                       "%s gave sample %llu from token %u on; only a streamed "
-                       "sample comes in parts",
-                       who, number, sample->first);
-    return xr_check_sample_part(roles, sample, logp, at, most, err);
+    return sample->finish == XRAY_FINISH_NONE
+               ? fail_finish(roles, sample, at, err)
+               : xr_check_sample_part(roles, sample, logp, at, 0, most, err);
 }

@@ -34,10 +34,10 @@ xray_status xr_check_weights_table(const xr_part *part,
 xray_status xr_check_sample(xr_roles *roles, const xray_sample_out *sample,
                             const float *logp, uint64_t at, uint32_t most,
                             xr_err *err);
-/* Checks the same of a part of a streamed sample, but for `first` and `finish`.
- */
+/* Checks the same of a part of a streamed sample, after parts with `given`
+ * tokens: it begins where they end, and only the last part may be empty. */
 xray_status xr_check_sample_part(xr_roles *roles, const xray_sample_out *part,
-                                 const float *logp, uint64_t at, uint32_t most,
-                                 xr_err *err);
+                                 const float *logp, uint64_t at, uint32_t given,
+                                 uint32_t most, xr_err *err);
 
 #endif

@@ -132,6 +132,11 @@ generate --model none --n 65537
 generate --model none --n two
 generate --model none --seed -1
 generate --model none --seed 9007199254740993
+generate --model none --stop
+generate --model none --stop ""
+generate --model none --stop a --stop=
+generate --model none --stop $'\xff'
+generate --model none --stream=1
 grade
 grade --reward nothing
 grade --reward rule --set reward.rule.gradr=x
@@ -178,7 +183,7 @@ ids() { "$XRAY_BIN" generate "${tiny[@]}" "$@" | sed -E 's/,"text"[^}]*//g'; }
 sampled() {
     echo '{"prompt":"12"}' | "$XRAY_BIN" generate "${tiny[@]}" --max-tokens 3
     echo '{"prompt":"12"}' | "$XRAY_BIN" generate "${tiny[@]}" --max-tokens 3 --temperature 0.25
-    for more in "" "--seed 5" "--n 3" "--temperature 0" "--top-k 1" "--top-p 0.001" "--min-p 1" "--ignore-eos"; do
+    for more in "" "--seed 5" "--n 3" "--temperature 0" "--top-k 1" "--top-p 0.001" "--min-p 1" "--ignore-eos" "--stop 9 --stop=2"; do
         echo "options: $more"
         # shellcheck disable=SC2086
         printf '{"ids":[1,2]}\n{"ids":[1,2]}\n' | ids --max-tokens 12 $more
@@ -202,6 +207,10 @@ sampled() {
 {"ids":[1],"n":1.5}
 {"ids":[1],"pp":1}
 {"ids":[1],"ignore_eos":1}
+{"ids":[1],"max_tokens":12,"temperature":0,"stop":"7"}
+{"ids":[1],"stop":""}
+{"ids":[1],"stop":["1",""]}
+{"ids":[1],"stop":{"text":"1"}}
 {"messages":[]}
 {"messages":"1"}
 {"messages":[{"role":"user","content":"1"}],"chat_template_kwargs":3}
@@ -281,6 +290,12 @@ ill() {
         printf '{"ids":[1,2]}\n{"ids":[3]}\n{"ids":[1,2]}\n' |
             SICK=$fault SICK_AT=$at "$XRAY_BIN" generate "${tiny[@]}" "${sick[@]}" --infer sick --max-tokens 2 \
                 --temperature 0 --n 2 2>&1 | sed -E 's/,"text"[^}]*//g; s/ -nan/ nan/' || true
+    done
+    for fault in infer-twice infer-other infer-long infer-first infer-empty infer-finish infer-idle infer-abort; do
+        echo "$fault, streamed:"
+        printf '{"ids":[1,2]}\n{"ids":[3]}\n' |
+            SICK=$fault SICK_AT=1 "$XRAY_BIN" generate "${tiny[@]}" "${sick[@]}" --infer sick --max-tokens 6 \
+                --temperature 0 --n 2 --stop 6 --stream 2>&1 || true
     done
 }
 same ill.txt ill

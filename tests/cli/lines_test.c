@@ -59,14 +59,14 @@ static void unknown_keys_are_refused(void **state)
     const program_result *r =
         RUN("{\"ids\":[1],\"max_tokens\":2,\"temperature\":0}\n"
             "{\"ids\":[1],\"temprature\":0}\n"
-            "{\"ids\":[1],\"stop\":[\"x\"]}\n",
+            "{\"ids\":[1],\"presence_penalty\":1}\n",
             "generate", DRAWN);
     expect_code(r, 1);
     expect_text(r->out, "{\"outputs\":[");
     expect_error(r, 1,
                  "stdin:2: there is no key \"temprature\"; did you mean "
                  "\"temperature\"?");
-    expect_error(r, 2, "stdin:3: there is no key \"stop\"");
+    expect_error(r, 2, "stdin:3: there is no key \"presence_penalty\"");
     r = RUN("{\"ids\":[1,2],\"max_tokens\":2}\n", "score", DRAWN);
     expect_code(r, 1);
     expect_error(r, 0, "stdin:1: there is no key \"max_tokens\"");

@@ -360,6 +360,15 @@ static void samples_of_an_engine_are_checked(void **state)
     }
 }
 
+static void expect_part_refused(xr_roles *s, const xray_sample_out *piece,
+                                uint32_t given, const char *want)
+{
+    xr_err err = { "" };
+    assert_int_equal(xr_check_sample_part(s, piece, finite, 5, given, 5, &err),
+                     XRAY_E_BUG);
+    assert_string_equal(err.text, want);
+}
+
 /* Only a streamed sample comes in parts, and spans are read by their stride. */
 static void parts_and_spans_of_a_sample(void **state)
 {
@@ -385,14 +394,31 @@ static void parts_and_spans_of_a_sample(void **state)
     sample.first = 2;
     assert_int_equal(xr_check_sample(&s, &sample, finite, 5, 3, &err),
                      XRAY_E_BUG);
-    assert_string_equal(err.text,
-                        "infer.fake gave sample 5 from token 2 on; only a "
-                        "streamed sample comes in parts");
-    sample.finish = XRAY_FINISH_NONE;
-    assert_int_equal(xr_check_sample_part(&s, &sample, finite, 5, 3, &err),
+    assert_string_equal(err.text, "infer.fake gave sample 5 from token 2 on, "
+                                  "after 0 tokens of it");
+    for (uint32_t finish = 0; finish <= XRAY_FINISH_REPEAT; finish++) {
+        sample.finish = finish;
+        assert_int_equal(
+            xr_check_sample_part(&s, &sample, finite, 5, 2, 5, &err), XRAY_OK);
+    }
+    expect_part_refused(&s, &sample, 1,
+                        "infer.fake gave sample 5 from token 2 on, after 1 "
+                        "tokens of it");
+    sample.token_count = 4;
+    expect_part_refused(&s, &sample, 2,
+                        "infer.fake gave sample 5 with 6 tokens, at most 5 "
+                        "were asked for");
+    sample.token_count = 0;
+    assert_int_equal(xr_check_sample_part(&s, &sample, finite, 5, 2, 5, &err),
                      XRAY_OK);
-    assert_int_equal(xr_check_sample_part(&s, &sample, finite, 5, 2, &err),
-                     XRAY_E_BUG);
+    sample.finish = XRAY_FINISH_NONE;
+    expect_part_refused(&s, &sample, 2,
+                        "infer.fake gave a part of sample 5 that has no token "
+                        "and is not its end");
+    sample.finish = 5;
+    expect_part_refused(&s, &sample, 2,
+                        "infer.fake gave sample 5 with finish 5, which is not "
+                        "a known reason");
 }
 
 int main(void)

@@ -23,6 +23,10 @@ static xray_status infer_create(const xray_setup *setup, const void *config,
     return base->create(setup, config, load, out_self);
 }
 
+/* Calls of `step`, and what the last one returned. */
+static unsigned steps;
+static xray_status stepped;
+
 static xray_status infer_step(void *self)
 {
     xray_status held = sick_hold(host, "infer-hold");
@@ -34,7 +38,9 @@ static xray_status infer_step(void *self)
         return XRAY_OK;
     if (sick_now("infer-wait"))
         sick_wait();
-    return base->step(self);
+    steps++;
+    stepped = base->step(self);
+    return stepped;
 }
 
 static void spoil_sample(xray_sample_out *out)
@@ -70,6 +76,10 @@ static void spoil_sample(xray_sample_out *out)
         out->id += UINT64_C(1) << 62;
     if (sick_now("infer-finish"))
         out->finish = 9;
+    if (sick_now("infer-first"))
+        out->first++;
+    if (sick_now("infer-empty"))
+        out->token_count = 0;
     if (sick_now("infer-raw"))
         out->raw_logp = NULL;
     if (sick_now("infer-null"))
@@ -81,9 +91,42 @@ static xray_status infer_submit(void *self, const xray_request *request)
     return sick_now("infer-refuses") ? XRAY_E_ARG : base->submit(self, request);
 }
 
+static xray_status infer_abort(void *self, uint64_t id, uint32_t sample)
+{
+    return sick_now("infer-abort") ? XRAY_E_ARG : base->abort(self, id, sample);
+}
+
+/* Gives the tokens of three steps at once, the first of them by itself, so that
+ * tokens of a sample come after its abort. */
+static xray_status poll_pieces(void *self, xray_sample_out *out)
+{
+    static xray_sample_out rest;
+    if (rest.token_count) {
+        *out = rest;
+        rest.token_count = 0;
+        return XRAY_OK;
+    }
+    if (steps % 3 != 0 && stepped == XRAY_OK)
+        return XRAY_AGAIN;
+    xray_status status = base->poll(self, out);
+    if (status != XRAY_OK || out->token_count < 2)
+        return status;
+    rest = *out;
+    rest.first++;
+    rest.tokens++;
+    rest.raw_logp++;
+    rest.logp++;
+    rest.token_count--;
+    out->token_count = 1;
+    out->finish = XRAY_FINISH_NONE;
+    return XRAY_OK;
+}
+
 static xray_status infer_poll(void *self, xray_sample_out *out)
 {
     static xray_sample_out before;
+    if (sick_is("infer-pieces"))
+        return poll_pieces(self, out);
     if (before.token_count && sick_now("infer-twice")) {
         *out = before;
         return XRAY_OK;
@@ -146,6 +189,7 @@ const xray_component *sick_infer(void)
     ops.step = infer_step;
     ops.submit = infer_submit;
     ops.poll = infer_poll;
+    ops.abort = infer_abort;
     ops.update = infer_update;
     ops.weights = infer_weights;
     component.name = "sick";

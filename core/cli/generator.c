@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Has the engine generate samples, watches the text of those that are streamed,
+ * and ends a sample at its stop text.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/cli/generator.h"
+#include "core/roles/engine.h"
+#include "core/roles/plugin_results.h"
+
+/* Sequences in parallel; further ones wait in the engine. */
+static const uint64_t MAX_SEQUENCES = 32;
+
+/* The most tokens a row of the line can have; the model's last position ends a
+ * row, too. */
+static uint64_t longest_row_tokens(const cli_generator *g, const cli_item *item)
+{
+    const cli_prompt *p = item->own;
+    uint64_t most = g->tool.run->actor.model.max_positions;
+    uint64_t row = (uint64_t)item->count + (uint64_t)p->how.max_tokens;
+    return row < most ? row : most;
+}
+
+/* What the engine must offer beyond the request. */
+static uint64_t needs_of_stops(const cli_args *how)
+{
+    return how->stops.count ? XRAY_INFER_ABORT_SAMPLE : 0;
+}
+
+xray_status cli_generator_watches(const cli_generator *g, const char *what,
+                                  const cli_args *how, xr_err *err)
+{
+    const xray_request request = { .stream = 1 };
+    if (!g->tool.tokenizer)
+        return xr_fail(err, XRAY_E_CONFIG, "%s needs a tokenizer: %s", what,
+                       g->tool.tokenizer_err.text);
+    if (xr_engine_serves(g->tool.run, &request, needs_of_stops(how), err) ==
+        XRAY_OK)
+        return XRAY_OK;
+    return xr_fail_in(err, XRAY_E_CONFIG, "%s", what);
+}
+
+static void submit_prompt(cli_generator *g, cli_item *item, uint64_t id)
+{
+    const cli_prompt *p = item->own;
+    xr_roles *roles = g->tool.roles;
+    xray_request request = {
+        .header = XRAY_HEADER(xray_request),
+        .id = id,
+        .ids = item->ids,
+        .id_count = (uint32_t)item->count,
+        .count = (uint32_t)p->how.n,
+        .max_tokens = (uint32_t)(longest_row_tokens(g, item) - item->count),
+        .seed = (uint64_t)p->how.seed,
+        .prompt_id = item->number,
+        .temperature = (float)p->how.temperature,
+        .top_p = (float)p->how.top_p,
+        .min_p = (float)p->how.min_p,
+        .top_k = (int32_t)p->how.top_k,
+        .stop_ids = p->how.ignore_eos ? NULL : g->end_ids,
+        .stop_count = p->how.ignore_eos ? 0 : g->end_count,
+        .stream = (uint32_t)p->watched,
+    };
+    xr_err err = { "" };
+    xray_status status = xr_engine_serves(g->tool.run, &request, 0, &err);
+    if (status == XRAY_OK) {
+        status =
+            XR_CALL(roles->engine.part, "submit",
+                    xr_infer(roles->run)->submit(roles->engine.self, &request));
+        if (status == XRAY_OK)
+            return;
+        (void)xr_host_error(roles->engine.part->host, status, "submit", &err);
+    }
+    cli_item_refused(&g->tool, item, &err);
+}
+
+static int report_engine_failure(const xr_roles *roles, xray_status status,
+                                 const char *call)
+{
+    xr_err err = { "" };
+    (void)xr_host_error(roles->engine.part->host, status, call, &err);
+    (void)cli_fail(status, &err);
+    return CLI_FAILED;
+}
+
+/* ---- samples ------------------------------------------------------------ */
+
+static int reserve_tokens(cli_sample *s, size_t more)
+{
+    size_t need = s->count + more;
+    size_t cap = s->cap < 16 ? 16 : s->cap;
+    while (cap < need)
+        cap *= 2;
+    if (need <= s->cap)
+        return CLI_OK;
+    int32_t *ids = realloc(s->ids, cap * sizeof *ids);
+    s->ids = ids ? ids : s->ids;
+    float *logp = realloc(s->logp, cap * sizeof *logp);
+    s->logp = logp ? logp : s->logp;
+    if (!ids || !logp) {
+        cli_say("out of memory");
+        return CLI_FAILED;
+    }
+    s->cap = cap;
+    return CLI_OK;
+}
+
+/* Has the engine end a sample that stopped before its end. */
+static int abort_sample(const xr_roles *roles, const xray_sample_out *out)
+{
+    xray_status status = XR_CALL(
+        roles->engine.part, "abort",
+        xr_infer(roles->run)->abort(roles->engine.self, out->id, out->sample));
+    return status == XRAY_OK ? CLI_OK
+                             : report_engine_failure(roles, status, "abort");
+}
+
+/* Adds the tokens of a part up to the one at which the text stops. */
+static int take_tokens(const cli_generator *g, const cli_prompt *p,
+                       const xray_sample_out *out, cli_sample *s)
+{
+    xr_err err = { "" };
+    xray_status status = XRAY_OK;
+    if (reserve_tokens(s, out->token_count) != CLI_OK)
+        return CLI_FAILED;
+    s->text.stops = p->how.stops.items;
+    s->text.stop_count = p->how.stops.count;
+    for (uint32_t i = 0; i < out->token_count && status == XRAY_OK; i++) {
+        s->ids[s->count] = out->tokens[i];
+        s->logp[s->count++] = out->raw_logp[i];
+        if (p->watched)
+            status = xm_until_push(&s->text, g->tool.tokenizer, out->tokens[i],
+                                   &err);
+        if (s->text.stopped)
+            break;
+    }
+    if (status == XRAY_OK && out->finish != XRAY_FINISH_NONE)
+        status = xm_until_end(&s->text, &err);
+    return status == XRAY_OK ? CLI_OK : cli_fail(status, &err);
+}
+
+/* Stores a sample or a part of it; *left counts the samples that have not
+ * ended. What the engine had generated beyond a stop is left out. */
+static int store_part(cli_generator *g, cli_item *items, size_t count,
+                      const xray_sample_out *out, uint64_t *left)
+{
+    xr_err err = { "" };
+    xr_roles *roles = g->tool.roles;
+    const cli_prompt *p = out->id < count ? items[out->id].own : NULL;
+    if (!p || items[out->id].error || out->sample >= (uint64_t)p->how.n) {
+        cli_say("the engine returned a sample that was not requested");
+        return CLI_FAILED;
+    }
+    cli_sample *s = &p->samples[out->sample];
+    if (s->ended) {
+        cli_say("the engine returned a sample twice");
+        return CLI_FAILED;
+    }
+    const cli_item *item = &items[out->id];
+    uint64_t number = out->id * (uint64_t)p->how.n + out->sample;
+    uint32_t most = (uint32_t)(longest_row_tokens(g, item) - item->count);
+    xray_status status =
+        p->watched
+            ? xr_check_sample_part(roles, out, out->raw_logp, number, s->given,
+                                   most, &err)
+            : xr_check_sample(roles, out, out->raw_logp, number, most, &err);
+    if (status != XRAY_OK)
+        return cli_fail(status, &err);
+    s->given += out->token_count;
+    s->ended = out->finish != XRAY_FINISH_NONE;
+    *left -= (uint64_t)s->ended;
+    if (s->text.stopped)
+        return CLI_OK;
+    if (take_tokens(g, p, out, s) != CLI_OK)
+        return CLI_FAILED;
+    s->finish = s->text.stopped ? XRAY_FINISH_STOP : out->finish;
+    return s->text.stopped && !s->ended ? abort_sample(roles, out) : CLI_OK;
+}
+
+/* ---- --stream ----------------------------------------------------------- */
+
+/* Prints what is final of the texts, in the order of lines and samples; a text
+ * that is not complete keeps all further ones waiting. */
+static int print_texts(cli_generator *g, const cli_item *items, size_t count)
+{
+    while (g->next_item < count) {
+        const cli_prompt *p = items[g->next_item].own;
+        if (items[g->next_item].error || g->next_sample == p->how.n) {
+            g->next_item++;
+            g->next_sample = 0;
+            continue;
+        }
+        const cli_sample *s = &p->samples[g->next_sample];
+        xr_str_append(&g->out, xr_str_text(&s->text.text) + g->printed,
+                      s->text.ready - g->printed);
+        g->printed = s->text.ready;
+        if (s->finish == XRAY_FINISH_NONE)
+            break;
+        xr_str_puts(&g->out, "\n");
+        g->printed = 0;
+        g->next_sample++;
+    }
+    return cli_lines_write(&g->out);
+}
+
+/* ---- rounds ------------------------------------------------------------- */
+
+/* Stores what the engine has ready. */
+static int poll_samples(cli_generator *g, cli_item *items, size_t count,
+                        uint64_t *left)
+{
+    xr_roles *roles = g->tool.roles;
+    for (;;) {
+        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+        xray_status status =
+            XR_CALL(roles->engine.part, "poll",
+                    xr_infer(roles->run)->poll(roles->engine.self, &out));
+        if (status == XRAY_END || status == XRAY_AGAIN)
+            return CLI_OK;
+        if (status != XRAY_OK)
+            return report_engine_failure(roles, status, "poll");
+        int code = store_part(g, items, count, &out, left);
+        if (code != CLI_OK)
+            return code;
+    }
+}
+
+static int step_engine_until_done(cli_generator *g, cli_item *items,
+                                  size_t count, uint64_t left)
+{
+    xr_roles *roles = g->tool.roles;
+    xr_engine_watch progress = { 0 };
+    xray_status status = XRAY_OK;
+    xr_err err = { "" };
+    while (status == XRAY_OK) {
+        status = XR_CALL(roles->engine.part, "step",
+                         xr_infer(roles->run)->step(roles->engine.self));
+        if (status < 0)
+            return report_engine_failure(roles, status, "step");
+        int code = poll_samples(g, items, count, &left);
+        if (code == CLI_OK && g->tool.args->stream)
+            code = print_texts(g, items, count);
+        if (code != CLI_OK)
+            return code;
+        if (left && xr_engine_progress(roles, &progress, left, &err) < 0)
+            return cli_fail(XRAY_E_BUG, &err);
+    }
+    if (left) {
+        cli_say("%s is idle, but %llu samples are missing",
+                roles->engine.part->instance, (unsigned long long)left);
+        return CLI_FAILED;
+    }
+    return CLI_OK;
+}
+
+int cli_generator_run(void *ctx, cli_item *items, size_t count)
+{
+    cli_generator *g = ctx;
+    uint64_t longest = 0;
+    uint64_t samples = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].error)
+            continue;
+        uint64_t row = longest_row_tokens(g, &items[i]);
+        longest = row > longest ? row : longest;
+        samples += (uint64_t)((const cli_prompt *)items[i].own)->how.n;
+    }
+    if (!samples)
+        return CLI_OK;
+    int code = cli_tool_ready(
+        &g->tool, longest, samples < MAX_SEQUENCES ? samples : MAX_SEQUENCES);
+    if (code != CLI_OK)
+        return code;
+    samples = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!items[i].error)
+            submit_prompt(g, &items[i], i);
+        if (!items[i].error)
+            samples += (uint64_t)((const cli_prompt *)items[i].own)->how.n;
+    }
+    g->next_item = 0;
+    g->next_sample = 0;
+    g->printed = 0;
+    return samples ? step_engine_until_done(g, items, count, samples) : CLI_OK;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The prompts and samples of xray generate.
+ */
+#ifndef XR_CLI_GENERATOR_H
+#define XR_CLI_GENERATOR_H
+
+#include "core/cli/model_tool.h"
+#include "model/text/until.h"
+
+typedef struct cli_sample {
+    int32_t *ids;
+    float *logp;
+    size_t count;
+    size_t cap;
+    uint32_t finish; /* XRAY_FINISH_NONE: it is not complete */
+    uint32_t given;  /* tokens that the engine has given, also after a stop */
+    int ended;       /* 1: the engine has given its end */
+    xm_until text;   /* of a prompt whose samples are watched */
+} cli_sample;
+
+/* The options of a line, and its samples. */
+typedef struct cli_prompt {
+    cli_args how;        /* the command's options, overridden by the line's */
+    int watched;         /* 1: the engine streams the samples */
+    cJSON *stops;        /* the line's own texts, or NULL */
+    cli_sample *samples; /* [how.n] */
+} cli_prompt;
+
+/* An option that a line may hold: "--top-p" as "top_p". */
+typedef struct cli_line_option {
+    const cli_flag *flag;
+    char key[24];
+} cli_line_option;
+
+enum { CLI_LINE_OPTIONS = 12 };
+
+typedef struct cli_generator {
+    cli_tool tool;
+    cli_line_option options[CLI_LINE_OPTIONS];
+    size_t option_count;
+    const char *keys[CLI_LINE_OPTIONS + 4]; /* of a line; ends with NULL */
+    int32_t end_ids[9];
+    uint32_t end_count;
+    /* --stream: what is printed next, and the number of bytes of its text that
+     * have been. */
+    size_t next_item;
+    int64_t next_sample;
+    size_t printed;
+    xr_str out;
+} cli_generator;
+
+/* Generates the samples of a chunk: cli_batch_ops.run. With --stream it prints
+ * their texts. */
+int cli_generator_run(void *ctx, cli_item *items, size_t count);
+
+/* Refuses to watch samples, with `what` ("--stop") in the sentence, where the
+ * engine or the tokenizer is not made for it. */
+xray_status cli_generator_watches(const cli_generator *g, const char *what,
+                                  const cli_args *how, xr_err *err);
+
+#endif
