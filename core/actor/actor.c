@@ -26,9 +26,12 @@ static const xr_signature no_values = { 0 };
 
 void xr_actor_phase_of(const xr_actor *actor, char *out, size_t size)
 {
-    out[0] = 0;
-    actor->actors->ops->phase(actor->actors->runtime, actor->peer, out, size);
-    out[size - 1] = '\0';
+    xr_record_get_phase(actor->record, out, size);
+}
+
+const void *xr_actor_extra_of(const xr_actor *actor)
+{
+    return (const char *)actor->record + XR_RECORD_PHASE;
 }
 
 void xr_actor_phase_note(const xr_actor *actor, char *out, size_t size)
@@ -100,6 +103,8 @@ static void handle_message(xr_actor *actor, const xray_runtime_event *event)
     else if (!status && (message.kind == XR_MESSAGE_REPLY ||
                          message.kind == XR_MESSAGE_ERROR))
         status = xr_future_answer(actor, &message, event, &err);
+    else if (!status && message.kind == XR_MESSAGE_GATHER)
+        status = xr_gather_take(actor, &message, &err);
     else if (!status)
         status = xr_fail(&err, XRAY_E_PEER, "its kind %u is unexpected",
                          message.kind);
@@ -107,12 +112,11 @@ static void handle_message(xr_actor *actor, const xray_runtime_event *event)
         distrust_actor(actor, &err);
 }
 
-/* Tells the actors that every call shall end. Without a board nobody hears it,
- * and they end with their parent. */
+/* Tells the actors that every call shall end. */
 static void tell_canceled(const xr_actors *actors)
 {
-    if (actors->board.canceled)
-        atomic_store(actors->board.canceled, 1);
+    for (const xr_actor *actor = actors->first; actor; actor = actor->next)
+        actors->ops->notify(actors->runtime, actor->peer, 1);
 }
 
 xray_status xr_actors_cancel(xr_actors *actors, xr_err *err)
@@ -131,6 +135,7 @@ xray_status xr_actors_cancel(xr_actors *actors, xr_err *err)
 xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err)
 {
     xray_runtime_event event = { .header = XRAY_HEADER(xray_runtime_event) };
+    xr_gathers_check(actors);
     xray_status status = actors->ops->poll(actors->runtime, timeout_ms, &event);
     if (status < 0)
         return xr_relay_error(&actors->relay, status, "poll", err);
@@ -178,23 +183,6 @@ xray_status xr_actors_check(xr_actors *actors, xr_err *err)
 
 /* ---- The runtime ---- */
 
-static xray_status open_board(xr_actors *actors, const xr_actors_setup *setup,
-                              xr_err *err)
-{
-    uint64_t size = 0;
-    void *board = actors->ops->board(actors->runtime, &size);
-    if (!board)
-        return XRAY_OK; /* actors on many hosts have none */
-    if (size < xr_board_bytes(setup->actors, setup->extra))
-        return xr_fail(
-            err, XRAY_E_BUG,
-            "the runtime returned a board of %llu bytes, not %llu",
-            (unsigned long long)size,
-            (unsigned long long)xr_board_bytes(setup->actors, setup->extra));
-    xr_board_format(board, setup->actors, setup->extra);
-    return xr_board_map(board, size, err, &actors->board);
-}
-
 xray_status xr_actors_new(const xr_actors_setup *setup, xr_err *err,
                           xr_actors **out)
 {
@@ -207,7 +195,7 @@ xray_status xr_actors_new(const xr_actors_setup *setup, xr_err *err,
     xray_runtime_setup given = {
         .header = XRAY_HEADER(xray_runtime_setup),
         .host = &actors->relay.host,
-        .board_size = xr_board_bytes(setup->actors, setup->extra),
+        .record_size = XR_RECORD_PHASE + setup->extra,
         .actors = setup->actors,
         .hang_ms = setup->hang_ms ? setup->hang_ms : HANG_MS,
         .start_ms = setup->start_ms ? setup->start_ms : START_MS,
@@ -216,11 +204,8 @@ xray_status xr_actors_new(const xr_actors_setup *setup, xr_err *err,
         given.hang_ms = 0;
     xray_status status =
         actors->ops->create(&given, setup->config, &actors->runtime);
-    if (status)
-        (void)xr_relay_error(&actors->relay, status, "create", err);
-    else
-        status = open_board(actors, setup, err);
     if (status) {
+        (void)xr_relay_error(&actors->relay, status, "create", err);
         xr_actors_free(actors);
         return status;
     }
@@ -241,6 +226,8 @@ static void free_actor(xr_actor *actor)
         at = &(*at)->next;
     if (*at)
         *at = actor->next;
+    actors->gathering -= actor->gathers;
+    xr_str_free(&actor->given);
     free(actor->signatures);
     free(actor->name);
     free(actor);
@@ -266,11 +253,6 @@ void xr_actors_free(xr_actors *actors)
     xr_pool_free(&actors->pool);
     xr_str_free(&actors->scratch);
     free(actors);
-}
-
-const xr_board *xr_actors_board(const xr_actors *actors)
-{
-    return actors->board.slots ? &actors->board : NULL;
 }
 
 /* ---- Regions ---- */
@@ -343,6 +325,7 @@ static xray_status new_actor(xr_actors *actors, const xr_actor_spawn_spec *spec,
     actor->actors = actors;
     actor->class_ = spec->class_;
     actor->index = spec->index;
+    actor->count = spec->count;
     actor->name = xr_strdup(spec->name);
     actor->signatures = xr_calloc(count + 1, sizeof(*actor->signatures));
     xray_status status = XRAY_OK;
@@ -382,6 +365,19 @@ static xray_status send_create(xr_actor *actor, const xr_actor_spawn_spec *spec,
     return status ? status : xr_future_send(actor->create, err);
 }
 
+static xray_status find_record(xr_actor *actor, xr_err *err)
+{
+    const xr_actors *actors = actor->actors;
+    if (!actor->peer)
+        return xr_fail(
+            err, XRAY_E_BUG,
+            "the runtime's spawn returned neither a peer nor an error");
+    actor->record = actors->ops->record(actors->runtime, actor->peer);
+    return actor->record ? XRAY_OK
+                         : xr_fail(err, XRAY_E_BUG,
+                                   "the runtime's record returned no memory");
+}
+
 xray_status xr_actor_spawn(xr_actors *actors, const xr_actor_spawn_spec *spec,
                            xr_err *err, xr_actor **out)
 {
@@ -392,18 +388,19 @@ xray_status xr_actor_spawn(xr_actors *actors, const xr_actor_spawn_spec *spec,
     const xray_actor_spec given = { .header = XRAY_HEADER(xray_actor_spec),
                                     .name = spec->name,
                                     .argv = spec->argv,
-                                    .index = spec->index };
+                                    .host = spec->host,
+                                    .index = spec->index,
+                                    .devices = spec->devices };
     status = actors->ops->spawn(actors->runtime, &given, &actor->peer);
     if (status) {
         (void)xr_relay_error(&actors->relay, status, "spawn", err);
         free_actor(actor);
         return status;
     }
-    if (!actor->peer) {
+    status = find_record(actor, err);
+    if (status) {
         free_actor(actor);
-        return xr_fail(
-            err, XRAY_E_BUG,
-            "the runtime's spawn returned neither a peer nor an error");
+        return status;
     }
     actor->pid = actors->ops->pid(actors->runtime, actor->peer);
     actor->next = actors->first;

@@ -36,7 +36,6 @@
 
 #include <xray/runtime.h>
 
-#include "core/actor/board.h"
 #include "core/base/err.h"
 #include "core/base/str.h"
 
@@ -82,7 +81,8 @@ typedef struct xr_actors_setup {
                                   * UINT32_MAX: none */
     uint32_t start_ms;           /* limit for the start; 0: 60000 */
     uint32_t fail_together;      /* 1: the loss of any actor ends every wait */
-    uint64_t extra;              /* bytes of the board per actor */
+    uint64_t extra;              /* bytes of each actor that its object writes
+                                  * and the caller reads at any time */
 } xr_actors_setup;
 
 typedef struct xr_actor_spawn_spec {
@@ -91,17 +91,17 @@ typedef struct xr_actor_spawn_spec {
                               * for xr_actor_serve */
     const char *name;        /* "workhorse 1" */
     const char *text;        /* argument of create; NULL: "" */
-    uint32_t index;          /* rank of the actor, and its index on the board */
+    uint32_t index;          /* rank of the actor among its kind */
     uint32_t count;          /* actors of its kind */
+    const char *host;        /* NULL: the runtime's choice */
+    uint32_t devices;        /* accelerators that it uses */
+    uint32_t reserved;
 } xr_actor_spawn_spec;
 
 xray_status xr_actors_new(const xr_actors_setup *setup, xr_err *err,
                           xr_actors **out);
 /* Kills the actors that are left and frees every future. Accepts NULL. */
 void xr_actors_free(xr_actors *actors);
-/* The board that all actors share. NULL if the runtime has none, for example
- * because its actors run on several hosts. */
-const xr_board *xr_actors_board(const xr_actors *actors);
 /* XRAY_OK if no actor is lost, else XRAY_E_PEER and a message that names the
  * lost actor, the reason and its phase. Does not wait. */
 xray_status xr_actors_check(xr_actors *actors, xr_err *err);
@@ -119,6 +119,9 @@ xray_status xr_actor_stop(xr_actor *actor, int64_t timeout_ms, xr_err *err);
 void xr_actor_kill(xr_actor *actor);
 uint64_t xr_actor_pid(const xr_actor *actor); /* 0 after its loss */
 const char *xr_actor_name(const xr_actor *actor);
+/* The `extra` bytes of the actor, aligned to 64, as it wrote them at most 0.5 s
+ * ago. They are kept after its loss. */
+const void *xr_actor_extra_of(const xr_actor *actor);
 /* Writes the phase that the actor reported last; `size` of `out` includes the
  * NUL. */
 void xr_actor_phase_of(const xr_actor *actor, char *out, size_t size);
@@ -182,7 +185,18 @@ xray_status xr_actor_serve(const xr_actor_class *const *classes, size_t count,
 const char *xr_actor_own_name(const xr_actor_context *context);
 uint32_t xr_actor_index(const xr_actor_context *context);
 uint32_t xr_actor_count(const xr_actor_context *context);
-const xr_board *xr_actor_board(const xr_actor_context *context); /* or NULL */
+/* The bytes of this actor that the caller reads, and those of all actors, actor
+ * i's at i * *out_stride; NULL if they share no memory. */
+void *xr_actor_extra(const xr_actor_context *context);
+const void *xr_actor_extras(const xr_actor_context *context,
+                            uint64_t *out_stride);
+/* Gives every actor of this kind the bytes of all: `all` holds `count` times
+ * `bytes`, in the order of their indices. All of them call it, in a method or
+ * in `create`. XRAY_E_PEER names the actors that did not arrive within
+ * timeout_ms (0: no limit) or are gone. */
+xray_status xr_actor_gather(const xr_actor_context *context, const void *mine,
+                            uint64_t bytes, uint64_t timeout_ms, void *all,
+                            xr_err *err);
 /* Sets the phase that messages about this actor name, up to 63 bytes. May be
  * called by any thread. */
 void xr_actor_phase(const xr_actor_context *context, const char *phase);

@@ -8,6 +8,7 @@
 
 #include "core/actor/actor.h"
 #include "core/actor/invoke.h"
+#include "core/actor/record.h"
 
 enum { XR_FUTURE_SENT, XR_FUTURE_DONE };
 
@@ -36,6 +37,7 @@ struct xr_actor {
     xr_actors *actors;
     xr_actor *next;
     xray_peer *peer;
+    const void *record; /* of the peer (core/actor/record.h) */
     const xr_actor_class *class_;
     xr_signature *signatures; /* of the class's methods */
     char *name;
@@ -45,18 +47,22 @@ struct xr_actor {
     xr_future *create;
     uint64_t pid;
     uint32_t index;
-    uint32_t lost;     /* 2: the runtime reported it */
-    uint32_t clean;    /* it ended in order */
-    uint32_t stopping; /* its end is expected, not a loss */
-    const char *ran;   /* the method that ran at its loss, or NULL */
-    xr_err why;        /* "exited with status 1, in phase ..." */
+    uint32_t count;     /* actors of its kind */
+    uint32_t gathers;   /* it waits for a gather */
+    uint32_t lost;      /* 2: the runtime reported it */
+    uint32_t clean;     /* it ended in order */
+    uint32_t stopping;  /* its end is expected, not a loss */
+    const char *ran;    /* the method that ran at its loss, or NULL */
+    xr_err why;         /* "exited with status 1, in phase ..." */
+    xr_str given;       /* its bytes of the gather in progress */
+    uint64_t gather_ns; /* when it gave them */
+    uint64_t gather_ms; /* the longest that it waits; 0: no limit */
 };
 
 struct xr_actors {
     const xray_runtime_ops *ops;
     void *runtime;
     xr_relay relay;
-    xr_board board;
     xr_pool pool;
     xr_actor *first;
     xr_future *spare; /* freed futures, to be reused */
@@ -64,7 +70,7 @@ struct xr_actors {
     uint64_t calls;
     uint64_t canceled_ns; /* when the actors were told to end their calls */
     uint32_t fail_together;
-    uint32_t reserved;
+    uint32_t gathering; /* actors that wait for a gather */
 };
 
 /* Handles one event, waiting up to timeout_ms for it: XRAY_OK, XRAY_AGAIN, or
@@ -94,5 +100,12 @@ xray_status xr_future_answer(xr_actor *actor, const xr_message *message,
                              const xray_runtime_event *event, xr_err *err);
 /* Finishes it with the reason of the actor's loss. */
 void xr_future_lose(xr_future *future);
+
+/* Takes an actor's bytes, and answers all of its kind once the last has given
+ * its own. */
+xray_status xr_gather_take(xr_actor *actor, const xr_message *message,
+                           xr_err *err);
+/* Ends gathers whose time is over, or of which an actor is lost. */
+void xr_gathers_check(xr_actors *actors);
 
 #endif

@@ -43,76 +43,69 @@ xray_status xr_local_fail(const xr_local *local, xray_status status,
     return status;
 }
 
-static uint64_t size_of_slots(uint32_t actors)
+/* Bytes of a slot and its record, a multiple of their alignment. */
+static uint64_t slot_stride(uint64_t record_size)
 {
-    return (actors * sizeof(xr_local_slot) + PAGE - 1) / PAGE * PAGE;
+    return sizeof(xr_local_slot) + (record_size + 63) / 64 * 64;
 }
 
-uint64_t xr_local_shared_size(uint32_t actors, uint64_t board_size)
+xr_local_slot *xr_local_slot_at(const xr_local *local, uint32_t actor)
 {
-    return size_of_slots(actors) + board_size;
+    return (xr_local_slot *)(void *)(local->shared +
+                                     actor * slot_stride(local->record_size));
 }
 
 xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
-                                uint64_t board_size)
+                                uint64_t record_size)
 {
-    uint64_t size = xr_local_shared_size(actors, board_size);
+    uint64_t size = actors * slot_stride(record_size);
     struct stat info;
     if (fstat(fd, &info) || (uint64_t)info.st_size < size)
         return xr_local_fail(local, XRAY_E_PEER,
-                             "the board does not have %llu bytes",
+                             "the actors' records do not have %llu bytes",
                              (unsigned long long)size);
     void *data =
         mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED)
-        return xr_local_fail(local, XRAY_E_NOMEM, "the board, %llu bytes: %s",
+        return xr_local_fail(local, XRAY_E_NOMEM,
+                             "the actors' records, %llu bytes: %s",
                              (unsigned long long)size, XR_SYSTEM_ERROR(errno));
     local->shared = data;
-    local->shared_size = size;
-    local->board_size = board_size;
-    local->slots = data;
+    local->record_size = record_size;
     local->slot_count = actors;
     return XRAY_OK;
 }
 
-void xr_local_phase_set(void *self, const char *text)
+/* NULL if `slot` is none, or has no record. */
+static void *record_of_slot(const xr_local *local, xr_local_slot *slot)
 {
-    xr_local *local = self;
-    uint64_t words[8] = { 0 };
-    size_t size = strnlen(text, sizeof(words) - 1);
-    if (!local->own)
-        return;
-    memcpy(words, text, size);
-    for (size_t i = 0; i < 8; i++)
-        atomic_store_explicit(&local->own->phase[i], words[i],
-                              memory_order_relaxed);
+    return slot && local->record_size ? slot + 1 : NULL;
 }
 
-void xr_local_phase_get(xr_local_slot *slot, char *out, uint64_t size)
-{
-    uint64_t words[8];
-    char text[sizeof(words)];
-    for (size_t i = 0; i < 8; i++)
-        words[i] = atomic_load_explicit(&slot->phase[i], memory_order_relaxed);
-    memcpy(text, words, sizeof(text));
-    text[sizeof(text) - 1] = 0;
-    xr_one_line(text);
-    (void)snprintf(out, (size_t)size, "%s", text);
-}
-
-static void local_phase(void *self, xray_peer *peer, char *out, uint64_t size)
+static void *local_record(void *self, xray_peer *peer)
 {
     xr_local *local = self;
-    if (peer->index < local->slot_count)
-        xr_local_phase_get(&local->slots[peer->index], out, size);
+    return record_of_slot(local, peer ? xr_local_slot_at(local, peer->index)
+                                      : local->own);
 }
 
-static void *local_board(void *self, uint64_t *out_size)
+static void *local_records(void *self, uint64_t *out_stride)
 {
     xr_local *local = self;
-    *out_size = local->board_size;
-    return local->board_size ? local->shared + size_of_slots(local->slot_count)
-                             : NULL;
+    *out_stride = slot_stride(local->record_size);
+    return record_of_slot(local, xr_local_slot_at(local, 0));
+}
+
+static void local_notify(void *self, xray_peer *peer, uint32_t word)
+{
+    __atomic_store_n(&xr_local_slot_at(self, peer->index)->word, word,
+                     __ATOMIC_RELEASE);
+}
+
+static const uint32_t *local_notice(void *self)
+{
+    const xr_local *local = self;
+    return &local->own->word;
 }
 
 static uint64_t local_pid(void *self, xray_peer *peer)
@@ -150,7 +143,8 @@ static void local_destroy(void *self)
         local_kill(local, &local->peers[i]);
     xr_local_regions_free(&local->regions);
     if (local->shared)
-        (void)munmap(local->shared, (size_t)local->shared_size);
+        (void)munmap(local->shared,
+                     local->slot_count * slot_stride(local->record_size));
     if (local->shared_fd >= 0)
         (void)close(local->shared_fd);
     free(local->peers);
@@ -175,12 +169,12 @@ static xray_status allocate_peers(xr_local *local,
     for (uint32_t i = 0; i < setup->actors; i++)
         local->peers[i].conn.fd = -1;
     local->shared_fd = xr_local_memory(
-        "xray-board", xr_local_shared_size(setup->actors, setup->board_size));
+        "xray-records", setup->actors * slot_stride(setup->record_size));
     if (local->shared_fd < 0)
-        return xr_local_fail(local, XRAY_E_NOMEM, "the board: %s",
+        return xr_local_fail(local, XRAY_E_NOMEM, "the actors' records: %s",
                              XR_SYSTEM_ERROR(errno));
     return xr_local_map_shared(local, local->shared_fd, setup->actors,
-                               setup->board_size);
+                               setup->record_size);
 }
 
 static xray_status local_create(const xray_runtime_setup *setup,
@@ -239,8 +233,8 @@ static int start_process(char *const *argv, int fd, pid_t *out_pid)
 
 static int send_hello(const xr_local *local, xray_peer *peer)
 {
-    xr_hello hello = { (uint64_t)getpid(), local->board_size, local->slot_count,
-                       peer->index };
+    xr_hello hello = { (uint64_t)getpid(), local->record_size,
+                       local->slot_count, peer->index };
     xr_frame frame = { XR_FRAME_HELLO, 1, sizeof(hello), 0, 0 };
     return xr_conn_send(&peer->conn, &frame, &hello, local->shared_fd);
 }
@@ -291,6 +285,13 @@ static int start_peer(const xr_local *local, xray_peer *peer,
     return bad;
 }
 
+static int is_this_host(const char *host)
+{
+    char own[256] = "";
+    (void)gethostname(own, sizeof(own) - 1);
+    return strcmp(host, "localhost") == 0 || strcmp(host, own) == 0;
+}
+
 static xray_status local_spawn(void *self, const xray_actor_spec *spec,
                                xray_peer **out_peer)
 {
@@ -299,11 +300,14 @@ static xray_status local_spawn(void *self, const xray_actor_spec *spec,
         return xr_local_fail(local, XRAY_E_ARG,
                              "actor %s: index %u of %u is taken or too large",
                              spec->name, spec->index, local->peer_count);
+    if (spec->host && !is_this_host(spec->host))
+        return xr_local_fail(local, XRAY_E_UNSUPPORTED,
+                             "actor %s shall run on host %s, but the local "
+                             "runtime starts actors on its own host only",
+                             spec->name, spec->host);
     xray_peer *peer = &local->peers[spec->index];
-    xr_local_slot *slot = &local->slots[spec->index];
-    atomic_store_explicit(&slot->beat, 0, memory_order_relaxed);
-    for (size_t i = 0; i < 8; i++)
-        atomic_store_explicit(&slot->phase[i], 0, memory_order_relaxed);
+    memset(xr_local_slot_at(local, spec->index), 0,
+           (size_t)slot_stride(local->record_size));
     peer->index = spec->index;
     peer->spawned_ns = xr_clock_ns();
     (void)snprintf(peer->name, sizeof(peer->name), "%s", spec->name);
@@ -513,7 +517,8 @@ const xray_runtime_ops xr_local_runtime = {
     .region_create = xr_local_region_create,
     .region_destroy = xr_local_region_destroy,
     .region_find = xr_local_region_find,
-    .board = local_board,
-    .phase_set = xr_local_phase_set,
-    .phase = local_phase,
+    .record = local_record,
+    .records = local_records,
+    .notify = local_notify,
+    .notice = local_notice,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The local runtime: one process per actor on this host, a Unix socket to each,
- * and memfds for the board and for regions.
+ * and memfds for the records and for regions.
  */
 #ifndef XR_ACTOR_LOCAL_H
 #define XR_ACTOR_LOCAL_H
@@ -17,7 +17,7 @@ extern const xray_runtime_ops xr_local_runtime;
 /* ---- One end of a socket: frames, some with a file descriptor ---- */
 
 enum {
-    XR_FRAME_HELLO,    /* payload: xr_hello; fd: the board */
+    XR_FRAME_HELLO,    /* payload: xr_hello; fd: the slots */
     XR_FRAME_MESSAGE,  /* payload: the message */
     XR_FRAME_REGION,   /* id, bytes; fd: its memory */
     XR_FRAME_UNREGION, /* id */
@@ -34,7 +34,7 @@ typedef struct xr_frame {
 
 typedef struct xr_hello {
     uint64_t parent;
-    uint64_t board_size;
+    uint64_t record_size;
     uint32_t actors;
     uint32_t index;
 } xr_hello;
@@ -81,11 +81,13 @@ int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,
 /* The beat of a process that is ending in order, which may take a while. */
 #define XR_BEAT_LEAVING UINT64_MAX
 
+/* What the parent shares with an actor; its record follows. */
 typedef struct xr_local_slot {
-    _Atomic uint64_t beat;     /* counts up while the process runs; 0: not
-                                * started */
-    _Atomic uint64_t phase[8]; /* text */
-    uint64_t reserved[7];
+    _Atomic uint64_t beat; /* counts up while the process runs; 0: not
+                            * started */
+    uint32_t word;         /* the parent's notice */
+    uint32_t reserved;
+    uint64_t reserved2[6];
 } xr_local_slot;
 
 typedef struct xr_local_region {
@@ -124,11 +126,9 @@ typedef struct xr_local {
     uint32_t hang_ms;
     uint32_t start_ms;
     uint64_t checked_ns;
-    /* The memfd: the slots, and from the next page on the board. */
+    /* The memfd: [slot_count] slots, each with its record. */
     char *shared;
-    uint64_t shared_size;
-    uint64_t board_size;
-    xr_local_slot *slots;
+    uint64_t record_size;
     int shared_fd;
     uint32_t slot_count;
     xr_local_regions regions; /* created here */
@@ -144,11 +144,10 @@ typedef struct xr_local {
 XRAY_PRINTF(3, 4)
 xray_status xr_local_fail(const xr_local *local, xray_status status,
                           const char *fmt, ...);
-uint64_t xr_local_shared_size(uint32_t actors, uint64_t board_size);
+/* Maps the slots of this many actors, whose records have this size. */
 xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
-                                uint64_t board_size);
-void xr_local_phase_set(void *self, const char *text);
-void xr_local_phase_get(xr_local_slot *slot, char *out, uint64_t size);
+                                uint64_t record_size);
+xr_local_slot *xr_local_slot_at(const xr_local *local, uint32_t actor);
 
 /* A memfd of that size, sealed against shrinking; or -1 and errno. */
 int xr_local_memory(const char *name, uint64_t bytes);

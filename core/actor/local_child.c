@@ -77,8 +77,8 @@ void xr_local_detach(xr_local *local)
     local->peers[0].conn.fd = -1;
 }
 
-/* Reads the first frame; 0 or an errno. *out_fd, the board, is the caller's to
- * close. */
+/* Reads the first frame; 0 or an errno. *out_fd, the memory of the slots, is
+ * the caller's to close. */
 static int read_hello(xr_conn *conn, xr_hello *out, int *out_fd)
 {
     struct pollfd ready = { .fd = conn->fd, .events = POLLIN };
@@ -127,10 +127,10 @@ static xray_status join_parent(xr_local *local, const char *address)
                              "the parent's greeting names actor %u of %u",
                              hello.index, hello.actors);
     xray_status status = xr_local_map_shared(local, local->shared_fd,
-                                             hello.actors, hello.board_size);
+                                             hello.actors, hello.record_size);
     if (status)
         return status;
-    local->own = &local->slots[hello.index];
+    local->own = xr_local_slot_at(local, hello.index);
     bad = start_heartbeat(local);
     if (bad)
         return xr_local_fail(local, XRAY_E_NOMEM,

@@ -103,8 +103,8 @@ static void end_unresponsive(const xr_local *local, xray_peer *peer,
 static void check_peer(const xr_local *local, xray_peer *peer, uint64_t now,
                        uint64_t elapsed)
 {
-    const uint64_t beat = atomic_load_explicit(&local->slots[peer->index].beat,
-                                               memory_order_relaxed);
+    const uint64_t beat = atomic_load_explicit(
+        &xr_local_slot_at(local, peer->index)->beat, memory_order_relaxed);
     if (reap_process(peer)) /* the end of the connection may be late */
         return;
     if (beat != peer->beat) {

@@ -8,7 +8,18 @@
 
 #include "core/actor/invoke.h"
 #include "core/actor/local.h"
+#include "core/actor/record.h"
 #include "core/plugin/cancel.h"
+
+/* The longest that a wait does not notice that the run is canceled. */
+#define LOOK_MS 20
+
+/* A message that came while the object waited for another one. */
+typedef struct kept_message {
+    struct kept_message *next;
+    size_t size;
+    char data[];
+} kept_message;
 
 struct xr_actor_context {
     xr_actor_context *own; /* this struct, writable */
@@ -17,7 +28,9 @@ struct xr_actor_context {
     xray_peer *parent;
     xr_relay relay;
     xr_pool pool;
-    xr_board board;
+    char *record;       /* core/actor/record.h */
+    xr_str message;     /* the one that is handled; its values point into it */
+    kept_message *kept; /* those that came during a gather, in order */
     const xr_actor_class *class_;
     void *object;
     char *name;
@@ -47,14 +60,21 @@ uint32_t xr_actor_count(const xr_actor_context *context)
     return context->count;
 }
 
-const xr_board *xr_actor_board(const xr_actor_context *context)
+void *xr_actor_extra(const xr_actor_context *context)
 {
-    return context->board.slots ? &context->board : NULL;
+    return context->record + XR_RECORD_PHASE;
+}
+
+const void *xr_actor_extras(const xr_actor_context *context,
+                            uint64_t *out_stride)
+{
+    const char *all = context->ops->records(context->runtime, out_stride);
+    return all ? all + XR_RECORD_PHASE : NULL;
 }
 
 void xr_actor_phase(const xr_actor_context *context, const char *phase)
 {
-    context->ops->phase_set(context->runtime, phase);
+    xr_record_put_phase(context->record, phase);
 }
 
 /* Objects see a constant context; the pool belongs to the thread that
@@ -76,15 +96,154 @@ void xr_actor_region_put(const xr_actor_context *context, xray_region *region)
         (void)xr_pool_put(pool_of_context(context), region);
 }
 
-/* ---- Answers ---- */
+/* ---- Messages ---- */
 
-static xray_status send_reply(xr_actor_context *c, uint32_t region_count,
-                              xr_err *err)
+/* Sends what `scratch` holds, with regions of `back`. */
+static xray_status send_message(xr_actor_context *c, uint32_t region_count,
+                                xr_err *err)
 {
     xray_status status = c->ops->send(c->runtime, c->parent, c->scratch.data,
                                       c->scratch.size, c->back, region_count);
     return status ? xr_relay_error(&c->relay, status, "send", err) : XRAY_OK;
 }
+
+static xray_status keep_event(xr_actor_context *c,
+                              const xray_runtime_event *event, xr_err *err)
+{
+    kept_message **end = &c->kept;
+    size_t size = (size_t)event->size;
+    kept_message *kept = malloc(sizeof(*kept) + size);
+    if (!kept)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for a message");
+    kept->next = NULL;
+    kept->size = size;
+    if (size)
+        memcpy(kept->data, event->data, size);
+    while (*end)
+        end = &(*end)->next;
+    *end = kept;
+    return XRAY_OK;
+}
+
+/* Takes the next message from the runtime: XRAY_AGAIN if none came in time,
+ * XRAY_END if the parent has ended in order. */
+static xray_status poll_message(xr_actor_context *c, int64_t timeout_ms,
+                                xray_runtime_event *event, xr_err *err)
+{
+    *event = (xray_runtime_event){ .header = XRAY_HEADER(xray_runtime_event) };
+    xray_status status = c->ops->poll(c->runtime, timeout_ms, event);
+    if (status < 0)
+        return xr_relay_error(&c->relay, status, "poll", err);
+    if (status == XRAY_OK)
+        status = xr_event_check(event, err);
+    if (status == XRAY_OK && event->kind == XRAY_RUNTIME_LOST)
+        return event->clean
+                   ? XRAY_END
+                   : xr_fail(err, XRAY_E_PEER, "the parent %s", event->reason);
+    return status;
+}
+
+static xray_status copy_message(xr_actor_context *c, const void *data,
+                                size_t size, xr_err *err)
+{
+    xr_str_clear(&c->message);
+    xr_str_append(&c->message, data, size);
+    return c->message.failed
+               ? xr_fail(err, XRAY_E_NOMEM, "out of memory for a message")
+               : XRAY_OK;
+}
+
+/* Waits for the next message and copies it, because a method may send and
+ * poll. */
+static xray_status next_message(xr_actor_context *c, xr_err *err)
+{
+    kept_message *kept = c->kept;
+    if (kept) {
+        xray_status status = copy_message(c, kept->data, kept->size, err);
+        c->kept = kept->next;
+        free(kept);
+        return status;
+    }
+    xray_runtime_event event;
+    xray_status status = XRAY_AGAIN;
+    while (status == XRAY_AGAIN)
+        status = poll_message(c, -1, &event, err);
+    return status == XRAY_OK
+               ? copy_message(c, event.data, (size_t)event.size, err)
+               : status;
+}
+
+/* ---- Gathers ---- */
+
+/* Reads what all actors gave, or why there is nothing; *out_done is 0 if the
+ * message is another one. */
+static xray_status read_gathered(const xr_actor_context *c,
+                                 const xray_runtime_event *event,
+                                 uint64_t bytes, void *all, int *out_done,
+                                 xr_err *err)
+{
+    xr_message message;
+    xr_value values[2];
+    xray_status status =
+        xr_message_header(event->data, (size_t)event->size, err, &message);
+    *out_done = status == XRAY_OK && (message.kind == XR_MESSAGE_GATHERED ||
+                                      message.kind == XR_MESSAGE_NOT_GATHERED);
+    if (!*out_done)
+        return status;
+    if (message.kind == XR_MESSAGE_NOT_GATHERED) {
+        status = xr_message_values(&message, XR_ERROR_LETTERS, err, values);
+        return status ? status
+                      : xr_fail(err, values[0].i, "%s (this is rank %u)",
+                                values[1].s, c->index);
+    }
+    status = xr_message_values(&message, "b", err, values);
+    if (status == XRAY_OK && values[0].b.size != bytes * c->count)
+        return xr_fail(err, XRAY_E_PEER, "gather: %llu bytes came, not %llu",
+                       (unsigned long long)values[0].b.size,
+                       (unsigned long long)(bytes * c->count));
+    if (status == XRAY_OK && bytes)
+        memcpy(all, values[0].b.data, (size_t)values[0].b.size);
+    return status;
+}
+
+/* The parent watches the time limit, since it knows who is missing. */
+static xray_status wait_for_gathered(xr_actor_context *c, uint64_t bytes,
+                                     void *all, xr_err *err)
+{
+    int done = 0;
+    while (!done) {
+        xray_runtime_event event;
+        xray_status status = poll_message(c, LOOK_MS, &event, err);
+        if (status == XRAY_END)
+            return xr_fail(err, XRAY_E_PEER, "gather: the parent is gone");
+        if (status == XRAY_AGAIN)
+            status = xr_cancel_check(err);
+        else if (status == XRAY_OK)
+            status = read_gathered(c, &event, bytes, all, &done, err);
+        if (status == XRAY_OK && !done && event.kind == XRAY_RUNTIME_MESSAGE)
+            status = keep_event(c, &event, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    return XRAY_OK;
+}
+
+xray_status xr_actor_gather(const xr_actor_context *context, const void *mine,
+                            uint64_t bytes, uint64_t timeout_ms, void *all,
+                            xr_err *err)
+{
+    xr_actor_context *c = context->own;
+    const xr_message header = { XR_MESSAGE_GATHER, 0, 0, "", NULL, 0 };
+    const xr_value values[2] = { { .U = timeout_ms },
+                                 { .b = { mine, bytes } } };
+    xray_status status =
+        xr_message_encode(&header, "Ub", values, err, &c->scratch);
+    if (status == XRAY_OK)
+        status = send_message(c, 0, err);
+    return status ? status : wait_for_gathered(c, bytes, all, err);
+}
+
+/* ---- Answers ---- */
 
 static xray_status reply_with_error(xr_actor_context *c, uint64_t call,
                                     xray_status status, const char *text,
@@ -94,7 +253,7 @@ static xray_status reply_with_error(xr_actor_context *c, uint64_t call,
     const xr_value values[2] = { { .i = status }, { .s = text } };
     xray_status bad =
         xr_message_encode(&header, XR_ERROR_LETTERS, values, err, &c->scratch);
-    return bad ? bad : send_reply(c, 0, err);
+    return bad ? bad : send_message(c, 0, err);
 }
 
 static xray_status reply_with_success(xr_actor_context *c, uint64_t call,
@@ -103,7 +262,7 @@ static xray_status reply_with_success(xr_actor_context *c, uint64_t call,
     const xr_message header = { XR_MESSAGE_REPLY, 0, call, "", NULL, 0 };
     const xr_value value = { .i = XRAY_OK };
     xray_status bad = xr_message_encode(&header, "i", &value, err, &c->scratch);
-    return bad ? bad : send_reply(c, 0, err);
+    return bad ? bad : send_message(c, 0, err);
 }
 
 /* ---- Calls ---- */
@@ -181,7 +340,7 @@ static xray_status reply_with_outputs(xr_actor_context *c, uint64_t call,
     if (!bad)
         bad = xr_message_encode(&header, letters, values, &why, &c->scratch);
     if (!bad)
-        return send_reply(c, regions, err);
+        return send_message(c, regions, err);
     release_output_regions(c, signature);
     return reply_with_error(c, call, bad, why.text, err);
 }
@@ -325,32 +484,28 @@ static xray_status handle_message(xr_actor_context *c,
     }
 }
 
+static xray_status dispatch_message(xr_actor_context *c,
+                                    const xr_actor_class *const *classes,
+                                    size_t count, xr_err *err)
+{
+    xr_message message;
+    xray_status status =
+        xr_message_header(c->message.data, c->message.size, err, &message);
+    if (!status && message.kind == XR_MESSAGE_CREATE)
+        return handle_create(c, &message, classes, count, err);
+    return status ? status : handle_message(c, &message, err);
+}
+
 static xray_status serve_messages(xr_actor_context *c,
                                   const xr_actor_class *const *classes,
                                   size_t count, xr_err *err)
 {
     while (!c->stopped) {
-        xray_runtime_event event = { .header =
-                                         XRAY_HEADER(xray_runtime_event) };
-        xr_message message;
-        xray_status status = c->ops->poll(c->runtime, -1, &event);
-        if (status < 0)
-            return xr_relay_error(&c->relay, status, "poll", err);
-        if (status)
-            continue;
-        status = xr_event_check(&event, err);
-        if (status)
-            return status;
-        if (event.kind == XRAY_RUNTIME_LOST)
-            return event.clean ? XRAY_OK
-                               : xr_fail(err, XRAY_E_PEER, "the parent %s",
-                                         event.reason);
-        status =
-            xr_message_header(event.data, (size_t)event.size, err, &message);
-        if (!status && message.kind == XR_MESSAGE_CREATE)
-            status = handle_create(c, &message, classes, count, err);
-        else if (!status)
-            status = handle_message(c, &message, err);
+        xray_status status = next_message(c, err);
+        if (status == XRAY_END)
+            return XRAY_OK;
+        if (status == XRAY_OK)
+            status = dispatch_message(c, classes, count, err);
         if (status < 0)
             return status;
     }
@@ -367,16 +522,14 @@ static void ignore_signals(void)
         (void)sigaction(signals[i], &ignore, NULL);
 }
 
-static xray_status open_board(xr_actor_context *c, xr_err *err)
+static xray_status open_record(xr_actor_context *c, xr_err *err)
 {
-    uint64_t size = 0;
-    void *board = c->ops->board(c->runtime, &size);
-    if (!board)
-        return XRAY_OK;
-    xray_status status = xr_board_map(board, size, err, &c->board);
-    if (status == XRAY_OK)
-        xr_cancel_follow(c->board.canceled);
-    return status;
+    c->record = c->ops->record(c->runtime, NULL);
+    if (!c->record)
+        return xr_fail(err, XRAY_E_BUG,
+                       "the runtime's record returned no memory");
+    xr_cancel_follow((const _Atomic uint32_t *)c->ops->notice(c->runtime));
+    return XRAY_OK;
 }
 
 static void free_context(xr_actor_context *c)
@@ -389,6 +542,12 @@ static void free_context(xr_actor_context *c)
         xr_str_free(&c->values.out_str[i]);
     xr_pool_free(&c->pool);
     xr_str_free(&c->scratch);
+    xr_str_free(&c->message);
+    while (c->kept) {
+        kept_message *next = c->kept->next;
+        free(c->kept);
+        c->kept = next;
+    }
     free(c->invokes);
     free(c->name);
     free(c->text);
@@ -411,7 +570,7 @@ xray_status xr_actor_serve(const xr_actor_class *const *classes, size_t count,
     if (status)
         (void)xr_relay_error(&c->relay, status, "attach", err);
     else
-        status = open_board(c, err);
+        status = open_record(c, err);
     if (!status) {
         c->pool.ops = c->ops;
         c->pool.runtime = c->runtime;

@@ -55,6 +55,9 @@ enum {
     XR_MESSAGE_ERROR,   /* ""; status, text */
     XR_MESSAGE_RELEASE, /* ""; a region of the receiver */
     XR_MESSAGE_STOP,
+    XR_MESSAGE_GATHER,       /* ""; milliseconds (0: no limit), bytes */
+    XR_MESSAGE_GATHERED,     /* ""; the bytes of all actors */
+    XR_MESSAGE_NOT_GATHERED, /* ""; status, text */
     XR_MESSAGE_KINDS
 };
 #define XR_CREATE_LETTERS "suus"

@@ -62,10 +62,11 @@ xray_status xr_collective_check_ranks(const xray_host *host,
                                       uint32_t self, uint32_t size);
 
 /* Returns the trace of a rank in an array of records of `stride` bytes. */
-static inline xray_comm_trace *xr_trace_at(xray_comm_trace *traces,
-                                           uint64_t stride, uint32_t rank)
+static inline const xray_comm_trace *xr_trace_at(const xray_comm_trace *traces,
+                                                 uint64_t stride, uint32_t rank)
 {
-    return (xray_comm_trace *)(void *)((char *)traces + stride * rank);
+    return (const xray_comm_trace *)(const void *)((const char *)traces +
+                                                   stride * rank);
 }
 
 /* Fields of traces are released by the writer and acquired by the reader. */

@@ -27,7 +27,7 @@ typedef struct xr_run_section { /* [run] */
     int64_t max_restarts; /* after the loss of a Workhorse */
 } xr_run_section;
 
-#define XR_MAX_RANKS 64
+#define XR_MAX_RANKS 1024
 #define XR_MAX_TEMPERATURE 100
 
 typedef struct xr_placement_section { /* [placement]: ranks of each role */

@@ -108,11 +108,14 @@ static const callback comm_needs[] = {
 #undef OPS
 #define OPS xray_runtime_ops
 static const callback runtime_needs[] = {
-    NEED(OPS, create),         NEED(OPS, attach),      NEED(OPS, destroy),
-    NEED(OPS, spawn),          NEED(OPS, kill),        NEED(OPS, pid),
-    NEED(OPS, send),           NEED(OPS, poll),        NEED(OPS, region_create),
-    NEED(OPS, region_destroy), NEED(OPS, region_find), NEED(OPS, board),
-    NEED(OPS, phase_set),      NEED(OPS, phase),       LAST,
+    NEED(OPS, create),        NEED(OPS, attach),
+    NEED(OPS, destroy),       NEED(OPS, spawn),
+    NEED(OPS, kill),          NEED(OPS, pid),
+    NEED(OPS, send),          NEED(OPS, poll),
+    NEED(OPS, region_create), NEED(OPS, region_destroy),
+    NEED(OPS, region_find),   NEED(OPS, record),
+    NEED(OPS, records),       NEED(OPS, notify),
+    NEED(OPS, notice),        LAST,
 };
 #undef OPS
 

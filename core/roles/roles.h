@@ -79,8 +79,9 @@ void xr_roles_free(xr_roles *roles);
 typedef struct xr_rank_link {
     uint32_t rank;
     uint32_t reserved;
-    xray_comm_trace *traces; /* the last collective of each rank, or NULL */
-    uint64_t trace_stride;   /* bytes from one rank's trace to the next */
+    xray_comm_trace *trace;        /* the last collective of this rank */
+    const xray_comm_trace *traces; /* of each rank, or NULL */
+    uint64_t trace_stride;         /* bytes from one rank's trace to the next */
     void *gather_ctx;
     xray_status (*gather)(void *ctx, const void *mine, uint64_t size,
                           void *all);

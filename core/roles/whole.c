@@ -73,6 +73,7 @@ static xray_status spawn_workhorses(xr_whole *w, xr_err *err)
                                      .argv = argv,
                                      .name = name,
                                      .text = xr_str_text(&text),
+                                     .devices = 1,
                                      .index = r,
                                      .count = w->size };
         status = xr_actor_spawn(w->actors, &spec, err, &w->horse[r].actor);
@@ -155,14 +156,6 @@ xray_status xr_whole_open(xr_roles *roles, xr_err *err, xr_whole **out)
     xray_status status = allocate_arrays(w, err);
     if (status == XRAY_OK)
         status = xr_actors_new(&setup, err, &w->actors);
-    /* Checked here, since ranks would wait for each other without end. */
-    if (status == XRAY_OK && w->size > 1 && !xr_actors_board(w->actors))
-        status = xr_fail_key(
-            err, XRAY_E_UNSUPPORTED, "run", "runtime",
-            " %s gives its Workhorses no shared memory, which %u ranks need to "
-            "find each other; it serves one rank",
-            runtime->component ? runtime->component->name : XR_WORKHORSE_LOCAL,
-            w->size);
     if (status == XRAY_OK)
         status = spawn_workhorses(w, err);
     if (status == XRAY_OK)
@@ -246,11 +239,13 @@ static xray_status write_sections(xr_whole *w, const xr_ranks *from,
 {
     xray_status status = XRAY_OK;
     uint64_t at = 0;
+    region->first = region->size; /* the calls carry none of its bytes */
+    region->count = 0;
     for (uint32_t i = 0; i < from->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[from->rank[i]];
         status = h->ship_bytes
                      ? xr_actor_call(h->actor, "ship", err, &h->future, region,
-                                     at, h->ship_bytes)
+                                     at, h->ship_bytes, XR_NO_REGION)
                      : xr_actor_call(h->actor, "ship_along", err, &h->future);
         at += h->ship_bytes;
     }
@@ -270,6 +265,10 @@ static xray_status ship_weights(xr_whole *w, const xr_ranks *from,
         status = xr_region_get(w->actors, w->ship_bytes, err, &region);
     if (status == XRAY_OK)
         status = write_sections(w, from, region, err);
+    if (status == XRAY_OK) {
+        region->first = 0;
+        region->count = w->ship_bytes;
+    }
     for (uint32_t i = 0; i < to->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[to->rank[i]];
         status = xr_actor_call(h->actor, "receive", err, &h->future, region,

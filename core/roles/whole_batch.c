@@ -110,8 +110,10 @@ static xray_status pack_replica_rows(xr_whole *w, const xr_replicas *all,
             if (status != XRAY_OK)
                 return status;
         }
-    for (uint32_t i = 0; i < all->count && status == XRAY_OK; i++)
+    for (uint32_t i = 0; i < all->count && status == XRAY_OK; i++) {
         xr_wire_close(&wires[i]);
+        xr_wire_carry_inputs(&wires[i], answering_horse(w, all, i)->region);
+    }
     return status;
 }
 
@@ -167,8 +169,8 @@ static xray_status call_forward(xr_whole *w, const xr_replicas *all,
     for (uint32_t at = 0; at < all->ranks->count && status == XRAY_OK; at++) {
         xray_region *region = NULL;
         xr_horse *h = horse_at(w, all, at, &region);
-        status =
-            xr_actor_call(h->actor, "forward", err, &h->future, role, region);
+        status = xr_actor_call(h->actor, "forward", err, &h->future, role,
+                               region, XR_NO_REGION);
     }
     return xr_whole_wait(w, all->ranks, status, err);
 }
@@ -232,7 +234,7 @@ static xray_status call_gradients(xr_whole *w, const xr_replicas *all,
         xr_horse *h = horse_at(w, all, at, &region);
         xr_str_clear(&h->fault);
         status = xr_actor_call(h->actor, "gradients", err, &h->future, role,
-                               region, &h->fault);
+                               region, XR_NO_REGION, &h->fault);
     }
     return xr_whole_wait(w, all->ranks, status, err);
 }
@@ -313,6 +315,7 @@ static xray_status pack_prompts(xr_whole *w, const xr_replicas *engines,
                rows[k]->prompt_count * sizeof(int32_t));
         out->prompt_start[p + 1] = at + rows[k]->prompt_count;
     }
+    xr_wire_rollout_carry_inputs(out, h->region);
     return XRAY_OK;
 }
 
@@ -346,7 +349,8 @@ static xray_status generate_on_engines(xr_whole *w, const xr_replicas *engines,
          at++) {
         xray_region *region = NULL;
         xr_horse *h = horse_at(w, engines, at, &region);
-        status = xr_actor_call(h->actor, "generate", err, &h->future, region);
+        status = xr_actor_call(h->actor, "generate", err, &h->future, region,
+                               XR_NO_REGION);
     }
     return xr_whole_wait_each(w, engines, status, err);
 }

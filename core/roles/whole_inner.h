@@ -28,6 +28,10 @@ typedef struct xr_horse {
     xr_str metrics; /* those of its plugins, in the last step */
 } xr_horse;
 
+/* For results that come back in the region of the call, which this process has:
+ * the answer has brought what was written to it. */
+#define XR_NO_REGION ((xray_region **)NULL)
+
 struct xr_whole {
     const xr_run *run;
     xr_actors *actors;

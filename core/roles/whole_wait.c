@@ -15,13 +15,11 @@
  * 4096 bytes". */
 static void append_collective_traces(const xr_whole *w, xr_err *err)
 {
-    const xr_board *board = xr_actors_board(w->actors);
     xr_str text = { 0 };
-    if (w->size < 2 || !board)
+    if (w->size < 2)
         return;
     for (uint32_t r = 0; r < w->size; r++) {
-        const xray_comm_trace *t =
-            xr_trace_at(board->extra, board->extra_size, r);
+        const xray_comm_trace *t = xr_actor_extra_of(w->horse[r].actor);
         xr_str_printf(&text, "%srank %u ", r ? ", " : "", r);
         if (!t->calls)
             xr_str_puts(&text, "was in no collective yet");

@@ -23,13 +23,13 @@ static uint64_t lay_out_batch(char *base, const xr_wire_header *shape,
     uint64_t rows = shape->row_cap;
     uint64_t tokens = shape->token_cap;
     out->header = carve_array(base, &used, sizeof(*out->header));
-    out->sums = carve_array(base, &used, shape->names * sizeof(double));
-    out->weights = carve_array(base, &used, shape->names * sizeof(double));
     out->index = carve_array(base, &used, rows * sizeof(uint32_t));
     out->context = carve_array(base, &used, shape->context_size);
+    void *memory = carve_array(base, &used, xr_rows_bytes(rows, tokens));
+    out->sums = carve_array(base, &used, shape->names * sizeof(double));
+    out->weights = carve_array(base, &used, shape->names * sizeof(double));
     for (int i = 0; i < 3; i++)
         out->out[i] = carve_array(base, &used, tokens * sizeof(float));
-    void *memory = carve_array(base, &used, xr_rows_bytes(rows, tokens));
     if (base)
         xr_rows_attach(&out->rows, shape->row_cap, shape->token_cap, memory);
     return used;
@@ -53,6 +53,25 @@ void xr_wire_close(xr_wire *wire)
 {
     wire->header->rows = wire->rows.batch.rows;
     wire->header->tokens = wire->rows.batch.tokens;
+}
+
+/* Has messages carry the bytes from `first` to `end`. */
+static void carry_bytes(xray_region *region, const void *first, const void *end)
+{
+    const char *base = region->data;
+    region->first = (uint64_t)((const char *)first - base);
+    region->count = (uint64_t)((const char *)end - (const char *)first);
+}
+
+void xr_wire_carry_inputs(const xr_wire *wire, xray_region *region)
+{
+    carry_bytes(region, region->data, wire->out[0]);
+}
+
+void xr_wire_carry_results(const xr_wire *wire, xray_region *region)
+{
+    carry_bytes(region, wire->sums,
+                (const char *)region->data + xr_wire_bytes(wire->header));
 }
 
 xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
@@ -155,6 +174,20 @@ void xr_wire_rollout_begin(void *memory, const xr_wire_rollout_header *shape,
     (void)lay_out_rollout(memory, shape, out);
     *out->header = *shape;
     out->prompt_start[0] = 0;
+}
+
+void xr_wire_rollout_carry_inputs(const xr_wire_rollout *rollout,
+                                  xray_region *region)
+{
+    carry_bytes(region, region->data, rollout->versions);
+}
+
+void xr_wire_rollout_carry_results(const xr_wire_rollout *rollout,
+                                   xray_region *region)
+{
+    carry_bytes(region, rollout->versions,
+                (const char *)region->data +
+                    xr_wire_rollout_bytes(rollout->header));
 }
 
 xray_status xr_wire_rollout_map(void *memory, uint64_t size, xr_err *err,

@@ -25,12 +25,12 @@ typedef struct xr_wire_header {
 
 typedef struct xr_wire {
     xr_wire_header *header;
-    double *sums;    /* [names] */
-    double *weights; /* [names] */
     uint32_t *index; /* [row_cap] number of each row in the complete batch */
     unsigned char *context;
-    float *out[3]; /* [token_cap] logp, entropy, value */
     xr_rows rows;
+    double *sums;    /* [names] */
+    double *weights; /* [names] */
+    float *out[3];   /* [token_cap] logp, entropy, value */
 } xr_wire;
 
 /* Returns the bytes of a region with such a header. */
@@ -41,6 +41,11 @@ void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out);
 xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out);
 /* Writes the number of rows and tokens to the header. */
 void xr_wire_close(xr_wire *wire);
+/* Have messages carry what the WholeModel writes to the region before the call,
+ * and what the answering rank writes during it; `sums` and `weights` are part
+ * of both. */
+void xr_wire_carry_inputs(const xr_wire *wire, xray_region *region);
+void xr_wire_carry_results(const xr_wire *wire, xray_region *region);
 /* Moves the results (`sums`, `weights`, `out`) to zeroed memory of the caller,
  * so that a rank that does not answer leaves those of the region alone. Returns
  * the bytes of that memory; with NULL nothing is moved. */
@@ -74,6 +79,11 @@ void xr_wire_rollout_begin(void *memory, const xr_wire_rollout_header *shape,
                            xr_wire_rollout *out);
 xray_status xr_wire_rollout_map(void *memory, uint64_t size, xr_err *err,
                                 xr_wire_rollout *out);
+/* As xr_wire_carry_inputs and xr_wire_carry_results do. */
+void xr_wire_rollout_carry_inputs(const xr_wire_rollout *rollout,
+                                  xray_region *region);
+void xr_wire_rollout_carry_results(const xr_wire_rollout *rollout,
+                                   xray_region *region);
 /* Moves the samples to memory of the caller, as xr_wire_aside does. */
 uint64_t xr_wire_rollout_aside(xr_wire_rollout *rollout, void *memory);
 

@@ -24,7 +24,6 @@ typedef struct worker {
     xr_config *config;
     xr_run *run;
     xr_roles *roles;
-    xr_board_group all; /* the group of all ranks for gathers */
     xr_err gather_err;
     xr_views views;
     void *aside; /* results of calls for which another rank answers */
@@ -33,11 +32,13 @@ typedef struct worker {
 
 /* ---- create ------------------------------------------------------------- */
 
-static xray_status gather_on_board(void *ctx, const void *mine, uint64_t size,
-                                   void *all)
+static xray_status gather_from_ranks(void *ctx, const void *mine, uint64_t size,
+                                     void *all)
 {
     worker *w = ctx;
-    return xr_board_exchange(&w->all, mine, size, all, &w->gather_err);
+    return xr_actor_gather(w->context, mine, size,
+                           (uint64_t)w->run->ini.run.comm_timeout / 1000000,
+                           all, &w->gather_err);
 }
 
 static xray_status open_workhorse_run(worker *w, const char *text, xr_err *err)
@@ -80,12 +81,11 @@ static void workhorse_destroy(void *self)
 static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
 {
     uint32_t rank = xr_actor_index(w->context);
-    const xr_board *board = xr_actor_board(w->context);
     xr_rank_link link = { .rank = rank,
-                          .traces = board ? board->extra : NULL,
-                          .trace_stride = board ? board->extra_size : 0,
+                          .trace = xr_actor_extra(w->context),
                           .gather_ctx = w,
-                          .gather = gather_on_board };
+                          .gather = gather_from_ranks };
+    link.traces = xr_actor_extras(w->context, &link.trace_stride);
     char number[16];
     /* Plugins choose the device of this rank by this variable. */
     (void)snprintf(number, sizeof(number), "%u", rank);
@@ -94,12 +94,6 @@ static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
     xray_status status = open_workhorse_run(w, text, err);
     if (status != XRAY_OK)
         return status;
-    const xr_run_config *ini = &w->run->ini;
-    w->all = (xr_board_group){ .board = board,
-                               .size = xr_actor_count(w->context),
-                               .rank = rank,
-                               .timeout_ms = (uint32_t)(ini->run.comm_timeout /
-                                                        1000000) };
     uint64_t rows = xr_run_max_rows(w->run);
     status = xr_views_init(&w->views, rows, err);
     xr_actor_phase(w->context, "creating device, models and engine");
@@ -180,15 +174,20 @@ static int answers_for_replica(const worker *w, uint32_t role)
     return xr_rank_answers(w->run, role, w->roles->rank);
 }
 
+/* Maps the batch of a region. *out_results is the region if this rank writes
+ * its results to it, or NULL. */
 static xray_status read_batch(worker *w, const char *phase, uint32_t role,
-                              const xray_region *region, xr_err *err,
-                              xr_wire *out_wire)
+                              xray_region *region, xr_err *err,
+                              xr_wire *out_wire, xray_region **out_results)
 {
     xr_actor_phase(w->context, phase);
     xray_status status = check_role_is_held(w, role, err);
     if (status == XRAY_OK)
         status = xr_wire_map(region->data, region->size, err, out_wire);
-    if (status == XRAY_OK && !answers_for_replica(w, role)) {
+    if (status == XRAY_OK && answers_for_replica(w, role)) {
+        xr_wire_carry_results(out_wire, region);
+        *out_results = region;
+    } else if (status == XRAY_OK) {
         status = reserve_aside(w, xr_wire_aside(out_wire, NULL), err);
         if (status == XRAY_OK)
             (void)xr_wire_aside(out_wire, w->aside);
@@ -198,12 +197,14 @@ static xray_status read_batch(worker *w, const char *phase, uint32_t role,
 }
 
 static xray_status workhorse_forward(void *self, uint32_t role,
-                                     const xray_region *region, xr_err *err)
+                                     xray_region *region,
+                                     xray_region **out_results, xr_err *err)
 {
     worker *w = self;
     xr_wire wire;
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs) };
-    xray_status status = read_batch(w, "forward", role, region, err, &wire);
+    xray_status status =
+        read_batch(w, "forward", role, region, err, &wire, out_results);
     if (status != XRAY_OK)
         return status;
     uint32_t outputs = wire.header->outputs;
@@ -215,13 +216,14 @@ static xray_status workhorse_forward(void *self, uint32_t role,
 }
 
 static xray_status workhorse_gradients(void *self, uint32_t role,
-                                       const xray_region *region,
+                                       xray_region *region,
+                                       xray_region **out_results,
                                        xr_str *out_fault, xr_err *err)
 {
     worker *w = self;
     xr_wire wire;
-    xray_status status =
-        read_batch(w, "forward_backward", role, region, err, &wire);
+    xray_status status = read_batch(w, "forward_backward", role, region, err,
+                                    &wire, out_results);
     if (status != XRAY_OK)
         return status;
     xr_loss_spec spec = { .kind = wire.header->loss,
@@ -320,8 +322,8 @@ static xray_status generate_samples(worker *w, const xr_wire_rollout *rollout,
     return status;
 }
 
-static xray_status workhorse_generate(void *self, const xray_region *region,
-                                      xr_err *err)
+static xray_status workhorse_generate(void *self, xray_region *region,
+                                      xray_region **out_results, xr_err *err)
 {
     worker *w = self;
     xr_wire_rollout wire;
@@ -331,7 +333,10 @@ static xray_status workhorse_generate(void *self, const xray_region *region,
                        w->roles->rank);
     xray_status status =
         xr_wire_rollout_map(region->data, region->size, err, &wire);
-    if (status == XRAY_OK && !answers_for_replica(w, XRAY_ROLE_ROLLOUT)) {
+    if (status == XRAY_OK && answers_for_replica(w, XRAY_ROLE_ROLLOUT)) {
+        xr_wire_rollout_carry_results(&wire, region);
+        *out_results = region;
+    } else if (status == XRAY_OK) {
         status = reserve_aside(w, xr_wire_rollout_aside(&wire, NULL), err);
         if (status == XRAY_OK)
             (void)xr_wire_rollout_aside(&wire, w->aside);
@@ -365,8 +370,9 @@ static xray_status workhorse_ship_bytes(void *self, uint64_t *out, xr_err *err)
 }
 
 /* Writes the weights for engines of other ranks. */
-static xray_status workhorse_ship(void *self, const xray_region *region,
-                                  uint64_t at, uint64_t bytes, xr_err *err)
+static xray_status workhorse_ship(void *self, xray_region *region, uint64_t at,
+                                  uint64_t bytes, xray_region **out_results,
+                                  xr_err *err)
 {
     worker *w = self;
     unsigned char *memory = region->data;
@@ -374,6 +380,9 @@ static xray_status workhorse_ship(void *self, const xray_region *region,
     if (at > region->size || bytes > region->size - at)
         return xr_fail(err, XRAY_E_BUG,
                        "the region is too small for the weights");
+    region->first = at;
+    region->count = bytes;
+    *out_results = region;
     return xr_ship_write(w->roles, memory + at, bytes, err);
 }
 
@@ -419,14 +428,14 @@ static xray_status workhorse_metrics(void *self, xr_str *out, xr_err *err)
 }
 
 static const xr_actor_method methods[] = {
-    { "forward", "u m ->", XR_METHOD(workhorse_forward) },
-    { "gradients", "u m -> s", XR_METHOD(workhorse_gradients) },
+    { "forward", "u m -> m", XR_METHOD(workhorse_forward) },
+    { "gradients", "u m -> m s", XR_METHOD(workhorse_gradients) },
     { "step", "u d d -> d u U s", XR_METHOD(workhorse_step) },
     { "discard", "u ->", XR_METHOD(workhorse_discard) },
-    { "generate", "m ->", XR_METHOD(workhorse_generate) },
+    { "generate", "m -> m", XR_METHOD(workhorse_generate) },
     { "publish", "-> U", XR_METHOD(workhorse_publish) },
     { "ship_bytes", "-> U", XR_METHOD(workhorse_ship_bytes) },
-    { "ship", "m U U ->", XR_METHOD(workhorse_ship) },
+    { "ship", "m U U -> m", XR_METHOD(workhorse_ship) },
     { "ship_along", "->", XR_METHOD(workhorse_ship_along) },
     { "receive", "m U ->", XR_METHOD(workhorse_receive) },
     { "save", "u s ->", XR_METHOD(workhorse_save) },

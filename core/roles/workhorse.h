@@ -12,20 +12,22 @@
  * folders of its plugins, possibly empty) followed by the text of an INI.
  * Methods:
  *
- *   forward   "u m ->"         role, batch (core/roles/wire.h)
- *   gradients "u m -> s"       role, batch with loss and context -> a value
- *                              that is not finite, or ""
- *   step      "u d d -> d u U s"  role, lr, max_norm -> gradient norm, skipped,
- *                              version, first bad tensor
- *   discard   "u ->"           discards the gradients of the role
- *   generate  "m ->"           prompts, and memory for samples
- *   publish   "-> U"           the engine takes the trainer's weights
- *   ship_bytes "-> U"          bytes of its section of a region for the weights
- *   ship      "m U U ->"       writes the section for engines of other ranks,
- * at an offset and of a size ship_along "->"            called on the trainer's
- * other ranks meanwhile receive   "m U ->"         the engine takes weights
- * from a region, of which the bytes are in use save load "u s ->"         role,
- * folder memory    "-> s"           a line on the memory of the device
+ *   forward     role, batch (core/roles/wire.h) -> results
+ *   gradients   role, batch with loss and context -> results, a value that is
+ *               not finite, or ""
+ *   step        role, lr, max_norm -> gradient norm, skipped, version, first
+ * bad tensor discard     role: discards its gradients generate    prompts, and
+ * memory for samples -> results publish     the engine takes the trainer's
+ * weights -> version ship_bytes  -> bytes of its section of a region for the
+ * weights ship        region, offset, size: writes the section for engines of
+ * other ranks -> results ship_along  is called on the trainer's other ranks
+ * meanwhile receive     region, bytes in use: the engine takes its weights
+ *   save, load  role, folder
+ *   memory      -> a line on the memory of the device
+ *   metrics     -> those of its plugins
+ *
+ * Results are the region of the call again, in which the Workhorse has written;
+ * none from a rank that did not.
  *
  * In a replica of several ranks all get the same calls and the same regions,
  * and only the rank that answers writes results to them

@@ -38,8 +38,8 @@
 
 typedef struct xray_comm_group xray_comm_group; /* the plugin's own */
 
-/* A rank's record of the collective it is in, which other ranks read to explain
- * why they wait. It lies in memory of the core that all processes share. The
+/* A rank's record of the collective it is in, from which the core, and other
+ * ranks of its host, explain why they wait. It lies in memory of the core. The
  * plugin writes it with release stores, `state` last. */
 typedef struct xray_comm_trace {
     uint64_t calls; /* number of collectives begun so far */
@@ -81,10 +81,12 @@ typedef struct xray_comm_setup {
     void *device_self;
     uint32_t rank;
     uint32_t size;
-    uint64_t timeout_ms; /* the longest a call waits; 0: without end */
-    /* One record per rank, or NULL: that of rank r is trace_stride * r bytes
-     * after the first. */
-    xray_comm_trace *traces;
+    uint64_t timeout_ms;    /* the longest a call waits; 0: without end */
+    xray_comm_trace *trace; /* this rank's, which it writes; or NULL */
+    /* Those of all ranks, this one's among them, to be read; NULL if the ranks
+     * share no memory. That of rank r is trace_stride * r bytes after the
+     * first. */
+    const xray_comm_trace *traces;
     uint64_t trace_stride; /* in bytes, a multiple of 8 */
     void *gather_ctx;
     /* The core's own slow gather, for setting up faster calls: it writes `size`

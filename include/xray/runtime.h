@@ -9,12 +9,11 @@
  * process of an actor attaches to the address that its command line ends with,
  * and has one peer, the parent:
  *
- *     parent                                  actor
- *     create(&setup, config, &self);
- *     spawn(self, &spec, &peer);              attach(host, address, &self,
- * &up); send(self, peer, "work", 4, NULL, 0);   poll(self, -1, &event);
- *     poll(self, 1000, &event);               send(self, up, "done", 4, NULL,
- * 0);
+ *     parent                           actor
+ *     create(&setup, NULL, &self);
+ *     spawn(self, &spec, &peer);       attach(host, addr, &self, &up);
+ *     send(self, peer, "a", 1, 0, 0);  poll(self, -1, &event);
+ *     poll(self, 1000, &event);        send(self, up, "b", 1, 0, 0);
  *
  * Messages between two peers keep their order, and arrive complete or not at
  * all.
@@ -29,21 +28,28 @@
 
 typedef struct xray_peer xray_peer; /* the runtime's own */
 
-/* Bulk memory that peers share: the receiver of a message that was sent with a
- * region sees in it what the sender wrote before. The runtime owns it. */
+/* Bulk memory of two peers: the receiver of a message that was sent with a
+ * region sees in it what the sender wrote before. The runtime owns it.
+ *
+ * Peers that share no memory have a copy each, and a message carries the bytes
+ * `first` to `first + count` of the sender's copy. The receiver's other bytes
+ * stay as they are, zero at first. The sender sets the two members, which mean
+ * nothing to a runtime whose peers share memory. */
 typedef struct xray_region {
     xray_header header;
     uint64_t id;     /* unique among the regions of this side */
     uint64_t size;   /* bytes, as asked for */
     void *data;      /* mapped here, aligned to a page */
     xray_peer *peer; /* the peer that created it; NULL: created here */
+    uint64_t first;
+    uint64_t count; /* 0: all bytes from `first` on */
 } xray_region;
 
 /* Everything that the parent's instance is created with. */
 typedef struct xray_runtime_setup {
     xray_header header;
     const xray_host *host; /* NULL: the built-in runtime needs none */
-    uint64_t board_size;   /* bytes that parent and all actors share; 0: none */
+    uint64_t record_size;  /* bytes of each actor's record; 0: none */
     uint32_t actors;       /* the most actors at a time */
     uint32_t hang_ms;      /* an actor silent for this long is lost; 0: never */
     uint32_t start_ms; /* the longest from spawn to the first sign of life */
@@ -55,8 +61,11 @@ typedef struct xray_actor_spec {
     xray_header header;
     const char *name;        /* "workhorse 1", for messages */
     const char *const *argv; /* ends with NULL; the address is appended */
-    uint32_t index;          /* 0 to actors - 1; free again after `kill` */
-    uint32_t reserved;
+    /* The name of the host that it runs on, XRAY_E_UNSUPPORTED if the runtime
+     * cannot start it there; NULL: a host of the runtime's choice. */
+    const char *host;
+    uint32_t index;   /* 0 to actors - 1; free again after `kill` */
+    uint32_t devices; /* accelerators that it uses, which its host must have */
 } xray_actor_spec;
 
 #define XRAY_RUNTIME_MESSAGE 1u
@@ -127,17 +136,23 @@ typedef struct xray_runtime_ops {
      * created here if `peer` is NULL; NULL if there is none. [control] */
     xray_region *(*region_find)(void *self, xray_peer *peer, uint64_t id);
 
-    /* The board: board_size bytes, zero at first and aligned to a page, that
-     * are the same memory in the parent and all actors. NULL if they do not
-     * share a host or the size is 0. [any] */
-    void *(*board)(void *self, uint64_t *out_size);
-    /* For an actor: records what it is doing, in up to 63 bytes, for the
-     * message that the parent writes if it is lost. [any] [no-alloc] */
-    void (*phase_set)(void *self, const char *text);
-    /* Copies what the actor recorded last to `out`, which has room for `size`
-     * bytes with the NUL; "" if it recorded nothing. It is kept after the
-     * actor's loss. [any] [no-alloc] */
-    void (*phase)(void *self, xray_peer *peer, char *out, uint64_t size);
+    /* An actor's record: record_size bytes, aligned to 64 and zero when it
+     * starts, which the actor writes at any time and its parent reads; NULL if
+     * the size is 0. An actor passes NULL for its own. The parent sees what
+     * was written at most 0.5 s ago, also after the actor's loss, until `kill`.
+     * Without shared memory the runtime carries it in words of 8 bytes, beside
+     * the messages and whatever the actor is doing. [any] */
+    void *(*record)(void *self, xray_peer *peer);
+    /* For an actor: the records of all actors, if they are on one host and
+     * share them; that of actor i is i * *out_stride bytes after the first.
+     * NULL if they do not. [any] */
+    void *(*records)(void *self, uint64_t *out_stride);
+    /* Gives an actor a word, which it sees within 0.1 s whatever it is doing.
+     * [control] [no-alloc] */
+    void (*notify)(void *self, xray_peer *peer, uint32_t word);
+    /* For an actor: where the runtime writes the word, atomically; 0 until
+     * `notify`. It lives as long as the instance. [any] */
+    const uint32_t *(*notice)(void *self);
 
     /* Members from here on are optional: test them with XRAY_HAS. */
 

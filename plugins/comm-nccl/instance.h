@@ -110,8 +110,9 @@ typedef struct nccl_comm {
     const xray_cuda_ops *cuda;
     uint32_t rank;
     uint32_t size;
-    uint64_t timeout;        /* ns; 0: no limit */
-    xray_comm_trace *traces; /* NULL: none */
+    uint64_t timeout;              /* ns; 0: no limit */
+    xray_comm_trace *trace;        /* this rank's; NULL: none */
+    const xray_comm_trace *traces; /* of all ranks; NULL: not known here */
     uint64_t trace_stride;
     nccl_config config;
     nccl_api api;
@@ -245,7 +246,7 @@ void nccl_stop_watcher(nccl_comm *comm);
 /* ---- traces and errors --------------------------------------------------- */
 
 /* Returns the trace of a rank, if the instance has traces. */
-xray_comm_trace *nccl_trace_of(const nccl_comm *comm, uint32_t rank);
+const xray_comm_trace *nccl_trace_of(const nccl_comm *comm, uint32_t rank);
 void nccl_trace_reset(const nccl_comm *comm);
 void nccl_trace_begin(const nccl_comm *comm, const nccl_slot *slot);
 void nccl_trace_state(const nccl_comm *comm, uint32_t state);

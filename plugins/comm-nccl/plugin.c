@@ -311,6 +311,7 @@ static nccl_comm *create_instance(const xray_comm_setup *setup,
     comm->rank = setup->rank;
     comm->size = setup->size;
     comm->timeout = setup->timeout_ms * 1000000u;
+    comm->trace = setup->trace;
     comm->traces = setup->traces;
     comm->trace_stride = setup->trace_stride;
     comm->peers = peers;

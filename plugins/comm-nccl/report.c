@@ -12,7 +12,7 @@
 
 /* ---- traces ------------------------------------------------------------- */
 
-xray_comm_trace *nccl_trace_of(const nccl_comm *comm, uint32_t rank)
+const xray_comm_trace *nccl_trace_of(const nccl_comm *comm, uint32_t rank)
 {
     return xr_trace_at(comm->traces, comm->trace_stride, rank);
 }
@@ -20,9 +20,9 @@ xray_comm_trace *nccl_trace_of(const nccl_comm *comm, uint32_t rank)
 /* Clears the trace that an earlier instance left. */
 void nccl_trace_reset(const nccl_comm *comm)
 {
-    if (!comm->traces)
+    xray_comm_trace *trace = comm->trace;
+    if (!trace)
         return;
-    xray_comm_trace *trace = nccl_trace_of(comm, comm->rank);
     xr_trace_put64(&trace->calls, 0);
     xr_trace_put64(&trace->pid, (uint64_t)getpid());
     xr_trace_put32(&trace->state, NCCL_OUTSIDE);
@@ -30,9 +30,9 @@ void nccl_trace_reset(const nccl_comm *comm)
 
 void nccl_trace_begin(const nccl_comm *comm, const nccl_slot *slot)
 {
-    if (!comm->traces)
+    xray_comm_trace *trace = comm->trace;
+    if (!trace)
         return;
-    xray_comm_trace *trace = nccl_trace_of(comm, comm->rank);
     xr_trace_put64(&trace->calls, slot->number);
     xr_trace_put64(&trace->bytes, slot->bytes + slot->from_bytes);
     xr_trace_put64(&trace->group, slot->group->number);
@@ -44,18 +44,17 @@ void nccl_trace_begin(const nccl_comm *comm, const nccl_slot *slot)
 
 void nccl_trace_state(const nccl_comm *comm, uint32_t state)
 {
-    if (comm->traces)
-        xr_trace_put32(&nccl_trace_of(comm, comm->rank)->state, state);
+    if (comm->trace)
+        xr_trace_put32(&comm->trace->state, state);
 }
 
 void nccl_trace_broken(const xray_comm_group *group, uint32_t cause)
 {
     const nccl_comm *comm = group->comm;
-    if (!comm->traces)
+    if (!comm->trace)
         return;
-    xr_trace_put64(&nccl_trace_of(comm, comm->rank)->group, group->number);
-    xr_trace_put32(&nccl_trace_of(comm, comm->rank)->state,
-                   NCCL_GAVE_UP | cause << 8);
+    xr_trace_put64(&comm->trace->group, group->number);
+    xr_trace_put32(&comm->trace->state, NCCL_GAVE_UP | cause << 8);
 }
 
 /* ---- sentences ---------------------------------------------------------- */

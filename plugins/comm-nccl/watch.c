@@ -180,8 +180,7 @@ void nccl_check_calls(nccl_comm *comm)
             return;
         }
         comm->completed++;
-        if (comm->completed == comm->enqueued && !slot->group->broken &&
-            comm->traces)
+        if (comm->completed == comm->enqueued && !slot->group->broken)
             nccl_trace_state(comm, NCCL_OUTSIDE);
     }
 }

@@ -171,11 +171,6 @@ static xray_status check_setup(const xray_comm_setup *s)
         (s->size > 1 && !s->gather))
         return xr_host_fail(s->host, XRAY_E_ARG, "comm shm",
                             "the setup lacks a device, ranks or the gather");
-    if (s->traces && s->trace_stride < sizeof(*s->traces))
-        return xr_host_fail(s->host, XRAY_E_ARG, "comm shm",
-                            "traces of %llu bytes, but %zu are needed",
-                            (unsigned long long)s->trace_stride,
-                            sizeof(*s->traces));
     if (s->size > SHM_MAX_RANKS)
         return xr_host_fail(s->host, XRAY_E_RANGE, "comm shm",
                             "%u ranks, but one host takes at most %u", s->size,
@@ -214,11 +209,9 @@ static xray_status shm_create(const xray_comm_setup *setup, const void *config,
                         .size = setup->size,
                         .timeout = setup->timeout_ms * 1000000u,
                         .spin = choose_spin_time(setup->size),
+                        .trace = setup->trace,
                         .peers = peers,
                         .stage_fd = -1 };
-    if (setup->traces)
-        comm->trace =
-            xr_trace_at(setup->traces, setup->trace_stride, setup->rank);
     for (uint32_t i = 0; i < setup->size; i++)
         peers[i].pidfd = -1;
     status = connect_ranks(comm, setup, prepare_device(setup, comm), all);

@@ -23,11 +23,12 @@ AT(xray_comm_setup, device_self, 24);
 AT(xray_comm_setup, rank, 32);
 AT(xray_comm_setup, size, 36);
 AT(xray_comm_setup, timeout_ms, 40);
-AT(xray_comm_setup, traces, 48);
-AT(xray_comm_setup, trace_stride, 56);
-AT(xray_comm_setup, gather_ctx, 64);
-AT(xray_comm_setup, gather, 72);
-SIZE(xray_comm_setup, 80);
+AT(xray_comm_setup, trace, 48);
+AT(xray_comm_setup, traces, 56);
+AT(xray_comm_setup, trace_stride, 64);
+AT(xray_comm_setup, gather_ctx, 72);
+AT(xray_comm_setup, gather, 80);
+SIZE(xray_comm_setup, 88);
 
 AT(xray_comm_exchange, header, 0);
 AT(xray_comm_exchange, in, 8);

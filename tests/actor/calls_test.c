@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls, futures, regions and the board over the local runtime.
+ * Calls, futures and regions over the local runtime.
  */
 #include <time.h>
 
@@ -414,57 +414,17 @@ static void regions_are_reused(void **state)
     xr_actors_free(actors);
 }
 
-static void actors_exchange_on_the_board(void **state)
-{
-    (void)state;
-    xr_err err = { "" };
-    xr_actors *actors = rig_actors(NULL);
-    xr_actor *four[4];
-    xr_future *futures[4];
-    xr_str out[4] = { { 0 } };
-    for (uint32_t i = 0; i < 4; i++)
-        four[i] = rig_spawn(actors, i);
-    for (uint32_t i = 0; i < 4; i++) {
-        const char mine[3] = { (char)('a' + i), 'x', (char)('0' + i) };
-        RIG_OK(xr_actor_call(four[i], "exchange", &err, &futures[i], 4u, mine,
-                             UINT64_C(3), 10000u, &out[i]));
-    }
-    for (uint32_t i = 0; i < 4; i++) {
-        RIG_OK(xr_future_wait(futures[i], 20000, &err));
-        assert_string_equal(xr_str_text(&out[i]), "ax0bx1cx2dx3");
-        xr_str_free(&out[i]);
-    }
-    /* Every process sees every part of the extra area. */
-    const xr_board *board = xr_actors_board(actors);
-    const char *extra = board->extra;
-    assert_int_equal(board->actors, 4);
-    assert_int_equal(board->extra_size, 48);
-    RIG_OK(xr_actor_ask(four[2], "mark", 10000, &err, "collective 7"));
-    assert_string_equal(extra + 2 * 48, "collective 7");
-    assert_string_equal(extra + 3 * 48, "");
-    const char *none = NULL; /* as "" */
-    RIG_OK(xr_actor_ask(four[2], "mark", 10000, &err, none));
-    assert_string_equal(extra + 2 * 48, "");
-    /* Two of four ranks arrive. */
-    for (uint32_t i = 0; i < 2; i++)
-        RIG_OK(xr_actor_call(four[i], "exchange", &err, &futures[i], 4u, "",
-                             UINT64_C(0), 300u, NULL));
-    for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(xr_future_wait(futures[i], 20000, &err), XRAY_E_PEER);
-        rig_says(err.text, "method exchange", "rank 2, 3 did not arrive", NULL);
-    }
-    xr_actors_free(actors);
-}
-
 static void actors_start_together(void **state)
 {
     (void)state;
     xr_err err = { "" };
     xr_actors *actors = rig_actors(NULL);
     xr_actor *actor[4];
-    const xr_actor_spawn_spec bad = { &rig_class, rig_argv, "two", "", 1, 4 };
+    const xr_actor_spawn_spec bad = { &rig_class, rig_argv, "two", "",
+                                      1,          4,        NULL,  0 };
     for (uint32_t i = 0; i < 4; i++) {
-        xr_actor_spawn_spec spec = { &rig_class, rig_argv, "one", "", i, 4 };
+        xr_actor_spawn_spec spec = { &rig_class, rig_argv, "one", "",
+                                     i,          4,        NULL,  0 };
         RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor[i]));
     }
     for (uint32_t i = 0; i < 4; i++)
@@ -481,7 +441,7 @@ static void actors_start_together(void **state)
     assert_int_equal(index, 3);
     assert_int_equal(count, 4);
     assert_string_equal(xr_str_text(&name), "one");
-    /* 0 to 2, the socket, the board and the eventfd of the heartbeat. */
+    /* 0 to 2, the socket, the records and the eventfd of the heartbeat. */
     assert_true(fds <= 6);
     xr_str_free(&name);
     for (uint32_t i = 0; i < 4; i++)
@@ -507,7 +467,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(differing_signatures_are_refused),
         cmocka_unit_test(regions_are_shared),
         cmocka_unit_test(regions_are_reused),
-        cmocka_unit_test(actors_exchange_on_the_board),
         cmocka_unit_test(actors_start_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

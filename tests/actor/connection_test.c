@@ -249,33 +249,6 @@ static void announced_regions_are_checked(void **state)
     assert_int_equal(rig_fds(), fds);
 }
 
-/* ---- phases ------------------------------------------------------------- */
-
-static void phases_are_cut_and_cleaned(void **state)
-{
-    (void)state;
-    static xr_local_slot slot;
-    xr_local local = { .own = &slot };
-    char text[100];
-    char wide[100];
-    memset(wide, 'w', sizeof(wide));
-    wide[99] = '\0';
-    xr_local_phase_set(&local, "forward of block 3");
-    xr_local_phase_get(&slot, text, sizeof(text));
-    assert_string_equal(text, "forward of block 3");
-    xr_local_phase_set(&local, wide);
-    xr_local_phase_get(&slot, text, sizeof(text));
-    assert_int_equal(strlen(text), 63);
-    assert_int_equal(strspn(text, "w"), 63);
-    xr_local_phase_set(&local, "a\nb"); /* replaces the longer one */
-    xr_local_phase_get(&slot, text, sizeof(text));
-    assert_string_equal(text, "a b");
-    xr_local_phase_get(&slot, text, 3);
-    assert_string_equal(text, "a ");
-    local.own = NULL;
-    xr_local_phase_set(&local, "of nobody");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,7 +258,6 @@ int main(void)
         CASE(closing_leaves_no_descriptor),
         CASE(frame_headers_are_checked),
         cmocka_unit_test(announced_regions_are_checked),
-        cmocka_unit_test(phases_are_cut_and_cleaned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

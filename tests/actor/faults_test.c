@@ -249,7 +249,8 @@ static void refusal_of_another_is_reported(void **state)
     xr_actor *made[2];
     for (uint32_t i = 0; i < 2; i++) {
         const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "workhorse",
-                                           texts[i],   i,        1 };
+                                           texts[i],   i,        1,
+                                           NULL,       0 };
         RIG_OK(xr_actor_spawn(actors, &spec, &err, &made[i]));
     }
     assert_int_equal(xr_actor_ready(made[0], 30000, &err), XRAY_E_CONFIG);
@@ -302,11 +303,11 @@ static void malformed_bytes_end_an_actor(void **state)
 
 static xray_runtime_event ill_event;
 
-static void *give_small_board(void *self, uint64_t *out_size)
+static void *give_no_record(void *self, xray_peer *peer)
 {
-    void *board = xr_local_runtime.board(self, out_size);
-    *out_size = 8;
-    return board;
+    (void)self;
+    (void)peer;
+    return NULL;
 }
 
 static xray_status give_ill_event(void *self, int64_t timeout_ms,
@@ -356,18 +357,18 @@ static void faults_of_a_runtime_are_named(void **state)
 {
     xray_runtime_ops sick = xr_local_runtime;
     const xr_actors_setup setup = { .ops = &sick, .actors = 2 };
-    const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "x", "", 0, 1 };
+    const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "x",  "",
+                                       0,          1,        NULL, 0 };
     xr_actor *actor = NULL;
     xray_region *region = NULL;
     xr_actors *actors = NULL;
     xr_err err = { "" };
     (void)state;
     const uint32_t fds = rig_fds();
-    sick.board = give_small_board;
-    assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_E_BUG);
-    rig_says(err.text, "the runtime returned a board of 8 bytes, not ", NULL);
-    sick = xr_local_runtime;
     actors = rig_actors(&setup);
+    sick.record = give_no_record;
+    assert_int_equal(xr_actor_spawn(actors, &spec, &err, &actor), XRAY_E_BUG);
+    rig_says(err.text, "the runtime's record returned no memory", NULL);
     sick.spawn = give_no_peer;
     assert_int_equal(xr_actor_spawn(actors, &spec, &err, &actor), XRAY_E_BUG);
     rig_says(err.text, "spawn returned neither a peer nor an error", NULL);
@@ -400,7 +401,8 @@ static void many_actors_leave_nothing(void **state)
     const uint32_t fds = rig_fds();
     for (uint32_t i = 0; i < CYCLES; i++) {
         const xr_actor_spawn_spec spec = { &rig_class, rig_argv, "workhorse",
-                                           "",         i % 4,    1 };
+                                           "",         i % 4,    1,
+                                           NULL,       0 };
         xr_actor *actor = NULL;
         xray_region *region = NULL;
         uint64_t sum;

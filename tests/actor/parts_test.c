@@ -14,7 +14,6 @@ static struct {
     uint32_t destroyed;
     uint64_t last_destroyed; /* its size */
     xray_runtime_setup setup;
-    char board[1 << 20];
 } fake;
 
 static xray_status fake_region_create(void *self, uint64_t size,
@@ -61,17 +60,9 @@ static void fake_destroy(void *self)
     (void)self;
 }
 
-static void *fake_board(void *self, uint64_t *out_size)
-{
-    (void)self;
-    *out_size = fake.setup.board_size;
-    return fake.setup.board_size <= sizeof(fake.board) ? fake.board : NULL;
-}
-
 static xray_runtime_ops ops = { .header = XRAY_HEADER(xray_runtime_ops),
                                 .create = fake_create,
                                 .destroy = fake_destroy,
-                                .board = fake_board,
                                 .region_create = fake_region_create,
                                 .region_destroy = fake_region_destroy };
 
@@ -264,37 +255,32 @@ static void setups_have_their_defaults(void **state)
         assert_int_equal(fake.setup.hang_ms, cases[i].got_hang);
         assert_int_equal(fake.setup.start_ms, cases[i].got_start);
         assert_int_equal(fake.setup.actors, 3);
-        assert_true(fake.setup.board_size == xr_board_bytes(3, 40));
-        const xr_board *b = xr_actors_board(actors);
-        assert_int_equal(b->actors, 3);
-        assert_int_equal(b->extra_size, 40);
-        assert_ptr_equal((char *)b->extra + 3 * 40,
-                         fake.board + fake.setup.board_size);
+        assert_int_equal(fake.setup.record_size, XR_RECORD_PHASE + 40);
         xr_actors_free(actors);
     }
 }
 
-/* Each actor has its own part of the extra area. */
-static void boards_have_their_size(void **state)
+static void phases_are_cut_and_cleaned(void **state)
 {
     (void)state;
-    xr_board b;
-    xr_err err = { "" };
-    memset(&fake, 0, sizeof(fake));
-    assert_true(xr_board_bytes(5, 48) == xr_board_bytes(5, 0) + 5 * 48);
-    assert_true(xr_board_bytes(6, 0) > xr_board_bytes(5, 0));
-    assert_true(xr_board_bytes(2, UINT64_MAX / 4) == UINT64_MAX / 2);
-    assert_true(xr_board_bytes(0, UINT64_MAX / 4) < 4096);
-    uint64_t size = xr_board_bytes(5, 48);
-    assert_true(size <= sizeof(fake.board));
-    xr_board_format(fake.board, 5, 48);
-    assert_int_equal(xr_board_map(fake.board, size, &err, &b), XRAY_OK);
-    assert_int_equal(xr_board_map(fake.board, size - 1, &err, &b), XRAY_E_PEER);
-    char want[100];
-    (void)snprintf(want, sizeof(want),
-                   "the board (%llu bytes) is not one of this program",
-                   (unsigned long long)size - 1);
-    assert_string_equal(err.text, want);
+    uint64_t record[(XR_RECORD_PHASE + 8) / 8] = { 0 };
+    char text[100];
+    char wide[100];
+    memset(wide, 'w', sizeof(wide));
+    wide[99] = '\0';
+    xr_record_put_phase(record, "forward of block 3");
+    xr_record_get_phase(record, text, sizeof(text));
+    assert_string_equal(text, "forward of block 3");
+    xr_record_put_phase(record, wide);
+    xr_record_get_phase(record, text, sizeof(text));
+    assert_int_equal(strlen(text), 63);
+    assert_int_equal(strspn(text, "w"), 63);
+    xr_record_put_phase(record, "a\nb"); /* replaces the longer one */
+    xr_record_get_phase(record, text, sizeof(text));
+    assert_string_equal(text, "a b");
+    xr_record_get_phase(record, text, 3);
+    assert_string_equal(text, "a ");
+    assert_int_equal(record[XR_RECORD_PHASE / 8], 0); /* the object's bytes */
 }
 
 static char logged[100];
@@ -404,8 +390,8 @@ static void malformed_bytes_are_refused(void **state)
         int taken;
     } cases[] = {
         { "\x01\x05\xa1\x00", 4, "", 1 },
-        { "\x05\x05\xa1\x00", 4, "", 1 },
-        { "\x06\x05\xa1\x00", 4, NULL, 0 }, /* an unknown kind */
+        { "\x08\x05\xa1\x00", 4, "", 1 },
+        { "\x09\x05\xa1\x00", 4, NULL, 0 }, /* an unknown kind */
         { "\x01\x05\xa1x", 4, NULL, 0 },    /* a text without its end */
         { "\x01\x05\xa0", 3, NULL, 0 },
         { "\x01\x05\xa2\x00x", 5, NULL, 0 }, /* one with an end inside */
@@ -511,7 +497,7 @@ int main(void)
         cmocka_unit_test(regions_of_others_are_counted),
         cmocka_unit_test(impossible_regions_are_refused),
         cmocka_unit_test(setups_have_their_defaults),
-        cmocka_unit_test(boards_have_their_size),
+        cmocka_unit_test(phases_are_cut_and_cleaned),
         cmocka_unit_test(reasons_of_a_runtime_are_kept),
         cmocka_unit_test(numbers_keep_to_their_ranges),
         cmocka_unit_test(malformed_bytes_are_refused),

@@ -187,35 +187,36 @@ static xray_status write_garbage(void *data, const void *bytes, uint64_t size,
     return n > 0 ? XRAY_OK : xr_fail(err, XRAY_E_IO, "write");
 }
 
-static xray_status exchange_on_board(void *data, uint32_t members,
-                                     const void *mine, uint64_t size,
-                                     uint32_t timeout_ms, xr_str *out_all,
-                                     xr_err *err)
+static xray_status gather_text(void *data, const void *mine, uint64_t size,
+                               uint64_t timeout_ms, xr_str *out_all,
+                               xr_err *err)
 {
     const rig *self = data;
-    const xr_board_group group = {
-        xr_actor_board(self->context), NULL, members,
-        xr_actor_index(self->context), 1,    timeout_ms,
-    };
-    char *all = malloc(members * size + 1);
+    const uint64_t count = xr_actor_count(self->context);
+    char *all = malloc(count * size + 1);
     if (!all)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory");
-    xray_status status = xr_board_exchange(&group, mine, size, all, err);
+    xray_status status =
+        xr_actor_gather(self->context, mine, size, timeout_ms, all, err);
     if (!status)
-        xr_str_append(out_all, all, (size_t)(members * size));
+        xr_str_append(out_all, all, (size_t)(count * size));
     free(all);
     return status;
 }
 
-/* Writes to its own part of the board's extra area. */
-static xray_status mark_board(void *data, const char *text, xr_err *err)
+/* Writes to the bytes that the caller reads, and returns what the actor before
+ * this one has written to its own. */
+static xray_status mark_record(void *data, const char *text, xr_str *out_before,
+                               xr_err *err)
 {
     const rig *self = data;
-    const xr_board *board = xr_actor_board(self->context);
-    char *own = (char *)board->extra +
-                board->extra_size * xr_actor_index(self->context);
+    const uint32_t index = xr_actor_index(self->context);
+    uint64_t stride = 0;
+    const char *all = xr_actor_extras(self->context, &stride);
     (void)err;
-    (void)snprintf(own, (size_t)board->extra_size, "%s", text);
+    (void)snprintf(xr_actor_extra(self->context), RIG_EXTRA, "%s", text);
+    if (index)
+        xr_str_puts(out_before, all + (index - 1) * stride);
     return XRAY_OK;
 }
 
@@ -245,8 +246,8 @@ static const xr_actor_method methods[] = {
     { "leave_badly", "->", XR_METHOD(leave_badly) },
     { "look", "-> uuus", XR_METHOD(report_process) },
     { "garbage", "b ->", XR_METHOD(write_garbage) },
-    { "exchange", "u b u -> b", XR_METHOD(exchange_on_board) },
-    { "mark", "s ->", XR_METHOD(mark_board) },
+    { "gather", "b U -> b", XR_METHOD(gather_text) },
+    { "mark", "s -> s", XR_METHOD(mark_record) },
     { "wide", "u d I u d i d U d d d d d -> d",
       XR_METHOD(weigh_many_arguments) },
 };
@@ -273,7 +274,7 @@ int rig_child(int argc, char **argv, int *out_code)
 
 xr_actors *rig_actors(const xr_actors_setup *setup)
 {
-    static const xr_actors_setup plain = { .actors = 4, .extra = 48 };
+    static const xr_actors_setup plain = { .actors = 4, .extra = RIG_EXTRA };
     xr_err err = { "" };
     xr_actors *actors = NULL;
     RIG_OK(xr_actors_new(setup ? setup : &plain, &err, &actors));
@@ -286,8 +287,8 @@ xr_actor *rig_spawn(xr_actors *actors, uint32_t index)
     xr_err err = { "" };
     xr_actor *actor = NULL;
     (void)snprintf(name, sizeof(name), "workhorse %u", index);
-    const xr_actor_spawn_spec spec = { &rig_class, rig_argv, name,
-                                       NULL,       index,    4 };
+    const xr_actor_spawn_spec spec = { &rig_class, rig_argv, name, NULL,
+                                       index,      4,        NULL, 0 };
     RIG_OK(xr_actor_spawn(actors, &spec, &err, &actor));
     RIG_OK(xr_actor_ready(actor, 30000, &err));
     return actor;

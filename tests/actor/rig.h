@@ -10,6 +10,8 @@
 
 extern const xr_actor_class rig_class;
 
+#define RIG_EXTRA 48 /* bytes of an actor that the caller reads */
+
 /* Starts the test program as an actor. */
 extern const char *const rig_argv[];
 /* 1 and the exit code if the command line asks for an actor. */

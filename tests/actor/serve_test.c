@@ -3,6 +3,7 @@
  * The actor's side alone: a parent made for the test sends messages in any
  * order and records the answers.
  */
+#include "core/actor/record.h"
 #include "core/actor/signature.h"
 #include "tests/actor/rig.h"
 
@@ -15,7 +16,11 @@ static struct {
     const char *reason; /* of the end after them */
     uint32_t clean;
     char answers[4096]; /* a line per answer */
-    char phases[512];
+    char phases[512];   /* at every message of the actor and at its end */
+    uint64_t record[XR_RECORD_PHASE / 8];
+    uint32_t word;
+    uint32_t gathers; /* messages of this kind */
+    uint32_t quiet; /* the end comes only when it is waited for without limit */
     xray_region *sent[4]; /* with the last answer */
     uint32_t sent_count;
     uint32_t made; /* regions */
@@ -38,8 +43,9 @@ static xray_status fake_poll(void *self, int64_t timeout_ms,
                              xray_runtime_event *out)
 {
     (void)self;
-    (void)timeout_ms;
     out->peer = (void *)&one_peer;
+    if (parent.at == parent.count && parent.quiet && timeout_ms >= 0)
+        return XRAY_AGAIN;
     if (parent.at == parent.count) {
         out->kind = XRAY_RUNTIME_LOST;
         out->reason = parent.reason;
@@ -50,6 +56,15 @@ static xray_status fake_poll(void *self, int64_t timeout_ms,
     out->data = parent.inbox[parent.at].data;
     out->size = parent.inbox[parent.at++].size;
     return XRAY_OK;
+}
+
+static void note_phase(void)
+{
+    char phase[64];
+    size_t used = strlen(parent.phases);
+    xr_record_get_phase(parent.record, phase, sizeof(phase));
+    (void)snprintf(parent.phases + used, sizeof(parent.phases) - used, "%s; ",
+                   phase);
 }
 
 /* "3 done 7", or "3 error -100 the sentence". */
@@ -66,6 +81,13 @@ static xray_status fake_send(void *self, xray_peer *peer, const void *data,
     (void)self;
     (void)peer;
     assert_int_equal(xr_message_header(data, (size_t)size, &err, &m), 0);
+    note_phase();
+    if (m.kind == XR_MESSAGE_GATHER) {
+        assert_int_equal(xr_message_values(&m, "Ub", &err, v), 0);
+        assert_int_equal(v[0].U, 1500);
+        parent.gathers++;
+        return XRAY_OK;
+    }
     parent.sent_count = region_count;
     for (uint32_t i = 0; i < region_count; i++)
         parent.sent[i] = regions[i];
@@ -87,19 +109,24 @@ static xray_status fake_send(void *self, xray_peer *peer, const void *data,
     return XRAY_OK;
 }
 
-static void fake_phase_set(void *self, const char *text)
+static void *fake_record(void *self, xray_peer *peer)
 {
     (void)self;
-    size_t used = strlen(parent.phases);
-    (void)snprintf(parent.phases + used, sizeof(parent.phases) - used, "%s; ",
-                   text);
+    assert_null(peer);
+    return parent.record;
 }
 
-static void *fake_board(void *self, uint64_t *out_size)
+static void *fake_records(void *self, uint64_t *out_stride)
 {
     (void)self;
-    (void)out_size;
+    (void)out_stride;
     return NULL;
+}
+
+static const uint32_t *fake_notice(void *self)
+{
+    (void)self;
+    return &parent.word;
 }
 
 static xray_region theirs = { .id = 5, .size = 64, .peer = (void *)&one_peer };
@@ -143,8 +170,9 @@ static const xray_runtime_ops ops = { .header = XRAY_HEADER(xray_runtime_ops),
                                       .destroy = fake_destroy,
                                       .poll = fake_poll,
                                       .send = fake_send,
-                                      .board = fake_board,
-                                      .phase_set = fake_phase_set,
+                                      .record = fake_record,
+                                      .records = fake_records,
+                                      .notice = fake_notice,
                                       .region_create = fake_region_create,
                                       .region_destroy = fake_region_destroy,
                                       .region_find = fake_region_find };
@@ -164,7 +192,9 @@ static xray_status object_create(const xr_actor_context *c, const char *text,
     assert_string_equal(xr_actor_own_name(c), "name");
     assert_int_equal(xr_actor_index(c), 2);
     assert_int_equal(xr_actor_count(c), 4);
-    assert_null(xr_actor_board(c));
+    uint64_t stride = 0;
+    assert_ptr_equal(xr_actor_extra(c), parent.record + XR_RECORD_PHASE / 8);
+    assert_null(xr_actor_extras(c, &stride));
     parent.objects++;
     *out = &parent;
     return XRAY_OK;
@@ -173,6 +203,7 @@ static xray_status object_create(const xr_actor_context *c, const char *text,
 static void object_destroy(void *self)
 {
     assert_ptr_equal(self, &parent);
+    note_phase();
     parent.objects--;
 }
 
@@ -197,13 +228,29 @@ static xray_status give_region(void *self, const xray_region *region,
     return xr_actor_region(context, 64, err, out);
 }
 
+/* Returns the sum of what the four actors gave. The text of the call is still
+ * there after the gather. */
+static xray_status gather_number(void *self, const char *text, uint64_t *out,
+                                 xr_err *err)
+{
+    const uint64_t given = 5;
+    uint64_t all[4] = { 0 };
+    (void)self;
+    xray_status status =
+        xr_actor_gather(context, &given, sizeof(given), 1500, all, err);
+    assert_string_equal(text, "the text of a call");
+    *out = all[0] + all[1] + all[2] + all[3];
+    return status;
+}
+
 static const xr_actor_method methods[] = {
     { "twice", "U->U", XR_METHOD(double_number) },
     { "give", "m->m", XR_METHOD(give_region) },
+    { "gather", "s->U", XR_METHOD(gather_number) },
 };
-static const xr_actor_class kind = { "kind", methods, 2, object_create,
+static const xr_actor_class kind = { "kind", methods, 3, object_create,
                                      object_destroy };
-static const xr_actor_class other = { "other", methods, 2, NULL, NULL };
+static const xr_actor_class other = { "other", methods, 3, NULL, NULL };
 
 /* ---- what the parent sends ---------------------------------------------- */
 
@@ -277,9 +324,9 @@ static void calls_are_answered(void **state)
         "7 error -100 value 1 of the message is not of type 'U' (expected "
         "\"U\")\n8 done 0\n");
     assert_string_equal(parent.phases,
-                        "create; waiting for a call; twice; waiting for a "
-                        "call; twice; waiting for a call; twice; waiting for a "
-                        "call; twice; waiting for a call; destroy; waiting for "
+                        "waiting for a call; waiting for a call; waiting for a "
+                        "call; waiting for a call; waiting for a call; waiting "
+                        "for a call; waiting for a call; destroy; waiting for "
                         "a call; ");
 }
 
@@ -359,6 +406,54 @@ static void regions_belong_to_their_maker(void **state)
     begin_script();
 }
 
+/* While the object waits for what the others give, calls are kept in order. */
+static void calls_wait_for_a_gather(void **state)
+{
+    (void)state;
+    const uint64_t given[4] = { 1000, 100, 5, 10 };
+    const xr_value text = { .s = "the text of a call" };
+    const xr_value all = { .b = { given, sizeof(given) } };
+    const xr_value part = { .b = { given, 8 } };
+    const xr_value why[2] = { { .i = XRAY_E_PEER }, { .s = "rank 1 is late" } };
+    begin_script();
+    add_create("kind", "");
+    add_message(XR_MESSAGE_CALL, "gather", "s", &text);
+    add_twice_call(1);
+    add_twice_call(2);
+    add_message(XR_MESSAGE_GATHERED, "", "b", &all);
+    add_message(XR_MESSAGE_CALL, "gather", "s", &text);
+    add_message(XR_MESSAGE_NOT_GATHERED, "", XR_ERROR_LETTERS, why);
+    add_message(XR_MESSAGE_CALL, "gather", "s", &text);
+    add_message(XR_MESSAGE_GATHERED, "", "b", &part);
+    add_message(XR_MESSAGE_STOP, "", "", NULL);
+    expect_served(XRAY_OK, "",
+                  "1 done 0\n2 done 0: 1115\n3 done 0: 2\n4 done 0: 4\n"
+                  "6 error -400 rank 1 is late (this is rank 2)\n"
+                  "8 error -400 gather: 8 bytes came, not 32\n10 done 0\n");
+    assert_int_equal(parent.gathers, 3);
+    assert_non_null(strstr(parent.phases, "; gather; "));
+}
+
+/* The parent's word reaches a call in progress, and so does its end. */
+static void gathers_end_with_the_run(void **state)
+{
+    (void)state;
+    const xr_value text = { .s = "the text of a call" };
+    begin_script();
+    add_create("kind", "");
+    add_message(XR_MESSAGE_CALL, "gather", "s", &text);
+    parent.word = 1;
+    parent.quiet = 1;
+    expect_served(XRAY_E_PEER, "the parent went away",
+                  "1 done 0\n2 error -104 the run is stopped\n");
+    begin_script();
+    add_create("kind", "");
+    add_message(XR_MESSAGE_CALL, "gather", "s", &text);
+    expect_served(XRAY_E_PEER, "the parent went away",
+                  "1 done 0\n2 error -400 the parent went away\n");
+    begin_script();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +461,8 @@ int main(void)
         cmocka_unit_test(calls_out_of_order_are_refused),
         cmocka_unit_test(failed_creations_are_explained),
         cmocka_unit_test(regions_belong_to_their_maker),
+        cmocka_unit_test(calls_wait_for_a_gather),
+        cmocka_unit_test(gathers_end_with_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

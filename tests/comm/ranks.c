@@ -95,6 +95,7 @@ xray_comm_setup ranks_setup(ranks_env *e, uint64_t timeout_ms)
                               .rank = e->rank,
                               .size = e->size,
                               .timeout_ms = timeout_ms,
+                              .trace = &e->all->traces[e->rank].own,
                               .traces = &e->all->traces[0].own,
                               .trace_stride = sizeof(e->all->traces[0]),
                               .gather_ctx = e,

@@ -121,7 +121,8 @@ static const struct needs {
       "broadcast send recv" },
     { "xray.runtime/0", sizeof(xray_runtime_ops),
       "create attach destroy spawn kill pid send poll region_create "
-      "region_destroy region_find board phase_set phase" },
+      "region_destroy region_find record records notify "
+      "notice" },
 };
 
 static size_t count_words(const char *text)

@@ -474,46 +474,6 @@ static void outputs_are_stored_token_by_token(void **state)
     xr_rows_free(&rows);
 }
 
-static void *find_no_board(void *self, uint64_t *out_size)
-{
-    (void)self;
-    (void)out_size;
-    return NULL;
-}
-
-/* Ranks that could not find each other are not started, since they would wait
- * without end. */
-static void ranks_without_a_board_do_not_start(void **state)
-{
-    (void)state;
-    char json[] = "{}";
-    xray_runtime_ops ops = xr_local_runtime;
-    ops.board = find_no_board;
-    const xray_component far = { .name = "far" };
-    const xr_run run = { .placement = { .size = 2 },
-                         .actor = { .json = json },
-                         .runtime = { .component = &far, .ops = &ops } };
-    xr_roles roles;
-    make_fake_roles(&run, &roles);
-    xr_whole *whole = NULL;
-    xr_err err = { "" };
-    assert_int_equal(xr_whole_open(&roles, &err, &whole), XRAY_E_UNSUPPORTED);
-    assert_null(whole);
-    assert_string_equal(
-        err.text, "[run] runtime far gives its Workhorses no shared memory, "
-                  "which 2 ranks need to find each other; it serves one rank");
-    xr_actors_setup setup = { .ops = &ops, .actors = 2, .extra = 64 };
-    xr_actors *actors = NULL;
-    assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_OK);
-    assert_null(xr_actors_board(actors));
-    char mine = 0;
-    const xr_board_group group = { .board = xr_actors_board(actors),
-                                   .size = 2 };
-    assert_int_equal(xr_board_exchange(&group, &mine, 1, &mine, &err),
-                     XRAY_E_UNSUPPORTED);
-    xr_actors_free(actors);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -528,7 +488,6 @@ int main(void)
         cmocka_unit_test(statistics_of_a_batch_are_put),
         cmocka_unit_test(bad_gradients_are_named),
         cmocka_unit_test(outputs_are_stored_token_by_token),
-        cmocka_unit_test(ranks_without_a_board_do_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

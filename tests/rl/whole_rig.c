@@ -25,8 +25,28 @@ whole_script script;
 whole_trace whole_traces[RANKS];
 static struct xr_actor actors[RANKS];
 static struct xr_future futures[RANKS];
-static xr_board board = { .extra = whole_traces,
-                          .extra_size = sizeof(whole_traces[0]) };
+
+/* Workhorses share no memory with the WholeModel: each has a copy of what its
+ * call carries, and the results that it sends are copied back. */
+static xray_region receive_region(const xray_region *from)
+{
+    xray_region copy = *from;
+    uint64_t count = from->count ? from->count : from->size - from->first;
+    assert_true(from->first <= from->size && count <= from->size - from->first);
+    copy.data = calloc(1, (size_t)from->size);
+    assert_non_null(copy.data);
+    memcpy((char *)copy.data + from->first, (char *)from->data + from->first,
+           (size_t)count);
+    return copy;
+}
+
+static void return_region(xray_region *copy, const xray_region *to, int answers)
+{
+    if (answers)
+        memcpy((char *)to->data + copy->first, (char *)copy->data + copy->first,
+               (size_t)copy->count);
+    free(copy->data);
+}
 
 float whole_output(uint32_t row, uint32_t t, int k)
 {
@@ -65,7 +85,9 @@ static void answer_batch(uint32_t rank, const char *method,
 {
     xr_wire wire;
     xr_err why = { "" };
-    if (xr_wire_map(region->data, region->size, &why, &wire) != XRAY_OK)
+    xray_region own = receive_region(region);
+    int answers = xr_rank_answers(&run, XRAY_ROLE_ACTOR, rank);
+    if (xr_wire_map(own.data, own.size, &why, &wire) != XRAY_OK)
         fail_msg("%s", why.text);
     script.views[rank] = wire.header->views;
     script.rows[rank] = wire.rows.batch.rows;
@@ -81,12 +103,12 @@ static void answer_batch(uint32_t rank, const char *method,
         script.who[wire.index[r]] = rank;
     }
     script.region[rank] = region->data;
-    if (!xr_rank_answers(&run, XRAY_ROLE_ACTOR, rank))
-        return;
-    if (strcmp(method, "forward") == 0)
+    xr_wire_carry_results(&wire, &own);
+    if (answers && strcmp(method, "forward") == 0)
         answer_forward(&wire);
-    else
+    else if (answers)
         answer_gradients(rank, &wire);
+    return_region(&own, region, answers);
 }
 
 /* Sample k of prompt p has p + k + 1 tokens, each 100 p + 10 k + its index. */
@@ -94,14 +116,14 @@ static void answer_generate(uint32_t rank, const xray_region *region)
 {
     xr_wire_rollout rollout;
     xr_err err = { "" };
-    if (xr_wire_rollout_map(region->data, region->size, &err, &rollout) !=
-        XRAY_OK)
+    xray_region own = receive_region(region);
+    int answers = xr_rank_answers(&run, XRAY_ROLE_ROLLOUT, rank);
+    if (xr_wire_rollout_map(own.data, own.size, &err, &rollout) != XRAY_OK)
         fail_msg("%s", err.text);
     script.rows[rank] = rollout.header->prompts;
     script.region[rank] = region->data;
-    if (!xr_rank_answers(&run, XRAY_ROLE_ROLLOUT, rank))
-        return;
-    for (uint32_t p = 0; p < rollout.header->prompts; p++) {
+    xr_wire_rollout_carry_results(&rollout, &own);
+    for (uint32_t p = 0; answers && p < rollout.header->prompts; p++) {
         uint32_t id = (uint32_t)rollout.prompt_id[p];
         assert_int_equal(rollout.prompt_start[p + 1] - rollout.prompt_start[p],
                          1 + id % 2);
@@ -119,6 +141,7 @@ static void answer_generate(uint32_t rank, const xray_region *region)
             }
         }
     }
+    return_region(&own, region, answers);
 }
 
 static void answer_step(uint32_t rank, va_list args)
@@ -143,7 +166,11 @@ static void expect_section(uint32_t rank, const char *method, va_list args)
         before += r < rank ? script.ship_bytes[r] : 0;
         all += script.ship_bytes[r];
     }
-    assert_true(va_arg(args, const xray_region *)->size >= all);
+    const xray_region *region = va_arg(args, const xray_region *);
+    assert_true(region->size >= all);
+    /* The calls to write carry nothing, those to read all that was written. */
+    assert_int_equal(region->first, *method == 's' ? region->size : 0);
+    assert_int_equal(region->count, *method == 's' ? 0 : all);
     if (*method == 's')
         assert_int_equal(va_arg(args, uint64_t), before);
     assert_int_equal(va_arg(args, uint64_t),
@@ -173,6 +200,7 @@ xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
                strcmp(method, "gradients") == 0) {
         assert_int_equal(va_arg(args, uint32_t), XRAY_ROLE_ACTOR);
         answer_batch(rank, method, va_arg(args, const xray_region *));
+        assert_null(va_arg(args, xray_region **));
         if (*method == 'g' && script.fault[rank])
             xr_str_puts(va_arg(args, xr_str *), script.fault[rank]);
     }
@@ -241,11 +269,10 @@ xray_status __wrap_xr_actors_check(xr_actors *all, xr_err *err)
                        : XRAY_OK;
 }
 
-const xr_board *__wrap_xr_actors_board(const xr_actors *all);
-const xr_board *__wrap_xr_actors_board(const xr_actors *all)
+const void *__wrap_xr_actor_extra_of(const xr_actor *actor);
+const void *__wrap_xr_actor_extra_of(const xr_actor *actor)
 {
-    (void)all;
-    return &board;
+    return &whole_traces[actor->rank].own;
 }
 
 xray_status __wrap_xr_region_get(xr_actors *all, uint64_t size, xr_err *err,

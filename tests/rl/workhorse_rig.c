@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "core/actor/board.h"
+#include "core/actor/actor.h"
 
 /* ---- the process around a Workhorse ------------------------------------- */
 
@@ -18,8 +18,6 @@ workhorse_process around;
 xr_run run;
 xr_roles roles;
 xray_comm_trace traces[RANK + 2];
-static const xr_board board = { .extra = traces,
-                                .extra_size = sizeof(traces[0]) };
 
 uint32_t __wrap_xr_actor_index(const xr_actor_context *context);
 uint32_t __wrap_xr_actor_index(const xr_actor_context *context)
@@ -35,11 +33,21 @@ uint32_t __wrap_xr_actor_count(const xr_actor_context *context)
     return RANK + 2;
 }
 
-const xr_board *__wrap_xr_actor_board(const xr_actor_context *context);
-const xr_board *__wrap_xr_actor_board(const xr_actor_context *context)
+void *__wrap_xr_actor_extra(const xr_actor_context *context);
+void *__wrap_xr_actor_extra(const xr_actor_context *context)
 {
     (void)context;
-    return &board;
+    return &traces[RANK];
+}
+
+const void *__wrap_xr_actor_extras(const xr_actor_context *context,
+                                   uint64_t *out_stride);
+const void *__wrap_xr_actor_extras(const xr_actor_context *context,
+                                   uint64_t *out_stride)
+{
+    (void)context;
+    *out_stride = sizeof(traces[0]);
+    return traces;
 }
 
 void __wrap_xr_actor_phase(const xr_actor_context *context, const char *phase);
@@ -96,20 +104,17 @@ void __wrap_xr_roles_free(xr_roles *one)
     around.closed += one != NULL;
 }
 
-/* The group of the exchange is that of all ranks. */
-xray_status __wrap_xr_board_exchange(const xr_board_group *group,
-                                     const void *mine, uint64_t bytes,
-                                     void *all, xr_err *err);
-xray_status __wrap_xr_board_exchange(const xr_board_group *group,
-                                     const void *mine, uint64_t bytes,
-                                     void *all, xr_err *err)
+xray_status __wrap_xr_actor_gather(const xr_actor_context *context,
+                                   const void *mine, uint64_t bytes,
+                                   uint64_t timeout_ms, void *all, xr_err *err);
+xray_status __wrap_xr_actor_gather(const xr_actor_context *context,
+                                   const void *mine, uint64_t bytes,
+                                   uint64_t timeout_ms, void *all, xr_err *err)
 {
+    (void)context;
     (void)mine;
     (void)all;
-    assert_ptr_equal(group->board, &board);
-    assert_int_equal(group->rank, RANK);
-    assert_int_equal(group->size, RANK + 2);
-    assert_int_equal(group->timeout_ms, 1500);
+    assert_int_equal(timeout_ms, 1500);
     assert_int_equal(bytes, sizeof(uint32_t));
     return around.gather == XRAY_OK
                ? XRAY_OK

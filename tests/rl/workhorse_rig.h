@@ -57,9 +57,11 @@ int begin_test(void **state);
 int end_test(void **state);
 
 typedef xray_status (*batch_method)(void *self, uint32_t role,
-                                    const xray_region *region, xr_err *why);
+                                    xray_region *region,
+                                    xray_region **out_results, xr_err *why);
 typedef xray_status (*loss_method)(void *self, uint32_t role,
-                                   const xray_region *region, xr_str *fault,
+                                   xray_region *region,
+                                   xray_region **out_results, xr_str *out_fault,
                                    xr_err *why);
 typedef xray_status (*role_method)(void *self, uint32_t role, xr_err *why);
 typedef xray_status (*plain_method)(void *self, xr_err *why);
@@ -69,12 +71,13 @@ typedef xray_status (*step_method)(void *self, uint32_t role, double lr,
                                    double max_norm, double *norm,
                                    uint32_t *skipped, uint64_t *version,
                                    xr_str *bad, xr_err *why);
-typedef xray_status (*ship_method)(void *self, const xray_region *region,
-                                   uint64_t at, uint64_t bytes, xr_err *err);
+typedef xray_status (*ship_method)(void *self, xray_region *region, uint64_t at,
+                                   uint64_t bytes, xray_region **out_results,
+                                   xr_err *why);
 typedef xray_status (*receive_method)(void *self, const xray_region *region,
-                                      uint64_t bytes, xr_err *err);
-typedef xray_status (*region_method)(void *self, const xray_region *region,
-                                     xr_err *why);
+                                      uint64_t bytes, xr_err *why);
+typedef xray_status (*region_method)(void *self, xray_region *region,
+                                     xray_region **out_results, xr_err *why);
 typedef xray_status (*count_method)(void *self, uint64_t *out, xr_err *why);
 typedef xray_status (*text_method)(void *self, xr_str *out, xr_err *why);
 

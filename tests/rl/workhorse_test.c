@@ -76,6 +76,7 @@ static void a_workhorse_knows_its_rank(void **state)
     struct sigaction action;
     (void)state;
     assert_int_equal(around.link.rank, RANK);
+    assert_ptr_equal(around.link.trace, &traces[RANK]);
     assert_ptr_equal(around.link.traces, traces);
     assert_int_equal(around.link.trace_stride, sizeof(traces[0]));
     xr_workhorse_class.destroy(horse);
@@ -153,14 +154,26 @@ static void fill_batch(uint32_t views, uint32_t outputs)
 }
 
 static xr_str fault; /* of the last gradients */
+static xray_region *results;
+
+/* The answer carries the bytes from `first` on, and no other. */
+static void expect_results(const void *first)
+{
+    uint64_t at = (uint64_t)((const unsigned char *)first - memory.bytes);
+    assert_ptr_equal(results, &region);
+    assert_int_equal(region.first, at);
+    assert_int_equal(region.count, region.size - at);
+}
 
 static xray_status call_batch(const char *method, uint32_t role)
 {
     xr_str_clear(&fault);
+    results = NULL;
     if (strcmp(method, "gradients") == 0)
-        return METHOD(loss_method, method)(horse, role, &region, &fault,
-                                           &horse_err);
-    return METHOD(batch_method, method)(horse, role, &region, &horse_err);
+        return METHOD(loss_method, method)(horse, role, &region, &results,
+                                           &fault, &horse_err);
+    return METHOD(batch_method, method)(horse, role, &region, &results,
+                                        &horse_err);
 }
 
 /* Every output goes to its own array of the region, and no other is written. */
@@ -182,6 +195,7 @@ static void outputs_go_to_their_arrays(void **state)
                             (outputs & (1u << k)
                                  ? (float)(100 * k + 10 * (7 + t / 3) + t % 3)
                                  : -1));
+        expect_results(wire.sums);
     }
     assert_string_equal(around.phase, "forward");
     fake.status = XRAY_E_DEVICE;
@@ -225,6 +239,7 @@ static void losses_add_to_the_sums_of_the_region(void **state)
     assert_true(wire.sums[0] == 5 && wire.sums[1] == 2 + 20);
     assert_true(wire.weights[0] == 5 && wire.weights[1] == 3 + 2);
     assert_string_equal(xr_str_text(&fault), "");
+    expect_results(wire.sums);
     fake.status = XRAY_E_DEVICE;
     assert_int_equal(call_batch("gradients", XRAY_ROLE_ACTOR), XRAY_E_DEVICE);
 }
@@ -255,7 +270,9 @@ static void a_rank_that_does_not_answer_keeps_its_results(void **state)
     for (uint32_t k = 0; k < 3; k++)
         for (uint32_t t = 0; t < 9; t++)
             assert_true(wire.out[k][t] == -1);
+    assert_null(results);
     assert_int_equal(call_batch("gradients", XRAY_ROLE_ACTOR), XRAY_OK);
+    assert_null(results);
     assert_non_null(strstr(fake.log, "actor forward 7"));
     assert_non_null(strstr(fake.log, "actor gradients 7"));
     assert_true(wire.sums[1] == 2 && wire.weights[1] == 3);
@@ -397,9 +414,11 @@ static void an_engine_that_does_not_answer_keeps_its_samples(void **state)
     run.placement.rollout = (xr_ranks){ .count = 4, .rank = { 0, 1, 2, 3 } };
     run.layouts[XRAY_ROLE_ROLLOUT] = (xr_layout){ .width = 2 };
     fill_prompts(&rollout);
-    if (METHOD(region_method, "generate")(horse, &region, &horse_err) !=
-        XRAY_OK)
+    results = NULL;
+    if (METHOD(region_method, "generate")(horse, &region, &results,
+                                          &horse_err) != XRAY_OK)
         fail_msg("%s", horse_err.text);
+    assert_null(results);
     assert_int_equal(fake.given, 4);
     const uint32_t before = 0xeeeeeeeeu;
     for (uint32_t at = 0; at < 4; at++) {
@@ -416,8 +435,9 @@ static void prompts_become_requests_and_samples_return(void **state)
     (void)state;
     fill_prompts(&rollout);
     region_method generate = METHOD(region_method, "generate");
-    if (generate(horse, &region, &horse_err) != XRAY_OK)
+    if (generate(horse, &region, &results, &horse_err) != XRAY_OK)
         fail_msg("%s", horse_err.text);
+    expect_results(rollout.versions);
     assert_int_equal(fake.requests, 2);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(fake.asked[i].prompt_id, 70 + i);
@@ -438,9 +458,11 @@ static void prompts_become_requests_and_samples_return(void **state)
     assert_int_equal(rollout.prompt_id[1], 71);
     assert_string_equal(around.phase, "rollout");
     region.size = 16;
-    assert_int_equal(generate(horse, &region, &horse_err), XRAY_E_BUG);
+    assert_int_equal(generate(horse, &region, &results, &horse_err),
+                     XRAY_E_BUG);
     roles.engine.self = NULL;
-    assert_int_equal(generate(horse, &region, &horse_err), XRAY_E_BUG);
+    assert_int_equal(generate(horse, &region, &results, &horse_err),
+                     XRAY_E_BUG);
     assert_string_equal(horse_err.text, "rank 3 has no engine");
 }
 
@@ -472,11 +494,15 @@ static void weights_are_shipped_in_regions(void **state)
     assert_int_equal(bytes, xr_ship_bytes(&roles));
     region = (xray_region){ .data = memory.bytes, .size = bytes };
     ship_method ship = METHOD(ship_method, "ship");
-    assert_int_equal(ship(horse, &region, 0, bytes, &horse_err), XRAY_OK);
+    results = NULL;
+    assert_int_equal(ship(horse, &region, 0, bytes, &results, &horse_err),
+                     XRAY_OK);
+    expect_results(memory.bytes);
     assert_string_equal(around.phase, "weights to other ranks");
-    assert_int_equal(ship(horse, &region, 0, bytes - 1, &horse_err),
+    assert_int_equal(ship(horse, &region, 0, bytes - 1, &results, &horse_err),
                      XRAY_E_BUG);
-    assert_int_equal(ship(horse, &region, 1, bytes, &horse_err), XRAY_E_BUG);
+    assert_int_equal(ship(horse, &region, 1, bytes, &results, &horse_err),
+                     XRAY_E_BUG);
     assert_string_equal(horse_err.text,
                         "the region is too small for the weights");
     assert_int_equal(METHOD(plain_method, "ship_along")(horse, &horse_err),
