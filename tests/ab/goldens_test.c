@@ -245,6 +245,36 @@ static void reports_without_scatter(void **state)
     expect_report(&runs, "loss", 1, "width");
 }
 
+/* Also the metric of the verdict is plotted once over each axis. */
+static void figures_differ(void **state)
+{
+    (void)state;
+    static const double scores[] = { 0.25, 0.5, 0.75 };
+    static const made all[] = {
+        { "fa", 1, 3, scores, "1", "", 3, 100, 0 },
+        { "fb", 1, 3, scores, "3", "", 3, 100, 0 },
+    };
+    xr_runs runs;
+    xr_comparison c;
+    xr_err err = { "" };
+    xr_str page = { 0 };
+    read_variants(all, 2, &runs);
+    assert_int_equal(xr_compare(&runs, "critic/score/mean", 0, &err, &c),
+                     XRAY_OK);
+    assert_int_equal(xr_compare_html(&c, &page, &err), XRAY_OK);
+    for (const char *at = strstr(xr_str_text(&page), "<figcaption>"); at;
+         at = strstr(at + 1, "<figcaption>")) {
+        char caption[128];
+        (void)snprintf(caption, sizeof caption, "%.*s", (int)strcspn(at, "\n"),
+                       at);
+        if (strstr(at + 1, caption))
+            fail_msg("%s occurs twice", caption);
+    }
+    xr_str_free(&page);
+    xr_comparison_free(&c);
+    xr_runs_free(&runs);
+}
+
 static const double same_high[] = { 2, 2, 2, 2 };
 static const double same_low[] = { 1, 1, 1, 1 };
 static const double rising[] = { 1, 2,  3,  4,  5,  6,  7, 8,
@@ -522,6 +552,7 @@ int main(void)
         cmocka_unit_test(reports_without_scatter),
         cmocka_unit_test(exact_tests_are_worded),
         cmocka_unit_test(samples_are_of_one_seed),
+        cmocka_unit_test(figures_differ),
         cmocka_unit_test(ticks_have_round_numbers),
         cmocka_unit_test(page_text_is_escaped),
         cmocka_unit_test(wide_intervals_fit_the_chart),

@@ -423,6 +423,30 @@ static void equal_log_probs_are_not_corrected(void **state)
     rig_close(&r);
 }
 
+/* A step that has more tokens than the one before, but less than twice as many,
+ * is corrected like the first step of a run. */
+static void longer_steps_are_corrected(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    rig_open(&r, RIG_KEYS("rollout_rs", "token_k1", "rollout_rs_threshold",
+                          "0.8_1.2"));
+    rig_batch_init(&b);
+    for (int i = 0; i < 34; i++) {
+        (void)rig_row(&b, 1, 14, i / 2, (float)(i % 2));
+        rig_fill(&b, 5);
+        memcpy(b.rollout_logp, b.old_logp, sizeof(b.old_logp));
+        b.rollout_logp[1] += 0.5f;
+        if (i != 17 && i != 33)
+            continue;
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        near(rig_put(&r, "rollout_corr/rollout_rs_masked_fraction"),
+             1.0 / (14 * (i + 1)), 1e-9);
+    }
+    rig_close(&r);
+}
+
 /* One of two rows has other log-probabilities in the sampler: it gets no
  * advantage, and the numbers of the other row are those of a batch of one row.
  */
@@ -548,6 +572,7 @@ int main(void)
         cmocka_unit_test(overlong_responses_are_penalised),
         cmocka_unit_test(adaptive_kl_coefficient_is_saved),
         cmocka_unit_test(equal_log_probs_are_not_corrected),
+        cmocka_unit_test(longer_steps_are_corrected),
         cmocka_unit_test(rejected_rows_get_no_advantage),
         cmocka_unit_test(normalised_weights_are_1_on_average),
         cmocka_unit_test(combinations_that_do_not_work_are_refused),

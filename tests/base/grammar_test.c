@@ -192,6 +192,11 @@ static void files_are_read(void **state)
     (void)snprintf(want, sizeof(want),
                    "%s: line 2, column 2: expected a JSON value", path);
     assert_string_equal(err.text, want);
+    /* A file is read to its end, not to its first zero byte. */
+    static const char zeros[] = "{\"a\": 1}\0\0";
+    assert_int_equal(xr_file_write(path, zeros, sizeof(zeros) - 1, &err),
+                     XRAY_OK);
+    assert_int_equal(xr_json_file(path, &err, &tree), XRAY_E_CONFIG);
     assert_int_equal(xr_json_file(scratch_path("none"), &err, &tree),
                      XRAY_E_IO);
 }

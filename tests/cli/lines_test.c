@@ -309,6 +309,12 @@ static void data_reaches_conversations(void **state)
                    "data.chat_template_kwargs={\"depth\": 7}", "--set",
                    "data.system_prompt=88"),
                "2,0,2,4,10,0,7,10,2,6,7,8,8");
+    /* The variables of a line replace those of [data]. */
+    expect_ids(RUN("{\"messages\":[{\"role\":\"user\",\"content\":\"5\"}],"
+                   "\"chat_template_kwargs\":{\"depth\":3}}\n",
+                   "score", DRAWN, "--set",
+                   "data.chat_template_kwargs={\"depth\": 7}"),
+               "2,0,2,4,10,0,7,10,2,6,3");
     const char *own = scratch_write("own.jinja", "{{ messages[0].content }}");
     char set[300];
     (void)snprintf(set, sizeof set, "data.chat_template=%s", own);
@@ -319,6 +325,25 @@ static void data_reaches_conversations(void **state)
     expect_error(r, 0,
                  "stdin:1: [data] chat_date: 'today' is not a date; expected "
                  "YYYY-MM-DD");
+}
+
+/* ---- output ------------------------------------------------------------- */
+
+/* No further lines are read once an answer is lost. */
+static void lost_answers_end_the_program(void **state)
+{
+    (void)state;
+    char command[600];
+    (void)snprintf(command, sizeof command,
+                   "{ yes '{\"ids\":[1,2]}' | head -n 20000 && echo all were "
+                   "read >&2; } | "
+                   "\"$XRAY_BIN\" score --model %s --set model.init=random "
+                   ">/dev/full",
+                   model);
+    const program_result *r = program_shell(command);
+    expect_code(r, 1);
+    assert_string_equal(
+        r->err, "xray: cannot write the results: No space left on device\n");
 }
 
 int main(void)
@@ -332,6 +357,7 @@ int main(void)
         cmocka_unit_test(byte_order_marks_are_skipped),
         cmocka_unit_test(bad_lines_are_answered),
         cmocka_unit_test(data_reaches_conversations),
+        cmocka_unit_test(lost_answers_end_the_program),
     };
     return cmocka_run_group_tests_name("cli.lines", tests, make_model,
                                        program_done);

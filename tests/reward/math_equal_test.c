@@ -130,6 +130,7 @@ static const pair equal[] = {
     { "x > 3", "(3,\\infty)" },
     { "x>3", "3<x" },
     { "x \\geq 3", "x >= 3" },
+    { "x > 2", "(\\sqrt{2}\\sqrt{2},\\infty)" },
     { "-2x < 6", "x > -3" },
     { "x^2 < 4", "(-2,2)" },
     { "|x| \\ge 1", "(-\\infty,-1]\\cup[1,\\infty)" },
