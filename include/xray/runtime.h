@@ -139,7 +139,8 @@ typedef struct xray_runtime_ops {
     /* An actor's record: record_size bytes, aligned to 64 and zero when it
      * starts, which the actor writes at any time and its parent reads; NULL if
      * the size is 0. An actor passes NULL for its own. The parent sees what
-     * was written at most 0.5 s ago, also after the actor's loss, until `kill`.
+     * was written up to 0.5 s before its last `poll` or `send`, also after the
+     * actor's loss, until `kill`.
      * Without shared memory the runtime carries it in words of 8 bytes, beside
      * the messages and whatever the actor is doing. [any] */
     void *(*record)(void *self, xray_peer *peer);
