@@ -19,7 +19,7 @@
 #include <xray/comm.h>
 #include <xray/cuda.h>
 
-#include "core/base/err.h"
+#include "core/base/services.h"
 #include "plugins/comm-nccl/nccl_api.h"
 
 #define NCCL_RING \
@@ -50,6 +50,7 @@ typedef struct nccl_config {
 #define NCCL_ABORTED 3u
 #define NCCL_FAILED 4u
 #define NCCL_LEFT 5u
+#define NCCL_CANCELED 6u
 
 /* States of a trace. */
 #define NCCL_OUTSIDE 0u
@@ -105,6 +106,7 @@ typedef struct nccl_slot {
 
 typedef struct nccl_comm {
     const xray_host *host;
+    const xray_call_service *stop; /* whether the host stops the call */
     const xray_device_ops *device;
     void *device_self;
     const xray_cuda_ops *cuda;

@@ -114,12 +114,14 @@ static void nccl_destroy(void *self)
     int began = comm->watching != 0;
     nccl_stop_watcher(comm);
     nccl_check_calls(comm);
-    int under_way = comm->completed != comm->enqueued;
+    /* A peer that was canceled does not complete its part. */
+    int abandoned = comm->completed != comm->enqueued ||
+                    xr_stop_check(comm->stop, NULL) != XRAY_OK;
     if (began)
         nccl_trace_state(comm, NCCL_ENDED);
     uint64_t start = nccl_clock();
     for (xray_comm_group *g = comm->groups; g; g = g->next) {
-        if (g->nccl && under_way)
+        if (g->nccl && abandoned)
             (void)comm->api.abort(g->nccl);
         else
             leave_group(g, start);
@@ -306,6 +308,7 @@ static nccl_comm *create_instance(const xray_comm_setup *setup,
         return NULL;
     }
     comm->host = setup->host;
+    comm->stop = xr_calls_of(setup->host);
     comm->device = setup->device;
     comm->device_self = setup->device_self;
     comm->rank = setup->rank;

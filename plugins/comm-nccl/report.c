@@ -144,6 +144,9 @@ static void say_cause(xr_sentence *s, const xray_comm_group *group,
     case NCCL_ABORTED:
         xr_sentence_printf(s, "rank %u was told to stop", rank);
         break;
+    case NCCL_CANCELED:
+        xr_sentence_printf(s, "the run is stopped");
+        break;
     case NCCL_LEFT:
         xr_sentence_printf(s, "a rank has ended its part");
         break;

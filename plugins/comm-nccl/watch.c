@@ -33,7 +33,13 @@ static uint64_t trace_group(const nccl_comm *comm, uint32_t rank)
         memory_order_relaxed);
 }
 
-uint32_t nccl_find_departed(const xray_comm_group *group)
+/* Asks the host last, since a rank that it told earlier leaves or ends. */
+static uint32_t prefer_canceled(const nccl_comm *comm, uint32_t found)
+{
+    return xr_stop_check(comm->stop, NULL) != XRAY_OK ? NCCL_CANCELED : found;
+}
+
+static uint32_t read_traces(const xray_comm_group *group)
 {
     const nccl_comm *comm = group->comm;
     uint32_t found = 0;
@@ -53,10 +59,15 @@ uint32_t nccl_find_departed(const xray_comm_group *group)
     return found;
 }
 
+uint32_t nccl_find_departed(const xray_comm_group *group)
+{
+    return prefer_canceled(group->comm, read_traces(group));
+}
+
 static uint32_t find_departed_rank(nccl_comm *comm,
                                    const xray_comm_group *group, uint64_t now)
 {
-    uint32_t found = nccl_find_departed(group);
+    uint32_t found = read_traces(group);
     if (found == NCCL_LEFT) {
         if (!comm->left_since)
             comm->left_since = now;
@@ -85,10 +96,15 @@ uint32_t nccl_find_cause(nccl_comm *comm, const xray_comm_group *group,
     }
     if (!found && comm->timeout && now - since >= comm->timeout)
         found = NCCL_LATE;
-    return found;
+    return prefer_canceled(comm, found);
 }
 
 /* ---- the end of a group ------------------------------------------------- */
+
+static int is_canceled(const xray_comm_group *group)
+{
+    return (group->broken & 255u) == NCCL_CANCELED;
+}
 
 void nccl_break_group(xray_comm_group *group, uint32_t cause,
                       const char *detail)
@@ -111,7 +127,7 @@ void nccl_break_group(xray_comm_group *group, uint32_t cause,
     if (group->nccl)
         (void)comm->api.abort(group->nccl);
     group->nccl = NULL;
-    if (comm->host && comm->host->log)
+    if (!is_canceled(group) && comm->host && comm->host->log)
         comm->host->log(comm->host, XRAY_LOG_ERROR, group->text);
 }
 
@@ -119,8 +135,9 @@ xray_status nccl_report_broken(xray_comm_group *group)
 {
     if (group->comm->unreported == group)
         group->comm->unreported = NULL;
-    return xr_host_fail(group->comm->host, XRAY_E_PEER, group->where, "%s",
-                        group->text);
+    return xr_host_fail(group->comm->host,
+                        is_canceled(group) ? XRAY_E_CANCELED : XRAY_E_PEER,
+                        group->where, "%s", group->text);
 }
 
 /* ---- the calls in progress ---------------------------------------------- */

@@ -94,9 +94,6 @@ static uint32_t check_other_ranks(const shm_channel *channel, uint64_t waited,
                                   uint32_t *out_other)
 {
     const shm_comm *comm = channel->comm;
-    /* First, since ranks that are told earlier leave or end. */
-    if (xr_stop_check(comm->calls, NULL) != XRAY_OK)
-        return SHM_CANCELED;
     if (atomic_load(&comm->aborted))
         return SHM_ABORTED;
     for (uint32_t i = 0; i < channel->count; i++) {
@@ -171,6 +168,9 @@ static xray_status check_wait(shm_wait *wait)
     uint32_t cause = is_channel_broken(channel)
                          ? 0
                          : check_other_ranks(channel, wait->waited, &other);
+    /* Asked last, since a rank that is told earlier leaves or ends. */
+    if (xr_stop_check(comm->calls, NULL) != XRAY_OK)
+        cause = SHM_CANCELED;
     /* A rank that died, or that is in its next call already, may have set the
      * word before. Only if it did not is that call another one than this
      * rank's next. */

@@ -212,6 +212,22 @@ void faults_arguments(ranks_env *e)
     CHECK_OK(e, c->all_reduce(e->world, NULL, a, 4, XRAY_F32));
 }
 
+void faults_canceled(ranks_env *e)
+{
+    if (e->rank == 0)
+        ranks_meet(e); /* arrives when all is over */
+    uint64_t start = ranks_ms();
+    e->stop_ms = e->rank == 1 ? start + 100 : 0;
+    xray_status status = ranks_barrier(e, e->world);
+    CHECK(e, status == XRAY_E_CANCELED);
+    CHECK(e, ranks_said(e, "the run is stopped"));
+    CHECK(e, ranks_ms() - start < 5000); /* not the timeout of 60 s */
+    CHECK(e, ranks_barrier(e, e->world) == XRAY_E_CANCELED);
+    if (e->rank != 0)
+        ranks_meet(e);
+    ranks_meet(e);
+}
+
 void faults_run_late(void)
 {
     ranks_run("late", 2, NULL);

@@ -32,6 +32,9 @@ void faults_killed(ranks_env *e, uint64_t count, int turn);
 void faults_stopped(ranks_env *e);
 /* Rank 1 is told to stop while rank 2 is in no call. */
 void faults_aborted(ranks_env *e);
+/* The host of rank 1 stops its call while rank 0 is in none: all ranks that
+ * wait return the same status, and rank 0 hears it when it arrives. */
+void faults_canceled(ranks_env *e);
 /* Invalid arguments of this rank fail only this call. */
 void faults_arguments(ranks_env *e);
 

@@ -348,24 +348,6 @@ static void count_leaks(ranks_env *e)
     CHECK(e, stats.high[XRAY_TAG_WORKSPACE] < (8u << 20));
 }
 
-/* The host of rank 1 stops its call while rank 0 computes: all ranks that wait
- * return the same status, and rank 0 hears it when it arrives. */
-static void canceled(ranks_env *e)
-{
-    if (e->rank == 0)
-        ranks_meet(e); /* arrives when all is over */
-    uint64_t start = ranks_ms();
-    e->stop_ms = e->rank == 1 ? start + 100 : 0;
-    xray_status status = ranks_barrier(e, e->world);
-    CHECK(e, status == XRAY_E_CANCELED);
-    CHECK(e, ranks_said(e, "the run is stopped"));
-    CHECK(e, ranks_ms() - start < 5000); /* not the timeout of 60 s */
-    CHECK(e, ranks_barrier(e, e->world) == XRAY_E_CANCELED);
-    if (e->rank != 0)
-        ranks_meet(e);
-    ranks_meet(e);
-}
-
 const scenario ranks_scenarios[] = {
     { "other_call", other_call, 60000 },
     { "other_size", other_size, 60000 },
@@ -389,7 +371,7 @@ const scenario ranks_scenarios[] = {
     { "stopped", faults_stopped, 500 },
     { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
-    { "canceled", canceled, 60000 },
+    { "canceled", faults_canceled, 60000 },
     { "not_shareable", not_shareable, 60000 },
     { "arguments", faults_arguments, 60000 },
     { "leaks", count_leaks, 60000 },

@@ -63,6 +63,47 @@ static void async_other_group(ranks_env *e)
     CHECK(e, ranks_said(e, "rank 2 (pid "));
 }
 
+/* A call that did not wait keeps its stream busy until the host stops it. */
+static void async_canceled(ranks_env *e)
+{
+    float *a = ranks_alloc(e, 4096);
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    if (e->rank)
+        CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
+    ranks_meet(e);
+    if (e->rank) {
+        uint64_t start = ranks_ms();
+        e->stop_ms = start + 100;
+        CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
+        CHECK(e, ranks_ms() - start < AT_ONCE);
+        CHECK(e, ranks_barrier(e, e->world) == XRAY_E_CANCELED);
+        CHECK(e, ranks_said(e, "all_reduce of 4096 bytes of f32 in group 0"));
+    }
+    ranks_meet(e);
+}
+
+/* A rank that waits for the first member of a new group, and the end of an
+ * instance whose peer has given up. */
+static void cancel_elsewhere(ranks_env *e)
+{
+    uint32_t ranks[2] = { 0, 1 };
+    xray_comm_setup setup = ranks_setup(e, 60000);
+    xray_comm_group *g = NULL;
+    void *self = NULL;
+    unsigned aborted = fake_aborted();
+    CHECK_OK(e, e->comm->create(&setup, &parts_config, &self));
+    CHECK_OK(e, e->comm->group(self, ranks, 2, &g));
+    e->stop_ms = ranks_ms() + 100;
+    if (e->rank)
+        CHECK(e, e->comm->group(self, ranks, 2, &g) == XRAY_E_CANCELED);
+    ranks_meet(e);
+    e->stop_ms = 1;
+    e->comm->destroy(
+        self); /* does not wait for the peer to complete its part */
+    CHECK(e, fake_live() == 1 && fake_aborted() == aborted + 1);
+    ranks_meet(e);
+}
+
 static void wait_for_rank_that_left(ranks_env *e)
 {
     if (e->rank == 1)
@@ -161,6 +202,10 @@ static void fail_to_begin(ranks_env *e)
              : "rank 1 failed in the call");
     fake_fail(FAKE_ABSENT, mine);
     try_to_begin(e, usual, XRAY_E_PEER, "not all ranks arrived within 0.3 s");
+    e->stop_ms = ranks_ms() + 100;
+    fake_fail(FAKE_ABSENT, mine);
+    try_to_begin(e, usual, XRAY_E_CANCELED, "the run is stopped");
+    e->stop_ms = 0;
     fake_fail(FAKE_VERSION, 21000);
     try_to_begin(
         e, usual, XRAY_E_DEVICE,
@@ -244,6 +289,9 @@ const scenario ranks_scenarios[] = {
     { "stopped", faults_stopped, 500 },
     { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
+    { "canceled", faults_canceled, 60000 },
+    { "async_canceled", async_canceled, 60000 },
+    { "cancel_elsewhere", cancel_elsewhere, 60000 },
     { "arguments", faults_arguments, 60000 },
     { "async_error", async_error, 60000 },
     { "call_error", call_error, 60000 },
@@ -260,6 +308,15 @@ static void late_ranks_are_named(void **state)
     (void)state;
     faults_run_late();
     ranks_run("lonely_group", 3, NULL);
+}
+
+static void canceled_waits_end_on_all_ranks(void **state)
+{
+    (void)state;
+    ranks_run("canceled", 2, NULL);
+    ranks_run("canceled", 4, NULL);
+    ranks_run("async_canceled", 3, NULL);
+    ranks_run("cancel_elsewhere", 2, NULL);
 }
 
 static void dead_ranks_are_named(void **state)
@@ -296,6 +353,7 @@ int main(int argc, char **argv)
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_ranks_are_named),
+        cmocka_unit_test(canceled_waits_end_on_all_ranks),
         cmocka_unit_test(dead_ranks_are_named),
         cmocka_unit_test(failures_are_named),
         cmocka_unit_test(nothing_is_left_behind),
