@@ -80,7 +80,8 @@ typedef struct xr_actors_setup {
     uint32_t hang_ms;            /* limit of silence, in milliseconds; 0: 3000,
                                   * UINT32_MAX: none */
     uint32_t start_ms;           /* limit for the start; 0: 60000 */
-    uint32_t fail_together;      /* 1: the loss of any actor ends every wait */
+    uint32_t fail_together;      /* 1: the loss of any actor ends every wait,
+                                  * unless the run is canceled */
     uint64_t extra;              /* bytes of each actor that its object writes
                                   * and the caller reads at any time */
 } xr_actors_setup;

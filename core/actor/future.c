@@ -8,6 +8,7 @@
 
 #include "core/actor/caller.h"
 #include "core/actor/clock.h"
+#include "core/plugin/cancel.h"
 
 /* The longest that a wait does not notice that the run is canceled. */
 #define LOOK_MS 20
@@ -190,12 +191,14 @@ xray_status xr_future_answer(xr_actor *actor, const xr_message *message,
 /* ---- Waiting ---- */
 
 /* Handles one event; in the first pass even if no time is left. XRAY_OK: look
- * again; XRAY_AGAIN: the deadline is over; an error ends the wait. */
+ * again; XRAY_AGAIN: the deadline is over; an error ends the wait. The actors
+ * of a canceled run end one by one, so that the loss of one ends no wait for
+ * another. */
 static xray_status pump_until_deadline(xr_actors *actors,
                                        const xr_deadline *deadline, int pass,
                                        xr_err *err)
 {
-    if (actors->fail_together && xr_actors_lost(actors))
+    if (actors->fail_together && xr_actors_lost(actors) && !xr_canceled())
         return xr_actors_check(actors, err);
     int64_t rest = xr_deadline_rest(deadline);
     if (pass && !rest)

@@ -83,7 +83,8 @@ enum {
 
 /* `answered` says that a rank answered; otherwise the wait itself failed. The
  * ranks of a canceled run end by themselves, and in order, so that what they
- * were writing is taken away; the wait fails when they take too long. */
+ * were writing is taken away; the wait fails when they take too long, but not
+ * because one of them is lost. */
 static int ends_wait(xray_status status, int patience, int answered)
 {
     if (status == XRAY_OK)
@@ -104,7 +105,8 @@ static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
         uint32_t before = left;
         xray_status status = take_next_answer(w, ranks, &text);
         if (status == XRAY_AGAIN)
-            status = xr_actors_check(w->actors, &text);
+            status =
+                xr_canceled() ? XRAY_OK : xr_actors_check(w->actors, &text);
         if (status != XRAY_OK && first == XRAY_OK) {
             first = status;
             *err = text;
