@@ -89,20 +89,27 @@ typedef struct xray_matmul_grad {
 
 /* ---- rows in and out ---------------------------------------------------- */
 
-/* y[t] = table[ids[t]], times `scale`. */
+/* y[t] = table[ids[t] - vocab_first], times `scale`. Where the table is a slice
+ * of the vocabulary, ids outside of it give -0, which leaves any sum as it is:
+ * the sum over all slices has the bits of the whole table. */
 typedef struct xray_embedding {
     xray_header header;
     xray_extent tokens;
-    const int32_t *ids; /* [dev] [tokens], each in [0, vocab) */
+    const int32_t *ids; /* [dev] [tokens], each that of a row or, of a slice, at
+                         * least 0 */
     const void *table;  /* [dev] [vocab, dim] */
     float *y;           /* [dev] [tokens, dim] */
-    uint64_t vocab;
+    uint64_t vocab;     /* rows of the table */
     uint64_t dim;
     float scale;
     uint32_t table_dtype; /* XRAY_F32 (or 0), XRAY_BF16: widened exactly */
+    uint64_t vocab_first; /* id of the table's first row */
+    uint32_t slice;       /* 1: ids may lie outside of the table */
+    uint32_t reserved;
 } xray_embedding;
 
-/* dtable[ids[t]] += scale * dy[t], in token order. */
+/* dtable[ids[t] - vocab_first] += scale * dy[t], in token order; ids outside of
+ * a slice are left out. */
 typedef struct xray_embedding_grad {
     xray_header header;
     xray_extent tokens;
@@ -112,7 +119,8 @@ typedef struct xray_embedding_grad {
     uint64_t vocab;
     uint64_t dim;
     float scale;
-    uint32_t reserved;
+    uint32_t slice; /* as in xray_embedding */
+    uint64_t vocab_first;
 } xray_embedding_grad;
 
 /* gather: y[i] = x[index[i]]. scatter: y[index[i]] = x[i], where no index comes

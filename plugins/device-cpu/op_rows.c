@@ -20,14 +20,29 @@ typedef struct rows_job {
 /* ---- embedding ---------------------------------------------------------- */
 
 static xray_status check_ids(const cpu_device *d, const char *where,
-                             const int32_t *ids, size_t n, uint64_t limit)
+                             const int32_t *ids, size_t n, uint64_t first,
+                             uint64_t count)
 {
     for (size_t t = 0; t < n; t++)
-        if (ids[t] < 0 || (uint64_t)ids[t] >= limit)
+        if (ids[t] < 0 || (uint64_t)ids[t] - first >= count)
             return cpu_fail(d, XRAY_E_RANGE, where,
-                            "id %d of token %zu is not in [0, %llu)", ids[t], t,
-                            (unsigned long long)limit);
+                            "id %d of token %zu is not in [%llu, %llu)", ids[t],
+                            t, (unsigned long long)first,
+                            (unsigned long long)(first + count));
     return XRAY_OK;
+}
+
+/* The ids of a slice may be any that are not negative. */
+static xray_status check_vocab_ids(const cpu_device *d, const char *where,
+                                   const int32_t *ids, size_t n,
+                                   const uint64_t vocab[2], uint32_t slice)
+{
+    if (slice > 1)
+        return cpu_fail(d, XRAY_E_ARG, where, "slice is %u, but must be 0 or 1",
+                        slice);
+    if (slice)
+        return check_ids(d, where, ids, n, 0, INT32_MAX + UINT64_C(1));
+    return check_ids(d, where, ids, n, vocab[0], vocab[1]);
 }
 
 static void embed_range(void *ctx, size_t first, size_t last)
@@ -38,7 +53,13 @@ static void embed_range(void *ctx, size_t first, size_t last)
     const uint16_t *narrow = op->table;
     for (size_t t = first; t < last; t++) {
         float *y = op->y + t * op->dim;
-        size_t at = (size_t)op->ids[t] * op->dim;
+        size_t row = (size_t)op->ids[t] - op->vocab_first;
+        if (row >= op->vocab) {
+            for (size_t i = 0; i < op->dim; i++)
+                y[i] = -0.0f;
+            continue;
+        }
+        size_t at = row * op->dim;
         for (size_t i = 0; op->table_dtype == XRAY_BF16 && i < op->dim; i++)
             y[i] = cpu_from_bf16(narrow[at + i]);
         job->d->k->scaled(y, op->table_dtype == XRAY_BF16 ? y : table + at,
@@ -57,7 +78,9 @@ xray_status cpu_embedding(void *self, xray_stream *stream,
                         "a table of element type %u is not supported",
                         op->table_dtype);
     size_t n = cpu_count(&op->tokens);
-    xray_status status = check_ids(d, "embedding", op->ids, n, op->vocab);
+    const uint64_t vocab[2] = { op->vocab_first, op->vocab };
+    xray_status status =
+        check_vocab_ids(d, "embedding", op->ids, n, vocab, op->slice);
     if (status != XRAY_OK)
         return status;
     rows_job job = { d, op, n };
@@ -71,9 +94,13 @@ static void embed_grad_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     const xray_embedding_grad *op = job->op;
-    for (size_t t = 0; t < job->tokens; t++)
-        job->d->k->fma(op->dtable + (size_t)op->ids[t] * op->dim + first,
-                       op->dy + t * op->dim + first, op->scale, last - first);
+    for (size_t t = 0; t < job->tokens; t++) {
+        size_t row = (size_t)op->ids[t] - op->vocab_first;
+        if (row < op->vocab)
+            job->d->k->fma(op->dtable + row * op->dim + first,
+                           op->dy + t * op->dim + first, op->scale,
+                           last - first);
+    }
 }
 
 xray_status cpu_embedding_grad(void *self, xray_stream *stream,
@@ -83,7 +110,9 @@ xray_status cpu_embedding_grad(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "embedding_grad", op->ids, op->dy, op->dtable);
     size_t n = cpu_count(&op->tokens);
-    xray_status status = check_ids(d, "embedding_grad", op->ids, n, op->vocab);
+    const uint64_t vocab[2] = { op->vocab_first, op->vocab };
+    xray_status status =
+        check_vocab_ids(d, "embedding_grad", op->ids, n, vocab, op->slice);
     if (status != XRAY_OK)
         return status;
     rows_job job = { d, op, n };
@@ -117,7 +146,7 @@ static xray_status move_rows(cpu_device *d, const char *where,
 {
     CPU_CHECK(d, op, where, op->index, op->x, op->y);
     size_t n = cpu_count(&op->count);
-    xray_status status = check_ids(d, where, op->index, n, INT32_MAX);
+    xray_status status = check_ids(d, where, op->index, n, 0, INT32_MAX);
     if (status != XRAY_OK)
         return status;
     rows_job job = { d, op, n };
@@ -317,7 +346,7 @@ xray_status cpu_rope(void *self, xray_stream *stream, const xray_rope *op)
             op->heads, op->head_dim, 2 * op->half,
             (unsigned long long)op->stride);
     size_t n = cpu_count(&op->tokens);
-    xray_status status = check_ids(d, "rope", op->positions, n, INT32_MAX);
+    xray_status status = check_ids(d, "rope", op->positions, n, 0, INT32_MAX);
     if (status != XRAY_OK)
         return status;
     rows_job job = { d, op, n };

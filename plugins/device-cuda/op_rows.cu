@@ -9,19 +9,22 @@
 
 /* ---- rows by index ------------------------------------------------------ */
 
-/* y[t] = x[ids[t]] * scale, or y[ids[t]] = x[t] * scale with Put. The host does
- * not see the ids: a row read with an id outside of [0, limit) becomes NaN, and
- * a row written with one is left out. */
+/* y[t] = x[ids[t] - start] * scale, or y[ids[t] - start] = x[t] * scale with
+ * Put. The host does not see the ids: a row read with an id outside of [start,
+ * start + limit) becomes NaN, or -0 where x is a slice and the id not negative,
+ * and a row written with one is left out. */
 typedef struct move_args {
     const int32_t *ids;
     const void *x;
     float *y;
     const int32_t *live;
     uint64_t bound;
+    uint64_t start;
     uint64_t limit;
     uint64_t dim;
     uint64_t step; /* columns per block */
     uint32_t chunks;
+    uint32_t slice;
     float scale;
 } move_args;
 
@@ -49,11 +52,13 @@ __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
     if (t >= cu_count(a.bound, a.live))
         return;
     int32_t id = a.ids[t];
-    int good = id >= 0 && (uint64_t)id < a.limit;
+    uint64_t row = (uint64_t)id - a.start;
+    int good = id >= 0 && row < a.limit;
     if (Put && !good)
         return;
-    uint64_t from = (Put ? t : (uint64_t)(good ? id : 0)) * a.dim;
-    float *y = a.y + (Put ? (uint64_t)id : t) * a.dim;
+    float none = a.slice && id >= 0 ? -0.0f : cu_nan();
+    uint64_t from = (Put ? t : good ? row : 0) * a.dim;
+    float *y = a.y + (Put ? row : t) * a.dim;
     uint64_t first = blockIdx.x % a.chunks * a.step;
     uint64_t last = min(first + a.step, a.dim);
     uint64_t stride = (uint64_t)blockDim.x * 4;
@@ -70,10 +75,19 @@ __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
             if (c + u * stride < last) {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    q[u].f[i] = good ? q[u].f[i] * a.scale : cu_nan();
+                    q[u].f[i] = good ? q[u].f[i] * a.scale : none;
                 cu_put4<Wide>(y + c + u * stride, q[u], a.dim - c - u * stride);
             }
     }
+}
+
+static xray_status check_slice(const cuda_device *d, const char *where,
+                               uint32_t slice)
+{
+    if (slice > 1)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "slice is %u, but must be 0 or 1", slice);
+    return XRAY_OK;
 }
 
 template <int Narrow, int Put>
@@ -104,13 +118,18 @@ extern "C" xray_status cuda_embedding(void *self, xray_stream *stream,
         return cuda_fail(d, XRAY_E_UNSUPPORTED, "embedding",
                          "a table of element type %u is not supported",
                          op->table_dtype);
+    xray_status status = check_slice(d, "embedding", op->slice);
+    if (status != XRAY_OK)
+        return status;
     move_args a = {};
     a.ids = op->ids;
     a.x = op->table;
     a.y = op->y;
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
+    a.start = op->vocab_first;
     a.limit = op->vocab;
+    a.slice = op->slice;
     a.dim = op->dim;
     a.scale = op->scale;
     if (op->table_dtype == XRAY_BF16)
@@ -230,6 +249,7 @@ typedef struct fold_args {
     const int32_t *order; /* [tokens] the tokens that the keys belong to */
     const int32_t *live;
     uint64_t bound;
+    uint64_t start; /* id of the table's first row */
     uint64_t vocab;
     uint64_t dim;
     float scale;
@@ -276,10 +296,11 @@ __global__ void __launch_bounds__(FOLD_WARPS * 32) fold_kernel(fold_args a)
         return;
     int32_t mine = a.key[at];
     int32_t last = at > 0 ? a.key[at - 1] : -1;
-    if (mine < 0 || (uint64_t)mine >= a.vocab || mine == last)
+    uint64_t row = (uint64_t)mine - a.start;
+    if (mine < 0 || row >= a.vocab || mine == last)
         return;
     uint64_t column = (uint64_t)blockIdx.y * FOLD_COLUMNS + lane * 4;
-    float *to = a.dtable + (uint64_t)mine * a.dim + column;
+    float *to = a.dtable + row * a.dim + column;
     cu_quad s = {};
     if (column < a.dim)
         s = cu_load4<Wide>(to, a.dim - column);
@@ -300,11 +321,12 @@ extern "C" xray_status cuda_embedding_grad(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "embedding_grad", op->ids, op->dy, op->dtable);
+    xray_status status = check_slice(d, "embedding_grad", op->slice);
     uint64_t n = op->tokens.bound;
-    if (n == 0 || op->dim == 0)
-        return XRAY_OK;
+    if (status != XRAY_OK || n == 0 || op->dim == 0)
+        return status;
     void *scratch = NULL;
-    xray_status status =
+    status =
         cuda_scratch(d, CUDA_SCRATCH_REDUCE, 2 * n * sizeof(int32_t), &scratch);
     if (status != XRAY_OK)
         return status;
@@ -316,6 +338,7 @@ extern "C" xray_status cuda_embedding_grad(void *self, xray_stream *stream,
     a.order = key + n;
     a.live = op->tokens.live;
     a.bound = n;
+    a.start = op->vocab_first;
     a.vocab = op->vocab;
     a.dim = op->dim;
     a.scale = op->scale;

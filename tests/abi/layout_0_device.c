@@ -58,7 +58,10 @@ AT(xray_embedding, vocab, 48);
 AT(xray_embedding, dim, 56);
 AT(xray_embedding, scale, 64);
 AT(xray_embedding, table_dtype, 68);
-SIZE(xray_embedding, 72);
+AT(xray_embedding, vocab_first, 72);
+AT(xray_embedding, slice, 80);
+AT(xray_embedding, reserved, 84);
+SIZE(xray_embedding, 88);
 
 AT(xray_embedding_grad, header, 0);
 AT(xray_embedding_grad, tokens, 8);
@@ -68,8 +71,9 @@ AT(xray_embedding_grad, dtable, 40);
 AT(xray_embedding_grad, vocab, 48);
 AT(xray_embedding_grad, dim, 56);
 AT(xray_embedding_grad, scale, 64);
-AT(xray_embedding_grad, reserved, 68);
-SIZE(xray_embedding_grad, 72);
+AT(xray_embedding_grad, slice, 68);
+AT(xray_embedding_grad, vocab_first, 72);
+SIZE(xray_embedding_grad, 80);
 
 AT(xray_rows, header, 0);
 AT(xray_rows, count, 8);

@@ -155,6 +155,7 @@ static void rows_refuse_bad_fields(void **state)
     GOOD(embedding);
     BAD(embedding, ids, NULL, XRAY_E_ARG);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    BAD(embedding, slice, 2, XRAY_E_ARG);
     const xray_rope rope = { .header = XRAY_HEADER(xray_rope),
                              .tokens = { .bound = 2 },
                              .x = device_floats(&a),

@@ -23,7 +23,7 @@ static int32_t *random_ids(size_t n, size_t below)
 enum { VOCAB = 13, TOKENS = 29, LIVE = 21 };
 
 static void compare_embedding(const pair *p, size_t dim, uint32_t dtype,
-                              size_t off)
+                              size_t off, uint32_t slice)
 {
     int32_t *ids = random_ids(TOKENS, VOCAB);
     int32_t live = LIVE;
@@ -37,10 +37,12 @@ static void compare_embedding(const pair *p, size_t dim, uint32_t dtype,
                               .ids = at_ids.p[s],
                               .table = buf_floats(&table, s, off),
                               .y = buf_floats(&y, s, off),
-                              .vocab = VOCAB,
+                              .vocab = slice ? 5 : VOCAB,
                               .dim = dim,
                               .scale = 1.5f,
-                              .table_dtype = dtype };
+                              .table_dtype = dtype,
+                              .vocab_first = slice ? 4 : 0,
+                              .slice = slice };
         RUN_ON(p, s, embedding, &op);
     }
     assert_same_buf(p, &y, "embedding");
@@ -57,8 +59,9 @@ static void embeddings_equal_the_cpu(void **state)
     pair p = open_pair();
     for (size_t i = 0; i < DIMS; i++)
         for (size_t off = 0; off < 2; off++) {
-            compare_embedding(&p, dims[i], XRAY_F32, off);
-            compare_embedding(&p, dims[i], XRAY_BF16, off);
+            compare_embedding(&p, dims[i], XRAY_F32, off, 0);
+            compare_embedding(&p, dims[i], XRAY_BF16, off, 0);
+            compare_embedding(&p, dims[i], XRAY_F32, off, 1);
         }
     xray_embedding op = { .header = XRAY_HEADER(xray_embedding) };
     REFUSED(&p, embedding, &op, XRAY_E_ARG);
@@ -68,7 +71,8 @@ static void embeddings_equal_the_cpu(void **state)
 }
 
 /* The host cannot read ids: a row with an invalid id is NaN, other rows are
- * right, and no memory outside is touched. */
+ * right, and no memory outside is touched. In a slice only ids below 0 are
+ * invalid. */
 static void ids_out_of_range_show_as_nan(void **state)
 {
     (void)state;
@@ -107,6 +111,13 @@ static void ids_out_of_range_show_as_nan(void **state)
         assert_true(y[i] == x[2 * DIM + i] && y[3 * DIM + i] == x[DIM + i]);
         assert_true(isnan(y[DIM + i]) && isnan(y[2 * DIM + i]));
     }
+    op.slice = 1;
+    must(d->ops->embedding(d->self, NULL, &op));
+    must(d->ops->copy(d->self, NULL, y, at_y.p[CUDA], sizeof(y),
+                      XRAY_COPY_TO_HOST));
+    must(d->ops->sync(d->self, NULL));
+    for (int i = 0; i < DIM; i++)
+        assert_true(isnan(y[DIM + i]) && y[2 * DIM + i] == 0);
     must(d->ops->zero(d->self, NULL, at_y.p[CUDA], sizeof(y)));
     must(d->ops->embedding_grad(d->self, NULL, &grad));
     must(d->ops->copy(d->self, NULL, y, at_y.p[CUDA], sizeof(y),

@@ -121,6 +121,17 @@ static void rows_refuse_bad_ids_and_types(void **state)
     BAD(embedding, vocab, 5, XRAY_E_RANGE, "id 5 of token 1 is not in [0, 5)");
     BAD(embedding, ids, below, XRAY_E_RANGE,
         "id -1 of token 1 is not in [0, 6)");
+    BAD(embedding, vocab_first, 6, XRAY_E_RANGE,
+        "id 3 of token 0 is not in [6, 12)");
+    BAD(embedding, slice, 2, XRAY_E_ARG, "slice is 2, but must be 0 or 1");
+    xray_embedding slice = embedding;
+    slice.slice = 1;
+    slice.vocab_first = 6;
+    must(ops->embedding(cpu.self, NULL, &slice));
+    slice.ids = below;
+    assert_refused(ops->embedding(cpu.self, NULL, &slice), XRAY_E_RANGE,
+                   "embedding: id -1 of token 1 is not in [0, 2147483648)",
+                   "embedding");
     FINE(embedding, table_dtype, XRAY_BF16);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
         "a table of element type 3 is not supported");
@@ -137,6 +148,9 @@ static void rows_refuse_bad_ids_and_types(void **state)
     NONE(embedding_grad, dtable, 3, "op->ids, op->dy, op->dtable");
     BAD(embedding_grad, vocab, 5, XRAY_E_RANGE,
         "id 5 of token 1 is not in [0, 5)");
+    BAD(embedding_grad, vocab_first, 4, XRAY_E_RANGE,
+        "id 3 of token 0 is not in [4, 10)");
+    BAD(embedding_grad, slice, 2, XRAY_E_ARG, "slice is 2, but must be 0 or 1");
     const xray_rows rows = { .header = XRAY_HEADER(xray_rows),
                              .count = { .bound = 2 },
                              .index = below,

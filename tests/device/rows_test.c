@@ -1,105 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests that embedding, RMSNorm and rotary positions match float64, and that
- * their bits do not depend on how the tokens are cut into calls.
+ * Tests that gather, RMSNorm and rotary positions match float64, and that their
+ * bits do not depend on how the tokens are cut into calls.
  */
 #include "tests/device/bench.h"
 
 #define RUN(d, op, args) must((d)->ops->op((d)->self, NULL, args))
 
-/* ---- embedding ---------------------------------------------------------- */
-
-/* Token 17 has id VOCAB = 11. The host of a cuda device does not see ids. */
-static void check_bad_id(const dev *d, const xray_embedding *op)
-{
-    xray_status status = d->ops->embedding(d->self, NULL, op);
-    if (d->on_cuda) {
-        assert_int_equal(status, XRAY_OK);
-        assert_true(isnan(op->y[17 * op->dim]));
-        return;
-    }
-    assert_int_equal(status, XRAY_E_RANGE);
-    assert_non_null(strstr(last_failure, "id 11 of token 17"));
-}
-
-static void embedding_reads_and_folds_rows(void **state)
-{
-    (void)state;
-    enum { VOCAB = 11, TOKENS = 301, DIM = 37 };
-    bench b;
-    open_devices(&b);
-    float *table = random_floats((size_t)VOCAB * DIM, 1);
-    float *dy = random_floats((size_t)TOKENS * DIM, 1);
-    int32_t ids[TOKENS];
-    for (size_t t = 0; t < TOKENS; t++)
-        ids[t] = (int32_t)random_below(VOCAB);
-    float *want = copy_floats(table, (size_t)VOCAB * DIM);
-    for (size_t t = 0; t < TOKENS; t++)
-        for (size_t i = 0; i < DIM; i++) {
-            float *to = want + (size_t)ids[t] * DIM + i;
-            *to = fmaf(1.5f, dy[t * DIM + i], *to);
-        }
-    for (int d = 0; d < b.count; d++) {
-        float *y = alloc_floats((size_t)TOKENS * DIM);
-        xray_embedding op = { .header = XRAY_HEADER(xray_embedding),
-                              .tokens = { TOKENS, NULL },
-                              .ids = ids,
-                              .table = table,
-                              .y = y,
-                              .vocab = VOCAB,
-                              .dim = DIM,
-                              .scale = 1.5f };
-        RUN(&b.dev[d], embedding, &op);
-        for (size_t i = 0; i < (size_t)TOKENS * DIM; i++)
-            assert_true(y[i] ==
-                        1.5f * table[(size_t)ids[i / DIM] * DIM + i % DIM]);
-        /* A table of bf16 is widened first. */
-        uint16_t narrow[VOCAB * DIM];
-        for (size_t i = 0; i < (size_t)VOCAB * DIM; i++)
-            narrow[i] = cpu_to_bf16(table[i]);
-        op.table = narrow;
-        op.table_dtype = XRAY_BF16;
-        RUN(&b.dev[d], embedding, &op);
-        for (size_t i = 0; i < (size_t)TOKENS * DIM; i++)
-            assert_true(y[i] ==
-                        1.5f *
-                            cpu_from_bf16(
-                                narrow[(size_t)ids[i / DIM] * DIM + i % DIM]));
-        op.table_dtype = XRAY_F16;
-        assert_int_equal(b.dev[d].ops->embedding(b.dev[d].self, NULL, &op),
-                         XRAY_E_UNSUPPORTED);
-        op.table = table;
-        op.table_dtype = 0;
-        float *grad = copy_floats(table, (size_t)VOCAB * DIM);
-        for (size_t first = 0; first < TOKENS;) {
-            size_t n = 1 + random_below(100);
-            n = n < TOKENS - first ? n : TOKENS - first;
-            xray_embedding_grad g = { .header =
-                                          XRAY_HEADER(xray_embedding_grad),
-                                      .tokens = { n, NULL },
-                                      .ids = ids + first,
-                                      .dy = dy + first * DIM,
-                                      .dtable = grad,
-                                      .vocab = VOCAB,
-                                      .dim = DIM,
-                                      .scale = 1.5f };
-            RUN(&b.dev[d], embedding_grad, &g);
-            first += n;
-        }
-        assert_same_bits(grad, want, (size_t)VOCAB * DIM, "dtable",
-                         b.dev[d].name);
-        int32_t kept = ids[17];
-        ids[17] = VOCAB;
-        check_bad_id(&b.dev[d], &op);
-        ids[17] = kept;
-        free(y);
-        free(grad);
-    }
-    free(want);
-    free(table);
-    free(dy);
-    close_devices(&b);
-}
+/* ---- rows by index ------------------------------------------------------ */
 
 static void rows_are_gathered_and_scattered(void **state)
 {
@@ -526,7 +434,6 @@ static void extents_end_with_the_live_count(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_reads_and_folds_rows),
         cmocka_unit_test(rows_are_gathered_and_scattered),
         cmocka_unit_test(norms_match_float64),
         cmocka_unit_test(residuals_are_added_first),
