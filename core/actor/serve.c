@@ -6,20 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/actor/invoke.h"
+#include "core/actor/inbox.h"
 #include "core/actor/local.h"
 #include "core/actor/record.h"
 #include "core/plugin/cancel.h"
 
 /* The longest that a wait does not notice that the run is canceled. */
 #define LOOK_MS 20
-
-/* A message that came while the object waited for another one. */
-typedef struct kept_message {
-    struct kept_message *next;
-    size_t size;
-    char data[];
-} kept_message;
 
 struct xr_actor_context {
     xr_actor_context *own; /* this struct, writable */
@@ -28,9 +21,8 @@ struct xr_actor_context {
     xray_peer *parent;
     xr_relay relay;
     xr_pool pool;
-    char *record;       /* core/actor/record.h */
-    xr_str message;     /* the one that is handled; its values point into it */
-    kept_message *kept; /* those that came during a gather, in order */
+    xr_inbox inbox;
+    char *record; /* core/actor/record.h */
     const xr_actor_class *class_;
     void *object;
     char *name;
@@ -107,72 +99,6 @@ static xray_status send_message(xr_actor_context *c, uint32_t region_count,
     return status ? xr_relay_error(&c->relay, status, "send", err) : XRAY_OK;
 }
 
-static xray_status keep_event(xr_actor_context *c,
-                              const xray_runtime_event *event, xr_err *err)
-{
-    kept_message **end = &c->kept;
-    size_t size = (size_t)event->size;
-    kept_message *kept = malloc(sizeof(*kept) + size);
-    if (!kept)
-        return xr_fail(err, XRAY_E_NOMEM, "out of memory for a message");
-    kept->next = NULL;
-    kept->size = size;
-    if (size)
-        memcpy(kept->data, event->data, size);
-    while (*end)
-        end = &(*end)->next;
-    *end = kept;
-    return XRAY_OK;
-}
-
-/* Takes the next message from the runtime: XRAY_AGAIN if none came in time,
- * XRAY_END if the parent has ended in order. */
-static xray_status poll_message(xr_actor_context *c, int64_t timeout_ms,
-                                xray_runtime_event *event, xr_err *err)
-{
-    *event = (xray_runtime_event){ .header = XRAY_HEADER(xray_runtime_event) };
-    xray_status status = c->ops->poll(c->runtime, timeout_ms, event);
-    if (status < 0)
-        return xr_relay_error(&c->relay, status, "poll", err);
-    if (status == XRAY_OK)
-        status = xr_event_check(event, err);
-    if (status == XRAY_OK && event->kind == XRAY_RUNTIME_LOST)
-        return event->clean
-                   ? XRAY_END
-                   : xr_fail(err, XRAY_E_PEER, "the parent %s", event->reason);
-    return status;
-}
-
-static xray_status copy_message(xr_actor_context *c, const void *data,
-                                size_t size, xr_err *err)
-{
-    xr_str_clear(&c->message);
-    xr_str_append(&c->message, data, size);
-    return c->message.failed
-               ? xr_fail(err, XRAY_E_NOMEM, "out of memory for a message")
-               : XRAY_OK;
-}
-
-/* Waits for the next message and copies it, because a method may send and
- * poll. */
-static xray_status next_message(xr_actor_context *c, xr_err *err)
-{
-    kept_message *kept = c->kept;
-    if (kept) {
-        xray_status status = copy_message(c, kept->data, kept->size, err);
-        c->kept = kept->next;
-        free(kept);
-        return status;
-    }
-    xray_runtime_event event;
-    xray_status status = XRAY_AGAIN;
-    while (status == XRAY_AGAIN)
-        status = poll_message(c, -1, &event, err);
-    return status == XRAY_OK
-               ? copy_message(c, event.data, (size_t)event.size, err)
-               : status;
-}
-
 /* ---- Gathers ---- */
 
 /* Reads what all actors gave, or why there is nothing; *out_done is 0 if the
@@ -213,7 +139,7 @@ static xray_status wait_for_gathered(xr_actor_context *c, uint64_t bytes,
     int done = 0;
     while (!done) {
         xray_runtime_event event;
-        xray_status status = poll_message(c, LOOK_MS, &event, err);
+        xray_status status = xr_inbox_poll(&c->inbox, LOOK_MS, &event, err);
         if (status == XRAY_END)
             return xr_fail(err, XRAY_E_PEER, "gather: the parent is gone");
         if (status == XRAY_AGAIN)
@@ -221,7 +147,7 @@ static xray_status wait_for_gathered(xr_actor_context *c, uint64_t bytes,
         else if (status == XRAY_OK)
             status = read_gathered(c, &event, bytes, all, &done, err);
         if (status == XRAY_OK && !done && event.kind == XRAY_RUNTIME_MESSAGE)
-            status = keep_event(c, &event, err);
+            status = xr_inbox_keep(&c->inbox, &event, err);
         if (status != XRAY_OK)
             return status;
     }
@@ -489,8 +415,8 @@ static xray_status dispatch_message(xr_actor_context *c,
                                     size_t count, xr_err *err)
 {
     xr_message message;
-    xray_status status =
-        xr_message_header(c->message.data, c->message.size, err, &message);
+    xray_status status = xr_message_header(
+        c->inbox.message.data, c->inbox.message.size, err, &message);
     if (!status && message.kind == XR_MESSAGE_CREATE)
         return handle_create(c, &message, classes, count, err);
     return status ? status : handle_message(c, &message, err);
@@ -501,7 +427,7 @@ static xray_status serve_messages(xr_actor_context *c,
                                   size_t count, xr_err *err)
 {
     while (!c->stopped) {
-        xray_status status = next_message(c, err);
+        xray_status status = xr_inbox_next(&c->inbox, err);
         if (status == XRAY_END)
             return XRAY_OK;
         if (status == XRAY_OK)
@@ -542,12 +468,7 @@ static void free_context(xr_actor_context *c)
         xr_str_free(&c->values.out_str[i]);
     xr_pool_free(&c->pool);
     xr_str_free(&c->scratch);
-    xr_str_free(&c->message);
-    while (c->kept) {
-        kept_message *next = c->kept->next;
-        free(c->kept);
-        c->kept = next;
-    }
+    xr_inbox_free(&c->inbox);
     free(c->invokes);
     free(c->name);
     free(c->text);
@@ -575,6 +496,9 @@ xray_status xr_actor_serve(const xr_actor_class *const *classes, size_t count,
         c->pool.ops = c->ops;
         c->pool.runtime = c->runtime;
         c->pool.relay = &c->relay;
+        c->inbox.ops = c->ops;
+        c->inbox.runtime = c->runtime;
+        c->inbox.relay = &c->relay;
         status = serve_messages(c, classes, count, err);
     }
     free_context(c);

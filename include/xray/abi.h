@@ -17,9 +17,9 @@
  *      other structs, never change within a major;
  *   5. whoever allocates memory frees it: no caller ever frees what the other
  *      side allocated;
- *   6. a struct that a callee fills is zeroed by its caller, but for the
- * header, and may be shorter or longer than the callee's own: nothing is
- * written beyond header.size. xray_fill does that.
+ *   6. a struct that a callee fills may be shorter or longer than the callee's
+ *      own: its caller zeroes it but for the header, and nothing is written
+ *      beyond header.size, which xray_fill sees to.
  *
  * Major 0 is a draft: interface ids end in "/0", layouts may still change, and
  * a plugin runs only on the exact minor version it was compiled for.
