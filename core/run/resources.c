@@ -88,7 +88,10 @@ static void plan_role(const xr_run *run, uint32_t role, const char *who,
     p->ranks = xr_run_ranks(run, role)->count;
     for (uint32_t i = 0; i < p->ranks; i++) {
         xray_plan plan;
-        xray_status status = xr_run_ask_plan(run, role, i, load, &plan);
+        xray_workload asked = *load;
+        p->works[i].header = (xray_header)XRAY_HEADER(xray_device_work);
+        asked.device_work = &p->works[i];
+        xray_status status = xr_run_ask_plan(run, role, i, &asked, &plan);
         if (status != XRAY_OK) {
             xr_run_report_plan(run, part, status, errors);
             return;
@@ -150,6 +153,34 @@ static void plan_step_rows(const xr_run *run, xr_resources *r)
     xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
     plan.bytes[XRAY_TAG_WORKSPACE] = bytes * stores;
     take_rank_plan(begin_part_plan(r, NULL, ROWS), 0, &plan);
+    r->count++;
+}
+
+/* Adds the scratch memory that the device of each rank takes for the work of
+ * all models there. */
+static void plan_devices(const xr_run *run, xr_resources *r)
+{
+    const xray_device_ops *ops = (const xray_device_ops *)run->device.ops;
+    const uint32_t threads = (uint32_t)run->ini.run.threads;
+    if (!run->device.component || !run->device.config)
+        return;
+    xr_part_plan *device =
+        begin_part_plan(r, &run->device, run->device.instance);
+    device->ranks = run->placement.size;
+    for (uint32_t rank = 0; rank < device->ranks; rank++) {
+        xray_device_work works[XR_PLANS];
+        xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+        uint64_t count = 0;
+        for (size_t p = 0; p < r->count; p++) {
+            const xr_part_plan *model = &r->parts[p];
+            int64_t i = xr_ranks_find(xr_run_ranks(run, model->role), rank);
+            if (i >= 0)
+                works[count++] = model->works[i];
+        }
+        plan.bytes[XRAY_TAG_WORKSPACE] = ops->plan_scratch(
+            run->device.config, threads, works, count, sizeof(works[0]));
+        take_rank_plan(device, rank, &plan);
+    }
     r->count++;
 }
 
@@ -225,8 +256,10 @@ void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out)
         count_checkpoint_bytes(run, out);
     if (run->infer.component && run->infer.config)
         plan_engine(run, errors, out);
-    if (out->count)
+    if (out->count) {
+        plan_devices(run, out);
         plan_step_rows(run, out);
+    }
     xr_resources_turns(run, errors, out);
 }
 
@@ -243,15 +276,22 @@ typedef struct memory_key {
     const char *how;
 } memory_key;
 
-/* Returns the key that reduces the memory of a tag of a part. */
-static memory_key find_shrinking_key(const xr_run *run, const char *who,
-                                     size_t tag)
+/* Returns the key that reduces the memory of a tag of a part. In host memory,
+ * each thread of a device has its own scratch memory. */
+static memory_key find_shrinking_key(const xr_run *run, const xr_resources *r,
+                                     const char *who, size_t tag)
 {
+    const char *device = run->device.instance;
     if (strcmp(who, ROWS) == 0)
         return (memory_key){ is_sft_run(run) ? "sft" : "data",
                              "train_batch_size", "lower" };
+    int scratch = device && strcmp(who, device) == 0;
+    if (scratch && r->machine.host_memory)
+        return (memory_key){ "run", "threads", "lower" };
     int micro = tag == XRAY_TAG_ACTIVATIONS || tag == XRAY_TAG_WORKSPACE;
-    int engine = run->infer.instance && strcmp(who, run->infer.instance) == 0;
+    int engine =
+        (run->infer.instance && strcmp(who, run->infer.instance) == 0) ||
+        (scratch && !(run->with & XR_TRAINABLE));
     if (tag == XRAY_TAG_KV || (engine && micro))
         return (memory_key){ "rollout", "max_num_seqs", "lower" };
     if (micro && strcmp(who, "critic") == 0)
@@ -303,8 +343,8 @@ int xr_resources_check_memory(const xr_run *run, const xr_resources *r,
         return 0;
     size_t tag = find_biggest_tag(r, 0, &one, &who[0]);
     size_t next = find_biggest_tag(r, 1, &two, &who[1]);
-    memory_key a = find_shrinking_key(run, who[0], tag);
-    memory_key b = find_shrinking_key(run, who[1], next);
+    memory_key a = find_shrinking_key(run, r, who[0], tag);
+    memory_key b = find_shrinking_key(run, r, who[1], next);
     int same = strcmp(a.key, b.key) == 0;
     (void)xr_fail(
         out, XRAY_E_CONFIG,

@@ -12,20 +12,22 @@
 
 typedef struct xr_part_plan {
     const char *who;     /* "train.NAME", "reference", "critic", "reward",
-                          * "infer.NAME", "rows" */
+                          * "infer.NAME", "device.NAME", "rows" */
     const xr_part *part; /* NULL: memory of the core */
     xray_plan plan;      /* of the rank that takes the most memory */
     uint64_t bytes;      /* sum over all tags, on that rank */
     uint64_t least;      /* the same on the rank that takes the least */
     uint32_t fullest;    /* number of that rank among those of the role */
     uint32_t ranks;      /* number of ranks that hold it */
-    uint32_t role;       /* XRAY_ROLE_*; 0: the core */
+    uint32_t role;       /* XRAY_ROLE_*; 0: the core, or the devices of all
+                          * ranks */
     /* 1 << tag: offloaded while other models on its ranks compute */
     uint32_t movable;
     uint64_t tags[XR_MAX_RANKS][XRAY_TAG_COUNT]; /* on each of its ranks */
+    xray_device_work works[XR_MAX_RANKS]; /* what it gives their devices */
 } xr_part_plan;
 
-#define XR_PLANS 6
+#define XR_PLANS 7
 
 /* Memory in use while one of the parts computes, or while weights go to the
  * engine. */
@@ -57,8 +59,9 @@ const char *xr_bytes_text(uint64_t bytes, char *buffer);
 
 /* Asks the plugins for their plans: device, train (as actor and, if the run has
  * them, as reference, critic and reward model) and infer, each for every rank.
- * Begins with xr_run_plan_layouts. If the device uses
- * host memory, the rows of a step are added, which the core holds. Nothing is
+ * Begins with xr_run_plan_layouts. The scratch memory of a device, which all
+ * models on its rank share, is a part of its own. If the device uses host
+ * memory, the rows of a step are added, which the core holds. Nothing is
  * created. Parts without options are skipped, since their faults were reported
  * before. Refusals go to `errors`. */
 void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out);

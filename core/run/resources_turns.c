@@ -127,6 +127,15 @@ static void add_all_ranks(const xr_resources *r, const uint32_t *gone,
             add_rank_bytes(&r->parts[p], i, gone[p], tags);
 }
 
+/* Returns the position of a rank among those of a part, or -1. */
+static int64_t find_rank_in(const xr_run *run, const xr_part_plan *p,
+                            uint32_t rank)
+{
+    return p->part == &run->device
+               ? rank
+               : xr_ranks_find(xr_run_ranks(run, p->role), rank);
+}
+
 /* Gives the tags of the rank whose device is the fullest. */
 static void find_fullest_rank(const xr_run *run, const xr_resources *r,
                               const uint32_t *gone, uint64_t *tags)
@@ -134,10 +143,8 @@ static void find_fullest_rank(const xr_run *run, const xr_resources *r,
     for (uint32_t rank = 0; rank < run->placement.size; rank++) {
         uint64_t here[XRAY_TAG_COUNT] = { 0 };
         for (size_t p = 0; p < r->count; p++)
-            add_rank_bytes(
-                &r->parts[p],
-                xr_ranks_find(xr_run_ranks(run, r->parts[p].role), rank),
-                gone[p], here);
+            add_rank_bytes(&r->parts[p], find_rank_in(run, &r->parts[p], rank),
+                           gone[p], here);
         if (sum_tags(here) > sum_tags(tags))
             memcpy(tags, here, sizeof(here));
     }

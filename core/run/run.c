@@ -224,7 +224,6 @@ void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
         .row_tokens = row_tokens,
         .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
         .trainable = (run->with & XR_TRAINABLE) != 0,
-        .threads = (uint32_t)run->ini.run.threads,
     };
     if (run->with & XR_WITH_ALGO)
         run->actor.load.trainable_from_layer =

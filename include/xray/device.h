@@ -55,14 +55,18 @@ typedef struct xray_device_ops {
                         xray_device_plan *out);
     /* The bytes that an instance with these options would take for itself, so
      * that the plans of its users need none: for the packed copies of a matrix
-     * (tag WEIGHTS; desc->data is ignored and taken as aligned), in a block of
-     * a KV cache (what kv_block_bytes says), and as scratch (tag WORKSPACE),
-     * which all users of an instance share. They are what is counted as
+     * (tag WEIGHTS; desc->data is ignored and taken as aligned), and in a block
+     * of a KV cache (what kv_block_bytes says). They are what is counted as
      * allocated, or a little more. 0 for a matrix or a cache that would be
      * refused. Pure. [any] */
     uint64_t (*plan_weight)(const void *config, const xray_weight_desc *desc);
     uint64_t (*plan_kv_block)(const void *config, const xray_kv *kv);
-    uint64_t (*plan_scratch)(const void *config, const xray_device_work *work);
+    /* The same for the scratch memory (tag WORKSPACE) of an instance of so many
+     * threads, as in `create`, whose users together give it these `count`
+     * works, `stride` bytes apart. Pure. [any] */
+    uint64_t (*plan_scratch)(const void *config, uint32_t threads,
+                             const xray_device_work *works, uint64_t count,
+                             uint64_t stride);
 
     /* Creates an instance. `threads` is the run's setting, 0 meaning one thread
      * per core. On failure *out_self is not written. [control] [may-block] */

@@ -76,8 +76,8 @@ typedef struct xray_device_plan {
     uint32_t reserved;
 } xray_device_plan;
 
-/* The largest work for which a plan asks how much scratch memory a device
- * takes. 0 is neutral: there is no such work. */
+/* The largest work that a user gives a device, which decides how much scratch
+ * memory the device takes. 0 is neutral: there is no such work. */
 typedef struct xray_device_work {
     xray_header header;
     uint64_t tokens;     /* most tokens of an operator */
@@ -91,9 +91,7 @@ typedef struct xray_device_work {
     uint32_t heads;    /* of attention */
     uint32_t kv_heads;
     uint32_t head_dim;
-    uint32_t passes;  /* XRAY_PASS_* */
-    uint32_t threads; /* as in xray_device_ops.create */
-    uint32_t reserved;
+    uint32_t passes; /* XRAY_PASS_* */
 } xray_device_work;
 
 #define XRAY_PASS_ROWS 1u    /* forward over complete rows */

@@ -165,15 +165,17 @@ typedef struct xray_workload {
     uint64_t row_tokens; /* most tokens in one row, prompt and response */
     uint32_t outputs;    /* train: XRAY_OUTPUT_* */
     uint32_t trainable;
-    uint32_t shared; /* infer: 1: the weights are the trainer's */
-    uint32_t threads;
+    uint32_t shared;               /* infer: 1: the weights are the trainer's */
     uint32_t trainable_from_layer; /* as in xray_setup */
-    uint32_t reserved;
-    /* The device of the instance and its options, whose plan_weight,
-     * plan_kv_block and plan_scratch a plan calls; NULL: not known, so that a
-     * plan leaves out what the device takes for itself. */
+    /* The device of the instance and its options, whose plan_weight and
+     * plan_kv_block a plan calls; NULL: not known, so that a plan leaves out
+     * what the device takes for itself. */
     const xray_device_ops *device;
     const void *device_config;
+    /* `plan` fills it with the largest work that the instance gives its device.
+     * All users of a device share its scratch memory, so the core plans it for
+     * all of their work together. NULL: nobody asks, as in `create`. */
+    xray_device_work *device_work;
 } xray_workload;
 
 /* The needs of an instance on the rank that was asked for. `plan` fills it
@@ -181,7 +183,9 @@ typedef struct xray_workload {
  * cannot work. 0 is neutral in every member. */
 typedef struct xray_plan {
     xray_header header;
-    uint64_t bytes[XRAY_TAG_ROOM]; /* per memory tag, on this rank */
+    /* Per memory tag, on this rank; without the scratch memory of the device.
+     */
+    uint64_t bytes[XRAY_TAG_ROOM];
     /* The number of micro-batches of a step must be a multiple of it; the core
      * adds empty ones. */
     uint64_t micro_multiple;

@@ -36,19 +36,18 @@ void xm_decoder_destroy(xm_decoder *decoder); /* accepts NULL */
  * two where sliding layers have other frequencies, and none with learned
  * positions. Pure. */
 uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions);
-/* Bytes of scratch that load->device takes for passes over such a decoder, as
- * XRAY_PASS_*, of at most `tokens` tokens in rows of `row_tokens`; 0 where the
- * device is not known. `layout` names the parameters that are trained; NULL:
- * none. Pure. */
-typedef struct xm_scratch {
+/* Fills load->device_work, if a plan is asked for it, with passes over such a
+ * decoder, as XRAY_PASS_*, of at most `tokens` tokens in rows of `row_tokens`.
+ * `layout` names the parameters that are trained; NULL: none. Pure. */
+typedef struct xm_passes {
     const xm_layout *layout;
     uint64_t tokens;
     uint64_t row_tokens;
     uint32_t passes;
     uint32_t reserved;
-} xm_scratch;
-uint64_t xm_scratch_bytes(const xm_config *config, const xm_scratch *scratch,
-                          const xray_workload *load);
+} xm_passes;
+void xm_tell_work(const xm_config *config, const xm_passes *passes,
+                  const xray_workload *load);
 /* Callbacks that a pass over complete rows makes when it reaches a bucket. They
  * serve owners of weights or gradients that are not in memory all the time. A
  * pass without rows makes the same calls. Any callback may be NULL. */

@@ -142,22 +142,21 @@ xray_status z3_check_setup(const z3_config *config, const xray_model *model,
     return status == XRAY_OK || status == XRAY_E_NOMEM ? status : XRAY_E_CONFIG;
 }
 
-/* The scratch memory that the device takes for itself. Any batch may share
- * prompts. */
-static uint64_t scratch_bytes(const xm_config *model, const xm_layout *layout,
-                              const xray_workload *load, uint32_t flags)
+/* Tells what the device computes. Any batch may share prompts. */
+static void tell_device_work(const xm_config *model, const xm_layout *layout,
+                             const xray_workload *load, uint32_t flags)
 {
-    xm_scratch scratch = { .layout = load->trainable ? layout : NULL,
-                           .tokens = load->tokens,
-                           .row_tokens = load->row_tokens,
-                           .passes = XRAY_PASS_ROWS | XRAY_PASS_PARENTS };
+    xm_passes passes = { .layout = load->trainable ? layout : NULL,
+                         .tokens = load->tokens,
+                         .row_tokens = load->row_tokens,
+                         .passes = XRAY_PASS_ROWS | XRAY_PASS_PARENTS };
     if (load->trainable)
-        scratch.passes |= XRAY_PASS_GRADS;
+        passes.passes |= XRAY_PASS_GRADS;
     if (load->outputs != XRAY_OUTPUT_VALUE)
-        scratch.passes |= XRAY_PASS_LOGP;
+        passes.passes |= XRAY_PASS_LOGP;
     if (flags & XM_SPACE_LOGITS)
-        scratch.passes |= XRAY_PASS_LOGITS;
-    return xm_scratch_bytes(model, &scratch, load);
+        passes.passes |= XRAY_PASS_LOGITS;
+    xm_tell_work(model, &passes, load);
 }
 
 static uint64_t weight_bytes(const z3_config *config, const xm_config *model,
@@ -205,8 +204,8 @@ static void fill_plan(const z3_config *config, const xm_config *model,
                        load->row_tokens, flags);
     own.bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
                                     xm_decoder_bytes(model, load->row_tokens) +
-                                    z3_group_bytes(layout->ranks) +
-                                    scratch_bytes(model, layout, load, flags);
+                                    z3_group_bytes(layout->ranks);
+    tell_device_work(model, layout, load, flags);
     if (load->trainable)
         plan_training(config, model, layout, &own);
     xray_fill(out, &own);

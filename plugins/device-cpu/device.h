@@ -185,7 +185,9 @@ size_t cpu_sumsq_floats(uint64_t count);
 uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv);
 uint64_t cpu_plan_weight(const void *config, const xray_weight_desc *desc);
 uint64_t cpu_plan_kv_block(const void *config, const xray_kv *kv);
-uint64_t cpu_plan_scratch(const void *config, const xray_device_work *work);
+uint64_t cpu_plan_scratch(const void *config, uint32_t threads,
+                          const xray_device_work *works, uint64_t count,
+                          uint64_t stride);
 
 #define CPU_OP(name, type) \
     xray_status cpu_##name(void *self, xray_stream *stream, const type *op)

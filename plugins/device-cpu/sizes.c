@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much scratch memory an instance of the CPU device would take for a given
- * work: the sum of what the operators reserve.
+ * How much scratch memory an instance of the CPU device would take for given
+ * works: for each of its parts the most that an operator reserves.
  */
+#include "core/base/elements.h"
 #include "plugins/device-cpu/attention.h"
 #include "plugins/device-cpu/support.h"
 
@@ -18,7 +19,7 @@ static size_t count_thread_floats(const xray_device_work *work)
     size_t dim = work->head_dim;
     size_t logits = (work->vocab + 15) / 16 * 16;
     int parents = (work->passes & XRAY_PASS_PARENTS) != 0;
-    size_t floats = CPU_FIRST_SCRATCH;
+    size_t floats = 0;
     if (work->passes & XRAY_PASS_ROWS)
         floats = larger(floats, cpu_attend_floats(keys, dim, parents));
     if (work->passes & XRAY_PASS_GRADS)
@@ -32,19 +33,31 @@ static size_t count_thread_floats(const xray_device_work *work)
     return (floats + 15) / 16 * 16;
 }
 
-uint64_t cpu_plan_scratch(const void *config, const xray_device_work *work)
+/* Floats of a chunk of logits. */
+static size_t count_chunk_floats(const xray_device_work *work)
 {
-    (void)config;
-    if (!work || work->header.size < sizeof(*work))
-        return 0;
     size_t row = (work->vocab + 15) / 16 * 16;
-    size_t floats =
-        larger(count_thread_floats(work) * cpu_pool_size(work->threads),
-               cpu_sumsq_floats(work->elements));
     int chunk =
         (work->passes & XRAY_PASS_SAMPLE) ||
         ((work->passes & XRAY_PASS_LOGP) && !(work->passes & XRAY_PASS_LOGITS));
-    if (chunk && row)
-        floats += cpu_logits_chunk(row) * row;
-    return floats * sizeof(float);
+    return chunk && row ? cpu_logits_chunk(row) * row : 0;
+}
+
+uint64_t cpu_plan_scratch(const void *config, uint32_t threads,
+                          const xray_device_work *works, uint64_t count,
+                          uint64_t stride)
+{
+    size_t each = CPU_FIRST_SCRATCH;
+    size_t sums = 0;
+    size_t logits = 0;
+    (void)config;
+    for (uint64_t i = 0; i < count; i++) {
+        xray_device_work work;
+        xr_element_read(works, stride, i, sizeof(work), &work);
+        each = larger(each, count_thread_floats(&work));
+        sums = larger(sums, cpu_sumsq_floats(work.elements));
+        logits = larger(logits, count_chunk_floats(&work));
+    }
+    return (larger(each * cpu_pool_size(threads), sums) + logits) *
+           sizeof(float);
 }

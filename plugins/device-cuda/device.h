@@ -183,7 +183,9 @@ xray_status cuda_weight_changed(void *self, xray_weight *weight);
 uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv);
 uint64_t cuda_plan_weight(const void *config, const xray_weight_desc *desc);
 uint64_t cuda_plan_kv_block(const void *config, const xray_kv *kv);
-uint64_t cuda_plan_scratch(const void *config, const xray_device_work *work);
+uint64_t cuda_plan_scratch(const void *config, uint32_t threads,
+                           const xray_device_work *works, uint64_t count,
+                           uint64_t stride);
 
 #define CUDA_OP(name, type) \
     xray_status cuda_##name(void *self, xray_stream *stream, const type *op)

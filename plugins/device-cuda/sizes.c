@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much scratch memory an instance of the CUDA device would take for a given
- * work: for each of its parts the most that an operator reserves.
+ * How much scratch memory an instance of the CUDA device would take for given
+ * works: for each of its parts the most that an operator reserves.
  */
+#include "core/base/elements.h"
 #include "plugins/device-cuda/lm_head.h"
 
 #define ALIGNMENT 256u /* of every part */
@@ -100,16 +101,37 @@ static uint64_t count_reduce_bytes(const xray_device_work *work, int blas)
     return larger_of(sizes, 3);
 }
 
-uint64_t cuda_plan_scratch(const void *config, const xray_device_work *work)
+/* Writes what the parts of the scratch memory hold for one work. */
+static void count_parts(const cuda_config *c, const xray_device_work *work,
+                        uint64_t *out)
 {
-    cuda_config c = cuda_copy_config(config);
-    int narrow = c.precision == CUDA_BFLOAT16;
-    int blas = narrow && c.products == CUDA_PRODUCTS_CUBLASLT;
-    if (!work || work->header.size < sizeof(*work))
-        return 0;
+    int narrow = c->precision == CUDA_BFLOAT16;
+    int blas = narrow && c->products == CUDA_PRODUCTS_CUBLASLT;
     uint64_t stage = blas ? work->tokens * work->width * sizeof(float) : 0;
-    return (narrow ? count_x_bytes(work) : 0) +
-           count_logits_bytes(work, narrow) +
-           count_attention_bytes(work, narrow) +
-           count_reduce_bytes(work, blas) + larger_of(&stage, 1);
+    out[CUDA_SCRATCH_X] = narrow ? count_x_bytes(work) : 0;
+    out[CUDA_SCRATCH_LOGITS] = count_logits_bytes(work, narrow);
+    out[CUDA_SCRATCH_ATTEND] = count_attention_bytes(work, narrow);
+    out[CUDA_SCRATCH_REDUCE] = count_reduce_bytes(work, blas);
+    out[CUDA_SCRATCH_STAGE] = larger_of(&stage, 1);
+}
+
+uint64_t cuda_plan_scratch(const void *config, uint32_t threads,
+                           const xray_device_work *works, uint64_t count,
+                           uint64_t stride)
+{
+    const cuda_config c = cuda_copy_config(config);
+    uint64_t most[CUDA_SCRATCH_COUNT] = { 0 };
+    uint64_t sum = 0;
+    (void)threads;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t parts[CUDA_SCRATCH_COUNT];
+        xray_device_work work;
+        xr_element_read(works, stride, i, sizeof(work), &work);
+        count_parts(&c, &work, parts);
+        for (size_t p = 0; p < CUDA_SCRATCH_COUNT; p++)
+            most[p] = larger(most[p], parts[p]);
+    }
+    for (size_t p = 0; p < CUDA_SCRATCH_COUNT; p++)
+        sum += most[p];
+    return sum;
 }

@@ -194,17 +194,17 @@ static xray_status find_plan(const dsinf_config *config,
         own.bytes[XRAY_TAG_WEIGHTS] = xm_weights_bytes(layout, flags, load);
         xm_layout_destroy(layout);
     }
-    xm_scratch scratch = { .tokens = b.step_tokens,
-                           .row_tokens = b.row_bound,
-                           .passes = XRAY_PASS_CACHE | XRAY_PASS_SAMPLE };
+    const xm_passes passes = { .tokens = b.step_tokens,
+                               .row_tokens = b.row_bound,
+                               .passes = XRAY_PASS_CACHE | XRAY_PASS_SAMPLE };
     own.bytes[XRAY_TAG_KV] = b.slots * b.slot_bytes;
     own.bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
     own.bytes[XRAY_TAG_WORKSPACE] =
         (uint64_t)b.draws * m.hidden * sizeof(float) +
         dsinf_lay_out_arrays(&b, NULL, NULL) +
-        xm_decoder_bytes(&m, b.row_bound) +
-        xm_scratch_bytes(&m, &scratch, load);
+        xm_decoder_bytes(&m, b.row_bound);
+    xm_tell_work(&m, &passes, load);
     /* Rounded weights give other log-probabilities than the component's
      * contract promises. */
     if (flags)

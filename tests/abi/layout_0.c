@@ -211,11 +211,10 @@ AT(xray_workload, row_tokens, 24);
 AT(xray_workload, outputs, 32);
 AT(xray_workload, trainable, 36);
 AT(xray_workload, shared, 40);
-AT(xray_workload, threads, 44);
-AT(xray_workload, trainable_from_layer, 48);
-AT(xray_workload, reserved, 52);
-AT(xray_workload, device, 56);
-AT(xray_workload, device_config, 64);
+AT(xray_workload, trainable_from_layer, 44);
+AT(xray_workload, device, 48);
+AT(xray_workload, device_config, 56);
+AT(xray_workload, device_work, 64);
 SIZE(xray_workload, 72);
 
 AT(xray_plan, header, 0);

@@ -364,9 +364,7 @@ AT(xray_device_work, heads, 64);
 AT(xray_device_work, kv_heads, 68);
 AT(xray_device_work, head_dim, 72);
 AT(xray_device_work, passes, 76);
-AT(xray_device_work, threads, 80);
-AT(xray_device_work, reserved, 84);
-SIZE(xray_device_work, 88);
+SIZE(xray_device_work, 80);
 
 AT(xray_memory_stats, header, 0);
 AT(xray_memory_stats, live, 8);

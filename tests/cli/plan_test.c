@@ -109,9 +109,11 @@ static void memory_is_planned_per_instance(void **state)
     assert_true(read_bytes(plan, 1, "gradients") == 0);
     assert_true(read_bytes(plan, 2, "kv") > 0);
     double all = 0;
-    assert_string_equal(read_name(plan, 3), "rows");
-    assert_true(read_bytes(plan, 3, "all") > 12 * 24 * 9 * 4);
-    for (int i = 0; i < 4; i++)
+    assert_string_equal(read_name(plan, 3), "device.cpu");
+    assert_true(read_bytes(plan, 3, "all") == read_bytes(plan, 3, "workspace"));
+    assert_string_equal(read_name(plan, 4), "rows");
+    assert_true(read_bytes(plan, 4, "all") > 12 * 24 * 9 * 4);
+    for (int i = 0; i < 5; i++)
         all += read_bytes(plan, i, "all");
     assert_true(read_number(xr_json_get(plan, "bytes"), "all") == all);
     assert_true(read_number(plan, "checkpoint_bytes") ==
@@ -162,7 +164,7 @@ static void turns_are_planned(void **state)
     const char *run = write_run("");
     cJSON *plan = parse_output(RUN(NULL, "plan", run, "--json"));
     assert_null(xr_json_get(plan, "turns"));
-    double rest = read_bytes(plan, 3, "all");
+    double rest = read_bytes(plan, 3, "all") + read_bytes(plan, 4, "all");
     double stay = read_number(xr_json_get(plan, "bytes"), "all");
     cJSON_Delete(plan);
     plan = parse_output(RUN(NULL, "plan", run, "--json", "--set",
@@ -191,6 +193,36 @@ static void turns_are_planned(void **state)
     expect_text(r->out, "at once       train.zero3 ");
 }
 
+static double number_after(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    if (!at)
+        fail_msg("'%s' is not in: %s", words, text);
+    return strtod(at + strlen(words), NULL);
+}
+
+/* What trainer, reference and engine take on their device, as the log tells:
+ * the plan is never less, and no part of it is counted twice. */
+static void a_run_takes_what_is_planned(void **state)
+{
+    (void)state;
+    const char *run = write_run("");
+    cJSON *plan = parse_output(RUN(NULL, "plan", run, "--json"));
+    const cJSON *bytes = xr_json_get(plan, "bytes");
+    double rows = read_bytes(plan, 4, "all");
+    double all = read_number(bytes, "all") - rows;
+    double workspace = read_number(bytes, "workspace") - rows;
+    cJSON_Delete(plan);
+    const program_result *r = RUN(NULL, "train", run, "--set", "run.log=info",
+                                  "--set", "trainer.total_training_steps=1");
+    expect_code(r, 0);
+    double most = number_after(r->err, " at once ");
+    assert_true(all >= most && all <= most * 1.05);
+    most = number_after(r->err, " workspace ");
+    assert_true(workspace >= most && workspace <= most * 1.05);
+    assert_int_equal(xr_dir_remove(scratch_path("out"), NULL), XRAY_OK);
+}
+
 /* A plan that just fits is accepted, above 90 % there is a warning, and less
  * memory is refused, by check, plan and train alike. */
 static void plans_must_fit_the_memory(void **state)
@@ -209,7 +241,7 @@ static void plans_must_fit_the_memory(void **state)
     r = RUN(NULL, "check", run, "--set", set);
     expect_code(r, 0);
     expect_text(r->err, "warning: ");
-    expect_text(r->err, "lower [actor] ppo_max_token_len_per_gpu");
+    expect_text(r->err, "lower [run] threads");
     (void)snprintf(set, sizeof set, "device.cpu.memory=%.0f", all - 1);
     r = RUN(NULL, "check", run, "--set", set);
     expect_code(r, 2);
@@ -256,6 +288,7 @@ int main(void)
         cmocka_unit_test(memory_is_planned_per_instance),
         cmocka_unit_test(work_of_a_step_is_counted),
         cmocka_unit_test(turns_are_planned),
+        cmocka_unit_test(a_run_takes_what_is_planned),
         cmocka_unit_test(plans_must_fit_the_memory),
         cmocka_unit_test(checkpoints_must_fit_the_disk),
     };

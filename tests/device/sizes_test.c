@@ -126,7 +126,6 @@ static void what_would_be_refused_has_no_size(void **state)
         }
         assert_int_equal(k->ops->plan_weight(k->config, NULL), 0);
         assert_int_equal(k->ops->plan_kv_block(k->config, NULL), 0);
-        assert_int_equal(k->ops->plan_scratch(k->config, NULL), 0);
     }
 }
 
@@ -335,36 +334,50 @@ static void run_products(const kind *k, void *self, const arrays *a,
     k->ops->weight_destroy(self, w);
 }
 
-/* The plan may be a little more than what the operators take, never less. */
-static void check_scratch(const kind *k, const arrays *a, uint32_t passes)
+static xray_device_work run_work(const kind *k, void *self, const arrays *a,
+                                 uint32_t passes)
 {
-    const xray_device_work work = { .header = XRAY_HEADER(xray_device_work),
-                                    .tokens = k->tokens,
-                                    .row_tokens = k->tokens,
-                                    .width = (uint64_t)HEADS * DIM,
-                                    .sides = (uint64_t)HEADS * DIM + DIM,
-                                    .vocab = VOCAB,
-                                    .hidden = HIDDEN,
-                                    .heads = HEADS,
-                                    .kv_heads = KV_HEADS,
-                                    .head_dim = DIM,
-                                    .passes = passes,
-                                    .threads = k->threads };
-    void *self = open_kind(k);
-    uint64_t own =
-        k->on_cuda ? read_memory(k, self).live[XRAY_TAG_WORKSPACE] : 0;
     run_products(k, self, a, passes);
     if (passes & XRAY_PASS_ROWS)
         run_rows(k, self, a, passes);
     if (passes & XRAY_PASS_CACHE)
         run_cache(k, self, a);
     run_head(k, self, a, passes);
+    return (xray_device_work){ .header = XRAY_HEADER(xray_device_work),
+                               .tokens = k->tokens,
+                               .row_tokens = k->tokens,
+                               .width = (uint64_t)HEADS * DIM,
+                               .sides = (uint64_t)HEADS * DIM + DIM,
+                               .vocab = VOCAB,
+                               .hidden = HIDDEN,
+                               .heads = HEADS,
+                               .kv_heads = KV_HEADS,
+                               .head_dim = DIM,
+                               .passes = passes };
+}
+
+/* The plan for two users of one instance, whose passes are given, may be a
+ * little more than what their operators take together, never less. */
+static void check_scratch(const kind *k, const arrays *a, uint32_t first,
+                          uint32_t second)
+{
+    struct {
+        xray_device_work work;
+        uint64_t more; /* as in a later version */
+    } users[2];
+    void *self = open_kind(k);
+    uint64_t own =
+        k->on_cuda ? read_memory(k, self).live[XRAY_TAG_WORKSPACE] : 0;
+    users[0].work = run_work(k, self, a, first);
+    users[1].work = run_work(k, self, a, second);
     uint64_t taken = read_memory(k, self).high[XRAY_TAG_WORKSPACE] - own;
-    uint64_t planned = k->ops->plan_scratch(k->config, &work);
+    uint64_t planned = k->ops->plan_scratch(
+        k->config, k->threads, &users[0].work, 2, sizeof(users[0]));
     uint64_t more = k->on_cuda ? taken / 8 + 4096 : 0;
     if (planned < taken || planned > taken + more)
-        fail_msg("%s, passes 0x%x: planned %llu, taken %llu", k->name, passes,
-                 (unsigned long long)planned, (unsigned long long)taken);
+        fail_msg("%s, passes 0x%x and 0x%x: planned %llu, taken %llu", k->name,
+                 first, second, (unsigned long long)planned,
+                 (unsigned long long)taken);
     k->ops->destroy(self);
 }
 
@@ -383,13 +396,34 @@ static void scratch_is_planned(void **state)
         XRAY_PASS_LOGP | XRAY_PASS_GRADS | XRAY_PASS_ROWS | XRAY_PASS_LOGITS,
         XRAY_PASS_SAMPLE | XRAY_PASS_CACHE,
     };
+    const size_t last = sizeof(passes) / sizeof(*passes) - 1;
     kind kinds[4];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
         arrays a = make_arrays(kinds[i].tokens);
-        for (size_t p = 0; p < sizeof(passes) / sizeof(*passes); p++)
-            check_scratch(&kinds[i], &a, passes[p]);
+        /* alone, and beside an engine, before and after it */
+        for (size_t p = 0; p <= last; p++) {
+            check_scratch(&kinds[i], &a, passes[p], passes[p]);
+            check_scratch(&kinds[i], &a, passes[p], passes[last]);
+        }
+        check_scratch(&kinds[i], &a, passes[last], passes[last - 1]);
         free_arrays(&a);
+    }
+}
+
+static void an_instance_without_users_is_planned(void **state)
+{
+    (void)state;
+    kind kinds[4];
+    size_t count = list_kinds(kinds);
+    for (size_t i = 0; i < count; i++) {
+        const kind *k = &kinds[i];
+        void *self = open_kind(k);
+        uint64_t own = read_memory(k, self).live[XRAY_TAG_WORKSPACE];
+        assert_int_equal(
+            k->ops->plan_scratch(k->config, k->threads, NULL, 0, 0),
+            k->on_cuda ? 0 : own);
+        k->ops->destroy(self);
     }
 }
 
@@ -402,10 +436,10 @@ static void sums_of_many_elements_are_planned(void **state)
     for (size_t i = 0; i < count; i++) {
         const kind *k = &kinds[i];
         xray_device_work work = { .header = XRAY_HEADER(xray_device_work),
-                                  .elements = UINT64_C(1) << 40,
-                                  .threads = k->threads };
-        assert_int_equal(k->ops->plan_scratch(k->config, &work), UINT64_C(1)
-                                                                     << 32);
+                                  .elements = UINT64_C(1) << 40 };
+        assert_int_equal(
+            k->ops->plan_scratch(k->config, k->threads, &work, 1, sizeof(work)),
+            UINT64_C(1) << 32);
     }
 }
 
@@ -416,6 +450,7 @@ int main(void)
         cmocka_unit_test(what_would_be_refused_has_no_size),
         cmocka_unit_test(blocks_are_planned),
         cmocka_unit_test(scratch_is_planned),
+        cmocka_unit_test(an_instance_without_users_is_planned),
         cmocka_unit_test(sums_of_many_elements_are_planned),
     };
     return cmocka_run_group_tests_name("device.sizes", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves the sentences on memory, disk space and ranks that are not sufficient,
- * at their bounds.
+ * at their bounds, and the size of a step.
  */
 #include <sys/statvfs.h>
 
@@ -138,6 +138,9 @@ static void memory_errors_name_the_keys_to_change(void **state)
           "lower [rollout] max_num_seqs" },
         { "rows", XRAY_TAG_WORKSPACE, "lower [data] train_batch_size",
           "lower [sft] train_batch_size" },
+        { "device.fake", XRAY_TAG_WORKSPACE,
+          "lower [actor] ppo_max_token_len_per_gpu",
+          "lower [sft] max_token_len" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (int sft = 0; sft < 2; sft++) {
@@ -166,6 +169,18 @@ static void memory_errors_name_the_keys_to_change(void **state)
             if (strcmp(cases[i].who, "rows") != 0)
                 assert_string_equal(strstr(out.text, end_of), end_of);
         }
+    /* Scratch memory of a device, of an engine alone, or of each thread. */
+    xr_err out = { "" };
+    xr_resources r = { .bytes = 9, .count = 1 };
+    r.machine.memory_bytes = 8;
+    r.parts[0].who = "device.fake";
+    r.parts[0].plan.bytes[XRAY_TAG_WORKSPACE] = 5;
+    run.with = 0;
+    assert_int_equal(xr_resources_check_memory(&run, &r, &out), 2);
+    assert_non_null(strstr(out.text, "lower [rollout] max_num_seqs"));
+    r.machine.host_memory = 1;
+    assert_int_equal(xr_resources_check_memory(&run, &r, &out), 2);
+    assert_non_null(strstr(out.text, "lower [run] threads"));
     run.with = XR_TRAINABLE | XR_WITH_ALGO;
 }
 
@@ -459,6 +474,62 @@ static void ranks_are_found_and_compared(void **state)
     assert_false(xr_ranks_equal(&a, &other));
 }
 
+/* ---- a step ------------------------------------------------------------- */
+
+static void the_size_of_a_step_is_computed(void **state)
+{
+    (void)state;
+    const xr_resources r = { .parameters = 100 };
+    xr_step_size s;
+    xr_run_config *ini = &run.ini;
+    ini->data.max_prompt_length = 6;
+    ini->data.max_response_length = 4;
+    ini->data.train_batch_size = 8;
+    ini->rollout.n = 3;
+    ini->actor.ppo_mini_batch_size = 2;
+    ini->actor.ppo_epochs = 5;
+    ini->actor.ppo_max_token_len_per_gpu = 64;
+    ini->critic.ppo_epochs = 2;
+    ini->sft.train_batch_size = 9;
+    ini->sft.max_token_len = 35;
+    run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
+    xr_step_size_of(&run, &r, &s);
+    assert_true(s.prompts == 8 && s.samples == 3 && s.rows == 24);
+    assert_true(s.row_tokens == 10 && s.tokens == 240 && s.computed == 240);
+    assert_true(s.epochs == 5 && s.mini_batches == 4 && s.mini_rows == 6);
+    assert_true(s.micro_tokens == 64 && s.micro_batches == 1);
+    assert_true(s.prompt_tokens == 48 && s.response_tokens == 96);
+    assert_true(s.sampling_flops == 2 * 100 * (48 + 96));
+    assert_true(s.reference_flops == 2 * 100 * 240);
+    assert_true(s.critic_flops == (2 + 6 * 2) * 100 * 240);
+    assert_true(s.update_flops == 6 * 100 * 240 * 5);
+    ini->actor.share_prompts = 1;
+    ini->actor.ppo_max_token_len_per_gpu = 59; /* one group of three */
+    xr_step_size_of(&run, &r, &s);
+    assert_true(s.computed == 144 && s.micro_batches == 2);
+    assert_true(s.update_flops == 6 * 100 * 144 * 5);
+    ini->actor.share_prompts = 0;
+    xr_step_size_of(&run, &r, &s);
+    assert_true(s.micro_batches == 2); /* five rows, one row */
+    ini->actor.ppo_max_token_len_per_gpu = 3;
+    ini->actor.ppo_mini_batch_size = 0; /* all prompts */
+    run.needs = 0;
+    xr_step_size_of(&run, &r, &s);
+    assert_true(s.micro_tokens == 10 && s.micro_batches == 24);
+    assert_true(s.mini_batches == 1 && s.mini_rows == 24);
+    assert_true(s.reference_flops == 0 && s.critic_flops == 0);
+    run.with &= ~XR_WITH_ALGO;
+    ini->actor.share_prompts = 1; /* sft does not have it */
+    xr_step_size_of(&run, &r, &s);
+    assert_true(s.prompts == 9 && s.samples == 1 && s.rows == 9);
+    assert_true(s.epochs == 1 && s.mini_batches == 1 && s.mini_rows == 9);
+    assert_true(s.micro_tokens == 35 && s.micro_batches == 3);
+    assert_true(s.computed == 90 && s.update_flops == 6 * 100 * 90);
+    run.with &= ~XR_TRAINABLE;
+    xr_step_size_of(&run, &r, &s);
+    assert_true(s.row_tokens == 10 && s.rows == 0 && s.update_flops == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +541,7 @@ int main(void)
         cmocka_unit_test(unwritable_folders_are_refused),
         cmocka_unit_test(ranks_of_a_role_are_decoded),
         cmocka_unit_test(ranks_are_found_and_compared),
+        cmocka_unit_test(the_size_of_a_step_is_computed),
     };
     return cmocka_run_group_tests_name("rl.resources", tests, begin_test,
                                        end_test);

@@ -269,10 +269,10 @@ static void workloads_follow_the_keys(void **state)
     const xray_workload *i = &run.rollout.load;
     assert_true(t->tokens == 25 && t->rows == 13 && t->row_tokens == 10);
     assert_int_equal(t->outputs, XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY);
-    assert_true(t->trainable == 1 && t->threads == 7 && t->shared == 0);
+    assert_true(t->trainable == 1 && t->shared == 0);
     assert_int_equal(t->trainable_from_layer, 4);
     assert_true(i->tokens == 25 && i->rows == 5 && i->row_tokens == 10);
-    assert_true(i->trainable == 0 && i->shared == 1 && i->threads == 7);
+    assert_true(i->trainable == 0 && i->shared == 1);
     xr_run_set_workloads(&run, 9, 10, 5); /* at least one row fits */
     assert_true(t->tokens == 10 && t->rows == 6);
     run.ini.rollout.share_weights = XR_SHARE_OFF;

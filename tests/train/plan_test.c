@@ -78,17 +78,35 @@ static void run_largest_batch(const rig *r, const rig_spec *spec)
                      XRAY_OK);
 }
 
+/* Plans for any sizes, with the scratch memory of a device of `threads`. */
+static xray_plan make_plan(const rig_spec *spec, uint32_t ranks,
+                           uint32_t threads)
+{
+    rig_request r = rig_request_of(spec);
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    xray_device_work work = { .header = XRAY_HEADER(xray_device_work) };
+    xray_world world = { .header = XRAY_HEADER(xray_world), .size = ranks };
+    const xray_train_ops *ops = rig_component()->ops;
+    r.load.device_work = &work;
+    if (ops->plan(rig_host(), r.config, &r.model, &world, &r.load, &plan) !=
+        XRAY_OK)
+        fail_msg("%s", rig_error());
+    plan.bytes[XRAY_TAG_WORKSPACE] += r.load.device->plan_scratch(
+        r.load.device_config, threads, &work, 1, sizeof(work));
+    rig_request_free(&r);
+    return plan;
+}
+
 /* Compares planned bytes with what the device allocated: at most 4 KiB less
  * (allocations are rounded up), and at most an eighth and 16 KiB more. Weights
  * are exact. For workspace, which includes the device's own scratch memory, at
  * most half and 64 KiB more. */
 static void check_plan(const rig_spec *spec)
 {
-    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    const xray_plan plan = make_plan(spec, 1, 1);
     xray_memory_stats memory = { .header = XRAY_HEADER(xray_memory_stats) };
     rig_device device = rig_device_open(1);
     rig r;
-    assert_int_equal(rig_plan(spec, 1, &plan), XRAY_OK);
     assert_int_equal(rig_open(&device, spec, &r), XRAY_OK);
     run_largest_batch(&r, spec);
     assert_int_equal(device.ops->memory(device.self, &memory), XRAY_OK);
@@ -246,22 +264,6 @@ static void logits_are_kept_up_to_256_mib(void **state)
     spec.outputs = XRAY_OUTPUT_LOGP;
     spec.frozen = 1;
     assert_int_equal(bytes_of_kept_logits(spec, 1000, 1), 0);
-}
-
-/* Plans for any sizes, with `ranks` and `threads`. */
-static xray_plan make_plan(const rig_spec *spec, uint32_t ranks,
-                           uint32_t threads)
-{
-    rig_request r = rig_request_of(spec);
-    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
-    xray_world world = { .header = XRAY_HEADER(xray_world), .size = ranks };
-    const xray_train_ops *ops = rig_component()->ops;
-    r.load.threads = threads;
-    if (ops->plan(rig_host(), r.config, &r.model, &world, &r.load, &plan) !=
-        XRAY_OK)
-        fail_msg("%s", rig_error());
-    rig_request_free(&r);
-    return plan;
 }
 
 static uint64_t planned_bytes_of(const rig_spec *spec, uint32_t ranks,

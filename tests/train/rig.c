@@ -204,7 +204,6 @@ rig_request rig_request_of(const rig_spec *spec)
         .outputs = spec->outputs ? spec->outputs
                                  : XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
         .trainable = !spec->frozen,
-        .threads = 1,
         .trainable_from_layer = spec->from_layer,
         .device = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops,
     };
