@@ -18,6 +18,9 @@
 #include "core/base/str.h"
 #include "core/base/system_error.h"
 
+/* Bytes between two looks at the stop. */
+#define PIECE ((size_t)16 << 20)
+
 static xray_status fail_with_errno(xr_err *err, const char *path,
                                    const char *what)
 {
@@ -83,13 +86,18 @@ xray_status xr_file_open(const char *path, xr_err *err, int *out_fd,
 
 /* Reads until the end of the file; stops as soon as it exceeds `limit`. */
 static xray_status read_until_end(int fd, const char *path, size_t limit,
-                                  xr_err *err, char **data, size_t *size)
+                                  const xray_call_service *calls, xr_err *err,
+                                  char **data, size_t *size)
 {
     size_t cap = *size;
     *size = 0;
     *data = malloc(cap);
     while (*data) {
-        ssize_t got = read(fd, *data + *size, cap - *size - 1);
+        size_t room = cap - *size - 1;
+        xray_status status = xr_stop_check(calls, err);
+        if (status != XRAY_OK)
+            return status;
+        ssize_t got = read(fd, *data + *size, room < PIECE ? room : PIECE);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -112,8 +120,9 @@ static xray_status read_until_end(int fd, const char *path, size_t limit,
     return fail_out_of_memory(err, path);
 }
 
-xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
-                         char **out_data, size_t *out_size)
+xray_status xr_file_read_long(const char *path, size_t limit,
+                              const xray_call_service *calls, xr_err *err,
+                              char **out_data, size_t *out_size)
 {
     int fd = -1;
     uint64_t bytes = 0;
@@ -127,7 +136,7 @@ xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
     if (bytes > limit)
         status = fail_too_large(err, path, limit);
     else
-        status = read_until_end(fd, path, limit, err, &data, &size);
+        status = read_until_end(fd, path, limit, calls, err, &data, &size);
     (void)close(fd);
     if (status) {
         free(data);
@@ -136,6 +145,12 @@ xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
     *out_data = data;
     *out_size = size;
     return XRAY_OK;
+}
+
+xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
+                         char **out_data, size_t *out_size)
+{
+    return xr_file_read_long(path, limit, NULL, err, out_data, out_size);
 }
 
 xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out)

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/err.h"
+#include "core/base/services.h"
 
 /* Opens a regular file for reading. The caller closes the descriptor. A folder,
  * pipe, device or socket is refused with an error that names its kind, without
@@ -22,6 +22,11 @@ xray_status xr_file_open(const char *path, xr_err *err, int *out_fd,
  * the data. Errors name the file. */
 xray_status xr_file_read(const char *path, size_t limit, xr_err *err,
                          char **out_data, size_t *out_size);
+/* The same for a file that may be large: ends with XRAY_E_CANCELED when the
+ * host stops the call. */
+xray_status xr_file_read_long(const char *path, size_t limit,
+                              const xray_call_service *calls, xr_err *err,
+                              char **out_data, size_t *out_size);
 
 /* A file mapped read-only. */
 typedef struct xr_map_file {

@@ -260,7 +260,8 @@ static xray_status read_file(load *l, const char *path)
 {
     char *text;
     size_t size;
-    xray_status status = xr_text_read(path, l->reader.err, &text, &size);
+    xray_status status =
+        xr_text_read(path, l->reader.want->calls, l->reader.err, &text, &size);
     if (status != XRAY_OK)
         return status;
     l->set->texts[l->set->text_count++] = text;

@@ -19,30 +19,30 @@
 
 /* The decompressed text, which grows. */
 typedef struct sink {
+    const xray_call_service *calls;
     char *data;
     size_t size;
     size_t cap;
 } sink;
 
-/* Ensures capacity for PIECE more bytes and a NUL. */
-static int reserve_piece(sink *s)
-{
-    if (s->cap - s->size > PIECE)
-        return 0;
-    if (s->cap > SIZE_MAX / 4)
-        return -1;
-    size_t cap = s->cap ? s->cap * 2 : 4 * PIECE;
-    char *data = realloc(s->data, cap);
-    if (!data)
-        return -1;
-    s->data = data;
-    s->cap = cap;
-    return 0;
-}
-
 static xray_status fail_out_of_memory(const char *path, xr_err *err)
 {
     return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+}
+
+/* Ensures capacity for PIECE more bytes and a NUL. */
+static xray_status reserve_piece(sink *s, const char *path, xr_err *err)
+{
+    xray_status status = xr_stop_check(s->calls, err);
+    if (status != XRAY_OK || s->cap - s->size > PIECE)
+        return status;
+    size_t cap = s->cap ? s->cap * 2 : 4 * PIECE;
+    char *data = s->cap > SIZE_MAX / 4 ? NULL : realloc(s->data, cap);
+    if (!data)
+        return fail_out_of_memory(path, err);
+    s->data = data;
+    s->cap = cap;
+    return XRAY_OK;
 }
 
 /* ---- gzip --------------------------------------------------------------- */
@@ -70,8 +70,9 @@ static xray_status decompress_members(z_stream *z, const xr_map_file *file,
         feed_decoder(z, file->data, file->size, &at);
         if (code == Z_STREAM_END && inflateReset(z) != Z_OK)
             return fail_out_of_memory(path, err);
-        if (reserve_piece(out))
-            return fail_out_of_memory(path, err);
+        xray_status status = reserve_piece(out, path, err);
+        if (status != XRAY_OK)
+            return status;
         z->next_out = (unsigned char *)out->data + out->size;
         z->avail_out = (uInt)PIECE;
         code = inflate(z, Z_NO_FLUSH);
@@ -115,10 +116,9 @@ static xray_status read_zstd(const xr_map_file *file, const char *path,
         return fail_out_of_memory(path, err);
     xray_status status = XRAY_OK;
     while (status == XRAY_OK && (in.pos < in.size || left)) {
-        if (reserve_piece(out)) {
-            status = fail_out_of_memory(path, err);
+        status = reserve_piece(out, path, err);
+        if (status != XRAY_OK)
             break;
-        }
         ZSTD_outBuffer piece = { out->data + out->size, PIECE, 0 };
         size_t before = in.pos;
         left = ZSTD_decompressStream(stream, &piece, &in);
@@ -143,25 +143,26 @@ static int starts_with(const xr_map_file *file, const char *magic, size_t size)
     return file->size >= size && memcmp(file->data, magic, size) == 0;
 }
 
-xray_status xr_text_read(const char *path, xr_err *err, char **out_text,
-                         size_t *out_size)
+xray_status xr_text_read(const char *path, const xray_call_service *calls,
+                         xr_err *err, char **out_text, size_t *out_size)
 {
     xr_map_file file;
     xray_status status = xr_file_map(path, err, &file);
     if (status != XRAY_OK)
         return status;
-    sink out = { NULL, 0, 0 };
+    sink out = { .calls = calls };
     if (starts_with(&file, "\x1f\x8b", 2)) {
         status = read_gzip(&file, path, &out, err);
     } else if (starts_with(&file, "\x28\xb5\x2f\xfd", 4)) {
         status = read_zstd(&file, path, &out, err);
     } else {
         xr_file_unmap(&file);
-        return xr_file_read(path, SIZE_MAX / 4, err, out_text, out_size);
+        return xr_file_read_long(path, SIZE_MAX / 4, calls, err, out_text,
+                                 out_size);
     }
     xr_file_unmap(&file);
-    if (status == XRAY_OK && reserve_piece(&out))
-        status = fail_out_of_memory(path, err);
+    if (status == XRAY_OK)
+        status = reserve_piece(&out, path, err);
     if (status != XRAY_OK) {
         free(out.data);
         return status;

@@ -8,12 +8,13 @@
 
 #include <stddef.h>
 
-#include "core/base/err.h"
+#include "core/base/services.h"
 
-/* Reads the text of a file and ends it with a NUL; free() releases it.
- * Consecutive gzip members or zstd frames form one text. A truncated file or a
- * wrong checksum is an error that names the file. */
-xray_status xr_text_read(const char *path, xr_err *err, char **out_text,
-                         size_t *out_size);
+/* Reads the text of a file and ends it with a NUL; free() releases it. Asks
+ * `calls`, or NULL, after each piece whether it shall end. Consecutive gzip
+ * members or zstd frames form one text. A truncated file or a wrong checksum is
+ * an error that names the file. */
+xray_status xr_text_read(const char *path, const xray_call_service *calls,
+                         xr_err *err, char **out_text, size_t *out_size);
 
 #endif

@@ -142,8 +142,10 @@ static xray_status wait_for_answer(const xr_instance *reward, size_t left,
     double start = xr_now();
     for (;;) {
         *out = (xray_score){ .header = XRAY_HEADER(xray_score) };
-        xray_status status =
-            XR_CALL(part, "poll", ops->poll(reward->self, WAIT_NS, out));
+        xray_status status = xr_cancel_check(err);
+        if (status != XRAY_OK)
+            return status;
+        status = XR_CALL(part, "poll", ops->poll(reward->self, WAIT_NS, out));
         if (status == XRAY_OK)
             return XRAY_OK;
         if (status == XRAY_END)
@@ -152,9 +154,6 @@ static xray_status wait_for_answer(const xr_instance *reward, size_t left,
                            part->instance, left, count);
         if (status != XRAY_AGAIN)
             return xr_host_error(part->host, status, "poll", err);
-        status = xr_cancel_check(err);
-        if (status != XRAY_OK)
-            return status;
         if (limit && xr_now() - start > 1e-9 * (double)limit)
             return xr_fail(err, XRAY_E_BUG,
                            "%s gave no answer for %g s ([run] "

@@ -293,8 +293,11 @@ static xray_status compare_checksum(const xr_roles *roles, const ship_box *from,
     const xr_box_device device = { roles->device.part->ops,
                                    roles->device.self };
     uint64_t sum = 0;
-    xray_status status = XR_CALL(roles->device.part, "checksum",
-                                 xr_box_checksum(device, t, &sum));
+    xray_status status = xr_cancel_check(err);
+    if (status != XRAY_OK)
+        return status;
+    status = XR_CALL(roles->device.part, "checksum",
+                     xr_box_checksum(device, t, &sum));
     if (status != XRAY_OK)
         return xr_host_error(roles->device.part->host, status, "checksum", err);
     if (sum != from->sum)

@@ -166,7 +166,9 @@ static xray_status import_parameters(xm_weights *w, const xray_weights *from,
         const xm_param *param = &w->layout->params[i];
         if (!is_param_wanted(w, i, from, came))
             continue;
-        status = import_parameter(w, param, from, &s, err);
+        status = xr_stop_check(w->calls, err);
+        if (status == XRAY_OK)
+            status = import_parameter(w, param, from, &s, err);
         if (came)
             came[i] += count_source_elements(param, from);
     }

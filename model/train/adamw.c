@@ -205,8 +205,11 @@ xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
     xray_status status = adamw->device->copy(
         adamw->device_self, NULL, adamw->scalars, adamw->host_scalars,
         sizeof(adamw->host_scalars), XRAY_COPY_TO_DEVICE);
-    for (uint32_t i = 0; status == XRAY_OK && i < adamw->run_count; i++)
+    for (uint32_t i = 0; status == XRAY_OK && i < adamw->run_count; i++) {
+        if (xr_stop_check(adamw->calls, err) != XRAY_OK)
+            return XRAY_E_CANCELED;
         status = update_run(adamw, &adamw->runs[i], weights, grads);
+    }
     if (status != XRAY_OK)
         return xr_fail(err, status, "the optimizer's update failed");
     adamw->steps++;

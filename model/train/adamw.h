@@ -42,7 +42,8 @@ typedef struct xm_adamw {
     xm_adamw_run *runs;
     uint32_t run_count;
     uint32_t reserved;
-    /* Set by the owner: saving and restoring end when it says so; or NULL. */
+    /* Set by the owner: updating, saving and restoring end when it says so; or
+     * NULL. */
     const xray_call_service *calls;
     uint64_t steps; /* number of updates */
     double power1;  /* beta1^steps by repeated multiplication, which gives the

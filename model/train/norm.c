@@ -16,7 +16,10 @@ static xray_status add_squares(const xm_grad_share *grads, const float *x,
                         .result = grads->scratch };
     if (count == 0)
         return XRAY_OK;
-    xray_status status = grads->device->sumsq(grads->device_self, NULL, &call);
+    xray_status status = xr_stop_check(grads->calls, err);
+    if (status != XRAY_OK)
+        return status;
+    status = grads->device->sumsq(grads->device_self, NULL, &call);
     return status == XRAY_OK ? XRAY_OK
                              : xr_fail(err, status, "gradient norm failed");
 }

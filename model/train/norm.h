@@ -14,8 +14,9 @@ typedef struct xm_grad_share {
     const xray_device_ops *device;
     void *device_self;
     const xm_layout *layout;
-    float *const *data; /* [bucket_count] */
-    double *scratch;    /* [dev] [2] */
+    float *const *data;             /* [bucket_count] */
+    double *scratch;                /* [dev] [2] */
+    const xray_call_service *calls; /* or NULL */
 } xm_grad_share;
 
 /* Sums the squares bucket by bucket in order, so that the bits depend on the

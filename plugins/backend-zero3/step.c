@@ -367,7 +367,8 @@ static xm_grad_share shares_of_grads(const z3 *self, float **at)
                             .device_self = self->device_self,
                             .layout = layout,
                             .data = at,
-                            .scratch = self->adamw->scratch };
+                            .scratch = self->adamw->scratch,
+                            .calls = self->calls };
 }
 
 /* Computes the global norm, of which every rank has the same bits. */

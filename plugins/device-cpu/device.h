@@ -8,6 +8,7 @@
 
 #include <xray/device.h>
 
+#include "core/base/services.h"
 #include "plugins/device-cpu/kernels.h"
 #include "plugins/device-cpu/pool.h"
 
@@ -31,6 +32,7 @@ typedef struct cpu_remote cpu_remote; /* share.c */
 
 typedef struct cpu_device {
     const xray_host *host;
+    const xray_call_service *calls;
     cpu_pool *pool;
     const cpu_kernels *k;
     char name[128];

@@ -111,6 +111,7 @@ xray_status cpu_create(const xray_host *host, const void *config,
     if (!d)
         return report_failure(host, XRAY_E_NOMEM, "no memory for the instance");
     d->host = host;
+    d->calls = xr_calls_of(host);
     d->k = kernels;
     d->share = c ? c->share : CPU_SHARE_AUTO;
     d->pool = cpu_pool_create(threads);
@@ -166,10 +167,14 @@ xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
                            uint64_t bytes, void **out)
 {
     cpu_device *d = self;
+    xr_err err;
     if (!out || tag >= XRAY_TAG_COUNT)
         return cpu_fail(d, XRAY_E_ARG, "alloc", "%s: %s",
                         owner ? owner : "alloc",
                         out ? "unknown memory tag" : "out is NULL");
+    /* Zeroing takes long, and whoever allocates much does so block by block. */
+    if (xr_stop_check(d->calls, &err) != XRAY_OK)
+        return cpu_fail(d, XRAY_E_CANCELED, "alloc", "%s", err.text);
     void *ptr =
         d->sharing ? cpu_share_alloc(d, tag, bytes) : cpu_alloc(d, tag, bytes);
     if (!ptr)

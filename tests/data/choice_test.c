@@ -78,7 +78,7 @@ static void expect_text(const char *path, const char *want, size_t size)
     char *got;
     size_t got_size;
     xr_err err = { "" };
-    if (xr_text_read(path, &err, &got, &got_size) != XRAY_OK)
+    if (xr_text_read(path, NULL, &err, &got, &got_size) != XRAY_OK)
         fail_msg("%s", err.text);
     assert_int_equal(got_size, size);
     assert_memory_equal(got, want, size);
@@ -91,7 +91,7 @@ static void expect_damage(const char *path, const char *what)
     char *got = NULL;
     size_t size;
     xr_err err = { "" };
-    assert_true(xr_text_read(path, &err, &got, &size) < 0);
+    assert_true(xr_text_read(path, NULL, &err, &got, &size) < 0);
     assert_null(got);
     if (!strstr(err.text, path) || !strstr(err.text, what))
         fail_msg("%s", err.text);
@@ -162,7 +162,7 @@ static void damage_anywhere_is_noticed(void **state)
         size_t got_size;
         xr_err err = { "" };
         xray_status status = xr_text_read(write_bytes("m.jsonl", bytes, keep),
-                                          &err, &got, &got_size);
+                                          NULL, &err, &got, &got_size);
         assert_true(status == XRAY_OK || err.text[0]);
         free(got);
     }

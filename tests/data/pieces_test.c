@@ -513,16 +513,17 @@ static void plain_files_are_read(void **state)
     size_t size = 99;
     xr_err err = { "" };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        assert_int_equal(
-            xr_text_read(scratch_write("plain", all[i]), &err, &text, &size),
-            XRAY_OK);
+        assert_int_equal(xr_text_read(scratch_write("plain", all[i]), NULL,
+                                      &err, &text, &size),
+                         XRAY_OK);
         assert_int_equal(size, strlen(all[i]));
         assert_string_equal(text, all[i]);
         free(text);
     }
     text = NULL;
-    assert_int_equal(xr_text_read(scratch_path("none"), &err, &text, &size),
-                     XRAY_E_IO);
+    assert_int_equal(
+        xr_text_read(scratch_path("none"), NULL, &err, &text, &size),
+        XRAY_E_IO);
     assert_non_null(strstr(err.text, "/none: "));
     assert_null(text);
 }

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "core/plugin/cancel.h"
 #include "core/roles/rewards.h"
 #include "core/roles/samples.h"
 #include "tests/rl/fake_roles.h"
@@ -196,6 +197,7 @@ typedef struct answer {
 typedef struct script {
     answer answers[6];
     uint32_t at;
+    uint32_t cancel_at; /* the answer during which the run is canceled */
     uint32_t submitted;
     xray_status submit;
     uint64_t last_wait;
@@ -217,6 +219,8 @@ static xray_status script_poll(void *self, uint64_t wait_ns, xray_score *out)
     if (s->at == 6 || s->answers[s->at].id == 99)
         return XRAY_END;
     const answer *a = &s->answers[s->at++];
+    if (s->at == s->cancel_at)
+        xr_cancel();
     out->id = a->id;
     out->score = a->score;
     out->token_scores = a->tokens;
@@ -292,6 +296,23 @@ static xray_status score_two(script *s, graders *g, xr_score *scores,
     assert_int_equal(s->submitted, 2);
     free_graders(g);
     return status;
+}
+
+/* Whether an answer was there at once or was waited for. */
+static void no_answer_follows_a_cancel(void **state)
+{
+    static const xray_status statuses[] = { XRAY_OK, XRAY_AGAIN };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        graders g;
+        xr_score scores[2];
+        xr_err err = { "" };
+        script s = { .answers = { { .status = statuses[i] }, { .id = 1 }, END },
+                     .cancel_at = 1 };
+        assert_int_equal(score_two(&s, &g, scores, &err), XRAY_E_CANCELED);
+        assert_int_equal(s.at, 1);
+        xr_cancel_reset();
+    }
 }
 
 static const float good[] = { 1, 2 };
@@ -559,6 +580,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_carry_all_sampling_settings),
         cmocka_unit_test(rewards_are_added_by_weight),
+        cmocka_unit_test(no_answer_follows_a_cancel),
         cmocka_unit_test(faulty_answers_are_refused),
         cmocka_unit_test(named_values_are_passed_on),
         cmocka_unit_test(the_first_of_several_faults_is_reported),

@@ -5,6 +5,7 @@
  */
 #include <xray/box.h>
 
+#include "core/plugin/cancel.h"
 #include "core/roles/publish.h"
 #include "core/roles/ship.h"
 #include "tests/rl/fake_memory.h"
@@ -23,10 +24,12 @@ static struct {
     xray_status alloc;
     uint64_t allocated; /* bytes of the last allocation */
     uint32_t held;
-    uint32_t apart;   /* 1: the region is not memory of the device */
-    uint32_t begun;   /* exports that were not ended */
-    uint32_t part;    /* next part of an export */
-    xray_status next; /* status of the second part of an export */
+    uint32_t apart;     /* 1: the region is not memory of the device */
+    uint32_t begun;     /* exports that were not ended */
+    uint32_t part;      /* next part of an export */
+    xray_status next;   /* status of the second part of an export */
+    uint32_t sums;      /* checksums so far */
+    uint32_t cancel_at; /* the checksum during which the run is canceled */
 } fake;
 
 static xray_status device_info(void *self, xray_device_info *info)
@@ -71,6 +74,8 @@ static xray_status device_sum(void *self, const xray_checksum_rows *rows,
                               uint64_t *out)
 {
     (void)self;
+    if (++fake.sums == fake.cancel_at)
+        xr_cancel();
     *out = fake_sum_rows(rows);
     return fake.checksum;
 }
@@ -318,6 +323,43 @@ static void a_region_has_its_size(void **state)
     assert_int_equal(fake.part, 3);
 }
 
+/* ---- transfers that are canceled ---------------------------------------- */
+
+static xray_status publish_here(uint64_t size, xr_err *err)
+{
+    (void)size;
+    return xr_publish(&roles, err);
+}
+
+/* The longest that a transfer does not look is the work on one tensor. */
+static void canceled_transfers_end_with_a_tensor(void **state)
+{
+    static xray_status (*const ways[])(
+        uint64_t, xr_err *) = { write_to, read_from, read_from, publish_here };
+    (void)state;
+    xr_err err = { "" };
+    uint64_t size = xr_ship_bytes(&roles);
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t way = i / 2;
+        run.train.ops = i % 2 ? &exports : &whole;
+        xr_transfer_free(&roles); /* which is planned for one of the two */
+        fake.apart = way == 2;
+        fake.sums = 0;
+        assert_int_equal(ways[way](size, &err), XRAY_OK);
+        uint32_t all = fake.sums;
+        assert_true(all >= 3);
+        for (uint32_t at = 1; at < all; at++) {
+            fake.sums = 0;
+            fake.cancel_at = at;
+            assert_int_equal(ways[way](size, &err), XRAY_E_CANCELED);
+            assert_int_equal(fake.sums, at);
+            xr_cancel_reset();
+        }
+        fake.cancel_at = 0;
+        assert_int_equal(ways[way](size, &err), XRAY_OK);
+    }
+}
+
 /* ---- transfers that fail ------------------------------------------------ */
 
 static void shards_need_an_export(void **state)
@@ -468,6 +510,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(a_region_has_its_size),
+        CASE(canceled_transfers_end_with_a_tensor),
         CASE(shards_need_an_export),
         CASE(exports_must_match_the_published_table),
         CASE(failures_of_a_device_are_passed_on),

@@ -4,6 +4,7 @@
  * shall end, and that a canceled one leaves the instance as documented.
  */
 #include <dirent.h>
+#include <math.h>
 
 #include <xray/box.h>
 
@@ -65,6 +66,17 @@ static xray_status call_forward_backward(fixture *f)
                                       &f->loss);
 }
 
+static xray_status call_step(fixture *f)
+{
+    xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
+    return f->r.ops->optimizer_step(f->r.self, 1e-3, 1, &result);
+}
+
+static xray_status call_import(fixture *f)
+{
+    return rig_debug(&f->r)->import(f->r.self, f->r.ops->weights(f->r.self));
+}
+
 static xray_status call_save(fixture *f)
 {
     return f->r.ops->save(f->r.self, f->folder);
@@ -107,7 +119,8 @@ static void cancel_call(fixture *f, long_call call, uint32_t at)
     stopper_begin(&f->stop, at);
     rig_clear();
     assert_int_equal(call(f), XRAY_E_CANCELED);
-    assert_string_equal(rig_error(), "the run is stopped");
+    if (call != call_create) /* where what was being made is named */
+        assert_string_equal(rig_error(), "the run is stopped");
     assert_int_equal(f->stop.asked, at); /* it does not go on asking */
     stopper_begin(&f->stop, 0);
 }
@@ -128,6 +141,14 @@ static void creation_is_canceled(void **state)
         cancel_call(f, call_create, choose_question(asked, i));
         assert_null(f->r.self);
     }
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
+    rig_device used = f->device;
+    f->device = rig_device_open(1);
+    cancel_call(f, call_create, 1);
+    assert_int_equal(f->device.ops->memory(f->device.self, &stats), XRAY_OK);
+    assert_int_equal(stats.high[XRAY_TAG_WEIGHTS], 0); /* it asked before */
+    rig_device_close(&f->device);
+    f->device = used;
     assert_int_equal(call_create(f), XRAY_OK);
 }
 
@@ -159,6 +180,29 @@ static void gradients_of_a_canceled_call_are_cleared(void **state)
                 assert_true(data[k] == 0.0F);
         }
     }
+}
+
+/* The norm of the gradients and the update ask before each bucket, which are
+ * the layers and others. The update is left out if the norm is not finite. */
+static void steps_are_canceled(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(call_forward_backward(f), XRAY_OK);
+    uint32_t asked = watch_call(f, call_step);
+    for (uint32_t i = 0; i < 3; i++)
+        cancel_call(f, call_step, choose_question(asked, i));
+    const xray_weights *grads = rig_debug(&f->r)->gradients(f->r.self);
+    *(float *)grads->tensors[0].data = INFINITY;
+    uint32_t skipped = watch_call(f, call_step);
+    assert_true(skipped > 6 && asked > skipped + 6);
+}
+
+static void imports_are_canceled(void **state)
+{
+    fixture *f = *state;
+    uint32_t asked = watch_call(f, call_import);
+    for (uint32_t i = 0; i < 3; i++)
+        cancel_call(f, call_import, choose_question(asked, i));
 }
 
 static void canceled_save_leaves_no_file(void **state)
@@ -197,9 +241,9 @@ static int open_fixture(void **state)
 {
     fixture *f = calloc(1, sizeof(*f));
     assert_non_null(f);
-    f->device = rig_device_open(1);
     stopper_begin(&f->stop, 0);
     rig_calls = &f->stop.service;
+    f->device = rig_device_open(1);
     (void)rig_mkdir(f->folder, sizeof(f->folder));
     rows_full(&f->rows, 8, TOKENS / 8, 4000);
     rows_cut(&f->rows, CUTS);
@@ -228,6 +272,8 @@ int main(void)
         CASE(creation_is_canceled),
         CASE(forward_is_canceled),
         CASE(gradients_of_a_canceled_call_are_cleared),
+        CASE(steps_are_canceled),
+        CASE(imports_are_canceled),
         CASE(canceled_save_leaves_no_file),
         CASE(loading_is_canceled),
     };
