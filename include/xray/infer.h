@@ -299,7 +299,8 @@ typedef struct xray_infer_ops {
      * weights what the boxes of that table have of them; the table may be one
      * of several parts, which together have every element once. With NULL the
      * shared weights have new values, or the last part has been copied; from
-     * then on tokens have `version`.
+     * then on tokens have `version`. After XRAY_E_CANCELED the weights are
+     * undefined.
      *
      * With XRAY_INFER_UPDATE_RUNNING requests may be running: their samples go
      * on from the new weights and keep the keys and values that the old ones

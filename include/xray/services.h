@@ -37,9 +37,12 @@ typedef struct xray_call_service {
      * A call that may take longer than 0.1 s asks at least that often, and
      * returns XRAY_E_CANCELED as soon as it is 1. All ranks of a world are told
      * at about the same time, so one may be in a collective that another does
-     * not reach: a call that waits for other ranks asks, too. After a canceled
-     * call the host only cleans up: it calls what aborts, discards or destroys,
-     * and these do not ask. [any] [no-alloc] */
+     * not reach: a call that waits for other ranks asks, too. A device does not
+     * interrupt what it was given: whoever has much work for it cuts this and
+     * asks in between. What a canceled call was writing, such as weights, is
+     * undefined, and the host uses nothing of it. It only cleans up: it calls
+     * what aborts, discards or destroys, and these do not ask. [any]
+     * [no-alloc] */
     uint32_t (*stopping)(const struct xray_call_service *service);
 
     /* 1 if the calling thread is the one that drives the run, which makes the

@@ -139,16 +139,17 @@ typedef struct xray_train_ops {
                                     uint32_t count, const xray_loss *loss);
 
     /* Clips the gradients to `max_norm` (0 or less: no clipping), updates the
-     * weights, and clears the gradients. [collective] [may-block] */
+     * weights, and clears the gradients. After XRAY_E_CANCELED the weights are
+     * undefined. [collective] [may-block] */
     xray_status (*optimizer_step)(void *self, double lr, double max_norm,
                                   xray_step_result *out);
 
     /* `save` writes model.safetensors under Hugging Face names, and what a
      * resume needs, into the existing folder `dir`; the core adds config.json
      * and the tokenizer. One that is canceled leaves no incomplete file. `load`
-     * reads both back. All ranks name the same folder, and each writes and
-     * reads its own ranges. The files do not depend on the number of ranks.
-     * [collective] [may-block] */
+     * reads both back; after XRAY_E_CANCELED the weights are undefined. All
+     * ranks name the same folder, and each writes and reads its own ranges. The
+     * files do not depend on the number of ranks. [collective] [may-block] */
     xray_status (*save)(void *self, const char *dir);
     xray_status (*load)(void *self, const char *dir);
 
