@@ -12,7 +12,8 @@
 #define FLUSH (256ull << 20)
 
 template <typename Call>
-static void measure_operator(bench *b, const char *name, double bytes, Call call)
+static void measure_operator(bench *b, const char *name, double bytes,
+                             Call call)
 {
     double s = least_seconds(b, call);
     printf("  %-22s %9.1f us %6.0f GB/s %4.0f%% of copy\n", name, s * 1e6,
@@ -33,8 +34,9 @@ static void *allocate_filled(bench *b, uint64_t count, uint64_t below)
         uint32_t n = below ? static_cast<uint32_t>((x >> 32) % below) : 0;
         memcpy(&host[i], below ? static_cast<void *>(&n) : &f, 4);
     }
-    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
-         "copy");
+    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) ==
+                cudaSuccess,
+            "copy");
     free(host);
     return p;
 }
@@ -53,8 +55,8 @@ typedef struct buffers {
     double n; /* tokens */
 } buffers;
 
-static void measure_norms(bench *b, const shape *s, const buffers *m, uint32_t groups,
-                  uint32_t dim)
+static void measure_norms(bench *b, const shape *s, const buffers *m,
+                          uint32_t groups, uint32_t dim)
 {
     double width = 4.0 * groups * dim * m->n;
     uint64_t stride = static_cast<uint64_t>(groups) * dim;
@@ -70,10 +72,11 @@ static void measure_norms(bench *b, const shape *s, const buffers *m, uint32_t g
     op.dim = dim;
     op.eps = 1e-6f;
     measure_operator(b, groups > 1 ? "qk-norm" : "rmsnorm", 2 * width,
-            ENQUEUED(b, rmsnorm, op));
+                     ENQUEUED(b, rmsnorm, op));
     if (groups == 1) {
         op.residual = m->z;
-        measure_operator(b, "rmsnorm, residual", 4 * width, ENQUEUED(b, rmsnorm, op));
+        measure_operator(b, "rmsnorm, residual", 4 * width,
+                         ENQUEUED(b, rmsnorm, op));
     }
     xray_rmsnorm_grad grad = {};
     grad.header = XRAY_HEADER(xray_rmsnorm_grad);
@@ -87,10 +90,11 @@ static void measure_norms(bench *b, const shape *s, const buffers *m, uint32_t g
     grad.groups = groups;
     grad.dim = dim;
     measure_operator(b, groups > 1 ? "qk-norm, dx" : "rmsnorm, dx", 3 * width,
-            ENQUEUED(b, rmsnorm_grad, grad));
+                     ENQUEUED(b, rmsnorm_grad, grad));
     grad.dweight = m->dweight;
-    measure_operator(b, groups > 1 ? "qk-norm, dx, dweight" : "rmsnorm, dx, dweight",
-            5 * width, ENQUEUED(b, rmsnorm_grad, grad));
+    measure_operator(
+        b, groups > 1 ? "qk-norm, dx, dweight" : "rmsnorm, dx, dweight",
+        5 * width, ENQUEUED(b, rmsnorm_grad, grad));
 }
 
 static void measure_layer_norms(bench *b, const shape *s, const buffers *m)
@@ -118,7 +122,7 @@ static void measure_layer_norms(bench *b, const shape *s, const buffers *m)
     grad.dbias = m->dweight + s->dim;
     grad.x_stride = grad.dy_stride = grad.dx_stride = grad.dim = s->dim;
     measure_operator(b, "layernorm, all grads", 5 * width,
-            ENQUEUED(b, layernorm_grad, grad));
+                     ENQUEUED(b, layernorm_grad, grad));
 }
 
 static void measure_embeddings(bench *b, const shape *s, const buffers *m)
@@ -134,9 +138,11 @@ static void measure_embeddings(bench *b, const shape *s, const buffers *m)
     op.vocab = s->vocab;
     op.dim = s->dim;
     op.scale = 1;
-    measure_operator(b, "embedding", 2 * row * m->n, ENQUEUED(b, embedding, op));
+    measure_operator(b, "embedding", 2 * row * m->n,
+                     ENQUEUED(b, embedding, op));
     op.table_dtype = XRAY_BF16;
-    measure_operator(b, "embedding, bf16", 1.5 * row * m->n, ENQUEUED(b, embedding, op));
+    measure_operator(b, "embedding, bf16", 1.5 * row * m->n,
+                     ENQUEUED(b, embedding, op));
     xray_embedding_grad grad = {};
     grad.header = XRAY_HEADER(xray_embedding_grad);
     grad.tokens.bound = s->tokens;
@@ -147,7 +153,7 @@ static void measure_embeddings(bench *b, const shape *s, const buffers *m)
     grad.dim = s->dim;
     grad.scale = 1;
     measure_operator(b, "embedding_grad", 3 * row * m->n,
-            ENQUEUED(b, embedding_grad, grad));
+                     ENQUEUED(b, embedding_grad, grad));
     b->ops->free(b->self, table);
 }
 
@@ -169,10 +175,12 @@ static void measure_activations(bench *b, const shape *s, const buffers *m)
     grad.dim = s->ff;
     op.act = grad.act = XRAY_ACT_SILU;
     measure_operator(b, "glu, silu", 3 * width, ENQUEUED(b, glu, op));
-    measure_operator(b, "glu_grad, silu", 5 * width, ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu_grad, silu", 5 * width,
+                     ENQUEUED(b, glu_grad, grad));
     op.act = grad.act = XRAY_ACT_GELU_TANH;
     measure_operator(b, "glu, gelu", 3 * width, ENQUEUED(b, glu, op));
-    measure_operator(b, "glu_grad, gelu", 5 * width, ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu_grad, gelu", 5 * width,
+                     ENQUEUED(b, glu_grad, grad));
 }
 
 static void measure_rope(bench *b, const shape *s, const buffers *m)
@@ -182,13 +190,14 @@ static void measure_rope(bench *b, const shape *s, const buffers *m)
     op.tokens.bound = s->tokens;
     op.x = m->y;
     op.positions = m->ids;
-    op.table = allocate_floats(b, static_cast<uint64_t>(s->vocab) * s->head_dim);
+    op.table =
+        allocate_floats(b, static_cast<uint64_t>(s->vocab) * s->head_dim);
     op.heads = s->heads;
     op.head_dim = s->head_dim;
     op.half = s->head_dim / 2;
     op.stride = static_cast<uint64_t>(s->heads) * s->head_dim;
     measure_operator(b, "rope", 8.0 * s->heads * s->head_dim * m->n,
-            ENQUEUED(b, rope, op));
+                     ENQUEUED(b, rope, op));
     b->ops->free(b->self, const_cast<float *>(op.table));
 }
 
@@ -246,6 +255,11 @@ static void measure_elements(bench *b)
     measure_operator(b, "cast to bf16", 6 * count, ENQUEUED(b, cast, cast));
     cast.y_dtype = XRAY_F16;
     measure_operator(b, "cast to f16", 6 * count, ENQUEUED(b, cast, cast));
+    cast.rows = n / 1024;
+    cast.count = cast.y_stride = 512;
+    cast.x_stride = 1024;
+    measure_operator(b, "cast of half of the columns", 3 * count,
+                     ENQUEUED(b, cast, cast));
     xray_sumsq square = {};
     square.header = XRAY_HEADER(xray_sumsq);
     square.count = n;
@@ -269,8 +283,8 @@ static void measure_elements(bench *b)
     float *random = static_cast<float *>(allocate_filled(b, 1 << 20, 0));
     for (float *at = g; at < g + n; at += 1 << 20)
         require(cudaMemcpy(at, random, 4 << 20, cudaMemcpyDeviceToDevice) ==
-                 cudaSuccess,
-             "copy");
+                    cudaSuccess,
+                "copy");
     measure_operator(b, "adamw", 30 * count, ENQUEUED(b, adamw, step));
 }
 

@@ -2,7 +2,7 @@
  *
  * Walks two boxes of the same extents at once. Axes that continue each other in
  * both memories are merged, so that a box in one piece is a single run, and a
- * column cut of a matrix is one copy of rows.
+ * column cut of a matrix is one call for all of its rows.
  */
 #include "core/base/box.h"
 
@@ -100,20 +100,18 @@ xray_status xr_box_cast(xr_box_device device, const xray_tensor *to,
     xray_cast cast = { .header = XRAY_HEADER(xray_cast),
                        .count = w.run,
                        .x_dtype = from->dtype,
-                       .y_dtype = to->dtype };
-    uint64_t runs = w.count[0] * w.count[1] * w.count[2];
+                       .y_dtype = to->dtype,
+                       .rows = w.count[0],
+                       .x_stride = w.from[0],
+                       .y_stride = w.to[0] };
     xray_status status = XRAY_OK;
     if (xray_box_count(to) == 0)
         return XRAY_OK;
-    for (uint64_t i = 0; i < runs && status == XRAY_OK; i++) {
-        uint64_t row = i % w.count[0];
-        uint64_t outer = i / w.count[0];
-        cast.y = move_pointer(to->data,
-                              (outer_offset(&w, w.to, outer) + row * w.to[0]) *
-                                  to_size);
-        cast.x = move_pointer(
-            from->data,
-            (outer_offset(&w, w.from, outer) + row * w.from[0]) * from_size);
+    for (uint64_t i = 0; i < w.count[1] * w.count[2] && status == XRAY_OK;
+         i++) {
+        cast.y = move_pointer(to->data, outer_offset(&w, w.to, i) * to_size);
+        cast.x =
+            move_pointer(from->data, outer_offset(&w, w.from, i) * from_size);
         status = device.ops->cast(device.self, NULL, &cast);
     }
     return status;

@@ -442,14 +442,18 @@ typedef struct xray_axpby {
     float beta;
 } xray_axpby;
 
-/* y[i] = x[i] in another element type, rounded to nearest even. */
+/* y[r, i] = x[r, i] in another element type, rounded to nearest even. */
 typedef struct xray_cast {
     xray_header header;
-    uint64_t count;
-    const void *x; /* [dev] */
-    void *y;       /* [dev] */
+    uint64_t count; /* elements of a row */
+    const void *x;  /* [dev] */
+    void *y;        /* [dev] */
     uint32_t x_dtype;
     uint32_t y_dtype;
+    uint64_t rows; /* 0: 1, whose strides are not used */
+    /* Elements from a row to the next, at least `count`. */
+    uint64_t x_stride;
+    uint64_t y_stride;
 } xray_cast;
 
 /* result[0] += the sum of the squares of x, in double: blocks of 4096 elements

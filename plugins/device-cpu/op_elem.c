@@ -43,40 +43,56 @@ float cpu_from_f16(uint16_t x)
     return _cvtsh_ss(x);
 }
 
-static void narrow_floats(void *y, const float *x, uint32_t dtype, size_t first,
-                          size_t last)
+static size_t element_bytes(uint32_t dtype)
+{
+    return dtype == XRAY_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+static void narrow_floats(void *y, const float *x, uint32_t dtype, size_t n)
 {
     uint16_t *to = y;
     if (dtype == XRAY_F32)
-        memcpy((float *)y + first, x + first, (last - first) * sizeof(*x));
+        memcpy(y, x, n * sizeof(*x));
     else if (dtype == XRAY_BF16)
-        for (size_t i = first; i < last; i++)
+        for (size_t i = 0; i < n; i++)
             to[i] = cpu_to_bf16(x[i]);
     else
-        for (size_t i = first; i < last; i++)
+        for (size_t i = 0; i < n; i++)
             to[i] = cpu_to_f16(x[i]);
 }
 
-static void widen_floats(float *y, const void *x, uint32_t dtype, size_t first,
-                         size_t last)
+static void widen_floats(float *y, const void *x, uint32_t dtype, size_t n)
 {
     const uint16_t *from = x;
     if (dtype == XRAY_BF16)
-        for (size_t i = first; i < last; i++)
+        for (size_t i = 0; i < n; i++)
             y[i] = cpu_from_bf16(from[i]);
     else
-        for (size_t i = first; i < last; i++)
+        for (size_t i = 0; i < n; i++)
             y[i] = cpu_from_f16(from[i]);
 }
 
+/* Casts the elements from number `first` of all rows to `last`, of which the
+ * first row and the last one may be incomplete. */
 static void cast_range(void *ctx, size_t first, size_t last)
 {
     const elem_job *job = ctx;
     const xray_cast *op = job->op;
-    if (op->x_dtype == XRAY_F32)
-        narrow_floats(op->y, op->x, op->y_dtype, first, last);
-    else
-        widen_floats(op->y, op->x, op->x_dtype, first, last);
+    const size_t x_bytes = element_bytes(op->x_dtype);
+    const size_t y_bytes = element_bytes(op->y_dtype);
+    size_t n;
+    for (size_t at = first; at < last; at += n) {
+        size_t row = at / op->count;
+        size_t i = at % op->count;
+        n = op->count - i < last - at ? op->count - i : last - at;
+        const void *x =
+            (const char *)op->x + (row * op->x_stride + i) * x_bytes;
+        void *y = (char *)op->y + (row * op->y_stride + i) * y_bytes;
+        if (op->x_dtype == XRAY_F32)
+            narrow_floats(y, x, op->y_dtype, n);
+        else
+            widen_floats(y, x, op->x_dtype, n);
+    }
 }
 
 xray_status cpu_cast(void *self, xray_stream *stream, const xray_cast *op)
@@ -91,8 +107,12 @@ xray_status cpu_cast(void *self, xray_stream *stream, const xray_cast *op)
                         "a cast from element type %u to %u is not supported; "
                         "one of them must be F32",
                         op->x_dtype, op->y_dtype);
+    if (op->rows > 1 && (op->x_stride < op->count || op->y_stride < op->count))
+        return cpu_fail(d, XRAY_E_ARG, "cast",
+                        "a stride is shorter than the row");
     elem_job job = { .d = d, .op = op };
-    cpu_ranges(d, op->count, 4096, 0.2, cast_range, &job);
+    cpu_ranges(d, (op->rows ? op->rows : 1) * op->count, 4096, 0.2, cast_range,
+               &job);
     return XRAY_OK;
 }
 
@@ -167,7 +187,8 @@ static void adamw_range(void *ctx, size_t first, size_t last)
     const xray_adamw *op = job->op;
     job->d->k->adamw(op, first, last);
     if (op->out)
-        narrow_floats(op->out, op->p, op->out_dtype, first, last);
+        narrow_floats((char *)op->out + first * element_bytes(op->out_dtype),
+                      op->p + first, op->out_dtype, last - first);
 }
 
 xray_status cpu_adamw(void *self, xray_stream *stream, const xray_adamw *op)

@@ -148,46 +148,69 @@ CU_FN void store_as(void *p, uint64_t at, cu_quad q, uint64_t left)
     }
 }
 
+/* Elements first .. count - 1 of every row, in groups of four. */
 typedef struct cast_args {
     const void *x;
     void *y;
+    uint64_t rows;
+    uint64_t x_stride;
+    uint64_t y_stride;
+    uint64_t groups; /* in a row */
     uint64_t first;
-    uint64_t count; /* elements first .. count - 1 */
+    uint64_t count;
 } cast_args;
+
+/* Finds row and first element of this thread's group u; 0 if there is none. */
+CU_FN int find_group(const cast_args *a, int u, uint64_t *row, uint64_t *at)
+{
+    uint64_t group = elem_at(u, ELEM_EACH) / 4;
+    *row = a->rows > 1 ? group / a->groups : 0;
+    *at = a->first + (group - *row * a->groups) * 4;
+    return *row < a->rows && *at < a->count;
+}
 
 template <int Wide, uint32_t From, uint32_t To>
 __global__ void __launch_bounds__(ELEM_THREADS) cast_kernel(cast_args a)
 {
     cu_quad q[ELEM_EACH];
+    uint64_t row;
+    uint64_t at;
 #pragma unroll
-    for (int u = 0; u < ELEM_EACH; u++) {
-        uint64_t i = a.first + elem_at(u, ELEM_EACH);
-        if (i < a.count)
-            q[u] = load_as<Wide, From>(a.x, i, a.count - i);
-    }
+    for (int u = 0; u < ELEM_EACH; u++)
+        if (find_group(&a, u, &row, &at))
+            q[u] =
+                load_as<Wide, From>(a.x, row * a.x_stride + at, a.count - at);
 #pragma unroll
-    for (int u = 0; u < ELEM_EACH; u++) {
-        uint64_t i = a.first + elem_at(u, ELEM_EACH);
-        if (i < a.count)
-            store_as<Wide, To>(a.y, i, q[u], a.count - i);
-    }
+    for (int u = 0; u < ELEM_EACH; u++)
+        if (find_group(&a, u, &row, &at))
+            store_as<Wide, To>(a.y, row * a.y_stride + at, q[u], a.count - at);
+}
+
+template <int Wide, uint32_t From, uint32_t To>
+static void launch_part(cudaStream_t on, cast_args a)
+{
+    a.groups = (a.count - a.first + 3) / 4;
+    if (a.groups > 0)
+        CU_LAUNCH((cast_kernel<Wide, From, To>),
+                  elem_grid(a.rows * a.groups * 4, ELEM_EACH),
+                  dim3(ELEM_THREADS), 0, on, a);
 }
 
 template <uint32_t From, uint32_t To>
 static void launch_cast(cudaStream_t on, const xray_cast *op)
 {
+    cast_args a = {
+        op->x, op->y, op->rows ? op->rows : 1, op->x_stride, op->y_stride, 0,
+        0,     0
+    };
     uint64_t odd = misaligned_as<From>(op->x) + misaligned_as<To>(op->y);
-    uint64_t complete = odd == 0 ? op->count / 4 * 4 : 0;
-    cast_args a = { op->x, op->y, 0, complete };
-    if (complete > 0)
-        CU_LAUNCH((cast_kernel<1, From, To>), elem_grid(complete, ELEM_EACH),
-                  dim3(ELEM_THREADS), 0, on, a);
-    a.first = complete;
+    if (a.rows > 1)
+        odd += op->x_stride % 4 + op->y_stride % 4;
+    a.count = odd == 0 ? op->count / 4 * 4 : 0;
+    launch_part<1, From, To>(on, a);
+    a.first = a.count;
     a.count = op->count;
-    if (a.count > complete)
-        CU_LAUNCH((cast_kernel<0, From, To>),
-                  elem_grid(a.count - complete, ELEM_EACH), dim3(ELEM_THREADS),
-                  0, on, a);
+    launch_part<0, From, To>(on, a);
 }
 
 extern "C" xray_status cuda_cast(void *self, xray_stream *stream,
@@ -202,6 +225,9 @@ extern "C" xray_status cuda_cast(void *self, xray_stream *stream,
                          "a cast from element type %u to %u is not supported; "
                          "one of them must be F32",
                          op->x_dtype, op->y_dtype);
+    if (op->rows > 1 && (op->x_stride < op->count || op->y_stride < op->count))
+        return cuda_fail(d, XRAY_E_ARG, "cast",
+                         "a stride is shorter than the row");
     cudaStream_t on = cuda_stream(d, stream);
     if (op->x_dtype == XRAY_BF16)
         launch_cast<XRAY_BF16, XRAY_F32>(on, op);

@@ -312,7 +312,10 @@ AT(xray_cast, x, 16);
 AT(xray_cast, y, 24);
 AT(xray_cast, x_dtype, 32);
 AT(xray_cast, y_dtype, 36);
-SIZE(xray_cast, 40);
+AT(xray_cast, rows, 40);
+AT(xray_cast, x_stride, 48);
+AT(xray_cast, y_stride, 56);
+SIZE(xray_cast, 64);
 
 AT(xray_sumsq, header, 0);
 AT(xray_sumsq, count, 8);

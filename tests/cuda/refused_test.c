@@ -223,6 +223,7 @@ static void elementwise_calls_refuse_bad_fields(void **state)
     BAD(cast, y_dtype, XRAY_F16 + 1, XRAY_E_UNSUPPORTED);
     BAD(cast, x_dtype, 4, XRAY_E_UNSUPPORTED);
     BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    BAD(cast, rows, 2, XRAY_E_ARG); /* with strides of 0 */
     const xray_adamw adamw = { .header = XRAY_HEADER(xray_adamw),
                                .count = 8,
                                .p = device_floats(&a),

@@ -452,8 +452,9 @@ OPERATOR(axpby, xray_axpby, {
 })
 
 OPERATOR(cast, xray_cast, {
-    IN(c, o->x, o->count * element_bytes(o->x_dtype));
-    OUT(c, o->y, o->count * element_bytes(o->y_dtype));
+    uint64_t more = o->rows > 1 ? o->rows - 1 : 0;
+    IN(c, o->x, (more * o->x_stride + o->count) * element_bytes(o->x_dtype));
+    OUT(c, o->y, (more * o->y_stride + o->count) * element_bytes(o->y_dtype));
 })
 
 OPERATOR(sumsq, xray_sumsq, {

@@ -100,6 +100,79 @@ static void casts_round_to_nearest_even(void **state)
     close_devices(&b);
 }
 
+/* Runs a cast of rows on a device and compares it with casts of each row on the
+ * first device; what lies between the rows of y stays. */
+static void check_cast_of_rows(const bench *b, const dev *d, xray_cast op,
+                               size_t off)
+{
+    enum { ROOM = 250000 };
+    static uint16_t x[2 * ROOM]; /* halves of floats, or narrow ones */
+    static unsigned char want[4 * ROOM];
+    static unsigned char got[4 * ROOM];
+    const size_t y_bytes = op.y_dtype == XRAY_F32 ? 4 : 2;
+    const size_t x_bytes = op.x_dtype == XRAY_F32 ? 4 : 2;
+    for (uint32_t i = 0; i < 2 * ROOM; i++)
+        x[i] = (uint16_t)(i * 2654435761u >> 13 & 0xbfffu); /* finite */
+    memset(want, 7, sizeof(want));
+    memset(got, 7, sizeof(got));
+    op.x = (const char *)x + off * x_bytes;
+    op.y = got + off * y_bytes;
+    RUN(d, cast, &op);
+    xray_cast row = op;
+    row.rows = 0;
+    for (uint64_t r = 0; r < (op.rows ? op.rows : 1); r++) {
+        row.x = (const char *)op.x + r * op.x_stride * x_bytes;
+        row.y = want + (off + r * op.y_stride) * y_bytes;
+        RUN(&b->dev[0], cast, &row);
+    }
+    if (memcmp(got, want, sizeof(got)) != 0)
+        fail_msg("%s: %u to %u, %llu rows of %llu, strides %llu and %llu",
+                 d->name, op.x_dtype, op.y_dtype, (unsigned long long)op.rows,
+                 (unsigned long long)op.count, (unsigned long long)op.x_stride,
+                 (unsigned long long)op.y_stride);
+}
+
+static void casts_of_rows_equal_those_of_each_row(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t rows, count, x_stride, y_stride;
+    } shapes[] = {
+        { 5, 8, 8, 12 },
+        { 3, 7, 9, 7 },
+        { 4, 4099, 5000, 4100 },
+        { 1000, 1, 3, 1 },
+        { 2, 13000, 14000, 13000 },
+        { 300, 64, 96, 64 },
+        { 300, 66, 96, 68 },
+        { 1, 6, 0, 0 },
+        { 0, 6, 0, 0 },
+        { 7, 0, 3, 4 },
+        { 1999, 101, 102, 120 },
+    };
+    static const uint32_t types[][2] = {
+        { XRAY_F32, XRAY_BF16 }, { XRAY_F32, XRAY_F16 }, { XRAY_F32, XRAY_F32 },
+        { XRAY_BF16, XRAY_F32 }, { XRAY_F16, XRAY_F32 },
+    };
+    bench b;
+    open_devices(&b);
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++)
+        for (size_t t = 0; t < sizeof(types) / sizeof(*types); t++)
+            for (int d = 0; d < b.count; d++)
+                for (size_t off = 0; off < 2; off++)
+                    check_cast_of_rows(
+                        &b, &b.dev[d],
+                        (xray_cast){ .header = XRAY_HEADER(xray_cast),
+                                     .count = shapes[s].count,
+                                     .x_dtype = types[t][0],
+                                     .y_dtype = types[t][1],
+                                     .rows = shapes[s].rows,
+                                     .x_stride = shapes[s].x_stride,
+                                     .y_stride = shapes[s].y_stride },
+                        off);
+    close_devices(&b);
+}
+
 static void norms_are_sums_of_squares(void **state)
 {
     (void)state;
@@ -422,6 +495,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(axpby_adds_and_scales),
         cmocka_unit_test(casts_round_to_nearest_even),
+        cmocka_unit_test(casts_of_rows_equal_those_of_each_row),
         cmocka_unit_test(norms_are_sums_of_squares),
         cmocka_unit_test(adamw_takes_the_step),
         cmocka_unit_test(memory_is_counted_zeroed_and_aligned),

@@ -375,6 +375,17 @@ static void elementwise_calls_refuse_bad_types(void **state)
     BAD(cast, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
         "a cast from element type 3 to 2 is not supported; one of them must be "
         "F32");
+    xray_cast rows = cast;
+    rows.rows = 2;
+    rows.x_stride = rows.y_stride = 8;
+    must(ops->cast(cpu.self, NULL, &rows));
+    rows.x_stride = 7;
+    assert_refused(ops->cast(cpu.self, NULL, &rows), XRAY_E_ARG,
+                   "cast: a stride is shorter than the row", "x_stride");
+    rows.x_stride = 8;
+    rows.y_stride = 7;
+    assert_refused(ops->cast(cpu.self, NULL, &rows), XRAY_E_ARG,
+                   "cast: a stride is shorter than the row", "y_stride");
     static const float scalars[4] = { 0.1f, 1, 0.1f, 0.1f };
     const xray_adamw adamw = { .header = XRAY_HEADER(xray_adamw),
                                .count = 8,

@@ -53,21 +53,15 @@ static xray_status device_sum(void *self, const xray_checksum_rows *rows,
     return XRAY_OK;
 }
 
-/* The upper half of a float, which is exact for the values of this test. */
-static uint16_t narrow_value(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return (uint16_t)(bits >> 16);
-}
+static uint32_t casts; /* calls so far */
 
 static xray_status device_cast(void *self, xray_stream *stream,
                                const xray_cast *op)
 {
     (void)self;
     (void)stream;
-    for (uint64_t i = 0; i < op->count; i++)
-        ((uint16_t *)op->y)[i] = narrow_value(((const float *)op->x)[i]);
+    fake_cast(op);
+    casts++;
     return XRAY_OK;
 }
 
@@ -479,7 +473,43 @@ static void boxes_may_be_rounded(void **state)
         const xray_tensor *t = &all.boxes[i];
         for (uint64_t k = 0; k < xray_box_count(t); k++)
             assert_int_equal(((const uint16_t *)engine.boxes[i].data)[k],
-                             narrow_value(((const float *)t->data)[k]));
+                             fake_narrow(((const float *)t->data)[k]));
+    }
+}
+
+/* Columns of a matrix are one call, and those of an axis outside of them one
+ * for each of its indices. */
+static void columns_are_rounded_in_one_call(void **state)
+{
+    (void)state;
+    enum { OUTER = 3, ROWS = 5, COLUMNS = 8, WIDTH = 2 };
+    const xr_box_device on = { &device, NULL };
+    float values[OUTER][ROWS][COLUMNS];
+    uint16_t rounded[OUTER][ROWS][WIDTH];
+    for (uint32_t i = 0; i < OUTER * ROWS * COLUMNS; i++)
+        (&values[0][0][0])[i] = (float)i;
+    for (uint64_t outer = 1; outer <= OUTER; outer += 2) {
+        xray_tensor to;
+        const xray_tensor from = {
+            .dtype = XRAY_F32,
+            .dims = 3,
+            .shape = { outer, 4, COLUMNS },
+            .lo = { 0, 0, 3 },
+            .extent = { outer, 4, WIDTH }, /* all rows but the last */
+            .stride = { ROWS * COLUMNS, COLUMNS, 1 },
+            .data = &values[0][0][3],
+        };
+        xr_box_pack(&from, XRAY_BF16, rounded, &to);
+        to.stride[0] = ROWS * WIDTH;
+        casts = 0;
+        assert_int_equal(xr_box_cast(on, &to, &from), XRAY_OK);
+        assert_int_equal(casts, outer);
+        for (uint64_t i = 0; i < outer * 4 * WIDTH; i++) {
+            uint64_t a = i / (4 * WIDTH);
+            uint64_t row = i / WIDTH % 4;
+            assert_int_equal(rounded[a][row][i % WIDTH],
+                             fake_narrow(values[a][row][3 + i % WIDTH]));
+        }
     }
 }
 
@@ -536,6 +566,7 @@ int main(void)
         CASE(ranks_ship_their_boxes),
         CASE(exports_may_be_of_boxes),
         CASE(boxes_may_be_rounded),
+        CASE(columns_are_rounded_in_one_call),
         CASE(engines_may_hold_boxes),
         CASE(missing_and_unequal_boxes_are_noticed),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a device of host memory that copy and sum rows, for suites with
- * a device of their own.
+ * The parts of a device of host memory that copy, round and sum rows, for
+ * suites with a device of their own.
  */
 #ifndef FAKE_MEMORY_H
 #define FAKE_MEMORY_H
@@ -10,12 +10,31 @@
 
 #include <xray/device_info.h>
 #include <xray/numerics.h>
+#include <xray/operators.h>
 
 static inline void fake_copy_rows(const xray_copy_rows *rows)
 {
     for (uint64_t i = 0; i < rows->rows; i++)
         memcpy((char *)rows->to + i * rows->to_pitch,
                (const char *)rows->from + i * rows->from_pitch, rows->bytes);
+}
+
+/* The upper half of a float, which is its bf16 where the lower half is 0. */
+static inline uint16_t fake_narrow(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return (uint16_t)(bits >> 16);
+}
+
+/* From float to bf16, of values that bf16 has. */
+static inline void fake_cast(const xray_cast *op)
+{
+    const float *x = op->x;
+    uint16_t *y = op->y;
+    for (uint64_t r = 0; r < op->rows; r++)
+        for (uint64_t i = 0; i < op->count; i++)
+            y[r * op->y_stride + i] = fake_narrow(x[r * op->x_stride + i]);
 }
 
 /* Byte by byte, as the definition of xray_checksum_word allows. */
