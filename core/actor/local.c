@@ -407,17 +407,17 @@ static int next_event(xr_local *local, xray_runtime_event *out)
         xray_peer *peer = &local->peers[i];
         if (!peer->used || peer->lost == 2)
             continue;
-        *out =
-            (xray_runtime_event){ .header = XRAY_HEADER(xray_runtime_event) };
-        out->peer = peer;
-        if (!next_message(peer, out)) {
+        xray_runtime_event own = { .header = XRAY_HEADER(xray_runtime_event),
+                                   .peer = peer };
+        if (!next_message(peer, &own)) {
             if (!peer->lost)
                 continue;
             peer->lost = 2;
-            out->kind = XRAY_RUNTIME_LOST;
-            out->clean = peer->clean;
-            out->reason = peer->reason;
+            own.kind = XRAY_RUNTIME_LOST;
+            own.clean = peer->clean;
+            own.reason = peer->reason;
         }
+        xray_fill(out, &own);
         local->next_peer = i + 1;
         return 1;
     }

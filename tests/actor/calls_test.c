@@ -4,7 +4,9 @@
  */
 #include <time.h>
 
+#include "core/actor/local.h"
 #include "tests/actor/rig.h"
+#include "tests/growth.h"
 
 #define SIZE ((uint64_t)1 << 20)
 
@@ -450,6 +452,32 @@ static void actors_start_together(void **state)
     xr_actors_free(actors);
 }
 
+/* A caller that was compiled against an older version of the event. */
+static xray_status poll_as_older(void *self, int64_t timeout_ms,
+                                 xray_runtime_event *out)
+{
+    const uint32_t size = offsetof(xray_runtime_event, reason);
+    xray_runtime_event older;
+    growth_cut(&older, sizeof(older), size);
+    xray_status status = xr_local_runtime.poll(self, timeout_ms, &older);
+    growth_check(&older, sizeof(older), size);
+    xray_fill(out, &older);
+    return status;
+}
+
+static void events_of_older_callers_are_filled(void **state)
+{
+    xray_runtime_ops runtime = xr_local_runtime;
+    const xr_actors_setup setup = { .ops = &runtime, .actors = 1 };
+    xr_err err = { "" };
+    (void)state;
+    runtime.poll = poll_as_older;
+    xr_actors *actors = rig_actors(&setup);
+    xr_actor *actor = rig_spawn(actors, 0);
+    RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 0u, NULL));
+    xr_actors_free(actors);
+}
+
 int main(int argc, char **argv)
 {
     int code = 0;
@@ -462,6 +490,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(regions_pass_a_backlog),
         cmocka_unit_test(wait_any_finds_the_first_answer),
         cmocka_unit_test(polling_finds_an_answer),
+        cmocka_unit_test(events_of_older_callers_are_filled),
         cmocka_unit_test(missed_deadline_keeps_the_future),
         cmocka_unit_test(remote_errors_reach_the_caller),
         cmocka_unit_test(differing_signatures_are_refused),
