@@ -18,7 +18,7 @@
 #define START_MS 60000u
 /* Nanoseconds that actors have to answer once they are told to end. A long call
  * notices it within 0.2 s; a busy machine may take longer. */
-#define PATIENCE_NS 500000000u
+#define PATIENCE_NS 1000000000u
 
 static const xr_signature no_values = { 0 };
 
