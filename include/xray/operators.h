@@ -276,7 +276,15 @@ typedef struct xray_glu_grad {
  * has no parent itself, and its children follow directly after it. The gradient
  * of a parent's keys and values is one chain over the queries of the parent and
  * then of its children in order, and within a row head by head. Only devices
- * whose `info` has the feature XRAY_DEVICE_PARENTS do this. */
+ * whose `info` has the feature XRAY_DEVICE_PARENTS do this.
+ *
+ * With `query_start`, row r has the keys and values of the tokens row_start[r]
+ * to row_start[r + 1] - 1, but only some of its queries: those at
+ * query_start[r] to query_start[r + 1] - 1 in q, o, lse, d_o and dq, which
+ * stand at the positions query_first[r] and following of the row. They have the
+ * bits that they have among all queries, and the gradients of keys and values
+ * are the part that these queries add. A row may have no queries. Not together
+ * with `parent`. */
 typedef struct xray_attention {
     xray_header header;
     xray_extent tokens;
@@ -301,6 +309,10 @@ typedef struct xray_attention {
     float softcap;         /* 0: none */
     const int32_t *parent; /* [dev] [rows] an earlier row, or -1 for none; NULL:
                             * no row has a parent */
+    /* The tokens of q, o and lse, with query_start; NULL: all have a query. */
+    xray_extent queries;
+    const int32_t *query_start; /* [dev] [rows + 1] */
+    const int32_t *query_first; /* [dev] [rows] */
 } xray_attention;
 
 /* The gradients of attention. dq, dk and dv are overwritten. */

@@ -374,7 +374,7 @@ static void attend_grad(const cpu_attend_grad *a)
     float *dv = dk + a->bound * a->dim;
     grad_tile t = { .p = dv + a->bound * a->dim, .wide = wide };
     t.ds = t.p + CPU_GRAD_TILE * wide;
-    for (size_t i = a->first * a->dim; i < a->n * a->dim; i++)
+    for (size_t i = a->own * a->dim; i < a->n * a->dim; i++)
         dk[i] = dv[i] = 0.0f;
     for (size_t h = 0; h < a->heads; h++) {
         t.q = a->q + h * a->dim;
@@ -382,10 +382,11 @@ static void attend_grad(const cpu_attend_grad *a)
         t.d_o = a->d_o + h * a->dim;
         t.lse = a->lse + h;
         t.dq = a->dq + h * a->dim;
-        for (size_t i = a->first; i < a->n; i += CPU_GRAD_TILE) {
+        for (size_t i = a->first; i < a->end; i = t.i1) {
+            size_t tile = i - (i - a->own) % CPU_GRAD_TILE;
             t.i0 = i;
-            t.i1 = min_size(a->n, i + CPU_GRAD_TILE);
-            t.base = first_key(i, a->window) / 16 * 16;
+            t.i1 = min_size(a->end, tile + CPU_GRAD_TILE);
+            t.base = first_key(tile, a->window) / 16 * 16;
             grad_scores(a, &t);
             grad_queries(a, &t);
             grad_keys(a, &t, t.ds, t.q, a->q_row, dk);

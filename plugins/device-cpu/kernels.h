@@ -126,16 +126,18 @@ typedef struct cpu_decode {
     size_t score_row;
 } cpu_decode;
 
-/* The backward pass of one kv head over one row of `n` keys; the queries are
- * those from position `first` on. `work` starts with dk and dv of up to `bound`
- * keys, [bound, dim] each, dk not scaled yet. Sums of the keys from `first` on
- * start here; those of earlier keys continue from the values in `work`. */
+/* The backward pass of one kv head over one row of `n` keys; the queries stand
+ * at the positions first to end - 1. `work` starts with dk and dv of up to
+ * `bound` keys, [bound, dim] each, dk not scaled yet. Sums of the keys from
+ * `own` on start here; those of earlier keys continue from the values in
+ * `work`. Tiles of queries are counted from `own`. */
 typedef struct cpu_attend_grad {
     const float *q, *k, *o, *d_o, *lse;
     float *dq;
     size_t q_row, k_row, o_row, lse_row;
     size_t dq_row;
-    size_t first;
+    size_t own;
+    size_t first, end;
     size_t n;
     size_t bound;
     size_t heads; /* heads that read this kv head, one after the other */

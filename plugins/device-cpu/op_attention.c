@@ -22,17 +22,21 @@ typedef struct row_job {
 } row_job;
 
 /* A row with the keys it sees: `before` keys of its parent, then its own, `n`
- * in total. */
+ * in total. Its queries stand at the positions first to end - 1. */
 typedef struct joined_row {
     size_t start; /* first own token */
     size_t parent_start;
     size_t before;
     size_t n;
+    size_t query; /* token of the first query */
+    size_t first;
+    size_t end;
 } joined_row;
 
 static joined_row join_row(const row_job *job, size_t row)
 {
-    const int32_t *start = job->op->row_start;
+    const xray_attention *op = job->op;
+    const int32_t *start = op->row_start;
     joined_row j = { .start = (size_t)start[row] };
     if (job->parent && job->parent[row] >= 0) {
         size_t p = (size_t)job->parent[row];
@@ -40,6 +44,14 @@ static joined_row join_row(const row_job *job, size_t row)
         j.before = (size_t)(start[p + 1] - start[p]);
     }
     j.n = j.before + (size_t)(start[row + 1] - start[row]);
+    j.query = j.start;
+    j.first = j.before;
+    j.end = j.n;
+    if (op->query_start) {
+        j.query = (size_t)op->query_start[row];
+        j.first = (size_t)op->query_first[row];
+        j.end = j.first + (size_t)op->query_start[row + 1] - j.query;
+    }
     return j;
 }
 
@@ -100,6 +112,41 @@ static xray_status check_length(const row_job *job, const char *where,
     return XRAY_OK;
 }
 
+static xray_status check_queries(const row_job *job, const char *where,
+                                 uint64_t r)
+{
+    const xray_attention *op = job->op;
+    if (!op->query_start)
+        return XRAY_OK;
+    const int32_t *start = op->query_start;
+    int32_t first = op->query_first[r];
+    int64_t length = op->row_start[r + 1] - op->row_start[r];
+    if (start[r] < 0 || start[r + 1] < start[r] || first < 0 ||
+        first + (int64_t)start[r + 1] - start[r] > length ||
+        (uint64_t)start[r + 1] > op->queries.bound)
+        return cpu_fail(job->d, XRAY_E_RANGE, where,
+                        "row %llu has queries [%d, %d) from position %d on: "
+                        "they must stand in its %lld tokens and among %llu "
+                        "queries",
+                        (unsigned long long)r, start[r], start[r + 1], first,
+                        (long long)length,
+                        (unsigned long long)op->queries.bound);
+    return XRAY_OK;
+}
+
+static xray_status check_query_arrays(const row_job *job, const char *where)
+{
+    const xray_attention *op = job->op;
+    if (op->query_start && job->parent)
+        return cpu_fail(job->d, XRAY_E_ARG, where,
+                        "query_start and parent are both given, but only rows "
+                        "without a parent may have fewer queries than keys");
+    if (op->query_start && !op->query_first)
+        return cpu_fail(job->d, XRAY_E_ARG, where,
+                        "query_first is NULL, but query_start is given");
+    return XRAY_OK;
+}
+
 static xray_status check_rows(const row_job *job, const char *where,
                               double *out_cost)
 {
@@ -115,20 +162,23 @@ static xray_status check_rows(const row_job *job, const char *where,
         op->v_stride < kv)
         return cpu_fail(d, XRAY_E_ARG, where,
                         "a stride is shorter than a token");
+    status = check_query_arrays(job, where);
     double cost = 0;
     int64_t at = -1;
     for (uint64_t r = 0; r < op->rows && status == XRAY_OK; r++) {
         status = check_parent(d, where, job->parent, r, &at);
         if (status == XRAY_OK)
             status = check_length(job, where, r);
+        if (status == XRAY_OK)
+            status = check_queries(job, where, r);
         if (status != XRAY_OK)
             return status;
         joined_row j = join_row(job, r);
-        cost += (double)(j.n - j.before) *
-                (double)(visible_keys(j.n, op->window) + 16);
+        cost += (double)(j.end - j.first) *
+                (double)(visible_keys(j.end, op->window) + 16);
     }
     *out_cost = cost * op->heads * op->head_dim / 8;
-    return XRAY_OK;
+    return status;
 }
 
 static row_job make_row_job(const cpu_device *d, const xray_attention *op)
@@ -136,7 +186,7 @@ static row_job make_row_job(const cpu_device *d, const xray_attention *op)
     return (row_job){
         .d = d,
         .op = op,
-        .parent = XRAY_HAS(xray_attention, op, parent) ? op->parent : NULL,
+        .parent = op->parent,
         .parts = 1,
     };
 }
@@ -182,9 +232,9 @@ static void run_attention_task(void *ctx, size_t task, size_t thread)
     size_t kv = task / job->parts % op->kv_heads;
     joined_row j = join_row(job, task / job->parts / op->kv_heads);
     size_t dim = op->head_dim;
-    size_t own = j.n - j.before;
-    size_t first = own * part / job->parts;
-    size_t last = own * (part + 1) / job->parts;
+    size_t queries = j.end - j.first;
+    size_t first = queries * part / job->parts;
+    size_t last = queries * (part + 1) / job->parts;
     size_t tile = smaller(job->d->k->rows, CPU_QUERY_TILE);
     size_t group = op->heads / op->kv_heads;
     if (first == last)
@@ -200,15 +250,15 @@ static void run_attention_task(void *ctx, size_t task, size_t thread)
                      .block_tokens = (size_t)1 << 40,
                      .scores = job->scratch + thread * job->scratch_floats,
                      .score_row = round16(op->row_bound) };
-    gather_keys(job, &j, kv, j.before + first, j.before + last, &a);
+    gather_keys(job, &j, kv, j.first + first, j.first + last, &a);
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
         for (size_t i = first; i < last; i += a.rows) {
             /* The tiles have nearly equal heights: a low one would wait for its
              * own sums. */
             size_t tiles = (last - i + tile - 1) / tile;
-            size_t token = j.start + i;
+            size_t token = j.query + i;
             a.rows = (last - i + tiles - 1) / tiles;
-            a.pos = j.before + i;
+            a.pos = j.first + i;
             a.q = op->q + token * op->q_stride + h * dim;
             a.o = op->o + token * op->o_stride + h * dim;
             a.lse = op->lse ? op->lse + token * op->heads + h : NULL;
@@ -314,16 +364,18 @@ static void grad_row(const row_job *job, const joined_row *j, size_t kv,
     size_t group = op->heads / op->kv_heads;
     size_t head = kv * group;
     cpu_attend_grad a = {
-        .q = op->q + j->start * op->q_stride + head * dim,
-        .o = op->o + j->start * op->o_stride + head * dim,
-        .d_o = g->d_o + j->start * op->o_stride + head * dim,
-        .lse = op->lse + j->start * op->heads + head,
-        .dq = g->dq + j->start * g->dq_stride + head * dim,
+        .q = op->q + j->query * op->q_stride + head * dim,
+        .o = op->o + j->query * op->o_stride + head * dim,
+        .d_o = g->d_o + j->query * op->o_stride + head * dim,
+        .lse = op->lse + j->query * op->heads + head,
+        .dq = g->dq + j->query * g->dq_stride + head * dim,
         .q_row = op->q_stride,
         .o_row = op->o_stride,
         .lse_row = op->heads,
         .dq_row = g->dq_stride,
-        .first = j->before,
+        .own = j->before,
+        .first = j->first,
+        .end = j->end,
         .n = j->n,
         .bound = round16(op->row_bound),
         .heads = group,

@@ -53,6 +53,19 @@ static xray_status check_packed_batch(const cuda_device *d, const char *where,
         return cuda_fail(d, XRAY_E_RANGE, where,
                          "%llu tokens are too many for a call",
                          (unsigned long long)op->tokens.bound);
+    if (!op->query_start)
+        return XRAY_OK;
+    if (op->parent)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "query_start and parent are both given, but only rows "
+                         "without a parent may have fewer queries than keys");
+    if (!op->query_first)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "query_first is NULL, but query_start is given");
+    if (op->queries.bound >= 0x7fffffffu)
+        return cuda_fail(d, XRAY_E_RANGE, where,
+                         "%llu queries are too many for a call",
+                         (unsigned long long)op->queries.bound);
     return XRAY_OK;
 }
 
@@ -65,8 +78,11 @@ static attend_args make_attend_args(const xray_attention *op)
     a.k = op->k;
     a.v = op->v;
     a.row_start = op->row_start;
-    a.parent = XRAY_HAS(xray_attention, op, parent) ? op->parent : NULL;
+    a.parent = op->parent;
+    a.query_start = op->query_start ? op->query_start : op->row_start;
+    a.query_first = op->query_start ? op->query_first : NULL;
     a.tokens = op->tokens.bound;
+    a.queries = op->query_start ? op->queries.bound : a.tokens;
     a.q_stride = op->q_stride;
     a.o_stride = op->o_stride;
     a.k_stride = op->k_stride;
@@ -121,9 +137,12 @@ __global__ void round_heads_kernel(uint16_t *y, const float *x,
 }
 
 static void round_heads(cudaStream_t stream, uint16_t *y, const float *x,
-                        uint64_t stride, const attend_args *a, uint32_t heads)
+                        uint64_t stride, const attend_args *a, uint64_t tokens,
+                        uint32_t heads)
 {
-    uint64_t pieces = a->tokens * heads * (a->dim8 / 8);
+    uint64_t pieces = tokens * heads * (a->dim8 / 8);
+    if (pieces == 0)
+        return;
     CU_LAUNCH(round_heads_kernel, (uint32_t)((pieces + THREADS - 1) / THREADS),
               THREADS, 0, stream, y, x, stride, pieces, heads, a->dim);
 }
@@ -135,9 +154,9 @@ static uint16_t *round_keys(cudaStream_t stream, attend_args *a, uint16_t *to)
     uint64_t width = (uint64_t)a->kv_heads * a->dim8;
     uint16_t *v = to + a->tokens * width;
     round_heads(stream, to, static_cast<const float *>(a->k), a->k_stride, a,
-                a->kv_heads);
+                a->tokens, a->kv_heads);
     round_heads(stream, v, static_cast<const float *>(a->v), a->v_stride, a,
-                a->kv_heads);
+                a->tokens, a->kv_heads);
     a->k = to;
     a->v = v;
     a->k_stride = a->v_stride = width;
@@ -178,7 +197,7 @@ __global__ void attend_delta(float *delta, const attend_args a)
 {
     uint64_t i = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) / 16;
     uint32_t lane = threadIdx.x % 16;
-    uint64_t items = a.tokens * a.heads;
+    uint64_t items = a.queries * a.heads;
     float s = 0.0f;
     if (i < items) {
         uint64_t at = i / a.heads * a.o_stride + i % a.heads * a.dim;
@@ -230,7 +249,7 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     a.dk_stride = op->dk_stride;
     a.dv_stride = op->dv_stride;
     int bf16 = d->precision == CUDA_BFLOAT16;
-    uint64_t items = a.tokens * a.heads;
+    uint64_t items = a.queries * a.heads;
     uint64_t values = 2 * (items + a.tokens * a.kv_heads) * a.dim8;
     uint64_t delta_bytes = (items * sizeof(float) + 255) / 256 * 256;
     void *scratch = NULL;
@@ -241,7 +260,8 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
         return s;
     cudaStream_t on = cuda_stream(d, stream);
     float *delta = static_cast<float *>(scratch);
-    uint32_t blocks = (uint32_t)((items * 16 + THREADS - 1) / THREADS);
+    /* One block at least: there may be no queries, and dk and dv become 0. */
+    uint32_t blocks = (uint32_t)(items * 16 / THREADS) + 1;
     a.delta = delta;
     if (!bf16) {
         CU_LAUNCH(attend_delta<false>, blocks, THREADS, 0, on, delta, a);
@@ -251,8 +271,8 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     uint16_t *q = reinterpret_cast<uint16_t *>(
         static_cast<unsigned char *>(scratch) + delta_bytes);
     uint16_t *d_o = q + items * a.dim8;
-    round_heads(on, q, a.q, a.q_stride, &a, a.heads);
-    round_heads(on, d_o, a.d_o, a.o_stride, &a, a.heads);
+    round_heads(on, q, a.q, a.q_stride, &a, a.queries, a.heads);
+    round_heads(on, d_o, a.d_o, a.o_stride, &a, a.queries, a.heads);
     (void)round_keys(on, &a, d_o + items * a.dim8);
     a.q_narrow = q;
     a.d_narrow = d_o;

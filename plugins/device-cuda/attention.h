@@ -10,9 +10,10 @@
  * depend on its tile.
  *
  * Positions are those of the joined row: a row with a parent starts at the
- * parent's length, and the keys below that are the parent's tokens. Kernels for
- * rows without parents are compiled separately, so those rows pay nothing for
- * this.
+ * parent's length, and the keys below that are the parent's tokens. A call may
+ * also give only some queries of its rows. Kernels for rows without parents
+ * that have all their queries are compiled separately, so those rows pay
+ * nothing for this.
  */
 #ifndef CUDA_ATTENTION_H
 #define CUDA_ATTENTION_H
@@ -27,8 +28,10 @@
 #define ATTEND_DIM_MOST 256u
 
 /* The layout of the keys of a row. */
-#define ATTEND_ROWS 0   /* a packed batch */
-#define ATTEND_JOINED 1 /* a packed batch whose rows may have a parent */
+#define ATTEND_ROWS 0 /* a packed batch */
+/* A packed batch whose rows may have a parent, or only some of their queries.
+ */
+#define ATTEND_JOINED 1
 #define ATTEND_CACHE 2
 
 #define ATTEND_F32_WARPS 8u /* queries per block in float32, one warp each */
@@ -40,22 +43,25 @@ typedef struct attend_args {
     float *dq;
     float *dk;
     float *dv;
-    const float *delta; /* [tokens, heads] sum of d_o o */
+    const float *delta; /* [queries, heads] sum of d_o o */
     float *o;
-    float *lse;    /* [tokens, heads], or NULL: not stored */
+    float *lse;    /* [queries, heads], or NULL: not stored */
     const void *k; /* bf16 in bfloat16, otherwise float */
     const void *v;
-    const uint16_t *q_narrow; /* [tokens, heads, dim8], gradients in bfloat16 */
+    const uint16_t *q_narrow; /* [queries, heads, dim8], gradients in bf16 */
     const uint16_t *d_narrow;
     float *partial;    /* [tokens, heads, splits, dim] */
     float *partial_ml; /* [tokens, heads, splits, 2] maximum and sum */
     const int32_t *row_start;
-    const int32_t *parent; /* [rows], or NULL: no row has a parent */
+    const int32_t *parent;      /* [rows], or NULL: no row has a parent */
+    const int32_t *query_start; /* row_start if rows have all their queries */
+    const int32_t *query_first; /* [rows], or NULL: they have */
     const int32_t *seq;
     const int32_t *positions;
     const int32_t *live;
     const int32_t *table;
     uint64_t tokens; /* upper bound; `live` has the actual number */
+    uint64_t queries;
     uint64_t q_stride;
     uint64_t o_stride;
     uint64_t dq_stride;
@@ -88,9 +94,9 @@ typedef struct attend_tile {
     uint32_t count;  /* number of tokens; 0: nothing to do */
     uint32_t pos;    /* position of the first token */
     uint32_t row;    /* in a packed batch, like the next three */
-    uint32_t length; /* length of the row without its parent */
     uint32_t before; /* tokens of the parent; 0 without one */
     uint32_t origin; /* the parent's first token */
+    uint32_t shift;  /* difference between an own key's token and position */
     uint32_t kv;     /* kv head */
     uint32_t head;   /* first query head */
     uint32_t heads;  /* query heads of this tile */
@@ -140,7 +146,10 @@ typedef struct attend_row {
     uint32_t length; /* own tokens */
     /* Tokens of the parent: the position of the first own token. */
     uint32_t before;
-    uint32_t origin; /* the parent's first token */
+    uint32_t origin;  /* the parent's first token */
+    uint32_t query;   /* token of the first query */
+    uint32_t queries; /* number of queries */
+    uint32_t first;   /* position of the first query */
 } attend_row;
 
 template <bool JOINED>
@@ -149,12 +158,18 @@ CU_FN attend_row attend_row_of(const attend_args *a, uint32_t r)
     attend_row row = {};
     row.start = (uint32_t)a->row_start[r];
     row.length = (uint32_t)a->row_start[r + 1] - row.start;
-    if (JOINED) {
+    if (JOINED && a->parent && a->parent[r] >= 0) {
         int32_t p = a->parent[r];
-        if (p >= 0) {
-            row.origin = (uint32_t)a->row_start[p];
-            row.before = (uint32_t)a->row_start[p + 1] - row.origin;
-        }
+        row.origin = (uint32_t)a->row_start[p];
+        row.before = (uint32_t)a->row_start[p + 1] - row.origin;
+    }
+    row.query = row.start;
+    row.queries = row.length;
+    row.first = row.before;
+    if (JOINED && a->query_first) {
+        row.query = (uint32_t)a->query_start[r];
+        row.queries = (uint32_t)a->query_start[r + 1] - row.query;
+        row.first = (uint32_t)a->query_first[r];
     }
     return row;
 }
@@ -183,7 +198,9 @@ CU_FN uint32_t attend_run(const attend_args *a, uint32_t t)
     return end - t;
 }
 
-template <int FORM>
+/* With OF_KEYS, finds a tile of a packed batch's keys instead, whose `token`
+ * and `pos` are those of a key. */
+template <int FORM, bool OF_KEYS = false>
 CU_FN attend_tile attend_find(const attend_args *a, uint32_t x, uint32_t y)
 {
     attend_tile w = {};
@@ -203,17 +220,18 @@ CU_FN attend_tile attend_find(const attend_args *a, uint32_t x, uint32_t y)
         return w;
     }
     uint32_t at[2];
-    if (!attend_find_row(a->row_start, a->rows, a->tile, x, at))
+    if (!attend_find_row(OF_KEYS ? a->row_start : a->query_start, a->rows,
+                         a->tile, x, at))
         return w;
     attend_row row = attend_row_of<FORM == ATTEND_JOINED>(a, at[0]);
     uint32_t first = at[1] * a->tile;
     w.row = at[0];
-    w.length = row.length;
     w.before = row.before;
     w.origin = row.origin;
-    w.pos = row.before + first;
-    w.token = row.start + first;
-    w.count = min(a->tile, row.length - first);
+    w.shift = row.start - row.before;
+    w.pos = (OF_KEYS ? row.before : row.first) + first;
+    w.token = (OF_KEYS ? row.start : row.query) + first;
+    w.count = min(a->tile, (OF_KEYS ? row.length : row.queries) - first);
     return w;
 }
 
@@ -226,7 +244,7 @@ CU_FN uint64_t attend_key(const attend_args *a, const attend_tile *w,
     if (FORM == ATTEND_JOINED && j < w->before)
         return head + (w->origin + j) * stride;
     if (FORM != ATTEND_CACHE)
-        return head + (w->token - w->pos + j) * stride;
+        return head + (w->shift + j) * stride;
     uint32_t b = j / a->block_tokens;
     uint64_t n = w->table ? (uint32_t)w->table[b] : w->first + b;
     return n * a->block_step + head + (j - b * a->block_tokens) * stride;
@@ -243,10 +261,18 @@ static inline void attend_cut(attend_args *a, uint32_t most)
     a->tile = most / a->wide;
 }
 
-/* The number of blocks that is enough for the tiles of a packed batch. */
-static inline uint32_t attend_tiles(const attend_args *a, uint32_t tile)
+/* The number of blocks that is enough for the tiles of a packed batch of `n`
+ * keys or queries. */
+static inline uint32_t attend_tiles(const attend_args *a, uint64_t n,
+                                    uint32_t tile)
 {
-    return (uint32_t)(a->tokens / tile) + a->rows;
+    return (uint32_t)(n / tile) + a->rows;
+}
+
+/* Whether a packed batch needs the kernels of ATTEND_JOINED. */
+static inline int attend_is_joined(const attend_args *a)
+{
+    return a->parent || a->query_first;
 }
 
 /* Launches a kernel after raising its limit of dynamic shared memory, which is

@@ -12,9 +12,9 @@
  * does not matter either whether one thread block folds all splits, or several
  * do and attend_join joins them.
  *
- * A row with a parent is the joined row from its own first position on. Only
- * the address that a key is read from differs, which costs one selection per
- * piece.
+ * A row with a parent is the joined row from its own first position on, and
+ * some queries of a row are that row from the first of them on. Only the
+ * address that a key is read from differs, which costs one selection per piece.
  *
  * Packed rows: 8 warps and 128 queries per block. The tensor cores wait for
  * shared memory: a warp reads 256 bytes per product of 4096 operations, so
@@ -437,8 +437,8 @@ static xray_status launch_attend(cuda_device *d, cudaStream_t stream,
         bytes += WARPS * 16 * pitch * 2;
     if (spread == 1 && a->splits > 1)
         bytes += WARPS * 32 * (DIM / 2) * 4;
-    uint32_t x =
-        FORM == ATTEND_CACHE ? (uint32_t)a->tokens : attend_tiles(a, a->tile);
+    uint32_t x = FORM == ATTEND_CACHE ? (uint32_t)a->tokens
+                                      : attend_tiles(a, a->queries, a->tile);
     dim3 grid(x, a->kv_heads * a->parts, spread);
     ATTEND_START(d, where, (attend_bf16<DIM, WARPS, STAGES, FORM>), grid,
                  WARPS * 32, bytes, stream, *a);
@@ -509,7 +509,7 @@ xray_status attend_forward_bf16(cuda_device *d, cudaStream_t stream,
     xray_status s =
         !a->row_start
             ? launch_attend_any<ATTEND_CACHE>(d, stream, where, a, spread)
-        : a->parent
+        : attend_is_joined(a)
             ? launch_attend_any<ATTEND_JOINED>(d, stream, where, a, spread)
             : launch_attend_any<ATTEND_ROWS>(d, stream, where, a, spread);
     if (s != XRAY_OK || spread == 1)

@@ -97,15 +97,17 @@ CU_FN void pairs_by_column(float s[N][4], float dp[N][4], const attend_args *a,
 }
 
 /* Loads rows base .. base + 63, counted from token `start`, of a [tokens,
- * heads, dim8] array for one head; rows outside of [low, end) are 0. */
+ * heads, dim8] array for one head; rows outside of [low, end) are 0. `start` is
+ * below 0 where the row of token 0 is above 0, and then `low` is at least
+ * that. */
 template <int DIM>
 CU_FN void load_side(uint16_t *to, const uint16_t *from, const attend_args *a,
-                     uint64_t start, uint32_t heads, uint32_t head,
+                     int32_t start, uint32_t heads, uint32_t head,
                      uint32_t base, uint32_t low, uint32_t end)
 {
     uint64_t stride = (uint64_t)heads * a->dim8;
     const uint16_t *at =
-        from + (start + base) * stride + (uint64_t)head * a->dim8;
+        from + ((int64_t)start + base) * (int64_t)stride + head * a->dim8;
     int lo = low > base ? (int)min(low - base, TILE) : 0;
     int hi = end > base ? (int)min(end - base, TILE) : 0;
     load_rows<DIM, (int)TILE, (int)THREADS>(to, at, at, 0, stride, lo, hi,
@@ -170,10 +172,10 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     CU_DYNAMIC(uint16_t, shared);
     uint32_t at[2];
-    if (!attend_find_row(a.row_start, a.rows, TILE, blockIdx.x, at))
+    if (!attend_find_row(a.query_start, a.rows, TILE, blockIdx.x, at))
         return;
     attend_row row = attend_row_of<JOINED>(&a, at[0]);
-    uint32_t i0 = at[1] * TILE; /* among the row's own tokens */
+    uint32_t i0 = at[1] * TILE; /* among the row's queries */
     uint32_t head = blockIdx.y;
     uint32_t kv = head / a.group;
     uint32_t warp = threadIdx.x / 32;
@@ -181,12 +183,12 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
     uint16_t *q = shared;
     uint16_t *d_o = q + side;
     uint16_t *keys = d_o + side; /* keys, then values, of each stage */
-    load_side<DIM>(q, a.q_narrow, &a, row.start, a.heads, head, i0, 0,
-                   row.length);
-    load_side<DIM>(d_o, a.d_narrow, &a, row.start, a.heads, head, i0, 0,
-                   row.length);
-    uint32_t last = row.before + min(i0 + TILE, row.length) - 1;
-    uint32_t b = attend_first_key(row.before + i0, a.window) / TILE;
+    load_side<DIM>(q, a.q_narrow, &a, row.query, a.heads, head, i0, 0,
+                   row.queries);
+    load_side<DIM>(d_o, a.d_narrow, &a, row.query, a.heads, head, i0, 0,
+                   row.queries);
+    uint32_t last = row.first + min(i0 + TILE, row.queries) - 1;
+    uint32_t b = attend_first_key(row.first + i0, a.window) / TILE;
     if (STAGES > 1) {
         load_keys<DIM, JOINED>(keys, a.k, &a, &row, kv, b * TILE);
         load_keys<DIM, JOINED>(keys + side, a.v, &a, &row, kv, b * TILE);
@@ -196,13 +198,13 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         uint32_t i = i0 + warp * 16 + lane / 4 + 8 * h;
-        uint64_t t = (uint64_t)(row.start + min(i, row.length - 1)) * a.heads;
-        r.pos[h] = row.before + i;
-        r.from[h] = attend_first_key(row.before + i, a.window);
+        uint64_t t = (uint64_t)(row.query + min(i, row.queries - 1)) * a.heads;
+        r.pos[h] = row.first + i;
+        r.from[h] = attend_first_key(row.first + i, a.window);
         r.lse2[h] = a.lse[t + head] * LOG2E;
         r.delta[h] = a.delta[t + head];
     }
-    uint32_t top = row.before + i0 + warp * 16;
+    uint32_t top = row.first + i0 + warp * 16;
     uint32_t low = attend_first_key(top, a.window);
     uint32_t high = top + 15;
     float acc[DIM / 8][4];
@@ -237,10 +239,10 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
         __syncthreads();
     }
     uint32_t i = i0 + warp * 16;
-    if (i < row.length)
-        store_grad<DIM, DIM>(a.dq + (uint64_t)(row.start + i) * a.dq_stride +
+    if (i < row.queries)
+        store_grad<DIM, DIM>(a.dq + (uint64_t)(row.query + i) * a.dq_stride +
                                  (uint64_t)head * a.dim,
-                             a.dq_stride, acc, row.length - i, 0, a.dim,
+                             a.dq_stride, acc, row.queries - i, 0, a.dim,
                              a.scale);
 }
 
@@ -256,7 +258,7 @@ typedef struct query_scan {
     uint32_t first; /* first block, of every head */
     uint32_t last;
     uint32_t row;
-    uint32_t shift; /* difference between a position and its token */
+    uint32_t shift; /* difference between a query's token and position */
     uint32_t low;   /* position of the row's first query */
     uint32_t end;   /* position after the row's last query */
 } query_scan;
@@ -267,16 +269,16 @@ template <bool JOINED>
 CU_FN int scan_row(query_scan *w, const attend_args *a, const attend_row *row,
                    uint32_t key)
 {
-    w->shift = row->start - row->before;
-    w->low = row->before;
-    w->end = row->before + row->length;
-    if (JOINED && row->length == 0)
+    w->shift = row->query - row->first;
+    w->low = row->first;
+    w->end = row->first + row->queries;
+    if (JOINED && row->queries == 0)
         return 0;
     uint32_t end = w->end - 1;
     uint32_t seen = key + TILE - 1;
     if (a->window && seen < end - min(end, a->window - 1))
         end = seen + a->window - 1;
-    if (JOINED && end < w->low)
+    if (JOINED && end < max(key, w->low))
         return 0;
     w->first = max(key, w->low) / TILE;
     w->last = end / TILE;
@@ -298,7 +300,7 @@ CU_FN query_scan scan_next(query_scan w, const attend_args *a, uint32_t kv,
     uint32_t heads_end = (kv + 1) * a->group;
     while (JOINED && w.head == heads_end) {
         w.row++;
-        if (w.row >= a->rows || a->parent[w.row] != (int32_t)own)
+        if (!a->parent || w.row >= a->rows || a->parent[w.row] != (int32_t)own)
             break;
         attend_row row = attend_row_of<JOINED>(a, w.row);
         if (scan_row<JOINED>(&w, a, &row, key))
@@ -308,7 +310,7 @@ CU_FN query_scan scan_next(query_scan w, const attend_args *a, uint32_t kv,
 }
 
 /* Loads q, then d_o, of a block of queries, with lse and delta after them.
- * Positions of the block before the row's first would see a parent's keys, so
+ * Positions of the block before the first query would see keys as well, so
  * their p is 0. */
 template <int DIM, bool JOINED>
 CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w)
@@ -316,10 +318,10 @@ CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w)
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     uint32_t base = w.block * TILE;
     uint32_t low = JOINED ? w.low : 0;
-    load_side<DIM>(to, a->q_narrow, a, w.shift, a->heads, w.head, base, low,
-                   w.end);
-    load_side<DIM>(to + side, a->d_narrow, a, w.shift, a->heads, w.head, base,
+    load_side<DIM>(to, a->q_narrow, a, (int32_t)w.shift, a->heads, w.head, base,
                    low, w.end);
+    load_side<DIM>(to + side, a->d_narrow, a, (int32_t)w.shift, a->heads,
+                   w.head, base, low, w.end);
     float *rows = reinterpret_cast<float *>(to + 2 * side);
     for (uint32_t r = threadIdx.x; r < TILE; r += THREADS) {
         uint32_t i = min(base + r, w.end - 1);
@@ -355,19 +357,22 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     uint16_t *keys = shared;
     uint16_t *values = keys + side;
     uint16_t *queries = values + side;
-    load_side<DIM>(keys, static_cast<const uint16_t *>(a.k), &a, row.start,
-                   a.kv_heads, kv, j0, 0, row.length);
-    load_side<DIM>(values, static_cast<const uint16_t *>(a.v), &a, row.start,
-                   a.kv_heads, kv, j0, 0, row.length);
     uint32_t key = row.before + j0;
+    uint32_t heads_end = (kv + 1) * a.group;
     query_scan w = {};
     w.head = kv * a.group;
     w.row = at[0];
-    (void)scan_row<JOINED>(&w, &a, &row, key);
-    uint32_t heads_end = (kv + 1) * a.group;
-    if (STAGES > 1) {
-        load_queries<DIM, JOINED>(queries, &a, w);
-        cu_async_commit();
+    if (!scan_row<JOINED>(&w, &a, &row, key)) {
+        w.head = heads_end;
+    } else {
+        load_side<DIM>(keys, static_cast<const uint16_t *>(a.k), &a,
+                       (int32_t)row.start, a.kv_heads, kv, j0, 0, row.length);
+        load_side<DIM>(values, static_cast<const uint16_t *>(a.v), &a,
+                       (int32_t)row.start, a.kv_heads, kv, j0, 0, row.length);
+        if (STAGES > 1) {
+            load_queries<DIM, JOINED>(queries, &a, w);
+            cu_async_commit();
+        }
     }
     uint32_t j_low = key + warp * 16;
     float dk[COLS / 8][4];
@@ -430,11 +435,10 @@ static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
 {
     typedef grad_shape<DIM> shape;
     uint32_t side = TILE * attend_pitch<DIM>::of * 2;
-    uint32_t tiles = attend_tiles(a, TILE);
-    dim3 by_query(tiles, a->heads);
+    dim3 by_query(attend_tiles(a, a->queries, TILE), a->heads);
     ATTEND_START(d, where, (attend_bf16_dq<DIM, JOINED>), by_query, THREADS,
                  side * (2 + 2 * shape::stages), stream, *a);
-    dim3 by_key(tiles, a->kv_heads, shape::halves);
+    dim3 by_key(attend_tiles(a, a->tokens, TILE), a->kv_heads, shape::halves);
     ATTEND_START(d, where, (attend_bf16_dkv<DIM, JOINED>), by_key, THREADS,
                  side * 2 + (side * 2 + 2 * TILE * 4) * shape::stages, stream,
                  *a);
@@ -461,7 +465,7 @@ static xray_status launch_grad_any(cuda_device *d, cudaStream_t stream,
 xray_status attend_grad_bf16(cuda_device *d, cudaStream_t stream,
                              const char *where, attend_args *a)
 {
-    if (a->parent)
+    if (attend_is_joined(a))
         return launch_grad_any<true>(d, stream, where, a);
     return launch_grad_any<false>(d, stream, where, a);
 }

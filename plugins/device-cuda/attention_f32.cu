@@ -175,12 +175,13 @@ xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
 {
     attend_cut(a, WARPS);
     uint32_t bytes = count_shared_bytes(a, 1);
-    dim3 grid(a->row_start ? attend_tiles(a, a->tile) : (uint32_t)a->tokens,
+    dim3 grid(a->row_start ? attend_tiles(a, a->queries, a->tile)
+                           : (uint32_t)a->tokens,
               a->kv_heads * a->parts);
     if (!a->row_start)
         ATTEND_START(d, where, attend_f32<ATTEND_CACHE>, grid, WARPS * 32,
                      bytes, stream, *a);
-    else if (a->parent)
+    else if (attend_is_joined(a))
         ATTEND_START(d, where, attend_f32<ATTEND_JOINED>, grid, WARPS * 32,
                      bytes, stream, *a);
     else
@@ -260,15 +261,18 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
             dq[lane + 32 * n] = a.scale * acc[n];
 }
 
-/* Loads own queries of a row and head from `base` on, q and d_o side by
- * side. */
+/* Loads the queries of a row and head that stand `base` and more tokens after
+ * the row's start, q and d_o side by side. The first stands at `lead`. */
 CU_FN void load_queries(const attend_args *a, const attend_row *row,
-                        uint32_t head, uint32_t base, float *q, float *d_o)
+                        uint32_t head, uint32_t base, uint32_t lead, float *q,
+                        float *d_o)
 {
     uint32_t lane = threadIdx.x % 32;
-    for (uint32_t r = threadIdx.x / 32; r < KEYS && base + r < row->length;
-         r += WARPS) {
-        uint64_t t = row->start + base + r;
+    for (uint32_t r = threadIdx.x / 32;
+         r < KEYS && base + r < lead + row->queries; r += WARPS) {
+        if (base + r < lead)
+            continue;
+        uint64_t t = row->query + (base + r - lead);
         const float *x = a->q + t * a->q_stride + (uint64_t)head * a->dim;
         const float *y = a->d_o + t * a->o_stride + (uint64_t)head * a->dim;
         for (uint32_t d = lane; d < a->dim; d += 32) {
@@ -284,7 +288,7 @@ template <int FORM>
 CU_FN int next_reader(const attend_args *a, uint32_t own, uint32_t *row)
 {
     ++*row;
-    return FORM == ATTEND_JOINED && *row < a->rows &&
+    return FORM == ATTEND_JOINED && a->parent && *row < a->rows &&
            a->parent[*row] == (int32_t)own;
 }
 
@@ -295,7 +299,7 @@ __global__ void __launch_bounds__(WARPS * 32)
     attend_f32_dkv(const attend_args a)
 {
     CU_DYNAMIC(float, shared);
-    attend_tile w = attend_find<FORM>(&a, blockIdx.x, blockIdx.y);
+    attend_tile w = attend_find<FORM, true>(&a, blockIdx.x, blockIdx.y);
     if (w.count == 0)
         return;
     uint32_t warp = threadIdx.x / 32;
@@ -325,23 +329,25 @@ __global__ void __launch_bounds__(WARPS * 32)
     uint32_t reader = w.row;
     do {
         attend_row r = attend_row_of<FORM == ATTEND_JOINED>(&a, reader);
-        uint32_t from = low16 > r.before ? low16 - r.before : 0;
+        /* Counted from the row's first own token, like `base`. */
+        uint32_t lead = r.first - r.before;
+        uint32_t end = lead + r.queries;
+        uint32_t from = max(low16 > r.before ? low16 - r.before : 0, lead);
         for (uint32_t h = w.kv * a.group; h < (w.kv + 1) * a.group; h++)
-            for (uint32_t base = from / KEYS * KEYS; base < r.length;
-                 base += KEYS) {
+            for (uint32_t base = from / KEYS * KEYS; base < end; base += KEYS) {
                 uint32_t tile = r.before + base / 64 * 64;
                 uint32_t seen16 = attend_first_key(tile, a.window) / 16 * 16;
                 if (seen16 > high16)
                     break;
                 __syncthreads();
-                load_queries(&a, &r, h, base, q, d_o);
+                load_queries(&a, &r, h, base, lead, q, d_o);
                 __syncthreads();
                 uint32_t i = r.before + base + lane;
                 float x[2] = { 0.0f, 0.0f };
-                if (i >= j && base + lane < r.length &&
+                if (i >= j && base + lane >= lead && base + lane < end &&
                     attend_first_key(i, a.window) <= j) {
-                    uint64_t at =
-                        (uint64_t)(r.start + base + lane) * a.heads + h;
+                    uint64_t t = r.query + (base + lane - lead);
+                    uint64_t at = t * a.heads + h;
                     pair_grad(&a, dot_chain(q + lane * row, key, a.dim),
                               dot_chain(d_o + lane * row, value, a.dim),
                               a.lse[at], a.delta[at], x);
@@ -350,8 +356,9 @@ __global__ void __launch_bounds__(WARPS * 32)
                 ds[lane] = x[1];
                 __syncwarp();
                 uint32_t first = r.before + base;
-                uint32_t lo = group16 > first ? group16 - first : 0;
-                uint32_t hi = seen16 > group16 ? 0 : min(r.length - base, KEYS);
+                uint32_t lo = max(group16, r.first);
+                lo = lo > first ? lo - first : 0;
+                uint32_t hi = seen16 > group16 ? 0 : min(end - base, KEYS);
                 chain_rows(dk, ds, q, a.dim, lo, hi);
                 chain_rows(dv, p, d_o, a.dim, lo, hi);
             }
@@ -375,14 +382,14 @@ static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
 {
     uint32_t bytes = count_shared_bytes(a, 2);
     attend_cut(a, WARPS);
-    dim3 queries(attend_tiles(a, a->tile), a->kv_heads * a->parts);
+    dim3 queries(attend_tiles(a, a->queries, a->tile), a->kv_heads * a->parts);
     ATTEND_START(d, where, attend_f32_dq<FORM>, queries, WARPS * 32, bytes,
                  stream, *a);
     /* Tiles of keys: each warp has one key, and a block has one kv head. */
     a->tile = WARPS;
     a->parts = 1;
     a->wide = a->group;
-    dim3 keys(attend_tiles(a, WARPS), a->kv_heads);
+    dim3 keys(attend_tiles(a, a->tokens, WARPS), a->kv_heads);
     ATTEND_START(d, where, attend_f32_dkv<FORM>, keys, WARPS * 32, bytes,
                  stream, *a);
     return cuda_launched(d, where);
@@ -391,7 +398,7 @@ static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
 xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
                             const char *where, attend_args *a)
 {
-    if (a->parent)
+    if (attend_is_joined(a))
         return launch_grad<ATTEND_JOINED>(d, stream, where, a);
     return launch_grad<ATTEND_ROWS>(d, stream, where, a);
 }

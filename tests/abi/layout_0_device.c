@@ -206,7 +206,10 @@ AT(xray_attention, window, 132);
 AT(xray_attention, scale, 136);
 AT(xray_attention, softcap, 140);
 AT(xray_attention, parent, 144);
-SIZE(xray_attention, 152);
+AT(xray_attention, queries, 152);
+AT(xray_attention, query_start, 168);
+AT(xray_attention, query_first, 176);
+SIZE(xray_attention, 184);
 
 AT(xray_attention_grad, header, 0);
 AT(xray_attention_grad, forward, 8);

@@ -394,6 +394,7 @@ static void attention_over_rows_refuses_bad_fields(void **state)
                                        .head_dim = 4,
                                        .scale = 1 };
     BAD(attention, row_start, NULL, XRAY_E_ARG);
+    BAD(attention, query_start, attention.row_start, XRAY_E_ARG);
     BAD(attention, q_stride, 7, XRAY_E_ARG);
     BAD(attention, k_stride, 3, XRAY_E_ARG);
     BAD(attention, v_stride, 3, XRAY_E_ARG);
@@ -427,6 +428,16 @@ static void attention_over_rows_refuses_bad_fields(void **state)
                                        .dv = device_floats(&c) };
     const dev *d = &both.d[CUDA];
     assert_int_equal(d->ops->attention_grad(d->self, NULL, &kept), XRAY_E_ARG);
+    xray_attention some = attention;
+    some.query_start = some.query_first = some.parent = some.row_start;
+    assert_int_equal(d->ops->attention(d->self, NULL, &some), XRAY_E_ARG);
+    assert_string_equal(
+        last_failure,
+        "attention: query_start and parent are both given, but only rows "
+        "without a parent may have fewer queries than keys");
+    some.parent = NULL;
+    some.queries.bound = 0x7fffffffu;
+    assert_int_equal(d->ops->attention(d->self, NULL, &some), XRAY_E_RANGE);
     xray_attention wide = attention;
     wide.head_dim = 257;
     wide.q_stride = wide.o_stride = 514;

@@ -300,18 +300,27 @@ OPERATOR(glu_grad, xray_glu_grad, {
     LIVE(tokens);
 })
 
+static uint64_t count_queries(const xray_attention *o)
+{
+    return o->query_start ? o->queries.bound : o->tokens.bound;
+}
+
 OPERATOR(attention, xray_attention, {
     uint64_t n = o->tokens.bound;
+    uint64_t queries = count_queries(o);
     uint64_t own = (uint64_t)o->heads * o->head_dim;
     uint64_t kv = (uint64_t)o->kv_heads * o->head_dim;
     IN(c, o->row_start, FLOATS(o->rows + 1));
     IN(c, o->parent, FLOATS(o->rows));
-    IN(c, o->q, count_strided(n, o->q_stride, own));
+    IN(c, o->query_start, FLOATS(o->rows + 1));
+    IN(c, o->query_first, FLOATS(o->rows));
+    IN(c, o->q, count_strided(queries, o->q_stride, own));
     IN(c, o->k, count_strided(n, o->k_stride, kv));
     IN(c, o->v, count_strided(n, o->v_stride, kv));
-    OUT(c, o->o, count_strided(n, o->o_stride, own));
-    OUT(c, o->lse, FLOATS(n * o->heads));
+    OUT(c, o->o, count_strided(queries, o->o_stride, own));
+    OUT(c, o->lse, FLOATS(queries * o->heads));
     LIVE(tokens);
+    LIVE(queries);
 })
 
 static xray_status staged_attention_grad(void *self, xray_stream *stream,
@@ -324,11 +333,12 @@ static xray_status staged_attention_grad(void *self, xray_stream *stream,
     xray_attention_grad o = *op;
     call c = { .s = s, .stream = stream };
     uint64_t n = f.tokens.bound;
+    uint64_t queries = count_queries(&f);
     uint64_t own = (uint64_t)f.heads * f.head_dim;
     uint64_t kv = (uint64_t)f.kv_heads * f.head_dim;
     list_attention(&c, &f);
-    IN(&c, o.d_o, count_strided(n, f.o_stride, own));
-    OUT(&c, o.dq, count_strided(n, o.dq_stride, own));
+    IN(&c, o.d_o, count_strided(queries, f.o_stride, own));
+    OUT(&c, o.dq, count_strided(queries, o.dq_stride, own));
     OUT(&c, o.dk, count_strided(n, o.dk_stride, kv));
     OUT(&c, o.dv, count_strided(n, o.dv_stride, kv));
     o.forward = &f;

@@ -23,7 +23,7 @@ const xray_plugin *xray_plugin_query_device_cuda(uint32_t host_abi);
 #endif
 
 #define CPU_DEVICES 5
-#define MOST_DEVICES (CPU_DEVICES + 1)
+#define MOST_DEVICES (CPU_DEVICES + 2) /* the cuda device in each precision */
 
 typedef struct dev {
     const xray_device_ops *ops;

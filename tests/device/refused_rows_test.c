@@ -5,6 +5,43 @@
  */
 #include "tests/device/refused.h"
 
+/* `whole` has the rows [0, 2) and [2, 3). */
+static void attention_refuses_bad_queries(xray_attention whole)
+{
+    static const int32_t start[] = { 0, 1, 2 };
+    static const int32_t first[] = { 1, 0 };
+    static const int32_t later[] = { 1, 1 };
+    static const int32_t under[] = { -1, 0 };
+    static const int32_t back[] = { 1, 0, 2 };
+    static const int32_t low[] = { -1, 1, 2 };
+    static const int32_t parents[] = { -1, -1 };
+    xray_attention attention = whole;
+    attention.queries.bound = 2;
+    attention.query_start = start;
+    attention.query_first = first;
+    BAD(attention, query_first, NULL, XRAY_E_ARG,
+        "query_first is NULL, but query_start is given");
+    must(ops->attention(cpu.self, NULL, &attention));
+    BAD(attention, parent, parents, XRAY_E_ARG,
+        "query_start and parent are both given, but only rows without a "
+        "parent may have fewer queries than keys");
+    BAD(attention, query_start, back, XRAY_E_RANGE,
+        "row 0 has queries [1, 0) from position 1 on: they must stand in its 2 "
+        "tokens and among 2 queries");
+    BAD(attention, query_start, low, XRAY_E_RANGE,
+        "row 0 has queries [-1, 1) from position 1 on: they must stand in its "
+        "2 tokens and among 2 queries");
+    BAD(attention, query_first, under, XRAY_E_RANGE,
+        "row 0 has queries [0, 1) from position -1 on: they must stand in its "
+        "2 tokens and among 2 queries");
+    BAD(attention, query_first, later, XRAY_E_RANGE,
+        "row 1 has queries [1, 2) from position 1 on: they must stand in its 1 "
+        "tokens and among 2 queries");
+    BAD(attention, queries.bound, 1, XRAY_E_RANGE,
+        "row 1 has queries [1, 2) from position 0 on: they must stand in its 1 "
+        "tokens and among 1 queries");
+}
+
 static void attention_over_rows_refuses_bad_fields(void **state)
 {
     (void)state;
@@ -34,6 +71,7 @@ static void attention_over_rows_refuses_bad_fields(void **state)
                                        .head_dim = 4,
                                        .scale = 1 };
     BARE(attention);
+    attention_refuses_bad_queries(attention);
     BAD(attention, q_stride, 7, XRAY_E_ARG, "a stride is shorter than a token");
     BAD(attention, k_stride, 3, XRAY_E_ARG, "a stride is shorter than a token");
     BAD(attention, v_stride, 3, XRAY_E_ARG, "a stride is shorter than a token");
