@@ -9,12 +9,12 @@
 
 /* ---- open --------------------------------------------------------------- */
 
-/* Returns the days from 1970-01-01 to a date of the Gregorian calendar
- * (Hinnant, "chrono-compatible low-level date algorithms"). */
+/* Returns the days from 1970-01-01 to a date of the Gregorian calendar since
+ * year 1 (Hinnant, "chrono-compatible low-level date algorithms"). */
 static int64_t count_days(int year, int month, int day)
 {
     int64_t y = year - (month <= 2);
-    int64_t era = (y >= 0 ? y : y - 399) / 400;
+    int64_t era = y / 400;
     int64_t yoe = y - era * 400;
     int64_t doy = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
     int64_t doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;

@@ -105,6 +105,8 @@ static void no_scatter_is_judged_exactly(void **state)
     assert_true(isnan(low) && isnan(high));
     assert_int_equal(xr_difference_welch(base, 5, better, 1).judged,
                      XR_JUDGED_NOT);
+    assert_int_equal(xr_difference_welch(base, 1, better, 5).judged,
+                     XR_JUDGED_NOT);
     /* The differences are 0.1 except for rounding errors. */
     d = xr_difference_paired(base, shifted, 5);
     assert_int_equal(d.judged, XR_JUDGED_SIGNS);

@@ -30,6 +30,8 @@ static void errors_are_single_lines(void **state)
     assert_string_equal(err.text, "a b   c\xC3\xA9");
     (void)xr_fail_in(&err, XRAY_E_IO, "\tp\x7f");
     assert_string_equal(err.text, " p : a b   c\xC3\xA9");
+    (void)xr_fail_key(&err, XRAY_E_IO, "s", "k", " = '%s'", "a\r\nb");
+    assert_string_equal(err.text, "[s] k = 'a  b'");
 }
 
 static void json_strings_are_escaped(void **state)

@@ -362,6 +362,28 @@ static void conversations_mask_the_answers(void **state)
     }
 }
 
+/* Every token of a conversation that begins with its answer may be learned. */
+static void first_tokens_can_be_learned(void **state)
+{
+    (void)state;
+    static const char *const templates[] = {
+        "{%- for m in messages -%}{{ m.content }}{%- endfor -%}",
+        "{%- for m in messages -%}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{%- endfor -%}",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        fixture f;
+        begin_fixture(&f, templates[i]);
+        xr_dataset *set = read_rows(
+            &f, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"one\"}]}",
+            XR_DATA_SFT);
+        assert_int_equal(xr_dataset_row(set, 0)->prompt_count, 0);
+        expect_masked_text(&f, xr_dataset_row(set, 0), "one");
+        xr_dataset_close(set);
+        end_fixture(&f);
+    }
+}
+
 static void changing_prefix_is_refused(void **state)
 {
     (void)state;
@@ -557,6 +579,7 @@ int main(void)
         cmocka_unit_test(template_variables_are_passed),
         cmocka_unit_test(bad_rows_are_refused),
         cmocka_unit_test(conversations_mask_the_answers),
+        cmocka_unit_test(first_tokens_can_be_learned),
         cmocka_unit_test(changing_prefix_is_refused),
         cmocka_unit_test(cut_conversations_keep_their_mask),
         cmocka_unit_test(validation_rows_are_held_out),

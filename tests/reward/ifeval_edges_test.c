@@ -172,7 +172,9 @@ static void marks_count_at_their_bounds(void **state)
     RUN({ TITLE, "{}", "<<a>>", 1 }, { TITLE, "{}", "<<a>", 0 },
         { TITLE, "{}", "<a>>", 0 }, { TITLE, "{}", "x\ny <<a>> z >>", 1 },
         { TITLE, "{}", "<<<<>>>>", 0 }, { TITLE, "{}", "<<a\nb>>\n<<c>>", 1 },
-        { TITLE, "{}", "<<a>>>", 1 });
+        { TITLE, "{}", "<<a>>>", 1 }, { TITLE, "{}", "<<a>> z", 1 },
+        { TITLE, "{}", "<< >> z", 0 }, { TITLE, "{}", "<<>> <<a>> z", 1 },
+        { TITLE, "{}", "<<a> > z", 0 });
 #define ONE_OF "detectable_format:constrained_response"
     RUN({ ONE_OF, "{}", "My answer is yes.", 1 },
         { ONE_OF, "{}", "My answer is maybe.", 1 },
@@ -194,6 +196,8 @@ static void marks_count_at_their_bounds(void **state)
         { END, "{\"end_phrase\":\"Bye\"}", "good BYE ", 1 },
         { END, "{\"end_phrase\":\"\\\"Bye\"}", "\"bye\"", 0 },
         { END, "{\"end_phrase\":\"\"}", "x", 1 },
+        { END, "{\"end_phrase\":\"\"}", "\"\"", 1 },
+        { END, "{\"end_phrase\":\"Bye\"}", "\"\"\"bye\"\"", 1 },
         { END, "{\"end_phrase\":\"Bye\"}", "bye.", 0 });
 #define REPEAT "combination:repeat_prompt"
     RUN({ REPEAT, "{\"prompt_to_repeat\":\" Say It \"}", "\n SAY it, no", 1 },
@@ -241,6 +245,10 @@ static void words_and_cases_count_at_their_bounds(void **state)
           1 },
         { CAPITALS, C(2),
           "A\xE2\x80\x9F"
+          "B",
+          0 },
+        { CAPITALS, C(2),
+          "A\xE2\x80\x97"
           "B",
           0 },
         { CAPITALS, C(2), "A--B", 1 }, { CAPITALS, C(2), "A..B", 1 },
@@ -336,6 +344,47 @@ static void sentences_end_at_stops_but_not_abbreviations(void **state)
     }
 }
 
+/* Marks that close (UAX #29, Sentence_Break=Close) and those of Markdown may
+ * lie between a stop and the space; others may not. */
+static void marks_may_close_and_open_a_sentence(void **state)
+{
+    (void)state;
+    static const char *const closing[] = {
+        "\"",
+        "'",
+        ")",
+        "]",
+        "}",
+        "*",
+        "_",
+        "\xE2\x80\x99",
+        "\xE2\x80\x9D",
+        "\xE3\x80\x8D",
+        "\xE3\x80\x8F",
+        "\xEF\xBC\x89",
+    };
+    static const char *const other[] = { "-", "/", "x", "0", "\xE2\x82\xAC" };
+    for (size_t i = 0; i < sizeof(closing) / sizeof(char *); i++) {
+        char line[64];
+        (void)snprintf(line, sizeof(line), "He left.%s She came", closing[i]);
+        assert_int_equal(rule_sentence_count(rule_text_of(line)), 2);
+        (void)snprintf(line, sizeof(line), "\xE5\xA5\xBD\xE3\x80\x82%s",
+                       closing[i]);
+        assert_int_equal(rule_sentence_count(rule_text_of(line)), 1);
+    }
+    for (size_t i = 0; i < sizeof(other) / sizeof(char *); i++) {
+        char line[64];
+        (void)snprintf(line, sizeof(line), "He left.%s She came", other[i]);
+        assert_int_equal(rule_sentence_count(rule_text_of(line)), 1);
+    }
+    static const char opening[] = "(\"*[";
+    for (const char *c = opening; *c; c++) {
+        char line[64];
+        (void)snprintf(line, sizeof(line), "See %cMr. X here", *c);
+        assert_int_equal(rule_sentence_count(rule_text_of(line)), 1);
+    }
+}
+
 /* ---- rows --------------------------------------------------------------- */
 
 static void each_instruction_reads_its_own_arguments(void **state)
@@ -413,6 +462,7 @@ int main(void)
         cmocka_unit_test(marks_count_at_their_bounds),
         cmocka_unit_test(words_and_cases_count_at_their_bounds),
         cmocka_unit_test(sentences_end_at_stops_but_not_abbreviations),
+        cmocka_unit_test(marks_may_close_and_open_a_sentence),
         cmocka_unit_test(each_instruction_reads_its_own_arguments),
         cmocka_unit_test(instructions_after_the_64th_count_as_not_followed),
         cmocka_unit_test(loose_accepts_eight_readings),

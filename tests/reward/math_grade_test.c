@@ -200,6 +200,18 @@ static void math_verify_finds_the_answer(void **state)
     CHECK(RIG_KEYS("grader", "math_verify", "tolerance", "0.005"), rounded);
 }
 
+/* As Math-Verify does, passes over a formula that is none. */
+static void formulas_that_cannot_be_read_are_passed_over(void **state)
+{
+    static const sample rows[] = {
+        { 'R', "$)($ and $5$", "5" },
+        { 'R', "$5$ and $)($", "5" },
+        { 'R', "so $5$\n\nand $)($ and $)($", "5" },
+    };
+    (void)state;
+    CHECK(RIG_KEYS("grader", "math_verify"), rows);
+}
+
 static void extract_chooses_where_the_answer_is(void **state)
 {
     static const char *const places[] = { "boxed",  "minerva", "answer",
@@ -230,6 +242,7 @@ static void relations_may_be_sets(void **state)
         { 'W', "$x \\ge 1$", "[1,\\infty)" },
         { 'R', "$[1,\\infty)$", "x \\ge 1" },
         { 'R', "$x \\ge 1$", "1 \\le x" },
+        { 'R', "$[1,2]\\cup[2,3]$", "[1,3]" },
     };
     static const sample loose[] = {
         { 'R', "$x \\ge 1$", "[1,\\infty)" },
@@ -376,6 +389,7 @@ int main(void)
         cmocka_unit_test(math_dapo_reads_the_line_after_answer),
         cmocka_unit_test(math_dapo_reads_the_end),
         cmocka_unit_test(math_verify_finds_the_answer),
+        cmocka_unit_test(formulas_that_cannot_be_read_are_passed_over),
         cmocka_unit_test(extract_chooses_where_the_answer_is),
         cmocka_unit_test(relations_may_be_sets),
         cmocka_unit_test(scores_come_from_the_options),

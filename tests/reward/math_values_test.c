@@ -6,6 +6,11 @@
 #include "tests/reward/math_pairs.h"
 
 static const pair equal_functions[] = {
+    { "0^{1/2}", "0" },
+    { "\\sqrt[4]{0}+\\pi", "\\pi" },
+    { "3!\\pi", "6\\pi" },
+    { "\\binom{4}{2}\\pi", "6\\pi" },
+    { "1\\text{, and }2", "1, 2" },
     { "\\sin 0.5", "0.479425538604203" },
     { "\\cos 0.5", "0.877582561890373" },
     { "\\tan 0.5", "0.546302489843790" },
@@ -76,6 +81,9 @@ static const pair equal_functions[] = {
 };
 
 static const pair unequal_functions[] = {
+    { "0^{-1/2}", "0" },
+    { "3!\\pi", "3\\pi" },
+    { "\\binom{4}{2}\\pi", "8\\pi" },
     { "\\sinh 1", "\\sin 1" },
     { "\\cosh 1", "\\sinh 1" },
     { "\\log 8", "\\ln 8" },

@@ -351,6 +351,32 @@ static void characters_of_unicode_16_are_complete(void **state)
     }
 }
 
+/* The pages hold what the runs say, for every character; and the letters of
+ * blocks that fill many pages, from the Unicode Character Database. */
+static void every_character_has_its_class(void **state)
+{
+    (void)state;
+    static const uint32_t letters[][2] = {
+        { 0x1401, 0x166C },   { 0x3400, 0x4DBF },   { 0x4E00, 0x9FFF },
+        { 0xAC00, 0xD7A3 },   { 0x14400, 0x14646 }, { 0x17000, 0x187F7 },
+        { 0x20000, 0x2A6DF }, { 0x2F800, 0x2FA1D }, { 0x30000, 0x3134A },
+    };
+    xm_char_classes classes = { .page_count = 0 };
+    uint32_t code = 0;
+    assert_int_equal(xm_char_classes_init(&classes), 0);
+    for (size_t i = 0; i < xm_char_class_run_count; i++)
+        for (uint32_t n = xm_char_class_runs[i] >> 13; n; n--, code++)
+            if (xm_char_class(&classes, code) !=
+                (xm_char_class_runs[i] & 0x1FFF))
+                fail_msg("U+%04X", code);
+    assert_int_equal(code, 0x110000);
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        for (code = letters[i][0]; code <= letters[i][1]; code++)
+            if (!(xm_char_class(&classes, code) & XM_C_LETTER))
+                fail_msg("U+%04X", code);
+    xm_char_classes_free(&classes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +389,7 @@ int main(void)
         cmocka_unit_test(endless_backtracking_is_an_error),
         cmocka_unit_test(growth_of_a_text_is_bounded),
         cmocka_unit_test(characters_of_unicode_16_are_complete),
+        cmocka_unit_test(every_character_has_its_class),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
