@@ -155,7 +155,11 @@ typedef struct xray_device_ops {
                                 const xray_lm_head_logp *);
     xray_status (*lm_head_grad)(void *, xray_stream *,
                                 const xray_lm_head_grad *);
+    xray_status (*lm_head_join)(void *, xray_stream *,
+                                const xray_lm_head_join *);
     xray_status (*sample)(void *, xray_stream *, const xray_sample *);
+    xray_status (*edit_logits)(void *, xray_stream *, const xray_edit_logits *);
+    xray_status (*pick_logp)(void *, xray_stream *, const xray_pick_logp *);
     xray_status (*axpby)(void *, xray_stream *, const xray_axpby *);
     xray_status (*cast)(void *, xray_stream *, const xray_cast *);
     xray_status (*sumsq)(void *, xray_stream *, const xray_sumsq *);

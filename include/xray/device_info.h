@@ -100,7 +100,7 @@ typedef struct xray_device_work {
 #define XRAY_PASS_CACHE 8u   /* attention over a KV cache */
 #define XRAY_PASS_LOGP 16u   /* log-probabilities of the LM head */
 #define XRAY_PASS_LOGITS 32u /* the caller has memory for all of its logits */
-#define XRAY_PASS_SAMPLE 64u /* sampling */
+#define XRAY_PASS_SAMPLE 64u /* sampling and pick_logp */
 
 /* Bytes that an instance has allocated, per memory tag. */
 typedef struct xray_memory_stats {

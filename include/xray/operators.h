@@ -377,8 +377,9 @@ typedef struct xray_attention_kv {
  * computes them for a chunk of items at a time, or keeps all in `logits` for
  * lm_head_grad, which overwrites them; it may also compute them again. With
  * `partial`, W holds only the vocabulary [vocab_first, vocab_first + rows), and
- * four sums over it are given instead: max z, sum exp(z - max),
- * sum exp(z - max) z, and z[target], which is 0 if the target is elsewhere. */
+ * four numbers for lm_head_join are given instead: m = max z, sum exp(z - m),
+ * sum exp(z - m) (z - m), and z[target], which is 0 if the target is
+ * elsewhere. */
 typedef struct xray_lm_head_logp {
     xray_header header;
     xray_extent items;
@@ -427,20 +428,99 @@ typedef struct xray_draw {
  * with z = logits / temperature and g = -log(-log u). min_p, then top_k, then
  * top_p narrow the support; tokens as likely as the last one kept are kept,
  * too. Both log-probs are over the entire vocabulary: raw_logp at temperature
- * 1, logp at the draw's temperature, or equal to raw_logp if that is 0. */
+ * 1, logp at the draw's temperature, or equal to raw_logp if that is 0.
+ *
+ * The logits are x . weight^T or, without a weight, given as matmul makes them,
+ * so that slices of the vocabulary may be gathered first. The same logits give
+ * the same bits either way. With given logits the token may be drawn from other
+ * ones, `changed`, while the log-probs remain those of `logits`. An item that
+ * has nothing but minus infinity in `changed` gets the most likely token of
+ * `logits`, of equals the lowest id. */
 typedef struct xray_sample {
     xray_header header;
     xray_extent items;
-    const xray_weight *weight; /* [vocab, dim] */
-    const float *x;            /* [dev] [items, dim] */
+    const xray_weight *weight; /* [vocab, dim], or NULL */
+    const float *x;            /* [dev] [items, dim], with a weight */
     const xray_draw *draws;    /* [dev] [items] */
     int32_t *token;            /* [dev] [items] */
     float *raw_logp;           /* [dev] [items] */
     float *logp;               /* [dev] [items] */
-    float *logits;             /* [dev] out: [items, vocab], or NULL */
-    float softcap;
-    uint32_t draw_stride; /* sizeof(xray_draw) */
+    /* Without a weight; with one all of them are NULL or 0. */
+    const float *logits;    /* [dev] [items, vocab] without the softcap, item i
+                             * at i * logits_stride */
+    const float *changed;   /* [dev] likewise, with the softcap; or NULL */
+    uint64_t logits_stride; /* floats, at least the vocabulary */
+    uint64_t vocab;         /* at most 2^31 - 1 */
+    float softcap;          /* 0: none */
+    uint32_t draw_stride;   /* sizeof(xray_draw) */
 } xray_sample;
+
+/* What happens to the logit z of one id: with a penalty p other than 0 and 1 it
+ * becomes z / p if it is above 0, and z * p otherwise; then `add` is added,
+ * which may be minus infinity. */
+typedef struct xray_logit_edit {
+    int32_t id;
+    float penalty;
+    float add;
+} xray_logit_edit;
+
+/* Changes logits before a draw: changed = logits with the softcap, then with
+ * the edits of the item in their order, then minus infinity for ids that are
+ * not allowed. Ids outside of the vocabulary are ignored. */
+typedef struct xray_edit_logits {
+    xray_header header;
+    xray_extent items;
+    const float *logits; /* [dev] [items, vocab] item i at i * stride */
+    float *changed;      /* [dev] likewise; may be `logits` */
+    uint64_t stride;     /* floats, at least the vocabulary */
+    uint64_t vocab;      /* at most 2^31 - 1 */
+    /* Item i has the edits edit_start[i] .. edit_start[i + 1] - 1. */
+    const int32_t *edit_start;    /* [dev] [items + 1], or NULL: no edits */
+    const xray_logit_edit *edits; /* [dev] */
+    /* Sets of (vocab + 31) / 32 words: bit id % 32 of word id / 32 is 1 if the
+     * id is allowed. */
+    const uint32_t *allowed;    /* [dev] or NULL: every id */
+    const int32_t *allowed_set; /* [dev] [items] number of the item's set; below
+                                 * 0: every id */
+    float softcap;              /* 0: none */
+    uint32_t edit_stride;       /* sizeof(xray_logit_edit), with edits */
+} xray_edit_logits;
+
+/* Log-probs over the entire vocabulary, at temperature 1, of `count` ids of
+ * each item: of the most likely ones in descending order, of equals the lowest
+ * id first, or of given ones. They have the bits of lm_head_logp. */
+typedef struct xray_pick_logp {
+    xray_header header;
+    xray_extent items;
+    const float *logits; /* [dev] [items, vocab] without the softcap, item i at
+                          * i * stride */
+    uint64_t stride;     /* floats, at least the vocabulary */
+    uint64_t vocab;      /* at most 2^31 - 1 */
+    int32_t *ids; /* [dev] [items, count] out; in if `given`, and an id outside
+                   * of the vocabulary has the log-prob NaN */
+    float *logp;  /* [dev] [items, count] */
+    uint32_t count; /* at least 1; unless `given` at most the vocabulary */
+    uint32_t given; /* 1: `ids` are given */
+    float softcap;  /* 0: none */
+    uint32_t reserved;
+} xray_pick_logp;
+
+/* Joins the partial results of lm_head_logp over slices of the vocabulary. m is
+ * the largest maximum; the sums, scaled to it, are added as a balanced tree
+ * over the slices (xray_comm_left, <xray/comm.h>). One slice gives the bits
+ * that lm_head_logp gives without `partial`. */
+typedef struct xray_lm_head_join {
+    xray_header header;
+    xray_extent items;
+    const float *partials; /* [dev] [slices, items, 4], slice s at s *
+                            * slice_stride */
+    uint64_t slice_stride; /* floats, at least 4 * items */
+    float *logp;           /* [dev] [items] */
+    float *entropy;        /* [dev] [items] or NULL */
+    float *lse;            /* [dev] [items] or NULL */
+    uint32_t slices;       /* at least 1 */
+    uint32_t reserved;
+} xray_lm_head_join;
 
 /* ---- elementwise, optimizer --------------------------------------------- */
 

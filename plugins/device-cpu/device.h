@@ -174,6 +174,10 @@ xray_status cpu_weight_panels(cpu_device *d, const char *where,
                               const xray_weight *w, uint32_t kind,
                               const void **out);
 
+/* Refuses a vocabulary that does not fit the stride of its logits. */
+xray_status cpu_check_logits(const cpu_device *d, const char *where,
+                             uint64_t vocab, uint64_t stride);
+
 /* dw[n, k] += chain over tokens of dy[t, n] x[t, k]. */
 xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens);
 
@@ -212,7 +216,10 @@ CPU_OP(attention_grad, xray_attention_grad);
 CPU_OP(attention_kv, xray_attention_kv);
 CPU_OP(lm_head_logp, xray_lm_head_logp);
 CPU_OP(lm_head_grad, xray_lm_head_grad);
+CPU_OP(lm_head_join, xray_lm_head_join);
 CPU_OP(sample, xray_sample);
+CPU_OP(edit_logits, xray_edit_logits);
+CPU_OP(pick_logp, xray_pick_logp);
 CPU_OP(axpby, xray_axpby);
 CPU_OP(cast, xray_cast);
 CPU_OP(sumsq, xray_sumsq);

@@ -27,12 +27,12 @@ typedef struct lm_head_job {
 
 /* Gets scratch for the logits of a chunk of items, unless the caller gave
  * memory for all of them. */
-static xray_status reserve_logits(cpu_device *d, lm_head_job *job,
-                                  const xray_weight *w, size_t *out_chunk)
+static xray_status reserve_logits(cpu_device *d, lm_head_job *job, size_t vocab,
+                                  size_t *out_chunk)
 {
     job->d = d;
-    job->vocab = w->rows;
-    job->row = (w->rows + 15) / 16 * 16;
+    job->vocab = vocab;
+    job->row = (vocab + 15) / 16 * 16;
     size_t chunk = cpu_logits_chunk(job->row);
     *out_chunk = chunk;
     if (job->op && job->op->logits)
@@ -113,7 +113,7 @@ static void score_item(const lm_head_job *job, size_t r, float *scratch)
         float *to = op->partial + 4 * i;
         to[0] = l.max;
         to[1] = l.sum;
-        to[2] = fmaf(l.max, l.sum, l.moment);
+        to[2] = l.moment;
         to[3] = at < job->vocab ? z[at] : 0.0f;
         return;
     }
@@ -172,7 +172,7 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
     xray_status status = check_lm_head(d, "lm_head_logp", op, n);
     if (status != XRAY_OK)
         return status;
-    status = reserve_logits(d, &job, op->weight, &chunk);
+    status = reserve_logits(d, &job, op->weight->rows, &chunk);
     if (status != XRAY_OK)
         return status;
     if (op->logits)
@@ -261,7 +261,7 @@ xray_status cpu_lm_head_grad(void *self, xray_stream *stream,
     xray_status status = check_lm_head(d, "lm_head_grad", f, n);
     if (status != XRAY_OK)
         return status;
-    status = reserve_logits(d, &job, f->weight, &chunk);
+    status = reserve_logits(d, &job, f->weight->rows, &chunk);
     if (status != XRAY_OK)
         return status;
     for (; job.first < n; job.first += chunk) {
@@ -287,6 +287,21 @@ static const xray_draw *item_draw(const xray_sample *op, size_t i)
     return (const xray_draw *)(const void *)(draws + i * op->draw_stride);
 }
 
+/* Draws from logits at the draw's temperature, of which `max` is the largest.
+ * Where all of them are minus infinity, the token is the most likely one of
+ * z. */
+static size_t draw_token(const lm_head_job *job, const float *drawn, float max,
+                         const xray_draw *draw, const float *z, float *scratch)
+{
+    const cpu_kernels *k = job->d->k;
+    if (!(max > -INFINITY))
+        return k->argmax(z, job->vocab);
+    if (draw->temperature == 0.0f)
+        return k->argmax(drawn, job->vocab);
+    float floor = cpu_support_floor(k, drawn, job->vocab, draw, max, scratch);
+    return k->gumbel(drawn, job->vocab, floor, draw);
+}
+
 static void sample_item(const lm_head_job *job, size_t r, float *scratch)
 {
     const xray_sample *op = job->sample;
@@ -294,29 +309,32 @@ static void sample_item(const lm_head_job *job, size_t r, float *scratch)
     size_t i = job->first + r;
     float *z = job->z + r * job->row;
     const xray_draw *draw = item_draw(op, i);
+    float temperature = draw->temperature == 0.0f ? 1.0f : draw->temperature;
     cpu_lse raw;
+    cpu_lse l;
+    if (op->logits)
+        memcpy(z, op->logits + i * op->logits_stride,
+               job->vocab * sizeof(float));
     if (op->softcap != 0.0f)
         k->softcap(z, op->softcap, job->vocab);
-    if (op->logits)
-        memcpy(op->logits + i * job->vocab, z, job->vocab * sizeof(float));
     k->lse(z, job->vocab, &raw);
-    if (draw->temperature == 0.0f) {
-        size_t token = k->argmax(z, job->vocab);
-        op->token[i] = (int32_t)token;
-        op->raw_logp[i] = token_logp(job, z[token], &raw);
-        op->logp[i] = op->raw_logp[i];
-        return;
+    l = raw;
+    const float *drawn = z;
+    if (temperature != 1.0f)
+        drawn = scale_logits(job, z, scratch, temperature, &l);
+    float max = l.max;
+    if (op->changed) {
+        drawn = op->changed + i * op->logits_stride;
+        if (temperature != 1.0f) {
+            k->divide(scratch, drawn, temperature, job->vocab);
+            drawn = scratch;
+        }
+        max = drawn[k->argmax(drawn, job->vocab)];
     }
-    cpu_lse l = raw;
-    const float *zt = z;
-    if (draw->temperature != 1.0f)
-        zt = scale_logits(job, z, scratch, draw->temperature, &l);
-    float floor =
-        cpu_support_floor(k, zt, job->vocab, draw, l.max, scratch + job->row);
-    size_t token = k->gumbel(zt, job->vocab, floor, draw);
+    size_t token = draw_token(job, drawn, max, draw, z, scratch + job->row);
     op->token[i] = (int32_t)token;
     op->raw_logp[i] = token_logp(job, z[token], &raw);
-    op->logp[i] = token_logp(job, zt[token], &l);
+    op->logp[i] = token_logp(job, z[token] / temperature, &l);
 }
 
 static void sample_items_task(void *ctx, size_t task, size_t thread)
@@ -330,6 +348,10 @@ static void sample_items_task(void *ctx, size_t task, size_t thread)
 static xray_status check_sample(const cpu_device *d, const xray_sample *op,
                                 size_t n)
 {
+    if (!op->weight == !op->logits || (op->weight && (!op->x || op->changed)))
+        return cpu_fail(d, XRAY_E_ARG, "sample",
+                        "either a weight and x or logits, and with logits "
+                        "perhaps changed ones, must be given");
     if (op->draw_stride < sizeof(xray_draw))
         return cpu_fail(
             d, XRAY_E_ARG, "sample",
@@ -352,15 +374,16 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
 {
     cpu_device *d = self;
     (void)stream;
-    CPU_CHECK(d, op, "sample", op->weight, op->x, op->draws, op->token,
-              op->raw_logp, op->logp);
+    CPU_CHECK(d, op, "sample", op->draws, op->token, op->raw_logp, op->logp);
     size_t n = cpu_count(&op->items);
     lm_head_job job = { .sample = op };
     size_t chunk;
     xray_status status = check_sample(d, op, n);
-    if (status != XRAY_OK)
-        return status;
-    status = reserve_logits(d, &job, op->weight, &chunk);
+    if (status == XRAY_OK && op->logits)
+        status = cpu_check_logits(d, "sample", op->vocab, op->logits_stride);
+    if (status == XRAY_OK)
+        status = reserve_logits(
+            d, &job, op->weight ? op->weight->rows : op->vocab, &chunk);
     if (status != XRAY_OK)
         return status;
     job.scratch_floats = job.row * (1 + CPU_SUPPORT_ROWS);
@@ -370,7 +393,8 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     for (; job.first < n; job.first += chunk) {
         next_chunk(&job, n, chunk);
         job.task_items = items_per_task(d, job.count);
-        status = compute_logits(d, &job, "sample", op->weight, op->x);
+        if (op->weight)
+            status = compute_logits(d, &job, "sample", op->weight, op->x);
         if (status != XRAY_OK)
             return status;
         cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,

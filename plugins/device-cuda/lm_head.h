@@ -10,16 +10,17 @@
 
 typedef struct lm_head_chunk {
     const char *where;
-    const xray_weight *weight;
-    const float *x; /* [items, dim] */
+    const xray_weight *weight; /* NULL: the logits are given */
+    const float *x;            /* [items, dim] */
     const int32_t *live;
     float *kept;  /* [items, row], or NULL: each chunk in scratch */
     float *z;     /* [count, row] logits of this chunk */
     uint16_t *dz; /* bfloat16: the gradient, [count, row of the vocabulary] */
     uint16_t *x_low; /* bfloat16: x of this chunk, rounded */
-    uint64_t row;    /* floats per row of z */
-    uint64_t most;   /* items per chunk */
-    uint64_t first;  /* the item of the chunk's first row */
+    uint64_t vocab;
+    uint64_t row;   /* floats per row of z */
+    uint64_t most;  /* items per chunk */
+    uint64_t first; /* the item of the chunk's first row */
     uint64_t count;
 } lm_head_chunk;
 
@@ -32,6 +33,10 @@ static inline uint64_t lm_head_chunk_items(uint64_t row)
     most = most >= 128 ? most / 128 * 128 : most / CUDA_GRAIN * CUDA_GRAIN;
     return most < 16 ? 16 : most;
 }
+
+/* Refuses a vocabulary that does not fit the stride of its logits. */
+xray_status cuda_check_logits(const cuda_device *d, const char *where,
+                              uint64_t vocab, uint64_t stride);
 
 /* Reserves scratch for a chunk; with `gradient` for dz as well. */
 xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient);

@@ -27,7 +27,7 @@ static inline unsigned count_row_threads(uint64_t vocab)
 #define LM_HEAD_INF 0x7f800000u /* bits */
 
 typedef struct logit_row {
-    const float *z; /* 16-byte aligned, readable up to a multiple of 16 */
+    const float *z;
     uint32_t n;
     float softcap;     /* 0: none */
     float temperature; /* 1: no division */
@@ -84,13 +84,42 @@ CU_FN float block_max(logit_shared *s, float v)
     return key_to_float((uint32_t)block_largest(s, float_to_key(v)));
 }
 
+/* Packs a value and its index into one number that orders by larger value
+ * first, then by lower index. */
+CU_FN uint64_t ranked(float v, uint32_t i)
+{
+    return (uint64_t)float_to_key(v) << 32 | ~i;
+}
+
+CU_FN uint32_t ranked_index(uint64_t r)
+{
+    return ~(uint32_t)r;
+}
+
+/* Loads four entries of a row from i on, a multiple of 4; 0 past its end. Rows
+ * of a caller may have any alignment. */
+CU_FN void load_logits4(const logit_row *r, uint32_t i, float z[4])
+{
+    if (i + 4 <= r->n && (uintptr_t)r->z % 16 == 0) {
+        float4 q = *(const float4 *)(const void *)(r->z + i);
+        z[0] = q.x;
+        z[1] = q.y;
+        z[2] = q.z;
+        z[3] = q.w;
+        return;
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < 4; j++)
+        z[j] = i + j < r->n ? r->z[i + j] : 0.0f;
+}
+
 /* The largest value of a row. */
 CU_FN float logit_row_max(logit_shared *s, const logit_row *r)
 {
     float top = -cu_float(LM_HEAD_INF);
     for (uint32_t i = threadIdx.x * 4; i < r->n; i += blockDim.x * 4) {
-        float4 q = *(const float4 *)(const void *)(r->z + i);
-        float v[4] = { q.x, q.y, q.z, q.w };
+        float v[4];
+        load_logits4(r, i, v);
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
             float x = logit_value(r, v[j]);
@@ -122,8 +151,8 @@ CU_FN void make_terms(const logit_row *r, const logit_sum *h, uint32_t first,
     float b[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
     uint32_t i = first + at;
     if (i < r->n) {
-        float4 q = *(const float4 *)(const void *)(r->z + i);
-        float z[4] = { q.x, q.y, q.z, q.w };
+        float z[4];
+        load_logits4(r, i, z);
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
             if (i + j >= r->n)

@@ -11,14 +11,13 @@
 
 xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient)
 {
-    uint64_t vocab = c->weight->rows;
-    c->row = (vocab + 15) / 16 * 16;
+    c->row = (c->vocab + 15) / 16 * 16;
     c->most = lm_head_chunk_items(c->row);
     /* Enough for any number of items, so that a later call never needs more. */
     uint64_t logits = c->kept ? 0 : c->most * c->row * sizeof(float);
     int narrow = d->precision == CUDA_BFLOAT16;
     uint64_t slopes = narrow && gradient
-                          ? c->most * product_row(vocab) * sizeof(uint16_t)
+                          ? c->most * product_row(c->vocab) * sizeof(uint16_t)
                           : 0;
     char *base = NULL;
     if (logits + slopes > 0) {
@@ -31,7 +30,7 @@ xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient)
     }
     c->z = (float *)(void *)base;
     c->dz = slopes ? (uint16_t *)(void *)(base + logits) : NULL;
-    if (!narrow)
+    if (!narrow || !c->weight)
         return XRAY_OK;
     void *x = NULL;
     xray_status status = cuda_scratch(
@@ -179,7 +178,7 @@ __global__ void __launch_bounds__(LM_HEAD_THREADS)
         float *to = o.partial + 4 * i;
         to[0] = h.max;
         to[1] = sum;
-        to[2] = fmaf(h.max, sum, moment);
+        to[2] = moment;
         to[3] = z;
         return;
     }
@@ -217,6 +216,7 @@ static lm_head_chunk make_chunk(const xray_lm_head_logp *op, const char *where)
     lm_head_chunk c = {};
     c.where = where;
     c.weight = op->weight;
+    c.vocab = op->weight->rows;
     c.x = op->x;
     c.live = op->items.live;
     c.kept = op->logits;

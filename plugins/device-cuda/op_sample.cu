@@ -21,7 +21,9 @@ typedef struct sample_out {
     int32_t *token;
     float *raw_logp;
     float *logp;
-    float *logits;
+    const float *given;   /* NULL: the logits are in z */
+    const float *changed; /* NULL: the token is drawn from the logits */
+    uint64_t stride;      /* of given and changed */
     uint32_t draw_stride;
     uint32_t vocab;
     float softcap;
@@ -329,18 +331,6 @@ CU_FN float support_floor(sample_shared *s, sample_row r, const xray_draw *draw,
     return cut_top_p(s, r, floor, draw->top_p * sum);
 }
 
-/* Packs a value and its index into one number that orders by larger value
- * first, then by lower index. */
-CU_FN uint64_t ranked(float v, uint32_t i)
-{
-    return (uint64_t)float_to_key(v) << 32 | ~i;
-}
-
-CU_FN uint32_t ranked_index(uint64_t r)
-{
-    return ~(uint32_t)r;
-}
-
 CU_FN uint32_t argmax_row(sample_shared *s, const logit_row *r)
 {
     float top = -cu_float(LM_HEAD_INF);
@@ -363,8 +353,8 @@ CU_FN uint32_t gumbel_row(sample_shared *s, const logit_row *r, float floor,
     float top = -cu_float(LM_HEAD_INF);
     uint64_t best = ranked(top, 0);
     for (uint32_t i = threadIdx.x * 4; i < r->n; i += blockDim.x * 4) {
-        float4 q = *(const float4 *)(const void *)(r->z + i);
-        float z[4] = { q.x, q.y, q.z, q.w };
+        float z[4];
+        load_logits4(r, i, z);
         int any = 0;
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
@@ -389,25 +379,45 @@ CU_FN uint32_t gumbel_row(sample_shared *s, const logit_row *r, float floor,
     return ranked_index(block_largest(&s->logits, best));
 }
 
-/* Applies the softcap to the row in place, copies it if requested, and returns
- * its largest value. */
+/* Gets the item's logits into z, with the softcap, and returns the largest. */
 CU_FN float prepare_row(sample_shared *s, const sample_out *o, uint64_t item,
                         float *z)
 {
     logit_row r = { z, o->vocab, o->softcap, 1.0f };
-    if (o->softcap == 0.0f && !o->logits)
+    if (o->softcap == 0.0f && !o->given)
         return logit_row_max(&s->logits, &r);
     float top = -cu_float(LM_HEAD_INF);
-    float *to = o->logits ? o->logits + item * o->vocab : NULL;
+    const float *from = o->given ? o->given + item * o->stride : z;
     for (uint32_t i = threadIdx.x; i < o->vocab; i += blockDim.x) {
-        float x = logit_value(&r, z[i]);
-        if (o->softcap != 0.0f)
-            z[i] = x;
-        if (to)
-            to[i] = x;
+        float x = logit_value(&r, from[i]);
+        z[i] = x;
         top = x > top ? x : top;
     }
     return block_max(&s->logits, top);
+}
+
+/* Draws from a row at the draw's temperature, whose sum is `sum` unless the row
+ * is changed. Where all of a changed row is minus infinity, the token is the
+ * most likely one of z. */
+CU_FN uint32_t draw_token(sample_shared *s, const sample_out *o, uint64_t item,
+                          sample_row r, const xray_draw *draw, float sum)
+{
+    logit_row z = { r.row.z, r.row.n, 0.0f, 1.0f };
+    if (o->changed) {
+        r.row.z = o->changed + item * o->stride;
+        r.max = logit_row_max(&s->logits, &r.row);
+    }
+    if (!(r.max > -cu_float(LM_HEAD_INF)))
+        return argmax_row(s, &z);
+    if (draw->temperature == 0.0f)
+        return argmax_row(s, &r.row);
+    if (o->changed && draw->top_p < 1.0f) {
+        logit_sum h = { r.max, 0.0f, -cu_float(LM_HEAD_INF) };
+        float none;
+        sum_logits<LM_HEAD_FROM>(&s->logits, &r.row, &h, &sum, &none);
+    }
+    float floor = support_floor(s, r, draw, sum);
+    return gumbel_row(s, &r.row, floor, draw);
 }
 
 /* One block per item. A row without a cut is passed over three times, all but
@@ -438,13 +448,7 @@ __global__ void __launch_bounds__(LM_HEAD_THREADS) sample_rows(sample_out o)
         sum_logits<LM_HEAD_FROM>(&shared.logits, &r.row, &h, &raw_sum, &sum);
         sum = raw_sum;
     }
-    uint32_t token;
-    if (draw.temperature == 0.0f) {
-        token = argmax_row(&shared, &r.row);
-    } else {
-        float floor = support_floor(&shared, r, &draw, sum);
-        token = gumbel_row(&shared, &r.row, floor, &draw);
-    }
+    uint32_t token = draw_token(&shared, &o, item, r, &draw, sum);
     if (threadIdx.x != 0)
         return;
     o.token[item] = (int32_t)token;
@@ -452,44 +456,67 @@ __global__ void __launch_bounds__(LM_HEAD_THREADS) sample_rows(sample_out o)
     o.logp[item] = (logit_value(&r.row, z[token]) - r.max) - cu_log(sum);
 }
 
-xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
+static sample_out make_sample_args(const xray_sample *op,
+                                   const lm_head_chunk *c)
 {
-    cuda_device *d = (cuda_device *)self;
-    CUDA_CHECK(d, op, "sample", op->weight, op->x, op->draws, op->token,
-               op->raw_logp, op->logp);
+    sample_out o = {};
+    o.z = c->z;
+    o.row = c->row;
+    o.first = c->first;
+    o.live = op->items.live;
+    o.draws = (const char *)(const void *)op->draws;
+    o.token = op->token;
+    o.raw_logp = op->raw_logp;
+    o.logp = op->logp;
+    o.given = op->logits;
+    o.changed = op->changed;
+    o.stride = op->logits_stride;
+    o.draw_stride = op->draw_stride;
+    o.vocab = (uint32_t)c->vocab;
+    o.softcap = op->softcap;
+    return o;
+}
+
+static xray_status check_sample(const cuda_device *d, const xray_sample *op)
+{
+    if (!op->weight == !op->logits || (op->weight && (!op->x || op->changed)))
+        return cuda_fail(d, XRAY_E_ARG, "sample",
+                         "either a weight and x or logits, and with logits "
+                         "perhaps changed ones, must be given");
     if (op->draw_stride < sizeof(xray_draw) || op->draw_stride % 8 != 0)
         return cuda_fail(
             d, XRAY_E_ARG, "sample",
             "draw_stride is %u, which does not fit an array of draws",
             op->draw_stride);
+    return op->weight
+               ? XRAY_OK
+               : cuda_check_logits(d, "sample", op->vocab, op->logits_stride);
+}
+
+xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
+{
+    cuda_device *d = (cuda_device *)self;
+    CUDA_CHECK(d, op, "sample", op->draws, op->token, op->raw_logp, op->logp);
     cudaStream_t s = cuda_stream(d, stream);
     lm_head_chunk c = {};
     c.where = "sample";
     c.weight = op->weight;
     c.x = op->x;
     c.live = op->items.live;
-    xray_status status = lm_head_reserve(d, &c, 0);
+    xray_status status = check_sample(d, op);
+    if (status == XRAY_OK) {
+        c.vocab = op->weight ? op->weight->rows : op->vocab;
+        status = lm_head_reserve(d, &c, 0);
+    }
     while (status == XRAY_OK && lm_head_next_chunk(&c, op->items.bound)) {
-        status = lm_head_round_x(d, s, &c);
-        if (status == XRAY_OK)
+        if (op->weight)
+            status = lm_head_round_x(d, s, &c);
+        if (op->weight && status == XRAY_OK)
             status = lm_head_logits(d, s, &c);
         if (status != XRAY_OK)
             break;
-        sample_out o = {};
-        o.z = c.z;
-        o.row = c.row;
-        o.first = c.first;
-        o.live = op->items.live;
-        o.draws = (const char *)(const void *)op->draws;
-        o.token = op->token;
-        o.raw_logp = op->raw_logp;
-        o.logp = op->logp;
-        o.logits = op->logits;
-        o.draw_stride = op->draw_stride;
-        o.vocab = (uint32_t)op->weight->rows;
-        o.softcap = op->softcap;
         CU_LAUNCH(sample_rows, dim3((unsigned)c.count),
-                  count_row_threads(o.vocab), 0, s, o);
+                  count_row_threads(c.vocab), 0, s, make_sample_args(op, &c));
         status = cuda_launched(d, "sample");
     }
     return status;

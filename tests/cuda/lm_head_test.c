@@ -344,6 +344,36 @@ static void sampled_tokens_equal_the_cpu(void **state)
     destroy_cuda(d);
 }
 
+/* A product, and a draw from it, give the bits of the draw alone. */
+static void check_given_logits(cuda_device *d, const lm_input *h,
+                               const xray_draw *draws, const sampled *want)
+{
+    size_t stride = h->vocab + 3;
+    float *z = alloc_floats(h->items * stride);
+    sampled got = { calloc(h->items + 1, sizeof(int32_t)),
+                    alloc_floats(h->items), alloc_floats(h->items), NULL };
+    xray_weight *w = create_weight_on(cuda_ops(), d, h->w, h->vocab, h->dim);
+    compute_logits(cuda_ops(), d, h, w, 0.0f, z, stride);
+    cuda_weight_destroy(d, w);
+    xray_sample op = { .header = XRAY_HEADER(xray_sample),
+                       .items = { h->items, NULL },
+                       .draws = draws,
+                       .token = got.token,
+                       .raw_logp = got.raw,
+                       .logp = got.logp,
+                       .logits = z,
+                       .logits_stride = stride,
+                       .vocab = h->vocab,
+                       .softcap = h->softcap,
+                       .draw_stride = sizeof(xray_draw) };
+    must(cuda_sample(d, NULL, &op));
+    assert_memory_equal(got.token, want->token, h->items * sizeof(int32_t));
+    assert_same_bits(got.raw, want->raw, h->items, "raw logp", "given");
+    assert_same_bits(got.logp, want->logp, h->items, "logp", "given");
+    free_sampled(&got);
+    free(z);
+}
+
 /* The trainer's log-probabilities of sampled tokens have the engine's bits,
  * whether the engine samples one item at a time or many. */
 static void trainer_and_engine_agree(void **state)
@@ -355,6 +385,7 @@ static void trainer_and_engine_agree(void **state)
     for (size_t i = 0; i < h.items; i++)
         draws[i].temperature = h.temperature[i];
     sampled all = sample_tokens(cuda_ops(), d, &h, draws, 0);
+    check_given_logits(d, &h, draws, &all);
     for (size_t i = 0; i < h.items; i += 8) {
         lm_input one = h;
         one.items = 1;

@@ -442,17 +442,49 @@ static xray_status staged_lm_head_grad(void *self, xray_stream *stream,
                             : c.status);
 }
 
+OPERATOR(lm_head_join, xray_lm_head_join, {
+    uint64_t n = o->items.bound;
+    IN(c, o->partials, count_strided(o->slices, o->slice_stride, 4 * n));
+    OUT(c, o->logp, FLOATS(n));
+    OUT(c, o->entropy, FLOATS(n));
+    OUT(c, o->lse, FLOATS(n));
+    LIVE(items);
+})
+
 OPERATOR(sample, xray_sample, {
     const matrix *m = get_matrix(c->s, o->weight);
     uint64_t n = o->items.bound;
     if (m) {
         IN(c, o->x, FLOATS(n * m->cols));
-        OUT(c, o->logits, FLOATS(n * m->rows));
     }
+    IN(c, o->logits, count_strided(n, o->logits_stride, o->vocab));
+    IN(c, o->changed, count_strided(n, o->logits_stride, o->vocab));
     IN(c, o->draws, n * o->draw_stride);
     OUT(c, o->token, FLOATS(n));
     OUT(c, o->raw_logp, FLOATS(n));
     OUT(c, o->logp, FLOATS(n));
+    LIVE(items);
+})
+
+OPERATOR(edit_logits, xray_edit_logits, {
+    uint64_t n = o->items.bound;
+    uint64_t live = read_count(&o->items);
+    uint64_t edits = o->edit_start ? (uint64_t)o->edit_start[live] : 0;
+    uint64_t sets = o->allowed_set ? index_bound(o->allowed_set, live) : 0;
+    IN(c, o->logits, count_strided(n, o->stride, o->vocab));
+    OUT(c, o->changed, count_strided(n, o->stride, o->vocab));
+    IN(c, o->edit_start, FLOATS(n + 1));
+    IN(c, o->edits, edits * o->edit_stride);
+    IN(c, o->allowed, FLOATS(sets * ((o->vocab + 31) / 32)));
+    IN(c, o->allowed_set, FLOATS(n));
+    LIVE(items);
+})
+
+OPERATOR(pick_logp, xray_pick_logp, {
+    uint64_t n = o->items.bound;
+    IN(c, o->logits, count_strided(n, o->stride, o->vocab));
+    OUT(c, o->ids, FLOATS(n * o->count));
+    OUT(c, o->logp, FLOATS(n * o->count));
     LIVE(items);
 })
 
@@ -502,7 +534,10 @@ void staged_operators(xray_device_ops *ops)
     ops->attention_kv = staged_attention_kv;
     ops->lm_head_logp = staged_lm_head_logp;
     ops->lm_head_grad = staged_lm_head_grad;
+    ops->lm_head_join = staged_lm_head_join;
     ops->sample = staged_sample;
+    ops->edit_logits = staged_edit_logits;
+    ops->pick_logp = staged_pick_logp;
     ops->axpby = staged_axpby;
     ops->cast = staged_cast;
     ops->sumsq = staged_sumsq;

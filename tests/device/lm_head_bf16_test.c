@@ -4,6 +4,7 @@
  * sampled tokens and log-probabilities of its widened values, on every device.
  */
 #include "tests/device/bench.h"
+#include "tests/device/lm_input.h"
 
 typedef struct form {
     size_t items, vocab, dim;
@@ -38,8 +39,7 @@ static void free_result(result *r)
 }
 
 /* Samples tokens, then computes their log-probabilities and entropies. */
-static result sample_and_score(const dev *d, form f, const float *x,
-                               xray_weight *w)
+static result sample_and_score(const dev *d, form f, float *x, xray_weight *w)
 {
     result r = make_result(f);
     xray_draw *draws = calloc(f.items, sizeof(*draws));
@@ -57,9 +57,12 @@ static result sample_and_score(const dev *d, form f, const float *x,
                        .token = r.token,
                        .raw_logp = r.raw,
                        .logp = r.logp,
-                       .logits = r.logits,
                        .draw_stride = sizeof(xray_draw) };
     must(d->ops->sample(d->self, NULL, &op));
+    const lm_input h = {
+        .items = f.items, .vocab = f.vocab, .dim = f.dim, .x = x
+    };
+    compute_logits(d->ops, d->self, &h, w, 0.0f, r.logits, f.vocab);
     float *again = alloc_floats(f.items);
     xray_lm_head_logp head = { .header = XRAY_HEADER(xray_lm_head_logp),
                                .items = { f.items, NULL },

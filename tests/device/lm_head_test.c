@@ -96,57 +96,6 @@ static void logps_match_float64(void **state)
     close_devices(&b);
 }
 
-static void check_slices(const dev *d, lm_input form)
-{
-    lm_input h = make_lm_input(form);
-    scored complete = make_scored(h.items);
-    float *partial[2] = { alloc_floats(h.items * 4),
-                          alloc_floats(h.items * 4) };
-    xray_weight *w = create_weight(d, h.w, h.vocab, h.dim);
-    xray_lm_head_logp op = make_logp_into(&h, w, &complete);
-    must(d->ops->lm_head_logp(d->self, NULL, &op));
-    d->ops->weight_destroy(d->self, w);
-    for (size_t s = 0; s < 2; s++) {
-        w = create_weight(d, h.w + s * 256 * h.dim, 256, h.dim);
-        op.weight = w;
-        op.vocab_first = s * 256;
-        op.partial = partial[s];
-        must(d->ops->lm_head_logp(d->self, NULL, &op));
-        d->ops->weight_destroy(d->self, w);
-    }
-    for (size_t i = 0; i < h.items; i++) {
-        const float *p = partial[0] + 4 * i;
-        const float *q = partial[1] + 4 * i;
-        double max = fmax((double)p[0], (double)q[0]);
-        double a = exp((double)p[0] - max);
-        double c = exp((double)q[0] - max);
-        double sum = a * (double)p[1] + c * (double)q[1];
-        double mean = (a * (double)p[2] + c * (double)q[2]) / sum;
-        double lse = max + log(sum);
-        assert_near(complete.logp[i], (double)(p[3] + q[3]) - lse, 3e-6,
-                    "slices");
-        assert_near(complete.entropy[i], lse - mean, 3e-6, "slices' entropy");
-    }
-    free(partial[0]);
-    free(partial[1]);
-    free_scored(&complete);
-    free_lm_input(&h);
-}
-
-static void vocabulary_slices_add_up(void **state)
-{
-    (void)state;
-    bench b;
-    open_devices(&b);
-    lm_input capped = shapes[2];
-    capped.softcap = 2.0f;
-    for (int d = 0; d < b.count; d++) {
-        check_slices(&b.dev[d], shapes[2]);
-        check_slices(&b.dev[d], capped);
-    }
-    close_devices(&b);
-}
-
 /* ---- gradient ----------------------------------------------------------- */
 
 typedef struct grads {
@@ -570,7 +519,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logps_match_float64),
-        cmocka_unit_test(vocabulary_slices_add_up),
         cmocka_unit_test(gradients_match_float64_under_any_cut),
         cmocka_unit_test(sampled_tokens_follow_their_definition),
         cmocka_unit_test(greedy_takes_the_lowest_of_equals),

@@ -88,14 +88,40 @@ make_logp_into(const lm_input *h, const xray_weight *w, const scored *o)
     return op;
 }
 
+/* Computes logits as an engine does that looks at them: a product, then the
+ * softcap where it is wanted. */
+static inline void compute_logits(const xray_device_ops *ops, void *self,
+                                  const lm_input *h, const xray_weight *w,
+                                  float softcap, float *z, size_t stride)
+{
+    xray_matmul product = { .header = XRAY_HEADER(xray_matmul),
+                            .weight = w,
+                            .tokens = { h->items, NULL },
+                            .x = h->x,
+                            .y = z,
+                            .x_stride = h->dim,
+                            .y_stride = stride,
+                            .kind = XRAY_NT };
+    must(ops->matmul(self, NULL, &product));
+    xray_edit_logits cap = { .header = XRAY_HEADER(xray_edit_logits),
+                             .items = { h->items, NULL },
+                             .logits = z,
+                             .changed = z,
+                             .stride = stride,
+                             .vocab = h->vocab,
+                             .softcap = softcap };
+    if (softcap != 0.0f)
+        must(ops->edit_logits(self, NULL, &cap));
+}
+
 /* The results of sampling. */
 typedef struct sampled {
     int32_t *token;
     float *raw, *logp, *logits;
 } sampled;
 
-/* Samples one token per item with `draws`; with `keep` it also stores the
- * logits. */
+/* Samples one token per item with `draws`; with `keep` it also computes the
+ * logits, with the softcap. */
 static inline sampled sample_tokens(const xray_device_ops *ops, void *self,
                                     const lm_input *h, const xray_draw *draws,
                                     int keep)
@@ -112,10 +138,11 @@ static inline sampled sample_tokens(const xray_device_ops *ops, void *self,
                        .token = r.token,
                        .raw_logp = r.raw,
                        .logp = r.logp,
-                       .logits = keep ? r.logits : NULL,
                        .softcap = h->softcap,
                        .draw_stride = sizeof(xray_draw) };
     must(ops->sample(self, NULL, &op));
+    if (keep)
+        compute_logits(ops, self, h, w, h->softcap, r.logits, h->vocab);
     ops->weight_destroy(self, w);
     return r;
 }

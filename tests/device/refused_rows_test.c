@@ -283,6 +283,142 @@ static void the_sampler_refuses_bad_draws(void **state)
     ops->weight_destroy(cpu.self, weight);
 }
 
+#define ONE_SOURCE                                                            \
+    "either a weight and x or logits, and with logits perhaps changed ones, " \
+    "must be given"
+
+static void a_draw_needs_one_source_of_logits(void **state)
+{
+    (void)state;
+    xray_weight *weight = create_weight_on(ops, cpu.self, w, 4, 8);
+    const xray_draw draws[2] = { { .top_p = 1 }, { .top_p = 1 } };
+    const xray_sample sample = { .header = XRAY_HEADER(xray_sample),
+                                 .items = { .bound = 2 },
+                                 .draws = draws,
+                                 .token = ids,
+                                 .raw_logp = b,
+                                 .logp = c,
+                                 .logits = a,
+                                 .logits_stride = 5,
+                                 .vocab = 4,
+                                 .draw_stride = sizeof(xray_draw) };
+    BARE(sample);
+    FINE(sample, changed, e);
+    NONE(sample, draws, 1, "op->draws, op->token, op->raw_logp, op->logp");
+    BAD(sample, logits, NULL, XRAY_E_ARG, ONE_SOURCE);
+    BAD(sample, weight, weight, XRAY_E_ARG, ONE_SOURCE);
+    BAD(sample, vocab, 6, XRAY_E_ARG,
+        "a vocabulary of 6 must have 1 to 2147483647 ids and fit a stride of "
+        "5");
+    xray_sample fused = sample;
+    fused.logits = NULL;
+    fused.weight = weight;
+    fused.x = a;
+    must(ops->sample(cpu.self, NULL, &fused));
+    fused.changed = e;
+    assert_refused(ops->sample(cpu.self, NULL, &fused), XRAY_E_ARG,
+                   "sample: " ONE_SOURCE, "sample");
+    fused.changed = NULL;
+    fused.x = NULL;
+    assert_refused(ops->sample(cpu.self, NULL, &fused), XRAY_E_ARG,
+                   "sample: " ONE_SOURCE, "sample");
+    ops->weight_destroy(cpu.self, weight);
+}
+
+static void edits_of_logits_refuse_bad_fields(void **state)
+{
+    (void)state;
+    static const int32_t start[] = { 0, 1, 1 };
+    static const int32_t falling[] = { 0, 1, 0 };
+    static const int32_t below[] = { -1, 1, 1 };
+    static const int32_t sets[] = { 0, -1 };
+    static const uint32_t allowed[] = { 15 };
+    const xray_logit_edit edits[] = { { .id = 3, .add = 1 } };
+    const xray_edit_logits edit_logits = { .header =
+                                               XRAY_HEADER(xray_edit_logits),
+                                           .items = { .bound = 2 },
+                                           .logits = a,
+                                           .changed = b,
+                                           .stride = 4,
+                                           .vocab = 4,
+                                           .edit_start = start,
+                                           .edits = edits,
+                                           .allowed = allowed,
+                                           .allowed_set = sets,
+                                           .edit_stride = sizeof edits[0] };
+    static const char pairs[] =
+        "edits need edit_start, allowed needs allowed_set, and the other way "
+        "round";
+    char says[160];
+    (void)snprintf(says, sizeof says, "edit_logits: %s", pairs);
+    BARE(edit_logits);
+    NONE(edit_logits, logits, 1, "op->logits, op->changed");
+    NONE(edit_logits, changed, 2, "op->logits, op->changed");
+    BAD(edit_logits, vocab, 0, XRAY_E_ARG,
+        "a vocabulary of 0 must have 1 to 2147483647 ids and fit a stride of "
+        "4");
+    BAD(edit_logits, stride, 3, XRAY_E_ARG,
+        "a vocabulary of 4 must have 1 to 2147483647 ids and fit a stride of "
+        "3");
+    BAD(edit_logits, edit_start, falling, XRAY_E_RANGE,
+        "item 1 has edits 1 to 0");
+    BAD(edit_logits, edit_start, below, XRAY_E_RANGE,
+        "item 0 has edits -1 to 1");
+    BAD(edit_logits, edit_stride, 8, XRAY_E_ARG,
+        "edit_stride is 8, which does not fit an array of edits");
+    BAD(edit_logits, edit_stride, 14, XRAY_E_ARG,
+        "edit_stride is 14, which does not fit an array of edits");
+    for (int i = 0; i < 4; i++) {
+        xray_edit_logits half = edit_logits;
+        half.edit_start = i == 0 ? NULL : start;
+        half.edits = i == 1 ? NULL : edits;
+        half.allowed = i == 2 ? NULL : allowed;
+        half.allowed_set = i == 3 ? NULL : sets;
+        assert_refused(ops->edit_logits(cpu.self, NULL, &half), XRAY_E_ARG,
+                       says, "edit_logits");
+    }
+}
+
+static void log_probabilities_of_ids_refuse_bad_fields(void **state)
+{
+    (void)state;
+    const xray_pick_logp pick_logp = { .header = XRAY_HEADER(xray_pick_logp),
+                                       .items = { .bound = 2 },
+                                       .logits = a,
+                                       .stride = 4,
+                                       .vocab = 4,
+                                       .ids = ids,
+                                       .logp = b,
+                                       .count = 4 };
+    BARE(pick_logp);
+    NONE(pick_logp, ids, 2, "op->logits, op->ids, op->logp");
+    BAD(pick_logp, vocab, (uint64_t)INT32_MAX + 1, XRAY_E_ARG,
+        "a vocabulary of 2147483648 must have 1 to 2147483647 ids and fit a "
+        "stride of 4");
+    BAD(pick_logp, count, 0, XRAY_E_ARG,
+        "count is 0, not 1 to the vocabulary's 4");
+    BAD(pick_logp, count, 5, XRAY_E_ARG,
+        "count is 5, not 1 to the vocabulary's 4");
+    xray_pick_logp given = pick_logp;
+    given.given = 1;
+    given.count = 5;
+    must(ops->pick_logp(cpu.self, NULL, &given));
+    const xray_lm_head_join lm_head_join = { .header =
+                                                 XRAY_HEADER(xray_lm_head_join),
+                                             .items = { .bound = 2 },
+                                             .partials = a,
+                                             .slice_stride = 8,
+                                             .logp = b,
+                                             .slices = 2 };
+    BARE(lm_head_join);
+    NONE(lm_head_join, partials, 1, "op->partials, op->logp");
+    NONE(lm_head_join, logp, 2, "op->partials, op->logp");
+    BAD(lm_head_join, slices, 0, XRAY_E_ARG,
+        "0 slices of 2 items do not fit stride 8");
+    BAD(lm_head_join, slice_stride, 7, XRAY_E_ARG,
+        "2 slices of 2 items do not fit stride 7");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +426,9 @@ int main(void)
         cmocka_unit_test(attention_over_a_cache_refuses_bad_fields),
         cmocka_unit_test(the_lm_head_refuses_bad_fields),
         cmocka_unit_test(the_sampler_refuses_bad_draws),
+        cmocka_unit_test(a_draw_needs_one_source_of_logits),
+        cmocka_unit_test(edits_of_logits_refuse_bad_fields),
+        cmocka_unit_test(log_probabilities_of_ids_refuse_bad_fields),
     };
     return cmocka_run_group_tests_name("device.refused_rows", tests, open_cpu,
                                        close_cpu);

@@ -256,6 +256,30 @@ static void run_cache(const kind *k, void *self, const arrays *a)
     free(kv.blocks);
 }
 
+/* Draws from the weight, then from given logits, whose log-probabilities are
+ * picked as well. */
+static void run_sampling(const kind *k, void *self, const xray_sample *fused)
+{
+    static float logits[VOCAB];
+    xray_sample given = *fused;
+    given.weight = NULL;
+    given.logits = logits;
+    given.logits_stride = VOCAB;
+    given.vocab = VOCAB;
+    xray_pick_logp pick = { .header = XRAY_HEADER(xray_pick_logp),
+                            .items = { 1, NULL },
+                            .logits = logits,
+                            .stride = VOCAB,
+                            .vocab = VOCAB,
+                            .ids = fused->token,
+                            .logp = fused->logp,
+                            .count = 1,
+                            .softcap = 1 };
+    must(k->ops->sample(self, NULL, fused));
+    must(k->ops->sample(self, NULL, &given));
+    must(k->ops->pick_logp(self, NULL, &pick));
+}
+
 static void run_head(const kind *k, void *self, const arrays *a,
                      uint32_t passes)
 {
@@ -292,7 +316,7 @@ static void run_head(const kind *k, void *self, const arrays *a,
     if (passes & XRAY_PASS_LOGP && passes & XRAY_PASS_GRADS)
         must(k->ops->lm_head_grad(self, NULL, &grad));
     if (passes & XRAY_PASS_SAMPLE)
-        must(k->ops->sample(self, NULL, &sample));
+        run_sampling(k, self, &sample);
     k->ops->weight_destroy(self, w);
 }
 

@@ -369,10 +369,34 @@ int fixture_grads_equal(const xm_grads *a, const xm_grads *b)
     return 1;
 }
 
+void fixture_logits(const fixture *f, const float *hidden, uint32_t n,
+                    float *logits)
+{
+    uint64_t vocab = f->config.vocab;
+    xray_matmul product = { .header = XRAY_HEADER(xray_matmul),
+                            .weight = xm_decoder_lm_head(f->decoder),
+                            .tokens = { .bound = n },
+                            .x = hidden,
+                            .y = logits,
+                            .x_stride = f->config.hidden,
+                            .y_stride = vocab,
+                            .kind = XRAY_NT };
+    xray_edit_logits cap = { .header = XRAY_HEADER(xray_edit_logits),
+                             .items = { .bound = n },
+                             .logits = logits,
+                             .changed = logits,
+                             .stride = vocab,
+                             .vocab = vocab,
+                             .softcap = (float)f->config.logit_softcap };
+    fixture_ok(f->device.ops->matmul(f->device.self, NULL, &product), NULL);
+    fixture_ok(f->device.ops->edit_logits(f->device.self, NULL, &cap), NULL);
+    fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
+}
+
 /* ---- greedy continuation, with a KV cache ------------------------------- */
 
-void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
-                    float *logp, float *logits)
+static void choose_likeliest(const fixture *f, const float *hidden,
+                             int32_t *token, float *logp)
 {
     xray_draw draw = { .temperature = 0, .top_p = 1 };
     float tempered = 0;
@@ -384,7 +408,6 @@ void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
                          .token = token,
                          .raw_logp = logp,
                          .logp = &tempered,
-                         .logits = logits,
                          .softcap = (float)f->config.logit_softcap,
                          .draw_stride = sizeof draw };
     fixture_ok(f->device.ops->sample(f->device.self, NULL, &call), NULL);
@@ -446,7 +469,7 @@ void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
                                  .last_count = 1 };
         const float *hidden = NULL;
         fixture_ok(xm_decode(f->decoder, space, &step, &hidden, &err), &err);
-        fixture_greedy(f, hidden, &ids[n], &logp[n - 1], NULL);
+        choose_likeliest(f, hidden, &ids[n], &logp[n - 1]);
     }
     xm_space_destroy(space);
     close_cache(f, kv);

@@ -92,10 +92,9 @@ xm_grads *fixture_grads(const fixture *f);
 /* Returns 1 if all buckets hold the same bits. */
 int fixture_grads_equal(const xm_grads *a, const xm_grads *b);
 
-/* The likeliest token after a hidden state and its log-probability; `logits`
- * may be NULL. */
-void fixture_greedy(const fixture *f, const float *hidden, int32_t *token,
-                    float *logp, float *logits);
+/* The logits of n hidden states, [n, vocab]. */
+void fixture_logits(const fixture *f, const float *hidden, uint32_t n,
+                    float *logits);
 /* Fills ids[prompt, count) with the likeliest tokens, one at a time over a
  * cache of `capacity` tokens; logp[i] belongs to ids[i + 1]. */
 void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,

@@ -82,36 +82,6 @@ static void write_outputs(const probe *p, const float *logits,
     fixture_ok(xm_st_write(path, items, 2, NULL, &err), &err);
 }
 
-/* Computes the logits of every token with the sampling operator. */
-static float *compute_logits(const probe *p, const xm_space *space)
-{
-    uint32_t n = p->rows.pack.tokens;
-    float *logits = calloc((size_t)n * p->f.config.vocab, sizeof *logits);
-    xray_draw *draws = calloc(n, sizeof *draws);
-    int32_t *token = calloc(n, sizeof *token);
-    float *logp = calloc(2 * (size_t)n, sizeof *logp);
-    assert_true(logits && draws && token && logp);
-    for (uint32_t i = 0; i < n; i++)
-        draws[i].top_p = 1;
-    xray_sample call = { .header = XRAY_HEADER(xray_sample),
-                         .items = { .bound = n },
-                         .weight = xm_decoder_lm_head(p->f.decoder),
-                         .x = xm_space_hidden(space),
-                         .draws = draws,
-                         .token = token,
-                         .raw_logp = logp,
-                         .logp = logp + n,
-                         .logits = logits,
-                         .softcap = (float)p->f.config.logit_softcap,
-                         .draw_stride = sizeof *draws };
-    fixture_ok(p->f.device.ops->sample(p->f.device.self, NULL, &call), NULL);
-    fixture_ok(p->f.device.ops->sync(p->f.device.self, NULL), NULL);
-    free(draws);
-    free(token);
-    free(logp);
-    return logits;
-}
-
 /* Gradients have the layout of the weights, so they can be saved as weights. */
 static void write_as_model(const probe *p, float **buckets, const char *name,
                            uint64_t max_shard)
@@ -144,7 +114,10 @@ static void run_probe(probe *p)
     fixture_out out = { .logp = logp };
     xm_grads *grads = fixture_grads(&p->f);
     fixture_pass(&p->f, space, &p->rows, &p->items, NULL, &out);
-    float *logits = compute_logits(p, space);
+    float *logits =
+        calloc((size_t)pack->tokens * p->f.config.vocab, sizeof *logits);
+    assert_non_null(logits);
+    fixture_logits(&p->f, xm_space_hidden(space), pack->tokens, logits);
     fixture_pass(&p->f, space, &p->rows, &p->items, grads, NULL);
     fixture_ok(xm_grads_finish(grads, &err), &err);
     write_outputs(p, logits, logp);

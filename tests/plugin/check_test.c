@@ -106,8 +106,8 @@ static const struct needs {
       "kv_block_bytes matmul matmul_grad embedding embedding_grad gather "
       "scatter rmsnorm rmsnorm_grad layernorm layernorm_grad rope_table rope "
       "glu glu_grad attention attention_grad attention_kv lm_head_logp "
-      "lm_head_grad "
-      "sample axpby cast sumsq adamw" },
+      "lm_head_grad lm_head_join sample edit_logits pick_logp axpby cast "
+      "sumsq adamw" },
     { "xray.train/0", sizeof(xray_train_ops),
       "plan create destroy weights forward forward_backward optimizer_step "
       "save load" },

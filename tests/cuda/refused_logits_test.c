@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests that the calls of device-cuda that take logits refuse each invalid
+ * field with the status and the sentence of the CPU.
+ */
+#include "tests/cuda/refused.h"
+
+static void logits_refuse_bad_fields(void **state)
+{
+    (void)state;
+    const xray_edit_logits edit_logits = {
+        .header = XRAY_HEADER(xray_edit_logits),
+        .items = { .bound = 2 },
+        .logits = device_floats(&a),
+        .changed = device_floats(&b),
+        .stride = 4,
+        .vocab = 4,
+    };
+    GOOD(edit_logits);
+    BAD(edit_logits, logits, NULL, XRAY_E_ARG);
+    BAD(edit_logits, changed, NULL, XRAY_E_ARG);
+    BAD(edit_logits, vocab, 0, XRAY_E_ARG);
+    BAD(edit_logits, stride, 3, XRAY_E_ARG);
+    BAD(edit_logits, edit_start, device_indices(&ids), XRAY_E_ARG);
+    BAD(edit_logits, edits, (const void *)device_floats(&c), XRAY_E_ARG);
+    BAD(edit_logits, allowed, (const void *)device_floats(&c), XRAY_E_ARG);
+    BAD(edit_logits, allowed_set, device_indices(&ids), XRAY_E_ARG);
+    xray_edit_logits odd = edit_logits;
+    odd.edit_start = device_indices(&ids);
+    odd.edits = (const void *)device_floats(&c);
+    odd.edit_stride = 14;
+    REFUSED(&both, edit_logits, &odd, XRAY_E_ARG);
+    odd.edit_stride = 8;
+    REFUSED(&both, edit_logits, &odd, XRAY_E_ARG);
+    const xray_pick_logp pick_logp = { .header = XRAY_HEADER(xray_pick_logp),
+                                       .items = { .bound = 2 },
+                                       .logits = device_floats(&a),
+                                       .stride = 4,
+                                       .vocab = 4,
+                                       .ids =
+                                           (int32_t *)(void *)device_floats(&c),
+                                       .logp = device_floats(&b),
+                                       .count = 4 };
+    GOOD(pick_logp);
+    BAD(pick_logp, ids, NULL, XRAY_E_ARG);
+    BAD(pick_logp, vocab, (uint64_t)INT32_MAX + 1, XRAY_E_ARG);
+    BAD(pick_logp, count, 0, XRAY_E_ARG);
+    BAD(pick_logp, count, 5, XRAY_E_ARG);
+    const xray_lm_head_join lm_head_join = {
+        .header = XRAY_HEADER(xray_lm_head_join),
+        .items = { .bound = 2 },
+        .partials = device_floats(&a),
+        .slice_stride = 8,
+        .logp = device_floats(&b),
+        .slices = 2,
+    };
+    GOOD(lm_head_join);
+    BAD(lm_head_join, partials, NULL, XRAY_E_ARG);
+    BAD(lm_head_join, slices, 0, XRAY_E_ARG);
+    BAD(lm_head_join, slice_stride, 7, XRAY_E_ARG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_refuse_bad_fields),
+    };
+    return cmocka_run_group_tests_name("cuda.refused_logits", tests, open_both,
+                                       close_both);
+}
