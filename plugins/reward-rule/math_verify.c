@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/reward-rule/math_find.h"
+#include "plugins/reward-rule/unicode.h"
 
 /* Patterns of candidates. SUMS has also the numbers that follow "answer". */
 enum { FORMULAS, BOXED_FORMULAS, BOXES, SUMS, NUMBERS, PATTERNS };
@@ -301,23 +302,29 @@ static rule_text read_braced(rule_text text)
     return (rule_text){ NULL, 0 };
 }
 
+/* Returns 1 if the bytes from `at` to `end` are not part of a longer word. */
+static int is_lone_word(rule_text text, size_t at, size_t end)
+{
+    uint32_t before = 0;
+    uint32_t after = 0;
+    if (at)
+        (void)rule_char_before(text, at, &before);
+    if (end < text.size)
+        (void)rule_char_at(text, end, &after);
+    return !rule_is_word(before) && !rule_is_word(after);
+}
+
 /* Tells whether a comma, a semicolon, "and" or "or" separates two boxes. */
 static int has_separator(rule_text gap)
 {
     static const char *const words[] = { "and", "or", NULL };
     if (memchr(gap.data, ',', gap.size) || memchr(gap.data, ';', gap.size))
         return 1;
-    for (size_t i = 0; i + 2 <= gap.size; i++) {
-        int inner = i && (rule_ascii_letter(gap.data[i - 1]) ||
-                          rule_ascii_digit(gap.data[i - 1]));
-        for (size_t k = 0; words[k] && !inner; k++) {
-            rule_text rest = rule_text_from(gap, i);
-            size_t size = strlen(words[k]);
-            if (rule_begins(rest, words[k]) &&
-                (rest.size == size || !rule_ascii_letter(rest.data[size])))
+    for (size_t i = 0; i + 2 <= gap.size; i++)
+        for (size_t k = 0; words[k]; k++)
+            if (rule_begins(rule_text_from(gap, i), words[k]) &&
+                is_lone_word(gap, i, i + strlen(words[k])))
                 return 1;
-        }
-    }
     return 0;
 }
 

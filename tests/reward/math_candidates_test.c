@@ -208,12 +208,47 @@ static void candidates_are_tried_in_order(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Two boxes are one list if fewer than 10 bytes lie between them, or fewer than
+ * 70 with a separator, which a word may not run into. The expected values are
+ * those of extract_boxed_content in latex2sympy2_extended. */
+static void boxes_are_joined_over_gaps(void **state)
+{
+    static const struct {
+        const char *gap; /* before as many "x" as make `size` bytes */
+        size_t size;
+        const char *want;
+    } rows[] = {
+        { "", 9, "1, 2" },       { "", 10, "2" },       { ",", 20, "1, 2" },
+        { ",", 69, "1, 2" },     { ",", 70, "2" },      { ";", 69, "1, 2" },
+        { " and ", 69, "1, 2" }, { " and ", 70, "2" },  { " or ", 69, "1, 2" },
+        { " or ", 70, "2" },     { " band ", 20, "2" }, { " andy ", 20, "2" },
+        { " 2and ", 20, "2" },   { " and2 ", 20, "2" }, { " _and ", 20, "2" },
+        { " and_ ", 20, "2" },   { " AND ", 20, "2" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[128];
+        char fill[70];
+        size_t more = rows[i].size - strlen(rows[i].gap);
+        memset(fill, 'x', sizeof(fill));
+        (void)snprintf(text, sizeof(text), "\\boxed{1}%s%.*s\\boxed{2}",
+                       rows[i].gap, (int)more, fill);
+        int found = rule_find_answer(&work, rule_text_of(text),
+                                     RULE_KIND_LATEX | RULE_KIND_NUMBER);
+        rule_text got = rule_buffer_text(&work.a);
+        if (!found || !rule_equal(got, rule_text_of(rows[i].want), 0))
+            fail_msg("%s: '%.*s', not '%s'", text, (int)got.size, got.data,
+                     rows[i].want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prm800k_gives_the_verdicts_of_its_rules),
         cmocka_unit_test(slime_cuts_only_the_truth),
         cmocka_unit_test(candidates_are_tried_in_order),
+        cmocka_unit_test(boxes_are_joined_over_gaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
