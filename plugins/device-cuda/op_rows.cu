@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
     if (Put && !good)
         return;
     float none = a.slice && id >= 0 ? -0.0f : cu_nan();
-    uint64_t from = (Put ? t : good ? row : 0) * a.dim;
+    uint64_t from = (Put ? t : row) * a.dim;
     float *y = a.y + (Put ? row : t) * a.dim;
     uint64_t first = blockIdx.x % a.chunks * a.step;
     uint64_t last = min(first + a.step, a.dim);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
         cu_quad q[MOVE_EACH];
 #pragma unroll
         for (int u = 0; u < MOVE_EACH; u++)
-            if (c + u * stride < last)
+            if (good && c + u * stride < last)
                 q[u] = move_load<Wide, Narrow>(&a, from + c + u * stride,
                                                a.dim - c - u * stride);
 #pragma unroll
