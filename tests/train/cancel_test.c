@@ -19,7 +19,13 @@ static const char wide[] =
     "\"vocab_size\": 4000, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, "
     "\"tie_word_embeddings\": false, \"max_position_embeddings\": 512}";
 
-#define TOKENS 2048
+#define ROWS 8
+#if defined(__SANITIZE_ADDRESS__) /* many times slower */
+#define ROW_TOKENS 64
+#else
+#define ROW_TOKENS 256
+#endif
+#define TOKENS (ROWS * ROW_TOKENS)
 #define CUTS 4
 
 typedef struct fixture {
@@ -35,9 +41,10 @@ typedef struct fixture {
 
 typedef xray_status (*long_call)(fixture *f);
 
-static const rig_spec spec = {
-    .config_json = wide, .tokens = TOKENS, .rows = 8, .row_tokens = 256
-};
+static const rig_spec spec = { .config_json = wide,
+                               .tokens = TOKENS,
+                               .rows = ROWS,
+                               .row_tokens = ROW_TOKENS };
 
 static xray_status call_create(fixture *f)
 {
@@ -245,7 +252,7 @@ static int open_fixture(void **state)
     rig_calls = &f->stop.service;
     f->device = rig_device_open(1);
     (void)rig_mkdir(f->folder, sizeof(f->folder));
-    rows_full(&f->rows, 8, TOKENS / 8, 4000);
+    rows_full(&f->rows, ROWS, ROW_TOKENS, 4000);
     rows_cut(&f->rows, CUTS);
     assert_int_equal(call_create(f), XRAY_OK);
     *state = f;
