@@ -81,7 +81,7 @@ int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,
 /* The beat of a process that is ending in order, which may take a while. */
 #define XR_BEAT_LEAVING UINT64_MAX
 
-/* What the parent shares with an actor; its record follows. */
+/* The parent shares this with an actor; the record follows. */
 typedef struct xr_local_slot {
     _Atomic uint64_t beat; /* counts up while the process runs; 0: not
                             * started */

@@ -23,7 +23,7 @@ static uint64_t longest_row_tokens(const cli_generator *g, const cli_item *item)
     return row < most ? row : most;
 }
 
-/* What the engine must offer beyond the request. */
+/* Returns the XRAY_INFER_* that stop texts need beyond the request. */
 static uint64_t needs_of_stops(const cli_args *how)
 {
     return how->stops.count ? XRAY_INFER_ABORT_SAMPLE : 0;

@@ -455,9 +455,9 @@ typedef struct xray_sample {
     uint32_t draw_stride;   /* sizeof(xray_draw) */
 } xray_sample;
 
-/* What happens to the logit z of one id: with a penalty p other than 0 and 1 it
- * becomes z / p if it is above 0, and z * p otherwise; then `add` is added,
- * which may be minus infinity. */
+/* Changes the logit z of one id: with a penalty p other than 0 and 1 it becomes
+ * z / p if it is above 0, and z * p otherwise; then `add` is added, which may
+ * be minus infinity. */
 typedef struct xray_logit_edit {
     int32_t id;
     float penalty;

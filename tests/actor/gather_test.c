@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What actors of the local runtime share besides calls: gathers and records.
- * And where they run.
+ * Actors of the local runtime gather bytes, show their records, and run on this
+ * host only.
  */
 #include <unistd.h>
 

@@ -201,8 +201,8 @@ static double number_after(const char *text, const char *words)
     return strtod(at + strlen(words), NULL);
 }
 
-/* What trainer, reference and engine take on their device, as the log tells:
- * the plan is never less, and no part of it is counted twice. */
+/* The plan is never less than trainer, reference and engine take on their
+ * device, as the log tells it, and counts no part twice. */
 static void a_run_takes_what_is_planned(void **state)
 {
     (void)state;

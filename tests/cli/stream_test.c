@@ -172,7 +172,7 @@ static void expect_only_stops(const char *const *stops, stop_counts *n)
     xr_str_free(&lines);
 }
 
-/* What is sampled beside a sample that stops keeps its bits. */
+/* Samples beside one that stops keep their bits. */
 static void only_the_sample_with_the_text_stops(void **state)
 {
     (void)state;

@@ -135,7 +135,7 @@ struct xray_peer {
     _Atomic uint64_t *record;
 };
 
-/* What an actor's process has besides its peer. */
+/* Belongs to an actor's process, besides its peer. */
 typedef struct apart_own {
     pthread_mutex_t lock; /* of what is written to the socket */
     pthread_t thread;

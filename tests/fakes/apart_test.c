@@ -423,7 +423,7 @@ static void ends_are_reported(void **state)
     assert_string_not_equal(text, "0");
     assert_int_equal(ops->send(self, peers[0], "A", 1, NULL, 0), XRAY_E_PEER);
     assert_int_equal(ops->pid(self, peers[0]), 0);
-    /* What it sent last comes first. */
+    /* Its last message comes before its loss. */
     send_text(peers[1], "A", NULL);
     send_text(peers[1], "x3", NULL);
     expect_text(peers[1], "A");

@@ -111,8 +111,8 @@ static void check_words(const xm_tokenizer *tok, const cJSON *row,
     xm_ids_free(&ids);
 }
 
-/* What a stream has given, and what it would give if it ended after `count`
- * ids, is the text of these. */
+/* After `count` ids a stream has given their text, or would give the rest of it
+ * if it ended there. */
 static void check_peek(const xm_tokenizer *tok, const token_list *ids,
                        size_t count, const xm_stream *stream,
                        const xr_str *parts)
