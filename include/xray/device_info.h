@@ -91,7 +91,9 @@ typedef struct xray_device_work {
     uint32_t heads;    /* of attention */
     uint32_t kv_heads;
     uint32_t head_dim;
-    uint32_t passes; /* XRAY_PASS_* */
+    uint32_t passes;   /* XRAY_PASS_* */
+    uint32_t segments; /* most segments of a product's sums; 0: 1 */
+    uint32_t reserved;
 } xray_device_work;
 
 #define XRAY_PASS_ROWS 1u    /* forward over complete rows */

@@ -44,12 +44,26 @@ typedef struct xray_weight_desc {
 #define XRAY_ACT_SILU 1u
 #define XRAY_ACT_GELU_TANH 2u
 
+/* Ranks that share a matrix add up parts of a sum. So that they have the bits
+ * of one rank, a sum may be cut into segments, whose number is a power of two
+ * up to XRAY_SEGMENTS: each segment is a chain of its own, from 0, and a
+ * balanced tree joins them, segment 2i with 2i + 1, then pairs with pairs. A
+ * part of the matrix that has some neighbouring segments, a power of two of
+ * them, gives their part of the tree. */
+#define XRAY_SEGMENTS 8u
+
 /* A product of tokens with a matrix, of kind XRAY_NT or XRAY_NN:
  * y = residual + (alpha x) . W^T + bias, in this order: each element of x is
  * multiplied by alpha and rounded; the chain of an output starts from its
  * residual, or from its bias, or from 0. Where both are given it starts from
  * the bias, and the residual is added to its result. So residual = y adds to
  * y.
+ *
+ * With `segments` above 1, y = residual + (sum + bias), where the sum is that
+ * of the segments. If the summed index goes over several matrices, as over the
+ * outputs of q, k and v, `part` has their sizes, each a multiple of `segments`:
+ * segment g is one chain over the g-th piece of the first, then of the second,
+ * and so on. Not together with `act`.
  *
  * With `act`, which excludes a residual, the outputs are not stored but
  * activated, with the bits that `glu` gives: of 2 n outputs the first n are
@@ -67,10 +81,14 @@ typedef struct xray_matmul {
     const float *residual; /* [dev] [tokens, outputs] or NULL; it is y with its
                             * stride, or does not overlap y */
     uint64_t residual_stride;
-    uint32_t kind;  /* XRAY_NT or XRAY_NN */
-    float alpha;    /* 0: 1 */
-    uint32_t act;   /* XRAY_ACT_*; 0: none */
-    uint32_t plain; /* as in xray_glu; 0 without `act` */
+    uint32_t kind;     /* XRAY_NT or XRAY_NN */
+    float alpha;       /* 0: 1 */
+    uint32_t act;      /* XRAY_ACT_*; 0: none */
+    uint32_t plain;    /* as in xray_glu; 0 without `act` */
+    uint32_t segments; /* of the summed index; 0: 1 */
+    uint32_t reserved;
+    uint64_t part[3]; /* sizes that add up to the summed index; all 0: it is one
+                       * part */
 } xray_matmul;
 
 /* dw[n, k] += sum_t dy[t, n] x[t, k]; dbias[n] += sum_t dy[t, n]. */
@@ -168,7 +186,7 @@ typedef struct xray_rmsnorm_grad {
     const float *rstd;   /* [dev] [tokens, groups] */
     const float *dy;     /* [dev] */
     float *dx;           /* [dev] */
-    float *dweight;      /* [dev] [dim] */
+    float *dweight;      /* [dev] [segments, dim] */
     uint64_t x_stride;
     uint64_t dy_stride;
     uint64_t dx_stride;
@@ -176,6 +194,9 @@ typedef struct xray_rmsnorm_grad {
     uint32_t dim;
     uint32_t accumulate; /* 1: dx += */
     float offset;
+    uint32_t segments; /* sums of dweight, one for each of as many equal runs of
+                        * groups; 0: 1 */
+    uint32_t reserved;
 } xray_rmsnorm_grad;
 
 /* LayerNorm over the last dimension: y = (x - mean) * rstd * w + b, with rstd =
@@ -379,7 +400,14 @@ typedef struct xray_attention_kv {
  * `partial`, W holds only the vocabulary [vocab_first, vocab_first + rows), and
  * four numbers for lm_head_join are given instead: m = max z, sum exp(z - m),
  * sum exp(z - m) (z - m), and z[target], which is 0 if the target is
- * elsewhere. */
+ * elsewhere.
+ *
+ * With `segment`, the sums over the vocabulary, and the input gradient of
+ * lm_head_grad, are cut into segments of so many ids (the last may have fewer),
+ * of which there are at most XRAY_SEGMENTS. The sums of a slice have the bits
+ * of the entire vocabulary if the slice begins with a segment and `top` gives
+ * the maximum over the entire vocabulary: one call finds the slice's own, and a
+ * second one with `kept` reads the logits that the first one kept. */
 typedef struct xray_lm_head_logp {
     xray_header header;
     xray_extent items;
@@ -392,9 +420,12 @@ typedef struct xray_lm_head_logp {
     float *lse;                /* [dev] [items] kept for backward, or NULL */
     float *partial;            /* [dev] [items, 4] or NULL */
     uint64_t vocab_first;
-    float softcap; /* 0: none */
-    uint32_t reserved;
-    float *logits; /* [dev] [items, vocab to a multiple of 16] or NULL */
+    float softcap;    /* 0: none */
+    uint32_t kept;    /* 1: `logits` are those of an earlier call, and x is not
+                       * read */
+    float *logits;    /* [dev] [items, vocab to a multiple of 16] or NULL */
+    uint64_t segment; /* ids of a segment; 0: all, one segment */
+    const float *top; /* [dev] [items] what m is, at least max z; NULL: max z */
 } xray_lm_head_logp;
 
 /* The gradients of lm_head_logp: dz_j = (dlogp (1[j = target] - p_j) -
@@ -453,6 +484,7 @@ typedef struct xray_sample {
     uint64_t vocab;         /* at most 2^31 - 1 */
     float softcap;          /* 0: none */
     uint32_t draw_stride;   /* sizeof(xray_draw) */
+    uint64_t segment;       /* as in xray_lm_head_logp */
 } xray_sample;
 
 /* Changes the logit z of one id: with a penalty p other than 0 and 1 it becomes
@@ -503,6 +535,7 @@ typedef struct xray_pick_logp {
     uint32_t given; /* 1: `ids` are given */
     float softcap;  /* 0: none */
     uint32_t reserved;
+    uint64_t segment; /* as in xray_lm_head_logp */
 } xray_pick_logp;
 
 /* Joins the partial results of lm_head_logp over slices of the vocabulary. m is

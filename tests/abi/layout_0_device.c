@@ -35,7 +35,10 @@ AT(xray_matmul, kind, 88);
 AT(xray_matmul, alpha, 92);
 AT(xray_matmul, act, 96);
 AT(xray_matmul, plain, 100);
-SIZE(xray_matmul, 104);
+AT(xray_matmul, segments, 104);
+AT(xray_matmul, reserved, 108);
+AT(xray_matmul, part, 112);
+SIZE(xray_matmul, 136);
 
 AT(xray_matmul_grad, header, 0);
 AT(xray_matmul_grad, tokens, 8);
@@ -113,7 +116,9 @@ AT(xray_rmsnorm_grad, groups, 96);
 AT(xray_rmsnorm_grad, dim, 100);
 AT(xray_rmsnorm_grad, accumulate, 104);
 AT(xray_rmsnorm_grad, offset, 108);
-SIZE(xray_rmsnorm_grad, 112);
+AT(xray_rmsnorm_grad, segments, 112);
+AT(xray_rmsnorm_grad, reserved, 116);
+SIZE(xray_rmsnorm_grad, 120);
 
 AT(xray_layernorm, header, 0);
 AT(xray_layernorm, tokens, 8);
@@ -264,9 +269,11 @@ AT(xray_lm_head_logp, lse, 72);
 AT(xray_lm_head_logp, partial, 80);
 AT(xray_lm_head_logp, vocab_first, 88);
 AT(xray_lm_head_logp, softcap, 96);
-AT(xray_lm_head_logp, reserved, 100);
+AT(xray_lm_head_logp, kept, 100);
 AT(xray_lm_head_logp, logits, 104);
-SIZE(xray_lm_head_logp, 112);
+AT(xray_lm_head_logp, segment, 112);
+AT(xray_lm_head_logp, top, 120);
+SIZE(xray_lm_head_logp, 128);
 
 AT(xray_lm_head_grad, header, 0);
 AT(xray_lm_head_grad, forward, 8);
@@ -302,7 +309,8 @@ AT(xray_sample, logits_stride, 88);
 AT(xray_sample, vocab, 96);
 AT(xray_sample, softcap, 104);
 AT(xray_sample, draw_stride, 108);
-SIZE(xray_sample, 112);
+AT(xray_sample, segment, 112);
+SIZE(xray_sample, 120);
 
 AT(xray_logit_edit, id, 0);
 AT(xray_logit_edit, penalty, 4);
@@ -334,7 +342,8 @@ AT(xray_pick_logp, count, 64);
 AT(xray_pick_logp, given, 68);
 AT(xray_pick_logp, softcap, 72);
 AT(xray_pick_logp, reserved, 76);
-SIZE(xray_pick_logp, 80);
+AT(xray_pick_logp, segment, 80);
+SIZE(xray_pick_logp, 88);
 
 AT(xray_lm_head_join, header, 0);
 AT(xray_lm_head_join, items, 8);
@@ -416,7 +425,9 @@ AT(xray_device_work, heads, 64);
 AT(xray_device_work, kv_heads, 68);
 AT(xray_device_work, head_dim, 72);
 AT(xray_device_work, passes, 76);
-SIZE(xray_device_work, 80);
+AT(xray_device_work, segments, 80);
+AT(xray_device_work, reserved, 84);
+SIZE(xray_device_work, 88);
 
 AT(xray_memory_stats, header, 0);
 AT(xray_memory_stats, live, 8);
