@@ -193,12 +193,13 @@ static void layernorm_dx(const xray_layernorm_grad *op, size_t first,
 #define NORM_PANELS 4 /* panels of dweight computed at once */
 
 /* The input of dweight in both norms. A row is one group of one token; its
- * statistics are rstd, or mean and rstd. */
+ * statistics are rstd, or mean and rstd. The sum takes the first `run` of a
+ * token's groups. */
 typedef struct norm_fold {
     const float *x, *dy, *stat;
     float *dweight;
     size_t x_stride, dy_stride;
-    size_t tokens, groups, dim;
+    size_t tokens, groups, run, dim;
 } norm_fold;
 
 /* s[p] continues with dy xh of row t, group g; xh = (x - mean) rstd where
@@ -234,26 +235,35 @@ VFN void norm_dw(const norm_fold *f, const size_t *columns, int centred)
             s[p] = v16_loadn(f->dweight + (lanes[p] ? at : 0), lanes[p]);
         }
         for (size_t t = 0; t < f->tokens; t++)
-            for (size_t g = 0; g < f->groups; g++)
+            for (size_t g = 0; g < f->run; g++)
                 norm_fold_row(f, (size_t[]){ t, g, j }, centred, lanes, s);
         for (size_t p = 0; p < NORM_PANELS && lanes[p]; p++)
             v16_storen(f->dweight + j + p * 16, s[p], lanes[p]);
     }
 }
 
+/* `columns` counts through the rows of dweight, one for each segment. */
 static void rmsnorm_dw(const xray_rmsnorm_grad *op, size_t tokens,
                        const size_t *columns)
 {
-    norm_fold f = { .x = op->x,
-                    .dy = op->dy,
-                    .stat = op->rstd,
-                    .dweight = op->dweight,
-                    .x_stride = op->x_stride,
-                    .dy_stride = op->dy_stride,
-                    .tokens = tokens,
-                    .groups = op->groups,
-                    .dim = op->dim };
-    norm_dw(&f, columns, 0);
+    size_t dim = op->dim;
+    size_t run = op->groups / (op->segments ? op->segments : 1);
+    for (size_t at = columns[0]; at < columns[1];) {
+        size_t s = at / dim;
+        size_t end = (s + 1) * dim < columns[1] ? (s + 1) * dim : columns[1];
+        norm_fold f = { .x = op->x + s * run * dim,
+                        .dy = op->dy + s * run * dim,
+                        .stat = op->rstd + s * run,
+                        .dweight = op->dweight + s * dim,
+                        .x_stride = op->x_stride,
+                        .dy_stride = op->dy_stride,
+                        .tokens = tokens,
+                        .groups = op->groups,
+                        .run = run,
+                        .dim = dim };
+        norm_dw(&f, (size_t[]){ at - s * dim, end - s * dim }, 0);
+        at = end;
+    }
 }
 
 /* Computes dbias too, the sum over tokens of dy. */
@@ -268,6 +278,7 @@ static void layernorm_dw(const xray_layernorm_grad *op, size_t tokens,
                     .dy_stride = op->dy_stride,
                     .tokens = tokens,
                     .groups = 1,
+                    .run = 1,
                     .dim = op->dim };
     if (op->dweight)
         norm_dw(&f, columns, 1);

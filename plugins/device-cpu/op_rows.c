@@ -200,7 +200,8 @@ static void rmsnorm_dx_range(void *ctx, size_t first, size_t last)
     job->d->k->rmsnorm_dx(job->op, first, last);
 }
 
-/* Computes columns first .. last - 1 of dweight, with all tokens in order. */
+/* Computes columns first .. last - 1 of dweight's rows, with all tokens in
+ * order. */
 static void rmsnorm_dw_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
@@ -225,11 +226,17 @@ xray_status cpu_rmsnorm_grad(void *self, xray_stream *stream,
             op->groups, op->dim, (unsigned long long)op->x_stride,
             (unsigned long long)op->dy_stride,
             (unsigned long long)op->dx_stride);
+    size_t segments = op->segments ? op->segments : 1;
+    if (op->groups % segments)
+        return cpu_fail(d, XRAY_E_ARG, "rmsnorm_grad",
+                        "%u segments do not divide %u groups", op->segments,
+                        op->groups);
     size_t n = cpu_count(&op->tokens);
     rows_job job = { d, op, n };
     if (op->dweight)
-        cpu_ranges(d, op->dim, 16, (double)n * op->groups / 4, rmsnorm_dw_range,
-                   &job);
+        cpu_ranges(d, segments * op->dim, 16,
+                   (double)n * op->groups / (double)segments / 4,
+                   rmsnorm_dw_range, &job);
     cpu_ranges(d, n, 1, (double)width / 2, rmsnorm_dx_range, &job);
     return XRAY_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parameter gradients of the norms: for each column, one chain over all
- * rows.
+ * rows, or over the rows of a segment of the groups.
  *
  * Only columns can be cut, so a block takes few of them, one or two sectors of
  * memory per row, and streams the rows. Eight warps load a tile of rows ahead,
@@ -33,7 +33,8 @@ typedef struct loaded_part {
     float rstd[QUADS];
 } loaded_part;
 
-/* Loads this thread's part of the tile that starts at row `first`. */
+/* Loads this thread's part of the tile that starts at row `first` of the
+ * block's segment. */
 template <int Wide, int Columns, int Centred>
 CU_FN void load_part(const norm_fold *f, uint64_t first, uint64_t rows,
                      loaded_part *to)
@@ -46,13 +47,15 @@ CU_FN void load_part(const norm_fold *f, uint64_t first, uint64_t rows,
             blockIdx.x * Columns + i % fold_shape<Columns>::quads * 4;
         if (r >= rows || column >= f->dim)
             continue;
-        uint64_t t = f->groups == 1 ? r : r / f->groups;
-        uint64_t at = (r - t * f->groups) * f->dim + column;
+        uint64_t t = f->run == 1 ? r : r / f->run;
+        uint64_t g = blockIdx.y * f->run + (r - t * f->run);
+        uint64_t row = t * f->groups + g;
+        uint64_t at = g * f->dim + column;
         uint32_t left = f->dim - column;
         to->x[k] = cu_load4<Wide>(f->x + t * f->x_stride + at, left);
         to->dy[k] = cu_load4<Wide>(f->dy + t * f->dy_stride + at, left);
-        to->mean[k] = Centred ? f->stat[2 * r] : 0.0f;
-        to->rstd[k] = Centred ? f->stat[2 * r + 1] : f->stat[r];
+        to->mean[k] = Centred ? f->stat[2 * row] : 0.0f;
+        to->rstd[k] = Centred ? f->stat[2 * row + 1] : f->stat[row];
     }
 }
 
@@ -147,13 +150,14 @@ __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
     typedef fold_shape<Columns> shape;
     __shared__ __align__(16) float xh[2][Columns * shape::line + STEP];
     __shared__ __align__(16) float dy[2][Columns * shape::line + STEP];
-    uint64_t rows = cu_count(f.tokens, f.live) * f.groups;
+    uint64_t rows = cu_count(f.tokens.bound, f.tokens.live) * f.run;
     uint64_t tiles = (rows + shape::rows - 1) / shape::rows;
     uint32_t lane = threadIdx.x - LOADERS; /* of the warp that folds */
     uint32_t column = blockIdx.x * Columns + lane;
     int folds = threadIdx.x >= LOADERS && lane < Columns && column < f.dim;
-    float w = folds && f.dweight ? f.dweight[column] : 0.0f;
-    float b = folds && f.dbias ? f.dbias[column] : 0.0f;
+    uint64_t own = (uint64_t)blockIdx.y * f.dim + column;
+    float w = folds && f.dweight ? f.dweight[own] : 0.0f;
+    float b = folds && f.dbias ? f.dbias[own] : 0.0f;
     loaded_part part = {};
     if (threadIdx.x < LOADERS)
         load_part<Wide, Columns, Centred>(&f, 0, rows, &part);
@@ -173,9 +177,9 @@ __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
         __syncthreads();
     }
     if (folds && f.dweight)
-        f.dweight[column] = w;
+        f.dweight[own] = w;
     if (folds && f.dbias)
-        f.dbias[column] = b;
+        f.dbias[own] = b;
 }
 
 /* Gives each block as many columns as leave no multiprocessor without a
@@ -185,12 +189,13 @@ static void launch_fold(const cuda_device *d, cudaStream_t stream,
                         const norm_fold *f)
 {
     dim3 block(LOADERS + 32);
-    if (f->dim / 16 >= (uint32_t)d->sms)
+    uint32_t segments = f->groups / f->run;
+    if (f->dim / 16 * segments >= (uint32_t)d->sms)
         CU_LAUNCH((norm_fold_kernel<Wide, 16, Centred>),
-                  dim3((f->dim + 15) / 16), block, 0, stream, *f);
+                  dim3((f->dim + 15) / 16, segments), block, 0, stream, *f);
     else
-        CU_LAUNCH((norm_fold_kernel<Wide, 8, Centred>), dim3((f->dim + 7) / 8),
-                  block, 0, stream, *f);
+        CU_LAUNCH((norm_fold_kernel<Wide, 8, Centred>),
+                  dim3((f->dim + 7) / 8, segments), block, 0, stream, *f);
 }
 
 void norm_fold_start(const cuda_device *d, cudaStream_t stream,

@@ -12,18 +12,18 @@ typedef struct norm_fold {
     const float *x;
     const float *dy;
     const float *stat; /* rstd per row; if centred: mean, rstd */
-    float *dweight;    /* [dim] or NULL */
+    float *dweight;    /* [groups / run, dim] or NULL */
     float *dbias;      /* [dim] or NULL, centred only */
-    const int32_t *live;
-    uint64_t tokens;
+    xray_extent tokens;
     uint64_t x_stride;
     uint64_t dy_stride;
     uint32_t groups;
+    uint32_t run; /* groups of a segment; it divides groups */
     uint32_t dim;
 } norm_fold;
 
 /* dweight = fma(dy, xh, dweight) and dbias = dbias + dy over tokens, then
- * groups; xh = x rstd or, where centred, (x - mean) rstd. */
+ * the groups of a segment; xh = x rstd or, where centred, (x - mean) rstd. */
 void norm_fold_start(const cuda_device *d, cudaStream_t stream,
                      const norm_fold *f, int centred);
 

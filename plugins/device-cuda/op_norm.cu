@@ -425,15 +425,21 @@ extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
             op->groups, op->dim, (unsigned long long)op->x_stride,
             (unsigned long long)op->dy_stride,
             (unsigned long long)op->dx_stride);
+    uint32_t segments = op->segments ? op->segments : 1;
+    if (op->groups % segments)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "%u segments do not divide %u groups", op->segments,
+                         op->groups);
     uint64_t rows = op->tokens.bound * op->groups;
     cudaStream_t on = cuda_stream(d, stream);
     if (rows == 0)
         return XRAY_OK;
-    norm_fold f = {
-        op->x,         op->dy,          op->rstd,         op->dweight,
-        NULL,          op->tokens.live, op->tokens.bound, op->x_stride,
-        op->dy_stride, op->groups,      op->dim
-    };
+    norm_fold f = { op->x,        op->dy,
+                    op->rstd,     op->dweight,
+                    NULL,         op->tokens,
+                    op->x_stride, op->dy_stride,
+                    op->groups,   op->groups / segments,
+                    op->dim };
     if (op->dweight)
         norm_fold_start(d, on, &f, 0);
     int wide = rows_odd(op->x) + rows_odd(op->dy) + rows_odd(op->weight) +
@@ -577,17 +583,9 @@ extern "C" xray_status cuda_layernorm_grad(void *self, xray_stream *stream,
     cudaStream_t on = cuda_stream(d, stream);
     if (rows == 0)
         return XRAY_OK;
-    norm_fold f = { op->x,
-                    op->dy,
-                    op->stat,
-                    op->dweight,
-                    op->dbias,
-                    op->tokens.live,
-                    op->tokens.bound,
-                    op->x_stride,
-                    op->dy_stride,
-                    1,
-                    op->dim };
+    norm_fold f = { op->x,     op->dy,     op->stat,     op->dweight,
+                    op->dbias, op->tokens, op->x_stride, op->dy_stride,
+                    1,         1,          op->dim };
     if (op->dweight || op->dbias)
         norm_fold_start(d, on, &f, 1);
     int wide = rows_odd(op->x) + rows_odd(op->dy) + rows_odd(op->weight) +

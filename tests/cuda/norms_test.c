@@ -11,13 +11,14 @@ typedef struct shape {
     size_t tokens;
     uint32_t groups, dim, pad; /* pad: values between tokens */
     size_t off;                /* offset of all pointers, in values */
+    uint32_t segments;         /* of the weight's gradient of rmsnorm */
 } shape;
 
 static const shape shapes[] = {
-    { 3, 1, 1, 0, 0 },    { 9, 5, 7, 1, 0 },    { 40, 3, 64, 0, 0 },
-    { 21, 2, 100, 4, 1 }, { 17, 4, 128, 8, 0 }, { 11, 2, 256, 4, 0 },
-    { 9, 2, 260, 0, 0 },  { 6, 1, 300, 4, 1 },  { 530, 1, 896, 4, 0 },
-    { 5, 1, 1030, 1, 0 }, { 4, 1, 8200, 0, 0 },
+    { 3, 1, 1, 0, 0, 0 },    { 9, 5, 7, 1, 0, 5 },    { 40, 3, 64, 0, 0, 0 },
+    { 21, 2, 100, 4, 1, 2 }, { 17, 4, 128, 8, 0, 2 }, { 11, 2, 256, 4, 0, 1 },
+    { 9, 2, 260, 0, 0, 0 },  { 6, 1, 300, 4, 1, 0 },  { 530, 1, 896, 4, 0, 1 },
+    { 5, 1, 1030, 1, 0, 0 }, { 4, 1, 8200, 0, 0, 0 }, { 300, 8, 32, 0, 0, 8 },
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
@@ -37,7 +38,7 @@ static fields make_fields(const pair *p, const shape *s)
                  .dx = make_random_buf(p, s->tokens * stride + 1, 1),
                  .stat = make_random_buf(p, s->tokens * s->groups * 2, 1),
                  .residual = make_random_buf(p, s->tokens * s->dim + 1, 1),
-                 .dw = make_random_buf(p, s->dim, 1),
+                 .dw = make_random_buf(p, (size_t)s->groups * s->dim, 1),
                  .db = make_random_buf(p, s->dim, 1),
                  .live = make_buf(p, &live, sizeof(live)) };
     return f;
@@ -98,7 +99,8 @@ static void compare_rmsnorm(const pair *p, const shape *h, int residual,
             .groups = h->groups,
             .dim = h->dim,
             .accumulate = in_place ? 0 : 1,
-            .offset = op.offset
+            .offset = op.offset,
+            .segments = h->segments
         };
         RUN_ON(p, s, rmsnorm, &op);
         RUN_ON(p, s, rmsnorm_grad, &grad);

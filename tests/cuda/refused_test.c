@@ -47,6 +47,7 @@ static void rmsnorm_refuses_bad_fields(void **state)
     BAD(rmsnorm_grad, dy_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm_grad, dx_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm_grad, groups, 0, XRAY_E_ARG);
+    BAD(rmsnorm_grad, segments, 3, XRAY_E_ARG);
 }
 
 static void layernorm_refuses_bad_fields(void **state)

@@ -245,7 +245,8 @@ OPERATOR(rmsnorm_grad, xray_rmsnorm_grad, {
     IN(c, o->rstd, FLOATS(n * o->groups));
     IN(c, o->dy, count_strided(n, o->dy_stride, width));
     OUT(c, o->dx, count_strided(n, o->dx_stride, width));
-    OUT(c, o->dweight, FLOATS(o->dim));
+    OUT(c, o->dweight,
+        FLOATS((uint64_t)(o->segments ? o->segments : 1) * o->dim));
     LIVE(tokens);
 })
 

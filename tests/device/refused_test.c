@@ -56,6 +56,9 @@ static void rmsnorm_refuses_bad_fields(void **state)
         "2 groups of 4 do not fit strides 8, 8 and 7");
     BAD(rmsnorm_grad, groups, 0, XRAY_E_ARG,
         "0 groups of 4 do not fit strides 8, 8 and 8");
+    FINE(rmsnorm_grad, segments, 2);
+    BAD(rmsnorm_grad, segments, 3, XRAY_E_ARG,
+        "3 segments do not divide 2 groups");
 #undef LIST
 }
 

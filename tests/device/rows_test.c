@@ -47,7 +47,7 @@ static void rows_are_gathered_and_scattered(void **state)
 /* ---- RMSNorm ------------------------------------------------------------ */
 
 typedef struct norm {
-    size_t tokens, groups, dim, stride;
+    size_t tokens, groups, dim, stride, segments;
     float offset;
     int accumulate;
     float *x, *w, *dy, *dx, *residual, *rstd;
@@ -160,7 +160,8 @@ static void run_norm_grad(const dev *d, const norm *n, size_t first,
                              .groups = (uint32_t)n->groups,
                              .dim = (uint32_t)n->dim,
                              .accumulate = (uint32_t)n->accumulate,
-                             .offset = n->offset };
+                             .offset = n->offset,
+                             .segments = (uint32_t)n->segments };
     RUN(d, rmsnorm_grad, &op);
 }
 
@@ -219,6 +220,59 @@ static void norms_match_float64(void **state)
         free(y0);
         free(dx0);
         free(dw0);
+        free_norm(&n);
+    }
+    close_devices(&b);
+}
+
+/* dw[s] continues with the rows of the s-th run of groups, token by token. */
+static void fold_segments(const norm *n, float *dw)
+{
+    size_t run = n->groups / n->segments;
+    for (size_t v = 0; v < n->tokens * n->groups; v++) {
+        size_t g = v % n->groups;
+        size_t at = v / n->groups * n->stride + g * n->dim;
+        float *sum = dw + g / run * n->dim;
+        for (size_t i = 0; i < n->dim; i++)
+            sum[i] = fmaf(n->dy[at + i], n->x[at + i] * n->rstd[v], sum[i]);
+    }
+}
+
+static void runs_of_groups_have_weight_gradients_of_their_own(void **state)
+{
+    (void)state;
+    static const norm grid[] = {
+        { .tokens = 50, .groups = 8, .dim = 24, .segments = 8 },
+        { .tokens = 33, .groups = 8, .dim = 17, .segments = 4 },
+        { .tokens = 9, .groups = 6, .dim = 64, .segments = 2 },
+        { .tokens = 300, .groups = 2, .dim = 128, .segments = 2 },
+        { .tokens = 5, .groups = 4, .dim = 30, .segments = 1 },
+    };
+    bench b;
+    open_devices(&b);
+    for (size_t i = 0; i < sizeof(grid) / sizeof(*grid); i++) {
+        norm n = make_norm(grid[i]);
+        size_t size = n.tokens * n.stride;
+        size_t sums = n.segments * n.dim;
+        float *start = random_floats(sums, 1);
+        float *want = copy_floats(start, sums);
+        float *y = alloc_floats(size);
+        xray_rmsnorm op = make_norm_op(&n, y, n.rstd);
+        RUN(&b.dev[0], rmsnorm, &op);
+        fold_segments(&n, want);
+        for (int d = 0; d < b.count; d++) {
+            float *dx = copy_floats(n.dx, size);
+            float *dw = copy_floats(start, sums);
+            size_t cut = n.tokens / 3;
+            run_norm_grad(&b.dev[d], &n, 0, cut, dx, dw);
+            run_norm_grad(&b.dev[d], &n, cut, n.tokens - cut, dx, dw);
+            assert_same_bits(dw, want, sums, "dweight", b.dev[d].name);
+            free(dx);
+            free(dw);
+        }
+        free(start);
+        free(want);
+        free(y);
         free_norm(&n);
     }
     close_devices(&b);
@@ -436,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_gathered_and_scattered),
         cmocka_unit_test(norms_match_float64),
+        cmocka_unit_test(runs_of_groups_have_weight_gradients_of_their_own),
         cmocka_unit_test(residuals_are_added_first),
         cmocka_unit_test(norms_work_in_place),
         cmocka_unit_test(rotations_turn_there_and_back),
