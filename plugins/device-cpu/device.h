@@ -162,6 +162,8 @@ typedef struct cpu_product {
     float alpha;  /* 0: 1 */
     uint32_t act; /* XRAY_ACT_*, or 0 */
     uint32_t plain;
+    uint32_t segments; /* 0: 1 */
+    size_t piece[3];   /* as in cpu_gemm; read if there are several segments */
 } cpu_product;
 
 /* Computes y as xray_matmul specifies. */
@@ -173,6 +175,10 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
 xray_status cpu_weight_panels(cpu_device *d, const char *where,
                               const xray_weight *w, uint32_t kind,
                               const void **out);
+
+/* Refuses segments that are too short for the vocabulary. */
+xray_status cpu_check_segment(const cpu_device *d, const char *where,
+                              uint64_t vocab, uint64_t segment);
 
 /* Refuses a vocabulary that does not fit the stride of its logits. */
 xray_status cpu_check_logits(const cpu_device *d, const char *where,

@@ -6,6 +6,8 @@
 #ifndef CPU_K_LM_HEAD_H
 #define CPU_K_LM_HEAD_H
 
+#include <string.h>
+
 #include <xray/numerics.h>
 
 #include "plugins/device-cpu/k_rows.h"
@@ -29,14 +31,10 @@ VFN v16 logits_at(const float *z, size_t i, size_t lanes)
                     v16_set(-VEC_INF));
 }
 
-static void lse_row(const float *z, size_t n, cpu_lse *out)
+/* S and M of n logits with the maximum m. */
+VFN void sum_logits(const float *z, size_t n, v16 m, float sums[2])
 {
-    v16 top = v16_set(-VEC_INF);
-    LANES(i, n, lanes)
-    top = v16_max(logits_at(z, i, lanes), top);
-    out->max = v16_hmax(top);
     v16 zero = v16_set(0.0f);
-    v16 m = v16_set(out->max);
     v16 sum = zero;
     v16 moment = zero;
     LANES(i, n, lanes)
@@ -46,8 +44,34 @@ static void lse_row(const float *z, size_t n, cpu_lse *out)
         sum = v16_add(sum, e);
         moment = v16_fma(e, v16_pick(v16_lt(zero, e), d, zero), moment);
     }
-    out->sum = v16_sum(sum);
-    out->moment = v16_sum(moment);
+    sums[0] = v16_sum(sum);
+    sums[1] = v16_sum(moment);
+}
+
+/* Level i of the tree has the sums of 2^i segments, to which a later segment is
+ * joined. After the last segment all that are left are joined. */
+static void lse_row(const float *z, size_t n, size_t segment, const float *top,
+                    cpu_lse *out)
+{
+    float level[4][2];
+    float sums[2] = { 0 };
+    v16 most = v16_set(-VEC_INF);
+    LANES(i, top ? 0 : n, lanes)
+    most = v16_max(logits_at(z, i, lanes), most);
+    out->max = top ? *top : v16_hmax(most);
+    segment = segment ? segment : n;
+    for (size_t first = 0, s = 0; first < n; first += segment, s++) {
+        int last = n - first <= segment;
+        sum_logits(z + first, last ? n - first : segment, v16_set(out->max),
+                   sums);
+        size_t i = 0;
+        for (; s >> i && (last || (s >> i & 1)); i++)
+            for (int k = 0; (s >> i & 1) && k < 2; k++)
+                sums[k] = level[i][k] + sums[k];
+        memcpy(level[last ? 0 : i], sums, sizeof(sums));
+    }
+    out->sum = sums[0];
+    out->moment = sums[1];
 }
 
 /* dz = dlogp 1[target] - p (dlogp + dH (log p + H)), taken back through

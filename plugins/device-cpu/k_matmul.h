@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of the CPU. A tile of R rows by P panels of 16 columns keeps
- * its accumulators in registers while the summed index runs. Cutting the summed
- * index into blocks is exact, since a chain continues from the stored
- * accumulator.
+ * Matrix products of the CPU as blocks of tiles. Cutting the summed index into
+ * blocks is exact, since a chain continues from the stored accumulator.
  */
 #ifndef CPU_K_MATMUL_H
 #define CPU_K_MATMUL_H
 
-#include "plugins/device-cpu/kernels.h"
-#include "plugins/device-cpu/vec.h"
+#include "plugins/device-cpu/k_tile.h"
 
 /* 16 KiB per panel of b stay in the L1 cache, a block of `a` in the L2 cache.
  */
@@ -20,280 +17,6 @@
  * if those fit the L2 cache, otherwise the bytes that follow in its panel. */
 #define STEP_AHEAD ((size_t)512 << 10)
 #define ROW_AHEAD ((size_t)2 << 10)
-
-/* The part of the product that a tile computes, and what it prefetches. */
-typedef struct tile_at {
-    size_t row;
-    size_t panel;
-    size_t k0;
-    size_t k1;
-    int start;
-    const float *next;   /* address in a or b that will be read soon */
-    size_t next_row;     /* floats between the 16 lines to prefetch */
-    size_t next_sixteen; /* floats from these 16 lines to the next 16 */
-    const float *next_c; /* the accumulators of the next tile */
-    size_t ahead;        /* a single row of bf16: bytes from b to the line */
-} tile_at;
-
-/* The compile-time shape of a tile. */
-typedef struct tile_form {
-    int rows;
-    int panels;
-    int transposed;
-    int masked; /* the last panel of b is read with a mask */
-    int triangle;
-    int narrow; /* b is bf16 */
-} tile_form;
-
-VFN size_t lanes_of(const cpu_gemm *g, size_t panel)
-{
-    size_t left = g->cols - panel * 16;
-    return left < 16 ? left : 16;
-}
-
-VFN v16 tile_start(const cpu_gemm *g, const tile_at *at, size_t row,
-                   size_t panel)
-{
-    size_t n = lanes_of(g, panel);
-    if (at->start == GEMM_LOAD)
-        return v16_loadn(g->c + row * g->c_row + panel * 16, n);
-    if (at->start == GEMM_BIAS)
-        return v16_loadn(g->bias + panel * 16, n);
-    if (at->start == GEMM_FROM)
-        return v16_loadn(g->from + row * g->from_row + panel * 16, n);
-    return v16_set(0.0f);
-}
-
-VFN v16 tile_b(const char *b, const tile_form f, size_t lanes)
-{
-    const float *wide = (const float *)(const void *)b;
-    if (f.narrow)
-        return v16_widen((const uint16_t *)(const void *)b);
-    return f.masked ? v16_loadn(wide, lanes) : v16_load(wide);
-}
-
-/* Prefetches line i of the next tile's accumulators. */
-VFN void fetch_c(const tile_form f, const cpu_gemm *g, const tile_at *at,
-                 size_t i)
-{
-    size_t panels = (size_t)f.panels;
-    __builtin_prefetch(at->next_c + i / panels * g->c_row + i % panels * 16, 1,
-                       3);
-}
-
-VFN float *tile_c(const cpu_gemm *g, const tile_at *at, int row, int panel)
-{
-    return g->c + (at->row + (size_t)row) * g->c_row +
-           (at->panel + (size_t)panel) * 16;
-}
-
-VFN void tile_store(const tile_form f, const cpu_gemm *g, const tile_at *at,
-                    v16 (*c)[8], size_t lanes)
-{
-    if (lanes == 16) {
-        UNROLL_ROWS
-        for (int r = 0; r < f.rows; r++)
-            UNROLL_PANELS
-        for (int p = 0; p < f.panels; p++)
-            v16_store(tile_c(g, at, r, p), c[r][p]);
-    } else {
-        UNROLL_ROWS
-        for (int r = 0; r < f.rows; r++)
-            UNROLL_PANELS
-        for (int p = 0; p < f.panels; p++)
-            v16_storen(tile_c(g, at, r, p), c[r][p],
-                       lanes_of(g, at->panel + (size_t)p));
-    }
-}
-
-VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
-{
-    v16 c[14][8];
-    size_t lanes = lanes_of(g, at->panel + (size_t)f.panels - 1);
-    /* Full lines without masks save a fifth of the time of a short chain. */
-    if (lanes == 16 && at->start == GEMM_LOAD) {
-        UNROLL_ROWS
-        for (int r = 0; r < f.rows; r++)
-            UNROLL_PANELS
-        for (int p = 0; p < f.panels; p++)
-            c[r][p] = v16_load(tile_c(g, at, r, p));
-    } else {
-        UNROLL_ROWS
-        for (int r = 0; r < f.rows; r++)
-            UNROLL_PANELS
-        for (int p = 0; p < f.panels; p++)
-            c[r][p] =
-                tile_start(g, at, at->row + (size_t)r, at->panel + (size_t)p);
-    }
-    const float *a = g->a + (f.transposed ? at->k0 * g->a_row + at->row
-                                          : at->row * g->a_row);
-    const size_t size = f.narrow ? sizeof(uint16_t) : sizeof(float);
-    const size_t b_panel = g->b_panel * size;
-    const size_t b_row = g->b_row * size;
-    const char *b = (const char *)g->b + at->panel * b_panel + at->k0 * b_row;
-    for (size_t k = at->k0; k < at->k1; k++, b += b_row) {
-        v16 x[8];
-        if (!f.masked && !f.triangle && !(f.narrow && f.rows == 1))
-            __builtin_prefetch(at->next + at->next_row * ((k - at->k0) % 16) +
-                                   at->next_sixteen * ((k - at->k0) / 16),
-                               0, 2);
-        /* Prefetches the next tile's accumulators, which are read or written
-         * there. */
-        if (!f.triangle && k - at->k0 < (size_t)(f.rows * f.panels))
-            fetch_c(f, g, at, k - at->k0);
-        /* A single row of bf16 waits for memory alone. */
-        if (f.narrow && f.rows == 1) {
-            UNROLL_PANELS
-            for (int p = 0; p < f.panels; p++)
-                __builtin_prefetch(b + (size_t)p * b_panel + at->ahead, 0, 2);
-        }
-        UNROLL_PANELS
-        for (int p = 0; p < f.panels; p++)
-            x[p] = tile_b(b + (size_t)p * b_panel, f, lanes);
-        UNROLL_ROWS
-        for (int r = 0; r < f.rows; r++) {
-            v16 s =
-                v16_set(f.transposed ? a[(k - at->k0) * g->a_row + (size_t)r]
-                                     : a[(size_t)r * g->a_row + k]);
-            UNROLL_PANELS
-            for (int p = 0; p < f.panels; p++)
-                c[r][p] = v16_fma(s, x[p], c[r][p]);
-        }
-    }
-    if (f.triangle) {
-        UNROLL_PANELS
-        for (int j = 1; j < f.rows; j++) {
-            v16 x[8];
-            UNROLL_PANELS
-            for (int p = 0; p < f.panels; p++)
-                x[p] = tile_b(b + (size_t)p * b_panel, f, lanes);
-            b += b_row;
-            UNROLL_PANELS
-            for (int r = j; r < f.rows; r++) {
-                v16 s =
-                    v16_set(a[(size_t)r * g->a_row + at->k1 + (size_t)j - 1]);
-                UNROLL_PANELS
-                for (int p = 0; p < f.panels; p++)
-                    c[r][p] = v16_fma(s, x[p], c[r][p]);
-            }
-        }
-    }
-    tile_store(f, g, at, c, lanes);
-}
-
-/* ---- tables of tiles, [rows] --------------------------------------------- */
-
-typedef void tile_fn(const cpu_gemm *g, const tile_at *at);
-
-/* One function per shape, because a single function with all of them would take
- * minutes to compile. KIND is one of the forms below, P the number of
- * panels. */
-#define FORM_plain(R, P) \
-    {                    \
-        R, P, 0, 0, 0, 0 \
-    }
-#define FORM_turned(R, P) \
-    {                     \
-        R, P, 1, 0, 0, 0  \
-    }
-#define FORM_masked(R, P) \
-    {                     \
-        R, P, 0, 1, 0, 0  \
-    }
-#define FORM_turned_masked(R, P) \
-    {                            \
-        R, P, 1, 1, 0, 0         \
-    }
-#define FORM_triangle(R, P) \
-    {                       \
-        R, P, 0, 0, 1, 0    \
-    }
-#define FORM_triangle_masked(R, P) \
-    {                              \
-        R, P, 0, 1, 1, 0           \
-    }
-#define FORM_narrow(R, P) \
-    {                     \
-        R, P, 0, 0, 0, 1  \
-    }
-#define TILE(R, P, KIND)                                           \
-    static __attribute__((noinline)) void tile_##KIND##_##R##_##P( \
-        const cpu_gemm *g, const tile_at *at)                      \
-    {                                                              \
-        tile((tile_form)FORM_##KIND(R, P), g, at);                 \
-    }
-#define NAME(R, P, KIND) [R] = tile_##KIND##_##R##_##P,
-
-#define ROWS_2(X, P, KIND) X(1, P, KIND) X(2, P, KIND)
-#define ROWS_3(X, P, KIND) ROWS_2(X, P, KIND) X(3, P, KIND)
-#define ROWS_4(X, P, KIND) ROWS_3(X, P, KIND) X(4, P, KIND)
-#define ROWS_6(X, P, KIND) ROWS_4(X, P, KIND) X(5, P, KIND) X(6, P, KIND)
-#define ROWS_8(X, P, KIND) ROWS_6(X, P, KIND) X(7, P, KIND) X(8, P, KIND)
-#define ROWS_14(X, P, KIND) \
-    ROWS_8(X, P, KIND)      \
-    X(9, P, KIND)           \
-    X(10, P, KIND)          \
-    X(11, P, KIND) X(12, P, KIND) X(13, P, KIND) X(14, P, KIND)
-
-/* A table [rows] of the tiles of P panels, named NAME_P. */
-#define TABLE(KIND, ROWS, P)                                                 \
-    ROWS(TILE, P, KIND)                                                      \
-    static tile_fn *const tiles_##KIND##_##P[VEC_ROWS + 1] = { ROWS(NAME, P, \
-                                                                    KIND) };
-/* The tables of tiles that are plain, with `a` transposed, with b as bf16. */
-#define TABLES(ROWS, P)    \
-    TABLE(plain, ROWS, P)  \
-    TABLE(turned, ROWS, P) \
-    TABLE(narrow, ROWS, P)
-
-/* Where masked loads cost nothing, one form of the single panel serves padded
- * and unpadded matrices. */
-#if VEC_ROWS == 14
-TABLE(masked, ROWS_14, 1)
-TABLE(turned_masked, ROWS_14, 1)
-TABLE(narrow, ROWS_14, 1)
-#define tiles_plain_1 tiles_masked_1
-#define tiles_turned_1 tiles_turned_masked_1
-TABLES(ROWS_14, 2)
-TABLES(ROWS_6, 4)
-TABLES(ROWS_3, 8)
-TABLE(triangle_masked, ROWS_8, 1)
-#define tiles_triangle_1 tiles_triangle_masked_1
-TABLE(triangle, ROWS_8, 2)
-#else
-#if VEC_ROWS == 6
-#define ROWS_MOST ROWS_6
-TABLES(ROWS_2, 2)
-TABLES(ROWS_2, 4)
-#else
-#define ROWS_MOST ROWS_4
-#endif
-TABLE(masked, ROWS_MOST, 1)
-TABLE(turned_masked, ROWS_MOST, 1)
-TABLES(ROWS_MOST, 1)
-TABLE(triangle_masked, ROWS_MOST, 1)
-TABLE(triangle, ROWS_MOST, 1)
-#endif
-
-#define KIND_PLAIN 0
-#define KIND_TURNED 1
-#define KIND_NARROW 2
-#define OF_KINDS(P)                                         \
-    {                                                       \
-        tiles_plain_##P, tiles_turned_##P, tiles_narrow_##P \
-    }
-
-/* Indexed by the number of panels at once (1, 2, 4, 8), then by KIND_*. */
-static tile_fn *const *const tile_tables[4][3] = {
-    OF_KINDS(1),
-#if VEC_ROWS >= 6
-    OF_KINDS(2),
-    OF_KINDS(4),
-#endif
-#if VEC_ROWS == 14
-    OF_KINDS(8),
-#endif
-};
 
 /* How many panels a tile of `rows` rows computes at once: enough accumulators
  * to keep the FMA units busy, and no more than there are registers. */
@@ -367,10 +90,42 @@ VFN const float *next_panel(const cpu_gemm *g, const tile_at *at,
     if (at->panel + step + i < cut->panels)
         return cpu_gemm_b(g, (at->panel + step + i) * g->b_panel +
                                  at->k0 * g->b_row);
-    if (at->k1 < g->depth)
-        return cpu_gemm_b(g, i * g->b_panel + at->k1 * g->b_row);
     size_t skip = i * g->b_panel * (g->b_narrow ? 2 : sizeof(float));
-    return g->b_next ? (const void *)((const char *)g->b_next + skip) : NULL;
+    const char *then = at->b_then ? at->b_then : g->b_next;
+    return then ? (const void *)(then + skip) : NULL;
+}
+
+/* Where the sums of a tile lie in a level that is kept for all tiles. Those of
+ * a tile are contiguous, because rows that are far apart would cost time to
+ * address. */
+VFN size_t sums_offset(const cpu_gemm *g, size_t row, size_t panel, size_t step)
+{
+    return (panel * g->rows + row * step) * 16;
+}
+
+/* Prefetches where the tile at (row, panel) starts or stores its
+ * accumulators. */
+VFN void fetch_outputs(const cpu_gemm *g, tile_at *at, size_t row, size_t panel,
+                       size_t step)
+{
+    tile_sums *s = at->sums;
+    at->next_c = g->c + row * g->c_row + panel * 16;
+    if (!s)
+        return;
+    s->next_row = g->c_row;
+    if (s->final)
+        return;
+    at->next_c = s->base[s->top] + sums_offset(g, row, panel, step);
+    s->next_row = step * 16;
+}
+
+/* Sets where the sums of a tile lie. */
+VFN void place_sums(const cpu_gemm *g, const tile_at *at, size_t step)
+{
+    tile_sums *s = at->sums;
+    size_t offset = s ? sums_offset(g, at->row, at->panel, step) : 0;
+    for (size_t i = 0; s && i < s->levels; i++)
+        s->level[i] = s->base[i] + (i < s->near ? 0 : offset);
 }
 
 /* Sets what tile i of a group of panels in gemm_block prefetches: panel i of
@@ -382,7 +137,7 @@ VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
     size_t step = cut_step(cut, at->panel);
     const float *ahead =
         i < step ? next_panel(g, at, cut, step, i) : (const float *)NULL;
-    at->next_c = g->c + below * g->c_row + at->panel * 16;
+    fetch_outputs(g, at, below, at->panel, step);
     at->next = ahead
                    ? ahead
                    : cpu_gemm_b(g, at->panel * g->b_panel + at->k0 * g->b_row);
@@ -390,7 +145,8 @@ VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
     at->next_sixteen = 16 * at->next_row;
     if (at->panel > 0 || ahead || below >= g->rows)
         return;
-    at->next = g->a + below * g->a_row + at->k0;
+    size_t first = at->sums ? at->sums->runs->a : at->k0;
+    at->next = g->a + below * g->a_row + first;
     at->next_row = 16;
     at->next_sixteen = g->a_row;
 }
@@ -400,6 +156,9 @@ VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
 static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
 {
     tile_cut cut = cut_tiles(g, m1 - m0);
+    int kind = at->sums      ? g->b_narrow ? KIND_JOINED_NARROW : KIND_JOINED
+               : g->b_narrow ? KIND_NARROW
+                             : KIND_PLAIN;
     for (size_t p = 0, step; p < cut.panels; p += step) {
         size_t row = m0;
         step = cut_step(&cut, p);
@@ -412,9 +171,9 @@ static void gemm_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
             at->row = row;
             fetch_next(g, at, &cut, i, row + rows);
             if (i + 1 == cut.tiles)
-                at->next_c =
-                    g->c + m0 * g->c_row + (p + step) % cut.panels * 16;
-            run_tile(g->b_narrow ? KIND_NARROW : KIND_PLAIN, &cut, g, at, rows);
+                fetch_outputs(g, at, m0, (p + step) % cut.panels, step);
+            place_sums(g, at, step);
+            run_tile(kind, &cut, g, at, rows);
             row += rows;
         }
     }
@@ -506,55 +265,190 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
     }
 }
 
-/* Copies a block of `a`, scaled, into rows that lie `row` floats apart. */
-static void copy_block(const cpu_gemm *g, const tile_at *at, size_t m0,
-                       size_t m1, size_t row)
+/* Copies rows [m0, m1) of a range of `a`, scaled, into rows that lie `row`
+ * floats apart. */
+static void copy_rows(const cpu_gemm *g, size_t m0, size_t m1, size_t first,
+                      size_t depth, float *to, size_t row)
 {
     float scale = g->scale == 0.0f ? 1.0f : g->scale;
-    for (size_t r = m0; r < m1; r++) {
-        const float *a = g->a + r * g->a_row;
-        for (size_t k = at->k0; k < at->k1; k++)
-            g->work[(r - m0) * row + k - at->k0] = a[k] * scale;
+    for (size_t r = m0; r < m1; r++, to += row) {
+        const float *a = g->a + r * g->a_row + first;
+        for (size_t k = 0; k < depth; k++)
+            to[k] = a[k] * scale;
     }
 }
 
-/* The same with a copy of the block of `a`, for rows that are to be scaled, or
- * that are a power of two apart: such rows share sets of the L1 cache and,
- * depending on their physical pages, of the L2 cache. */
-static void gemm_copied(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
+/* Computes rows [m0, m1) with a copy of the block of `a`, for rows that are to
+ * be scaled, or that are a power of two apart: such rows share sets of the L1
+ * cache and, depending on their physical pages, of the L2 cache. */
+static void gemm_copied(const cpu_gemm *g, const tile_at *at, size_t m0,
+                        size_t m1)
 {
-    size_t depth = at->k1 - at->k0;
     const size_t row = DEPTH_BLOCK + 16;
-    copy_block(g, at, m0, m1, row);
     cpu_gemm one = *g;
     one.a = g->work;
     one.a_row = row;
-    one.depth = g->depth - at->k0;
     one.b = cpu_gemm_b(g, at->k0 * g->b_row);
     one.c += m0 * g->c_row;
     one.from = g->from ? g->from + m0 * g->from_row : NULL;
-    tile_at here = { .start = at->start, .k1 = depth };
+    tile_at here = { .start = at->start,
+                     .k1 = at->k1 - at->k0,
+                     .b_then = at->b_then };
+    if (!at->sums) {
+        copy_rows(g, m0, m1, at->k0, here.k1, g->work, row);
+        gemm_block(&one, &here, 0, m1 - m0);
+        return;
+    }
+    tile_run runs[MOST_RUNS];
+    tile_sums sums = *at->sums;
+    for (size_t i = 0; i < sums.run_count; i++) {
+        runs[i] = sums.runs[i];
+        copy_rows(g, m0, m1, runs[i].a, runs[i].depth, g->work + runs[i].before,
+                  row);
+        runs[i].a = runs[i].before;
+        runs[i].b -= at->k0;
+    }
+    sums.runs = runs;
+    here.sums = &sums;
     gemm_block(&one, &here, 0, m1 - m0);
+}
+
+static void run_block(const cpu_gemm *g, tile_at *at, size_t m0, size_t m1)
+{
+    if (g->work)
+        gemm_copied(g, at, m0, m1);
+    else
+        gemm_block(g, at, m0, m1);
+}
+
+/* ---- segments ------------------------------------------------------------ */
+
+/* The terms of a segment but the last, which may have fewer. */
+VFN size_t segment_length(const cpu_gemm *g)
+{
+    return g->piece[0] + g->piece[1] + g->piece[2];
+}
+
+/* Sets the runs of terms [first, last), counted segment by segment, and returns
+ * their number. */
+static size_t find_runs(const cpu_gemm *g, size_t first, size_t last,
+                        tile_run *runs)
+{
+    const size_t length = segment_length(g);
+    size_t n = 0;
+    for (size_t t = first; t < last;) {
+        size_t segment = t / length;
+        size_t within = t % length;
+        size_t begin = 0; /* of the matrix that has the term */
+        size_t p = 0;
+        for (; within >= g->piece[p]; p++) {
+            within -= g->piece[p];
+            begin += g->piece[p] * g->segments;
+        }
+        size_t left = g->piece[p] - within;
+        tile_run *run = &runs[n++];
+        *run = (tile_run){ .a = begin + segment * g->piece[p] + within,
+                           .depth = left < last - t ? left : last - t,
+                           .before = t - first };
+        run->b = run->a;
+        t += run->depth;
+        run->ends = t % length == 0 || t == g->depth;
+    }
+    return n;
+}
+
+/* How many terms the block at term t has, about `most`: those of a power of two
+ * of complete segments, so that they are a part of the tree, or a range of
+ * one. */
+static size_t find_depth(const cpu_gemm *g, size_t t, size_t most)
+{
+    const size_t length = segment_length(g);
+    size_t n = XRAY_SEGMENTS;
+    while (n > 1 && n * length > most)
+        n /= 2;
+    size_t depth = n * length;
+    size_t left = g->depth - t;
+    if (depth > most) {
+        size_t blocks = (length + most - 1) / most;
+        depth = (length + blocks - 1) / blocks;
+        left = left < length - t % length ? left : length - t % length;
+    }
+    return depth < left ? depth : left;
+}
+
+/* Decides where each level of the tree is kept. A block's tiles need the levels
+ * below that of its own sum one after the other. */
+static void place_levels(const cpu_gemm *g, size_t most, tile_sums *s,
+                         float *near)
+{
+    const size_t length = segment_length(g);
+    const size_t block = find_depth(g, 0, most);
+    const size_t level = (g->cols + 15) / 16 * 16 * g->rows;
+    for (size_t n = 1; n * 2 * length <= block; n *= 2)
+        s->near++;
+    for (size_t i = 0; g->segments >> i; i++, s->levels++)
+        s->base[i] = i < s->near ? near + i * TILE_FLOATS
+                                 : g->partial + (i - s->near) * level;
+}
+
+/* Computes all rows in segments. A chain that continues in another block is
+ * kept in the level that its segment will join, which has no other sum. */
+static void gemm_segments(const cpu_gemm *g, size_t most)
+{
+    _Alignas(64) float near[(MOST_LEVELS - 1) * TILE_FLOATS];
+    const size_t length = segment_length(g);
+    tile_run runs[MOST_RUNS];
+    tile_run then;
+    tile_sums sums = { .runs = runs };
+    tile_at at = { .sums = &sums, .start = g->start };
+    place_levels(g, most, &sums, near);
+    for (size_t t = 0, end; t < g->depth; t = end) {
+        end = t + find_depth(g, t, most);
+        sums.run_count = find_runs(g, t, end, runs);
+        sums.segment = t / length;
+        sums.load = t % length != 0;
+        sums.final = end == g->depth;
+        sums.top = (size_t)__builtin_ctzll(~((end - 1) / length));
+        at.k0 = runs[0].b;
+        at.b_then = !sums.final && find_runs(g, end, end + 1, &then)
+                        ? cpu_gemm_b(g, then.b * g->b_row)
+                        : NULL;
+        run_block(g, &at, 0, g->rows);
+    }
+}
+
+/* Rows [m0, m1) as one chain. */
+static void gemm_chain(const cpu_gemm *g, size_t m0, size_t m1, size_t most)
+{
+    tile_at at = { .start = g->start };
+    do {
+        int more = g->depth - at.k0 > most;
+        at.k1 = more ? at.k0 + most : g->depth;
+        at.b_then = more ? cpu_gemm_b(g, at.k1 * g->b_row) : NULL;
+        run_block(g, &at, m0, m1);
+        at.k0 = at.k1;
+        at.start = GEMM_LOAD;
+    } while (at.k0 < g->depth);
 }
 
 static void gemm(const cpu_gemm *g)
 {
-    size_t depth = g->rows > VEC_ROWS || g->work ? DEPTH_BLOCK : g->depth;
+    size_t most = g->rows > VEC_ROWS || g->work ? DEPTH_BLOCK : g->depth;
     /* Blocks have nearly equal heights, because one with few rows would read b
      * for little work. */
     size_t left = (g->rows + ROW_BLOCK - 1) / ROW_BLOCK;
     for (size_t m0 = 0, m1; m0 < g->rows; m0 = m1, left--) {
         m1 = m0 + (g->rows - m0 + left - 1) / left;
-        tile_at at = { .start = g->start };
-        do {
-            at.k1 = g->depth - at.k0 > depth ? at.k0 + depth : g->depth;
-            if (g->work)
-                gemm_copied(g, &at, m0, m1);
-            else
-                gemm_block(g, &at, m0, m1);
-            at.k0 = at.k1;
-            at.start = GEMM_LOAD;
-        } while (at.k0 < g->depth);
+        if (!g->segments) {
+            gemm_chain(g, m0, m1, most);
+            continue;
+        }
+        cpu_gemm one = *g;
+        one.a += m0 * g->a_row;
+        one.c += m0 * g->c_row;
+        one.from = g->from ? g->from + m0 * g->from_row : NULL;
+        one.rows = m1 - m0;
+        gemm_segments(&one, most);
     }
 }
 

@@ -40,6 +40,15 @@ typedef struct cpu_gemm {
     int b_narrow;
     float *work; /* CPU_GEMM_WORK floats for copies of blocks of a, or NULL */
     const void *b_next; /* b of the next task, or NULL */
+    /* Not 0: the sum is one of so many segments, whose chains start from 0, or
+     * from bias if `start` says so. A balanced tree joins them; then the bias
+     * that no chain started from is added, then `from`. */
+    uint32_t segments;
+    /* Terms that a segment has of each of the matrices that lie side by side
+     * along the summed index. Of a single one the last segment may have fewer.
+     */
+    size_t piece[3];
+    float *partial; /* with segments: CPU_GEMM_PARTIAL floats */
 } cpu_gemm;
 
 /* Element i of b. */
@@ -54,6 +63,11 @@ static inline const void *cpu_gemm_b(const cpu_gemm *g, size_t i)
 #define CPU_GEMM_ROWS 168
 #define CPU_GEMM_DEPTH 256
 #define CPU_GEMM_WORK ((size_t)CPU_GEMM_ROWS * (CPU_GEMM_DEPTH + 16))
+
+/* A product in segments has at most this many columns, so that the sums of a
+ * block of rows, in four levels of the tree, fit. */
+#define CPU_SEGMENT_COLS ((size_t)256)
+#define CPU_GEMM_PARTIAL (4 * CPU_GEMM_ROWS * CPU_SEGMENT_COLS)
 
 /* Rows of outputs on their way to y = act(gate) * up; without up, y =
  * act(gate). */
@@ -201,7 +215,10 @@ typedef struct cpu_kernels {
     /* Softcaps the n logits z in place. */
     void (*softcap)(float *z, float cap, size_t n);
     void (*divide)(float *y, const float *x, float by, size_t n);
-    void (*lse)(const float *z, size_t n, cpu_lse *out);
+    /* In segments of `segment` logits; 0: of all. `top` is the maximum or
+     * NULL. */
+    void (*lse)(const float *z, size_t n, size_t segment, const float *top,
+                cpu_lse *out);
     /* Replaces the logits z by their gradients. */
     void (*lm_head_dz)(float *z, size_t n, const cpu_dz *d);
     float (*log)(float x);

@@ -64,17 +64,14 @@ static xray_status compute_logits(cpu_device *d, lm_head_job *job,
     return cpu_product_run(d, where, &p);
 }
 
-/* Writes z / temperature to `to` and computes its sums. At temperature 1
- * nothing is written. */
+/* Writes z / temperature to `to`. At temperature 1 nothing is written. */
 static const float *scale_logits(const lm_head_job *job, const float *z,
-                                 float *to, float temperature, cpu_lse *out)
+                                 float *to, float temperature)
 {
-    if (temperature != 1.0f) {
-        job->d->k->divide(to, z, temperature, job->vocab);
-        z = to;
-    }
-    job->d->k->lse(z, job->vocab, out);
-    return z;
+    if (temperature == 1.0f)
+        return z;
+    job->d->k->divide(to, z, temperature, job->vocab);
+    return to;
 }
 
 static float token_logp(const lm_head_job *job, float z, const cpu_lse *l)
@@ -105,9 +102,11 @@ static void score_item(const lm_head_job *job, size_t r, float *scratch)
     size_t i = job->first + r;
     float *raw = softcap_logits(job, job->z + r * job->row, scratch);
     float temperature = op->temperature ? op->temperature[i] : 1.0f;
-    cpu_lse l;
     const float *z =
-        scale_logits(job, raw, op->logits ? scratch : raw, temperature, &l);
+        scale_logits(job, raw, op->logits ? scratch : raw, temperature);
+    cpu_lse l;
+    job->d->k->lse(z, job->vocab, op->segment, op->top ? op->top + i : NULL,
+                   &l);
     uint64_t at = (uint64_t)op->targets[i] - op->vocab_first;
     if (op->partial) {
         float *to = op->partial + 4 * i;
@@ -156,7 +155,7 @@ static xray_status check_lm_head(const cpu_device *d, const char *where,
                             "temperature %g of item %zu is not above 0",
                             (double)op->temperature[i], i);
     }
-    return XRAY_OK;
+    return cpu_check_segment(d, where, op->weight->rows, op->segment);
 }
 
 xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
@@ -164,8 +163,8 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
 {
     cpu_device *d = self;
     (void)stream;
-    CPU_CHECK(d, op, "lm_head_logp", op->weight, op->x, op->targets,
-              op->partial ? op->partial : op->logp);
+    CPU_CHECK(d, op, "lm_head_logp", op->weight, op->kept ? op->logits : op->x,
+              op->targets, op->partial ? op->partial : op->logp);
     size_t n = cpu_count(&op->items);
     lm_head_job job = { .op = op };
     size_t chunk;
@@ -183,7 +182,8 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
     for (; job.first < n; job.first += chunk) {
         next_chunk(&job, n, chunk);
         job.task_items = items_per_task(d, job.count);
-        status = compute_logits(d, &job, "lm_head_logp", op->weight, op->x);
+        if (!op->kept)
+            status = compute_logits(d, &job, "lm_head_logp", op->weight, op->x);
         if (status != XRAY_OK)
             return status;
         cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
@@ -219,13 +219,17 @@ static xray_status add_chunk_grads(cpu_device *d, const lm_head_job *job)
 {
     const xray_lm_head_grad *op = job->grad;
     const xray_weight *w = op->forward->weight;
+    const size_t segment =
+        op->forward->segment ? op->forward->segment : w->rows;
     cpu_product p = { .weight = w,
                       .x = job->z,
                       .y = op->dx + job->first * w->cols,
                       .x_row = job->row,
                       .y_row = w->cols,
                       .tokens = job->count,
-                      .kind = XRAY_NN };
+                      .kind = XRAY_NN,
+                      .segments = (uint32_t)((w->rows - 1) / segment + 1),
+                      .piece = { segment } };
     xray_status status = cpu_product_run(d, "lm_head_grad", &p);
     if (status != XRAY_OK || !op->dweight)
         return status;
@@ -317,11 +321,11 @@ static void sample_item(const lm_head_job *job, size_t r, float *scratch)
                job->vocab * sizeof(float));
     if (op->softcap != 0.0f)
         k->softcap(z, op->softcap, job->vocab);
-    k->lse(z, job->vocab, &raw);
+    k->lse(z, job->vocab, op->segment, NULL, &raw);
     l = raw;
-    const float *drawn = z;
-    if (temperature != 1.0f)
-        drawn = scale_logits(job, z, scratch, temperature, &l);
+    const float *drawn = scale_logits(job, z, scratch, temperature);
+    if (drawn != z)
+        k->lse(drawn, job->vocab, op->segment, NULL, &l);
     float max = l.max;
     if (op->changed) {
         drawn = op->changed + i * op->logits_stride;
@@ -381,9 +385,11 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     xray_status status = check_sample(d, op, n);
     if (status == XRAY_OK && op->logits)
         status = cpu_check_logits(d, "sample", op->vocab, op->logits_stride);
+    size_t vocab = op->weight ? op->weight->rows : op->vocab;
     if (status == XRAY_OK)
-        status = reserve_logits(
-            d, &job, op->weight ? op->weight->rows : op->vocab, &chunk);
+        status = cpu_check_segment(d, "sample", vocab, op->segment);
+    if (status == XRAY_OK)
+        status = reserve_logits(d, &job, vocab, &chunk);
     if (status != XRAY_OK)
         return status;
     job.scratch_floats = job.row * (1 + CPU_SUPPORT_ROWS);

@@ -21,6 +21,18 @@ xray_status cpu_check_logits(const cpu_device *d, const char *where,
     return XRAY_OK;
 }
 
+xray_status cpu_check_segment(const cpu_device *d, const char *where,
+                              uint64_t vocab, uint64_t segment)
+{
+    if (segment && (vocab - 1) / segment >= XRAY_SEGMENTS)
+        return cpu_fail(d, XRAY_E_ARG, where,
+                        "segment is %llu, but a vocabulary of %llu must have "
+                        "at most %u segments",
+                        (unsigned long long)segment, (unsigned long long)vocab,
+                        XRAY_SEGMENTS);
+    return XRAY_OK;
+}
+
 /* ---- edits -------------------------------------------------------------- */
 
 typedef struct edit_job {
@@ -168,7 +180,7 @@ static void pick_item_task(void *ctx, size_t i, size_t thread)
         z = capped;
     }
     cpu_lse l;
-    k->lse(z, op->vocab, &l);
+    k->lse(z, op->vocab, op->segment, NULL, &l);
     float log_sum = k->log(l.sum);
     int32_t *ids = op->ids + i * op->count;
     if (!op->given)
@@ -194,8 +206,9 @@ xray_status cpu_pick_logp(void *self, xray_stream *stream,
         return cpu_fail(d, XRAY_E_ARG, "pick_logp",
                         "count is %u, not 1 to the vocabulary's %llu",
                         op->count, (unsigned long long)op->vocab);
+    status = cpu_check_segment(d, "pick_logp", op->vocab, op->segment);
     pick_job job = { .d = d, .op = op, .row = op->vocab };
-    if (op->softcap != 0.0f)
+    if (status == XRAY_OK && op->softcap != 0.0f)
         status = cpu_thread_scratch(d, &job.row, &job.scratch);
     size_t n = cpu_count(&op->items);
     if (status == XRAY_OK)

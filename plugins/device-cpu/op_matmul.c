@@ -71,6 +71,8 @@ static cpu_gemm part_product(const product_job *job, const product_part *p,
     if (g.scale != 0.0f ||
         (job->copies && g.rows > job->d->k->rows && g.cols >= COPY_COLS))
         g.work = job->scratch + thread * job->scratch_floats;
+    if (g.segments)
+        g.partial = job->scratch + thread * job->scratch_floats + CPU_GEMM_WORK;
     return g;
 }
 
@@ -85,9 +87,9 @@ static void run_product_task(void *ctx, size_t task, size_t thread)
 
 /* ---- products that are not stored --------------------------------------- */
 
-/* Blocks of outputs that are activated, or added to a residual, are computed in
- * scratch, whose rows hold the outputs of one block, or its gates and then its
- * up projections, from the first of a panel on. */
+/* Blocks of outputs that are activated are computed in scratch, whose rows hold
+ * the outputs of one block, or its gates and then its up projections, from the
+ * first of a panel on. */
 #define STAGE_COLS ((size_t)256)
 #define STAGE_UP STAGE_COLS
 #define STAGE_ROW (2 * STAGE_COLS + 32)
@@ -125,19 +127,6 @@ static void activate_block(const product_job *job, const product_part *part,
     job->d->k->activate(&a);
 }
 
-static void add_residual(const product_job *job, const product_part *part,
-                         const float *stage)
-{
-    const cpu_product *op = job->op;
-    for (size_t r = 0; r < part->rows; r++, stage += STAGE_ROW) {
-        const float *from =
-            op->residual + (part->row + r) * op->residual_row + part->col;
-        float *y = op->y + (part->row + r) * op->y_row + part->col;
-        for (size_t i = 0; i < part->cols; i++)
-            y[i] = from[i] + stage[i];
-    }
-}
-
 static void run_staged_task(void *ctx, size_t task, size_t thread)
 {
     const product_job *job = ctx;
@@ -151,10 +140,7 @@ static void run_staged_task(void *ctx, size_t task, size_t thread)
             p.col = all.col + c;
             p.cols = smaller(all.cols - c, STAGE_COLS);
             compute_stage(job, &p, thread, stage);
-            if (job->op->act)
-                activate_block(job, &p, thread, stage);
-            else
-                add_residual(job, &p, stage);
+            activate_block(job, &p, thread, stage);
         }
     }
 }
@@ -226,12 +212,16 @@ static void cut_product(const cpu_device *d, product_job *job, double cost)
     } else {
         job->task_cols = even_task_size(g->cols, 32, threads, parts);
     }
+    if (g->segments)
+        job->task_cols = smaller(job->task_cols, CPU_SEGMENT_COLS);
     job->row_tasks = divide_up(g->rows, job->task_rows);
 }
 
 /* Returns where the chains of a product start, as GEMM_*. */
 static int find_start(const cpu_product *p)
 {
+    if (p->segments > 1)
+        return GEMM_ZERO;
     if (p->bias)
         return GEMM_BIAS;
     if (!p->residual)
@@ -239,6 +229,43 @@ static int find_start(const cpu_product *p)
     return p->residual == p->y && p->residual_row == p->y_row ? GEMM_LOAD
                                                               : GEMM_FROM;
 }
+
+/* The product of all outputs. A residual that is added to a chain which starts
+ * from the bias makes it one of a single segment. */
+static cpu_gemm whole_product(const cpu_product *p, const void *panels)
+{
+    int nt = p->kind == XRAY_NT;
+    size_t depth = nt ? p->weight->cols : p->weight->rows;
+    cpu_gemm g = { .a = p->x,
+                   .a_row = p->x_row,
+                   .b = panels,
+                   .b_panel = depth * 16,
+                   .b_row = 16,
+                   .c = p->act ? NULL : p->y,
+                   .c_row = p->y_row,
+                   .rows = p->tokens,
+                   .cols = nt ? p->weight->rows : p->weight->cols,
+                   .depth = depth,
+                   .bias = p->bias,
+                   .from = p->residual,
+                   .from_row = p->residual_row,
+                   .b_narrow = p->weight->dtype == XRAY_BF16,
+                   .start = find_start(p),
+                   .scale = p->alpha == 1.0f ? 0.0f : p->alpha,
+                   .segments = p->bias && p->residual,
+                   .piece = { depth } };
+    if (p->segments > 1) {
+        g.segments = p->segments;
+        memcpy(g.piece, p->piece, sizeof(g.piece));
+    }
+    if (p->act && !p->plain)
+        g.cols /= 2;
+    return g;
+}
+
+_Static_assert(CPU_GEMM_WORK + STAGE_FLOATS <= CPU_FIRST_SCRATCH &&
+                   CPU_GEMM_WORK + CPU_GEMM_PARTIAL <= CPU_FIRST_SCRATCH,
+               "products take no more scratch than an instance begins with");
 
 xray_status cpu_product_run(cpu_device *d, const char *where,
                             const cpu_product *p)
@@ -248,41 +275,24 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
         cpu_weight_panels(d, where, p->weight, p->kind, &panels);
     if (status != XRAY_OK || p->tokens == 0)
         return status;
-    size_t outputs = p->kind == XRAY_NT ? p->weight->rows : p->weight->cols;
-    size_t depth = p->kind == XRAY_NT ? p->weight->cols : p->weight->rows;
-    int staged = p->act || (p->bias && p->residual);
     product_job job = { .d = d,
                         .op = p,
                         .copies = p->x_row % COPY_ROW == 0,
-                        .complete = { .a = p->x,
-                                      .a_row = p->x_row,
-                                      .b = panels,
-                                      .b_panel = depth * 16,
-                                      .b_row = 16,
-                                      .c = staged ? NULL : p->y,
-                                      .c_row = p->y_row,
-                                      .rows = p->tokens,
-                                      .cols = outputs,
-                                      .depth = depth,
-                                      .bias = p->bias,
-                                      .from = staged ? NULL : p->residual,
-                                      .from_row = p->residual_row,
-                                      .b_narrow = p->weight->dtype == XRAY_BF16,
-                                      .start = find_start(p),
-                                      .scale = p->alpha == 1.0f ? 0.0f
-                                                                : p->alpha } };
-    double cost = (double)p->tokens * (double)outputs * (double)depth / 8;
-    if (p->act && !p->plain)
-        job.complete.cols /= 2;
+                        .complete = whole_product(p, panels) };
+    const cpu_gemm *g = &job.complete;
+    double cost = (double)p->tokens * (double)p->weight->rows *
+                  (double)p->weight->cols / 8;
     cut_product(d, &job, cost);
-    if (job.copies || staged || job.complete.scale != 0.0f) {
-        job.scratch_floats = CPU_GEMM_WORK + (staged ? STAGE_FLOATS : 0);
+    if (job.copies || p->act || g->segments || g->scale != 0.0f) {
+        job.scratch_floats = CPU_GEMM_WORK + (p->act        ? STAGE_FLOATS
+                                              : g->segments ? CPU_GEMM_PARTIAL
+                                                            : 0);
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
         if (status != XRAY_OK)
             return status;
     }
-    cpu_parallel(d, job.row_tasks * divide_up(job.complete.cols, job.task_cols),
-                 cost, staged ? run_staged_task : run_product_task, &job);
+    cpu_parallel(d, job.row_tasks * divide_up(g->cols, job.task_cols), cost,
+                 p->act ? run_staged_task : run_product_task, &job);
     return XRAY_OK;
 }
 
@@ -305,6 +315,41 @@ static xray_status check_epilogue(const cpu_device *d, const xray_matmul *op)
         return cpu_fail(d, XRAY_E_ARG, "matmul",
                         "%llu outputs are not as many gates as up projections",
                         (unsigned long long)op->weight->rows);
+    return XRAY_OK;
+}
+
+/* Sets how many terms a segment has of each part of a sum of `depth` terms. */
+static xray_status cut_sum(const cpu_device *d, const xray_matmul *op,
+                           uint64_t depth, cpu_product *p)
+{
+    uint32_t n = p->segments;
+    const uint64_t *part = op->part;
+    const uint64_t one[3] = { depth };
+    if (!part[0] && !part[1] && !part[2])
+        part = one;
+    if (n > XRAY_SEGMENTS || (n & (n - 1)))
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "segments is %u, but must be a power of two up to %u",
+                        n, XRAY_SEGMENTS);
+    if (n > 1 && op->act)
+        return cpu_fail(d, XRAY_E_ARG, "matmul",
+                        "an activation needs a sum of one segment, not of %u",
+                        n);
+    for (uint64_t i = 0, left = depth; i < 3; left -= part[i++])
+        if (part[i] > left || (i == 2 && part[i] < left))
+            return cpu_fail(
+                d, XRAY_E_ARG, "matmul",
+                "parts of %llu, %llu and %llu do not add up to "
+                "%llu",
+                (unsigned long long)part[0], (unsigned long long)part[1],
+                (unsigned long long)part[2], (unsigned long long)depth);
+    for (int i = 0; i < 3; i++) {
+        if (part[i] % n)
+            return cpu_fail(d, XRAY_E_ARG, "matmul",
+                            "a part of %llu cannot be cut into %u segments",
+                            (unsigned long long)part[i], n);
+        p->piece[i] = part[i] / n;
+    }
     return XRAY_OK;
 }
 
@@ -341,7 +386,11 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
                       .kind = op->kind,
                       .alpha = op->alpha,
                       .act = op->act,
-                      .plain = op->plain };
+                      .plain = op->plain,
+                      .segments = op->segments ? op->segments : 1 };
+    status = cut_sum(d, op, in, &p);
+    if (status != XRAY_OK)
+        return status;
     return cpu_product_run(d, "matmul", &p);
 }
 
