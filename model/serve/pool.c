@@ -60,9 +60,14 @@ typedef struct request_layout {
     size_t stop_ids;
     size_t lists;
     size_t list_ids;
+    size_t prompt_logp;
+    size_t wishes;
     size_t tokens;
     size_t raw_logp;
     size_t logp;
+    size_t top_ids;
+    size_t top_logp;
+    size_t logp_of_ids;
     size_t pending;
     size_t end;
     uint32_t token_cap;
@@ -85,18 +90,13 @@ static size_t round_block_size(size_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
-static const xray_id_list *stop_list_at(const xray_request *r, uint32_t i)
-{
-    const unsigned char *at = (const unsigned char *)r->stop_lists;
-    return (const void *)(at + (size_t)i * r->stop_list_stride);
-}
-
-/* A request has at most 2^20 samples of 2^31 tokens, so 64 bits cannot
- * overflow. */
-static request_layout lay_out_request(const xray_request *r, uint32_t row_bound)
+/* A request has at most 2^20 samples of 2^31 tokens with 2^8 picks, so 64 bits
+ * cannot overflow. */
+static request_layout lay_out_request(const xray_request *r,
+                                      const xm_limits *limits)
 {
     request_layout l = { 0 };
-    uint32_t space = row_bound - r->id_count;
+    uint32_t space = limits->row_bound - r->id_count;
     l.token_cap = r->hold || r->max_tokens > space ? space : r->max_tokens;
     size_t all = (size_t)r->count * l.token_cap;
     size_t end = 0;
@@ -106,15 +106,23 @@ static request_layout lay_out_request(const xray_request *r, uint32_t row_bound)
     l.stop_ids = reserve_part(&end, r->stop_count, sizeof(int32_t));
     size_t list_ids = 0;
     for (uint32_t i = 0; i < r->stop_list_count; i++)
-        list_ids += stop_list_at(r, i)->count;
+        list_ids += xm_list_at(r->stop_lists, r->stop_list_stride, i)->count;
     l.lists = reserve_part(&end, r->stop_list_count, sizeof(xray_id_list));
     l.list_ids = reserve_part(&end, list_ids, sizeof(int32_t));
+    l.prompt_logp =
+        reserve_part(&end, r->prompt_logp ? r->id_count : 0, sizeof(float));
+    l.wishes = end;
+    end = xm_wishes_copy(r, limits, NULL, end, NULL);
     l.tokens = reserve_part(&end, all, sizeof(int32_t));
     l.raw_logp = reserve_part(&end, all, sizeof(float));
     l.logp = reserve_part(&end, all, sizeof(float));
+    l.top_ids = reserve_part(&end, all * r->top_count, sizeof(int32_t));
+    l.top_logp = reserve_part(&end, all * r->top_count, sizeof(float));
+    l.logp_of_ids = reserve_part(&end, all * r->logp_id_count, sizeof(float));
     l.pending = end;
     if (r->hold)
-        (void)reserve_part(&end, (size_t)r->count * row_bound, sizeof(int32_t));
+        (void)reserve_part(&end, (size_t)r->count * limits->row_bound,
+                           sizeof(int32_t));
     l.end = round_block_size(end);
     return l;
 }
@@ -157,6 +165,9 @@ static void fill_samples(xm_request *r, const request_layout *l,
     int32_t *tokens = (void *)(base + l->tokens);
     float *raw_logp = (void *)(base + l->raw_logp);
     float *logp = (void *)(base + l->logp);
+    int32_t *top_ids = (void *)(base + l->top_ids);
+    float *top_logp = (void *)(base + l->top_logp);
+    float *logp_of_ids = (void *)(base + l->logp_of_ids);
     int32_t *pending = (void *)(base + l->pending);
     for (uint32_t i = 0; i < r->count; i++) {
         size_t at = (size_t)i * l->token_cap;
@@ -165,6 +176,9 @@ static void fill_samples(xm_request *r, const request_layout *l,
             .tokens = tokens + at,
             .raw_logp = raw_logp + at,
             .logp = logp + at,
+            .top_ids = top_ids + at * from->top_count,
+            .top_logp = top_logp + at * from->top_count,
+            .logp_of_ids = logp_of_ids + at * from->logp_id_count,
             .pending = r->hold ? pending + (size_t)i * row_bound : NULL,
             .number = from->first_sample + i,
             .row_count = r->id_count,
@@ -178,7 +192,8 @@ static void copy_stop_lists(xm_request *r, int32_t *ids,
                             const xray_request *from)
 {
     for (uint32_t i = 0; i < from->stop_list_count; i++) {
-        const xray_id_list *list = stop_list_at(from, i);
+        const xray_id_list *list =
+            xm_list_at(from->stop_lists, from->stop_list_stride, i);
         memcpy(ids, list->ids, list->count * sizeof(*ids));
         r->stop_lists[i] = (xray_id_list){ .ids = ids, .count = list->count };
         ids += list->count;
@@ -186,7 +201,7 @@ static void copy_stop_lists(xm_request *r, int32_t *ids,
 }
 
 static void fill_request(xm_request *r, const request_layout *l,
-                         const xray_request *from, uint32_t row_bound)
+                         const xray_request *from, const xm_limits *limits)
 {
     unsigned char *base = (unsigned char *)r;
     *r = (xm_request){
@@ -217,7 +232,13 @@ static void fill_request(xm_request *r, const request_layout *l,
     if (from->stop_count)
         memcpy(r->stop_ids, from->stop_ids, from->stop_count * sizeof(int32_t));
     copy_stop_lists(r, (void *)(base + l->list_ids), from);
-    fill_samples(r, l, from, row_bound);
+    (void)xm_wishes_copy(from, limits, base, l->wishes, &r->wishes);
+    if (from->prompt_logp) {
+        r->prompt_logp = (void *)(base + l->prompt_logp);
+        r->prompt_logp[0] = 0;
+        r->scored = 1;
+    }
+    fill_samples(r, l, from, limits->row_bound);
 }
 
 xray_status xm_pool_add(xm_pool *pool, const xray_request *request,
@@ -230,7 +251,7 @@ xray_status xm_pool_add(xm_pool *pool, const xray_request *request,
         return xr_fail(err, XRAY_E_ARG,
                        "request %" PRIu64 ": a request of this id is running",
                        request->id);
-    request_layout l = lay_out_request(request, limits->row_bound);
+    request_layout l = lay_out_request(request, limits);
     xm_request *r = NULL;
     if (pool->live < pool->bucket_count || grow_buckets(pool) == 0)
         r = take_block(pool, l.end);
@@ -238,7 +259,7 @@ xray_status xm_pool_add(xm_pool *pool, const xray_request *request,
         return xr_fail(err, XRAY_E_NOMEM,
                        "request %" PRIu64 ": no memory for %zu bytes",
                        request->id, l.end);
-    fill_request(r, &l, request, limits->row_bound);
+    fill_request(r, &l, request, limits);
     uint32_t at = bucket_index(r->id, pool->bucket_count);
     r->hash_next = pool->buckets[at];
     pool->buckets[at] = r;

@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/infer_needs.h"
-
 static xray_status check_prompt(const xray_request *r, const xm_limits *limits,
                                 xr_err *err)
 {
@@ -54,26 +52,23 @@ static xray_status check_counts(const xray_request *r, xr_err *err)
     return XRAY_OK;
 }
 
-static xray_status check_stop_lists(const xray_request *r, xr_err *err)
+static xray_status check_lists(const xray_request *r, const char *name,
+                               const xray_id_list *lists, uint32_t count,
+                               uint32_t stride, xr_err *err)
 {
-    const unsigned char *at = (const unsigned char *)r->stop_lists;
-    if (r->stop_list_count &&
-        (!at || r->stop_list_stride < sizeof(xray_id_list) ||
-         r->stop_list_stride % 8))
+    if (count && (!lists || stride < sizeof(xray_id_list) || stride % 8))
         return xr_fail(err, XRAY_E_ARG,
-                       "request %" PRIu64 ": %" PRIu32 " stop_lists of %" PRIu32
+                       "request %" PRIu64 ": %" PRIu32 " %s_lists of %" PRIu32
                        " bytes, an array of at least %zu bytes each was "
                        "expected",
-                       r->id, r->stop_list_count, r->stop_list_stride,
-                       sizeof(xray_id_list));
-    for (uint32_t i = 0; i < r->stop_list_count; i++) {
-        const xray_id_list *list =
-            (const void *)(at + (size_t)i * r->stop_list_stride);
+                       r->id, count, name, stride, sizeof(xray_id_list));
+    for (uint32_t i = 0; i < count; i++) {
+        const xray_id_list *list = xm_list_at(lists, stride, i);
         if (!list->ids || list->count == 0)
             return xr_fail(err, XRAY_E_ARG,
-                           "request %" PRIu64 ": stop list %" PRIu32
+                           "request %" PRIu64 ": %s list %" PRIu32
                            " is empty, at least one id was expected",
-                           r->id, i);
+                           r->id, name, i);
     }
     return XRAY_OK;
 }
@@ -92,22 +87,8 @@ static xray_status check_ends(const xray_request *r, xr_err *err)
                        " and repeat_count %" PRIu32
                        ", at least 1 and 2 (or both 0) were expected",
                        r->id, r->repeat_size, r->repeat_count);
-    return check_stop_lists(r, err);
-}
-
-/* Refuses a request that needs other logits than the model's, or more log-probs
- * than those of the drawn tokens: the device's sampler computes the logits and
- * draws from them in one call. */
-static xray_status check_needs(const xray_request *r, xr_err *err)
-{
-    uint64_t missing = xray_request_needs(r) & ~(uint64_t)XM_REQUEST_OFFERS;
-    if (!missing)
-        return XRAY_OK;
-    return xr_fail(err, XRAY_E_UNSUPPORTED,
-                   "request %" PRIu64
-                   ": %s is set; this engine's sampler computes the logits and "
-                   "draws from them in one, so nothing can come between",
-                   r->id, xr_infer_need_name(missing));
+    return check_lists(r, "stop", r->stop_lists, r->stop_list_count,
+                       r->stop_list_stride, err);
 }
 
 /* The comparisons are written so that NaN fails them. */
@@ -137,6 +118,121 @@ static xray_status check_sampling(const xray_request *r, xr_err *err)
     return XRAY_OK;
 }
 
+/* ---- what a request wishes of the logits -------------------------------- */
+
+static xray_status check_ids(const xray_request *r, const char *name,
+                             const int32_t *ids, uint32_t count, uint32_t vocab,
+                             xr_err *err)
+{
+    if (count && !ids)
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64 ": there are %" PRIu32
+                       " %s, but they are not set",
+                       r->id, count, name);
+    for (uint32_t i = 0; i < count; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= vocab)
+            return xr_fail(err, XRAY_E_ARG,
+                           "request %" PRIu64 ": id %" PRId32
+                           " of %s is outside the vocabulary of %" PRIu32,
+                           r->id, ids[i], name, vocab);
+    return XRAY_OK;
+}
+
+static xray_status check_most(const xray_request *r, const char *name,
+                              uint32_t count, uint32_t most, xr_err *err)
+{
+    if (count <= most)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_ARG,
+                   "request %" PRIu64 ": %s %" PRIu32 ", at most %" PRIu32
+                   " was expected",
+                   r->id, name, count, most);
+}
+
+static xray_status check_biases(const xray_request *r, uint32_t vocab,
+                                xr_err *err)
+{
+    const unsigned char *at = (const unsigned char *)r->biases;
+    xray_status status =
+        check_most(r, "bias_count", r->bias_count, XM_MAX_BIASES, err);
+    if (status != XRAY_OK || !r->bias_count)
+        return status;
+    if (!at || r->bias_stride < sizeof(xray_bias) || r->bias_stride % 4)
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64 ": %" PRIu32 " biases of %" PRIu32
+                       " bytes, an array of at least %zu bytes each was "
+                       "expected",
+                       r->id, r->bias_count, r->bias_stride, sizeof(xray_bias));
+    for (uint32_t i = 0; i < r->bias_count && status == XRAY_OK; i++) {
+        const xray_bias *bias = (const void *)(at + (size_t)i * r->bias_stride);
+        status = check_ids(r, "biases", &bias->id, 1, vocab, err);
+        if (status == XRAY_OK && !isfinite(bias->bias))
+            status = xr_fail(err, XRAY_E_ARG,
+                             "request %" PRIu64 ": the bias of id %" PRId32
+                             " is %g, a finite number was expected",
+                             r->id, bias->id, (double)bias->bias);
+    }
+    return status;
+}
+
+static xray_status check_penalties(const xray_request *r, xr_err *err)
+{
+    if (!(isfinite(r->repetition_penalty) && r->repetition_penalty >= 0))
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64
+                       ": repetition_penalty %g, a finite number above 0, or 0 "
+                       "(off), was expected",
+                       r->id, (double)r->repetition_penalty);
+    if (!isfinite(r->frequency_penalty) || !isfinite(r->presence_penalty))
+        return xr_fail(err, XRAY_E_ARG,
+                       "request %" PRIu64
+                       ": frequency_penalty %g and presence_penalty %g, finite "
+                       "numbers were expected",
+                       r->id, (double)r->frequency_penalty,
+                       (double)r->presence_penalty);
+    return XRAY_OK;
+}
+
+static xray_status check_masks(const xray_request *r, uint32_t vocab,
+                               xr_err *err)
+{
+    xray_status status = check_ids(r, "allowed_ids", r->allowed_ids,
+                                   r->allowed_count, vocab, err);
+    if (status == XRAY_OK)
+        status = check_lists(r, "banned", r->banned_lists, r->banned_list_count,
+                             r->banned_list_stride, err);
+    for (uint32_t i = 0; i < r->banned_list_count && status == XRAY_OK; i++) {
+        const xray_id_list *list =
+            xm_list_at(r->banned_lists, r->banned_list_stride, i);
+        status =
+            check_ids(r, "banned_lists", list->ids, list->count, vocab, err);
+    }
+    return status;
+}
+
+static xray_status check_wishes(const xray_request *r, uint32_t vocab,
+                                xr_err *err)
+{
+    uint32_t most = vocab < XM_MAX_PICKS ? vocab : XM_MAX_PICKS;
+    xray_status status = check_penalties(r, err);
+    if (status == XRAY_OK)
+        status = check_biases(r, vocab, err);
+    if (status == XRAY_OK)
+        status = check_masks(r, vocab, err);
+    if (status == XRAY_OK)
+        status = check_ids(r, "forced_ids", r->forced_ids, r->forced_count,
+                           vocab, err);
+    if (status == XRAY_OK)
+        status = check_most(r, "top_count", r->top_count, most, err);
+    if (status == XRAY_OK)
+        status =
+            check_most(r, "logp_id_count", r->logp_id_count, XM_MAX_PICKS, err);
+    if (status == XRAY_OK)
+        status =
+            check_ids(r, "logp_ids", r->logp_ids, r->logp_id_count, vocab, err);
+    return status;
+}
+
 xray_status xm_request_read(const xray_request *from, xr_err *err,
                             xray_request *out)
 {
@@ -159,15 +255,15 @@ xray_status xm_request_read(const xray_request *from, xr_err *err,
 xray_status xm_request_check(const xray_request *request,
                              const xm_limits *limits, xr_err *err)
 {
-    xray_status status = check_needs(request, err);
-    if (status == XRAY_OK)
-        status = check_counts(request, err);
+    xray_status status = check_counts(request, err);
     if (status == XRAY_OK)
         status = check_ends(request, err);
     if (status == XRAY_OK)
         status = check_sampling(request, err);
     if (status == XRAY_OK)
         status = check_prompt(request, limits, err);
+    if (status == XRAY_OK)
+        status = check_wishes(request, limits->vocab, err);
     return status;
 }
 

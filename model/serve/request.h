@@ -21,7 +21,10 @@ typedef struct xm_limits {
     uint32_t row_bound; /* most tokens of a row, with its response */
 } xm_limits;
 
-#define XM_MAX_SAMPLES 1048576u /* per request */
+/* The most that a request may have. */
+#define XM_MAX_SAMPLES 1048576u
+#define XM_MAX_PICKS 256u   /* top_count, logp_id_count */
+#define XM_MAX_BIASES 1024u /* bias_count */
 
 #define XM_SAMPLE_WAITING 0u /* nothing sampled yet; holds no slot */
 #define XM_SAMPLE_READY 1u   /* its first token is sampled; waits for a slot */
@@ -30,6 +33,25 @@ typedef struct xm_limits {
 #define XM_SAMPLE_DONE 4u
 
 typedef struct xm_request xm_request;
+
+/* What a request wishes of the logits; all 0: they stay as they are. */
+typedef struct xm_wishes {
+    uint32_t *allowed; /* [words] bit id % 32 of word id / 32; NULL: every id */
+    xray_bias *biases; /* [bias_count] */
+    xray_id_list *banned; /* [banned_count] */
+    int32_t *forced;      /* [forced_count] */
+    int32_t *logp_ids;    /* [logp_id_count] */
+    uint32_t bias_count;
+    uint32_t banned_count;
+    uint32_t forced_count;
+    uint32_t logp_id_count;
+    uint32_t top_count;
+    uint32_t min_tokens;
+    float repetition; /* 0: off */
+    float frequency;
+    float presence;
+    uint32_t reserved;
+} xm_wishes;
 
 /* One sample of a request. A round is the part of it that one submit or extend
  * generates. */
@@ -40,11 +62,16 @@ typedef struct xm_sample {
     int32_t *tokens; /* [request->token_cap] sampled tokens of all rounds */
     float *raw_logp;
     float *logp;
-    int32_t *pending; /* only with `hold`: [row bound] tokens that `extend`
-                       * appended and that are still to be computed */
-    uint32_t number;  /* in the caller's numbering */
-    uint32_t state;   /* XM_SAMPLE_* */
-    uint32_t finish;  /* XRAY_FINISH_* of the current round */
+    int32_t *top_ids;   /* [token_cap, top_count] */
+    float *top_logp;    /* [token_cap, top_count] */
+    float *logp_of_ids; /* [token_cap, logp_id_count] */
+    int32_t *pending;   /* only with `hold`: [row bound] for each extension the
+                         * token before it and the tokens that it appended; the
+                         * last pending_count are still to be computed */
+    uint32_t number;    /* in the caller's numbering */
+    uint32_t state;     /* XM_SAMPLE_* */
+    uint32_t finish;    /* XRAY_FINISH_* of the current round */
+    uint32_t pending_end; /* number of tokens in `pending` */
     uint32_t pending_count;
     uint32_t token_count;
     uint32_t round_start; /* number of tokens sampled in earlier rounds */
@@ -67,6 +94,8 @@ struct xm_request {
     int32_t *ids;             /* [id_count] the prompt's tokens */
     int32_t *stop_ids;        /* [stop_count] */
     xray_id_list *stop_lists; /* [stop_list_count] */
+    float *prompt_logp;       /* [id_count]; NULL: not asked for */
+    xm_wishes wishes;
     uint64_t id;
     uint64_t key; /* key of the random draws */
     size_t bytes; /* size of this block of memory */
@@ -85,17 +114,19 @@ struct xm_request {
     uint32_t unpolled; /* samples whose results wait to be polled */
     uint32_t source;   /* slot that holds the prompt's keys and values */
     uint32_t queued;   /* XM_QUEUE_* of its queue; 0: none */
+    uint32_t scored;   /* ids of the prompt whose log-probs are known */
     float temperature;
     float top_p;
     float min_p;
     int32_t top_k;
 };
 
-/* The members that these requests may set. They keep the distribution that the
- * device's sampler computes, so that log-probs stay exact. */
+/* The members that these requests may set: all that xray/infer.h has. */
 #define XM_REQUEST_OFFERS                                                \
     (XRAY_INFER_TRUNCATION | XRAY_INFER_STREAM | XRAY_INFER_STOP_LISTS | \
-     XRAY_INFER_REPEATS)
+     XRAY_INFER_REPEATS | XRAY_INFER_MIN_TOKENS | XRAY_INFER_PENALTIES | \
+     XRAY_INFER_BIASES | XRAY_INFER_MASKS | XRAY_INFER_FORCED_IDS |      \
+     XRAY_INFER_TOP_LOGP | XRAY_INFER_LOGP_IDS | XRAY_INFER_PROMPT_LOGP)
 
 /* Reads a request whose author knows another version of the struct: members
  * that it does not have are 0, and if it sets members that are unknown here, it
@@ -103,8 +134,7 @@ struct xm_request {
 xray_status xm_request_read(const xray_request *from, xr_err *err,
                             xray_request *out);
 
-/* Refuses a request that is invalid with XRAY_E_ARG, and one that asks for more
- * than XM_REQUEST_OFFERS with XRAY_E_UNSUPPORTED, with a sentence that says
+/* Refuses a request that is invalid with XRAY_E_ARG and a sentence that says
  * why. */
 xray_status xm_request_check(const xray_request *request,
                              const xm_limits *limits, xr_err *err);
@@ -113,6 +143,21 @@ xray_status xm_request_check(const xray_request *request,
  * not. If several reasons hold, the lowest decides, except that a repetition
  * goes before the length. */
 uint32_t xm_sample_finish_reason(const xm_sample *sample, uint32_t row_bound);
+
+/* The entry of an array of lists whose elements are `stride` bytes apart. */
+static inline const xray_id_list *xm_list_at(const xray_id_list *lists,
+                                             uint32_t stride, uint32_t i)
+{
+    const unsigned char *at = (const unsigned char *)lists;
+    return (const void *)(at + (size_t)i * stride);
+}
+
+/* Copies what a request wishes to `block` from the offset `end` on, and returns
+ * the offset behind it. With `block` NULL it only counts. */
+size_t xm_wishes_copy(const xray_request *from, const xm_limits *limits,
+                      unsigned char *block, size_t end, xm_wishes *out);
+/* 1 if the sample's next token needs logits that can be read or changed. */
+int xm_sample_needs_logits(const xm_sample *sample);
 
 /* Fills in the random draw for the sample's next token. */
 void xm_sample_fill_draw(const xm_sample *sample, xray_draw *out);

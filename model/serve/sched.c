@@ -33,7 +33,11 @@ xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
     s->busy = xr_calloc(slots, sizeof(*s->busy));
     s->drawn = xr_calloc(slots, sizeof(*s->drawn));
     s->copies = xr_calloc(slots, sizeof(*s->copies));
-    if (!s->slots || !s->unused || !s->busy || !s->drawn || !s->copies) {
+    s->entry = xr_calloc(slots, sizeof(*s->entry));
+    s->scores = xr_calloc(limits->step_tokens, sizeof(*s->scores));
+    s->seen = xr_calloc(limits->request.vocab, sizeof(*s->seen));
+    if (!s->slots || !s->unused || !s->busy || !s->drawn || !s->copies ||
+        !s->entry || !s->scores || !s->seen) {
         xm_sched_destroy(s);
         return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " slots",
                        slots);
@@ -59,6 +63,9 @@ void xm_sched_destroy(xm_sched *sched)
     free(sched->busy);
     free(sched->drawn);
     free(sched->copies);
+    free(sched->entry);
+    free(sched->scores);
+    free(sched->seen);
     free(sched->out_spans);
     free(sched);
 }
@@ -152,6 +159,9 @@ xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out)
     xm_sample *s = pop_result(sched);
     xm_request *r = s->request;
     sched->polled = r;
+    size_t given = s->given;
+    uint32_t prompt_count = given ? 0 : r->scored;
+    const xm_wishes *w = &r->wishes;
     const xray_sample_out own = {
         .header = XRAY_HEADER(xray_sample_out),
         .id = r->id,
@@ -165,6 +175,13 @@ xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out)
         .spans = sched->out_spans,
         .span_stride = sizeof(xray_span),
         .first = s->given - s->round_start,
+        .prompt_logp = prompt_count ? r->prompt_logp : NULL,
+        .prompt_count = prompt_count,
+        .top_count = w->top_count,
+        .top_ids = w->top_count ? s->top_ids + given * w->top_count : NULL,
+        .top_logp = w->top_count ? s->top_logp + given * w->top_count : NULL,
+        .logp_of_ids =
+            w->logp_id_count ? s->logp_of_ids + given * w->logp_id_count : NULL,
     };
     s->given = s->token_count;
     xray_fill(out, &own);
@@ -335,10 +352,12 @@ xray_status xm_sched_extend(xm_sched *sched, uint64_t id, uint32_t sample,
     if (status != XRAY_OK)
         return status;
     /* The token sampled last has not been fed to the model yet. */
-    s->pending[0] = s->tokens[s->token_count - 1];
+    s->pending[s->pending_end] = s->tokens[s->token_count - 1];
     if (count)
-        memcpy(s->pending + 1, tokens, count * sizeof(*tokens));
+        memcpy(s->pending + s->pending_end + 1, tokens,
+               count * sizeof(*tokens));
     s->pending_count = 1 + count;
+    s->pending_end += 1 + count;
     s->round_start = s->token_count;
     s->span_count = 0;
     s->row_count += count;

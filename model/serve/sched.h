@@ -5,9 +5,13 @@
  * and values of one sequence. The scheduler knows no device; an engine carries
  * out its steps:
  *
- *     xm_sched_begin      -> copies of prompts between slots, tokens to compute
- *     xm_sched_draws  \   -> the hidden state that each draw reads, in portions
- *     xm_sched_results/   <- the tokens that were drawn
+ *     xm_sched_begin       -> copies of prompts between slots, tokens to
+ * compute xm_sched_scores \    -> ids of prompts whose log-probs are asked for
+ *     xm_sched_take_scores/
+ *     xm_sched_draws  \    -> the hidden state that each draw reads, in
+ * portions xm_sched_changes|    -> how the logits are changed before a draw
+ *     xm_sched_take_* |    <- further log-probs that requests ask for
+ *     xm_sched_results/    <- the tokens that were drawn
  *     xm_sched_end
  *
  * A prompt is computed once for all samples of its request: their first tokens
@@ -18,6 +22,8 @@
  */
 #ifndef XM_SCHED_H
 #define XM_SCHED_H
+
+#include <xray/operators.h>
 
 #include "model/serve/request.h"
 
@@ -61,9 +67,10 @@ typedef struct xm_sched_step {
     int32_t *ids;       /* [step_tokens] */
     int32_t *seq;       /* [step_tokens] slot of each token */
     int32_t *positions; /* [step_tokens] */
-    int32_t *last;      /* [slots] tokens whose hidden states are drawn from */
+    int32_t *last;      /* [step_tokens] tokens whose hidden states are read */
     uint32_t tokens;
     uint32_t last_count;
+    uint32_t rows;           /* sequences that get a token */
     uint32_t position_bound; /* every position is below */
     uint32_t copy_count;
     const xm_slot_copy *copies; /* to be made before the tokens are computed */
@@ -80,11 +87,46 @@ xray_status xm_sched_set_version(xm_sched *sched, uint64_t version,
  * last one is cut where the budget ends. */
 void xm_sched_begin(xm_sched *sched, xm_sched_step *step);
 
+/* The most items whose logits are in memory at once. */
+#define XM_LOGIT_DRAWS 32u
+
+/* Issues the next ids of prompts whose log-probs are asked for, at most
+ * XM_LOGIT_DRAWS; index[i] is the entry of `last` that gives the log-prob of
+ * ids[i], and *out_run as below. Returns 0 when there are no more. They come
+ * before the draws. */
+uint32_t xm_sched_scores(xm_sched *sched, int32_t *index, int32_t *ids,
+                         int *out_run);
+void xm_sched_take_scores(xm_sched *sched, const float *logp);
+
 /* Issues the next draws of this step, at most `cap`; index[i] is the entry of
  * `last` that draw i reads. Returns 0 when there are no more. *out_run is 1
- * where the indices are consecutive, so that nothing has to be gathered. */
+ * where the indices are consecutive, so that nothing has to be gathered.
+ * Either no draw needs logits, or there are at most XM_LOGIT_DRAWS. */
 uint32_t xm_sched_draws(xm_sched *sched, uint32_t cap, xray_draw *draws,
                         int32_t *index, int *out_run);
+/* How the logits of the draws that were issued last are changed, and which
+ * log-probs are wanted beside theirs. The arrays belong to the engine. */
+typedef struct xm_changes {
+    int32_t *edit_start;    /* [XM_LOGIT_DRAWS + 1] */
+    xray_logit_edit *edits; /* [xm_sched_edits] */
+    uint32_t *allowed;      /* [XM_LOGIT_DRAWS, (vocab + 31) / 32] */
+    int32_t *allowed_set;   /* [XM_LOGIT_DRAWS] */
+    uint32_t set_count;
+    uint32_t top_count;     /* the most that any of them wants */
+    uint32_t logp_id_count; /* likewise */
+    uint32_t reserved;
+} xm_changes;
+/* Returns 0 if they need no logits. */
+int xm_sched_changes(xm_sched *sched, xm_changes *out);
+/* The most edits of draws that are issued together. */
+uint64_t xm_sched_edits(const xm_limits *limits);
+/* Fills in the ids [draws, stride] whose log-probs are wanted; -1: none. */
+void xm_sched_logp_ids(const xm_sched *sched, uint32_t stride, int32_t *ids);
+/* Take arrays [draws, stride], before the results of the same draws. */
+void xm_sched_take_top(xm_sched *sched, uint32_t stride, const int32_t *ids,
+                       const float *logp);
+void xm_sched_take_logp(xm_sched *sched, uint32_t stride, const float *logp);
+
 /* Takes the results of the draws that were issued last. */
 void xm_sched_results(xm_sched *sched, const int32_t *tokens,
                       const float *raw_logp, const float *logp);

@@ -28,6 +28,13 @@ typedef struct xm_slot {
     uint32_t reserved;
 } xm_slot;
 
+/* The log-prob of a prompt's id, which an entry of the step's `last` gives. */
+typedef struct xm_score {
+    xm_request *request;
+    uint32_t entry;
+    uint32_t position;
+} xm_score;
+
 struct xm_sched {
     xm_sched_limits limits;
     xm_pool pool;
@@ -36,7 +43,10 @@ struct xm_sched {
     xm_slot *slots;   /* [slots] */
     uint32_t *unused; /* stack of free slots */
     uint32_t *busy;   /* slots with tokens to compute, oldest first */
-    uint32_t *drawn;  /* [slots] slot of each entry of the step's `last` */
+    uint32_t *drawn;  /* [slots] slots that are drawn from in this step */
+    uint32_t *entry;  /* [slots] the entry of the step's `last` of each */
+    xm_score *scores; /* [step_tokens] */
+    uint32_t *seen;   /* [vocab] 0 between draws */
     xm_slot_copy *copies;
     xm_sample *first_out; /* finished samples that wait to be polled */
     xm_sample *last_out;
@@ -58,7 +68,10 @@ struct xm_sched {
      * and its sample. */
     uint32_t issue_at, issue_sample;
     uint32_t answer_at, answer_sample;
-    uint32_t issued; /* draws that are issued and not yet answered */
+    uint32_t issued; /* draws or scores that are issued and not yet answered */
+    uint32_t issued_logits; /* 1: the draws need logits */
+    uint32_t score_count;
+    uint32_t score_at; /* the next one to issue */
 };
 
 void xm_queue_push(xm_queue *queue, xm_request *request);
@@ -73,6 +86,9 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample);
 /* Ends the sequence in a slot: the request's next sample takes the slot, or it
  * becomes free. */
 void xm_slot_vacate(xm_sched *sched, uint32_t slot);
+/* Returns the sample of draw (at, number) and moves on to the next draw. */
+xm_sample *xm_sched_next_draw(const xm_sched *sched, uint32_t *at,
+                              uint32_t *number);
 /* Removes slots from `busy` that have nothing to compute. */
 void xm_sched_compact(xm_sched *sched);
 /* Queues a sample for poll, which gives its new tokens. */

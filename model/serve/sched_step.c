@@ -38,8 +38,9 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample)
     sample->state = XM_SAMPLE_RUNNING;
     if (sample->pending_count) {
         computed -= sample->pending_count - 1;
-        feed_slot(sched, slot, sample->pending, sample->pending_count,
-                  computed);
+        feed_slot(sched, slot,
+                  sample->pending + sample->pending_end - sample->pending_count,
+                  sample->pending_count, computed);
         sample->pending_count = 0;
         return;
     }
@@ -106,6 +107,18 @@ static uint32_t fill_free_slots(xm_sched *sched)
 
 /* ---- tokens ------------------------------------------------------------- */
 
+/* Lists the tokens of a prompt that give the log-probs of its next ids. */
+static void emit_scores(xm_sched *sched, const xm_slot *s, uint32_t count,
+                        xm_sched_step *step)
+{
+    uint32_t last = s->request->id_count - 1;
+    for (uint32_t i = 0; i < count && s->position + i < last; i++) {
+        sched->scores[sched->score_count++] =
+            (xm_score){ s->request, step->last_count, s->position + i + 1 };
+        step->last[step->last_count++] = (int32_t)(step->tokens + i);
+    }
+}
+
 static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
                              xm_sched_step *step)
 {
@@ -118,6 +131,8 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
     }
     if (!s->sample)
         sched->prompt_tokens += count;
+    if (!s->sample && s->request->prompt_logp)
+        emit_scores(sched, s, count, step);
     s->feed += count;
     s->feed_count -= count;
     s->position += count;
@@ -126,8 +141,9 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
     step->tokens += count;
     if (s->feed_count)
         return;
-    step->last[sched->drawn_count] = (int32_t)(step->tokens - 1);
+    sched->entry[sched->drawn_count] = step->last_count;
     sched->drawn[sched->drawn_count++] = slot;
+    step->last[step->last_count++] = (int32_t)(step->tokens - 1);
 }
 
 void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
@@ -135,7 +151,9 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
     sched->drawn_count = 0;
     sched->issue_at = sched->issue_sample = 0;
     sched->answer_at = sched->answer_sample = 0;
+    sched->score_count = sched->score_at = 0;
     step->tokens = 0;
+    step->last_count = 0;
     step->position_bound = 0;
     step->copies = sched->copies;
     step->copy_count = fill_free_slots(sched);
@@ -150,7 +168,7 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
             emit_slot_tokens(sched, sched->busy[i], count, step);
         budget -= count;
     }
-    step->last_count = sched->drawn_count;
+    step->rows = sched->drawn_count;
     if (step->tokens)
         sched->steps++;
 }
@@ -166,9 +184,8 @@ static uint32_t find_waiting(const xm_request *r, uint32_t number)
     return number;
 }
 
-/* Returns the sample of draw (at, number) and moves on to the next draw. */
-static xm_sample *next_draw(const xm_sched *sched, uint32_t *at,
-                            uint32_t *number)
+xm_sample *xm_sched_next_draw(const xm_sched *sched, uint32_t *at,
+                              uint32_t *number)
 {
     const xm_slot *slot = &sched->slots[sched->drawn[*at]];
     if (slot->sample) {
@@ -192,12 +209,21 @@ uint32_t xm_sched_draws(xm_sched *sched, uint32_t cap, xray_draw *draws,
     uint32_t n = 0;
     int run = 1;
     while (n < cap && sched->issue_at < sched->drawn_count) {
-        index[n] = (int32_t)sched->issue_at;
+        uint32_t at = sched->issue_at;
+        uint32_t number = sched->issue_sample;
+        const xm_sample *sample = xm_sched_next_draw(sched, &at, &number);
+        uint32_t logits = (uint32_t)xm_sample_needs_logits(sample);
+        if (n == 0 && logits && cap > XM_LOGIT_DRAWS)
+            cap = XM_LOGIT_DRAWS;
+        if (n == 0)
+            sched->issued_logits = logits;
+        else if (logits > sched->issued_logits)
+            break;
+        index[n] = (int32_t)sched->entry[sched->issue_at];
         run = run && index[n] == index[0] + (int32_t)n;
-        xm_sample_fill_draw(
-            next_draw(sched, &sched->issue_at, &sched->issue_sample),
-            &draws[n]);
-        n++;
+        xm_sample_fill_draw(sample, &draws[n++]);
+        sched->issue_at = at;
+        sched->issue_sample = number;
     }
     sched->issued = n;
     *out_run = run;
@@ -270,7 +296,7 @@ void xm_sched_results(xm_sched *sched, const int32_t *tokens,
         uint32_t slot = sched->drawn[at];
         int branch = !sched->slots[slot].sample;
         xm_sample *sample =
-            next_draw(sched, &sched->answer_at, &sched->answer_sample);
+            xm_sched_next_draw(sched, &sched->answer_at, &sched->answer_sample);
         uint32_t finish =
             append_token(sched, sample, tokens[i], raw_logp[i], logp[i]);
         if (!branch) {

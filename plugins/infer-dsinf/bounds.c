@@ -133,6 +133,10 @@ xray_status dsinf_find_bounds(const dsinf_config *config,
         tokens = most;
     b.step_tokens = (uint32_t)tokens;
     b.draws = b.slots < LEAST_DRAWS ? LEAST_DRAWS : b.slots;
+    const xm_limits limits = { model->vocab, b.row_bound };
+    b.words = (model->vocab + 31) / 32;
+    b.edits = xm_sched_edits(&limits);
+    b.logits = (model->vocab + 15ull) / 16 * 16;
     *out = b;
     return XRAY_OK;
 }
@@ -156,12 +160,21 @@ size_t dsinf_lay_out_arrays(const dsinf_bounds *bounds, void *base,
     a.ids = reserve_array(base, &end, tokens, sizeof(int32_t));
     a.seq = reserve_array(base, &end, tokens, sizeof(int32_t));
     a.positions = reserve_array(base, &end, tokens, sizeof(int32_t));
-    a.last = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
+    a.last = reserve_array(base, &end, tokens, sizeof(int32_t));
     a.index = reserve_array(base, &end, draws, sizeof(int32_t));
     a.draws = reserve_array(base, &end, draws, sizeof(xray_draw));
     a.token = reserve_array(base, &end, draws, sizeof(int32_t));
     a.raw_logp = reserve_array(base, &end, draws, sizeof(float));
     a.logp = reserve_array(base, &end, draws, sizeof(float));
+    const size_t some = XM_LOGIT_DRAWS;
+    const size_t picks = some * XM_MAX_PICKS;
+    a.edit_start = reserve_array(base, &end, some + 1, sizeof(int32_t));
+    a.allowed_set = reserve_array(base, &end, some, sizeof(int32_t));
+    a.edits = reserve_array(base, &end, bounds->edits, sizeof(xray_logit_edit));
+    a.allowed =
+        reserve_array(base, &end, some * bounds->words, sizeof(uint32_t));
+    a.pick_ids = reserve_array(base, &end, picks, sizeof(int32_t));
+    a.pick_logp = reserve_array(base, &end, picks, sizeof(float));
     if (out)
         *out = a;
     return end;
@@ -201,7 +214,8 @@ static xray_status find_plan(const dsinf_config *config,
     own.bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
     own.bytes[XRAY_TAG_WORKSPACE] =
-        (uint64_t)b.draws * m.hidden * sizeof(float) +
+        ((uint64_t)b.draws * m.hidden + 2 * XM_LOGIT_DRAWS * b.logits) *
+            sizeof(float) +
         dsinf_lay_out_arrays(&b, NULL, NULL) +
         xm_decoder_bytes(&m, b.row_bound);
     xm_tell_work(&m, &passes, load);

@@ -43,7 +43,9 @@ typedef struct dsinf_bounds {
     uint32_t step_tokens;
     uint32_t slot_blocks; /* number of blocks of a slot in one layer */
     uint32_t draws;       /* most random draws in one call of the sampler */
-    uint32_t reserved;
+    uint32_t words;       /* of a set of ids */
+    uint64_t edits;      /* most edits of logits that are drawn from together */
+    uint64_t logits;     /* floats from the logits of one draw to the next */
     uint64_t slot_bytes; /* keys and values of one slot in all layers */
 } dsinf_bounds;
 
@@ -53,12 +55,20 @@ typedef struct dsinf_arrays {
     int32_t *ids;       /* [step_tokens] */
     int32_t *seq;       /* [step_tokens] */
     int32_t *positions; /* [step_tokens] */
-    int32_t *last;      /* [slots] */
+    int32_t *last;      /* [step_tokens] */
     int32_t *index;     /* [draws] */
     xray_draw *draws;   /* [draws] */
     int32_t *token;     /* [draws] */
     float *raw_logp;    /* [draws] */
     float *logp;        /* [draws] */
+    /* What requests wish of the logits: arrays of xm_changes, and log-probs
+     * beside those of the drawn tokens. */
+    int32_t *edit_start;    /* [logit_draws + 1] */
+    int32_t *allowed_set;   /* [logit_draws] */
+    xray_logit_edit *edits; /* [edits] */
+    uint32_t *allowed;      /* [logit_draws, words] */
+    int32_t *pick_ids;      /* [logit_draws, XM_MAX_PICKS] */
+    float *pick_logp;       /* [logit_draws, XM_MAX_PICKS] */
 } dsinf_arrays;
 
 typedef struct dsinf {
@@ -86,6 +96,8 @@ typedef struct dsinf {
     void *host_block;
     void *device_block; /* NULL on a device with host memory */
     float *gathered;    /* [dev] [draws, hidden] */
+    float *logits;      /* [dev] [XM_LOGIT_DRAWS, bounds.logits] */
+    float *changed;     /* [dev] likewise */
     uint32_t host_memory;
     uint32_t leased;
     uint32_t paused;       /* XRAY_PAUSE_*; 0: no */
@@ -140,6 +152,24 @@ xray_status dsinf_wake(void *self, uint32_t tags);
 
 uint64_t dsinf_version(const dsinf *self);
 xray_status dsinf_step(void *self);
+/* Copy to and from the device where host and device memory differ. */
+xray_status dsinf_upload(dsinf *self, void *to, const void *from, size_t bytes);
+xray_status dsinf_download(dsinf *self, void *to, const void *from,
+                           size_t bytes);
+/* Makes the hidden states of `count` indices consecutive. Where they already
+ * are, they are read in place. */
+xray_status dsinf_gather(dsinf *self, const float *hidden, uint32_t count,
+                         int in_order, const float **out);
+
+/* ---- logits.c: where something comes between the LM head and the draw ---- */
+
+/* Computes the log-probs of prompts that requests ask for. */
+xray_status dsinf_score_prompts(dsinf *self, const float *hidden);
+/* Computes the logits of the draws that were issued last, changes them, and
+ * takes the log-probs that are wanted beside theirs. Adds to `call` what the
+ * sampler needs; nothing if no draw needs logits. */
+xray_status dsinf_prepare_logits(dsinf *self, const float *x, uint32_t count,
+                                 xray_sample *call);
 
 /* ---- update.c: new weights ----------------------------------------------- */
 

@@ -115,6 +115,14 @@ xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
     if (status != XRAY_OK)
         return status;
     self->gathered = gathered;
+    void *logits = NULL;
+    uint64_t half = XM_LOGIT_DRAWS * self->bounds.logits;
+    status = alloc_device(self, XRAY_TAG_WORKSPACE, 2 * half * sizeof(float),
+                          "logits", err, &logits);
+    if (status != XRAY_OK)
+        return status;
+    self->logits = logits;
+    self->changed = self->logits + half;
     size_t bytes = dsinf_lay_out_arrays(&self->bounds, NULL, NULL);
     status = alloc_device(self, XRAY_TAG_WORKSPACE, bytes, "step arrays", err,
                           &self->device_block);
@@ -212,6 +220,7 @@ void dsinf_free(dsinf *self)
     free(self->arrived);
     dsinf_free_kv(self);
     self->device->free(self->device_self, self->gathered);
+    self->device->free(self->device_self, self->logits);
     self->device->free(self->device_self, self->device_block);
     free(self->host_block);
     free(self->kv);

@@ -14,14 +14,13 @@ static xray_status copy_array(dsinf *self, void *to, const void *from,
     return self->device->copy(self->device_self, NULL, to, from, bytes, kind);
 }
 
-static xray_status upload_array(dsinf *self, void *to, const void *from,
-                                size_t bytes)
+xray_status dsinf_upload(dsinf *self, void *to, const void *from, size_t bytes)
 {
     return copy_array(self, to, from, bytes, XRAY_COPY_TO_DEVICE);
 }
 
-static xray_status download_array(dsinf *self, void *to, const void *from,
-                                  size_t bytes)
+xray_status dsinf_download(dsinf *self, void *to, const void *from,
+                           size_t bytes)
 {
     return copy_array(self, to, from, bytes, XRAY_COPY_TO_HOST);
 }
@@ -38,13 +37,13 @@ static xray_status compute_tokens(dsinf *self, const xm_sched_step *step,
     const dsinf_arrays *d = &self->device_arrays;
     const dsinf_arrays *h = &self->host_arrays;
     size_t bytes = step->tokens * sizeof(int32_t);
-    xray_status status = upload_array(self, d->ids, h->ids, bytes);
+    xray_status status = dsinf_upload(self, d->ids, h->ids, bytes);
     if (status == XRAY_OK)
-        status = upload_array(self, d->seq, h->seq, bytes);
+        status = dsinf_upload(self, d->seq, h->seq, bytes);
     if (status == XRAY_OK)
-        status = upload_array(self, d->positions, h->positions, bytes);
+        status = dsinf_upload(self, d->positions, h->positions, bytes);
     if (status == XRAY_OK)
-        status = upload_array(self, d->last, h->last,
+        status = dsinf_upload(self, d->last, h->last,
                               step->last_count * sizeof(int32_t));
     if (status != XRAY_OK)
         return xr_fail(err, status, "dsinf: a copy to the device failed");
@@ -61,11 +60,8 @@ static xray_status compute_tokens(dsinf *self, const xm_sched_step *step,
     return xm_decode(self->decoder, self->space, &inputs, out_hidden, err);
 }
 
-/* Makes the hidden states of `count` draws consecutive. Where they already are,
- * they are read in place. */
-static xray_status gather_hidden(dsinf *self, const float *hidden,
-                                 uint32_t count, int in_order,
-                                 const float **out)
+xray_status dsinf_gather(dsinf *self, const float *hidden, uint32_t count,
+                         int in_order, const float **out)
 {
     uint64_t dim = self->model.hidden;
     if (in_order) {
@@ -73,7 +69,7 @@ static xray_status gather_hidden(dsinf *self, const float *hidden,
         return XRAY_OK;
     }
     xray_status status =
-        upload_array(self, self->device_arrays.index, self->host_arrays.index,
+        dsinf_upload(self, self->device_arrays.index, self->host_arrays.index,
                      count * sizeof(int32_t));
     if (status != XRAY_OK)
         return status;
@@ -92,7 +88,7 @@ static xray_status gather_hidden(dsinf *self, const float *hidden,
 static xray_status sample_tokens(dsinf *self, const float *x, uint32_t count)
 {
     const dsinf_arrays *d = &self->device_arrays;
-    xray_status status = upload_array(self, d->draws, self->host_arrays.draws,
+    xray_status status = dsinf_upload(self, d->draws, self->host_arrays.draws,
                                       count * sizeof(xray_draw));
     if (status != XRAY_OK)
         return status;
@@ -108,15 +104,17 @@ static xray_status sample_tokens(dsinf *self, const float *x, uint32_t count)
         .softcap = (float)self->model.logit_softcap,
         .draw_stride = sizeof(xray_draw),
     };
-    status = self->device->sample(self->device_self, NULL, &call);
+    status = dsinf_prepare_logits(self, x, count, &call);
     if (status == XRAY_OK)
-        status = download_array(self, self->host_arrays.token, d->token,
+        status = self->device->sample(self->device_self, NULL, &call);
+    if (status == XRAY_OK)
+        status = dsinf_download(self, self->host_arrays.token, d->token,
                                 count * sizeof(int32_t));
     if (status == XRAY_OK)
-        status = download_array(self, self->host_arrays.raw_logp, d->raw_logp,
+        status = dsinf_download(self, self->host_arrays.raw_logp, d->raw_logp,
                                 count * sizeof(float));
     if (status == XRAY_OK)
-        status = download_array(self, self->host_arrays.logp, d->logp,
+        status = dsinf_download(self, self->host_arrays.logp, d->logp,
                                 count * sizeof(float));
     if (status == XRAY_OK)
         status = self->device->sync(self->device_self, NULL);
@@ -126,6 +124,9 @@ static xray_status sample_tokens(dsinf *self, const float *x, uint32_t count)
 static xray_status sample_all(dsinf *self, const float *hidden, xr_err *err)
 {
     const dsinf_arrays *h = &self->host_arrays;
+    xray_status scored = dsinf_score_prompts(self, hidden);
+    if (scored != XRAY_OK)
+        return xr_fail(err, scored, "dsinf: the log-probs of a prompt failed");
     for (;;) {
         int in_order = 0;
         uint32_t count = xm_sched_draws(self->sched, self->bounds.draws,
@@ -133,7 +134,7 @@ static xray_status sample_all(dsinf *self, const float *hidden, xr_err *err)
         if (count == 0)
             return XRAY_OK;
         const float *x = NULL;
-        xray_status status = gather_hidden(self, hidden, count, in_order, &x);
+        xray_status status = dsinf_gather(self, hidden, count, in_order, &x);
         if (status == XRAY_OK)
             status = sample_tokens(self, x, count);
         if (status != XRAY_OK)
@@ -166,7 +167,7 @@ static xray_status run_step(dsinf *self, xr_err *err)
         return status;
     xm_sched_end(self->sched);
     self->work_steps++;
-    self->work_rows += step.last_count;
+    self->work_rows += step.rows;
     if (self->metrics)
         (void)self->metrics->put(self->metrics, "rows",
                                  (double)self->work_rows /

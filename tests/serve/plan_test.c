@@ -42,13 +42,16 @@ static xray_status make_plan(rig *r, const model *m, const engine_size *size,
     return ask_plan(r, m, size, load, plan);
 }
 
-/* Samples once, so that the device has taken its scratch memory. */
+/* Samples once, with everything that a request may wish, so that the device has
+ * taken its scratch memory. */
 static void sample_one_token(rig *r, void *engine)
 {
     static const int32_t prompt[] = { 1 };
     results *out = calloc(1, sizeof(*out));
     assert_non_null(out);
     xray_request q = request_make(1, prompt, 1, 1);
+    q.repetition_penalty = 2;
+    q.top_count = q.prompt_logp = 1;
     engine_submit(r, engine, &q);
     engine_run(r, engine, out);
     assert_int_equal(out->count, 1);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests what a request may ask for: ends at a list of ids or at a repetition,
- * a sentence for what this engine does not offer, and structs of other versions
- * of the interface.
+ * a sentence for what cannot be served, and structs of other versions of the
+ * interface.
  */
 #include "tests/growth.h"
 #include "tests/serve/engine.h"
+
+#include <math.h>
 
 typedef struct stage {
     rig *r;
@@ -160,45 +162,67 @@ static void repetitions_end_a_sample(void **state)
     assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_ARG);
 }
 
-/* ---- other versions of the structs -------------------------------------- */
+/* ---- what cannot be ------------------------------------------------------ */
 
-static void expect_refused(const stage *s, const xray_request *q,
-                           const char *member)
-{
-    char says[200];
-    (void)snprintf(says, sizeof(says),
-                   "request 1: %s is set; this engine's sampler computes the "
-                   "logits and draws from them in one, so nothing can come "
-                   "between",
-                   member);
-    assert_true((xray_request_needs(q) & ~s->r->ops->capabilities) != 0);
-    expect_error(s, s->r->ops->submit(s->engine, q), XRAY_E_UNSUPPORTED, says);
-}
+static const xray_id_list no_list = { prompt, 0, 0 };
+static const int32_t outside[] = { 100, 101 };
+static const xray_id_list outside_list = { outside, 2, 0 };
+static const xray_bias outside_bias = { -1, 1 };
+static const xray_bias bad_bias = { 7, INFINITY };
 
-static void what_is_not_offered_is_refused(void **state)
+static void wishes_that_cannot_be_served_are_refused(void **state)
 {
     const stage *s = *state;
-    const xray_request good = make_request(1, 1, 2);
-    assert_int_equal(xray_request_needs(&good), 0);
-#define REFUSED(member, field, value)  \
-    do {                               \
-        xray_request q = good;         \
-        q.field = (value);             \
-        expect_refused(s, &q, member); \
+    const xray_request good = make_request(1, 1, 1);
+#define REFUSED(says, ...)                                              \
+    do {                                                                \
+        xray_request q = good;                                          \
+        __VA_ARGS__;                                                    \
+        assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_ARG); \
+        assert_string_equal(s->r->said, "request 1: " says);            \
     } while (0)
-    REFUSED("min_tokens", min_tokens, 1);
-    REFUSED("a penalty", repetition_penalty, 1.1f);
-    REFUSED("a penalty", frequency_penalty, -0.5f);
-    REFUSED("a penalty", presence_penalty, 0.5f);
-    REFUSED("biases", bias_count, 1);
-    REFUSED("allowed_ids or banned_lists", allowed_count, 1);
-    REFUSED("allowed_ids or banned_lists", banned_list_count, 1);
-    REFUSED("forced_ids", forced_count, 1);
-    REFUSED("top_count", top_count, 1);
-    REFUSED("logp_ids", logp_id_count, 1);
-    REFUSED("prompt_logp", prompt_logp, 1);
+    REFUSED("repetition_penalty -1.5, a finite number above 0, or 0 (off), was "
+            "expected",
+            q.repetition_penalty = -1.5f);
+    REFUSED("frequency_penalty 0 and presence_penalty nan, finite numbers were "
+            "expected",
+            q.presence_penalty = NAN);
+    REFUSED("frequency_penalty inf and presence_penalty 0, finite numbers were "
+            "expected",
+            q.frequency_penalty = INFINITY);
+    REFUSED("2 biases of 0 bytes, an array of at least 8 bytes each was "
+            "expected",
+            (q.biases = &bad_bias, q.bias_count = 2));
+    REFUSED("bias_count 1025, at most 1024 was expected",
+            (q.biases = &bad_bias, q.bias_count = 1025, q.bias_stride = 8));
+    REFUSED("id -1 of biases is outside the vocabulary of 101",
+            (q.biases = &outside_bias, q.bias_count = 1, q.bias_stride = 8));
+    REFUSED("the bias of id 7 is inf, a finite number was expected",
+            (q.biases = &bad_bias, q.bias_count = 1, q.bias_stride = 8));
+    REFUSED("there are 3 allowed_ids, but they are not set",
+            q.allowed_count = 3);
+    REFUSED("id 101 of allowed_ids is outside the vocabulary of 101",
+            (q.allowed_ids = outside, q.allowed_count = 2));
+    REFUSED("1 banned_lists of 0 bytes, an array of at least 16 bytes each was "
+            "expected",
+            (q.banned_lists = &no_list, q.banned_list_count = 1));
+    REFUSED("banned list 0 is empty, at least one id was expected",
+            (q.banned_lists = &no_list, q.banned_list_count = 1,
+             q.banned_list_stride = 16));
+    REFUSED("id 101 of banned_lists is outside the vocabulary of 101",
+            (q.banned_lists = &outside_list, q.banned_list_count = 1,
+             q.banned_list_stride = 16));
+    REFUSED("id 101 of forced_ids is outside the vocabulary of 101",
+            (q.forced_ids = outside, q.forced_count = 2));
+    REFUSED("top_count 102, at most 101 was expected", q.top_count = 102);
+    REFUSED("logp_id_count 257, at most 256 was expected",
+            (q.logp_ids = prompt, q.logp_id_count = 257));
+    REFUSED("id 101 of logp_ids is outside the vocabulary of 101",
+            (q.logp_ids = outside, q.logp_id_count = 2));
 #undef REFUSED
 }
+
+/* ---- other versions of the structs -------------------------------------- */
 
 /* A request of a later version is served if it sets nothing unknown, and one of
  * an earlier version has no more than it had. */
@@ -252,7 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(lists_end_a_sample),
         TEST(repetitions_end_a_sample),
-        TEST(what_is_not_offered_is_refused),
+        TEST(wishes_that_cannot_be_served_are_refused),
         TEST(requests_of_other_versions),
         TEST(structs_of_older_callers_are_filled),
     };
