@@ -82,8 +82,21 @@ typedef struct xray_device_ops {
                          uint64_t bytes, void **out);
     void (*free)(void *self,
                  void *ptr); /* accepts NULL [control] [may-block] */
+    /* Allocate and free zeroed host memory, aligned to 64 bytes, which copies
+     * reach while the host goes on; a copy from or to other host memory may
+     * keep the host waiting. Messages name `owner`. [control] [may-block] */
+    xray_status (*host_alloc)(void *self, const char *owner, uint64_t bytes,
+                              void **out);
+    void (*host_free)(void *self, void *ptr); /* accepts NULL */
     /* Says how much memory is allocated. [control] */
     xray_status (*memory)(void *self, xray_memory_stats *stats);
+    /* Takes the scratch memory for these works, given as in `plan_scratch`, and
+     * freezes it: it never moves again, and an operator that needs more fails
+     * with XRAY_E_STATE. A later call fails likewise if its works need more.
+     * Without this call scratch memory grows with what operators need.
+     * [control] [may-block] */
+    xray_status (*reserve)(void *self, const xray_device_work *works,
+                           uint64_t count, uint64_t stride);
     /* Copies bytes, in the direction XRAY_COPY_*, and sets bytes to zero.
      * [stream] */
     xray_status (*copy)(void *self, xray_stream *stream, void *to,
@@ -116,6 +129,13 @@ typedef struct xray_device_ops {
                                 xray_event *event);
     xray_status (*event_wait)(void *self, xray_stream *stream,
                               xray_event *event);
+    /* Says whether the work before the last `event_record` is done: XRAY_OK, or
+     * XRAY_AGAIN if it is not. An event without a record counts as done.
+     * [control] */
+    xray_status (*event_query)(void *self, xray_event *event);
+    /* Waits for that work and for nothing after it; returns faults as `sync`
+     * does. [control] [may-block] */
+    xray_status (*event_sync)(void *self, xray_event *event);
 
     /* Register and release a matrix. `weight_changed` says that its data has
      * new values, so that packed copies are made again before the next product.
@@ -160,6 +180,7 @@ typedef struct xray_device_ops {
     xray_status (*sample)(void *, xray_stream *, const xray_sample *);
     xray_status (*edit_logits)(void *, xray_stream *, const xray_edit_logits *);
     xray_status (*pick_logp)(void *, xray_stream *, const xray_pick_logp *);
+    xray_status (*advance)(void *, xray_stream *, const xray_advance *);
     xray_status (*axpby)(void *, xray_stream *, const xray_axpby *);
     xray_status (*cast)(void *, xray_stream *, const xray_cast *);
     xray_status (*sumsq)(void *, xray_stream *, const xray_sumsq *);
@@ -168,7 +189,9 @@ typedef struct xray_device_ops {
     /* Members from here on are optional: test them with XRAY_HAS. */
 
     /* Record the operators between begin and end as a graph, which `launch`
-     * then runs at once. [stream] */
+     * then runs at once. A graph uses the scratch memory that it was recorded
+     * with: once that has moved, `launch` refuses it with XRAY_E_STATE.
+     * [stream] */
     xray_status (*graph_begin)(void *self, xray_stream *stream);
     xray_status (*graph_end)(void *self, xray_stream *stream, xray_graph **out);
     xray_status (*graph_launch)(void *self, xray_stream *stream,

@@ -110,6 +110,8 @@ typedef struct xray_memory_stats {
     uint64_t live[XRAY_TAG_ROOM]; /* now */
     uint64_t high[XRAY_TAG_ROOM]; /* the most at any time */
     uint64_t high_all;            /* the most at any time, over all tags */
+    uint64_t host_live;           /* host memory (host_alloc), in no tag */
+    uint64_t host_high;
 } xray_memory_stats;
 
 #endif

@@ -487,6 +487,28 @@ typedef struct xray_sample {
     uint64_t segment;       /* as in xray_lm_head_logp */
 } xray_sample;
 
+/* Goes on from the tokens that were drawn, so that the next step of sequences
+ * needs no word of the host. A sequence whose `stop` is 0 takes its token:
+ * ids = token, and both positions grow by 1. Its `stop` becomes 1 if the token
+ * is one of its stop ids, or if its row has `limit` tokens with it. A sequence
+ * whose `stop` is 1 stays as it is, so that computing it once more changes
+ * nothing. */
+typedef struct xray_advance {
+    xray_header header;
+    xray_extent items;
+    const int32_t *token; /* [dev] [items] as `sample` gives them */
+    int32_t *ids;         /* [dev] [items] tokens that a step computes */
+    int32_t *positions;   /* [dev] [items] of these tokens */
+    xray_draw *draws;     /* [dev] [items] of the tokens after them */
+    int32_t *stop;        /* [dev] [items] 0 or 1 */
+    const int32_t *limit; /* [dev] [items] most tokens of the row */
+    /* Sequence i has the stop ids stop_start[i] .. stop_start[i + 1] - 1. */
+    const int32_t *stop_start; /* [dev] [items + 1], or NULL: no stop ids */
+    const int32_t *stop_ids;   /* [dev] */
+    uint32_t draw_stride;      /* sizeof(xray_draw) */
+    uint32_t reserved;
+} xray_advance;
+
 /* Changes the logit z of one id: with a penalty p other than 0 and 1 it becomes
  * z / p if it is above 0, and z * p otherwise; then `add` is added, which may
  * be minus infinity. */

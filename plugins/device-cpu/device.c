@@ -55,6 +55,8 @@ void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes)
     d->live[tag] += bytes;
     if (d->live[tag] > d->high[tag])
         d->high[tag] = d->live[tag];
+    if (tag == CPU_TAG_HOST)
+        return;
     d->live_all += bytes;
     if (d->live_all > d->high_all)
         d->high_all = d->live_all;
@@ -63,7 +65,8 @@ void cpu_count_block(cpu_device *d, uint32_t tag, uint64_t bytes)
 void cpu_uncount_block(cpu_device *d, uint32_t tag, uint64_t bytes)
 {
     d->live[tag] -= bytes;
-    d->live_all -= bytes;
+    if (tag != CPU_TAG_HOST)
+        d->live_all -= bytes;
 }
 
 void *cpu_alloc(cpu_device *d, uint32_t tag, uint64_t bytes)
@@ -122,6 +125,11 @@ xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,
         return cpu_fail(d, XRAY_E_NOMEM, "scratch", "scratch is too large");
     size_t bytes = floats * sizeof(float);
     if (bytes > d->scratch_bytes[part]) {
+        if (d->frozen)
+            return cpu_fail(d, XRAY_E_STATE, "scratch",
+                            "%zu bytes of scratch are needed, but %zu were "
+                            "reserved",
+                            bytes, d->scratch_bytes[part]);
         cpu_free(d, d->scratch[part]);
         d->scratch_bytes[part] = 0;
         d->scratch[part] = cpu_alloc(d, XRAY_TAG_WORKSPACE, bytes);

@@ -30,14 +30,18 @@ typedef struct cpu_config {
 typedef struct cpu_region cpu_region; /* share.c */
 typedef struct cpu_remote cpu_remote; /* share.c */
 
+/* Tag of host memory, which `memory` reports apart from the device's tags. */
+#define CPU_TAG_HOST XRAY_TAG_COUNT
+#define CPU_TAGS (XRAY_TAG_COUNT + 1)
+
 typedef struct cpu_device {
     const xray_host *host;
     const xray_call_service *calls;
     cpu_pool *pool;
     const cpu_kernels *k;
     char name[128];
-    uint64_t live[XRAY_TAG_COUNT];
-    uint64_t high[XRAY_TAG_COUNT];
+    uint64_t live[CPU_TAGS];
+    uint64_t high[CPU_TAGS];
     uint64_t live_all;
     uint64_t high_all;
     float *scratch[2]; /* CPU_SCRATCH_*, 64-byte aligned, for all threads */
@@ -46,6 +50,7 @@ typedef struct cpu_device {
     cpu_region *region; /* holds the blocks that can be shared; or NULL */
     cpu_remote *remotes;
     uint32_t sharing; /* 1: new blocks are allocated in the region */
+    uint32_t frozen;  /* 1: scratch stays as it was reserved */
 } cpu_device;
 
 /* A packed copy of a matrix as panels of 16 outputs, [panel][depth][16]. The
@@ -120,7 +125,7 @@ void cpu_uncount_block(cpu_device *d, uint32_t tag, uint64_t bytes);
 
 /* Gives scratch of at least `floats`, 64-byte aligned. The next call for the
  * same part overwrites its content. The buffer grows only when a call needs
- * more than any call before. */
+ * more than any call before, and such a call is refused once it is frozen. */
 xray_status cpu_scratch(cpu_device *d, uint32_t part, size_t floats,
                         float **out);
 
@@ -200,6 +205,8 @@ uint64_t cpu_plan_kv_block(const void *config, const xray_kv *kv);
 uint64_t cpu_plan_scratch(const void *config, uint32_t threads,
                           const xray_device_work *works, uint64_t count,
                           uint64_t stride);
+xray_status cpu_reserve(void *self, const xray_device_work *works,
+                        uint64_t count, uint64_t stride);
 
 #define CPU_OP(name, type) \
     xray_status cpu_##name(void *self, xray_stream *stream, const type *op)
@@ -226,6 +233,7 @@ CPU_OP(lm_head_join, xray_lm_head_join);
 CPU_OP(sample, xray_sample);
 CPU_OP(edit_logits, xray_edit_logits);
 CPU_OP(pick_logp, xray_pick_logp);
+CPU_OP(advance, xray_advance);
 CPU_OP(axpby, xray_axpby);
 CPU_OP(cast, xray_cast);
 CPU_OP(sumsq, xray_sumsq);

@@ -163,6 +163,13 @@ xray_status cpu_info(void *self, xray_device_info *info)
     return XRAY_OK;
 }
 
+static xray_status refuse_bytes(const cpu_device *d, const char *where,
+                                const char *owner, uint64_t bytes)
+{
+    return cpu_fail(d, XRAY_E_NOMEM, where, "%s: no memory for %llu bytes",
+                    owner ? owner : where, (unsigned long long)bytes);
+}
+
 xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
                            uint64_t bytes, void **out)
 {
@@ -178,11 +185,28 @@ xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
     void *ptr =
         d->sharing ? cpu_share_alloc(d, tag, bytes) : cpu_alloc(d, tag, bytes);
     if (!ptr)
-        return cpu_fail(d, XRAY_E_NOMEM, "alloc",
-                        "%s: no memory for %llu bytes", owner ? owner : "alloc",
-                        (unsigned long long)bytes);
+        return refuse_bytes(d, "alloc", owner, bytes);
     *out = ptr;
     return XRAY_OK;
+}
+
+xray_status cpu_host_alloc(void *self, const char *owner, uint64_t bytes,
+                           void **out)
+{
+    cpu_device *d = self;
+    if (!out)
+        return cpu_fail(d, XRAY_E_ARG, "host_alloc", "%s: out is NULL",
+                        owner ? owner : "host_alloc");
+    void *ptr = cpu_alloc(d, CPU_TAG_HOST, bytes);
+    if (!ptr)
+        return refuse_bytes(d, "host_alloc", owner, bytes);
+    *out = ptr;
+    return XRAY_OK;
+}
+
+void cpu_host_free(void *self, void *ptr)
+{
+    cpu_free(self, ptr);
 }
 
 void cpu_user_free(void *self, void *ptr)
@@ -216,9 +240,11 @@ xray_status cpu_memory(void *self, xray_memory_stats *stats)
     if (!stats)
         return cpu_fail(d, XRAY_E_ARG, "memory", "stats is NULL");
     xray_memory_stats own = { .header = XRAY_HEADER(xray_memory_stats),
-                              .high_all = d->high_all };
-    memcpy(own.live, d->live, sizeof(d->live));
-    memcpy(own.high, d->high, sizeof(d->high));
+                              .high_all = d->high_all,
+                              .host_live = d->live[CPU_TAG_HOST],
+                              .host_high = d->high[CPU_TAG_HOST] };
+    memcpy(own.live, d->live, XRAY_TAG_COUNT * sizeof(*d->live));
+    memcpy(own.high, d->high, XRAY_TAG_COUNT * sizeof(*d->high));
     xray_fill(stats, &own);
     return XRAY_OK;
 }
@@ -359,4 +385,16 @@ xray_status cpu_event_wait(void *self, xray_stream *stream, xray_event *event)
     (void)stream;
     return event ? XRAY_OK
                  : cpu_fail(self, XRAY_E_ARG, "event_wait", "event is NULL");
+}
+
+xray_status cpu_event_query(void *self, xray_event *event)
+{
+    return event ? XRAY_OK
+                 : cpu_fail(self, XRAY_E_ARG, "event_query", "event is NULL");
+}
+
+xray_status cpu_event_sync(void *self, xray_event *event)
+{
+    return event ? XRAY_OK
+                 : cpu_fail(self, XRAY_E_ARG, "event_sync", "event is NULL");
 }

@@ -36,6 +36,9 @@ xray_status cpu_info(void *self, xray_device_info *info);
 xray_status cpu_user_alloc(void *self, const char *owner, uint32_t tag,
                            uint64_t bytes, void **out);
 void cpu_user_free(void *self, void *ptr);
+xray_status cpu_host_alloc(void *self, const char *owner, uint64_t bytes,
+                           void **out);
+void cpu_host_free(void *self, void *ptr);
 xray_status cpu_memory(void *self, xray_memory_stats *stats);
 xray_status cpu_copy(void *self, xray_stream *stream, void *to,
                      const void *from, uint64_t bytes, uint32_t kind);
@@ -53,6 +56,8 @@ void cpu_event_destroy(void *self, xray_event *event);
 xray_status cpu_event_record(void *self, xray_stream *stream,
                              xray_event *event);
 xray_status cpu_event_wait(void *self, xray_stream *stream, xray_event *event);
+xray_status cpu_event_query(void *self, xray_event *event);
+xray_status cpu_event_sync(void *self, xray_event *event);
 
 xray_status cpu_evict(void *self, void *ptr);
 xray_status cpu_restore(void *self, void *ptr);

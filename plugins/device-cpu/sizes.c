@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much scratch memory an instance of the CPU device would take for given
- * works: for each of its parts the most that an operator reserves.
+ * How much scratch memory an instance of the CPU device takes for given works:
+ * for each of its parts the most that an operator asks for.
  */
 #include "core/base/elements.h"
 #include "plugins/device-cpu/attention.h"
@@ -43,14 +43,13 @@ static size_t count_chunk_floats(const xray_device_work *work)
     return chunk && row ? cpu_logits_chunk(row) * row : 0;
 }
 
-uint64_t cpu_plan_scratch(const void *config, uint32_t threads,
-                          const xray_device_work *works, uint64_t count,
-                          uint64_t stride)
+/* Writes the floats of each part of the scratch memory. */
+static void count_parts(size_t threads, const xray_device_work *works,
+                        uint64_t count, uint64_t stride, size_t out[2])
 {
     size_t each = CPU_FIRST_SCRATCH;
     size_t sums = 0;
     size_t logits = 0;
-    (void)config;
     for (uint64_t i = 0; i < count; i++) {
         xray_device_work work;
         xr_element_read(works, stride, i, sizeof(work), &work);
@@ -58,6 +57,31 @@ uint64_t cpu_plan_scratch(const void *config, uint32_t threads,
         sums = larger(sums, cpu_sumsq_floats(work.elements));
         logits = larger(logits, count_chunk_floats(&work));
     }
-    return (larger(each * cpu_pool_size(threads), sums) + logits) *
-           sizeof(float);
+    out[CPU_SCRATCH_THREADS] = larger(each * threads, sums);
+    out[CPU_SCRATCH_LOGITS] = logits;
+}
+
+uint64_t cpu_plan_scratch(const void *config, uint32_t threads,
+                          const xray_device_work *works, uint64_t count,
+                          uint64_t stride)
+{
+    size_t floats[2];
+    (void)config;
+    count_parts(cpu_pool_size(threads), works, count, stride, floats);
+    return (floats[0] + floats[1]) * sizeof(float);
+}
+
+xray_status cpu_reserve(void *self, const xray_device_work *works,
+                        uint64_t count, uint64_t stride)
+{
+    cpu_device *d = self;
+    size_t floats[2];
+    xray_status status = XRAY_OK;
+    count_parts(cpu_pool_threads(d->pool), works, count, stride, floats);
+    for (uint32_t i = 0; i < 2 && status == XRAY_OK; i++) {
+        float *data;
+        status = cpu_scratch(d, i, floats[i], &data);
+    }
+    d->frozen = d->frozen || status == XRAY_OK;
+    return status;
 }

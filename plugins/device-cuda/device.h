@@ -62,10 +62,15 @@ typedef struct cuda_device {
     uint64_t high[XRAY_TAG_COUNT];
     uint64_t live_all;
     uint64_t high_all;
+    uint64_t host_live;
+    uint64_t host_high;
     struct cuda_driver *driver; /* memory.c */
     struct cuda_block *blocks;
+    struct cuda_host_block *host_blocks;
     struct cuda_mapped *mapped; /* blocks of other processes (share.c) */
     uint64_t *sum;              /* [dev] result of the checksum */
+    uint64_t scratch_moves;     /* how often a part of `scratch` has grown */
+    int frozen;                 /* 1: scratch stays as it was reserved */
     int capturing;              /* 1 between graph_begin and graph_end */
     int sharing;                /* 1: new blocks can be shared */
     xray_weight *weights;       /* all handles, newest first */
@@ -129,7 +134,7 @@ cudaStream_t cuda_stream(const cuda_device *d, xray_stream *stream);
 /* Gives scratch of at least `bytes`, 256-byte aligned. The next call for the
  * same part overwrites its content. It grows only when a call needs more than
  * any call before, and waits for the device first; growth is refused while a
- * graph is captured. */
+ * graph is captured, and once the scratch is frozen. */
 xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
                          void **out);
 
@@ -186,6 +191,8 @@ uint64_t cuda_plan_kv_block(const void *config, const xray_kv *kv);
 uint64_t cuda_plan_scratch(const void *config, uint32_t threads,
                            const xray_device_work *works, uint64_t count,
                            uint64_t stride);
+xray_status cuda_reserve(void *self, const xray_device_work *works,
+                         uint64_t count, uint64_t stride);
 
 #define CUDA_OP(name, type) \
     xray_status cuda_##name(void *self, xray_stream *stream, const type *op)
@@ -212,6 +219,7 @@ CUDA_OP(lm_head_join, xray_lm_head_join);
 CUDA_OP(sample, xray_sample);
 CUDA_OP(edit_logits, xray_edit_logits);
 CUDA_OP(pick_logp, xray_pick_logp);
+CUDA_OP(advance, xray_advance);
 CUDA_OP(axpby, xray_axpby);
 CUDA_OP(cast, xray_cast);
 CUDA_OP(sumsq, xray_sumsq);

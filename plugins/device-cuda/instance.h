@@ -63,6 +63,13 @@ typedef struct cuda_block {
     int reserved;
 } cuda_block;
 
+/* Page-locked memory of the host. */
+typedef struct cuda_host_block {
+    struct cuda_host_block *next;
+    void *at;
+    uint64_t bytes;
+} cuda_host_block;
+
 /* The block that contains `ptr`, or NULL. */
 cuda_block *cuda_block_at(const cuda_device *d, const void *ptr);
 
@@ -96,6 +103,9 @@ const void *cuda_extension(void *self, const char *id);
 xray_status cuda_user_alloc(void *self, const char *owner, uint32_t tag,
                             uint64_t bytes, void **out);
 void cuda_user_free(void *self, void *ptr);
+xray_status cuda_host_alloc(void *self, const char *owner, uint64_t bytes,
+                            void **out);
+void cuda_host_free(void *self, void *ptr);
 xray_status cuda_memory(void *self, xray_memory_stats *stats);
 xray_status cuda_evict(void *self, void *ptr);
 xray_status cuda_restore(void *self, void *ptr);
@@ -118,6 +128,8 @@ void cuda_event_destroy(void *self, xray_event *event);
 xray_status cuda_event_record(void *self, xray_stream *stream,
                               xray_event *event);
 xray_status cuda_event_wait(void *self, xray_stream *stream, xray_event *event);
+xray_status cuda_event_query(void *self, xray_event *event);
+xray_status cuda_event_sync(void *self, xray_event *event);
 xray_status cuda_graph_begin(void *self, xray_stream *stream);
 xray_status cuda_graph_end(void *self, xray_stream *stream, xray_graph **out);
 xray_status cuda_graph_launch(void *self, xray_stream *stream,

@@ -302,6 +302,8 @@ void cuda_free(cuda_device *d, void *ptr)
 
 void cuda_memory_destroy(cuda_device *d)
 {
+    while (d->host_blocks)
+        cuda_host_free(d, d->host_blocks->at);
     while (d->blocks) {
         cuda_block *b = d->blocks;
         d->blocks = b->next;
@@ -320,6 +322,13 @@ xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
                              "graph is captured; run the same work once before",
                              (unsigned long long)s->bytes,
                              (unsigned long long)bytes);
+        if (d->frozen)
+            return cuda_fail(d, XRAY_E_STATE, "scratch",
+                             "%llu bytes of scratch are needed, but %llu were "
+                             "reserved",
+                             (unsigned long long)bytes,
+                             (unsigned long long)s->bytes);
+        d->scratch_moves++;
         cuda_free(d, s->data);
         s->data = NULL;
         s->bytes = 0;
@@ -386,13 +395,62 @@ void cuda_user_free(void *self, void *ptr)
     cuda_free((cuda_device *)self, ptr);
 }
 
+xray_status cuda_host_alloc(void *self, const char *owner, uint64_t bytes,
+                            void **out)
+{
+    cuda_device *d = (cuda_device *)self;
+    void *at = NULL;
+    if (!out)
+        return cuda_fail(d, XRAY_E_ARG, "host_alloc", "%s: out is NULL",
+                         owner ? owner : "host_alloc");
+    xray_status status = wait_for_device(d, "host_alloc");
+    if (status != XRAY_OK)
+        return status;
+    cuda_host_block *b = (cuda_host_block *)calloc(1, sizeof(*b));
+    if (!b || cudaMallocHost(&at, bytes ? bytes : 1) != cudaSuccess) {
+        (void)cudaGetLastError();
+        free(b);
+        return cuda_fail(d, XRAY_E_NOMEM, "host_alloc",
+                         "%s: no page-locked host memory for %llu bytes",
+                         owner ? owner : "host_alloc",
+                         (unsigned long long)bytes);
+    }
+    memset(at, 0, bytes);
+    *b = (cuda_host_block){ d->host_blocks, at, bytes };
+    d->host_blocks = b;
+    d->host_live += bytes;
+    if (d->host_live > d->host_high)
+        d->host_high = d->host_live;
+    *out = at;
+    return XRAY_OK;
+}
+
+/* Copies that still use the block are waited for. */
+void cuda_host_free(void *self, void *ptr)
+{
+    cuda_device *d = (cuda_device *)self;
+    cuda_host_block **link = &d->host_blocks;
+    while (*link && (*link)->at != ptr)
+        link = &(*link)->next;
+    cuda_host_block *b = *link;
+    if (!ptr || !b)
+        return;
+    (void)wait_for_device(d, "host_free");
+    *link = b->next;
+    d->host_live -= b->bytes;
+    (void)cudaFreeHost(b->at);
+    free(b);
+}
+
 xray_status cuda_memory(void *self, xray_memory_stats *stats)
 {
     const cuda_device *d = (const cuda_device *)self;
     if (!stats)
         return cuda_fail(d, XRAY_E_ARG, "memory", "stats is NULL");
     xray_memory_stats own = { .header = XRAY_HEADER(xray_memory_stats),
-                              .high_all = d->high_all };
+                              .high_all = d->high_all,
+                              .host_live = d->host_live,
+                              .host_high = d->host_high };
     memcpy(own.live, d->live, sizeof(d->live));
     memcpy(own.high, d->high, sizeof(d->high));
     xray_fill(stats, &own);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much scratch memory an instance of the CUDA device would take for given
- * works: for each of its parts the most that an operator reserves.
+ * How much scratch memory an instance of the CUDA device takes for given works:
+ * for each of its parts the most that an operator asks for.
  */
+#include <string.h>
+
 #include "core/base/elements.h"
 #include "plugins/device-cuda/lm_head.h"
 
@@ -65,13 +67,14 @@ static uint64_t count_logits_bytes(const xray_device_work *work, int narrow)
 }
 
 /* Copies of heads in bf16, D of the gradient, and partial results of splits. */
-static uint64_t count_attention_bytes(const xray_device_work *work, int narrow)
+static uint64_t count_attention_bytes(const xray_device_work *work, int narrow,
+                                      uint64_t sms)
 {
     uint64_t dim = product_row(work->head_dim);
     uint64_t keys = 2 * work->tokens * work->kv_heads * dim;
     uint64_t items = work->tokens * work->heads;
     uint64_t splits = (work->row_tokens + SPLIT - 1) / SPLIT;
-    uint64_t spread = work->kv_heads ? 2 * SMS / work->kv_heads + 1 : 0;
+    uint64_t spread = work->kv_heads ? 2 * sms / work->kv_heads + 1 : 0;
     spread = spread < work->tokens ? spread : work->tokens;
     uint64_t grad = items * sizeof(float) + ALIGNMENT;
     if (narrow)
@@ -101,18 +104,40 @@ static uint64_t count_reduce_bytes(const xray_device_work *work, int blas)
     return larger_of(sizes, 3);
 }
 
+/* What the sizes depend on besides the works. */
+typedef struct scratch_user {
+    int narrow; /* 1: precision bfloat16 */
+    int blas;   /* 1: its products are cuBLASLt's */
+    uint64_t sms;
+} scratch_user;
+
 /* Writes what the parts of the scratch memory hold for one work. */
-static void count_parts(const cuda_config *c, const xray_device_work *work,
+static void count_parts(const scratch_user *user, const xray_device_work *work,
                         uint64_t *out)
 {
-    int narrow = c->precision == CUDA_BFLOAT16;
-    int blas = narrow && c->products == CUDA_PRODUCTS_CUBLASLT;
+    int narrow = user->narrow;
+    int blas = user->blas;
     uint64_t stage = blas ? work->tokens * work->width * sizeof(float) : 0;
     out[CUDA_SCRATCH_X] = narrow ? count_x_bytes(work) : 0;
     out[CUDA_SCRATCH_LOGITS] = count_logits_bytes(work, narrow);
-    out[CUDA_SCRATCH_ATTEND] = count_attention_bytes(work, narrow);
+    out[CUDA_SCRATCH_ATTEND] = count_attention_bytes(work, narrow, user->sms);
     out[CUDA_SCRATCH_REDUCE] = count_reduce_bytes(work, blas);
     out[CUDA_SCRATCH_STAGE] = larger_of(&stage, 1);
+}
+
+/* Writes the most of each part over all works. */
+static void count_most(const scratch_user *user, const xray_device_work *works,
+                       uint64_t count, uint64_t stride, uint64_t *most)
+{
+    memset(most, 0, CUDA_SCRATCH_COUNT * sizeof(*most));
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t parts[CUDA_SCRATCH_COUNT];
+        xray_device_work work;
+        xr_element_read(works, stride, i, sizeof(work), &work);
+        count_parts(user, &work, parts);
+        for (size_t p = 0; p < CUDA_SCRATCH_COUNT; p++)
+            most[p] = larger(most[p], parts[p]);
+    }
 }
 
 uint64_t cuda_plan_scratch(const void *config, uint32_t threads,
@@ -120,18 +145,32 @@ uint64_t cuda_plan_scratch(const void *config, uint32_t threads,
                            uint64_t stride)
 {
     const cuda_config c = cuda_copy_config(config);
-    uint64_t most[CUDA_SCRATCH_COUNT] = { 0 };
+    const int narrow = c.precision == CUDA_BFLOAT16;
+    const scratch_user user = { narrow,
+                                narrow && c.products == CUDA_PRODUCTS_CUBLASLT,
+                                SMS };
+    uint64_t most[CUDA_SCRATCH_COUNT];
     uint64_t sum = 0;
     (void)threads;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t parts[CUDA_SCRATCH_COUNT];
-        xray_device_work work;
-        xr_element_read(works, stride, i, sizeof(work), &work);
-        count_parts(&c, &work, parts);
-        for (size_t p = 0; p < CUDA_SCRATCH_COUNT; p++)
-            most[p] = larger(most[p], parts[p]);
-    }
+    count_most(&user, works, count, stride, most);
     for (size_t p = 0; p < CUDA_SCRATCH_COUNT; p++)
         sum += most[p];
     return sum;
+}
+
+xray_status cuda_reserve(void *self, const xray_device_work *works,
+                         uint64_t count, uint64_t stride)
+{
+    cuda_device *d = (cuda_device *)self;
+    const scratch_user user = { d->precision == CUDA_BFLOAT16, d->blas != NULL,
+                                (uint64_t)d->sms };
+    uint64_t most[CUDA_SCRATCH_COUNT];
+    xray_status status = XRAY_OK;
+    count_most(&user, works, count, stride, most);
+    for (uint32_t p = 0; p < CUDA_SCRATCH_COUNT && status == XRAY_OK; p++) {
+        void *data;
+        status = cuda_scratch(d, p, most[p], &data);
+    }
+    d->frozen = d->frozen || status == XRAY_OK;
+    return status;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies, checksums, streams, events and graphs of the CUDA device. Their
- * handles are CUDA's own.
+ * Copies, checksums, streams, events and graphs of the CUDA device. The handles
+ * of streams and events are CUDA's own.
  */
 #include "plugins/device-cuda/instance.h"
+
+#include <stdlib.h>
 
 #include <xray/numerics.h>
 
@@ -221,7 +223,32 @@ xray_status cuda_event_wait(void *self, xray_stream *stream, xray_event *event)
         cudaStreamWaitEvent(cuda_stream(d, stream), get_event(event), 0));
 }
 
+xray_status cuda_event_query(void *self, xray_event *event)
+{
+    const cuda_device *d = get_device(self);
+    if (!event)
+        return cuda_fail(d, XRAY_E_ARG, "event_query", "event is NULL");
+    cudaError_t error = cudaEventQuery(get_event(event));
+    if (error != cudaErrorNotReady)
+        return cuda_check(d, "event_query", error);
+    (void)cudaGetLastError(); /* or the next launch would report it */
+    return XRAY_AGAIN;
+}
+
+xray_status cuda_event_sync(void *self, xray_event *event)
+{
+    const cuda_device *d = get_device(self);
+    if (!event)
+        return cuda_fail(d, XRAY_E_ARG, "event_sync", "event is NULL");
+    return cuda_check(d, "event_sync", cudaEventSynchronize(get_event(event)));
+}
+
 /* ---- graphs -------------------------------------------------------------- */
+
+struct xray_graph {
+    cudaGraphExec_t ready;
+    uint64_t scratch_moves; /* of the instance when it was recorded */
+};
 
 xray_status cuda_graph_begin(void *self, xray_stream *stream)
 {
@@ -246,7 +273,6 @@ xray_status cuda_graph_end(void *self, xray_stream *stream, xray_graph **out)
 {
     cuda_device *d = get_device(self);
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t ready = NULL;
     if (!out || !d->capturing)
         return cuda_fail(d, out ? XRAY_E_STATE : XRAY_E_ARG, "graph_end",
                          out ? "no graph is being captured" : "out is NULL");
@@ -257,11 +283,20 @@ xray_status cuda_graph_end(void *self, xray_stream *stream, xray_graph **out)
         return status != XRAY_OK ? status
                                  : cuda_fail(d, XRAY_E_STATE, "graph_end",
                                              "the capture produced no graph");
-    status = cuda_check(d, "graph_end", cudaGraphInstantiate(&ready, graph, 0));
+    xray_graph *g = (xray_graph *)calloc(1, sizeof(*g));
+    if (g)
+        status = cuda_check(d, "graph_end",
+                            cudaGraphInstantiate(&g->ready, graph, 0));
+    else
+        status = cuda_fail(d, XRAY_E_NOMEM, "graph_end", "no memory");
     (void)cudaGraphDestroy(graph);
-    if (status == XRAY_OK)
-        *out = (xray_graph *)(void *)ready;
-    return status;
+    if (status != XRAY_OK) {
+        free(g);
+        return status;
+    }
+    g->scratch_moves = d->scratch_moves;
+    *out = g;
+    return XRAY_OK;
 }
 
 xray_status cuda_graph_launch(void *self, xray_stream *stream,
@@ -270,17 +305,21 @@ xray_status cuda_graph_launch(void *self, xray_stream *stream,
     cuda_device *d = get_device(self);
     if (!graph)
         return cuda_fail(d, XRAY_E_ARG, "graph_launch", "graph is NULL");
+    if (graph->scratch_moves != d->scratch_moves)
+        return cuda_fail(d, XRAY_E_STATE, "graph_launch",
+                         "the scratch memory has moved since the graph was "
+                         "recorded; record it again");
     xray_status status = cuda_weights_refresh(d, cuda_stream(d, stream));
     if (status != XRAY_OK)
         return status;
     return cuda_check(d, "graph_launch",
-                      cudaGraphLaunch((cudaGraphExec_t)(void *)graph,
-                                      cuda_stream(d, stream)));
+                      cudaGraphLaunch(graph->ready, cuda_stream(d, stream)));
 }
 
 void cuda_graph_destroy(void *self, xray_graph *graph)
 {
     (void)self;
     if (graph)
-        (void)cudaGraphExecDestroy((cudaGraphExec_t)(void *)graph);
+        (void)cudaGraphExecDestroy(graph->ready);
+    free(graph);
 }

@@ -148,6 +148,61 @@ static void ranks_are_spread_over_gpus(void **state)
     (void)unsetenv("XRAY_RANK");
 }
 
+/* A graph holds addresses of scratch memory, which larger work moves. */
+static void stale_graphs_are_refused(void **state)
+{
+    (void)state;
+    void *d = open_device();
+    xray_stream *s = NULL;
+    xray_graph *g = NULL;
+    float *x = NULL;
+    double *sums = NULL;
+    require_ok(device_calls()->alloc(d, "x", XRAY_TAG_KV, 100000, (void **)&x));
+    require_ok(device_calls()->alloc(d, "x", XRAY_TAG_KV, 16, (void **)&sums));
+    require_ok(device_calls()->stream_create(d, &s));
+    xray_sumsq op = {
+        .header = XRAY_HEADER(xray_sumsq), .count = 8, .x = x, .result = sums
+    };
+    require_ok(device_calls()->sumsq(d, s, &op));
+    require_ok(device_calls()->graph_begin(d, s));
+    require_ok(device_calls()->sumsq(d, s, &op));
+    require_ok(device_calls()->graph_end(d, s, &g));
+    require_ok(device_calls()->graph_launch(d, s, g));
+    require_ok(device_calls()->sync(d, s));
+    op.count = 100000 / sizeof(*x);
+    op.x = x;
+    require_ok(device_calls()->sumsq(d, s, &op));
+    require_ok(device_calls()->graph_launch(d, s, g));
+    xray_device_work more = { .header = XRAY_HEADER(xray_device_work),
+                              .elements = 1u << 26 };
+    require_ok(device_calls()->reserve(d, &more, 1, sizeof(more)));
+    assert_int_equal(device_calls()->graph_launch(d, s, g), XRAY_E_STATE);
+    assert_string_equal(said, "graph_launch: the scratch memory has moved "
+                              "since the graph was recorded; record it again");
+    device_calls()->graph_destroy(d, g);
+    device_calls()->stream_destroy(d, s);
+    device_calls()->destroy(d);
+}
+
+static void events_tell_when_work_is_done(void **state)
+{
+    (void)state;
+    void *d = open_device();
+    xray_event *e = NULL;
+    require_ok(device_calls()->event_create(d, &e));
+    require_ok(device_calls()->event_query(d, e));
+    require_ok(device_calls()->event_record(d, NULL, e));
+    emulate_hold(1);
+    assert_int_equal(device_calls()->event_query(d, e), XRAY_AGAIN);
+    emulate_hold(0);
+    require_ok(device_calls()->event_query(d, e));
+    require_ok(device_calls()->event_sync(d, e));
+    assert_int_equal(device_calls()->event_query(d, NULL), XRAY_E_ARG);
+    assert_int_equal(device_calls()->event_sync(d, NULL), XRAY_E_ARG);
+    device_calls()->event_destroy(d, e);
+    device_calls()->destroy(d);
+}
+
 static void plans_need_no_device(void **state)
 {
     (void)state;
@@ -165,6 +220,30 @@ static void plans_need_no_device(void **state)
 }
 
 /* ---- memory -------------------------------------------------------------- */
+
+static void host_memory_is_counted_and_zeroed(void **state)
+{
+    (void)state;
+    void *d = open_device();
+    unsigned char *p = NULL;
+    void *q = NULL;
+    xray_memory_stats before = read_stats(d);
+    require_ok(device_calls()->host_alloc(d, "test", 1000, (void **)&p));
+    require_ok(device_calls()->host_alloc(d, "test", 0, &q));
+    assert_int_equal((uintptr_t)p % 64, 0);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(p[i], 0);
+    xray_memory_stats now = read_stats(d);
+    assert_int_equal(now.host_live, 1000);
+    assert_int_equal(now.high_all, before.high_all);
+    device_calls()->host_free(d, p);
+    device_calls()->host_free(d, NULL);
+    assert_int_equal(read_stats(d).host_live, 0);
+    assert_int_equal(read_stats(d).host_high, 1000);
+    assert_int_equal(device_calls()->host_alloc(d, "test", 1, NULL),
+                     XRAY_E_ARG);
+    device_calls()->destroy(d);
+}
 
 static void memory_is_counted_and_zeroed(void **state)
 {
@@ -512,6 +591,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(evicted_memory_keeps_its_address),
         cmocka_unit_test(checksums_equal_those_of_the_cpu),
         cmocka_unit_test(graphs_replay),
+        cmocka_unit_test(stale_graphs_are_refused),
+        cmocka_unit_test(events_tell_when_work_is_done),
+        cmocka_unit_test(host_memory_is_counted_and_zeroed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  */
 #include "emulate_internal.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
@@ -276,8 +277,12 @@ cudaError_t cudaFree(void *ptr)
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
-    *out = malloc(bytes);
-    return keep_error(*out ? cudaSuccess : cudaErrorMemoryAllocation);
+    void *p = nullptr;
+    if (posix_memalign(&p, 4096, bytes ? bytes : 1) != 0)
+        return keep_error(cudaErrorMemoryAllocation);
+    memset(p, 0xff, bytes);
+    *out = p;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *ptr)
@@ -399,6 +404,21 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     return keep_error(event->capture ? cudaErrorStreamCaptureUnsupported
                                      : cudaSuccess);
+}
+
+/* While a test holds the streams, their work counts as not done. */
+static std::atomic<int> held_streams;
+
+void emulate_hold(int held)
+{
+    held_streams = held;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    if (event->capture)
+        return keep_error(cudaErrorStreamCaptureUnsupported);
+    return keep_error(held_streams ? cudaErrorNotReady : cudaSuccess);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,

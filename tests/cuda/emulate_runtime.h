@@ -142,6 +142,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
                                  unsigned long long flags);
@@ -205,6 +206,9 @@ typedef struct CUmemAccessDesc {
 /* Sets the number of devices (1), their compute capability (90) and their
  * memory (8 GiB). count -1 means that there is no driver. */
 void emulate_devices(int count, int capability, uint64_t bytes);
+
+/* 1: events are not done, as if the streams were still at work. */
+void emulate_hold(int held);
 
 /* Under AddressSanitizer, only the first `used` of the mapped bytes may be
  * touched. */

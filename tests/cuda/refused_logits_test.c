@@ -60,10 +60,34 @@ static void logits_refuse_bad_fields(void **state)
     BAD(lm_head_join, slice_stride, 7, XRAY_E_ARG);
 }
 
+static void advance_refuses_bad_fields(void **state)
+{
+    (void)state;
+    int32_t *some = (int32_t *)(void *)device_floats(&a);
+    const xray_advance advance = { .header = XRAY_HEADER(xray_advance),
+                                   .items = { .bound = 1 },
+                                   .token = device_indices(&ids),
+                                   .ids = some,
+                                   .positions = some,
+                                   .draws = (void *)device_floats(&b),
+                                   .stop = (void *)device_floats(&c),
+                                   .limit = device_indices(&ids),
+                                   .draw_stride = sizeof(xray_draw) };
+    GOOD(advance);
+    BAD(advance, token, NULL, XRAY_E_ARG);
+    BAD(advance, draws, NULL, XRAY_E_ARG);
+    BAD(advance, limit, NULL, XRAY_E_ARG);
+    BAD(advance, stop_start, device_indices(&ids), XRAY_E_ARG);
+    BAD(advance, stop_ids, device_indices(&ids), XRAY_E_ARG);
+    BAD(advance, draw_stride, sizeof(xray_draw) - 8, XRAY_E_ARG);
+    BAD(advance, draw_stride, sizeof(xray_draw) + 4, XRAY_E_ARG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_refuse_bad_fields),
+        cmocka_unit_test(advance_refuses_bad_fields),
     };
     return cmocka_run_group_tests_name("cuda.refused_logits", tests, open_both,
                                        close_both);

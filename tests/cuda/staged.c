@@ -467,6 +467,20 @@ OPERATOR(sample, xray_sample, {
     LIVE(items);
 })
 
+OPERATOR(advance, xray_advance, {
+    uint64_t n = o->items.bound;
+    uint64_t live = read_count(&o->items);
+    IN(c, o->token, FLOATS(n));
+    OUT(c, o->ids, FLOATS(n));
+    OUT(c, o->positions, FLOATS(n));
+    OUT(c, o->draws, n * o->draw_stride);
+    OUT(c, o->stop, FLOATS(n));
+    IN(c, o->limit, FLOATS(n));
+    IN(c, o->stop_ids, o->stop_start ? FLOATS(o->stop_start[live]) : 0);
+    IN(c, o->stop_start, FLOATS(n + 1));
+    LIVE(items);
+})
+
 OPERATOR(edit_logits, xray_edit_logits, {
     uint64_t n = o->items.bound;
     uint64_t live = read_count(&o->items);
@@ -539,6 +553,7 @@ void staged_operators(xray_device_ops *ops)
     ops->sample = staged_sample;
     ops->edit_logits = staged_edit_logits;
     ops->pick_logp = staged_pick_logp;
+    ops->advance = staged_advance;
     ops->axpby = staged_axpby;
     ops->cast = staged_cast;
     ops->sumsq = staged_sumsq;

@@ -133,6 +133,29 @@ static void maximum_of_all_tags_is_counted(void **state)
     close_devices(&b);
 }
 
+/* Host memory is no device's memory, even where both are the same. */
+static void host_memory_is_counted_apart(void **state)
+{
+    (void)state;
+    bench b;
+    open_cpu_devices(&b);
+    const dev *d = &b.dev[0];
+    xray_memory_stats before = read_stats(d);
+    void *p = NULL;
+    must(d->ops->host_alloc(d->self, "test", 5000000, &p));
+    assert_all_bytes(p, 5000000, 0);
+    xray_memory_stats now = read_stats(d);
+    assert_int_equal(now.host_live, 5000000);
+    assert_memory_equal(now.live, before.live, sizeof(now.live));
+    assert_int_equal(now.high_all, before.high_all);
+    d->ops->host_free(d->self, p);
+    d->ops->host_free(d->self, NULL);
+    now = read_stats(d);
+    assert_int_equal(now.host_live, 0);
+    assert_int_equal(now.host_high, 5000000);
+    close_devices(&b);
+}
+
 static void multiply_tokens(const dev *d, const xray_weight *w, const float *x,
                             uint32_t kind, float *y)
 {
@@ -200,6 +223,7 @@ int main(void)
         cmocka_unit_test(evicted_blocks_come_back_zeroed),
         cmocka_unit_test(shared_blocks_keep_their_handle),
         cmocka_unit_test(maximum_of_all_tags_is_counted),
+        cmocka_unit_test(host_memory_is_counted_apart),
         cmocka_unit_test(evicted_matrices_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

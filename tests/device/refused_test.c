@@ -474,6 +474,12 @@ static void memory_calls_refuse_bad_arguments(void **state)
                    "event_record: event is NULL", "event_record");
     assert_refused(ops->event_wait(cpu.self, NULL, NULL), XRAY_E_ARG,
                    "event_wait: event is NULL", "event_wait");
+    assert_refused(ops->event_query(cpu.self, NULL), XRAY_E_ARG,
+                   "event_query: event is NULL", "event_query");
+    assert_refused(ops->event_sync(cpu.self, NULL), XRAY_E_ARG,
+                   "event_sync: event is NULL", "event_sync");
+    assert_refused(ops->host_alloc(cpu.self, "me", 1, NULL), XRAY_E_ARG,
+                   "host_alloc: me: out is NULL", "host_alloc");
 }
 
 /* Tests the description of an instance, and the arguments that create

@@ -435,6 +435,57 @@ static void scratch_is_planned(void **state)
     }
 }
 
+/* What is reserved is what is planned, and operators do not add to it. */
+static void check_reserved(const kind *k, const arrays *a, uint32_t passes)
+{
+    void *self = open_kind(k);
+    xray_device_work work = run_work(k, self, a, passes);
+    k->ops->destroy(self);
+    self = open_kind(k);
+    uint64_t own =
+        k->on_cuda ? read_memory(k, self).live[XRAY_TAG_WORKSPACE] : 0;
+    uint64_t planned =
+        k->ops->plan_scratch(k->config, k->threads, &work, 1, sizeof(work));
+    must(k->ops->reserve(self, &work, 1, sizeof(work)));
+    uint64_t taken = read_memory(k, self).live[XRAY_TAG_WORKSPACE];
+    assert_true(taken - own <= planned);
+    if (!k->on_cuda)
+        assert_int_equal(taken, planned);
+    (void)run_work(k, self, a, passes);
+    assert_int_equal(read_memory(k, self).high[XRAY_TAG_WORKSPACE], taken);
+    work.elements = UINT64_C(1) << 40;
+    assert_int_equal(k->ops->reserve(self, &work, 1, sizeof(work)),
+                     XRAY_E_STATE);
+    k->ops->destroy(self);
+}
+
+static void reserved_scratch_does_not_grow(void **state)
+{
+    (void)state;
+    kind kinds[4];
+    size_t count = list_kinds(kinds);
+    for (size_t i = 0; i < count; i++) {
+        const kind *k = &kinds[i];
+        arrays a = make_arrays(k->tokens);
+        check_reserved(k, &a, XRAY_PASS_SAMPLE | XRAY_PASS_CACHE);
+        check_reserved(k, &a,
+                       XRAY_PASS_LOGP | XRAY_PASS_GRADS | XRAY_PASS_ROWS);
+        void *self = open_kind(k);
+        must(k->ops->reserve(self, NULL, 0, 0));
+        double sums[2] = { 0 };
+        xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
+                          .count = UINT64_C(1) << 50,
+                          .x = a.x,
+                          .result = sums };
+        last_failure[0] = '\0';
+        assert_int_equal(k->ops->sumsq(self, NULL, &op), XRAY_E_STATE);
+        assert_non_null(strstr(last_failure, "scratch: 4398046511104 bytes of "
+                                             "scratch are needed, but "));
+        k->ops->destroy(self);
+        free_arrays(&a);
+    }
+}
+
 static void an_instance_without_users_is_planned(void **state)
 {
     (void)state;
@@ -474,6 +525,7 @@ int main(void)
         cmocka_unit_test(what_would_be_refused_has_no_size),
         cmocka_unit_test(blocks_are_planned),
         cmocka_unit_test(scratch_is_planned),
+        cmocka_unit_test(reserved_scratch_does_not_grow),
         cmocka_unit_test(an_instance_without_users_is_planned),
         cmocka_unit_test(sums_of_many_elements_are_planned),
     };

@@ -100,13 +100,15 @@ static const struct needs {
 } needs[] = {
     { "xray.device/0", sizeof(xray_device_ops),
       "plan plan_weight plan_kv_block plan_scratch create destroy info alloc "
-      "free memory copy zero copy_rows checksum "
+      "free host_alloc host_free memory reserve copy zero copy_rows checksum "
       "stream_create stream_destroy sync event_create event_destroy "
-      "event_record event_wait weight_create weight_destroy weight_changed "
+      "event_record event_wait event_query event_sync weight_create "
+      "weight_destroy weight_changed "
       "kv_block_bytes matmul matmul_grad embedding embedding_grad gather "
       "scatter rmsnorm rmsnorm_grad layernorm layernorm_grad rope_table rope "
       "glu glu_grad attention attention_grad attention_kv lm_head_logp "
-      "lm_head_grad lm_head_join sample edit_logits pick_logp axpby cast "
+      "lm_head_grad lm_head_join sample edit_logits pick_logp advance axpby "
+      "cast "
       "sumsq adamw" },
     { "xray.train/0", sizeof(xray_train_ops),
       "plan create destroy weights forward forward_backward optimizer_step "
