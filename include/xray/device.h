@@ -35,6 +35,7 @@
 
 #include <xray/abi.h>
 #include <xray/device_info.h>
+#include <xray/head.h>
 #include <xray/host.h>
 #include <xray/operators.h>
 

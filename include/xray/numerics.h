@@ -41,7 +41,7 @@ typedef struct xray_philox_out {
  *
  * For token v of the vocabulary a sampler uses the counter
  * (v / 4, position, sample, 0) and takes word v % 4 of the result: xray_draw in
- * <xray/operators.h>. */
+ * <xray/head.h>. */
 XRAY_FN_ xray_philox_out xray_philox(uint64_t key, uint32_t c0, uint32_t c1,
                                      uint32_t c2, uint32_t c3)
 {
