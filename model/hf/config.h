@@ -122,6 +122,15 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
 xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
                            char **out_text);
 
+/* The number of segments into which sums over heads, MLP and vocabulary are
+ * cut: the largest power of two up to XRAY_SEGMENTS (<xray/operators.h>) that
+ * divides heads, kv_heads and ffn. It depends on the shapes alone, so however
+ * many ranks share the model, its sums have the same bits. */
+uint32_t xm_segments(const xm_config *config);
+/* Ids of a segment of the vocabulary, which is padded to a multiple of 128 for
+ * this; the last segments may have fewer ids, or none. 0: one segment. */
+uint64_t xm_vocab_segment(const xm_config *config);
+
 /* A parameter as a tensor of a file. */
 typedef struct xm_param_info {
     const char *name;    /* HF name */

@@ -64,6 +64,7 @@ static void backprop_mlp(xm_pass *pass, const xm_block *block)
     xm_branch branch = xm_mlp_branch(pass, block);
     uint32_t weight = config->gated ? XM_GATE : XM_UP;
     uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
+    const uint64_t parts[3] = { d.ffn, d.up - d.ffn };
 
     xm_pass_glu(pass, block);
     /* Recomputation stopped before the branch's output, whose norm needs it. */
@@ -75,7 +76,7 @@ static void backprop_mlp(xm_pass *pass, const xm_block *block)
                      block->stat2);
     xm_pass_weight_grad(pass, gate_up, h, xm_pass_grad(pass, weight),
                         xm_pass_grad_or_null(pass, bias));
-    xm_pass_input_grad(pass, layer->p[weight].weight, gate_up, h, 0);
+    xm_pass_joint_input_grad(pass, layer->p[weight].weight, parts, gate_up, h);
     backprop_pre_norm(pass, XM_NORM2, block->stat2, block->mid);
 }
 
@@ -105,11 +106,14 @@ static void backprop_attention(xm_pass *pass, const xm_block *block)
 static void backprop_head_norm(xm_pass *pass, uint32_t slot, const float *rstd,
                                xm_rows x, xm_rows dx)
 {
+    uint32_t segments = 1;
     xm_norm_grad_call call = { .weight = xm_pass_param(pass, slot)->data,
                                .stat = rstd,
                                .dy = dx.data,
-                               .dweight = xm_pass_grad(pass, slot),
+                               .dweight = xm_pass_head_norm_grad(pass, slot,
+                                                                 &segments),
                                .dim = pass->decoder->config.head_dim };
+    call.segments = segments;
     xm_pass_norm_grad(pass, &call, x, dx);
 }
 
@@ -135,6 +139,7 @@ static void backprop_attention_branch(xm_pass *pass, const xm_block *block,
     xm_rows h = xm_rows_of(s->h, d.hidden);
     xm_rows dqkv = xm_rows_of(s->dqkv, d.qkv);
     xm_rows dqk = { s->dqkv, d.qkv, d.q + d.kv };
+    const uint64_t parts[3] = { d.q, d.kv, d.kv };
     xm_branch branch = xm_attention_branch(pass, block);
 
     backprop_branch(pass, &branch, s->d_o);
@@ -144,7 +149,7 @@ static void backprop_attention_branch(xm_pass *pass, const xm_block *block,
     xm_residual_norm(pass, XM_NORM1, xm_rows_of(x, d.hidden), h, block->stat1);
     xm_pass_weight_grad(pass, dqkv, h, xm_pass_grad(pass, XM_Q),
                         xm_pass_grad_or_null(pass, XM_Q_BIAS));
-    xm_pass_input_grad(pass, layer->p[XM_Q].weight, dqkv, h, 0);
+    xm_pass_joint_input_grad(pass, layer->p[XM_Q].weight, parts, dqkv, h);
     backprop_pre_norm(pass, XM_NORM1, block->stat1, x);
 }
 
@@ -189,8 +194,8 @@ static void backprop_embedding(xm_pass *pass)
     const xm_config *config = &pass->decoder->config;
     xray_embedding_grad tokens = {
         XRAY_HEADER(xray_embedding_grad), .ids = pass->pack->ids,
-        .dtable =
-            config->tied ? pass->grads->lookup : xm_pass_grad(pass, XM_EMBED),
+        .dtable = config->tied ? pass->grads->aside.data
+                               : xm_pass_grad(pass, XM_EMBED),
         .vocab = config->vocab, .scale = (float)config->embed_scale
     };
     add_embedding_gradient(pass, &tokens, "the gradient of the embedding");

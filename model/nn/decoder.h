@@ -114,26 +114,40 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
 /* [dev] [tokens, hidden]: the normed hidden states of the last forward. */
 const float *xm_space_hidden(const xm_space *space);
 
+/* Sums of gradients that are kept apart from the buckets until they are
+ * finished, so that their order does not depend on how rows are cut into
+ * micro-batches: with a tied lm_head those of embedding look-ups, [vocab,
+ * hidden], and then, of each trained block whose heads have norms, the segments
+ * of the weights of q's norm, [segments, head_dim], and of k's. */
+typedef struct xm_aside {
+    float *data; /* [dev] [count], NULL if there are none */
+    uint64_t count;
+    uint64_t lookup;   /* floats of the look-ups */
+    uint32_t segments; /* 1: norms are summed in the buckets */
+    uint32_t head_dim;
+} xm_aside;
+/* What such a model keeps apart; `data` is left NULL. Pure. */
+xm_aside xm_aside_of(const xm_config *config, const xm_layout *layout);
+
 /* Gradient buckets, laid out like the weights, with the capacity that the
  * layout's ranks require (tag GRADS). Frozen buckets are NULL, and the backward
- * pass stops above them. With a tied lm_head the gradient of embedding look-ups
- * is summed separately (`lookup` [vocab, hidden]) and added once by
- * xm_grads_finish. Otherwise the order of the two sums would depend on how rows
- * are cut into micro-batches. */
+ * pass stops above them. */
 typedef struct xm_grads {
     const xray_device_ops *device;
     void *device_self;
     const xm_layout *layout;
     float **buckets;
-    float *lookup; /* [dev], NULL when untied */
-    uint64_t lookup_count;
+    xm_aside aside;
 } xm_grads;
 xray_status xm_grads_create(const xm_config *config, const xm_layout *layout,
                             const xray_device_ops *device, void *device_self,
                             const char *owner, xr_err *err, xm_grads **out);
 void xm_grads_destroy(xm_grads *grads); /* accepts NULL */
 xray_status xm_grads_zero(xm_grads *grads, xr_err *err);
+/* Adds what is kept apart to all buckets, or to one, and clears it. */
 xray_status xm_grads_finish(xm_grads *grads, xr_err *err);
+xray_status xm_grads_finish_bucket(xm_grads *grads, uint32_t bucket,
+                                   xr_err *err);
 uint64_t xm_grads_bytes(const xm_config *config, const xm_layout *layout);
 
 /* Adds the gradients of all parameters, given dL/d(hidden) [dev] [tokens,

@@ -33,7 +33,8 @@ void xm_tell_work(const xm_config *config, const xm_passes *passes,
                              .heads = config->heads,
                              .kv_heads = config->kv_heads,
                              .head_dim = config->head_dim,
-                             .passes = passes->passes };
+                             .passes = passes->passes,
+                             .segments = xm_segments(config) };
     if (!load->device_work)
         return;
     if (passes->layout)

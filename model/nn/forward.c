@@ -124,12 +124,20 @@ xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block)
                         .post = block->post2 };
 }
 
+/* to = from + the branch's last product and its bias; NULL: without `from`. */
+static void multiply_branch(xm_pass *pass, const xm_branch *branch,
+                            const float *from, xm_rows to)
+{
+    xm_onto onto = { from, xm_pass_param(pass, branch->bias)->data };
+    xm_pass_product_onto(pass, xm_pass_param(pass, branch->weight)->weight,
+                         &onto, branch->x, to);
+}
+
 void xm_branch_output(xm_pass *pass, const xm_branch *branch)
 {
     xm_rows h = xm_rows_of(pass->space->h, pass->decoder->config.hidden);
     xm_rows out = branch->out ? xm_rows_of(branch->out, h.dim) : h;
-    xm_pass_product(pass, xm_pass_param(pass, branch->weight)->weight,
-                    xm_pass_param(pass, branch->bias)->data, branch->x, out);
+    multiply_branch(pass, branch, NULL, out);
     if (pass->decoder->config.post_norms)
         xm_residual_norm(pass, branch->norm, out, h, branch->post);
 }
@@ -141,9 +149,7 @@ static void add_branch_to_stream(xm_pass *pass, const xm_branch *branch,
     uint64_t dim = pass->decoder->config.hidden;
     uint64_t count = pass->tokens.bound * dim;
     if (!pass->decoder->config.post_norms) {
-        xm_onto onto = { from, xm_pass_param(pass, branch->bias)->data };
-        xm_pass_product_onto(pass, xm_pass_param(pass, branch->weight)->weight,
-                             &onto, branch->x, xm_rows_of(to, dim));
+        multiply_branch(pass, branch, from, xm_rows_of(to, dim));
         return;
     }
     xm_pass_copy(pass, from, to, count);

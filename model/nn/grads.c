@@ -7,17 +7,39 @@
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
-static uint64_t count_lookup_elements(const xm_config *config,
-                                      const xm_layout *layout)
+/* The first bucket of a block that has gradients. */
+static uint32_t find_first_block(const xm_layout *layout)
 {
-    return config->tied && !layout->frozen
-               ? (uint64_t)config->vocab * config->hidden
-               : 0;
+    return layout->frozen ? layout->frozen : 1;
+}
+
+xm_aside xm_aside_of(const xm_config *config, const xm_layout *layout)
+{
+    xm_aside aside = { .segments = config->qk_norm ? xm_segments(config) : 1,
+                       .head_dim = config->head_dim };
+    if (config->tied && !layout->frozen)
+        aside.lookup = (uint64_t)config->vocab * config->hidden;
+    aside.count = aside.lookup;
+    for (uint32_t b = find_first_block(layout);
+         aside.segments > 1 && b + 1 < layout->bucket_count; b++)
+        aside.count += 2 * (uint64_t)aside.segments * aside.head_dim;
+    return aside;
+}
+
+float *xm_grads_head_norm(const xm_grads *g, uint32_t bucket, uint32_t slot)
+{
+    const xm_aside *aside = &g->aside;
+    uint64_t size = (uint64_t)aside->segments * aside->head_dim;
+    uint64_t block = bucket - find_first_block(g->layout);
+    if (aside->segments < 2)
+        return NULL;
+    return aside->data + aside->lookup +
+           (2 * block + (slot == XM_K_NORM)) * size;
 }
 
 uint64_t xm_grads_bytes(const xm_config *config, const xm_layout *layout)
 {
-    uint64_t count = count_lookup_elements(config, layout);
+    uint64_t count = xm_aside_of(config, layout).count;
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
         count += xm_bucket_capacity(layout, b);
     return count * sizeof(float);
@@ -49,8 +71,9 @@ static xray_status allocate_buckets(xm_grads *g, const char *owner, xr_err *err)
          i < layout->bucket_count && status == XRAY_OK; i++)
         status = allocate_gradient(g, owner, xm_bucket_capacity(layout, i), err,
                                    &g->buckets[i]);
-    if (status == XRAY_OK && g->lookup_count)
-        status = allocate_gradient(g, owner, g->lookup_count, err, &g->lookup);
+    if (status == XRAY_OK && g->aside.count)
+        status =
+            allocate_gradient(g, owner, g->aside.count, err, &g->aside.data);
     return status;
 }
 
@@ -64,7 +87,7 @@ xray_status xm_grads_create(const xm_config *config, const xm_layout *layout,
     g->device = device;
     g->device_self = device_self;
     g->layout = layout;
-    g->lookup_count = count_lookup_elements(config, layout);
+    g->aside = xm_aside_of(config, layout);
     xray_status status = allocate_buckets(g, owner, err);
     if (status != XRAY_OK) {
         xm_grads_destroy(g);
@@ -80,7 +103,7 @@ void xm_grads_destroy(xm_grads *g)
         return;
     for (uint32_t i = 0; g->buckets && i < g->layout->bucket_count; i++)
         g->device->free(g->device_self, g->buckets[i]);
-    g->device->free(g->device_self, g->lookup);
+    g->device->free(g->device_self, g->aside.data);
     free(g->buckets);
     free(g);
 }
@@ -103,36 +126,88 @@ xray_status xm_grads_zero(xm_grads *g, xr_err *err)
          i < layout->bucket_count && status == XRAY_OK; i++)
         status = clear_gradient(g, g->buckets[i], xm_bucket_capacity(layout, i),
                                 err);
-    if (status == XRAY_OK && g->lookup)
-        status = clear_gradient(g, g->lookup, g->lookup_count, err);
+    if (status == XRAY_OK && g->aside.data)
+        status = clear_gradient(g, g->aside.data, g->aside.count, err);
     return status;
 }
 
-xray_status xm_grads_finish(xm_grads *g, xr_err *err)
+/* to += from. */
+static xray_status add_gradient(const xm_grads *g, const float *from, float *to,
+                                uint64_t count, xr_err *err)
 {
-    if (!g->lookup)
-        return XRAY_OK;
-    const xm_param *embed = xm_layout_at(g->layout, 0, XM_EMBED);
     xray_axpby call = {
-        XRAY_HEADER(xray_axpby), .count = g->lookup_count,
-        .x = g->lookup,          .y = g->buckets[embed->bucket] + embed->offset,
+        XRAY_HEADER(xray_axpby), .count = count, .x = from, .y = to,
         .alpha = 1.0f,           .beta = 1.0f
     };
     xray_status status = g->device->axpby(g->device_self, NULL, &call);
     if (status != XRAY_OK)
         return xr_fail(err, status,
-                       "the device could not add the gradients of the "
-                       "embedding");
-    return clear_gradient(g, g->lookup, g->lookup_count, err);
+                       "the device could not add gradients that were summed "
+                       "apart");
+    return XRAY_OK;
+}
+
+static float *find_gradient(const xm_grads *g, uint32_t bucket, uint32_t slot)
+{
+    return g->buckets[bucket] + xm_layout_at(g->layout, bucket, slot)->offset;
+}
+
+static xray_status finish_lookup(const xm_grads *g, xr_err *err)
+{
+    if (g->aside.lookup == 0)
+        return XRAY_OK;
+    xray_status status = add_gradient(
+        g, g->aside.data, find_gradient(g, 0, XM_EMBED), g->aside.lookup, err);
+    return status == XRAY_OK
+               ? clear_gradient(g, g->aside.data, g->aside.lookup, err)
+               : status;
+}
+
+/* Adds the segments as a balanced tree, and their sum to the bucket. */
+static xray_status finish_head_norm(const xm_grads *g, uint32_t bucket,
+                                    uint32_t slot, xr_err *err)
+{
+    float *sums = xm_grads_head_norm(g, bucket, slot);
+    uint64_t dim = g->aside.head_dim;
+    uint32_t segments = g->aside.segments;
+    xray_status status = XRAY_OK;
+    for (uint32_t half = 1; half < segments; half *= 2)
+        for (uint32_t i = 0; i < segments && status == XRAY_OK; i += 2 * half)
+            status = add_gradient(g, sums + (i + half) * dim, sums + i * dim,
+                                  dim, err);
+    if (status == XRAY_OK)
+        status =
+            add_gradient(g, sums, find_gradient(g, bucket, slot), dim, err);
+    return status == XRAY_OK ? clear_gradient(g, sums, segments * dim, err)
+                             : status;
+}
+
+xray_status xm_grads_finish_bucket(xm_grads *g, uint32_t bucket, xr_err *err)
+{
+    if (bucket == 0)
+        return finish_lookup(g, err);
+    if (g->aside.segments < 2 || bucket + 1 >= g->layout->bucket_count)
+        return XRAY_OK;
+    xray_status status = finish_head_norm(g, bucket, XM_Q_NORM, err);
+    return status == XRAY_OK ? finish_head_norm(g, bucket, XM_K_NORM, err)
+                             : status;
+}
+
+xray_status xm_grads_finish(xm_grads *g, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t b = g->layout->frozen;
+         b < g->layout->bucket_count && status == XRAY_OK; b++)
+        status = xm_grads_finish_bucket(g, b, err);
+    return status;
 }
 
 xray_status xm_grads_check(const xm_grads *g, const xm_decoder *decoder,
                            xr_err *err)
 {
     const xm_layout *mine = decoder->layout;
-    int same =
-        g->layout->bucket_count == mine->bucket_count &&
-        (g->lookup != NULL) == (decoder->config.tied && !g->layout->frozen);
+    int same = g->layout->bucket_count == mine->bucket_count &&
+               g->aside.count == xm_aside_of(&decoder->config, g->layout).count;
     /* The last bucket may or may not end with a value head, so it is not
      * compared. */
     for (uint32_t i = 0; same && i + 1 < mine->bucket_count; i++)

@@ -164,9 +164,10 @@ static inline xm_rows xm_rows_of(float *data, uint64_t dim)
 /* y = x W^T + bias. */
 void xm_pass_product(xm_pass *pass, const xray_weight *weight,
                      const float *bias, xm_rows x, xm_rows y);
-/* y = from + x W^T + bias; `from` has the rows of y and may be y. */
+/* y = from + (x W^T + bias), where the sum over x is cut into the model's
+ * segments; `from` has the rows of y and may be y. */
 typedef struct xm_onto {
-    const float *from;
+    const float *from; /* or NULL */
     const float *bias; /* or NULL */
 } xm_onto;
 void xm_pass_product_onto(xm_pass *pass, const xray_weight *weight,
@@ -177,6 +178,10 @@ void xm_pass_product_act(xm_pass *pass, const xray_weight *weight,
 /* dx (+)= dy W. */
 void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
                         xm_rows dx, uint32_t accumulate);
+/* dx = dy W, where the sum is cut into the model's segments. `part` has the
+ * rows of the matrices that W consists of; all 0: W is one. */
+void xm_pass_joint_input_grad(xm_pass *pass, const xray_weight *weight,
+                              const uint64_t part[3], xm_rows dy, xm_rows dx);
 /* dw += dy^T x; dbias += sums of dy unless NULL. */
 void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
                          float *dbias);
@@ -191,10 +196,11 @@ typedef struct xm_norm_grad_call {
     const float *weight;
     const float *stat; /* statistics that the forward pass kept */
     const float *dy;   /* stride of dx */
-    float *dweight;
-    float *dbias; /* LayerNorm; or NULL */
+    float *dweight;    /* [segments, dim] */
+    float *dbias;      /* LayerNorm; or NULL */
     uint64_t dim;
     uint32_t accumulate;
+    uint32_t segments; /* of the heads that share dweight; 0: 1 */
 } xm_norm_grad_call;
 void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *call, xm_rows x,
                        xm_rows dx);
@@ -239,6 +245,10 @@ const xm_bound_param *xm_pass_param(const xm_pass *pass, uint32_t slot);
 float *xm_pass_grad(const xm_pass *pass, uint32_t slot);
 /* The same, or NULL if the model has no such parameter. */
 float *xm_pass_grad_or_null(const xm_pass *pass, uint32_t slot);
+/* The memory of the gradient of the norm at XM_Q_NORM or XM_K_NORM:
+ * [*segments, head_dim]. */
+float *xm_pass_head_norm_grad(const xm_pass *pass, uint32_t slot,
+                              uint32_t *segments);
 /* Applies the norm at `slot` to hidden states: RMSNorm or LayerNorm, whichever
  * the model has. */
 void xm_residual_norm(xm_pass *pass, uint32_t slot, xm_rows x, xm_rows y,
@@ -287,6 +297,10 @@ void xm_block_gate_up(xm_pass *pass, const xm_block *block);
 void xm_pass_blocks(xm_pass *pass, const int32_t *ids);
 /* Computes space->hidden from pass->tokens rows at x. */
 void xm_pass_final_norm(xm_pass *pass, float *x, float *stat);
+/* The sums that belong to the norm at XM_Q_NORM or XM_K_NORM of a block, apart
+ * from its bucket; NULL: they are not kept apart. */
+float *xm_grads_head_norm(const xm_grads *grads, uint32_t bucket,
+                          uint32_t slot);
 /* Refuses gradients that are laid out for another model. */
 xray_status xm_grads_check(const xm_grads *grads, const xm_decoder *decoder,
                            xr_err *err);

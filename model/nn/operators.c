@@ -43,9 +43,13 @@ void xm_pass_product(xm_pass *pass, const xray_weight *weight,
 void xm_pass_product_onto(xm_pass *pass, const xray_weight *weight,
                           const xm_onto *onto, xm_rows x, xm_rows y)
 {
-    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
-                         .bias = onto->bias,       .residual = onto->from,
-                         .residual_stride = y.dim, .kind = XRAY_NT };
+    xray_matmul call = { XRAY_HEADER(xray_matmul),
+                         .weight = weight,
+                         .bias = onto->bias,
+                         .residual = onto->from,
+                         .residual_stride = y.dim,
+                         .kind = XRAY_NT,
+                         .segments = xm_segments(&pass->decoder->config) };
     enqueue_product(pass, &call, x, y);
 }
 
@@ -68,6 +72,16 @@ void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
     xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
                          .residual = accumulate ? dx.data : NULL,
                          .residual_stride = dx.stride, .kind = XRAY_NN };
+    enqueue_product(pass, &call, dy, dx);
+}
+
+void xm_pass_joint_input_grad(xm_pass *pass, const xray_weight *weight,
+                              const uint64_t part[3], xm_rows dy, xm_rows dx)
+{
+    xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
+                         .kind = XRAY_NN,
+                         .segments = xm_segments(&pass->decoder->config),
+                         .part = { part[0], part[1], part[2] } };
     enqueue_product(pass, &call, dy, dx);
 }
 
@@ -152,7 +166,8 @@ void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *back, xm_rows x,
                                .dim = (uint32_t)back->dim,
                                .accumulate = back->accumulate,
                                .offset =
-                                   (float)pass->decoder->config.norm_offset };
+                                   (float)pass->decoder->config.norm_offset,
+                               .segments = back->segments };
     xm_pass_keep_status(pass,
                         pass->device->rmsnorm_grad(pass->self, NULL, &call),
                         "the gradient of a norm");

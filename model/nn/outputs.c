@@ -36,7 +36,9 @@ static xray_lm_head_logp lm_head_call(const xm_pass *pass,
                                 .lse = s->lse,
                                 .softcap =
                                     (float)pass->decoder->config.logit_softcap,
-                                .logits = s->logits };
+                                .logits = s->logits,
+                                .segment =
+                                    xm_vocab_segment(&pass->decoder->config) };
 }
 
 /* The gathered hidden states as rows. */

@@ -26,6 +26,14 @@ float *xm_pass_grad_or_null(const xm_pass *pass, uint32_t slot)
     return xm_pass_param(pass, slot)->data ? xm_pass_grad(pass, slot) : NULL;
 }
 
+float *xm_pass_head_norm_grad(const xm_pass *pass, uint32_t slot,
+                              uint32_t *segments)
+{
+    float *apart = xm_grads_head_norm(pass->grads, pass->layer + 1, slot);
+    *segments = apart ? pass->grads->aside.segments : 1;
+    return apart ? apart : xm_pass_grad(pass, slot);
+}
+
 /* The slot of a norm's bias, or XM_SLOTS if it has none. */
 static uint32_t norm_bias_slot(uint32_t slot)
 {

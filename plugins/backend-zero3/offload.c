@@ -65,7 +65,7 @@ static void visit_grads(block_visit *w)
     int keep = self->has_grads != 0;
     if (!self->grads)
         return;
-    visit_block(w, self->grads->lookup, self->grads->lookup_count, keep);
+    visit_block(w, self->grads->aside.data, self->grads->aside.count, keep);
     visit_block(w, r->part,
                 self->sharding.scatters ? z3_reduce_part_count(layout) : 0, 0);
     for (uint32_t s = 0; r->slots && s < r->table.slots; s++)

@@ -13,13 +13,6 @@
 
 #define WIDTH 2u
 
-static uint64_t count_lookup(const xm_layout *layout, const xm_config *model)
-{
-    return model->tied && !layout->frozen
-               ? (uint64_t)model->vocab * model->hidden
-               : 0;
-}
-
 uint64_t z3_reduce_part_count(const xm_layout *layout)
 {
     uint64_t most = 0;
@@ -40,7 +33,8 @@ static xray_status create_slot_table(const xm_layout *layout,
 uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model)
 {
     z3_slot_table table = { 0 };
-    uint64_t count = z3_reduce_part_count(layout) + count_lookup(layout, model);
+    uint64_t count =
+        z3_reduce_part_count(layout) + xm_aside_of(model, layout).count;
     if (create_slot_table(layout, model, NULL, &table) != XRAY_OK)
         return 0;
     for (uint32_t s = 0; s < table.slots; s++)
@@ -74,9 +68,8 @@ static xray_status alloc_grads(z3 *self, xr_err *err)
                                  xm_bucket_share(layout, b).count, err,
                                  &r->shares[b]);
     if (status == XRAY_OK)
-        status =
-            z3_alloc_floats(self, XRAY_TAG_GRADS, self->grads->lookup_count,
-                            err, &self->grads->lookup);
+        status = z3_alloc_floats(self, XRAY_TAG_GRADS, self->grads->aside.count,
+                                 err, &self->grads->aside.data);
     return status;
 }
 
@@ -94,11 +87,10 @@ xray_status z3_reduce_open(z3 *self, xr_err *err)
     r->has_sum = xr_calloc(layout->bucket_count, 1);
     self->grads = xr_calloc(1, sizeof(*self->grads));
     if (self->grads) {
-        *self->grads =
-            (xm_grads){ .device = self->device,
-                        .device_self = self->device_self,
-                        .layout = layout,
-                        .lookup_count = count_lookup(layout, &self->model) };
+        *self->grads = (xm_grads){ .device = self->device,
+                                   .device_self = self->device_self,
+                                   .layout = layout,
+                                   .aside = xm_aside_of(&self->model, layout) };
         self->grads->buckets = xr_calloc(layout->bucket_count, sizeof(float *));
     }
     if (!r->slots || !r->ready || !r->shares || !r->has_sum || !self->grads ||
@@ -120,7 +112,7 @@ void z3_reduce_close(z3 *self)
         device->free(self->device_self, r->shares[b]);
     device->free(self->device_self, r->part);
     if (self->grads) {
-        device->free(self->device_self, self->grads->lookup);
+        device->free(self->device_self, self->grads->aside.data);
         free(self->grads->buckets);
         free(self->grads);
     }
@@ -182,9 +174,7 @@ xray_status z3_reduce_done(void *ctx, uint32_t bucket, xr_err *err)
 {
     z3 *self = ctx;
     z3_reduce *r = &self->reduce;
-    xray_status status = XRAY_OK;
-    if (bucket == 0)
-        status = xm_grads_finish(self->grads, err);
+    xray_status status = xm_grads_finish_bucket(self->grads, bucket, err);
     if (status != XRAY_OK)
         return status;
     status = z3_group_wait_compute(&self->group);
@@ -207,9 +197,9 @@ xray_status z3_reduce_zero(z3 *self, xr_err *err)
         status = clear_elements(self, self->reduce.shares[b],
                                 xm_bucket_share(layout, b).count);
     }
-    if (status == XRAY_OK && self->grads->lookup)
-        status = clear_elements(self, self->grads->lookup,
-                                self->grads->lookup_count);
+    if (status == XRAY_OK && self->grads->aside.data)
+        status = clear_elements(self, self->grads->aside.data,
+                                self->grads->aside.count);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status, "the device could not clear gradients");

@@ -41,6 +41,7 @@ static xray_status pick_logp(dsinf *self, uint32_t count, uint32_t picks,
         .count = picks,
         .given = given,
         .softcap = (float)self->model.logit_softcap,
+        .segment = xm_vocab_segment(&self->model),
     };
     xray_status status = XRAY_OK;
     if (given)

@@ -103,6 +103,7 @@ static xray_status sample_tokens(dsinf *self, const float *x, uint32_t count)
         .logp = d->logp,
         .softcap = (float)self->model.logit_softcap,
         .draw_stride = sizeof(xray_draw),
+        .segment = xm_vocab_segment(&self->model),
     };
     status = dsinf_prepare_logits(self, x, count, &call);
     if (status == XRAY_OK)

@@ -375,7 +375,8 @@ static void sampled_logp_equals_scored_logp(void **state)
                              .raw_logp = raw,
                              .logp = tempered,
                              .softcap = (float)kind->config.logit_softcap,
-                             .draw_stride = sizeof(xray_draw) };
+                             .draw_stride = sizeof(xray_draw),
+                             .segment = xm_vocab_segment(&f.config) };
         fixture_ok(f.device.ops->sample(f.device.self, NULL, &call), NULL);
         fixture_ok(f.device.ops->sync(f.device.self, NULL), NULL);
         memcpy(items.target, token, n * sizeof *token);

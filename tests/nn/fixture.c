@@ -409,7 +409,8 @@ static void choose_likeliest(const fixture *f, const float *hidden,
                          .raw_logp = logp,
                          .logp = &tempered,
                          .softcap = (float)f->config.logit_softcap,
-                         .draw_stride = sizeof draw };
+                         .draw_stride = sizeof draw,
+                         .segment = xm_vocab_segment(&f->config) };
     fixture_ok(f->device.ops->sample(f->device.self, NULL, &call), NULL);
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
 }
