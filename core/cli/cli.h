@@ -39,7 +39,11 @@ typedef struct cli_args {
     double temperature;
     double top_p;
     double min_p;
+    double repetition_penalty;
+    double frequency_penalty;
+    double presence_penalty;
     int64_t top_k;
+    int64_t min_tokens;
     int64_t max_tokens;
     int64_t n;
     int64_t seed;

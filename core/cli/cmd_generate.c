@@ -228,6 +228,18 @@ static const cli_flag flags[] = {
       "sample from tokens at least P times as likely as the likeliest" },
     { "--max-tokens", "N", CLI_INT, 0, offsetof(cli_args, max_tokens), "128", 1,
       2147483647, "limit of tokens per sample" },
+    { "--repetition-penalty", "R", CLI_REAL, 0,
+      offsetof(cli_args, repetition_penalty), "1", 0.01, 100,
+      "divide logits above 0 of tokens that the prompt or the sample has, and "
+      "multiply others" },
+    { "--frequency-penalty", "F", CLI_REAL, 0,
+      offsetof(cli_args, frequency_penalty), "0", -2, 2,
+      "subtract this from a logit as often as the sample has the token" },
+    { "--presence-penalty", "F", CLI_REAL, 0,
+      offsetof(cli_args, presence_penalty), "0", -2, 2,
+      "subtract this once from the logits of the sample's tokens" },
+    { "--min-tokens", "N", CLI_INT, 0, offsetof(cli_args, min_tokens), "0", 0,
+      2147483647, "sample no end token before a sample has N tokens" },
     { "--n", "N", CLI_INT, 0, offsetof(cli_args, n), "1", 1, 65536,
       "samples per prompt" },
     { "--seed", "S", CLI_INT, 0, offsetof(cli_args, seed), "0", 0, 0x1p53,
@@ -329,8 +341,10 @@ const cli_command cli_generate = {
         "the raw distribution, whatever the sampling options; finish_reason "
         "is\nstop, length or abort. A line may hold its own temperature, "
         "top_p, "
-        "top_k, min_p,\nmax_tokens, n, seed, ignore_eos and stop (a text or a "
-        "list of texts). A bad line\ngives {\"error\"} instead and exit code 1 "
+        "top_k, min_p,\nrepetition_penalty, frequency_penalty, "
+        "presence_penalty, "
+        "min_tokens, max_tokens, n,\nseed, ignore_eos and stop (a text or a "
+        "list of texts). A bad line gives {\"error\"}\ninstead and exit code 1 "
         "at the end.\n\nWith --stop, a sample ends with the token that "
         "completes one of the texts, and its\ntext before the text that was "
         "found; all other samples go on.\n\nWith --stream, only texts are "

@@ -98,6 +98,10 @@ typedef struct xr_rollout_section { /* [rollout] */
     double top_p;
     double min_p;
     int64_t top_k;
+    double repetition_penalty; /* 1: off */
+    double frequency_penalty;
+    double presence_penalty;
+    int64_t min_tokens;
     uint32_t ignore_eos;
     uint32_t free_cache_engine; /* 1: the engine sleeps between rollouts */
     int64_t max_num_seqs;       /* 0: the rows of a step, at most 512 */

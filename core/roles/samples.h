@@ -19,10 +19,13 @@ typedef struct xr_sampling {
     double top_p;
     double min_p;
     int64_t top_k;
+    double repetition_penalty; /* 0 or 1: off */
+    double frequency_penalty;
+    double presence_penalty;
     uint64_t seed;
     uint64_t step;
     uint32_t ignore_eos;
-    uint32_t reserved;
+    uint32_t min_tokens;
 } xr_sampling;
 
 /* Capacity for `cap` samples of at most `max_tokens`. Sample k of data row i

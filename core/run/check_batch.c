@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/infer_needs.h"
 #include "core/run/run_setup.h"
 
 static const char *locate_key(const xr_run *run, const char *section,
@@ -154,30 +155,47 @@ void xr_run_check_groups(const xr_run *run, const xr_dealing *deal,
                   (long long)data->max_response_length, (long long)(n * row));
 }
 
-/* Sampling that leaves tokens out needs an engine that does. */
-static void check_truncation(const xr_run *run, xr_errors *errors)
+/* Sampling from other logits than the model's needs an engine that does. */
+static void check_sampling(const xr_run *run, xr_errors *errors)
 {
-    const xr_rollout_section *rollout = &run->ini.rollout;
+    const xr_rollout_section *r = &run->ini.rollout;
     const struct {
         const char *key;
+        uint64_t need;
         int set;
     } keys[] = {
-        { "top_p", rollout->top_p < 1 },
-        { "min_p", rollout->min_p > 0 },
-        { "top_k", rollout->top_k > 0 },
-        { "val_top_p", rollout->val_n > 0 && rollout->val_top_p < 1 },
-        { "val_top_k", rollout->val_n > 0 && rollout->val_top_k > 0 },
+        { "top_p", XRAY_INFER_TRUNCATION, r->top_p < 1 },
+        { "min_p", XRAY_INFER_TRUNCATION, r->min_p > 0 },
+        { "top_k", XRAY_INFER_TRUNCATION, r->top_k > 0 },
+        { "val_top_p", XRAY_INFER_TRUNCATION,
+          r->val_n > 0 && r->val_top_p < 1 },
+        { "val_top_k", XRAY_INFER_TRUNCATION,
+          r->val_n > 0 && r->val_top_k > 0 },
+        { "repetition_penalty", XRAY_INFER_PENALTIES,
+          xray_is_set((float)r->repetition_penalty, 1) },
+        { "frequency_penalty", XRAY_INFER_PENALTIES,
+          xray_is_set((float)r->frequency_penalty, 0) },
+        { "presence_penalty", XRAY_INFER_PENALTIES,
+          xray_is_set((float)r->presence_penalty, 0) },
+        { "min_tokens", XRAY_INFER_MIN_TOKENS, r->min_tokens > 0 },
     };
-    if (!run->infer.ops || xr_infer(run)->capabilities & XRAY_INFER_TRUNCATION)
-        return;
+    uint64_t has = run->infer.ops ? xr_infer(run)->capabilities : ~0ull;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (keys[i].set)
+        if (keys[i].set && !(has & keys[i].need))
             xr_errors_add(
-                errors,
-                "%s: [rollout] %s: %s samples from all tokens and "
-                "cannot leave out any",
+                errors, "%s: [rollout] %s: %s does not offer %s",
                 xr_config_location(run->config, "rollout", keys[i].key),
-                keys[i].key, run->infer.instance);
+                keys[i].key, run->infer.instance,
+                xr_infer_need_name(keys[i].need));
+    if (r->min_tokens > run->ini.data.max_response_length &&
+        !is_refused(run, "rollout", "min_tokens") &&
+        !is_refused(run, "data", "max_response_length"))
+        xr_errors_add(errors,
+                      "%s: [rollout] min_tokens %lld is more than [data] "
+                      "max_response_length %lld",
+                      locate_key(run, "rollout", "min_tokens"),
+                      (long long)r->min_tokens,
+                      (long long)run->ini.data.max_response_length);
 }
 
 void xr_run_check_batch(xr_run *run, xr_errors *errors)
@@ -192,7 +210,7 @@ void xr_run_check_batch(xr_run *run, xr_errors *errors)
         return;
     check_row_lengths(run, errors);
     check_data_files(run, errors);
-    check_truncation(run, errors);
+    check_sampling(run, errors);
     if (eval)
         return;
     if (run->with & XR_WITH_ALGO) {

@@ -183,7 +183,7 @@ ids() { "$XRAY_BIN" generate "${tiny[@]}" "$@" | sed -E 's/,"text"[^}]*//g'; }
 sampled() {
     echo '{"prompt":"12"}' | "$XRAY_BIN" generate "${tiny[@]}" --max-tokens 3
     echo '{"prompt":"12"}' | "$XRAY_BIN" generate "${tiny[@]}" --max-tokens 3 --temperature 0.25
-    for more in "" "--seed 5" "--n 3" "--temperature 0" "--top-k 1" "--top-p 0.001" "--min-p 1" "--ignore-eos" "--stop 9 --stop=2"; do
+    for more in "" "--seed 5" "--n 3" "--temperature 0" "--top-k 1" "--top-p 0.001" "--min-p 1" "--ignore-eos" "--repetition-penalty 3" "--frequency-penalty 2" "--presence-penalty -2" "--min-tokens 12" "--stop 9 --stop=2"; do
         echo "options: $more"
         # shellcheck disable=SC2086
         printf '{"ids":[1,2]}\n{"ids":[1,2]}\n' | ids --max-tokens 12 $more
@@ -199,6 +199,7 @@ sampled() {
 {"ids":[1,2],"max_tokens":12,"n":2,"seed":5}
 {"ids":[1,2],"max_tokens":12,"temperature":0,"ignore_eos":true}
 {"ids":[1,2],"max_tokens":4,"top_k":1,"top_p":0.5,"min_p":0.5}
+{"ids":[1,2],"max_tokens":12,"repetition_penalty":3,"min_tokens":12}
 {"messages":[{"role":"user","content":"12"}],"max_tokens":2,"temperature":0}
 {"prompt":""}
 {"prompt":"x"}

@@ -59,14 +59,14 @@ static void unknown_keys_are_refused(void **state)
     const program_result *r =
         RUN("{\"ids\":[1],\"max_tokens\":2,\"temperature\":0}\n"
             "{\"ids\":[1],\"temprature\":0}\n"
-            "{\"ids\":[1],\"presence_penalty\":1}\n",
+            "{\"ids\":[1],\"best_of\":1}\n",
             "generate", DRAWN);
     expect_code(r, 1);
     expect_text(r->out, "{\"outputs\":[");
     expect_error(r, 1,
                  "stdin:2: there is no key \"temprature\"; did you mean "
                  "\"temperature\"?");
-    expect_error(r, 2, "stdin:3: there is no key \"presence_penalty\"");
+    expect_error(r, 2, "stdin:3: there is no key \"best_of\"");
     r = RUN("{\"ids\":[1,2],\"max_tokens\":2}\n", "score", DRAWN);
     expect_code(r, 1);
     expect_error(r, 0, "stdin:1: there is no key \"max_tokens\"");
@@ -95,6 +95,14 @@ static void lines_keep_the_ranges_of_options(void **state)
         { "--temperature", "temperature", "-1",
           "0 (greedy) or a number from 0.00001 to 100" },
         { "--min-p", "min_p", "2", "a number from 0 to 1" },
+        { "--repetition-penalty", "repetition_penalty", "0",
+          "a number from 0.01 to 100" },
+        { "--frequency-penalty", "frequency_penalty", "2.5",
+          "a number from -2 to 2" },
+        { "--presence-penalty", "presence_penalty", "-2.5",
+          "a number from -2 to 2" },
+        { "--min-tokens", "min_tokens", "-1",
+          "an integer from 0 to 2147483647" },
         { "--n", "n", "0", "an integer from 1 to 65536" },
         { "--top-k", "top_k", "-1", "an integer from 0 to 2147483647" },
         { "--max-tokens", "max_tokens", "0",

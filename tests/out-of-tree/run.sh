@@ -43,7 +43,7 @@ cp -R "$work/task/model" "$work/other"
 sed 's/"table"/"chair"/' "$work/task/model/config.json" > "$work/other/config.json"
 refused "$work/other/config.json: model_type is not table" --set "model.path=$work/other" --set algo.reinforce.scale=1
 printf 'include = task/run.ini\n[rollout]\ntop_k = 2\n' > "$work/over.ini"
-refused "$work/over.ini:3: [rollout] top_k: infer.table samples from all tokens and cannot leave out any"
+refused "$work/over.ini:3: [rollout] top_k: infer.table does not offer top_p, min_p or top_k"
 "$work/prefix/bin/xray" train "$work/task/run.ini" --plugin-path "$plugins" \
   --set "trainer.default_local_dir=$work/task/out" \
   > "$work/log" 2>&1 || { cat "$work/log"; say "training failed"; exit 1; }

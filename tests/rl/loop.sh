@@ -78,6 +78,15 @@ for key in top_k=1 top_p=1e-6 min_p=1 temperature=0; do
 done
 train "$work/deaf" --set trainer.total_training_steps=1 --set rollout.ignore_eos=true >/dev/null
 is "$work/deaf" 1 response_length/min 5
+train "$work/long" --set trainer.total_training_steps=1 --set rollout.min_tokens=3 >/dev/null
+is "$work/long" 1 response_length/min 4
+for key in repetition_penalty=0.5 frequency_penalty=2 presence_penalty=-2; do
+    train "$work/other" "${twelve[@]}" --set trainer.total_training_steps=1 --set "rollout.$key" \
+        --set "trainer.rollout_data_dir=$work/other/rolls" >/dev/null
+    cmp -s "$work/rolls/1.jsonl" "$work/other/rolls/1.jsonl" && fail "rollout.$key changes nothing"
+    is "$work/other" 1 training/rollout_probs_diff/max 0 # the log-probs are those of the unchanged logits
+    rm -r "$work/other"
+done
 [ "$(sort -u "$work/rolls/1.jsonl" | wc -l)" -gt 16 ] || fail "samples of a prompt are the same"
 train "$work/seed" "${twelve[@]}" --set run.seed=12 --set trainer.total_training_steps=1 \
     --set "trainer.rollout_data_dir=$work/seed/rolls" --set "model.path=$work/a" --set model.init=load >/dev/null

@@ -72,7 +72,9 @@ static void request_three_samples(xr_roles *roles, const xr_sampling *how)
 static void requests_carry_all_sampling_settings(void **state)
 {
     static const xray_infer_ops ops = { .header = XRAY_HEADER(xray_infer_ops),
-                                        .capabilities = XRAY_INFER_TRUNCATION,
+                                        .capabilities = XRAY_INFER_TRUNCATION |
+                                                        XRAY_INFER_PENALTIES |
+                                                        XRAY_INFER_MIN_TOKENS,
                                         .submit = keep_request,
                                         .poll = answer_nothing,
                                         .abort = drop_request };
@@ -84,6 +86,10 @@ static void requests_carry_all_sampling_settings(void **state)
                         .top_p = 0.75,
                         .min_p = 0.125,
                         .top_k = 11,
+                        .repetition_penalty = 1.25,
+                        .frequency_penalty = -0.5,
+                        .presence_penalty = 0.75,
+                        .min_tokens = 3,
                         .seed = 1234567890123,
                         .step = 17 };
     (void)state;
@@ -97,6 +103,10 @@ static void requests_carry_all_sampling_settings(void **state)
         assert_int_equal(asked[i].max_tokens, 7);
         assert_true(asked[i].temperature == 0.5f && asked[i].top_p == 0.75f);
         assert_true(asked[i].min_p == 0.125f && asked[i].top_k == 11);
+        assert_true(asked[i].repetition_penalty == 1.25f);
+        assert_true(asked[i].frequency_penalty == -0.5f);
+        assert_true(asked[i].presence_penalty == 0.75f);
+        assert_int_equal(asked[i].min_tokens, 3);
         assert_true(asked[i].seed == 1234567890123 && asked[i].step == 17);
         assert_int_equal(asked[i].stop_count, 2);
         assert_int_equal(asked[i].stop_ids[0], 2);
