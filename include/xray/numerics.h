@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * xray/numerics.h - the part of the numerics contract xray.fp32/1
+ * xray/numerics.h - the part of the numerics contract xray.fp32/2
  * (docs/numerics.md) that hosts and devices both compute: random numbers,
  * checksums and the sines of rotary tables.
  *

@@ -97,7 +97,7 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
 size_t cpu_count(const xray_extent *extent);
 
 /* Floats of scratch per thread that a new instance allocates; small models
- * never need more, and products never do. */
+ * never need more, and products do only if their sums have segments. */
 #define CPU_FIRST_SCRATCH ((size_t)0x40000)
 
 /* The number of items whose logits are in scratch at the same time: 16 MiB of

@@ -48,7 +48,7 @@ typedef struct cpu_gemm {
      * along the summed index. Of a single one the last segment may have fewer.
      */
     size_t piece[3];
-    float *partial; /* with segments: CPU_GEMM_PARTIAL floats */
+    float *partial; /* cpu_gemm_partial(segments) floats */
 } cpu_gemm;
 
 /* Element i of b. */
@@ -64,10 +64,13 @@ static inline const void *cpu_gemm_b(const cpu_gemm *g, size_t i)
 #define CPU_GEMM_DEPTH 256
 #define CPU_GEMM_WORK ((size_t)CPU_GEMM_ROWS * (CPU_GEMM_DEPTH + 16))
 
-/* A product in segments has at most this many columns, so that the sums of a
- * block of rows, in four levels of the tree, fit. */
-#define CPU_SEGMENT_COLS ((size_t)256)
-#define CPU_GEMM_PARTIAL (4 * CPU_GEMM_ROWS * CPU_SEGMENT_COLS)
+/* Floats for the sums of a block of rows of a product in segments, 1 +
+ * log2(segments) for each output. The columns of the product have to fit: at
+ * least 512, because fewer would mean that blocks of `a` are copied often. */
+static inline size_t cpu_gemm_partial(uint32_t segments)
+{
+    return CPU_GEMM_ROWS * (size_t)(segments > 1 ? 4 * 512 : segments * 512);
+}
 
 /* Rows of outputs on their way to y = act(gate) * up; without up, y =
  * act(gate). */

@@ -190,6 +190,21 @@ static size_t even_task_size(size_t n, size_t grain, size_t threads,
 
 #define SMALL_MATRIX 65536 /* floats; every thread may read all of them */
 
+/* At most `cols` columns whose sums in segments fit the scratch, so that tasks
+ * of `cols` columns are cut evenly. */
+static size_t fit_partial(const cpu_gemm *g, size_t rows, size_t cols)
+{
+    size_t levels = 0;
+    for (; g->segments >> levels; levels++)
+        ;
+    if (levels == 0)
+        return cols;
+    size_t sums = levels * smaller(rows, CPU_GEMM_ROWS);
+    size_t most = cpu_gemm_partial(g->segments) / sums / 32 * 32;
+    return cols <= most ? cols
+                        : round_up(divide_up(cols, divide_up(cols, most)), 32);
+}
+
 /* Many rows, or rows of a small matrix, are cut into ranges of rows. Few rows
  * of a large matrix are cut into ranges of columns, so that the matrix is read
  * once, unless each range would copy blocks of x. */
@@ -212,8 +227,7 @@ static void cut_product(const cpu_device *d, product_job *job, double cost)
     } else {
         job->task_cols = even_task_size(g->cols, 32, threads, parts);
     }
-    if (g->segments)
-        job->task_cols = smaller(job->task_cols, CPU_SEGMENT_COLS);
+    job->task_cols = fit_partial(g, job->task_rows, job->task_cols);
     job->row_tasks = divide_up(g->rows, job->task_rows);
 }
 
@@ -263,10 +277,6 @@ static cpu_gemm whole_product(const cpu_product *p, const void *panels)
     return g;
 }
 
-_Static_assert(CPU_GEMM_WORK + STAGE_FLOATS <= CPU_FIRST_SCRATCH &&
-                   CPU_GEMM_WORK + CPU_GEMM_PARTIAL <= CPU_FIRST_SCRATCH,
-               "products take no more scratch than an instance begins with");
-
 xray_status cpu_product_run(cpu_device *d, const char *where,
                             const cpu_product *p)
 {
@@ -284,9 +294,9 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
                   (double)p->weight->cols / 8;
     cut_product(d, &job, cost);
     if (job.copies || p->act || g->segments || g->scale != 0.0f) {
-        job.scratch_floats = CPU_GEMM_WORK + (p->act        ? STAGE_FLOATS
-                                              : g->segments ? CPU_GEMM_PARTIAL
-                                                            : 0);
+        job.scratch_floats =
+            CPU_GEMM_WORK +
+            (p->act ? STAGE_FLOATS : cpu_gemm_partial(g->segments));
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
         if (status != XRAY_OK)
             return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention in float32, forward and backward, under the contract xray.fp32/1.
+ * Attention in float32, forward and backward, under the contract xray.fp32/2.
  *
  * A warp computes one query of one head or, for dk and dv, one key. Its lanes
  * are spread over keys for the scores, and over dimensions for the chains along

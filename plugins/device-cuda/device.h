@@ -2,7 +2,7 @@
  *
  * The instance of the CUDA device, and what its operator files share.
  *
- * There are two precisions. `float32` computes the contract xray.fp32/1 of
+ * There are two precisions. `float32` computes the contract xray.fp32/2 of
  * docs/numerics.md to the last bit, so it has the CPU's results. `bfloat16`
  * differs in three operators: matrix products, attention and the LM head. Their
  * operands are rounded to bf16 (to nearest even), and the tensor cores sum the

@@ -476,7 +476,7 @@ static void options_name_the_instruction_sets(void **state)
     const xray_component *c =
         xray_plugin_query_device_cpu(XRAY_ABI)->components[0];
     assert_string_equal(c->name, "cpu");
-    assert_string_equal(c->numerics, "xray.fp32/1");
+    assert_string_equal(c->numerics, "xray.fp32/2");
     assert_int_equal(c->option_count, 3);
     assert_string_equal(c->options[0].name, "isa");
     assert_string_equal(c->options[1].name, "memory");

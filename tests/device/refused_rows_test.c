@@ -179,6 +179,17 @@ static void attention_over_a_cache_refuses_bad_fields(void **state)
     }
 }
 
+#define LOGP_NEEDS                                             \
+    "op->weight, op->kept ? op->logits : op->x, op->targets, " \
+    "op->partial ? op->partial : op->logp"
+
+#define BAD_SEGMENT(op, call, vocab)                                 \
+    (call).segment = 1;                                              \
+    assert_refused(ops->op(cpu.self, NULL, &call), XRAY_E_ARG,       \
+                   #op ": segment is 1, but a vocabulary of " #vocab \
+                       " must have at most 8 segments",              \
+                   #op)
+
 static void the_lm_head_refuses_bad_fields(void **state)
 {
     (void)state;
@@ -210,6 +221,14 @@ static void the_lm_head_refuses_bad_fields(void **state)
     assert_refused(ops->lm_head_logp(cpu.self, NULL, &part), XRAY_E_RANGE,
                    "lm_head_logp: target -1 of item 0 is not in [2, 6)",
                    "lm_head_logp");
+    NONE(lm_head_logp, x, 2, LOGP_NEEDS);
+    BAD(lm_head_logp, kept, 1, XRAY_E_ARG,
+        "required pointer 2 of " LOGP_NEEDS " is NULL");
+    xray_lm_head_logp wide = lm_head_logp;
+    xray_weight *tall = create_weight_on(ops, cpu.self, w, 16, 4);
+    wide.weight = tall;
+    BAD_SEGMENT(lm_head_logp, wide, 16);
+    ops->weight_destroy(cpu.self, tall);
     BAD(lm_head_logp, temperature, cold, XRAY_E_RANGE,
         "temperature 0 of item 1 is not above 0");
     const xray_lm_head_grad lm_head_grad = { .header =
@@ -304,6 +323,9 @@ static void a_draw_needs_one_source_of_logits(void **state)
                                  .draw_stride = sizeof(xray_draw) };
     BARE(sample);
     FINE(sample, changed, e);
+    xray_sample wide = sample;
+    wide.vocab = wide.logits_stride = 9;
+    BAD_SEGMENT(sample, wide, 9);
     NONE(sample, draws, 1, "op->draws, op->token, op->raw_logp, op->logp");
     BAD(sample, logits, NULL, XRAY_E_ARG, ONE_SOURCE);
     BAD(sample, weight, weight, XRAY_E_ARG, ONE_SOURCE);
@@ -399,6 +421,11 @@ static void log_probabilities_of_ids_refuse_bad_fields(void **state)
         "count is 0, not 1 to the vocabulary's 4");
     BAD(pick_logp, count, 5, XRAY_E_ARG,
         "count is 5, not 1 to the vocabulary's 4");
+    xray_pick_logp wide = pick_logp;
+    wide.vocab = wide.stride = 9;
+    wide.segment = 2;
+    must(ops->pick_logp(cpu.self, NULL, &wide));
+    BAD_SEGMENT(pick_logp, wide, 9);
     xray_pick_logp given = pick_logp;
     given.given = 1;
     given.count = 5;

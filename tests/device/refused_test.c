@@ -236,6 +236,42 @@ static void activations_refuse_bad_fields(void **state)
     BAD(glu_grad, dim, 0, XRAY_E_ARG, "dim is 0");
 }
 
+static void products_refuse_bad_segments(void **state)
+{
+    (void)state;
+    xray_weight *weight = create_weight_on(ops, cpu.self, w, 4, 8);
+    const xray_matmul matmul = { .header = XRAY_HEADER(xray_matmul),
+                                 .weight = weight,
+                                 .tokens = { .bound = 2 },
+                                 .x = a,
+                                 .y = b,
+                                 .x_stride = 8,
+                                 .y_stride = 4,
+                                 .kind = XRAY_NT };
+    BAD(matmul, segments, 3, XRAY_E_ARG,
+        "segments is 3, but must be a power of two up to 8");
+    BAD(matmul, segments, 16, XRAY_E_ARG,
+        "segments is 16, but must be a power of two up to 8");
+    FINE(matmul, segments, 8);
+    BAD(matmul, part[0], 4, XRAY_E_ARG,
+        "parts of 4, 0 and 0 do not add up to 8");
+    BAD(matmul, part[1], 9, XRAY_E_ARG,
+        "parts of 0, 9 and 0 do not add up to 8");
+    FINE(matmul, part[2], 8);
+    xray_matmul cut = matmul;
+    cut.segments = 2;
+    cut.part[0] = 3;
+    cut.part[1] = 5;
+    assert_refused(ops->matmul(cpu.self, NULL, &cut), XRAY_E_ARG,
+                   "matmul: a part of 3 cannot be cut into 2 segments",
+                   "matmul");
+    cut.act = XRAY_ACT_SILU;
+    assert_refused(ops->matmul(cpu.self, NULL, &cut), XRAY_E_ARG,
+                   "matmul: an activation needs a sum of one segment, not of 2",
+                   "matmul");
+    ops->weight_destroy(cpu.self, weight);
+}
+
 static void products_refuse_bad_fields(void **state)
 {
     (void)state;
@@ -528,6 +564,7 @@ int main(void)
         cmocka_unit_test(rows_refuse_bad_ids_and_types),
         cmocka_unit_test(positions_refuse_bad_fields),
         cmocka_unit_test(activations_refuse_bad_fields),
+        cmocka_unit_test(products_refuse_bad_segments),
         cmocka_unit_test(products_refuse_bad_fields),
         cmocka_unit_test(weights_refuse_bad_shapes_and_types),
         cmocka_unit_test(elementwise_calls_refuse_bad_types),

@@ -320,6 +320,12 @@ static void run_head(const kind *k, void *self, const arrays *a,
     k->ops->weight_destroy(self, w);
 }
 
+/* Sums with many segments take the most scratch that products do. */
+static uint32_t count_segments(uint32_t passes)
+{
+    return passes & XRAY_PASS_LOGP ? XRAY_SEGMENTS : 0;
+}
+
 /* A matrix of DIM outputs and HEADS * DIM inputs, the largest of the work. */
 static void run_products(const kind *k, void *self, const arrays *a,
                          uint32_t passes)
@@ -332,7 +338,8 @@ static void run_products(const kind *k, void *self, const arrays *a,
                        .y = a->y,
                        .x_stride = (uint64_t)HEADS * DIM,
                        .y_stride = DIM,
-                       .kind = XRAY_NT };
+                       .kind = XRAY_NT,
+                       .segments = count_segments(passes) };
     xray_matmul_grad grad = { .header = XRAY_HEADER(xray_matmul_grad),
                               .tokens = { k->tokens, NULL },
                               .dy = a->y,
@@ -377,7 +384,8 @@ static xray_device_work run_work(const kind *k, void *self, const arrays *a,
                                .heads = HEADS,
                                .kv_heads = KV_HEADS,
                                .head_dim = DIM,
-                               .passes = passes };
+                               .passes = passes,
+                               .segments = count_segments(passes) };
 }
 
 /* The plan for two users of one instance, whose passes are given, may be a

@@ -275,13 +275,13 @@ static void parts_of_a_run_are_found(void **state)
     assert_int_equal(run->reward_count, 0);
     xr_run_plan_layouts(run, &errors);
     expect_error("");
-    assert_string_equal(xr_run_numerics(run, XRAY_ROLE_ACTOR), "xray.fp32/1");
+    assert_string_equal(xr_run_numerics(run, XRAY_ROLE_ACTOR), "xray.fp32/2");
     assert_int_equal(run->exact, 1);
     make_draft(ALL, "[infer.dsinf]\nweights = bfloat16\n");
     xr_run_plan_layouts(run, &errors);
     expect_error("");
     assert_string_equal(xr_run_numerics(run, XRAY_ROLE_ROLLOUT),
-                        "xray.fp32-bf16-weights/1");
+                        "xray.fp32-bf16-weights/2");
     assert_int_equal(run->exact, 0);
     make_draft(ALL, "[run]\nranks = 2\n");
     expect_error("");

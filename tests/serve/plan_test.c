@@ -68,7 +68,7 @@ static void check_plan(int which, const engine_size *size)
     const xray_workload load = { .device = r->device, .device_work = &work };
     assert_int_equal(make_plan(r, &about, size, &load, &plan), XRAY_OK);
     if (size->config.weights == DSINF_WEIGHTS_BFLOAT16)
-        assert_string_equal(plan.numerics, "xray.fp32-bf16-weights/1");
+        assert_string_equal(plan.numerics, "xray.fp32-bf16-weights/2");
     else
         assert_null(plan.numerics);
     void *engine = NULL;

@@ -203,7 +203,7 @@ static void component_is_described(void **state)
     const xray_component *c = rig_component();
     assert_string_equal(c->iface, XRAY_IFACE_TRAIN);
     assert_string_equal(c->name, "zero3");
-    assert_string_equal(c->numerics, "xray.fp32/1");
+    assert_string_equal(c->numerics, "xray.fp32/2");
     const xray_train_ops *ops = c->ops;
     ops->destroy(NULL);
 }
