@@ -23,6 +23,7 @@ static void free_prompt(cli_item *item)
     if (p->stops)
         free(p->how.stops.items);
     cJSON_Delete(p->stops);
+    free(p->biases);
     free(p->samples);
     free(p);
     item->own = NULL;
@@ -110,6 +111,34 @@ static xray_status read_stops(const cJSON *object, const char *where,
     return XRAY_OK;
 }
 
+/* Reads what a line adds to logits: numbers by the ids of tokens. */
+static xray_status read_biases(const cJSON *object, const char *where,
+                               cli_prompt *p, xr_err *err)
+{
+    const cJSON *value = xr_json_get(object, "logit_bias");
+    int is_map = cJSON_IsObject(value);
+    if (!value)
+        return XRAY_OK;
+    size_t count = is_map ? (size_t)cJSON_GetArraySize(value) : 0;
+    p->biases = xr_calloc(count, sizeof *p->biases);
+    if (!p->biases)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    for (const cJSON *at = is_map ? value->child : NULL; at; at = at->next) {
+        int64_t id = -1;
+        is_map = is_map && xr_parse_int(at->string, &id) == 0 && id >= 0 &&
+                 id <= INT32_MAX && cJSON_IsNumber(at) &&
+                 at->valuedouble >= -100 && at->valuedouble <= 100;
+        p->biases[p->bias_count++] =
+            (xray_bias){ (int32_t)id, (float)at->valuedouble };
+    }
+    if (is_map)
+        return XRAY_OK;
+    return xr_fail(err, XRAY_E_ARG,
+                   "%s: \"logit_bias\" takes an object with ids as keys and "
+                   "numbers from -100 to 100",
+                   where);
+}
+
 static xray_status read_prompt(void *ctx, const cJSON *object,
                                const char *where, cli_item *item, xr_err *err)
 {
@@ -126,6 +155,8 @@ static xray_status read_prompt(void *ctx, const cJSON *object,
         status = read_option(object, &g->options[i], where, &p->how, err);
     if (status == XRAY_OK)
         status = read_stops(object, where, p, err);
+    if (status == XRAY_OK)
+        status = read_biases(object, where, p, err);
     p->watched = p->how.stream || p->how.stops.count;
     if (status == XRAY_OK && p->watched)
         status = cli_generator_watches(g, where, &p->how, err);
@@ -256,7 +287,7 @@ static const cli_flag flags[] = {
     { 0 }
 };
 
-/* Lists the options that are also keys of a line: "stop", and numbers and
+/* Lists the keys of a line: its own, and the options that are numbers and
  * switches but --stream, which is about the output of all lines. */
 static void list_line_options(cli_generator *g)
 {
@@ -264,6 +295,7 @@ static void list_line_options(cli_generator *g)
     g->keys[count++] = "prompt";
     g->keys[count++] = "ids";
     g->keys[count++] = "stop";
+    g->keys[count++] = "logit_bias";
     for (const cli_flag *flag = flags;
          flag->name && g->option_count < CLI_LINE_OPTIONS; flag++) {
         cli_line_option *option = &g->options[g->option_count];
@@ -343,8 +375,9 @@ const cli_command cli_generate = {
         "top_p, "
         "top_k, min_p,\nrepetition_penalty, frequency_penalty, "
         "presence_penalty, "
-        "min_tokens, max_tokens, n,\nseed, ignore_eos and stop (a text or a "
-        "list of texts). A bad line gives {\"error\"}\ninstead and exit code 1 "
+        "min_tokens, max_tokens, n,\nseed, ignore_eos, stop (a text or a list "
+        "of texts) and logit_bias (numbers from -100\nto 100 that are added to "
+        "logits, by id). A bad line gives {\"error\"} instead and\nexit code 1 "
         "at the end.\n\nWith --stop, a sample ends with the token that "
         "completes one of the texts, and its\ntext before the text that was "
         "found; all other samples go on.\n\nWith --stream, only texts are "

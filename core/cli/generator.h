@@ -21,9 +21,11 @@ typedef struct cli_sample {
 
 /* The options of a line, and its samples. */
 typedef struct cli_prompt {
-    cli_args how;        /* the command's options, overridden by the line's */
-    int watched;         /* 1: the engine streams the samples */
-    cJSON *stops;        /* the line's own texts, or NULL */
+    cli_args how;      /* the command's options, overridden by the line's */
+    int watched;       /* 1: the engine streams the samples */
+    cJSON *stops;      /* the line's own texts, or NULL */
+    xray_bias *biases; /* [bias_count] or NULL */
+    uint32_t bias_count;
     cli_sample *samples; /* [how.n] */
 } cli_prompt;
 
@@ -39,7 +41,7 @@ typedef struct cli_generator {
     cli_tool tool;
     cli_line_option options[CLI_LINE_OPTIONS];
     size_t option_count;
-    const char *keys[CLI_LINE_OPTIONS + 4]; /* of a line; ends with NULL */
+    const char *keys[CLI_LINE_OPTIONS + 5]; /* of a line; ends with NULL */
     int32_t end_ids[9];
     uint32_t end_count;
     /* --stream: what is printed next, and the number of bytes of its text that

@@ -132,6 +132,35 @@ static void lines_keep_the_ranges_of_options(void **state)
     expect_code(r, 0);
 }
 
+static void lines_may_bias_logits(void **state)
+{
+    static const char bad[] =
+        "stdin:1: \"logit_bias\" takes an object with ids as keys and numbers "
+        "from -100 to 100";
+    static const char *const values[] = { "[1]", "{\"x\":1}", "{\"-1\":1}",
+                                          "{\"5\":101}", "{\"5\":\"1\"}" };
+    (void)state;
+    const program_result *r =
+        RUN("{\"ids\":[1],\"max_tokens\":3,\"logit_bias\":{\"2\":1,\"5\":99}}\n"
+            "{\"ids\":[1],\"max_tokens\":3,\"logit_bias\":{}}\n"
+            "{\"ids\":[1],\"max_tokens\":3}\n"
+            "{\"ids\":[1],\"logit_bias\":{\"99\":1}}\n",
+            "generate", DRAWN, "--temperature", "0");
+    expect_code(r, 1);
+    expect_text(r->out, "{\"outputs\":[{\"ids\":[5,5,5],");
+    expect_error(r, 3,
+                 "stdin:4: infer.dsinf: submit: request 3: id 99 of biases is "
+                 "outside the vocabulary of 16");
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char line[96];
+        (void)snprintf(line, sizeof line, "{\"ids\":[1],\"logit_bias\":%s}\n",
+                       values[i]);
+        r = RUN(line, "generate", DRAWN);
+        expect_code(r, 1);
+        expect_error(r, 0, bad);
+    }
+}
+
 /* ---- files of another format -------------------------------------------- */
 
 #define POINTER                                    \
@@ -359,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_keys_are_refused),
         cmocka_unit_test(lines_keep_the_ranges_of_options),
+        cmocka_unit_test(lines_may_bias_logits),
         cmocka_unit_test(other_formats_are_named),
         cmocka_unit_test(rows_of_other_formats_are_named),
         cmocka_unit_test(weights_of_other_formats_are_named),

@@ -28,9 +28,11 @@ same_checkpoint "$work/cpu/global_step_2" "$work/f32/global_step_2"
 diff <(steady "$work/cpu/metrics.jsonl") <(steady "$work/f32/metrics.jsonl") ||
     fail "metrics of cpu and cuda in float32 differ"
 
-run "$work/cpu-shared" --set actor.share_prompts=true
-run "$work/f32-shared" --set actor.share_prompts=true --set run.device=cuda --set device.cuda.precision=float32
+changed=(--set rollout.repetition_penalty=1.5 --set rollout.presence_penalty=0.5 --set rollout.min_tokens=2)
+run "$work/cpu-shared" --set actor.share_prompts=true "${changed[@]}"
+run "$work/f32-shared" --set actor.share_prompts=true "${changed[@]}" --set run.device=cuda --set device.cuda.precision=float32
 same_checkpoint "$work/cpu-shared/global_step_2" "$work/f32-shared/global_step_2"
+run "$work/bf16-changed" "${changed[@]}" --set run.device=cuda
 
 # recompute_old_logp = 1: a difference between rollout and trainer stops a run.
 run "$work/bf16" --set run.device=cuda
