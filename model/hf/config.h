@@ -49,6 +49,14 @@ typedef struct xm_rope {
     uint32_t reserved2;
 } xm_rope;
 
+/* What one of several tensor-parallel ranks has of a model. */
+typedef struct xm_slice {
+    uint32_t rank;
+    uint32_t ranks;       /* 0 and 1: the model is not shared */
+    uint32_t vocab;       /* ids of the entire vocabulary */
+    uint32_t vocab_first; /* the id of the slice's first row */
+} xm_slice;
+
 typedef struct xm_config {
     uint32_t arch;          /* XM_ARCH_* */
     uint32_t hidden;        /* hidden_size */
@@ -78,6 +86,9 @@ typedef struct xm_config {
     uint32_t window;     /* keys that a sliding layer attends to, the token's
                           * own included; above 0 if any layer slides */
     uint32_t reserved;
+    /* The part of a model that heads, kv_heads, ffn and vocab belong to; the
+     * other sizes are those of the model. Zeros: all of it. */
+    xm_slice slice;
     double norm_eps;      /* rms_norm_eps, layer_norm_epsilon */
     double norm_offset;   /* 1 for Gemma: norms multiply by 1 + w */
     double attn_scale;    /* factor of attention scores: head_dim^-1/2, or
@@ -122,10 +133,19 @@ xray_status xm_config_parse(const char *text, const char *where, xr_err *err,
 xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
                            char **out_text);
 
+/* Makes *out what rank `rank` of `ranks` has of a model: equal parts of the
+ * heads of q, of those of k and v, and of the MLP, and the rows of the
+ * embedding and lm_head in equal parts of the vocabulary padded to a multiple
+ * of 128, of which the last slice lacks those past the vocabulary.
+ * XRAY_E_CONFIG if `ranks` does not divide the segments of the model's sums. */
+xray_status xm_config_slice(const xm_config *model, uint32_t rank,
+                            uint32_t ranks, xr_err *err, xm_config *out);
+
 /* The number of segments into which sums over heads, MLP and vocabulary are
  * cut: the largest power of two up to XRAY_SEGMENTS (<xray/operators.h>) that
- * divides heads, kv_heads and ffn. It depends on the shapes alone, so however
- * many ranks share the model, its sums have the same bits. */
+ * divides heads, kv_heads and ffn, or the part of them that a slice has. The
+ * model's number depends on its shapes alone, so however many ranks share it,
+ * its sums have the same bits. */
 uint32_t xm_segments(const xm_config *config);
 /* Ids of a segment of the vocabulary, which is padded to a multiple of 128 for
  * this; the last segments may have fewer ids, or none. 0: one segment. */

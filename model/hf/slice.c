@@ -1,23 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Says into how many segments the sums of a model are cut.
+ * Says into how many segments the sums of a model are cut, and cuts a model
+ * into slices of entire segments.
  */
 #include <xray/operators.h>
 
 #include "model/hf/config.h"
 
+#define VOCAB_UNIT 128u
+
+static uint32_t count_ranks(const xm_config *config)
+{
+    return config->slice.ranks ? config->slice.ranks : 1;
+}
+
+static uint64_t pad_vocab(uint64_t vocab)
+{
+    return (vocab + VOCAB_UNIT - 1) / VOCAB_UNIT * VOCAB_UNIT;
+}
+
 uint32_t xm_segments(const xm_config *config)
 {
     uint32_t sizes = config->heads | config->kv_heads | config->ffn;
+    uint32_t most = XRAY_SEGMENTS / count_ranks(config);
     uint32_t segments = 1;
-    while (segments < XRAY_SEGMENTS && sizes % (2 * segments) == 0)
+    while (segments < most && sizes % (2 * segments) == 0)
         segments *= 2;
     return segments;
 }
 
 uint64_t xm_vocab_segment(const xm_config *config)
 {
-    uint32_t segments = xm_segments(config);
-    uint64_t padded = ((uint64_t)config->vocab + 127) / 128 * 128;
-    return segments > 1 ? padded / segments : 0;
+    uint64_t segments = (uint64_t)xm_segments(config) * count_ranks(config);
+    uint32_t ids = config->slice.ranks ? config->slice.vocab : config->vocab;
+    return segments > 1 ? pad_vocab(ids) / segments : 0;
+}
+
+xray_status xm_config_slice(const xm_config *model, uint32_t rank,
+                            uint32_t ranks, xr_err *err, xm_config *out)
+{
+    uint32_t segments = xm_segments(model);
+    *out = *model;
+    if (ranks < 2)
+        return XRAY_OK;
+    if (segments % ranks)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "a model of %u query heads, %u KV heads and %u MLP "
+                       "columns can be shared by at most %u tensor-parallel "
+                       "ranks, in a power of two, not by %u",
+                       model->heads, model->kv_heads, model->ffn, segments,
+                       ranks);
+    uint64_t rows = pad_vocab(model->vocab) / ranks;
+    if (rows * (ranks - 1) >= model->vocab)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "a vocabulary of %u ids has no row for the last of %u "
+                       "tensor-parallel ranks, each of which has %llu",
+                       model->vocab, ranks, (unsigned long long)rows);
+    uint64_t left = model->vocab - rows * rank;
+    out->heads /= ranks;
+    out->kv_heads /= ranks;
+    out->ffn /= ranks;
+    out->vocab = (uint32_t)(left < rows ? left : rows);
+    out->slice = (xm_slice){ .rank = rank,
+                             .ranks = ranks,
+                             .vocab = model->vocab,
+                             .vocab_first = (uint32_t)(rows * rank) };
+    return XRAY_OK;
 }

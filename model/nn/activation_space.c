@@ -110,11 +110,18 @@ static uint64_t lay_out_space(const xm_config *config, float *arena,
     s->entropy = take_floats(&c, n);
     s->lse = take_floats(&c, n);
     s->value = take_floats(&c, n);
+    int biased = config->o_bias || config->mlp_bias;
+    int sliced = config->slice.ranks > 1;
+    if (s->flags & XM_SPACE_TRAIN || (sliced && biased))
+        s->zeros = take_floats(&c, n);
+    if (sliced) {
+        s->top = take_floats(&c, n);
+        s->partial = take_floats(&c, 4 * n);
+    }
     if (s->flags & XM_SPACE_LOGITS)
         s->logits = take_floats(&c, n * xm_round16(config->vocab));
     if (s->flags & XM_SPACE_TRAIN) {
         s->stat = take_floats(&c, n * norm_stat_floats(config));
-        s->zeros = take_floats(&c, n);
         s->dvalue = take_floats(&c, n);
         s->dhidden = take_floats(&c, n * d.hidden);
         /* No gathered states are needed once the backward pass reaches the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Notifies a decoder's watch which bucket a pass needs, is about to add
- * gradients to, or is done with.
+ * gradients to, or is done with, and what it shall join.
  */
 #include "model/nn/internal.h"
 
@@ -17,6 +17,15 @@ void xm_pass_need_bucket(xm_pass *pass, uint32_t bucket, int backward)
         pass->status = xr_stop_check(watch->calls, pass->err);
     if (pass->status == XRAY_OK && watch->need && !pass->batch)
         pass->status = watch->need(watch->ctx, bucket, backward, pass->err);
+}
+
+void xm_pass_join(xm_pass *pass, uint32_t what, float *rows, uint64_t dim)
+{
+    const xm_watch *watch = &pass->decoder->watch;
+    if (pass->status != XRAY_OK || pass->decoder->config.slice.ranks < 2)
+        return;
+    pass->status =
+        watch->join(watch->ctx, what, rows, pass->tokens.bound, dim, pass->err);
 }
 
 void xm_pass_begin_bucket(xm_pass *pass, uint32_t bucket)

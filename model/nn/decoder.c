@@ -34,7 +34,7 @@ static xray_status check_joined_tensor(const xm_param *param,
                                        const xray_tensor *tensor,
                                        const xray_tensor *before, xr_err *err)
 {
-    uint64_t rows = before->shape[0];
+    uint64_t rows = before->extent[0];
     const unsigned char *end = (const unsigned char *)before->data +
                                xray_box_count(before) * sizeof(float);
     if (param->matrix < 0 && tensor->data == end)
@@ -98,6 +98,7 @@ static int has_value_head(const xray_weights *table, const xm_config *config)
                        .cols = config->hidden,
                        .count = config->hidden };
     const xray_tensor *tensor = NULL;
+    xm_param_make_whole(&probe);
     return xm_tensor_find(table, &probe, NULL, &tensor) == XRAY_OK;
 }
 

@@ -22,6 +22,15 @@
 
 typedef struct xm_decoder xm_decoder;
 
+/* The config of a slice (xm_config_slice) describes what a tensor-parallel rank
+ * computes: its heads, its part of the MLP and of the vocabulary. All ranks
+ * make the same calls with the same tokens, and their watches join what each of
+ * them has, so hidden states, log-probabilities and gradients along the stream
+ * are those of the model, bit by bit. Gradients belong to the slice's
+ * parameters. Those that all ranks have are equal on all of them, but of the
+ * norms of q and k heads each rank has the part of its heads; the sum over the
+ * ranks is the model's. */
+
 /* Binds a published table of weights by HF names; the table outlives the
  * decoder. q, k and v (and gate and up) must share one handle, as xm_weights
  * lays them out. A table in which they do not is refused; the caller can copy
@@ -51,6 +60,10 @@ void xm_tell_work(const xm_config *config, const xm_passes *passes,
 /* Callbacks that a pass over complete rows makes when it reaches a bucket. They
  * serve owners of weights or gradients that are not in memory all the time. A
  * pass without rows makes the same calls. Any callback may be NULL. */
+#define XM_JOIN_OUTPUTS 1u     /* sum: of the embedding, o and down */
+#define XM_JOIN_INPUT_GRADS 2u /* sum: of qkv, gate and up, and lm_head */
+#define XM_JOIN_LOGITS 3u      /* sum: over the vocabulary */
+#define XM_JOIN_TOP 4u         /* maximum: over the vocabulary */
 typedef struct xm_watch {
     void *ctx;
     /* The weights of a bucket must be in memory from this call until another
@@ -62,6 +75,11 @@ typedef struct xm_watch {
     xray_status (*begin)(void *ctx, uint32_t bucket, xr_err *err);
     /* The last gradients of this pass were added to a bucket. */
     xray_status (*done)(void *ctx, uint32_t bucket, xr_err *err);
+    /* Replaces rows [dev] [tokens, dim] by what the tensor-parallel ranks have
+     * together, the sum in the order of the tree (<xray/comm.h>) or the
+     * maximum: XM_JOIN_*. Only of a slice, and then not NULL. */
+    xray_status (*join)(void *ctx, uint32_t what, float *rows, uint64_t tokens,
+                        uint64_t dim, xr_err *err);
     /* Asked at every bucket, also by a pass with a cache: a pass that shall end
      * fails with XRAY_E_CANCELED. NULL: no pass ends early. */
     const xray_call_service *calls;

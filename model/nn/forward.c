@@ -124,13 +124,27 @@ xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block)
                         .post = block->post2 };
 }
 
-/* to = from + the branch's last product and its bias; NULL: without `from`. */
+/* to = from + the branch's last product and its bias; NULL: without `from`. In
+ * a slice what the ranks have is joined before the bias and `from` are added.
+ */
 static void multiply_branch(xm_pass *pass, const xm_branch *branch,
                             const float *from, xm_rows to)
 {
+    const xray_weight *weight = xm_pass_param(pass, branch->weight)->weight;
     xm_onto onto = { from, xm_pass_param(pass, branch->bias)->data };
-    xm_pass_product_onto(pass, xm_pass_param(pass, branch->weight)->weight,
-                         &onto, branch->x, to);
+    xm_onto none = { NULL, NULL };
+    xm_rows sum = from ? xm_rows_of(pass->space->h, to.dim) : to;
+    if (pass->decoder->config.slice.ranks < 2) {
+        xm_pass_product_onto(pass, weight, &onto, branch->x, to);
+        return;
+    }
+    xm_pass_product_onto(pass, weight, &none, branch->x, sum);
+    xm_pass_join(pass, XM_JOIN_OUTPUTS, sum.data, sum.dim);
+    xm_pass_add_bias(pass, onto.bias, sum, pass->space->hidden);
+    if (!from)
+        return;
+    xm_pass_copy(pass, from, to.data, pass->tokens.bound * to.dim);
+    xm_pass_add(pass, sum.data, to.data, pass->tokens.bound * to.dim);
 }
 
 void xm_branch_output(xm_pass *pass, const xm_branch *branch)
@@ -262,8 +276,11 @@ static void embed_tokens(xm_pass *pass, const int32_t *ids)
                                   xm_outer(pass->decoder, XM_EMBED)->dtype,
                               .y = s->x[0],
                               .vocab = config->vocab,
-                              .scale = (float)config->embed_scale };
+                              .scale = (float)config->embed_scale,
+                              .vocab_first = config->slice.vocab_first,
+                              .slice = config->slice.ranks > 1 };
     look_up_embedding(pass, &tokens, "the embedding");
+    xm_pass_join(pass, XM_JOIN_OUTPUTS, s->x[0], config->hidden);
     if (!config->learned_positions)
         return;
     xray_embedding positions = {

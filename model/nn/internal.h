@@ -121,8 +121,12 @@ struct xm_space {
     float *logits; /* [tokens, vocab], LOGITS; or NULL */
     uint32_t kept; /* number of items to which `logits` belong */
     uint32_t reserved;
+    float *zeros; /* [tokens], TRAIN, or a slice of a model whose outputs have
+                   * biases */
+    /* Of a slice only. */
+    float *top;     /* [tokens] largest logits */
+    float *partial; /* [tokens, 4] as xray_lm_head_logp gives it */
     /* TRAIN only */
-    float *zeros;   /* [tokens] */
     float *dvalue;  /* [tokens] */
     float *dhidden; /* [tokens, hidden] */
     float *dx;      /* [tokens, hidden] gradient along the residual stream */
@@ -210,6 +214,9 @@ void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *call,
 void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse);
 /* to += from. */
 void xm_pass_add(xm_pass *pass, const float *from, float *to, uint64_t count);
+/* Each row of y += bias, unless that is NULL; `scratch` has the size of y. */
+void xm_pass_add_bias(xm_pass *pass, const float *bias, xm_rows y,
+                      float *scratch);
 void xm_pass_copy(xm_pass *pass, const float *from, float *to, uint64_t count);
 void xm_pass_zero(xm_pass *pass, float *data, uint64_t count);
 /* Keeps the status of a device call; an error names `what` was called. */
@@ -286,6 +293,10 @@ void xm_branch_output(xm_pass *pass, const xm_branch *branch);
 void xm_pass_need_bucket(xm_pass *pass, uint32_t bucket, int backward);
 void xm_pass_begin_bucket(xm_pass *pass, uint32_t bucket);
 void xm_pass_done_bucket(xm_pass *pass, uint32_t bucket);
+
+/* Joins rows of a slice over the tensor-parallel ranks, as XM_JOIN_*. Does
+ * nothing for a model that is not shared. */
+void xm_pass_join(xm_pass *pass, uint32_t what, float *rows, uint64_t dim);
 
 xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
                       uint64_t tokens, xr_err *err);

@@ -35,8 +35,7 @@ static int can_join_previous(uint32_t slot, uint32_t before)
 
 typedef struct layout_builder {
     xm_layout *layout;
-    uint32_t layers;
-    uint32_t tied;
+    const xm_config *config;
     uint32_t cap;
     xr_err *err;
 } layout_builder;
@@ -54,7 +53,75 @@ static uint32_t find_param_bucket(const layout_builder *b,
     if (info->layer < XM_MAX_LAYERS)
         return info->layer + 1;
     int first = info->slot == XM_EMBED || info->slot == XM_POSITIONS;
-    return first ? 0 : b->layers + 1;
+    return first ? 0 : b->config->layers + 1;
+}
+
+void xm_param_make_whole(xm_param *param)
+{
+    param->all_rows = param->rows;
+    param->all_cols = param->cols;
+    param->pieces[0] = (xm_row_piece){ .rows = param->rows };
+    param->piece_count = 1;
+}
+
+/* Takes the rank's part of the rows of several matrices, one after another in
+ * the tensor, whose parts have the sizes of `pieces`. */
+static void cut_rows(xm_param *param, const xm_slice *slice)
+{
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < param->piece_count; i++) {
+        uint64_t rows = param->pieces[i].rows;
+        param->pieces[i].first = before + slice->rank * rows;
+        before += slice->ranks * rows;
+    }
+    param->all_rows = before;
+}
+
+/* Sets which part of its tensor a parameter of a slice is. */
+static void place_in_tensor(xm_param *param, const xm_config *config)
+{
+    const xm_slice *slice = &config->slice;
+    xm_dims d = xm_dims_of(config);
+    xm_param_make_whole(param);
+    if (slice->ranks < 2)
+        return;
+    switch (param->slot) {
+    case XM_EMBED:
+    case XM_LM_HEAD:
+        param->pieces[0].first = slice->vocab_first;
+        param->all_rows = slice->vocab;
+        return;
+    case XM_O:
+    case XM_DOWN:
+        param->all_cols = slice->ranks * param->cols;
+        param->col_first = slice->rank * param->cols;
+        return;
+    case XM_Q:
+    case XM_Q_BIAS:
+        if (param->rows > d.q) {
+            param->pieces[0].rows = d.q;
+            param->pieces[1].rows = param->pieces[2].rows = d.kv;
+            param->piece_count = 3;
+        }
+        break;
+    case XM_GATE:
+    case XM_GATE_BIAS:
+        if (param->rows > d.ffn) {
+            param->pieces[0].rows = param->pieces[1].rows = d.ffn;
+            param->piece_count = 2;
+        }
+        break;
+    case XM_K:
+    case XM_V:
+    case XM_K_BIAS:
+    case XM_V_BIAS:
+    case XM_UP:
+    case XM_UP_BIAS:
+        break;
+    default:
+        return;
+    }
+    cut_rows(param, slice);
 }
 
 static xray_status add_param(void *ctx, const xm_param_info *info)
@@ -72,6 +139,7 @@ static xray_status add_param(void *ctx, const xm_param_info *info)
     param->count = info->cols ? info->rows * info->cols : info->rows;
     param->transposed = info->transposed;
     param->decay = info->cols != 0;
+    place_in_tensor(param, b->config);
     b->layout->param_count++;
     return XRAY_OK;
 }
@@ -89,7 +157,7 @@ static int compare_param_order(const void *a, const void *b)
 static int needs_matrix_handle(const layout_builder *b, const xm_param *param)
 {
     return param->cols != 0 && param->slot != XM_POSITIONS &&
-           (param->slot != XM_EMBED || b->tied);
+           (param->slot != XM_EMBED || b->config->tied);
 }
 
 static void add_matrix_rows(xm_layout *layout, xm_param *param,
@@ -151,9 +219,7 @@ static xray_status fill_layout(const xm_config *config, int value_head,
 xray_status xm_layout_create(const xm_config *config, int value_head,
                              xr_err *err, xm_layout **out)
 {
-    layout_builder b = { .layers = config->layers,
-                         .tied = config->tied,
-                         .err = err };
+    layout_builder b = { .config = config, .err = err };
     (void)xm_config_params(config, count_param, &b);
     b.cap += value_head ? 1 : 0;
 
@@ -161,6 +227,7 @@ xray_status xm_layout_create(const xm_config *config, int value_head,
     if (!layout)
         return xr_fail(err, XRAY_E_NOMEM, "layout: out of memory");
     layout->bucket_count = config->layers + 2;
+    layout->sliced = config->slice.ranks > 1;
     layout->params = xr_calloc(b.cap, sizeof *layout->params);
     layout->matrices = xr_calloc(b.cap, sizeof *layout->matrices);
     layout->bucket_sizes =
@@ -187,6 +254,19 @@ void xm_layout_destroy(xm_layout *layout)
     free(layout->matrices);
     free(layout->bucket_sizes);
     free(layout);
+}
+
+uint64_t xm_param_run(const xm_param *param, uint64_t first, uint64_t *out)
+{
+    uint64_t cols = param->cols ? param->cols : 1;
+    uint64_t all_cols = param->cols ? param->all_cols : 1;
+    uint64_t row = first / cols;
+    uint64_t col = first % cols;
+    const xm_row_piece *piece = param->pieces;
+    while (row >= piece->rows)
+        row -= (piece++)->rows;
+    *out = (piece->first + row) * all_cols + param->col_first + col;
+    return (cols == all_cols ? (piece->rows - row) * cols : cols) - col;
 }
 
 const xm_param *xm_layout_find(const xm_layout *layout, const char *name)

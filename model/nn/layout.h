@@ -17,11 +17,29 @@
 #define XM_NAME_CAP 96
 #define XM_VALUE_HEAD "value_head.weight" /* [1, hidden]; not a HF name */
 
+/* Consecutive rows of a tensor. */
+typedef struct xm_row_piece {
+    uint64_t first;
+    uint64_t rows;
+} xm_row_piece;
+
+/* Most pieces that a slice of a model has of a tensor: of q, k and v. */
+#define XM_PIECES 3u
+
 typedef struct xm_param {
     char name[XM_NAME_CAP]; /* HF name */
+    /* The shape in memory: of a slice of a model, that of the part which the
+     * slice has. */
     uint64_t rows;
     uint64_t cols; /* 0: a vector of `rows` */
     uint64_t count;
+    /* The part of the tensor that it is: columns from col_first on of rows in
+     * so many pieces. A part that is all of the tensor is one piece. */
+    uint64_t all_rows;
+    uint64_t all_cols;
+    uint64_t col_first;
+    xm_row_piece pieces[XM_PIECES];
+    uint32_t piece_count;
     uint64_t offset; /* in elements from the bucket's start; a multiple of 16
                       * unless `joined` */
     uint32_t bucket;
@@ -33,7 +51,6 @@ typedef struct xm_param {
                       * matrix or vector with it: k after q, v after k, up after
                       * gate */
     uint32_t transposed; /* 1: stored as [cols, rows] in files */
-    uint32_t reserved;
 } xm_param;
 
 typedef struct xm_matrix {
@@ -51,6 +68,7 @@ typedef struct xm_layout {
     xm_matrix *matrices;
     uint64_t *bucket_sizes; /* elements, padded to 16 */
     uint32_t bucket_count;  /* layers + 2 */
+    uint32_t sliced;        /* 1: of a slice of a model */
     /* How the buckets are partitioned; set after creation by whoever partitions
      * them. */
     uint32_t ranks;  /* equal shares of each bucket; 0 and 1: not partitioned */
@@ -95,6 +113,13 @@ static inline xm_range xm_param_in(const xm_param *param, xm_range range)
     return (xm_range){ from < to ? from - param->offset : 0,
                        from < to ? to - from : 0 };
 }
+
+/* Maps element `first` of a parameter in memory to *out, its number in the
+ * entire tensor, and returns how many elements from there on lie side by side
+ * in both. */
+uint64_t xm_param_run(const xm_param *param, uint64_t first, uint64_t *out);
+/* Makes a parameter whose shape is set the entire tensor. */
+void xm_param_make_whole(xm_param *param);
 
 /* A nonzero `value_head` adds XM_VALUE_HEAD. */
 xray_status xm_layout_create(const xm_config *config, int value_head,

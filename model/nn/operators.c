@@ -83,6 +83,7 @@ void xm_pass_joint_input_grad(xm_pass *pass, const xray_weight *weight,
                          .segments = xm_segments(&pass->decoder->config),
                          .part = { part[0], part[1], part[2] } };
     enqueue_product(pass, &call, dy, dx);
+    xm_pass_join(pass, XM_JOIN_INPUT_GRADS, dx.data, dx.dim);
 }
 
 void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
@@ -228,6 +229,26 @@ void xm_pass_add(xm_pass *pass, const float *from, float *to, uint64_t count)
     };
     xm_pass_keep_status(pass, pass->device->axpby(pass->self, NULL, &call),
                         "a sum");
+}
+
+void xm_pass_add_bias(xm_pass *pass, const float *bias, xm_rows y,
+                      float *scratch)
+{
+    if (pass->status != XRAY_OK || !bias)
+        return;
+    /* Zeros are the same number as floats and as ids: every token looks up the
+     * bias, the only row of its table. */
+    xray_embedding call = { XRAY_HEADER(xray_embedding),
+                            .tokens = pass->tokens,
+                            .ids = (const int32_t *)pass->space->zeros,
+                            .table = bias,
+                            .y = scratch,
+                            .vocab = 1,
+                            .dim = y.dim,
+                            .scale = 1.0f };
+    xm_pass_keep_status(pass, pass->device->embedding(pass->self, NULL, &call),
+                        "a bias");
+    xm_pass_add(pass, scratch, y.data, pass->tokens.bound * y.dim);
 }
 
 void xm_pass_copy(xm_pass *pass, const float *from, float *to, uint64_t count)

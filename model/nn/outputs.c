@@ -25,20 +25,22 @@ static xray_lm_head_logp lm_head_call(const xm_pass *pass,
                                       const xm_items *items)
 {
     xm_space *s = pass->space;
-    return (xray_lm_head_logp){ XRAY_HEADER(xray_lm_head_logp),
-                                .items = pass->tokens,
-                                .weight = xm_decoder_lm_head(pass->decoder),
-                                .x = s->items,
-                                .targets = items->target,
-                                .temperature = items->temperature,
-                                .logp = s->logp,
-                                .entropy = s->entropy,
-                                .lse = s->lse,
-                                .softcap =
-                                    (float)pass->decoder->config.logit_softcap,
-                                .logits = s->logits,
-                                .segment =
-                                    xm_vocab_segment(&pass->decoder->config) };
+    return (xray_lm_head_logp){
+        XRAY_HEADER(xray_lm_head_logp),
+        .items = pass->tokens,
+        .weight = xm_decoder_lm_head(pass->decoder),
+        .x = s->items,
+        .targets = items->target,
+        .temperature = items->temperature,
+        .logp = s->logp,
+        .entropy = s->entropy,
+        .lse = s->lse,
+        .softcap = (float)pass->decoder->config.logit_softcap,
+        .logits = s->logits,
+        .partial = s->partial,
+        .vocab_first = pass->decoder->config.slice.vocab_first,
+        .segment = xm_vocab_segment(&pass->decoder->config)
+    };
 }
 
 /* The gathered hidden states as rows. */
@@ -48,6 +50,55 @@ static xm_rows gathered_states(const xm_pass *pass)
     return (xm_rows){ pass->space->items, dim, dim };
 }
 
+/* Copies a number of each item from a column to another. */
+static void copy_column(xm_pass *pass, const float *from, uint64_t from_stride,
+                        float *to, uint64_t to_stride)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_cast call = { XRAY_HEADER(xray_cast),
+                       .count = 1,
+                       .x = from,
+                       .y = to,
+                       .x_dtype = XRAY_F32,
+                       .y_dtype = XRAY_F32,
+                       .rows = pass->tokens.bound,
+                       .x_stride = from_stride,
+                       .y_stride = to_stride };
+    xm_pass_keep_status(pass, pass->device->cast(pass->self, NULL, &call),
+                        "a copy");
+}
+
+/* Computes the log-probabilities of a slice from `call`, which gave the slice's
+ * own largest logits: with those of the entire vocabulary the sums of the
+ * slices are parts of its sums, so their sum is that of one slice. */
+static void join_token_logp(xm_pass *pass, xray_lm_head_logp *call)
+{
+    xm_space *s = pass->space;
+    copy_column(pass, s->partial, 4, s->top, 1);
+    xm_pass_join(pass, XM_JOIN_TOP, s->top, 1);
+    call->top = s->top;
+    call->kept = call->logits != NULL;
+    if (pass->status == XRAY_OK)
+        xm_pass_keep_status(pass,
+                            pass->device->lm_head_logp(pass->self, NULL, call),
+                            "lm_head");
+    xm_pass_join(pass, XM_JOIN_LOGITS, s->partial, 4);
+    copy_column(pass, s->top, 1, s->partial, 4);
+    xray_lm_head_join join = { XRAY_HEADER(xray_lm_head_join),
+                               .items = pass->tokens,
+                               .partials = s->partial,
+                               .slice_stride = 4 * pass->tokens.bound,
+                               .logp = s->logp,
+                               .entropy = s->entropy,
+                               .lse = s->lse,
+                               .slices = 1 };
+    if (pass->status == XRAY_OK)
+        xm_pass_keep_status(pass,
+                            pass->device->lm_head_join(pass->self, NULL, &join),
+                            "log-probabilities of slices");
+}
+
 static void compute_token_logp(xm_pass *pass, const xm_items *items)
 {
     if (pass->status != XRAY_OK)
@@ -55,6 +106,8 @@ static void compute_token_logp(xm_pass *pass, const xm_items *items)
     xray_lm_head_logp call = lm_head_call(pass, items);
     xm_pass_keep_status(
         pass, pass->device->lm_head_logp(pass->self, NULL, &call), "lm_head");
+    if (call.partial)
+        join_token_logp(pass, &call);
     pass->space->kept = items->count;
 }
 
@@ -103,6 +156,7 @@ static void backprop_token_logp(xm_pass *pass, const xm_items *items,
     xm_pass_keep_status(pass,
                         pass->device->lm_head_grad(pass->self, NULL, &call),
                         "the gradient of lm_head");
+    xm_pass_join(pass, XM_JOIN_INPUT_GRADS, dx, decoder->config.hidden);
 }
 
 static void backprop_values(xm_pass *pass, const float *dvalue, float *dx,

@@ -133,20 +133,31 @@ static xray_status create_matrix_handle(xm_weights *w, const xray_tensor *first,
         (unsigned long long)desc.cols);
 }
 
-static void describe_tensor(xm_weights *w, uint32_t i, uint64_t offset)
+/* Adds the boxes of a parameter to the table and returns the first. */
+static xray_tensor *describe_tensor(xm_weights *w, uint32_t i, uint64_t offset)
 {
     const xm_param *param = &w->layout->params[i];
-    xray_tensor *tensor = &w->tensors[i];
-    tensor->name = param->name;
-    tensor->dtype = is_kept_as_bf16(param, w->flags) ? XRAY_BF16 : XRAY_F32;
-    tensor->dims = param->cols ? 2 : 1;
-    tensor->shape[0] = param->rows;
-    tensor->shape[1] = param->cols;
-    xray_box_make_plain(tensor);
-    tensor->data = (unsigned char *)w->buckets[param->bucket] + offset;
-    w->held[i] = (xm_held){ .count = param->count,
-                            .data = tensor->data,
-                            .dtype = tensor->dtype };
+    xray_tensor *boxes = &w->tensors[w->table.tensor_count];
+    unsigned char *data = (unsigned char *)w->buckets[param->bucket] + offset;
+    uint32_t dtype = is_kept_as_bf16(param, w->flags) ? XRAY_BF16 : XRAY_F32;
+    uint64_t cols = param->cols ? param->cols : 1;
+    w->held[i] = (xm_held){
+        .count = param->count, .data = data, .boxes = boxes, .dtype = dtype
+    };
+    for (uint32_t p = 0; p < param->piece_count; p++) {
+        const xm_row_piece *piece = &param->pieces[p];
+        boxes[p] = (xray_tensor){ .name = param->name,
+                                  .dtype = dtype,
+                                  .dims = param->cols ? 2 : 1,
+                                  .shape = { param->all_rows, param->all_cols },
+                                  .lo = { piece->first, param->col_first },
+                                  .extent = { piece->rows, param->cols },
+                                  .stride = { cols, param->cols ? 1 : 0 },
+                                  .data = data };
+        data += piece->rows * cols * xray_dtype_bytes(dtype);
+    }
+    w->table.tensor_count += param->piece_count;
+    return boxes;
 }
 
 /* Fills the table, and creates the handle of each matrix at its first
@@ -156,28 +167,21 @@ static xray_status publish_tensors(xm_weights *w, const uint64_t *offsets,
 {
     for (uint32_t i = 0; i < w->layout->param_count; i++) {
         const xm_param *param = &w->layout->params[i];
-        xray_tensor *tensor = &w->tensors[i];
+        uint64_t row = param->matrix_row;
         xray_status status = XRAY_OK;
-        describe_tensor(w, i, offsets[i]);
+        xray_tensor *boxes = describe_tensor(w, i, offsets[i]);
         if (param->matrix < 0)
             continue;
-        if (param->matrix_row == 0)
-            status = create_matrix_handle(w, tensor, param, err);
+        if (row == 0)
+            status = create_matrix_handle(w, boxes, param, err);
         if (status != XRAY_OK)
             return status;
-        tensor->weight = w->handles[param->matrix];
-        tensor->weight_row = param->matrix_row;
+        for (uint32_t p = 0; p < param->piece_count; p++) {
+            boxes[p].weight = w->handles[param->matrix];
+            boxes[p].weight_row = row;
+            row += param->pieces[p].rows;
+        }
     }
-    w->table = (xray_weights){ XRAY_HEADER(xray_weights),
-                               .tensor_count = w->layout->param_count,
-                               .tensor_stride = sizeof(xray_tensor),
-                               .tensors = w->tensors,
-                               .device = w->device,
-                               .device_self = w->device_self,
-                               .owner = w,
-                               .version = table_version,
-                               .lease = table_lease,
-                               .release = table_release };
     return XRAY_OK;
 }
 
@@ -199,10 +203,18 @@ static xray_status fill_weights(xm_weights *w, const char *owner, xr_err *err)
     const xm_layout *layout = w->layout;
     w->buckets = xr_calloc(layout->bucket_count, sizeof(float *));
     w->handles = xr_calloc(layout->matrix_count + 1u, sizeof(xray_weight *));
-    w->tensors = xr_calloc(layout->param_count, sizeof(xray_tensor));
+    w->tensors =
+        xr_calloc((size_t)layout->param_count * XM_PIECES, sizeof(xray_tensor));
     w->held = xr_calloc(layout->param_count, sizeof(xm_held));
     if (!w->buckets || !w->handles || !w->tensors || !w->held)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    w->table = (xray_weights){
+        XRAY_HEADER(xray_weights),     .tensor_stride = sizeof(xray_tensor),
+        .tensors = w->tensors,         .device = w->device,
+        .device_self = w->device_self, .owner = w,
+        .version = table_version,      .lease = table_lease,
+        .release = table_release
+    };
     xray_status status = allocate_buckets(w, owner, err);
     return status == XRAY_OK ? lay_out_tensors(w, owner, err) : status;
 }

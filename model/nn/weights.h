@@ -17,6 +17,8 @@ typedef struct xm_held {
     uint64_t first;
     uint64_t count;
     void *data;
+    const xray_tensor *boxes; /* [piece_count] of the published table; of shares
+                               * NULL */
     uint32_t dtype;
     uint32_t reserved;
 } xm_held;
@@ -28,8 +30,8 @@ typedef struct xm_weights {
     float **buckets;       /* [bucket_count] device memory */
     xray_weight **handles; /* [matrix_count] */
     xm_held *held;         /* [param_count] */
-    xray_tensor *tensors;  /* the published table: one box for each parameter,
-                            * of shares up to XM_SHARE_BOXES */
+    xray_tensor *tensors;  /* the published table: one box for each piece of a
+                            * parameter, of shares up to XM_SHARE_BOXES */
     xray_weights table;
     uint64_t version; /* number of updates that led to these values */
     /* Set by the owner: filling and saving end with XRAY_E_CANCELED when it
@@ -60,9 +62,10 @@ xray_status xm_weights_create(const xm_layout *layout,
 void xm_weights_destroy(xm_weights *weights); /* accepts NULL */
 
 /* Creates weights that hold only the rank's shares of the layout's buckets,
- * without handles. The table publishes the elements of each tensor that lie in
- * the shares. Loading, random initialization and importing fill them. `memory`
- * [bucket_count] holds the shares and remains the caller's. */
+ * without handles. XRAY_E_UNSUPPORTED for the layout of a slice. The table
+ * publishes the elements of each tensor that lie in the shares. Loading, random
+ * initialization and importing fill them. `memory` [bucket_count] holds the
+ * shares and remains the caller's. */
 xray_status xm_weights_create_share(const xm_layout *layout,
                                     const xray_device_ops *device,
                                     void *device_self, float *const *memory,
@@ -118,7 +121,7 @@ xray_status xm_weights_restore(xm_weights *weights);
 /* Writes all parameters into the directory as fp32, with HF names and layouts:
  * model.safetensors, or shards of at most `max_shard` bytes and their index
  * (xm_st_write_model). XM_ST_SHARD_BYTES is the usual size. Weights kept as
- * bf16 are refused. */
+ * bf16 and those of a slice are refused. */
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             uint64_t max_shard, xr_err *err);
 

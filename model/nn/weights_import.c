@@ -59,14 +59,15 @@ static xray_status check_source_box(const xm_weights *w, const xm_param *param,
                          param->name);
 }
 
-/* Copies or casts between memories of one device. */
+/* Copies or casts what two boxes have in common, in memories of one device. */
 static xray_status import_box(const xm_weights *w, const xray_tensor *own,
                               const xray_tensor *box)
 {
     xr_box_device device = { w->device, w->device_self };
     xray_tensor from;
     xray_tensor to;
-    (void)xray_box_cut(box, own, &from);
+    if (xray_box_cut(box, own, &from) == 0)
+        return XRAY_OK;
     (void)xray_box_cut(own, box, &to);
     xray_status status =
         from.dtype == to.dtype
@@ -79,7 +80,7 @@ static xray_status import_parameter(const xm_weights *w, const xm_param *param,
                                     const xray_weights *table,
                                     const xm_stage *s, xr_err *err)
 {
-    const xray_tensor *own = &w->tensors[param - w->layout->params];
+    const xray_tensor *own = xm_param_held(w, param)->boxes;
     const xray_tensor *box = NULL;
     xray_status status = find_source_tensor(param, table, err, &box);
     if (status != XRAY_OK || !box)
@@ -91,7 +92,8 @@ static xray_status import_parameter(const xm_weights *w, const xm_param *param,
         return xm_stage_fill(w, param, s, read_remote_values, &r, err);
     }
     for (; box && status == XRAY_OK; box = xm_next_box(table, box))
-        status = import_box(w, own, box);
+        for (uint32_t p = 0; p < param->piece_count && status == XRAY_OK; p++)
+            status = import_box(w, &own[p], box);
     return status == XRAY_OK
                ? status
                : xr_fail(err, status, "%s: copy failed", param->name);
@@ -104,6 +106,21 @@ static int is_param_wanted(const xm_weights *w, uint32_t i,
     return !came || xm_find_tensor(from, w->layout->params[i].name);
 }
 
+/* Elements of a parameter that the table has. */
+static uint64_t count_source_elements(const xm_weights *w,
+                                      const xm_param *param,
+                                      const xray_weights *table)
+{
+    const xray_tensor *own = xm_param_held(w, param)->boxes;
+    xray_tensor part;
+    uint64_t count = 0;
+    for (const xray_tensor *box = xm_find_tensor(table, param->name); box;
+         box = xm_next_box(table, box))
+        for (uint32_t p = 0; p < param->piece_count; p++)
+            count += xray_box_cut(box, &own[p], &part);
+    return count;
+}
+
 /* Checks the boxes of a parameter and adds up their elements; all of them must
  * be there unless parts may come. */
 static xray_status check_source_param(const xm_weights *w,
@@ -112,14 +129,12 @@ static xray_status check_source_param(const xm_weights *w,
                                       xr_err *err)
 {
     const xray_tensor *box = NULL;
-    uint64_t found = 0;
+    uint64_t found = count_source_elements(w, param, table);
     xray_status status = find_source_tensor(param, table, err, &box);
     if (status != XRAY_OK || !box)
         return status;
-    for (; box && status == XRAY_OK; box = xm_next_box(table, box)) {
+    for (; box && status == XRAY_OK; box = xm_next_box(table, box))
         status = check_source_box(w, param, table, box, err);
-        found += xray_box_count(box);
-    }
     if (status != XRAY_OK || parts || found == param->count)
         return status;
     return xr_fail(err, XRAY_E_UNSUPPORTED,
@@ -142,17 +157,6 @@ static xray_status check_source_tensors(const xm_weights *w,
     return status;
 }
 
-/* Elements of a parameter that the table has. */
-static uint64_t count_source_elements(const xm_param *param,
-                                      const xray_weights *table)
-{
-    uint64_t count = 0;
-    for (const xray_tensor *box = xm_find_tensor(table, param->name); box;
-         box = xm_next_box(table, box))
-        count += xray_box_count(box);
-    return count;
-}
-
 static xray_status import_parameters(xm_weights *w, const xray_weights *from,
                                      uint64_t *came, xr_err *err)
 {
@@ -170,7 +174,7 @@ static xray_status import_parameters(xm_weights *w, const xray_weights *from,
         if (status == XRAY_OK)
             status = import_parameter(w, param, from, &s, err);
         if (came)
-            came[i] += count_source_elements(param, from);
+            came[i] += count_source_elements(w, param, from);
     }
     xm_stage_close(&s);
     return status;

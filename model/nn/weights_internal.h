@@ -29,8 +29,8 @@ xray_status xm_stage_copy_floats(const xm_stage *stage, void *to,
                                  const void *from, uint64_t count,
                                  uint32_t kind);
 
-/* Produces elements [first, first + count) of a parameter, in the order they
- * have on the device. */
+/* Produces elements [first, first + count) of a parameter's entire tensor, in
+ * the order they have on the device. */
 typedef xray_status (*xm_source)(void *ctx, uint64_t first, uint64_t count,
                                  float *out, xr_err *err);
 /* Fills the elements of a parameter that these weights hold, all or a shard,

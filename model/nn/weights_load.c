@@ -79,9 +79,10 @@ static xray_status transpose_tile(const tensor_read *r, uint64_t row,
                                   xr_err *err)
 {
     float tile[TILE_COLS][TILE_ROWS];
-    uint64_t rows = r->param->rows;
-    uint64_t cols = r->param->cols;
-    uint64_t high = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
+    uint64_t rows = r->param->all_rows;
+    uint64_t cols = r->param->all_cols;
+    uint64_t end = (s->end + cols - 1) / cols;
+    uint64_t high = end - row < TILE_ROWS ? end - row : TILE_ROWS;
     uint64_t wide = cols - col < TILE_COLS ? cols - col : TILE_COLS;
     for (uint64_t i = 0; i < wide; i++) {
         xray_status status =
@@ -104,7 +105,7 @@ static xray_status read_transposed_values(void *ctx, uint64_t first,
 {
     const tensor_read *r = ctx;
     const output_range s = { first, first + count, out };
-    uint64_t cols = r->param->cols;
+    uint64_t cols = r->param->all_cols;
     for (uint64_t row = first / cols; row * cols < s.end; row += TILE_ROWS)
         for (uint64_t col = 0; col < cols; col += TILE_COLS) {
             xray_status status = transpose_tile(r, row, col, &s, err);

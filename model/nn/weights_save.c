@@ -127,6 +127,9 @@ xray_status xm_weights_save(const xm_weights *weights, const char *dir,
     if (weights->flags & XM_WEIGHTS_BF16)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: weights kept as bf16 cannot be saved", dir);
+    if (weights->layout->sliced)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "%s: a slice of a model cannot be saved by itself", dir);
     xray_status status = xr_dir_make(dir, err);
     if (status == XRAY_OK)
         status = xm_stage_open(weights, err, &w.stage);

@@ -88,6 +88,9 @@ xray_status xm_weights_create_share(const xm_layout *layout,
                                     void *device_self, float *const *memory,
                                     xr_err *err, xm_weights **out)
 {
+    if (layout->sliced)
+        return xr_fail(err, XRAY_E_UNSUPPORTED,
+                       "weights: a slice of a model has no shares");
     xm_weights *w = xr_calloc(1, sizeof *w);
     if (!w)
         return xr_fail(err, XRAY_E_NOMEM, "weights: out of memory");

@@ -61,6 +61,24 @@ static void round_to_bf16(float *values, uint64_t count)
     }
 }
 
+/* Produces elements [first, first + count) of what weights have of a parameter.
+ */
+static xray_status produce_values(const xm_param *param, xm_source from,
+                                  void *ctx, uint64_t first, uint64_t count,
+                                  float *out, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint64_t done = 0; done < count && status == XRAY_OK;) {
+        uint64_t at = 0;
+        uint64_t run = xm_param_run(param, first + done, &at);
+        if (run > count - done)
+            run = count - done;
+        status = from(ctx, at, run, out + done, err);
+        done += run;
+    }
+    return status;
+}
+
 xray_status xm_stage_fill(const xm_weights *w, const xm_param *param,
                           const xm_stage *s, xm_source from, void *ctx,
                           xr_err *err)
@@ -77,7 +95,8 @@ xray_status xm_stage_fill(const xm_weights *w, const xm_param *param,
         float *to = direct ? (float *)held->data + first : s->buffer;
         xray_status status = xr_stop_check(w->calls, err);
         if (status == XRAY_OK)
-            status = from(ctx, held->first + first, count, to, err);
+            status = produce_values(param, from, ctx, held->first + first,
+                                    count, to, err);
         if (status != XRAY_OK)
             return status;
         if (direct)

@@ -29,8 +29,8 @@ xray_status xm_param_check_shape(const xm_param *param, int on_disk,
 {
     uint32_t want_dims = param->cols ? 2 : 1;
     int turned = on_disk && param->transposed;
-    uint64_t want[2] = { turned ? param->cols : param->rows,
-                         turned ? param->rows : param->cols };
+    uint64_t want[2] = { turned ? param->all_cols : param->all_rows,
+                         turned ? param->all_rows : param->all_cols };
     if (dims == want_dims && shape[0] == want[0] &&
         (dims == 1 || shape[1] == want[1]))
         return XRAY_OK;
@@ -78,6 +78,25 @@ xray_status xm_find_param_tensor(const xray_weights *table,
                                 "published weights", err);
 }
 
+/* Tells whether the first boxes of the tensor are a parameter's pieces, one
+ * after another in memory. */
+static int holds_in_one_piece(const xray_weights *table, const xm_param *param,
+                              const xray_tensor *box)
+{
+    const unsigned char *data = box->data;
+    for (uint32_t p = 0; p < param->piece_count; p++) {
+        if (!box || box->lo[0] != param->pieces[p].first ||
+            box->extent[0] != param->pieces[p].rows ||
+            (param->cols && (box->lo[1] != param->col_first ||
+                             box->extent[1] != param->cols)) ||
+            !xray_box_is_packed(box) || box->data != data)
+            return 0;
+        data += xray_box_count(box) * xray_dtype_bytes(box->dtype);
+        box = xm_next_box(table, box);
+    }
+    return 1;
+}
+
 xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
                            xr_err *err, const xray_tensor **out)
 {
@@ -85,7 +104,7 @@ xray_status xm_tensor_find(const xray_weights *table, const xm_param *param,
     xray_status status = xm_find_param_tensor(table, param, err, &tensor);
     if (status != XRAY_OK)
         return status;
-    if (!xray_box_is_plain(tensor))
+    if (!holds_in_one_piece(table, param, tensor))
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "tensor %s: boxes of it are published, but all of it in "
                        "one piece is needed",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proves into how many segments the sums of a model are cut.
+ * Proves into how many segments the sums of a model are cut, and what each
+ * tensor-parallel rank has of it.
  */
 #include "model/hf/config.h"
 #include "tests/testing.h"
@@ -44,10 +45,79 @@ static void shapes_give_the_segments(void **state)
     }
 }
 
+/* The segments of slices are those of the model. */
+static void slices_are_equal_parts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        const sizes *s = &models[i];
+        xm_config model = make_config(s);
+        for (uint32_t n = 2; n <= s->segments; n *= 2) {
+            xm_config part;
+            uint32_t ids = 0;
+            uint64_t rows = s->vocab_segment * (s->segments / n);
+            if (rows * (n - 1) >= s->vocab)
+                continue;
+            for (uint32_t r = 0; r < n; r++) {
+                xr_err err = { "" };
+                assert_int_equal(xm_config_slice(&model, r, n, &err, &part),
+                                 XRAY_OK);
+                assert_int_equal(part.heads, s->heads / n);
+                assert_int_equal(part.kv_heads, s->kv_heads / n);
+                assert_int_equal(part.ffn, s->ffn / n);
+                assert_int_equal(part.slice.vocab_first, r * rows);
+                assert_int_equal(xm_segments(&part), s->segments / n);
+                assert_int_equal(xm_vocab_segment(&part), s->vocab_segment);
+                ids += part.vocab;
+            }
+            assert_int_equal(ids, s->vocab);
+        }
+    }
+}
+
+static void other_numbers_of_ranks_are_refused(void **state)
+{
+    (void)state;
+    const struct {
+        sizes model;
+        uint32_t ranks;
+        const char *why;
+    } cases[] = {
+        { { .heads = 14, .kv_heads = 2, .ffn = 4864, .vocab = 151936 },
+          4,
+          "a model of 14 query heads, 2 KV heads and 4864 MLP columns can be "
+          "shared by at most 2 tensor-parallel ranks, in a power of two, not "
+          "by 4" },
+        { { .heads = 12, .kv_heads = 12, .ffn = 3072, .vocab = 50257 },
+          3,
+          "at most 4 tensor-parallel ranks, in a power of two, not by 3" },
+        { { .heads = 8, .kv_heads = 8, .ffn = 64, .vocab = 112 },
+          8,
+          "a vocabulary of 112 ids has no row for the last of 8 "
+          "tensor-parallel ranks, each of which has 16" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xm_config model = make_config(&cases[i].model);
+        xm_config part;
+        xr_err err = { "" };
+        assert_int_equal(
+            xm_config_slice(&model, 0, cases[i].ranks, &err, &part),
+            XRAY_E_CONFIG);
+        assert_non_null(strstr(err.text, cases[i].why));
+    }
+    xm_config model = make_config(&models[0]);
+    xm_config same;
+    xr_err err = { "" };
+    assert_int_equal(xm_config_slice(&model, 0, 1, &err, &same), XRAY_OK);
+    assert_memory_equal(&same, &model, sizeof same);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_give_the_segments),
+        cmocka_unit_test(slices_are_equal_parts),
+        cmocka_unit_test(other_numbers_of_ranks_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -417,7 +417,7 @@ static void choose_likeliest(const fixture *f, const float *hidden,
 
 #define KV_BLOCK 16u /* tokens */
 
-static xray_kv *open_cache(const fixture *f, uint32_t capacity)
+xray_kv *fixture_cache_open(const fixture *f, uint32_t capacity)
 {
     xray_kv *kv = calloc(f->config.layers, sizeof *kv);
     assert_non_null(kv);
@@ -435,7 +435,7 @@ static xray_kv *open_cache(const fixture *f, uint32_t capacity)
     return kv;
 }
 
-static void close_cache(const fixture *f, xray_kv *kv)
+void fixture_cache_close(const fixture *f, xray_kv *kv)
 {
     for (uint32_t l = 0; l < f->config.layers; l++)
         fixture_free(&f->device, kv[l].blocks);
@@ -447,7 +447,7 @@ void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
 {
     xr_err err = { "" };
     xm_space *space = NULL;
-    xray_kv *kv = open_cache(f, capacity);
+    xray_kv *kv = fixture_cache_open(f, capacity);
     int32_t *positions = calloc(capacity, sizeof *positions);
     int32_t *seq =
         calloc(capacity, sizeof *seq); /* all 0: the first sequence */
@@ -473,7 +473,7 @@ void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
         choose_likeliest(f, hidden, &ids[n], &logp[n - 1]);
     }
     xm_space_destroy(space);
-    close_cache(f, kv);
+    fixture_cache_close(f, kv);
     free(positions);
     free(seq);
 }

@@ -95,6 +95,11 @@ int fixture_grads_equal(const xm_grads *a, const xm_grads *b);
 /* The logits of n hidden states, [n, vocab]. */
 void fixture_logits(const fixture *f, const float *hidden, uint32_t n,
                     float *logits);
+/* A cache of one sequence of up to `capacity` tokens, a multiple of 16:
+ * [layers].
+ */
+xray_kv *fixture_cache_open(const fixture *f, uint32_t capacity);
+void fixture_cache_close(const fixture *f, xray_kv *kv);
 /* Fills ids[prompt, count) with the likeliest tokens, one at a time over a
  * cache of `capacity` tokens; logp[i] belongs to ids[i + 1]. */
 void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
