@@ -159,34 +159,34 @@ void xr_run_check_groups(const xr_run *run, const xr_dealing *deal,
 static void check_sampling(const xr_run *run, xr_errors *errors)
 {
     const xr_rollout_section *r = &run->ini.rollout;
+    const uint64_t cuts = XRAY_INFER_TRUNCATION;
+    const uint64_t penalties = XRAY_INFER_PENALTIES;
     const struct {
+        const char *section;
         const char *key;
         uint64_t need;
         int set;
     } keys[] = {
-        { "top_p", XRAY_INFER_TRUNCATION, r->top_p < 1 },
-        { "min_p", XRAY_INFER_TRUNCATION, r->min_p > 0 },
-        { "top_k", XRAY_INFER_TRUNCATION, r->top_k > 0 },
-        { "val_top_p", XRAY_INFER_TRUNCATION,
-          r->val_n > 0 && r->val_top_p < 1 },
-        { "val_top_k", XRAY_INFER_TRUNCATION,
-          r->val_n > 0 && r->val_top_k > 0 },
-        { "repetition_penalty", XRAY_INFER_PENALTIES,
+        { "rollout", "top_p", cuts, r->top_p < 1 },
+        { "rollout", "min_p", cuts, r->min_p > 0 },
+        { "rollout", "top_k", cuts, r->top_k > 0 },
+        { "rollout.val", "top_p", cuts, r->val_n > 0 && r->val_top_p < 1 },
+        { "rollout.val", "top_k", cuts, r->val_n > 0 && r->val_top_k > 0 },
+        { "rollout", "repetition_penalty", penalties,
           xray_is_set((float)r->repetition_penalty, 1) },
-        { "frequency_penalty", XRAY_INFER_PENALTIES,
+        { "rollout", "frequency_penalty", penalties,
           xray_is_set((float)r->frequency_penalty, 0) },
-        { "presence_penalty", XRAY_INFER_PENALTIES,
+        { "rollout", "presence_penalty", penalties,
           xray_is_set((float)r->presence_penalty, 0) },
-        { "min_tokens", XRAY_INFER_MIN_TOKENS, r->min_tokens > 0 },
+        { "rollout", "min_tokens", XRAY_INFER_MIN_TOKENS, r->min_tokens > 0 },
     };
     uint64_t has = run->infer.ops ? xr_infer(run)->capabilities : ~0ull;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (keys[i].set && !(has & keys[i].need))
-            xr_errors_add(
-                errors, "%s: [rollout] %s: %s does not offer %s",
-                xr_config_location(run->config, "rollout", keys[i].key),
-                keys[i].key, run->infer.instance,
-                xr_infer_need_name(keys[i].need));
+            xr_errors_add(errors, "%s: [%s] %s: %s does not offer %s",
+                          locate_key(run, keys[i].section, keys[i].key),
+                          keys[i].section, keys[i].key, run->infer.instance,
+                          xr_infer_need_name(keys[i].need));
     if (r->min_tokens > run->ini.data.max_response_length &&
         !is_refused(run, "rollout", "min_tokens") &&
         !is_refused(run, "data", "max_response_length"))

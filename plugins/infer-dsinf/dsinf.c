@@ -8,7 +8,9 @@
  * extended or released once its result has been polled. Each extension samples
  * up to the request's max_tokens again, and its result holds only the new
  * tokens; the end id or last token sampled before stays in the row, before the
- * appended tokens. The span of a result counts from the start of the row,
+ * appended tokens. `min_tokens`, `stop_lists` and `banned_lists` are about the
+ * tokens since the last extension, `forced_ids` and penalties about all of the
+ * sample. The span of a result counts from the start of the row,
  * prompt included. Held samples keep the lease on shared weights.
  */
 #include <inttypes.h>

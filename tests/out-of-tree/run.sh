@@ -44,6 +44,8 @@ sed 's/"table"/"chair"/' "$work/task/model/config.json" > "$work/other/config.js
 refused "$work/other/config.json: model_type is not table" --set "model.path=$work/other" --set algo.reinforce.scale=1
 printf 'include = task/run.ini\n[rollout]\ntop_k = 2\n' > "$work/over.ini"
 refused "$work/over.ini:3: [rollout] top_k: infer.table does not offer top_p, min_p or top_k"
+printf 'include = task/run.ini\n[rollout.val]\nn = 2\ntop_p = 0.5\n' > "$work/over.ini"
+refused "$work/over.ini:4: [rollout.val] top_p: infer.table does not offer top_p, min_p or top_k"
 "$work/prefix/bin/xray" train "$work/task/run.ini" --plugin-path "$plugins" \
   --set "trainer.default_local_dir=$work/task/out" \
   > "$work/log" 2>&1 || { cat "$work/log"; say "training failed"; exit 1; }
