@@ -33,11 +33,12 @@ xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
     s->busy = xr_calloc(slots, sizeof(*s->busy));
     s->drawn = xr_calloc(slots, sizeof(*s->drawn));
     s->copies = xr_calloc(slots, sizeof(*s->copies));
+    s->ahead = xr_calloc(slots, sizeof(*s->ahead));
     s->entry = xr_calloc(slots, sizeof(*s->entry));
     s->scores = xr_calloc(limits->step_tokens, sizeof(*s->scores));
     s->seen = xr_calloc(limits->request.vocab, sizeof(*s->seen));
     if (!s->slots || !s->unused || !s->busy || !s->drawn || !s->copies ||
-        !s->entry || !s->scores || !s->seen) {
+        !s->entry || !s->scores || !s->seen || !s->ahead) {
         xm_sched_destroy(s);
         return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " slots",
                        slots);
@@ -63,6 +64,7 @@ void xm_sched_destroy(xm_sched *sched)
     free(sched->busy);
     free(sched->drawn);
     free(sched->copies);
+    free(sched->ahead);
     free(sched->entry);
     free(sched->scores);
     free(sched->seen);

@@ -132,6 +132,18 @@ void xm_sched_results(xm_sched *sched, const int32_t *tokens,
                       const float *raw_logp, const float *logp);
 void xm_sched_end(xm_sched *sched);
 
+/* Between the draws of a step and their results: 1 if the device can make the
+ * next step from what this one draws, because every row has one token and goes
+ * on unless that token itself ends it. Then *out_next is that step, whose row i
+ * goes on from draw i of this one. */
+int xm_sched_follow(xm_sched *sched, const xm_sched_step *step,
+                    xm_sched_step *out_next);
+/* Begins the step that was made ahead, in place of xm_sched_begin and
+ * xm_sched_draws; its results are those of all its rows. Rows are left out
+ * whose sequences have ended, or gone on with other tokens, since then. Returns
+ * 0, and begins nothing, if no row is left. */
+int xm_sched_take_ahead(xm_sched *sched, xm_sched_step *step);
+
 /* 1 while a step has something to compute; a pause may keep it from that. */
 int xm_sched_has_work(const xm_sched *sched);
 /* Number of requests that are not finished, including held ones. */

@@ -35,6 +35,14 @@ typedef struct xm_score {
     uint32_t position;
 } xm_score;
 
+/* A row of the step that follows the current one: the sample that it goes on
+ * with, and the tokens that this has once the current step is answered. */
+typedef struct xm_ahead {
+    const xm_sample *sample;
+    uint32_t slot;
+    uint32_t token_count;
+} xm_ahead;
+
 struct xm_sched {
     xm_sched_limits limits;
     xm_pool pool;
@@ -46,6 +54,7 @@ struct xm_sched {
     uint32_t *drawn;  /* [slots] slots that are drawn from in this step */
     uint32_t *entry;  /* [slots] the entry of the step's `last` of each */
     xm_score *scores; /* [step_tokens] */
+    xm_ahead *ahead;  /* [slots] */
     uint32_t *seen;   /* [vocab] 0 between draws */
     xm_slot_copy *copies;
     xm_sample *first_out; /* finished samples that wait to be polled */
@@ -72,6 +81,9 @@ struct xm_sched {
     uint32_t issued_logits; /* 1: the draws need logits */
     uint32_t score_count;
     uint32_t score_at; /* the next one to issue */
+    uint32_t ahead_count;
+    uint32_t followed; /* 1: the step was made ahead, and result i of its draws
+                        * is that of row entry[i] */
 };
 
 void xm_queue_push(xm_queue *queue, xm_request *request);

@@ -146,12 +146,18 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
     step->last[step->last_count++] = (int32_t)(step->tokens - 1);
 }
 
-void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
+static void forget_draws(xm_sched *sched)
 {
     sched->drawn_count = 0;
     sched->issue_at = sched->issue_sample = 0;
     sched->answer_at = sched->answer_sample = 0;
     sched->score_count = sched->score_at = 0;
+    sched->followed = 0;
+}
+
+void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
+{
+    forget_draws(sched);
     step->tokens = 0;
     step->last_count = 0;
     step->position_bound = 0;
@@ -297,8 +303,9 @@ void xm_sched_results(xm_sched *sched, const int32_t *tokens,
         int branch = !sched->slots[slot].sample;
         xm_sample *sample =
             xm_sched_next_draw(sched, &sched->answer_at, &sched->answer_sample);
+        uint32_t row = sched->followed ? sched->entry[i] : i;
         uint32_t finish =
-            append_token(sched, sample, tokens[i], raw_logp[i], logp[i]);
+            append_token(sched, sample, tokens[row], raw_logp[row], logp[row]);
         if (!branch) {
             take_running_result(sched, slot, sample, finish);
             continue;
@@ -313,4 +320,67 @@ void xm_sched_results(xm_sched *sched, const int32_t *tokens,
 void xm_sched_end(xm_sched *sched)
 {
     xm_sched_compact(sched);
+}
+
+/* ---- steps ahead -------------------------------------------------------- */
+
+/* Whether a running sample may have more tokens after its next one. */
+static int has_space(const xm_sched *sched, const xm_sample *sample)
+{
+    uint32_t drawn = sample->token_count - sample->round_start;
+    return drawn + 1 < sample->request->max_tokens &&
+           sample->row_count + 1 < sched->limits.request.row_bound;
+}
+
+static int awaits_slot(const xm_sched *sched)
+{
+    return sched->unused_count &&
+           (sched->branching.first || (sched->waiting.first && !sched->paused));
+}
+
+int xm_sched_follow(xm_sched *sched, const xm_sched_step *step,
+                    xm_sched_step *out_next)
+{
+    uint32_t rows = sched->drawn_count;
+    if (step->tokens != rows || step->last_count != rows ||
+        sched->busy_count != rows || awaits_slot(sched))
+        return 0;
+    for (uint32_t i = 0; i < rows; i++) {
+        uint32_t slot = sched->drawn[i];
+        const xm_sample *sample = sched->slots[slot].sample;
+        if (!sample || !has_space(sched, sample) ||
+            xm_sample_needs_logits(sample))
+            return 0;
+        sched->ahead[i] = (xm_ahead){ sample, slot, sample->token_count + 1 };
+    }
+    sched->ahead_count = rows;
+    *out_next = *step;
+    out_next->copy_count = 0;
+    out_next->position_bound++;
+    return 1;
+}
+
+int xm_sched_take_ahead(xm_sched *sched, xm_sched_step *step)
+{
+    uint32_t count = sched->ahead_count;
+    forget_draws(sched);
+    sched->followed = 1;
+    sched->ahead_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const xm_ahead *row = &sched->ahead[i];
+        xm_slot *s = &sched->slots[row->slot];
+        if (s->sample != row->sample || s->feed_count != 1 ||
+            s->sample->token_count != row->token_count ||
+            xm_sample_needs_logits(s->sample))
+            continue;
+        s->feed++;
+        s->feed_count = 0;
+        s->position++;
+        sched->entry[sched->drawn_count] = i;
+        sched->drawn[sched->drawn_count++] = row->slot;
+    }
+    sched->issued = sched->drawn_count;
+    step->rows = sched->drawn_count;
+    sched->steps += step->rows > 0;
+    return step->rows > 0;
 }

@@ -163,9 +163,13 @@ size_t dsinf_lay_out_arrays(const dsinf_bounds *bounds, void *base,
     a.last = reserve_array(base, &end, tokens, sizeof(int32_t));
     a.index = reserve_array(base, &end, draws, sizeof(int32_t));
     a.draws = reserve_array(base, &end, draws, sizeof(xray_draw));
-    a.token = reserve_array(base, &end, draws, sizeof(int32_t));
-    a.raw_logp = reserve_array(base, &end, draws, sizeof(float));
-    a.logp = reserve_array(base, &end, draws, sizeof(float));
+    for (size_t i = 0; i < 2; i++) {
+        a.drawn[i].token = reserve_array(base, &end, draws, sizeof(int32_t));
+        a.drawn[i].raw_logp = reserve_array(base, &end, draws, sizeof(float));
+        a.drawn[i].logp = reserve_array(base, &end, draws, sizeof(float));
+    }
+    a.stop = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
+    a.limit = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
     const size_t some = XM_LOGIT_DRAWS;
     const size_t picks = some * XM_MAX_PICKS;
     a.edit_start = reserve_array(base, &end, some + 1, sizeof(int32_t));

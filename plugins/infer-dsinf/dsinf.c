@@ -221,6 +221,7 @@ static xray_status dsinf_pause(void *ptr, uint32_t mode)
     if (status != XRAY_OK)
         return dsinf_report(self->host, status, "pause", &err);
     self->paused = mode;
+    dsinf_forget_ahead(self);
     dsinf_drop_lease(self);
     return XRAY_OK;
 }

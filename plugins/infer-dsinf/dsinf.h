@@ -49,18 +49,26 @@ typedef struct dsinf_bounds {
     uint64_t slot_bytes; /* keys and values of one slot in all layers */
 } dsinf_bounds;
 
+/* What a step draws. */
+typedef struct dsinf_drawn {
+    int32_t *token;  /* [draws] */
+    float *raw_logp; /* [draws] */
+    float *logp;     /* [draws] */
+} dsinf_drawn;
+
 /* The arrays that go to and from the device in a step. On a device with host
  * memory, host and device pointers are the same. */
 typedef struct dsinf_arrays {
-    int32_t *ids;       /* [step_tokens] */
-    int32_t *seq;       /* [step_tokens] */
-    int32_t *positions; /* [step_tokens] */
-    int32_t *last;      /* [step_tokens] */
-    int32_t *index;     /* [draws] */
-    xray_draw *draws;   /* [draws] */
-    int32_t *token;     /* [draws] */
-    float *raw_logp;    /* [draws] */
-    float *logp;        /* [draws] */
+    int32_t *ids;         /* [step_tokens] */
+    int32_t *seq;         /* [step_tokens] */
+    int32_t *positions;   /* [step_tokens] */
+    int32_t *last;        /* [step_tokens] */
+    int32_t *index;       /* [draws] */
+    xray_draw *draws;     /* [draws] */
+    dsinf_drawn drawn[2]; /* of a step and of the one that is made ahead */
+    int32_t *stop;        /* [slots] and `limit`: as in xray_advance, for steps
+                           * that are made ahead. No row ends in them. */
+    int32_t *limit;
     /* What requests wish of the logits: arrays of xm_changes, and log-probs
      * beside those of the drawn tokens. */
     int32_t *edit_start;    /* [logit_draws + 1] */
@@ -103,6 +111,10 @@ typedef struct dsinf {
     uint32_t paused;       /* XRAY_PAUSE_*; 0: no */
     uint64_t work_steps;   /* steps since requests came to the idle engine */
     uint64_t work_rows;    /* rows that got a token in them */
+    xray_event *done[2];   /* that drawn[i] has come back */
+    xm_sched_step ahead;   /* the step after the last one */
+    uint32_t turn;         /* the one of `drawn` that the last step has */
+    uint32_t going;        /* 1: `ahead` is made and not yet taken */
     uint32_t broken;       /* 1: a step failed before its end */
     uint32_t updating;     /* DSINF_UPDATE_* of the current update; 0: none */
     uint32_t bf16;         /* 1: the engine's own weights are bf16 */
@@ -149,6 +161,13 @@ xray_status dsinf_sleep(void *self, uint32_t tags);
 xray_status dsinf_wake(void *self, uint32_t tags);
 
 /* ---- step.c -------------------------------------------------------------- */
+
+/* Forgets the step that was made ahead, since its weights are about to change;
+ * it is made again from what the host knows. */
+static inline void dsinf_forget_ahead(dsinf *self)
+{
+    self->going = 0;
+}
 
 uint64_t dsinf_version(const dsinf *self);
 xray_status dsinf_step(void *self);

@@ -99,6 +99,22 @@ static xray_status alloc_device(dsinf *self, uint32_t tag, uint64_t bytes,
                    what);
 }
 
+/* Makes what steps ahead need and never change. */
+static xray_status prepare_ahead(dsinf *self, xr_err *err)
+{
+    uint32_t slots = self->bounds.slots;
+    for (uint32_t i = 0; i < slots; i++)
+        self->host_arrays.limit[i] = (int32_t)self->bounds.row_bound;
+    xray_status status =
+        dsinf_upload(self, self->device_arrays.limit, self->host_arrays.limit,
+                     slots * sizeof(int32_t));
+    for (int i = 0; i < 2 && status == XRAY_OK; i++)
+        status = self->device->event_create(self->device_self, &self->done[i]);
+    return status == XRAY_OK
+               ? status
+               : xr_fail(err, status, "dsinf: the device makes no events");
+}
+
 xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
 {
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
@@ -130,18 +146,18 @@ xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
         return status;
     (void)dsinf_lay_out_arrays(&self->bounds, self->device_block,
                                &self->device_arrays);
-    if (self->host_memory) {
-        self->host_arrays = self->device_arrays;
-        return XRAY_OK;
-    }
-    self->host_block = xr_calloc(1, bytes);
-    if (!self->host_block)
-        return xr_fail(err, XRAY_E_NOMEM,
+    self->host_arrays = self->device_arrays;
+    if (self->host_memory)
+        return prepare_ahead(self, err);
+    status = self->device->host_alloc(self->device_self, OWNER, bytes,
+                                      &self->host_block);
+    if (status != XRAY_OK)
+        return xr_fail(err, status,
                        "dsinf: no host memory for %zu bytes of step arrays",
                        bytes);
     (void)dsinf_lay_out_arrays(&self->bounds, self->host_block,
                                &self->host_arrays);
-    return XRAY_OK;
+    return prepare_ahead(self, err);
 }
 
 /* ---- keys and values ---------------------------------------------------- */
@@ -222,7 +238,9 @@ void dsinf_free(dsinf *self)
     self->device->free(self->device_self, self->gathered);
     self->device->free(self->device_self, self->logits);
     self->device->free(self->device_self, self->device_block);
-    free(self->host_block);
+    self->device->host_free(self->device_self, self->host_block);
+    for (int i = 0; i < 2; i++)
+        self->device->event_destroy(self->device_self, self->done[i]);
     free(self->kv);
     free(self);
 }

@@ -50,6 +50,7 @@ xray_status dsinf_sleep(void *ptr, uint32_t tags)
             self, XRAY_E_STATE, "sleep",
             "dsinf: requests run or are held; the memory that they use "
             "cannot be evicted");
+    dsinf_forget_ahead(self);
     tags = own_tags_of(self, tags) & ~self->asleep;
     if (tags & BIT(XRAY_TAG_KV))
         dsinf_free_kv(self);

@@ -31,8 +31,7 @@ uint64_t dsinf_version(const dsinf *self)
                      : self->shared->version(self->shared->owner);
 }
 
-static xray_status compute_tokens(dsinf *self, const xm_sched_step *step,
-                                  const float **out_hidden, xr_err *err)
+static xray_status upload_tokens(dsinf *self, const xm_sched_step *step)
 {
     const dsinf_arrays *d = &self->device_arrays;
     const dsinf_arrays *h = &self->host_arrays;
@@ -45,8 +44,14 @@ static xray_status compute_tokens(dsinf *self, const xm_sched_step *step,
     if (status == XRAY_OK)
         status = dsinf_upload(self, d->last, h->last,
                               step->last_count * sizeof(int32_t));
-    if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: a copy to the device failed");
+    return status;
+}
+
+/* Computes the tokens whose arrays are on the device. */
+static xray_status compute_tokens(dsinf *self, const xm_sched_step *step,
+                                  const float **out_hidden, xr_err *err)
+{
+    const dsinf_arrays *d = &self->device_arrays;
     xm_decode_batch inputs = {
         .tokens = step->tokens,
         .position_bound = step->position_bound,
@@ -85,19 +90,20 @@ xray_status dsinf_gather(dsinf *self, const float *hidden, uint32_t count,
     return self->device->gather(self->device_self, NULL, &rows);
 }
 
-static xray_status sample_tokens(dsinf *self, const float *x, uint32_t count)
+/* Enqueues the draws of a step and the way of their results to the host.
+ * `issued` is 1 if the scheduler knows the draws, which may then need logits
+ * that were changed. */
+static xray_status draw_tokens(dsinf *self, const float *x, uint32_t count,
+                               uint32_t turn, int issued)
 {
-    const dsinf_arrays *d = &self->device_arrays;
-    xray_status status = dsinf_upload(self, d->draws, self->host_arrays.draws,
-                                      count * sizeof(xray_draw));
-    if (status != XRAY_OK)
-        return status;
+    const dsinf_drawn *d = &self->device_arrays.drawn[turn];
+    const dsinf_drawn *h = &self->host_arrays.drawn[turn];
     xray_sample call = {
         .header = XRAY_HEADER(xray_sample),
         .items = { .bound = count },
         .weight = xm_decoder_lm_head(self->decoder),
         .x = x,
-        .draws = d->draws,
+        .draws = self->device_arrays.draws,
         .token = d->token,
         .raw_logp = d->raw_logp,
         .logp = d->logp,
@@ -105,24 +111,95 @@ static xray_status sample_tokens(dsinf *self, const float *x, uint32_t count)
         .draw_stride = sizeof(xray_draw),
         .segment = xm_vocab_segment(&self->model),
     };
-    status = dsinf_prepare_logits(self, x, count, &call);
+    xray_status status = XRAY_OK;
+    if (issued)
+        status = dsinf_prepare_logits(self, x, count, &call);
     if (status == XRAY_OK)
         status = self->device->sample(self->device_self, NULL, &call);
     if (status == XRAY_OK)
-        status = dsinf_download(self, self->host_arrays.token, d->token,
-                                count * sizeof(int32_t));
+        status =
+            dsinf_download(self, h->token, d->token, count * sizeof(int32_t));
     if (status == XRAY_OK)
-        status = dsinf_download(self, self->host_arrays.raw_logp, d->raw_logp,
+        status = dsinf_download(self, h->raw_logp, d->raw_logp,
                                 count * sizeof(float));
     if (status == XRAY_OK)
-        status = dsinf_download(self, self->host_arrays.logp, d->logp,
-                                count * sizeof(float));
+        status = dsinf_download(self, h->logp, d->logp, count * sizeof(float));
     if (status == XRAY_OK)
-        status = self->device->sync(self->device_self, NULL);
+        status = self->device->event_record(self->device_self, NULL,
+                                            self->done[turn]);
     return status;
 }
 
-static xray_status sample_all(dsinf *self, const float *hidden, xr_err *err)
+/* ---- steps ahead --------------------------------------------------------- */
+
+/* Makes the step after the current one from what that one draws, before the
+ * host knows it. */
+static xray_status make_ahead(dsinf *self, xr_err *err)
+{
+    const dsinf_arrays *d = &self->device_arrays;
+    const xray_advance call = {
+        .header = XRAY_HEADER(xray_advance),
+        .items = { .bound = self->ahead.rows },
+        .token = d->drawn[self->turn].token,
+        .ids = d->ids,
+        .positions = d->positions,
+        .draws = d->draws,
+        .stop = d->stop,
+        .limit = d->limit,
+        .draw_stride = sizeof(xray_draw),
+    };
+    const float *hidden = NULL;
+    xray_status status = self->device->advance(self->device_self, NULL, &call);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "dsinf: the device does not advance");
+    status = compute_tokens(self, &self->ahead, &hidden, err);
+    if (status != XRAY_OK)
+        return status;
+    status = draw_tokens(self, hidden, self->ahead.rows, self->turn ^ 1, 0);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "dsinf: sampling failed");
+    self->going = 1;
+    return XRAY_OK;
+}
+
+/* Takes the results of the draws that were enqueued last. While they are not
+ * there, the device is given the next step rather than nothing. */
+static xray_status take_results(dsinf *self, const xm_sched_step *step,
+                                xr_err *err)
+{
+    const dsinf_drawn *h = &self->host_arrays.drawn[self->turn];
+    xray_event *done = self->done[self->turn];
+    xray_status status = self->device->event_query(self->device_self, done);
+    if (status == XRAY_AGAIN) {
+        if (xm_sched_follow(self->sched, step, &self->ahead)) {
+            status = make_ahead(self, err);
+            if (status != XRAY_OK)
+                return status;
+        }
+        status = self->device->event_sync(self->device_self, done);
+    }
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "dsinf: sampling failed");
+    xm_sched_results(self->sched, h->token, h->raw_logp, h->logp);
+    return XRAY_OK;
+}
+
+static int take_ahead(dsinf *self, xm_sched_step *step)
+{
+    if (!self->going)
+        return 0;
+    self->going = 0;
+    *step = self->ahead;
+    if (!xm_sched_take_ahead(self->sched, step))
+        return 0;
+    self->turn ^= 1;
+    return 1;
+}
+
+/* ---- the step ------------------------------------------------------------ */
+
+static xray_status sample_all(dsinf *self, const xm_sched_step *step,
+                              const float *hidden, xr_err *err)
 {
     const dsinf_arrays *h = &self->host_arrays;
     xray_status scored = dsinf_score_prompts(self, hidden);
@@ -137,11 +214,37 @@ static xray_status sample_all(dsinf *self, const float *hidden, xr_err *err)
         const float *x = NULL;
         xray_status status = dsinf_gather(self, hidden, count, in_order, &x);
         if (status == XRAY_OK)
-            status = sample_tokens(self, x, count);
+            status = dsinf_upload(self, self->device_arrays.draws, h->draws,
+                                  count * sizeof(xray_draw));
+        if (status == XRAY_OK)
+            status = draw_tokens(self, x, count, self->turn, 1);
         if (status != XRAY_OK)
             return xr_fail(err, status, "dsinf: sampling failed");
-        xm_sched_results(self->sched, h->token, h->raw_logp, h->logp);
+        status = take_results(self, step, err);
+        if (status != XRAY_OK)
+            return status;
     }
+}
+
+static xray_status make_step(dsinf *self, xm_sched_step *step, xr_err *err)
+{
+    xm_sched_begin(self->sched, step);
+    for (uint32_t i = 0; i < step->copy_count; i++) {
+        xray_status status = dsinf_copy_slot(self, &step->copies[i]);
+        if (status != XRAY_OK)
+            return xr_fail(err, status, "dsinf: copying a prompt failed");
+    }
+    const float *hidden = NULL;
+    xray_status status = XRAY_OK;
+    if (step->tokens) {
+        status = upload_tokens(self, step);
+        if (status != XRAY_OK)
+            return xr_fail(err, status, "dsinf: a copy to the device failed");
+        status = compute_tokens(self, step, &hidden, err);
+    }
+    if (status == XRAY_OK)
+        status = sample_all(self, step, hidden, err);
+    return status;
 }
 
 static xray_status run_step(dsinf *self, xr_err *err)
@@ -152,18 +255,9 @@ static xray_status run_step(dsinf *self, xr_err *err)
         .positions = self->host_arrays.positions,
         .last = self->host_arrays.last,
     };
-    xm_sched_begin(self->sched, &step);
-    for (uint32_t i = 0; i < step.copy_count; i++) {
-        xray_status status = dsinf_copy_slot(self, &step.copies[i]);
-        if (status != XRAY_OK)
-            return xr_fail(err, status, "dsinf: copying a prompt failed");
-    }
-    const float *hidden = NULL;
-    xray_status status = XRAY_OK;
-    if (step.tokens)
-        status = compute_tokens(self, &step, &hidden, err);
-    if (status == XRAY_OK)
-        status = sample_all(self, hidden, err);
+    xray_status status = take_ahead(self, &step)
+                             ? take_results(self, &step, err)
+                             : make_step(self, &step, err);
     if (status != XRAY_OK)
         return status;
     xm_sched_end(self->sched);

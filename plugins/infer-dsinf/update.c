@@ -99,6 +99,7 @@ xray_status dsinf_update(void *ptr, const xray_weights *from, uint64_t version)
 {
     dsinf *self = ptr;
     xr_err err = { "" };
+    dsinf_forget_ahead(self);
     xray_status status = update_weights(self, from, version, &err);
     return status == XRAY_OK ? status
                              : dsinf_report(self->host, status, "update", &err);

@@ -67,6 +67,47 @@ static void *preset_config(const xray_component *component)
     return config;
 }
 
+static uint32_t advances;
+
+uint32_t rig_advances(void)
+{
+    return advances;
+}
+
+static const xray_device_ops *cpu_ops(void)
+{
+    return xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+}
+
+static xray_status late_info(void *self, xray_device_info *info)
+{
+    xray_status status = cpu_ops()->info(self, info);
+    info->host_memory = 0;
+    return status;
+}
+
+static xray_status late_query(void *self, xray_event *event)
+{
+    (void)self;
+    return event ? XRAY_AGAIN : XRAY_E_ARG;
+}
+
+static xray_status late_advance(void *self, xray_stream *stream,
+                                const xray_advance *op)
+{
+    advances++;
+    return cpu_ops()->advance(self, stream, op);
+}
+
+void rig_make_late(rig *r)
+{
+    r->late = *r->device;
+    r->late.info = late_info;
+    r->late.event_query = late_query;
+    r->late.advance = late_advance;
+    r->device = &r->late;
+}
+
 rig *rig_open(uint32_t threads)
 {
     rig *r = calloc(1, sizeof(*r));
@@ -87,6 +128,8 @@ rig *rig_open(uint32_t threads)
     assert_int_equal(
         r->device->create(&r->host, config, threads, &r->device_self), XRAY_OK);
     free(config);
+    if (getenv("XRAY_TEST_LATE"))
+        rig_make_late(r);
     return r;
 }
 

@@ -27,9 +27,15 @@ typedef struct rig {
     const xray_device_ops *device;
     void *device_self;
     const xray_infer_ops *ops;
+    xray_device_ops late;
 } rig;
 
+/* With XRAY_TEST_LATE in the environment the rig is late from the start. */
 rig *rig_open(uint32_t threads);
+/* From now on the device's memory is apart from the host's, and its work seems
+ * not to be done until somebody waits for it. */
+void rig_make_late(rig *r);
+uint32_t rig_advances(void); /* calls of `advance` by late rigs so far */
 void rig_close(rig *r);
 uint64_t rig_high(rig *r, uint32_t tag); /* bytes, the peak so far */
 uint64_t rig_live(rig *r);               /* bytes of all tags */
