@@ -5,14 +5,18 @@
  * and values of one sequence. The scheduler knows no device; an engine carries
  * out its steps:
  *
- *     xm_sched_begin       -> copies of prompts between slots, tokens to
- * compute xm_sched_scores \    -> ids of prompts whose log-probs are asked for
- *     xm_sched_take_scores/
- *     xm_sched_draws  \    -> the hidden state that each draw reads, in
- * portions xm_sched_changes|    -> how the logits are changed before a draw
- *     xm_sched_take_* |    <- further log-probs that requests ask for
- *     xm_sched_results/    <- the tokens that were drawn
+ *     xm_sched_begin        -> copies between slots, tokens to compute
+ *     xm_sched_scores       -> ids of prompts whose log-probs are asked for
+ *     xm_sched_take_scores  <- these log-probs
+ *     xm_sched_draws        -> the hidden state that each draw reads
+ *     xm_sched_changes      -> how logits are changed before a draw
+ *     xm_sched_take_top     <- log-probs of the likeliest ids
+ *     xm_sched_take_logp    <- log-probs of ids that a request names
+ *     xm_sched_results      <- the tokens that were drawn
  *     xm_sched_end
+ *
+ * Scores and draws come in portions, until there are no more. All calls on the
+ * logits may be left out where xm_sched_changes returns 0.
  *
  * A prompt is computed once for all samples of its request: their first tokens
  * are drawn from the same hidden state, and the other samples' slots are copied
@@ -23,7 +27,7 @@
 #ifndef XM_SCHED_H
 #define XM_SCHED_H
 
-#include <xray/operators.h>
+#include <xray/head.h>
 
 #include "model/serve/request.h"
 
@@ -104,6 +108,7 @@ void xm_sched_take_scores(xm_sched *sched, const float *logp);
  * Either no draw needs logits, or there are at most XM_LOGIT_DRAWS. */
 uint32_t xm_sched_draws(xm_sched *sched, uint32_t cap, xray_draw *draws,
                         int32_t *index, int *out_run);
+
 /* How the logits of the draws that were issued last are changed, and which
  * log-probs are wanted beside theirs. The arrays belong to the engine. */
 typedef struct xm_changes {
