@@ -161,8 +161,8 @@ typedef struct cuda_product {
     float alpha;   /* 0: 1 */
     uint32_t act;  /* XRAY_ACT_*, or 0 */
     uint32_t plain;
-    uint64_t first; /* the weight's rows [first, first + count) are */
-    uint64_t count; /* y's columns (NT) or x's (NN); 0: all */
+    uint32_t segments; /* above 1: of the sums, as in product_gemm */
+    uint32_t piece[3];
 } cuda_product;
 
 /* Computes y as xray_matmul specifies, in the instance's precision. */

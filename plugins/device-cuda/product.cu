@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weight handles and the operators matmul and matmul_grad on NVIDIA GPUs: they
- * convert operands to the instance's precision, then one kernel computes the
- * product.
+ * Weight handles and the operator matmul on NVIDIA GPUs: it converts operands
+ * to the instance's precision, then one kernel computes the product.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "plugins/device-cuda/cu.h"
-#include "plugins/device-cuda/fmath.h"
 #include "plugins/device-cuda/product_epilogue.h"
-
-#define ALIGN 256u
 
 /* ---- rounding ------------------------------------------------------------ */
 
@@ -310,7 +307,7 @@ static int needs_stage(const product_gemm *g)
 xray_status product_narrow(cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g)
 {
-    if (d->blas && g->form != PRODUCT_TN) {
+    if (d->blas && g->form != PRODUCT_TN && !g->segments) {
         if (needs_stage(g))
             return product_staged(d, stream, where, g);
         xray_status status = blas_run(d, stream, where, g);
@@ -363,15 +360,13 @@ xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
         status = product_matrix_of(d, stream, where, w, &b);
     if (status != XRAY_OK)
         return status;
-    uint64_t rows = p->count ? p->count : w->rows;
     int nt = p->kind == XRAY_NT;
-    uint64_t size = b.dtype == XRAY_F32 ? sizeof(float) : sizeof(uint16_t);
     product_gemm g = {};
     g.a = p->x;
     g.a_row = p->x_row;
-    g.b = (const char *)b.data + p->first * b.row * size;
+    g.b = b.data;
     g.b_row = b.row;
-    g.b_dtype = b.dtype;
+    g.b_dtype = (uint8_t)b.dtype;
     g.c = p->y;
     g.c_row = p->y_row;
     g.bias = p->bias;
@@ -379,13 +374,17 @@ xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
     g.live_from = (uint32_t)p->live_from;
     g.form = nt ? PRODUCT_NT : PRODUCT_NN;
     g.m = (uint32_t)p->tokens;
-    g.n = (uint32_t)(nt ? rows : w->cols);
-    g.k = (uint32_t)(nt ? w->cols : rows);
+    g.n = (uint32_t)(nt ? w->rows : w->cols);
+    g.k = (uint32_t)(nt ? w->cols : w->rows);
     g.scale = p->alpha == 1.0f ? 0.0f : p->alpha;
-    g.act = p->act;
+    g.act = (uint8_t)p->act;
     g.gates = p->act && !p->plain;
     g.from_row = p->residual_row;
-    *(p->bias ? &g.add : &g.from) = p->residual;
+    *(p->bias || p->segments > 1 ? &g.add : &g.from) = p->residual;
+    if (p->segments > 1) {
+        g.segments = (uint8_t)p->segments;
+        memcpy(g.piece, p->piece, sizeof(g.piece));
+    }
     if (d->precision == CUDA_FLOAT32)
         return product_chain(d, stream, where, &g, PRODUCT_AUTO);
     status = narrow_x(d, stream, where, p, &g);
@@ -411,6 +410,41 @@ static xray_status check_epilogue(const cuda_device *d, const xray_matmul *op)
         return cuda_fail(d, XRAY_E_ARG, "matmul",
                          "%llu outputs are not as many gates as up projections",
                          (unsigned long long)op->weight->rows);
+    return XRAY_OK;
+}
+
+/* Sets how many terms a segment has of each part of a sum of `depth` terms. */
+static xray_status cut_sum(const cuda_device *d, const xray_matmul *op,
+                           uint64_t depth, cuda_product *p)
+{
+    uint32_t n = op->segments ? op->segments : 1;
+    const uint64_t one[3] = { depth, 0, 0 };
+    const uint64_t *part =
+        op->part[0] || op->part[1] || op->part[2] ? op->part : one;
+    if (n > XRAY_SEGMENTS || (n & (n - 1)))
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "segments is %u, but must be a power of two up to %u",
+                         n, XRAY_SEGMENTS);
+    if (n > 1 && op->act)
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "an activation needs a sum of one segment, not of %u",
+                         n);
+    for (uint64_t i = 0, left = depth; i < 3; left -= part[i++])
+        if (part[i] > left || (i == 2 && part[i] < left))
+            return cuda_fail(
+                d, XRAY_E_ARG, "matmul",
+                "parts of %llu, %llu and %llu do not add up to %llu",
+                (unsigned long long)part[0], (unsigned long long)part[1],
+                (unsigned long long)part[2], (unsigned long long)depth);
+    p->segments = n;
+    for (int i = 0, pieces = 0; i < 3; i++) {
+        if (part[i] % n)
+            return cuda_fail(d, XRAY_E_ARG, "matmul",
+                             "a part of %llu cannot be cut into %u segments",
+                             (unsigned long long)part[i], n);
+        if (part[i])
+            p->piece[pieces++] = (uint32_t)(part[i] / n);
+    }
     return XRAY_OK;
 }
 
@@ -451,129 +485,8 @@ xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
     p.alpha = op->alpha;
     p.act = op->act;
     p.plain = op->plain;
-    return cuda_product_run(d, cuda_stream(d, stream), "matmul", &p);
-}
-
-/* ---- gradient of the matrix ---------------------------------------------- */
-
-#define BIAS_AHEAD 16 /* tokens read before they are added */
-
-/* One thread per column adds the column in token order. Bound by memory once
- * there are columns for all multiprocessors, otherwise by the chain of
- * additions. */
-__global__ void __launch_bounds__(64)
-    bias_grad(float *dbias, const float *dy, uint64_t stride, uint64_t tokens,
-              const int32_t *live, uint32_t rows)
-{
-    uint32_t n = blockIdx.x * 64 + threadIdx.x;
-    if (n >= rows)
-        return;
-    tokens = cu_count(tokens, live);
-    float s = dbias[n];
-    const float *at = dy + n;
-    uint64_t t = 0;
-    for (; t + BIAS_AHEAD <= tokens; t += BIAS_AHEAD) {
-        float v[BIAS_AHEAD];
-#pragma unroll
-        for (int i = 0; i < BIAS_AHEAD; i++)
-            v[i] = at[(uint64_t)i * stride];
-#pragma unroll
-        for (int i = 0; i < BIAS_AHEAD; i++)
-            s = s + v[i];
-        at += BIAS_AHEAD * stride;
-    }
-    for (; t < tokens; t++, at += stride)
-        s = s + *at;
-    dbias[n] = s;
-}
-
-xray_status product_bias_grad(const cuda_device *d, cudaStream_t stream,
-                              const char *where, const xray_matmul_grad *op)
-{
-    unsigned blocks = (unsigned)((op->rows + 63) / 64);
-    CU_LAUNCH(bias_grad, dim3(blocks), 64, 0, stream, op->dbias, op->dy,
-              op->dy_stride, op->tokens.bound, op->tokens.live,
-              (uint32_t)op->rows);
-    return cuda_launched(d, where);
-}
-
-/* Rounds dy and x to bf16 in scratch and sets them as operands of g. */
-static xray_status narrow_fold(cuda_device *d, cudaStream_t stream,
-                               const char *where, const xray_matmul_grad *op,
-                               product_gemm *g)
-{
-    g->a_row = product_row(op->rows);
-    g->b_row = product_row(op->cols);
-    uint64_t first = g->k * g->a_row * sizeof(uint16_t);
-    first = (first + ALIGN - 1) / ALIGN * ALIGN;
-    void *to = NULL;
-    xray_status status = cuda_scratch(
-        d, CUDA_SCRATCH_X, first + g->k * g->b_row * sizeof(uint16_t), &to);
+    status = cut_sum(d, op, in, &p);
     if (status != XRAY_OK)
         return status;
-    product_rounding r = {};
-    r.x = op->dy;
-    r.to = (uint16_t *)to;
-    r.live = op->tokens.live;
-    r.x_row = op->dy_stride;
-    r.rows = g->k;
-    r.width = g->m;
-    r.dtype = XRAY_F32;
-    status = product_round(d, stream, where, &r);
-    g->a = r.to;
-    r.x = op->x;
-    r.to = (uint16_t *)(void *)((char *)to + first);
-    r.x_row = op->x_stride;
-    r.width = g->n;
-    g->b = r.to;
-    return status == XRAY_OK ? product_round(d, stream, where, &r) : status;
-}
-
-xray_status cuda_fold(cuda_device *d, cudaStream_t stream, const char *where,
-                      const xray_matmul_grad *op)
-{
-    if (op->tokens.bound == 0)
-        return XRAY_OK;
-    product_gemm g = {};
-    g.a = op->dy;
-    g.b = op->x;
-    g.c = op->dw;
-    g.live = op->tokens.live;
-    g.a_row = op->dy_stride;
-    g.b_row = op->x_stride;
-    g.c_row = op->cols;
-    g.form = PRODUCT_TN;
-    g.m = (uint32_t)op->rows;
-    g.n = (uint32_t)op->cols;
-    g.k = (uint32_t)op->tokens.bound;
-    g.from = op->dw;
-    g.from_row = op->cols;
-    g.b_dtype = XRAY_F32;
-    xray_status status = XRAY_OK;
-    if (d->precision == CUDA_FLOAT32) {
-        status = product_chain(d, stream, where, &g, PRODUCT_AUTO);
-    } else {
-        status = narrow_fold(d, stream, where, op, &g);
-        if (status == XRAY_OK)
-            status = product_tensor(d, stream, where, &g, PRODUCT_AUTO);
-    }
-    if (status == XRAY_OK && op->dbias)
-        status = product_bias_grad(d, stream, where, op);
-    return status;
-}
-
-xray_status cuda_matmul_grad(void *self, xray_stream *stream,
-                             const xray_matmul_grad *op)
-{
-    cuda_device *d = (cuda_device *)self;
-    CUDA_CHECK(d, op, "matmul_grad", op->dy, op->x, op->dw);
-    if (op->dy_stride < op->rows || op->x_stride < op->cols || !op->rows ||
-        !op->cols || op->rows > INT32_MAX || op->cols > INT32_MAX ||
-        op->tokens.bound > INT32_MAX)
-        return cuda_fail(
-            d, XRAY_E_ARG, "matmul_grad",
-            "strides %llu and %llu do not fit rows of %llu and %llu",
-            (unsigned long long)op->dy_stride, (unsigned long long)op->x_stride,
-            (unsigned long long)op->rows, (unsigned long long)op->cols);
-    return cuda_fold(d, cuda_stream(d, stream), "matmul_grad", op);
+    return cuda_product_run(d, cuda_stream(d, stream), "matmul", &p);
 }

@@ -34,18 +34,25 @@ typedef struct product_gemm {
     uint64_t b_row;
     uint64_t c_row;
     uint64_t from_row; /* of from, or of add */
-    uint32_t form;     /* PRODUCT_* */
     uint32_t m;        /* as launched; tokens, except in PRODUCT_TN */
     uint32_t n;
     uint32_t k; /* as launched; tokens in PRODUCT_TN */
     /* Tokens before this product's first that `live` counts */
     uint32_t live_from;
-    float scale;    /* of a; 0: 1 */
-    uint32_t act;   /* XRAY_ACT_*: c gets activations instead; 0: none */
-    uint32_t gates; /* 1: half of the rows of b are gates, so c has n / 2
-                     * columns */
-    uint32_t b_dtype;
-    uint32_t wide; /* for the kernels: bit per a, b, c whose rows are aligned */
+    float scale;       /* of a; 0: 1 */
+    uint32_t piece[3]; /* terms of a piece of each part; 0: no more parts */
+    uint8_t form;      /* PRODUCT_* */
+    uint8_t act;       /* XRAY_ACT_*: c gets activations instead; 0: none */
+    uint8_t gates;     /* 1: half of the rows of b are gates, so c has n / 2
+                        * columns */
+    uint8_t b_dtype;
+    uint8_t wide; /* for the kernels: bit per a, b, c whose rows are aligned */
+    /* Segments of the summed index; 0: none. Segment s is one chain over the
+     * s-th piece of up to three parts that lie one after the other, each of
+     * `segments` pieces; k may cut the last piece short. Then c = add +
+     * (sum + bias), without `from` and `act`. Not for PRODUCT_TN. */
+    uint8_t segments;
+    uint8_t reserved[2];
 } product_gemm;
 
 #define PRODUCT_AUTO (-1) /* chooses the tile that suits the shape */
@@ -67,8 +74,9 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
 xray_status product_staged(cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g);
 
-/* Like product_tensor, or by cuBLASLt if the instance has it and the form is
- * not PRODUCT_TN, whose sums must not depend on where tokens are cut. */
+/* Like product_tensor, or by cuBLASLt if the instance has it. It computes
+ * neither segments nor PRODUCT_TN, whose sums must not depend on where tokens
+ * are cut. */
 xray_status product_narrow(cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g);
 

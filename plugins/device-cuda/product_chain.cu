@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrix products in float32. Every output is one FMA chain in index order from
- * its start, so a thread runs through the complete summed index, and only
- * outputs are cut.
+ * its start, or one for each segment, so a thread runs through the complete
+ * summed index, and only outputs are cut.
  */
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/product_epilogue.h"
+#include "plugins/device-cuda/segments.h"
 
 #define WIDE_A 1u
 #define WIDE_B 2u
@@ -67,7 +68,7 @@ typedef struct chain_operand {
     uint64_t row;
     uint32_t first; /* the output of the tile's first row or column */
     uint32_t outputs;
-    uint32_t depth; /* length of the summed index */
+    uint32_t depth; /* where the summed index, or its piece, ends */
     uint32_t dtype;
     uint32_t wide;
     float scale;    /* of the values; 0: 1 */
@@ -149,7 +150,7 @@ CU_FN void read_row(float v[T], const float *row, uint32_t thread)
  * value read and should reach three quarters of the fp32 rate. The tile for few
  * tokens reads the matrix once for up to sixteen tokens and waits for
  * memory. */
-template <int FORM, int BM, int BN, int BK, int TM, int TN, int FIT>
+template <int FORM, int Cut, int BM, int BN, int BK, int TM, int TN, int FIT>
 __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
     chain_tile(product_gemm g)
 {
@@ -202,25 +203,32 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
 
     float av[A_PARTS][4];
     float bv[B_PARTS][4];
+    product_step step = product_first(&g, depth);
+    float open[SEGMENT_LEVELS][TM * TN];
+    ao.depth = bo.depth = step.end;
     operand_load<A_TURNED, BM, BK, THREADS, A_PARTS>(av, &ao, 0);
     operand_load<B_TURNED, BN, BK, THREADS, B_PARTS>(bv, &bo, 0);
     int now = 0;
-    for (uint32_t k0 = 0; k0 < depth; k0 += BK) {
+    while (step.at < step.end) {
         /* All threads have read the previous content of this buffer: they have
          * passed the barrier of the step before. */
         operand_store<A_TURNED, BM, BK, THREADS, A_PARTS>(as[now], av);
         operand_store<B_TURNED, BN, BK, THREADS, B_PARTS>(bs[now], bv);
         __syncthreads();
-        if (k0 + BK < depth) {
-            operand_load<A_TURNED, BM, BK, THREADS, A_PARTS>(av, &ao, k0 + BK);
-            operand_load<B_TURNED, BN, BK, THREADS, B_PARTS>(bv, &bo, k0 + BK);
+        product_step next = step;
+        uint32_t ended = product_advance<Cut>(&g, &next, BK);
+        if (next.at < next.end) {
+            ao.depth = bo.depth = next.end;
+            operand_load<A_TURNED, BM, BK, THREADS, A_PARTS>(av, &ao, next.at);
+            operand_load<B_TURNED, BN, BK, THREADS, B_PARTS>(bv, &bo, next.at);
         }
         /* A padded term must not enter the chain: it would turn -0 into 0. */
-        int steps = depth - k0 < BK ? (int)(depth - k0) : BK;
+        uint32_t left = step.end - step.at;
+        int terms = left < BK ? (int)left : BK;
         float x[TM];
         float w[TN];
 #pragma unroll 4
-        for (int k = 0; k < steps; k++) {
+        for (int k = 0; k < terms; k++) {
             read_row<TM, VM, BM>(x, as[now][k], ty);
             read_row<TN, VN, BN>(w, bs[now][k], tx);
 #pragma unroll
@@ -229,6 +237,9 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
                 for (int j = 0; j < TN; j++)
                     c[i][j] = fmaf(x[i], w[j], c[i][j]);
         }
+        if (Cut && ended)
+            end_segment<TM * TN>(open, &c[0][0], ended, g.segments);
+        step = next;
         now ^= 1;
     }
 
@@ -262,24 +273,27 @@ typedef struct chain_form {
     uint32_t threads;
 } chain_form;
 
-static chain_form chain_form_of(uint32_t form, int tile)
+template <int FORM, int Cut> static chain_kernel *chain_of(int tile)
+{
+    return tile == 0   ? chain_tile<FORM, Cut, 16, 64, 32, 2, 4, 2>
+           : tile == 1 ? chain_tile<FORM, Cut, 64, 64, 16, 4, 4, 2>
+                       : chain_tile<FORM, Cut, 128, 128, 16, 8, 8, 1>;
+}
+
+static chain_form chain_form_of(const product_gemm *g, int tile)
 {
     static const uint32_t bm[PRODUCT_CHAIN_TILES] = { 16, 64, 128 };
     static const uint32_t bn[PRODUCT_CHAIN_TILES] = { 64, 64, 128 };
     static const uint32_t threads[PRODUCT_CHAIN_TILES] = { 128, 256, 256 };
     chain_kernel *k;
-    if (form == PRODUCT_NT)
-        k = tile == 0   ? chain_tile<PRODUCT_NT, 16, 64, 32, 2, 4, 2>
-            : tile == 1 ? chain_tile<PRODUCT_NT, 64, 64, 16, 4, 4, 2>
-                        : chain_tile<PRODUCT_NT, 128, 128, 16, 8, 8, 1>;
-    else if (form == PRODUCT_NN)
-        k = tile == 0   ? chain_tile<PRODUCT_NN, 16, 64, 32, 2, 4, 2>
-            : tile == 1 ? chain_tile<PRODUCT_NN, 64, 64, 16, 4, 4, 2>
-                        : chain_tile<PRODUCT_NN, 128, 128, 16, 8, 8, 1>;
+    if (g->form == PRODUCT_NT)
+        k = g->segments ? chain_of<PRODUCT_NT, 1>(tile)
+                        : chain_of<PRODUCT_NT, 0>(tile);
+    else if (g->form == PRODUCT_NN)
+        k = g->segments ? chain_of<PRODUCT_NN, 1>(tile)
+                        : chain_of<PRODUCT_NN, 0>(tile);
     else
-        k = tile == 0   ? chain_tile<PRODUCT_TN, 16, 64, 32, 2, 4, 2>
-            : tile == 1 ? chain_tile<PRODUCT_TN, 64, 64, 16, 4, 4, 2>
-                        : chain_tile<PRODUCT_TN, 128, 128, 16, 8, 8, 1>;
+        k = chain_of<PRODUCT_TN, 0>(tile);
     return chain_form{ k, bm[tile], bn[tile], threads[tile] };
 }
 
@@ -309,12 +323,15 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
         return XRAY_OK;
     product_gemm own = *g;
     uint32_t size = g->b_dtype == XRAY_F32 ? 4 : 2;
+    /* Rows along the summed index are read from the pieces' starts on. */
+    int even = (g->piece[0] | g->piece[1] | g->piece[2]) % 4 == 0;
     own.wide =
-        (aligned_rows(g->a, g->a_row, 4) ? WIDE_A : 0) |
-        (aligned_rows(g->b, g->b_row, size) ? WIDE_B : 0) |
-        (!g->act && !g->add && aligned_rows(g->c, g->c_row, 4) ? WIDE_C : 0);
-    chain_form f =
-        chain_form_of(g->form, tile < 0 ? choose_chain_tile(d, g) : tile);
+        (even && aligned_rows(g->a, g->a_row, 4) ? WIDE_A : 0) |
+        ((even || g->form != PRODUCT_NT) && aligned_rows(g->b, g->b_row, size)
+             ? WIDE_B
+             : 0) |
+        (product_ends(g) && aligned_rows(g->c, g->c_row, 4) ? WIDE_C : 0);
+    chain_form f = chain_form_of(g, tile < 0 ? choose_chain_tile(d, g) : tile);
     CU_LAUNCH(f.kernel, dim3(count_tiles(g->n, f.bn), count_tiles(g->m, f.bm)),
               f.threads, 0, stream, own);
     return cuda_launched(d, where);

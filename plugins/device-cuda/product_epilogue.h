@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the outputs of a tile start and end, for the kernels of product_*.cu.
+ * The steps of a product's summed index, and where the outputs of a tile start
+ * and end, for the kernels of product_*.cu.
  *
  * With gates, columns 2 i and 2 i + 1 of the tiles are gate i and up projection
  * i, so that one thread has both.
@@ -24,12 +25,64 @@ CU_FN uint32_t product_gates(const product_gemm *g)
     return g->gates ? g->n / 2 : 0;
 }
 
+/* A step of a tile along the summed index; past the last one `at` is not below
+ * `end`. */
+typedef struct product_step {
+    uint32_t at;
+    uint32_t end; /* of the piece: terms from there on are not of this step */
+    uint32_t run; /* number of the piece, in the order of the sum */
+} product_step;
+
+CU_FN product_step product_first(const product_gemm *g, uint32_t depth)
+{
+    uint32_t end = g->segments && g->piece[0] < depth ? g->piece[0] : depth;
+    return product_step{ 0, end, 0 };
+}
+
+CU_FN uint32_t product_parts(const product_gemm *g)
+{
+    return g->piece[2] ? 3 : g->piece[1] ? 2 : 1;
+}
+
+/* Advances by `by` terms, or to the next piece. Returns the number of segments
+ * that have ended if this ends one, otherwise 0. Without Cut there are none. */
+template <int Cut>
+CU_FN uint32_t product_advance(const product_gemm *g, product_step *s,
+                               uint32_t by)
+{
+    s->at += by;
+    if (!Cut || s->at < s->end)
+        return 0;
+    s->run++;
+    uint32_t parts = product_parts(g);
+    uint32_t segment = s->run / parts;
+    uint32_t part = s->run % parts;
+    if (segment < g->segments) {
+        uint32_t first =
+            (part > 0 ? g->piece[0] : 0) + (part > 1 ? g->piece[1] : 0);
+        uint32_t length = part == 0   ? g->piece[0]
+                          : part == 1 ? g->piece[1]
+                                      : g->piece[2];
+        s->at = first * g->segments + segment * length;
+        s->end = s->at + length < g->k ? s->at + length : g->k;
+    }
+    return part == 0 ? segment : 0;
+}
+
 /* Returns the value that the sum of an output starts from. */
 CU_FN float product_start(const product_gemm *g, uint32_t row, uint32_t col)
 {
+    if (g->segments)
+        return 0.0f;
     if (g->from)
         return g->from[row * g->from_row + col];
     return g->bias ? g->bias[product_line(product_gates(g), col)] : 0.0f;
+}
+
+/* Whether the sums are the outputs. */
+static inline int product_ends(const product_gemm *g)
+{
+    return !g->act && !g->add && !(g->segments && g->bias);
 }
 
 /* Stores the sum of an output, unless it is a gate or an up projection. */
@@ -38,6 +91,8 @@ CU_FN void product_put(const product_gemm *g, uint32_t row, uint32_t col,
 {
     if (g->act)
         sum = act_value(sum, g->act);
+    if (g->segments && g->bias)
+        sum = sum + g->bias[col];
     if (g->add)
         sum = g->add[row * g->from_row + col] + sum;
     g->c[row * g->c_row + col] = sum;

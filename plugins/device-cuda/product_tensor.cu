@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrix products in bfloat16. Operands are bf16, and the tensor cores sum in
- * fp32 in steps of sixteen terms, in index order, from the output's start. The
- * steps of an output do not depend on its tile, so all tiles give the same
- * bits: those for few tokens, which stream the matrix, and those for many.
+ * fp32 in steps of sixteen terms, in index order, from the output's start or
+ * the start of a segment; the first step of a piece of a segment begins with
+ * the piece. The steps of an output do not depend on its tile, so all tiles
+ * give the same bits: those for few tokens, which stream the matrix, and those
+ * for many.
  */
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/product_epilogue.h"
+#include "plugins/device-cuda/segments.h"
 
 #define STEP 16 /* terms per step */
 #define CHUNK 8 /* bf16 values per copy */
@@ -30,9 +33,22 @@ typedef struct tensor_operand {
     /* Elements that exist per line; zeros up to a multiple of 8. */
     uint32_t width;
     uint32_t gates; /* as product_line has it */
+    uint32_t odd;   /* 1: lines are read from any element on */
 } tensor_operand;
 
-template <int LINES, int ROW, int THREADS>
+/* Copies a chunk that is not aligned and of which only `left` elements exist.
+ */
+CU_FN void copy_odd(uint16_t *to, const uint16_t *from, uint32_t left)
+{
+    uint32_t h[CHUNK];
+#pragma unroll
+    for (uint32_t j = 0; j < CHUNK; j++)
+        h[j] = j < left ? from[j] : 0;
+    *(uint4 *)(void *)to = make_uint4(h[0] | h[1] << 16, h[2] | h[3] << 16,
+                                      h[4] | h[5] << 16, h[6] | h[7] << 16);
+}
+
+template <int Cut, int LINES, int ROW, int THREADS>
 CU_FN void load_operand(uint16_t *tile, const tensor_operand *o, uint32_t line0,
                         uint32_t at0)
 {
@@ -50,11 +66,32 @@ CU_FN void load_operand(uint16_t *tile, const tensor_operand *o, uint32_t line0,
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
         int there = in && line0 + line < o->lines;
-        cu_async16(tile + swizzle<ROW>(line, chunk), there ? from : o->data,
-                   there ? 16 : 0);
+        uint16_t *to = tile + swizzle<ROW>(line, chunk);
+        if (Cut && o->odd)
+            copy_odd(to, from, there ? o->width - at : 0);
+        else
+            cu_async16(to, there ? from : o->data, there ? 16 : 0);
         line += DOWN;
         from += step;
     }
+}
+
+/* Loads both operands of a step. */
+template <int FORM, int Cut, int BM, int BN, int BK, int THREADS>
+CU_FN void load_step(uint16_t *to, tensor_operand *a, tensor_operand *b,
+                     uint32_t m0, uint32_t n0, const product_step *step)
+{
+    enum { A_TURNED = FORM == PRODUCT_TN, B_TURNED = FORM != PRODUCT_NT };
+    if (Cut) {
+        *(A_TURNED ? &a->lines : &a->width) = step->end;
+        *(B_TURNED ? &b->lines : &b->width) = step->end;
+    }
+    load_operand<Cut, A_TURNED ? BK : BM, (A_TURNED ? BM : BK) / CHUNK,
+                 THREADS>(to, a, A_TURNED ? step->at : m0,
+                          A_TURNED ? m0 : step->at);
+    load_operand<Cut, B_TURNED ? BK : BN, (B_TURNED ? BN : BK) / CHUNK,
+                 THREADS>(to + BM * BK, b, B_TURNED ? step->at : n0,
+                          B_TURNED ? n0 : step->at);
 }
 
 /* Loads the a fragment of rows [m0, m0 + 16), step k0. A tile whose rows run
@@ -151,7 +188,8 @@ CU_FN void tile_at(uint32_t m_tiles, uint32_t n_tiles, uint32_t *m, uint32_t *n)
  * bytes of the L2 cache per 1024 of them. The tiles for few tokens, 16 rows
  * high, are bound by memory: each block streams its rows of the matrix once
  * through the buffers, without a cut of the summed index. */
-template <int FORM, int BM, int BN, int WM, int WN, int BK, int STAGES, int FIT>
+template <int FORM, int Cut, int BM, int BN, int WM, int WN, int BK, int STAGES,
+          int FIT>
 __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
     tensor_tile(product_gemm g)
 {
@@ -159,9 +197,7 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
         THREADS = BM / WM * (BN / WN) * 32,
         A_TURNED = FORM == PRODUCT_TN,
         B_TURNED = FORM != PRODUCT_NT,
-        A_LINES = A_TURNED ? BK : BM,
         A_ROW = (A_TURNED ? BM : BK) / CHUNK,
-        B_LINES = B_TURNED ? BK : BN,
         B_ROW = (B_TURNED ? BN : BK) / CHUNK,
         A_TILE = BM * BK,
         STAGE = (BM + BN) * BK
@@ -188,25 +224,29 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
 
     const uint16_t *a = (const uint16_t *)g.a;
     const uint16_t *b = (const uint16_t *)g.b;
-    tensor_operand ao = { a, g.a_row, A_TURNED ? depth : m,
-                          A_TURNED ? m : depth, 0 };
-    tensor_operand bo = { b, g.b_row, B_TURNED ? depth : g.n,
-                          B_TURNED ? g.n : depth, product_gates(&g) };
+    uint32_t odd = Cut && (g.piece[0] | g.piece[1] | g.piece[2]) % CHUNK != 0;
+    tensor_operand ao = {
+        a, g.a_row, A_TURNED ? depth : m, A_TURNED ? m : depth, 0, odd
+    };
+    tensor_operand bo = { b,
+                          g.b_row,
+                          B_TURNED ? depth : g.n,
+                          B_TURNED ? g.n : depth,
+                          product_gates(&g),
+                          odd && !B_TURNED };
     uint32_t lane = threadIdx.x % 32;
     uint32_t warp = threadIdx.x / 32;
     uint32_t wm = warp / (BN / WN) * WM;
     uint32_t wn = warp % (BN / WN) * WN;
-    uint32_t tiles = (depth + BK - 1) / BK;
 
+    product_step step = product_first(&g, depth);
+    product_step ahead = step;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        uint32_t k0 = (uint32_t)s * BK;
-        if ((uint32_t)s < tiles) {
-            uint16_t *to = shared + s * STAGE;
-            load_operand<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
-                                                  A_TURNED ? m0 : k0);
-            load_operand<B_LINES, B_ROW, THREADS>(
-                to + A_TILE, &bo, B_TURNED ? k0 : n0, B_TURNED ? n0 : k0);
+        if (ahead.at < ahead.end) {
+            load_step<FORM, Cut, BM, BN, BK, THREADS>(shared + s * STAGE, &ao,
+                                                      &bo, m0, n0, &ahead);
+            product_advance<Cut>(&g, &ahead, BK);
         }
         cu_async_commit();
     }
@@ -226,25 +266,22 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
                 c[i][j][v] = in ? product_start(&g, row, col) : 0.0f;
             }
 
+    float open[SEGMENT_LEVELS][WM * WN / 32];
     uint32_t stage = 0;
-    for (uint32_t tile = 0; tile < tiles; tile++) {
+    while (step.at < step.end) {
         cu_async_wait<STAGES - 2>();
         __syncthreads();
-        uint32_t next = tile + STAGES - 1;
-        if (next < tiles) {
+        if (ahead.at < ahead.end) {
             uint32_t into = stage == 0 ? STAGES - 1 : stage - 1;
-            uint32_t k0 = next * BK;
-            uint16_t *to = shared + into * STAGE;
-            load_operand<A_LINES, A_ROW, THREADS>(to, &ao, A_TURNED ? k0 : m0,
-                                                  A_TURNED ? m0 : k0);
-            load_operand<B_LINES, B_ROW, THREADS>(
-                to + A_TILE, &bo, B_TURNED ? k0 : n0, B_TURNED ? n0 : k0);
+            load_step<FORM, Cut, BM, BN, BK, THREADS>(shared + into * STAGE,
+                                                      &ao, &bo, m0, n0, &ahead);
+            product_advance<Cut>(&g, &ahead, BK);
         }
         cu_async_commit();
 
         const uint16_t *at = shared + stage * STAGE;
         const uint16_t *bt = at + A_TILE;
-        uint32_t left = depth - tile * BK;
+        uint32_t left = step.end - step.at;
         uint32_t steps = left < BK ? (left + STEP - 1) / STEP : BK / STEP;
         /* Steps beyond the last term are skipped, not summed as zeros, because
          * their number depends on the tile. */
@@ -265,6 +302,9 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
                 tensor_step<A_TURNED, B_TURNED, A_ROW, B_ROW, WM, WN>(
                     c, at, bt, wm, wn, s * STEP, lane);
         }
+        uint32_t ended = product_advance<Cut>(&g, &step, BK);
+        if (Cut && ended)
+            end_segment<WM * WN / 32>(open, &c[0][0][0], ended, g.segments);
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
 
@@ -306,36 +346,39 @@ typedef struct tensor_form {
 #define TENSOR_BYTES(bm, bn, bk, stages) \
     (((bm) + (bn)) * (bk) * (stages) * (uint32_t)sizeof(uint16_t))
 
-/* The kernels of form FORM for many tokens. */
-template <int FORM> static tensor_kernel *tensor_large(int tile)
+/* Tiles for few tokens are only for PRODUCT_NT. */
+template <int FORM, int Cut> static tensor_kernel *tensor_of(int tile)
 {
-    if (tile == 3)
-        return tensor_tile<FORM, 64, 64, 32, 32, 64, 4, 3>;
-    if (tile == 4)
-        return tensor_tile<FORM, 128, 128, 64, 64, 64, 3, 2>;
-    return tensor_tile<FORM, 128, 256, 64, 64, 64, 3, 1>;
+    if (tile >= 3)
+        return tile == 3   ? tensor_tile<FORM, Cut, 64, 64, 32, 32, 64, 4, 3>
+               : tile == 4 ? tensor_tile<FORM, Cut, 128, 128, 64, 64, 64, 3, 2>
+                           : tensor_tile<FORM, Cut, 128, 256, 64, 64, 64, 3, 1>;
+    if constexpr (FORM == PRODUCT_NT)
+        return tile == 0   ? tensor_tile<FORM, Cut, 16, 8, 16, 8, 128, 6, 4>
+               : tile == 1 ? tensor_tile<FORM, Cut, 16, 32, 16, 8, 128, 4, 4>
+                           : tensor_tile<FORM, Cut, 32, 32, 16, 16, 128, 3, 4>;
+    return NULL;
 }
 
-static tensor_form tensor_form_of(uint32_t form, int tile)
+static tensor_form tensor_form_of(const product_gemm *g, int tile)
 {
     static const tensor_form forms[PRODUCT_TENSOR_TILES] = {
-        { tensor_tile<PRODUCT_NT, 16, 8, 16, 8, 128, 6, 4>, 16, 8, 32,
-          TENSOR_BYTES(16, 8, 128, 6), 5, 40, 6 },
-        { tensor_tile<PRODUCT_NT, 16, 32, 16, 8, 128, 4, 4>, 16, 32, 128,
-          TENSOR_BYTES(16, 32, 128, 4), 4, 45, 16 },
-        { tensor_tile<PRODUCT_NT, 32, 32, 16, 16, 128, 3, 4>, 32, 32, 128,
-          TENSOR_BYTES(32, 32, 128, 3), 4, 50, 20 },
+        { NULL, 16, 8, 32, TENSOR_BYTES(16, 8, 128, 6), 5, 40, 6 },
+        { NULL, 16, 32, 128, TENSOR_BYTES(16, 32, 128, 4), 4, 45, 16 },
+        { NULL, 32, 32, 128, TENSOR_BYTES(32, 32, 128, 3), 4, 50, 20 },
         { NULL, 64, 64, 128, TENSOR_BYTES(64, 64, 64, 4), 3, 75, 65 },
         { NULL, 128, 128, 128, TENSOR_BYTES(128, 128, 64, 3), 2, 240, 216 },
         { NULL, 128, 256, 256, TENSOR_BYTES(128, 256, 64, 3), 1, 410, 403 },
     };
     tensor_form f = forms[tile];
-    if (tile >= 3)
-        f.kernel = form == PRODUCT_NT   ? tensor_large<PRODUCT_NT>(tile)
-                   : form == PRODUCT_NN ? tensor_large<PRODUCT_NN>(tile)
-                                        : tensor_large<PRODUCT_TN>(tile);
-    else if (form != PRODUCT_NT)
-        f.kernel = NULL;
+    if (g->form == PRODUCT_NT)
+        f.kernel = g->segments ? tensor_of<PRODUCT_NT, 1>(tile)
+                               : tensor_of<PRODUCT_NT, 0>(tile);
+    else if (g->form == PRODUCT_NN)
+        f.kernel = g->segments ? tensor_of<PRODUCT_NN, 1>(tile)
+                               : tensor_of<PRODUCT_NN, 0>(tile);
+    else
+        f.kernel = tensor_of<PRODUCT_TN, 0>(tile);
     return f;
 }
 
@@ -352,7 +395,7 @@ static int choose_tensor_tile(const cuda_device *d, const product_gemm *g)
     int tile = 3;
     uint64_t sms = d->sms > 0 ? (uint64_t)d->sms : 1;
     for (int i = 0; i < PRODUCT_TENSOR_TILES; i++) {
-        tensor_form f = tensor_form_of(g->form, i);
+        tensor_form f = tensor_form_of(g, i);
         if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
             continue;
         uint64_t blocks =
@@ -375,15 +418,14 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
     if (g->m == 0 || g->n == 0)
         return XRAY_OK;
     tensor_form f =
-        tensor_form_of(g->form, tile < 0 ? choose_tensor_tile(d, g) : tile);
+        tensor_form_of(g, tile < 0 ? choose_tensor_tile(d, g) : tile);
     if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
                          "a block may have %d bytes of shared memory, but the "
                          "kernel needs %u",
                          d->shared_most, f.bytes);
     product_gemm own = *g;
-    own.wide =
-        !g->act && !g->add && (uintptr_t)g->c % 8 == 0 && g->c_row % 2 == 0;
+    own.wide = product_ends(g) && (uintptr_t)g->c % 8 == 0 && g->c_row % 2 == 0;
     cudaError_t e = cudaFuncSetAttribute(
         f.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)f.bytes);
     if (e != cudaSuccess)

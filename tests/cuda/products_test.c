@@ -63,7 +63,7 @@ static product_gemm make_gemm(const operands *o, int start)
                        .a_row = o->a_cols,
                        .b_row = o->b_cols,
                        .c_row = o->c_row,
-                       .form = o->form,
+                       .form = (uint8_t)o->form,
                        .m = o->s.m,
                        .n = o->s.n,
                        .k = o->s.k,
@@ -178,7 +178,7 @@ static void halves_are_widened(void **state)
                            .m = 1,
                            .n = ALL,
                            .k = 1,
-                           .b_dtype = dtype };
+                           .b_dtype = (uint8_t)dtype };
         must(product_chain(d, NULL, "test", &g, 0));
         for (size_t i = 0; i < ALL; i++) {
             float want =
@@ -294,8 +294,8 @@ static product_gemm make_epilogue(const operands *o, const epilogue *e,
                                   const float *residual)
 {
     product_gemm g = make_gemm(o, e->bias ? FROM_BIAS : FROM_ZERO);
-    g.act = e->act;
-    g.gates = e->gates;
+    g.act = (uint8_t)e->act;
+    g.gates = (uint8_t)e->gates;
     g.from = e->from ? residual : NULL;
     g.add = e->add ? residual : NULL;
     g.from_row = o->s.n + 3;

@@ -231,6 +231,10 @@ static void products_refuse_bad_fields(void **state)
     BAD(matmul, kind, 99, XRAY_E_ARG);
     BAD(matmul, act, 99, XRAY_E_UNSUPPORTED);
     BAD(matmul, plain, 1, XRAY_E_ARG);
+    BAD(matmul, segments, 3, XRAY_E_ARG);
+    BAD(matmul, segments, 16, XRAY_E_ARG);
+    BAD(matmul, part[1], 1, XRAY_E_ARG);
+    BAD(matmul, part[2], 99, XRAY_E_ARG);
     xray_matmul two = matmul;
     two.residual = device_floats(&c);
     two.residual_stride = 3;

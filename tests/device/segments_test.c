@@ -212,7 +212,7 @@ static void segments_are_chains_that_a_tree_joins(void **state)
 {
     (void)state;
     bench b;
-    open_cpu_devices(&b);
+    open_devices(&b);
     for (size_t i = 0; i < SHAPES * ENDS; i++) {
         shape s = shapes[i / ENDS];
         uint32_t kind = s.parts || i % 2 ? XRAY_NN : XRAY_NT;

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests that device-cuda sums segments in bfloat16 as products of their own,
+ * joined by a tree: in every tile, for pieces of any length, and in slices.
+ */
+#include "tests/cuda/products.h"
+
+/* A product in segments over one or more parts. */
+typedef struct cut {
+    uint32_t form, m, n, parts;
+    uint32_t piece[3];
+    uint32_t segments;
+} cut;
+
+/* Pieces that the tensor cores' steps and the copies of eight fit, and pieces
+ * that they do not. */
+static const cut cuts[] = {
+    { PRODUCT_NT, 1, 8, 1, { 16 }, 8 },
+    { PRODUCT_NT, 5, 33, 1, { 24 }, 4 },
+    { PRODUCT_NT, 40, 70, 1, { 43 }, 4 },
+    { PRODUCT_NT, 130, 66, 1, { 200 }, 2 },
+    { PRODUCT_NN, 3, 40, 1, { 136 }, 8 },
+    { PRODUCT_NN, 66, 20, 2, { 21, 21 }, 8 },
+    { PRODUCT_NN, 9, 65, 3, { 112, 16, 16 }, 2 },
+    { PRODUCT_NN, 131, 257, 3, { 8, 3, 3 }, 4 },
+};
+
+typedef struct operands {
+    cut c;
+    uint32_t k;
+    uint16_t *a, *b;
+    float *bias, *residual;
+} operands;
+
+static uint16_t *random_bf16(size_t rows, size_t cols)
+{
+    size_t row = product_row(cols);
+    float *x = random_floats(rows * cols, 1);
+    uint16_t *low = aligned_alloc(16, (rows * row * 2 + 15) / 16 * 16);
+    assert_non_null(low);
+    memset(low, 0, rows * row * 2);
+    for (size_t i = 0; i < rows * cols; i++)
+        low[i / cols * row + i % cols] = to_bf16(x[i]);
+    free(x);
+    return low;
+}
+
+static operands make_operands(const cut *c)
+{
+    operands o = { .c = *c };
+    for (uint32_t p = 0; p < c->parts; p++)
+        o.k += c->piece[p] * c->segments;
+    int nt = c->form == PRODUCT_NT;
+    o.a = random_bf16(c->m, o.k);
+    o.b = random_bf16(nt ? c->n : o.k, nt ? o.k : c->n);
+    o.bias = random_floats(c->n, 1);
+    o.residual = random_floats((size_t)c->m * c->n, 1);
+    return o;
+}
+
+static void free_operands(operands *o)
+{
+    free(o->a);
+    free(o->b);
+    free(o->bias);
+    free(o->residual);
+}
+
+static product_gemm make_gemm(const operands *o)
+{
+    int nt = o->c.form == PRODUCT_NT;
+    return (product_gemm){ .a = o->a,
+                           .b = o->b,
+                           .a_row = product_row(o->k),
+                           .b_row = product_row(nt ? o->k : o->c.n),
+                           .c_row = o->c.n,
+                           .from_row = o->c.n,
+                           .form = (uint8_t)o->c.form,
+                           .m = o->c.m,
+                           .n = o->c.n,
+                           .k = o->k };
+}
+
+/* Copies columns or rows [at, at + count) of a matrix. */
+static uint16_t *copy_piece(const uint16_t *x, size_t rows, size_t cols,
+                            size_t at, size_t count, int of_rows)
+{
+    size_t to_rows = of_rows ? count : rows;
+    size_t to_cols = of_rows ? cols : count;
+    uint16_t *y = random_bf16(to_rows, to_cols);
+    for (size_t r = 0; r < to_rows; r++)
+        for (size_t c = 0; c < to_cols; c++)
+            y[r * product_row(to_cols) + c] =
+                x[(r + (of_rows ? at : 0)) * product_row(cols) + c +
+                  (of_rows ? 0 : at)];
+    return y;
+}
+
+/* Adds the product of a piece to the sums of its segment. */
+static void add_piece(cuda_device *d, const operands *o, uint32_t at,
+                      uint32_t count, float *sums)
+{
+    int nt = o->c.form == PRODUCT_NT;
+    product_gemm g = make_gemm(o);
+    uint16_t *a = copy_piece(o->a, o->c.m, o->k, at, count, 0);
+    uint16_t *b = nt ? copy_piece(o->b, o->c.n, o->k, at, count, 0)
+                     : copy_piece(o->b, o->k, o->c.n, at, count, 1);
+    g.a = a;
+    g.b = b;
+    g.a_row = product_row(count);
+    g.b_row = product_row(nt ? count : o->c.n);
+    g.k = count;
+    g.c = sums;
+    g.from = sums;
+    must(product_tensor(d, NULL, "test", &g, PRODUCT_AUTO));
+    free(a);
+    free(b);
+}
+
+/* The sums of n segments from `first` on, joined by a tree. */
+static float *join_segments(cuda_device *d, const operands *o, uint32_t first,
+                            uint32_t n)
+{
+    size_t outputs = (size_t)o->c.m * o->c.n;
+    if (n > 1) {
+        float *left = join_segments(d, o, first, n / 2);
+        float *right = join_segments(d, o, first + n / 2, n / 2);
+        for (size_t i = 0; i < outputs; i++)
+            left[i] = left[i] + right[i];
+        free(right);
+        return left;
+    }
+    float *sums = alloc_floats(outputs);
+    memset(sums, 0, outputs * sizeof(*sums));
+    uint32_t start = 0;
+    for (uint32_t p = 0; p < o->c.parts; p++) {
+        add_piece(d, o, start + first * o->c.piece[p], o->c.piece[p], sums);
+        start += o->c.piece[p] * o->c.segments;
+    }
+    return sums;
+}
+
+static void check_tiles(cuda_device *d, const operands *o, int ends,
+                        const float *sums)
+{
+    size_t outputs = (size_t)o->c.m * o->c.n;
+    float *want = copy_floats(sums, outputs);
+    product_gemm g = make_gemm(o);
+    g.segments = (uint8_t)o->c.segments;
+    memcpy(g.piece, o->c.piece, sizeof(g.piece));
+    if (ends) {
+        g.bias = o->bias;
+        g.add = o->residual;
+        for (size_t i = 0; i < outputs; i++)
+            want[i] = o->residual[i] + (want[i] + o->bias[i % o->c.n]);
+    }
+    for (int t = -1; t < PRODUCT_TENSOR_TILES; t++) {
+        float *y = alloc_floats(outputs);
+        g.c = y;
+        xray_status s = product_tensor(d, NULL, "test", &g, t);
+        if (s != XRAY_E_UNSUPPORTED || o->c.form == PRODUCT_NT || t >= 3) {
+            must(s);
+            assert_same_bits(y, want, outputs, "segments", "a tile");
+        }
+        free(y);
+    }
+    free(want);
+}
+
+static void tiles_join_the_products_of_segments(void **state)
+{
+    (void)state;
+    cuda_device *d = create_cuda(CUDA_BFLOAT16);
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
+        operands o = make_operands(&cuts[i]);
+        float *sums = join_segments(d, &o, 0, o.c.segments);
+        check_tiles(d, &o, 0, sums);
+        check_tiles(d, &o, 1, sums);
+        free(sums);
+        free_operands(&o);
+    }
+    destroy_cuda(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiles_join_the_products_of_segments),
+    };
+    return cmocka_run_group_tests_name("cuda.segments", tests, NULL, NULL);
+}
