@@ -49,12 +49,15 @@ typedef struct xm_rope {
     uint32_t reserved2;
 } xm_rope;
 
-/* What one of several tensor-parallel ranks has of a model. */
+/* What one of several ranks has of a model: a tensor-parallel rank part of each
+ * layer, a stage some of the layers. */
 typedef struct xm_slice {
     uint32_t rank;
     uint32_t ranks;       /* 0 and 1: the model is not shared */
     uint32_t vocab;       /* ids of the entire vocabulary */
     uint32_t vocab_first; /* the id of the slice's first row */
+    uint32_t layers;      /* of the model; 0: the slice has all of them */
+    uint32_t first_layer; /* the number of the slice's first layer */
 } xm_slice;
 
 typedef struct xm_config {
@@ -86,8 +89,8 @@ typedef struct xm_config {
     uint32_t window;     /* keys that a sliding layer attends to, the token's
                           * own included; above 0 if any layer slides */
     uint32_t reserved;
-    /* The part of a model that heads, kv_heads, ffn and vocab belong to; the
-     * other sizes are those of the model. Zeros: all of it. */
+    /* The part of a model that layers, heads, kv_heads, ffn and vocab belong
+     * to; the other sizes are those of the model. Zeros: all of it. */
     xm_slice slice;
     double norm_eps;      /* rms_norm_eps, layer_norm_epsilon */
     double norm_offset;   /* 1 for Gemma: norms multiply by 1 + w */
@@ -140,6 +143,25 @@ xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
  * XRAY_E_CONFIG if `ranks` does not divide the segments of the model's sums. */
 xray_status xm_config_slice(const xm_config *model, uint32_t rank,
                             uint32_t ranks, xr_err *err, xm_config *out);
+
+/* Makes *out the stage that has layers [first, first + layers) of a model or of
+ * a slice of it. The stage with the first layer also has embedding and
+ * positions, the one with the last layer has the final norm, lm_head and the
+ * value head; of a tied model both have the embedding. XRAY_E_CONFIG if the
+ * model has no such layers. */
+xray_status xm_config_stage(const xm_config *model, uint32_t first,
+                            uint32_t layers, xr_err *err, xm_config *out);
+/* 1: the slice has the first, or the last, layer of its model. */
+static inline int xm_config_is_first(const xm_config *config)
+{
+    return config->slice.first_layer == 0;
+}
+static inline int xm_config_is_last(const xm_config *config)
+{
+    const xm_slice *slice = &config->slice;
+    return slice->layers == 0 ||
+           slice->first_layer + config->layers == slice->layers;
+}
 
 /* The number of segments into which sums over heads, MLP and vocabulary are
  * cut: the largest power of two up to XRAY_SEGMENTS (<xray/operators.h>) that

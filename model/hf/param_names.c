@@ -127,12 +127,14 @@ static void fill_block_shapes(const xm_config *c, shape out[XM_SLOTS])
 
 static void fill_outer_shapes(const xm_config *c, shape out[XM_SLOTS])
 {
-    out[XM_EMBED] = shape_if(1, c->vocab, c->hidden);
+    uint32_t first = (uint32_t)xm_config_is_first(c);
+    uint32_t last = (uint32_t)xm_config_is_last(c);
+    out[XM_EMBED] = shape_if(first || (last && c->tied), c->vocab, c->hidden);
     out[XM_POSITIONS] =
-        shape_if(c->learned_positions, c->max_positions, c->hidden);
-    out[XM_NORM] = shape_if(1, c->hidden, 0);
-    out[XM_NORM_BIAS] = shape_if(c->layer_norm, c->hidden, 0);
-    out[XM_LM_HEAD] = shape_if(!c->tied, c->vocab, c->hidden);
+        shape_if(first && c->learned_positions, c->max_positions, c->hidden);
+    out[XM_NORM] = shape_if(last, c->hidden, 0);
+    out[XM_NORM_BIAS] = shape_if(last && c->layer_norm, c->hidden, 0);
+    out[XM_LM_HEAD] = shape_if(last && !c->tied, c->vocab, c->hidden);
     out[XM_VALUE] = shape_if(0, 0, 0);
 }
 
@@ -154,7 +156,8 @@ static xray_status visit_param_slot(const param_walk *w, uint32_t slot,
     char name[NAME_CAP];
     int inside = layer < XM_MAX_LAYERS;
     if (inside)
-        (void)snprintf(name, sizeof name, "%s%u.%s", w->names->prefix, layer,
+        (void)snprintf(name, sizeof name, "%s%u.%s", w->names->prefix,
+                       w->config->slice.first_layer + layer,
                        w->names->slots[slot]);
     else
         (void)snprintf(name, sizeof name, "%s", w->names->slots[slot]);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Says into how many segments the sums of a model are cut, and cuts a model
- * into slices of entire segments.
+ * into slices of entire segments and into stages of entire layers.
  */
+#include <string.h>
+
 #include <xray/operators.h>
 
 #include "model/hf/config.h"
@@ -61,9 +63,28 @@ xray_status xm_config_slice(const xm_config *model, uint32_t rank,
     out->kv_heads /= ranks;
     out->ffn /= ranks;
     out->vocab = (uint32_t)(left < rows ? left : rows);
-    out->slice = (xm_slice){ .rank = rank,
-                             .ranks = ranks,
-                             .vocab = model->vocab,
-                             .vocab_first = (uint32_t)(rows * rank) };
+    out->slice.rank = rank;
+    out->slice.ranks = ranks;
+    out->slice.vocab = model->vocab;
+    out->slice.vocab_first = (uint32_t)(rows * rank);
+    return XRAY_OK;
+}
+
+xray_status xm_config_stage(const xm_config *model, uint32_t first,
+                            uint32_t layers, xr_err *err, xm_config *out)
+{
+    if (layers == 0 || first >= model->layers || layers > model->layers - first)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "a stage of %u layers from layer %u on is not part of a "
+                       "model of %u layers",
+                       layers, first, model->layers);
+    *out = *model;
+    out->layers = layers;
+    out->slice.layers = model->layers;
+    out->slice.first_layer = first;
+    memset(out->sliding, 0, sizeof out->sliding);
+    for (uint32_t l = 0; l < layers; l++)
+        out->sliding[l / 64] |= (uint64_t)xm_config_slides(model, first + l)
+                                << (l % 64);
     return XRAY_OK;
 }

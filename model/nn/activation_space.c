@@ -226,6 +226,11 @@ void xm_space_forget(xm_space *s)
     s->live = 0;
 }
 
+const float *xm_space_input_grad(const xm_space *space)
+{
+    return space->dx;
+}
+
 const float *xm_space_hidden(const xm_space *space)
 {
     return space->hidden;

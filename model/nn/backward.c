@@ -173,6 +173,10 @@ static void backprop_final_norm(xm_pass *pass, const float *dhidden)
     xm_residual_norm_grad_call call = { .stat = s->stat,
                                         .dy = dhidden,
                                         .slot = XM_NORM };
+    if (!xm_config_is_last(&pass->decoder->config)) {
+        xm_pass_copy(pass, dhidden, s->dx, pass->tokens.bound * dim);
+        return;
+    }
     xm_residual_norm_grad(pass, &call, xm_rows_of(s->x[s->layers], dim),
                           xm_rows_of(s->dx, dim));
 }
@@ -258,9 +262,10 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
     pass.layer = XM_NO_LAYER;
     if (frozen)
         return pass.status;
-    if (!decoder->config.tied)
+    /* Where the gradients of a tied lm_head are, the bucket has begun. */
+    if (!decoder->config.tied || !xm_config_is_last(&decoder->config))
         xm_pass_begin_bucket(&pass, 0);
-    if (pack->tokens)
+    if (pack->tokens && xm_config_is_first(&decoder->config))
         backprop_embedding(&pass);
     xm_pass_done_bucket(&pass, 0);
     return pass.status;

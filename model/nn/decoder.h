@@ -29,7 +29,12 @@ typedef struct xm_decoder xm_decoder;
  * are those of the model, bit by bit. Gradients belong to the slice's
  * parameters. Those that all ranks have are equal on all of them, but of the
  * norms of q and k heads each rank has the part of its heads; the sum over the
- * ranks is the model's. */
+ * ranks is the model's.
+ *
+ * A stage (xm_config_stage) reads the hidden states of the stage before it, and
+ * gives its own to the next one; gradients go the other way. The embedding of a
+ * tied model has a part of its gradient in the first stage and one in the last,
+ * whose sum is the model's. */
 
 /* Binds a published table of weights by HF names; the table outlives the
  * decoder. q, k and v (and gate and up) must share one handle, as xm_weights
@@ -97,12 +102,14 @@ typedef struct xm_pack {
     uint32_t rows;
     uint32_t tokens;
     uint64_t row_bound;       /* no row is longer, its parent included */
-    const int32_t *ids;       /* [dev] [tokens] */
+    const int32_t *ids;       /* [dev] [tokens], of the first stage */
     const int32_t *positions; /* [dev] [tokens] from 0 in each row, or
                                * continuing its parent's */
     const int32_t *row_start; /* [dev] [rows + 1] */
     const int32_t *parent;    /* [dev] [rows] the row that a row continues, as
                                * in xray_attention; NULL: no row has a parent */
+    const float *in; /* [dev] [tokens, hidden] of the other stages: what the
+                      * stage before them gave */
 } xm_pack;
 
 #define XM_SPACE_TRAIN 1u     /* keeps what the backward pass needs */
@@ -129,8 +136,12 @@ uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
 /* Runs the embedding, the blocks and the final norm. */
 xray_status xm_forward(xm_decoder *decoder, xm_space *space,
                        const xm_pack *pack, xr_err *err);
-/* [dev] [tokens, hidden]: the normed hidden states of the last forward. */
+/* [dev] [tokens, hidden]: the hidden states of the last forward, which the last
+ * stage norms. */
 const float *xm_space_hidden(const xm_space *space);
+/* [dev] [tokens, hidden]: the gradient of pack->in by the last backward pass,
+ * as `dhidden` of the stage before. */
+const float *xm_space_input_grad(const xm_space *space);
 
 /* Sums of gradients that are kept apart from the buckets until they are
  * finished, so that their order does not depend on how rows are cut into
@@ -221,7 +232,7 @@ typedef struct xm_decode_batch {
     uint32_t tokens;
     uint32_t reserved;
     uint64_t position_bound;  /* above every position */
-    const int32_t *ids;       /* [dev] [tokens] */
+    const int32_t *ids;       /* [dev] [tokens], of the first stage */
     const int32_t *seq;       /* [dev] [tokens] slots in the cache */
     const int32_t *positions; /* [dev] [tokens] */
     const xray_kv *kv;        /* [layers], the planes of each layer */
@@ -229,6 +240,7 @@ typedef struct xm_decode_batch {
                                * wanted, ascending */
     uint32_t last_count;
     uint32_t reserved2;
+    const float *in; /* as in xm_pack */
 } xm_decode_batch;
 
 /* Runs the tokens in a space made without XM_SPACE_TRAIN, and sets *out_hidden

@@ -296,12 +296,16 @@ static void embed_tokens(xm_pass *pass, const int32_t *ids)
     xm_pass_add(pass, s->h, s->x[0], pass->tokens.bound * config->hidden);
 }
 
-void xm_pass_blocks(xm_pass *pass, const int32_t *ids)
+void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const float *in)
 {
     xm_space *s = pass->space;
+    const xm_config *config = &pass->decoder->config;
     pass->layer = XM_NO_LAYER;
     xm_pass_need_bucket(pass, 0, 0);
-    embed_tokens(pass, ids);
+    if (xm_config_is_first(config))
+        embed_tokens(pass, ids);
+    else
+        xm_pass_copy(pass, in, s->x[0], pass->tokens.bound * config->hidden);
     for (uint32_t l = 0; l < s->layers; l++) {
         pass->layer = l;
         xm_pass_need_bucket(pass, l + 1, 0);
@@ -314,8 +318,12 @@ void xm_pass_blocks(xm_pass *pass, const int32_t *ids)
 void xm_pass_final_norm(xm_pass *pass, float *x, float *stat)
 {
     uint64_t dim = pass->decoder->config.hidden;
-    xm_residual_norm(pass, XM_NORM, xm_rows_of(x, dim),
-                     xm_rows_of(pass->space->hidden, dim), stat);
+    float *out = pass->space->hidden;
+    if (xm_config_is_last(&pass->decoder->config))
+        xm_residual_norm(pass, XM_NORM, xm_rows_of(x, dim),
+                         xm_rows_of(out, dim), stat);
+    else
+        xm_pass_copy(pass, x, out, pass->tokens.bound * dim);
 }
 
 xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
@@ -364,7 +372,7 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
         return pass.status;
     }
     pass.pack = pack;
-    xm_pass_blocks(&pass, pack->ids);
+    xm_pass_blocks(&pass, pack->ids, pack->in);
     xm_pass_need_bucket(&pass, space->layers + 1, 0);
     xm_pass_final_norm(&pass, space->x[space->layers], space->stat);
     if (pass.status == XRAY_OK)

@@ -17,7 +17,7 @@ xm_aside xm_aside_of(const xm_config *config, const xm_layout *layout)
 {
     xm_aside aside = { .segments = config->qk_norm ? xm_segments(config) : 1,
                        .head_dim = config->head_dim };
-    if (config->tied && !layout->frozen)
+    if (config->tied && xm_config_is_first(config) && !layout->frozen)
         aside.lookup = (uint64_t)config->vocab * config->hidden;
     aside.count = aside.lookup;
     for (uint32_t b = find_first_block(layout);

@@ -304,9 +304,11 @@ xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
  * from x to block->mid, and from block->mid to block->gate_up. */
 void xm_block_attend(xm_pass *pass, const xm_block *block, float *x);
 void xm_block_gate_up(xm_pass *pass, const xm_block *block);
-/* Runs the embedding and all blocks; the result is in the space's last x. */
-void xm_pass_blocks(xm_pass *pass, const int32_t *ids);
-/* Computes space->hidden from pass->tokens rows at x. */
+/* Runs the embedding, if the decoder has it, and all blocks; the result is in
+ * the space's last x. */
+void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const float *in);
+/* Computes space->hidden from pass->tokens rows at x, which a stage that is not
+ * the last only copies. */
 void xm_pass_final_norm(xm_pass *pass, float *x, float *stat);
 /* The sums that belong to the norm at XM_Q_NORM or XM_K_NORM of a block, apart
  * from its bucket; NULL: they are not kept apart. */

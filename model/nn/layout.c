@@ -157,7 +157,8 @@ static int compare_param_order(const void *a, const void *b)
 static int needs_matrix_handle(const layout_builder *b, const xm_param *param)
 {
     return param->cols != 0 && param->slot != XM_POSITIONS &&
-           (param->slot != XM_EMBED || b->config->tied);
+           (param->slot != XM_EMBED ||
+            (b->config->tied && xm_config_is_last(b->config)));
 }
 
 static void add_matrix_rows(xm_layout *layout, xm_param *param,
@@ -205,7 +206,7 @@ static xray_status fill_layout(const xm_config *config, int value_head,
                                layout_builder *b)
 {
     xray_status status = xm_config_params(config, add_param, b);
-    if (status == XRAY_OK && value_head)
+    if (status == XRAY_OK && value_head && xm_config_is_last(config))
         status = add_param(b, &(xm_param_info){ .name = XM_VALUE_HEAD,
                                                 .rows = 1,
                                                 .cols = config->hidden,
@@ -227,7 +228,8 @@ xray_status xm_layout_create(const xm_config *config, int value_head,
     if (!layout)
         return xr_fail(err, XRAY_E_NOMEM, "layout: out of memory");
     layout->bucket_count = config->layers + 2;
-    layout->sliced = config->slice.ranks > 1;
+    layout->stage = config->slice.layers != 0;
+    layout->sliced = config->slice.ranks > 1 || layout->stage;
     layout->params = xr_calloc(b.cap, sizeof *layout->params);
     layout->matrices = xr_calloc(b.cap, sizeof *layout->matrices);
     layout->bucket_sizes =

@@ -69,6 +69,7 @@ typedef struct xm_layout {
     uint64_t *bucket_sizes; /* elements, padded to 16 */
     uint32_t bucket_count;  /* layers + 2 */
     uint32_t sliced;        /* 1: of a slice of a model */
+    uint32_t stage;         /* 1: the model has layers that are not here */
     /* How the buckets are partitioned; set after creation by whoever partitions
      * them. */
     uint32_t ranks;  /* equal shares of each bucket; 0 and 1: not partitioned */
@@ -121,7 +122,7 @@ uint64_t xm_param_run(const xm_param *param, uint64_t first, uint64_t *out);
 /* Makes a parameter whose shape is set the entire tensor. */
 void xm_param_make_whole(xm_param *param);
 
-/* A nonzero `value_head` adds XM_VALUE_HEAD. */
+/* A nonzero `value_head` adds XM_VALUE_HEAD where the last layer is. */
 xray_status xm_layout_create(const xm_config *config, int value_head,
                              xr_err *err, xm_layout **out);
 void xm_layout_destroy(xm_layout *layout); /* accepts NULL */

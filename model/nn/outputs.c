@@ -14,6 +14,9 @@ static xray_status check_output_items(const xm_decoder *decoder,
                        "outputs of %u tokens were asked for, but the last "
                        "forward pass kept %llu",
                        items->count, (unsigned long long)space->live);
+    if (!xm_config_is_last(&decoder->config))
+        return xr_fail(err, XRAY_E_STATE,
+                       "outputs were asked of a stage without the last layer");
     if (items->value && !xm_outer(decoder, XM_VALUE)->weight)
         return xr_fail(err, XRAY_E_ARG,
                        "values were asked for, but the model has no %s",

@@ -85,12 +85,14 @@ xray_status xm_weights_import_share(xm_weights *weights,
  * store the other way round. Every tensor must be present with its shape, but a
  * missing value head starts at 0 and lm_head of a tied model is ignored.
  * Tensors that the model does not have are an error, except for buffers that
- * follow from the config (rotary frequencies, GPT-2's masks). Names may lack
+ * follow from the config (rotary frequencies, GPT-2's masks); for a stage
+ * other tensors are those of other stages. Names may lack
  * "model." or "transformer.", as in files that hold only a model's body. A
  * value that is not finite is an error that names tensor and element. */
 xray_status xm_weights_load(xm_weights *weights, const char *dir, xr_err *err);
 
-/* Draws matrices and learned positions from N(0, init_range^2) with Philox
+/* `config` is that of the entire model. Draws matrices and learned positions
+ * from N(0, init_range^2) with Philox
  * keyed by (seed, name, element). Norms multiply by 1, and biases and the value
  * head are 0. Output projections of attention and MLP are scaled by 1/sqrt(2
  * layers) (GPT-2's rule). */

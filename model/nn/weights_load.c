@@ -254,7 +254,8 @@ xray_status xm_weights_load(xm_weights *w, const char *dir, xr_err *err)
     /* Everything except the values is checked before the first value is loaded:
      * a checkpoint refused for its names, shapes or types leaves the weights as
      * they were. */
-    status = check_extra_tensors(w, st, dir, err);
+    if (!w->layout->stage)
+        status = check_extra_tensors(w, st, dir, err);
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++)
         status = check_param_tensor(w, &w->layout->params[i], st, dir, err);
     if (status == XRAY_OK)

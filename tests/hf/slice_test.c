@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves into how many segments the sums of a model are cut, and what each
- * tensor-parallel rank has of it.
+ * tensor-parallel rank and each stage has of it.
  */
 #include "model/hf/config.h"
 #include "tests/testing.h"
@@ -112,12 +112,37 @@ static void other_numbers_of_ranks_are_refused(void **state)
     assert_memory_equal(&same, &model, sizeof same);
 }
 
+static void stages_are_runs_of_layers(void **state)
+{
+    (void)state;
+    const uint32_t refused[][2] = { { 0, 0 }, { 6, 1 }, { 2, 5 }, { 0, 7 } };
+    xm_config model = { .layers = 6, .sliding = { 0x2d } };
+    xm_config stage;
+    xr_err err = { "" };
+    assert_int_equal(xm_config_stage(&model, 2, 3, &err, &stage), XRAY_OK);
+    assert_int_equal(stage.layers, 3);
+    assert_int_equal(stage.sliding[0], 3);
+    assert_false(xm_config_is_first(&stage) || xm_config_is_last(&stage));
+    assert_int_equal(xm_config_stage(&model, 0, 2, &err, &stage), XRAY_OK);
+    assert_true(xm_config_is_first(&stage) && !xm_config_is_last(&stage));
+    assert_int_equal(xm_config_stage(&model, 5, 1, &err, &stage), XRAY_OK);
+    assert_true(!xm_config_is_first(&stage) && xm_config_is_last(&stage));
+    assert_true(xm_config_is_first(&model) && xm_config_is_last(&model));
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        assert_int_equal(
+            xm_config_stage(&model, refused[i][0], refused[i][1], &err, &stage),
+            XRAY_E_CONFIG);
+    assert_string_equal(err.text, "a stage of 7 layers from layer 0 on is not "
+                                  "part of a model of 6 layers");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_give_the_segments),
         cmocka_unit_test(slices_are_equal_parts),
         cmocka_unit_test(other_numbers_of_ranks_are_refused),
+        cmocka_unit_test(stages_are_runs_of_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves that slices of a model, each computed by a thread and joined by a
- * watch, give the bits of one rank that has the entire model: hidden states,
- * log-probabilities, entropies, values, gradients, and hidden states with a KV
- * cache. Weights of slices come from the model's table and from its files.
+ * watch, give the bits of one rank that has the entire model, also where the
+ * layers are divided into two stages: hidden states, log-probabilities,
+ * entropies, values, gradients, and hidden states with a KV cache. Weights of
+ * slices come from the model's table and from its files.
  */
 #include <pthread.h>
 
@@ -16,6 +17,7 @@
 #include "tests/testing.h"
 
 #define MOST_RANKS 8u
+#define MOST_STAGES 2u
 #define POSITIONS 64u
 #define TOKENS 28u
 
@@ -97,12 +99,13 @@ typedef struct outcome {
     float entropy[TOKENS];
     float value[TOKENS];
     float decoded[TOKENS * 20];
-    xm_grads *grads;
+    xm_grads *grads[MOST_STAGES];
 } outcome;
 
-/* A rank of a model, or all of the model. */
+/* A rank of a model with all of its stages, or all of the model. */
 typedef struct rank_state {
-    fixture f;
+    fixture f[MOST_STAGES];
+    uint32_t stages;
     meeting *meeting; /* NULL: all of the model */
     uint32_t rank;
     uint32_t flags;
@@ -161,7 +164,7 @@ static xray_status join_rows(void *ctx, uint32_t what, float *rows,
     meeting *m = s->meeting;
     size_t count = tokens * dim;
     float *joined = calloc(count + 1, sizeof *joined);
-    xray_status status = s->f.device.ops->sync(s->f.device.self, NULL);
+    xray_status status = s->f[0].device.ops->sync(s->f[0].device.self, NULL);
     m->rows[s->rank] = rows;
     int ok = status == XRAY_OK && joined && await_ranks(m);
     for (size_t i = 0; ok && i < count; i++)
@@ -176,105 +179,147 @@ static xray_status join_rows(void *ctx, uint32_t what, float *rows,
 
 /* ---- what each rank computes -------------------------------------------- */
 
-static xray_status train_once(rank_state *s, xm_space *space)
+static xray_status backprop_stages(rank_state *s, xm_space *const *spaces)
 {
-    const fixture *f = &s->f;
-    const xm_items *items = &s->items->items;
     const xm_output_grads given = { s->items->dlogp, s->items->dentropy,
                                     s->items->dvalue };
     const float *dhidden = NULL;
+    uint32_t last = s->stages - 1;
+    xray_status status =
+        xm_outputs_backward(s->f[last].decoder, spaces[last], &s->items->items,
+                            &given, s->out.grads[last], &dhidden, &s->err);
+    for (uint32_t i = s->stages; i-- > 0 && status == XRAY_OK;) {
+        status = xm_backward(s->f[i].decoder, spaces[i], &s->rows->pack,
+                             dhidden, s->out.grads[i], &s->err);
+        dhidden = xm_space_input_grad(spaces[i]);
+        if (status == XRAY_OK)
+            status = xm_grads_finish(s->out.grads[i], &s->err);
+    }
+    return status;
+}
+
+static xray_status train_once(rank_state *s, xm_space *const *spaces)
+{
+    uint32_t last = s->stages - 1;
+    size_t bytes = s->items->items.count * sizeof(float);
+    xm_pack pack = s->rows->pack;
     xm_token_outputs outputs = { 0 };
-    xray_status status = xm_forward(f->decoder, space, &s->rows->pack, &s->err);
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < s->stages && status == XRAY_OK; i++) {
+        status = xm_forward(s->f[i].decoder, spaces[i], &pack, &s->err);
+        pack.ids = NULL;
+        pack.in = xm_space_hidden(spaces[i]);
+    }
     if (status == XRAY_OK)
-        status = xm_outputs(f->decoder, space, items, &outputs, &s->err);
+        status = xm_outputs(s->f[last].decoder, spaces[last], &s->items->items,
+                            &outputs, &s->err);
     if (status != XRAY_OK)
         return status;
-    size_t bytes = items->count * sizeof(float);
-    memcpy(s->out.hidden, xm_space_hidden(space), sizeof s->out.hidden);
+    memcpy(s->out.hidden, pack.in, sizeof s->out.hidden);
     memcpy(s->out.logp, outputs.logp, bytes);
     memcpy(s->out.entropy, outputs.entropy, bytes);
     if (outputs.value)
         memcpy(s->out.value, outputs.value, bytes);
-    status = xm_outputs_backward(f->decoder, space, items, &given, s->out.grads,
-                                 &dhidden, &s->err);
-    if (status == XRAY_OK)
-        status = xm_backward(f->decoder, space, &s->rows->pack, dhidden,
-                             s->out.grads, &s->err);
-    if (status == XRAY_OK)
-        status = xm_grads_finish(s->out.grads, &s->err);
-    return status;
+    return backprop_stages(s, spaces);
 }
 
 /* Computes the first row over a cache: some tokens at once, then one by one. */
-static xray_status decode_first_row(rank_state *s, xm_space *space)
+static xray_status decode_first_row(rank_state *s, xm_space *const *spaces)
 {
-    const fixture *f = &s->f;
     uint32_t tokens = (uint32_t)s->rows->row_start[1];
-    xray_kv *kv = fixture_cache_open(f, POSITIONS);
+    uint64_t dim = s->f[0].config.hidden;
+    xray_kv *kv[MOST_STAGES] = { NULL };
     xray_status status = XRAY_OK;
     const int32_t slots[TOKENS] = { 0 };
     int32_t last[TOKENS];
     for (int32_t i = 0; i < (int32_t)TOKENS; i++)
         last[i] = i;
+    for (uint32_t i = 0; i < s->stages; i++)
+        kv[i] = fixture_cache_open(&s->f[i], POSITIONS);
     for (uint32_t at = 0, n = 5; at < tokens && status == XRAY_OK;
          at += n, n = 1) {
-        const float *hidden = NULL;
-        const xm_decode_batch batch = { .tokens = n,
-                                        .position_bound = at + n,
-                                        .ids = s->rows->ids + at,
-                                        .seq = slots,
-                                        .positions = s->rows->positions + at,
-                                        .kv = kv,
-                                        .last = last,
-                                        .last_count = n };
-        status = xm_decode(f->decoder, space, &batch, &hidden, &s->err);
+        xm_decode_batch batch = { .tokens = n,
+                                  .position_bound = at + n,
+                                  .ids = s->rows->ids + at,
+                                  .seq = slots,
+                                  .positions = s->rows->positions + at,
+                                  .last = last,
+                                  .last_count = n };
+        for (uint32_t i = 0; i < s->stages && status == XRAY_OK; i++) {
+            const float *hidden = NULL;
+            batch.kv = kv[i];
+            status =
+                xm_decode(s->f[i].decoder, spaces[i], &batch, &hidden, &s->err);
+            batch.in = hidden;
+        }
         if (status == XRAY_OK)
-            memcpy(s->out.decoded + at * f->config.hidden, hidden,
-                   n * f->config.hidden * sizeof(float));
+            memcpy(s->out.decoded + at * dim, batch.in,
+                   n * dim * sizeof(float));
     }
-    fixture_cache_close(f, kv);
+    for (uint32_t i = 0; i < s->stages; i++)
+        fixture_cache_close(&s->f[i], kv[i]);
+    return status;
+}
+
+static xray_status compute_in_spaces(rank_state *s, uint32_t flags)
+{
+    xm_space *spaces[MOST_STAGES] = { NULL };
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < s->stages && status == XRAY_OK; i++)
+        status = xm_space_create(s->f[i].decoder, TOKENS, 4, TOKENS, flags,
+                                 "test", &s->err, &spaces[i]);
+    if (status == XRAY_OK)
+        status = flags ? train_once(s, spaces) : decode_first_row(s, spaces);
+    for (uint32_t i = 0; i < s->stages; i++)
+        xm_space_destroy(spaces[i]);
     return status;
 }
 
 static void *run_rank(void *ctx)
 {
     rank_state *s = ctx;
-    for (uint32_t i = 0; i < 2 && s->status == XRAY_OK; i++) {
-        xm_space *space = NULL;
-        s->status = xm_space_create(s->f.decoder, TOKENS, 4, TOKENS,
-                                    i ? 0 : s->flags, "test", &s->err, &space);
-        if (s->status == XRAY_OK)
-            s->status = i ? decode_first_row(s, space) : train_once(s, space);
-        xm_space_destroy(space);
-    }
+    s->status = compute_in_spaces(s, s->flags);
+    if (s->status == XRAY_OK)
+        s->status = compute_in_spaces(s, 0);
     if (s->status != XRAY_OK && s->meeting)
         give_up(s->meeting);
     return NULL;
 }
 
+/* Makes the decoder of a slice with the model's weights. */
+static void make_stage(rank_state *s, const fixture *model, fixture *f)
+{
+    const xm_watch watch = { .ctx = s, .join = join_rows };
+    int value = xm_layout_find(model->layout, XM_VALUE_HEAD) != NULL;
+    fixture_ok(xm_layout_create(&f->config, value, &s->err, &f->layout),
+               &s->err);
+    fixture_ok(xm_weights_create(f->layout, f->device.ops, f->device.self,
+                                 "test", XM_WEIGHTS_TRAINABLE, &s->err,
+                                 &f->weights),
+               &s->err);
+    fixture_ok(xm_weights_import(f->weights, &model->weights->table, &s->err),
+               &s->err);
+    fixture_ok(xm_decoder_create(&f->config, &f->weights->table, POSITIONS,
+                                 "test", &s->err, &f->decoder),
+               &s->err);
+    xm_decoder_watch(f->decoder, &watch);
+}
+
 static void make_slice(rank_state *s, const fixture *model)
 {
-    uint32_t ranks = s->meeting->ranks;
-    const xm_watch watch = { .ctx = s, .join = join_rows };
-    s->f.device = fixture_open(1, "auto");
-    fixture_ok(
-        xm_config_slice(&model->config, s->rank, ranks, &s->err, &s->f.config),
-        &s->err);
-    fixture_ok(
-        xm_layout_create(&s->f.config,
-                         xm_layout_find(model->layout, XM_VALUE_HEAD) != NULL,
-                         &s->err, &s->f.layout),
-        &s->err);
-    fixture_ok(xm_weights_create(s->f.layout, s->f.device.ops, s->f.device.self,
-                                 "test", XM_WEIGHTS_TRAINABLE, &s->err,
-                                 &s->f.weights),
+    xm_config slice;
+    fixture_ok(xm_config_slice(&model->config, s->rank, s->meeting->ranks,
+                               &s->err, &slice),
                &s->err);
-    fixture_ok(xm_weights_import(s->f.weights, &model->weights->table, &s->err),
-               &s->err);
-    fixture_ok(xm_decoder_create(&s->f.config, &s->f.weights->table, POSITIONS,
-                                 "test", &s->err, &s->f.decoder),
-               &s->err);
-    xm_decoder_watch(s->f.decoder, &watch);
+    for (uint32_t i = 0; i < s->stages; i++) {
+        fixture *f = &s->f[i];
+        *f = (fixture){ .device = fixture_open(1, "auto"), .config = slice };
+        if (s->stages > 1)
+            fixture_ok(xm_config_stage(&slice, i, 1, &s->err, &f->config),
+                       &s->err);
+        make_stage(s, model, f);
+        s->out.grads[i] = fixture_grads(f);
+    }
 }
 
 /* ---- comparing ---------------------------------------------------------- */
@@ -286,33 +331,51 @@ static void expect_bits(const void *got, const void *want, size_t bytes,
         fail_msg("%s, %u ranks: %s: other bits", kind, ranks, what);
 }
 
+/* What a rank has of the gradient of a parameter: the sum over its stages. */
+static const xm_param *sum_stages(const rank_state *s, const char *name,
+                                  float *out)
+{
+    const xm_param *found = NULL;
+    for (uint32_t i = 0; i < s->stages; i++) {
+        const xm_param *part = xm_layout_find(s->f[i].layout, name);
+        if (!part)
+            continue;
+        const float *at = s->out.grads[i]->buckets[part->bucket] + part->offset;
+        for (uint64_t e = 0; e < part->count; e++)
+            out[e] = found ? out[e] + at[e] : at[e];
+        found = part;
+    }
+    return found;
+}
+
 /* Head norms have the part of their rank; all other gradients are those of the
  * model. */
-static void compare_gradients(const rank_state *all, const rank_state *ranks,
-                              uint32_t count, const char *kind)
+static void compare_gradient(const rank_state *all, const xm_param *whole,
+                             const rank_state *ranks, uint32_t count,
+                             const char *kind)
 {
-    for (uint32_t i = 0; i < ranks[0].f.layout->param_count; i++) {
-        const xm_param *whole = &all->f.layout->params[i];
-        const float *want = all->out.grads->buckets[whole->bucket];
-        float *rows[MOST_RANKS];
-        int heads = whole->slot == XM_Q_NORM || whole->slot == XM_K_NORM;
-        for (uint32_t r = 0; r < count; r++) {
-            const xm_param *part = &ranks[r].f.layout->params[i];
-            rows[r] = ranks[r].out.grads->buckets[part->bucket] + part->offset;
-            for (uint64_t at = 0, run = 0; at < part->count && !heads;
-                 at += run) {
-                uint64_t from = 0;
-                run = xm_param_run(part, at, &from);
-                expect_bits(rows[r] + at, want + whole->offset + from,
-                            run * sizeof(float), kind, count, whole->name);
-            }
-        }
-        for (uint64_t at = 0; heads && at < whole->count; at++) {
-            float sum = add_tree(rows, count, at);
-            expect_bits(&sum, want + whole->offset + at, sizeof sum, kind,
+    const float *want =
+        all->out.grads[0]->buckets[whole->bucket] + whole->offset;
+    float *rows[MOST_RANKS];
+    int heads = whole->slot == XM_Q_NORM || whole->slot == XM_K_NORM;
+    for (uint32_t r = 0; r < count; r++) {
+        rows[r] = calloc(whole->count, sizeof(float));
+        assert_non_null(rows[r]);
+        const xm_param *part = sum_stages(&ranks[r], whole->name, rows[r]);
+        assert_non_null(part);
+        for (uint64_t at = 0, run = 0; at < part->count && !heads; at += run) {
+            uint64_t from = 0;
+            run = xm_param_run(part, at, &from);
+            expect_bits(rows[r] + at, want + from, run * sizeof(float), kind,
                         count, whole->name);
         }
     }
+    for (uint64_t at = 0; heads && at < whole->count; at++) {
+        float sum = add_tree(rows, count, at);
+        expect_bits(&sum, want + at, sizeof sum, kind, count, whole->name);
+    }
+    for (uint32_t r = 0; r < count; r++)
+        free(rows[r]);
 }
 
 static void compare_outcomes(const rank_state *all, const rank_state *s,
@@ -329,7 +392,8 @@ static void compare_outcomes(const rank_state *all, const rank_state *s,
 #undef SAME
 }
 
-static void run_slices(const rank_state *all, uint32_t count, const char *kind)
+static void run_slices(const rank_state *all, uint32_t count, uint32_t stages,
+                       const char *kind)
 {
     meeting m = { .ranks = count };
     pthread_t threads[MOST_RANKS];
@@ -338,13 +402,13 @@ static void run_slices(const rank_state *all, uint32_t count, const char *kind)
     assert_int_equal(pthread_mutex_init(&m.mutex, NULL), 0);
     assert_int_equal(pthread_cond_init(&m.all_there, NULL), 0);
     for (uint32_t r = 0; r < count; r++) {
-        ranks[r] = (rank_state){ .meeting = &m,
+        ranks[r] = (rank_state){ .stages = stages,
+                                 .meeting = &m,
                                  .rank = r,
                                  .flags = all->flags,
                                  .rows = all->rows,
                                  .items = all->items };
-        make_slice(&ranks[r], &all->f);
-        ranks[r].out.grads = fixture_grads(&ranks[r].f);
+        make_slice(&ranks[r], &all->f[0]);
     }
     for (uint32_t r = 0; r < count; r++)
         assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]),
@@ -355,10 +419,12 @@ static void run_slices(const rank_state *all, uint32_t count, const char *kind)
         fixture_ok(ranks[r].status, &ranks[r].err);
         compare_outcomes(all, &ranks[r], kind, count);
     }
-    compare_gradients(all, ranks, count, kind);
-    for (uint32_t r = 0; r < count; r++) {
-        xm_grads_destroy(ranks[r].out.grads);
-        fixture_end(&ranks[r].f);
+    for (uint32_t i = 0; i < all->f[0].layout->param_count; i++)
+        compare_gradient(all, &all->f[0].layout->params[i], ranks, count, kind);
+    for (uint32_t i = 0; i < count * stages; i++) {
+        rank_state *s = &ranks[i / stages];
+        xm_grads_destroy(s->out.grads[i % stages]);
+        fixture_end(&s->f[i % stages]);
     }
     pthread_mutex_destroy(&m.mutex);
     pthread_cond_destroy(&m.all_there);
@@ -380,17 +446,19 @@ static void slices_give_the_bits_of_one_rank(void **state)
                 fixture_items_make(&rows, kind->value_head, k + 9);
             rank_state *all = calloc(1, sizeof *all);
             assert_non_null(all);
-            fixture_make(&all->f, kind, k + 1);
+            fixture_make(&all->f[0], kind, k + 1);
+            all->stages = 1;
             all->flags = flags[i];
             all->rows = &rows;
             all->items = &items;
-            all->out.grads = fixture_grads(&all->f);
+            all->out.grads[0] = fixture_grads(&all->f[0]);
             (void)run_rank(all);
             fixture_ok(all->status, &all->err);
-            for (uint32_t n = 2; n <= xm_segments(&kind->config); n *= 2)
-                run_slices(all, n, kind->name);
-            xm_grads_destroy(all->out.grads);
-            fixture_end(&all->f);
+            for (uint32_t n = 1; n <= xm_segments(&kind->config); n *= 2)
+                for (uint32_t stages = 1; stages <= MOST_STAGES; stages++)
+                    run_slices(all, n, stages, kind->name);
+            xm_grads_destroy(all->out.grads[0]);
+            fixture_end(&all->f[0]);
             free(all);
             fixture_items_free(&items);
             fixture_rows_free(&rows);
@@ -399,7 +467,7 @@ static void slices_give_the_bits_of_one_rank(void **state)
 
 /* ---- weights of a slice ------------------------------------------------- */
 
-/* A slice of a model whose values are drawn, on the model's device. */
+/* A slice of a model, or a stage of it, on the model's device. */
 typedef struct cut_weights {
     xm_config config;
     xm_layout *layout;
@@ -407,13 +475,15 @@ typedef struct cut_weights {
 } cut_weights;
 
 static cut_weights cut_model(const fixture *model, uint32_t rank,
-                             uint32_t ranks)
+                             uint32_t ranks, uint32_t layer, uint32_t layers)
 {
     cut_weights c = { 0 };
+    xm_config slice;
     xr_err err = { "" };
     int value = xm_layout_find(model->layout, XM_VALUE_HEAD) != NULL;
-    fixture_ok(xm_config_slice(&model->config, rank, ranks, &err, &c.config),
+    fixture_ok(xm_config_slice(&model->config, rank, ranks, &err, &slice),
                &err);
+    fixture_ok(xm_config_stage(&slice, layer, layers, &err, &c.config), &err);
     fixture_ok(xm_layout_create(&c.config, value, &err, &c.layout), &err);
     fixture_ok(xm_weights_create(c.layout, model->device.ops,
                                  model->device.self, "test", 0, &err,
@@ -461,7 +531,7 @@ static void slices_hold_their_part_of_each_tensor(void **state)
         fixture_make(&f, &kinds[k], 7);
         uint32_t ranks = xm_segments(&f.config);
         for (uint32_t r = 0; r < ranks; r++) {
-            cut_weights c = cut_model(&f, r, ranks);
+            cut_weights c = cut_model(&f, r, ranks, r % 2, 2 - r % 2);
             fixture_ok(xm_weights_import(c.weights, &f.weights->table, &err),
                        &err);
             check_cut(&f, &c, kinds[k].name);
@@ -488,7 +558,7 @@ static void what_a_slice_cannot_do_is_refused(void **state)
     float *memory[4] = { 0 };
     xr_err err = { "" };
     fixture_make(&f, &kinds[0], 7);
-    cut_weights half = cut_model(&f, 1, 2);
+    cut_weights half = cut_model(&f, 1, 2, 0, 2);
     assert_int_equal(xm_weights_save(half.weights, scratch_path("half"),
                                      XM_ST_SHARD_BYTES, &err),
                      XRAY_E_UNSUPPORTED);
@@ -499,7 +569,7 @@ static void what_a_slice_cannot_do_is_refused(void **state)
                                              &shares),
                      XRAY_E_UNSUPPORTED);
     /* The weights of one slice do not serve another, nor the model. */
-    cut_weights other = cut_model(&f, 0, 2);
+    cut_weights other = cut_model(&f, 0, 2, 0, 2);
     assert_int_equal(
         xm_weights_import(other.weights, &half.weights->table, &err),
         XRAY_E_UNSUPPORTED);
