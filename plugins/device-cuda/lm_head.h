@@ -38,6 +38,10 @@ static inline uint64_t lm_head_chunk_items(uint64_t row)
 xray_status cuda_check_logits(const cuda_device *d, const char *where,
                               uint64_t vocab, uint64_t stride);
 
+/* Refuses segments of a vocabulary that are too many. */
+xray_status cuda_check_segment(const cuda_device *d, const char *where,
+                               uint64_t vocab, uint64_t segment);
+
 /* Reserves scratch for a chunk; with `gradient` for dz as well. */
 xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient);
 

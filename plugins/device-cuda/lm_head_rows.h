@@ -11,6 +11,7 @@
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/device.h"
 #include "plugins/device-cuda/fmath.h"
+#include "plugins/device-cuda/segments.h"
 
 /* One warp adds, and the others compute four logits per thread. A block has no
  * more threads than a row can use. */
@@ -29,9 +30,17 @@ static inline unsigned count_row_threads(uint64_t vocab)
 typedef struct logit_row {
     const float *z;
     uint32_t n;
+    uint32_t segment;  /* entries of a segment of its sums; 0: all of them */
     float softcap;     /* 0: none */
     float temperature; /* 1: no division */
 } logit_row;
+
+/* Returns logit_row's segment of the operators' `segment`, which may be above
+ * 2^32. */
+CU_FN uint32_t cut_row(uint64_t vocab, uint64_t segment)
+{
+    return segment < vocab ? (uint32_t)segment : 0;
+}
 
 /* The shared memory of a block. */
 typedef struct logit_shared {
@@ -176,24 +185,55 @@ CU_FN void make_terms(const logit_row *r, const logit_sum *h, uint32_t first,
         *(float4 *)(void *)(v + at) = make_float4(b[0], b[1], b[2], b[3]);
 }
 
-/* Adds sixteen partial sums of u in the lower lanes, and of v or of u v in the
- * upper lanes. Each is one chain, whose length over all tiles bounds the
- * kernel: about 7 cycles per sixteen logits. */
+/* Adds entries [first, last) of u to sixteen partial sums in the lower lanes,
+ * and those of v or of u v in the upper lanes. Entry `first` belongs to partial
+ * `partial`. Each is one chain, whose length over all tiles bounds the kernel:
+ * about 7 cycles per sixteen logits. */
 template <int MODE>
-CU_FN float add_terms(float s, const float *u, const float *v, uint32_t count)
+CU_FN float add_terms(float s, const float *u, const float *v, uint32_t first,
+                      uint32_t last, uint32_t partial)
 {
     uint32_t lane = threadIdx.x % 32;
     int high = lane >= 16;
-    const float *x = (MODE == LM_HEAD_PAIR && high ? v : u) + lane % 16;
-    const float *y = v + lane % 16;
+    const float *x = MODE == LM_HEAD_PAIR && high ? v : u;
 #pragma unroll 16
-    for (uint32_t i = 0; i < count; i += 16) {
+    for (uint32_t i = first + (lane - partial) % 16; i < last; i += 16) {
         if (MODE == LM_HEAD_MOMENT)
-            s = fmaf(x[i], high ? y[i] : 1.0f, s);
+            s = fmaf(x[i], high ? v[i] : 1.0f, s);
         else
             s = s + x[i];
     }
     return s;
+}
+
+/* The sums of a row in the adding warp: the sixteen partial sums of a segment,
+ * of which lane l has number l % 16, and the sums of the segments before it. */
+typedef struct logit_sums {
+    float partial;
+    float open[SEGMENT_LEVELS][1];
+    uint32_t ended;
+} logit_sums;
+
+/* Adds the terms of a tile, whose first entry is `at`, segment by segment. */
+template <int MODE>
+CU_FN void add_tile(logit_sums *s, const logit_row *r, const float *u,
+                    const float *v, uint32_t at, uint32_t count)
+{
+    uint32_t segment = r->segment ? r->segment : r->n;
+    uint32_t segments = (r->n - 1) / segment + 1;
+    for (uint32_t i = 0; i < count;) {
+        uint32_t begin = s->ended * segment;
+        uint32_t left = r->n - begin < segment ? r->n - begin : segment;
+        uint32_t end = begin + left - at;
+        uint32_t last = end < count ? end : count;
+        s->partial =
+            add_terms<MODE>(s->partial, u, v, i, last, (at + i - begin) % 16);
+        i = last;
+        if (last == end) {
+            s->partial = cu_half_tree16(s->partial);
+            end_segment<1>(s->open, &s->partial, ++s->ended, segments);
+        }
+    }
 }
 
 /* The sums of a row, given to all threads. LM_HEAD_PAIR requires a row without
@@ -204,7 +244,9 @@ CU_FN void sum_logits(logit_shared *shared, const logit_row *r,
 {
     uint32_t tile = (blockDim.x - 32) * 4;
     uint32_t tiles = (r->n + tile - 1) / tile;
-    float s = 0.0f;
+    logit_sums s;
+    s.partial = 0.0f;
+    s.ended = 0;
     __syncthreads();
     for (uint32_t t = 0; t <= tiles; t++) {
         if (threadIdx.x >= 32) {
@@ -212,18 +254,15 @@ CU_FN void sum_logits(logit_shared *shared, const logit_row *r,
                 make_terms<MODE>(r, h, t * tile, shared->tile[t % 2][0],
                                  shared->tile[t % 2][1]);
         } else if (t > 0) {
-            uint32_t left = r->n - (t - 1) * tile;
-            s = add_terms<MODE>(s, shared->tile[(t - 1) % 2][0],
-                                shared->tile[(t - 1) % 2][1],
-                                left < tile ? left : tile);
+            uint32_t at = (t - 1) * tile;
+            add_tile<MODE>(&s, r, shared->tile[(t - 1) % 2][0],
+                           shared->tile[(t - 1) % 2][1], at,
+                           r->n - at < tile ? r->n - at : tile);
         }
         __syncthreads();
     }
-    if (threadIdx.x < 32) {
-        s = cu_half_tree16(s);
-        if (threadIdx.x % 16 == 0)
-            shared->sums[threadIdx.x / 16] = s;
-    }
+    if (threadIdx.x < 32 && threadIdx.x % 16 == 0)
+        shared->sums[threadIdx.x / 16] = s.partial;
     __syncthreads();
     *out_first = shared->sums[0];
     *out_second = shared->sums[1];

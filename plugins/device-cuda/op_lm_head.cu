@@ -142,15 +142,17 @@ typedef struct lm_head_out {
     float *entropy;
     float *lse;
     float *partial;
+    const float *top;
     uint64_t vocab_first;
     uint32_t vocab;
+    uint32_t segment; /* as in logit_row */
     float softcap;
 } lm_head_out;
 
 CU_FN logit_row get_logit_row(const lm_head_out *o, uint64_t item)
 {
-    logit_row r = { o->z + blockIdx.x * o->row, o->vocab, o->softcap,
-                    o->temperature ? o->temperature[item] : 1.0f };
+    logit_row r = { o->z + blockIdx.x * o->row, o->vocab, o->segment,
+                    o->softcap, o->temperature ? o->temperature[item] : 1.0f };
     return r;
 }
 
@@ -165,7 +167,7 @@ __global__ void __launch_bounds__(LM_HEAD_THREADS)
     if (!lm_head_item_exists(o.live, i))
         return;
     logit_row r = get_logit_row(&o, i);
-    logit_sum h = { logit_row_max(&shared, &r), 0.0f, 0.0f };
+    logit_sum h = { o.top ? o.top[i] : logit_row_max(&shared, &r), 0.0f, 0.0f };
     float sum;
     float moment;
     sum_logits<LM_HEAD_MOMENT>(&shared, &r, &h, &sum, &moment);
@@ -205,8 +207,10 @@ static lm_head_out make_logp_args(const xray_lm_head_logp *op,
     o.entropy = op->entropy;
     o.lse = op->lse;
     o.partial = op->partial;
+    o.top = op->top;
     o.vocab_first = op->vocab_first;
     o.vocab = (uint32_t)op->weight->rows;
+    o.segment = cut_row(op->weight->rows, op->segment);
     o.softcap = op->softcap;
     return o;
 }
@@ -227,14 +231,18 @@ xray_status cuda_lm_head_logp(void *self, xray_stream *stream,
                               const xray_lm_head_logp *op)
 {
     cuda_device *d = (cuda_device *)self;
-    CUDA_CHECK(d, op, "lm_head_logp", op->weight, op->x, op->targets,
-               op->partial ? op->partial : op->logp);
+    CUDA_CHECK(d, op, "lm_head_logp", op->weight, op->kept ? op->logits : op->x,
+               op->targets, op->partial ? op->partial : op->logp);
     cudaStream_t s = cuda_stream(d, stream);
     lm_head_chunk c = make_chunk(op, "lm_head_logp");
-    xray_status status = lm_head_reserve(d, &c, 0);
+    xray_status status =
+        cuda_check_segment(d, c.where, op->weight->rows, op->segment);
+    if (status == XRAY_OK)
+        status = lm_head_reserve(d, &c, 0);
     while (status == XRAY_OK && lm_head_next_chunk(&c, op->items.bound)) {
-        status = lm_head_round_x(d, s, &c);
-        if (status == XRAY_OK)
+        if (!op->kept)
+            status = lm_head_round_x(d, s, &c);
+        if (!op->kept && status == XRAY_OK)
             status = lm_head_logits(d, s, &c);
         if (status != XRAY_OK)
             break;
@@ -363,12 +371,16 @@ static xray_status run_grad_products(cuda_device *d, cudaStream_t stream,
     g.form = PRODUCT_NN;
     g.n = (uint32_t)cols;
     g.k = (uint32_t)c->weight->rows;
+    g.piece[0] = cut_row(g.k, op->forward->segment);
+    g.segments = g.piece[0] ? (uint8_t)((g.k - 1) / g.piece[0] + 1) : 0;
     status = run_lm_head_product(d, stream, c->where, &g);
     if (status != XRAY_OK || !op->dweight)
         return status;
     set_operand_x(d, c, &g.b, &g.b_row);
     g.b_dtype = XRAY_F32;
     g.c = op->dweight;
+    g.segments = 0;
+    g.piece[0] = 0;
     g.form = PRODUCT_TN;
     g.m = (uint32_t)c->weight->rows;
     g.k = (uint32_t)c->count;
@@ -407,7 +419,10 @@ xray_status cuda_lm_head_grad(void *self, xray_stream *stream,
                          "dentropy is given, but the forward call did not keep "
                          "entropy");
     lm_head_chunk c = make_chunk(f, "lm_head_grad");
-    xray_status status = lm_head_reserve(d, &c, 1);
+    xray_status status =
+        cuda_check_segment(d, c.where, f->weight->rows, f->segment);
+    if (status == XRAY_OK)
+        status = lm_head_reserve(d, &c, 1);
     while (status == XRAY_OK && lm_head_next_chunk(&c, f->items.bound))
         status = add_chunk_grads(d, cuda_stream(d, stream), op, &c);
     return status;

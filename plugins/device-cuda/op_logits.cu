@@ -18,6 +18,18 @@ xray_status cuda_check_logits(const cuda_device *d, const char *where,
     return XRAY_OK;
 }
 
+xray_status cuda_check_segment(const cuda_device *d, const char *where,
+                               uint64_t vocab, uint64_t segment)
+{
+    if (segment && (vocab - 1) / segment >= XRAY_SEGMENTS)
+        return cuda_fail(d, XRAY_E_ARG, where,
+                         "segment is %llu, but a vocabulary of %llu must have "
+                         "at most %u segments",
+                         (unsigned long long)segment, (unsigned long long)vocab,
+                         XRAY_SEGMENTS);
+    return XRAY_OK;
+}
+
 /* ---- edits --------------------------------------------------------------- */
 
 #define EDIT_THREADS 256u
@@ -37,7 +49,7 @@ __global__ void __launch_bounds__(EDIT_THREADS)
     uint32_t own = first + threadIdx.x;
     const float *from = op.logits + item * op.stride;
     float *to = op.changed + item * op.stride;
-    logit_row r = { from, last, op.softcap, 1.0f };
+    logit_row r = { from, last, 0, op.softcap, 1.0f };
     for (uint32_t i = own; i < last; i += EDIT_THREADS)
         to[i] = logit_value(&r, from[i]);
     const char *edits = (const char *)(const void *)op.edits;
@@ -112,7 +124,7 @@ __global__ void __launch_bounds__(LM_HEAD_THREADS)
     if (!lm_head_item_exists(op.items.live, item))
         return;
     logit_row r = { op.logits + item * op.stride, (uint32_t)op.vocab,
-                    op.softcap, 1.0f };
+                    cut_row(op.vocab, op.segment), op.softcap, 1.0f };
     logit_sum h = { logit_row_max(&shared, &r), 0.0f, -cu_float(LM_HEAD_INF) };
     float sum;
     float none;
@@ -153,8 +165,9 @@ xray_status cuda_pick_logp(void *self, xray_stream *stream,
         return cuda_fail(d, XRAY_E_ARG, "pick_logp",
                          "count is %u, not 1 to the vocabulary's %llu",
                          op->count, (unsigned long long)op->vocab);
-    if (op->items.bound == 0)
-        return XRAY_OK;
+    status = cuda_check_segment(d, "pick_logp", op->vocab, op->segment);
+    if (status != XRAY_OK || op->items.bound == 0)
+        return status;
     CU_LAUNCH(pick_logp_kernel, dim3((unsigned)op->items.bound),
               count_row_threads(op->vocab), 0, cuda_stream(d, stream), *op);
     return cuda_launched(d, "pick_logp");

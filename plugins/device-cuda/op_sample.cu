@@ -26,8 +26,8 @@ typedef struct sample_out {
     uint64_t stride;      /* of given and changed */
     uint32_t draw_stride;
     uint32_t vocab;
+    uint32_t segment; /* as in logit_row */
     float softcap;
-    uint32_t reserved;
 } sample_out;
 
 /* The shared memory of a block. `logits.tile` holds a band during a sort. */
@@ -301,7 +301,8 @@ CU_FN uint32_t count_from(sample_shared *s, const sample_row *r)
 }
 
 /* The smallest value that stays; -inf where nothing is cut. `sum` is that of
- * the complete row. */
+ * the complete row, unless the row has segments, which the sum for top_p has
+ * not. */
 CU_FN float support_floor(sample_shared *s, sample_row r, const xray_draw *draw,
                           float sum)
 {
@@ -323,8 +324,9 @@ CU_FN float support_floor(sample_shared *s, sample_row r, const xray_draw *draw,
     }
     if (!by_p)
         return floor;
-    if (floor > -cu_float(LM_HEAD_INF)) {
+    if (floor > -cu_float(LM_HEAD_INF) || r.row.segment) {
         logit_sum h = { r.max, 0.0f, floor };
+        r.row.segment = 0;
         float none;
         sum_logits<LM_HEAD_FROM>(&s->logits, &r.row, &h, &sum, &none);
     }
@@ -383,7 +385,7 @@ CU_FN uint32_t gumbel_row(sample_shared *s, const logit_row *r, float floor,
 CU_FN float prepare_row(sample_shared *s, const sample_out *o, uint64_t item,
                         float *z)
 {
-    logit_row r = { z, o->vocab, o->softcap, 1.0f };
+    logit_row r = { z, o->vocab, 0, o->softcap, 1.0f };
     if (o->softcap == 0.0f && !o->given)
         return logit_row_max(&s->logits, &r);
     float top = -cu_float(LM_HEAD_INF);
@@ -402,7 +404,7 @@ CU_FN float prepare_row(sample_shared *s, const sample_out *o, uint64_t item,
 CU_FN uint32_t draw_token(sample_shared *s, const sample_out *o, uint64_t item,
                           sample_row r, const xray_draw *draw, float sum)
 {
-    logit_row z = { r.row.z, r.row.n, 0.0f, 1.0f };
+    logit_row z = { r.row.z, r.row.n, 0, 0.0f, 1.0f };
     if (o->changed) {
         r.row.z = o->changed + item * o->stride;
         r.max = logit_row_max(&s->logits, &r.row);
@@ -411,6 +413,8 @@ CU_FN uint32_t draw_token(sample_shared *s, const sample_out *o, uint64_t item,
         return argmax_row(s, &z);
     if (draw->temperature == 0.0f)
         return argmax_row(s, &r.row);
+    if (o->changed)
+        r.row.segment = 0;
     if (o->changed && draw->top_p < 1.0f) {
         logit_sum h = { r.max, 0.0f, -cu_float(LM_HEAD_INF) };
         float none;
@@ -433,7 +437,8 @@ __global__ void __launch_bounds__(LM_HEAD_THREADS) sample_rows(sample_out o)
     float *z = o.z + blockIdx.x * o.row;
     float raw_max = prepare_row(&shared, &o, item, z);
     int tempered = draw.temperature != 1.0f && draw.temperature != 0.0f;
-    sample_row r = { { z, o.vocab, 0.0f, tempered ? draw.temperature : 1.0f },
+    sample_row r = { { z, o.vocab, o.segment, 0.0f,
+                       tempered ? draw.temperature : 1.0f },
                      0.0f,
                      0,
                      0xffffffffu };
@@ -473,6 +478,7 @@ static sample_out make_sample_args(const xray_sample *op,
     o.stride = op->logits_stride;
     o.draw_stride = op->draw_stride;
     o.vocab = (uint32_t)c->vocab;
+    o.segment = cut_row(c->vocab, op->segment);
     o.softcap = op->softcap;
     return o;
 }
@@ -506,8 +512,10 @@ xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
     xray_status status = check_sample(d, op);
     if (status == XRAY_OK) {
         c.vocab = op->weight ? op->weight->rows : op->vocab;
-        status = lm_head_reserve(d, &c, 0);
+        status = cuda_check_segment(d, "sample", c.vocab, op->segment);
     }
+    if (status == XRAY_OK)
+        status = lm_head_reserve(d, &c, 0);
     while (status == XRAY_OK && lm_head_next_chunk(&c, op->items.bound)) {
         if (op->weight)
             status = lm_head_round_x(d, s, &c);

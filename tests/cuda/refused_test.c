@@ -469,6 +469,8 @@ static void the_lm_head_refuses_bad_fields(void **state)
                                              .lse = device_floats(&c) };
     BAD(lm_head_logp, weight, NULL, XRAY_E_ARG);
     BAD(lm_head_logp, logp, NULL, XRAY_E_ARG);
+    BAD(lm_head_logp, x, NULL, XRAY_E_ARG);
+    BAD(lm_head_logp, kept, 1, XRAY_E_ARG);
     const xray_lm_head_grad lm_head_grad = { .header =
                                                  XRAY_HEADER(xray_lm_head_grad),
                                              .forward = &lm_head_logp,

@@ -411,6 +411,7 @@ OPERATOR(lm_head_logp, xray_lm_head_logp, {
     }
     IN(c, o->targets, FLOATS(n));
     IN(c, o->temperature, FLOATS(n));
+    IN(c, o->top, FLOATS(n));
     OUT(c, o->logp, FLOATS(n));
     OUT(c, o->entropy, FLOATS(n));
     OUT(c, o->lse, FLOATS(n));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests that the LM head sums its vocabulary in segments: whole, from slices,
- * over given logits, and with its gradient, against plain loops, bit by bit.
+ * over given logits, and with its gradient, against plain loops, bit by bit. In
+ * bfloat16 the loops get the device's logits.
  */
 #include <xray/comm.h>
 
@@ -230,37 +231,50 @@ static void check_slices(const dev *d, const lm_input *h, size_t segment,
     }
 }
 
+/* Gives the gradient of the input. The logits are the device's own. */
+static float *check_vocabulary(const dev *cpu, const dev *d, const lm_input *h,
+                               size_t segment, int kept)
+{
+    float *z = make_logits(d, h, h->softcap);
+    scored want = score_plainly(cpu, h, z, segment, h->tempered);
+    scored got = make_scored(h->items);
+    got.logits = kept ? alloc_logits(h) : NULL;
+    xray_weight *w = create_weight(d, h->w, h->vocab, h->dim);
+    xray_lm_head_logp op = make_logp_into(h, w, &got);
+    op.segment = segment;
+    must(d->ops->lm_head_logp(d->self, NULL, &op));
+    assert_same_scores(&got, &want, h->items, d->name);
+    float *dx = compute_dx(d, h, op, &want);
+    check_slices(d, h, segment, &want, dx);
+    d->ops->weight_destroy(d->self, w);
+    free_scored(&got);
+    free_scored(&want);
+    free(z);
+    return dx;
+}
+
 static void the_vocabulary_is_summed_in_segments(void **state)
 {
     (void)state;
     bench b;
-    open_cpu_devices(&b);
+    open_devices(&b);
+    const int same = b.count;
+#ifdef BENCH_CUDA
+    b.dev[b.count++] = open_cuda(CUDA_BFLOAT16, "cuda, bf16");
+#endif
     for (size_t c = 0; c < CASES; c++) {
         lm_input h = make_lm_input(cases[c].h);
-        float *z = make_logits(&b.dev[0], &h, h.softcap);
-        scored want =
-            score_plainly(&b.dev[0], &h, z, cases[c].segment, h.tempered);
+        size_t n = h.items * h.dim;
         float *first = NULL;
         for (int i = 0; i < b.count; i++) {
-            const dev *d = &b.dev[i];
-            scored got = make_scored(h.items);
-            got.logits = i % 2 ? alloc_logits(&h) : NULL;
-            xray_weight *w = create_weight(d, h.w, h.vocab, h.dim);
-            xray_lm_head_logp op = make_logp_into(&h, w, &got);
-            op.segment = cases[c].segment;
-            must(d->ops->lm_head_logp(d->self, NULL, &op));
-            assert_same_scores(&got, &want, h.items, d->name);
-            float *dx = compute_dx(d, &h, op, &want);
-            check_slices(d, &h, cases[c].segment, &want, dx);
-            first = first ? first : copy_floats(dx, h.items * h.dim);
-            assert_same_bits(dx, first, h.items * h.dim, "dx", d->name);
+            float *dx = check_vocabulary(&b.dev[0], &b.dev[i], &h,
+                                         cases[c].segment, i % 2);
+            first = first ? first : copy_floats(dx, n);
+            if (i < same)
+                assert_same_bits(dx, first, n, "dx", b.dev[i].name);
             free(dx);
-            d->ops->weight_destroy(d->self, w);
-            free_scored(&got);
         }
         free(first);
-        free_scored(&want);
-        free(z);
         free_lm_input(&h);
     }
     close_devices(&b);
@@ -298,15 +312,19 @@ static void check_draws(const dev *cpu, const dev *d, lm_input *h,
 {
     float found[32];
     int32_t token[32];
+    int32_t want[32];
     sampled r = { token, alloc_floats(h->items), alloc_floats(h->items), NULL };
+    sampled first = { want, r.raw, r.logp, NULL };
     xray_draw draws[32];
     for (size_t i = 0; i < h->items; i++)
         draws[i] = (xray_draw){ .key = 7,
                                 .position = (uint32_t)i,
                                 .temperature = h->temperature[i],
-                                .top_p = 1 };
+                                .top_p = i % 2 ? 0.5f : 1 };
     for (int given = 0; given < 2; given++) {
+        draw_tokens(cpu, h, draws, segment, given ? z : NULL, &first);
         draw_tokens(d, h, draws, segment, given ? z : NULL, &r);
+        assert_memory_equal(token, want, h->items * sizeof(*token));
         memcpy(h->targets, token, h->items * sizeof(*token));
         scored raw = score_plainly(cpu, h, capped, segment, 0);
         scored own = score_plainly(cpu, h, capped, segment, 1);
@@ -336,7 +354,7 @@ static void draws_and_picks_sum_the_same_segments(void **state)
 {
     (void)state;
     bench b;
-    open_cpu_devices(&b);
+    open_devices(&b);
     for (size_t c = 0; c < CASES; c++) {
         lm_input h = make_lm_input(cases[c].h);
         float *z = make_logits(&b.dev[0], &h, 0);
