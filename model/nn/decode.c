@@ -39,6 +39,7 @@ xray_status xm_decode(xm_decoder *decoder, xm_space *space,
         return status;
     xm_pass pass = xm_pass_start(decoder, space, batch->tokens, err);
     pass.batch = batch;
+    pass.tokens.live = batch->live;
     xm_pass_blocks(&pass, batch->ids, batch->in);
     if (batch->last_count == 0)
         return pass.status;

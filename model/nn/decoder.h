@@ -231,6 +231,8 @@ xray_status xm_outputs_backward(xm_decoder *decoder, xm_space *space,
 typedef struct xm_decode_batch {
     uint32_t tokens;
     uint32_t reserved;
+    const int32_t *live;      /* [dev] number of tokens and of `last` alike, as
+                               * in xray_extent; or NULL */
     uint64_t position_bound;  /* above every position */
     const int32_t *ids;       /* [dev] [tokens], of the first stage */
     const int32_t *seq;       /* [dev] [tokens] slots in the cache */

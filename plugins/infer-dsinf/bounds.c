@@ -170,6 +170,7 @@ size_t dsinf_lay_out_arrays(const dsinf_bounds *bounds, void *base,
     }
     a.stop = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
     a.limit = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
+    a.rows = reserve_array(base, &end, 1, sizeof(int32_t));
     const size_t some = XM_LOGIT_DRAWS;
     const size_t picks = some * XM_MAX_PICKS;
     a.edit_start = reserve_array(base, &end, some + 1, sizeof(int32_t));

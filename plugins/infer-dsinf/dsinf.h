@@ -69,6 +69,7 @@ typedef struct dsinf_arrays {
     int32_t *stop;        /* [slots] and `limit`: as in xray_advance, for steps
                            * that are made ahead. No row ends in them. */
     int32_t *limit;
+    int32_t *rows; /* [1] of the step, and of the one ahead */
     /* What requests wish of the logits: arrays of xm_changes, and log-probs
      * beside those of the drawn tokens. */
     int32_t *edit_start;    /* [logit_draws + 1] */
@@ -78,6 +79,13 @@ typedef struct dsinf_arrays {
     int32_t *pick_ids;      /* [logit_draws, XM_MAX_PICKS] */
     float *pick_logp;       /* [logit_draws, XM_MAX_PICKS] */
 } dsinf_arrays;
+
+/* A step ahead that a device has recorded, for up to so many rows. */
+typedef struct dsinf_graph {
+    xray_graph *graph; /* NULL: such a step was made once, but not recorded */
+    uint32_t rows;     /* 0: no such step was made */
+    uint32_t position_bound;
+} dsinf_graph;
 
 typedef struct dsinf {
     const xray_host *host;
@@ -115,6 +123,7 @@ typedef struct dsinf {
     xm_sched_step ahead;   /* the step after the last one */
     uint32_t turn;         /* the one of `drawn` that the last step has */
     uint32_t going;        /* 1: `ahead` is made and not yet taken */
+    dsinf_graph graphs[2]; /* of steps ahead, by `turn` */
     uint32_t broken;       /* 1: a step failed before its end */
     uint32_t updating;     /* DSINF_UPDATE_* of the current update; 0: none */
     uint32_t bf16;         /* 1: the engine's own weights are bf16 */
@@ -161,6 +170,24 @@ xray_status dsinf_sleep(void *self, uint32_t tags);
 xray_status dsinf_wake(void *self, uint32_t tags);
 
 /* ---- step.c -------------------------------------------------------------- */
+
+/* Computes the tokens of a step, whose arrays are on the device, and enqueues
+ * its draws and the way of their results to the host. `live` [dev] is the
+ * number of rows if that is less; or NULL. `issued` is 1 if the scheduler knows
+ * the draws, which may then need logits that were changed. */
+xray_status dsinf_compute(dsinf *self, const xm_sched_step *step,
+                          const int32_t *live, const float **out_hidden,
+                          xr_err *err);
+xray_status dsinf_draw(dsinf *self, const float *x, xray_extent count,
+                       uint32_t turn, int issued);
+
+/* ---- ahead.c ------------------------------------------------------------- */
+
+/* Makes the step `ahead` from what the current one draws, before the host knows
+ * it. A device that offers graphs records it and runs it as one. */
+xray_status dsinf_make_ahead(dsinf *self, xr_err *err);
+/* Destroys the graphs, since they hold addresses of memory that moves. */
+void dsinf_forget_graphs(dsinf *self);
 
 /* Forgets the step that was made ahead, since its weights are about to change;
  * it is made again from what the host knows. */

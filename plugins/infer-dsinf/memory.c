@@ -201,6 +201,7 @@ xray_status dsinf_alloc_kv(dsinf *self, xr_err *err)
 
 void dsinf_free_kv(dsinf *self)
 {
+    dsinf_forget_graphs(self);
     self->device->free(self->device_self, self->kv_memory);
     self->kv_memory = NULL;
 }

@@ -44,16 +44,20 @@ static xray_status upload_tokens(dsinf *self, const xm_sched_step *step)
     if (status == XRAY_OK)
         status = dsinf_upload(self, d->last, h->last,
                               step->last_count * sizeof(int32_t));
+    *h->rows = (int32_t)step->rows;
+    if (status == XRAY_OK)
+        status = dsinf_upload(self, d->rows, h->rows, sizeof(int32_t));
     return status;
 }
 
-/* Computes the tokens whose arrays are on the device. */
-static xray_status compute_tokens(dsinf *self, const xm_sched_step *step,
-                                  const float **out_hidden, xr_err *err)
+xray_status dsinf_compute(dsinf *self, const xm_sched_step *step,
+                          const int32_t *live, const float **out_hidden,
+                          xr_err *err)
 {
     const dsinf_arrays *d = &self->device_arrays;
     xm_decode_batch inputs = {
         .tokens = step->tokens,
+        .live = live,
         .position_bound = step->position_bound,
         .ids = d->ids,
         .seq = d->seq,
@@ -90,17 +94,14 @@ xray_status dsinf_gather(dsinf *self, const float *hidden, uint32_t count,
     return self->device->gather(self->device_self, NULL, &rows);
 }
 
-/* Enqueues the draws of a step and the way of their results to the host.
- * `issued` is 1 if the scheduler knows the draws, which may then need logits
- * that were changed. */
-static xray_status draw_tokens(dsinf *self, const float *x, uint32_t count,
-                               uint32_t turn, int issued)
+xray_status dsinf_draw(dsinf *self, const float *x, xray_extent count,
+                       uint32_t turn, int issued)
 {
     const dsinf_drawn *d = &self->device_arrays.drawn[turn];
     const dsinf_drawn *h = &self->host_arrays.drawn[turn];
     xray_sample call = {
         .header = XRAY_HEADER(xray_sample),
-        .items = { .bound = count },
+        .items = count,
         .weight = xm_decoder_lm_head(self->decoder),
         .x = x,
         .draws = self->device_arrays.draws,
@@ -113,54 +114,22 @@ static xray_status draw_tokens(dsinf *self, const float *x, uint32_t count,
     };
     xray_status status = XRAY_OK;
     if (issued)
-        status = dsinf_prepare_logits(self, x, count, &call);
+        status = dsinf_prepare_logits(self, x, (uint32_t)count.bound, &call);
     if (status == XRAY_OK)
         status = self->device->sample(self->device_self, NULL, &call);
     if (status == XRAY_OK)
-        status =
-            dsinf_download(self, h->token, d->token, count * sizeof(int32_t));
+        status = dsinf_download(self, h->token, d->token,
+                                count.bound * sizeof(int32_t));
     if (status == XRAY_OK)
         status = dsinf_download(self, h->raw_logp, d->raw_logp,
-                                count * sizeof(float));
+                                count.bound * sizeof(float));
     if (status == XRAY_OK)
-        status = dsinf_download(self, h->logp, d->logp, count * sizeof(float));
-    if (status == XRAY_OK)
-        status = self->device->event_record(self->device_self, NULL,
-                                            self->done[turn]);
+        status =
+            dsinf_download(self, h->logp, d->logp, count.bound * sizeof(float));
     return status;
 }
 
 /* ---- steps ahead --------------------------------------------------------- */
-
-/* Makes the step after the current one from what that one draws, before the
- * host knows it. */
-static xray_status make_ahead(dsinf *self, xr_err *err)
-{
-    const dsinf_arrays *d = &self->device_arrays;
-    const xray_advance call = {
-        .header = XRAY_HEADER(xray_advance),
-        .items = { .bound = self->ahead.rows },
-        .token = d->drawn[self->turn].token,
-        .ids = d->ids,
-        .positions = d->positions,
-        .draws = d->draws,
-        .stop = d->stop,
-        .limit = d->limit,
-        .draw_stride = sizeof(xray_draw),
-    };
-    const float *hidden = NULL;
-    xray_status status = self->device->advance(self->device_self, NULL, &call);
-    if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: the device does not advance");
-    status = compute_tokens(self, &self->ahead, &hidden, err);
-    if (status != XRAY_OK)
-        return status;
-    status = draw_tokens(self, hidden, self->ahead.rows, self->turn ^ 1, 0);
-    if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: sampling failed");
-    self->going = 1;
-    return XRAY_OK;
-}
 
 /* Takes the results of the draws that were enqueued last. While they are not
  * there, the device is given the next step rather than nothing. */
@@ -172,7 +141,7 @@ static xray_status take_results(dsinf *self, const xm_sched_step *step,
     xray_status status = self->device->event_query(self->device_self, done);
     if (status == XRAY_AGAIN) {
         if (xm_sched_follow(self->sched, step, &self->ahead)) {
-            status = make_ahead(self, err);
+            status = dsinf_make_ahead(self, err);
             if (status != XRAY_OK)
                 return status;
         }
@@ -217,7 +186,11 @@ static xray_status sample_all(dsinf *self, const xm_sched_step *step,
             status = dsinf_upload(self, self->device_arrays.draws, h->draws,
                                   count * sizeof(xray_draw));
         if (status == XRAY_OK)
-            status = draw_tokens(self, x, count, self->turn, 1);
+            status = dsinf_draw(self, x, (xray_extent){ .bound = count },
+                                self->turn, 1);
+        if (status == XRAY_OK)
+            status = self->device->event_record(self->device_self, NULL,
+                                                self->done[self->turn]);
         if (status != XRAY_OK)
             return xr_fail(err, status, "dsinf: sampling failed");
         status = take_results(self, step, err);
@@ -240,7 +213,7 @@ static xray_status make_step(dsinf *self, xm_sched_step *step, xr_err *err)
         status = upload_tokens(self, step);
         if (status != XRAY_OK)
             return xr_fail(err, status, "dsinf: a copy to the device failed");
-        status = compute_tokens(self, step, &hidden, err);
+        status = dsinf_compute(self, step, NULL, &hidden, err);
     }
     if (status == XRAY_OK)
         status = sample_all(self, step, hidden, err);
