@@ -236,6 +236,7 @@ static void reinforce_agrees_with_hand_calculation(void **state)
     rig_batch b;
     prepare_two_rows(&r, &b,
                      RIG_KEYS("preset", "reinforce_plus_plus", "gamma", "0.5"));
+    b.baseline[1] = 2; /* only remax subtracts it */
     b.mask[5] = 0;
     b.reward[5] = 9; /* on an observation: skipped, as verl does */
     static const double want[] = { 0.5, 1, 0.75, 1.5, 3 };

@@ -413,6 +413,19 @@ static void kl_is_clamped_as_in_nemo_rl(void **state)
     assert_true(xm_rl_kl(XM_RL_KL_K1, 1, 39, -1).value == 40);
 }
 
+/* GMPO divides by the tokens and 1e-8, as verl does: where the ratio is 1
+ * and the advantages sum to n, the loss is -n / (n + 1e-8). */
+static void gmpo_divides_by_slightly_more(void **state)
+{
+    (void)state;
+    static const xm_rl_clip clip = { .low = 0.4, .high = 0.4 };
+    for (int n = 1; n <= 4; n++) {
+        const xm_rl_sequence row = { .tokens = n, .advantage = n };
+        double got = xm_rl_gmpo(&clip, &row, -1, -1, 1).loss.value;
+        check_near(got, -n / (n + 1e-8), 1e-12);
+    }
+}
+
 static uint64_t get_key(const void *ctx, uint64_t i)
 {
     return ((const uint64_t *)ctx)[i];
@@ -432,6 +445,13 @@ static void picking_takes_the_largest_keys(void **state)
     assert_memory_equal(got, three, 7);
     xm_rl_pick(get_key, keys, 7, 50, got);
     assert_memory_equal(got, all, 7);
+    /* Ties of keys that are even and have the highest bit. */
+    const uint64_t high = (uint64_t)1 << 63;
+    const uint64_t even[] = { high + 6, 0, high + 8, high + 6, 2, 0, high + 6 };
+    xm_rl_pick(get_key, even, 7, 2, got);
+    assert_memory_equal(got, two, 7);
+    xm_rl_pick(get_key, even, 7, 3, got);
+    assert_memory_equal(got, three, 7);
     xm_rl_pick(get_key, keys, 7, 0, got);
     for (int i = 0; i < 7; i++)
         assert_int_equal(got[i], 0);
@@ -460,6 +480,7 @@ int main(void)
         cmocka_unit_test(weights_outside_of_their_bounds),
         cmocka_unit_test(rows_between_two_bounds),
         cmocka_unit_test(kl_is_clamped_as_in_nemo_rl),
+        cmocka_unit_test(gmpo_divides_by_slightly_more),
         cmocka_unit_test(picking_takes_the_largest_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,6 +94,33 @@ static void each_combination_is_accepted_or_refused(void **state)
     }
 }
 
+/* Zero is a number like any other; only -1 stands for the preset's. */
+static void zero_replaces_the_preset(void **state)
+{
+    static const struct {
+        const char *lam;
+        double want; /* the return of the first of two tokens */
+    } cases[] = {
+        { "0", 0.75 },
+        { "0.5", 0.875 },
+        { "1", 1 },
+        { "-1", 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig r;
+        rig_batch b;
+        rig_open(&r, RIG_KEYS("lam", cases[i].lam));
+        rig_batch_init(&b);
+        (void)ppo_row(&b, 1, 2, 0);
+        b.reward[1] = 0.75f;
+        b.reward[2] = 0.25f;
+        assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+        rig_near((double)b.returns[1], cases[i].want, 1e-6, cases[i].lam);
+        rig_close(&r);
+    }
+}
+
 /* ---- states ------------------------------------------------------------- */
 
 /* A state with any impossible number is refused. */
@@ -220,6 +247,29 @@ static void scores_are_clipped_first(void **state)
     rig_near((double)b.returns[4], -1.5 + 0.5 * 1.5, 1e-6, "return");
     assert_true(b.returns[3] == 0 && b.advantage[3] == 0);
     rig_close(&r);
+}
+
+/* The k3 of a reference that is far away is limited to 10, where bounds are
+ * asked for. */
+static void safety_bounds_limit_the_kl_loss(void **state)
+{
+    (void)state;
+    for (int bounded = 0; bounded < 2; bounded++) {
+        rig r;
+        rig_batch b;
+        rig_sums sums;
+        ppo_mini mini = { 0, 1, 0, 0 };
+        rig_open(&r, RIG_KEYS("use_kl_loss", "true", "safety_bounds",
+                              bounded ? "true" : "false"));
+        rig_batch_init(&b);
+        (void)ppo_row(&b, 1, 1, 0);
+        b.old_logp[1] = b.logp[1] = -5;
+        b.ref_logp[1] = -1;
+        assert_int_equal(ppo_run_mini(&r, &b, &mini, &sums), XRAY_OK);
+        rig_near(rig_metric(&r, &sums, "actor/kl_loss"),
+                 bounded ? 10 : exp(4) - 4 - 1, 1e-5, "kl_loss");
+        rig_close(&r);
+    }
 }
 
 /* ---- the controller ----------------------------------------------------- */
@@ -449,10 +499,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_combination_is_accepted_or_refused),
+        cmocka_unit_test(zero_replaces_the_preset),
         cmocka_unit_test(states_are_checked_before_use),
         cmocka_unit_test(scores_are_divided),
         cmocka_unit_test(equal_scores_are_not_divided),
         cmocka_unit_test(scores_are_clipped_first),
+        cmocka_unit_test(safety_bounds_limit_the_kl_loss),
         cmocka_unit_test(epochs_move_the_controller),
         cmocka_unit_test(incomplete_batches_are_refused),
         cmocka_unit_test(a_failed_step_leaves_the_state),

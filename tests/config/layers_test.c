@@ -219,10 +219,12 @@ static void values_are_visited_in_order(void **state)
     xr_config_set(config, "t.token=hush", &errors);
     xr_config_set(config, "t.file=/z", &errors);
     xr_config_set(config, "t.unknown=1", &errors);
+    xr_config_set(config, "v.last=2", &errors);
     expect_next(config, "u.other=1 (--set) given\n"
                         "t.token=hush (--set) given\n"
                         "t.file=/z (--set) given\n"
-                        "t.unknown=1 (--set) given\n");
+                        "t.unknown=1 (--set) given\n"
+                        "v.last=2 (--set) given\n");
     xr_config_decode(config, "t", XR_TABLE(few), &t, &errors);
     expect_errors(&errors, "");
     expect_next(config, "t.file=/z (--set) given paths\n"

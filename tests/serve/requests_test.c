@@ -134,6 +134,48 @@ static void verdicts_follow_the_rules(void **state)
     assert_int_equal(xm_sample_finish_reason(&s, ROW), XRAY_FINISH_LENGTH);
 }
 
+/* Lists end a sample, and so do repeats, by the tokens since it was extended;
+ * those before count for neither. */
+static void rounds_have_their_own_ends(void **state)
+{
+    static int32_t list[] = { 5, 6 };
+    static const struct {
+        int32_t tokens[8];
+        uint32_t count;
+        uint32_t start;
+        uint32_t want;
+    } cases[] = {
+        { { 1, 5, 6 }, 3, 0, XRAY_FINISH_STOP },
+        { { 1, 5, 6 }, 3, 1, XRAY_FINISH_STOP },
+        { { 1, 5, 6 }, 3, 2, XRAY_FINISH_NONE },
+        { { 5, 6, 1, 2 }, 4, 2, XRAY_FINISH_NONE },
+        { { 5, 6, 5, 6 }, 4, 2, XRAY_FINISH_STOP },
+        { { 1, 9, 9, 9 }, 4, 0, XRAY_FINISH_REPEAT },
+        { { 1, 9, 9, 9 }, 4, 1, XRAY_FINISH_REPEAT },
+        { { 1, 9, 9, 9 }, 4, 2, XRAY_FINISH_NONE },
+        { { 9, 9, 9, 1, 2, 3 }, 6, 3, XRAY_FINISH_NONE },
+        { { 1, 2, 3, 9, 9, 9 }, 6, 3, XRAY_FINISH_REPEAT },
+    };
+    xray_id_list lists[] = { { .ids = list, .count = 2 } };
+    xm_request r = { .stop_lists = lists,
+                     .stop_list_count = 1,
+                     .repeat_size = 1,
+                     .repeat_count = 3,
+                     .max_tokens = 99 };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int32_t tokens[8];
+        memcpy(tokens, cases[i].tokens, sizeof(tokens));
+        xm_sample s = { .request = &r,
+                        .tokens = tokens,
+                        .token_count = cases[i].count,
+                        .round_start = cases[i].start };
+        uint32_t got = xm_sample_finish_reason(&s, ROW);
+        if (got != cases[i].want)
+            fail_msg("case %zu: %u, expected %u", i, got, cases[i].want);
+    }
+}
+
 /* ---- lists -------------------------------------------------------------- */
 
 /* Samples that wait for a slot may leave from any position, and new ones follow
@@ -336,6 +378,7 @@ int main(void)
         cmocka_unit_test(counts_have_bounds),
         cmocka_unit_test(samplings_have_bounds),
         cmocka_unit_test(verdicts_follow_the_rules),
+        cmocka_unit_test(rounds_have_their_own_ends),
         cmocka_unit_test(waiting_samples_leave_from_anywhere),
         cmocka_unit_test(queues_lose_requests_from_anywhere),
         cmocka_unit_test(a_scheduler_needs_a_token_per_slot),
