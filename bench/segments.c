@@ -4,7 +4,7 @@
  * parallelism need not change the bits of a sum: products whose sums a layout
  * may cut, and log-sum-exps, as one chain and in segments.
  *
- *     bench-segments [threads [avx512|avx2|scalar|auto [rounds]]]
+ *     bench-segments [threads [avx512|avx2|scalar|auto [rounds [model]]]]
  *
  * In every round all forms of a shape are timed, one after the other, in
  * another order than in the round before. The cost is the median over the
@@ -249,11 +249,14 @@ static int run_shape(lab *l, const shape *s, size_t tokens)
     return each > 0;
 }
 
-static int run_shapes(lab *l)
+/* Runs the shapes of a model, or all. */
+static int run_shapes(lab *l, const char *model)
 {
     int ok = 1;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         const shape *s = &shapes[i];
+        if (model && strcmp(s->model, model) != 0)
+            continue;
         const size_t *tokens = s->parts ? many_tokens : few_tokens;
         size_t n = s->parts ? sizeof(many_tokens) / sizeof(*tokens)
                             : sizeof(few_tokens) / sizeof(*tokens);
@@ -267,11 +270,14 @@ static void print_classes(lab *l)
 {
     printf("\n%-36s %6s %7s %7s %7s\n", "class", "shapes", "least", "median",
            "most");
-    for (int c = 0; c < CLASSES; c++)
+    for (int c = 0; c < CLASSES; c++) {
+        if (l->count[c] == 0)
+            continue;
         printf("%-36s %6zu %7.1f %7.1f %7.1f\n", class_names[c], l->count[c],
                quantile_of(l->costs[c], l->count[c], 0),
                quantile_of(l->costs[c], l->count[c], 0.5),
                quantile_of(l->costs[c], l->count[c], 1));
+    }
 }
 
 static int64_t find_isa(const char *name)
@@ -294,7 +300,7 @@ int main(int argc, char **argv)
     if (l.threads < 1 || config.isa < 0 || l.rounds < 1 ||
         l.rounds > MOST_ROUNDS) {
         (void)fprintf(stderr, "usage: bench-segments [threads "
-                              "[avx512|avx2|scalar|auto [rounds]]]\n");
+                              "[avx512|avx2|scalar|auto [rounds [model]]]]\n");
         return 2;
     }
     l.ops = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
@@ -303,7 +309,7 @@ int main(int argc, char **argv)
     printf("%-12s %-10s %6s %6s %6s %9s %3s %7s %7s %7s %7s\n", "model", "sum",
            "tokens", "out", "depth", "us", "G", "again %", "cost %", "25 %",
            "75 %");
-    int ok = run_shapes(&l);
+    int ok = run_shapes(&l, argc > 4 ? argv[4] : NULL);
     if (ok)
         print_classes(&l);
     l.ops->destroy(l.self);

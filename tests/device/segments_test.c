@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests products whose sums are cut into segments against plain loops, bit by
- * bit: with every number of segments, on every device, for any cut of the
- * tokens, and with matrices side by side.
+ * Tests products whose sums are cut into segments against float64 and, bit by
+ * bit, against plain loops: with every number of segments, on every device, for
+ * any cut of the tokens, with matrices side by side, and from slices.
  */
 #include <xray/comm.h>
 
@@ -27,8 +27,8 @@ static const shape shapes[] = {
     { 15, 520, 65, 0, { 0 } },
     { 16, 512, 257, 0, { 0 } },
     { 29, 2184, 48, 0, { 0 } },
-    { 171, 1000, 40, 0, { 0 } },
-    { 20, 88, 1100, 0, { 0 } },
+    { 171, 1000, 24, 0, { 0 } },
+    { 100, 24, 900, 0, { 0 } },
     { 2, 40, 20, 3, { 24, 8, 8 } },
     { 30, 672, 50, 3, { 512, 80, 80 } },
     { 33, 5440, 19, 2, { 2720, 2720 } },
@@ -91,11 +91,15 @@ static float join_tree(const float *sums, uint32_t n)
     return join_tree(sums, left) + join_tree(sums + left, n - left);
 }
 
+static float weight_at(const product *p, size_t j, size_t k)
+{
+    return p->w[p->kind == XRAY_NT ? j * p->s.depth + k : k * p->s.out + j];
+}
+
 static float multiply_add(const product *p, size_t t, size_t j, size_t k,
                           float sum)
 {
-    float w = p->w[p->kind == XRAY_NT ? j * p->s.depth + k : k * p->s.out + j];
-    return fmaf(p->x[t * p->x_stride + k], w, sum);
+    return fmaf(p->x[t * p->x_stride + k], weight_at(p, j, k), sum);
 }
 
 static float sum_segment(const product *p, size_t t, size_t j, uint32_t s,
@@ -138,12 +142,26 @@ static float compute_output(const product *p, size_t t, size_t j,
     return p->end >= END_RESIDUAL ? residual + c : c;
 }
 
+static double compute_exactly(const product *p, size_t t, size_t j)
+{
+    size_t at = t * p->y_stride + j;
+    double sum = p->end == END_BIAS || p->end == END_BOTH ? p->bias[j] : 0;
+    for (size_t k = 0; k < p->s.depth; k++)
+        sum += (double)p->x[t * p->x_stride + k] * (double)weight_at(p, j, k);
+    if (p->end >= END_RESIDUAL)
+        sum += p->end == END_Y ? p->y[at] : p->residual[at];
+    return sum;
+}
+
 static float *compute_product(const product *p, uint32_t segments)
 {
     float *y = copy_floats(p->y, p->s.tokens * p->y_stride);
     for (size_t t = 0; t < p->s.tokens; t++)
-        for (size_t j = 0; j < p->s.out; j++)
-            y[t * p->y_stride + j] = compute_output(p, t, j, segments);
+        for (size_t j = 0; j < p->s.out; j++) {
+            float got = compute_output(p, t, j, segments);
+            y[t * p->y_stride + j] = got;
+            assert_near(got, compute_exactly(p, t, j), 2e-5, "segments");
+        }
     return y;
 }
 
@@ -213,16 +231,92 @@ static void segments_are_chains_that_a_tree_joins(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t i = 0; i < SHAPES * ENDS; i++) {
-        shape s = shapes[i / ENDS];
-        uint32_t kind = s.parts || i % 2 ? XRAY_NN : XRAY_NT;
+    /* The ends and the kinds take turns. */
+    for (size_t i = 0; i < 4 * SHAPES; i++) {
+        shape s = shapes[i / 4];
+        uint32_t segments = 1u << i % 4;
+        uint32_t kind = s.parts || i / ENDS % 2 ? XRAY_NN : XRAY_NT;
         product p = make_product(s, kind, (int)(i % ENDS));
-        for (uint32_t segments = 1; segments <= 8; segments *= 2) {
-            float *want = compute_product(&p, segments);
-            for (int d = 0; d < b.count; d++)
-                check_device(&b.dev[d], &p, segments, want);
-            free(want);
+        float *want = compute_product(&p, segments);
+        for (int d = 0; d < b.count; d++)
+            check_device(&b.dev[d], &p, segments, want);
+        free(want);
+        free_product(&p);
+    }
+    close_devices(&b);
+}
+
+/* ---- slices ------------------------------------------------------------- */
+
+/* The terms of slice `i` of `n`, in which every part has its share. */
+static product take_slice(const product *p, uint32_t i, uint32_t n)
+{
+    shape s = p->s;
+    s.depth /= n;
+    for (uint32_t k = 0; k < s.parts; k++)
+        s.part[k] /= n;
+    product slice = make_product(s, p->kind, END_NONE);
+    size_t at = 0;
+    size_t first = 0;
+    for (uint32_t part = 0; part < (s.parts ? s.parts : 1); part++) {
+        size_t own = s.parts ? s.part[part] : s.depth;
+        for (size_t k = first + i * own; k < first + (i + 1) * own; k++, at++) {
+            for (size_t t = 0; t < s.tokens; t++)
+                slice.x[t * slice.x_stride + at] = p->x[t * p->x_stride + k];
+            for (size_t j = 0; j < s.out; j++)
+                slice
+                    .w[p->kind == XRAY_NT ? j * s.depth + at : at * s.out + j] =
+                    weight_at(p, j, k);
         }
+        first += n * own;
+    }
+    return slice;
+}
+
+/* Adds the results of slices first .. first + count - 1 of `n` as a tree. */
+static float *join_slices(const dev *d, const product *p, uint32_t first,
+                          uint32_t count, uint32_t n)
+{
+    if (count == 1) {
+        product slice = take_slice(p, first, n);
+        xray_weight *w = create_matrix(d, &slice, 0);
+        float *y = copy_floats(p->y, p->s.tokens * p->y_stride);
+        run_product(d, &slice, w, XRAY_SEGMENTS / n,
+                    (size_t[]){ 0, p->s.tokens }, y);
+        d->ops->weight_destroy(d->self, w);
+        free_product(&slice);
+        return y;
+    }
+    float *a = join_slices(d, p, first, count / 2, n);
+    float *b = join_slices(d, p, first + count / 2, count / 2, n);
+    for (size_t t = 0; t < p->s.tokens; t++)
+        for (size_t j = 0; j < p->s.out; j++)
+            a[t * p->y_stride + j] =
+                a[t * p->y_stride + j] + b[t * p->y_stride + j];
+    free(b);
+    return a;
+}
+
+static void
+slices_of_neighbouring_segments_give_their_part_of_the_tree(void **state)
+{
+    (void)state;
+    static const shape cut[] = { { 5, 1040, 33, 0, { 0 } },
+                                 { 17, 320, 50, 3, { 160, 80, 80 } } };
+    bench b;
+    open_devices(&b);
+    for (uint32_t i = 0; i < 6; i++) {
+        uint32_t kind = cut[i % 2].parts ? XRAY_NN : XRAY_NT;
+        product p = make_product(cut[i % 2], kind, END_NONE);
+        float *want = compute_product(&p, XRAY_SEGMENTS);
+        uint32_t n = 2u << i / 2;
+        for (int d = 0; d < b.count; d++) {
+            float *y = join_slices(&b.dev[d], &p, 0, n, n);
+            assert_same_bits(y, want, p.s.tokens * p.y_stride, "slices",
+                             b.dev[d].name);
+            free(y);
+        }
+        free(want);
         free_product(&p);
     }
     close_devices(&b);
@@ -232,6 +326,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_are_chains_that_a_tree_joins),
+        cmocka_unit_test(
+            slices_of_neighbouring_segments_give_their_part_of_the_tree),
     };
     return cmocka_run_group_tests_name("device.segments", tests, NULL, NULL);
 }
