@@ -264,19 +264,18 @@ VFN void tile_open(const tile_form f, const cpu_gemm *g, const tile_at *at,
             UNROLL_PANELS
         for (int p = 0; p < f.panels; p++)
             c[r][p] = v16_load(level_at(f, s, s->top, r, p));
-        return;
-    }
-    UNROLL_ROWS
-    for (int r = 0; r < f.rows; r++)
-        UNROLL_PANELS
-    for (int p = 0; p < f.panels; p++)
-        c[r][p] = v16_set(0.0f);
-    if (g->start == GEMM_BIAS) {
+    } else if (g->start == GEMM_BIAS) {
         UNROLL_ROWS
         for (int r = 0; r < f.rows; r++)
             UNROLL_PANELS
         for (int p = 0; p < f.panels; p++)
             c[r][p] = tile_from(g, at, g->bias, 0, p);
+    } else {
+        UNROLL_ROWS
+        for (int r = 0; r < f.rows; r++)
+            UNROLL_PANELS
+        for (int p = 0; p < f.panels; p++)
+            c[r][p] = v16_set(0.0f);
     }
 }
 
