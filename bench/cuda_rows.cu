@@ -264,7 +264,8 @@ static void measure_elements(bench *b)
     square.header = XRAY_HEADER(xray_sumsq);
     square.count = n;
     square.x = g;
-    square.result = reinterpret_cast<double *>(allocate_floats(b, 4));
+    square.result = reinterpret_cast<uint64_t *>(
+        allocate_floats(b, 2 * XRAY_SQUARES_WORDS));
     measure_operator(b, "sumsq", 4 * count, ENQUEUED(b, sumsq, square));
     xray_adamw step = {};
     step.header = XRAY_HEADER(xray_adamw);

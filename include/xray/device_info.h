@@ -87,8 +87,7 @@ typedef struct xray_device_work {
     uint64_t sides;      /* most rows and columns of such a matrix, added */
     uint64_t vocab;      /* rows of the LM head, and its columns */
     uint64_t hidden;
-    uint64_t elements; /* most elements of sumsq */
-    uint32_t heads;    /* of attention */
+    uint32_t heads; /* of attention */
     uint32_t kv_heads;
     uint32_t head_dim;
     uint32_t passes;   /* XRAY_PASS_* */

@@ -2,7 +2,7 @@
  *
  * xray/numerics.h - the part of the numerics contract xray.fp32/2
  * (docs/numerics.md) that hosts and devices both compute: random numbers,
- * checksums and the sines of rotary tables.
+ * checksums, sums of squares and the sines of rotary tables.
  *
  * The functions are inline and compile as C11, C++17 and CUDA, there for the
  * host and for the device. They use only integer operations and fma, rint, +, *
@@ -117,6 +117,50 @@ XRAY_FN_ uint64_t xray_checksum_word(uint64_t index, uint64_t word)
 XRAY_FN_ uint64_t xray_checksum_length(uint64_t bytes)
 {
     return bytes * 0x94D049BB133111EBu;
+}
+
+/* ---- sums of squares ----------------------------------------------------- */
+
+/* A sum of squares of floats as a fixed-point number, which holds every such
+ * sum without rounding, so that it does not depend on any order. The unit is
+ * 2^-298, the square of the smallest float above 0. Word i counts 2^(32 i)
+ * units; the last word counts the entries that are not finite, which have no
+ * square. There is room for 2^40 squares of the largest float. A word has the
+ * width of a sum: words may be added, modulo 2^64, without a carry, and those
+ * that are subtracted in between may be below 0, as long as the sum is not. */
+#define XRAY_SQUARES_WORDS 20u
+
+/* Carries, so that every word but the last is below 2^32 and equal sums have
+ * equal words. */
+XRAY_FN_ void xray_squares_carry(uint64_t *words)
+{
+    uint64_t carry = 0;
+    for (uint32_t i = 0; i + 1 < XRAY_SQUARES_WORDS; i++) {
+        uint64_t word = words[i] + carry;
+        words[i] = word & 0xFFFFFFFFu;
+        carry = (word >> 32) - (word >> 63 << 32); /* keeps the sign */
+    }
+}
+
+/* The sum after xray_squares_carry, rounded once, to nearest even; NaN if an
+ * entry was not finite. */
+XRAY_FN_ double xray_squares_value(const uint64_t *words)
+{
+    uint64_t head = 0; /* the first 64 bits from the highest that is 1 */
+    uint64_t rest = 0; /* 1: a bit below them is 1 */
+    int32_t below = 0; /* how many bits are below them */
+    if (words[XRAY_SQUARES_WORDS - 1])
+        return (double)NAN;
+    for (uint32_t i = 32 * (XRAY_SQUARES_WORDS - 1); i-- > 0;) {
+        uint64_t bit = words[i / 32] >> i % 32 & 1u;
+        if (head >> 63) {
+            rest |= bit;
+            below++;
+        } else {
+            head = head << 1 | bit;
+        }
+    }
+    return ldexp((double)(head | rest), below - 298);
 }
 
 /* ---- rotary tables ------------------------------------------------------- */

@@ -418,14 +418,13 @@ typedef struct xray_cast {
     uint64_t y_stride;
 } xray_cast;
 
-/* result[0] += the sum of the squares of x, in double: blocks of 4096 elements
- * are each summed as a row and added in order. result[1] += the number of
- * entries that are not finite. */
+/* Adds the squares of x, exactly, to the sum `result` (<xray/numerics.h>),
+ * whose words are carried then: those of 0 at first. */
 typedef struct xray_sumsq {
     xray_header header;
     uint64_t count;
-    const float *x; /* [dev] */
-    double *result; /* [dev] [2] */
+    const float *x;   /* [dev] */
+    uint64_t *result; /* [dev] [XRAY_SQUARES_WORDS] */
 } xray_sumsq;
 
 /* AdamW with decoupled weight decay: p -= lr wd p; m = b1 m + (1-b1) g;

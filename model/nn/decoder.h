@@ -52,9 +52,8 @@ void xm_decoder_destroy(xm_decoder *decoder); /* accepts NULL */
 uint64_t xm_decoder_bytes(const xm_config *config, uint64_t positions);
 /* Fills load->device_work, if a plan is asked for it, with passes over such a
  * decoder, as XRAY_PASS_*, of at most `tokens` tokens in rows of `row_tokens`.
- * `layout` names the parameters that are trained; NULL: none. Pure. */
+ * Pure. */
 typedef struct xm_passes {
-    const xm_layout *layout;
     uint64_t tokens;
     uint64_t row_tokens;
     uint32_t passes;

@@ -10,15 +10,6 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The longest bucket, or share of one, whose squares are summed at once. */
-static uint64_t count_bucket_elements(const xm_layout *layout)
-{
-    uint64_t most = 0;
-    for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
-        most = larger(most, xm_bucket_share(layout, b).count);
-    return most;
-}
-
 void xm_tell_work(const xm_config *config, const xm_passes *passes,
                   const xray_workload *load)
 {
@@ -35,9 +26,6 @@ void xm_tell_work(const xm_config *config, const xm_passes *passes,
                              .head_dim = config->head_dim,
                              .passes = passes->passes,
                              .segments = xm_segments(config) };
-    if (!load->device_work)
-        return;
-    if (passes->layout)
-        own.elements = count_bucket_elements(passes->layout);
-    xray_fill(load->device_work, &own);
+    if (load->device_work)
+        xray_fill(load->device_work, &own);
 }

@@ -8,11 +8,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include <xray/numerics.h>
+
 #include "core/base/str.h"
 
-/* `scalars` and `scratch` share one allocation of device memory. */
-#define SMALL_BYTES 64u
-#define SCRATCH_OFFSET 32u
+/* `scalars` and `squares` share one allocation of device memory. */
+#define SQUARES_OFFSET 32u
+#define SMALL_BYTES (SQUARES_OFFSET + XRAY_SQUARES_WORDS * sizeof(uint64_t))
 
 xm_range xm_adamw_range(const xm_layout *layout, uint32_t bucket,
                         uint32_t all_elements)
@@ -100,7 +102,7 @@ static xray_status alloc_moments(xm_adamw *adamw, const char *owner,
     if (status != XRAY_OK)
         return status;
     adamw->scalars = memory;
-    adamw->scratch = (double *)(void *)((char *)memory + SCRATCH_OFFSET);
+    adamw->squares = (uint64_t *)(void *)((char *)memory + SQUARES_OFFSET);
     float *given = adamw->options.memory;
     for (uint32_t b = 0; b < 2 * layout->bucket_count; b++) {
         uint32_t bucket = b / 2;

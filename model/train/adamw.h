@@ -35,10 +35,10 @@ typedef struct xm_adamw {
     void *device_self;
     const xm_layout *layout;
     xm_adamw_options options;
-    float **m;       /* [bucket_count] [dev], exp_avg of each range */
-    float **v;       /* [bucket_count] [dev], exp_avg_sq of each range */
-    float *scalars;  /* [dev] [4], the scalars of xray_adamw */
-    double *scratch; /* [dev] [2], for xm_grad_squares */
+    float **m;         /* [bucket_count] [dev], exp_avg of each range */
+    float **v;         /* [bucket_count] [dev], exp_avg_sq of each range */
+    float *scalars;    /* [dev] [4], the scalars of xray_adamw */
+    uint64_t *squares; /* [dev] [XRAY_SQUARES_WORDS], for xm_grad_squares */
     xm_adamw_run *runs;
     uint32_t run_count;
     uint32_t reserved;

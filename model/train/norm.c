@@ -5,15 +5,13 @@
  */
 #include "model/train/norm.h"
 
-#include <math.h>
-
 static xray_status add_squares(const xm_grad_share *grads, const float *x,
                                uint64_t count, xr_err *err)
 {
     xray_sumsq call = { .header = XRAY_HEADER(xray_sumsq),
                         .count = count,
                         .x = x,
-                        .result = grads->scratch };
+                        .result = grads->squares };
     if (count == 0)
         return XRAY_OK;
     xray_status status = xr_stop_check(grads->calls, err);
@@ -25,55 +23,53 @@ static xray_status add_squares(const xm_grad_share *grads, const float *x,
 }
 
 static xray_status read_squares(const xm_grad_share *grads, xr_err *err,
-                                double *out_sum)
+                                uint64_t *out)
 {
-    double host[2];
-    xray_status status =
-        grads->device->copy(grads->device_self, NULL, host, grads->scratch,
-                            sizeof(host), XRAY_COPY_TO_HOST);
+    xray_status status = grads->device->copy(
+        grads->device_self, NULL, out, grads->squares,
+        XRAY_SQUARES_WORDS * sizeof(*out), XRAY_COPY_TO_HOST);
     if (status == XRAY_OK)
         status = grads->device->sync(grads->device_self, NULL);
-    if (status != XRAY_OK)
-        return xr_fail(err, status, "reading the gradient norm failed");
-    *out_sum = host[1] > 0 ? (double)NAN : host[0];
-    return XRAY_OK;
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "reading the gradient norm failed");
 }
 
-static xray_status clear_scratch(const xm_grad_share *grads, xr_err *err)
+static xray_status clear_squares(const xm_grad_share *grads, xr_err *err)
 {
-    xray_status status = grads->device->zero(
-        grads->device_self, NULL, grads->scratch, 2 * sizeof(double));
+    xray_status status =
+        grads->device->zero(grads->device_self, NULL, grads->squares,
+                            XRAY_SQUARES_WORDS * sizeof(*grads->squares));
     return status == XRAY_OK ? XRAY_OK
                              : xr_fail(err, status, "gradient norm failed");
 }
 
 xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
-                            double *out_sum)
+                            uint64_t out_squares[XRAY_SQUARES_WORDS])
 {
     const xm_layout *layout = grads->layout;
-    xray_status status = clear_scratch(grads, err);
+    xray_status status = clear_squares(grads, err);
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
         if (status == XRAY_OK)
             status = add_squares(grads, grads->data[b],
                                  xm_bucket_share(layout, b).count, err);
-    return status == XRAY_OK ? read_squares(grads, err, out_sum) : status;
+    return status == XRAY_OK ? read_squares(grads, err, out_squares) : status;
 }
 
 static xray_status sum_param_squares(const xm_grad_share *grads,
                                      const xm_param *param, xr_err *err,
-                                     double *out_sum)
+                                     uint64_t *out_squares)
 {
     xm_range share = xm_bucket_share(grads->layout, param->bucket);
     xm_range own = xm_param_in(param, share);
-    *out_sum = 0;
     if (own.count == 0 || param->bucket < grads->layout->frozen)
         return XRAY_OK;
     const float *x =
         grads->data[param->bucket] + (param->offset + own.first - share.first);
-    xray_status status = clear_scratch(grads, err);
+    xray_status status = clear_squares(grads, err);
     if (status == XRAY_OK)
         status = add_squares(grads, x, own.count, err);
-    return status == XRAY_OK ? read_squares(grads, err, out_sum) : status;
+    return status == XRAY_OK ? read_squares(grads, err, out_squares) : status;
 }
 
 xray_status xm_grad_first_bad(const xm_grad_share *grads, xr_err *err,
@@ -82,11 +78,11 @@ xray_status xm_grad_first_bad(const xm_grad_share *grads, xr_err *err,
     *out_bad = NULL;
     for (uint32_t i = 0; i < grads->layout->param_count; i++) {
         const xm_param *param = &grads->layout->params[i];
-        double sum = 0;
-        xray_status status = sum_param_squares(grads, param, err, &sum);
+        uint64_t squares[XRAY_SQUARES_WORDS] = { 0 };
+        xray_status status = sum_param_squares(grads, param, err, squares);
         if (status != XRAY_OK)
             return status;
-        if (!isfinite(sum)) {
+        if (squares[XRAY_SQUARES_WORDS - 1]) {
             *out_bad = param;
             return XRAY_OK;
         }

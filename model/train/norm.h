@@ -6,6 +6,8 @@
 #ifndef XM_TRAIN_NORM_H
 #define XM_TRAIN_NORM_H
 
+#include <xray/numerics.h>
+
 #include "model/nn/decoder.h"
 
 /* Gradients of the rank's shares of all trained parameters. For each bucket,
@@ -15,17 +17,16 @@ typedef struct xm_grad_share {
     void *device_self;
     const xm_layout *layout;
     float *const *data;             /* [bucket_count] */
-    double *scratch;                /* [dev] [2] */
+    uint64_t *squares;              /* [dev] [XRAY_SQUARES_WORDS] */
     const xray_call_service *calls; /* or NULL */
 } xm_grad_share;
 
-/* Sums the squares bucket by bucket in order, so that the bits depend on the
- * gradients and on the sharding alone. The sum is NaN if any element is NaN or
- * Inf. Waits for the device. */
+/* Sums the squares exactly: the ranks' words may be added, and their sum
+ * depends on the gradients alone. Waits for the device. */
 xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
-                            double *out_sum);
-/* Finds the first parameter, in layout order, whose elements on this rank have
- * a sum of squares that is not finite; NULL if there is none. */
+                            uint64_t out_squares[XRAY_SQUARES_WORDS]);
+/* Finds the first parameter, in layout order, of whose elements on this rank
+ * one is NaN or Inf; NULL if there is none. */
 xray_status xm_grad_first_bad(const xm_grad_share *grads, xr_err *err,
                               const xm_param **out_bad);
 

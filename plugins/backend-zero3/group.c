@@ -6,16 +6,15 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/str.h"
 #include "plugins/backend-zero3/zero3.h"
 
-#define RECORD_FLOATS (Z3_RECORD_BYTES / sizeof(float))
+#define RECORD_FLOATS (sizeof(z3_record) / sizeof(float))
 
 uint64_t z3_group_bytes(uint32_t size)
 {
-    return size > 1 ? (size + 1) * (uint64_t)Z3_RECORD_BYTES : 0;
+    return size > 1 ? (size + 1) * (uint64_t)sizeof(z3_record) : 0;
 }
 
 xray_status z3_group_open(const xray_setup *setup, const char *owner,
@@ -93,38 +92,24 @@ xray_status z3_group_wait_collectives(const z3_group *g)
                : status;
 }
 
-xray_status z3_group_exchange(const z3_group *g, const void *mine, void *all)
+xray_status z3_group_exchange(const z3_group *g, const z3_record *mine)
 {
     if (g->size < 2) {
-        memcpy(all, mine, Z3_RECORD_BYTES);
+        g->all[0] = *mine;
         return XRAY_OK;
     }
     float *to = g->records;
     float *from = to + g->size * RECORD_FLOATS;
     xray_status status = g->device->copy(g->device_self, g->stream, from, mine,
-                                         Z3_RECORD_BYTES, XRAY_COPY_TO_DEVICE);
+                                         sizeof(*mine), XRAY_COPY_TO_DEVICE);
     if (status == XRAY_OK)
         status = g->comm->all_gather(g->group, g->stream, from, to,
                                      RECORD_FLOATS, XRAY_F32);
     if (status == XRAY_OK)
-        status = g->device->copy(g->device_self, g->stream, all, to,
-                                 g->size * Z3_RECORD_BYTES, XRAY_COPY_TO_HOST);
+        status = g->device->copy(g->device_self, g->stream, g->all, to,
+                                 g->size * sizeof(*g->all), XRAY_COPY_TO_HOST);
     return status == XRAY_OK ? g->device->sync(g->device_self, g->stream)
                              : status;
-}
-
-static double add_records(const z3_record *first, uint32_t count)
-{
-    if (count == 1)
-        return first->sum;
-    uint32_t left = xray_comm_left(count);
-    double sum = add_records(first, left);
-    return sum + add_records(first + left, count - left);
-}
-
-double z3_group_sum(const z3_group *g)
-{
-    return add_records(g->all, g->size);
 }
 
 xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err)
@@ -133,7 +118,7 @@ xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err)
     z3_record own = { .code = mine };
     if (g->size < 2)
         return mine;
-    xray_status status = z3_group_exchange(g, &own, g->all);
+    xray_status status = z3_group_exchange(g, &own);
     if (mine != XRAY_OK || status != XRAY_OK)
         return mine != XRAY_OK ? mine : status;
     for (uint32_t r = 0; r < g->size; r++)

@@ -143,11 +143,10 @@ xray_status z3_check_setup(const z3_config *config, const xray_model *model,
 }
 
 /* Tells what the device computes. Any batch may share prompts. */
-static void tell_device_work(const xm_config *model, const xm_layout *layout,
-                             const xray_workload *load, uint32_t flags)
+static void tell_device_work(const xm_config *model, const xray_workload *load,
+                             uint32_t flags)
 {
-    xm_passes passes = { .layout = load->trainable ? layout : NULL,
-                         .tokens = load->tokens,
+    xm_passes passes = { .tokens = load->tokens,
                          .row_tokens = load->row_tokens,
                          .passes = XRAY_PASS_ROWS | XRAY_PASS_PARENTS };
     if (load->trainable)
@@ -205,7 +204,7 @@ static void fill_plan(const z3_config *config, const xm_config *model,
     own.bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
                                     xm_decoder_bytes(model, load->row_tokens) +
                                     z3_group_bytes(layout->ranks);
-    tell_device_work(model, layout, load, flags);
+    tell_device_work(model, load, flags);
     if (load->trainable)
         plan_training(config, model, layout, &own);
     xray_fill(out, &own);

@@ -367,8 +367,20 @@ static xm_grad_share shares_of_grads(const z3 *self, float **at)
                             .device_self = self->device_self,
                             .layout = layout,
                             .data = at,
-                            .scratch = self->adamw->scratch,
+                            .squares = self->adamw->squares,
                             .calls = self->calls };
+}
+
+/* Adds up the ranks' sums of squares. Every element is in one share, so the
+ * result has the same bits on any number of ranks. */
+static double add_squares(const z3_group *g)
+{
+    uint64_t sum[XRAY_SQUARES_WORDS] = { 0 };
+    for (uint32_t r = 0; r < g->size; r++)
+        for (size_t i = 0; i < XRAY_SQUARES_WORDS; i++)
+            sum[i] += g->all[r].squares[i];
+    xray_squares_carry(sum);
+    return xray_squares_value(sum);
 }
 
 /* Computes the global norm, of which every rank has the same bits. */
@@ -378,22 +390,21 @@ static xray_status compute_grad_norm(z3 *self, xr_err *err, double *out_norm,
     const z3_group *g = &self->group;
     xm_grad_share grads = shares_of_grads(self, self->norm_data);
     z3_record mine = { .first = UINT32_MAX };
-    double sum = 0;
     *out_bad = NULL;
-    xray_status status = xm_grad_squares(&grads, err, &mine.sum);
+    xray_status status = xm_grad_squares(&grads, err, mine.squares);
     if (status == XRAY_OK)
-        status = z3_group_exchange(g, &mine, g->all);
-    if (status == XRAY_OK)
-        sum = z3_group_sum(g);
-    *out_norm = sqrt(sum);
-    if (status != XRAY_OK || isfinite(sum))
+        status = z3_group_exchange(g, &mine);
+    if (status != XRAY_OK)
         return status;
+    *out_norm = sqrt(add_squares(g));
+    if (isfinite(*out_norm))
+        return XRAY_OK;
     status = xm_grad_first_bad(&grads, err, out_bad);
     if (status != XRAY_OK)
         return status;
     if (*out_bad)
         mine.first = (uint32_t)(*out_bad - self->layout->params);
-    status = z3_group_exchange(g, &mine, g->all);
+    status = z3_group_exchange(g, &mine);
     uint32_t first = UINT32_MAX;
     for (uint32_t r = 0; status == XRAY_OK && r < g->size; r++)
         if (g->all[r].first < first)

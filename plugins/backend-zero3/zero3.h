@@ -5,6 +5,7 @@
 #ifndef Z3_ZERO3_H
 #define Z3_ZERO3_H
 
+#include <xray/numerics.h>
 #include <xray/train.h>
 
 #include "core/base/services.h"
@@ -42,9 +43,8 @@ typedef struct z3_config {
 
 /* ---- ranks -------------------------------------------------------------- */
 
-#define Z3_RECORD_BYTES 16u
 typedef struct z3_record {
-    double sum;
+    uint64_t squares[XRAY_SQUARES_WORDS]; /* of the gradients' shares */
     uint32_t first; /* index of the first parameter that is not finite;
                      * UINT32_MAX: none */
     int32_t code;
@@ -74,13 +74,9 @@ uint64_t z3_group_bytes(uint32_t size);
 xray_status z3_group_wait_compute(const z3_group *group);
 /* Makes computation wait for all collectives so far. */
 xray_status z3_group_wait_collectives(const z3_group *group);
-/* Exchanges Z3_RECORD_BYTES between all ranks; `all` has them in rank order.
- * Waits for the device. [collective] */
-xray_status z3_group_exchange(const z3_group *group, const void *mine,
-                              void *all);
-/* Adds up the `sum` members of `all` as a comm sums over ranks: every rank gets
- * the same bits. */
-double z3_group_sum(const z3_group *group);
+/* Gives every rank the records of all, in `all`. Waits for the device.
+ * [collective] */
+xray_status z3_group_exchange(const z3_group *group, const z3_record *mine);
 /* Returns XRAY_OK if all ranks pass it, so that all of them go on or none does;
  * otherwise `mine`, or if that is XRAY_OK, the first other rank's error. `ctx`
  * is the group. [collective] */

@@ -197,8 +197,6 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
 void cpu_weight_destroy(void *self, xray_weight *weight);
 xray_status cpu_weight_changed(void *self, xray_weight *weight);
 xray_status cpu_weight_evict(void *self, xray_weight *weight);
-/* Floats of scratch that sumsq uses: two doubles per block of elements. */
-size_t cpu_sumsq_floats(uint64_t count);
 uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv);
 uint64_t cpu_plan_weight(const void *config, const xray_weight_desc *desc);
 uint64_t cpu_plan_kv_block(const void *config, const xray_kv *kv);

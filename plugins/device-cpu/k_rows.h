@@ -275,25 +275,6 @@ static void glu_grad(const xray_glu_grad *op, size_t first, size_t last)
 
 /* ---- optimizer ---------------------------------------------------------- */
 
-static double sumsq(const float *x, size_t n, double *bad)
-{
-    double s[16] = { 0 };
-    size_t complete = n / 16 * 16;
-    double odd = 0;
-    for (size_t i = 0; i < n; i++)
-        odd += !(x[i] - x[i] == 0.0f);
-    for (size_t i = 0; i < complete; i += 16)
-        for (size_t l = 0; l < 16; l++)
-            s[l] += (double)x[i + l] * (double)x[i + l];
-    for (size_t i = complete; i < n; i++)
-        s[i - complete] += (double)x[i] * (double)x[i];
-    for (size_t half = 8; half > 0; half /= 2)
-        for (size_t l = 0; l < half; l++)
-            s[l] += s[l + half];
-    *bad = odd;
-    return s[0];
-}
-
 static void adamw(const xray_adamw *op, size_t first, size_t last)
 {
     v16 decay = v16_set(-(op->scalars[0] * op->weight_decay));

@@ -9,6 +9,7 @@
 #include "plugins/device-cpu/k_matmul.h"
 #include "plugins/device-cpu/k_norm.h"
 #include "plugins/device-cpu/k_rows.h"
+#include "plugins/device-cpu/k_squares.h"
 
 const cpu_kernels KERNELS = {
     .name = KERNELS_NAME,

@@ -230,7 +230,8 @@ typedef struct cpu_kernels {
                      const xray_draw *draw);
     size_t (*argmax)(const float *z, size_t n);
     float (*sum_from)(const float *e, const float *z, float floor, size_t n);
-    double (*sumsq)(const float *x, size_t n, double *bad);
+    /* Adds to words that are not carried. */
+    void (*sumsq)(const float *x, size_t n, uint64_t *words);
     void (*adamw)(const xray_adamw *op, size_t first, size_t last);
     /* The functions of one lane, for tests. */
     void (*map)(uint32_t which, float *y, const float *x, size_t n);

@@ -6,12 +6,13 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include <xray/numerics.h>
+
 #include "plugins/device-cpu/device.h"
 
 typedef struct elem_job {
     const cpu_device *d;
     const void *op;
-    double *sums; /* sumsq: [blocks][2] */
 } elem_job;
 
 /* ---- narrow floats ------------------------------------------------------ */
@@ -139,24 +140,15 @@ xray_status cpu_axpby(void *self, xray_stream *stream, const xray_axpby *op)
 
 /* ---- sum of squares ----------------------------------------------------- */
 
-#define SUM_BLOCK 4096
-
+/* The tasks add integers to the result, so their order does not count. */
 static void sumsq_range(void *ctx, size_t first, size_t last)
 {
     const elem_job *job = ctx;
     const xray_sumsq *op = job->op;
-    for (size_t b = first; b < last; b++) {
-        size_t at = b * SUM_BLOCK;
-        size_t left = op->count - at;
-        job->sums[2 * b] =
-            job->d->k->sumsq(op->x + at, left < SUM_BLOCK ? left : SUM_BLOCK,
-                             &job->sums[2 * b + 1]);
-    }
-}
-
-size_t cpu_sumsq_floats(uint64_t count)
-{
-    return (count + SUM_BLOCK - 1) / SUM_BLOCK * 4;
+    uint64_t words[XRAY_SQUARES_WORDS] = { 0 };
+    job->d->k->sumsq(op->x + first, last - first, words);
+    for (size_t i = 0; i < XRAY_SQUARES_WORDS; i++)
+        (void)__atomic_fetch_add(&op->result[i], words[i], __ATOMIC_RELAXED);
 }
 
 xray_status cpu_sumsq(void *self, xray_stream *stream, const xray_sumsq *op)
@@ -164,18 +156,9 @@ xray_status cpu_sumsq(void *self, xray_stream *stream, const xray_sumsq *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "sumsq", op->x, op->result);
-    size_t blocks = (op->count + SUM_BLOCK - 1) / SUM_BLOCK;
-    float *scratch;
-    xray_status status = cpu_scratch(d, CPU_SCRATCH_THREADS,
-                                     cpu_sumsq_floats(op->count), &scratch);
-    if (status != XRAY_OK)
-        return status;
-    elem_job job = { .d = d, .op = op, .sums = (double *)(void *)scratch };
-    cpu_ranges(d, blocks, 1, SUM_BLOCK * 0.3, sumsq_range, &job);
-    for (size_t b = 0; b < blocks; b++) {
-        op->result[0] += job.sums[2 * b];
-        op->result[1] += job.sums[2 * b + 1];
-    }
+    elem_job job = { .d = d, .op = op };
+    cpu_ranges(d, op->count, 1024, 0.5, sumsq_range, &job);
+    xray_squares_carry(op->result);
     return XRAY_OK;
 }
 

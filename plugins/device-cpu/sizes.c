@@ -50,16 +50,14 @@ static void count_parts(size_t threads, const xray_device_work *works,
                         uint64_t count, uint64_t stride, size_t out[2])
 {
     size_t each = CPU_FIRST_SCRATCH;
-    size_t sums = 0;
     size_t logits = 0;
     for (uint64_t i = 0; i < count; i++) {
         xray_device_work work;
         xr_element_read(works, stride, i, sizeof(work), &work);
         each = larger(each, count_thread_floats(&work));
-        sums = larger(sums, cpu_sumsq_floats(work.elements));
         logits = larger(logits, count_chunk_floats(&work));
     }
-    out[CPU_SCRATCH_THREADS] = larger(each * threads, sums);
+    out[CPU_SCRATCH_THREADS] = each * threads;
     out[CPU_SCRATCH_LOGITS] = logits;
 }
 

@@ -9,6 +9,7 @@
 
 #define VEC_ROWS 6
 #define VEC_WIDE 4
+#define VEC_DOUBLES 4
 
 typedef struct v16 {
     __m256 a;

@@ -9,6 +9,7 @@
 
 #define VEC_ROWS 14 /* rows of the largest matrix tile */
 #define VEC_WIDE 8  /* panels that a one-row tile computes at once */
+#define VEC_DOUBLES 8
 
 typedef __m512 v16;
 typedef __m512i i16;

@@ -11,6 +11,7 @@
 
 #define VEC_ROWS 4
 #define VEC_WIDE 1
+#define VEC_DOUBLES 1
 
 typedef struct v16 {
     float f[16];

@@ -4,6 +4,8 @@
  * NVIDIA GPUs. A thread does four adjacent elements at a time; where the count
  * is not a multiple of four, a second small launch does the rest.
  */
+#include <xray/numerics.h>
+
 #include "plugins/device-cuda/rows.h"
 
 #define ELEM_THREADS 256u
@@ -244,86 +246,132 @@ extern "C" xray_status cuda_cast(void *self, xray_stream *stream,
 
 /* ---- sum of squares ----------------------------------------------------- */
 
-#define SUM_BLOCK 4096u
-#define SUM_STEPS (SUM_BLOCK / 16u)
+#define SQUARES_WINDOW 56u /* places of a square in a window */
+#define SQUARES_BELOW 40u  /* of them below the first square */
 
-/* x x is exact in double, so the fused form rounds like the separate
- * addition. */
-CU_FN void sum_one(float x, double *s, uint32_t *bad)
+/* The sum of one thread: 128 bits, from bit `base` of the words on. A square is
+ * an integer of 48 bits at an even place, so the sum of 2^20 squares of each
+ * thread of a warp has room. */
+typedef struct squares_window {
+    uint64_t low;
+    uint64_t high;
+    uint32_t base;
+} squares_window;
+
+CU_FN void add_word(unsigned long long *word, uint64_t v)
 {
-    *bad += !(x - x == 0.0f);
-    *s = fma((double)x, (double)x, *s);
+    if (v)
+        atomicAdd(word, (unsigned long long)v);
 }
 
-/* Half a warp sums 4096 elements, with partial sum l in lane l. x is read once,
- * in runs of 64 bytes, with 16 of them in flight per thread. sums[2 b] is the
- * sum of block b, sums[2 b + 1] the number of its elements that are not
- * finite. */
-__global__ void __launch_bounds__(ELEM_THREADS)
-    sumsq_kernel(const float *x, uint64_t count, double *sums)
+/* Adds v 2^at units. */
+CU_FN void add_units(unsigned long long *words, uint64_t v, uint32_t at)
 {
-    uint64_t b = ((uint64_t)blockIdx.x * ELEM_THREADS + threadIdx.x) / 16;
-    uint32_t l = threadIdx.x % 16;
-    uint64_t first = min(b * SUM_BLOCK, count);
-    uint64_t last = min(first + SUM_BLOCK, count);
-    double s = 0.0;
-    uint32_t bad = 0;
-    if (last - first == SUM_BLOCK) {
-#pragma unroll 16
-        for (uint32_t k = 0; k < SUM_STEPS; k++)
-            sum_one(x[first + l + k * 16], &s, &bad);
-    } else {
-        for (uint64_t i = first + l; i < last; i += 16)
-            sum_one(x[i], &s, &bad);
-    }
-#pragma unroll
-    for (int half = 8; half > 0; half /= 2) {
-        s = s + __shfl_xor_sync(CU_FULL, s, half);
-        bad += __shfl_xor_sync(CU_FULL, bad, half);
-    }
-    if (l == 0 && first < last) {
-        sums[2 * b] = s;
-        sums[2 * b + 1] = (double)bad;
-    }
+    uint64_t low = (uint64_t)(uint32_t)v << at % 32;
+    uint64_t high = (v >> 32) << at % 32;
+    add_word(&words[at / 32], (uint32_t)low);
+    add_word(&words[at / 32 + 1], (low >> 32) + (uint32_t)high);
+    add_word(&words[at / 32 + 2], high >> 32);
 }
 
-#define FOLD_TILE 1024u
-
-/* Adds the sums of the blocks in order: one thread runs the chain of additions,
- * 8 cycles each, while the others load the next tile. 1.7 ms for 1.5 billion
- * elements, while reading those takes a millisecond. */
-__global__ void __launch_bounds__(ELEM_THREADS)
-    sumsq_fold_kernel(const double *sums, uint64_t blocks, double *result)
+CU_FN void flush_window(unsigned long long *words, squares_window *w)
 {
-    __shared__ double tile[2][FOLD_TILE];
-    __shared__ double odd[ELEM_THREADS];
-    double bad = 0.0; /* integers, so exact in any order */
-    double s = threadIdx.x == 0 ? result[0] : 0.0;
-    for (uint64_t at = 0; at < blocks + FOLD_TILE; at += FOLD_TILE) {
-        uint32_t now = (uint32_t)(at / FOLD_TILE) & 1u;
-        for (uint32_t i = threadIdx.x; i < FOLD_TILE && at + i < blocks;
-             i += ELEM_THREADS) {
-            tile[now][i] = sums[2 * (at + i)];
-            bad += sums[2 * (at + i) + 1];
-        }
-        if (threadIdx.x == 0 && at > 0) {
-            const double *from = tile[now ^ 1u];
-            uint64_t left = blocks - (at - FOLD_TILE);
-            uint32_t n = (uint32_t)min(left, (uint64_t)FOLD_TILE);
-#pragma unroll 16
-            for (uint32_t i = 0; i < n; i++)
-                s = s + from[i];
-        }
-        __syncthreads();
-    }
-    odd[threadIdx.x] = bad;
-    __syncthreads();
-    if (threadIdx.x > 0)
+    add_units(words, w->low, w->base);
+    add_units(words, w->high, w->base + 64);
+    w->low = w->high = 0;
+}
+
+CU_FN void add_to_window(squares_window *w, uint64_t low, uint64_t high)
+{
+    w->low += low;
+    w->high += high + (w->low < low);
+}
+
+/* The window follows the largest square. Smaller ones than it holds, which are
+ * below 2^-20 of the largest float, go to the words one by one. */
+CU_FN void add_square(unsigned long long *words, squares_window *w, float x,
+                      uint32_t *odd)
+{
+    uint32_t e = cu_bits(x) >> 23 & 0xFFu;
+    uint32_t m = (cu_bits(x) & 0x7FFFFFu) | (e ? 0x800000u : 0u);
+    uint32_t at = e ? 2 * (e - 1) : 0;
+    uint64_t square = (uint64_t)m * m;
+    *odd += e == 0xFFu;
+    if (e == 0xFFu || m == 0)
         return;
-    for (uint32_t i = 1; i < ELEM_THREADS; i++)
-        bad += odd[i];
-    result[0] = s;
-    result[1] += bad;
+    if (at < w->base) {
+        add_units(words, square, at);
+        return;
+    }
+    if (at - w->base >= SQUARES_WINDOW) {
+        flush_window(words, w);
+        w->base = at > SQUARES_BELOW ? at - SQUARES_BELOW : 0;
+    }
+    uint32_t up = at - w->base;
+    add_to_window(w, square << up, square >> 1 >> (63 - up));
+}
+
+/* Adds the windows of a warp: those that begin where the highest does by
+ * shuffles, the others one by one. */
+CU_FN void add_windows(unsigned long long *words, squares_window *w)
+{
+    uint32_t highest = w->base;
+#pragma unroll
+    for (int by = 16; by > 0; by /= 2)
+        highest = max(highest, __shfl_xor_sync(CU_FULL, highest, by));
+    if (w->base != highest)
+        flush_window(words, w);
+    w->base = highest;
+#pragma unroll
+    for (int by = 16; by > 0; by /= 2) {
+        uint64_t low = __shfl_xor_sync(CU_FULL, (unsigned long long)w->low, by);
+        uint64_t high =
+            __shfl_xor_sync(CU_FULL, (unsigned long long)w->high, by);
+        add_to_window(w, low, high);
+    }
+    if (threadIdx.x % 32 == 0)
+        flush_window(words, w);
+}
+
+/* A block takes tiles of ELEM_EACH groups of four per thread. x is read once.
+ * The additions are those of integers, so no order counts. */
+template <int Wide>
+__global__ void __launch_bounds__(ELEM_THREADS)
+    sumsq_kernel(const float *x, uint64_t count, unsigned long long *result)
+{
+    __shared__ unsigned long long words[XRAY_SQUARES_WORDS];
+    squares_window w = {};
+    uint32_t odd = 0;
+    if (threadIdx.x < XRAY_SQUARES_WORDS)
+        words[threadIdx.x] = 0;
+    __syncthreads();
+    const uint64_t tile = (uint64_t)ELEM_THREADS * 4 * ELEM_EACH;
+    for (uint64_t from = 0; from < count; from += tile * gridDim.x) {
+        cu_quad q[ELEM_EACH] = {};
+#pragma unroll
+        for (int u = 0; u < ELEM_EACH; u++) {
+            uint64_t i = from + elem_at(u, ELEM_EACH);
+            if (i + 4 <= count)
+                q[u] = cu_load4<Wide>(x + i, 4);
+            else if (i < count)
+                q[u] = cu_load4<0>(x + i, count - i);
+        }
+#pragma unroll
+        for (int u = 0; u < ELEM_EACH; u++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                add_square(words, &w, q[u].f[j], &odd);
+    }
+    add_windows(words, &w);
+    add_word(&words[XRAY_SQUARES_WORDS - 1], odd);
+    __syncthreads();
+    if (threadIdx.x < XRAY_SQUARES_WORDS)
+        add_word(&result[threadIdx.x], words[threadIdx.x]);
+}
+
+__global__ void carry_kernel(uint64_t *result)
+{
+    xray_squares_carry(result);
 }
 
 extern "C" xray_status cuda_sumsq(void *self, xray_stream *stream,
@@ -331,19 +379,23 @@ extern "C" xray_status cuda_sumsq(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "sumsq", op->x, op->result);
-    uint64_t blocks = (op->count + SUM_BLOCK - 1) / SUM_BLOCK;
-    if (blocks == 0)
+    /* Eight blocks fill a multiprocessor; a thread takes at most 2^20
+     * squares. */
+    unsigned tiles = elem_grid(op->count, ELEM_EACH).x;
+    unsigned blocks = min(tiles, (unsigned)d->sms * 8u);
+    dim3 grid(blocks + (unsigned)(op->count >> 28));
+    if (op->count == 0)
         return XRAY_OK;
-    void *sums = NULL;
-    xray_status status = cuda_scratch(d, CUDA_SCRATCH_REDUCE,
-                                      blocks * 2 * sizeof(double), &sums);
-    if (status != XRAY_OK)
-        return status;
     cudaStream_t on = cuda_stream(d, stream);
-    CU_LAUNCH(sumsq_kernel, dim3((unsigned)((blocks + 15) / 16)),
-              dim3(ELEM_THREADS), 0, on, op->x, op->count, (double *)sums);
-    CU_LAUNCH(sumsq_fold_kernel, dim3(1), dim3(ELEM_THREADS), 0, on,
-              (const double *)sums, blocks, op->result);
+    unsigned long long *result =
+        reinterpret_cast<unsigned long long *>(op->result);
+    if (rows_odd(op->x))
+        CU_LAUNCH(sumsq_kernel<0>, grid, dim3(ELEM_THREADS), 0, on, op->x,
+                  op->count, result);
+    else
+        CU_LAUNCH(sumsq_kernel<1>, grid, dim3(ELEM_THREADS), 0, on, op->x,
+                  op->count, result);
+    CU_LAUNCH(carry_kernel, dim3(1), dim3(1), 0, on, op->result);
     return cuda_launched(d, "sumsq");
 }
 

@@ -12,7 +12,6 @@
 #define SPLIT 256u     /* keys per split of attention over a cache */
 /* Plans do not know the GPU; few have more multiprocessors. */
 #define SMS 160u
-#define SUM_BLOCK 4096u
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -90,18 +89,17 @@ static uint64_t count_attention_bytes(const xray_device_work *work, int narrow,
     return larger_of(sizes, 3);
 }
 
-/* Sums of blocks, the order of the tokens of an embedding's gradient, and what
- * cuBLASLt needs aligned. */
+/* The order of the tokens of an embedding's gradient, and what cuBLASLt needs
+ * aligned. */
 static uint64_t count_reduce_bytes(const xray_device_work *work, int blas)
 {
     const uint64_t sizes[] = {
-        (work->elements + SUM_BLOCK - 1) / SUM_BLOCK * 2 * sizeof(double),
         has_pass(work, XRAY_PASS_GRADS) ? 2 * work->tokens * sizeof(int32_t)
                                         : 0,
         blas ? (work->tokens * (work->width + 3) + work->width) * sizeof(float)
              : 0,
     };
-    return larger_of(sizes, 3);
+    return larger_of(sizes, 2);
 }
 
 /* What the sizes depend on besides the works. */

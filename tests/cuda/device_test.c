@@ -156,9 +156,9 @@ static void stale_graphs_are_refused(void **state)
     xray_stream *s = NULL;
     xray_graph *g = NULL;
     float *x = NULL;
-    double *sums = NULL;
+    uint64_t *sums = NULL;
     require_ok(device_calls()->alloc(d, "x", XRAY_TAG_KV, 100000, (void **)&x));
-    require_ok(device_calls()->alloc(d, "x", XRAY_TAG_KV, 16, (void **)&sums));
+    require_ok(device_calls()->alloc(d, "x", XRAY_TAG_KV, 256, (void **)&sums));
     require_ok(device_calls()->stream_create(d, &s));
     xray_sumsq op = {
         .header = XRAY_HEADER(xray_sumsq), .count = 8, .x = x, .result = sums
@@ -170,11 +170,11 @@ static void stale_graphs_are_refused(void **state)
     require_ok(device_calls()->graph_launch(d, s, g));
     require_ok(device_calls()->sync(d, s));
     op.count = 100000 / sizeof(*x);
-    op.x = x;
     require_ok(device_calls()->sumsq(d, s, &op));
     require_ok(device_calls()->graph_launch(d, s, g));
     xray_device_work more = { .header = XRAY_HEADER(xray_device_work),
-                              .elements = 1u << 26 };
+                              .tokens = 1u << 20,
+                              .passes = XRAY_PASS_GRADS };
     require_ok(device_calls()->reserve(d, &more, 1, sizeof(more)));
     assert_int_equal(device_calls()->graph_launch(d, s, g), XRAY_E_STATE);
     assert_string_equal(said, "graph_launch: the scratch memory has moved "

@@ -4,6 +4,8 @@
  * arguments, copies them to the device, makes the call, and copies the results
  * back.
  */
+#include <xray/numerics.h>
+
 #include "tests/cuda/staged_internal.h"
 
 #define RANGES 24
@@ -517,7 +519,7 @@ OPERATOR(cast, xray_cast, {
 
 OPERATOR(sumsq, xray_sumsq, {
     IN(c, o->x, FLOATS(o->count));
-    OUT(c, o->result, 2 * sizeof(double));
+    OUT(c, o->result, XRAY_SQUARES_WORDS * sizeof(uint64_t));
 })
 
 OPERATOR(adamw, xray_adamw, {

@@ -173,44 +173,6 @@ static void casts_of_rows_equal_those_of_each_row(void **state)
     close_devices(&b);
 }
 
-static void norms_are_sums_of_squares(void **state)
-{
-    (void)state;
-    bench b;
-    open_devices(&b);
-    static const size_t sizes[] = { 1, 17, 4096, 4097, 500003 };
-    for (size_t s = 0; s < 5; s++) {
-        size_t n = sizes[s];
-        float *x = random_floats(n, 3);
-        double want = 0;
-        double first = 0;
-        for (size_t i = 0; i < n; i++)
-            want += (double)x[i] * (double)x[i];
-        for (int d = 0; d < b.count; d++) {
-            double r[2] = { 0.25, 1 };
-            xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
-                              .count = n,
-                              .x = x,
-                              .result = r };
-            RUN(&b.dev[d], sumsq, &op);
-            first = d ? first : r[0];
-            assert_true(memcmp(&r[0], &first, sizeof(first)) == 0);
-            assert_true(fabs(r[0] - 0.25 - want) <= 1e-12 * (1 + want));
-            assert_true(r[1] == 1);
-        }
-        x[n / 2] = NAN;
-        x[0] = INFINITY;
-        double r[2] = { 0, 0 };
-        xray_sumsq op = {
-            .header = XRAY_HEADER(xray_sumsq), .count = n, .x = x, .result = r
-        };
-        RUN(&b.dev[b.count - 1], sumsq, &op);
-        assert_true(r[1] == (n > 1 ? 2 : 1));
-        free(x);
-    }
-    close_devices(&b);
-}
-
 static void adamw_takes_the_step(void **state)
 {
     (void)state;
@@ -496,7 +458,6 @@ int main(void)
         cmocka_unit_test(axpby_adds_and_scales),
         cmocka_unit_test(casts_round_to_nearest_even),
         cmocka_unit_test(casts_of_rows_equal_those_of_each_row),
-        cmocka_unit_test(norms_are_sums_of_squares),
         cmocka_unit_test(adamw_takes_the_step),
         cmocka_unit_test(memory_is_counted_zeroed_and_aligned),
         cmocka_unit_test(structs_of_older_callers_are_filled),

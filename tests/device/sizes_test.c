@@ -461,7 +461,7 @@ static void check_reserved(const kind *k, const arrays *a, uint32_t passes)
         assert_int_equal(taken, planned);
     (void)run_work(k, self, a, passes);
     assert_int_equal(read_memory(k, self).high[XRAY_TAG_WORKSPACE], taken);
-    work.elements = UINT64_C(1) << 40;
+    work.vocab = UINT64_C(1) << 40;
     assert_int_equal(k->ops->reserve(self, &work, 1, sizeof(work)),
                      XRAY_E_STATE);
     k->ops->destroy(self);
@@ -480,15 +480,22 @@ static void reserved_scratch_does_not_grow(void **state)
                        XRAY_PASS_LOGP | XRAY_PASS_GRADS | XRAY_PASS_ROWS);
         void *self = open_kind(k);
         must(k->ops->reserve(self, NULL, 0, 0));
-        double sums[2] = { 0 };
-        xray_sumsq op = { .header = XRAY_HEADER(xray_sumsq),
-                          .count = UINT64_C(1) << 50,
-                          .x = a.x,
-                          .result = sums };
+        xray_weight *w = create_weight_on(k->ops, self, a.w, VOCAB, HIDDEN);
+        float one[2] = { 0 };
+        xray_lm_head_logp op = { .header = XRAY_HEADER(xray_lm_head_logp),
+                                 .items = { 1, NULL },
+                                 .weight = w,
+                                 .x = a.x,
+                                 .targets = a.index,
+                                 .logp = one,
+                                 .lse = one + 1 };
         last_failure[0] = '\0';
-        assert_int_equal(k->ops->sumsq(self, NULL, &op), XRAY_E_STATE);
-        assert_non_null(strstr(last_failure, "scratch: 4398046511104 bytes of "
-                                             "scratch are needed, but "));
+        assert_int_equal(k->ops->lm_head_logp(self, NULL, &op), XRAY_E_STATE);
+        assert_non_null(strstr(last_failure, "scratch: "));
+        assert_non_null(strstr(last_failure,
+                               " bytes of scratch are needed, but 0 were "
+                               "reserved"));
+        k->ops->weight_destroy(self, w);
         k->ops->destroy(self);
         free_arrays(&a);
     }
@@ -510,22 +517,6 @@ static void an_instance_without_users_is_planned(void **state)
     }
 }
 
-/* Two doubles per 4096 elements, of which there must be many to count. */
-static void sums_of_many_elements_are_planned(void **state)
-{
-    (void)state;
-    kind kinds[4];
-    size_t count = list_kinds(kinds);
-    for (size_t i = 0; i < count; i++) {
-        const kind *k = &kinds[i];
-        xray_device_work work = { .header = XRAY_HEADER(xray_device_work),
-                                  .elements = UINT64_C(1) << 40 };
-        assert_int_equal(
-            k->ops->plan_scratch(k->config, k->threads, &work, 1, sizeof(work)),
-            UINT64_C(1) << 32);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -535,7 +526,6 @@ int main(void)
         cmocka_unit_test(scratch_is_planned),
         cmocka_unit_test(reserved_scratch_does_not_grow),
         cmocka_unit_test(an_instance_without_users_is_planned),
-        cmocka_unit_test(sums_of_many_elements_are_planned),
     };
     return cmocka_run_group_tests_name("device.sizes", tests, NULL, NULL);
 }

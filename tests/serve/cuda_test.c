@@ -45,7 +45,8 @@ static void put_on_cuda(rig *r)
 static void move_scratch(rig *r)
 {
     const xray_device_work more = { .header = XRAY_HEADER(xray_device_work),
-                                    .elements = UINT64_C(1) << 26 };
+                                    .tokens = 1u << 20,
+                                    .passes = XRAY_PASS_GRADS };
     assert_int_equal(r->device->reserve(r->device_self, &more, 1, sizeof(more)),
                      XRAY_OK);
 }

@@ -51,16 +51,16 @@ static xray_status measure_norm(const fixture *f, double *out_norm,
                                 const xm_param **out_bad)
 {
     xr_err err = { "" };
-    double sum = 0;
+    uint64_t squares[XRAY_SQUARES_WORDS] = { 0 };
     xm_grad_share grads = { .device = f->device.ops,
                             .device_self = f->device.self,
                             .layout = f->layout,
                             .data = f->grads->buckets,
-                            .scratch = f->adamw->scratch };
-    xray_status status = xm_grad_squares(&grads, &err, &sum);
-    *out_norm = sqrt(sum);
+                            .squares = f->adamw->squares };
+    xray_status status = xm_grad_squares(&grads, &err, squares);
+    *out_norm = sqrt(xray_squares_value(squares));
     *out_bad = NULL;
-    return status == XRAY_OK && !isfinite(sum)
+    return status == XRAY_OK && !isfinite(*out_norm)
                ? xm_grad_first_bad(&grads, &err, out_bad)
                : status;
 }

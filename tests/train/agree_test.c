@@ -38,7 +38,7 @@ static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
     assert_int_equal(dtype, XRAY_F32);
     for (uint32_t r = 0; r < others.ranks; r++)
         memmove((char *)out + r * bytes, in, bytes);
-    if (bytes != Z3_RECORD_BYTES)
+    if (bytes != sizeof(z3_record))
         return XRAY_OK;
     if (++others.words == others.fails_at)
         words[others.who].code = others.code;
@@ -90,23 +90,6 @@ static xray_status open_group(const rig_device *device, const xray_world *world,
                                .device_self = device->self,
                                .world = world };
     return z3_group_open(&setup, "test", err, out);
-}
-
-/* From left to right the small sums would be lost one by one. */
-static void sums_of_ranks_are_balanced_trees(void **state)
-{
-    (void)state;
-    rig_device device = rig_device_open(1);
-    xray_world world = make_world(3, 4);
-    z3_group g;
-    xr_err err = { "" };
-    assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
-    g.all[0].sum = 2;
-    for (uint32_t r = 1; r < 4; r++)
-        g.all[r].sum = 0x1p-52;
-    assert_true(z3_group_sum(&g) == 2 + 0x1p-51);
-    z3_group_close(&g);
-    rig_device_close(&device);
 }
 
 static void ranks_exchange_records_and_agree(void **state)
@@ -175,8 +158,8 @@ static void ranks_without_collectives_are_refused(void **state)
     }
     rig_device_close(&device);
     assert_int_equal(z3_group_bytes(1), 0);
-    assert_int_equal(z3_group_bytes(2), 3 * 16);
-    assert_int_equal(z3_group_bytes(5), 6 * 16);
+    assert_int_equal(z3_group_bytes(2), 3 * 168);
+    assert_int_equal(z3_group_bytes(5), 6 * 168);
 }
 
 /* ---- an instance of several ranks --------------------------------------- */
@@ -400,7 +383,6 @@ static void passes_use_new_weights_after_import_and_load(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_of_ranks_are_balanced_trees),
         cmocka_unit_test(ranks_exchange_records_and_agree),
         cmocka_unit_test(ranks_without_collectives_are_refused),
         cmocka_unit_test(all_ranks_create_or_none),

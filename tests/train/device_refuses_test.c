@@ -225,10 +225,10 @@ static xray_status measure_grads(trainer *t, xr_err *err)
     const xm_grad_share share = { .device = t->device.ops,
                                   .layout = t->layout,
                                   .data = t->grads->buckets,
-                                  .scratch = t->adamw->scratch };
-    double sum = -1;
+                                  .squares = t->adamw->squares };
+    uint64_t squares[XRAY_SQUARES_WORDS];
     const xm_param *bad = NULL;
-    xray_status status = xm_grad_squares(&share, err, &sum);
+    xray_status status = xm_grad_squares(&share, err, squares);
     if (status == XRAY_OK)
         status = xm_grad_first_bad(&share, err, &bad);
     assert_null(bad);

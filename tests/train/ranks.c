@@ -213,8 +213,8 @@ static xray_status offload_and_onload(rank_job *job, uint32_t tags)
     if (status == XRAY_OK)
         status = job->device.ops->memory(job->device.self, &stats);
     for (uint32_t tag = 0; status == XRAY_OK && tag < XRAY_TAG_KV; tag++)
-        if (stats.live[tag] > (tag == XRAY_TAG_OPTIMIZER ? 64 : 0))
-            return XRAY_E_BUG; /* except for the optimizer's few scalars */
+        if (stats.live[tag] > (tag == XRAY_TAG_OPTIMIZER ? 192 : 0))
+            return XRAY_E_BUG; /* except for scalars and the norm's words */
     for (uint32_t tag = 0; status == XRAY_OK && tag < XRAY_TAG_KV; tag++)
         if (tags >> tag & 1)
             status = ops->onload(job->rig.self, tag);

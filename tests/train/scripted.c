@@ -2,7 +2,6 @@
  *
  * Implements the scripted rank and the watched device.
  */
-#include <math.h>
 
 #include "tests/train/scripted.h"
 
@@ -32,15 +31,15 @@ static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
     (void)group;
     (void)stream;
     (void)dtype;
-    if (bytes != Z3_RECORD_BYTES) {
+    if (bytes != sizeof(z3_record)) {
         xray_status status = answer_call(XRAY_COMM_ALL_GATHER);
         if (status != XRAY_OK)
             return status;
     }
     memmove((char *)out + bytes, in, bytes);
     memmove(out, (char *)out + bytes, bytes);
-    if (bytes == Z3_RECORD_BYTES && scripted_other.bad_record) {
-        records[1].sum = INFINITY;
+    if (bytes == sizeof(z3_record) && scripted_other.bad_record) {
+        records[1].squares[XRAY_SQUARES_WORDS - 1] = 1;
         records[1].first = scripted_other.first;
     }
     return XRAY_OK;

@@ -17,7 +17,7 @@ typedef struct scripted_rank {
     uint32_t left;  /* number of these calls that succeed before */
     uint32_t calls; /* number of all_reduce and reduce_scatter calls */
     uint32_t negative;   /* 1: every sum is -0 */
-    uint32_t bad_record; /* 1: its sum of squares is infinite */
+    uint32_t bad_record; /* 1: it counts an entry that is not finite */
     uint32_t first;      /* index of its first gradient that is not finite */
 } scripted_rank;
 extern scripted_rank scripted_other;
