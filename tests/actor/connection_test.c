@@ -143,6 +143,34 @@ static void frames_arrive_in_order(void **state)
     assert_int_equal(xr_conn_read(&to), EPIPE);
 }
 
+/* As many descriptors as a connection holds wait until their frames are taken,
+ * each with its own. Nothing more is read before. */
+static void descriptors_wait_for_their_frames(void **state)
+{
+    (void)state;
+    const uint32_t fds = rig_fds();
+    for (uint64_t id = 0; id < XR_CONN_FDS; id++) {
+        int fd = make_numbered_memory(id);
+        const xr_frame frame = { XR_FRAME_REGION, 1, 0, id, 0 };
+        assert_int_equal(xr_conn_send(&from, &frame, NULL, fd), 0);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(xr_conn_read(&to), 0);
+    }
+    assert_int_equal(xr_conn_read(&to), EMFILE);
+    for (uint64_t id = 0; id < XR_CONN_FDS; id++) {
+        xr_frame frame;
+        const void *data = NULL;
+        uint64_t number = 0;
+        int fd = -1;
+        assert_int_equal(xr_conn_next(&to, &frame, &data, &fd), 1);
+        assert_int_equal(pread(fd, &number, sizeof(number), 0), sizeof(number));
+        assert_true(frame.id == id && number == id);
+        assert_int_equal(close(fd), 0);
+    }
+    assert_int_equal(rig_fds(), fds);
+    assert_int_equal(xr_conn_read(&to), EAGAIN);
+}
+
 /* The queued frames of a closed connection close their descriptors. */
 static void closing_leaves_no_descriptor(void **state)
 {
@@ -255,6 +283,7 @@ int main(void)
 #define CASE(name) \
     cmocka_unit_test_setup_teardown(name, open_connection, close_connection)
         CASE(frames_arrive_in_order),
+        CASE(descriptors_wait_for_their_frames),
         CASE(closing_leaves_no_descriptor),
         CASE(frame_headers_are_checked),
         cmocka_unit_test(announced_regions_are_checked),

@@ -210,6 +210,19 @@ static void expect_layouts(const char *want)
 
 /* ---- layouts ------------------------------------------------------------ */
 
+/* Before anything is planned, each rank of any role is a replica of its own. */
+static void layouts_begin_with_single_ranks(void **state)
+{
+    (void)state;
+    for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++) {
+        const xr_layout *layout = &run.layouts[role];
+        assert_int_equal(layout->width, 1);
+        assert_int_equal(layout->replicas, xr_run_ranks(&run, role)->count);
+        assert_int_equal(layout->micro_multiple, 1);
+        assert_int_equal(layout->token_multiple, 1);
+    }
+}
+
 static void replicas_have_the_ranks_that_the_axes_span(void **state)
 {
     (void)state;
@@ -506,6 +519,7 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin_run, end_run)
     const struct CMUnitTest tests[] = {
+        CASE(layouts_begin_with_single_ranks),
         CASE(replicas_have_the_ranks_that_the_axes_span),
         CASE(ranks_that_do_not_form_replicas_are_refused),
         CASE(plans_that_contradict_each_other_are_refused),

@@ -558,10 +558,10 @@ static void plugins_that_cannot_offload_are_refused(void **state)
              * need not be offloaded. */
             fake.evictable = BIT(XRAY_TAG_WEIGHTS) | BIT(XRAY_TAG_GRADS) |
                              BIT(XRAY_TAG_OPTIMIZER) | BIT(XRAY_TAG_KV);
-            train_ops.offload = how == 0 ? NULL : move_tag;
-            infer_ops.sleep = how == 0 ? NULL : move_tag;
-            train_ops.onload = how == 1 ? NULL : move_tag;
-            infer_ops.wake = how == 1 ? NULL : move_tag;
+            train_ops.offload = how == 0 && i < 3 ? NULL : move_tag;
+            infer_ops.sleep = how == 0 && i == 3 ? NULL : move_tag;
+            train_ops.onload = how == 1 && i < 3 ? NULL : move_tag;
+            infer_ops.wake = how == 1 && i == 3 ? NULL : move_tag;
             if (how == 2)
                 fake.evictable = BIT(XRAY_TAG_ACTIVATIONS);
             xr_resources_plan(&run, &errors, &r);
