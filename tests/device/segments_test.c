@@ -26,12 +26,12 @@ static const shape shapes[] = {
     { 14, 768, 70, 0, { 0 } },
     { 15, 520, 65, 0, { 0 } },
     { 16, 512, 257, 0, { 0 } },
-    { 29, 2184, 48, 0, { 0 } },
-    { 171, 1000, 24, 0, { 0 } },
+    { 29, 2184, 17, 0, { 0 } },
+    { 171, 1000, 9, 0, { 0 } },
     { 100, 24, 900, 0, { 0 } },
     { 2, 40, 20, 3, { 24, 8, 8 } },
     { 30, 672, 50, 3, { 512, 80, 80 } },
-    { 33, 5440, 19, 2, { 2720, 2720 } },
+    { 16, 5440, 7, 2, { 2720, 2720 } },
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
@@ -160,7 +160,8 @@ static float *compute_product(const product *p, uint32_t segments)
         for (size_t j = 0; j < p->s.out; j++) {
             float got = compute_output(p, t, j, segments);
             y[t * p->y_stride + j] = got;
-            assert_near(got, compute_exactly(p, t, j), 2e-5, "segments");
+            if (t % 8 == 0)
+                assert_near(got, compute_exactly(p, t, j), 2e-5, "segments");
         }
     return y;
 }
