@@ -499,6 +499,18 @@ static void weights_are_shipped_in_regions(void **state)
                      XRAY_OK);
     expect_results(memory.bytes);
     assert_string_equal(around.phase, "weights to other ranks");
+    /* Behind other bytes of a region are the same weights. */
+    const uint64_t at = sizeof(memory.bytes) / 2;
+    memset(memory.bytes, 0, sizeof(memory.bytes));
+    assert_true(bytes > 0 && bytes <= at);
+    assert_int_equal(ship(horse, &region, 0, bytes, &results, &horse_err),
+                     XRAY_OK);
+    region.size = at + bytes;
+    assert_int_equal(ship(horse, &region, at, bytes, &results, &horse_err),
+                     XRAY_OK);
+    expect_results(memory.bytes + at);
+    assert_memory_equal(memory.bytes + at, memory.bytes, bytes);
+    region.size = bytes;
     assert_int_equal(ship(horse, &region, 0, bytes - 1, &results, &horse_err),
                      XRAY_E_BUG);
     assert_int_equal(ship(horse, &region, 1, bytes, &results, &horse_err),
