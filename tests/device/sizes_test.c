@@ -365,15 +365,8 @@ static void run_products(const kind *k, void *self, const arrays *a,
     k->ops->weight_destroy(self, w);
 }
 
-static xray_device_work run_work(const kind *k, void *self, const arrays *a,
-                                 uint32_t passes)
+static xray_device_work describe_work(const kind *k, uint32_t passes)
 {
-    run_products(k, self, a, passes);
-    if (passes & XRAY_PASS_ROWS)
-        run_rows(k, self, a, passes);
-    if (passes & XRAY_PASS_CACHE)
-        run_cache(k, self, a);
-    run_head(k, self, a, passes);
     return (xray_device_work){ .header = XRAY_HEADER(xray_device_work),
                                .tokens = k->tokens,
                                .row_tokens = k->tokens,
@@ -386,6 +379,18 @@ static xray_device_work run_work(const kind *k, void *self, const arrays *a,
                                .head_dim = DIM,
                                .passes = passes,
                                .segments = count_segments(passes) };
+}
+
+static xray_device_work run_work(const kind *k, void *self, const arrays *a,
+                                 uint32_t passes)
+{
+    run_products(k, self, a, passes);
+    if (passes & XRAY_PASS_ROWS)
+        run_rows(k, self, a, passes);
+    if (passes & XRAY_PASS_CACHE)
+        run_cache(k, self, a);
+    run_head(k, self, a, passes);
+    return describe_work(k, passes);
 }
 
 /* The plan for two users of one instance, whose passes are given, may be a
@@ -447,9 +452,7 @@ static void scratch_is_planned(void **state)
 static void check_reserved(const kind *k, const arrays *a, uint32_t passes)
 {
     void *self = open_kind(k);
-    xray_device_work work = run_work(k, self, a, passes);
-    k->ops->destroy(self);
-    self = open_kind(k);
+    xray_device_work work = describe_work(k, passes);
     uint64_t own =
         k->on_cuda ? read_memory(k, self).live[XRAY_TAG_WORKSPACE] : 0;
     uint64_t planned =
