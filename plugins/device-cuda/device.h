@@ -7,7 +7,8 @@
  * differs in three operators: matrix products, attention and the LM head. Their
  * operands are rounded to bf16 (to nearest even), and the tensor cores sum the
  * products in fp32, sixteen terms per step, with the steps in index order,
- * starting from the accumulator. Everything else is as in float32.
+ * starting from the accumulator, and segments cut and joined as in float32.
+ * Everything else is as in float32.
  *
  * In both precisions no result depends on the batch around a row or on the
  * number of tokens in a call. The gradient of a weight does not depend on where

@@ -37,7 +37,7 @@ typedef struct logit_row {
 
 /* Returns logit_row's segment of the operators' `segment`, which may be above
  * 2^32. */
-CU_FN uint32_t cut_row(uint64_t vocab, uint64_t segment)
+static inline uint32_t cut_row(uint64_t vocab, uint64_t segment)
 {
     return segment < vocab ? (uint32_t)segment : 0;
 }

@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(LM_HEAD_THREADS)
     if (!lm_head_item_exists(op.items.live, item))
         return;
     logit_row r = { op.logits + item * op.stride, (uint32_t)op.vocab,
-                    cut_row(op.vocab, op.segment), op.softcap, 1.0f };
+                    (uint32_t)op.segment, op.softcap, 1.0f };
     logit_sum h = { logit_row_max(&shared, &r), 0.0f, -cu_float(LM_HEAD_INF) };
     float sum;
     float none;
@@ -168,8 +168,10 @@ xray_status cuda_pick_logp(void *self, xray_stream *stream,
     status = cuda_check_segment(d, "pick_logp", op->vocab, op->segment);
     if (status != XRAY_OK || op->items.bound == 0)
         return status;
+    xray_pick_logp own = *op;
+    own.segment = cut_row(op->vocab, op->segment);
     CU_LAUNCH(pick_logp_kernel, dim3((unsigned)op->items.bound),
-              count_row_threads(op->vocab), 0, cuda_stream(d, stream), *op);
+              count_row_threads(op->vocab), 0, cuda_stream(d, stream), own);
     return cuda_launched(d, "pick_logp");
 }
 

@@ -140,6 +140,7 @@ static float *join_segments(cuda_device *d, const operands *o, uint32_t first,
     return sums;
 }
 
+/* `ends` counts what is added to the sums: the bias, then the residual. */
 static void check_tiles(cuda_device *d, const operands *o, int ends,
                         const float *sums)
 {
@@ -148,11 +149,13 @@ static void check_tiles(cuda_device *d, const operands *o, int ends,
     product_gemm g = make_gemm(o);
     g.segments = (uint8_t)o->c.segments;
     memcpy(g.piece, o->c.piece, sizeof(g.piece));
-    if (ends) {
-        g.bias = o->bias;
-        g.add = o->residual;
-        for (size_t i = 0; i < outputs; i++)
-            want[i] = o->residual[i] + (want[i] + o->bias[i % o->c.n]);
+    g.bias = ends ? o->bias : NULL;
+    g.add = ends > 1 ? o->residual : NULL;
+    for (size_t i = 0; i < outputs; i++) {
+        if (g.bias)
+            want[i] = want[i] + g.bias[i % o->c.n];
+        if (g.add)
+            want[i] = g.add[i] + want[i];
     }
     for (int t = -1; t < PRODUCT_TENSOR_TILES; t++) {
         float *y = alloc_floats(outputs);
@@ -174,8 +177,8 @@ static void tiles_join_the_products_of_segments(void **state)
     for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
         operands o = make_operands(&cuts[i]);
         float *sums = join_segments(d, &o, 0, o.c.segments);
-        check_tiles(d, &o, 0, sums);
-        check_tiles(d, &o, 1, sums);
+        for (int ends = 0; ends < 3; ends++)
+            check_tiles(d, &o, ends, sums);
         free(sums);
         free_operands(&o);
     }
