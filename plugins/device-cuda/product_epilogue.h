@@ -12,6 +12,9 @@
 #include "plugins/device-cuda/activation.h"
 #include "plugins/device-cuda/product.h"
 
+static_assert(sizeof(product_gemm) <= 128,
+              "nvcc keeps a larger argument in registers, which then spill");
+
 /* The row of b, of `gates` gates and as many up projections, that a column of
  * the tiles belongs to. Without gates it is the column. */
 CU_FN uint32_t product_line(uint32_t gates, uint32_t col)
