@@ -5,13 +5,16 @@
  */
 #include "tests/device/bench.h"
 
+enum { VOCAB = 90000 }; /* the largest */
+
 /* A device with its options, whose memory the host can access. */
 typedef struct kind {
     const char *name;
     const xray_device_ops *ops;
     const void *config;
     uint32_t threads;
-    uint32_t tokens; /* of a row; large ones are slow on the emulator */
+    uint32_t tokens; /* of a row; large ones are slow on the emulator, */
+    uint32_t vocab;  /* and so are large vocabularies */
     int on_cuda;
 } kind;
 
@@ -23,13 +26,13 @@ static const cuda_config bfloat16 = { .precision = CUDA_BFLOAT16 };
 
 static size_t list_kinds(kind kinds[4])
 {
-    kinds[0] = (kind){ "cpu", device_ops(), NULL, 1, 2500, 0 };
-    kinds[1] = (kind){ "avx2", device_ops(), &narrow_cpu, 2, 2500, 0 };
+    kinds[0] = (kind){ "cpu", device_ops(), NULL, 1, 2500, VOCAB, 0 };
+    kinds[1] = (kind){ "avx2", device_ops(), &narrow_cpu, 2, 2500, VOCAB, 0 };
 #ifdef BENCH_CUDA
     const xray_device_ops *cuda =
         xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
-    kinds[2] = (kind){ "cuda float32", cuda, &float32, 1, 40, 1 };
-    kinds[3] = (kind){ "cuda bfloat16", cuda, &bfloat16, 1, 40, 1 };
+    kinds[2] = (kind){ "cuda float32", cuda, &float32, 1, 40, 6000, 1 };
+    kinds[3] = (kind){ "cuda bfloat16", cuda, &bfloat16, 1, 40, 6000, 1 };
     return 4;
 #else
     return 2;
@@ -153,7 +156,7 @@ static void blocks_are_planned(void **state)
 
 /* ---- scratch ------------------------------------------------------------ */
 
-enum { HEADS = 4, KV_HEADS = 2, DIM = 32, HIDDEN = 24, VOCAB = 90000 };
+enum { HEADS = 4, KV_HEADS = 2, DIM = 32, HIDDEN = 24 };
 
 /* The arrays of every operator below, all of them large enough. */
 typedef struct arrays {
@@ -264,13 +267,13 @@ static void run_sampling(const kind *k, void *self, const xray_sample *fused)
     xray_sample given = *fused;
     given.weight = NULL;
     given.logits = logits;
-    given.logits_stride = VOCAB;
-    given.vocab = VOCAB;
+    given.logits_stride = k->vocab;
+    given.vocab = k->vocab;
     xray_pick_logp pick = { .header = XRAY_HEADER(xray_pick_logp),
                             .items = { 1, NULL },
                             .logits = logits,
-                            .stride = VOCAB,
-                            .vocab = VOCAB,
+                            .stride = k->vocab,
+                            .vocab = k->vocab,
                             .ids = fused->token,
                             .logp = fused->logp,
                             .count = 1,
@@ -285,7 +288,7 @@ static void run_head(const kind *k, void *self, const arrays *a,
 {
     static float logits[VOCAB + 16];
     float one[4] = { 0, 1, 0, 0 };
-    xray_weight *w = create_weight_on(k->ops, self, a->w, VOCAB, HIDDEN);
+    xray_weight *w = create_weight_on(k->ops, self, a->w, k->vocab, HIDDEN);
     xray_lm_head_logp forward = { .header = XRAY_HEADER(xray_lm_head_logp),
                                   .items = { 1, NULL },
                                   .weight = w,
@@ -372,7 +375,7 @@ static xray_device_work describe_work(const kind *k, uint32_t passes)
                                .row_tokens = k->tokens,
                                .width = (uint64_t)HEADS * DIM,
                                .sides = (uint64_t)HEADS * DIM + DIM,
-                               .vocab = VOCAB,
+                               .vocab = k->vocab,
                                .hidden = HIDDEN,
                                .heads = HEADS,
                                .kv_heads = KV_HEADS,
@@ -483,7 +486,7 @@ static void reserved_scratch_does_not_grow(void **state)
                        XRAY_PASS_LOGP | XRAY_PASS_GRADS | XRAY_PASS_ROWS);
         void *self = open_kind(k);
         must(k->ops->reserve(self, NULL, 0, 0));
-        xray_weight *w = create_weight_on(k->ops, self, a.w, VOCAB, HIDDEN);
+        xray_weight *w = create_weight_on(k->ops, self, a.w, k->vocab, HIDDEN);
         float one[2] = { 0 };
         xray_lm_head_logp op = { .header = XRAY_HEADER(xray_lm_head_logp),
                                  .items = { 1, NULL },
