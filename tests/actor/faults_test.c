@@ -158,6 +158,31 @@ static void exits_are_reported(void **state)
     expect_nothing_left(fds);
 }
 
+/* What this process ignores and blocks reaches an actor all the same. */
+static void actors_start_with_default_signals(void **state)
+{
+    (void)state;
+    sigset_t blocked;
+    sigset_t before;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    (void)sigemptyset(&blocked);
+    (void)sigaddset(&blocked, SIGUSR2);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &blocked, &before), 0);
+    void (*handler)(int) = signal(SIGUSR1, SIG_IGN);
+    xr_actor *first = rig_spawn(actors, 0);
+    xr_actor *second = rig_spawn(actors, 1);
+    (void)signal(SIGUSR1, handler);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+    assert_int_equal(xr_actor_ask(first, "die", 60000, &err, -SIGUSR1),
+                     XRAY_E_PEER);
+    rig_says(err.text, "method die: was killed by signal 10", NULL);
+    assert_int_equal(xr_actor_ask(second, "die", 60000, &err, -SIGUSR2),
+                     XRAY_E_PEER);
+    rig_says(err.text, "method die: was killed by signal 12", NULL);
+    xr_actors_free(actors);
+}
+
 static void one_loss_ends_all_waits(void **state)
 {
     (void)state;
@@ -548,6 +573,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(long_methods_are_no_hang),
         cmocka_unit_test(absent_parent_blames_nobody),
         cmocka_unit_test(exits_are_reported),
+        cmocka_unit_test(actors_start_with_default_signals),
         cmocka_unit_test(one_loss_ends_all_waits),
         cmocka_unit_test(failed_starts_are_explained),
         cmocka_unit_test(refusal_of_another_is_reported),

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -132,6 +133,20 @@ static void processes_live_and_die(void **state)
     assert_int_equal(xr_process_is_dead((uint32_t)getpid(), -1), 0);
     assert_int_equal(xr_process_state((uint32_t)getpid()), 'R');
     double age = xr_process_age();
+    assert_true(age >= 0 && age < 300);
+}
+
+/* The kernel shows a name as it is, so that it may look like further fields. */
+static void names_of_processes_hold_any_characters(void **state)
+{
+    (void)state;
+    char name[16] = "";
+    assert_int_equal(prctl(PR_GET_NAME, name), 0);
+    assert_int_equal(prctl(PR_SET_NAME, "a) Z 1 (b) Z"), 0);
+    char letter = xr_process_state((uint32_t)getpid());
+    double age = xr_process_age();
+    assert_int_equal(prctl(PR_SET_NAME, name), 0);
+    assert_int_equal(letter, 'R');
     assert_true(age >= 0 && age < 300);
 }
 
@@ -566,6 +581,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lock_has_one_holder),
         cmocka_unit_test(processes_live_and_die),
+        cmocka_unit_test(names_of_processes_hold_any_characters),
         cmocka_unit_test(limits_are_named),
         cmocka_unit_test(paths_are_joined),
         cmocka_unit_test(folders_are_removed_with_their_content),

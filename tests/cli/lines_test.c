@@ -59,7 +59,8 @@ static void unknown_keys_are_refused(void **state)
     const program_result *r =
         RUN("{\"ids\":[1],\"max_tokens\":2,\"temperature\":0}\n"
             "{\"ids\":[1],\"temprature\":0}\n"
-            "{\"ids\":[1],\"best_of\":1}\n",
+            "{\"ids\":[1],\"best_of\":1}\n"
+            "{\"ids\":[1],\"top_pp\":1}\n",
             "generate", DRAWN);
     expect_code(r, 1);
     expect_text(r->out, "{\"outputs\":[");
@@ -67,6 +68,10 @@ static void unknown_keys_are_refused(void **state)
                  "stdin:2: there is no key \"temprature\"; did you mean "
                  "\"temperature\"?");
     expect_error(r, 2, "stdin:3: there is no key \"best_of\"");
+    /* The nearest, though "top_k" is near as well. */
+    expect_error(r, 3,
+                 "stdin:4: there is no key \"top_pp\"; did you mean "
+                 "\"top_p\"?");
     r = RUN("{\"ids\":[1,2],\"max_tokens\":2}\n", "score", DRAWN);
     expect_code(r, 1);
     expect_error(r, 0, "stdin:1: there is no key \"max_tokens\"");

@@ -168,6 +168,10 @@ static void what_cannot_be_shared(void **state)
     assert_int_equal(cpu_ops()->share(d, late, handle), XRAY_OK);
     assert_int_equal(cpu_ops()->share(d, late + 200000, handle), XRAY_E_ARG);
     assert_int_equal(cpu_ops()->share(d, late - 1, handle), XRAY_E_ARG);
+    char *small = alloc_block(d, 128); /* of no more than its bytes */
+    assert_int_equal(cpu_ops()->share(d, small + 127, handle), XRAY_OK);
+    assert_int_equal(cpu_ops()->share(d, small + 128, handle), XRAY_E_ARG);
+    cpu_ops()->free(d, small);
     assert_int_equal(cpu_ops()->share(d, &handle, handle), XRAY_E_ARG);
     assert_int_equal(cpu_ops()->share(d, NULL, handle), XRAY_E_ARG);
     cpu_ops()->free(d, early);
@@ -177,6 +181,20 @@ static void what_cannot_be_shared(void **state)
     d = open_device(CPU_SHARE_OFF, 0);
     assert_int_equal(cpu_ops()->shareable(d, 1), XRAY_E_CONFIG);
     assert_non_null(strstr(said, "share = off"));
+    cpu_ops()->destroy(d);
+}
+
+static void share_on_needs_no_asking(void **state)
+{
+    (void)state;
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    void *d = open_device(CPU_SHARE_ON, 0);
+    for (int round = 0; round < 2; round++) {
+        char *p = alloc_block(d, 4096);
+        assert_int_equal(cpu_ops()->share(d, p, handle), XRAY_OK);
+        cpu_ops()->free(d, p);
+        assert_int_equal(cpu_ops()->shareable(d, 0), XRAY_OK);
+    }
     cpu_ops()->destroy(d);
 }
 
@@ -250,6 +268,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(own_handle_gives_the_block_itself),
         cmocka_unit_test(stale_handles_are_refused),
         cmocka_unit_test(what_cannot_be_shared),
+        cmocka_unit_test(share_on_needs_no_asking),
         cmocka_unit_test(two_processes),
     };
     return cmocka_run_group_tests_name("comm.share", tests, NULL, NULL);

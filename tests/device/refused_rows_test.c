@@ -446,6 +446,37 @@ static void log_probabilities_of_ids_refuse_bad_fields(void **state)
         "2 slices of 2 items do not fit stride 7");
 }
 
+static void advance_refuses_bad_fields(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = { 1, 2 };
+    static const int32_t starts[] = { 0, 1, 2 };
+    static int32_t some[2], positions[2], stop[2];
+    static xray_draw draws[2];
+    const xray_advance advance = { .header = XRAY_HEADER(xray_advance),
+                                   .items = { .bound = 2 },
+                                   .token = tokens,
+                                   .ids = some,
+                                   .positions = positions,
+                                   .draws = draws,
+                                   .stop = stop,
+                                   .limit = tokens,
+                                   .draw_stride = sizeof(xray_draw) };
+    BARE(advance);
+#define LIST "op->token, op->ids, op->positions, op->draws, op->stop, op->limit"
+    NONE(advance, token, 1, LIST);
+    NONE(advance, draws, 4, LIST);
+    NONE(advance, limit, 6, LIST);
+    BAD(advance, stop_start, starts, XRAY_E_ARG,
+        "stop_start needs stop_ids, and the other way round");
+    BAD(advance, stop_ids, tokens, XRAY_E_ARG,
+        "stop_start needs stop_ids, and the other way round");
+    BAD(advance, draw_stride, sizeof(xray_draw) - 8, XRAY_E_ARG,
+        "draw_stride is 24, which does not fit an array of draws");
+    BAD(advance, draw_stride, sizeof(xray_draw) + 4, XRAY_E_ARG,
+        "draw_stride is 36, which does not fit an array of draws");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +487,7 @@ int main(void)
         cmocka_unit_test(a_draw_needs_one_source_of_logits),
         cmocka_unit_test(edits_of_logits_refuse_bad_fields),
         cmocka_unit_test(log_probabilities_of_ids_refuse_bad_fields),
+        cmocka_unit_test(advance_refuses_bad_fields),
     };
     return cmocka_run_group_tests_name("device.refused_rows", tests, open_cpu,
                                        close_cpu);

@@ -3,6 +3,7 @@
  * Proves the search path over folders of files that list as plugins: order,
  * hiding, names that are provided, and the error for a missing name.
  */
+#include "core/run/run_setup.h"
 #include "tests/plugin/image.h"
 
 static const char *make_folder(const char *name)
@@ -227,6 +228,25 @@ static void similar_names_are_suggested(void **state)
     expect_none(path, "xray.algo/0", "grpo", want);
 }
 
+/* A name may begin another one, which may be listed before it. */
+static void sections_are_those_of_entire_names(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_plugins *plugins = NULL;
+    put_plugin("names", "a.so", "a",
+               "xray.reward/0:far_x xray.reward/0:far xray.algo/0:near");
+    assert_int_equal(xr_plugins_open(scratch_path("names"), &err, &plugins),
+                     XRAY_OK);
+    const xr_run run = { .plugins = plugins };
+    assert_int_equal(xr_run_provides(&run, "reward.far_x"), 1);
+    assert_int_equal(xr_run_provides(&run, "reward.far"), 1);
+    assert_int_equal(xr_run_provides(&run, "reward.fa"), 0);
+    assert_int_equal(xr_run_provides(&run, "reward.near"), 0);
+    assert_int_equal(xr_run_provides(&run, "algo.near"), 1);
+    xr_plugins_close(plugins);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +256,7 @@ int main(void)
         cmocka_unit_test(refused_file_hides_nothing),
         cmocka_unit_test(folders_are_bounded),
         cmocka_unit_test(similar_names_are_suggested),
+        cmocka_unit_test(sections_are_those_of_entire_names),
     };
     (void)unsetenv("XRAY_PLUGIN_PATH");
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -104,6 +104,7 @@ static const pair equal[] = {
     { "f^{-1}(x)=2x", "2x" },
     { "x^2+y^2=4", "2x^2+2y^2=8" },
     { "x-2y=3", "2y-x+3=0" },
+    { "x=\\sqrt{y-50}", "x-\\sqrt{y-50}=0" },
     { "x \\approx 3", "3" },
     { "\\sqrt{2} \\approx 1.41", "\\sqrt2" },
     { "x = \\sqrt{2} \\approx 1.41", "\\sqrt2" },

@@ -511,6 +511,24 @@ static void check_and_plan_print_the_layout(void **state)
                                  "the fullest of 8\n"));
     assert_non_null(strstr(text, "memory of infer.fake: kv 0.1 KiB, in all 0.1 "
                                  "KiB on each of 8 ranks\n"));
+    assert_non_null(strstr(text, "memory of the run: "));
+    xr_str_free(&out);
+    xr_errors_free(&warnings);
+}
+
+/* Of a device that does not say how much memory it has, only the parts. */
+static void check_compares_with_no_unknown_memory(void **state)
+{
+    (void)state;
+    xr_str out = { 0 };
+    xr_errors warnings = { 0 };
+    run.needs = XRAY_NEED_CRITIC;
+    run.plannable = 1;
+    fake.memory_bytes = 0;
+    xr_errors_free(&errors);
+    xr_check_run(&run, &out, &errors, &warnings);
+    assert_non_null(strstr(xr_str_text(&out), "memory of train.fake: "));
+    assert_null(strstr(xr_str_text(&out), "memory of the run: "));
     xr_str_free(&out);
     xr_errors_free(&warnings);
 }
@@ -529,6 +547,7 @@ int main(void)
         CASE(memory_is_planned_by_rank),
         CASE(a_checkpoint_holds_one_replica),
         CASE(check_and_plan_print_the_layout),
+        CASE(check_compares_with_no_unknown_memory),
     };
     return cmocka_run_group_tests_name("rl.layouts", tests, NULL, NULL);
 }

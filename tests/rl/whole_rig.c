@@ -194,6 +194,8 @@ xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
         answer_step(rank, args);
     } else if (strcmp(method, "ship") == 0 || strcmp(method, "receive") == 0) {
         expect_section(rank, method, args);
+    } else if (strcmp(method, "metrics") == 0) {
+        xr_str_puts(va_arg(args, xr_str *), script.metrics[rank]);
     } else if (strcmp(method, "generate") == 0) {
         answer_generate(rank, va_arg(args, const xray_region *));
     } else if (strcmp(method, "forward") == 0 ||

@@ -40,6 +40,7 @@ typedef struct whole_script {
     double norm[RANKS];
     uint32_t skipped[RANKS];
     uint64_t version[RANKS];
+    const char *metrics[RANKS]; /* lines of those of their plugins */
     xr_loss_spec spec;
     unsigned char context[8];
 } whole_script;

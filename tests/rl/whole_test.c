@@ -5,6 +5,7 @@
  */
 #include "core/plugin/cancel.h"
 #include "core/roles/nonfinite.h"
+#include "core/roles/plugin_metrics.h"
 #include "core/roles/role_calls.h"
 #include "tests/rl/whole_rig.h"
 
@@ -442,6 +443,28 @@ static void every_call_of_a_model_makes_publishing_due(void **state)
     }
 }
 
+static void print_metric(void *ctx, const char *name, double value)
+{
+    xr_str_printf(ctx, "%s=%g ", name, value);
+}
+
+/* Of several ranks a metric is the mean over those that gave it. */
+static void metrics_are_means_over_the_ranks_that_have_them(void **state)
+{
+    (void)state;
+    static const char *const lines[RANKS] = { "a/x 0x1p+1\nb 0x1p+0\n",
+                                              "a/x 0x1p+2\n", "",
+                                              "c 0x1p+3\na/x 0x1.8p+3\n" };
+    xr_str out = { 0 };
+    memcpy(script.metrics, lines, sizeof(lines));
+    roles.whole = &whole;
+    assert_int_equal(xr_plugin_metrics(&roles, print_metric, &out, &whole_err),
+                     XRAY_OK);
+    roles.whole = NULL;
+    assert_string_equal(xr_str_text(&out), "a/x=6 b=1 c=8 ");
+    xr_str_free(&out);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, whole_begin, whole_end)
 
 int main(void)
@@ -463,6 +486,7 @@ int main(void)
         TEST(engines_finish_by_themselves),
         TEST(groups_are_not_divided_between_micro_batches),
         TEST(every_call_of_a_model_makes_publishing_due),
+        TEST(metrics_are_means_over_the_ranks_that_have_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

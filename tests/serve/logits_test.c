@@ -55,8 +55,9 @@ static xray_request make_request(int which, float temperature)
     q.temperature = temperature;
     q.count = MAX_SAMPLES;
     q.stop_ids = stops;
-    q.stop_count = which == 0 ? sizeof(stops) / sizeof(stops[0]) : 0;
-    q.min_tokens = which == 0 || which == 12 ? 6 : 0;
+    q.stop_count =
+        which == 0 || which == 8 ? sizeof(stops) / sizeof(stops[0]) : 0;
+    q.min_tokens = which == 0 || which == 8 || which == 12 ? 6 : 0;
     q.repetition_penalty = which == 1 || which == 12 ? 2.0f : 0;
     q.repetition_penalty = which == 2 ? 0.5f : q.repetition_penalty;
     q.frequency_penalty = which == 3 || which == 12 ? 0.7f : 0;

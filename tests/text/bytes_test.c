@@ -118,6 +118,37 @@ static void stream_emits_only_complete_characters(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* The characters that one character decomposes into have its span. The library
+ * gives the same spans, in characters. */
+static void parts_of_a_character_have_its_span(void **state)
+{
+    (void)state;
+    static const char text[] = "a\xC3\xA9\xEF\xAC\x81"
+                               "a";
+    static const int32_t want[] = { 0, 1, 2, 3, 4, 0 };
+    static const xm_token_span at[] = { { 0, 1 }, { 1, 3 }, { 1, 3 },
+                                        { 3, 6 }, { 3, 6 }, { 6, 7 } };
+    xm_tokenizer *tok = make_tokenizer(
+        "{\"normalizer\":{\"type\":\"NFKD\"},\"model\":{\"type\":\"BPE\","
+        "\"vocab\":{\"a\":0,\"e\":1,\"\xCC\x81\":2,\"f\":3,\"i\":4},"
+        "\"merges\":[]}}");
+    xm_ids ids = { 0 };
+    xm_token_spans spans = { 0 };
+    assert_int_equal(xm_tokenizer_encode_spans(tok, text, sizeof text - 1, 0,
+                                               &ids, &spans, NULL),
+                     XRAY_OK);
+    assert_int_equal(ids.count, 6);
+    assert_memory_equal(ids.data, want, sizeof want);
+    assert_int_equal(spans.count, 6);
+    for (size_t i = 0; i < 6; i++)
+        if (spans.data[i].from != at[i].from || spans.data[i].to != at[i].to)
+            fail_msg("span %zu: %zu to %zu", i, spans.data[i].from,
+                     spans.data[i].to);
+    xm_token_spans_free(&spans);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
 /* Spans count bytes of the text before NFC and before the added space; the
  * library's count characters. A space alone has an empty span after
  * trim_offsets. */
@@ -384,6 +415,7 @@ int main(void)
         cmocka_unit_test(broken_bytes_decode_to_replacement_characters),
         cmocka_unit_test(stream_emits_only_complete_characters),
         cmocka_unit_test(spans_are_bytes_of_the_original_text),
+        cmocka_unit_test(parts_of_a_character_have_its_span),
         cmocka_unit_test(split_patterns_mean_what_oniguruma_means),
         cmocka_unit_test(nfc_composes_like_the_library),
         cmocka_unit_test(endless_backtracking_is_an_error),

@@ -145,6 +145,20 @@ static void unigram_keeps_the_first_of_equal_paths(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* A character that only longer pieces begin with may still be unknown, which
+ * costs 10 below the worst piece; the ids are the library's. */
+static void unigram_weighs_unknown_characters(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok = make_tokenizer(
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[["
+        "\"<unk>\",0],[\"ab\",-5],[\"b\",-1]]}}");
+    EXPECT_IDS(tok, "ab", 0, 1);
+    EXPECT_IDS(tok, "abb", 0, 1, 2);
+    EXPECT_IDS(tok, "bab", 0, 2, 1);
+    xm_tokenizer_close(tok);
+}
+
 /* The limit counts characters, and a word of exactly the limit is still
  * encoded. */
 static void longest_word_counts_characters(void **state)
@@ -364,6 +378,7 @@ int main(void)
         cmocka_unit_test(added_tokens_match_longest_and_strip),
         cmocka_unit_test(bpe_merges_by_rank_then_leftmost),
         cmocka_unit_test(unigram_keeps_the_first_of_equal_paths),
+        cmocka_unit_test(unigram_weighs_unknown_characters),
         cmocka_unit_test(longest_word_counts_characters),
         cmocka_unit_test(short_forms_split_like_the_patterns),
         cmocka_unit_test(words_in_one_cache_slot_stay_apart),

@@ -10,6 +10,41 @@
 
 /* ---- failures ----------------------------------------------------------- */
 
+static const xray_device_ops *inner; /* the device behind the refusing one */
+static uint32_t allocations_left;    /* until one is refused */
+
+static xray_status refuse_one_allocation(void *self, const char *owner,
+                                         uint32_t tag, uint64_t bytes,
+                                         void **out)
+{
+    return allocations_left-- ? inner->alloc(self, owner, tag, bytes, out)
+                              : XRAY_E_DEVICE;
+}
+
+/* Whichever memory the device refuses, creation ends with its status. */
+static void refused_memory_fails_the_creation(void **state)
+{
+    (void)state;
+    const rig_spec spec = { .stage_1 = 3 + 1 };
+    rig_device device = rig_device_open(1);
+    xray_device_ops made = *device.ops;
+    rig_device refusing = { &made, device.self, device.config };
+    xray_status status = XRAY_E_DEVICE;
+    uint32_t refused = 0;
+    rig r;
+    inner = device.ops;
+    made.alloc = refuse_one_allocation;
+    for (; status != XRAY_OK; refused++) {
+        allocations_left = refused;
+        status = scripted_try(&refusing, &spec, 2, &r);
+        if (status != XRAY_OK)
+            assert_int_equal(status, XRAY_E_DEVICE);
+    }
+    assert_true(refused > 5);
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
 /* A sum over ranks that fails, fails the call that needs it. At stages 0 and 1
  * that is the step, which is complete if it is made again. */
 static void failed_sums_fail_the_call(void **state)
@@ -252,6 +287,7 @@ static void first_bad_tensor_of_all_ranks_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_memory_fails_the_creation),
         cmocka_unit_test(failed_sums_fail_the_call),
         cmocka_unit_test(failed_additions_fail_the_call),
         cmocka_unit_test(failed_gather_of_updated_weights),

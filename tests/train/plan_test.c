@@ -3,6 +3,9 @@
  * Proves that a plan refuses what cannot work, and that the planned bytes are
  * those that the device hands out.
  */
+#include <signal.h>
+#include <sys/resource.h>
+
 #include "tests/growth.h"
 #include "tests/train/rig.h"
 
@@ -146,6 +149,30 @@ static void no_file_is_left(void **state)
     rig_device_close(&device);
 }
 
+/* A file that cannot have its size is refused when it is made; a later access
+ * would end the process. */
+static void offloading_needs_room_for_its_files(void **state)
+{
+    (void)state;
+    char dir[256];
+    rig_spec spec = { .offload_optimizer = 1 };
+    rig_device device = rig_device_open(1);
+    struct rlimit own;
+    rig r;
+    spec.offload_dir = rig_mkdir(dir, sizeof(dir));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &own), 0);
+    const struct rlimit small = { 4096, own.rlim_max };
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    xray_status status = rig_open(&device, &spec, &r);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &own), 0);
+    (void)signal(SIGXFSZ, before);
+    assert_int_equal(status, XRAY_E_IO);
+    assert_non_null(strstr(rig_error(), "offload_dir: no space for"));
+    assert_int_equal(rmdir(dir), 0);
+    rig_device_close(&device);
+}
+
 /* Writes to every gradient that it is given; each has memory of its own. */
 static xray_status write_each_gradient(void *ctx, const xray_loss_call *call)
 {
@@ -176,8 +203,10 @@ static void gradients_are_apart(void **state)
     const xray_loss loss = { .header = XRAY_HEADER(xray_loss),
                              .fn = write_each_gradient,
                              .outputs = spec.outputs };
-    if (r.ops->forward_backward(r.self, batch.pointers, 1, &loss) != XRAY_OK)
-        fail_msg("%s", rig_error());
+    for (int call = 0; call < 2; call++)
+        if (r.ops->forward_backward(r.self, batch.pointers, 1, &loss) !=
+            XRAY_OK)
+            fail_msg("%s", rig_error());
     rig_close(&r);
     rig_device_close(&device);
 }
@@ -387,6 +416,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_file_is_left),
+        cmocka_unit_test(offloading_needs_room_for_its_files),
         cmocka_unit_test(gradients_are_apart),
         cmocka_unit_test(plan_refuses),
         cmocka_unit_test(planned_bytes_are_allocated),

@@ -22,7 +22,10 @@ typedef struct scripted_rank {
 } scripted_rank;
 extern scripted_rank scripted_other;
 
-/* Opens rank 0 of `ranks` ranks, and resets the other one. */
+/* Opens rank 0 of `ranks` ranks, and resets the other one; scripted_open
+ * expects that to succeed. */
+xray_status scripted_try(const rig_device *device, const rig_spec *spec,
+                         uint32_t ranks, rig *out);
 rig scripted_open(const rig_device *device, const rig_spec *spec,
                   uint32_t ranks);
 
