@@ -49,8 +49,8 @@ typedef struct xm_rope {
     uint32_t reserved2;
 } xm_rope;
 
-/* What one of several ranks has of a model: a tensor-parallel rank part of each
- * layer, a stage some of the layers. */
+/* The part of a model that one of several ranks has: a tensor-parallel rank has
+ * a part of each layer, a stage has some of the layers. */
 typedef struct xm_slice {
     uint32_t rank;
     uint32_t ranks;       /* 0 and 1: the model is not shared */

@@ -154,7 +154,7 @@ typedef struct xm_aside {
     uint32_t segments; /* 1: norms are summed in the buckets */
     uint32_t head_dim;
 } xm_aside;
-/* What such a model keeps apart; `data` is left NULL. Pure. */
+/* Returns the sums that such a model keeps apart; `data` is left NULL. Pure. */
 xm_aside xm_aside_of(const xm_config *config, const xm_layout *layout);
 
 /* Gradient buckets, laid out like the weights, with the capacity that the

@@ -34,7 +34,7 @@ typedef struct xm_limits {
 
 typedef struct xm_request xm_request;
 
-/* What a request wishes of the logits; all 0: they stay as they are. */
+/* The wishes that a request has of the logits; all 0: they stay as they are. */
 typedef struct xm_wishes {
     uint32_t *allowed; /* [words] bit id % 32 of word id / 32; NULL: every id */
     xray_bias *biases; /* [bias_count] */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What requests wish of the logits: masks, biases and penalties for the next
- * draws, and log-probs beside those of the drawn tokens. All of it follows from
- * the ids of a row and is made anew for every draw, so that nothing has to be
- * kept for samples that wait or are extended.
+ * Carries out what requests wish of the logits: masks, biases and penalties for
+ * the next draws, and log-probs beside those of the drawn tokens. All of it
+ * follows from the ids of a row and is made anew for every draw, so that
+ * nothing has to be kept for samples that wait or are extended.
  */
 #include <string.h>
 

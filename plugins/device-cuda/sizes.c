@@ -102,7 +102,7 @@ static uint64_t count_reduce_bytes(const xray_device_work *work, int blas)
     return larger_of(sizes, 2);
 }
 
-/* What the sizes depend on besides the works. */
+/* The sizes depend on this besides the works. */
 typedef struct scratch_user {
     int narrow; /* 1: precision bfloat16 */
     int blas;   /* 1: its products are cuBLASLt's */

@@ -49,7 +49,7 @@ typedef struct dsinf_bounds {
     uint64_t slot_bytes; /* keys and values of one slot in all layers */
 } dsinf_bounds;
 
-/* What a step draws. */
+/* The results of a step's draws. */
 typedef struct dsinf_drawn {
     int32_t *token;  /* [draws] */
     float *raw_logp; /* [draws] */
@@ -70,8 +70,8 @@ typedef struct dsinf_arrays {
                            * that are made ahead. No row ends in them. */
     int32_t *limit;
     int32_t *rows; /* [1] of the step, and of the one ahead */
-    /* What requests wish of the logits: arrays of xm_changes, and log-probs
-     * beside those of the drawn tokens. */
+    /* The wishes that requests have of the logits: arrays of xm_changes, and
+     * log-probs beside those of the drawn tokens. */
     int32_t *edit_start;    /* [logit_draws + 1] */
     int32_t *allowed_set;   /* [logit_draws] */
     xray_logit_edit *edits; /* [edits] */

@@ -158,7 +158,7 @@ static void exits_are_reported(void **state)
     expect_nothing_left(fds);
 }
 
-/* What this process ignores and blocks reaches an actor all the same. */
+/* Signals that this process ignores or blocks reach an actor all the same. */
 static void actors_start_with_default_signals(void **state)
 {
     (void)state;

@@ -35,7 +35,7 @@ static const shape shapes[] = {
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
-/* What is added to the sum. */
+/* The terms that are added to the sum. */
 #define END_NONE 0
 #define END_BIAS 1
 #define END_RESIDUAL 2

@@ -451,7 +451,7 @@ static void scratch_is_planned(void **state)
     }
 }
 
-/* What is reserved is what is planned, and operators do not add to it. */
+/* As much is reserved as was planned, and operators do not add to it. */
 static void check_reserved(const kind *k, const arrays *a, uint32_t passes)
 {
     void *self = open_kind(k);

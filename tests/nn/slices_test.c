@@ -92,7 +92,7 @@ typedef struct meeting {
     float *rows[MOST_RANKS];
 } meeting;
 
-/* What a pass gives. */
+/* The results of a pass. */
 typedef struct outcome {
     float hidden[TOKENS * 20];
     float logp[TOKENS];
@@ -331,7 +331,8 @@ static void expect_bits(const void *got, const void *want, size_t bytes,
         fail_msg("%s, %u ranks: %s: other bits", kind, ranks, what);
 }
 
-/* What a rank has of the gradient of a parameter: the sum over its stages. */
+/* The part of a parameter's gradient that a rank has: the sum over its stages.
+ */
 static const xm_param *sum_stages(const rank_state *s, const char *name,
                                   float *out)
 {

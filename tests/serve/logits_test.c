@@ -12,7 +12,7 @@
 
 enum { VOCAB = 101, ROW = 40, PROMPT = 7, TOP = 5, PICKS = 3, MAX_SAMPLES = 3 };
 
-/* What the engine gave for a sample. */
+/* The results that the engine gave for a sample. */
 typedef struct taken {
     uint32_t count;
     uint32_t finish;
