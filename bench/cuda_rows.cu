@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include <xray/numerics.h>
+
 #define FLUSH (256ull << 20)
 
 template <typename Call>
