@@ -24,6 +24,8 @@
 #include <xray/comm.h>
 #include <xray/plugin.h>
 
+#include "bench/host.h"
+
 #define MOST_RANKS 64
 #define TURNS 60
 #define WARM 3
@@ -49,14 +51,6 @@ typedef struct rank_env {
     void *comm_self;
     xray_comm_group *world;
 } rank_env;
-
-static xray_status print_failure(const xray_host *host, xray_status code,
-                                 const char *where, const char *msg)
-{
-    (void)host;
-    (void)fprintf(stderr, "%s: %s\n", where, msg);
-    return code;
-}
 
 static void wait_for_all_ranks(rank_env *e)
 {

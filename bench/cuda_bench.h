@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bench/host.h"
 #include "plugins/device-cuda/device.h"
 
 #include <xray/plugin.h>
@@ -28,14 +29,6 @@ typedef struct bench {
     uint64_t flush_bytes;
     double copy; /* bytes per second, read and written */
 } bench;
-
-static inline xray_status print_failure(const xray_host *host, xray_status code,
-                                        const char *where, const char *msg)
-{
-    (void)host;
-    (void)fprintf(stderr, "%s: %s\n", where, msg);
-    return code;
-}
 
 static inline void require(int fine, const char *what)
 {

@@ -18,17 +18,11 @@
 #include <xray/option.h>
 #include <xray/plugin.h>
 
+#include "bench/host.h"
+
 #define CACHE_BYTES ((size_t)256 << 20)
 #define MOST_MATRICES 64
 #define MOST_TOKENS 4096
-
-static xray_status print_failure(const xray_host *host, xray_status code,
-                                 const char *where, const char *msg)
-{
-    (void)host;
-    (void)fprintf(stderr, "%s: %s\n", where, msg);
-    return code;
-}
 
 static void print_line(const xray_host *host, uint32_t level, const char *msg)
 {

@@ -18,18 +18,11 @@
 
 #include <xray/plugin.h>
 
+#include "bench/host.h"
 #include "bench/probe.h"
 #include "plugins/device-cpu/device.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
-
-static xray_status print_failure(const xray_host *host, xray_status code,
-                                 const char *where, const char *msg)
-{
-    (void)host;
-    (void)fprintf(stderr, "%s: %s\n", where, msg);
-    return code;
-}
 
 #define DECODE 0
 #define FORWARD 1
