@@ -81,7 +81,8 @@ typedef struct xm_watch {
     xray_status (*done)(void *ctx, uint32_t bucket, xr_err *err);
     /* Replaces rows [dev] [tokens, dim] by what the tensor-parallel ranks have
      * together, the sum in the order of the tree (<xray/comm.h>) or the
-     * maximum: XM_JOIN_*. Only of a slice, and then not NULL. */
+     * maximum: XM_JOIN_*. Only of a slice, and then not NULL; xm_join_rows is
+     * one over a group of xray.comm. */
     xray_status (*join)(void *ctx, uint32_t what, float *rows, uint64_t tokens,
                         uint64_t dim, xr_err *err);
     /* Asked at every bucket, also by a pass with a cache: a pass that shall end

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that slices and stages of a model hold their part of each tensor,
+ * whether it is imported, loaded from files or drawn at random.
+ */
+#include "model/hf/safetensors.h"
+#include "tests/nn/slice_kinds.h"
+#include "tests/scratch.h"
+#include "tests/testing.h"
+
+static void expect_bits(const void *got, const void *want, size_t bytes,
+                        const char *kind, uint32_t ranks, const char *what)
+{
+    if (memcmp(got, want, bytes) != 0)
+        fail_msg("%s, %u ranks: %s: other bits", kind, ranks, what);
+}
+
+/* A slice of a model, or a stage of it, on the model's device. */
+typedef struct cut_weights {
+    xm_config config;
+    xm_layout *layout;
+    xm_weights *weights;
+} cut_weights;
+
+static cut_weights cut_model(const fixture *model, uint32_t rank,
+                             uint32_t ranks, uint32_t layer, uint32_t layers)
+{
+    cut_weights c = { 0 };
+    xm_config slice;
+    xr_err err = { "" };
+    int value = xm_layout_find(model->layout, XM_VALUE_HEAD) != NULL;
+    fixture_ok(xm_config_slice(&model->config, rank, ranks, &err, &slice),
+               &err);
+    fixture_ok(xm_config_stage(&slice, layer, layers, &err, &c.config), &err);
+    fixture_ok(xm_layout_create(&c.config, value, &err, &c.layout), &err);
+    fixture_ok(xm_weights_create(c.layout, model->device.ops,
+                                 model->device.self, "test", 0, &err,
+                                 &c.weights),
+               &err);
+    return c;
+}
+
+/* Compares a slice with the model, and clears it. */
+static void check_cut(const fixture *model, const cut_weights *c,
+                      const char *kind)
+{
+    uint64_t found = 0;
+    for (uint32_t i = 0; i < c->weights->table.tensor_count; i++) {
+        const xray_tensor *box = &c->weights->tensors[i];
+        const xm_param *whole = xm_layout_find(model->layout, box->name);
+        const float *want =
+            model->weights->buckets[whole->bucket] + whole->offset;
+        uint64_t cols = whole->cols ? box->extent[1] : 1;
+        assert_int_equal(box->shape[0], whole->rows);
+        for (uint64_t r = 0; r < box->extent[0]; r++) {
+            float *row = (float *)box->data + r * box->stride[0];
+            uint64_t at = whole->cols
+                              ? (box->lo[0] + r) * whole->cols + box->lo[1]
+                              : box->lo[0] + r;
+            expect_bits(row, want + at, cols * sizeof(float), kind,
+                        c->config.slice.ranks, box->name);
+            memset(row, 0, cols * sizeof(float));
+        }
+        found += xray_box_count(box);
+    }
+    assert_int_equal(
+        found,
+        xm_config_param_count(&c->config) +
+            (xm_layout_find(c->layout, XM_VALUE_HEAD) ? c->config.hidden : 0));
+}
+
+static void slices_hold_their_part_of_each_tensor(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < slice_kind_count; k++) {
+        fixture f;
+        xr_err err = { "" };
+        const char *dir = scratch_path("model");
+        fixture_make(&f, &slice_kinds[k], 7);
+        uint32_t ranks = xm_segments(&f.config);
+        for (uint32_t r = 0; r < ranks; r++) {
+            cut_weights c = cut_model(&f, r, ranks, r % 2, 2 - r % 2);
+            fixture_ok(xm_weights_import(c.weights, &f.weights->table, &err),
+                       &err);
+            check_cut(&f, &c, slice_kinds[k].name);
+            fixture_ok(xm_weights_save(f.weights, dir, XM_ST_SHARD_BYTES, &err),
+                       &err);
+            fixture_ok(xm_weights_load(c.weights, dir, &err), &err);
+            check_cut(&f, &c, slice_kinds[k].name);
+            fixture_ok(xm_weights_random(f.weights, &f.config, 3, &err), &err);
+            fixture_ok(xm_weights_random(c.weights, &f.config, 3, &err), &err);
+            check_cut(&f, &c, slice_kinds[k].name);
+            xm_weights_destroy(c.weights);
+            xm_layout_destroy(c.layout);
+        }
+        fixture_end(&f);
+    }
+}
+
+static void what_a_slice_cannot_do_is_refused(void **state)
+{
+    (void)state;
+    fixture f;
+    xm_decoder *decoder = NULL;
+    xm_weights *shares = NULL;
+    float *memory[4] = { 0 };
+    xr_err err = { "" };
+    fixture_make(&f, &slice_kinds[0], 7);
+    cut_weights half = cut_model(&f, 1, 2, 0, 2);
+    assert_int_equal(xm_weights_save(half.weights, scratch_path("half"),
+                                     XM_ST_SHARD_BYTES, &err),
+                     XRAY_E_UNSUPPORTED);
+    assert_non_null(
+        strstr(err.text, "half: a slice of a model cannot be saved"));
+    assert_int_equal(xm_weights_create_share(half.layout, f.device.ops,
+                                             f.device.self, memory, &err,
+                                             &shares),
+                     XRAY_E_UNSUPPORTED);
+    /* The weights of one slice do not serve another, nor the model. */
+    cut_weights other = cut_model(&f, 0, 2, 0, 2);
+    assert_int_equal(
+        xm_weights_import(other.weights, &half.weights->table, &err),
+        XRAY_E_UNSUPPORTED);
+    assert_int_equal(xm_decoder_create(&other.config, &half.weights->table, 8,
+                                       "test", &err, &decoder),
+                     XRAY_E_UNSUPPORTED);
+    assert_int_equal(xm_decoder_create(&f.config, &half.weights->table, 8,
+                                       "test", &err, &decoder),
+                     XRAY_E_UNSUPPORTED);
+    xm_weights_destroy(other.weights);
+    xm_layout_destroy(other.layout);
+    xm_weights_destroy(half.weights);
+    xm_layout_destroy(half.layout);
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_hold_their_part_of_each_tensor),
+        cmocka_unit_test(what_a_slice_cannot_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
