@@ -92,7 +92,7 @@ typedef struct xray_device_work {
     uint32_t head_dim;
     uint32_t passes;   /* XRAY_PASS_* */
     uint32_t segments; /* most segments of a product's sums; 0: 1 */
-    uint32_t reserved;
+    uint32_t dtype;    /* of activations; 0: fp32 */
 } xray_device_work;
 
 #define XRAY_PASS_ROWS 1u    /* forward over complete rows */

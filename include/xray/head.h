@@ -27,7 +27,7 @@ typedef struct xray_lm_head_logp {
     xray_header header;
     xray_extent items;
     const xray_weight *weight; /* [vocab, dim] */
-    const float *x;            /* [dev] [items, dim] */
+    const void *x;             /* [dev] [items, dim] */
     const int32_t *targets;    /* [dev] [items] */
     const float *temperature;  /* [dev] [items] or NULL: all 1 */
     float *logp;               /* [dev] [items] */
@@ -41,6 +41,8 @@ typedef struct xray_lm_head_logp {
     float *logits;    /* [dev] [items, vocab to a multiple of 16] or NULL */
     uint64_t segment; /* ids of a segment; 0: all, one segment */
     const float *top; /* [dev] [items] what m is, at least max z; NULL: max z */
+    uint32_t x_dtype; /* as in <xray/operators.h> */
+    uint32_t reserved;
 } xray_lm_head_logp;
 
 /* The gradients of lm_head_logp: dz_j = (dlogp (1[j = target] - p_j) -
@@ -86,7 +88,7 @@ typedef struct xray_sample {
     xray_header header;
     xray_extent items;
     const xray_weight *weight; /* [vocab, dim], or NULL */
-    const float *x;            /* [dev] [items, dim], with a weight */
+    const void *x;             /* [dev] [items, dim], with a weight */
     const xray_draw *draws;    /* [dev] [items] */
     int32_t *token;            /* [dev] [items] */
     float *raw_logp;           /* [dev] [items] */
@@ -100,6 +102,8 @@ typedef struct xray_sample {
     float softcap;          /* 0: none */
     uint32_t draw_stride;   /* sizeof(xray_draw) */
     uint64_t segment;       /* as in xray_lm_head_logp */
+    uint32_t x_dtype;
+    uint32_t reserved;
 } xray_sample;
 
 /* Goes on from the tokens that were drawn, so that the next step of sequences

@@ -4,6 +4,13 @@
  * and the struct of its arguments; <xray/head.h> has those of the LM head and
  * of sampling. <xray/device.h> has the table that calls them, and the rules
  * that hold for all of them.
+ *
+ * Activations are fp32, or bf16 where a struct names the type of x, of y or of
+ * both: 0 and XRAY_F32 stand for fp32. A bf16 input is widened, which is exact,
+ * an operator computes in fp32, and a bf16 output is rounded to nearest even as
+ * it is stored. Gradients, statistics, logits and weights of norms and biases
+ * are fp32. A device refuses a type that it does not compute with
+ * (XRAY_E_UNSUPPORTED).
  */
 #ifndef XRAY_OPERATORS_H
 #define XRAY_OPERATORS_H
@@ -40,6 +47,10 @@ typedef struct xray_weight_desc {
     uint64_t cols;
     uint32_t dtype;
     uint32_t uses; /* XRAY_USE_*, at least one */
+    /* XRAY_BF16: every product rounds the elements to bf16 first, so that it
+     * has the bits of a bf16 matrix; 0: it takes them as they are. */
+    uint32_t product_dtype;
+    uint32_t reserved;
 } xray_weight_desc;
 
 #define XRAY_ACT_SILU 1u
@@ -69,27 +80,30 @@ typedef struct xray_weight_desc {
  * With `act`, which excludes a residual, the outputs are not stored but
  * activated, with the bits that `glu` gives: of 2 n outputs the first n are
  * gates, and y is [tokens, n]; with `plain` there are no gates, and y has all n
- * outputs. The kind is XRAY_NT. */
+ * outputs. If y is bf16, gates and the others are rounded to bf16 before they
+ * are activated, as if they had been stored. The kind is XRAY_NT. */
 typedef struct xray_matmul {
     xray_header header;
     const xray_weight *weight;
     xray_extent tokens;
-    const float *x; /* [dev] row t at x + t * x_stride */
-    float *y;       /* [dev] */
+    const void *x; /* [dev] row t at element t * x_stride */
+    void *y;       /* [dev] */
     uint64_t x_stride;
     uint64_t y_stride;
-    const float *bias;     /* [dev] [outputs] or NULL */
-    const float *residual; /* [dev] [tokens, outputs] or NULL; it is y with its
-                            * stride, or does not overlap y */
+    const float *bias;    /* [dev] [outputs] or NULL */
+    const void *residual; /* [dev] [tokens, outputs] or NULL; it is y with its
+                           * stride and type, or does not overlap y */
     uint64_t residual_stride;
     uint32_t kind;     /* XRAY_NT or XRAY_NN */
     float alpha;       /* 0: 1 */
     uint32_t act;      /* XRAY_ACT_*; 0: none */
     uint32_t plain;    /* as in xray_glu; 0 without `act` */
     uint32_t segments; /* of the summed index; 0: 1 */
-    uint32_t reserved;
+    uint32_t x_dtype;
     uint64_t part[3]; /* sizes that add up to the summed index; all 0: it is one
                        * part */
+    uint32_t y_dtype;
+    uint32_t residual_dtype;
 } xray_matmul;
 
 /* dw[n, k] += sum_t dy[t, n] x[t, k]; dbias[n] += sum_t dy[t, n]. */
@@ -97,18 +111,21 @@ typedef struct xray_matmul_grad {
     xray_header header;
     xray_extent tokens;
     const float *dy; /* [dev] */
-    const float *x;  /* [dev] */
+    const void *x;   /* [dev] */
     uint64_t dy_stride;
     uint64_t x_stride;
     uint64_t rows;
     uint64_t cols;
     float *dw;    /* [dev] [rows, cols] fp32, row stride cols */
     float *dbias; /* [dev] [rows] or NULL */
+    uint32_t x_dtype;
+    uint32_t reserved;
 } xray_matmul_grad;
 
 /* ---- rows in and out ---------------------------------------------------- */
 
-/* y[t] = table[ids[t] - vocab_first], times `scale`. Where the table is a slice
+/* y[t] = table[ids[t] - vocab_first], times `scale`; if y is bf16, the entries
+ * of the table are rounded to bf16 before that, too. Where the table is a slice
  * of the vocabulary, ids outside of it give -0, which leaves any sum as it is:
  * the sum over all slices has the bits of the whole table. */
 typedef struct xray_embedding {
@@ -117,14 +134,14 @@ typedef struct xray_embedding {
     const int32_t *ids; /* [dev] [tokens], each that of a row or, of a slice, at
                          * least 0 */
     const void *table;  /* [dev] [vocab, dim] */
-    float *y;           /* [dev] [tokens, dim] */
+    void *y;            /* [dev] [tokens, dim] */
     uint64_t vocab;     /* rows of the table */
     uint64_t dim;
     float scale;
     uint32_t table_dtype; /* XRAY_F32 (or 0), XRAY_BF16: widened exactly */
     uint64_t vocab_first; /* id of the table's first row */
     uint32_t slice;       /* 1: ids may lie outside of the table */
-    uint32_t reserved;
+    uint32_t y_dtype;
 } xray_embedding;
 
 /* dtable[ids[t] - vocab_first] += scale * dy[t], in token order; ids outside of
@@ -148,9 +165,11 @@ typedef struct xray_rows {
     xray_header header;
     xray_extent count;
     const int32_t *index; /* [dev] [count] */
-    const float *x;       /* [dev] */
-    float *y;             /* [dev] */
+    const void *x;        /* [dev] */
+    void *y;              /* [dev] */
     uint64_t dim;
+    uint32_t dtype; /* of x and y */
+    uint32_t reserved;
 } xray_rows;
 
 /* ---- norms, positions, activation --------------------------------------- */
@@ -159,14 +178,15 @@ typedef struct xray_rows {
  * 1/sqrt(mean(x^2) + eps). A token holds `groups` vectors of `dim` elements,
  * one after the other: one vector for the norm of a block, one per head for
  * qk-norm. With `residual`, for which groups is 1, residual += x comes first
- * and the sum is normed: y = norm(residual). y may be x. */
+ * and the sum, as it is stored, is normed: y = norm(residual). y may be x if
+ * both have one type. */
 typedef struct xray_rmsnorm {
     xray_header header;
     xray_extent tokens;
-    const float *x;      /* [dev] token t at x + t * x_stride */
-    float *residual;     /* [dev] [tokens, dim] or NULL */
+    const void *x;       /* [dev] token t at element t * x_stride */
+    void *residual;      /* [dev] [tokens, dim] or NULL */
     const float *weight; /* [dev] [dim] */
-    float *y;            /* [dev] token t at y + t * y_stride */
+    void *y;             /* [dev] token t at element t * y_stride */
     float *rstd;         /* [dev] [tokens, groups] kept for backward, or NULL */
     uint64_t x_stride;
     uint64_t y_stride;
@@ -174,6 +194,10 @@ typedef struct xray_rmsnorm {
     uint32_t dim;
     float eps;
     float offset; /* 0; 1 for Gemma */
+    uint32_t x_dtype;
+    uint32_t y_dtype;
+    uint32_t residual_dtype;
+    uint32_t reserved;
 } xray_rmsnorm;
 
 /* The gradients of rmsnorm from dy and the normed input x. dx is set, or added
@@ -182,7 +206,7 @@ typedef struct xray_rmsnorm {
 typedef struct xray_rmsnorm_grad {
     xray_header header;
     xray_extent tokens;
-    const float *x;      /* [dev] the normed input, after the residual add */
+    const void *x;       /* [dev] the normed input, after the residual add */
     const float *weight; /* [dev] */
     const float *rstd;   /* [dev] [tokens, groups] */
     const float *dy;     /* [dev] */
@@ -197,23 +221,25 @@ typedef struct xray_rmsnorm_grad {
     float offset;
     uint32_t segments; /* sums of dweight, one for each of as many equal runs of
                         * groups; 0: 1 */
-    uint32_t reserved;
+    uint32_t x_dtype;
 } xray_rmsnorm_grad;
 
 /* LayerNorm over the last dimension: y = (x - mean) * rstd * w + b, with rstd =
- * 1/sqrt(mean((x - mean)^2) + eps). y may be x. */
+ * 1/sqrt(mean((x - mean)^2) + eps). y may be x if both have one type. */
 typedef struct xray_layernorm {
     xray_header header;
     xray_extent tokens;
-    const float *x;      /* [dev] token t at x + t * x_stride */
+    const void *x;       /* [dev] token t at element t * x_stride */
     const float *weight; /* [dev] [dim] */
     const float *bias;   /* [dev] [dim] or NULL */
-    float *y;            /* [dev] token t at y + t * y_stride */
+    void *y;             /* [dev] token t at element t * y_stride */
     float *stat;         /* [dev] [tokens, 2] mean, rstd; or NULL */
     uint64_t x_stride;
     uint64_t y_stride;
     uint32_t dim;
     float eps;
+    uint32_t x_dtype;
+    uint32_t y_dtype;
 } xray_layernorm;
 
 /* The gradients of layernorm from dy and the normed input x. dx is set, or
@@ -222,7 +248,7 @@ typedef struct xray_layernorm {
 typedef struct xray_layernorm_grad {
     xray_header header;
     xray_extent tokens;
-    const float *x;      /* [dev] */
+    const void *x;       /* [dev] */
     const float *weight; /* [dev] */
     const float *stat;   /* [dev] [tokens, 2] */
     const float *dy;     /* [dev] */
@@ -234,6 +260,8 @@ typedef struct xray_layernorm_grad {
     uint64_t dx_stride;
     uint32_t dim;
     uint32_t accumulate; /* 1: dx += */
+    uint32_t x_dtype;
+    uint32_t reserved;
 } xray_layernorm_grad;
 
 /* Fills table[p, i] = (cos, sin)(p * inv_freq[i]) * scale for p < positions. */
@@ -251,7 +279,7 @@ typedef struct xray_rope_table {
 typedef struct xray_rope {
     xray_header header;
     xray_extent tokens;
-    float *x;                 /* [dev] token t at x + t * stride */
+    void *x;                  /* [dev] token t at element t * stride */
     const int32_t *positions; /* [dev] [tokens] */
     const float *table;       /* [dev] */
     uint64_t stride;
@@ -259,6 +287,8 @@ typedef struct xray_rope {
     uint32_t head_dim;
     uint32_t half; /* rotary dimensions / 2 */
     uint32_t inverse;
+    uint32_t dtype;
+    uint32_t reserved;
 } xray_rope;
 
 /* y[t, i] = act(x[t, i]) * x[t, dim + i]; plain = 1: y[t, i] = act(x[t, i]),
@@ -266,11 +296,13 @@ typedef struct xray_rope {
 typedef struct xray_glu {
     xray_header header;
     xray_extent tokens;
-    const float *x; /* [dev] [tokens, 2 * dim] gate, then up */
-    float *y;       /* [dev] [tokens, dim] */
+    const void *x; /* [dev] [tokens, 2 * dim] gate, then up */
+    void *y;       /* [dev] [tokens, dim] */
     uint32_t dim;
     uint32_t act;
     uint32_t plain;
+    uint32_t x_dtype;
+    uint32_t y_dtype;
     uint32_t reserved;
 } xray_glu;
 
@@ -278,20 +310,20 @@ typedef struct xray_glu {
 typedef struct xray_glu_grad {
     xray_header header;
     xray_extent tokens;
-    const float *x;  /* [dev] [tokens, 2 * dim] */
+    const void *x;   /* [dev] [tokens, 2 * dim] */
     const float *dy; /* [dev] [tokens, dim] */
-    float *dx;       /* [dev] [tokens, 2 * dim]; may be x */
+    float *dx;       /* [dev] [tokens, 2 * dim]; may be an fp32 x */
     uint32_t dim;
     uint32_t act;
     uint32_t plain; /* 1: x and dx are [tokens, dim] */
-    uint32_t reserved;
+    uint32_t x_dtype;
 } xray_glu_grad;
 
 /* ---- attention ---------------------------------------------------------- */
 
 /* Causal attention within each row of a packed batch. Head h of q reads head
- * h / (heads / kv_heads) of k and v. Token t's heads lie one after the other at
- * q + t * q_stride.
+ * h / (heads / kv_heads) of k and v. Token t's heads lie one after the other
+ * from element t * q_stride on.
  *
  * With `parent`, row r continues row parent[r]: it sees the tokens of that row
  * as if they stood before its own, and has the bits of the joined row. A parent
@@ -313,10 +345,10 @@ typedef struct xray_attention {
     const int32_t *row_start; /* [dev] [rows + 1] */
     uint64_t rows;
     uint64_t row_bound; /* most tokens of a row together with its parent */
-    const float *q;     /* [dev] */
-    const float *k;     /* [dev] */
-    const float *v;     /* [dev] */
-    float *o;           /* [dev] */
+    const void *q;      /* [dev] */
+    const void *k;      /* [dev] */
+    const void *v;      /* [dev] */
+    void *o;            /* [dev] */
     float *lse;         /* [dev] [tokens, heads] log-sum-exp of scaled scores,
                          * kept for backward; or NULL */
     uint64_t q_stride;
@@ -335,6 +367,8 @@ typedef struct xray_attention {
     xray_extent queries;
     const int32_t *query_start; /* [dev] [rows + 1] */
     const int32_t *query_first; /* [dev] [rows] */
+    uint32_t dtype;             /* of q, k, v and o */
+    uint32_t reserved;
 } xray_attention;
 
 /* The gradients of attention. dq, dk and dv are overwritten. */
@@ -351,6 +385,7 @@ typedef struct xray_attention_grad {
 } xray_attention_grad;
 
 /* The cached keys and values of one layer, in blocks of block_tokens positions.
+ * A cache of bf16 is for bf16 keys and values, which it holds without a change.
  * Block b of sequence s, which holds the positions from b * block_tokens on, is
  * block number table[s * table_stride + b], or s * table_stride + b if table is
  * NULL. The device chooses the layout within a block; kv_block_bytes gives the
@@ -377,10 +412,10 @@ typedef struct xray_attention_kv {
     const xray_kv *kv;
     const int32_t *seq;       /* [dev] [tokens] */
     const int32_t *positions; /* [dev] [tokens] */
-    const float *q;           /* [dev] */
-    const float *k;           /* [dev] */
-    const float *v;           /* [dev] */
-    float *o;                 /* [dev] */
+    const void *q;            /* [dev] */
+    const void *k;            /* [dev] */
+    const void *v;            /* [dev] */
+    void *o;                  /* [dev] */
     uint64_t q_stride;
     uint64_t k_stride;
     uint64_t v_stride;
@@ -390,6 +425,8 @@ typedef struct xray_attention_kv {
     uint32_t window;
     float scale;
     float softcap;
+    uint32_t dtype; /* of q, k, v and o */
+    uint32_t reserved;
 } xray_attention_kv;
 
 /* ---- elementwise, optimizer --------------------------------------------- */
@@ -398,10 +435,12 @@ typedef struct xray_attention_kv {
 typedef struct xray_axpby {
     xray_header header;
     uint64_t count;
-    const float *x; /* [dev] or NULL: 0 */
-    float *y;       /* [dev] */
+    const void *x; /* [dev] or NULL: 0 */
+    void *y;       /* [dev] */
     float alpha;
     float beta;
+    uint32_t x_dtype;
+    uint32_t y_dtype;
 } xray_axpby;
 
 /* y[r, i] = x[r, i] in another element type, rounded to nearest even. */

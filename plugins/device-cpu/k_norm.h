@@ -31,10 +31,10 @@ static void rmsnorm(const xray_rmsnorm *op, size_t first, size_t last)
 {
     size_t dim = op->dim;
     for (size_t t = first; t < last; t++) {
-        const float *x = op->x + t * op->x_stride;
-        float *y = op->y + t * op->y_stride;
+        const float *x = (const float *)op->x + t * op->x_stride;
+        float *y = (float *)op->y + t * op->y_stride;
         if (op->residual) {
-            float *r = op->residual + t * dim;
+            float *r = (float *)op->residual + t * dim;
             LANES(i, dim, lanes)
             v16_storen(
                 r + i,
@@ -56,7 +56,7 @@ VFN void norm_dx_row(const xray_rmsnorm_grad *op, size_t at_x, size_t at_dy,
                      size_t at_dx, float rstd)
 {
     size_t dim = op->dim;
-    const float *x = op->x + at_x;
+    const float *x = (const float *)op->x + at_x;
     const float *dy = op->dy + at_dy;
     float *dx = op->dx + at_dx;
     v16 s = v16_set(rstd);
@@ -140,7 +140,8 @@ static void layernorm(const xray_layernorm *op, size_t first, size_t last)
 {
     for (size_t t = first; t < last; t++) {
         float stat[2];
-        layer_row(op, op->x + t * op->x_stride, op->y + t * op->y_stride, stat);
+        layer_row(op, (const float *)op->x + t * op->x_stride,
+                  (float *)op->y + t * op->y_stride, stat);
         if (op->stat) {
             op->stat[2 * t] = stat[0];
             op->stat[2 * t + 1] = stat[1];
@@ -184,8 +185,9 @@ static void layernorm_dx(const xray_layernorm_grad *op, size_t first,
                          size_t last)
 {
     for (size_t t = first; t < last; t++)
-        layer_dx_row(op, op->x + t * op->x_stride, op->dy + t * op->dy_stride,
-                     op->dx + t * op->dx_stride, op->stat + 2 * t);
+        layer_dx_row(op, (const float *)op->x + t * op->x_stride,
+                     op->dy + t * op->dy_stride, op->dx + t * op->dx_stride,
+                     op->stat + 2 * t);
 }
 
 /* ---- parameter gradients ------------------------------------------------ */
@@ -251,7 +253,7 @@ static void rmsnorm_dw(const xray_rmsnorm_grad *op, size_t tokens,
     for (size_t at = columns[0]; at < columns[1];) {
         size_t s = at / dim;
         size_t end = (s + 1) * dim < columns[1] ? (s + 1) * dim : columns[1];
-        norm_fold f = { .x = op->x + s * run * dim,
+        norm_fold f = { .x = (const float *)op->x + s * run * dim,
                         .dy = op->dy + s * run * dim,
                         .stat = op->rstd + s * run,
                         .dweight = op->dweight + s * dim,

@@ -114,7 +114,7 @@ static void rope(const xray_rope *op, size_t first, size_t last)
     for (size_t t = first; t < last; t++) {
         const float *table =
             op->table + (size_t)(uint32_t)op->positions[t] * half * 2;
-        float *x = op->x + t * op->stride;
+        float *x = (float *)op->x + t * op->stride;
         LANES(i, half, lanes)
         {
             v16 c;
@@ -222,13 +222,13 @@ static void glu(const xray_glu *op, size_t first, size_t last)
     size_t ahead = 2 * glu_ahead(dim) * dim;
     int silu = op->act == XRAY_ACT_SILU;
     if (op->plain) {
-        act_row(op->y + first * dim, op->x + first * dim, silu,
-                (last - first) * dim);
+        act_row((float *)op->y + first * dim,
+                (const float *)op->x + first * dim, silu, (last - first) * dim);
         return;
     }
     for (size_t t = first; t < last; t++) {
-        const float *x = op->x + t * dim * 2;
-        gate_row(op->y + t * dim, x, x + dim, silu, dim, ahead);
+        const float *x = (const float *)op->x + t * dim * 2;
+        gate_row((float *)op->y + t * dim, x, x + dim, silu, dim, ahead);
     }
 }
 
@@ -250,12 +250,12 @@ static void glu_grad(const xray_glu_grad *op, size_t first, size_t last)
     size_t ahead = glu_ahead(dim) * dim;
     int silu = op->act == XRAY_ACT_SILU;
     if (op->plain) {
-        act_grad_row(op->dx + first * dim, op->x + first * dim,
+        act_grad_row(op->dx + first * dim, (const float *)op->x + first * dim,
                      op->dy + first * dim, silu, (last - first) * dim);
         return;
     }
     for (size_t t = first; t < last; t++) {
-        const float *x = op->x + t * dim * 2;
+        const float *x = (const float *)op->x + t * dim * 2;
         float *dx = op->dx + t * dim * 2;
         LANES(i, dim, lanes)
         {

@@ -202,8 +202,8 @@ static void gather_keys(const row_job *job, const joined_row *j, size_t kv,
     size_t dim = op->head_dim;
     size_t wide = round16(op->row_bound);
     float *kt = a->scores + wide * CPU_QUERY_TILE;
-    const float *k = op->k + kv * dim;
-    const float *v = op->v + kv * dim;
+    const float *k = (const float *)op->k + kv * dim;
+    const float *v = (const float *)op->v + kv * dim;
     size_t seen = visible_keys(first + 1, op->window);
     size_t from = (first + 1 - seen) / 16 * 16;
     a->k = kt;
@@ -259,8 +259,8 @@ static void run_attention_task(void *ctx, size_t task, size_t thread)
             size_t token = j.query + i;
             a.rows = (last - i + tiles - 1) / tiles;
             a.pos = j.first + i;
-            a.q = op->q + token * op->q_stride + h * dim;
-            a.o = op->o + token * op->o_stride + h * dim;
+            a.q = (const float *)op->q + token * op->q_stride + h * dim;
+            a.o = (float *)op->o + token * op->o_stride + h * dim;
             a.lse = op->lse ? op->lse + token * op->heads + h : NULL;
             job->d->k->attend(&a);
         }
@@ -318,8 +318,8 @@ static void gather_grad_keys(const row_job *job, const joined_row *j, size_t kv,
 {
     const xray_attention *op = job->op;
     size_t dim = op->head_dim;
-    const float *k = op->k + kv * dim;
-    const float *v = op->v + kv * dim;
+    const float *k = (const float *)op->k + kv * dim;
+    const float *v = (const float *)op->v + kv * dim;
     a->k = k + j->start * op->k_stride;
     a->k_row = op->k_stride;
     if (!family) {
@@ -364,8 +364,8 @@ static void grad_row(const row_job *job, const joined_row *j, size_t kv,
     size_t group = op->heads / op->kv_heads;
     size_t head = kv * group;
     cpu_attend_grad a = {
-        .q = op->q + j->query * op->q_stride + head * dim,
-        .o = op->o + j->query * op->o_stride + head * dim,
+        .q = (const float *)op->q + j->query * op->q_stride + head * dim,
+        .o = (float *)op->o + j->query * op->o_stride + head * dim,
         .d_o = g->d_o + j->query * op->o_stride + head * dim,
         .lse = op->lse + j->query * op->heads + head,
         .dq = g->dq + j->query * g->dq_stride + head * dim,

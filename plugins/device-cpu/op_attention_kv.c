@@ -60,8 +60,8 @@ static void store_keys_range(void *ctx, size_t first, size_t last)
         float *block = (float *)kv->blocks +
                        block_number(kv, (size_t)op->seq[t], position) * 2 *
                            count_part_floats(kv);
-        const float *k = op->k + t * op->k_stride;
-        const float *v = op->v + t * op->v_stride;
+        const float *k = (const float *)op->k + t * op->k_stride;
+        const float *v = (const float *)op->v + t * op->v_stride;
         for (size_t h = 0; h < kv->kv_heads; h++) {
             size_t head = h * kv->block_tokens * dim;
             float *to = block + head + inside / 16 * 16 * dim + inside % 16;
@@ -104,8 +104,8 @@ static void attend_run(const kv_job *job, cpu_attend *a, size_t t, size_t kv)
         size_t head = kv * group + h;
         if (tokens == 1)
             a->rows = smaller(tile, group - h);
-        a->q = op->q + t * op->q_stride + head * dim;
-        a->o = op->o + t * op->o_stride + head * dim;
+        a->q = (const float *)op->q + t * op->q_stride + head * dim;
+        a->o = (float *)op->o + t * op->o_stride + head * dim;
         job->d->k->attend(a);
         h += tokens == 1 ? a->rows : 1;
     }
@@ -119,8 +119,8 @@ static void attend_token(const kv_job *job, const cpu_attend *a, size_t t,
     size_t dim = op->kv->head_dim;
     size_t group = op->heads / op->kv->kv_heads;
     size_t query = heads[0] * group * dim;
-    cpu_decode one = { .q = op->q + t * op->q_stride + query,
-                       .o = op->o + t * op->o_stride + query,
+    cpu_decode one = { .q = (const float *)op->q + t * op->q_stride + query,
+                       .o = (float *)op->o + t * op->o_stride + query,
                        .heads = heads[1] - heads[0],
                        .group = group,
                        .dim = dim,

@@ -124,7 +124,8 @@ static void axpby_range(void *ctx, size_t first, size_t last)
     const elem_job *job = ctx;
     const xray_axpby *op = job->op;
     float ab[2] = { op->alpha, op->beta };
-    job->d->k->axpby(op->y + first, op->x ? op->x + first : NULL, ab,
+    job->d->k->axpby((float *)op->y + first,
+                     op->x ? (const float *)op->x + first : NULL, ab,
                      last - first);
 }
 

@@ -234,7 +234,8 @@ static xray_status add_chunk_grads(cpu_device *d, const lm_head_job *job)
     if (status != XRAY_OK || !op->dweight)
         return status;
     xray_matmul_grad fold = { .dy = job->z,
-                              .x = op->forward->x + job->first * w->cols,
+                              .x = (const float *)op->forward->x +
+                                   job->first * w->cols,
                               .dy_stride = job->row,
                               .x_stride = w->cols,
                               .rows = w->rows,

@@ -480,7 +480,7 @@ static void run_fold_task(void *ctx, size_t task, size_t thread)
     cols = cols < job->task_cols ? cols : job->task_cols;
     cpu_gemm g = { .a = op->dy + row,
                    .a_row = op->dy_stride,
-                   .b = op->x + col,
+                   .b = (const float *)op->x + col,
                    .b_panel = 16,
                    .b_row = op->x_stride,
                    .b_tail = cols % 16 != 0,

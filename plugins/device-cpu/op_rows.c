@@ -52,7 +52,7 @@ static void embed_range(void *ctx, size_t first, size_t last)
     const float *table = op->table;
     const uint16_t *narrow = op->table;
     for (size_t t = first; t < last; t++) {
-        float *y = op->y + t * op->dim;
+        float *y = (float *)op->y + t * op->dim;
         size_t row = (size_t)op->ids[t] - op->vocab_first;
         if (row >= op->vocab) {
             for (size_t i = 0; i < op->dim; i++)
@@ -125,9 +125,9 @@ static void gather_range(void *ctx, size_t first, size_t last)
     const rows_job *job = ctx;
     const xray_rows *op = job->op;
     for (size_t i = first; i < last; i++)
-        job->d->k->scaled(op->y + i * op->dim,
-                          op->x + (size_t)op->index[i] * op->dim, 1.0f,
-                          op->dim);
+        job->d->k->scaled((float *)op->y + i * op->dim,
+                          (const float *)op->x + (size_t)op->index[i] * op->dim,
+                          1.0f, op->dim);
 }
 
 static void scatter_range(void *ctx, size_t first, size_t last)
@@ -135,8 +135,8 @@ static void scatter_range(void *ctx, size_t first, size_t last)
     const rows_job *job = ctx;
     const xray_rows *op = job->op;
     for (size_t i = first; i < last; i++)
-        job->d->k->scaled(op->y + (size_t)op->index[i] * op->dim,
-                          op->x + i * op->dim, 1.0f, op->dim);
+        job->d->k->scaled((float *)op->y + (size_t)op->index[i] * op->dim,
+                          (const float *)op->x + i * op->dim, 1.0f, op->dim);
 }
 
 /* Gathers or scatters rows. The index is checked for negative values only,

@@ -72,8 +72,8 @@ static xray_status check_packed_batch(const cuda_device *d, const char *where,
 static attend_args make_attend_args(const xray_attention *op)
 {
     attend_args a = {};
-    a.q = op->q;
-    a.o = op->o;
+    a.q = (const float *)op->q;
+    a.o = (float *)op->o;
     a.lse = op->lse;
     a.k = op->k;
     a.v = op->v;
@@ -405,8 +405,8 @@ static attend_args make_kv_args(const cuda_device *d,
 {
     const xray_kv *kv = op->kv;
     attend_args a = {};
-    a.q = op->q;
-    a.o = op->o;
+    a.q = (const float *)op->q;
+    a.o = (float *)op->o;
     a.seq = op->seq;
     a.positions = op->positions;
     a.live = op->tokens.live;
@@ -450,14 +450,16 @@ extern "C" xray_status cuda_attention_kv(void *self, xray_stream *stream,
     if (d->precision == CUDA_FLOAT32) {
         float *blocks = static_cast<float *>(op->kv->blocks);
         CU_LAUNCH(kv_store<float>, (uint32_t)a.tokens, threads, 0, on, a,
-                  blocks, op->k, op->v, op->k_stride, op->v_stride);
+                  blocks, (const float *)op->k, (const float *)op->v,
+                  op->k_stride, op->v_stride);
         a.k = blocks;
         a.v = blocks + a.block_step / 2;
         return attend_forward_f32(d, on, where, &a);
     }
     uint16_t *blocks = static_cast<uint16_t *>(op->kv->blocks);
     CU_LAUNCH(kv_store<uint16_t>, (uint32_t)a.tokens, threads, 0, on, a, blocks,
-              op->k, op->v, op->k_stride, op->v_stride);
+              (const float *)op->k, (const float *)op->v, op->k_stride,
+              op->v_stride);
     a.k = blocks;
     a.v = blocks + a.block_step / 2;
     return attend_forward_bf16(d, on, where, &a);

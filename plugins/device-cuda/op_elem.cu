@@ -74,12 +74,13 @@ extern "C" xray_status cuda_axpby(void *self, xray_stream *stream,
     cudaStream_t on = cuda_stream(d, stream);
     uint64_t complete =
         rows_odd(op->x) + rows_odd(op->y) == 0 ? op->count / 4 * 4 : 0;
-    axpby_args a = { op->x, op->y, complete, op->alpha, op->beta };
+    axpby_args a = { (const float *)op->x, (float *)op->y, complete, op->alpha,
+                     op->beta };
     if (complete > 0)
         CU_LAUNCH(axpby_kernel<1>, elem_grid(complete, ELEM_EACH),
                   dim3(ELEM_THREADS), 0, on, a);
-    a.x = op->x ? op->x + complete : NULL;
-    a.y = op->y + complete;
+    a.x = op->x ? (const float *)op->x + complete : NULL;
+    a.y = (float *)op->y + complete;
     a.count = op->count - complete;
     if (a.count > 0)
         CU_LAUNCH(axpby_kernel<0>, elem_grid(a.count, ELEM_EACH),

@@ -166,8 +166,8 @@ extern "C" xray_status cuda_glu(void *self, xray_stream *stream,
     if (status != XRAY_OK || op->tokens.bound == 0)
         return status;
     act_args a = {};
-    a.x = op->x;
-    a.to = op->y;
+    a.x = (const float *)op->x;
+    a.to = (float *)op->y;
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
     a.dim = op->dim;
@@ -184,7 +184,7 @@ extern "C" xray_status cuda_glu_grad(void *self, xray_stream *stream,
     if (status != XRAY_OK || op->tokens.bound == 0)
         return status;
     act_args a = {};
-    a.x = op->x;
+    a.x = (const float *)op->x;
     a.dy = op->dy;
     a.to = op->dx;
     a.live = op->tokens.live;

@@ -221,7 +221,7 @@ static lm_head_chunk make_chunk(const xray_lm_head_logp *op, const char *where)
     c.where = where;
     c.weight = op->weight;
     c.vocab = op->weight->rows;
-    c.x = op->x;
+    c.x = (const float *)op->x;
     c.live = op->items.live;
     c.kept = op->logits;
     return c;

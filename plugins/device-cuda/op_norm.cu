@@ -160,8 +160,9 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
         return;
     uint64_t t = r / op.groups;
     uint32_t g = (uint32_t)(r % op.groups);
-    load_row<Wide>(op.x + t * op.x_stride + (uint64_t)g * op.dim,
-                   op.residual ? op.residual + t * op.dim : NULL, op.dim, row);
+    load_row<Wide>((const float *)op.x + t * op.x_stride + (uint64_t)g * op.dim,
+                   op.residual ? (float *)op.residual + t * op.dim : NULL,
+                   op.dim, row);
     __syncthreads();
     if (threadIdx.x < 32) {
         float rstd = inverse_root(dot_row(row, row, op.dim), op.dim, op.eps);
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_kernel(xray_rmsnorm op)
     }
     __syncthreads();
     store_rms<Wide>(&op, row, stat,
-                    op.y + t * op.y_stride + (uint64_t)g * op.dim);
+                    (float *)op.y + t * op.y_stride + (uint64_t)g * op.dim);
 }
 
 /* Loads a row of at most 16 K values into half a warp. Lane l keeps every
@@ -197,7 +198,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_short(xray_rmsnorm op)
     uint64_t t = r / op.groups;
     uint64_t g = r % op.groups;
     float x[K];
-    load_short<K>(op.x + t * op.x_stride + g * op.dim, op.dim, on, x);
+    load_short<K>((const float *)op.x + t * op.x_stride + g * op.dim, op.dim,
+                  on, x);
     float s = 0.0f;
 #pragma unroll
     for (int k = 0; k < K; k++)
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(ROWS_THREADS) rmsnorm_short(xray_rmsnorm op)
     float rstd = inverse_root(cu_half_tree16(s), op.dim, op.eps);
     if (on && op.rstd && threadIdx.x % 16 == 0)
         op.rstd[r] = rstd;
-    float *y = op.y + t * op.y_stride + g * op.dim;
+    float *y = (float *)op.y + t * op.y_stride + g * op.dim;
 #pragma unroll
     for (int k = 0; k < K; k++) {
         uint32_t i = (uint32_t)k * 16 + threadIdx.x % 16;
@@ -353,7 +355,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
         return;
     uint64_t t = r / op.groups;
     uint64_t at = r % op.groups * op.dim;
-    grad_row row = { op.x + t * op.x_stride + at,
+    grad_row row = { (const float *)op.x + t * op.x_stride + at,
                      op.dy + t * op.dy_stride + at,
                      op.weight,
                      shared,
@@ -388,7 +390,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     float g[K];
     float xh[K];
     float w[K];
-    load_short<K>(op.x + t * op.x_stride + at, op.dim, on, xh);
+    load_short<K>((const float *)op.x + t * op.x_stride + at, op.dim, on, xh);
     load_short<K>(op.dy + t * op.dy_stride + at, op.dim, on, g);
     load_short<K>(op.weight, op.dim, 1, w);
     float s = 0.0f;
@@ -434,12 +436,10 @@ extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
     cudaStream_t on = cuda_stream(d, stream);
     if (rows == 0)
         return XRAY_OK;
-    norm_fold f = { op->x,        op->dy,
-                    op->rstd,     op->dweight,
-                    NULL,         op->tokens,
-                    op->x_stride, op->dy_stride,
-                    op->groups,   op->groups / segments,
-                    op->dim };
+    norm_fold f = { (const float *)op->x,  op->dy,        op->rstd,
+                    op->dweight,           NULL,          op->tokens,
+                    op->x_stride,          op->dy_stride, op->groups,
+                    op->groups / segments, op->dim };
     if (op->dweight)
         norm_fold_start(d, on, &f, 0);
     int wide = rows_odd(op->x) + rows_odd(op->dy) + rows_odd(op->weight) +
@@ -466,7 +466,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     uint64_t t = blockIdx.x;
     if (t >= cu_count(op.tokens.bound, op.tokens.live))
         return;
-    const float *x = op.x + t * op.x_stride;
+    const float *x = (const float *)op.x + t * op.x_stride;
     load_row<Wide>(x, NULL, op.dim, row);
     __syncthreads();
     if (threadIdx.x < 32) {
@@ -487,7 +487,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     float rstd = stat[1];
     if (op.stat && threadIdx.x < 2)
         op.stat[2 * t + threadIdx.x] = stat[threadIdx.x];
-    float *y = op.y + t * op.y_stride;
+    float *y = (float *)op.y + t * op.y_stride;
 #pragma unroll 4
     for (uint32_t c = threadIdx.x * 4; c < op.dim; c += blockDim.x * 4) {
         cu_quad q = cu_load4<Wide>(row + c, op.dim - c);
@@ -539,7 +539,7 @@ __global__ void __launch_bounds__(ROWS_THREADS)
     uint64_t t = blockIdx.x;
     if (t >= cu_count(op.tokens.bound, op.tokens.live))
         return;
-    grad_row row = { op.x + t * op.x_stride,
+    grad_row row = { (const float *)op.x + t * op.x_stride,
                      op.dy + t * op.dy_stride,
                      op.weight,
                      shared,
@@ -583,7 +583,8 @@ extern "C" xray_status cuda_layernorm_grad(void *self, xray_stream *stream,
     cudaStream_t on = cuda_stream(d, stream);
     if (rows == 0)
         return XRAY_OK;
-    norm_fold f = { op->x,     op->dy,     op->stat,     op->dweight,
+    const float *x = (const float *)op->x;
+    norm_fold f = { x,         op->dy,     op->stat,     op->dweight,
                     op->dbias, op->tokens, op->x_stride, op->dy_stride,
                     1,         1,          op->dim };
     if (op->dweight || op->dbias)

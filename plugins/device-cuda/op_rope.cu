@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) rope_kernel(xray_rope op)
         uint32_t h = i / quads;
         uint32_t at = (i - h * quads) * 4;
         uint32_t left = op.half - at;
-        float *a = op.x + t * op.stride + (uint64_t)h * op.head_dim + at;
+        float *a =
+            (float *)op.x + t * op.stride + (uint64_t)h * op.head_dim + at;
         float *b = a + op.half;
         cu_quad x = cu_load4<Wide>(a, left);
         cu_quad y = cu_load4<Wide>(b, left);

@@ -124,7 +124,7 @@ extern "C" xray_status cuda_embedding(void *self, xray_stream *stream,
     move_args a = {};
     a.ids = op->ids;
     a.x = op->table;
-    a.y = op->y;
+    a.y = (float *)op->y;
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
     a.start = op->vocab_first;
@@ -142,7 +142,7 @@ static move_args rows_args(const xray_rows *op)
     move_args a = {};
     a.ids = op->index;
     a.x = op->x;
-    a.y = op->y;
+    a.y = (float *)op->y;
     a.live = op->count.live;
     a.bound = op->count.bound;
     a.limit = INT32_MAX;

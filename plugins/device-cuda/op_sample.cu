@@ -507,7 +507,7 @@ xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
     lm_head_chunk c = {};
     c.where = "sample";
     c.weight = op->weight;
-    c.x = op->x;
+    c.x = (const float *)op->x;
     c.live = op->items.live;
     xray_status status = check_sample(d, op);
     if (status == XRAY_OK) {

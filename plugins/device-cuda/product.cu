@@ -472,14 +472,14 @@ xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
                          (unsigned long long)out);
     cuda_product p = {};
     p.weight = op->weight;
-    p.x = op->x;
-    p.y = op->y;
+    p.x = (const float *)op->x;
+    p.y = (float *)op->y;
     p.x_row = op->x_stride;
     p.y_row = op->y_stride;
     p.tokens = op->tokens.bound;
     p.live = op->tokens.live;
     p.bias = op->bias;
-    p.residual = op->residual;
+    p.residual = (const float *)op->residual;
     p.residual_row = op->residual_stride;
     p.kind = op->kind;
     p.alpha = op->alpha;

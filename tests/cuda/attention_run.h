@@ -75,7 +75,7 @@ static inline void run_packed(const dev *d, const rows *r,
     op.parent = from;
     op.q = x;
     op.k = x + r->q_width;
-    op.v = op.k + r->kv_width;
+    op.v = x + r->q_width + r->kv_width;
     must(d->ops->attention(d->self, NULL, &op));
     if (grad) {
         float *g = copy_to_device(d, d_o, out);

@@ -234,7 +234,7 @@ static void check_parts(cuda_device *d, const lm_input *h, const float *dh,
         xray_lm_head_logp op = make_logp_outputs(h, w, &e);
         int32_t live = (int32_t)n;
         op.items = (xray_extent){ h->items - first, &live };
-        op.x += first * h->dim;
+        op.x = (const float *)op.x + first * h->dim;
         op.targets += first;
         op.temperature += first;
         op.logp += first;

@@ -109,7 +109,7 @@ static void run_grad(const dev *d, const lm_input *h, const scored *o,
     xray_weight *w = create_weight(d, h->w, h->vocab, h->dim);
     xray_lm_head_logp f = make_logp_into(h, w, o);
     f.items.bound = count;
-    f.x += first * h->dim;
+    f.x = (const float *)f.x + first * h->dim;
     f.targets += first;
     f.temperature = f.temperature ? f.temperature + first : NULL;
     f.lse += first;
