@@ -37,6 +37,36 @@
 
 #define VEC_INF __builtin_inff()
 
+/* Stores lanes 0 to n - 1 as bf16, rounded to nearest even; NaN stays NaN. */
+VFN void v16_narrown(uint16_t *p, v16 x, size_t n)
+{
+    i16 bits = v16_bits(x);
+    i16 top = i16_srl(bits, 16);
+    i16 half = i16_add(i16_and(top, i16_set(1)), i16_set(0x7FFF));
+    i16 near = i16_srl(i16_add(bits, half), 16);
+    i16_halven(p, i16_pick(v16_nan(x), i16_or(top, i16_set(0x40)), near), n);
+}
+
+VFN void v16_narrow(uint16_t *p, v16 x)
+{
+    v16_narrown(p, x, 16);
+}
+
+/* Elements i to i + n - 1 of x, which are floats or, if `narrow`, bf16. */
+VFN v16 v16_take(const void *x, int narrow, size_t i, size_t n)
+{
+    return narrow ? v16_widenn((const uint16_t *)x + i, n)
+                  : v16_loadn((const float *)x + i, n);
+}
+
+VFN void v16_put(void *y, int narrow, size_t i, v16 x, size_t n)
+{
+    if (narrow)
+        v16_narrown((uint16_t *)y + i, x, n);
+    else
+        v16_storen((float *)y + i, x, n);
+}
+
 /* The tree ((8)(4)(2)(1)): lane i is combined with lane i + 8, then i + 4, i +
  * 2, i + 1. */
 #if VEC_ISA == VEC_SCALAR

@@ -6,6 +6,7 @@
 #define CPU_VEC_AVX2_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #define VEC_ROWS 6
 #define VEC_WIDE 4
@@ -79,6 +80,15 @@ VFN v16 v16_widen(const uint16_t *p)
     return (v16){ v8_widen(p), v8_widen(p + 8) };
 }
 
+VFN v16 v16_widenn(const uint16_t *p, size_t n)
+{
+    if (n >= 16)
+        return v16_widen(p);
+    uint16_t some[16] = { 0 };
+    memcpy(some, p, n * sizeof(*p));
+    return v16_widen(some);
+}
+
 VFN void v16_store(float *p, v16 x)
 {
     _mm256_storeu_ps(p, x.a);
@@ -137,6 +147,12 @@ VFN m16 v16_lt(v16 x, v16 y)
                   _mm256_castps_si256(_mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)) };
 }
 
+VFN m16 v16_nan(v16 x)
+{
+    return (m16){ _mm256_castps_si256(_mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q)),
+                  _mm256_castps_si256(_mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q)) };
+}
+
 VFN m16 m16_range(size_t first, size_t last)
 {
     m16 f = m16_first(first);
@@ -166,6 +182,19 @@ VFN void i16_store(int32_t *p, i16 x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, x.a);
     _mm256_storeu_si256((__m256i *)(void *)(p + 8), x.b);
+}
+
+/* Stores lanes 0 to n - 1, which have to fit 16 bits without a sign. */
+VFN void i16_halven(uint16_t *p, i16 x, size_t n)
+{
+    __m256i h = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xD8);
+    if (n >= 16) {
+        _mm256_storeu_si256((__m256i *)(void *)p, h);
+        return;
+    }
+    uint16_t some[16];
+    _mm256_storeu_si256((__m256i *)(void *)some, h);
+    memcpy(p, some, n * sizeof(*p));
 }
 
 #define I16_BINARY(name, op)                        \

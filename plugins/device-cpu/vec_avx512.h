@@ -43,6 +43,13 @@ VFN v16 v16_widen(const uint16_t *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
 }
 
+VFN v16 v16_widenn(const uint16_t *p, size_t n)
+{
+    __m512i x =
+        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m16_first(n), p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+}
+
 VFN void v16_store(float *p, v16 x)
 {
     _mm512_storeu_ps(p, x);
@@ -110,6 +117,11 @@ VFN m16 v16_lt(v16 a, v16 b)
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 }
 
+VFN m16 v16_nan(v16 a)
+{
+    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+}
+
 /* Lanes first <= i < last. */
 VFN m16 m16_range(size_t first, size_t last)
 {
@@ -147,6 +159,12 @@ VFN i16 i16_iota(int32_t first)
 VFN void i16_store(int32_t *p, i16 x)
 {
     _mm512_storeu_si512(p, x);
+}
+
+/* Stores the lower halves of lanes 0 to n - 1. */
+VFN void i16_halven(uint16_t *p, i16 x, size_t n)
+{
+    _mm256_mask_storeu_epi16(p, m16_first(n), _mm512_cvtepi32_epi16(x));
 }
 
 VFN i16 i16_add(i16 a, i16 b)

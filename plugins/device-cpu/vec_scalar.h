@@ -107,14 +107,19 @@ VFN void v16_storen(float *p, v16 x, size_t n)
 }
 
 /* bf16 values are the upper halves of floats. */
-VFN v16 v16_widen(const uint16_t *p)
+VFN v16 v16_widenn(const uint16_t *p, size_t n)
 {
     v16 y;
-    for (int i = 0; i < 16; i++) {
-        uint32_t bits = (uint32_t)p[i] << 16;
+    for (size_t i = 0; i < 16; i++) {
+        uint32_t bits = i < n ? (uint32_t)p[i] << 16 : 0;
         memcpy(&y.f[i], &bits, sizeof(bits));
     }
     return y;
+}
+
+VFN v16 v16_widen(const uint16_t *p)
+{
+    return v16_widenn(p, 16);
 }
 
 VFN void v16_store(float *p, v16 x)
@@ -140,6 +145,13 @@ VFN m16 v16_lt(v16 x, v16 y)
 {
     m16 r;
     EACH(i) r.i[i] = x.f[i] < y.f[i] ? -1 : 0;
+    return r;
+}
+
+VFN m16 v16_nan(v16 x)
+{
+    m16 r;
+    EACH(i) r.i[i] = x.f[i] != x.f[i] ? -1 : 0;
     return r;
 }
 
@@ -188,6 +200,13 @@ VFN i16 i16_iota(int32_t first)
 VFN void i16_store(int32_t *p, i16 x)
 {
     memcpy(p, &x, sizeof(x));
+}
+
+/* Stores the lower halves of lanes 0 to n - 1. */
+VFN void i16_halven(uint16_t *p, i16 x, size_t n)
+{
+    for (size_t i = 0; i < n && i < 16; i++)
+        p[i] = (uint16_t)x.i[i];
 }
 
 VFN i16 i16_sll(i16 x, int n)
