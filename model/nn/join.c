@@ -9,8 +9,8 @@
 
 #include "core/base/str.h"
 
-#define PIECE ((uint64_t)4096) /* floats of a rank that are gathered at once \
-                                */
+/* Floats of a rank that are gathered at once. */
+#define PIECE ((uint64_t)4096)
 
 uint64_t xm_join_bytes(uint32_t ranks)
 {

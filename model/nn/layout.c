@@ -62,6 +62,7 @@ void xm_param_make_whole(xm_param *param)
     param->all_cols = param->cols;
     param->pieces[0] = (xm_row_piece){ .rows = param->rows };
     param->piece_count = 1;
+    param->own = param->count;
 }
 
 /* Takes the rank's part of the rows of several matrices, one after another in
@@ -118,7 +119,8 @@ static void place_in_tensor(xm_param *param, const xm_config *config)
     case XM_UP:
     case XM_UP_BIAS:
         break;
-    default:
+    default: /* all ranks have it */
+        param->own = slice->rank ? 0 : param->count;
         return;
     }
     cut_rows(param, slice);
@@ -229,7 +231,7 @@ xray_status xm_layout_create(const xm_config *config, int value_head,
         return xr_fail(err, XRAY_E_NOMEM, "layout: out of memory");
     layout->bucket_count = config->layers + 2;
     layout->stage = config->slice.layers != 0;
-    layout->sliced = config->slice.ranks > 1 || layout->stage;
+    layout->sliced = config->slice.ranks > 1;
     layout->params = xr_calloc(b.cap, sizeof *layout->params);
     layout->matrices = xr_calloc(b.cap, sizeof *layout->matrices);
     layout->bucket_sizes =
@@ -258,17 +260,24 @@ void xm_layout_destroy(xm_layout *layout)
     free(layout);
 }
 
+uint64_t xm_param_rows(const xm_param *param, uint64_t row, uint64_t *out)
+{
+    const xm_row_piece *piece = param->pieces;
+    while (row >= piece->rows)
+        row -= (piece++)->rows;
+    *out = piece->first + row;
+    return piece->rows - row;
+}
+
 uint64_t xm_param_run(const xm_param *param, uint64_t first, uint64_t *out)
 {
     uint64_t cols = param->cols ? param->cols : 1;
     uint64_t all_cols = param->cols ? param->all_cols : 1;
-    uint64_t row = first / cols;
     uint64_t col = first % cols;
-    const xm_row_piece *piece = param->pieces;
-    while (row >= piece->rows)
-        row -= (piece++)->rows;
-    *out = (piece->first + row) * all_cols + param->col_first + col;
-    return (cols == all_cols ? (piece->rows - row) * cols : cols) - col;
+    uint64_t row = 0;
+    uint64_t rows = xm_param_rows(param, first / cols, &row);
+    *out = row * all_cols + param->col_first + col;
+    return (cols == all_cols ? rows * cols : cols) - col;
 }
 
 const xm_param *xm_layout_find(const xm_layout *layout, const char *name)

@@ -40,6 +40,10 @@ typedef struct xm_param {
     uint64_t col_first;
     xm_row_piece pieces[XM_PIECES];
     uint32_t piece_count;
+    /* So many elements are here alone or here first: of several tensor-parallel
+     * ranks that have an element, the first one saves it and counts it in
+     * norms. The elements after them are copies. */
+    uint64_t own;
     uint64_t offset; /* in elements from the bucket's start; a multiple of 16
                       * unless `joined` */
     uint32_t bucket;
@@ -68,7 +72,7 @@ typedef struct xm_layout {
     xm_matrix *matrices;
     uint64_t *bucket_sizes; /* elements, padded to 16 */
     uint32_t bucket_count;  /* layers + 2 */
-    uint32_t sliced;        /* 1: of a slice of a model */
+    uint32_t sliced;        /* 1: of one of several tensor-parallel ranks */
     uint32_t stage;         /* 1: the model has layers that are not here */
     /* How the buckets are partitioned; set after creation by whoever partitions
      * them. */
@@ -119,6 +123,9 @@ static inline xm_range xm_param_in(const xm_param *param, xm_range range)
  * entire tensor, and returns how many elements from there on lie side by side
  * in both. */
 uint64_t xm_param_run(const xm_param *param, uint64_t first, uint64_t *out);
+/* Maps row `row` of a parameter in memory to *out, its number in the entire
+ * tensor, and returns how many rows from there on are neighbours in both. */
+uint64_t xm_param_rows(const xm_param *param, uint64_t row, uint64_t *out);
 /* Makes a parameter whose shape is set the entire tensor. */
 void xm_param_make_whole(xm_param *param);
 

@@ -41,9 +41,9 @@ typedef struct xm_weights {
     int32_t flags; /* XM_WEIGHTS_* */
 } xm_weights;
 
-/* The most boxes that a range of a matrix makes: the end of a row, rows, and
- * the beginning of another. */
-#define XM_SHARE_BOXES 3u
+/* The most boxes that a range of a matrix makes: the end of a row, rows of each
+ * piece, and the beginning of another row. */
+#define XM_SHARE_BOXES (XM_PIECES + 2u)
 
 #define XM_WEIGHTS_TRAINABLE 1 /* gradients of inputs are needed */
 /* Matrices and embedding tables are kept as bf16, rounded to nearest even when
@@ -62,8 +62,8 @@ xray_status xm_weights_create(const xm_layout *layout,
 void xm_weights_destroy(xm_weights *weights); /* accepts NULL */
 
 /* Creates weights that hold only the rank's shares of the layout's buckets,
- * without handles. XRAY_E_UNSUPPORTED for the layout of a slice. The table
- * publishes the elements of each tensor that lie in the shares. Loading, random
+ * without handles. The table publishes the elements of each tensor that lie in
+ * the shares. Loading, random
  * initialization and importing fill them. `memory` [bucket_count] holds the
  * shares and remains the caller's. */
 xray_status xm_weights_create_share(const xm_layout *layout,
@@ -123,11 +123,12 @@ xray_status xm_weights_restore(xm_weights *weights);
 /* Writes all parameters into the directory as fp32, with HF names and layouts:
  * model.safetensors, or shards of at most `max_shard` bytes and their index
  * (xm_st_write_model). XM_ST_SHARD_BYTES is the usual size. Weights kept as
- * bf16 and those of a slice are refused. */
+ * bf16 and those of a slice or a stage are refused. */
 xray_status xm_weights_save(const xm_weights *weights, const char *dir,
                             uint64_t max_shard, xr_err *err);
 
-/* Describes each parameter as such files do. */
+/* Describes the tensor of each parameter as such files do; a slice has a part
+ * of each. */
 struct xm_st_item;
 void xm_layout_items(const xm_layout *layout, struct xm_st_item *out);
 

@@ -90,8 +90,8 @@ void xm_layout_items(const xm_layout *layout, xm_st_item *items)
         items[i] = (xm_st_item){ .name = param->name,
                                  .dtype = XM_ST_F32,
                                  .dims = param->cols ? 2 : 1 };
-        items[i].shape[turned] = param->rows;
-        items[i].shape[!turned] = param->cols;
+        items[i].shape[turned] = param->all_rows;
+        items[i].shape[!turned] = param->all_cols;
     }
 }
 
@@ -127,7 +127,7 @@ xray_status xm_weights_save(const xm_weights *weights, const char *dir,
     if (weights->flags & XM_WEIGHTS_BF16)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: weights kept as bf16 cannot be saved", dir);
-    if (weights->layout->sliced)
+    if (weights->layout->sliced || weights->layout->stage)
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: a slice of a model cannot be saved by itself", dir);
     xray_status status = xr_dir_make(dir, err);

@@ -29,7 +29,8 @@ static void share_release(void *owner)
         weights->leases--;
 }
 
-/* A box of a parameter: rows [row, row + rows), columns [col, col + cols). */
+/* A box of a parameter's tensor: rows [row, row + rows), columns [col, col +
+ * cols). */
 static xray_tensor make_box(const xm_param *param, uint64_t row, uint64_t rows,
                             uint64_t col, uint64_t cols)
 {
@@ -37,7 +38,7 @@ static xray_tensor make_box(const xm_param *param, uint64_t row, uint64_t rows,
     return (xray_tensor){ .name = param->name,
                           .dtype = XRAY_F32,
                           .dims = dims,
-                          .shape = { param->rows, param->cols },
+                          .shape = { param->all_rows, param->all_cols },
                           .lo = { row, col },
                           .extent = { rows, cols },
                           .stride = { dims == 2 ? param->cols : 1, dims - 1 } };
@@ -54,10 +55,15 @@ uint32_t xm_range_boxes(const xm_param *param, xm_range own, float *data,
     if (left == 0)
         out[used++] = make_box(param, 0, 0, 0, 0);
     while (left > 0) {
-        int in_row = col > 0 || left < cols;
-        uint64_t rows = in_row ? 1 : left / cols;
-        uint64_t wide = in_row ? (left < cols - col ? left : cols - col) : cols;
-        out[used] = make_box(param, row, rows, param->cols ? col : 0,
+        uint64_t first = 0;
+        uint64_t rows = xm_param_rows(param, row, &first);
+        uint64_t wide = left < cols - col ? left : cols - col;
+        if (wide < cols)
+            rows = 1;
+        else if (left / cols < rows)
+            rows = left / cols;
+        out[used] = make_box(param, first, rows,
+                             param->cols ? param->col_first + col : 0,
                              param->cols ? wide : 0);
         out[used++].data = data + (own.count - left);
         left -= rows * wide;
@@ -88,9 +94,6 @@ xray_status xm_weights_create_share(const xm_layout *layout,
                                     void *device_self, float *const *memory,
                                     xr_err *err, xm_weights **out)
 {
-    if (layout->sliced)
-        return xr_fail(err, XRAY_E_UNSUPPORTED,
-                       "weights: a slice of a model has no shares");
     xm_weights *w = xr_calloc(1, sizeof *w);
     if (!w)
         return xr_fail(err, XRAY_E_NOMEM, "weights: out of memory");

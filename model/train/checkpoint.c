@@ -83,12 +83,10 @@ static int has_host_memory(const xray_device_ops *device, void *self)
 
 /* ---- writing ------------------------------------------------------------ */
 
-/* The tensors of a file to be written; `copy` holds the moments if the host
- * cannot read the device's memory. */
+/* The tensors of a file to be written. */
 typedef struct optim_out {
     xm_st_item *items;
     char (*names)[STATE_NAME_CAP];
-    float *copy;
     size_t count;
 } optim_out;
 
@@ -96,140 +94,40 @@ static void free_optim_out(optim_out *out)
 {
     free(out->items);
     free(out->names);
-    free(out->copy);
 }
 
-static xray_status wait_for_moments(const xm_adamw *adamw, xr_err *err)
+static xray_status describe_items(const xm_layout *layout, optim_out *out,
+                                  xr_err *err)
 {
-    xray_status status = adamw->device->sync(adamw->device_self, NULL);
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_fail(err, status, "reading the optimizer's state failed");
-}
-
-static xray_status fetch_moments(const xm_adamw *adamw, const float *from,
-                                 uint64_t count, float *to, xr_err *err)
-{
-    xray_status status =
-        adamw->device->copy(adamw->device_self, NULL, to, from,
-                            count * sizeof(float), XRAY_COPY_TO_HOST);
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_fail(err, status, "reading the optimizer's state failed");
-}
-
-static uint64_t count_elements(const xm_layout *layout)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < layout->param_count; i++)
-        sum += layout->params[i].count;
-    return sum;
-}
-
-static xray_status alloc_optim_out(const xm_adamw *adamw, optim_out *out,
-                                   xr_err *err)
-{
-    const xm_layout *layout = adamw->layout;
-    int direct = has_host_memory(adamw->device, adamw->device_self);
     out->count = state_count(layout);
-    out->items = xr_calloc(out->count, sizeof(*out->items));
-    out->names = xr_calloc(out->count, sizeof(*out->names));
-    if (!direct)
-        out->copy = xr_calloc(2 * count_elements(layout), sizeof(float));
-    if (!out->items || !out->names || (!direct && !out->copy))
+    out->items = xr_calloc(out->count + 1, sizeof(*out->items));
+    out->names = xr_calloc(out->count + 1, sizeof(*out->names));
+    if (!out->items || !out->names)
         return xr_fail(err, XRAY_E_NOMEM,
                        "no memory to write the optimizer's state");
-    return XRAY_OK;
-}
-
-static xray_status collect_items(const xm_adamw *adamw, optim_out *out,
-                                 xr_err *err)
-{
-    const xm_layout *layout = adamw->layout;
-    float *copy = out->copy;
-    xray_status status = wait_for_moments(adamw, err);
-    for (size_t i = 0; status == XRAY_OK && i < out->count; i++) {
-        const xm_param *param = state_param(layout, i);
-        const float *data = state_data(adamw, param, i % 2, 0);
-        state_name(param, i % 2, out->names[i]);
-        if (copy) {
-            status = fetch_moments(adamw, data, param->count, copy, err);
-            data = copy;
-            copy += param->count;
-        }
-        out->items[i] = (xm_st_item){
-            .name = out->names[i],
-            .dtype = XM_ST_F32,
-            .dims = param->cols ? 2 : 1,
-            .shape = { param->rows, param->cols },
-            .data = data,
-        };
-    }
-    return status == XRAY_OK ? wait_for_moments(adamw, err) : status;
-}
-
-static xray_status feed_moments(void *ctx, size_t i, xr_err *err,
-                                const void **out)
-{
-    (void)err;
-    *out = ((const optim_out *)ctx)->items[i].data;
-    return XRAY_OK;
-}
-
-xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
-                          uint64_t version, xr_err *err)
-{
-    char path[XR_PATH_CAP];
-    char step_text[24];
-    char version_text[24];
-    optim_out out = { 0 };
-    xray_status status =
-        xr_path_join(dir, XM_OPTIM_FILE, path, sizeof(path), err);
-    if (status != XRAY_OK)
-        return status;
-    (void)snprintf(step_text, sizeof(step_text), "%" PRIu64, adamw->steps);
-    (void)snprintf(version_text, sizeof(version_text), "%" PRIu64, version);
-    const char *metadata[] = { "format",  FORMAT,       "step", step_text,
-                               "version", version_text, NULL };
-    status = alloc_optim_out(adamw, &out, err);
-    if (status == XRAY_OK)
-        status = collect_items(adamw, &out, err);
-    const xm_st_feed feed = { feed_moments, &out, adamw->calls };
-    if (status == XRAY_OK)
-        status =
-            xm_st_write_fed(path, out.items, out.count, metadata, &feed, err);
-    free_optim_out(&out);
-    return status;
-}
-
-/* ---- writing by all ranks ------------------------------------------------ */
-
-typedef struct optim_share {
-    const xm_adamw *adamw;
-} optim_share;
-
-static xm_piece optim_piece(const void *ctx, size_t i)
-{
-    const xm_adamw *adamw = ((const optim_share *)ctx)->adamw;
-    const xm_layout *layout = adamw->layout;
-    const xm_param *param = state_param(layout, i);
-    xm_range own = xm_param_in(param, xm_bucket_share(layout, param->bucket));
-    if (own.count == 0)
-        return (xm_piece){ 0 };
-    return (xm_piece){ .data = state_data(adamw, param, i % 2, own.first),
-                       .range = own };
-}
-
-static void describe_items(const xm_layout *layout, optim_out *out)
-{
     for (size_t i = 0; i < out->count; i++) {
         const xm_param *param = state_param(layout, i);
         state_name(param, i % 2, out->names[i]);
-        out->items[i] = (xm_st_item){ .name = out->names[i],
-                                      .dtype = XM_ST_F32,
-                                      .dims = param->cols ? 2 : 1,
-                                      .shape = { param->rows, param->cols } };
+        out->items[i] =
+            (xm_st_item){ .name = out->names[i],
+                          .dtype = XM_ST_F32,
+                          .dims = param->cols ? 2 : 1,
+                          .shape = { param->all_rows, param->all_cols } };
     }
+    return XRAY_OK;
+}
+
+static xm_piece optim_piece(const void *ctx, size_t i)
+{
+    const xm_adamw *adamw = ctx;
+    const xm_layout *layout = adamw->layout;
+    const xm_param *param = state_param(layout, i);
+    xm_range own = xm_param_in(param, xm_bucket_share(layout, param->bucket));
+    return (xm_piece){ .data = own.count
+                                   ? state_data(adamw, param, i % 2, own.first)
+                                   : NULL,
+                       .param = param,
+                       .range = own };
 }
 
 xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
@@ -239,35 +137,44 @@ xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
     char path[XR_PATH_CAP];
     char step_text[24];
     char version_text[24];
-    optim_share share = { adamw };
-    optim_out out = { .count = state_count(adamw->layout) };
+    optim_out out = { 0 };
     xm_st_parts *parts = NULL;
     (void)snprintf(step_text, sizeof(step_text), "%" PRIu64, adamw->steps);
     (void)snprintf(version_text, sizeof(version_text), "%" PRIu64, version);
     const char *metadata[] = { "format",  FORMAT,       "step", step_text,
                                "version", version_text, NULL };
-    out.items = xr_calloc(out.count + 1, sizeof(*out.items));
-    out.names = xr_calloc(out.count + 1, sizeof(*out.names));
-    xray_status status =
-        xr_path_join(dir, XM_OPTIM_FILE, path, sizeof(path), err);
-    if (status == XRAY_OK && (!out.items || !out.names))
-        status = xr_fail(err, XRAY_E_NOMEM,
-                         "no memory to write the optimizer's state");
-    if (status == XRAY_OK) {
-        describe_items(adamw->layout, &out);
+    xray_status status = xm_share_check_layout(adamw->layout, dir, err);
+    if (status == XRAY_OK)
+        status = xr_path_join(dir, XM_OPTIM_FILE, path, sizeof(path), err);
+    if (status == XRAY_OK)
+        status = describe_items(adamw->layout, &out, err);
+    if (status == XRAY_OK)
         status =
             xm_st_parts_file(path, out.items, out.count, metadata, err, &parts);
-    }
     xm_share_source from = { .device = adamw->device,
                              .device_self = adamw->device_self,
                              .count = out.count,
-                             .ctx = &share,
+                             .ctx = adamw,
                              .piece = optim_piece,
                              .calls = adamw->calls };
     status = xm_share_save(&from, parts, status, agreement, err);
     xm_st_parts_close(parts);
     free_optim_out(&out);
     return status;
+}
+
+static xray_status agree_alone(void *ctx, xray_status mine, xr_err *err)
+{
+    (void)ctx;
+    (void)err;
+    return mine;
+}
+
+xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
+                          uint64_t version, xr_err *err)
+{
+    const xm_agreement alone = { .agree = agree_alone };
+    return xm_optim_save_share(adamw, dir, version, &alone, err);
 }
 
 /* ---- reading ------------------------------------------------------------ */
@@ -298,8 +205,8 @@ static xray_status check_state_tensor(const xm_st *file, const xm_param *param,
     if (tensor->dtype != XM_ST_F32)
         return xr_fail(err, XRAY_E_IO, "%s: tensor %s is not F32", path, name);
     uint32_t dims = param->cols ? 2 : 1;
-    if (tensor->dims == dims && tensor->shape[0] == param->rows &&
-        (dims == 1 || tensor->shape[1] == param->cols))
+    if (tensor->dims == dims && tensor->shape[0] == param->all_rows &&
+        (dims == 1 || tensor->shape[1] == param->all_cols))
         return XRAY_OK;
     xr_str shape = { 0 };
     for (uint32_t i = 0; i < tensor->dims && i < XM_ST_DIMS; i++)
@@ -309,10 +216,11 @@ static xray_status check_state_tensor(const xm_st *file, const xm_param *param,
             ? xr_fail(err, XRAY_E_IO,
                       "%s: tensor %s has shape [%s], expected [%" PRIu64
                       ", %" PRIu64 "]",
-                      path, name, xr_str_text(&shape), param->rows, param->cols)
+                      path, name, xr_str_text(&shape), param->all_rows,
+                      param->all_cols)
             : xr_fail(err, XRAY_E_IO,
                       "%s: tensor %s has shape [%s], expected [%" PRIu64 "]",
-                      path, name, xr_str_text(&shape), param->rows);
+                      path, name, xr_str_text(&shape), param->all_rows);
     xr_str_free(&shape);
     return status;
 }
@@ -379,12 +287,29 @@ uint64_t xm_optim_version(const xm_optim *optim)
     return optim->version;
 }
 
-static xray_status restore_piece(const xm_adamw *adamw,
+/* Reads elements of a parameter's tensor. */
+static xray_status read_moments(const xm_st_tensor *tensor,
+                                const xm_param *param, xm_range piece,
+                                float *out, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint64_t done = 0; done < piece.count && status == XRAY_OK;) {
+        uint64_t at = 0;
+        uint64_t run = xm_param_run(param, piece.first + done, &at);
+        if (run > piece.count - done)
+            run = piece.count - done;
+        status = xm_st_read_f32(tensor, at, run, out + done, err);
+        done += run;
+    }
+    return status;
+}
+
+static xray_status restore_piece(const xm_adamw *adamw, const xm_param *param,
                                  const xm_st_tensor *tensor, xm_range piece,
                                  float *buffer, float *to, xr_err *err)
 {
-    xray_status status = xm_st_read_f32(tensor, piece.first, piece.count,
-                                        buffer ? buffer : to, err);
+    xray_status status =
+        read_moments(tensor, param, piece, buffer ? buffer : to, err);
     if (status != XRAY_OK || !buffer)
         return status;
     status =
@@ -418,7 +343,8 @@ static xray_status restore_moments(const xm_optim *optim, const xm_adamw *adamw,
         float *to = state_data(adamw, param, i % 2, piece.first);
         xray_status status = xr_stop_check(adamw->calls, err);
         if (status == XRAY_OK)
-            status = restore_piece(adamw, tensor, piece, buffer, to, err);
+            status =
+                restore_piece(adamw, param, tensor, piece, buffer, to, err);
         if (status != XRAY_OK)
             return status;
     }

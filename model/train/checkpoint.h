@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The optimizer's state in a file, by Hugging Face name and global shape, so
- * that it loads into any sharding: <dir>/optim.safetensors holds
+ * that it loads into any sharding and any slice: <dir>/optim.safetensors holds
  * "<name>.exp_avg" and "<name>.exp_avg_sq", and "format", "step" and "version"
  * as metadata.
  */
@@ -17,8 +17,8 @@
 xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
                           uint64_t version, xr_err *err);
 
-/* The same, called by all ranks of the layout: each writes the moments of its
- * shares. [collective] */
+/* The same, called by all ranks as xm_weights_save_share is: each writes the
+ * moments of its shares. [collective] */
 xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
                                 uint64_t version, const xm_agreement *agreement,
                                 xr_err *err);

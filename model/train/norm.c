@@ -44,6 +44,31 @@ static xray_status clear_squares(const xm_grad_share *grads, xr_err *err)
                              : xr_fail(err, status, "gradient norm failed");
 }
 
+/* Adds the squares of the rank's share of a bucket, copies left out. */
+static xray_status add_bucket(const xm_grad_share *grads, uint32_t bucket,
+                              xr_err *err)
+{
+    const xm_layout *layout = grads->layout;
+    const float *data = grads->data[bucket];
+    xm_range share = xm_bucket_share(layout, bucket);
+    uint64_t from = 0;
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < layout->param_count && status == XRAY_OK; i++) {
+        const xm_param *param = &layout->params[i];
+        xm_range here = xm_param_in(param, share);
+        uint64_t end = here.first + here.count;
+        if (param->bucket != bucket || end <= param->own)
+            continue;
+        uint64_t first = here.first > param->own ? here.first : param->own;
+        uint64_t copies = param->offset + first - share.first;
+        status = add_squares(grads, data + from, copies - from, err);
+        from = copies + (end - first);
+    }
+    return status == XRAY_OK
+               ? add_squares(grads, data + from, share.count - from, err)
+               : status;
+}
+
 xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
                             uint64_t out_squares[XRAY_SQUARES_WORDS])
 {
@@ -51,8 +76,7 @@ xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
     xray_status status = clear_squares(grads, err);
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
         if (status == XRAY_OK)
-            status = add_squares(grads, grads->data[b],
-                                 xm_bucket_share(layout, b).count, err);
+            status = add_bucket(grads, b, err);
     return status == XRAY_OK ? read_squares(grads, err, out_squares) : status;
 }
 

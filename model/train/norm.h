@@ -21,8 +21,9 @@ typedef struct xm_grad_share {
     const xray_call_service *calls; /* or NULL */
 } xm_grad_share;
 
-/* Sums the squares exactly: the ranks' words may be added, and their sum
- * depends on the gradients alone. Waits for the device. */
+/* Sums the squares exactly, copies left out (xm_param.own): the words of ranks,
+ * and of slices, may be added, and their sum depends on the gradients alone.
+ * Waits for the device. */
 xray_status xm_grad_squares(const xm_grad_share *grads, xr_err *err,
                             uint64_t out_squares[XRAY_SQUARES_WORDS]);
 /* Finds the first parameter, in layout order, of whose elements on this rank

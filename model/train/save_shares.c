@@ -20,25 +20,60 @@ typedef struct share_writer {
     float *line; /* [CHUNK + 1] elements of one row of a transposed matrix */
 } share_writer;
 
+/* Writes elements of a parameter in the runs that lie side by side in the file
+ * as well. */
+static xray_status write_runs(const share_writer *w, size_t i,
+                              const xm_param *param, xm_range range,
+                              const float *data, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    for (uint64_t done = 0; done < range.count && status == XRAY_OK;) {
+        uint64_t at = 0;
+        uint64_t run = xm_param_run(param, range.first + done, &at);
+        if (run > range.count - done)
+            run = range.count - done;
+        status = xm_st_parts_write(w->parts, i, at * sizeof(float), data + done,
+                                   (size_t)run * sizeof(float), err);
+        done += run;
+    }
+    return status;
+}
+
+/* Writes rows [row, end) of column `col` of a matrix that is stored transposed,
+ * where a column's rows are neighbours. data[0] is element `first`. */
+static xray_status write_column(const share_writer *w, size_t i,
+                                const xm_param *param, uint64_t col,
+                                uint64_t row, uint64_t end, uint64_t first,
+                                const float *data, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    while (row < end && status == XRAY_OK) {
+        uint64_t at = 0;
+        uint64_t rows = xm_param_rows(param, row, &at);
+        uint64_t n = 0;
+        at += (param->col_first + col) * param->all_rows;
+        for (; n < rows && row < end; row++)
+            w->line[n++] = data[row * param->cols + col - first];
+        status = xm_st_parts_write(w->parts, i, at * sizeof(float), w->line,
+                                   (size_t)n * sizeof(float), err);
+    }
+    return status;
+}
+
 /* Visits the matrix column by column, since its columns are the rows of the
  * file. */
 static xray_status write_transposed(const share_writer *w, size_t i,
-                                    const xm_piece *p, xm_range range,
+                                    const xm_param *param, xm_range range,
                                     const float *data, xr_err *err)
 {
     xray_status status = XRAY_OK;
-    uint64_t end = range.first + range.count;
-    for (uint64_t c = 0; c < p->cols && status == XRAY_OK; c++) {
-        uint64_t row =
-            range.first > c ? (range.first - c + p->cols - 1) / p->cols : 0;
-        uint64_t first = row;
-        uint64_t n = 0;
-        for (; row * p->cols + c < end; row++)
-            w->line[n++] = data[row * p->cols + c - range.first];
-        if (n)
-            status = xm_st_parts_write(w->parts, i,
-                                       (c * p->rows + first) * sizeof(float),
-                                       w->line, (size_t)n * sizeof(float), err);
+    uint64_t cols = param->cols;
+    uint64_t first = range.first;
+    uint64_t past = first + range.count + cols - 1;
+    for (uint64_t c = 0; c < cols && status == XRAY_OK; c++) {
+        uint64_t row = first > c ? (first - c + cols - 1) / cols : 0;
+        status = write_column(w, i, param, c, row, (past - c) / cols, first,
+                              data, err);
     }
     return status;
 }
@@ -61,22 +96,21 @@ static xray_status write_piece(const share_writer *w, size_t i, xr_err *err)
 {
     xm_piece p = w->from->piece(w->from->ctx, i);
     xray_status status = XRAY_OK;
-    for (uint64_t done = 0; done < p.range.count && status == XRAY_OK;) {
-        uint64_t left = p.range.count - done;
-        xm_range range = { p.range.first + done, left < CHUNK ? left : CHUNK };
-        const float *data = p.data + done;
+    uint64_t end = p.range.first + p.range.count;
+    if (end > p.param->own)
+        end = p.param->own;
+    for (uint64_t at = p.range.first; at < end && status == XRAY_OK;) {
+        xm_range range = { at, end - at < CHUNK ? end - at : CHUNK };
+        const float *data = p.data + (at - p.range.first);
         status = xr_stop_check(w->from->calls, err);
         if (status == XRAY_OK && w->copy) {
             status = copy_to_host(w, data, range.count, err);
             data = w->copy;
         }
-        if (status == XRAY_OK && p.transposed)
-            status = write_transposed(w, i, &p, range, data, err);
-        else if (status == XRAY_OK)
-            status = xm_st_parts_write(
-                w->parts, i, range.first * sizeof(float), data,
-                (size_t)range.count * sizeof(float), err);
-        done += range.count;
+        if (status == XRAY_OK)
+            status = (p.transposed ? write_transposed : write_runs)(
+                w, i, p.param, range, data, err);
+        at += range.count;
     }
     return status;
 }
@@ -129,6 +163,16 @@ xray_status xm_share_save(const xm_share_source *from, xm_st_parts *parts,
     return agreement->agree(agreement->ctx, status, err);
 }
 
+xray_status xm_share_check_layout(const xm_layout *layout, const char *dir,
+                                  xr_err *err)
+{
+    return layout->stage ? xr_fail(err, XRAY_E_UNSUPPORTED,
+                                   "%s: a stage of a model has not all of the "
+                                   "layers that its files hold",
+                                   dir)
+                         : XRAY_OK;
+}
+
 /* ---- weights ------------------------------------------------------------ */
 
 static xm_piece weight_piece(const void *ctx, size_t i)
@@ -139,12 +183,10 @@ static xm_piece weight_piece(const void *ctx, size_t i)
     xm_range own =
         xm_param_in(param, xm_bucket_share(w->layout, param->bucket));
     const float *data = held->data;
-    if (own.count == 0)
-        return (xm_piece){ 0 };
-    return (xm_piece){ .data = data + (own.first - held->first),
+    return (xm_piece){ .data =
+                           own.count ? data + (own.first - held->first) : NULL,
+                       .param = param,
                        .range = own,
-                       .rows = param->rows,
-                       .cols = param->cols,
                        .transposed = param->transposed };
 }
 
@@ -154,7 +196,9 @@ xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
 {
     const xm_layout *layout = weights->layout;
     xm_st_parts *parts = NULL;
-    xray_status status = xr_dir_make(dir, err);
+    xray_status status = xm_share_check_layout(layout, dir, err);
+    if (status == XRAY_OK)
+        status = xr_dir_make(dir, err);
     xm_st_item *items = xr_calloc(layout->param_count, sizeof *items);
     if (status == XRAY_OK && !items)
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that all ranks of a layout write together. Each rank writes its own
- * shares, so none holds more than it already has, and the bytes are those that
- * a single rank would write.
+ * Files that all ranks write together: those of a layout, and those of all of
+ * a model's slices. Each rank writes what it holds first of all ranks, so none
+ * holds more than it already has, and the bytes are those that a single rank
+ * with the entire model would write.
  */
 #ifndef XM_TRAIN_SAVE_SHARES_H
 #define XM_TRAIN_SAVE_SHARES_H
@@ -22,10 +23,9 @@ typedef struct xm_agreement {
 /* The elements of a tensor that this rank holds. */
 typedef struct xm_piece {
     const float *data; /* [dev], or host memory on a device with host memory */
-    xm_range range;
-    uint64_t rows; /* `transposed`: of the matrix [rows, cols] */
-    uint64_t cols;
-    uint32_t transposed; /* 1: the file holds the matrix as [cols, rows] */
+    const xm_param *param; /* where its elements lie in the tensor */
+    xm_range range;        /* of the parameter's elements */
+    uint32_t transposed;   /* 1: the file holds the matrix as [cols, rows] */
     uint32_t reserved;
 } xm_piece;
 
@@ -45,7 +45,12 @@ xray_status xm_share_save(const xm_share_source *from, xm_st_parts *parts,
                           xray_status ready, const xm_agreement *agreement,
                           xr_err *err);
 
-/* Does what xm_weights_save does, called by all ranks of the layout. `weights`
+/* Returns XRAY_E_UNSUPPORTED for a stage, which lacks tensors of the files. */
+xray_status xm_share_check_layout(const xm_layout *layout, const char *dir,
+                                  xr_err *err);
+
+/* Does what xm_weights_save does, called by all ranks of the layout, and of all
+ * slices of a model. `weights`
  * holds at least the rank's shares. [collective] */
 xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
                                   uint64_t max_shard,

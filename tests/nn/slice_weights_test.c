@@ -102,8 +102,6 @@ static void what_a_slice_cannot_do_is_refused(void **state)
     (void)state;
     fixture f;
     xm_decoder *decoder = NULL;
-    xm_weights *shares = NULL;
-    float *memory[4] = { 0 };
     xr_err err = { "" };
     fixture_make(&f, &slice_kinds[0], 7);
     cut_weights half = cut_model(&f, 1, 2, 0, 2);
@@ -112,10 +110,6 @@ static void what_a_slice_cannot_do_is_refused(void **state)
                      XRAY_E_UNSUPPORTED);
     assert_non_null(
         strstr(err.text, "half: a slice of a model cannot be saved"));
-    assert_int_equal(xm_weights_create_share(half.layout, f.device.ops,
-                                             f.device.self, memory, &err,
-                                             &shares),
-                     XRAY_E_UNSUPPORTED);
     /* The weights of one slice do not serve another, nor the model. */
     cut_weights other = cut_model(&f, 0, 2, 0, 2);
     assert_int_equal(
