@@ -83,19 +83,19 @@ uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
 
 /* ---- creating ----------------------------------------------------------- */
 
-static xray_status alloc_shares(z3 *self, const z3_config *config, xr_err *err)
+static xray_status alloc_shares(z3 *self, xr_err *err)
 {
     z3_gather *g = &self->gather;
-    const xm_layout *layout = self->layout;
+    const xm_layout *layout = self->base.layout;
     uint64_t count = count_share_elements(layout);
     xray_status status = XRAY_OK;
-    if (config->offload_param)
-        status = z3_host_memory_map_file(
-            config->offload_dir, count * sizeof(float), err, &g->memory);
+    if (g->offloaded)
+        status = xm_host_memory_map_file(
+            &self->base.folder, count * sizeof(float), err, &g->memory);
     else
-        status = z3_alloc_floats(self, XRAY_TAG_WEIGHTS, count, err,
-                                 &g->share_memory);
-    float *at = config->offload_param ? g->memory.data : g->share_memory;
+        status = xm_trainer_alloc_floats(&self->base, XRAY_TAG_WEIGHTS, count,
+                                         err, &g->share_memory);
+    float *at = g->offloaded ? g->memory.data : g->share_memory;
     for (uint32_t b = 0; status == XRAY_OK && b < layout->bucket_count; b++) {
         g->shares[b] = at;
         at += xm_bucket_share(layout, b).count;
@@ -110,20 +110,22 @@ static xray_status create_slots(z3 *self, xr_err *err)
     for (uint32_t s = 0; status == XRAY_OK && s < g->table.slots; s++) {
         z3_gather_slot *slot = &g->slots[s];
         slot->holds = Z3_NONE;
-        slot->handles =
-            xr_calloc(self->layout->matrix_count + 1u, sizeof(xray_weight *));
+        slot->handles = xr_calloc(self->base.layout->matrix_count + 1u,
+                                  sizeof(xray_weight *));
         slot->matrices =
-            xr_calloc(self->layout->matrix_count + 1u, sizeof(uint32_t));
+            xr_calloc(self->base.layout->matrix_count + 1u, sizeof(uint32_t));
         if (!slot->handles || !slot->matrices)
-            return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-        status = z3_alloc_floats(self, XRAY_TAG_WEIGHTS, g->table.capacity[s],
-                                 err, &slot->data);
+            return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory",
+                           self->base.owner);
+        status =
+            xm_trainer_alloc_floats(&self->base, XRAY_TAG_WEIGHTS,
+                                    g->table.capacity[s], err, &slot->data);
         if (status == XRAY_OK) {
-            status =
-                self->device->event_create(self->device_self, &slot->ready);
+            status = self->base.device->event_create(self->base.device_self,
+                                                     &slot->ready);
             if (status != XRAY_OK)
                 return xr_fail(err, status, "%s: the device created no event",
-                               self->owner);
+                               self->base.owner);
         }
     }
     return status;
@@ -139,23 +141,23 @@ static xray_status create_handle(z3 *self, uint32_t m, uint32_t index,
                                  xr_err *err)
 {
     z3_gather *g = &self->gather;
-    const xm_matrix *matrix = &self->layout->matrices[m];
+    const xm_matrix *matrix = &self->base.layout->matrices[m];
     z3_gather_slot *slot = &g->slots[g->table.slot_of[matrix->bucket]];
     if (index < slot->handle_count) {
         g->handles[m] = slot->handles[index];
         if (has_same_shape(matrix,
-                           &self->layout->matrices[slot->matrices[index]]))
+                           &self->base.layout->matrices[slot->matrices[index]]))
             return XRAY_OK;
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "stage 3 needs blocks of one shape, but block %" PRIu32
                        " has another",
                        matrix->bucket - 1);
     }
-    xray_weight_desc desc =
-        describe_matrix(self->layout, &g->table, m, self->trainable != 0);
+    xray_weight_desc desc = describe_matrix(self->base.layout, &g->table, m,
+                                            self->base.trainable != 0);
     desc.data = slot->data + matrix->offset;
-    xray_status status = self->device->weight_create(self->device_self, &desc,
-                                                     &slot->handles[index]);
+    xray_status status = self->base.device->weight_create(
+        self->base.device_self, &desc, &slot->handles[index]);
     if (status != XRAY_OK)
         return xr_fail(err, status,
                        "the device created no handle for matrix %" PRIu32, m);
@@ -167,7 +169,7 @@ static xray_status create_handle(z3 *self, uint32_t m, uint32_t index,
 
 static xray_status create_handles(z3 *self, xr_err *err)
 {
-    const xm_layout *layout = self->layout;
+    const xm_layout *layout = self->base.layout;
     uint32_t index = 0;
     xray_status status = XRAY_OK;
     for (uint32_t m = 0; status == XRAY_OK && m < layout->matrix_count; m++) {
@@ -181,26 +183,26 @@ static xray_status create_handles(z3 *self, xr_err *err)
 
 static uint64_t view_version(void *owner)
 {
-    return ((const z3 *)owner)->weights->version;
+    return ((const z3 *)owner)->base.weights->version;
 }
 
 static xray_status view_lease(void *owner)
 {
-    ((z3 *)owner)->weights->leases++;
+    ((z3 *)owner)->base.weights->leases++;
     return XRAY_OK;
 }
 
 static void view_release(void *owner)
 {
     z3 *self = owner;
-    if (self->weights->leases > 0)
-        self->weights->leases--;
+    if (self->base.weights->leases > 0)
+        self->base.weights->leases--;
 }
 
 static void fill_view(z3 *self)
 {
     z3_gather *g = &self->gather;
-    const xm_layout *layout = self->layout;
+    const xm_layout *layout = self->base.layout;
     for (uint32_t i = 0; i < layout->param_count; i++) {
         const xm_param *param = &layout->params[i];
         const z3_gather_slot *slot = &g->slots[g->table.slot_of[param->bucket]];
@@ -219,33 +221,33 @@ static void fill_view(z3 *self)
                               .tensor_count = layout->param_count,
                               .tensor_stride = sizeof(xray_tensor),
                               .tensors = g->tensors,
-                              .device = self->device,
-                              .device_self = self->device_self,
+                              .device = self->base.device,
+                              .device_self = self->base.device_self,
                               .owner = self,
                               .version = view_version,
                               .lease = view_lease,
                               .release = view_release };
 }
 
-xray_status z3_gather_open(z3 *self, const z3_config *config, xr_err *err)
+static xray_status open_gather(z3 *self, xr_err *err)
 {
     z3_gather *g = &self->gather;
-    const xm_layout *layout = self->layout;
-    *g = (z3_gather){ .layout = layout, .group = &self->group };
+    const xm_layout *layout = self->base.layout;
+    g->layout = layout;
+    g->group = &self->base.group;
     xray_status status = z3_slot_table_create(
-        layout, Z3_GATHER_SLOTS, 0, is_tied(&self->model), err, &g->table);
+        layout, Z3_GATHER_SLOTS, 0, is_tied(&self->base.model), err, &g->table);
     if (status != XRAY_OK)
         return status;
-    g->offloaded = config->offload_param != 0;
-    g->prefetch = config->prefetch;
     g->backward_end = layout->frozen ? layout->frozen : 1;
     g->slots = xr_calloc(g->table.slots, sizeof(*g->slots));
     g->shares = xr_calloc(layout->bucket_count, sizeof(float *));
     g->handles = xr_calloc(layout->matrix_count + 1u, sizeof(xray_weight *));
     g->tensors = xr_calloc(layout->param_count, sizeof(xray_tensor));
     if (!g->slots || !g->shares || !g->handles || !g->tensors)
-        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-    status = alloc_shares(self, config, err);
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory",
+                       self->base.owner);
+    status = alloc_shares(self, err);
     if (status == XRAY_OK)
         status = create_slots(self, err);
     if (status == XRAY_OK)
@@ -255,22 +257,36 @@ xray_status z3_gather_open(z3 *self, const z3_config *config, xr_err *err)
     return status;
 }
 
-void z3_gather_close(z3 *self)
+static xray_status open_weights(xm_trainer *base, xr_err *err)
 {
+    z3 *self = (z3 *)base;
+    xray_status status = open_gather(self, err);
+    base->table = &self->gather.view;
+    return status == XRAY_OK
+               ? xm_weights_create_share(base->layout, base->device,
+                                         base->device_self, self->gather.shares,
+                                         err, &base->weights)
+               : status;
+}
+
+static void close_weights(xm_trainer *base)
+{
+    z3 *self = (z3 *)base;
+    xm_weights_destroy_share(base->weights);
     z3_gather *g = &self->gather;
-    const xray_device_ops *device = self->device;
+    const xray_device_ops *device = self->base.device;
     for (uint32_t s = 0; g->slots && s < g->table.slots; s++) {
         z3_gather_slot *slot = &g->slots[s];
         for (uint32_t i = 0; slot->handles && i < slot->handle_count; i++)
-            device->weight_destroy(self->device_self, slot->handles[i]);
-        device->free(self->device_self, slot->data);
+            device->weight_destroy(self->base.device_self, slot->handles[i]);
+        device->free(self->base.device_self, slot->data);
         if (slot->ready)
-            device->event_destroy(self->device_self, slot->ready);
+            device->event_destroy(self->base.device_self, slot->ready);
         free(slot->handles);
         free(slot->matrices);
     }
-    device->free(self->device_self, g->share_memory);
-    z3_host_memory_unmap(&g->memory);
+    device->free(self->base.device_self, g->share_memory);
+    xm_host_memory_unmap(&g->memory);
     z3_slot_table_free(&g->table);
     free(g->slots);
     free(g->shares);
@@ -285,7 +301,7 @@ void z3_gather_close(z3 *self)
  * other ranks' shares. */
 static xray_status gather_share(const z3_gather *g, uint32_t bucket, float *to)
 {
-    const z3_group *group = g->group;
+    const xm_group *group = g->group;
     xm_range share = xm_bucket_share(g->layout, bucket);
     const float *from = g->shares[bucket];
     xray_status status = XRAY_OK;
@@ -303,7 +319,7 @@ static xray_status gather_share(const z3_gather *g, uint32_t bucket, float *to)
 
 static xray_status mark_changed(const z3_gather *g, uint32_t bucket)
 {
-    const z3_group *group = g->group;
+    const xm_group *group = g->group;
     xray_status status = XRAY_OK;
     for (uint32_t m = 0; m < g->layout->matrix_count; m++)
         if (status == XRAY_OK && g->layout->matrices[m].bucket == bucket)
@@ -315,13 +331,13 @@ static xray_status mark_changed(const z3_gather *g, uint32_t bucket)
 /* Starts to gather a bucket unless its slot holds it already. */
 static xray_status fetch_bucket(z3_gather *g, uint32_t bucket)
 {
-    const z3_group *group = g->group;
+    const xm_group *group = g->group;
     z3_gather_slot *slot = &g->slots[g->table.slot_of[bucket]];
     if (slot->holds == bucket)
         return XRAY_OK;
     slot->holds = Z3_NONE;
     /* Computation that reads the slot's old values has been enqueued by now. */
-    xray_status status = z3_group_wait_compute(group);
+    xray_status status = xm_group_wait_compute(group);
     if (status == XRAY_OK)
         status = gather_share(g, bucket, slot->data);
     if (status == XRAY_OK)
@@ -337,7 +353,7 @@ static xray_status fetch_bucket(z3_gather *g, uint32_t bucket)
 /* Gathers the bucket and, where it is worth it, starts on the next one. */
 static xray_status gather_with_next(z3_gather *g, uint32_t bucket, int backward)
 {
-    const z3_group *group = g->group;
+    const xm_group *group = g->group;
     xray_status status = fetch_bucket(g, bucket);
     if (status == XRAY_OK)
         status = group->device->event_wait(
@@ -350,19 +366,76 @@ static xray_status gather_with_next(z3_gather *g, uint32_t bucket, int backward)
                                                 : XRAY_OK;
 }
 
-xray_status z3_gather_need(void *ctx, uint32_t bucket, int backward,
-                           xr_err *err)
+static xray_status need_bucket(void *ctx, uint32_t bucket, int backward,
+                               xr_err *err)
 {
     z3 *self = ctx;
     xray_status status = gather_with_next(&self->gather, bucket, backward);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status, "%s: the weights could not be gathered",
-                         self->owner);
+                         self->base.owner);
 }
 
-void z3_gather_forget(z3_gather *g)
+static void forget_slots(xm_trainer *base)
 {
+    const z3_gather *g = &((z3 *)base)->gather;
     for (uint32_t s = 0; s < g->table.slots; s++)
         g->slots[s].holds = Z3_NONE;
+}
+
+/* Gives the tensors of a bucket, which are consecutive in the table. */
+static xray_status export_bucket(xm_trainer *base, uint32_t bucket, xr_err *err,
+                                 const xray_weights **out)
+{
+    z3 *self = (z3 *)base;
+    const xm_layout *layout = base->layout;
+    uint32_t first = 0;
+    xray_status status = need_bucket(self, bucket, 0, err);
+    if (status == XRAY_OK)
+        status = base->device->sync(base->device_self, NULL);
+    while (first < layout->param_count &&
+           layout->params[first].bucket != bucket)
+        first++;
+    uint32_t end = first;
+    while (end < layout->param_count && layout->params[end].bucket == bucket)
+        end++;
+    self->gather.part = self->gather.view;
+    self->gather.part.tensors = self->gather.tensors + first;
+    self->gather.part.tensor_count = end - first;
+    *out = &self->gather.part;
+    return status;
+}
+
+static xray_status visit_handles(const xm_trainer *base,
+                                 xray_status (*fn)(void *, xray_weight *))
+{
+    const z3_gather *g = &((const z3 *)base)->gather;
+    xray_status status = XRAY_OK;
+    for (uint32_t s = 0; g->slots && s < g->table.slots; s++)
+        for (uint32_t i = 0; status == XRAY_OK && i < g->slots[s].handle_count;
+             i++)
+            status = fn(base->device_self, g->slots[s].handles[i]);
+    return status;
+}
+
+void z3_gather_visit(const z3 *self, xm_block_visit *visit)
+{
+    const z3_gather *g = &self->gather;
+    if (!g->slots)
+        return;
+    xm_visit_block(visit, g->share_memory, count_share_elements(g->layout), 1);
+    for (uint32_t s = 0; s < g->table.slots; s++)
+        xm_visit_block(visit, g->slots[s].data, g->table.capacity[s], 0);
+}
+
+void z3_gather_hook(z3 *self)
+{
+    xm_trainer_hooks *hooks = &self->base.hooks;
+    hooks->open_weights = open_weights;
+    hooks->close_weights = close_weights;
+    hooks->forget = forget_slots;
+    hooks->export_part = export_bucket;
+    hooks->visit_handles = visit_handles;
+    hooks->watch.need = need_bucket;
 }

@@ -15,11 +15,11 @@ static const xray_choice offloads[] = {
 };
 
 static const xray_choice logits[] = {
-    { "auto", Z3_LOGITS_AUTO,
+    { "auto", XM_TRAINER_LOGITS_AUTO,
       "Keep them up to 256 MiB, but not with gradient_checkpointing." },
-    { "keep", Z3_LOGITS_KEEP,
+    { "keep", XM_TRAINER_LOGITS_KEEP,
       "Keep them in memory of [micro-batch tokens, vocabulary]." },
-    { "recompute", Z3_LOGITS_RECOMPUTE, "Compute them a second time." },
+    { "recompute", XM_TRAINER_LOGITS_RECOMPUTE, "Compute them a second time." },
     { NULL, 0, NULL },
 };
 
@@ -67,19 +67,19 @@ static const xray_train_ops ops = {
     .plan = z3_plan,
     .create = z3_create,
     .destroy = z3_destroy,
-    .weights = z3_weights,
-    .forward = z3_forward,
-    .forward_backward = z3_forward_backward,
-    .optimizer_step = z3_optimizer_step,
-    .save = z3_save,
-    .load = z3_load,
-    .extension = z3_extension,
-    .export_begin = z3_export_begin,
-    .export_next = z3_export_next,
-    .export_end = z3_export_end,
-    .discard = z3_discard,
-    .offload = z3_offload,
-    .onload = z3_onload,
+    .weights = xm_trainer_weights,
+    .forward = xm_trainer_forward,
+    .forward_backward = xm_trainer_forward_backward,
+    .optimizer_step = xm_trainer_optimizer_step,
+    .save = xm_trainer_save,
+    .load = xm_trainer_load,
+    .extension = xm_trainer_extension,
+    .export_begin = xm_trainer_export_begin,
+    .export_next = xm_trainer_export_next,
+    .export_end = xm_trainer_export_end,
+    .discard = xm_trainer_discard,
+    .offload = xm_trainer_offload,
+    .onload = xm_trainer_onload,
 };
 
 static const xray_component component = {

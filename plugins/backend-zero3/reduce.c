@@ -13,7 +13,7 @@
 
 #define WIDTH 2u
 
-uint64_t z3_reduce_part_count(const xm_layout *layout)
+static uint64_t count_part(const xm_layout *layout)
 {
     uint64_t most = 0;
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
@@ -33,8 +33,7 @@ static xray_status create_slot_table(const xm_layout *layout,
 uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model)
 {
     z3_slot_table table = { 0 };
-    uint64_t count =
-        z3_reduce_part_count(layout) + xm_aside_of(model, layout).count;
+    uint64_t count = count_part(layout) + xm_aside_of(model, layout).count;
     if (create_slot_table(layout, model, NULL, &table) != XRAY_OK)
         return 0;
     for (uint32_t s = 0; s < table.slots; s++)
@@ -50,73 +49,82 @@ uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model)
 static xray_status alloc_grads(z3 *self, xr_err *err)
 {
     z3_reduce *r = &self->reduce;
-    const xm_layout *layout = self->layout;
-    xray_status status = z3_alloc_floats(
-        self, XRAY_TAG_GRADS, z3_reduce_part_count(layout), err, &r->part);
+    const xm_layout *layout = self->base.layout;
+    xray_status status = xm_trainer_alloc_floats(
+        &self->base, XRAY_TAG_GRADS, count_part(layout), err, &r->part);
     for (uint32_t s = 0; status == XRAY_OK && s < r->table.slots; s++) {
-        status = z3_alloc_floats(self, XRAY_TAG_GRADS, r->table.capacity[s],
-                                 err, &r->slots[s]);
+        status =
+            xm_trainer_alloc_floats(&self->base, XRAY_TAG_GRADS,
+                                    r->table.capacity[s], err, &r->slots[s]);
         if (status == XRAY_OK &&
-            self->device->event_create(self->device_self, &r->ready[s]) !=
-                XRAY_OK)
-            status = xr_fail(err, XRAY_E_NOMEM,
-                             "%s: the device created no event", self->owner);
+            self->base.device->event_create(self->base.device_self,
+                                            &r->ready[s]) != XRAY_OK)
+            status =
+                xr_fail(err, XRAY_E_NOMEM, "%s: the device created no event",
+                        self->base.owner);
     }
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++)
-        status = z3_alloc_floats(self, XRAY_TAG_GRADS,
-                                 xm_bucket_share(layout, b).count, err,
-                                 &r->shares[b]);
+        status = xm_trainer_alloc_floats(&self->base, XRAY_TAG_GRADS,
+                                         xm_bucket_share(layout, b).count, err,
+                                         &r->shares[b]);
     if (status == XRAY_OK)
-        status = z3_alloc_floats(self, XRAY_TAG_GRADS, self->grads->aside.count,
-                                 err, &self->grads->aside.data);
+        status = xm_trainer_alloc_floats(&self->base, XRAY_TAG_GRADS,
+                                         self->base.grads->aside.count, err,
+                                         &self->base.grads->aside.data);
     return status;
 }
 
-xray_status z3_reduce_open(z3 *self, xr_err *err)
+static xray_status open_grads(xm_trainer *base, xr_err *err)
 {
+    z3 *self = (z3 *)base;
     z3_reduce *r = &self->reduce;
-    const xm_layout *layout = self->layout;
+    const xm_layout *layout = self->base.layout;
     xray_status status =
-        create_slot_table(layout, &self->model, err, &r->table);
+        create_slot_table(layout, &self->base.model, err, &r->table);
     if (status != XRAY_OK)
         return status;
     r->slots = xr_calloc(r->table.slots, sizeof(float *));
     r->ready = xr_calloc(r->table.slots, sizeof(xray_event *));
     r->shares = xr_calloc(layout->bucket_count, sizeof(float *));
+    self->base.grad_shares = r->shares;
     r->has_sum = xr_calloc(layout->bucket_count, 1);
-    self->grads = xr_calloc(1, sizeof(*self->grads));
-    if (self->grads) {
-        *self->grads = (xm_grads){ .device = self->device,
-                                   .device_self = self->device_self,
-                                   .layout = layout,
-                                   .aside = xm_aside_of(&self->model, layout) };
-        self->grads->buckets = xr_calloc(layout->bucket_count, sizeof(float *));
+    self->base.grads = xr_calloc(1, sizeof(*self->base.grads));
+    if (self->base.grads) {
+        *self->base.grads =
+            (xm_grads){ .device = self->base.device,
+                        .device_self = self->base.device_self,
+                        .layout = layout,
+                        .aside = xm_aside_of(&self->base.model, layout) };
+        self->base.grads->buckets =
+            xr_calloc(layout->bucket_count, sizeof(float *));
     }
-    if (!r->slots || !r->ready || !r->shares || !r->has_sum || !self->grads ||
-        !self->grads->buckets)
-        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
+    if (!r->slots || !r->ready || !r->shares || !r->has_sum ||
+        !self->base.grads || !self->base.grads->buckets)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory",
+                       self->base.owner);
     return alloc_grads(self, err);
 }
 
-void z3_reduce_close(z3 *self)
+static void close_grads(xm_trainer *base)
 {
+    z3 *self = (z3 *)base;
     z3_reduce *r = &self->reduce;
-    const xray_device_ops *device = self->device;
+    const xray_device_ops *device = self->base.device;
     for (uint32_t s = 0; r->slots && s < r->table.slots; s++)
-        device->free(self->device_self, r->slots[s]);
+        device->free(self->base.device_self, r->slots[s]);
     for (uint32_t s = 0; r->ready && s < r->table.slots; s++)
         if (r->ready[s])
-            device->event_destroy(self->device_self, r->ready[s]);
-    for (uint32_t b = 0; r->shares && b < self->layout->bucket_count; b++)
-        device->free(self->device_self, r->shares[b]);
-    device->free(self->device_self, r->part);
-    if (self->grads) {
-        device->free(self->device_self, self->grads->aside.data);
-        free(self->grads->buckets);
-        free(self->grads);
+            device->event_destroy(self->base.device_self, r->ready[s]);
+    for (uint32_t b = 0; r->shares && b < self->base.layout->bucket_count; b++)
+        device->free(self->base.device_self, r->shares[b]);
+    device->free(self->base.device_self, r->part);
+    if (self->base.grads) {
+        device->free(self->base.device_self, self->base.grads->aside.data);
+        free(self->base.grads->buckets);
+        free(self->base.grads);
     }
-    self->grads = NULL;
+    self->base.grads = NULL;
     z3_slot_table_free(&r->table);
     free(r->slots);
     free(r->ready);
@@ -129,21 +137,21 @@ void z3_reduce_close(z3 *self)
 
 static xray_status clear_elements(const z3 *self, float *data, uint64_t count)
 {
-    return self->device->zero(self->device_self, NULL, data,
-                              count * sizeof(float));
+    return self->base.device->zero(self->base.device_self, NULL, data,
+                                   count * sizeof(float));
 }
 
-xray_status z3_reduce_begin(void *ctx, uint32_t bucket, xr_err *err)
+static xray_status begin_bucket(void *ctx, uint32_t bucket, xr_err *err)
 {
     z3 *self = ctx;
     z3_reduce *r = &self->reduce;
     uint32_t slot = r->table.slot_of[bucket];
-    xray_status status =
-        self->device->event_wait(self->device_self, NULL, r->ready[slot]);
+    xray_status status = self->base.device->event_wait(self->base.device_self,
+                                                       NULL, r->ready[slot]);
     if (status == XRAY_OK)
         status = clear_elements(self, r->slots[slot],
-                                xm_bucket_capacity(self->layout, bucket));
-    self->grads->buckets[bucket] = r->slots[slot];
+                                xm_bucket_capacity(self->base.layout, bucket));
+    self->base.grads->buckets[bucket] = r->slots[slot];
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status, "the device could not clear gradients");
@@ -154,42 +162,46 @@ xray_status z3_reduce_begin(void *ctx, uint32_t bucket, xr_err *err)
 static xray_status scatter_bucket(z3 *self, uint32_t bucket)
 {
     z3_reduce *r = &self->reduce;
-    const z3_group *g = &self->group;
-    uint64_t count = xm_bucket_share(self->layout, bucket).count;
+    const xm_group *g = &self->base.group;
+    uint64_t count = xm_bucket_share(self->base.layout, bucket).count;
     float *to = r->has_sum[bucket] ? r->part : r->shares[bucket];
     xray_status status = g->comm->reduce_scatter(
-        g->group, g->stream, self->grads->buckets[bucket], to, count, XRAY_F32);
+        g->group, g->stream, self->base.grads->buckets[bucket], to, count,
+        XRAY_F32);
     if (status == XRAY_OK && r->has_sum[bucket]) {
         xray_axpby add = {
             XRAY_HEADER(xray_axpby), .count = count, .x = r->part,
             .y = r->shares[bucket],  .alpha = 1.0f,  .beta = 1.0f
         };
-        status = self->device->axpby(self->device_self, g->stream, &add);
+        status =
+            self->base.device->axpby(self->base.device_self, g->stream, &add);
     }
     r->has_sum[bucket] = 1;
     return status;
 }
 
-xray_status z3_reduce_done(void *ctx, uint32_t bucket, xr_err *err)
+static xray_status scatter_done_bucket(void *ctx, uint32_t bucket, xr_err *err)
 {
     z3 *self = ctx;
     z3_reduce *r = &self->reduce;
-    xray_status status = xm_grads_finish_bucket(self->grads, bucket, err);
+    xray_status status = xm_grads_finish_bucket(self->base.grads, bucket, err);
     if (status != XRAY_OK)
         return status;
-    status = z3_group_wait_compute(&self->group);
+    status = xm_group_wait_compute(&self->base.group);
     if (status != XRAY_OK)
         return status;
     status = scatter_bucket(self, bucket);
     if (status != XRAY_OK)
         return status;
-    return self->device->event_record(self->device_self, self->group.stream,
-                                      r->ready[r->table.slot_of[bucket]]);
+    return self->base.device->event_record(self->base.device_self,
+                                           self->base.group.stream,
+                                           r->ready[r->table.slot_of[bucket]]);
 }
 
-xray_status z3_reduce_zero(z3 *self, xr_err *err)
+static xray_status zero_grads(xm_trainer *base, xr_err *err)
 {
-    const xm_layout *layout = self->layout;
+    z3 *self = (z3 *)base;
+    const xm_layout *layout = self->base.layout;
     xray_status status = XRAY_OK;
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++) {
@@ -197,10 +209,30 @@ xray_status z3_reduce_zero(z3 *self, xr_err *err)
         status = clear_elements(self, self->reduce.shares[b],
                                 xm_bucket_share(layout, b).count);
     }
-    if (status == XRAY_OK && self->grads->aside.data)
-        status = clear_elements(self, self->grads->aside.data,
-                                self->grads->aside.count);
+    if (status == XRAY_OK && self->base.grads->aside.data)
+        status = clear_elements(self, self->base.grads->aside.data,
+                                self->base.grads->aside.count);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status, "the device could not clear gradients");
+}
+
+void z3_reduce_visit(const z3 *self, xm_block_visit *visit)
+{
+    const z3_reduce *r = &self->reduce;
+    if (!r->slots)
+        return;
+    xm_visit_block(visit, r->part, count_part(self->base.layout), 0);
+    for (uint32_t s = 0; s < r->table.slots; s++)
+        xm_visit_block(visit, r->slots[s], r->table.capacity[s], 0);
+}
+
+void z3_reduce_hook(z3 *self)
+{
+    xm_trainer_hooks *hooks = &self->base.hooks;
+    hooks->open_grads = open_grads;
+    hooks->close_grads = close_grads;
+    hooks->zero_grads = zero_grads;
+    hooks->watch.begin = begin_bucket;
+    hooks->watch.done = scatter_done_bucket;
 }

@@ -5,7 +5,7 @@
  * ranks are scripted.
  */
 #include "core/base/hash.h"
-#include "plugins/backend-zero3/zero3.h"
+#include "model/train/trainer.h"
 #include "tests/scratch.h"
 #include "tests/train/rig.h"
 
@@ -32,13 +32,13 @@ static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
                               uint32_t dtype)
 {
     size_t bytes = count * sizeof(float);
-    z3_record *words = out;
+    xm_group_record *words = out;
     (void)group;
     (void)stream;
     assert_int_equal(dtype, XRAY_F32);
     for (uint32_t r = 0; r < others.ranks; r++)
         memmove((char *)out + r * bytes, in, bytes);
-    if (bytes != sizeof(z3_record))
+    if (bytes != sizeof(xm_group_record))
         return XRAY_OK;
     if (++others.words == others.fails_at)
         words[others.who].code = others.code;
@@ -83,13 +83,13 @@ static void expect_failure_of(const char *text, uint32_t who, uint32_t ranks,
 /* ---- the group ---------------------------------------------------------- */
 
 static xray_status open_group(const rig_device *device, const xray_world *world,
-                              xr_err *err, z3_group *out)
+                              xr_err *err, xm_group *out)
 {
     const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                                .device = device->ops,
                                .device_self = device->self,
                                .world = world };
-    return z3_group_open(&setup, "test", err, out);
+    return xm_group_open(&setup, "test", err, out);
 }
 
 static void ranks_exchange_records_and_agree(void **state)
@@ -97,22 +97,22 @@ static void ranks_exchange_records_and_agree(void **state)
     (void)state;
     rig_device device = rig_device_open(1);
     xray_world world = make_world(1, 3);
-    z3_group g;
+    xm_group g;
     xr_err err = { "" };
     assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
     assert_int_equal(g.rank, 1);
-    assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_OK);
+    assert_int_equal(xm_group_agree(&g, XRAY_OK, &err), XRAY_OK);
     assert_string_equal(err.text, "");
     for (uint32_t who = 0; who < 3; who += 2) {
         script_failure(1, who, XRAY_E_IO);
-        assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_IO);
+        assert_int_equal(xm_group_agree(&g, XRAY_OK, &err), XRAY_E_IO);
         expect_failure_of(err.text, who, 3, XRAY_E_IO);
     }
     /* A rank that failed itself has reported why, whatever the others did. */
     for (uint32_t at = 1; at <= 2; at++) {
         script_failure(at, 0, XRAY_E_IO);
         (void)xr_fail(&err, XRAY_E_CONFIG, "why");
-        assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err),
+        assert_int_equal(xm_group_agree(&g, XRAY_E_CONFIG, &err),
                          XRAY_E_CONFIG);
         assert_string_equal(err.text, "why");
         assert_int_equal(others.words,
@@ -120,18 +120,18 @@ static void ranks_exchange_records_and_agree(void **state)
     }
     script_failure(0, 0, XRAY_OK);
     others.breaks = XRAY_E_PEER;
-    assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_E_PEER);
-    assert_int_equal(z3_group_agree(&g, XRAY_E_CONFIG, &err), XRAY_E_CONFIG);
-    z3_group_close(&g);
+    assert_int_equal(xm_group_agree(&g, XRAY_OK, &err), XRAY_E_PEER);
+    assert_int_equal(xm_group_agree(&g, XRAY_E_CONFIG, &err), XRAY_E_CONFIG);
+    xm_group_close(&g);
     world = make_world(0, 1); /* a single rank asks no other */
     assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
-    assert_int_equal(z3_group_agree(&g, XRAY_E_IO, &err), XRAY_E_IO);
-    assert_int_equal(z3_group_agree(&g, XRAY_OK, &err), XRAY_OK);
+    assert_int_equal(xm_group_agree(&g, XRAY_E_IO, &err), XRAY_E_IO);
+    assert_int_equal(xm_group_agree(&g, XRAY_OK, &err), XRAY_OK);
     assert_int_equal(others.words, 0);
-    z3_group_close(&g);
+    xm_group_close(&g);
     assert_int_equal(open_group(&device, NULL, &err, &g), XRAY_OK);
     assert_int_equal(g.size, 1);
-    z3_group_close(&g);
+    xm_group_close(&g);
     rig_device_close(&device);
 }
 
@@ -141,7 +141,7 @@ static void ranks_without_collectives_are_refused(void **state)
     rig_device device = rig_device_open(1);
     for (int what = 0; what < 3; what++) {
         xray_world world = make_world(what == 2 ? 2 : 1, 2);
-        z3_group g;
+        xm_group g;
         xr_err err = { "" };
         char want[96];
         if (what == 0)
@@ -154,12 +154,12 @@ static void ranks_without_collectives_are_refused(void **state)
             world.rank);
         assert_int_equal(open_group(&device, &world, &err, &g), XRAY_E_CONFIG);
         assert_string_equal(err.text, want);
-        z3_group_close(&g);
+        xm_group_close(&g);
     }
     rig_device_close(&device);
-    assert_int_equal(z3_group_bytes(1), 0);
-    assert_int_equal(z3_group_bytes(2), 3 * 168);
-    assert_int_equal(z3_group_bytes(5), 6 * 168);
+    assert_int_equal(xm_group_bytes(1), 0);
+    assert_int_equal(xm_group_bytes(2), 3 * 168);
+    assert_int_equal(xm_group_bytes(5), 6 * 168);
 }
 
 /* ---- an instance of several ranks --------------------------------------- */
@@ -241,10 +241,10 @@ static void all_ranks_create_or_none(void **state)
 
 static uint64_t hash_weights(const rig *r)
 {
-    const z3 *self = r->self;
+    const xm_trainer *self = r->self;
     uint64_t hash = 0;
     for (uint32_t b = 0; b < self->layout->bucket_count; b++) {
-        uint64_t count = self->sharding.gathers
+        uint64_t count = self->hooks.open_weights
                              ? xm_bucket_share(self->layout, b).count
                              : xm_bucket_capacity(self->layout, b);
         hash =

@@ -68,8 +68,9 @@ static void failed_sums_fail_the_call(void **state)
         scripted_other.calls = 0;
         if (stage < 2) {
             assert_int_equal(scripted_step(&r, &result), XRAY_OK);
-            assert_int_equal(scripted_other.calls,
-                             ((const z3 *)r.self)->layout->bucket_count);
+            assert_int_equal(
+                scripted_other.calls,
+                ((const xm_trainer *)r.self)->layout->bucket_count);
             assert_int_equal(result.version, 1);
         }
         rig_close(&r);
@@ -259,7 +260,7 @@ static void first_bad_tensor_of_all_ranks_is_named(void **state)
     for (uint32_t mine = 2; mine <= 6; mine += 2) {
         const rig_spec spec = { .stage_1 = 0 + 1 };
         rig r = scripted_open(&device, &spec, 2);
-        const xm_layout *layout = ((const z3 *)r.self)->layout;
+        const xm_layout *layout = ((const xm_trainer *)r.self)->layout;
         xray_step_result result;
         assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
         if (mine < 6) /* otherwise only the other rank has one */

@@ -27,18 +27,18 @@ static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
                               uint32_t dtype)
 {
     size_t bytes = count * sizeof(float);
-    z3_record *records = out;
+    xm_group_record *records = out;
     (void)group;
     (void)stream;
     (void)dtype;
-    if (bytes != sizeof(z3_record)) {
+    if (bytes != sizeof(xm_group_record)) {
         xray_status status = answer_call(XRAY_COMM_ALL_GATHER);
         if (status != XRAY_OK)
             return status;
     }
     memmove((char *)out + bytes, in, bytes);
     memmove(out, (char *)out + bytes, bytes);
-    if (bytes == sizeof(z3_record) && scripted_other.bad_record) {
+    if (bytes == sizeof(xm_group_record) && scripted_other.bad_record) {
         records[1].squares[XRAY_SQUARES_WORDS - 1] = 1;
         records[1].first = scripted_other.first;
     }

@@ -6,7 +6,7 @@
 #ifndef TEST_TRAIN_SCRIPTED_H
 #define TEST_TRAIN_SCRIPTED_H
 
-#include "plugins/backend-zero3/zero3.h"
+#include "model/train/trainer.h"
 #include "tests/train/rig.h"
 
 #define SCRIPTED_NEVER UINT32_MAX

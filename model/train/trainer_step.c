@@ -9,14 +9,14 @@
 #include <string.h>
 
 #include "model/train/norm.h"
-#include "plugins/backend-zero3/zero3.h"
+#include "model/train/trainer_internal.h"
 
 #define ALL_OUTPUTS (XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY | XRAY_OUTPUT_VALUE)
 
 /* Packs a batch. Zero rows in `packed` mean that no output of the batch is
  * wanted. If values are the only output, as a critic asks for, the product with
  * the vocabulary is left out. */
-static xray_status pack_batch(z3 *self, const xray_batch *batch,
+static xray_status pack_batch(xm_trainer *self, const xray_batch *batch,
                               uint32_t outputs, xm_packed *packed, xr_err *err)
 {
     int value = (outputs & XRAY_OUTPUT_VALUE) != 0;
@@ -30,7 +30,7 @@ static xray_status pack_batch(z3 *self, const xray_batch *batch,
 
 /* Runs the packed rows up to the outputs. Without rows it only takes part in
  * the collectives of the other ranks' passes. */
-static xray_status run_forward(z3 *self, const xm_packed *packed,
+static xray_status run_forward(xm_trainer *self, const xm_packed *packed,
                                xm_token_outputs *heads, xr_err *err)
 {
     xray_status status =
@@ -42,7 +42,7 @@ static xray_status run_forward(z3 *self, const xm_packed *packed,
 
 /* Fills an array over all tokens with one output, and with 0 where it is not
  * wanted. */
-static xray_status collect_output(z3 *self, const xm_packed *packed,
+static xray_status collect_output(xm_trainer *self, const xm_packed *packed,
                                   uint32_t tokens, const float *items,
                                   float *to, xr_err *err)
 {
@@ -51,7 +51,7 @@ static xray_status collect_output(z3 *self, const xm_packed *packed,
                              : XRAY_OK;
 }
 
-static xray_status collect_outputs(z3 *self, const xm_packed *packed,
+static xray_status collect_outputs(xm_trainer *self, const xm_packed *packed,
                                    const xm_token_outputs *heads,
                                    uint32_t tokens, uint32_t outputs,
                                    const xray_outputs *out, xr_err *err)
@@ -71,7 +71,7 @@ static xray_status collect_outputs(z3 *self, const xm_packed *packed,
 
 /* ---- forward ------------------------------------------------------------ */
 
-static xray_status check_outputs(const z3 *self, uint32_t outputs,
+static xray_status check_outputs(const xm_trainer *self, uint32_t outputs,
                                  const xray_outputs *out, xr_err *err)
 {
     if ((outputs & XRAY_OUTPUT_VALUE) && !self->value_head)
@@ -90,7 +90,7 @@ static xray_status check_outputs(const z3 *self, uint32_t outputs,
     return XRAY_OK;
 }
 
-static xray_status run_batch_forward(z3 *self, const xray_batch *batch,
+static xray_status run_batch_forward(xm_trainer *self, const xray_batch *batch,
                                      uint32_t outputs, const xray_outputs *out,
                                      xr_err *err)
 {
@@ -125,7 +125,7 @@ static xray_outputs skip_outputs(const xray_outputs *out, size_t first)
 /* With several ranks every micro-batch is passed through to the end, so that a
  * rank whose batch is refused does not leave the others waiting. If the host
  * stops, they are told as well. */
-static xray_status run_forward_batches(z3 *self,
+static xray_status run_forward_batches(xm_trainer *self,
                                        const xray_batch *const *batches,
                                        uint32_t count, uint32_t outputs,
                                        const xray_outputs *out, xr_err *err)
@@ -146,22 +146,24 @@ static xray_status run_forward_batches(z3 *self,
     return status;
 }
 
-xray_status z3_forward(void *ptr, const xray_batch *const *batches,
-                       uint32_t count, uint32_t outputs, xray_outputs *out)
+xray_status xm_trainer_forward(void *ptr, const xray_batch *const *batches,
+                               uint32_t count, uint32_t outputs,
+                               xray_outputs *out)
 {
-    z3 *self = ptr;
+    xm_trainer *self = ptr;
     xr_err err = { "" };
-    xray_status status = z3_check_resident(self, Z3_BITS_FORWARD, &err);
+    xray_status status =
+        xm_trainer_check_resident(self, XM_TRAINER_BITS_FORWARD, &err);
     if (status == XRAY_OK)
         status = run_forward_batches(self, batches, count, outputs, out, &err);
-    return z3_report(self->host, status, "forward", &err);
+    return xm_trainer_report(self->host, status, "forward", &err);
 }
 
 /* ---- gradients ---------------------------------------------------------- */
 
 /* The outputs that a loss is given: log-probabilities unless it reads only
  * values, and values whenever the model has a value head. */
-static uint32_t loss_outputs(const z3 *self, const xray_loss *loss)
+static uint32_t loss_outputs(const xm_trainer *self, const xray_loss *loss)
 {
     uint32_t outputs = loss->outputs & ALL_OUTPUTS;
     if (outputs != XRAY_OUTPUT_VALUE)
@@ -171,10 +173,10 @@ static uint32_t loss_outputs(const z3 *self, const xray_loss *loss)
 
 /* Calls the loss on one micro-batch. A loss that fails has reported its own
  * sentence. */
-static xray_status call_loss(z3 *self, const xray_batch *batch,
+static xray_status call_loss(xm_trainer *self, const xray_batch *batch,
                              const xray_loss *loss, xr_err *err)
 {
-    const z3_tokens *t = &self->tokens;
+    const xm_trainer_tokens *t = &self->tokens;
     int entropy = (loss->outputs & XRAY_OUTPUT_ENTROPY) != 0;
     size_t bytes = batch->tokens * sizeof(float);
     memset(t->dlogp, 0, bytes);
@@ -198,11 +200,11 @@ static xray_status call_loss(z3 *self, const xray_batch *batch,
                    batch->rows && batch->row_index ? batch->row_index[0] : 0);
 }
 
-static xray_status run_backward(z3 *self, const xm_packed *packed,
+static xray_status run_backward(xm_trainer *self, const xm_packed *packed,
                                 uint32_t outputs, xr_err *err)
 {
     xm_packer *packer = self->packer;
-    const z3_tokens *t = &self->tokens;
+    const xm_trainer_tokens *t = &self->tokens;
     xm_output_grads grads = { 0 };
     const float *dhidden = NULL;
     xray_status status = XRAY_OK;
@@ -226,7 +228,7 @@ static xray_status run_backward(z3 *self, const xm_packed *packed,
 
 /* Runs a pass without rows forward and backward, since other ranks' passes wait
  * for its collectives. */
-static xray_status run_empty_batch(z3 *self, xr_err *err)
+static xray_status run_empty_batch(xm_trainer *self, xr_err *err)
 {
     const xm_packed packed = { 0 };
     xm_token_outputs heads = { 0 };
@@ -237,11 +239,11 @@ static xray_status run_empty_batch(z3 *self, xr_err *err)
 /* Computes the gradients of one micro-batch. After a failure the rest of the
  * pass runs without rows. *out_broken is set if the pass itself failed, so that
  * going on is of no use. */
-static xray_status run_micro_batch(z3 *self, const xray_batch *batch,
+static xray_status run_micro_batch(xm_trainer *self, const xray_batch *batch,
                                    const xray_loss *loss, int *out_broken,
                                    xr_err *err)
 {
-    const z3_tokens *t = &self->tokens;
+    const xm_trainer_tokens *t = &self->tokens;
     const xray_outputs show = { XRAY_HEADER(xray_outputs), t->logp, t->entropy,
                                 t->value };
     uint32_t outputs = loss_outputs(self, loss);
@@ -276,13 +278,14 @@ static xray_status run_micro_batch(z3 *self, const xray_batch *batch,
 
 /* With several ranks every micro-batch is passed through to the end, so that a
  * rank whose loss fails does not leave the others waiting. */
-static xray_status run_micro_batches(z3 *self, const xray_batch *const *batches,
+static xray_status run_micro_batches(xm_trainer *self,
+                                     const xray_batch *const *batches,
                                      uint32_t count, const xray_loss *loss,
                                      xr_err *err)
 {
     int broken = 0;
     xr_err later = { "" };
-    xray_status status = z3_resume_full_grads(self, err);
+    xray_status status = xm_trainer_resume_full_grads(self, err);
     for (uint32_t i = 0; i < count && !broken; i++) {
         if (status == XRAY_OK)
             status = run_micro_batch(self, batches[i], loss, &broken, err);
@@ -290,14 +293,15 @@ static xray_status run_micro_batches(z3 *self, const xray_batch *const *batches,
             broken = self->group.size < 2 ||
                      run_empty_batch(self, &later) != XRAY_OK;
     }
-    xray_status joined = z3_group_wait_collectives(&self->group);
+    xray_status joined = xm_group_wait_collectives(&self->group);
     return status == XRAY_OK ? joined : status;
 }
 
-xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
-                                uint32_t count, const xray_loss *loss)
+xray_status xm_trainer_forward_backward(void *ptr,
+                                        const xray_batch *const *batches,
+                                        uint32_t count, const xray_loss *loss)
 {
-    z3 *self = ptr;
+    xm_trainer *self = ptr;
     xr_err err = { "" };
     xray_status status = check_outputs(self, loss->outputs, NULL, &err);
     if (status == XRAY_OK && !self->trainable)
@@ -306,21 +310,22 @@ xray_status z3_forward_backward(void *ptr, const xray_batch *const *batches,
             "%s was created for forward passes only, so it has no gradients",
             self->owner);
     if (status == XRAY_OK)
-        status = z3_check_resident(self, Z3_BITS_FORWARD | Z3_BIT_GRADS, &err);
-    if (status != XRAY_OK && (self->offloaded & Z3_BIT_GRADS))
-        return z3_report(self->host, status, "forward_backward", &err);
+        status = xm_trainer_check_resident(
+            self, XM_TRAINER_BITS_FORWARD | XM_TRAINER_BIT_GRADS, &err);
+    if (status != XRAY_OK && (self->offloaded & XM_TRAINER_BIT_GRADS))
+        return xm_trainer_report(self->host, status, "forward_backward", &err);
     self->has_grads = 1;
     if (status == XRAY_OK)
         status = run_micro_batches(self, batches, count, loss, &err);
     /* Part of a mini-batch must not get into the next update. */
     if (status != XRAY_OK && self->trainable)
-        (void)z3_zero_grads(self, NULL);
-    return z3_report(self->host, status, "forward_backward", &err);
+        (void)xm_trainer_zero_grads(self, NULL);
+    return xm_trainer_report(self->host, status, "forward_backward", &err);
 }
 
 /* ---- the update --------------------------------------------------------- */
 
-static xray_status check_step(const z3 *self, double lr, xr_err *err)
+static xray_status check_step(const xm_trainer *self, double lr, xr_err *err)
 {
     if (!self->trainable)
         return xr_fail(
@@ -338,7 +343,7 @@ static xray_status check_step(const z3 *self, double lr, xr_err *err)
     return XRAY_OK;
 }
 
-static void note_skip(z3 *self, double norm, const xm_param *bad,
+static void note_skip(xm_trainer *self, double norm, const xm_param *bad,
                       xray_step_result *out)
 {
     char text[256];
@@ -353,14 +358,14 @@ static void note_skip(z3 *self, double norm, const xm_param *bad,
     self->host->log(self->host, XRAY_LOG_WARN, text);
 }
 
-static xm_grad_share shares_of_grads(const z3 *self, float **at)
+static xm_grad_share shares_of_grads(const xm_trainer *self, float **at)
 {
     const xm_layout *layout = self->layout;
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
         at[b] = self->update_data[1][b];
         /* The norm is computed from shares, even where every rank has all sums.
          */
-        if (self->sharding.all_moments && at[b])
+        if (self->all_moments && at[b])
             at[b] += xm_bucket_share(layout, b).first;
     }
     return (xm_grad_share){ .device = self->device,
@@ -373,7 +378,7 @@ static xm_grad_share shares_of_grads(const z3 *self, float **at)
 
 /* Adds up the ranks' sums of squares. Every element is in one share, so the
  * result has the same bits on any number of ranks. */
-static double add_squares(const z3_group *g)
+static double add_squares(const xm_group *g)
 {
     uint64_t sum[XRAY_SQUARES_WORDS] = { 0 };
     for (uint32_t r = 0; r < g->size; r++)
@@ -384,16 +389,16 @@ static double add_squares(const z3_group *g)
 }
 
 /* Computes the global norm, of which every rank has the same bits. */
-static xray_status compute_grad_norm(z3 *self, xr_err *err, double *out_norm,
-                                     const xm_param **out_bad)
+static xray_status compute_grad_norm(xm_trainer *self, xr_err *err,
+                                     double *out_norm, const xm_param **out_bad)
 {
-    const z3_group *g = &self->group;
+    const xm_group *g = &self->group;
     xm_grad_share grads = shares_of_grads(self, self->norm_data);
-    z3_record mine = { .first = UINT32_MAX };
+    xm_group_record mine = { .first = UINT32_MAX };
     *out_bad = NULL;
     xray_status status = xm_grad_squares(&grads, err, mine.squares);
     if (status == XRAY_OK)
-        status = z3_group_exchange(g, &mine);
+        status = xm_group_exchange(g, &mine);
     if (status != XRAY_OK)
         return status;
     *out_norm = sqrt(add_squares(g));
@@ -404,7 +409,7 @@ static xray_status compute_grad_norm(z3 *self, xr_err *err, double *out_norm,
         return status;
     if (*out_bad)
         mine.first = (uint32_t)(*out_bad - self->layout->params);
-    status = z3_group_exchange(g, &mine);
+    status = xm_group_exchange(g, &mine);
     uint32_t first = UINT32_MAX;
     for (uint32_t r = 0; status == XRAY_OK && r < g->size; r++)
         if (g->all[r].first < first)
@@ -413,43 +418,52 @@ static xray_status compute_grad_norm(z3 *self, xr_err *err, double *out_norm,
     return status;
 }
 
-/* Stages 1 and 2: gathers the updated weights from all ranks. */
-static xray_status gather_weights(z3 *self)
+/* Gathers the updated shares of the weights from all ranks. */
+static xray_status gather_weights(xm_trainer *self)
 {
-    const z3_group *g = &self->group;
+    const xm_group *g = &self->group;
     const xm_layout *layout = self->layout;
-    if (g->size < 2 || self->sharding.all_moments || self->sharding.gathers)
+    if (self->data.size < 2 || self->all_moments || self->hooks.open_weights)
         return XRAY_OK;
-    xray_status status = z3_group_wait_compute(g);
+    xray_status status = xm_group_wait_compute(g);
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++) {
         xm_range share = xm_bucket_share(layout, b);
         float *data = self->weights->buckets[b];
-        status = g->comm->all_gather(g->group, g->stream, data + share.first,
-                                     data, share.count, XRAY_F32);
+        status =
+            g->comm->all_gather(self->data.group, g->stream, data + share.first,
+                                data, share.count, XRAY_F32);
     }
-    return status == XRAY_OK ? z3_group_wait_collectives(g) : status;
+    return status == XRAY_OK ? xm_group_wait_collectives(g) : status;
 }
 
-static xray_status update_weights(z3 *self, double lr, double clip, xr_err *err)
+void xm_trainer_forget(xm_trainer *self)
+{
+    if (self->hooks.forget)
+        self->hooks.forget(self);
+}
+
+static xray_status update_weights(xm_trainer *self, double lr, double clip,
+                                  xr_err *err)
 {
     xray_status status = xm_adamw_step(self->adamw, self->update_data[0],
                                        self->update_data[1], lr, clip, err);
     if (status == XRAY_OK)
         status = gather_weights(self);
-    z3_gather_forget(&self->gather);
+    xm_trainer_forget(self);
     return status == XRAY_OK
                ? xm_weights_changed(self->weights, self->weights->version + 1,
                                     err)
                : status;
 }
 
-static xray_status run_optimizer_step(z3 *self, double lr, double max_norm,
-                                      xray_step_result *out, xr_err *err)
+static xray_status run_optimizer_step(xm_trainer *self, double lr,
+                                      double max_norm, xray_step_result *out,
+                                      xr_err *err)
 {
     double norm = 0;
     const xm_param *bad = NULL;
-    xray_status status = z3_sum_full_grads(self, err);
+    xray_status status = xm_trainer_sum_full_grads(self, err);
     if (status == XRAY_OK)
         status = compute_grad_norm(self, err, &norm, &bad);
     if (status != XRAY_OK)
@@ -463,29 +477,33 @@ static xray_status run_optimizer_step(z3 *self, double lr, double max_norm,
         note_skip(self, norm, bad, &own);
     own.version = self->weights->version;
     xray_fill(out, &own);
-    return status == XRAY_OK ? z3_zero_grads(self, err) : status;
+    return status == XRAY_OK ? xm_trainer_zero_grads(self, err) : status;
 }
 
-xray_status z3_optimizer_step(void *ptr, double lr, double max_norm,
-                              xray_step_result *out)
+xray_status xm_trainer_optimizer_step(void *ptr, double lr, double max_norm,
+                                      xray_step_result *out)
 {
-    z3 *self = ptr;
+    xm_trainer *self = ptr;
     xr_err err = { "" };
     xray_status status = check_step(self, lr, &err);
     if (status == XRAY_OK)
-        status = z3_check_resident(
-            self, Z3_BIT_WEIGHTS | Z3_BIT_GRADS | Z3_BIT_MOMENTS, &err);
+        status = xm_trainer_check_resident(self,
+                                           XM_TRAINER_BIT_WEIGHTS |
+                                               XM_TRAINER_BIT_GRADS |
+                                               XM_TRAINER_BIT_MOMENTS,
+                                           &err);
     if (status == XRAY_OK)
         status = run_optimizer_step(self, lr, max_norm, out, &err);
-    return z3_report(self->host, status, "optimizer_step", &err);
+    return xm_trainer_report(self->host, status, "optimizer_step", &err);
 }
 
-xray_status z3_discard(void *ptr)
+xray_status xm_trainer_discard(void *ptr)
 {
-    z3 *self = ptr;
+    xm_trainer *self = ptr;
     xr_err err = { "" };
-    xray_status status = z3_check_resident(self, Z3_BIT_GRADS, &err);
+    xray_status status =
+        xm_trainer_check_resident(self, XM_TRAINER_BIT_GRADS, &err);
     if (status == XRAY_OK && self->trainable)
-        status = z3_zero_grads(self, &err);
-    return z3_report(self->host, status, "discard", &err);
+        status = xm_trainer_zero_grads(self, &err);
+    return xm_trainer_report(self->host, status, "discard", &err);
 }

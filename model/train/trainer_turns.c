@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "plugins/backend-zero3/zero3.h"
+#include "model/train/trainer_internal.h"
 
 #define BIT(tag) (1u << (tag))
 
@@ -22,64 +22,50 @@ typedef struct block {
     int keep;
 } block;
 
-typedef xray_status visit_fn(z3 *self, void *ctx, const block *b);
+typedef xray_status visit_fn(xm_trainer *self, void *ctx, const block *b);
 
-typedef struct block_visit {
-    z3 *self;
+struct xm_block_visit {
+    xm_trainer *self;
     visit_fn *fn;
     void *ctx;
     xray_status status;
-} block_visit;
+};
 
-static void visit_block(block_visit *w, float *data, uint64_t count, int keep)
+void xm_visit_block(xm_block_visit *w, float *data, uint64_t count, int keep)
 {
     block b = { data, count * sizeof(float), keep };
     if (data && count && w->status == XRAY_OK)
         w->status = w->fn(w->self, w->ctx, &b);
 }
 
-/* Shares that offload_param put into host memory are not blocks of the
- * device. */
-static void visit_weights(block_visit *w)
+static void visit_weights(xm_block_visit *w)
 {
-    const z3 *self = w->self;
+    const xm_trainer *self = w->self;
     const xm_layout *layout = self->layout;
-    const z3_gather *g = &self->gather;
-    uint64_t shares = 0;
-    for (uint32_t b = 0; b < layout->bucket_count; b++) {
-        shares += xm_bucket_share(layout, b).count;
-        if (!self->sharding.gathers)
-            visit_block(w, self->weights->buckets[b],
-                        xm_bucket_capacity(layout, b), 1);
-    }
-    visit_block(w, g->share_memory, shares, 1);
-    for (uint32_t s = 0; g->slots && s < g->table.slots; s++)
-        visit_block(w, g->slots[s].data, g->table.capacity[s], 0);
+    for (uint32_t b = 0; b < layout->bucket_count; b++)
+        if (!self->hooks.open_weights)
+            xm_visit_block(w, self->weights->buckets[b],
+                           xm_bucket_capacity(layout, b), 1);
 }
 
-static void visit_grads(block_visit *w)
+static void visit_grads(xm_block_visit *w)
 {
-    const z3 *self = w->self;
+    const xm_trainer *self = w->self;
     const xm_layout *layout = self->layout;
-    const z3_reduce *r = &self->reduce;
     int keep = self->has_grads != 0;
     if (!self->grads)
         return;
-    visit_block(w, self->grads->aside.data, self->grads->aside.count, keep);
-    visit_block(w, r->part,
-                self->sharding.scatters ? z3_reduce_part_count(layout) : 0, 0);
-    for (uint32_t s = 0; r->slots && s < r->table.slots; s++)
-        visit_block(w, r->slots[s], r->table.capacity[s], 0);
+    xm_visit_block(w, self->grads->aside.data, self->grads->aside.count, keep);
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
-        if (self->sharding.scatters)
-            visit_block(w, r->shares[b], xm_bucket_share(layout, b).count,
-                        keep);
+        if (self->grad_shares)
+            xm_visit_block(w, self->grad_shares[b],
+                           xm_bucket_share(layout, b).count, keep);
         else
-            visit_block(w, self->grads->buckets[b],
-                        xm_bucket_capacity(layout, b), keep);
+            xm_visit_block(w, self->grads->buckets[b],
+                           xm_bucket_capacity(layout, b), keep);
 }
 
-static void visit_moments(block_visit *w)
+static void visit_moments(xm_block_visit *w)
 {
     const xm_adamw *adamw = w->self->adamw;
     if (!adamw || adamw->options.memory)
@@ -87,27 +73,29 @@ static void visit_moments(block_visit *w)
     for (uint32_t b = 0; b < adamw->layout->bucket_count; b++) {
         uint64_t count =
             xm_adamw_range(adamw->layout, b, adamw->options.all_elements).count;
-        visit_block(w, adamw->m[b], count, 1);
-        visit_block(w, adamw->v[b], count, 1);
+        xm_visit_block(w, adamw->m[b], count, 1);
+        xm_visit_block(w, adamw->v[b], count, 1);
     }
 }
 
-static xray_status visit_tag_blocks(z3 *self, uint32_t tag, visit_fn *fn,
-                                    void *ctx)
+static xray_status visit_tag_blocks(xm_trainer *self, uint32_t tag,
+                                    visit_fn *fn, void *ctx)
 {
-    block_visit w = { .self = self, .fn = fn, .ctx = ctx };
+    xm_block_visit w = { .self = self, .fn = fn, .ctx = ctx };
     if (tag == XRAY_TAG_WEIGHTS)
         visit_weights(&w);
     else if (tag == XRAY_TAG_GRADS)
         visit_grads(&w);
     else if (tag == XRAY_TAG_OPTIMIZER)
         visit_moments(&w);
+    if (self->hooks.visit_blocks)
+        self->hooks.visit_blocks(self, tag, &w);
     return w.status;
 }
 
 /* ---- one block ---------------------------------------------------------- */
 
-static xray_status add_kept_bytes(z3 *self, void *ctx, const block *b)
+static xray_status add_kept_bytes(xm_trainer *self, void *ctx, const block *b)
 {
     uint64_t *sum = ctx;
     (void)self;
@@ -115,7 +103,7 @@ static xray_status add_kept_bytes(z3 *self, void *ctx, const block *b)
     return XRAY_OK;
 }
 
-static xray_status copy_block_out(z3 *self, void *ctx, const block *b)
+static xray_status copy_block_out(xm_trainer *self, void *ctx, const block *b)
 {
     char **at = ctx;
     if (!b->keep)
@@ -126,7 +114,7 @@ static xray_status copy_block_out(z3 *self, void *ctx, const block *b)
     return status;
 }
 
-static xray_status copy_block_in(z3 *self, void *ctx, const block *b)
+static xray_status copy_block_in(xm_trainer *self, void *ctx, const block *b)
 {
     char **at = ctx;
     if (!b->keep)
@@ -137,13 +125,13 @@ static xray_status copy_block_in(z3 *self, void *ctx, const block *b)
     return status;
 }
 
-static xray_status evict_block(z3 *self, void *ctx, const block *b)
+static xray_status evict_block(xm_trainer *self, void *ctx, const block *b)
 {
     (void)ctx;
     return self->device->evict(self->device_self, b->data);
 }
 
-static xray_status restore_block(z3 *self, void *ctx, const block *b)
+static xray_status restore_block(xm_trainer *self, void *ctx, const block *b)
 {
     (void)ctx;
     return self->device->restore(self->device_self, b->data);
@@ -151,26 +139,22 @@ static xray_status restore_block(z3 *self, void *ctx, const block *b)
 
 /* ---- matrices that the device packs ------------------------------------- */
 
-static xray_status for_each_handle(z3 *self,
+static xray_status for_each_handle(xm_trainer *self,
                                    xray_status (*fn)(void *, xray_weight *))
 {
     xray_status status = XRAY_OK;
-    const z3_gather *g = &self->gather;
-    for (uint32_t i = 0; status == XRAY_OK && !self->sharding.gathers &&
-                         i < self->layout->matrix_count;
+    if (self->hooks.open_weights)
+        return self->hooks.visit_handles(self, fn);
+    for (uint32_t i = 0; status == XRAY_OK && i < self->layout->matrix_count;
          i++)
         if (self->weights->handles[i])
             status = fn(self->device_self, self->weights->handles[i]);
-    for (uint32_t s = 0; g->slots && s < g->table.slots; s++)
-        for (uint32_t i = 0; status == XRAY_OK && i < g->slots[s].handle_count;
-             i++)
-            status = fn(self->device_self, g->slots[s].handles[i]);
     return status;
 }
 
 /* ---- a tag -------------------------------------------------------------- */
 
-static xray_status sync_streams(z3 *self)
+static xray_status sync_streams(xm_trainer *self)
 {
     xray_status status = self->device->sync(self->device_self, NULL);
     if (status == XRAY_OK && self->group.stream)
@@ -180,21 +164,21 @@ static xray_status sync_streams(z3 *self)
 
 /* Copies the values of a tag to host memory, which stays mapped for the next
  * time. */
-static xray_status save_values(z3 *self, uint32_t tag, xr_err *err)
+static xray_status save_values(xm_trainer *self, uint32_t tag, xr_err *err)
 {
-    z3_host_memory *memory = &self->host_copies[tag];
+    xm_host_memory *memory = &self->host_copies[tag];
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     uint64_t bytes = 0;
     (void)visit_tag_blocks(self, tag, add_kept_bytes, &bytes);
     if (bytes == 0)
         return XRAY_OK;
     if (memory->bytes < bytes) {
-        z3_host_memory_unmap(memory);
+        xm_host_memory_unmap(memory);
         int file = self->device->info(self->device_self, &info) == XRAY_OK &&
                    info.host_memory;
-        xray_status status = file ? z3_host_memory_map_file(self->offload_dir,
-                                                            bytes, err, memory)
-                                  : z3_host_memory_map(bytes, err, memory);
+        xray_status status =
+            file ? xm_host_memory_map_file(&self->folder, bytes, err, memory)
+                 : xm_host_memory_map(bytes, err, memory);
         if (status != XRAY_OK)
             return status;
     }
@@ -209,7 +193,7 @@ static xray_status save_values(z3 *self, uint32_t tag, xr_err *err)
                                        self->owner, names[tag]);
 }
 
-static xray_status evict_tag(z3 *self, uint32_t tag, xr_err *err)
+static xray_status evict_tag(xm_trainer *self, uint32_t tag, xr_err *err)
 {
     xray_status status = sync_streams(self);
     if (status == XRAY_OK)
@@ -222,7 +206,7 @@ static xray_status evict_tag(z3 *self, uint32_t tag, xr_err *err)
         status = for_each_handle(self, self->device->weight_evict);
     if (status == XRAY_OK)
         status = visit_tag_blocks(self, tag, evict_block, NULL);
-    z3_gather_forget(&self->gather);
+    xm_trainer_forget(self);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status,
@@ -230,7 +214,7 @@ static xray_status evict_tag(z3 *self, uint32_t tag, xr_err *err)
                          self->owner, names[tag]);
 }
 
-static xray_status restore_tag(z3 *self, uint32_t tag, xr_err *err)
+static xray_status restore_tag(xm_trainer *self, uint32_t tag, xr_err *err)
 {
     char *at = self->host_copies[tag].data;
     xray_status status = XRAY_OK;
@@ -251,10 +235,10 @@ static xray_status restore_tag(z3 *self, uint32_t tag, xr_err *err)
                          self->owner, names[tag]);
 }
 
-static xray_status check_tag(const z3 *self, uint32_t tag, xr_err *err)
+static xray_status check_tag(const xm_trainer *self, uint32_t tag, xr_err *err)
 {
     const xray_device_ops *device = self->device;
-    if (tag >= XRAY_TAG_COUNT || !(BIT(tag) & Z3_EVICTABLE))
+    if (tag >= XRAY_TAG_COUNT || !(BIT(tag) & XM_TRAINER_EVICTABLE))
         return xr_fail(err, XRAY_E_UNSUPPORTED,
                        "%s: weights, gradients, optimizer and activations can "
                        "be offloaded, but tag %" PRIu32 " cannot",
@@ -267,9 +251,9 @@ static xray_status check_tag(const z3 *self, uint32_t tag, xr_err *err)
     return XRAY_OK;
 }
 
-xray_status z3_offload(void *ptr, uint32_t tag)
+xray_status xm_trainer_offload(void *ptr, uint32_t tag)
 {
-    z3 *self = ptr;
+    xm_trainer *self = ptr;
     xr_err err = { "" };
     xray_status status = check_tag(self, tag, &err);
     if (status == XRAY_OK && (self->offloaded & BIT(tag)))
@@ -283,12 +267,12 @@ xray_status z3_offload(void *ptr, uint32_t tag)
         status = evict_tag(self, tag, &err);
     if (status == XRAY_OK)
         self->offloaded |= BIT(tag);
-    return z3_report(self->host, status, "offload", &err);
+    return xm_trainer_report(self->host, status, "offload", &err);
 }
 
-xray_status z3_onload(void *ptr, uint32_t tag)
+xray_status xm_trainer_onload(void *ptr, uint32_t tag)
 {
-    z3 *self = ptr;
+    xm_trainer *self = ptr;
     xr_err err = { "" };
     xray_status status = check_tag(self, tag, &err);
     if (status == XRAY_OK && !(self->offloaded & BIT(tag)))
@@ -297,10 +281,11 @@ xray_status z3_onload(void *ptr, uint32_t tag)
         status = restore_tag(self, tag, &err);
     if (status == XRAY_OK)
         self->offloaded &= ~BIT(tag);
-    return z3_report(self->host, status, "onload", &err);
+    return xm_trainer_report(self->host, status, "onload", &err);
 }
 
-xray_status z3_check_resident(const z3 *self, uint32_t tags, xr_err *err)
+xray_status xm_trainer_check_resident(const xm_trainer *self, uint32_t tags,
+                                      xr_err *err)
 {
     uint32_t missing = self->offloaded & tags;
     for (uint32_t tag = 0; missing && tag < XRAY_TAG_COUNT; tag++)
@@ -311,9 +296,8 @@ xray_status z3_check_resident(const z3 *self, uint32_t tags, xr_err *err)
     return XRAY_OK;
 }
 
-void z3_offload_close(z3 *self)
+void xm_trainer_drop_copies(xm_trainer *self)
 {
     for (uint32_t tag = 0; tag < XRAY_TAG_COUNT; tag++)
-        z3_host_memory_unmap(&self->host_copies[tag]);
-    free(self->offload_dir);
+        xm_host_memory_unmap(&self->host_copies[tag]);
 }

@@ -14,16 +14,16 @@
 
 #include "core/base/file.h"
 #include "core/base/system_error.h"
-#include "plugins/backend-zero3/zero3.h"
+#include "model/train/host_memory.h"
 
-static xray_status map_file(int fd, const char *path, uint64_t bytes,
-                            xr_err *err, z3_host_memory *out)
+static xray_status map_file(int fd, const char *section, const char *path,
+                            uint64_t bytes, xr_err *err, xm_host_memory *out)
 {
     int failed = posix_fallocate(fd, 0, (off_t)bytes);
     if (failed == EOPNOTSUPP || failed == EINVAL)
         failed = ftruncate(fd, (off_t)bytes) ? errno : 0;
     if (failed)
-        return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
+        return xr_fail_key(err, XRAY_E_IO, section, "offload_dir",
                            ": no space for %llu bytes at %s: %s",
                            (unsigned long long)bytes, path,
                            XR_SYSTEM_ERROR(failed));
@@ -32,14 +32,16 @@ static xray_status map_file(int fd, const char *path, uint64_t bytes,
     if (data == MAP_FAILED)
         return xr_fail(err, XRAY_E_NOMEM, "cannot map %llu bytes of %s: %s",
                        (unsigned long long)bytes, path, XR_SYSTEM_ERROR(errno));
-    *out = (z3_host_memory){ .data = data, .bytes = bytes };
+    *out = (xm_host_memory){ .data = data, .bytes = bytes };
     return XRAY_OK;
 }
 
-xray_status z3_host_memory_map_file(const char *dir, uint64_t bytes,
-                                    xr_err *err, z3_host_memory *out)
+xray_status xm_host_memory_map_file(const xm_host_folder *folder,
+                                    uint64_t bytes, xr_err *err,
+                                    xm_host_memory *out)
 {
     char path[XR_PATH_CAP];
+    const char *dir = folder->dir;
     const char *fallback = getenv("TMPDIR");
     if (!dir || !*dir)
         dir = fallback && *fallback ? fallback : "/tmp";
@@ -49,16 +51,16 @@ xray_status z3_host_memory_map_file(const char *dir, uint64_t bytes,
         return status;
     int fd = mkstemp(path);
     if (fd < 0)
-        return xr_fail_key(err, XRAY_E_IO, "train.zero3", "offload_dir",
+        return xr_fail_key(err, XRAY_E_IO, folder->section, "offload_dir",
                            ": cannot create a file in %s: %s", dir,
                            XR_SYSTEM_ERROR(errno));
     (void)unlink(path); /* so that it is removed however the process ends */
-    status = map_file(fd, path, bytes, err, out);
+    status = map_file(fd, folder->section, path, bytes, err, out);
     (void)close(fd);
     return status;
 }
 
-xray_status z3_host_memory_map(uint64_t bytes, xr_err *err, z3_host_memory *out)
+xray_status xm_host_memory_map(uint64_t bytes, xr_err *err, xm_host_memory *out)
 {
     void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -66,13 +68,13 @@ xray_status z3_host_memory_map(uint64_t bytes, xr_err *err, z3_host_memory *out)
         return xr_fail(err, XRAY_E_NOMEM,
                        "no host memory for %llu bytes to be offloaded",
                        (unsigned long long)bytes);
-    *out = (z3_host_memory){ .data = data, .bytes = bytes };
+    *out = (xm_host_memory){ .data = data, .bytes = bytes };
     return XRAY_OK;
 }
 
-void z3_host_memory_unmap(z3_host_memory *memory)
+void xm_host_memory_unmap(xm_host_memory *memory)
 {
     if (memory->data)
         (void)munmap(memory->data, (size_t)memory->bytes);
-    *memory = (z3_host_memory){ 0 };
+    *memory = (xm_host_memory){ 0 };
 }

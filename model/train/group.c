@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connects the ranks that hold a model together. Collectives run in one order
- * on a stream of their own, beside the computation, and all ranks exchange
- * small records, by which they agree that a call succeeded.
+ * Implements the group of the ranks that hold a model.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "core/base/str.h"
-#include "plugins/backend-zero3/zero3.h"
+#include "model/train/group.h"
 
-#define RECORD_FLOATS (sizeof(z3_record) / sizeof(float))
+#define RECORD_FLOATS (sizeof(xm_group_record) / sizeof(float))
 
-uint64_t z3_group_bytes(uint32_t size)
+uint64_t xm_group_bytes(uint32_t size)
 {
-    return size > 1 ? (size + 1) * (uint64_t)sizeof(z3_record) : 0;
+    return size > 1 ? (size + 1) * (uint64_t)sizeof(xm_group_record) : 0;
 }
 
-xray_status z3_group_open(const xray_setup *setup, const char *owner,
-                          xr_err *err, z3_group *out)
+xray_status xm_group_open(const xray_setup *setup, const char *owner,
+                          xr_err *err, xm_group *out)
 {
     const xray_world *world = setup->world;
     void *records = NULL;
-    *out = (z3_group){ .device = setup->device,
+    *out = (xm_group){ .device = setup->device,
                        .device_self = setup->device_self,
                        .size = world && world->size ? world->size : 1 };
     out->all = xr_calloc(out->size, sizeof(*out->all));
@@ -47,16 +45,16 @@ xray_status z3_group_open(const xray_setup *setup, const char *owner,
         status = out->device->event_create(out->device_self, &out->moved);
     if (status == XRAY_OK)
         status = out->device->alloc(out->device_self, owner, XRAY_TAG_WORKSPACE,
-                                    z3_group_bytes(out->size), &records);
+                                    xm_group_bytes(out->size), &records);
     if (status != XRAY_OK) {
-        z3_group_close(out);
+        xm_group_close(out);
         return xr_fail(err, status, "%s: no stream for collectives", owner);
     }
     out->records = records;
     return XRAY_OK;
 }
 
-void z3_group_close(z3_group *g)
+void xm_group_close(xm_group *g)
 {
     if (g->records)
         g->device->free(g->device_self, g->records);
@@ -67,10 +65,10 @@ void z3_group_close(z3_group *g)
     if (g->stream)
         g->device->stream_destroy(g->device_self, g->stream);
     free(g->all);
-    *g = (z3_group){ 0 };
+    *g = (xm_group){ 0 };
 }
 
-xray_status z3_group_wait_compute(const z3_group *g)
+xray_status xm_group_wait_compute(const xm_group *g)
 {
     if (!g->stream)
         return XRAY_OK;
@@ -81,7 +79,7 @@ xray_status z3_group_wait_compute(const z3_group *g)
                : status;
 }
 
-xray_status z3_group_wait_collectives(const z3_group *g)
+xray_status xm_group_wait_collectives(const xm_group *g)
 {
     if (!g->stream)
         return XRAY_OK;
@@ -92,7 +90,7 @@ xray_status z3_group_wait_collectives(const z3_group *g)
                : status;
 }
 
-xray_status z3_group_exchange(const z3_group *g, const z3_record *mine)
+xray_status xm_group_exchange(const xm_group *g, const xm_group_record *mine)
 {
     if (g->size < 2) {
         g->all[0] = *mine;
@@ -112,13 +110,13 @@ xray_status z3_group_exchange(const z3_group *g, const z3_record *mine)
                              : status;
 }
 
-xray_status z3_group_agree(void *ctx, xray_status mine, xr_err *err)
+xray_status xm_group_agree(void *ctx, xray_status mine, xr_err *err)
 {
-    const z3_group *g = ctx;
-    z3_record own = { .code = mine };
+    const xm_group *g = ctx;
+    xm_group_record own = { .code = mine };
     if (g->size < 2)
         return mine;
-    xray_status status = z3_group_exchange(g, &own);
+    xray_status status = xm_group_exchange(g, &own);
     if (mine != XRAY_OK || status != XRAY_OK)
         return mine != XRAY_OK ? mine : status;
     for (uint32_t r = 0; r < g->size; r++)

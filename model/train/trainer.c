@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creates and destroys the parts of an instance.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/str.h"
+#include "model/train/trainer_internal.h"
+
+static const char *role_name(uint32_t role)
+{
+    switch (role) {
+    case XRAY_ROLE_ACTOR:
+        return "actor";
+    case XRAY_ROLE_REFERENCE:
+        return "reference";
+    case XRAY_ROLE_CRITIC:
+        return "critic";
+    case XRAY_ROLE_ROLLOUT:
+        return "rollout";
+    case XRAY_ROLE_REWARD:
+        return "reward";
+    default:
+        return "model";
+    }
+}
+
+xray_status xm_trainer_alloc_floats(const xm_trainer *self, uint32_t tag,
+                                    uint64_t count, xr_err *err, float **out)
+{
+    void *data = NULL;
+    if (count == 0)
+        return XRAY_OK;
+    xray_status status = self->device->alloc(self->device_self, self->owner,
+                                             tag, count * sizeof(float), &data);
+    *out = data;
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status,
+                         "%s: no device memory for %" PRIu64 " floats of %s",
+                         self->owner, count,
+                         tag == XRAY_TAG_GRADS ? "gradients" : "weights");
+}
+
+/* ---- create ------------------------------------------------------------- */
+
+static xray_status init_or_load_weights(xm_trainer *self,
+                                        const xray_model *model, xr_err *err)
+{
+    self->weights->calls = self->calls;
+    xray_status status =
+        model->random_init
+            ? xm_weights_random(self->weights, &self->model, model->seed, err)
+            : xm_weights_load(self->weights, model->path, err);
+    return xm_group_agree(&self->group, status, err);
+}
+
+static xray_status create_weights(xm_trainer *self, xr_err *err)
+{
+    if (self->hooks.open_weights)
+        return self->hooks.open_weights(self, err);
+    xray_status status = xm_weights_create(
+        self->layout, self->device, self->device_self, self->owner,
+        self->trainable ? XM_WEIGHTS_TRAINABLE : 0, err, &self->weights);
+    if (status == XRAY_OK)
+        self->table = &self->weights->table;
+    return status;
+}
+
+/* The range of a bucket's elements whose summed gradients are on this rank;
+ * *out_data is the first of them. */
+static xm_range local_grads(const xm_trainer *self, uint32_t bucket,
+                            float **out_data)
+{
+    xm_range share = xm_bucket_share(self->layout, bucket);
+    *out_data = NULL;
+    if (bucket < self->layout->frozen)
+        return (xm_range){ 0, 0 };
+    if (self->grad_shares) {
+        *out_data = self->grad_shares[bucket];
+        return share;
+    }
+    *out_data = self->grads->buckets[bucket];
+    if (self->all_moments)
+        return (xm_range){ 0, self->layout->bucket_sizes[bucket] };
+    *out_data += share.first;
+    return share;
+}
+
+/* Fills the table of gradients: names and shapes of the weights over other
+ * memory. */
+static xray_status fill_grad_table(xm_trainer *self, xr_err *err)
+{
+    uint32_t count = self->layout->param_count;
+    self->grad_tensors =
+        xr_calloc((size_t)count * XM_SHARE_BOXES, sizeof(*self->grad_tensors));
+    if (!self->grad_tensors)
+        return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " tensors",
+                       count);
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const xm_param *param = &self->layout->params[i];
+        float *data = NULL;
+        xm_range here = local_grads(self, param->bucket, &data);
+        xm_range own = xm_param_in(param, here);
+        if (!data)
+            continue;
+        if (own.count)
+            data += param->offset + own.first - here.first;
+        used += xm_range_boxes(param, own, data, &self->grad_tensors[used]);
+    }
+    self->grad_table = self->weights->table;
+    self->grad_table.tensors = self->grad_tensors;
+    self->grad_table.tensor_count = used;
+    self->grad_table.tensor_stride = sizeof(xray_tensor);
+    return XRAY_OK;
+}
+
+/* Sets the pointers at which the update finds weights and gradients of the
+ * elements with moments. */
+static xray_status set_update_pointers(xm_trainer *self, xr_err *err)
+{
+    const xm_layout *layout = self->layout;
+    for (int k = 0; k < 2; k++) {
+        self->update_data[k] = xr_calloc(layout->bucket_count, sizeof(float *));
+        if (!self->update_data[k])
+            return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
+    }
+    self->norm_data = xr_calloc(layout->bucket_count, sizeof(float *));
+    if (!self->norm_data)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
+    for (uint32_t b = 0; b < layout->bucket_count; b++) {
+        xm_range range = local_grads(self, b, &self->update_data[1][b]);
+        self->update_data[0][b] = self->weights->buckets[b];
+        if (!self->hooks.open_weights)
+            self->update_data[0][b] += range.first;
+    }
+    return XRAY_OK;
+}
+
+static xray_status alloc_token_arrays(xm_trainer *self, xr_err *err)
+{
+    uint64_t tokens = self->load.tokens;
+    float *memory = xr_calloc(XM_TRAINER_TOKEN_ARRAYS * tokens, sizeof(float));
+    if (!memory)
+        return xr_fail(err, XRAY_E_NOMEM,
+                       "no host memory for the loss of %" PRIu64 " tokens",
+                       tokens);
+    self->token_memory = memory;
+    self->tokens = (xm_trainer_tokens){ .logp = memory,
+                                        .entropy = memory + tokens,
+                                        .value = memory + 2 * tokens,
+                                        .dlogp = memory + 3 * tokens,
+                                        .dentropy = memory + 4 * tokens,
+                                        .dvalue = memory + 5 * tokens };
+    return XRAY_OK;
+}
+
+static xray_status
+create_moments(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
+{
+    xm_adamw_options adamw = { .beta1 = options->beta1,
+                               .beta2 = options->beta2,
+                               .eps = options->eps,
+                               .weight_decay = options->weight_decay,
+                               .all_elements = self->all_moments };
+    xray_status status = XRAY_OK;
+    if (options->offload_moments)
+        status = xm_host_memory_map_file(
+            &options->folder,
+            xm_adamw_state_bytes(self->layout, adamw.all_elements), err,
+            &self->moments);
+    adamw.memory = self->moments.data;
+    if (status == XRAY_OK)
+        status = xm_adamw_create(self->layout, self->device, self->device_self,
+                                 &adamw, self->owner, err, &self->adamw);
+    if (status == XRAY_OK)
+        self->adamw->calls = self->calls;
+    return status;
+}
+
+static xray_status create_training(xm_trainer *self,
+                                   const xm_trainer_options *options,
+                                   xr_err *err)
+{
+    xray_status status = self->hooks.open_grads
+                             ? self->hooks.open_grads(self, err)
+                             : xm_grads_create(&self->model, self->layout,
+                                               self->device, self->device_self,
+                                               self->owner, err, &self->grads);
+    if (status == XRAY_OK)
+        status = create_moments(self, options, err);
+    if (status == XRAY_OK)
+        status = fill_grad_table(self, err);
+    if (status == XRAY_OK)
+        status = set_update_pointers(self, err);
+    if (status == XRAY_OK)
+        status = alloc_token_arrays(self, err);
+    return status;
+}
+
+static xray_status
+create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
+{
+    const xray_workload *load = &self->load;
+    xm_pack_limits limits = xm_trainer_pack_limits(&self->model, load);
+    xray_status status =
+        xm_decoder_create(&self->model, self->table, load->row_tokens,
+                          self->owner, err, &self->decoder);
+    if (status != XRAY_OK)
+        return status;
+    xm_watch watch = self->hooks.watch;
+    watch.ctx = self;
+    watch.calls = self->calls;
+    xm_decoder_watch(self->decoder, &watch);
+    status = xm_space_create(
+        self->decoder, load->tokens, xm_packed_rows(load->rows),
+        load->row_tokens, xm_trainer_space_flags(options, &self->model, load),
+        self->owner, err, &self->space);
+    if (status == XRAY_OK)
+        status = xm_packer_create(&limits, self->device, self->device_self,
+                                  self->owner, err, &self->packer);
+    return status;
+}
+
+static xray_status check_offload(const xm_trainer *self,
+                                 const xm_trainer_options *options, xr_err *err)
+{
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
+    if (!options->offload_anything)
+        return XRAY_OK;
+    if (self->device->info(self->device_self, &info) == XRAY_OK &&
+        info.host_memory)
+        return XRAY_OK;
+    return xr_fail(
+        err, XRAY_E_CONFIG,
+        "[%s] offloading to host memory needs a device that computes in host "
+        "memory, as cpu does",
+        self->folder.section);
+}
+
+static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
+                                const xm_trainer_options *options, xr_err *err)
+{
+    uint32_t from = self->trainable ? setup->trainable_from_layer : 0;
+    xray_status status = xm_group_open(setup, self->owner, err, &self->group);
+    if (status != XRAY_OK)
+        return status;
+    status = check_offload(self, options, err);
+    if (status == XRAY_OK)
+        status =
+            xm_trainer_create_layout(&self->model, self->value_head,
+                                     &self->data, from, err, &self->layout);
+    if (status == XRAY_OK)
+        status = create_weights(self, err);
+    if (status == XRAY_OK && !(self->load.outputs & XRAY_OUTPUT_LOGP))
+        self->weights->flags |= XM_WEIGHTS_NO_LOGP;
+    if (status == XRAY_OK)
+        status = create_decoder(self, options, err);
+    if (status == XRAY_OK && self->trainable)
+        status = create_training(self, options, err);
+    /* Either all ranks succeed or none does. */
+    status = xm_group_agree(&self->group, status, err);
+    return status == XRAY_OK ? init_or_load_weights(self, setup->model, err)
+                             : status;
+}
+
+/* Copies the option, which belongs to the caller; NULL stands for the temporary
+ * folder. */
+static char *copy_folder(const char *dir)
+{
+    return dir && *dir ? xr_strdup(dir) : NULL;
+}
+
+xray_status xm_trainer_open(xm_trainer *self, const xm_trainer_options *options,
+                            const xray_setup *setup, const xray_workload *load,
+                            xr_err *err)
+{
+    self->host = setup->host;
+    self->calls = xr_calls_of(setup->host);
+    self->device = setup->device;
+    self->device_self = setup->device_self;
+    self->load = *load;
+    self->trainable = setup->trainable != 0;
+    self->value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
+    self->all_moments = options->all_moments;
+    self->offload_dir = copy_folder(options->folder.dir);
+    self->folder = (xm_host_folder){ .section = options->folder.section,
+                                     .dir = self->offload_dir };
+    (void)snprintf(self->owner, sizeof(self->owner), "%s/%s",
+                   options->folder.section, role_name(setup->role));
+    return create_parts(self, setup, options, err);
+}
+
+static void free_training(xm_trainer *self)
+{
+    free(self->token_memory);
+    free(self->grad_tensors);
+    free(self->update_data[0]);
+    free(self->update_data[1]);
+    free(self->norm_data);
+    xm_adamw_destroy(self->adamw);
+    xm_host_memory_unmap(&self->moments);
+    if (self->hooks.open_grads)
+        self->hooks.close_grads(self);
+    else
+        xm_grads_destroy(self->grads);
+}
+
+void xm_trainer_close(xm_trainer *self)
+{
+    xm_trainer_drop_copies(self);
+    free(self->offload_dir);
+    free_training(self);
+    xm_packer_destroy(self->packer);
+    xm_space_destroy(self->space);
+    xm_decoder_destroy(self->decoder);
+    if (self->hooks.open_weights)
+        self->hooks.close_weights(self);
+    else
+        xm_weights_destroy(self->weights);
+    xm_layout_destroy(self->layout);
+    if (self->group.size)
+        xm_group_close(&self->group);
+}

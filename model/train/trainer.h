@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trains a decoder with AdamW over flat buckets: what training backends share.
+ * A backend's instance begins with an xm_trainer. It says which part of the
+ * model this rank computes and which ranks divide its buckets, and hooks into
+ * what it does in its own way. Most functions of its table are those below.
+ *
+ * The instance counts gradients as sums over micro-batches in full buckets,
+ * which are summed over the ranks once per step, unless the backend's hooks
+ * keep shares of them.
+ */
+#ifndef XM_TRAIN_TRAINER_H
+#define XM_TRAIN_TRAINER_H
+
+#include <xray/train.h>
+
+#include "core/base/services.h"
+#include "model/train/adamw.h"
+#include "model/train/group.h"
+#include "model/train/host_memory.h"
+#include "model/train/pack.h"
+
+/* Values of head_logits. */
+#define XM_TRAINER_LOGITS_AUTO 0
+#define XM_TRAINER_LOGITS_KEEP 1
+#define XM_TRAINER_LOGITS_RECOMPUTE 2
+
+/* The options that all backends have. */
+typedef struct xm_trainer_options {
+    xm_host_folder folder; /* of offloaded values, and the options' section,
+                            * "train.NAME", which outlives the instance */
+    double beta1;
+    double beta2;
+    double eps;
+    double weight_decay;
+    int64_t head_logits;       /* XM_TRAINER_LOGITS_* */
+    uint32_t recompute;        /* 1: only the inputs of blocks are kept */
+    uint32_t offload_moments;  /* 1: the moments are in host memory */
+    uint32_t offload_anything; /* 1: the device must compute in host memory */
+    uint32_t all_moments; /* 1: each rank has the moments of all elements */
+} xm_trainer_options;
+
+/* Host arrays with one float per token: the outputs that the loss reads and the
+ * gradients that it fills. */
+typedef struct xm_trainer_tokens {
+    float *logp;
+    float *entropy;
+    float *value;
+    float *dlogp;
+    float *dentropy;
+    float *dvalue;
+} xm_trainer_tokens;
+
+typedef struct xm_trainer xm_trainer;
+typedef struct xm_block_visit xm_block_visit;
+
+/* What a backend does in its own way. Any may be NULL. */
+typedef struct xm_trainer_hooks {
+    /* Create `weights` that hold only shares, and set `table`; free them. NULL:
+     * the rank has all elements of its layout. */
+    xray_status (*open_weights)(xm_trainer *self, xr_err *err);
+    void (*close_weights)(xm_trainer *self);
+    /* The shares have changed. */
+    void (*forget)(xm_trainer *self);
+    /* Create `grads` without buckets, and `grad_shares`; free and clear them.
+     * NULL: the rank has all buckets. */
+    xray_status (*open_grads)(xm_trainer *self, xr_err *err);
+    void (*close_grads)(xm_trainer *self);
+    xray_status (*zero_grads)(xm_trainer *self, xr_err *err);
+    /* Gives the tensors of bucket `part`, in full. NULL: an export has one
+     * part, which is the published table. */
+    xray_status (*export_part)(xm_trainer *self, uint32_t part, xr_err *err,
+                               const xray_weights **out);
+    /* Visit the device memory that other hooks allocated with a tag, and the
+     * matrices whose packed copies are in it. */
+    void (*visit_blocks)(const xm_trainer *self, uint32_t tag,
+                         xm_block_visit *visit);
+    xray_status (*visit_handles)(const xm_trainer *self,
+                                 xray_status (*fn)(void *device,
+                                                   xray_weight *weight));
+    xm_watch watch; /* of the decoder; `ctx` and `calls` are set */
+} xm_trainer_hooks;
+
+struct xm_trainer {
+    /* Set by the backend, before xm_trainer_open. */
+    xm_config model; /* what this rank computes */
+    xm_trainer_hooks hooks;
+    xray_subgroup data; /* the ranks that divide the buckets */
+    /* Set by xm_trainer_open. */
+    const xray_host *host;
+    const xray_call_service *calls; /* or NULL */
+    const xray_device_ops *device;
+    void *device_self;
+    char owner[32]; /* "train.NAME/actor" */
+    xray_workload load;
+    uint32_t trainable;
+    uint32_t value_head;
+    uint32_t all_moments;
+    uint32_t reserved;
+    xm_group group;
+    xm_layout *layout;
+    xm_weights *weights;       /* all elements, or only shares */
+    const xray_weights *table; /* what the decoder computes with */
+    xm_decoder *decoder;
+    xm_space *space;
+    xm_packer *packer;
+    uint32_t export_at; /* index of the next part */
+    uint32_t exporting;
+    xm_host_folder folder; /* `dir` is the instance's own */
+    char *offload_dir;
+    /* NULL from here on unless trainable. */
+    xm_grads *grads;
+    float **grad_shares; /* [bucket_count] [dev]; NULL: `grads` has all */
+    uint32_t reduced;    /* 1: the full gradients hold sums over ranks, on each
+                          * rank at least those of its shares */
+    uint32_t has_grads;  /* 1: the gradients may hold values */
+    xm_adamw *adamw;
+    xm_host_memory moments;
+    float **update_data[2]; /* [bucket_count] weights, gradients */
+    float **norm_data;      /* [bucket_count] gradients of this rank's shares */
+    xray_tensor *grad_tensors;
+    xray_weights grad_table;
+    float *token_memory;
+    xm_trainer_tokens tokens;
+    xm_host_memory host_copies[XRAY_TAG_COUNT]; /* values of offloaded tags */
+    uint32_t offloaded; /* bits 1 << tag of the tags that are offloaded now */
+    uint32_t reserved2;
+    uint64_t skipped; /* steps skipped for a norm that was not finite */
+};
+
+/* ---- for a backend's plan and create ------------------------------------- */
+
+/* Reports the sentence of a failure to the host and returns the status. Without
+ * a sentence, whoever failed has reported it already. */
+xray_status xm_trainer_report(const xray_host *host, xray_status status,
+                              const char *where, const xr_err *err);
+/* Reads the model's configuration and refuses what no backend can do. */
+xray_status xm_trainer_check(const char *section, const xray_model *model,
+                             const xray_world *world, const xray_workload *load,
+                             xr_err *err, xm_config *out);
+/* Creates the layout, divided among `ranks`; `from_layer` as in xray_setup. */
+xray_status xm_trainer_create_layout(const xm_config *model,
+                                     uint32_t value_head,
+                                     const xray_subgroup *data,
+                                     uint32_t from_layer, xr_err *err,
+                                     xm_layout **out);
+/* Plans an instance without shares among `ranks` of the world. */
+xray_plan xm_trainer_plan(const xm_trainer_options *options,
+                          const xm_config *model, const xm_layout *layout,
+                          const xray_workload *load, uint32_t ranks);
+
+/* Creates the parts of an instance, which xm_trainer_close frees, also those of
+ * one that could not be opened. [collective] */
+xray_status xm_trainer_open(xm_trainer *self, const xm_trainer_options *options,
+                            const xray_setup *setup, const xray_workload *load,
+                            xr_err *err);
+void xm_trainer_close(xm_trainer *self);
+
+/* ---- for its hooks ------------------------------------------------------- */
+
+/* Allocates device memory for `count` floats of weights or gradients; nothing
+ * for 0. */
+xray_status xm_trainer_alloc_floats(const xm_trainer *self, uint32_t tag,
+                                    uint64_t count, xr_err *err, float **out);
+/* Visits one allocation. Without `keep` its values are not needed between
+ * calls. */
+void xm_visit_block(xm_block_visit *visit, float *data, uint64_t count,
+                    int keep);
+
+/* ---- the functions of a backend's table ---------------------------------- */
+
+const xray_weights *xm_trainer_weights(void *self);
+const void *xm_trainer_extension(void *self, const char *id);
+xray_status xm_trainer_save(void *self, const char *dir);
+xray_status xm_trainer_load(void *self, const char *dir);
+xray_status xm_trainer_forward(void *self, const xray_batch *const *batches,
+                               uint32_t count, uint32_t outputs,
+                               xray_outputs *out);
+xray_status xm_trainer_forward_backward(void *self,
+                                        const xray_batch *const *batches,
+                                        uint32_t count, const xray_loss *loss);
+xray_status xm_trainer_optimizer_step(void *self, double lr, double max_norm,
+                                      xray_step_result *out);
+xray_status xm_trainer_export_begin(void *self);
+xray_status xm_trainer_export_next(void *self, const xray_weights **out_part);
+void xm_trainer_export_end(void *self);
+xray_status xm_trainer_discard(void *self);
+xray_status xm_trainer_offload(void *self, uint32_t tag);
+xray_status xm_trainer_onload(void *self, uint32_t tag);
+
+/* The tags that an instance can offload. */
+#define XM_TRAINER_BIT_WEIGHTS (1u << XRAY_TAG_WEIGHTS)
+#define XM_TRAINER_BIT_GRADS (1u << XRAY_TAG_GRADS)
+#define XM_TRAINER_BIT_MOMENTS (1u << XRAY_TAG_OPTIMIZER)
+#define XM_TRAINER_BITS_FORWARD \
+    (XM_TRAINER_BIT_WEIGHTS | 1u << XRAY_TAG_ACTIVATIONS)
+#define XM_TRAINER_EVICTABLE \
+    (XM_TRAINER_BITS_FORWARD | XM_TRAINER_BIT_GRADS | XM_TRAINER_BIT_MOMENTS)
+
+#endif
