@@ -44,10 +44,16 @@ static void add_range(call *c, void *at, uint64_t bytes, int out)
 #define OUT(c, member, bytes) add_range(c, &(member), bytes, 1)
 #define FLOATS(n) ((uint64_t)(n) * sizeof(float))
 
-/* The floats of n rows of `width` at a stride. */
+/* The bytes of n rows of `width` elements at a stride. */
+static uint64_t count_typed(uint64_t n, uint64_t stride, uint64_t width,
+                            uint32_t dtype)
+{
+    return n ? ((n - 1) * stride + width) * element_bytes(dtype) : 0;
+}
+
 static uint64_t count_strided(uint64_t n, uint64_t stride, uint64_t width)
 {
-    return n ? FLOATS((n - 1) * stride + width) : 0;
+    return count_typed(n, stride, width, XRAY_F32);
 }
 
 static void merge_ranges(call *c)
@@ -177,10 +183,11 @@ OPERATOR(matmul, xray_matmul, {
         uint64_t in = o->kind == XRAY_NT ? m->cols : m->rows;
         uint64_t out = o->kind == XRAY_NT ? m->rows : m->cols;
         uint64_t kept = o->act && !o->plain ? out / 2 : out;
-        IN(c, o->x, count_strided(n, o->x_stride, in));
-        OUT(c, o->y, count_strided(n, o->y_stride, kept));
+        IN(c, o->x, count_typed(n, o->x_stride, in, o->x_dtype));
+        OUT(c, o->y, count_typed(n, o->y_stride, kept, o->y_dtype));
         IN(c, o->bias, FLOATS(out));
-        IN(c, o->residual, count_strided(n, o->residual_stride, out));
+        IN(c, o->residual,
+           count_typed(n, o->residual_stride, out, o->residual_dtype));
     }
     LIVE(tokens);
 })
@@ -188,7 +195,7 @@ OPERATOR(matmul, xray_matmul, {
 OPERATOR(matmul_grad, xray_matmul_grad, {
     uint64_t n = o->tokens.bound;
     IN(c, o->dy, count_strided(n, o->dy_stride, o->rows));
-    IN(c, o->x, count_strided(n, o->x_stride, o->cols));
+    IN(c, o->x, count_typed(n, o->x_stride, o->cols, o->x_dtype));
     OUT(c, o->dw, FLOATS(o->rows * o->cols));
     OUT(c, o->dbias, FLOATS(o->rows));
     LIVE(tokens);
@@ -198,7 +205,7 @@ OPERATOR(embedding, xray_embedding, {
     uint64_t n = o->tokens.bound;
     IN(c, o->ids, FLOATS(n));
     IN(c, o->table, o->vocab * o->dim * element_bytes(o->table_dtype));
-    OUT(c, o->y, FLOATS(n * o->dim));
+    OUT(c, o->y, n * o->dim * element_bytes(o->y_dtype));
     LIVE(tokens);
 })
 
@@ -211,30 +218,30 @@ OPERATOR(embedding_grad, xray_embedding_grad, {
 })
 
 OPERATOR(gather, xray_rows, {
+    uint64_t row = o->dim * element_bytes(o->dtype);
     if (o->index)
-        IN(c, o->x,
-           FLOATS(index_bound(o->index, read_count(&o->count)) * o->dim));
+        IN(c, o->x, index_bound(o->index, read_count(&o->count)) * row);
     IN(c, o->index, FLOATS(o->count.bound));
-    OUT(c, o->y, FLOATS(o->count.bound * o->dim));
+    OUT(c, o->y, o->count.bound * row);
     LIVE(count);
 })
 
 OPERATOR(scatter, xray_rows, {
+    uint64_t row = o->dim * element_bytes(o->dtype);
     if (o->index)
-        OUT(c, o->y,
-            FLOATS(index_bound(o->index, read_count(&o->count)) * o->dim));
+        OUT(c, o->y, index_bound(o->index, read_count(&o->count)) * row);
     IN(c, o->index, FLOATS(o->count.bound));
-    IN(c, o->x, FLOATS(o->count.bound * o->dim));
+    IN(c, o->x, o->count.bound * row);
     LIVE(count);
 })
 
 OPERATOR(rmsnorm, xray_rmsnorm, {
     uint64_t n = o->tokens.bound;
     uint64_t width = (uint64_t)o->groups * o->dim;
-    IN(c, o->x, count_strided(n, o->x_stride, width));
-    OUT(c, o->residual, FLOATS(n * o->dim));
+    IN(c, o->x, count_typed(n, o->x_stride, width, o->x_dtype));
+    OUT(c, o->residual, n * o->dim * element_bytes(o->residual_dtype));
     IN(c, o->weight, FLOATS(o->dim));
-    OUT(c, o->y, count_strided(n, o->y_stride, width));
+    OUT(c, o->y, count_typed(n, o->y_stride, width, o->y_dtype));
     OUT(c, o->rstd, FLOATS(n * o->groups));
     LIVE(tokens);
 })
@@ -242,7 +249,7 @@ OPERATOR(rmsnorm, xray_rmsnorm, {
 OPERATOR(rmsnorm_grad, xray_rmsnorm_grad, {
     uint64_t n = o->tokens.bound;
     uint64_t width = (uint64_t)o->groups * o->dim;
-    IN(c, o->x, count_strided(n, o->x_stride, width));
+    IN(c, o->x, count_typed(n, o->x_stride, width, o->x_dtype));
     IN(c, o->weight, FLOATS(o->dim));
     IN(c, o->rstd, FLOATS(n * o->groups));
     IN(c, o->dy, count_strided(n, o->dy_stride, width));
@@ -254,17 +261,17 @@ OPERATOR(rmsnorm_grad, xray_rmsnorm_grad, {
 
 OPERATOR(layernorm, xray_layernorm, {
     uint64_t n = o->tokens.bound;
-    IN(c, o->x, count_strided(n, o->x_stride, o->dim));
+    IN(c, o->x, count_typed(n, o->x_stride, o->dim, o->x_dtype));
     IN(c, o->weight, FLOATS(o->dim));
     IN(c, o->bias, FLOATS(o->dim));
-    OUT(c, o->y, count_strided(n, o->y_stride, o->dim));
+    OUT(c, o->y, count_typed(n, o->y_stride, o->dim, o->y_dtype));
     OUT(c, o->stat, FLOATS(n * 2));
     LIVE(tokens);
 })
 
 OPERATOR(layernorm_grad, xray_layernorm_grad, {
     uint64_t n = o->tokens.bound;
-    IN(c, o->x, count_strided(n, o->x_stride, o->dim));
+    IN(c, o->x, count_typed(n, o->x_stride, o->dim, o->x_dtype));
     IN(c, o->weight, FLOATS(o->dim));
     IN(c, o->stat, FLOATS(n * 2));
     IN(c, o->dy, count_strided(n, o->dy_stride, o->dim));
@@ -283,21 +290,22 @@ OPERATOR(rope, xray_rope, {
         IN(c, o->table,
            FLOATS(index_bound(o->positions, read_count(&o->tokens)) * o->half *
                   2));
-    OUT(c, o->x, count_strided(n, o->stride, (uint64_t)o->heads * o->head_dim));
+    OUT(c, o->x,
+        count_typed(n, o->stride, (uint64_t)o->heads * o->head_dim, o->dtype));
     IN(c, o->positions, FLOATS(n));
     LIVE(tokens);
 })
 
 OPERATOR(glu, xray_glu, {
     uint64_t n = o->tokens.bound * o->dim;
-    IN(c, o->x, FLOATS(o->plain ? n : 2 * n));
-    OUT(c, o->y, FLOATS(n));
+    IN(c, o->x, (o->plain ? n : 2 * n) * element_bytes(o->x_dtype));
+    OUT(c, o->y, n * element_bytes(o->y_dtype));
     LIVE(tokens);
 })
 
 OPERATOR(glu_grad, xray_glu_grad, {
     uint64_t n = o->tokens.bound * o->dim;
-    IN(c, o->x, FLOATS(o->plain ? n : 2 * n));
+    IN(c, o->x, (o->plain ? n : 2 * n) * element_bytes(o->x_dtype));
     IN(c, o->dy, FLOATS(n));
     OUT(c, o->dx, FLOATS(o->plain ? n : 2 * n));
     LIVE(tokens);
@@ -317,10 +325,10 @@ OPERATOR(attention, xray_attention, {
     IN(c, o->parent, FLOATS(o->rows));
     IN(c, o->query_start, FLOATS(o->rows + 1));
     IN(c, o->query_first, FLOATS(o->rows));
-    IN(c, o->q, count_strided(queries, o->q_stride, own));
-    IN(c, o->k, count_strided(n, o->k_stride, kv));
-    IN(c, o->v, count_strided(n, o->v_stride, kv));
-    OUT(c, o->o, count_strided(queries, o->o_stride, own));
+    IN(c, o->q, count_typed(queries, o->q_stride, own, o->dtype));
+    IN(c, o->k, count_typed(n, o->k_stride, kv, o->dtype));
+    IN(c, o->v, count_typed(n, o->v_stride, kv, o->dtype));
+    OUT(c, o->o, count_typed(queries, o->o_stride, own, o->dtype));
     OUT(c, o->lse, FLOATS(queries * o->heads));
     LIVE(tokens);
     LIVE(queries);
@@ -393,10 +401,10 @@ static xray_status staged_attention_kv(void *self, xray_stream *stream,
     IN(&c, kv.table, FLOATS(entries));
     IN(&c, o.seq, FLOATS(n));
     IN(&c, o.positions, FLOATS(n));
-    IN(&c, o.q, count_strided(n, o.q_stride, own));
-    IN(&c, o.k, count_strided(n, o.k_stride, pair));
-    IN(&c, o.v, count_strided(n, o.v_stride, pair));
-    OUT(&c, o.o, count_strided(n, o.o_stride, own));
+    IN(&c, o.q, count_typed(n, o.q_stride, own, o.dtype));
+    IN(&c, o.k, count_typed(n, o.k_stride, pair, o.dtype));
+    IN(&c, o.v, count_typed(n, o.v_stride, pair, o.dtype));
+    OUT(&c, o.o, count_typed(n, o.o_stride, own, o.dtype));
     IN(&c, o.tokens.live, sizeof(int32_t));
     o.kv = &kv;
     begin_call(&c);
@@ -409,7 +417,7 @@ OPERATOR(lm_head_logp, xray_lm_head_logp, {
     const matrix *m = get_matrix(c->s, o->weight);
     uint64_t n = o->items.bound;
     if (m) {
-        IN(c, o->x, FLOATS(n * m->cols));
+        IN(c, o->x, n * m->cols * element_bytes(o->x_dtype));
     }
     IN(c, o->targets, FLOATS(n));
     IN(c, o->temperature, FLOATS(n));
@@ -459,7 +467,7 @@ OPERATOR(sample, xray_sample, {
     const matrix *m = get_matrix(c->s, o->weight);
     uint64_t n = o->items.bound;
     if (m) {
-        IN(c, o->x, FLOATS(n * m->cols));
+        IN(c, o->x, n * m->cols * element_bytes(o->x_dtype));
     }
     IN(c, o->logits, count_strided(n, o->logits_stride, o->vocab));
     IN(c, o->changed, count_strided(n, o->logits_stride, o->vocab));
@@ -507,8 +515,8 @@ OPERATOR(pick_logp, xray_pick_logp, {
 })
 
 OPERATOR(axpby, xray_axpby, {
-    IN(c, o->x, FLOATS(o->count));
-    OUT(c, o->y, FLOATS(o->count));
+    IN(c, o->x, o->count * element_bytes(o->x_dtype));
+    OUT(c, o->y, o->count * element_bytes(o->y_dtype));
 })
 
 OPERATOR(cast, xray_cast, {
