@@ -58,6 +58,8 @@ typedef struct xm_slice {
     uint32_t vocab_first; /* the id of the slice's first row */
     uint32_t layers;      /* of the model; 0: the slice has all of them */
     uint32_t first_layer; /* the number of the slice's first layer */
+    uint32_t kv_ranks;    /* neighbouring ranks that have each KV head; 0: 1 */
+    uint32_t reserved;
 } xm_slice;
 
 typedef struct xm_config {
@@ -139,8 +141,11 @@ xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
 /* Makes *out what rank `rank` of `ranks` has of a model: equal parts of the
  * heads of q, of those of k and v, and of the MLP, and the rows of the
  * embedding and lm_head in equal parts of the vocabulary padded to a multiple
- * of 128, of which the last slice lacks those past the vocabulary.
- * XRAY_E_CONFIG if `ranks` does not divide the segments of the model's sums. */
+ * of 128, of which the last slice lacks those past the vocabulary. `ranks` is a
+ * power of two up to XRAY_SEGMENTS that divides heads, KV heads and MLP, and
+ * then it divides the segments of the model's sums. More ranks than KV heads
+ * are possible too, where these divide them: each then has the one KV head that
+ * its heads of q read. All others are XRAY_E_CONFIG. */
 xray_status xm_config_slice(const xm_config *model, uint32_t rank,
                             uint32_t ranks, xr_err *err, xm_config *out);
 

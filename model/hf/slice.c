@@ -38,20 +38,28 @@ uint64_t xm_vocab_segment(const xm_config *config)
     return segments > 1 ? pad_vocab(ids) / segments : 0;
 }
 
+/* Tells whether ranks can have equal parts, or one KV head each. */
+static int can_share(const xm_config *model, uint32_t ranks)
+{
+    return (model->heads | model->ffn) % ranks == 0 &&
+           (model->kv_heads % ranks == 0 || ranks % model->kv_heads == 0);
+}
+
 xray_status xm_config_slice(const xm_config *model, uint32_t rank,
                             uint32_t ranks, xr_err *err, xm_config *out)
 {
-    uint32_t segments = xm_segments(model);
+    uint32_t most = 1;
     *out = *model;
     if (ranks < 2)
         return XRAY_OK;
-    if (segments % ranks)
+    while (most < XRAY_SEGMENTS && can_share(model, 2 * most))
+        most *= 2;
+    if (most % ranks)
         return xr_fail(err, XRAY_E_CONFIG,
                        "a model of %u query heads, %u KV heads and %u MLP "
                        "columns can be shared by at most %u tensor-parallel "
                        "ranks, in a power of two, not by %u",
-                       model->heads, model->kv_heads, model->ffn, segments,
-                       ranks);
+                       model->heads, model->kv_heads, model->ffn, most, ranks);
     uint64_t rows = pad_vocab(model->vocab) / ranks;
     if (rows * (ranks - 1) >= model->vocab)
         return xr_fail(err, XRAY_E_CONFIG,
@@ -60,7 +68,8 @@ xray_status xm_config_slice(const xm_config *model, uint32_t rank,
                        model->vocab, ranks, (unsigned long long)rows);
     uint64_t left = model->vocab - rows * rank;
     out->heads /= ranks;
-    out->kv_heads /= ranks;
+    out->slice.kv_ranks = ranks > model->kv_heads ? ranks / model->kv_heads : 1;
+    out->kv_heads /= ranks / out->slice.kv_ranks;
     out->ffn /= ranks;
     out->vocab = (uint32_t)(left < rows ? left : rows);
     out->slice.rank = rank;

@@ -26,10 +26,12 @@ typedef struct xm_decoder xm_decoder;
  * computes: its heads, its part of the MLP and of the vocabulary. All ranks
  * make the same calls with the same tokens, and their watches join what each of
  * them has, so hidden states, log-probabilities and gradients along the stream
- * are those of the model, bit by bit. Gradients belong to the slice's
- * parameters. Those that all ranks have are equal on all of them, but of the
- * norms of q and k heads each rank has the part of its heads; the sum over the
- * ranks is the model's.
+ * are those of the model, bit by bit; of more ranks than KV heads, within
+ * roundings. Gradients belong to the slice's parameters. Those that all ranks
+ * have are equal on all of them, but of the norms of q and k heads each rank
+ * has the part of its heads; the sum over the ranks is the model's. Of a KV
+ * head that several ranks have, each has the part of its heads of q
+ * (xm_join_kv_grads).
  *
  * A stage (xm_config_stage) reads the hidden states of the stage before it, and
  * gives its own to the next one; gradients go the other way. The embedding of a

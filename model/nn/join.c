@@ -96,3 +96,24 @@ xray_status xm_join_rows(const xm_join *join, uint32_t what, float *rows,
                            count - at < PIECE ? count - at : PIECE, err);
     return status;
 }
+
+xray_status xm_join_kv_grads(const xm_join *join, const xm_layout *layout,
+                             uint32_t bucket, float *grads)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < layout->param_count && status == XRAY_OK; i++) {
+        const xm_param *param = &layout->params[i];
+        uint64_t count = param->count - param->shared;
+        if (param->bucket != bucket || count == 0)
+            continue;
+        /* v follows k, so both are one sum. */
+        if (i + 1 < layout->param_count && param[1].joined) {
+            count += param[1].count;
+            i++;
+        }
+        status = join->comm->all_reduce(join->group, NULL,
+                                        grads + param->offset + param->shared,
+                                        count, XRAY_F32);
+    }
+    return status;
+}

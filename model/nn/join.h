@@ -34,4 +34,12 @@ uint64_t xm_join_bytes(uint32_t ranks);
 xray_status xm_join_rows(const xm_join *join, uint32_t what, float *rows,
                          uint64_t tokens, uint64_t dim, xr_err *err);
 
+/* Adds up what the ranks that have the same KV head (xm_slice.kv_ranks of them,
+ * neighbours) have of its gradients in a bucket [dev]: those of k and v,
+ * weights and biases. The sums replace them, so it is called once for all
+ * micro-batches, before the bucket is summed over data-parallel ranks. `join`
+ * has the group of these ranks and needs no memory. */
+xray_status xm_join_kv_grads(const xm_join *join, const xm_layout *layout,
+                             uint32_t bucket, float *grads);
+
 #endif

@@ -63,19 +63,27 @@ void xm_param_make_whole(xm_param *param)
     param->pieces[0] = (xm_row_piece){ .rows = param->rows };
     param->piece_count = 1;
     param->own = param->count;
+    param->shared = param->count;
 }
 
 /* Takes the rank's part of the rows of several matrices, one after another in
- * the tensor, whose parts have the sizes of `pieces`. */
-static void cut_rows(xm_param *param, const xm_slice *slice)
+ * the tensor, whose parts have the sizes of `pieces`. Those from number `kv` on
+ * are of k and v. */
+static void cut_rows(xm_param *param, const xm_slice *slice, uint32_t kv)
 {
     uint64_t before = 0;
+    uint64_t own = 0;
     for (uint32_t i = 0; i < param->piece_count; i++) {
+        uint32_t each = i < kv ? 1 : slice->kv_ranks;
         uint64_t rows = param->pieces[i].rows;
-        param->pieces[i].first = before + slice->rank * rows;
-        before += slice->ranks * rows;
+        param->pieces[i].first = before + slice->rank / each * rows;
+        before += slice->ranks / each * rows;
+        own += each == 1 ? rows : 0;
     }
     param->all_rows = before;
+    param->shared = own * (param->cols ? param->cols : 1);
+    if (slice->rank % slice->kv_ranks)
+        param->own = param->shared;
 }
 
 /* Sets which part of its tensor a parameter of a slice is. */
@@ -83,6 +91,7 @@ static void place_in_tensor(xm_param *param, const xm_config *config)
 {
     const xm_slice *slice = &config->slice;
     xm_dims d = xm_dims_of(config);
+    uint32_t kv = XM_PIECES;
     xm_param_make_whole(param);
     if (slice->ranks < 2)
         return;
@@ -103,6 +112,7 @@ static void place_in_tensor(xm_param *param, const xm_config *config)
             param->pieces[0].rows = d.q;
             param->pieces[1].rows = param->pieces[2].rows = d.kv;
             param->piece_count = 3;
+            kv = 1;
         }
         break;
     case XM_GATE:
@@ -116,6 +126,8 @@ static void place_in_tensor(xm_param *param, const xm_config *config)
     case XM_V:
     case XM_K_BIAS:
     case XM_V_BIAS:
+        kv = 0;
+        break;
     case XM_UP:
     case XM_UP_BIAS:
         break;
@@ -123,7 +135,7 @@ static void place_in_tensor(xm_param *param, const xm_config *config)
         param->own = slice->rank ? 0 : param->count;
         return;
     }
-    cut_rows(param, slice);
+    cut_rows(param, slice, kv);
 }
 
 static xray_status add_param(void *ctx, const xm_param_info *info)

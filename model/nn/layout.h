@@ -44,6 +44,10 @@ typedef struct xm_param {
      * ranks that have an element, the first one saves it and counts it in
      * norms. The elements after them are copies. */
     uint64_t own;
+    /* The elements from this one on are of a KV head that several ranks have
+     * (xm_slice.kv_ranks); its gradient is the sum of theirs. `count` if there
+     * are none. */
+    uint64_t shared;
     uint64_t offset; /* in elements from the bucket's start; a multiple of 16
                       * unless `joined` */
     uint32_t bucket;

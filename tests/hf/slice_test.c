@@ -75,6 +75,24 @@ static void slices_are_equal_parts(void **state)
     }
 }
 
+static void ranks_may_have_the_same_kv_head(void **state)
+{
+    (void)state;
+    const sizes shapes = {
+        .heads = 16, .kv_heads = 2, .ffn = 4096, .vocab = 32000
+    };
+    xm_config model = make_config(&shapes);
+    xm_config part;
+    xr_err err = { "" };
+    for (uint32_t ranks = 1; ranks <= 8; ranks *= 2) {
+        assert_int_equal(xm_config_slice(&model, 0, ranks, &err, &part),
+                         XRAY_OK);
+        assert_int_equal(part.heads, 16 / ranks);
+        assert_int_equal(part.kv_heads, ranks < 2 ? 2 : 1);
+        assert_int_equal(part.slice.kv_ranks, ranks < 2 ? 0 : ranks / 2);
+    }
+}
+
 static void other_numbers_of_ranks_are_refused(void **state)
 {
     (void)state;
@@ -88,6 +106,12 @@ static void other_numbers_of_ranks_are_refused(void **state)
           "a model of 14 query heads, 2 KV heads and 4864 MLP columns can be "
           "shared by at most 2 tensor-parallel ranks, in a power of two, not "
           "by 4" },
+        { { .heads = 12, .kv_heads = 6, .ffn = 4096, .vocab = 32000 },
+          4,
+          "shared by at most 2 tensor-parallel ranks" },
+        { { .heads = 16, .kv_heads = 2, .ffn = 4096, .vocab = 32000 },
+          16,
+          "shared by at most 8 tensor-parallel ranks" },
         { { .heads = 12, .kv_heads = 12, .ffn = 3072, .vocab = 50257 },
           3,
           "at most 4 tensor-parallel ranks, in a power of two, not by 3" },
@@ -141,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_give_the_segments),
         cmocka_unit_test(slices_are_equal_parts),
+        cmocka_unit_test(ranks_may_have_the_same_kv_head),
         cmocka_unit_test(other_numbers_of_ranks_are_refused),
         cmocka_unit_test(stages_are_runs_of_layers),
     };

@@ -10,4 +10,7 @@
 extern const fixture_kind slice_kinds[];
 extern const size_t slice_kind_count;
 
+/* The largest number of tensor-parallel ranks that can share a model. */
+uint32_t slice_most_ranks(const xm_config *model);
+
 #endif

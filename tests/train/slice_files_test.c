@@ -295,8 +295,8 @@ static void every_layout_reads_and_writes_the_files_of_one_rank(void **state)
         const fixture_kind *kind = &slice_kinds[k];
         member one = write_checkpoints(kind, scratch_path("before"),
                                        scratch_path("after"));
-        uint32_t segments = xm_segments(&kind->config);
-        for (uint32_t tp = 1; tp <= segments; tp *= 2)
+        uint32_t most = slice_most_ranks(&kind->config);
+        for (uint32_t tp = 1; tp <= most; tp *= 2)
             for (uint32_t dp = 1; dp <= 2 && tp * dp <= THREAD_COMM_MAX; dp++)
                 resume_on_ranks(kind, &one, tp, dp, (k + tp) % 2 == 0);
         close_member(&one);
