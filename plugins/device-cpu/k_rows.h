@@ -38,27 +38,70 @@ static void fma_row(float *y, const float *x, float scale, size_t n)
                lanes);
 }
 
-/* ab holds alpha and beta. With beta 0, y is not read. */
-static void axpby(float *y, const float *x, const float *ab, size_t n)
+/* Calls body(.., kx, ky). Kernels are compiled for floats without branches on
+ * types in their loops, and once more for all other types: there a branch costs
+ * less than the conversion that it selects. */
+#define BY_TYPES(body, x_dtype, y_dtype, ...)    \
+    do {                                         \
+        int kx_ = cpu_is_narrow(x_dtype);        \
+        int ky_ = cpu_is_narrow(y_dtype);        \
+        if (kx_ || ky_)                          \
+            body(__VA_ARGS__, kx_, ky_);         \
+        else                                     \
+            body(__VA_ARGS__, VEC_F32, VEC_F32); \
+    } while (0)
+
+/* With beta 0, y is not read. */
+VFN void axpby_range(const xray_axpby *op, size_t first, size_t last, int kx,
+                     int ky)
 {
-    if (!x) {
-        v16 b = v16_set(ab[1]);
-        LANES(i, n, lanes)
-        v16_storen(y + i,
-                   ab[1] == 0.0f ? v16_set(0.0f)
-                                 : v16_mul(b, v16_loadn(y + i, lanes)),
-                   lanes);
-    } else if (ab[1] == 0.0f) {
-        scaled(y, x, ab[0], n);
-    } else {
-        v16 a = v16_set(ab[0]);
-        v16 b = v16_set(ab[1]);
-        LANES(i, n, lanes)
-        {
-            v16 old = v16_mul(b, v16_loadn(y + i, lanes));
-            v16_storen(y + i, v16_fma(a, v16_loadn(x + i, lanes), old), lanes);
+    v16 a = v16_set(op->alpha);
+    v16 b = v16_set(op->beta);
+    const void *x = op->x;
+    void *y = op->y;
+    int keep = op->beta != 0.0f;
+    for (size_t i = first; i < last; i += 16) {
+        size_t lanes = last - i < 16 ? last - i : 16;
+        v16 sum = v16_set(0.0f);
+        if (keep)
+            sum = v16_mul(b, v16_take(y, ky, i, lanes));
+        if (x) {
+            v16 add = v16_take(x, kx, i, lanes);
+            sum = keep ? v16_fma(a, add, sum) : v16_mul(a, add);
         }
+        v16_put(y, ky, i, sum, lanes);
     }
+}
+
+static void axpby(const xray_axpby *op, size_t first, size_t last)
+{
+    BY_TYPES(axpby_range, op->x_dtype, op->y_dtype, op, first, last);
+}
+
+/* Rows outside of a slice are -0. A table of floats is rounded to bf16 if y
+ * is. */
+VFN void embed_range(const xray_embedding *op, size_t first, size_t last,
+                     int kx, int ky)
+{
+    v16 scale = v16_set(op->scale);
+    int kind = kx ? kx : ky ? VEC_ROUND : VEC_F32;
+    for (size_t t = first; t < last; t++) {
+        char *y = (char *)op->y + vec_bytes(ky, t * op->dim);
+        size_t row = (size_t)op->ids[t] - op->vocab_first;
+        if (row >= op->vocab) {
+            LANES(i, op->dim, lanes)
+            v16_put(y, ky, i, v16_set(-0.0f), lanes);
+            continue;
+        }
+        const char *x = (const char *)op->table + vec_bytes(kx, row * op->dim);
+        LANES(i, op->dim, lanes)
+        v16_put(y, ky, i, v16_mul(v16_take(x, kind, i, lanes), scale), lanes);
+    }
+}
+
+static void embed(const xray_embedding *op, size_t first, size_t last)
+{
+    BY_TYPES(embed_range, op->table_dtype, op->y_dtype, op, first, last);
 }
 
 /* Sums a[i] b[i] in sixteen partial sums; lanes past the end add +0. */
@@ -72,13 +115,15 @@ VFN float dot_row(const float *a, const float *b, size_t n)
 
 /* ---- rotary positions --------------------------------------------------- */
 
-VFN void rope_lanes(float *a, float *b, v16 c, v16 s, size_t lanes)
+/* Rotates elements a and those `half` after them. */
+VFN void rope_lanes(void *p, int kind, size_t a, size_t half, v16 c, v16 s,
+                    size_t lanes)
 {
-    v16 x = v16_loadn(a, lanes);
-    v16 y = v16_loadn(b, lanes);
+    v16 x = v16_take(p, kind, a, lanes);
+    v16 y = v16_take(p, kind, a + half, lanes);
     v16 neg = v16_sub(v16_set(-0.0f), v16_mul(y, s));
-    v16_storen(a, v16_fma(x, c, neg), lanes);
-    v16_storen(b, v16_fma(y, c, v16_mul(x, s)), lanes);
+    v16_put(p, kind, a, v16_fma(x, c, neg), lanes);
+    v16_put(p, kind, a + half, v16_fma(y, c, v16_mul(x, s)), lanes);
 }
 
 /* Loads cos and sin of `lanes` pairs. */
@@ -96,25 +141,26 @@ VFN void rope_pairs(const float *pairs, size_t lanes, v16 *out_c, v16 *out_s)
 
 /* Heads of 8 pairs, which fill 16 lanes. x s, with the sign of its half, is
  * added to the other half; this rounds as rope_lanes does. */
-VFN void rope_8(const xray_rope *op, float *x, v16 c, v16 s)
+VFN void rope_8(const xray_rope *op, void *x, int kind, v16 c, v16 s)
 {
     c = v16_twice(c);
     s = v16_twice(s);
     s = v16_pick(m16_range(0, 8), v16_sub(v16_set(-0.0f), s), s);
-    for (size_t h = 0; h < op->heads; h++, x += op->head_dim) {
-        v16 a = v16_load(x);
-        v16_store(x, v16_fma(a, c, v16_mul(v16_swap(a), s)));
+    for (size_t h = 0; h < op->heads; h++) {
+        v16 a = v16_take(x, kind, h * op->head_dim, 16);
+        a = v16_fma(a, c, v16_mul(v16_swap(a), s));
+        v16_put(x, kind, h * op->head_dim, a, 16);
     }
 }
 
-static void rope(const xray_rope *op, size_t first, size_t last)
+VFN void rope_range(const xray_rope *op, size_t first, size_t last, int kind)
 {
     size_t half = op->half;
     v16 turn = v16_set(op->inverse ? -1.0f : 1.0f);
     for (size_t t = first; t < last; t++) {
         const float *table =
             op->table + (size_t)(uint32_t)op->positions[t] * half * 2;
-        float *x = (float *)op->x + t * op->stride;
+        void *x = (char *)op->x + vec_bytes(kind, t * op->stride);
         LANES(i, half, lanes)
         {
             v16 c;
@@ -122,15 +168,21 @@ static void rope(const xray_rope *op, size_t first, size_t last)
             rope_pairs(table + 2 * i, lanes, &c, &s);
             s = v16_mul(s, turn);
             if (half == 8) {
-                rope_8(op, x, c, s);
+                rope_8(op, x, kind, c, s);
                 continue;
             }
-            for (size_t h = 0; h < op->heads; h++) {
-                float *a = x + h * op->head_dim + i;
-                rope_lanes(a, a + half, c, s, lanes);
-            }
+            for (size_t h = 0; h < op->heads; h++)
+                rope_lanes(x, kind, h * op->head_dim + i, half, c, s, lanes);
         }
     }
+}
+
+static void rope(const xray_rope *op, size_t first, size_t last)
+{
+    if (cpu_is_narrow(op->dtype))
+        rope_range(op, first, last, VEC_BF16);
+    else
+        rope_range(op, first, last, VEC_F32);
 }
 
 /* ---- gated activation --------------------------------------------------- */
@@ -172,25 +224,13 @@ VFN v16 gelu_slope(v16 g, v16 f)
 }
 
 /* Without a gate: y = act(x), which is the factor times x. */
-VFN void act_row(float *y, const float *x, int silu, size_t n)
+VFN void act_row(void *y, const void *x, int silu, size_t n, int kx, int ky)
 {
     LANES(i, n, lanes)
     {
-        v16 g = v16_loadn(x + i, lanes);
+        v16 g = v16_take(x, kx, i, lanes);
         v16 f = silu ? silu_factor(g) : gelu_factor(g);
-        v16_storen(y + i, v16_mul(g, f), lanes);
-    }
-}
-
-VFN void act_grad_row(float *dx, const float *x, const float *dy, int silu,
-                      size_t n)
-{
-    LANES(i, n, lanes)
-    {
-        v16 g = v16_loadn(x + i, lanes);
-        v16 f = silu ? silu_factor(g) : gelu_factor(g);
-        v16 slope = silu ? silu_slope(g, f) : gelu_slope(g, f);
-        v16_storen(dx + i, v16_mul(v16_loadn(dy + i, lanes), slope), lanes);
+        v16_put(y, ky, i, v16_mul(g, f), lanes);
     }
 }
 
@@ -201,76 +241,128 @@ VFN size_t glu_ahead(size_t dim)
     return 1024 / dim;
 }
 
-/* y = act(gate) * up; `ahead` floats further the next rows are prefetched. */
-VFN void gate_row(float *y, const float *gate, const float *up, int silu,
-                  size_t n, size_t ahead)
+/* y = act(gate) * up; `ahead` bytes further the next rows are prefetched. */
+VFN void gate_row(void *y, const void *gate, const void *up, int silu, size_t n,
+                  size_t ahead, int kx, int ky)
 {
     LANES(i, n, lanes)
     {
-        v16 g = v16_loadn(gate + i, lanes);
-        v16 u = v16_loadn(up + i, lanes);
-        __builtin_prefetch(gate + ahead + i);
-        __builtin_prefetch(up + ahead + i);
+        v16 g = v16_take(gate, kx, i, lanes);
+        v16 u = v16_take(up, kx, i, lanes);
+        __builtin_prefetch((const char *)gate + ahead + vec_bytes(kx, i));
+        __builtin_prefetch((const char *)up + ahead + vec_bytes(kx, i));
         v16 f = silu ? silu_factor(g) : gelu_factor(g);
-        v16_storen(y + i, v16_mul(v16_mul(g, f), u), lanes);
+        v16_put(y, ky, i, v16_mul(v16_mul(g, f), u), lanes);
+    }
+}
+
+VFN void glu_range(const xray_glu *op, size_t first, size_t last, int kx,
+                   int ky)
+{
+    size_t dim = op->dim;
+    size_t wide = op->plain ? dim : 2 * dim;
+    const char *x = (const char *)op->x + vec_bytes(kx, first * wide);
+    char *y = (char *)op->y + vec_bytes(ky, first * dim);
+    int silu = op->act == XRAY_ACT_SILU;
+    if (op->plain) {
+        act_row(y, x, silu, (last - first) * dim, kx, ky);
+        return;
+    }
+    size_t half = vec_bytes(kx, dim);
+    size_t ahead = 2 * glu_ahead(dim) * half;
+    for (size_t t = first; t < last; t++) {
+        gate_row(y, x, x + half, silu, dim, ahead, kx, ky);
+        x += 2 * half;
+        y += vec_bytes(ky, dim);
     }
 }
 
 static void glu(const xray_glu *op, size_t first, size_t last)
 {
-    size_t dim = op->dim;
-    size_t ahead = 2 * glu_ahead(dim) * dim;
-    int silu = op->act == XRAY_ACT_SILU;
-    if (op->plain) {
-        act_row((float *)op->y + first * dim,
-                (const float *)op->x + first * dim, silu, (last - first) * dim);
-        return;
-    }
-    for (size_t t = first; t < last; t++) {
-        const float *x = (const float *)op->x + t * dim * 2;
-        gate_row((float *)op->y + t * dim, x, x + dim, silu, dim, ahead);
+    BY_TYPES(glu_range, op->x_dtype, op->y_dtype, op, first, last);
+}
+
+VFN void activate_rows(const cpu_activation *a, int kx, int ky)
+{
+    for (size_t r = 0; r < a->rows; r++) {
+        const float *gate = a->gate + r * a->x_row;
+        char *y = (char *)a->y + vec_bytes(ky, r * a->y_row);
+        if (a->up)
+            gate_row(y, gate, a->up + r * a->x_row, a->silu, a->cols, 0, kx,
+                     ky);
+        else
+            act_row(y, gate, a->silu, a->cols, kx, ky);
     }
 }
 
 static void activate(const cpu_activation *a)
 {
-    for (size_t r = 0; r < a->rows; r++) {
-        const float *gate = a->gate + r * a->x_row;
-        float *y = a->y + r * a->y_row;
-        if (a->up)
-            gate_row(y, gate, a->up + r * a->x_row, a->silu, a->cols, 0);
-        else
-            act_row(y, gate, a->silu, a->cols);
+    if (a->narrow)
+        activate_rows(a, VEC_ROUND, VEC_BF16);
+    else
+        activate_rows(a, VEC_F32, VEC_F32);
+}
+
+VFN void act_grad_row(float *dx, const void *x, const float *dy, int silu,
+                      size_t n, int kind)
+{
+    LANES(i, n, lanes)
+    {
+        v16 g = v16_take(x, kind, i, lanes);
+        v16 f = silu ? silu_factor(g) : gelu_factor(g);
+        v16 slope = silu ? silu_slope(g, f) : gelu_slope(g, f);
+        v16_storen(dx + i, v16_mul(v16_loadn(dy + i, lanes), slope), lanes);
+    }
+}
+
+/* `ahead` elements further the next rows are prefetched. */
+VFN void gate_grad_row(float *dx, const void *x, const float *dy, int silu,
+                       size_t n, size_t ahead, int kind)
+{
+    const char *next = (const char *)x + vec_bytes(kind, 2 * ahead);
+    LANES(i, n, lanes)
+    {
+        v16 g = v16_take(x, kind, i, lanes);
+        v16 up = v16_take(x, kind, n + i, lanes);
+        v16 d = v16_loadn(dy + i, lanes);
+        __builtin_prefetch(next + vec_bytes(kind, i));
+        __builtin_prefetch(next + vec_bytes(kind, n + i));
+        __builtin_prefetch(dy + ahead + i);
+        v16 f = silu ? silu_factor(g) : gelu_factor(g);
+        v16 slope = silu ? silu_slope(g, f) : gelu_slope(g, f);
+        v16_storen(dx + i, v16_mul(v16_mul(d, up), slope), lanes);
+        v16_storen(dx + n + i, v16_mul(d, v16_mul(g, f)), lanes);
+    }
+}
+
+VFN void glu_grad_range(const xray_glu_grad *op, size_t first, size_t last,
+                        int kind)
+{
+    size_t dim = op->dim;
+    size_t wide = op->plain ? dim : 2 * dim;
+    const char *x = (const char *)op->x + vec_bytes(kind, first * wide);
+    const float *dy = op->dy + first * dim;
+    float *dx = op->dx + first * wide;
+    int silu = op->act == XRAY_ACT_SILU;
+    if (op->plain) {
+        act_grad_row(dx, x, dy, silu, (last - first) * dim, kind);
+        return;
+    }
+    size_t ahead = glu_ahead(dim) * dim;
+    for (size_t t = first; t < last; t++) {
+        gate_grad_row(dx, x, dy, silu, dim, ahead, kind);
+        x += vec_bytes(kind, wide);
+        dy += dim;
+        dx += wide;
     }
 }
 
 static void glu_grad(const xray_glu_grad *op, size_t first, size_t last)
 {
-    size_t dim = op->dim;
-    size_t ahead = glu_ahead(dim) * dim;
-    int silu = op->act == XRAY_ACT_SILU;
-    if (op->plain) {
-        act_grad_row(op->dx + first * dim, (const float *)op->x + first * dim,
-                     op->dy + first * dim, silu, (last - first) * dim);
-        return;
-    }
-    for (size_t t = first; t < last; t++) {
-        const float *x = (const float *)op->x + t * dim * 2;
-        float *dx = op->dx + t * dim * 2;
-        LANES(i, dim, lanes)
-        {
-            v16 g = v16_loadn(x + i, lanes);
-            v16 up = v16_loadn(x + dim + i, lanes);
-            v16 dy = v16_loadn(op->dy + t * dim + i, lanes);
-            __builtin_prefetch(x + 2 * ahead + i);
-            __builtin_prefetch(x + 2 * ahead + dim + i);
-            __builtin_prefetch(op->dy + t * dim + ahead + i);
-            v16 f = silu ? silu_factor(g) : gelu_factor(g);
-            v16 slope = silu ? silu_slope(g, f) : gelu_slope(g, f);
-            v16_storen(dx + i, v16_mul(v16_mul(dy, up), slope), lanes);
-            v16_storen(dx + dim + i, v16_mul(dy, v16_mul(g, f)), lanes);
-        }
-    }
+    if (cpu_is_narrow(op->x_dtype))
+        glu_grad_range(op, first, last, VEC_BF16);
+    else
+        glu_grad_range(op, first, last, VEC_F32);
 }
 
 /* ---- optimizer ---------------------------------------------------------- */

@@ -20,6 +20,7 @@ const cpu_kernels KERNELS = {
     .decode = decode,
     .attend_grad = attend_grad,
     .scaled = scaled,
+    .embed = embed,
     .axpby = axpby,
     .fma = fma_row,
     .rmsnorm = rmsnorm,

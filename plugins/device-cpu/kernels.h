@@ -12,6 +12,12 @@
 
 #include <xray/device.h>
 
+/* Activations are bf16 or else fp32. */
+static inline int cpu_is_narrow(uint32_t dtype)
+{
+    return dtype == XRAY_BF16;
+}
+
 #define GEMM_ZERO 0 /* the chain starts from 0 */
 #define GEMM_LOAD 1 /* the chain starts from c */
 #define GEMM_BIAS 2 /* the chain starts from bias */
@@ -73,16 +79,17 @@ static inline size_t cpu_gemm_partial(uint32_t segments)
 }
 
 /* Rows of outputs on their way to y = act(gate) * up; without up, y =
- * act(gate). */
+ * act(gate). If y is bf16, gate and up are rounded to bf16 first. */
 typedef struct cpu_activation {
     const float *gate;
     const float *up; /* or NULL */
-    float *y;
+    void *y;
     size_t x_row; /* of gate and up */
     size_t y_row;
     size_t rows;
     size_t cols;
     int silu;
+    int narrow; /* 1: y is bf16 */
 } cpu_activation;
 
 /* Queries of one head that read one kv head. Row r is at position pos + r *
@@ -198,7 +205,8 @@ typedef struct cpu_kernels {
     void (*attend_grad)(const cpu_attend_grad *a);
     /* y[n] = table[n] * scale and the like: elementwise over n. */
     void (*scaled)(float *y, const float *x, float scale, size_t n);
-    void (*axpby)(float *y, const float *x, const float *ab, size_t n);
+    void (*embed)(const xray_embedding *op, size_t first, size_t last);
+    void (*axpby)(const xray_axpby *op, size_t first, size_t last);
     void (*fma)(float *y, const float *x, float scale, size_t n);
     void (*rmsnorm)(const xray_rmsnorm *op, size_t first, size_t last);
     void (*rmsnorm_dx)(const xray_rmsnorm_grad *op, size_t first, size_t last);

@@ -122,11 +122,7 @@ xray_status cpu_cast(void *self, xray_stream *stream, const xray_cast *op)
 static void axpby_range(void *ctx, size_t first, size_t last)
 {
     const elem_job *job = ctx;
-    const xray_axpby *op = job->op;
-    float ab[2] = { op->alpha, op->beta };
-    job->d->k->axpby((float *)op->y + first,
-                     op->x ? (const float *)op->x + first : NULL, ab,
-                     last - first);
+    job->d->k->axpby(job->op, first, last);
 }
 
 xray_status cpu_axpby(void *self, xray_stream *stream, const xray_axpby *op)
@@ -134,6 +130,7 @@ xray_status cpu_axpby(void *self, xray_stream *stream, const xray_axpby *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "axpby", op->y);
+    CPU_CHECK_TYPES(d, "axpby", CPU_OPERAND(op, x), CPU_OPERAND(op, y));
     elem_job job = { .d = d, .op = op };
     cpu_ranges(d, op->count, 4096, 0.2, axpby_range, &job);
     return XRAY_OK;

@@ -4,6 +4,8 @@
  * norms, rotary positions and gated activations. Each function *_range is a
  * cpu_range, which the threads run on ranges of its tokens or columns.
  */
+#include <string.h>
+
 #include <xray/numerics.h>
 
 #include "plugins/device-cpu/device.h"
@@ -48,23 +50,7 @@ static xray_status check_vocab_ids(const cpu_device *d, const char *where,
 static void embed_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
-    const xray_embedding *op = job->op;
-    const float *table = op->table;
-    const uint16_t *narrow = op->table;
-    for (size_t t = first; t < last; t++) {
-        float *y = (float *)op->y + t * op->dim;
-        size_t row = (size_t)op->ids[t] - op->vocab_first;
-        if (row >= op->vocab) {
-            for (size_t i = 0; i < op->dim; i++)
-                y[i] = -0.0f;
-            continue;
-        }
-        size_t at = row * op->dim;
-        for (size_t i = 0; op->table_dtype == XRAY_BF16 && i < op->dim; i++)
-            y[i] = cpu_from_bf16(narrow[at + i]);
-        job->d->k->scaled(y, op->table_dtype == XRAY_BF16 ? y : table + at,
-                          op->scale, op->dim);
-    }
+    job->d->k->embed(job->op, first, last);
 }
 
 xray_status cpu_embedding(void *self, xray_stream *stream,
@@ -73,10 +59,7 @@ xray_status cpu_embedding(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "embedding", op->ids, op->table, op->y);
-    if (op->table_dtype > XRAY_BF16)
-        return cpu_fail(d, XRAY_E_UNSUPPORTED, "embedding",
-                        "a table of element type %u is not supported",
-                        op->table_dtype);
+    CPU_CHECK_TYPES(d, "embedding", CPU_OPERAND(op, table), CPU_OPERAND(op, y));
     size_t n = cpu_count(&op->tokens);
     const uint64_t vocab[2] = { op->vocab_first, op->vocab };
     xray_status status =
@@ -120,23 +103,29 @@ xray_status cpu_embedding_grad(void *self, xray_stream *stream,
     return XRAY_OK;
 }
 
+static size_t row_bytes(const xray_rows *op)
+{
+    return op->dim * (cpu_is_narrow(op->dtype) ? 2 : sizeof(float));
+}
+
 static void gather_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     const xray_rows *op = job->op;
+    size_t bytes = row_bytes(op);
     for (size_t i = first; i < last; i++)
-        job->d->k->scaled((float *)op->y + i * op->dim,
-                          (const float *)op->x + (size_t)op->index[i] * op->dim,
-                          1.0f, op->dim);
+        memcpy((char *)op->y + i * bytes,
+               (const char *)op->x + (size_t)op->index[i] * bytes, bytes);
 }
 
 static void scatter_range(void *ctx, size_t first, size_t last)
 {
     const rows_job *job = ctx;
     const xray_rows *op = job->op;
+    size_t bytes = row_bytes(op);
     for (size_t i = first; i < last; i++)
-        job->d->k->scaled((float *)op->y + (size_t)op->index[i] * op->dim,
-                          (const float *)op->x + i * op->dim, 1.0f, op->dim);
+        memcpy((char *)op->y + (size_t)op->index[i] * bytes,
+               (const char *)op->x + i * bytes, bytes);
 }
 
 /* Gathers or scatters rows. The index is checked for negative values only,
@@ -145,6 +134,7 @@ static xray_status move_rows(cpu_device *d, const char *where,
                              const xray_rows *op, cpu_range *range)
 {
     CPU_CHECK(d, op, where, op->index, op->x, op->y);
+    CPU_CHECK_TYPES(d, where, { "x", op->x, op->dtype });
     size_t n = cpu_count(&op->count);
     xray_status status = check_ids(d, where, op->index, n, 0, INT32_MAX);
     if (status != XRAY_OK)
@@ -179,6 +169,8 @@ xray_status cpu_rmsnorm(void *self, xray_stream *stream, const xray_rmsnorm *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "rmsnorm", op->x, op->weight, op->y);
+    CPU_CHECK_TYPES(d, "rmsnorm", CPU_OPERAND(op, x), CPU_OPERAND(op, y),
+                    CPU_OPERAND(op, residual));
     size_t width = (size_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->y_stride < width)
         return cpu_fail(d, XRAY_E_ARG, "rmsnorm",
@@ -217,6 +209,7 @@ xray_status cpu_rmsnorm_grad(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "rmsnorm_grad", op->x, op->weight, op->rstd, op->dy,
               op->dx);
+    CPU_CHECK_TYPES(d, "rmsnorm_grad", CPU_OPERAND(op, x));
     size_t width = (size_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->dy_stride < width ||
         op->dx_stride < width)
@@ -255,6 +248,7 @@ xray_status cpu_layernorm(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "layernorm", op->x, op->weight, op->y);
+    CPU_CHECK_TYPES(d, "layernorm", CPU_OPERAND(op, x), CPU_OPERAND(op, y));
     if (op->dim == 0 || op->x_stride < op->dim || op->y_stride < op->dim)
         return cpu_fail(d, XRAY_E_ARG, "layernorm",
                         "dim %u does not fit strides %llu and %llu", op->dim,
@@ -289,6 +283,7 @@ xray_status cpu_layernorm_grad(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "layernorm_grad", op->x, op->weight, op->stat, op->dy,
               op->dx);
+    CPU_CHECK_TYPES(d, "layernorm_grad", CPU_OPERAND(op, x));
     if (op->dim == 0 || op->x_stride < op->dim || op->dy_stride < op->dim ||
         op->dx_stride < op->dim)
         return cpu_fail(d, XRAY_E_ARG, "layernorm_grad",
@@ -345,6 +340,7 @@ xray_status cpu_rope(void *self, xray_stream *stream, const xray_rope *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "rope", op->x, op->positions, op->table);
+    CPU_CHECK_TYPES(d, "rope", { "x", op->x, op->dtype });
     if (2 * (uint64_t)op->half > op->head_dim ||
         op->stride < (uint64_t)op->heads * op->head_dim)
         return cpu_fail(
@@ -394,6 +390,7 @@ xray_status cpu_glu(void *self, xray_stream *stream, const xray_glu *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu", op->x, op->y);
+    CPU_CHECK_TYPES(d, "glu", CPU_OPERAND(op, x), CPU_OPERAND(op, y));
     xray_status status =
         check_activation(d, "glu", op->act, op->dim, op->plain);
     if (status != XRAY_OK)
@@ -410,6 +407,8 @@ xray_status cpu_glu_grad(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
+    CPU_CHECK_TYPES(d, "glu_grad", CPU_OPERAND(op, x),
+                    { "dx", op->dx, XRAY_F32 });
     xray_status status =
         check_activation(d, "glu_grad", op->act, op->dim, op->plain);
     if (status != XRAY_OK)

@@ -37,31 +37,48 @@
 
 #define VEC_INF __builtin_inff()
 
-/* Stores lanes 0 to n - 1 as bf16, rounded to nearest even; NaN stays NaN. */
-VFN void v16_narrown(uint16_t *p, v16 x, size_t n)
+/* The bits of x as bf16, rounded to nearest even; NaN stays NaN. */
+VFN i16 v16_half(v16 x)
 {
     i16 bits = v16_bits(x);
     i16 top = i16_srl(bits, 16);
     i16 half = i16_add(i16_and(top, i16_set(1)), i16_set(0x7FFF));
     i16 near = i16_srl(i16_add(bits, half), 16);
-    i16_halven(p, i16_pick(v16_nan(x), i16_or(top, i16_set(0x40)), near), n);
+    return i16_pick(v16_nan(x), i16_or(top, i16_set(0x40)), near);
 }
 
+/* Store x as bf16, all of it or lanes 0 to n - 1. */
 VFN void v16_narrow(uint16_t *p, v16 x)
 {
-    v16_narrown(p, x, 16);
+    i16_halven(p, v16_half(x), 16);
 }
 
-/* Elements i to i + n - 1 of x, which are floats or, if `narrow`, bf16. */
-VFN v16 v16_take(const void *x, int narrow, size_t i, size_t n)
+VFN void v16_narrown(uint16_t *p, v16 x, size_t n)
 {
-    return narrow ? v16_widenn((const uint16_t *)x + i, n)
-                  : v16_loadn((const float *)x + i, n);
+    i16_halven(p, v16_half(x), n);
 }
 
-VFN void v16_put(void *y, int narrow, size_t i, v16 x, size_t n)
+#define VEC_F32 0
+#define VEC_BF16 1
+#define VEC_ROUND 2 /* float32 that is rounded to bf16 as it is read */
+
+VFN size_t vec_bytes(int kind, size_t n)
 {
-    if (narrow)
+    return n * (kind == VEC_BF16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* Elements i to i + n - 1 of x, which are of a kind above. */
+VFN v16 v16_take(const void *x, int kind, size_t i, size_t n)
+{
+    if (kind == VEC_BF16)
+        return v16_widenn((const uint16_t *)x + i, n);
+    v16 r = v16_loadn((const float *)x + i, n);
+    return kind == VEC_ROUND ? i16_float(i16_sll(v16_half(r), 16)) : r;
+}
+
+VFN void v16_put(void *y, int kind, size_t i, v16 x, size_t n)
+{
+    if (kind == VEC_BF16)
         v16_narrown((uint16_t *)y + i, x, n);
     else
         v16_storen((float *)y + i, x, n);

@@ -137,7 +137,7 @@ static void rows_refuse_bad_ids_and_types(void **state)
                    "embedding");
     FINE(embedding, table_dtype, XRAY_BF16);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
-        "a table of element type 3 is not supported");
+        "table has element type 3, but must be F32 or BF16");
     const xray_embedding_grad embedding_grad = { .header = XRAY_HEADER(
                                                      xray_embedding_grad),
                                                  .tokens = { .bound = 2 },
