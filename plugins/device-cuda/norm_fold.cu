@@ -35,7 +35,7 @@ typedef struct loaded_part {
 
 /* Loads this thread's part of the tile that starts at row `first` of the
  * block's segment. */
-template <int Wide, int Columns, int Centred>
+template <int Wide, int Columns, int Centred, typename X>
 CU_FN void load_part(const norm_fold *f, uint64_t first, uint64_t rows,
                      loaded_part *to)
 {
@@ -52,7 +52,7 @@ CU_FN void load_part(const norm_fold *f, uint64_t first, uint64_t rows,
         uint64_t row = t * f->groups + g;
         uint64_t at = g * f->dim + column;
         uint32_t left = f->dim - column;
-        to->x[k] = cu_load4<Wide>(f->x + t * f->x_stride + at, left);
+        to->x[k] = cu_load4<Wide>((const X *)f->x + t * f->x_stride + at, left);
         to->dy[k] = cu_load4<Wide>(f->dy + t * f->dy_stride + at, left);
         to->mean[k] = Centred ? f->stat[2 * row] : 0.0f;
         to->rstd[k] = Centred ? f->stat[2 * row + 1] : f->stat[row];
@@ -144,7 +144,7 @@ CU_FN void run_chain(const float *xh, const float *dy, uint32_t n, float *w,
 /* In iteration i, tile i + 1 is loaded, tile i is stored by column, and tile i
  * - 1 is summed. The two shared buffers alternate, and one barrier per
  * iteration separates them. */
-template <int Wide, int Columns, int Centred>
+template <int Wide, int Columns, int Centred, typename X>
 __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
 {
     typedef fold_shape<Columns> shape;
@@ -160,13 +160,13 @@ __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
     float b = folds && f.dbias ? f.dbias[own] : 0.0f;
     loaded_part part = {};
     if (threadIdx.x < LOADERS)
-        load_part<Wide, Columns, Centred>(&f, 0, rows, &part);
+        load_part<Wide, Columns, Centred, X>(&f, 0, rows, &part);
     for (uint64_t i = 0; i <= tiles; i++) {
         uint32_t now = (uint32_t)i & 1u;
         if (threadIdx.x < LOADERS && i < tiles) {
             store_part<Columns, Centred>(&part, xh[now], dy[now]);
-            load_part<Wide, Columns, Centred>(&f, (i + 1) * shape::rows, rows,
-                                              &part);
+            load_part<Wide, Columns, Centred, X>(&f, (i + 1) * shape::rows,
+                                                 rows, &part);
         } else if (folds && i > 0) {
             uint64_t left = rows - (i - 1) * shape::rows;
             run_chain<Centred>(xh[now ^ 1u] + lane * shape::line,
@@ -184,32 +184,35 @@ __global__ void __launch_bounds__(LOADERS + 32) norm_fold_kernel(norm_fold f)
 
 /* Gives each block as many columns as leave no multiprocessor without a
  * block. */
-template <int Wide, int Centred>
+template <int Wide, int Centred, typename X>
 static void launch_fold(const cuda_device *d, cudaStream_t stream,
                         const norm_fold *f)
 {
     dim3 block(LOADERS + 32);
     uint32_t segments = f->groups / f->run;
     if (f->dim / 16 * segments >= (uint32_t)d->sms)
-        CU_LAUNCH((norm_fold_kernel<Wide, 16, Centred>),
+        CU_LAUNCH((norm_fold_kernel<Wide, 16, Centred, X>),
                   dim3((f->dim + 15) / 16, segments), block, 0, stream, *f);
     else
-        CU_LAUNCH((norm_fold_kernel<Wide, 8, Centred>),
+        CU_LAUNCH((norm_fold_kernel<Wide, 8, Centred, X>),
                   dim3((f->dim + 7) / 8, segments), block, 0, stream, *f);
 }
 
 void norm_fold_start(const cuda_device *d, cudaStream_t stream,
                      const norm_fold *f, int centred)
 {
-    int wide = rows_odd(f->x) + rows_odd(f->dy) + f->dim % 4 + f->x_stride % 4 +
-                   f->dy_stride % 4 ==
+    int wide = rows_odd_as(f->x, f->x_dtype) + rows_odd(f->dy) + f->dim % 4 +
+                   f->x_stride % 4 + f->dy_stride % 4 ==
                0;
-    if (wide && centred)
-        launch_fold<1, 1>(d, stream, f);
-    else if (wide)
-        launch_fold<1, 0>(d, stream, f);
-    else if (centred)
-        launch_fold<0, 1>(d, stream, f);
-    else
-        launch_fold<0, 0>(d, stream, f);
+    rows_as(f->x_dtype, [&](auto x) {
+        typedef decltype(x) X;
+        if (wide && centred)
+            launch_fold<1, 1, X>(d, stream, f);
+        else if (wide)
+            launch_fold<1, 0, X>(d, stream, f);
+        else if (centred)
+            launch_fold<0, 1, X>(d, stream, f);
+        else
+            launch_fold<0, 0, X>(d, stream, f);
+    });
 }

@@ -9,7 +9,7 @@
 
 /* A row is one group of one token. */
 typedef struct norm_fold {
-    const float *x;
+    const void *x;
     const float *dy;
     const float *stat; /* rstd per row; if centred: mean, rstd */
     float *dweight;    /* [groups / run, dim] or NULL */
@@ -20,6 +20,7 @@ typedef struct norm_fold {
     uint32_t groups;
     uint32_t run; /* groups of a segment; it divides groups */
     uint32_t dim;
+    uint32_t x_dtype;
 } norm_fold;
 
 /* dweight = fma(dy, xh, dweight) and dbias = dbias + dy over tokens, then

@@ -29,41 +29,62 @@ static dim3 elem_grid(uint64_t count, uint64_t each)
 /* ---- axpby -------------------------------------------------------------- */
 
 typedef struct axpby_args {
-    const float *x;
-    float *y;
-    uint64_t count;
+    const void *x;
+    void *y;
+    uint64_t first;
+    uint64_t count; /* elements first .. count - 1 */
     float alpha;
     float beta;
 } axpby_args;
 
 /* One thread per ELEM_EACH groups of four. With beta 0, y is not read. */
-template <int Wide>
+template <int Wide, typename X, typename Y>
 __global__ void __launch_bounds__(ELEM_THREADS) axpby_kernel(axpby_args a)
 {
+    const X *from = (const X *)a.x;
+    Y *to = (Y *)a.y;
     cu_quad x[ELEM_EACH] = {};
     cu_quad y[ELEM_EACH] = {};
     int keep = !(a.beta == 0.0f);
 #pragma unroll
     for (int u = 0; u < ELEM_EACH; u++) {
-        uint64_t i = elem_at(u, ELEM_EACH);
-        if (a.x && i < a.count)
-            x[u] = cu_load4<Wide>(a.x + i, a.count - i);
+        uint64_t i = a.first + elem_at(u, ELEM_EACH);
+        if (from && i < a.count)
+            x[u] = cu_load4<Wide>(from + i, a.count - i);
         if (keep && i < a.count)
-            y[u] = cu_load4<Wide>(a.y + i, a.count - i);
+            y[u] = cu_load4<Wide>(to + i, a.count - i);
     }
 #pragma unroll
     for (int u = 0; u < ELEM_EACH; u++) {
-        uint64_t i = elem_at(u, ELEM_EACH);
+        uint64_t i = a.first + elem_at(u, ELEM_EACH);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             float old = keep ? a.beta * y[u].f[j] : 0.0f;
             float fresh =
                 keep ? fmaf(a.alpha, x[u].f[j], old) : x[u].f[j] * a.alpha;
-            y[u].f[j] = a.x ? fresh : old;
+            y[u].f[j] = from ? fresh : old;
         }
         if (i < a.count)
-            cu_put4<Wide>(a.y + i, y[u], a.count - i);
+            cu_put4<Wide>(to + i, y[u], a.count - i);
     }
+}
+
+template <typename X, typename Y>
+static void launch_axpby(cudaStream_t on, const xray_axpby *op)
+{
+    uint64_t odd =
+        rows_odd_as(op->x, op->x_dtype) + rows_odd_as(op->y, op->y_dtype);
+    uint64_t complete = odd == 0 ? op->count / 4 * 4 : 0;
+    axpby_args a = { op->x, op->y, 0, complete, op->alpha, op->beta };
+    if (complete > 0)
+        CU_LAUNCH((axpby_kernel<1, X, Y>), elem_grid(complete, ELEM_EACH),
+                  dim3(ELEM_THREADS), 0, on, a);
+    a.first = complete;
+    a.count = op->count;
+    if (a.count > complete)
+        CU_LAUNCH((axpby_kernel<0, X, Y>),
+                  elem_grid(a.count - complete, ELEM_EACH), dim3(ELEM_THREADS),
+                  0, on, a);
 }
 
 extern "C" xray_status cuda_axpby(void *self, xray_stream *stream,
@@ -71,20 +92,15 @@ extern "C" xray_status cuda_axpby(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "axpby", op->y);
+    CUDA_CHECK_TYPE(d, op, "axpby", x_dtype);
+    CUDA_CHECK_TYPE(d, op, "axpby", y_dtype);
+    CUDA_CHECK_ALIAS(d, op, "axpby", x, y);
     cudaStream_t on = cuda_stream(d, stream);
-    uint64_t complete =
-        rows_odd(op->x) + rows_odd(op->y) == 0 ? op->count / 4 * 4 : 0;
-    axpby_args a = { (const float *)op->x, (float *)op->y, complete, op->alpha,
-                     op->beta };
-    if (complete > 0)
-        CU_LAUNCH(axpby_kernel<1>, elem_grid(complete, ELEM_EACH),
-                  dim3(ELEM_THREADS), 0, on, a);
-    a.x = op->x ? (const float *)op->x + complete : NULL;
-    a.y = (float *)op->y + complete;
-    a.count = op->count - complete;
-    if (a.count > 0)
-        CU_LAUNCH(axpby_kernel<0>, elem_grid(a.count, ELEM_EACH),
-                  dim3(ELEM_THREADS), 0, on, a);
+    rows_as(op->x_dtype, [&](auto x) {
+        rows_as(op->y_dtype, [&](auto y) {
+            launch_axpby<decltype(x), decltype(y)>(on, op);
+        });
+    });
     return cuda_launched(d, "axpby");
 }
 
@@ -117,23 +133,19 @@ CU_FN float from_f16(uint16_t h)
 
 /* Element types as template arguments: XRAY_F32, XRAY_BF16, XRAY_F16. */
 
-/* Returns 0 if four elements at p can be read in one access. */
-template <uint32_t Type> static uint64_t misaligned_as(const void *p)
-{
-    return (uint64_t)(uintptr_t)p % (Type == XRAY_F32 ? 16 : 8);
-}
-
 template <int Wide, uint32_t Type>
 CU_FN cu_quad load_as(const void *p, uint64_t at, uint64_t left)
 {
     if (Type == XRAY_F32)
         return cu_load4<Wide>((const float *)p + at, left);
+    if (Type == XRAY_BF16)
+        return cu_load4<Wide>((const uint16_t *)p + at, left);
     uint16_t h[4];
     cu_quad q;
     cu_load4_16<Wide>((const uint16_t *)p + at, left, h);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        q.f[i] = Type == XRAY_BF16 ? cu_from_bf16(h[i]) : from_f16(h[i]);
+        q.f[i] = from_f16(h[i]);
     return q;
 }
 
@@ -142,11 +154,13 @@ CU_FN void store_as(void *p, uint64_t at, cu_quad q, uint64_t left)
 {
     if (Type == XRAY_F32) {
         cu_put4<Wide>((float *)p + at, q, left);
+    } else if (Type == XRAY_BF16) {
+        cu_put4<Wide>((uint16_t *)p + at, q, left);
     } else {
         uint16_t h[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            h[i] = Type == XRAY_BF16 ? cu_to_bf16(q.f[i]) : to_f16(q.f[i]);
+            h[i] = to_f16(q.f[i]);
         cu_put4_16<Wide>((uint16_t *)p + at, h, left);
     }
 }
@@ -206,7 +220,7 @@ static void launch_cast(cudaStream_t on, const xray_cast *op)
         op->x, op->y, op->rows ? op->rows : 1, op->x_stride, op->y_stride, 0,
         0,     0
     };
-    uint64_t odd = misaligned_as<From>(op->x) + misaligned_as<To>(op->y);
+    uint64_t odd = rows_odd_as(op->x, From) + rows_odd_as(op->y, To);
     if (a.rows > 1)
         odd += op->x_stride % 4 + op->y_stride % 4;
     a.count = odd == 0 ? op->count / 4 * 4 : 0;
@@ -449,7 +463,7 @@ template <uint32_t Out>
 static void launch_adamw(cudaStream_t on, const xray_adamw *op)
 {
     uint64_t odd = rows_odd(op->p) + rows_odd(op->g) + rows_odd(op->m) +
-                   rows_odd(op->v) + misaligned_as<Out>(op->out);
+                   rows_odd(op->v) + rows_odd_as(op->out, Out);
     uint64_t complete = odd == 0 ? op->count / 4 * 4 : 0;
     adamw_args a = { *op, 0, complete };
     if (complete > 0)

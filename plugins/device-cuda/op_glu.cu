@@ -19,9 +19,9 @@ template <int Silu> CU_FN float act_slope(float g, float f)
 }
 
 typedef struct act_args {
-    const float *x; /* [tokens, dim], or [tokens, 2 dim] with a gate */
+    const void *x; /* [tokens, dim], or [tokens, 2 dim] with a gate */
     const float *dy;
-    float *to; /* y, or dx */
+    void *to; /* y, or dx */
     const int32_t *live;
     uint64_t bound;
     uint64_t step; /* columns per block */
@@ -31,16 +31,16 @@ typedef struct act_args {
 
 #define ACT_EACH 2 /* groups of four per thread in flight */
 
-/* y = act(gate) up. 12 bytes and about 45 instructions per value: bound by
- * memory, with about two thirds of the issue slots used. */
-template <int Wide, int Silu, int Plain>
+/* y = act(gate) up. 12 bytes of fp32 and about 45 instructions per value: bound
+ * by memory, with about two thirds of the issue slots used. */
+template <int Wide, int Silu, int Plain, typename X, typename Y>
 __global__ void __launch_bounds__(ROWS_THREADS) act_kernel(act_args a)
 {
     uint64_t t = blockIdx.x / a.chunks;
     if (t >= cu_count(a.bound, a.live))
         return;
-    const float *x = a.x + t * a.dim * (Plain ? 1 : 2);
-    float *y = a.to + t * a.dim;
+    const X *x = (const X *)a.x + t * a.dim * (Plain ? 1 : 2);
+    Y *y = (Y *)a.to + t * a.dim;
     uint64_t first = blockIdx.x % a.chunks * a.step;
     uint64_t last = min(first + a.step, (uint64_t)a.dim);
     uint64_t stride = (uint64_t)blockDim.x * 4;
@@ -69,17 +69,17 @@ __global__ void __launch_bounds__(ROWS_THREADS) act_kernel(act_args a)
     }
 }
 
-/* dgate = dy up slope, dup = dy act(gate). 20 bytes per value of y. dx may be
- * x, because a thread reads what it overwrites. */
-template <int Wide, int Silu, int Plain>
+/* dgate = dy up slope, dup = dy act(gate). 20 bytes of fp32 per value of y. dx
+ * may be x, because a thread reads what it overwrites. */
+template <int Wide, int Silu, int Plain, typename X>
 __global__ void __launch_bounds__(ROWS_THREADS) act_grad_kernel(act_args a)
 {
     uint64_t t = blockIdx.x / a.chunks;
     if (t >= cu_count(a.bound, a.live))
         return;
-    const float *x = a.x + t * a.dim * (Plain ? 1 : 2);
+    const X *x = (const X *)a.x + t * a.dim * (Plain ? 1 : 2);
     const float *dy = a.dy + t * a.dim;
-    float *dx = a.to + t * a.dim * (Plain ? 1 : 2);
+    float *dx = (float *)a.to + t * a.dim * (Plain ? 1 : 2);
     uint64_t first = blockIdx.x % a.chunks * a.step;
     uint64_t last = min(first + a.step, (uint64_t)a.dim);
     for (uint64_t c = first + threadIdx.x * 4; c < last; c += blockDim.x * 4) {
@@ -106,41 +106,53 @@ __global__ void __launch_bounds__(ROWS_THREADS) act_grad_kernel(act_args a)
 
 /* ---- launches ----------------------------------------------------------- */
 
-#define ACT_LAUNCH(kernel, silu, plain)                                  \
-    do {                                                                 \
-        if (wide)                                                        \
-            CU_LAUNCH((kernel<1, silu, plain>), grid, block, 0, on, *a); \
-        else                                                             \
-            CU_LAUNCH((kernel<0, silu, plain>), grid, block, 0, on, *a); \
+/* Launches act_kernel with dy NULL, else act_grad_kernel. */
+template <int Wide, int Silu, int Plain>
+static void launch_as(cudaStream_t on, const act_args *a, dim3 grid, dim3 block,
+                      uint32_t x_dtype, uint32_t y_dtype)
+{
+    rows_as(x_dtype, [&](auto x) {
+        typedef decltype(x) X;
+        if (a->dy)
+            CU_LAUNCH((act_grad_kernel<Wide, Silu, Plain, X>), grid, block, 0,
+                      on, *a);
+        else
+            rows_as(y_dtype, [&](auto y) {
+                CU_LAUNCH((act_kernel<Wide, Silu, Plain, X, decltype(y)>), grid,
+                          block, 0, on, *a);
+            });
+    });
+}
+
+#define ACT_LAUNCH(silu, plain)                                              \
+    do {                                                                     \
+        if (wide)                                                            \
+            launch_as<1, silu, plain>(on, a, grid, block, x_dtype, y_dtype); \
+        else                                                                 \
+            launch_as<0, silu, plain>(on, a, grid, block, x_dtype, y_dtype); \
     } while (0)
 
-#define ACT_START(kernel)                  \
-    do {                                   \
-        if (act == XRAY_ACT_SILU && plain) \
-            ACT_LAUNCH(kernel, 1, 1);      \
-        else if (act == XRAY_ACT_SILU)     \
-            ACT_LAUNCH(kernel, 1, 0);      \
-        else if (plain)                    \
-            ACT_LAUNCH(kernel, 0, 1);      \
-        else                               \
-            ACT_LAUNCH(kernel, 0, 0);      \
-    } while (0)
-
-/* Launches the activation or, with dy, its gradient. */
+/* Launches the activation or, with dy, its gradient; y_dtype is the type of
+ * a->to. */
 static void launch_act(cudaStream_t on, act_args *a, uint32_t act,
-                       uint32_t plain)
+                       uint32_t plain, uint32_t x_dtype, uint32_t y_dtype)
 {
     rows_shape s = rows_cut(((uint64_t)a->dim + 3) / 4, ACT_EACH);
     a->step = s.step * 4;
     a->chunks = s.chunks;
     dim3 grid((unsigned)(a->bound * s.chunks));
     dim3 block(s.threads);
-    int wide =
-        rows_odd(a->x) + rows_odd(a->dy) + rows_odd(a->to) + a->dim % 4 == 0;
-    if (a->dy)
-        ACT_START(act_grad_kernel);
+    int wide = rows_odd_as(a->x, x_dtype) + rows_odd(a->dy) +
+                   rows_odd_as(a->to, y_dtype) + a->dim % 4 ==
+               0;
+    if (act == XRAY_ACT_SILU && plain)
+        ACT_LAUNCH(1, 1);
+    else if (act == XRAY_ACT_SILU)
+        ACT_LAUNCH(1, 0);
+    else if (plain)
+        ACT_LAUNCH(0, 1);
     else
-        ACT_START(act_kernel);
+        ACT_LAUNCH(0, 0);
 }
 
 static xray_status check_act(const cuda_device *d, const char *where,
@@ -162,16 +174,19 @@ extern "C" xray_status cuda_glu(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "glu", op->x, op->y);
+    CUDA_CHECK_TYPE(d, op, "glu", x_dtype);
+    CUDA_CHECK_TYPE(d, op, "glu", y_dtype);
     xray_status status = check_act(d, "glu", op->act, op->dim, op->plain);
     if (status != XRAY_OK || op->tokens.bound == 0)
         return status;
     act_args a = {};
-    a.x = (const float *)op->x;
-    a.to = (float *)op->y;
+    a.x = op->x;
+    a.to = op->y;
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
     a.dim = op->dim;
-    launch_act(cuda_stream(d, stream), &a, op->act, op->plain);
+    launch_act(cuda_stream(d, stream), &a, op->act, op->plain, op->x_dtype,
+               op->y_dtype);
     return cuda_launched(d, "glu");
 }
 
@@ -180,16 +195,18 @@ extern "C" xray_status cuda_glu_grad(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
+    CUDA_CHECK_TYPE(d, op, "glu_grad", x_dtype);
     xray_status status = check_act(d, "glu_grad", op->act, op->dim, op->plain);
     if (status != XRAY_OK || op->tokens.bound == 0)
         return status;
     act_args a = {};
-    a.x = (const float *)op->x;
+    a.x = op->x;
     a.dy = op->dy;
     a.to = op->dx;
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
     a.dim = op->dim;
-    launch_act(cuda_stream(d, stream), &a, op->act, op->plain);
+    launch_act(cuda_stream(d, stream), &a, op->act, op->plain, op->x_dtype,
+               XRAY_F32);
     return cuda_launched(d, "glu_grad");
 }

@@ -68,11 +68,11 @@ extern "C" xray_status cuda_rope_table(void *self, xray_stream *stream,
 
 /* ---- rotation ----------------------------------------------------------- */
 
-/* A thread rotates four pairs of a head in place, with 16-byte accesses to both
- * halves. The heads of a token share a row of the table, which stays in the L1
- * cache, so the traffic is each rotated value read and written once: close to
- * copy bandwidth. A position below 0 gives NaN. */
-template <int Wide>
+/* A thread rotates four pairs of a head in place, with one access to each of
+ * the halves. The heads of a token share a row of the table, which stays in the
+ * L1 cache, so the traffic is each rotated value read and written once: close
+ * to copy bandwidth. A position below 0 gives NaN. */
+template <int Wide, typename X>
 __global__ void __launch_bounds__(ROWS_THREADS) rope_kernel(xray_rope op)
 {
     uint64_t t = blockIdx.x;
@@ -87,9 +87,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) rope_kernel(xray_rope op)
         uint32_t h = i / quads;
         uint32_t at = (i - h * quads) * 4;
         uint32_t left = op.half - at;
-        float *a =
-            (float *)op.x + t * op.stride + (uint64_t)h * op.head_dim + at;
-        float *b = a + op.half;
+        X *a = (X *)op.x + t * op.stride + (uint64_t)h * op.head_dim + at;
+        X *b = a + op.half;
         cu_quad x = cu_load4<Wide>(a, left);
         cu_quad y = cu_load4<Wide>(b, left);
         cu_quad cs[2];
@@ -114,6 +113,7 @@ extern "C" xray_status cuda_rope(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "rope", op->x, op->positions, op->table);
+    CUDA_CHECK_TYPE(d, op, "rope", dtype);
     if (2 * (uint64_t)op->half > op->head_dim ||
         op->stride < (uint64_t)op->heads * op->head_dim)
         return cuda_fail(
@@ -124,10 +124,17 @@ extern "C" xray_status cuda_rope(void *self, xray_stream *stream,
     uint64_t items = (uint64_t)op->heads * ((op->half + 3) / 4);
     if (op->tokens.bound == 0 || items == 0)
         return XRAY_OK;
-    int wide = rows_odd(op->x) + rows_odd(op->table) + op->stride % 4 +
-                   op->head_dim % 4 + op->half % 4 ==
+    int wide = rows_odd_as(op->x, op->dtype) + rows_odd(op->table) +
+                   op->stride % 4 + op->head_dim % 4 + op->half % 4 ==
                0;
-    ROWS_LAUNCH(rope_kernel, wide, dim3((unsigned)op->tokens.bound),
-                dim3(rows_threads(items, 1)), 0, cuda_stream(d, stream), *op);
+    dim3 grid((unsigned)op->tokens.bound);
+    dim3 block(rows_threads(items, 1));
+    cudaStream_t on = cuda_stream(d, stream);
+    rows_as(op->dtype, [&](auto x) {
+        if (wide)
+            CU_LAUNCH((rope_kernel<1, decltype(x)>), grid, block, 0, on, *op);
+        else
+            CU_LAUNCH((rope_kernel<0, decltype(x)>), grid, block, 0, on, *op);
+    });
     return cuda_launched(d, "rope");
 }

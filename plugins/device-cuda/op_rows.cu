@@ -2,21 +2,22 @@
  *
  * Embedding, its gradient, and gather and scatter of rows on NVIDIA GPUs. All
  * but the gradient are bound by memory: a value is read once and written once,
- * in 16-byte accesses where rows allow it, so each should run near the measured
- * copy bandwidth.
+ * in accesses of four values where rows allow it, so each should run near the
+ * measured copy bandwidth.
  */
 #include "plugins/device-cuda/rows.h"
 
 /* ---- rows by index ------------------------------------------------------ */
 
 /* y[t] = x[ids[t] - start] * scale, or y[ids[t] - start] = x[t] * scale with
- * Put. The host does not see the ids: a row read with an id outside of [start,
- * start + limit) becomes NaN, or -0 where x is a slice and the id not negative,
- * and a row written with one is left out. */
+ * Put, where values of x are rounded to the type of y first. The host does not
+ * see the ids: a row read with an id outside of [start, start + limit) becomes
+ * NaN, or -0 where x is a slice and the id not negative, and a row written with
+ * one is left out. */
 typedef struct move_args {
     const int32_t *ids;
     const void *x;
-    float *y;
+    void *y;
     const int32_t *live;
     uint64_t bound;
     uint64_t start;
@@ -30,22 +31,8 @@ typedef struct move_args {
 
 #define MOVE_EACH 4 /* groups of four per thread in flight */
 
-template <int Wide, int Narrow>
-CU_FN cu_quad move_load(const move_args *a, uint64_t at, uint64_t left)
-{
-    if (!Narrow)
-        return cu_load4<Wide>((const float *)a->x + at, left);
-    uint16_t h[4];
-    cu_quad q;
-    cu_load4_16<Wide>((const uint16_t *)a->x + at, left, h);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        q.f[i] = cu_from_bf16(h[i]);
-    return q;
-}
-
 /* One block per row and `step` columns. */
-template <int Wide, int Narrow, int Put>
+template <int Wide, typename X, typename Y, int Put>
 __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
 {
     uint64_t t = blockIdx.x / a.chunks;
@@ -57,8 +44,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
     if (Put && !good)
         return;
     float none = a.slice && id >= 0 ? -0.0f : cu_nan();
-    uint64_t from = (Put ? t : row) * a.dim;
-    float *y = a.y + (Put ? row : t) * a.dim;
+    const X *x = (const X *)a.x + (Put ? t : row) * a.dim;
+    Y *y = (Y *)a.y + (Put ? row : t) * a.dim;
     uint64_t first = blockIdx.x % a.chunks * a.step;
     uint64_t last = min(first + a.step, a.dim);
     uint64_t stride = (uint64_t)blockDim.x * 4;
@@ -68,14 +55,15 @@ __global__ void __launch_bounds__(ROWS_THREADS) move_kernel(move_args a)
 #pragma unroll
         for (int u = 0; u < MOVE_EACH; u++)
             if (good && c + u * stride < last)
-                q[u] = move_load<Wide, Narrow>(&a, from + c + u * stride,
-                                               a.dim - c - u * stride);
+                q[u] =
+                    cu_load4<Wide>(x + c + u * stride, a.dim - c - u * stride);
 #pragma unroll
         for (int u = 0; u < MOVE_EACH; u++)
             if (c + u * stride < last) {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    q[u].f[i] = good ? q[u].f[i] * a.scale : none;
+                    q[u].f[i] =
+                        good ? cu_rounded<Y>(q[u].f[i]) * a.scale : none;
                 cu_put4<Wide>(y + c + u * stride, q[u], a.dim - c - u * stride);
             }
     }
@@ -90,23 +78,19 @@ static xray_status check_slice(const cuda_device *d, const char *where,
     return XRAY_OK;
 }
 
-template <int Narrow, int Put>
-static xray_status move_rows(cuda_device *d, xray_stream *stream,
-                             const char *where, move_args a)
+template <typename X, typename Y, int Put>
+static void launch_move(cudaStream_t on, move_args a)
 {
-    if (a.bound == 0 || a.dim == 0)
-        return XRAY_OK;
     rows_shape s = rows_cut((a.dim + 3) / 4, MOVE_EACH);
     a.step = s.step * 4;
     a.chunks = s.chunks;
-    cudaStream_t on = cuda_stream(d, stream);
     dim3 grid((unsigned)(a.bound * s.chunks));
-    uint64_t odd = Narrow ? (uint64_t)(uintptr_t)a.x % 8 : rows_odd(a.x);
-    if (odd + rows_odd(a.y) + a.dim % 4 == 0)
-        CU_LAUNCH((move_kernel<1, Narrow, Put>), grid, s.threads, 0, on, a);
+    uint64_t odd = (uint64_t)(uintptr_t)a.x % (4 * sizeof(X)) +
+                   (uint64_t)(uintptr_t)a.y % (4 * sizeof(Y));
+    if (odd + a.dim % 4 == 0)
+        CU_LAUNCH((move_kernel<1, X, Y, Put>), grid, s.threads, 0, on, a);
     else
-        CU_LAUNCH((move_kernel<0, Narrow, Put>), grid, s.threads, 0, on, a);
-    return cuda_launched(d, where);
+        CU_LAUNCH((move_kernel<0, X, Y, Put>), grid, s.threads, 0, on, a);
 }
 
 extern "C" xray_status cuda_embedding(void *self, xray_stream *stream,
@@ -118,13 +102,14 @@ extern "C" xray_status cuda_embedding(void *self, xray_stream *stream,
         return cuda_fail(d, XRAY_E_UNSUPPORTED, "embedding",
                          "a table of element type %u is not supported",
                          op->table_dtype);
+    CUDA_CHECK_TYPE(d, op, "embedding", y_dtype);
     xray_status status = check_slice(d, "embedding", op->slice);
-    if (status != XRAY_OK)
+    if (status != XRAY_OK || op->tokens.bound == 0 || op->dim == 0)
         return status;
     move_args a = {};
     a.ids = op->ids;
     a.x = op->table;
-    a.y = (float *)op->y;
+    a.y = op->y;
     a.live = op->tokens.live;
     a.bound = op->tokens.bound;
     a.start = op->vocab_first;
@@ -132,39 +117,49 @@ extern "C" xray_status cuda_embedding(void *self, xray_stream *stream,
     a.slice = op->slice;
     a.dim = op->dim;
     a.scale = op->scale;
-    if (op->table_dtype == XRAY_BF16)
-        return move_rows<1, 0>(d, stream, "embedding", a);
-    return move_rows<0, 0>(d, stream, "embedding", a);
+    cudaStream_t on = cuda_stream(d, stream);
+    rows_as(op->table_dtype, [&](auto x) {
+        rows_as(op->y_dtype, [&](auto y) {
+            launch_move<decltype(x), decltype(y), 0>(on, a);
+        });
+    });
+    return cuda_launched(d, "embedding");
 }
 
-static move_args rows_args(const xray_rows *op)
+/* Moves rows between arrays of one type. */
+template <int Put>
+static xray_status move_rows(const cuda_device *d, xray_stream *stream,
+                             const char *where, const xray_rows *op)
 {
+    CUDA_CHECK(d, op, where, op->index, op->x, op->y);
+    CUDA_CHECK_TYPE(d, op, where, dtype);
+    if (op->count.bound == 0 || op->dim == 0)
+        return XRAY_OK;
     move_args a = {};
     a.ids = op->index;
     a.x = op->x;
-    a.y = (float *)op->y;
+    a.y = op->y;
     a.live = op->count.live;
     a.bound = op->count.bound;
     a.limit = INT32_MAX;
     a.dim = op->dim;
     a.scale = 1.0f;
-    return a;
+    cudaStream_t on = cuda_stream(d, stream);
+    rows_as(op->dtype,
+            [&](auto x) { launch_move<decltype(x), decltype(x), Put>(on, a); });
+    return cuda_launched(d, where);
 }
 
 extern "C" xray_status cuda_gather(void *self, xray_stream *stream,
                                    const xray_rows *op)
 {
-    cuda_device *d = (cuda_device *)self;
-    CUDA_CHECK(d, op, "gather", op->index, op->x, op->y);
-    return move_rows<0, 0>(d, stream, "gather", rows_args(op));
+    return move_rows<0>((const cuda_device *)self, stream, "gather", op);
 }
 
 extern "C" xray_status cuda_scatter(void *self, xray_stream *stream,
                                     const xray_rows *op)
 {
-    cuda_device *d = (cuda_device *)self;
-    CUDA_CHECK(d, op, "scatter", op->index, op->x, op->y);
-    return move_rows<0, 1>(d, stream, "scatter", rows_args(op));
+    return move_rows<1>((const cuda_device *)self, stream, "scatter", op);
 }
 
 /* ---- gradient of the embedding ------------------------------------------ */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Helpers of the kernels that work row by row or element by element: access to
- * four adjacent values, as one 16-byte access where addresses allow it
- * (`Wide`), and the division of a row into blocks.
+ * four adjacent values, as one access where addresses allow it (`Wide`), and
+ * the division of a row into blocks.
+ *
+ * Kernels take element types as template arguments: float, and uint16_t for
+ * bf16, which is widened as it is loaded and rounded as it is stored.
  */
 #ifndef CUDA_ROWS_H
 #define CUDA_ROWS_H
@@ -64,6 +67,17 @@ CU_FN void cu_load4_16(const uint16_t *p, uint64_t left, uint16_t h[4])
     }
 }
 
+template <int Wide> CU_FN cu_quad cu_load4(const uint16_t *p, uint64_t left)
+{
+    uint16_t h[4];
+    cu_quad q;
+    cu_load4_16<Wide>(p, left, h);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        q.f[i] = cu_from_bf16(h[i]);
+    return q;
+}
+
 /* Stores to global memory. This is an explicit instruction, since nvcc splits
  * an ordinary assignment into four where it cannot prove the alignment. */
 template <int Wide> CU_FN void cu_put4(float *p, cu_quad q, uint64_t left)
@@ -90,16 +104,67 @@ CU_FN void cu_put4_16(uint16_t *p, const uint16_t h[4], uint64_t left)
     }
 }
 
+template <int Wide> CU_FN void cu_put4(uint16_t *p, cu_quad q, uint64_t left)
+{
+    uint16_t h[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        h[i] = cu_to_bf16(q.f[i]);
+    cu_put4_16<Wide>(p, h, left);
+}
+
+CU_FN float cu_load1(const float *p)
+{
+    return *p;
+}
+
+CU_FN float cu_load1(const uint16_t *p)
+{
+    return cu_from_bf16(*p);
+}
+
+CU_FN void cu_put1(float *p, float x)
+{
+    *p = x;
+}
+
+CU_FN void cu_put1(uint16_t *p, float x)
+{
+    *p = cu_to_bf16(x);
+}
+
+/* The value that x has as an element of type T. */
+template <typename T> CU_FN float cu_rounded(float x)
+{
+    return sizeof(T) == sizeof(float) ? x : cu_from_bf16(cu_to_bf16(x));
+}
+
 /* The content of a row that has no valid value. */
 CU_FN float cu_nan(void)
 {
     return cu_float(0x7fc00000u);
 }
 
-/* Returns 0 if 16-byte accesses are possible at p, or if p is NULL. */
+/* Returns 0 if four elements of type `dtype` at p can be accessed at once, or
+ * if p is NULL. */
+static inline uint64_t rows_odd_as(const void *p, uint32_t dtype)
+{
+    return (uint64_t)(uintptr_t)p % (dtype > XRAY_F32 ? 8 : 16);
+}
+
 static inline uint64_t rows_odd(const void *p)
 {
-    return (uint64_t)(uintptr_t)p % 16;
+    return rows_odd_as(p, XRAY_F32);
+}
+
+/* Calls f with a value of the type that `dtype` names, for use in a generic
+ * lambda whose kernel has decltype of it as a template argument. */
+template <typename Call> static void rows_as(uint32_t dtype, Call f)
+{
+    if (dtype == XRAY_BF16)
+        f((uint16_t)0);
+    else
+        f(0.0f);
 }
 
 #define ROWS_THREADS 256u /* threads per block, at most */
