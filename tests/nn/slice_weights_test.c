@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves that slices and stages of a model hold their part of each tensor,
- * whether it is imported, loaded from files or drawn at random.
+ * whether it is imported, loaded from files or drawn at random, and that the
+ * boxes which all slices publish make up the model.
  */
+#include <xray/operators.h>
+
 #include "model/hf/safetensors.h"
 #include "tests/nn/slice_kinds.h"
 #include "tests/scratch.h"
@@ -97,6 +100,87 @@ static void slices_hold_their_part_of_each_tensor(void **state)
     }
 }
 
+/* Lists the boxes of a tensor that no slice before has; returns their number.
+ * Boxes that two slices have are the same. */
+static uint32_t list_boxes(const cut_weights *cuts, uint32_t ranks,
+                           const char *name, xray_tensor *out)
+{
+    uint32_t used = 0;
+    for (uint32_t r = 0; r < ranks; r++) {
+        const xray_weights *table = &cuts[r].weights->table;
+        for (uint32_t i = 0; i < table->tensor_count; i++) {
+            const xray_tensor *box = &table->tensors[i];
+            int listed = strcmp(box->name, name) != 0;
+            for (uint32_t k = 0; k < used && !listed; k++) {
+                xray_tensor both;
+                listed = xray_box_cut(box, &out[k], &both) != 0;
+                if (listed)
+                    assert_true(memcmp(box->lo, out[k].lo, sizeof box->lo) ==
+                                    0 &&
+                                memcmp(box->extent, out[k].extent,
+                                       sizeof box->extent) == 0);
+            }
+            if (!listed)
+                out[used++] = *box;
+        }
+    }
+    return used;
+}
+
+/* An engine has the entire model and takes what the slices publish. */
+static void import_all_slices(const fixture *model, const cut_weights *cuts,
+                              uint32_t ranks)
+{
+    xr_err err = { "" };
+    xm_weights *engine = NULL;
+    uint32_t count = model->layout->param_count;
+    xray_weights table = cuts[0].weights->table;
+    xray_tensor *boxes =
+        calloc((size_t)count * ranks * XM_PIECES, sizeof *boxes);
+    assert_non_null(boxes);
+    table.tensors = boxes;
+    table.tensor_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        table.tensor_count +=
+            list_boxes(cuts, ranks, model->layout->params[i].name,
+                       boxes + table.tensor_count);
+    fixture_ok(xm_weights_create(model->layout, model->device.ops,
+                                 model->device.self, "test", 0, &err, &engine),
+               &err);
+    fixture_ok(xm_weights_import(engine, &table, &err), &err);
+    for (uint32_t b = 0; b < model->layout->bucket_count; b++)
+        assert_memory_equal(engine->buckets[b], model->weights->buckets[b],
+                            model->layout->bucket_sizes[b] * sizeof(float));
+    xm_weights_destroy(engine);
+    free(boxes);
+}
+
+static void all_slices_publish_the_model(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < slice_kind_count; k++) {
+        fixture f;
+        xr_err err = { "" };
+        fixture_make(&f, &slice_kinds[k], 7);
+        uint32_t most = slice_most_ranks(&f.config);
+        for (uint32_t ranks = 2; ranks <= most; ranks *= 2) {
+            cut_weights cuts[XRAY_SEGMENTS];
+            for (uint32_t r = 0; r < ranks; r++) {
+                cuts[r] = cut_model(&f, r, ranks, 0, f.config.layers);
+                fixture_ok(
+                    xm_weights_import(cuts[r].weights, &f.weights->table, &err),
+                    &err);
+            }
+            import_all_slices(&f, cuts, ranks);
+            for (uint32_t r = 0; r < ranks; r++) {
+                xm_weights_destroy(cuts[r].weights);
+                xm_layout_destroy(cuts[r].layout);
+            }
+        }
+        fixture_end(&f);
+    }
+}
+
 static void what_a_slice_cannot_do_is_refused(void **state)
 {
     (void)state;
@@ -132,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_hold_their_part_of_each_tensor),
+        cmocka_unit_test(all_slices_publish_the_model),
         cmocka_unit_test(what_a_slice_cannot_do_is_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
