@@ -8,7 +8,6 @@
 
 #include <xray/device.h>
 
-#include "core/base/operand.h"
 #include "core/base/services.h"
 #include "plugins/device-cpu/kernels.h"
 #include "plugins/device-cpu/pool.h"
@@ -54,8 +53,8 @@ typedef struct cpu_device {
     uint32_t frozen;  /* 1: scratch stays as it was reserved */
 } cpu_device;
 
-/* A packed copy of a matrix as panels of 16 outputs, [panel][depth][16]. The
- * elements are bf16 if the matrix is bf16, floats otherwise. */
+/* A packed copy of a matrix as panels of 16 outputs, [panel][depth][16], of
+ * floats or bf16. */
 typedef struct cpu_panels {
     void *data; /* NULL: not offered */
     uint64_t stale;
@@ -70,7 +69,7 @@ struct xray_weight {
     uint32_t uses;      /* XRAY_USE_* */
     cpu_panels *panels; /* [2]: for XRAY_NT, XRAY_NN */
     uint32_t evicted;   /* bit k: panels[k] was evicted */
-    uint32_t reserved;
+    uint32_t narrow;    /* 1: panels are bf16 */
 };
 
 /* Reports one sentence to the host and returns `status`. */
@@ -94,9 +93,29 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
                                 (int)i_ + 1, #__VA_ARGS__);                \
     } while (0)
 
-#define CPU_OPERAND XR_OPERAND
-#define CPU_CHECK_TYPES(d, where, ...) \
-    XR_CHECK_OPERANDS((d)->host, where, __VA_ARGS__)
+/* An operand that may be fp32 or bf16. */
+typedef struct cpu_operand {
+    const char *name;
+    const void *data;
+    uint32_t dtype;
+} cpu_operand;
+
+/* Refuses operands of another type, and one buffer with two types. */
+xray_status cpu_check_types(const cpu_device *d, const char *where,
+                            const cpu_operand *operands, size_t n);
+
+#define CPU_OPERAND(op, m)           \
+    {                                \
+#m, (op)->m, (op)->m##_dtype \
+    }
+#define CPU_CHECK_TYPES(d, where, ...)                                    \
+    do {                                                                  \
+        const cpu_operand operands_[] = { __VA_ARGS__ };                  \
+        xray_status status_ = cpu_check_types(                            \
+            d, where, operands_, sizeof(operands_) / sizeof(*operands_)); \
+        if (status_ != XRAY_OK)                                           \
+            return status_;                                               \
+    } while (0)
 
 /* The number of items: `bound`, or the value at `live` if that is less. */
 size_t cpu_count(const xray_extent *extent);
@@ -160,13 +179,13 @@ void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
 
 typedef struct cpu_product {
     const xray_weight *weight;
-    const float *x;
-    float *y;
+    const void *x; /* this, y and residual are floats, or bf16 if narrow */
+    void *y;
     size_t x_row;
     size_t y_row;
     size_t tokens;
     const float *bias;
-    const float *residual;
+    const void *residual;
     size_t residual_row;
     uint32_t kind;
     float alpha;  /* 0: 1 */
@@ -174,7 +193,21 @@ typedef struct cpu_product {
     uint32_t plain;
     uint32_t segments; /* 0: 1 */
     size_t piece[3];   /* as in cpu_gemm; read if there are several segments */
+    int x_narrow;
+    int y_narrow;
+    int residual_narrow;
 } cpu_product;
+
+/* Floats of a thread's block of outputs that are not stored as they are. */
+#define CPU_PRODUCT_STAGE (CPU_GEMM_ROWS * ((size_t)2 * 256 + 32))
+
+/* Floats that a thread needs for copies of x, for sums in segments and, if
+ * `staged`, for outputs. */
+static inline size_t cpu_product_floats(uint32_t segments, int staged)
+{
+    return CPU_GEMM_WORK + cpu_gemm_partial(segments) +
+           (staged ? CPU_PRODUCT_STAGE : 0);
+}
 
 /* Computes y as xray_matmul specifies. */
 xray_status cpu_product_run(cpu_device *d, const char *where,

@@ -90,7 +90,7 @@ VFN const float *next_panel(const cpu_gemm *g, const tile_at *at,
     if (at->panel + step + i < cut->panels)
         return cpu_gemm_b(g, (at->panel + step + i) * g->b_panel +
                                  at->k0 * g->b_row);
-    size_t skip = i * g->b_panel * (g->b_narrow ? 2 : sizeof(float));
+    size_t skip = vec_bytes(g->b_narrow, i * g->b_panel);
     const char *then = at->b_then ? at->b_then : g->b_next;
     return then ? (const void *)(then + skip) : NULL;
 }
@@ -146,7 +146,7 @@ VFN void fetch_next(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
     if (at->panel > 0 || ahead || below >= g->rows)
         return;
     size_t first = at->sums ? at->sums->runs->a : at->k0;
-    at->next = g->a + below * g->a_row + first;
+    at->next = cpu_gemm_a(g, below * g->a_row + first);
     at->next_row = 16;
     at->next_sixteen = g->a_row;
 }
@@ -208,7 +208,8 @@ static void fetch_ahead(const cpu_gemm *g, tile_at *at, const tile_cut *cut,
      * its last row has not been read yet. */
     size_t last = row + VEC_ROWS - 1;
     size_t k = row == 0 && at->k1 < g->depth ? at->k1 : at->k0;
-    at->next = g->a + k * g->a_row + (last < g->rows ? last : g->rows - 1);
+    at->next =
+        cpu_gemm_a(g, k * g->a_row + (last < g->rows ? last : g->rows - 1));
     at->next_row = g->a_row;
     at->next_sixteen = 16 * g->a_row;
 }
@@ -222,7 +223,7 @@ static void run_copied(const tile_cut *cut, const cpu_gemm *g,
                        const tile_at *at, size_t rows, float *copy)
 {
     size_t depth = at->k1 - at->k0;
-    const float *a = g->a + at->k0 * g->a_row + at->row;
+    const float *a = cpu_gemm_a(g, at->k0 * g->a_row + at->row);
     /* Each row spills into the next one, which is written afterwards. */
     for (size_t k = 0; at->panel == 0 && k < depth; k++)
         v16_store(copy + k * COPY_ROW, v16_loadn(a + k * g->a_row, rows));
@@ -265,29 +266,54 @@ static void gemm_t_block(const cpu_gemm *g, tile_at *at, float *copy)
     }
 }
 
-/* Copies rows [m0, m1) of a range of `a`, scaled, into rows that lie `row`
- * floats apart. */
+/* The summed index of a block with `rows` rows. Of few rows all of it is taken
+ * if it fits where `a` is copied to. */
+VFN size_t find_block(const cpu_gemm *g, size_t rows)
+{
+    if (rows > VEC_ROWS)
+        return DEPTH_BLOCK;
+    return g->work ? CPU_GEMM_WORK / rows / 16 * 16 - 16 : g->depth;
+}
+
+VFN void copy_row(const void *a, int kind, float scale, size_t depth, float *to)
+{
+    v16 s = v16_set(scale);
+    size_t complete = depth / 16 * 16;
+    for (size_t k = 0; k < complete; k += 16)
+        v16_store(to + k, v16_mul(v16_take(a, kind, k, 16), s));
+    if (complete < depth)
+        v16_storen(to + complete,
+                   v16_mul(v16_take(a, kind, complete, depth - complete), s),
+                   depth - complete);
+}
+
+/* Copies rows [m0, m1) of a range of `a`, widened and scaled, into rows that
+ * lie `row` floats apart. */
 static void copy_rows(const cpu_gemm *g, size_t m0, size_t m1, size_t first,
                       size_t depth, float *to, size_t row)
 {
     float scale = g->scale == 0.0f ? 1.0f : g->scale;
     for (size_t r = m0; r < m1; r++, to += row) {
-        const float *a = g->a + r * g->a_row + first;
-        for (size_t k = 0; k < depth; k++)
-            to[k] = a[k] * scale;
+        const void *a = cpu_gemm_a(g, r * g->a_row + first);
+        if (g->a_narrow)
+            copy_row(a, VEC_BF16, scale, depth, to);
+        else
+            copy_row(a, VEC_F32, scale, depth, to);
     }
 }
 
-/* Computes rows [m0, m1) with a copy of the block of `a`, for rows that are to
- * be scaled, or that are a power of two apart: such rows share sets of the L1
- * cache and, depending on their physical pages, of the L2 cache. */
+/* Computes rows [m0, m1) with a copy of the block of `a`, for rows of bf16, for
+ * those that are to be scaled, or that are a power of two apart: such rows
+ * share sets of the L1 cache and, depending on their physical pages, of the L2
+ * cache. */
 static void gemm_copied(const cpu_gemm *g, const tile_at *at, size_t m0,
                         size_t m1)
 {
-    const size_t row = DEPTH_BLOCK + 16;
+    const size_t row = find_block(g, m1 - m0) + 16;
     cpu_gemm one = *g;
     one.a = g->work;
     one.a_row = row;
+    one.a_narrow = 0;
     one.b = cpu_gemm_b(g, at->k0 * g->b_row);
     one.c += m0 * g->c_row;
     one.from = g->from ? g->from + m0 * g->from_row : NULL;
@@ -433,18 +459,18 @@ static void gemm_chain(const cpu_gemm *g, size_t m0, size_t m1, size_t most)
 
 static void gemm(const cpu_gemm *g)
 {
-    size_t most = g->rows > VEC_ROWS || g->work ? DEPTH_BLOCK : g->depth;
     /* Blocks have nearly equal heights, because one with few rows would read b
      * for little work. */
     size_t left = (g->rows + ROW_BLOCK - 1) / ROW_BLOCK;
     for (size_t m0 = 0, m1; m0 < g->rows; m0 = m1, left--) {
         m1 = m0 + (g->rows - m0 + left - 1) / left;
+        size_t most = find_block(g, m1 - m0);
         if (!g->segments) {
             gemm_chain(g, m0, m1, most);
             continue;
         }
         cpu_gemm one = *g;
-        one.a += m0 * g->a_row;
+        one.a = cpu_gemm_a(g, m0 * g->a_row);
         one.c += m0 * g->c_row;
         one.from = g->from ? g->from + m0 * g->from_row : NULL;
         one.rows = m1 - m0;
@@ -463,6 +489,47 @@ static void gemm_t(const cpu_gemm *g)
         at.k0 = at.k1;
         at.start = GEMM_LOAD;
     } while (at.k0 < g->depth);
+}
+
+#define PACK_AHEAD 8 /* rows of b fetched before they are packed */
+
+VFN void pack_rows(const cpu_gemm *g, int kind, float *to, size_t panel)
+{
+    for (size_t k = 0; k < g->depth; k++) {
+        const void *b = cpu_gemm_b(g, k * g->b_row);
+        const char *ahead = k + PACK_AHEAD < g->depth
+                                ? cpu_gemm_b(g, (k + PACK_AHEAD) * g->b_row)
+                                : b;
+        float *dst = to + k * 16;
+        for (size_t i = 0; i < g->cols; i += 16, dst += panel) {
+            size_t lanes = g->cols - i < 16 ? g->cols - i : 16;
+            __builtin_prefetch(ahead + vec_bytes(kind, i), 0, 3);
+            v16_store(dst, v16_take(b, kind, i, lanes));
+        }
+    }
+}
+
+static void pack_b(const cpu_gemm *g, float *to, size_t panel)
+{
+    if (g->b_narrow)
+        pack_rows(g, VEC_BF16, to, panel);
+    else
+        pack_rows(g, VEC_F32, to, panel);
+}
+
+static void widen_row(float *y, const uint16_t *x, size_t n)
+{
+    copy_row(x, VEC_BF16, 1.0f, n, y);
+}
+
+static void narrow_row(uint16_t *y, const float *x, size_t n)
+{
+    size_t complete = n / 16 * 16;
+    for (size_t i = 0; i < complete; i += 16)
+        v16_narrow(y + i, v16_load(x + i));
+    if (complete < n)
+        v16_narrown(y + complete, v16_loadn(x + complete, n - complete),
+                    n - complete);
 }
 
 /* Row r of the product continues to depth + r, over the keys that later queries

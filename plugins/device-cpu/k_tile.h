@@ -177,8 +177,9 @@ VFN void tile(const tile_form f, const cpu_gemm *g, const tile_at *at)
             c[r][p] =
                 tile_start(g, at, at->row + (size_t)r, at->panel + (size_t)p);
     }
-    const float *a = g->a + (f.transposed ? at->k0 * g->a_row + at->row
-                                          : at->row * g->a_row);
+    const float *a =
+        (const float *)g->a +
+        (f.transposed ? at->k0 * g->a_row + at->row : at->row * g->a_row);
     const size_t size = f.narrow ? sizeof(uint16_t) : sizeof(float);
     const size_t b_panel = g->b_panel * size;
     const size_t b_row = g->b_row * size;
@@ -313,7 +314,7 @@ VFN void tile_joined(const tile_form f, const cpu_gemm *g, const tile_at *at)
     v16 c[14][8];
     tile_open(f, g, at, c);
     for (const tile_run *run = s->runs;; run++) {
-        const float *a = g->a + at->row * g->a_row + run->a;
+        const float *a = (const float *)g->a + at->row * g->a_row + run->a;
         const char *b =
             (const char *)g->b + at->panel * g->b_panel * size + run->b * b_row;
         const size_t skipped = run->b - at->k0;

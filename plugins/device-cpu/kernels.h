@@ -18,6 +18,17 @@ static inline int cpu_is_narrow(uint32_t dtype)
     return dtype == XRAY_BF16;
 }
 
+/* Element i of an array of floats or, if `narrow`, of bf16. */
+static inline const void *cpu_element(const void *x, int narrow, size_t i)
+{
+    return (const char *)x + i * (narrow ? sizeof(uint16_t) : sizeof(float));
+}
+
+static inline void *cpu_output(void *y, int narrow, size_t i)
+{
+    return (char *)y + i * (narrow ? sizeof(uint16_t) : sizeof(float));
+}
+
 #define GEMM_ZERO 0 /* the chain starts from 0 */
 #define GEMM_LOAD 1 /* the chain starts from c */
 #define GEMM_BIAS 2 /* the chain starts from bias */
@@ -26,9 +37,10 @@ static inline int cpu_is_narrow(uint32_t dtype)
 /* c[r, j] = chain over k of a[r, k] b[k, j]. Columns are stored in panels of
  * 16: row k of panel p starts at b + p * b_panel + k * b_row. */
 typedef struct cpu_gemm {
-    const float *a; /* element (r, k) is at a + r * a_row + k or, */
-    size_t a_row;   /* if transposed, at a + k * a_row + r */
-    const void *b;  /* floats, or bf16 */
+    const void *a; /* floats or, with `work`, bf16: element (r, k) is number r *
+                    * a_row + k or, */
+    size_t a_row;  /* if transposed, k * a_row + r */
+    const void *b; /* floats, or bf16 */
     size_t b_panel;
     size_t b_row;
     float *c;
@@ -42,7 +54,9 @@ typedef struct cpu_gemm {
     int start;   /* GEMM_* */
     float scale; /* with `work`: a is multiplied by it; 0: it is not */
     int b_tail;  /* 1: the last panel of b is not padded to 16 */
-    /* 1: b holds padded bf16, and strides count bf16 elements. */
+    /* 1: the operand is bf16, and its strides count bf16 elements; b is padded.
+     */
+    int a_narrow;
     int b_narrow;
     float *work; /* CPU_GEMM_WORK floats for copies of blocks of a, or NULL */
     const void *b_next; /* b of the next task, or NULL */
@@ -57,10 +71,15 @@ typedef struct cpu_gemm {
     float *partial; /* cpu_gemm_partial(segments) floats */
 } cpu_gemm;
 
-/* Element i of b. */
+/* Element i of `a`, and of b. */
+static inline const void *cpu_gemm_a(const cpu_gemm *g, size_t i)
+{
+    return cpu_element(g->a, g->a_narrow, i);
+}
+
 static inline const void *cpu_gemm_b(const cpu_gemm *g, size_t i)
 {
-    return (const char *)g->b + i * (g->b_narrow ? 2 : sizeof(float));
+    return cpu_element(g->b, g->b_narrow, i);
 }
 
 /* A block of `a` has this many rows and this much of the summed index. Each
@@ -200,6 +219,11 @@ typedef struct cpu_kernels {
     size_t rows; /* rows of the largest matrix tile */
     void (*gemm)(const cpu_gemm *g);
     void (*gemm_t)(const cpu_gemm *g); /* a is transposed */
+    /* Packs b, of which a row is contiguous, into panels of floats that lie
+     * `panel` floats apart. */
+    void (*pack)(const cpu_gemm *g, float *to, size_t panel);
+    void (*widen)(float *y, const uint16_t *x, size_t n);
+    void (*narrow)(uint16_t *y, const float *x, size_t n);
     void (*attend)(const cpu_attend *a);
     void (*decode)(const cpu_decode *a);
     void (*attend_grad)(const cpu_attend_grad *a);

@@ -52,10 +52,12 @@ static void next_chunk(lm_head_job *job, size_t n, size_t chunk)
 
 static xray_status compute_logits(cpu_device *d, lm_head_job *job,
                                   const char *where, const xray_weight *w,
-                                  const float *x)
+                                  const void *x, uint32_t x_dtype)
 {
+    int narrow = cpu_is_narrow(x_dtype);
     cpu_product p = { .weight = w,
-                      .x = x + job->first * w->cols,
+                      .x = cpu_element(x, narrow, job->first * w->cols),
+                      .x_narrow = narrow,
                       .y = job->z,
                       .x_row = w->cols,
                       .y_row = job->row,
@@ -165,6 +167,7 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "lm_head_logp", op->weight, op->kept ? op->logits : op->x,
               op->targets, op->partial ? op->partial : op->logp);
+    CPU_CHECK_TYPES(d, "lm_head_logp", CPU_OPERAND(op, x));
     size_t n = cpu_count(&op->items);
     lm_head_job job = { .op = op };
     size_t chunk;
@@ -183,7 +186,8 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
         next_chunk(&job, n, chunk);
         job.task_items = items_per_task(d, job.count);
         if (!op->kept)
-            status = compute_logits(d, &job, "lm_head_logp", op->weight, op->x);
+            status = compute_logits(d, &job, "lm_head_logp", op->weight, op->x,
+                                    op->x_dtype);
         if (status != XRAY_OK)
             return status;
         cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,
@@ -233,9 +237,12 @@ static xray_status add_chunk_grads(cpu_device *d, const lm_head_job *job)
     xray_status status = cpu_product_run(d, "lm_head_grad", &p);
     if (status != XRAY_OK || !op->dweight)
         return status;
+    const xray_lm_head_logp *f = op->forward;
+    const int narrow = cpu_is_narrow(f->x_dtype);
     xray_matmul_grad fold = { .dy = job->z,
-                              .x = (const float *)op->forward->x +
-                                   job->first * w->cols,
+                              .x = cpu_element(f->x, narrow,
+                                               job->first * w->cols),
+                              .x_dtype = f->x_dtype,
                               .dy_stride = job->row,
                               .x_stride = w->cols,
                               .rows = w->rows,
@@ -252,6 +259,7 @@ xray_status cpu_lm_head_grad(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
     const xray_lm_head_logp *f = op->forward;
     CPU_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
+    CPU_CHECK_TYPES(d, "lm_head_grad", CPU_OPERAND(f, x));
     if (op->dweight && !(f->weight->uses & XRAY_USE_TN))
         return cpu_fail(d, XRAY_E_STATE, "lm_head_grad",
                         "dweight needs a weight with XRAY_USE_TN among its "
@@ -272,7 +280,8 @@ xray_status cpu_lm_head_grad(void *self, xray_stream *stream,
     for (; job.first < n; job.first += chunk) {
         next_chunk(&job, n, chunk);
         if (!f->logits)
-            status = compute_logits(d, &job, "lm_head_grad", f->weight, f->x);
+            status = compute_logits(d, &job, "lm_head_grad", f->weight, f->x,
+                                    f->x_dtype);
         if (status != XRAY_OK)
             return status;
         cpu_ranges(d, job.count, 1, (double)job.vocab * 3, logit_grad_range,
@@ -380,6 +389,7 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "sample", op->draws, op->token, op->raw_logp, op->logp);
+    CPU_CHECK_TYPES(d, "sample", CPU_OPERAND(op, x));
     size_t n = cpu_count(&op->items);
     lm_head_job job = { .sample = op };
     size_t chunk;
@@ -401,7 +411,8 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
         next_chunk(&job, n, chunk);
         job.task_items = items_per_task(d, job.count);
         if (op->weight)
-            status = compute_logits(d, &job, "sample", op->weight, op->x);
+            status = compute_logits(d, &job, "sample", op->weight, op->x,
+                                    op->x_dtype);
         if (status != XRAY_OK)
             return status;
         cpu_parallel(d, (job.count + job.task_items - 1) / job.task_items,

@@ -5,12 +5,8 @@
  */
 #include <string.h>
 
+#include "plugins/device-cpu/cut.h"
 #include "plugins/device-cpu/device.h"
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- products ----------------------------------------------------------- */
 
@@ -25,6 +21,7 @@ typedef struct product_job {
     float *scratch; /* or NULL: x is read in place */
     size_t scratch_floats;
     int copies; /* 1: blocks of x are copied where that pays */
+    int staged; /* 1: blocks of outputs are in scratch before they are in y */
 } product_job;
 
 #define COPY_ROW 512  /* floats between rows where blocks of x are copied */
@@ -63,12 +60,12 @@ static cpu_gemm part_product(const product_job *job, const product_part *p,
     cpu_gemm g = job->complete;
     g.rows = p->rows;
     g.cols = p->cols;
-    g.a += p->row * g.a_row;
+    g.a = cpu_gemm_a(&g, p->row * g.a_row);
     g.b = cpu_gemm_b(&g, p->col / 16 * g.b_panel);
     g.c = g.c ? g.c + p->row * g.c_row + p->col : NULL;
     g.bias = g.bias ? g.bias + p->col : NULL;
     g.from = g.from ? g.from + p->row * g.from_row + p->col : NULL;
-    if (g.scale != 0.0f ||
+    if (g.scale != 0.0f || g.a_narrow ||
         (job->copies && g.rows > job->d->k->rows && g.cols >= COPY_COLS))
         g.work = job->scratch + thread * job->scratch_floats;
     if (g.segments)
@@ -85,15 +82,15 @@ static void run_product_task(void *ctx, size_t task, size_t thread)
     job->d->k->gemm(&g);
 }
 
-/* ---- products that are not stored --------------------------------------- */
+/* ---- blocks of outputs -------------------------------------------------- */
 
-/* Blocks of outputs that are activated are computed in scratch, whose rows hold
- * the outputs of one block, or its gates and then its up projections, from the
- * first of a panel on. */
+/* Blocks of outputs that are activated, or stored as bf16, are computed in
+ * scratch. Its rows hold the outputs of one block, or its gates and then its up
+ * projections, from the first of a panel on. Where rows are few, those of
+ * outputs that are not activated are longer. */
 #define STAGE_COLS ((size_t)256)
 #define STAGE_UP STAGE_COLS
-#define STAGE_ROW (2 * STAGE_COLS + 32)
-#define STAGE_FLOATS (CPU_GEMM_ROWS * STAGE_ROW)
+#define STAGE_ROW (CPU_PRODUCT_STAGE / CPU_GEMM_ROWS)
 
 static void compute_stage(const product_job *job, const product_part *part,
                           size_t thread, float *to)
@@ -108,13 +105,16 @@ static void activate_block(const product_job *job, const product_part *part,
                            size_t thread, float *stage)
 {
     const cpu_product *op = job->op;
+    const size_t y_at = part->row * op->y_row + part->col;
     cpu_activation a = { .gate = stage,
-                         .y = op->y + part->row * op->y_row + part->col,
+                         .y = cpu_output(op->y, op->y_narrow, y_at),
                          .x_row = STAGE_ROW,
                          .y_row = op->y_row,
                          .rows = part->rows,
                          .cols = part->cols,
-                         .silu = op->act == XRAY_ACT_SILU };
+                         .silu = op->act == XRAY_ACT_SILU,
+                         .narrow = op->y_narrow };
+    compute_stage(job, part, thread, stage);
     if (!op->plain) {
         size_t first = job->complete.cols + part->col;
         product_part up = *part;
@@ -127,47 +127,66 @@ static void activate_block(const product_job *job, const product_part *part,
     job->d->k->activate(&a);
 }
 
-static void run_staged_task(void *ctx, size_t task, size_t thread)
+/* Widens a residual of bf16 to where the outputs are computed, and rounds
+ * outputs that are. `next` is the panels that are read afterwards. */
+static void convert_block(const product_job *job, const product_part *part,
+                          size_t thread, float *stage, const void *next)
+{
+    const cpu_product *op = job->op;
+    const cpu_kernels *k = job->d->k;
+    cpu_gemm g = part_product(job, part, thread);
+    g.b_next = next;
+    if (op->y_narrow) {
+        g.c = stage;
+        g.c_row = CPU_PRODUCT_STAGE / part->rows / 16 * 16;
+    }
+    if (op->residual_narrow) {
+        const uint16_t *from = op->residual;
+        from += part->row * op->residual_row + part->col;
+        for (size_t r = 0; r < part->rows; r++)
+            k->widen(g.c + r * g.c_row, from + r * op->residual_row,
+                     part->cols);
+        g.from = g.c;
+        g.from_row = g.c_row;
+    }
+    k->gemm(&g);
+    if (!op->y_narrow)
+        return;
+    uint16_t *y = (uint16_t *)op->y + part->row * op->y_row + part->col;
+    for (size_t r = 0; r < part->rows; r++)
+        k->narrow(y + r * op->y_row, stage + r * g.c_row, part->cols);
+}
+
+static void run_blocks_task(void *ctx, size_t task, size_t thread)
 {
     const product_job *job = ctx;
+    const cpu_gemm *g = &job->complete;
     const product_part all = find_part(job, task);
-    float *stage = job->scratch + thread * job->scratch_floats + CPU_GEMM_WORK;
+    float *stage = job->scratch + thread * job->scratch_floats + CPU_GEMM_WORK +
+                   cpu_gemm_partial(g->segments);
     product_part p = all;
     for (size_t r = 0; r < all.rows; r += p.rows) {
         p.row = all.row + r;
         p.rows = smaller(all.rows - r, CPU_GEMM_ROWS);
+        size_t most =
+            job->op->act ? STAGE_COLS : CPU_PRODUCT_STAGE / p.rows / 16 * 16;
         for (size_t c = 0; c < all.cols; c += p.cols) {
             p.col = all.col + c;
-            p.cols = smaller(all.cols - c, STAGE_COLS);
-            compute_stage(job, &p, thread, stage);
-            activate_block(job, &p, thread, stage);
+            p.cols = smaller(all.cols - c, most);
+            size_t then = c + p.cols < all.cols ? p.col + p.cols : all.col;
+            if (job->op->act)
+                activate_block(job, &p, thread, stage);
+            else if (then > p.col || r + p.rows < all.rows)
+                convert_block(job, &p, thread, stage,
+                              cpu_gemm_b(g, then / 16 * g->b_panel));
+            else
+                convert_block(job, &p, thread, stage,
+                              next_task_panels(job, task));
         }
     }
 }
 
 /* ---- tasks -------------------------------------------------------------- */
-
-static size_t round_up(size_t n, size_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
-}
-
-static size_t divide_up(size_t n, size_t by)
-{
-    return (n + by - 1) / by;
-}
-
-/* How many tasks this much work is worth: a few per thread, so that a late task
- * costs little, but none of less than a few microseconds. */
-static size_t count_parts(size_t threads, double cost)
-{
-    double enough = cost / 1e5;
-    if (enough < (double)threads)
-        return (size_t)enough + 1;
-    if (enough < 4.0 * (double)threads)
-        return (size_t)enough / threads * threads;
-    return threads * 4;
-}
 
 /* The task size, a multiple of `grain`, that spreads n items most evenly over
  * `threads` with at most `parts` tasks; of equally even ones the smallest. */
@@ -218,8 +237,7 @@ static void cut_product(const cpu_device *d, product_job *job, double cost)
     job->threads = threads;
     job->task_rows = g->rows;
     job->task_cols = g->cols;
-    if (g->rows > g->cols || g->cols < 64 ||
-        (g->a_row % COPY_ROW == 0 && g->rows >= many) ||
+    if (g->rows > g->cols || g->cols < 64 || (job->copies && g->rows >= many) ||
         (g->depth * g->cols <= SMALL_MATRIX && g->rows >= 16 * parts)) {
         if (g->rows > parts * most)
             parts = round_up(divide_up(g->rows, most), threads);
@@ -231,7 +249,8 @@ static void cut_product(const cpu_device *d, product_job *job, double cost)
     job->row_tasks = divide_up(g->rows, job->task_rows);
 }
 
-/* Returns where the chains of a product start, as GEMM_*. */
+/* Returns where the chains of a product start, as GEMM_*. A residual of bf16 is
+ * widened to where they are stored. */
 static int find_start(const cpu_product *p)
 {
     if (p->segments > 1)
@@ -240,8 +259,8 @@ static int find_start(const cpu_product *p)
         return GEMM_BIAS;
     if (!p->residual)
         return GEMM_ZERO;
-    return p->residual == p->y && p->residual_row == p->y_row ? GEMM_LOAD
-                                                              : GEMM_FROM;
+    int in_place = p->residual == p->y && p->residual_row == p->y_row;
+    return in_place || p->residual_narrow ? GEMM_LOAD : GEMM_FROM;
 }
 
 /* The product of all outputs. A residual that is added to a chain which starts
@@ -255,15 +274,16 @@ static cpu_gemm whole_product(const cpu_product *p, const void *panels)
                    .b = panels,
                    .b_panel = depth * 16,
                    .b_row = 16,
-                   .c = p->act ? NULL : p->y,
+                   .c = p->act || p->y_narrow ? NULL : p->y,
                    .c_row = p->y_row,
                    .rows = p->tokens,
                    .cols = nt ? p->weight->rows : p->weight->cols,
                    .depth = depth,
                    .bias = p->bias,
-                   .from = p->residual,
+                   .from = p->residual_narrow ? NULL : p->residual,
                    .from_row = p->residual_row,
-                   .b_narrow = p->weight->dtype == XRAY_BF16,
+                   .a_narrow = p->x_narrow,
+                   .b_narrow = (int)p->weight->narrow,
                    .start = find_start(p),
                    .scale = p->alpha == 1.0f ? 0.0f : p->alpha,
                    .segments = p->bias && p->residual,
@@ -287,22 +307,21 @@ xray_status cpu_product_run(cpu_device *d, const char *where,
         return status;
     product_job job = { .d = d,
                         .op = p,
-                        .copies = p->x_row % COPY_ROW == 0,
+                        .copies = p->x_narrow || p->x_row % COPY_ROW == 0,
+                        .staged = p->act || p->y_narrow || p->residual_narrow,
                         .complete = whole_product(p, panels) };
     const cpu_gemm *g = &job.complete;
     double cost = (double)p->tokens * (double)p->weight->rows *
                   (double)p->weight->cols / 8;
     cut_product(d, &job, cost);
-    if (job.copies || p->act || g->segments || g->scale != 0.0f) {
-        job.scratch_floats =
-            CPU_GEMM_WORK +
-            (p->act ? STAGE_FLOATS : cpu_gemm_partial(g->segments));
+    if (job.copies || job.staged || g->segments || g->scale != 0.0f) {
+        job.scratch_floats = cpu_product_floats(g->segments, job.staged);
         status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
         if (status != XRAY_OK)
             return status;
     }
     cpu_parallel(d, job.row_tasks * divide_up(g->cols, job.task_cols), cost,
-                 p->act ? run_staged_task : run_product_task, &job);
+                 job.staged ? run_blocks_task : run_product_task, &job);
     return XRAY_OK;
 }
 
@@ -368,6 +387,8 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "matmul", op->weight, op->x, op->y);
+    CPU_CHECK_TYPES(d, "matmul", CPU_OPERAND(op, x), CPU_OPERAND(op, y),
+                    CPU_OPERAND(op, residual));
     xray_status status = check_epilogue(d, op);
     if (status != XRAY_OK)
         return status;
@@ -397,176 +418,13 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
                       .alpha = op->alpha,
                       .act = op->act,
                       .plain = op->plain,
-                      .segments = op->segments ? op->segments : 1 };
+                      .segments = op->segments ? op->segments : 1,
+                      .x_narrow = cpu_is_narrow(op->x_dtype),
+                      .y_narrow = cpu_is_narrow(op->y_dtype),
+                      .residual_narrow =
+                          op->residual && cpu_is_narrow(op->residual_dtype) };
     status = cut_sum(d, op, in, &p);
     if (status != XRAY_OK)
         return status;
     return cpu_product_run(d, "matmul", &p);
-}
-
-/* ---- gradient of the matrix --------------------------------------------- */
-
-#define FOLD_X 65536  /* floats of x that a task reads repeatedly */
-#define FOLD_ROWS 336 /* rows of dw per task */
-#define FOLD_AHEAD 8  /* tokens fetched before they are packed */
-#define LOW_TILE 8    /* a tile with at most this many rows wants x packed */
-#define FOLD_TOKENS ((size_t)256) /* packed at a time, where x is packed */
-
-typedef struct fold_job {
-    const cpu_device *d;
-    const xray_matmul_grad *op;
-    float *scratch; /* NULL: x is read in place */
-    size_t scratch_floats;
-    size_t tokens;
-    size_t task_rows;
-    size_t task_cols;
-    size_t row_tasks;
-} fold_job;
-
-/* Floats between packed panels: one cache line more than a panel holds, so that
- * lines of one token do not share a set of the L1 cache. */
-static size_t fold_floats(size_t tokens)
-{
-    return (tokens < FOLD_TOKENS ? tokens : FOLD_TOKENS) * 16 + 16;
-}
-
-static void fold_pack(float *pack, const cpu_gemm *g)
-{
-    size_t complete = g->cols / 16;
-    size_t left = g->cols % 16;
-    const float *x = g->b;
-    for (size_t t = 0; t < g->depth; t++, x += g->b_row) {
-        float *dst = pack + t * 16;
-        for (size_t i = 0; t + FOLD_AHEAD < g->depth && i < g->cols; i += 16)
-            __builtin_prefetch(x + FOLD_AHEAD * g->b_row + i, 0, 3);
-        for (size_t p = 0; p < complete; p++, dst += fold_floats(g->depth))
-            memcpy(dst, x + p * 16, 16 * sizeof(float));
-        if (left == 0)
-            continue;
-        memset(dst, 0, 16 * sizeof(float));
-        memcpy(dst, x + complete * 16, left * sizeof(float));
-    }
-}
-
-/* Computes the same product with x as packed panels. */
-static void fold_packed(const fold_job *job, cpu_gemm g, float *pack)
-{
-    for (size_t left = job->tokens; left > 0; left -= g.depth) {
-        g.depth = left < FOLD_TOKENS ? left : FOLD_TOKENS;
-        fold_pack(pack, &g);
-        cpu_gemm packed = g;
-        packed.b = pack;
-        packed.b_panel = fold_floats(g.depth);
-        packed.b_row = 16;
-        packed.b_tail = 0;
-        job->d->k->gemm_t(&packed);
-        g.a += g.depth * g.a_row;
-        g.b = cpu_gemm_b(&g, g.depth * g.b_row);
-    }
-}
-
-/* A row of x is contiguous along the lanes, a row of dy along the tile's rows,
- * so high tiles read both in place. Low ones read x so often that lines a power
- * of two apart, which share sets of the L1 cache, cost more than packing. */
-static void run_fold_task(void *ctx, size_t task, size_t thread)
-{
-    const fold_job *job = ctx;
-    const xray_matmul_grad *op = job->op;
-    size_t row = task % job->row_tasks * job->task_rows;
-    size_t col = task / job->row_tasks * job->task_cols;
-    size_t rows = op->rows - row;
-    size_t cols = op->cols - col;
-    rows = rows < job->task_rows ? rows : job->task_rows;
-    cols = cols < job->task_cols ? cols : job->task_cols;
-    cpu_gemm g = { .a = op->dy + row,
-                   .a_row = op->dy_stride,
-                   .b = (const float *)op->x + col,
-                   .b_panel = 16,
-                   .b_row = op->x_stride,
-                   .b_tail = cols % 16 != 0,
-                   .c = op->dw + row * op->cols + col,
-                   .c_row = op->cols,
-                   .rows = rows,
-                   .cols = cols,
-                   .depth = job->tokens,
-                   .start = GEMM_LOAD };
-    if (job->scratch)
-        fold_packed(job, g, job->scratch + thread * job->scratch_floats);
-    else
-        job->d->k->gemm_t(&g);
-}
-
-static void bias_range(void *ctx, size_t first, size_t last)
-{
-    const fold_job *job = ctx;
-    job->d->k->bias_grad(job->op->dbias + first, job->op->dy + first,
-                         job->op->dy_stride, job->tokens, last - first);
-}
-
-/* Columns per task: more of them, thus longer runs of dw, fit with few tokens.
- */
-static size_t fold_cols(size_t tokens)
-{
-    return FOLD_X / (tokens < 64 ? 64 : tokens > 256 ? 256 : tokens);
-}
-
-/* Cuts dw into blocks that fit the cache, and further to feed all threads: rows
- * anywhere, since tiles have nearly equal heights, columns by full panels. */
-static void cut_fold(const cpu_device *d, fold_job *job, double cost)
-{
-    const xray_matmul_grad *op = job->op;
-    size_t threads = cpu_pool_threads(d->pool);
-    size_t parts = threads > 1 ? count_parts(threads, cost) : 1;
-    parts = parts > 2 * threads ? 2 * threads : parts; /* each reads all of x */
-    size_t across = divide_up(op->cols, fold_cols(job->tokens));
-    size_t down = divide_up(parts, across);
-    size_t least = divide_up(op->rows, FOLD_ROWS);
-    if (down * d->k->rows > op->rows) {
-        down = divide_up(op->rows, d->k->rows);
-        parts = parts > across * down ? parts : across * down;
-        across = divide_up(parts, down);
-    }
-    down = down < least ? least : down;
-    while (down * across % threads != 0 && down * d->k->rows < op->rows)
-        down++;
-    job->task_cols = round_up(divide_up(op->cols, across), 32);
-    job->task_rows = divide_up(op->rows, down);
-    job->row_tasks = divide_up(op->rows, job->task_rows);
-}
-
-xray_status cpu_fold(cpu_device *d, const xray_matmul_grad *op, size_t tokens)
-{
-    fold_job job = { .d = d, .op = op, .tokens = tokens };
-    if (tokens == 0)
-        return XRAY_OK;
-    double cost = (double)tokens * (double)op->rows * (double)op->cols / 8;
-    cut_fold(d, &job, cost);
-    if (d->k->rows <= LOW_TILE) {
-        job.scratch_floats = divide_up(job.task_cols, 16) * fold_floats(tokens);
-        xray_status status =
-            cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
-        if (status != XRAY_OK)
-            return status;
-    }
-    cpu_parallel(d, job.row_tasks * divide_up(op->cols, job.task_cols), cost,
-                 run_fold_task, &job);
-    if (op->dbias)
-        cpu_ranges(d, op->rows, 16, (double)tokens / 4, bias_range, &job);
-    return XRAY_OK;
-}
-
-xray_status cpu_matmul_grad(void *self, xray_stream *stream,
-                            const xray_matmul_grad *op)
-{
-    cpu_device *d = self;
-    (void)stream;
-    CPU_CHECK(d, op, "matmul_grad", op->dy, op->x, op->dw);
-    if (op->dy_stride < op->rows || op->x_stride < op->cols || !op->rows ||
-        !op->cols)
-        return cpu_fail(
-            d, XRAY_E_ARG, "matmul_grad",
-            "strides %llu and %llu do not fit rows of %llu and %llu",
-            (unsigned long long)op->dy_stride, (unsigned long long)op->x_stride,
-            (unsigned long long)op->rows, (unsigned long long)op->cols);
-    return cpu_fold(d, op, cpu_count(&op->tokens));
 }

@@ -51,10 +51,10 @@ void cpu_transpose16(float *dst, const float *src, size_t stride, size_t rows,
             dst[k * 16 + r] = r < rows ? src[r * stride + k] : 0.0f;
 }
 
-/* Packs a panel of bf16. Where the outputs are rows, sixteen lines of depth are
- * read side by side. */
-static void pack_narrow(const xray_weight *w, int nt, size_t first,
-                        size_t lanes, size_t depth)
+/* Packs a panel of a bf16 matrix. Where the outputs are rows, sixteen lines of
+ * depth are read side by side. */
+static void pack_bf16(const xray_weight *w, int nt, size_t first, size_t lanes,
+                      size_t depth)
 {
     const uint16_t *src = w->data;
     uint16_t *dst = (uint16_t *)w->panels[nt ? 0 : 1].data + first * depth;
@@ -68,6 +68,32 @@ static void pack_narrow(const xray_weight *w, int nt, size_t first,
     }
 }
 
+#define PACK_LINES ((size_t)256) /* lines of depth that are rounded at once */
+
+/* Packs n lines of depth, from line k0 on, of a panel as floats. */
+static void pack_lines(const xray_weight *w, int nt, size_t first, size_t lanes,
+                       size_t k0, size_t n, float *dst)
+{
+    size_t depth = nt ? w->cols : w->rows;
+    size_t outputs = nt ? w->rows : w->cols;
+    const float *wide = w->data;
+    const uint16_t *half = w->data;
+    if (w->dtype == XRAY_F32 && nt) {
+        cpu_transpose16(dst, wide + first * depth + k0, depth, lanes, n);
+        return;
+    }
+    for (size_t k = k0; k < k0 + n; k++, dst += 16) {
+        memset(dst, 0, 16 * sizeof(float));
+        if (w->dtype == XRAY_F32) {
+            memcpy(dst, wide + k * outputs + first, lanes * sizeof(float));
+            continue;
+        }
+        for (size_t l = 0; l < lanes; l++)
+            dst[l] = cpu_from_f16(
+                half[nt ? (first + l) * depth + k : k * outputs + first + l]);
+    }
+}
+
 /* Packs panel `p` of the columns of W^T, whose outputs are rows of W, or of W.
  */
 static void pack_panel(const xray_weight *w, uint32_t kind, size_t p)
@@ -77,27 +103,20 @@ static void pack_panel(const xray_weight *w, uint32_t kind, size_t p)
     size_t outputs = nt ? w->rows : w->cols;
     size_t first = p * 16;
     size_t lanes = outputs - first < 16 ? outputs - first : 16;
+    void *panels = w->panels[kind - XRAY_NT].data;
     if (w->dtype == XRAY_BF16) {
-        pack_narrow(w, nt, first, lanes, depth);
-        return;
-    }
-    float *dst = (float *)w->panels[kind - XRAY_NT].data + first * depth;
-    const uint16_t *half = w->data;
-    if (w->dtype == XRAY_F32 && nt) {
-        const float *src = w->data;
-        cpu_transpose16(dst, src + first * depth, depth, lanes, depth);
-        return;
-    }
-    for (size_t k = 0; k < depth; k++, dst += 16) {
-        memset(dst, 0, 16 * sizeof(float));
-        if (w->dtype == XRAY_F32) {
-            const float *src = w->data;
-            memcpy(dst, src + k * outputs + first, lanes * sizeof(float));
-            continue;
+        pack_bf16(w, nt, first, lanes, depth);
+    } else if (!w->narrow) {
+        pack_lines(w, nt, first, lanes, 0, depth,
+                   (float *)panels + first * depth);
+    } else {
+        float some[PACK_LINES * 16];
+        uint16_t *dst = (uint16_t *)panels + first * depth;
+        for (size_t k = 0, n; k < depth; k += n) {
+            n = depth - k < PACK_LINES ? depth - k : PACK_LINES;
+            pack_lines(w, nt, first, lanes, k, n, some);
+            w->device->k->narrow(dst + k * 16, some, n * 16);
         }
-        for (size_t l = 0; l < lanes; l++)
-            dst[l] = cpu_from_f16(
-                half[nt ? (first + l) * depth + k : k * outputs + first + l]);
     }
 }
 
@@ -133,6 +152,10 @@ static xray_status refuse_weight(cpu_device *d, const xray_weight_desc *desc)
     if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
         return cpu_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
                         "element type %u is not supported", desc->dtype);
+    if (desc->product_dtype && desc->product_dtype != XRAY_BF16)
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
+                        "product_dtype is %u, but must be 0 or XRAY_BF16 (%u)",
+                        desc->product_dtype, XRAY_BF16);
     if (!desc->uses || desc->uses & ~ALL_USES)
         return cpu_fail(d, XRAY_E_ARG, "weight_create",
                         "uses is 0x%x, which is not a set of XRAY_USE_*",
@@ -146,13 +169,18 @@ static int keeps_panels(uint32_t uses, uint32_t k)
     return (int)(uses >> k & 1u);
 }
 
+static uint32_t has_narrow_panels(const xray_weight_desc *desc)
+{
+    return desc->dtype == XRAY_BF16 || desc->product_dtype == XRAY_BF16;
+}
+
 /* The bytes of panel set k. */
 static uint64_t panel_bytes(const xray_weight_desc *desc, uint32_t k)
 {
     uint64_t outputs = k ? desc->cols : desc->rows;
     uint64_t depth = k ? desc->rows : desc->cols;
     return panel_count(outputs) * 16 * depth *
-           (desc->dtype == XRAY_BF16 ? 2 : sizeof(float));
+           (has_narrow_panels(desc) ? sizeof(uint16_t) : sizeof(float));
 }
 
 uint64_t cpu_plan_weight(const void *config, const xray_weight_desc *desc)
@@ -172,7 +200,8 @@ static int alloc_panels(cpu_device *d, xray_weight *w, uint32_t uses)
 {
     const xray_weight_desc desc = { .rows = w->rows,
                                     .cols = w->cols,
-                                    .dtype = w->dtype };
+                                    .product_dtype =
+                                        w->narrow ? XRAY_BF16 : 0 };
     int complete = 1;
     for (uint32_t k = 0; k < 2; k++) {
         if (!keeps_panels(uses, k))
@@ -207,7 +236,8 @@ xray_status cpu_weight_create(void *self, const xray_weight_desc *desc,
                             .cols = desc->cols,
                             .dtype = desc->dtype,
                             .uses = desc->uses,
-                            .panels = panels };
+                            .panels = panels,
+                            .narrow = has_narrow_panels(desc) };
     if (!w || !panels || !alloc_panels(d, w, w->uses)) {
         free(panels);
         free(w);

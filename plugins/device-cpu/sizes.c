@@ -21,7 +21,7 @@ static size_t count_thread_floats(const xray_device_work *work)
     int parents = (work->passes & XRAY_PASS_PARENTS) != 0;
     size_t floats = 0;
     if (work->segments > 1)
-        floats = CPU_GEMM_WORK + cpu_gemm_partial(work->segments);
+        floats = cpu_product_floats(work->segments, cpu_is_narrow(work->dtype));
     if (work->passes & XRAY_PASS_ROWS)
         floats = larger(floats, cpu_attend_floats(keys, dim, parents));
     if (work->passes & XRAY_PASS_GRADS)
