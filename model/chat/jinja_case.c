@@ -237,17 +237,16 @@ static int is_case_ignorable(uint32_t code)
            code == ':' || code == 0xB7 || code == 0x2019;
 }
 
-/* Whether the capital sigma at `at` ends a word. */
-static int is_final_sigma(const xm_jstr *str, const char *at)
+/* Whether the capital sigma at `at` ends a word of [from, end). */
+static int is_final_sigma(const char *from, const char *at, const char *end)
 {
-    const char *end = str->text + str->size;
     uint32_t code = 0;
     const char *back = at;
     int before = 0;
-    while (back > str->text) {
+    while (back > from) {
         do
             back--;
-        while (back > str->text && ((unsigned char)*back & 0xC0) == 0x80);
+        while (back > from && ((unsigned char)*back & 0xC0) == 0x80);
         (void)xr_utf8_decode(back, end, &code);
         if (is_case_ignorable(code))
             continue;
@@ -265,13 +264,13 @@ static int is_final_sigma(const xm_jstr *str, const char *at)
     return 1;
 }
 
-static void append_lower(xr_str *out, uint32_t code, const xm_jstr *str,
-                         const char *at)
+static void append_lower(xr_str *out, uint32_t code, const char *from,
+                         const char *at, const char *end)
 {
     if (code == 0x130)
         xr_str_append(out, "i\xCC\x87", 3);
     else if (code == 0x3A3)
-        append_char(out, is_final_sigma(str, at) ? 0x3C2 : 0x3C3);
+        append_char(out, is_final_sigma(from, at, end) ? 0x3C2 : 0x3C3);
     else
         append_char(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
 }
@@ -282,12 +281,12 @@ static int is_word_separator(uint32_t code)
            code == '[' || code == '<';
 }
 
-static void append_swapped(xr_str *out, uint32_t code, const xm_jstr *str,
-                           const char *at)
+static void append_swapped(xr_str *out, uint32_t code, const char *from,
+                           const char *at, const char *end)
 {
     utf8proc_category_t c = get_category(code);
     if (c == UTF8PROC_CATEGORY_LU)
-        append_lower(out, code, str, at);
+        append_lower(out, code, from, at, end);
     else if (c == UTF8PROC_CATEGORY_LL)
         append_upper(out, code);
     else
@@ -306,6 +305,7 @@ static void append_folded(xr_str *out, uint32_t code)
 
 static void append_converted(xr_str *out, const xm_jstr *str, enum xm_jcase how)
 {
+    const char *from = str->text; /* what a final sigma may look back to */
     const char *end = str->text + str->size;
     int begin = 1;
     for (const char *at = str->text; at < end;) {
@@ -323,14 +323,17 @@ static void append_converted(xr_str *out, const xm_jstr *str, enum xm_jcase how)
         if (how == XM_J_UPPER || (how == XM_J_TITLE_WORD && up))
             append_upper(out, code);
         else if (how == XM_J_SWAP)
-            append_swapped(out, code, str, at);
+            append_swapped(out, code, from, at, end);
         else if (how == XM_J_FOLD)
             append_folded(out, code);
         else if (up && (how == XM_J_CAPITAL || how == XM_J_TITLE))
             append_title(out, code);
         else
-            append_lower(out, code, str, at);
+            append_lower(out, code, from, at, end);
         at += size;
+        /* The filter lowers the rest of a word without its first character. */
+        if (how == XM_J_TITLE_WORD && up)
+            from = at;
     }
 }
 

@@ -138,16 +138,15 @@ static int int_from_text(xm_jinterp *interp, const xm_jstr *text, int64_t base,
 {
     int64_t integer = 0;
     double real;
-    if (base < 0 || base == 1 || base > 36)
-        return xm_jfail(interp, "int() base must be >= 2 and <= 36, or 0");
-    int status = xm_jparse_int(text, (int)base, &integer);
+    int known = base == 0 || (base >= 2 && base <= 36);
+    int status = known ? xm_jparse_int(text, (int)base, &integer) : -1;
     if (status > 0)
         return xm_jfail(interp, "an integer is beyond 64 bits");
     *out = xm_jint(integer);
     if (!status)
         return 0;
     *out = preset;
-    /* As in Jinja, "42.5"|int is 42. */
+    /* As in Jinja, "42.5"|int is 42, and so is an integer of no known base. */
     if (xm_jparse_real(text, &real) || !isfinite(real))
         return 0;
     return int_from_real(interp, real, out);
@@ -283,7 +282,10 @@ static int filter_round(xm_jinterp *interp, xm_jvalue in, const xm_jargs *args,
     }
     double unit = pow(10, (double)digits);
     double scaled = xm_jto_real(in) * unit;
-    *out = xm_jfloat((up ? ceil(scaled) : floor(scaled)) / unit);
+    if (!isfinite(scaled))
+        return xm_jfail(interp, "cannot convert float infinity to integer");
+    /* Python rounds to an integer here, which has no negative zero. */
+    *out = xm_jfloat(((up ? ceil(scaled) : floor(scaled)) + 0.0) / unit);
     return 0;
 }
 

@@ -106,13 +106,19 @@ static int read_percent_spec(struct percent *p, struct xm_jspec *spec)
     return p->at < p->end ? 0 : xm_jfail(p->interp, "incomplete format");
 }
 
+/* The flag '0' is for numbers alone. */
+static void drop_zero_flag(struct xm_jspec *spec)
+{
+    if (spec->align != '=')
+        return;
+    spec->align = '>';
+    spec->fill = " ";
+}
+
 static int format_text(struct percent *p, struct xm_jspec *spec,
                        xm_jvalue value)
 {
-    if (spec->align == '=') {
-        spec->align = '>';
-        spec->fill = " ";
-    }
+    drop_zero_flag(spec);
     if (spec->type == 'r' ? xm_jto_repr(p->interp, value, &value)
                           : xm_jto_str(p->interp, value, &value))
         return -1;
@@ -141,7 +147,10 @@ static int format_int(struct percent *p, struct xm_jspec *spec, xm_jvalue value)
         return xm_jspec_int(p->interp, spec, value.u.i, p->out);
     /* For integers a precision is the minimum number of digits. */
     struct xm_jspec inner = *spec;
-    inner.width = least + (value.u.i < 0 || spec->sign) + (spec->alt ? 2 : 0);
+    inner.width = least + (value.u.i < 0 || spec->sign) +
+                  (spec->alt && spec->type != 'd' ? 2 : 0);
+    if (spec->align == '=' && spec->width > inner.width)
+        inner.width = spec->width;
     inner.align = '=';
     inner.fill = "0";
     xr_str text = { 0 };
@@ -178,6 +187,10 @@ static int format_conversion(struct percent *p)
                         spec.type >= ' ' && spec.type < 127 ? spec.type : '?');
     if (value.kind == XM_J_MISSING && take_value(p, &value))
         return -1;
+    if (spec.type == 'c') {
+        spec.precision = -1;
+        drop_zero_flag(&spec);
+    }
     if (spec.type == 'c' && value.kind == XM_J_STR) {
         if (value.u.str->chars != 1)
             return xm_jfail(p->interp, "%%c requires int or char");

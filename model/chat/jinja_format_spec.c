@@ -33,7 +33,8 @@ int xm_jspec_read(xm_jinterp *interp, const char *at, size_t size,
     *out = (struct xm_jspec){ .fill = " ", .fill_size = 1, .precision = -1 };
     uint32_t code;
     int first = at < end ? xr_utf8_decode(at, end, &code) : 0;
-    if (first && at + first < end && strchr("<>=^", at[first])) {
+    int filled = first && at + first < end && strchr("<>=^", at[first]);
+    if (filled) {
         out->fill = at;
         out->fill_size = (size_t)first;
         out->align = at[first];
@@ -48,11 +49,8 @@ int xm_jspec_read(xm_jinterp *interp, const char *at, size_t size,
         at++;
     }
     if (at < end && *at == '0') {
-        if (!out->align) {
-            out->align = '=';
+        if (!filled)
             out->fill = "0";
-            out->fill_size = 1;
-        }
         at++;
     }
     at = read_digits(at, end, &out->width);
@@ -181,7 +179,7 @@ int xm_jspec_int(xm_jinterp *interp, const struct xm_jspec *spec, int64_t value,
             (value >= 0xD800 && value < 0xE000))
             return xm_jfail(interp, "%%c arg not in range(0x110000)");
         int size = xr_utf8_encode((uint32_t)value, text);
-        write_aligned(spec, '<', text, (size_t)size, 0, out);
+        write_aligned(spec, '>', text, (size_t)size, 0, out);
         return 0;
     }
     size_t lead = write_sign(text, value < 0, spec->sign);
@@ -240,21 +238,47 @@ void xm_jspec_text(const struct xm_jspec *spec, const xm_jstr *str, xr_str *out)
     write_aligned(spec, '<', str->text, size, 0, out);
 }
 
+static int fits_text(const struct xm_jspec *spec)
+{
+    return (!spec->type || spec->type == 's') && !spec->group && !spec->sign &&
+           !spec->alt && spec->align != '=';
+}
+
+static int fits_integer(const struct xm_jspec *spec)
+{
+    if (spec->type == 'c')
+        return !spec->group && !spec->sign && !spec->alt;
+    if (!spec->type || spec->type == 'd')
+        return 1;
+    if (spec->type == 'n')
+        return !spec->group;
+    return strchr("boxX", spec->type) && spec->group != ',';
+}
+
+static int fits_real(const struct xm_jspec *spec)
+{
+    return !spec->type || strchr("eEfFgG%", spec->type) ||
+           (spec->type == 'n' && !spec->group);
+}
+
 int xm_jspec_write(xm_jinterp *interp, xm_jvalue value,
                    const struct xm_jspec *spec, int plain, xr_str *out)
 {
-    char type = spec->type;
     if (plain || value.kind == XM_J_UNDEF)
         return xm_jappend_str(interp, value, out);
-    if (value.kind == XM_J_STR && (!type || type == 's') && !spec->group) {
+    if (value.kind == XM_J_STR && fits_text(spec)) {
         xm_jspec_text(spec, value.u.str, out);
         return 0;
     }
+    struct xm_jspec number = *spec;
+    /* The flag '0' fills a number after its sign. */
+    if (!spec->align && *spec->fill == '0')
+        number.align = '=';
     int is_int = value.kind == XM_J_INT || value.kind == XM_J_BOOL;
-    if (is_int && (!type || strchr("bcdnoxX", type)))
-        return xm_jspec_int(interp, spec, value.u.i, out);
-    if (xm_jis_number(value) && (!type || strchr("eEfFgGn%", type))) {
-        xm_jspec_real(spec, xm_jto_real(value), out);
+    if (is_int && fits_integer(spec))
+        return xm_jspec_int(interp, &number, value.u.i, out);
+    if (xm_jis_number(value) && fits_real(spec)) {
+        xm_jspec_real(&number, xm_jto_real(value), out);
         return 0;
     }
     return xm_jfail(interp, "the format specification does not fit '%s'",

@@ -357,6 +357,35 @@ static int compare_lists(xm_jinterp *interp, const char *op, const xm_jlist *a,
     return 0;
 }
 
+static int order_integers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+/* The comparison is exact: it rounds no integer to a double. */
+static int order_integer_to_real(int64_t a, double b)
+{
+    if (!(b >= -0x1p63 && b < 0x1p63))
+        return b < 0 ? 1 : -1;
+    int order = order_integers(a, (int64_t)b);
+    double rest = b - trunc(b);
+    return order ? order : (rest < 0) - (rest > 0);
+}
+
+/* Returns -1, 0 or 1, or 2 if there is no order (NaN). */
+static int order_numbers(xm_jvalue a, xm_jvalue b)
+{
+    if (isnan(xm_jto_real(a)) || isnan(xm_jto_real(b)))
+        return 2;
+    if (a.kind == XM_J_FLOAT && b.kind == XM_J_FLOAT)
+        return (a.u.f > b.u.f) - (a.u.f < b.u.f);
+    if (a.kind == XM_J_FLOAT)
+        return -order_integer_to_real(b.u.i, a.u.f);
+    if (b.kind == XM_J_FLOAT)
+        return order_integer_to_real(a.u.i, b.u.f);
+    return order_integers(a.u.i, b.u.i);
+}
+
 /* Sets *out to -1, 0 or 1, or to 2 if there is no order (NaN). */
 int xm_jorder_values(xm_jinterp *interp, const char *op, xm_jvalue a,
                      xm_jvalue b, int *out)
@@ -364,13 +393,7 @@ int xm_jorder_values(xm_jinterp *interp, const char *op, xm_jvalue a,
     if (xm_jcount_work(interp, 1))
         return -1;
     if (xm_jis_number(a) && xm_jis_number(b)) {
-        if (a.kind != XM_J_FLOAT && b.kind != XM_J_FLOAT)
-            *out = (a.u.i > b.u.i) - (a.u.i < b.u.i);
-        else if (isnan(xm_jto_real(a)) || isnan(xm_jto_real(b)))
-            *out = 2;
-        else
-            *out = (xm_jto_real(a) > xm_jto_real(b)) -
-                   (xm_jto_real(a) < xm_jto_real(b));
+        *out = order_numbers(a, b);
         return 0;
     }
     if (a.kind == XM_J_STR && b.kind == XM_J_STR) {

@@ -171,6 +171,17 @@ static xm_jnode *parse_block(xm_jparser *p, const char *const *ends)
     return node;
 }
 
+/* Parses the filters that are applied to a block. Unknown ones fail at once,
+ * within an if too. */
+static xm_jnode *parse_block_filters(xm_jparser *p, int inline_first)
+{
+    int soft = p->soft;
+    p->soft = 0;
+    xm_jnode *node = xm_jparse_filters(p, NULL, inline_first);
+    p->soft = soft;
+    return node;
+}
+
 /* Parses a block with one possible end and consumes that end. Unknown filters
  * inside fail at once. */
 static xm_jnode *parse_inner_block(xm_jparser *p, const char *end)
@@ -253,8 +264,7 @@ static xm_jnode *parse_set(xm_jparser *p)
         return node->b ? xm_jnode_done(p, node) : NULL;
     }
     node->type = XM_N_SETBLOCK;
-    if (p->token->type == XM_T_PIPE &&
-        !(node->b = xm_jparse_filters(p, NULL, 0)))
+    if (p->token->type == XM_T_PIPE && !(node->b = parse_block_filters(p, 0)))
         return NULL;
     node->c = parse_inner_block(p, "endset");
     return node->c ? xm_jnode_done(p, node) : NULL;
@@ -350,7 +360,7 @@ static xm_jnode *parse_filter(xm_jparser *p)
 {
     xm_jnode *node = xm_jnode_new(p, XM_N_FILTERBLOCK);
     p->token++;
-    if (!node || !(node->b = xm_jparse_filters(p, NULL, 1)))
+    if (!node || !(node->b = parse_block_filters(p, 1)))
         return NULL;
     node->c = parse_inner_block(p, "endfilter");
     return node->c ? xm_jnode_done(p, node) : NULL;

@@ -117,6 +117,14 @@ static void snippets_render_like_jinja2(void **state)
     assert_true(check_file("jinja.jsonl") > 1500);
 }
 
+/* Sweeps: every sign of a tag, pair of operators, bound of a slice, flag of a
+ * format, argument of a filter or method, and what is refused of each. */
+static void rules_hold_up_to_their_bounds(void **state)
+{
+    (void)state;
+    assert_true(check_file("rules.jsonl") > 500);
+}
+
 /* Complete messages, with their line, for snippets that fail in Jinja2 as
  * well. */
 static void errors_have_these_sentences(void **state)
@@ -388,6 +396,7 @@ int main(int argc, char **argv)
         return serve_requests();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(snippets_render_like_jinja2),
+        cmocka_unit_test(rules_hold_up_to_their_bounds),
         cmocka_unit_test(errors_have_these_sentences),
         cmocka_unit_test(dates_are_formatted_like_python),
         cmocka_unit_test(exceeded_limits_are_named),
