@@ -99,8 +99,9 @@ static const xray_option model_options[] = {
     XRAY_PATH(MODEL, tokenizer_path, "", 0u, SINCE,
               "Folder of the tokenizer; empty: that of the model."),
     XRAY_CHOICE(MODEL, dtype, "float32", dtypes, 0u, SINCE,
-                "Type that the model computes in; 16-bit checkpoints are "
-                "widened for float32."),
+                "Type of activations and of matrices in products; sums, "
+                "gradients, master weights and moments are float32 with either "
+                "type. 16-bit checkpoints are widened for float32."),
     XRAY_CHOICE(MODEL, init, "load", inits, 0u, SINCE,
                 "Where the first weights come from."),
 };

@@ -90,7 +90,9 @@ typedef struct xm_config {
                           * first; 0 with learned positions */
     uint32_t window;     /* keys that a sliding layer attends to, the token's
                           * own included; above 0 if any layer slides */
-    uint32_t reserved;
+    uint32_t dtype;      /* XRAY_BF16: matrices and activations are bf16
+                          * (docs/numerics.md); 0: fp32. Not of config.json: who
+                          * computes with the model sets it */
     /* The part of a model that layers, heads, kv_heads, ffn and vocab belong
      * to; the other sizes are those of the model. Zeros: all of it. */
     xm_slice slice;
@@ -110,6 +112,12 @@ typedef struct xm_config {
     uint32_t end_count; /* eos_token_id of config.json, one or a list */
     int32_t end_ids[XM_MAX_END_IDS];
 } xm_config;
+
+/* Bytes of an activation. */
+static inline uint64_t xm_config_act_bytes(const xm_config *config)
+{
+    return config->dtype == XRAY_BF16 ? 2 : sizeof(float);
+}
 
 /* Returns 1 if the layer attends to at most `window` keys. */
 static inline int xm_config_slides(const xm_config *config, uint32_t layer)

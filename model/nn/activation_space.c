@@ -16,15 +16,33 @@ static uint32_t complete_flags(uint32_t flags)
 
 /* Hands out consecutive pieces of an arena. Without a base it only counts. */
 typedef struct arena_cursor {
-    float *base;
-    uint64_t used; /* elements */
+    unsigned char *base;
+    uint64_t used; /* bytes */
+    uint64_t size; /* of an activation */
 } arena_cursor;
+
+static void *take_bytes(arena_cursor *c, uint64_t bytes)
+{
+    void *piece = c->base ? c->base + c->used : NULL;
+    c->used += (bytes + 63u) & ~(uint64_t)63u;
+    return piece;
+}
 
 static float *take_floats(arena_cursor *c, uint64_t count)
 {
-    float *piece = c->base ? c->base + c->used : NULL;
-    c->used += xm_round16(count);
-    return piece;
+    return take_bytes(c, count * sizeof(float));
+}
+
+static void *take_acts(arena_cursor *c, uint64_t count)
+{
+    return take_bytes(c, count * c->size);
+}
+
+/* Memory that also holds the fp32 gradients of the activations. */
+static void *take_shared(arena_cursor *c, const xm_space *s, uint64_t count)
+{
+    return s->flags & XM_SPACE_TRAIN ? take_floats(c, count)
+                                     : take_acts(c, count);
 }
 
 /* Floats that a norm keeps per token for its gradient. */
@@ -41,26 +59,26 @@ static void take_block_buffers(arena_cursor *c, const xm_config *config,
     int train = (s->flags & XM_SPACE_TRAIN) != 0;
     *b = (xm_block){ .qk_stride = d.qkv };
     if (train)
-        b->mid = take_floats(c, n * d.hidden);
-    b->qkv = take_floats(c, n * d.qkv);
+        b->mid = take_acts(c, n * d.hidden);
+    b->qkv = take_acts(c, n * d.qkv);
     b->qk = b->qkv;
     if (train && config->qk_norm) {
         /* The gradient of the norm needs the norm's input. */
         b->qk_stride = d.q + d.kv;
-        b->qk = take_floats(c, n * b->qk_stride);
+        b->qk = take_acts(c, n * b->qk_stride);
         b->rstd_q = take_floats(c, n * config->heads);
         b->rstd_k = take_floats(c, n * config->kv_heads);
     }
-    b->o = take_floats(c, n * d.q);
+    b->o = take_acts(c, n * d.q);
     if (train) {
-        b->gate_up = take_floats(c, n * d.up);
+        b->gate_up = take_acts(c, n * d.up);
         b->lse = take_floats(c, n * config->heads);
         b->stat1 = take_floats(c, n * norm_stat_floats(config));
         b->stat2 = take_floats(c, n * norm_stat_floats(config));
     }
     if (train && config->post_norms) {
-        b->out1 = take_floats(c, n * d.hidden);
-        b->out2 = take_floats(c, n * d.hidden);
+        b->out1 = take_acts(c, n * d.hidden);
+        b->out2 = take_acts(c, n * d.hidden);
         b->post1 = take_floats(c, n * norm_stat_floats(config));
         b->post2 = take_floats(c, n * norm_stat_floats(config));
     }
@@ -69,10 +87,10 @@ static void take_block_buffers(arena_cursor *c, const xm_config *config,
 static void take_block_inputs(arena_cursor *c, const xm_config *config,
                               xm_space *s)
 {
-    float *x = NULL;
+    void *x = NULL;
     for (uint32_t l = 0; l <= config->layers; l++) {
         if (l == 0 || s->flags & XM_SPACE_TRAIN)
-            x = take_floats(c, s->tokens * config->hidden);
+            x = take_acts(c, s->tokens * config->hidden);
         if (s->x)
             s->x[l] = x;
     }
@@ -94,26 +112,29 @@ static void take_all_blocks(arena_cursor *c, const xm_config *config,
     }
 }
 
-static uint64_t lay_out_space(const xm_config *config, float *arena,
-                              xm_space *s)
+static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
 {
-    arena_cursor c = { .base = arena };
+    arena_cursor c = { .base = arena, .size = xm_config_act_bytes(config) };
     xm_dims d = xm_dims_of(config);
     uint64_t n = s->tokens;
     take_block_inputs(&c, config, s);
     take_all_blocks(&c, config, s);
-    s->h = take_floats(&c, n * d.hidden);
-    s->act = take_floats(&c, n * d.ffn);
-    s->hidden = take_floats(&c, n * d.hidden);
-    s->items = take_floats(&c, n * d.hidden);
+    int biased = config->o_bias || config->mlp_bias;
+    int sliced = config->slice.ranks > 1;
+    s->h = take_shared(&c, s, n * d.hidden);
+    s->act = take_shared(&c, s, n * d.ffn);
+    /* Slices add biases to fp32 sums, and have a scratch for that here. */
+    s->hidden = sliced && biased ? take_floats(&c, n * d.hidden)
+                                 : take_acts(&c, n * d.hidden);
+    s->items = take_shared(&c, s, n * d.hidden);
     s->logp = take_floats(&c, n);
     s->entropy = take_floats(&c, n);
     s->lse = take_floats(&c, n);
     s->value = take_floats(&c, n);
-    int biased = config->o_bias || config->mlp_bias;
-    int sliced = config->slice.ranks > 1;
     if (s->flags & XM_SPACE_TRAIN || (sliced && biased))
         s->zeros = take_floats(&c, n);
+    if (sliced && config->dtype == XRAY_BF16)
+        s->sum = take_floats(&c, n * d.hidden);
     if (sliced) {
         s->top = take_floats(&c, n);
         s->partial = take_floats(&c, 4 * n);
@@ -127,10 +148,12 @@ static uint64_t lay_out_space(const xm_config *config, float *arena,
         /* No gathered states are needed once the backward pass reaches the
          * blocks. */
         s->dx = s->items;
+        if (config->dtype == XRAY_BF16)
+            s->d_up = take_floats(&c, n * d.up);
         s->d_o = take_floats(&c, n * d.q);
         s->dqkv = take_floats(&c, n * d.qkv);
     }
-    return c.used * sizeof(float);
+    return c.used;
 }
 
 uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
@@ -231,7 +254,7 @@ const float *xm_space_input_grad(const xm_space *space)
     return space->dx;
 }
 
-const float *xm_space_hidden(const xm_space *space)
+const void *xm_space_hidden(const xm_space *space)
 {
     return space->hidden;
 }

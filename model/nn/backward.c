@@ -9,14 +9,14 @@
 
 /* dx += gradient through the norm before a branch; dy is in h. */
 static void backprop_pre_norm(xm_pass *pass, uint32_t slot, const float *stat,
-                              float *x)
+                              void *x)
 {
     xm_space *s = pass->space;
     uint64_t dim = pass->decoder->config.hidden;
     xm_residual_norm_grad_call call = {
         .stat = stat, .dy = s->h, .slot = slot, .accumulate = 1
     };
-    xm_residual_norm_grad(pass, &call, xm_rows_of(x, dim),
+    xm_residual_norm_grad(pass, &call, xm_acts_of(pass, x, dim),
                           xm_rows_of(s->dx, dim));
 }
 
@@ -31,7 +31,8 @@ static void backprop_branch(xm_pass *pass, const xm_branch *branch, float *d_in)
                                             .dy = s->dx,
                                             .slot = branch->norm };
         dy.data = s->h;
-        xm_residual_norm_grad(pass, &call, xm_rows_of(branch->out, dy.dim), dy);
+        xm_residual_norm_grad(pass, &call,
+                              xm_acts_of(pass, branch->out, dy.dim), dy);
     }
     xm_pass_weight_grad(pass, dy, branch->x, xm_pass_grad(pass, branch->weight),
                         xm_pass_grad_or_null(pass, branch->bias));
@@ -39,16 +40,26 @@ static void backprop_branch(xm_pass *pass, const xm_branch *branch, float *d_in)
                        xm_rows_of(d_in, branch->x.dim), 0);
 }
 
+/* The gradients of gate and up, which overwrite them if they are fp32. */
+static float *gate_up_grads(const xm_pass *pass, const xm_block *block)
+{
+    return pass->space->d_up ? pass->space->d_up : block->gate_up;
+}
+
 static void backprop_activation(xm_pass *pass, const xm_block *block)
 {
     if (pass->status != XRAY_OK)
         return;
     const xm_config *config = &pass->decoder->config;
-    xray_glu_grad call = {
-        XRAY_HEADER(xray_glu_grad), .tokens = pass->tokens, .x = block->gate_up,
-        .dy = pass->space->act,     .dx = block->gate_up,   .dim = config->ffn,
-        .act = xm_act_of(config),   .plain = !config->gated
-    };
+    xray_glu_grad call = { XRAY_HEADER(xray_glu_grad),
+                           .tokens = pass->tokens,
+                           .x = block->gate_up,
+                           .dy = pass->space->act,
+                           .dx = gate_up_grads(pass, block),
+                           .dim = config->ffn,
+                           .act = xm_act_of(config),
+                           .plain = !config->gated,
+                           .x_dtype = config->dtype };
     xm_pass_keep_status(pass, pass->device->glu_grad(pass->self, NULL, &call),
                         "the gradient of an activation");
 }
@@ -59,8 +70,8 @@ static void backprop_mlp(xm_pass *pass, const xm_block *block)
     const xm_layer *layer = &pass->decoder->layers[pass->layer];
     const xm_config *config = &pass->decoder->config;
     xm_dims d = xm_dims_of(config);
-    xm_rows gate_up = xm_rows_of(block->gate_up, d.up);
-    xm_rows h = xm_rows_of(s->h, d.hidden);
+    xm_rows d_up = xm_rows_of(gate_up_grads(pass, block), d.up);
+    xm_rows h = xm_acts_of(pass, s->h, d.hidden);
     xm_branch branch = xm_mlp_branch(pass, block);
     uint32_t weight = config->gated ? XM_GATE : XM_UP;
     uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
@@ -72,11 +83,12 @@ static void backprop_mlp(xm_pass *pass, const xm_block *block)
         xm_branch_output(pass, &branch);
     backprop_branch(pass, &branch, s->act);
     backprop_activation(pass, block);
-    xm_residual_norm(pass, XM_NORM2, xm_rows_of(block->mid, d.hidden), h,
+    xm_residual_norm(pass, XM_NORM2, xm_acts_of(pass, block->mid, d.hidden), h,
                      block->stat2);
-    xm_pass_weight_grad(pass, gate_up, h, xm_pass_grad(pass, weight),
+    xm_pass_weight_grad(pass, d_up, h, xm_pass_grad(pass, weight),
                         xm_pass_grad_or_null(pass, bias));
-    xm_pass_joint_input_grad(pass, layer->p[weight].weight, parts, gate_up, h);
+    xm_pass_joint_input_grad(pass, layer->p[weight].weight, parts, d_up,
+                             xm_rows_of(s->h, d.hidden));
     backprop_pre_norm(pass, XM_NORM2, block->stat2, block->mid);
 }
 
@@ -122,34 +134,36 @@ static void backprop_query_key_norms(xm_pass *pass, const xm_block *block)
     if (!pass->decoder->config.qk_norm)
         return;
     xm_dims d = xm_dims_of(&pass->decoder->config);
-    xm_rows q = { block->qkv, d.qkv, d.q };
-    xm_rows dq = { pass->space->dqkv, d.qkv, d.q };
-    backprop_head_norm(pass, XM_Q_NORM, block->rstd_q, q, dq);
-    xm_rows k = { block->qkv + d.q, d.qkv, d.kv };
-    xm_rows dk = { pass->space->dqkv + d.q, d.qkv, d.kv };
-    backprop_head_norm(pass, XM_K_NORM, block->rstd_k, k, dk);
+    xm_rows qkv = xm_qkv_of(pass, block);
+    xm_rows dqkv = xm_rows_of(pass->space->dqkv, d.qkv);
+    backprop_head_norm(pass, XM_Q_NORM, block->rstd_q,
+                       xm_rows_part(qkv, 0, d.q), xm_rows_part(dqkv, 0, d.q));
+    backprop_head_norm(pass, XM_K_NORM, block->rstd_k,
+                       xm_rows_part(qkv, d.q, d.kv),
+                       xm_rows_part(dqkv, d.q, d.kv));
 }
 
 static void backprop_attention_branch(xm_pass *pass, const xm_block *block,
-                                      float *x)
+                                      void *x)
 {
     xm_space *s = pass->space;
     const xm_layer *layer = &pass->decoder->layers[pass->layer];
     xm_dims d = xm_dims_of(&pass->decoder->config);
-    xm_rows h = xm_rows_of(s->h, d.hidden);
+    xm_rows h = xm_acts_of(pass, s->h, d.hidden);
     xm_rows dqkv = xm_rows_of(s->dqkv, d.qkv);
-    xm_rows dqk = { s->dqkv, d.qkv, d.q + d.kv };
     const uint64_t parts[3] = { d.q, d.kv, d.kv };
     xm_branch branch = xm_attention_branch(pass, block);
 
     backprop_branch(pass, &branch, s->d_o);
     backprop_attention(pass, block);
-    xm_pass_rope(pass, dqk, 1);
+    xm_pass_rope(pass, xm_rows_part(dqkv, 0, d.q + d.kv), 1);
     backprop_query_key_norms(pass, block);
-    xm_residual_norm(pass, XM_NORM1, xm_rows_of(x, d.hidden), h, block->stat1);
+    xm_residual_norm(pass, XM_NORM1, xm_acts_of(pass, x, d.hidden), h,
+                     block->stat1);
     xm_pass_weight_grad(pass, dqkv, h, xm_pass_grad(pass, XM_Q),
                         xm_pass_grad_or_null(pass, XM_Q_BIAS));
-    xm_pass_joint_input_grad(pass, layer->p[XM_Q].weight, parts, dqkv, h);
+    xm_pass_joint_input_grad(pass, layer->p[XM_Q].weight, parts, dqkv,
+                             xm_rows_of(s->h, d.hidden));
     backprop_pre_norm(pass, XM_NORM1, block->stat1, x);
 }
 
@@ -174,10 +188,10 @@ static void backprop_final_norm(xm_pass *pass, const float *dhidden)
                                         .dy = dhidden,
                                         .slot = XM_NORM };
     if (!xm_config_is_last(&pass->decoder->config)) {
-        xm_pass_copy(pass, dhidden, s->dx, pass->tokens.bound * dim);
+        xm_pass_copy(pass, dhidden, xm_rows_of(s->dx, dim));
         return;
     }
-    xm_residual_norm_grad(pass, &call, xm_rows_of(s->x[s->layers], dim),
+    xm_residual_norm_grad(pass, &call, xm_acts_of(pass, s->x[s->layers], dim),
                           xm_rows_of(s->dx, dim));
 }
 

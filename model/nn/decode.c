@@ -29,7 +29,7 @@ static xray_status check_decode_batch(const xm_decoder *decoder,
 }
 
 xray_status xm_decode(xm_decoder *decoder, xm_space *space,
-                      const xm_decode_batch *batch, const float **out_hidden,
+                      const xm_decode_batch *batch, const void **out_hidden,
                       xr_err *err)
 {
     space->live = 0;

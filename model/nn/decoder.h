@@ -110,8 +110,8 @@ typedef struct xm_pack {
     const int32_t *row_start; /* [dev] [rows + 1] */
     const int32_t *parent;    /* [dev] [rows] the row that a row continues, as
                                * in xray_attention; NULL: no row has a parent */
-    const float *in; /* [dev] [tokens, hidden] of the other stages: what the
-                      * stage before them gave */
+    const void *in; /* [dev] [tokens, hidden] of the other stages: what the
+                     * stage before them gave */
 } xm_pack;
 
 #define XM_SPACE_TRAIN 1u     /* keeps what the backward pass needs */
@@ -139,8 +139,8 @@ uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
 xray_status xm_forward(xm_decoder *decoder, xm_space *space,
                        const xm_pack *pack, xr_err *err);
 /* [dev] [tokens, hidden]: the hidden states of the last forward, which the last
- * stage norms. */
-const float *xm_space_hidden(const xm_space *space);
+ * stage norms, in the model's type of activations. */
+const void *xm_space_hidden(const xm_space *space);
 /* [dev] [tokens, hidden]: the gradient of pack->in by the last backward pass,
  * as `dhidden` of the stage before. */
 const float *xm_space_input_grad(const xm_space *space);
@@ -244,14 +244,14 @@ typedef struct xm_decode_batch {
                                * wanted, ascending */
     uint32_t last_count;
     uint32_t reserved2;
-    const float *in; /* as in xm_pack */
+    const void *in; /* as in xm_pack */
 } xm_decode_batch;
 
 /* Runs the tokens in a space made without XM_SPACE_TRAIN, and sets *out_hidden
  * to the final hidden states [dev] [last_count, hidden]. The bits equal those
  * of xm_forward over the complete row. */
 xray_status xm_decode(xm_decoder *decoder, xm_space *space,
-                      const xm_decode_batch *batch, const float **out_hidden,
+                      const xm_decode_batch *batch, const void **out_hidden,
                       xr_err *err);
 
 #endif

@@ -25,7 +25,8 @@ void xm_tell_work(const xm_config *config, const xm_passes *passes,
                              .kv_heads = config->kv_heads,
                              .head_dim = config->head_dim,
                              .passes = passes->passes,
-                             .segments = xm_segments(config) };
+                             .segments = xm_segments(config),
+                             .dtype = config->dtype };
     if (load->device_work)
         xray_fill(load->device_work, &own);
 }

@@ -17,19 +17,21 @@ xray_attention xm_attention_call(const xm_pass *pass, const xm_block *block)
 {
     const xm_config *config = &pass->decoder->config;
     xm_dims d = xm_dims_of(config);
+    xm_rows qkv = xm_qkv_of(pass, block);
+    xm_rows qk = xm_qk_of(pass, block);
     return (xray_attention){ XRAY_HEADER(xray_attention),
                              .tokens = pass->tokens,
                              .row_start = pass->pack->row_start,
                              .rows = pass->pack->rows,
                              .row_bound = pass->pack->row_bound,
-                             .q = block->qk,
-                             .k = block->qk + d.q,
-                             .v = block->qkv + d.q + d.kv,
+                             .q = qk.data,
+                             .k = xm_rows_part(qk, d.q, d.kv).data,
+                             .v = xm_rows_part(qkv, d.q + d.kv, d.kv).data,
                              .o = block->o,
                              .lse = block->lse,
-                             .q_stride = block->qk_stride,
-                             .k_stride = block->qk_stride,
-                             .v_stride = d.qkv,
+                             .q_stride = qk.stride,
+                             .k_stride = qk.stride,
+                             .v_stride = qkv.stride,
                              .o_stride = d.q,
                              .heads = config->heads,
                              .kv_heads = config->kv_heads,
@@ -37,7 +39,8 @@ xray_attention xm_attention_call(const xm_pass *pass, const xm_block *block)
                              .window = layer_window(pass),
                              .scale = (float)config->attn_scale,
                              .softcap = (float)config->attn_softcap,
-                             .parent = pass->pack->parent };
+                             .parent = pass->pack->parent,
+                             .dtype = config->dtype };
 }
 
 static xray_attention_kv cached_attention_call(const xm_pass *pass,
@@ -45,24 +48,27 @@ static xray_attention_kv cached_attention_call(const xm_pass *pass,
 {
     const xm_config *config = &pass->decoder->config;
     xm_dims d = xm_dims_of(config);
+    xm_rows qkv = xm_qkv_of(pass, block);
+    xm_rows qk = xm_qk_of(pass, block);
     return (xray_attention_kv){ XRAY_HEADER(xray_attention_kv),
                                 .tokens = pass->tokens,
                                 .kv = &pass->batch->kv[pass->layer],
                                 .seq = pass->batch->seq,
                                 .positions = pass->batch->positions,
-                                .q = block->qk,
-                                .k = block->qk + d.q,
-                                .v = block->qkv + d.q + d.kv,
+                                .q = qk.data,
+                                .k = xm_rows_part(qk, d.q, d.kv).data,
+                                .v = xm_rows_part(qkv, d.q + d.kv, d.kv).data,
                                 .o = block->o,
-                                .q_stride = block->qk_stride,
-                                .k_stride = block->qk_stride,
-                                .v_stride = d.qkv,
+                                .q_stride = qk.stride,
+                                .k_stride = qk.stride,
+                                .v_stride = qkv.stride,
                                 .o_stride = d.q,
                                 .position_bound = pass->batch->position_bound,
                                 .heads = config->heads,
                                 .window = layer_window(pass),
                                 .scale = (float)config->attn_scale,
-                                .softcap = (float)config->attn_softcap };
+                                .softcap = (float)config->attn_softcap,
+                                .dtype = config->dtype };
 }
 
 static void enqueue_attention(xm_pass *pass, const xm_block *block)
@@ -90,13 +96,13 @@ static void norm_query_key_heads(xm_pass *pass, const xm_layer *layer,
     if (!config->qk_norm)
         return;
     xm_dims d = xm_dims_of(config);
-    xm_rows q = { block->qkv, d.qkv, d.q };
-    xm_rows q_out = { block->qk, block->qk_stride, d.q };
-    xm_pass_norm(pass, layer->p[XM_Q_NORM].data, config->head_dim, q, q_out,
+    xm_rows qkv = xm_qkv_of(pass, block);
+    xm_rows qk = xm_qk_of(pass, block);
+    xm_pass_norm(pass, layer->p[XM_Q_NORM].data, config->head_dim,
+                 xm_rows_part(qkv, 0, d.q), xm_rows_part(qk, 0, d.q),
                  block->rstd_q);
-    xm_rows k = { block->qkv + d.q, d.qkv, d.kv };
-    xm_rows k_out = { block->qk + d.q, block->qk_stride, d.kv };
-    xm_pass_norm(pass, layer->p[XM_K_NORM].data, config->head_dim, k, k_out,
+    xm_pass_norm(pass, layer->p[XM_K_NORM].data, config->head_dim,
+                 xm_rows_part(qkv, d.q, d.kv), xm_rows_part(qk, d.q, d.kv),
                  block->rstd_k);
 }
 
@@ -107,7 +113,7 @@ xm_branch xm_attention_branch(const xm_pass *pass, const xm_block *block)
     return (xm_branch){ .weight = XM_O,
                         .bias = XM_O_BIAS,
                         .norm = XM_POST_NORM1,
-                        .x = xm_rows_of(block->o,
+                        .x = xm_acts_of(pass, block->o,
                                         xm_dims_of(&pass->decoder->config).q),
                         .out = block->out1,
                         .post = block->post1 };
@@ -118,22 +124,30 @@ xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block)
     return (xm_branch){ .weight = XM_DOWN,
                         .bias = XM_DOWN_BIAS,
                         .norm = XM_POST_NORM2,
-                        .x = xm_rows_of(pass->space->act,
+                        .x = xm_acts_of(pass, pass->space->act,
                                         pass->decoder->config.ffn),
                         .out = block->out2,
                         .post = block->post2 };
+}
+
+/* Fp32 rows in which a slice's outputs are joined: `rows`, unless they are
+ * bf16. */
+static xm_rows joined_rows(const xm_pass *pass, xm_rows rows)
+{
+    return rows.dtype ? xm_rows_of(pass->space->sum, rows.dim) : rows;
 }
 
 /* to = from + the branch's last product and its bias; NULL: without `from`. In
  * a slice what the ranks have is joined before the bias and `from` are added.
  */
 static void multiply_branch(xm_pass *pass, const xm_branch *branch,
-                            const float *from, xm_rows to)
+                            const void *from, xm_rows to)
 {
     const xray_weight *weight = xm_pass_param(pass, branch->weight)->weight;
     xm_onto onto = { from, xm_pass_param(pass, branch->bias)->data };
     xm_onto none = { NULL, NULL };
-    xm_rows sum = from ? xm_rows_of(pass->space->h, to.dim) : to;
+    xm_rows sum =
+        joined_rows(pass, from ? xm_acts_of(pass, pass->space->h, to.dim) : to);
     if (pass->decoder->config.slice.ranks < 2) {
         xm_pass_product_onto(pass, weight, &onto, branch->x, to);
         return;
@@ -141,16 +155,18 @@ static void multiply_branch(xm_pass *pass, const xm_branch *branch,
     xm_pass_product_onto(pass, weight, &none, branch->x, sum);
     xm_pass_join(pass, XM_JOIN_OUTPUTS, sum.data, sum.dim);
     xm_pass_add_bias(pass, onto.bias, sum, pass->space->hidden);
-    if (!from)
-        return;
-    xm_pass_copy(pass, from, to.data, pass->tokens.bound * to.dim);
-    xm_pass_add(pass, sum.data, to.data, pass->tokens.bound * to.dim);
+    if (from) {
+        xm_pass_copy(pass, from, to);
+        xm_pass_add(pass, sum, to);
+    } else if (sum.data != to.data) {
+        xm_pass_cast(pass, sum, to);
+    }
 }
 
 void xm_branch_output(xm_pass *pass, const xm_branch *branch)
 {
-    xm_rows h = xm_rows_of(pass->space->h, pass->decoder->config.hidden);
-    xm_rows out = branch->out ? xm_rows_of(branch->out, h.dim) : h;
+    xm_rows h = xm_acts_of(pass, pass->space->h, pass->decoder->config.hidden);
+    xm_rows out = branch->out ? xm_acts_of(pass, branch->out, h.dim) : h;
     multiply_branch(pass, branch, NULL, out);
     if (pass->decoder->config.post_norms)
         xm_residual_norm(pass, branch->norm, out, h, branch->post);
@@ -158,32 +174,32 @@ void xm_branch_output(xm_pass *pass, const xm_branch *branch)
 
 /* to = from + the branch's output; `to` and `from` may be the same. */
 static void add_branch_to_stream(xm_pass *pass, const xm_branch *branch,
-                                 const float *from, float *to)
+                                 const void *from, void *to)
 {
     uint64_t dim = pass->decoder->config.hidden;
-    uint64_t count = pass->tokens.bound * dim;
+    xm_rows stream = xm_acts_of(pass, to, dim);
     if (!pass->decoder->config.post_norms) {
-        multiply_branch(pass, branch, from, xm_rows_of(to, dim));
+        multiply_branch(pass, branch, from, stream);
         return;
     }
-    xm_pass_copy(pass, from, to, count);
+    xm_pass_copy(pass, from, stream);
     xm_branch_output(pass, branch);
-    xm_pass_add(pass, pass->space->h, to, count);
+    xm_pass_add(pass, xm_acts_of(pass, pass->space->h, dim), stream);
 }
 
 /* ---- blocks ------------------------------------------------------------- */
 
-void xm_block_attend(xm_pass *pass, const xm_block *block, float *x)
+void xm_block_attend(xm_pass *pass, const xm_block *block, void *x)
 {
     const xm_layer *layer = &pass->decoder->layers[pass->layer];
     xm_dims d = xm_dims_of(&pass->decoder->config);
-    xm_rows h = xm_rows_of(pass->space->h, d.hidden);
-    xm_residual_norm(pass, XM_NORM1, xm_rows_of(x, d.hidden), h, block->stat1);
+    xm_rows h = xm_acts_of(pass, pass->space->h, d.hidden);
+    xm_residual_norm(pass, XM_NORM1, xm_acts_of(pass, x, d.hidden), h,
+                     block->stat1);
     xm_pass_product(pass, layer->p[XM_Q].weight, layer->p[XM_Q_BIAS].data, h,
-                    xm_rows_of(block->qkv, d.qkv));
+                    xm_qkv_of(pass, block));
     norm_query_key_heads(pass, layer, block);
-    xm_rows qk = { block->qk, block->qk_stride, d.q + d.kv };
-    xm_pass_rope(pass, qk, 0);
+    xm_pass_rope(pass, xm_qk_of(pass, block), 0);
     enqueue_attention(pass, block);
     xm_branch branch = xm_attention_branch(pass, block);
     add_branch_to_stream(pass, &branch, x, block->mid);
@@ -203,10 +219,11 @@ static mlp_input norm_mlp_input(xm_pass *pass, const xm_block *block)
     mlp_input in = {
         .weight = layer->p[config->gated ? XM_GATE : XM_UP].weight,
         .bias = layer->p[config->gated ? XM_GATE_BIAS : XM_UP_BIAS].data,
-        .x = xm_rows_of(pass->space->h, config->hidden)
+        .x = xm_acts_of(pass, pass->space->h, config->hidden)
     };
-    xm_residual_norm(pass, XM_NORM2, xm_rows_of(block->mid, config->hidden),
-                     in.x, block->stat2);
+    xm_residual_norm(pass, XM_NORM2,
+                     xm_acts_of(pass, block->mid, config->hidden), in.x,
+                     block->stat2);
     return in;
 }
 
@@ -215,7 +232,7 @@ void xm_block_gate_up(xm_pass *pass, const xm_block *block)
     uint64_t up = xm_dims_of(&pass->decoder->config).up;
     mlp_input in = norm_mlp_input(pass, block);
     xm_pass_product(pass, in.weight, in.bias, in.x,
-                    xm_rows_of(block->gate_up, up));
+                    xm_acts_of(pass, block->gate_up, up));
 }
 
 /* Computes space->act. Gates and up projections are stored only for a backward
@@ -231,7 +248,7 @@ static void activate_mlp(xm_pass *pass, const xm_block *block)
     mlp_input in = norm_mlp_input(pass, block);
     xm_pass_product_act(
         pass, in.weight, in.bias, in.x,
-        xm_rows_of(pass->space->act, pass->decoder->config.ffn));
+        xm_acts_of(pass, pass->space->act, pass->decoder->config.ffn));
 }
 
 void xm_pass_glu(xm_pass *pass, const xm_block *block)
@@ -239,15 +256,16 @@ void xm_pass_glu(xm_pass *pass, const xm_block *block)
     if (pass->status != XRAY_OK)
         return;
     const xm_config *config = &pass->decoder->config;
-    xray_glu call = { XRAY_HEADER(xray_glu),  .tokens = pass->tokens,
-                      .x = block->gate_up,    .y = pass->space->act,
-                      .dim = config->ffn,     .act = xm_act_of(config),
-                      .plain = !config->gated };
+    xray_glu call = { XRAY_HEADER(xray_glu),   .tokens = pass->tokens,
+                      .x = block->gate_up,     .y = pass->space->act,
+                      .dim = config->ffn,      .act = xm_act_of(config),
+                      .plain = !config->gated, .x_dtype = config->dtype,
+                      .y_dtype = config->dtype };
     xm_pass_keep_status(pass, pass->device->glu(pass->self, NULL, &call),
                         "an activation");
 }
 
-static void add_mlp_to_stream(xm_pass *pass, const xm_block *block, float *out)
+static void add_mlp_to_stream(xm_pass *pass, const xm_block *block, void *out)
 {
     xm_branch branch = xm_mlp_branch(pass, block);
     activate_mlp(pass, block);
@@ -261,8 +279,22 @@ static void look_up_embedding(xm_pass *pass, xray_embedding *call,
         return;
     call->tokens = pass->tokens;
     call->dim = pass->decoder->config.hidden;
+    call->y_dtype = pass->decoder->config.dtype;
     xm_pass_keep_status(pass, pass->device->embedding(pass->self, NULL, call),
                         what);
+}
+
+/* Each id is in one slice, so the sum of bf16 rows is one of them. */
+static void join_embedding(xm_pass *pass, xm_rows rows)
+{
+    xm_rows sum = joined_rows(pass, rows);
+    if (pass->decoder->config.slice.ranks < 2)
+        return;
+    if (sum.data != rows.data)
+        xm_pass_cast(pass, rows, sum);
+    xm_pass_join(pass, XM_JOIN_OUTPUTS, sum.data, sum.dim);
+    if (sum.data != rows.data)
+        xm_pass_cast(pass, sum, rows);
 }
 
 static void embed_tokens(xm_pass *pass, const int32_t *ids)
@@ -279,8 +311,9 @@ static void embed_tokens(xm_pass *pass, const int32_t *ids)
                               .scale = (float)config->embed_scale,
                               .vocab_first = config->slice.vocab_first,
                               .slice = config->slice.ranks > 1 };
+    xm_rows stream = xm_acts_of(pass, s->x[0], config->hidden);
     look_up_embedding(pass, &tokens, "the embedding");
-    xm_pass_join(pass, XM_JOIN_OUTPUTS, s->x[0], config->hidden);
+    join_embedding(pass, stream);
     if (!config->learned_positions)
         return;
     xray_embedding positions = {
@@ -293,10 +326,10 @@ static void embed_tokens(xm_pass *pass, const int32_t *ids)
         .scale = 1.0f
     };
     look_up_embedding(pass, &positions, "the embedding of positions");
-    xm_pass_add(pass, s->h, s->x[0], pass->tokens.bound * config->hidden);
+    xm_pass_add(pass, xm_acts_of(pass, s->h, config->hidden), stream);
 }
 
-void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const float *in)
+void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const void *in)
 {
     xm_space *s = pass->space;
     const xm_config *config = &pass->decoder->config;
@@ -305,7 +338,7 @@ void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const float *in)
     if (xm_config_is_first(config))
         embed_tokens(pass, ids);
     else
-        xm_pass_copy(pass, in, s->x[0], pass->tokens.bound * config->hidden);
+        xm_pass_copy(pass, in, xm_acts_of(pass, s->x[0], config->hidden));
     for (uint32_t l = 0; l < s->layers; l++) {
         pass->layer = l;
         xm_pass_need_bucket(pass, l + 1, 0);
@@ -315,15 +348,14 @@ void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const float *in)
     pass->layer = XM_NO_LAYER;
 }
 
-void xm_pass_final_norm(xm_pass *pass, float *x, float *stat)
+void xm_pass_final_norm(xm_pass *pass, void *x, float *stat)
 {
     uint64_t dim = pass->decoder->config.hidden;
-    float *out = pass->space->hidden;
+    xm_rows out = xm_acts_of(pass, pass->space->hidden, dim);
     if (xm_config_is_last(&pass->decoder->config))
-        xm_residual_norm(pass, XM_NORM, xm_rows_of(x, dim),
-                         xm_rows_of(out, dim), stat);
+        xm_residual_norm(pass, XM_NORM, xm_acts_of(pass, x, dim), out, stat);
     else
-        xm_pass_copy(pass, x, out, pass->tokens.bound * dim);
+        xm_pass_copy(pass, x, out);
 }
 
 xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,

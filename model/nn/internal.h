@@ -70,26 +70,27 @@ xm_dims xm_dims_of(const xm_config *config);
 
 /* ---- activation space --------------------------------------------------- */
 
-/* The activations of one block. A TRAIN space has one xm_block per layer; in
+/* The activations of one block. Pointers to void are to elements of the model's
+ * type of activations. A TRAIN space has one xm_block per layer; in
  * other spaces all layers share one. */
 typedef struct xm_block {
-    float *mid; /* [tokens, hidden] residual stream after attention; may be the
-                 * block's input */
-    float *qkv; /* [tokens, q + 2 kv] */
-    float *qk;  /* normed and rotated q and k; points into `qkv` unless they are
-                 * kept apart */
+    void *mid; /* [tokens, hidden] residual stream after attention; may be the
+                * block's input */
+    void *qkv; /* [tokens, q + 2 kv] */
+    void *qk;  /* normed and rotated q and k; points into `qkv` unless they are
+                * kept apart */
     uint64_t qk_stride;
-    float *o;       /* [tokens, q] */
-    float *lse;     /* [tokens, heads], TRAIN */
-    float *stat1;   /* [tokens], of LayerNorm [tokens, 2]; TRAIN */
-    float *stat2;   /* the same for the second norm */
-    float *rstd_q;  /* [tokens, heads], TRAIN with qk-norm */
-    float *rstd_k;  /* [tokens, kv_heads] */
-    float *gate_up; /* [tokens, up], TRAIN */
+    void *o;       /* [tokens, q] */
+    float *lse;    /* [tokens, heads], TRAIN */
+    float *stat1;  /* [tokens], of LayerNorm [tokens, 2]; TRAIN */
+    float *stat2;  /* the same for the second norm */
+    float *rstd_q; /* [tokens, heads], TRAIN with qk-norm */
+    float *rstd_k; /* [tokens, kv_heads] */
+    void *gate_up; /* [tokens, up], TRAIN */
     /* Inputs and statistics of the post-norms in TRAIN spaces of models that
      * have them; otherwise NULL. */
-    float *out1;  /* [tokens, hidden] */
-    float *out2;  /* [tokens, hidden] */
+    void *out1;   /* [tokens, hidden] */
+    void *out2;   /* [tokens, hidden] */
     float *post1; /* [tokens] */
     float *post2; /* [tokens] */
 } xm_block;
@@ -104,17 +105,18 @@ struct xm_space {
     uint32_t layers;
     uint64_t live; /* tokens of the forward pass whose activations are held; 0:
                     * none */
-    float *arena;
-    float **x; /* [layers + 1] the input of each block, then the last block's
-                * output */
+    void *arena;
+    void **x; /* [layers + 1] the input of each block, then the last block's
+               * output */
     xm_block *blocks; /* [layers] */
-    float *h;      /* [tokens, hidden] scratch: normed input of a product, or a
-                    * branch's output before the residual sum */
-    float *act;    /* [tokens, ffn] scratch */
-    float *hidden; /* [tokens, hidden] result */
-    float *stat;   /* of the final norm, TRAIN */
-    float *items;  /* [tokens, hidden] gathered hidden states */
-    float *logp;   /* [tokens] each */
+    void *h;          /* [tokens, hidden] scratch: normed input of a product, a
+                       * branch's output before the residual sum, or an fp32 gradient
+                       * of either */
+    void *act;        /* [tokens, ffn] scratch, or its fp32 gradient */
+    void *hidden;     /* [tokens, hidden] result */
+    float *stat;      /* of the final norm, TRAIN */
+    void *items;      /* [tokens, hidden] gathered hidden states */
+    float *logp;      /* [tokens] each */
     float *entropy;
     float *lse;
     float *value;
@@ -124,12 +126,16 @@ struct xm_space {
     float *zeros; /* [tokens], TRAIN, or a slice of a model whose outputs have
                    * biases */
     /* Of a slice only. */
+    float *sum;     /* [tokens, hidden] outputs to be joined, where activations
+                     * are bf16; or NULL */
     float *top;     /* [tokens] largest logits */
     float *partial; /* [tokens, 4] as xray_lm_head_logp gives it */
     /* TRAIN only */
     float *dvalue;  /* [tokens] */
     float *dhidden; /* [tokens, hidden] */
     float *dx;      /* [tokens, hidden] gradient along the residual stream */
+    float *d_up;    /* [tokens, up] where activations are bf16; NULL: gradients
+                     * of gate and up overwrite them */
     float *d_o;     /* [tokens, q] */
     float *dqkv;    /* [tokens, q + 2 kv] */
 };
@@ -153,16 +159,46 @@ typedef struct xm_pass {
     xray_status status;
 } xm_pass;
 
-/* Rows of floats: token t at data + t * stride. */
+/* Rows of elements: token t at element t * stride. */
 typedef struct xm_rows {
-    float *data;
+    void *data;
     uint64_t stride;
     uint64_t dim;
+    uint32_t dtype; /* XRAY_BF16; 0: fp32 */
+    uint32_t reserved;
 } xm_rows;
 
 static inline xm_rows xm_rows_of(float *data, uint64_t dim)
 {
     return (xm_rows){ .data = data, .stride = dim, .dim = dim };
+}
+/* Rows of activations. */
+static inline xm_rows xm_acts_of(const xm_pass *pass, void *data, uint64_t dim)
+{
+    return (xm_rows){ .data = data,
+                      .stride = dim,
+                      .dim = dim,
+                      .dtype = pass->decoder->config.dtype };
+}
+/* `dim` columns of the rows, from column `first` on. */
+static inline xm_rows xm_rows_part(xm_rows rows, uint64_t first, uint64_t dim)
+{
+    uint64_t size = rows.dtype == XRAY_BF16 ? 2 : sizeof(float);
+    rows.data = (char *)rows.data + first * size;
+    rows.dim = dim;
+    return rows;
+}
+/* Rows of q, k and v, and of q and k after their norms and the rotation. */
+static inline xm_rows xm_qkv_of(const xm_pass *pass, const xm_block *block)
+{
+    return xm_acts_of(pass, block->qkv, xm_dims_of(&pass->decoder->config).qkv);
+}
+static inline xm_rows xm_qk_of(const xm_pass *pass, const xm_block *block)
+{
+    xm_dims d = xm_dims_of(&pass->decoder->config);
+    xm_rows rows = xm_acts_of(pass, block->qk, d.q + d.kv);
+    rows.stride = block->qk_stride;
+    return rows;
 }
 
 /* y = x W^T + bias. */
@@ -171,7 +207,7 @@ void xm_pass_product(xm_pass *pass, const xray_weight *weight,
 /* y = from + (x W^T + bias), where the sum over x is cut into the model's
  * segments; `from` has the rows of y and may be y. */
 typedef struct xm_onto {
-    const float *from; /* or NULL */
+    const void *from;  /* or NULL */
     const float *bias; /* or NULL */
 } xm_onto;
 void xm_pass_product_onto(xm_pass *pass, const xray_weight *weight,
@@ -212,21 +248,26 @@ void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *call,
                             xm_rows x, xm_rows dx);
 /* Rotates the heads of q and k, which follow one another in x. */
 void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse);
-/* to += from. */
-void xm_pass_add(xm_pass *pass, const float *from, float *to, uint64_t count);
-/* Each row of y += bias, unless that is NULL; `scratch` has the size of y. */
+/* to += from, of rows without gaps. */
+void xm_pass_add(xm_pass *pass, xm_rows from, xm_rows to);
+/* Each row of y += bias, unless that is NULL; `scratch` has the size of y, and
+ * both are fp32. */
 void xm_pass_add_bias(xm_pass *pass, const float *bias, xm_rows y,
                       float *scratch);
-void xm_pass_copy(xm_pass *pass, const float *from, float *to, uint64_t count);
+/* to = from, of rows of one type without gaps. */
+void xm_pass_copy(xm_pass *pass, const void *from, xm_rows to);
+/* y = x in the type of y. */
+void xm_pass_cast(xm_pass *pass, xm_rows x, xm_rows y);
 void xm_pass_zero(xm_pass *pass, float *data, uint64_t count);
 /* Keeps the status of a device call; an error names `what` was called. */
 void xm_pass_keep_status(xm_pass *pass, xray_status status, const char *what);
 /* The layer number while a pass is outside the blocks. */
 #define XM_NO_LAYER UINT32_MAX
 
-/* y[i] = x[index[i]] and y[index[i]] = x[i] of hidden states. */
-void xm_pass_gather(xm_pass *pass, const int32_t *index, const float *x,
-                    float *y);
+/* y[i] = x[index[i]] of hidden states, and y[index[i]] = x[i] of their
+ * gradients. */
+void xm_pass_gather(xm_pass *pass, const int32_t *index, const void *x,
+                    void *y);
 void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
                      float *y);
 /* Computes space->act from the block's gate and up projections, which it has
@@ -280,7 +321,7 @@ typedef struct xm_branch {
     uint32_t norm;
     uint32_t reserved;
     xm_rows x;   /* input of the product */
-    float *out;  /* input of the post-norm; NULL: not kept */
+    void *out;   /* input of the post-norm; NULL: not kept */
     float *post; /* statistics of the post-norm, or NULL */
 } xm_branch;
 xm_branch xm_attention_branch(const xm_pass *pass, const xm_block *block);
@@ -302,14 +343,14 @@ xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
                       uint64_t tokens, xr_err *err);
 /* The two parts of a block that both the forward pass and recomputation need:
  * from x to block->mid, and from block->mid to block->gate_up. */
-void xm_block_attend(xm_pass *pass, const xm_block *block, float *x);
+void xm_block_attend(xm_pass *pass, const xm_block *block, void *x);
 void xm_block_gate_up(xm_pass *pass, const xm_block *block);
 /* Runs the embedding, if the decoder has it, and all blocks; the result is in
  * the space's last x. */
-void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const float *in);
+void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const void *in);
 /* Computes space->hidden from pass->tokens rows at x, which a stage that is not
  * the last only copies. */
-void xm_pass_final_norm(xm_pass *pass, float *x, float *stat);
+void xm_pass_final_norm(xm_pass *pass, void *x, float *stat);
 /* The sums that belong to the norm at XM_Q_NORM or XM_K_NORM of a block, apart
  * from its bucket; NULL: they are not kept apart. */
 float *xm_grads_head_norm(const xm_grads *grads, uint32_t bucket,

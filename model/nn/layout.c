@@ -175,8 +175,15 @@ static int needs_matrix_handle(const layout_builder *b, const xm_param *param)
             (b->config->tied && xm_config_is_last(b->config)));
 }
 
-static void add_matrix_rows(xm_layout *layout, xm_param *param,
-                            xm_matrix *joined)
+/* Values are not rounded, so that a critic's head keeps its small steps. */
+static uint32_t choose_product_dtype(const xm_config *config,
+                                     const xm_param *param)
+{
+    return param->slot == XM_VALUE ? 0 : config->dtype;
+}
+
+static void add_matrix_rows(const xm_config *config, xm_layout *layout,
+                            xm_param *param, xm_matrix *joined)
 {
     if (joined) {
         param->matrix = (int32_t)(joined - layout->matrices);
@@ -190,6 +197,7 @@ static void add_matrix_rows(xm_layout *layout, xm_param *param,
     matrix->cols = param->cols;
     matrix->offset = param->offset;
     matrix->bucket = param->bucket;
+    matrix->product_dtype = choose_product_dtype(config, param);
 }
 
 static void assign_offsets(layout_builder *b)
@@ -207,7 +215,7 @@ static void assign_offsets(layout_builder *b)
         param->matrix = -1;
         *used = param->offset + param->count;
         if (needs_matrix_handle(b, param))
-            add_matrix_rows(layout, param,
+            add_matrix_rows(b->config, layout, param,
                             param->joined
                                 ? &layout->matrices[layout->matrix_count - 1]
                                 : NULL);

@@ -66,7 +66,7 @@ typedef struct xm_matrix {
     uint64_t cols;
     uint64_t offset;
     uint32_t bucket;
-    uint32_t reserved;
+    uint32_t product_dtype; /* as in xray_weight_desc */
 } xm_matrix;
 
 typedef struct xm_layout {

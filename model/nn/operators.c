@@ -28,6 +28,9 @@ static void enqueue_product(xm_pass *pass, xray_matmul *call, xm_rows x,
     call->y = y.data;
     call->x_stride = x.stride;
     call->y_stride = y.stride;
+    call->x_dtype = x.dtype;
+    call->y_dtype = y.dtype;
+    call->residual_dtype = call->residual ? y.dtype : 0;
     xm_pass_keep_status(pass, pass->device->matmul(pass->self, NULL, call),
                         "a matrix product");
 }
@@ -100,7 +103,8 @@ void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
                               .rows = dy.dim,
                               .cols = x.dim,
                               .dw = dw,
-                              .dbias = dbias };
+                              .dbias = dbias,
+                              .x_dtype = x.dtype };
     xm_pass_keep_status(pass,
                         pass->device->matmul_grad(pass->self, NULL, &call),
                         "a weight gradient");
@@ -122,7 +126,9 @@ void xm_pass_norm(xm_pass *pass, const float *weight, uint64_t dim, xm_rows x,
                           .groups = (uint32_t)(x.dim / dim),
                           .dim = (uint32_t)dim,
                           .eps = (float)pass->decoder->config.norm_eps,
-                          .offset = (float)pass->decoder->config.norm_offset };
+                          .offset = (float)pass->decoder->config.norm_offset,
+                          .x_dtype = x.dtype,
+                          .y_dtype = y.dtype };
     xm_pass_keep_status(pass, pass->device->rmsnorm(pass->self, NULL, &call),
                         "a norm");
 }
@@ -142,7 +148,9 @@ void xm_pass_layernorm(xm_pass *pass, const float *weight, const float *bias,
                             .x_stride = x.stride,
                             .y_stride = y.stride,
                             .dim = (uint32_t)x.dim,
-                            .eps = (float)pass->decoder->config.norm_eps };
+                            .eps = (float)pass->decoder->config.norm_eps,
+                            .x_dtype = x.dtype,
+                            .y_dtype = y.dtype };
     xm_pass_keep_status(pass, pass->device->layernorm(pass->self, NULL, &call),
                         "a norm");
 }
@@ -168,7 +176,8 @@ void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *back, xm_rows x,
                                .accumulate = back->accumulate,
                                .offset =
                                    (float)pass->decoder->config.norm_offset,
-                               .segments = back->segments };
+                               .segments = back->segments,
+                               .x_dtype = x.dtype };
     xm_pass_keep_status(pass,
                         pass->device->rmsnorm_grad(pass->self, NULL, &call),
                         "the gradient of a norm");
@@ -192,7 +201,8 @@ void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *back,
                                  .dy_stride = dx.stride,
                                  .dx_stride = dx.stride,
                                  .dim = (uint32_t)back->dim,
-                                 .accumulate = back->accumulate };
+                                 .accumulate = back->accumulate,
+                                 .x_dtype = x.dtype };
     xm_pass_keep_status(pass,
                         pass->device->layernorm_grad(pass->self, NULL, &call),
                         "the gradient of a norm");
@@ -214,18 +224,21 @@ void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse)
                        .heads = config->heads + config->kv_heads,
                        .head_dim = config->head_dim,
                        .half = config->rotary / 2,
-                       .inverse = inverse };
+                       .inverse = inverse,
+                       .dtype = x.dtype };
     xm_pass_keep_status(pass, pass->device->rope(pass->self, NULL, &call),
                         "a rotary embedding");
 }
 
-void xm_pass_add(xm_pass *pass, const float *from, float *to, uint64_t count)
+void xm_pass_add(xm_pass *pass, xm_rows from, xm_rows to)
 {
     if (pass->status != XRAY_OK)
         return;
     xray_axpby call = {
-        XRAY_HEADER(xray_axpby), .count = count, .x = from, .y = to,
-        .alpha = 1.0f,           .beta = 1.0f
+        XRAY_HEADER(xray_axpby), .count = pass->tokens.bound * to.dim,
+        .x = from.data,          .y = to.data,
+        .alpha = 1.0f,           .beta = 1.0f,
+        .x_dtype = from.dtype,   .y_dtype = to.dtype
     };
     xm_pass_keep_status(pass, pass->device->axpby(pass->self, NULL, &call),
                         "a sum");
@@ -248,18 +261,36 @@ void xm_pass_add_bias(xm_pass *pass, const float *bias, xm_rows y,
                             .scale = 1.0f };
     xm_pass_keep_status(pass, pass->device->embedding(pass->self, NULL, &call),
                         "a bias");
-    xm_pass_add(pass, scratch, y.data, pass->tokens.bound * y.dim);
+    xm_pass_add(pass, xm_rows_of(scratch, y.dim), y);
 }
 
-void xm_pass_copy(xm_pass *pass, const float *from, float *to, uint64_t count)
+void xm_pass_copy(xm_pass *pass, const void *from, xm_rows to)
 {
-    if (pass->status != XRAY_OK || from == to)
+    uint64_t size = to.dtype == XRAY_BF16 ? 2 : sizeof(float);
+    if (pass->status != XRAY_OK || from == to.data)
         return;
     xm_pass_keep_status(pass,
-                        pass->device->copy(pass->self, NULL, to, from,
-                                           count * sizeof(float),
+                        pass->device->copy(pass->self, NULL, to.data, from,
+                                           pass->tokens.bound * to.dim * size,
                                            XRAY_COPY_ON_DEVICE),
                         "a copy");
+}
+
+void xm_pass_cast(xm_pass *pass, xm_rows x, xm_rows y)
+{
+    if (pass->status != XRAY_OK)
+        return;
+    xray_cast call = { XRAY_HEADER(xray_cast),
+                       .count = y.dim,
+                       .x = x.data,
+                       .y = y.data,
+                       .x_dtype = x.dtype ? x.dtype : XRAY_F32,
+                       .y_dtype = y.dtype ? y.dtype : XRAY_F32,
+                       .rows = pass->tokens.bound,
+                       .x_stride = x.stride,
+                       .y_stride = y.stride };
+    xm_pass_keep_status(pass, pass->device->cast(pass->self, NULL, &call),
+                        "a conversion");
 }
 
 void xm_pass_zero(xm_pass *pass, float *data, uint64_t count)
@@ -280,15 +311,15 @@ static void move_rows(xm_pass *pass, const xray_rows *call, int gather)
     xm_pass_keep_status(pass, status, "moving rows");
 }
 
-void xm_pass_gather(xm_pass *pass, const int32_t *index, const float *x,
-                    float *y)
+void xm_pass_gather(xm_pass *pass, const int32_t *index, const void *x, void *y)
 {
     xray_rows call = { XRAY_HEADER(xray_rows),
                        .count = pass->tokens,
                        .index = index,
                        .x = x,
                        .y = y,
-                       .dim = pass->decoder->config.hidden };
+                       .dim = pass->decoder->config.hidden,
+                       .dtype = pass->decoder->config.dtype };
     move_rows(pass, &call, 1);
 }
 

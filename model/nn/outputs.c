@@ -42,15 +42,15 @@ static xray_lm_head_logp lm_head_call(const xm_pass *pass,
         .logits = s->logits,
         .partial = s->partial,
         .vocab_first = pass->decoder->config.slice.vocab_first,
-        .segment = xm_vocab_segment(&pass->decoder->config)
+        .segment = xm_vocab_segment(&pass->decoder->config),
+        .x_dtype = pass->decoder->config.dtype
     };
 }
 
 /* The gathered hidden states as rows. */
 static xm_rows gathered_states(const xm_pass *pass)
 {
-    uint64_t dim = pass->decoder->config.hidden;
-    return (xm_rows){ pass->space->items, dim, dim };
+    return xm_acts_of(pass, pass->space->items, pass->decoder->config.hidden);
 }
 
 /* Copies a number of each item from a column to another. */
@@ -128,7 +128,7 @@ xray_status xm_outputs(xm_decoder *decoder, xm_space *space,
     xm_pass_gather(&pass, items->index, space->hidden, space->items);
     if (items->target)
         compute_token_logp(&pass, items);
-    xm_rows value = { space->value, 1, 1 };
+    xm_rows value = xm_rows_of(space->value, 1);
     if (items->value)
         xm_pass_product(&pass, xm_outer(decoder, XM_VALUE)->weight, NULL,
                         gathered_states(&pass), value);
@@ -168,9 +168,9 @@ static void backprop_values(xm_pass *pass, const float *dvalue, float *dx,
     const xm_decoder *decoder = pass->decoder;
     const xm_bound_param *value_head = xm_outer(decoder, XM_VALUE);
     uint64_t dim = decoder->config.hidden;
-    xm_pass_copy(pass, dvalue, pass->space->dvalue, pass->tokens.bound);
-    xm_rows dv = { pass->space->dvalue, 1, 1 };
-    xm_rows back = { dx, dim, dim };
+    xm_rows dv = xm_rows_of(pass->space->dvalue, 1);
+    xm_pass_copy(pass, dvalue, dv);
+    xm_rows back = xm_rows_of(dx, dim);
     xm_pass_weight_grad(pass, dv, gathered_states(pass),
                         pass->grads->buckets[decoder->config.layers + 1] +
                             value_head->offset,

@@ -67,11 +67,13 @@ static xray_weight_desc describe_matrix(const xm_layout *layout,
 {
     const xm_matrix *matrix = &layout->matrices[first->matrix];
     return (xray_weight_desc){
-        XRAY_HEADER(xray_weight_desc), .rows = matrix->rows,
+        XRAY_HEADER(xray_weight_desc),
+        .rows = matrix->rows,
         .cols = matrix->cols,
         .dtype = is_kept_as_bf16(first, flags) ? XRAY_BF16 : XRAY_F32,
         .uses = xm_layout_uses(layout, (uint32_t)first->matrix,
-                               flags & XM_WEIGHTS_TRAINABLE)
+                               flags & XM_WEIGHTS_TRAINABLE),
+        .product_dtype = matrix->product_dtype
     };
 }
 

@@ -106,8 +106,12 @@ static xray_status read_transposed_values(void *ctx, uint64_t first,
     const tensor_read *r = ctx;
     const output_range s = { first, first + count, out };
     uint64_t cols = r->param->all_cols;
+    /* A part of a row has only some of the columns. */
+    int in_row = first % cols + count <= cols;
+    uint64_t from = in_row ? first % cols : 0;
+    uint64_t to = in_row ? from + count : cols;
     for (uint64_t row = first / cols; row * cols < s.end; row += TILE_ROWS)
-        for (uint64_t col = 0; col < cols; col += TILE_COLS) {
+        for (uint64_t col = from; col < to; col += TILE_COLS) {
             xray_status status = transpose_tile(r, row, col, &s, err);
             if (status != XRAY_OK)
                 return status;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <xray/plugin.h>
+
 #include "core/base/file.h"
 #include "model/train/trainer_internal.h"
 
@@ -114,9 +116,9 @@ xray_status xm_trainer_check(const char *section, const xray_model *model,
                        "the world has %" PRIu32
                        " ranks, but %s divides buckets among at most %u",
                        world->size, name, XM_GROUP_RANKS);
-    if (model->dtype != XRAY_F32)
+    if (model->dtype != XRAY_F32 && model->dtype != XRAY_BF16)
         return xr_fail_key(err, XRAY_E_CONFIG, "model", "dtype",
-                           ": %s computes in float32 only", name);
+                           ": %s computes in float32 or bfloat16", name);
     if (!model->path && !model->random_init)
         return xr_fail(err, XRAY_E_CONFIG,
                        "the model has neither a folder of weights nor "
@@ -124,6 +126,7 @@ xray_status xm_trainer_check(const char *section, const xray_model *model,
     (void)snprintf(where, sizeof(where), "%s%sconfig.json",
                    model->path ? model->path : "", model->path ? "/" : "");
     xray_status status = xm_config_parse(model->config_json, where, err, out);
+    out->dtype = model->dtype == XRAY_BF16 ? XRAY_BF16 : 0;
     if (status == XRAY_OK)
         status = check_load(out, load, err);
     /* An unknown model makes the configuration invalid. */
@@ -178,6 +181,7 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
         .micro_multiple = 1,
         .token_multiple = 1,
         .evictable = XM_TRAINER_EVICTABLE,
+        .numerics = model->dtype == XRAY_BF16 ? XRAY_NUMERICS_BF16 : NULL,
     };
     own.bytes[XRAY_TAG_WEIGHTS] = weight_bytes(layout, load);
     own.bytes[XRAY_TAG_ACTIVATIONS] =

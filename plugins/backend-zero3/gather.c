@@ -39,8 +39,11 @@ static xray_weight_desc describe_matrix(const xm_layout *layout,
             table->slot_of[matrix->bucket])
             uses |= xm_layout_uses(layout, i, trainable);
     return (xray_weight_desc){ XRAY_HEADER(xray_weight_desc),
-                               .rows = matrix->rows, .cols = matrix->cols,
-                               .dtype = XRAY_F32, .uses = uses };
+                               .rows = matrix->rows,
+                               .cols = matrix->cols,
+                               .dtype = XRAY_F32,
+                               .uses = uses,
+                               .product_dtype = matrix->product_dtype };
 }
 
 /* The bytes of the packed copies in a slot, which are those of its first

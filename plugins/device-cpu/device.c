@@ -31,26 +31,6 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
     return status;
 }
 
-xray_status cpu_check_types(const cpu_device *d, const char *where,
-                            const cpu_operand *operands, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const cpu_operand *o = &operands[i];
-        if (o->dtype > XRAY_BF16)
-            return cpu_fail(d, XRAY_E_UNSUPPORTED, where,
-                            "%s has element type %u, but must be F32 or BF16",
-                            o->name, o->dtype);
-        for (size_t j = 0; j < i; j++)
-            if (o->data && o->data == operands[j].data &&
-                cpu_is_narrow(o->dtype) != cpu_is_narrow(operands[j].dtype))
-                return cpu_fail(d, XRAY_E_ARG, where,
-                                "%s and %s are one buffer, but one of them is "
-                                "F32 and the other BF16",
-                                operands[j].name, o->name);
-    }
-    return XRAY_OK;
-}
-
 size_t cpu_count(const xray_extent *extent)
 {
     if (!extent->live)

@@ -8,6 +8,7 @@
 
 #include <xray/device.h>
 
+#include "core/base/operand.h"
 #include "core/base/services.h"
 #include "plugins/device-cpu/kernels.h"
 #include "plugins/device-cpu/pool.h"
@@ -93,29 +94,9 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
                                 (int)i_ + 1, #__VA_ARGS__);                \
     } while (0)
 
-/* An operand that may be fp32 or bf16. */
-typedef struct cpu_operand {
-    const char *name;
-    const void *data;
-    uint32_t dtype;
-} cpu_operand;
-
-/* Refuses operands of another type, and one buffer with two types. */
-xray_status cpu_check_types(const cpu_device *d, const char *where,
-                            const cpu_operand *operands, size_t n);
-
-#define CPU_OPERAND(op, m)           \
-    {                                \
-#m, (op)->m, (op)->m##_dtype \
-    }
-#define CPU_CHECK_TYPES(d, where, ...)                                    \
-    do {                                                                  \
-        const cpu_operand operands_[] = { __VA_ARGS__ };                  \
-        xray_status status_ = cpu_check_types(                            \
-            d, where, operands_, sizeof(operands_) / sizeof(*operands_)); \
-        if (status_ != XRAY_OK)                                           \
-            return status_;                                               \
-    } while (0)
+#define CPU_OPERAND XR_OPERAND
+#define CPU_CHECK_TYPES(d, where, ...) \
+    XR_CHECK_OPERANDS((d)->host, where, __VA_ARGS__)
 
 /* The number of items: `bound`, or the value at `live` if that is less. */
 size_t cpu_count(const xray_extent *extent);

@@ -20,6 +20,7 @@
 
 #include <xray/device.h>
 
+#include "core/base/operand.h"
 #include "plugins/device-cuda/config.h"
 
 #ifdef XR_CUDA_EMULATED
@@ -127,28 +128,6 @@ xray_status cuda_launched(const cuda_device *d, const char *where);
                 return cuda_fail(d, XRAY_E_ARG, where,                     \
                                  "required pointer %d of %s is NULL",      \
                                  (int)i_ + 1, #__VA_ARGS__);               \
-    } while (0)
-
-/* Refuses a type of activations, a member of `op`, that is neither fp32 nor
- * bf16. */
-#define CUDA_CHECK_TYPE(d, op, where, member)                                \
-    do {                                                                     \
-        if ((op)->member > XRAY_BF16)                                        \
-            return cuda_fail(d, XRAY_E_UNSUPPORTED, where,                   \
-                             #member " is %u, but must be XRAY_F32 (%u) or " \
-                                     "XRAY_BF16 (%u)",                       \
-                             (op)->member, XRAY_F32, XRAY_BF16);             \
-    } while (0)
-
-/* Refuses the same memory as two members whose types differ. */
-#define CUDA_CHECK_ALIAS(d, op, where, x, y)                                  \
-    do {                                                                      \
-        if ((op)->x == (op)->y &&                                             \
-            ((op)->x##_dtype == XRAY_BF16) != ((op)->y##_dtype == XRAY_BF16)) \
-            return cuda_fail(d, XRAY_E_ARG, where,                            \
-                             #x " and " #y " are the same memory, but " #x    \
-                                "_dtype is %u and " #y "_dtype is %u",        \
-                             (op)->x##_dtype, (op)->y##_dtype);               \
     } while (0)
 
 /* Returns the stream of a call: the instance's own for NULL. */

@@ -92,9 +92,7 @@ extern "C" xray_status cuda_axpby(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "axpby", op->y);
-    CUDA_CHECK_TYPE(d, op, "axpby", x_dtype);
-    CUDA_CHECK_TYPE(d, op, "axpby", y_dtype);
-    CUDA_CHECK_ALIAS(d, op, "axpby", x, y);
+    XR_CHECK_OPERANDS(d->host, "axpby", XR_OPERAND(op, x), XR_OPERAND(op, y));
     cudaStream_t on = cuda_stream(d, stream);
     rows_as(op->x_dtype, [&](auto x) {
         rows_as(op->y_dtype, [&](auto y) {

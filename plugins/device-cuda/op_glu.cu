@@ -174,8 +174,7 @@ extern "C" xray_status cuda_glu(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "glu", op->x, op->y);
-    CUDA_CHECK_TYPE(d, op, "glu", x_dtype);
-    CUDA_CHECK_TYPE(d, op, "glu", y_dtype);
+    XR_CHECK_OPERANDS(d->host, "glu", XR_OPERAND(op, x), XR_OPERAND(op, y));
     xray_status status = check_act(d, "glu", op->act, op->dim, op->plain);
     if (status != XRAY_OK || op->tokens.bound == 0)
         return status;
@@ -195,7 +194,8 @@ extern "C" xray_status cuda_glu_grad(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
-    CUDA_CHECK_TYPE(d, op, "glu_grad", x_dtype);
+    XR_CHECK_OPERANDS(d->host, "glu_grad", XR_OPERAND(op, x),
+                      { "dx", op->dx, XRAY_F32 });
     xray_status status = check_act(d, "glu_grad", op->act, op->dim, op->plain);
     if (status != XRAY_OK || op->tokens.bound == 0)
         return status;

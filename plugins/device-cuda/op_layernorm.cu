@@ -59,9 +59,7 @@ extern "C" xray_status cuda_layernorm(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     const char *where = "layernorm";
     CUDA_CHECK(d, op, where, op->x, op->weight, op->y);
-    CUDA_CHECK_TYPE(d, op, where, x_dtype);
-    CUDA_CHECK_TYPE(d, op, where, y_dtype);
-    CUDA_CHECK_ALIAS(d, op, where, x, y);
+    XR_CHECK_OPERANDS(d->host, where, XR_OPERAND(op, x), XR_OPERAND(op, y));
     if (op->dim == 0 || op->x_stride < op->dim || op->y_stride < op->dim)
         return cuda_fail(d, XRAY_E_ARG, where,
                          "dim %u does not fit strides %llu and %llu", op->dim,
@@ -134,7 +132,7 @@ extern "C" xray_status cuda_layernorm_grad(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     const char *where = "layernorm_grad";
     CUDA_CHECK(d, op, where, op->x, op->weight, op->stat, op->dy, op->dx);
-    CUDA_CHECK_TYPE(d, op, where, x_dtype);
+    XR_CHECK_OPERANDS(d->host, where, XR_OPERAND(op, x));
     if (op->dim == 0 || op->x_stride < op->dim || op->dy_stride < op->dim ||
         op->dx_stride < op->dim)
         return cuda_fail(d, XRAY_E_ARG, where,

@@ -124,10 +124,8 @@ extern "C" xray_status cuda_rmsnorm(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     const char *where = "rmsnorm";
     CUDA_CHECK(d, op, where, op->x, op->weight, op->y);
-    CUDA_CHECK_TYPE(d, op, where, x_dtype);
-    CUDA_CHECK_TYPE(d, op, where, y_dtype);
-    CUDA_CHECK_TYPE(d, op, where, residual_dtype);
-    CUDA_CHECK_ALIAS(d, op, where, x, y);
+    XR_CHECK_OPERANDS(d->host, where, XR_OPERAND(op, x), XR_OPERAND(op, y),
+                      XR_OPERAND(op, residual));
     uint64_t width = (uint64_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->y_stride < width)
         return cuda_fail(d, XRAY_E_ARG, where,
@@ -242,7 +240,7 @@ extern "C" xray_status cuda_rmsnorm_grad(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     const char *where = "rmsnorm_grad";
     CUDA_CHECK(d, op, where, op->x, op->weight, op->rstd, op->dy, op->dx);
-    CUDA_CHECK_TYPE(d, op, where, x_dtype);
+    XR_CHECK_OPERANDS(d->host, where, XR_OPERAND(op, x));
     uint64_t width = (uint64_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->dy_stride < width ||
         op->dx_stride < width)

@@ -113,7 +113,7 @@ extern "C" xray_status cuda_rope(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "rope", op->x, op->positions, op->table);
-    CUDA_CHECK_TYPE(d, op, "rope", dtype);
+    XR_CHECK_OPERANDS(d->host, "rope", { "x", op->x, op->dtype });
     if (2 * (uint64_t)op->half > op->head_dim ||
         op->stride < (uint64_t)op->heads * op->head_dim)
         return cuda_fail(

@@ -98,11 +98,8 @@ extern "C" xray_status cuda_embedding(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "embedding", op->ids, op->table, op->y);
-    if (op->table_dtype > XRAY_BF16)
-        return cuda_fail(d, XRAY_E_UNSUPPORTED, "embedding",
-                         "a table of element type %u is not supported",
-                         op->table_dtype);
-    CUDA_CHECK_TYPE(d, op, "embedding", y_dtype);
+    XR_CHECK_OPERANDS(d->host, "embedding", XR_OPERAND(op, table),
+                      XR_OPERAND(op, y));
     xray_status status = check_slice(d, "embedding", op->slice);
     if (status != XRAY_OK || op->tokens.bound == 0 || op->dim == 0)
         return status;
@@ -132,7 +129,7 @@ static xray_status move_rows(const cuda_device *d, xray_stream *stream,
                              const char *where, const xray_rows *op)
 {
     CUDA_CHECK(d, op, where, op->index, op->x, op->y);
-    CUDA_CHECK_TYPE(d, op, where, dtype);
+    XR_CHECK_OPERANDS(d->host, where, { "x", op->x, op->dtype });
     if (op->count.bound == 0 || op->dim == 0)
         return XRAY_OK;
     move_args a = {};

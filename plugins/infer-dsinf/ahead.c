@@ -24,7 +24,7 @@ static xray_status enqueue_ahead(dsinf *self, const xm_sched_step *step,
         .limit = d->limit,
         .draw_stride = sizeof(xray_draw),
     };
-    const float *hidden = NULL;
+    const void *hidden = NULL;
     xray_status status = self->device->advance(self->device_self, NULL, &call);
     if (status != XRAY_OK)
         return xr_fail(err, status, "dsinf: the device does not advance");

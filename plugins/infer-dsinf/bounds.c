@@ -34,13 +34,14 @@ xray_status dsinf_read_model(const xray_model *model, xr_err *err,
         return xr_fail(err, XRAY_E_CONFIG,
                        "dsinf: the model has no config.json");
     if (model->dtype != XRAY_F32 && model->dtype != XRAY_BF16)
-        return refuse_option(
-            err, "model", "dtype",
-            ": this engine keeps weights as float32 or bfloat16");
+        return refuse_option(err, "model", "dtype",
+                             ": this engine computes in float32 or bfloat16");
     char where[1024];
     (void)snprintf(where, sizeof(where), "%s/config.json",
                    model->path ? model->path : "model");
-    return xm_config_parse(model->config_json, where, err, out);
+    xray_status status = xm_config_parse(model->config_json, where, err, out);
+    out->dtype = model->dtype == XRAY_BF16 ? XRAY_BF16 : 0;
+    return status;
 }
 
 int dsinf_keeps_copy(const dsinf_config *config, int alone)
@@ -56,15 +57,15 @@ int dsinf_copy_flags(const dsinf_config *config, const xray_model *model)
     return 0;
 }
 
-/* Bytes of a slot in all layers; where the device is not known, those of floats
- * without padding. */
+/* Bytes of a slot in all layers; where the device is not known, those of the
+ * elements without padding. */
 static uint64_t count_slot_bytes(const xm_config *model,
                                  const xray_workload *load,
                                  uint32_t slot_blocks)
 {
     const xray_kv kv = dsinf_describe_kv(model, slot_blocks);
     uint64_t block = 2ull * DSINF_BLOCK_TOKENS * model->kv_heads *
-                     model->head_dim * sizeof(float);
+                     model->head_dim * xm_config_act_bytes(model);
     if (load->device)
         block = load->device->plan_kv_block(load->device_config, &kv);
     return block * slot_blocks * model->layers;
@@ -219,14 +220,17 @@ static xray_status find_plan(const dsinf_config *config,
     own.bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(&m, b.step_tokens, b.slots, b.row_bound, 0);
     own.bytes[XRAY_TAG_WORKSPACE] =
-        ((uint64_t)b.draws * m.hidden + 2 * XM_LOGIT_DRAWS * b.logits) *
-            sizeof(float) +
+        (uint64_t)b.draws * m.hidden * xm_config_act_bytes(&m) +
+        2 * XM_LOGIT_DRAWS * b.logits * sizeof(float) +
         dsinf_lay_out_arrays(&b, NULL, NULL) +
         xm_decoder_bytes(&m, b.row_bound);
     xm_tell_work(&m, &passes, load);
     /* Rounded weights give other log-probabilities than the component's
-     * contract promises. */
-    if (flags)
+     * contract promises; where activations are bf16, so are weights, however
+     * they are kept. */
+    if (m.dtype == XRAY_BF16)
+        own.numerics = XRAY_NUMERICS_BF16;
+    else if (flags)
         own.numerics = XRAY_NUMERICS_FP32_BF16_WEIGHTS;
     xray_fill(out, &own);
     return XRAY_OK;

@@ -111,7 +111,7 @@ typedef struct dsinf {
     dsinf_arrays device_arrays;
     void *host_block;
     void *device_block; /* NULL on a device with host memory */
-    float *gathered;    /* [dev] [draws, hidden] */
+    void *gathered;     /* [dev] [draws, hidden] */
     float *logits;      /* [dev] [XM_LOGIT_DRAWS, bounds.logits] */
     float *changed;     /* [dev] likewise */
     uint32_t host_memory;
@@ -176,9 +176,9 @@ xray_status dsinf_wake(void *self, uint32_t tags);
  * number of rows if that is less; or NULL. `issued` is 1 if the scheduler knows
  * the draws, which may then need logits that were changed. */
 xray_status dsinf_compute(dsinf *self, const xm_sched_step *step,
-                          const int32_t *live, const float **out_hidden,
+                          const int32_t *live, const void **out_hidden,
                           xr_err *err);
-xray_status dsinf_draw(dsinf *self, const float *x, xray_extent count,
+xray_status dsinf_draw(dsinf *self, const void *x, xray_extent count,
                        uint32_t turn, int issued);
 
 /* ---- ahead.c ------------------------------------------------------------- */
@@ -204,13 +204,13 @@ xray_status dsinf_download(dsinf *self, void *to, const void *from,
                            size_t bytes);
 /* Makes the hidden states of `count` indices consecutive. Where they already
  * are, they are read in place. */
-xray_status dsinf_gather(dsinf *self, const float *hidden, uint32_t count,
-                         int in_order, const float **out);
+xray_status dsinf_gather(dsinf *self, const void *hidden, uint32_t count,
+                         int in_order, const void **out);
 
 /* ---- logits.c: where something comes between the LM head and the draw ---- */
 
 /* Computes the log-probs of prompts that requests ask for. */
-xray_status dsinf_score_prompts(dsinf *self, const float *hidden);
+xray_status dsinf_score_prompts(dsinf *self, const void *hidden);
 /* Computes the logits of the draws that were issued last, changes them, and
  * takes the log-probs that are wanted beside theirs. Adds to `call` what the
  * sampler needs; nothing if no draw needs logits. */

@@ -7,7 +7,7 @@
 #include "plugins/infer-dsinf/dsinf.h"
 
 /* The products are those of the LM head within log-probabilities. */
-static xray_status compute_logits(dsinf *self, const float *x, uint32_t count)
+static xray_status compute_logits(dsinf *self, const void *x, uint32_t count)
 {
     const xray_matmul product = {
         .header = XRAY_HEADER(xray_matmul),
@@ -18,6 +18,7 @@ static xray_status compute_logits(dsinf *self, const float *x, uint32_t count)
         .x_stride = self->model.hidden,
         .y_stride = self->bounds.logits,
         .kind = XRAY_NT,
+        .x_dtype = self->model.dtype,
     };
     return self->device->matmul(self->device_self, NULL, &product);
 }
@@ -57,7 +58,7 @@ static xray_status pick_logp(dsinf *self, uint32_t count, uint32_t picks,
     return status;
 }
 
-xray_status dsinf_score_prompts(dsinf *self, const float *hidden)
+xray_status dsinf_score_prompts(dsinf *self, const void *hidden)
 {
     const dsinf_arrays *h = &self->host_arrays;
     xray_status status = XRAY_OK;
@@ -66,7 +67,7 @@ xray_status dsinf_score_prompts(dsinf *self, const float *hidden)
     while (status == XRAY_OK &&
            (count = xm_sched_scores(self->sched, h->index, h->pick_ids,
                                     &in_order))) {
-        const float *x = NULL;
+        const void *x = NULL;
         status = dsinf_gather(self, hidden, count, in_order, &x);
         if (status == XRAY_OK)
             status = compute_logits(self, x, count);

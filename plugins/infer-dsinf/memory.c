@@ -123,14 +123,12 @@ xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
         return xr_fail(err, status,
                        "dsinf: the device gives no information about itself");
     self->host_memory = info.host_memory;
-    void *gathered = NULL;
-    uint64_t hidden_bytes =
-        (uint64_t)self->bounds.draws * self->model.hidden * sizeof(float);
+    uint64_t hidden_bytes = (uint64_t)self->bounds.draws * self->model.hidden *
+                            xm_config_act_bytes(&self->model);
     status = alloc_device(self, XRAY_TAG_WORKSPACE, hidden_bytes,
-                          "hidden states", err, &gathered);
+                          "hidden states", err, &self->gathered);
     if (status != XRAY_OK)
         return status;
-    self->gathered = gathered;
     void *logits = NULL;
     uint64_t half = XM_LOGIT_DRAWS * self->bounds.logits;
     status = alloc_device(self, XRAY_TAG_WORKSPACE, 2 * half * sizeof(float),
@@ -170,7 +168,7 @@ xray_kv dsinf_describe_kv(const xm_config *model, uint32_t slot_blocks)
         .block_tokens = DSINF_BLOCK_TOKENS,
         .kv_heads = model->kv_heads,
         .head_dim = model->head_dim,
-        .dtype = XRAY_F32,
+        .dtype = model->dtype ? model->dtype : XRAY_F32,
     };
 }
 

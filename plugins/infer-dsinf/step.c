@@ -51,7 +51,7 @@ static xray_status upload_tokens(dsinf *self, const xm_sched_step *step)
 }
 
 xray_status dsinf_compute(dsinf *self, const xm_sched_step *step,
-                          const int32_t *live, const float **out_hidden,
+                          const int32_t *live, const void **out_hidden,
                           xr_err *err)
 {
     const dsinf_arrays *d = &self->device_arrays;
@@ -69,12 +69,13 @@ xray_status dsinf_compute(dsinf *self, const xm_sched_step *step,
     return xm_decode(self->decoder, self->space, &inputs, out_hidden, err);
 }
 
-xray_status dsinf_gather(dsinf *self, const float *hidden, uint32_t count,
-                         int in_order, const float **out)
+xray_status dsinf_gather(dsinf *self, const void *hidden, uint32_t count,
+                         int in_order, const void **out)
 {
     uint64_t dim = self->model.hidden;
     if (in_order) {
-        *out = hidden + (uint64_t)self->host_arrays.index[0] * dim;
+        uint64_t first = (uint64_t)self->host_arrays.index[0] * dim;
+        *out = (const char *)hidden + first * xm_config_act_bytes(&self->model);
         return XRAY_OK;
     }
     xray_status status =
@@ -89,12 +90,13 @@ xray_status dsinf_gather(dsinf *self, const float *hidden, uint32_t count,
         .x = hidden,
         .y = self->gathered,
         .dim = dim,
+        .dtype = self->model.dtype,
     };
     *out = self->gathered;
     return self->device->gather(self->device_self, NULL, &rows);
 }
 
-xray_status dsinf_draw(dsinf *self, const float *x, xray_extent count,
+xray_status dsinf_draw(dsinf *self, const void *x, xray_extent count,
                        uint32_t turn, int issued)
 {
     const dsinf_drawn *d = &self->device_arrays.drawn[turn];
@@ -111,6 +113,7 @@ xray_status dsinf_draw(dsinf *self, const float *x, xray_extent count,
         .softcap = (float)self->model.logit_softcap,
         .draw_stride = sizeof(xray_draw),
         .segment = xm_vocab_segment(&self->model),
+        .x_dtype = self->model.dtype,
     };
     xray_status status = XRAY_OK;
     if (issued)
@@ -168,7 +171,7 @@ static int take_ahead(dsinf *self, xm_sched_step *step)
 /* ---- the step ------------------------------------------------------------ */
 
 static xray_status sample_all(dsinf *self, const xm_sched_step *step,
-                              const float *hidden, xr_err *err)
+                              const void *hidden, xr_err *err)
 {
     const dsinf_arrays *h = &self->host_arrays;
     xray_status scored = dsinf_score_prompts(self, hidden);
@@ -180,7 +183,7 @@ static xray_status sample_all(dsinf *self, const xm_sched_step *step,
                                         h->draws, h->index, &in_order);
         if (count == 0)
             return XRAY_OK;
-        const float *x = NULL;
+        const void *x = NULL;
         xray_status status = dsinf_gather(self, hidden, count, in_order, &x);
         if (status == XRAY_OK)
             status = dsinf_upload(self, self->device_arrays.draws, h->draws,
@@ -207,7 +210,7 @@ static xray_status make_step(dsinf *self, xm_sched_step *step, xr_err *err)
         if (status != XRAY_OK)
             return xr_fail(err, status, "dsinf: copying a prompt failed");
     }
-    const float *hidden = NULL;
+    const void *hidden = NULL;
     xray_status status = XRAY_OK;
     if (step->tokens) {
         status = upload_tokens(self, step);

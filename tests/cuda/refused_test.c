@@ -28,6 +28,9 @@ static void rmsnorm_refuses_bad_fields(void **state)
     BAD(rmsnorm, groups, 0, XRAY_E_ARG);
     BAD(rmsnorm, dim, 0, XRAY_E_ARG);
     BAD(rmsnorm, residual, device_floats(&e), XRAY_E_ARG);
+    BAD(rmsnorm, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    BAD(rmsnorm, y_dtype, 4, XRAY_E_UNSUPPORTED);
+    BAD(rmsnorm, residual_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     const xray_rmsnorm_grad rmsnorm_grad = { .header =
                                                  XRAY_HEADER(xray_rmsnorm_grad),
                                              .tokens = { .bound = 2 },
@@ -48,6 +51,7 @@ static void rmsnorm_refuses_bad_fields(void **state)
     BAD(rmsnorm_grad, dx_stride, 7, XRAY_E_ARG);
     BAD(rmsnorm_grad, groups, 0, XRAY_E_ARG);
     BAD(rmsnorm_grad, segments, 3, XRAY_E_ARG);
+    BAD(rmsnorm_grad, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
 }
 
 static void layernorm_refuses_bad_fields(void **state)
@@ -67,6 +71,11 @@ static void layernorm_refuses_bad_fields(void **state)
     BAD(layernorm, x_stride, 7, XRAY_E_ARG);
     BAD(layernorm, y_stride, 7, XRAY_E_ARG);
     BAD(layernorm, dim, 0, XRAY_E_ARG);
+    BAD(layernorm, y_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    xray_layernorm wider = layernorm;
+    wider.y = device_floats(&a);
+    wider.x_dtype = XRAY_BF16;
+    REFUSED(&both, layernorm, &wider, XRAY_E_ARG);
     const xray_layernorm_grad layernorm_grad = { .header = XRAY_HEADER(
                                                      xray_layernorm_grad),
                                                  .tokens = { .bound = 2 },
@@ -85,6 +94,7 @@ static void layernorm_refuses_bad_fields(void **state)
     BAD(layernorm_grad, dy_stride, 7, XRAY_E_ARG);
     BAD(layernorm_grad, dx_stride, 7, XRAY_E_ARG);
     BAD(layernorm_grad, dim, 0, XRAY_E_ARG);
+    BAD(layernorm_grad, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
 }
 
 static void rows_refuse_bad_fields(void **state)
@@ -102,6 +112,7 @@ static void rows_refuse_bad_fields(void **state)
     BAD(embedding, ids, NULL, XRAY_E_ARG);
     BAD(embedding, table_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     BAD(embedding, slice, 2, XRAY_E_ARG);
+    BAD(embedding, y_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     const xray_rope rope = { .header = XRAY_HEADER(xray_rope),
                              .tokens = { .bound = 2 },
                              .x = device_floats(&a),
@@ -115,6 +126,7 @@ static void rows_refuse_bad_fields(void **state)
     BAD(rope, table, NULL, XRAY_E_ARG);
     BAD(rope, half, 3, XRAY_E_ARG);
     BAD(rope, stride, 7, XRAY_E_ARG);
+    BAD(rope, dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     static const double slow[] = { 1, 0x1p26 };
     static const double fast[] = { 1, 0x1p27 };
     static const double less[] = { 0, -1 };
@@ -142,6 +154,7 @@ static void activations_refuse_bad_fields(void **state)
     BAD(glu, plain, 2, XRAY_E_ARG);
     BAD(glu, act, 99, XRAY_E_UNSUPPORTED);
     BAD(glu, dim, 0, XRAY_E_ARG);
+    BAD(glu, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     const xray_glu_grad glu_grad = { .header = XRAY_HEADER(xray_glu_grad),
                                      .tokens = { .bound = 2 },
                                      .x = device_floats(&a),
@@ -153,6 +166,10 @@ static void activations_refuse_bad_fields(void **state)
     BAD(glu_grad, plain, 2, XRAY_E_ARG);
     BAD(glu_grad, act, 99, XRAY_E_UNSUPPORTED);
     BAD(glu_grad, dim, 0, XRAY_E_ARG);
+    xray_glu_grad narrow = glu_grad;
+    narrow.x = narrow.dx;
+    narrow.x_dtype = XRAY_BF16;
+    REFUSED(&both, glu_grad, &narrow, XRAY_E_ARG);
 }
 
 static void elementwise_calls_refuse_bad_fields(void **state)

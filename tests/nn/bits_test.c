@@ -260,8 +260,9 @@ static void decode_tokens(const fixture *f, xm_space *space, const cache *c,
                              .kv = c->kv,
                              .last = last,
                              .last_count = n };
-    const float *out = NULL;
-    fixture_ok(xm_decode(f->decoder, space, &step, &out, &err), &err);
+    const void *hidden_states = NULL;
+    fixture_ok(xm_decode(f->decoder, space, &step, &hidden_states, &err), &err);
+    const float *out = hidden_states;
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
     uint64_t dim = f->config.hidden;
     for (uint32_t i = 0; i < n; i++)
@@ -358,7 +359,7 @@ static void sampled_logp_equals_scored_logp(void **state)
         assert_true(x && draws);
         for (uint32_t i = 0; i < n; i++) {
             memcpy(x + i * f.config.hidden,
-                   xm_space_hidden(space) +
+                   (const float *)xm_space_hidden(space) +
                        (uint32_t)items.index[i] * f.config.hidden,
                    f.config.hidden * sizeof(float));
             draws[i] = (xray_draw){ .key = 9,

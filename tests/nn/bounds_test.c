@@ -135,7 +135,7 @@ static void rows_longer_than_learned_positions_are_refused(void **state)
                                  .ids = &seq,
                                  .seq = &seq,
                                  .positions = &seq };
-        const float *hidden = NULL;
+        const void *hidden = NULL;
         assert_int_equal(xm_decode(f.decoder, space, &step, &hidden, &err),
                          XRAY_E_RANGE);
     }

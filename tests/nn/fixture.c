@@ -468,7 +468,7 @@ void fixture_continue(const fixture *f, int32_t *ids, uint32_t prompt,
                                  .kv = kv,
                                  .last = &last,
                                  .last_count = 1 };
-        const float *hidden = NULL;
+        const void *hidden = NULL;
         fixture_ok(xm_decode(f->decoder, space, &step, &hidden, &err), &err);
         choose_likeliest(f, hidden, &ids[n], &logp[n - 1]);
     }

@@ -111,7 +111,8 @@ static void check_scores(const fixture *f, const story *s)
                xr_json_get(s->json, "entropy_after_prompt")->valuedouble, BOUND,
                "entropy", split);
     check_logits(f, s,
-                 xm_space_hidden(space) + (uint64_t)split * f->config.hidden);
+                 (const float *)xm_space_hidden(space) +
+                     (uint64_t)split * f->config.hidden);
     xm_space_destroy(space);
     fixture_items_free(&items);
     fixture_rows_free(&rows);

@@ -86,8 +86,8 @@ static void check_logits(const golden *g)
     const cJSON *want = golden_part(g->json, "last_logits");
     uint64_t last = (uint64_t)g->rows.row_start[1] - 1;
     float logits[VOCAB];
-    fixture_logits(&g->f, xm_space_hidden(g->space) + last * g->f.config.hidden,
-                   1, logits);
+    const float *hidden = xm_space_hidden(g->space);
+    fixture_logits(&g->f, hidden + last * g->f.config.hidden, 1, logits);
     assert_int_equal(cJSON_GetArraySize(want), g->f.config.vocab);
     for (uint32_t i = 0; i < g->f.config.vocab; i++)
         golden_near((double)logits[i], golden_at(want, i), "logits", i);

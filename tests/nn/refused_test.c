@@ -108,7 +108,7 @@ static void cached_passes_fit_their_space(void **state)
         &err);
     xm_space *space = make_space(&f, 4, 1, 0);
     xm_space *train = make_space(&f, 4, 1, XM_SPACE_TRAIN);
-    const float *hidden = NULL;
+    const void *hidden = NULL;
     const struct {
         xm_decode_batch step;
         xm_space *space;
@@ -178,7 +178,7 @@ static void outputs_belong_to_the_last_forward_pass(void **state)
         xm_outputs(f.decoder, space, &items, &out, &err), XRAY_E_STATE, &err,
         "outputs of 1 tokens were asked for, but the last forward pass kept 0");
     fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
-    const float *hidden = NULL;
+    const void *hidden = NULL;
     const xm_decode_batch none = { .tokens = 0, .position_bound = 1 };
     fixture_ok(xm_decode(f.decoder, space, &none, &hidden, &err), &err);
     assert_refused(
@@ -402,7 +402,7 @@ static void cached_passes_without_outputs_report_errors(void **state)
     fixture_make_on(&f, &fixture_kinds[0], 5, device);
     xm_space *space = make_space(&f, 4, 1, 0);
     const xm_decode_batch step = { .tokens = 1, .position_bound = 1 };
-    const float *hidden = NULL;
+    const void *hidden = NULL;
     calls_left = 0;
     assert_int_equal(xm_decode(f.decoder, space, &step, &hidden, &err),
                      XRAY_E_DEVICE);

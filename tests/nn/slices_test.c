@@ -138,7 +138,7 @@ static xray_status decode_first_row(rank_state *s, xm_space *const *spaces)
                                   .last = last,
                                   .last_count = n };
         for (uint32_t i = 0; i < s->stages && status == XRAY_OK; i++) {
-            const float *hidden = NULL;
+            const void *hidden = NULL;
             batch.kv = kv[i];
             status =
                 xm_decode(s->f[i].decoder, spaces[i], &batch, &hidden, &s->err);
