@@ -210,6 +210,7 @@ static void choose_algorithm(const cuda_blas *b, const product_gemm *first,
     /* Only the shape of the call that happens to come first enters the
      * choice. */
     product_gemm dense = *first;
+    dense.a_row = product_row(first->k);
     dense.c_row = dense_row(first);
     const product_gemm *g = &dense;
     static const uint32_t probes[] = { 1, 2, 7, 16, 100, 256, 1000, 16384 };
@@ -284,7 +285,7 @@ static __global__ void __launch_bounds__(256)
         return;
     if (col >= g.n)
         return;
-    float *y = g.c + row * g.c_row + col;
+    float *y = (float *)g.c + row * g.c_row + col;
     float *to = dense + row * dense_row + col;
     if (out)
         *y = *to;
@@ -328,11 +329,12 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
                                       (floats + g->n) * sizeof(float), &to);
     if (status != XRAY_OK)
         return status;
-    dense.c = (float *)to;
+    float *y = (float *)to;
+    dense.c = y;
     if (g->bias) {
-        dense.bias = dense.c + floats;
+        dense.bias = y + floats;
         status = cuda_check(d, where,
-                            cudaMemcpyAsync(dense.c + floats, g->bias,
+                            cudaMemcpyAsync(y + floats, g->bias,
                                             g->n * sizeof(float),
                                             cudaMemcpyDeviceToDevice, stream));
         if (status != XRAY_OK)
@@ -340,14 +342,14 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
     }
     dim3 grid(g->m, (g->n + 255) / 256);
     if (g->from) {
-        move_rows<<<grid, 256, 0, stream>>>(*g, dense.c, dense.c_row, 0);
+        move_rows<<<grid, 256, 0, stream>>>(*g, y, dense.c_row, 0);
         status = cuda_launched(d, where);
     }
     if (status == XRAY_OK)
         status = run_algorithm(d, stream, where, &dense, shape);
     if (status != XRAY_OK)
         return status;
-    move_rows<<<grid, 256, 0, stream>>>(*g, dense.c, dense.c_row, 1);
+    move_rows<<<grid, 256, 0, stream>>>(*g, y, dense.c_row, 1);
     return cuda_launched(d, where);
 }
 

@@ -145,37 +145,6 @@ xray_status cuda_scratch(cuda_device *d, uint32_t part, uint64_t bytes,
 void *cuda_alloc(cuda_device *d, uint32_t tag, uint64_t bytes);
 void cuda_free(cuda_device *d, void *ptr);
 
-/* ---- products, used by matmul and the LM head --------------------------- */
-
-typedef struct cuda_product {
-    const xray_weight *weight;
-    const float *x; /* [dev] row t at x + t * x_row */
-    float *y;       /* [dev] */
-    uint64_t x_row;
-    uint64_t y_row;
-    uint64_t tokens;
-    const int32_t *live;   /* [dev] actual number of tokens, or NULL */
-    uint64_t live_from;    /* tokens before x's first that `live` counts */
-    const float *bias;     /* [dev] or NULL */
-    const float *residual; /* [dev] or NULL */
-    uint64_t residual_row;
-    uint32_t kind; /* XRAY_NT or XRAY_NN */
-    float alpha;   /* 0: 1 */
-    uint32_t act;  /* XRAY_ACT_*, or 0 */
-    uint32_t plain;
-    uint32_t segments; /* above 1: of the sums, as in product_gemm */
-    uint32_t piece[3];
-} cuda_product;
-
-/* Computes y as xray_matmul specifies, in the instance's precision. */
-xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
-                             const char *where, const cuda_product *p);
-
-/* Computes dw and dbias as xray_matmul_grad specifies, in the instance's
- * precision. */
-xray_status cuda_fold(cuda_device *d, cudaStream_t stream, const char *where,
-                      const xray_matmul_grad *op);
-
 /* Updates bf16 copies that are older than their data. A graph contains the
  * products of its capture but not this update, so graph_launch does it
  * first. */

@@ -11,17 +11,21 @@
 typedef struct lm_head_chunk {
     const char *where;
     const xray_weight *weight; /* NULL: the logits are given */
-    const float *x;            /* [items, dim] */
+    const void *x;             /* [items, dim] */
     const int32_t *live;
     float *kept;  /* [items, row], or NULL: each chunk in scratch */
     float *z;     /* [count, row] logits of this chunk */
     uint16_t *dz; /* bfloat16: the gradient, [count, row of the vocabulary] */
-    uint16_t *x_low; /* bfloat16: x of this chunk, rounded */
+    /* bfloat16: x of this chunk, rounded; NULL: the tensor cores read x as it
+     * is */
+    uint16_t *x_low;
     uint64_t vocab;
     uint64_t row;   /* floats per row of z */
     uint64_t most;  /* items per chunk */
     uint64_t first; /* the item of the chunk's first row */
     uint64_t count;
+    uint32_t x_dtype; /* XRAY_F32 or XRAY_BF16 */
+    uint32_t reserved;
 } lm_head_chunk;
 
 /* The items of a chunk whose rows have `row` floats: 320 MiB of logits, but 16
@@ -49,7 +53,7 @@ xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient);
  * is 0 before the first call. */
 int lm_head_next_chunk(lm_head_chunk *c, uint64_t n);
 
-/* In bfloat16: rounds x of the chunk. */
+/* In bfloat16: rounds x of the chunk, unless it can be read as it is. */
 xray_status lm_head_round_x(cuda_device *d, cudaStream_t stream,
                             lm_head_chunk *c);
 

@@ -32,10 +32,12 @@ xray_status lm_head_reserve(cuda_device *d, lm_head_chunk *c, int gradient)
     c->dz = slopes ? (uint16_t *)(void *)(base + logits) : NULL;
     if (!narrow || !c->weight)
         return XRAY_OK;
+    uint64_t cols = c->weight->cols;
+    if (product_in_place(c->x, cols, cols, c->x_dtype))
+        return XRAY_OK;
     void *x = NULL;
     xray_status status = cuda_scratch(
-        d, CUDA_SCRATCH_X,
-        c->most * product_row(c->weight->cols) * sizeof(uint16_t), &x);
+        d, CUDA_SCRATCH_X, c->most * product_row(cols) * sizeof(uint16_t), &x);
     c->x_low = (uint16_t *)x;
     return status;
 }
@@ -54,28 +56,28 @@ int lm_head_next_chunk(lm_head_chunk *c, uint64_t n)
 xray_status lm_head_round_x(cuda_device *d, cudaStream_t stream,
                             lm_head_chunk *c)
 {
-    if (d->precision == CUDA_FLOAT32)
+    if (!c->x_low)
         return XRAY_OK;
     product_rounding r = {};
-    r.x = c->x + c->first * c->weight->cols;
+    r.x = product_element(c->x, c->first * c->weight->cols, c->x_dtype);
     r.to = c->x_low;
     r.live = c->live;
     r.x_row = c->weight->cols;
     r.rows = (uint32_t)c->count;
     r.width = (uint32_t)c->weight->cols;
-    r.dtype = XRAY_F32;
+    r.dtype = c->x_dtype;
     r.live_from = (uint32_t)c->first;
     return product_round(d, stream, c->where, &r);
 }
 
 /* Gives x of the chunk as an operand. */
-static void set_operand_x(const cuda_device *d, const lm_head_chunk *c,
-                          const void **out, uint64_t *out_row)
+static void set_operand_x(const lm_head_chunk *c, const void **out,
+                          uint64_t *out_row)
 {
-    int narrow = d->precision == CUDA_BFLOAT16;
-    *out = narrow ? (const void *)c->x_low
-                  : (const void *)(c->x + c->first * c->weight->cols);
-    *out_row = narrow ? product_row(c->weight->cols) : c->weight->cols;
+    uint64_t cols = c->weight->cols;
+    *out = c->x_low ? c->x_low
+                    : product_element(c->x, c->first * cols, c->x_dtype);
+    *out_row = c->x_low ? product_row(cols) : cols;
 }
 
 /* Gives dz of the chunk as an operand. */
@@ -99,16 +101,11 @@ static xray_status run_lm_head_product(cuda_device *d, cudaStream_t stream,
 static xray_status make_lm_head_gemm(cuda_device *d, cudaStream_t stream,
                                      const lm_head_chunk *c, product_gemm *g)
 {
-    product_matrix w;
-    xray_status status = product_matrix_of(d, stream, c->where, c->weight, &w);
     *g = product_gemm{};
-    g->b = w.data;
-    g->b_row = w.row;
-    g->b_dtype = w.dtype;
     g->live = c->live;
     g->live_from = (uint32_t)c->first;
     g->m = (uint32_t)c->count;
-    return status;
+    return product_set_matrix(d, stream, c->where, c->weight, g);
 }
 
 xray_status lm_head_logits(cuda_device *d, cudaStream_t stream,
@@ -120,7 +117,8 @@ xray_status lm_head_logits(cuda_device *d, cudaStream_t stream,
         status = make_lm_head_gemm(d, stream, c, &g);
     if (status != XRAY_OK)
         return status;
-    set_operand_x(d, c, &g.a, &g.a_row);
+    set_operand_x(c, &g.a, &g.a_row);
+    g.narrow = c->x_dtype == XRAY_BF16 ? PRODUCT_NARROW_A : 0;
     g.c = c->z;
     g.c_row = c->row;
     g.form = PRODUCT_NT;
@@ -221,7 +219,8 @@ static lm_head_chunk make_chunk(const xray_lm_head_logp *op, const char *where)
     c.where = where;
     c.weight = op->weight;
     c.vocab = op->weight->rows;
-    c.x = (const float *)op->x;
+    c.x = op->x;
+    c.x_dtype = product_type(op->x_dtype);
     c.live = op->items.live;
     c.kept = op->logits;
     return c;
@@ -233,6 +232,7 @@ xray_status cuda_lm_head_logp(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "lm_head_logp", op->weight, op->kept ? op->logits : op->x,
                op->targets, op->partial ? op->partial : op->logp);
+    CUDA_CHECK_TYPE(d, op, "lm_head_logp", x_dtype);
     cudaStream_t s = cuda_stream(d, stream);
     lm_head_chunk c = make_chunk(op, "lm_head_logp");
     xray_status status =
@@ -376,8 +376,8 @@ static xray_status run_grad_products(cuda_device *d, cudaStream_t stream,
     status = run_lm_head_product(d, stream, c->where, &g);
     if (status != XRAY_OK || !op->dweight)
         return status;
-    set_operand_x(d, c, &g.b, &g.b_row);
-    g.b_dtype = XRAY_F32;
+    set_operand_x(c, &g.b, &g.b_row);
+    g.b_dtype = (uint8_t)c->x_dtype;
     g.c = op->dweight;
     g.segments = 0;
     g.piece[0] = 0;
@@ -408,6 +408,7 @@ xray_status cuda_lm_head_grad(void *self, xray_stream *stream,
     CUDA_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
     const xray_lm_head_logp *f = op->forward;
     CUDA_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
+    CUDA_CHECK_TYPE(d, f, "lm_head_grad", x_dtype);
     xray_status used =
         product_check_use(d, "lm_head_grad", f->weight, XRAY_USE_NN);
     if (used == XRAY_OK && op->dweight)

@@ -503,11 +503,13 @@ xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "sample", op->draws, op->token, op->raw_logp, op->logp);
+    CUDA_CHECK_TYPE(d, op, "sample", x_dtype);
     cudaStream_t s = cuda_stream(d, stream);
     lm_head_chunk c = {};
     c.where = "sample";
     c.weight = op->weight;
-    c.x = (const float *)op->x;
+    c.x = op->x;
+    c.x_dtype = product_type(op->x_dtype);
     c.live = op->items.live;
     xray_status status = check_sample(d, op);
     if (status == XRAY_OK) {

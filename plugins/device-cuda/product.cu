@@ -4,7 +4,6 @@
  * to the instance's precision, then one kernel computes the product.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/product_epilogue.h"
@@ -28,8 +27,8 @@ CU_FN float value_at(const void *x, uint64_t at, uint32_t dtype)
     return dtype == XRAY_BF16 ? cu_from_bf16(h) : from_f16(h);
 }
 
-/* Rounds rows to bf16. Bound by memory: 4 bytes in and 2 out per element; a
- * thread does eight elements. */
+/* Rounds rows to bf16. Bound by memory: 2 or 4 bytes in and 2 out per element;
+ * a thread does eight elements. */
 __global__ void __launch_bounds__(256) round_rows(product_rounding r)
 {
     uint64_t chunks = (r.width + 7) / 8;
@@ -47,8 +46,16 @@ __global__ void __launch_bounds__(256) round_rows(product_rounding r)
     uint64_t at = row * r.x_row + col;
     const float *wide = (const float *)r.x + at;
     float v[8];
-    if (r.dtype == XRAY_F32 && col + 8 <= r.width &&
-        ((uintptr_t)wide & 15u) == 0) {
+    const uint16_t *half = (const uint16_t *)r.x + at;
+    if (r.dtype == XRAY_BF16 && col + 8 <= r.width &&
+        ((uintptr_t)half & 15u) == 0) {
+        uint4 p = *(const uint4 *)(const void *)half;
+        uint32_t u[4] = { p.x, p.y, p.z, p.w };
+#pragma unroll
+        for (uint32_t j = 0; j < 8; j++)
+            v[j] = cu_from_bf16((uint16_t)(u[j / 2] >> j % 2 * 16));
+    } else if (r.dtype == XRAY_F32 && col + 8 <= r.width &&
+               ((uintptr_t)wide & 15u) == 0) {
         float4 p = *(const float4 *)(const void *)wide;
         float4 q = *(const float4 *)(const void *)(wide + 4);
         v[0] = p.x;
@@ -100,6 +107,10 @@ static xray_status refuse_weight(const cuda_device *d,
     if (desc->dtype < XRAY_F32 || desc->dtype > XRAY_F16)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
                          "element type %u is not supported", desc->dtype);
+    if (desc->product_dtype && desc->product_dtype != XRAY_BF16)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, "weight_create",
+                         "product_dtype is %u, but must be 0 or XRAY_BF16 (%u)",
+                         desc->product_dtype, XRAY_BF16);
     if (!desc->uses || desc->uses & ~ALL_USES)
         return cuda_fail(d, XRAY_E_ARG, "weight_create",
                          "uses is 0x%x, which is not a set of XRAY_USE_*",
@@ -107,13 +118,14 @@ static xray_status refuse_weight(const cuda_device *d,
     return XRAY_OK;
 }
 
-/* Whether the tensor cores cannot read a matrix at `data` in place. */
+/* Whether products cannot read a matrix at `data` in place: the tensor cores
+ * take bf16 only, the others any type, but not as another one. */
 static int needs_copy(int64_t precision, const xray_weight_desc *desc,
                       const void *data)
 {
-    return precision == CUDA_BFLOAT16 &&
-           (desc->dtype != XRAY_BF16 || desc->cols % 8 != 0 ||
-            (uintptr_t)data % 16 != 0);
+    if (precision == CUDA_BFLOAT16)
+        return !product_in_place(data, desc->cols, desc->cols, desc->dtype);
+    return desc->product_dtype && desc->product_dtype != desc->dtype;
 }
 
 static uint64_t copy_bytes(const xray_weight_desc *desc)
@@ -218,15 +230,14 @@ xray_status cuda_weights_refresh(cuda_device *d, cudaStream_t stream)
     return status;
 }
 
-xray_status product_matrix_of(const cuda_device *d, cudaStream_t stream,
-                              const char *where, const xray_weight *w,
-                              product_matrix *out)
+xray_status product_set_matrix(const cuda_device *d, cudaStream_t stream,
+                               const char *where, const xray_weight *w,
+                               product_gemm *g)
 {
     xray_status status = refresh_weight(d, stream, where, w);
-    out->data = w->narrow ? w->narrow : w->data;
-    out->row = w->narrow ? product_row(w->cols) : w->cols;
-    out->dtype = w->narrow ? XRAY_BF16 : w->dtype;
-    out->reserved = 0;
+    g->b = w->narrow ? w->narrow : w->data;
+    g->b_row = w->narrow ? product_row(w->cols) : w->cols;
+    g->b_dtype = (uint8_t)(w->narrow ? XRAY_BF16 : w->dtype);
     return status;
 }
 
@@ -261,7 +272,7 @@ __global__ void __launch_bounds__(256)
         return;
     float *at = stage + (uint64_t)row * g.n + col;
     if (start)
-        *at = g.from[row * g.from_row + col];
+        *at = product_read(&g, g.from, row * g.from_row + col);
     else if (half)
         product_put2(&g, row, 2 * col, at[0], at[half]);
     else
@@ -277,15 +288,16 @@ xray_status product_staged(cuda_device *d, cudaStream_t stream,
         d, CUDA_SCRATCH_STAGE, (uint64_t)g->m * g->n * sizeof(float), &stage);
     if (status != XRAY_OK)
         return status;
-    plain.c = (float *)stage;
+    plain.c = stage;
     plain.c_row = g->n;
     plain.from = NULL;
     plain.add = NULL;
     plain.act = 0;
     plain.gates = 0;
+    plain.narrow = 0;
     dim3 grid(g->m, (g->n + 255) / 256);
     if (g->from) {
-        CU_LAUNCH(finish_rows, grid, 256, 0, stream, *g, plain.c, 1);
+        CU_LAUNCH(finish_rows, grid, 256, 0, stream, *g, (float *)stage, 1);
         plain.from = plain.c;
         plain.from_row = plain.c_row;
         status = cuda_launched(d, where);
@@ -294,14 +306,15 @@ xray_status product_staged(cuda_device *d, cudaStream_t stream,
         status = product_narrow(d, stream, where, &plain);
     if (status != XRAY_OK)
         return status;
-    CU_LAUNCH(finish_rows, grid, 256, 0, stream, *g, plain.c, 0);
+    CU_LAUNCH(finish_rows, grid, 256, 0, stream, *g, (float *)stage, 0);
     return cuda_launched(d, where);
 }
 
 /* Whether a product has an epilogue that cuBLASLt does not compute. */
 static int needs_stage(const product_gemm *g)
 {
-    return g->act || g->add || (g->from && g->from != g->c);
+    return g->act || g->add || (g->from && g->from != g->c) ||
+           g->narrow & PRODUCT_NARROW_C;
 }
 
 xray_status product_narrow(cuda_device *d, cudaStream_t stream,
@@ -317,11 +330,14 @@ xray_status product_narrow(cuda_device *d, cudaStream_t stream,
     return product_tensor(d, stream, where, g, PRODUCT_AUTO);
 }
 
-/* Rounds x to bf16 in scratch and sets it as operand a of g. */
+/* Rounds x to bf16 in scratch and sets it as operand a of g, unless the tensor
+ * cores can read it as it is. */
 static xray_status narrow_x(cuda_device *d, cudaStream_t stream,
-                            const char *where, const cuda_product *p,
-                            product_gemm *g)
+                            const xray_matmul *op, product_gemm *g)
 {
+    if (g->scale == 0.0f &&
+        product_in_place(op->x, op->x_stride, g->k, op->x_dtype))
+        return XRAY_OK;
     uint64_t row = product_row(g->k);
     void *to = NULL;
     xray_status status =
@@ -329,66 +345,17 @@ static xray_status narrow_x(cuda_device *d, cudaStream_t stream,
     if (status != XRAY_OK)
         return status;
     product_rounding r = {};
-    r.x = p->x;
+    r.x = op->x;
     r.to = (uint16_t *)to;
-    r.live = p->live;
-    r.x_row = p->x_row;
+    r.live = g->live;
+    r.x_row = op->x_stride;
     r.rows = g->m;
     r.width = g->k;
-    r.dtype = XRAY_F32;
-    r.live_from = g->live_from;
+    r.dtype = product_type(op->x_dtype);
     r.scale = g->scale;
     g->a = to;
     g->a_row = row;
-    return product_round(d, stream, where, &r);
-}
-
-xray_status cuda_product_run(cuda_device *d, cudaStream_t stream,
-                             const char *where, const cuda_product *p)
-{
-    const xray_weight *w = p->weight;
-    if (p->tokens == 0)
-        return XRAY_OK;
-    if (p->tokens > INT32_MAX)
-        return cuda_fail(d, XRAY_E_RANGE, where,
-                         "%llu tokens are too many for a call",
-                         (unsigned long long)p->tokens);
-    product_matrix b;
-    xray_status status = product_check_use(
-        d, where, w, p->kind == XRAY_NT ? XRAY_USE_NT : XRAY_USE_NN);
-    if (status == XRAY_OK)
-        status = product_matrix_of(d, stream, where, w, &b);
-    if (status != XRAY_OK)
-        return status;
-    int nt = p->kind == XRAY_NT;
-    product_gemm g = {};
-    g.a = p->x;
-    g.a_row = p->x_row;
-    g.b = b.data;
-    g.b_row = b.row;
-    g.b_dtype = (uint8_t)b.dtype;
-    g.c = p->y;
-    g.c_row = p->y_row;
-    g.bias = p->bias;
-    g.live = p->live;
-    g.live_from = (uint32_t)p->live_from;
-    g.form = nt ? PRODUCT_NT : PRODUCT_NN;
-    g.m = (uint32_t)p->tokens;
-    g.n = (uint32_t)(nt ? w->rows : w->cols);
-    g.k = (uint32_t)(nt ? w->cols : w->rows);
-    g.scale = p->alpha == 1.0f ? 0.0f : p->alpha;
-    g.act = (uint8_t)p->act;
-    g.gates = p->act && !p->plain;
-    g.from_row = p->residual_row;
-    *(p->bias || p->segments > 1 ? &g.add : &g.from) = p->residual;
-    if (p->segments > 1) {
-        g.segments = (uint8_t)p->segments;
-        memcpy(g.piece, p->piece, sizeof(g.piece));
-    }
-    if (d->precision == CUDA_FLOAT32)
-        return product_chain(d, stream, where, &g, PRODUCT_AUTO);
-    status = narrow_x(d, stream, where, p, &g);
-    return status == XRAY_OK ? product_narrow(d, stream, where, &g) : status;
+    return product_round(d, stream, "matmul", &r);
 }
 
 /* Refuses what an epilogue cannot be combined with. */
@@ -410,12 +377,35 @@ static xray_status check_epilogue(const cuda_device *d, const xray_matmul *op)
         return cuda_fail(d, XRAY_E_ARG, "matmul",
                          "%llu outputs are not as many gates as up projections",
                          (unsigned long long)op->weight->rows);
+    CUDA_CHECK_TYPE(d, op, "matmul", x_dtype);
+    CUDA_CHECK_TYPE(d, op, "matmul", y_dtype);
+    CUDA_CHECK_TYPE(d, op, "matmul", residual_dtype);
+    CUDA_CHECK_ALIAS(d, op, "matmul", residual, y);
+    return XRAY_OK;
+}
+
+/* Refuses rows that overlap. `in` and `out` are those of the matrix. */
+static xray_status check_strides(const cuda_device *d, const xray_matmul *op,
+                                 uint64_t in, uint64_t out)
+{
+    out /= op->act && !op->plain ? 2 : 1;
+    if (op->x_stride < in || op->y_stride < out)
+        return cuda_fail(
+            d, XRAY_E_ARG, "matmul",
+            "strides %llu and %llu do not fit rows of %llu and %llu",
+            (unsigned long long)op->x_stride, (unsigned long long)op->y_stride,
+            (unsigned long long)in, (unsigned long long)out);
+    if (op->residual && op->residual_stride < out)
+        return cuda_fail(d, XRAY_E_ARG, "matmul",
+                         "residual_stride %llu does not fit rows of %llu",
+                         (unsigned long long)op->residual_stride,
+                         (unsigned long long)out);
     return XRAY_OK;
 }
 
 /* Sets how many terms a segment has of each part of a sum of `depth` terms. */
 static xray_status cut_sum(const cuda_device *d, const xray_matmul *op,
-                           uint64_t depth, cuda_product *p)
+                           uint64_t depth, product_gemm *g)
 {
     uint32_t n = op->segments ? op->segments : 1;
     const uint64_t one[3] = { depth, 0, 0 };
@@ -436,57 +426,71 @@ static xray_status cut_sum(const cuda_device *d, const xray_matmul *op,
                 "parts of %llu, %llu and %llu do not add up to %llu",
                 (unsigned long long)part[0], (unsigned long long)part[1],
                 (unsigned long long)part[2], (unsigned long long)depth);
-    p->segments = n;
-    for (int i = 0, pieces = 0; i < 3; i++) {
+    for (int i = 0, pieces = 0; n > 1 && i < 3; i++) {
         if (part[i] % n)
             return cuda_fail(d, XRAY_E_ARG, "matmul",
                              "a part of %llu cannot be cut into %u segments",
                              (unsigned long long)part[i], n);
         if (part[i])
-            p->piece[pieces++] = (uint32_t)(part[i] / n);
+            g->piece[pieces++] = (uint32_t)(part[i] / n);
     }
+    g->segments = n > 1 ? (uint8_t)n : 0;
     return XRAY_OK;
+}
+
+/* Sets all of g but the matrix and the segments. */
+static void set_gemm(const xray_matmul *op, uint64_t in, uint64_t out,
+                     product_gemm *g)
+{
+    g->a = op->x;
+    g->a_row = op->x_stride;
+    g->c = op->y;
+    g->c_row = op->y_stride;
+    g->bias = op->bias;
+    g->live = op->tokens.live;
+    g->form = op->kind == XRAY_NT ? PRODUCT_NT : PRODUCT_NN;
+    g->m = (uint32_t)op->tokens.bound;
+    g->n = (uint32_t)out;
+    g->k = (uint32_t)in;
+    g->scale = op->alpha == 1.0f ? 0.0f : op->alpha;
+    g->act = (uint8_t)op->act;
+    g->gates = op->act && !op->plain;
+    g->from_row = op->residual_stride;
+    *(op->bias || g->segments ? &g->add : &g->from) = op->residual;
+    g->narrow = (op->x_dtype == XRAY_BF16 ? PRODUCT_NARROW_A : 0) |
+                (op->y_dtype == XRAY_BF16 ? PRODUCT_NARROW_C : 0) |
+                (op->residual_dtype == XRAY_BF16 ? PRODUCT_NARROW_FROM : 0);
 }
 
 xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "matmul", op->weight, op->x, op->y);
-    xray_status status = check_epilogue(d, op);
-    if (status != XRAY_OK)
-        return status;
+    const xray_weight *w = op->weight;
     int nt = op->kind == XRAY_NT;
-    uint64_t in = nt ? op->weight->cols : op->weight->rows;
-    uint64_t out = nt ? op->weight->rows : op->weight->cols;
-    out /= op->act && !op->plain ? 2 : 1;
-    if (op->x_stride < in || op->y_stride < out)
-        return cuda_fail(
-            d, XRAY_E_ARG, "matmul",
-            "strides %llu and %llu do not fit rows of %llu and %llu",
-            (unsigned long long)op->x_stride, (unsigned long long)op->y_stride,
-            (unsigned long long)in, (unsigned long long)out);
-    if (op->residual && op->residual_stride < out)
-        return cuda_fail(d, XRAY_E_ARG, "matmul",
-                         "residual_stride %llu does not fit rows of %llu",
-                         (unsigned long long)op->residual_stride,
-                         (unsigned long long)out);
-    cuda_product p = {};
-    p.weight = op->weight;
-    p.x = (const float *)op->x;
-    p.y = (float *)op->y;
-    p.x_row = op->x_stride;
-    p.y_row = op->y_stride;
-    p.tokens = op->tokens.bound;
-    p.live = op->tokens.live;
-    p.bias = op->bias;
-    p.residual = (const float *)op->residual;
-    p.residual_row = op->residual_stride;
-    p.kind = op->kind;
-    p.alpha = op->alpha;
-    p.act = op->act;
-    p.plain = op->plain;
-    status = cut_sum(d, op, in, &p);
+    uint64_t in = nt ? w->cols : w->rows;
+    uint64_t out = nt ? w->rows : w->cols;
+    product_gemm g = {};
+    xray_status status = check_epilogue(d, op);
+    if (status == XRAY_OK)
+        status = check_strides(d, op, in, out);
+    if (status == XRAY_OK)
+        status = cut_sum(d, op, in, &g);
+    if (status != XRAY_OK || op->tokens.bound == 0)
+        return status;
+    if (op->tokens.bound > INT32_MAX)
+        return cuda_fail(d, XRAY_E_RANGE, "matmul",
+                         "%llu tokens are too many for a call",
+                         (unsigned long long)op->tokens.bound);
+    set_gemm(op, in, out, &g);
+    cudaStream_t s = cuda_stream(d, stream);
+    status = product_check_use(d, "matmul", w, nt ? XRAY_USE_NT : XRAY_USE_NN);
+    if (status == XRAY_OK)
+        status = product_set_matrix(d, s, "matmul", w, &g);
     if (status != XRAY_OK)
         return status;
-    return cuda_product_run(d, cuda_stream(d, stream), "matmul", &p);
+    if (d->precision == CUDA_FLOAT32)
+        return product_chain(d, s, "matmul", &g, PRODUCT_AUTO);
+    status = narrow_x(d, s, op, &g);
+    return status == XRAY_OK ? product_narrow(d, s, "matmul", &g) : status;
 }

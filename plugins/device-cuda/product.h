@@ -17,17 +17,21 @@ extern "C" {
 #define PRODUCT_NN 1u /* c[m, n] = sum_k a[m, k] b[k, n] */
 #define PRODUCT_TN 2u /* c[m, n] = sum_k a[k, m] b[k, n] */
 
-/* Strides count elements. In float32, `a` holds floats and `b` has type
- * b_dtype. In bfloat16 both hold bf16, 16-byte aligned, with strides that are
- * multiples of 8; rows whose length is not a multiple of 8 are padded with
- * zeros. */
+#define PRODUCT_NARROW_A 1u
+#define PRODUCT_NARROW_C 2u
+#define PRODUCT_NARROW_FROM 4u /* from and add */
+
+/* Strides count elements, which are floats or, of a, c, from and add where
+ * `narrow` says so, bf16. In float32, `b` has type b_dtype. In bfloat16 both
+ * operands hold bf16, 16-byte aligned, with strides that are multiples of 8;
+ * rows whose length is not a multiple of 8 are padded with zeros. */
 typedef struct product_gemm {
     const void *a;
     const void *b;
-    float *c;
+    void *c;
     const float *bias; /* [n]; sums start from it unless there is `from` */
-    const float *from; /* sums start from it; may be c */
-    const float *add;  /* added to the sums */
+    const void *from;  /* sums start from it; may be c */
+    const void *add;   /* added to the sums */
     /* Actual number of tokens in total; NULL: as launched. */
     const int32_t *live;
     uint64_t a_row;
@@ -52,7 +56,8 @@ typedef struct product_gemm {
      * `segments` pieces; k may cut the last piece short. Then c = add +
      * (sum + bias), without `from` and `act`. Not for PRODUCT_TN. */
     uint8_t segments;
-    uint8_t reserved[2];
+    uint8_t narrow; /* bit per operand of PRODUCT_NARROW_* */
+    uint8_t reserved;
 } product_gemm;
 
 #define PRODUCT_AUTO (-1) /* chooses the tile that suits the shape */
@@ -86,6 +91,27 @@ static inline uint64_t product_row(uint64_t width)
     return (width + 7) / 8 * 8;
 }
 
+/* The element type that a member of arguments stands for. */
+static inline uint32_t product_type(uint32_t dtype)
+{
+    return dtype ? dtype : XRAY_F32;
+}
+
+/* Whether the tensor cores can read rows of `width` elements as they are. */
+static inline int product_in_place(const void *x, uint64_t row, uint64_t width,
+                                   uint32_t dtype)
+{
+    return dtype == XRAY_BF16 && (uintptr_t)x % 16 == 0 && row % 8 == 0 &&
+           width % 8 == 0;
+}
+
+/* Element `at` of activations. */
+static inline const void *product_element(const void *x, uint64_t at,
+                                          uint32_t dtype)
+{
+    return (const char *)x + at * (dtype == XRAY_BF16 ? 2 : 4);
+}
+
 /* Rounds rows of x: row t goes to to + t * product_row(width), padded with
  * zeros. Rows beyond *live - live_from are left unchanged. */
 typedef struct product_rounding {
@@ -104,26 +130,15 @@ typedef struct product_rounding {
 xray_status product_round(const cuda_device *d, cudaStream_t stream,
                           const char *where, const product_rounding *r);
 
-/* The part of a weight that products read: its data, or its bf16 copy, which is
- * updated first if it is older than the data. */
-typedef struct product_matrix {
-    const void *data;
-    uint64_t row;
-    uint32_t dtype;
-    uint32_t reserved;
-} product_matrix;
-
-xray_status product_matrix_of(const cuda_device *d, cudaStream_t stream,
-                              const char *where, const xray_weight *w,
-                              product_matrix *out);
+/* Sets as operand b what products read of a weight: its data, or its bf16 copy,
+ * which is updated first if it is older than the data. */
+xray_status product_set_matrix(const cuda_device *d, cudaStream_t stream,
+                               const char *where, const xray_weight *w,
+                               product_gemm *g);
 
 /* Refuses a weight whose uses do not have `use`, which is XRAY_USE_*. */
 xray_status product_check_use(const cuda_device *d, const char *where,
                               const xray_weight *w, uint32_t use);
-
-/* dbias[n] += sum of dy[t, n] over tokens, in order. */
-xray_status product_bias_grad(const cuda_device *d, cudaStream_t stream,
-                              const char *where, const xray_matmul_grad *op);
 
 /* ---- blas.cu ------------------------------------------------------------- */
 

@@ -143,6 +143,17 @@ CU_FN void read_row(float v[T], const float *row, uint32_t thread)
     }
 }
 
+/* Stores four outputs, aligned, as they are. */
+CU_FN void put4(const product_gemm *g, uint64_t at, const float v[4])
+{
+    if (g->narrow & PRODUCT_NARROW_C)
+        *(uint2 *)(void *)((uint16_t *)g->c + at) =
+            make_uint2(cu_pack_bf16(v[0], v[1]), cu_pack_bf16(v[2], v[3]));
+    else
+        *(float4 *)(void *)((float *)g->c + at) =
+            make_float4(v[0], v[1], v[2], v[3]);
+}
+
 /* A block computes BM x BN outputs, a thread TM x TN of them in registers;
  * shared memory holds BK steps of both operands in two alternating buffers.
  * Bound by the FMA units: the TM x TN chains of a thread need TM + TN shared
@@ -180,8 +191,10 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
     uint32_t n0 = blockIdx.x * BN;
     if (m0 >= m || (FORM == PRODUCT_TN && depth == 0))
         return;
-    chain_operand ao = { g.a,      g.a_row,         m0,      m, depth,
-                         XRAY_F32, g.wide & WIDE_A, g.scale, 0 };
+    uint32_t a_dtype =
+        !A_TURNED && g.narrow & PRODUCT_NARROW_A ? XRAY_BF16 : XRAY_F32;
+    chain_operand ao = { g.a,     g.a_row,         m0,      m, depth,
+                         a_dtype, g.wide & WIDE_A, g.scale, 0 };
     chain_operand bo = {
         g.b,  g.b_row,          n0, g.n, depth, g.b_dtype, g.wide & WIDE_B,
         0.0f, product_gates(&g)
@@ -252,8 +265,7 @@ __global__ void __launch_bounds__(BM / TM * (BN / TN), FIT)
         for (int j = 0; j < TN; j += VN) {
             uint32_t col = n0 + tile_index<TN, VN, BN>(tx, j);
             if (VN == 4 && (g.wide & WIDE_C) && col + 4 <= g.n) {
-                *(float4 *)(void *)(g.c + row * g.c_row + col) =
-                    make_float4(c[i][j], c[i][j + 1], c[i][j + 2], c[i][j + 3]);
+                put4(&g, row * g.c_row + col, &c[i][j]);
                 continue;
             }
 #pragma unroll
@@ -311,9 +323,10 @@ static int choose_chain_tile(const cuda_device *d, const product_gemm *g)
     return large >= (uint64_t)d->sms ? 2 : 1;
 }
 
-static uint32_t aligned_rows(const void *p, uint64_t row, uint32_t size)
+/* Whether fours of a row can be read or written at once. */
+static uint32_t aligned_rows(const void *p, uint64_t row, int narrow)
 {
-    return (uintptr_t)p % (4 * size) == 0 && row % 4 == 0;
+    return (uintptr_t)p % (narrow ? 8 : 16) == 0 && row % 4 == 0;
 }
 
 xray_status product_chain(const cuda_device *d, cudaStream_t stream,
@@ -322,15 +335,20 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
     if (g->m == 0 || g->n == 0)
         return XRAY_OK;
     product_gemm own = *g;
-    uint32_t size = g->b_dtype == XRAY_F32 ? 4 : 2;
     /* Rows along the summed index are read from the pieces' starts on. */
     int even = (g->piece[0] | g->piece[1] | g->piece[2]) % 4 == 0;
     own.wide =
-        (even && aligned_rows(g->a, g->a_row, 4) ? WIDE_A : 0) |
-        ((even || g->form != PRODUCT_NT) && aligned_rows(g->b, g->b_row, size)
+        (even && aligned_rows(g->a, g->a_row, g->narrow & PRODUCT_NARROW_A)
+             ? WIDE_A
+             : 0) |
+        ((even || g->form != PRODUCT_NT) &&
+                 aligned_rows(g->b, g->b_row, g->b_dtype != XRAY_F32)
              ? WIDE_B
              : 0) |
-        (product_ends(g) && aligned_rows(g->c, g->c_row, 4) ? WIDE_C : 0);
+        (product_ends(g) &&
+                 aligned_rows(g->c, g->c_row, g->narrow & PRODUCT_NARROW_C)
+             ? WIDE_C
+             : 0);
     chain_form f = chain_form_of(g, tile < 0 ? choose_chain_tile(d, g) : tile);
     CU_LAUNCH(f.kernel, dim3(count_tiles(g->n, f.bn), count_tiles(g->m, f.bm)),
               f.threads, 0, stream, own);

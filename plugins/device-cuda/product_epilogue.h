@@ -72,13 +72,35 @@ CU_FN uint32_t product_advance(const product_gemm *g, product_step *s,
     return part == 0 ? segment : 0;
 }
 
+/* Reads element `at` of what a sum starts from or what is added to it. */
+CU_FN float product_read(const product_gemm *g, const void *from, uint64_t at)
+{
+    return g->narrow & PRODUCT_NARROW_FROM
+               ? cu_from_bf16(((const uint16_t *)from)[at])
+               : ((const float *)from)[at];
+}
+
+/* Returns an output as it is stored. */
+CU_FN float product_rounded(const product_gemm *g, float y)
+{
+    return g->narrow & PRODUCT_NARROW_C ? cu_from_bf16(cu_to_bf16(y)) : y;
+}
+
+CU_FN void product_write(const product_gemm *g, uint64_t at, float y)
+{
+    if (g->narrow & PRODUCT_NARROW_C)
+        ((uint16_t *)g->c)[at] = cu_to_bf16(y);
+    else
+        ((float *)g->c)[at] = y;
+}
+
 /* Returns the value that the sum of an output starts from. */
 CU_FN float product_start(const product_gemm *g, uint32_t row, uint32_t col)
 {
     if (g->segments)
         return 0.0f;
     if (g->from)
-        return g->from[row * g->from_row + col];
+        return product_read(g, g->from, row * g->from_row + col);
     return g->bias ? g->bias[product_line(product_gates(g), col)] : 0.0f;
 }
 
@@ -93,12 +115,12 @@ CU_FN void product_put(const product_gemm *g, uint32_t row, uint32_t col,
                        float sum)
 {
     if (g->act)
-        sum = act_value(sum, g->act);
+        sum = act_value(product_rounded(g, sum), g->act);
     if (g->segments && g->bias)
         sum = sum + g->bias[col];
     if (g->add)
-        sum = g->add[row * g->from_row + col] + sum;
-    g->c[row * g->c_row + col] = sum;
+        sum = product_read(g, g->add, row * g->from_row + col) + sum;
+    product_write(g, row * g->c_row + col, sum);
 }
 
 /* Stores the sums of columns col and col + 1, where col is even. */
@@ -107,7 +129,9 @@ CU_FN void product_put2(const product_gemm *g, uint32_t row, uint32_t col,
 {
     if (g->gates) {
         if (col < g->n)
-            g->c[row * g->c_row + col / 2] = act_value(even, g->act) * odd;
+            product_write(g, row * g->c_row + col / 2,
+                          act_value(product_rounded(g, even), g->act) *
+                              product_rounded(g, odd));
         return;
     }
     if (col < g->n)

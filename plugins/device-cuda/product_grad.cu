@@ -40,28 +40,30 @@ __global__ void __launch_bounds__(64)
     dbias[n] = s;
 }
 
-xray_status product_bias_grad(const cuda_device *d, cudaStream_t stream,
-                              const char *where, const xray_matmul_grad *op)
+/* dbias[n] += sum of dy[t, n] over tokens, in order. */
+static xray_status add_bias_grad(const cuda_device *d, cudaStream_t stream,
+                                 const xray_matmul_grad *op)
 {
     unsigned blocks = (unsigned)((op->rows + 63) / 64);
     CU_LAUNCH(bias_grad, dim3(blocks), 64, 0, stream, op->dbias, op->dy,
               op->dy_stride, op->tokens.bound, op->tokens.live,
               (uint32_t)op->rows);
-    return cuda_launched(d, where);
+    return cuda_launched(d, "matmul_grad");
 }
 
-/* Rounds dy and x to bf16 in scratch and sets them as operands of g. */
-static xray_status narrow_fold(cuda_device *d, cudaStream_t stream,
-                               const char *where, const xray_matmul_grad *op,
-                               product_gemm *g)
+/* Rounds dy and x to bf16 in scratch and sets them as operands of g, but not an
+ * x that the tensor cores can read as it is. */
+static xray_status narrow_operands(cuda_device *d, cudaStream_t stream,
+                                   const xray_matmul_grad *op, product_gemm *g)
 {
+    int in_place = product_in_place(op->x, op->x_stride, op->cols, op->x_dtype);
+    uint64_t row = product_row(op->cols);
     g->a_row = product_row(op->rows);
-    g->b_row = product_row(op->cols);
     uint64_t first = g->k * g->a_row * sizeof(uint16_t);
     first = (first + ALIGN - 1) / ALIGN * ALIGN;
+    uint64_t second = in_place ? 0 : g->k * row * sizeof(uint16_t);
     void *to = NULL;
-    xray_status status = cuda_scratch(
-        d, CUDA_SCRATCH_X, first + g->k * g->b_row * sizeof(uint16_t), &to);
+    xray_status status = cuda_scratch(d, CUDA_SCRATCH_X, first + second, &to);
     if (status != XRAY_OK)
         return status;
     product_rounding r = {};
@@ -72,21 +74,23 @@ static xray_status narrow_fold(cuda_device *d, cudaStream_t stream,
     r.rows = g->k;
     r.width = g->m;
     r.dtype = XRAY_F32;
-    status = product_round(d, stream, where, &r);
-    g->a = r.to;
+    g->a = to;
+    status = product_round(d, stream, "matmul_grad", &r);
+    if (status != XRAY_OK || in_place)
+        return status;
     r.x = op->x;
     r.to = (uint16_t *)(void *)((char *)to + first);
     r.x_row = op->x_stride;
     r.width = g->n;
+    r.dtype = product_type(op->x_dtype);
     g->b = r.to;
-    return status == XRAY_OK ? product_round(d, stream, where, &r) : status;
+    g->b_row = row;
+    return product_round(d, stream, "matmul_grad", &r);
 }
 
-xray_status cuda_fold(cuda_device *d, cudaStream_t stream, const char *where,
-                      const xray_matmul_grad *op)
+static xray_status add_matrix_grad(cuda_device *d, cudaStream_t stream,
+                                   const xray_matmul_grad *op)
 {
-    if (op->tokens.bound == 0)
-        return XRAY_OK;
     product_gemm g = {};
     g.a = op->dy;
     g.b = op->x;
@@ -101,18 +105,13 @@ xray_status cuda_fold(cuda_device *d, cudaStream_t stream, const char *where,
     g.k = (uint32_t)op->tokens.bound;
     g.from = op->dw;
     g.from_row = op->cols;
-    g.b_dtype = XRAY_F32;
-    xray_status status = XRAY_OK;
-    if (d->precision == CUDA_FLOAT32) {
-        status = product_chain(d, stream, where, &g, PRODUCT_AUTO);
-    } else {
-        status = narrow_fold(d, stream, where, op, &g);
-        if (status == XRAY_OK)
-            status = product_tensor(d, stream, where, &g, PRODUCT_AUTO);
-    }
-    if (status == XRAY_OK && op->dbias)
-        status = product_bias_grad(d, stream, where, op);
-    return status;
+    g.b_dtype = (uint8_t)product_type(op->x_dtype);
+    if (d->precision == CUDA_FLOAT32)
+        return product_chain(d, stream, "matmul_grad", &g, PRODUCT_AUTO);
+    xray_status status = narrow_operands(d, stream, op, &g);
+    return status == XRAY_OK
+               ? product_tensor(d, stream, "matmul_grad", &g, PRODUCT_AUTO)
+               : status;
 }
 
 xray_status cuda_matmul_grad(void *self, xray_stream *stream,
@@ -120,6 +119,7 @@ xray_status cuda_matmul_grad(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "matmul_grad", op->dy, op->x, op->dw);
+    CUDA_CHECK_TYPE(d, op, "matmul_grad", x_dtype);
     if (op->dy_stride < op->rows || op->x_stride < op->cols || !op->rows ||
         !op->cols || op->rows > INT32_MAX || op->cols > INT32_MAX ||
         op->tokens.bound > INT32_MAX)
@@ -128,5 +128,9 @@ xray_status cuda_matmul_grad(void *self, xray_stream *stream,
             "strides %llu and %llu do not fit rows of %llu and %llu",
             (unsigned long long)op->dy_stride, (unsigned long long)op->x_stride,
             (unsigned long long)op->rows, (unsigned long long)op->cols);
-    return cuda_fold(d, cuda_stream(d, stream), "matmul_grad", op);
+    if (op->tokens.bound == 0)
+        return XRAY_OK;
+    cudaStream_t s = cuda_stream(d, stream);
+    xray_status status = add_matrix_grad(d, s, op);
+    return status == XRAY_OK && op->dbias ? add_bias_grad(d, s, op) : status;
 }

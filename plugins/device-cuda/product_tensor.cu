@@ -180,6 +180,15 @@ CU_FN void tile_at(uint32_t m_tiles, uint32_t n_tiles, uint32_t *m, uint32_t *n)
     *n = in / high;
 }
 
+/* Stores two outputs, aligned, as they are. */
+CU_FN void put2(const product_gemm *g, uint64_t at, const float v[2])
+{
+    if (g->narrow & PRODUCT_NARROW_C)
+        *(uint32_t *)(void *)((uint16_t *)g->c + at) = cu_pack_bf16(v[0], v[1]);
+    else
+        *(float2 *)(void *)((float *)g->c + at) = make_float2(v[0], v[1]);
+}
+
 /* A block computes BM x BN outputs, a warp WM x WN of them; STAGES buffers in
  * shared memory are filled by asynchronous copies. Large tiles are bounded by
  * the tensor cores' rate for products of one warp, about 60 % of Hopper's rate
@@ -320,8 +329,7 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
             for (int j = 0; j < WN / 8; j++) {
                 uint32_t col = n0 + wn + (uint32_t)j * 8 + lane % 4 * 2;
                 if (g.wide && col + 2 <= g.n)
-                    *(float2 *)(void *)(g.c + row * g.c_row + col) =
-                        make_float2(c[i][j][2 * h], c[i][j][2 * h + 1]);
+                    put2(&g, row * g.c_row + col, c[i][j] + 2 * h);
                 else
                     product_put2(&g, row, col, c[i][j][2 * h],
                                  c[i][j][2 * h + 1]);
@@ -425,7 +433,9 @@ xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                          "kernel needs %u",
                          d->shared_most, f.bytes);
     product_gemm own = *g;
-    own.wide = product_ends(g) && (uintptr_t)g->c % 8 == 0 && g->c_row % 2 == 0;
+    uint32_t pair = g->narrow & PRODUCT_NARROW_C ? 4 : 8; /* bytes */
+    own.wide =
+        product_ends(g) && (uintptr_t)g->c % pair == 0 && g->c_row % 2 == 0;
     cudaError_t e = cudaFuncSetAttribute(
         f.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)f.bytes);
     if (e != cudaSuccess)

@@ -140,33 +140,41 @@ static float *join_segments(cuda_device *d, const operands *o, uint32_t first,
     return sums;
 }
 
-/* `ends` counts what is added to the sums: the bias, then the residual. */
+/* `ends` counts what is added to the sums: the bias, then the residual, which
+ * is bf16, as are the outputs then, if there are 3. */
 static void check_tiles(cuda_device *d, const operands *o, int ends,
                         const float *sums)
 {
     size_t outputs = (size_t)o->c.m * o->c.n;
     float *want = copy_floats(sums, outputs);
+    uint16_t *low = random_bf16(1, outputs);
     product_gemm g = make_gemm(o);
     g.segments = (uint8_t)o->c.segments;
     memcpy(g.piece, o->c.piece, sizeof(g.piece));
     g.bias = ends ? o->bias : NULL;
-    g.add = ends > 1 ? o->residual : NULL;
+    g.add = ends == 3 ? (void *)low : ends == 2 ? (void *)o->residual : NULL;
+    g.narrow = ends == 3 ? PRODUCT_NARROW_FROM | PRODUCT_NARROW_C : 0;
     for (size_t i = 0; i < outputs; i++) {
-        if (g.bias)
-            want[i] = want[i] + g.bias[i % o->c.n];
-        if (g.add)
-            want[i] = g.add[i] + want[i];
+        if (ends)
+            want[i] = want[i] + o->bias[i % o->c.n];
+        if (ends > 1)
+            want[i] =
+                (ends == 3 ? from_bf16(low[i]) : o->residual[i]) + want[i];
     }
+    for (size_t i = 0; ends == 3 && i < outputs; i++)
+        ((uint16_t *)want)[i] = to_bf16(want[i]);
+    size_t floats = ends == 3 ? outputs / 2 : outputs;
     for (int t = -1; t < PRODUCT_TENSOR_TILES; t++) {
         float *y = alloc_floats(outputs);
         g.c = y;
         xray_status s = product_tensor(d, NULL, "test", &g, t);
         if (s != XRAY_E_UNSUPPORTED || o->c.form == PRODUCT_NT || t >= 3) {
             must(s);
-            assert_same_bits(y, want, outputs, "segments", "a tile");
+            assert_same_bits(y, want, floats, "segments", "a tile");
         }
         free(y);
     }
+    free(low);
     free(want);
 }
 
@@ -177,7 +185,7 @@ static void tiles_join_the_products_of_segments(void **state)
     for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
         operands o = make_operands(&cuts[i]);
         float *sums = join_segments(d, &o, 0, o.c.segments);
-        for (int ends = 0; ends < 3; ends++)
+        for (int ends = 0; ends < 4; ends++)
             check_tiles(d, &o, ends, sums);
         free(sums);
         free_operands(&o);
