@@ -232,7 +232,7 @@ xray_status cuda_lm_head_logp(void *self, xray_stream *stream,
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "lm_head_logp", op->weight, op->kept ? op->logits : op->x,
                op->targets, op->partial ? op->partial : op->logp);
-    CUDA_CHECK_TYPE(d, op, "lm_head_logp", x_dtype);
+    XR_CHECK_OPERANDS(d->host, "lm_head_logp", XR_OPERAND(op, x));
     cudaStream_t s = cuda_stream(d, stream);
     lm_head_chunk c = make_chunk(op, "lm_head_logp");
     xray_status status =
@@ -408,7 +408,7 @@ xray_status cuda_lm_head_grad(void *self, xray_stream *stream,
     CUDA_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
     const xray_lm_head_logp *f = op->forward;
     CUDA_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
-    CUDA_CHECK_TYPE(d, f, "lm_head_grad", x_dtype);
+    XR_CHECK_OPERANDS(d->host, "lm_head_grad", XR_OPERAND(f, x));
     xray_status used =
         product_check_use(d, "lm_head_grad", f->weight, XRAY_USE_NN);
     if (used == XRAY_OK && op->dweight)

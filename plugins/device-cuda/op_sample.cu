@@ -503,7 +503,7 @@ xray_status cuda_sample(void *self, xray_stream *stream, const xray_sample *op)
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "sample", op->draws, op->token, op->raw_logp, op->logp);
-    CUDA_CHECK_TYPE(d, op, "sample", x_dtype);
+    XR_CHECK_OPERANDS(d->host, "sample", XR_OPERAND(op, x));
     cudaStream_t s = cuda_stream(d, stream);
     lm_head_chunk c = {};
     c.where = "sample";

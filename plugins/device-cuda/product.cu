@@ -377,10 +377,6 @@ static xray_status check_epilogue(const cuda_device *d, const xray_matmul *op)
         return cuda_fail(d, XRAY_E_ARG, "matmul",
                          "%llu outputs are not as many gates as up projections",
                          (unsigned long long)op->weight->rows);
-    CUDA_CHECK_TYPE(d, op, "matmul", x_dtype);
-    CUDA_CHECK_TYPE(d, op, "matmul", y_dtype);
-    CUDA_CHECK_TYPE(d, op, "matmul", residual_dtype);
-    CUDA_CHECK_ALIAS(d, op, "matmul", residual, y);
     return XRAY_OK;
 }
 
@@ -466,6 +462,8 @@ xray_status cuda_matmul(void *self, xray_stream *stream, const xray_matmul *op)
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "matmul", op->weight, op->x, op->y);
+    XR_CHECK_OPERANDS(d->host, "matmul", XR_OPERAND(op, x), XR_OPERAND(op, y),
+                      XR_OPERAND(op, residual));
     const xray_weight *w = op->weight;
     int nt = op->kind == XRAY_NT;
     uint64_t in = nt ? w->cols : w->rows;

@@ -119,7 +119,7 @@ xray_status cuda_matmul_grad(void *self, xray_stream *stream,
 {
     cuda_device *d = (cuda_device *)self;
     CUDA_CHECK(d, op, "matmul_grad", op->dy, op->x, op->dw);
-    CUDA_CHECK_TYPE(d, op, "matmul_grad", x_dtype);
+    XR_CHECK_OPERANDS(d->host, "matmul_grad", XR_OPERAND(op, x));
     if (op->dy_stride < op->rows || op->x_stride < op->cols || !op->rows ||
         !op->cols || op->rows > INT32_MAX || op->cols > INT32_MAX ||
         op->tokens.bound > INT32_MAX)

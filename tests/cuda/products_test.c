@@ -291,7 +291,7 @@ static const epilogue epilogues[] = {
 };
 
 static product_gemm make_epilogue(const operands *o, const epilogue *e,
-                                  const float *residual)
+                                  const void *residual)
 {
     product_gemm g = make_gemm(o, e->bias ? FROM_BIAS : FROM_ZERO);
     g.act = (uint8_t)e->act;
@@ -303,8 +303,8 @@ static product_gemm make_epilogue(const operands *o, const epilogue *e,
 }
 
 /* An epilogue within a tile gives the bits of a product in scratch memory that
- * a second kernel ends, as with cuBLASLt, and of any other tile. Other elements
- * stay as they are. */
+ * a second kernel ends, as with cuBLASLt, and of any other tile, whether
+ * outputs and residual are floats or bf16. Other elements stay as they are. */
 static void epilogues_of_tiles_agree_to_the_bit(void **state)
 {
     (void)state;
@@ -317,12 +317,18 @@ static void epilogues_of_tiles_agree_to_the_bit(void **state)
         uint16_t *a = round_operands(o.a, o.a_rows, o.a_cols);
         uint16_t *b = round_operands(o.b, o.b_rows, o.b_cols);
         size_t count = o.s.m * o.c_row;
-        float *residual = random_floats((size_t)o.s.m * (o.s.n + 3), 1);
+        size_t left = (size_t)o.s.m * (o.s.n + 3);
+        float *residual = random_floats(left, 1);
+        uint16_t *low = round_operands(residual, 1, left);
         for (size_t e = 0; e < sizeof(epilogues) / sizeof(epilogue); e++)
-            for (int run = 0; run < 2; run++) {
-                product_gemm g = make_epilogue(&o, &epilogues[e], residual);
+            for (int run = 0; run < 4; run++) {
+                product_gemm g =
+                    make_epilogue(&o, &epilogues[e],
+                                  run > 1 ? (void *)low : (void *)residual);
                 int32_t live = (int32_t)(o.s.m * 2 / 3 + 5);
-                g.live = run ? &live : NULL;
+                g.live = run % 2 ? &live : NULL;
+                if (run > 1)
+                    g.narrow = PRODUCT_NARROW_C | PRODUCT_NARROW_FROM;
                 g.live_from = 5;
                 g.a = a;
                 g.b = b;
@@ -344,6 +350,7 @@ static void epilogues_of_tiles_agree_to_the_bit(void **state)
                 free(want);
             }
         free(residual);
+        free(low);
         free(a);
         free(b);
         free_operands(&o);
