@@ -149,12 +149,13 @@ const float *xm_space_input_grad(const xm_space *space);
  * finished, so that their order does not depend on how rows are cut into
  * micro-batches: with a tied lm_head those of embedding look-ups, [vocab,
  * hidden], and then, of each trained block whose heads have norms, the segments
- * of the weights of q's norm, [segments, head_dim], and of k's. */
+ * of the weights of q's norm, [segments, head_dim], and of k's; not where the
+ * model has one segment. */
 typedef struct xm_aside {
     float *data; /* [dev] [count], NULL if there are none */
     uint64_t count;
     uint64_t lookup;   /* floats of the look-ups */
-    uint32_t segments; /* 1: norms are summed in the buckets */
+    uint32_t segments; /* 0: norms are summed in the buckets */
     uint32_t head_dim;
 } xm_aside;
 /* Returns the sums that such a model keeps apart; `data` is left NULL. Pure. */
@@ -169,6 +170,12 @@ typedef struct xm_grads {
     const xm_layout *layout;
     float **buckets;
     xm_aside aside;
+    /* Set by the owner, of a slice: when they are finished, the part of q and k
+     * norms that belongs to the slice's heads becomes the model's, as in
+     * xm_watch. NULL: they stay this part. */
+    xray_status (*join)(void *ctx, uint32_t what, float *rows, uint64_t tokens,
+                        uint64_t dim, xr_err *err);
+    void *join_ctx;
 } xm_grads;
 xray_status xm_grads_create(const xm_config *config, const xm_layout *layout,
                             const xray_device_ops *device, void *device_self,

@@ -15,13 +15,15 @@ static uint32_t find_first_block(const xm_layout *layout)
 
 xm_aside xm_aside_of(const xm_config *config, const xm_layout *layout)
 {
-    xm_aside aside = { .segments = config->qk_norm ? xm_segments(config) : 1,
-                       .head_dim = config->head_dim };
+    xm_aside aside = { .head_dim = config->head_dim };
+    uint32_t segments = xm_segments(config);
+    if (config->qk_norm && (segments > 1 || config->slice.ranks > 1))
+        aside.segments = segments;
     if (config->tied && xm_config_is_first(config) && !layout->frozen)
         aside.lookup = (uint64_t)config->vocab * config->hidden;
     aside.count = aside.lookup;
     for (uint32_t b = find_first_block(layout);
-         aside.segments > 1 && b + 1 < layout->bucket_count; b++)
+         aside.segments && b + 1 < layout->bucket_count; b++)
         aside.count += 2 * (uint64_t)aside.segments * aside.head_dim;
     return aside;
 }
@@ -31,7 +33,7 @@ float *xm_grads_head_norm(const xm_grads *g, uint32_t bucket, uint32_t slot)
     const xm_aside *aside = &g->aside;
     uint64_t size = (uint64_t)aside->segments * aside->head_dim;
     uint64_t block = bucket - find_first_block(g->layout);
-    if (aside->segments < 2)
+    if (aside->segments == 0)
         return NULL;
     return aside->data + aside->lookup +
            (2 * block + (slot == XM_K_NORM)) * size;
@@ -163,7 +165,8 @@ static xray_status finish_lookup(const xm_grads *g, xr_err *err)
                : status;
 }
 
-/* Adds the segments as a balanced tree, and their sum to the bucket. */
+/* Adds the segments as a balanced tree, of which a slice has a branch, and
+ * their sum to the bucket. */
 static xray_status finish_head_norm(const xm_grads *g, uint32_t bucket,
                                     uint32_t slot, xr_err *err)
 {
@@ -175,6 +178,8 @@ static xray_status finish_head_norm(const xm_grads *g, uint32_t bucket,
         for (uint32_t i = 0; i < segments && status == XRAY_OK; i += 2 * half)
             status = add_gradient(g, sums + (i + half) * dim, sums + i * dim,
                                   dim, err);
+    if (status == XRAY_OK && g->join)
+        status = g->join(g->join_ctx, XM_JOIN_INPUT_GRADS, sums, 1, dim, err);
     if (status == XRAY_OK)
         status =
             add_gradient(g, sums, find_gradient(g, bucket, slot), dim, err);
@@ -186,7 +191,7 @@ xray_status xm_grads_finish_bucket(xm_grads *g, uint32_t bucket, xr_err *err)
 {
     if (bucket == 0)
         return finish_lookup(g, err);
-    if (g->aside.segments < 2 || bucket + 1 >= g->layout->bucket_count)
+    if (g->aside.segments == 0 || bucket + 1 >= g->layout->bucket_count)
         return XRAY_OK;
     xray_status status = finish_head_norm(g, bucket, XM_Q_NORM, err);
     return status == XRAY_OK ? finish_head_norm(g, bucket, XM_K_NORM, err)

@@ -69,6 +69,29 @@ static xray_status create_weights(xm_trainer *self, xr_err *err)
     return status;
 }
 
+/* ---- slices ------------------------------------------------------------- */
+
+/* A pass without rows joins nothing. */
+static xray_status join_slices(void *ctx, uint32_t what, float *rows,
+                               uint64_t tokens, uint64_t dim, xr_err *err)
+{
+    const xm_trainer *self = ctx;
+    return tokens ? xm_join_rows(&self->join, what, rows, tokens, dim, err)
+                  : XRAY_OK;
+}
+
+static xray_status open_join(xm_trainer *self, xr_err *err)
+{
+    self->join = (xm_join){ .comm = self->group.comm,
+                            .group = self->tensor.group,
+                            .device = self->device,
+                            .device_self = self->device_self,
+                            .ranks = self->tensor.size };
+    return xm_join_open(&self->join, self->owner, err);
+}
+
+/* ---- training ----------------------------------------------------------- */
+
 /* The range of a bucket's elements whose summed gradients are on this rank;
  * *out_data is the first of them. */
 static xm_range local_grads(const xm_trainer *self, uint32_t bucket,
@@ -190,6 +213,10 @@ static xray_status create_training(xm_trainer *self,
                              : xm_grads_create(&self->model, self->layout,
                                                self->device, self->device_self,
                                                self->owner, err, &self->grads);
+    if (status == XRAY_OK && self->tensor.size > 1) {
+        self->grads->join = join_slices;
+        self->grads->join_ctx = self;
+    }
     if (status == XRAY_OK)
         status = create_moments(self, options, err);
     if (status == XRAY_OK)
@@ -214,6 +241,8 @@ create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
     xm_watch watch = self->hooks.watch;
     watch.ctx = self;
     watch.calls = self->calls;
+    if (self->tensor.size > 1)
+        watch.join = join_slices;
     xm_decoder_watch(self->decoder, &watch);
     status = xm_space_create(
         self->decoder, load->tokens, xm_packed_rows(load->rows),
@@ -248,7 +277,9 @@ static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
     xray_status status = xm_group_open(setup, self->owner, err, &self->group);
     if (status != XRAY_OK)
         return status;
-    status = check_offload(self, options, err);
+    status = open_join(self, err);
+    if (status == XRAY_OK)
+        status = check_offload(self, options, err);
     if (status == XRAY_OK)
         status =
             xm_trainer_create_layout(&self->model, self->value_head,
@@ -259,6 +290,8 @@ static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
         self->weights->flags |= XM_WEIGHTS_NO_LOGP;
     if (status == XRAY_OK)
         status = create_decoder(self, options, err);
+    if (status == XRAY_OK && self->hooks.open_export)
+        status = self->hooks.open_export(self, err);
     if (status == XRAY_OK && self->trainable)
         status = create_training(self, options, err);
     /* Either all ranks succeed or none does. */
@@ -321,7 +354,10 @@ void xm_trainer_close(xm_trainer *self)
         self->hooks.close_weights(self);
     else
         xm_weights_destroy(self->weights);
+    if (self->hooks.close_export)
+        self->hooks.close_export(self);
     xm_layout_destroy(self->layout);
+    xm_join_close(&self->join);
     if (self->group.size)
         xm_group_close(&self->group);
 }

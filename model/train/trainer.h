@@ -15,6 +15,7 @@
 #include <xray/train.h>
 
 #include "core/base/services.h"
+#include "model/nn/join.h"
 #include "model/train/adamw.h"
 #include "model/train/group.h"
 #include "model/train/host_memory.h"
@@ -67,8 +68,11 @@ typedef struct xm_trainer_hooks {
     xray_status (*open_grads)(xm_trainer *self, xr_err *err);
     void (*close_grads)(xm_trainer *self);
     xray_status (*zero_grads)(xm_trainer *self, xr_err *err);
-    /* Gives the tensors of bucket `part`, in full. NULL: an export has one
-     * part, which is the published table. */
+    /* Create and free what exports need; give part number `part` of one, some
+     * tensors in full, or XRAY_END. NULL: an export has one part, which is the
+     * published table. */
+    xray_status (*open_export)(xm_trainer *self, xr_err *err);
+    void (*close_export)(xm_trainer *self);
     xray_status (*export_part)(xm_trainer *self, uint32_t part, xr_err *err,
                                const xray_weights **out);
     /* Visit the device memory that other hooks allocated with a tag, and the
@@ -78,14 +82,15 @@ typedef struct xm_trainer_hooks {
     xray_status (*visit_handles)(const xm_trainer *self,
                                  xray_status (*fn)(void *device,
                                                    xray_weight *weight));
-    xm_watch watch; /* of the decoder; `ctx` and `calls` are set */
+    xm_watch watch; /* of the decoder; `ctx`, `calls` and `join` are set */
 } xm_trainer_hooks;
 
 struct xm_trainer {
     /* Set by the backend, before xm_trainer_open. */
     xm_config model; /* what this rank computes */
     xm_trainer_hooks hooks;
-    xray_subgroup data; /* the ranks that divide the buckets */
+    xray_subgroup data;   /* the ranks that divide the buckets */
+    xray_subgroup tensor; /* the ranks of a slice; size 0: not a slice */
     /* Set by xm_trainer_open. */
     const xray_host *host;
     const xray_call_service *calls; /* or NULL */
@@ -98,6 +103,7 @@ struct xm_trainer {
     uint32_t all_moments;
     uint32_t reserved;
     xm_group group;
+    xm_join join; /* of slices */
     xm_layout *layout;
     xm_weights *weights;       /* all elements, or only shares */
     const xray_weights *table; /* what the decoder computes with */

@@ -236,12 +236,30 @@ static xray_status run_empty_batch(xm_trainer *self, xr_err *err)
     return status == XRAY_OK ? run_backward(self, &packed, 0, err) : status;
 }
 
-/* Computes the gradients of one micro-batch. After a failure the rest of the
- * pass runs without rows. *out_broken is set if the pass itself failed, so that
- * going on is of no use. */
+/* Ends the pass of a micro-batch for which this rank has no gradients: without
+ * rows, or of a slice with rows whose gradients are 0, since the other slices
+ * join theirs. */
+static xray_status run_rest(xm_trainer *self, const xm_packed *packed,
+                            uint32_t outputs, xr_err *err)
+{
+    const xm_packed none = { 0 };
+    if (self->tensor.size > 1) {
+        size_t bytes = self->load.tokens * sizeof(float);
+        memset(self->tokens.dlogp, 0, bytes);
+        memset(self->tokens.dentropy, 0, bytes);
+        memset(self->tokens.dvalue, 0, bytes);
+        return run_backward(self, packed, outputs, err);
+    }
+    xm_space_forget(self->space);
+    return run_backward(self, &none, 0, err);
+}
+
+/* Computes the gradients of one micro-batch; `before` is what went wrong before
+ * it. After a failure the rest of the pass adds no gradients. *out_broken is
+ * set if the pass itself failed, so that going on is of no use. */
 static xray_status run_micro_batch(xm_trainer *self, const xray_batch *batch,
-                                   const xray_loss *loss, int *out_broken,
-                                   xr_err *err)
+                                   const xray_loss *loss, xray_status before,
+                                   int *out_broken, xr_err *err)
 {
     const xm_trainer_tokens *t = &self->tokens;
     const xray_outputs show = { XRAY_HEADER(xray_outputs), t->logp, t->entropy,
@@ -261,23 +279,22 @@ static xray_status run_micro_batch(xm_trainer *self, const xray_batch *batch,
         status = collect_outputs(self, &packed, &heads, batch->tokens, outputs,
                                  &show, err);
     if (status == XRAY_OK)
-        status = call_loss(self, batch, loss, err);
+        status = before == XRAY_OK ? call_loss(self, batch, loss, err) : before;
     if (*out_broken)
         return status;
+    outputs = packed.pack.rows ? outputs : 0;
     if (status == XRAY_OK) {
-        status =
-            run_backward(self, &packed, packed.pack.rows ? outputs : 0, err);
+        status = run_backward(self, &packed, outputs, err);
         *out_broken = status != XRAY_OK;
         return status;
     }
-    packed = (xm_packed){ 0 };
-    xm_space_forget(self->space);
-    *out_broken = run_backward(self, &packed, 0, &later) != XRAY_OK;
+    *out_broken = run_rest(self, &packed, outputs, &later) != XRAY_OK;
     return status;
 }
 
 /* With several ranks every micro-batch is passed through to the end, so that a
- * rank whose loss fails does not leave the others waiting. */
+ * rank whose loss fails does not leave the others waiting, who also have rows
+ * of the same micro-batch where they are slices of one model. */
 static xray_status run_micro_batches(xm_trainer *self,
                                      const xray_batch *const *batches,
                                      uint32_t count, const xray_loss *loss,
@@ -288,7 +305,11 @@ static xray_status run_micro_batches(xm_trainer *self,
     xray_status status = xm_trainer_resume_full_grads(self, err);
     for (uint32_t i = 0; i < count && !broken; i++) {
         if (status == XRAY_OK)
-            status = run_micro_batch(self, batches[i], loss, &broken, err);
+            status =
+                run_micro_batch(self, batches[i], loss, status, &broken, err);
+        else if (self->tensor.size > 1)
+            (void)run_micro_batch(self, batches[i], loss, status, &broken,
+                                  &later);
         else
             broken = self->group.size < 2 ||
                      run_empty_batch(self, &later) != XRAY_OK;

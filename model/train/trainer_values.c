@@ -84,14 +84,11 @@ static xray_status export_next_part(xm_trainer *self, xr_err *err,
 {
     if (!self->exporting)
         return fail_export(self, "no export has begun", err);
-    uint32_t parts = self->hooks.export_part ? self->layout->bucket_count : 1;
-    if (self->export_at == parts)
-        return XRAY_END;
     uint32_t part = self->export_at++;
+    if (self->hooks.export_part)
+        return self->hooks.export_part(self, part, err, out);
     *out = &self->weights->table;
-    return self->hooks.export_part
-               ? self->hooks.export_part(self, part, err, out)
-               : XRAY_OK;
+    return part ? XRAY_END : XRAY_OK;
 }
 
 xray_status xm_trainer_export_next(void *ptr, const xray_weights **out_part)

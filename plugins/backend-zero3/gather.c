@@ -387,13 +387,16 @@ static void forget_slots(xm_trainer *base)
         g->slots[s].holds = Z3_NONE;
 }
 
-/* Gives the tensors of a bucket, which are consecutive in the table. */
+/* Each part of an export is the tensors of a bucket, which are consecutive in
+ * the table. */
 static xray_status export_bucket(xm_trainer *base, uint32_t bucket, xr_err *err,
                                  const xray_weights **out)
 {
     z3 *self = (z3 *)base;
     const xm_layout *layout = base->layout;
     uint32_t first = 0;
+    if (bucket >= layout->bucket_count)
+        return XRAY_END;
     xray_status status = need_bucket(self, bucket, 0, err);
     if (status == XRAY_OK)
         status = base->device->sync(base->device_self, NULL);

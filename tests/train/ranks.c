@@ -14,6 +14,8 @@ typedef struct rank_job {
     xray_host host;
     ranks_run *run;
     thread_comm *m;
+    thread_comm *replica; /* NULL: it is one rank */
+    thread_comm *data;    /* NULL: there is one replica */
     pthread_mutex_t *mutex;
     uint32_t rank;
     rig_device device;
@@ -171,6 +173,26 @@ void ranks_free(ranks_run *run)
 
 /* ---- a rank ------------------------------------------------------------- */
 
+static uint32_t width_of(const ranks_run *run)
+{
+    return run->spec.tensor ? run->spec.tensor : 1;
+}
+
+/* The collectives that this rank's replica has made. */
+static uint64_t count_joins(const rank_job *job)
+{
+    return job->replica
+               ? thread_comm_calls(job->replica, job->rank % width_of(job->run))
+               : 0;
+}
+
+/* The first row of a replica. */
+static uint32_t first_row(const ranks_run *run, uint32_t replica)
+{
+    return (run->rows ? run->rows : 16) * replica /
+           (run->ranks / width_of(run));
+}
+
 /* Makes a batch of the rows [first, last) of `from`. */
 static void take_rows(rows *to, const rows *from, uint32_t first, uint32_t last)
 {
@@ -191,6 +213,33 @@ static void take_rows(rows *to, const rows *from, uint32_t first, uint32_t last)
     to->batch.row_start = to->row_start;
     to->batch.loss_mask = to->mask;
     to->batch.temperature = to->temperature;
+}
+
+/* Gives every second row of a micro-batch the beginning of the row before it as
+ * its prompt. */
+static void share_beginnings(rows *r, uint32_t cuts)
+{
+    for (uint32_t p = 0; p < cuts; p++) {
+        xray_batch *part = &r->parts[p];
+        int32_t *ids = r->ids + (part->ids - r->ids);
+        for (uint32_t i = 0; i < part->rows; i++) {
+            const int32_t *start = part->row_start;
+            uint32_t other = i ^ 1u;
+            int32_t own = start[i + 1] - start[i];
+            int32_t its =
+                other < part->rows ? start[other + 1] - start[other] : 1;
+            int32_t *prompt = &r->prompt_len[p][i];
+            *prompt = (own < its ? own : its) / 2;
+            *prompt += *prompt == 0;
+            r->group[p][i] = (int32_t)(i / 2);
+            if (i % 2)
+                memcpy(ids + start[i], ids + start[other],
+                       (size_t)*prompt * sizeof(int32_t));
+        }
+        part->prompt_len = r->prompt_len[p];
+        part->group = r->group[p];
+        part->share_prompts = 1;
+    }
 }
 
 static xray_status fail_in_loss(void *ctx, const xray_loss_call *call)
@@ -230,19 +279,23 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
 {
     ranks_run *run = job->run;
     uint32_t total = run->rows ? run->rows : 16;
+    uint32_t replica = job->rank / width_of(run);
     const xray_train_ops *ops = job->rig.ops;
     rows_loss ctx = { .entropy_weight = 0.02, .value_weight = 0.1 };
     rows_draw(&job->whole, total, 24, 37, 100 + run->first_step + i);
     xray_loss loss = rows_loss_of(&ctx, &job->whole);
     double tokens = ctx.tokens;
-    take_rows(&job->mine, &job->whole, total * job->rank / run->ranks,
-              total * (job->rank + 1) / run->ranks);
+    take_rows(&job->mine, &job->whole, first_row(run, replica),
+              first_row(run, replica + 1));
     rows_cut(&job->mine, run->cuts);
+    if (run->share)
+        share_beginnings(&job->mine, run->cuts);
     loss = rows_loss_of(&ctx, &job->mine);
     ctx.tokens = tokens;
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
         loss.fn = fail_in_loss;
     uint64_t before = thread_comm_received(job->m, job->rank);
+    uint64_t joins = count_joins(job);
     uint32_t first = run->twice ? run->cuts / 2 : 0;
     xray_status status = offload_and_onload(job, TAGS_GRADIENTS);
     if (status == XRAY_OK && first) {
@@ -257,6 +310,7 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
         status =
             ops->forward_backward(job->rig.self, job->mine.pointers + first,
                                   run->cuts - first, &loss);
+    run->joins[job->rank][i] = count_joins(job) - joins;
     if (status != XRAY_OK || run->one_call)
         return status;
     if (run->ranks > 1)
@@ -280,7 +334,7 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
         (void)snprintf(run->bad[job->rank], sizeof(run->bad[0]), "%s",
                        result.bad_tensor);
     (void)pthread_mutex_lock(job->mutex);
-    run->nll[i] += ctx.nll;
+    run->nll[i] += job->rank % width_of(run) ? 0 : ctx.nll;
     (void)pthread_mutex_unlock(job->mutex);
     return status;
 }
@@ -290,18 +344,19 @@ static xray_status score_rows(rank_job *job)
 {
     ranks_run *run = job->run;
     uint32_t total = run->rows ? run->rows : 16;
-    uint32_t first = total * job->rank / run->ranks;
+    uint32_t replica = job->rank / width_of(run);
+    uint32_t first = first_row(run, replica);
     rows_draw(&job->whole, total, 24, 37, 55);
-    take_rows(&job->mine, &job->whole, first,
-              total * (job->rank + 1) / run->ranks);
+    take_rows(&job->mine, &job->whole, first, first_row(run, replica + 1));
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
                          .logp = job->logp };
     xray_status status = offload_and_onload(job, TAGS_FORWARD);
     if (status == XRAY_OK)
         status = forward_one(job->rig.ops, job->rig.self, &job->mine.batch,
                              XRAY_OUTPUT_LOGP, &out);
-    memcpy(run->logp + job->whole.row_start[first], job->logp,
-           job->mine.batch.tokens * sizeof(float));
+    if (job->rank % width_of(run) == 0)
+        memcpy(run->logp + job->whole.row_start[first], job->logp,
+               job->mine.batch.tokens * sizeof(float));
     return status;
 }
 
@@ -381,6 +436,7 @@ static void *rank_main(void *ptr)
 {
     rank_job *job = ptr;
     ranks_run *run = job->run;
+    uint32_t width = width_of(run);
     rig_request r = rig_request_of(&run->spec);
     xray_world world = { .header = XRAY_HEADER(xray_world),
                          .rank = job->rank,
@@ -391,6 +447,20 @@ static void *rank_main(void *ptr)
         world.comm_self = job->comm_self;
         world.group = job->group;
     }
+    const xray_subgroup groups[] = {
+        { XRAY_AXIS_TENSOR,
+          job->replica ? thread_comm_group(job->replica, job->rank % width)
+                       : NULL,
+          job->rank % width, width },
+        { XRAY_AXIS_DATA,
+          job->data ? thread_comm_group(job->data, job->rank / width) : NULL,
+          job->rank / width, run->ranks / width },
+    };
+    if (run->spec.tensor) {
+        world.subgroups = groups;
+        world.subgroup_count = 2;
+        world.subgroup_stride = sizeof(groups[0]);
+    }
     xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                          .host = &job->host,
                          .device = job->device.ops,
@@ -400,7 +470,7 @@ static void *rank_main(void *ptr)
                          .role = XRAY_ROLE_ACTOR,
                          .trainable = !run->spec.frozen,
                          .trainable_from_layer = run->spec.from_layer };
-    job->rig.ops = rig_component()->ops;
+    job->rig.ops = rig_component_of(&run->spec)->ops;
     if (job->status == XRAY_OK)
         job->status =
             job->rig.ops->create(&setup, r.config, &r.load, &job->rig.self);
@@ -420,8 +490,15 @@ void ranks_go(ranks_run *run)
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     rank_job *jobs = calloc(run->ranks, sizeof(*jobs));
     thread_comm *m = thread_comm_open(run->ranks);
+    thread_comm *groups[2][THREAD_COMM_MAX] = { { NULL } };
+    uint32_t width = width_of(run);
+    uint32_t replicas = run->ranks / width;
     assert_non_null(jobs);
     assert_non_null(m);
+    for (uint32_t r = 0; r < replicas && width > 1; r++)
+        groups[0][r] = thread_comm_open(width);
+    for (uint32_t r = 0; r < width && run->spec.tensor && replicas > 1; r++)
+        groups[1][r] = thread_comm_open(replicas);
     for (uint32_t r = 0; r < run->ranks; r++) {
         jobs[r] = (rank_job){ .host = { .header = XRAY_HEADER(xray_host),
                                         .version = "test",
@@ -431,6 +508,8 @@ void ranks_go(ranks_run *run)
                                         .service = job_service },
                               .run = run,
                               .m = m,
+                              .replica = groups[0][r / width],
+                              .data = groups[1][r % width],
                               .mutex = &mutex,
                               .rank = r,
                               .device = rig_device_open(1),
@@ -443,6 +522,9 @@ void ranks_go(ranks_run *run)
         run->status[r] = jobs[r].status;
         rig_device_close(&jobs[r].device);
     }
+    for (uint32_t i = 0; i < 2 * THREAD_COMM_MAX; i++)
+        if (groups[i % 2][i / 2])
+            thread_comm_close(groups[i % 2][i / 2]);
     thread_comm_close(m);
     free(jobs);
     for (uint32_t r = 0; r < run->ranks && !run->fail_loss; r++)

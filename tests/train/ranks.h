@@ -26,7 +26,7 @@ typedef struct snapshot {
 
 typedef struct ranks_run {
     rig_spec spec;
-    uint32_t ranks;
+    uint32_t ranks;      /* with spec.tensor, so many of them are a replica */
     uint32_t steps;      /* number of updates */
     uint32_t first_step; /* their rows are those of steps first_step.. */
     uint32_t cuts;       /* micro-batches per rank */
@@ -38,7 +38,7 @@ typedef struct ranks_run {
     uint32_t score;      /* 1: `logp` is filled before the first step */
     uint32_t twice; /* 1: two calls per step, with gradients read in between */
     uint32_t turns; /* 1: everything that can be is offloaded between calls */
-    uint32_t reserved;
+    uint32_t share; /* 1: neighbouring rows share a prompt, and say so */
     const char *save_dir; /* or NULL */
     const char *load_dir;
     /* The results. */
@@ -47,6 +47,8 @@ typedef struct ranks_run {
     double nll[RANKS_STEPS]; /* summed over ranks */
     double norm[THREAD_COMM_MAX][RANKS_STEPS];
     uint64_t received[THREAD_COMM_MAX][RANKS_STEPS]; /* of forward_backward */
+    uint64_t joins[THREAD_COMM_MAX][RANKS_STEPS]; /* collectives of the replica
+                                                   * in forward_backward */
     uint64_t first_part[THREAD_COMM_MAX]; /* bytes received for the first part
                                            * of the export */
     uint32_t skipped[THREAD_COMM_MAX];

@@ -10,6 +10,7 @@
 #include "core/base/str.h"
 
 const xray_plugin *xray_plugin_query_backend_zero3(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_backend_megatron(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 
 const char rig_tiny[] =
@@ -146,10 +147,16 @@ const xray_component *rig_component(void)
     return xray_plugin_query_backend_zero3(XRAY_ABI)->components[0];
 }
 
-static void set_option(void *config, const char *name, const void *value,
-                       size_t size)
+const xray_component *rig_component_of(const rig_spec *spec)
 {
-    const xray_component *component = rig_component();
+    return spec->tensor
+               ? xray_plugin_query_backend_megatron(XRAY_ABI)->components[0]
+               : rig_component();
+}
+
+static void set_option(const xray_component *component, void *config,
+                       const char *name, const void *value, size_t size)
+{
     for (uint32_t i = 0; i < component->option_count; i++)
         if (strcmp(component->options[i].name, name) == 0) {
             memcpy((char *)config + component->options[i].offset, value, size);
@@ -158,26 +165,54 @@ static void set_option(void *config, const char *name, const void *value,
     fail_msg("no option %s", name);
 }
 
-rig_request rig_request_of(const rig_spec *spec)
+static void set_zero3_options(const rig_spec *spec, void *config)
 {
-    rig_request r = { .config = make_config(rig_component()) };
-    double decay = spec->weight_decay < 0 ? 0 : spec->weight_decay;
-    set_option(r.config, "gradient_checkpointing", &spec->checkpointing,
-               sizeof(spec->checkpointing));
+    const xray_component *zero3 = rig_component();
     int64_t stage = spec->stage_1 ? spec->stage_1 - 1 : 3;
     int64_t optimizer = spec->offload_optimizer;
     int64_t param = spec->offload_param;
-    int64_t logits = spec->head_logits;
-    set_option(r.config, "head_logits", &logits, sizeof(logits));
-    set_option(r.config, "stage", &stage, sizeof(stage));
+    set_option(zero3, config, "gradient_checkpointing", &spec->checkpointing,
+               sizeof(spec->checkpointing));
+    set_option(zero3, config, "stage", &stage, sizeof(stage));
     if (spec->no_prefetch)
-        set_option(r.config, "prefetch", &(uint32_t){ 0 }, sizeof(uint32_t));
-    set_option(r.config, "offload_optimizer", &optimizer, sizeof(optimizer));
-    set_option(r.config, "offload_param", &param, sizeof(param));
-    set_option(r.config, "offload_dir", &spec->offload_dir,
+        set_option(zero3, config, "prefetch", &(uint32_t){ 0 },
+                   sizeof(uint32_t));
+    set_option(zero3, config, "offload_optimizer", &optimizer,
+               sizeof(optimizer));
+    set_option(zero3, config, "offload_param", &param, sizeof(param));
+}
+
+static void set_megatron_options(const rig_spec *spec, void *config)
+{
+    const xray_component *megatron = rig_component_of(spec);
+    int64_t tensor = spec->tensor;
+    int64_t recompute = spec->checkpointing;
+    uint32_t distributed = !spec->all_moments;
+    set_option(megatron, config, "tensor_model_parallel_size", &tensor,
+               sizeof(tensor));
+    set_option(megatron, config, "recompute_granularity", &recompute,
+               sizeof(recompute));
+    set_option(megatron, config, "use_distributed_optimizer", &distributed,
+               sizeof(distributed));
+    set_option(megatron, config, "optimizer_cpu_offload",
+               &spec->offload_optimizer, sizeof(spec->offload_optimizer));
+}
+
+rig_request rig_request_of(const rig_spec *spec)
+{
+    const xray_component *component = rig_component_of(spec);
+    rig_request r = { .config = make_config(component) };
+    double decay = spec->weight_decay < 0 ? 0 : spec->weight_decay;
+    int64_t logits = spec->head_logits;
+    if (spec->tensor)
+        set_megatron_options(spec, r.config);
+    else
+        set_zero3_options(spec, r.config);
+    set_option(component, r.config, "head_logits", &logits, sizeof(logits));
+    set_option(component, r.config, "offload_dir", &spec->offload_dir,
                sizeof(spec->offload_dir));
     if (spec->weight_decay != 0)
-        set_option(r.config, "weight_decay", &decay, sizeof(decay));
+        set_option(component, r.config, "weight_decay", &decay, sizeof(decay));
     if (spec->path && !spec->config_json) {
         char path[512];
         size_t size = 0;
@@ -229,7 +264,7 @@ xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out)
                          .role = XRAY_ROLE_ACTOR,
                          .trainable = !spec->frozen,
                          .trainable_from_layer = spec->from_layer };
-    out->ops = rig_component()->ops;
+    out->ops = rig_component_of(spec)->ops;
     rig_clear();
     xray_status status =
         out->ops->create(&setup, r.config, &r.load, &out->self);
@@ -239,9 +274,16 @@ xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out)
 
 xray_status rig_plan(const rig_spec *spec, uint32_t world_size, xray_plan *out)
 {
+    return rig_plan_rank(spec, 0, world_size, out);
+}
+
+xray_status rig_plan_rank(const rig_spec *spec, uint32_t rank,
+                          uint32_t world_size, xray_plan *out)
+{
     rig_request r = rig_request_of(spec);
-    const xray_train_ops *ops = rig_component()->ops;
+    const xray_train_ops *ops = rig_component_of(spec)->ops;
     xray_world world = { .header = XRAY_HEADER(xray_world),
+                         .rank = rank,
                          .size = world_size };
     rig_clear();
     xray_status status =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The fixtures that the suites of tests/train share: a host that keeps
- * messages, a device, and instances of backend-zero3.
+ * messages, a device, and instances of backend-zero3 and backend-megatron.
  */
 #ifndef TEST_TRAIN_RIG_H
 #define TEST_TRAIN_RIG_H
@@ -54,6 +54,10 @@ typedef struct rig_spec {
     uint32_t head_logits;    /* 0 auto, 1 keep, 2 recompute */
     const char *offload_dir; /* [the temporary folder] */
     double weight_decay;     /* [0.01]; < 0: none */
+    /* megatron with so many tensor-parallel ranks; 0: zero3. Options of the
+     * other backend are left out. */
+    uint32_t tensor;
+    uint32_t all_moments; /* megatron: every rank has all moments */
 } rig_spec;
 
 /* The request that a spec stands for, in full. */
@@ -73,9 +77,12 @@ typedef struct rig {
     const xray_train_ops *ops;
     void *self;
 } rig;
-const xray_component *rig_component(void);
+const xray_component *rig_component(void); /* zero3 */
+const xray_component *rig_component_of(const rig_spec *spec);
 xray_status rig_open(const rig_device *device, const rig_spec *spec, rig *out);
 xray_status rig_plan(const rig_spec *spec, uint32_t world, xray_plan *out);
+xray_status rig_plan_rank(const rig_spec *spec, uint32_t rank, uint32_t world,
+                          xray_plan *out); /* of rank 0 above */
 void rig_close(rig *r);
 
 /* Returns the tensor of that name; the test fails if there is none. */

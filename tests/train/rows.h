@@ -22,6 +22,8 @@ typedef struct rows {
     xray_batch parts[ROWS_CUTS_MAX];
     uint32_t row_index[ROWS_MAX];
     int32_t part_start[ROWS_CUTS_MAX][ROWS_MAX + 1];
+    int32_t prompt_len[ROWS_CUTS_MAX][ROWS_MAX]; /* for those who share them */
+    int32_t group[ROWS_CUTS_MAX][ROWS_MAX];
     const xray_batch *pointers[ROWS_CUTS_MAX];
 } rows;
 

@@ -15,6 +15,7 @@ struct xray_comm_group {
     thread_comm *m;
     uint32_t rank;
     uint64_t received;
+    uint64_t calls;
 };
 
 struct thread_comm {
@@ -104,6 +105,7 @@ static xray_status share_input(xray_comm_group *g, const void *in,
     thread_comm *m = g->m;
     m->in[g->rank] = in;
     m->count[g->rank] = count;
+    g->calls++;
     xray_status status = wait_for_all(m);
     for (uint32_t r = 0; status == XRAY_OK && r < m->size; r++)
         if (m->count[r] != count)
@@ -187,6 +189,11 @@ static xray_status thread_all_gather(xray_comm_group *g, xray_stream *stream,
 uint64_t thread_comm_received(const thread_comm *m, uint32_t rank)
 {
     return m->ranks[rank].received;
+}
+
+uint64_t thread_comm_calls(const thread_comm *m, uint32_t rank)
+{
+    return m->ranks[rank].calls;
 }
 
 const xray_comm_ops *thread_comm_ops(void)

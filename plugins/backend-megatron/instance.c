@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans an instance of megatron, and creates it. The ranks of a replica follow
+ * one another: rank r of the world has slice r % tp of replica r / tp.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "plugins/backend-megatron/megatron.h"
+
+static xm_trainer_options convert_options(const mg_config *config)
+{
+    return (xm_trainer_options){
+        .folder = { .section = MG_SECTION, .dir = config->offload_dir },
+        .beta1 = config->beta1,
+        .beta2 = config->beta2,
+        .eps = config->eps,
+        .weight_decay = config->weight_decay,
+        .head_logits = config->head_logits,
+        .recompute = config->recompute_granularity == MG_RECOMPUTE_FULL,
+        .offload_moments = config->optimizer_cpu_offload,
+        .offload_anything = config->optimizer_cpu_offload,
+        .all_moments = !config->use_distributed_optimizer
+    };
+}
+
+/* ---- what this backend refuses ------------------------------------------- */
+
+/* Cuts slice `rank` of `ranks`. */
+static xray_status try_slice(const xm_config *model, uint32_t rank,
+                             uint32_t ranks, xr_err *err, xm_config *out)
+{
+    if (ranks > model->kv_heads)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "the model has %" PRIu32
+                       " KV heads, and ranks that share one are not there yet",
+                       model->kv_heads);
+    return xm_config_slice(model, rank, ranks, err, out);
+}
+
+/* The most ranks below `tp` among which the model can be cut. */
+static uint32_t find_next_size(const xm_config *model, uint32_t tp)
+{
+    xm_config slice;
+    while (tp > 1 && try_slice(model, 0, tp, NULL, &slice) != XRAY_OK)
+        tp--;
+    return tp;
+}
+
+/* Cuts the slice of a rank of the world. */
+static xray_status cut_slice(const mg_config *config, const xm_config *model,
+                             uint32_t rank, xr_err *err, xm_config *out)
+{
+    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    xr_err why = { "" };
+    xray_status status = try_slice(model, rank % tp, tp, &why, out);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail_key(err, XRAY_E_CONFIG, MG_SECTION,
+                             "tensor_model_parallel_size",
+                             " = %" PRIu32
+                             ": %s; the next size that works is %" PRIu32,
+                             tp, why.text, find_next_size(model, tp));
+}
+
+/* Reads the model's configuration, and cuts the slice of this rank. */
+static xray_status check_setup(const mg_config *config, const xray_model *model,
+                               const xray_world *world,
+                               const xray_workload *load, xr_err *err,
+                               xm_config *out_whole, xm_config *out_slice)
+{
+    if (config->sequence_parallel)
+        return xr_fail_key(err, XRAY_E_CONFIG, MG_SECTION, "sequence_parallel",
+                           " = true is not there yet: the ranks of a replica "
+                           "all compute all tokens");
+    xray_status status =
+        xm_trainer_check(MG_SECTION, model, world, load, err, out_whole);
+    return status == XRAY_OK
+               ? cut_slice(config, out_whole, world ? world->rank : 0, err,
+                           out_slice)
+               : status;
+}
+
+/* ---- plan --------------------------------------------------------------- */
+
+static void fill_plan(const mg_config *config, const xm_config *slice,
+                      const xm_layout *layout, const mg_export *export,
+                      const xray_workload *load, uint32_t ranks, xray_plan *out)
+{
+    static const xray_axis axes[] = {
+        { .name = XRAY_AXIS_TENSOR, .size = 1 },
+        { .name = XRAY_AXIS_TENSOR, .size = 2 },
+        { .name = XRAY_AXIS_TENSOR, .size = 4 },
+        { .name = XRAY_AXIS_TENSOR, .size = 8 },
+    };
+    xm_trainer_options options = convert_options(config);
+    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    xray_plan own = xm_trainer_plan(&options, slice, layout, load, ranks);
+    own.axes = axes;
+    while (own.axes->size < tp)
+        own.axes++;
+    own.axis_count = 1;
+    own.axis_stride = sizeof(xray_axis);
+    own.sharded = tp > 1;
+    own.bytes[XRAY_TAG_WEIGHTS] +=
+        (export->slice_count + export->whole_count) * sizeof(float);
+    xray_fill(out, &own);
+}
+
+xray_status mg_plan(const xray_host *host, const void *options,
+                    const xray_model *model, const xray_world *world,
+                    const xray_workload *load, xray_plan *out)
+{
+    const mg_config *config = options;
+    xr_err err = { "" };
+    xm_config whole;
+    xm_config slice;
+    xm_layout *layout = NULL;
+    mg_export export = { 0 };
+    uint32_t value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
+    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    uint32_t ranks = world && world->size ? world->size : 1;
+    /* Ranks that form no replicas are the core's to refuse. */
+    xray_subgroup data = { .name = XRAY_AXIS_DATA,
+                           .rank = (world ? world->rank : 0) / tp,
+                           .size = ranks < tp ? 1 : ranks / tp };
+    xray_status status =
+        check_setup(config, model, world, load, &err, &whole, &slice);
+    if (status == XRAY_OK)
+        status = xm_trainer_create_layout(
+            &slice, value_head, &data,
+            load->trainable ? load->trainable_from_layer : 0, &err, &layout);
+    if (status == XRAY_OK)
+        status = mg_export_plan(&whole, value_head, tp, &err, &export);
+    if (status == XRAY_OK)
+        fill_plan(config, &slice, layout, &export, load, ranks, out);
+    mg_export_free(&export);
+    xm_layout_destroy(layout);
+    return xm_trainer_report(host, status, "plan", &err);
+}
+
+/* ---- create ------------------------------------------------------------- */
+
+static xray_subgroup find_subgroup(const xray_world *world, const char *name)
+{
+    for (uint32_t i = 0; world && i < world->subgroup_count; i++) {
+        const void *at =
+            (const char *)world->subgroups + (size_t)i * world->subgroup_stride;
+        const xray_subgroup *group = at;
+        if (strcmp(group->name, name) == 0)
+            return *group;
+    }
+    return (xray_subgroup){ .name = name, .size = 1 };
+}
+
+static xray_status open_instance(megatron *self, const mg_config *config,
+                                 const xray_setup *setup,
+                                 const xray_workload *load, xr_err *err)
+{
+    uint32_t ranks = setup->world ? setup->world->size : 1;
+    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    xm_trainer_options options = convert_options(config);
+    self->base.data = find_subgroup(setup->world, XRAY_AXIS_DATA);
+    self->base.tensor = find_subgroup(setup->world, XRAY_AXIS_TENSOR);
+    if (self->base.tensor.size != tp ||
+        self->base.data.size * (uint64_t)tp != ranks)
+        return xr_fail(
+            err, XRAY_E_CONFIG,
+            "%" PRIu32 " ranks in replicas of %" PRIu32
+            " were planned, but the world has %" PRIu32
+            " ranks, replicas of %" PRIu32 " and %" PRIu32 " of them",
+            ranks, tp, ranks, self->base.tensor.size, self->base.data.size);
+    mg_export_hook(self);
+    return xm_trainer_open(&self->base, &options, setup, load, err);
+}
+
+xray_status mg_create(const xray_setup *setup, const void *options,
+                      const xray_workload *load, void **out_self)
+{
+    const mg_config *config = options;
+    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    xr_err err = { "" };
+    xm_config whole;
+    xm_config slice;
+    xray_status status = check_setup(config, setup->model, setup->world, load,
+                                     &err, &whole, &slice);
+    megatron *self = status == XRAY_OK ? calloc(1, sizeof(*self)) : NULL;
+    if (status == XRAY_OK && !self)
+        status = xr_fail(&err, XRAY_E_NOMEM, "no memory for an instance");
+    if (self) {
+        self->base.model = slice;
+        status =
+            mg_export_plan(&whole, (load->outputs & XRAY_OUTPUT_VALUE) != 0, tp,
+                           &err, &self->export);
+        if (status == XRAY_OK)
+            status = open_instance(self, config, setup, load, &err);
+    }
+    if (status != XRAY_OK) {
+        mg_destroy(self);
+        return xm_trainer_report(setup->host, status, "create", &err);
+    }
+    *out_self = self;
+    return XRAY_OK;
+}
+
+void mg_destroy(void *ptr)
+{
+    megatron *self = ptr;
+    if (!self)
+        return;
+    xm_trainer_close(&self->base);
+    mg_export_free(&self->export);
+    free(self);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The structs and functions that the files of backend-megatron share.
+ */
+#ifndef MG_MEGATRON_H
+#define MG_MEGATRON_H
+
+#include "model/train/trainer.h"
+
+#define MG_SECTION "train.megatron"
+
+/* Values of recompute_granularity. */
+#define MG_RECOMPUTE_NONE 0
+#define MG_RECOMPUTE_FULL 1
+
+/* Values of [train.megatron]. */
+typedef struct mg_config {
+    double beta1;
+    double beta2;
+    double eps;
+    double weight_decay;
+    int64_t tensor_model_parallel_size;
+    int64_t recompute_granularity; /* MG_RECOMPUTE_* */
+    int64_t head_logits;           /* XM_TRAINER_LOGITS_* */
+    const char *offload_dir; /* NULL or "": the system's temporary folder */
+    uint32_t sequence_parallel;
+    uint32_t use_distributed_optimizer;
+    uint32_t optimizer_cpu_offload;
+    uint32_t reserved;
+} mg_config;
+
+/* Exports: the tensors of the entire model one after the other, each gathered
+ * from the slices that have parts of it. */
+typedef struct mg_export {
+    uint32_t ranks;
+    uint32_t reserved;
+    xm_layout **layouts;  /* [ranks] of every slice */
+    uint64_t slice_count; /* elements of `slices` and `whole` */
+    uint64_t whole_count;
+    float
+        *slices;  /* [dev] a tensor's part of every rank, one after the other */
+    float *whole; /* [dev] the tensor, where that is not the same */
+    xray_tensor tensor;
+    xray_weights part; /* this tensor */
+} mg_export;
+
+typedef struct megatron {
+    xm_trainer base; /* the first member */
+    mg_export export;
+} megatron;
+
+/* Lays out all slices of the model and says what exports need. Free with
+ * mg_export_free. */
+xray_status mg_export_plan(const xm_config *model, uint32_t value_head,
+                           uint32_t ranks, xr_err *err, mg_export *out);
+void mg_export_free(mg_export *export);
+/* Makes the instance, whose export is planned, export entire tensors. */
+void mg_export_hook(megatron *self);
+
+xray_status mg_plan(const xray_host *host, const void *options,
+                    const xray_model *model, const xray_world *world,
+                    const xray_workload *load, xray_plan *out);
+xray_status mg_create(const xray_setup *setup, const void *options,
+                      const xray_workload *load, void **out_self);
+void mg_destroy(void *self);
+
+#endif

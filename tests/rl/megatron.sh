@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Proves runs whose policy is cut among tensor-parallel ranks: the samples,
+# metrics and checkpoints of one rank, and with two replicas those of zero3 on
+# two ranks, wherever the engine is and whatever leaves the device in between;
+# either backend goes on from the other's checkpoint. Then trains the pairing of
+# examples/, whose engine copies a cut model.
+. "$(dirname "$0")/lib.sh"
+make_task
+sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/; s/("num_key_value_heads"): *[0-9]+/\1: 4/' "$work/task/model/config.json"
+
+run() { # NAME STEPS [--set ...]
+    local name=$1 steps=$2
+    shift 2
+    train "$work/$name" --set "trainer.total_training_steps=$steps" --set run.threads=1 \
+        --set "trainer.rollout_data_dir=$work/$name/rollout" "$@" >/dev/null 2>"$work/$name.err" || fail "$name: $(cat "$work/$name.err")"
+}
+
+same() {
+    same_checkpoint "$work/$1/global_step_3" "$work/$2/global_step_3"
+    cmp "$work/$1/rollout/3.jsonl" "$work/$2/rollout/3.jsonl" || fail "$2 samples otherwise than $1"
+    [ $# = 3 ] || diff <(steady "$work/$1/metrics.jsonl") <(steady "$work/$2/metrics.jsonl") ||
+        fail "metrics of $2 differ from those of $1"
+}
+
+cut() { # TENSOR RANKS
+    echo --set run.train=megatron --set "train.megatron.tensor_model_parallel_size=$1" --set "run.ranks=$2"
+}
+
+run one 3
+run whole 3 --set run.train=megatron
+same one whole
+# shellcheck disable=SC2046
+run cut2 3 $(cut 2 2) --set train.megatron.recompute_granularity=full
+same one cut2
+# shellcheck disable=SC2046
+run cut4 3 $(cut 4 4) --set rollout.free_cache_engine=true --set actor.param_offload=true --set actor.grad_offload=true \
+    --set actor.optimizer_offload=true
+same one cut4
+# shellcheck disable=SC2046
+run apart 3 $(cut 2 3) --set placement.actor=0-1 --set placement.rollout=2
+same one apart
+run two 3 --set run.ranks=2 --set train.zero3.stage=1
+# shellcheck disable=SC2046
+run cut2x2 3 $(cut 2 4) --set actor.share_prompts=false
+same two cut2x2
+
+# From one backend to the other, and back to another layout.
+# shellcheck disable=SC2046
+run on 1 $(cut 2 2)
+run on 2
+# shellcheck disable=SC2046
+run on 3 $(cut 4 4)
+same one on weights
+
+pairing=$XRAY_SOURCE/examples/pairings
+cp "$pairing/config.json" "$work/task/model/"
+"$XRAY_BIN" train "$pairing/megatron-dsinf-grpo.ini" --set "model.path=$work/task/model" \
+    --set "data.train_files=$work/task/train.jsonl" --set "data.val_files=$work/task/val16.jsonl" --set run.threads=1 \
+    --set "trainer.default_local_dir=$work/pairing" >"$work/pairing.txt"
+awk '/^validation/ { found = 1; exit !($4 > $2 && $4 > 0.9) } END { exit !found }' "$work/pairing.txt" ||
+    fail "the pairing does not learn: $(cat "$work/pairing.txt")"
+"$XRAY_BIN" check "$work/run.ini" --set run.train=megatron --set run.ranks=8 \
+    --set train.megatron.tensor_model_parallel_size=8 >"$work/check.txt" 2>&1 && fail "check accepts 8 ranks for 4 KV heads"
+grep -q 'tensor_model_parallel_size = 8: .*; the next size that works is 4$' "$work/check.txt" || fail "check says: $(cat "$work/check.txt")"

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that a model that is cut among tensor-parallel ranks trains as one
+ * that is not: the same bits as zero3 at stage 1 with as many replicas, for
+ * every size that the model allows; memory as planned, collectives as
+ * documented, files that any layout reads, and refusals that name the next
+ * size.
+ */
+#include <math.h>
+
+#include "core/base/file.h"
+#include "tests/train/ranks.h"
+
+#define LAYERS 2u
+
+static const char qwen3[] =
+    "{\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":24,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"head_dim\":4,"
+    "\"intermediate_size\":32,\"vocab_size\":121,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-6,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}";
+static const char qwen2[] =
+    "{\"model_type\":\"qwen2\",\"architectures\":[\"Qwen2ForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":32,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":8,\"num_key_value_heads\":4,"
+    "\"intermediate_size\":56,\"vocab_size\":250,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
+/* Fused, transposed q, k and v; biases that every rank has. */
+static const char gpt2[] =
+    "{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],"
+    "\"n_embd\":32,\"n_layer\":2,\"n_head\":8,\"n_positions\":64,"
+    "\"vocab_size\":121,\"layer_norm_epsilon\":1e-5,"
+    "\"initializer_range\":0.08,\"tie_word_embeddings\":true,"
+    "\"bos_token_id\":1,\"eos_token_id\":2}";
+
+static const struct kind {
+    const char *name;
+    const char *json;
+    uint32_t most; /* ranks of a replica */
+} kinds[] = { { "qwen3", qwen3, 8 },
+              { "qwen2", qwen2, 4 },
+              { "gpt2", gpt2, 8 } };
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* Three steps of `replicas` replicas of `tensor` ranks. */
+static ranks_run cut_run(const char *json, uint32_t tensor, uint32_t replicas)
+{
+    ranks_run run = ranks_of(json, tensor * replicas, 1);
+    run.spec.tensor = tensor;
+    return run;
+}
+
+static void expect_ranks_alike(const ranks_run *run)
+{
+    for (uint32_t r = 1; r < run->ranks; r++)
+        assert_memory_equal(run->norm[0], run->norm[r], sizeof(run->norm[0]));
+}
+
+/* ---- bits --------------------------------------------------------------- */
+
+/* Compares replicas of every size with zero3. No way to compute changes a bit:
+ * each size takes another. */
+static void check_kind(const struct kind *kind, uint32_t replicas,
+                       uint32_t from_layer, uint32_t share)
+{
+    ranks_run want = ranks_of(kind->json, replicas, 1);
+    want.score = 1;
+    want.cuts = 2;
+    want.share = share;
+    want.spec.from_layer = from_layer;
+    ranks_go(&want);
+    for (uint32_t n = 1, k = 0; n <= kind->most && n * replicas <= 8;
+         n *= 2, k++) {
+        ranks_run run = cut_run(kind->json, n, replicas);
+        char what[128];
+        run.score = 1;
+        run.cuts = 2;
+        run.share = share;
+        run.spec.from_layer = from_layer;
+        run.spec.checkpointing = (k + replicas) % 2;
+        run.spec.head_logits = k % 3;
+        run.spec.all_moments = k % 2;
+        run.spec.offload_optimizer = k % 3 == 2;
+        run.turns = k == 1;
+        ranks_go(&run);
+        (void)snprintf(what, sizeof(what),
+                       "%s, tp %u, dp %u, from layer %u, shared prompts %u",
+                       kind->name, n, replicas, from_layer, share);
+        expect_ranks_alike(&run);
+        ranks_same(&want, &run, what);
+        if (memcmp(want.logp, run.logp, sizeof(want.logp)) != 0)
+            fail_msg("%s: other log-probabilities", what);
+        for (uint32_t i = 0; i < run.steps; i++)
+            assert_true(want.nll[i] == run.nll[i] || replicas > 1);
+        ranks_free(&run);
+    }
+    ranks_free(&want);
+}
+
+static void replicas_of_any_width_give_the_bits_of_zero3(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < KINDS; k++)
+        for (uint32_t replicas = 1; replicas <= 2; replicas++)
+            check_kind(&kinds[k], replicas, 0, 0);
+}
+
+static void frozen_blocks_and_shared_prompts_too(void **state)
+{
+    (void)state;
+    check_kind(&kinds[0], 1, 1, 1);
+    check_kind(&kinds[2], 2, 1, 1);
+}
+
+/* Gradients that are read between two calls are accumulated further. With
+ * several replicas the sum so far is kept by the rank whose share it is in, and
+ * the shares of slices are others. */
+static void gradients_that_were_read_are_added_to(void **state)
+{
+    (void)state;
+    ranks_run want = ranks_of(qwen3, 1, 1);
+    ranks_run run = cut_run(qwen3, 4, 1);
+    want.cuts = run.cuts = 4;
+    want.twice = run.twice = 1;
+    ranks_go(&want);
+    ranks_go(&run);
+    ranks_same(&want, &run, "read in between");
+    ranks_free(&want);
+    ranks_free(&run);
+}
+
+/* ---- memory and traffic -------------------------------------------------- */
+
+static void planned_memory_is_what_ranks_allocate(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 12; k++) {
+        ranks_run run =
+            cut_run(kinds[k % 3].json, k % 2 ? 4 : 2, k / 6 ? 2 : 1);
+        run.steps = 1;
+        run.spec.checkpointing = k / 3 % 2;
+        run.spec.all_moments = k == 11;
+        ranks_go(&run);
+        for (uint32_t r = 0; r < run.ranks; r++) {
+            xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+            assert_int_equal(rig_plan_rank(&run.spec, r, run.ranks, &plan),
+                             XRAY_OK);
+            for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++) {
+                double high = (double)run.memory[r].high[tag];
+                double said = (double)plan.bytes[tag];
+                if (!(fabs(said - high) <= 0.01 * high))
+                    fail_msg("%s, tp %u, rank %u, tag %u: planned %.0f, used "
+                             "%.0f",
+                             kinds[k % 3].name, run.spec.tensor, r, tag, said,
+                             high);
+            }
+        }
+        ranks_free(&run);
+    }
+}
+
+/* Forward: the embedding, two for each block, and two for the head: maxima and
+ * sums. Backward: one for the head and two for each block; recomputation joins
+ * what o and down give again. */
+static void collectives_of_a_pass_are_those_documented(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        ranks_run run = cut_run(k / 2 ? qwen3 : qwen2, 2, 1);
+        const uint32_t cuts = 3;
+        uint64_t expected = 1 + 2 * LAYERS + 2 + 1 + 2 * LAYERS;
+        run.cuts = cuts;
+        run.steps = 1;
+        run.one_call = 1;
+        run.spec.checkpointing = k % 2;
+        run.spec.head_logits = 1;
+        if (run.spec.checkpointing)
+            expected += LAYERS; /* o; what down gives is not needed */
+        ranks_go(&run);
+        for (uint32_t r = 0; r < run.ranks; r++)
+            assert_int_equal(run.joins[r][0], cuts * expected);
+        ranks_free(&run);
+    }
+}
+
+/* ---- failures ----------------------------------------------------------- */
+
+static void a_failing_loss_leaves_no_rank_waiting(void **state)
+{
+    (void)state;
+    ranks_run run = cut_run(qwen3, 2, 2);
+    run.steps = 1;
+    run.cuts = 3;
+    run.fail_loss = 1;
+    run.one_call = 1;
+    ranks_go(&run);
+    for (uint32_t r = 0; r < 3; r++)
+        assert_int_equal(run.status[r], XRAY_OK);
+    assert_int_equal(run.status[3], XRAY_E_NUMERIC);
+    assert_non_null(strstr(run.error[3], "the loss failed"));
+    ranks_free(&run);
+}
+
+static void a_gradient_that_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    ranks_run run = cut_run(qwen2, 2, 2);
+    run.poison = 1;
+    run.steps = 2;
+    ranks_go(&run);
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        assert_int_equal(run.skipped[r], 1);
+        assert_string_equal(run.bad[r], "model.layers.1.mlp.down_proj.weight");
+    }
+    ranks_free(&run);
+}
+
+/* ---- checkpoints -------------------------------------------------------- */
+
+static void expect_same_file(const char *a, const char *b, const char *name)
+{
+    char path[2][600];
+    char *text[2] = { NULL };
+    size_t size[2] = { 0 };
+    xr_err err = { "" };
+    (void)snprintf(path[0], sizeof(path[0]), "%s/%s", a, name);
+    (void)snprintf(path[1], sizeof(path[1]), "%s/%s", b, name);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            xr_file_read(path[i], 1u << 24, &err, &text[i], &size[i]), XRAY_OK);
+    assert_int_equal(size[0], size[1]);
+    if (memcmp(text[0], text[1], size[0]) != 0)
+        fail_msg("%s: other bytes", name);
+    free(text[0]);
+    free(text[1]);
+}
+
+/* Two steps of zero3 on two ranks, and of replicas of two and four ranks, write
+ * the same files, and each reads those of another. */
+static void every_layout_writes_and_reads_the_same_files(void **state)
+{
+    (void)state;
+    char dirs[3][64];
+    ranks_run straight = ranks_of(qwen3, 2, 1);
+    ranks_go(&straight);
+    ranks_run first[3] = { ranks_of(qwen3, 2, 1), cut_run(qwen3, 2, 2),
+                           cut_run(qwen3, 4, 2) };
+    for (uint32_t i = 0; i < 3; i++) {
+        first[i].steps = 2;
+        first[i].save_dir = rig_mkdir(dirs[i], sizeof(dirs[i]));
+        ranks_go(&first[i]);
+        expect_same_file(dirs[0], dirs[i], "model.safetensors");
+        expect_same_file(dirs[0], dirs[i], "optim.safetensors");
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        ranks_run next = first[i];
+        next.grads = next.weights = (snapshot){ 0 };
+        memset(next.norm, 0, sizeof(next.norm));
+        next.save_dir = NULL;
+        next.load_dir = dirs[(i + 1) % 3];
+        next.first_step = 2;
+        next.steps = 1;
+        ranks_go(&next);
+        if (snapshot_differ(&straight.grads, &next.grads) ||
+            snapshot_differ(&straight.weights, &next.weights))
+            fail_msg("layout %u resumes with other bits", i);
+        ranks_free(&next);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        ranks_free(&first[i]);
+        rig_rmdir(dirs[i]);
+    }
+    ranks_free(&straight);
+}
+
+/* ---- plans -------------------------------------------------------------- */
+
+static void a_plan_names_the_axis(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= 8; n *= 2) {
+        rig_spec spec = { .config_json = qwen3, .tensor = n };
+        xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+        assert_int_equal(rig_plan(&spec, 8, &plan), XRAY_OK);
+        assert_int_equal(plan.axis_count, 1);
+        assert_string_equal(plan.axes->name, XRAY_AXIS_TENSOR);
+        assert_int_equal(plan.axes->size, n);
+        assert_int_equal(plan.sharded, n > 1);
+    }
+}
+
+static void a_size_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    const struct {
+        const char *json;
+        uint32_t tensor;
+        const char *text;
+    } cases[] = {
+        { qwen2, 8,
+          "[train.megatron] tensor_model_parallel_size = 8: the model has 4 KV "
+          "heads, and ranks that share one are not there yet; the next size "
+          "that works is 4" },
+        { qwen3, 6,
+          "a model of 8 query heads, 8 KV heads and 32 MLP columns can be "
+          "shared by at most 8 tensor-parallel ranks, in a power of two, not "
+          "by 6; the next size that works is 4" },
+        { rig_tiny, 2, "the next size that works is 1" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig_spec spec = { .config_json = cases[i].json,
+                          .tensor = cases[i].tensor };
+        xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+        assert_int_equal(rig_plan(&spec, 8, &plan), XRAY_E_CONFIG);
+        if (!strstr(rig_error(), cases[i].text))
+            fail_msg("%s", rig_error());
+    }
+    /* A world of other replicas than were planned. */
+    rig_spec spec = { .config_json = qwen3, .tensor = 2 };
+    rig_device device = rig_device_open(1);
+    rig r;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_E_CONFIG);
+    assert_non_null(strstr(rig_error(), "replicas of 2 were planned"));
+    rig_device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_of_any_width_give_the_bits_of_zero3),
+        cmocka_unit_test(frozen_blocks_and_shared_prompts_too),
+        cmocka_unit_test(gradients_that_were_read_are_added_to),
+        cmocka_unit_test(planned_memory_is_what_ranks_allocate),
+        cmocka_unit_test(collectives_of_a_pass_are_those_documented),
+        cmocka_unit_test(a_failing_loss_leaves_no_rank_waiting),
+        cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
+        cmocka_unit_test(every_layout_writes_and_reads_the_same_files),
+        cmocka_unit_test(a_plan_names_the_axis),
+        cmocka_unit_test(a_size_that_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
