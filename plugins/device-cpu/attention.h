@@ -26,25 +26,31 @@ static inline uint64_t visible_keys(uint64_t n, uint32_t window)
 }
 
 /* Floats of a thread's scratch for rows of up to `bound` keys: the scores of a
- * tile and the keys, and with parents the values, of the row and its parent. */
-static inline size_t cpu_attend_floats(size_t bound, size_t dim, int parents)
+ * tile and the keys of the row and its parent. With parents, or with `narrow`
+ * activations, which are widened, also the values, and work. */
+static inline size_t cpu_attend_floats(size_t bound, size_t dim, int parents,
+                                       int narrow)
 {
-    return round16(bound) * ((parents ? 2 : 1) * dim + (size_t)CPU_QUERY_TILE);
+    size_t copies = parents || narrow ? 2 : 1;
+    return round16(bound) * (copies * dim + (size_t)CPU_QUERY_TILE) +
+           (narrow ? cpu_attend_work(dim) : 0);
 }
 
 /* The same for the gradient. */
 static inline size_t cpu_attend_grad_floats(size_t bound, size_t dim,
-                                            int parents)
+                                            int parents, int narrow)
 {
     size_t wide = round16(bound);
-    return (parents ? 3 : 2) * wide * dim +
-           cpu_attend_grad_work(wide, wide, dim);
+    return (parents || narrow ? 3 : 2) * wide * dim +
+           cpu_attend_grad_work(wide, wide, dim, narrow);
 }
 
 /* The same over a KV cache. */
-static inline size_t cpu_attend_kv_floats(size_t positions)
+static inline size_t cpu_attend_kv_floats(size_t positions, size_t dim,
+                                          int narrow)
 {
-    return round16(positions) * (size_t)CPU_QUERY_TILE;
+    return round16(positions) * (size_t)CPU_QUERY_TILE +
+           (narrow ? cpu_attend_work(dim) : 0);
 }
 
 static inline xray_status cpu_check_heads(const cpu_device *d,

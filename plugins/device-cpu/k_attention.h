@@ -30,6 +30,15 @@ VFN size_t block_of(const cpu_attend *a, size_t position)
     return a->table ? (size_t)(uint32_t)a->table[b] : a->first + b;
 }
 
+/* Widens rows that lie x_row elements apart, and stores them one after the
+ * other. */
+VFN void widen_rows(float *y, const void *x, size_t x_row, size_t rows,
+                    size_t n)
+{
+    for (size_t r = 0; r < rows; r++)
+        widen_row(y + r * n, (const uint16_t *)x + r * x_row, n);
+}
+
 /* scores[r, j - base] = chain over d of q[r, d] k[j, d], for keys base <= j <
  * end; base is a multiple of 16. */
 static void attend_scores(const cpu_attend *a, size_t base, size_t end)
@@ -39,10 +48,12 @@ static void attend_scores(const cpu_attend *a, size_t base, size_t end)
         size_t count = min_size(end - j, a->block_tokens - inside);
         cpu_gemm g = { .a = a->q,
                        .a_row = a->q_row,
-                       .b =
-                           a->k + block_of(a, j) * a->k_block + inside * a->dim,
+                       .b = cpu_element(a->k, a->kv_narrow,
+                                        block_of(a, j) * a->k_block +
+                                            inside * a->dim),
                        .b_panel = a->dim * 16,
                        .b_row = 16,
+                       .b_narrow = a->kv_narrow,
                        .c = a->scores + (j - base),
                        .c_row = a->score_row,
                        .rows = a->rows,
@@ -112,11 +123,13 @@ static void attend_keys(const cpu_attend *a, size_t base, const key_range *k)
         size_t count = min_size(k->end - j, a->block_tokens - inside);
         cpu_gemm g = { .a = a->scores + k->row * a->score_row + (j - base),
                        .a_row = a->score_row,
-                       .b = a->v + block_of(a, j) * a->v_block +
-                            inside * a->v_row,
+                       .b = cpu_element(a->v, a->kv_narrow,
+                                        block_of(a, j) * a->v_block +
+                                            inside * a->v_row),
                        .b_panel = 16,
                        .b_row = a->v_row,
-                       .c = a->o + k->row * a->o_row,
+                       .b_narrow = a->kv_narrow,
+                       .c = (float *)a->o + k->row * a->o_row,
                        .c_row = a->o_row,
                        .rows = k->rows,
                        .cols = a->dim,
@@ -151,7 +164,7 @@ static void attend_values(const cpu_attend *a)
                            .end = common,
                            .start = GEMM_LOAD };
         for (size_t d = 0; d < a->dim; d++)
-            a->o[r * a->o_row + d] = 0.0f;
+            ((float *)a->o)[r * a->o_row + d] = 0.0f;
         attend_keys(a, base, &lead);
         k.start = GEMM_LOAD;
     }
@@ -188,11 +201,13 @@ static void attend_tile(const cpu_attend *a)
     if (a->lse)
         attend_lse(a, max, sum);
     attend_values(a);
-    for (size_t r = 0; r < a->rows; r++)
-        divide(a->o + r * a->o_row, a->o + r * a->o_row, sum[r], a->dim);
+    for (size_t r = 0; r < a->rows; r++) {
+        float *o = (float *)a->o + r * a->o_row;
+        divide(o, o, sum[r], a->dim);
+    }
 }
 
-static void attend(const cpu_attend *a)
+static void attend_wide(const cpu_attend *a)
 {
     size_t last = a->pos + a->step * (a->rows - 1);
     if (!a->step || first_key(last, a->window) <= a->pos) {
@@ -201,8 +216,8 @@ static void attend(const cpu_attend *a)
     }
     for (size_t r = 0; r < a->rows; r++) {
         cpu_attend one = *a;
-        one.q += r * a->q_row;
-        one.o += r * a->o_row;
+        one.q = (const float *)a->q + r * a->q_row;
+        one.o = (float *)a->o + r * a->o_row;
         one.lse = a->lse ? a->lse + r * a->lse_row : NULL;
         one.rows = 1;
         one.pos = a->pos + r;
@@ -210,13 +225,32 @@ static void attend(const cpu_attend *a)
     }
 }
 
+static void attend(const cpu_attend *a)
+{
+    if (!a->narrow) {
+        attend_wide(a);
+        return;
+    }
+    float *o = a->work + CPU_QUERY_TILE * a->dim;
+    cpu_attend wide = *a;
+    wide.q = a->work;
+    wide.o = o;
+    wide.q_row = wide.o_row = a->dim;
+    widen_rows(a->work, a->q, a->q_row, a->rows, a->dim);
+    attend_wide(&wide);
+    for (size_t r = 0; r < a->rows; r++)
+        narrow_row((uint16_t *)a->o + r * a->o_row, o + r * a->dim, a->dim);
+}
+
 /* ---- backward ----------------------------------------------------------- */
 
 /* Queries [i0, i1) of one head. The scores cover keys from `base`, a multiple
- * of 16; rows of p and ds are `wide` floats apart. The vectors of query i are
- * those of token i - first. */
+ * of 16; rows of p and ds are `wide` floats apart. Row i - i0 of q and of o is
+ * that of query i, whose other vectors are those of token i - first. */
 typedef struct grad_tile {
-    const float *q, *o, *d_o, *lse;
+    const float *q, *o;
+    size_t q_row, o_row;
+    const float *d_o, *lse;
     float *dq;
     float *p, *ds;
     size_t i0, i1;
@@ -233,8 +267,8 @@ static void grad_chains(const cpu_attend_grad *a, const grad_tile *t)
     for (size_t i = t->i0, end; i < t->i1; i = end) {
         size_t token = i - a->first;
         end = min_size(t->i1, i / GRAD_ROWS * GRAD_ROWS + GRAD_ROWS);
-        cpu_gemm g = { .a = t->q + token * a->q_row,
-                       .a_row = a->q_row,
+        cpu_gemm g = { .a = t->q + (i - t->i0) * t->q_row,
+                       .a_row = t->q_row,
                        .b = a->kt + t->base * a->dim,
                        .b_panel = a->dim * 16,
                        .b_row = 16,
@@ -264,7 +298,7 @@ static void grad_scores(const cpu_attend_grad *a, const grad_tile *t)
         size_t token = i - a->first;
         v16 lse = v16_set(t->lse[token * a->lse_row]);
         v16 d = v16_set(dot_row(t->d_o + token * a->o_row,
-                                t->o + token * a->o_row, a->dim));
+                                t->o + (i - t->i0) * t->o_row, a->dim));
         size_t from = first_key(i, a->window);
         size_t to = i + 1 - t->base;
         from = from > t->base ? from - t->base : 0;
@@ -345,7 +379,8 @@ static void grad_queries(const cpu_attend_grad *a, const grad_tile *t)
     }
 }
 
-/* acc[j] continues the chain over queries of m[i, j] rows[i]. */
+/* acc[j] continues the chain over queries of m[i, j] rows[i]; `rows` begins
+ * with that of query i0. */
 static void grad_keys(const cpu_attend_grad *a, const grad_tile *t,
                       const float *m, const float *rows, size_t row, float *acc)
 {
@@ -353,7 +388,7 @@ static void grad_keys(const cpu_attend_grad *a, const grad_tile *t,
         size_t from = j > t->i0 ? j : t->i0;
         cpu_gemm g = { .a = m + (from - t->i0) * t->wide + (j - t->base),
                        .a_row = t->wide,
-                       .b = rows + (from - a->first) * row,
+                       .b = rows + (from - t->i0) * row,
                        .b_panel = 16,
                        .b_row = row,
                        .c = acc + j * a->dim,
@@ -367,6 +402,29 @@ static void grad_keys(const cpu_attend_grad *a, const grad_tile *t,
     }
 }
 
+/* Sets q and o of the tile's queries, of head h. Those of bf16 are widened into
+ * `room`, CPU_GRAD_TILE rows of each. */
+static void grad_vectors(const cpu_attend_grad *a, size_t h, float *room,
+                         grad_tile *t)
+{
+    size_t token = t->i0 - a->first;
+    size_t head = h * a->dim;
+    const void *q = cpu_element(a->q, a->narrow, token * a->q_row + head);
+    const void *o = cpu_element(a->o, a->narrow, token * a->o_row + head);
+    t->q = q;
+    t->o = o;
+    t->q_row = a->q_row;
+    t->o_row = a->o_row;
+    if (!a->narrow)
+        return;
+    float *wide_o = room + CPU_GRAD_TILE * a->dim;
+    widen_rows(room, q, a->q_row, t->i1 - t->i0, a->dim);
+    widen_rows(wide_o, o, a->o_row, t->i1 - t->i0, a->dim);
+    t->q = room;
+    t->o = wide_o;
+    t->q_row = t->o_row = a->dim;
+}
+
 static void attend_grad(const cpu_attend_grad *a)
 {
     size_t wide = (a->n + 15) / 16 * 16;
@@ -374,11 +432,10 @@ static void attend_grad(const cpu_attend_grad *a)
     float *dv = dk + a->bound * a->dim;
     grad_tile t = { .p = dv + a->bound * a->dim, .wide = wide };
     t.ds = t.p + CPU_GRAD_TILE * wide;
+    float *room = t.ds + CPU_GRAD_TILE * wide;
     for (size_t i = a->own * a->dim; i < a->n * a->dim; i++)
         dk[i] = dv[i] = 0.0f;
     for (size_t h = 0; h < a->heads; h++) {
-        t.q = a->q + h * a->dim;
-        t.o = a->o + h * a->dim;
         t.d_o = a->d_o + h * a->dim;
         t.lse = a->lse + h;
         t.dq = a->dq + h * a->dim;
@@ -387,10 +444,12 @@ static void attend_grad(const cpu_attend_grad *a)
             t.i0 = i;
             t.i1 = min_size(a->end, tile + CPU_GRAD_TILE);
             t.base = first_key(tile, a->window) / 16 * 16;
+            grad_vectors(a, h, room, &t);
             grad_scores(a, &t);
             grad_queries(a, &t);
-            grad_keys(a, &t, t.ds, t.q, a->q_row, dk);
-            grad_keys(a, &t, t.p, t.d_o, a->o_row, dv);
+            grad_keys(a, &t, t.ds, t.q, t.q_row, dk);
+            grad_keys(a, &t, t.p, t.d_o + (i - a->first) * a->o_row, a->o_row,
+                      dv);
         }
     }
 }

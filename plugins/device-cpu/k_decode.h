@@ -20,6 +20,8 @@
  * `head`. */
 typedef struct decode_part {
     const cpu_decode *a;
+    const float *q; /* query r of kv head h at q + h * q_head + r * dim */
+    size_t q_head;
     size_t head, heads;
     size_t row, rows;
     size_t from; /* first visible key */
@@ -31,13 +33,21 @@ typedef struct decode_part {
 
 /* Address of K or V of key j, the first of a group of 16; `part` is a->k or
  * a->v. */
-VFN const float *decode_at(const cpu_decode *a, const float *part, size_t head,
-                           size_t j)
+VFN const void *decode_at(const cpu_decode *a, const void *part, size_t head,
+                          size_t j)
 {
     size_t b = j / a->block_tokens;
     size_t block = a->table ? (size_t)(uint32_t)a->table[b] : a->first + b;
-    return part + block * a->block + head * a->head +
-           j % a->block_tokens * a->dim;
+    return cpu_element(part, a->kv_narrow,
+                       block * a->block + head * a->head +
+                           j % a->block_tokens * a->dim);
+}
+
+/* Lanes of K or V, `narrow` if they are bf16, from element i of p on. */
+VFN v16 decode_load(const void *p, const int narrow, size_t i)
+{
+    return narrow ? v16_widen((const uint16_t *)p + i)
+                  : v16_load((const float *)p + i);
 }
 
 /* A lane beyond the last head reads the last head again. */
@@ -54,12 +64,12 @@ VFN float *decode_scores(const decode_part *p, size_t h, size_t r)
 /* ---- scores ------------------------------------------------------------- */
 
 /* Computes the scores of R queries of kv head h, P groups of keys at a time,
- * and their maximum. */
-VFN void decode_scores_of(const size_t R, const size_t P, decode_part *p,
-                          size_t h)
+ * and their maximum; K is bf16 if `narrow`. */
+VFN void decode_scores_of(const size_t R, const size_t P, const int narrow,
+                          decode_part *p, size_t h)
 {
     const cpu_decode *a = p->a;
-    const float *q = a->q + ((p->head + h) * a->group + p->row) * a->dim;
+    const float *q = p->q + h * p->q_head;
     size_t end = (a->pos + 16) / 16 * 16;
     v16 low = v16_set(-VEC_INF);
     v16 top[4];
@@ -67,7 +77,7 @@ VFN void decode_scores_of(const size_t R, const size_t P, decode_part *p,
     for (size_t r = 0; r < R; r++)
         top[r] = low;
     for (size_t j = p->base; j < end; j += 16 * P) {
-        const float *k[8];
+        const void *k[8];
         v16 c[4][8];
         UNROLL_PANELS
         for (size_t i = 0; i < P; i++) {
@@ -84,7 +94,7 @@ VFN void decode_scores_of(const size_t R, const size_t P, decode_part *p,
                 s[r] = v16_set(q[r * a->dim + d]);
             UNROLL_PANELS
             for (size_t i = 0; i < P; i++) {
-                v16 x = v16_load(k[i] + d * 16);
+                v16 x = decode_load(k[i], narrow, d * 16);
                 UNROLL_PANELS
                 for (size_t r = 0; r < R; r++)
                     c[r][i] = v16_fma(s[r], x, c[r][i]);
@@ -127,9 +137,10 @@ static void decode_exp(decode_part *p, size_t row)
 
 /* ---- values ------------------------------------------------------------- */
 
-/* Computes 16 D columns of o for R queries of each of H kv heads. */
+/* Computes 16 D columns of o for R queries of each of H kv heads; V is bf16 if
+ * `narrow`. */
 VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
-                          const decode_part *p)
+                          const int narrow, const decode_part *p)
 {
     const cpu_decode *a = p->a;
     v16 c[8][4][4];
@@ -143,11 +154,11 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
         }
     }
     for (size_t j = p->base; j <= a->pos; j += 16) {
-        const float *v[8];
+        const void *v[8];
         const float *e = a->scores + (j - p->base);
         UNROLL_PANELS
         for (size_t h = 0; h < H; h++)
-            v[h] = decode_at(a, a->v, decode_head(p, h), j) + p->column;
+            v[h] = decode_at(a, a->v, decode_head(p, h), j);
         size_t end = min_size(16, a->pos + 1 - j);
         for (size_t i = p->from > j ? p->from - j : 0; i < end; i++) {
             UNROLL_PANELS
@@ -155,7 +166,8 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
                 v16 x[4];
                 UNROLL_PANELS
                 for (size_t d = 0; d < D; d++)
-                    x[d] = v16_load(v[h] + i * a->dim + d * 16);
+                    x[d] = decode_load(v[h], narrow,
+                                       p->column + i * a->dim + d * 16);
                 UNROLL_PANELS
                 for (size_t r = 0; r < R; r++) {
                     v16 s = v16_set(e[(h * R + r) * a->score_row + i]);
@@ -170,13 +182,13 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
     for (size_t h = 0; h < H; h++)
         UNROLL_PANELS
     for (size_t r = 0; r < R; r++) {
-        float *o = a->o + ((p->head + h) * a->group + p->row + r) * a->dim;
+        size_t o = ((p->head + h) * a->group + p->row + r) * a->dim + p->column;
         if (h >= p->heads)
             continue;
         UNROLL_PANELS
         for (size_t d = 0; d < D; d++)
-            v16_store(o + p->column + d * 16,
-                      v16_div(c[h][r][d], v16_set(p->sum[h * R + r])));
+            v16_put(a->o, a->narrow, o + d * 16,
+                    v16_div(c[h][r][d], v16_set(p->sum[h * R + r])), 16);
     }
 }
 
@@ -189,44 +201,62 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
 typedef void decode_scores_fn(decode_part *p, size_t h);
 typedef void decode_values_fn(const decode_part *p);
 
-#define SCORES(R)                                                           \
-    static __attribute__((noinline)) void decode_scores_##R(decode_part *p, \
-                                                            size_t h)       \
+#define SCORES(R, KIND, NARROW)                                       \
+    static __attribute__((noinline)) void decode_scores_##KIND##_##R( \
+        decode_part *p, size_t h)                                     \
+    {                                                                 \
+        decode_scores_of(R, DECODE_SIDE(R), NARROW, p, h);            \
+    }
+#define VALUES(R, D, KIND, NARROW)                                          \
+    static __attribute__((noinline)) void decode_values_##KIND##_##R##_##D( \
+        const decode_part *p)                                               \
     {                                                                       \
-        decode_scores_of(R, DECODE_SIDE(R), p, h);                          \
+        decode_values_of(R, D, DECODE_SIDE((R) * (D)), NARROW, p);          \
     }
-#define VALUES(R, D)                                               \
-    static __attribute__((noinline)) void decode_values_##R##_##D( \
-        const decode_part *p)                                      \
-    {                                                              \
-        decode_values_of(R, D, DECODE_SIDE((R) * (D)), p);         \
-    }
-SCORES(1)
-SCORES(2)
-SCORES(4)
-VALUES(1, 1)
-VALUES(1, 2)
-VALUES(1, 4)
-VALUES(2, 1)
-VALUES(2, 2)
-VALUES(4, 1)
+/* Kernels with many chains exist only where registers do. */
 #if DECODE_CHAINS == 8
-VALUES(2, 4)
-VALUES(4, 2)
-VALUES(4, 4)
+#define MANY(R, D, KIND, NARROW) VALUES(R, D, KIND, NARROW)
+#define MANY_OF(R, D, KIND) decode_values_##KIND##_##R##_##D
 #else
-#define decode_values_2_4 NULL
-#define decode_values_4_2 NULL
-#define decode_values_4_4 NULL
+#define MANY(R, D, KIND, NARROW)
+#define MANY_OF(R, D, KIND) NULL
 #endif
+#define DECODE_KERNELS(KIND, NARROW) \
+    SCORES(1, KIND, NARROW)          \
+    SCORES(2, KIND, NARROW)          \
+    SCORES(4, KIND, NARROW)          \
+    VALUES(1, 1, KIND, NARROW)       \
+    VALUES(1, 2, KIND, NARROW)       \
+    VALUES(1, 4, KIND, NARROW)       \
+    VALUES(2, 1, KIND, NARROW)       \
+    VALUES(2, 2, KIND, NARROW)       \
+    VALUES(4, 1, KIND, NARROW)       \
+    MANY(2, 4, KIND, NARROW)         \
+    MANY(4, 2, KIND, NARROW)         \
+    MANY(4, 4, KIND, NARROW)
+DECODE_KERNELS(wide, 0)
+DECODE_KERNELS(narrow, 1)
 
-static decode_scores_fn *const decode_scores_by[3] = { decode_scores_1,
-                                                       decode_scores_2,
-                                                       decode_scores_4 };
-static decode_values_fn *const decode_values_by[3][3] = {
-    { decode_values_1_1, decode_values_1_2, decode_values_1_4 },
-    { decode_values_2_1, decode_values_2_2, decode_values_2_4 },
-    { decode_values_4_1, decode_values_4_2, decode_values_4_4 },
+#define SCORES_BY(KIND)                                     \
+    {                                                       \
+        decode_scores_##KIND##_1, decode_scores_##KIND##_2, \
+            decode_scores_##KIND##_4                        \
+    }
+#define VALUES_BY(KIND)                                               \
+    {                                                                 \
+        { decode_values_##KIND##_1_1, decode_values_##KIND##_1_2,     \
+          decode_values_##KIND##_1_4 },                               \
+            { decode_values_##KIND##_2_1, decode_values_##KIND##_2_2, \
+              MANY_OF(2, 4, KIND) },                                  \
+            { decode_values_##KIND##_4_1, MANY_OF(4, 2, KIND),        \
+              MANY_OF(4, 4, KIND) },                                  \
+    }
+
+/* Indexed by whether K and V are bf16, then by rows and panels. */
+static decode_scores_fn *const decode_scores_by[2][3] = { SCORES_BY(wide),
+                                                          SCORES_BY(narrow) };
+static decode_values_fn *const decode_values_by[2][3][3] = {
+    VALUES_BY(wide), VALUES_BY(narrow)
 };
 
 /* The number of panels of 16 columns that are computed at a time. */
@@ -239,17 +269,36 @@ VFN size_t decode_panels(size_t rows, size_t left)
     return panel_step(most < 4 ? most : 4, left);
 }
 
+/* Sets the queries; those of bf16 are widened first. */
+static void decode_queries(decode_part *p)
+{
+    const cpu_decode *a = p->a;
+    const void *q =
+        cpu_element(a->q, a->narrow, (p->head * a->group + p->row) * a->dim);
+    p->q = q;
+    p->q_head = a->group * a->dim;
+    if (!a->narrow)
+        return;
+    p->q = a->work;
+    p->q_head = p->rows * a->dim;
+    for (size_t h = 0; h < p->heads; h++)
+        widen_rows(a->work + h * p->q_head,
+                   cpu_element(q, 1, h * a->group * a->dim), a->dim, p->rows,
+                   a->dim);
+}
+
 static void decode_heads(decode_part *p)
 {
     const cpu_decode *a = p->a;
+    decode_queries(p);
     for (size_t h = 0; h < p->heads; h++)
-        decode_scores_by[p->rows / 2](p, h);
+        decode_scores_by[a->kv_narrow][p->rows / 2](p, h);
     for (size_t r = 0; r < p->heads * p->rows; r++)
         decode_exp(p, r);
     for (size_t d = 0, step; d < a->dim / 16; d += step) {
         step = decode_panels(p->rows, a->dim / 16 - d);
         p->column = d * 16;
-        decode_values_by[p->rows / 2][step / 2](p);
+        decode_values_by[a->kv_narrow][p->rows / 2][step / 2](p);
     }
 }
 

@@ -78,6 +78,8 @@ static void run_tile(int kind, const tile_cut *cut, const cpu_gemm *g,
         tile_of(kind, cut_step(cut, at->panel), rows)(g, at);
     else if (kind == KIND_TURNED)
         tiles_turned_masked_1[rows](g, at);
+    else if (kind == KIND_NARROW)
+        tiles_narrow_masked_1[rows](g, at);
     else
         tiles_masked_1[rows](g, at);
 }
@@ -545,15 +547,18 @@ static void gemm_triangle(const cpu_gemm *g)
         at.panel = p;
 #if VEC_ROWS >= 14
         if (complete >= p + 2) {
-            tiles_triangle_2[g->rows](g, &at);
+            (g->b_narrow ? tiles_narrow_triangle_2
+                         : tiles_triangle_2)[g->rows](g, &at);
             p += 2;
             continue;
         }
 #endif
         if (p >= complete)
-            tiles_triangle_masked_1[g->rows](g, &at);
+            (g->b_narrow ? tiles_narrow_triangle_masked_1
+                         : tiles_triangle_masked_1)[g->rows](g, &at);
         else
-            tiles_triangle_1[g->rows](g, &at);
+            (g->b_narrow ? tiles_narrow_triangle_1
+                         : tiles_triangle_1)[g->rows](g, &at);
         p++;
     }
 }

@@ -87,8 +87,9 @@ VFN v16 tile_start(const cpu_gemm *g, const tile_at *at, size_t row,
 VFN v16 tile_b(const char *b, const tile_form f, size_t lanes)
 {
     const float *wide = (const float *)(const void *)b;
+    const uint16_t *narrow = (const uint16_t *)(const void *)b;
     if (f.narrow)
-        return v16_widen((const uint16_t *)(const void *)b);
+        return f.masked ? v16_widenn(narrow, lanes) : v16_widen(narrow);
     return f.masked ? v16_loadn(wide, lanes) : v16_load(wide);
 }
 
@@ -378,6 +379,18 @@ typedef void tile_fn(const cpu_gemm *g, const tile_at *at);
     {                       \
         R, P, 0, 0, 0, 1, 0 \
     }
+#define FORM_narrow_masked(R, P) \
+    {                            \
+        R, P, 0, 1, 0, 1, 0      \
+    }
+#define FORM_narrow_triangle(R, P) \
+    {                              \
+        R, P, 0, 0, 1, 1, 0        \
+    }
+#define FORM_narrow_triangle_masked(R, P) \
+    {                                     \
+        R, P, 0, 1, 1, 1, 0               \
+    }
 #define FORM_joined(R, P)   \
     {                       \
         R, P, 0, 0, 0, 0, 1 \
@@ -430,6 +443,7 @@ typedef void tile_fn(const cpu_gemm *g, const tile_at *at);
 #if VEC_ROWS == 14
 TABLE(masked, ROWS_14, 1)
 TABLE(turned_masked, ROWS_14, 1)
+TABLE(narrow_masked, ROWS_14, 1)
 TABLES_COMMON(ROWS_14, 1)
 #define tiles_plain_1 tiles_masked_1
 #define tiles_turned_1 tiles_turned_masked_1
@@ -439,6 +453,9 @@ TABLES(ROWS_3, 8)
 TABLE(triangle_masked, ROWS_8, 1)
 #define tiles_triangle_1 tiles_triangle_masked_1
 TABLE(triangle, ROWS_8, 2)
+TABLE(narrow_triangle_masked, ROWS_8, 1)
+#define tiles_narrow_triangle_1 tiles_narrow_triangle_masked_1
+TABLE(narrow_triangle, ROWS_8, 2)
 #else
 #if VEC_ROWS == 6
 #define ROWS_MOST ROWS_6
@@ -449,9 +466,12 @@ TABLES(ROWS_2, 4)
 #endif
 TABLE(masked, ROWS_MOST, 1)
 TABLE(turned_masked, ROWS_MOST, 1)
+TABLE(narrow_masked, ROWS_MOST, 1)
 TABLES(ROWS_MOST, 1)
 TABLE(triangle_masked, ROWS_MOST, 1)
 TABLE(triangle, ROWS_MOST, 1)
+TABLE(narrow_triangle_masked, ROWS_MOST, 1)
+TABLE(narrow_triangle, ROWS_MOST, 1)
 #endif
 
 #define KIND_PLAIN 0

@@ -54,8 +54,7 @@ typedef struct cpu_gemm {
     int start;   /* GEMM_* */
     float scale; /* with `work`: a is multiplied by it; 0: it is not */
     int b_tail;  /* 1: the last panel of b is not padded to 16 */
-    /* 1: the operand is bf16, and its strides count bf16 elements; b is padded.
-     */
+    /* 1: the operand is bf16, and its strides count bf16 elements. */
     int a_narrow;
     int b_narrow;
     float *work; /* CPU_GEMM_WORK floats for copies of blocks of a, or NULL */
@@ -114,10 +113,11 @@ typedef struct cpu_activation {
 /* Queries of one head that read one kv head. Row r is at position pos + r *
  * step and sees the keys up to its own. */
 typedef struct cpu_attend {
-    const float *q;
+    const void *q;
     size_t q_row;
-    float *o;
+    void *o;
     size_t o_row;
+    int narrow; /* 1: q and o are bf16; else floats */
     float *lse; /* or NULL */
     size_t lse_row;
     size_t rows; /* <= CPU_QUERY_TILE */
@@ -130,27 +130,36 @@ typedef struct cpu_attend {
     /* Positions are stored in blocks of block_tokens. Block b has the number
      * table[b] or, without a table, first + b. K is stored as [group of 16
      * keys][dim][16]. */
-    const float *k;
-    const float *v;
+    const void *k;
+    const void *v;
+    int kv_narrow; /* 1: K and V are bf16; else floats */
     const int32_t *table;
     size_t first;
-    size_t k_block; /* floats between blocks */
+    size_t k_block; /* elements between blocks */
     size_t v_block;
     size_t v_row;
     size_t block_tokens;
     float *scores; /* [rows, score_row] */
     size_t score_row;
+    float *work; /* with `narrow`: cpu_attend_work(dim) floats */
 } cpu_attend;
 
 #define CPU_QUERY_TILE 8
+
+/* The floats of `work`: those of q and of o. */
+static inline size_t cpu_attend_work(size_t dim)
+{
+    return 2 * CPU_QUERY_TILE * dim;
+}
 
 /* The queries of one token, `group` for each of `heads` kv heads. The token is
  * at `pos` and sees the keys up to its own. Query (h, r) is at q + (h * group +
  * r) * dim, and its output likewise. Positions are stored in blocks as
  * above. */
 typedef struct cpu_decode {
-    const float *q;
-    float *o;
+    const void *q;
+    void *o;
+    int narrow; /* 1: q and o are bf16; else floats */
     size_t heads;
     size_t group;
     size_t dim; /* a multiple of 16 */
@@ -158,15 +167,17 @@ typedef struct cpu_decode {
     size_t window;
     float scale;
     float softcap;
-    const float *k; /* of the first of the kv heads */
-    const float *v;
+    const void *k; /* of the first of the kv heads */
+    const void *v;
+    int kv_narrow; /* 1: K and V are bf16; else floats */
     const int32_t *table;
     size_t first;
-    size_t block; /* floats between blocks */
-    size_t head;  /* floats between kv heads */
+    size_t block; /* elements between blocks */
+    size_t head;  /* elements between kv heads */
     size_t block_tokens;
     float *scores; /* [CPU_QUERY_TILE, score_row] */
     size_t score_row;
+    float *work; /* with `narrow`: cpu_attend_work(dim) floats */
 } cpu_decode;
 
 /* The backward pass of one kv head over one row of `n` keys; the queries stand
@@ -175,7 +186,9 @@ typedef struct cpu_decode {
  * `own` on start here; those of earlier keys continue from the values in
  * `work`. Tiles of queries are counted from `own`. */
 typedef struct cpu_attend_grad {
-    const float *q, *k, *o, *d_o, *lse;
+    const void *q, *o;
+    int narrow; /* 1: q and o are bf16; else floats */
+    const float *k, *d_o, *lse;
     float *dq;
     size_t q_row, k_row, o_row, lse_row;
     size_t dq_row;
@@ -278,10 +291,12 @@ extern const cpu_kernels cpu_kernels_avx2;
 extern const cpu_kernels cpu_kernels_scalar;
 
 /* The floats of `work` for rows of up to n keys. */
-static inline size_t cpu_attend_grad_work(size_t n, size_t bound, size_t dim)
+static inline size_t cpu_attend_grad_work(size_t n, size_t bound, size_t dim,
+                                          int narrow)
 {
     size_t wide = (n + 15) / 16 * 16;
-    return 2 * CPU_GRAD_TILE * wide + 2 * bound * dim + CPU_GRAD_TILE;
+    return 2 * CPU_GRAD_TILE * (wide + (narrow ? dim : 0)) + 2 * bound * dim +
+           CPU_GRAD_TILE;
 }
 
 #endif

@@ -3,9 +3,10 @@
  * Attention over packed rows and its gradient, on the CPU.
  *
  * A row that continues another one is computed over a copy of both rows' keys
- * and values, joined in order. Tasks are cut by row, kv head and query
- * range, and no result depends on the cut. In the gradient a parent and its
- * children form one task, because their sums go to the same keys.
+ * and values, joined in order, and one of bf16 over a widened copy. Tasks are
+ * cut by row, kv head and query range, and no result depends on the cut. In the
+ * gradient a parent and its children form one task, because their sums go to
+ * the same keys.
  */
 #include <string.h>
 
@@ -16,6 +17,7 @@ typedef struct row_job {
     const xray_attention *op;
     const xray_attention_grad *grad;
     const int32_t *parent; /* or NULL */
+    int narrow;            /* 1: q, k, v and o are bf16 */
     float *scratch;
     size_t scratch_floats;
     size_t parts; /* query ranges that each (row, kv head) is cut into */
@@ -55,24 +57,63 @@ static joined_row join_row(const row_job *job, size_t row)
     return j;
 }
 
-/* Copies keys first <= i < j->n of one head, of k or v, to out + i * dim. */
-static void join_keys(const joined_row *j, size_t first, const float *x,
-                      size_t stride, size_t dim, float *out)
+/* The keys or the values of one head. */
+typedef struct head_keys {
+    const void *x; /* those of token 0 */
+    size_t stride;
+} head_keys;
+
+static head_keys find_keys(const row_job *job, size_t kv)
 {
-    for (size_t i = first; i < j->n; i++) {
+    const xray_attention *op = job->op;
+    size_t head = kv * op->head_dim;
+    return (head_keys){ cpu_element(op->k, job->narrow, head), op->k_stride };
+}
+
+static head_keys find_values(const row_job *job, size_t kv)
+{
+    const xray_attention *op = job->op;
+    size_t head = kv * op->head_dim;
+    return (head_keys){ cpu_element(op->v, job->narrow, head), op->v_stride };
+}
+
+/* Copies keys first <= i < last to `out`, widened. */
+static void join_keys(const row_job *job, const joined_row *j,
+                      const head_keys *from, size_t first, size_t last,
+                      float *out)
+{
+    size_t dim = job->op->head_dim;
+    for (size_t i = first; i < last; i++, out += dim) {
         size_t token =
             i < j->before ? j->parent_start + i : j->start + i - j->before;
-        memcpy(out + i * dim, x + token * stride, dim * sizeof(*out));
+        const void *x = cpu_element(from->x, job->narrow, token * from->stride);
+        if (job->narrow)
+            job->d->k->widen(out, x, dim);
+        else
+            memcpy(out, x, dim * sizeof(*out));
     }
 }
 
-/* Copies keys first <= i < n, `first` a multiple of 16, in groups of 16. */
-static void group_keys(float *to, const float *keys, size_t stride,
-                       size_t first, size_t n, size_t dim)
+/* Copies keys first <= i < last, `first` a multiple of 16, in groups of 16.
+ * Those that are not read where they are go through `rows`: each group through
+ * its start or, if they are kept, key i through row i. */
+static void group_keys(const row_job *job, const joined_row *j,
+                       const head_keys *from, size_t first, size_t last,
+                       float *to, float *rows, int keep)
 {
-    for (size_t i = first; i < n; i += 16)
-        cpu_transpose16(to + i * dim, keys + i * stride, stride,
-                        smaller(16, n - i), dim);
+    size_t dim = job->op->head_dim;
+    for (size_t i = first; i < last; i += 16) {
+        size_t n = smaller(16, last - i);
+        const float *x = from->x;
+        if (rows) {
+            float *copy = keep ? rows + i * dim : rows;
+            join_keys(job, j, from, i, i + n, copy);
+            cpu_transpose16(to + i * dim, copy, dim, n, dim);
+        } else {
+            cpu_transpose16(to + i * dim, x + (j->start + i) * from->stride,
+                            from->stride, n, dim);
+        }
+    }
 }
 
 /* ---- checks ------------------------------------------------------------- */
@@ -187,6 +228,7 @@ static row_job make_row_job(const cpu_device *d, const xray_attention *op)
         .d = d,
         .op = op,
         .parent = op->parent,
+        .narrow = cpu_is_narrow(op->dtype),
         .parts = 1,
     };
 }
@@ -202,26 +244,23 @@ static void gather_keys(const row_job *job, const joined_row *j, size_t kv,
     size_t dim = op->head_dim;
     size_t wide = round16(op->row_bound);
     float *kt = a->scores + wide * CPU_QUERY_TILE;
-    const float *k = (const float *)op->k + kv * dim;
-    const float *v = (const float *)op->v + kv * dim;
+    const head_keys k = find_keys(job, kv);
+    const head_keys v = find_values(job, kv);
     size_t seen = visible_keys(first + 1, op->window);
     size_t from = (first + 1 - seen) / 16 * 16;
     a->k = kt;
-    if (!j->before) {
-        a->v = v + j->start * op->v_stride;
-        a->v_row = op->v_stride;
-        group_keys(kt, k + j->start * op->k_stride, op->k_stride, from, last,
-                   dim);
+    if (!j->before && !job->narrow) {
+        a->v = (const float *)v.x + j->start * v.stride;
+        a->v_row = v.stride;
+        group_keys(job, j, &k, from, last, kt, NULL, 0);
         return;
     }
-    float *both = kt + wide * dim;
-    joined_row upto = *j;
-    upto.n = last;
-    join_keys(&upto, from, k, op->k_stride, dim, both);
-    group_keys(kt, both, dim, from, last, dim);
-    join_keys(&upto, from, v, op->v_stride, dim, both);
-    a->v = both;
+    float *rows = kt + wide * dim;
+    group_keys(job, j, &k, from, last, kt, rows, 0);
+    join_keys(job, j, &v, from, last, rows + from * dim);
+    a->v = rows;
     a->v_row = dim;
+    a->work = rows + wide * dim;
 }
 
 static void run_attention_task(void *ctx, size_t task, size_t thread)
@@ -241,6 +280,7 @@ static void run_attention_task(void *ctx, size_t task, size_t thread)
         return;
     cpu_attend a = { .q_row = op->q_stride,
                      .o_row = op->o_stride,
+                     .narrow = job->narrow,
                      .lse_row = op->heads,
                      .dim = dim,
                      .step = 1,
@@ -259,8 +299,10 @@ static void run_attention_task(void *ctx, size_t task, size_t thread)
             size_t token = j.query + i;
             a.rows = (last - i + tiles - 1) / tiles;
             a.pos = j.first + i;
-            a.q = (const float *)op->q + token * op->q_stride + h * dim;
-            a.o = (float *)op->o + token * op->o_stride + h * dim;
+            a.q =
+                cpu_element(op->q, job->narrow, token * op->q_stride + h * dim);
+            a.o =
+                cpu_output(op->o, job->narrow, token * op->o_stride + h * dim);
             a.lse = op->lse ? op->lse + token * op->heads + h : NULL;
             job->d->k->attend(&a);
         }
@@ -272,6 +314,7 @@ xray_status cpu_attention(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "attention", op->row_start, op->q, op->k, op->v, op->o);
+    CPU_CHECK_TYPES(d, "attention", { "q", op->q, op->dtype });
     double cost = 0;
     row_job job = make_row_job(d, op);
     xray_status status = check_rows(&job, "attention", &cost);
@@ -281,8 +324,8 @@ xray_status cpu_attention(void *self, xray_stream *stream,
     size_t threads = cpu_pool_threads(d->pool);
     if (items < 4 * threads && cost > 1e6)
         job.parts = 4 * threads;
-    job.scratch_floats =
-        cpu_attend_floats(op->row_bound, op->head_dim, job.parent != NULL);
+    job.scratch_floats = cpu_attend_floats(op->row_bound, op->head_dim,
+                                           job.parent != NULL, job.narrow);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;
@@ -296,7 +339,7 @@ xray_status cpu_attention(void *self, xray_stream *stream,
 typedef struct grad_scratch {
     float *kt; /* keys and values in groups of 16 */
     float *vt;
-    float *k; /* keys of a parent and a child, joined */
+    float *k; /* keys of a parent and a child, joined, or widened keys */
     float *work;
 } grad_scratch;
 
@@ -306,7 +349,7 @@ static grad_scratch split_grad_scratch(const row_job *job, size_t thread)
     grad_scratch r = { .kt = job->scratch + thread * job->scratch_floats };
     r.vt = r.kt + step;
     r.k = r.vt + step;
-    r.work = job->parent ? r.k + step : r.k;
+    r.work = job->parent || job->narrow ? r.k + step : r.k;
     return r;
 }
 
@@ -316,26 +359,23 @@ static void gather_grad_keys(const row_job *job, const joined_row *j, size_t kv,
                              int family, const grad_scratch *scratch,
                              cpu_attend_grad *a)
 {
-    const xray_attention *op = job->op;
-    size_t dim = op->head_dim;
-    const float *k = (const float *)op->k + kv * dim;
-    const float *v = (const float *)op->v + kv * dim;
-    a->k = k + j->start * op->k_stride;
-    a->k_row = op->k_stride;
-    if (!family) {
-        group_keys(scratch->kt, a->k, op->k_stride, 0, j->n, dim);
-        group_keys(scratch->vt, v + j->start * op->v_stride, op->v_stride, 0,
-                   j->n, dim);
+    const head_keys k = find_keys(job, kv);
+    const head_keys v = find_values(job, kv);
+    size_t complete = j->before / 16 * 16;
+    if (!family && !job->narrow) {
+        a->k = (const float *)k.x + j->start * k.stride;
+        a->k_row = k.stride;
+        group_keys(job, j, &k, 0, j->n, scratch->kt, NULL, 0);
+        group_keys(job, j, &v, 0, j->n, scratch->vt, NULL, 0);
         return;
     }
-    /* The rows of values are not read any more once they are in groups. */
-    size_t complete = j->before / 16 * 16;
-    join_keys(j, complete, v, op->v_stride, dim, scratch->k);
-    group_keys(scratch->vt, scratch->k, dim, complete, j->n, dim);
-    join_keys(j, complete, k, op->k_stride, dim, scratch->k);
-    group_keys(scratch->kt, scratch->k, dim, complete, j->n, dim);
     a->k = scratch->k;
-    a->k_row = dim;
+    a->k_row = job->op->head_dim;
+    /* Rows of values are not read any more once they are in groups; those of
+     * earlier keys stay as they are. */
+    group_keys(job, j, &v, complete, j->n, scratch->vt,
+               scratch->k + complete * a->k_row, 0);
+    group_keys(job, j, &k, complete, j->n, scratch->kt, scratch->k, 1);
 }
 
 /* Adds the sums of keys [first, last) to the tokens from `token` on. */
@@ -364,8 +404,11 @@ static void grad_row(const row_job *job, const joined_row *j, size_t kv,
     size_t group = op->heads / op->kv_heads;
     size_t head = kv * group;
     cpu_attend_grad a = {
-        .q = (const float *)op->q + j->query * op->q_stride + head * dim,
-        .o = (float *)op->o + j->query * op->o_stride + head * dim,
+        .q = cpu_element(op->q, job->narrow,
+                         j->query * op->q_stride + head * dim),
+        .o = cpu_element(op->o, job->narrow,
+                         j->query * op->o_stride + head * dim),
+        .narrow = job->narrow,
         .d_o = g->d_o + j->query * op->o_stride + head * dim,
         .lse = op->lse + j->query * op->heads + head,
         .dq = g->dq + j->query * g->dq_stride + head * dim,
@@ -426,6 +469,7 @@ xray_status cpu_attention_grad(void *self, xray_stream *stream,
     const xray_attention *f = op->forward;
     CPU_CHECK(d, f, "attention_grad", f->row_start, f->q, f->k, f->v, f->o,
               f->lse);
+    CPU_CHECK_TYPES(d, "attention_grad", { "q", f->q, f->dtype });
     double cost = 0;
     row_job job = make_row_job(d, f);
     xray_status status = check_rows(&job, "attention_grad", &cost);
@@ -437,8 +481,8 @@ xray_status cpu_attention_grad(void *self, xray_stream *stream,
         return cpu_fail(d, XRAY_E_ARG, "attention_grad",
                         "a stride is shorter than a token");
     job.grad = op;
-    job.scratch_floats =
-        cpu_attend_grad_floats(f->row_bound, f->head_dim, job.parent != NULL);
+    job.scratch_floats = cpu_attend_grad_floats(f->row_bound, f->head_dim,
+                                                job.parent != NULL, job.narrow);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;

@@ -7,9 +7,10 @@
 
 #include "plugins/device-cpu/attention.h"
 
-/* A block holds K of all kv heads as [kv_heads][block_tokens / 16][dim][16],
- * then V as [kv_heads][block_tokens][dim]. */
-static size_t count_part_floats(const xray_kv *kv)
+/* Elements of K of a block, which holds K of all kv heads as
+ * [kv_heads][block_tokens / 16][dim][16], then as much of V as
+ * [kv_heads][block_tokens][dim]. */
+static size_t count_part(const xray_kv *kv)
 {
     return (size_t)kv->kv_heads * kv->block_tokens * kv->head_dim;
 }
@@ -17,10 +18,11 @@ static size_t count_part_floats(const xray_kv *kv)
 uint64_t cpu_plan_kv_block(const void *config, const xray_kv *kv)
 {
     (void)config;
-    if (!kv || kv->header.size < sizeof(*kv) || kv->dtype != XRAY_F32 ||
+    if (!kv || kv->header.size < sizeof(*kv) || kv->dtype > XRAY_BF16 ||
         kv->block_tokens % 16 != 0)
         return 0;
-    return 2 * count_part_floats(kv) * sizeof(float);
+    return 2 * count_part(kv) *
+           (cpu_is_narrow(kv->dtype) ? sizeof(uint16_t) : sizeof(float));
 }
 
 uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv)
@@ -28,13 +30,16 @@ uint64_t cpu_kv_block_bytes(void *self, const xray_kv *kv)
     uint64_t bytes = cpu_plan_kv_block(NULL, kv);
     if (!bytes)
         (void)cpu_fail(self, XRAY_E_UNSUPPORTED, "kv_block_bytes",
-                       "blocks must hold F32 and a multiple of 16 positions");
+                       "blocks must hold F32 or BF16 and a multiple of 16 "
+                       "positions");
     return bytes;
 }
 
 typedef struct kv_job {
     const cpu_device *d;
     const xray_attention_kv *op;
+    int narrow;       /* 1: q, k, v and o are bf16 */
+    int cache_narrow; /* 1: the cache is bf16 */
     float *scratch;
     size_t scratch_floats;
     size_t tokens;
@@ -48,6 +53,29 @@ static size_t block_number(const xray_kv *kv, size_t seq, size_t position)
     return kv->table ? (size_t)(uint32_t)kv->table[at] : at;
 }
 
+/* Stores a key in its column of 16 keys. An fp32 cache widens keys of bf16; a
+ * cache of bf16 has no others. */
+static void store_key(const kv_job *job, void *to, const void *k, size_t dim)
+{
+    if (job->cache_narrow)
+        for (size_t i = 0; i < dim; i++)
+            ((uint16_t *)to)[i * 16] = ((const uint16_t *)k)[i];
+    else if (job->narrow)
+        for (size_t i = 0; i < dim; i++)
+            ((float *)to)[i * 16] = cpu_from_bf16(((const uint16_t *)k)[i]);
+    else
+        for (size_t i = 0; i < dim; i++)
+            ((float *)to)[i * 16] = ((const float *)k)[i];
+}
+
+static void store_value(const kv_job *job, void *to, const void *v, size_t dim)
+{
+    if (job->narrow && !job->cache_narrow)
+        job->d->k->widen(to, v, dim);
+    else
+        memcpy(to, v, dim * (job->narrow ? sizeof(uint16_t) : sizeof(float)));
+}
+
 static void store_keys_range(void *ctx, size_t first, size_t last)
 {
     const kv_job *job = ctx;
@@ -57,18 +85,20 @@ static void store_keys_range(void *ctx, size_t first, size_t last)
     for (size_t t = first; t < last; t++) {
         size_t position = (size_t)op->positions[t];
         size_t inside = position % kv->block_tokens;
-        float *block = (float *)kv->blocks +
-                       block_number(kv, (size_t)op->seq[t], position) * 2 *
-                           count_part_floats(kv);
-        const float *k = (const float *)op->k + t * op->k_stride;
-        const float *v = (const float *)op->v + t * op->v_stride;
+        size_t block =
+            block_number(kv, (size_t)op->seq[t], position) * 2 * count_part(kv);
         for (size_t h = 0; h < kv->kv_heads; h++) {
-            size_t head = h * kv->block_tokens * dim;
-            float *to = block + head + inside / 16 * 16 * dim + inside % 16;
-            for (size_t i = 0; i < dim; i++)
-                to[i * 16] = k[h * dim + i];
-            memcpy(block + count_part_floats(kv) + head + inside * dim,
-                   v + h * dim, dim * sizeof(float));
+            size_t to = block + h * kv->block_tokens * dim;
+            size_t k = to + inside / 16 * 16 * dim + inside % 16;
+            size_t v = to + count_part(kv) + inside * dim;
+            store_key(
+                job, cpu_output(kv->blocks, job->cache_narrow, k),
+                cpu_element(op->k, job->narrow, t * op->k_stride + h * dim),
+                dim);
+            store_value(
+                job, cpu_output(kv->blocks, job->cache_narrow, v),
+                cpu_element(op->v, job->narrow, t * op->v_stride + h * dim),
+                dim);
         }
     }
 }
@@ -104,8 +134,8 @@ static void attend_run(const kv_job *job, cpu_attend *a, size_t t, size_t kv)
         size_t head = kv * group + h;
         if (tokens == 1)
             a->rows = smaller(tile, group - h);
-        a->q = (const float *)op->q + t * op->q_stride + head * dim;
-        a->o = (float *)op->o + t * op->o_stride + head * dim;
+        a->q = cpu_element(op->q, job->narrow, t * op->q_stride + head * dim);
+        a->o = cpu_output(op->o, job->narrow, t * op->o_stride + head * dim);
         job->d->k->attend(a);
         h += tokens == 1 ? a->rows : 1;
     }
@@ -119,24 +149,29 @@ static void attend_token(const kv_job *job, const cpu_attend *a, size_t t,
     size_t dim = op->kv->head_dim;
     size_t group = op->heads / op->kv->kv_heads;
     size_t query = heads[0] * group * dim;
-    cpu_decode one = { .q = (const float *)op->q + t * op->q_stride + query,
-                       .o = (float *)op->o + t * op->o_stride + query,
-                       .heads = heads[1] - heads[0],
-                       .group = group,
-                       .dim = dim,
-                       .pos = (size_t)op->positions[t],
-                       .window = op->window,
-                       .scale = op->scale,
-                       .softcap = op->softcap,
-                       .k = a->k,
-                       .v = a->v,
-                       .table = a->table,
-                       .first = a->first,
-                       .block = a->k_block,
-                       .head = op->kv->block_tokens * dim,
-                       .block_tokens = op->kv->block_tokens,
-                       .scores = a->scores,
-                       .score_row = a->score_row };
+    cpu_decode one = {
+        .q = cpu_element(op->q, job->narrow, t * op->q_stride + query),
+        .o = cpu_output(op->o, job->narrow, t * op->o_stride + query),
+        .narrow = a->narrow,
+        .heads = heads[1] - heads[0],
+        .group = group,
+        .dim = dim,
+        .pos = (size_t)op->positions[t],
+        .window = op->window,
+        .scale = op->scale,
+        .softcap = op->softcap,
+        .k = a->k,
+        .v = a->v,
+        .kv_narrow = a->kv_narrow,
+        .table = a->table,
+        .first = a->first,
+        .block = a->k_block,
+        .head = op->kv->block_tokens * dim,
+        .block_tokens = op->kv->block_tokens,
+        .scores = a->scores,
+        .score_row = a->score_row,
+        .work = a->work
+    };
     job->d->k->decode(&one);
 }
 
@@ -149,26 +184,29 @@ static void attend_kv_head(const kv_job *job, const size_t tokens[2],
     const xray_attention_kv *op = job->op;
     const xray_kv *kv = op->kv;
     size_t offset = head * kv->block_tokens * kv->head_dim;
-    const float *blocks = kv->blocks;
+    const void *k = cpu_element(kv->blocks, job->cache_narrow, offset);
     size_t tile = smaller(job->d->k->rows, CPU_QUERY_TILE);
     for (size_t t = tokens[0], run; t < tokens[1]; t += run) {
         size_t table = (size_t)op->seq[t] * kv->table_stride;
         run = count_run_tokens(job, t, smaller(tile, tokens[1] - t));
-        cpu_attend a = { .rows = run,
+        cpu_attend a = { .narrow = job->narrow,
+                         .rows = run,
                          .dim = kv->head_dim,
                          .window = op->window,
                          .scale = op->scale,
                          .softcap = op->softcap,
-                         .k = blocks + offset,
-                         .v = blocks + count_part_floats(kv) + offset,
+                         .k = k,
+                         .v = cpu_element(k, job->cache_narrow, count_part(kv)),
+                         .kv_narrow = job->cache_narrow,
                          .table = kv->table ? kv->table + table : NULL,
                          .first = table,
-                         .k_block = 2 * count_part_floats(kv),
-                         .v_block = 2 * count_part_floats(kv),
+                         .k_block = 2 * count_part(kv),
+                         .v_block = 2 * count_part(kv),
                          .v_row = kv->head_dim,
                          .block_tokens = kv->block_tokens,
                          .scores = scores,
                          .score_row = round16(op->position_bound) };
+        a.work = scores + a.score_row * CPU_QUERY_TILE;
         if (run > 1 || kv->head_dim % 16)
             attend_run(job, &a, t, head);
         else if (head == heads[0])
@@ -191,18 +229,31 @@ static void run_kv_task(void *ctx, size_t task, size_t thread)
                        job->scratch + thread * job->scratch_floats);
 }
 
+static xray_status check_cache(const cpu_device *d, const xray_attention_kv *op)
+{
+    const xray_kv *kv = op->kv;
+    if (kv->dtype > XRAY_BF16 || kv->block_tokens == 0 ||
+        kv->block_tokens % 16 != 0)
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "attention_kv",
+                        "blocks must hold F32 or BF16 and a multiple of 16 "
+                        "positions");
+    if (cpu_is_narrow(kv->dtype) && !cpu_is_narrow(op->dtype))
+        return cpu_fail(d, XRAY_E_UNSUPPORTED, "attention_kv",
+                        "a cache of BF16 would round keys and values of F32; "
+                        "they must be BF16, too");
+    return XRAY_OK;
+}
+
 static xray_status check_kv(const cpu_device *d, const xray_attention_kv *op,
                             size_t tokens, double *out_cost)
 {
     const xray_kv *kv = op->kv;
     xray_status status = cpu_check_heads(d, "attention_kv", op->heads,
                                          kv->kv_heads, kv->head_dim);
+    if (status == XRAY_OK)
+        status = check_cache(d, op);
     if (status != XRAY_OK)
         return status;
-    if (kv->dtype != XRAY_F32 || kv->block_tokens == 0 ||
-        kv->block_tokens % 16 != 0)
-        return cpu_fail(d, XRAY_E_UNSUPPORTED, "attention_kv",
-                        "blocks must hold F32 and a multiple of 16 positions");
     uint64_t q = (uint64_t)op->heads * kv->head_dim;
     uint64_t width = (uint64_t)kv->kv_heads * kv->head_dim;
     if (op->q_stride < q || op->o_stride < q || op->k_stride < width ||
@@ -250,12 +301,18 @@ xray_status cpu_attention_kv(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "attention_kv", op->kv, op->seq, op->positions, op->q,
               op->k, op->v, op->o);
     CPU_CHECK(d, op->kv, "attention_kv", op->kv->blocks);
-    kv_job job = { .d = d, .op = op, .tokens = cpu_count(&op->tokens) };
+    CPU_CHECK_TYPES(d, "attention_kv", { "q", op->q, op->dtype });
+    kv_job job = { .d = d,
+                   .op = op,
+                   .narrow = cpu_is_narrow(op->dtype),
+                   .cache_narrow = cpu_is_narrow(op->kv->dtype),
+                   .tokens = cpu_count(&op->tokens) };
     double cost = 0;
     xray_status status = check_kv(d, op, job.tokens, &cost);
     if (status != XRAY_OK || job.tokens == 0)
         return status;
-    job.scratch_floats = cpu_attend_kv_floats(op->position_bound);
+    job.scratch_floats =
+        cpu_attend_kv_floats(op->position_bound, op->kv->head_dim, job.narrow);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;

@@ -19,15 +19,17 @@ static size_t count_thread_floats(const xray_device_work *work)
     size_t dim = work->head_dim;
     size_t logits = (work->vocab + 15) / 16 * 16;
     int parents = (work->passes & XRAY_PASS_PARENTS) != 0;
+    int narrow = cpu_is_narrow(work->dtype);
     size_t floats = 0;
     if (work->segments > 1)
         floats = cpu_product_floats(work->segments, cpu_is_narrow(work->dtype));
     if (work->passes & XRAY_PASS_ROWS)
-        floats = larger(floats, cpu_attend_floats(keys, dim, parents));
+        floats = larger(floats, cpu_attend_floats(keys, dim, parents, narrow));
     if (work->passes & XRAY_PASS_GRADS)
-        floats = larger(floats, cpu_attend_grad_floats(keys, dim, parents));
+        floats =
+            larger(floats, cpu_attend_grad_floats(keys, dim, parents, narrow));
     if (work->passes & XRAY_PASS_CACHE)
-        floats = larger(floats, cpu_attend_kv_floats(keys));
+        floats = larger(floats, cpu_attend_kv_floats(keys, dim, narrow));
     if (work->passes & XRAY_PASS_LOGITS)
         floats = larger(floats, logits);
     if (work->passes & XRAY_PASS_SAMPLE)

@@ -170,13 +170,21 @@ static void attention_over_a_cache_refuses_bad_fields(void **state)
     assert_int_equal(ops->kv_block_bytes(cpu.self, &kv), 2 * 16 * 4 * 4);
     for (int i = 0; i < 3; i++) {
         xray_kv odd = kv;
-        odd.dtype = i == 0 ? XRAY_BF16 : XRAY_F32;
+        odd.dtype = i == 0 ? XRAY_F16 : XRAY_F32;
         odd.block_tokens = i == 1 ? 0 : i == 2 ? 24 : 16;
         BAD(attention_kv, kv, &odd, XRAY_E_UNSUPPORTED,
-            "blocks must hold F32 and a multiple of 16 positions");
+            "blocks must hold F32 or BF16 and a multiple of 16 positions");
         if (i != 1)
             assert_int_equal(ops->kv_block_bytes(cpu.self, &odd), 0);
     }
+    xray_kv narrow = kv;
+    narrow.dtype = XRAY_BF16;
+    assert_int_equal(ops->kv_block_bytes(cpu.self, &narrow), 2 * 16 * 4 * 2);
+    BAD(attention_kv, kv, &narrow, XRAY_E_UNSUPPORTED,
+        "a cache of BF16 would round keys and values of F32; they must be "
+        "BF16, too");
+    BAD(attention_kv, dtype, XRAY_F16, XRAY_E_UNSUPPORTED,
+        "q has element type 3, but must be F32 or BF16");
 }
 
 #define LOGP_NEEDS                                             \
