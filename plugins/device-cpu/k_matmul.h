@@ -92,9 +92,8 @@ VFN const float *next_panel(const cpu_gemm *g, const tile_at *at,
     if (at->panel + step + i < cut->panels)
         return cpu_gemm_b(g, (at->panel + step + i) * g->b_panel +
                                  at->k0 * g->b_row);
-    size_t skip = vec_bytes(g->b_narrow, i * g->b_panel);
-    const char *then = at->b_then ? at->b_then : g->b_next;
-    return then ? (const void *)(then + skip) : NULL;
+    const void *then = at->b_then ? at->b_then : g->b_next;
+    return then ? cpu_element(then, g->b_narrow, i * g->b_panel) : NULL;
 }
 
 /* Where the sums of a tile lie in a level that is kept for all tiles. Those of
@@ -499,13 +498,13 @@ VFN void pack_rows(const cpu_gemm *g, int kind, float *to, size_t panel)
 {
     for (size_t k = 0; k < g->depth; k++) {
         const void *b = cpu_gemm_b(g, k * g->b_row);
-        const char *ahead = k + PACK_AHEAD < g->depth
+        const void *ahead = k + PACK_AHEAD < g->depth
                                 ? cpu_gemm_b(g, (k + PACK_AHEAD) * g->b_row)
                                 : b;
         float *dst = to + k * 16;
         for (size_t i = 0; i < g->cols; i += 16, dst += panel) {
             size_t lanes = g->cols - i < 16 ? g->cols - i : 16;
-            __builtin_prefetch(ahead + vec_bytes(kind, i), 0, 3);
+            __builtin_prefetch(cpu_element(ahead, kind, i), 0, 3);
             v16_store(dst, v16_take(b, kind, i, lanes));
         }
     }

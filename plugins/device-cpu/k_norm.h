@@ -41,10 +41,10 @@ VFN void rmsnorm_range(const xray_rmsnorm *op, size_t first, size_t last,
     size_t dim = op->dim;
     int kn = op->residual ? kr : kx;
     for (size_t t = first; t < last; t++) {
-        const char *x = (const char *)op->x + vec_bytes(kx, t * op->x_stride);
-        char *y = (char *)op->y + vec_bytes(ky, t * op->y_stride);
+        const void *x = cpu_element(op->x, kx, t * op->x_stride);
+        void *y = cpu_output(op->y, ky, t * op->y_stride);
         if (op->residual) {
-            char *r = (char *)op->residual + vec_bytes(kr, t * dim);
+            void *r = cpu_output(op->residual, kr, t * dim);
             LANES(i, dim, lanes)
             v16_put(
                 r, kr, i,
@@ -53,8 +53,8 @@ VFN void rmsnorm_range(const xray_rmsnorm *op, size_t first, size_t last,
             x = r;
         }
         for (size_t g = 0; g < op->groups; g++) {
-            float rstd = norm_row(op, x + vec_bytes(kn, g * dim),
-                                  y + vec_bytes(ky, g * dim), kn, ky);
+            float rstd = norm_row(op, cpu_element(x, kn, g * dim),
+                                  cpu_output(y, ky, g * dim), kn, ky);
             if (op->rstd)
                 op->rstd[t * op->groups + g] = rstd;
         }
@@ -78,7 +78,7 @@ VFN void norm_dx_row(const xray_rmsnorm_grad *op, size_t at_x, size_t at_dy,
                      size_t at_dx, float rstd, int kind)
 {
     size_t dim = op->dim;
-    const char *x = (const char *)op->x + vec_bytes(kind, at_x);
+    const void *x = cpu_element(op->x, kind, at_x);
     const float *dy = op->dy + at_dy;
     float *dx = op->dx + at_dx;
     v16 s = v16_set(rstd);
@@ -172,9 +172,8 @@ VFN void layernorm_range(const xray_layernorm *op, size_t first, size_t last,
 {
     for (size_t t = first; t < last; t++) {
         float stat[2];
-        layer_row(op, (const char *)op->x + vec_bytes(kx, t * op->x_stride),
-                  (char *)op->y + vec_bytes(ky, t * op->y_stride), stat, kx,
-                  ky);
+        layer_row(op, cpu_element(op->x, kx, t * op->x_stride),
+                  cpu_output(op->y, ky, t * op->y_stride), stat, kx, ky);
         if (op->stat) {
             op->stat[2 * t] = stat[0];
             op->stat[2 * t + 1] = stat[1];
@@ -223,8 +222,7 @@ VFN void layer_dx_range(const xray_layernorm_grad *op, size_t first,
                         size_t last, int kind)
 {
     for (size_t t = first; t < last; t++)
-        layer_dx_row(op,
-                     (const char *)op->x + vec_bytes(kind, t * op->x_stride),
+        layer_dx_row(op, cpu_element(op->x, kind, t * op->x_stride),
                      op->dy + t * op->dy_stride, op->dx + t * op->dx_stride,
                      op->stat + 2 * t, kind);
 }
@@ -260,7 +258,7 @@ VFN void norm_fold_row(const norm_fold *f, const size_t *at, int centred,
 {
     size_t row = at[0] * f->groups + at[1];
     size_t at_x = at[0] * f->x_stride + at[1] * f->dim + at[2];
-    const char *x = (const char *)f->x + vec_bytes(kind, at_x);
+    const void *x = cpu_element(f->x, kind, at_x);
     const float *dy = f->dy + at[0] * f->dy_stride + at[1] * f->dim + at[2];
     const float *stat = f->stat + (centred ? 2 * row : row);
     v16 mean = v16_set(stat[0]);
@@ -315,8 +313,7 @@ static void rmsnorm_dw(const xray_rmsnorm_grad *op, size_t tokens,
     for (size_t at = columns[0]; at < columns[1];) {
         size_t s = at / dim;
         size_t end = (s + 1) * dim < columns[1] ? (s + 1) * dim : columns[1];
-        norm_fold f = { .x = (const char *)op->x +
-                             vec_bytes(narrow, s * run * dim),
+        norm_fold f = { .x = cpu_element(op->x, narrow, s * run * dim),
                         .dy = op->dy + s * run * dim,
                         .stat = op->rstd + s * run,
                         .dweight = op->dweight + s * dim,

@@ -86,14 +86,14 @@ VFN void embed_range(const xray_embedding *op, size_t first, size_t last,
     v16 scale = v16_set(op->scale);
     int kind = kx ? kx : ky ? VEC_ROUND : VEC_F32;
     for (size_t t = first; t < last; t++) {
-        char *y = (char *)op->y + vec_bytes(ky, t * op->dim);
+        void *y = cpu_output(op->y, ky, t * op->dim);
         size_t row = (size_t)op->ids[t] - op->vocab_first;
         if (row >= op->vocab) {
             LANES(i, op->dim, lanes)
             v16_put(y, ky, i, v16_set(-0.0f), lanes);
             continue;
         }
-        const char *x = (const char *)op->table + vec_bytes(kx, row * op->dim);
+        const void *x = cpu_element(op->table, kx, row * op->dim);
         LANES(i, op->dim, lanes)
         v16_put(y, ky, i, v16_mul(v16_take(x, kind, i, lanes), scale), lanes);
     }
@@ -160,7 +160,7 @@ VFN void rope_range(const xray_rope *op, size_t first, size_t last, int kind)
     for (size_t t = first; t < last; t++) {
         const float *table =
             op->table + (size_t)(uint32_t)op->positions[t] * half * 2;
-        void *x = (char *)op->x + vec_bytes(kind, t * op->stride);
+        void *x = cpu_output(op->x, kind, t * op->stride);
         LANES(i, half, lanes)
         {
             v16 c;
@@ -241,16 +241,17 @@ VFN size_t glu_ahead(size_t dim)
     return 1024 / dim;
 }
 
-/* y = act(gate) * up; `ahead` bytes further the next rows are prefetched. */
+/* y = act(gate) * up; `ahead` elements further the next rows are prefetched. */
 VFN void gate_row(void *y, const void *gate, const void *up, int silu, size_t n,
                   size_t ahead, int kx, int ky)
 {
+    int narrow = kx == VEC_BF16;
     LANES(i, n, lanes)
     {
         v16 g = v16_take(gate, kx, i, lanes);
         v16 u = v16_take(up, kx, i, lanes);
-        __builtin_prefetch((const char *)gate + ahead + vec_bytes(kx, i));
-        __builtin_prefetch((const char *)up + ahead + vec_bytes(kx, i));
+        __builtin_prefetch(cpu_element(gate, narrow, ahead + i));
+        __builtin_prefetch(cpu_element(up, narrow, ahead + i));
         v16 f = silu ? silu_factor(g) : gelu_factor(g);
         v16_put(y, ky, i, v16_mul(v16_mul(g, f), u), lanes);
     }
@@ -261,19 +262,18 @@ VFN void glu_range(const xray_glu *op, size_t first, size_t last, int kx,
 {
     size_t dim = op->dim;
     size_t wide = op->plain ? dim : 2 * dim;
-    const char *x = (const char *)op->x + vec_bytes(kx, first * wide);
-    char *y = (char *)op->y + vec_bytes(ky, first * dim);
+    size_t ahead = glu_ahead(dim) * wide;
     int silu = op->act == XRAY_ACT_SILU;
     if (op->plain) {
-        act_row(y, x, silu, (last - first) * dim, kx, ky);
+        act_row(cpu_output(op->y, ky, first * dim),
+                cpu_element(op->x, kx, first * dim), silu, (last - first) * dim,
+                kx, ky);
         return;
     }
-    size_t half = vec_bytes(kx, dim);
-    size_t ahead = 2 * glu_ahead(dim) * half;
     for (size_t t = first; t < last; t++) {
-        gate_row(y, x, x + half, silu, dim, ahead, kx, ky);
-        x += 2 * half;
-        y += vec_bytes(ky, dim);
+        const void *x = cpu_element(op->x, kx, t * wide);
+        gate_row(cpu_output(op->y, ky, t * dim), x, cpu_element(x, kx, dim),
+                 silu, dim, ahead, kx, ky);
     }
 }
 
@@ -286,7 +286,7 @@ VFN void activate_rows(const cpu_activation *a, int kx, int ky)
 {
     for (size_t r = 0; r < a->rows; r++) {
         const float *gate = a->gate + r * a->x_row;
-        char *y = (char *)a->y + vec_bytes(ky, r * a->y_row);
+        void *y = cpu_output(a->y, ky, r * a->y_row);
         if (a->up)
             gate_row(y, gate, a->up + r * a->x_row, a->silu, a->cols, 0, kx,
                      ky);
@@ -319,14 +319,13 @@ VFN void act_grad_row(float *dx, const void *x, const float *dy, int silu,
 VFN void gate_grad_row(float *dx, const void *x, const float *dy, int silu,
                        size_t n, size_t ahead, int kind)
 {
-    const char *next = (const char *)x + vec_bytes(kind, 2 * ahead);
     LANES(i, n, lanes)
     {
         v16 g = v16_take(x, kind, i, lanes);
         v16 up = v16_take(x, kind, n + i, lanes);
         v16 d = v16_loadn(dy + i, lanes);
-        __builtin_prefetch(next + vec_bytes(kind, i));
-        __builtin_prefetch(next + vec_bytes(kind, n + i));
+        __builtin_prefetch(cpu_element(x, kind, 2 * ahead + i));
+        __builtin_prefetch(cpu_element(x, kind, 2 * ahead + n + i));
         __builtin_prefetch(dy + ahead + i);
         v16 f = silu ? silu_factor(g) : gelu_factor(g);
         v16 slope = silu ? silu_slope(g, f) : gelu_slope(g, f);
@@ -339,22 +338,18 @@ VFN void glu_grad_range(const xray_glu_grad *op, size_t first, size_t last,
                         int kind)
 {
     size_t dim = op->dim;
-    size_t wide = op->plain ? dim : 2 * dim;
-    const char *x = (const char *)op->x + vec_bytes(kind, first * wide);
-    const float *dy = op->dy + first * dim;
-    float *dx = op->dx + first * wide;
+    size_t ahead = glu_ahead(dim) * dim;
     int silu = op->act == XRAY_ACT_SILU;
     if (op->plain) {
-        act_grad_row(dx, x, dy, silu, (last - first) * dim, kind);
+        act_grad_row(op->dx + first * dim,
+                     cpu_element(op->x, kind, first * dim),
+                     op->dy + first * dim, silu, (last - first) * dim, kind);
         return;
     }
-    size_t ahead = glu_ahead(dim) * dim;
-    for (size_t t = first; t < last; t++) {
-        gate_grad_row(dx, x, dy, silu, dim, ahead, kind);
-        x += vec_bytes(kind, wide);
-        dy += dim;
-        dx += wide;
-    }
+    for (size_t t = first; t < last; t++)
+        gate_grad_row(op->dx + t * dim * 2,
+                      cpu_element(op->x, kind, t * dim * 2), op->dy + t * dim,
+                      silu, dim, ahead, kind);
 }
 
 static void glu_grad(const xray_glu_grad *op, size_t first, size_t last)

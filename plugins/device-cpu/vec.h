@@ -62,11 +62,6 @@ VFN void v16_narrown(uint16_t *p, v16 x, size_t n)
 #define VEC_BF16 1
 #define VEC_ROUND 2 /* float32 that is rounded to bf16 as it is read */
 
-VFN size_t vec_bytes(int kind, size_t n)
-{
-    return n * (kind == VEC_BF16 ? sizeof(uint16_t) : sizeof(float));
-}
-
 /* Elements i to i + n - 1 of x, which are of a kind above. */
 VFN v16 v16_take(const void *x, int kind, size_t i, size_t n)
 {
