@@ -53,6 +53,7 @@ static const call calls[] = {
     { "rows of a wider matrix", XRAY_NT, 3, 33, 40, 72, 0, 0, 4, 1 },
     { "gradient of an input", XRAY_NN, 20, 48, 17, 48, 0, 0, 8, 1 },
     { "odd rows", XRAY_NT, 5, 33, 21, 21, 0, 0, 0, 0 },
+    { "odd rows of a wider matrix", XRAY_NT, 5, 33, 21, 24, 0, 0, 0, 0 },
     { "an odd address", XRAY_NT, 5, 16, 64, 64, 1, 0, 0, 0 },
     { "an odd stride", XRAY_NN, 5, 16, 64, 67, 0, 0, 0, 0 },
     { "a factor", XRAY_NT, 9, 16, 64, 64, 0, 0.3f, 0, 0 },
@@ -70,6 +71,9 @@ static operands make_operands(const call *c)
                    .out = c->kind == XRAY_NT ? c->rows : c->cols };
     o.w = random_floats(c->rows * c->cols, 1);
     o.x = random_values(c->tokens * c->stride);
+    for (size_t i = 0; i < c->tokens * c->stride; i++)
+        if (i % c->stride >= o.in)
+            o.x[i] = NAN; /* not of x */
     o.y = alloc_floats(c->tokens * o.out);
     o.bias = random_floats(o.out, 1);
     o.residual = random_values(c->tokens * o.out);
