@@ -13,11 +13,13 @@
 
 #include "model/text/internal.h"
 
-/* The characters of \w in Oniguruma. */
-#define WORD                                                                \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" \
-    "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}"         \
+/* The characters of \w in Oniguruma; outside of a class in brackets there are
+ * some more. */
+#define WORD                                               \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}" \
+    "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}"           \
     "\\x{1F170}-\\x{1F189}"
+#define WORD_ALONE "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
 /* Limits of one match: steps of backtracking, and KiB of memory. */
 #define STEP_LIMIT 10000000u
@@ -144,6 +146,7 @@ static void put_word_class(xr_str *out)
 static void put_word_look(const char *begin, const char *end, xr_str *out)
 {
     xr_str_puts(out, begin);
+    xr_str_puts(out, WORD_ALONE);
     put_word_class(out);
     xr_str_puts(out, end);
 }

@@ -277,6 +277,14 @@ static void each_step_matches_the_library(void **state)
     assert_true(visit_lines("steps.jsonl", check_row) > 400);
 }
 
+/* Sweeps: every class of characters through each step, every behavior of a
+ * Split at the ends of a text, random marks, vocabularies and added tokens. */
+static void steps_hold_for_all_characters(void **state)
+{
+    (void)state;
+    assert_true(visit_lines("step_rules.jsonl", check_row) > 450);
+}
+
 static void refused_files_have_these_sentences(void **state)
 {
     (void)state;
@@ -287,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_step_matches_the_library),
+        cmocka_unit_test(steps_hold_for_all_characters),
         cmocka_unit_test(refused_files_have_these_sentences),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
