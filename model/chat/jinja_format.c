@@ -14,7 +14,6 @@ struct percent {
     const char *end;
     xm_jvalue values;
     size_t next;
-    int by_name;
     xr_str *out;
 };
 
@@ -43,7 +42,6 @@ static int take_named_value(struct percent *p, xm_jvalue *out)
     if (xm_jstr_copy(p->interp, from, (size_t)(p->at - from), &key))
         return -1;
     p->at++;
-    p->by_name = 1;
     if (p->values.kind != XM_J_DICT)
         return xm_jfail(p->interp, "format requires a mapping");
     xm_jentry *entry = xm_jdict_get(p->interp, p->values.u.dict, key);

@@ -264,7 +264,7 @@ static int fits_real(const struct xm_jspec *spec)
 int xm_jspec_write(xm_jinterp *interp, xm_jvalue value,
                    const struct xm_jspec *spec, int plain, xr_str *out)
 {
-    if (plain || value.kind == XM_J_UNDEF)
+    if (plain)
         return xm_jappend_str(interp, value, out);
     if (value.kind == XM_J_STR && fits_text(spec)) {
         xm_jspec_text(spec, value.u.str, out);
