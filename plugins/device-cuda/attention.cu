@@ -11,6 +11,7 @@
  * dim is then rounded up to a multiple of 8.
  */
 #include "plugins/device-cuda/attention.h"
+#include "plugins/device-cuda/rows.h"
 
 #define THREADS 256u
 
@@ -72,9 +73,10 @@ static xray_status check_packed_batch(const cuda_device *d, const char *where,
 static attend_args make_attend_args(const xray_attention *op)
 {
     attend_args a = {};
-    a.q = (const float *)op->q;
-    a.o = (float *)op->o;
+    a.q = op->q;
+    a.o = op->o;
     a.lse = op->lse;
+    a.dtype = a.kv_dtype = op->dtype ? op->dtype : XRAY_F32;
     a.k = op->k;
     a.v = op->v;
     a.row_start = op->row_start;
@@ -103,65 +105,71 @@ static attend_args make_attend_args(const xray_attention *op)
 
 /* ---- operands in bf16 ---------------------------------------------------- */
 
+/* Whether kernels can read bf16 where it is: 16 bytes at a time, and heads side
+ * by side. */
+static int are_pieces(const attend_args *a, const void *x, uint64_t stride)
+{
+    return a->dtype == XRAY_BF16 && (uintptr_t)x % 16 == 0 && stride % 8 == 0 &&
+           a->dim % 8 == 0;
+}
+
 /* y[t, h, 0 .. dim8) = x[t, h, 0 .. dim) as bf16, zero-padded; tokens of x are
  * x_stride apart. One thread per eight values. */
-__global__ void round_heads_kernel(uint16_t *y, const float *x,
-                                   uint64_t x_stride, uint64_t pieces,
-                                   uint32_t heads, uint32_t dim)
+template <typename T>
+__global__ void round_heads_kernel(uint16_t *y, const T *x, uint64_t x_stride,
+                                   uint64_t pieces, uint32_t heads,
+                                   uint32_t dim)
 {
     uint32_t per = (dim + 7) / 8;
     uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= pieces)
         return;
-    uint32_t c = (uint32_t)(i % per);
+    uint32_t c = (uint32_t)(i % per) * 8;
     uint64_t th = i / per;
-    const float *from =
-        x + th / heads * x_stride + th % heads * dim + (uint64_t)c * 8;
-    float v[8];
-    if (((uintptr_t)from & 15u) == 0 && c * 8 + 8 <= dim) {
-        float4 low = *reinterpret_cast<const float4 *>(from);
-        float4 high = *reinterpret_cast<const float4 *>(from + 4);
-        v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
-        v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
-    } else {
-#pragma unroll
-        for (uint32_t e = 0; e < 8; e++)
-            v[e] = c * 8 + e < dim ? from[e] : 0.0f;
-    }
-    uint4 out;
-    out.x = cu_pack_bf16(v[0], v[1]);
-    out.y = cu_pack_bf16(v[2], v[3]);
-    out.z = cu_pack_bf16(v[4], v[5]);
-    out.w = cu_pack_bf16(v[6], v[7]);
-    *reinterpret_cast<uint4 *>(y + i * 8) = out;
+    const T *from = x + th / heads * x_stride + th % heads * dim + c;
+    *reinterpret_cast<uint4 *>(y + i * 8) = attend_piece(from, dim - c);
 }
 
-static void round_heads(cudaStream_t stream, uint16_t *y, const float *x,
-                        uint64_t stride, const attend_args *a, uint64_t tokens,
-                        uint32_t heads)
+static void round_heads(cudaStream_t stream, uint16_t *y, const void *x,
+                        uint32_t dtype, uint64_t stride, const attend_args *a,
+                        uint64_t tokens, uint32_t heads)
 {
     uint64_t pieces = tokens * heads * (a->dim8 / 8);
     if (pieces == 0)
         return;
-    CU_LAUNCH(round_heads_kernel, (uint32_t)((pieces + THREADS - 1) / THREADS),
-              THREADS, 0, stream, y, x, stride, pieces, heads, a->dim);
+    uint32_t blocks = (uint32_t)((pieces + THREADS - 1) / THREADS);
+    rows_as(dtype, [&](auto type) {
+        typedef decltype(type) T;
+        CU_LAUNCH(round_heads_kernel<T>, blocks, THREADS, 0, stream, y,
+                  static_cast<const T *>(x), stride, pieces, heads, a->dim);
+    });
 }
 
-/* Writes k and v of a packed batch as bf16 to `to`, lets `a` refer to them, and
- * returns the address after them. */
-static uint16_t *round_keys(cudaStream_t stream, attend_args *a, uint16_t *to)
+/* The bf16 copies of keys and values that a packed batch needs, in values. */
+static uint64_t count_key_copies(const attend_args *a)
 {
-    uint64_t width = (uint64_t)a->kv_heads * a->dim8;
-    uint16_t *v = to + a->tokens * width;
-    round_heads(stream, to, static_cast<const float *>(a->k), a->k_stride, a,
-                a->tokens, a->kv_heads);
-    round_heads(stream, v, static_cast<const float *>(a->v), a->v_stride, a,
-                a->tokens, a->kv_heads);
-    a->k = to;
-    a->v = v;
-    a->k_stride = a->v_stride = width;
+    int direct =
+        are_pieces(a, a->k, a->k_stride) && are_pieces(a, a->v, a->v_stride);
+    return direct ? 0 : 2 * a->tokens * a->kv_heads * a->dim8;
+}
+
+/* Lets `a` refer to keys and values in bf16: where they are, or in copies at
+ * `to`, of which there are `copies` values. */
+static void round_keys(cudaStream_t stream, attend_args *a, uint16_t *to,
+                       uint64_t copies)
+{
+    if (copies > 0) {
+        uint16_t *v = to + copies / 2;
+        round_heads(stream, to, a->k, a->dtype, a->k_stride, a, a->tokens,
+                    a->kv_heads);
+        round_heads(stream, v, a->v, a->dtype, a->v_stride, a, a->tokens,
+                    a->kv_heads);
+        a->k = to;
+        a->v = v;
+        a->k_stride = a->v_stride = (uint64_t)a->kv_heads * a->dim8;
+    }
     a->head_step = a->dim8;
-    return v + a->tokens * width;
+    a->kv_dtype = XRAY_BF16;
 }
 
 extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
@@ -170,6 +178,7 @@ extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
     cuda_device *d = static_cast<cuda_device *>(self);
     const char *where = "attention";
     CUDA_CHECK(d, op, where, op->row_start, op->q, op->k, op->v, op->o);
+    XR_CHECK_OPERANDS(d->host, where, { "q", op->q, op->dtype });
     xray_status s = check_packed_batch(d, where, op);
     if (s != XRAY_OK || op->rows == 0 || op->tokens.bound == 0)
         return s;
@@ -177,13 +186,14 @@ extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
     cudaStream_t on = cuda_stream(d, stream);
     if (d->precision == CUDA_FLOAT32)
         return attend_forward_f32(d, on, where, &a);
+    uint64_t copies = count_key_copies(&a);
     void *scratch = NULL;
-    s = cuda_scratch(d, CUDA_SCRATCH_ATTEND,
-                     2 * a.tokens * a.kv_heads * a.dim8 * sizeof(uint16_t),
-                     &scratch);
+    if (copies > 0)
+        s = cuda_scratch(d, CUDA_SCRATCH_ATTEND, copies * sizeof(uint16_t),
+                         &scratch);
     if (s != XRAY_OK)
         return s;
-    (void)round_keys(on, &a, static_cast<uint16_t *>(scratch));
+    round_keys(on, &a, static_cast<uint16_t *>(scratch), copies);
     return attend_forward_bf16(d, on, where, &a);
 }
 
@@ -192,7 +202,7 @@ extern "C" xray_status cuda_attention(void *self, xray_stream *stream,
 /* delta[t, h] = dot16(d_o, o). With ROUND, d_o is rounded to bf16 first, as it
  * is in the matrix products. Half a warp computes one head: lane l sums the
  * products l, l + 16, ..., and the tree of dot16 adds the lanes. */
-template <bool ROUND>
+template <bool ROUND, typename T>
 __global__ void attend_delta(float *delta, const attend_args a)
 {
     uint64_t i = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) / 16;
@@ -205,12 +215,75 @@ __global__ void attend_delta(float *delta, const attend_args a)
             float g = a.d_o[at + e];
             if (ROUND)
                 g = cu_from_bf16(cu_to_bf16(g));
-            s = fmaf(g, a.o[at + e], s);
+            s = fmaf(g, cu_load1(static_cast<const T *>(a.o) + at + e), s);
         }
     }
     s = cu_half_tree16(s);
     if (i < items && lane == 0)
         delta[i] = s;
+}
+
+static uint64_t count_delta_bytes(const attend_args *a)
+{
+    return (a->queries * a->heads * sizeof(float) + 255) / 256 * 256;
+}
+
+template <bool ROUND>
+static void launch_delta(cudaStream_t on, attend_args *a, void *delta)
+{
+    /* One block at least: there may be no queries, and dk and dv become 0. */
+    uint32_t blocks = (uint32_t)(a->queries * a->heads * 16 / THREADS) + 1;
+    float *to = static_cast<float *>(delta);
+    a->delta = to;
+    rows_as(a->dtype, [&](auto type) {
+        CU_LAUNCH((attend_delta<ROUND, decltype(type)>), blocks, THREADS, 0, on,
+                  to, *a);
+    });
+}
+
+static xray_status start_grad_f32(cuda_device *d, cudaStream_t on,
+                                  const char *where, attend_args *a)
+{
+    void *scratch = NULL;
+    xray_status s =
+        cuda_scratch(d, CUDA_SCRATCH_ATTEND, count_delta_bytes(a), &scratch);
+    if (s != XRAY_OK)
+        return s;
+    launch_delta<false>(on, a, scratch);
+    return attend_grad_f32(d, on, where, a);
+}
+
+/* Scratch has delta, then d_o in bf16, then copies of what bf16 kernels cannot
+ * read where it is. */
+static xray_status start_grad_bf16(cuda_device *d, cudaStream_t on,
+                                   const char *where, attend_args *a)
+{
+    uint64_t values = a->queries * a->heads * a->dim8;
+    uint64_t q_copies = are_pieces(a, a->q, a->q_stride) ? 0 : values;
+    uint64_t key_copies = count_key_copies(a);
+    uint64_t delta_bytes = count_delta_bytes(a);
+    void *scratch = NULL;
+    xray_status s = cuda_scratch(
+        d, CUDA_SCRATCH_ATTEND,
+        delta_bytes + (values + q_copies + key_copies) * sizeof(uint16_t),
+        &scratch);
+    if (s != XRAY_OK)
+        return s;
+    launch_delta<true>(on, a, scratch);
+    uint16_t *d_o = reinterpret_cast<uint16_t *>(
+        static_cast<unsigned char *>(scratch) + delta_bytes);
+    uint16_t *q = d_o + values;
+    round_heads(on, d_o, a->d_o, XRAY_F32, a->o_stride, a, a->queries,
+                a->heads);
+    if (q_copies > 0)
+        round_heads(on, q, a->q, a->dtype, a->q_stride, a, a->queries,
+                    a->heads);
+    round_keys(on, a, q + q_copies, key_copies);
+    a->q_narrow = q_copies > 0 ? q : static_cast<const uint16_t *>(a->q);
+    a->q_narrow_stride =
+        q_copies > 0 ? (uint64_t)a->heads * a->dim8 : a->q_stride;
+    a->d_narrow = d_o;
+    return attend_grad_bf16(d, on, where, a);
 }
 
 /* Checks the forward arguments of a gradient, and its own strides. */
@@ -219,6 +292,7 @@ static xray_status check_grad_batch(const cuda_device *d, const char *where,
 {
     const xray_attention *f = op->forward;
     CUDA_CHECK(d, f, where, f->row_start, f->q, f->k, f->v, f->o, f->lse);
+    XR_CHECK_OPERANDS(d->host, where, { "q", f->q, f->dtype });
     xray_status s = check_packed_batch(d, where, f);
     if (s != XRAY_OK)
         return s;
@@ -248,54 +322,34 @@ extern "C" xray_status cuda_attention_grad(void *self, xray_stream *stream,
     a.dq_stride = op->dq_stride;
     a.dk_stride = op->dk_stride;
     a.dv_stride = op->dv_stride;
-    int bf16 = d->precision == CUDA_BFLOAT16;
-    uint64_t items = a.queries * a.heads;
-    uint64_t values = 2 * (items + a.tokens * a.kv_heads) * a.dim8;
-    uint64_t delta_bytes = (items * sizeof(float) + 255) / 256 * 256;
-    void *scratch = NULL;
-    s = cuda_scratch(d, CUDA_SCRATCH_ATTEND,
-                     delta_bytes + (bf16 ? values * sizeof(uint16_t) : 0),
-                     &scratch);
-    if (s != XRAY_OK)
-        return s;
-    cudaStream_t on = cuda_stream(d, stream);
-    float *delta = static_cast<float *>(scratch);
-    /* One block at least: there may be no queries, and dk and dv become 0. */
-    uint32_t blocks = (uint32_t)(items * 16 / THREADS) + 1;
-    a.delta = delta;
-    if (!bf16) {
-        CU_LAUNCH(attend_delta<false>, blocks, THREADS, 0, on, delta, a);
-        return attend_grad_f32(d, on, where, &a);
-    }
-    CU_LAUNCH(attend_delta<true>, blocks, THREADS, 0, on, delta, a);
-    uint16_t *q = reinterpret_cast<uint16_t *>(
-        static_cast<unsigned char *>(scratch) + delta_bytes);
-    uint16_t *d_o = q + items * a.dim8;
-    round_heads(on, q, a.q, a.q_stride, &a, a.queries, a.heads);
-    round_heads(on, d_o, a.d_o, a.o_stride, &a, a.queries, a.heads);
-    (void)round_keys(on, &a, d_o + items * a.dim8);
-    a.q_narrow = q;
-    a.d_narrow = d_o;
-    return attend_grad_bf16(d, on, where, &a);
+    if (d->precision == CUDA_FLOAT32)
+        return start_grad_f32(d, cuda_stream(d, stream), where, &a);
+    return start_grad_bf16(d, cuda_stream(d, stream), where, &a);
 }
 
 /* ---- cache --------------------------------------------------------------- */
 
-static int kv_is_supported(int64_t precision, const xray_kv *kv)
+static int kv_is_supported(const xray_kv *kv)
 {
-    int dtype = kv->dtype == XRAY_F32 ||
-                (kv->dtype == XRAY_BF16 && precision == CUDA_BFLOAT16);
-    return dtype && kv->block_tokens != 0 && kv->block_tokens % 16 == 0 &&
-           kv->head_dim != 0 && kv->head_dim <= ATTEND_DIM_MOST;
+    return kv->dtype <= XRAY_BF16 && kv->block_tokens != 0 &&
+           kv->block_tokens % 16 == 0 && kv->head_dim != 0 &&
+           kv->head_dim <= ATTEND_DIM_MOST;
 }
 
 static xray_status refuse_kv(const cuda_device *d, const char *where)
 {
-    return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
-                     "blocks must hold %s, a multiple of 16 positions, and "
-                     "heads of dimension %u at most",
-                     d->precision == CUDA_BFLOAT16 ? "F32 or BF16" : "F32",
-                     ATTEND_DIM_MOST);
+    return cuda_fail(
+        d, XRAY_E_UNSUPPORTED, where,
+        "blocks must hold F32 or BF16, a multiple of 16 positions, "
+        "and heads of dimension %u at most",
+        ATTEND_DIM_MOST);
+}
+
+/* Returns the type in which a cache holds keys and values. */
+static uint32_t get_kv_dtype(int64_t precision, const xray_kv *kv)
+{
+    return precision == CUDA_BFLOAT16 || kv->dtype == XRAY_BF16 ? XRAY_BF16
+                                                                : XRAY_F32;
 }
 
 /* Returns the number of values from one key of a head to the next. */
@@ -315,14 +369,14 @@ static uint64_t count_k_values(int64_t precision, const xray_kv *kv)
 static uint64_t count_block_bytes(int64_t precision, const xray_kv *kv)
 {
     return 2 * count_k_values(precision, kv) *
-           (precision == CUDA_BFLOAT16 ? sizeof(uint16_t) : sizeof(float));
+           (get_kv_dtype(precision, kv) == XRAY_BF16 ? sizeof(uint16_t)
+                                                     : sizeof(float));
 }
 
 extern "C" uint64_t cuda_plan_kv_block(const void *config, const xray_kv *kv)
 {
     cuda_config c = cuda_copy_config(config);
-    if (!kv || kv->header.size < sizeof(*kv) ||
-        !kv_is_supported(c.precision, kv))
+    if (!kv || kv->header.size < sizeof(*kv) || !kv_is_supported(kv))
         return 0;
     return count_block_bytes(c.precision, kv);
 }
@@ -330,28 +384,18 @@ extern "C" uint64_t cuda_plan_kv_block(const void *config, const xray_kv *kv)
 extern "C" uint64_t cuda_kv_block_bytes(void *self, const xray_kv *kv)
 {
     const cuda_device *d = static_cast<const cuda_device *>(self);
-    if (!kv || !kv_is_supported(d->precision, kv)) {
+    if (!kv || !kv_is_supported(kv)) {
         (void)refuse_kv(d, "kv_block_bytes");
         return 0;
     }
     return count_block_bytes(d->precision, kv);
 }
 
-CU_FN void kv_write(float *to, float x)
-{
-    *to = x;
-}
-
-CU_FN void kv_write(uint16_t *to, float x)
-{
-    *to = cu_to_bf16(x);
-}
-
 /* Stores keys and values of new tokens in their blocks. One thread block per
  * token. */
-template <typename T>
-__global__ void kv_store(const attend_args a, T *blocks, const float *k,
-                         const float *v, uint64_t k_row, uint64_t v_row)
+template <typename T, typename X>
+__global__ void kv_store(const attend_args a, T *blocks, const X *k, const X *v,
+                         uint64_t k_row, uint64_t v_row)
 {
     uint64_t t = blockIdx.x;
     if (t >= cu_count(a.tokens, a.live))
@@ -370,8 +414,8 @@ __global__ void kv_store(const attend_args a, T *blocks, const float *k,
         uint32_t e = i % row;
         uint64_t from = (uint64_t)h * a.dim + e;
         uint64_t at = h * a.head_step + e;
-        kv_write(to_k + at, e < a.dim ? k[t * k_row + from] : 0.0f);
-        kv_write(to_v + at, e < a.dim ? v[t * v_row + from] : 0.0f);
+        cu_put1(to_k + at, e < a.dim ? cu_load1(k + t * k_row + from) : 0.0f);
+        cu_put1(to_v + at, e < a.dim ? cu_load1(v + t * v_row + from) : 0.0f);
     }
 }
 
@@ -383,8 +427,13 @@ static xray_status check_kv(const cuda_device *d, const char *where,
         check_heads(d, where, op->heads, kv->kv_heads, kv->head_dim);
     if (s != XRAY_OK)
         return s;
-    if (!kv_is_supported(d->precision, kv))
+    if (!kv_is_supported(kv))
         return refuse_kv(d, where);
+    if (d->precision == CUDA_FLOAT32 && kv->dtype == XRAY_BF16 &&
+        op->dtype != XRAY_BF16)
+        return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
+                         "a cache of BF16 would round keys and values of F32; "
+                         "they must be BF16, too");
     uint64_t q = (uint64_t)op->heads * kv->head_dim;
     uint64_t width = (uint64_t)kv->kv_heads * kv->head_dim;
     if (op->q_stride < q || op->o_stride < q || op->k_stride < width ||
@@ -405,8 +454,10 @@ static attend_args make_kv_args(const cuda_device *d,
 {
     const xray_kv *kv = op->kv;
     attend_args a = {};
-    a.q = (const float *)op->q;
-    a.o = (float *)op->o;
+    a.q = op->q;
+    a.o = op->o;
+    a.dtype = op->dtype ? op->dtype : XRAY_F32;
+    a.kv_dtype = get_kv_dtype(d->precision, kv);
     a.seq = op->seq;
     a.positions = op->positions;
     a.live = op->tokens.live;
@@ -440,6 +491,7 @@ extern "C" xray_status cuda_attention_kv(void *self, xray_stream *stream,
     CUDA_CHECK(d, op, where, op->kv, op->seq, op->positions, op->q, op->k,
                op->v, op->o);
     CUDA_CHECK(d, op->kv, where, op->kv->blocks);
+    XR_CHECK_OPERANDS(d->host, where, { "q", op->q, op->dtype });
     xray_status s = check_kv(d, where, op);
     if (s != XRAY_OK || op->tokens.bound == 0)
         return s;
@@ -447,20 +499,19 @@ extern "C" xray_status cuda_attention_kv(void *self, xray_stream *stream,
     cudaStream_t on = cuda_stream(d, stream);
     uint32_t width = a.kv_heads * (uint32_t)a.k_stride;
     uint32_t threads = width >= THREADS ? THREADS : (width + 31) / 32 * 32;
-    if (d->precision == CUDA_FLOAT32) {
-        float *blocks = static_cast<float *>(op->kv->blocks);
-        CU_LAUNCH(kv_store<float>, (uint32_t)a.tokens, threads, 0, on, a,
-                  blocks, (const float *)op->k, (const float *)op->v,
-                  op->k_stride, op->v_stride);
-        a.k = blocks;
-        a.v = blocks + a.block_step / 2;
-        return attend_forward_f32(d, on, where, &a);
-    }
-    uint16_t *blocks = static_cast<uint16_t *>(op->kv->blocks);
-    CU_LAUNCH(kv_store<uint16_t>, (uint32_t)a.tokens, threads, 0, on, a, blocks,
-              (const float *)op->k, (const float *)op->v, op->k_stride,
-              op->v_stride);
-    a.k = blocks;
-    a.v = blocks + a.block_step / 2;
-    return attend_forward_bf16(d, on, where, &a);
+    rows_as(a.kv_dtype, [&](auto in_cache) {
+        rows_as(a.dtype, [&](auto given) {
+            typedef decltype(in_cache) T;
+            typedef decltype(given) X;
+            T *blocks = static_cast<T *>(op->kv->blocks);
+            CU_LAUNCH((kv_store<T, X>), (uint32_t)a.tokens, threads, 0, on, a,
+                      blocks, static_cast<const X *>(op->k),
+                      static_cast<const X *>(op->v), op->k_stride,
+                      op->v_stride);
+            a.k = blocks;
+            a.v = blocks + a.block_step / 2;
+        });
+    });
+    return d->precision == CUDA_FLOAT32 ? attend_forward_f32(d, on, where, &a)
+                                        : attend_forward_bf16(d, on, where, &a);
 }

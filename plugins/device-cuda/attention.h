@@ -38,20 +38,20 @@
 
 /* Arguments of every attention kernel. Tensors are in device memory. */
 typedef struct attend_args {
-    const float *q;
+    const void *q;
     const float *d_o; /* for gradients only, like the next four */
     float *dq;
     float *dk;
     float *dv;
     const float *delta; /* [queries, heads] sum of d_o o */
-    float *o;
+    void *o;
     float *lse;    /* [queries, heads], or NULL: not stored */
-    const void *k; /* bf16 in bfloat16, otherwise float */
+    const void *k; /* of `kv_dtype` */
     const void *v;
-    const uint16_t *q_narrow; /* [queries, heads, dim8], gradients in bf16 */
-    const uint16_t *d_narrow;
-    float *partial;    /* [tokens, heads, splits, dim] */
-    float *partial_ml; /* [tokens, heads, splits, 2] maximum and sum */
+    const uint16_t *q_narrow; /* in bf16 for gradients; heads are dim8 apart */
+    const uint16_t *d_narrow; /* [queries, heads, dim8] */
+    float *partial;           /* [tokens, heads, splits, dim] */
+    float *partial_ml;        /* [tokens, heads, splits, 2] maximum and sum */
     const int32_t *row_start;
     const int32_t *parent;      /* [rows], or NULL: no row has a parent */
     const int32_t *query_start; /* row_start if rows have all their queries */
@@ -64,6 +64,7 @@ typedef struct attend_args {
     uint64_t queries;
     uint64_t q_stride;
     uint64_t o_stride;
+    uint64_t q_narrow_stride;
     uint64_t dq_stride;
     uint64_t dk_stride;
     uint64_t dv_stride;
@@ -72,6 +73,8 @@ typedef struct attend_args {
     uint64_t head_step;  /* elements between the keys of two kv heads */
     uint64_t block_step; /* elements between two cache blocks */
     uint64_t table_stride;
+    uint32_t dtype;    /* of q and o: XRAY_F32 or XRAY_BF16 */
+    uint32_t kv_dtype; /* of k and v where kernels read them */
     uint32_t block_tokens;
     uint32_t rows;
     uint32_t heads;
@@ -248,6 +251,39 @@ CU_FN uint64_t attend_key(const attend_args *a, const attend_tile *w,
     uint32_t b = j / a->block_tokens;
     uint64_t n = w->table ? (uint32_t)w->table[b] : w->first + b;
     return n * a->block_step + head + (j - b * a->block_tokens) * stride;
+}
+
+/* Eight values from x on as bf16: the first `left` of them, 0 for the others.
+ */
+CU_FN uint4 attend_piece(const float *x, uint32_t left)
+{
+    float v[8];
+    if (((uintptr_t)x & 15u) == 0 && left >= 8) {
+        float4 low = *reinterpret_cast<const float4 *>(x);
+        float4 high = *reinterpret_cast<const float4 *>(x + 4);
+        v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+        v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+    } else {
+#pragma unroll
+        for (uint32_t e = 0; e < 8; e++)
+            v[e] = e < left ? x[e] : 0.0f;
+    }
+    return make_uint4(cu_pack_bf16(v[0], v[1]), cu_pack_bf16(v[2], v[3]),
+                      cu_pack_bf16(v[4], v[5]), cu_pack_bf16(v[6], v[7]));
+}
+
+CU_FN uint4 attend_piece(const uint16_t *x, uint32_t left)
+{
+    if (((uintptr_t)x & 15u) == 0 && left >= 8)
+        return *reinterpret_cast<const uint4 *>(x);
+    uint32_t v[4];
+#pragma unroll
+    for (uint32_t e = 0; e < 8; e += 2) {
+        uint32_t low = e < left ? x[e] : 0;
+        uint32_t high = e + 1 < left ? x[e + 1] : 0;
+        v[e / 2] = low | high << 16;
+    }
+    return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
 /* ---- what the host calls ------------------------------------------------- */

@@ -207,26 +207,28 @@ CU_FN void lane_rows(const attend_args *a, const attend_tile *w, fold_rows *r)
     r->solid = top;
 }
 
-/* Loads the queries of the tile, rounded; rows beyond the tile are 0. */
+/* Loads the queries of the tile, rounded; rows beyond the tile are 0. Their
+ * type is looked up here and where o is stored, once for each tile, so that it
+ * does not double the kernels. */
 template <int DIM, int WARPS>
 CU_FN void load_tile_queries(const attend_args *a, const attend_tile *w,
                              uint16_t *to)
 {
-    const uint32_t pairs = DIM / 2;
-    for (uint32_t i = threadIdx.x; i < WARPS * 16 * pairs; i += WARPS * 32) {
-        uint32_t r = i / pairs;
-        uint32_t d = i % pairs * 2;
-        float x[2] = { 0.0f, 0.0f };
-        if (r < w->count * w->heads) {
+    const uint32_t pieces = DIM / 8;
+    const float *wide = static_cast<const float *>(a->q);
+    const uint16_t *narrow = static_cast<const uint16_t *>(a->q);
+    for (uint32_t i = threadIdx.x; i < WARPS * 16 * pieces; i += WARPS * 32) {
+        uint32_t r = i / pieces;
+        uint32_t d = i % pieces * 8;
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (r < w->count * w->heads && d < a->dim) {
             uint64_t t = w->token + r / w->heads;
-            const float *q = a->q + t * a->q_stride +
-                             (uint64_t)(w->head + r % w->heads) * a->dim;
-            x[0] = d < a->dim ? q[d] : 0.0f;
-            x[1] = d + 1 < a->dim ? q[d + 1] : 0.0f;
+            uint64_t at = t * a->q_stride +
+                          (uint64_t)(w->head + r % w->heads) * a->dim + d;
+            x = a->dtype == XRAY_BF16 ? attend_piece(narrow + at, a->dim - d)
+                                      : attend_piece(wide + at, a->dim - d);
         }
-        uint32_t *at =
-            reinterpret_cast<uint32_t *>(to + r * attend_pitch<DIM>::of + d);
-        *at = cu_pack_bf16(x[0], x[1]);
+        *reinterpret_cast<uint4 *>(to + r * attend_pitch<DIM>::of + d) = x;
     }
 }
 
@@ -261,6 +263,22 @@ CU_FN uint32_t own_block(uint32_t b)
     return away ? (b / PER + away) * PER : b;
 }
 
+/* Stores the lane's values of row h of the warp, times `scale`, to the row at
+ * `to`. */
+template <int DIM, typename T>
+CU_FN void store_row(T *to, const fold<DIM> *f, int h, uint32_t dim,
+                     float scale)
+{
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            uint32_t d = n * 8 + threadIdx.x % 4 * 2 + e;
+            if (d < dim)
+                cu_put1(to + d, f->o[n][2 * h + e] * scale);
+        }
+}
+
 /* Writes the rows of a lane to o and lse, or to the scratch of split s. */
 template <int DIM>
 CU_FN void store_rows(const attend_args *a, const attend_tile *w,
@@ -275,19 +293,16 @@ CU_FN void store_rows(const attend_args *a, const attend_tile *w,
         uint64_t t = w->token + r / w->heads;
         uint64_t head = w->head + r % w->heads;
         uint64_t at = (t * a->heads + head) * a->splits + split;
+        uint64_t o = t * a->o_stride + head * a->dim;
         float inverse = 1.0f / f->sum[h];
-        float *o = a->o + t * a->o_stride + head * a->dim;
         if (gridDim.z > 1)
-            o = a->partial + at * a->dim;
-#pragma unroll
-        for (int n = 0; n < DIM / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                uint32_t d = n * 8 + lane % 4 * 2 + e;
-                float x = f->o[n][2 * h + e];
-                if (d < a->dim)
-                    o[d] = gridDim.z > 1 ? x : x * inverse;
-            }
+            store_row<DIM>(a->partial + at * a->dim, f, h, a->dim, 1.0f);
+        else if (a->dtype == XRAY_BF16)
+            store_row<DIM>(static_cast<uint16_t *>(a->o) + o, f, h, a->dim,
+                           inverse);
+        else
+            store_row<DIM>(static_cast<float *>(a->o) + o, f, h, a->dim,
+                           inverse);
         if (lane % 4 != 0)
             continue;
         if (gridDim.z > 1) {
@@ -417,9 +432,13 @@ __global__ void attend_join(const attend_args a)
                          a.partial_ml[(at + s) * 2 + 1], by);
             o = fmaf(a.partial[(at + s) * a.dim + d], by[1], o * by[0]);
         }
-        float *to =
-            a.o + (uint64_t)t * a.o_stride + (uint64_t)blockIdx.y * a.dim;
-        to[d] = o * (1.0f / sum);
+        uint64_t to =
+            (uint64_t)t * a.o_stride + (uint64_t)blockIdx.y * a.dim + d;
+        float x = o * (1.0f / sum);
+        if (a.dtype == XRAY_BF16)
+            cu_put1(static_cast<uint16_t *>(a.o) + to, x);
+        else
+            cu_put1(static_cast<float *>(a.o) + to, x);
     }
 }
 

@@ -96,38 +96,41 @@ CU_FN void pairs_by_column(float s[N][4], float dp[N][4], const attend_args *a,
         }
 }
 
-/* Loads rows base .. base + 63, counted from token `start`, of a [tokens,
- * heads, dim8] array for one head; rows outside of [low, end) are 0. `start` is
- * below 0 where the row of token 0 is above 0, and then `low` is at least
- * that. */
+/* Loads rows base .. base + 63, counted from token `start`, of one head, whose
+ * token 0 is at `from`; rows outside of [low, end) are 0. `start` is below 0
+ * where the row of token 0 is above 0, and then `low` is at least that. */
 template <int DIM>
-CU_FN void load_side(uint16_t *to, const uint16_t *from, const attend_args *a,
-                     int32_t start, uint32_t heads, uint32_t head,
-                     uint32_t base, uint32_t low, uint32_t end)
+CU_FN void load_side(uint16_t *to, const uint16_t *from, uint64_t stride,
+                     const attend_args *a, int32_t start, uint32_t base,
+                     uint32_t low, uint32_t end)
 {
-    uint64_t stride = (uint64_t)heads * a->dim8;
-    const uint16_t *at =
-        from + ((int64_t)start + base) * (int64_t)stride + head * a->dim8;
+    const uint16_t *at = from + ((int64_t)start + base) * (int64_t)stride;
     int lo = low > base ? (int)min(low - base, TILE) : 0;
     int hi = end > base ? (int)min(end - base, TILE) : 0;
     load_rows<DIM, (int)TILE, (int)THREADS>(to, at, at, 0, stride, lo, hi,
                                             a->dim8);
 }
 
+/* The head `head` of an array whose heads are dim8 apart. */
+CU_FN const uint16_t *narrow_head(const attend_args *a, const void *data,
+                                  uint32_t head)
+{
+    return static_cast<const uint16_t *>(data) + (uint64_t)head * a->dim8;
+}
+
 /* Loads positions base .. base + 63 of a row's keys or values, with those of
  * its parent first. */
 template <int DIM, bool JOINED>
-CU_FN void load_keys(uint16_t *to, const void *from, const attend_args *a,
-                     const attend_row *row, uint32_t kv, uint32_t base)
+CU_FN void load_keys(uint16_t *to, const void *from, uint64_t stride,
+                     const attend_args *a, const attend_row *row, uint32_t kv,
+                     uint32_t base)
 {
-    uint64_t stride = (uint64_t)a->kv_heads * a->dim8;
     uint32_t end = row->before + row->length;
     uint64_t own = (uint64_t)(row->start - row->before) + base;
     uint64_t other = (uint64_t)row->origin + base;
     int cut = row->before > base ? (int)min(row->before - base, TILE) : 0;
     int hi = end > base ? (int)min(end - base, TILE) : 0;
-    const uint16_t *x =
-        static_cast<const uint16_t *>(from) + (uint64_t)kv * a->dim8;
+    const uint16_t *x = narrow_head(a, from, kv);
     load_rows<DIM, (int)TILE, (int)THREADS>(
         to, x + own * stride, JOINED ? x + other * stride : x, JOINED ? cut : 0,
         stride, 0, hi, a->dim8);
@@ -183,15 +186,17 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
     uint16_t *q = shared;
     uint16_t *d_o = q + side;
     uint16_t *keys = d_o + side; /* keys, then values, of each stage */
-    load_side<DIM>(q, a.q_narrow, &a, row.query, a.heads, head, i0, 0,
-                   row.queries);
-    load_side<DIM>(d_o, a.d_narrow, &a, row.query, a.heads, head, i0, 0,
+    load_side<DIM>(q, narrow_head(&a, a.q_narrow, head), a.q_narrow_stride, &a,
+                   row.query, i0, 0, row.queries);
+    load_side<DIM>(d_o, narrow_head(&a, a.d_narrow, head),
+                   (uint64_t)a.heads * a.dim8, &a, row.query, i0, 0,
                    row.queries);
     uint32_t last = row.first + min(i0 + TILE, row.queries) - 1;
     uint32_t b = attend_first_key(row.first + i0, a.window) / TILE;
     if (STAGES > 1) {
-        load_keys<DIM, JOINED>(keys, a.k, &a, &row, kv, b * TILE);
-        load_keys<DIM, JOINED>(keys + side, a.v, &a, &row, kv, b * TILE);
+        load_keys<DIM, JOINED>(keys, a.k, a.k_stride, &a, &row, kv, b * TILE);
+        load_keys<DIM, JOINED>(keys + side, a.v, a.v_stride, &a, &row, kv,
+                               b * TILE);
         cu_async_commit();
     }
     row_pairs r;
@@ -214,8 +219,10 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dq(const attend_args a)
         uint16_t *then = keys + (STAGES > 1 ? (turn + 1) % 2 * 2 * side : 0);
         uint32_t load = STAGES > 1 ? b + 1 : b;
         if (load <= last / TILE) {
-            load_keys<DIM, JOINED>(then, a.k, &a, &row, kv, load * TILE);
-            load_keys<DIM, JOINED>(then + side, a.v, &a, &row, kv, load * TILE);
+            load_keys<DIM, JOINED>(then, a.k, a.k_stride, &a, &row, kv,
+                                   load * TILE);
+            load_keys<DIM, JOINED>(then + side, a.v, a.v_stride, &a, &row, kv,
+                                   load * TILE);
         }
         cu_async_commit();
         cu_async_wait<STAGES - 1>();
@@ -318,10 +325,11 @@ CU_FN void load_queries(uint16_t *to, const attend_args *a, query_scan w)
     const uint32_t side = TILE * attend_pitch<DIM>::of;
     uint32_t base = w.block * TILE;
     uint32_t low = JOINED ? w.low : 0;
-    load_side<DIM>(to, a->q_narrow, a, (int32_t)w.shift, a->heads, w.head, base,
-                   low, w.end);
-    load_side<DIM>(to + side, a->d_narrow, a, (int32_t)w.shift, a->heads,
-                   w.head, base, low, w.end);
+    load_side<DIM>(to, narrow_head(a, a->q_narrow, w.head), a->q_narrow_stride,
+                   a, (int32_t)w.shift, base, low, w.end);
+    load_side<DIM>(to + side, narrow_head(a, a->d_narrow, w.head),
+                   (uint64_t)a->heads * a->dim8, a, (int32_t)w.shift, base, low,
+                   w.end);
     float *rows = reinterpret_cast<float *>(to + 2 * side);
     for (uint32_t r = threadIdx.x; r < TILE; r += THREADS) {
         uint32_t i = min(base + r, w.end - 1);
@@ -365,10 +373,10 @@ __global__ void __launch_bounds__(THREADS) attend_bf16_dkv(const attend_args a)
     if (!scan_row<JOINED>(&w, &a, &row, key)) {
         w.head = heads_end;
     } else {
-        load_side<DIM>(keys, static_cast<const uint16_t *>(a.k), &a,
-                       (int32_t)row.start, a.kv_heads, kv, j0, 0, row.length);
-        load_side<DIM>(values, static_cast<const uint16_t *>(a.v), &a,
-                       (int32_t)row.start, a.kv_heads, kv, j0, 0, row.length);
+        load_side<DIM>(keys, narrow_head(&a, a.k, kv), a.k_stride, &a,
+                       (int32_t)row.start, j0, 0, row.length);
+        load_side<DIM>(values, narrow_head(&a, a.v, kv), a.v_stride, &a,
+                       (int32_t)row.start, j0, 0, row.length);
         if (STAGES > 1) {
             load_queries<DIM, JOINED>(queries, &a, w);
             cu_async_commit();

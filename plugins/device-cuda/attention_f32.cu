@@ -32,7 +32,7 @@ CU_FN uint32_t odd_pitch(uint32_t dim)
 
 /* Loads keys base <= j <= last that some query of the tile sees, of k or v;
  * other rows of `to` keep their content. */
-template <int FORM>
+template <int FORM, typename KV>
 CU_FN void load_keys(const attend_args *a, const attend_tile *w,
                      const void *from, uint64_t stride, uint32_t base,
                      uint32_t last, float *to)
@@ -40,13 +40,13 @@ CU_FN void load_keys(const attend_args *a, const attend_tile *w,
     uint32_t warp = threadIdx.x / 32;
     uint32_t lane = threadIdx.x % 32;
     uint32_t first = attend_first_key(w->pos, a->window);
-    const float *data = static_cast<const float *>(from);
+    const KV *data = static_cast<const KV *>(from);
     for (uint32_t r = warp; r < KEYS && base + r <= last; r += WARPS) {
         if (base + r < first)
             continue;
-        const float *key = data + attend_key<FORM>(a, w, base + r, stride);
+        const KV *key = data + attend_key<FORM>(a, w, base + r, stride);
         for (uint32_t d = lane; d < a->dim; d += 32)
-            to[r * odd_pitch(a->dim) + d] = key[d];
+            to[r * odd_pitch(a->dim) + d] = cu_load1(key + d);
     }
 }
 
@@ -80,6 +80,14 @@ CU_FN warp_query find_warp_query(const attend_args *a, const attend_tile *w)
     return q;
 }
 
+/* The first element of the warp's query in q, or of its result in o. */
+template <typename T>
+CU_FN T *find_head(const attend_args *a, T *data, uint64_t stride,
+                   const warp_query *q)
+{
+    return data + q->token * stride + (uint64_t)q->head * a->dim;
+}
+
 /* acc[d] continues the chain over rows lo <= i < hi of m[i] rows[i, d]. */
 CU_FN void chain_rows(float acc[LANES_DIM], const float *m, const float *rows,
                       uint32_t dim, uint32_t lo, uint32_t hi)
@@ -98,7 +106,7 @@ CU_FN void chain_rows(float acc[LANES_DIM], const float *m, const float *rows,
 /* Two passes over the visible keys: the first finds the maximum, the second
  * computes exp, the sum and the values. Scores are computed again in the second
  * pass, so none are stored. */
-template <int FORM>
+template <int FORM, typename T, typename KV>
 __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
 {
     CU_DYNAMIC(float, shared);
@@ -113,15 +121,15 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
     float *query = values + KEYS * row + warp * a.dim;
     float *p = values + KEYS * row + WARPS * a.dim + warp * KEYS;
     warp_query q = find_warp_query(&a, &w);
-    const float *from = a.q + q.token * a.q_stride + (uint64_t)q.head * a.dim;
+    const T *from = find_head(&a, (const T *)a.q, a.q_stride, &q);
     for (uint32_t d = lane; d < a.dim; d += 32)
-        query[d] = from[d];
+        query[d] = cu_load1(from + d);
     uint32_t last = w.pos + w.count - 1;
     uint32_t base0 = attend_first_key(w.pos, a.window) / KEYS * KEYS;
     float max = cu_float(0xff800000u);
     for (uint32_t base = base0; base <= last; base += KEYS) {
         __syncthreads();
-        load_keys<FORM>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<FORM, KV>(&a, &w, a.k, a.k_stride, base, last, keys);
         __syncthreads();
         uint32_t j = base + lane;
         if (j >= q.from && j <= q.pos)
@@ -135,8 +143,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
     float acc[LANES_DIM] = {};
     for (uint32_t base = base0; base <= last; base += KEYS) {
         __syncthreads();
-        load_keys<FORM>(&a, &w, a.k, a.k_stride, base, last, keys);
-        load_keys<FORM>(&a, &w, a.v, a.v_stride, base, last, values);
+        load_keys<FORM, KV>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<FORM, KV>(&a, &w, a.v, a.v_stride, base, last, values);
         __syncthreads();
         uint32_t j = base + lane;
         float e = 0.0f;
@@ -155,11 +163,11 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32(const attend_args a)
     sum = cu_warp_tree16(sum);
     if (!q.active)
         return;
-    float *o = a.o + q.token * a.o_stride + (uint64_t)q.head * a.dim;
+    T *o = find_head(&a, (T *)a.o, a.o_stride, &q);
 #pragma unroll
     for (uint32_t n = 0; n < LANES_DIM; n++)
         if (lane + 32 * n < a.dim)
-            o[lane + 32 * n] = acc[n] / sum;
+            cu_put1(o + lane + 32 * n, acc[n] / sum);
     if (a.lse && lane == 0)
         a.lse[q.token * a.heads + q.head] = max + cu_log(sum);
 }
@@ -170,8 +178,9 @@ static uint32_t count_shared_bytes(const attend_args *a, uint32_t rows)
     return (2 * KEYS * row + rows * WARPS * a->dim + 2 * WARPS * KEYS) * 4;
 }
 
-xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
-                               const char *where, attend_args *a)
+template <typename T, typename KV>
+static xray_status launch_forward(cuda_device *d, cudaStream_t stream,
+                                  const char *where, attend_args *a)
 {
     attend_cut(a, WARPS);
     uint32_t bytes = count_shared_bytes(a, 1);
@@ -179,15 +188,25 @@ xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
                            : (uint32_t)a->tokens,
               a->kv_heads * a->parts);
     if (!a->row_start)
-        ATTEND_START(d, where, attend_f32<ATTEND_CACHE>, grid, WARPS * 32,
-                     bytes, stream, *a);
+        ATTEND_START(d, where, (attend_f32<ATTEND_CACHE, T, KV>), grid,
+                     WARPS * 32, bytes, stream, *a);
     else if (attend_is_joined(a))
-        ATTEND_START(d, where, attend_f32<ATTEND_JOINED>, grid, WARPS * 32,
-                     bytes, stream, *a);
+        ATTEND_START(d, where, (attend_f32<ATTEND_JOINED, T, T>), grid,
+                     WARPS * 32, bytes, stream, *a);
     else
-        ATTEND_START(d, where, attend_f32<ATTEND_ROWS>, grid, WARPS * 32, bytes,
-                     stream, *a);
+        ATTEND_START(d, where, (attend_f32<ATTEND_ROWS, T, T>), grid,
+                     WARPS * 32, bytes, stream, *a);
     return cuda_launched(d, where);
+}
+
+xray_status attend_forward_f32(cuda_device *d, cudaStream_t stream,
+                               const char *where, attend_args *a)
+{
+    if (a->dtype != XRAY_BF16)
+        return launch_forward<float, float>(d, stream, where, a);
+    if (a->kv_dtype != XRAY_BF16)
+        return launch_forward<uint16_t, float>(d, stream, where, a);
+    return launch_forward<uint16_t, uint16_t>(d, stream, where, a);
 }
 
 /* ---- gradients ----------------------------------------------------------- */
@@ -208,7 +227,7 @@ CU_FN void pair_grad(const attend_args *a, float chain, float dp, float lse,
 }
 
 /* dq of a query, in one pass over the visible keys. */
-template <int FORM>
+template <int FORM, typename T>
 __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
 {
     CU_DYNAMIC(float, shared);
@@ -224,10 +243,10 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
     float *grad = query + WARPS * a.dim;
     float *ds = values + KEYS * row + 2 * WARPS * a.dim + warp * KEYS;
     warp_query q = find_warp_query(&a, &w);
-    const float *from = a.q + q.token * a.q_stride + (uint64_t)q.head * a.dim;
-    const float *d_o = a.d_o + q.token * a.o_stride + (uint64_t)q.head * a.dim;
+    const T *from = find_head(&a, (const T *)a.q, a.q_stride, &q);
+    const float *d_o = find_head(&a, a.d_o, a.o_stride, &q);
     for (uint32_t d = lane; d < a.dim; d += 32) {
-        query[d] = from[d];
+        query[d] = cu_load1(from + d);
         grad[d] = d_o[d];
     }
     float lse = a.lse[q.token * a.heads + q.head];
@@ -237,8 +256,8 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
     for (uint32_t base = attend_first_key(w.pos, a.window) / KEYS * KEYS;
          base <= last; base += KEYS) {
         __syncthreads();
-        load_keys<FORM>(&a, &w, a.k, a.k_stride, base, last, keys);
-        load_keys<FORM>(&a, &w, a.v, a.v_stride, base, last, values);
+        load_keys<FORM, T>(&a, &w, a.k, a.k_stride, base, last, keys);
+        load_keys<FORM, T>(&a, &w, a.v, a.v_stride, base, last, values);
         __syncthreads();
         uint32_t j = base + lane;
         float x[2] = { 0.0f, 0.0f };
@@ -254,7 +273,7 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
     }
     if (!q.active)
         return;
-    float *dq = a.dq + q.token * a.dq_stride + (uint64_t)q.head * a.dim;
+    float *dq = find_head(&a, a.dq, a.dq_stride, &q);
 #pragma unroll
     for (uint32_t n = 0; n < LANES_DIM; n++)
         if (lane + 32 * n < a.dim)
@@ -263,6 +282,7 @@ __global__ void __launch_bounds__(WARPS * 32) attend_f32_dq(const attend_args a)
 
 /* Loads the queries of a row and head that stand `base` and more tokens after
  * the row's start, q and d_o side by side. The first stands at `lead`. */
+template <typename T>
 CU_FN void load_queries(const attend_args *a, const attend_row *row,
                         uint32_t head, uint32_t base, uint32_t lead, float *q,
                         float *d_o)
@@ -273,10 +293,11 @@ CU_FN void load_queries(const attend_args *a, const attend_row *row,
         if (base + r < lead)
             continue;
         uint64_t t = row->query + (base + r - lead);
-        const float *x = a->q + t * a->q_stride + (uint64_t)head * a->dim;
+        const T *x = static_cast<const T *>(a->q) + t * a->q_stride +
+                     (uint64_t)head * a->dim;
         const float *y = a->d_o + t * a->o_stride + (uint64_t)head * a->dim;
         for (uint32_t d = lane; d < a->dim; d += 32) {
-            q[r * odd_pitch(a->dim) + d] = x[d];
+            q[r * odd_pitch(a->dim) + d] = cu_load1(x + d);
             d_o[r * odd_pitch(a->dim) + d] = y[d];
         }
     }
@@ -294,7 +315,7 @@ CU_FN int next_reader(const attend_args *a, uint32_t own, uint32_t *row)
 
 /* dk and dv of a key: over the rows that see it, in each over the heads of its
  * group, and for each head over the queries from the key's group of 16 on. */
-template <int FORM>
+template <int FORM, typename T>
 __global__ void __launch_bounds__(WARPS * 32)
     attend_f32_dkv(const attend_args a)
 {
@@ -316,13 +337,13 @@ __global__ void __launch_bounds__(WARPS * 32)
     uint32_t group16 = j / 16 * 16;
     uint32_t low16 = w.pos / 16 * 16;
     uint32_t high16 = (w.pos + w.count - 1) / 16 * 16;
-    const float *k = static_cast<const float *>(a.k) +
-                     attend_key<FORM>(&a, &w, j, a.k_stride);
-    const float *v = static_cast<const float *>(a.v) +
-                     attend_key<FORM>(&a, &w, j, a.v_stride);
+    const T *k =
+        static_cast<const T *>(a.k) + attend_key<FORM>(&a, &w, j, a.k_stride);
+    const T *v =
+        static_cast<const T *>(a.v) + attend_key<FORM>(&a, &w, j, a.v_stride);
     for (uint32_t d = lane; d < a.dim; d += 32) {
-        key[d] = k[d];
-        value[d] = v[d];
+        key[d] = cu_load1(k + d);
+        value[d] = cu_load1(v + d);
     }
     float dk[LANES_DIM] = {};
     float dv[LANES_DIM] = {};
@@ -340,7 +361,7 @@ __global__ void __launch_bounds__(WARPS * 32)
                 if (seen16 > high16)
                     break;
                 __syncthreads();
-                load_queries(&a, &r, h, base, lead, q, d_o);
+                load_queries<T>(&a, &r, h, base, lead, q, d_o);
                 __syncthreads();
                 uint32_t i = r.before + base + lane;
                 float x[2] = { 0.0f, 0.0f };
@@ -376,21 +397,21 @@ __global__ void __launch_bounds__(WARPS * 32)
         }
 }
 
-template <int FORM>
+template <int FORM, typename T>
 static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
                                const char *where, attend_args *a)
 {
     uint32_t bytes = count_shared_bytes(a, 2);
     attend_cut(a, WARPS);
     dim3 queries(attend_tiles(a, a->queries, a->tile), a->kv_heads * a->parts);
-    ATTEND_START(d, where, attend_f32_dq<FORM>, queries, WARPS * 32, bytes,
+    ATTEND_START(d, where, (attend_f32_dq<FORM, T>), queries, WARPS * 32, bytes,
                  stream, *a);
     /* Tiles of keys: each warp has one key, and a block has one kv head. */
     a->tile = WARPS;
     a->parts = 1;
     a->wide = a->group;
     dim3 keys(attend_tiles(a, a->tokens, WARPS), a->kv_heads);
-    ATTEND_START(d, where, attend_f32_dkv<FORM>, keys, WARPS * 32, bytes,
+    ATTEND_START(d, where, (attend_f32_dkv<FORM, T>), keys, WARPS * 32, bytes,
                  stream, *a);
     return cuda_launched(d, where);
 }
@@ -398,7 +419,11 @@ static xray_status launch_grad(cuda_device *d, cudaStream_t stream,
 xray_status attend_grad_f32(cuda_device *d, cudaStream_t stream,
                             const char *where, attend_args *a)
 {
+    int narrow = a->dtype == XRAY_BF16;
     if (attend_is_joined(a))
-        return launch_grad<ATTEND_JOINED>(d, stream, where, a);
-    return launch_grad<ATTEND_ROWS>(d, stream, where, a);
+        return narrow
+                   ? launch_grad<ATTEND_JOINED, uint16_t>(d, stream, where, a)
+                   : launch_grad<ATTEND_JOINED, float>(d, stream, where, a);
+    return narrow ? launch_grad<ATTEND_ROWS, uint16_t>(d, stream, where, a)
+                  : launch_grad<ATTEND_ROWS, float>(d, stream, where, a);
 }

@@ -118,6 +118,28 @@ CU_FN float cu_from_bf16(uint16_t x)
     return cu_float((uint32_t)x << 16);
 }
 
+/* One element of fp32 or bf16: widened as it is loaded, rounded as it is
+ * stored. */
+CU_FN float cu_load1(const float *p)
+{
+    return *p;
+}
+
+CU_FN float cu_load1(const uint16_t *p)
+{
+    return cu_from_bf16(*p);
+}
+
+CU_FN void cu_put1(float *p, float x)
+{
+    *p = x;
+}
+
+CU_FN void cu_put1(uint16_t *p, float x)
+{
+    *p = cu_to_bf16(x);
+}
+
 /* Two values as a fragment's register: `low` is the one at the lower index. */
 CU_FN uint32_t cu_pack_bf16(float low, float high)
 {

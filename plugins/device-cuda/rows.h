@@ -113,26 +113,6 @@ template <int Wide> CU_FN void cu_put4(uint16_t *p, cu_quad q, uint64_t left)
     cu_put4_16<Wide>(p, h, left);
 }
 
-CU_FN float cu_load1(const float *p)
-{
-    return *p;
-}
-
-CU_FN float cu_load1(const uint16_t *p)
-{
-    return cu_from_bf16(*p);
-}
-
-CU_FN void cu_put1(float *p, float x)
-{
-    *p = x;
-}
-
-CU_FN void cu_put1(uint16_t *p, float x)
-{
-    *p = cu_to_bf16(x);
-}
-
 /* The value that x has as an element of type T. */
 template <typename T> CU_FN float cu_rounded(float x)
 {

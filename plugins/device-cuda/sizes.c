@@ -65,19 +65,21 @@ static uint64_t count_logits_bytes(const xray_device_work *work, int narrow)
     return larger_of(&bytes, 1);
 }
 
-/* Copies of heads in bf16, D of the gradient, and partial results of splits. */
+/* Copies of heads in bf16, unless they are in bf16 and in pieces of 16 bytes, as
+ * a model's are; D of the gradient, and partial results of splits. */
 static uint64_t count_attention_bytes(const xray_device_work *work, int narrow,
                                       uint64_t sms)
 {
     uint64_t dim = product_row(work->head_dim);
-    uint64_t keys = 2 * work->tokens * work->kv_heads * dim;
+    int direct = work->dtype == XRAY_BF16 && work->head_dim % 8 == 0;
+    uint64_t keys = direct ? 0 : 2 * work->tokens * work->kv_heads * dim;
     uint64_t items = work->tokens * work->heads;
     uint64_t splits = (work->row_tokens + SPLIT - 1) / SPLIT;
     uint64_t spread = work->kv_heads ? 2 * sms / work->kv_heads + 1 : 0;
     spread = spread < work->tokens ? spread : work->tokens;
     uint64_t grad = items * sizeof(float) + ALIGNMENT;
     if (narrow)
-        grad += (2 * items * dim + keys) * sizeof(uint16_t);
+        grad += ((direct ? 1 : 2) * items * dim + keys) * sizeof(uint16_t);
     const uint64_t sizes[] = {
         narrow && has_pass(work, XRAY_PASS_ROWS) ? keys * sizeof(uint16_t) : 0,
         has_pass(work, XRAY_PASS_GRADS) ? grad : 0,

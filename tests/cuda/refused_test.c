@@ -450,17 +450,22 @@ static void attention_over_a_cache_refuses_bad_fields(void **state)
     BAD(attention_kv, v_stride, 3, XRAY_E_ARG);
     BAD(attention_kv, o_stride, 7, XRAY_E_ARG);
     BAD(attention_kv, heads, 0, XRAY_E_ARG);
+    BAD(attention_kv, dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    xray_kv rounds = kv;
+    rounds.dtype = XRAY_BF16;
+    BAD(attention_kv, kv, &rounds, XRAY_E_UNSUPPORTED);
     const dev *d = &both.d[CUDA];
     assert_int_equal(d->ops->kv_block_bytes(d->self, &kv), 2 * 16 * 4 * 4);
     for (int i = 0; i < 4; i++) {
         xray_kv odd = kv;
-        odd.dtype = i == 0 ? XRAY_BF16 : XRAY_F32;
+        odd.dtype = i == 0 ? XRAY_F16 : XRAY_F32;
         odd.block_tokens = i == 1 ? 0 : i == 2 ? 24 : 16;
         odd.head_dim = i == 3 ? 257 : 4;
         assert_int_equal(d->ops->kv_block_bytes(d->self, &odd), 0);
         assert_string_equal(
-            last_failure, "kv_block_bytes: blocks must hold F32, a multiple of "
-                          "16 positions, and heads of dimension 256 at most");
+            last_failure,
+            "kv_block_bytes: blocks must hold F32 or BF16, a multiple of 16 "
+            "positions, and heads of dimension 256 at most");
     }
     assert_int_equal(d->ops->kv_block_bytes(d->self, NULL), 0);
     xray_attention_kv far = attention_kv;
