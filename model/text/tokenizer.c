@@ -127,12 +127,6 @@ int32_t xm_tokenizer_eos(const xm_tokenizer *tok)
     return tok->eos_id;
 }
 
-int xm_tokenizer_is_special(const xm_tokenizer *tok, int32_t id)
-{
-    return id >= 0 && (size_t)id < tok->token_count &&
-           (tok->tokens[id].flags & XM_TOK_SPECIAL) != 0;
-}
-
 int32_t xm_tokenizer_find(const xm_tokenizer *tok, const char *text,
                           size_t size)
 {

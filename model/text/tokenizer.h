@@ -28,7 +28,6 @@ void xm_tokenizer_close(xm_tokenizer *tok); /* accepts NULL */
 uint32_t xm_tokenizer_vocab(const xm_tokenizer *tok);
 int32_t xm_tokenizer_bos(const xm_tokenizer *tok); /* -1: none */
 int32_t xm_tokenizer_eos(const xm_tokenizer *tok); /* -1: none */
-int xm_tokenizer_is_special(const xm_tokenizer *tok, int32_t id);
 
 /* A growing array of token ids. */
 typedef struct xm_ids {

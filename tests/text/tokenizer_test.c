@@ -53,6 +53,54 @@ static void characters_become_ids_and_back(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* A text that the model has no tokens for is an error with the part of the text
+ * in question, and adds no ids; a refused list of ids adds no text. */
+static void what_has_no_tokens_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        const char *message;
+    } cases[] = {
+        { "{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}",
+          "tokenizer: \"ab\" is not in the vocabulary, which has no "
+          "unk_token" },
+        { "{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],"
+          "\"unk_token\":\"?\"}",
+          "tokenizer: \"ab\" needs the unk_token, which is not in the "
+          "vocabulary" },
+        { "{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1.0]]}",
+          "tokenizer: \"b\" is not in the vocabulary, which has no unk_id" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char json[300];
+        xm_ids ids = { 0 };
+        xr_err err = { "" };
+        (void)snprintf(json, sizeof json, "{\"model\":%s}", cases[i].model);
+        xm_tokenizer *tok = make_tokenizer(json);
+        assert_int_equal(xm_tokenizer_encode(tok, "ab", 2, 0, &ids, &err),
+                         XRAY_E_CONFIG);
+        assert_string_equal(err.text, cases[i].message);
+        assert_int_equal(ids.count, 0);
+        if (i)
+            EXPECT_IDS(tok, "aa", 0, 0, 0);
+        assert_int_equal(
+            xm_tokenizer_encode(tok, "a", ((size_t)1 << 30) + 1, 0, &ids, &err),
+            XRAY_E_RANGE);
+        const int32_t list[] = { 0, 0, 1 };
+        xr_str text = { 0 };
+        xr_str_puts(&text, "kept");
+        assert_int_equal(xm_tokenizer_decode(tok, list, 3, 0, &text, &err),
+                         XRAY_E_RANGE);
+        assert_string_equal(err.text, "id 1 (number 2 of the list) is not in "
+                                      "the tokenizer's vocabulary");
+        assert_string_equal(text.data, "kept");
+        xr_str_free(&text);
+        xm_ids_free(&ids);
+        xm_tokenizer_close(tok);
+    }
+}
+
 static void bos_follows_config_or_post_processor(void **state)
 {
     (void)state;
@@ -374,6 +422,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_become_ids_and_back),
+        cmocka_unit_test(what_has_no_tokens_is_named),
         cmocka_unit_test(bos_follows_config_or_post_processor),
         cmocka_unit_test(added_tokens_match_longest_and_strip),
         cmocka_unit_test(bpe_merges_by_rank_then_leftmost),

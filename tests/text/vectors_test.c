@@ -112,7 +112,6 @@ static void qwen2_matches_its_vectors(void **state)
     assert_int_equal(xm_tokenizer_vocab(tok), 151646);
     assert_int_equal(xm_tokenizer_bos(tok), -1);
     assert_int_equal(xm_tokenizer_eos(tok), 151645);
-    assert_int_equal(xm_tokenizer_is_special(tok, 151643), 1);
     check_vectors(tok, "qwen2", 73);
     xm_tokenizer_close(tok);
 }
@@ -136,8 +135,6 @@ static void stories_prompts_match_their_ids(void **state)
     xm_tokenizer *tok = open_data_tokenizer("models/stories260K/hf");
     assert_int_equal(xm_tokenizer_bos(tok), 1);
     assert_int_equal(xm_tokenizer_eos(tok), 2);
-    assert_int_equal(xm_tokenizer_is_special(tok, 2), 1);
-    assert_int_equal(xm_tokenizer_is_special(tok, 3), 0);
     test_data("models/stories260K/golden.json", path, sizeof path);
     assert_int_equal(xr_json_file(path, NULL, &golden), XRAY_OK);
     cJSON_ArrayForEach(item, xr_json_get(golden, "cases"))
