@@ -13,6 +13,7 @@
 #include "core/rl/checkpoint.h"
 #include "model/hf/safetensors.h"
 #include "model/nn/layout.h"
+#include "model/serve/blocks.h"
 #include "model/serve/sched.h"
 #include "tests/alloc/failing.h"
 #include "tests/deepspeed/backend.h"
@@ -519,6 +520,34 @@ static void scheduler_survives(void **state)
     failing_sweep("scheduler", try_sched, NULL, 0);
 }
 
+/* Two sequences of five tokens share a block; only creation allocates. */
+static xray_status try_blocks(void *ctx, xr_err *err)
+{
+    static const xm_blocks_limits limits = { 3, 4, 1 };
+    static const int32_t tokens[] = { 1, 2, 3, 4, 5 };
+    int32_t rows[2][2];
+    xm_blocks *pool = NULL;
+    (void)ctx;
+    xray_status status = xm_blocks_create(&limits, err, &pool);
+    if (status != XRAY_OK)
+        return status;
+    for (int i = 0; i < 2; i++) {
+        xm_block_seq seq = { .blocks = rows[i] };
+        uint32_t found = xm_blocks_find(pool, tokens, 5, &seq);
+        assert_int_equal(found, i ? 4 : 0);
+        assert_int_equal(xm_blocks_reserve(pool, &seq, 5, 0), 0);
+        xm_blocks_append(pool, &seq, tokens + found, 5 - found);
+    }
+    xm_blocks_destroy(pool);
+    return XRAY_OK;
+}
+
+static void blocks_survive(void **state)
+{
+    (void)state;
+    failing_sweep("blocks", try_blocks, NULL, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -530,6 +559,7 @@ int main(void)
         cmocka_unit_test(metrics_survive),
         cmocka_unit_test(progress_survives),
         cmocka_unit_test(scheduler_survives),
+        cmocka_unit_test(blocks_survive),
         cmocka_unit_test(chat_survives),
         cmocka_unit_test(deepspeed_survives),
         cmocka_unit_test(plugins_survive),
