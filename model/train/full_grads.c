@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Accumulates the gradients of all micro-batches in full buckets, and sums
- * those over ranks once per step, when the sums are first needed.
+ * those over ranks once: when the sums are first needed, or bucket by bucket in
+ * the last pass.
  */
 #include "model/train/trainer_internal.h"
 
@@ -37,6 +38,17 @@ xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err)
         status = xm_group_wait_collectives(&self->group);
     self->reduced = status == XRAY_OK;
     return status;
+}
+
+xray_status xm_trainer_sum_done_bucket(void *ctx, uint32_t bucket, xr_err *err)
+{
+    xm_trainer *self = ctx;
+    if (!self->ends)
+        return XRAY_OK;
+    xray_status status = xm_grads_finish_bucket(self->grads, bucket, err);
+    if (status == XRAY_OK)
+        status = xm_group_wait_compute(&self->group);
+    return status == XRAY_OK ? sum_bucket(self, bucket) : status;
 }
 
 static xray_status clear_elements(const xm_trainer *self, float *data,

@@ -243,6 +243,8 @@ create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
     watch.calls = self->calls;
     if (self->tensor.size > 1)
         watch.join = join_slices;
+    if (self->overlap)
+        watch.done = xm_trainer_sum_done_bucket;
     xm_decoder_watch(self->decoder, &watch);
     status = xm_space_create(
         self->decoder, load->tokens, xm_packed_rows(load->rows),
@@ -319,6 +321,7 @@ xray_status xm_trainer_open(xm_trainer *self, const xm_trainer_options *options,
     self->trainable = setup->trainable != 0;
     self->value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
     self->all_moments = options->all_moments;
+    self->overlap = options->overlap && self->data.size > 1;
     self->offload_dir = copy_folder(options->folder.dir);
     self->folder = (xm_host_folder){ .section = options->folder.section,
                                      .dir = self->offload_dir };

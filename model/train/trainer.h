@@ -5,9 +5,9 @@
  * model this rank computes and which ranks divide its buckets, and hooks into
  * what it does in its own way. Most functions of its table are those below.
  *
- * The instance counts gradients as sums over micro-batches in full buckets,
- * which are summed over the ranks once per step, unless the backend's hooks
- * keep shares of them.
+ * Gradients are sums over micro-batches in full buckets, which are summed over
+ * the ranks once, when the sums are first needed or already in the last pass,
+ * unless the backend's hooks keep shares of them.
  */
 #ifndef XM_TRAIN_TRAINER_H
 #define XM_TRAIN_TRAINER_H
@@ -39,6 +39,9 @@ typedef struct xm_trainer_options {
     uint32_t offload_moments;  /* 1: the moments are in host memory */
     uint32_t offload_anything; /* 1: the device must compute in host memory */
     uint32_t all_moments; /* 1: each rank has the moments of all elements */
+    uint32_t overlap;     /* 1: full gradients are summed over ranks while the
+                           * last backward pass of a call goes on */
+    uint32_t reserved;
 } xm_trainer_options;
 
 /* Host arrays with one float per token: the outputs that the loss reads and the
@@ -101,7 +104,7 @@ struct xm_trainer {
     uint32_t trainable;
     uint32_t value_head;
     uint32_t all_moments;
-    uint32_t reserved;
+    uint32_t overlap;
     xm_group group;
     xm_join join; /* of slices */
     xm_layout *layout;
@@ -119,6 +122,7 @@ struct xm_trainer {
     float **grad_shares; /* [bucket_count] [dev]; NULL: `grads` has all */
     uint32_t reduced;    /* 1: the full gradients hold sums over ranks, on each
                           * rank at least those of its shares */
+    uint32_t ends;       /* 1: the pass is the last one of a call */
     uint32_t has_grads;  /* 1: the gradients may hold values */
     xm_adamw *adamw;
     xm_host_memory moments;
@@ -130,8 +134,7 @@ struct xm_trainer {
     xm_trainer_tokens tokens;
     xm_host_memory host_copies[XRAY_TAG_COUNT]; /* values of offloaded tags */
     uint32_t offloaded; /* bits 1 << tag of the tags that are offloaded now */
-    uint32_t reserved2;
-    uint64_t skipped; /* steps skipped for a norm that was not finite */
+    uint64_t skipped;   /* steps skipped for a norm that was not finite */
 };
 
 /* ---- for a backend's plan and create ------------------------------------- */

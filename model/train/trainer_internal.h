@@ -18,6 +18,9 @@ xm_pack_limits xm_trainer_pack_limits(const xm_config *model,
 /* Sums the full gradients over ranks where that is still to be done.
  * [collective] */
 xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err);
+/* The `done` of a decoder's watch: where the pass is the last one, sums the
+ * bucket over ranks beside the computation. [collective] */
+xray_status xm_trainer_sum_done_bucket(void *ctx, uint32_t bucket, xr_err *err);
 xray_status xm_trainer_zero_grads(xm_trainer *self, xr_err *err);
 /* Prepares the gradients for another micro-batch to be added. */
 xray_status xm_trainer_resume_full_grads(xm_trainer *self, xr_err *err);

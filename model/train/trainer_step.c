@@ -304,6 +304,7 @@ static xray_status run_micro_batches(xm_trainer *self,
     xr_err later = { "" };
     xray_status status = xm_trainer_resume_full_grads(self, err);
     for (uint32_t i = 0; i < count && !broken; i++) {
+        self->ends = self->overlap && i + 1 == count;
         if (status == XRAY_OK)
             status =
                 run_micro_batch(self, batches[i], loss, status, &broken, err);
@@ -315,7 +316,10 @@ static xray_status run_micro_batches(xm_trainer *self,
                      run_empty_batch(self, &later) != XRAY_OK;
     }
     xray_status joined = xm_group_wait_collectives(&self->group);
-    return status == XRAY_OK ? joined : status;
+    status = status == XRAY_OK ? joined : status;
+    self->reduced = self->ends && status == XRAY_OK;
+    self->ends = 0;
+    return status;
 }
 
 xray_status xm_trainer_forward_backward(void *ptr,

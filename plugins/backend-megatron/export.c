@@ -34,15 +34,14 @@ static int is_everywhere(const mg_export *export, uint32_t i)
     return param->count == count_all(param);
 }
 
-/* 1: the parts of all ranks, one after the other, are the tensor. */
+/* 1: the parts of all ranks, one after the other, are the tensor. Parts in
+ * columns, or of several pieces, begin elsewhere. */
 static int is_in_order(const mg_export *export, uint32_t i)
 {
-    for (uint32_t r = 0; r < export->ranks; r++) {
-        const xm_param *param = &export->layouts[r]->params[i];
-        if (param->piece_count != 1 || param->cols != param->all_cols ||
-            param->pieces[0].first != r * export->layouts[0]->params[i].rows)
+    uint64_t rows = export->layouts[0]->params[i].rows;
+    for (uint32_t r = 0; r < export->ranks; r++)
+        if (export->layouts[r]->params[i].pieces[0].first != r * rows)
             return 0;
-    }
     return 1;
 }
 

@@ -22,7 +22,8 @@ static xm_trainer_options convert_options(const mg_config *config)
         .recompute = config->recompute_granularity == MG_RECOMPUTE_FULL,
         .offload_moments = config->optimizer_cpu_offload,
         .offload_anything = config->optimizer_cpu_offload,
-        .all_moments = !config->use_distributed_optimizer
+        .all_moments = !config->use_distributed_optimizer,
+        .overlap = config->overlap_grad_reduce
     };
 }
 

@@ -26,7 +26,7 @@ typedef struct mg_config {
     uint32_t sequence_parallel;
     uint32_t use_distributed_optimizer;
     uint32_t optimizer_cpu_offload;
-    uint32_t reserved;
+    uint32_t overlap_grad_reduce;
 } mg_config;
 
 /* Exports: the tensors of the entire model one after the other, each gathered

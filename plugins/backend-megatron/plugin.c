@@ -34,6 +34,10 @@ static const xray_option options[] = {
     XRAY_BOOL(mg_config, use_distributed_optimizer, "true", 0u, "0.1",
               "Share the optimizer's state among the data-parallel ranks. If "
               "false, each has all of it; the bits are the same."),
+    XRAY_BOOL(mg_config, overlap_grad_reduce, "true", 0u, "0.1",
+              "Sum the gradients of a block over the data-parallel ranks as "
+              "soon as the last micro-batch has added its own. If false, all "
+              "are summed before the update; the bits are the same."),
     XRAY_CHOICE(mg_config, recompute_granularity, "none", granularities, 0u,
                 "0.1", "What the backward pass computes again."),
     XRAY_CHOICE(mg_config, head_logits, "auto", logits, 0u, "0.1",

@@ -145,9 +145,9 @@ static void print_names_origins(void **state)
 
 /* ---- plugins ------------------------------------------------------------ */
 
-static const char *const plugins[] = { "algo-grpo", "backend-zero3",
-                                       "device-cpu", "infer-dsinf",
-                                       "reward-rule" };
+static const char *const plugins[] = { "algo-grpo",     "backend-megatron",
+                                       "backend-zero3", "device-cpu",
+                                       "infer-dsinf",   "reward-rule" };
 enum { PLUGINS = sizeof plugins / sizeof plugins[0] };
 
 static cJSON *parse_output(const program_result *r)

@@ -4,8 +4,8 @@
 # Proves runs whose policy is cut among tensor-parallel ranks: the samples,
 # metrics and checkpoints of one rank, and with two replicas those of zero3 on
 # two ranks, wherever the engine is and whatever leaves the device in between;
-# either backend goes on from the other's checkpoint. Then trains the pairing of
-# examples/, whose engine copies a cut model.
+# either backend goes on from the other's checkpoint, and a critic can be cut too.
+# Then trains the pairing of examples/, whose engine copies a cut model.
 . "$(dirname "$0")/lib.sh"
 make_task
 sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/; s/("num_key_value_heads"): *[0-9]+/\1: 4/' "$work/task/model/config.json"
@@ -53,6 +53,14 @@ run on 2
 # shellcheck disable=SC2046
 run on 3 $(cut 4 4)
 same one on weights
+
+# A critic that is cut as the policy is, and a reference that every rank has.
+ppo=(--set run.algo=ppo --set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true)
+run ppo 2 "${ppo[@]}"
+# shellcheck disable=SC2046
+run cutppo 2 "${ppo[@]}" $(cut 2 2) --set ref.train.megatron.tensor_model_parallel_size=1
+diff -r -x manifest.json -x run.ini -x history.json "$work/ppo/global_step_2" "$work/cutppo/global_step_2" ||
+    fail "a critic that is cut gives other bits"
 
 pairing=$XRAY_SOURCE/examples/pairings
 cp "$pairing/config.json" "$work/task/model/"

@@ -10,6 +10,7 @@
 
 #include "core/base/file.h"
 #include "tests/train/ranks.h"
+#include "tests/train/scripted.h"
 
 #define LAYERS 2u
 
@@ -84,6 +85,7 @@ static void check_kind(const struct kind *kind, uint32_t replicas,
         run.spec.checkpointing = (k + replicas) % 2;
         run.spec.head_logits = k % 3;
         run.spec.all_moments = k % 2;
+        run.spec.no_overlap = k / 2 % 2;
         run.spec.offload_optimizer = k % 3 == 2;
         run.turns = k == 1;
         ranks_go(&run);
@@ -187,6 +189,26 @@ static void collectives_of_a_pass_are_those_documented(void **state)
     }
 }
 
+/* All but the rank's own share of every bucket arrives while the last of three
+ * micro-batches goes back, or nothing does. */
+static void gradients_are_summed_in_the_last_pass(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 2; k++) {
+        ranks_run run = cut_run(qwen2, 2, 3);
+        xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+        run.cuts = 3;
+        run.steps = 1;
+        run.spec.no_overlap = k;
+        ranks_go(&run);
+        assert_int_equal(rig_plan_rank(&run.spec, 0, run.ranks, &plan),
+                         XRAY_OK);
+        assert_int_equal(run.received[0][0],
+                         k ? 0 : plan.bytes[XRAY_TAG_GRADS] * 2 / 3);
+        ranks_free(&run);
+    }
+}
+
 /* ---- failures ----------------------------------------------------------- */
 
 static void a_failing_loss_leaves_no_rank_waiting(void **state)
@@ -217,6 +239,78 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
         assert_string_equal(run.bad[r], "model.layers.1.mlp.down_proj.weight");
     }
     ranks_free(&run);
+}
+
+/* Rank 0 of two, the other of which has what it has. */
+static const rig_spec half = { .config_json = qwen3,
+                               .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE,
+                               .tensor = 2 };
+
+/* Whichever allocation of `create` fails, it says so and leaves nothing. */
+static void an_instance_without_memory_leaves_nothing(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    rig_device watched = scripted_watch(&device);
+    uint32_t fail = 0;
+    rig r;
+    xray_status status = XRAY_E_NOMEM;
+    while (status != XRAY_OK) {
+        xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
+        scripted_watched.fail_alloc = ++fail;
+        status = scripted_try(&watched, &half, 2, &r);
+        if (status == XRAY_OK)
+            rig_close(&r);
+        else if (status != XRAY_E_NOMEM || !rig_error()[0])
+            fail_msg("allocation %u: %d, %s", fail, status, rig_error());
+        assert_int_equal(device.ops->memory(device.self, &stats), XRAY_OK);
+        /* The device keeps some workspace of its own. */
+        for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++)
+            assert_int_equal(stats.live[tag], 0);
+        assert_int_equal(scripted_watched.events, 0);
+        assert_int_equal(scripted_watched.handles, 0);
+    }
+    assert_in_range(fail, 20, 100);
+    rig_device_close(&device);
+}
+
+static xray_status export_all(const rig *r)
+{
+    const xray_weights *part = NULL;
+    xray_status status = r->ops->export_begin(r->self);
+    while (status == XRAY_OK)
+        status = r->ops->export_next(r->self, &part);
+    r->ops->export_end(r->self);
+    return status == XRAY_END ? XRAY_OK : status;
+}
+
+/* Whichever collective fails, its status is that of the call. */
+static void a_failed_join_fails_the_call(void **state)
+{
+    (void)state;
+    static const uint32_t kinds_of_calls[] = { XRAY_COMM_ALL_REDUCE,
+                                               XRAY_COMM_ALL_GATHER };
+    rig_device device = rig_device_open(1);
+    rig r = scripted_open(&device, &half, 2);
+    rows_draw(&scripted_rows, 4, 12, 37, 3);
+    rows_cut(&scripted_rows, 1);
+    for (size_t k = 0; k < 2; k++)
+        for (int exports = 0; exports < 2; exports++) {
+            uint32_t calls = 0;
+            for (xray_status status = XRAY_E_PEER; status != XRAY_OK; calls++) {
+                scripted_other.fails = kinds_of_calls[k];
+                scripted_other.left = calls;
+                status = exports ? export_all(&r) : scripted_add_gradients(&r);
+                if (status != XRAY_OK)
+                    assert_int_equal(status, XRAY_E_PEER);
+            }
+            /* Sums: the embedding, four for each of two blocks, two of the
+             * head. Exports: q, k, v, o, gate, up and down of each block, and
+             * the embedding. */
+            assert_int_equal(calls - 1, exports ? (k ? 15 : 0) : (k ? 1 : 11));
+        }
+    rig_close(&r);
+    rig_device_close(&device);
 }
 
 /* ---- checkpoints -------------------------------------------------------- */
@@ -336,7 +430,10 @@ int main(void)
         cmocka_unit_test(gradients_that_were_read_are_added_to),
         cmocka_unit_test(planned_memory_is_what_ranks_allocate),
         cmocka_unit_test(collectives_of_a_pass_are_those_documented),
+        cmocka_unit_test(gradients_are_summed_in_the_last_pass),
         cmocka_unit_test(a_failing_loss_leaves_no_rank_waiting),
+        cmocka_unit_test(an_instance_without_memory_leaves_nothing),
+        cmocka_unit_test(a_failed_join_fails_the_call),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
         cmocka_unit_test(every_layout_writes_and_reads_the_same_files),
         cmocka_unit_test(a_plan_names_the_axis),

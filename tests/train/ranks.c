@@ -186,6 +186,16 @@ static uint64_t count_joins(const rank_job *job)
                : 0;
 }
 
+/* The bytes that this rank has received from all ranks and from those that
+ * divide its buckets. */
+static uint64_t count_received(const rank_job *job)
+{
+    uint64_t all = thread_comm_received(job->m, job->rank);
+    return job->data ? all + thread_comm_received(
+                                 job->data, job->rank / width_of(job->run))
+                     : all;
+}
+
 /* The first row of a replica. */
 static uint32_t first_row(const ranks_run *run, uint32_t replica)
 {
@@ -294,7 +304,7 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     ctx.tokens = tokens;
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
         loss.fn = fail_in_loss;
-    uint64_t before = thread_comm_received(job->m, job->rank);
+    uint64_t before = count_received(job);
     uint64_t joins = count_joins(job);
     uint32_t first = run->twice ? run->cuts / 2 : 0;
     xray_status status = offload_and_onload(job, TAGS_GRADIENTS);
@@ -314,8 +324,7 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     if (status != XRAY_OK || run->one_call)
         return status;
     if (run->ranks > 1)
-        run->received[job->rank][i] =
-            thread_comm_received(job->m, job->rank) - before;
+        run->received[job->rank][i] = count_received(job) - before;
     const xray_weights *grads = rig_debug(&job->rig)->gradients(job->rig.self);
     if (run->poison && job->rank + 1 == run->ranks && i == 0)
         for (uint32_t t = 0; t < grads->tensor_count; t++)
@@ -366,12 +375,12 @@ static xray_status export_all(rank_job *job)
     const xray_weights *part = NULL;
     ranks_run *run = job->run;
     uint64_t *first = &run->first_part[job->rank];
-    uint64_t before = thread_comm_received(job->m, job->rank);
+    uint64_t before = count_received(job);
     xray_status status = ops->export_begin(job->rig.self);
     while (status == XRAY_OK) {
         status = ops->export_next(job->rig.self, &part);
         if (run->ranks > 1 && !*first)
-            *first = thread_comm_received(job->m, job->rank) - before;
+            *first = count_received(job) - before;
         if (status == XRAY_OK && job->rank == 0)
             store_table(job, &run->weights, part);
     }

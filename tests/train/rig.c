@@ -188,12 +188,15 @@ static void set_megatron_options(const rig_spec *spec, void *config)
     int64_t tensor = spec->tensor;
     int64_t recompute = spec->checkpointing;
     uint32_t distributed = !spec->all_moments;
+    uint32_t overlap = !spec->no_overlap;
     set_option(megatron, config, "tensor_model_parallel_size", &tensor,
                sizeof(tensor));
     set_option(megatron, config, "recompute_granularity", &recompute,
                sizeof(recompute));
     set_option(megatron, config, "use_distributed_optimizer", &distributed,
                sizeof(distributed));
+    set_option(megatron, config, "overlap_grad_reduce", &overlap,
+               sizeof(overlap));
     set_option(megatron, config, "optimizer_cpu_offload",
                &spec->offload_optimizer, sizeof(spec->offload_optimizer));
 }

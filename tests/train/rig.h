@@ -58,6 +58,7 @@ typedef struct rig_spec {
      * other backend are left out. */
     uint32_t tensor;
     uint32_t all_moments; /* megatron: every rank has all moments */
+    uint32_t no_overlap;
 } rig_spec;
 
 /* The request that a spec stands for, in full. */

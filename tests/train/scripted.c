@@ -83,10 +83,15 @@ xray_status scripted_try(const rig_device *device, const rig_spec *spec,
                          uint32_t ranks, rig *out)
 {
     static void *const nowhere = &scripted_other; /* stands for the group */
+    const xray_subgroup groups[] = { { XRAY_AXIS_TENSOR, nowhere, 0, ranks },
+                                     { XRAY_AXIS_DATA, NULL, 0, 1 } };
     const xray_world world = { .header = XRAY_HEADER(xray_world),
                                .size = ranks,
                                .comm = &comm,
-                               .group = nowhere };
+                               .group = nowhere,
+                               .subgroups = groups,
+                               .subgroup_count = 2,
+                               .subgroup_stride = sizeof(groups[0]) };
     rig_request request = rig_request_of(spec);
     const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                                .host = rig_host(),
@@ -96,7 +101,7 @@ xray_status scripted_try(const rig_device *device, const rig_spec *spec,
                                .world = &world,
                                .role = XRAY_ROLE_ACTOR,
                                .trainable = 1 };
-    *out = (rig){ .ops = rig_component()->ops };
+    *out = (rig){ .ops = rig_component_of(spec)->ops };
     memset(&scripted_other, 0, sizeof(scripted_other));
     scripted_other.fails = SCRIPTED_NEVER;
     rig_clear();
@@ -118,6 +123,14 @@ rig scripted_open(const rig_device *device, const rig_spec *spec,
 
 static const xray_device_ops *cpu;
 scripted_device scripted_watched;
+
+static xray_status watch_alloc(void *self, const char *owner, uint32_t tag,
+                               uint64_t bytes, void **out)
+{
+    if (scripted_watched.fail_alloc && --scripted_watched.fail_alloc == 0)
+        return XRAY_E_NOMEM;
+    return cpu->alloc(self, owner, tag, bytes, out);
+}
 
 static xray_status watch_copy(void *self, xray_stream *stream, void *to,
                               const void *from, uint64_t bytes, uint32_t kind)
@@ -179,6 +192,7 @@ rig_device scripted_watch(const rig_device *device)
     memset(&scripted_watched, 0, sizeof(scripted_watched));
     cpu = device->ops;
     ops = *cpu;
+    ops.alloc = watch_alloc;
     ops.copy = watch_copy;
     ops.axpby = watch_axpby;
     ops.restore = watch_restore;

@@ -23,7 +23,7 @@ typedef struct scripted_rank {
 extern scripted_rank scripted_other;
 
 /* Opens rank 0 of `ranks` ranks, and resets the other one; scripted_open
- * expects that to succeed. */
+ * expects that to succeed. With spec->tensor they are one replica. */
 xray_status scripted_try(const rig_device *device, const rig_spec *spec,
                          uint32_t ranks, rig *out);
 rig scripted_open(const rig_device *device, const rig_spec *spec,
@@ -31,6 +31,7 @@ rig scripted_open(const rig_device *device, const rig_spec *spec,
 
 typedef struct scripted_device {
     uint64_t to_host;      /* bytes copied to host memory */
+    uint32_t fail_alloc;   /* the alloc that fails, counted from 1; 0: none */
     uint32_t fail_adds;    /* 1: axpby fails */
     uint32_t fail_copy;    /* kind of the copies that fail + 1; 0: none */
     uint32_t fail_restore; /* 1: restore fails */
