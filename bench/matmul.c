@@ -5,6 +5,7 @@
  * single token reads the matrix as floats, and then as bf16. Of a matrix of
  * gates and up projections it measures the product that activates its outputs
  * ("glu"), and the product and the activation one after the other ("apart").
+ * "NT16", "grad16" and "glu16" have activations of bf16.
  *
  *     bench-matmul [threads [avx512|avx2|scalar|auto [TOKENSxROWSxCOLS]]]
  */
@@ -95,11 +96,21 @@ static void print_rates(const char *kind, const device *d, const shape *s,
     double n = (double)s->rows * (double)s->cols;
     double flops = 2 * n * (double)s->tokens / seconds * 1e-9;
     double bytes = (s->narrow ? 2 : 4) * n / seconds * 1e-9;
-    printf("%-14s %-5s %6zu %6zu %6zu %9.1f %6.0f%%", s->what, kind, s->tokens,
+    printf("%-14s %-6s %6zu %6zu %6zu %9.1f %6.0f%%", s->what, kind, s->tokens,
            s->rows, s->cols, flops, 1e11 * flops / peaks->flops);
     if (s->tokens == 1)
         printf(" %9.1f %6.0f%%", bytes, 1e11 * bytes / peaks->bytes);
     printf("\n");
+}
+
+/* Measures a product whose input, in bf16, and output are bf16. */
+static void run_narrow(const char *kind, const device *d, const shape *s,
+                       xray_matmul op, const void *x, probe_rates *peaks)
+{
+    op.x = x;
+    op.x_dtype = XRAY_BF16;
+    op.y_dtype = XRAY_BF16;
+    print_rates(kind, d, s, &(work){ .op = &op }, peaks);
 }
 
 /* Measures the three products of a matrix; for a single token only the forward
@@ -116,6 +127,7 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                        .y_stride = s->rows,
                        .kind = XRAY_NT };
     print_rates(s->narrow ? "bf16" : "NT", d, s, &(work){ .op = &op }, peaks);
+    run_narrow("NT16", d, s, op, data[4], peaks);
     if (s->tokens == 1 || s->narrow)
         return;
     op.kind = XRAY_NN;
@@ -134,6 +146,9 @@ static void run_products(const device *d, const shape *s, xray_weight *w,
                               .cols = s->cols,
                               .dw = data[0] };
     print_rates("grad", d, s, &(work){ .grad = &grad }, peaks);
+    grad.x = data[4];
+    grad.x_dtype = XRAY_BF16;
+    print_rates("grad16", d, s, &(work){ .grad = &grad }, peaks);
 }
 
 /* Measures a product of gates and up projections with its activation, in one
@@ -160,14 +175,22 @@ static void run_gates(const device *d, const shape *s, xray_weight *w,
     op.y = data[3];
     op.y_stride = s->rows / 2;
     print_rates("glu", d, s, &(work){ .op = &op }, peaks);
+    run_narrow("glu16", d, s, op, data[4], peaks);
 }
 
 static int run_shape(const device *d, const shape *s, probe_rates *peaks)
 {
-    float *data[4] = { allocate_floats(d, s->rows * s->cols),
+    float *data[5] = { allocate_floats(d, s->rows * s->cols),
                        allocate_floats(d, s->tokens * s->cols),
                        allocate_floats(d, s->tokens * s->rows),
-                       allocate_floats(d, s->tokens * s->rows) };
+                       allocate_floats(d, s->tokens * s->rows),
+                       allocate_floats(d, s->tokens * s->cols) };
+    xray_cast round = { .header = XRAY_HEADER(xray_cast),
+                        .count = s->tokens * s->cols,
+                        .x = data[1],
+                        .y = data[4],
+                        .x_dtype = XRAY_F32,
+                        .y_dtype = XRAY_BF16 };
     xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
                               .data = data[0],
                               .rows = s->rows,
@@ -177,14 +200,15 @@ static int run_shape(const device *d, const shape *s, probe_rates *peaks)
                                           ? XRAY_USE_NT | XRAY_USE_NN
                                           : XRAY_USE_NT };
     xray_weight *w = NULL;
-    int ok = data[0] && data[1] && data[2] && data[3] &&
+    int ok = data[0] && data[1] && data[2] && data[3] && data[4] &&
+             d->ops->cast(d->self, NULL, &round) == XRAY_OK &&
              d->ops->weight_create(d->self, &desc, &w) == XRAY_OK;
     if (ok && s->gates)
         run_gates(d, s, w, data, peaks);
     else if (ok)
         run_products(d, s, w, data, peaks);
     d->ops->weight_destroy(d->self, w);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         d->ops->free(d->self, data[i]);
     return ok;
 }
@@ -258,7 +282,7 @@ int main(int argc, char **argv)
         return 1;
     printf("%s: %.0f GF/s fp32 FMA, %.1f GB/s read\n", info.name,
            peaks.flops * 1e-9, peaks.bytes * 1e-9);
-    printf("%-14s %-5s %6s %6s %6s %9s %7s %9s %7s\n", "model", "kind",
+    printf("%-14s %-6s %6s %6s %6s %9s %7s %9s %7s\n", "model", "kind",
            "tokens", "rows", "cols", "GF/s", "peak", "GB/s", "memory");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         shape s = shapes[i];
