@@ -496,17 +496,20 @@ static void gemm_t(const cpu_gemm *g)
 
 VFN void pack_rows(const cpu_gemm *g, int kind, float *to, size_t panel)
 {
+    const size_t line = kind == VEC_BF16 ? 32 : 16;
+    const size_t left = g->cols % 16;
     for (size_t k = 0; k < g->depth; k++) {
         const void *b = cpu_gemm_b(g, k * g->b_row);
-        const void *ahead = k + PACK_AHEAD < g->depth
-                                ? cpu_gemm_b(g, (k + PACK_AHEAD) * g->b_row)
-                                : b;
+        size_t ahead = k + PACK_AHEAD < g->depth ? g->cols : 0;
+        for (size_t i = 0; i < ahead; i += line)
+            __builtin_prefetch(cpu_gemm_b(g, (k + PACK_AHEAD) * g->b_row + i),
+                               0, 3);
         float *dst = to + k * 16;
-        for (size_t i = 0; i < g->cols; i += 16, dst += panel) {
-            size_t lanes = g->cols - i < 16 ? g->cols - i : 16;
-            __builtin_prefetch(cpu_element(ahead, kind, i), 0, 3);
-            v16_store(dst, v16_take(b, kind, i, lanes));
-        }
+        size_t i = 0;
+        for (; i + 16 <= g->cols; i += 16, dst += panel)
+            v16_store(dst, v16_take(b, kind, i, 16));
+        if (left)
+            v16_store(dst, v16_take(b, kind, i, left));
     }
 }
 

@@ -139,7 +139,7 @@ static void bf16_heads_give_the_bits_of_widened_ones(void **state)
 {
     (void)state;
     bench b;
-    open_cpu_devices(&b);
+    open_devices(&b);
     for (size_t s = 0; s < sizeof(forms) / sizeof(*forms); s++) {
         form f = forms[s];
         float *wide = make_values(f.items * f.dim, 1);
@@ -209,7 +209,7 @@ static void gradients_have_the_bits_of_widened_inputs(void **state)
                                  { 21, 777, 17 },
                                  { 70, 65, 96 } };
     bench b;
-    open_cpu_devices(&b);
+    open_devices(&b);
     for (size_t s = 0; s < 4 * sizeof(grid) / sizeof(*grid); s++) {
         form f = grid[s / 4];
         const call c = { .keep = (int)(s % 2), .segments = (int)(s / 2 % 2) };
