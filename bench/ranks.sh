@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Measures the cost of Workhorses: the median time of an SFT step of a 35.3M Llama,
-# about 4,096 tokens, in one process, in one Workhorse, and on two ranks at each stage.
+# about 4,096 tokens, in one process, in one Workhorse, on two ranks at each stage, and
+# on two tensor-parallel ranks.
 #
 #     bench/ranks.sh BUILD [STEPS]
 set -euo pipefail
@@ -57,4 +58,6 @@ for round in 1 2 3; do
     for stage in 0 1 2 3; do
         measure "two ranks, stage $stage" --set run.ranks=2 --set "train.zero3.stage=$stage"
     done
+    measure "two ranks, one replica" --set run.ranks=2 --set run.train=megatron \
+        --set train.megatron.tensor_model_parallel_size=2
 done

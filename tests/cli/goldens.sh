@@ -345,6 +345,8 @@ plan() { "$XRAY_BIN" plan run.ini "$@" | figures; }
 same plan.txt plan
 same plan-sft.txt plan --job sft
 same plan-turns.txt plan --set rollout.free_cache_engine=true --set actor.optimizer_offload=true
+same plan-cut.txt plan --set run.train=megatron --set run.ranks=2 --set train.megatron.tensor_model_parallel_size=2 \
+    --set ref.train.megatron.tensor_model_parallel_size=1
 json_figures() { sed -E -e 's/"(weights|optimizer|gradients|activations|kv|workspace|all|other|checkpoint_bytes)":[1-9][0-9]*/"\1":SIZE/g' -e 's/("turns":.*)/\1/' -e '/"turns"/s/:[0-9]+/:SIZE/g'; }
 json_plan() { "$XRAY_BIN" plan run.ini --json "$@" | json_figures; }
 same plan.json json_plan --set rollout.free_cache_engine=true
