@@ -392,13 +392,7 @@ static void combine_scheduler(ds_read *d)
 static void set_dtype(ds_read *d, const char *path)
 {
     const cJSON *enabled = xr_ds_get(d, path);
-    const char *device = xr_config_get(d->config, "run", "device");
-    int cpu = !device || strcmp(device, "cpu") == 0;
-    if (!enabled)
-        return;
-    if (cJSON_IsTrue(enabled) && cpu)
-        xr_ds_note(d, 1, path, "the cpu device computes in float32");
-    else
+    if (enabled)
         xr_ds_set(d, path, "model", "dtype",
                   cJSON_IsTrue(enabled) ? "bfloat16" : "float32");
 }

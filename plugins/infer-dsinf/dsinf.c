@@ -254,8 +254,9 @@ static const xray_choice weight_choices[] = {
 static const xray_option options[] = {
     XRAY_CHOICE(dsinf_config, weights, "auto", weight_choices, 0u, "0.1",
                 "The weights to compute with. bfloat16 halves the bytes that a "
-                "step reads; its log-probabilities are not the trainer's, so "
-                "those of the old policy are computed again."),
+                "step reads. Beside a trainer in float32 its log-probabilities "
+                "are not the trainer's, so those of the old policy are "
+                "computed again; with [model] dtype = bfloat16 they are."),
     XRAY_INT(dsinf_config, max_num_seqs, "0", 0, 1048576, "sequences", 0u,
              "0.1",
              "Number of sequences that run at once; 0: as many as the workload "

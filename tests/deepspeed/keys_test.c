@@ -154,8 +154,8 @@ static void file_of_openrlhf_is_read(void **state)
     expect_notes(&r, "i steps_per_print\n"
                      "i zero_optimization.offload_optimizer.pin_memory\n"
                      "i zero_optimization.overlap_comm\n"
-                     "i checkpoint\n"
-                     "w bf16.enabled\n");
+                     "i checkpoint\n");
+    expect_set(&r, "model", "dtype", "bfloat16", "bf16.enabled");
     free_reading(&r);
 }
 

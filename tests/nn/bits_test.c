@@ -2,7 +2,8 @@
  *
  * Proves that results have equal bits whatever the way to them: decoding with a
  * KV cache or a pass over complete rows, any cut into micro-batches,
- * recomputation, any number of threads, any instruction set.
+ * recomputation, any number of threads, any instruction set; with fp32
+ * activations and with bf16 ones.
  */
 #include "tests/nn/fixture.h"
 #include "tests/testing.h"
@@ -213,7 +214,7 @@ static cache create_cache(const fixture *f, int paged)
                          .block_tokens = BLOCK_TOKENS,
                          .kv_heads = f->config.kv_heads,
                          .head_dim = f->config.head_dim,
-                         .dtype = XRAY_F32 };
+                         .dtype = f->config.dtype ? XRAY_BF16 : XRAY_F32 };
         kv->blocks = fixture_alloc(
             &f->device, f->device.ops->kv_block_bytes(f->device.self, kv) *
                             ROWS * SLOT_BLOCKS);
@@ -233,7 +234,7 @@ static void destroy_cache(const fixture *f, cache *c)
  * stores their hidden states at their positions in the packed batch. */
 static void decode_tokens(const fixture *f, xm_space *space, const cache *c,
                           const fixture_rows *rows, uint32_t *done,
-                          const uint32_t *take, float *hidden)
+                          const uint32_t *take, char *hidden)
 {
     int32_t ids[TOKENS];
     int32_t seq[TOKENS];
@@ -260,14 +261,13 @@ static void decode_tokens(const fixture *f, xm_space *space, const cache *c,
                              .kv = c->kv,
                              .last = last,
                              .last_count = n };
-    const void *hidden_states = NULL;
-    fixture_ok(xm_decode(f->decoder, space, &step, &hidden_states, &err), &err);
-    const float *out = hidden_states;
+    const void *out = NULL;
+    fixture_ok(xm_decode(f->decoder, space, &step, &out, &err), &err);
     fixture_ok(f->device.ops->sync(f->device.self, NULL), NULL);
-    uint64_t dim = f->config.hidden;
+    uint64_t row = f->config.hidden * xm_config_act_bytes(&f->config);
     for (uint32_t i = 0; i < n; i++)
-        memcpy(hidden + (uint64_t)packed[i] * dim, out + i * dim,
-               dim * sizeof(float));
+        memcpy(hidden + (uint64_t)packed[i] * row, (const char *)out + i * row,
+               row);
 }
 
 /* The number of tokens of a row in one pass, by a pattern. */
@@ -286,7 +286,7 @@ static uint32_t count_next_tokens(int pattern, uint32_t row, uint32_t round)
 }
 
 static void decode_all_rows(const fixture *f, const fixture_rows *rows,
-                            int pattern, int paged, float *hidden)
+                            int pattern, int paged, char *hidden)
 {
     xm_space *space = make_space(f, 0);
     cache c = create_cache(f, paged);
@@ -319,8 +319,8 @@ static void decoding_equals_the_forward_pass(void **state)
         xm_space *space = make_space(&f, XM_SPACE_TRAIN);
         fixture_ok(xm_forward(f.decoder, space, &rows.pack, &err), &err);
         fixture_ok(f.device.ops->sync(f.device.self, NULL), NULL);
-        size_t size = TOKENS * f.config.hidden * sizeof(float);
-        float *hidden = calloc(1, size);
+        size_t size = TOKENS * f.config.hidden * xm_config_act_bytes(&f.config);
+        char *hidden = calloc(1, size);
         assert_non_null(hidden);
         for (int pattern = 0; pattern < 4; pattern++) {
             for (int paged = 0; paged < 2; paged++) {
@@ -351,17 +351,18 @@ static void sampled_logp_equals_scored_logp(void **state)
         xm_space *space = make_space(&f, XM_SPACE_TRAIN);
         fixture_pass(&f, space, &rows, &items, NULL, NULL);
         uint32_t n = items.items.count;
-        float *x = calloc(n, f.config.hidden * sizeof(float));
+        size_t row = f.config.hidden * xm_config_act_bytes(&f.config);
+        char *x = calloc(n, row);
         xray_draw *draws = calloc(n, sizeof *draws);
         int32_t token[TOKENS];
         float raw[TOKENS];
         float tempered[TOKENS];
         assert_true(x && draws);
         for (uint32_t i = 0; i < n; i++) {
-            memcpy(x + i * f.config.hidden,
-                   (const float *)xm_space_hidden(space) +
-                       (uint32_t)items.index[i] * f.config.hidden,
-                   f.config.hidden * sizeof(float));
+            memcpy(x + i * row,
+                   (const char *)xm_space_hidden(space) +
+                       (uint32_t)items.index[i] * row,
+                   row);
             draws[i] = (xray_draw){ .key = 9,
                                     .sample = i,
                                     .temperature = items.temperature[i],
@@ -377,7 +378,8 @@ static void sampled_logp_equals_scored_logp(void **state)
                              .logp = tempered,
                              .softcap = (float)kind->config.logit_softcap,
                              .draw_stride = sizeof(xray_draw),
-                             .segment = xm_vocab_segment(&f.config) };
+                             .segment = xm_vocab_segment(&f.config),
+                             .x_dtype = f.config.dtype };
         fixture_ok(f.device.ops->sample(f.device.self, NULL, &call), NULL);
         fixture_ok(f.device.ops->sync(f.device.self, NULL), NULL);
         memcpy(items.target, token, n * sizeof *token);
@@ -410,5 +412,8 @@ int main(void)
         cmocka_unit_test(decoding_equals_the_forward_pass),
         cmocka_unit_test(sampled_logp_equals_scored_logp),
     };
-    return cmocka_run_group_tests_name("nn.bits", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("nn.bits", tests, NULL, NULL);
+    fixture_activations(XRAY_BF16);
+    return failed +
+           cmocka_run_group_tests_name("nn.bits, bf16", tests, NULL, NULL);
 }

@@ -124,6 +124,13 @@ static void make_weights(fixture *f, int value_head)
                &err);
 }
 
+static uint32_t activations;
+
+void fixture_activations(uint32_t dtype)
+{
+    activations = dtype;
+}
+
 void fixture_load(fixture *f, const char *dir)
 {
     xr_err err = { "" };
@@ -175,6 +182,7 @@ void fixture_make_on(fixture *f, const fixture_kind *kind, uint64_t seed,
 {
     xr_err err = { "" };
     *f = (fixture){ .device = device, .config = kind->config };
+    f->config.dtype = activations;
     make_weights(f, kind->value_head);
     for (uint32_t p = 0; p < f->layout->param_count; p++) {
         const xm_param *param = &f->layout->params[p];
@@ -427,7 +435,7 @@ xray_kv *fixture_cache_open(const fixture *f, uint32_t capacity)
                            .block_tokens = KV_BLOCK,
                            .kv_heads = f->config.kv_heads,
                            .head_dim = f->config.head_dim,
-                           .dtype = XRAY_F32 };
+                           .dtype = activations ? activations : XRAY_F32 };
         kv[l].blocks = fixture_alloc(
             &f->device, f->device.ops->kv_block_bytes(f->device.self, &kv[l]) *
                             (capacity / KV_BLOCK));

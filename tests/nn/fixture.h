@@ -36,6 +36,9 @@ typedef struct fixture_kind {
 extern const fixture_kind fixture_kinds[];
 extern const size_t fixture_kind_count;
 
+/* The type of activations of the models that are made after it: XRAY_BF16, or
+ * 0: fp32, as at the start. */
+void fixture_activations(uint32_t dtype);
 /* Loads a model from a directory of the test data. */
 void fixture_load(fixture *f, const char *dir);
 /* Makes a small model with random values; norms are near 1. The second form

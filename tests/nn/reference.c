@@ -7,9 +7,17 @@
 #include <math.h>
 
 #include "model/hf/param_slots.h"
+#include "model/hf/safetensors.h"
 #include "tests/testing.h"
 
 #define PI 3.14159265358979323846
+
+/* Rounds what a decoder stores, if its activations are bf16. */
+static void store(const xm_config *c, double *x, uint64_t count)
+{
+    for (uint64_t i = 0; c->dtype == XRAY_BF16 && i < count; i++)
+        x[i] = (double)xm_bf16_to_f32(xm_f32_to_bf16((float)x[i]));
+}
 
 void reference_make(reference *ref, const fixture *f)
 {
@@ -22,6 +30,11 @@ void reference_make(reference *ref, const fixture *f)
         assert_non_null(ref->buckets[b]);
         for (uint64_t i = 0; i < count; i++)
             ref->buckets[b][i] = (double)f->weights->buckets[b][i];
+    }
+    for (uint32_t i = 0; i < f->layout->param_count; i++) {
+        const xm_param *p = &f->layout->params[i];
+        if (p->cols && p->slot != XM_VALUE)
+            store(ref->config, ref->buckets[p->bucket] + p->offset, p->count);
     }
 }
 
@@ -110,6 +123,7 @@ static void apply_stream_norm(const xm_config *c, const double *w,
         apply_layernorm(c, w, b, x, y);
     else
         apply_rmsnorm(c, w, x, y, c->hidden);
+    store(c, y, c->hidden);
 }
 
 /* ---- positions ---------------------------------------------------------- */
@@ -250,6 +264,7 @@ static void project_heads(const reference *ref, uint32_t l, uint32_t which,
         find_param_part(ref, l, XM_Q + which, XM_Q, before * c->hidden),
         find_param_part(ref, l, XM_Q_BIAS + which, XM_Q_BIAS, before), h, out,
         heads * c->head_dim, c->hidden);
+    store(c, out, heads * c->head_dim);
     if (which == 2)
         return;
     const double *norm = find_layer_param(ref, l, XM_Q_NORM + which);
@@ -258,8 +273,10 @@ static void project_heads(const reference *ref, uint32_t l, uint32_t which,
         double *head = out + i * c->head_dim;
         if (norm)
             apply_rmsnorm(c, norm, head, head, c->head_dim);
+        store(c, head, c->head_dim);
         if (!c->learned_positions)
             rotate_head(c, slides ? &c->rope_local : &c->rope, head, position);
+        store(c, head, c->head_dim);
     }
 }
 
@@ -268,10 +285,14 @@ static void add_branch(const reference *ref, uint32_t l, uint32_t slot,
                        double *h, double *x)
 {
     const xm_config *c = ref->config;
-    if (c->post_norms)
+    if (c->post_norms) {
+        store(c, h, c->hidden);
         apply_rmsnorm(c, find_layer_param(ref, l, slot), h, h, c->hidden);
+        store(c, h, c->hidden);
+    }
     for (uint32_t i = 0; i < c->hidden; i++)
         x[i] += h[i];
+    store(c, x, c->hidden);
 }
 
 static void add_attention(const reference *ref, uint32_t l, double *x,
@@ -295,6 +316,7 @@ static void add_attention(const reference *ref, uint32_t l, double *x,
         project_heads(ref, l, 2, h, (int32_t)t, v + t * kv_dim);
     }
     attend_row(c, l, qkv, tokens, o);
+    store(c, o, (uint64_t)tokens * q_dim);
     for (uint32_t t = 0; t < tokens; t++) {
         apply_linear(find_layer_param(ref, l, XM_O),
                      find_layer_param(ref, l, XM_O_BIAS), o + t * q_dim, h,
@@ -336,9 +358,12 @@ static void add_mlp(const reference *ref, uint32_t l, double *x,
             apply_linear(find_layer_param(ref, l, XM_GATE),
                          find_layer_param(ref, l, XM_GATE_BIAS), h, gate,
                          c->ffn, c->hidden);
+        store(c, up, c->ffn);
+        store(c, gate, c->ffn);
         for (uint32_t i = 0; i < c->ffn; i++)
             up[i] = c->gated ? activation(c, gate[i]) * up[i]
                              : activation(c, up[i]);
+        store(c, up, c->ffn);
         apply_linear(find_layer_param(ref, l, XM_DOWN),
                      find_layer_param(ref, l, XM_DOWN_BIAS), up, h, c->hidden,
                      c->ffn);
@@ -359,10 +384,13 @@ static void compute_hidden_row(const reference *ref, const int32_t *ids,
     const double *table = find_outer_param(ref, XM_EMBED);
     const double *positions = find_outer_param(ref, XM_POSITIONS);
     for (uint32_t t = 0; t < tokens; t++) {
+        double *at = x + t * c->hidden;
         for (uint32_t i = 0; i < c->hidden; i++)
-            x[t * c->hidden + i] =
-                table[(uint32_t)ids[t] * c->hidden + i] * c->embed_scale +
-                (positions ? positions[t * c->hidden + i] : 0);
+            at[i] = table[(uint32_t)ids[t] * c->hidden + i] * c->embed_scale;
+        store(c, at, c->hidden);
+        for (uint32_t i = 0; positions && i < c->hidden; i++)
+            at[i] += positions[t * c->hidden + i];
+        store(c, at, c->hidden);
     }
     for (uint32_t l = 0; l < c->layers; l++) {
         add_attention(ref, l, x, tokens);

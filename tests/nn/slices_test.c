@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "model/hf/param_slots.h"
+#include "model/hf/safetensors.h"
 #include "model/nn/join.h"
 #include "tests/nn/reference.h"
 #include "tests/nn/slice_kinds.h"
@@ -107,7 +108,9 @@ static xray_status train_once(rank_state *s, xm_space *const *spaces)
                             &outputs, &s->err);
     if (status != XRAY_OK)
         return status;
-    memcpy(s->out.hidden, pack.in, sizeof s->out.hidden);
+    memcpy(s->out.hidden, pack.in,
+           sizeof s->out.hidden / sizeof(float) *
+               xm_config_act_bytes(&s->f[0].config));
     memcpy(s->out.logp, outputs.logp, bytes);
     memcpy(s->out.entropy, outputs.entropy, bytes);
     if (outputs.value)
@@ -119,7 +122,7 @@ static xray_status train_once(rank_state *s, xm_space *const *spaces)
 static xray_status decode_first_row(rank_state *s, xm_space *const *spaces)
 {
     uint32_t tokens = (uint32_t)s->rows->row_start[1];
-    uint64_t dim = s->f[0].config.hidden;
+    uint64_t row = s->f[0].config.hidden * xm_config_act_bytes(&s->f[0].config);
     xray_kv *kv[MOST_STAGES] = { NULL };
     xray_status status = XRAY_OK;
     const int32_t slots[TOKENS] = { 0 };
@@ -145,8 +148,7 @@ static xray_status decode_first_row(rank_state *s, xm_space *const *spaces)
             batch.in = hidden;
         }
         if (status == XRAY_OK)
-            memcpy(s->out.decoded + at * dim, batch.in,
-                   n * dim * sizeof(float));
+            memcpy((char *)s->out.decoded + at * row, batch.in, n * row);
     }
     for (uint32_t i = 0; i < s->stages; i++)
         fixture_cache_close(&s->f[i], kv[i]);
@@ -224,6 +226,8 @@ typedef struct comparison {
     uint32_t ranks;
     double
         bound; /* of the difference, in units of the largest value; 0: bits */
+    uint32_t dtype; /* of activations */
+    uint32_t reserved;
 } comparison;
 
 static void expect_floats(const comparison *c, const float *got,
@@ -297,17 +301,31 @@ static void compare_gradient(const comparison *c, const rank_state *all,
     free(want);
 }
 
+/* Rows of hidden states, whose elements are bf16 or fp32. */
+static void expect_states(const comparison *c, const float *got,
+                          const float *want, const char *what)
+{
+    float wide[2][TOKENS * 20];
+    const float *from[2] = { got, want };
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < TOKENS * 20; i++)
+            wide[k][i] = c->dtype == XRAY_BF16
+                             ? xm_bf16_to_f32(((const uint16_t *)from[k])[i])
+                             : from[k][i];
+    expect_floats(c, wide[0], wide[1], TOKENS * 20, what);
+}
+
 static void compare_outcomes(const comparison *c, const outcome *got,
                              const outcome *want)
 {
 #define SAME(what)                          \
     expect_floats(c, got->what, want->what, \
                   sizeof got->what / sizeof got->what[0], #what)
-    SAME(hidden);
+    expect_states(c, got->hidden, want->hidden, "hidden");
     SAME(logp);
     SAME(entropy);
     SAME(value);
-    SAME(decoded);
+    expect_states(c, got->decoded, want->decoded, "decoded");
 #undef SAME
 }
 
@@ -316,7 +334,7 @@ static void compare_outcomes(const comparison *c, const outcome *got,
 static void compare_copies(const comparison *c, const rank_state *a,
                            const rank_state *b, uint32_t stage)
 {
-    const comparison exact = { c->kind, c->ranks, 0 };
+    const comparison exact = { c->kind, c->ranks, 0, c->dtype, 0 };
     const xm_layout *layout = b->f[stage].layout;
     compare_outcomes(&exact, &b->out, &a->out);
     for (uint32_t i = 0; i < layout->param_count; i++) {
@@ -335,18 +353,20 @@ static void compare_copies(const comparison *c, const rank_state *a,
  * as those of one rank may be (gradient_test.c), and gradients as far from
  * those of one rank. */
 #define BOUND 2e-5
+#define HALF 0.01 /* with bf16 activations */
 
-static void compare_reference(const rank_state *all, const rank_state *s)
+static void compare_reference(const rank_state *all, const rank_state *s,
+                              double bound)
 {
     reference ref;
     reference_out want[TOKENS];
     reference_make(&ref, &all->f[0]);
     reference_run(&ref, s->rows, s->items, want);
     for (uint32_t i = 0; i < s->items->items.count; i++)
-        if (!(fabs((double)s->out.logp[i] - want[i].logp) < BOUND &&
-              fabs((double)s->out.entropy[i] - want[i].entropy) < BOUND &&
+        if (!(fabs((double)s->out.logp[i] - want[i].logp) < bound &&
+              fabs((double)s->out.entropy[i] - want[i].entropy) < bound &&
               (!s->items->items.value ||
-               fabs((double)s->out.value[i] - want[i].value) < BOUND)))
+               fabs((double)s->out.value[i] - want[i].value) < bound)))
             fail_msg("item %u: log-p %.9g is not %.9g, or entropy or value", i,
                      (double)s->out.logp[i], want[i].logp);
     reference_free(&ref);
@@ -356,8 +376,9 @@ static void run_slices(const rank_state *all, uint32_t count, uint32_t stages,
                        const char *kind)
 {
     const xm_config *model = &all->f[0].config;
-    const comparison c = { kind, count,
-                           count > xm_segments(model) ? BOUND : 0 };
+    const double bound = model->dtype == XRAY_BF16 ? HALF : BOUND;
+    const comparison c = { kind, count, count > xm_segments(model) ? bound : 0,
+                           model->dtype, 0 };
     uint32_t each = count > model->kv_heads ? count / model->kv_heads : 1;
     thread_comm *comm = thread_comm_open(count);
     thread_comm *kv[MOST_RANKS] = { NULL };
@@ -392,7 +413,7 @@ static void run_slices(const rank_state *all, uint32_t count, uint32_t stages,
     for (uint32_t i = 0; i < all->f[0].layout->param_count; i++)
         compare_gradient(&c, all, &all->f[0].layout->params[i], ranks);
     if (c.bound > 0)
-        compare_reference(all, &ranks[0]);
+        compare_reference(all, &ranks[0], c.bound);
     for (uint32_t i = stages; i < count * stages; i++)
         compare_copies(&c, &ranks[i / stages - 1], &ranks[i / stages],
                        i % stages);
@@ -506,5 +527,8 @@ int main(void)
         cmocka_unit_test(slices_give_the_bits_of_one_rank),
         cmocka_unit_test(the_largest_of_every_number_is_found),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("nn.slices", tests, NULL, NULL);
+    fixture_activations(XRAY_BF16);
+    return failed +
+           cmocka_run_group_tests_name("nn.slices, bf16", tests, NULL, NULL);
 }
