@@ -89,7 +89,8 @@ int xm_blocks_reserve(xm_blocks *pool, xm_block_seq *seq, uint32_t positions,
 
 /* Appends tokens, whose positions are reserved. From here on other sequences
  * may find the blocks that they fill, so that no step may read them before the
- * step that computes these tokens; the same step may. */
+ * step that computes these tokens; the same step may. If that step fails,
+ * xm_blocks_forget keeps others from what was not computed. */
 void xm_blocks_append(xm_blocks *pool, xm_block_seq *seq, const int32_t *tokens,
                       uint32_t count);
 
