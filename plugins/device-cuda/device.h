@@ -2,13 +2,13 @@
  *
  * The instance of the CUDA device, and what its operator files share.
  *
- * There are two precisions. `float32` computes the contract xray.fp32/2 of
- * docs/numerics.md to the last bit, so it has the CPU's results. `bfloat16`
- * differs in three operators: matrix products, attention and the LM head. Their
- * operands are rounded to bf16 (to nearest even), and the tensor cores sum the
- * products in fp32, sixteen terms per step, with the steps in index order,
- * starting from the accumulator, and segments cut and joined as in float32.
- * Everything else is as in float32.
+ * There are two precisions. `float32` computes the contracts xray.fp32/2 and
+ * xray.bf16/1 of docs/numerics.md to the last bit, so it has the CPU's results.
+ * `bfloat16` differs in three operators: matrix products, attention and the LM
+ * head. Their operands are rounded to bf16 (to nearest even) unless they are
+ * bf16 already, and the tensor cores sum the products in fp32, sixteen terms in
+ * a step, with the steps in index order, starting from the accumulator, and
+ * segments cut and joined as in float32. Everything else is as in float32.
  *
  * In both precisions no result depends on the batch around a row or on the
  * number of tokens in a call. The gradient of a weight does not depend on where

@@ -83,7 +83,7 @@ static product make_product(shape s, epilogue e)
     p.r_stride = e.residual == SAME ? p.y_stride : p.out + 5;
     p.raw = keep_array(random_floats(n, 1));
     p.w = keep_array(alloc_floats(n));
-    p.w16 = keep_array(calloc(n, sizeof(*p.w16)));
+    p.w16 = keep_array(calloc(n ? n : 1, sizeof(*p.w16)));
     for (size_t i = 0; i < n; i++) {
         p.w16[i] = cpu_to_bf16(p.raw[i]);
         p.w[i] = cpu_from_bf16(p.w16[i]);
@@ -272,9 +272,9 @@ static void check_product(const bench *b, const product *p, size_t turn)
     }
 }
 
-static void check_products(const bench *b)
+static void check_products(const bench *b, size_t shape_count)
 {
-    for (size_t i = 0; i < SHAPES * EPILOGUES; i++) {
+    for (size_t i = 0; i < shape_count * EPILOGUES; i++) {
         const epilogue *e = &epilogues[i % EPILOGUES];
         shape s = shapes[i / EPILOGUES];
         size_t in = e->kind == XRAY_NT ? s.cols : s.rows;
@@ -291,19 +291,19 @@ static void products_round_each_output_once(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    check_products(&b);
+    check_products(&b, SHAPES);
     close_devices(&b);
 }
 
 #ifdef BENCH_CUDA
 /* In bfloat16 the device is its own reference; how close its sums are to
- * float64 is tested elsewhere. */
+ * float64 is tested elsewhere, and the two largest shapes are for the CPU. */
 static void tensor_cores_round_each_output_once(void **state)
 {
     (void)state;
     bench b = { .dev = { open_cuda(CUDA_BFLOAT16, "cuda, bfloat16") },
                 .count = 1 };
-    check_products(&b);
+    check_products(&b, SHAPES - 2);
     close_devices(&b);
 }
 #endif

@@ -65,10 +65,12 @@ static void check_matrix(const kind *k, void *self, xray_weight_desc desc)
     must(k->ops->weight_create(self, &desc, &w));
     uint64_t taken = read_memory(k, self).live[XRAY_TAG_WEIGHTS] - before;
     if (planned != taken)
-        fail_msg("%s: %llu x %llu of type %u for %u: planned %llu, taken %llu",
+        fail_msg("%s: %llu x %llu of type %u as %u for %u: planned %llu, taken "
+                 "%llu",
                  k->name, (unsigned long long)desc.rows,
-                 (unsigned long long)desc.cols, desc.dtype, desc.uses,
-                 (unsigned long long)planned, (unsigned long long)taken);
+                 (unsigned long long)desc.cols, desc.dtype, desc.product_dtype,
+                 desc.uses, (unsigned long long)planned,
+                 (unsigned long long)taken);
     k->ops->weight_destroy(self, w);
 }
 
@@ -84,14 +86,15 @@ static void packed_copies_are_planned(void **state)
         void *self = open_kind(&kinds[i]);
         for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++)
             for (uint32_t dtype = XRAY_F32; dtype <= XRAY_F16; dtype++)
-                for (uint32_t uses = 1; uses < 8; uses++)
+                for (uint32_t n = 2; n < 16; n++)
                     check_matrix(&kinds[i], self,
                                  (xray_weight_desc){
                                      .header = XRAY_HEADER(xray_weight_desc),
                                      .rows = shapes[s][0],
                                      .cols = shapes[s][1],
                                      .dtype = dtype,
-                                     .uses = uses });
+                                     .uses = n / 2,
+                                     .product_dtype = n % 2 ? XRAY_BF16 : 0 });
         kinds[i].ops->destroy(self);
     }
 }
@@ -113,8 +116,9 @@ static void what_would_be_refused_has_no_size(void **state)
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
         const kind *k = &kinds[i];
-        for (int bad = 0; bad < 5; bad++) {
+        for (int bad = 0; bad < 6; bad++) {
             xray_weight_desc desc = good;
+            desc.product_dtype = bad == 5 ? XRAY_F16 : 0;
             desc.rows = bad == 0 ? 0 : desc.rows;
             desc.dtype = bad == 1 ? 9 : desc.dtype;
             desc.uses = bad == 2 ? 0 : bad == 3 ? 8 : desc.uses;
