@@ -65,8 +65,8 @@ static uint64_t count_logits_bytes(const xray_device_work *work, int narrow)
     return larger_of(&bytes, 1);
 }
 
-/* Copies of heads in bf16, unless they are in bf16 and in pieces of 16 bytes, as
- * a model's are; D of the gradient, and partial results of splits. */
+/* Copies of heads in bf16, unless they are in bf16 and in pieces of 16 bytes,
+ * as a model's are; D of the gradient, and partial results of splits. */
 static uint64_t count_attention_bytes(const xray_device_work *work, int narrow,
                                       uint64_t sms)
 {
