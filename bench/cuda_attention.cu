@@ -1,17 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures device-cuda's attention in bfloat16 on this GPU:
- * bench-cuda-attention. Decoding is given in GB/s of keys and values read,
- * beside the bandwidth of a copy; forward and backward in TFLOP/s of the pairs
- * in a causal row (backward counts as 2.5 forwards). Times are the least of 20
- * calls between events.
+ * Measures device-cuda's attention in bfloat16 on this GPU, with activations in
+ * fp32 and in bf16: bench-cuda-attention. Decoding is given in GB/s of keys and
+ * values read, beside the bandwidth of a copy; forward and backward in TFLOP/s
+ * of the pairs in a causal row (backward counts as 2.5 forwards). Times are the
+ * least of 20 calls between events.
  */
 #include "bench/cuda_bench.h"
 
+#include <string.h>
+
 #define BLOCK_TOKENS 16u
 
+/* Element i of an array of activations. */
+static void *element_at(void *x, uint32_t dtype, uint64_t i)
+{
+    return static_cast<char *>(x) + i * (dtype == XRAY_BF16 ? 2 : 4);
+}
+
+static const char *name_type(uint32_t dtype)
+{
+    return dtype == XRAY_BF16 ? "bf16" : "fp32";
+}
+
 /* Copies random values around 0, so that scores are neither all equal nor
- * one-hot. */
+ * one-hot; as bf16 twice as many. */
 static float *copy_random_values(bench *b, uint64_t count)
 {
     float *host = static_cast<float *>(malloc(count * 4));
@@ -19,7 +32,11 @@ static float *copy_random_values(bench *b, uint64_t count)
     uint64_t x = 1;
     for (uint64_t i = 0; i < count; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
-        host[i] = static_cast<float>(static_cast<int32_t>(x >> 32)) * 0x1p-31f;
+        float f = static_cast<float>(static_cast<int32_t>(x >> 32)) * 0x1p-31f;
+        uint32_t u;
+        memcpy(&u, &f, 4);
+        u = (u & 0xffff0000u) | u >> 16; /* a value of bf16 in each half */
+        memcpy(&host[i], &u, 4);
     }
     float *p = allocate_floats(b, count);
     require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
@@ -44,7 +61,7 @@ typedef struct shape {
 
 /* Measures one token for each of s->rows sequences with s->tokens positions in
  * a paged cache. */
-static void measure_decode(bench *b, const shape *s)
+static void measure_decode(bench *b, const shape *s, uint32_t dtype)
 {
     uint32_t per = (s->tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
     uint64_t q = static_cast<uint64_t>(s->heads) * s->dim;
@@ -79,8 +96,9 @@ static void measure_decode(bench *b, const shape *s)
     op.seq = table + blocks;
     op.positions = op.seq + s->rows;
     op.q = x;
-    op.k = x + q;
-    op.v = op.k + kv;
+    op.k = element_at(x, dtype, q);
+    op.v = element_at(x, dtype, q + kv);
+    op.dtype = dtype;
     op.o = o;
     op.q_stride = op.k_stride = op.v_stride = q + 2 * kv;
     op.o_stride = q;
@@ -89,8 +107,8 @@ static void measure_decode(bench *b, const shape *s)
     op.scale = 0.125f;
     double t = least_seconds(b, ENQUEUED(b, attention_kv, op));
     double moved = 4.0 * static_cast<double>(kv) * s->rows * s->tokens;
-    printf("decode   %-14s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
-           s->name, s->rows, s->tokens, t * 1e6, moved / t * 1e-9,
+    printf("decode   %-14s %s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
+           s->name, name_type(dtype), s->rows, s->tokens, t * 1e6, moved / t * 1e-9,
            100 * moved / t / b->copy);
     b->ops->free(b->self, cache.blocks);
     b->ops->free(b->self, table);
@@ -99,7 +117,7 @@ static void measure_decode(bench *b, const shape *s)
     free(ids);
 }
 
-static void measure_training(bench *b, const shape *s)
+static void measure_training(bench *b, const shape *s, uint32_t dtype)
 {
     uint64_t q = static_cast<uint64_t>(s->heads) * s->dim;
     uint64_t kv = static_cast<uint64_t>(s->kv_heads) * s->dim;
@@ -121,8 +139,9 @@ static void measure_training(bench *b, const shape *s)
     op.rows = s->rows;
     op.row_bound = s->tokens;
     op.q = x;
-    op.k = x + q;
-    op.v = op.k + kv;
+    op.k = element_at(x, dtype, q);
+    op.v = element_at(x, dtype, q + kv);
+    op.dtype = dtype;
     op.o = o;
     op.lse = lse;
     op.q_stride = op.k_stride = op.v_stride = q + 2 * kv;
@@ -143,9 +162,9 @@ static void measure_training(bench *b, const shape *s)
     double flop = 2.0 * n * n * static_cast<double>(q) * s->rows;
     double f = least_seconds(b, ENQUEUED(b, attention, op));
     double g = least_seconds(b, ENQUEUED(b, attention_grad, back));
-    printf("training %-14s %4u x %5u  forward %8.1f us %5.0f TFLOP/s  backward "
+    printf("training %-14s %s %4u x %5u  forward %8.1f us %5.0f TFLOP/s  backward "
            "%8.1f us %5.0f TFLOP/s\n",
-           s->name, s->rows, s->tokens, f * 1e6, flop / f * 1e-12, g * 1e6,
+           s->name, name_type(dtype), s->rows, s->tokens, f * 1e6, flop / f * 1e-12, g * 1e6,
            2.5 * flop / g * 1e-12);
     float *all[] = { x, grad, o, d_o, lse };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
@@ -177,10 +196,12 @@ int main(void)
     };
     bench b;
     bench_open(&b, 0);
-    for (size_t i = 0; i < sizeof(decodes) / sizeof(*decodes); i++)
-        measure_decode(&b, &decodes[i]);
-    for (size_t i = 0; i < sizeof(trainings) / sizeof(*trainings); i++)
-        measure_training(&b, &trainings[i]);
+    for (uint32_t dtype = XRAY_F32; dtype <= XRAY_BF16; dtype++) {
+        for (size_t i = 0; i < sizeof(decodes) / sizeof(*decodes); i++)
+            measure_decode(&b, &decodes[i], dtype);
+        for (size_t i = 0; i < sizeof(trainings) / sizeof(*trainings); i++)
+            measure_training(&b, &trainings[i], dtype);
+    }
     b.ops->destroy(b.self);
     return 0;
 }

@@ -68,8 +68,10 @@ static void free_fields(const pair *p, fields *f)
 }
 
 static void compare_rmsnorm(const pair *p, const shape *h, int residual,
-                            int in_place)
+                            int in_place, uint32_t kind)
 {
+    uint32_t x_dtype = type_in(kind, 0);
+    uint32_t residual_dtype = type_in(kind, 2);
     fields f = make_fields(p, h);
     size_t stride = (size_t)h->groups * h->dim + h->pad;
     for (int s = 0; s < 2; s++) {
@@ -87,7 +89,10 @@ static void compare_rmsnorm(const pair *p, const shape *h, int residual,
                             .groups = h->groups,
                             .dim = h->dim,
                             .eps = 1e-5f,
-                            .offset = residual ? 1.0f : 0.0f };
+                            .offset = residual ? 1.0f : 0.0f,
+                            .x_dtype = x_dtype,
+                            .y_dtype = in_place ? x_dtype : type_in(kind, 1),
+                            .residual_dtype = residual_dtype };
         xray_rmsnorm_grad grad = {
             .header = XRAY_HEADER(xray_rmsnorm_grad),
             .tokens = { h->tokens, f.live.p[s] },
@@ -104,7 +109,8 @@ static void compare_rmsnorm(const pair *p, const shape *h, int residual,
             .dim = h->dim,
             .accumulate = in_place ? 0 : 1,
             .offset = op.offset,
-            .segments = h->segments
+            .segments = h->segments,
+            .x_dtype = residual ? residual_dtype : x_dtype
         };
         RUN_ON(p, s, rmsnorm, &op);
         RUN_ON(p, s, rmsnorm_grad, &grad);
@@ -117,11 +123,13 @@ static void rmsnorms_equal_the_cpu(void **state)
 {
     (void)state;
     pair p = open_pair();
-    for (size_t i = 0; i < SHAPES; i++)
-        for (int in_place = 0; in_place < 2; in_place++) {
-            compare_rmsnorm(&p, &shapes[i], 0, in_place);
+    for (uint32_t i = 0; i < SHAPES; i++)
+        for (int k = 0; k < 4; k++) {
+            /* fp32, and another choice of types for each shape */
+            uint32_t kind = k < 2 ? 0 : 1 + (i + (uint32_t)k) % 7;
+            compare_rmsnorm(&p, &shapes[i], 0, k % 2, kind);
             if (shapes[i].groups == 1)
-                compare_rmsnorm(&p, &shapes[i], 1, in_place);
+                compare_rmsnorm(&p, &shapes[i], 1, k % 2, kind);
         }
     float x[4] = { 0 };
     xray_rmsnorm op = { .header = XRAY_HEADER(xray_rmsnorm),
@@ -146,8 +154,10 @@ static void rmsnorms_equal_the_cpu(void **state)
     close_pair(&p);
 }
 
-static void compare_layernorm(const pair *p, const shape *h, int in_place)
+static void compare_layernorm(const pair *p, const shape *h, int in_place,
+                              uint32_t kind)
 {
+    uint32_t x_dtype = type_in(kind, 0);
     fields f = make_fields(p, h);
     size_t stride = (size_t)h->dim + h->pad;
     for (int s = 0; s < 2; s++) {
@@ -162,7 +172,9 @@ static void compare_layernorm(const pair *p, const shape *h, int in_place)
             .x_stride = stride,
             .y_stride = stride,
             .dim = h->dim,
-            .eps = 1e-5f
+            .eps = 1e-5f,
+            .x_dtype = x_dtype,
+            .y_dtype = in_place ? x_dtype : type_in(kind, 1)
         };
         xray_layernorm_grad grad = { .header = XRAY_HEADER(xray_layernorm_grad),
                                      .tokens = { h->tokens, f.live.p[s] },
@@ -178,7 +190,8 @@ static void compare_layernorm(const pair *p, const shape *h, int in_place)
                                      .dy_stride = stride,
                                      .dx_stride = stride,
                                      .dim = h->dim,
-                                     .accumulate = in_place ? 0 : 1 };
+                                     .accumulate = in_place ? 0 : 1,
+                                     .x_dtype = x_dtype };
         RUN_ON(p, s, layernorm, &op);
         RUN_ON(p, s, layernorm_grad, &grad);
     }
@@ -192,8 +205,8 @@ static void layernorms_equal_the_cpu(void **state)
     pair p = open_pair();
     for (size_t i = 0; i < SHAPES; i++)
         if (shapes[i].groups == 1)
-            for (int in_place = 0; in_place < 2; in_place++)
-                compare_layernorm(&p, &shapes[i], in_place);
+            for (uint32_t kind = 0; kind < 4; kind++)
+                compare_layernorm(&p, &shapes[i], kind % 2, kind);
     close_pair(&p);
 }
 
@@ -208,17 +221,20 @@ static void scaled_sums_equal_the_cpu(void **state)
     static const float betas[] = { 0.0f, -1.7f };
     pair p = open_pair();
     for (size_t i = 0; i < COUNTS; i++)
-        for (size_t form = 0; form < 8; form++) {
+        for (uint32_t form = 0; form < 32; form++) {
             buf x = make_random_buf(&p, counts[i] + 1, 1);
             buf y = make_random_buf(&p, counts[i] + 1, 1);
             for (int s = 0; s < 2; s++) {
                 xray_axpby op = { .header = XRAY_HEADER(xray_axpby),
                                   .count = counts[i],
-                                  .x = form & 1 ? buf_floats(&x, s, form >> 2)
-                                                : NULL,
-                                  .y = buf_floats(&y, s, form >> 2),
+                                  .x = form & 1
+                                           ? buf_floats(&x, s, form >> 2 & 1)
+                                           : NULL,
+                                  .y = buf_floats(&y, s, form >> 2 & 1),
                                   .alpha = 0.3f,
-                                  .beta = betas[form >> 1 & 1] };
+                                  .beta = betas[form >> 1 & 1],
+                                  .x_dtype = type_in(form, 3),
+                                  .y_dtype = type_in(form, 4) };
                 RUN_ON(&p, s, axpby, &op);
             }
             assert_same_buf(&p, &y, "axpby");

@@ -65,10 +65,16 @@ static inline buf make_buf(const pair *p, const void *data, size_t bytes)
     return b;
 }
 
-/* n random values around 0. */
+/* n random values around 0, which are 2 n of them as bf16. */
 static inline buf make_random_buf(const pair *p, size_t n, double scale)
 {
     float *x = random_floats(n, scale);
+    float *y = random_floats(n, scale);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t both = (uint32_t)cpu_to_bf16(x[i]) << 16 | cpu_to_bf16(y[i]);
+        memcpy(&x[i], &both, sizeof(both));
+    }
+    free(y);
     buf b = make_buf(p, x, n * sizeof(*x));
     free(x);
     return b;
@@ -112,6 +118,12 @@ static inline void assert_same_buf(const pair *p, const buf *b,
                         b->bytes - n * sizeof(float));
     free(x[CPU]);
     free(x[CUDA]);
+}
+
+/* The type of one operand in the `kind`th choice of types for several. */
+static inline uint32_t type_in(uint32_t kind, uint32_t operand)
+{
+    return kind >> operand & 1 ? XRAY_BF16 : XRAY_F32;
 }
 
 /* The call of `op` on side s, which must succeed. */

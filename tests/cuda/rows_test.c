@@ -22,7 +22,7 @@ static int32_t *random_ids(size_t n, size_t below)
 
 enum { VOCAB = 13, TOKENS = 29, LIVE = 21 };
 
-static void compare_embedding(const pair *p, size_t dim, uint32_t dtype,
+static void compare_embedding(const pair *p, size_t dim, uint32_t kind,
                               size_t off, uint32_t slice)
 {
     int32_t *ids = random_ids(TOKENS, VOCAB);
@@ -40,7 +40,8 @@ static void compare_embedding(const pair *p, size_t dim, uint32_t dtype,
                               .vocab = slice ? 5 : VOCAB,
                               .dim = dim,
                               .scale = 1.5f,
-                              .table_dtype = dtype,
+                              .table_dtype = type_in(kind, 0),
+                              .y_dtype = type_in(kind, 1),
                               .vocab_first = slice ? 4 : 0,
                               .slice = slice };
         RUN_ON(p, s, embedding, &op);
@@ -58,11 +59,8 @@ static void embeddings_equal_the_cpu(void **state)
     (void)state;
     pair p = open_pair();
     for (size_t i = 0; i < DIMS; i++)
-        for (size_t off = 0; off < 2; off++) {
-            compare_embedding(&p, dims[i], XRAY_F32, off, 0);
-            compare_embedding(&p, dims[i], XRAY_BF16, off, 0);
-            compare_embedding(&p, dims[i], XRAY_F32, off, 1);
-        }
+        for (uint32_t kind = 0; kind < 8; kind++)
+            compare_embedding(&p, dims[i], kind, kind / 4, kind % 3 == 0);
     xray_embedding op = { .header = XRAY_HEADER(xray_embedding) };
     REFUSED(&p, embedding, &op, XRAY_E_ARG);
     op.header.size -= 8;
@@ -177,7 +175,7 @@ static void embedding_gradients_go_in_token_order(void **state)
     close_pair(&p);
 }
 
-static void compare_moves(const pair *p, size_t dim)
+static void compare_moves(const pair *p, size_t dim, uint32_t dtype)
 {
     int32_t index[LIVE];
     for (int32_t i = 0; i < LIVE; i++)
@@ -192,7 +190,8 @@ static void compare_moves(const pair *p, size_t dim)
                          .index = at_index.p[s],
                          .x = x.p[s],
                          .y = y.p[s],
-                         .dim = dim };
+                         .dim = dim,
+                         .dtype = dtype };
         RUN_ON(p, s, gather, &op);
         op.x = y.p[s];
         op.y = back.p[s];
@@ -211,14 +210,15 @@ static void moved_rows_equal_the_cpu(void **state)
     (void)state;
     pair p = open_pair();
     for (size_t i = 0; i < DIMS; i++)
-        compare_moves(&p, dims[i]);
+        for (uint32_t kind = 0; kind < 2; kind++)
+            compare_moves(&p, dims[i], type_in(kind, 0));
     close_pair(&p);
 }
 
 /* ---- rotary positions --------------------------------------------------- */
 
 static void compare_rope(const pair *p, uint32_t heads, uint32_t dim,
-                         uint32_t half)
+                         uint32_t half, uint32_t dtype)
 {
     enum { POSITIONS = 50 };
     double freq[300];
@@ -247,7 +247,8 @@ static void compare_rope(const pair *p, uint32_t heads, uint32_t dim,
                          .heads = heads,
                          .head_dim = dim,
                          .half = half,
-                         .inverse = heads % 2 };
+                         .inverse = heads % 2,
+                         .dtype = dtype };
         RUN_ON(p, s, rope_table, &make);
         RUN_ON(p, s, rope, &op);
     }
@@ -264,13 +265,16 @@ static void rotated_positions_equal_the_cpu(void **state)
 {
     (void)state;
     pair p = open_pair();
-    compare_rope(&p, 1, 4, 2);
-    compare_rope(&p, 2, 16, 8);
-    compare_rope(&p, 3, 13, 5);
-    compare_rope(&p, 14, 64, 32);
-    compare_rope(&p, 5, 64, 12);
-    compare_rope(&p, 9, 600, 299);
-    compare_rope(&p, 40, 128, 64);
+    for (uint32_t kind = 0; kind < 2; kind++) {
+        uint32_t dtype = type_in(kind, 0);
+        compare_rope(&p, 1, 4, 2, dtype);
+        compare_rope(&p, 2, 16, 8, dtype);
+        compare_rope(&p, 3, 13, 5, dtype);
+        compare_rope(&p, 14, 64, 32, dtype);
+        compare_rope(&p, 5, 64, 12, dtype);
+        compare_rope(&p, 9, 600, 299, dtype);
+        compare_rope(&p, 40, 128, 64, dtype);
+    }
     double freq[2] = { 1.0, -1.0 };
     float table[4] = { 0 };
     xray_rope_table make = { .header = XRAY_HEADER(xray_rope_table),
@@ -297,13 +301,15 @@ static void rotated_positions_equal_the_cpu(void **state)
 /* ---- activations -------------------------------------------------------- */
 
 static void compare_activation(const pair *p, uint32_t dim, uint32_t act,
-                               uint32_t plain)
+                               uint32_t plain, uint32_t kind)
 {
+    uint32_t x_dtype = type_in(kind, 0);
     int32_t live = LIVE;
     size_t width = (size_t)dim * (plain ? 1 : 2);
     buf x = make_random_buf(p, TOKENS * width, dim % 3 ? 4 : 120);
     buf y = make_random_buf(p, (size_t)TOKENS * dim, 1);
     buf dy = make_random_buf(p, (size_t)TOKENS * dim, 1);
+    buf dx = make_random_buf(p, TOKENS * width, 1);
     buf at_live = make_buf(p, &live, sizeof(live));
     for (int s = 0; s < 2; s++) {
         xray_glu op = { .header = XRAY_HEADER(xray_glu),
@@ -312,23 +318,28 @@ static void compare_activation(const pair *p, uint32_t dim, uint32_t act,
                         .y = y.p[s],
                         .dim = dim,
                         .act = act,
-                        .plain = plain };
+                        .plain = plain,
+                        .x_dtype = x_dtype,
+                        .y_dtype = type_in(kind, 1) };
         xray_glu_grad grad = { .header = XRAY_HEADER(xray_glu_grad),
                                .tokens = { TOKENS, at_live.p[s] },
                                .x = x.p[s],
                                .dy = dy.p[s],
-                               .dx = x.p[s],
+                               .dx = kind ? dx.p[s] : x.p[s],
                                .dim = dim,
                                .act = act,
-                               .plain = plain };
+                               .plain = plain,
+                               .x_dtype = x_dtype };
         RUN_ON(p, s, glu, &op);
         RUN_ON(p, s, glu_grad, &grad);
     }
     assert_same_buf(p, &y, "glu");
-    assert_same_buf(p, &x, "glu_grad");
+    assert_same_buf(p, &x, "glu_grad over x");
+    assert_same_buf(p, &dx, "glu_grad");
     free_buf(p, &x);
     free_buf(p, &y);
     free_buf(p, &dy);
+    free_buf(p, &dx);
     free_buf(p, &at_live);
 }
 
@@ -339,7 +350,8 @@ static void activations_equal_the_cpu(void **state)
     for (uint32_t act = XRAY_ACT_SILU; act <= XRAY_ACT_GELU_TANH; act++)
         for (uint32_t plain = 0; plain < 2; plain++)
             for (size_t i = 0; i < DIMS; i++)
-                compare_activation(&p, (uint32_t)dims[i], act, plain);
+                for (uint32_t kind = 0; kind < 4; kind++)
+                    compare_activation(&p, (uint32_t)dims[i], act, plain, kind);
     float x[2] = { 0 };
     xray_glu op = { .header = XRAY_HEADER(xray_glu), .x = x, .y = x, .dim = 1 };
     REFUSED(&p, glu, &op, XRAY_E_UNSUPPORTED);
