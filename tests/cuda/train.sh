@@ -5,6 +5,7 @@
 # "gpu", on a GPU. In float32 the checkpoint and the metrics equal those of the
 # cpu device. In bfloat16 they are close, the rollout's log-probabilities equal
 # the trainer's, and a rerun with other batches in the engine gives the same bits.
+# All of this holds with bf16 activations, too.
 . "$(dirname "$0")/../rl/lib.sh"
 make_task
 
@@ -54,4 +55,13 @@ for key in actor/entropy actor/grad_norm; do
         'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-6 * a * a) }' ||
         fail "$key: cpu $(value cpu-once $key), bfloat16 $(value bf16-once $key)"
 done
+
+# Activations of bf16: the same points of rounding, and a cache of bf16.
+half=("${once[@]}" --set model.dtype=bfloat16)
+run "$work/cpu-half" "${half[@]}"
+run "$work/f32-half" "${half[@]}" --set run.device=cuda --set device.cuda.precision=float32
+same_checkpoint "$work/cpu-half/global_step_1" "$work/f32-half/global_step_1"
+run "$work/bf16-half" "${half[@]}" --set run.device=cuda
+run "$work/again-half" "${half[@]}" --set run.device=cuda --set rollout.max_num_seqs=3
+same_checkpoint "$work/bf16-half/global_step_1" "$work/again-half/global_step_1"
 echo "cuda: ok"
