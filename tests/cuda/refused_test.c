@@ -252,11 +252,18 @@ static void products_refuse_bad_fields(void **state)
     BAD(matmul, segments, 16, XRAY_E_ARG);
     BAD(matmul, part[1], 1, XRAY_E_ARG);
     BAD(matmul, part[2], 99, XRAY_E_ARG);
+    BAD(matmul, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    BAD(matmul, y_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
+    BAD(matmul, residual_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     xray_matmul two = matmul;
     two.residual = device_floats(&c);
     two.residual_stride = 3;
     REFUSED(&both, matmul, &two, XRAY_E_ARG);
     two.residual_stride = 4;
+    two.residual = two.y;
+    two.y_dtype = XRAY_BF16;
+    REFUSED(&both, matmul, &two, XRAY_E_ARG);
+    two.y_dtype = XRAY_F32;
     two.act = XRAY_ACT_SILU;
     REFUSED(&both, matmul, &two, XRAY_E_ARG);
     two.residual = NULL;
@@ -280,6 +287,7 @@ static void products_refuse_bad_fields(void **state)
     BAD(matmul_grad, x_stride, 7, XRAY_E_ARG);
     BAD(matmul_grad, rows, 0, XRAY_E_ARG);
     BAD(matmul_grad, cols, 0, XRAY_E_ARG);
+    BAD(matmul_grad, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     destroy_weights(&h);
 }
 
@@ -321,18 +329,22 @@ static void weights_refuse_bad_shapes_and_types(void **state)
                                     .dtype = XRAY_F32,
                                     .uses = XRAY_USE_NT };
     const dev *d = &both.d[CUDA];
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 10; i++) {
         xray_weight_desc odd = desc;
         odd.rows = i == 0 ? 0 : i == 1 ? UINT64_C(1) << 31 : desc.rows;
         odd.cols = i == 2 ? 0 : i == 3 ? UINT64_C(1) << 31 : desc.cols;
         odd.dtype = i == 4 ? 0 : i == 5 ? XRAY_F16 + 1 : desc.dtype;
+        odd.product_dtype = i == 9 ? XRAY_F16 : 0;
         odd.data = i == 6 ? NULL : desc.data;
         odd.uses = i == 7 ? 0 : i == 8 ? 8 : desc.uses;
         assert_int_equal(d->ops->weight_create(d->self, &odd, &made),
-                         i < 4   ? XRAY_E_RANGE
-                         : i < 6 ? XRAY_E_UNSUPPORTED
-                                 : XRAY_E_ARG);
+                         i < 4             ? XRAY_E_RANGE
+                         : i < 6 || i == 9 ? XRAY_E_UNSUPPORTED
+                                           : XRAY_E_ARG);
     }
+    assert_string_equal(last_failure,
+                        "weight_create: product_dtype is 3, but must be 0 or "
+                        "XRAY_BF16 (2)");
     assert_null(made);
     assert_int_equal(d->ops->weight_changed(d->self, NULL), XRAY_E_ARG);
     assert_int_equal(d->ops->weight_evict(d->self, NULL), XRAY_E_ARG);
@@ -493,6 +505,7 @@ static void the_lm_head_refuses_bad_fields(void **state)
     BAD(lm_head_logp, logp, NULL, XRAY_E_ARG);
     BAD(lm_head_logp, x, NULL, XRAY_E_ARG);
     BAD(lm_head_logp, kept, 1, XRAY_E_ARG);
+    BAD(lm_head_logp, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     const xray_lm_head_grad lm_head_grad = { .header =
                                                  XRAY_HEADER(xray_lm_head_grad),
                                              .forward = &lm_head_logp,
@@ -525,6 +538,7 @@ static void the_lm_head_refuses_bad_fields(void **state)
     BAD(sample, weight, NULL, XRAY_E_ARG);
     BAD(sample, x, NULL, XRAY_E_ARG);
     BAD(sample, changed, device_floats(&a), XRAY_E_ARG);
+    BAD(sample, x_dtype, XRAY_F16, XRAY_E_UNSUPPORTED);
     destroy_weights(&h);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests that operators on rows of the cpu device take fp32 and bf16, and refuse
- * other types, and one buffer with two types, with one sentence.
+ * Tests that operators of the cpu device on activations take fp32 and bf16, and
+ * refuse other types, and one buffer with two types, with one sentence.
  */
 #include "tests/device/refused.h"
 
@@ -166,6 +166,78 @@ static void activations_and_sums_refuse_other_types(void **state)
     ALIAS(axpby, "x", "y", y_dtype);
 }
 
+static void products_refuse_other_types(void **state)
+{
+    (void)state;
+    xray_weight *weight = create_weight_on(ops, cpu.self, w, 4, 8);
+    xray_matmul matmul = { .header = XRAY_HEADER(xray_matmul),
+                           .weight = weight,
+                           .tokens = { .bound = 2 },
+                           .x = a,
+                           .y = b,
+                           .x_stride = 8,
+                           .y_stride = 4,
+                           .residual = c,
+                           .residual_stride = 4,
+                           .kind = XRAY_NT };
+    TYPES(matmul, x_dtype, "x");
+    TYPES(matmul, y_dtype, "y");
+    TYPES(matmul, residual_dtype, "residual");
+    matmul.residual = b;
+    ALIAS(matmul, "y", "residual", residual_dtype);
+    const xray_matmul_grad matmul_grad = { .header =
+                                               XRAY_HEADER(xray_matmul_grad),
+                                           .tokens = { .bound = 2 },
+                                           .dy = a,
+                                           .x = b,
+                                           .dy_stride = 4,
+                                           .x_stride = 8,
+                                           .rows = 4,
+                                           .cols = 8,
+                                           .dw = c };
+    TYPES(matmul_grad, x_dtype, "x");
+    ops->weight_destroy(cpu.self, weight);
+    const xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
+                                    .data = w,
+                                    .rows = 4,
+                                    .cols = 8,
+                                    .dtype = XRAY_F32,
+                                    .uses = XRAY_USE_NT,
+                                    .product_dtype = XRAY_F16 };
+    assert_refused(ops->weight_create(cpu.self, &desc, &weight),
+                   XRAY_E_UNSUPPORTED,
+                   "weight_create: product_dtype is 3, but must be 0 or "
+                   "XRAY_BF16 (2)",
+                   "weight_create");
+}
+
+static void the_lm_head_refuses_other_types(void **state)
+{
+    (void)state;
+    xray_weight *weight = create_weight_on(ops, cpu.self, w, 4, 8);
+    const xray_lm_head_logp lm_head_logp = { .header =
+                                                 XRAY_HEADER(xray_lm_head_logp),
+                                             .items = { .bound = 2 },
+                                             .weight = weight,
+                                             .x = a,
+                                             .targets = ids,
+                                             .logp = b };
+    TYPES(lm_head_logp, x_dtype, "x");
+    static const xray_draw draws[2];
+    const xray_sample sample = { .header = XRAY_HEADER(xray_sample),
+                                 .items = { .bound = 2 },
+                                 .weight = weight,
+                                 .x = a,
+                                 .draws = draws,
+                                 .token = ids,
+                                 .raw_logp = b,
+                                 .logp = c,
+                                 .draw_stride = sizeof(xray_draw) };
+    TYPES(sample, x_dtype, "x");
+    memset(ids, 0, sizeof(ids));
+    ops->weight_destroy(cpu.self, weight);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +245,8 @@ int main(void)
         cmocka_unit_test(gradients_of_norms_refuse_other_types),
         cmocka_unit_test(rows_refuse_other_types),
         cmocka_unit_test(activations_and_sums_refuse_other_types),
+        cmocka_unit_test(products_refuse_other_types),
+        cmocka_unit_test(the_lm_head_refuses_other_types),
     };
     return cmocka_run_group_tests_name("device.refused_types", tests, open_cpu,
                                        close_cpu);
