@@ -95,6 +95,7 @@ static void what_has_no_tokens_is_named(void **state)
         assert_string_equal(err.text, "id 1 (number 2 of the list) is not in "
                                       "the tokenizer's vocabulary");
         assert_string_equal(text.data, "kept");
+        assert_int_equal(text.size, 4);
         xr_str_free(&text);
         xm_ids_free(&ids);
         xm_tokenizer_close(tok);
