@@ -94,10 +94,6 @@ xray_status cpu_fail(const cpu_device *d, xray_status status, const char *where,
                                 (int)i_ + 1, #__VA_ARGS__);                \
     } while (0)
 
-#define CPU_OPERAND XR_OPERAND
-#define CPU_CHECK_TYPES(d, where, ...) \
-    XR_CHECK_OPERANDS((d)->host, where, __VA_ARGS__)
-
 /* The number of items: `bound`, or the value at `live` if that is less. */
 size_t cpu_count(const xray_extent *extent);
 

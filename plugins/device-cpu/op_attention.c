@@ -314,7 +314,7 @@ xray_status cpu_attention(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "attention", op->row_start, op->q, op->k, op->v, op->o);
-    CPU_CHECK_TYPES(d, "attention", { "q", op->q, op->dtype });
+    XR_CHECK_OPERANDS(d->host, "attention", { "q", op->q, op->dtype });
     double cost = 0;
     row_job job = make_row_job(d, op);
     xray_status status = check_rows(&job, "attention", &cost);
@@ -469,7 +469,7 @@ xray_status cpu_attention_grad(void *self, xray_stream *stream,
     const xray_attention *f = op->forward;
     CPU_CHECK(d, f, "attention_grad", f->row_start, f->q, f->k, f->v, f->o,
               f->lse);
-    CPU_CHECK_TYPES(d, "attention_grad", { "q", f->q, f->dtype });
+    XR_CHECK_OPERANDS(d->host, "attention_grad", { "q", f->q, f->dtype });
     double cost = 0;
     row_job job = make_row_job(d, f);
     xray_status status = check_rows(&job, "attention_grad", &cost);

@@ -301,7 +301,7 @@ xray_status cpu_attention_kv(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "attention_kv", op->kv, op->seq, op->positions, op->q,
               op->k, op->v, op->o);
     CPU_CHECK(d, op->kv, "attention_kv", op->kv->blocks);
-    CPU_CHECK_TYPES(d, "attention_kv", { "q", op->q, op->dtype });
+    XR_CHECK_OPERANDS(d->host, "attention_kv", { "q", op->q, op->dtype });
     kv_job job = { .d = d,
                    .op = op,
                    .narrow = cpu_is_narrow(op->dtype),

@@ -130,7 +130,7 @@ xray_status cpu_axpby(void *self, xray_stream *stream, const xray_axpby *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "axpby", op->y);
-    CPU_CHECK_TYPES(d, "axpby", CPU_OPERAND(op, x), CPU_OPERAND(op, y));
+    XR_CHECK_OPERANDS(d->host, "axpby", XR_OPERAND(op, x), XR_OPERAND(op, y));
     elem_job job = { .d = d, .op = op };
     cpu_ranges(d, op->count, 4096, 0.2, axpby_range, &job);
     return XRAY_OK;

@@ -167,7 +167,7 @@ xray_status cpu_lm_head_logp(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "lm_head_logp", op->weight, op->kept ? op->logits : op->x,
               op->targets, op->partial ? op->partial : op->logp);
-    CPU_CHECK_TYPES(d, "lm_head_logp", CPU_OPERAND(op, x));
+    XR_CHECK_OPERANDS(d->host, "lm_head_logp", XR_OPERAND(op, x));
     size_t n = cpu_count(&op->items);
     lm_head_job job = { .op = op };
     size_t chunk;
@@ -259,7 +259,7 @@ xray_status cpu_lm_head_grad(void *self, xray_stream *stream,
     CPU_CHECK(d, op, "lm_head_grad", op->forward, op->dlogp, op->dx);
     const xray_lm_head_logp *f = op->forward;
     CPU_CHECK(d, f, "lm_head_grad", f->weight, f->x, f->targets, f->lse);
-    CPU_CHECK_TYPES(d, "lm_head_grad", CPU_OPERAND(f, x));
+    XR_CHECK_OPERANDS(d->host, "lm_head_grad", XR_OPERAND(f, x));
     if (op->dweight && !(f->weight->uses & XRAY_USE_TN))
         return cpu_fail(d, XRAY_E_STATE, "lm_head_grad",
                         "dweight needs a weight with XRAY_USE_TN among its "
@@ -389,7 +389,7 @@ xray_status cpu_sample(void *self, xray_stream *stream, const xray_sample *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "sample", op->draws, op->token, op->raw_logp, op->logp);
-    CPU_CHECK_TYPES(d, "sample", CPU_OPERAND(op, x));
+    XR_CHECK_OPERANDS(d->host, "sample", XR_OPERAND(op, x));
     size_t n = cpu_count(&op->items);
     lm_head_job job = { .sample = op };
     size_t chunk;

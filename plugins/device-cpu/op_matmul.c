@@ -387,8 +387,8 @@ xray_status cpu_matmul(void *self, xray_stream *stream, const xray_matmul *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "matmul", op->weight, op->x, op->y);
-    CPU_CHECK_TYPES(d, "matmul", CPU_OPERAND(op, x), CPU_OPERAND(op, y),
-                    CPU_OPERAND(op, residual));
+    XR_CHECK_OPERANDS(d->host, "matmul", XR_OPERAND(op, x), XR_OPERAND(op, y),
+                      XR_OPERAND(op, residual));
     xray_status status = check_epilogue(d, op);
     if (status != XRAY_OK)
         return status;

@@ -145,7 +145,7 @@ xray_status cpu_matmul_grad(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "matmul_grad", op->dy, op->x, op->dw);
-    CPU_CHECK_TYPES(d, "matmul_grad", CPU_OPERAND(op, x));
+    XR_CHECK_OPERANDS(d->host, "matmul_grad", XR_OPERAND(op, x));
     if (op->dy_stride < op->rows || op->x_stride < op->cols || !op->rows ||
         !op->cols)
         return cpu_fail(

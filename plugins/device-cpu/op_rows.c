@@ -59,7 +59,8 @@ xray_status cpu_embedding(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "embedding", op->ids, op->table, op->y);
-    CPU_CHECK_TYPES(d, "embedding", CPU_OPERAND(op, table), CPU_OPERAND(op, y));
+    XR_CHECK_OPERANDS(d->host, "embedding", XR_OPERAND(op, table),
+                      XR_OPERAND(op, y));
     size_t n = cpu_count(&op->tokens);
     const uint64_t vocab[2] = { op->vocab_first, op->vocab };
     xray_status status =
@@ -134,7 +135,7 @@ static xray_status move_rows(cpu_device *d, const char *where,
                              const xray_rows *op, cpu_range *range)
 {
     CPU_CHECK(d, op, where, op->index, op->x, op->y);
-    CPU_CHECK_TYPES(d, where, { "x", op->x, op->dtype });
+    XR_CHECK_OPERANDS(d->host, where, { "x", op->x, op->dtype });
     size_t n = cpu_count(&op->count);
     xray_status status = check_ids(d, where, op->index, n, 0, INT32_MAX);
     if (status != XRAY_OK)
@@ -169,8 +170,8 @@ xray_status cpu_rmsnorm(void *self, xray_stream *stream, const xray_rmsnorm *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "rmsnorm", op->x, op->weight, op->y);
-    CPU_CHECK_TYPES(d, "rmsnorm", CPU_OPERAND(op, x), CPU_OPERAND(op, y),
-                    CPU_OPERAND(op, residual));
+    XR_CHECK_OPERANDS(d->host, "rmsnorm", XR_OPERAND(op, x), XR_OPERAND(op, y),
+                      XR_OPERAND(op, residual));
     size_t width = (size_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->y_stride < width)
         return cpu_fail(d, XRAY_E_ARG, "rmsnorm",
@@ -209,7 +210,7 @@ xray_status cpu_rmsnorm_grad(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "rmsnorm_grad", op->x, op->weight, op->rstd, op->dy,
               op->dx);
-    CPU_CHECK_TYPES(d, "rmsnorm_grad", CPU_OPERAND(op, x));
+    XR_CHECK_OPERANDS(d->host, "rmsnorm_grad", XR_OPERAND(op, x));
     size_t width = (size_t)op->groups * op->dim;
     if (width == 0 || op->x_stride < width || op->dy_stride < width ||
         op->dx_stride < width)
@@ -248,7 +249,8 @@ xray_status cpu_layernorm(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "layernorm", op->x, op->weight, op->y);
-    CPU_CHECK_TYPES(d, "layernorm", CPU_OPERAND(op, x), CPU_OPERAND(op, y));
+    XR_CHECK_OPERANDS(d->host, "layernorm", XR_OPERAND(op, x),
+                      XR_OPERAND(op, y));
     if (op->dim == 0 || op->x_stride < op->dim || op->y_stride < op->dim)
         return cpu_fail(d, XRAY_E_ARG, "layernorm",
                         "dim %u does not fit strides %llu and %llu", op->dim,
@@ -283,7 +285,7 @@ xray_status cpu_layernorm_grad(void *self, xray_stream *stream,
     (void)stream;
     CPU_CHECK(d, op, "layernorm_grad", op->x, op->weight, op->stat, op->dy,
               op->dx);
-    CPU_CHECK_TYPES(d, "layernorm_grad", CPU_OPERAND(op, x));
+    XR_CHECK_OPERANDS(d->host, "layernorm_grad", XR_OPERAND(op, x));
     if (op->dim == 0 || op->x_stride < op->dim || op->dy_stride < op->dim ||
         op->dx_stride < op->dim)
         return cpu_fail(d, XRAY_E_ARG, "layernorm_grad",
@@ -340,7 +342,7 @@ xray_status cpu_rope(void *self, xray_stream *stream, const xray_rope *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "rope", op->x, op->positions, op->table);
-    CPU_CHECK_TYPES(d, "rope", { "x", op->x, op->dtype });
+    XR_CHECK_OPERANDS(d->host, "rope", { "x", op->x, op->dtype });
     if (2 * (uint64_t)op->half > op->head_dim ||
         op->stride < (uint64_t)op->heads * op->head_dim)
         return cpu_fail(
@@ -390,7 +392,7 @@ xray_status cpu_glu(void *self, xray_stream *stream, const xray_glu *op)
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu", op->x, op->y);
-    CPU_CHECK_TYPES(d, "glu", CPU_OPERAND(op, x), CPU_OPERAND(op, y));
+    XR_CHECK_OPERANDS(d->host, "glu", XR_OPERAND(op, x), XR_OPERAND(op, y));
     xray_status status =
         check_activation(d, "glu", op->act, op->dim, op->plain);
     if (status != XRAY_OK)
@@ -407,8 +409,8 @@ xray_status cpu_glu_grad(void *self, xray_stream *stream,
     cpu_device *d = self;
     (void)stream;
     CPU_CHECK(d, op, "glu_grad", op->x, op->dy, op->dx);
-    CPU_CHECK_TYPES(d, "glu_grad", CPU_OPERAND(op, x),
-                    { "dx", op->dx, XRAY_F32 });
+    XR_CHECK_OPERANDS(d->host, "glu_grad", XR_OPERAND(op, x),
+                      { "dx", op->dx, XRAY_F32 });
     xray_status status =
         check_activation(d, "glu_grad", op->act, op->dim, op->plain);
     if (status != XRAY_OK)

@@ -8,7 +8,8 @@
  * [kv_heads][block_tokens][dim], then V in the same order, so that decoding
  * reads the keys of a head from adjacent memory. An instance in bfloat16 stores
  * K and V as bf16, in which its products read them, even if F32 was requested;
- * dim is then rounded up to a multiple of 8.
+ * dim is then rounded up to a multiple of 8. In float32 a cache of bf16 is for
+ * bf16 activations.
  */
 #include "plugins/device-cuda/attention.h"
 #include "plugins/device-cuda/rows.h"
