@@ -37,16 +37,6 @@
 
 #define VEC_INF __builtin_inff()
 
-/* The bits of x as bf16, rounded to nearest even; NaN stays NaN. */
-VFN i16 v16_half(v16 x)
-{
-    i16 bits = v16_bits(x);
-    i16 top = i16_srl(bits, 16);
-    i16 half = i16_add(i16_and(top, i16_set(1)), i16_set(0x7FFF));
-    i16 near = i16_srl(i16_add(bits, half), 16);
-    return i16_pick(v16_nan(x), i16_or(top, i16_set(0x40)), near);
-}
-
 /* Store x as bf16, all of it or lanes 0 to n - 1. */
 VFN void v16_narrow(uint16_t *p, v16 x)
 {

@@ -147,12 +147,6 @@ VFN m16 v16_lt(v16 x, v16 y)
                   _mm256_castps_si256(_mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)) };
 }
 
-VFN m16 v16_nan(v16 x)
-{
-    return (m16){ _mm256_castps_si256(_mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q)),
-                  _mm256_castps_si256(_mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q)) };
-}
-
 VFN m16 m16_range(size_t first, size_t last)
 {
     m16 f = m16_first(first);
@@ -182,6 +176,26 @@ VFN void i16_store(int32_t *p, i16 x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, x.a);
     _mm256_storeu_si256((__m256i *)(void *)(p + 8), x.b);
+}
+
+VFN __m256i v8_half(__m256 x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd =
+        _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i near = _mm256_add_epi32(
+        _mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    __m256 half = _mm256_blendv_ps(_mm256_castsi256_ps(near),
+                                   _mm256_castsi256_ps(quiet), nan);
+    return _mm256_srli_epi32(_mm256_castps_si256(half), 16);
+}
+
+/* The bits of x as bf16, rounded to nearest even; NaN stays NaN. */
+VFN i16 v16_half(v16 x)
+{
+    return (i16){ v8_half(x.a), v8_half(x.b) };
 }
 
 /* Stores lanes 0 to n - 1, which have to fit 16 bits without a sign. */

@@ -117,11 +117,6 @@ VFN m16 v16_lt(v16 a, v16 b)
     return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 }
 
-VFN m16 v16_nan(v16 a)
-{
-    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
-}
-
 /* Lanes first <= i < last. */
 VFN m16 m16_range(size_t first, size_t last)
 {
@@ -164,7 +159,23 @@ VFN void i16_store(int32_t *p, i16 x)
 /* Stores the lower halves of lanes 0 to n - 1. */
 VFN void i16_halven(uint16_t *p, i16 x, size_t n)
 {
-    _mm256_mask_storeu_epi16(p, m16_first(n), _mm512_cvtepi32_epi16(x));
+    __m256i h = _mm512_cvtepi32_epi16(x);
+    if (n >= 16)
+        _mm256_storeu_si256((__m256i *)(void *)p, h);
+    else
+        _mm256_mask_storeu_epi16(p, m16_first(n), h);
+}
+
+/* The bits of x as bf16, rounded to nearest even; NaN stays NaN. */
+VFN i16 v16_half(v16 x)
+{
+    i16 bits = _mm512_castps_si512(x);
+    m16 even = _mm512_testn_epi32_mask(bits, i16_set(0x10000));
+    m16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    i16 near = _mm512_add_epi32(bits, i16_set(0x8000));
+    near = _mm512_mask_sub_epi32(near, even, near, i16_set(1));
+    near = _mm512_mask_or_epi32(near, nan, bits, i16_set(0x400000));
+    return _mm512_srli_epi32(near, 16);
 }
 
 VFN i16 i16_add(i16 a, i16 b)

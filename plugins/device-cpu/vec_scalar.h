@@ -148,13 +148,6 @@ VFN m16 v16_lt(v16 x, v16 y)
     return r;
 }
 
-VFN m16 v16_nan(v16 x)
-{
-    m16 r;
-    EACH(i) r.i[i] = x.f[i] != x.f[i] ? -1 : 0;
-    return r;
-}
-
 VFN m16 m16_range(size_t first, size_t last)
 {
     m16 r;
@@ -200,6 +193,22 @@ VFN i16 i16_iota(int32_t first)
 VFN void i16_store(int32_t *p, i16 x)
 {
     memcpy(p, &x, sizeof(x));
+}
+
+/* The bits of x as bf16, rounded to nearest even; NaN stays NaN. */
+VFN i16 v16_half(v16 x)
+{
+    i16 r;
+    for (int i = 0; i < 16; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x.f[i], sizeof(bits));
+        if (x.f[i] != x.f[i])
+            bits |= 0x400000u;
+        else
+            bits += 0x7FFFu + (bits >> 16 & 1u);
+        r.i[i] = (int32_t)(bits >> 16);
+    }
+    return r;
 }
 
 /* Stores the lower halves of lanes 0 to n - 1. */
