@@ -6,7 +6,9 @@
  * each shape it also prints whether the first row has the same bits for every
  * number of tokens, which batch invariance requires. It needs a GPU.
  *
- *     bench-cuda_products plugins/device-cuda.so [0.5b|1.5b|7b]
+ *     bench-cuda_products plugins/device-cuda.so [0.5b|1.5b|7b [bf16]]
+ *
+ * With bf16, activations are bf16, as in a model of that type.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -100,6 +102,7 @@ typedef struct workspace {
     void *data[MOST_MATRICES];
     size_t count;
     float *x, *y, *dw;
+    uint32_t dtype; /* of activations; gradients are fp32 */
 } workspace;
 
 static void *allocate_filled(const device *d, size_t bytes, int wide)
@@ -146,7 +149,7 @@ static int open_workspace(workspace *r)
             r->d.ops->weight_create(r->d.self, &desc, &r->w[i]) != XRAY_OK)
             return 0;
     }
-    r->x = allocate_filled(&r->d, tokens * wide * 4, 1);
+    r->x = allocate_filled(&r->d, tokens * wide * 4, r->dtype == XRAY_F32);
     r->y = allocate_filled(&r->d, tokens * wide * 4, 1);
     r->dw = allocate_filled(&r->d, r->s->rows * r->s->cols * 4, 1);
     return r->x && r->y && r->dw;
@@ -178,7 +181,8 @@ static xray_status enqueue_product(const workspace *r, uint32_t kind,
                                 .x_stride = r->s->cols,
                                 .rows = r->s->rows,
                                 .cols = r->s->cols,
-                                .dw = r->dw };
+                                .dw = r->dw,
+                                .x_dtype = r->dtype };
         return r->d.ops->matmul_grad(r->d.self, NULL, &op);
     }
     xray_matmul op = { .header = XRAY_HEADER(xray_matmul),
@@ -188,7 +192,9 @@ static xray_status enqueue_product(const workspace *r, uint32_t kind,
                        .y = r->y,
                        .x_stride = nt ? r->s->cols : r->s->rows,
                        .y_stride = nt ? r->s->rows : r->s->cols,
-                       .kind = kind };
+                       .kind = kind,
+                       .x_dtype = nt ? r->dtype : XRAY_F32,
+                       .y_dtype = nt ? r->dtype : XRAY_F32 };
     return r->d.ops->matmul(r->d.self, NULL, &op);
 }
 
@@ -223,15 +229,22 @@ static double time_calls(const workspace *r, uint32_t kind, size_t tokens)
     return s == XRAY_OK ? best : 0;
 }
 
+static size_t count_row_bytes(const workspace *r, uint32_t kind)
+{
+    if (kind == XRAY_NT)
+        return r->s->rows * (r->dtype == XRAY_BF16 ? 2 : 4);
+    return r->s->cols * 4;
+}
+
 /* Copies the first row of a product with `tokens` tokens to the host; NULL on
  * an error. */
-static float *read_first_row(const workspace *r, uint32_t kind, size_t tokens)
+static void *read_first_row(const workspace *r, uint32_t kind, size_t tokens)
 {
-    size_t n = kind == XRAY_NT ? r->s->rows : r->s->cols;
-    float *row = malloc(n * sizeof(*row));
+    size_t bytes = count_row_bytes(r, kind);
+    void *row = malloc(bytes);
     if (row && enqueue_product(r, kind, tokens, 0) == XRAY_OK &&
-        r->d.ops->copy(r->d.self, NULL, row, r->y, n * sizeof(*row),
-                       XRAY_COPY_TO_HOST) == XRAY_OK &&
+        r->d.ops->copy(r->d.self, NULL, row, r->y, bytes, XRAY_COPY_TO_HOST) ==
+            XRAY_OK &&
         r->d.ops->sync(r->d.self, NULL) == XRAY_OK)
         return row;
     free(row);
@@ -241,12 +254,12 @@ static float *read_first_row(const workspace *r, uint32_t kind, size_t tokens)
 static const char *compare_first_rows(const workspace *r, uint32_t kind,
                                       size_t most)
 {
-    size_t n = kind == XRAY_NT ? r->s->rows : r->s->cols;
-    float *alone = read_first_row(r, kind, 1);
+    size_t bytes = count_row_bytes(r, kind);
+    void *alone = read_first_row(r, kind, 1);
     const char *answer = alone ? "same" : "error";
     for (size_t tokens = 2; alone && tokens <= most; tokens = tokens * 3 + 1) {
-        float *row = read_first_row(r, kind, tokens);
-        if (!row || memcmp(row, alone, n * sizeof(*row)) != 0)
+        void *row = read_first_row(r, kind, tokens);
+        if (!row || memcmp(row, alone, bytes) != 0)
             answer = row ? "DIFFER" : "error";
         free(row);
     }
@@ -272,10 +285,11 @@ static void measure_products(workspace *own, workspace *lt, uint32_t kind,
     (void)fflush(stdout);
 }
 
-static int measure_shape(const device d[2], const shape *s)
+static int measure_shape(const device d[2], const shape *s, uint32_t dtype)
 {
     static const size_t tokens[] = { 1, 16, 64, 256, 4096 };
-    workspace rooms[2] = { { .d = d[0], .s = s }, { .d = d[1], .s = s } };
+    workspace rooms[2] = { { .d = d[0], .s = s, .dtype = dtype },
+                           { .d = d[1], .s = s, .dtype = dtype } };
     int good = open_workspace(&rooms[0]) && open_workspace(&rooms[1]);
     size_t most = s->rows > 100000 ? 512 : MOST_TOKENS;
     for (size_t i = 0; good && i < sizeof(tokens) / sizeof(*tokens); i++)
@@ -301,7 +315,8 @@ int main(int argc, char **argv)
     if (module)
         *(void **)&query = dlsym(module, "xray_plugin_query");
     if (!query) {
-        (void)fprintf(stderr, "usage: %s plugins/device-cuda.so [model]\n%s\n",
+        (void)fprintf(stderr,
+                      "usage: %s plugins/device-cuda.so [model [bf16]]\n%s\n",
                       argv[0], module || argc < 2 ? "" : dlerror());
         return 1;
     }
@@ -312,9 +327,11 @@ int main(int argc, char **argv)
         return 1;
     printf("model what    kind tokens: own kernels, then cublaslt\n");
     int good = 1;
+    uint32_t dtype =
+        argc > 3 && strcmp(argv[3], "bf16") == 0 ? XRAY_BF16 : XRAY_F32;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
         if (argc < 3 || strcmp(argv[2], shapes[i].model) == 0)
-            good = measure_shape(d, &shapes[i]) && good;
+            good = measure_shape(d, &shapes[i], dtype) && good;
     d[0].ops->destroy(d[0].self);
     d[1].ops->destroy(d[1].self);
     return good ? 0 : 1;
