@@ -16,6 +16,10 @@
 #define DECODE_CHAINS 4
 #endif
 
+/* Values of bf16 are read in blocks of so many keys, which stay in the L2 cache
+ * while columns that share cache lines are computed one after the other. */
+#define DECODE_KEYS ((size_t)256)
+
 /* Queries row .. row + rows - 1 of each of `heads` kv heads, beginning with
  * `head`. */
 typedef struct decode_part {
@@ -27,6 +31,7 @@ typedef struct decode_part {
     size_t from; /* first visible key */
     size_t base; /* the group of 16 that contains it */
     size_t column;
+    size_t key, end; /* of the block of values */
     float top[CPU_QUERY_TILE];
     float sum[CPU_QUERY_TILE];
 } decode_part;
@@ -137,8 +142,16 @@ static void decode_exp(decode_part *p, size_t row)
 
 /* ---- values ------------------------------------------------------------- */
 
-/* Computes 16 D columns of o for R queries of each of H kv heads; V is bf16 if
- * `narrow`. */
+/* Where the chains of panel d of row `row` are kept. */
+VFN float *decode_chain(const decode_part *p, size_t row, size_t d)
+{
+    const cpu_decode *a = p->a;
+    return a->work + (CPU_QUERY_TILE + row) * a->dim + p->column + d * 16;
+}
+
+/* Computes 16 D columns of o for R queries of each of H kv heads, or continues
+ * them over a block of keys; V is bf16 if `narrow`. Chains that do not end are
+ * kept in the second half of `work`. */
 VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
                           const int narrow, const decode_part *p)
 {
@@ -150,16 +163,18 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
         for (size_t r = 0; r < R; r++) {
             UNROLL_PANELS
             for (size_t d = 0; d < D; d++)
-                c[h][r][d] = v16_set(0.0f);
+                c[h][r][d] = narrow && p->key != p->base
+                                 ? v16_load(decode_chain(p, h * R + r, d))
+                                 : v16_set(0.0f);
         }
     }
-    for (size_t j = p->base; j <= a->pos; j += 16) {
+    for (size_t j = p->key; j < p->end; j += 16) {
         const void *v[8];
         const float *e = a->scores + (j - p->base);
         UNROLL_PANELS
         for (size_t h = 0; h < H; h++)
             v[h] = decode_at(a, a->v, decode_head(p, h), j);
-        size_t end = min_size(16, a->pos + 1 - j);
+        size_t end = min_size(16, p->end - j);
         for (size_t i = p->from > j ? p->from - j : 0; i < end; i++) {
             UNROLL_PANELS
             for (size_t h = 0; h < H; h++) {
@@ -185,6 +200,12 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
         size_t o = ((p->head + h) * a->group + p->row + r) * a->dim + p->column;
         if (h >= p->heads)
             continue;
+        if (narrow && p->end <= a->pos) {
+            UNROLL_PANELS
+            for (size_t d = 0; d < D; d++)
+                v16_store(decode_chain(p, h * R + r, d), c[h][r][d]);
+            continue;
+        }
         UNROLL_PANELS
         for (size_t d = 0; d < D; d++)
             v16_put(a->o, a->narrow, o + d * 16,
@@ -295,10 +316,15 @@ static void decode_heads(decode_part *p)
         decode_scores_by[a->kv_narrow][p->rows / 2](p, h);
     for (size_t r = 0; r < p->heads * p->rows; r++)
         decode_exp(p, r);
-    for (size_t d = 0, step; d < a->dim / 16; d += step) {
-        step = decode_panels(p->rows, a->dim / 16 - d);
-        p->column = d * 16;
-        decode_values_by[a->kv_narrow][p->rows / 2][step / 2](p);
+    for (p->key = p->base; p->key <= a->pos; p->key = p->end) {
+        p->end = a->pos + 1;
+        if (a->kv_narrow)
+            p->end = min_size(p->end, p->key + DECODE_KEYS);
+        for (size_t d = 0, step; d < a->dim / 16; d += step) {
+            step = decode_panels(p->rows, a->dim / 16 - d);
+            p->column = d * 16;
+            decode_values_by[a->kv_narrow][p->rows / 2][step / 2](p);
+        }
     }
 }
 

@@ -21,8 +21,10 @@ static const form forms[] = {
     { 10, 5, 32, 21, 0.0f, { 50 }, 0.0f },
     { 14, 2, 48, 0, 0.0f, { 35, 3 }, 0.0f },
     { 12, 1, 112, 0, 0.0f, { 33 }, 0.0f },
-    /* More keys than tensor cores attend to at once. */
-    { 2, 1, 16, 0, 0.0f, { 300 }, 0.0f },
+    /* More keys than tensor cores attend to at once, or than a block that
+     * decoding reads at a time. */
+    { 7, 1, 32, 0, 0.0f, { 275 }, 0.0f },
+    { 2, 1, 16, 261, 0.0f, { 300, 3 }, 0.0f },
 };
 #define FORMS (sizeof(forms) / sizeof(*forms))
 

@@ -16,7 +16,10 @@ typedef struct kind {
     uint32_t tokens; /* of a row; large ones are slow on the emulator, */
     uint32_t vocab;  /* and so are large vocabularies */
     int on_cuda;
+    uint32_t dtype; /* of activations and caches */
 } kind;
+
+#define MOST_KINDS 5
 
 static const cpu_config narrow_cpu = { .isa = CPU_ISA_AVX2 };
 #ifdef BENCH_CUDA
@@ -24,18 +27,22 @@ static const cuda_config float32 = { .precision = CUDA_FLOAT32 };
 static const cuda_config bfloat16 = { .precision = CUDA_BFLOAT16 };
 #endif
 
-static size_t list_kinds(kind kinds[4])
+static size_t list_kinds(kind kinds[MOST_KINDS])
 {
-    kinds[0] = (kind){ "cpu", device_ops(), NULL, 1, 2500, VOCAB, 0 };
-    kinds[1] = (kind){ "avx2", device_ops(), &narrow_cpu, 2, 2500, VOCAB, 0 };
+    const xray_device_ops *cpu = device_ops();
+    kinds[0] = (kind){ "cpu", cpu, NULL, 1, 2500, VOCAB, 0, 0 };
+    kinds[1] = (kind){ "avx2", cpu, &narrow_cpu, 2, 2500, VOCAB, 0, XRAY_F32 };
+    kinds[2] = (kind){ "cpu, bf16", cpu, NULL, 1, 2500, VOCAB, 0, XRAY_BF16 };
 #ifdef BENCH_CUDA
     const xray_device_ops *cuda =
         xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
-    kinds[2] = (kind){ "cuda float32", cuda, &float32, 1, 40, 6000, 1 };
-    kinds[3] = (kind){ "cuda bfloat16", cuda, &bfloat16, 1, 40, 6000, 1 };
-    return 4;
+    kinds[3] =
+        (kind){ "cuda float32", cuda, &float32, 1, 40, 6000, 1, XRAY_F32 };
+    kinds[4] =
+        (kind){ "cuda bfloat16", cuda, &bfloat16, 1, 40, 6000, 1, XRAY_F32 };
+    return 5;
 #else
-    return 2;
+    return 3;
 #endif
 }
 
@@ -80,7 +87,7 @@ static void packed_copies_are_planned(void **state)
     static const uint64_t shapes[][2] = {
         { 1, 1 }, { 16, 16 }, { 40, 50 }, { 33, 8 }, { 7, 48 }
     };
-    kind kinds[4];
+    kind kinds[MOST_KINDS];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
         void *self = open_kind(&kinds[i]);
@@ -112,7 +119,7 @@ static void what_would_be_refused_has_no_size(void **state)
                             .kv_heads = 2,
                             .head_dim = 8,
                             .dtype = XRAY_F32 };
-    kind kinds[4];
+    kind kinds[MOST_KINDS];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
         const kind *k = &kinds[i];
@@ -139,7 +146,7 @@ static void what_would_be_refused_has_no_size(void **state)
 static void blocks_are_planned(void **state)
 {
     (void)state;
-    kind kinds[4];
+    kind kinds[MOST_KINDS];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
         const kind *k = &kinds[i];
@@ -149,7 +156,7 @@ static void blocks_are_planned(void **state)
                                  .block_tokens = 32,
                                  .kv_heads = 3,
                                  .head_dim = dim,
-                                 .dtype = XRAY_F32 };
+                                 .dtype = k->dtype };
             uint64_t bytes = k->ops->kv_block_bytes(self, &kv);
             assert_true(bytes > 0);
             assert_int_equal(k->ops->plan_kv_block(k->config, &kv), bytes);
@@ -169,18 +176,23 @@ typedef struct arrays {
     int32_t row_start[2];
 } arrays;
 
-static arrays make_arrays(uint32_t tokens)
+static arrays make_arrays(const kind *k)
 {
-    size_t wide = (size_t)tokens * HEADS * DIM;
+    size_t tokens = k->tokens;
+    size_t wide = tokens * HEADS * DIM;
     arrays a = { .x = random_floats(wide, 1),
                  .y = alloc_floats(wide),
                  .z = random_floats(wide, 1),
                  .w = random_floats((size_t)VOCAB * HIDDEN, 1),
                  .dw = alloc_floats((size_t)VOCAB * HIDDEN),
-                 .lse = alloc_floats((size_t)tokens * HEADS),
+                 .lse = alloc_floats(tokens * HEADS),
                  .index = calloc(tokens, sizeof(int32_t)),
                  .row_start = { 0, (int32_t)tokens } };
     assert_non_null(a.index);
+    for (size_t i = 0; k->dtype == XRAY_BF16 && i < wide; i++) {
+        uint16_t half = cpu_to_bf16(a.x[i]);
+        memcpy((char *)a.x + i * sizeof(half), &half, sizeof(half));
+    }
     return a;
 }
 
@@ -215,7 +227,8 @@ static void run_rows(const kind *k, void *self, const arrays *a,
                                .head_dim = DIM,
                                .scale = 1,
                                .parent =
-                                   passes & XRAY_PASS_PARENTS ? none : NULL };
+                                   passes & XRAY_PASS_PARENTS ? none : NULL,
+                               .dtype = k->dtype };
     xray_attention_grad grad = { .header = XRAY_HEADER(xray_attention_grad),
                                  .forward = &forward,
                                  .d_o = a->z,
@@ -240,7 +253,7 @@ static void run_cache(const kind *k, void *self, const arrays *a)
                    .block_tokens = 16,
                    .kv_heads = KV_HEADS,
                    .head_dim = DIM,
-                   .dtype = XRAY_F32 };
+                   .dtype = k->dtype };
     kv.blocks = calloc(kv.table_stride, k->ops->kv_block_bytes(self, &kv));
     assert_non_null(kv.blocks);
     xray_attention_kv op = { .header = XRAY_HEADER(xray_attention_kv),
@@ -258,7 +271,8 @@ static void run_cache(const kind *k, void *self, const arrays *a)
                              .o_stride = (uint64_t)HEADS * DIM,
                              .position_bound = k->tokens,
                              .heads = HEADS,
-                             .scale = 1 };
+                             .scale = 1,
+                             .dtype = k->dtype };
     must(k->ops->attention_kv(self, NULL, &op));
     free(kv.blocks);
 }
@@ -300,8 +314,9 @@ static void run_head(const kind *k, void *self, const arrays *a,
                                   .targets = a->index,
                                   .logp = one,
                                   .lse = one + 2,
-                                  .logits = passes & XRAY_PASS_LOGITS ? logits
-                                                                      : NULL };
+                                  .logits =
+                                      passes & XRAY_PASS_LOGITS ? logits : NULL,
+                                  .x_dtype = k->dtype };
     xray_lm_head_grad grad = { .header = XRAY_HEADER(xray_lm_head_grad),
                                .forward = &forward,
                                .dlogp = one + 1,
@@ -317,7 +332,8 @@ static void run_head(const kind *k, void *self, const arrays *a,
                            .token = &token,
                            .raw_logp = one,
                            .logp = one + 3,
-                           .draw_stride = sizeof(draw) };
+                           .draw_stride = sizeof(draw),
+                           .x_dtype = k->dtype };
     if (passes & XRAY_PASS_LOGP)
         must(k->ops->lm_head_logp(self, NULL, &forward));
     if (passes & XRAY_PASS_LOGP && passes & XRAY_PASS_GRADS)
@@ -346,7 +362,9 @@ static void run_products(const kind *k, void *self, const arrays *a,
                        .x_stride = (uint64_t)HEADS * DIM,
                        .y_stride = DIM,
                        .kind = XRAY_NT,
-                       .segments = count_segments(passes) };
+                       .segments = count_segments(passes),
+                       .x_dtype = k->dtype,
+                       .y_dtype = k->dtype };
     xray_matmul_grad grad = { .header = XRAY_HEADER(xray_matmul_grad),
                               .tokens = { k->tokens, NULL },
                               .dy = a->y,
@@ -355,7 +373,8 @@ static void run_products(const kind *k, void *self, const arrays *a,
                               .x_stride = (uint64_t)HEADS * DIM,
                               .rows = DIM,
                               .cols = (uint64_t)HEADS * DIM,
-                              .dw = a->dw };
+                              .dw = a->dw,
+                              .x_dtype = k->dtype };
     xray_embedding_grad table = { .header = XRAY_HEADER(xray_embedding_grad),
                                   .tokens = { k->tokens, NULL },
                                   .ids = a->index,
@@ -385,7 +404,8 @@ static xray_device_work describe_work(const kind *k, uint32_t passes)
                                .kv_heads = KV_HEADS,
                                .head_dim = DIM,
                                .passes = passes,
-                               .segments = count_segments(passes) };
+                               .segments = count_segments(passes),
+                               .dtype = k->dtype };
 }
 
 static xray_device_work run_work(const kind *k, void *self, const arrays *a,
@@ -446,10 +466,10 @@ static void scratch_is_planned(void **state)
 #else
     const size_t step = 1;
 #endif
-    kind kinds[4];
+    kind kinds[MOST_KINDS];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
-        arrays a = make_arrays(kinds[i].tokens);
+        arrays a = make_arrays(&kinds[i]);
         /* alone, and beside an engine, before and after it */
         for (size_t p = 0; p <= last; p += step) {
             if (step == 1)
@@ -486,11 +506,11 @@ static void check_reserved(const kind *k, const arrays *a, uint32_t passes)
 static void reserved_scratch_does_not_grow(void **state)
 {
     (void)state;
-    kind kinds[4];
+    kind kinds[MOST_KINDS];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
         const kind *k = &kinds[i];
-        arrays a = make_arrays(k->tokens);
+        arrays a = make_arrays(k);
         check_reserved(k, &a, XRAY_PASS_SAMPLE | XRAY_PASS_CACHE);
         check_reserved(k, &a,
                        XRAY_PASS_LOGP | XRAY_PASS_GRADS | XRAY_PASS_ROWS);
@@ -520,7 +540,7 @@ static void reserved_scratch_does_not_grow(void **state)
 static void an_instance_without_users_is_planned(void **state)
 {
     (void)state;
-    kind kinds[4];
+    kind kinds[MOST_KINDS];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {
         const kind *k = &kinds[i];
