@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Measures device-cuda's rows, norms, activations and elementwise operators on
- * this GPU: bench-cuda-rows. It prints the bytes that an operator must move
- * over the time of the fastest of 20 calls, beside the bandwidth of a copy.
- * Before each call other data fills the L2 cache.
+ * this GPU, with activations in fp32 and in bf16: bench-cuda-rows. It prints
+ * the bytes that an operator must move over the time of the fastest of 20
+ * calls, beside the bandwidth of a copy. Before each call other data fills the
+ * L2 cache.
  */
 #include "bench/cuda_bench.h"
 
@@ -22,8 +23,8 @@ static void measure_operator(bench *b, const char *name, double bytes,
            bytes / s * 1e-9, 100 * bytes / s / b->copy);
 }
 
-/* Allocates random integers below `below`, or values in (0, 1) if `below` is 0.
- */
+/* Allocates random integers below `below`, or values in (0, 1) if `below` is 0,
+ * which are twice as many as bf16. */
 static void *allocate_filled(bench *b, uint64_t count, uint64_t below)
 {
     uint32_t *host = static_cast<uint32_t *>(malloc(count * 4));
@@ -35,6 +36,8 @@ static void *allocate_filled(bench *b, uint64_t count, uint64_t below)
         float f = static_cast<float>((x >> 41) + 1) * 0x1p-24f;
         uint32_t n = below ? static_cast<uint32_t>((x >> 32) % below) : 0;
         memcpy(&host[i], below ? static_cast<void *>(&n) : &f, 4);
+        if (!below) /* a value of bf16 in each half */
+            host[i] = (host[i] & 0xffff0000u) | host[i] >> 16;
     }
     require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) ==
                 cudaSuccess,
@@ -54,7 +57,9 @@ typedef struct buffers {
     float *x, *y, *z;
     float *weight, *stat, *dweight;
     int32_t *ids;
-    double n; /* tokens */
+    double n;       /* tokens */
+    uint32_t dtype; /* of activations; gradients are fp32 */
+    double part;    /* bytes of an activation for one of fp32 */
 } buffers;
 
 static void measure_norms(bench *b, const shape *s, const buffers *m,
@@ -73,11 +78,12 @@ static void measure_norms(bench *b, const shape *s, const buffers *m,
     op.groups = groups;
     op.dim = dim;
     op.eps = 1e-6f;
-    measure_operator(b, groups > 1 ? "qk-norm" : "rmsnorm", 2 * width,
-                     ENQUEUED(b, rmsnorm, op));
+    op.x_dtype = op.y_dtype = op.residual_dtype = m->dtype;
+    measure_operator(b, groups > 1 ? "qk-norm" : "rmsnorm",
+                     2 * width * m->part, ENQUEUED(b, rmsnorm, op));
     if (groups == 1) {
         op.residual = m->z;
-        measure_operator(b, "rmsnorm, residual", 4 * width,
+        measure_operator(b, "rmsnorm, residual", 4 * width * m->part,
                          ENQUEUED(b, rmsnorm, op));
     }
     xray_rmsnorm_grad grad = {};
@@ -91,12 +97,13 @@ static void measure_norms(bench *b, const shape *s, const buffers *m,
     grad.x_stride = grad.dy_stride = grad.dx_stride = stride;
     grad.groups = groups;
     grad.dim = dim;
-    measure_operator(b, groups > 1 ? "qk-norm, dx" : "rmsnorm, dx", 3 * width,
-                     ENQUEUED(b, rmsnorm_grad, grad));
+    grad.x_dtype = m->dtype;
+    measure_operator(b, groups > 1 ? "qk-norm, dx" : "rmsnorm, dx",
+                     (2 + m->part) * width, ENQUEUED(b, rmsnorm_grad, grad));
     grad.dweight = m->dweight;
     measure_operator(
         b, groups > 1 ? "qk-norm, dx, dweight" : "rmsnorm, dx, dweight",
-        5 * width, ENQUEUED(b, rmsnorm_grad, grad));
+        (3 + 2 * m->part) * width, ENQUEUED(b, rmsnorm_grad, grad));
 }
 
 static void measure_layer_norms(bench *b, const shape *s, const buffers *m)
@@ -111,7 +118,9 @@ static void measure_layer_norms(bench *b, const shape *s, const buffers *m)
     op.stat = m->stat;
     op.x_stride = op.y_stride = op.dim = s->dim;
     op.eps = 1e-6f;
-    measure_operator(b, "layernorm", 2 * width, ENQUEUED(b, layernorm, op));
+    op.x_dtype = op.y_dtype = m->dtype;
+    measure_operator(b, "layernorm", 2 * width * m->part,
+                     ENQUEUED(b, layernorm, op));
     xray_layernorm_grad grad = {};
     grad.header = XRAY_HEADER(xray_layernorm_grad);
     grad.tokens.bound = s->tokens;
@@ -123,7 +132,8 @@ static void measure_layer_norms(bench *b, const shape *s, const buffers *m)
     grad.dweight = m->dweight;
     grad.dbias = m->dweight + s->dim;
     grad.x_stride = grad.dy_stride = grad.dx_stride = grad.dim = s->dim;
-    measure_operator(b, "layernorm, all grads", 5 * width,
+    grad.x_dtype = m->dtype;
+    measure_operator(b, "layernorm, all grads", (3 + 2 * m->part) * width,
                      ENQUEUED(b, layernorm_grad, grad));
 }
 
@@ -140,10 +150,11 @@ static void measure_embeddings(bench *b, const shape *s, const buffers *m)
     op.vocab = s->vocab;
     op.dim = s->dim;
     op.scale = 1;
-    measure_operator(b, "embedding", 2 * row * m->n,
+    op.y_dtype = m->dtype;
+    measure_operator(b, "embedding", (1 + m->part) * row * m->n,
                      ENQUEUED(b, embedding, op));
     op.table_dtype = XRAY_BF16;
-    measure_operator(b, "embedding, bf16", 1.5 * row * m->n,
+    measure_operator(b, "embedding, bf16", (0.5 + m->part) * row * m->n,
                      ENQUEUED(b, embedding, op));
     xray_embedding_grad grad = {};
     grad.header = XRAY_HEADER(xray_embedding_grad);
@@ -168,6 +179,7 @@ static void measure_activations(bench *b, const shape *s, const buffers *m)
     op.x = m->x;
     op.y = m->y;
     op.dim = s->ff;
+    op.x_dtype = op.y_dtype = m->dtype;
     xray_glu_grad grad = {};
     grad.header = XRAY_HEADER(xray_glu_grad);
     grad.tokens.bound = s->tokens;
@@ -175,14 +187,15 @@ static void measure_activations(bench *b, const shape *s, const buffers *m)
     grad.dy = m->y;
     grad.dx = m->z;
     grad.dim = s->ff;
+    grad.x_dtype = m->dtype;
+    double forward = 3 * width * m->part;
+    double backward = (3 + 2 * m->part) * width;
     op.act = grad.act = XRAY_ACT_SILU;
-    measure_operator(b, "glu, silu", 3 * width, ENQUEUED(b, glu, op));
-    measure_operator(b, "glu_grad, silu", 5 * width,
-                     ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu, silu", forward, ENQUEUED(b, glu, op));
+    measure_operator(b, "glu_grad, silu", backward, ENQUEUED(b, glu_grad, grad));
     op.act = grad.act = XRAY_ACT_GELU_TANH;
-    measure_operator(b, "glu, gelu", 3 * width, ENQUEUED(b, glu, op));
-    measure_operator(b, "glu_grad, gelu", 5 * width,
-                     ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu, gelu", forward, ENQUEUED(b, glu, op));
+    measure_operator(b, "glu_grad, gelu", backward, ENQUEUED(b, glu_grad, grad));
 }
 
 static void measure_rope(bench *b, const shape *s, const buffers *m)
@@ -198,7 +211,8 @@ static void measure_rope(bench *b, const shape *s, const buffers *m)
     op.head_dim = s->head_dim;
     op.half = s->head_dim / 2;
     op.stride = static_cast<uint64_t>(s->heads) * s->head_dim;
-    measure_operator(b, "rope", 8.0 * s->heads * s->head_dim * m->n,
+    op.dtype = m->dtype;
+    measure_operator(b, "rope", 8.0 * s->heads * s->head_dim * m->n * m->part,
                      ENQUEUED(b, rope, op));
     b->ops->free(b->self, const_cast<float *>(op.table));
 }
@@ -215,14 +229,18 @@ static void measure_shape(bench *b, const shape *s)
     m.stat = allocate_floats(b, s->tokens * s->heads * 2);
     m.dweight = allocate_floats(b, 2ull * s->dim);
     m.ids = static_cast<int32_t *>(allocate_filled(b, s->tokens, s->vocab));
-    printf("%s, %llu tokens\n", s->name,
-           static_cast<unsigned long long>(s->tokens));
-    measure_norms(b, s, &m, 1, s->dim);
-    measure_norms(b, s, &m, s->heads, s->head_dim);
-    measure_layer_norms(b, s, &m);
-    measure_embeddings(b, s, &m);
-    measure_rope(b, s, &m);
-    measure_activations(b, s, &m);
+    for (m.dtype = XRAY_F32; m.dtype <= XRAY_BF16; m.dtype++) {
+        m.part = m.dtype == XRAY_F32 ? 1 : 0.5;
+        printf("%s, %llu tokens, activations in %s\n", s->name,
+               static_cast<unsigned long long>(s->tokens),
+               m.dtype == XRAY_F32 ? "fp32" : "bf16");
+        measure_norms(b, s, &m, 1, s->dim);
+        measure_norms(b, s, &m, s->heads, s->head_dim);
+        measure_layer_norms(b, s, &m);
+        measure_embeddings(b, s, &m);
+        measure_rope(b, s, &m);
+        measure_activations(b, s, &m);
+    }
     void *all[] = { m.x, m.y, m.z, m.weight, m.stat, m.dweight, m.ids };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         b->ops->free(b->self, all[i]);
