@@ -120,11 +120,15 @@ static void each_outcome_has_its_score(void **state)
         double score;
         double acc;
         double answered;
-    } rows[] = { { "42", 3, 1, 1 }, { "41", -2, 0, 1 }, { "", -5, 0, 0 } };
+    } rows[] = { { "42", 3, 1, 1 },
+                 { "41", -2, 0, 1 },
+                 { "4", -2, 0, 1 },
+                 { " \n", -5, 0, 0 },
+                 { "", -5, 0, 0 } };
     rig r;
     rig_open(&r, RIG_KEYS("score", "3", "format_score", "-2", "no_answer_score",
                           "-5"));
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         xray_sample_in s =
             rig_sample(i + 5, rows[i].response, strlen(rows[i].response), "42");
         xray_score got = rig_score(&r, &s);
