@@ -4,6 +4,7 @@
  * that follow from options, model and workload, and the nearest values that are
  * refused.
  */
+#include "model/nn/weights.h"
 #include "plugins/infer-dsinf/dsinf.h"
 #include "tests/testing.h"
 
@@ -17,7 +18,7 @@ static const struct {
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;
     uint64_t kv_memory;
-    dsinf_bounds want;
+    xm_engine_bounds want;
     const char *says;
 } cases[] = {
     /* There are as many slots as rows, and a step has as many tokens as
@@ -216,8 +217,8 @@ static void sizes_follow_from_the_options(void **state)
         const xray_workload load = { .header = XRAY_HEADER(xray_workload),
                                      .rows = cases[i].rows,
                                      .row_tokens = cases[i].row_tokens };
-        const dsinf_bounds *want = &cases[i].want;
-        dsinf_bounds b = { 0 };
+        const xm_engine_bounds *want = &cases[i].want;
+        xm_engine_bounds b = { 0 };
         xr_err err = { "" };
         xray_status status =
             dsinf_find_bounds(&config, &model, &load, &err, &b);
@@ -246,20 +247,21 @@ static void weights_are_shared_or_copied(void **state)
         int copy;
         int flags;
     } of[] = {
-        { DSINF_WEIGHTS_AUTO, XRAY_F32, 0, 0, 0 },
-        { DSINF_WEIGHTS_AUTO, XRAY_F32, 1, 1, 0 },
-        { DSINF_WEIGHTS_AUTO, XRAY_BF16, 1, 1, XM_WEIGHTS_BF16 },
-        { DSINF_WEIGHTS_FLOAT32, XRAY_F32, 0, 1, 0 },
-        { DSINF_WEIGHTS_FLOAT32, XRAY_BF16, 0, 1, 0 },
-        { DSINF_WEIGHTS_BFLOAT16, XRAY_F32, 0, 1, XM_WEIGHTS_BF16 },
+        { XM_ENGINE_WEIGHTS_AUTO, XRAY_F32, 0, 0, 0 },
+        { XM_ENGINE_WEIGHTS_AUTO, XRAY_F32, 1, 1, 0 },
+        { XM_ENGINE_WEIGHTS_AUTO, XRAY_BF16, 1, 1, XM_WEIGHTS_BF16 },
+        { XM_ENGINE_WEIGHTS_FLOAT32, XRAY_F32, 0, 1, 0 },
+        { XM_ENGINE_WEIGHTS_FLOAT32, XRAY_BF16, 0, 1, 0 },
+        { XM_ENGINE_WEIGHTS_BFLOAT16, XRAY_F32, 0, 1, XM_WEIGHTS_BF16 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
-        const dsinf_config config = { .weights = of[i].weights };
         const xray_model model = { .header = XRAY_HEADER(xray_model),
                                    .dtype = of[i].dtype };
-        assert_int_equal(dsinf_keeps_copy(&config, of[i].alone), of[i].copy);
-        assert_int_equal(dsinf_copy_flags(&config, &model), of[i].flags);
+        assert_int_equal(xm_engine_keeps_copy(of[i].weights, of[i].alone),
+                         of[i].copy);
+        assert_int_equal(xm_engine_copy_flags(of[i].weights, &model),
+                         of[i].flags);
     }
 }
 

@@ -4,6 +4,7 @@
  * memory that cannot be restored, the lease that is released in any case, and
  * calls in the wrong order.
  */
+#include "model/serve/engine_internal.h"
 #include "tests/serve/engine.h"
 
 static const int32_t prompt[] = { 1, 2, 3, 4, 5, 6 };
@@ -135,7 +136,7 @@ static stage *open_stage(int64_t weights, uint64_t rows)
     s->table.release = stage_release;
     if (engine_try(s->r, s->m, &s->table, &size, &s->engine) != XRAY_OK)
         fail_msg("%s", s->r->said);
-    fails.drawn = ((dsinf *)s->engine)->gathered;
+    fails.drawn = ((xm_engine *)s->engine)->gathered;
     return s;
 }
 
@@ -190,7 +191,7 @@ static void broken_engines(void **state)
         { &fails.copy, XRAY_E_DEVICE, "dsinf: copying a prompt failed", 2 },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+        stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
         const xray_request q = make_test_request(1, cases[i].samples, 20);
         xray_status status = XRAY_OK;
         *cases[i].fails = 1;
@@ -213,7 +214,7 @@ static void broken_engines(void **state)
 static void lease_goes_with_the_last(void **state)
 {
     (void)state;
-    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
     const xray_infer_ops *ops = s->r->ops;
     xray_request q = make_test_request(1, 1, 2);
     engine_submit(s->r, s->engine, &q);
@@ -261,7 +262,7 @@ static void prompts_are_copied(void **state)
     for (int32_t i = 0; i < 40; i++)
         ids[i] = 3 + i;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+        stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
         results *alone = calloc(1, sizeof(*alone));
         assert_non_null(alone);
         xray_request q = request_make(1, ids, cases[i].count, 5);
@@ -269,7 +270,7 @@ static void prompts_are_copied(void **state)
         engine_submit(s->r, s->engine, &q);
         engine_run(s->r, s->engine, &s->out);
         assert_true(fails.copies >= 3);
-        uint64_t each = ((dsinf *)s->engine)->block_bytes;
+        uint64_t each = ((xm_engine *)s->engine)->block_bytes;
         assert_int_equal(fails.copied, 3 * cases[i].blocks * each);
         q.count = 1;
         for (uint32_t k = 0; k < 2; k++) {
@@ -303,7 +304,7 @@ static void tags_sleep_by_themselves(void **state)
     (void)state;
     static const uint32_t tags[] = { KV, ACTIVATIONS };
     for (int i = 0; i < 2; i++) {
-        stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+        stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
         const xray_infer_ops *ops = s->r->ops;
         assert_int_equal(ops->sleep(s->engine, tags[i]), XRAY_OK);
         expect_submit(s, XRAY_E_STATE);
@@ -339,7 +340,7 @@ static void sleep_that_fails(void **state)
           "keys and values (max_num_seqs or kv_memory lower it)" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        stage *s = open_stage(DSINF_WEIGHTS_FLOAT32, 3);
+        stage *s = open_stage(XM_ENGINE_WEIGHTS_FLOAT32, 3);
         const xray_infer_ops *ops = s->r->ops;
         if (cases[i].wakes)
             assert_int_equal(ops->sleep(s->engine, cases[i].tags), XRAY_OK);
@@ -366,7 +367,7 @@ static void sleep_that_fails(void **state)
 static void device_that_keeps_all(void **state)
 {
     (void)state;
-    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
     const xray_infer_ops *ops = s->r->ops;
     s->ops.evict = NULL;
     static const uint32_t tags[] = { ACTIVATIONS, WEIGHTS, KV | ACTIVATIONS };
@@ -390,7 +391,7 @@ static void device_that_keeps_all(void **state)
 static void sleep_forgets_half_an_update(void **state)
 {
     (void)state;
-    stage *s = open_stage(DSINF_WEIGHTS_FLOAT32, 3);
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_FLOAT32, 3);
     const xray_infer_ops *ops = s->r->ops;
     const xray_request q = make_test_request(1, 1, 4);
     xray_weights part = s->m->weights->table;
@@ -424,8 +425,8 @@ static void sleep_forgets_half_an_update(void **state)
 static void results_carry_the_weights_version(void **state)
 {
     (void)state;
-    static const int64_t kinds[] = { DSINF_WEIGHTS_AUTO,
-                                     DSINF_WEIGHTS_FLOAT32 };
+    static const int64_t kinds[] = { XM_ENGINE_WEIGHTS_AUTO,
+                                     XM_ENGINE_WEIGHTS_FLOAT32 };
     for (int i = 0; i < 2; i++) {
         stage *s = open_stage(kinds[i], 3);
         const xray_infer_ops *ops = s->r->ops;
@@ -464,7 +465,7 @@ static void results_carry_the_weights_version(void **state)
 static void all_parts_end_an_update(void **state)
 {
     (void)state;
-    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
     const engine_size size = { 3, 40, { .max_num_batched_tokens = 64 } };
     const xray_infer_ops *ops = s->r->ops;
     void *own = NULL;
@@ -481,7 +482,7 @@ static void all_parts_end_an_update(void **state)
 static void plan_refuses_a_row_too_many(void **state)
 {
     (void)state;
-    stage *s = open_stage(DSINF_WEIGHTS_AUTO, 3);
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
     const dsinf_config config = { .max_num_batched_tokens = 64,
                                   .kv_memory = 3 * 36864 };
     const xray_model about = { .header = XRAY_HEADER(xray_model),

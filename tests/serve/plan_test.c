@@ -67,7 +67,7 @@ static void check_plan(int which, const engine_size *size)
     xray_device_work work = { .header = XRAY_HEADER(xray_device_work) };
     const xray_workload load = { .device = r->device, .device_work = &work };
     assert_int_equal(make_plan(r, &about, size, &load, &plan), XRAY_OK);
-    if (size->config.weights == DSINF_WEIGHTS_BFLOAT16)
+    if (size->config.weights == XM_ENGINE_WEIGHTS_BFLOAT16)
         assert_string_equal(plan.numerics, "xray.fp32-bf16-weights/2");
     else
         assert_null(plan.numerics);
@@ -98,7 +98,7 @@ static void plan_is_what_is_taken(void **state)
         { 1, 2, { .max_num_batched_tokens = 1 } },
         { 7, 50, { .max_num_batched_tokens = 100 } },
         { 100, 96, { .max_num_batched_tokens = 2048, .kv_memory = 1u << 20 } },
-        { 2, 9, { .weights = DSINF_WEIGHTS_BFLOAT16, .max_num_seqs = 1 } },
+        { 2, 9, { .weights = XM_ENGINE_WEIGHTS_BFLOAT16, .max_num_seqs = 1 } },
     };
     for (int which = 0; which < MODEL_COUNT; which++)
         for (int i = 0; i < 4; i++)
@@ -218,7 +218,7 @@ static void the_device_is_asked(void **state)
     size.config.kv_memory = 5 * 6 * 3 * 100;
     assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_OK);
     assert_int_equal(plan.bytes[XRAY_TAG_KV], 5 * 6 * 3 * 100);
-    size.config.weights = DSINF_WEIGHTS_BFLOAT16;
+    size.config.weights = XM_ENGINE_WEIGHTS_BFLOAT16;
     assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_OK);
     assert_int_equal(other.narrow * 3, other.weights);
     other.block = 0;
@@ -236,7 +236,7 @@ static void plans_of_older_callers_are_filled(void **state)
     const engine_size size = { 7,
                                50,
                                { .max_num_batched_tokens = 100,
-                                 .weights = DSINF_WEIGHTS_BFLOAT16 } };
+                                 .weights = XM_ENGINE_WEIGHTS_BFLOAT16 } };
     rig *r = rig_open(1);
     xray_plan plan;
     const xray_workload load = { .device = r->device };

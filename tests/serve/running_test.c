@@ -388,7 +388,7 @@ static void weights_change_under_a_request(void **state)
     void *shared = s->engine;
     void *own = NULL;
     engine_size size = small_size;
-    size.config.weights = DSINF_WEIGHTS_FLOAT32;
+    size.config.weights = XM_ENGINE_WEIGHTS_FLOAT32;
     if (engine_try(s->r, s->m, &s->table, &size, &own) != XRAY_OK)
         fail_msg("%s", s->r->said);
     xray_request q = make_request(1, 1, 20);
@@ -435,7 +435,7 @@ static void parts_have_their_own_versions(void **state)
     stage *s = *state;
     const xray_infer_ops *ops = s->r->ops;
     engine_size size = small_size;
-    size.config.weights = DSINF_WEIGHTS_FLOAT32;
+    size.config.weights = XM_ENGINE_WEIGHTS_FLOAT32;
     ops->destroy(s->engine);
     open_engine(s, &size);
     xray_request q = make_request(1, 2, 20);

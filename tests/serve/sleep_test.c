@@ -63,7 +63,7 @@ static void shared_weights_stay_during_sleep(void **state)
     (void)state;
     stage *s = calloc(1, sizeof(*s));
     assert_non_null(s);
-    open_stage(s, DSINF_WEIGHTS_AUTO);
+    open_stage(s, XM_ENGINE_WEIGHTS_AUTO);
     run_one_request(s, &s->before);
     uint64_t live = rig_live(s->r);
     uint64_t held = live_bytes(s->r, XRAY_TAG_WEIGHTS);
@@ -86,8 +86,8 @@ static void shared_weights_stay_during_sleep(void **state)
 static void own_weights_must_come_again_after_sleep(void **state)
 {
     (void)state;
-    static const int64_t kinds[] = { DSINF_WEIGHTS_FLOAT32,
-                                     DSINF_WEIGHTS_BFLOAT16 };
+    static const int64_t kinds[] = { XM_ENGINE_WEIGHTS_FLOAT32,
+                                     XM_ENGINE_WEIGHTS_BFLOAT16 };
     for (int k = 0; k < 2; k++) {
         stage *s = calloc(1, sizeof(*s));
         assert_non_null(s);

@@ -2,6 +2,7 @@
  *
  * Tests the engine's states: ends of samples, leases, updates and sleep.
  */
+#include "model/serve/engine_internal.h"
 #include "tests/serve/engine.h"
 
 #include "core/base/str.h"
@@ -200,7 +201,7 @@ static void more_requests_than_slots(void **state)
 static void step_takes_no_memory(void **state)
 {
     stage *s = *state;
-    dsinf *inner = s->engine;
+    xm_engine *inner = s->engine;
     uint64_t live = 0;
     for (int round = 0; round < 3; round++) {
         for (uint64_t i = 0; i < 6; i++) {
@@ -332,7 +333,7 @@ static void weights_come_in_parts(void **state)
     stage *s = *state;
     const xray_infer_ops *ops = s->r->ops;
     engine_size size = small_size;
-    size.config.weights = DSINF_WEIGHTS_FLOAT32;
+    size.config.weights = XM_ENGINE_WEIGHTS_FLOAT32;
     void *own = NULL;
     assert_null(ops->weights(s->engine));
     assert_int_equal(engine_try(s->r, s->m, &s->table, &size, &own), XRAY_OK);
@@ -385,7 +386,7 @@ static void rounded_weights(void **state)
     stage *s = *state;
     const xray_infer_ops *ops = s->r->ops;
     engine_size size = small_size;
-    size.config.weights = DSINF_WEIGHTS_BFLOAT16;
+    size.config.weights = XM_ENGINE_WEIGHTS_BFLOAT16;
     void *narrow = NULL;
     assert_int_equal(engine_try(s->r, s->m, &s->table, &size, &narrow),
                      XRAY_OK);

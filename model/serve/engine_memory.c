@@ -8,13 +8,11 @@
 #include <stdlib.h>
 
 #include "core/base/str.h"
-#include "plugins/infer-dsinf/dsinf.h"
-
-#define OWNER "infer.dsinf"
+#include "model/serve/engine_internal.h"
 
 /* ---- weights ------------------------------------------------------------ */
 
-static xray_status fill_own_weights(dsinf *self, const xray_setup *setup,
+static xray_status fill_own_weights(xm_engine *self, const xray_setup *setup,
                                     xr_err *err)
 {
     const xray_model *model = setup->model;
@@ -27,14 +25,15 @@ static xray_status fill_own_weights(dsinf *self, const xray_setup *setup,
         return xm_weights_random(self->own, &self->model, model->seed, err);
     if (!model->path)
         return xr_fail(err, XRAY_E_CONFIG,
-                       "dsinf: the model has no folder to read weights from");
+                       "%s: the model has no folder to read weights from",
+                       self->name);
     return xm_weights_load(self->own, model->path, err);
 }
 
-static xray_status create_own_weights(dsinf *self, const xray_setup *setup,
-                                      const dsinf_config *config, xr_err *err)
+static xray_status create_own_weights(xm_engine *self, const xray_setup *setup,
+                                      int64_t weights, xr_err *err)
 {
-    int flags = dsinf_copy_flags(config, setup->model);
+    int flags = xm_engine_copy_flags(weights, setup->model);
     self->bf16 = flags != 0;
     xray_status status = xm_layout_create(&self->model, 0, err, &self->layout);
     if (status != XRAY_OK)
@@ -42,9 +41,9 @@ static xray_status create_own_weights(dsinf *self, const xray_setup *setup,
     self->arrived =
         xr_calloc(self->layout->param_count, sizeof(*self->arrived));
     if (!self->arrived)
-        return xr_fail(err, XRAY_E_NOMEM, "dsinf: no host memory");
+        return xr_fail(err, XRAY_E_NOMEM, "%s: no host memory", self->name);
     status = xm_weights_create(self->layout, self->device, self->device_self,
-                               OWNER, flags, err, &self->own);
+                               self->owner, flags, err, &self->own);
     if (status == XRAY_OK)
         status = fill_own_weights(self, setup, err);
     if (status == XRAY_OK)
@@ -52,7 +51,7 @@ static xray_status create_own_weights(dsinf *self, const xray_setup *setup,
     return status;
 }
 
-static void log_unshared_weights(const dsinf *self, const xr_err *why)
+static void log_unshared_weights(const xm_engine *self, const xr_err *why)
 {
     char line[sizeof(why->text) + 80];
     (void)snprintf(line, sizeof(line),
@@ -62,15 +61,16 @@ static void log_unshared_weights(const dsinf *self, const xr_err *why)
     self->host->log(self->host, XRAY_LOG_INFO, line);
 }
 
-xray_status dsinf_create_weights(dsinf *self, const xray_setup *setup,
-                                 const dsinf_config *config, xr_err *err)
+xray_status xm_engine_create_weights(xm_engine *self, const xray_setup *setup,
+                                     int64_t weights, xr_err *err)
 {
     uint64_t positions = self->bounds.row_bound;
     self->shared = setup->weights;
-    if (!dsinf_keeps_copy(config, !self->shared)) {
+    if (!xm_engine_keeps_copy(weights, !self->shared)) {
         xr_err why = { "" };
-        xray_status shared = xm_decoder_create(
-            &self->model, self->shared, positions, OWNER, &why, &self->decoder);
+        xray_status shared =
+            xm_decoder_create(&self->model, self->shared, positions,
+                              self->owner, &why, &self->decoder);
         if (shared == XRAY_OK)
             return XRAY_OK;
         if (shared == XRAY_E_NOMEM)
@@ -78,50 +78,52 @@ xray_status dsinf_create_weights(dsinf *self, const xray_setup *setup,
         if (xr_host_logs(self->host, XRAY_LOG_INFO))
             log_unshared_weights(self, &why);
     }
-    xray_status status = create_own_weights(self, setup, config, err);
+    xray_status status = create_own_weights(self, setup, weights, err);
     if (status != XRAY_OK)
         return status;
-    return xm_decoder_create(&self->model, &self->own->table, positions, OWNER,
-                             err, &self->decoder);
+    return xm_decoder_create(&self->model, &self->own->table, positions,
+                             self->owner, err, &self->decoder);
 }
 
 /* ---- arrays ------------------------------------------------------------- */
 
-static xray_status alloc_device(dsinf *self, uint32_t tag, uint64_t bytes,
+static xray_status alloc_device(xm_engine *self, uint32_t tag, uint64_t bytes,
                                 const char *what, xr_err *err, void **out)
 {
     xray_status status =
-        self->device->alloc(self->device_self, OWNER, tag, bytes, out);
+        self->device->alloc(self->device_self, self->owner, tag, bytes, out);
     if (status == XRAY_OK)
         return status;
     return xr_fail(err, status,
-                   "dsinf: no device memory for %" PRIu64 " bytes of %s", bytes,
-                   what);
+                   "%s: no device memory for %" PRIu64 " bytes of %s",
+                   self->name, bytes, what);
 }
 
 /* Makes what steps ahead need and never change. */
-static xray_status prepare_ahead(dsinf *self, xr_err *err)
+static xray_status prepare_ahead(xm_engine *self, xr_err *err)
 {
     uint32_t slots = self->bounds.slots;
     for (uint32_t i = 0; i < slots; i++)
         self->host_arrays.limit[i] = (int32_t)self->bounds.row_bound;
     xray_status status =
-        dsinf_upload(self, self->device_arrays.limit, self->host_arrays.limit,
-                     slots * sizeof(int32_t));
+        xm_engine_upload(self, self->device_arrays.limit,
+                         self->host_arrays.limit, slots * sizeof(int32_t));
     for (int i = 0; i < 2 && status == XRAY_OK; i++)
         status = self->device->event_create(self->device_self, &self->done[i]);
     return status == XRAY_OK
                ? status
-               : xr_fail(err, status, "dsinf: the device makes no events");
+               : xr_fail(err, status, "%s: the device makes no events",
+                         self->name);
 }
 
-xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
+xray_status xm_engine_alloc_arrays(xm_engine *self, xr_err *err)
 {
     xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     xray_status status = self->device->info(self->device_self, &info);
     if (status != XRAY_OK)
         return xr_fail(err, status,
-                       "dsinf: the device gives no information about itself");
+                       "%s: the device gives no information about itself",
+                       self->name);
     self->host_memory = info.host_memory;
     uint64_t hidden_bytes = (uint64_t)self->bounds.draws * self->model.hidden *
                             xm_config_act_bytes(&self->model);
@@ -137,49 +139,38 @@ xray_status dsinf_alloc_arrays(dsinf *self, xr_err *err)
         return status;
     self->logits = logits;
     self->changed = self->logits + half;
-    size_t bytes = dsinf_lay_out_arrays(&self->bounds, NULL, NULL);
+    size_t bytes = xm_engine_lay_out_arrays(&self->bounds, NULL, NULL);
     status = alloc_device(self, XRAY_TAG_WORKSPACE, bytes, "step arrays", err,
                           &self->device_block);
     if (status != XRAY_OK)
         return status;
-    (void)dsinf_lay_out_arrays(&self->bounds, self->device_block,
-                               &self->device_arrays);
+    (void)xm_engine_lay_out_arrays(&self->bounds, self->device_block,
+                                   &self->device_arrays);
     self->host_arrays = self->device_arrays;
     if (self->host_memory)
         return prepare_ahead(self, err);
-    status = self->device->host_alloc(self->device_self, OWNER, bytes,
+    status = self->device->host_alloc(self->device_self, self->owner, bytes,
                                       &self->host_block);
     if (status != XRAY_OK)
         return xr_fail(err, status,
-                       "dsinf: no host memory for %zu bytes of step arrays",
-                       bytes);
-    (void)dsinf_lay_out_arrays(&self->bounds, self->host_block,
-                               &self->host_arrays);
+                       "%s: no host memory for %zu bytes of step arrays",
+                       self->name, bytes);
+    (void)xm_engine_lay_out_arrays(&self->bounds, self->host_block,
+                                   &self->host_arrays);
     return prepare_ahead(self, err);
 }
 
 /* ---- keys and values ---------------------------------------------------- */
 
-xray_kv dsinf_describe_kv(const xm_config *model, uint32_t slot_blocks)
-{
-    return (xray_kv){
-        .header = XRAY_HEADER(xray_kv),
-        .table_stride = slot_blocks,
-        .block_tokens = DSINF_BLOCK_TOKENS,
-        .kv_heads = model->kv_heads,
-        .head_dim = model->head_dim,
-        .dtype = model->dtype ? model->dtype : XRAY_F32,
-    };
-}
-
-xray_status dsinf_alloc_kv(dsinf *self, xr_err *err)
+xray_status xm_engine_alloc_kv(xm_engine *self, xr_err *err)
 {
     uint32_t layers = self->model.layers;
     if (!self->kv)
         self->kv = xr_calloc(layers, sizeof(*self->kv));
     if (!self->kv)
-        return xr_fail(err, XRAY_E_NOMEM, "dsinf: no host memory");
-    xray_kv plane = dsinf_describe_kv(&self->model, self->bounds.slot_blocks);
+        return xr_fail(err, XRAY_E_NOMEM, "%s: no host memory", self->name);
+    xray_kv plane =
+        xm_engine_describe_kv(&self->model, self->bounds.slot_blocks);
     self->block_bytes = self->device->kv_block_bytes(self->device_self, &plane);
     uint64_t plane_bytes =
         self->block_bytes * self->bounds.slot_blocks * self->bounds.slots;
@@ -197,17 +188,17 @@ xray_status dsinf_alloc_kv(dsinf *self, xr_err *err)
     return XRAY_OK;
 }
 
-void dsinf_free_kv(dsinf *self)
+void xm_engine_free_kv(xm_engine *self)
 {
-    dsinf_forget_graphs(self);
+    xm_engine_forget_graphs(self);
     self->device->free(self->device_self, self->kv_memory);
     self->kv_memory = NULL;
 }
 
-xray_status dsinf_copy_slot(dsinf *self, const xm_slot_copy *copy)
+xray_status xm_engine_copy_slot(xm_engine *self, const xm_slot_copy *copy)
 {
     uint64_t blocks =
-        (copy->positions + DSINF_BLOCK_TOKENS - 1) / DSINF_BLOCK_TOKENS;
+        (copy->positions + XM_ENGINE_BLOCK_TOKENS - 1) / XM_ENGINE_BLOCK_TOKENS;
     uint64_t slot_stride = self->block_bytes * self->bounds.slot_blocks;
     for (uint32_t i = 0; i < self->model.layers; i++) {
         unsigned char *plane = self->kv[i].blocks;
@@ -221,8 +212,9 @@ xray_status dsinf_copy_slot(dsinf *self, const xm_slot_copy *copy)
     return XRAY_OK;
 }
 
-void dsinf_free(dsinf *self)
+void xm_engine_destroy(void *ptr)
 {
+    xm_engine *self = ptr;
     if (!self)
         return;
     if (self->leased)
@@ -233,7 +225,7 @@ void dsinf_free(dsinf *self)
     xm_weights_destroy(self->own);
     xm_layout_destroy(self->layout);
     free(self->arrived);
-    dsinf_free_kv(self);
+    xm_engine_free_kv(self);
     self->device->free(self->device_self, self->gathered);
     self->device->free(self->device_self, self->logits);
     self->device->free(self->device_self, self->device_block);

@@ -3,15 +3,15 @@
  * Makes steps ahead: from the draws of the last step, on the device, and as a
  * graph where the device offers graphs.
  */
-#include "plugins/infer-dsinf/dsinf.h"
+#include "model/serve/engine_internal.h"
 
 /* A graph serves positions up to a multiple of this. */
 #define POSITIONS 256u
 
-static xray_status enqueue_ahead(dsinf *self, const xm_sched_step *step,
+static xray_status enqueue_ahead(xm_engine *self, const xm_sched_step *step,
                                  const int32_t *live, xr_err *err)
 {
-    const dsinf_arrays *d = &self->device_arrays;
+    const xm_engine_arrays *d = &self->device_arrays;
     const xray_extent rows = { step->rows, live };
     const xray_advance call = {
         .header = XRAY_HEADER(xray_advance),
@@ -27,46 +27,50 @@ static xray_status enqueue_ahead(dsinf *self, const xm_sched_step *step,
     const void *hidden = NULL;
     xray_status status = self->device->advance(self->device_self, NULL, &call);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: the device does not advance");
-    status = dsinf_compute(self, step, live, &hidden, err);
+        return xr_fail(err, status, "%s: the device does not advance",
+                       self->name);
+    status = xm_engine_compute(self, step, live, &hidden, err);
     if (status != XRAY_OK)
         return status;
-    status = dsinf_draw(self, hidden, rows, self->turn ^ 1, 0);
-    return status == XRAY_OK ? status
-                             : xr_fail(err, status, "dsinf: sampling failed");
+    status = xm_engine_draw(self, hidden, rows, self->turn ^ 1, 0);
+    return status == XRAY_OK
+               ? status
+               : xr_fail(err, status, "%s: sampling failed", self->name);
 }
 
 /* ---- graphs -------------------------------------------------------------- */
 
-static void forget_graph(dsinf *self, dsinf_graph *g)
+static void forget_graph(xm_engine *self, xm_engine_graph *g)
 {
     if (g->graph)
         self->device->graph_destroy(self->device_self, g->graph);
-    *g = (dsinf_graph){ 0 };
+    *g = (xm_engine_graph){ 0 };
 }
 
-void dsinf_forget_graphs(dsinf *self)
+void xm_engine_forget_graphs(xm_engine *self)
 {
     for (int i = 0; i < 2; i++)
         forget_graph(self, &self->graphs[i]);
 }
 
-static xray_status record_ahead(dsinf *self, const xm_sched_step *step,
-                                dsinf_graph *g, xr_err *err)
+static xray_status record_ahead(xm_engine *self, const xm_sched_step *step,
+                                xm_engine_graph *g, xr_err *err)
 {
     const xray_device_ops *device = self->device;
     xray_status status = device->graph_begin(self->device_self, NULL);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: the device records no graph");
+        return xr_fail(err, status, "%s: the device records no graph",
+                       self->name);
     status = enqueue_ahead(self, step, self->device_arrays.rows, err);
     xray_status ended = device->graph_end(self->device_self, NULL, &g->graph);
     if (status == XRAY_OK && ended != XRAY_OK)
-        status = xr_fail(err, ended, "dsinf: the device records no graph");
+        status =
+            xr_fail(err, ended, "%s: the device records no graph", self->name);
     return status;
 }
 
 /* The step with space for more rows and positions, so that its graph lasts. */
-static xm_sched_step widen_step(const dsinf *self)
+static xm_sched_step widen_step(const xm_engine *self)
 {
     xm_sched_step step = self->ahead;
     uint32_t rows = 1;
@@ -83,11 +87,11 @@ static xm_sched_step widen_step(const dsinf *self)
 
 /* A step is recorded when it comes for the second time: the first one lets the
  * device's scratch memory grow, which a graph must not. */
-static xray_status launch_ahead(dsinf *self, xr_err *err)
+static xray_status launch_ahead(xm_engine *self, xr_err *err)
 {
     const xm_sched_step step = widen_step(self);
     const int32_t *live = self->device_arrays.rows;
-    dsinf_graph *g = &self->graphs[self->turn];
+    xm_engine_graph *g = &self->graphs[self->turn];
     if (g->rows != step.rows || g->position_bound != step.position_bound) {
         forget_graph(self, g);
         g->rows = step.rows;
@@ -106,10 +110,11 @@ static xray_status launch_ahead(dsinf *self, xr_err *err)
     }
     return status == XRAY_OK
                ? status
-               : xr_fail(err, status, "dsinf: a graph of the device failed");
+               : xr_fail(err, status, "%s: a graph of the device failed",
+                         self->name);
 }
 
-xray_status dsinf_make_ahead(dsinf *self, xr_err *err)
+xray_status xm_engine_make_ahead(xm_engine *self, xr_err *err)
 {
     int graphs = XRAY_HAS(xray_device_ops, self->device, graph_begin) &&
                  XRAY_HAS(xray_device_ops, self->device, graph_end) &&
@@ -122,7 +127,8 @@ xray_status dsinf_make_ahead(dsinf *self, xr_err *err)
     status = self->device->event_record(self->device_self, NULL,
                                         self->done[self->turn ^ 1]);
     if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: the device records no event");
+        return xr_fail(err, status, "%s: the device records no event",
+                       self->name);
     self->going = 1;
     return XRAY_OK;
 }

@@ -3,10 +3,10 @@
  * Runs one step: the device computes the tokens that the scheduler chose and
  * samples from the results.
  */
-#include "plugins/infer-dsinf/dsinf.h"
+#include "model/serve/engine_internal.h"
 
 /* Copies to or from the device where host and device memory differ. */
-static xray_status copy_array(dsinf *self, void *to, const void *from,
+static xray_status copy_array(xm_engine *self, void *to, const void *from,
                               size_t bytes, uint32_t kind)
 {
     if (self->host_memory)
@@ -14,47 +14,48 @@ static xray_status copy_array(dsinf *self, void *to, const void *from,
     return self->device->copy(self->device_self, NULL, to, from, bytes, kind);
 }
 
-xray_status dsinf_upload(dsinf *self, void *to, const void *from, size_t bytes)
+xray_status xm_engine_upload(xm_engine *self, void *to, const void *from,
+                             size_t bytes)
 {
     return copy_array(self, to, from, bytes, XRAY_COPY_TO_DEVICE);
 }
 
-xray_status dsinf_download(dsinf *self, void *to, const void *from,
-                           size_t bytes)
+xray_status xm_engine_download(xm_engine *self, void *to, const void *from,
+                               size_t bytes)
 {
     return copy_array(self, to, from, bytes, XRAY_COPY_TO_HOST);
 }
 
-uint64_t dsinf_version(const dsinf *self)
+uint64_t xm_engine_version(const xm_engine *self)
 {
     return self->own ? self->version
                      : self->shared->version(self->shared->owner);
 }
 
-static xray_status upload_tokens(dsinf *self, const xm_sched_step *step)
+static xray_status upload_tokens(xm_engine *self, const xm_sched_step *step)
 {
-    const dsinf_arrays *d = &self->device_arrays;
-    const dsinf_arrays *h = &self->host_arrays;
+    const xm_engine_arrays *d = &self->device_arrays;
+    const xm_engine_arrays *h = &self->host_arrays;
     size_t bytes = step->tokens * sizeof(int32_t);
-    xray_status status = dsinf_upload(self, d->ids, h->ids, bytes);
+    xray_status status = xm_engine_upload(self, d->ids, h->ids, bytes);
     if (status == XRAY_OK)
-        status = dsinf_upload(self, d->seq, h->seq, bytes);
+        status = xm_engine_upload(self, d->seq, h->seq, bytes);
     if (status == XRAY_OK)
-        status = dsinf_upload(self, d->positions, h->positions, bytes);
+        status = xm_engine_upload(self, d->positions, h->positions, bytes);
     if (status == XRAY_OK)
-        status = dsinf_upload(self, d->last, h->last,
-                              step->last_count * sizeof(int32_t));
+        status = xm_engine_upload(self, d->last, h->last,
+                                  step->last_count * sizeof(int32_t));
     *h->rows = (int32_t)step->rows;
     if (status == XRAY_OK)
-        status = dsinf_upload(self, d->rows, h->rows, sizeof(int32_t));
+        status = xm_engine_upload(self, d->rows, h->rows, sizeof(int32_t));
     return status;
 }
 
-xray_status dsinf_compute(dsinf *self, const xm_sched_step *step,
-                          const int32_t *live, const void **out_hidden,
-                          xr_err *err)
+xray_status xm_engine_compute(xm_engine *self, const xm_sched_step *step,
+                              const int32_t *live, const void **out_hidden,
+                              xr_err *err)
 {
-    const dsinf_arrays *d = &self->device_arrays;
+    const xm_engine_arrays *d = &self->device_arrays;
     xm_decode_batch inputs = {
         .tokens = step->tokens,
         .live = live,
@@ -69,8 +70,8 @@ xray_status dsinf_compute(dsinf *self, const xm_sched_step *step,
     return xm_decode(self->decoder, self->space, &inputs, out_hidden, err);
 }
 
-xray_status dsinf_gather(dsinf *self, const void *hidden, uint32_t count,
-                         int in_order, const void **out)
+xray_status xm_engine_gather(xm_engine *self, const void *hidden,
+                             uint32_t count, int in_order, const void **out)
 {
     uint64_t dim = self->model.hidden;
     if (in_order) {
@@ -79,8 +80,8 @@ xray_status dsinf_gather(dsinf *self, const void *hidden, uint32_t count,
         return XRAY_OK;
     }
     xray_status status =
-        dsinf_upload(self, self->device_arrays.index, self->host_arrays.index,
-                     count * sizeof(int32_t));
+        xm_engine_upload(self, self->device_arrays.index,
+                         self->host_arrays.index, count * sizeof(int32_t));
     if (status != XRAY_OK)
         return status;
     xray_rows rows = {
@@ -96,11 +97,11 @@ xray_status dsinf_gather(dsinf *self, const void *hidden, uint32_t count,
     return self->device->gather(self->device_self, NULL, &rows);
 }
 
-xray_status dsinf_draw(dsinf *self, const void *x, xray_extent count,
-                       uint32_t turn, int issued)
+xray_status xm_engine_draw(xm_engine *self, const void *x, xray_extent count,
+                           uint32_t turn, int issued)
 {
-    const dsinf_drawn *d = &self->device_arrays.drawn[turn];
-    const dsinf_drawn *h = &self->host_arrays.drawn[turn];
+    const xm_engine_drawn *d = &self->device_arrays.drawn[turn];
+    const xm_engine_drawn *h = &self->host_arrays.drawn[turn];
     xray_sample call = {
         .header = XRAY_HEADER(xray_sample),
         .items = count,
@@ -117,18 +118,19 @@ xray_status dsinf_draw(dsinf *self, const void *x, xray_extent count,
     };
     xray_status status = XRAY_OK;
     if (issued)
-        status = dsinf_prepare_logits(self, x, (uint32_t)count.bound, &call);
+        status =
+            xm_engine_prepare_logits(self, x, (uint32_t)count.bound, &call);
     if (status == XRAY_OK)
         status = self->device->sample(self->device_self, NULL, &call);
     if (status == XRAY_OK)
-        status = dsinf_download(self, h->token, d->token,
-                                count.bound * sizeof(int32_t));
+        status = xm_engine_download(self, h->token, d->token,
+                                    count.bound * sizeof(int32_t));
     if (status == XRAY_OK)
-        status = dsinf_download(self, h->raw_logp, d->raw_logp,
-                                count.bound * sizeof(float));
+        status = xm_engine_download(self, h->raw_logp, d->raw_logp,
+                                    count.bound * sizeof(float));
     if (status == XRAY_OK)
-        status =
-            dsinf_download(self, h->logp, d->logp, count.bound * sizeof(float));
+        status = xm_engine_download(self, h->logp, d->logp,
+                                    count.bound * sizeof(float));
     return status;
 }
 
@@ -136,27 +138,27 @@ xray_status dsinf_draw(dsinf *self, const void *x, xray_extent count,
 
 /* Takes the results of the draws that were enqueued last. While they are not
  * there, the device is given the next step rather than nothing. */
-static xray_status take_results(dsinf *self, const xm_sched_step *step,
+static xray_status take_results(xm_engine *self, const xm_sched_step *step,
                                 xr_err *err)
 {
-    const dsinf_drawn *h = &self->host_arrays.drawn[self->turn];
+    const xm_engine_drawn *h = &self->host_arrays.drawn[self->turn];
     xray_event *done = self->done[self->turn];
     xray_status status = self->device->event_query(self->device_self, done);
     if (status == XRAY_AGAIN) {
         if (xm_sched_follow(self->sched, step, &self->ahead)) {
-            status = dsinf_make_ahead(self, err);
+            status = xm_engine_make_ahead(self, err);
             if (status != XRAY_OK)
                 return status;
         }
         status = self->device->event_sync(self->device_self, done);
     }
     if (status != XRAY_OK)
-        return xr_fail(err, status, "dsinf: sampling failed");
+        return xr_fail(err, status, "%s: sampling failed", self->name);
     xm_sched_results(self->sched, h->token, h->raw_logp, h->logp);
     return XRAY_OK;
 }
 
-static int take_ahead(dsinf *self, xm_sched_step *step)
+static int take_ahead(xm_engine *self, xm_sched_step *step)
 {
     if (!self->going)
         return 0;
@@ -170,13 +172,14 @@ static int take_ahead(dsinf *self, xm_sched_step *step)
 
 /* ---- the step ------------------------------------------------------------ */
 
-static xray_status sample_all(dsinf *self, const xm_sched_step *step,
+static xray_status sample_all(xm_engine *self, const xm_sched_step *step,
                               const void *hidden, xr_err *err)
 {
-    const dsinf_arrays *h = &self->host_arrays;
-    xray_status scored = dsinf_score_prompts(self, hidden);
+    const xm_engine_arrays *h = &self->host_arrays;
+    xray_status scored = xm_engine_score_prompts(self, hidden);
     if (scored != XRAY_OK)
-        return xr_fail(err, scored, "dsinf: the log-probs of a prompt failed");
+        return xr_fail(err, scored, "%s: the log-probs of a prompt failed",
+                       self->name);
     for (;;) {
         int in_order = 0;
         uint32_t count = xm_sched_draws(self->sched, self->bounds.draws,
@@ -184,46 +187,49 @@ static xray_status sample_all(dsinf *self, const xm_sched_step *step,
         if (count == 0)
             return XRAY_OK;
         const void *x = NULL;
-        xray_status status = dsinf_gather(self, hidden, count, in_order, &x);
+        xray_status status =
+            xm_engine_gather(self, hidden, count, in_order, &x);
         if (status == XRAY_OK)
-            status = dsinf_upload(self, self->device_arrays.draws, h->draws,
-                                  count * sizeof(xray_draw));
+            status = xm_engine_upload(self, self->device_arrays.draws, h->draws,
+                                      count * sizeof(xray_draw));
         if (status == XRAY_OK)
-            status = dsinf_draw(self, x, (xray_extent){ .bound = count },
-                                self->turn, 1);
+            status = xm_engine_draw(self, x, (xray_extent){ .bound = count },
+                                    self->turn, 1);
         if (status == XRAY_OK)
             status = self->device->event_record(self->device_self, NULL,
                                                 self->done[self->turn]);
         if (status != XRAY_OK)
-            return xr_fail(err, status, "dsinf: sampling failed");
+            return xr_fail(err, status, "%s: sampling failed", self->name);
         status = take_results(self, step, err);
         if (status != XRAY_OK)
             return status;
     }
 }
 
-static xray_status make_step(dsinf *self, xm_sched_step *step, xr_err *err)
+static xray_status make_step(xm_engine *self, xm_sched_step *step, xr_err *err)
 {
     xm_sched_begin(self->sched, step);
     for (uint32_t i = 0; i < step->copy_count; i++) {
-        xray_status status = dsinf_copy_slot(self, &step->copies[i]);
+        xray_status status = xm_engine_copy_slot(self, &step->copies[i]);
         if (status != XRAY_OK)
-            return xr_fail(err, status, "dsinf: copying a prompt failed");
+            return xr_fail(err, status, "%s: copying a prompt failed",
+                           self->name);
     }
     const void *hidden = NULL;
     xray_status status = XRAY_OK;
     if (step->tokens) {
         status = upload_tokens(self, step);
         if (status != XRAY_OK)
-            return xr_fail(err, status, "dsinf: a copy to the device failed");
-        status = dsinf_compute(self, step, NULL, &hidden, err);
+            return xr_fail(err, status, "%s: a copy to the device failed",
+                           self->name);
+        status = xm_engine_compute(self, step, NULL, &hidden, err);
     }
     if (status == XRAY_OK)
         status = sample_all(self, step, hidden, err);
     return status;
 }
 
-static xray_status run_step(dsinf *self, xr_err *err)
+static xray_status run_step(xm_engine *self, xr_err *err)
 {
     xm_sched_step step = {
         .ids = self->host_arrays.ids,
@@ -246,29 +252,30 @@ static xray_status run_step(dsinf *self, xr_err *err)
     return XRAY_OK;
 }
 
-xray_status dsinf_step(void *ptr)
+xray_status xm_engine_step(void *ptr)
 {
-    dsinf *self = ptr;
+    xm_engine *self = ptr;
     xr_err err = { "" };
     if (self->broken)
-        return self->host->fail(self->host, XRAY_E_STATE, "step",
-                                "dsinf: an earlier step failed; the engine "
-                                "can only be destroyed");
+        return xm_engine_fail(self, XRAY_E_STATE, "step",
+                              "an earlier step failed; the engine "
+                              "can only be destroyed");
     if (!xm_sched_has_work(self->sched))
         return XRAY_END;
-    xray_status status = dsinf_check_weights(self, "step");
+    xray_status status = xm_engine_check_weights(self, "step");
     if (status != XRAY_OK)
         return status;
     status = xr_stop_check(self->calls, &err);
     if (status == XRAY_OK)
-        status = xm_sched_set_version(self->sched, dsinf_version(self), &err);
+        status =
+            xm_sched_set_version(self->sched, xm_engine_version(self), &err);
     if (status != XRAY_OK)
-        return dsinf_report(self->host, status, "step", &err);
+        return xr_host_tell(self->host, status, "step", &err);
     status = run_step(self, &err);
     if (status != XRAY_OK) {
         self->broken = 1;
-        return dsinf_report(self->host, status, "step", &err);
+        return xr_host_tell(self->host, status, "step", &err);
     }
-    dsinf_drop_lease(self);
+    xm_engine_drop_lease(self);
     return xm_sched_has_work(self->sched) ? XRAY_OK : XRAY_END;
 }

@@ -4,10 +4,11 @@
  * are edited, or log-probs of further ids are read from them. Draws without
  * wishes do not come here, and have the same bits either way.
  */
-#include "plugins/infer-dsinf/dsinf.h"
+#include "model/serve/engine_internal.h"
 
 /* The products are those of the LM head within log-probabilities. */
-static xray_status compute_logits(dsinf *self, const void *x, uint32_t count)
+static xray_status compute_logits(xm_engine *self, const void *x,
+                                  uint32_t count)
 {
     const xray_matmul product = {
         .header = XRAY_HEADER(xray_matmul),
@@ -25,11 +26,11 @@ static xray_status compute_logits(dsinf *self, const void *x, uint32_t count)
 
 /* Finds the log-probs of `picks` ids of each item, which are then in the host's
  * arrays: of given ids there, or of the likeliest ones. */
-static xray_status pick_logp(dsinf *self, uint32_t count, uint32_t picks,
+static xray_status pick_logp(xm_engine *self, uint32_t count, uint32_t picks,
                              uint32_t given)
 {
-    const dsinf_arrays *d = &self->device_arrays;
-    const dsinf_arrays *h = &self->host_arrays;
+    const xm_engine_arrays *d = &self->device_arrays;
+    const xm_engine_arrays *h = &self->host_arrays;
     size_t bytes = (size_t)count * picks * sizeof(int32_t);
     const xray_pick_logp call = {
         .header = XRAY_HEADER(xray_pick_logp),
@@ -46,21 +47,21 @@ static xray_status pick_logp(dsinf *self, uint32_t count, uint32_t picks,
     };
     xray_status status = XRAY_OK;
     if (given)
-        status = dsinf_upload(self, d->pick_ids, h->pick_ids, bytes);
+        status = xm_engine_upload(self, d->pick_ids, h->pick_ids, bytes);
     if (status == XRAY_OK)
         status = self->device->pick_logp(self->device_self, NULL, &call);
     if (status == XRAY_OK && !given)
-        status = dsinf_download(self, h->pick_ids, d->pick_ids, bytes);
+        status = xm_engine_download(self, h->pick_ids, d->pick_ids, bytes);
     if (status == XRAY_OK)
-        status = dsinf_download(self, h->pick_logp, d->pick_logp, bytes);
+        status = xm_engine_download(self, h->pick_logp, d->pick_logp, bytes);
     if (status == XRAY_OK)
         status = self->device->sync(self->device_self, NULL);
     return status;
 }
 
-xray_status dsinf_score_prompts(dsinf *self, const void *hidden)
+xray_status xm_engine_score_prompts(xm_engine *self, const void *hidden)
 {
-    const dsinf_arrays *h = &self->host_arrays;
+    const xm_engine_arrays *h = &self->host_arrays;
     xray_status status = XRAY_OK;
     int in_order = 0;
     uint32_t count;
@@ -68,7 +69,7 @@ xray_status dsinf_score_prompts(dsinf *self, const void *hidden)
            (count = xm_sched_scores(self->sched, h->index, h->pick_ids,
                                     &in_order))) {
         const void *x = NULL;
-        status = dsinf_gather(self, hidden, count, in_order, &x);
+        status = xm_engine_gather(self, hidden, count, in_order, &x);
         if (status == XRAY_OK)
             status = compute_logits(self, x, count);
         if (status == XRAY_OK)
@@ -81,31 +82,31 @@ xray_status dsinf_score_prompts(dsinf *self, const void *hidden)
 
 /* ---- changes ------------------------------------------------------------ */
 
-static xray_status upload_changes(dsinf *self, uint32_t count,
+static xray_status upload_changes(xm_engine *self, uint32_t count,
                                   const xm_changes *changes)
 {
-    const dsinf_arrays *d = &self->device_arrays;
-    const dsinf_arrays *h = &self->host_arrays;
+    const xm_engine_arrays *d = &self->device_arrays;
+    const xm_engine_arrays *h = &self->host_arrays;
     size_t edits = (size_t)h->edit_start[count];
     size_t words = (size_t)changes->set_count * self->bounds.words;
-    xray_status status = dsinf_upload(self, d->edit_start, h->edit_start,
-                                      (count + 1) * sizeof(int32_t));
+    xray_status status = xm_engine_upload(self, d->edit_start, h->edit_start,
+                                          (count + 1) * sizeof(int32_t));
     if (status == XRAY_OK)
-        status = dsinf_upload(self, d->allowed_set, h->allowed_set,
-                              count * sizeof(int32_t));
+        status = xm_engine_upload(self, d->allowed_set, h->allowed_set,
+                                  count * sizeof(int32_t));
     if (status == XRAY_OK && edits)
-        status = dsinf_upload(self, d->edits, h->edits,
-                              edits * sizeof(xray_logit_edit));
+        status = xm_engine_upload(self, d->edits, h->edits,
+                                  edits * sizeof(xray_logit_edit));
     if (status == XRAY_OK && words)
-        status = dsinf_upload(self, d->allowed, h->allowed,
-                              words * sizeof(uint32_t));
+        status = xm_engine_upload(self, d->allowed, h->allowed,
+                                  words * sizeof(uint32_t));
     return status;
 }
 
-static xray_status change_logits(dsinf *self, uint32_t count,
+static xray_status change_logits(xm_engine *self, uint32_t count,
                                  const xm_changes *changes)
 {
-    const dsinf_arrays *d = &self->device_arrays;
+    const xm_engine_arrays *d = &self->device_arrays;
     const xray_edit_logits call = {
         .header = XRAY_HEADER(xray_edit_logits),
         .items = { .bound = count },
@@ -126,10 +127,10 @@ static xray_status change_logits(dsinf *self, uint32_t count,
     return self->device->edit_logits(self->device_self, NULL, &call);
 }
 
-static xray_status take_picks(dsinf *self, uint32_t count,
+static xray_status take_picks(xm_engine *self, uint32_t count,
                               const xm_changes *changes)
 {
-    const dsinf_arrays *h = &self->host_arrays;
+    const xm_engine_arrays *h = &self->host_arrays;
     uint32_t top = changes->top_count;
     uint32_t given = changes->logp_id_count;
     xray_status status = XRAY_OK;
@@ -146,10 +147,10 @@ static xray_status take_picks(dsinf *self, uint32_t count,
     return status;
 }
 
-xray_status dsinf_prepare_logits(dsinf *self, const float *x, uint32_t count,
-                                 xray_sample *call)
+xray_status xm_engine_prepare_logits(xm_engine *self, const float *x,
+                                     uint32_t count, xray_sample *call)
 {
-    const dsinf_arrays *h = &self->host_arrays;
+    const xm_engine_arrays *h = &self->host_arrays;
     xm_changes changes = {
         .edit_start = h->edit_start,
         .edits = h->edits,

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creates and destroys instances, and serves the calls between steps.
+ */
+#include <stdio.h>
+
+#include "core/base/str.h"
+#include "model/serve/engine_internal.h"
+
+xray_status xm_engine_fail(const xm_engine *self, xray_status status,
+                           const char *where, const char *text)
+{
+    return xr_host_fail(self->host, status, where, "%s: %s", self->name, text);
+}
+
+/* ---- create and destroy ------------------------------------------------- */
+
+static xray_status create_parts(xm_engine *self, const xray_setup *setup,
+                                int64_t weights, xr_err *err)
+{
+    const xm_engine_bounds *b = &self->bounds;
+    const xm_sched_limits limits = {
+        .slots = b->slots,
+        .step_tokens = b->step_tokens,
+        .request = { self->model.vocab, b->row_bound },
+    };
+    xray_status status = xm_sched_create(&limits, err, &self->sched);
+    if (status != XRAY_OK)
+        return status;
+    status = xm_engine_create_weights(self, setup, weights, err);
+    if (status != XRAY_OK)
+        return status;
+    xm_decoder_watch(self->decoder, &(xm_watch){ .calls = self->calls });
+    status = xm_space_create(self->decoder, b->step_tokens, b->slots,
+                             b->row_bound, 0, self->owner, err, &self->space);
+    if (status != XRAY_OK)
+        return status;
+    status = xm_engine_alloc_arrays(self, err);
+    if (status != XRAY_OK)
+        return status;
+    return xm_engine_alloc_kv(self, err);
+}
+
+xray_status xm_engine_create(const xm_engine_options *options,
+                             const xray_setup *setup, const xm_config *model,
+                             const xm_engine_bounds *bounds, xr_err *err,
+                             void **out_self)
+{
+    const xray_host *host = setup->host;
+    xm_engine *self = xr_calloc(1, sizeof(*self));
+    if (!self)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: no memory", options->name);
+    self->name = options->name;
+    (void)snprintf(self->owner, sizeof(self->owner), "infer.%s", self->name);
+    self->host = host;
+    self->calls = xr_calls_of(host);
+    self->metrics = host->service(host, XRAY_SERVICE_METRICS);
+    self->device = setup->device;
+    self->device_self = setup->device_self;
+    self->model = *model;
+    self->bounds = *bounds;
+    xray_status status = create_parts(self, setup, options->weights, err);
+    if (status != XRAY_OK) {
+        xm_engine_destroy(self);
+        return status;
+    }
+    *out_self = self;
+    return XRAY_OK;
+}
+
+/* ---- the lease ---------------------------------------------------------- */
+
+xray_status xm_engine_take_lease(xm_engine *self, const char *where)
+{
+    if (self->own || self->leased)
+        return XRAY_OK;
+    xray_status status = self->shared->lease(self->shared->owner);
+    if (status != XRAY_OK)
+        return xm_engine_fail(self, status, where,
+                              "the trainer refused a lease on its "
+                              "weights");
+    self->leased = 1;
+    return XRAY_OK;
+}
+
+void xm_engine_drop_lease(xm_engine *self)
+{
+    int needed = self->paused ? xm_sched_has_work(self->sched)
+                              : xm_sched_live(self->sched) > 0;
+    if (!self->leased || needed)
+        return;
+    self->shared->release(self->shared->owner);
+    self->leased = 0;
+}
+
+/* ---- requests ----------------------------------------------------------- */
+
+/* Requests come from the thread that steps, since the queue has no lock. */
+static xray_status check_ready(xm_engine *self, const char *where)
+{
+    if (self->calls && !self->calls->on_control(self->calls))
+        return xm_engine_fail(self, XRAY_E_ARG, where,
+                              "only the thread that drives the run "
+                              "may make this call");
+    if (self->broken)
+        return xm_engine_fail(self, XRAY_E_STATE, where,
+                              "an earlier step failed; the engine "
+                              "can only be destroyed");
+    if (!self->kv_memory || self->asleep)
+        return xm_engine_fail(self, XRAY_E_STATE, where,
+                              "the engine is asleep; wake it first");
+    return XRAY_OK;
+}
+
+xray_status xm_engine_submit(void *ptr, const xray_request *request)
+{
+    xm_engine *self = ptr;
+    xr_err err = { "" };
+    xray_status status = check_ready(self, "submit");
+    if (status != XRAY_OK)
+        return status;
+    status = xm_engine_check_weights(self, "submit");
+    if (status != XRAY_OK)
+        return status;
+    if (!self->paused)
+        status = xm_engine_take_lease(self, "submit");
+    if (status != XRAY_OK)
+        return status;
+    if (!xm_sched_has_work(self->sched))
+        self->work_steps = self->work_rows = 0;
+    status = xm_sched_submit(self->sched, request, &err);
+    if (status == XRAY_OK)
+        return status;
+    xm_engine_drop_lease(self);
+    return xr_host_tell(self->host, status, "submit", &err);
+}
+
+xray_status xm_engine_poll(void *ptr, xray_sample_out *out)
+{
+    xm_engine *self = ptr;
+    xray_status status = xm_sched_poll(self->sched, out);
+    return status < 0 ? xm_engine_fail(self, status, "poll",
+                                       "no memory for the versions of "
+                                       "a sample")
+                      : status;
+}
+
+xray_status xm_engine_abort(void *ptr, uint64_t id, uint32_t sample)
+{
+    xm_engine *self = ptr;
+    xr_err err = { "" };
+    xray_status status = xm_sched_abort(self->sched, id, sample, &err);
+    xm_engine_drop_lease(self);
+    return status == XRAY_OK ? status
+                             : xr_host_tell(self->host, status, "abort", &err);
+}
+
+xray_status xm_engine_extend(void *ptr, uint64_t id, uint32_t sample,
+                             const int32_t *tokens, uint32_t count)
+{
+    xm_engine *self = ptr;
+    xr_err err = { "" };
+    xray_status status = check_ready(self, "extend");
+    if (status == XRAY_OK && self->paused != XRAY_PAUSE_KEEP)
+        status = xm_engine_take_lease(self, "extend");
+    if (status != XRAY_OK)
+        return status;
+    status = xm_sched_extend(self->sched, id, sample, tokens, count, &err);
+    xm_engine_drop_lease(self);
+    return status == XRAY_OK ? status
+                             : xr_host_tell(self->host, status, "extend", &err);
+}
+
+xray_status xm_engine_release(void *ptr, uint64_t id, uint32_t sample)
+{
+    xm_engine *self = ptr;
+    xr_err err = { "" };
+    xray_status status = xm_sched_release(self->sched, id, sample, &err);
+    xm_engine_drop_lease(self);
+    return status == XRAY_OK
+               ? status
+               : xr_host_tell(self->host, status, "release", &err);
+}
+
+xray_status xm_engine_stats(void *ptr, xray_infer_stats *out)
+{
+    const xm_engine *self = ptr;
+    xm_sched_stats(self->sched, out);
+    return XRAY_OK;
+}
+
+/* ---- pause -------------------------------------------------------------- */
+
+xray_status xm_engine_pause(void *ptr, uint32_t mode)
+{
+    xm_engine *self = ptr;
+    xr_err err = { "" };
+    xray_status status = xm_sched_pause(self->sched, mode, &err);
+    if (status != XRAY_OK)
+        return xr_host_tell(self->host, status, "pause", &err);
+    self->paused = mode;
+    xm_engine_forget_ahead(self);
+    xm_engine_drop_lease(self);
+    return XRAY_OK;
+}
+
+xray_status xm_engine_resume(void *ptr)
+{
+    xm_engine *self = ptr;
+    xray_status status = XRAY_OK;
+    if (xm_sched_live(self->sched))
+        status = xm_engine_take_lease(self, "resume");
+    if (status != XRAY_OK)
+        return status;
+    self->paused = 0;
+    xm_sched_resume(self->sched);
+    return XRAY_OK;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Generates with a decoder whose steps a scheduler makes: what inference
+ * engines share. An engine's component has options of its own, from which it
+ * says how large an instance is; most functions of its table are those below.
+ *
+ * Where xray/infer.h leaves a choice, an engine does the following. `step`
+ * returns XRAY_END (idle) while every slot is held. A held sample can be
+ * extended or released once its result has been polled. Each extension samples
+ * up to the request's max_tokens again, and its result holds only the new
+ * tokens; the end id or last token sampled before stays in the row, before the
+ * appended tokens. `min_tokens`, `stop_lists` and `banned_lists` are about the
+ * tokens since the last extension, `forced_ids` and penalties about all of the
+ * sample. The span of a result counts from the start of the row,
+ * prompt included. Held samples keep the lease on shared weights.
+ */
+#ifndef XM_ENGINE_H
+#define XM_ENGINE_H
+
+#include <xray/infer.h>
+
+#include "core/base/err.h"
+#include "model/hf/config.h"
+#include "model/serve/request.h"
+
+/* Positions in a block of the KV cache: the least that a block may hold, so
+ * that no slot wastes more than 15 positions. */
+#define XM_ENGINE_BLOCK_TOKENS 16u
+
+/* Values of `weights`. */
+#define XM_ENGINE_WEIGHTS_AUTO 0
+#define XM_ENGINE_WEIGHTS_FLOAT32 1
+#define XM_ENGINE_WEIGHTS_BFLOAT16 2
+
+/* The options that all engines have. */
+typedef struct xm_engine_options {
+    const char *name; /* of the component, which outlives the instance */
+    int64_t weights;  /* XM_ENGINE_WEIGHTS_* */
+} xm_engine_options;
+
+/* Sizes that follow from the model, the workload and the options. */
+typedef struct xm_engine_bounds {
+    /* Set by the component. */
+    uint32_t slots;
+    uint32_t row_bound; /* longest row, limited by the workload or the model */
+    uint32_t slot_blocks; /* number of blocks of a slot in one layer */
+    uint64_t slot_bytes;  /* keys and values of one slot in all layers */
+    /* Set by xm_engine_find_bounds. */
+    uint32_t step_tokens;
+    uint32_t draws;  /* most random draws in one call of the sampler */
+    uint32_t words;  /* of a set of ids */
+    uint64_t edits;  /* most edits of logits that are drawn from together */
+    uint64_t logits; /* floats from the logits of one draw to the next */
+} xm_engine_bounds;
+
+/* The capabilities of all engines. */
+#define XM_ENGINE_OFFERS \
+    (XM_REQUEST_OFFERS | XRAY_INFER_ABORT_SAMPLE | XRAY_INFER_UPDATE_RUNNING)
+
+/* ---- for a component's plan and create ----------------------------------- */
+
+/* Reads the model's configuration and refuses what no engine can do. */
+xray_status xm_engine_read_model(const char *name, const xray_model *model,
+                                 xr_err *err, xm_config *out);
+/* The first is 1 if the engine keeps a copy of the weights; `alone` means that
+ * it has none to share. The second gives the XM_WEIGHTS_* of that copy. */
+int xm_engine_keeps_copy(int64_t weights, int alone);
+int xm_engine_copy_flags(int64_t weights, const xray_model *model);
+/* Bytes of a slot in all layers, 0 if the device has no such cache; where the
+ * device is not known, those of the elements without padding. */
+uint64_t xm_engine_slot_bytes(const xm_config *model, const xray_workload *load,
+                              uint32_t slot_blocks);
+/* Adds to `bounds` what follows from the component's part of it; a step has at
+ * most `step_tokens` tokens, but at least one for each slot. */
+void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,
+                           xm_engine_bounds *bounds);
+xray_status xm_engine_plan(const xm_engine_options *options,
+                           const xray_model *model, const xm_config *config,
+                           const xm_engine_bounds *bounds,
+                           const xray_workload *load, xr_err *err,
+                           xray_plan *out);
+/* On failure *out_self is not written. */
+xray_status xm_engine_create(const xm_engine_options *options,
+                             const xray_setup *setup, const xm_config *model,
+                             const xm_engine_bounds *bounds, xr_err *err,
+                             void **out_self);
+
+/* ---- the functions of a component's table -------------------------------- */
+
+void xm_engine_destroy(void *self);
+xray_status xm_engine_submit(void *self, const xray_request *request);
+xray_status xm_engine_step(void *self);
+xray_status xm_engine_poll(void *self, xray_sample_out *out);
+xray_status xm_engine_abort(void *self, uint64_t id, uint32_t sample);
+xray_status xm_engine_stats(void *self, xray_infer_stats *out);
+xray_status xm_engine_update(void *self, const xray_weights *from,
+                             uint64_t version);
+xray_status xm_engine_extend(void *self, uint64_t id, uint32_t sample,
+                             const int32_t *tokens, uint32_t count);
+xray_status xm_engine_release(void *self, uint64_t id, uint32_t sample);
+xray_status xm_engine_pause(void *self, uint32_t mode);
+xray_status xm_engine_resume(void *self);
+xray_status xm_engine_sleep(void *self, uint32_t tags);
+xray_status xm_engine_wake(void *self, uint32_t tags);
+const xray_weights *xm_engine_weights(void *self);
+
+/* The tags that `sleep` may evict. */
+#define XM_ENGINE_EVICTABLE \
+    (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_ACTIVATIONS | 1u << XRAY_TAG_KV)
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes the sizes of an instance and plans its memory.
+ */
+#include <stdio.h>
+
+#include <xray/plugin.h>
+
+#include "model/serve/engine_internal.h"
+
+#define LEAST_DRAWS 64u
+
+xray_status xm_engine_read_model(const char *name, const xray_model *model,
+                                 xr_err *err, xm_config *out)
+{
+    if (!model || !model->config_json)
+        return xr_fail(err, XRAY_E_CONFIG, "%s: the model has no config.json",
+                       name);
+    if (model->dtype != XRAY_F32 && model->dtype != XRAY_BF16) {
+        (void)xr_fail_key(err, XRAY_E_CONFIG, "model", "dtype",
+                          ": this engine computes in float32 or bfloat16");
+        return xr_fail_in(err, XRAY_E_CONFIG, "%s", name);
+    }
+    char where[1024];
+    (void)snprintf(where, sizeof(where), "%s/config.json",
+                   model->path ? model->path : "model");
+    xray_status status = xm_config_parse(model->config_json, where, err, out);
+    out->dtype = model->dtype == XRAY_BF16 ? XRAY_BF16 : 0;
+    return status;
+}
+
+int xm_engine_keeps_copy(int64_t weights, int alone)
+{
+    return alone || weights != XM_ENGINE_WEIGHTS_AUTO;
+}
+
+int xm_engine_copy_flags(int64_t weights, const xray_model *model)
+{
+    if (weights == XM_ENGINE_WEIGHTS_BFLOAT16 ||
+        (weights == XM_ENGINE_WEIGHTS_AUTO && model->dtype == XRAY_BF16))
+        return XM_WEIGHTS_BF16;
+    return 0;
+}
+
+xray_kv xm_engine_describe_kv(const xm_config *model, uint32_t slot_blocks)
+{
+    return (xray_kv){
+        .header = XRAY_HEADER(xray_kv),
+        .table_stride = slot_blocks,
+        .block_tokens = XM_ENGINE_BLOCK_TOKENS,
+        .kv_heads = model->kv_heads,
+        .head_dim = model->head_dim,
+        .dtype = model->dtype ? model->dtype : XRAY_F32,
+    };
+}
+
+uint64_t xm_engine_slot_bytes(const xm_config *model, const xray_workload *load,
+                              uint32_t slot_blocks)
+{
+    const xray_kv kv = xm_engine_describe_kv(model, slot_blocks);
+    uint64_t block = 2ull * XM_ENGINE_BLOCK_TOKENS * model->kv_heads *
+                     model->head_dim * xm_config_act_bytes(model);
+    if (load->device)
+        block = load->device->plan_kv_block(load->device_config, &kv);
+    return block * slot_blocks * model->layers;
+}
+
+void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,
+                           xm_engine_bounds *bounds)
+{
+    xm_engine_bounds *b = bounds;
+    const xm_limits limits = { model->vocab, b->row_bound };
+    uint64_t most = (uint64_t)b->slots * b->row_bound;
+    /* Every running sequence gets its token in every step. */
+    if (step_tokens < b->slots)
+        step_tokens = b->slots;
+    if (step_tokens > most)
+        step_tokens = most;
+    b->step_tokens = (uint32_t)step_tokens;
+    b->draws = b->slots < LEAST_DRAWS ? LEAST_DRAWS : b->slots;
+    b->words = (model->vocab + 31) / 32;
+    b->edits = xm_sched_edits(&limits);
+    b->logits = (model->vocab + 15ull) / 16 * 16;
+}
+
+/* ---- arrays of a step --------------------------------------------------- */
+
+static void *reserve_array(void *base, size_t *end, size_t count, size_t size)
+{
+    size_t at = *end;
+    *end = (at + count * size + 63) & ~(size_t)63;
+    return base ? (unsigned char *)base + at : NULL;
+}
+
+size_t xm_engine_lay_out_arrays(const xm_engine_bounds *bounds, void *base,
+                                xm_engine_arrays *out)
+{
+    size_t end = 0;
+    size_t tokens = bounds->step_tokens;
+    size_t draws = bounds->draws;
+    xm_engine_arrays a;
+    a.ids = reserve_array(base, &end, tokens, sizeof(int32_t));
+    a.seq = reserve_array(base, &end, tokens, sizeof(int32_t));
+    a.positions = reserve_array(base, &end, tokens, sizeof(int32_t));
+    a.last = reserve_array(base, &end, tokens, sizeof(int32_t));
+    a.index = reserve_array(base, &end, draws, sizeof(int32_t));
+    a.draws = reserve_array(base, &end, draws, sizeof(xray_draw));
+    for (size_t i = 0; i < 2; i++) {
+        a.drawn[i].token = reserve_array(base, &end, draws, sizeof(int32_t));
+        a.drawn[i].raw_logp = reserve_array(base, &end, draws, sizeof(float));
+        a.drawn[i].logp = reserve_array(base, &end, draws, sizeof(float));
+    }
+    a.stop = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
+    a.limit = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
+    a.rows = reserve_array(base, &end, 1, sizeof(int32_t));
+    const size_t some = XM_LOGIT_DRAWS;
+    const size_t picks = some * XM_MAX_PICKS;
+    a.edit_start = reserve_array(base, &end, some + 1, sizeof(int32_t));
+    a.allowed_set = reserve_array(base, &end, some, sizeof(int32_t));
+    a.edits = reserve_array(base, &end, bounds->edits, sizeof(xray_logit_edit));
+    a.allowed =
+        reserve_array(base, &end, some * bounds->words, sizeof(uint32_t));
+    a.pick_ids = reserve_array(base, &end, picks, sizeof(int32_t));
+    a.pick_logp = reserve_array(base, &end, picks, sizeof(float));
+    if (out)
+        *out = a;
+    return end;
+}
+
+/* ---- plan --------------------------------------------------------------- */
+
+xray_status xm_engine_plan(const xm_engine_options *options,
+                           const xray_model *model, const xm_config *config,
+                           const xm_engine_bounds *bounds,
+                           const xray_workload *load, xr_err *err,
+                           xray_plan *out)
+{
+    const xm_config *m = config;
+    const xm_engine_bounds *b = bounds;
+    xray_plan own = { .header = XRAY_HEADER(xray_plan),
+                      .micro_multiple = 1,
+                      .token_multiple = 1,
+                      .evictable = XM_ENGINE_EVICTABLE };
+    int flags = 0;
+    if (xm_engine_keeps_copy(options->weights, !load->shared)) {
+        flags = xm_engine_copy_flags(options->weights, model);
+        xm_layout *layout = NULL;
+        xray_status status = xm_layout_create(m, 0, err, &layout);
+        if (status != XRAY_OK)
+            return status;
+        own.bytes[XRAY_TAG_WEIGHTS] = xm_weights_bytes(layout, flags, load);
+        xm_layout_destroy(layout);
+    }
+    const xm_passes passes = { .tokens = b->step_tokens,
+                               .row_tokens = b->row_bound,
+                               .passes = XRAY_PASS_CACHE | XRAY_PASS_SAMPLE };
+    own.bytes[XRAY_TAG_KV] = b->slots * b->slot_bytes;
+    own.bytes[XRAY_TAG_ACTIVATIONS] =
+        xm_space_bytes(m, b->step_tokens, b->slots, b->row_bound, 0);
+    own.bytes[XRAY_TAG_WORKSPACE] =
+        (uint64_t)b->draws * m->hidden * xm_config_act_bytes(m) +
+        2 * XM_LOGIT_DRAWS * b->logits * sizeof(float) +
+        xm_engine_lay_out_arrays(b, NULL, NULL) +
+        xm_decoder_bytes(m, b->row_bound);
+    xm_tell_work(m, &passes, load);
+    /* Rounded weights give other log-probabilities than the component's
+     * contract promises; where activations are bf16, so are weights, however
+     * they are kept. */
+    if (m->dtype == XRAY_BF16)
+        own.numerics = XRAY_NUMERICS_BF16;
+    else if (flags)
+        own.numerics = XRAY_NUMERICS_FP32_BF16_WEIGHTS;
+    xray_fill(out, &own);
+    return XRAY_OK;
+}
