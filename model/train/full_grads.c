@@ -22,17 +22,33 @@ static xray_status sum_bucket(xm_trainer *self, uint32_t bucket)
                                    share.count, XRAY_F32);
 }
 
+/* Adds what was summed apart, and what other ranks have of the same KV heads.
+ */
+static xray_status finish_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
+{
+    xray_status status = xm_grads_finish_bucket(self->grads, bucket, err);
+    if (status != XRAY_OK || self->kv.size < 2)
+        return status;
+    xm_join join = self->join;
+    join.group = self->kv.group;
+    return xm_join_kv_grads(&join, self->layout, bucket,
+                            self->grads->buckets[bucket]);
+}
+
 xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err)
 {
     const xm_layout *layout = self->layout;
-    if (self->grad_shares)
+    xray_status status = XRAY_OK;
+    if (self->grad_shares || self->reduced)
         return XRAY_OK;
-    xray_status status = xm_grads_finish(self->grads, err);
-    if (self->data.size < 2 || self->reduced || status != XRAY_OK)
-        return status;
-    status = xm_group_wait_compute(&self->group);
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++)
+        status = finish_bucket(self, b, err);
+    if (status == XRAY_OK)
+        status = xm_group_wait_compute(&self->group);
+    for (uint32_t b = layout->frozen;
+         status == XRAY_OK && self->data.size > 1 && b < layout->bucket_count;
+         b++)
         status = sum_bucket(self, b);
     if (status == XRAY_OK)
         status = xm_group_wait_collectives(&self->group);
@@ -45,7 +61,7 @@ xray_status xm_trainer_sum_done_bucket(void *ctx, uint32_t bucket, xr_err *err)
     xm_trainer *self = ctx;
     if (!self->ends)
         return XRAY_OK;
-    xray_status status = xm_grads_finish_bucket(self->grads, bucket, err);
+    xray_status status = finish_bucket(self, bucket, err);
     if (status == XRAY_OK)
         status = xm_group_wait_compute(&self->group);
     return status == XRAY_OK ? sum_bucket(self, bucket) : status;
@@ -57,6 +73,22 @@ static xray_status clear_elements(const xm_trainer *self, float *data,
     return count ? self->device->zero(self->device_self, NULL, data,
                                       count * sizeof(float))
                  : XRAY_OK;
+}
+
+/* Clears the sums of KV heads that another rank has first. */
+static xray_status clear_copies(const xm_trainer *self)
+{
+    const xm_layout *layout = self->layout;
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < layout->param_count && status == XRAY_OK; i++) {
+        const xm_param *param = &layout->params[i];
+        if (param->bucket >= layout->frozen && param->own == param->shared)
+            status = clear_elements(self,
+                                    self->grads->buckets[param->bucket] +
+                                        param->offset + param->shared,
+                                    param->count - param->shared);
+    }
+    return status;
 }
 
 /* Keeps each element of a sum on one rank, where further gradients are added to
@@ -78,6 +110,8 @@ xray_status xm_trainer_resume_full_grads(xm_trainer *self, xr_err *err)
             status = clear_elements(self, data + end,
                                     xm_bucket_capacity(layout, b) - end);
     }
+    if (status == XRAY_OK)
+        status = clear_copies(self);
     self->reduced = 0;
     return status == XRAY_OK
                ? XRAY_OK

@@ -94,6 +94,7 @@ struct xm_trainer {
     xm_trainer_hooks hooks;
     xray_subgroup data;   /* the ranks that divide the buckets */
     xray_subgroup tensor; /* the ranks of a slice; size 0: not a slice */
+    xray_subgroup kv;     /* those of them that have the same KV heads */
     /* Set by xm_trainer_open. */
     const xray_host *host;
     const xray_call_service *calls; /* or NULL */

@@ -27,25 +27,18 @@ static xm_trainer_options convert_options(const mg_config *config)
     };
 }
 
-/* ---- what this backend refuses ------------------------------------------- */
-
-/* Cuts slice `rank` of `ranks`. */
-static xray_status try_slice(const xm_config *model, uint32_t rank,
-                             uint32_t ranks, xr_err *err, xm_config *out)
+static uint32_t count_kv_ranks(const xm_config *slice)
 {
-    if (ranks > model->kv_heads)
-        return xr_fail(err, XRAY_E_CONFIG,
-                       "the model has %" PRIu32
-                       " KV heads, and ranks that share one are not there yet",
-                       model->kv_heads);
-    return xm_config_slice(model, rank, ranks, err, out);
+    return slice->slice.kv_ranks ? slice->slice.kv_ranks : 1;
 }
+
+/* ---- what this backend refuses ------------------------------------------- */
 
 /* The most ranks below `tp` among which the model can be cut. */
 static uint32_t find_next_size(const xm_config *model, uint32_t tp)
 {
     xm_config slice;
-    while (tp > 1 && try_slice(model, 0, tp, NULL, &slice) != XRAY_OK)
+    while (tp > 1 && xm_config_slice(model, 0, tp, NULL, &slice) != XRAY_OK)
         tp--;
     return tp;
 }
@@ -56,7 +49,7 @@ static xray_status cut_slice(const mg_config *config, const xm_config *model,
 {
     uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
     xr_err why = { "" };
-    xray_status status = try_slice(model, rank % tp, tp, &why, out);
+    xray_status status = xm_config_slice(model, rank % tp, tp, &why, out);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail_key(err, XRAY_E_CONFIG, MG_SECTION,
@@ -86,24 +79,41 @@ static xray_status check_setup(const mg_config *config, const xray_model *model,
 
 /* ---- plan --------------------------------------------------------------- */
 
+#define AXES(kv, tp)                  \
+    {                                 \
+        { MG_AXIS_KV, (kv), 0 },      \
+        {                             \
+            XRAY_AXIS_TENSOR, (tp), 0 \
+        }                             \
+    }
+
+/* The axes of `tp` ranks, of which `kv` neighbours have the same KV heads; that
+ * of one rank is left out. */
+static void plan_axes(uint32_t tp, uint32_t kv, xray_plan *out)
+{
+    static const xray_axis axes[][2] = {
+        AXES(1, 1), AXES(1, 2), AXES(1, 4), AXES(1, 8), AXES(2, 1),
+        AXES(2, 2), AXES(2, 4), AXES(4, 1), AXES(4, 2), AXES(8, 1),
+    };
+    uint32_t i = 0;
+    while (axes[i][0].size != kv || axes[i][1].size != tp / kv)
+        i++;
+    out->axes = kv > 1 ? axes[i] : &axes[i][1];
+    out->axis_count = kv > 1 ? 2 : 1;
+    out->axis_stride = sizeof(xray_axis);
+}
+
 static void fill_plan(const mg_config *config, const xm_config *slice,
                       const xm_layout *layout, const mg_export *export,
                       const xray_workload *load, uint32_t ranks, xray_plan *out)
 {
-    static const xray_axis axes[] = {
-        { .name = XRAY_AXIS_TENSOR, .size = 1 },
-        { .name = XRAY_AXIS_TENSOR, .size = 2 },
-        { .name = XRAY_AXIS_TENSOR, .size = 4 },
-        { .name = XRAY_AXIS_TENSOR, .size = 8 },
-    };
     xm_trainer_options options = convert_options(config);
     uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
     xray_plan own = xm_trainer_plan(&options, slice, layout, load, ranks);
-    own.axes = axes;
-    while (own.axes->size < tp)
-        own.axes++;
-    own.axis_count = 1;
-    own.axis_stride = sizeof(xray_axis);
+    plan_axes(tp, count_kv_ranks(slice), &own);
+    if (count_kv_ranks(slice) > 1)
+        own.numerics =
+            own.numerics ? MG_NUMERICS_BF16_SHARED_KV : MG_NUMERICS_SHARED_KV;
     own.sharded = tp > 1;
     own.bytes[XRAY_TAG_WEIGHTS] +=
         (export->slice_count + export->whole_count) * sizeof(float);
@@ -164,8 +174,10 @@ static xray_status open_instance(megatron *self, const mg_config *config,
     uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
     xm_trainer_options options = convert_options(config);
     self->base.data = find_subgroup(setup->world, XRAY_AXIS_DATA);
-    self->base.tensor = find_subgroup(setup->world, XRAY_AXIS_TENSOR);
+    self->base.tensor = find_subgroup(setup->world, XRAY_AXIS_REPLICA);
+    self->base.kv = find_subgroup(setup->world, MG_AXIS_KV);
     if (self->base.tensor.size != tp ||
+        self->base.kv.size != count_kv_ranks(&self->base.model) ||
         self->base.data.size * (uint64_t)tp != ranks)
         return xr_fail(
             err, XRAY_E_CONFIG,

@@ -5,7 +5,7 @@
 # metrics and checkpoints of one rank, and with two replicas those of zero3 on
 # two ranks, wherever the engine is and whatever leaves the device in between;
 # either backend goes on from the other's checkpoint, and a critic can be cut too.
-# Then trains the pairing of examples/, whose engine copies a cut model.
+# Ranks that share KV heads are near to one rank. Then trains the pairing of examples/, whose engine copies a cut model.
 . "$(dirname "$0")/lib.sh"
 make_task
 sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/; s/("num_key_value_heads"): *[0-9]+/\1: 4/' "$work/task/model/config.json"
@@ -24,7 +24,7 @@ same() {
         fail "metrics of $2 differ from those of $1"
 }
 
-cut() { # TENSOR RANKS
+slices() { # TENSOR RANKS
     echo --set run.train=megatron --set "train.megatron.tensor_model_parallel_size=$1" --set "run.ranks=$2"
 }
 
@@ -32,35 +32,56 @@ run one 3
 run whole 3 --set run.train=megatron
 same one whole
 # shellcheck disable=SC2046
-run cut2 3 $(cut 2 2) --set train.megatron.recompute_granularity=full
+run cut2 3 $(slices 2 2) --set train.megatron.recompute_granularity=full
 same one cut2
 # shellcheck disable=SC2046
-run cut4 3 $(cut 4 4) --set rollout.free_cache_engine=true --set actor.param_offload=true --set actor.grad_offload=true \
+run cut4 3 $(slices 4 4) --set rollout.free_cache_engine=true --set actor.param_offload=true --set actor.grad_offload=true \
     --set actor.optimizer_offload=true
 same one cut4
 # shellcheck disable=SC2046
-run apart 3 $(cut 2 3) --set placement.actor=0-1 --set placement.rollout=2
+run apart 3 $(slices 2 3) --set placement.actor=0-1 --set placement.rollout=2
 same one apart
 run two 3 --set run.ranks=2 --set train.zero3.stage=1
 # shellcheck disable=SC2046
-run cut2x2 3 $(cut 2 4) --set actor.share_prompts=false
+run cut2x2 3 $(slices 2 4) --set actor.share_prompts=false
 same two cut2x2
+
+run half 3 --set model.dtype=bfloat16
+# shellcheck disable=SC2046
+run halfcut 3 $(slices 2 2) --set model.dtype=bfloat16
+same half halfcut
 
 # From one backend to the other, and back to another layout.
 # shellcheck disable=SC2046
-run on 1 $(cut 2 2)
+run on 1 $(slices 2 2)
 run on 2
 # shellcheck disable=SC2046
-run on 3 $(cut 4 4)
+run on 3 $(slices 4 4)
 same one on weights
 
 # A critic that is cut as the policy is, and a reference that every rank has.
 ppo=(--set run.algo=ppo --set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true)
 run ppo 2 "${ppo[@]}"
 # shellcheck disable=SC2046
-run cutppo 2 "${ppo[@]}" $(cut 2 2) --set ref.train.megatron.tensor_model_parallel_size=1
+run cutppo 2 "${ppo[@]}" $(slices 2 2) --set ref.train.megatron.tensor_model_parallel_size=1
 diff -r -x manifest.json -x run.ini -x history.json "$work/ppo/global_step_2" "$work/cutppo/global_step_2" ||
     fail "a critic that is cut gives other bits"
+
+# Two KV heads of four ranks: near to one rank, and the same in every run.
+sed -i -E 's/("num_key_value_heads"): *[0-9]+/\1: 2/' "$work/task/model/config.json"
+run few 2
+for name in shared again; do
+    # shellcheck disable=SC2046
+    run $name 2 $(slices 4 4)
+done
+cmp "$work/shared/global_step_2/actor/model.safetensors" "$work/again/global_step_2/actor/model.safetensors" ||
+    fail "ranks that share KV heads have other bits in a rerun"
+norm() { grep -o '"actor/grad_norm":[^,}]*' "$work/$1/metrics.jsonl" | head -n 1 | cut -d: -f2; }
+awk -v a="$(norm few)" -v b="$(norm shared)" 'BEGIN { exit !(a > 0 && a != b && (a - b) ^ 2 < 1e-10 * a * a) }' ||
+    fail "gradient norms: $(norm few) and $(norm shared)"
+# shellcheck disable=SC2046
+"$XRAY_BIN" check "$work/run.ini" $(slices 4 4) | grep -q '^ranks of train.megatron: 1 replicas of 4 (kv 2, tp 2)$' ||
+    fail "check names other axes"
 
 pairing=$XRAY_SOURCE/examples/pairings
 cp "$pairing/config.json" "$work/task/model/"
@@ -70,5 +91,5 @@ cp "$pairing/config.json" "$work/task/model/"
 awk '/^validation/ { learns = $4 > $2 && $4 > 0.9 } END { exit !learns }' "$work/pairing.txt" ||
     fail "the pairing does not learn: $(cat "$work/pairing.txt")"
 "$XRAY_BIN" check "$work/run.ini" --set run.train=megatron --set run.ranks=8 \
-    --set train.megatron.tensor_model_parallel_size=8 >"$work/check.txt" 2>&1 && fail "check accepts 8 ranks for 4 KV heads"
+    --set train.megatron.tensor_model_parallel_size=8 >"$work/check.txt" 2>&1 && fail "check accepts 8 ranks for 4 heads"
 grep -q 'tensor_model_parallel_size = 8: .*; the next size that works is 4$' "$work/check.txt" || fail "check says: $(cat "$work/check.txt")"

@@ -111,6 +111,55 @@ static void replicas_of_any_width_give_the_bits_of_zero3(void **state)
             check_kind(&kinds[k], replicas, 0, 0);
 }
 
+/* Two KV heads, with norms. */
+static const char narrow[] =
+    "{\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":24,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":4,"
+    "\"intermediate_size\":32,\"vocab_size\":121,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-6,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}";
+
+/* Log-probabilities and gradients of ranks that share KV heads, against one
+ * rank for each replica. */
+static void check_shared_heads(const char *json, uint32_t tensor,
+                               uint32_t kv_ranks, uint32_t replicas,
+                               uint32_t twice)
+{
+    ranks_run want = ranks_of(json, replicas, 1);
+    ranks_run run = cut_run(json, tensor, replicas);
+    run.kv_ranks = kv_ranks;
+    want.score = run.score = 1;
+    want.cuts = run.cuts = 4;
+    want.twice = run.twice = twice;
+    want.steps = run.steps = 1;
+    ranks_go(&want);
+    ranks_go(&run);
+    expect_ranks_alike(&run);
+    assert_int_equal(run.grads.clashes, 0);
+    double far = snapshot_distance(&want.grads, &run.grads);
+    double norm = fabs(run.norm[0][0] / want.norm[0][0] - 1);
+    if (!(far < 2e-5) || !(norm < 1e-5))
+        fail_msg("tp %u, dp %u: gradients %g away, norm %g", tensor, replicas,
+                 far, norm);
+    for (uint32_t t = 0; t < ROWS_TOKENS_MAX; t++)
+        if (!(fabsf(want.logp[t] - run.logp[t]) < 2e-5f))
+            fail_msg("tp %u, dp %u: log-probability %u is %g, not %g", tensor,
+                     replicas, t, (double)run.logp[t], (double)want.logp[t]);
+    ranks_free(&want);
+    ranks_free(&run);
+}
+
+static void ranks_that_share_kv_heads_are_near_to_one(void **state)
+{
+    (void)state;
+    check_shared_heads(qwen2, 8, 2, 1, 0);
+    check_shared_heads(narrow, 8, 4, 1, 0);
+    check_shared_heads(narrow, 4, 2, 2, 0);
+    check_shared_heads(narrow, 4, 2, 2, 1);
+}
+
 static void frozen_blocks_and_shared_prompts_too(void **state)
 {
     (void)state;
@@ -384,7 +433,17 @@ static void a_plan_names_the_axis(void **state)
         assert_string_equal(plan.axes->name, XRAY_AXIS_TENSOR);
         assert_int_equal(plan.axes->size, n);
         assert_int_equal(plan.sharded, n > 1);
+        assert_null(plan.numerics);
     }
+    rig_spec spec = { .config_json = narrow, .tensor = 8 };
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    assert_int_equal(rig_plan(&spec, 8, &plan), XRAY_OK);
+    assert_int_equal(plan.axis_count, 2);
+    assert_string_equal(plan.axes[0].name, "kv");
+    assert_int_equal(plan.axes[0].size, 4);
+    assert_string_equal(plan.axes[1].name, XRAY_AXIS_TENSOR);
+    assert_int_equal(plan.axes[1].size, 2);
+    assert_string_equal(plan.numerics, "xray.fp32-shared-kv/1");
 }
 
 static void a_size_that_does_not_fit_is_refused(void **state)
@@ -395,10 +454,7 @@ static void a_size_that_does_not_fit_is_refused(void **state)
         uint32_t tensor;
         const char *text;
     } cases[] = {
-        { qwen2, 8,
-          "[train.megatron] tensor_model_parallel_size = 8: the model has 4 KV "
-          "heads, and ranks that share one are not there yet; the next size "
-          "that works is 4" },
+        { gpt2, 5, "the next size that works is 4" },
         { qwen3, 6,
           "a model of 8 query heads, 8 KV heads and 32 MLP columns can be "
           "shared by at most 8 tensor-parallel ranks, in a power of two, not "
@@ -426,6 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_of_any_width_give_the_bits_of_zero3),
+        cmocka_unit_test(ranks_that_share_kv_heads_are_near_to_one),
         cmocka_unit_test(frozen_blocks_and_shared_prompts_too),
         cmocka_unit_test(gradients_that_were_read_are_added_to),
         cmocka_unit_test(planned_memory_is_what_ranks_allocate),

@@ -16,6 +16,7 @@ typedef struct rank_job {
     thread_comm *m;
     thread_comm *replica; /* NULL: it is one rank */
     thread_comm *data;    /* NULL: there is one replica */
+    thread_comm *kv;      /* NULL: no rank has the same KV heads */
     pthread_mutex_t *mutex;
     uint32_t rank;
     rig_device device;
@@ -95,9 +96,14 @@ static void store_tensor(snapshot *s, const xray_tensor *t)
     }
     uint64_t cols = t->dims > 1 ? t->extent[1] : t->extent[0];
     uint64_t at = t->dims > 1 ? t->lo[0] * t->shape[1] + t->lo[1] : t->lo[0];
-    for (uint64_t r = 0; t->data && r < xray_box_count(t) / cols; r++)
-        memcpy(s->tensors[i].data + at + r * t->shape[1],
-               (const float *)t->data + r * t->stride[0], cols * sizeof(float));
+    for (uint64_t r = 0; t->data && r < xray_box_count(t) / cols; r++) {
+        const float *from = (const float *)t->data + r * t->stride[0];
+        float *to = s->tensors[i].data + at + r * t->shape[1];
+        for (uint64_t c = 0; c < cols; c++)
+            s->clashes +=
+                to[c] != 0 && memcmp(to + c, from + c, sizeof(*to)) != 0;
+        memcpy(to, from, cols * sizeof(float));
+    }
     s->tensors[i].filled += xray_box_count(t);
 }
 
@@ -176,6 +182,11 @@ void ranks_free(ranks_run *run)
 static uint32_t width_of(const ranks_run *run)
 {
     return run->spec.tensor ? run->spec.tensor : 1;
+}
+
+static uint32_t kv_of(const ranks_run *run)
+{
+    return run->kv_ranks ? run->kv_ranks : 1;
 }
 
 /* The collectives that this rank's replica has made. */
@@ -457,17 +468,20 @@ static void *rank_main(void *ptr)
         world.group = job->group;
     }
     const xray_subgroup groups[] = {
-        { XRAY_AXIS_TENSOR,
+        { XRAY_AXIS_REPLICA,
           job->replica ? thread_comm_group(job->replica, job->rank % width)
                        : NULL,
           job->rank % width, width },
         { XRAY_AXIS_DATA,
           job->data ? thread_comm_group(job->data, job->rank / width) : NULL,
           job->rank / width, run->ranks / width },
+        { "kv",
+          job->kv ? thread_comm_group(job->kv, job->rank % kv_of(run)) : NULL,
+          job->rank % kv_of(run), kv_of(run) },
     };
     if (run->spec.tensor) {
         world.subgroups = groups;
-        world.subgroup_count = 2;
+        world.subgroup_count = 3;
         world.subgroup_stride = sizeof(groups[0]);
     }
     xray_setup setup = { .header = XRAY_HEADER(xray_setup),
@@ -499,7 +513,7 @@ void ranks_go(ranks_run *run)
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     rank_job *jobs = calloc(run->ranks, sizeof(*jobs));
     thread_comm *m = thread_comm_open(run->ranks);
-    thread_comm *groups[2][THREAD_COMM_MAX] = { { NULL } };
+    thread_comm *groups[3][THREAD_COMM_MAX] = { { NULL } };
     uint32_t width = width_of(run);
     uint32_t replicas = run->ranks / width;
     assert_non_null(jobs);
@@ -508,6 +522,8 @@ void ranks_go(ranks_run *run)
         groups[0][r] = thread_comm_open(width);
     for (uint32_t r = 0; r < width && run->spec.tensor && replicas > 1; r++)
         groups[1][r] = thread_comm_open(replicas);
+    for (uint32_t r = 0; r < run->ranks / kv_of(run) && kv_of(run) > 1; r++)
+        groups[2][r] = thread_comm_open(kv_of(run));
     for (uint32_t r = 0; r < run->ranks; r++) {
         jobs[r] = (rank_job){ .host = { .header = XRAY_HEADER(xray_host),
                                         .version = "test",
@@ -519,6 +535,7 @@ void ranks_go(ranks_run *run)
                               .m = m,
                               .replica = groups[0][r / width],
                               .data = groups[1][r % width],
+                              .kv = groups[2][r / kv_of(run)],
                               .mutex = &mutex,
                               .rank = r,
                               .device = rig_device_open(1),
@@ -531,9 +548,9 @@ void ranks_go(ranks_run *run)
         run->status[r] = jobs[r].status;
         rig_device_close(&jobs[r].device);
     }
-    for (uint32_t i = 0; i < 2 * THREAD_COMM_MAX; i++)
-        if (groups[i % 2][i / 2])
-            thread_comm_close(groups[i % 2][i / 2]);
+    for (uint32_t i = 0; i < 3 * THREAD_COMM_MAX; i++)
+        if (groups[i % 3][i / 3])
+            thread_comm_close(groups[i % 3][i / 3]);
     thread_comm_close(m);
     free(jobs);
     for (uint32_t r = 0; r < run->ranks && !run->fail_loss; r++)

@@ -15,7 +15,7 @@
 /* Complete tensors by name. */
 typedef struct snapshot {
     uint32_t count;
-    uint32_t reserved;
+    uint32_t clashes; /* elements of which two tables have other bits */
     struct {
         char name[96];
         uint64_t count;
@@ -38,7 +38,9 @@ typedef struct ranks_run {
     uint32_t score;      /* 1: `logp` is filled before the first step */
     uint32_t twice; /* 1: two calls per step, with gradients read in between */
     uint32_t turns; /* 1: everything that can be is offloaded between calls */
-    uint32_t share; /* 1: neighbouring rows share a prompt, and say so */
+    uint32_t kv_ranks; /* neighbours that have the same KV heads [1] */
+    uint32_t reserved;
+    uint32_t share;       /* 1: neighbouring rows share a prompt, and say so */
     const char *save_dir; /* or NULL */
     const char *load_dir;
     /* The results. */

@@ -83,7 +83,7 @@ xray_status scripted_try(const rig_device *device, const rig_spec *spec,
                          uint32_t ranks, rig *out)
 {
     static void *const nowhere = &scripted_other; /* stands for the group */
-    const xray_subgroup groups[] = { { XRAY_AXIS_TENSOR, nowhere, 0, ranks },
+    const xray_subgroup groups[] = { { XRAY_AXIS_REPLICA, nowhere, 0, ranks },
                                      { XRAY_AXIS_DATA, NULL, 0, 1 } };
     const xray_world world = { .header = XRAY_HEADER(xray_world),
                                .size = ranks,
