@@ -22,7 +22,7 @@ static size_t count_thread_floats(const xray_device_work *work)
     int narrow = cpu_is_narrow(work->dtype);
     size_t floats = 0;
     if (work->segments > 1)
-        floats = cpu_product_floats(work->segments, cpu_is_narrow(work->dtype));
+        floats = cpu_product_floats(work->segments, narrow);
     if (work->passes & XRAY_PASS_ROWS)
         floats = larger(floats, cpu_attend_floats(keys, dim, parents, narrow));
     if (work->passes & XRAY_PASS_GRADS)

@@ -170,21 +170,20 @@ static void multiply_tokens(const dev *d, const xray_weight *w, const float *x,
     must(d->ops->matmul(d->self, NULL, &op));
 }
 
-static void evicted_matrices_give_the_same_bits(void **state)
+static void check_eviction(const dev *d, uint32_t product_dtype)
 {
-    (void)state;
-    bench b;
-    open_cpu_devices(&b);
-    const dev *d = &b.dev[b.count - 1];
     float *data = random_floats((size_t)40 * 40, 1);
     float *x = random_floats(120, 1);
     float y[2][120];
     float again[2][120];
     xray_weight *w = NULL;
-    xray_weight_desc desc = {
-        XRAY_HEADER(xray_weight_desc), data, 40, 40, XRAY_F32,
-        XRAY_USE_NT | XRAY_USE_NN
-    };
+    xray_weight_desc desc = { .header = XRAY_HEADER(xray_weight_desc),
+                              .data = data,
+                              .rows = 40,
+                              .cols = 40,
+                              .dtype = XRAY_F32,
+                              .uses = XRAY_USE_NT | XRAY_USE_NN,
+                              .product_dtype = product_dtype };
     must(d->ops->weight_create(d->self, &desc, &w));
     uint64_t packed = read_stats(d).live[XRAY_TAG_WEIGHTS];
     multiply_tokens(d, w, x, XRAY_NT, y[0]);
@@ -214,6 +213,15 @@ static void evicted_matrices_give_the_same_bits(void **state)
     d->ops->weight_destroy(d->self, w);
     free(data);
     free(x);
+}
+
+static void evicted_matrices_give_the_same_bits(void **state)
+{
+    (void)state;
+    bench b;
+    open_cpu_devices(&b);
+    check_eviction(&b.dev[b.count - 1], 0);
+    check_eviction(&b.dev[b.count - 1], XRAY_BF16);
     close_devices(&b);
 }
 

@@ -172,31 +172,16 @@ enum { HEADS = 4, KV_HEADS = 2, DIM = 32, HIDDEN = 24 };
 
 /* The arrays of every operator below, all of them large enough. */
 typedef struct arrays {
-    void *x; /* of the kind's type */
-    float *y, *z, *w, *dw, *lse;
+    float *x, *y, *z, *w, *dw, *lse;
     int32_t *index;
     int32_t row_start[2];
 } arrays;
 
-/* Random numbers of the kind's type. */
-static void *make_input(const kind *k, size_t n)
-{
-    float *wide = random_floats(n, 1);
-    if (k->dtype != XRAY_BF16)
-        return wide;
-    uint16_t *x = calloc(n, sizeof(*x));
-    assert_non_null(x);
-    for (size_t i = 0; i < n; i++)
-        x[i] = cpu_to_bf16(wide[i]);
-    free(wide);
-    return x;
-}
-
 static arrays make_arrays(const kind *k)
 {
-    uint32_t tokens = k->tokens;
-    size_t wide = (size_t)tokens * HEADS * DIM;
-    arrays a = { .x = make_input(k, wide),
+    size_t tokens = k->tokens;
+    size_t wide = tokens * HEADS * DIM;
+    arrays a = { .x = random_floats(wide, 1),
                  .y = alloc_floats(wide),
                  .z = random_floats(wide, 1),
                  .w = random_floats((size_t)VOCAB * HIDDEN, 1),
@@ -214,7 +199,7 @@ static arrays make_arrays(const kind *k)
 
 static void free_arrays(arrays *a)
 {
-    void *const all[] = { a->x, a->y, a->z, a->w, a->dw, a->lse };
+    float *const all[] = { a->x, a->y, a->z, a->w, a->dw, a->lse };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         free(all[i]);
     free(a->index);
