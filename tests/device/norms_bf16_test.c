@@ -17,7 +17,7 @@ typedef struct shape {
 
 static const shape shapes[] = {
     { 1, 1, 1 },  { 7, 1, 15 }, { 5, 3, 17 },
-    { 9, 4, 16 }, { 4, 8, 63 }, { 300, 1, 515 }, /* for several threads */
+    { 9, 4, 16 }, { 4, 8, 63 }, { 150, 1, 515 }, /* for several threads */
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 
