@@ -26,7 +26,9 @@ extern "C" {
 /* Ids of the numerics contracts that docs/numerics.md defines. */
 #define XRAY_NUMERICS_FP32 "xray.fp32/2"
 #define XRAY_NUMERICS_FP32_BF16_WEIGHTS "xray.fp32-bf16-weights/2"
+#define XRAY_NUMERICS_FP32_SHARED_KV "xray.fp32-shared-kv/1"
 #define XRAY_NUMERICS_BF16 "xray.bf16/1"
+#define XRAY_NUMERICS_BF16_SHARED_KV "xray.bf16-shared-kv/1"
 #define XRAY_NUMERICS_CUDA_BF16 "xray.cuda-bf16/2"
 #define XRAY_NUMERICS_CUDA_BF16_ACTIVATIONS "xray.cuda-bf16-activations/1"
 

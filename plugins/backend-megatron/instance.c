@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xray/plugin.h>
+
 #include "core/base/str.h"
 #include "plugins/backend-megatron/megatron.h"
 
@@ -112,8 +114,8 @@ static void fill_plan(const mg_config *config, const xm_config *slice,
     xray_plan own = xm_trainer_plan(&options, slice, layout, load, ranks);
     plan_axes(tp, count_kv_ranks(slice), &own);
     if (count_kv_ranks(slice) > 1)
-        own.numerics =
-            own.numerics ? MG_NUMERICS_BF16_SHARED_KV : MG_NUMERICS_SHARED_KV;
+        own.numerics = own.numerics ? XRAY_NUMERICS_BF16_SHARED_KV
+                                    : XRAY_NUMERICS_FP32_SHARED_KV;
     own.sharded = tp > 1;
     own.bytes[XRAY_TAG_WEIGHTS] +=
         (export->slice_count + export->whole_count) * sizeof(float);

@@ -12,9 +12,6 @@
 /* The axis of neighbours that have the same KV head, where there are fewer KV
  * heads than ranks: with 8 ranks and 4 KV heads "kv" has 2 and "tp" 4. */
 #define MG_AXIS_KV "kv"
-/* What such ranks compute: docs/megatron.md. */
-#define MG_NUMERICS_SHARED_KV "xray.fp32-shared-kv/1"
-#define MG_NUMERICS_BF16_SHARED_KV "xray.bf16-shared-kv/1"
 
 /* Values of recompute_granularity. */
 #define MG_RECOMPUTE_NONE 0

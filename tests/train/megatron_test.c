@@ -443,7 +443,7 @@ static void a_plan_names_the_axis(void **state)
     assert_int_equal(plan.axes[0].size, 4);
     assert_string_equal(plan.axes[1].name, XRAY_AXIS_TENSOR);
     assert_int_equal(plan.axes[1].size, 2);
-    assert_string_equal(plan.numerics, "xray.fp32-shared-kv/1");
+    assert_string_equal(plan.numerics, XRAY_NUMERICS_FP32_SHARED_KV);
 }
 
 static void a_size_that_does_not_fit_is_refused(void **state)
