@@ -70,6 +70,24 @@ static xray_status check_created_instance(const xr_roles *roles,
                    instance->part->instance);
 }
 
+/* Takes the device's scratch memory for the work of all models of this rank
+ * before the first of them computes: no step of the run allocates any, and
+ * recorded graphs stay valid. */
+static xray_status reserve_scratch(xr_roles *roles)
+{
+    const xr_instance *device = &roles->device;
+    const xray_device_ops *ops = (const xray_device_ops *)device->part->ops;
+    xray_device_work works[XR_PLANS];
+    uint64_t count = 0;
+    xray_status status =
+        xr_resources_works(roles->run, roles->rank, works, &count);
+    if (status != XRAY_OK || count == 0)
+        return status;
+    return XR_CALL_TIMED(
+        device->part, "reserve",
+        ops->reserve(device->self, works, count, sizeof(works[0])));
+}
+
 xray_status xr_create_device(xr_roles *roles, xr_err *err)
 {
     xr_instance *device = &roles->device;
@@ -79,7 +97,12 @@ xray_status xr_create_device(xr_roles *roles, xr_err *err)
         part, "create",
         ops->create(xr_host_api(part->host), part->config,
                     (uint32_t)roles->run->ini.run.threads, &device->self));
-    return check_created_instance(roles, device, status, err);
+    status = check_created_instance(roles, device, status, err);
+    if (status != XRAY_OK)
+        return status;
+    status = reserve_scratch(roles);
+    return status == XRAY_OK ? status
+                             : explain_failure(roles, part, status, err);
 }
 
 /* ---- models ------------------------------------------------------------- */

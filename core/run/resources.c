@@ -184,6 +184,31 @@ static void plan_devices(const xr_run *run, xr_resources *r)
     r->count++;
 }
 
+xray_status xr_resources_works(const xr_run *run, uint32_t rank,
+                               xray_device_work *works, uint64_t *out_count)
+{
+    uint64_t count = 0;
+    *out_count = 0;
+    for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++) {
+        int64_t i = xr_ranks_find(xr_run_ranks(run, role), rank);
+        xray_plan plan;
+        if (!xr_run_has_role(run, role) || i < 0)
+            continue;
+        xray_workload load = xr_run_workload(run, role);
+        works[count] = (xray_device_work){ XRAY_HEADER(xray_device_work) };
+        load.device_work = &works[count];
+        xray_status status =
+            xr_run_ask_plan(run, role, (uint32_t)i, &load, &plan);
+        if (status != XRAY_OK)
+            return status;
+        if (works[count].tokens == 0)
+            return XRAY_OK;
+        count++;
+    }
+    *out_count = count;
+    return XRAY_OK;
+}
+
 static void plan_engine(const xr_run *run, xr_errors *errors, xr_resources *r)
 {
     xray_workload load = xr_run_workload(run, XRAY_ROLE_ROLLOUT);

@@ -66,6 +66,11 @@ const char *xr_bytes_text(uint64_t bytes, char *buffer);
  * before. Refusals go to `errors`. */
 void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out);
 
+/* Asks the plans of the models of a rank which work they give its device. Sets
+ * *out_count to their number, or to 0 if one of them does not say. */
+xray_status xr_resources_works(const xr_run *run, uint32_t rank,
+                               xray_device_work *works, uint64_t *out_count);
+
 /* The part of xr_resources_plan that adds up the parts. If models take turns on
  * the device (core/roles/memory_turns.h), it offloads what each turn allows and
  * finds the largest turn. Memory that cannot be offloaded is an error. */

@@ -12,13 +12,15 @@
 
 #include "core/base/file.h"
 #include "core/base/str.h"
+#include "core/base/system_error.h"
 #include "model/hf/safetensors_internal.h"
 
 static xray_status fail_with_errno(const char *path, const char *what,
                                    xr_err *err)
 {
+    char why[XR_SYSTEM_ERROR_CAP];
     return xr_fail(err, XRAY_E_IO, "%s: cannot %s: %s", path, what,
-                   strerror(errno));
+                   xr_system_error(errno, why));
 }
 
 static char *join_strings(const char *text, const char *tail)
@@ -138,10 +140,11 @@ static xray_status create_temporary(xm_st_part *part, xr_err *err)
     int full = part->size ? posix_fallocate(part->fd, 0, (off_t)part->size) : 0;
     if (full == EOPNOTSUPP || full == EINVAL)
         full = ftruncate(part->fd, (off_t)part->size) ? errno : 0;
+    char why[XR_SYSTEM_ERROR_CAP];
     if (full)
         return xr_fail(err, XRAY_E_IO, "%s: cannot allocate %llu bytes: %s",
                        part->temp, (unsigned long long)part->size,
-                       strerror(full));
+                       xr_system_error(full, why));
     return write_at_offset(part, 0, part->header.data, part->header.size, err);
 }
 

@@ -7,8 +7,8 @@
  * it; FAULT_BYTES=n  writes beyond so many bytes fail with FAULT_ERRNO, as on a
  *                  disk that is full;
  *   FAULT_LOG=file gets the number of operations at the end.
- * Operations: open for writing, mkdir, write, fsync, rename. Calls of the
- * kernel are made directly, so that no sanitizer comes in between.
+ * Operations: open for writing, mkdir, write, taking space, fsync, rename.
+ * Calls of the kernel are made directly, so that no sanitizer comes in between.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -132,6 +132,30 @@ ssize_t write(int fd, const void *data, size_t size)
         bytes += (long)size;
     }
     return syscall(SYS_write, (long)fd, data, size);
+}
+
+/* Space that is taken ahead counts as written. */
+int posix_fallocate(int fd, off_t at, off_t size)
+{
+    long room = read_number("FAULT_BYTES");
+    if (fd > 2 && fd_is_meant(fd)) {
+        if (operation_fails() || (room && bytes + (long)size > room))
+            return (int)read_number("FAULT_ERRNO");
+        bytes += (long)size;
+    }
+    return syscall(SYS_fallocate, (long)fd, 0L, (long)at, (long)size) ? errno
+                                                                      : 0;
+}
+
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
+{
+    if (fd > 2 && fd_is_meant(fd)) {
+        if (read_number("FAULT_KILL") && calls + 1 == read_number("FAULT_AT"))
+            (void)syscall(SYS_pwrite64, (long)fd, data, size / 2, (long)at);
+        if (operation_fails())
+            return -1;
+    }
+    return syscall(SYS_pwrite64, (long)fd, data, size, (long)at);
 }
 
 int fsync(int fd)

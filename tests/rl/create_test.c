@@ -22,6 +22,7 @@ static struct {
     const char *nothing; /* the call that gives nothing */
     uint32_t extended;   /* 1: the engine has extensions */
     uint32_t copies;     /* 1: the engine has weights of its own */
+    uint32_t silent;     /* 1: plans do not say what devices are given */
     uint64_t timeout_ms;
     const xray_weights *shared; /* weights that the engine was given */
     uint32_t needs;
@@ -84,6 +85,34 @@ static void device_destroy(void *self)
     note_call("no device; ");
 }
 
+static xray_status device_reserve(void *self, const xray_device_work *works,
+                                  uint64_t count, uint64_t stride)
+{
+    void *out = NULL;
+    assert_ptr_equal(self, &fake);
+    assert_int_equal(stride, sizeof(*works));
+    note_call("scratch");
+    for (uint64_t i = 0; i < count; i++)
+        note_call(" %u", (unsigned)works[i].tokens);
+    note_call("; ");
+    return finish_create("reserve", xr_host_api(run.device.host), self, &out);
+}
+
+/* The plan of every model. */
+static xray_status model_plan(const xray_host *host, const void *config,
+                              const xray_model *model, const xray_world *world,
+                              const xray_workload *load, xray_plan *out)
+{
+    (void)host;
+    (void)config;
+    (void)model;
+    (void)world;
+    (void)out;
+    if (load->device_work)
+        load->device_work->tokens = fake.silent ? 0 : 7;
+    return XRAY_OK;
+}
+
 static xray_status device_memory(void *self, xray_memory_stats *out)
 {
     (void)self;
@@ -97,7 +126,8 @@ static const xray_device_ops device_ops = { .header =
                                                 XRAY_HEADER(xray_device_ops),
                                             .create = device_create,
                                             .destroy = device_destroy,
-                                            .memory = device_memory };
+                                            .memory = device_memory,
+                                            .reserve = device_reserve };
 
 /* 64-bit words of a rank's trace in a runtime that records more than the comm
  * knows. */
@@ -213,6 +243,7 @@ static xray_status train_onload(void *self, uint32_t tag)
 }
 
 static const xray_train_ops train_ops = { .header = XRAY_HEADER(xray_train_ops),
+                                          .plan = model_plan,
                                           .create = train_create,
                                           .destroy = train_destroy,
                                           .weights = train_weights,
@@ -270,6 +301,7 @@ static int begin_test(void **state)
     err.text[0] = '\0';
     tensor.extent[0] = 4;
     infer_ops = (xray_infer_ops){ .header = XRAY_HEADER(xray_infer_ops),
+                                  .plan = model_plan,
                                   .create = infer_create,
                                   .destroy = infer_destroy,
                                   .update = infer_update };
@@ -331,20 +363,20 @@ static void ranks_join_the_groups_of_their_roles(void **state)
 {
     (void)state;
     assert_int_equal(start_rank(3), XRAY_OK);
-    expect_log("device 5; comm 3 of 4; group 1 3; group 0 3; "
+    expect_log("device 5; scratch 7 7 7 7; comm 3 of 4; group 1 3; group 0 3; "
                "model 1 trains 1 from 2, rank 1 of 2, group 1; "
                "model 2 trains 0 from 0, rank 1 of 2, group 1; "
                "model 3 trains 1 from 0, rank 1 of 2, group 2; "
                "engine 4, rank 0 of 1; version 41; ");
     assert_int_equal(fake.timeout_ms, 1500);
     assert_int_equal(start_rank(0), XRAY_OK);
-    expect_log("device 5; comm 0 of 4; group 0 3; "
+    expect_log("device 5; scratch 7; comm 0 of 4; group 0 3; "
                "model 3 trains 1 from 0, rank 0 of 2, group 1; ");
     assert_int_equal(start_rank(2), XRAY_OK);
     expect_log("device 5; comm 2 of 4; ");
     run.placement.critic = (xr_ranks){ 1, { 3 } };
     assert_int_equal(start_rank(3), XRAY_OK);
-    expect_log("device 5; comm 3 of 4; group 1 3; "
+    expect_log("device 5; scratch 7 7 7 7; comm 3 of 4; group 1 3; "
                "model 1 trains 1 from 2, rank 1 of 2, group 1; "
                "model 2 trains 0 from 0, rank 1 of 2, group 1; "
                "model 3 trains 1 from 0, rank 0 of 1, group 0; "
@@ -357,7 +389,8 @@ static void a_single_rank_needs_no_communicator(void **state)
     (void)state;
     run.placement = (xr_placement){ 1, 0, one, one, one, one, one };
     assert_int_equal(start_rank(0), XRAY_OK);
-    expect_log("device 5; model 1 trains 1 from 2, rank 0 of 1, group 0; "
+    expect_log("device 5; scratch 7 7 7 7; model 1 trains 1 from 2, rank 0 of "
+               "1, group 0; "
                "model 2 trains 0 from 0, rank 0 of 1, group 0; "
                "model 3 trains 1 from 0, rank 0 of 1, group 0; "
                "engine 4, rank 0 of 1; version 41; ");
@@ -387,7 +420,7 @@ static void engines_share_weights_where_they_can(void **state)
     assert_null(fake.shared);
     assert_null(strstr(fake.log, "version"));
     assert_int_equal(start_rank(2), XRAY_OK);
-    expect_log("device 5; comm 2 of 4; engine 4, rank 0 of 1; ");
+    expect_log("device 5; scratch 7; comm 2 of 4; engine 4, rank 0 of 1; ");
 }
 
 /* The first model makes way while the others are created. */
@@ -438,6 +471,23 @@ static void failures_are_explained_by_all_that_took_part(void **state)
     fake.reason = fake.deeper = fake.wider = NULL;
     assert_int_equal(start_rank(3), XRAY_E_DEVICE);
     assert_memory_equal(err.text, "train.fake: create", 18);
+}
+
+/* Scratch memory is taken before there are models; where a plan does not say
+ * what it needs, the device takes it as it goes. */
+static void scratch_is_taken_first(void **state)
+{
+    (void)state;
+    fake.failing = "reserve";
+    fake.reason = "full";
+    assert_int_equal(start_rank(3), XRAY_E_DEVICE);
+    assert_string_equal(err.text, "device.fake: here: full");
+    assert_null(strstr(fake.log, "model"));
+    fake.failing = fake.reason = NULL;
+    fake.silent = 1;
+    assert_int_equal(start_rank(0), XRAY_OK);
+    expect_log("device 5; comm 0 of 4; group 0 3; "
+               "model 3 trains 1 from 0, rank 0 of 2, group 1; ");
 }
 
 /* A plugin that reports success must have made something. */
@@ -505,6 +555,7 @@ int main(void)
         TEST(engines_share_weights_where_they_can),
         TEST(memory_is_given_back_before_the_next_model),
         TEST(failures_are_explained_by_all_that_took_part),
+        TEST(scratch_is_taken_first),
         TEST(nothing_is_not_an_instance),
         TEST(the_peak_of_memory_is_logged),
     };
