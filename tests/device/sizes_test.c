@@ -466,7 +466,8 @@ static void scratch_is_planned(void **state)
         XRAY_PASS_SAMPLE | XRAY_PASS_CACHE,
     };
     const size_t last = sizeof(passes) / sizeof(*passes) - 1;
-#if defined(__SANITIZE_THREAD__) /* many times slower */
+#if defined(__SANITIZE_THREAD__) || \
+    defined(__SANITIZE_ADDRESS__) /* many times slower */
     const size_t step = 3;
 #else
     const size_t step = 1;
