@@ -19,15 +19,7 @@ static xray_status create_parts(xm_engine *self, const xray_setup *setup,
                                 int64_t weights, xr_err *err)
 {
     const xm_engine_bounds *b = &self->bounds;
-    const xm_sched_limits limits = {
-        .slots = b->slots,
-        .step_tokens = b->step_tokens,
-        .request = { self->model.vocab, b->row_bound },
-    };
-    xray_status status = xm_sched_create(&limits, err, &self->sched);
-    if (status != XRAY_OK)
-        return status;
-    status = xm_engine_create_weights(self, setup, weights, err);
+    xray_status status = xm_engine_create_weights(self, setup, weights, err);
     if (status != XRAY_OK)
         return status;
     xm_decoder_watch(self->decoder, &(xm_watch){ .calls = self->calls });
@@ -38,7 +30,19 @@ static xray_status create_parts(xm_engine *self, const xray_setup *setup,
     status = xm_engine_alloc_arrays(self, err);
     if (status != XRAY_OK)
         return status;
-    return xm_engine_alloc_kv(self, err);
+    status = xm_engine_alloc_kv(self, err);
+    if (status != XRAY_OK)
+        return status;
+    const xm_sched_limits limits = {
+        .slots = b->slots,
+        .step_tokens = b->step_tokens,
+        .request = { self->model.vocab, b->row_bound },
+        .paging = { .table = b->blocks ? self->host_arrays.table : NULL,
+                    .stride = b->slot_blocks,
+                    .watermark = b->watermark,
+                    .blocks = { b->blocks, b->block_tokens, b->caching } },
+    };
+    return xm_sched_create(&limits, err, &self->sched);
 }
 
 xray_status xm_engine_create(const xm_engine_options *options,

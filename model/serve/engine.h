@@ -23,8 +23,7 @@
 #include "model/hf/config.h"
 #include "model/serve/request.h"
 
-/* Positions in a block of the KV cache: the least that a block may hold, so
- * that no slot wastes more than 15 positions. */
+/* Positions in a block of the KV cache: block_tokens is a multiple of it. */
 #define XM_ENGINE_BLOCK_TOKENS 16u
 
 /* Values of `weights`. */
@@ -43,8 +42,13 @@ typedef struct xm_engine_bounds {
     /* Set by the component. */
     uint32_t slots;
     uint32_t row_bound; /* longest row, limited by the workload or the model */
-    uint32_t slot_blocks; /* number of blocks of a slot in one layer */
-    uint64_t slot_bytes;  /* keys and values of one slot in all layers */
+    uint32_t block_tokens; /* positions in a block of the cache */
+    uint32_t slot_blocks;  /* number of blocks of a slot in one layer */
+    uint32_t blocks;       /* of one layer of a paged cache; 0: each slot has
+                            * slot_blocks of its own */
+    uint32_t watermark;    /* as in xm_paging_limits */
+    uint32_t caching;      /* 1: blocks of equal prefixes are shared */
+    uint64_t slot_bytes;   /* keys and values of one slot in all layers */
     /* Set by xm_engine_find_bounds. */
     uint32_t step_tokens;
     uint32_t draws;  /* most random draws in one call of the sampler */
@@ -53,9 +57,9 @@ typedef struct xm_engine_bounds {
     uint64_t logits; /* floats from the logits of one draw to the next */
 } xm_engine_bounds;
 
-/* The capabilities of all engines. */
-#define XM_ENGINE_OFFERS \
-    (XM_REQUEST_OFFERS | XRAY_INFER_ABORT_SAMPLE | XRAY_INFER_UPDATE_RUNNING)
+/* The capabilities of all engines. One whose cache is not paged also has
+ * XRAY_INFER_UPDATE_RUNNING. */
+#define XM_ENGINE_OFFERS (XM_REQUEST_OFFERS | XRAY_INFER_ABORT_SAMPLE)
 
 /* ---- for a component's plan and create ----------------------------------- */
 
@@ -69,7 +73,7 @@ int xm_engine_copy_flags(int64_t weights, const xray_model *model);
 /* Bytes of a slot in all layers, 0 if the device has no such cache; where the
  * device is not known, those of the elements without padding. */
 uint64_t xm_engine_slot_bytes(const xm_config *model, const xray_workload *load,
-                              uint32_t slot_blocks);
+                              uint32_t block_tokens, uint32_t slot_blocks);
 /* Adds to `bounds` what follows from the component's part of it; a step has at
  * most `step_tokens` tokens, but at least one for each slot. */
 void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,

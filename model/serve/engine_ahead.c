@@ -120,8 +120,12 @@ xray_status xm_engine_make_ahead(xm_engine *self, xr_err *err)
                  XRAY_HAS(xray_device_ops, self->device, graph_end) &&
                  XRAY_HAS(xray_device_ops, self->device, graph_launch) &&
                  XRAY_HAS(xray_device_ops, self->device, graph_destroy);
-    xray_status status = graphs ? launch_ahead(self, err)
-                                : enqueue_ahead(self, &self->ahead, NULL, err);
+    xray_status status = xm_engine_upload_table(self);
+    if (status != XRAY_OK)
+        return xr_fail(err, status, "%s: a copy to the device failed",
+                       self->name);
+    status = graphs ? launch_ahead(self, err)
+                    : enqueue_ahead(self, &self->ahead, NULL, err);
     if (status != XRAY_OK)
         return status;
     status = self->device->event_record(self->device_self, NULL,

@@ -32,6 +32,7 @@ typedef struct xm_engine_arrays {
     int32_t *index;           /* [draws] */
     xray_draw *draws;         /* [draws] */
     xm_engine_drawn drawn[2]; /* of a step and of the one that is made ahead */
+    int32_t *table;           /* [slots, slot_blocks] of a paged cache */
     int32_t *stop; /* [slots] and `limit`: as in xray_advance, for steps
                     * that are made ahead. No row ends in them. */
     int32_t *limit;
@@ -103,7 +104,14 @@ typedef struct xm_engine {
 /* ---- engine_plan.c: pure functions --------------------------------------- */
 
 /* The cache of one layer. */
-xray_kv xm_engine_describe_kv(const xm_config *model, uint32_t slot_blocks);
+xray_kv xm_engine_describe_kv(const xm_config *model, uint32_t block_tokens,
+                              uint32_t slot_blocks);
+/* The number of blocks of one layer. */
+static inline uint64_t xm_engine_count_blocks(const xm_engine_bounds *b)
+{
+    return b->blocks ? b->blocks : (uint64_t)b->slots * b->slot_blocks;
+}
+
 /* Lays out the arrays of a step from `base` (NULL: only counts), and returns
  * the number of bytes that they occupy. */
 size_t xm_engine_lay_out_arrays(const xm_engine_bounds *bounds, void *base,
@@ -148,6 +156,8 @@ static inline void xm_engine_forget_ahead(xm_engine *self)
 }
 
 uint64_t xm_engine_version(const xm_engine *self);
+/* Tells the device which blocks the slots have in a paged cache. */
+xray_status xm_engine_upload_table(xm_engine *self);
 /* Copy to and from the device where host and device memory differ. */
 xray_status xm_engine_upload(xm_engine *self, void *to, const void *from,
                              size_t bytes);

@@ -169,11 +169,13 @@ xray_status xm_engine_alloc_kv(xm_engine *self, xr_err *err)
         self->kv = xr_calloc(layers, sizeof(*self->kv));
     if (!self->kv)
         return xr_fail(err, XRAY_E_NOMEM, "%s: no host memory", self->name);
-    xray_kv plane =
-        xm_engine_describe_kv(&self->model, self->bounds.slot_blocks);
+    xray_kv plane = xm_engine_describe_kv(
+        &self->model, self->bounds.block_tokens, self->bounds.slot_blocks);
+    if (self->bounds.blocks)
+        plane.table = self->device_arrays.table;
     self->block_bytes = self->device->kv_block_bytes(self->device_self, &plane);
     uint64_t plane_bytes =
-        self->block_bytes * self->bounds.slot_blocks * self->bounds.slots;
+        self->block_bytes * xm_engine_count_blocks(&self->bounds);
     self->kv_bytes = plane_bytes * layers;
     xray_status status =
         alloc_device(self, XRAY_TAG_KV, self->kv_bytes,
@@ -197,9 +199,9 @@ void xm_engine_free_kv(xm_engine *self)
 
 xray_status xm_engine_copy_slot(xm_engine *self, const xm_slot_copy *copy)
 {
-    uint64_t blocks =
-        (copy->positions + XM_ENGINE_BLOCK_TOKENS - 1) / XM_ENGINE_BLOCK_TOKENS;
-    uint64_t slot_stride = self->block_bytes * self->bounds.slot_blocks;
+    const xm_engine_bounds *b = &self->bounds;
+    uint64_t blocks = (copy->positions + b->block_tokens - 1) / b->block_tokens;
+    uint64_t slot_stride = self->block_bytes * (b->blocks ? 1 : b->slot_blocks);
     for (uint32_t i = 0; i < self->model.layers; i++) {
         unsigned char *plane = self->kv[i].blocks;
         xray_status status = self->device->copy(

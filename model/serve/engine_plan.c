@@ -42,12 +42,13 @@ int xm_engine_copy_flags(int64_t weights, const xray_model *model)
     return 0;
 }
 
-xray_kv xm_engine_describe_kv(const xm_config *model, uint32_t slot_blocks)
+xray_kv xm_engine_describe_kv(const xm_config *model, uint32_t block_tokens,
+                              uint32_t slot_blocks)
 {
     return (xray_kv){
         .header = XRAY_HEADER(xray_kv),
         .table_stride = slot_blocks,
-        .block_tokens = XM_ENGINE_BLOCK_TOKENS,
+        .block_tokens = block_tokens,
         .kv_heads = model->kv_heads,
         .head_dim = model->head_dim,
         .dtype = model->dtype ? model->dtype : XRAY_F32,
@@ -55,11 +56,11 @@ xray_kv xm_engine_describe_kv(const xm_config *model, uint32_t slot_blocks)
 }
 
 uint64_t xm_engine_slot_bytes(const xm_config *model, const xray_workload *load,
-                              uint32_t slot_blocks)
+                              uint32_t block_tokens, uint32_t slot_blocks)
 {
-    const xray_kv kv = xm_engine_describe_kv(model, slot_blocks);
-    uint64_t block = 2ull * XM_ENGINE_BLOCK_TOKENS * model->kv_heads *
-                     model->head_dim * xm_config_act_bytes(model);
+    const xray_kv kv = xm_engine_describe_kv(model, block_tokens, slot_blocks);
+    uint64_t block = 2ull * block_tokens * model->kv_heads * model->head_dim *
+                     xm_config_act_bytes(model);
     if (load->device)
         block = load->device->plan_kv_block(load->device_config, &kv);
     return block * slot_blocks * model->layers;
@@ -110,6 +111,9 @@ size_t xm_engine_lay_out_arrays(const xm_engine_bounds *bounds, void *base,
         a.drawn[i].raw_logp = reserve_array(base, &end, draws, sizeof(float));
         a.drawn[i].logp = reserve_array(base, &end, draws, sizeof(float));
     }
+    size_t table =
+        bounds->blocks ? (size_t)bounds->slots * bounds->slot_blocks : 0;
+    a.table = reserve_array(base, &end, table, sizeof(int32_t));
     a.stop = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
     a.limit = reserve_array(base, &end, bounds->slots, sizeof(int32_t));
     a.rows = reserve_array(base, &end, 1, sizeof(int32_t));
@@ -154,7 +158,8 @@ xray_status xm_engine_plan(const xm_engine_options *options,
     const xm_passes passes = { .tokens = b->step_tokens,
                                .row_tokens = b->row_bound,
                                .passes = XRAY_PASS_CACHE | XRAY_PASS_SAMPLE };
-    own.bytes[XRAY_TAG_KV] = b->slots * b->slot_bytes;
+    own.bytes[XRAY_TAG_KV] =
+        b->slot_bytes / b->slot_blocks * xm_engine_count_blocks(b);
     own.bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(m, b->step_tokens, b->slots, b->row_bound, 0);
     own.bytes[XRAY_TAG_WORKSPACE] =

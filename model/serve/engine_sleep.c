@@ -46,8 +46,10 @@ xray_status xm_engine_sleep(void *ptr, uint32_t tags)
             "cannot be evicted");
     xm_engine_forget_ahead(self);
     tags = own_tags_of(self, tags) & ~self->asleep;
-    if (tags & BIT(XRAY_TAG_KV))
+    if (tags & BIT(XRAY_TAG_KV)) {
+        xm_sched_forget(self->sched);
         xm_engine_free_kv(self);
+    }
     if (tags & BIT(XRAY_TAG_ACTIVATIONS))
         status = xm_space_evict(self->space);
     if (status == XRAY_OK && (tags & BIT(XRAY_TAG_WEIGHTS))) {

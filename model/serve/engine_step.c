@@ -51,6 +51,16 @@ static xray_status upload_tokens(xm_engine *self, const xm_sched_step *step)
     return status;
 }
 
+xray_status xm_engine_upload_table(xm_engine *self)
+{
+    const xm_engine_bounds *b = &self->bounds;
+    if (!b->blocks)
+        return XRAY_OK;
+    return xm_engine_upload(
+        self, self->device_arrays.table, self->host_arrays.table,
+        (size_t)b->slots * b->slot_blocks * sizeof(int32_t));
+}
+
 xray_status xm_engine_compute(xm_engine *self, const xm_sched_step *step,
                               const int32_t *live, const void **out_hidden,
                               xr_err *err)
@@ -219,6 +229,8 @@ static xray_status make_step(xm_engine *self, xm_sched_step *step, xr_err *err)
     xray_status status = XRAY_OK;
     if (step->tokens) {
         status = upload_tokens(self, step);
+        if (status == XRAY_OK)
+            status = xm_engine_upload_table(self);
         if (status != XRAY_OK)
             return xr_fail(err, status, "%s: a copy to the device failed",
                            self->name);

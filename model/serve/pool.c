@@ -68,7 +68,7 @@ typedef struct request_layout {
     size_t top_ids;
     size_t top_logp;
     size_t logp_of_ids;
-    size_t pending;
+    size_t row;
     size_t end;
     uint32_t token_cap;
 } request_layout;
@@ -119,7 +119,7 @@ static request_layout lay_out_request(const xray_request *r,
     l.top_ids = reserve_part(&end, all * r->top_count, sizeof(int32_t));
     l.top_logp = reserve_part(&end, all * r->top_count, sizeof(float));
     l.logp_of_ids = reserve_part(&end, all * r->logp_id_count, sizeof(float));
-    l.pending = end;
+    l.row = end;
     if (r->hold)
         (void)reserve_part(&end, (size_t)r->count * limits->row_bound,
                            sizeof(int32_t));
@@ -168,7 +168,7 @@ static void fill_samples(xm_request *r, const request_layout *l,
     int32_t *top_ids = (void *)(base + l->top_ids);
     float *top_logp = (void *)(base + l->top_logp);
     float *logp_of_ids = (void *)(base + l->logp_of_ids);
-    int32_t *pending = (void *)(base + l->pending);
+    int32_t *row = (void *)(base + l->row);
     for (uint32_t i = 0; i < r->count; i++) {
         size_t at = (size_t)i * l->token_cap;
         r->samples[i] = (xm_sample){
@@ -179,7 +179,7 @@ static void fill_samples(xm_request *r, const request_layout *l,
             .top_ids = top_ids + at * from->top_count,
             .top_logp = top_logp + at * from->top_count,
             .logp_of_ids = logp_of_ids + at * from->logp_id_count,
-            .pending = r->hold ? pending + (size_t)i * row_bound : NULL,
+            .row = r->hold ? row + (size_t)i * row_bound : NULL,
             .number = from->first_sample + i,
             .row_count = r->id_count,
             .spans = &r->samples[i].span,

@@ -18,6 +18,19 @@ void xm_queue_push(xm_queue *queue, xm_request *request)
     request->queued = queue->name;
 }
 
+void xm_queue_push_first(xm_queue *queue, xm_request *request)
+{
+    request->prev = NULL;
+    request->next = queue->first;
+    if (queue->first)
+        queue->first->prev = request;
+    else
+        queue->last = request;
+    queue->first = request;
+    queue->count++;
+    request->queued = queue->name;
+}
+
 void xm_queue_remove(xm_queue *queue, xm_request *request)
 {
     if (request->prev)
@@ -41,6 +54,15 @@ void xm_ready_push(xm_request *request, xm_sample *sample)
     else
         request->ready = sample;
     request->ready_last = sample;
+}
+
+void xm_ready_push_first(xm_request *request, xm_sample *sample)
+{
+    sample->state = XM_SAMPLE_READY;
+    sample->next_ready = request->ready;
+    if (!request->ready)
+        request->ready_last = sample;
+    request->ready = sample;
 }
 
 xm_sample *xm_ready_pop(xm_request *request)

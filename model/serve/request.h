@@ -65,14 +65,13 @@ typedef struct xm_sample {
     int32_t *top_ids;   /* [token_cap, top_count] */
     float *top_logp;    /* [token_cap, top_count] */
     float *logp_of_ids; /* [token_cap, logp_id_count] */
-    int32_t *pending;   /* only with `hold`: [row bound] for each extension the
-                         * token before it and the tokens that it appended; the
-                         * last pending_count are still to be computed */
-    uint32_t number;    /* in the caller's numbering */
-    uint32_t state;     /* XM_SAMPLE_* */
-    uint32_t finish;    /* XRAY_FINISH_* of the current round */
-    uint32_t pending_end; /* number of tokens in `pending` */
-    uint32_t pending_count;
+    int32_t *row; /* only with `hold`: [row bound] sampled and appended tokens
+                   * in their order; NULL: they are `tokens` */
+    uint32_t number;        /* in the caller's numbering */
+    uint32_t state;         /* XM_SAMPLE_* */
+    uint32_t finish;        /* XRAY_FINISH_* of the current round */
+    uint32_t pending_count; /* tokens at the end of the row that are still to be
+                             * computed since an extension */
     uint32_t token_count;
     uint32_t round_start; /* number of tokens sampled in earlier rounds */
     uint32_t row_count;   /* prompt, sampled and appended tokens */

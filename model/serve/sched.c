@@ -46,6 +46,12 @@ xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
     for (uint32_t i = 0; i < slots; i++) /* the lowest slot is used first */
         s->unused[i] = slots - 1 - i;
     s->unused_count = slots;
+    xray_status status =
+        limits->paging.table ? xm_paging_open(s, err) : XRAY_OK;
+    if (status != XRAY_OK) {
+        xm_sched_destroy(s);
+        return status;
+    }
     *out = s;
     return XRAY_OK;
 }
@@ -69,6 +75,7 @@ void xm_sched_destroy(xm_sched *sched)
     free(sched->scores);
     free(sched->seen);
     free(sched->out_spans);
+    xm_paging_close(&sched->paging);
     free(sched);
 }
 
@@ -217,6 +224,14 @@ static xray_status find_sample(xm_request *r, uint32_t number, xr_err *err,
     return XRAY_OK;
 }
 
+/* In a paged cache a held sample has no slot: its blocks stay cached while no
+ * other sequence needs them. */
+static int has_slot(const xm_sched *sched, const xm_sample *sample)
+{
+    return sample->state == XM_SAMPLE_RUNNING ||
+           (sample->state == XM_SAMPLE_HELD && !sched->paging.blocks);
+}
+
 static uint32_t find_slot(const xm_sched *sched, const xm_sample *sample)
 {
     uint32_t i = 0;
@@ -268,7 +283,7 @@ static void abort_sample(xm_sched *sched, xm_sample *sample)
     }
     if (state == XM_SAMPLE_READY)
         leave_ready(sched, sample);
-    if (state == XM_SAMPLE_RUNNING || state == XM_SAMPLE_HELD)
+    if (has_slot(sched, sample))
         xm_slot_vacate(sched, find_slot(sched, sample));
     end_sample(sched, sample);
 }
@@ -354,18 +369,18 @@ xray_status xm_sched_extend(xm_sched *sched, uint64_t id, uint32_t sample,
     if (status != XRAY_OK)
         return status;
     /* The token sampled last has not been fed to the model yet. */
-    s->pending[s->pending_end] = s->tokens[s->token_count - 1];
     if (count)
-        memcpy(s->pending + s->pending_end + 1, tokens,
+        memcpy(s->row + s->row_count - s->request->id_count, tokens,
                count * sizeof(*tokens));
     s->pending_count = 1 + count;
-    s->pending_end += 1 + count;
     s->round_start = s->token_count;
     s->span_count = 0;
     s->row_count += count;
     sched->outstanding++;
     s->finish = XRAY_FINISH_NONE;
-    if (s->state == XM_SAMPLE_HELD)
+    if (s->state == XM_SAMPLE_HELD && sched->paging.blocks)
+        xm_paging_requeue(sched, s->request, s);
+    else if (s->state == XM_SAMPLE_HELD)
         xm_slot_start(sched, find_slot(sched, s), s);
     return XRAY_OK;
 }
@@ -378,9 +393,9 @@ xray_status xm_sched_release(xm_sched *sched, uint64_t id, uint32_t sample,
     if (status != XRAY_OK)
         return status;
     xm_request *r = s->request;
-    if (s->state == XM_SAMPLE_HELD)
+    if (has_slot(sched, s))
         xm_slot_vacate(sched, find_slot(sched, s));
-    else
+    else if (s->state == XM_SAMPLE_READY)
         leave_ready(sched, s);
     xm_sample_close(sched, s);
     xm_request_reclaim(sched, r);
@@ -456,5 +471,12 @@ void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out)
     for (uint32_t i = 0; i < limits->slots; i++)
         if (sched->slots[i].request)
             own.kv_tokens += sched->slots[i].position;
+    if (sched->paging.blocks) {
+        uint32_t free = xm_blocks_stats_of(sched->paging.blocks)->free;
+        uint64_t size = limits->paging.blocks.block_tokens;
+        own.kv_capacity = limits->paging.blocks.blocks * size;
+        own.kv_tokens = own.kv_capacity - free * size;
+        own.preemptions = sched->paging.preemptions;
+    }
     xray_fill(out, &own);
 }

@@ -29,14 +29,26 @@
 
 #include <xray/head.h>
 
+#include "model/serve/blocks.h"
 #include "model/serve/request.h"
 
 typedef struct xm_sched xm_sched;
+
+/* Of a cache whose blocks belong to no slot. */
+typedef struct xm_paging_limits {
+    int32_t *table; /* [slots, stride] the engine's; NULL: each slot has memory
+                     * of its own */
+    uint32_t stride;
+    uint32_t watermark; /* blocks that stay free when a sequence starts beside
+                         * others */
+    xm_blocks_limits blocks; /* at least as many as the longest row takes */
+} xm_paging_limits;
 
 typedef struct xm_sched_limits {
     uint32_t slots;
     uint32_t step_tokens; /* maximum tokens per step, at least `slots` */
     xm_limits request;
+    xm_paging_limits paging;
 } xm_sched_limits;
 
 /* Allocates the memory of all steps; the memory of requests is allocated by
@@ -59,7 +71,8 @@ xray_status xm_sched_poll(xm_sched *sched, xray_sample_out *out);
 xray_status xm_sched_pause(xm_sched *sched, uint32_t mode, xr_err *err);
 void xm_sched_resume(xm_sched *sched);
 
-/* Copies positions [0, positions) of one slot to another. */
+/* Copies positions [0, positions) of one slot to another; in a paged cache,
+ * those of one block. */
 typedef struct xm_slot_copy {
     uint32_t from;
     uint32_t to;
@@ -85,6 +98,9 @@ typedef struct xm_sched_step {
  * nothing. */
 xray_status xm_sched_set_version(xm_sched *sched, uint64_t version,
                                  xr_err *err);
+
+/* No prefix cached so far is used from here on: weights or cache are others. */
+void xm_sched_forget(xm_sched *sched);
 
 /* Fills free slots and `step`. Running samples get their one token first.
  * Prompts share the rest of the budget in the order of their arrival, and the

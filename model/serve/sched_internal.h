@@ -43,8 +43,17 @@ typedef struct xm_ahead {
     uint32_t token_count;
 } xm_ahead;
 
+/* Where the keys and values of slots are in a paged cache. */
+typedef struct xm_paging {
+    xm_blocks *blocks;  /* NULL: each slot has memory of its own */
+    xm_block_seq *seqs; /* [slots] */
+    int32_t *rows;      /* [slots, row bound] the tokens known at its start */
+    uint64_t preemptions;
+} xm_paging;
+
 struct xm_sched {
     xm_sched_limits limits;
+    xm_paging paging;
     xm_pool pool;
     xm_queue waiting;
     xm_queue branching;
@@ -86,13 +95,30 @@ struct xm_sched {
                         * is that of row entry[i] */
 };
 
+void xm_queue_push_first(xm_queue *queue, xm_request *request);
 void xm_queue_push(xm_queue *queue, xm_request *request);
 void xm_queue_remove(xm_queue *queue, xm_request *request);
 
+void xm_ready_push_first(xm_request *request, xm_sample *sample);
 void xm_ready_push(xm_request *request, xm_sample *sample);
 xm_sample *xm_ready_pop(xm_request *request);
 void xm_ready_remove(xm_request *request, xm_sample *sample);
 
+xray_status xm_paging_open(xm_sched *sched, xr_err *err);
+void xm_paging_close(xm_paging *paging);
+/* Makes room for the next tokens of what runs, from the oldest on; where blocks
+ * are lacking, the youngest is preempted: it gives its blocks back and is
+ * computed again later. Unless that was necessary, it gives slots to what
+ * waits. Returns the number of blocks to copy. */
+uint32_t xm_paging_fill(xm_sched *sched);
+/* Returns 1 if there is a block for the token after the next one. */
+int xm_paging_grow(xm_sched *sched, uint32_t slot);
+/* Lets a sample, or (NULL) a prompt, wait until it can be computed again. */
+void xm_paging_requeue(xm_sched *sched, xm_request *request, xm_sample *sample);
+
+/* Gives a slot tokens to compute. */
+void xm_slot_feed(xm_sched *sched, uint32_t slot, const int32_t *tokens,
+                  uint32_t count, uint32_t position);
 /* Starts a sample in a slot that holds its computed prompt. */
 void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample);
 /* Ends the sequence in a slot: the request's next sample takes the slot, or it

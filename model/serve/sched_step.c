@@ -9,8 +9,8 @@
 
 /* ---- slots -------------------------------------------------------------- */
 
-static void feed_slot(xm_sched *sched, uint32_t slot, const int32_t *tokens,
-                      uint32_t count, uint32_t position)
+void xm_slot_feed(xm_sched *sched, uint32_t slot, const int32_t *tokens,
+                  uint32_t count, uint32_t position)
 {
     xm_slot *s = &sched->slots[slot];
     s->feed = tokens;
@@ -38,20 +38,20 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample)
     sample->state = XM_SAMPLE_RUNNING;
     if (sample->pending_count) {
         computed -= sample->pending_count - 1;
-        feed_slot(sched, slot,
-                  sample->pending + sample->pending_end - sample->pending_count,
-                  sample->pending_count, computed);
+        xm_slot_feed(sched, slot,
+                     sample->row + computed - sample->request->id_count,
+                     sample->pending_count, computed);
         sample->pending_count = 0;
         return;
     }
-    feed_slot(sched, slot, &sample->tokens[sample->token_count - 1], 1,
-              computed);
+    xm_slot_feed(sched, slot, &sample->tokens[sample->token_count - 1], 1,
+                 computed);
 }
 
 void xm_slot_vacate(xm_sched *sched, uint32_t slot)
 {
     xm_request *r = sched->slots[slot].request;
-    xm_sample *next = xm_ready_pop(r);
+    xm_sample *next = sched->paging.blocks ? NULL : xm_ready_pop(r);
     if (next) {
         /* The prompt is still in the slot; positions after it are overwritten.
          */
@@ -61,6 +61,8 @@ void xm_slot_vacate(xm_sched *sched, uint32_t slot)
         return;
     }
     uint32_t listed = sched->slots[slot].listed;
+    if (sched->paging.blocks)
+        xm_blocks_release(sched->paging.blocks, &sched->paging.seqs[slot]);
     sched->slots[slot] = (xm_slot){ .listed = listed };
     sched->unused[sched->unused_count++] = slot;
 }
@@ -100,7 +102,7 @@ static uint32_t fill_free_slots(xm_sched *sched)
         xm_queue_remove(&sched->waiting, r);
         r->source = slot;
         sched->slots[slot].request = r;
-        feed_slot(sched, slot, r->ids, r->id_count, 0);
+        xm_slot_feed(sched, slot, r->ids, r->id_count, 0);
     }
     return copies;
 }
@@ -129,6 +131,9 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
         step->seq[at + i] = (int32_t)slot;
         step->positions[at + i] = (int32_t)(s->position + i);
     }
+    if (sched->paging.blocks)
+        xm_blocks_append(sched->paging.blocks, &sched->paging.seqs[slot],
+                         s->feed, count);
     if (!s->sample)
         sched->prompt_tokens += count;
     if (!s->sample && s->request->prompt_logp)
@@ -162,7 +167,8 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
     step->last_count = 0;
     step->position_bound = 0;
     step->copies = sched->copies;
-    step->copy_count = fill_free_slots(sched);
+    step->copy_count =
+        sched->paging.blocks ? xm_paging_fill(sched) : fill_free_slots(sched);
     for (uint32_t i = 0; i < sched->busy_count; i++)
         if (sched->slots[sched->busy[i]].feed_count == 1)
             emit_slot_tokens(sched, sched->busy[i], 1, step);
@@ -243,6 +249,8 @@ static uint32_t append_token(xm_sched *sched, xm_sample *sample, int32_t token,
 {
     uint32_t at = sample->token_count++;
     sample->tokens[at] = token;
+    if (sample->row)
+        sample->row[sample->row_count - sample->request->id_count] = token;
     sample->raw_logp[at] = raw_logp;
     sample->logp[at] = logp;
     sample->row_count++;
@@ -258,17 +266,17 @@ static void take_running_result(xm_sched *sched, uint32_t slot,
 {
     if (finish == XRAY_FINISH_NONE) {
         uint32_t position = sample->row_count - 1;
-        feed_slot(sched, slot, &sample->tokens[sample->token_count - 1], 1,
-                  position);
+        xm_slot_feed(sched, slot, &sample->tokens[sample->token_count - 1], 1,
+                     position);
         return;
     }
     xm_sample_publish(sched, sample, finish);
-    if (sample->request->hold) {
+    if (!sample->request->hold)
+        xm_sample_close(sched, sample);
+    else
         sample->state = XM_SAMPLE_HELD;
-        return;
-    }
-    xm_sample_close(sched, sample);
-    xm_slot_vacate(sched, slot);
+    if (!sample->request->hold || sched->paging.blocks)
+        xm_slot_vacate(sched, slot);
 }
 
 /* Takes a first token, which was drawn from the prompt's hidden state. A held
@@ -279,7 +287,10 @@ static void take_first_token(xm_sched *sched, xm_sample *sample,
     sample->request->started++;
     if (finish != XRAY_FINISH_NONE)
         xm_sample_publish(sched, sample, finish);
-    if (finish == XRAY_FINISH_NONE || sample->request->hold)
+    if (finish != XRAY_FINISH_NONE && sample->request->hold &&
+        sched->paging.blocks)
+        sample->state = XM_SAMPLE_HELD;
+    else if (finish == XRAY_FINISH_NONE || sample->request->hold)
         xm_ready_push(sample->request, sample);
     else
         xm_sample_close(sched, sample);
@@ -289,7 +300,11 @@ static void finish_prompt(xm_sched *sched, uint32_t slot)
 {
     xm_request *r = sched->slots[slot].request;
     sched->saved_tokens += (uint64_t)(r->started - 1) * r->id_count;
-    xm_slot_vacate(sched, slot);
+    xm_sample *next = sched->paging.blocks ? xm_ready_pop(r) : NULL;
+    if (next)
+        xm_slot_start(sched, slot, next);
+    else
+        xm_slot_vacate(sched, slot);
     if (r->ready)
         xm_queue_push(&sched->branching, r);
 }
@@ -349,7 +364,7 @@ int xm_sched_follow(xm_sched *sched, const xm_sched_step *step,
         uint32_t slot = sched->drawn[i];
         const xm_sample *sample = sched->slots[slot].sample;
         if (!sample || !has_space(sched, sample) ||
-            xm_sample_needs_logits(sample))
+            xm_sample_needs_logits(sample) || !xm_paging_grow(sched, slot))
             return 0;
         sched->ahead[i] = (xm_ahead){ sample, slot, sample->token_count + 1 };
     }
@@ -373,6 +388,9 @@ int xm_sched_take_ahead(xm_sched *sched, xm_sched_step *step)
             s->sample->token_count != row->token_count ||
             xm_sample_needs_logits(s->sample))
             continue;
+        if (sched->paging.blocks)
+            xm_blocks_append(sched->paging.blocks,
+                             &sched->paging.seqs[row->slot], s->feed, 1);
         s->feed++;
         s->feed_count = 0;
         s->position++;

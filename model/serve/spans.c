@@ -85,6 +85,7 @@ xray_status xm_sched_set_version(xm_sched *sched, uint64_t version, xr_err *err)
                 return xr_fail(err, XRAY_E_NOMEM,
                                "no memory for the versions of %u samples",
                                r->count);
+    xm_sched_forget(sched);
     sched->version = version;
     return XRAY_OK;
 }

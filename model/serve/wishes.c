@@ -206,7 +206,9 @@ static uint32_t add_penalties(uint32_t *seen, const xm_sample *sample,
         return 0;
     if (xray_is_set(w->repetition, 0)) {
         n = note_ids(seen, r->ids, r->id_count, 0, edits, n);
-        n = note_ids(seen, sample->pending, sample->pending_end, 0, edits, n);
+        n = note_ids(seen, sample->row,
+                     sample->row ? sample->row_count - r->id_count : 0, 0,
+                     edits, n);
     }
     n = note_ids(seen, sample->tokens, sample->token_count, 1, edits, n);
     for (uint32_t i = 0; i < n; i++) {

@@ -68,9 +68,12 @@ xray_status dsinf_find_bounds(const dsinf_config *config,
     b.row_bound = load->row_tokens < model->max_positions
                       ? (uint32_t)load->row_tokens
                       : model->max_positions;
+    /* The smallest blocks waste the fewest positions of a slot. */
+    b.block_tokens = XM_ENGINE_BLOCK_TOKENS;
     b.slot_blocks =
         (b.row_bound + XM_ENGINE_BLOCK_TOKENS - 1) / XM_ENGINE_BLOCK_TOKENS;
-    b.slot_bytes = xm_engine_slot_bytes(model, load, b.slot_blocks);
+    b.slot_bytes =
+        xm_engine_slot_bytes(model, load, b.block_tokens, b.slot_blocks);
     if (b.slot_bytes == 0)
         return xr_fail(err, XRAY_E_CONFIG,
                        "dsinf: the device has no cache for heads of dimension "

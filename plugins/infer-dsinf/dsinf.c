@@ -88,7 +88,7 @@ static const xray_option options[] = {
 
 static const xray_infer_ops ops = {
     .header = XRAY_HEADER(xray_infer_ops),
-    .capabilities = XM_ENGINE_OFFERS,
+    .capabilities = XM_ENGINE_OFFERS | XRAY_INFER_UPDATE_RUNNING,
     .plan = dsinf_plan,
     .create = dsinf_create,
     .destroy = xm_engine_destroy,

@@ -72,7 +72,7 @@ static void creation_is_canceled(void **state)
     stopper_begin(&f->stop, asked / 2);
     assert_int_equal(engine_try(f->r, &f->m, NULL, &size, &f->engine),
                      XRAY_E_CANCELED);
-    assert_string_equal(f->r->said, "the run is stopped");
+    rig_expect_said(f->r, "the run is stopped");
     assert_null(f->engine);
 }
 
@@ -87,7 +87,7 @@ static void steps_are_canceled(void **state)
     submit_prompts(f);
     stopper_begin(&f->stop, 1);
     assert_int_equal(f->r->ops->step(f->engine), XRAY_E_CANCELED);
-    assert_string_equal(f->r->said, "the run is stopped");
+    rig_expect_said(f->r, "the run is stopped");
     stopper_begin(&f->stop, 0);
     engine_run(f->r, f->engine, &out);
     stopper_mark(&f->stop);
@@ -134,9 +134,8 @@ static void another_thread_is_refused(void **state)
     f->stop.service.on_control = never_on_control;
     xray_request q = request_make(1, f->prompt, 4, 2);
     assert_int_equal(f->r->ops->submit(f->engine, &q), XRAY_E_ARG);
-    assert_string_equal(f->r->said,
-                        "dsinf: only the thread that drives the run may make "
-                        "this call");
+    rig_expect_said(f->r, "dsinf: only the thread that drives the run may make "
+                          "this call");
 }
 
 static int open_fixture(void **state)

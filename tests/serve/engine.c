@@ -108,6 +108,24 @@ void rig_make_late(rig *r)
     r->device = &r->late;
 }
 
+void rig_use_paged(rig *r, const paged_config *config)
+{
+    r->paged = *config;
+    r->ops = xray_plugin_query_infer_paged(XRAY_ABI)->components[0]->ops;
+}
+
+void rig_expect_said(const rig *r, const char *says)
+{
+    static const char name[] = "dsinf: ";
+    size_t begin = sizeof(name) - 1;
+    if (!r->paged.block_size || strncmp(says, name, begin) != 0) {
+        assert_string_equal(r->said, says);
+        return;
+    }
+    assert_memory_equal(r->said, "paged: ", begin);
+    assert_string_equal(r->said + begin, says + begin);
+}
+
 rig *rig_open(uint32_t threads)
 {
     rig *r = calloc(1, sizeof(*r));
@@ -128,6 +146,9 @@ rig *rig_open(uint32_t threads)
     assert_int_equal(
         r->device->create(&r->host, config, threads, &r->device_self), XRAY_OK);
     free(config);
+    if (getenv("XRAY_TEST_PAGED"))
+        rig_use_paged(
+            r, &(paged_config){ .block_size = 16, .enable_prefix_caching = 1 });
     if (getenv("XRAY_TEST_LATE"))
         rig_make_late(r);
     return r;
@@ -267,6 +288,19 @@ void model_close(model *m)
 
 /* ---- the engine --------------------------------------------------------- */
 
+const void *rig_config(const rig *r, const engine_size *size, paged_config *own)
+{
+    *own = r->paged;
+    if (!own->block_size)
+        return &size->config;
+    own->weights = size->config.weights;
+    own->max_num_seqs = size->config.max_num_seqs;
+    own->max_num_batched_tokens = size->config.max_num_batched_tokens;
+    if (!own->kv_memory)
+        own->kv_memory = size->config.kv_memory;
+    return own;
+}
+
 xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                        const engine_size *size, void **out)
 {
@@ -290,7 +324,8 @@ xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                            .rows = size->rows,
                            .row_tokens = size->row_tokens,
                            .shared = weights != NULL };
-    return r->ops->create(&setup, &size->config, &load, out);
+    paged_config paged;
+    return r->ops->create(&setup, rig_config(r, size, &paged), &load, out);
 }
 
 void *engine_open(rig *r, const model *m, const engine_size *size)

@@ -14,9 +14,11 @@
 
 #include "model/nn/decoder.h"
 #include "plugins/infer-dsinf/dsinf.h"
+#include "plugins/infer-paged/paged.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_infer_dsinf(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_infer_paged(uint32_t host_abi);
 
 typedef struct rig {
     xray_host host;
@@ -27,15 +29,22 @@ typedef struct rig {
     const xray_device_ops *device;
     void *device_self;
     const xray_infer_ops *ops;
+    paged_config paged; /* block_size 0: the engine is dsinf */
     xray_device_ops late;
 } rig;
 
 /* With XRAY_TEST_LATE in the environment the rig is late from the start. */
 rig *rig_open(uint32_t threads);
+/* From now on engines are paged ones. Their weights, sequences and tokens of a
+ * step are those of the size, the rest is that of `config`. */
+void rig_use_paged(rig *r, const paged_config *config);
 /* From now on the device's memory is apart from the host's, and its work seems
  * not to be done until somebody waits for it. */
 void rig_make_late(rig *r);
 uint32_t rig_advances(void); /* calls of `advance` by late rigs so far */
+/* The last failure is this one; a sentence that begins with "dsinf: " begins
+ * with the engine's name. */
+void rig_expect_said(const rig *r, const char *says);
 void rig_close(rig *r);
 uint64_t rig_high(rig *r, uint32_t tag); /* bytes, the peak so far */
 uint64_t rig_live(rig *r);               /* bytes of all tags */
@@ -75,6 +84,9 @@ typedef struct engine_size {
     dsinf_config config;
 } engine_size;
 
+/* The options of the rig's engine; `own` is memory for them. */
+const void *rig_config(const rig *r, const engine_size *size,
+                       paged_config *own);
 /* weights NULL: the engine draws its own from the model's seed */
 xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                        const engine_size *size, void **out);

@@ -163,8 +163,7 @@ static void abort_keeps_what_was_made(void **state)
     assert_int_equal(made, 5 + 3 * 3);
     assert_int_equal(s->r->ops->abort(s->engine, 1, XRAY_ALL_SAMPLES),
                      XRAY_E_ARG);
-    assert_string_equal(s->r->said,
-                        "request 1: no request with this id is running");
+    rig_expect_said(s->r, "request 1: no request with this id is running");
 }
 
 static void more_requests_than_slots(void **state)
@@ -231,9 +230,8 @@ static void lease_stops_the_optimizer(void **state)
     engine_run(s->r, s->engine, &s->out);
     assert_int_equal(owner_step(&s->o, s->m), XRAY_OK);
     assert_int_equal(s->r->ops->update(s->engine, NULL, 4), XRAY_E_ARG);
-    assert_string_equal(
-        s->r->said,
-        "dsinf: the shared weights are at version 5, 4 was expected");
+    rig_expect_said(
+        s->r, "dsinf: the shared weights are at version 5, 4 was expected");
     assert_int_equal(s->r->ops->update(s->engine, NULL, 5), XRAY_OK);
     q.id = 2;
     engine_submit(s->r, s->engine, &q);
@@ -250,8 +248,7 @@ static void lease_stops_the_optimizer(void **state)
                 out.raw_logp[0] > s->out.r[0].raw[0]);
     s->o.refuse = 1;
     assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_STATE);
-    assert_string_equal(s->r->said,
-                        "dsinf: the trainer refused a lease on its weights");
+    rig_expect_said(s->r, "dsinf: the trainer refused a lease on its weights");
 }
 
 static void run_one_request(stage *s, void *engine, results *out)
@@ -349,8 +346,8 @@ static void weights_come_in_parts(void **state)
     assert_int_equal(ops->update(own, &some, 5), XRAY_OK);
     xray_request q = request_make(2, prompt, 6, 4);
     assert_int_equal(ops->submit(own, &q), XRAY_E_STATE);
-    assert_string_equal(
-        s->r->said,
+    rig_expect_said(
+        s->r,
         "dsinf: an update has brought some new weights and has not ended yet");
     assert_int_equal(table->version(table->owner), 4);
     some = part_of_table(s, 3, s->table.tensor_count);
@@ -452,8 +449,7 @@ static void pause_and_sleep(void **state)
     assert_int_equal(ops->sleep(s->engine, kv), XRAY_OK);
     assert_true(rig_live(s->r) < live);
     assert_int_equal(ops->submit(s->engine, &q), XRAY_E_STATE);
-    assert_string_equal(s->r->said,
-                        "dsinf: the engine is asleep; wake it first");
+    rig_expect_said(s->r, "dsinf: the engine is asleep; wake it first");
     assert_int_equal(ops->wake(s->engine, kv), XRAY_OK);
     assert_int_equal(ops->wake(s->engine, kv), XRAY_OK);
     assert_int_equal(rig_live(s->r), live);
@@ -471,8 +467,8 @@ static void submit_says_what_is_wrong(void **state)
     static const int32_t bad[] = { 1, 101 };
     xray_request q = request_make(8, bad, 2, 5);
     assert_int_equal(s->r->ops->submit(s->engine, &q), XRAY_E_ARG);
-    assert_string_equal(s->r->said, "request 8: prompt id 101 at position 1 is "
-                                    "outside the vocabulary of 101");
+    rig_expect_said(s->r, "request 8: prompt id 101 at position 1 is "
+                          "outside the vocabulary of 101");
     assert_int_equal(s->o.leases, 0);
     assert_int_equal(step_engine(s), XRAY_END);
     xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };

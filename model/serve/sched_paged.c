@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scheduler over a paged cache: which blocks slots get, and which sequence
+ * gives its blocks back when there are too few. A sequence starts with all
+ * blocks of the tokens that are known of it, so that only new tokens can lack
+ * one. Whatever waits keeps its tokens and nothing else; it is computed again
+ * from them, but for what the cache still has.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/str.h"
+#include "model/serve/sched_internal.h"
+
+xray_status xm_paging_open(xm_sched *sched, xr_err *err)
+{
+    const xm_sched_limits *limits = &sched->limits;
+    xm_paging *p = &sched->paging;
+    size_t slots = limits->slots;
+    p->seqs = xr_calloc(slots, sizeof(*p->seqs));
+    p->rows = xr_calloc(slots * limits->request.row_bound, sizeof(*p->rows));
+    if (!p->seqs || !p->rows)
+        return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " slots",
+                       limits->slots);
+    for (size_t i = 0; i < slots; i++)
+        p->seqs[i].blocks = limits->paging.table + i * limits->paging.stride;
+    return xm_blocks_create(&limits->paging.blocks, err, &p->blocks);
+}
+
+void xm_paging_close(xm_paging *paging)
+{
+    xm_blocks_destroy(paging->blocks);
+    free(paging->seqs);
+    free(paging->rows);
+}
+
+void xm_sched_forget(xm_sched *sched)
+{
+    if (sched->paging.blocks)
+        xm_blocks_forget(sched->paging.blocks);
+}
+
+/* ---- preemption --------------------------------------------------------- */
+
+/* What has begun goes before what has not, and what was preempted last before
+ * what was preempted earlier in the same step, which is younger. */
+void xm_paging_requeue(xm_sched *sched, xm_request *request, xm_sample *sample)
+{
+    if (sample)
+        xm_ready_push_first(request, sample);
+    if (!request->queued)
+        xm_queue_push_first(&sched->branching, request);
+}
+
+static void preempt_slot(xm_sched *sched, uint32_t slot)
+{
+    const xm_slot s = sched->slots[slot];
+    xm_slot_vacate(sched, slot);
+    xm_paging_requeue(sched, s.request, s.sample);
+    sched->paging.preemptions++;
+}
+
+/* Returns the youngest slot with tokens to compute. */
+static uint32_t find_youngest(const xm_sched *sched)
+{
+    uint32_t i = sched->busy_count - 1;
+    while (!sched->slots[sched->busy[i]].feed_count)
+        i--;
+    return sched->busy[i];
+}
+
+/* Returns 1 if a sequence was preempted. */
+static int make_room(xm_sched *sched)
+{
+    xm_paging *p = &sched->paging;
+    int preempted = 0;
+    for (uint32_t i = 0; i < sched->busy_count; i++) {
+        uint32_t slot = sched->busy[i];
+        const xm_slot *s = &sched->slots[slot];
+        while (s->feed_count &&
+               xm_blocks_reserve(p->blocks, &p->seqs[slot],
+                                 s->position + s->feed_count, 0)) {
+            preempt_slot(sched, find_youngest(sched));
+            preempted = 1;
+        }
+    }
+    xm_sched_compact(sched);
+    return preempted;
+}
+
+int xm_paging_grow(xm_sched *sched, uint32_t slot)
+{
+    xm_paging *p = &sched->paging;
+    return !p->blocks || !xm_blocks_reserve(p->blocks, &p->seqs[slot],
+                                            sched->slots[slot].position + 1, 0);
+}
+
+/* ---- sequences that start ----------------------------------------------- */
+
+static const int32_t *fill_row(xm_sched *sched, uint32_t slot,
+                               const xm_request *r, const xm_sample *s)
+{
+    int32_t *row =
+        sched->paging.rows + (size_t)slot * sched->limits.request.row_bound;
+    memcpy(row, r->ids, r->id_count * sizeof(*row));
+    if (s)
+        memcpy(row + r->id_count, s->row ? s->row : s->tokens,
+               (s->row_count - r->id_count) * sizeof(*row));
+    return row;
+}
+
+/* Returns the sequence of a slot that has the request's prompt, or NULL. */
+static const xm_block_seq *find_prompt(const xm_sched *sched,
+                                       const xm_request *r)
+{
+    const xm_block_seq *seq = &sched->paging.seqs[r->source];
+    int has = sched->slots[r->source].request == r;
+    return has && seq->tokens >= r->id_count ? seq : NULL;
+}
+
+/* Begins the sequence of a slot with what is in the cache: the prompt that
+ * another sample has, or full blocks. Log-probs of a prompt need all of its
+ * hidden states. Returns the number of blocks to copy, or -1 if blocks are
+ * lacking. */
+static int begin_seq(xm_sched *sched, uint32_t slot, const xm_request *r,
+                     const xm_sample *s, const int32_t *row, xm_slot_copy *copy)
+{
+    xm_paging *p = &sched->paging;
+    xm_block_seq *seq = &p->seqs[slot];
+    uint32_t count = s ? s->row_count : r->id_count;
+    uint32_t spare = sched->busy_count ? sched->limits.paging.watermark : 0;
+    uint32_t found = 0;
+    int copies = 0;
+    if (s || !r->prompt_logp)
+        found = xm_blocks_find(p->blocks, row, count, seq);
+    const xm_block_seq *from = s ? find_prompt(sched, r) : NULL;
+    if (from && found < r->id_count) {
+        int32_t pair[2] = { 0 };
+        copies = xm_blocks_fork(p->blocks, from, r->id_count, seq, pair);
+        *copy = (xm_slot_copy){ (uint32_t)pair[0], (uint32_t)pair[1], 1 };
+    }
+    if (copies >= 0 && !xm_blocks_reserve(p->blocks, seq, count, spare))
+        return copies;
+    xm_blocks_release(p->blocks, seq);
+    return -1;
+}
+
+static int start_seq(xm_sched *sched, uint32_t slot, xm_request *r,
+                     xm_sample *sample, xm_slot_copy *copy)
+{
+    xm_slot *s = &sched->slots[slot];
+    const int32_t *row = fill_row(sched, slot, r, sample);
+    int copies = begin_seq(sched, slot, r, sample, row, copy);
+    if (copies < 0)
+        return copies;
+    uint32_t computed = sched->paging.seqs[slot].tokens;
+    uint32_t count = sample ? sample->row_count : r->id_count;
+    s->request = r;
+    s->sample = sample;
+    if (sample) {
+        sample->state = XM_SAMPLE_RUNNING;
+        sample->pending_count = 0;
+    } else {
+        r->source = slot;
+        sched->saved_tokens += computed;
+    }
+    xm_slot_feed(sched, slot, row + computed, count - computed, computed);
+    return copies;
+}
+
+uint32_t xm_paging_fill(xm_sched *sched)
+{
+    uint32_t copies = 0;
+    if (make_room(sched))
+        return 0;
+    while (sched->unused_count) {
+        xm_request *r = sched->branching.first;
+        if (!r && !sched->paused)
+            r = sched->waiting.first;
+        if (!r)
+            break;
+        uint32_t slot = sched->unused[sched->unused_count - 1];
+        int copied =
+            start_seq(sched, slot, r, r->ready, &sched->copies[copies]);
+        if (copied < 0)
+            break;
+        copies += (uint32_t)copied;
+        sched->unused_count--;
+        (void)xm_ready_pop(r);
+        if (!r->ready)
+            xm_queue_remove(r->queued == XM_QUEUE_WAITING ? &sched->waiting
+                                                          : &sched->branching,
+                            r);
+    }
+    return copies;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The options of infer-paged, whose sequences share a pool of blocks of the KV
+ * cache. Each layer has the same blocks; a table says which ones a sequence
+ * has.
+ */
+#ifndef PAGED_H
+#define PAGED_H
+
+#include "model/serve/engine.h"
+
+typedef struct paged_config {
+    int64_t weights; /* XM_ENGINE_WEIGHTS_* */
+    int64_t block_size;
+    int64_t max_num_seqs;
+    int64_t max_num_batched_tokens;
+    int64_t max_model_len;
+    uint64_t kv_memory;
+    double watermark;
+    uint32_t enable_prefix_caching;
+    uint32_t reserved;
+} paged_config;
+
+xray_status paged_find_bounds(const paged_config *config,
+                              const xm_config *model, const xray_workload *load,
+                              xr_err *err, xm_engine_bounds *out);
+
+#endif

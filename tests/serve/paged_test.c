@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that a paged cache changes no bit: random requests have the results of
+ * a contiguous cache, whatever the blocks, the budget of a step, the sequences
+ * that are preempted and the prefixes that are found.
+ */
+#include "tests/serve/engine.h"
+
+enum { ROWS = 12, ROW_TOKENS = 96, REQUESTS = 14, PROMPT = 70 };
+
+static uint64_t next_random(uint64_t *state)
+{
+    return *state = *state * 6364136223846793005u + 1442695040888963407u,
+           *state >> 33;
+}
+
+/* Half of the prompts begin with the same tokens. */
+static void submit_all(rig *r, void *engine, uint64_t seed, int hold)
+{
+    int32_t ids[PROMPT];
+    for (uint64_t id = 1; id <= REQUESTS; id++) {
+        uint32_t count = 1 + (uint32_t)(next_random(&seed) % PROMPT);
+        uint64_t from = id % 2 ? next_random(&seed) : 0;
+        for (uint32_t i = 0; i < count; i++)
+            ids[i] = (int32_t)((from + 7 * i) % 60);
+        xray_request request = request_make(
+            id, ids, count, 1 + (uint32_t)(next_random(&seed) % 40));
+        request.count = 1 + (uint32_t)(next_random(&seed) % 4);
+        request.hold = (uint32_t)hold;
+        request.prompt_logp = id % 5 == 0;
+        engine_submit(r, engine, &request);
+    }
+}
+
+static const engine_size plain_size = {
+    .rows = ROWS,
+    .row_tokens = ROW_TOKENS,
+    .config = { .max_num_batched_tokens = 64 },
+};
+
+static xray_infer_stats stats_of(rig *r, void *engine)
+{
+    xray_infer_stats s = { .header = XRAY_HEADER(xray_infer_stats) };
+    assert_int_equal(r->ops->stats(engine, &s), XRAY_OK);
+    return s;
+}
+
+typedef struct trial {
+    int64_t block_size;
+    int64_t step_tokens;
+    uint64_t blocks; /* of the pool; 0: enough for all */
+    uint32_t caching;
+    double watermark;
+} trial;
+
+static const trial trials[] = {
+    { 16, 64, 0, 1, 0 },    { 16, 13, 6, 1, 0 },    { 16, 200, 7, 0, 0 },
+    { 32, 17, 3, 1, 0 },    { 48, 64, 2, 0, 0 },    { 96, 12, 3, 1, 0 },
+    { 16, 64, 20, 1, 0.2 }, { 16, 30, 12, 1, 0.5 },
+};
+
+static uint64_t bytes_of(const model *m, const trial *t)
+{
+    return t->blocks * (uint64_t)t->block_size * 2 * m->config.kv_heads *
+           m->config.head_dim * sizeof(float) * m->config.layers;
+}
+
+/* Extends each held sample by a few tokens, the last results first. */
+static void extend_all(rig *r, void *engine, const results *first)
+{
+    static const int32_t seen[] = { 5, 4, 3, 2, 1, 0, 9 };
+    for (uint32_t i = first->count; i--;)
+        (void)r->ops->extend(engine, first->r[i].id, first->r[i].sample, seen,
+                             (uint32_t)first->r[i].id % 7);
+}
+
+static void run_turns(rig *r, void *engine, uint64_t seed, uint32_t turns,
+                      results out[3])
+{
+    submit_all(r, engine, seed, turns > 1);
+    engine_run(r, engine, &out[0]);
+    for (uint32_t i = 1; i < turns; i++) {
+        extend_all(r, engine, &out[0]);
+        engine_run(r, engine, &out[i]);
+    }
+    for (uint64_t id = 1; id <= REQUESTS && turns > 1; id++)
+        (void)r->ops->abort(engine, id, XRAY_ALL_SAMPLES);
+}
+
+static void run_trial(const trial *t, uint64_t seed, uint32_t turns,
+                      results out[3], xray_infer_stats *stats)
+{
+    rig *r = rig_open(1);
+    model *m = model_open(r, MODEL_LLAMA);
+    engine_size size = plain_size;
+    if (t) {
+        rig_use_paged(r,
+                      &(paged_config){ .block_size = t->block_size,
+                                       .kv_memory = bytes_of(m, t),
+                                       .watermark = t->watermark,
+                                       .enable_prefix_caching = t->caching });
+        size.config.max_num_batched_tokens = t->step_tokens;
+    }
+    if (!t) /* a slot for every sample, since all are held */
+        size.rows = 4 * REQUESTS;
+    void *engine = engine_open(r, m, &size);
+    memset(out, 0, 3 * sizeof(*out));
+    run_turns(r, engine, seed, turns, out);
+    *stats = stats_of(r, engine);
+    r->ops->destroy(engine);
+    model_close(m);
+    rig_close(r);
+}
+
+static void compare_trials(uint32_t turns)
+{
+    results *want = calloc(3, sizeof(*want));
+    results *got = calloc(3, sizeof(*got));
+    uint64_t preempted = 0;
+    uint64_t saved = 0;
+    assert_true(want && got);
+    for (size_t i = 0; i < sizeof(trials) / sizeof(trials[0]); i++) {
+        const trial *t = &trials[i];
+        xray_infer_stats s;
+        run_trial(NULL, i, turns, want, &s);
+        run_trial(t, i, turns, got, &s);
+        for (uint32_t k = 0; k < turns; k++)
+            results_equal(&want[k], &got[k]);
+        preempted += s.preemptions;
+        saved += s.prefix_tokens_saved;
+        assert_int_equal(s.kv_tokens, 0);
+        if (t->blocks)
+            assert_int_equal(s.kv_capacity,
+                             t->blocks * (uint64_t)t->block_size);
+    }
+    assert_true(preempted > 20);
+    assert_true(saved > 0);
+    free(want);
+    free(got);
+}
+
+static void random_requests_have_the_same_bits(void **state)
+{
+    (void)state;
+    compare_trials(1);
+}
+
+/* Held samples have neither slot nor blocks of their own, and go on from the
+ * tokens of all turns. */
+static void turns_have_the_same_bits(void **state)
+{
+    (void)state;
+    compare_trials(3);
+}
+
+/* While requests run or are held the weights stay. Afterwards nothing is found
+ * that the old ones gave. */
+static void new_weights_forget_the_cache(void **state)
+{
+    (void)state;
+    rig *r = rig_open(1);
+    model *m = model_open(r, MODEL_LLAMA);
+    rig_use_paged(
+        r, &(paged_config){ .block_size = 16, .enable_prefix_caching = 1 });
+    engine_size size = plain_size;
+    size.config.weights = XM_ENGINE_WEIGHTS_FLOAT32;
+    void *engine = engine_open(r, m, &size);
+    results *out = calloc(1, sizeof(*out));
+    assert_non_null(out);
+    int32_t ids[40] = { 1, 2, 3 };
+    xray_request q = request_make(1, ids, 40, 2);
+    engine_submit(r, engine, &q);
+    assert_int_equal(r->ops->update(engine, &m->weights->table, 1),
+                     XRAY_E_STATE);
+    assert_non_null(strstr(r->said, "requests run or are held"));
+    engine_run(r, engine, out);
+    assert_int_equal(r->ops->update(engine, &m->weights->table, 0), XRAY_OK);
+    uint64_t before = stats_of(r, engine).prefix_tokens_saved;
+    q.id = 2;
+    engine_submit(r, engine, &q);
+    engine_run(r, engine, out);
+    assert_int_equal(stats_of(r, engine).prefix_tokens_saved, before);
+    q.id = 3;
+    engine_submit(r, engine, &q);
+    engine_run(r, engine, out);
+    assert_int_equal(stats_of(r, engine).prefix_tokens_saved, before + 32);
+    free(out);
+    r->ops->destroy(engine);
+    model_close(m);
+    rig_close(r);
+}
+
+/* A pool that one row does not fit is refused, and so are blocks of an odd
+ * size. */
+static void impossible_pools_are_refused(void **state)
+{
+    (void)state;
+    rig *r = rig_open(1);
+    model *m = model_open(r, MODEL_LLAMA);
+    void *engine = NULL;
+    const trial small = { .block_size = 16, .blocks = 5 };
+    rig_use_paged(r, &(paged_config){ .block_size = 16,
+                                      .kv_memory = bytes_of(m, &small) });
+    assert_int_equal(engine_try(r, m, &m->weights->table, &plain_size, &engine),
+                     XRAY_E_CONFIG);
+    assert_non_null(strstr(r->said, "kv_memory of"));
+    assert_non_null(strstr(r->said, "max_model_len shortens the rows"));
+    rig_use_paged(r, &(paged_config){ .block_size = 24 });
+    assert_int_equal(engine_try(r, m, &m->weights->table, &plain_size, &engine),
+                     XRAY_E_CONFIG);
+    assert_non_null(
+        strstr(r->said, "block_size = 24, a multiple of 16 was expected"));
+    rig_use_paged(r, &(paged_config){ .block_size = 16,
+                                      .max_model_len = 80,
+                                      .kv_memory = bytes_of(m, &small) });
+    engine = engine_open(r, m, &plain_size);
+    r->ops->destroy(engine);
+    model_close(m);
+    rig_close(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_requests_have_the_same_bits),
+        cmocka_unit_test(turns_have_the_same_bits),
+        cmocka_unit_test(new_weights_forget_the_cache),
+        cmocka_unit_test(impossible_pools_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
