@@ -5,14 +5,15 @@
  * says how large an instance is; most functions of its table are those below.
  *
  * Where xray/infer.h leaves a choice, an engine does the following. `step`
- * returns XRAY_END (idle) while every slot is held. A held sample can be
- * extended or released once its result has been polled. Each extension samples
- * up to the request's max_tokens again, and its result holds only the new
- * tokens; the end id or last token sampled before stays in the row, before the
- * appended tokens. `min_tokens`, `stop_lists` and `banned_lists` are about the
- * tokens since the last extension, `forced_ids` and penalties about all of the
- * sample. The span of a result counts from the start of the row,
- * prompt included. Held samples keep the lease on shared weights.
+ * returns XRAY_END (idle) while every slot is held; in a paged cache held
+ * samples have no slot. A held sample can be extended or released once its
+ * result has been polled. Each extension samples up to the request's max_tokens
+ * again, and its result holds only the new tokens; the end id or last token
+ * sampled before stays in the row, before the appended tokens. `min_tokens`,
+ * `stop_lists` and `banned_lists` are about the tokens since the last
+ * extension, `forced_ids` and penalties about all of the sample. The span of a
+ * result counts from the start of the row, prompt included. Held samples keep
+ * the lease on shared weights.
  */
 #ifndef XM_ENGINE_H
 #define XM_ENGINE_H

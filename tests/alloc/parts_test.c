@@ -474,16 +474,19 @@ static void run_sched_round(xm_sched *sched)
     xm_sched_end(sched);
 }
 
+/* `ctx`: the table of a paged cache, or NULL. */
 static xray_status try_sched(void *ctx, xr_err *err)
 {
     static const int32_t prompt[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 };
     static const int32_t stop[] = { 9 };
-    xm_sched_limits limits = { .slots = 3,
-                               .step_tokens = 8,
-                               .request = { .vocab = 20, .row_bound = 40 } };
+    xm_sched_limits limits = {
+        .slots = 3,
+        .step_tokens = 8,
+        .request = { .vocab = 20, .row_bound = 40 },
+        .paging = { .table = ctx, .stride = 10, .blocks = { 11, 4, 1 } }
+    };
     xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
     xm_sched *sched = NULL;
-    (void)ctx;
     xray_status status = xm_sched_create(&limits, err, &sched);
     for (uint64_t id = 1; status == XRAY_OK && id <= 12; id++) {
         xray_request request = { .header = XRAY_HEADER(xray_request) };
@@ -517,7 +520,9 @@ static xray_status try_sched(void *ctx, xr_err *err)
 static void scheduler_survives(void **state)
 {
     (void)state;
+    int32_t table[3 * 10];
     failing_sweep("scheduler", try_sched, NULL, 0);
+    failing_sweep("paged scheduler", try_sched, table, 0);
 }
 
 /* Two sequences of five tokens share a block; only creation allocates. */
