@@ -45,31 +45,45 @@ static xray_status create_parts(xm_engine *self, const xray_setup *setup,
     return xm_sched_create(&limits, err, &self->sched);
 }
 
-xray_status xm_engine_create(const xm_engine_options *options,
-                             const xray_setup *setup, const xm_config *model,
-                             const xm_engine_bounds *bounds, xr_err *err,
-                             void **out_self)
+static xray_status create_instance(const char *name, const xray_setup *setup,
+                                   const xm_engine_sizes *sizes, xr_err *err,
+                                   void **out_self)
 {
     const xray_host *host = setup->host;
     xm_engine *self = xr_calloc(1, sizeof(*self));
     if (!self)
-        return xr_fail(err, XRAY_E_NOMEM, "%s: no memory", options->name);
-    self->name = options->name;
+        return xr_fail(err, XRAY_E_NOMEM, "%s: no memory", name);
+    self->name = name;
     (void)snprintf(self->owner, sizeof(self->owner), "infer.%s", self->name);
     self->host = host;
     self->calls = xr_calls_of(host);
     self->metrics = host->service(host, XRAY_SERVICE_METRICS);
     self->device = setup->device;
     self->device_self = setup->device_self;
-    self->model = *model;
-    self->bounds = *bounds;
-    xray_status status = create_parts(self, setup, options->weights, err);
+    self->model = sizes->model;
+    self->bounds = sizes->bounds;
+    xray_status status = create_parts(self, setup, sizes->weights, err);
     if (status != XRAY_OK) {
         xm_engine_destroy(self);
         return status;
     }
     *out_self = self;
     return XRAY_OK;
+}
+
+xray_status xm_engine_create(const xm_engine_kind *kind,
+                             const xray_setup *setup, const void *config,
+                             const xray_workload *load, void **out_self)
+{
+    xr_err err = { "" };
+    xm_engine_sizes sizes;
+    xray_status status =
+        xm_engine_find_sizes(kind, config, setup->model, load, &err, &sizes);
+    if (status == XRAY_OK)
+        status = create_instance(kind->name, setup, &sizes, &err, out_self);
+    return status == XRAY_OK
+               ? status
+               : xr_host_tell(setup->host, status, "create", &err);
 }
 
 /* ---- the lease ---------------------------------------------------------- */

@@ -19,6 +19,7 @@
 #define XM_ENGINE_H
 
 #include <xray/infer.h>
+#include <xray/option.h>
 
 #include "core/base/err.h"
 #include "model/hf/config.h"
@@ -32,11 +33,15 @@
 #define XM_ENGINE_WEIGHTS_FLOAT32 1
 #define XM_ENGINE_WEIGHTS_BFLOAT16 2
 
-/* The options that all engines have. */
-typedef struct xm_engine_options {
-    const char *name; /* of the component, which outlives the instance */
-    int64_t weights;  /* XM_ENGINE_WEIGHTS_* */
-} xm_engine_options;
+extern const xray_choice xm_engine_weight_choices[];
+/* The option `weights`, with which the options of every engine begin. */
+#define XM_ENGINE_WEIGHTS(config)                                        \
+    XRAY_CHOICE(                                                         \
+        config, weights, "auto", xm_engine_weight_choices, 0u, "0.1",    \
+        "The weights to compute with. bfloat16 halves the bytes that a " \
+        "step reads. Beside a trainer in float32 its log-probabilities " \
+        "are not the trainer's, so those of the old policy are "         \
+        "computed again; with [model] dtype = bfloat16 they are.")
 
 /* Sizes that follow from the model, the workload and the options. */
 typedef struct xm_engine_bounds {
@@ -64,9 +69,15 @@ typedef struct xm_engine_bounds {
 
 /* ---- for a component's plan and create ----------------------------------- */
 
-/* Reads the model's configuration and refuses what no engine can do. */
-xray_status xm_engine_read_model(const char *name, const xray_model *model,
-                                 xr_err *err, xm_config *out);
+/* A component as the engine sees it. */
+typedef struct xm_engine_kind {
+    const char *name; /* outlives the instances */
+    /* Finds the sizes of an instance from the component's options, which begin
+     * with `weights`, XM_ENGINE_WEIGHTS_*. */
+    xray_status (*find_bounds)(const void *config, const xm_config *model,
+                               const xray_workload *load, xr_err *err,
+                               xm_engine_bounds *out);
+} xm_engine_kind;
 /* The first is 1 if the engine keeps a copy of the weights; `alone` means that
  * it has none to share. The second gives the XM_WEIGHTS_* of that copy. */
 int xm_engine_keeps_copy(int64_t weights, int alone);
@@ -79,16 +90,13 @@ uint64_t xm_engine_slot_bytes(const xm_config *model, const xray_workload *load,
  * most `step_tokens` tokens, but at least one for each slot. */
 void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,
                            xm_engine_bounds *bounds);
-xray_status xm_engine_plan(const xm_engine_options *options,
-                           const xray_model *model, const xm_config *config,
-                           const xm_engine_bounds *bounds,
-                           const xray_workload *load, xr_err *err,
-                           xray_plan *out);
+xray_status xm_engine_plan(const xm_engine_kind *kind, const xray_host *host,
+                           const void *config, const xray_model *model,
+                           const xray_workload *load, xray_plan *out);
 /* On failure *out_self is not written. */
-xray_status xm_engine_create(const xm_engine_options *options,
-                             const xray_setup *setup, const xm_config *model,
-                             const xm_engine_bounds *bounds, xr_err *err,
-                             void **out_self);
+xray_status xm_engine_create(const xm_engine_kind *kind,
+                             const xray_setup *setup, const void *config,
+                             const xray_workload *load, void **out_self);
 
 /* ---- the functions of a component's table -------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of an engine share.
+ * Declares the engine's instance, and the functions that its files share.
  */
 #ifndef XM_ENGINE_INTERNAL_H
 #define XM_ENGINE_INTERNAL_H
@@ -14,6 +14,17 @@
  * update(NULL); all tensors have arrived, and update(NULL) may follow. */
 #define XM_ENGINE_UPDATE_PART 1u
 #define XM_ENGINE_UPDATE_ALL 2u
+
+/* The sizes of an instance, and the options that they come from. */
+typedef struct xm_engine_sizes {
+    xm_config model;
+    xm_engine_bounds bounds;
+    int64_t weights; /* XM_ENGINE_WEIGHTS_* */
+} xm_engine_sizes;
+xray_status xm_engine_find_sizes(const xm_engine_kind *kind, const void *config,
+                                 const xray_model *model,
+                                 const xray_workload *load, xr_err *err,
+                                 xm_engine_sizes *out);
 
 /* The results of a step's draws. */
 typedef struct xm_engine_drawn {

@@ -10,8 +10,17 @@
 
 #define LEAST_DRAWS 64u
 
-xray_status xm_engine_read_model(const char *name, const xray_model *model,
-                                 xr_err *err, xm_config *out)
+const xray_choice xm_engine_weight_choices[] = {
+    { "auto", XM_ENGINE_WEIGHTS_AUTO,
+      "shared with the trainer; without one, a copy as [model] dtype says" },
+    { "float32", XM_ENGINE_WEIGHTS_FLOAT32, "a copy of the engine's own" },
+    { "bfloat16", XM_ENGINE_WEIGHTS_BFLOAT16,
+      "a copy whose matrices are rounded to bfloat16" },
+    { NULL, 0, NULL },
+};
+
+static xray_status read_model(const char *name, const xray_model *model,
+                              xr_err *err, xm_config *out)
 {
     if (!model || !model->config_json)
         return xr_fail(err, XRAY_E_CONFIG, "%s: the model has no config.json",
@@ -27,6 +36,18 @@ xray_status xm_engine_read_model(const char *name, const xray_model *model,
     xray_status status = xm_config_parse(model->config_json, where, err, out);
     out->dtype = model->dtype == XRAY_BF16 ? XRAY_BF16 : 0;
     return status;
+}
+
+xray_status xm_engine_find_sizes(const xm_engine_kind *kind, const void *config,
+                                 const xray_model *model,
+                                 const xray_workload *load, xr_err *err,
+                                 xm_engine_sizes *out)
+{
+    out->weights = *(const int64_t *)config;
+    xray_status status = read_model(kind->name, model, err, &out->model);
+    return status == XRAY_OK
+               ? kind->find_bounds(config, &out->model, load, err, &out->bounds)
+               : status;
 }
 
 int xm_engine_keeps_copy(int64_t weights, int alone)
@@ -133,21 +154,20 @@ size_t xm_engine_lay_out_arrays(const xm_engine_bounds *bounds, void *base,
 
 /* ---- plan --------------------------------------------------------------- */
 
-xray_status xm_engine_plan(const xm_engine_options *options,
-                           const xray_model *model, const xm_config *config,
-                           const xm_engine_bounds *bounds,
-                           const xray_workload *load, xr_err *err,
-                           xray_plan *out)
+static xray_status plan_instance(const xm_engine_sizes *sizes,
+                                 const xray_model *model,
+                                 const xray_workload *load, xr_err *err,
+                                 xray_plan *out)
 {
-    const xm_config *m = config;
-    const xm_engine_bounds *b = bounds;
+    const xm_config *m = &sizes->model;
+    const xm_engine_bounds *b = &sizes->bounds;
     xray_plan own = { .header = XRAY_HEADER(xray_plan),
                       .micro_multiple = 1,
                       .token_multiple = 1,
                       .evictable = XM_ENGINE_EVICTABLE };
     int flags = 0;
-    if (xm_engine_keeps_copy(options->weights, !load->shared)) {
-        flags = xm_engine_copy_flags(options->weights, model);
+    if (xm_engine_keeps_copy(sizes->weights, !load->shared)) {
+        flags = xm_engine_copy_flags(sizes->weights, model);
         xm_layout *layout = NULL;
         xray_status status = xm_layout_create(m, 0, err, &layout);
         if (status != XRAY_OK)
@@ -177,4 +197,18 @@ xray_status xm_engine_plan(const xm_engine_options *options,
         own.numerics = XRAY_NUMERICS_FP32_BF16_WEIGHTS;
     xray_fill(out, &own);
     return XRAY_OK;
+}
+
+xray_status xm_engine_plan(const xm_engine_kind *kind, const xray_host *host,
+                           const void *config, const xray_model *model,
+                           const xray_workload *load, xray_plan *out)
+{
+    xr_err err = { "" };
+    xm_engine_sizes sizes;
+    xray_status status =
+        xm_engine_find_sizes(kind, config, model, load, &err, &sizes);
+    if (status == XRAY_OK)
+        status = plan_instance(&sizes, model, load, &err, out);
+    return status == XRAY_OK ? status
+                             : xr_host_tell(host, status, "plan", &err);
 }

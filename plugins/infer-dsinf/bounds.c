@@ -55,10 +55,11 @@ static xray_status find_slots(const dsinf_config *config,
     return XRAY_OK;
 }
 
-xray_status dsinf_find_bounds(const dsinf_config *config,
-                              const xm_config *model, const xray_workload *load,
-                              xr_err *err, xm_engine_bounds *out)
+xray_status dsinf_find_bounds(const void *options, const xm_config *model,
+                              const xray_workload *load, xr_err *err,
+                              xm_engine_bounds *out)
 {
+    const dsinf_config *config = options;
     xm_engine_bounds b = { 0 };
     if (load->rows == 0 || load->rows > INT32_MAX || load->row_tokens < 2)
         return xr_fail(err, XRAY_E_CONFIG,

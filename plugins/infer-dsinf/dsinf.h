@@ -17,8 +17,9 @@ typedef struct dsinf_config {
     uint64_t kv_memory;
 } dsinf_config;
 
-xray_status dsinf_find_bounds(const dsinf_config *config,
-                              const xm_config *model, const xray_workload *load,
-                              xr_err *err, xm_engine_bounds *out);
+/* As find_bounds of xm_engine_kind; `options` is a dsinf_config. */
+xray_status dsinf_find_bounds(const void *options, const xm_config *model,
+                              const xray_workload *load, xr_err *err,
+                              xm_engine_bounds *out);
 
 #endif

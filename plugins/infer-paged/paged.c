@@ -37,10 +37,12 @@ static xray_status find_blocks(const paged_config *config,
     return XRAY_OK;
 }
 
-xray_status paged_find_bounds(const paged_config *config,
-                              const xm_config *model, const xray_workload *load,
-                              xr_err *err, xm_engine_bounds *out)
+static xray_status paged_find_bounds(const void *options,
+                                     const xm_config *model,
+                                     const xray_workload *load, xr_err *err,
+                                     xm_engine_bounds *out)
 {
+    const paged_config *config = options;
     xm_engine_bounds b = { 0 };
     uint64_t row = load->row_tokens;
     if (load->rows == 0 || load->rows > INT32_MAX || row < 2)
@@ -80,70 +82,27 @@ xray_status paged_find_bounds(const paged_config *config,
 
 /* ---- plan and create ---------------------------------------------------- */
 
-static xm_engine_options engine_options(const paged_config *config)
-{
-    return (xm_engine_options){ .name = "paged", .weights = config->weights };
-}
-
-static xray_status find_sizes(const paged_config *config,
-                              const xray_model *model,
-                              const xray_workload *load, xr_err *err,
-                              xm_config *out_model, xm_engine_bounds *out)
-{
-    xray_status status = xm_engine_read_model("paged", model, err, out_model);
-    if (status != XRAY_OK)
-        return status;
-    return paged_find_bounds(config, out_model, load, err, out);
-}
+static const xm_engine_kind kind = { .name = "paged",
+                                     .find_bounds = paged_find_bounds };
 
 static xray_status paged_plan(const xray_host *host, const void *config,
                               const xray_model *model, const xray_world *world,
                               const xray_workload *load, xray_plan *out)
 {
     (void)world; /* Ranks serve independently of each other. */
-    const xm_engine_options options = engine_options(config);
-    xr_err err = { "" };
-    xm_config m;
-    xm_engine_bounds b;
-    xray_status status = find_sizes(config, model, load, &err, &m, &b);
-    if (status == XRAY_OK)
-        status = xm_engine_plan(&options, model, &m, &b, load, &err, out);
-    return status == XRAY_OK ? status
-                             : xr_host_tell(host, status, "plan", &err);
+    return xm_engine_plan(&kind, host, config, model, load, out);
 }
 
 static xray_status paged_create(const xray_setup *setup, const void *config,
                                 const xray_workload *load, void **out_self)
 {
-    const xm_engine_options options = engine_options(config);
-    xr_err err = { "" };
-    xm_config m;
-    xm_engine_bounds b;
-    xray_status status = find_sizes(config, setup->model, load, &err, &m, &b);
-    if (status == XRAY_OK)
-        status = xm_engine_create(&options, setup, &m, &b, &err, out_self);
-    return status == XRAY_OK
-               ? status
-               : xr_host_tell(setup->host, status, "create", &err);
+    return xm_engine_create(&kind, setup, config, load, out_self);
 }
 
 /* ---- the component ------------------------------------------------------ */
 
-static const xray_choice weight_choices[] = {
-    { "auto", XM_ENGINE_WEIGHTS_AUTO,
-      "shared with the trainer; without one, a copy as [model] dtype says" },
-    { "float32", XM_ENGINE_WEIGHTS_FLOAT32, "a copy of the engine's own" },
-    { "bfloat16", XM_ENGINE_WEIGHTS_BFLOAT16,
-      "a copy whose matrices are rounded to bfloat16" },
-    { NULL, 0, NULL },
-};
-
 static const xray_option options[] = {
-    XRAY_CHOICE(paged_config, weights, "auto", weight_choices, 0u, "0.1",
-                "The weights to compute with. bfloat16 halves the bytes that a "
-                "step reads. Beside a trainer in float32 its log-probabilities "
-                "are not the trainer's, so those of the old policy are "
-                "computed again; with [model] dtype = bfloat16 they are."),
+    XM_ENGINE_WEIGHTS(paged_config),
     XRAY_INT(paged_config, block_size, "16", 16, 65536, "tokens", 0u, "0.1",
              "Positions in a block of the KV cache, a multiple of 16. Only "
              "full blocks are found again by enable_prefix_caching."),

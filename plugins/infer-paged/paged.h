@@ -21,8 +21,4 @@ typedef struct paged_config {
     uint32_t reserved;
 } paged_config;
 
-xray_status paged_find_bounds(const paged_config *config,
-                              const xm_config *model, const xray_workload *load,
-                              xr_err *err, xm_engine_bounds *out);
-
 #endif
