@@ -46,20 +46,33 @@ xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
     return XRAY_OK;
 }
 
-/* Returns the highest step below `limit` that has a folder, or -1. */
-static long long find_step_below(const char *root, long long limit)
+/* *out is NULL if there is no such folder. */
+static xray_status open_root(const char *root, xr_err *err, DIR **out)
 {
-    long long best = -1;
-    DIR *dir = opendir(root);
+    *out = opendir(root);
+    return *out || errno == ENOENT
+               ? XRAY_OK
+               : xr_fail(err, XRAY_E_IO, "cannot list %s: %s", root,
+                         XR_SYSTEM_ERROR(errno));
+}
+
+/* Finds the highest step below `limit` that has a folder; *out is -1 if none
+ * has. */
+static xray_status find_step_below(const char *root, long long limit,
+                                   xr_err *err, long long *out)
+{
+    DIR *dir = NULL;
+    *out = -1;
+    xray_status status = open_root(root, err, &dir);
     if (!dir)
-        return -1;
+        return status;
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
         long long step = parse_step(e->d_name);
-        if (step > best && step < limit)
-            best = step;
+        if (step > *out && step < limit)
+            *out = step;
     }
     (void)closedir(dir);
-    return best;
+    return XRAY_OK;
 }
 
 static xray_status rename_path(const char *from, const char *to, xr_err *err)
@@ -148,14 +161,15 @@ static int is_step_of_run(const char *root, long long step, const char *run)
            xr_history_of_run(path, run);
 }
 
-/* Counts the run's checkpoints up to `newest`; the lowest step goes to
+/* Counts the run's checkpoints up to `newest`, none if the folder cannot be
+ * listed: a later step removes what is too much. The lowest step goes to
  * *out_lowest. */
 static size_t count_steps_of_run(const char *root, const char *run,
                                  long long newest, long long *out_lowest)
 {
     size_t count = 0;
     long long step = newest + 1;
-    while ((step = find_step_below(root, step)) >= 0) {
+    while (find_step_below(root, step, NULL, &step) == XRAY_OK && step >= 0) {
         if (!is_step_of_run(root, step, run))
             continue;
         *out_lowest = step;
@@ -229,12 +243,10 @@ static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
 xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
 {
     const char *root = run->ini.trainer.default_local_dir;
-    xray_status status = XRAY_OK;
-    DIR *dir = opendir(root);
+    DIR *dir = NULL;
+    xray_status status = open_root(root, err, &dir);
     if (!dir)
-        return errno == ENOENT ? XRAY_OK
-                               : xr_fail(err, XRAY_E_IO, "cannot list %s: %s",
-                                         root, XR_SYSTEM_ERROR(errno));
+        return status;
     for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
          e = readdir(dir))
         status = tidy_entry(root, e->d_name, err);
@@ -254,7 +266,7 @@ xray_status xr_checkpoint_verify(const xr_run *run, const char *path,
     xray_status status = xr_inventory_verify(path, &why);
     if (status == XRAY_OK)
         return XRAY_OK;
-    while ((step = find_step_below(root, step)) >= 0) {
+    while (find_step_below(root, step, NULL, &step) == XRAY_OK && step >= 0) {
         if (xr_step_path(root, "", (uint64_t)step, other, NULL) != XRAY_OK ||
             strcmp(other, path) == 0 ||
             xr_inventory_verify(other, NULL) != XRAY_OK)
@@ -277,9 +289,10 @@ static xray_status find_newest_complete(const char *root, char *out_path,
     xr_err why = { "" };
     xr_err first = { "" };
     long long step = INT64_MAX;
-    while ((step = find_step_below(root, step)) >= 0) {
-        xray_status status =
-            xr_step_path(root, "", (uint64_t)step, out_path, err);
+    xray_status status;
+    while ((status = find_step_below(root, step, err, &step)) == XRAY_OK &&
+           step >= 0) {
+        status = xr_step_path(root, "", (uint64_t)step, out_path, err);
         if (status != XRAY_OK)
             return status;
         if (xr_inventory_verify(out_path, &why) == XRAY_OK)
@@ -288,8 +301,8 @@ static xray_status find_newest_complete(const char *root, char *out_path,
             first = why;
     }
     out_path[0] = '\0';
-    if (!*first.text)
-        return XRAY_OK;
+    if (status != XRAY_OK || !*first.text)
+        return status;
     return xr_fail(err, XRAY_E_IO,
                    "%s/" LATEST
                    " is missing and no checkpoint there is complete (%s); "
@@ -309,11 +322,14 @@ static int resumes_newest(const xr_trainer_section *t)
 int xr_checkpoint_latest_is_lost(const xr_run *run, char *out_file)
 {
     const xr_trainer_section *t = &run->ini.trainer;
+    long long step = -1;
     return resumes_newest(t) &&
            xr_path_join(t->default_local_dir, LATEST, out_file, XR_PATH_CAP,
                         NULL) == XRAY_OK &&
            !xr_path_exists(out_file) &&
-           find_step_below(t->default_local_dir, INT64_MAX) >= 0;
+           find_step_below(t->default_local_dir, INT64_MAX, NULL, &step) ==
+               XRAY_OK &&
+           step >= 0;
 }
 
 xray_status xr_checkpoint_find(const xr_run *run, char *out_path, xr_err *err)
