@@ -43,8 +43,9 @@ void xm_sched_forget(xm_sched *sched)
 
 /* ---- preemption --------------------------------------------------------- */
 
-/* What has begun goes before what has not, and what was preempted last before
- * what was preempted earlier in the same step, which is younger. */
+/* A sequence that has begun goes before those that have not, and the one that
+ * was preempted last before those that were preempted earlier in the same step,
+ * which are younger. */
 void xm_paging_requeue(xm_sched *sched, xm_request *request, xm_sample *sample)
 {
     if (sample)

@@ -58,7 +58,7 @@ typedef struct xm_trainer_tokens {
 typedef struct xm_trainer xm_trainer;
 typedef struct xm_block_visit xm_block_visit;
 
-/* What a backend does in its own way. Any may be NULL. */
+/* The hooks in which backends differ. Any may be NULL. */
 typedef struct xm_trainer_hooks {
     /* Create `weights` that hold only shares, and set `table`; free them. NULL:
      * the rank has all elements of its layout. */

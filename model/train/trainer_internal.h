@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of a trainer share.
+ * Declares the functions that the files of a trainer share.
  */
 #ifndef XM_TRAIN_TRAINER_INTERNAL_H
 #define XM_TRAIN_TRAINER_INTERNAL_H

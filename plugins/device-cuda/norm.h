@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels of RMSNorm and LayerNorm share.
+ * Loads, sums and stores rows for the kernels of RMSNorm and LayerNorm.
  *
  * The sum of a row is sixteen chains of dim / 16 additions each, run by half a
  * warp in a fixed order. A block takes one row: all its threads load the row

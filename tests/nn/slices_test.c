@@ -220,7 +220,7 @@ static void make_slice(rank_state *s, const fixture *model)
 
 /* ---- comparing ---------------------------------------------------------- */
 
-/* What is compared. */
+/* The models and ranks that are compared. */
 typedef struct comparison {
     const char *kind;
     uint32_t ranks;
@@ -329,8 +329,8 @@ static void compare_outcomes(const comparison *c, const outcome *got,
 #undef SAME
 }
 
-/* What several ranks have, as norms, or the KV heads of some of them, has the
- * same bits on each of them. */
+/* A parameter that several ranks have, as norms, or the KV heads of some of
+ * them, has the same bits on each of them. */
 static void compare_copies(const comparison *c, const rank_state *a,
                            const rank_state *b, uint32_t stage)
 {

@@ -227,7 +227,7 @@ static void prefixes_grow_with_samples(void **state)
     xm_blocks_destroy(pool);
 }
 
-/* What begins with a cached prefix takes its free blocks from the free ones. */
+/* A sequence with a cached prefix takes its free blocks from the free ones. */
 static void found_blocks_count_as_taken(void **state)
 {
     xm_blocks *pool = make_pool(5, 1);
