@@ -200,30 +200,37 @@ static xray_status call_loss(xm_trainer *self, const xray_batch *batch,
                    batch->rows && batch->row_index ? batch->row_index[0] : 0);
 }
 
-static xray_status run_backward(xm_trainer *self, const xm_packed *packed,
-                                uint32_t outputs, xr_err *err)
+/* Gives the device what the loss computed. */
+static xray_status spread_gradients(const xm_trainer *self, uint32_t outputs,
+                                    xr_err *err, xm_output_grads *out)
 {
     xm_packer *packer = self->packer;
     const xm_trainer_tokens *t = &self->tokens;
-    xm_output_grads grads = { 0 };
-    const float *dhidden = NULL;
     xray_status status = XRAY_OK;
+    *out = (xm_output_grads){ 0 };
     if (outputs & XRAY_OUTPUT_LOGP)
-        status = xm_packer_spread(packer, t->dlogp, 0, "dL/dlogp", err,
-                                  &grads.dlogp);
+        status =
+            xm_packer_spread(packer, t->dlogp, 0, "dL/dlogp", err, &out->dlogp);
     if (status == XRAY_OK && (outputs & XRAY_OUTPUT_ENTROPY))
         status = xm_packer_spread(packer, t->dentropy, 1, "dL/dentropy", err,
-                                  &grads.dentropy);
+                                  &out->dentropy);
     if (status == XRAY_OK && (outputs & XRAY_OUTPUT_VALUE))
         status = xm_packer_spread(packer, t->dvalue, 2, "dL/dvalue", err,
-                                  &grads.dvalue);
-    if (status == XRAY_OK)
-        status = xm_outputs_backward(self->decoder, self->space, &packed->items,
-                                     &grads, self->grads, &dhidden, err);
-    if (status == XRAY_OK)
-        status = xm_backward(self->decoder, self->space, &packed->pack, dhidden,
-                             self->grads, err);
+                                  &out->dvalue);
     return status;
+}
+
+static xray_status run_backward(xm_trainer *self, const xm_packed *packed,
+                                const xm_output_grads *grads, xr_err *err)
+{
+    const float *dhidden = NULL;
+    xray_status status =
+        xm_outputs_backward(self->decoder, self->space, &packed->items, grads,
+                            self->grads, &dhidden, err);
+    return status == XRAY_OK
+               ? xm_backward(self->decoder, self->space, &packed->pack, dhidden,
+                             self->grads, err)
+               : status;
 }
 
 /* Runs a pass without rows forward and backward, since other ranks' passes wait
@@ -231,9 +238,11 @@ static xray_status run_backward(xm_trainer *self, const xm_packed *packed,
 static xray_status run_empty_batch(xm_trainer *self, xr_err *err)
 {
     const xm_packed packed = { 0 };
+    const xm_output_grads grads = { 0 };
     xm_token_outputs heads = { 0 };
     xray_status status = run_forward(self, &packed, &heads, err);
-    return status == XRAY_OK ? run_backward(self, &packed, 0, err) : status;
+    return status == XRAY_OK ? run_backward(self, &packed, &grads, err)
+                             : status;
 }
 
 /* Ends the pass of a micro-batch for which this rank has no gradients: without
@@ -243,15 +252,18 @@ static xray_status run_rest(xm_trainer *self, const xm_packed *packed,
                             uint32_t outputs, xr_err *err)
 {
     const xm_packed none = { 0 };
+    xm_output_grads grads = { 0 };
     if (self->tensor.size > 1) {
         size_t bytes = self->load.tokens * sizeof(float);
         memset(self->tokens.dlogp, 0, bytes);
         memset(self->tokens.dentropy, 0, bytes);
         memset(self->tokens.dvalue, 0, bytes);
-        return run_backward(self, packed, outputs, err);
+        xray_status status = spread_gradients(self, outputs, err, &grads);
+        return status == XRAY_OK ? run_backward(self, packed, &grads, err)
+                                 : status;
     }
     xm_space_forget(self->space);
-    return run_backward(self, &none, 0, err);
+    return run_backward(self, &none, &grads, err);
 }
 
 /* Computes the gradients of one micro-batch; `before` is what went wrong before
@@ -267,6 +279,7 @@ static xray_status run_micro_batch(xm_trainer *self, const xray_batch *batch,
     uint32_t outputs = loss_outputs(self, loss);
     xm_packed packed = { 0 };
     xm_token_outputs heads = { 0 };
+    xm_output_grads grads;
     xr_err later = { "" };
     xray_status status = pack_batch(self, batch, outputs, &packed, err);
     if (status != XRAY_OK) {
@@ -283,8 +296,10 @@ static xray_status run_micro_batch(xm_trainer *self, const xray_batch *batch,
     if (*out_broken)
         return status;
     outputs = packed.pack.rows ? outputs : 0;
+    if (status == XRAY_OK)
+        status = spread_gradients(self, outputs, err, &grads);
     if (status == XRAY_OK) {
-        status = run_backward(self, &packed, outputs, err);
+        status = run_backward(self, &packed, &grads, err);
         *out_broken = status != XRAY_OK;
         return status;
     }

@@ -230,6 +230,29 @@ static xray_status return_positive(void *ctx, const xray_loss_call *call)
     return XRAY_AGAIN;
 }
 
+/* A gradient of the loss that is not finite fails the call of this rank, after
+ * the sums for which the others wait. */
+static void poisoned_loss_leaves_nobody_waiting(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    const rig_spec spec = { .stage_1 = 2 + 1 };
+    rows_loss ctx = { 0 };
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    const xray_loss loss = rows_loss_of(&ctx, &scripted_rows);
+    ctx.poison_token = scripted_rows.row_start[1] + 2;
+    scripted_rows.mask[ctx.poison_token] = 1;
+    rig r = scripted_open(&device, &spec, 2);
+    scripted_other.calls = 0;
+    assert_int_equal(
+        r.ops->forward_backward(r.self, scripted_rows.pointers, 1, &loss),
+        XRAY_E_NUMERIC);
+    assert_int_equal(scripted_other.calls,
+                     ((const xm_trainer *)r.self)->layout->bucket_count);
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
 static void positive_status_of_a_loss_is_a_fault(void **state)
 {
     (void)state;
@@ -296,6 +319,7 @@ int main(void)
         cmocka_unit_test(failed_change_of_weights_fails_the_pass),
         cmocka_unit_test(failed_onload_leaves_the_tag_offloaded),
         cmocka_unit_test(instances_return_what_they_created),
+        cmocka_unit_test(poisoned_loss_leaves_nobody_waiting),
         cmocka_unit_test(positive_status_of_a_loss_is_a_fault),
         cmocka_unit_test(first_bad_tensor_of_all_ranks_is_named),
     };
