@@ -46,14 +46,10 @@ xray_status xr_step_path(const char *root, const char *prefix, uint64_t step,
     return XRAY_OK;
 }
 
-/* *out is NULL if there is no such folder. */
-static xray_status open_root(const char *root, xr_err *err, DIR **out)
+static xray_status refuse_folder(const char *root, xr_err *err)
 {
-    *out = opendir(root);
-    return *out || errno == ENOENT
-               ? XRAY_OK
-               : xr_fail(err, XRAY_E_IO, "cannot list %s: %s", root,
-                         XR_SYSTEM_ERROR(errno));
+    return xr_fail(err, XRAY_E_IO, "cannot list %s: %s", root,
+                   XR_SYSTEM_ERROR(errno));
 }
 
 /* Finds the highest step below `limit` that has a folder; *out is -1 if none
@@ -61,11 +57,11 @@ static xray_status open_root(const char *root, xr_err *err, DIR **out)
 static xray_status find_step_below(const char *root, long long limit,
                                    xr_err *err, long long *out)
 {
-    DIR *dir = NULL;
+    DIR *dir = opendir(root);
     *out = -1;
-    xray_status status = open_root(root, err, &dir);
     if (!dir)
-        return status;
+        return errno == ENOENT || errno == ENOTDIR ? XRAY_OK
+                                                   : refuse_folder(root, err);
     for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
         long long step = parse_step(e->d_name);
         if (step > *out && step < limit)
@@ -243,10 +239,10 @@ static xray_status tidy_entry(const char *root, const char *name, xr_err *err)
 xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
 {
     const char *root = run->ini.trainer.default_local_dir;
-    DIR *dir = NULL;
-    xray_status status = open_root(root, err, &dir);
+    DIR *dir = opendir(root);
     if (!dir)
-        return status;
+        return errno == ENOENT ? XRAY_OK : refuse_folder(root, err);
+    xray_status status = XRAY_OK;
     for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
          e = readdir(dir))
         status = tidy_entry(root, e->d_name, err);
