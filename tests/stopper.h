@@ -15,7 +15,9 @@
 
 /* Seconds of the processor for which a long call may not ask. Instrumented
  * builds are many times slower. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__)
+#define STOPPER_LIMIT 5.0
+#elif defined(__SANITIZE_ADDRESS__)
 #define STOPPER_LIMIT 2.0
 #else
 #define STOPPER_LIMIT 0.2
