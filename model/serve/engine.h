@@ -117,6 +117,16 @@ xray_status xm_engine_sleep(void *self, uint32_t tags);
 xray_status xm_engine_wake(void *self, uint32_t tags);
 const xray_weights *xm_engine_weights(void *self);
 
+/* Those of them that are the same in every component. */
+#define XM_ENGINE_CALLS                                                       \
+    .destroy = xm_engine_destroy, .submit = xm_engine_submit,                 \
+    .step = xm_engine_step, .poll = xm_engine_poll, .abort = xm_engine_abort, \
+    .stats = xm_engine_stats, .update = xm_engine_update,                     \
+    .extend = xm_engine_extend, .release = xm_engine_release,                 \
+    .pause = xm_engine_pause, .resume = xm_engine_resume,                     \
+    .sleep = xm_engine_sleep, .wake = xm_engine_wake,                         \
+    .weights = xm_engine_weights
+
 /* The tags that `sleep` may evict. */
 #define XM_ENGINE_EVICTABLE \
     (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_ACTIVATIONS | 1u << XRAY_TAG_KV)

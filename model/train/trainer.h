@@ -207,4 +207,37 @@ xray_status xm_trainer_onload(void *self, uint32_t tag);
 #define XM_TRAINER_EVICTABLE \
     (XM_TRAINER_BITS_FORWARD | XM_TRAINER_BIT_GRADS | XM_TRAINER_BIT_MOMENTS)
 
+/* The members of a component's table that are the same in every backend. */
+#define XM_TRAINER_CALLS                                                  \
+    .weights = xm_trainer_weights, .forward = xm_trainer_forward,         \
+    .forward_backward = xm_trainer_forward_backward,                      \
+    .optimizer_step = xm_trainer_optimizer_step, .save = xm_trainer_save, \
+    .load = xm_trainer_load, .extension = xm_trainer_extension,           \
+    .export_begin = xm_trainer_export_begin,                              \
+    .export_next = xm_trainer_export_next,                                \
+    .export_end = xm_trainer_export_end, .discard = xm_trainer_discard,   \
+    .offload = xm_trainer_offload, .onload = xm_trainer_onload
+
+/* The options that every backend has, of members of the same names. */
+#define XM_TRAINER_ADAMW(config)                                               \
+    XRAY_REAL(config, beta1, "0.9", 0, 0.999999, NULL, 0u, "0.1",              \
+              "AdamW: decay of the mean of gradients."),                       \
+        XRAY_REAL(config, beta2, "0.999", 0, 0.99999999, NULL, 0u, "0.1",      \
+                  "AdamW: decay of the mean of squared gradients."),           \
+        XRAY_REAL(config, eps, "1e-8", 1e-30, 1, NULL, 0u, "0.1",              \
+                  "AdamW: added to the root of the mean square."),             \
+        XRAY_REAL(config, weight_decay, "0.01", 0, 10, NULL, 0u, "0.1",        \
+                  "AdamW: decoupled decay, times the learning rate. Matrices " \
+                  "decay, norms and biases do not.")
+#define XM_TRAINER_HEAD_LOGITS(config, choices)                         \
+    XRAY_CHOICE(                                                        \
+        config, head_logits, "auto", choices, 0u, "0.1",                \
+        "Whether a micro-batch's logits are kept between the loss and " \
+        "its gradient; the bits are the same.")
+#define XM_TRAINER_OFFLOAD_DIR(config)                                     \
+    XRAY_PATH(                                                             \
+        config, offload_dir, "", 0, "0.1",                                 \
+        "Folder of the files that offloading to the host maps on the cpu " \
+        "device; empty: TMPDIR, or /tmp.")
+
 #endif

@@ -67,10 +67,6 @@ static xray_status check_setup(const mg_config *config, const xray_model *model,
                                const xray_workload *load, xr_err *err,
                                xm_config *out_whole, xm_config *out_slice)
 {
-    if (config->sequence_parallel)
-        return xr_fail_key(err, XRAY_E_CONFIG, MG_SECTION, "sequence_parallel",
-                           " = true is not there yet: the ranks of a replica "
-                           "all compute all tokens");
     xray_status status =
         xm_trainer_check(MG_SECTION, model, world, load, err, out_whole);
     return status == XRAY_OK

@@ -27,10 +27,10 @@ typedef struct mg_config {
     int64_t recompute_granularity; /* MG_RECOMPUTE_* */
     int64_t head_logits;           /* XM_TRAINER_LOGITS_* */
     const char *offload_dir; /* NULL or "": the system's temporary folder */
-    uint32_t sequence_parallel;
     uint32_t use_distributed_optimizer;
     uint32_t optimizer_cpu_offload;
     uint32_t overlap_grad_reduce;
+    uint32_t reserved;
 } mg_config;
 
 /* Exports: the tensors of the entire model one after the other, each gathered

@@ -29,8 +29,6 @@ static const xray_option options[] = {
     XRAY_INT(mg_config, tensor_model_parallel_size, "1", 1, 8, NULL, 0u, "0.1",
              "The ranks that compute each layer together: each has a part of "
              "the attention heads, of the MLP and of the vocabulary."),
-    XRAY_BOOL(mg_config, sequence_parallel, "false", 0u, "0.1",
-              "Not there yet: true is refused."),
     XRAY_BOOL(mg_config, use_distributed_optimizer, "true", 0u, "0.1",
               "Share the optimizer's state among the data-parallel ranks. If "
               "false, each has all of it; the bits are the same."),
@@ -40,24 +38,12 @@ static const xray_option options[] = {
               "are summed before the update; the bits are the same."),
     XRAY_CHOICE(mg_config, recompute_granularity, "none", granularities, 0u,
                 "0.1", "What the backward pass computes again."),
-    XRAY_CHOICE(mg_config, head_logits, "auto", logits, 0u, "0.1",
-                "Whether a micro-batch's logits are kept between the loss and "
-                "its gradient; the bits are the same."),
-    XRAY_REAL(mg_config, beta1, "0.9", 0, 0.999999, NULL, 0u, "0.1",
-              "AdamW: decay of the mean of gradients."),
-    XRAY_REAL(mg_config, beta2, "0.999", 0, 0.99999999, NULL, 0u, "0.1",
-              "AdamW: decay of the mean of squared gradients."),
-    XRAY_REAL(mg_config, eps, "1e-8", 1e-30, 1, NULL, 0u, "0.1",
-              "AdamW: added to the root of the mean square."),
-    XRAY_REAL(mg_config, weight_decay, "0.01", 0, 10, NULL, 0u, "0.1",
-              "AdamW: decoupled decay, times the learning rate. Matrices "
-              "decay, norms and biases do not."),
+    XM_TRAINER_HEAD_LOGITS(mg_config, logits),
+    XM_TRAINER_ADAMW(mg_config),
     XRAY_BOOL(mg_config, optimizer_cpu_offload, "false", 0u, "0.1",
               "Keep the optimizer's moments in host memory: on the cpu device, "
               "in a file mapped from offload_dir."),
-    XRAY_PATH(mg_config, offload_dir, "", 0, "0.1",
-              "Folder of the files that offloading to the host maps on the cpu "
-              "device; empty: TMPDIR, or /tmp."),
+    XM_TRAINER_OFFLOAD_DIR(mg_config),
 };
 
 static const xray_train_ops ops = {
@@ -65,19 +51,7 @@ static const xray_train_ops ops = {
     .plan = mg_plan,
     .create = mg_create,
     .destroy = mg_destroy,
-    .weights = xm_trainer_weights,
-    .forward = xm_trainer_forward,
-    .forward_backward = xm_trainer_forward_backward,
-    .optimizer_step = xm_trainer_optimizer_step,
-    .save = xm_trainer_save,
-    .load = xm_trainer_load,
-    .extension = xm_trainer_extension,
-    .export_begin = xm_trainer_export_begin,
-    .export_next = xm_trainer_export_next,
-    .export_end = xm_trainer_export_end,
-    .discard = xm_trainer_discard,
-    .offload = xm_trainer_offload,
-    .onload = xm_trainer_onload,
+    XM_TRAINER_CALLS,
 };
 
 static const xray_component component = {

@@ -24,22 +24,12 @@ static const xray_choice logits[] = {
 };
 
 static const xray_option options[] = {
-    XRAY_REAL(z3_config, beta1, "0.9", 0, 0.999999, NULL, 0u, "0.1",
-              "AdamW: decay of the mean of gradients."),
-    XRAY_REAL(z3_config, beta2, "0.999", 0, 0.99999999, NULL, 0u, "0.1",
-              "AdamW: decay of the mean of squared gradients."),
-    XRAY_REAL(z3_config, eps, "1e-8", 1e-30, 1, NULL, 0u, "0.1",
-              "AdamW: added to the root of the mean square."),
-    XRAY_REAL(z3_config, weight_decay, "0.01", 0, 10, NULL, 0u, "0.1",
-              "AdamW: decoupled decay, times the learning rate. Matrices "
-              "decay, norms and biases do not."),
+    XM_TRAINER_ADAMW(z3_config),
     XRAY_BOOL(z3_config, gradient_checkpointing, "false", 0u, "0.1",
               "Keep only the input of each block and compute the rest again in "
               "the backward pass: less memory, about a third more work, and "
               "the same bits."),
-    XRAY_CHOICE(z3_config, head_logits, "auto", logits, 0u, "0.1",
-                "Whether a micro-batch's logits are kept between the loss and "
-                "its gradient; the bits are the same."),
+    XM_TRAINER_HEAD_LOGITS(z3_config, logits),
     XRAY_INT(z3_config, stage, "3", 0, 3, NULL, 0u, "0.1",
              "What is sharded among the ranks. 0: nothing; 1: the optimizer's "
              "state; 2: gradients too; 3: weights too. A single rank holds "
@@ -54,9 +44,7 @@ static const xray_option options[] = {
         z3_config, offload_param, "none", offloads, 0u, "0.1",
         "Where a rank's share of the weights is kept between uses; needs "
         "stage = 3."),
-    XRAY_PATH(z3_config, offload_dir, "", 0, "0.1",
-              "Folder of the files that offloading to the host maps on the cpu "
-              "device; empty: TMPDIR, or /tmp."),
+    XM_TRAINER_OFFLOAD_DIR(z3_config),
     XRAY_PATH(z3_config, deepspeed_config, "", XRAY_OPT_DEEPSPEED, "0.1",
               "A DeepSpeed JSON: its optimizer, schedule, batch and ZeRO keys "
               "are settings of this run; empty: none."),
@@ -67,19 +55,7 @@ static const xray_train_ops ops = {
     .plan = z3_plan,
     .create = z3_create,
     .destroy = z3_destroy,
-    .weights = xm_trainer_weights,
-    .forward = xm_trainer_forward,
-    .forward_backward = xm_trainer_forward_backward,
-    .optimizer_step = xm_trainer_optimizer_step,
-    .save = xm_trainer_save,
-    .load = xm_trainer_load,
-    .extension = xm_trainer_extension,
-    .export_begin = xm_trainer_export_begin,
-    .export_next = xm_trainer_export_next,
-    .export_end = xm_trainer_export_end,
-    .discard = xm_trainer_discard,
-    .offload = xm_trainer_offload,
-    .onload = xm_trainer_onload,
+    XM_TRAINER_CALLS,
 };
 
 static const xray_component component = {

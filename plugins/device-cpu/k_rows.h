@@ -177,7 +177,7 @@ VFN void rope_range(const xray_rope *op, size_t first, size_t last, int kind)
     }
 }
 
-static void rope(const xray_rope *op, size_t first, size_t last)
+static void rotate_heads(const xray_rope *op, size_t first, size_t last)
 {
     if (cpu_is_narrow(op->dtype))
         rope_range(op, first, last, VEC_BF16);
@@ -277,7 +277,7 @@ VFN void glu_range(const xray_glu *op, size_t first, size_t last, int kx,
     }
 }
 
-static void glu(const xray_glu *op, size_t first, size_t last)
+static void compute_glu(const xray_glu *op, size_t first, size_t last)
 {
     BY_TYPES(glu_range, op->x_dtype, op->y_dtype, op, first, last);
 }

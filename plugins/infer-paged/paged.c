@@ -136,20 +136,7 @@ static const xray_infer_ops ops = {
     .capabilities = XM_ENGINE_OFFERS,
     .plan = paged_plan,
     .create = paged_create,
-    .destroy = xm_engine_destroy,
-    .submit = xm_engine_submit,
-    .step = xm_engine_step,
-    .poll = xm_engine_poll,
-    .abort = xm_engine_abort,
-    .stats = xm_engine_stats,
-    .update = xm_engine_update,
-    .extend = xm_engine_extend,
-    .release = xm_engine_release,
-    .pause = xm_engine_pause,
-    .resume = xm_engine_resume,
-    .sleep = xm_engine_sleep,
-    .wake = xm_engine_wake,
-    .weights = xm_engine_weights,
+    XM_ENGINE_CALLS,
 };
 
 static const xray_component component = {
