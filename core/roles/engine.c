@@ -194,7 +194,8 @@ static uint64_t count_engine_tokens(xr_roles *roles)
         return 0;
     if (stats.generation_tokens && roles->first_token <= 0)
         roles->first_token = xr_now();
-    return stats.prompt_tokens + stats.generation_tokens;
+    return stats.prompt_tokens + stats.generation_tokens +
+           stats.recomputed_tokens;
 }
 
 xray_status xr_engine_progress(xr_roles *roles, xr_engine_watch *w,

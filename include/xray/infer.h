@@ -244,6 +244,9 @@ typedef struct xray_infer_stats {
     uint64_t kv_capacity;         /* positions that the KV cache has */
     uint64_t prefix_tokens_saved; /* prompt tokens not computed again */
     uint64_t preemptions;
+    uint64_t recomputed_tokens; /* computed before, and once more since their
+                                 * keys and values were given up or became
+                                 * those of old weights */
 } xray_infer_stats;
 
 typedef struct xray_infer_ops {
@@ -302,11 +305,14 @@ typedef struct xray_infer_ops {
      * then on tokens have `version`. After XRAY_E_CANCELED the weights are
      * undefined.
      *
-     * With XRAY_INFER_UPDATE_RUNNING requests may be running: their samples go
-     * on from the new weights and keep the keys and values that the old ones
-     * gave, and their spans tell which token came from which. Between the parts
-     * of an update `step` returns XRAY_E_STATE. Without that bit `update`
-     * returns XRAY_E_STATE while requests run. [control] [may-block] */
+     * With XRAY_INFER_UPDATE_RUNNING requests may be running or held: the next
+     * `step` computes the keys and values of their rows again from the new
+     * weights, so that the log-prob of each token is that of a forward pass of
+     * its version over its row; spans tell which token came from which version.
+     * The log-probs of a prompt have the version of the first token. Between
+     * the parts of an update `step` returns XRAY_E_STATE. Without that bit
+     * `update` returns XRAY_E_STATE while requests run. [control] [may-block]
+     */
     xray_status (*update)(void *self, const xray_weights *from,
                           uint64_t version);
 

@@ -63,9 +63,9 @@ typedef struct xm_engine_bounds {
     uint64_t logits; /* floats from the logits of one draw to the next */
 } xm_engine_bounds;
 
-/* The capabilities of all engines. One whose cache is not paged also has
- * XRAY_INFER_UPDATE_RUNNING. */
-#define XM_ENGINE_OFFERS (XM_REQUEST_OFFERS | XRAY_INFER_ABORT_SAMPLE)
+/* The capabilities of all engines. */
+#define XM_ENGINE_OFFERS \
+    (XM_REQUEST_OFFERS | XRAY_INFER_ABORT_SAMPLE | XRAY_INFER_UPDATE_RUNNING)
 
 /* ---- for a component's plan and create ----------------------------------- */
 

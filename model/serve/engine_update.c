@@ -103,11 +103,6 @@ xray_status xm_engine_update(void *ptr, const xray_weights *from,
 {
     xm_engine *self = ptr;
     xr_err err = { "" };
-    if (self->bounds.blocks && xm_sched_live(self->sched))
-        return xm_engine_fail(self, XRAY_E_STATE, "update",
-                              "requests run or are held; what a paged cache "
-                              "computes again would not come from the weights "
-                              "that they began with");
     xm_sched_forget(self->sched);
     xm_engine_forget_ahead(self);
     xray_status status = update_weights(self, from, version, &err);

@@ -67,11 +67,11 @@ typedef struct xm_sample {
     float *logp_of_ids; /* [token_cap, logp_id_count] */
     int32_t *row; /* only with `hold`: [row bound] sampled and appended tokens
                    * in their order; NULL: they are `tokens` */
-    uint32_t number;        /* in the caller's numbering */
-    uint32_t state;         /* XM_SAMPLE_* */
-    uint32_t finish;        /* XRAY_FINISH_* of the current round */
-    uint32_t pending_count; /* tokens at the end of the row that are still to be
-                             * computed since an extension */
+    uint32_t number;   /* in the caller's numbering */
+    uint32_t state;    /* XM_SAMPLE_* */
+    uint32_t finish;   /* XRAY_FINISH_* of the current round */
+    uint32_t computed; /* tokens of the row that were computed, perhaps in
+                        * other slots or from other weights */
     uint32_t token_count;
     uint32_t round_start; /* number of tokens sampled in earlier rounds */
     uint32_t row_count;   /* prompt, sampled and appended tokens */
@@ -114,6 +114,7 @@ struct xm_request {
     uint32_t source;   /* slot that holds the prompt's keys and values */
     uint32_t queued;   /* XM_QUEUE_* of its queue; 0: none */
     uint32_t scored;   /* ids of the prompt whose log-probs are known */
+    uint32_t computed; /* ids of the prompt that were computed */
     float temperature;
     float top_p;
     float min_p;

@@ -29,6 +29,8 @@ xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
     s->waiting.name = XM_QUEUE_WAITING;
     s->branching.name = XM_QUEUE_BRANCHING;
     s->slots = xr_calloc(slots, sizeof(*s->slots));
+    s->rows =
+        xr_calloc((size_t)slots * limits->request.row_bound, sizeof(*s->rows));
     s->unused = xr_calloc(slots, sizeof(*s->unused));
     s->busy = xr_calloc(slots, sizeof(*s->busy));
     s->drawn = xr_calloc(slots, sizeof(*s->drawn));
@@ -37,8 +39,8 @@ xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
     s->entry = xr_calloc(slots, sizeof(*s->entry));
     s->scores = xr_calloc(limits->step_tokens, sizeof(*s->scores));
     s->seen = xr_calloc(limits->request.vocab, sizeof(*s->seen));
-    if (!s->slots || !s->unused || !s->busy || !s->drawn || !s->copies ||
-        !s->entry || !s->scores || !s->seen || !s->ahead) {
+    if (!s->slots || !s->rows || !s->unused || !s->busy || !s->drawn ||
+        !s->copies || !s->entry || !s->scores || !s->seen || !s->ahead) {
         xm_sched_destroy(s);
         return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " slots",
                        slots);
@@ -66,6 +68,7 @@ void xm_sched_destroy(xm_sched *sched)
         xm_request_reclaim(sched, polled);
     xm_pool_clear(&sched->pool);
     free(sched->slots);
+    free(sched->rows);
     free(sched->unused);
     free(sched->busy);
     free(sched->drawn);
@@ -368,20 +371,21 @@ xray_status xm_sched_extend(xm_sched *sched, uint64_t id, uint32_t sample,
         status = check_extend(sched, s, tokens, count, err);
     if (status != XRAY_OK)
         return status;
-    /* The token sampled last has not been fed to the model yet. */
     if (count)
         memcpy(s->row + s->row_count - s->request->id_count, tokens,
                count * sizeof(*tokens));
-    s->pending_count = 1 + count;
     s->round_start = s->token_count;
     s->span_count = 0;
     s->row_count += count;
     sched->outstanding++;
     s->finish = XRAY_FINISH_NONE;
-    if (s->state == XM_SAMPLE_HELD && sched->paging.blocks)
+    if (s->state == XM_SAMPLE_HELD && sched->paging.blocks) {
         xm_paging_requeue(sched, s->request, s);
-    else if (s->state == XM_SAMPLE_HELD)
-        xm_slot_start(sched, find_slot(sched, s), s);
+    } else if (s->state == XM_SAMPLE_HELD) {
+        /* The token sampled last has not been fed to the model yet. */
+        uint32_t slot = find_slot(sched, s);
+        xm_slot_start(sched, slot, s, sched->slots[slot].position);
+    }
     return XRAY_OK;
 }
 
@@ -467,6 +471,7 @@ void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out)
         .steps = sched->steps,
         .kv_capacity = (uint64_t)limits->slots * limits->request.row_bound,
         .prefix_tokens_saved = sched->saved_tokens,
+        .recomputed_tokens = sched->recomputed_tokens,
     };
     for (uint32_t i = 0; i < limits->slots; i++)
         if (sched->slots[i].request)

@@ -93,13 +93,14 @@ typedef struct xm_sched_step {
     const xm_slot_copy *copies; /* to be made before the tokens are computed */
 } xm_sched_step;
 
-/* From here on tokens are sampled from the weights `version`. It may allocate,
- * since each running sample may need one more span; XRAY_E_NOMEM changes
- * nothing. */
+/* From here on tokens are sampled from the weights `version`; where that is
+ * another one, it does as xm_sched_forget. It may allocate, since each running
+ * sample may need one more span; XRAY_E_NOMEM changes nothing. */
 xray_status xm_sched_set_version(xm_sched *sched, uint64_t version,
                                  xr_err *err);
 
-/* No prefix cached so far is used from here on: weights or cache are others. */
+/* No keys and values that were computed so far are used from here on: weights
+ * or cache are others. Whatever has begun is computed again from its tokens. */
 void xm_sched_forget(xm_sched *sched);
 
 /* Fills free slots and `step`. Running samples get their one token first.

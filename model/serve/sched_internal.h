@@ -47,7 +47,6 @@ typedef struct xm_ahead {
 typedef struct xm_paging {
     xm_blocks *blocks;  /* NULL: each slot has memory of its own */
     xm_block_seq *seqs; /* [slots] */
-    int32_t *rows;      /* [slots, row bound] the tokens known at its start */
     uint64_t preemptions;
 } xm_paging;
 
@@ -58,6 +57,8 @@ struct xm_sched {
     xm_queue waiting;
     xm_queue branching;
     xm_slot *slots;   /* [slots] */
+    int32_t *rows;    /* [slots, row bound] tokens of a row that is computed
+                       * from its beginning */
     uint32_t *unused; /* stack of free slots */
     uint32_t *busy;   /* slots with tokens to compute, oldest first */
     uint32_t *drawn;  /* [slots] slots that are drawn from in this step */
@@ -75,6 +76,7 @@ struct xm_sched {
     uint64_t prompt_tokens;
     uint64_t generation_tokens;
     uint64_t saved_tokens;
+    uint64_t recomputed_tokens;
     uint64_t steps;
     uint32_t unused_count;
     uint32_t busy_count;
@@ -113,14 +115,22 @@ void xm_paging_close(xm_paging *paging);
 uint32_t xm_paging_fill(xm_sched *sched);
 /* Returns 1 if there is a block for the token after the next one. */
 int xm_paging_grow(xm_sched *sched, uint32_t slot);
+/* Takes the blocks from everything that has some. */
+void xm_paging_forget(xm_sched *sched);
 /* Lets a sample, or (NULL) a prompt, wait until it can be computed again. */
 void xm_paging_requeue(xm_sched *sched, xm_request *request, xm_sample *sample);
 
 /* Gives a slot tokens to compute. */
 void xm_slot_feed(xm_sched *sched, uint32_t slot, const int32_t *tokens,
                   uint32_t count, uint32_t position);
-/* Starts a sample in a slot that holds its computed prompt. */
-void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample);
+/* Copies the tokens of a prompt and of its sample (or NULL) to the slot's row,
+ * which it returns. */
+const int32_t *xm_slot_fill_row(xm_sched *sched, uint32_t slot,
+                                const xm_request *r, const xm_sample *sample);
+/* Starts a sample in a slot that has the keys and values of its first
+ * `computed` tokens: all of its prompt, or none. */
+void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample,
+                   uint32_t computed);
 /* Ends the sequence in a slot: the request's next sample takes the slot, or it
  * becomes free. */
 void xm_slot_vacate(xm_sched *sched, uint32_t slot);

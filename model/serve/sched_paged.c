@@ -8,7 +8,6 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/str.h"
 #include "model/serve/sched_internal.h"
@@ -19,8 +18,7 @@ xray_status xm_paging_open(xm_sched *sched, xr_err *err)
     xm_paging *p = &sched->paging;
     size_t slots = limits->slots;
     p->seqs = xr_calloc(slots, sizeof(*p->seqs));
-    p->rows = xr_calloc(slots * limits->request.row_bound, sizeof(*p->rows));
-    if (!p->seqs || !p->rows)
+    if (!p->seqs)
         return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " slots",
                        limits->slots);
     for (size_t i = 0; i < slots; i++)
@@ -32,13 +30,6 @@ void xm_paging_close(xm_paging *paging)
 {
     xm_blocks_destroy(paging->blocks);
     free(paging->seqs);
-    free(paging->rows);
-}
-
-void xm_sched_forget(xm_sched *sched)
-{
-    if (sched->paging.blocks)
-        xm_blocks_forget(sched->paging.blocks);
 }
 
 /* ---- preemption --------------------------------------------------------- */
@@ -59,7 +50,6 @@ static void preempt_slot(xm_sched *sched, uint32_t slot)
     const xm_slot s = sched->slots[slot];
     xm_slot_vacate(sched, slot);
     xm_paging_requeue(sched, s.request, s.sample);
-    sched->paging.preemptions++;
 }
 
 /* Returns the youngest slot with tokens to compute. */
@@ -83,11 +73,20 @@ static int make_room(xm_sched *sched)
                xm_blocks_reserve(p->blocks, &p->seqs[slot],
                                  s->position + s->feed_count, 0)) {
             preempt_slot(sched, find_youngest(sched));
+            sched->paging.preemptions++;
             preempted = 1;
         }
     }
     xm_sched_compact(sched);
     return preempted;
+}
+
+void xm_paging_forget(xm_sched *sched)
+{
+    xm_blocks_forget(sched->paging.blocks);
+    for (uint32_t i = sched->busy_count; i--;)
+        preempt_slot(sched, sched->busy[i]);
+    xm_sched_compact(sched);
 }
 
 int xm_paging_grow(xm_sched *sched, uint32_t slot)
@@ -98,18 +97,6 @@ int xm_paging_grow(xm_sched *sched, uint32_t slot)
 }
 
 /* ---- sequences that start ----------------------------------------------- */
-
-static const int32_t *fill_row(xm_sched *sched, uint32_t slot,
-                               const xm_request *r, const xm_sample *s)
-{
-    int32_t *row =
-        sched->paging.rows + (size_t)slot * sched->limits.request.row_bound;
-    memcpy(row, r->ids, r->id_count * sizeof(*row));
-    if (s)
-        memcpy(row + r->id_count, s->row ? s->row : s->tokens,
-               (s->row_count - r->id_count) * sizeof(*row));
-    return row;
-}
 
 /* Returns the sequence of a slot that has the request's prompt, or NULL. */
 static const xm_block_seq *find_prompt(const xm_sched *sched,
@@ -151,7 +138,7 @@ static int start_seq(xm_sched *sched, uint32_t slot, xm_request *r,
                      xm_sample *sample, xm_slot_copy *copy)
 {
     xm_slot *s = &sched->slots[slot];
-    const int32_t *row = fill_row(sched, slot, r, sample);
+    const int32_t *row = xm_slot_fill_row(sched, slot, r, sample);
     int copies = begin_seq(sched, slot, r, sample, row, copy);
     if (copies < 0)
         return copies;
@@ -161,7 +148,6 @@ static int start_seq(xm_sched *sched, uint32_t slot, xm_request *r,
     s->sample = sample;
     if (sample) {
         sample->state = XM_SAMPLE_RUNNING;
-        sample->pending_count = 0;
     } else {
         r->source = slot;
         sched->saved_tokens += computed;

@@ -22,30 +22,51 @@ void xm_slot_feed(xm_sched *sched, uint32_t slot, const int32_t *tokens,
     sched->busy[sched->busy_count++] = slot;
 }
 
-void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample)
+/* The tokens of a sample's row after its prompt. */
+static const int32_t *tokens_of(const xm_sample *sample)
+{
+    return sample->row ? sample->row : sample->tokens;
+}
+
+const int32_t *xm_slot_fill_row(xm_sched *sched, uint32_t slot,
+                                const xm_request *r, const xm_sample *sample)
+{
+    int32_t *row = sched->rows + (size_t)slot * sched->limits.request.row_bound;
+    memcpy(row, r->ids, r->id_count * sizeof(*row));
+    if (sample)
+        memcpy(row + r->id_count, tokens_of(sample),
+               (sample->row_count - r->id_count) * sizeof(*row));
+    return row;
+}
+
+void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample,
+                   uint32_t computed)
 {
     xm_slot *s = &sched->slots[slot];
-    s->request = sample->request;
+    xm_request *r = sample->request;
+    s->request = r;
     s->sample = sample;
     s->feed_count = 0;
-    s->position = sample->request->id_count;
-    uint32_t computed = sample->row_count - 1;
+    s->position = computed;
     if (sample->finish != XRAY_FINISH_NONE) {
         /* The sample ended with its first token and is held. */
         sample->state = XM_SAMPLE_HELD;
         return;
     }
     sample->state = XM_SAMPLE_RUNNING;
-    if (sample->pending_count) {
-        computed -= sample->pending_count - 1;
-        xm_slot_feed(sched, slot,
-                     sample->row + computed - sample->request->id_count,
-                     sample->pending_count, computed);
-        sample->pending_count = 0;
-        return;
-    }
-    xm_slot_feed(sched, slot, &sample->tokens[sample->token_count - 1], 1,
-                 computed);
+    const int32_t *feed = computed < r->id_count
+                              ? xm_slot_fill_row(sched, slot, r, sample)
+                              : tokens_of(sample) + computed - r->id_count;
+    xm_slot_feed(sched, slot, feed, sample->row_count - computed, computed);
+}
+
+/* What another sample of its request finds in a slot: the prompt, unless that
+ * is being computed again. */
+static uint32_t count_computed(const xm_sched *sched, uint32_t slot)
+{
+    const xm_slot *s = &sched->slots[slot];
+    uint32_t prompt = s->request->id_count;
+    return s->position >= prompt ? prompt : 0;
 }
 
 void xm_slot_vacate(xm_sched *sched, uint32_t slot)
@@ -53,9 +74,8 @@ void xm_slot_vacate(xm_sched *sched, uint32_t slot)
     xm_request *r = sched->slots[slot].request;
     xm_sample *next = sched->paging.blocks ? NULL : xm_ready_pop(r);
     if (next) {
-        /* The prompt is still in the slot; positions after it are overwritten.
-         */
-        xm_slot_start(sched, slot, next);
+        /* Positions after the prompt are overwritten. */
+        xm_slot_start(sched, slot, next, count_computed(sched, slot));
         if (!r->ready && r->queued)
             xm_queue_remove(&sched->branching, r);
         return;
@@ -65,6 +85,25 @@ void xm_slot_vacate(xm_sched *sched, uint32_t slot)
         xm_blocks_release(sched->paging.blocks, &sched->paging.seqs[slot]);
     sched->slots[slot] = (xm_slot){ .listed = listed };
     sched->unused[sched->unused_count++] = slot;
+}
+
+static void restart_slot(xm_sched *sched, uint32_t slot)
+{
+    const xm_slot *s = &sched->slots[slot];
+    if (s->sample)
+        xm_slot_start(sched, slot, s->sample, 0);
+    else if (s->request)
+        xm_slot_feed(sched, slot, s->request->ids, s->request->id_count, 0);
+}
+
+void xm_sched_forget(xm_sched *sched)
+{
+    if (sched->paging.blocks) {
+        xm_paging_forget(sched);
+        return;
+    }
+    for (uint32_t i = 0; i < sched->limits.slots; i++)
+        restart_slot(sched, i);
 }
 
 void xm_sched_compact(xm_sched *sched)
@@ -90,9 +129,11 @@ static uint32_t fill_free_slots(xm_sched *sched)
         if (!r)
             break;
         uint32_t slot = sched->unused[--sched->unused_count];
-        sched->copies[copies++] =
-            (xm_slot_copy){ r->source, slot, r->id_count };
-        xm_slot_start(sched, slot, xm_ready_pop(r));
+        uint32_t computed = count_computed(sched, r->source);
+        if (computed)
+            sched->copies[copies++] =
+                (xm_slot_copy){ r->source, slot, computed };
+        xm_slot_start(sched, slot, xm_ready_pop(r), computed);
         if (!r->ready)
             xm_queue_remove(&sched->branching, r);
     }
@@ -121,6 +162,26 @@ static void emit_scores(xm_sched *sched, const xm_slot *s, uint32_t count,
     }
 }
 
+/* Moves a slot on by tokens that a step computes. */
+static void pass_tokens(xm_sched *sched, uint32_t slot, uint32_t count)
+{
+    xm_slot *s = &sched->slots[slot];
+    uint32_t *computed =
+        s->sample ? &s->sample->computed : &s->request->computed;
+    uint32_t end = s->position + count;
+    if (sched->paging.blocks)
+        xm_blocks_append(sched->paging.blocks, &sched->paging.seqs[slot],
+                         s->feed, count);
+    if (s->position < *computed)
+        sched->recomputed_tokens +=
+            (end < *computed ? end : *computed) - s->position;
+    if (*computed < end)
+        *computed = end;
+    s->feed += count;
+    s->feed_count -= count;
+    s->position = end;
+}
+
 static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
                              xm_sched_step *step)
 {
@@ -131,16 +192,11 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
         step->seq[at + i] = (int32_t)slot;
         step->positions[at + i] = (int32_t)(s->position + i);
     }
-    if (sched->paging.blocks)
-        xm_blocks_append(sched->paging.blocks, &sched->paging.seqs[slot],
-                         s->feed, count);
     if (!s->sample)
         sched->prompt_tokens += count;
     if (!s->sample && s->request->prompt_logp)
         emit_scores(sched, s, count, step);
-    s->feed += count;
-    s->feed_count -= count;
-    s->position += count;
+    pass_tokens(sched, slot, count);
     if (s->position > step->position_bound)
         step->position_bound = s->position;
     step->tokens += count;
@@ -302,7 +358,7 @@ static void finish_prompt(xm_sched *sched, uint32_t slot)
     sched->saved_tokens += (uint64_t)(r->started - 1) * r->id_count;
     xm_sample *next = sched->paging.blocks ? xm_ready_pop(r) : NULL;
     if (next)
-        xm_slot_start(sched, slot, next);
+        xm_slot_start(sched, slot, next, r->id_count);
     else
         xm_slot_vacate(sched, slot);
     if (r->ready)
@@ -388,12 +444,7 @@ int xm_sched_take_ahead(xm_sched *sched, xm_sched_step *step)
             s->sample->token_count != row->token_count ||
             xm_sample_needs_logits(s->sample))
             continue;
-        if (sched->paging.blocks)
-            xm_blocks_append(sched->paging.blocks,
-                             &sched->paging.seqs[row->slot], s->feed, 1);
-        s->feed++;
-        s->feed_count = 0;
-        s->position++;
+        pass_tokens(sched, row->slot, 1);
         sched->entry[sched->drawn_count] = i;
         sched->drawn[sched->drawn_count++] = row->slot;
     }

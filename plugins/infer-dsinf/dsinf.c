@@ -45,7 +45,7 @@ static const xray_option options[] = {
 
 static const xray_infer_ops ops = {
     .header = XRAY_HEADER(xray_infer_ops),
-    .capabilities = XM_ENGINE_OFFERS | XRAY_INFER_UPDATE_RUNNING,
+    .capabilities = XM_ENGINE_OFFERS,
     .plan = dsinf_plan,
     .create = dsinf_create,
     XM_ENGINE_CALLS,

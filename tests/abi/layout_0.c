@@ -369,7 +369,8 @@ AT(xray_infer_stats, kv_tokens, 48);
 AT(xray_infer_stats, kv_capacity, 56);
 AT(xray_infer_stats, prefix_tokens_saved, 64);
 AT(xray_infer_stats, preemptions, 72);
-SIZE(xray_infer_stats, 80);
+AT(xray_infer_stats, recomputed_tokens, 80);
+SIZE(xray_infer_stats, 88);
 
 AT(xray_infer_ops, header, 0);
 AT(xray_infer_ops, capabilities, 8);
