@@ -1,198 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the scheduler alone, driven by a model that is a hash: the memory of a
- * slot holds the ids fed to it, and a drawn token is a function of the row so
- * far and of the draw's key. Every sample thus has a single right answer, which
- * an oracle computes without slots or steps.
+ * Tests the scheduler alone: whatever the slots, the budget, the order and the
+ * portions, every sample has the oracle's tokens.
  */
-#include "tests/testing.h"
+#include "tests/serve/sched_rig.h"
 
-#include <xray/numerics.h>
+enum { ROW = 40 };
 
-#include "model/serve/sched.h"
-
-enum { VOCAB = 97, ROW = 40, MAX_SLOTS = 12, MAX_STEP = 512, STOP_ID = 5 };
-
-typedef struct rig {
-    xm_sched *sched;
-    xm_sched_limits limits;
-    int32_t memory[MAX_SLOTS][ROW];
-    int32_t ids[MAX_STEP], seq[MAX_STEP], positions[MAX_STEP];
-    int32_t last[MAX_SLOTS];
-    uint32_t draw_cap;
-    uint64_t copies;
-    uint32_t most_tokens;
-} rig;
-
-static rig *rig_new(uint32_t slots, uint32_t step_tokens, uint32_t draw_cap)
+static rig *make_rig(uint32_t slots, uint32_t step_tokens, uint32_t draw_cap)
 {
-    rig *r = calloc(1, sizeof(*r));
-    xr_err err = { "" };
-    assert_non_null(r);
-    r->limits = (xm_sched_limits){ slots, step_tokens, { VOCAB, ROW } };
-    r->draw_cap = draw_cap;
-    assert_int_equal(xm_sched_create(&r->limits, &err, &r->sched), XRAY_OK);
-    return r;
-}
-
-static void rig_free(rig *r)
-{
-    xm_sched_destroy(r->sched);
-    free(r);
-}
-
-static uint64_t hash_row(const int32_t *row, uint32_t count)
-{
-    uint64_t h = 1;
-    for (uint32_t i = 0; i < count; i++)
-        h = xray_mix64(h, (uint64_t)(uint32_t)row[i]);
-    return h;
-}
-
-static void answer_draw(uint64_t row, const xray_draw *draw, int32_t *token,
-                        float *raw, float *logp)
-{
-    uint64_t h = xray_mix64(xray_mix64(row, draw->key), draw->sample);
-    h = xray_mix64(h, draw->position);
-    *token = (int32_t)(h % VOCAB);
-    *raw = -(float)(h >> 40);
-    *logp = *raw * draw->temperature;
-}
-
-static void answer_draws(rig *r, const xm_sched_step *round)
-{
-    xray_draw draws[64];
-    int32_t index[64], token[64];
-    float raw[64], logp[64];
-    int run = 0;
-    uint32_t n;
-    while ((n = xm_sched_draws(r->sched, r->draw_cap, draws, index, &run))) {
-        for (uint32_t i = 0; i < n; i++) {
-            if (run)
-                assert_int_equal(index[i], index[0] + (int32_t)i);
-            int32_t at = r->last[index[i]];
-            assert_true(at >= 0 && (uint32_t)at < round->tokens);
-            const int32_t *row = r->memory[r->seq[at]];
-            answer_draw(hash_row(row, (uint32_t)r->positions[at] + 1),
-                        &draws[i], &token[i], &raw[i], &logp[i]);
-        }
-        xm_sched_results(r->sched, token, raw, logp);
-    }
-}
-
-static void rig_step(rig *r)
-{
-    xm_sched_step round = {
-        .ids = r->ids, .seq = r->seq, .positions = r->positions, .last = r->last
-    };
-    xr_err err = { "" };
-    assert_int_equal(xm_sched_set_version(r->sched, 7, &err), XRAY_OK);
-    xm_sched_begin(r->sched, &round);
-    for (uint32_t i = 0; i < round.copy_count; i++) {
-        const xm_slot_copy *c = &round.copies[i];
-        assert_int_not_equal(c->from, c->to);
-        memcpy(r->memory[c->to], r->memory[c->from],
-               c->positions * sizeof(int32_t));
-        for (uint32_t p = c->positions; p < ROW; p++)
-            r->memory[c->to][p] = -9; /* earlier contents must not be read */
-        r->copies++;
-    }
-    assert_true(round.tokens <= r->limits.step_tokens);
-    if (round.tokens > r->most_tokens)
-        r->most_tokens = round.tokens;
-    for (uint32_t i = 0; i < round.tokens; i++) {
-        assert_true(r->positions[i] < (int32_t)round.position_bound);
-        r->memory[r->seq[i]][r->positions[i]] = r->ids[i];
-    }
-    for (uint32_t i = 1; i < round.last_count; i++)
-        assert_true(r->last[i] > r->last[i - 1]);
-    answer_draws(r, &round);
-    xm_sched_end(r->sched);
-}
-
-static void rig_run(rig *r)
-{
-    int steps = 0;
-    while (xm_sched_has_work(r->sched)) {
-        rig_step(r);
-        assert_true(++steps < 100000);
-    }
-}
-
-/* ---- requests and their right answers
- * -------------------------------------- */
-
-static const int32_t stops[] = { STOP_ID };
-static int32_t prompt_ids[ROW];
-
-static xray_request make_test_request(uint64_t id, uint32_t prompt,
-                                      uint32_t count, uint32_t max_tokens)
-{
-    for (uint32_t i = 0; i < ROW; i++)
-        prompt_ids[i] = (int32_t)((id * 31 + i * 7 + 3) % VOCAB);
-    return (xray_request){ .header = XRAY_HEADER(xray_request),
-                           .id = id,
-                           .ids = prompt_ids,
-                           .id_count = prompt,
-                           .count = count,
-                           .max_tokens = max_tokens,
-                           .seed = 11,
-                           .step = 3,
-                           .prompt_id = id + 100,
-                           .temperature = 0.5f,
-                           .top_p = 1,
-                           .stop_ids = stops,
-                           .stop_count = 1 };
-}
-
-/* Samples from `row`, which grows, until a rule ends it; returns the finish
- * reason. */
-static uint32_t sample_by_oracle(const xray_request *q, uint32_t sample,
-                                 int32_t *row, uint32_t *row_count,
-                                 uint32_t *made)
-{
-    uint64_t key = xray_philox_key(q->seed, q->step, q->prompt_id);
-    *made = 0;
-    for (;;) {
-        float raw, logp;
-        xray_draw draw = { .key = key,
-                           .sample = sample,
-                           .position = *row_count,
-                           .temperature = q->temperature };
-        answer_draw(hash_row(row, *row_count), &draw, &row[*row_count], &raw,
-                    &logp);
-        int32_t token = row[(*row_count)++];
-        ++*made;
-        if (token == STOP_ID)
-            return XRAY_FINISH_STOP;
-        if (*made == q->max_tokens || *row_count == ROW)
-            return XRAY_FINISH_LENGTH;
-    }
-}
-
-static void check_result(const xray_request *q, const xray_sample_out *out)
-{
-    int32_t row[ROW];
-    for (uint32_t i = 0; i < ROW; i++)
-        row[i] = (int32_t)((q->id * 31 + i * 7 + 3) % VOCAB);
-    uint32_t count = q->id_count;
-    uint32_t made = 0;
-    uint32_t finish = sample_by_oracle(q, out->sample, row, &count, &made);
-    assert_int_equal(out->finish, finish);
-    assert_int_equal(out->token_count, made);
-    assert_memory_equal(out->tokens, row + q->id_count, made * sizeof(*row));
-    assert_int_equal(out->span_count, 1);
-    assert_int_equal(out->spans[0].first, q->id_count);
-    assert_int_equal(out->spans[0].last, count);
-    assert_int_equal(out->spans[0].version, 7);
-}
-
-static void submit_request(rig *r, const xray_request *q)
-{
-    xr_err err = { "" };
-    xray_status status = xm_sched_submit(r->sched, q, &err);
-    if (status != XRAY_OK)
-        fail_msg("%s", err.text);
+    const xm_sched_limits limits = { slots, step_tokens, { VOCAB, ROW } };
+    return rig_new(&limits, draw_cap);
 }
 
 enum { SHAPES = 9 };
@@ -214,18 +32,18 @@ static void any_slots_budget_and_portion(void **state)
     static const uint32_t caps[] = { 1, 4, 64 };
     for (uint32_t c = 0; c < 5 * 4 * 3; c++) {
         uint32_t n = slots[c % 5];
-        rig *r = rig_new(n, n + extra[c / 5 % 4], caps[c / 20]);
+        rig *r = make_rig(n, n + extra[c / 5 % 4], caps[c / 20]);
         uint32_t wanted = 0;
         for (uint64_t i = 0; i < SHAPES; i++) {
             xray_request q = make_shape(c % 2 ? i : SHAPES - 1 - i);
             wanted += q.count;
-            submit_request(r, &q);
+            rig_submit(r, &q);
         }
         rig_run(r);
         xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
         while (xm_sched_poll(r->sched, &out) == XRAY_OK) {
             xray_request q = make_shape(out.id);
-            check_result(&q, &out);
+            check_result(r, &q, &out);
             wanted--;
         }
         assert_int_equal(wanted, 0);
@@ -239,42 +57,41 @@ static void any_slots_budget_and_portion(void **state)
 static void a_stop_id_may_come_last(void **state)
 {
     (void)state;
+    static oracle row;
     uint32_t at_most = 0;
     uint32_t at_end = 0;
     for (uint64_t id = 1; !at_most || !at_end; id++) {
+        rig *r = make_rig(1, 64, 64);
         xray_request q = make_test_request(id, 3, 1, 2 * ROW);
-        int32_t row[ROW];
-        uint32_t count = q.id_count;
         uint32_t made = 0;
-        memcpy(row, prompt_ids, sizeof(row));
-        if (sample_by_oracle(&q, 0, row, &count, &made) != XRAY_FINISH_STOP ||
-            (count == ROW ? at_end : at_most))
-            continue;
-        if (count < ROW)
-            q.max_tokens = made;
-        rig *r = rig_new(1, 64, 64);
-        submit_request(r, &q);
-        rig_run(r);
-        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
-        assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
-        assert_int_equal(out.finish, XRAY_FINISH_STOP);
-        assert_int_equal(out.token_count, made);
-        assert_int_equal(out.tokens[made - 1], STOP_ID);
+        oracle_begin(r, q.ids, q.id_count, &row);
+        uint32_t finish = oracle_sample(r, &q, 0, &row, &made);
+        uint32_t *seen = row.count == ROW ? &at_end : &at_most;
+        if (finish == XRAY_FINISH_STOP && !*seen) {
+            if (row.count < ROW)
+                q.max_tokens = made;
+            rig_submit(r, &q);
+            rig_run(r);
+            xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+            assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
+            assert_int_equal(out.finish, XRAY_FINISH_STOP);
+            assert_int_equal(out.token_count, made);
+            assert_int_equal(out.tokens[made - 1], STOP_ID);
+            *seen = 1;
+        }
         rig_free(r);
-        *(count == ROW ? &at_end : &at_most) = 1;
     }
 }
 
 static void prompt_is_computed_once(void **state)
 {
     (void)state;
-    rig *r = rig_new(3, 64, 64);
+    rig *r = make_rig(3, 64, 64);
     xray_request q = make_test_request(1, 20, 9, 5);
     q.stop_count = 0;
-    submit_request(r, &q);
+    rig_submit(r, &q);
     rig_run(r);
-    xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
-    xm_sched_stats(r->sched, &stats);
+    xray_infer_stats stats = rig_stats(r);
     assert_int_equal(stats.prompt_tokens, 20);
     assert_int_equal(stats.prefix_tokens_saved, 8 * 20);
     assert_int_equal(stats.generation_tokens, 9 * 5);
@@ -289,17 +106,16 @@ static void prompt_is_computed_once(void **state)
 static void running_samples_go_before_prompts(void **state)
 {
     (void)state;
-    rig *r = rig_new(4, 8, 64);
+    rig *r = make_rig(4, 8, 64);
     xray_request q = make_test_request(1, 2, 1, 30);
     q.stop_count = 0;
-    submit_request(r, &q);
+    rig_submit(r, &q);
     rig_step(r);
     xray_request long_one = make_test_request(2, 30, 1, 2);
-    submit_request(r, &long_one);
-    xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
+    rig_submit(r, &long_one);
     for (uint32_t i = 0; i < 4; i++) {
         rig_step(r);
-        xm_sched_stats(r->sched, &stats);
+        xray_infer_stats stats = rig_stats(r);
         assert_int_equal(stats.generation_tokens, i + 2); /* one per step */
         assert_int_equal(stats.prompt_tokens, 2 + (i + 1) * 7);
         /* Of the sample, and of the part of the prompt that was computed. */
@@ -315,7 +131,7 @@ static void running_samples_go_before_prompts(void **state)
 static void abort_gives_what_was_made(void **state)
 {
     (void)state;
-    rig *r = rig_new(2, 16, 64);
+    rig *r = make_rig(2, 16, 64);
     xr_err err = { "" };
     xray_request a =
         make_test_request(1, 4, 4, 30); /* 1 runs, 3 have a first token */
@@ -323,9 +139,9 @@ static void abort_gives_what_was_made(void **state)
         make_test_request(2, 30, 1, 9); /* its prompt is half computed */
     xray_request c = make_test_request(3, 4, 2, 30); /* waits */
     a.stop_count = b.stop_count = c.stop_count = 0;
-    submit_request(r, &a);
-    submit_request(r, &b);
-    submit_request(r, &c);
+    rig_submit(r, &a);
+    rig_submit(r, &b);
+    rig_submit(r, &c);
     for (int i = 0; i < 2; i++)
         rig_step(r);
     for (uint64_t id = 1; id <= 3; id++)
@@ -352,19 +168,17 @@ static void abort_gives_what_was_made(void **state)
     assert_string_equal(err.text,
                         "request 1: no request with this id is running");
     /* Both slots are free again: two samples run side by side, then one. */
-    xray_infer_stats before = { .header = XRAY_HEADER(xray_infer_stats) };
-    xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
-    xm_sched_stats(r->sched, &before);
+    xray_infer_stats before = rig_stats(r);
     assert_int_equal(before.kv_tokens, 0);
     xray_request d = make_test_request(3, 4, 3, 6);
     d.stop_count = 0;
-    submit_request(r, &d);
+    rig_submit(r, &d);
     rig_run(r);
-    xm_sched_stats(r->sched, &stats);
+    xray_infer_stats stats = rig_stats(r);
     assert_int_equal(stats.steps - before.steps, 1 + 5 + 5);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
-        check_result(&d, &out);
+        check_result(r, &d, &out);
     }
     assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_END);
     rig_free(r);
@@ -378,36 +192,32 @@ static void hold_and_extend(void **state)
     static const int32_t observed[] = { 60, 61, 62, 63, 64 };
     xr_err err = { "" };
     for (uint32_t slots = 1; slots <= 3; slots++) {
-        rig *r = rig_new(slots, slots + 2, 64);
+        rig *r = make_rig(slots, slots + 2, 64);
         xray_request q = make_test_request(1, 6, slots + 1, 4);
         q.hold = 1;
-        submit_request(r, &q);
+        rig_submit(r, &q);
         rig_run(r);
-        int32_t rows[4][ROW];
-        uint32_t counts[4] = { 0 };
+        static oracle rows[4];
+        uint32_t turns[4] = { 0 };
         xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
         uint32_t polled = 0;
         uint32_t released = 0;
         while (released < q.count) {
             while (xm_sched_poll(r->sched, &out) == XRAY_OK) {
                 uint32_t s = out.sample;
-                if (!counts[s]) {
-                    memcpy(rows[s], prompt_ids, 6 * sizeof(int32_t));
-                    counts[s] = 6;
-                }
-                uint32_t before = counts[s];
+                if (turns[s] == 0)
+                    oracle_begin(r, q.ids, q.id_count, &rows[s]);
+                uint32_t before = rows[s].count;
                 uint32_t made = 0;
-                uint32_t finish =
-                    sample_by_oracle(&q, s, rows[s], &counts[s], &made);
+                uint32_t finish = oracle_sample(r, &q, s, &rows[s], &made);
                 assert_int_equal(out.finish, finish);
                 assert_int_equal(out.token_count, made);
-                assert_memory_equal(out.tokens, rows[s] + before,
+                assert_memory_equal(out.tokens, rows[s].ids + before,
                                     made * sizeof(int32_t));
                 assert_int_equal(out.spans[0].first, before);
                 polled++;
-                if (before == 6) {
-                    memcpy(rows[s] + counts[s], observed, sizeof(observed));
-                    counts[s] += 5;
+                if (turns[s]++ == 0) {
+                    oracle_add(r, observed, 5, &rows[s]);
                     assert_int_equal(
                         xm_sched_extend(r->sched, 1, s, observed, 5, &err),
                         XRAY_OK);
@@ -428,12 +238,12 @@ static void hold_and_extend(void **state)
 static void extend_says_what_is_wrong(void **state)
 {
     (void)state;
-    rig *r = rig_new(2, 64, 64);
+    rig *r = make_rig(2, 64, 64);
     xr_err err = { "" };
     static const int32_t tokens[ROW] = { 1, 2, 200 };
     xray_request q = make_test_request(1, 6, 2, 1);
     q.hold = 1;
-    submit_request(r, &q);
+    rig_submit(r, &q);
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, 2, &err),
                      XRAY_E_ARG);
     assert_non_null(strstr(err.text, "sample 0 is not held"));
@@ -458,13 +268,13 @@ static void extend_says_what_is_wrong(void **state)
     assert_non_null(strstr(err.text, "leave no space in a row of 40"));
     /* Both slots are held: another request waits, and the engine is idle. */
     xray_request other = make_test_request(2, 6, 1, 1);
-    submit_request(r, &other);
+    rig_submit(r, &other);
     assert_false(xm_sched_has_work(r->sched));
     assert_int_equal(xm_sched_release(r->sched, 1, 0, &err), XRAY_OK);
     assert_int_equal(xm_sched_release(r->sched, 1, 0, &err), XRAY_E_ARG);
     rig_run(r);
     assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
-    check_result(&other, &out);
+    check_result(r, &other, &out);
     assert_int_equal(xm_sched_live(r->sched), 1);
     assert_int_equal(xm_sched_abort(r->sched, 1, XRAY_ALL_SAMPLES, &err),
                      XRAY_OK);
@@ -485,7 +295,7 @@ static void expect_refused(rig *r, const xray_request *q, const char *sentence)
 static void bad_requests_are_named(void **state)
 {
     (void)state;
-    rig *r = rig_new(2, 64, 64);
+    rig *r = make_rig(2, 64, 64);
     xray_request good = make_test_request(9, 4, 1, 3);
     xray_request q = good;
     q.id_count = 0;
@@ -545,7 +355,7 @@ static void bad_requests_are_named(void **state)
     q = good;
     q.stop_ids = NULL;
     expect_refused(r, &q, "request 9: stop_count is 1 but stop_ids is not set");
-    submit_request(r, &good);
+    rig_submit(r, &good);
     expect_refused(r, &good, "request 9: a request of this id is running");
     rig_free(r);
 }
@@ -554,14 +364,14 @@ static void bad_requests_are_named(void **state)
 static void memory_is_used_again(void **state)
 {
     (void)state;
-    rig *r = rig_new(4, 64, 64);
+    rig *r = make_rig(4, 64, 64);
     uint64_t grown = 0;
     for (int round = 0; round < 5; round++) {
         uint32_t wanted = 0;
         for (uint64_t i = 0; i < SHAPES; i++) {
             xray_request q = make_shape((i * 4 + (uint64_t)round) % SHAPES);
             wanted += q.count;
-            submit_request(r, &q);
+            rig_submit(r, &q);
         }
         uint64_t before = xm_sched_grown(r->sched);
         rig_run(r);
