@@ -10,6 +10,8 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "model/train/trainer.h"
+
 typedef struct rank_job {
     xray_host host;
     ranks_run *run;
@@ -26,6 +28,9 @@ typedef struct rank_job {
     rows whole;
     rows mine;
     float logp[ROWS_TOKENS_MAX];
+    float value[ROWS_TOKENS_MAX];
+    double nll[RANKS_STEPS];
+    snapshot *after; /* [steps] the weights, of all ranks; NULL: not watched */
     const xray_comm_ops *comm;
     void *comm_self;
     xray_comm_group *group;
@@ -55,15 +60,6 @@ static const void *job_service(const xray_host *host, const char *id)
     return NULL;
 }
 
-const char ranks_deep[] =
-    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],"
-    "\"hidden_act\":\"silu\",\"hidden_size\":64,\"num_hidden_layers\":6,"
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-    "\"intermediate_size\":160,\"vocab_size\":512,"
-    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
-    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
-    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
-
 ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
 {
     return (ranks_run){ .spec = { .config_json = json,
@@ -79,61 +75,6 @@ ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
                         .cuts = 1 };
 }
 
-/* ---- snapshots ---------------------------------------------------------- */
-
-static void store_tensor(snapshot *s, const xray_tensor *t)
-{
-    uint32_t i = 0;
-    uint64_t whole = t->shape[0] * (t->dims > 1 ? t->shape[1] : 1);
-    while (i < s->count && strcmp(s->tensors[i].name, t->name) != 0)
-        i++;
-    if (i == s->count) {
-        (void)snprintf(s->tensors[i].name, sizeof(s->tensors[i].name), "%s",
-                       t->name);
-        s->tensors[i].count = whole;
-        s->tensors[i].data = calloc(whole, sizeof(float));
-        s->count++;
-    }
-    uint64_t cols = t->dims > 1 ? t->extent[1] : t->extent[0];
-    uint64_t at = t->dims > 1 ? t->lo[0] * t->shape[1] + t->lo[1] : t->lo[0];
-    for (uint64_t r = 0; t->data && r < xray_box_count(t) / cols; r++) {
-        const float *from = (const float *)t->data + r * t->stride[0];
-        float *to = s->tensors[i].data + at + r * t->shape[1];
-        for (uint64_t c = 0; c < cols; c++)
-            s->clashes +=
-                to[c] != 0 && memcmp(to + c, from + c, sizeof(*to)) != 0;
-        memcpy(to, from, cols * sizeof(float));
-    }
-    s->tensors[i].filled += xray_box_count(t);
-}
-
-static void store_table(rank_job *job, snapshot *s, const xray_weights *table)
-{
-    (void)pthread_mutex_lock(job->mutex);
-    for (uint32_t i = 0; table && i < table->tensor_count; i++)
-        store_tensor(s, &table->tensors[i]);
-    (void)pthread_mutex_unlock(job->mutex);
-}
-
-int snapshot_differ(const snapshot *a, const snapshot *b)
-{
-    assert_int_equal(a->count, b->count);
-    for (uint32_t i = 0; i < a->count; i++) {
-        uint32_t k = 0;
-        while (k < b->count &&
-               strcmp(a->tensors[i].name, b->tensors[k].name) != 0)
-            k++;
-        assert_true(k < b->count);
-        assert_int_equal(a->tensors[i].count, b->tensors[k].count);
-        if (memcmp(a->tensors[i].data, b->tensors[k].data,
-                   a->tensors[i].count * sizeof(float)) != 0) {
-            print_message("first difference in %s\n", a->tensors[i].name);
-            return 1;
-        }
-    }
-    return 0;
-}
-
 void ranks_same(const ranks_run *a, const ranks_run *b, const char *what)
 {
     if (snapshot_differ(&a->grads, &b->grads))
@@ -143,38 +84,17 @@ void ranks_same(const ranks_run *a, const ranks_run *b, const char *what)
     assert_memory_equal(a->norm[0], b->norm[0], sizeof(a->norm[0]));
 }
 
-double snapshot_distance(const snapshot *a, const snapshot *b)
-{
-    double most = 0;
-    assert_int_equal(a->count, b->count);
-    for (uint32_t i = 0; i < a->count; i++) {
-        uint32_t k = 0;
-        double scale = 1e-30;
-        double far = 0;
-        while (strcmp(a->tensors[i].name, b->tensors[k].name) != 0)
-            k++;
-        for (uint64_t n = 0; n < a->tensors[i].count; n++) {
-            double x = (double)a->tensors[i].data[n];
-            double y = (double)b->tensors[k].data[n];
-            scale = fmax(scale, fabs(x));
-            far = fmax(far, fabs(x - y));
-        }
-        most = fmax(most, far / scale);
-    }
-    return most;
-}
-
-static void snapshot_free(snapshot *s)
-{
-    for (uint32_t i = 0; i < s->count; i++)
-        free(s->tensors[i].data);
-    *s = (snapshot){ 0 };
-}
-
 void ranks_free(ranks_run *run)
 {
     snapshot_free(&run->grads);
     snapshot_free(&run->weights);
+}
+
+static void store_table(rank_job *job, snapshot *s, const xray_weights *table)
+{
+    (void)pthread_mutex_lock(job->mutex);
+    snapshot_store(s, table);
+    (void)pthread_mutex_unlock(job->mutex);
 }
 
 /* ---- a rank ------------------------------------------------------------- */
@@ -187,14 +107,6 @@ static uint32_t width_of(const ranks_run *run)
 static uint32_t kv_of(const ranks_run *run)
 {
     return run->kv_ranks ? run->kv_ranks : 1;
-}
-
-/* The collectives that this rank's replica has made. */
-static uint64_t count_joins(const rank_job *job)
-{
-    return job->replica
-               ? thread_comm_calls(job->replica, job->rank % width_of(job->run))
-               : 0;
 }
 
 /* The bytes that this rank has received from all ranks and from those that
@@ -236,33 +148,6 @@ static void take_rows(rows *to, const rows *from, uint32_t first, uint32_t last)
     to->batch.temperature = to->temperature;
 }
 
-/* Gives every second row of a micro-batch the beginning of the row before it as
- * its prompt. */
-static void share_beginnings(rows *r, uint32_t cuts)
-{
-    for (uint32_t p = 0; p < cuts; p++) {
-        xray_batch *part = &r->parts[p];
-        int32_t *ids = r->ids + (part->ids - r->ids);
-        for (uint32_t i = 0; i < part->rows; i++) {
-            const int32_t *start = part->row_start;
-            uint32_t other = i ^ 1u;
-            int32_t own = start[i + 1] - start[i];
-            int32_t its =
-                other < part->rows ? start[other + 1] - start[other] : 1;
-            int32_t *prompt = &r->prompt_len[p][i];
-            *prompt = (own < its ? own : its) / 2;
-            *prompt += *prompt == 0;
-            r->group[p][i] = (int32_t)(i / 2);
-            if (i % 2)
-                memcpy(ids + start[i], ids + start[other],
-                       (size_t)*prompt * sizeof(int32_t));
-        }
-        part->prompt_len = r->prompt_len[p];
-        part->group = r->group[p];
-        part->share_prompts = 1;
-    }
-}
-
 static xray_status fail_in_loss(void *ctx, const xray_loss_call *call)
 {
     (void)ctx;
@@ -296,70 +181,130 @@ static xray_status offload_and_onload(rank_job *job, uint32_t tags)
 #define TAGS_STEP \
     (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_GRADS | 1u << XRAY_TAG_OPTIMIZER)
 
-static xray_status train_one_step(rank_job *job, uint32_t i)
+/* Draws the step's rows, and makes a loss of this rank's. */
+static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
 {
     ranks_run *run = job->run;
-    uint32_t total = run->rows ? run->rows : 16;
     uint32_t replica = job->rank / width_of(run);
-    const xray_train_ops *ops = job->rig.ops;
-    rows_loss ctx = { .entropy_weight = 0.02, .value_weight = 0.1 };
-    rows_draw(&job->whole, total, 24, 37, 100 + run->first_step + i);
-    xray_loss loss = rows_loss_of(&ctx, &job->whole);
-    double tokens = ctx.tokens;
+    rows_draw(&job->whole, run->rows ? run->rows : 16, 24, 37,
+              100 + run->first_step + i);
+    (void)rows_loss_of(ctx, &job->whole);
+    double tokens = ctx->tokens;
     take_rows(&job->mine, &job->whole, first_row(run, replica),
               first_row(run, replica + 1));
-    rows_cut(&job->mine, run->cuts);
     if (run->share)
-        share_beginnings(&job->mine, run->cuts);
-    loss = rows_loss_of(&ctx, &job->mine);
-    ctx.tokens = tokens;
+        rows_begin_alike(&job->mine, 1);
+    rows_cut(&job->mine, run->cuts);
+    xray_loss loss = rows_loss_of(ctx, &job->mine);
+    ctx->tokens = tokens;
+    for (uint32_t p = 0; p < run->cuts; p++) {
+        ranks_work *work = &run->work[job->rank][i];
+        uint64_t items = 0;
+        uint64_t inputs = rows_inputs(&job->mine.parts[p], &items);
+        work->passes += inputs > 0;
+        work->inputs += inputs;
+        work->items += items;
+    }
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
         loss.fn = fail_in_loss;
-    uint64_t before = count_received(job);
-    uint64_t joins = count_joins(job);
+    return loss;
+}
+
+/* Sums the step's gradients, in two calls if gradients are read in between. */
+static xray_status sum_gradients(rank_job *job, const xray_loss *loss)
+{
+    ranks_run *run = job->run;
+    const xray_train_ops *ops = job->rig.ops;
     uint32_t first = run->twice ? run->cuts / 2 : 0;
     xray_status status = offload_and_onload(job, TAGS_GRADIENTS);
     if (status == XRAY_OK && first) {
         status = ops->forward_backward(job->rig.self, job->mine.pointers, first,
-                                       &loss);
+                                       loss);
         if (!rig_debug(&job->rig)->gradients(job->rig.self))
             return XRAY_E_BUG;
         if (status == XRAY_OK)
             status = offload_and_onload(job, TAGS_GRADIENTS);
     }
+    return status == XRAY_OK ? ops->forward_backward(job->rig.self,
+                                                     job->mine.pointers + first,
+                                                     run->cuts - first, loss)
+                             : status;
+}
+
+static void poison_gradient(const xray_weights *grads)
+{
+    for (uint32_t t = 0; t < grads->tensor_count; t++)
+        if (strstr(grads->tensors[t].name, "layers.1.mlp.down_proj") &&
+            xray_box_count(&grads->tensors[t]))
+            ((float *)grads->tensors[t].data)[0] = NAN;
+}
+
+static xray_status update_weights(rank_job *job, uint32_t i)
+{
+    ranks_run *run = job->run;
+    const xray_train_ops *ops = job->rig.ops;
+    xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
+    xray_status status = offload_and_onload(job, TAGS_STEP);
     if (status == XRAY_OK)
-        status =
-            ops->forward_backward(job->rig.self, job->mine.pointers + first,
-                                  run->cuts - first, &loss);
-    run->joins[job->rank][i] = count_joins(job) - joins;
+        status = ops->optimizer_step(job->rig.self, 1e-2, 0.5, &result);
+    if (status == XRAY_OK && job->after)
+        store_table(job, &job->after[i], ops->weights(job->rig.self));
+    run->norm[job->rank][i] = result.grad_norm;
+    run->skipped[job->rank] += result.skipped;
+    if (result.bad_tensor)
+        (void)snprintf(run->bad[job->rank], sizeof(run->bad[0]), "%s",
+                       result.bad_tensor);
+    return status;
+}
+
+static thread_comm_calls subtract_calls(thread_comm_calls a,
+                                        thread_comm_calls b)
+{
+    return (thread_comm_calls){ a.calls - b.calls, a.floats - b.floats };
+}
+
+/* What a group made since `before`. */
+static thread_comm_traffic made_since(const thread_comm *m, uint32_t rank,
+                                      thread_comm_traffic before)
+{
+    thread_comm_traffic made = thread_comm_made(m, rank);
+    return (thread_comm_traffic){
+        subtract_calls(made.all_reduce, before.all_reduce),
+        subtract_calls(made.reduce_scatter, before.reduce_scatter),
+        subtract_calls(made.all_gather, before.all_gather)
+    };
+}
+
+static xray_status train_one_step(rank_job *job, uint32_t i)
+{
+    ranks_run *run = job->run;
+    uint32_t at = job->rank % width_of(run);
+    uint32_t replica = job->rank / width_of(run);
+    rows_loss ctx = { .entropy_weight = 0.02,
+                      .value_weight = 0.1,
+                      .critic = run->spec.outputs == XRAY_OUTPUT_VALUE };
+    xray_loss loss = take_step_rows(job, i, &ctx);
+    uint64_t before = count_received(job);
+    thread_comm_traffic joins = thread_comm_made(job->replica, at);
+    thread_comm_traffic sums = thread_comm_made(job->data, replica);
+    xray_status status = sum_gradients(job, &loss);
     if (status != XRAY_OK || run->one_call)
         return status;
     if (run->ranks > 1)
         run->received[job->rank][i] = count_received(job) - before;
     const xray_weights *grads = rig_debug(&job->rig)->gradients(job->rig.self);
     if (run->poison && job->rank + 1 == run->ranks && i == 0)
-        for (uint32_t t = 0; t < grads->tensor_count; t++)
-            if (strstr(grads->tensors[t].name, "layers.1.mlp.down_proj") &&
-                xray_box_count(&grads->tensors[t]))
-                ((float *)grads->tensors[t].data)[0] = NAN;
+        poison_gradient(grads);
     if (i + 1 == run->steps)
         store_table(job, &run->grads, grads);
-    xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
-    status = offload_and_onload(job, TAGS_STEP);
-    if (status == XRAY_OK)
-        status = ops->optimizer_step(job->rig.self, 1e-2, 0.5, &result);
-    run->norm[job->rank][i] = result.grad_norm;
-    run->skipped[job->rank] += result.skipped;
-    if (result.bad_tensor)
-        (void)snprintf(run->bad[job->rank], sizeof(run->bad[0]), "%s",
-                       result.bad_tensor);
-    (void)pthread_mutex_lock(job->mutex);
-    run->nll[i] += job->rank % width_of(run) ? 0 : ctx.nll;
-    (void)pthread_mutex_unlock(job->mutex);
+    status = update_weights(job, i);
+    run->joins[job->rank][i] = made_since(job->replica, at, joins);
+    run->sums[job->rank][i] = made_since(job->data, replica, sums);
+    job->nll[i] = ctx.nll;
     return status;
 }
 
-/* Computes this rank's part of the log-probabilities of all rows. */
+/* Computes this rank's part of the log-probabilities and values of all rows. */
 static xray_status score_rows(rank_job *job)
 {
     ranks_run *run = job->run;
@@ -368,15 +313,21 @@ static xray_status score_rows(rank_job *job)
     uint32_t first = first_row(run, replica);
     rows_draw(&job->whole, total, 24, 37, 55);
     take_rows(&job->mine, &job->whole, first, first_row(run, replica + 1));
+    uint32_t outputs =
+        run->spec.outputs & (XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE);
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
-                         .logp = job->logp };
+                         .logp = job->logp,
+                         .value = job->value };
     xray_status status = offload_and_onload(job, TAGS_FORWARD);
     if (status == XRAY_OK)
         status = forward_one(job->rig.ops, job->rig.self, &job->mine.batch,
-                             XRAY_OUTPUT_LOGP, &out);
-    if (job->rank % width_of(run) == 0)
-        memcpy(run->logp + job->whole.row_start[first], job->logp,
-               job->mine.batch.tokens * sizeof(float));
+                             outputs, &out);
+    if (job->rank % width_of(run))
+        return status;
+    memcpy(run->logp + job->whole.row_start[first], job->logp,
+           job->mine.batch.tokens * sizeof(float));
+    memcpy(run->value + job->whole.row_start[first], job->value,
+           job->mine.batch.tokens * sizeof(float));
     return status;
 }
 
@@ -399,9 +350,21 @@ static xray_status export_all(rank_job *job)
     return status == XRAY_END ? XRAY_OK : status;
 }
 
+/* The floats of the buckets that are trained. */
+static uint64_t count_trained(const rank_job *job)
+{
+    const xm_trainer *trainer = job->rig.self;
+    uint64_t count = 0;
+    for (uint32_t b = trainer->layout->frozen;
+         b < trainer->layout->bucket_count; b++)
+        count += xm_bucket_capacity(trainer->layout, b);
+    return count;
+}
+
 static xray_status run_job(rank_job *job)
 {
     ranks_run *run = job->run;
+    run->trained[job->rank] = count_trained(job);
     const xray_train_ops *ops = job->rig.ops;
     xray_status status = XRAY_OK;
     if (run->load_dir)
@@ -516,8 +479,10 @@ void ranks_go(ranks_run *run)
     thread_comm *groups[3][THREAD_COMM_MAX] = { { NULL } };
     uint32_t width = width_of(run);
     uint32_t replicas = run->ranks / width;
+    snapshot *after = run->watch ? calloc(run->steps, sizeof(*after)) : NULL;
     assert_non_null(jobs);
     assert_non_null(m);
+    assert_true(run->steps <= RANKS_STEPS);
     for (uint32_t r = 0; r < replicas && width > 1; r++)
         groups[0][r] = thread_comm_open(width);
     for (uint32_t r = 0; r < width && run->spec.tensor && replicas > 1; r++)
@@ -537,6 +502,7 @@ void ranks_go(ranks_run *run)
                               .data = groups[1][r % width],
                               .kv = groups[2][r / kv_of(run)],
                               .mutex = &mutex,
+                              .after = after,
                               .rank = r,
                               .device = rig_device_open(1),
                               .error = run->error[r] };
@@ -547,7 +513,14 @@ void ranks_go(ranks_run *run)
         (void)pthread_join(threads[r], NULL);
         run->status[r] = jobs[r].status;
         rig_device_close(&jobs[r].device);
+        for (uint32_t i = 0; i < run->steps && r % width == 0; i++)
+            run->nll[i] += jobs[r].nll[i];
     }
+    for (uint32_t i = 0; after && i < run->steps; i++) {
+        run->clashes[i] = after[i].clashes;
+        snapshot_free(&after[i]);
+    }
+    free(after);
     for (uint32_t i = 0; i < 3 * THREAD_COMM_MAX; i++)
         if (groups[i % 3][i / 3])
             thread_comm_close(groups[i % 3][i / 3]);

@@ -7,22 +7,17 @@
 #define TEST_TRAIN_RANKS_H
 
 #include "tests/train/rig.h"
+#include "tests/train/snapshot.h"
 #include "tests/train/thread_comm.h"
 
-#define RANKS_TENSORS 96
 #define RANKS_STEPS 8
 
-/* Complete tensors by name. */
-typedef struct snapshot {
-    uint32_t count;
-    uint32_t clashes; /* elements of which two tables have other bits */
-    struct {
-        char name[96];
-        uint64_t count;
-        uint64_t filled;
-        float *data;
-    } tensors[RANKS_TENSORS];
-} snapshot;
+/* What the passes of a rank's step compute. */
+typedef struct ranks_work {
+    uint64_t passes; /* those with tokens */
+    uint64_t inputs; /* tokens that they read */
+    uint64_t items;  /* tokens in the loss */
+} ranks_work;
 
 typedef struct ranks_run {
     rig_spec spec;
@@ -38,42 +33,49 @@ typedef struct ranks_run {
     uint32_t score;      /* 1: `logp` is filled before the first step */
     uint32_t twice; /* 1: two calls per step, with gradients read in between */
     uint32_t turns; /* 1: everything that can be is offloaded between calls */
-    uint32_t kv_ranks; /* neighbours that have the same KV heads [1] */
-    uint32_t reserved;
+    uint32_t kv_ranks;    /* neighbours that have the same KV heads [1] */
     uint32_t share;       /* 1: neighbouring rows share a prompt, and say so */
+    uint32_t watch;       /* 1: `clashes` is filled */
     const char *save_dir; /* or NULL */
     const char *load_dir;
     /* The results. */
     xray_status status[THREAD_COMM_MAX]; /* of the first call that failed */
     char error[THREAD_COMM_MAX][512];
-    double nll[RANKS_STEPS]; /* summed over ranks */
+    double nll[RANKS_STEPS]; /* summed over replicas */
     double norm[THREAD_COMM_MAX][RANKS_STEPS];
     uint64_t received[THREAD_COMM_MAX][RANKS_STEPS]; /* of forward_backward */
-    uint64_t joins[THREAD_COMM_MAX][RANKS_STEPS]; /* collectives of the replica
-                                                   * in forward_backward */
+    ranks_work work[THREAD_COMM_MAX][RANKS_STEPS];
+    /* Traffic of a step in the replica, and among the ranks of equal position
+     * in each. */
+    thread_comm_traffic joins[THREAD_COMM_MAX][RANKS_STEPS];
+    thread_comm_traffic sums[THREAD_COMM_MAX][RANKS_STEPS];
+    uint64_t trained[THREAD_COMM_MAX];    /* floats of buckets with gradients */
     uint64_t first_part[THREAD_COMM_MAX]; /* bytes received for the first part
                                            * of the export */
     uint32_t skipped[THREAD_COMM_MAX];
     char bad[THREAD_COMM_MAX][96];
     xray_memory_stats memory[THREAD_COMM_MAX];
     float logp[ROWS_TOKENS_MAX]; /* of all ranks' rows, in order */
-    snapshot grads;              /* of the last step */
+    float value[ROWS_TOKENS_MAX];
+    snapshot grads; /* of the last step */
     snapshot weights;
+    uint32_t clashes[RANKS_STEPS]; /* weights after a step of which two ranks
+                                    * have other bits */
 } ranks_run;
 
 extern const char ranks_deep[]; /* six layers of an untied Llama */
+/* Two layers of eight heads: Qwen3, tied, with norms of heads; Qwen2, untied,
+ * with four KV heads; GPT-2; and Qwen3 with two KV heads. */
+extern const char ranks_qwen3[];
+extern const char ranks_qwen2[];
+extern const char ranks_gpt2[];
+extern const char ranks_narrow[];
 
 /* Three steps with a value head and one micro-batch per rank. */
 ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage);
 /* Runs it; the test fails if a rank fails, unless that is expected. */
 void ranks_go(ranks_run *run);
 void ranks_free(ranks_run *run);
-/* Prints the name and returns 1 if any element differs in its bits. */
-int snapshot_differ(const snapshot *a, const snapshot *b);
 /* Fails the test if gradients, weights or rank 0's norms differ. */
 void ranks_same(const ranks_run *a, const ranks_run *b, const char *what);
-/* The largest difference of two elements, divided by the largest element of
- * their tensor. */
-double snapshot_distance(const snapshot *a, const snapshot *b);
-
 #endif

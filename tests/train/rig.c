@@ -230,7 +230,7 @@ rig_request rig_request_of(const rig_spec *spec)
         .config_json = r.text              ? r.text
                        : spec->config_json ? spec->config_json
                                            : rig_tiny,
-        .dtype = XRAY_F32,
+        .dtype = spec->dtype ? spec->dtype : XRAY_F32,
         .random_init = !spec->path,
         .seed = spec->seed,
     };

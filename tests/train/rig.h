@@ -59,6 +59,7 @@ typedef struct rig_spec {
     uint32_t tensor;
     uint32_t all_moments; /* megatron: every rank has all moments */
     uint32_t no_overlap;
+    uint32_t dtype; /* [XRAY_F32] */
 } rig_spec;
 
 /* The request that a spec stands for, in full. */

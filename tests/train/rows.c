@@ -83,9 +83,55 @@ void rows_cut(rows *r, uint32_t parts)
             .loss_mask = r->mask + token,
             .temperature = r->batch.temperature ? r->temperature + first : NULL,
             .row_index = r->row_index + first,
+            .prompt_len = r->batch.prompt_len ? r->prompt_len + first : NULL,
+            .group = r->batch.group ? r->group + first : NULL,
+            .share_prompts = r->batch.share_prompts,
         };
         r->pointers[p] = &r->parts[p];
     }
+}
+
+void rows_begin_alike(rows *r, int tell)
+{
+    const int32_t *start = r->row_start;
+    for (uint32_t i = 0; i < r->batch.rows; i++) {
+        uint32_t other = i ^ 1u;
+        int32_t own = start[i + 1] - start[i];
+        int32_t its =
+            other < r->batch.rows ? start[other + 1] - start[other] : own;
+        r->prompt_len[i] = (own < its ? own : its) / 3 + 1;
+        r->group[i] = (int32_t)(i / 2);
+        if (i % 2)
+            memcpy(r->ids + start[i], r->ids + start[other],
+                   (size_t)r->prompt_len[i] * sizeof(int32_t));
+    }
+    if (!tell)
+        return;
+    r->batch.prompt_len = r->prompt_len;
+    r->batch.group = r->group;
+    r->batch.share_prompts = 1;
+}
+
+uint64_t rows_inputs(const xray_batch *batch, uint64_t *out_items)
+{
+    uint64_t inputs = 0;
+    uint64_t before = 0; /* of the row before */
+    *out_items = 0;
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        int32_t first = batch->row_start[row];
+        uint64_t own = 0;
+        for (int32_t t = first + 1; t < batch->row_start[row + 1]; t++)
+            if (batch->loss_mask[t] != 0) {
+                own = (uint64_t)(t - first);
+                ++*out_items;
+            }
+        inputs += own;
+        if (batch->share_prompts && row > 0 && own && before &&
+            batch->group[row] == batch->group[row - 1])
+            inputs -= (uint64_t)batch->prompt_len[row] - 1;
+        before = own;
+    }
+    return inputs;
 }
 
 static xray_status rows_loss_call(void *ptr, const xray_loss_call *call)
@@ -102,8 +148,9 @@ static xray_status rows_loss_call(void *ptr, const xray_loss_call *call)
         for (int32_t t = first + 1; t < batch->row_start[row + 1]; t++) {
             if (batch->loss_mask[t] == 0)
                 continue;
-            ctx->nll -= (double)call->logp[t] / ctx->tokens;
-            call->dlogp[t] = (float)(-1 / ctx->tokens);
+            ctx->nll -= (double)(ctx->critic ? call->value : call->logp)[t] /
+                        ctx->tokens;
+            call->dlogp[t] = ctx->critic ? 0 : (float)(-1 / ctx->tokens);
             if (call->dentropy)
                 call->dentropy[t] = (float)(-ctx->entropy_weight / ctx->tokens);
             if (call->dvalue)
@@ -130,7 +177,8 @@ xray_loss rows_loss_of(rows_loss *ctx, const rows *r)
     return (xray_loss){ .header = XRAY_HEADER(xray_loss),
                         .ctx = ctx,
                         .fn = rows_loss_call,
-                        .outputs = XRAY_OUTPUT_LOGP | (ctx->entropy_weight != 0
-                                                           ? XRAY_OUTPUT_ENTROPY
-                                                           : 0) };
+                        .outputs = ctx->critic ? XRAY_OUTPUT_VALUE
+                                   : ctx->entropy_weight != 0
+                                       ? XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY
+                                       : XRAY_OUTPUT_LOGP };
 }

@@ -22,8 +22,8 @@ typedef struct rows {
     xray_batch parts[ROWS_CUTS_MAX];
     uint32_t row_index[ROWS_MAX];
     int32_t part_start[ROWS_CUTS_MAX][ROWS_MAX + 1];
-    int32_t prompt_len[ROWS_CUTS_MAX][ROWS_MAX]; /* for those who share them */
-    int32_t group[ROWS_CUTS_MAX][ROWS_MAX];
+    int32_t prompt_len[ROWS_MAX]; /* for those who share them */
+    int32_t group[ROWS_MAX];
     const xray_batch *pointers[ROWS_CUTS_MAX];
 } rows;
 
@@ -39,18 +39,27 @@ void rows_one(rows *r, const int32_t *ids, uint32_t count);
  * than rows some are empty. */
 void rows_cut(rows *r, uint32_t parts);
 
+/* Gives every second row the beginning of the row before it as its prompt,
+ * which has no token in the loss. With `tell`, batches say that it is shared.
+ * Comes before rows_cut. */
+void rows_begin_alike(rows *r, int tell);
+/* The tokens that a pass over the batch reads: each row up to its last token in
+ * the loss, without that one, and a prompt that is shared once, without its
+ * last token. *out_items: the tokens in the loss. */
+uint64_t rows_inputs(const xray_batch *batch, uint64_t *out_items);
+
 /* L = sum over masked tokens of (-logp - entropy_weight H + value_weight (v -
- * 1)^2 / 2) / tokens. */
+ * 1)^2 / 2) / tokens; `critic` leaves out the first two. */
 typedef struct rows_loss {
     double entropy_weight;
     double value_weight;
     double tokens;
-    double nll; /* out: mean of -logp */
+    double nll; /* out: mean of -logp; of a critic, of values */
     uint32_t calls;
     uint32_t next_row;    /* row at which the next micro-batch must start */
     int32_t poison_token; /* token of the first micro-batch whose dlogp is NaN;
                            * -1: none */
-    int32_t reserved;
+    int32_t critic;
 } rows_loss;
 xray_loss rows_loss_of(rows_loss *ctx, const rows *r);
 

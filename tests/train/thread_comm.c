@@ -15,7 +15,7 @@ struct xray_comm_group {
     thread_comm *m;
     uint32_t rank;
     uint64_t received;
-    uint64_t calls;
+    thread_comm_traffic made;
 };
 
 struct thread_comm {
@@ -105,7 +105,6 @@ static xray_status share_input(xray_comm_group *g, const void *in,
     thread_comm *m = g->m;
     m->in[g->rank] = in;
     m->count[g->rank] = count;
-    g->calls++;
     xray_status status = wait_for_all(m);
     for (uint32_t r = 0; status == XRAY_OK && r < m->size; r++)
         if (m->count[r] != count)
@@ -132,6 +131,12 @@ static void sum_inputs(const thread_comm *m, uint64_t first, uint64_t count,
         out[i] = sum_ranks(m, first + i, 0, m->size);
 }
 
+static void add_call(thread_comm_calls *made, uint64_t floats)
+{
+    made->calls++;
+    made->floats += floats;
+}
+
 static xray_status thread_all_reduce(xray_comm_group *g, xray_stream *stream,
                                      void *buf, uint64_t count, uint32_t dtype)
 {
@@ -146,6 +151,7 @@ static xray_status thread_all_reduce(xray_comm_group *g, xray_stream *stream,
     if (status == XRAY_OK)
         memcpy(buf, own, count * sizeof(float));
     g->received += 2 * (g->m->size - 1) * (count / g->m->size) * sizeof(float);
+    add_call(&g->made.all_reduce, count);
     free(own);
     return status;
 }
@@ -166,6 +172,7 @@ static xray_status thread_reduce_scatter(xray_comm_group *g,
     if (status == XRAY_OK)
         memcpy(out, own, count * sizeof(float));
     g->received += (g->m->size - 1) * count * sizeof(float);
+    add_call(&g->made.reduce_scatter, g->m->size * count);
     free(own);
     return status;
 }
@@ -183,6 +190,7 @@ static xray_status thread_all_gather(xray_comm_group *g, xray_stream *stream,
             memcpy(to, g->m->in[r], count * sizeof(float));
     }
     g->received += (g->m->size - 1) * count * sizeof(float);
+    add_call(&g->made.all_gather, count);
     return status == XRAY_OK ? wait_for_all(g->m) : status;
 }
 
@@ -191,9 +199,9 @@ uint64_t thread_comm_received(const thread_comm *m, uint32_t rank)
     return m->ranks[rank].received;
 }
 
-uint64_t thread_comm_calls(const thread_comm *m, uint32_t rank)
+thread_comm_traffic thread_comm_made(const thread_comm *m, uint32_t rank)
 {
-    return m->ranks[rank].calls;
+    return m ? m->ranks[rank].made : (thread_comm_traffic){ 0 };
 }
 
 const xray_comm_ops *thread_comm_ops(void)

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that a model which is cut among tensor-parallel ranks trains as one
+ * that is not: outputs, the loss, gradients, norms and weights of three steps
+ * have the bits of zero3 with as many replicas, memory is what was planned, and
+ * collectives are those of docs/megatron.md. The axes are the ways to divide
+ * and compute a model. Runs are chosen so that any two values of two axes meet;
+ * with the argument "all" every three do.
+ */
+#include <math.h>
+
+#include <xray/numerics.h>
+
+#include "tests/train/ranks.h"
+
+#define LAYERS 2u
+#define STEPS 3u
+
+/* ---- axes ---------------------------------------------------------------- */
+
+enum {
+    LAYOUT,
+    MODEL,
+    OUTPUTS,
+    RECOMPUTE,
+    FROZEN,
+    PROMPTS,
+    DTYPE,
+    OPTIMIZER,
+    OVERLAP,
+    LOGITS,
+    MEMORY,
+    CUTS,
+    AXES
+};
+
+/* The names of each axis's values. */
+static const char *const axes[AXES][12] = {
+    [LAYOUT] = { "1x1", "1x2", "1x4", "2x1", "2x2", "2x4", "4x1", "4x2",
+                 "8x1" },
+    [MODEL] = { "tied qwen3", "untied qwen2", "gpt2" },
+    [OUTPUTS] = { "log-probabilities", "and values", "only values" },
+    [RECOMPUTE] = { "keeps all", "recomputes all" },
+    [FROZEN] = { "trains all", "block 0 is frozen" },
+    [PROMPTS] = { "separate prompts", "shared prompts" },
+    [DTYPE] = { "fp32", "bf16" },
+    [OPTIMIZER] = { "distributed optimizer", "whole optimizer" },
+    [OVERLAP] = { "overlap", "no overlap" },
+    [LOGITS] = { "auto logits", "kept logits", "recomputed logits" },
+    [MEMORY] = { "stays", "optimizer on the host", "turns" },
+    [CUTS] = { "1 micro-batch", "2 micro-batches" },
+};
+
+static const uint32_t layouts[][2] = { /* ranks of a replica, replicas */
+                                       { 1, 1 }, { 1, 2 }, { 1, 4 },
+                                       { 2, 1 }, { 2, 2 }, { 2, 4 },
+                                       { 4, 1 }, { 4, 2 }, { 8, 1 }
+};
+
+static const struct kind {
+    const char *json;
+    uint32_t most; /* ranks of a replica that share no KV heads */
+    uint32_t hidden;
+    uint32_t head_norm; /* floats of a norm of q or k heads */
+} kinds[] = { { ranks_qwen3, 8, 24, 4 },
+              { ranks_qwen2, 4, 32, 0 },
+              { ranks_gpt2, 8, 32, 0 } };
+
+typedef struct point {
+    uint32_t at[AXES];
+} point;
+
+static uint32_t count_values(uint32_t axis)
+{
+    uint32_t count = 0;
+    while (axes[axis][count])
+        count++;
+    return count;
+}
+
+static int is_allowed(const point *p)
+{
+    return layouts[p->at[LAYOUT]][0] <= kinds[p->at[MODEL]].most;
+}
+
+/* ---- a cover of the axes ------------------------------------------------- */
+
+/* Sets of values of two or three axes. The values of all axes are numbered:
+ * value v of axis a is first[a] + v, and a set is three numbers, of which the
+ * last two are the same where it has two values. */
+typedef struct cover {
+    uint32_t strength; /* 2 or 3 */
+    uint32_t values;
+    uint32_t first[AXES + 1];
+    uint32_t drawn;
+    unsigned char *met; /* [values ^ 3] 1: the set is in a run */
+} cover;
+
+static cover cover_open(uint32_t strength)
+{
+    cover c = { .strength = strength };
+    for (uint32_t a = 0; a < AXES; a++)
+        c.first[a + 1] = c.first[a] + count_values(a);
+    c.values = c.first[AXES];
+    c.met = calloc((size_t)c.values * c.values * c.values, 1);
+    assert_non_null(c.met);
+    return c;
+}
+
+/* Counts the sets of a point that have not met; with `mark` they have met from
+ * now on. */
+static uint32_t count_new(const cover *c, const point *p, int mark)
+{
+    uint32_t count = 0;
+    for (uint32_t x = 0; x < AXES; x++)
+        for (uint32_t y = x + 1; y < AXES; y++)
+            for (uint32_t z = y; z < AXES; z++) {
+                size_t at = c->first[x] + p->at[x];
+                if ((z == y) != (c->strength == 2))
+                    continue;
+                at = at * c->values + c->first[y] + p->at[y];
+                at = at * c->values + c->first[z] + p->at[z];
+                count += !c->met[at];
+                c->met[at] |= (unsigned char)mark;
+            }
+    return count;
+}
+
+/* Draws a point with the three values. */
+static point draw_point(cover *c, const uint32_t set[3])
+{
+    point p;
+    for (uint32_t a = 0; a < AXES; a++) {
+        p.at[a] = xray_philox(19, c->drawn++, 5, 0, 0).w[0] % count_values(a);
+        for (uint32_t k = 0; k < 3; k++)
+            if (set[k] >= c->first[a] && set[k] < c->first[a + 1])
+                p.at[a] = set[k] - c->first[a];
+    }
+    return p;
+}
+
+/* Finds a point with the set in which most sets meet first; 0 if no point that
+ * is allowed has the set or if it has met. */
+static int find_point(cover *c, const uint32_t set[3], point *out)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < 64; i++) {
+        point p = draw_point(c, set);
+        size_t at = ((size_t)set[0] * c->values + set[1]) * c->values + set[2];
+        uint32_t count = is_allowed(&p) ? count_new(c, &p, 0) : 0;
+        if (c->met[at])
+            return 0;
+        if (count > most)
+            *out = p;
+        most = count > most ? count : most;
+    }
+    return most > 0;
+}
+
+static uint32_t axis_of(const cover *c, uint32_t value)
+{
+    uint32_t axis = 0;
+    while (value >= c->first[axis + 1])
+        axis++;
+    return axis;
+}
+
+/* 1 if number `at` stands for a set of values of different axes, in order. */
+static int is_set(const cover *c, size_t at, uint32_t set[3])
+{
+    set[0] = (uint32_t)(at / c->values / c->values);
+    set[1] = (uint32_t)(at / c->values % c->values);
+    set[2] = (uint32_t)(at % c->values);
+    uint32_t y = axis_of(c, set[1]);
+    return axis_of(c, set[0]) < y &&
+           (c->strength == 2 ? set[1] == set[2] : y < axis_of(c, set[2]));
+}
+
+/* Calls `fn` for points in which all sets meet, and returns their number. */
+static uint32_t cover_axes(uint32_t strength, void (*fn)(const point *p))
+{
+    cover c = cover_open(strength);
+    size_t sets = (size_t)c.values * c.values * c.values;
+    uint32_t points = 0;
+    uint32_t set[3];
+    point p;
+    for (size_t at = 0; at < sets; at++)
+        if (is_set(&c, at, set) && find_point(&c, set, &p)) {
+            (void)count_new(&c, &p, 1);
+            fn(&p);
+            points++;
+        }
+    free(c.met);
+    return points;
+}
+
+/* ---- what is expected of a point ----------------------------------------- */
+
+static char name[512]; /* of the point that runs */
+
+static void describe_point(const point *p)
+{
+    name[0] = '\0';
+    for (uint32_t a = 0; a < AXES; a++)
+        (void)snprintf(name + strlen(name), sizeof(name) - strlen(name), "%s%s",
+                       a ? ", " : "", axes[a][p->at[a]]);
+}
+
+static void expect_calls(const char *what, uint32_t rank, uint32_t step,
+                         thread_comm_calls made, thread_comm_calls want)
+{
+    if (made.calls != want.calls || made.floats != want.floats)
+        fail_msg("%s: rank %u, step %u, %s: %llu calls and %llu floats, not "
+                 "%llu and %llu",
+                 name, rank, step, what, (unsigned long long)made.calls,
+                 (unsigned long long)made.floats,
+                 (unsigned long long)want.calls,
+                 (unsigned long long)want.floats);
+}
+
+static void expect_traffic(const char *what, uint32_t rank, uint32_t step,
+                           const thread_comm_traffic *made,
+                           const thread_comm_traffic *want)
+{
+    char call[64];
+    (void)snprintf(call, sizeof(call), "%s, all_reduce", what);
+    expect_calls(call, rank, step, made->all_reduce, want->all_reduce);
+    (void)snprintf(call, sizeof(call), "%s, reduce_scatter", what);
+    expect_calls(call, rank, step, made->reduce_scatter, want->reduce_scatter);
+    (void)snprintf(call, sizeof(call), "%s, all_gather", what);
+    expect_calls(call, rank, step, made->all_gather, want->all_gather);
+}
+
+/* The collectives of a step within a replica: in a forward pass the embedding,
+ * o and down of each block, and two of the head; in a backward pass the head,
+ * and q, k and v, and gate and up of each block that is trained. A block that
+ * is computed again joins what o gives. Norms of heads are joined once. */
+static void expect_joins(const point *p, const ranks_run *run, uint32_t rank,
+                         uint32_t step)
+{
+    const struct kind *kind = &kinds[p->at[MODEL]];
+    const ranks_work *work = &run->work[rank][step];
+    uint32_t trained = LAYERS - p->at[FROZEN];
+    uint64_t wide = 1 + 2 * LAYERS + 2 * trained;
+    uint64_t norms = kind->head_norm ? 2 * trained : 0;
+    thread_comm_traffic want = { 0 };
+    if (run->spec.tensor == 1)
+        return;
+    if (p->at[RECOMPUTE])
+        wide += trained;
+    want.all_reduce.calls = work->passes * wide + norms;
+    want.all_reduce.floats =
+        work->inputs * kind->hidden * wide + norms * kind->head_norm;
+    if (run->spec.outputs != XRAY_OUTPUT_VALUE) {
+        want.all_gather.calls = work->passes;
+        want.all_gather.floats = work->items;
+        want.all_reduce.calls += 2 * work->passes;
+        want.all_reduce.floats += work->items * (4 + kind->hidden);
+    }
+    expect_traffic("replica", rank, step, &run->joins[rank][step], &want);
+}
+
+/* Among replicas each bucket with gradients is reduce-scattered, and its
+ * weights are gathered; without the distributed optimizer it is summed. */
+static void expect_sums(const point *p, const ranks_run *run, uint32_t rank,
+                        uint32_t step)
+{
+    const thread_comm_calls all = { LAYERS + 2 - 2 * p->at[FROZEN],
+                                    run->trained[rank] };
+    uint32_t replicas = layouts[p->at[LAYOUT]][1];
+    thread_comm_traffic want = { 0 };
+    if (replicas == 1)
+        return;
+    if (p->at[OPTIMIZER])
+        want.all_reduce = all;
+    else {
+        want.reduce_scatter = all;
+        want.all_gather =
+            (thread_comm_calls){ all.calls, all.floats / replicas };
+    }
+    expect_traffic("replicas", rank, step, &run->sums[rank][step], &want);
+}
+
+static void expect_planned(const ranks_run *run, uint32_t rank)
+{
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    assert_int_equal(rig_plan_rank(&run->spec, rank, run->ranks, &plan),
+                     XRAY_OK);
+    for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++) {
+        double high = (double)run->memory[rank].high[tag];
+        double said = (double)plan.bytes[tag];
+        if (!(fabs(said - high) <= 0.01 * high))
+            fail_msg("%s: rank %u, tag %u: planned %.0f, used %.0f", name, rank,
+                     tag, said, high);
+    }
+}
+
+static void expect_bits(const ranks_run *want, const ranks_run *run)
+{
+    for (uint32_t r = 1; r < run->ranks; r++)
+        if (memcmp(run->norm[0], run->norm[r], sizeof(run->norm[0])) != 0)
+            fail_msg("%s: rank %u has other norms", name, r);
+    ranks_same(want, run, name);
+    if (memcmp(want->logp, run->logp, sizeof(want->logp)) != 0)
+        fail_msg("%s: other log-probabilities", name);
+    if (memcmp(want->value, run->value, sizeof(want->value)) != 0)
+        fail_msg("%s: other values", name);
+    if (memcmp(want->nll, run->nll, sizeof(want->nll)) != 0)
+        fail_msg("%s: other losses", name);
+}
+
+/* ---- the runs ------------------------------------------------------------ */
+
+/* Sets what changes bits, which is the same on both sides. */
+static ranks_run run_of(const point *p, uint32_t ranks)
+{
+    static const uint32_t outputs[] = { XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
+                                        XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY |
+                                            XRAY_OUTPUT_VALUE,
+                                        XRAY_OUTPUT_VALUE };
+    ranks_run run = ranks_of(kinds[p->at[MODEL]].json, ranks, 1);
+    run.spec.outputs = outputs[p->at[OUTPUTS]];
+    run.spec.from_layer = p->at[FROZEN];
+    run.spec.dtype = p->at[DTYPE] ? XRAY_BF16 : XRAY_F32;
+    run.share = p->at[PROMPTS];
+    run.steps = STEPS;
+    run.score = 1;
+    return run;
+}
+
+static void check_point(const point *p)
+{
+    uint32_t tensor = layouts[p->at[LAYOUT]][0];
+    uint32_t replicas = layouts[p->at[LAYOUT]][1];
+    ranks_run want = run_of(p, replicas);
+    ranks_run run = run_of(p, tensor * replicas);
+    want.cuts = 2 - p->at[CUTS];
+    run.cuts = 1 + p->at[CUTS];
+    run.spec.tensor = tensor;
+    run.spec.checkpointing = p->at[RECOMPUTE];
+    run.spec.all_moments = p->at[OPTIMIZER];
+    run.spec.no_overlap = p->at[OVERLAP];
+    run.spec.head_logits = p->at[LOGITS];
+    run.spec.offload_optimizer = p->at[MEMORY] == 1;
+    run.turns = p->at[MEMORY] == 2;
+    describe_point(p);
+    ranks_go(&want);
+    ranks_go(&run);
+    expect_bits(&want, &run);
+    for (uint32_t r = 0; r < run.ranks; r++) {
+        expect_planned(&run, r);
+        for (uint32_t i = 0; i < STEPS; i++) {
+            expect_joins(p, &run, r, i);
+            expect_sums(p, &run, r, i);
+        }
+    }
+    ranks_free(&want);
+    ranks_free(&run);
+}
+
+static uint32_t strength = 2;
+
+static void any_way_to_divide_and_compute_gives_the_bits_of_zero3(void **state)
+{
+    (void)state;
+    print_message("%u runs\n", cover_axes(strength, check_point));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_way_to_divide_and_compute_gives_the_bits_of_zero3),
+    };
+    if (argc > 1 && strcmp(argv[1], "all") == 0)
+        strength = 3;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
