@@ -8,6 +8,10 @@ data=$XRAY_TEST_DATA
 examples=$XRAY_SOURCE/examples
 "$XRAY_BUILD/quickstart-task" "$work/task" 1
 
+cp -r "$work/task" "$work/cut"
+cp "$examples/pairings/config.json" "$work/cut/model/"
+head -n 1000 "$work/task/train.jsonl" >"$work/cut/train.jsonl"
+
 check() {
     "$XRAY_BIN" check "$@" >"$work/out.txt" || fail "xray check $* says: $(cat "$work/out.txt")"
     grep -q '^one step: ' "$work/out.txt" || fail "xray check $1 does not print the batch arithmetic"
@@ -15,6 +19,15 @@ check() {
 for ini in grpo ppo-verl ppo-trlx; do
     check "$examples/quickstart/$ini.ini" --set "model.path=$work/task/model" --set model.init=random \
         --set "data.train_files=$work/task/train.jsonl" --set "data.val_files=$work/task/val.jsonl"
+done
+for train in zero3 megatron; do
+    for infer in dsinf paged; do
+        for algo in grpo ppo; do
+            check "$examples/pairings/$train-$infer-$algo.ini" --set "model.path=$work/cut/model" --set model.init=random \
+                --set "data.train_files=$work/cut/train.jsonl" --set "data.val_files=$work/cut/val.jsonl"
+            [ "$(grep -cE "^memory of (train.$train|infer.$infer):" "$work/out.txt")" = 2 ] || fail "$(cat "$work/out.txt")"
+        done
+    done
 done
 check "$examples/stories260k/grpo.ini" --set "model.path=$data/models/stories260K/hf"
 check "$examples/gsm8k/stories260k.ini" --set "model.path=$data/models/stories260K/hf" \

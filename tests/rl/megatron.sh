@@ -5,8 +5,7 @@
 # metrics and checkpoints of one rank, and with two replicas those of zero3 on
 # two ranks, wherever the engine is and whatever leaves the device in between;
 # either backend goes on from the other's checkpoint, and a critic can be cut too.
-# Ranks that share KV heads are near to one rank. Then trains the pairings of
-# examples/, whose engines copy a cut model and give the same samples.
+# Ranks that share KV heads are near to one rank.
 . "$(dirname "$0")/lib.sh"
 make_task
 sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/; s/("num_key_value_heads"): *[0-9]+/\1: 4/' "$work/task/model/config.json"
@@ -84,16 +83,6 @@ awk -v a="$(norm few)" -v b="$(norm shared)" 'BEGIN { exit !(a > 0 && a != b && 
 "$XRAY_BIN" check "$work/run.ini" $(slices 4 4) | grep -q '^ranks of train.megatron: 1 replicas of 4 (kv 2, tp 2)$' ||
     fail "check names other axes"
 
-pairing=$XRAY_SOURCE/examples/pairings
-cp "$pairing/config.json" "$work/task/model/"
-for infer in dsinf paged; do
-    "$XRAY_BIN" train "$pairing/megatron-$infer-grpo.ini" --set "model.path=$work/task/model" \
-        --set "data.train_files=$work/task/train.jsonl" --set "data.val_files=$work/task/val16.jsonl" --set run.threads=1 \
-        --set trainer.total_training_steps=8 --set "trainer.default_local_dir=$work/pairing-$infer" >"$work/pairing.txt" 2>&1
-    awk '/^validation/ { learns = $4 > $2 && $4 > 0.9 } END { exit !learns }' "$work/pairing.txt" ||
-        fail "the pairing with $infer does not learn: $(cat "$work/pairing.txt")"
-done
-same_checkpoint "$work/pairing-dsinf/global_step_8" "$work/pairing-paged/global_step_8"
 "$XRAY_BIN" check "$work/run.ini" --set run.train=megatron --set run.ranks=8 \
     --set train.megatron.tensor_model_parallel_size=8 >"$work/check.txt" 2>&1 && fail "check accepts 8 ranks for 4 heads"
 grep -q 'tensor_model_parallel_size = 8: .*; the next size that works is 4$' "$work/check.txt" || fail "check says: $(cat "$work/check.txt")"
