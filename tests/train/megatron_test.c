@@ -2,12 +2,11 @@
  *
  * Proves what else a model that is cut among tensor-parallel ranks does, beside
  * the bits, memory and traffic of train.grid: with shared KV heads it is near
- * to one rank, calls that fail leave no rank waiting and nothing behind, any
- * layout reads the files, and sizes that do not fit are refused.
+ * to one rank, calls that fail leave no rank waiting and nothing behind, and
+ * sizes that do not fit are refused.
  */
 #include <math.h>
 
-#include "core/base/file.h"
 #include "tests/train/ranks.h"
 #include "tests/train/scripted.h"
 
@@ -207,65 +206,6 @@ static void a_failed_join_fails_the_call(void **state)
     rig_device_close(&device);
 }
 
-/* ---- checkpoints -------------------------------------------------------- */
-
-static void expect_same_file(const char *a, const char *b, const char *name)
-{
-    char path[2][600];
-    char *text[2] = { NULL };
-    size_t size[2] = { 0 };
-    xr_err err = { "" };
-    (void)snprintf(path[0], sizeof(path[0]), "%s/%s", a, name);
-    (void)snprintf(path[1], sizeof(path[1]), "%s/%s", b, name);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(
-            xr_file_read(path[i], 1u << 24, &err, &text[i], &size[i]), XRAY_OK);
-    assert_int_equal(size[0], size[1]);
-    if (memcmp(text[0], text[1], size[0]) != 0)
-        fail_msg("%s: other bytes", name);
-    free(text[0]);
-    free(text[1]);
-}
-
-/* Two steps of zero3 on two ranks, and of replicas of two and four ranks, write
- * the same files, and each reads those of another. */
-static void every_layout_writes_and_reads_the_same_files(void **state)
-{
-    (void)state;
-    char dirs[3][64];
-    ranks_run straight = ranks_of(ranks_qwen3, 2, 1);
-    ranks_go(&straight);
-    ranks_run first[3] = { ranks_of(ranks_qwen3, 2, 1),
-                           cut_run(ranks_qwen3, 2, 2),
-                           cut_run(ranks_qwen3, 4, 2) };
-    for (uint32_t i = 0; i < 3; i++) {
-        first[i].steps = 2;
-        first[i].save_dir = rig_mkdir(dirs[i], sizeof(dirs[i]));
-        ranks_go(&first[i]);
-        expect_same_file(dirs[0], dirs[i], "model.safetensors");
-        expect_same_file(dirs[0], dirs[i], "optim.safetensors");
-    }
-    for (uint32_t i = 0; i < 3; i++) {
-        ranks_run next = first[i];
-        next.grads = next.weights = (snapshot){ 0 };
-        memset(next.norm, 0, sizeof(next.norm));
-        next.save_dir = NULL;
-        next.load_dir = dirs[(i + 1) % 3];
-        next.first_step = 2;
-        next.steps = 1;
-        ranks_go(&next);
-        if (snapshot_differ(&straight.grads, &next.grads) ||
-            snapshot_differ(&straight.weights, &next.weights))
-            fail_msg("layout %u resumes with other bits", i);
-        ranks_free(&next);
-    }
-    for (uint32_t i = 0; i < 3; i++) {
-        ranks_free(&first[i]);
-        rig_rmdir(dirs[i]);
-    }
-    ranks_free(&straight);
-}
-
 /* ---- plans -------------------------------------------------------------- */
 
 static void a_plan_names_the_axis(void **state)
@@ -334,7 +274,6 @@ int main(void)
         cmocka_unit_test(an_instance_without_memory_leaves_nothing),
         cmocka_unit_test(a_failed_join_fails_the_call),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
-        cmocka_unit_test(every_layout_writes_and_reads_the_same_files),
         cmocka_unit_test(a_plan_names_the_axis),
         cmocka_unit_test(a_size_that_does_not_fit_is_refused),
     };

@@ -10,7 +10,7 @@
 #include "tests/train/snapshot.h"
 #include "tests/train/thread_comm.h"
 
-#define RANKS_STEPS 8
+#define RANKS_STEPS 100
 
 /* What the passes of a rank's step compute. */
 typedef struct ranks_work {

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that all layouts write one format of checkpoints: whichever backend,
+ * stage and number of ranks wrote a file, each goes on from it with the same
+ * bits of weights and moments.
+ */
+#include "core/base/file.h"
+#include "tests/train/ranks.h"
+
+/* Those with as many replicas sum tokens in the same order. The first of each
+ * is what others are compared with. */
+static const struct layout {
+    uint32_t replicas;
+    uint32_t tensor; /* megatron with so many ranks of a replica; 0: zero3 */
+    uint32_t stage;
+} layouts[] = {
+    { 1, 0, 0 }, { 1, 0, 1 }, { 1, 0, 2 }, { 1, 0, 3 }, { 1, 1, 0 },
+    { 1, 2, 0 }, { 1, 4, 0 }, { 2, 0, 0 }, { 2, 0, 1 }, { 2, 0, 2 },
+    { 2, 0, 3 }, { 2, 1, 0 }, { 2, 2, 0 }, { 2, 4, 0 },
+};
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+static int files_differ(const char *a, const char *b, const char *name)
+{
+    char path[2][600];
+    char *text[2] = { NULL };
+    size_t size[2] = { 0 };
+    xr_err err = { "" };
+    (void)snprintf(path[0], sizeof(path[0]), "%s/%s", a, name);
+    (void)snprintf(path[1], sizeof(path[1]), "%s/%s", b, name);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            xr_file_read(path[i], 1u << 24, &err, &text[i], &size[i]), XRAY_OK);
+    int differ = size[0] != size[1] || memcmp(text[0], text[1], size[0]) != 0;
+    free(text[0]);
+    free(text[1]);
+    return differ;
+}
+
+static void expect_same_checkpoint(const char *want, const char *dir,
+                                   const struct layout *layout)
+{
+    if (files_differ(want, dir, "model.safetensors"))
+        fail_msg("%u replicas, tp %u, stage %u: other weights",
+                 layout->replicas, layout->tensor, layout->stage);
+    if (files_differ(want, dir, "optim.safetensors"))
+        fail_msg("%u replicas, tp %u, stage %u: other moments",
+                 layout->replicas, layout->tensor, layout->stage);
+}
+
+/* Trains for `steps` steps from the checkpoint in `from`, or from the start if
+ * that is NULL, and saves what comes out. */
+static void train_on(const struct layout *layout, uint32_t steps,
+                     const char *from, uint32_t first_step, const char *dir)
+{
+    uint32_t width = layout->tensor ? layout->tensor : 1;
+    ranks_run run =
+        ranks_of(ranks_qwen3, layout->replicas * width, layout->stage);
+    run.spec.tensor = layout->tensor;
+    run.steps = steps;
+    run.first_step = first_step;
+    run.load_dir = from;
+    run.save_dir = dir;
+    ranks_go(&run);
+    ranks_free(&run);
+}
+
+/* The folders of checkpoints after two steps and after a third one, by
+ * replicas. A run may go on from the second step of one with another number. */
+typedef struct folders {
+    char second[3][64];
+    char third[3][3][64]; /* [replicas that wrote] [that read] */
+} folders;
+
+static void write_all(folders *f)
+{
+    char dir[64];
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        char *want = f->second[layouts[i].replicas];
+        int first = !want[0];
+        train_on(&layouts[i], 2, NULL, 0,
+                 first ? rig_mkdir(want, sizeof(f->second[0]))
+                       : rig_mkdir(dir, sizeof(dir)));
+        if (first)
+            continue;
+        expect_same_checkpoint(want, dir, &layouts[i]);
+        rig_rmdir(dir);
+    }
+}
+
+static void read_all(folders *f, uint32_t written)
+{
+    char dir[64];
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        char *want = f->third[written][layouts[i].replicas];
+        int first = !want[0];
+        train_on(&layouts[i], 1, f->second[written], 2,
+                 first ? rig_mkdir(want, sizeof(f->third[0][0]))
+                       : rig_mkdir(dir, sizeof(dir)));
+        if (first)
+            continue;
+        expect_same_checkpoint(want, dir, &layouts[i]);
+        rig_rmdir(dir);
+    }
+}
+
+static void every_layout_goes_on_from_every_other(void **state)
+{
+    (void)state;
+    folders f = { 0 };
+    char dir[64];
+    write_all(&f);
+    read_all(&f, 1);
+    read_all(&f, 2);
+    for (size_t i = 0; i < LAYOUTS; i++) {
+        uint32_t n = layouts[i].replicas;
+        if (i > 0 && layouts[i - 1].replicas == n)
+            continue;
+        /* What was not interrupted. */
+        train_on(&layouts[i], 3, NULL, 0, rig_mkdir(dir, sizeof(dir)));
+        expect_same_checkpoint(dir, f.third[n][n], &layouts[i]);
+        rig_rmdir(dir);
+        rig_rmdir(f.second[n]);
+        rig_rmdir(f.third[1][n]);
+        rig_rmdir(f.third[2][n]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_layout_goes_on_from_every_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
