@@ -8,10 +8,29 @@
 #include "core/base/str.h"
 #include "model/nn/internal.h"
 
-/* Recomputation is a kind of training: RECOMPUTE implies TRAIN. */
-static uint32_t complete_flags(uint32_t flags)
+/* Recomputation is a kind of training: RECOMPUTE implies TRAIN. One rank has no
+ * other to divide tokens with. */
+static uint32_t complete_flags(const xm_config *config, uint32_t flags)
 {
-    return flags & XM_SPACE_RECOMPUTE ? flags | XM_SPACE_TRAIN : flags;
+    if (flags & XM_SPACE_RECOMPUTE)
+        flags |= XM_SPACE_TRAIN;
+    if (config->slice.ranks < 2)
+        flags &= ~XM_SPACE_SEQUENCE;
+    return flags;
+}
+
+/* The most tokens that a rank holds along the residual stream. */
+static uint64_t own_tokens(const xm_config *config, const xm_space *s)
+{
+    uint64_t ranks = s->flags & XM_SPACE_SEQUENCE ? config->slice.ranks : 1;
+    return (s->tokens + ranks - 1) / ranks;
+}
+
+/* As many tokens for each of the ranks. */
+static uint64_t padded_tokens(const xm_config *config, const xm_space *s)
+{
+    uint64_t ranks = s->flags & XM_SPACE_SEQUENCE ? config->slice.ranks : 1;
+    return ranks * own_tokens(config, s);
 }
 
 /* Hands out consecutive pieces of an arena. Without a base it only counts. */
@@ -56,10 +75,11 @@ static void take_block_buffers(arena_cursor *c, const xm_config *config,
 {
     xm_dims d = xm_dims_of(config);
     uint64_t n = s->tokens;
+    uint64_t own = own_tokens(config, s);
     int train = (s->flags & XM_SPACE_TRAIN) != 0;
-    *b = (xm_block){ .qk_stride = d.qkv };
+    *b = (xm_block){ .qk_stride = d.qkv, .act = s->act };
     if (train)
-        b->mid = take_acts(c, n * d.hidden);
+        b->mid = take_acts(c, own * d.hidden);
     b->qkv = take_acts(c, n * d.qkv);
     b->qk = b->qkv;
     if (train && config->qk_norm) {
@@ -73,14 +93,19 @@ static void take_block_buffers(arena_cursor *c, const xm_config *config,
     if (train) {
         b->gate_up = take_acts(c, n * d.up);
         b->lse = take_floats(c, n * config->heads);
-        b->stat1 = take_floats(c, n * norm_stat_floats(config));
-        b->stat2 = take_floats(c, n * norm_stat_floats(config));
+        b->stat1 = take_floats(c, own * norm_stat_floats(config));
+        b->stat2 = take_floats(c, own * norm_stat_floats(config));
+    }
+    if (s->flags & XM_SPACE_INPUTS) {
+        b->normed1 = take_acts(c, padded_tokens(config, s) * d.hidden);
+        b->normed2 = take_acts(c, padded_tokens(config, s) * d.hidden);
+        b->act = take_acts(c, n * d.ffn);
     }
     if (train && config->post_norms) {
-        b->out1 = take_acts(c, n * d.hidden);
-        b->out2 = take_acts(c, n * d.hidden);
-        b->post1 = take_floats(c, n * norm_stat_floats(config));
-        b->post2 = take_floats(c, n * norm_stat_floats(config));
+        b->out1 = take_acts(c, own * d.hidden);
+        b->out2 = take_acts(c, own * d.hidden);
+        b->post1 = take_floats(c, own * norm_stat_floats(config));
+        b->post2 = take_floats(c, own * norm_stat_floats(config));
     }
 }
 
@@ -90,7 +115,7 @@ static void take_block_inputs(arena_cursor *c, const xm_config *config,
     void *x = NULL;
     for (uint32_t l = 0; l <= config->layers; l++) {
         if (l == 0 || s->flags & XM_SPACE_TRAIN)
-            x = take_acts(c, s->tokens * config->hidden);
+            x = take_acts(c, own_tokens(config, s) * config->hidden);
         if (s->x)
             s->x[l] = x;
     }
@@ -117,15 +142,18 @@ static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
     arena_cursor c = { .base = arena, .size = xm_config_act_bytes(config) };
     xm_dims d = xm_dims_of(config);
     uint64_t n = s->tokens;
-    take_block_inputs(&c, config, s);
-    take_all_blocks(&c, config, s);
+    uint64_t padded = padded_tokens(config, s);
     int biased = config->o_bias || config->mlp_bias;
     int sliced = config->slice.ranks > 1;
-    s->h = take_shared(&c, s, n * d.hidden);
+    s->h = take_shared(&c, s, padded * d.hidden);
     s->act = take_shared(&c, s, n * d.ffn);
-    /* Slices add biases to fp32 sums, and have a scratch for that here. */
-    s->hidden = sliced && biased ? take_floats(&c, n * d.hidden)
-                                 : take_acts(&c, n * d.hidden);
+    take_block_inputs(&c, config, s);
+    take_all_blocks(&c, config, s);
+    /* Slices add biases to fp32 sums, and have a scratch for that here, in
+     * which the rank's own tokens have room anyway. */
+    s->hidden = sliced && biased && !(s->flags & XM_SPACE_SEQUENCE)
+                    ? take_floats(&c, n * d.hidden)
+                    : take_acts(&c, padded * d.hidden);
     s->items = take_shared(&c, s, n * d.hidden);
     s->logp = take_floats(&c, n);
     s->entropy = take_floats(&c, n);
@@ -134,7 +162,7 @@ static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
     if (s->flags & XM_SPACE_TRAIN || (sliced && biased))
         s->zeros = take_floats(&c, n);
     if (sliced && config->dtype == XRAY_BF16)
-        s->sum = take_floats(&c, n * d.hidden);
+        s->sum = take_floats(&c, padded * d.hidden);
     if (sliced) {
         s->top = take_floats(&c, n);
         s->partial = take_floats(&c, 4 * n);
@@ -142,7 +170,8 @@ static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
     if (s->flags & XM_SPACE_LOGITS)
         s->logits = take_floats(&c, n * xm_round16(config->vocab));
     if (s->flags & XM_SPACE_TRAIN) {
-        s->stat = take_floats(&c, n * norm_stat_floats(config));
+        s->stat =
+            take_floats(&c, own_tokens(config, s) * norm_stat_floats(config));
         s->dvalue = take_floats(&c, n);
         s->dhidden = take_floats(&c, n * d.hidden);
         /* No gathered states are needed once the backward pass reaches the
@@ -162,7 +191,7 @@ uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
     xm_space s = { .tokens = tokens,
                    .rows = rows,
                    .row_tokens = row_tokens,
-                   .flags = complete_flags(flags) };
+                   .flags = complete_flags(config, flags) };
     return lay_out_space(config, NULL, &s);
 }
 
@@ -208,7 +237,7 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
     s->tokens = tokens;
     s->rows = rows;
     s->row_tokens = row_tokens;
-    s->flags = complete_flags(flags);
+    s->flags = complete_flags(&decoder->config, flags);
     s->layers = decoder->config.layers;
     xray_status status = allocate_arena(decoder, s, owner, err);
     if (status != XRAY_OK) {
@@ -251,7 +280,7 @@ void xm_space_forget(xm_space *s)
 
 const float *xm_space_input_grad(const xm_space *space)
 {
-    return space->dx;
+    return space->input_grad;
 }
 
 const void *xm_space_hidden(const xm_space *space)

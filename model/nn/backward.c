@@ -3,21 +3,19 @@
  * Runs the backward pass, block by block from the last. The gradient of each
  * parameter is one chain of additions over tokens that starts from the bucket's
  * contents, so cutting a batch elsewhere changes no bit. Normed inputs and
- * activations are cheap, so they are recomputed rather than kept.
+ * activations are cheap, so they are recomputed unless they are to be kept.
  */
 #include "model/nn/internal.h"
 
-/* dx += gradient through the norm before a branch; dy is in h. */
+/* dx += gradient through the norm before a branch. */
 static void backprop_pre_norm(xm_pass *pass, uint32_t slot, const float *stat,
-                              void *x)
+                              void *x, xm_rows dy)
 {
-    xm_space *s = pass->space;
-    uint64_t dim = pass->decoder->config.hidden;
     xm_residual_norm_grad_call call = {
-        .stat = stat, .dy = s->h, .slot = slot, .accumulate = 1
+        .stat = stat, .dy = dy.data, .slot = slot, .accumulate = 1
     };
-    xm_residual_norm_grad(pass, &call, xm_acts_of(pass, x, dim),
-                          xm_rows_of(s->dx, dim));
+    xm_residual_norm_grad(pass, &call, xm_acts_of(pass, x, dy.dim),
+                          xm_rows_of(pass->space->dx, dy.dim));
 }
 
 /* Propagates the stream's gradient through a branch's output to the input of
@@ -26,14 +24,16 @@ static void backprop_branch(xm_pass *pass, const xm_branch *branch, float *d_in)
 {
     xm_space *s = pass->space;
     xm_rows dy = xm_rows_of(s->dx, pass->decoder->config.hidden);
+    xm_rows all = xm_rows_of(s->h, dy.dim);
     if (pass->decoder->config.post_norms) {
         xm_residual_norm_grad_call call = { .stat = branch->post,
                                             .dy = s->dx,
                                             .slot = branch->norm };
-        dy.data = s->h;
+        dy = xm_pass_own_rows(pass, all);
         xm_residual_norm_grad(pass, &call,
                               xm_acts_of(pass, branch->out, dy.dim), dy);
     }
+    dy = xm_pass_gather_rows(pass, dy, all);
     xm_pass_weight_grad(pass, dy, branch->x, xm_pass_grad(pass, branch->weight),
                         xm_pass_grad_or_null(pass, branch->bias));
     xm_pass_input_grad(pass, xm_pass_param(pass, branch->weight)->weight, dy,
@@ -71,25 +71,27 @@ static void backprop_mlp(xm_pass *pass, const xm_block *block)
     const xm_config *config = &pass->decoder->config;
     xm_dims d = xm_dims_of(config);
     xm_rows d_up = xm_rows_of(gate_up_grads(pass, block), d.up);
-    xm_rows h = xm_acts_of(pass, s->h, d.hidden);
     xm_branch branch = xm_mlp_branch(pass, block);
     uint32_t weight = config->gated ? XM_GATE : XM_UP;
     uint32_t bias = config->gated ? XM_GATE_BIAS : XM_UP_BIAS;
     const uint64_t parts[3] = { d.ffn, d.up - d.ffn };
 
-    xm_pass_glu(pass, block);
+    if (!(s->flags & XM_SPACE_INPUTS))
+        xm_pass_glu(pass, block);
     /* Recomputation stopped before the branch's output, whose norm needs it. */
     if (config->post_norms && s->flags & XM_SPACE_RECOMPUTE)
-        xm_branch_output(pass, &branch);
+        (void)xm_branch_output(pass, &branch);
     backprop_branch(pass, &branch, s->act);
     backprop_activation(pass, block);
-    xm_residual_norm(pass, XM_NORM2, xm_acts_of(pass, block->mid, d.hidden), h,
-                     block->stat2);
-    xm_pass_weight_grad(pass, d_up, h, xm_pass_grad(pass, weight),
-                        xm_pass_grad_or_null(pass, bias));
-    xm_pass_joint_input_grad(pass, layer->p[weight].weight, parts, d_up,
-                             xm_rows_of(s->h, d.hidden));
-    backprop_pre_norm(pass, XM_NORM2, block->stat2, block->mid);
+    xm_pass_weight_grad(
+        pass, d_up,
+        block->normed2 ? xm_acts_of(pass, block->normed2, d.hidden)
+                       : xm_block_norm2(pass, block),
+        xm_pass_grad(pass, weight), xm_pass_grad_or_null(pass, bias));
+    backprop_pre_norm(pass, XM_NORM2, block->stat2, block->mid,
+                      xm_pass_joint_input_grad(pass, layer->p[weight].weight,
+                                               parts, d_up,
+                                               xm_rows_of(s->h, d.hidden)));
 }
 
 static void backprop_attention(xm_pass *pass, const xm_block *block)
@@ -149,7 +151,6 @@ static void backprop_attention_branch(xm_pass *pass, const xm_block *block,
     xm_space *s = pass->space;
     const xm_layer *layer = &pass->decoder->layers[pass->layer];
     xm_dims d = xm_dims_of(&pass->decoder->config);
-    xm_rows h = xm_acts_of(pass, s->h, d.hidden);
     xm_rows dqkv = xm_rows_of(s->dqkv, d.qkv);
     const uint64_t parts[3] = { d.q, d.kv, d.kv };
     xm_branch branch = xm_attention_branch(pass, block);
@@ -158,13 +159,15 @@ static void backprop_attention_branch(xm_pass *pass, const xm_block *block,
     backprop_attention(pass, block);
     xm_pass_rope(pass, xm_rows_part(dqkv, 0, d.q + d.kv), 1);
     backprop_query_key_norms(pass, block);
-    xm_residual_norm(pass, XM_NORM1, xm_acts_of(pass, x, d.hidden), h,
-                     block->stat1);
-    xm_pass_weight_grad(pass, dqkv, h, xm_pass_grad(pass, XM_Q),
-                        xm_pass_grad_or_null(pass, XM_Q_BIAS));
-    xm_pass_joint_input_grad(pass, layer->p[XM_Q].weight, parts, dqkv,
-                             xm_rows_of(s->h, d.hidden));
-    backprop_pre_norm(pass, XM_NORM1, block->stat1, x);
+    xm_pass_weight_grad(
+        pass, dqkv,
+        block->normed1 ? xm_acts_of(pass, block->normed1, d.hidden)
+                       : xm_block_norm1(pass, block, x),
+        xm_pass_grad(pass, XM_Q), xm_pass_grad_or_null(pass, XM_Q_BIAS));
+    backprop_pre_norm(pass, XM_NORM1, block->stat1, x,
+                      xm_pass_joint_input_grad(pass, layer->p[XM_Q].weight,
+                                               parts, dqkv,
+                                               xm_rows_of(s->h, d.hidden)));
 }
 
 static void backprop_block(xm_pass *pass, uint32_t layer)
@@ -184,15 +187,28 @@ static void backprop_final_norm(xm_pass *pass, const float *dhidden)
 {
     xm_space *s = pass->space;
     uint64_t dim = pass->decoder->config.hidden;
+    const float *own = dhidden + xm_pass_first(pass) * dim;
     xm_residual_norm_grad_call call = { .stat = s->stat,
-                                        .dy = dhidden,
+                                        .dy = own,
                                         .slot = XM_NORM };
     if (!xm_config_is_last(&pass->decoder->config)) {
-        xm_pass_copy(pass, dhidden, xm_rows_of(s->dx, dim));
+        xm_pass_compute_own(pass);
+        xm_pass_copy(pass, own, xm_rows_of(s->dx, dim));
+        xm_pass_compute_all(pass);
         return;
     }
     xm_residual_norm_grad(pass, &call, xm_acts_of(pass, s->x[s->layers], dim),
                           xm_rows_of(s->dx, dim));
+}
+
+/* Gives the ranks the gradients of all tokens at the start of the stream. */
+static void gather_input_grad(xm_pass *pass)
+{
+    xm_space *s = pass->space;
+    uint64_t dim = pass->decoder->config.hidden;
+    s->input_grad =
+        xm_pass_gather_rows(pass, xm_rows_of(s->dx, dim), xm_rows_of(s->h, dim))
+            .data;
 }
 
 static void add_embedding_gradient(xm_pass *pass, xray_embedding_grad *call,
@@ -201,7 +217,7 @@ static void add_embedding_gradient(xm_pass *pass, xray_embedding_grad *call,
     if (pass->status != XRAY_OK)
         return;
     call->tokens = pass->tokens;
-    call->dy = pass->space->dx;
+    call->dy = pass->space->input_grad;
     call->dim = pass->decoder->config.hidden;
     xm_pass_keep_status(
         pass, pass->device->embedding_grad(pass->self, NULL, call), what);
@@ -279,6 +295,8 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
     /* Where the gradients of a tied lm_head are, the bucket has begun. */
     if (!decoder->config.tied || !xm_config_is_last(&decoder->config))
         xm_pass_begin_bucket(&pass, 0);
+    if (pack->tokens)
+        gather_input_grad(&pass);
     if (pack->tokens && xm_config_is_first(&decoder->config))
         backprop_embedding(&pass);
     xm_pass_done_bucket(&pass, 0);

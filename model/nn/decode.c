@@ -21,7 +21,7 @@ static xray_status check_decode_batch(const xm_decoder *decoder,
                        "model",
                        (unsigned long long)batch->position_bound - 1,
                        (unsigned long long)decoder->positions);
-    if (space->flags & XM_SPACE_TRAIN)
+    if (space->flags & (XM_SPACE_TRAIN | XM_SPACE_SEQUENCE))
         return xr_fail(
             err, XRAY_E_ARG,
             "a pass with a KV cache needs a space that is not for training");

@@ -33,6 +33,10 @@ typedef struct xm_decoder xm_decoder;
  * head that several ranks have, each has the part of its heads of q
  * (xm_join_kv_grads).
  *
+ * Sequence parallelism (XM_SPACE_SEQUENCE) divides the residual stream too:
+ * each rank holds an equal run of a pass's tokens, the last ones fewer, between
+ * the products, and norms and adds only those. The bits are the same.
+ *
  * A stage (xm_config_stage) reads the hidden states of the stage before it, and
  * gives its own to the next one; gradients go the other way. The embedding of a
  * tied model has a part of its gradient in the first stage and one in the last,
@@ -70,6 +74,23 @@ void xm_tell_work(const xm_config *config, const xm_passes *passes,
 #define XM_JOIN_INPUT_GRADS 2u /* sum: of qkv, gate and up, and lm_head */
 #define XM_JOIN_LOGITS 3u      /* sum: over the vocabulary */
 #define XM_JOIN_TOP 4u         /* maximum: over the vocabulary */
+/* How ranks that divide a pass's tokens exchange rows: */
+#define XM_PARTS_GATHER 1u /* `out` has the `in` of every rank */
+#define XM_PARTS_SUM 2u    /* `out` is this rank's part of the sum of `in` */
+#define XM_PARTS_CONTINUE                              \
+    3u /* `out` is what the rank before handed on; the \
+        * first rank keeps it as it is */
+#define XM_PARTS_HAND_ON                                \
+    4u /* `out` goes to the next rank; that of the last \
+        * rank replaces it on all of them */
+typedef struct xm_parts {
+    uint32_t what;   /* XM_PARTS_* */
+    uint32_t dtype;  /* of what is gathered: XRAY_BF16; 0: fp32 */
+    const void *in;  /* [dev] [tokens, dim], summed: [ranks, tokens, dim] */
+    void *out;       /* [dev] [tokens, dim], gathered: [ranks, tokens, dim] */
+    uint64_t tokens; /* of a rank, padding included */
+    uint64_t dim;
+} xm_parts;
 typedef struct xm_watch {
     void *ctx;
     /* The weights of a bucket must be in memory from this call until another
@@ -87,6 +108,10 @@ typedef struct xm_watch {
      * one over a group of xray.comm. */
     xray_status (*join)(void *ctx, uint32_t what, float *rows, uint64_t tokens,
                         uint64_t dim, xr_err *err);
+    /* Exchanges rows over the same ranks, for spaces with XM_SPACE_SEQUENCE;
+     * xm_join_parts is one. `in` or `out` may be this rank's part of the other.
+     */
+    xray_status (*parts)(void *ctx, const xm_parts *call, xr_err *err);
     /* Asked at every bucket, also by a pass with a cache: a pass that shall end
      * fails with XRAY_E_CANCELED. NULL: no pass ends early. */
     const xray_call_service *calls;
@@ -117,6 +142,13 @@ typedef struct xm_pack {
 #define XM_SPACE_TRAIN 1u     /* keeps what the backward pass needs */
 #define XM_SPACE_RECOMPUTE 2u /* keeps block inputs, recomputes the rest */
 #define XM_SPACE_LOGITS 4u    /* keeps the logits for the gradient of lm_head */
+#define XM_SPACE_INPUTS                               \
+    8u /* keeps the inputs of products too, which the \
+        * backward pass else computes again; not with \
+        * RECOMPUTE */
+#define XM_SPACE_SEQUENCE                                \
+    16u /* of a slice: the ranks divide the tokens along \
+         * the residual stream */
 
 /* Activations and scratch for up to `tokens` tokens in `rows` rows of at most
  * `row_tokens`, laid out once (tag ACTIVATIONS). */

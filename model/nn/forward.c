@@ -124,14 +124,14 @@ xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block)
     return (xm_branch){ .weight = XM_DOWN,
                         .bias = XM_DOWN_BIAS,
                         .norm = XM_POST_NORM2,
-                        .x = xm_acts_of(pass, pass->space->act,
+                        .x = xm_acts_of(pass, block->act,
                                         pass->decoder->config.ffn),
                         .out = block->out2,
                         .post = block->post2 };
 }
 
-/* Fp32 rows in which a slice's outputs are joined: `rows`, unless they are
- * bf16. */
+/* Fp32 rows of all tokens in which a slice's outputs are joined: `rows`, unless
+ * they are bf16. */
 static xm_rows joined_rows(const xm_pass *pass, xm_rows rows)
 {
     return rows.dtype ? xm_rows_of(pass->space->sum, rows.dim) : rows;
@@ -139,21 +139,23 @@ static xm_rows joined_rows(const xm_pass *pass, xm_rows rows)
 
 /* to = from + the branch's last product and its bias; NULL: without `from`. In
  * a slice what the ranks have is joined before the bias and `from` are added.
- */
+ * All of these are the rank's own rows, but for what is joined. */
 static void multiply_branch(xm_pass *pass, const xm_branch *branch,
                             const void *from, xm_rows to)
 {
     const xray_weight *weight = xm_pass_param(pass, branch->weight)->weight;
     xm_onto onto = { from, xm_pass_param(pass, branch->bias)->data };
     xm_onto none = { NULL, NULL };
-    xm_rows sum =
-        joined_rows(pass, from ? xm_acts_of(pass, pass->space->h, to.dim) : to);
+    xm_rows sum = joined_rows(
+        pass,
+        from || pass->each ? xm_acts_of(pass, pass->space->h, to.dim) : to);
     if (pass->decoder->config.slice.ranks < 2) {
         xm_pass_product_onto(pass, weight, &onto, branch->x, to);
         return;
     }
     xm_pass_product_onto(pass, weight, &none, branch->x, sum);
-    xm_pass_join(pass, XM_JOIN_OUTPUTS, sum.data, sum.dim);
+    sum = xm_pass_join_sums(pass, XM_JOIN_OUTPUTS, sum);
+    xm_pass_compute_own(pass);
     xm_pass_add_bias(pass, onto.bias, sum, pass->space->hidden);
     if (from) {
         xm_pass_copy(pass, from, to);
@@ -161,15 +163,18 @@ static void multiply_branch(xm_pass *pass, const xm_branch *branch,
     } else if (sum.data != to.data) {
         xm_pass_cast(pass, sum, to);
     }
+    xm_pass_compute_all(pass);
 }
 
-void xm_branch_output(xm_pass *pass, const xm_branch *branch)
+xm_rows xm_branch_output(xm_pass *pass, const xm_branch *branch)
 {
-    xm_rows h = xm_acts_of(pass, pass->space->h, pass->decoder->config.hidden);
+    xm_rows h = xm_pass_own_rows(
+        pass, xm_acts_of(pass, pass->space->h, pass->decoder->config.hidden));
     xm_rows out = branch->out ? xm_acts_of(pass, branch->out, h.dim) : h;
     multiply_branch(pass, branch, NULL, out);
     if (pass->decoder->config.post_norms)
         xm_residual_norm(pass, branch->norm, out, h, branch->post);
+    return h;
 }
 
 /* to = from + the branch's output; `to` and `from` may be the same. */
@@ -182,22 +187,42 @@ static void add_branch_to_stream(xm_pass *pass, const xm_branch *branch,
         multiply_branch(pass, branch, from, stream);
         return;
     }
+    xm_rows out = xm_branch_output(pass, branch);
+    xm_pass_compute_own(pass);
     xm_pass_copy(pass, from, stream);
-    xm_branch_output(pass, branch);
-    xm_pass_add(pass, xm_acts_of(pass, pass->space->h, dim), stream);
+    xm_pass_add(pass, out, stream);
+    xm_pass_compute_all(pass);
 }
 
 /* ---- blocks ------------------------------------------------------------- */
 
+/* Norms the rank's own rows of x and gathers those of the others, in `kept` or
+ * in space->h. */
+static xm_rows norm_input(xm_pass *pass, uint32_t slot, void *x, void *kept,
+                          float *stat)
+{
+    uint64_t dim = pass->decoder->config.hidden;
+    xm_rows all = xm_acts_of(pass, kept ? kept : pass->space->h, dim);
+    xm_rows own = xm_pass_own_rows(pass, all);
+    xm_residual_norm(pass, slot, xm_acts_of(pass, x, dim), own, stat);
+    return xm_pass_gather_rows(pass, own, all);
+}
+
+xm_rows xm_block_norm1(xm_pass *pass, const xm_block *block, void *x)
+{
+    return norm_input(pass, XM_NORM1, x, block->normed1, block->stat1);
+}
+
+xm_rows xm_block_norm2(xm_pass *pass, const xm_block *block)
+{
+    return norm_input(pass, XM_NORM2, block->mid, block->normed2, block->stat2);
+}
+
 void xm_block_attend(xm_pass *pass, const xm_block *block, void *x)
 {
     const xm_layer *layer = &pass->decoder->layers[pass->layer];
-    xm_dims d = xm_dims_of(&pass->decoder->config);
-    xm_rows h = xm_acts_of(pass, pass->space->h, d.hidden);
-    xm_residual_norm(pass, XM_NORM1, xm_acts_of(pass, x, d.hidden), h,
-                     block->stat1);
-    xm_pass_product(pass, layer->p[XM_Q].weight, layer->p[XM_Q_BIAS].data, h,
-                    xm_qkv_of(pass, block));
+    xm_pass_product(pass, layer->p[XM_Q].weight, layer->p[XM_Q_BIAS].data,
+                    xm_block_norm1(pass, block, x), xm_qkv_of(pass, block));
     norm_query_key_heads(pass, layer, block);
     xm_pass_rope(pass, xm_qk_of(pass, block), 0);
     enqueue_attention(pass, block);
@@ -216,15 +241,11 @@ static mlp_input norm_mlp_input(xm_pass *pass, const xm_block *block)
 {
     const xm_layer *layer = &pass->decoder->layers[pass->layer];
     const xm_config *config = &pass->decoder->config;
-    mlp_input in = {
+    return (mlp_input){
         .weight = layer->p[config->gated ? XM_GATE : XM_UP].weight,
         .bias = layer->p[config->gated ? XM_GATE_BIAS : XM_UP_BIAS].data,
-        .x = xm_acts_of(pass, pass->space->h, config->hidden)
+        .x = xm_block_norm2(pass, block)
     };
-    xm_residual_norm(pass, XM_NORM2,
-                     xm_acts_of(pass, block->mid, config->hidden), in.x,
-                     block->stat2);
-    return in;
 }
 
 void xm_block_gate_up(xm_pass *pass, const xm_block *block)
@@ -235,7 +256,7 @@ void xm_block_gate_up(xm_pass *pass, const xm_block *block)
                     xm_acts_of(pass, block->gate_up, up));
 }
 
-/* Computes space->act. Gates and up projections are stored only for a backward
+/* Computes block->act. Gates and up projections are stored only for a backward
  * pass that does not compute them again. */
 static void activate_mlp(xm_pass *pass, const xm_block *block)
 {
@@ -248,16 +269,16 @@ static void activate_mlp(xm_pass *pass, const xm_block *block)
     mlp_input in = norm_mlp_input(pass, block);
     xm_pass_product_act(
         pass, in.weight, in.bias, in.x,
-        xm_acts_of(pass, pass->space->act, pass->decoder->config.ffn));
+        xm_acts_of(pass, block->act, pass->decoder->config.ffn));
 }
 
 void xm_pass_glu(xm_pass *pass, const xm_block *block)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     const xm_config *config = &pass->decoder->config;
     xray_glu call = { XRAY_HEADER(xray_glu),   .tokens = pass->tokens,
-                      .x = block->gate_up,     .y = pass->space->act,
+                      .x = block->gate_up,     .y = block->act,
                       .dim = config->ffn,      .act = xm_act_of(config),
                       .plain = !config->gated, .x_dtype = config->dtype,
                       .y_dtype = config->dtype };
@@ -275,7 +296,7 @@ static void add_mlp_to_stream(xm_pass *pass, const xm_block *block, void *out)
 static void look_up_embedding(xm_pass *pass, xray_embedding *call,
                               const char *what)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     call->tokens = pass->tokens;
     call->dim = pass->decoder->config.hidden;
@@ -285,16 +306,18 @@ static void look_up_embedding(xm_pass *pass, xray_embedding *call,
 }
 
 /* Each id is in one slice, so the sum of bf16 rows is one of them. */
-static void join_embedding(xm_pass *pass, xm_rows rows)
+static void join_embedding(xm_pass *pass, xm_rows rows, xm_rows stream)
 {
     xm_rows sum = joined_rows(pass, rows);
     if (pass->decoder->config.slice.ranks < 2)
         return;
     if (sum.data != rows.data)
         xm_pass_cast(pass, rows, sum);
-    xm_pass_join(pass, XM_JOIN_OUTPUTS, sum.data, sum.dim);
-    if (sum.data != rows.data)
-        xm_pass_cast(pass, sum, rows);
+    sum = xm_pass_join_sums(pass, XM_JOIN_OUTPUTS, sum);
+    xm_pass_compute_own(pass);
+    if (sum.data != stream.data)
+        xm_pass_cast(pass, sum, stream);
+    xm_pass_compute_all(pass);
 }
 
 static void embed_tokens(xm_pass *pass, const int32_t *ids)
@@ -306,27 +329,40 @@ static void embed_tokens(xm_pass *pass, const int32_t *ids)
                               .table = xm_outer(pass->decoder, XM_EMBED)->data,
                               .table_dtype =
                                   xm_outer(pass->decoder, XM_EMBED)->dtype,
-                              .y = s->x[0],
+                              .y = pass->each ? s->h : s->x[0],
                               .vocab = config->vocab,
                               .scale = (float)config->embed_scale,
                               .vocab_first = config->slice.vocab_first,
                               .slice = config->slice.ranks > 1 };
     xm_rows stream = xm_acts_of(pass, s->x[0], config->hidden);
     look_up_embedding(pass, &tokens, "the embedding");
-    join_embedding(pass, stream);
+    join_embedding(pass, xm_acts_of(pass, tokens.y, config->hidden), stream);
     if (!config->learned_positions)
         return;
     xray_embedding positions = {
         XRAY_HEADER(xray_embedding),
-        .ids = xm_pass_positions(pass),
+        .ids = xm_pass_positions(pass) + xm_pass_first(pass),
         .table = xm_outer(pass->decoder, XM_POSITIONS)->data,
         .table_dtype = xm_outer(pass->decoder, XM_POSITIONS)->dtype,
         .y = s->h,
         .vocab = config->max_positions,
         .scale = 1.0f
     };
+    xm_pass_compute_own(pass);
     look_up_embedding(pass, &positions, "the embedding of positions");
     xm_pass_add(pass, xm_acts_of(pass, s->h, config->hidden), stream);
+    xm_pass_compute_all(pass);
+}
+
+/* Begins the stream with what the stage before gave, of all tokens. */
+static void take_stream(xm_pass *pass, const void *in)
+{
+    uint64_t dim = pass->decoder->config.hidden;
+    uint64_t size = xm_config_act_bytes(&pass->decoder->config);
+    xm_pass_compute_own(pass);
+    xm_pass_copy(pass, (const char *)in + xm_pass_first(pass) * dim * size,
+                 xm_acts_of(pass, pass->space->x[0], dim));
+    xm_pass_compute_all(pass);
 }
 
 void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const void *in)
@@ -338,7 +374,7 @@ void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const void *in)
     if (xm_config_is_first(config))
         embed_tokens(pass, ids);
     else
-        xm_pass_copy(pass, in, xm_acts_of(pass, s->x[0], config->hidden));
+        take_stream(pass, in);
     for (uint32_t l = 0; l < s->layers; l++) {
         pass->layer = l;
         xm_pass_need_bucket(pass, l + 1, 0);
@@ -351,22 +387,30 @@ void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const void *in)
 void xm_pass_final_norm(xm_pass *pass, void *x, float *stat)
 {
     uint64_t dim = pass->decoder->config.hidden;
-    xm_rows out = xm_acts_of(pass, pass->space->hidden, dim);
+    xm_rows all = xm_acts_of(pass, pass->space->hidden, dim);
+    xm_rows own = xm_pass_own_rows(pass, all);
+    xm_pass_compute_own(pass);
     if (xm_config_is_last(&pass->decoder->config))
-        xm_residual_norm(pass, XM_NORM, xm_acts_of(pass, x, dim), out, stat);
+        xm_residual_norm(pass, XM_NORM, xm_acts_of(pass, x, dim), own, stat);
     else
-        xm_pass_copy(pass, x, out);
+        xm_pass_copy(pass, x, own);
+    xm_pass_compute_all(pass);
+    (void)xm_pass_gather_rows(pass, own, all);
 }
 
 xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
                       uint64_t tokens, xr_err *err)
 {
+    uint64_t ranks = decoder->config.slice.ranks;
+    int divided = (space->flags & XM_SPACE_SEQUENCE) != 0;
     return (xm_pass){ .decoder = decoder,
                       .device = decoder->device,
                       .self = decoder->device_self,
                       .space = space,
                       .err = err,
                       .tokens = { .bound = tokens },
+                      .all = divided ? tokens : 0,
+                      .each = divided ? (tokens + ranks - 1) / ranks : 0,
                       .layer = XM_NO_LAYER };
 }
 

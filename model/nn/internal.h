@@ -74,7 +74,7 @@ xm_dims xm_dims_of(const xm_config *config);
  * type of activations. A TRAIN space has one xm_block per layer; in
  * other spaces all layers share one. */
 typedef struct xm_block {
-    void *mid; /* [tokens, hidden] residual stream after attention; may be the
+    void *mid; /* [own, hidden] residual stream after attention; may be the
                 * block's input */
     void *qkv; /* [tokens, q + 2 kv] */
     void *qk;  /* normed and rotated q and k; points into `qkv` unless they are
@@ -82,17 +82,20 @@ typedef struct xm_block {
     uint64_t qk_stride;
     void *o;       /* [tokens, q] */
     float *lse;    /* [tokens, heads], TRAIN */
-    float *stat1;  /* [tokens], of LayerNorm [tokens, 2]; TRAIN */
+    float *stat1;  /* [own], of LayerNorm [own, 2]; TRAIN */
     float *stat2;  /* the same for the second norm */
     float *rstd_q; /* [tokens, heads], TRAIN with qk-norm */
     float *rstd_k; /* [tokens, kv_heads] */
     void *gate_up; /* [tokens, up], TRAIN */
+    void *normed1; /* [padded, hidden] what the norms give, INPUTS */
+    void *normed2;
+    void *act; /* [tokens, ffn], INPUTS; otherwise the space's */
     /* Inputs and statistics of the post-norms in TRAIN spaces of models that
      * have them; otherwise NULL. */
-    void *out1;   /* [tokens, hidden] */
-    void *out2;   /* [tokens, hidden] */
-    float *post1; /* [tokens] */
-    float *post2; /* [tokens] */
+    void *out1;   /* [own, hidden] */
+    void *out2;   /* [own, hidden] */
+    float *post1; /* [own] */
+    float *post2; /* [own] */
 } xm_block;
 
 struct xm_space {
@@ -106,15 +109,18 @@ struct xm_space {
     uint64_t live; /* tokens of the forward pass whose activations are held; 0:
                     * none */
     void *arena;
-    void **x; /* [layers + 1] the input of each block, then the last block's
-               * output */
+    /* Arrays of [own] tokens have those that this rank holds of the residual
+     * stream, and arrays of [padded] tokens as many for every rank; without
+     * SEQUENCE both are all tokens. */
+    void **x; /* [layers + 1] [own, hidden] the input of each block, then the
+               * last block's output */
     xm_block *blocks; /* [layers] */
-    void *h;          /* [tokens, hidden] scratch: normed input of a product, a
+    void *h;          /* [padded, hidden] scratch: normed input of a product, a
                        * branch's output before the residual sum, or an fp32 gradient
                        * of either */
     void *act;        /* [tokens, ffn] scratch, or its fp32 gradient */
-    void *hidden;     /* [tokens, hidden] result */
-    float *stat;      /* of the final norm, TRAIN */
+    void *hidden;     /* [padded, hidden] result */
+    float *stat;      /* [own] of the final norm, TRAIN */
     void *items;      /* [tokens, hidden] gathered hidden states */
     float *logp;      /* [tokens] each */
     float *entropy;
@@ -126,18 +132,20 @@ struct xm_space {
     float *zeros; /* [tokens], TRAIN, or a slice of a model whose outputs have
                    * biases */
     /* Of a slice only. */
-    float *sum;     /* [tokens, hidden] outputs to be joined, where activations
+    float *sum;     /* [padded, hidden] outputs to be joined, where activations
                      * are bf16; or NULL */
     float *top;     /* [tokens] largest logits */
     float *partial; /* [tokens, 4] as xray_lm_head_logp gives it */
     /* TRAIN only */
     float *dvalue;  /* [tokens] */
     float *dhidden; /* [tokens, hidden] */
-    float *dx;      /* [tokens, hidden] gradient along the residual stream */
-    float *d_up;    /* [tokens, up] where activations are bf16; NULL: gradients
-                     * of gate and up overwrite them */
-    float *d_o;     /* [tokens, q] */
-    float *dqkv;    /* [tokens, q + 2 kv] */
+    float *dx;      /* [own, hidden] gradient along the residual stream */
+    const float *input_grad; /* [tokens, hidden] the last backward pass's `dx`
+                              * before the first block, of all tokens */
+    float *d_up; /* [tokens, up] where activations are bf16; NULL: gradients
+                  * of gate and up overwrite them */
+    float *d_o;  /* [tokens, q] */
+    float *dqkv; /* [tokens, q + 2 kv] */
 };
 
 /* ---- one pass over a decoder -------------------------------------------- */
@@ -154,10 +162,18 @@ typedef struct xm_pass {
     const xm_decode_batch *batch; /* tokens with a KV cache, or NULL */
     xm_grads *grads;
     xr_err *err;
-    xray_extent tokens;
+    xray_extent tokens; /* that operators compute */
+    uint64_t all;       /* with SEQUENCE: tokens of the pass, */
+    uint64_t each; /* and tokens of a rank, padding included; otherwise 0 */
     uint32_t layer;
     xray_status status;
 } xm_pass;
+
+/* Nothing is enqueued after an error, and for no tokens. */
+static inline int xm_pass_idles(const xm_pass *pass)
+{
+    return pass->status != XRAY_OK || pass->tokens.bound == 0;
+}
 
 /* Rows of elements: token t at element t * stride. */
 typedef struct xm_rows {
@@ -201,6 +217,23 @@ static inline xm_rows xm_qk_of(const xm_pass *pass, const xm_block *block)
     return rows;
 }
 
+/* With SEQUENCE, tokens of the pass before those that the rank holds. */
+uint64_t xm_pass_first(const xm_pass *pass);
+/* From now on operators compute only the tokens that the rank holds, or all. */
+void xm_pass_compute_own(xm_pass *pass);
+void xm_pass_compute_all(xm_pass *pass);
+/* The rows of the rank among those of all ranks. */
+xm_rows xm_pass_own_rows(const xm_pass *pass, xm_rows all);
+/* Gives the rows of all ranks, in `all`, of which `own` may be this rank's;
+ * without SEQUENCE that is `own`. */
+xm_rows xm_pass_gather_rows(xm_pass *pass, xm_rows own, xm_rows all);
+/* Joins sums as xm_pass_join does, and gives the rank's own rows of them. */
+xm_rows xm_pass_join_sums(xm_pass *pass, uint32_t what, xm_rows all);
+/* Between these two, the rank adds the gradients of its own tokens to `data`:
+ * the ranks do so one after the other, and then all have the sum. */
+void xm_pass_continue_chain(xm_pass *pass, float *data, uint64_t count);
+void xm_pass_hand_on_chain(xm_pass *pass, float *data, uint64_t count);
+
 /* y = x W^T + bias. */
 void xm_pass_product(xm_pass *pass, const xray_weight *weight,
                      const float *bias, xm_rows x, xm_rows y);
@@ -219,9 +252,11 @@ void xm_pass_product_act(xm_pass *pass, const xray_weight *weight,
 void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
                         xm_rows dx, uint32_t accumulate);
 /* dx = dy W, where the sum is cut into the model's segments. `part` has the
- * rows of the matrices that W consists of; all 0: W is one. */
-void xm_pass_joint_input_grad(xm_pass *pass, const xray_weight *weight,
-                              const uint64_t part[3], xm_rows dy, xm_rows dx);
+ * rows of the matrices that W consists of; all 0: W is one. Gives the rank's
+ * own rows of dx. */
+xm_rows xm_pass_joint_input_grad(xm_pass *pass, const xray_weight *weight,
+                                 const uint64_t part[3], xm_rows dy,
+                                 xm_rows dx);
 /* dw += dy^T x; dbias += sums of dy unless NULL. */
 void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
                          float *dbias);
@@ -270,7 +305,7 @@ void xm_pass_gather(xm_pass *pass, const int32_t *index, const void *x,
                     void *y);
 void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
                      float *y);
-/* Computes space->act from the block's gate and up projections, which it has
+/* Computes block->act from the block's gate and up projections, which it has
  * kept. */
 void xm_pass_glu(xm_pass *pass, const xm_block *block);
 
@@ -297,8 +332,8 @@ float *xm_pass_grad_or_null(const xm_pass *pass, uint32_t slot);
  * [*segments, head_dim]. */
 float *xm_pass_head_norm_grad(const xm_pass *pass, uint32_t slot,
                               uint32_t *segments);
-/* Applies the norm at `slot` to hidden states: RMSNorm or LayerNorm, whichever
- * the model has. */
+/* Applies the norm at `slot` to the rank's own hidden states: RMSNorm or
+ * LayerNorm, whichever the model has. */
 void xm_residual_norm(xm_pass *pass, uint32_t slot, xm_rows x, xm_rows y,
                       float *stat);
 /* dx (+)= the gradient through that norm; dy has the stride of dx. */
@@ -326,8 +361,9 @@ typedef struct xm_branch {
 } xm_branch;
 xm_branch xm_attention_branch(const xm_pass *pass, const xm_block *block);
 xm_branch xm_mlp_branch(const xm_pass *pass, const xm_block *block);
-/* Computes the branch's output in space->h, without adding it to the stream. */
-void xm_branch_output(xm_pass *pass, const xm_branch *branch);
+/* Computes the branch's output, the rank's own rows in space->h, without adding
+ * it to the stream. */
+xm_rows xm_branch_output(xm_pass *pass, const xm_branch *branch);
 
 /* Notify the decoder's watch, unless the pass has failed. The first one asks
  * whether the pass shall end, and that is all it does in one with a cache. */
@@ -345,6 +381,10 @@ xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
  * from x to block->mid, and from block->mid to block->gate_up. */
 void xm_block_attend(xm_pass *pass, const xm_block *block, void *x);
 void xm_block_gate_up(xm_pass *pass, const xm_block *block);
+/* The normed inputs of all tokens to the first product of attention, and of the
+ * MLP, in memory of the block or in space->h. */
+xm_rows xm_block_norm1(xm_pass *pass, const xm_block *block, void *x);
+xm_rows xm_block_norm2(xm_pass *pass, const xm_block *block);
 /* Runs the embedding, if the decoder has it, and all blocks; the result is in
  * the space's last x. */
 void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const void *in);

@@ -97,6 +97,42 @@ xray_status xm_join_rows(const xm_join *join, uint32_t what, float *rows,
     return status;
 }
 
+/* Hands a chain on to the next rank, and the last rank's to all. */
+static xray_status hand_on(const xm_join *join, void *data, uint64_t bytes)
+{
+    uint32_t last = join->ranks - 1;
+    xray_status status = XRAY_OK;
+    if (join->rank < last)
+        status =
+            join->comm->send(join->group, NULL, data, bytes, join->rank + 1);
+    return status == XRAY_OK
+               ? join->comm->broadcast(join->group, NULL, data, bytes, last)
+               : status;
+}
+
+xray_status xm_join_parts(const xm_join *join, const xm_parts *call,
+                          xr_err *err)
+{
+    uint64_t count = call->tokens * call->dim;
+    uint64_t bytes = count * sizeof(float);
+    (void)err;
+    switch (call->what) {
+    case XM_PARTS_GATHER:
+        return join->comm->all_gather(join->group, NULL, call->in, call->out,
+                                      count,
+                                      call->dtype ? call->dtype : XRAY_F32);
+    case XM_PARTS_SUM:
+        return join->comm->reduce_scatter(join->group, NULL, call->in,
+                                          call->out, count, XRAY_F32);
+    case XM_PARTS_CONTINUE:
+        return join->rank ? join->comm->recv(join->group, NULL, call->out,
+                                             bytes, join->rank - 1)
+                          : XRAY_OK;
+    default:
+        return hand_on(join, call->out, bytes);
+    }
+}
+
 xray_status xm_join_kv_grads(const xm_join *join, const xm_layout *layout,
                              uint32_t bucket, float *grads)
 {

@@ -16,7 +16,7 @@ typedef struct xm_join {
     const xray_device_ops *device;
     void *device_self;
     uint32_t ranks;
-    uint32_t reserved;
+    uint32_t rank;   /* this one */
     float *gathered; /* [dev] [ranks, a piece] */
     float *copy;     /* the same on the host */
 } xm_join;
@@ -33,6 +33,11 @@ uint64_t xm_join_bytes(uint32_t ranks);
  * a collective fails, the text is the one that it gave to its host. */
 xray_status xm_join_rows(const xm_join *join, uint32_t what, float *rows,
                          uint64_t tokens, uint64_t dim, xr_err *err);
+
+/* The `parts` of an xm_watch: a reduce_scatter, an all_gather, or messages from
+ * rank to rank and a broadcast. */
+xray_status xm_join_parts(const xm_join *join, const xm_parts *call,
+                          xr_err *err);
 
 /* Adds up what the ranks that have the same KV head (xm_slice.kv_ranks of them,
  * neighbours) have of its gradients in a bucket [dev]: those of k and v,

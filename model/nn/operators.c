@@ -21,7 +21,7 @@ void xm_pass_keep_status(xm_pass *pass, xray_status status, const char *what)
 static void enqueue_product(xm_pass *pass, xray_matmul *call, xm_rows x,
                             xm_rows y)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     call->tokens = pass->tokens;
     call->x = x.data;
@@ -78,21 +78,21 @@ void xm_pass_input_grad(xm_pass *pass, const xray_weight *weight, xm_rows dy,
     enqueue_product(pass, &call, dy, dx);
 }
 
-void xm_pass_joint_input_grad(xm_pass *pass, const xray_weight *weight,
-                              const uint64_t part[3], xm_rows dy, xm_rows dx)
+xm_rows xm_pass_joint_input_grad(xm_pass *pass, const xray_weight *weight,
+                                 const uint64_t part[3], xm_rows dy, xm_rows dx)
 {
     xray_matmul call = { XRAY_HEADER(xray_matmul), .weight = weight,
                          .kind = XRAY_NN,
                          .segments = xm_segments(&pass->decoder->config),
                          .part = { part[0], part[1], part[2] } };
     enqueue_product(pass, &call, dy, dx);
-    xm_pass_join(pass, XM_JOIN_INPUT_GRADS, dx.data, dx.dim);
+    return xm_pass_join_sums(pass, XM_JOIN_INPUT_GRADS, dx);
 }
 
 void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
                          float *dbias)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_matmul_grad call = { XRAY_HEADER(xray_matmul_grad),
                               .tokens = pass->tokens,
@@ -113,7 +113,7 @@ void xm_pass_weight_grad(xm_pass *pass, xm_rows dy, xm_rows x, float *dw,
 void xm_pass_norm(xm_pass *pass, const float *weight, uint64_t dim, xm_rows x,
                   xm_rows y, float *rstd)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_rmsnorm call = { XRAY_HEADER(xray_rmsnorm),
                           .tokens = pass->tokens,
@@ -136,7 +136,7 @@ void xm_pass_norm(xm_pass *pass, const float *weight, uint64_t dim, xm_rows x,
 void xm_pass_layernorm(xm_pass *pass, const float *weight, const float *bias,
                        xm_rows x, xm_rows y, float *stat)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_layernorm call = { XRAY_HEADER(xray_layernorm),
                             .tokens = pass->tokens,
@@ -158,7 +158,7 @@ void xm_pass_layernorm(xm_pass *pass, const float *weight, const float *bias,
 void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *back, xm_rows x,
                        xm_rows dx)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_rmsnorm_grad call = { XRAY_HEADER(xray_rmsnorm_grad),
                                .tokens = pass->tokens,
@@ -186,7 +186,7 @@ void xm_pass_norm_grad(xm_pass *pass, const xm_norm_grad_call *back, xm_rows x,
 void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *back,
                             xm_rows x, xm_rows dx)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_layernorm_grad call = { XRAY_HEADER(xray_layernorm_grad),
                                  .tokens = pass->tokens,
@@ -211,7 +211,7 @@ void xm_pass_layernorm_grad(xm_pass *pass, const xm_norm_grad_call *back,
 void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse)
 {
     const xm_config *config = &pass->decoder->config;
-    if (pass->status != XRAY_OK || !pass->decoder->rope)
+    if (xm_pass_idles(pass) || !pass->decoder->rope)
         return;
     int local = xm_config_slides(config, pass->layer);
     xray_rope call = { XRAY_HEADER(xray_rope),
@@ -232,7 +232,7 @@ void xm_pass_rope(xm_pass *pass, xm_rows x, uint32_t inverse)
 
 void xm_pass_add(xm_pass *pass, xm_rows from, xm_rows to)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_axpby call = {
         XRAY_HEADER(xray_axpby), .count = pass->tokens.bound * to.dim,
@@ -247,7 +247,7 @@ void xm_pass_add(xm_pass *pass, xm_rows from, xm_rows to)
 void xm_pass_add_bias(xm_pass *pass, const float *bias, xm_rows y,
                       float *scratch)
 {
-    if (pass->status != XRAY_OK || !bias)
+    if (xm_pass_idles(pass) || !bias)
         return;
     /* Zeros are the same number as floats and as ids: every token looks up the
      * bias, the only row of its table. */
@@ -267,7 +267,7 @@ void xm_pass_add_bias(xm_pass *pass, const float *bias, xm_rows y,
 void xm_pass_copy(xm_pass *pass, const void *from, xm_rows to)
 {
     uint64_t size = to.dtype == XRAY_BF16 ? 2 : sizeof(float);
-    if (pass->status != XRAY_OK || from == to.data)
+    if (xm_pass_idles(pass) || from == to.data)
         return;
     xm_pass_keep_status(pass,
                         pass->device->copy(pass->self, NULL, to.data, from,
@@ -278,7 +278,7 @@ void xm_pass_copy(xm_pass *pass, const void *from, xm_rows to)
 
 void xm_pass_cast(xm_pass *pass, xm_rows x, xm_rows y)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_cast call = { XRAY_HEADER(xray_cast),
                        .count = y.dim,
@@ -304,7 +304,7 @@ void xm_pass_zero(xm_pass *pass, float *data, uint64_t count)
 
 static void move_rows(xm_pass *pass, const xray_rows *call, int gather)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     xray_status status = gather ? pass->device->gather(pass->self, NULL, call)
                                 : pass->device->scatter(pass->self, NULL, call);

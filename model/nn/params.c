@@ -54,6 +54,7 @@ void xm_residual_norm(xm_pass *pass, uint32_t slot, xm_rows x, xm_rows y,
 {
     const float *weight = xm_pass_param(pass, slot)->data;
     uint32_t bias = norm_bias_slot(slot);
+    xm_pass_compute_own(pass);
     if (pass->decoder->config.layer_norm)
         xm_pass_layernorm(pass, weight,
                           bias < XM_SLOTS ? xm_pass_param(pass, bias)->data
@@ -61,23 +62,32 @@ void xm_residual_norm(xm_pass *pass, uint32_t slot, xm_rows x, xm_rows y,
                           x, y, stat);
     else
         xm_pass_norm(pass, weight, x.dim, x, y, stat);
+    xm_pass_compute_all(pass);
 }
 
 void xm_residual_norm_grad(xm_pass *pass,
                            const xm_residual_norm_grad_call *back, xm_rows x,
                            xm_rows dx)
 {
-    uint32_t bias = norm_bias_slot(back->slot);
+    uint32_t bias = pass->decoder->config.layer_norm
+                        ? norm_bias_slot(back->slot)
+                        : XM_SLOTS;
     xm_norm_grad_call call = { .weight = xm_pass_param(pass, back->slot)->data,
                                .stat = back->stat,
                                .dy = back->dy,
                                .dweight = xm_pass_grad(pass, back->slot),
                                .dim = x.dim,
                                .accumulate = back->accumulate };
-    if (!pass->decoder->config.layer_norm) {
-        xm_pass_norm_grad(pass, &call, x, dx);
-        return;
-    }
     call.dbias = bias < XM_SLOTS ? xm_pass_grad_or_null(pass, bias) : NULL;
-    xm_pass_layernorm_grad(pass, &call, x, dx);
+    /* The bias follows the weight in its bucket. */
+    uint64_t count =
+        x.dim + (call.dbias ? (uint64_t)(call.dbias - call.dweight) : 0);
+    xm_pass_continue_chain(pass, call.dweight, count);
+    xm_pass_compute_own(pass);
+    if (pass->decoder->config.layer_norm)
+        xm_pass_layernorm_grad(pass, &call, x, dx);
+    else
+        xm_pass_norm_grad(pass, &call, x, dx);
+    xm_pass_compute_all(pass);
+    xm_pass_hand_on_chain(pass, call.dweight, count);
 }

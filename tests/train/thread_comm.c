@@ -26,6 +26,7 @@ struct thread_comm {
     uint64_t round;
     int broken;
     const float *in[THREAD_COMM_MAX];
+    const void *mail[THREAD_COMM_MAX]; /* to this rank; NULL: none */
     uint64_t count[THREAD_COMM_MAX];
     struct xray_comm_group ranks[THREAD_COMM_MAX];
 };
@@ -60,13 +61,19 @@ xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank)
     return &m->ranks[rank];
 }
 
+static struct timespec end_of_patience(void)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE;
+    return until;
+}
+
 /* Waits for all ranks. */
 static xray_status wait_for_all(thread_comm *m)
 {
-    struct timespec until;
+    struct timespec until = end_of_patience();
     xray_status status = XRAY_OK;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE;
     (void)pthread_mutex_lock(&m->mutex);
     uint64_t round = m->round;
     if (++m->here == m->size) {
@@ -181,17 +188,72 @@ static xray_status thread_all_gather(xray_comm_group *g, xray_stream *stream,
                                      const void *in, void *out, uint64_t count,
                                      uint32_t dtype)
 {
+    size_t bytes = count * (dtype == XRAY_BF16 ? 2 : sizeof(float));
     (void)stream;
-    (void)dtype;
     xray_status status = share_input(g, in, count);
     for (uint32_t r = 0; status == XRAY_OK && r < g->m->size; r++) {
-        float *to = (float *)out + r * count;
-        if (to != g->m->in[r])
-            memcpy(to, g->m->in[r], count * sizeof(float));
+        char *to = (char *)out + r * bytes;
+        if (to != (const char *)g->m->in[r])
+            memcpy(to, g->m->in[r], bytes);
     }
-    g->received += (g->m->size - 1) * count * sizeof(float);
+    g->received += (g->m->size - 1) * bytes;
     add_call(&g->made.all_gather, count);
     return status == XRAY_OK ? wait_for_all(g->m) : status;
+}
+
+static xray_status thread_broadcast(xray_comm_group *g, xray_stream *stream,
+                                    void *buf, uint64_t bytes, uint32_t root)
+{
+    (void)stream;
+    xray_status status = share_input(g, buf, bytes);
+    add_call(&g->made.broadcast, bytes / sizeof(float));
+    if (status == XRAY_OK && g->rank != root) {
+        memcpy(buf, g->m->in[root], bytes);
+        g->received += bytes;
+    }
+    return status == XRAY_OK ? wait_for_all(g->m) : status;
+}
+
+/* Waits until a rank's mail is there, or is taken. */
+static xray_status wait_for_mail(thread_comm *m, uint32_t rank, int there)
+{
+    struct timespec until = end_of_patience();
+    while (!m->broken && (m->mail[rank] != NULL) != there)
+        if (pthread_cond_timedwait(&m->cond, &m->mutex, &until) != 0)
+            m->broken = 1;
+    if (m->broken)
+        (void)pthread_cond_broadcast(&m->cond);
+    return m->broken ? XRAY_E_PEER : XRAY_OK;
+}
+
+/* A rank has mail of one other at a time. */
+static xray_status thread_send(xray_comm_group *g, xray_stream *stream,
+                               const void *buf, uint64_t bytes, uint32_t peer)
+{
+    (void)stream;
+    add_call(&g->made.send, bytes / sizeof(float));
+    (void)pthread_mutex_lock(&g->m->mutex);
+    g->m->mail[peer] = buf;
+    (void)pthread_cond_broadcast(&g->m->cond);
+    xray_status status = wait_for_mail(g->m, peer, 0);
+    (void)pthread_mutex_unlock(&g->m->mutex);
+    return status;
+}
+
+static xray_status thread_recv(xray_comm_group *g, xray_stream *stream,
+                               void *buf, uint64_t bytes, uint32_t peer)
+{
+    (void)stream;
+    (void)peer;
+    g->received += bytes;
+    (void)pthread_mutex_lock(&g->m->mutex);
+    xray_status status = wait_for_mail(g->m, g->rank, 1);
+    if (status == XRAY_OK)
+        memcpy(buf, g->m->mail[g->rank], bytes);
+    g->m->mail[g->rank] = NULL;
+    (void)pthread_cond_broadcast(&g->m->cond);
+    (void)pthread_mutex_unlock(&g->m->mutex);
+    return status;
 }
 
 uint64_t thread_comm_received(const thread_comm *m, uint32_t rank)
@@ -209,6 +271,9 @@ const xray_comm_ops *thread_comm_ops(void)
     static const xray_comm_ops ops = { .header = XRAY_HEADER(xray_comm_ops),
                                        .all_reduce = thread_all_reduce,
                                        .reduce_scatter = thread_reduce_scatter,
-                                       .all_gather = thread_all_gather };
+                                       .all_gather = thread_all_gather,
+                                       .broadcast = thread_broadcast,
+                                       .send = thread_send,
+                                       .recv = thread_recv };
     return &ops;
 }

@@ -18,7 +18,8 @@ const xray_comm_ops *thread_comm_ops(void);
  * all_gather or a reduce_scatter brings all parts but its own, an all_reduce as
  * many as both. */
 uint64_t thread_comm_received(const thread_comm *m, uint32_t rank);
-/* The collectives that a rank made, and the floats that it gave to them. */
+/* The collectives and messages that a rank made, and the floats, or numbers in
+ * bf16, that it gave to them. */
 typedef struct thread_comm_calls {
     uint64_t calls;
     uint64_t floats;
@@ -27,6 +28,8 @@ typedef struct thread_comm_traffic {
     thread_comm_calls all_reduce;
     thread_comm_calls reduce_scatter;
     thread_comm_calls all_gather;
+    thread_comm_calls broadcast;
+    thread_comm_calls send;
 } thread_comm_traffic;
 /* Zero for NULL. */
 thread_comm_traffic thread_comm_made(const thread_comm *m, uint32_t rank);
