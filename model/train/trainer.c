@@ -80,13 +80,19 @@ static xray_status join_slices(void *ctx, uint32_t what, float *rows,
                   : XRAY_OK;
 }
 
+static xray_status join_parts(void *ctx, const xm_parts *call, xr_err *err)
+{
+    return xm_join_parts(&((const xm_trainer *)ctx)->join, call, err);
+}
+
 static xray_status open_join(xm_trainer *self, xr_err *err)
 {
     self->join = (xm_join){ .comm = self->group.comm,
                             .group = self->tensor.group,
                             .device = self->device,
                             .device_self = self->device_self,
-                            .ranks = self->tensor.size };
+                            .ranks = self->tensor.size,
+                            .rank = self->tensor.rank };
     return xm_join_open(&self->join, self->owner, err);
 }
 
@@ -241,8 +247,10 @@ create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
     xm_watch watch = self->hooks.watch;
     watch.ctx = self;
     watch.calls = self->calls;
-    if (self->tensor.size > 1)
+    if (self->tensor.size > 1) {
         watch.join = join_slices;
+        watch.parts = join_parts;
+    }
     if (self->overlap)
         watch.done = xm_trainer_sum_done_bucket;
     xm_decoder_watch(self->decoder, &watch);

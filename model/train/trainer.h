@@ -26,6 +26,12 @@
 #define XM_TRAINER_LOGITS_KEEP 1
 #define XM_TRAINER_LOGITS_RECOMPUTE 2
 
+/* What the backward pass computes again: the outputs of norms and of the MLP's
+ * activation, everything but the inputs of blocks, or nothing. */
+#define XM_TRAINER_RECOMPUTE_SELECTIVE 0
+#define XM_TRAINER_RECOMPUTE_FULL 1
+#define XM_TRAINER_RECOMPUTE_NONE 2
+
 /* The options that all backends have. */
 typedef struct xm_trainer_options {
     xm_host_folder folder; /* of offloaded values, and the options' section,
@@ -35,13 +41,14 @@ typedef struct xm_trainer_options {
     double eps;
     double weight_decay;
     int64_t head_logits;       /* XM_TRAINER_LOGITS_* */
-    uint32_t recompute;        /* 1: only the inputs of blocks are kept */
+    int64_t recompute;         /* XM_TRAINER_RECOMPUTE_* */
     uint32_t offload_moments;  /* 1: the moments are in host memory */
     uint32_t offload_anything; /* 1: the device must compute in host memory */
     uint32_t all_moments; /* 1: each rank has the moments of all elements */
     uint32_t overlap;     /* 1: full gradients are summed over ranks while the
                            * last backward pass of a call goes on */
-    uint32_t reserved;
+    uint32_t sequence;    /* 1: the ranks of a slice divide the tokens along the
+                           * residual stream */
 } xm_trainer_options;
 
 /* Host arrays with one float per token: the outputs that the loss reads and the
@@ -85,7 +92,8 @@ typedef struct xm_trainer_hooks {
     xray_status (*visit_handles)(const xm_trainer *self,
                                  xray_status (*fn)(void *device,
                                                    xray_weight *weight));
-    xm_watch watch; /* of the decoder; `ctx`, `calls` and `join` are set */
+    xm_watch watch; /* of the decoder; `ctx`, `calls`, `join` and `parts` are
+                     * set */
 } xm_trainer_hooks;
 
 struct xm_trainer {

@@ -33,7 +33,7 @@ static int keeps_logits(const xm_trainer_options *options,
 {
     if (options->head_logits != XM_TRAINER_LOGITS_AUTO)
         return options->head_logits == XM_TRAINER_LOGITS_KEEP;
-    return !options->recompute &&
+    return options->recompute != XM_TRAINER_RECOMPUTE_FULL &&
            load->tokens <= LOGITS_MOST / logits_row_bytes(model);
 }
 
@@ -41,11 +41,14 @@ uint32_t xm_trainer_space_flags(const xm_trainer_options *options,
                                 const xm_config *model,
                                 const xray_workload *load)
 {
-    uint32_t flags = XM_SPACE_TRAIN;
+    uint32_t flags = options->sequence ? XM_SPACE_SEQUENCE : 0;
     if (!load->trainable)
-        return 0;
-    if (options->recompute)
+        return flags;
+    flags |= XM_SPACE_TRAIN;
+    if (options->recompute == XM_TRAINER_RECOMPUTE_FULL)
         flags |= XM_SPACE_RECOMPUTE;
+    if (options->recompute == XM_TRAINER_RECOMPUTE_NONE)
+        flags |= XM_SPACE_INPUTS;
     if (load->outputs != XRAY_OUTPUT_VALUE &&
         keeps_logits(options, model, load))
         flags |= XM_SPACE_LOGITS;

@@ -21,11 +21,12 @@ static xm_trainer_options convert_options(const mg_config *config)
         .eps = config->eps,
         .weight_decay = config->weight_decay,
         .head_logits = config->head_logits,
-        .recompute = config->recompute_granularity == MG_RECOMPUTE_FULL,
+        .recompute = config->recompute_granularity,
         .offload_moments = config->optimizer_cpu_offload,
         .offload_anything = config->optimizer_cpu_offload,
         .all_moments = !config->use_distributed_optimizer,
-        .overlap = config->overlap_grad_reduce
+        .overlap = config->overlap_grad_reduce,
+        .sequence = config->sequence_parallel
     };
 }
 

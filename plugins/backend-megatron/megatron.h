@@ -13,10 +13,6 @@
  * heads than ranks: with 8 ranks and 4 KV heads "kv" has 2 and "tp" 4. */
 #define MG_AXIS_KV "kv"
 
-/* Values of recompute_granularity. */
-#define MG_RECOMPUTE_NONE 0
-#define MG_RECOMPUTE_FULL 1
-
 /* Values of [train.megatron]. */
 typedef struct mg_config {
     double beta1;
@@ -24,13 +20,13 @@ typedef struct mg_config {
     double eps;
     double weight_decay;
     int64_t tensor_model_parallel_size;
-    int64_t recompute_granularity; /* MG_RECOMPUTE_* */
+    int64_t recompute_granularity; /* XM_TRAINER_RECOMPUTE_* */
     int64_t head_logits;           /* XM_TRAINER_LOGITS_* */
     const char *offload_dir; /* NULL or "": the system's temporary folder */
     uint32_t use_distributed_optimizer;
     uint32_t optimizer_cpu_offload;
     uint32_t overlap_grad_reduce;
-    uint32_t reserved;
+    uint32_t sequence_parallel;
 } mg_config;
 
 /* Exports: the tensors of the entire model one after the other, each gathered

@@ -8,10 +8,14 @@
 #include "plugins/backend-megatron/megatron.h"
 
 static const xray_choice granularities[] = {
-    { "none", MG_RECOMPUTE_NONE, "Nothing is computed again." },
-    { "full", MG_RECOMPUTE_FULL,
-      "Only the inputs of blocks are kept: less memory, about a third more "
-      "work, and the same bits." },
+    { "none", XM_TRAINER_RECOMPUTE_NONE,
+      "Nothing, for more memory: the inputs of all products are kept." },
+    { "selective", XM_TRAINER_RECOMPUTE_SELECTIVE,
+      "What takes much memory and little work, the outputs of norms and of "
+      "the MLP's activation." },
+    { "full", XM_TRAINER_RECOMPUTE_FULL,
+      "All but the inputs of blocks: less memory, and about a third more "
+      "work." },
     { NULL, 0, NULL },
 };
 
@@ -29,6 +33,10 @@ static const xray_option options[] = {
     XRAY_INT(mg_config, tensor_model_parallel_size, "1", 1, 8, NULL, 0u, "0.1",
              "The ranks that compute each layer together: each has a part of "
              "the attention heads, of the MLP and of the vocabulary."),
+    XRAY_BOOL(mg_config, sequence_parallel, "false", 0u, "0.1",
+              "Divide tokens among the tensor-parallel ranks between their "
+              "products, where each would have all of them: less memory, and "
+              "the same bits. One rank has nothing to divide."),
     XRAY_BOOL(mg_config, use_distributed_optimizer, "true", 0u, "0.1",
               "Share the optimizer's state among the data-parallel ranks. If "
               "false, each has all of it; the bits are the same."),
@@ -36,8 +44,9 @@ static const xray_option options[] = {
               "Sum the gradients of a block over the data-parallel ranks as "
               "soon as the last micro-batch has added its own. If false, all "
               "are summed before the update; the bits are the same."),
-    XRAY_CHOICE(mg_config, recompute_granularity, "none", granularities, 0u,
-                "0.1", "What the backward pass computes again."),
+    XRAY_CHOICE(
+        mg_config, recompute_granularity, "selective", granularities, 0u, "0.1",
+        "What the backward pass computes again; the bits are the same."),
     XM_TRAINER_HEAD_LOGITS(mg_config, logits),
     XM_TRAINER_ADAMW(mg_config),
     XRAY_BOOL(mg_config, optimizer_cpu_offload, "false", 0u, "0.1",

@@ -42,7 +42,9 @@ static xm_trainer_options convert_options(const z3_config *config,
         .eps = config->eps,
         .weight_decay = config->weight_decay,
         .head_logits = config->head_logits,
-        .recompute = config->gradient_checkpointing,
+        .recompute = config->gradient_checkpointing
+                         ? XM_TRAINER_RECOMPUTE_FULL
+                         : XM_TRAINER_RECOMPUTE_SELECTIVE,
         .offload_moments = config->offload_optimizer != Z3_OFFLOAD_NONE,
         .offload_anything = config->offload_optimizer || config->offload_param,
         .all_moments = ranks > 1 && config->stage == 0

@@ -193,6 +193,8 @@ static void set_megatron_options(const rig_spec *spec, void *config)
                sizeof(tensor));
     set_option(megatron, config, "recompute_granularity", &recompute,
                sizeof(recompute));
+    set_option(megatron, config, "sequence_parallel", &spec->sequence,
+               sizeof(spec->sequence));
     set_option(megatron, config, "use_distributed_optimizer", &distributed,
                sizeof(distributed));
     set_option(megatron, config, "overlap_grad_reduce", &overlap,

@@ -45,8 +45,8 @@ typedef struct rig_spec {
     uint64_t seed;
     uint32_t outputs; /* [logp, entropy] */
     uint32_t frozen;
-    uint32_t checkpointing;
-    uint32_t stage_1; /* stage + 1 [3 + 1] */
+    uint32_t checkpointing; /* of megatron XM_TRAINER_RECOMPUTE_* */
+    uint32_t stage_1;       /* stage + 1 [3 + 1] */
     uint32_t offload_optimizer;
     uint32_t offload_param;
     uint32_t from_layer; /* trainable_from_layer */
@@ -59,7 +59,8 @@ typedef struct rig_spec {
     uint32_t tensor;
     uint32_t all_moments; /* megatron: every rank has all moments */
     uint32_t no_overlap;
-    uint32_t dtype; /* [XRAY_F32] */
+    uint32_t dtype;    /* [XRAY_F32] */
+    uint32_t sequence; /* megatron: sequence_parallel */
 } rig_spec;
 
 /* The request that a spec stands for, in full. */
