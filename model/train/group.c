@@ -110,10 +110,10 @@ xray_status xm_group_exchange(const xm_group *g, const xm_group_record *mine)
                              : status;
 }
 
-xray_status xm_group_agree(void *ctx, xray_status mine, xr_err *err)
+xray_status xm_group_agree_on(const xm_group *g, xray_status mine,
+                              uint64_t digest, const char *what, xr_err *err)
 {
-    const xm_group *g = ctx;
-    xm_group_record own = { .code = mine };
+    xm_group_record own = { .squares = { digest }, .code = mine };
     if (g->size < 2)
         return mine;
     xray_status status = xm_group_exchange(g, &own);
@@ -125,5 +125,17 @@ xray_status xm_group_agree(void *ctx, xray_status mine, xr_err *err)
                            "rank %" PRIu32 " of %" PRIu32
                            " failed (%d); its own message says why",
                            r, g->size, (int)g->all[r].code);
+    for (uint32_t r = 1; r < g->size; r++)
+        if (g->all[r].squares[0] != g->all[0].squares[0])
+            return xr_fail(err, XRAY_E_CONFIG,
+                           "rank %" PRIu32 " of %" PRIu32
+                           " has other %s than rank 0, expected the same on "
+                           "all ranks",
+                           r, g->size, what);
     return XRAY_OK;
+}
+
+xray_status xm_group_agree(void *ctx, xray_status mine, xr_err *err)
+{
+    return xm_group_agree_on(ctx, mine, 0, "", err);
 }

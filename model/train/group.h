@@ -13,7 +13,8 @@
 #include "core/base/err.h"
 
 typedef struct xm_group_record {
-    uint64_t squares[XRAY_SQUARES_WORDS]; /* of the gradients' shares */
+    uint64_t squares[XRAY_SQUARES_WORDS]; /* of the gradients' shares; or [0] is
+                                           * a digest */
     uint32_t first; /* index of the first parameter that is not finite;
                      * UINT32_MAX: none */
     int32_t code;
@@ -51,5 +52,9 @@ xray_status xm_group_exchange(const xm_group *group,
  * otherwise `mine`, or if that is XRAY_OK, the first other rank's error. `ctx`
  * is the group. [collective] */
 xray_status xm_group_agree(void *ctx, xray_status mine, xr_err *err);
+/* The same, where all ranks must pass the same digest of `what` as well.
+ * [collective] */
+xray_status xm_group_agree_on(const xm_group *group, xray_status mine,
+                              uint64_t digest, const char *what, xr_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/hash.h"
 #include "core/base/str.h"
 #include "model/train/trainer_internal.h"
 
@@ -280,6 +281,39 @@ static xray_status check_offload(const xm_trainer *self,
         self->folder.section);
 }
 
+/* Digests what decides which collectives an instance makes, and its bits. */
+static uint64_t digest_setup(const xm_trainer *self, const xray_setup *setup,
+                             const xm_trainer_options *options)
+{
+    const xray_model *model = setup->model;
+    const xray_workload *load = &self->load;
+    const double numbers[] = {
+        options->beta1,
+        options->beta2,
+        options->eps,
+        options->weight_decay,
+        options->recompute,
+        self->all_moments,
+        self->overlap,
+        self->tensor.size,
+        self->kv.size,
+        self->data.size,
+        self->hooks.open_grads != NULL,
+        self->hooks.open_weights != NULL,
+        self->trainable,
+        setup->trainable_from_layer,
+        load->outputs,
+        (double)load->tokens,
+        (double)load->rows,
+        (double)load->row_tokens,
+        model->dtype,
+        model->random_init,
+    };
+    uint64_t json =
+        xr_hash64(model->config_json, strlen(model->config_json), model->seed);
+    return xr_hash64(numbers, sizeof(numbers), json);
+}
+
 static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
                                 const xm_trainer_options *options, xr_err *err)
 {
@@ -305,7 +339,9 @@ static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
     if (status == XRAY_OK && self->trainable)
         status = create_training(self, options, err);
     /* Either all ranks succeed or none does. */
-    status = xm_group_agree(&self->group, status, err);
+    status = xm_group_agree_on(&self->group, status,
+                               digest_setup(self, setup, options),
+                               "options or another model", err);
     return status == XRAY_OK ? init_or_load_weights(self, setup->model, err)
                              : status;
 }

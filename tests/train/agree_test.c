@@ -20,6 +20,7 @@ static struct {
                         * `code` */
     uint32_t who;
     xray_status code;
+    uint64_t digest;    /* of rank `who`; 0: as this one's */
     xray_status breaks; /* status of the collective itself */
     uint32_t spoils; /* 1: the next copy of the device fails after half of its
                       * bytes */
@@ -42,6 +43,8 @@ static xray_status all_gather(xray_comm_group *group, xray_stream *stream,
         return XRAY_OK;
     if (++others.words == others.fails_at)
         words[others.who].code = others.code;
+    if (others.digest)
+        words[others.who].squares[0] = others.digest;
     return others.breaks;
 }
 
@@ -160,6 +163,36 @@ static void ranks_without_collectives_are_refused(void **state)
     assert_int_equal(xm_group_bytes(1), 0);
     assert_int_equal(xm_group_bytes(2), 3 * 168);
     assert_int_equal(xm_group_bytes(5), 6 * 168);
+}
+
+static void ranks_that_pass_other_digests_are_named(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    xray_world world = make_world(1, 3);
+    xm_group g;
+    xr_err err = { "" };
+    assert_int_equal(open_group(&device, &world, &err, &g), XRAY_OK);
+    assert_int_equal(xm_group_agree_on(&g, XRAY_OK, 7, "fruits", &err),
+                     XRAY_OK);
+    others.digest = 8;
+    for (others.who = 0; others.who < 3; others.who++) {
+        assert_int_equal(xm_group_agree_on(&g, XRAY_OK, 7, "fruits", &err),
+                         XRAY_E_CONFIG);
+        assert_string_equal(err.text,
+                            others.who == 2
+                                ? "rank 2 of 3 has other fruits than rank 0, "
+                                  "expected the same on all ranks"
+                                : "rank 1 of 3 has other fruits than rank 0, "
+                                  "expected the same on all ranks");
+    }
+    /* What failed comes first. */
+    script_failure(1, 2, XRAY_E_IO);
+    assert_int_equal(xm_group_agree_on(&g, XRAY_OK, 7, "fruits", &err),
+                     XRAY_E_IO);
+    expect_failure_of(err.text, 2, 3, XRAY_E_IO);
+    xm_group_close(&g);
+    rig_device_close(&device);
 }
 
 /* ---- an instance of several ranks --------------------------------------- */
@@ -384,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_exchange_records_and_agree),
+        cmocka_unit_test(ranks_that_pass_other_digests_are_named),
         cmocka_unit_test(ranks_without_collectives_are_refused),
         cmocka_unit_test(all_ranks_create_or_none),
         cmocka_unit_test(failed_load_keeps_all_weights),

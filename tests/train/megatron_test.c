@@ -6,6 +6,7 @@
  * sizes that do not fit are refused.
  */
 #include <math.h>
+#include <time.h>
 
 #include "tests/train/ranks.h"
 #include "tests/train/scripted.h"
@@ -111,6 +112,7 @@ static void a_failing_loss_leaves_no_rank_waiting(void **state)
     run.steps = 1;
     run.cuts = 3;
     run.fail_loss = 1;
+    run.may_fail = 1;
     run.one_call = 1;
     ranks_go(&run);
     for (uint32_t r = 0; r < 3; r++)
@@ -132,6 +134,68 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
         assert_string_equal(run.bad[r], "model.layers.1.mlp.down_proj.weight");
     }
     ranks_free(&run);
+}
+
+/* A rank that was created in another way would make other sums than its
+ * neighbours, or wait for those that they do not make. */
+static void ranks_that_are_created_differently_are_refused(void **state)
+{
+    (void)state;
+    ranks_run run = cut_run(ranks_qwen3, 2, 2);
+    rig_spec odd[10];
+    for (size_t i = 0; i < 10; i++)
+        odd[i] = run.spec;
+    odd[0].checkpointing = 1;
+    odd[1].all_moments = 1;
+    odd[2].no_overlap = 1;
+    odd[3].weight_decay = 0.02;
+    odd[4].config_json = ranks_narrow;
+    odd[5].dtype = XRAY_BF16;
+    odd[6].from_layer = 1;
+    odd[7].outputs = XRAY_OUTPUT_LOGP;
+    odd[8].tokens = 300;
+    odd[9].seed = 5;
+    run.may_fail = 1;
+    for (size_t i = 0; i < 10; i++) {
+        run.odd = &odd[i];
+        memset(run.error, 0, sizeof(run.error));
+        ranks_go(&run);
+        for (uint32_t r = 0; r < run.ranks; r++)
+            if (run.status[r] != XRAY_E_CONFIG ||
+                !strstr(run.error[r], "rank 3 of 4 has other options or another"
+                                      " model than rank 0"))
+                fail_msg("case %zu, rank %u: %d, %s", i, r, run.status[r],
+                         run.error[r]);
+    }
+    ranks_free(&run);
+}
+
+/* The ranks of a replica that wait in different collectives notice it, and
+ * those of the other replica that these have ended, long before collectives
+ * time out after 30 s. */
+static void another_number_of_micro_batches_is_noticed(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        ranks_run run = cut_run(ranks_qwen3, 2, 1 + k / 2);
+        struct timespec from;
+        struct timespec to;
+        run.shm = 1;
+        run.cuts = 2;
+        run.odd_cuts = k % 2 ? 3 : 1;
+        run.may_fail = 1;
+        (void)clock_gettime(CLOCK_MONOTONIC, &from);
+        ranks_go(&run);
+        (void)clock_gettime(CLOCK_MONOTONIC, &to);
+        for (uint32_t r = 0; r < run.ranks; r++)
+            if (run.status[r] != XRAY_E_PEER ||
+                (r + 2 >= run.ranks &&
+                 !strstr(run.error[r], "the ranks are in different calls")))
+                fail_msg("case %u, rank %u: %d, %s", k, r, run.status[r],
+                         run.error[r]);
+        assert_true(to.tv_sec - from.tv_sec < 5);
+        ranks_free(&run);
+    }
 }
 
 /* Rank 0 of two, the other of which has what it has. */
@@ -270,6 +334,8 @@ int main(void)
         cmocka_unit_test(ranks_that_share_kv_heads_are_near_to_one),
         cmocka_unit_test(gradients_that_were_read_are_added_to),
         cmocka_unit_test(gradients_are_summed_in_the_last_pass),
+        cmocka_unit_test(ranks_that_are_created_differently_are_refused),
+        cmocka_unit_test(another_number_of_micro_batches_is_noticed),
         cmocka_unit_test(a_failing_loss_leaves_no_rank_waiting),
         cmocka_unit_test(an_instance_without_memory_leaves_nothing),
         cmocka_unit_test(a_failed_join_fails_the_call),

@@ -33,7 +33,8 @@ typedef struct rank_job {
     snapshot *after; /* [steps] the weights, of all ranks; NULL: not watched */
     const xray_comm_ops *comm;
     void *comm_self;
-    xray_comm_group *group;
+    uint32_t cuts;
+    uint32_t reserved;
 } rank_job;
 
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
@@ -194,10 +195,10 @@ static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
               first_row(run, replica + 1));
     if (run->share)
         rows_begin_alike(&job->mine, 1);
-    rows_cut(&job->mine, run->cuts);
+    rows_cut(&job->mine, job->cuts);
     xray_loss loss = rows_loss_of(ctx, &job->mine);
     ctx->tokens = tokens;
-    for (uint32_t p = 0; p < run->cuts; p++) {
+    for (uint32_t p = 0; p < job->cuts; p++) {
         ranks_work *work = &run->work[job->rank][i];
         uint64_t items = 0;
         uint64_t inputs = rows_inputs(&job->mine.parts[p], &items);
@@ -215,7 +216,7 @@ static xray_status sum_gradients(rank_job *job, const xray_loss *loss)
 {
     ranks_run *run = job->run;
     const xray_train_ops *ops = job->rig.ops;
-    uint32_t first = run->twice ? run->cuts / 2 : 0;
+    uint32_t first = run->twice ? job->cuts / 2 : 0;
     xray_status status = offload_and_onload(job, TAGS_GRADIENTS);
     if (status == XRAY_OK && first) {
         status = ops->forward_backward(job->rig.self, job->mine.pointers, first,
@@ -227,7 +228,7 @@ static xray_status sum_gradients(rank_job *job, const xray_loss *loss)
     }
     return status == XRAY_OK ? ops->forward_backward(job->rig.self,
                                                      job->mine.pointers + first,
-                                                     run->cuts - first, loss)
+                                                     job->cuts - first, loss)
                              : status;
 }
 
@@ -386,13 +387,29 @@ static xray_status run_job(rank_job *job)
     return status;
 }
 
-static xray_status open_comm(rank_job *job)
+/* The group of `count` ranks from `first` on, `step` apart, of which this rank
+ * is one; NULL if there is none. */
+static xray_comm_group *form_group(rank_job *job, thread_comm *m,
+                                   uint32_t first, uint32_t step,
+                                   uint32_t count)
 {
     uint32_t ranks[THREAD_COMM_MAX];
+    xray_comm_group *group = NULL;
+    if (!m || job->status != XRAY_OK)
+        return NULL;
+    if (!job->run->shm)
+        return thread_comm_group(m, (job->rank - first) / step);
+    for (uint32_t i = 0; i < count; i++)
+        ranks[i] = first + i * step;
+    job->status = job->comm->group(job->comm_self, ranks, count, &group);
+    return group;
+}
+
+static xray_status open_comm(rank_job *job)
+{
     void *self = thread_comm_self(job->m, job->rank);
     job->comm = thread_comm_ops();
     job->comm_self = self;
-    job->group = thread_comm_group(job->m, job->rank);
     if (!job->run->shm)
         return XRAY_OK;
     job->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
@@ -406,57 +423,24 @@ static xray_status open_comm(rank_job *job)
                               .gather_ctx = self,
                               .gather = thread_comm_gather };
     job->comm_self = NULL;
-    for (uint32_t r = 0; r < job->run->ranks; r++)
-        ranks[r] = r;
-    xray_status status = job->comm->create(&setup, NULL, &job->comm_self);
-    if (status != XRAY_OK)
-        return status;
-    return job->comm->group(job->comm_self, ranks, job->run->ranks,
-                            &job->group);
+    return job->comm->create(&setup, NULL, &job->comm_self);
 }
 
-static void *rank_main(void *ptr)
+/* Creates this rank's instance and runs it. */
+static void run_instance(rank_job *job, const rig_spec *spec,
+                         const xray_world *world)
 {
-    rank_job *job = ptr;
-    ranks_run *run = job->run;
-    uint32_t width = width_of(run);
-    rig_request r = rig_request_of(&run->spec);
-    xray_world world = { .header = XRAY_HEADER(xray_world),
-                         .rank = job->rank,
-                         .size = run->ranks };
-    if (run->ranks > 1) {
-        job->status = open_comm(job);
-        world.comm = job->comm;
-        world.comm_self = job->comm_self;
-        world.group = job->group;
-    }
-    const xray_subgroup groups[] = {
-        { XRAY_AXIS_REPLICA,
-          job->replica ? thread_comm_group(job->replica, job->rank % width)
-                       : NULL,
-          job->rank % width, width },
-        { XRAY_AXIS_DATA,
-          job->data ? thread_comm_group(job->data, job->rank / width) : NULL,
-          job->rank / width, run->ranks / width },
-        { "kv",
-          job->kv ? thread_comm_group(job->kv, job->rank % kv_of(run)) : NULL,
-          job->rank % kv_of(run), kv_of(run) },
-    };
-    if (run->spec.tensor) {
-        world.subgroups = groups;
-        world.subgroup_count = 3;
-        world.subgroup_stride = sizeof(groups[0]);
-    }
+    rig_request r = rig_request_of(spec);
     xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                          .host = &job->host,
                          .device = job->device.ops,
                          .device_self = job->device.self,
                          .model = &r.model,
-                         .world = &world,
+                         .world = world,
                          .role = XRAY_ROLE_ACTOR,
-                         .trainable = !run->spec.frozen,
-                         .trainable_from_layer = run->spec.from_layer };
-    job->rig.ops = rig_component_of(&run->spec)->ops;
+                         .trainable = !spec->frozen,
+                         .trainable_from_layer = spec->from_layer };
+    job->rig.ops = rig_component_of(spec)->ops;
     if (job->status == XRAY_OK)
         job->status =
             job->rig.ops->create(&setup, r.config, &r.load, &job->rig.self);
@@ -464,9 +448,43 @@ static void *rank_main(void *ptr)
         job->status = run_job(job);
         rig_close(&job->rig);
     }
+    rig_request_free(&r);
+}
+
+static void *rank_main(void *ptr)
+{
+    rank_job *job = ptr;
+    ranks_run *run = job->run;
+    uint32_t width = width_of(run);
+    uint32_t kv = kv_of(run);
+    uint32_t at = job->rank % width;
+    int last = job->rank + 1 == run->ranks;
+    xray_world world = { .header = XRAY_HEADER(xray_world),
+                         .rank = job->rank,
+                         .size = run->ranks };
+    if (run->ranks > 1) {
+        job->status = open_comm(job);
+        world.comm = job->comm;
+        world.comm_self = job->comm_self;
+        world.group = form_group(job, job->m, 0, 1, run->ranks);
+    }
+    const xray_subgroup groups[] = {
+        { XRAY_AXIS_REPLICA,
+          form_group(job, job->replica, job->rank - at, 1, width), at, width },
+        { XRAY_AXIS_DATA,
+          form_group(job, job->data, at, width, run->ranks / width),
+          job->rank / width, run->ranks / width },
+        { "kv", form_group(job, job->kv, job->rank - job->rank % kv, 1, kv),
+          job->rank % kv, kv },
+    };
+    if (run->spec.tensor) {
+        world.subgroups = groups;
+        world.subgroup_count = 3;
+        world.subgroup_stride = sizeof(groups[0]);
+    }
+    run_instance(job, run->odd && last ? run->odd : &run->spec, &world);
     if (run->shm)
         job->comm->destroy(job->comm_self);
-    rig_request_free(&r);
     return NULL;
 }
 
@@ -504,6 +522,9 @@ void ranks_go(ranks_run *run)
                               .mutex = &mutex,
                               .after = after,
                               .rank = r,
+                              .cuts = r + 1 == run->ranks && run->odd_cuts
+                                          ? run->odd_cuts
+                                          : run->cuts,
                               .device = rig_device_open(1),
                               .error = run->error[r] };
         assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &jobs[r]),
@@ -526,7 +547,7 @@ void ranks_go(ranks_run *run)
             thread_comm_close(groups[i % 3][i / 3]);
     thread_comm_close(m);
     free(jobs);
-    for (uint32_t r = 0; r < run->ranks && !run->fail_loss; r++)
+    for (uint32_t r = 0; r < run->ranks && !run->may_fail; r++)
         if (run->status[r] != XRAY_OK)
             fail_msg("rank %u: %d, %s", r, run->status[r], run->error[r]);
 }

@@ -497,6 +497,7 @@ static void failing_loss(void **state)
     run.steps = 1;
     run.cuts = 3;
     run.fail_loss = 1;
+    run.may_fail = 1;
     run.one_call = 1;
     ranks_go(&run);
     assert_int_equal(run.status[0], XRAY_OK);
