@@ -15,11 +15,34 @@ xray_status xm_engine_fail(const xm_engine *self, xray_status status,
 
 /* ---- create and destroy ------------------------------------------------- */
 
+static xray_status open_trace(xm_engine *self, const xray_world *world,
+                              const char *path, xr_err *err)
+{
+    uint32_t rank =
+        world->global_ranks ? world->global_ranks[world->rank] : world->rank;
+    if (!path || !*path)
+        return XRAY_OK;
+    xray_status status =
+        xm_trace_open(path, rank, self->name, err, &self->trace);
+    return status == XRAY_OK ? status
+                             : xr_fail_in(err, status, "%s", self->name);
+}
+
+void xm_engine_lose_trace(const xm_engine *self, const xr_err *why)
+{
+    char line[sizeof(why->text) + 40];
+    (void)snprintf(line, sizeof(line), "%s; the trace ends here", why->text);
+    self->host->log(self->host, XRAY_LOG_WARN, line);
+}
+
 static xray_status create_parts(xm_engine *self, const xray_setup *setup,
-                                int64_t weights, xr_err *err)
+                                const xm_engine_options *options, xr_err *err)
 {
     const xm_engine_bounds *b = &self->bounds;
-    xray_status status = xm_engine_create_weights(self, setup, weights, err);
+    xray_status status = open_trace(self, setup->world, options->trace, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xm_engine_create_weights(self, setup, options->weights, err);
     if (status != XRAY_OK)
         return status;
     xm_decoder_watch(self->decoder, &(xm_watch){ .calls = self->calls });
@@ -41,6 +64,7 @@ static xray_status create_parts(xm_engine *self, const xray_setup *setup,
                     .stride = b->slot_blocks,
                     .watermark = b->watermark,
                     .blocks = { b->blocks, b->block_tokens, b->caching } },
+        .trace = self->trace,
     };
     return xm_sched_create(&limits, err, &self->sched);
 }
@@ -62,7 +86,7 @@ static xray_status create_instance(const char *name, const xray_setup *setup,
     self->device_self = setup->device_self;
     self->model = sizes->model;
     self->bounds = sizes->bounds;
-    xray_status status = create_parts(self, setup, sizes->weights, err);
+    xray_status status = create_parts(self, setup, &sizes->options, err);
     if (status != XRAY_OK) {
         xm_engine_destroy(self);
         return status;

@@ -43,6 +43,19 @@ extern const xray_choice xm_engine_weight_choices[];
         "are not the trainer's, so those of the old policy are "         \
         "computed again; with [model] dtype = bfloat16 they are.")
 
+/* The option `trace`, which follows it in every engine's options. */
+#define XM_ENGINE_TRACE(config)                                             \
+    XRAY_PATH(config, trace, "", 0u, "0.1",                                 \
+              "File for the scheduler's decisions in Chrome's trace "       \
+              "format, written anew at each start; rank N of several ones " \
+              "writes FILE.N, rank 0 FILE. Empty: none.")
+
+/* What a component's options begin with. */
+typedef struct xm_engine_options {
+    int64_t weights; /* XM_ENGINE_WEIGHTS_* */
+    const char *trace;
+} xm_engine_options;
+
 /* Sizes that follow from the model, the workload and the options. */
 typedef struct xm_engine_bounds {
     /* Set by the component. */
@@ -73,7 +86,7 @@ typedef struct xm_engine_bounds {
 typedef struct xm_engine_kind {
     const char *name; /* outlives the instances */
     /* Finds the sizes of an instance from the component's options, which begin
-     * with `weights`, XM_ENGINE_WEIGHTS_*. */
+     * with xm_engine_options. */
     xray_status (*find_bounds)(const void *config, const xm_config *model,
                                const xray_workload *load, xr_err *err,
                                xm_engine_bounds *out);

@@ -19,7 +19,7 @@
 typedef struct xm_engine_sizes {
     xm_config model;
     xm_engine_bounds bounds;
-    int64_t weights; /* XM_ENGINE_WEIGHTS_* */
+    xm_engine_options options;
 } xm_engine_sizes;
 xray_status xm_engine_find_sizes(const xm_engine_kind *kind, const void *config,
                                  const xray_model *model,
@@ -83,6 +83,7 @@ typedef struct xm_engine {
     xm_decoder *decoder;
     xm_space *space;
     xm_sched *sched;
+    xm_trace *trace; /* or NULL */
     void *kv_memory; /* NULL while asleep */
     uint64_t kv_bytes;
     uint64_t block_bytes;
@@ -166,6 +167,9 @@ static inline void xm_engine_forget_ahead(xm_engine *self)
     self->going = 0;
 }
 
+/* Reports that a trace could not be written, after which it is not. The run
+ * goes on, since its results do not depend on it. */
+void xm_engine_lose_trace(const xm_engine *self, const xr_err *why);
 uint64_t xm_engine_version(const xm_engine *self);
 /* Tells the device which blocks the slots have in a paged cache. */
 xray_status xm_engine_upload_table(xm_engine *self);

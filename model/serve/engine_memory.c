@@ -222,6 +222,9 @@ void xm_engine_destroy(void *ptr)
     if (self->leased)
         self->shared->release(self->shared->owner);
     xm_sched_destroy(self->sched);
+    xr_err lost = { "" };
+    if (xm_trace_close(self->trace, &lost) != XRAY_OK)
+        xm_engine_lose_trace(self, &lost);
     xm_space_destroy(self->space);
     xm_decoder_destroy(self->decoder);
     xm_weights_destroy(self->own);

@@ -3,6 +3,7 @@
  * Computes the sizes of an instance and plans its memory.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include <xray/plugin.h>
 
@@ -43,7 +44,7 @@ xray_status xm_engine_find_sizes(const xm_engine_kind *kind, const void *config,
                                  const xray_workload *load, xr_err *err,
                                  xm_engine_sizes *out)
 {
-    out->weights = *(const int64_t *)config;
+    memcpy(&out->options, config, sizeof(out->options));
     xray_status status = read_model(kind->name, model, err, &out->model);
     return status == XRAY_OK
                ? kind->find_bounds(config, &out->model, load, err, &out->bounds)
@@ -166,8 +167,8 @@ static xray_status plan_instance(const xm_engine_sizes *sizes,
                       .token_multiple = 1,
                       .evictable = XM_ENGINE_EVICTABLE };
     int flags = 0;
-    if (xm_engine_keeps_copy(sizes->weights, !load->shared)) {
-        flags = xm_engine_copy_flags(sizes->weights, model);
+    if (xm_engine_keeps_copy(sizes->options.weights, !load->shared)) {
+        flags = xm_engine_copy_flags(sizes->options.weights, model);
         xm_layout *layout = NULL;
         xray_status status = xm_layout_create(m, 0, err, &layout);
         if (status != XRAY_OK)

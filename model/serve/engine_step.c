@@ -255,6 +255,9 @@ static xray_status run_step(xm_engine *self, xr_err *err)
     if (status != XRAY_OK)
         return status;
     xm_sched_end(self->sched);
+    xr_err lost = { "" };
+    if (self->trace && xm_trace_flush(self->trace, &lost) != XRAY_OK)
+        xm_engine_lose_trace(self, &lost);
     self->work_steps++;
     self->work_rows += step.rows;
     if (self->metrics)

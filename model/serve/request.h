@@ -77,6 +77,7 @@ typedef struct xm_sample {
     uint32_t row_count;   /* prompt, sampled and appended tokens */
     uint32_t in_out;      /* 1: a result of it waits to be polled */
     uint32_t given;       /* number of tokens that poll has given */
+    uint32_t noted;       /* 1: its course in the trace has begun */
     xray_span *spans; /* of the current round; `span` or memory of its own */
     uint32_t span_count;
     uint32_t span_cap;
@@ -115,6 +116,7 @@ struct xm_request {
     uint32_t queued;   /* XM_QUEUE_* of its queue; 0: none */
     uint32_t scored;   /* ids of the prompt whose log-probs are known */
     uint32_t computed; /* ids of the prompt that were computed */
+    uint32_t noted;    /* 1: the prompt's course in the trace has begun */
     float temperature;
     float top_p;
     float min_p;

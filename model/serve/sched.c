@@ -104,6 +104,7 @@ xray_status xm_sched_submit(xm_sched *sched, const xray_request *request,
 void xm_sample_publish(xm_sched *sched, xm_sample *sample, uint32_t finish)
 {
     sample->finish = finish;
+    xm_note_finish(sched, sample->request, sample, finish);
     xm_sample_offer(sched, sample);
 }
 
@@ -270,6 +271,7 @@ static void abort_request(xm_sched *sched, xm_request *r)
                                                       : &sched->branching,
                         r);
     r->ready = NULL;
+    xm_note_finish(sched, r, NULL, XRAY_FINISH_ABORT);
     for (uint32_t i = 0; i < r->count; i++)
         end_sample(sched, &r->samples[i]);
     for (uint32_t i = 0; i < sched->limits.slots; i++)

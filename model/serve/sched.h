@@ -31,6 +31,7 @@
 
 #include "model/serve/blocks.h"
 #include "model/serve/request.h"
+#include "model/serve/trace.h"
 
 typedef struct xm_sched xm_sched;
 
@@ -49,6 +50,7 @@ typedef struct xm_sched_limits {
     uint32_t step_tokens; /* maximum tokens per step, at least `slots` */
     xm_limits request;
     xm_paging_limits paging;
+    xm_trace *trace; /* outlives the scheduler; NULL: none */
 } xm_sched_limits;
 
 /* Allocates the memory of all steps; the memory of requests is allocated by

@@ -50,6 +50,17 @@ typedef struct xm_paging {
     uint64_t preemptions;
 } xm_paging;
 
+/* What the trace tells of the current step. */
+typedef struct xm_noted_step {
+    double begin;
+    uint32_t tokens;
+    uint32_t decode; /* of sequences that lack no other token */
+    uint32_t rows;
+    uint32_t copies;
+    uint32_t ahead;
+    uint32_t reserved;
+} xm_noted_step;
+
 struct xm_sched {
     xm_sched_limits limits;
     xm_paging paging;
@@ -95,6 +106,7 @@ struct xm_sched {
     uint32_t ahead_count;
     uint32_t followed; /* 1: the step was made ahead, and result i of its draws
                         * is that of row entry[i] */
+    xm_noted_step noted;
 };
 
 void xm_queue_push_first(xm_queue *queue, xm_request *request);
@@ -158,5 +170,22 @@ uint32_t xm_sample_copy_spans(xm_sched *sched, const xm_sample *sample,
 /* Returns a request's memory to the pool once no result and no pointer of the
  * caller needs it. */
 void xm_request_reclaim(xm_sched *sched, xm_request *request);
+
+/* ---- sched_trace.c: nothing happens without a trace ---------------------- */
+
+/* A step begins with `decode` tokens that go before prompts, and ends. */
+void xm_note_step(xm_sched *sched, const xm_sched_step *step, uint32_t decode);
+void xm_note_end(const xm_sched *sched);
+void xm_note_version(const xm_sched *sched);
+/* A prompt, or a sample of the request, goes on with `tokens` to compute; the
+ * first time it begins. */
+void xm_note_start(const xm_sched *sched, xm_request *r, xm_sample *sample,
+                   uint32_t tokens);
+/* Something that is about `tokens` tokens happens to it. */
+void xm_note(const xm_sched *sched, const char *what, const xm_request *r,
+             const xm_sample *sample, uint32_t tokens);
+/* It ends; `finish` NONE: the prompt is computed. */
+void xm_note_finish(const xm_sched *sched, xm_request *r, xm_sample *sample,
+                    uint32_t finish);
 
 #endif

@@ -45,9 +45,10 @@ void xm_paging_requeue(xm_sched *sched, xm_request *request, xm_sample *sample)
         xm_queue_push_first(&sched->branching, request);
 }
 
-static void preempt_slot(xm_sched *sched, uint32_t slot)
+static void preempt_slot(xm_sched *sched, uint32_t slot, const char *what)
 {
     const xm_slot s = sched->slots[slot];
+    xm_note(sched, what, s.request, s.sample, s.position);
     xm_slot_vacate(sched, slot);
     xm_paging_requeue(sched, s.request, s.sample);
 }
@@ -72,7 +73,7 @@ static int make_room(xm_sched *sched)
         while (s->feed_count &&
                xm_blocks_reserve(p->blocks, &p->seqs[slot],
                                  s->position + s->feed_count, 0)) {
-            preempt_slot(sched, find_youngest(sched));
+            preempt_slot(sched, find_youngest(sched), "preempt");
             sched->paging.preemptions++;
             preempted = 1;
         }
@@ -85,7 +86,7 @@ void xm_paging_forget(xm_sched *sched)
 {
     xm_blocks_forget(sched->paging.blocks);
     for (uint32_t i = sched->busy_count; i--;)
-        preempt_slot(sched, sched->busy[i]);
+        preempt_slot(sched, sched->busy[i], "forget");
     xm_sched_compact(sched);
 }
 
@@ -111,8 +112,8 @@ static const xm_block_seq *find_prompt(const xm_sched *sched,
  * another sample has, or full blocks. Log-probs of a prompt need all of its
  * hidden states. Returns the number of blocks to copy, or -1 if blocks are
  * lacking. */
-static int begin_seq(xm_sched *sched, uint32_t slot, const xm_request *r,
-                     const xm_sample *s, const int32_t *row, xm_slot_copy *copy)
+static int begin_seq(xm_sched *sched, uint32_t slot, xm_request *r,
+                     xm_sample *s, const int32_t *row, xm_slot_copy *copy)
 {
     xm_paging *p = &sched->paging;
     xm_block_seq *seq = &p->seqs[slot];
@@ -123,13 +124,18 @@ static int begin_seq(xm_sched *sched, uint32_t slot, const xm_request *r,
     if (s || !r->prompt_logp)
         found = xm_blocks_find(p->blocks, row, count, seq);
     const xm_block_seq *from = s ? find_prompt(sched, r) : NULL;
-    if (from && found < r->id_count) {
+    int forks = from && found < r->id_count;
+    if (forks) {
         int32_t pair[2] = { 0 };
         copies = xm_blocks_fork(p->blocks, from, r->id_count, seq, pair);
         *copy = (xm_slot_copy){ (uint32_t)pair[0], (uint32_t)pair[1], 1 };
     }
-    if (copies >= 0 && !xm_blocks_reserve(p->blocks, seq, count, spare))
+    if (copies >= 0 && !xm_blocks_reserve(p->blocks, seq, count, spare)) {
+        xm_note_start(sched, r, s, count - seq->tokens);
+        if (seq->tokens)
+            xm_note(sched, forks ? "fork" : "prefix", r, s, seq->tokens);
         return copies;
+    }
     xm_blocks_release(p->blocks, seq);
     return -1;
 }

@@ -54,6 +54,7 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample,
         return;
     }
     sample->state = XM_SAMPLE_RUNNING;
+    xm_note_start(sched, r, sample, sample->row_count - computed);
     const int32_t *feed = computed < r->id_count
                               ? xm_slot_fill_row(sched, slot, r, sample)
                               : tokens_of(sample) + computed - r->id_count;
@@ -90,9 +91,12 @@ void xm_slot_vacate(xm_sched *sched, uint32_t slot)
 static void restart_slot(xm_sched *sched, uint32_t slot)
 {
     const xm_slot *s = &sched->slots[slot];
+    if (!s->request || !s->position)
+        return;
+    xm_note(sched, "forget", s->request, s->sample, s->position);
     if (s->sample)
         xm_slot_start(sched, slot, s->sample, 0);
-    else if (s->request)
+    else
         xm_slot_feed(sched, slot, s->request->ids, s->request->id_count, 0);
 }
 
@@ -130,10 +134,13 @@ static uint32_t fill_free_slots(xm_sched *sched)
             break;
         uint32_t slot = sched->unused[--sched->unused_count];
         uint32_t computed = count_computed(sched, r->source);
+        xm_sample *sample = xm_ready_pop(r);
         if (computed)
             sched->copies[copies++] =
                 (xm_slot_copy){ r->source, slot, computed };
-        xm_slot_start(sched, slot, xm_ready_pop(r), computed);
+        xm_slot_start(sched, slot, sample, computed);
+        if (computed)
+            xm_note(sched, "fork", r, sample, computed);
         if (!r->ready)
             xm_queue_remove(&sched->branching, r);
     }
@@ -143,6 +150,7 @@ static uint32_t fill_free_slots(xm_sched *sched)
         xm_queue_remove(&sched->waiting, r);
         r->source = slot;
         sched->slots[slot].request = r;
+        xm_note_start(sched, r, NULL, r->id_count);
         xm_slot_feed(sched, slot, r->ids, r->id_count, 0);
     }
     return copies;
@@ -192,6 +200,8 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
         step->seq[at + i] = (int32_t)slot;
         step->positions[at + i] = (int32_t)(s->position + i);
     }
+    if (count > 1 || !s->sample)
+        xm_note(sched, "chunk", s->request, s->sample, count);
     if (!s->sample)
         sched->prompt_tokens += count;
     if (!s->sample && s->request->prompt_logp)
@@ -228,6 +238,7 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
     for (uint32_t i = 0; i < sched->busy_count; i++)
         if (sched->slots[sched->busy[i]].feed_count == 1)
             emit_slot_tokens(sched, sched->busy[i], 1, step);
+    uint32_t decode = step->tokens;
     uint32_t budget = sched->limits.step_tokens - step->tokens;
     for (uint32_t i = 0; i < sched->busy_count && budget; i++) {
         uint32_t wanted = sched->slots[sched->busy[i]].feed_count;
@@ -239,6 +250,7 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
     step->rows = sched->drawn_count;
     if (step->tokens)
         sched->steps++;
+    xm_note_step(sched, step, decode);
 }
 
 /* ---- draws and results -------------------------------------------------- */
@@ -356,6 +368,7 @@ static void finish_prompt(xm_sched *sched, uint32_t slot)
 {
     xm_request *r = sched->slots[slot].request;
     sched->saved_tokens += (uint64_t)(r->started - 1) * r->id_count;
+    xm_note_finish(sched, r, NULL, XRAY_FINISH_NONE);
     xm_sample *next = sched->paging.blocks ? xm_ready_pop(r) : NULL;
     if (next)
         xm_slot_start(sched, slot, next, r->id_count);
@@ -391,6 +404,7 @@ void xm_sched_results(xm_sched *sched, const int32_t *tokens,
 void xm_sched_end(xm_sched *sched)
 {
     xm_sched_compact(sched);
+    xm_note_end(sched);
 }
 
 /* ---- steps ahead -------------------------------------------------------- */
@@ -451,5 +465,6 @@ int xm_sched_take_ahead(xm_sched *sched, xm_sched_step *step)
     sched->issued = sched->drawn_count;
     step->rows = sched->drawn_count;
     sched->steps += step->rows > 0;
+    xm_note_step(sched, step, step->rows);
     return step->rows > 0;
 }

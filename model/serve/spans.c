@@ -87,5 +87,6 @@ xray_status xm_sched_set_version(xm_sched *sched, uint64_t version, xr_err *err)
                                r->count);
     xm_sched_forget(sched);
     sched->version = version;
+    xm_note_version(sched);
     return XRAY_OK;
 }

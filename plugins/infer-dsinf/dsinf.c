@@ -41,6 +41,7 @@ static const xray_option options[] = {
         dsinf_config, kv_memory, "4G", 0, 0x1p50, 0u, "0.1",
         "Maximum memory for keys and values; 0: no bound. If rows do not "
         "fit, fewer run at once, unless max_num_seqs is set."),
+    XM_ENGINE_TRACE(dsinf_config),
 };
 
 static const xray_infer_ops ops = {

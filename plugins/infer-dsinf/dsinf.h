@@ -11,7 +11,8 @@
 #include "model/serve/engine.h"
 
 typedef struct dsinf_config {
-    int64_t weights; /* XM_ENGINE_WEIGHTS_* */
+    int64_t weights; /* these two are as in xm_engine_options */
+    const char *trace;
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;
     uint64_t kv_memory;

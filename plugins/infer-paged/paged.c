@@ -129,6 +129,7 @@ static const xray_option options[] = {
     XRAY_REAL(paged_config, watermark, "0", 0, 0.5, NULL, 0u, "0.1",
               "Part of the blocks that stays free when a sequence starts "
               "beside others, so that fewer are preempted."),
+    XM_ENGINE_TRACE(paged_config),
 };
 
 static const xray_infer_ops ops = {

@@ -10,7 +10,8 @@
 #include "model/serve/engine.h"
 
 typedef struct paged_config {
-    int64_t weights; /* XM_ENGINE_WEIGHTS_* */
+    int64_t weights; /* these two are as in xm_engine_options */
+    const char *trace;
     int64_t block_size;
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;
