@@ -168,8 +168,7 @@ xray_status xm_engine_submit(void *ptr, const xray_request *request)
         status = xm_engine_take_lease(self, "submit");
     if (status != XRAY_OK)
         return status;
-    if (!xm_sched_has_work(self->sched))
-        self->work_steps = self->work_rows = 0;
+    xm_engine_begin_work(self);
     status = xm_sched_submit(self->sched, request, &err);
     if (status == XRAY_OK)
         return status;

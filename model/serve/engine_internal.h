@@ -65,6 +65,14 @@ typedef struct xm_engine_graph {
     uint32_t position_bound;
 } xm_engine_graph;
 
+/* What was done since a request came to the idle engine. */
+typedef struct xm_engine_work {
+    xray_infer_stats before;
+    uint64_t steps;
+    uint64_t rows;      /* that got a token in them */
+    uint64_t kv_tokens; /* the most that were in use after a step */
+} xm_engine_work;
+
 typedef struct xm_engine {
     const char *name; /* the component's, which outlives the engine */
     char owner[32];   /* "infer.NAME" */
@@ -97,13 +105,12 @@ typedef struct xm_engine {
     float *changed;     /* [dev] likewise */
     uint32_t host_memory;
     uint32_t leased;
-    uint32_t paused;     /* XRAY_PAUSE_*; 0: no */
-    uint64_t work_steps; /* steps since requests came to the idle engine */
-    uint64_t work_rows;  /* rows that got a token in them */
-    xray_event *done[2]; /* that drawn[i] has come back */
-    xm_sched_step ahead; /* the step after the last one */
-    uint32_t turn;       /* the one of `drawn` that the last step has */
-    uint32_t going;      /* 1: `ahead` is made and not yet taken */
+    uint32_t paused; /* XRAY_PAUSE_*; 0: no */
+    xm_engine_work work;
+    xray_event *done[2];       /* that drawn[i] has come back */
+    xm_sched_step ahead;       /* the step after the last one */
+    uint32_t turn;             /* the one of `drawn` that the last step has */
+    uint32_t going;            /* 1: `ahead` is made and not yet taken */
     xm_engine_graph graphs[2]; /* of steps ahead, by `turn` */
     uint32_t broken;           /* 1: a step failed before its end */
     uint32_t updating; /* XM_ENGINE_UPDATE_* of the current update; 0: none */
@@ -202,6 +209,13 @@ xray_status xm_engine_prepare_logits(xm_engine *self, const float *x,
 xray_status xm_engine_check_weights(xm_engine *self, const char *where);
 /* Begins to count again what an update brings. */
 void xm_engine_expect_weights(xm_engine *self);
+
+/* ---- engine_metrics.c ---------------------------------------------------- */
+
+/* Begins to measure where the engine is idle. */
+void xm_engine_begin_work(xm_engine *self);
+/* A step gave `rows` sequences a token. */
+void xm_engine_measure_step(xm_engine *self, uint32_t rows);
 
 /* ---- the lease on shared weights ----------------------------------------- */
 

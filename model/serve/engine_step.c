@@ -258,12 +258,7 @@ static xray_status run_step(xm_engine *self, xr_err *err)
     xr_err lost = { "" };
     if (self->trace && xm_trace_flush(self->trace, &lost) != XRAY_OK)
         xm_engine_lose_trace(self, &lost);
-    self->work_steps++;
-    self->work_rows += step.rows;
-    if (self->metrics)
-        (void)self->metrics->put(self->metrics, "rows",
-                                 (double)self->work_rows /
-                                     (double)self->work_steps);
+    xm_engine_measure_step(self, step.rows);
     return XRAY_OK;
 }
 

@@ -29,7 +29,7 @@ typedef struct fixture {
     model m;
     stopper stop;
     xray_metrics_service metrics;
-    double rows; /* the last metric */
+    double rows; /* the last of this metric */
     void *engine;
     int32_t prompt[PROMPT];
 } fixture;
@@ -38,8 +38,8 @@ static xray_status keep_rows(const xray_metrics_service *service,
                              const char *name, double value)
 {
     fixture *f = service->host_data;
-    assert_string_equal(name, "rows");
-    f->rows = value;
+    if (strcmp(name, "rows") == 0)
+        f->rows = value;
     return XRAY_OK;
 }
 

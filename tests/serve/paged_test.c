@@ -186,6 +186,54 @@ static void new_weights_forget_the_cache(void **state)
     rig_close(r);
 }
 
+typedef struct told {
+    xray_metrics_service service;
+    char text[400];
+} told;
+
+static xray_status take_metric(const xray_metrics_service *service,
+                               const char *name, double value)
+{
+    told *t = service->host_data;
+    size_t end = strlen(t->text);
+    (void)snprintf(t->text + end, sizeof(t->text) - end, "%s %g\n", name,
+                   value);
+    return XRAY_OK;
+}
+
+/* Two samples of 70 tokens in 6 blocks. The younger one gives way at 64 tokens.
+ * When the other one has ended it finds 48 of them and computes 16 again; then
+ * 5 steps are its own. */
+static void metrics_tell_what_the_work_took(void **state)
+{
+    (void)state;
+    const trial t = { .block_size = 16, .blocks = 6 };
+    told all = { .service = { .header = XRAY_HEADER(xray_metrics_service),
+                              .put = take_metric } };
+    results *out = calloc(1, sizeof(*out));
+    rig *r = rig_open(1);
+    model *m = model_open(r, MODEL_LLAMA);
+    assert_non_null(out);
+    all.service.host_data = &all;
+    r->metrics = &all.service;
+    rig_use_paged(r, &(paged_config){ .block_size = 16,
+                                      .kv_memory = bytes_of(m, &t),
+                                      .enable_prefix_caching = 1 });
+    void *engine = engine_open(r, m, &plain_size);
+    int32_t ids[40] = { 1, 2, 3 };
+    xray_request q = request_make(1, ids, 40, 30);
+    q.count = 2;
+    engine_submit(r, engine, &q);
+    engine_run(r, engine, out);
+    assert_string_equal(all.text, "rows 1.68571\nkv_usage 1\n"
+                                  "prefix_share 0.5\npreemptions 1\n"
+                                  "recomputed_tokens 16\n");
+    free(out);
+    r->ops->destroy(engine);
+    model_close(m);
+    rig_close(r);
+}
+
 /* A pool that one row does not fit is refused, and so are blocks of an odd
  * size. */
 static void impossible_pools_are_refused(void **state)
@@ -221,6 +269,7 @@ int main(void)
         cmocka_unit_test(random_requests_have_the_same_bits),
         cmocka_unit_test(turns_have_the_same_bits),
         cmocka_unit_test(new_weights_forget_the_cache),
+        cmocka_unit_test(metrics_tell_what_the_work_took),
         cmocka_unit_test(impossible_pools_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
  */
 #include "tests/serve/engine.h"
 
+#include <unistd.h>
+
 static const int32_t prompt[] = { 1, 2, 3, 4, 5, 6 };
 static const uint32_t weights = 1u << XRAY_TAG_WEIGHTS;
 static const uint32_t activations = 1u << XRAY_TAG_ACTIVATIONS;
@@ -121,11 +123,85 @@ static void own_weights_must_come_again_after_sleep(void **state)
     }
 }
 
+/* ---- what the system gets back --------------------------------------------
+ */
+
+/* 16 MiB of weights, and 9 MiB of keys and values. */
+enum { WIDE_ROWS = 48, WIDE_TOKENS = 96, WIDE_PROMPT = 94 };
+static const char wide[] =
+    "{\"model_type\": \"llama\", \"hidden_size\": 128, "
+    "\"intermediate_size\": 192, \"num_hidden_layers\": 2, "
+    "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
+    "\"vocab_size\": 16384, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, "
+    "\"tie_word_embeddings\": false, \"max_position_embeddings\": 96}";
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*u %llu", &pages), 1);
+    assert_int_equal(fclose(file), 0);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The process shrinks by the memory of a tag, all of which was in use. */
+static void put_to_sleep(rig *r, void *engine, uint32_t tag)
+{
+    uint64_t live = live_bytes(r, tag);
+    uint64_t before = resident_bytes();
+    assert_int_equal(r->ops->sleep(engine, 1u << tag), XRAY_OK);
+    uint64_t freed = live - live_bytes(r, tag);
+    uint64_t after = resident_bytes();
+    assert_true(freed > 8u << 20);
+    assert_true(before > after && before - after > freed - (1u << 20));
+}
+
+static void fill_cache(rig *r, void *engine, results *out)
+{
+    int32_t ids[WIDE_PROMPT] = { 0 };
+    for (uint32_t i = 0; i < WIDE_ROWS; i++) {
+        ids[0] = (int32_t)i;
+        xray_request q = request_make(i, ids, WIDE_PROMPT, 2);
+        engine_submit(r, engine, &q);
+    }
+    out->count = 0;
+    engine_run(r, engine, out);
+}
+
+static void sleep_shrinks_the_process(void **state)
+{
+    (void)state;
+    const engine_size size = { .rows = WIDE_ROWS,
+                               .row_tokens = WIDE_TOKENS,
+                               .config = { .max_num_batched_tokens = 256 } };
+    xr_err err = { "" };
+    results *before = calloc(2, sizeof(*before));
+    rig *r = rig_open(1);
+    model m = { .json = wide, .seed = 5 };
+    void *engine = NULL;
+    assert_non_null(before);
+    assert_int_equal(xm_config_parse(wide, "test", &err, &m.config), XRAY_OK);
+    if (engine_try(r, &m, NULL, &size, &engine) != XRAY_OK)
+        fail_msg("%s", r->said);
+    fill_cache(r, engine, before);
+    put_to_sleep(r, engine, XRAY_TAG_KV);
+    assert_int_equal(r->ops->wake(engine, all), XRAY_OK);
+    fill_cache(r, engine, before + 1);
+    results_equal(before, before + 1);
+    put_to_sleep(r, engine, XRAY_TAG_KV);
+    put_to_sleep(r, engine, XRAY_TAG_WEIGHTS);
+    r->ops->destroy(engine);
+    rig_close(r);
+    free(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_weights_stay_during_sleep),
         cmocka_unit_test(own_weights_must_come_again_after_sleep),
+        cmocka_unit_test(sleep_shrinks_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
