@@ -112,7 +112,7 @@ static void make_calls(stage *s, const char *at)
     }
 }
 
-static void play(const scene *about)
+static void play_scene(const scene *about)
 {
     stage *s = calloc(1, sizeof(*s));
     assert_non_null(s);
@@ -147,32 +147,33 @@ static void play(const scene *about)
 static void a_prompt_may_take_the_whole_budget(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 2,
-                   .step_tokens = 8,
-                   .blocks = 20,
-                   .acts = { { "a=p8/2 b=q8/1", "a:0-7 AB" },
-                             { "", "a0:8 ABE b:0-6 CD" },
-                             { "", "b:7 CD" },
-                             { "", "" } } });
+    play_scene(&(scene){ .slots = 2,
+                         .step_tokens = 8,
+                         .blocks = 20,
+                         .acts = { { "a=p8/2 b=q8/1", "a:0-7 AB" },
+                                   { "", "a0:8 ABE b:0-6 CD" },
+                                   { "", "b:7 CD" },
+                                   { "", "" } } });
 }
 
 static void a_prompt_in_the_middle_goes_on_in_the_next_step(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 3,
-                   .step_tokens = 10,
-                   .blocks = 24,
-                   .acts = { { "a=p6/4 b=q13/4 c=r5/4", "a:0-5 AB b:0-3 CDEF" },
-                             { "", "a0:6 AB b:4-12 CDEF" },
-                             { "", "a0:7 AB b0:13 CDEF c:0-4 GH" },
-                             { "", "a0:8 ABI b0:14 CDEF c0:5 GH" },
-                             { "", "b0:15 CDEF c0:6 GH" } } });
+    play_scene(
+        &(scene){ .slots = 3,
+                  .step_tokens = 10,
+                  .blocks = 24,
+                  .acts = { { "a=p6/4 b=q13/4 c=r5/4", "a:0-5 AB b:0-3 CDEF" },
+                            { "", "a0:6 AB b:4-12 CDEF" },
+                            { "", "a0:7 AB b0:13 CDEF c:0-4 GH" },
+                            { "", "a0:8 ABI b0:14 CDEF c0:5 GH" },
+                            { "", "b0:15 CDEF c0:6 GH" } } });
 }
 
 static void sequences_wait_for_a_slot_in_their_order(void **state)
 {
     (void)state;
-    play(&(scene){
+    play_scene(&(scene){
         .slots = 2,
         .step_tokens = 30,
         .blocks = 24,
@@ -188,43 +189,44 @@ static void sequences_wait_for_a_slot_in_their_order(void **state)
 static void a_row_ends_where_it_is_longest(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 1,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .acts = { { "a=p37", "a:0-36 ABCDEFGHIJ" },
-                             { "", "a0:37 ABCDEFGHIJ" },
-                             { "", "a0:38 ABCDEFGHIJ" },
-                             { "", "" } } });
+    play_scene(&(scene){ .slots = 1,
+                         .step_tokens = 64,
+                         .blocks = 10,
+                         .acts = { { "a=p37", "a:0-36 ABCDEFGHIJ" },
+                                   { "", "a0:37 ABCDEFGHIJ" },
+                                   { "", "a0:38 ABCDEFGHIJ" },
+                                   { "", "" } } });
 }
 
 /* b lacks a block, and c, which would fit, does not go before it. */
 static void nobody_overtakes_who_waits_for_blocks(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .acts = { { "a=p24/3 b=q20/2 c=r2/2", "a:0-23 ABCDEF" },
-                             { "", "a0:24 ABCDEFG" },
-                             { "", "a0:25 ABCDEFG" },
-                             { "", "b:0-19 GHIJF c:0-1 E" } } });
+    play_scene(
+        &(scene){ .slots = 4,
+                  .step_tokens = 64,
+                  .blocks = 10,
+                  .acts = { { "a=p24/3 b=q20/2 c=r2/2", "a:0-23 ABCDEF" },
+                            { "", "a0:24 ABCDEFG" },
+                            { "", "a0:25 ABCDEFG" },
+                            { "", "b:0-19 GHIJF c:0-1 E" } } });
 }
 
 /* The watermark holds back who starts beside others, and nobody else. */
 static void the_watermark_stays_free_when_a_sequence_starts(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .watermark = 3,
-                   .acts = { { "a=p36/5 b=q2/2", "a:0-35 ABCDEFGHI" },
-                             { "", "a0:36 ABCDEFGHIJ" },
-                             { "", "a0:37 ABCDEFGHIJ" },
-                             { "", "a0:38 ABCDEFGHIJ" },
-                             { "", "b:0-1 J" },
-                             { "", "b0:2 J" } } });
-    play(&(scene){
+    play_scene(&(scene){ .slots = 4,
+                         .step_tokens = 64,
+                         .blocks = 10,
+                         .watermark = 3,
+                         .acts = { { "a=p36/5 b=q2/2", "a:0-35 ABCDEFGHI" },
+                                   { "", "a0:36 ABCDEFGHIJ" },
+                                   { "", "a0:37 ABCDEFGHIJ" },
+                                   { "", "a0:38 ABCDEFGHIJ" },
+                                   { "", "b:0-1 J" },
+                                   { "", "b0:2 J" } } });
+    play_scene(&(scene){
         .slots = 4,
         .step_tokens = 64,
         .blocks = 10,
@@ -239,96 +241,99 @@ static void the_watermark_stays_free_when_a_sequence_starts(void **state)
 static void the_youngest_is_preempted_and_resumes_first(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .uncached = 1,
-                   .preemptions = 1,
-                   .acts = { { "a=p15/6 b=q12/6 c=r8/6",
-                               "a:0-14 ABCD b:0-11 EFG c:0-7 HI" },
-                             { "d=s2/2", "a0:15 ABCD b0:12 EFGJ" },
-                             { "", "a0:16 ABCDH b0:13 EFGJ" },
-                             { "", "a0:17 ABCDH b0:14 EFGJ" },
-                             { "", "a0:18 ABCDH b0:15 EFGJ" },
-                             { "", "a0:19 ABCDH b0:16 EFGJI" },
-                             { "", "c0:0-8 EFG d:0-1 J" },
-                             { "", "c0:9 EFG d0:2 J" } } });
+    play_scene(&(scene){ .slots = 4,
+                         .step_tokens = 64,
+                         .blocks = 10,
+                         .uncached = 1,
+                         .preemptions = 1,
+                         .acts = { { "a=p15/6 b=q12/6 c=r8/6",
+                                     "a:0-14 ABCD b:0-11 EFG c:0-7 HI" },
+                                   { "d=s2/2", "a0:15 ABCD b0:12 EFGJ" },
+                                   { "", "a0:16 ABCDH b0:13 EFGJ" },
+                                   { "", "a0:17 ABCDH b0:14 EFGJ" },
+                                   { "", "a0:18 ABCDH b0:15 EFGJ" },
+                                   { "", "a0:19 ABCDH b0:16 EFGJI" },
+                                   { "", "c0:0-8 EFG d:0-1 J" },
+                                   { "", "c0:9 EFG d0:2 J" } } });
 }
 
 static void the_older_of_two_preempted_resumes_first(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .uncached = 1,
-                   .preemptions = 2,
-                   .acts = { { "a=p16/8 b=q12/6 c=r12/6",
-                               "a:0-15 ABCD b:0-11 EFG c:0-11 HIJ" },
-                             { "", "a0:16 ABCDH b0:12 EFGI" },
-                             { "", "a0:17 ABCDH b0:13 EFGI" },
-                             { "", "a0:18 ABCDH b0:14 EFGI" },
-                             { "", "a0:19 ABCDH b0:15 EFGI" },
-                             { "", "a0:20 ABCDHJ" },
-                             { "", "a0:21 ABCDHJ" },
-                             { "", "a0:22 ABCDHJ" },
-                             { "", "b0:0-16 ABCDH c0:0-12 JEFG" },
-                             { "", "c0:13 JEFG" } } });
+    play_scene(&(scene){ .slots = 4,
+                         .step_tokens = 64,
+                         .blocks = 10,
+                         .uncached = 1,
+                         .preemptions = 2,
+                         .acts = { { "a=p16/8 b=q12/6 c=r12/6",
+                                     "a:0-15 ABCD b:0-11 EFG c:0-11 HIJ" },
+                                   { "", "a0:16 ABCDH b0:12 EFGI" },
+                                   { "", "a0:17 ABCDH b0:13 EFGI" },
+                                   { "", "a0:18 ABCDH b0:14 EFGI" },
+                                   { "", "a0:19 ABCDH b0:15 EFGI" },
+                                   { "", "a0:20 ABCDHJ" },
+                                   { "", "a0:21 ABCDHJ" },
+                                   { "", "a0:22 ABCDHJ" },
+                                   { "", "b0:0-16 ABCDH c0:0-12 JEFG" },
+                                   { "", "c0:13 JEFG" } } });
 }
 
 /* The blocks of a preempted sequence stay cached until others need them. */
 static void a_resumed_sequence_computes_what_is_lost(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .preemptions = 1,
-                   .acts = { { "a=p16/6 b=q20/6", "a:0-15 ABCD b:0-19 EFGHI" },
-                             { "", "a0:16 ABCDJ" },
-                             { "", "a0:17 ABCDJ" },
-                             { "", "a0:18 ABCDJ" },
-                             { "", "a0:19 ABCDJ" },
-                             { "", "a0:20 ABCDJI" },
-                             { "", "b0:16-20 EFGHIJ" },
-                             { "", "b0:21 EFGHIJ" } } });
+    play_scene(
+        &(scene){ .slots = 4,
+                  .step_tokens = 64,
+                  .blocks = 10,
+                  .preemptions = 1,
+                  .acts = { { "a=p16/6 b=q20/6", "a:0-15 ABCD b:0-19 EFGHI" },
+                            { "", "a0:16 ABCDJ" },
+                            { "", "a0:17 ABCDJ" },
+                            { "", "a0:18 ABCDJ" },
+                            { "", "a0:19 ABCDJ" },
+                            { "", "a0:20 ABCDJI" },
+                            { "", "b0:16-20 EFGHIJ" },
+                            { "", "b0:21 EFGHIJ" } } });
 }
 
 static void the_youngest_may_preempt_itself(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .uncached = 1,
-                   .preemptions = 1,
-                   .acts = { { "a=p21/3 b=q16/6", "a:0-20 ABCDEF b:0-15 GHIJ" },
-                             { "", "a0:21 ABCDEF" },
-                             { "", "a0:22 ABCDEF" },
-                             { "", "b0:0-16 ABCDE" } } });
+    play_scene(
+        &(scene){ .slots = 4,
+                  .step_tokens = 64,
+                  .blocks = 10,
+                  .uncached = 1,
+                  .preemptions = 1,
+                  .acts = { { "a=p21/3 b=q16/6", "a:0-20 ABCDEF b:0-15 GHIJ" },
+                            { "", "a0:21 ABCDEF" },
+                            { "", "a0:22 ABCDEF" },
+                            { "", "b0:0-16 ABCDE" } } });
 }
 
 static void a_prompt_that_is_half_computed_is_preempted(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 9,
-                   .blocks = 10,
-                   .preemptions = 1,
-                   .acts = { { "a=p8/6 b=q32/2", "a:0-7 AB b:0 CDEFGHIJ" },
-                             { "", "a0:8 ABC" },
-                             { "", "a0:9 ABC" },
-                             { "", "a0:10 ABC" },
-                             { "", "a0:11 ABC" },
-                             { "", "a0:12 ABCD" },
-                             { "", "b:0-8 DEFGHIJC" },
-                             { "", "b:9-17 DEFGHIJC" } } });
+    play_scene(
+        &(scene){ .slots = 4,
+                  .step_tokens = 9,
+                  .blocks = 10,
+                  .preemptions = 1,
+                  .acts = { { "a=p8/6 b=q32/2", "a:0-7 AB b:0 CDEFGHIJ" },
+                            { "", "a0:8 ABC" },
+                            { "", "a0:9 ABC" },
+                            { "", "a0:10 ABC" },
+                            { "", "a0:11 ABC" },
+                            { "", "a0:12 ABCD" },
+                            { "", "b:0-8 DEFGHIJC" },
+                            { "", "b:9-17 DEFGHIJC" } } });
 }
 
 static void a_pause_lets_preempted_sequences_end(void **state)
 {
     (void)state;
-    play(&(scene){
+    play_scene(&(scene){
         .slots = 4,
         .step_tokens = 64,
         .blocks = 10,
@@ -347,7 +352,7 @@ static void a_pause_lets_preempted_sequences_end(void **state)
 static void aborted_requests_leave_no_block(void **state)
 {
     (void)state;
-    play(
+    play_scene(
         &(scene){ .slots = 4,
                   .step_tokens = 20,
                   .blocks = 10,
@@ -366,43 +371,44 @@ static void aborted_requests_leave_no_block(void **state)
 static void a_group_shares_full_blocks_and_copies_the_last(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 20,
-                   .saved = 20,
-                   .acts = { { "a=p10*3/3", "a:0-9 ABC" },
-                             { "", "C>D C>E a0:10 ABC a1:10 ABD a2:10 ABE" },
-                             { "", "a0:11 ABC a1:11 ABD a2:11 ABE" } } });
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 20,
-                   .saved = 16,
-                   .acts = { { "a=p8*3/3", "a:0-7 AB" },
-                             { "", "a0:8 ABC a1:8 ABD a2:8 ABE" },
-                             { "", "a0:9 ABC a1:9 ABD a2:9 ABE" } } });
+    play_scene(
+        &(scene){ .slots = 4,
+                  .step_tokens = 64,
+                  .blocks = 20,
+                  .saved = 20,
+                  .acts = { { "a=p10*3/3", "a:0-9 ABC" },
+                            { "", "C>D C>E a0:10 ABC a1:10 ABD a2:10 ABE" },
+                            { "", "a0:11 ABC a1:11 ABD a2:11 ABE" } } });
+    play_scene(&(scene){ .slots = 4,
+                         .step_tokens = 64,
+                         .blocks = 20,
+                         .saved = 16,
+                         .acts = { { "a=p8*3/3", "a:0-7 AB" },
+                                   { "", "a0:8 ABC a1:8 ABD a2:8 ABE" },
+                                   { "", "a0:9 ABC a1:9 ABD a2:9 ABE" } } });
 }
 
 /* The third sample starts when the first one, which had the prompt, is over. */
 static void later_samples_find_the_prompt_in_the_cache(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 2,
-                   .step_tokens = 64,
-                   .blocks = 20,
-                   .saved = 20,
-                   .acts = { { "a=p10*3/3", "a:0-9 ABC" },
-                             { "", "C>D a0:10 ABC a1:10 ABD" },
-                             { "", "a0:11 ABC a1:11 ABD" },
-                             { "", "a2:8-10 ABE" } } });
-    play(&(scene){ .slots = 2,
-                   .step_tokens = 64,
-                   .blocks = 20,
-                   .uncached = 1,
-                   .saved = 20,
-                   .acts = { { "a=p10*3/3", "a:0-9 ABC" },
-                             { "", "C>D a0:10 ABC a1:10 ABD" },
-                             { "", "a0:11 ABC a1:11 ABD" },
-                             { "", "a2:0-10 ABD" } } });
+    play_scene(&(scene){ .slots = 2,
+                         .step_tokens = 64,
+                         .blocks = 20,
+                         .saved = 20,
+                         .acts = { { "a=p10*3/3", "a:0-9 ABC" },
+                                   { "", "C>D a0:10 ABC a1:10 ABD" },
+                                   { "", "a0:11 ABC a1:11 ABD" },
+                                   { "", "a2:8-10 ABE" } } });
+    play_scene(&(scene){ .slots = 2,
+                         .step_tokens = 64,
+                         .blocks = 20,
+                         .uncached = 1,
+                         .saved = 20,
+                         .acts = { { "a=p10*3/3", "a:0-9 ABC" },
+                                   { "", "C>D a0:10 ABC a1:10 ABD" },
+                                   { "", "a0:11 ABC a1:11 ABD" },
+                                   { "", "a2:0-10 ABD" } } });
 }
 
 /* The third sample lacks a block for the rest of the prompt. Later the second
@@ -410,19 +416,19 @@ static void later_samples_find_the_prompt_in_the_cache(void **state)
 static void a_group_may_lack_blocks(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 9,
-                   .preemptions = 1,
-                   .saved = 60,
-                   .acts = { { "a=p30*3/5", "a:0-29 ABCDEFGH" },
-                             { "", "H>I a0:30 ABCDEFGH a1:30 ABCDEFGI" },
-                             { "", "a0:31 ABCDEFGH a1:31 ABCDEFGI" },
-                             { "", "a0:32 ABCDEFGHI" },
-                             { "", "a0:33 ABCDEFGHI" },
-                             { "", "a1:28-32 ABCDEFGIH" },
-                             { "", "a1:33 ABCDEFGIH" },
-                             { "", "a2:28-30 ABCDEFGH" } } });
+    play_scene(&(scene){ .slots = 4,
+                         .step_tokens = 64,
+                         .blocks = 9,
+                         .preemptions = 1,
+                         .saved = 60,
+                         .acts = { { "a=p30*3/5", "a:0-29 ABCDEFGH" },
+                                   { "", "H>I a0:30 ABCDEFGH a1:30 ABCDEFGI" },
+                                   { "", "a0:31 ABCDEFGH a1:31 ABCDEFGI" },
+                                   { "", "a0:32 ABCDEFGHI" },
+                                   { "", "a0:33 ABCDEFGHI" },
+                                   { "", "a1:28-32 ABCDEFGIH" },
+                                   { "", "a1:33 ABCDEFGIH" },
+                                   { "", "a2:28-30 ABCDEFGH" } } });
 }
 
 /* The second sample computes the prompt again, in the slot that had it, and the
@@ -430,19 +436,19 @@ static void a_group_may_lack_blocks(void **state)
 static void half_a_prompt_is_not_shared(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 2,
-                   .step_tokens = 8,
-                   .blocks = 16,
-                   .uncached = 1,
-                   .saved = 40,
-                   .acts = { { "a=p20*3/2 b=q4/3", "a:0-7 ABCDE" },
-                             { "", "a:8-15 ABCDE" },
-                             { "", "a:16-19 ABCDE b:0-3 F" },
-                             { "", "a0:20 ABCDEG b0:4 FH" },
-                             { "", "b0:5 FH a1:0-6 ABCDEG" },
-                             { "", "a1:7-14 ABCDEG" },
-                             { "", "a1:15-20 ABCDEG a2:0-1 FHIJKL" },
-                             { "", "a2:2-9 FHIJKL" } } });
+    play_scene(&(scene){ .slots = 2,
+                         .step_tokens = 8,
+                         .blocks = 16,
+                         .uncached = 1,
+                         .saved = 40,
+                         .acts = { { "a=p20*3/2 b=q4/3", "a:0-7 ABCDE" },
+                                   { "", "a:8-15 ABCDE" },
+                                   { "", "a:16-19 ABCDE b:0-3 F" },
+                                   { "", "a0:20 ABCDEG b0:4 FH" },
+                                   { "", "b0:5 FH a1:0-6 ABCDEG" },
+                                   { "", "a1:7-14 ABCDEG" },
+                                   { "", "a1:15-20 ABCDEG a2:0-1 FHIJKL" },
+                                   { "", "a2:2-9 FHIJKL" } } });
 }
 
 /* ---- the prefix cache ---------------------------------------------------- */
@@ -451,20 +457,20 @@ static void half_a_prompt_is_not_shared(void **state)
 static void the_last_token_is_computed(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 4,
-                   .step_tokens = 64,
-                   .blocks = 20,
-                   .saved = 16,
-                   .acts = { { "a=p8/1", "a:0-7 AB" },
-                             { "b=p8/1", "b:4-7 AC" },
-                             { "c=p9/1", "c:8 ACB" },
-                             { "d=p7/1", "d:4-6 AB" } } });
+    play_scene(&(scene){ .slots = 4,
+                         .step_tokens = 64,
+                         .blocks = 20,
+                         .saved = 16,
+                         .acts = { { "a=p8/1", "a:0-7 AB" },
+                                   { "b=p8/1", "b:4-7 AC" },
+                                   { "c=p9/1", "c:8 ACB" },
+                                   { "d=p7/1", "d:4-6 AB" } } });
 }
 
 static void running_sequences_share_their_beginnings(void **state)
 {
     (void)state;
-    play(&(scene){
+    play_scene(&(scene){
         .slots = 4,
         .step_tokens = 64,
         .blocks = 20,
@@ -479,41 +485,41 @@ static void running_sequences_share_their_beginnings(void **state)
 static void the_prefix_that_was_used_last_stays_longest(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 1,
-                   .step_tokens = 64,
-                   .blocks = 10,
-                   .saved = 16,
-                   .acts = { { "a=p9/1", "a:0-8 ABC" },
-                             { "b=q9/1", "b:0-8 CDE" },
-                             { "c=p9/1", "c:8 ABE" },
-                             { "d=r30/1", "d:0-29 EFGHIJDC" },
-                             { "e=p9/1", "e:8 ABC" },
-                             { "f=q9/1", "f:0-8 CDJ" } } });
+    play_scene(&(scene){ .slots = 1,
+                         .step_tokens = 64,
+                         .blocks = 10,
+                         .saved = 16,
+                         .acts = { { "a=p9/1", "a:0-8 ABC" },
+                                   { "b=q9/1", "b:0-8 CDE" },
+                                   { "c=p9/1", "c:8 ABE" },
+                                   { "d=r30/1", "d:0-29 EFGHIJDC" },
+                                   { "e=p9/1", "e:8 ABC" },
+                                   { "f=q9/1", "f:0-8 CDJ" } } });
 }
 
 static void other_weights_find_nothing(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 2,
-                   .step_tokens = 64,
-                   .blocks = 20,
-                   .saved = 16,
-                   .acts = { { "a=p9/1", "a:0-8 ABC" },
-                             { "b=p9/1", "b:8 ABC" },
-                             { "~c=p9/1", "c:0-8 CDE" },
-                             { "d=p9/1", "d:8 CDE" } } });
+    play_scene(&(scene){ .slots = 2,
+                         .step_tokens = 64,
+                         .blocks = 20,
+                         .saved = 16,
+                         .acts = { { "a=p9/1", "a:0-8 ABC" },
+                                   { "b=p9/1", "b:8 ABC" },
+                                   { "~c=p9/1", "c:0-8 CDE" },
+                                   { "d=p9/1", "d:8 CDE" } } });
 }
 
 static void logps_of_a_prompt_need_all_of_it(void **state)
 {
     (void)state;
-    play(&(scene){ .slots = 2,
-                   .step_tokens = 64,
-                   .blocks = 20,
-                   .saved = 8,
-                   .acts = { { "a=p9/1", "a:0-8 ABC" },
-                             { "b=p9/1!", "b:0-8 CDE" },
-                             { "c=p9/1", "c:8 CDE" } } });
+    play_scene(&(scene){ .slots = 2,
+                         .step_tokens = 64,
+                         .blocks = 20,
+                         .saved = 8,
+                         .acts = { { "a=p9/1", "a:0-8 ABC" },
+                                   { "b=p9/1!", "b:0-8 CDE" },
+                                   { "c=p9/1", "c:8 CDE" } } });
 }
 
 int main(void)
