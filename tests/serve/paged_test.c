@@ -203,7 +203,7 @@ static xray_status take_metric(const xray_metrics_service *service,
 
 /* Two samples of 70 tokens in 6 blocks. The younger one gives way at 64 tokens.
  * When the other one has ended it finds 48 of them and computes 16 again; then
- * 5 steps are its own. */
+ * 5 steps are its own. Another request finds 32 tokens of its prompt. */
 static void metrics_tell_what_the_work_took(void **state)
 {
     (void)state;
@@ -228,6 +228,13 @@ static void metrics_tell_what_the_work_took(void **state)
     assert_string_equal(all.text, "rows 1.68571\nkv_usage 1\n"
                                   "prefix_share 0.5\npreemptions 1\n"
                                   "recomputed_tokens 16\n");
+    all.text[0] = '\0';
+    q.count = 1;
+    engine_submit(r, engine, &q);
+    engine_run(r, engine, out);
+    assert_string_equal(all.text, "rows 1\nkv_usage 0.833333\n"
+                                  "prefix_share 0.8\npreemptions 0\n"
+                                  "recomputed_tokens 0\n");
     free(out);
     r->ops->destroy(engine);
     model_close(m);

@@ -126,11 +126,11 @@ static void own_weights_must_come_again_after_sleep(void **state)
 /* ---- what the system gets back --------------------------------------------
  */
 
-/* 16 MiB of weights, and 9 MiB of keys and values. */
+/* 17 MB of weights, and 5 MB of keys and values. */
 enum { WIDE_ROWS = 48, WIDE_TOKENS = 96, WIDE_PROMPT = 94 };
 static const char wide[] =
     "{\"model_type\": \"llama\", \"hidden_size\": 128, "
-    "\"intermediate_size\": 192, \"num_hidden_layers\": 2, "
+    "\"intermediate_size\": 64, \"num_hidden_layers\": 1, "
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 4, "
     "\"vocab_size\": 16384, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, "
     "\"tie_word_embeddings\": false, \"max_position_embeddings\": 96}";
@@ -153,7 +153,7 @@ static void put_to_sleep(rig *r, void *engine, uint32_t tag)
     assert_int_equal(r->ops->sleep(engine, 1u << tag), XRAY_OK);
     uint64_t freed = live - live_bytes(r, tag);
     uint64_t after = resident_bytes();
-    assert_true(freed > 8u << 20);
+    assert_true(freed > 4u << 20);
     assert_true(before > after && before - after > freed - (1u << 20));
 }
 
