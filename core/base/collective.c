@@ -28,11 +28,22 @@ void xr_sentence_printf(xr_sentence *s, const char *fmt, ...)
 
 const char *xr_collective_name(uint32_t call)
 {
-    static const char *const names[] = {
-        "no call", "all_reduce", "reduce_scatter", "all_gather", "broadcast",
-        "send",    "recv",       "exchange",       "all_to_all"
-    };
+    static const char *const names[] = { "no call",        "all_reduce",
+                                         "reduce_scatter", "all_gather",
+                                         "broadcast",      "send",
+                                         "recv",           "exchange",
+                                         "all_to_all",     "all_reduce_max" };
     return call < sizeof(names) / sizeof(*names) ? names[call] : "a call";
+}
+
+int xr_collective_is_in_place(uint32_t call)
+{
+    return call == XRAY_COMM_ALL_REDUCE || call == XRAY_COMM_ALL_REDUCE_MAX;
+}
+
+int xr_collective_reduces(uint32_t call)
+{
+    return xr_collective_is_in_place(call) || call == XRAY_COMM_REDUCE_SCATTER;
 }
 
 void xr_collective_print(xr_sentence *s, const xr_collective *c)
@@ -40,7 +51,7 @@ void xr_collective_print(xr_sentence *s, const xr_collective *c)
     static const char *const types[] = { "", " of f32", " of bf16", " of f16" };
     xr_sentence_printf(s, "%s", xr_collective_name(c->call));
     xr_sentence_printf(s, " of %llu bytes", (unsigned long long)c->bytes);
-    if (c->call == XRAY_COMM_ALL_REDUCE || c->call == XRAY_COMM_REDUCE_SCATTER)
+    if (xr_collective_reduces(c->call))
         xr_sentence_printf(s, "%s", c->dtype < 4 ? types[c->dtype] : "");
     else if (c->call == XRAY_COMM_BROADCAST || c->call == XRAY_COMM_RECV)
         xr_sentence_printf(s, " from rank %u", c->other);
@@ -77,30 +88,18 @@ xray_status xr_collective_check(const xray_host *host, const char *where,
     return XRAY_OK;
 }
 
-xray_status xr_collective_check_sum(const xray_host *host, const char *where,
-                                    const void *in, const void *out,
-                                    uint64_t count, uint32_t dtype)
+xray_status xr_collective_check_call(const xray_host *host, uint32_t call,
+                                     const void *in, const void *out,
+                                     uint64_t count, uint32_t dtype)
 {
-    if (dtype != XRAY_F32 && dtype != XRAY_BF16)
+    const char *where = xr_collective_name(call);
+    uint64_t width = xr_collective_width(dtype);
+    if (!width || (dtype == XRAY_F16 && xr_collective_reduces(call)))
         return xr_host_fail(host, XRAY_E_UNSUPPORTED, where,
-                            "sums are of f32 or bf16, not of element type %u",
-                            dtype);
-    uint64_t bytes = count > UINT64_MAX / 8
-                         ? UINT64_MAX
-                         : count * xr_collective_width(dtype);
-    return xr_collective_check(host, where, in, out, bytes);
-}
-
-xray_status xr_collective_check_all(const xray_host *host, const char *where,
-                                    const void *in, const void *out,
-                                    uint64_t count, uint32_t dtype)
-{
-    if (!xr_collective_width(dtype) || count > UINT64_MAX / 8)
-        return xr_host_fail(host, XRAY_E_UNSUPPORTED, where,
-                            "%llu elements of type %u",
-                            (unsigned long long)count, dtype);
-    return xr_collective_check(host, where, in, out,
-                               count * xr_collective_width(dtype));
+                            "no call for elements of type %u", dtype);
+    uint64_t bytes = count > UINT64_MAX / 8 ? UINT64_MAX : count * width;
+    return xr_collective_check(
+        host, where, xr_collective_is_in_place(call) ? out : in, out, bytes);
 }
 
 xray_status xr_collective_check_ranks(const xray_host *host,

@@ -36,6 +36,11 @@ typedef struct xr_collective {
 
 /* "all_reduce"; "no call" for 0. */
 const char *xr_collective_name(uint32_t call);
+/* 1 if the call has one buffer, which is read and written: all_reduce and
+ * all_reduce_max. */
+int xr_collective_is_in_place(uint32_t call);
+/* 1 if the call adds or compares elements: those and reduce_scatter. */
+int xr_collective_reduces(uint32_t call);
 /* "all_reduce of 64 bytes of f32" */
 void xr_collective_print(xr_sentence *sentence, const xr_collective *call);
 
@@ -46,14 +51,11 @@ uint64_t xr_collective_width(uint32_t dtype);
 xray_status xr_collective_check(const xray_host *host, const char *where,
                                 const void *in, const void *out,
                                 uint64_t bytes);
-/* The same check for `count` elements that are summed. */
-xray_status xr_collective_check_sum(const xray_host *host, const char *where,
-                                    const void *in, const void *out,
-                                    uint64_t count, uint32_t dtype);
-/* The same check for elements that are only moved. */
-xray_status xr_collective_check_all(const xray_host *host, const char *where,
-                                    const void *in, const void *out,
-                                    uint64_t count, uint32_t dtype);
+/* The same check for `count` elements of a call that all ranks of a group
+ * make; `in` is ignored where the call is in place. */
+xray_status xr_collective_check_call(const xray_host *host, uint32_t call,
+                                     const void *in, const void *out,
+                                     uint64_t count, uint32_t dtype);
 
 /* The same check for the ranks of a group that rank `self` of `size` ranks
  * belongs to. */

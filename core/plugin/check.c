@@ -127,17 +127,10 @@ static const callback reward_needs[] = {
 
 #define OPS xray_comm_ops
 static const callback comm_needs[] = {
-    NEED(OPS, serves),
-    NEED(OPS, create),
-    NEED(OPS, destroy),
-    NEED(OPS, group),
-    NEED(OPS, all_reduce),
-    NEED(OPS, reduce_scatter),
-    NEED(OPS, all_gather),
-    NEED(OPS, broadcast),
-    NEED(OPS, send),
-    NEED(OPS, recv),
-    LAST,
+    NEED(OPS, serves),         NEED(OPS, create),     NEED(OPS, destroy),
+    NEED(OPS, group),          NEED(OPS, all_reduce), NEED(OPS, all_reduce_max),
+    NEED(OPS, reduce_scatter), NEED(OPS, all_gather), NEED(OPS, broadcast),
+    NEED(OPS, send),           NEED(OPS, recv),       LAST,
 };
 #undef OPS
 #define OPS xray_runtime_ops

@@ -18,7 +18,8 @@
  * with k = xray_comm_left(n), so that the same number of ranks gives the same
  * bits. The sum over m ranks of sums over 2^j ranks each, which are neighbours,
  * is the sum over all m * 2^j. fp32 is summed in fp32; bf16 is summed in fp32
- * and rounded once.
+ * and rounded once. A maximum is exact; it ignores the NaN of a rank unless all
+ * ranks have one.
  *
  * If a rank is missing, the call fails with XRAY_E_PEER after the timeout of
  * the set-up; if a rank is dead or made another call, it fails at once. The
@@ -62,6 +63,7 @@ typedef struct xray_comm_trace {
 #define XRAY_COMM_RECV 6u
 #define XRAY_COMM_EXCHANGE 7u
 #define XRAY_COMM_ALL_TO_ALL 8u
+#define XRAY_COMM_ALL_REDUCE_MAX 9u
 
 /* The number of ranks in the left part of a sum over `ranks` > 1 ranks: the
  * largest power of two below it. Pure. */
@@ -138,6 +140,10 @@ typedef struct xray_comm_ops {
     /* buf[i] = sum over ranks of buf[i]. [stream] [may-block] */
     xray_status (*all_reduce)(xray_comm_group *group, xray_stream *stream,
                               void *buf, uint64_t count, uint32_t dtype);
+    /* buf[i] = the largest of the ranks' buf[i]; of zeros of both signs either
+     * one. [stream] [may-block] */
+    xray_status (*all_reduce_max)(xray_comm_group *group, xray_stream *stream,
+                                  void *buf, uint64_t count, uint32_t dtype);
     /* out[i] = sum over ranks of in[rank * count + i]; `in` holds ranks * count
      * elements. [stream] [may-block] */
     xray_status (*reduce_scatter)(xray_comm_group *group, xray_stream *stream,

@@ -77,24 +77,15 @@ static xray_status join_slices(void *ctx, uint32_t what, float *rows,
                                uint64_t tokens, uint64_t dim, xr_err *err)
 {
     const xm_trainer *self = ctx;
-    return tokens ? xm_join_rows(&self->join, what, rows, tokens, dim, err)
+    (void)err;
+    return tokens ? xm_join_rows(&self->join, what, rows, tokens, dim)
                   : XRAY_OK;
 }
 
 static xray_status join_parts(void *ctx, const xm_parts *call, xr_err *err)
 {
-    return xm_join_parts(&((const xm_trainer *)ctx)->join, call, err);
-}
-
-static xray_status open_join(xm_trainer *self, xr_err *err)
-{
-    self->join = (xm_join){ .comm = self->group.comm,
-                            .group = self->tensor.group,
-                            .device = self->device,
-                            .device_self = self->device_self,
-                            .ranks = self->tensor.size,
-                            .rank = self->tensor.rank };
-    return xm_join_open(&self->join, self->owner, err);
+    (void)err;
+    return xm_join_parts(&((const xm_trainer *)ctx)->join, call);
 }
 
 /* ---- training ----------------------------------------------------------- */
@@ -322,9 +313,11 @@ static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
     xray_status status = xm_group_open(setup, self->owner, err, &self->group);
     if (status != XRAY_OK)
         return status;
-    status = open_join(self, err);
-    if (status == XRAY_OK)
-        status = check_offload(self, options, err);
+    self->join = (xm_join){ .comm = self->group.comm,
+                            .group = self->tensor.group,
+                            .ranks = self->tensor.size,
+                            .rank = self->tensor.rank };
+    status = check_offload(self, options, err);
     if (status == XRAY_OK)
         status =
             xm_trainer_create_layout(&self->model, self->value_head,
@@ -405,7 +398,6 @@ void xm_trainer_close(xm_trainer *self)
     if (self->hooks.close_export)
         self->hooks.close_export(self);
     xm_layout_destroy(self->layout);
-    xm_join_close(&self->join);
     if (self->group.size)
         xm_group_close(&self->group);
 }

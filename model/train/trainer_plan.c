@@ -190,9 +190,9 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
     own.bytes[XRAY_TAG_ACTIVATIONS] =
         xm_space_bytes(model, load->tokens, xm_packed_rows(load->rows),
                        load->row_tokens, flags);
-    own.bytes[XRAY_TAG_WORKSPACE] =
-        xm_packer_bytes(&limits) + xm_decoder_bytes(model, load->row_tokens) +
-        xm_join_bytes(model->slice.ranks) + xm_group_bytes(ranks);
+    own.bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
+                                    xm_decoder_bytes(model, load->row_tokens) +
+                                    xm_group_bytes(ranks);
     tell_device_work(model, load, flags);
     if (load->trainable)
         plan_training(options, model, layout, &own);

@@ -47,24 +47,31 @@ static xray_status check_cuda_call(xray_comm_group *group, int error)
     return XRAY_E_PEER;
 }
 
-static xray_status enqueue_sum(xray_comm_group *g, const nccl_call *call)
+/* A sum or a maximum as NCCL itself forms it. */
+static xray_status enqueue_reduction(xray_comm_group *g, const nccl_call *call)
 {
     const nccl_comm *comm = g->comm;
-    int bf16 = call->dtype == XRAY_BF16;
-    int type = bf16 ? NCCL_BFLOAT16 : NCCL_FLOAT32;
-    if (comm->config.sums == NCCL_SUMS_ORDERED)
-        return nccl_sum_ordered(g, call);
-    if (bf16 && comm->config.reduce_bf16 == NCCL_BF16_FP32)
-        return nccl_sum_widened(g, call);
-    if (call->call == XRAY_COMM_ALL_REDUCE)
+    int type = call->dtype == XRAY_BF16 ? NCCL_BFLOAT16 : NCCL_FLOAT32;
+    int op = call->call == XRAY_COMM_ALL_REDUCE_MAX ? NCCL_MAX : NCCL_SUM;
+    if (call->call == XRAY_COMM_REDUCE_SCATTER)
         return nccl_wait_result(
-            g, "ncclAllReduce",
-            comm->api.all_reduce(call->out, call->out, call->count, type,
-                                 NCCL_SUM, g->nccl, comm->native));
-    return nccl_wait_result(
-        g, "ncclReduceScatter",
-        comm->api.reduce_scatter(call->in, call->out, call->count, type,
-                                 NCCL_SUM, g->nccl, comm->native));
+            g, "ncclReduceScatter",
+            comm->api.reduce_scatter(call->in, call->out, call->count, type, op,
+                                     g->nccl, comm->native));
+    return nccl_wait_result(g, "ncclAllReduce",
+                            comm->api.all_reduce(call->out, call->out,
+                                                 call->count, type, op, g->nccl,
+                                                 comm->native));
+}
+
+static xray_status enqueue_sum(xray_comm_group *g, const nccl_call *call)
+{
+    const nccl_config *config = &g->comm->config;
+    if (config->sums == NCCL_SUMS_ORDERED)
+        return nccl_sum_ordered(g, call);
+    if (call->dtype == XRAY_BF16 && config->reduce_bf16 == NCCL_BF16_FP32)
+        return nccl_sum_widened(g, call);
+    return enqueue_reduction(g, call);
 }
 
 static xray_status enqueue_call(xray_comm_group *g, const nccl_call *call)
@@ -76,6 +83,8 @@ static xray_status enqueue_call(xray_comm_group *g, const nccl_call *call)
     case XRAY_COMM_ALL_REDUCE:
     case XRAY_COMM_REDUCE_SCATTER:
         return enqueue_sum(g, call);
+    case XRAY_COMM_ALL_REDUCE_MAX:
+        return enqueue_reduction(g, call);
     case XRAY_COMM_ALL_GATHER:
         return nccl_wait_result(g, "ncclAllGather",
                                 api->all_gather(call->in, call->out,
@@ -260,54 +269,60 @@ xray_status nccl_run_call(xray_comm_group *g, xray_stream *stream,
 
 /* ---- the interface ------------------------------------------------------ */
 
-xray_status nccl_all_reduce(xray_comm_group *group, xray_stream *stream,
-                            void *buf, uint64_t count, uint32_t dtype)
+/* Makes a call of `count` elements that all ranks of the group make alike. */
+static xray_status call_group(xray_comm_group *group, xray_stream *stream,
+                              uint32_t what, const void *in, void *out,
+                              uint64_t count, uint32_t dtype)
 {
-    xray_status status = xr_collective_check_sum(
-        group->comm->host, "all_reduce", buf, buf, count, dtype);
+    xray_status status = xr_collective_check_call(group->comm->host, what, in,
+                                                  out, count, dtype);
     if (status != XRAY_OK)
         return status;
-    nccl_call call = { .call = XRAY_COMM_ALL_REDUCE,
+    nccl_call call = { .call = what,
                        .dtype = dtype,
                        .count = count,
                        .bytes = count * xr_collective_width(dtype),
-                       .out = buf };
+                       .in = in,
+                       .out = out };
     return nccl_run_call(group, stream, &call);
+}
+
+xray_status nccl_all_reduce(xray_comm_group *group, xray_stream *stream,
+                            void *buf, uint64_t count, uint32_t dtype)
+{
+    return call_group(group, stream, XRAY_COMM_ALL_REDUCE, NULL, buf, count,
+                      dtype);
+}
+
+xray_status nccl_all_reduce_max(xray_comm_group *group, xray_stream *stream,
+                                void *buf, uint64_t count, uint32_t dtype)
+{
+    return call_group(group, stream, XRAY_COMM_ALL_REDUCE_MAX, NULL, buf, count,
+                      dtype);
 }
 
 xray_status nccl_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                 const void *in, void *out, uint64_t count,
                                 uint32_t dtype)
 {
-    xray_status status = xr_collective_check_sum(
-        group->comm->host, "reduce_scatter", in, out, count, dtype);
-    if (status != XRAY_OK)
-        return status;
-    nccl_call call = { .call = XRAY_COMM_REDUCE_SCATTER,
-                       .dtype = dtype,
-                       .count = count,
-                       .bytes = count * xr_collective_width(dtype),
-                       .in = in,
-                       .out = out };
-    return nccl_run_call(group, stream, &call);
+    return call_group(group, stream, XRAY_COMM_REDUCE_SCATTER, in, out, count,
+                      dtype);
 }
 
 xray_status nccl_all_gather(xray_comm_group *group, xray_stream *stream,
                             const void *in, void *out, uint64_t count,
                             uint32_t dtype)
 {
-    xray_status status = xr_collective_check_all(
-        group->comm->host, "all_gather", in, out, count, dtype);
-    if (status != XRAY_OK)
-        return status;
-    uint64_t bytes = count * xr_collective_width(dtype);
-    nccl_call call = { .call = XRAY_COMM_ALL_GATHER,
-                       .dtype = dtype,
-                       .count = count,
-                       .bytes = bytes,
-                       .in = in,
-                       .out = out };
-    return nccl_run_call(group, stream, &call);
+    return call_group(group, stream, XRAY_COMM_ALL_GATHER, in, out, count,
+                      dtype);
+}
+
+xray_status nccl_all_to_all(xray_comm_group *group, xray_stream *stream,
+                            const void *in, void *out, uint64_t count,
+                            uint32_t dtype)
+{
+    return call_group(group, stream, XRAY_COMM_ALL_TO_ALL, in, out, count,
+                      dtype);
 }
 
 xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
@@ -325,22 +340,5 @@ xray_status nccl_broadcast(xray_comm_group *group, xray_stream *stream,
                        .count = bytes,
                        .bytes = bytes,
                        .out = buf };
-    return nccl_run_call(group, stream, &call);
-}
-
-xray_status nccl_all_to_all(xray_comm_group *group, xray_stream *stream,
-                            const void *in, void *out, uint64_t count,
-                            uint32_t dtype)
-{
-    xray_status status = xr_collective_check_all(
-        group->comm->host, "all_to_all", in, out, count, dtype);
-    if (status != XRAY_OK)
-        return status;
-    nccl_call call = { .call = XRAY_COMM_ALL_TO_ALL,
-                       .dtype = dtype,
-                       .count = count,
-                       .bytes = count * xr_collective_width(dtype),
-                       .in = in,
-                       .out = out };
     return nccl_run_call(group, stream, &call);
 }

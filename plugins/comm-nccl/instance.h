@@ -259,6 +259,8 @@ void nccl_write_report(xray_comm_group *group, const nccl_slot *slot,
 
 xray_status nccl_all_reduce(xray_comm_group *group, xray_stream *stream,
                             void *buf, uint64_t count, uint32_t dtype);
+xray_status nccl_all_reduce_max(xray_comm_group *group, xray_stream *stream,
+                                void *buf, uint64_t count, uint32_t dtype);
 xray_status nccl_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                 const void *in, void *out, uint64_t count,
                                 uint32_t dtype);

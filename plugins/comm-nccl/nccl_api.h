@@ -26,6 +26,7 @@
 #define NCCL_FLOAT32 7
 #define NCCL_BFLOAT16 9
 #define NCCL_SUM 0
+#define NCCL_MAX 2
 
 /* CUresult and the flags of its objects */
 #define NCCL_CUDA_SUCCESS 0

@@ -377,6 +377,7 @@ static const xray_comm_ops ops = {
     .destroy = nccl_destroy,
     .group = nccl_group,
     .all_reduce = nccl_all_reduce,
+    .all_reduce_max = nccl_all_reduce_max,
     .reduce_scatter = nccl_reduce_scatter,
     .all_gather = nccl_all_gather,
     .broadcast = nccl_broadcast,

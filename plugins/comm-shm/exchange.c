@@ -77,7 +77,6 @@ static xray_status begin_piece(half *h)
         h->part.out = h->call.out ? comm->stage + SHM_STAGE : NULL;
     }
     h->part.count = h->part.bytes = bytes;
-    h->part.in_bytes = h->part.out_bytes = bytes;
     shm_trace_call(h->channel, h->index);
     xray_status status = XRAY_OK;
     if (comm->stage && h->call.in && bytes)

@@ -4,6 +4,7 @@
  * loaded before any destination is written, since they may be the same memory.
  */
 #include <immintrin.h>
+#include <math.h>
 #include <string.h>
 
 #include "plugins/comm-shm/shm.h"
@@ -166,28 +167,37 @@ INLINE void sum_bf16_block(const shm_sum *s, uint32_t n, uint64_t i, int past)
     }
 }
 
-/* Sums element i of sources first .. first + n - 1. */
-static float add_ranks(const shm_sum *s, uint64_t i, uint32_t first, uint32_t n)
+/* A NaN is less than every number. */
+static float join_two(const shm_sum *s, float a, float b)
+{
+    if (!s->max)
+        return a + b;
+    return a > b || isnan(b) ? a : b;
+}
+
+/* Joins element i of sources first .. first + n - 1. */
+static float join_ranks(const shm_sum *s, uint64_t i, uint32_t first,
+                        uint32_t n)
 {
     if (n == 1)
         return s->dtype == XRAY_F32
                    ? ((const float *)s->src[first])[i]
                    : widen(((const uint16_t *)s->src[first])[i]);
     uint32_t left = xray_comm_left(n);
-    float sum = add_ranks(s, i, first, left);
-    return sum + add_ranks(s, i, first + left, n - left);
+    float sum = join_ranks(s, i, first, left);
+    return join_two(s, sum, join_ranks(s, i, first + left, n - left));
 }
 
 static void sum_f32_one(const shm_sum *s, uint64_t i)
 {
-    float sum = add_ranks(s, s->src_at + i, 0, s->src_count);
+    float sum = join_ranks(s, s->src_at + i, 0, s->src_count);
     for (uint32_t d = 0; d < s->dst_count; d++)
         ((float *)s->dst[d])[s->dst_at + i] = sum;
 }
 
 static void sum_bf16_one(const shm_sum *s, uint64_t i)
 {
-    float sum = add_ranks(s, s->src_at + i, 0, s->src_count);
+    float sum = join_ranks(s, s->src_at + i, 0, s->src_count);
     for (uint32_t d = 0; d < s->dst_count; d++)
         ((uint16_t *)s->dst[d])[s->dst_at + i] = narrow(sum);
 }
@@ -213,7 +223,10 @@ void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n)
     uint64_t width = wide ? 4 : 2;
     const char *to = (const char *)s->dst[0] + (s->dst_at + first) * width;
     int past = s->stream && (uintptr_t)to % 32 == 0;
-    switch (s->src_count) {
+    /* Maxima are of a number for each token, so they need no blocks. */
+    switch (s->max ? 0 : s->src_count) {
+    case 0:
+        break;
     case 1:
         i = sum_blocks(s, 1, i, end, past);
         break;

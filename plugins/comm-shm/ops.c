@@ -7,85 +7,62 @@
 #include "core/base/collective.h"
 #include "plugins/comm-shm/shm.h"
 
-xray_status shm_all_reduce(xray_comm_group *group, xray_stream *stream,
-                           void *buf, uint64_t count, uint32_t dtype)
+/* Makes a call of `count` elements that all ranks of the group make alike. */
+static xray_status call_group(xray_comm_group *group, xray_stream *stream,
+                              uint32_t what, const void *in, void *out,
+                              uint64_t count, uint32_t dtype)
 {
-    xray_status status = xr_collective_check_sum(
-        group->comm->host, "all_reduce", buf, buf, count, dtype);
+    xray_status status = xr_collective_check_call(group->comm->host, what, in,
+                                                  out, count, dtype);
     if (status != XRAY_OK)
         return status;
     uint64_t bytes = count * xr_collective_width(dtype);
-    shm_call call = { .call = XRAY_COMM_ALL_REDUCE,
+    shm_call call = { .call = what,
                       .dtype = dtype,
                       .count = count,
                       .bytes = bytes,
                       .call_bytes = bytes,
-                      .out = buf,
-                      .out_bytes = bytes };
+                      .in = in,
+                      .out = out };
     return shm_make_call(group->all, stream, &call);
+}
+
+xray_status shm_all_reduce(xray_comm_group *group, xray_stream *stream,
+                           void *buf, uint64_t count, uint32_t dtype)
+{
+    return call_group(group, stream, XRAY_COMM_ALL_REDUCE, NULL, buf, count,
+                      dtype);
+}
+
+xray_status shm_all_reduce_max(xray_comm_group *group, xray_stream *stream,
+                               void *buf, uint64_t count, uint32_t dtype)
+{
+    return call_group(group, stream, XRAY_COMM_ALL_REDUCE_MAX, NULL, buf, count,
+                      dtype);
 }
 
 xray_status shm_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                const void *in, void *out, uint64_t count,
                                uint32_t dtype)
 {
-    xray_status status = xr_collective_check_sum(
-        group->comm->host, "reduce_scatter", in, out, count, dtype);
-    if (status != XRAY_OK)
-        return status;
-    uint64_t bytes = count * xr_collective_width(dtype);
-    shm_call call = { .call = XRAY_COMM_REDUCE_SCATTER,
-                      .dtype = dtype,
-                      .count = count,
-                      .bytes = bytes,
-                      .call_bytes = bytes,
-                      .in = in,
-                      .out = out,
-                      .in_bytes = bytes * group->count,
-                      .out_bytes = bytes };
-    return shm_make_call(group->all, stream, &call);
+    return call_group(group, stream, XRAY_COMM_REDUCE_SCATTER, in, out, count,
+                      dtype);
 }
 
 xray_status shm_all_gather(xray_comm_group *group, xray_stream *stream,
                            const void *in, void *out, uint64_t count,
                            uint32_t dtype)
 {
-    xray_status status = xr_collective_check_all(
-        group->comm->host, "all_gather", in, out, count, dtype);
-    if (status != XRAY_OK)
-        return status;
-    uint64_t bytes = count * xr_collective_width(dtype);
-    shm_call call = { .call = XRAY_COMM_ALL_GATHER,
-                      .dtype = dtype,
-                      .count = count,
-                      .bytes = bytes,
-                      .call_bytes = bytes,
-                      .in = in,
-                      .out = out,
-                      .in_bytes = bytes,
-                      .out_bytes = bytes * group->count };
-    return shm_make_call(group->all, stream, &call);
+    return call_group(group, stream, XRAY_COMM_ALL_GATHER, in, out, count,
+                      dtype);
 }
 
 xray_status shm_all_to_all(xray_comm_group *group, xray_stream *stream,
                            const void *in, void *out, uint64_t count,
                            uint32_t dtype)
 {
-    xray_status status = xr_collective_check_all(
-        group->comm->host, "all_to_all", in, out, count, dtype);
-    if (status != XRAY_OK)
-        return status;
-    uint64_t bytes = count * xr_collective_width(dtype);
-    shm_call call = { .call = XRAY_COMM_ALL_TO_ALL,
-                      .dtype = dtype,
-                      .count = count,
-                      .bytes = bytes,
-                      .call_bytes = bytes,
-                      .in = in,
-                      .out = out,
-                      .in_bytes = bytes * group->count,
-                      .out_bytes = bytes * group->count };
-    return shm_make_call(group->all, stream, &call);
+    return call_group(group, stream, XRAY_COMM_ALL_TO_ALL, in, out, count,
+                      dtype);
 }
 
 xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
@@ -104,8 +81,7 @@ xray_status shm_broadcast(xray_comm_group *group, xray_stream *stream,
                       .count = bytes,
                       .bytes = bytes,
                       .call_bytes = bytes,
-                      .out = buf,
-                      .out_bytes = bytes };
+                      .out = buf };
     return shm_make_call(group->all, stream, &call);
 }
 
@@ -124,8 +100,7 @@ xray_status shm_send(xray_comm_group *group, xray_stream *stream,
                       .count = bytes,
                       .bytes = bytes,
                       .call_bytes = bytes,
-                      .in = buf,
-                      .in_bytes = bytes };
+                      .in = buf };
     return shm_make_call(channel, stream, &call);
 }
 
@@ -144,7 +119,6 @@ xray_status shm_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                       .count = bytes,
                       .bytes = bytes,
                       .call_bytes = bytes,
-                      .out = buf,
-                      .out_bytes = bytes };
+                      .out = buf };
     return shm_make_call(channel, stream, &call);
 }

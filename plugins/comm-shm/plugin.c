@@ -243,6 +243,7 @@ static const xray_comm_ops ops = {
     .destroy = shm_destroy,
     .group = shm_group,
     .all_reduce = shm_all_reduce,
+    .all_reduce_max = shm_all_reduce_max,
     .reduce_scatter = shm_reduce_scatter,
     .all_gather = shm_all_gather,
     .broadcast = shm_broadcast,

@@ -10,6 +10,33 @@
 
 /* ---- buffers ------------------------------------------------------------ */
 
+uint64_t shm_parts_in(uint32_t call, uint32_t count)
+{
+    switch (call) {
+    case XRAY_COMM_REDUCE_SCATTER:
+    case XRAY_COMM_ALL_TO_ALL:
+        return count;
+    case XRAY_COMM_ALL_GATHER:
+    case XRAY_COMM_SEND:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+uint64_t shm_parts_out(uint32_t call, uint32_t count)
+{
+    switch (call) {
+    case XRAY_COMM_ALL_GATHER:
+    case XRAY_COMM_ALL_TO_ALL:
+        return count;
+    case XRAY_COMM_SEND:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
 static xray_status share_buffer(const shm_comm *comm, const char *what,
                                 const void *ptr, uint64_t bytes,
                                 uint8_t *handle)
@@ -29,17 +56,22 @@ static xray_status share_buffer(const shm_comm *comm, const char *what,
     return XRAY_OK;
 }
 
-xray_status shm_share_buffers(const shm_comm *comm, const shm_call *call,
-                              shm_call_desc *desc)
+/* Describes the buffers of this rank to the others. */
+static xray_status share_buffers(const shm_channel *channel,
+                                 const shm_call *call, shm_call_desc *desc)
 {
+    const shm_comm *comm = channel->comm;
     const char *first = call->in && call->out ? "in" : "buf";
     const char *second = call->in && call->out ? "out" : "buf";
     xray_status status = XRAY_OK;
     if (call->in)
-        status = share_buffer(comm, first, call->in, call->in_bytes, desc->in);
+        status = share_buffer(
+            comm, first, call->in,
+            call->bytes * shm_parts_in(call->call, channel->count), desc->in);
     if (status == XRAY_OK && call->out)
-        status =
-            share_buffer(comm, second, call->out, call->out_bytes, desc->out);
+        status = share_buffer(
+            comm, second, call->out,
+            call->bytes * shm_parts_out(call->call, channel->count), desc->out);
     return status;
 }
 
@@ -82,42 +114,14 @@ void shm_detach_all(shm_comm *comm)
                                      comm->peers[r].cache[i].ptr);
 }
 
-/* Sizes of the `in` and `out` buffers of a member, from its call. */
-static uint64_t count_input_bytes(const shm_channel *c, const shm_call_desc *d)
-{
-    switch (d->call) {
-    case XRAY_COMM_REDUCE_SCATTER:
-    case XRAY_COMM_ALL_TO_ALL:
-        return d->bytes * c->count;
-    case XRAY_COMM_ALL_GATHER:
-    case XRAY_COMM_SEND:
-        return d->bytes;
-    default:
-        return 0;
-    }
-}
-
-static uint64_t count_output_bytes(const shm_channel *c, const shm_call_desc *d)
-{
-    switch (d->call) {
-    case XRAY_COMM_ALL_GATHER:
-    case XRAY_COMM_ALL_TO_ALL:
-        return d->bytes * c->count;
-    case XRAY_COMM_SEND:
-        return 0;
-    default:
-        return d->bytes;
-    }
-}
-
 xray_status shm_attach_buffers(shm_channel *channel, const shm_call *call,
                                shm_round *round)
 {
     shm_comm *comm = channel->comm;
     for (uint32_t i = 0; i < channel->count; i++) {
         const shm_call_desc *desc = &shm_member_of(round, i)->desc;
-        uint64_t in = count_input_bytes(channel, desc);
-        uint64_t out = count_output_bytes(channel, desc);
+        uint64_t in = desc->bytes * shm_parts_in(desc->call, channel->count);
+        uint64_t out = desc->bytes * shm_parts_out(desc->call, channel->count);
         void *ptr = NULL;
         xray_status status = XRAY_OK;
         channel->in[i] = i == channel->self ? call->in : NULL;
@@ -207,7 +211,7 @@ xray_status shm_begin_round(shm_channel *channel, const shm_call *call)
     uint64_t number = channel->calls + 1;
     shm_call_desc *mine = &shm_member_of(round, channel->self)->desc;
     describe_call(channel, call, mine);
-    xray_status status = shm_share_buffers(channel->comm, call, mine);
+    xray_status status = share_buffers(channel, call, mine);
     if (status != XRAY_OK) {
         (void)shm_break_channel(channel, call, SHM_FAILED);
         return status;

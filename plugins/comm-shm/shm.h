@@ -93,9 +93,12 @@ typedef struct shm_call {
     uint64_t call_bytes; /* of the call that this is a piece of */
     const void *in;      /* NULL: none */
     void *out;           /* NULL: none */
-    uint64_t in_bytes;
-    uint64_t out_bytes;
 } shm_call;
+
+/* Numbers of parts of a call's `in` and `out`, each of `bytes`, in a group of
+ * `count` ranks; 0: the call has no such buffer. */
+uint64_t shm_parts_in(uint32_t call, uint32_t count);
+uint64_t shm_parts_out(uint32_t call, uint32_t count);
 
 /* ---- groups ------------------------------------------------------------- */
 
@@ -166,8 +169,6 @@ void shm_trace_end(const shm_comm *comm, uint32_t state);
 
 /* ---- buffers and work --------------------------------------------------- */
 
-xray_status shm_share_buffers(const shm_comm *comm, const shm_call *call,
-                              shm_call_desc *desc);
 /* Fills the channel's `in`, `out` and `in_place` from the calls of all
  * members. */
 xray_status shm_attach_buffers(shm_channel *channel, const shm_call *call,
@@ -182,7 +183,8 @@ xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
 /* Works on pieces until there are none left. Returns 1 if the round has any. */
 int shm_do_pieces(shm_channel *channel, const shm_call *call, shm_round *round);
 
-/* Sums elements first .. first + n - 1: dst[*][i] = sum of src in order. */
+/* Sums elements first .. first + n - 1: dst[*][i] = sum of src in order, or the
+ * largest of them. */
 typedef struct shm_sum {
     void *const *dst;
     const void *const *src;
@@ -192,6 +194,8 @@ typedef struct shm_sum {
     uint32_t src_count;
     uint32_t dtype;
     uint32_t stream; /* 1: results bypass the caches */
+    uint32_t max;    /* 1: the largest instead of the sum */
+    uint32_t reserved;
 } shm_sum;
 
 void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n);
@@ -214,6 +218,8 @@ void shm_flush_stores(void);
 
 xray_status shm_all_reduce(xray_comm_group *group, xray_stream *stream,
                            void *buf, uint64_t count, uint32_t dtype);
+xray_status shm_all_reduce_max(xray_comm_group *group, xray_stream *stream,
+                               void *buf, uint64_t count, uint32_t dtype);
 xray_status shm_reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                const void *in, void *out, uint64_t count,
                                uint32_t dtype);

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/base/collective.h"
 #include "plugins/comm-shm/shm.h"
 
 #define STAGE_MAGIC 0x6567617453434d53u
@@ -146,8 +147,6 @@ static xray_status run_piece(const staged *s, uint64_t at, uint64_t n)
     part.bytes = n;
     part.in = full->in ? in : NULL;
     part.out = full->out ? out : NULL;
-    part.in_bytes = n * s->parts_in;
-    part.out_bytes = n * s->parts_out;
     xray_status status = XRAY_OK;
     if (full->in)
         status =
@@ -202,36 +201,17 @@ static xray_status run_pieces(const staged *s)
 xray_status shm_make_call(shm_channel *channel, xray_stream *stream,
                           const shm_call *call)
 {
+    uint32_t count = channel->count;
+    int sends =
+        call->call == XRAY_COMM_BROADCAST && call->root == channel->self;
     staged s = { .channel = channel,
                  .stream = stream,
                  .call = call,
-                 .parts_in = call->in ? 1 : 0,
-                 .parts_out = call->out ? 1 : 0 };
+                 .parts_in = shm_parts_in(call->call, count),
+                 .parts_out = shm_parts_out(call->call, count),
+                 .reads_out = sends || xr_collective_is_in_place(call->call),
+                 .writes_out = call->out && !sends };
     if (!channel->comm->stage)
         return shm_run_round(channel, call);
-    switch (call->call) {
-    case XRAY_COMM_ALL_REDUCE:
-        s.reads_out = s.writes_out = 1;
-        break;
-    case XRAY_COMM_REDUCE_SCATTER:
-        s.parts_in = channel->count;
-        s.writes_out = 1;
-        break;
-    case XRAY_COMM_ALL_TO_ALL:
-        s.parts_in = s.parts_out = channel->count;
-        s.writes_out = 1;
-        break;
-    case XRAY_COMM_ALL_GATHER:
-        s.parts_out = channel->count;
-        s.writes_out = 1;
-        break;
-    case XRAY_COMM_BROADCAST:
-        s.reads_out = call->root == channel->self;
-        s.writes_out = !s.reads_out;
-        break;
-    default:
-        s.writes_out = call->call == XRAY_COMM_RECV;
-        break;
-    }
     return channel->count == 1 ? run_alone(&s) : run_pieces(&s);
 }

@@ -16,6 +16,7 @@
  * call a processor finds the lines that it cached before, and then helps the
  * others: a rank that the system does not run at the moment delays no other.
  */
+#include "core/base/collective.h"
 #include "plugins/comm-shm/shm.h"
 
 #define PIECE 0x20000u /* bytes: some 10 us of work per atomic operation */
@@ -34,8 +35,7 @@ typedef struct cut {
 
 static cut cut_call(const shm_channel *channel, const shm_call *call)
 {
-    int sums = call->call == XRAY_COMM_ALL_REDUCE ||
-               call->call == XRAY_COMM_REDUCE_SCATTER;
+    int sums = xr_collective_reduces(call->call);
     int parts = call->call == XRAY_COMM_ALL_GATHER ||
                 call->call == XRAY_COMM_REDUCE_SCATTER ||
                 call->call == XRAY_COMM_ALL_TO_ALL;
@@ -78,8 +78,10 @@ static uint64_t count_pieces(const cut *c)
 static void sum_piece(shm_channel *channel, const shm_call *call, const cut *c,
                       uint32_t slice, uint64_t first, uint64_t n)
 {
-    shm_sum s = { .dtype = call->dtype, .src_count = channel->count };
-    if (call->call == XRAY_COMM_ALL_REDUCE) {
+    shm_sum s = { .dtype = call->dtype,
+                  .src_count = channel->count,
+                  .max = call->call == XRAY_COMM_ALL_REDUCE_MAX };
+    if (xr_collective_is_in_place(call->call)) {
         s.src = (const void *const *)channel->out;
         s.dst = channel->out;
         s.dst_count = channel->count;
@@ -145,6 +147,7 @@ static void do_piece(shm_channel *channel, const shm_call *call, const cut *c,
 {
     switch (call->call) {
     case XRAY_COMM_ALL_REDUCE:
+    case XRAY_COMM_ALL_REDUCE_MAX:
     case XRAY_COMM_REDUCE_SCATTER:
         sum_piece(channel, call, c, slice, first, n);
         break;

@@ -452,7 +452,12 @@ static void collectives_are_described(void **state)
             .bytes = 4,
             .other = 2 },
           "all_to_all of 4 bytes" },
-        { { .call = 9, .dtype = 0, .bytes = 5, .other = 0 },
+        { { .call = XRAY_COMM_ALL_REDUCE_MAX,
+            .dtype = XRAY_F32,
+            .bytes = 4,
+            .other = 1 },
+          "all_reduce_max of 4 bytes of f32" },
+        { { .call = 10, .dtype = 0, .bytes = 5, .other = 0 },
           "a call of 5 bytes" },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -507,35 +512,33 @@ static void collectives_are_checked(void **state)
     assert_int_equal(xr_collective_check(&host, "w", &byte, NULL, 1),
                      XRAY_E_ARG);
     assert_string_equal(reason, "w: a pointer is NULL");
-    assert_int_equal(
-        xr_collective_check_sum(&host, "s", &byte, &byte, 1, XRAY_F16),
-        XRAY_E_UNSUPPORTED);
-    assert_string_equal(reason, "s: sums are of f32 or bf16, not of element "
-                                "type 3");
-    assert_int_equal(
-        xr_collective_check_sum(&host, "s", &byte, &byte, 1, XRAY_F32), 0);
-    assert_int_equal(
-        xr_collective_check_sum(&host, "s", &byte, &byte, 1, XRAY_BF16), 0);
-    assert_int_equal(xr_collective_check_sum(&host, "s", &byte, &byte,
-                                             most / 4 + 1, XRAY_F32),
-                     XRAY_E_RANGE);
-    assert_int_equal(xr_collective_check_sum(&host, "s", &byte, &byte,
-                                             most / 4 + 1, XRAY_BF16),
-                     0);
-    assert_int_equal(xr_collective_check_sum(&host, "s", &byte, &byte,
-                                             UINT64_MAX / 4 + 2, XRAY_F32),
-                     XRAY_E_RANGE);
-    assert_int_equal(
-        xr_collective_check_all(&host, "a", &byte, &byte, 1, XRAY_F16), 0);
-    assert_int_equal(xr_collective_check_all(&host, "a", &byte, &byte, 1, 0),
-                     XRAY_E_UNSUPPORTED);
-    assert_string_equal(reason, "a: 1 elements of type 0");
-    assert_int_equal(xr_collective_check_all(&host, "a", &byte, &byte,
-                                             UINT64_MAX / 8 + 1, XRAY_F32),
-                     XRAY_E_UNSUPPORTED);
-    assert_int_equal(
-        xr_collective_check_all(&host, "a", &byte, NULL, 1, XRAY_F32),
-        XRAY_E_ARG);
+    const struct {
+        uint32_t call;
+        uint32_t dtype;
+        uint64_t count;
+        const void *in;
+        xray_status want;
+    } calls[] = {
+        { XRAY_COMM_REDUCE_SCATTER, XRAY_F16, 1, &byte, XRAY_E_UNSUPPORTED },
+        { XRAY_COMM_REDUCE_SCATTER, XRAY_F32, 1, &byte, XRAY_OK },
+        { XRAY_COMM_REDUCE_SCATTER, XRAY_F32, 1, NULL, XRAY_E_ARG },
+        { XRAY_COMM_REDUCE_SCATTER, XRAY_F32, most / 4 + 1, &byte,
+          XRAY_E_RANGE },
+        { XRAY_COMM_ALL_REDUCE, XRAY_BF16, most / 4 + 1, NULL, XRAY_OK },
+        { XRAY_COMM_ALL_REDUCE, XRAY_F32, UINT64_MAX / 4 + 2, NULL,
+          XRAY_E_RANGE },
+        { XRAY_COMM_ALL_REDUCE_MAX, XRAY_F32, 1, NULL, XRAY_OK },
+        { XRAY_COMM_ALL_REDUCE_MAX, XRAY_F16, 1, NULL, XRAY_E_UNSUPPORTED },
+        { XRAY_COMM_ALL_GATHER, XRAY_F16, 1, &byte, XRAY_OK },
+        { XRAY_COMM_ALL_GATHER, XRAY_F32, 1, NULL, XRAY_E_ARG },
+        { XRAY_COMM_ALL_GATHER, 0, 1, &byte, XRAY_E_UNSUPPORTED },
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        assert_int_equal(
+            xr_collective_check_call(&host, calls[i].call, calls[i].in, &byte,
+                                     calls[i].count, calls[i].dtype),
+            calls[i].want);
+    assert_string_equal(reason, "all_gather: no call for elements of type 0");
 }
 
 /* Ranks of a group ascend, so that every member sees the same order. */

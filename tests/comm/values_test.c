@@ -106,6 +106,16 @@ static void check_sum(ranks_env *e, float got, uint64_t i, uint32_t dtype,
     CHECK(e, fabs(got - exact) <= e->size * eps * size);
 }
 
+/* Element i of a maximum: that of one of the ranks, none of which is larger. */
+static void check_largest(ranks_env *e, float got, uint64_t i, uint32_t dtype,
+                          uint64_t seed)
+{
+    float want = held_value(0, i, dtype, seed);
+    for (uint32_t r = 1; r < e->size; r++)
+        want = fmaxf(want, held_value(r, i, dtype, seed));
+    CHECK(e, got == want);
+}
+
 static void *alloc_buffer(ranks_env *e, uint64_t count, uint32_t dtype,
                           uint64_t offset, void **out_block)
 {
@@ -137,6 +147,18 @@ static void check_all_reduce(ranks_env *e, uint64_t count, uint32_t dtype,
     CHECK_OK(e, e->comm->all_reduce(e->world, NULL, buf, count, dtype));
     for (uint64_t i = 0; i < count; i++)
         check_sum(e, get_element(buf, i, dtype), i, dtype, count);
+    check_guard(e, block, buf, count, dtype);
+}
+
+static void check_all_reduce_max(ranks_env *e, uint64_t count, uint32_t dtype,
+                                 uint64_t offset)
+{
+    void *block;
+    void *buf = alloc_buffer(e, count, dtype, offset, &block);
+    fill_buffer(buf, count, e->rank, dtype, count);
+    CHECK_OK(e, e->comm->all_reduce_max(e->world, NULL, buf, count, dtype));
+    for (uint64_t i = 0; i < count; i++)
+        check_largest(e, get_element(buf, i, dtype), i, dtype, count);
     check_guard(e, block, buf, count, dtype);
 }
 
@@ -209,6 +231,7 @@ static void check_all_values(ranks_env *e)
             uint64_t offset = (i * 5 + t + e->rank) % 17;
             check_all_reduce(e, count, types[t], offset);
             check_all_reduce(e, count, types[t], 0);
+            check_all_reduce_max(e, count, types[t], offset);
             check_reduce_scatter(e, count, types[t], offset, 0);
             check_reduce_scatter(e, count, types[t], 0, 1);
             check_all_gather(e, count, types[t], offset, 0);
@@ -232,6 +255,7 @@ static void check_sums(ranks_env *e)
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
         for (uint32_t dtype = XRAY_F32; dtype <= XRAY_BF16; dtype++) {
             check_all_reduce(e, counts[i], dtype, i);
+            check_all_reduce_max(e, counts[i], dtype, i);
             check_reduce_scatter(e, counts[i], dtype, i, 0);
             check_reduce_scatter(e, counts[i], dtype, 0, 1);
         }
@@ -287,6 +311,38 @@ static void check_special_values(ranks_env *e)
         else
             CHECK(e, (b[i] & 0x7fff) > 0x7f80);
         CHECK(e, isnan(f[i]));
+    }
+}
+
+/* A maximum ignores the NaN of a rank, and only where all have one is it
+ * one. */
+static void check_special_maxima(ranks_env *e)
+{
+    uint16_t *b = ranks_alloc(e, 128);
+    float *f = ranks_alloc(e, 256);
+    for (uint32_t i = 0; i < 40; i++) {
+        f[i] = i % e->size == e->rank ? NAN : (float)e->rank - 1000.0f;
+        if (i % 5 == 0)
+            f[i] = NAN;
+        else if (i % 5 == 1)
+            f[i] = e->rank == i % e->size ? INFINITY : -INFINITY;
+        else if (i % 5 == 2)
+            f[i] = -INFINITY;
+        b[i] = cpu_to_bf16(f[i]);
+    }
+    CHECK_OK(e, e->comm->all_reduce_max(e->world, NULL, b, 40, XRAY_BF16));
+    CHECK_OK(e, e->comm->all_reduce_max(e->world, NULL, f, 40, XRAY_F32));
+    CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
+    for (uint32_t i = 0; i < 40; i++) {
+        uint32_t last = i % e->size == e->size - 1 ? e->size - 2 : e->size - 1;
+        float want = i % 5 == 1   ? INFINITY
+                     : i % 5 == 2 ? -INFINITY
+                                  : (float)last - 1000.0f;
+        CHECK(e, i % 5 == 0 ? isnan(f[i]) : f[i] == want);
+        if (i % 5 == 0)
+            CHECK(e, (b[i] & 0x7fff) > 0x7f80);
+        else
+            CHECK(e, b[i] == cpu_to_bf16(want));
     }
 }
 
@@ -378,6 +434,7 @@ const scenario ranks_scenarios[] = {
     { "values", check_all_values, 60000 },
     { "repeat", check_repeated_bits, 60000 },
     { "specials", check_special_values, 60000 },
+    { "maxima", check_special_maxima, 60000 },
     { "rounding", check_single_rounding, 60000 },
     { "groups", check_groups, 60000 },
     { "sums", check_sums, 60000 },
@@ -397,6 +454,7 @@ static void two_ranks_get_exact_values(void **state)
     ranks_run("values", 2, NULL);
     ranks_run("repeat", 2, NULL);
     ranks_run("specials", 2, NULL);
+    ranks_run("maxima", 2, NULL);
     ranks_run("rounding", 2, NULL);
 }
 
@@ -405,6 +463,7 @@ static void three_ranks_get_exact_values(void **state)
     (void)state;
     ranks_run("values", 3, NULL);
     ranks_run("repeat", 3, NULL);
+    ranks_run("maxima", 3, NULL);
     ranks_run("rounding", 3, NULL);
 }
 

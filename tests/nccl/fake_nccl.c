@@ -9,6 +9,7 @@
 #include "tests/nccl/fake_internal.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,11 +56,12 @@ typedef struct work {
     comm *comm;
     message *messages;
     size_t count;
-    char *parts; /* [size][bytes] of a sum, or NULL */
+    char *parts; /* [size][bytes] of a sum or maximum, or NULL */
     void *sum_out;
     size_t sum_count;
     size_t first; /* offset of this rank's share in elements */
     int type;
+    int op;
 } work;
 
 static _Atomic unsigned aborted_count;
@@ -149,7 +151,10 @@ static void add_parts(const work *w)
             float x = w->type == NCCL_FLOAT32
                           ? ((float *)(void *)w->parts)[at]
                           : widen_bf16(((uint16_t *)(void *)w->parts)[at]);
-            f = k ? f + x : x;
+            if (w->op == NCCL_MAX)
+                f = k ? fmaxf(f, x) : x;
+            else
+                f = k ? f + x : x;
             if (w->type == NCCL_BFLOAT16)
                 f = widen_bf16(narrow_to_bf16(f));
         }
@@ -275,12 +280,16 @@ static void enqueue_copy(void *to, const void *from, size_t bytes, void *stream)
     fake_stream_call(stream, copy_block, &m, sizeof(m));
 }
 
-/* Rank r receives all ranks' parts at `in` + r * stride, then adds them. */
+/* Rank r receives all ranks' parts at `in` + r * stride, then joins them. */
 static int reduce_parts(const char *in, void *out, size_t count, size_t stride,
-                        int type, comm *c, void *stream)
+                        int type, int op, comm *c, void *stream)
 {
     size_t bytes = count * element_width(type);
-    work w = { .comm = c, .type = type, .sum_out = out, .sum_count = count };
+    work w = { .comm = c, .type = type, .op = op };
+    if (op != NCCL_SUM && op != NCCL_MAX)
+        return 4;
+    w.sum_out = out;
+    w.sum_count = count;
     w.parts = malloc(bytes * (size_t)c->size);
     for (int r = 0; r < c->size; r++) {
         char *part = w.parts + bytes * (size_t)r;
@@ -298,17 +307,14 @@ static int reduce_parts(const char *in, void *out, size_t count, size_t stride,
 FAKE_API int ncclAllReduce(const void *in, void *out, size_t count, int type,
                            int op, void *comm_, void *stream)
 {
-    return op == NCCL_SUM ? reduce_parts(in, out, count, 0, type, comm_, stream)
-                          : 4;
+    return reduce_parts(in, out, count, 0, type, op, comm_, stream);
 }
 
 FAKE_API int ncclReduceScatter(const void *in, void *out, size_t count,
                                int type, int op, void *comm_, void *stream)
 {
-    return op == NCCL_SUM
-               ? reduce_parts(in, out, count, count * element_width(type), type,
-                              comm_, stream)
-               : 4;
+    return reduce_parts(in, out, count, count * element_width(type), type, op,
+                        comm_, stream);
 }
 
 FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,

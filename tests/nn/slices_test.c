@@ -41,8 +41,9 @@ typedef struct rank_state {
     fixture f[MOST_STAGES];
     uint32_t stages;
     uint32_t rank;
-    xm_join join; /* of no ranks: all of the model */
-    xm_join kv;   /* the ranks that have the same KV head */
+    uint32_t ranks; /* 0: all of the model */
+    xm_join join;
+    xm_join kv; /* the ranks that have the same KV head */
     uint32_t flags;
     const fixture_rows *rows;
     const fixture_items *items;
@@ -63,13 +64,15 @@ static xray_status join_rows(void *ctx, uint32_t what, float *rows,
                              uint64_t tokens, uint64_t dim, xr_err *err)
 {
     const rank_state *s = ctx;
-    return xm_join_rows(&s->join, what, rows, tokens, dim, err);
+    (void)err;
+    return xm_join_rows(&s->join, what, rows, tokens, dim);
 }
 
 static xray_status join_parts(void *ctx, const xm_parts *call, xr_err *err)
 {
     const rank_state *s = ctx;
-    return xm_join_parts(&s->join, call, err);
+    (void)err;
+    return xm_join_parts(&s->join, call);
 }
 
 /* ---- what each rank computes -------------------------------------------- */
@@ -207,9 +210,9 @@ static void make_stage(rank_state *s, const fixture *model, fixture *f)
 static void make_slice(rank_state *s, const fixture *model)
 {
     xm_config slice;
-    fixture_ok(xm_config_slice(&model->config, s->rank, s->join.ranks, &s->err,
-                               &slice),
-               &s->err);
+    fixture_ok(
+        xm_config_slice(&model->config, s->rank, s->ranks, &s->err, &slice),
+        &s->err);
     for (uint32_t i = 0; i < s->stages; i++) {
         fixture *f = &s->f[i];
         *f = (fixture){ .device = fixture_open(1, "auto"), .config = slice };
@@ -219,10 +222,6 @@ static void make_slice(rank_state *s, const fixture *model)
         make_stage(s, model, f);
         s->out.grads[i] = fixture_grads(f);
     }
-    s->join.comm = thread_comm_ops();
-    s->join.device = s->f[0].device.ops;
-    s->join.device_self = s->f[0].device.self;
-    fixture_ok(xm_join_open(&s->join, "test", &s->err), &s->err);
 }
 
 /* ---- comparing ---------------------------------------------------------- */
@@ -395,18 +394,18 @@ static void run_slices(const rank_state *all, uint32_t count, uint32_t stages,
     for (uint32_t r = 0; r < count; r += each)
         kv[r] = thread_comm_open(each);
     for (uint32_t r = 0; r < count; r++) {
-        ranks[r] = (rank_state){ .stages = stages,
-                                 .rank = r,
-                                 .join = { .group = thread_comm_group(comm, r),
-                                           .ranks = count,
-                                           .rank = r },
-                                 .kv = { .comm = thread_comm_ops(),
-                                         .group = thread_comm_group(
-                                             kv[r - r % each], r % each),
-                                         .ranks = each },
-                                 .flags = all->flags | sequence,
-                                 .rows = all->rows,
-                                 .items = all->items };
+        ranks[r] =
+            (rank_state){ .stages = stages,
+                          .rank = r,
+                          .ranks = count,
+                          .join = { thread_comm_ops(),
+                                    thread_comm_group(comm, r), count, r },
+                          .kv = { thread_comm_ops(),
+                                  thread_comm_group(kv[r - r % each], r % each),
+                                  each, r % each },
+                          .flags = all->flags | sequence,
+                          .rows = all->rows,
+                          .items = all->items };
         make_slice(&ranks[r], &all->f[0]);
     }
     for (uint32_t r = 0; r < count; r++)
@@ -430,7 +429,6 @@ static void run_slices(const rank_state *all, uint32_t count, uint32_t stages,
                        i % stages);
     for (uint32_t i = 0; i < count * stages; i++) {
         rank_state *s = &ranks[i / stages];
-        xm_join_close(&s->join);
         xm_grads_destroy(s->out.grads[i % stages]);
         fixture_end(&s->f[i % stages]);
     }
@@ -491,70 +489,11 @@ static void fewer_tokens_than_ranks_are_divided(void **state)
     compare_kind(&slice_kinds[4], lengths, 2, XM_SPACE_TRAIN);
 }
 
-/* More maxima than a join gathers at once. */
-#define MANY 9000u
-
-typedef struct many_rows {
-    xm_join join;
-    uint32_t rank;
-    xray_status status;
-    float rows[MANY];
-} many_rows;
-
-static float draw_number(uint32_t rank, uint32_t i)
-{
-    return i % 3 == rank ? (float)i : fixture_draw(rank, i);
-}
-
-static void *find_maxima(void *ctx)
-{
-    many_rows *m = ctx;
-    for (uint32_t i = 0; i < MANY; i++)
-        m->rows[i] = draw_number(m->rank, i) - 1;
-    m->status = xm_join_rows(&m->join, XM_JOIN_TOP, m->rows, MANY / 2, 2, NULL);
-    return NULL;
-}
-
-static void the_largest_of_every_number_is_found(void **state)
-{
-    (void)state;
-    enum { RANKS = 3 };
-    fixture_device device = fixture_open(1, "auto");
-    thread_comm *comm = thread_comm_open(RANKS);
-    many_rows *ranks = calloc(RANKS, sizeof *ranks);
-    pthread_t threads[RANKS];
-    assert_true(comm && ranks);
-    for (uint32_t r = 0; r < RANKS; r++) {
-        ranks[r].rank = r;
-        ranks[r].join = (xm_join){ .comm = thread_comm_ops(),
-                                   .group = thread_comm_group(comm, r),
-                                   .device = device.ops,
-                                   .device_self = device.self,
-                                   .ranks = RANKS };
-        fixture_ok(xm_join_open(&ranks[r].join, "test", NULL), NULL);
-    }
-    for (uint32_t r = 0; r < RANKS; r++)
-        assert_int_equal(
-            pthread_create(&threads[r], NULL, find_maxima, &ranks[r]), 0);
-    for (uint32_t r = 0; r < RANKS; r++)
-        pthread_join(threads[r], NULL);
-    for (uint32_t r = 0; r < RANKS; r++) {
-        fixture_ok(ranks[r].status, NULL);
-        for (uint32_t i = 3; i < MANY; i++)
-            assert_true(ranks[r].rows[i] == (float)i - 1);
-        xm_join_close(&ranks[r].join);
-    }
-    free(ranks);
-    thread_comm_close(comm);
-    fixture_close(&device);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_give_the_bits_of_one_rank),
         cmocka_unit_test(fewer_tokens_than_ranks_are_divided),
-        cmocka_unit_test(the_largest_of_every_number_is_found),
     };
     int failed = cmocka_run_group_tests_name("nn.slices", tests, NULL, NULL);
     fixture_activations(XRAY_BF16);

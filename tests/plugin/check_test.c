@@ -119,8 +119,8 @@ static const struct needs {
       "create destroy needs prepare context metric_names loss" },
     { "xray.reward/0", sizeof(xray_reward_ops), "create destroy submit poll" },
     { "xray.comm/0", sizeof(xray_comm_ops),
-      "serves create destroy group all_reduce reduce_scatter all_gather "
-      "broadcast send recv" },
+      "serves create destroy group all_reduce all_reduce_max reduce_scatter "
+      "all_gather broadcast send recv" },
     { "xray.runtime/0", sizeof(xray_runtime_ops),
       "create attach destroy spawn kill pid send poll region_create "
       "region_destroy region_find record records notify "

@@ -225,6 +225,8 @@ static void expect_traffic(const char *what, uint32_t rank, uint32_t step,
     char call[64];
     (void)snprintf(call, sizeof(call), "%s, all_reduce", what);
     expect_calls(call, rank, step, made->all_reduce, want->all_reduce);
+    (void)snprintf(call, sizeof(call), "%s, all_reduce_max", what);
+    expect_calls(call, rank, step, made->all_reduce_max, want->all_reduce_max);
     (void)snprintf(call, sizeof(call), "%s, reduce_scatter", what);
     expect_calls(call, rank, step, made->reduce_scatter, want->reduce_scatter);
     (void)snprintf(call, sizeof(call), "%s, all_gather", what);
@@ -252,8 +254,8 @@ static void expect_joins(const point *p, const ranks_run *run, uint32_t rank,
     want.all_reduce.floats =
         work->inputs * kind->hidden * wide + norms * kind->head_norm;
     if (run->spec.outputs != XRAY_OUTPUT_VALUE) {
-        want.all_gather.calls = work->passes;
-        want.all_gather.floats = work->items;
+        want.all_reduce_max.calls = work->passes;
+        want.all_reduce_max.floats = work->items;
         want.all_reduce.calls += 2 * work->passes;
         want.all_reduce.floats += work->items * (4 + kind->hidden);
     }

@@ -245,26 +245,30 @@ static xray_status export_all(const rig *r)
 static void a_failed_join_fails_the_call(void **state)
 {
     (void)state;
-    static const uint32_t kinds_of_calls[] = { XRAY_COMM_ALL_REDUCE,
-                                               XRAY_COMM_ALL_GATHER };
+    /* Sums: the embedding, four for each of two blocks, two of the head; a
+     * maximum of the head. Exports: q, k, v, o, gate, up and down of each
+     * block, and the embedding. */
+    static const struct {
+        uint32_t call;
+        uint32_t counts[2]; /* of a pass, of an export */
+    } kinds_of_calls[] = { { XRAY_COMM_ALL_REDUCE, { 11, 0 } },
+                           { XRAY_COMM_ALL_REDUCE_MAX, { 1, 0 } },
+                           { XRAY_COMM_ALL_GATHER, { 0, 15 } } };
     rig_device device = rig_device_open(1);
     rig r = scripted_open(&device, &half, 2);
     rows_draw(&scripted_rows, 4, 12, 37, 3);
     rows_cut(&scripted_rows, 1);
-    for (size_t k = 0; k < 2; k++)
+    for (size_t k = 0; k < 3; k++)
         for (int exports = 0; exports < 2; exports++) {
             uint32_t calls = 0;
             for (xray_status status = XRAY_E_PEER; status != XRAY_OK; calls++) {
-                scripted_other.fails = kinds_of_calls[k];
+                scripted_other.fails = kinds_of_calls[k].call;
                 scripted_other.left = calls;
                 status = exports ? export_all(&r) : scripted_add_gradients(&r);
                 if (status != XRAY_OK)
                     assert_int_equal(status, XRAY_E_PEER);
             }
-            /* Sums: the embedding, four for each of two blocks, two of the
-             * head. Exports: q, k, v, o, gate, up and down of each block, and
-             * the embedding. */
-            assert_int_equal(calls - 1, exports ? (k ? 15 : 0) : (k ? 1 : 11));
+            assert_int_equal(calls - 1, kinds_of_calls[k].counts[exports]);
         }
     rig_close(&r);
     rig_device_close(&device);

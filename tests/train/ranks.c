@@ -271,6 +271,7 @@ static thread_comm_traffic made_since(const thread_comm *m, uint32_t rank,
     thread_comm_traffic made = thread_comm_made(m, rank);
     return (thread_comm_traffic){
         subtract_calls(made.all_reduce, before.all_reduce),
+        subtract_calls(made.all_reduce_max, before.all_reduce_max),
         subtract_calls(made.reduce_scatter, before.reduce_scatter),
         subtract_calls(made.all_gather, before.all_gather)
     };

@@ -57,6 +57,17 @@ static xray_status all_reduce(xray_comm_group *group, xray_stream *stream,
     return answer_call(XRAY_COMM_ALL_REDUCE);
 }
 
+static xray_status all_reduce_max(xray_comm_group *group, xray_stream *stream,
+                                  void *buf, uint64_t count, uint32_t dtype)
+{
+    (void)group;
+    (void)stream;
+    (void)buf;
+    (void)count;
+    (void)dtype;
+    return answer_call(XRAY_COMM_ALL_REDUCE_MAX);
+}
+
 static xray_status reduce_scatter(xray_comm_group *group, xray_stream *stream,
                                   const void *in, void *out, uint64_t count,
                                   uint32_t dtype)
@@ -76,6 +87,7 @@ static xray_status reduce_scatter(xray_comm_group *group, xray_stream *stream,
 
 static const xray_comm_ops comm = { .header = XRAY_HEADER(xray_comm_ops),
                                     .all_reduce = all_reduce,
+                                    .all_reduce_max = all_reduce_max,
                                     .reduce_scatter = reduce_scatter,
                                     .all_gather = all_gather };
 

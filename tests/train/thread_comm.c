@@ -4,6 +4,7 @@
  */
 #include "tests/train/thread_comm.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,10 +139,40 @@ static void sum_inputs(const thread_comm *m, uint64_t first, uint64_t count,
         out[i] = sum_ranks(m, first + i, 0, m->size);
 }
 
+static void compare_inputs(const thread_comm *m, uint64_t first, uint64_t count,
+                           float *out)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        out[i] = m->in[0][first + i];
+        for (uint32_t r = 1; r < m->size; r++)
+            out[i] = fmaxf(out[i], m->in[r][first + i]);
+    }
+}
+
 static void add_call(thread_comm_calls *made, uint64_t floats)
 {
     made->calls++;
     made->floats += floats;
+}
+
+/* Replaces every rank's `buf` by what `join` makes of all of them. */
+static xray_status reduce_all(xray_comm_group *g, void *buf, uint64_t count,
+                              void (*join)(const thread_comm *m, uint64_t first,
+                                           uint64_t count, float *out),
+                              thread_comm_calls *made)
+{
+    float *own = malloc(count * sizeof(float));
+    xray_status status = own ? share_input(g, buf, count) : XRAY_E_NOMEM;
+    if (status == XRAY_OK)
+        join(g->m, 0, count, own);
+    if (status == XRAY_OK)
+        status = wait_for_all(g->m);
+    if (status == XRAY_OK)
+        memcpy(buf, own, count * sizeof(float));
+    g->received += 2 * (g->m->size - 1) * (count / g->m->size) * sizeof(float);
+    add_call(made, count);
+    free(own);
+    return status;
 }
 
 static xray_status thread_all_reduce(xray_comm_group *g, xray_stream *stream,
@@ -149,18 +180,16 @@ static xray_status thread_all_reduce(xray_comm_group *g, xray_stream *stream,
 {
     (void)stream;
     (void)dtype;
-    float *own = malloc(count * sizeof(float));
-    xray_status status = own ? share_input(g, buf, count) : XRAY_E_NOMEM;
-    if (status == XRAY_OK)
-        sum_inputs(g->m, 0, count, own);
-    if (status == XRAY_OK)
-        status = wait_for_all(g->m);
-    if (status == XRAY_OK)
-        memcpy(buf, own, count * sizeof(float));
-    g->received += 2 * (g->m->size - 1) * (count / g->m->size) * sizeof(float);
-    add_call(&g->made.all_reduce, count);
-    free(own);
-    return status;
+    return reduce_all(g, buf, count, sum_inputs, &g->made.all_reduce);
+}
+
+static xray_status thread_all_reduce_max(xray_comm_group *g,
+                                         xray_stream *stream, void *buf,
+                                         uint64_t count, uint32_t dtype)
+{
+    (void)stream;
+    (void)dtype;
+    return reduce_all(g, buf, count, compare_inputs, &g->made.all_reduce_max);
 }
 
 static xray_status thread_reduce_scatter(xray_comm_group *g,
@@ -270,6 +299,7 @@ const xray_comm_ops *thread_comm_ops(void)
 {
     static const xray_comm_ops ops = { .header = XRAY_HEADER(xray_comm_ops),
                                        .all_reduce = thread_all_reduce,
+                                       .all_reduce_max = thread_all_reduce_max,
                                        .reduce_scatter = thread_reduce_scatter,
                                        .all_gather = thread_all_gather,
                                        .broadcast = thread_broadcast,

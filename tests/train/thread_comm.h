@@ -26,6 +26,7 @@ typedef struct thread_comm_calls {
 } thread_comm_calls;
 typedef struct thread_comm_traffic {
     thread_comm_calls all_reduce;
+    thread_comm_calls all_reduce_max;
     thread_comm_calls reduce_scatter;
     thread_comm_calls all_gather;
     thread_comm_calls broadcast;
