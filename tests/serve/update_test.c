@@ -15,10 +15,10 @@ typedef struct row {
     uint32_t count;  /* prompt, sampled and appended tokens */
     uint32_t prompt; /* tokens of the prompt */
     uint32_t scored; /* log-probs of the prompt that came */
-    uint32_t turns;  /* rounds that ended */
+    uint32_t given;  /* tokens of the current turn that came */
     uint32_t hold;
     uint32_t finish;
-    uint32_t reserved;
+    uint32_t reserved; /* keeps rows comparable */
     int32_t tokens[ROW_TOKENS];
     int32_t version[ROW_TOKENS]; /* NO_VERSION: not sampled */
     float raw[ROW_TOKENS];
@@ -99,6 +99,8 @@ static row *find_row(stage *s, uint64_t id, uint32_t sample)
 static void take_part(row *to, const xray_sample_out *part)
 {
     assert_true(to->count + part->token_count <= ROW_TOKENS);
+    assert_int_equal(part->first, to->given);
+    to->given += part->token_count;
     for (uint32_t i = 0; i < part->span_count; i++)
         for (uint32_t k = part->spans[i].first; k < part->spans[i].last; k++)
             to->version[k] = (int32_t)part->spans[i].version;
@@ -114,7 +116,6 @@ static void take_part(row *to, const xray_sample_out *part)
         to->scored = part->prompt_count;
     }
     to->finish = part->finish;
-    to->turns += part->finish != XRAY_FINISH_NONE;
 }
 
 static void poll_all(stage *s)
@@ -214,6 +215,7 @@ static void extend_some(stage *s)
         memcpy(at->tokens + at->count, more, count * sizeof(*more));
         at->count += count;
         at->finish = XRAY_FINISH_NONE;
+        at->given = 0;
     }
 }
 
@@ -379,7 +381,17 @@ static void act_randomly(stage *s)
     }
 }
 
-/* Runs random calls, and then everything to its end. */
+static uint64_t count_sampled(const stage *s)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        for (uint32_t k = 0; k < s->rows[i].count; k++)
+            count += s->rows[i].version[k] != NO_VERSION;
+    return count;
+}
+
+/* Runs random calls, and then everything to its end. An abort gives back
+ * whatever was sampled, also from what waits to be computed again. */
 static stage *run_plan(const plan *p, uint64_t seed)
 {
     stage *s = open_stage(p, seed);
@@ -392,6 +404,7 @@ static stage *run_plan(const plan *p, uint64_t seed)
         (void)s->r->ops->abort(s->engine, id, XRAY_ALL_SAMPLES);
     poll_all(s);
     assert_int_equal(stats_of(s).kv_tokens, 0);
+    assert_int_equal(stats_of(s).generation_tokens, count_sampled(s));
     return s;
 }
 
@@ -458,6 +471,58 @@ static void prompts_are_of_one_version(void **state)
     }
 }
 
+static void expect_versions(const row *at, uint32_t count, int32_t first,
+                            int32_t last)
+{
+    assert_int_equal(at->count, at->prompt + count);
+    assert_int_equal(at->version[at->prompt], first);
+    assert_int_equal(at->version[at->count - 1], last);
+}
+
+/* Three samples have four tokens when the engine pauses; another request comes
+ * before it goes on. */
+static void pause_at_update(const plan *p, uint32_t mode)
+{
+    static const int32_t ids[9] = { 3, 1, 4, 1, 5, 9, 2, 6, 5 };
+    stage *s = open_stage(p, 1);
+    xray_request q = request_make(1, ids, 9, 10);
+    q.count = 3;
+    submit(s, &q);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(step_once(s), XRAY_OK);
+    assert_int_equal(s->r->ops->pause(s->engine, mode), XRAY_OK);
+    q.id = 2;
+    q.count = 1;
+    submit(s, &q);
+    step_to_end(s);
+    assert_int_equal(s->leases, 0);
+    set_weights(s, 1);
+    assert_int_equal(s->r->ops->update(s->engine, NULL, 1), XRAY_OK);
+    assert_int_equal(s->r->ops->resume(s->engine), XRAY_OK);
+    step_to_end(s);
+    poll_all(s);
+    const int kept = mode == XRAY_PAUSE_KEEP;
+    const int aborted = mode == XRAY_PAUSE_ABORT;
+    for (uint32_t i = 0; i < 3; i++) {
+        expect_versions(&s->rows[i], aborted ? 4 : 10, 0, kept);
+        assert_int_equal(s->rows[i].finish,
+                         aborted ? XRAY_FINISH_ABORT : XRAY_FINISH_LENGTH);
+    }
+    expect_versions(&s->rows[3], 10, 1, 1);
+    check_rows(s);
+    close_stage(s);
+}
+
+static void modes_of_a_pause_decide_about_versions(void **state)
+{
+    (void)state;
+    const plan both[] = { { .step_tokens = 64, .shared = 1 },
+                          { POOL(16, 1), .step_tokens = 64, .shared = 1 } };
+    for (int i = 0; i < 2; i++)
+        for (uint32_t mode = XRAY_PAUSE_WAIT; mode <= XRAY_PAUSE_ABORT; mode++)
+            pause_at_update(&both[i], mode);
+}
+
 /* With room for everything both engines sample each token in the same step,
  * and so from the same weights. */
 static void both_engines_are_equal(void **state)
@@ -485,6 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(log_probs_are_those_of_a_tokens_version),
         TEST(prompts_are_of_one_version),
+        TEST(modes_of_a_pause_decide_about_versions),
         TEST(both_engines_are_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
