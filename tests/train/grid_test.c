@@ -11,6 +11,7 @@
 
 #include <xray/numerics.h>
 
+#include "model/train/trainer.h"
 #include "tests/train/ranks.h"
 
 #define LAYERS 2u
@@ -23,6 +24,7 @@ enum {
     MODEL,
     OUTPUTS,
     RECOMPUTE,
+    SEQUENCE,
     FROZEN,
     PROMPTS,
     DTYPE,
@@ -40,7 +42,8 @@ static const char *const axes[AXES][12] = {
                  "8x1" },
     [MODEL] = { "tied qwen3", "untied qwen2", "gpt2" },
     [OUTPUTS] = { "log-probabilities", "and values", "only values" },
-    [RECOMPUTE] = { "keeps all", "recomputes all" },
+    [RECOMPUTE] = { "recomputes norms", "recomputes all", "keeps all" },
+    [SEQUENCE] = { "all tokens", "part of the tokens" },
     [FROZEN] = { "trains all", "block 0 is frozen" },
     [PROMPTS] = { "separate prompts", "shared prompts" },
     [DTYPE] = { "fp32", "bf16" },
@@ -62,9 +65,10 @@ static const struct kind {
     uint32_t most; /* ranks of a replica that share no KV heads */
     uint32_t hidden;
     uint32_t head_norm; /* floats of a norm of q or k heads */
-} kinds[] = { { ranks_qwen3, 8, 24, 4 },
-              { ranks_qwen2, 4, 32, 0 },
-              { ranks_gpt2, 8, 32, 0 } };
+    uint32_t norm;      /* and of one of the residual stream */
+} kinds[] = { { ranks_qwen3, 8, 24, 4, 24 },
+              { ranks_qwen2, 4, 32, 0, 32 },
+              { ranks_gpt2, 8, 32, 0, 64 } };
 
 typedef struct point {
     uint32_t at[AXES];
@@ -231,6 +235,37 @@ static void expect_traffic(const char *what, uint32_t rank, uint32_t step,
     expect_calls(call, rank, step, made->reduce_scatter, want->reduce_scatter);
     (void)snprintf(call, sizeof(call), "%s, all_gather", what);
     expect_calls(call, rank, step, made->all_gather, want->all_gather);
+    (void)snprintf(call, sizeof(call), "%s, broadcast", what);
+    expect_calls(call, rank, step, made->broadcast, want->broadcast);
+    (void)snprintf(call, sizeof(call), "%s, send", what);
+    expect_calls(call, rank, step, made->send, want->send);
+}
+
+/* Where the ranks divide the tokens, a sum is scattered, and what the next
+ * product reads is gathered: in a forward pass the inputs of each block's two
+ * branches and the hidden states; in a backward pass the gradients of the
+ * branches' outputs and of the embedding, and inputs that are not kept. Each
+ * norm's gradient goes from rank to rank and then to all. */
+static void divide_joins(const point *p, const ranks_run *run, uint32_t rank,
+                         const ranks_work *work, thread_comm_traffic *want)
+{
+    const struct kind *kind = &kinds[p->at[MODEL]];
+    uint32_t trained = LAYERS - p->at[FROZEN];
+    const uint32_t again[] = { 2, 4, 0 };
+    uint64_t gathers = 2 * LAYERS + 1 + (2 + again[p->at[RECOMPUTE]]) * trained;
+    uint64_t norms = work->passes * (2 * trained + 1);
+    uint32_t width = run->spec.tensor;
+    gathers += !p->at[FROZEN];
+    want->reduce_scatter = want->all_reduce;
+    want->reduce_scatter.floats = want->all_reduce.calls / work->passes *
+                                  width * work->parts * kind->hidden;
+    want->all_reduce = (thread_comm_calls){ 0, 0 };
+    want->all_gather =
+        (thread_comm_calls){ work->passes * gathers,
+                             work->parts * kind->hidden * gathers };
+    want->broadcast = (thread_comm_calls){ norms, norms * kind->norm };
+    if (rank % width + 1 < width)
+        want->send = want->broadcast;
 }
 
 /* The collectives of a step within a replica: in a forward pass the embedding,
@@ -248,11 +283,14 @@ static void expect_joins(const point *p, const ranks_run *run, uint32_t rank,
     thread_comm_traffic want = { 0 };
     if (run->spec.tensor == 1)
         return;
-    if (p->at[RECOMPUTE])
+    if (p->at[RECOMPUTE] == XM_TRAINER_RECOMPUTE_FULL)
         wide += trained;
-    want.all_reduce.calls = work->passes * wide + norms;
-    want.all_reduce.floats =
-        work->inputs * kind->hidden * wide + norms * kind->head_norm;
+    want.all_reduce.calls = work->passes * wide;
+    want.all_reduce.floats = work->inputs * kind->hidden * wide;
+    if (p->at[SEQUENCE])
+        divide_joins(p, run, rank, work, &want);
+    want.all_reduce.calls += norms;
+    want.all_reduce.floats += norms * kind->head_norm;
     if (run->spec.outputs != XRAY_OUTPUT_VALUE) {
         want.all_reduce_max.calls = work->passes;
         want.all_reduce_max.floats = work->items;
@@ -340,6 +378,7 @@ static void check_point(const point *p)
     run.cuts = 1 + p->at[CUTS];
     run.spec.tensor = tensor;
     run.spec.checkpointing = p->at[RECOMPUTE];
+    run.spec.sequence = p->at[SEQUENCE];
     run.spec.all_moments = p->at[OPTIMIZER];
     run.spec.no_overlap = p->at[OVERLAP];
     run.spec.head_logits = p->at[LOGITS];

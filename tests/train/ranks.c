@@ -204,6 +204,7 @@ static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
         uint64_t inputs = rows_inputs(&job->mine.parts[p], &items);
         work->passes += inputs > 0;
         work->inputs += inputs;
+        work->parts += (inputs + width_of(run) - 1) / width_of(run);
         work->items += items;
     }
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
@@ -273,7 +274,9 @@ static thread_comm_traffic made_since(const thread_comm *m, uint32_t rank,
         subtract_calls(made.all_reduce, before.all_reduce),
         subtract_calls(made.all_reduce_max, before.all_reduce_max),
         subtract_calls(made.reduce_scatter, before.reduce_scatter),
-        subtract_calls(made.all_gather, before.all_gather)
+        subtract_calls(made.all_gather, before.all_gather),
+        subtract_calls(made.broadcast, before.broadcast),
+        subtract_calls(made.send, before.send)
     };
 }
 

@@ -16,6 +16,7 @@
 typedef struct ranks_work {
     uint64_t passes; /* those with tokens */
     uint64_t inputs; /* tokens that they read */
+    uint64_t parts;  /* of a rank, where those of a replica divide them */
     uint64_t items;  /* tokens in the loss */
 } ranks_work;
 
