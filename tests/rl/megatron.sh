@@ -32,11 +32,11 @@ run one 3
 run whole 3 --set run.train=megatron
 same one whole
 # shellcheck disable=SC2046
-run cut2 3 $(slices 2 2) --set train.megatron.recompute_granularity=full
+run cut2 3 $(slices 2 2) --set train.megatron.sequence_parallel=true
 same one cut2
 # shellcheck disable=SC2046
 run cut4 3 $(slices 4 4) --set rollout.free_cache_engine=true --set actor.param_offload=true --set actor.grad_offload=true \
-    --set actor.optimizer_offload=true
+    --set actor.optimizer_offload=true --set train.megatron.sequence_parallel=true --set train.megatron.recompute_granularity=full
 same one cut4
 # shellcheck disable=SC2046
 run apart 3 $(slices 2 3) --set placement.actor=0-1 --set placement.rollout=2
@@ -48,7 +48,8 @@ same two cut2x2
 
 run half 3 --set model.dtype=bfloat16
 # shellcheck disable=SC2046
-run halfcut 3 $(slices 2 2) --set model.dtype=bfloat16
+run halfcut 3 $(slices 2 2) --set model.dtype=bfloat16 --set train.megatron.sequence_parallel=true \
+    --set train.megatron.recompute_granularity=none
 same half halfcut
 
 # From one backend to the other, and back to another layout.

@@ -108,18 +108,21 @@ static void gradients_are_summed_in_the_last_pass(void **state)
 static void a_failing_loss_leaves_no_rank_waiting(void **state)
 {
     (void)state;
-    ranks_run run = cut_run(ranks_qwen3, 2, 2);
-    run.steps = 1;
-    run.cuts = 3;
-    run.fail_loss = 1;
-    run.may_fail = 1;
-    run.one_call = 1;
-    ranks_go(&run);
-    for (uint32_t r = 0; r < 3; r++)
-        assert_int_equal(run.status[r], XRAY_OK);
-    assert_int_equal(run.status[3], XRAY_E_NUMERIC);
-    assert_non_null(strstr(run.error[3], "the loss failed"));
-    ranks_free(&run);
+    for (uint32_t sequence = 0; sequence < 2; sequence++) {
+        ranks_run run = cut_run(ranks_qwen3, 2, 2);
+        run.spec.sequence = sequence;
+        run.steps = 1;
+        run.cuts = 3;
+        run.fail_loss = 1;
+        run.may_fail = 1;
+        run.one_call = 1;
+        ranks_go(&run);
+        for (uint32_t r = 0; r < 3; r++)
+            assert_int_equal(run.status[r], XRAY_OK);
+        assert_int_equal(run.status[3], XRAY_E_NUMERIC);
+        assert_non_null(strstr(run.error[3], "the loss failed"));
+        ranks_free(&run);
+    }
 }
 
 static void a_gradient_that_is_not_finite_is_named(void **state)
@@ -245,32 +248,38 @@ static xray_status export_all(const rig *r)
 static void a_failed_join_fails_the_call(void **state)
 {
     (void)state;
-    /* Sums: the embedding, four for each of two blocks, two of the head; a
-     * maximum of the head. Exports: q, k, v, o, gate, up and down of each
-     * block, and the embedding. */
+    /* Exports: q, k, v, o, gate, up and down of each of two blocks, and the
+     * embedding. Sums: the embedding, four for each block, two of the head, the
+     * first of which come in two halves where the ranks divide tokens; there
+     * the norms' gradients are sent and broadcast. A maximum of the head. */
     static const struct {
         uint32_t call;
-        uint32_t counts[2]; /* of a pass, of an export */
-    } kinds_of_calls[] = { { XRAY_COMM_ALL_REDUCE, { 11, 0 } },
-                           { XRAY_COMM_ALL_REDUCE_MAX, { 1, 0 } },
-                           { XRAY_COMM_ALL_GATHER, { 0, 15 } } };
+        uint32_t made[3]; /* by exports, gradients, those of divided tokens */
+    } kinds_of_calls[] = { { XRAY_COMM_ALL_REDUCE, { 0, 11, 2 } },
+                           { XRAY_COMM_ALL_REDUCE_MAX, { 0, 1, 1 } },
+                           { XRAY_COMM_ALL_GATHER, { 15, 0, 14 } },
+                           { XRAY_COMM_REDUCE_SCATTER, { 0, 0, 9 } },
+                           { XRAY_COMM_BROADCAST, { 0, 0, 5 } },
+                           { XRAY_COMM_SEND, { 0, 0, 5 } } };
     rig_device device = rig_device_open(1);
-    rig r = scripted_open(&device, &half, 2);
+    rig_spec spec = half;
     rows_draw(&scripted_rows, 4, 12, 37, 3);
     rows_cut(&scripted_rows, 1);
-    for (size_t k = 0; k < 3; k++)
-        for (int exports = 0; exports < 2; exports++) {
+    for (size_t k = 0; k < 6; k++)
+        for (uint32_t what = 0; what < 3; what++) {
+            spec.sequence = what == 2;
+            rig r = scripted_open(&device, &spec, 2);
             uint32_t calls = 0;
             for (xray_status status = XRAY_E_PEER; status != XRAY_OK; calls++) {
                 scripted_other.fails = kinds_of_calls[k].call;
                 scripted_other.left = calls;
-                status = exports ? export_all(&r) : scripted_add_gradients(&r);
+                status = what ? scripted_add_gradients(&r) : export_all(&r);
                 if (status != XRAY_OK)
                     assert_int_equal(status, XRAY_E_PEER);
             }
-            assert_int_equal(calls - 1, kinds_of_calls[k].counts[exports]);
+            assert_int_equal(calls - 1, kinds_of_calls[k].made[what]);
+            rig_close(&r);
         }
-    rig_close(&r);
     rig_device_close(&device);
 }
 
@@ -298,6 +307,29 @@ static void a_plan_names_the_axis(void **state)
     assert_string_equal(plan.axes[1].name, XRAY_AXIS_TENSOR);
     assert_int_equal(plan.axes[1].size, 2);
     assert_string_equal(plan.numerics, XRAY_NUMERICS_FP32_SHARED_KV);
+}
+
+/* Four ranks that divide 256 tokens have a quarter of the residual stream: the
+ * inputs of both blocks, the stream between their branches, and the last
+ * output, with a statistic of each norm; a model that is only scored has one
+ * stream. */
+static void a_plan_has_part_of_the_stream_where_tokens_are_divided(void **state)
+{
+    (void)state;
+    for (uint32_t frozen = 0; frozen < 2; frozen++) {
+        rig_spec spec = { .config_json = ranks_qwen3,
+                          .tensor = 4,
+                          .frozen = frozen };
+        xray_plan all = { .header = XRAY_HEADER(xray_plan) };
+        xray_plan part = { .header = XRAY_HEADER(xray_plan) };
+        assert_int_equal(rig_plan(&spec, 4, &all), XRAY_OK);
+        spec.sequence = 1;
+        assert_int_equal(rig_plan(&spec, 4, &part), XRAY_OK);
+        uint64_t floats = frozen ? 24 : 5 * 24 + 5;
+        assert_int_equal(all.bytes[XRAY_TAG_ACTIVATIONS] -
+                             part.bytes[XRAY_TAG_ACTIVATIONS],
+                         256 / 4 * 3 * floats * sizeof(float));
+    }
 }
 
 static void a_size_that_does_not_fit_is_refused(void **state)
@@ -345,6 +377,8 @@ int main(void)
         cmocka_unit_test(a_failed_join_fails_the_call),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
         cmocka_unit_test(a_plan_names_the_axis),
+        cmocka_unit_test(
+            a_plan_has_part_of_the_stream_where_tokens_are_divided),
         cmocka_unit_test(a_size_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,11 +85,36 @@ static xray_status reduce_scatter(xray_comm_group *group, xray_stream *stream,
     return XRAY_OK;
 }
 
+/* What rank 0 sends stays with it, and the other rank broadcasts the same. */
+static xray_status broadcast(xray_comm_group *group, xray_stream *stream,
+                             void *buf, uint64_t bytes, uint32_t root)
+{
+    (void)group;
+    (void)stream;
+    (void)buf;
+    (void)bytes;
+    (void)root;
+    return answer_call(XRAY_COMM_BROADCAST);
+}
+
+static xray_status send_rows(xray_comm_group *group, xray_stream *stream,
+                             const void *buf, uint64_t bytes, uint32_t peer)
+{
+    (void)group;
+    (void)stream;
+    (void)buf;
+    (void)bytes;
+    (void)peer;
+    return answer_call(XRAY_COMM_SEND);
+}
+
 static const xray_comm_ops comm = { .header = XRAY_HEADER(xray_comm_ops),
                                     .all_reduce = all_reduce,
                                     .all_reduce_max = all_reduce_max,
                                     .reduce_scatter = reduce_scatter,
-                                    .all_gather = all_gather };
+                                    .all_gather = all_gather,
+                                    .broadcast = broadcast,
+                                    .send = send_rows };
 
 xray_status scripted_try(const rig_device *device, const rig_spec *spec,
                          uint32_t ranks, rig *out)
