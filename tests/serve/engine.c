@@ -306,7 +306,7 @@ xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
 {
     xray_model about = { .header = XRAY_HEADER(xray_model),
                          .config_json = m->json,
-                         .dtype = XRAY_F32,
+                         .dtype = m->dtype ? m->dtype : XRAY_F32,
                          .vocab_size = m->config.vocab,
                          .max_positions = m->config.max_positions,
                          .random_init = 1,

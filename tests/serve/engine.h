@@ -58,6 +58,7 @@ typedef struct model {
     xm_weights *weights;
     const char *json;
     uint64_t seed;
+    uint32_t dtype; /* of activations and caches; 0: fp32 */
 } model;
 
 enum {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves that a paged cache changes no bit: random requests have the results of
- * a contiguous cache, whatever the blocks, the budget of a step, the sequences
- * that are preempted and the prefixes that are found.
+ * a contiguous cache, whatever the model, the blocks, the budget of a step, the
+ * sequences that are preempted and the prefixes that are found. `all` as an
+ * argument tries every model with every pool.
  */
 #include "tests/serve/engine.h"
 
@@ -59,10 +60,13 @@ static const trial trials[] = {
     { 16, 64, 20, 1, 0.2 }, { 16, 30, 12, 1, 0.5 },
 };
 
+enum { TRIALS = sizeof(trials) / sizeof(trials[0]) };
+
 static uint64_t bytes_of(const model *m, const trial *t)
 {
     return t->blocks * (uint64_t)t->block_size * 2 * m->config.kv_heads *
-           m->config.head_dim * sizeof(float) * m->config.layers;
+           m->config.head_dim * (m->dtype == XRAY_BF16 ? 2 : sizeof(float)) *
+           m->config.layers;
 }
 
 /* Extends each held sample by a few tokens, the last results first. */
@@ -87,12 +91,23 @@ static void run_turns(rig *r, void *engine, uint64_t seed, uint32_t turns,
         (void)r->ops->abort(engine, id, XRAY_ALL_SAMPLES);
 }
 
-static void run_trial(const trial *t, uint64_t seed, uint32_t turns,
-                      results out[3], xray_infer_stats *stats)
+/* What runs, on which pool (NULL: a contiguous cache). */
+typedef struct task {
+    int model;
+    uint32_t dtype; /* as in `model` */
+    uint32_t turns;
+    uint64_t seed;
+} task;
+
+/* Both engines draw the same weights. */
+static void run_task(const task *k, const trial *t, results out[3],
+                     xray_infer_stats *stats)
 {
     rig *r = rig_open(1);
-    model *m = model_open(r, MODEL_LLAMA);
+    model *m = model_open(r, k->model);
     engine_size size = plain_size;
+    void *engine = NULL;
+    m->dtype = k->dtype;
     if (t) {
         rig_use_paged(r,
                       &(paged_config){ .block_size = t->block_size,
@@ -103,46 +118,56 @@ static void run_trial(const trial *t, uint64_t seed, uint32_t turns,
     }
     if (!t) /* a slot for every sample, since all are held */
         size.rows = 4 * REQUESTS;
-    void *engine = engine_open(r, m, &size);
+    if (engine_try(r, m, NULL, &size, &engine) != XRAY_OK)
+        fail_msg("%s", r->said);
     memset(out, 0, 3 * sizeof(*out));
-    run_turns(r, engine, seed, turns, out);
+    run_turns(r, engine, k->seed, k->turns, out);
     *stats = stats_of(r, engine);
     r->ops->destroy(engine);
     model_close(m);
     rig_close(r);
 }
 
-static void compare_trials(uint32_t turns)
+typedef struct effort {
+    uint64_t preempted;
+    uint64_t saved;
+} effort;
+
+static void compare_task(const task *k, const trial *t, effort *sum)
 {
     results *want = calloc(3, sizeof(*want));
     results *got = calloc(3, sizeof(*got));
-    uint64_t preempted = 0;
-    uint64_t saved = 0;
+    xray_infer_stats s;
     assert_true(want && got);
-    for (size_t i = 0; i < sizeof(trials) / sizeof(trials[0]); i++) {
-        const trial *t = &trials[i];
-        xray_infer_stats s;
-        run_trial(NULL, i, turns, want, &s);
-        run_trial(t, i, turns, got, &s);
-        for (uint32_t k = 0; k < turns; k++)
-            results_equal(&want[k], &got[k]);
-        preempted += s.preemptions;
-        saved += s.prefix_tokens_saved;
-        assert_int_equal(s.kv_tokens, 0);
-        if (t->blocks)
-            assert_int_equal(s.kv_capacity,
-                             t->blocks * (uint64_t)t->block_size);
-    }
-    assert_true(preempted > 20);
-    assert_true(saved > 0);
+    run_task(k, NULL, want, &s);
+    run_task(k, t, got, &s);
+    for (uint32_t i = 0; i < k->turns; i++)
+        results_equal(&want[i], &got[i]);
+    sum->preempted += s.preemptions;
+    sum->saved += s.prefix_tokens_saved;
+    assert_int_equal(s.kv_tokens, 0);
+    if (t->blocks)
+        assert_int_equal(s.kv_capacity, t->blocks * (uint64_t)t->block_size);
     free(want);
     free(got);
+}
+
+/* Each model with one pool, which others have with the other type. */
+static void compare_models(uint32_t dtype, uint32_t turns)
+{
+    effort sum = { 0 };
+    for (int i = 0; i < MODEL_COUNT; i++) {
+        const task k = { i, dtype, turns, (uint64_t)i };
+        compare_task(&k, &trials[((uint32_t)i + turns) % TRIALS], &sum);
+    }
+    assert_true(sum.preempted > 20);
+    assert_true(sum.saved > 0);
 }
 
 static void random_requests_have_the_same_bits(void **state)
 {
     (void)state;
-    compare_trials(1);
+    compare_models(0, 1);
 }
 
 /* Held samples have neither slot nor blocks of their own, and go on from the
@@ -150,7 +175,7 @@ static void random_requests_have_the_same_bits(void **state)
 static void turns_have_the_same_bits(void **state)
 {
     (void)state;
-    compare_trials(3);
+    compare_models(XRAY_BF16, 3);
 }
 
 /* Nothing is found that old weights gave. */
@@ -270,7 +295,21 @@ static void impossible_pools_are_refused(void **state)
     rig_close(r);
 }
 
-int main(void)
+static void every_model_on_every_pool(void **state)
+{
+    (void)state;
+    effort sum = { 0 };
+    for (uint64_t n = 0; n < (uint64_t)MODEL_COUNT * TRIALS * 8; n++) {
+        const task k = { .model = (int)(n % MODEL_COUNT),
+                         .dtype = n / MODEL_COUNT % 2 ? XRAY_BF16 : 0,
+                         .turns = n / MODEL_COUNT / 2 % 2 ? 3 : 1,
+                         .seed = n };
+        compare_task(&k, &trials[n / MODEL_COUNT / 4 % TRIALS], &sum);
+    }
+    assert_true(sum.preempted > 1000 && sum.saved > 1000);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_requests_have_the_same_bits),
@@ -279,5 +318,10 @@ int main(void)
         cmocka_unit_test(metrics_tell_what_the_work_took),
         cmocka_unit_test(impossible_pools_are_refused),
     };
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(every_model_on_every_pool),
+    };
+    if (argc > 1 && strcmp(argv[1], "all") == 0)
+        return cmocka_run_group_tests(all, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
