@@ -37,6 +37,26 @@ static xray_status find_blocks(const paged_config *config,
     return XRAY_OK;
 }
 
+static xray_status check_options(const paged_config *config, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    if (config->block_size % XM_ENGINE_BLOCK_TOKENS)
+        status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "block_size",
+                             " = %" PRId64 ", a multiple of %u was expected",
+                             config->block_size, XM_ENGINE_BLOCK_TOKENS);
+    else if (config->max_model_len == 1)
+        status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "max_model_len",
+                             " = 1, at least 2 (a prompt and a sample of one "
+                             "token each), or 0, was expected");
+    else if (config->max_num_batched_tokens < config->max_num_seqs)
+        status = xr_fail_key(
+            err, XRAY_E_CONFIG, NULL, "max_num_batched_tokens",
+            " = %" PRId64 ", at least max_num_seqs = %" PRId64
+            " was expected: each sequence that runs has a token in every step",
+            config->max_num_batched_tokens, config->max_num_seqs);
+    return status == XRAY_OK ? status : xr_fail_in(err, status, "paged");
+}
+
 static xray_status paged_find_bounds(const void *options,
                                      const xm_config *model,
                                      const xray_workload *load, xr_err *err,
@@ -50,12 +70,9 @@ static xray_status paged_find_bounds(const void *options,
                        "paged: the workload has %" PRIu64 " rows of %" PRIu64
                        " tokens, expected at least one row of two tokens",
                        load->rows, row);
-    if (config->block_size % XM_ENGINE_BLOCK_TOKENS) {
-        (void)xr_fail_key(err, XRAY_E_CONFIG, NULL, "block_size",
-                          " = %" PRId64 ", a multiple of %u was expected",
-                          config->block_size, XM_ENGINE_BLOCK_TOKENS);
-        return xr_fail_in(err, XRAY_E_CONFIG, "paged");
-    }
+    xray_status status = check_options(config, err);
+    if (status != XRAY_OK)
+        return status;
     if (config->max_model_len && (uint64_t)config->max_model_len < row)
         row = (uint64_t)config->max_model_len;
     b.row_bound =
@@ -72,7 +89,7 @@ static xray_status paged_find_bounds(const void *options,
     b.slots = (uint32_t)load->rows;
     if (config->max_num_seqs && config->max_num_seqs < b.slots)
         b.slots = (uint32_t)config->max_num_seqs;
-    xray_status status = find_blocks(config, &b, err);
+    status = find_blocks(config, &b, err);
     if (status != XRAY_OK)
         return status;
     xm_engine_find_bounds(model, (uint64_t)config->max_num_batched_tokens, &b);
@@ -110,11 +127,12 @@ static const xray_option options[] = {
              "0.1",
              "Maximum number of sequences that run at once; 0: as many as the "
              "workload has rows."),
-    XRAY_INT(paged_config, max_num_batched_tokens, "2048", 1, 16777216,
-             "tokens", 0u, "0.1",
-             "Maximum tokens per step: running sequences come first, prompts "
-             "get the rest and are cut where it ends. It also sets the size of "
-             "the activations."),
+    XRAY_INT(
+        paged_config, max_num_batched_tokens, "2048", 1, 16777216, "tokens", 0u,
+        "0.1",
+        "Maximum tokens per step, at least max_num_seqs: running sequences "
+        "come first, prompts get the rest and are cut where it ends. It also "
+        "sets the size of the activations."),
     XRAY_INT(paged_config, max_model_len, "0", 0, INT32_MAX, "tokens", 0u,
              "0.1",
              "Longest row, prompt and sample; 0: the workload's longest row, "

@@ -14,6 +14,7 @@
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_backend_zero3(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_infer_dsinf(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_infer_paged(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_algo_grpo(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_algo_ppo(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_reward_rule(uint32_t host_abi);
@@ -30,6 +31,7 @@ xray_status __wrap_xr_plugins_find(xr_plugins *plugins, const char *iface,
         xray_plugin_query_device_cpu(XRAY_ABI),
         xray_plugin_query_backend_zero3(XRAY_ABI),
         xray_plugin_query_infer_dsinf(XRAY_ABI),
+        xray_plugin_query_infer_paged(XRAY_ABI),
         xray_plugin_query_algo_grpo(XRAY_ABI),
         xray_plugin_query_algo_ppo(XRAY_ABI),
         xray_plugin_query_reward_rule(XRAY_ABI),
@@ -179,9 +181,11 @@ static void ppo_survives(void **state)
     failing_sweep("xray train with PPO", try_fresh_run, &c, 150);
 }
 
+/* With the other engine. */
 static void remax_survives(void **state)
 {
-    static const char *const set[] = { "algo.grpo.preset=remax", NULL };
+    static const char *const set[] = { "algo.grpo.preset=remax",
+                                       "run.infer=paged", NULL };
     run_case c = { .run = xr_train_run, .set = set };
     (void)state;
     failing_sweep("xray train with ReMax", try_fresh_run, &c, 150);

@@ -100,7 +100,11 @@ static void plan_is_what_is_taken(void **state)
         { 1, 2, { .max_num_batched_tokens = 1 } },
         { 7, 50, { .max_num_batched_tokens = 100 } },
         { 100, 96, { .max_num_batched_tokens = 2048, .kv_memory = 1u << 20 } },
-        { 2, 9, { .weights = XM_ENGINE_WEIGHTS_BFLOAT16, .max_num_seqs = 1 } },
+        { 2,
+          9,
+          { .weights = XM_ENGINE_WEIGHTS_BFLOAT16,
+            .max_num_seqs = 1,
+            .max_num_batched_tokens = 1 } },
     };
     for (int which = 0; which < MODEL_COUNT; which++)
         for (int i = 0; i < 4; i++)
