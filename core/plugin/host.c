@@ -134,6 +134,11 @@ void xr_host_section(xr_host *host, const char *section)
     host->section = section;
 }
 
+void xr_host_stand_on(xr_host *host, xr_host *below)
+{
+    host->below = below;
+}
+
 const char *xr_host_instance(const xr_host *host)
 {
     return host->instance;
@@ -179,24 +184,6 @@ static void take_reason(const xr_host *host, reason *slot, xr_err *out)
     slot->age = 0;
 }
 
-xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
-                          xr_err *err)
-{
-    xr_err said;
-    (void)pthread_mutex_lock(&host->lock);
-    reason *slot = find_thread_slot(host, pthread_self());
-    if (slot)
-        take_reason(host, slot, &said);
-    else
-        (void)xr_fail(&said, status, "%s: %s failed with status %d (%s)",
-                      host->instance, call, (int)status,
-                      describe_status(status));
-    (void)pthread_mutex_unlock(&host->lock);
-    if (err)
-        *err = said;
-    return status;
-}
-
 int xr_host_append(xr_host *host, xr_err *err)
 {
     xr_err said = { "" };
@@ -213,4 +200,21 @@ int xr_host_append(xr_host *host, xr_err *err)
     if (found)
         *err = said;
     return found;
+}
+
+xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
+                          xr_err *err)
+{
+    xr_err said = { "" };
+    if (!xr_host_append(host, &said)) {
+        if (host->below && xr_host_append(host->below, &said))
+            (void)xr_fail_in(&said, status, "%s: %s", host->instance, call);
+        else
+            (void)xr_fail(&said, status, "%s: %s failed with status %d (%s)",
+                          host->instance, call, (int)status,
+                          describe_status(status));
+    }
+    if (err)
+        *err = said;
+    return status;
 }

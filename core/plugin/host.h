@@ -35,6 +35,7 @@ struct xr_host {
     xr_log_sink sink;
     char *instance;
     const char *section; /* section of its options */
+    xr_host *below;      /* of an instance that this one calls, or NULL */
     pthread_t control;   /* the thread that drives the run */
     /* Of the step in progress; only the thread `control` uses them. */
     uint32_t metric_count;

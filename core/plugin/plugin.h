@@ -44,8 +44,12 @@ const char *xr_host_instance(const xr_host *host);
 /* Sets the section of an instance's options if it differs from the instance's
  * name; `section` is borrowed. */
 void xr_host_section(xr_host *host, const char *section);
+/* Names the host of an instance that this one calls, as the collectives are;
+ * `below` is borrowed. */
+void xr_host_stand_on(xr_host *host, xr_host *below);
 /* Moves the reason of a failed call into `err` ("instance: where: text") and
- * returns `status`; without a reason, the error names the returned status. */
+ * returns `status`. Without a reason, the error has that of the instance below,
+ * or else names the returned status. */
 xray_status xr_host_error(xr_host *host, xray_status status, const char *call,
                           xr_err *err);
 /* Appends the reason of a failed call to `err` after ": " and returns 1;

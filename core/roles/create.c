@@ -130,6 +130,7 @@ static xray_status create_model(xr_roles *roles, uint32_t role, xr_err *err)
     xray_workload load = xr_run_workload(roles->run, role);
     setup.trainable = load.trainable;
     setup.trainable_from_layer = load.trainable_from_layer;
+    xr_host_stand_on(model->part->host, roles->comm.part->host);
     xray_status status = xr_cancel_check(err);
     if (status != XRAY_OK)
         return status;
@@ -194,6 +195,7 @@ static xray_status create_engine(xr_roles *roles, xr_err *err)
         roles->run->ini.rollout.share_weights == XR_SHARE_AUTO &&
         xr_weights_complete(weights))
         setup.weights = weights;
+    xr_host_stand_on(part->host, roles->comm.part->host);
     /* The engine may copy the weights when it is created. */
     xray_status status = xr_turn_publish(roles, err);
     if (status != XRAY_OK)

@@ -118,9 +118,20 @@ static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
     return first;
 }
 
+/* That a rank lost another one says less than what became of the process of
+ * that one. */
+static void prefer_lost_actor(const xr_whole *w, xr_err *err)
+{
+    xr_err lost = { "" };
+    if (xr_actors_check(w->actors, &lost) == XRAY_E_PEER)
+        *err = lost;
+}
+
 static xray_status mark_broken(xr_whole *w, xray_status status, xr_err *err)
 {
     w->broken = 1;
+    if (status == XRAY_E_PEER)
+        prefer_lost_actor(w, err);
     xr_whole_drop_calls(w);
     if (status == XRAY_E_PEER)
         append_collective_traces(w, err);

@@ -136,6 +136,31 @@ static void further_reason_replaces_the_location(void **state)
     xr_host_free(host);
 }
 
+static void without_a_reason_that_of_the_instance_below_is_told(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_host *host = xr_host_new("train.x", NULL);
+    xr_host *below = xr_host_new("comm.y", NULL);
+    const xray_host *api = xr_host_api(host);
+    const xray_host *comm = xr_host_api(below);
+    xr_host_stand_on(host, below);
+    (void)(comm->fail)(comm, XRAY_E_PEER, "all_reduce", "a rank is dead");
+    assert_int_equal(xr_host_error(host, XRAY_E_PEER, "forward", &err),
+                     XRAY_E_PEER);
+    assert_string_equal(err.text,
+                        "train.x: forward: comm.y: all_reduce: a rank is dead");
+    (void)xr_host_error(host, XRAY_E_PEER, "forward", &err); /* once */
+    assert_string_equal(
+        err.text, "train.x: forward failed with status -400 (a rank is lost)");
+    (void)(comm->fail)(comm, XRAY_E_PEER, "all_reduce", "a rank is dead");
+    (void)(api->fail)(api, XRAY_E_NUMERIC, "loss", "is NaN");
+    (void)xr_host_error(host, XRAY_E_NUMERIC, "forward", &err);
+    assert_string_equal(err.text, "train.x: loss: is NaN");
+    xr_host_free(below);
+    xr_host_free(host);
+}
+
 static void long_reason_is_cut(void **state)
 {
     (void)state;
@@ -347,6 +372,7 @@ int main(void)
         cmocka_unit_test(reasons_are_taken_once),
         cmocka_unit_test(reason_has_its_location),
         cmocka_unit_test(further_reason_replaces_the_location),
+        cmocka_unit_test(without_a_reason_that_of_the_instance_below_is_told),
         cmocka_unit_test(long_reason_is_cut),
         cmocka_unit_test(lines_without_text_or_sink),
         cmocka_unit_test(reasons_are_put_together),

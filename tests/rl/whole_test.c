@@ -180,6 +180,18 @@ static void an_error_leaves_the_ranks_out_of_step(void **state)
     expect_calls("");
 }
 
+/* Its neighbours may answer before that a rank is dead. */
+static void a_lost_rank_is_named_rather_than_those_that_lost_it(void **state)
+{
+    (void)state;
+    float out[3][TOKENS];
+    script.answer[1] = XRAY_E_PEER;
+    script.says[1] = "a rank is dead";
+    script.lost = 1;
+    assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
+    assert_non_null(strstr(whole_err.text, "an actor is lost (rank 0 "));
+}
+
 /* The loss of a rank is reported with the last collective of every rank. */
 static void a_lost_rank_is_reported_with_all_traces(void **state)
 {
@@ -477,6 +489,7 @@ int main(void)
         TEST(sums_of_replicas_are_added),
         TEST(faults_discard_gradients),
         TEST(an_error_leaves_the_ranks_out_of_step),
+        TEST(a_lost_rank_is_named_rather_than_those_that_lost_it),
         TEST(a_lost_rank_is_reported_with_all_traces),
         TEST(all_ranks_of_a_canceled_run_are_waited_for),
         TEST(an_unsent_call_leaves_the_ranks_out_of_step),

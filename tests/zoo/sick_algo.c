@@ -59,6 +59,8 @@ static xray_status algo_loss(const void *context, uint64_t size,
                              const xray_loss_call *call, xray_metric_sums *sums)
 {
     xray_status status = base->loss(context, size, call, sums);
+    if (sick_now("algo-loss-wait"))
+        sick_wait();
     if (sick_now("algo-loss-silent"))
         return XRAY_E_RANGE;
     if (sick_now("algo-loss-odd"))

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# If a Workhorse of a replica is killed or stopped in the middle of a pass, while the
+# others wait for what it has of a layer, the run reports within seconds which one, its
+# phase and their collective, and leaves no process; with [run] max_restarts it restarts
+# by itself and ends with the bits of an undisturbed run.
+. "$(dirname "$0")/../rl/lib.sh"
+. "$(dirname "$0")/horses.sh"
+make_task
+sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/' "$work/task/model/config.json"
+export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick SICK=algo-loss-wait SICK_AT=4
+
+common="--set run.threads=1 --set run.train=megatron --set train.megatron.tensor_model_parallel_size=2"
+
+# The first rank that calls the loss for the fourth time is held in it.
+for ranks in 2 4; do
+    steps="$common --set run.ranks=$ranks --set run.algo=sick"
+    for signal in KILL STOP; do
+        SICK_FLAG=$work/$ranks$signal.flag held "$ranks$signal" --set trainer.total_training_steps=2000
+        quiet
+        before=$EPOCHREALTIME
+        hit "$signal"
+        lost "$ranks$signal" forward_backward
+        grep -q 'rank [0-3] waits in all_reduce of [0-9]* bytes' "$work/$ranks$signal.err" ||
+            fail "no rank waits for the others of its replica: $(cat "$work/$ranks$signal.err")"
+    done
+done
+
+# A rank that is late: the sentence of the collective that waited for it reaches the user.
+ranks=2
+steps="$common --set run.ranks=2 --set run.algo=sick --set run.comm_timeout=2"
+SICK_FLAG=$work/late.flag held late --set trainer.total_training_steps=2000
+wait "$run" && fail "a run without a rank ended well"
+grep -Eq 'train.megatron: .*: comm.shm: all_reduce .*: not all ranks arrived within 2.0 s: .*rank [01] is outside' "$work/late.err" ||
+    fail "the collective's sentence is missing: $(cat "$work/late.err")"
+gone
+
+ranks=4
+steps="$common --set run.ranks=4 --set run.algo=sick"
+restart="--set trainer.total_training_steps=5 --set trainer.save_freq=2 --set run.max_restarts=1"
+# shellcheck disable=SC2086
+SICK_AT=14 SICK_FLAG=$work/again.flag held again $restart
+quiet
+hit KILL
+wait "$run" || fail "the run did not go on: $(cat "$work/again.err")"
+grep -q 'restart 1 of 1 from .*/global_step_' "$work/again.err" ||
+    fail "nothing tells of the restart: $(cat "$work/again.err")"
+# shellcheck disable=SC2086
+SICK= train "$work/calm" $steps $restart >/dev/null
+same_checkpoint "$work/calm/global_step_5" "$work/again/global_step_5"
+diff <(steady "$work/calm/metrics.jsonl") <(steady "$work/again/metrics.jsonl") ||
+    fail "metrics differ after a restart"
+gone
+echo "faults of replicas: ok"
