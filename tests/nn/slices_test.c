@@ -439,9 +439,9 @@ static void run_slices(const rank_state *all, uint32_t count, uint32_t stages,
 }
 
 /* Compares slices with one rank, which computes in a space with `flags`; so do
- * the slices, and with SEQUENCE where that is added. */
+ * the slices, and those of so many stages divide the tokens as well. */
 static void compare_kind(const fixture_kind *kind, const uint32_t *lengths,
-                         uint32_t rows_count, uint32_t flags)
+                         uint32_t rows_count, uint32_t flags, uint32_t divided)
 {
     uint64_t seed = (uint64_t)(kind - slice_kinds);
     fixture_rows rows =
@@ -458,9 +458,9 @@ static void compare_kind(const fixture_kind *kind, const uint32_t *lengths,
     (void)run_rank(all);
     fixture_ok(all->status, &all->err);
     for (uint32_t n = 1; n <= slice_most_ranks(&kind->config); n *= 2)
-        for (uint32_t k = 0; k < 2 * MOST_STAGES; k++)
-            run_slices(all, n, 1 + k / 2, k % 2 ? XM_SPACE_SEQUENCE : 0,
-                       kind->name);
+        for (uint32_t stages = 1; stages <= MOST_STAGES; stages++)
+            run_slices(all, n, stages,
+                       stages == divided ? XM_SPACE_SEQUENCE : 0, kind->name);
     xm_grads_destroy(all->out.grads[0]);
     fixture_end(&all->f[0]);
     free(all);
@@ -476,8 +476,8 @@ static void slices_give_the_bits_of_one_rank(void **state)
                                XM_SPACE_TRAIN | XM_SPACE_INPUTS,
                                XM_SPACE_RECOMPUTE };
     for (size_t k = 0; k < slice_kind_count; k++)
-        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-            compare_kind(&slice_kinds[k], lengths, 3, flags[i]);
+        for (uint32_t i = 0; i < sizeof flags / sizeof *flags; i++)
+            compare_kind(&slice_kinds[k], lengths, 3, flags[i], 1 + i % 2);
 }
 
 /* Some of eight ranks have no token of their own. */
@@ -485,8 +485,8 @@ static void fewer_tokens_than_ranks_are_divided(void **state)
 {
     (void)state;
     const uint32_t lengths[] = { 5, 1 };
-    compare_kind(&slice_kinds[1], lengths, 2, XM_SPACE_TRAIN);
-    compare_kind(&slice_kinds[4], lengths, 2, XM_SPACE_TRAIN);
+    compare_kind(&slice_kinds[1], lengths, 2, XM_SPACE_TRAIN, 1);
+    compare_kind(&slice_kinds[4], lengths, 2, XM_SPACE_TRAIN, 1);
 }
 
 int main(void)
