@@ -74,6 +74,64 @@ static void counts_have_bounds(void **state)
     expect_verdict(&q, NULL);
 }
 
+/* Every id of every list is checked, the first and the last one, too. */
+static void each_id_of_each_list_is_checked(void **state)
+{
+    static const int32_t odd[] = { -1, VOCAB };
+    static const char *const names[] = { "allowed_ids", "forced_ids",
+                                         "logp_ids", "banned_lists" };
+    (void)state;
+    for (uint32_t bad = 0; bad < 2; bad++)
+        for (uint32_t at = 0; at < 3; at++) {
+            int32_t list[] = { 0, 5, VOCAB - 1 };
+            xray_bias biases[] = { { 0, 1 }, { 5, 1 }, { VOCAB - 1, 1 } };
+            const xray_id_list banned[] = { { .ids = ids, .count = 2 },
+                                            { .ids = list, .count = 3 } };
+            char want[80];
+            xray_request q = make_test_request(9);
+            q.ids = list;
+            q.id_count = 3;
+            expect_verdict(&q, NULL);
+            list[at] = odd[bad];
+            (void)snprintf(want, sizeof(want),
+                           "request 9: prompt id %d at position %u is outside "
+                           "the vocabulary of 97",
+                           odd[bad], at);
+            expect_verdict(&q, want);
+            for (uint32_t i = 0; i < 4; i++) {
+                q = make_test_request(9);
+                q.allowed_ids = i == 0 ? list : NULL;
+                q.forced_ids = i == 1 ? list : NULL;
+                q.logp_ids = i == 2 ? list : NULL;
+                q.banned_lists = i == 3 ? banned : NULL;
+                q.allowed_count = i == 0 ? 3 : 0;
+                q.forced_count = i == 1 ? 3 : 0;
+                q.logp_id_count = i == 2 ? 3 : 0;
+                q.banned_list_count = i == 3 ? 2 : 0;
+                q.banned_list_stride = sizeof(banned[0]);
+                (void)snprintf(want, sizeof(want),
+                               "request 9: id %d of %s is outside the "
+                               "vocabulary of 97",
+                               odd[bad], names[i]);
+                expect_verdict(&q, want);
+            }
+            q = make_test_request(9);
+            q.biases = biases;
+            q.bias_count = 3;
+            q.bias_stride = sizeof(biases[0]);
+            expect_verdict(&q, NULL);
+            biases[at].id = odd[bad];
+            (void)snprintf(want, sizeof(want),
+                           "request 9: id %d of biases is outside the "
+                           "vocabulary of 97",
+                           odd[bad]);
+            expect_verdict(&q, want);
+            biases[at] = (xray_bias){ 7, NAN };
+            expect_verdict(&q, "request 9: the bias of id 7 is nan, a finite "
+                               "number was expected");
+        }
+}
+
 static void samplings_have_bounds(void **state)
 {
     static const struct {
@@ -372,10 +430,104 @@ static void the_numbers_of_a_run(void **state)
     xm_sched_destroy(s);
 }
 
+/* A prompt that was never computed has the log-prob of its first id, 0, and
+ * neither tokens nor versions. */
+static void an_aborted_prompt_has_its_first_log_prob(void **state)
+{
+    xm_sched *s = make_sched(1, 8);
+    xray_request q = make_test_request(3);
+    xr_err err = { "" };
+    (void)state;
+    for (uint32_t wanted = 0; wanted < 2; wanted++) {
+        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+        q.prompt_logp = wanted;
+        assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
+        assert_int_equal(xm_sched_abort(s, 3, 0, &err), XRAY_OK);
+        assert_int_equal(xm_sched_poll(s, &out), XRAY_OK);
+        assert_int_equal(out.prompt_count, wanted);
+        assert_true(!out.prompt_logp == !wanted);
+        assert_true(!wanted || out.prompt_logp[0] == 0);
+        assert_int_equal(out.token_count, 0);
+        assert_int_equal(out.span_count, 0);
+    }
+    xm_sched_destroy(s);
+}
+
+/* Whether the next draw, the only one, may be an id. */
+static int may_draw(const xm_changes *changes, uint32_t id)
+{
+    return changes->allowed_set[0] < 0 ||
+           (changes->allowed[id / 32] >> id % 32 & 1);
+}
+
+/* Lists of banned ids and min_tokens begin anew where a sample is extended. All
+ * tokens are 9; the lists are 9 after 9, and 8 after 9, 9. */
+static void bans_and_minima_are_those_of_a_round(void **state)
+{
+    enum { STOP = 5, WORDS = (VOCAB + 31) / 32 };
+    static const int32_t nines[] = { 9, 9, 9, 8 };
+    static const xray_id_list banned[] = { { .ids = nines, .count = 2 },
+                                           { .ids = nines + 1, .count = 3 } };
+    static const struct {
+        int stop, nine, eight;
+    } want[] = { { 0, 1, 1 }, { 0, 0, 1 }, { 1, 0, 0 } };
+    static const int32_t stops[] = { STOP, -1, VOCAB };
+    const xm_sched_limits limits = { 1, 16, { VOCAB, ROW } };
+    static const int32_t token = 9;
+    static const float logp = 0;
+    int32_t room[4][16];
+    int32_t start[XM_LOGIT_DRAWS + 1], sets[XM_LOGIT_DRAWS], index;
+    uint32_t allowed[XM_LOGIT_DRAWS * WORDS];
+    xm_changes changes = { .edit_start = start,
+                           .allowed = allowed,
+                           .allowed_set = sets };
+    xm_sched *s = make_sched(limits.slots, limits.step_tokens);
+    xray_request q = make_test_request(1);
+    xr_err err = { "" };
+    (void)state;
+    q.hold = 1;
+    q.min_tokens = 2;
+    q.stop_ids = stops;
+    q.stop_count = 3;
+    q.banned_lists = banned;
+    q.banned_list_count = 2;
+    q.banned_list_stride = sizeof(banned[0]);
+    assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            xm_sched_step step = { .ids = room[0],
+                                   .seq = room[1],
+                                   .positions = room[2],
+                                   .last = room[3] };
+            xray_draw draw;
+            int run = 0;
+            xm_sched_begin(s, &step);
+            assert_int_equal(xm_sched_draws(s, 1, &draw, &index, &run), 1);
+            assert_int_equal(xm_sched_changes(s, &changes), 1);
+            assert_int_equal(may_draw(&changes, STOP), want[i].stop);
+            assert_int_equal(may_draw(&changes, 9), want[i].nine);
+            assert_int_equal(may_draw(&changes, 8), want[i].eight);
+            assert_true(may_draw(&changes, VOCAB - 1));
+            assert_true(may_draw(&changes, 0));
+            xm_sched_results(s, &token, &logp, &logp);
+            xm_sched_end(s);
+        }
+        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+        assert_int_equal(xm_sched_poll(s, &out), XRAY_OK);
+        assert_int_equal(out.finish, XRAY_FINISH_LENGTH);
+        assert_int_equal(out.first, 0);
+        assert_int_equal(out.token_count, 3);
+        assert_int_equal(xm_sched_extend(s, 1, 0, nines, round + 1, &err),
+                         XRAY_OK);
+    }
+    xm_sched_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_have_bounds),
+        cmocka_unit_test(each_id_of_each_list_is_checked),
         cmocka_unit_test(samplings_have_bounds),
         cmocka_unit_test(verdicts_follow_the_rules),
         cmocka_unit_test(rounds_have_their_own_ends),
@@ -384,6 +536,8 @@ int main(void)
         cmocka_unit_test(a_scheduler_needs_a_token_per_slot),
         cmocka_unit_test(many_requests_are_told_apart),
         cmocka_unit_test(the_numbers_of_a_run),
+        cmocka_unit_test(an_aborted_prompt_has_its_first_log_prob),
+        cmocka_unit_test(bans_and_minima_are_those_of_a_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
