@@ -59,9 +59,12 @@ static void reads_truths_and_option_ranges(void **state)
         { "Answer: A</think>B", "B", 'R' }, { "Answer: A", "A", 'N' });
     rig r;
     rig_open(&r, RIG_KEYS("grader", "choice"));
+    /* No response is right where the truth is no option, not even none. */
     static const char *const bad[] = { "", "4", "-1", "E", "Paris", "1000" };
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < 6; i++) {
         assert_int_equal(rig_judge(&r, "Answer: A", 9, bad[i]), 'N');
+        assert_int_equal(rig_judge(&r, "no letter", 9, bad[i]), 'N');
+    }
     assert_int_equal(r.host.warnings, 1);
     rig_close(&r);
 }

@@ -98,6 +98,9 @@ static void a_refusal_names_the_graders_that_use_a_key(void **state)
     rig_refuse(RIG_KEYS("grader", "exact", "base", "regex"),
                "base: only grader = length, length_group, cosine use it; "
                "remove the key or set one of them");
+    rig_refuse(RIG_KEYS("grader", "gsm8k", "after", "####"),
+               "after: grader = gsm8k finds the answer by its own rule; remove "
+               "the key");
     rig_refuse(RIG_KEYS("loose", "true"),
                "loose: only grader = ifeval uses it; remove the key or set "
                "that grader");

@@ -72,6 +72,14 @@ static void answers_and_boxes_must_be_closed_and_filled(void **state)
         { "\\boxed{} \\boxed{2}", 1 }, { "\\boxed{{ \\boxed{3}", 1 },
         { "}} \\boxed{1}", 1 }, { "boxed{1}", 0 }, { "\\boxed{", 0 },
         { "", 0 });
+    /* Boxes in boxes, more than are tracked. */
+    enum { DEEP = 1000 };
+    char deep[DEEP * 8 + 1] = "";
+    for (size_t i = 0; i < DEEP; i++)
+        memcpy(deep + 7 * i, "\\boxed{", 8);
+    RUN(FORM("boxed"), { deep, 0 });
+    memset(deep + (size_t)7 * DEEP, '}', DEEP);
+    RUN(FORM("boxed"), { deep, 1 });
     RUN(RIG_KEYS("grader", "format", "format", "boxed", "score", "0.5",
                  "format_score", "-0.5"),
         { "\\boxed{1}", 0.5 }, { "1", -0.5 });

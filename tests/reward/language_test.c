@@ -21,6 +21,10 @@ static const language_case cases[] = {
     { "en", "\xFF\x80\xC3", -1 },
     { "en", "hello " HAN3, 1.0 / 4 },
     { "zh", "hello " HAN3, 3.0 / 4 },
+    /* A character that is a word ends the word before it. */
+    { "en", "is" HAN3 "so", 2.0 / 5 },
+    { "zh", "is" HAN3 "so", 3.0 / 5 },
+    { "ru", RUSSIAN HAN3 RUSSIAN "x", 1.0 / 5 },
     { "zh", "x=1 " HAN3 "\xE3\x80\x82", 3.0 / 4 },
     { "ru", RUSSIAN ", world", 1.0 / 2 },
     { "ru-RU", RUSSIAN, 1 },

@@ -215,6 +215,47 @@ static void length_group_follows_kimi(void **state)
     rig_close(&r);
 }
 
+/* Batches of any size after one another, each a group of its own. */
+static void groups_may_grow(void **state)
+{
+    enum { MOST = 20 };
+    (void)state;
+    rig r;
+    xray_sample_in samples[MOST];
+    rig_open(&r, RIG_KEYS("grader", "length_group", "base", "exact"));
+    for (uint32_t i = 0; i < MOST; i++)
+        samples[i] = make_sample("right", "right", i);
+    for (uint32_t count = 2; count <= MOST; count++) {
+        assert_int_equal(
+            r.ops->submit(r.self, samples, count, sizeof(samples[0])), XRAY_OK);
+        for (uint32_t i = 0; i < count; i++)
+            rig_near(rig_next_score(&r).score, 0.5 - (double)i / (count - 1),
+                     "group");
+    }
+    rig_close(&r);
+}
+
+/* A score by length has the base's verdict and none of its metrics. */
+static void metrics_of_a_base_are_left_out(void **state)
+{
+    (void)state;
+    const char *const *const keys[] = {
+        RIG_KEYS("grader", "cosine", "base", "qa", "max_response_length", "9"),
+        RIG_KEYS("grader", "length_group", "base", "qa"),
+        RIG_KEYS("grader", "length", "shape", "l1_max", "base", "qa",
+                 "target_length", "9"),
+    };
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        rig r;
+        rig_open(&r, keys[i]);
+        const xray_sample_in s = make_sample("right", "right", 3);
+        xray_score got = rig_score(&r, &s);
+        assert_int_equal(got.value_count, 2);
+        rig_near(rig_value(&got, "acc"), 1, "acc");
+        rig_close(&r);
+    }
+}
+
 /* The score is max_penalty * (1 - distinct n-grams / n-grams). */
 static void repetition_counts_repeated_ngrams(void **state)
 {
@@ -306,6 +347,8 @@ int main(void)
         cmocka_unit_test(lengths_are_counted_in_their_unit),
         cmocka_unit_test(cosine_follows_open_r1),
         cmocka_unit_test(length_group_follows_kimi),
+        cmocka_unit_test(groups_may_grow),
+        cmocka_unit_test(metrics_of_a_base_are_left_out),
         cmocka_unit_test(repetition_counts_repeated_ngrams),
         cmocka_unit_test(refuses_keys_that_have_no_effect),
     };

@@ -27,6 +27,12 @@ static const qa_case cases[] = {
     { "in the year 1969", "1969", 0, F1(1, 3, 1), 1 },
     { "Neil A. Armstrong", "Neil Armstrong", 1, 1, 1 },
     { "cat cat dog", "cat dog dog", 0, F1(2, 3, 3), 0 },
+    { "cat cat cat dog", "cat cat cat", 0, F1(3, 4, 3), 1 },
+    { "cat dog cat", "dog cat cat", 0, F1(3, 3, 3), 0 },
+    { "cat", "cat cat cat", 0, F1(1, 1, 3), 0 },
+    /* An article between other marks leaves a space, too. */
+    { "x\xE2\x80\x94the\xE2\x80\x94y", "x\xE2\x80\x94 \xE2\x80\x94y", 1, 1, 1 },
+    { "x\xE2\x80\x94the\xE2\x80\x94y", "x\xE2\x80\x94\xE2\x80\x94y", 0, 0, 0 },
     { "dog", "cat", 0, 0, 0 },
     { "concatenate", "cat", 0, 0, 1 },
     { "", "cat", 0, 0, 0 },
