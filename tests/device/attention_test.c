@@ -206,6 +206,64 @@ static void the_engine_gives_the_trainers_bits(void **state)
     close_devices(&b);
 }
 
+/* The token that is number i of a call: with turn 0 every second token comes
+ * first, with 1 the last one. */
+static size_t find_token(size_t n, size_t i, int turn)
+{
+    size_t even = (n + 1) / 2;
+    if (turn)
+        return n - 1 - i;
+    return i < even ? 2 * i : 2 * (i - even) + 1;
+}
+
+/* All keys of a call are stored before a query reads, so the order of its
+ * tokens changes no bit. */
+static void tokens_of_a_call_have_any_order(void **state)
+{
+    (void)state;
+    bench b;
+    open_devices(&b);
+    for (size_t i = 0; i < FORMS; i++) {
+        rows r = make_rows(forms[i]);
+        size_t n = r.tokens;
+        int32_t seq[512], positions[512];
+        float *in = alloc_floats(n * r.stride);
+        float *o = alloc_floats(n * r.q_width);
+        assert_true(n <= 512);
+        xray_attention op = make_attention(&r, r.o, r.lse);
+        must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
+        for (int k = 0; k < 2 * b.count; k++) {
+            const dev *d = &b.dev[k / 2];
+            cache kv = make_cache(d, &r, 16, k % 2);
+            for (size_t t = 0; t < n; t++) {
+                size_t from = find_token(n, t, k % 2);
+                size_t row = 0;
+                while ((size_t)r.start[row + 1] <= from)
+                    row++;
+                seq[t] = (int32_t)row;
+                positions[t] = (int32_t)from - r.start[row];
+                memcpy(in + t * r.stride, r.qkv + from * r.stride,
+                       r.stride * sizeof(*in));
+            }
+            kv.kv.table = kv.kv.table ? kv.table : NULL;
+            xray_attention_kv call = make_attention_kv(&r, &kv.kv, in, o);
+            call.tokens.bound = n;
+            call.seq = seq;
+            call.positions = positions;
+            must(d->ops->attention_kv(d->self, NULL, &call));
+            for (size_t t = 0; t < n; t++)
+                assert_same_bits(o + t * r.q_width,
+                                 r.o + find_token(n, t, k % 2) * r.q_width,
+                                 r.q_width, "attention_kv", d->name);
+            d->ops->free(d->self, kv.kv.blocks);
+        }
+        free(in);
+        free(o);
+        free_rows(&r);
+    }
+    close_devices(&b);
+}
+
 static void bad_rows_and_positions_are_refused(void **state)
 {
     (void)state;
@@ -236,6 +294,7 @@ int main(void)
         cmocka_unit_test(forward_matches_float64),
         cmocka_unit_test(backward_matches_float64),
         cmocka_unit_test(the_engine_gives_the_trainers_bits),
+        cmocka_unit_test(tokens_of_a_call_have_any_order),
         cmocka_unit_test(bad_rows_and_positions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -263,6 +263,10 @@ static void extend_says_what_is_wrong(void **state)
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, 3, &err),
                      XRAY_E_ARG);
     assert_non_null(strstr(err.text, "appended id 200"));
+    static const int32_t odd[][3] = { { VOCAB, 1, 1 }, { 1, 1, -1 } };
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(xm_sched_extend(r->sched, 1, 0, odd[i], 3, &err),
+                         XRAY_E_ARG);
     assert_int_equal(xm_sched_extend(r->sched, 1, 0, tokens, ROW - 7, &err),
                      XRAY_E_RANGE);
     assert_non_null(strstr(err.text, "leave no space in a row of 40"));
