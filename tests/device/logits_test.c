@@ -15,6 +15,7 @@ static const lm_input shapes[] = {
     { .items = 67, .vocab = 333, .dim = 24 },
     { .items = 5, .vocab = 9001, .dim = 12, .softcap = 30.0f },
     { .items = 1100, .vocab = 19, .dim = 24 },
+    { .items = 300, .vocab = 512, .dim = 16, .softcap = 5.0f },
 };
 #define SHAPES (sizeof(shapes) / sizeof(*shapes))
 

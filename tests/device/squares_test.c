@@ -71,8 +71,17 @@ static float draw_extreme(uint64_t i)
     return of[draw_bits(i) % 5];
 }
 
+/* Most are finite, as in gradients of which a few have overflowed. */
+static float draw_overflown(uint64_t i)
+{
+    static const float of[] = { INFINITY, -INFINITY, NAN, -NAN };
+    uint32_t bits = draw_bits(i);
+    return bits % 100 < 4 ? of[bits % 100] : draw_like(i);
+}
+
 static draw_fn *const kinds[] = { draw_like,      draw_any,     draw_rows,
-                                  draw_subnormal, draw_largest, draw_extreme };
+                                  draw_subnormal, draw_largest, draw_extreme,
+                                  draw_overflown };
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
 
 static float *draw_floats(size_t kind, size_t n)

@@ -379,6 +379,40 @@ static void run_sched_step(xm_sched *s, uint32_t *out_tokens)
     *out_tokens = round.tokens;
 }
 
+/* Each of several lists ends a sample, and so does each of several end ids;
+ * all tokens are 9. */
+static void any_of_several_ends_counts(void **state)
+{
+    static const int32_t nines[] = { 9, 9, 9 };
+    static const int32_t stops[] = { 8, 7, 9 };
+    (void)state;
+    for (uint32_t right = 0; right < 3; right++)
+        for (uint32_t length = 1; length <= 3; length++) {
+            xm_sched *s = make_sched(1, 8);
+            xray_request q = make_test_request(1);
+            xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+            xray_id_list lists[3];
+            uint32_t tokens = 0;
+            xr_err err = { "" };
+            for (uint32_t i = 0; i < 3; i++)
+                lists[i] = (xray_id_list){ .ids = ids, .count = 1 + i };
+            lists[right] = (xray_id_list){ .ids = nines, .count = length };
+            q.max_tokens = 9;
+            q.stop_lists = lists;
+            q.stop_list_count = 3;
+            q.stop_list_stride = sizeof(lists[0]);
+            q.stop_ids = stops + right;
+            q.stop_count = length == 3 ? 3 - right : 0;
+            assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
+            while (xm_sched_has_work(s))
+                run_sched_step(s, &tokens);
+            assert_int_equal(xm_sched_poll(s, &out), XRAY_OK);
+            assert_int_equal(out.finish, XRAY_FINISH_STOP);
+            assert_int_equal(out.token_count, q.stop_count ? 1 : length);
+            xm_sched_destroy(s);
+        }
+}
+
 /* Two requests on two slots and one that waits, step by step: prompts of 4
  * tokens with 3 samples of 3 tokens, with 1 of 2, and with 1 of 1. */
 static void the_numbers_of_a_run(void **state)
@@ -535,6 +569,7 @@ int main(void)
         cmocka_unit_test(queues_lose_requests_from_anywhere),
         cmocka_unit_test(a_scheduler_needs_a_token_per_slot),
         cmocka_unit_test(many_requests_are_told_apart),
+        cmocka_unit_test(any_of_several_ends_counts),
         cmocka_unit_test(the_numbers_of_a_run),
         cmocka_unit_test(an_aborted_prompt_has_its_first_log_prob),
         cmocka_unit_test(bans_and_minima_are_those_of_a_round),

@@ -184,6 +184,9 @@ static void wishes_that_cannot_be_served_are_refused(void **state)
     REFUSED("repetition_penalty -1.5, a finite number above 0, or 0 (off), was "
             "expected",
             q.repetition_penalty = -1.5f);
+    REFUSED("repetition_penalty inf, a finite number above 0, or 0 (off), was "
+            "expected",
+            q.repetition_penalty = INFINITY);
     REFUSED("frequency_penalty 0 and presence_penalty nan, finite numbers were "
             "expected",
             q.presence_penalty = NAN);
