@@ -232,8 +232,8 @@ static void tokens_of_a_call_have_any_order(void **state)
         assert_true(n <= 512);
         xray_attention op = make_attention(&r, r.o, r.lse);
         must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
-        for (int k = 0; k < 2 * b.count; k++) {
-            const dev *d = &b.dev[k / 2];
+        for (int k = 0; k < b.count; k++) {
+            const dev *d = &b.dev[k];
             cache kv = make_cache(d, &r, 16, k % 2);
             for (size_t t = 0; t < n; t++) {
                 size_t from = find_token(n, t, k % 2);

@@ -233,7 +233,7 @@ static void edited_logits_follow_their_definition(void **state)
             ref_edits(&h, &e, i, want + i * h.vocab);
         for (int i = 0; i < 2 * b.count; i++) {
             const dev *d = &b.dev[i / 2];
-            rows from = make_rows(d, &h, (size_t)i);
+            rows from = make_rows(d, &h, (size_t)i / 2);
             float *to = i % 2 ? from.z : alloc_floats(h.items * from.stride);
             edit_rows(d, &h, &e, &from, to);
             for (size_t r = 0; r < h.items; r++)

@@ -195,6 +195,9 @@ static void schedules_follow_their_formulas(void **state)
     assert_true(fabs(xr_schedule(&o, 4 + 32, 100) - 0.2) < 1e-12);
     assert_true(fabs(xr_schedule(&o, 4 + 64, 100) - 2) < 1e-12);
     assert_true(fabs(xr_schedule(&o, 100, 100) - 0.2) < 1e-12);
+    o.lr_warmup_steps = 0; /* no warm-up, whatever the ratio */
+    o.lr_warmup_steps_ratio = 0.5;
+    assert_true(xr_schedule(&o, 0, 100) == 2);
     o.lr_warmup_steps = -1;
     o.lr_warmup_steps_ratio = 0.1;
     assert_true(fabs(xr_schedule(&o, 5, 100) - 1) < 1e-12);

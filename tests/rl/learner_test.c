@@ -21,7 +21,7 @@
 
 static struct {
     float offset; /* difference of the trainer's log-probs from the rollout's */
-    uint32_t skip; /* 1: updates report a bad gradient */
+    uint32_t skip; /* so many updates report a bad gradient */
     uint64_t version;
     uint64_t told;       /* version that the engine received */
     uint32_t batches;    /* micro-batches of the last forward_backward */
@@ -94,12 +94,12 @@ static xray_status train_step(void *self, double lr, double max_norm,
     int critic = self == &critic_self;
     fake.rates[critic] = lr;
     fake.norms[critic] = max_norm;
-    out->grad_norm = critic ? 3 : 2;
-    if (critic)
-        return XRAY_OK;
-    out->skipped = fake.skip;
-    out->bad_tensor = fake.skip ? "model.norm.weight" : NULL;
-    fake.version += !fake.skip;
+    int bad = !critic && fake.skip > 0;
+    out->grad_norm = critic ? 3 : bad ? 9 : 2;
+    out->skipped = (uint32_t)bad;
+    out->bad_tensor = bad ? "model.norm.weight" : NULL;
+    fake.skip -= (uint32_t)bad;
+    fake.version += !critic && !bad;
     return XRAY_OK;
 }
 
@@ -313,14 +313,20 @@ static int tear_down(void **state)
 
 static const xr_rates rates = { 0.1, 0.2 };
 
+/* Performs a step on the fresh rows. */
+static void learn(fixture *f, uint64_t step)
+{
+    xr_err err = { "" };
+    assert_int_equal(
+        xr_learner_step(&f->learner, &f->learner.fresh, step, &rates, &err), 0);
+}
+
 /* ---- tests -------------------------------------------------------------- */
 
 static void a_step_updates_by_mini_batch_and_tells_the_engine(void **state)
 {
     fixture *f = *state;
-    xr_err err = { "" };
-    assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
+    learn(f, 1);
     /* 4 prompts in mini-batches of 2: two updates, each of 4 rows in
      * micro-batches of at most 12 tokens. */
     assert_int_equal(fake.version, 2);
@@ -368,13 +374,11 @@ static void log_probs_are_compared_every_so_often(void **state)
 static void other_contracts_train_on_recomputed_log_probs(void **state)
 {
     fixture *f = *state;
-    xr_err err = { "" };
     f->run.exact = 0;
     f->run.ini.actor.rollout_probs_diff_max = 1;
     f->run.ini.actor.recompute_old_logp = 0;
     fake.offset = -0.5f;
-    assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
+    learn(f, 1);
     const xray_batch *b = &f->learner.fresh.batch;
     assert_true(b->old_logp[2] == b->rollout_logp[2] - 0.5f);
     assert_true(xr_metrics_get(f->metrics, "training/rollout_probs_diff/max") >
@@ -390,21 +394,24 @@ static void a_bad_gradient_stops_the_run(void **state)
     assert_int_equal(
         xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err),
         XRAY_E_NUMERIC);
-    assert_string_equal(err.text, "train.fake gave the gradient norm 2, first "
+    assert_string_equal(err.text, "train.fake gave the gradient norm 9, first "
                                   "in tensor model.norm.weight");
     assert_int_equal(f->roles.nonfinite, 1);
 }
 
+/* The norm is the mean over the updates that were made. */
 static void skipped_updates_are_counted(void **state)
 {
     fixture *f = *state;
-    xr_err err = { "" };
-    fake.skip = 1;
     f->run.ini.trainer.on_nonfinite = XR_NONFINITE_SKIP;
-    assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
-    assert_true(xr_metrics_get(f->metrics, "actor/skipped_updates") == 2);
-    assert_int_equal(fake.told, 0);
+    for (uint32_t n = 2; n > 0; n--) {
+        fake.skip = n;
+        xr_metrics_clear(f->metrics);
+        learn(f, 1);
+        assert_true(xr_metrics_get(f->metrics, "actor/skipped_updates") == n);
+        assert_int_equal(fake.told, 2 - n);
+    }
+    assert_true(xr_metrics_get(f->metrics, "actor/grad_norm") == 2);
 }
 
 static void rejected_groups_are_dropped_and_refilled(void **state)
@@ -519,13 +526,13 @@ static void shuffling_keeps_the_rows(void **state)
     xr_err err = { "" };
     f->run.ini.actor.shuffle = 1;
     assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
-    assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, 1, &rates, &err), 0);
+    learn(f, 1);
     uint64_t seen = 0;
     int moved = 0;
     for (uint32_t r = 0; r < ROWS; r++) {
         uint64_t id = f->learner.shuffled.row_id[r];
         seen |= 1ull << (id - ROWS);
+        assert_int_equal(f->learner.shuffled.group[r], (id - ROWS) / N);
         moved += id != ROWS + r;
     }
     assert_int_equal(seen, (1u << ROWS) - 1);
@@ -537,10 +544,8 @@ static void shuffling_keeps_the_rows(void **state)
 static void find_order_after(fixture *f, int64_t epochs, uint64_t step,
                              uint64_t out[ROWS])
 {
-    xr_err err = { "" };
     f->run.ini.actor.ppo_epochs = epochs;
-    assert_int_equal(
-        xr_learner_step(&f->learner, &f->learner.fresh, step, &rates, &err), 0);
+    learn(f, step);
     memcpy(out, f->learner.shuffled.row_id, ROWS * sizeof(*out));
 }
 
@@ -553,9 +558,8 @@ static void every_epoch_is_shuffled_differently(void **state)
     uint64_t again[ROWS];
     f->run.ini.actor.shuffle = 1;
     assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
-    find_order_after(f, 1, 1, order[0]);
-    find_order_after(f, 2, 1, order[1]);
-    find_order_after(f, 1, 2, order[2]);
+    for (int i = 0; i < 3; i++)
+        find_order_after(f, 1 + i % 2, 1 + (uint64_t)i / 2, order[i]);
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < i; k++)
             assert_memory_not_equal(order[i], order[k], sizeof(order[i]));

@@ -68,6 +68,12 @@ validates "$work/a" "0 2 3"
 [ "$(grep -c val-core "$work/a/metrics.jsonl")" = 3 ] || fail "a validation was written twice"
 train "$work/v" "${twelve[@]}" --set trainer.val_after_train=false --set trainer.val_before_train=false --set trainer.test_freq=2 >/dev/null
 validates "$work/v" "2"
+train "$work/v1" "${twelve[@]}" --set trainer.val_after_train=false --set trainer.val_before_train=false \
+    --set trainer.test_freq=1 --set trainer.save_freq=1 >/dev/null
+validates "$work/v1" "1 2 3"
+for step in 1 2 3; do
+    [ -d "$work/v1/global_step_$step" ] || fail "save_freq = 1 leaves step $step out"
+done
 
 # ---- how a rollout samples: what leaves the likeliest token alone leaves one sample
 for key in top_k=1 top_p=1e-6 min_p=1 temperature=0; do

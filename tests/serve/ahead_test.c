@@ -220,6 +220,28 @@ static void known_ends_are_not_passed(void **state)
     close_stage(&s);
 }
 
+/* Steps that are made ahead are steps, and count as those that are not. */
+static void steps_ahead_are_counted(void **state)
+{
+    (void)state;
+    stage s;
+    results out = { 0 };
+    open_stage(&s, 2);
+    for (int i = 0; i < 2; i++) {
+        rig *r = rig_of(&s, i);
+        xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
+        xray_request q = request_make(1, prompt, PROMPT, 12);
+        q.count = 2;
+        engine_submit(r, s.engines[i], &q);
+        engine_run(r, s.engines[i], &out);
+        assert_int_equal(r->ops->stats(s.engines[i], &stats), XRAY_OK);
+        assert_int_equal(stats.steps, 12);
+        assert_int_equal(stats.generation_tokens, 2 * 12);
+        assert_int_equal(stats.prompt_tokens, PROMPT);
+    }
+    close_stage(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +249,7 @@ int main(void)
         cmocka_unit_test(rounds_are_the_same),
         cmocka_unit_test(aborts_are_the_same),
         cmocka_unit_test(known_ends_are_not_passed),
+        cmocka_unit_test(steps_ahead_are_counted),
     };
     return cmocka_run_group_tests_name("serve.ahead", tests, NULL, NULL);
 }

@@ -487,76 +487,6 @@ static void an_aborted_prompt_has_its_first_log_prob(void **state)
     xm_sched_destroy(s);
 }
 
-/* Whether the next draw, the only one, may be an id. */
-static int may_draw(const xm_changes *changes, uint32_t id)
-{
-    return changes->allowed_set[0] < 0 ||
-           (changes->allowed[id / 32] >> id % 32 & 1);
-}
-
-/* Lists of banned ids and min_tokens begin anew where a sample is extended. All
- * tokens are 9; the lists are 9 after 9, and 8 after 9, 9. */
-static void bans_and_minima_are_those_of_a_round(void **state)
-{
-    enum { STOP = 5, WORDS = (VOCAB + 31) / 32 };
-    static const int32_t nines[] = { 9, 9, 9, 8 };
-    static const xray_id_list banned[] = { { .ids = nines, .count = 2 },
-                                           { .ids = nines + 1, .count = 3 } };
-    static const struct {
-        int stop, nine, eight;
-    } want[] = { { 0, 1, 1 }, { 0, 0, 1 }, { 1, 0, 0 } };
-    static const int32_t stops[] = { STOP, -1, VOCAB };
-    const xm_sched_limits limits = { 1, 16, { VOCAB, ROW } };
-    static const int32_t token = 9;
-    static const float logp = 0;
-    int32_t room[4][16];
-    int32_t start[XM_LOGIT_DRAWS + 1], sets[XM_LOGIT_DRAWS], index;
-    uint32_t allowed[XM_LOGIT_DRAWS * WORDS];
-    xm_changes changes = { .edit_start = start,
-                           .allowed = allowed,
-                           .allowed_set = sets };
-    xm_sched *s = make_sched(limits.slots, limits.step_tokens);
-    xray_request q = make_test_request(1);
-    xr_err err = { "" };
-    (void)state;
-    q.hold = 1;
-    q.min_tokens = 2;
-    q.stop_ids = stops;
-    q.stop_count = 3;
-    q.banned_lists = banned;
-    q.banned_list_count = 2;
-    q.banned_list_stride = sizeof(banned[0]);
-    assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
-    for (uint32_t round = 0; round < 3; round++) {
-        for (uint32_t i = 0; i < 3; i++) {
-            xm_sched_step step = { .ids = room[0],
-                                   .seq = room[1],
-                                   .positions = room[2],
-                                   .last = room[3] };
-            xray_draw draw;
-            int run = 0;
-            xm_sched_begin(s, &step);
-            assert_int_equal(xm_sched_draws(s, 1, &draw, &index, &run), 1);
-            assert_int_equal(xm_sched_changes(s, &changes), 1);
-            assert_int_equal(may_draw(&changes, STOP), want[i].stop);
-            assert_int_equal(may_draw(&changes, 9), want[i].nine);
-            assert_int_equal(may_draw(&changes, 8), want[i].eight);
-            assert_true(may_draw(&changes, VOCAB - 1));
-            assert_true(may_draw(&changes, 0));
-            xm_sched_results(s, &token, &logp, &logp);
-            xm_sched_end(s);
-        }
-        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
-        assert_int_equal(xm_sched_poll(s, &out), XRAY_OK);
-        assert_int_equal(out.finish, XRAY_FINISH_LENGTH);
-        assert_int_equal(out.first, 0);
-        assert_int_equal(out.token_count, 3);
-        assert_int_equal(xm_sched_extend(s, 1, 0, nines, round + 1, &err),
-                         XRAY_OK);
-    }
-    xm_sched_destroy(s);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -572,7 +502,6 @@ int main(void)
         cmocka_unit_test(any_of_several_ends_counts),
         cmocka_unit_test(the_numbers_of_a_run),
         cmocka_unit_test(an_aborted_prompt_has_its_first_log_prob),
-        cmocka_unit_test(bans_and_minima_are_those_of_a_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,6 +121,10 @@ static void lists_end_a_sample(void **state)
     expect_error(s, s->r->ops->submit(s->engine, &q), XRAY_E_ARG,
                  "request 1: stop list 1 is empty, at least one id was "
                  "expected");
+    q.stop_list_stride = 20;
+    expect_error(s, s->r->ops->submit(s->engine, &q), XRAY_E_ARG,
+                 "request 1: 2 stop_lists of 20 bytes, an array of at least 16 "
+                 "bytes each was expected");
     q.stop_list_stride = 12;
     expect_error(s, s->r->ops->submit(s->engine, &q), XRAY_E_ARG,
                  "request 1: 2 stop_lists of 12 bytes, an array of at least 16 "
