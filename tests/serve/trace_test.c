@@ -276,6 +276,29 @@ static void a_trace_tells_versions_and_aborts(void **state)
     }
 }
 
+/* A step that was made ahead is a step like others. */
+static void a_trace_tells_steps_ahead(void **state)
+{
+    stage *s = *state;
+    rig_make_late(s->r);
+    uint32_t before = rig_advances();
+    open_engine(s, 1);
+    submit(s, 1, 1, 12);
+    run_all(s);
+    uint64_t steps = stats_of(s).steps;
+    cJSON *events = end_trace(s);
+    const cJSON *event;
+    int64_t ahead = 0;
+    cJSON_ArrayForEach(event, events)
+    {
+        if (strcmp(text_of(event, "ph"), "X") == 0)
+            ahead += count_of(event, "ahead");
+    }
+    assert_true(ahead > 0 && ahead == rig_advances() - before);
+    check_steps(events, steps, 40 + 11);
+    cJSON_Delete(events);
+}
+
 /* ---- files --------------------------------------------------------------- */
 
 static void each_rank_has_its_file(void **state)
@@ -346,6 +369,7 @@ int main(void)
         TEST(a_paged_trace_tells_decisions),
         TEST(a_paged_trace_tells_preemptions),
         TEST(a_trace_tells_versions_and_aborts),
+        TEST(a_trace_tells_steps_ahead),
         TEST(each_rank_has_its_file),
         TEST(a_file_that_cannot_be_opened_is_refused),
         TEST(a_full_disk_ends_the_trace_alone),
