@@ -55,11 +55,10 @@ static xray_status cut_slice(const mg_config *config, const xm_config *model,
     xray_status status = xm_config_slice(model, rank % tp, tp, &why, out);
     return status == XRAY_OK
                ? XRAY_OK
-               : xr_fail_key(err, XRAY_E_CONFIG, MG_SECTION,
-                             "tensor_model_parallel_size",
-                             " = %" PRIu32
-                             ": %s; the next size that works is %" PRIu32,
-                             tp, why.text, find_next_size(model, tp));
+               : xr_fail_key(
+                     err, XRAY_E_CONFIG, NULL, "tensor_model_parallel_size",
+                     " = %" PRIu32 ": %s; the next size that works is %" PRIu32,
+                     tp, why.text, find_next_size(model, tp));
 }
 
 /* Reads the model's configuration, and cuts the slice of this rank. */

@@ -11,7 +11,7 @@
 static xray_status check_options(const z3_config *config, xr_err *err)
 {
     if (config->offload_param && config->stage != 3)
-        return xr_fail_key(err, XRAY_E_CONFIG, "train.zero3", "offload_param",
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "offload_param",
                            " = host needs stage = 3: at stage %" PRIi64
                            " every rank computes with all weights at once",
                            config->stage);

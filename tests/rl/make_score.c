@@ -2,8 +2,8 @@
  *
  * make_score FOLDER VOCABULARY [headless]: writes a sequence classifier whose
  * scores are known. Its one block adds nothing, the embedding of an id is a
- * unit vector, and the score of a row is (id - 7) / 10 / sqrt(1 / 16 + eps) for
- * its last id. `headless` leaves the value head out.
+ * unit vector, and the score of a row is (id % 16 - 7) / 10 / sqrt(1 / 16 +
+ * eps) for its last id. `headless` leaves the value head out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "model/hf/safetensors.h"
 
 #define WIDE 16
-#define MOST 16 /* ids */
+#define MOST 128 /* ids */
 
 static const char config[] =
     "{\"architectures\": [\"LlamaForSequenceClassification\"],"
@@ -47,9 +47,9 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < WIDE; i++) {
         ones[i] = 1;
         head[i] = ((float)i - 7) / 10;
-        if (i < vocab)
-            embedding[i * WIDE + i] = 1;
     }
+    for (unsigned i = 0; i < vocab; i++)
+        embedding[i * WIDE + i % WIDE] = 1;
     const xm_st_item items[] = {
         make_item("model.embed_tokens.weight", embedding, vocab, WIDE),
         make_item("model.layers.0.input_layernorm.weight", ones, WIDE, 0),

@@ -60,13 +60,30 @@ run on 2
 run on 3 $(slices 4 4)
 same one on weights
 
-# A critic that is cut as the policy is, and a reference that every rank has.
-ppo=(--set run.algo=ppo --set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true)
-run ppo 2 "${ppo[@]}"
+# Every model in a layout of its own: a critic and a reward model that are cut as the policy is, beside a reference that
+# every rank has; and all of them cut in other ways, on other ranks.
+mkdir "$work/rm"
+"$XRAY_BUILD/tests/make-score" "$work/rm" 128
+printf '[reward.rm]\nplugin = model\npath = %s\n' "$work/rm" >>"$work/run.ini"
+all=(--set run.algo=ppo --set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true --set run.reward=rm)
+run all 2 "${all[@]}"
 # shellcheck disable=SC2046
-run cutppo 2 "${ppo[@]}" $(slices 2 2) --set ref.train.megatron.tensor_model_parallel_size=1
-diff -r -x manifest.json -x run.ini -x history.json "$work/ppo/global_step_2" "$work/cutppo/global_step_2" ||
-    fail "a critic that is cut gives other bits"
+run cutall 2 "${all[@]}" $(slices 2 2) --set ref.train.megatron.tensor_model_parallel_size=1
+# shellcheck disable=SC2046
+run own 2 "${all[@]}" $(slices 4 4) --set placement.critic=2-3 --set critic.train.megatron.tensor_model_parallel_size=2 \
+    --set placement.reference=1 --set ref.train.megatron.tensor_model_parallel_size=1 \
+    --set placement.reward=0-1 --set reward.train.megatron.tensor_model_parallel_size=2
+for name in cutall own; do
+    diff -r -x manifest.json -x run.ini -x history.json "$work/all/global_step_2" "$work/$name/global_step_2" ||
+        fail "models in layouts of their own give other bits in $name"
+    cmp "$work/all/rollout/2.jsonl" "$work/$name/rollout/2.jsonl" || fail "$name samples or scores otherwise"
+done
+
+# shellcheck disable=SC2046
+"$XRAY_BIN" check "$work/run.ini" "${all[@]}" $(slices 2 4) --set reward.train.megatron.tensor_model_parallel_size=4 \
+    >"$work/check.txt" 2>&1 && fail "check accepts a reward model of 2 heads on 4 ranks"
+grep -q 'reward.train.megatron. tensor_model_parallel_size = 4: a model of 2 query heads' "$work/check.txt" ||
+    fail "check says: $(cat "$work/check.txt")"
 
 # Two KV heads of four ranks: near to one rank, and the same in every run.
 sed -i -E 's/("num_key_value_heads"): *[0-9]+/\1: 2/' "$work/task/model/config.json"
