@@ -44,6 +44,8 @@ typedef struct cli_args {
     double presence_penalty;
     int64_t top_k;
     int64_t min_tokens;
+    int64_t repeat_size;
+    int64_t repeat_count;
     int64_t max_tokens;
     int64_t n;
     int64_t seed;

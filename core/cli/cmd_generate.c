@@ -18,12 +18,16 @@ static void free_prompt(cli_item *item)
     for (int64_t i = 0; p->samples && i < p->how.n; i++) {
         free(p->samples[i].ids);
         free(p->samples[i].logp);
+        free(p->samples[i].top_ids);
+        free(p->samples[i].top_logp);
+        free(p->samples[i].picked);
         xm_until_free(&p->samples[i].text);
     }
     if (p->stops)
         free(p->how.stops.items);
     cJSON_Delete(p->stops);
-    free(p->biases);
+    cli_wishes_free(&p->wishes);
+    free(p->prompt_logp);
     free(p->samples);
     free(p);
     item->own = NULL;
@@ -111,32 +115,21 @@ static xray_status read_stops(const cJSON *object, const char *where,
     return XRAY_OK;
 }
 
-/* Reads what a line adds to logits: numbers by the ids of tokens. */
-static xray_status read_biases(const cJSON *object, const char *where,
-                               cli_prompt *p, xr_err *err)
+/* Reads what a line wishes, and adds the end ids to those at which it stops. */
+static xray_status read_wishes(const cli_generator *g, const cJSON *object,
+                               const char *where, const cli_item *item,
+                               xr_err *err)
 {
-    const cJSON *value = xr_json_get(object, "logit_bias");
-    int is_map = cJSON_IsObject(value);
-    if (!value)
-        return XRAY_OK;
-    size_t count = is_map ? (size_t)cJSON_GetArraySize(value) : 0;
-    p->biases = xr_calloc(count, sizeof *p->biases);
-    if (!p->biases)
-        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
-    for (const cJSON *at = is_map ? value->child : NULL; at; at = at->next) {
-        int64_t id = -1;
-        is_map = is_map && xr_parse_int(at->string, &id) == 0 && id >= 0 &&
-                 id <= INT32_MAX && cJSON_IsNumber(at) &&
-                 at->valuedouble >= -100 && at->valuedouble <= 100;
-        p->biases[p->bias_count++] =
-            (xray_bias){ (int32_t)id, (float)at->valuedouble };
-    }
-    if (is_map)
-        return XRAY_OK;
-    return xr_fail(err, XRAY_E_ARG,
-                   "%s: \"logit_bias\" takes an object with ids as keys and "
-                   "numbers from -100 to 100",
-                   where);
+    cli_prompt *p = item->own;
+    xray_status status = cli_wishes_read(object, where, err, &p->wishes);
+    if (status == XRAY_OK && !p->how.ignore_eos)
+        status = cli_wishes_stop(&p->wishes, g->end_ids, g->end_count, err);
+    if (status != XRAY_OK || !p->wishes.prompt_logp)
+        return status;
+    p->prompt_logp = xr_calloc(item->count, sizeof *p->prompt_logp);
+    return p->prompt_logp
+               ? XRAY_OK
+               : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
 }
 
 static xray_status read_prompt(void *ctx, const cJSON *object,
@@ -156,7 +149,7 @@ static xray_status read_prompt(void *ctx, const cJSON *object,
     if (status == XRAY_OK)
         status = read_stops(object, where, p, err);
     if (status == XRAY_OK)
-        status = read_biases(object, where, p, err);
+        status = read_wishes(g, object, where, item, err);
     p->watched = p->how.stream || p->how.stops.count;
     if (status == XRAY_OK && p->watched)
         status = cli_generator_watches(g, where, &p->how, err);
@@ -203,6 +196,31 @@ static xray_status print_text(const cli_generator *g, const cli_prompt *p,
     return status;
 }
 
+/* Appends the log-probs that a sample has beside those of its ids: for each
+ * token pairs of an id and its log-prob, and one for each given id. */
+static void print_wishes(const cli_wishes *w, const cli_sample *s, xr_str *out)
+{
+    if (w->top_count)
+        xr_str_puts(out, ",\"top_logprobs\":[");
+    for (size_t i = 0; i < s->count * w->top_count; i++) {
+        int first = i % w->top_count == 0;
+        xr_str_printf(out, "%s%s[%d,", i ? "," : "", first ? "[" : "",
+                      s->top_ids[i]);
+        xr_str_float(out, s->top_logp[i]);
+        xr_str_puts(out, (i + 1) % w->top_count ? "]" : "]]");
+    }
+    xr_str_puts(out, w->top_count ? "]" : "");
+    if (!w->picked.count)
+        return;
+    xr_str_puts(out, ",\"token_logprobs\":[");
+    for (size_t i = 0; i < s->count; i++) {
+        xr_str_puts(out, i ? "," : "");
+        cli_put_floats(s->picked + i * w->picked.count, w->picked.count, 0,
+                       out);
+    }
+    xr_str_puts(out, "]");
+}
+
 static xray_status print_sample(const cli_generator *g, const cli_prompt *p,
                                 const cli_sample *s, xr_err *err, xr_str *out)
 {
@@ -212,6 +230,7 @@ static xray_status print_sample(const cli_generator *g, const cli_prompt *p,
     xray_status status = print_text(g, p, s, err, out);
     xr_str_puts(out, ",\"logprobs\":");
     cli_put_floats(s->logp, s->count, 0, out);
+    print_wishes(&p->wishes, s, out);
     xr_str_printf(out, ",\"finish_reason\":\"%s\"}", finish_name(s->finish));
     return status;
 }
@@ -227,7 +246,12 @@ static xray_status print_outputs(void *ctx, const cli_item *item, xr_err *err,
             xr_str_append(out, ",", 1);
         status = print_sample(ctx, p, &p->samples[i], err, out);
     }
-    xr_str_puts(out, "]}");
+    xr_str_puts(out, "]");
+    if (p->prompt_logp) {
+        xr_str_puts(out, ",\"prompt_logprobs\":");
+        cli_put_floats(p->prompt_logp, item->count, 1, out);
+    }
+    xr_str_puts(out, "}");
     return status;
 }
 
@@ -271,6 +295,12 @@ static const cli_flag flags[] = {
       "subtract this once from the logits of the sample's tokens" },
     { "--min-tokens", "N", CLI_INT, 0, offsetof(cli_args, min_tokens), "0", 0,
       2147483647, "sample no end token before a sample has N tokens" },
+    { "--repeat-size", "N", CLI_INT, 0, offsetof(cli_args, repeat_size), "0", 0,
+      2147483647,
+      "end a sample that repeats at most N tokens, as often as "
+      "--repeat-count" },
+    { "--repeat-count", "N", CLI_INT, 0, offsetof(cli_args, repeat_count), "0",
+      0, 2147483647, "how often, at least 2; 0, with --repeat-size 0: off" },
     { "--n", "N", CLI_INT, 0, offsetof(cli_args, n), "1", 1, 65536,
       "samples per prompt" },
     { "--seed", "S", CLI_INT, 0, offsetof(cli_args, seed), "0", 0, 0x1p53,
@@ -295,7 +325,8 @@ static void list_line_options(cli_generator *g)
     g->keys[count++] = "prompt";
     g->keys[count++] = "ids";
     g->keys[count++] = "stop";
-    g->keys[count++] = "logit_bias";
+    for (size_t i = 0; cli_wish_keys[i]; i++)
+        g->keys[count++] = cli_wish_keys[i];
     for (const cli_flag *flag = flags;
          flag->name && g->option_count < CLI_LINE_OPTIONS; flag++) {
         cli_line_option *option = &g->options[g->option_count];
@@ -371,14 +402,24 @@ const cli_command cli_generate = {
         "{\"outputs\":[{\"ids\",\"text\",\"logprobs\",\n\"finish_reason\"}]}. "
         "Messages go through the model's chat template. logprobs are\nthose of "
         "the raw distribution, whatever the sampling options; finish_reason "
-        "is\nstop, length or abort. A line may hold its own temperature, "
-        "top_p, "
-        "top_k, min_p,\nrepetition_penalty, frequency_penalty, "
-        "presence_penalty, "
-        "min_tokens, max_tokens, n,\nseed, ignore_eos, stop (a text or a list "
-        "of texts) and logit_bias (numbers from -100\nto 100 that are added to "
-        "logits, by id). A bad line gives {\"error\"} instead and\nexit code 1 "
-        "at the end.\n\nWith --stop, a sample ends with the token that "
+        "is\nstop, length, repeat or abort. A bad line gives {\"error\"} "
+        "instead and exit code 1\nat the end.\n\nA line may hold its own "
+        "temperature, top_p, top_k, min_p, repetition_penalty,\n"
+        "frequency_penalty, presence_penalty, min_tokens, max_tokens, "
+        "repeat_size,\nrepeat_count, n, seed, ignore_eos and stop (a text or "
+        "a list of texts). Keys of\nlines only are\n"
+        "  logit_bias         numbers from -100 to 100, by id, that are added "
+        "to logits\n"
+        "  stop_token_ids     ids that end a sample, like end tokens\n"
+        "  stop_id_lists      lists of ids that end a sample\n"
+        "  allowed_token_ids  no other ids are sampled\n"
+        "  bad_words_ids      lists of ids; the last is not sampled after the "
+        "others\n"
+        "  forced_ids         the first ids of each sample\n"
+        "  top_logprobs       K: also the K likeliest ids of each token\n"
+        "  logprob_token_ids  also the log-probs of these ids\n"
+        "  prompt_logprobs    true: also the log-probs of the prompt's ids\n"
+        "\nWith --stop, a sample ends with the token that "
         "completes one of the texts, and its\ntext before the text that was "
         "found; all other samples go on.\n\nWith --stream, only texts are "
         "printed, each with a newline after it, in the order\nof lines and "

@@ -63,14 +63,12 @@ static void submit_prompt(cli_generator *g, cli_item *item, uint64_t id)
         .frequency_penalty = (float)p->how.frequency_penalty,
         .presence_penalty = (float)p->how.presence_penalty,
         .min_tokens = (uint32_t)p->how.min_tokens,
-        .biases = p->biases,
-        .bias_count = p->bias_count,
-        .bias_stride = sizeof(xray_bias),
-        .stop_ids = p->how.ignore_eos ? NULL : g->end_ids,
-        .stop_count = p->how.ignore_eos ? 0 : g->end_count,
+        .repeat_size = (uint32_t)p->how.repeat_size,
+        .repeat_count = (uint32_t)p->how.repeat_count,
         .stream = (uint32_t)p->watched,
     };
     xr_err err = { "" };
+    cli_wishes_fill(&p->wishes, &request);
     xray_status status = xr_engine_serves(g->tool.run, &request, 0, &err);
     if (status == XRAY_OK) {
         status =
@@ -94,23 +92,78 @@ static int report_engine_failure(const xr_roles *roles, xray_status status,
 
 /* ---- samples ------------------------------------------------------------ */
 
-static int reserve_tokens(cli_sample *s, size_t more)
+/* Gives an array room for so many numbers of 4 bytes. */
+static void *grow_array(void *array, size_t count, int *failed)
 {
+    void *more = count ? realloc(array, count * sizeof(float)) : NULL;
+    *failed |= count && !more;
+    return more ? more : array;
+}
+
+static int reserve_tokens(const cli_prompt *p, cli_sample *s, size_t more)
+{
+    size_t top = p->wishes.top_count;
     size_t need = s->count + more;
     size_t cap = s->cap < 16 ? 16 : s->cap;
+    int failed = 0;
     while (cap < need)
         cap *= 2;
     if (need <= s->cap)
         return CLI_OK;
-    int32_t *ids = realloc(s->ids, cap * sizeof *ids);
-    s->ids = ids ? ids : s->ids;
-    float *logp = realloc(s->logp, cap * sizeof *logp);
-    s->logp = logp ? logp : s->logp;
-    if (!ids || !logp) {
+    s->ids = grow_array(s->ids, cap, &failed);
+    s->logp = grow_array(s->logp, cap, &failed);
+    s->top_ids = grow_array(s->top_ids, cap * top, &failed);
+    s->top_logp = grow_array(s->top_logp, cap * top, &failed);
+    s->picked = grow_array(s->picked, cap * p->wishes.picked.count, &failed);
+    if (failed) {
         cli_say("out of memory");
         return CLI_FAILED;
     }
     s->cap = cap;
+    return CLI_OK;
+}
+
+/* Stores the log-probs that token i of a part has beside its own. */
+static void take_wishes(const cli_prompt *p, const xray_sample_out *out,
+                        uint32_t i, cli_sample *s)
+{
+    size_t top = p->wishes.top_count;
+    size_t picked = p->wishes.picked.count;
+    if (top) {
+        memcpy(s->top_ids + s->count * top, out->top_ids + i * top,
+               top * sizeof *s->top_ids);
+        memcpy(s->top_logp + s->count * top, out->top_logp + i * top,
+               top * sizeof *s->top_logp);
+    }
+    if (picked)
+        memcpy(s->picked + s->count * picked, out->logp_of_ids + i * picked,
+               picked * sizeof *s->picked);
+}
+
+/* Whether a part has the log-probs that were asked for. */
+static int has_wishes(const cli_wishes *w, size_t id_count,
+                      const xray_sample_out *out)
+{
+    int tops = !w->top_count || (out->top_count == w->top_count &&
+                                 out->top_ids && out->top_logp);
+    int picked = !w->picked.count || out->logp_of_ids;
+    int prompt = !w->prompt_logp || !out->prompt_count ||
+                 (out->prompt_logp && out->prompt_count <= id_count);
+    return prompt && (!out->token_count || (tops && picked));
+}
+
+/* Every sample brings the log-probs of the prompt; all are the same. */
+static int take_prompt(cli_prompt *p, size_t id_count,
+                       const xray_sample_out *out)
+{
+    if (!has_wishes(&p->wishes, id_count, out)) {
+        cli_say("the engine returned a sample without the log-probs that were "
+                "asked for");
+        return CLI_FAILED;
+    }
+    if (p->wishes.prompt_logp && out->prompt_count)
+        memcpy(p->prompt_logp, out->prompt_logp,
+               out->prompt_count * sizeof *p->prompt_logp);
     return CLI_OK;
 }
 
@@ -130,11 +183,12 @@ static int take_tokens(const cli_generator *g, const cli_prompt *p,
 {
     xr_err err = { "" };
     xray_status status = XRAY_OK;
-    if (reserve_tokens(s, out->token_count) != CLI_OK)
+    if (reserve_tokens(p, s, out->token_count) != CLI_OK)
         return CLI_FAILED;
     s->text.stops = p->how.stops.items;
     s->text.stop_count = p->how.stops.count;
     for (uint32_t i = 0; i < out->token_count && status == XRAY_OK; i++) {
+        take_wishes(p, out, i, s);
         s->ids[s->count] = out->tokens[i];
         s->logp[s->count++] = out->raw_logp[i];
         if (p->watched)
@@ -155,7 +209,7 @@ static int store_part(cli_generator *g, cli_item *items, size_t count,
 {
     xr_err err = { "" };
     xr_roles *roles = g->tool.roles;
-    const cli_prompt *p = out->id < count ? items[out->id].own : NULL;
+    cli_prompt *p = out->id < count ? items[out->id].own : NULL;
     if (!p || items[out->id].error || out->sample >= (uint64_t)p->how.n) {
         cli_say("the engine returned a sample that was not requested");
         return CLI_FAILED;
@@ -175,6 +229,8 @@ static int store_part(cli_generator *g, cli_item *items, size_t count,
             : xr_check_sample(roles, out, out->raw_logp, number, most, &err);
     if (status != XRAY_OK)
         return cli_fail(status, &err);
+    if (take_prompt(p, item->count, out) != CLI_OK)
+        return CLI_FAILED;
     s->given += out->token_count;
     s->ended = out->finish != XRAY_FINISH_NONE;
     *left -= (uint64_t)s->ended;

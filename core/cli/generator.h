@@ -6,11 +6,15 @@
 #define XR_CLI_GENERATOR_H
 
 #include "core/cli/model_tool.h"
+#include "core/cli/wishes.h"
 #include "model/text/until.h"
 
 typedef struct cli_sample {
     int32_t *ids;
     float *logp;
+    int32_t *top_ids; /* [cap, top_count] */
+    float *top_logp;  /* [cap, top_count] */
+    float *picked;    /* [cap, picked.count] */
     size_t count;
     size_t cap;
     uint32_t finish; /* XRAY_FINISH_NONE: it is not complete */
@@ -21,11 +25,11 @@ typedef struct cli_sample {
 
 /* The options of a line, and its samples. */
 typedef struct cli_prompt {
-    cli_args how;      /* the command's options, overridden by the line's */
-    int watched;       /* 1: the engine streams the samples */
-    cJSON *stops;      /* the line's own texts, or NULL */
-    xray_bias *biases; /* [bias_count] or NULL */
-    uint32_t bias_count;
+    cli_args how; /* the command's options, overridden by the line's */
+    int watched;  /* 1: the engine streams the samples */
+    cJSON *stops; /* the line's own texts, or NULL */
+    cli_wishes wishes;
+    float *prompt_logp;  /* of the prompt's ids, if they are wished for */
     cli_sample *samples; /* [how.n] */
 } cli_prompt;
 
@@ -35,13 +39,14 @@ typedef struct cli_line_option {
     char key[24];
 } cli_line_option;
 
-enum { CLI_LINE_OPTIONS = 12 };
+enum { CLI_LINE_OPTIONS = 14 };
 
 typedef struct cli_generator {
     cli_tool tool;
     cli_line_option options[CLI_LINE_OPTIONS];
     size_t option_count;
-    const char *keys[CLI_LINE_OPTIONS + 5]; /* of a line; ends with NULL */
+    const char *keys[CLI_LINE_OPTIONS + CLI_WISH_KEYS +
+                     4]; /* of a line; ends with NULL */
     int32_t end_ids[9];
     uint32_t end_count;
     /* --stream: what is printed next, and the number of bytes of its text that

@@ -166,6 +166,148 @@ static void lines_may_bias_logits(void **state)
     }
 }
 
+/* A member of the first sample of line `i`, as text. */
+static void expect_sample(const program_result *r, size_t i, const char *key,
+                          const char *want)
+{
+    cJSON *line = output_line(r, i);
+    const cJSON *outputs = xr_json_get(line, "outputs");
+    const cJSON *sample = outputs ? outputs->child : NULL;
+    char *got = cJSON_PrintUnformatted(xr_json_get(sample, key));
+    if (!got || strcmp(got, want) != 0)
+        fail_msg("line %zu: %s is not %s: %s", i, key, want, r->out);
+    cJSON_free(got);
+    cJSON_Delete(line);
+}
+
+#define FORCED "{\"ids\":[1],\"max_tokens\":4,\"forced_ids\":[5,5,6,5],"
+
+static void lines_may_name_ids(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        const char *ids;
+        const char *finish;
+    } cases[] = {
+        { FORCED "\"seed\":3}\n", "[5,5,6,5]", "\"length\"" },
+        { FORCED "\"stop_token_ids\":[9,6]}\n", "[5,5,6]", "\"stop\"" },
+        { FORCED "\"stop_id_lists\":[[6],[5,5]]}\n", "[5,5]", "\"stop\"" },
+        { FORCED "\"repeat_size\":1,\"repeat_count\":2}\n", "[5,5]",
+          "\"repeat\"" },
+        { "{\"ids\":[1],\"max_tokens\":3,\"allowed_token_ids\":[7,8],"
+          "\"bad_words_ids\":[[7]]}\n",
+          "[8,8,8]", "\"length\"" },
+    };
+    enum { CASES = sizeof cases / sizeof cases[0] };
+    char lines[CASES * 100] = "";
+    for (size_t i = 0; i < CASES; i++)
+        (void)snprintf(lines + strlen(lines), sizeof lines - strlen(lines),
+                       "%s", cases[i].line);
+    const program_result *r = RUN(lines, "generate", DRAWN);
+    expect_code(r, 0);
+    for (size_t i = 0; i < CASES; i++) {
+        expect_sample(r, i, "ids", cases[i].ids);
+        expect_sample(r, i, "finish_reason", cases[i].finish);
+    }
+}
+
+/* The log-prob of token `at` in the row [1, 2, 5, 6], as xray score gives it.
+ */
+static double score_of(size_t at)
+{
+    const program_result *r = RUN("{\"ids\":[1,2,5,6]}\n", "score", DRAWN);
+    cJSON *line = output_line(r, 0);
+    const cJSON *all = xr_json_get(line, "logprobs");
+    double value = cJSON_GetArrayItem(all, (int)at)->valuedouble;
+    cJSON_Delete(line);
+    return value;
+}
+
+static double number_at(const cJSON *array, int i, int k)
+{
+    return cJSON_GetArrayItem(cJSON_GetArrayItem(array, i), k)->valuedouble;
+}
+
+/* Both tokens of a sample whose ids are [5, 6]. */
+static void expect_logprobs(const cJSON *sample, const double want[4])
+{
+    const cJSON *picked = xr_json_get(sample, "token_logprobs");
+    const cJSON *top = xr_json_get(sample, "top_logprobs");
+    for (int i = 0; i < 2; i++) {
+        const cJSON *of_token = cJSON_GetArrayItem(top, i);
+        double before = 0;
+        assert_true(number_at(picked, i, 1 - i) == want[2 + i]);
+        assert_int_equal(cJSON_GetArraySize(of_token), 16);
+        for (int j = 0; j < 16; j++) {
+            double logp = number_at(of_token, j, 1);
+            assert_true(logp <= before);
+            before = logp;
+            if ((int)number_at(of_token, j, 0) == 5 + i)
+                assert_true(logp == want[2 + i]);
+        }
+    }
+}
+
+/* Samples that are watched come in parts, others at once. */
+static void lines_may_ask_for_more_logprobs(void **state)
+{
+    (void)state;
+    static const char line[] =
+        "{\"ids\":[1,2],\"max_tokens\":2,\"n\":2,\"forced_ids\":[5,6],"
+        "\"top_logprobs\":16,\"logprob_token_ids\":[6,5],"
+        "\"prompt_logprobs\":true}\n";
+    double want[4] = { 0 };
+    for (size_t i = 1; i < 4; i++)
+        want[i] = score_of(i);
+    for (int stops = 0; stops < 2; stops++) {
+        const program_result *r =
+            stops ? RUN(line, "generate", DRAWN, "--stop", "none")
+                  : RUN(line, "generate", DRAWN);
+        expect_code(r, 0);
+        cJSON *all = output_line(r, 0);
+        const cJSON *prompt = xr_json_get(all, "prompt_logprobs");
+        assert_int_equal(cJSON_GetArraySize(prompt), 2);
+        assert_true(cJSON_IsNull(prompt->child));
+        assert_true(prompt->child->next->valuedouble == want[1]);
+        const cJSON *samples = xr_json_get(all, "outputs");
+        expect_logprobs(cJSON_GetArrayItem(samples, 0), want);
+        expect_logprobs(cJSON_GetArrayItem(samples, 1), want);
+        cJSON_Delete(all);
+    }
+}
+
+static void bad_ids_of_lines_are_named(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "\"stop_token_ids\":[]",
+          "\"stop_token_ids\": at least one id was expected" },
+        { "\"allowed_token_ids\":7",
+          "\"allowed_token_ids\": ids must be an array" },
+        { "\"bad_words_ids\":[5]", "\"bad_words_ids\": ids must be an array" },
+        { "\"bad_words_ids\":{}",
+          "\"bad_words_ids\" takes a list of lists of ids" },
+        { "\"stop_id_lists\":[[3],[-1]]",
+          "\"stop_id_lists\": id 0 of the array must be an integer from 0 to "
+          "2147483647" },
+        { "\"top_logprobs\":257",
+          "\"top_logprobs\" takes a whole number from 0 to 256" },
+        { "\"forced_ids\":[99]",
+          "infer.dsinf: submit: request 0: id 99 of forced_ids is outside the "
+          "vocabulary of 16" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[96];
+        char want[200];
+        (void)snprintf(line, sizeof line, "{\"ids\":[1],%s}\n", cases[i][0]);
+        (void)snprintf(want, sizeof want, "stdin:1: %s", cases[i][1]);
+        const program_result *r = RUN(line, "generate", DRAWN);
+        expect_code(r, 1);
+        expect_error(r, 0, want);
+    }
+}
+
 /* ---- files of another format -------------------------------------------- */
 
 #define POINTER                                    \
@@ -394,6 +536,9 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_refused),
         cmocka_unit_test(lines_keep_the_ranges_of_options),
         cmocka_unit_test(lines_may_bias_logits),
+        cmocka_unit_test(lines_may_name_ids),
+        cmocka_unit_test(lines_may_ask_for_more_logprobs),
+        cmocka_unit_test(bad_ids_of_lines_are_named),
         cmocka_unit_test(other_formats_are_named),
         cmocka_unit_test(rows_of_other_formats_are_named),
         cmocka_unit_test(weights_of_other_formats_are_named),
