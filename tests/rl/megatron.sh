@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Proves runs whose policy is cut among tensor-parallel ranks: the samples,
-# metrics and checkpoints of one rank, and with two replicas those of zero3 on
-# two ranks, wherever the engine is and whatever leaves the device in between;
-# either backend goes on from the other's checkpoint, and a critic can be cut too.
+# metrics and checkpoints of one rank, and with four replicas those of zero3 on
+# four ranks, wherever the engine is and whatever leaves the device in between;
+# either backend goes on from the other's checkpoint, and any model can be cut in
+# a way of its own.
 # Ranks that share KV heads are near to one rank.
 . "$(dirname "$0")/lib.sh"
 make_task
@@ -41,10 +42,10 @@ same one cut4
 # shellcheck disable=SC2046
 run apart 3 $(slices 2 3) --set placement.actor=0-1 --set placement.rollout=2
 same one apart
-run two 3 --set run.ranks=2 --set train.zero3.stage=1
+run four 3 --set run.ranks=4 --set train.zero3.stage=1
 # shellcheck disable=SC2046
-run cut2x2 3 $(slices 2 4) --set actor.share_prompts=false
-same two cut2x2
+run cut2x4 3 $(slices 2 8) --set actor.share_prompts=false
+same four cut2x4
 
 run half 3 --set model.dtype=bfloat16
 # shellcheck disable=SC2046

@@ -7,8 +7,6 @@
  * and compute a model. Runs are chosen so that any two values of two axes meet;
  * with the argument "all" every three do.
  */
-#include <math.h>
-
 #include <xray/numerics.h>
 
 #include "model/train/trainer.h"
@@ -321,20 +319,6 @@ static void expect_sums(const point *p, const ranks_run *run, uint32_t rank,
     expect_traffic("replicas", rank, step, &run->sums[rank][step], &want);
 }
 
-static void expect_planned(const ranks_run *run, uint32_t rank)
-{
-    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
-    assert_int_equal(rig_plan_rank(&run->spec, rank, run->ranks, &plan),
-                     XRAY_OK);
-    for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++) {
-        double high = (double)run->memory[rank].high[tag];
-        double said = (double)plan.bytes[tag];
-        if (!(fabs(said - high) <= 0.01 * high))
-            fail_msg("%s: rank %u, tag %u: planned %.0f, used %.0f", name, rank,
-                     tag, said, high);
-    }
-}
-
 static void expect_bits(const ranks_run *want, const ranks_run *run)
 {
     for (uint32_t r = 1; r < run->ranks; r++)
@@ -388,8 +372,8 @@ static void check_point(const point *p)
     ranks_go(&want);
     ranks_go(&run);
     expect_bits(&want, &run);
+    ranks_planned(&run, name);
     for (uint32_t r = 0; r < run.ranks; r++) {
-        expect_planned(&run, r);
         for (uint32_t i = 0; i < STEPS; i++) {
             expect_joins(p, &run, r, i);
             expect_sums(p, &run, r, i);

@@ -82,4 +82,8 @@ void ranks_go(ranks_run *run);
 void ranks_free(ranks_run *run);
 /* Fails the test if gradients, weights or rank 0's norms differ. */
 void ranks_same(const ranks_run *a, const ranks_run *b, const char *what);
+/* Fails the test if a rank allocated other memory than was planned for it, by
+ * more than 1 %. */
+void ranks_planned(const ranks_run *run, const char *what);
+
 #endif
