@@ -4,7 +4,8 @@
 # If a Workhorse of a replica is killed or stopped in the middle of a pass, while the
 # others wait for what it has of a layer, the run reports within seconds which one, its
 # phase and their collective, and leaves no process; with [run] max_restarts it restarts
-# by itself and ends with the bits of an undisturbed run.
+# by itself and ends with the bits of an undisturbed run. The arguments say what happens
+# to which runs: the number of ranks and a signal each.
 . "$(dirname "$0")/../rl/lib.sh"
 . "$(dirname "$0")/horses.sh"
 make_task
@@ -14,17 +15,16 @@ export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick SICK=algo-loss-wait SICK_AT=4
 common="--set run.threads=1 --set run.train=megatron --set train.megatron.tensor_model_parallel_size=2"
 
 # The first rank that calls the loss for the fourth time is held in it.
-for ranks in 2 4; do
+for name in "$@"; do
+    ranks=${name%%[A-Z]*}
     steps="$common --set run.ranks=$ranks --set run.algo=sick"
-    for signal in KILL STOP; do
-        SICK_FLAG=$work/$ranks$signal.flag held "$ranks$signal" --set trainer.total_training_steps=2000
-        quiet
-        before=$EPOCHREALTIME
-        hit "$signal"
-        lost "$ranks$signal" forward_backward
-        grep -q 'rank [0-3] waits in all_reduce of [0-9]* bytes' "$work/$ranks$signal.err" ||
-            fail "no rank waits for the others of its replica: $(cat "$work/$ranks$signal.err")"
-    done
+    SICK_FLAG=$work/$name.flag held "$name" --set trainer.total_training_steps=2000
+    quiet
+    before=$EPOCHREALTIME
+    hit "${name#"$ranks"}"
+    lost "$name" forward_backward
+    grep -q 'rank [0-3] waits in all_reduce of [0-9]* bytes' "$work/$name.err" ||
+        fail "no rank waits for the others of its replica: $(cat "$work/$name.err")"
 done
 
 # A rank that is late: the sentence of the collective that waited for it reaches the user.
@@ -47,7 +47,7 @@ wait "$run" || fail "the run did not go on: $(cat "$work/again.err")"
 grep -q 'restart 1 of 1 from .*/global_step_' "$work/again.err" ||
     fail "nothing tells of the restart: $(cat "$work/again.err")"
 # shellcheck disable=SC2086
-SICK= train "$work/calm" $steps $restart >/dev/null
+SICK='' train "$work/calm" $steps $restart >/dev/null
 same_checkpoint "$work/calm/global_step_5" "$work/again/global_step_5"
 diff <(steady "$work/calm/metrics.jsonl") <(steady "$work/again/metrics.jsonl") ||
     fail "metrics differ after a restart"
