@@ -504,11 +504,9 @@ static xray_status update_models(xr_learner *learner, const xr_rows *rows,
         (int64_t)step < roles->run->ini.trainer.critic_warmup)
         return status;
     status = xr_learner_update(learner, &learner->actor, rows, step, err);
-    if (status == XRAY_OK)
-        status = xr_publish_later(roles, err);
     (void)put_elapsed_time(learner, "timing_s/update_actor", now);
     put_update_metrics(learner, &learner->actor, "actor");
-    return status;
+    return status == XRAY_OK ? xr_publish_later(roles, err) : status;
 }
 
 xray_status xr_learner_step(xr_learner *learner, const xr_rows *rows,

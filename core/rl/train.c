@@ -215,8 +215,11 @@ static xray_status make_step_batch(trainer *t, uint64_t step,
 static void put_step_position(trainer *t, double seconds)
 {
     xr_metrics *m = t->job.metrics;
+    const xr_published *sync = &t->job.roles->published;
     xr_metrics_put(m, "timing_s/step", seconds);
     xr_metrics_put(m, "perf/time_per_step", seconds);
+    xr_metrics_put(m, "timing_s/update_weights", sync->seconds);
+    xr_metrics_put(m, "perf/update_weights_bytes", (double)sync->bytes);
     xr_metrics_put(m, "training/global_step", (double)t->job.progress.step);
     xr_metrics_put(m, "training/epoch", (double)t->job.sampler.epoch);
 }
@@ -278,6 +281,8 @@ static xray_status run_train_step(trainer *t, xr_err *err)
     const xr_rows *rows = NULL;
     xr_rates rates = find_learning_rates(job, step);
     double start = xr_now();
+    job->roles->published.seconds = 0;
+    job->roles->published.bytes = 0;
     xray_status status = make_step_batch(t, step, &rows, err);
     if (status == XRAY_OK)
         status = xr_learner_step(&t->learner, rows, step, &rates, err);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/box.h"
+#include "core/base/file.h"
 #include "core/base/map.h"
 #include "core/base/str.h"
 #include "core/plugin/cancel.h"
@@ -32,6 +33,7 @@ struct xr_transfer {
     xr_map *by_name; /* engine's name of a tensor -> index of its first move */
     int exports;     /* 1: values come from export calls; 0: from the trainer's
                       * table */
+    uint64_t bytes;  /* that were sent, in the trainer's type */
     /* The trainer's device, which holds `cast`. */
     const xray_device_ops *device;
     void *device_self;
@@ -151,8 +153,9 @@ static xray_status plan_engine_tensors(const xr_roles *roles, xr_transfer *t,
     return XRAY_OK;
 }
 
-static void begin_counting(const xr_transfer *t)
+static void begin_counting(xr_transfer *t)
 {
+    t->bytes = 0;
     for (uint32_t i = 0; i < t->engine->tensor_count; i++)
         t->moves[i].sum = t->moves[i].sent = 0;
 }
@@ -278,7 +281,7 @@ void xr_transfer_free(xr_roles *roles)
 
 /* Adds the checksum of those of the trainer's values that are to be in a box of
  * the engine, in its type. */
-static xray_status add_checksum(const xr_roles *roles, const xr_transfer *t,
+static xray_status add_checksum(const xr_roles *roles, xr_transfer *t,
                                 const xray_weights *part,
                                 const xray_tensor *from, box_move *m,
                                 xr_err *err)
@@ -310,6 +313,7 @@ static xray_status add_checksum(const xr_roles *roles, const xr_transfer *t,
             XR_CALL(owner, "checksum", xr_box_checksum(device, &values, &sum));
     m->sum += sum;
     m->sent += count;
+    t->bytes += count * xray_dtype_bytes(from->dtype);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_host_error(owner->host, status, "checksum", err);
@@ -317,7 +321,7 @@ static xray_status add_checksum(const xr_roles *roles, const xr_transfer *t,
 
 /* Prepares one box of a table for all boxes of the engine that have elements of
  * it. */
-static xray_status send_box(const xr_roles *roles, const xr_transfer *t,
+static xray_status send_box(const xr_roles *roles, xr_transfer *t,
                             const xray_weights *part, const xray_tensor *from,
                             xr_err *err)
 {
@@ -334,7 +338,7 @@ static xray_status send_box(const xr_roles *roles, const xr_transfer *t,
     return status;
 }
 
-static xray_status send_table(const xr_roles *roles, const xr_transfer *t,
+static xray_status send_table(const xr_roles *roles, xr_transfer *t,
                               const xray_weights *part, uint64_t version,
                               xr_err *err)
 {
@@ -353,9 +357,8 @@ static xray_status send_table(const xr_roles *roles, const xr_transfer *t,
 
 /* Sends the parts of an export one after the other; a part is freed when the
  * next one is made. */
-static xray_status send_export_parts(const xr_roles *roles,
-                                     const xr_transfer *t, uint64_t version,
-                                     xr_err *err)
+static xray_status send_export_parts(const xr_roles *roles, xr_transfer *t,
+                                     uint64_t version, xr_err *err)
 {
     const xray_train_ops *ops = xr_train(roles->run);
     const xr_instance *train = &roles->actor;
@@ -386,8 +389,7 @@ static xray_status send_export_parts(const xr_roles *roles,
     return status;
 }
 
-static xray_status send_staged_parts(const xr_roles *roles,
-                                     const xr_transfer *t,
+static xray_status send_staged_parts(const xr_roles *roles, xr_transfer *t,
                                      const xr_parts *parts, uint64_t version,
                                      xr_err *err)
 {
@@ -502,6 +504,7 @@ static xray_status copy_weights(xr_roles *roles, const xray_weights *table,
         status = finish_engine_update(roles, version, err);
     if (status == XRAY_OK)
         status = check_engine_version(roles, engine, version, err);
+    roles->published.bytes += t->bytes;
     return status == XRAY_OK ? compare_checksums(roles, t, version, err)
                              : status;
 }
@@ -535,8 +538,11 @@ xray_status xr_publish_later(xr_roles *roles, xr_err *err)
 
 xray_status xr_publish(xr_roles *roles, xr_err *err)
 {
+    double start = xr_now();
     roles->published.due = 0;
-    return roles->calls->publish(roles, err);
+    xray_status status = roles->calls->publish(roles, err);
+    roles->published.seconds += xr_now() - start;
+    return status;
 }
 
 xray_status xr_publish_here(xr_roles *roles, xr_err *err)

@@ -33,6 +33,10 @@ typedef struct xr_published {
     uint64_t version; /* version of the last transfer */
     int synced;       /* 1: weights were transferred, so `version` is valid */
     int due;          /* 1: the next rollout begins with xr_publish */
+    /* Of the transfers since the loop set them to 0: their time, and the bytes
+     * that the engines received, which are 0 while they share the weights. */
+    double seconds;
+    uint64_t bytes;
 } xr_published;
 
 typedef struct xr_roles {

@@ -3,7 +3,8 @@
  * Writes weights to a region of shared memory and loads them into an engine.
  * The region has a section for each rank that writes, with the boxes that it
  * holds, each packed. If the trainer's ranks hold different boxes, each writes
- * its own; otherwise only the first does.
+ * its own, so that no rank gathers the model; otherwise only the first does.
+ * Weights that are offloaded come from an export.
  */
 #include "core/roles/ship.h"
 
@@ -70,7 +71,9 @@ static const xray_weights *policy_weights(const xr_roles *roles)
 
 static int exports_parts(const xr_roles *roles)
 {
-    return XRAY_HAS(xray_train_ops, xr_train(roles->run), export_begin);
+    const xray_weights *table = policy_weights(roles);
+    return XRAY_HAS(xray_weights, table, offloaded) &&
+           XRAY_HAS(xray_train_ops, xr_train(roles->run), export_begin);
 }
 
 /* Every rank that exports gets the same parts, and every rank with complete
@@ -217,8 +220,6 @@ xray_status xr_ship_write(xr_roles *roles, void *memory, uint64_t size,
             .cap = table->tensor_count
         };
     }
-    /* The memory of a table may be offloaded from the device; exported parts
-     * are always on it. */
     return exports_parts(roles) ? write_export(&w, err)
                                 : write_table(&w, table, err);
 }

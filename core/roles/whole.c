@@ -272,7 +272,7 @@ static xray_status ship_weights(xr_whole *w, const xr_ranks *from,
     for (uint32_t i = 0; i < to->count && status == XRAY_OK; i++) {
         xr_horse *h = &w->horse[to->rank[i]];
         status = xr_actor_call(h->actor, "receive", err, &h->future, region,
-                               w->ship_bytes);
+                               w->ship_bytes, &h->received);
     }
     status = xr_whole_wait(w, to, status, err);
     xr_region_put(w->actors, region);
@@ -287,14 +287,19 @@ static xray_status whole_publish(xr_roles *roles, xr_err *err)
     const xr_ranks *engines = xr_run_ranks(w->run, XRAY_ROLE_ROLLOUT);
     xray_status status = xr_whole_check_fit(w, err);
     if (status == XRAY_OK &&
-        !xr_replicas_match(w->run, XRAY_ROLE_ACTOR, XRAY_ROLE_ROLLOUT))
-        return ship_weights(w, ranks, engines, err);
-    for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
-        xr_horse *h = &w->horse[ranks->rank[i]];
-        status =
-            xr_actor_call(h->actor, "publish", err, &h->future, &h->version);
+        !xr_replicas_match(w->run, XRAY_ROLE_ACTOR, XRAY_ROLE_ROLLOUT)) {
+        status = ship_weights(w, ranks, engines, err);
+    } else {
+        for (uint32_t i = 0; i < ranks->count && status == XRAY_OK; i++) {
+            xr_horse *h = &w->horse[ranks->rank[i]];
+            status = xr_actor_call(h->actor, "publish", err, &h->future,
+                                   &h->received);
+        }
+        status = xr_whole_wait(w, ranks, status, err);
     }
-    return xr_whole_wait(w, ranks, status, err);
+    for (uint32_t i = 0; i < engines->count && status == XRAY_OK; i++)
+        roles->published.bytes += w->horse[engines->rank[i]].received;
+    return status;
 }
 
 static xray_status call_file_method(xr_whole *w, const char *method,

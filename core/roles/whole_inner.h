@@ -22,6 +22,8 @@ typedef struct xr_horse {
     double norm;
     uint64_t version;
     uint64_t ship_bytes; /* of its section of a region for the weights */
+    uint64_t
+        received; /* bytes of weights, by its engine in the last transfer */
     xr_str bad;
     xr_str fault; /* result of gradients: a value that is not finite, or "" */
     xr_str memory;

@@ -346,18 +346,14 @@ static xray_status workhorse_generate(void *self, xray_region *region,
     return status;
 }
 
-static xray_status workhorse_publish(void *self, uint64_t *out_version,
+static xray_status workhorse_publish(void *self, uint64_t *out_bytes,
                                      xr_err *err)
 {
     worker *w = self;
-    const xr_roles *roles = w->roles;
     xr_actor_phase(w->context, "weights to the engine");
+    w->roles->published.bytes = 0;
     xray_status status = xr_publish(w->roles, err);
-    if (status == XRAY_OK && roles->actor.self) {
-        const xray_weights *weights =
-            xr_train(roles->run)->weights(roles->actor.self);
-        *out_version = weights->version(weights->owner);
-    }
+    *out_bytes = w->roles->published.bytes;
     return status;
 }
 
@@ -394,12 +390,17 @@ static xray_status workhorse_ship_along(void *self, xr_err *err)
 }
 
 static xray_status workhorse_receive(void *self, const xray_region *region,
-                                     uint64_t bytes, xr_err *err)
+                                     uint64_t bytes, uint64_t *out_bytes,
+                                     xr_err *err)
 {
     worker *w = self;
     xr_actor_phase(w->context, "weights from other ranks");
-    return xr_ship_read(w->roles, region->data,
-                        bytes < region->size ? bytes : region->size, err);
+    w->roles->published.bytes = 0;
+    xray_status status =
+        xr_ship_read(w->roles, region->data,
+                     bytes < region->size ? bytes : region->size, err);
+    *out_bytes = w->roles->published.bytes;
+    return status;
 }
 
 static xray_status workhorse_memory(void *self, xr_str *out, xr_err *err)
@@ -437,7 +438,7 @@ static const xr_actor_method methods[] = {
     { "ship_bytes", "-> U", XR_METHOD(workhorse_ship_bytes) },
     { "ship", "m U U -> m", XR_METHOD(workhorse_ship) },
     { "ship_along", "->", XR_METHOD(workhorse_ship_along) },
-    { "receive", "m U ->", XR_METHOD(workhorse_receive) },
+    { "receive", "m U -> U", XR_METHOD(workhorse_receive) },
     { "save", "u s ->", XR_METHOD(workhorse_save) },
     { "load", "u s ->", XR_METHOD(workhorse_load) },
     { "memory", "-> s", XR_METHOD(workhorse_memory) },

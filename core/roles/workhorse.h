@@ -15,13 +15,17 @@
  *   forward     role, batch (core/roles/wire.h) -> results
  *   gradients   role, batch with loss and context -> results, a value that is
  *               not finite, or ""
- *   step        role, lr, max_norm -> gradient norm, skipped, version, first
- * bad tensor discard     role: discards its gradients generate    prompts, and
- * memory for samples -> results publish     the engine takes the trainer's
- * weights -> version ship_bytes  -> bytes of its section of a region for the
- * weights ship        region, offset, size: writes the section for engines of
- * other ranks -> results ship_along  is called on the trainer's other ranks
- * meanwhile receive     region, bytes in use: the engine takes its weights
+ *   step        role, lr, max_norm -> gradient norm, skipped, version,
+ *               first bad tensor
+ *   discard     role: discards its gradients
+ *   generate    prompts, and memory for samples -> results
+ *   publish     the engine takes the trainer's weights -> bytes received
+ *   ship_bytes  -> bytes of its section of a region for the weights
+ *   ship        region, offset, size: writes the section for engines of
+ *               other ranks -> results
+ *   ship_along  is called on the trainer's other ranks meanwhile
+ *   receive     region, bytes in use: the engine takes its weights
+ *               -> bytes received
  *   save, load  role, folder
  *   memory      -> a line on the memory of the device
  *   metrics     -> those of its plugins

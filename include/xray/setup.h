@@ -131,6 +131,10 @@ typedef struct xray_weights {
      * `release` was called as often as `lease`. [control] */
     xray_status (*lease)(void *owner);
     void (*release)(void *owner);
+    /* 1: the boxes are kept in host memory, and only an export of the trainer
+     * brings their values to the device. */
+    uint32_t offloaded;
+    uint32_t reserved;
 } xray_weights;
 
 #define XRAY_ROLE_ACTOR 1u

@@ -265,11 +265,13 @@ static xray_status open_weights(xm_trainer *base, xr_err *err)
     z3 *self = (z3 *)base;
     xray_status status = open_gather(self, err);
     base->table = &self->gather.view;
-    return status == XRAY_OK
-               ? xm_weights_create_share(base->layout, base->device,
+    if (status == XRAY_OK)
+        status = xm_weights_create_share(base->layout, base->device,
                                          base->device_self, self->gather.shares,
-                                         err, &base->weights)
-               : status;
+                                         err, &base->weights);
+    if (status == XRAY_OK)
+        base->weights->table.offloaded = self->gather.offloaded != 0;
+    return status;
 }
 
 static void close_weights(xm_trainer *base)

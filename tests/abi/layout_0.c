@@ -189,7 +189,8 @@ AT(xray_weights, owner, 40);
 AT(xray_weights, version, 48);
 AT(xray_weights, lease, 56);
 AT(xray_weights, release, 64);
-SIZE(xray_weights, 72);
+AT(xray_weights, offloaded, 72);
+SIZE(xray_weights, 80);
 
 AT(xray_setup, header, 0);
 AT(xray_setup, host, 8);

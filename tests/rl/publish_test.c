@@ -347,6 +347,9 @@ static void a_complete_table_is_copied_each_time(void **state)
         update_trainer();
     }
     assert_int_equal(how.updates, 6); /* the table, and the end of the update */
+    assert_int_equal(roles.published.bytes,
+                     3 * TENSORS * sizeof(trainer.values[0]));
+    assert_true(roles.published.seconds > 0);
 }
 
 static void parts_of_an_export_are_copied_each_time(void **state)
@@ -368,6 +371,7 @@ static void shared_weights_are_not_copied(void **state)
     assert_int_equal(xr_publish(&roles, &err), XRAY_OK);
     assert_int_equal(how.updates, 1);
     assert_null(roles.published.transfer);
+    assert_int_equal(roles.published.bytes, 0);
     assert_int_equal(engine.version, trainer.version);
     run.ini.rollout.share_weights = XR_SHARE_OFF;
     run.config = xr_config_new();

@@ -71,6 +71,9 @@ same on2 overlap
 run overlap1 --set run.ranks=3 --set placement.actor=0-1 --set placement.rollout=1,2 \
     --set train.zero3.stage=1 --set rollout.free_cache_engine=true --set actor.optimizer_offload=true
 same on2 overlap1
+# Weights in host memory are exported for them.
+run overlap3 --set run.ranks=3 --set placement.actor=0-1 --set placement.rollout=1,2 --set train.zero3.offload_param=host
+same on2 overlap3
 # The actor's ranks are numbered from 0, even if they do not begin with rank 0.
 run later --set run.ranks=3 --set placement.actor=1-2 --set placement.rollout=1-2
 same on2 later

@@ -228,7 +228,8 @@ static int begin_test(void **state)
                             .tensor_stride = sizeof(xray_tensor),
                             .tensors = tensors,
                             .device = &device,
-                            .version = weights_version };
+                            .version = weights_version,
+                            .offloaded = 1 };
     engine = table;
     engine.version = engine_version;
     engine.tensors = own;
@@ -317,6 +318,14 @@ static void a_region_has_its_size(void **state)
             assert_int_equal(fake.allocated, apart ? 60 : 0);
         }
     }
+    /* Weights on the device are written without an export. */
+    table.offloaded = 0;
+    fake.part = 7;
+    memset(&region, 0xee, sizeof(region));
+    assert_int_equal(write_to(size, &err), XRAY_OK);
+    assert_int_equal(fake.part, 7);
+    assert_int_equal(read_from(size, &err), XRAY_OK);
+    table.offloaded = 1;
     /* A rank that only takes part writes nothing. */
     memset(&region, 0xee, sizeof(region));
     assert_int_equal(xr_ship_write(&roles, NULL, 0, &err), XRAY_OK);

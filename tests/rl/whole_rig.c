@@ -175,6 +175,8 @@ static void expect_section(uint32_t rank, const char *method, va_list args)
         assert_int_equal(va_arg(args, uint64_t), before);
     assert_int_equal(va_arg(args, uint64_t),
                      *method == 's' ? script.ship_bytes[rank] : all);
+    if (*method == 'r')
+        *va_arg(args, uint64_t *) = rank + 1;
 }
 
 xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
@@ -194,6 +196,8 @@ xray_status __wrap_xr_actor_call(xr_actor *actor, const char *method,
         answer_step(rank, args);
     } else if (strcmp(method, "ship") == 0 || strcmp(method, "receive") == 0) {
         expect_section(rank, method, args);
+    } else if (strcmp(method, "publish") == 0) {
+        *va_arg(args, uint64_t *) = rank + 1;
     } else if (strcmp(method, "metrics") == 0) {
         xr_str_puts(va_arg(args, xr_str *), script.metrics[rank]);
     } else if (strcmp(method, "generate") == 0) {

@@ -326,7 +326,9 @@ static void weights_and_files_reach_their_ranks(void **state)
     script.log[0] = '\0';
     script.ship_bytes[0] = 4096;
     for (int again = 0; again < 2; again++) {
+        roles.published.bytes = 100;
         assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_OK);
+        assert_int_equal(roles.published.bytes, 100 + 2 + 3); /* ranks 1, 2 */
         expect_calls(again
                          ? "ship 0; ship_along 1; ship_along 3; receive 1; "
                            "receive 2; "
@@ -341,7 +343,9 @@ static void weights_and_files_reach_their_ranks(void **state)
     expect_calls("ship_bytes 0; ship_bytes 1; ship_bytes 3; ship 0; "
                  "ship_along 1; ship 3; receive 1; receive 2; ");
     run.placement.rollout = run.placement.actor;
+    roles.published.bytes = 0;
     assert_int_equal(xr_whole_calls.publish(&roles, &whole_err), XRAY_OK);
+    assert_int_equal(roles.published.bytes, 1 + 2 + 4); /* ranks 0, 1, 3 */
     expect_calls("publish 0; publish 1; publish 3; ");
     assert_int_equal(
         xr_whole_calls.save(&roles, XRAY_ROLE_ACTOR, "x", &whole_err), XRAY_OK);

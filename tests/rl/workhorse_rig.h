@@ -75,7 +75,8 @@ typedef xray_status (*ship_method)(void *self, xray_region *region, uint64_t at,
                                    uint64_t bytes, xray_region **out_results,
                                    xr_err *why);
 typedef xray_status (*receive_method)(void *self, const xray_region *region,
-                                      uint64_t bytes, xr_err *why);
+                                      uint64_t bytes, uint64_t *out_bytes,
+                                      xr_err *why);
 typedef xray_status (*region_method)(void *self, xray_region *region,
                                      xray_region **out_results, xr_err *why);
 typedef xray_status (*count_method)(void *self, uint64_t *out, xr_err *why);
