@@ -69,7 +69,8 @@ printf '[reward.rm]\nplugin = model\npath = %s\n' "$work/rm" >>"$work/run.ini"
 all=(--set run.algo=ppo --set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true --set run.reward=rm)
 run all 2 "${all[@]}"
 # shellcheck disable=SC2046
-run cutall 2 "${all[@]}" $(slices 2 2) --set ref.train.megatron.tensor_model_parallel_size=1
+run cutall 2 "${all[@]}" $(slices 2 2) --set train.megatron.sequence_parallel=true \
+    --set ref.train.megatron.tensor_model_parallel_size=1
 # shellcheck disable=SC2046
 run own 2 "${all[@]}" $(slices 4 4) --set placement.critic=2-3 --set critic.train.megatron.tensor_model_parallel_size=2 \
     --set placement.reference=1 --set ref.train.megatron.tensor_model_parallel_size=1 \

@@ -72,6 +72,7 @@ static void gradients_that_were_read_are_added_to(void **state)
     (void)state;
     ranks_run want = ranks_of(ranks_qwen3, 1, 1);
     ranks_run run = cut_run(ranks_qwen3, 4, 1);
+    run.spec.sequence = 1;
     want.cuts = run.cuts = 4;
     want.twice = run.twice = 1;
     ranks_go(&want);
