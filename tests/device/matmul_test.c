@@ -241,18 +241,20 @@ static void changed_weights_are_packed_again(void **state)
     bench b;
     open_devices(&b);
     const dev *d = &b.dev[b.count - 1];
-    product p = make_product((shape){ 9, 40, 24 }, XRAY_NT, 0);
-    xray_weight *w = create_weight(d, p.w, 40, 24);
-    float *y = copy_floats(p.y, 9 * p.y_stride);
-    run_product(d, &p, w, 0, 9, y);
-    for (size_t i = 0; i < (size_t)40 * 24; i++)
-        p.w[i] = -2.0f * p.w[i];
-    must(d->ops->weight_changed(d->self, w));
-    run_product(d, &p, w, 0, 9, y);
-    check_product(&p, y);
-    d->ops->weight_destroy(d->self, w);
-    free(y);
-    free_product(&p);
+    for (uint32_t kind = XRAY_NT; kind <= XRAY_NN; kind++) {
+        product p = make_product((shape){ 9, 40, 24 }, kind, 0);
+        xray_weight *w = create_weight(d, p.w, 40, 24);
+        float *y = copy_floats(p.y, 9 * p.y_stride);
+        run_product(d, &p, w, 0, 9, y);
+        for (size_t i = 0; i < (size_t)40 * 24; i++)
+            p.w[i] = -2.0f * p.w[i];
+        must(d->ops->weight_changed(d->self, w));
+        run_product(d, &p, w, 0, 9, y);
+        check_product(&p, y);
+        d->ops->weight_destroy(d->self, w);
+        free(y);
+        free_product(&p);
+    }
     close_devices(&b);
 }
 

@@ -282,6 +282,12 @@ static void the_sampler_refuses_bad_draws(void **state)
         { NAN, 1, 0, 0,
           "item 1 has a draw out of range: temperature nan, top_p 1, min_p 0, "
           "top_k 0" },
+        { 1, NAN, 0, 0,
+          "item 1 has a draw out of range: temperature 1, top_p nan, min_p 0, "
+          "top_k 0" },
+        { 1, 1, NAN, 0,
+          "item 1 has a draw out of range: temperature 1, top_p 1, min_p nan, "
+          "top_k 0" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const xray_draw draws[2] = { { .temperature = 1, .top_p = 1 },

@@ -351,7 +351,8 @@ static void rotations_turn_there_and_back(void **state)
         uint32_t heads, dim, half;
     } grid[] = { { 1, 8, 4 },     { 3, 64, 32 },  { 2, 40, 17 }, { 5, 24, 8 },
                  { 2, 256, 128 }, { 1, 96, 48 },  { 3, 80, 40 }, { 4, 80, 16 },
-                 { 2, 96, 36 },   { 3, 256, 64 }, { 2, 80, 8 },  { 2, 5, 1 } };
+                 { 2, 96, 36 },   { 3, 256, 64 }, { 2, 80, 8 },  { 2, 5, 1 },
+                 { 3, 24, 9 },    { 2, 60, 30 } };
     enum { TOKENS = 60, POSITIONS = 100 };
     bench b;
     open_devices(&b);

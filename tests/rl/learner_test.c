@@ -292,6 +292,7 @@ static int set_up(void **state)
     }
     assert_int_equal(xr_learner_init(&f->learner, &f->roles, f->metrics, &err),
                      0);
+    assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
     assert_int_equal(
         xr_learner_pack(&f->learner, &f->samples, f->rows, 1, &err), 0);
     *state = f;
@@ -482,8 +483,7 @@ static void a_critic_learns_beside_the_policy(void **state)
     xr_learner *learner = &f->learner;
     add_critic(f);
     f->run.ini.trainer.critic_warmup = 2;
-    assert_int_equal(xr_learner_step(learner, &learner->fresh, 1, &rates, &err),
-                     0);
+    learn(f, 1);
     assert_int_equal(fake.values, 1);
     assert_int_equal(fake.updates[0], 0);
     assert_int_equal(fake.updates[1], 2 * PROMPTS);
@@ -492,8 +492,9 @@ static void a_critic_learns_beside_the_policy(void **state)
     assert_true(isnan(xr_metrics_get(f->metrics, "actor/lr")));
     assert_true(xr_metrics_get(f->metrics, "fake/values") == 30);
     assert_true(isnan(xr_metrics_get(f->metrics, "fake/tokens")));
-    assert_int_equal(xr_learner_step(learner, &learner->fresh, 2, &rates, &err),
-                     0);
+    f->run.ini.critic.shuffle = 1; /* the policy's rows stay in order */
+    learn(f, 2);
+    assert_int_equal(learner->shuffled.batch.rows, ROWS);
     assert_int_equal(fake.updates[0], 2);
     assert_true(fake.rates[0] == 0.1 && fake.rates[1] == 0.2);
     assert_true(fake.norms[0] == 5 && fake.norms[1] == 7);
@@ -523,9 +524,7 @@ static void a_bad_value_is_named(void **state)
 static void shuffling_keeps_the_rows(void **state)
 {
     fixture *f = *state;
-    xr_err err = { "" };
     f->run.ini.actor.shuffle = 1;
-    assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
     learn(f, 1);
     uint64_t seen = 0;
     int moved = 0;
@@ -553,11 +552,9 @@ static void find_order_after(fixture *f, int64_t epochs, uint64_t step,
 static void every_epoch_is_shuffled_differently(void **state)
 {
     fixture *f = *state;
-    xr_err err = { "" };
     uint64_t order[3][ROWS];
     uint64_t again[ROWS];
     f->run.ini.actor.shuffle = 1;
-    assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
     for (int i = 0; i < 3; i++)
         find_order_after(f, 1 + i % 2, 1 + (uint64_t)i / 2, order[i]);
     for (int i = 0; i < 3; i++)

@@ -101,6 +101,12 @@ static void take_part(row *to, const xray_sample_out *part)
     assert_true(to->count + part->token_count <= ROW_TOKENS);
     assert_int_equal(part->first, to->given);
     to->given += part->token_count;
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < part->span_count; i++) {
+        assert_true(part->spans[i].first < part->spans[i].last);
+        told += part->spans[i].last - part->spans[i].first;
+    }
+    assert_int_equal(told, part->token_count);
     for (uint32_t i = 0; i < part->span_count; i++)
         for (uint32_t k = part->spans[i].first; k < part->spans[i].last; k++)
             to->version[k] = (int32_t)part->spans[i].version;

@@ -200,6 +200,9 @@ static void wishes_that_cannot_be_served_are_refused(void **state)
     REFUSED("2 biases of 0 bytes, an array of at least 8 bytes each was "
             "expected",
             (q.biases = &bad_bias, q.bias_count = 2));
+    REFUSED("1 biases of 10 bytes, an array of at least 8 bytes each was "
+            "expected",
+            (q.biases = &bad_bias, q.bias_count = 1, q.bias_stride = 10));
     REFUSED("bias_count 1025, at most 1024 was expected",
             (q.biases = &bad_bias, q.bias_count = 1025, q.bias_stride = 8));
     REFUSED("id -1 of biases is outside the vocabulary of 101",
