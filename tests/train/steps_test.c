@@ -316,129 +316,6 @@ static void failed_mini_batch_leaves_no_gradients(void **state)
     rig_device_close(&device);
 }
 
-/* ---- outputs ------------------------------------------------------------ */
-
-enum {
-    ALL_OUTPUTS = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY | XRAY_OUTPUT_VALUE
-};
-
-/* The gradients of a loss: its slopes by logp, entropy and value. */
-static xray_status set_slopes(void *ctx, const xray_loss_call *call)
-{
-    const float *slope = ctx;
-    for (uint32_t row = 0; row < call->batch->rows; row++)
-        for (int32_t t = call->batch->row_start[row] + 1;
-             t < call->batch->row_start[row + 1]; t++) {
-            if (call->batch->loss_mask[t] == 0)
-                continue;
-            call->dlogp[t] = slope[0];
-            call->dentropy[t] = slope[1];
-            call->dvalue[t] = slope[2];
-        }
-    return XRAY_OK;
-}
-
-/* Writes all gradients of a loss with the given slopes; returns how many. */
-static size_t find_gradients(const rig_device *device, float slope[3],
-                             float *out, size_t cap)
-{
-    rig_spec spec = { .outputs = ALL_OUTPUTS };
-    const xray_loss loss = { .header = XRAY_HEADER(xray_loss),
-                             .ctx = slope,
-                             .fn = set_slopes,
-                             .outputs = ALL_OUTPUTS };
-    rig r;
-    rows batch;
-    size_t count = 0;
-    assert_int_equal(rig_open(device, &spec, &r), XRAY_OK);
-    rows_draw(&batch, 6, 20, 37, 9);
-    rows_cut(&batch, 2);
-    assert_int_equal(r.ops->forward_backward(r.self, batch.pointers, 2, &loss),
-                     XRAY_OK);
-    const xray_weights *grads = rig_debug(&r)->gradients(r.self);
-    for (uint32_t i = 0; i < grads->tensor_count; i++) {
-        const xray_tensor *t = &grads->tensors[i];
-        size_t n = (size_t)(t->shape[0] * (t->dims > 1 ? t->shape[1] : 1));
-        assert_true(count + n <= cap);
-        memcpy(out + count, t->data, n * sizeof(*out));
-        count += n;
-    }
-    rig_close(&r);
-    return count;
-}
-
-/* A loss of all outputs has the sum of the gradients of its parts, none of
- * which is zero. */
-static void gradients_of_the_outputs_add_up(void **state)
-{
-    enum { CAP = 1 << 18 };
-    static float slopes[4][3] = {
-        { 0.5f, 0, 0 }, { 0, -0.7f, 0 }, { 0, 0, 0.3f }, { 0.5f, -0.7f, 0.3f }
-    };
-    (void)state;
-    rig_device device = rig_device_open(1);
-    float *grads[4];
-    double most[4] = { 0 };
-    size_t count = 0;
-    for (int i = 0; i < 4; i++) {
-        grads[i] = calloc(CAP, sizeof(float));
-        assert_non_null(grads[i]);
-        count = find_gradients(&device, slopes[i], grads[i], CAP);
-        for (size_t k = 0; k < count; k++)
-            most[i] = fmax(most[i], fabs((double)grads[i][k]));
-        assert_true(most[i] > 1e-3);
-    }
-    for (size_t k = 0; k < count; k++) {
-        double sum =
-            (double)grads[0][k] + (double)grads[1][k] + (double)grads[2][k];
-        assert_true(fabs(sum - (double)grads[3][k]) < 1e-5 * most[3]);
-    }
-    for (int i = 0; i < 4; i++)
-        free(grads[i]);
-    rig_device_close(&device);
-}
-
-/* Each output that is asked for needs its own array, and values a head. */
-static void outputs_need_their_arrays(void **state)
-{
-    static const uint32_t outputs[] = { XRAY_OUTPUT_LOGP, XRAY_OUTPUT_ENTROPY,
-                                        XRAY_OUTPUT_VALUE };
-    (void)state;
-    rig_device device = rig_device_open(1);
-    rig_spec spec = {
-        .tokens = 64,
-        .rows = 8,
-        .row_tokens = 20,
-        .outputs = ALL_OUTPUTS,
-    };
-    rig r;
-    rows batch;
-    float room[3][64];
-    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
-    rows_draw(&batch, 2, 4, 40, 5);
-    for (uint32_t missing = 0; missing < 4; missing++) {
-        xray_outputs out = { .header = XRAY_HEADER(xray_outputs),
-                             .logp = missing == 0 ? NULL : room[0],
-                             .entropy = missing == 1 ? NULL : room[1],
-                             .value = missing == 2 ? NULL : room[2] };
-        for (uint32_t all = 0; all < 2; all++)
-            for (uint32_t i = 0; i < 3; i++) {
-                uint32_t wanted = all ? XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY |
-                                            XRAY_OUTPUT_VALUE
-                                      : outputs[i];
-                int lacks = missing < 3 && (all || missing == i);
-                assert_int_equal(
-                    forward_one(r.ops, r.self, &batch.batch, wanted, &out),
-                    lacks ? XRAY_E_ARG : XRAY_OK);
-                if (lacks)
-                    assert_non_null(
-                        strstr(rig_error(), "a requested output has no array"));
-            }
-    }
-    rig_close(&r);
-    rig_device_close(&device);
-}
-
 static void invalid_calls_are_refused(void **state)
 {
     (void)state;
@@ -534,8 +411,6 @@ int main(void)
         cmocka_unit_test(lease_blocks_the_update),
         cmocka_unit_test(step_with_nan_gradient_is_skipped),
         cmocka_unit_test(failed_mini_batch_leaves_no_gradients),
-        cmocka_unit_test(gradients_of_the_outputs_add_up),
-        cmocka_unit_test(outputs_need_their_arrays),
         cmocka_unit_test(invalid_calls_are_refused),
         cmocka_unit_test(steps_allocate_nothing),
     };
