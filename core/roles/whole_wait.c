@@ -27,7 +27,8 @@ static void append_collective_traces(const xr_whole *w, xr_err *err)
             xr_str_printf(&text, "waits in %s of %" PRIu64 " bytes",
                           xr_collective_name(t->call), t->bytes);
         else
-            xr_str_printf(&text, "left %s of %" PRIu64 " bytes",
+            xr_str_printf(&text, "%s %s of %" PRIu64 " bytes",
+                          (t->state & 0xff) == 3 ? "gave up in" : "left",
                           xr_collective_name(t->call), t->bytes);
     }
     xr_err first = *err;

@@ -122,7 +122,7 @@ void shm_trace_end(const shm_comm *comm, uint32_t state)
     atomic_store(&area->now[0], 0);
     atomic_store(&area->now[1], 0);
     if (comm->trace)
-        xr_trace_put32(&comm->trace->state, SHM_OUTSIDE);
+        xr_trace_put32(&comm->trace->state, state);
 }
 
 /* ---- sentences ---------------------------------------------------------- */

@@ -188,8 +188,13 @@ static void a_lost_rank_is_named_rather_than_those_that_lost_it(void **state)
     script.answer[1] = XRAY_E_PEER;
     script.says[1] = "a rank is dead";
     script.lost = 1;
+    whole_traces[1].own = (xray_comm_trace){
+        .calls = 1, .call = XRAY_COMM_ALL_REDUCE, .bytes = 12, .state = 3 + 256
+    };
     assert_int_equal(call_forward(out, 1), XRAY_E_PEER);
     assert_non_null(strstr(whole_err.text, "an actor is lost (rank 0 "));
+    assert_non_null(
+        strstr(whole_err.text, "rank 1 gave up in all_reduce of 12 bytes"));
 }
 
 /* The loss of a rank is reported with the last collective of every rank. */
