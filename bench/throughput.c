@@ -29,12 +29,12 @@
 
 #include <xray/numerics.h>
 
+#include "bench/flops.h"
 #include "bench/probe.h"
 #include "core/base/file.h"
 #include "core/roles/publish.h"
 #include "core/roles/role_calls.h"
 #include "core/roles/samples.h"
-#include "model/hf/config.h"
 
 typedef struct options {
     int64_t low; /* 0: the rows of a step of the INI */
@@ -77,28 +77,6 @@ static const char *const presets[] = {
 };
 
 /* ---- floors ------------------------------------------------------------- */
-
-/* Counts the weights of the blocks' matrix products. */
-static double count_block_weights(const xm_config *c)
-{
-    double q = (double)c->heads * c->head_dim;
-    double kv = (double)c->kv_heads * c->head_dim;
-    double up = c->gated ? 2 : 1;
-    return c->layers *
-           (c->hidden * (2 * q + 2 * kv) + c->hidden * (up + 1.0) * c->ffn);
-}
-
-static double count_lm_head_weights(const xm_config *c)
-{
-    return (double)c->hidden * c->vocab;
-}
-
-/* Counts the operations of one query over `keys` keys, for scores and values in
- * all layers. */
-static double count_attention_flops(const xm_config *c, double keys)
-{
-    return 4.0 * c->layers * c->heads * c->head_dim * keys;
-}
 
 /* Counts forward operations, and twice as many backward; attention also
  * computes its scores again. */

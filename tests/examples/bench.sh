@@ -24,4 +24,6 @@ grep -q '^train: .* tokens/s$' "$work/out.txt"
 grep -q '^decode ' "$work/out.txt"
 "$XRAY_BUILD/bench-segments" 1 auto 1 stories260K >"$work/out.txt"
 grep -q '^log-sum-exp ' "$work/out.txt"
+"$XRAY_BUILD/bench-layouts" hidden=64 layers=1 ffn=64 vocab=256 tokens=128 micro=32 row=16 rounds=1 >"$work/out.txt"
+test "$(grep -c '^\(one rank\|TP\|DP\|zero3\).* | .* | .* | ' "$work/out.txt")" = 9
 echo "bench: ok"
