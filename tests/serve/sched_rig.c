@@ -8,8 +8,6 @@
 
 #include "model/serve/sched_internal.h"
 
-enum { MOST_DRAWS = 64 };
-
 rig *rig_new(const xm_sched_limits *limits, uint32_t draw_cap)
 {
     rig *r = calloc(1, sizeof(*r));
@@ -17,6 +15,7 @@ rig *rig_new(const xm_sched_limits *limits, uint32_t draw_cap)
     assert_non_null(r);
     r->limits = *limits;
     r->draw_cap = draw_cap;
+    assert_true(draw_cap <= MOST_DRAWS);
     r->version = 7;
     uint32_t row = limits->request.row_bound;
     xm_paging_limits *p = &r->limits.paging;
@@ -188,22 +187,71 @@ static void answer_scores(rig *r, const xm_sched_step *step)
     }
 }
 
+/* Makes the next step from what this one draws, before the scheduler knows
+ * that: token i of both is of the same row. */
+static void make_ahead(rig *r, const xm_sched_step *step, const answers *from)
+{
+    answers *a = &r->ahead;
+    a->count = 0;
+    if (!r->hurries || from->count != step->rows ||
+        !xm_sched_follow(r->sched, step, &r->next))
+        return;
+    for (uint32_t i = 0; i < from->count; i++) {
+        r->ids[i] = from->token[i];
+        r->positions[i]++;
+        compute_token(r, i, r->next.position_bound);
+        a->draws[i] = from->draws[i];
+        a->draws[i].position++;
+        answer_draw(*kept_at(r, (uint32_t)r->seq[i], (uint32_t)r->positions[i]),
+                    &a->draws[i], &a->token[i], &a->raw[i], &a->logp[i]);
+    }
+    a->count = from->count;
+}
+
 static void answer_draws(rig *r, const xm_sched_step *step)
 {
-    xray_draw draws[MOST_DRAWS];
-    int32_t index[MOST_DRAWS], token[MOST_DRAWS];
-    float raw[MOST_DRAWS], logp[MOST_DRAWS];
+    answers a;
+    int32_t index[MOST_DRAWS];
     int run = 0;
-    uint32_t n;
-    while ((n = xm_sched_draws(r->sched, r->draw_cap, draws, index, &run))) {
-        for (uint32_t i = 0; i < n; i++) {
+    while ((a.count =
+                xm_sched_draws(r->sched, r->draw_cap, a.draws, index, &run))) {
+        for (uint32_t i = 0; i < a.count; i++) {
             if (run)
                 assert_int_equal(index[i], index[0] + (int32_t)i);
-            answer_draw(kept_by_entry(r, step, index[i]), &draws[i], &token[i],
-                        &raw[i], &logp[i]);
+            answer_draw(kept_by_entry(r, step, index[i]), &a.draws[i],
+                        &a.token[i], &a.raw[i], &a.logp[i]);
         }
-        xm_sched_results(r->sched, token, raw, logp);
+        make_ahead(r, step, &a);
+        xm_sched_results(r->sched, a.token, a.raw, a.logp);
     }
+}
+
+/* Returns 1 if the step that was made ahead is the next one. */
+static int take_ahead(rig *r)
+{
+    const answers a = r->ahead;
+    xm_sched_step step = r->next;
+    r->ahead.count = 0;
+    if (!a.count || !xm_sched_take_ahead(r->sched, &step))
+        return 0;
+    make_ahead(r, &step, &a);
+    xm_sched_results(r->sched, a.token, a.raw, a.logp);
+    xm_sched_end(r->sched);
+    r->hurried++;
+    return 1;
+}
+
+static void compute_step(rig *r, const xm_sched_step *step)
+{
+    for (uint32_t i = 0; i < step->copy_count; i++)
+        copy_kept(r, &step->copies[i]);
+    assert_true(step->tokens <= r->limits.step_tokens);
+    if (step->tokens > r->most_tokens)
+        r->most_tokens = step->tokens;
+    for (uint32_t i = 0; i < step->tokens; i++)
+        compute_token(r, i, step->position_bound);
+    for (uint32_t i = 1; i < step->last_count; i++)
+        assert_true(r->last[i] > r->last[i - 1]);
 }
 
 void rig_step(rig *r)
@@ -213,18 +261,12 @@ void rig_step(rig *r)
     };
     xr_err err = { "" };
     assert_int_equal(xm_sched_set_version(r->sched, r->version, &err), XRAY_OK);
+    if (take_ahead(r))
+        return;
     xm_sched_begin(r->sched, &step);
     if (r->traced)
         trace_step(r, &step);
-    for (uint32_t i = 0; i < step.copy_count; i++)
-        copy_kept(r, &step.copies[i]);
-    assert_true(step.tokens <= r->limits.step_tokens);
-    if (step.tokens > r->most_tokens)
-        r->most_tokens = step.tokens;
-    for (uint32_t i = 0; i < step.tokens; i++)
-        compute_token(r, i, step.position_bound);
-    for (uint32_t i = 1; i < step.last_count; i++)
-        assert_true(r->last[i] > r->last[i - 1]);
+    compute_step(r, &step);
     answer_scores(r, &step);
     answer_draws(r, &step);
     xm_sched_end(r->sched);

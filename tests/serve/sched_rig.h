@@ -13,7 +13,16 @@
 
 #include "model/serve/sched.h"
 
-enum { VOCAB = 97, STOP_ID = 5, MOST_ROW = 4096 };
+enum { VOCAB = 97, STOP_ID = 5, MOST_ROW = 4096, MOST_DRAWS = 256 };
+
+/* Draws and their answers. */
+typedef struct answers {
+    uint32_t count;
+    xray_draw draws[MOST_DRAWS];
+    int32_t token[MOST_DRAWS];
+    float raw[MOST_DRAWS];
+    float logp[MOST_DRAWS];
+} answers;
 
 typedef struct rig {
     xm_sched *sched;
@@ -23,13 +32,18 @@ typedef struct rig {
     uint32_t draw_cap;
     uint32_t most_tokens; /* of a step */
     uint64_t copies;
-    uint64_t computed; /* tokens of all steps */
-    uint64_t version;  /* of the weights */
-    int traced;        /* 1: steps leave a trace */
+    uint64_t computed;  /* tokens of all steps */
+    uint64_t version;   /* of the weights */
+    int hurries;        /* 1: steps are made ahead where that can be */
+    uint64_t hurried;   /* steps that were */
+    xm_sched_step next; /* the one that is made ahead */
+    answers ahead;      /* its draws; count 0: there is none */
+    int traced;         /* 1: steps leave a trace */
     char trace[256];
 } rig;
 
-/* The table of a paged cache, whose `blocks` are not 0, is the rig's. */
+/* The table of a paged cache, whose `blocks` are not 0, is the rig's. At most
+ * `draw_cap` draws, up to MOST_DRAWS, are answered at once. */
 rig *rig_new(const xm_sched_limits *limits, uint32_t draw_cap);
 void rig_free(rig *r);
 /* Makes a step. Its trace has the blocks that are copied ("B>D"), then what is

@@ -33,6 +33,7 @@ static void any_slots_budget_and_portion(void **state)
     for (uint32_t c = 0; c < 5 * 4 * 3; c++) {
         uint32_t n = slots[c % 5];
         rig *r = make_rig(n, n + extra[c / 5 % 4], caps[c / 20]);
+        r->hurries = c % 3 == 0;
         uint32_t wanted = 0;
         for (uint64_t i = 0; i < SHAPES; i++) {
             xray_request q = make_shape(c % 2 ? i : SHAPES - 1 - i);
