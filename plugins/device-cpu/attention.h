@@ -46,11 +46,9 @@ static inline size_t cpu_attend_grad_floats(size_t bound, size_t dim,
 }
 
 /* The same over a KV cache. */
-static inline size_t cpu_attend_kv_floats(size_t positions, size_t dim,
-                                          int narrow)
+static inline size_t cpu_attend_kv_floats(size_t positions, size_t dim)
 {
-    return round16(positions) * (size_t)CPU_QUERY_TILE +
-           (narrow ? cpu_attend_work(dim) : 0);
+    return round16(positions) * (size_t)CPU_QUERY_TILE + cpu_attend_work(dim);
 }
 
 static inline xray_status cpu_check_heads(const cpu_device *d,

@@ -16,12 +16,14 @@
 #define DECODE_CHAINS 4
 #endif
 
-/* Values of bf16 are read in blocks of so many keys, which stay in the L2 cache
- * while columns that share cache lines are computed one after the other. */
-#define DECODE_KEYS ((size_t)256)
+/* Keys and values are read in parts of so many keys, of one kv head after the
+ * other: what is read together is then close together in a block, and takes
+ * fewer entries of the tables of pages. A part of bf16 stays in the cache while
+ * columns that share its lines are computed one after the other. */
+#define DECODE_KEYS ((size_t)64)
 
 /* Queries row .. row + rows - 1 of each of `heads` kv heads, beginning with
- * `head`. */
+ * `head`; there are CPU_QUERY_TILE at most. */
 typedef struct decode_part {
     const cpu_decode *a;
     const float *q; /* query r of kv head h at q + h * q_head + r * dim */
@@ -31,7 +33,8 @@ typedef struct decode_part {
     size_t from; /* first visible key */
     size_t base; /* the group of 16 that contains it */
     size_t column;
-    size_t key, end; /* of the block of values */
+    size_t side;     /* the kv head, from `head` on, of the first values */
+    size_t key, end; /* of the part that is read */
     float top[CPU_QUERY_TILE];
     float sum[CPU_QUERY_TILE];
 } decode_part;
@@ -58,7 +61,7 @@ VFN v16 decode_load(const void *p, const int narrow, size_t i)
 /* A lane beyond the last head reads the last head again. */
 VFN size_t decode_head(const decode_part *p, size_t h)
 {
-    return p->head + min_size(h, p->heads - 1);
+    return p->head + min_size(p->side + h, p->heads - 1);
 }
 
 VFN float *decode_scores(const decode_part *p, size_t h, size_t r)
@@ -68,20 +71,20 @@ VFN float *decode_scores(const decode_part *p, size_t h, size_t r)
 
 /* ---- scores ------------------------------------------------------------- */
 
-/* Computes the scores of R queries of kv head h, P groups of keys at a time,
- * and their maximum; K is bf16 if `narrow`. */
+/* Computes the scores of R queries of kv head h in a part of the keys, P groups
+ * at a time, and their maximum so far; K is bf16 if `narrow`. */
 VFN void decode_scores_of(const size_t R, const size_t P, const int narrow,
                           decode_part *p, size_t h)
 {
     const cpu_decode *a = p->a;
     const float *q = p->q + h * p->q_head;
-    size_t end = (a->pos + 16) / 16 * 16;
+    size_t end = (p->end + 15) / 16 * 16;
     v16 low = v16_set(-VEC_INF);
     v16 top[4];
     UNROLL_PANELS
     for (size_t r = 0; r < R; r++)
-        top[r] = low;
-    for (size_t j = p->base; j < end; j += 16 * P) {
+        top[r] = p->key == p->base ? low : v16_set(p->top[h * R + r]);
+    for (size_t j = p->key; j < end; j += 16 * P) {
         const void *k[8];
         v16 c[4][8];
         UNROLL_PANELS
@@ -150,12 +153,13 @@ VFN float *decode_chain(const decode_part *p, size_t row, size_t d)
 }
 
 /* Computes 16 D columns of o for R queries of each of H kv heads, or continues
- * them over a block of keys; V is bf16 if `narrow`. Chains that do not end are
- * kept in the second half of `work`. */
+ * them over a part of the keys; V is bf16 if `narrow`. Chains that do not end
+ * are kept in the second half of `work`. */
 VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
                           const int narrow, const decode_part *p)
 {
     const cpu_decode *a = p->a;
+    const size_t first = p->side * R;
     v16 c[8][4][4];
     UNROLL_PANELS
     for (size_t h = 0; h < H; h++) {
@@ -163,14 +167,15 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
         for (size_t r = 0; r < R; r++) {
             UNROLL_PANELS
             for (size_t d = 0; d < D; d++)
-                c[h][r][d] = narrow && p->key != p->base
-                                 ? v16_load(decode_chain(p, h * R + r, d))
-                                 : v16_set(0.0f);
+                c[h][r][d] =
+                    p->key != p->base
+                        ? v16_load(decode_chain(p, first + h * R + r, d))
+                        : v16_set(0.0f);
         }
     }
     for (size_t j = p->key; j < p->end; j += 16) {
         const void *v[8];
-        const float *e = a->scores + (j - p->base);
+        const float *e = a->scores + first * a->score_row + (j - p->base);
         UNROLL_PANELS
         for (size_t h = 0; h < H; h++)
             v[h] = decode_at(a, a->v, decode_head(p, h), j);
@@ -197,19 +202,21 @@ VFN void decode_values_of(const size_t R, const size_t D, const size_t H,
     for (size_t h = 0; h < H; h++)
         UNROLL_PANELS
     for (size_t r = 0; r < R; r++) {
-        size_t o = ((p->head + h) * a->group + p->row + r) * a->dim + p->column;
-        if (h >= p->heads)
+        size_t head = p->side + h;
+        size_t o =
+            ((p->head + head) * a->group + p->row + r) * a->dim + p->column;
+        if (head >= p->heads)
             continue;
-        if (narrow && p->end <= a->pos) {
+        if (p->end <= a->pos) {
             UNROLL_PANELS
             for (size_t d = 0; d < D; d++)
-                v16_store(decode_chain(p, h * R + r, d), c[h][r][d]);
+                v16_store(decode_chain(p, head * R + r, d), c[h][r][d]);
             continue;
         }
         UNROLL_PANELS
         for (size_t d = 0; d < D; d++)
             v16_put(a->o, a->narrow, o + d * 16,
-                    v16_div(c[h][r][d], v16_set(p->sum[h * R + r])), 16);
+                    v16_div(c[h][r][d], v16_set(p->sum[head * R + r])), 16);
     }
 }
 
@@ -308,22 +315,33 @@ static void decode_queries(decode_part *p)
                    a->dim);
 }
 
+/* Moves on to the next part of the keys, of at least the groups whose scores
+ * are computed at a time; returns 0 after the last one. */
+static int decode_next(decode_part *p)
+{
+    size_t least = 16 * DECODE_SIDE(p->rows);
+    p->key = p->end;
+    p->end = min_size(p->key + (least > DECODE_KEYS ? least : DECODE_KEYS),
+                      p->a->pos + 1);
+    return p->key < p->end;
+}
+
 static void decode_heads(decode_part *p)
 {
     const cpu_decode *a = p->a;
     decode_queries(p);
-    for (size_t h = 0; h < p->heads; h++)
-        decode_scores_by[a->kv_narrow][p->rows / 2](p, h);
+    for (p->end = p->base; decode_next(p);)
+        for (size_t h = 0; h < p->heads; h++)
+            decode_scores_by[a->kv_narrow][p->rows / 2](p, h);
     for (size_t r = 0; r < p->heads * p->rows; r++)
         decode_exp(p, r);
-    for (p->key = p->base; p->key <= a->pos; p->key = p->end) {
-        p->end = a->pos + 1;
-        if (a->kv_narrow)
-            p->end = min_size(p->end, p->key + DECODE_KEYS);
+    for (p->end = p->base; decode_next(p);) {
         for (size_t d = 0, step; d < a->dim / 16; d += step) {
             step = decode_panels(p->rows, a->dim / 16 - d);
             p->column = d * 16;
-            decode_values_by[a->kv_narrow][p->rows / 2][step / 2](p);
+            for (p->side = 0; p->side < p->heads;
+                 p->side += DECODE_SIDE(p->rows * step))
+                decode_values_by[a->kv_narrow][p->rows / 2][step / 2](p);
         }
     }
 }
@@ -334,9 +352,8 @@ static void decode(const cpu_decode *a)
     p.base = p.from / 16 * 16;
     for (p.row = 0; p.row < a->group; p.row += p.rows) {
         p.rows = panel_step(4, a->group - p.row);
-        size_t side = DECODE_SIDE(p.rows * decode_panels(p.rows, a->dim / 16));
-        for (p.head = 0; p.head < a->heads; p.head += side) {
-            p.heads = min_size(side, a->heads - p.head);
+        for (p.head = 0; p.head < a->heads; p.head += p.heads) {
+            p.heads = min_size(CPU_QUERY_TILE / p.rows, a->heads - p.head);
             decode_heads(&p);
         }
     }

@@ -177,7 +177,7 @@ typedef struct cpu_decode {
     size_t block_tokens;
     float *scores; /* [CPU_QUERY_TILE, score_row] */
     size_t score_row;
-    float *work; /* with `narrow`: cpu_attend_work(dim) floats */
+    float *work; /* cpu_attend_work(dim) floats */
 } cpu_decode;
 
 /* The backward pass of one kv head over one row of `n` keys; the queries stand

@@ -312,7 +312,7 @@ xray_status cpu_attention_kv(void *self, xray_stream *stream,
     if (status != XRAY_OK || job.tokens == 0)
         return status;
     job.scratch_floats =
-        cpu_attend_kv_floats(op->position_bound, op->kv->head_dim, job.narrow);
+        cpu_attend_kv_floats(op->position_bound, op->kv->head_dim);
     status = cpu_thread_scratch(d, &job.scratch_floats, &job.scratch);
     if (status != XRAY_OK)
         return status;

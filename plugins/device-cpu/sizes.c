@@ -29,7 +29,7 @@ static size_t count_thread_floats(const xray_device_work *work)
         floats =
             larger(floats, cpu_attend_grad_floats(keys, dim, parents, narrow));
     if (work->passes & XRAY_PASS_CACHE)
-        floats = larger(floats, cpu_attend_kv_floats(keys, dim, narrow));
+        floats = larger(floats, cpu_attend_kv_floats(keys, dim));
     if (work->passes & XRAY_PASS_LOGITS)
         floats = larger(floats, logits);
     if (work->passes & XRAY_PASS_SAMPLE)
