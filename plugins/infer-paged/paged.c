@@ -144,7 +144,7 @@ static const xray_option options[] = {
     XRAY_BOOL(paged_config, enable_prefix_caching, "true", 0u, "0.1",
               "Share the blocks of equal beginnings between sequences, also "
               "those of sequences that have ended; the bits are the same."),
-    XRAY_REAL(paged_config, watermark, "0", 0, 0.5, NULL, 0u, "0.1",
+    XRAY_REAL(paged_config, watermark, "0.05", 0, 0.5, NULL, 0u, "0.1",
               "Part of the blocks that stays free when a sequence starts "
               "beside others, so that fewer are preempted."),
     XM_ENGINE_TRACE(paged_config),
