@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts what a decoder must at least compute.
+ * Counts what a decoder must at least compute, and what it caches.
  */
 #ifndef BENCH_FLOPS_H
 #define BENCH_FLOPS_H
@@ -27,6 +27,12 @@ static inline double count_lm_head_weights(const xm_config *c)
 static inline double count_attention_flops(const xm_config *c, double keys)
 {
     return 4.0 * c->layers * c->heads * c->head_dim * keys;
+}
+
+/* Counts the elements of a position's keys and values in all layers. */
+static inline double count_cache_elements(const xm_config *c)
+{
+    return 2.0 * c->layers * c->kv_heads * c->head_dim;
 }
 
 #endif

@@ -272,7 +272,7 @@ static void print_decode(const bench *b, double seconds)
     double sequences = (double)b->prompt_count * b->n;
     double weights = count_block_weights(c) + count_lm_head_weights(c);
     double keys = b->prompt_tokens + b->response_tokens / 2.0;
-    double cached = 2.0 * c->layers * c->kv_heads * c->head_dim * keys;
+    double cached = count_cache_elements(c) * keys;
     double flops =
         (sequences * (2 * weights + count_attention_flops(c, keys))) /
         b->machine.flops;

@@ -38,6 +38,14 @@ def run(command, **env):
     return done.stdout
 
 
+def make_preload(folder):
+    """Lets the peers' MKL use all of the processor."""
+    preload = pathlib.Path(folder) / "preload.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", preload, "-"], input=PRELOAD,
+                   text=True, check=True)
+    PYTHON["LD_PRELOAD"] = str(preload)
+
+
 def say(*what):
     print(*what, flush=True)
 
@@ -223,10 +231,7 @@ def main():
     p.add_argument("--modes", default="eager,compile")
     args = p.parse_args()
     args.modes = args.modes.split(",")
-    preload = pathlib.Path(tempfile.mkdtemp()) / "preload.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", preload, "-"], input=PRELOAD,
-                   text=True, check=True)
-    PYTHON["LD_PRELOAD"] = str(preload)
+    make_preload(tempfile.mkdtemp())
     for task in args.only.split(","):
         if task == "llama" and not args.llama:
             say("llama-batched-bench is not there: its rows stay open")

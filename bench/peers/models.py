@@ -7,7 +7,8 @@
 writes FOLDER/small (the quickstart's decoder after `xray sft`, extended to 1024
 positions), FOLDER/35m (a Llama with random weights), and for each of them a
 prompts.jsonl for one GRPO step. Both have the quickstart's tokenizer; that of
-35m is filled up to 32,000 words, which occur in no text.
+35m is filled up to 32,000 words, which occur in no text. A QUICKSTART_SFT without
+weights, as `quickstart-task` writes it, gives 35m alone.
 """
 import json
 import pathlib
@@ -34,7 +35,7 @@ def llama_35m():
         "num_key_value_heads": 4,
         "head_dim": 64,
         "intermediate_size": 1024,
-        "max_position_embeddings": 1024,
+        "max_position_embeddings": 2048,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,
         "tie_word_embeddings": True,
@@ -86,12 +87,14 @@ def prompts(out, count, digits):
 
 def main():
     out, source = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    for name in ("small", "35m"):
+    trained = (source / "model.safetensors").exists()
+    for name in ("small", "35m")[not trained:]:
         (out / name).mkdir(parents=True, exist_ok=True)
         shutil.copy(source / "tokenizer_config.json", out / name)
-    make_small(out / "small", source)
+    if trained:
+        make_small(out / "small", source)
+        prompts(out / "small", 64, 8)
     make_35m(out / "35m", json.loads((source / "tokenizer.json").read_text()))
-    prompts(out / "small", 64, 8)
     prompts(out / "35m", 8, 63)
 
 

@@ -4,9 +4,13 @@
 
     torch_peer.py MODEL train LOW..HIGH [--mode eager|compile] [--threads 2]
     torch_peer.py MODEL generate SEQUENCES --prompt 64 --new 64 [...]
+    torch_peer.py MODEL serve SAMPLES --batch 32 [...]
 
 Prints one JSON object per line, the best of --rounds after a warm-up of every
-shape. Training uses the rows of `bench-throughput bench.lengths=LOW..HIGH`, padded
+shape. `serve` gives the prompts of SAMPLES (bench-serve's bench.record), padded on
+the left, in static batches that end with their longest sample; it runs once, and
+counts the tokens that were asked for and the samples that are those of SAMPLES.
+Training uses the rows of `bench-throughput bench.lengths=LOW..HIGH`, padded
 on the right to the longest of their micro-batch (causal attention then needs no
 mask, so SDPA takes its fast path), fused AdamW and clipped gradients.
 
@@ -117,10 +121,36 @@ def generate(model, args):
            "tokens_s": round(count * args.new / seconds)}
 
 
+def serve(model, args):
+    with open(args.what, encoding="utf-8") as f:
+        samples = [json.loads(line) for line in f]
+    model.eval()
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = 0
+    same, start = 0, time.perf_counter()
+    for first in range(0, len(samples), args.batch):
+        batch = samples[first:first + args.batch]
+        width = max(len(s["prompt"]) for s in batch)
+        ids = torch.zeros(len(batch), width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for row, s in enumerate(batch):
+            ids[row, width - len(s["prompt"]):] = torch.tensor(s["prompt"])
+            mask[row, width - len(s["prompt"]):] = 1
+        with torch.inference_mode():
+            out = model.generate(ids, attention_mask=mask, do_sample=False,
+                                 max_new_tokens=max(len(s["tokens"]) for s in batch))
+        for row, s in enumerate(batch):
+            same += out[row, width:width + len(s["tokens"])].tolist() == s["tokens"]
+    seconds = time.perf_counter() - start
+    tokens = sum(len(s["tokens"]) for s in samples)
+    yield {"tokens": tokens, "batch": args.batch, "same": same, "ms": round(seconds * 1e3, 1),
+           "processors_s": round(time.process_time(), 1), "tokens_s": round(tokens / seconds)}
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("model")
-    p.add_argument("task", choices=["train", "generate"])
+    p.add_argument("task", choices=["train", "generate", "serve"])
     p.add_argument("what")
     p.add_argument("--mode", default="eager", choices=["eager", "compile"])
     p.add_argument("--threads", type=int, default=2)
@@ -129,13 +159,14 @@ def main():
     p.add_argument("--parts", default="1")
     p.add_argument("--prompt", type=int, default=64)
     p.add_argument("--new", type=int, default=64)
+    p.add_argument("--batch", type=int, default=32)
     p.add_argument("--dtype", default="float32")
     args = p.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(
         args.model, dtype=getattr(torch, args.dtype), attn_implementation="sdpa")
-    for row in (train if args.task == "train" else generate)(model, args):
+    for row in globals()[args.task](model, args):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(json.dumps({"peer": f"torch {torch.__version__} {args.mode}", "dtype": args.dtype,
                           "threads": args.threads, **row, "peak_mb": peak}), flush=True)

@@ -20,6 +20,13 @@ grep -q '^best: step .* ms$' "$work/out.txt"
 # The folder of a run can be used as a model: its newest checkpoint.
 "$XRAY_BUILD/bench-throughput" "$work/run" data.train_batch_size=4 bench.what=train >"$work/out.txt"
 grep -q '^train: .* tokens/s$' "$work/out.txt"
+# The engines of bench-serve must give the same tokens, also where the cache is too small for all sequences.
+"$XRAY_BUILD/bench-serve" "$work/model" model.init=random bench.requests=16 bench.prompts=2..12 bench.outputs=8..20 \
+    bench.copies=2 infer.paged.kv_memory=120K "bench.record=$work/samples.jsonl" >"$work/out.txt"
+grep -q '^paged: [0-9]* tokens in .* tokens/s$' "$work/out.txt"
+grep -q '^dsinf: [0-9]* tokens in .* tokens/s$' "$work/out.txt"
+grep -q '^  [1-9][0-9]* preemptions, [1-9]' "$work/out.txt"
+[ "$(wc -l <"$work/samples.jsonl")" -eq 16 ]
 "$XRAY_BUILD/bench-matmul" 1 >"$work/out.txt"
 grep -q '^decode ' "$work/out.txt"
 "$XRAY_BUILD/bench-segments" 1 auto 1 stories260K >"$work/out.txt"

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measures engines on many requests of different lengths, in turns: each round
+ * gives the same requests to one engine after the other.
+ *
+ *   bench-serve MODEL_FOLDER [section.key=value ...]
+ *
+ * Prompts are random ids, and a sample ends only at its max_tokens; sampling is
+ * greedy, and all engines must give the same tokens. Prints the best round of
+ * each engine beside the time that its arithmetic takes at the FMA peak, and
+ * that of reading weights and cached keys at the read bandwidth. The time of
+ * the processors is that of all threads. The program's own keys:
+ *
+ *   bench.engines=paged,dsinf   what to measure
+ *   bench.requests=256          samples of all requests together
+ *   bench.prompts=16..1024      tokens of a prompt
+ *   bench.outputs=16..1024      tokens of a sample
+ *   bench.samples=1             samples of a request, which share its prompt
+ *   bench.copies=1              requests with the same prompt
+ *   bench.rounds=1              rounds
+ *   bench.record=FILE           writes each sample as a line of JSON, with its
+ *                               prompt, so that others can be given the same
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xray/numerics.h>
+
+#include "bench/flops.h"
+#include "bench/probe.h"
+#include "core/base/file.h"
+#include "core/roles/engine.h"
+#include "core/roles/roles.h"
+
+#define MOST_ENGINES 4u
+
+typedef struct options {
+    char engines[128];
+    char record[256];
+    int64_t requests;
+    int64_t prompts[2];
+    int64_t outputs[2];
+    int64_t samples;
+    int64_t copies;
+    int64_t rounds;
+} options;
+
+/* One sample of the workload, with what the engine has given of it. */
+typedef struct sample {
+    uint32_t prompt; /* number of its prompt */
+    uint32_t prompt_tokens;
+    uint32_t max_tokens;
+    uint32_t given;
+    uint32_t step; /* the last one that gave a token */
+    uint32_t reserved;
+} sample;
+
+/* What one round took. Sums are over its steps. */
+typedef struct round_result {
+    double seconds;
+    double processors; /* seconds of all threads */
+    double filled;     /* positions of the cache with keys, after each step */
+    double held;       /* positions that its sequences hold */
+    double running;    /* sequences that got a token */
+    uint64_t capacity;
+    uint64_t steps;
+    uint64_t prompt_tokens;
+    uint64_t saved;
+    uint64_t preemptions;
+    uint64_t recomputed;
+} round_result;
+
+typedef struct engine {
+    char name[32];
+    xr_config *config;
+    xr_run *run;
+    xr_roles *roles;
+    round_result best;
+} engine;
+
+typedef struct bench {
+    options how;
+    engine engines[MOST_ENGINES];
+    uint32_t engine_count;
+    uint32_t count; /* samples */
+    uint32_t threads;
+    int compared; /* 1: `tokens` are those of the first round */
+    probe_rates machine;
+    xm_config model;
+    sample *samples;
+    int32_t *ids;    /* [longest prompt] */
+    int32_t *tokens; /* [count, longest sample] */
+} bench;
+
+/* ---- the workload ------------------------------------------------------- */
+
+static uint32_t draw_between(const int64_t range[2], uint32_t what, uint32_t i)
+{
+    uint64_t span = (uint64_t)(range[1] - range[0]) + 1;
+    return (uint32_t)range[0] +
+           (uint32_t)(xray_philox(7, what, i, 0, 0).w[0] % span);
+}
+
+static void fill_prompt(bench *b, const sample *s)
+{
+    for (uint32_t t = 0; t < s->prompt_tokens; t++)
+        b->ids[t] =
+            (int32_t)(xray_philox(7, t, s->prompt, 1, 0).w[0] % b->model.vocab);
+}
+
+static int make_samples(bench *b)
+{
+    const options *how = &b->how;
+    uint32_t samples = (uint32_t)how->samples;
+    uint32_t same = samples * (uint32_t)how->copies;
+    b->count = (uint32_t)how->requests / same * same;
+    b->samples = xr_calloc(b->count, sizeof(*b->samples));
+    b->ids = xr_calloc((size_t)how->prompts[1], sizeof(*b->ids));
+    b->tokens =
+        xr_calloc((size_t)b->count * (size_t)how->outputs[1], sizeof(int32_t));
+    if (!b->count || !b->samples || !b->ids || !b->tokens)
+        return -1;
+    for (uint32_t i = 0; i < b->count; i++)
+        b->samples[i] = (sample){
+            .prompt = i / same,
+            .prompt_tokens = draw_between(how->prompts, 2, i / same),
+            .max_tokens = draw_between(how->outputs, 3, i / samples),
+        };
+    return 0;
+}
+
+static xray_status submit_all(bench *b, const engine *e, xr_err *err)
+{
+    uint32_t samples = (uint32_t)b->how.samples;
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < b->count && status == XRAY_OK; i += samples) {
+        const sample *s = &b->samples[i];
+        fill_prompt(b, s);
+        xray_request request = { .header = XRAY_HEADER(xray_request),
+                                 .id = i,
+                                 .ids = b->ids,
+                                 .id_count = s->prompt_tokens,
+                                 .count = samples,
+                                 .max_tokens = s->max_tokens,
+                                 .prompt_id = i,
+                                 .top_p = 1,
+                                 .stream = 1 };
+        status = xr_engine_serves(e->run, &request, 0, err);
+        if (status == XRAY_OK)
+            status = xr_infer(e->run)->submit(e->roles->engine.self, &request);
+    }
+    return status;
+}
+
+/* ---- a round ------------------------------------------------------------ */
+
+static double read_processors(void)
+{
+    return probe_seconds(1);
+}
+
+static xray_infer_stats read_stats(const engine *e)
+{
+    xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
+    (void)xr_infer(e->run)->stats(e->roles->engine.self, &stats);
+    return stats;
+}
+
+/* Keeps the tokens of the first round, and compares those of later ones. */
+static xray_status take_part(bench *b, const xray_sample_out *part,
+                             uint32_t step, xr_err *err)
+{
+    uint64_t i = part->id + part->sample;
+    sample *s = &b->samples[i];
+    int32_t *to = b->tokens + i * (size_t)b->how.outputs[1] + s->given;
+    size_t bytes = part->token_count * sizeof(*to);
+    if (i >= b->count || part->first != s->given ||
+        part->token_count > s->max_tokens - s->given)
+        return xr_fail(err, XRAY_E_BUG, "sample %llu has tokens too many",
+                       (unsigned long long)i);
+    if (b->compared && memcmp(to, part->tokens, bytes) != 0)
+        return xr_fail(err, XRAY_E_BUG,
+                       "sample %llu has other tokens than in the first round",
+                       (unsigned long long)i);
+    if (bytes)
+        memcpy(to, part->tokens, bytes);
+    s->given += part->token_count;
+    s->step = step;
+    return XRAY_OK;
+}
+
+/* A running sample has a key for each of its tokens but the last one. */
+static void count_cache(const bench *b, const engine *e, uint32_t step,
+                        round_result *r)
+{
+    for (uint32_t i = 0; i < b->count; i++) {
+        const sample *s = &b->samples[i];
+        if (!s->given || s->step != step)
+            continue;
+        r->running++;
+        if (s->given < s->max_tokens)
+            r->filled += s->prompt_tokens + s->given - 1;
+    }
+    r->held += (double)read_stats(e).kv_tokens;
+}
+
+static xray_status run_steps(bench *b, const engine *e, round_result *r,
+                             xr_err *err)
+{
+    const xray_infer_ops *ops = xr_infer(e->run);
+    void *self = e->roles->engine.self;
+    xray_status round = XRAY_OK;
+    for (uint32_t step = 1; round == XRAY_OK; step++) {
+        xray_sample_out part = { .header = XRAY_HEADER(xray_sample_out) };
+        round = ops->step(self);
+        if (round < 0)
+            return round;
+        while (ops->poll(self, &part) == XRAY_OK) {
+            xray_status status = take_part(b, &part, step, err);
+            if (status != XRAY_OK)
+                return status;
+        }
+        count_cache(b, e, step, r);
+    }
+    return XRAY_OK;
+}
+
+static xray_status run_round(bench *b, engine *e, xr_err *err)
+{
+    round_result r = { 0 };
+    for (uint32_t i = 0; i < b->count; i++)
+        b->samples[i].given = b->samples[i].step = 0;
+    const xray_infer_stats before = read_stats(e);
+    double start = probe_seconds(b->threads);
+    double used = read_processors();
+    xray_status status = submit_all(b, e, err);
+    if (status == XRAY_OK)
+        status = run_steps(b, e, &r, err);
+    if (status != XRAY_OK)
+        return status;
+    r.seconds = probe_seconds(b->threads) - start;
+    r.processors = read_processors() - used;
+    const xray_infer_stats after = read_stats(e);
+    r.capacity = after.kv_capacity;
+    r.steps = after.steps - before.steps;
+    r.prompt_tokens = after.prompt_tokens - before.prompt_tokens;
+    r.saved = after.prefix_tokens_saved - before.prefix_tokens_saved;
+    r.preemptions = after.preemptions - before.preemptions;
+    r.recomputed = after.recomputed_tokens - before.recomputed_tokens;
+    b->compared = 1;
+    if (e->best.seconds <= 0 || r.seconds < e->best.seconds)
+        e->best = r;
+    return XRAY_OK;
+}
+
+/* ---- results ------------------------------------------------------------ */
+
+static void print_floor(const bench *b, const round_result *r, double tokens)
+{
+    const xm_config *c = &b->model;
+    double flops = 2 * tokens * count_lm_head_weights(c) +
+                   2 * count_block_weights(c) *
+                       ((double)(r->prompt_tokens + r->recomputed) + tokens);
+    double bytes = 4 * (double)r->steps *
+                   (count_block_weights(c) + count_lm_head_weights(c));
+    double attention = 0;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const sample *s = &b->samples[i];
+        double keys =
+            s->max_tokens * (s->prompt_tokens + (s->max_tokens + 1) / 2.0);
+        double own = s->prompt_tokens * (s->prompt_tokens + 1) / 2.0;
+        attention += count_attention_flops(c, keys + own);
+        bytes += 4 * keys * count_cache_elements(c);
+    }
+    printf("  at %.0f GF/s products take %.2f s and attention %.2f s; at %.1f "
+           "GB/s reading takes %.2f s\n",
+           b->machine.flops * 1e-9, flops / b->machine.flops,
+           attention / b->machine.flops, b->machine.bytes * 1e-9,
+           bytes / b->machine.bytes);
+}
+
+static void print_engine(const bench *b, const engine *e)
+{
+    const round_result *r = &e->best;
+    double tokens = 0;
+    for (uint32_t i = 0; i < b->count; i++)
+        tokens += b->samples[i].max_tokens;
+    double steps = (double)r->steps;
+    double capacity = (double)r->capacity;
+    printf("%s: %.0f tokens in %.2f s (processors %.2f s), %.0f tokens/s\n",
+           e->name, tokens, r->seconds, r->processors, tokens / r->seconds);
+    printf("  %.0f steps, of %.1f sequences; %.1f %% of the held cache and "
+           "%.1f %% of its %.0f positions are filled\n",
+           steps, r->running / steps, 100 * r->filled / r->held,
+           100 * r->filled / steps / capacity, capacity);
+    printf("  %llu preemptions, %llu tokens computed again (%.2f %%), %llu "
+           "tokens of prompts saved, %llu computed\n",
+           (unsigned long long)r->preemptions,
+           (unsigned long long)r->recomputed,
+           100 * (double)r->recomputed /
+               ((double)(r->prompt_tokens + r->recomputed) + tokens),
+           (unsigned long long)r->saved, (unsigned long long)r->prompt_tokens);
+    print_floor(b, r, tokens);
+}
+
+static void print_ids(FILE *file, const int32_t *ids, uint32_t count)
+{
+    for (uint32_t t = 0; t < count; t++)
+        (void)fprintf(file, "%s%d", t ? "," : "", ids[t]);
+}
+
+static int record_samples(bench *b, xr_err *err)
+{
+    FILE *file = fopen(b->how.record, "w");
+    for (uint32_t i = 0; i < b->count && file; i++) {
+        fill_prompt(b, &b->samples[i]);
+        (void)fputs("{\"prompt\":[", file);
+        print_ids(file, b->ids, b->samples[i].prompt_tokens);
+        (void)fputs("],\"tokens\":[", file);
+        print_ids(file, b->tokens + i * (size_t)b->how.outputs[1],
+                  b->samples[i].max_tokens);
+        (void)fputs("]}\n", file);
+    }
+    int bad = !file || ferror(file);
+    bad = (file && fclose(file) != 0) || bad;
+    if (bad)
+        (void)xr_fail(err, XRAY_E_IO, "%s cannot be written", b->how.record);
+    return bad;
+}
+
+/* ---- the run ------------------------------------------------------------ */
+
+/* Returns 1 for an option of this program, 0 for one of the configuration, -1
+ * for an invalid one. */
+static int read_own_option(options *how, const char *text)
+{
+    static const char prefix[] = "bench.";
+    char name[16];
+    char value[256];
+    if (strncmp(text, prefix, strlen(prefix)) != 0)
+        return 0;
+    if (sscanf(text + strlen(prefix), "%15[a-z]=%255s", name, value) != 2)
+        return -1;
+    if (strcmp(name, "engines") == 0)
+        return snprintf(how->engines, sizeof(how->engines), "%s", value) <
+                       (int)sizeof(how->engines)
+                   ? 1
+                   : -1;
+    if (strcmp(name, "record") == 0) {
+        (void)snprintf(how->record, sizeof(how->record), "%s", value);
+        return 1;
+    }
+    char *dots = strstr(value, "..");
+    int64_t *range = strcmp(name, "prompts") == 0   ? how->prompts
+                     : strcmp(name, "outputs") == 0 ? how->outputs
+                                                    : NULL;
+    if (range && dots) {
+        *dots = '\0';
+        return xr_parse_int(value, &range[0]) == 0 &&
+                       xr_parse_int(dots + 2, &range[1]) == 0 && range[0] > 0 &&
+                       range[1] >= range[0]
+                   ? 1
+                   : -1;
+    }
+    int64_t *to = strcmp(name, "requests") == 0  ? &how->requests
+                  : strcmp(name, "samples") == 0 ? &how->samples
+                  : strcmp(name, "copies") == 0  ? &how->copies
+                  : strcmp(name, "rounds") == 0  ? &how->rounds
+                                                 : NULL;
+    return to && xr_parse_int(value, to) == 0 && *to > 0 && *to <= 1 << 20 ? 1
+                                                                           : -1;
+}
+
+static int open_engine(bench *b, engine *e, char **argv, xr_errors *errors,
+                       xr_err *err)
+{
+    char text[XR_PATH_CAP];
+    e->config = xr_config_new();
+    if (!e->config)
+        return -1;
+    (void)snprintf(text, sizeof(text), "model.path=%s", argv[1]);
+    xr_config_set(e->config, text, errors);
+    (void)snprintf(text, sizeof(text), "run.infer=%s", e->name);
+    xr_config_set(e->config, text, errors);
+    for (char **arg = argv + 2; *arg; arg++)
+        if (!read_own_option(&b->how, *arg))
+            xr_config_set(e->config, *arg, errors);
+    e->run = xr_run_new(e->config, NULL, XR_WITH_INFER, errors);
+    if (!e->run)
+        return -1;
+    xr_run_set_workloads(e->run, 1,
+                         (uint64_t)(b->how.prompts[1] + b->how.outputs[1]),
+                         (uint64_t)b->how.requests);
+    return xm_config_parse(e->run->actor.json, "config.json", err, &b->model) ||
+           xr_roles_start(e->run, err, &e->roles);
+}
+
+static int run_benchmarks(bench *b, char **argv, xr_errors *errors, xr_err *err)
+{
+    const char *name = b->how.engines;
+    for (size_t size; b->engine_count < MOST_ENGINES && *name; name += size) {
+        name += *name == ',';
+        size = strcspn(name, ",");
+        engine *e = &b->engines[b->engine_count++];
+        (void)snprintf(e->name, sizeof(e->name), "%.*s", (int)size, name);
+        if (open_engine(b, e, argv, errors, err))
+            return 1;
+    }
+    if (!b->engine_count || make_samples(b))
+        return xr_fail(err, XRAY_E_ARG, "there is nothing to measure");
+    b->threads = (uint32_t)b->engines[0].run->ini.run.threads;
+    if (b->threads == 0)
+        b->threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    b->machine = probe_machine(b->threads, probe_has_avx512());
+    for (int64_t i = 0; i < b->how.rounds; i++)
+        for (uint32_t k = 0; k < b->engine_count; k++)
+            if (run_round(b, &b->engines[k], err) != XRAY_OK)
+                return 1;
+    for (uint32_t k = 0; k < b->engine_count; k++)
+        print_engine(b, &b->engines[k]);
+    return *b->how.record ? record_samples(b, err) : 0;
+}
+
+static void free_bench(bench *b)
+{
+    for (uint32_t k = 0; k < b->engine_count; k++) {
+        xr_roles_free(b->engines[k].roles);
+        xr_run_free(b->engines[k].run);
+        xr_config_free(b->engines[k].config);
+    }
+    free(b->samples);
+    free(b->ids);
+    free(b->tokens);
+}
+
+int main(int argc, char **argv)
+{
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    bench b = { .how = { .engines = "paged,dsinf",
+                         .requests = 256,
+                         .prompts = { 16, 1024 },
+                         .outputs = { 16, 1024 },
+                         .samples = 1,
+                         .copies = 1,
+                         .rounds = 1 } };
+    if (argc < 2) {
+        (void)fputs("usage: bench-serve MODEL_FOLDER [section.key=value ...]\n",
+                    stderr);
+        return 2;
+    }
+    for (char **arg = argv + 2; *arg; arg++) {
+        if (read_own_option(&b.how, *arg) < 0) {
+            (void)fprintf(stderr, "bench-serve: bad option %s\n", *arg);
+            return 2;
+        }
+    }
+    int bad = run_benchmarks(&b, argv, &errors, &err);
+    for (size_t i = 0; i < errors.count; i++)
+        (void)fprintf(stderr, "bench-serve: %s\n", errors.items[i]);
+    if (*err.text)
+        (void)fprintf(stderr, "bench-serve: %s\n", err.text);
+    free_bench(&b);
+    xr_errors_free(&errors);
+    return bad;
+}
