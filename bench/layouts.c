@@ -15,7 +15,8 @@
  * Prints the fastest step of each layout in milliseconds, the mean of its
  * ranks: the time of its three phases, of the device's operators by kind, and
  * of collectives, divided into waiting for the other rank to arrive and the
- * rest. One rank with one thread comes first: a rank of two would have half of
+ * rest. Operators of ranks with one thread are in processor time. One rank
+ * with one thread comes first: a rank of two would have half of
  * its operators' time if nothing were computed twice.
  */
 #define _GNU_SOURCE
@@ -382,6 +383,7 @@ static int run_as_rank(const shape *s, char **argv)
     self_layout = &layouts[layout_index];
     self.board = &boards[layout_index];
     self.rank = (uint32_t)strtoul(argv[2], NULL, 10);
+    self.threads = self_layout->threads;
     return run_rank(s) ? 0 : 1;
 }
 
