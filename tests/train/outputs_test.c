@@ -214,6 +214,46 @@ static void a_loss_has_what_it_asked_for(void **state)
     rig_device_close(&device);
 }
 
+static xray_status fail_at_last(void *ctx, const xray_loss_call *call)
+{
+    uint32_t *left = ctx;
+    (void)call;
+    return --*left ? XRAY_OK : XRAY_E_NUMERIC;
+}
+
+/* A loss that fails ends the pass with its status, and is told with the first
+ * row of its micro-batch. */
+static void a_failed_loss_is_told_with_its_row(void **state)
+{
+    enum { CUTS = 3 };
+    (void)state;
+    rig_device device = rig_device_open(1);
+    rig_spec spec = { .outputs = ALL_OUTPUTS };
+    rig r;
+    rows batch;
+    assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+    rows_draw(&batch, 7, 20, 37, 9);
+    rows_cut(&batch, CUTS);
+    for (uint32_t at = 0; at < CUTS; at++) {
+        uint32_t left = at + 1;
+        char want[80];
+        const xray_loss loss = { .header = XRAY_HEADER(xray_loss),
+                                 .ctx = &left,
+                                 .fn = fail_at_last,
+                                 .outputs = ALL_OUTPUTS };
+        (void)snprintf(want, sizeof(want),
+                       "the loss failed on the micro-batch from row %u",
+                       batch.pointers[at]->row_index[0]);
+        assert_int_equal(
+            r.ops->forward_backward(r.self, batch.pointers, CUTS, &loss),
+            XRAY_E_NUMERIC);
+        assert_string_equal(rig_error(), want);
+        assert_int_equal(left, 0);
+    }
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +261,7 @@ int main(void)
         cmocka_unit_test(outputs_need_their_arrays),
         cmocka_unit_test(outputs_of_micro_batches_follow_one_another),
         cmocka_unit_test(a_loss_has_what_it_asked_for),
+        cmocka_unit_test(a_failed_loss_is_told_with_its_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
