@@ -84,6 +84,16 @@ static void casts_round_to_nearest_even(void **state)
     cast_there_and_back(d, XRAY_F16, x, 6, y);
     assert_true(y[0] == x[0] && y[2] == 1.0f && y[3] == 1.0f + 0x1p-9f);
     assert_true(isinf(y[4]) && isnan(y[5]));
+    /* NaN stays NaN, even one whose upper bits are those of infinity. */
+    static const uint32_t odd[] = { 0x7F800001u, 0xFF800001u, 0x7F80FFFFu,
+                                    0x7FFFFFFFu, 0xFFFFFFFFu, 0x7FC00000u };
+    memcpy(x, odd, sizeof(x));
+    for (int i = 0; i < b.count; i++)
+        for (uint32_t t = XRAY_BF16; t <= XRAY_F16; t++) {
+            cast_there_and_back(&b.dev[i], t, x, 6, y);
+            for (int k = 0; k < 6; k++)
+                assert_true(isnan(y[k]));
+        }
     float *many = random_floats(50000, 100);
     float *back = alloc_floats(50000);
     for (uint32_t t = XRAY_BF16; t <= XRAY_F16; t++) {

@@ -240,14 +240,15 @@ static void changed_weights_are_packed_again(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    const dev *d = &b.dev[b.count - 1];
-    for (uint32_t kind = XRAY_NT; kind <= XRAY_NN; kind++) {
-        product p = make_product((shape){ 9, 40, 24 }, kind, 0);
+    for (int i = 0; i < 2 * b.count; i++) {
+        const dev *d = &b.dev[i / 2];
+        product p =
+            make_product((shape){ 9, 40, 24 }, i % 2 ? XRAY_NN : XRAY_NT, 0);
         xray_weight *w = create_weight(d, p.w, 40, 24);
         float *y = copy_floats(p.y, 9 * p.y_stride);
         run_product(d, &p, w, 0, 9, y);
-        for (size_t i = 0; i < (size_t)40 * 24; i++)
-            p.w[i] = -2.0f * p.w[i];
+        for (size_t k = 0; k < (size_t)40 * 24; k++)
+            p.w[k] = -2.0f * p.w[k];
         must(d->ops->weight_changed(d->self, w));
         run_product(d, &p, w, 0, 9, y);
         check_product(&p, y);

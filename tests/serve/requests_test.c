@@ -53,6 +53,13 @@ static void counts_have_bounds(void **state)
     expect_verdict(
         &q, "request 9: first_sample 4294967295 and count 1 do not fit 32 "
             "bits");
+    q.count = 3;
+    q.first_sample = UINT32_MAX - 3;
+    expect_verdict(&q, NULL);
+    q.first_sample++;
+    expect_verdict(
+        &q, "request 9: first_sample 4294967293 and count 3 do not fit 32 "
+            "bits");
     q = make_test_request(9);
     q.max_tokens = 1;
     expect_verdict(&q, NULL);
