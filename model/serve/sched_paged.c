@@ -162,12 +162,24 @@ static int start_seq(xm_sched *sched, uint32_t slot, xm_request *r,
     return copies;
 }
 
+/* Counts the tokens that slots have to compute. */
+static uint64_t count_feed(const xm_sched *sched)
+{
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < sched->busy_count; i++)
+        tokens += sched->slots[sched->busy[i]].feed_count;
+    return tokens;
+}
+
 uint32_t xm_paging_fill(xm_sched *sched)
 {
     uint32_t copies = 0;
     if (make_room(sched))
         return 0;
-    while (sched->unused_count) {
+    /* What no step has tokens for yet would hold blocks in vain, and could not
+     * find the prefixes that are computed until then. */
+    uint64_t tokens = count_feed(sched);
+    while (sched->unused_count && tokens < sched->limits.step_tokens) {
         xm_request *r = sched->branching.first;
         if (!r && !sched->paused)
             r = sched->waiting.first;
@@ -179,6 +191,7 @@ uint32_t xm_paging_fill(xm_sched *sched)
         if (copied < 0)
             break;
         copies += (uint32_t)copied;
+        tokens += sched->slots[slot].feed_count;
         sched->unused_count--;
         (void)xm_ready_pop(r);
         if (!r->ready)

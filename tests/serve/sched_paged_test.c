@@ -151,8 +151,22 @@ static void a_prompt_may_take_the_whole_budget(void **state)
                          .step_tokens = 8,
                          .blocks = 20,
                          .acts = { { "a=p8/2 b=q8/1", "a:0-7 AB" },
-                                   { "", "a0:8 ABE b:0-6 CD" },
-                                   { "", "b:7 CD" },
+                                   { "", "a0:8 ABC b:0-6 DE" },
+                                   { "", "b:7 DE" },
+                                   { "", "" } } });
+}
+
+/* Without tokens in the step a prompt holds no blocks, and it can find what is
+ * computed until it starts. */
+static void a_prompt_starts_when_a_step_has_tokens_for_it(void **state)
+{
+    (void)state;
+    play_scene(&(scene){ .slots = 2,
+                         .step_tokens = 9,
+                         .blocks = 20,
+                         .saved = 8,
+                         .acts = { { "a=p9/2 b=p9/1", "a:0-8 ABC" },
+                                   { "", "a0:9 ABC b:8 ABD" },
                                    { "", "" } } });
 }
 
@@ -357,7 +371,6 @@ static void aborted_requests_leave_no_block(void **state)
                   .step_tokens = 20,
                   .blocks = 10,
                   .uncached = 1,
-                  .preemptions = 1,
                   .acts = { { "a=p12/9 b=q8/9 c=r20/9", "a:0-11 ABC b:0-7 DE" },
                             { "", "a0:12 ABCF b0:8 DEG" },
                             { "-b", "a0:13 ABCF c:0-18 DEGHI" },
@@ -526,6 +539,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_may_take_the_whole_budget),
+        cmocka_unit_test(a_prompt_starts_when_a_step_has_tokens_for_it),
         cmocka_unit_test(a_prompt_in_the_middle_goes_on_in_the_next_step),
         cmocka_unit_test(sequences_wait_for_a_slot_in_their_order),
         cmocka_unit_test(a_row_ends_where_it_is_longest),

@@ -268,9 +268,10 @@ static void a_trace_tells_versions_and_aborts(void **state)
                       "start 1, forget 41, resume 42, chunk 32, chunk 10, "
                       "finish 6 length");
         expect_course(events, "2",
-                      "start 40, chunk 24, chunk 16, finish 40 drawn");
+                      paged ? "start 8, prefix 32, chunk 8, finish 40 drawn"
+                            : "start 40, chunk 24, chunk 16, finish 40 drawn");
         expect_course(events, "2.0",
-                      paged ? "start 1, forget 40, finish 1 abort"
+                      paged ? "start 1, forget 41, finish 2 abort"
                             : "start 1, forget 40, resume 41, finish 1 abort");
         cJSON_Delete(events);
     }
