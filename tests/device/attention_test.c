@@ -38,8 +38,8 @@ static const form forms[] = {
     { 15, 3, 32, 17, 4.0f, { 35 }, 0.0f },
     { 12, 1, 112, 0, 0.0f, { 33 }, 0.0f },
     /* Several kv heads whose keys are read in more than one part. */
-    { 10, 5, 64, 0, 0.0f, { 140, 65 }, 0.0f },
-    { 9, 9, 16, 0, 0.0f, { 130 }, 0.0f },
+    { 10, 5, 64, 0, 0.0f, { 66 }, 0.0f },
+    { 9, 9, 16, 0, 0.0f, { 129 }, 0.0f },
 };
 #define FORMS (sizeof(forms) / sizeof(*forms))
 
