@@ -453,9 +453,13 @@ static void progress_survives(void **state)
 
 /* ---- the scheduler ------------------------------------------------------- */
 
+/* Tokens of a step. Every round computes all rows again, so the longest row
+ * must fit. */
+#define SCHED_TOKENS 24u
+
 static void run_sched_round(xm_sched *sched)
 {
-    enum { TOKENS = 8, SLOTS = 3 };
+    enum { TOKENS = SCHED_TOKENS, SLOTS = 3 };
     int32_t ids[TOKENS];
     int32_t seq[TOKENS];
     int32_t positions[TOKENS];
@@ -481,7 +485,7 @@ static xray_status try_sched(void *ctx, xr_err *err)
     static const int32_t stop[] = { 9 };
     xm_sched_limits limits = {
         .slots = 3,
-        .step_tokens = 8,
+        .step_tokens = SCHED_TOKENS,
         .request = { .vocab = 20, .row_bound = 40 },
         .paging = { .table = ctx, .stride = 10, .blocks = { 11, 4, 1 } }
     };
