@@ -57,7 +57,7 @@ typedef struct sample {
     uint32_t reserved;
 } sample;
 
-/* What one round took. Sums are over its steps. */
+/* Figures of one round. Sums are over its steps. */
 typedef struct round_result {
     double seconds;
     double processors; /* seconds of all threads */

@@ -22,7 +22,7 @@
 enum { FORWARD, BACKWARD, UPDATE, PHASES };
 enum { PRODUCTS, ATTENTION, HEAD, NORMS, INPUT, OTHER, ADAM, KINDS };
 
-/* What a rank did in a step, in seconds. */
+/* A rank's seconds in a step. */
 typedef struct figures {
     double phase[PHASES];
     double kind[KINDS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads what a line wishes of its samples.
+ * Reads the wishes of a line.
  */
 #include "core/cli/wishes.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a line of xray generate may wish of its samples beside the options of
- * the command: keys whose values are ids, or that ask for more log-probs.
+ * The wishes that a line of xray generate may have beside the options of the
+ * command: keys whose values are ids, or that ask for more log-probs.
  */
 #ifndef XR_CLI_WISHES_H
 #define XR_CLI_WISHES_H

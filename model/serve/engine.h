@@ -50,7 +50,7 @@ extern const xray_choice xm_engine_weight_choices[];
               "format, written anew at each start; rank N of several ones " \
               "writes FILE.N, rank 0 FILE. Empty: none.")
 
-/* What a component's options begin with. */
+/* The options of every component begin with these. */
 typedef struct xm_engine_options {
     int64_t weights; /* XM_ENGINE_WEIGHTS_* */
     const char *trace;

@@ -65,7 +65,7 @@ typedef struct xm_engine_graph {
     uint32_t position_bound;
 } xm_engine_graph;
 
-/* What was done since a request came to the idle engine. */
+/* Counts since a request came to the idle engine. */
 typedef struct xm_engine_work {
     xray_infer_stats before;
     uint64_t steps;

@@ -50,7 +50,7 @@ typedef struct xm_paging {
     uint64_t preemptions;
 } xm_paging;
 
-/* What the trace tells of the current step. */
+/* The current step, as the trace tells it. */
 typedef struct xm_noted_step {
     double begin;
     uint32_t tokens;

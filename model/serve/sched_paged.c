@@ -176,8 +176,8 @@ uint32_t xm_paging_fill(xm_sched *sched)
     uint32_t copies = 0;
     if (make_room(sched))
         return 0;
-    /* What no step has tokens for yet would hold blocks in vain, and could not
-     * find the prefixes that are computed until then. */
+    /* A sequence that no step has tokens for yet would hold blocks in vain, and
+     * could not find the prefixes that are computed until then. */
     uint64_t tokens = count_feed(sched);
     while (sched->unused_count && tokens < sched->limits.step_tokens) {
         xm_request *r = sched->branching.first;

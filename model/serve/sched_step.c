@@ -61,8 +61,8 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample,
     xm_slot_feed(sched, slot, feed, sample->row_count - computed, computed);
 }
 
-/* What another sample of its request finds in a slot: the prompt, unless that
- * is being computed again. */
+/* Returns the number of tokens that another sample of its request finds in a
+ * slot: the prompt's, unless that is being computed again. */
 static uint32_t count_computed(const xm_sched *sched, uint32_t slot)
 {
     const xm_slot *s = &sched->slots[slot];

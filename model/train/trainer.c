@@ -328,8 +328,6 @@ static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
         self->weights->flags |= XM_WEIGHTS_NO_LOGP;
     if (status == XRAY_OK)
         status = create_decoder(self, options, err);
-    if (status == XRAY_OK && self->hooks.open_export)
-        status = self->hooks.open_export(self, err);
     if (status == XRAY_OK && self->trainable)
         status = create_training(self, options, err);
     /* Either all ranks succeed or none does. */
@@ -395,8 +393,6 @@ void xm_trainer_close(xm_trainer *self)
         self->hooks.close_weights(self);
     else
         xm_weights_destroy(self->weights);
-    if (self->hooks.close_export)
-        self->hooks.close_export(self);
     xm_layout_destroy(self->layout);
     if (self->group.size)
         xm_group_close(&self->group);

@@ -26,7 +26,7 @@
 #define XM_TRAINER_LOGITS_KEEP 1
 #define XM_TRAINER_LOGITS_RECOMPUTE 2
 
-/* What the backward pass computes again: the outputs of norms and of the MLP's
+/* The backward pass computes again the outputs of norms and of the MLP's
  * activation, everything but the inputs of blocks, or nothing. */
 #define XM_TRAINER_RECOMPUTE_SELECTIVE 0
 #define XM_TRAINER_RECOMPUTE_FULL 1
@@ -78,11 +78,8 @@ typedef struct xm_trainer_hooks {
     xray_status (*open_grads)(xm_trainer *self, xr_err *err);
     void (*close_grads)(xm_trainer *self);
     xray_status (*zero_grads)(xm_trainer *self, xr_err *err);
-    /* Create and free what exports need; give part number `part` of one, some
-     * tensors in full, or XRAY_END. NULL: an export has one part, which is the
-     * published table. */
-    xray_status (*open_export)(xm_trainer *self, xr_err *err);
-    void (*close_export)(xm_trainer *self);
+    /* Gives part number `part` of an export, some tensors in full, or XRAY_END.
+     * NULL: an export has one part, which is the published table. */
     xray_status (*export_part)(xm_trainer *self, uint32_t part, xr_err *err,
                                const xray_weights **out);
     /* Visit the device memory that other hooks allocated with a tag, and the
@@ -215,16 +212,15 @@ xray_status xm_trainer_onload(void *self, uint32_t tag);
 #define XM_TRAINER_EVICTABLE \
     (XM_TRAINER_BITS_FORWARD | XM_TRAINER_BIT_GRADS | XM_TRAINER_BIT_MOMENTS)
 
-/* The members of a component's table that are the same in every backend. */
+/* The members of a component's table that are the same in every backend. A
+ * backend whose ranks can gather the entire model also has the exports. */
 #define XM_TRAINER_CALLS                                                  \
     .weights = xm_trainer_weights, .forward = xm_trainer_forward,         \
     .forward_backward = xm_trainer_forward_backward,                      \
     .optimizer_step = xm_trainer_optimizer_step, .save = xm_trainer_save, \
     .load = xm_trainer_load, .extension = xm_trainer_extension,           \
-    .export_begin = xm_trainer_export_begin,                              \
-    .export_next = xm_trainer_export_next,                                \
-    .export_end = xm_trainer_export_end, .discard = xm_trainer_discard,   \
-    .offload = xm_trainer_offload, .onload = xm_trainer_onload
+    .discard = xm_trainer_discard, .offload = xm_trainer_offload,         \
+    .onload = xm_trainer_onload
 
 /* The options that every backend has, of members of the same names. */
 #define XM_TRAINER_ADAMW(config)                                               \

@@ -102,8 +102,8 @@ static void plan_axes(uint32_t tp, uint32_t kv, xray_plan *out)
 }
 
 static void fill_plan(const mg_config *config, const xm_config *slice,
-                      const xm_layout *layout, const mg_export *export,
-                      const xray_workload *load, uint32_t ranks, xray_plan *out)
+                      const xm_layout *layout, const xray_workload *load,
+                      uint32_t ranks, xray_plan *out)
 {
     xm_trainer_options options = convert_options(config);
     uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
@@ -113,8 +113,6 @@ static void fill_plan(const mg_config *config, const xm_config *slice,
         own.numerics = own.numerics ? XRAY_NUMERICS_BF16_SHARED_KV
                                     : XRAY_NUMERICS_FP32_SHARED_KV;
     own.sharded = tp > 1;
-    own.bytes[XRAY_TAG_WEIGHTS] +=
-        (export->slice_count + export->whole_count) * sizeof(float);
     xray_fill(out, &own);
 }
 
@@ -127,7 +125,6 @@ xray_status mg_plan(const xray_host *host, const void *options,
     xm_config whole;
     xm_config slice;
     xm_layout *layout = NULL;
-    mg_export export = { 0 };
     uint32_t value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
     uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
     uint32_t ranks = world && world->size ? world->size : 1;
@@ -142,10 +139,7 @@ xray_status mg_plan(const xray_host *host, const void *options,
             &slice, value_head, &data,
             load->trainable ? load->trainable_from_layer : 0, &err, &layout);
     if (status == XRAY_OK)
-        status = mg_export_plan(&whole, value_head, tp, &err, &export);
-    if (status == XRAY_OK)
-        fill_plan(config, &slice, layout, &export, load, ranks, out);
-    mg_export_free(&export);
+        fill_plan(config, &slice, layout, load, ranks, out);
     xm_layout_destroy(layout);
     return xm_trainer_report(host, status, "plan", &err);
 }
@@ -164,49 +158,43 @@ static xray_subgroup find_subgroup(const xray_world *world, const char *name)
     return (xray_subgroup){ .name = name, .size = 1 };
 }
 
-static xray_status open_instance(megatron *self, const mg_config *config,
+static xray_status open_instance(xm_trainer *self, const mg_config *config,
                                  const xray_setup *setup,
                                  const xray_workload *load, xr_err *err)
 {
     uint32_t ranks = setup->world ? setup->world->size : 1;
     uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
     xm_trainer_options options = convert_options(config);
-    self->base.data = find_subgroup(setup->world, XRAY_AXIS_DATA);
-    self->base.tensor = find_subgroup(setup->world, XRAY_AXIS_REPLICA);
-    self->base.kv = find_subgroup(setup->world, MG_AXIS_KV);
-    if (self->base.tensor.size != tp ||
-        self->base.kv.size != count_kv_ranks(&self->base.model) ||
-        self->base.data.size * (uint64_t)tp != ranks)
-        return xr_fail(
-            err, XRAY_E_CONFIG,
-            "%" PRIu32 " ranks in replicas of %" PRIu32
-            " were planned, but the world has %" PRIu32
-            " ranks, replicas of %" PRIu32 " and %" PRIu32 " of them",
-            ranks, tp, ranks, self->base.tensor.size, self->base.data.size);
-    mg_export_hook(self);
-    return xm_trainer_open(&self->base, &options, setup, load, err);
+    self->data = find_subgroup(setup->world, XRAY_AXIS_DATA);
+    self->tensor = find_subgroup(setup->world, XRAY_AXIS_REPLICA);
+    self->kv = find_subgroup(setup->world, MG_AXIS_KV);
+    if (self->tensor.size != tp ||
+        self->kv.size != count_kv_ranks(&self->model) ||
+        self->data.size * (uint64_t)tp != ranks)
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "%" PRIu32 " ranks in replicas of %" PRIu32
+                       " were planned, but the world has %" PRIu32
+                       " ranks, replicas of %" PRIu32 " and %" PRIu32
+                       " of them",
+                       ranks, tp, ranks, self->tensor.size, self->data.size);
+    return xm_trainer_open(self, &options, setup, load, err);
 }
 
 xray_status mg_create(const xray_setup *setup, const void *options,
                       const xray_workload *load, void **out_self)
 {
     const mg_config *config = options;
-    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
     xr_err err = { "" };
     xm_config whole;
     xm_config slice;
     xray_status status = check_setup(config, setup->model, setup->world, load,
                                      &err, &whole, &slice);
-    megatron *self = status == XRAY_OK ? calloc(1, sizeof(*self)) : NULL;
+    xm_trainer *self = status == XRAY_OK ? calloc(1, sizeof(*self)) : NULL;
     if (status == XRAY_OK && !self)
         status = xr_fail(&err, XRAY_E_NOMEM, "no memory for an instance");
     if (self) {
-        self->base.model = slice;
-        status =
-            mg_export_plan(&whole, (load->outputs & XRAY_OUTPUT_VALUE) != 0, tp,
-                           &err, &self->export);
-        if (status == XRAY_OK)
-            status = open_instance(self, config, setup, load, &err);
+        self->model = slice;
+        status = open_instance(self, config, setup, load, &err);
     }
     if (status != XRAY_OK) {
         mg_destroy(self);
@@ -218,10 +206,9 @@ xray_status mg_create(const xray_setup *setup, const void *options,
 
 void mg_destroy(void *ptr)
 {
-    megatron *self = ptr;
+    xm_trainer *self = ptr;
     if (!self)
         return;
-    xm_trainer_close(&self->base);
-    mg_export_free(&self->export);
+    xm_trainer_close(self);
     free(self);
 }

@@ -29,34 +29,6 @@ typedef struct mg_config {
     uint32_t sequence_parallel;
 } mg_config;
 
-/* Exports: the tensors of the entire model one after the other, each gathered
- * from the slices that have parts of it. */
-typedef struct mg_export {
-    uint32_t ranks;
-    uint32_t reserved;
-    xm_layout **layouts;  /* [ranks] of every slice */
-    uint64_t slice_count; /* elements of `slices` and `whole` */
-    uint64_t whole_count;
-    float
-        *slices;  /* [dev] a tensor's part of every rank, one after the other */
-    float *whole; /* [dev] the tensor, where that is not the same */
-    xray_tensor tensor;
-    xray_weights part; /* this tensor */
-} mg_export;
-
-typedef struct megatron {
-    xm_trainer base; /* the first member */
-    mg_export export;
-} megatron;
-
-/* Lays out all slices of the model and says what exports need. Free with
- * mg_export_free. */
-xray_status mg_export_plan(const xm_config *model, uint32_t value_head,
-                           uint32_t ranks, xr_err *err, mg_export *out);
-void mg_export_free(mg_export *export);
-/* Makes the instance, whose export is planned, export entire tensors. */
-void mg_export_hook(megatron *self);
-
 xray_status mg_plan(const xray_host *host, const void *options,
                     const xray_model *model, const xray_world *world,
                     const xray_workload *load, xray_plan *out);

@@ -56,6 +56,9 @@ static const xray_train_ops ops = {
     .create = z3_create,
     .destroy = z3_destroy,
     XM_TRAINER_CALLS,
+    .export_begin = xm_trainer_export_begin,
+    .export_next = xm_trainer_export_next,
+    .export_end = xm_trainer_export_end,
 };
 
 static const xray_component component = {

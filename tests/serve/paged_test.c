@@ -91,7 +91,7 @@ static void run_turns(rig *r, void *engine, uint64_t seed, uint32_t turns,
         (void)r->ops->abort(engine, id, XRAY_ALL_SAMPLES);
 }
 
-/* What runs, on which pool (NULL: a contiguous cache). */
+/* A run, and the pool it has (NULL: a contiguous cache). */
 typedef struct task {
     int model;
     uint32_t dtype; /* as in `model` */

@@ -60,7 +60,8 @@ static uint64_t *kept_at(const rig *r, uint32_t slot, uint32_t position)
     return &r->memory[(size_t)block * size + position % size];
 }
 
-/* What a position keeps; `before` is what the one before it keeps. */
+/* Returns the value that a position keeps; `before` is that of the one before
+ * it. */
 static uint64_t mix_token(const rig *r, uint64_t before, uint64_t other,
                           int32_t id)
 {
@@ -98,7 +99,7 @@ static void copy_kept(rig *r, const xm_slot_copy *c)
     uint64_t *to = r->memory + c->to * each;
     assert_int_not_equal(c->from, c->to);
     memcpy(to, r->memory + c->from * each, count * sizeof(*to));
-    /* What was there before must not be read. */
+    /* Older values must not be read. */
     for (size_t i = count; i < each; i++)
         to[i] = 0;
     r->copies++;

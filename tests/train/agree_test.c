@@ -186,7 +186,7 @@ static void ranks_that_pass_other_digests_are_named(void **state)
                                 : "rank 1 of 3 has other fruits than rank 0, "
                                   "expected the same on all ranks");
     }
-    /* What failed comes first. */
+    /* A failure comes before other digests. */
     script_failure(1, 2, XRAY_E_IO);
     assert_int_equal(xm_group_agree_on(&g, XRAY_OK, 7, "fruits", &err),
                      XRAY_E_IO);

@@ -484,7 +484,7 @@ static void offloaded_values(void **state)
     assert_int_equal(weights_version(&b), 1);
     rig_same_weights(&a, &b);
     rig_same_weights(&a, &c);
-    /* What was gathered before must not be used any more. */
+    /* Weights that were gathered before must not be used any more. */
     rows batch;
     float logp[2][ROWS_TOKENS_MAX];
     rows_draw(&batch, 5, 20, 37, 9);

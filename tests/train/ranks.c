@@ -281,7 +281,7 @@ static thread_comm_calls subtract_calls(thread_comm_calls a,
     return (thread_comm_calls){ a.calls - b.calls, a.floats - b.floats };
 }
 
-/* What a group made since `before`. */
+/* Returns the traffic of a group since `before`. */
 static thread_comm_traffic made_since(const thread_comm *m, uint32_t rank,
                                       thread_comm_traffic before)
 {
@@ -352,13 +352,19 @@ static xray_status score_rows(rank_job *job)
     return status;
 }
 
-static xray_status export_all(rank_job *job)
+/* Stores the weights after the last step: those that an export hands out, or,
+ * of a backend without exports, the boxes of all ranks. */
+static xray_status store_weights(rank_job *job)
 {
     const xray_train_ops *ops = job->rig.ops;
     const xray_weights *part = NULL;
     ranks_run *run = job->run;
     uint64_t *first = &run->first_part[job->rank];
     uint64_t before = count_received(job);
+    if (!XRAY_HAS(xray_train_ops, ops, export_begin)) {
+        store_table(job, &run->weights, ops->weights(job->rig.self));
+        return XRAY_OK;
+    }
     xray_status status = ops->export_begin(job->rig.self);
     while (status == XRAY_OK) {
         status = ops->export_next(job->rig.self, &part);
@@ -399,7 +405,7 @@ static xray_status run_job(rank_job *job)
     if (status == XRAY_OK)
         status = offload_and_onload(job, 1u << XRAY_TAG_WEIGHTS);
     if (status == XRAY_OK && !run->one_call)
-        status = export_all(job);
+        status = store_weights(job);
     if (status == XRAY_OK)
         status = offload_and_onload(job, TAGS_STEP);
     if (status == XRAY_OK && run->save_dir)

@@ -12,7 +12,7 @@
 
 #define RANKS_STEPS 100
 
-/* What the passes of a rank's step compute. */
+/* The work of the passes of a rank's step. */
 typedef struct ranks_work {
     uint64_t passes; /* those with tokens */
     uint64_t inputs; /* tokens that they read */

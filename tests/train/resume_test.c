@@ -116,7 +116,7 @@ static void every_layout_goes_on_from_every_other(void **state)
         uint32_t n = layouts[i].replicas;
         if (i > 0 && layouts[i - 1].replicas == n)
             continue;
-        /* What was not interrupted. */
+        /* The run that was not interrupted. */
         train_on(&layouts[i], 3, NULL, 0, rig_mkdir(dir, sizeof(dir)));
         expect_same_checkpoint(dir, f.third[n][n], &layouts[i]);
         rig_rmdir(dir);

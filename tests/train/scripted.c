@@ -85,7 +85,7 @@ static xray_status reduce_scatter(xray_comm_group *group, xray_stream *stream,
     return XRAY_OK;
 }
 
-/* What rank 0 sends stays with it, and the other rank broadcasts the same. */
+/* Rank 0 keeps what it sends, and the other rank broadcasts the same. */
 static xray_status broadcast(xray_comm_group *group, xray_stream *stream,
                              void *buf, uint64_t bytes, uint32_t root)
 {
