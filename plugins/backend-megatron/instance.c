@@ -30,6 +30,13 @@ static xm_trainer_options convert_options(const mg_config *config)
     };
 }
 
+static mg_sizes sizes_of(const mg_config *config)
+{
+    return (mg_sizes){ .tensor = (uint32_t)config->tensor_model_parallel_size,
+                       .context = 1,
+                       .stages = 1 };
+}
+
 static uint32_t count_kv_ranks(const xm_config *slice)
 {
     return slice->slice.kv_ranks ? slice->slice.kv_ranks : 1;
@@ -50,9 +57,11 @@ static uint32_t find_next_size(const xm_config *model, uint32_t tp)
 static xray_status cut_slice(const mg_config *config, const xm_config *model,
                              uint32_t rank, xr_err *err, xm_config *out)
 {
-    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    mg_sizes sizes = sizes_of(config);
+    uint32_t tp = sizes.tensor;
     xr_err why = { "" };
-    xray_status status = xm_config_slice(model, rank % tp, tp, &why, out);
+    xray_status status =
+        xm_config_slice(model, mg_place_of(&sizes, rank).tensor, tp, &why, out);
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail_key(
@@ -77,42 +86,18 @@ static xray_status check_setup(const mg_config *config, const xray_model *model,
 
 /* ---- plan --------------------------------------------------------------- */
 
-#define AXES(kv, tp)                  \
-    {                                 \
-        { MG_AXIS_KV, (kv), 0 },      \
-        {                             \
-            XRAY_AXIS_TENSOR, (tp), 0 \
-        }                             \
-    }
-
-/* The axes of `tp` ranks, of which `kv` neighbours have the same KV heads; that
- * of one rank is left out. */
-static void plan_axes(uint32_t tp, uint32_t kv, xray_plan *out)
-{
-    static const xray_axis axes[][2] = {
-        AXES(1, 1), AXES(1, 2), AXES(1, 4), AXES(1, 8), AXES(2, 1),
-        AXES(2, 2), AXES(2, 4), AXES(4, 1), AXES(4, 2), AXES(8, 1),
-    };
-    uint32_t i = 0;
-    while (axes[i][0].size != kv || axes[i][1].size != tp / kv)
-        i++;
-    out->axes = kv > 1 ? axes[i] : &axes[i][1];
-    out->axis_count = kv > 1 ? 2 : 1;
-    out->axis_stride = sizeof(xray_axis);
-}
-
 static void fill_plan(const mg_config *config, const xm_config *slice,
                       const xm_layout *layout, const xray_workload *load,
                       uint32_t ranks, xray_plan *out)
 {
     xm_trainer_options options = convert_options(config);
-    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    mg_sizes sizes = sizes_of(config);
     xray_plan own = xm_trainer_plan(&options, slice, layout, load, ranks);
-    plan_axes(tp, count_kv_ranks(slice), &own);
+    mg_plan_axes(&sizes, count_kv_ranks(slice), &own);
     if (count_kv_ranks(slice) > 1)
         own.numerics = own.numerics ? XRAY_NUMERICS_BF16_SHARED_KV
                                     : XRAY_NUMERICS_FP32_SHARED_KV;
-    own.sharded = tp > 1;
+    own.sharded = mg_width(&sizes) > 1;
     xray_fill(out, &own);
 }
 
@@ -126,12 +111,14 @@ xray_status mg_plan(const xray_host *host, const void *options,
     xm_config slice;
     xm_layout *layout = NULL;
     uint32_t value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
-    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    mg_sizes sizes = sizes_of(config);
+    uint32_t width = mg_width(&sizes);
     uint32_t ranks = world && world->size ? world->size : 1;
+    mg_place place = mg_place_of(&sizes, world ? world->rank : 0);
     /* Ranks that form no replicas are the core's to refuse. */
     xray_subgroup data = { .name = XRAY_AXIS_DATA,
-                           .rank = (world ? world->rank : 0) / tp,
-                           .size = ranks < tp ? 1 : ranks / tp };
+                           .rank = place.replica,
+                           .size = ranks < width ? 1 : ranks / width };
     xray_status status =
         check_setup(config, model, world, load, &err, &whole, &slice);
     if (status == XRAY_OK)
@@ -163,20 +150,21 @@ static xray_status open_instance(xm_trainer *self, const mg_config *config,
                                  const xray_workload *load, xr_err *err)
 {
     uint32_t ranks = setup->world ? setup->world->size : 1;
-    uint32_t tp = (uint32_t)config->tensor_model_parallel_size;
+    mg_sizes sizes = sizes_of(config);
+    uint32_t width = mg_width(&sizes);
     xm_trainer_options options = convert_options(config);
     self->data = find_subgroup(setup->world, XRAY_AXIS_DATA);
     self->tensor = find_subgroup(setup->world, XRAY_AXIS_REPLICA);
     self->kv = find_subgroup(setup->world, MG_AXIS_KV);
-    if (self->tensor.size != tp ||
+    if (self->tensor.size != sizes.tensor ||
         self->kv.size != count_kv_ranks(&self->model) ||
-        self->data.size * (uint64_t)tp != ranks)
+        self->data.size * (uint64_t)width != ranks)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%" PRIu32 " ranks in replicas of %" PRIu32
                        " were planned, but the world has %" PRIu32
                        " ranks, replicas of %" PRIu32 " and %" PRIu32
                        " of them",
-                       ranks, tp, ranks, self->tensor.size, self->data.size);
+                       ranks, width, ranks, self->tensor.size, self->data.size);
     return xm_trainer_open(self, &options, setup, load, err);
 }
 

@@ -29,6 +29,29 @@ typedef struct mg_config {
     uint32_t sequence_parallel;
 } mg_config;
 
+/* The ranks of a replica along its axes, the fastest first. */
+typedef struct mg_sizes {
+    uint32_t tensor; /* ranks that share each layer; those of "kv" among them */
+    uint32_t context; /* 1, 2, 4 or 8 */
+    uint32_t stages;  /* at most MG_STAGES_MOST */
+} mg_sizes;
+#define MG_STAGES_MOST 8
+
+/* Where a rank of the world is along each axis. */
+typedef struct mg_place {
+    uint32_t tensor;
+    uint32_t context;
+    uint32_t stage;
+    uint32_t replica;
+} mg_place;
+
+/* Returns the number of ranks of a replica. */
+uint32_t mg_width(const mg_sizes *sizes);
+mg_place mg_place_of(const mg_sizes *sizes, uint32_t rank);
+/* Sets the axes of a plan, of which `kv` neighbours have the same KV heads;
+ * axes of one rank are left out at both ends. */
+void mg_plan_axes(const mg_sizes *sizes, uint32_t kv, xray_plan *out);
+
 xray_status mg_plan(const xray_host *host, const void *options,
                     const xray_model *model, const xray_world *world,
                     const xray_workload *load, xray_plan *out);
