@@ -76,6 +76,10 @@ typedef struct xray_batch {
     /* [rows] index of each row in the mini-batch, ascending, and XRAY_NO_ROW of
      * padding; NULL where there is none, as in a forward pass. */
     const uint32_t *row_index;
+    /* The segment of the mini-batch that the rows are of, below `segments` of
+     * xray_workload; 0 without segments. */
+    uint32_t segment;
+    uint32_t reserved;
 } xray_batch;
 
 #endif

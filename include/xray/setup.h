@@ -180,7 +180,22 @@ typedef struct xray_workload {
      * All users of a device share its scratch memory, so the core plans it for
      * all of their work together. NULL: nobody asks, as in `create`. */
     xray_device_work *device_work;
+    /* train: a mini-batch comes in this many segments, a power of two that the
+     * replicas divide (XRAY_SEGMENTS_*); 0: undivided. */
+    uint32_t segments;
+    uint32_t reserved;
 } xray_workload;
+
+/* How a training backend adds up the gradients of S segments of a mini-batch:
+ * those of a segment in the order of its rows, beginning with 0, and those of
+ * the segments, empty ones included, as one balanced binary tree over S in
+ * which neighbours are added first. So the sum is the same, bit for bit, on any
+ * number N of replicas that divides S. With XRAY_SEGMENTS_IN_RUNS replica r has
+ * the segments from r S / N to (r + 1) S / N - 1, of any number of
+ * micro-batches each. With XRAY_SEGMENTS_IN_TURN it has r, r + N, r + 2 N and
+ * so on, and a segment is at most one micro-batch. */
+#define XRAY_SEGMENTS_IN_RUNS 1u
+#define XRAY_SEGMENTS_IN_TURN 2u
 
 /* The needs of an instance on the rank that was asked for. `plan` fills it
  * without touching a device, and explains through host->fail why a set-up
@@ -211,7 +226,7 @@ typedef struct xray_plan {
     /* The rank of a replica whose outputs, samples and sums count, from 0 to
      * width - 1. */
     uint32_t answers;
-    uint32_t reserved;
+    uint32_t segments; /* train: XRAY_SEGMENTS_*; 0: it knows no segments */
     /* Id of the numerics contract that the instance keeps with these options;
      * NULL: the one that its component names. */
     const char *numerics;

@@ -131,7 +131,9 @@ typedef struct xray_train_ops {
 
     /* Adds the gradients of all micro-batches of a mini-batch. `batches` points
      * to `count` micro-batches that together hold the mini-batch's rows in
-     * order; one of 0 rows is legal. If the loss fails, the call fails with its
+     * order; one of 0 rows is legal. With segments (xray_workload) none has
+     * rows of two of them, they ascend, one without a micro-batch is empty, and
+     * a mini-batch is one call. If the loss fails, the call fails with its
      * status. After a failure of class -1xx the gradients are cleared and the
      * instance stays usable. [collective] [may-block] */
     xray_status (*forward_backward)(void *self,

@@ -35,15 +35,53 @@ static xray_status finish_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
                             self->grads->buckets[bucket]);
 }
 
-xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err)
+static xray_status fold_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
+{
+    float *data = self->grads->buckets[bucket];
+    float *spare = xm_folds_spare(self, bucket);
+    uint64_t bytes = xm_bucket_capacity(self->layout, bucket) * sizeof(float);
+    xray_status status = finish_bucket(self, bucket, err);
+    if (status != XRAY_OK)
+        return status;
+    status = xm_folds_add_spares(self, NULL, bucket, data);
+    if (status == XRAY_OK && spare)
+        status = self->device->copy(self->device_self, NULL, spare, data, bytes,
+                                    XRAY_COPY_ON_DEVICE);
+    if (status == XRAY_OK && spare)
+        status = self->device->zero(self->device_self, NULL, data, bytes);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "the device could not add up segments");
+}
+
+xray_status xm_trainer_fold_full_grads(xm_trainer *self, xr_err *err)
 {
     const xm_layout *layout = self->layout;
     xray_status status = XRAY_OK;
-    if (self->grad_shares || self->reduced)
-        return XRAY_OK;
     for (uint32_t b = layout->frozen;
          status == XRAY_OK && b < layout->bucket_count; b++)
+        status = fold_bucket(self, b, err);
+    return status;
+}
+
+/* The gradients of segments are finished one by one. */
+static xray_status finish_buckets(xm_trainer *self, xr_err *err)
+{
+    const xm_layout *layout = self->layout;
+    xray_status status = XRAY_OK;
+    for (uint32_t b = layout->frozen;
+         status == XRAY_OK && !self->folds.count && b < layout->bucket_count;
+         b++)
         status = finish_bucket(self, b, err);
+    return status;
+}
+
+xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err)
+{
+    const xm_layout *layout = self->layout;
+    if (self->grad_shares || self->reduced)
+        return XRAY_OK;
+    xray_status status = finish_buckets(self, err);
     if (status == XRAY_OK)
         status = xm_group_wait_compute(&self->group);
     for (uint32_t b = layout->frozen;
@@ -122,6 +160,7 @@ xray_status xm_trainer_zero_grads(xm_trainer *self, xr_err *err)
 {
     self->reduced = 0;
     self->has_grads = 0;
+    self->folds.done = self->folds.begun = 0;
     return self->hooks.zero_grads ? self->hooks.zero_grads(self, err)
                                   : xm_grads_zero(self->grads, err);
 }

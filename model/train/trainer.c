@@ -216,6 +216,8 @@ static xray_status create_training(xm_trainer *self,
         self->grads->join_ctx = self;
     }
     if (status == XRAY_OK)
+        status = xm_folds_open(self, err);
+    if (status == XRAY_OK)
         status = create_moments(self, options, err);
     if (status == XRAY_OK)
         status = fill_grad_table(self, err);
@@ -295,6 +297,7 @@ static uint64_t digest_setup(const xm_trainer *self, const xray_setup *setup,
         self->trainable,
         setup->trainable_from_layer,
         load->outputs,
+        load->segments,
         (double)load->tokens,
         (double)load->rows,
         (double)load->row_tokens,
@@ -357,7 +360,8 @@ xray_status xm_trainer_open(xm_trainer *self, const xm_trainer_options *options,
     self->trainable = setup->trainable != 0;
     self->value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
     self->all_moments = options->all_moments;
-    self->overlap = options->overlap && self->data.size > 1;
+    /* A bucket of the last pass may still have segments to take up. */
+    self->overlap = options->overlap && self->data.size > 1 && !load->segments;
     self->offload_dir = copy_folder(options->folder.dir);
     self->folder = (xm_host_folder){ .section = options->folder.section,
                                      .dir = self->offload_dir };
@@ -375,6 +379,7 @@ static void free_training(xm_trainer *self)
     free(self->norm_data);
     xm_adamw_destroy(self->adamw);
     xm_host_memory_unmap(&self->moments);
+    xm_folds_close(self);
     if (self->hooks.open_grads)
         self->hooks.close_grads(self);
     else

@@ -17,6 +17,7 @@
 #include "core/base/services.h"
 #include "model/nn/join.h"
 #include "model/train/adamw.h"
+#include "model/train/folds.h"
 #include "model/train/group.h"
 #include "model/train/host_memory.h"
 #include "model/train/pack.h"
@@ -130,6 +131,7 @@ struct xm_trainer {
                           * rank at least those of its shares */
     uint32_t ends;       /* 1: the pass is the last one of a call */
     uint32_t has_grads;  /* 1: the gradients may hold values */
+    xm_folds folds;
     xm_adamw *adamw;
     xm_host_memory moments;
     float **update_data[2]; /* [bucket_count] weights, gradients */
@@ -173,6 +175,12 @@ void xm_trainer_close(xm_trainer *self);
 
 /* ---- for its hooks ------------------------------------------------------- */
 
+/* Where the sum of the present segment waits: the bucket in a spare share, or
+ * NULL for that of all segments, which goes to the gradients. */
+float *xm_folds_spare(const xm_trainer *self, uint32_t bucket);
+/* Adds the full branches before the present segment to its sum `data`. */
+xray_status xm_folds_add_spares(const xm_trainer *self, xray_stream *stream,
+                                uint32_t bucket, float *data);
 /* Allocates device memory for `count` floats of weights or gradients; nothing
  * for 0. */
 xray_status xm_trainer_alloc_floats(const xm_trainer *self, uint32_t tag,

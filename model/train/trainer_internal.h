@@ -22,8 +22,25 @@ xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err);
  * bucket over ranks beside the computation. [collective] */
 xray_status xm_trainer_sum_done_bucket(void *ctx, uint32_t bucket, xr_err *err);
 xray_status xm_trainer_zero_grads(xm_trainer *self, xr_err *err);
+/* Ends a segment: its gradients take up the branches before them, and wait for
+ * the one beside them, if there is one. */
+xray_status xm_trainer_fold_full_grads(xm_trainer *self, xr_err *err);
+/* Runs a pass without rows forward and backward, since other ranks' passes wait
+ * for its collectives. */
+xray_status xm_trainer_run_empty_batch(xm_trainer *self, xr_err *err);
 /* Prepares the gradients for another micro-batch to be added. */
 xray_status xm_trainer_resume_full_grads(xm_trainer *self, xr_err *err);
+/* Allocates what the segments of the workload need; nothing without them. */
+xray_status xm_folds_open(xm_trainer *self, xr_err *err);
+void xm_folds_close(xm_trainer *self);
+/* Refuses micro-batches that are not in the order of this rank's segments. */
+xray_status xm_folds_check(const xm_trainer *self,
+                           const xray_batch *const *batches, uint32_t count,
+                           xr_err *err);
+/* Ends all segments before that of the micro-batch; all for NULL. */
+xray_status xm_folds_reach(xm_trainer *self, const xray_batch *batch,
+                           xr_err *err);
+
 /* Tells the hooks that values changed. */
 void xm_trainer_forget(xm_trainer *self);
 

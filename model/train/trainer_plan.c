@@ -163,9 +163,12 @@ static uint64_t weight_bytes(const xm_layout *layout, const xray_workload *load)
 
 static void plan_training(const xm_trainer_options *options,
                           const xm_config *model, const xm_layout *layout,
-                          xray_plan *out)
+                          const xray_workload *load, xray_plan *out)
 {
-    out->bytes[XRAY_TAG_GRADS] = xm_grads_bytes(model, layout);
+    out->bytes[XRAY_TAG_GRADS] =
+        xm_grads_bytes(model, layout) +
+        xm_folds_elements(layout, XRAY_SEGMENTS_IN_RUNS, load->segments) *
+            sizeof(float);
     out->bytes[XRAY_TAG_OPTIMIZER] =
         xm_adamw_bytes(layout, options->all_moments);
     if (options->offload_moments)
@@ -184,6 +187,7 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
         .micro_multiple = 1,
         .token_multiple = 1,
         .evictable = XM_TRAINER_EVICTABLE,
+        .segments = XRAY_SEGMENTS_IN_RUNS,
         .numerics = model->dtype == XRAY_BF16 ? XRAY_NUMERICS_BF16 : NULL,
     };
     own.bytes[XRAY_TAG_WEIGHTS] = weight_bytes(layout, load);
@@ -195,6 +199,6 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
                                     xm_group_bytes(ranks);
     tell_device_work(model, load, flags);
     if (load->trainable)
-        plan_training(options, model, layout, &own);
+        plan_training(options, model, layout, load, &own);
     return own;
 }

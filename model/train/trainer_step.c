@@ -122,6 +122,18 @@ static xray_outputs skip_outputs(const xray_outputs *out, size_t first)
                            out->value ? out->value + first : NULL };
 }
 
+/* Ends the segments before a micro-batch, or all. Returns 1 if that fails, so
+ * that going on is of no use, and keeps the first failure. */
+static int reach_segment(xm_trainer *self, const xray_batch *batch,
+                         xray_status *status, xr_err *err)
+{
+    xr_err later = { "" };
+    xray_status reached =
+        xm_folds_reach(self, batch, *status == XRAY_OK ? err : &later);
+    *status = *status == XRAY_OK ? reached : *status;
+    return reached != XRAY_OK;
+}
+
 /* With several ranks every micro-batch is passed through to the end, so that a
  * rank whose batch is refused does not leave the others waiting. If the host
  * stops, they are told as well. */
@@ -233,9 +245,7 @@ static xray_status run_backward(xm_trainer *self, const xm_packed *packed,
                : status;
 }
 
-/* Runs a pass without rows forward and backward, since other ranks' passes wait
- * for its collectives. */
-static xray_status run_empty_batch(xm_trainer *self, xr_err *err)
+xray_status xm_trainer_run_empty_batch(xm_trainer *self, xr_err *err)
 {
     const xm_packed packed = { 0 };
     const xm_output_grads grads = { 0 };
@@ -283,7 +293,7 @@ static xray_status run_micro_batch(xm_trainer *self, const xray_batch *batch,
     xr_err later = { "" };
     xray_status status = pack_batch(self, batch, outputs, &packed, err);
     if (status != XRAY_OK) {
-        *out_broken = run_empty_batch(self, &later) != XRAY_OK;
+        *out_broken = xm_trainer_run_empty_batch(self, &later) != XRAY_OK;
         return status;
     }
     status = run_forward(self, &packed, &heads, err);
@@ -317,9 +327,17 @@ static xray_status run_micro_batches(xm_trainer *self,
 {
     int broken = 0;
     xr_err later = { "" };
-    xray_status status = xm_trainer_resume_full_grads(self, err);
+    xray_status status = xm_folds_check(self, batches, count, err);
+    count = status == XRAY_OK || !self->folds.count ? count : 0;
+    if (status == XRAY_OK)
+        status = xm_trainer_resume_full_grads(self, err);
     for (uint32_t i = 0; i < count && !broken; i++) {
         self->ends = self->overlap && i + 1 == count;
+        if (self->folds.count && !batches[i]->rows)
+            continue;
+        broken = reach_segment(self, batches[i], &status, err);
+        if (broken)
+            break;
         if (status == XRAY_OK)
             status =
                 run_micro_batch(self, batches[i], loss, status, &broken, err);
@@ -328,8 +346,10 @@ static xray_status run_micro_batches(xm_trainer *self,
                                   &later);
         else
             broken = self->group.size < 2 ||
-                     run_empty_batch(self, &later) != XRAY_OK;
+                     xm_trainer_run_empty_batch(self, &later) != XRAY_OK;
     }
+    if (!broken)
+        (void)reach_segment(self, NULL, &status, err);
     xray_status joined = xm_group_wait_collectives(&self->group);
     status = status == XRAY_OK ? joined : status;
     self->reduced = self->ends && status == XRAY_OK;
@@ -354,9 +374,9 @@ xray_status xm_trainer_forward_backward(void *ptr,
             self, XM_TRAINER_BITS_FORWARD | XM_TRAINER_BIT_GRADS, &err);
     if (status != XRAY_OK && (self->offloaded & XM_TRAINER_BIT_GRADS))
         return xm_trainer_report(self->host, status, "forward_backward", &err);
-    self->has_grads = 1;
     if (status == XRAY_OK)
         status = run_micro_batches(self, batches, count, loss, &err);
+    self->has_grads = 1;
     /* Part of a mini-batch must not get into the next update. */
     if (status != XRAY_OK && self->trainable)
         (void)xm_trainer_zero_grads(self, NULL);

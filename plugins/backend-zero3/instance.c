@@ -86,8 +86,11 @@ static void fill_plan(const z3_config *config, const xm_config *model,
     if (shares.gathers)
         own.bytes[XRAY_TAG_WEIGHTS] =
             z3_gather_bytes(layout, model, config, load);
+    if (shares.scatters)
+        own.segments = XRAY_SEGMENTS_IN_TURN;
     if (shares.scatters && load->trainable)
-        own.bytes[XRAY_TAG_GRADS] = z3_reduce_bytes(layout, model);
+        own.bytes[XRAY_TAG_GRADS] =
+            z3_reduce_bytes(layout, model, load->segments);
     xray_fill(out, &own);
 }
 

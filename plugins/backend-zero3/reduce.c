@@ -13,10 +13,12 @@
 
 #define WIDTH 2u
 
-static uint64_t count_part(const xm_layout *layout)
+/* With segments sums arrive where they stay. */
+static uint64_t count_part(const xm_layout *layout, uint32_t segments)
 {
     uint64_t most = 0;
-    for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
+    for (uint32_t b = layout->frozen; !segments && b < layout->bucket_count;
+         b++)
         if (xm_bucket_share(layout, b).count > most)
             most = xm_bucket_share(layout, b).count;
     return most;
@@ -30,10 +32,13 @@ static xray_status create_slot_table(const xm_layout *layout,
                                 err, out);
 }
 
-uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model)
+uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model,
+                         uint32_t segments)
 {
     z3_slot_table table = { 0 };
-    uint64_t count = count_part(layout) + xm_aside_of(model, layout).count;
+    uint64_t count = count_part(layout, segments) +
+                     xm_aside_of(model, layout).count +
+                     xm_folds_elements(layout, XRAY_SEGMENTS_IN_TURN, segments);
     if (create_slot_table(layout, model, NULL, &table) != XRAY_OK)
         return 0;
     for (uint32_t s = 0; s < table.slots; s++)
@@ -51,7 +56,8 @@ static xray_status alloc_grads(z3 *self, xr_err *err)
     z3_reduce *r = &self->reduce;
     const xm_layout *layout = self->base.layout;
     xray_status status = xm_trainer_alloc_floats(
-        &self->base, XRAY_TAG_GRADS, count_part(layout), err, &r->part);
+        &self->base, XRAY_TAG_GRADS,
+        count_part(layout, self->base.load.segments), err, &r->part);
     for (uint32_t s = 0; status == XRAY_OK && s < r->table.slots; s++) {
         status =
             xm_trainer_alloc_floats(&self->base, XRAY_TAG_GRADS,
@@ -158,16 +164,25 @@ static xray_status begin_bucket(void *ctx, uint32_t bucket, xr_err *err)
 }
 
 /* Sums a bucket over ranks and adds the sum to the share. The first sum
- * replaces the share instead, since 0 + x is not x for x = -0. */
+ * replaces the share instead, since 0 + x is not x for x = -0. That of a
+ * segment takes up the branches before it where it waits. */
 static xray_status scatter_bucket(z3 *self, uint32_t bucket)
 {
     z3_reduce *r = &self->reduce;
     const xm_group *g = &self->base.group;
+    uint32_t segments = self->base.folds.count;
     uint64_t count = xm_bucket_share(self->base.layout, bucket).count;
-    float *to = r->has_sum[bucket] ? r->part : r->shares[bucket];
+    float *spare = segments ? xm_folds_spare(&self->base, bucket) : NULL;
+    float *to = spare                ? spare
+                : r->has_sum[bucket] ? r->part
+                                     : r->shares[bucket];
     xray_status status = g->comm->reduce_scatter(
         g->group, g->stream, self->base.grads->buckets[bucket], to, count,
         XRAY_F32);
+    if (segments)
+        return status == XRAY_OK
+                   ? xm_folds_add_spares(&self->base, g->stream, bucket, to)
+                   : status;
     if (status == XRAY_OK && r->has_sum[bucket]) {
         xray_axpby add = {
             XRAY_HEADER(xray_axpby), .count = count, .x = r->part,
@@ -222,7 +237,8 @@ void z3_reduce_visit(const z3 *self, xm_block_visit *visit)
     const z3_reduce *r = &self->reduce;
     if (!r->slots)
         return;
-    xm_visit_block(visit, r->part, count_part(self->base.layout), 0);
+    xm_visit_block(visit, r->part,
+                   count_part(self->base.layout, self->base.load.segments), 0);
     for (uint32_t s = 0; s < r->table.slots; s++)
         xm_visit_block(visit, r->slots[s], r->table.capacity[s], 0);
 }

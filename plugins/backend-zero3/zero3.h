@@ -107,7 +107,8 @@ uint64_t z3_gather_bytes(const xm_layout *layout, const xm_config *model,
 void z3_gather_hook(z3 *self);
 void z3_gather_visit(const z3 *self, xm_block_visit *visit);
 
-uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model);
+uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model,
+                         uint32_t segments);
 void z3_reduce_hook(z3 *self);
 void z3_reduce_visit(const z3 *self, xm_block_visit *visit);
 

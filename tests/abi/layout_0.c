@@ -132,7 +132,9 @@ AT(xray_batch, score_weight, 168);
 AT(xray_batch, score_count, 176);
 AT(xray_batch, share_prompts, 180);
 AT(xray_batch, row_index, 184);
-SIZE(xray_batch, 192);
+AT(xray_batch, segment, 192);
+AT(xray_batch, reserved, 196);
+SIZE(xray_batch, 200);
 
 AT(xray_model, header, 0);
 AT(xray_model, path, 8);
@@ -216,7 +218,9 @@ AT(xray_workload, trainable_from_layer, 44);
 AT(xray_workload, device, 48);
 AT(xray_workload, device_config, 56);
 AT(xray_workload, device_work, 64);
-SIZE(xray_workload, 72);
+AT(xray_workload, segments, 72);
+AT(xray_workload, reserved, 76);
+SIZE(xray_workload, 80);
 
 AT(xray_plan, header, 0);
 AT(xray_plan, bytes, 8);
@@ -228,7 +232,7 @@ AT(xray_plan, axes, 160);
 AT(xray_plan, axis_count, 168);
 AT(xray_plan, axis_stride, 172);
 AT(xray_plan, answers, 176);
-AT(xray_plan, reserved, 180);
+AT(xray_plan, segments, 180);
 AT(xray_plan, numerics, 184);
 SIZE(xray_plan, 192);
 

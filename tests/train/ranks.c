@@ -143,28 +143,6 @@ static uint32_t first_row(const ranks_run *run, uint32_t replica)
            (run->ranks / width_of(run));
 }
 
-/* Makes a batch of the rows [first, last) of `from`. */
-static void take_rows(rows *to, const rows *from, uint32_t first, uint32_t last)
-{
-    int32_t token = from->row_start[first];
-    memset(to, 0, sizeof(*to));
-    for (int32_t t = token; t < from->row_start[last]; t++) {
-        to->ids[t - token] = from->ids[t];
-        to->mask[t - token] = from->mask[t];
-    }
-    for (uint32_t r = first; r <= last; r++) {
-        to->row_start[r - first] = from->row_start[r] - token;
-        to->temperature[r - first] = from->temperature[r];
-    }
-    to->batch = from->batch;
-    to->batch.rows = last - first;
-    to->batch.tokens = (uint32_t)to->row_start[last - first];
-    to->batch.ids = to->ids;
-    to->batch.row_start = to->row_start;
-    to->batch.loss_mask = to->mask;
-    to->batch.temperature = to->temperature;
-}
-
 static xray_status fail_in_loss(void *ctx, const xray_loss_call *call)
 {
     (void)ctx;
@@ -198,6 +176,26 @@ static xray_status offload_and_onload(rank_job *job, uint32_t tags)
 #define TAGS_STEP \
     (1u << XRAY_TAG_WEIGHTS | 1u << XRAY_TAG_GRADS | 1u << XRAY_TAG_OPTIMIZER)
 
+/* Takes the rows of a replica, and cuts them. */
+static void take_own_rows(rank_job *job, uint32_t replica)
+{
+    ranks_run *run = job->run;
+    uint32_t replicas = run->ranks / width_of(run);
+    if (run->spec.segments) {
+        const rows_deal deal = { run->spec.segments, replicas, replica,
+                                 replicas > 1 && !run->spec.tensor &&
+                                     run->spec.stage_1 > 2,
+                                 run->cuts };
+        job->cuts = rows_take_segments(&job->mine, &job->whole, &deal);
+        return;
+    }
+    rows_take(&job->mine, &job->whole, first_row(run, replica),
+              first_row(run, replica + 1));
+    if (run->share)
+        rows_begin_alike(&job->mine, 1);
+    rows_cut(&job->mine, job->cuts);
+}
+
 /* Draws the step's rows, and makes a loss of this rank's. */
 static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
 {
@@ -207,11 +205,7 @@ static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
               100 + run->first_step + i);
     (void)rows_loss_of(ctx, &job->whole);
     double tokens = ctx->tokens;
-    take_rows(&job->mine, &job->whole, first_row(run, replica),
-              first_row(run, replica + 1));
-    if (run->share)
-        rows_begin_alike(&job->mine, 1);
-    rows_cut(&job->mine, job->cuts);
+    take_own_rows(job, replica);
     xray_loss loss = rows_loss_of(ctx, &job->mine);
     ctx->tokens = tokens;
     for (uint32_t p = 0; p < job->cuts; p++) {
@@ -333,7 +327,7 @@ static xray_status score_rows(rank_job *job)
     uint32_t replica = job->rank / width_of(run);
     uint32_t first = first_row(run, replica);
     rows_draw(&job->whole, total, 24, 37, 55);
-    take_rows(&job->mine, &job->whole, first, first_row(run, replica + 1));
+    rows_take(&job->mine, &job->whole, first, first_row(run, replica + 1));
     uint32_t outputs =
         run->spec.outputs & (XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE);
     xray_outputs out = { .header = XRAY_HEADER(xray_outputs),

@@ -238,6 +238,7 @@ rig_request rig_request_of(const rig_spec *spec)
     };
     r.load = (xray_workload){
         .header = XRAY_HEADER(xray_workload),
+        .segments = spec->segments,
         .tokens = spec->tokens ? spec->tokens : 256,
         .rows = spec->rows ? spec->rows : 32,
         .row_tokens = spec->row_tokens ? spec->row_tokens : 48,

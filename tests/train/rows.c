@@ -64,31 +64,93 @@ void rows_one(rows *r, const int32_t *ids, uint32_t count)
     fill_batch(r, 1);
 }
 
+/* Makes micro-batch p of the rows [first, last). */
+static void cut_part(rows *r, uint32_t p, uint32_t first, uint32_t last)
+{
+    int32_t token = r->row_start[first];
+    for (uint32_t i = first; i <= last; i++)
+        r->part_start[p][i - first] = r->row_start[i] - token;
+    r->parts[p] = (xray_batch){
+        .header = XRAY_HEADER(xray_batch),
+        .rows = last - first,
+        .tokens = (uint32_t)(r->row_start[last] - token),
+        .ids = r->ids + token,
+        .row_start = r->part_start[p],
+        .loss_mask = r->mask + token,
+        .temperature = r->batch.temperature ? r->temperature + first : NULL,
+        .row_index = r->row_index + first,
+        .prompt_len = r->batch.prompt_len ? r->prompt_len + first : NULL,
+        .group = r->batch.group ? r->group + first : NULL,
+        .share_prompts = r->batch.share_prompts,
+    };
+    r->pointers[p] = &r->parts[p];
+}
+
 void rows_cut(rows *r, uint32_t parts)
 {
     for (uint32_t row = 0; row < ROWS_MAX; row++)
         r->row_index[row] = row;
-    for (uint32_t p = 0; p < parts; p++) {
-        uint32_t first = r->batch.rows * p / parts;
-        uint32_t last = r->batch.rows * (p + 1) / parts;
-        int32_t token = r->row_start[first];
-        for (uint32_t i = first; i <= last; i++)
-            r->part_start[p][i - first] = r->row_start[i] - token;
-        r->parts[p] = (xray_batch){
-            .header = XRAY_HEADER(xray_batch),
-            .rows = last - first,
-            .tokens = (uint32_t)(r->row_start[last] - token),
-            .ids = r->ids + token,
-            .row_start = r->part_start[p],
-            .loss_mask = r->mask + token,
-            .temperature = r->batch.temperature ? r->temperature + first : NULL,
-            .row_index = r->row_index + first,
-            .prompt_len = r->batch.prompt_len ? r->prompt_len + first : NULL,
-            .group = r->batch.group ? r->group + first : NULL,
-            .share_prompts = r->batch.share_prompts,
-        };
-        r->pointers[p] = &r->parts[p];
+    for (uint32_t p = 0; p < parts; p++)
+        cut_part(r, p, r->batch.rows * p / parts,
+                 r->batch.rows * (p + 1) / parts);
+}
+
+/* Appends the rows [first, last) of `from`. */
+static void append_rows(rows *to, const rows *from, uint32_t first,
+                        uint32_t last)
+{
+    uint32_t row = to->batch.rows;
+    int32_t shift = to->row_start[row] - from->row_start[first];
+    for (int32_t t = from->row_start[first]; t < from->row_start[last]; t++) {
+        to->ids[t + shift] = from->ids[t];
+        to->mask[t + shift] = from->mask[t];
     }
+    for (uint32_t r = first; r < last; r++, row++) {
+        to->row_start[row + 1] = from->row_start[r + 1] + shift;
+        to->temperature[row] = from->temperature[r];
+    }
+    to->batch.rows = row;
+    to->batch.tokens = (uint32_t)to->row_start[row];
+}
+
+static void begin_rows(rows *to, const rows *from)
+{
+    memset(to, 0, sizeof(*to));
+    to->batch = from->batch;
+    to->batch.rows = to->batch.tokens = 0;
+    to->batch.ids = to->ids;
+    to->batch.row_start = to->row_start;
+    to->batch.loss_mask = to->mask;
+    to->batch.temperature = to->temperature;
+}
+
+void rows_take(rows *to, const rows *from, uint32_t first, uint32_t last)
+{
+    begin_rows(to, from);
+    append_rows(to, from, first, last);
+}
+
+uint32_t rows_take_segments(rows *to, const rows *from, const rows_deal *deal)
+{
+    uint32_t parts = 0;
+    uint32_t own = deal->segments / deal->ranks;
+    begin_rows(to, from);
+    for (uint32_t row = 0; row < ROWS_MAX; row++)
+        to->row_index[row] = row;
+    for (uint32_t j = 0; j < own; j++) {
+        uint32_t s =
+            deal->in_turn ? j * deal->ranks + deal->rank : deal->rank * own + j;
+        uint32_t first = to->batch.rows;
+        append_rows(to, from, from->batch.rows * s / deal->segments,
+                    from->batch.rows * (s + 1) / deal->segments);
+        uint32_t count = to->batch.rows - first;
+        for (uint32_t p = 0; p < deal->cuts && count; p++, parts++) {
+            cut_part(to, parts, first + count * p / deal->cuts,
+                     first + count * (p + 1) / deal->cuts);
+            to->parts[parts].segment = s;
+        }
+    }
+    return parts;
 }
 
 void rows_begin_alike(rows *r, int tell)

@@ -39,6 +39,20 @@ void rows_one(rows *r, const int32_t *ids, uint32_t count);
  * than rows some are empty. */
 void rows_cut(rows *r, uint32_t parts);
 
+/* Takes the rows [first, last) of `from`. */
+void rows_take(rows *to, const rows *from, uint32_t first, uint32_t last);
+/* How the segments of a mini-batch are dealt to ranks (XRAY_SEGMENTS_*). */
+typedef struct rows_deal {
+    uint32_t segments;
+    uint32_t ranks;
+    uint32_t rank;
+    uint32_t in_turn; /* 1: rank r has segments r, r + ranks, ... */
+    uint32_t cuts;    /* micro-batches of a segment; none of an empty one */
+} rows_deal;
+/* Takes the rows of a rank's segments, cuts them, and returns the number of
+ * micro-batches. */
+uint32_t rows_take_segments(rows *to, const rows *from, const rows_deal *deal);
+
 /* Gives every second row the beginning of the row before it as its prompt,
  * which has no token in the loss. With `tell`, batches say that it is shared.
  * Comes before rows_cut. */
