@@ -93,6 +93,10 @@ typedef struct xm_config {
     uint32_t dtype;      /* XRAY_BF16: matrices and activations are bf16
                           * (docs/numerics.md); 0: fp32. Not of config.json: who
                           * computes with the model sets it */
+    /* Ranks that divide the tokens of rows between them, and the number of this
+     * one; set as dtype is. 0 and 1: each row is computed by one rank. */
+    uint32_t context_ranks;
+    uint32_t context_rank;
     /* The part of a model that layers, heads, kv_heads, ffn and vocab belong
      * to; the other sizes are those of the model. Zeros: all of it. */
     xm_slice slice;

@@ -19,11 +19,17 @@ static uint32_t complete_flags(const xm_config *config, uint32_t flags)
     return flags;
 }
 
+/* The most tokens that a rank has of rows. */
+static uint64_t rank_tokens(const xm_config *config, const xm_space *s)
+{
+    return xm_context_each(s->tokens, config->context_ranks);
+}
+
 /* The most tokens that a rank holds along the residual stream. */
 static uint64_t own_tokens(const xm_config *config, const xm_space *s)
 {
     uint64_t ranks = s->flags & XM_SPACE_SEQUENCE ? config->slice.ranks : 1;
-    return (s->tokens + ranks - 1) / ranks;
+    return (rank_tokens(config, s) + ranks - 1) / ranks;
 }
 
 /* As many tokens for each of the ranks. */
@@ -74,7 +80,7 @@ static void take_block_buffers(arena_cursor *c, const xm_config *config,
                                const xm_space *s, xm_block *b)
 {
     xm_dims d = xm_dims_of(config);
-    uint64_t n = s->tokens;
+    uint64_t n = rank_tokens(config, s);
     uint64_t own = own_tokens(config, s);
     int train = (s->flags & XM_SPACE_TRAIN) != 0;
     *b = (xm_block){ .qk_stride = d.qkv, .act = s->act };
@@ -137,11 +143,24 @@ static void take_all_blocks(arena_cursor *c, const xm_config *config,
     }
 }
 
+/* Keys and values of whole rows, where ranks divide them. */
+static void take_keys(arena_cursor *c, const xm_config *config, xm_space *s)
+{
+    uint64_t dim = 2 * xm_dims_of(config).kv;
+    if (config->context_ranks < 2)
+        return;
+    s->kv = take_acts(c, s->tokens * dim);
+    s->kv_parts =
+        take_shared(c, s, config->context_ranks * rank_tokens(config, s) * dim);
+    if (s->flags & XM_SPACE_TRAIN)
+        s->dkv = take_floats(c, s->tokens * dim);
+}
+
 static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
 {
     arena_cursor c = { .base = arena, .size = xm_config_act_bytes(config) };
     xm_dims d = xm_dims_of(config);
-    uint64_t n = s->tokens;
+    uint64_t n = rank_tokens(config, s);
     uint64_t padded = padded_tokens(config, s);
     int biased = config->o_bias || config->mlp_bias;
     int sliced = config->slice.ranks > 1;
@@ -149,6 +168,7 @@ static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
     s->act = take_shared(&c, s, n * d.ffn);
     take_block_inputs(&c, config, s);
     take_all_blocks(&c, config, s);
+    take_keys(&c, config, s);
     /* Slices add biases to fp32 sums, and have a scratch for that here, in
      * which the rank's own tokens have room anyway. */
     s->hidden = sliced && biased && !(s->flags & XM_SPACE_SEQUENCE)

@@ -48,7 +48,7 @@ static float *gate_up_grads(const xm_pass *pass, const xm_block *block)
 
 static void backprop_activation(xm_pass *pass, const xm_block *block)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     const xm_config *config = &pass->decoder->config;
     xray_glu_grad call = { XRAY_HEADER(xray_glu_grad),
@@ -94,27 +94,6 @@ static void backprop_mlp(xm_pass *pass, const xm_block *block)
                                                xm_rows_of(s->h, d.hidden)));
 }
 
-static void backprop_attention(xm_pass *pass, const xm_block *block)
-{
-    if (pass->status != XRAY_OK)
-        return;
-    xm_space *s = pass->space;
-    xm_dims d = xm_dims_of(&pass->decoder->config);
-    xray_attention forward = xm_attention_call(pass, block);
-    xray_attention_grad call = { XRAY_HEADER(xray_attention_grad),
-                                 .forward = &forward,
-                                 .d_o = s->d_o,
-                                 .dq = s->dqkv,
-                                 .dk = s->dqkv + d.q,
-                                 .dv = s->dqkv + d.q + d.kv,
-                                 .dq_stride = d.qkv,
-                                 .dk_stride = d.qkv,
-                                 .dv_stride = d.qkv };
-    xm_pass_keep_status(pass,
-                        pass->device->attention_grad(pass->self, NULL, &call),
-                        "the gradient of attention");
-}
-
 /* Propagates the gradient through the norm of the q heads or k heads, in place.
  */
 static void backprop_head_norm(xm_pass *pass, uint32_t slot, const float *rstd,
@@ -156,7 +135,10 @@ static void backprop_attention_branch(xm_pass *pass, const xm_block *block,
     xm_branch branch = xm_attention_branch(pass, block);
 
     backprop_branch(pass, &branch, s->d_o);
-    backprop_attention(pass, block);
+    /* Recomputation has gathered the keys again. */
+    if (!(s->flags & XM_SPACE_RECOMPUTE))
+        xm_pass_gather_keys(pass, block);
+    xm_pass_backprop_rows(pass, block);
     xm_pass_rope(pass, xm_rows_part(dqkv, 0, d.q + d.kv), 1);
     backprop_query_key_norms(pass, block);
     xm_pass_weight_grad(
@@ -214,7 +196,7 @@ static void gather_input_grad(xm_pass *pass)
 static void add_embedding_gradient(xm_pass *pass, xray_embedding_grad *call,
                                    const char *what)
 {
-    if (pass->status != XRAY_OK)
+    if (xm_pass_idles(pass))
         return;
     call->tokens = pass->tokens;
     call->dy = pass->space->input_grad;
@@ -276,16 +258,17 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
     xm_pass pass = xm_pass_start(decoder, space, pack->tokens, err);
     pass.pack = pack;
     pass.grads = grads;
+    uint64_t tokens = xm_pack_tokens(pack);
     uint32_t last = space->layers + 1;
     uint32_t frozen = grads->layout->frozen;
     xm_pass_need_bucket(&pass, last, 1);
-    if (pack->tokens)
+    if (tokens)
         backprop_final_norm(&pass, dhidden);
     xm_pass_done_bucket(&pass, last);
     for (uint32_t b = last; --b > 0 && b >= frozen;) {
         xm_pass_need_bucket(&pass, b, 1);
         xm_pass_begin_bucket(&pass, b);
-        if (pack->tokens)
+        if (tokens)
             backprop_block(&pass, b - 1);
         xm_pass_done_bucket(&pass, b);
     }
@@ -295,9 +278,9 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
     /* Where the gradients of a tied lm_head are, the bucket has begun. */
     if (!decoder->config.tied || !xm_config_is_last(&decoder->config))
         xm_pass_begin_bucket(&pass, 0);
-    if (pack->tokens)
+    if (tokens)
         gather_input_grad(&pass);
-    if (pack->tokens && xm_config_is_first(&decoder->config))
+    if (tokens && xm_config_is_first(&decoder->config))
         backprop_embedding(&pass);
     xm_pass_done_bucket(&pass, 0);
     return pass.status;

@@ -37,6 +37,12 @@ typedef struct xm_decoder xm_decoder;
  * each rank holds an equal run of a pass's tokens, the last ones fewer, between
  * the products, and norms and adds only those. The bits are the same.
  *
+ * Context parallelism (context_ranks of the configuration) divides the tokens
+ * of each row: a rank computes its own tokens throughout, and attention gathers
+ * the keys and values of whole rows in their order. So what a token's forward
+ * pass gives has the same bits. The gradients of parameters are the part of the
+ * rank's tokens; the sum over the ranks is the model's, within roundings.
+ *
  * A stage (xm_config_stage) reads the hidden states of the stage before it, and
  * gives its own to the next one; gradients go the other way. The embedding of a
  * tied model has a part of its gradient in the first stage and one in the last,
@@ -112,6 +118,9 @@ typedef struct xm_watch {
      * xm_join_parts is one. `in` or `out` may be this rank's part of the other.
      */
     xray_status (*parts)(void *ctx, const xm_parts *call, xr_err *err);
+    /* The same over the ranks that divide the tokens of rows, which gather and
+     * sum. Not NULL where there are several. */
+    xray_status (*context)(void *ctx, const xm_parts *call, xr_err *err);
     /* Asked at every bucket, also by a pass with a cache: a pass that shall end
      * fails with XRAY_E_CANCELED. NULL: no pass ends early. */
     const xray_call_service *calls;
@@ -123,18 +132,52 @@ const xray_weight *xm_decoder_lm_head(const xm_decoder *decoder);
 
 /* ---- complete rows: training, scoring ----------------------------------- */
 
+/* How the ranks of a context divide packed rows. Each row is cut into 2 R runs
+ * for R ranks, of which rank r has number r and number 2 R - 1 - r, so that all
+ * have as many keys to attend to. A rank's tokens are its first runs of all
+ * rows and then its second ones. It has a R-th of all tokens; where they cannot
+ * be divided equally, the first ranks have one more. */
+typedef struct xm_context {
+    uint64_t tokens;      /* of all ranks; 0: rows are not divided */
+    const int32_t *order; /* [dev] [tokens] token t of the whole rows is token
+                           * order[t] of all ranks, each of which has as many
+                           * as the first */
+    /* The rank's runs: run k of row r has its tokens start[k][r] to
+     * start[k][r + 1] - 1, from position first[k][r] of the row on. */
+    const int32_t *start[2]; /* [dev] [rows + 1] */
+    const int32_t *first[2]; /* [dev] [rows] */
+} xm_context;
+#define XM_CONTEXT_RANKS 8u /* the most */
+/* The most tokens that one of the ranks has. */
+static inline uint64_t xm_context_each(uint64_t tokens, uint32_t ranks)
+{
+    return ranks > 1 ? (tokens + ranks - 1) / ranks : tokens;
+}
+/* Divides rows, given as in xm_pack, among two ranks or more, and fills the
+ * arrays of a context, which the caller owns, for one of them. Returns the
+ * number of its tokens. Pure. */
+typedef struct xm_context_arrays {
+    int32_t *order;
+    int32_t *start[2];
+    int32_t *first[2];
+} xm_context_arrays;
+uint32_t xm_context_divide(const int32_t *row_start, uint32_t rows,
+                           uint32_t ranks, uint32_t rank,
+                           const xm_context_arrays *out);
+
 /* Packed rows. On a device with host memory the host may access the arrays too.
  */
 typedef struct xm_pack {
     uint32_t rows;
-    uint32_t tokens;
+    uint32_t tokens;          /* of this rank */
     uint64_t row_bound;       /* no row is longer, its parent included */
     const int32_t *ids;       /* [dev] [tokens], of the first stage */
     const int32_t *positions; /* [dev] [tokens] from 0 in each row, or
                                * continuing its parent's */
-    const int32_t *row_start; /* [dev] [rows + 1] */
+    const int32_t *row_start; /* [dev] [rows + 1], of the whole rows */
     const int32_t *parent;    /* [dev] [rows] the row that a row continues, as
                                * in xray_attention; NULL: no row has a parent */
+    xm_context context;       /* no row has a parent then */
     const void *in; /* [dev] [tokens, hidden] of the other stages: what the
                      * stage before them gave */
 } xm_pack;
@@ -151,7 +194,8 @@ typedef struct xm_pack {
          * the residual stream */
 
 /* Activations and scratch for up to `tokens` tokens in `rows` rows of at most
- * `row_tokens`, laid out once (tag ACTIVATIONS). */
+ * `row_tokens`, of all ranks that divide them, laid out once (tag ACTIVATIONS).
+ */
 typedef struct xm_space xm_space;
 xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
                             uint64_t rows, uint64_t row_tokens, uint32_t flags,

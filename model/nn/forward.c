@@ -7,42 +7,6 @@
  */
 #include "model/nn/internal.h"
 
-static uint32_t layer_window(const xm_pass *pass)
-{
-    const xm_config *config = &pass->decoder->config;
-    return xm_config_slides(config, pass->layer) ? config->window : 0;
-}
-
-xray_attention xm_attention_call(const xm_pass *pass, const xm_block *block)
-{
-    const xm_config *config = &pass->decoder->config;
-    xm_dims d = xm_dims_of(config);
-    xm_rows qkv = xm_qkv_of(pass, block);
-    xm_rows qk = xm_qk_of(pass, block);
-    return (xray_attention){ XRAY_HEADER(xray_attention),
-                             .tokens = pass->tokens,
-                             .row_start = pass->pack->row_start,
-                             .rows = pass->pack->rows,
-                             .row_bound = pass->pack->row_bound,
-                             .q = qk.data,
-                             .k = xm_rows_part(qk, d.q, d.kv).data,
-                             .v = xm_rows_part(qkv, d.q + d.kv, d.kv).data,
-                             .o = block->o,
-                             .lse = block->lse,
-                             .q_stride = qk.stride,
-                             .k_stride = qk.stride,
-                             .v_stride = qkv.stride,
-                             .o_stride = d.q,
-                             .heads = config->heads,
-                             .kv_heads = config->kv_heads,
-                             .head_dim = config->head_dim,
-                             .window = layer_window(pass),
-                             .scale = (float)config->attn_scale,
-                             .softcap = (float)config->attn_softcap,
-                             .parent = pass->pack->parent,
-                             .dtype = config->dtype };
-}
-
 static xray_attention_kv cached_attention_call(const xm_pass *pass,
                                                const xm_block *block)
 {
@@ -65,7 +29,7 @@ static xray_attention_kv cached_attention_call(const xm_pass *pass,
                                 .o_stride = d.q,
                                 .position_bound = pass->batch->position_bound,
                                 .heads = config->heads,
-                                .window = layer_window(pass),
+                                .window = xm_pass_window(pass),
                                 .scale = (float)config->attn_scale,
                                 .softcap = (float)config->attn_softcap,
                                 .dtype = config->dtype };
@@ -76,10 +40,8 @@ static void enqueue_attention(xm_pass *pass, const xm_block *block)
     if (pass->status != XRAY_OK)
         return;
     if (pass->pack) {
-        xray_attention call = xm_attention_call(pass, block);
-        xm_pass_keep_status(pass,
-                            pass->device->attention(pass->self, NULL, &call),
-                            "attention");
+        xm_pass_gather_keys(pass, block);
+        xm_pass_attend_rows(pass, block);
         return;
     }
     xray_attention_kv call = cached_attention_call(pass, block);
@@ -417,11 +379,12 @@ xm_pass xm_pass_start(const xm_decoder *decoder, xm_space *space,
 static xray_status check_pack(const xm_decoder *decoder, const xm_space *space,
                               const xm_pack *pack, xr_err *err)
 {
-    if (pack->tokens > space->tokens || pack->rows > space->rows)
+    uint64_t tokens = xm_pack_tokens(pack);
+    if (tokens > space->tokens || pack->rows > space->rows)
         return xr_fail(err, XRAY_E_RANGE,
-                       "%u tokens in %u rows do not fit a space of %llu tokens "
-                       "in %llu rows",
-                       pack->tokens, pack->rows,
+                       "%llu tokens in %u rows do not fit a space of %llu "
+                       "tokens in %llu rows",
+                       (unsigned long long)tokens, pack->rows,
                        (unsigned long long)space->tokens,
                        (unsigned long long)space->rows);
     if (pack->row_bound > decoder->positions)
@@ -442,7 +405,7 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
     if (status != XRAY_OK)
         return status;
     xm_pass pass = xm_pass_start(decoder, space, pack->tokens, err);
-    if (pack->tokens == 0) {
+    if (xm_pack_tokens(pack) == 0) {
         for (uint32_t b = 0; b < space->layers + 2; b++)
             xm_pass_need_bucket(&pass, b, 0);
         return pass.status;

@@ -120,9 +120,15 @@ struct xm_space {
                        * of either */
     void *act;        /* [tokens, ffn] scratch, or its fp32 gradient */
     void *hidden;     /* [padded, hidden] result */
-    float *stat;      /* [own] of the final norm, TRAIN */
-    void *items;      /* [tokens, hidden] gathered hidden states */
-    float *logp;      /* [tokens] each */
+    /* Where ranks divide the tokens of rows: keys and values of whole rows, in
+     * their order and as the ranks have them, and the fp32 gradients of the
+     * former, TRAIN. */
+    void *kv;       /* [tokens of all ranks, 2 kv] */
+    void *kv_parts; /* [ranks, tokens, 2 kv], or fp32 gradients */
+    float *dkv;     /* [tokens of all ranks, 2 kv] */
+    float *stat;    /* [own] of the final norm, TRAIN */
+    void *items;    /* [tokens, hidden] gathered hidden states */
+    float *logp;    /* [tokens] each */
     float *entropy;
     float *lse;
     float *value;
@@ -147,6 +153,12 @@ struct xm_space {
     float *d_o;  /* [tokens, q] */
     float *dqkv; /* [tokens, q + 2 kv] */
 };
+
+/* The tokens of a pack, of all ranks that divide them. */
+static inline uint64_t xm_pack_tokens(const xm_pack *pack)
+{
+    return pack->context.tokens ? pack->context.tokens : pack->tokens;
+}
 
 /* ---- one pass over a decoder -------------------------------------------- */
 
@@ -229,6 +241,15 @@ xm_rows xm_pass_own_rows(const xm_pass *pass, xm_rows all);
 xm_rows xm_pass_gather_rows(xm_pass *pass, xm_rows own, xm_rows all);
 /* Joins sums as xm_pass_join does, and gives the rank's own rows of them. */
 xm_rows xm_pass_join_sums(xm_pass *pass, uint32_t what, xm_rows all);
+/* Gathers the keys and values of whole rows, where ranks divide them, before
+ * attention reads them. */
+void xm_pass_gather_keys(xm_pass *pass, const xm_block *block);
+/* Enqueues attention over complete rows, and its gradient from space->d_o to
+ * space->dqkv: over all tokens at once, or over one run of each row after the
+ * other, where the gradients of keys and values are then summed over the ranks.
+ */
+void xm_pass_attend_rows(xm_pass *pass, const xm_block *block);
+void xm_pass_backprop_rows(xm_pass *pass, const xm_block *block);
 /* Between these two, the rank adds the gradients of its own tokens to `data`:
  * the ranks do so one after the other, and then all have the sum. */
 void xm_pass_continue_chain(xm_pass *pass, float *data, uint64_t count);
@@ -299,6 +320,8 @@ void xm_pass_keep_status(xm_pass *pass, xray_status status, const char *what);
 /* The layer number while a pass is outside the blocks. */
 #define XM_NO_LAYER UINT32_MAX
 
+/* Gathers rows, or scatters them. */
+void xm_pass_move_rows(xm_pass *pass, const xray_rows *call, int gather);
 /* y[i] = x[index[i]] of hidden states, and y[index[i]] = x[i] of their
  * gradients. */
 void xm_pass_gather(xm_pass *pass, const int32_t *index, const void *x,
@@ -398,7 +421,7 @@ float *xm_grads_head_norm(const xm_grads *grads, uint32_t bucket,
 /* Refuses gradients that are laid out for another model. */
 xray_status xm_grads_check(const xm_grads *grads, const xm_decoder *decoder,
                            xr_err *err);
-/* The arguments of a block's attention over complete rows. */
-xray_attention xm_attention_call(const xm_pass *pass, const xm_block *block);
+/* The keys that a token of the pass's current layer sees; 0: all. */
+uint32_t xm_pass_window(const xm_pass *pass);
 
 #endif

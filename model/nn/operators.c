@@ -302,9 +302,9 @@ void xm_pass_zero(xm_pass *pass, float *data, uint64_t count)
         "clearing memory");
 }
 
-static void move_rows(xm_pass *pass, const xray_rows *call, int gather)
+void xm_pass_move_rows(xm_pass *pass, const xray_rows *call, int gather)
 {
-    if (xm_pass_idles(pass))
+    if (pass->status != XRAY_OK || call->count.bound == 0)
         return;
     xray_status status = gather ? pass->device->gather(pass->self, NULL, call)
                                 : pass->device->scatter(pass->self, NULL, call);
@@ -320,7 +320,7 @@ void xm_pass_gather(xm_pass *pass, const int32_t *index, const void *x, void *y)
                        .y = y,
                        .dim = pass->decoder->config.hidden,
                        .dtype = pass->decoder->config.dtype };
-    move_rows(pass, &call, 1);
+    xm_pass_move_rows(pass, &call, 1);
 }
 
 void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
@@ -332,5 +332,5 @@ void xm_pass_scatter(xm_pass *pass, const int32_t *index, const float *x,
                        .x = x,
                        .y = y,
                        .dim = pass->decoder->config.hidden };
-    move_rows(pass, &call, 0);
+    xm_pass_move_rows(pass, &call, 0);
 }
