@@ -13,12 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 "$build/quickstart-task" "$work" 1
-cat >"$work/model/config.json" <<'JSON'
-{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8,
- "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024, "vocab_size": 32000,
- "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true,
- "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2}
-JSON
+cp "$(dirname "$0")/35m.json" "$work/model/config.json"
 cat >"$work/run.ini" <<INI
 [model]
 path = $work/model

@@ -25,31 +25,8 @@ def write(path, value):
     path.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def llama_35m():
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 512,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "intermediate_size": 1024,
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-        "hidden_act": "silu",
-        "initializer_range": 0.02,
-        "torch_dtype": "float32",
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "vocab_size": 32000,
-    }
-
-
 def make_35m(out, tokenizer):
-    config = llama_35m()
+    config = json.loads((pathlib.Path(__file__).parent.parent / "35m.json").read_text())
     torch.manual_seed(1)
     model = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in config.items() if k != "torch_dtype"}))
     tensors = {k: v.contiguous() for k, v in model.state_dict().items() if k != "lm_head.weight"}

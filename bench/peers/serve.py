@@ -74,7 +74,7 @@ def compare_tokens(answer, sample):
     return first / len(tokens)
 
 
-def llama(args, samples, attention):
+def llama(args, samples, attention, cache):
     """Returns the tokens per second of llama.cpp's server, and how many it has as X-ray."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -82,7 +82,7 @@ def llama(args, samples, attention):
     longest = max(len(s["prompt"]) + len(s["tokens"]) for s in samples)
     command = [args.llama, "-m", args.dir / f"{args.model}-f32.gguf", "--host", "127.0.0.1", "--port", port,
                "-np", args.slots, "-c", args.slots * longest, "-t", args.threads, "-tb", args.threads,
-               "-fa", attention, "-ctk", "f32", "-ctv", "f32", "-b", 2048, "-ub", 512, "-ngl", 0,
+               "-fa", attention, "-ctk", cache, "-ctv", cache, "-b", 2048, "-ub", 512, "-ngl", 0,
                "--cache-ram", 0, "--no-webui", "--log-disable"]
     with subprocess.Popen([str(c) for c in command], stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as server:
@@ -100,7 +100,7 @@ def llama(args, samples, attention):
             server.terminate()
     alike = [compare_tokens(a, s) for a, s in zip(answers, samples)]
     tokens_s = sum(len(s["tokens"]) for s in samples) / seconds
-    say(f"llama.cpp, {args.slots} slots, flash attention {attention}: {seconds:.2f} s, {tokens_s:.0f} tokens/s, "
+    say(f"llama.cpp, {args.slots} slots, flash attention {attention}, {cache} cache: {seconds:.2f} s, {tokens_s:.0f} tokens/s, "
         f"same {alike.count(1)} of {len(alike)}, alike {100 * sum(alike) / len(alike):.0f} %")
     return tokens_s
 
@@ -124,6 +124,7 @@ def main():
     p.add_argument("--batches", default="16,32", help="of transformers; '': without it")
     p.add_argument("--static", type=int, default=64)
     p.add_argument("--attention", default="on,off", help="llama.cpp's flash attention")
+    p.add_argument("--caches", default="f32,f16", help="the types of llama.cpp's cache")
     p.add_argument("--llama", default=shutil.which("llama-server"))
     p.add_argument("--ours", nargs="*", default=[], help="options of bench-serve")
     args = p.parse_args()
@@ -134,8 +135,10 @@ def main():
         for _ in range(args.turns):
             ours(args, path, best)
             samples = [json.loads(line) for line in path.read_text().splitlines()]
-            for attention in args.attention.split(",") if args.llama else ():
-                keep(best, "llama.cpp", llama(args, samples, attention), f"flash attention {attention}")
+            for cache in args.caches.split(",") if args.llama else ():
+                for attention in args.attention.split(","):
+                    keep(best, f"llama.cpp, {cache} cache", llama(args, samples, attention, cache),
+                         f"flash attention {attention}")
             path.write_text("".join(json.dumps(s) + "\n" for s in samples[:args.static]))
             for batch in args.batches.split(",") if args.batches else ():
                 keep(best, "transformers", static(args, path, batch), f"batches of {batch}")

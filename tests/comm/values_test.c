@@ -139,26 +139,16 @@ static void check_guard(ranks_env *e, void *block, const void *p,
 }
 
 static void check_all_reduce(ranks_env *e, uint64_t count, uint32_t dtype,
-                             uint64_t offset)
+                             uint64_t offset, int largest)
 {
     void *block;
     void *buf = alloc_buffer(e, count, dtype, offset, &block);
     fill_buffer(buf, count, e->rank, dtype, count);
-    CHECK_OK(e, e->comm->all_reduce(e->world, NULL, buf, count, dtype));
+    CHECK_OK(e, (largest ? e->comm->all_reduce_max : e->comm->all_reduce)(
+                    e->world, NULL, buf, count, dtype));
     for (uint64_t i = 0; i < count; i++)
-        check_sum(e, get_element(buf, i, dtype), i, dtype, count);
-    check_guard(e, block, buf, count, dtype);
-}
-
-static void check_all_reduce_max(ranks_env *e, uint64_t count, uint32_t dtype,
-                                 uint64_t offset)
-{
-    void *block;
-    void *buf = alloc_buffer(e, count, dtype, offset, &block);
-    fill_buffer(buf, count, e->rank, dtype, count);
-    CHECK_OK(e, e->comm->all_reduce_max(e->world, NULL, buf, count, dtype));
-    for (uint64_t i = 0; i < count; i++)
-        check_largest(e, get_element(buf, i, dtype), i, dtype, count);
+        (largest ? check_largest : check_sum)(e, get_element(buf, i, dtype), i,
+                                              dtype, count);
     check_guard(e, block, buf, count, dtype);
 }
 
@@ -229,9 +219,9 @@ static void check_all_values(ranks_env *e)
         uint64_t count = count_of_size(e, i);
         for (size_t t = 0; t < 2; t++) {
             uint64_t offset = (i * 5 + t + e->rank) % 17;
-            check_all_reduce(e, count, types[t], offset);
-            check_all_reduce(e, count, types[t], 0);
-            check_all_reduce_max(e, count, types[t], offset);
+            check_all_reduce(e, count, types[t], offset, 0);
+            check_all_reduce(e, count, types[t], 0, 0);
+            check_all_reduce(e, count, types[t], offset, 1);
             check_reduce_scatter(e, count, types[t], offset, 0);
             check_reduce_scatter(e, count, types[t], 0, 1);
             check_all_gather(e, count, types[t], offset, 0);
@@ -254,8 +244,8 @@ static void check_sums(ranks_env *e)
     static const uint64_t counts[] = { 1, 31, 33, 4099, 40001 };
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
         for (uint32_t dtype = XRAY_F32; dtype <= XRAY_BF16; dtype++) {
-            check_all_reduce(e, counts[i], dtype, i);
-            check_all_reduce_max(e, counts[i], dtype, i);
+            check_all_reduce(e, counts[i], dtype, i, 0);
+            check_all_reduce(e, counts[i], dtype, i, 1);
             check_reduce_scatter(e, counts[i], dtype, i, 0);
             check_reduce_scatter(e, counts[i], dtype, 0, 1);
         }

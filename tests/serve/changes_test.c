@@ -8,22 +8,11 @@
 #include <xray/numerics.h>
 
 #include "model/serve/sched.h"
+#include "tests/serve/test_request.h"
 
 enum { VOCAB = 97, ROW = 40, BUDGET = 16 };
 
 static const int32_t ids[4] = { 1, 2, 3, 4 };
-
-static xray_request make_test_request(uint64_t id)
-{
-    return (xray_request){ .header = XRAY_HEADER(xray_request),
-                           .id = id,
-                           .ids = ids,
-                           .id_count = 4,
-                           .count = 1,
-                           .max_tokens = 3,
-                           .temperature = 1,
-                           .top_p = 1 };
-}
 
 static xm_sched *make_sched(uint32_t slots, uint32_t vocab)
 {
@@ -75,7 +64,7 @@ static void sets_lie_side_by_side(void **state)
         for (uint32_t i = 0; i < DRAWS; i++) {
             const int32_t list[] = { (int32_t)i, (int32_t)vocabs[v] - 1 };
             const int32_t wanted[] = { 1 };
-            xray_request q = make_test_request(i);
+            xray_request q = make_test_request(i, ids, 4);
             q.allowed_ids = i == PLAIN ? NULL : list;
             q.allowed_count = i == PLAIN ? 0 : 2;
             q.logp_ids = wanted; /* so that it needs logits, too */
@@ -114,7 +103,7 @@ static void bans_and_minima_are_those_of_a_round(void **state)
                            .allowed = allowed,
                            .allowed_set = sets };
     xm_sched *s = make_sched(1, VOCAB);
-    xray_request q = make_test_request(1);
+    xray_request q = make_test_request(1, ids, 4);
     xr_err err = { "" };
     (void)state;
     q.hold = 1;
@@ -167,7 +156,7 @@ static void draws_have_the_settings_of_their_request(void **state)
     int run = 0;
     (void)state;
     for (uint32_t i = 0; i < DRAWS; i++) {
-        xray_request q = make_test_request(i);
+        xray_request q = make_test_request(i, ids, 4);
         q.id_count = 1 + i;
         q.first_sample = 10 * i;
         q.seed = 5 + i;

@@ -10,22 +10,11 @@
 
 #include "model/serve/sched.h"
 #include "model/serve/sched_internal.h"
+#include "tests/serve/test_request.h"
 
 enum { VOCAB = 97, ROW = 40 };
 
 static const int32_t ids[ROW + 1] = { 1, 2, 3, 4, 5 };
-
-static xray_request make_test_request(uint64_t id)
-{
-    return (xray_request){ .header = XRAY_HEADER(xray_request),
-                           .id = id,
-                           .ids = ids,
-                           .id_count = 4,
-                           .count = 1,
-                           .max_tokens = 3,
-                           .temperature = 1,
-                           .top_p = 1 };
-}
 
 /* `says` NULL: the request is accepted. */
 static void expect_verdict(const xray_request *q, const char *says)
@@ -39,14 +28,14 @@ static void expect_verdict(const xray_request *q, const char *says)
 
 static void counts_have_bounds(void **state)
 {
-    xray_request q = make_test_request(9);
+    xray_request q = make_test_request(9, ids, 4);
     (void)state;
     q.count = XM_MAX_SAMPLES;
     expect_verdict(&q, NULL);
     q.count++;
     expect_verdict(
         &q, "request 9: count 1048577, 1 to 1048576 samples were expected");
-    q = make_test_request(9);
+    q = make_test_request(9, ids, 4);
     q.first_sample = UINT32_MAX - 1;
     expect_verdict(&q, NULL);
     q.first_sample++;
@@ -60,7 +49,7 @@ static void counts_have_bounds(void **state)
     expect_verdict(
         &q, "request 9: first_sample 4294967293 and count 3 do not fit 32 "
             "bits");
-    q = make_test_request(9);
+    q = make_test_request(9, ids, 4);
     q.max_tokens = 1;
     expect_verdict(&q, NULL);
     q.max_tokens = UINT32_MAX;
@@ -75,7 +64,7 @@ static void counts_have_bounds(void **state)
     expect_verdict(
         &q, "request 9: the prompt is empty, at least one id was expected");
     static const int32_t last[] = { 0, VOCAB - 1 };
-    q = make_test_request(9);
+    q = make_test_request(9, ids, 4);
     q.ids = last;
     q.id_count = 2;
     expect_verdict(&q, NULL);
@@ -95,7 +84,7 @@ static void each_id_of_each_list_is_checked(void **state)
             const xray_id_list banned[] = { { .ids = ids, .count = 2 },
                                             { .ids = list, .count = 3 } };
             char want[80];
-            xray_request q = make_test_request(9);
+            xray_request q = make_test_request(9, ids, 4);
             q.ids = list;
             q.id_count = 3;
             expect_verdict(&q, NULL);
@@ -106,7 +95,7 @@ static void each_id_of_each_list_is_checked(void **state)
                            odd[bad], at);
             expect_verdict(&q, want);
             for (uint32_t i = 0; i < 4; i++) {
-                q = make_test_request(9);
+                q = make_test_request(9, ids, 4);
                 q.allowed_ids = i == 0 ? list : NULL;
                 q.forced_ids = i == 1 ? list : NULL;
                 q.logp_ids = i == 2 ? list : NULL;
@@ -122,7 +111,7 @@ static void each_id_of_each_list_is_checked(void **state)
                                odd[bad], names[i]);
                 expect_verdict(&q, want);
             }
-            q = make_test_request(9);
+            q = make_test_request(9, ids, 4);
             q.biases = biases;
             q.bias_count = 3;
             q.bias_stride = sizeof(biases[0]);
@@ -164,7 +153,7 @@ static void samplings_have_bounds(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        xray_request q = make_test_request(9);
+        xray_request q = make_test_request(9, ids, 4);
         q.temperature = cases[i].temperature;
         q.top_p = cases[i].top_p;
         q.min_p = cases[i].min_p;
@@ -334,7 +323,7 @@ static void many_requests_are_told_apart(void **state)
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     (void)state;
     for (uint64_t i = 0; i < MANY; i++) {
-        xray_request q = make_test_request(i * 1000003);
+        xray_request q = make_test_request(i * 1000003, ids, 4);
         q.first_sample = 10;
         assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
         assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_E_ARG);
@@ -396,7 +385,7 @@ static void any_of_several_ends_counts(void **state)
     for (uint32_t right = 0; right < 3; right++)
         for (uint32_t length = 1; length <= 3; length++) {
             xm_sched *s = make_sched(1, 8);
-            xray_request q = make_test_request(1);
+            xray_request q = make_test_request(1, ids, 4);
             xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
             xray_id_list lists[3];
             uint32_t tokens = 0;
@@ -442,7 +431,7 @@ static void the_numbers_of_a_run(void **state)
     run_sched_step(s, &tokens); /* a step without work does not count */
     assert_int_equal(tokens, 0);
     for (uint64_t i = 0; i < 3; i++) {
-        xray_request q = make_test_request(i);
+        xray_request q = make_test_request(i, ids, 4);
         q.count = count[i];
         q.max_tokens = most[i];
         assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
@@ -476,7 +465,7 @@ static void the_numbers_of_a_run(void **state)
 static void an_aborted_prompt_has_its_first_log_prob(void **state)
 {
     xm_sched *s = make_sched(1, 8);
-    xray_request q = make_test_request(3);
+    xray_request q = make_test_request(3, ids, 4);
     xr_err err = { "" };
     (void)state;
     for (uint32_t wanted = 0; wanted < 2; wanted++) {
