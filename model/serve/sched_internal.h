@@ -25,7 +25,7 @@ typedef struct xm_slot {
     uint32_t feed_count;
     uint32_t position; /* of the first token of `feed` */
     uint32_t listed;   /* 1: in `busy` */
-    uint32_t reserved;
+    uint32_t settled;  /* position of its first token in its last step */
 } xm_slot;
 
 /* The log-prob of a prompt's id, which an entry of the step's `last` gives. */
@@ -122,9 +122,11 @@ xray_status xm_paging_open(xm_sched *sched, xr_err *err);
 void xm_paging_close(xm_paging *paging);
 /* Makes room for the next tokens of what runs, from the oldest on; where blocks
  * are lacking, the youngest is preempted: it gives its blocks back and is
- * computed again later. Unless that was necessary, it gives slots to what
- * waits. Returns the number of blocks to copy. */
-uint32_t xm_paging_fill(xm_sched *sched);
+ * computed again later. Returns 1 if that was necessary. */
+int xm_paging_make_room(xm_sched *sched);
+/* Gives a slot to the first of what waits, and adds to `step` the block that
+ * has to be copied for it. Returns 0 if nothing waits or it has to wait on. */
+int xm_paging_start(xm_sched *sched, xm_sched_step *step, uint32_t *out_slot);
 /* Returns 1 if there is a block for the token after the next one. */
 int xm_paging_grow(xm_sched *sched, uint32_t slot);
 /* Takes the blocks from everything that has some. */

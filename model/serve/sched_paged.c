@@ -62,8 +62,7 @@ static uint32_t find_youngest(const xm_sched *sched)
     return sched->busy[i];
 }
 
-/* Returns 1 if a sequence was preempted. */
-static int make_room(xm_sched *sched)
+int xm_paging_make_room(xm_sched *sched)
 {
     xm_paging *p = &sched->paging;
     int preempted = 0;
@@ -99,13 +98,18 @@ int xm_paging_grow(xm_sched *sched, uint32_t slot)
 
 /* ---- sequences that start ----------------------------------------------- */
 
-/* Returns the sequence of a slot that has the request's prompt, or NULL. */
-static const xm_block_seq *find_prompt(const xm_sched *sched,
-                                       const xm_request *r)
+/* Returns how many tokens of its prompt a sample can share with the slot that
+ * has it, which lacks none when others start. A block that is partly filled is
+ * copied before the step's tokens are computed, so that those of this step are
+ * shared in full blocks only. */
+static uint32_t count_shared(const xm_sched *sched, const xm_request *r)
 {
-    const xm_block_seq *seq = &sched->paging.seqs[r->source];
-    int has = sched->slots[r->source].request == r;
-    return has && seq->tokens >= r->id_count ? seq : NULL;
+    const xm_slot *s = &sched->slots[r->source];
+    uint32_t prompt = r->id_count;
+    if (s->request != r)
+        return 0;
+    uint32_t rest = prompt % sched->limits.paging.blocks.block_tokens;
+    return s->settled < prompt ? prompt - rest : prompt;
 }
 
 /* Begins the sequence of a slot with what is in the cache: the prompt that
@@ -123,11 +127,12 @@ static int begin_seq(xm_sched *sched, uint32_t slot, xm_request *r,
     int copies = 0;
     if (s || !r->prompt_logp)
         found = xm_blocks_find(p->blocks, row, count, seq);
-    const xm_block_seq *from = s ? find_prompt(sched, r) : NULL;
-    int forks = from && found < r->id_count;
+    uint32_t shared = s ? count_shared(sched, r) : 0;
+    int forks = found < shared;
     if (forks) {
         int32_t pair[2] = { 0 };
-        copies = xm_blocks_fork(p->blocks, from, r->id_count, seq, pair);
+        copies =
+            xm_blocks_fork(p->blocks, &p->seqs[r->source], shared, seq, pair);
         *copy = (xm_slot_copy){ (uint32_t)pair[0], (uint32_t)pair[1], 1 };
     }
     if (copies >= 0 && !xm_blocks_reserve(p->blocks, seq, count, spare)) {
@@ -150,54 +155,37 @@ static int start_seq(xm_sched *sched, uint32_t slot, xm_request *r,
         return copies;
     uint32_t computed = sched->paging.seqs[slot].tokens;
     uint32_t count = sample ? sample->row_count : r->id_count;
+    if (!count_shared(sched, r))
+        r->source = slot;
     s->request = r;
     s->sample = sample;
-    if (sample) {
+    if (sample)
         sample->state = XM_SAMPLE_RUNNING;
-    } else {
-        r->source = slot;
+    else
         sched->saved_tokens += computed;
-    }
     xm_slot_feed(sched, slot, row + computed, count - computed, computed);
     return copies;
 }
 
-/* Counts the tokens that slots have to compute. */
-static uint64_t count_feed(const xm_sched *sched)
+int xm_paging_start(xm_sched *sched, xm_sched_step *step, uint32_t *out_slot)
 {
-    uint64_t tokens = 0;
-    for (uint32_t i = 0; i < sched->busy_count; i++)
-        tokens += sched->slots[sched->busy[i]].feed_count;
-    return tokens;
-}
-
-uint32_t xm_paging_fill(xm_sched *sched)
-{
-    uint32_t copies = 0;
-    if (make_room(sched))
+    xm_request *r = sched->branching.first;
+    if (!r && !sched->paused)
+        r = sched->waiting.first;
+    if (!r || !sched->unused_count)
         return 0;
-    /* A sequence that no step has tokens for yet would hold blocks in vain, and
-     * could not find the prefixes that are computed until then. */
-    uint64_t tokens = count_feed(sched);
-    while (sched->unused_count && tokens < sched->limits.step_tokens) {
-        xm_request *r = sched->branching.first;
-        if (!r && !sched->paused)
-            r = sched->waiting.first;
-        if (!r)
-            break;
-        uint32_t slot = sched->unused[sched->unused_count - 1];
-        int copied =
-            start_seq(sched, slot, r, r->ready, &sched->copies[copies]);
-        if (copied < 0)
-            break;
-        copies += (uint32_t)copied;
-        tokens += sched->slots[slot].feed_count;
-        sched->unused_count--;
-        (void)xm_ready_pop(r);
-        if (!r->ready)
-            xm_queue_remove(r->queued == XM_QUEUE_WAITING ? &sched->waiting
-                                                          : &sched->branching,
-                            r);
-    }
-    return copies;
+    uint32_t slot = sched->unused[sched->unused_count - 1];
+    int copies =
+        start_seq(sched, slot, r, r->ready, &sched->copies[step->copy_count]);
+    if (copies < 0)
+        return 0;
+    step->copy_count += (uint32_t)copies;
+    sched->unused_count--;
+    (void)xm_ready_pop(r);
+    if (!r->ready)
+        xm_queue_remove(r->queued == XM_QUEUE_WAITING ? &sched->waiting
+                                                      : &sched->branching,
+                        r);
+    *out_slot = slot;
+    return 1;
 }

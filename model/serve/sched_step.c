@@ -187,6 +187,7 @@ static void pass_tokens(xm_sched *sched, uint32_t slot, uint32_t count)
         *computed = end;
     s->feed += count;
     s->feed_count -= count;
+    s->settled = s->position;
     s->position = end;
 }
 
@@ -217,6 +218,23 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
     step->last[step->last_count++] = (int32_t)(step->tokens - 1);
 }
 
+/* Starts what waits while the step has tokens for it. Each one's are listed
+ * before the next one starts, which thus finds the prefixes that are computed
+ * in this very step. Returns the number of those that lack one token only. */
+static uint32_t emit_started(xm_sched *sched, xm_sched_step *step)
+{
+    uint32_t most = sched->limits.step_tokens;
+    uint32_t single = 0;
+    uint32_t slot = 0;
+    while (step->tokens < most && xm_paging_start(sched, step, &slot)) {
+        uint32_t wanted = sched->slots[slot].feed_count;
+        uint32_t budget = most - step->tokens;
+        emit_slot_tokens(sched, slot, wanted < budget ? wanted : budget, step);
+        single += wanted == 1;
+    }
+    return single;
+}
+
 static void forget_draws(xm_sched *sched)
 {
     sched->drawn_count = 0;
@@ -233,8 +251,8 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
     step->last_count = 0;
     step->position_bound = 0;
     step->copies = sched->copies;
-    step->copy_count =
-        sched->paging.blocks ? xm_paging_fill(sched) : fill_free_slots(sched);
+    step->copy_count = sched->paging.blocks ? 0 : fill_free_slots(sched);
+    int starts = sched->paging.blocks && !xm_paging_make_room(sched);
     for (uint32_t i = 0; i < sched->busy_count; i++)
         if (sched->slots[sched->busy[i]].feed_count == 1)
             emit_slot_tokens(sched, sched->busy[i], 1, step);
@@ -247,6 +265,8 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
             emit_slot_tokens(sched, sched->busy[i], count, step);
         budget -= count;
     }
+    if (starts)
+        decode += emit_started(sched, step);
     step->rows = sched->drawn_count;
     if (step->tokens)
         sched->steps++;

@@ -444,24 +444,42 @@ static void a_group_may_lack_blocks(void **state)
                                    { "", "a2:28-30 ABCDEFGH" } } });
 }
 
-/* The second sample computes the prompt again, in the slot that had it, and the
- * third one starts before that is done. */
-static void half_a_prompt_is_not_shared(void **state)
+/* The second sample computes the prompt again, in another slot. The third one
+ * starts in the step that ends it, and shares its full blocks: the last one
+ * cannot be copied yet. */
+static void a_sample_shares_the_prompt_that_a_step_ends(void **state)
 {
     (void)state;
     play_scene(&(scene){ .slots = 2,
                          .step_tokens = 8,
                          .blocks = 16,
                          .uncached = 1,
-                         .saved = 40,
-                         .acts = { { "a=p20*3/2 b=q4/3", "a:0-7 ABCDE" },
+                         .saved = 36,
+                         .acts = { { "a=p18*3/2 b=q4/2", "a:0-7 ABCDE" },
                                    { "", "a:8-15 ABCDE" },
-                                   { "", "a:16-19 ABCDE b:0-3 F" },
-                                   { "", "a0:20 ABCDEG b0:4 FH" },
-                                   { "", "b0:5 FH a1:0-6 ABCDEG" },
-                                   { "", "a1:7-14 ABCDEG" },
-                                   { "", "a1:15-20 ABCDEG a2:0-1 FHIJKL" },
-                                   { "", "a2:2-9 FHIJKL" } } });
+                                   { "", "a:16-17 ABCDE b:0-3 F" },
+                                   { "", "a0:18 ABCDE b0:4 FG" },
+                                   { "", "a1:0-7 FGABC" },
+                                   { "", "a1:8-15 FGABC" },
+                                   { "", "a1:16-18 FGABC a2:16-18 FGABD" } } });
+}
+
+/* Other weights, between steps of a group: its first sample computes the prompt
+ * again, with which the others go on. */
+static void a_group_computes_its_prompt_once_from_new_weights(void **state)
+{
+    (void)state;
+    for (uint32_t uncached = 0; uncached < 2; uncached++)
+        play_scene(
+            &(scene){ .slots = 3,
+                      .step_tokens = 64,
+                      .blocks = 24,
+                      .uncached = uncached,
+                      .saved = 20,
+                      .acts = { { "a=p10*3/9", "a:0-9 ABC" },
+                                { "", "C>D C>E a0:10 ABC a1:10 ABD a2:10 ABE" },
+                                { "~", "a0:0-11 ABC a1:8-11 ABD a2:8-11 ABE" },
+                                { "-a", "" } } });
 }
 
 /* ---- the prefix cache ---------------------------------------------------- */
@@ -491,6 +509,20 @@ static void running_sequences_share_their_beginnings(void **state)
         .acts = { { "a=p9/3", "a:0-8 ABC" },
                   { "b=p8q4/3 c=p4q9/3", "a0:9 ABC b:8-11 ABD c:4-12 AEFG" },
                   { "", "a0:10 ABC b0:12 ABDH c0:13 AEFG" } } });
+}
+
+/* Equal prompts that start in one step compute their full blocks once. */
+static void prompts_of_one_step_share_their_beginnings(void **state)
+{
+    (void)state;
+    play_scene(
+        &(scene){ .slots = 4,
+                  .step_tokens = 64,
+                  .blocks = 20,
+                  .saved = 20,
+                  .acts = { { "a=p9/2 b=p9/2 c=p8/2 d=p8q3/2",
+                              "a:0-8 ABC b:8 ABD c:4-7 AE d:8-10 ABF" },
+                            { "", "a0:9 ABC b0:9 ABD c0:8 AEG d0:11 ABF" } } });
 }
 
 /* Blocks are used again in the order in which they were released, those without
@@ -555,9 +587,11 @@ int main(void)
         cmocka_unit_test(a_group_shares_full_blocks_and_copies_the_last),
         cmocka_unit_test(later_samples_find_the_prompt_in_the_cache),
         cmocka_unit_test(a_group_may_lack_blocks),
-        cmocka_unit_test(half_a_prompt_is_not_shared),
+        cmocka_unit_test(a_sample_shares_the_prompt_that_a_step_ends),
+        cmocka_unit_test(a_group_computes_its_prompt_once_from_new_weights),
         cmocka_unit_test(the_last_token_is_computed),
         cmocka_unit_test(running_sequences_share_their_beginnings),
+        cmocka_unit_test(prompts_of_one_step_share_their_beginnings),
         cmocka_unit_test(the_prefix_that_was_used_last_stays_longest),
         cmocka_unit_test(other_weights_find_nothing),
         cmocka_unit_test(logps_of_a_prompt_need_all_of_it),
