@@ -75,6 +75,11 @@ static const xray_option run_options[] = {
     XRAY_INT(RUN, max_restarts, "0", 0, 1000000, "restarts", 0u, SINCE,
              "How often a run restarts from its last checkpoint by itself "
              "after losing a Workhorse."),
+    XRAY_INT(RUN, layout_segments, "0", 0, XR_MAX_SEGMENTS, "segments", 0u,
+             SINCE,
+             "Add up the gradients of a mini-batch in so many segments, a "
+             "power of two: all numbers of replicas that divide it give the "
+             "same bits. 0: the bits depend on the replicas."),
 };
 
 /* ---- [model] ------------------------------------------------------------ */

@@ -23,11 +23,13 @@ typedef struct xr_run_section { /* [run] */
     const char *runtime;    /* "auto": one rank runs in this process, several
                              * are local */
     const char *comm;
-    int64_t comm_timeout; /* longest ns a collective waits for its ranks */
-    int64_t max_restarts; /* after the loss of a Workhorse */
+    int64_t comm_timeout;    /* longest ns a collective waits for its ranks */
+    int64_t max_restarts;    /* after the loss of a Workhorse */
+    int64_t layout_segments; /* of a mini-batch; 0: undivided */
 } xr_run_section;
 
 #define XR_MAX_RANKS 1024
+#define XR_MAX_SEGMENTS 1024
 #define XR_MAX_TEMPERATURE 100
 
 typedef struct xr_placement_section { /* [placement]: ranks of each role */

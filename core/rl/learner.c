@@ -107,8 +107,13 @@ xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
     if (status == XRAY_OK &&
         XRAY_HAS(xray_algo_ops, xr_algo(roles->run), accept))
         status = xr_rows_init(&learner->rows, rows, tokens, err);
-    if (status == XRAY_OK && (ini->actor.shuffle || ini->critic.shuffle))
-        status = xr_rows_init(&learner->shuffled, rows, tokens, err);
+    if (status == XRAY_OK &&
+        (ini->actor.shuffle || ini->critic.shuffle || ini->run.layout_segments))
+        status = xr_rows_init(&learner->ordered, rows, tokens, err);
+    if (status == XRAY_OK)
+        status = xr_segments_init(&learner->segments,
+                                  (uint64_t)ini->run.layout_segments, rows,
+                                  learner->names, err);
     if (status == XRAY_OK)
         status = xr_views_init(&learner->views, rows, err);
     if (status == XRAY_OK)
@@ -124,7 +129,8 @@ void xr_learner_free(xr_learner *learner)
 {
     xr_rows_free(&learner->fresh);
     xr_rows_free(&learner->rows);
-    xr_rows_free(&learner->shuffled);
+    xr_rows_free(&learner->ordered);
+    xr_segments_free(&learner->segments);
     xr_views_free(&learner->views);
     xr_views_free(&learner->mini_batch);
     free(learner->logp);

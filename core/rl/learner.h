@@ -7,6 +7,7 @@
 #define XR_LEARNER_H
 
 #include "core/monitor/monitor.h"
+#include "core/rl/segments.h"
 #include "core/roles/role_calls.h"
 #include "core/roles/samples.h"
 
@@ -46,10 +47,11 @@ typedef struct xr_learner {
     float *weights_of_scores; /* [rewards] weight of each reward */
     /* [prompts] baselines for the next pack; NULL: not needed */
     float *baseline;
-    xr_rows fresh;    /* one rollout */
-    xr_rows rows;     /* the groups kept for the step, if the algorithm filters
-                       * groups */
-    xr_rows shuffled; /* rows in the order of an epoch */
+    xr_rows fresh;   /* one rollout */
+    xr_rows rows;    /* the groups kept for the step, if the algorithm filters
+                      * groups */
+    xr_rows ordered; /* rows in the order of an epoch */
+    xr_segments segments;
     xr_views views;
     xr_views mini_batch; /* a mini-batch as a single view */
     xr_metrics *metrics; /* borrowed */

@@ -109,8 +109,9 @@ static xray_status apply_update(xr_learner *learner, xr_updates *u, xr_err *err)
                           .sums = learner->sums,
                           .weights = learner->weights,
                           .names = learner->names };
-    xray_status status = xr_role_gradients(roles, u->role, &learner->views,
-                                           &spec, &learner->fault, err);
+    xray_status status =
+        xr_segments_gradients(&learner->segments, roles, u->role,
+                              &learner->views, &spec, &learner->fault, err);
     if (*learner->fault.text) {
         u->skipped++;
         return xr_nonfinite_fault(roles, who, &learner->fault, status, err);
@@ -136,8 +137,10 @@ static xray_status update_on_mini_batch(xr_learner *learner, xr_updates *u,
     uint32_t first = range[0];
     uint32_t count = range[1];
     const xr_cut undivided = { first, count, .budget = UINT64_MAX };
-    const xr_cut parts = { first, count, .budget = u->micro_tokens,
-                           .prompts = u->prompts };
+    const xr_cut parts = {
+        first, count, .budget = u->micro_tokens, .prompts = u->prompts,
+        .segment = learner->segments.count ? learner->segments.of + first : NULL
+    };
     xray_totals totals = {
         .header = XRAY_HEADER(xray_totals),
         .max_response = (uint64_t)roles->run->ini.data.max_response_length
@@ -160,15 +163,11 @@ static xray_status update_on_mini_batch(xr_learner *learner, xr_updates *u,
 
 /* Shuffles with Fisher-Yates, driven by Philox of (seed, step, epoch): the
  * order is the same in a rerun, and a different one for the critic. */
-static xray_status shuffle_rows(xr_learner *learner, const xr_rows *rows,
-                                uint64_t step, uint64_t epoch, uint32_t critic,
-                                xr_err *err)
+static void shuffle_order(xr_learner *learner, uint32_t n, uint64_t step,
+                          uint64_t epoch, uint32_t critic)
 {
-    uint32_t n = rows->batch.rows;
     uint64_t key = xray_philox_key((uint64_t)learner->roles->run->ini.run.seed,
                                    step, 0x6d696e6962617463u);
-    for (uint32_t i = 0; i < n; i++)
-        learner->order[i] = i;
     for (uint32_t i = n; i > 1; i--) {
         uint32_t bits = xray_philox(key, i, (uint32_t)epoch, critic, 0).w[0];
         uint32_t j = (uint32_t)(((uint64_t)bits * i) >> 32);
@@ -176,10 +175,28 @@ static xray_status shuffle_rows(xr_learner *learner, const xr_rows *rows,
         learner->order[j] = learner->order[i - 1];
         learner->order[i - 1] = other;
     }
-    xr_rows_clear(&learner->shuffled);
+}
+
+/* Copies the rows in the order of an epoch: shuffled, and within a mini-batch
+ * by segments. */
+static xray_status order_rows(xr_learner *learner, const xr_updates *u,
+                              const xr_rows *rows, uint32_t mini, uint64_t step,
+                              uint64_t epoch, xr_err *err)
+{
+    uint32_t n = rows->batch.rows;
+    for (uint32_t i = 0; i < n; i++)
+        learner->order[i] = i;
+    if (u->shuffle)
+        shuffle_order(learner, n, step, epoch, (uint32_t)u->critic);
+    for (uint32_t at = 0; at < n && learner->segments.count; at += mini) {
+        const uint32_t range[] = { at, n - at < mini ? n - at : mini };
+        xr_segments_order(&learner->segments, rows, range, u->shuffle,
+                          learner->order);
+    }
+    xr_rows_clear(&learner->ordered);
     for (uint32_t i = 0; i < n; i++) {
         xray_status status =
-            xr_rows_copy(&learner->shuffled, rows, learner->order[i],
+            xr_rows_copy(&learner->ordered, rows, learner->order[i],
                          rows->group[learner->order[i]], err);
         if (status != XRAY_OK)
             return status;
@@ -197,10 +214,10 @@ xray_status xr_learner_update(xr_learner *learner, xr_updates *u,
     for (int64_t epoch = 0; epoch < u->epochs; epoch++) {
         const xr_rows *source = rows;
         xray_status status = XRAY_OK;
-        if (u->shuffle) {
-            status = shuffle_rows(learner, rows, step, (uint64_t)epoch,
-                                  (uint32_t)u->critic, err);
-            source = &learner->shuffled;
+        if (u->shuffle || learner->segments.count) {
+            status =
+                order_rows(learner, u, rows, mini, step, (uint64_t)epoch, err);
+            source = &learner->ordered;
         }
         for (uint32_t at = 0; at < total && status == XRAY_OK; at += mini) {
             uint32_t range[] = { at, total - at < mini ? total - at : mini };

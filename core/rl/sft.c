@@ -4,10 +4,12 @@
  * responses. It ends early once greedy validation reaches [sft] stop_at.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "core/base/file.h"
 #include "core/rl/job.h"
 #include "core/rl/schedule.h"
+#include "core/rl/segments.h"
 #include "core/roles/nonfinite.h"
 #include "core/roles/publish.h"
 #include "core/roles/role_calls.h"
@@ -16,9 +18,12 @@ typedef struct tuner {
     xr_job job;
     xr_rows rows;
     xr_views views;
-    double tokens; /* tokens in the loss of this step */
-    double nll;    /* sum of their negative log-likelihoods */
-    xr_err fault;  /* the first log-prob that is not finite */
+    xr_segments segments;
+    xr_rows ordered; /* rows by segments */
+    uint32_t *order; /* [rows] */
+    double tokens;   /* tokens in the loss of this step */
+    double nll;      /* sum of their negative log-likelihoods */
+    xr_err fault;    /* the first log-prob that is not finite */
 } tuner;
 
 static const char *const watched_metrics[] = { "train/loss", "train/grad_norm",
@@ -72,6 +77,29 @@ static xray_status fill_sft_batch(tuner *t, xr_err *err)
                          (unsigned long long)t->job.progress.step + 1);
 }
 
+/* Cuts the rows into micro-batches, by segments if there are any. */
+static xray_status cut_batch(tuner *t, xr_err *err)
+{
+    const uint32_t range[] = { 0, t->rows.batch.rows };
+    xr_cut cut = { .count = range[1],
+                   .budget =
+                       xr_run_workload(t->job.run, XRAY_ROLE_ACTOR).tokens };
+    if (!t->segments.count)
+        return xr_views_cut(&t->views, &t->rows, &cut, err);
+    xr_rows_clear(&t->ordered);
+    for (uint32_t i = 0; i < range[1]; i++)
+        t->order[i] = i;
+    xr_segments_order(&t->segments, &t->rows, range, 0, t->order);
+    for (uint32_t i = 0; i < range[1]; i++) {
+        xray_status status =
+            xr_rows_copy(&t->ordered, &t->rows, t->order[i], (int32_t)i, err);
+        if (status != XRAY_OK)
+            return status;
+    }
+    cut.segment = t->segments.of;
+    return xr_views_cut(&t->views, &t->ordered, &cut, err);
+}
+
 static xray_status update_on_batch(tuner *t, double lr, xr_err *err)
 {
     xr_roles *roles = t->job.roles;
@@ -84,15 +112,11 @@ static xray_status update_on_batch(tuner *t, double lr, xr_err *err)
                           .names = 1 };
     int skipped = 0;
     t->nll = 0;
-    const xr_cut cut = {
-        .count = t->rows.batch.rows,
-        .budget = xr_run_workload(roles->run, XRAY_ROLE_ACTOR).tokens
-    };
-    xray_status status = xr_views_cut(&t->views, &t->rows, &cut, err);
+    xray_status status = cut_batch(t, err);
     if (status != XRAY_OK)
         return status;
-    status = xr_role_gradients(roles, XRAY_ROLE_ACTOR, &t->views, &spec,
-                               &t->fault, err);
+    status = xr_segments_gradients(&t->segments, roles, XRAY_ROLE_ACTOR,
+                                   &t->views, &spec, &t->fault, err);
     if (*t->fault.text) {
         xr_metrics_put(t->job.metrics, "train/skipped_updates", 1);
         return xr_nonfinite_fault(roles, roles->actor.part->instance, &t->fault,
@@ -181,7 +205,17 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
     uint64_t row =
         (uint64_t)(ini->data.max_prompt_length + ini->data.max_response_length);
     status = xr_rows_init(&t->rows, rows, rows * row, err);
-    return status == XRAY_OK ? xr_views_init(&t->views, rows, err) : status;
+    if (status == XRAY_OK)
+        status = xr_views_init(&t->views, rows, err);
+    if (status == XRAY_OK)
+        status = xr_segments_init(
+            &t->segments, (uint64_t)ini->run.layout_segments, rows, 1, err);
+    if (status != XRAY_OK || !t->segments.count)
+        return status;
+    t->order = xr_calloc((size_t)rows, sizeof(*t->order));
+    return t->order ? xr_rows_init(&t->ordered, rows, rows * row, err)
+                    : xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu rows",
+                              (unsigned long long)rows);
 }
 
 static xray_status run_sft_steps(tuner *t, xr_err *err)
@@ -208,7 +242,10 @@ static xray_status attempt_sft(const xr_run_args *args, xr_err *err,
     if (t.job.kind)
         xr_job_finish(&t.job);
     xr_rows_free(&t.rows);
+    xr_rows_free(&t.ordered);
     xr_views_free(&t.views);
+    xr_segments_free(&t.segments);
+    free(t.order);
     xr_job_close(&t.job);
     return status;
 }

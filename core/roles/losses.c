@@ -18,7 +18,8 @@ static void add_sft_loss(const xr_loss_spec *spec, const xray_loss_call *call)
     for (uint32_t i = 0; i < call->batch->tokens; i++) {
         if (mask[i] == 0)
             continue;
-        spec->sums[0] -= (double)mask[i] * (double)call->logp[i];
+        spec->sums[call->batch->segment] -=
+            (double)mask[i] * (double)call->logp[i];
         call->dlogp[i] = (float)(-(double)mask[i] / tokens);
     }
 }
@@ -41,9 +42,10 @@ static xray_status call_algo_loss(xr_loss_run *run, const xray_loss_call *call)
     const xr_loss_spec *spec = run->spec;
     const xr_part *algo = run->roles->algo.part;
     const xray_algo_ops *ops = xr_algo(run->roles->run);
+    uint64_t first = call->batch->segment * spec->names;
     xray_metric_sums sums = { .header = XRAY_HEADER(xray_metric_sums),
-                              .sum = spec->sums,
-                              .weight = spec->weights,
+                              .sum = spec->sums + first,
+                              .weight = spec->weights + first,
                               .count = spec->names };
     int critic = spec->kind == XR_LOSS_CRITIC;
     const char *name = critic ? "critic_loss" : "loss";

@@ -21,10 +21,19 @@ typedef struct xr_loss_spec {
     uint32_t outputs; /* XRAY_OUTPUT_* that the loss reads */
     const void *context;
     uint64_t context_size;
-    double *sums; /* [names] sums of the loss's metrics */
+    double *sums; /* [slots, names] sums of the loss's metrics */
     double *weights;
     uint64_t names;
+    /* Of the mini-batch: each has a slot of sums of its own, so that the
+     * replicas change no bit of them; 0: one slot. */
+    uint32_t segments;
+    uint32_t reserved;
 } xr_loss_spec;
+
+static inline uint64_t xr_loss_slots(uint32_t segments)
+{
+    return segments ? segments : 1;
+}
 
 /* The state of a loss while the gradients of one model are computed. */
 typedef struct xr_loss_run {

@@ -15,8 +15,8 @@ static uint32_t count_row_tokens(const xr_whole *w, uint32_t row)
     return w->start[row + 1] - w->start[row];
 }
 
-/* Measures the rows of the views, and the cost of each unit. A unit goes to one
- * replica: a row, or a group whose prompt is shared. */
+/* Measures the rows of the views, and the cost and the segment of each unit. A
+ * unit goes to one replica: a row, or a group whose prompt is shared. */
 static xray_status measure_units(xr_whole *w, const xr_views *views,
                                  uint32_t *out, uint32_t *out_units,
                                  xr_err *err)
@@ -33,6 +33,7 @@ static xray_status measure_units(xr_whole *w, const xr_views *views,
             uint32_t tokens = (uint32_t)(b->row_start[r + 1] - b->row_start[r]);
             if (n == 0) {
                 n = xr_rows_unit(b->group, r, b->rows, views->prompts);
+                w->part[units] = b->segment;
                 w->cost[units++] = 0;
             }
             w->start[rows + 1] = w->start[rows] + tokens;
@@ -43,6 +44,17 @@ static xray_status measure_units(xr_whole *w, const xr_views *views,
     *out = rows;
     *out_units = units;
     return XRAY_OK;
+}
+
+/* Gives each unit to the replica that has its segment. */
+static void deal_segments(xr_whole *w, uint32_t role, const xr_replicas *all,
+                          uint32_t units, uint32_t segments)
+{
+    int in_turn =
+        xr_run_layout(w->run, role)->segments == XRAY_SEGMENTS_IN_TURN;
+    for (uint32_t i = 0; i < units; i++)
+        w->part[i] = in_turn ? w->part[i] % all->count
+                             : w->part[i] / (segments / all->count);
 }
 
 /* Returns the Workhorse that answers for replica r. */
@@ -106,6 +118,7 @@ static xray_status pack_replica_rows(xr_whole *w, const xr_replicas *all,
         for (uint32_t r = 0; r < views->pointers[v]->rows; r++, row++) {
             xr_wire *wire = &wires[w->part[w->unit[row]]];
             wire->index[wire->rows.batch.rows] = row;
+            wire->segment[wire->rows.batch.rows] = views->pointers[v]->segment;
             status = xr_rows_copy_from(&wire->rows, views->pointers[v], r, err);
             if (status != XRAY_OK)
                 return status;
@@ -129,7 +142,10 @@ static xray_status deal_rows(xr_whole *w, uint32_t role, const xr_views *views,
         status = measure_units(w, views, &rows, &units, err);
     if (status != XRAY_OK)
         return status;
-    xr_balance_deal(&w->balance, w->cost, units, all.count, w->part);
+    if (shape->segments)
+        deal_segments(w, role, &all, units, shape->segments);
+    else
+        xr_balance_deal(&w->balance, w->cost, units, all.count, w->part);
     count_replica_rows(w, &all, rows);
     status = pack_replica_rows(w, &all, views, shape, wires, err);
     return status == XRAY_OK ? count_micro_batches(w, role, &all, wires, err)
@@ -207,10 +223,11 @@ static xray_status discard_gradients(xr_whole *w, const xr_ranks *ranks,
 
 /* The first replica continues from the present sums, so that a single replica
  * adds exactly like a model in this process, bit for bit. */
-static void start_loss_sums(xr_wire *wire, const xr_loss_spec *from,
-                            uint64_t names)
+static void start_loss_sums(xr_wire *wire, const xr_loss_spec *from)
 {
-    for (uint64_t k = 0; k < names; k++) {
+    const xr_wire_header *shape = wire->header;
+    uint64_t sums = shape->names * xr_loss_slots(shape->segments);
+    for (uint64_t k = 0; k < sums; k++) {
         wire->sums[k] = from ? from->sums[k] : 0;
         wire->weights[k] = from && from->weights ? from->weights[k] : 0;
     }
@@ -218,7 +235,8 @@ static void start_loss_sums(xr_wire *wire, const xr_loss_spec *from,
 
 static void take_loss_sums(const xr_wire *wire, int add, const xr_loss_spec *to)
 {
-    for (uint64_t k = 0; k < to->names; k++) {
+    uint64_t sums = to->names * xr_loss_slots(to->segments);
+    for (uint64_t k = 0; k < sums; k++) {
         to->sums[k] = wire->sums[k] + (add ? to->sums[k] : 0);
         if (to->weights)
             to->weights[k] = wire->weights[k] + (add ? to->weights[k] : 0);
@@ -261,11 +279,12 @@ xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
                              .loss = spec->kind,
                              .prompts = views->prompts,
                              .names = spec->names,
+                             .segments = spec->segments,
                              .context_size = spec->context_size };
     fault->text[0] = '\0';
     xray_status status = deal_rows(w, role, views, &shape, wires, err);
     for (uint32_t i = 0; i < all.count && status == XRAY_OK; i++) {
-        start_loss_sums(&wires[i], i == 0 ? spec : NULL, spec->names);
+        start_loss_sums(&wires[i], i == 0 ? spec : NULL);
         memcpy(wires[i].context, spec->context, spec->context_size);
     }
     if (status == XRAY_OK)

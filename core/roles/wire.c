@@ -22,12 +22,14 @@ static uint64_t lay_out_batch(char *base, const xr_wire_header *shape,
     uint64_t used = 0;
     uint64_t rows = shape->row_cap;
     uint64_t tokens = shape->token_cap;
+    uint64_t sums = shape->names * xr_loss_slots(shape->segments);
     out->header = carve_array(base, &used, sizeof(*out->header));
     out->index = carve_array(base, &used, rows * sizeof(uint32_t));
+    out->segment = carve_array(base, &used, rows * sizeof(uint32_t));
     out->context = carve_array(base, &used, shape->context_size);
     void *memory = carve_array(base, &used, xr_rows_bytes(rows, tokens));
-    out->sums = carve_array(base, &used, shape->names * sizeof(double));
-    out->weights = carve_array(base, &used, shape->names * sizeof(double));
+    out->sums = carve_array(base, &used, sums * sizeof(double));
+    out->weights = carve_array(base, &used, sums * sizeof(double));
     for (int i = 0; i < 3; i++)
         out->out[i] = carve_array(base, &used, tokens * sizeof(float));
     if (base)
@@ -83,8 +85,8 @@ xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
     memcpy(&header, memory, sizeof(header));
     if (header.names > size || header.context_size > size ||
         header.rows > header.row_cap || header.tokens > header.token_cap ||
-        header.row_cap >= INT32_MAX || header.token_cap > INT32_MAX ||
-        xr_wire_bytes(&header) > size)
+        header.segments > size || header.row_cap >= INT32_MAX ||
+        header.token_cap > INT32_MAX || xr_wire_bytes(&header) > size)
         return xr_fail(err, XRAY_E_BUG,
                        "a batch of %u rows and %u tokens is not in its %llu "
                        "bytes",
@@ -93,6 +95,11 @@ xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
     out->rows.batch.rows = header.rows;
     out->rows.batch.tokens = header.tokens;
     out->rows.batch.span_count = header.rows;
+    for (uint32_t r = 0; header.segments && r < header.rows; r++)
+        if (out->segment[r] >= header.segments)
+            return xr_fail(err, XRAY_E_BUG,
+                           "row %u is of segment %u, expected one below %u", r,
+                           out->segment[r], header.segments);
     return XRAY_OK;
 }
 
@@ -100,8 +107,9 @@ uint64_t xr_wire_aside(xr_wire *wire, void *memory)
 {
     const xr_wire_header *shape = wire->header;
     uint64_t used = 0;
-    double *sums = carve_array(memory, &used, shape->names * sizeof(double));
-    double *weights = carve_array(memory, &used, shape->names * sizeof(double));
+    uint64_t count = shape->names * xr_loss_slots(shape->segments);
+    double *sums = carve_array(memory, &used, count * sizeof(double));
+    double *weights = carve_array(memory, &used, count * sizeof(double));
     float *out[3];
     for (int i = 0; i < 3; i++)
         out[i] = carve_array(memory, &used, shape->token_cap * sizeof(*out[i]));
@@ -120,7 +128,9 @@ xray_status xr_wire_cut(const xr_run *run, uint32_t role, const xr_wire *wire,
     const xr_cut cut = { .count = wire->rows.batch.rows,
                          .budget = xr_run_workload(run, role).tokens,
                          .prompts = wire->header->prompts,
-                         .row_index = wire->index };
+                         .row_index = wire->index,
+                         .segment =
+                             wire->header->segments ? wire->segment : NULL };
     return xr_views_cut(views, &wire->rows, &cut, err);
 }
 

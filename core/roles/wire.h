@@ -6,6 +6,7 @@
 #ifndef XR_WIRE_H
 #define XR_WIRE_H
 
+#include "core/roles/losses.h"
 #include "core/roles/samples.h"
 #include "core/run/rows.h"
 
@@ -21,15 +22,19 @@ typedef struct xr_wire_header {
     uint32_t outputs; /* XRAY_OUTPUT_* */
     uint32_t loss;    /* XR_LOSS_* */
     uint32_t prompts; /* XR_PROMPTS_* */
+    /* Of the mini-batch, each with `sums` and `weights` of its own; 0: none. */
+    uint32_t segments;
+    uint32_t reserved;
 } xr_wire_header;
 
 typedef struct xr_wire {
     xr_wire_header *header;
-    uint32_t *index; /* [row_cap] number of each row in the complete batch */
+    uint32_t *index;   /* [row_cap] number of each row in the complete batch */
+    uint32_t *segment; /* [row_cap] that each row is of */
     unsigned char *context;
     xr_rows rows;
-    double *sums;    /* [names] */
-    double *weights; /* [names] */
+    double *sums;    /* [slots, names]: xr_loss_slots of the segments */
+    double *weights; /* [slots, names] */
     float *out[3];   /* [token_cap] logp, entropy, value */
 } xr_wire;
 

@@ -232,7 +232,8 @@ static xray_status workhorse_gradients(void *self, uint32_t role,
                           .context_size = wire.header->context_size,
                           .sums = wire.sums,
                           .weights = wire.weights,
-                          .names = wire.header->names };
+                          .names = wire.header->names,
+                          .segments = wire.header->segments };
     xr_loss_run run = { .roles = w->roles,
                         .who = xr_roles_at(w->roles, role)->part->instance,
                         .spec = &spec,

@@ -26,6 +26,8 @@ typedef struct xr_layout {
     xr_axis axes[XRAY_AXES];
     uint64_t micro_multiple; /* at least 1 */
     uint64_t token_multiple; /* at least 1 */
+    uint32_t segments;       /* XRAY_SEGMENTS_*, or 0 */
+    uint32_t reserved;
     /* Id of the numerics contract that the instance keeps with its options; "":
      * the one that its component names. */
     char numerics[XR_NUMERICS_CAP];

@@ -115,7 +115,8 @@ static xray_status take_layout(const xray_plan *plan, uint32_t ranks,
                         .micro_multiple =
                             plan->micro_multiple ? plan->micro_multiple : 1,
                         .token_multiple =
-                            plan->token_multiple ? plan->token_multiple : 1 };
+                            plan->token_multiple ? plan->token_multiple : 1,
+                        .segments = plan->segments };
     xray_status status = take_axes(plan, err, out);
     if (status != XRAY_OK)
         return status;
@@ -157,6 +158,7 @@ static xray_status compare_layouts(const xr_layout *a, const xr_layout *b,
         { "answers", a->answers, b->answers },
         { "micro_multiple", a->micro_multiple, b->micro_multiple },
         { "token_multiple", a->token_multiple, b->token_multiple },
+        { "segments", a->segments, b->segments },
     };
     if (!have_equal_axes(a, b))
         return xr_fail(err, XRAY_E_BUG,
@@ -327,6 +329,91 @@ static void check_token_multiple(const xr_run *run, uint32_t role,
     add_once(errors, err.text);
 }
 
+/* ---- segments ----------------------------------------------------------- */
+
+/* Returns the most rows of a segment. Karmarkar and Karp's parts differ by no
+ * more than one unit, so none has more units of full length than an equal share
+ * of them, rounded up. */
+static uint64_t count_segment_rows(const xr_run *run, uint32_t role,
+                                   uint64_t segments)
+{
+    const xr_run_config *ini = &run->ini;
+    const int critic = role == XRAY_ROLE_CRITIC;
+    const uint64_t n = (uint64_t)ini->rollout.n;
+    uint64_t prompts = (uint64_t)(critic ? ini->critic.ppo_mini_batch_size
+                                         : ini->actor.ppo_mini_batch_size);
+    if (!(run->with & XR_WITH_ALGO))
+        return round_up((uint64_t)ini->sft.train_batch_size, segments) /
+               segments;
+    if (!prompts)
+        prompts = (uint64_t)ini->data.train_batch_size;
+    if (critic ? ini->critic.shuffle : ini->actor.shuffle)
+        return round_up(prompts * n, segments) / segments;
+    return round_up(prompts, segments) / segments * n;
+}
+
+/* A segment that is one micro-batch must fit it, whatever the lengths. */
+static void check_segment_rows(const xr_run *run, uint32_t role,
+                               uint64_t segments, xr_errors *errors)
+{
+    const micro_keys keys = find_micro_keys(run, role);
+    const uint64_t row = xr_run_workload(run, role).row_tokens;
+    const uint64_t rows = count_segment_rows(run, role, segments);
+    if ((uint64_t)keys.tokens >= rows * row ||
+        xr_config_refused(run->config, keys.section, keys.key))
+        return;
+    xr_errors_add(
+        errors,
+        "%s: [%s] %s %lld cannot hold one of %llu segments of the mini-batch, "
+        "of up to %llu rows of %llu tokens, which %s computes at once; "
+        "expected at least %llu, or more layout_segments",
+        xr_config_location(run->config, keys.section, keys.key), keys.section,
+        keys.key, (long long)keys.tokens, (unsigned long long)segments,
+        (unsigned long long)rows, (unsigned long long)row,
+        xr_run_part_of(run, role)->instance, (unsigned long long)(rows * row));
+}
+
+/* Says why the replicas of a role cannot add up segments; NULL if they can. */
+static const char *find_bad_segments(const xr_run *run, uint32_t role,
+                                     uint32_t segments, char why[256])
+{
+    const xr_layout *layout = &run->layouts[role];
+    if (segments & (segments - 1))
+        (void)snprintf(why, 256, "%u is not a power of two", segments);
+    else if (!layout->segments)
+        (void)snprintf(why, 256,
+                       "%s adds up gradients in an order of its own, expected "
+                       "another backend or 0",
+                       xr_run_part_of(run, role)->instance);
+    else if (segments % layout->replicas)
+        (void)snprintf(why, 256,
+                       "the %u replicas of %s do not divide %u segments, "
+                       "expected a power of two up to %u of them",
+                       layout->replicas, placement_key(role), segments,
+                       segments);
+    else
+        return NULL;
+    return why;
+}
+
+static void check_segments(const xr_run *run, uint32_t role, xr_errors *errors)
+{
+    char why[256];
+    xr_err err = { "" };
+    const uint32_t segments = xr_run_workload(run, role).segments;
+    if (!segments || xr_config_refused(run->config, "run", "layout_segments"))
+        return;
+    if (find_bad_segments(run, role, segments, why)) {
+        (void)xr_fail(&err, XRAY_E_CONFIG, "%s: [run] layout_segments: %s",
+                      xr_config_location(run->config, "run", "layout_segments"),
+                      why);
+        add_once(errors, err.text);
+        return;
+    }
+    if (run->layouts[role].segments == XRAY_SEGMENTS_IN_TURN)
+        check_segment_rows(run, role, segments, errors);
+}
+
 const char *xr_run_numerics(const xr_run *run, uint32_t role)
 {
     const xray_component *component = xr_run_part_of(run, role)->component;
@@ -356,6 +443,7 @@ void xr_run_plan_layouts(xr_run *run, xr_errors *errors)
             continue;
         plan_layout(run, role, errors);
         check_token_multiple(run, role, errors);
+        check_segments(run, role, errors);
     }
     xr_run_share_sequences(run);
     run->exact = keep_one_contract(run);

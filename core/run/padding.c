@@ -146,6 +146,7 @@ static xray_status pad_micro_batch(xr_padding *p, const xr_micro *m, uint32_t i,
         xr_views_add(&p->views, &p->rows, first, p->rows.batch.rows - first);
     view->row_index = p->views.row_index + first;
     view->share_prompts = from->share_prompts;
+    view->segment = from->segment;
     p->pointers[i] = view;
     return XRAY_OK;
 }

@@ -302,6 +302,11 @@ uint32_t xr_rows_unit(const int32_t *group, uint32_t row, uint32_t end,
     return n;
 }
 
+static uint32_t segment_of(const xr_cut *cut, uint32_t row)
+{
+    return cut->segment ? cut->segment[row - cut->first] : 0;
+}
+
 xray_status xr_views_cut(xr_views *v, const xr_rows *rows, const xr_cut *cut,
                          xr_err *err)
 {
@@ -315,7 +320,8 @@ xray_status xr_views_cut(xr_views *v, const xr_rows *rows, const xr_cut *cut,
             uint32_t next =
                 end + xr_rows_unit(rows->group, end, last, cut->prompts);
             if (end > at &&
-                (uint64_t)(rows->row_start[next] - base) > cut->budget)
+                ((uint64_t)(rows->row_start[next] - base) > cut->budget ||
+                 segment_of(cut, end) != segment_of(cut, at)))
                 break;
             end = next;
         }
@@ -326,6 +332,7 @@ xray_status xr_views_cut(xr_views *v, const xr_rows *rows, const xr_cut *cut,
         view->share_prompts = cut->prompts != XR_PROMPTS_APART;
         view->row_index = (cut->row_index ? cut->row_index : v->row_index) +
                           (at - cut->first);
+        view->segment = segment_of(cut, at);
     }
     return XRAY_OK;
 }

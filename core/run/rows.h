@@ -107,6 +107,9 @@ typedef struct xr_cut {
     /* [count] index of each row in its mini-batch, ascending, which must live
      * as long as the views; NULL: the rows are the mini-batch. */
     const uint32_t *row_index;
+    /* [count] segment of each row, ascending: no view has rows of two; NULL:
+     * the mini-batch is not divided. */
+    const uint32_t *segment;
 } xr_cut;
 /* Cuts rows [first, first + count) into consecutive views of at most `budget`
  * tokens. A row, or with XR_PROMPTS_PER_GROUP a group, that is longer becomes a

@@ -334,6 +334,7 @@ static xray_workload find_workload(const xr_run *run, uint32_t role)
         load.trainable_from_layer = 0;
         load.outputs &= ~XRAY_OUTPUT_VALUE;
     }
+    load.segments = load.trainable ? (uint32_t)run->ini.run.layout_segments : 0;
     load.tokens = xr_layout_tokens(xr_run_layout(run, role), load.tokens,
                                    load.row_tokens);
     return load;

@@ -41,6 +41,7 @@ static const struct field {
     { "run", "comm_timeout", WHOLE(run.comm_timeout), "4s", "4000000000",
       "600000000000" },
     { "run", "max_restarts", WHOLE(run.max_restarts), "214", "214", "0" },
+    { "run", "layout_segments", WHOLE(run.layout_segments), "187", "187", "0" },
     { "placement", "actor", LIST(placement.actor), "l215, m", "l215|m", "all" },
     { "placement", "reference", LIST(placement.reference), "l216, m", "l216|m",
       "" },

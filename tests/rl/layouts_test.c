@@ -25,6 +25,7 @@ static struct {
     uint32_t answers;
     uint64_t micro_multiple;
     uint64_t token_multiple;
+    uint32_t segments;
     const char *numerics;
     uint64_t bytes[64]; /* of weights, by rank */
     uint32_t odd;       /* the rank that plans `odd_plan` instead; 0: none */
@@ -48,6 +49,7 @@ static void put_layout(xray_plan *out)
     out->micro_multiple = fake.micro_multiple;
     out->token_multiple = fake.token_multiple;
     out->numerics = fake.numerics;
+    out->segments = fake.segments;
 }
 
 static xray_status plan_train(const xray_host *host, const void *config,
@@ -321,6 +323,10 @@ static void plans_that_contradict_each_other_are_refused(void **state)
     fake.odd_plan.token_multiple = 4;
     expect_layouts("train.fake: plan: ranks 0 and 5 plan different "
                    "token_multiple: 1 and 4");
+    put_layout(&fake.odd_plan);
+    fake.odd_plan.segments = XRAY_SEGMENTS_IN_RUNS;
+    expect_layouts("train.fake: plan: ranks 0 and 5 plan different segments: 0 "
+                   "and 1");
 }
 
 static void plans_without_sense_are_refused(void **state)
@@ -438,6 +444,45 @@ static void micro_batches_hold_a_multiple_of_tokens(void **state)
                    "of 8, expected at least 16");
 }
 
+/* Replicas of four ranks. */
+static void segments_are_divided_among_replicas(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *run;
+        const char *more;
+        uint32_t segments;
+        const char *want;
+    } cases[] = {
+#define KEY "run.ini:3: [run] layout_segments: "
+        { "8\nlayout_segments = 6", "", XRAY_SEGMENTS_IN_RUNS,
+          KEY "6 is not a power of two" },
+        { "12\nlayout_segments = 4", "", XRAY_SEGMENTS_IN_RUNS,
+          KEY
+          "the 3 replicas of actor do not divide 4 segments, expected a power "
+          "of two up to 4 of them" },
+        { "8\nlayout_segments = 2", "", 0,
+          KEY "train.fake adds up gradients in an order of its own, expected "
+              "another backend or 0" },
+        { "8\nlayout_segments = 4", "[actor]\nppo_max_token_len_per_gpu = 60\n",
+          XRAY_SEGMENTS_IN_TURN, "" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char ini[400];
+        (void)snprintf(ini, sizeof(ini), INI("%s", "%s"), cases[i].run,
+                       cases[i].more);
+        fake.segments = cases[i].segments;
+        read_ini(ini);
+        expect_layouts(cases[i].want);
+    }
+    read_ini(INI("8\nlayout_segments = 4", "[actor]\nshuffle = true\n"
+                                           "ppo_max_token_len_per_gpu = 59\n"));
+    expect_layouts("run.ini:13: [actor] ppo_max_token_len_per_gpu 59 cannot "
+                   "hold one of 4 segments of the mini-batch, of up to 6 rows "
+                   "of 10 tokens, which train.fake computes at once; expected "
+                   "at least 60, or more layout_segments");
+}
+
 /* ---- memory ------------------------------------------------------------- */
 
 static void make_plan(xr_resources *out)
@@ -544,6 +589,7 @@ int main(void)
         CASE(plans_without_sense_are_refused),
         CASE(engines_share_the_sequences),
         CASE(micro_batches_hold_a_multiple_of_tokens),
+        CASE(segments_are_divided_among_replicas),
         CASE(memory_is_planned_by_rank),
         CASE(a_checkpoint_holds_one_replica),
         CASE(check_and_plan_print_the_layout),

@@ -292,7 +292,7 @@ static int set_up(void **state)
     }
     assert_int_equal(xr_learner_init(&f->learner, &f->roles, f->metrics, &err),
                      0);
-    assert_int_equal(xr_rows_init(&f->learner.shuffled, ROWS, 64, &err), 0);
+    assert_int_equal(xr_rows_init(&f->learner.ordered, ROWS, 64, &err), 0);
     assert_int_equal(
         xr_learner_pack(&f->learner, &f->samples, f->rows, 1, &err), 0);
     *state = f;
@@ -494,7 +494,7 @@ static void a_critic_learns_beside_the_policy(void **state)
     assert_true(isnan(xr_metrics_get(f->metrics, "fake/tokens")));
     f->run.ini.critic.shuffle = 1; /* the policy's rows stay in order */
     learn(f, 2);
-    assert_int_equal(learner->shuffled.batch.rows, ROWS);
+    assert_int_equal(learner->ordered.batch.rows, ROWS);
     assert_int_equal(fake.updates[0], 2);
     assert_true(fake.rates[0] == 0.1 && fake.rates[1] == 0.2);
     assert_true(fake.norms[0] == 5 && fake.norms[1] == 7);
@@ -529,9 +529,9 @@ static void shuffling_keeps_the_rows(void **state)
     uint64_t seen = 0;
     int moved = 0;
     for (uint32_t r = 0; r < ROWS; r++) {
-        uint64_t id = f->learner.shuffled.row_id[r];
+        uint64_t id = f->learner.ordered.row_id[r];
         seen |= 1ull << (id - ROWS);
-        assert_int_equal(f->learner.shuffled.group[r], (id - ROWS) / N);
+        assert_int_equal(f->learner.ordered.group[r], (id - ROWS) / N);
         moved += id != ROWS + r;
     }
     assert_int_equal(seen, (1u << ROWS) - 1);
@@ -545,7 +545,7 @@ static void find_order_after(fixture *f, int64_t epochs, uint64_t step,
 {
     f->run.ini.actor.ppo_epochs = epochs;
     learn(f, step);
-    memcpy(out, f->learner.shuffled.row_id, ROWS * sizeof(*out));
+    memcpy(out, f->learner.ordered.row_id, ROWS * sizeof(*out));
 }
 
 /* Every epoch of every step has its own order, the same in a rerun. */
