@@ -36,6 +36,7 @@ typedef struct cli_args {
     const char *out;
     const char *seed_list;
     const char *metric;
+    const char *machine;
     double temperature;
     double top_p;
     double min_p;

@@ -10,6 +10,7 @@
 #include "core/base/str.h"
 #include "core/cli/cli.h"
 #include "core/cli/inspect.h"
+#include "core/cli/plan_time.h"
 #include "core/roles/roles.h"
 #include "core/run/resources.h"
 
@@ -127,7 +128,9 @@ static void put_step_lines(const xr_run *s, const xr_step_size *z, xr_str *out)
                       z->update_flops);
 }
 
-static void put_plan_text(const xr_run *s, const xr_resources *r, xr_str *out)
+/* `machine`: where times are predicted for; NULL: nowhere. */
+static void put_plan_text(const xr_run *s, const xr_resources *r,
+                          const xr_machine *machine, xr_str *out)
 {
     xr_step_size step;
     xr_step_size_of(s, r, &step);
@@ -140,6 +143,11 @@ static void put_plan_text(const xr_run *s, const xr_resources *r, xr_str *out)
         put_step_lines(s, &step, out);
     xr_str_puts(out, "\n");
     put_memory_table(r, out);
+    if (machine) {
+        xr_prediction prediction;
+        xr_predict(s, r, machine, &prediction);
+        cli_put_time_text(machine, &prediction, out);
+    }
 }
 
 /* ---- JSON --------------------------------------------------------------- */
@@ -231,7 +239,8 @@ static void put_step_json(const xr_step_size *z, xr_str *out)
     xr_str_puts(out, "}");
 }
 
-static void put_plan_json(const xr_run *s, const xr_resources *r, xr_str *out)
+static void put_plan_json(const xr_run *s, const xr_resources *r,
+                          const xr_machine *machine, xr_str *out)
 {
     xr_step_size step;
     xr_step_size_of(s, r, &step);
@@ -246,12 +255,18 @@ static void put_plan_json(const xr_run *s, const xr_resources *r, xr_str *out)
                   r->checkpoint_bytes);
     if (step.rows)
         put_step_json(&step, out);
+    if (machine) {
+        xr_prediction prediction;
+        xr_predict(s, r, machine, &prediction);
+        cli_put_time_json(machine, &prediction, out);
+    }
     xr_str_puts(out, "}\n");
 }
 
 /* ---- the command -------------------------------------------------------- */
 
-static int print_plan(xr_run *s, const cli_args *args, xr_errors *errors)
+static int print_plan(xr_run *s, const cli_args *args,
+                      const xr_machine *machine, xr_errors *errors)
 {
     xr_resources r;
     xr_err err = { "" };
@@ -261,9 +276,9 @@ static int print_plan(xr_run *s, const cli_args *args, xr_errors *errors)
     if (errors->count)
         return cli_errors(errors);
     if (args->json)
-        put_plan_json(s, &r, &out);
+        put_plan_json(s, &r, machine, &out);
     else
-        put_plan_text(s, &r, &out);
+        put_plan_text(s, &r, machine, &out);
     (void)fputs(xr_str_text(&out), stdout);
     int code = out.failed ? CLI_FAILED : CLI_OK;
     if (out.failed)
@@ -280,37 +295,50 @@ static int run_plan(const cli_args *args)
 {
     xr_errors errors = { 0 };
     xr_run *run = NULL;
+    xr_machine machine;
+    xr_err err = { "" };
+    if (args->machine &&
+        xr_machine_read(args->machine, &err, &machine) != XRAY_OK)
+        return cli_fail(XRAY_E_CONFIG, &err);
     xr_config *config = cli_config(args, args->words.items[0], &errors);
     if (config)
         run = xr_run_new(config, args->plugin_path, cli_job_parts(args->job),
                          &errors);
-    int code = run ? print_plan(run, args, &errors) : cli_errors(&errors);
+    int code =
+        run ? print_plan(run, args, args->machine ? &machine : NULL, &errors)
+            : cli_errors(&errors);
     xr_run_free(run);
     xr_config_free(config);
     xr_errors_free(&errors);
     return code;
 }
 
-static const cli_flag flags[] = { { "--json", NULL, CLI_SWITCH, 0,
-                                    offsetof(cli_args, json), NULL, 1, 0,
-                                    "as a JSON object" },
-                                  CLI_JOB_FLAG,
-                                  CLI_SET_FLAG,
-                                  CLI_PLUGIN_PATH_FLAG,
-                                  CLI_LOG_FLAG,
-                                  { 0 } };
+static const cli_flag flags[] = {
+    { "--json", NULL, CLI_SWITCH, 0, offsetof(cli_args, json), NULL, 1, 0,
+      "as a JSON object" },
+    { "--machine", "NAME[,FIGURE=VALUE...]", CLI_TEXT, 0,
+      offsetof(cli_args, machine), NULL, 1, 0,
+      "predict times on h100, h200 or by figures" },
+    CLI_JOB_FLAG,
+    CLI_SET_FLAG,
+    CLI_PLUGIN_PATH_FLAG,
+    CLI_LOG_FLAG,
+    { 0 }
+};
 
 const cli_command cli_plan = {
     .name = "plan",
     .usage = "RUN.INI [options]",
-    .summary = "memory, checkpoint size and work of a step",
+    .summary = "memory, checkpoint size, work and time of a step",
     .about = "Prints the needs of a run without running it: bytes per tag of "
              "each instance, as the\nplugins plan them, and the machine's "
              "memory; bytes of a checkpoint; at most how many\nrows, tokens "
-             "and floating-point operations a step has. Exit code 2 if the run "
-             "does\nnot fit.",
+             "and floating-point operations a step has. With --machine, how "
+             "long a step\nwould take there, with every row at its longest: an "
+             "estimate (docs/time.md). Exit code\n2 if the run does not fit.",
     .examples = "  xray plan run.ini\n  xray plan run.ini --json --set "
-                "rollout.n=16\n",
+                "rollout.n=16\n  xray plan run.ini --machine h200\n  xray plan "
+                "run.ini --machine flops32=4e11,memory=3e10\n",
     .flags = flags,
     .min_words = 1,
     .max_words = 1,

@@ -345,11 +345,17 @@ plan() { "$XRAY_BIN" plan run.ini "$@" | figures; }
 same plan.txt plan
 same plan-sft.txt plan --job sft
 same plan-turns.txt plan --set rollout.free_cache_engine=true --set actor.optimizer_offload=true
+timed() { plan "$@" | sed -n '/^assumed/,$p'; }
+same plan-time.txt timed --machine h200,network=25e9 --set run.train=megatron --set run.ranks=2 \
+    --set train.megatron.tensor_model_parallel_size=2
+same plan-machine.txt plan --machine h201
 same plan-cut.txt plan --set run.train=megatron --set run.ranks=2 --set train.megatron.tensor_model_parallel_size=2 \
     --set ref.train.megatron.tensor_model_parallel_size=1
 json_figures() { sed -E -e 's/"(weights|optimizer|gradients|activations|kv|workspace|all|other|checkpoint_bytes)":[1-9][0-9]*/"\1":SIZE/g' -e 's/("turns":.*)/\1/' -e '/"turns"/s/:[0-9]+/:SIZE/g'; }
 json_plan() { "$XRAY_BIN" plan run.ini --json "$@" | json_figures; }
 same plan.json json_plan --set rollout.free_cache_engine=true
+timed_json() { json_plan --machine flops32=4e11,memory=3e10 | sed -n '/"time"/,$p'; }
+same plan-time.json timed_json
 all=$("$XRAY_BIN" plan run.ini --json | sed -n 's/^ "bytes".*"all":\([0-9]*\)}.*/\1/p')
 half() { "$XRAY_BIN" plan run.ini --set device.cpu.memory=$((2 * all)) | grep -o '[0-9]* % planned'; }
 same plan-half.txt half

@@ -282,11 +282,61 @@ static void checkpoints_must_fit_the_disk(void **state)
     assert_false(xr_path_exists(scratch_path("out")));
 }
 
+static int is_near(double a, double b)
+{
+    return a > b * 0.999999 && a < b * 1.000001;
+}
+
+/* Returns the predicted seconds of a part of a step, or of all of it. */
+static double read_seconds(const program_result *r, const char *part)
+{
+    cJSON *plan = parse_output(r);
+    const cJSON *time = xr_json_get(plan, "time");
+    const cJSON *item = NULL;
+    double seconds = -1;
+    double sum = 0;
+    cJSON_ArrayForEach(item, xr_json_get(time, "parts"))
+    {
+        sum += read_number(item, "seconds");
+        if (strcmp(xr_json_get(item, "name")->valuestring, part) == 0)
+            seconds = read_number(item, "seconds");
+    }
+    assert_true(is_near(sum, read_number(time, "seconds")));
+    if (strcmp(part, "all") == 0)
+        seconds = sum;
+    cJSON_Delete(plan);
+    return seconds;
+}
+
+static void time_is_predicted_for_the_machine_that_is_named(void **state)
+{
+    (void)state;
+    const char *run = write_run("");
+    const double all = read_seconds(
+        RUN(NULL, "plan", run, "--json", "--machine", "flops32=1e9,memory=1e8"),
+        "all");
+    const double fast = read_seconds(
+        RUN(NULL, "plan", run, "--json", "--machine", "flops32=2e9,memory=2e8"),
+        "all");
+    assert_true(is_near(2 * fast, all));
+    const double update = read_seconds(
+        RUN(NULL, "plan", run, "--json", "--machine", "h200"), "update");
+    const double more =
+        read_seconds(RUN(NULL, "plan", run, "--json", "--machine", "h200",
+                         "--set", "actor.ppo_epochs=6"),
+                     "update");
+    assert_true(is_near(3 * update, more));
+    assert_true(read_seconds(RUN(NULL, "plan", run, "--json", "--machine",
+                                 "h200", "--job", "sft"),
+                             "rollout") < 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_planned_per_instance),
         cmocka_unit_test(work_of_a_step_is_counted),
+        cmocka_unit_test(time_is_predicted_for_the_machine_that_is_named),
         cmocka_unit_test(turns_are_planned),
         cmocka_unit_test(a_run_takes_what_is_planned),
         cmocka_unit_test(plans_must_fit_the_memory),
