@@ -244,9 +244,12 @@ typedef struct xray_infer_stats {
     uint64_t kv_capacity;         /* positions that the KV cache has */
     uint64_t prefix_tokens_saved; /* prompt tokens not computed again */
     uint64_t preemptions;
-    uint64_t recomputed_tokens; /* computed before, and once more since their
-                                 * keys and values were given up or became
-                                 * those of old weights */
+    uint64_t recomputed_tokens;   /* computed before, and once more since their
+                                   * keys and values were given up or became
+                                   * those of old weights */
+    uint64_t num_draft_tokens;    /* computed since they were expected to be
+                                   * drawn */
+    uint64_t num_accepted_tokens; /* those of them that were */
 } xray_infer_stats;
 
 typedef struct xray_infer_ops {

@@ -285,6 +285,14 @@ int xm_blocks_fork(xm_blocks *pool, const xm_block_seq *from, uint32_t tokens,
     return 1;
 }
 
+void xm_blocks_trim(xm_blocks *pool, xm_block_seq *seq)
+{
+    uint32_t size = pool->limits.block_tokens;
+    uint32_t used = seq->tokens / size + (seq->tokens % size != 0);
+    while (seq->count > used)
+        drop_block(pool, seq->blocks[--seq->count]);
+}
+
 void xm_blocks_release(xm_blocks *pool, xm_block_seq *seq)
 {
     while (seq->count)

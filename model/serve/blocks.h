@@ -8,7 +8,8 @@
  *     xm_blocks_reserve     blocks for its next positions, all or none
  *     xm_blocks_append      its tokens, once or before they are computed
  *     xm_blocks_fork        another sequence that begins with the same tokens
- *     xm_blocks_release     gives its blocks back
+ *     xm_blocks_trim        gives back the blocks that have no token
+ *     xm_blocks_release     gives all its blocks back
  *     xm_blocks_forget      the weights have changed: nothing cached is found
  *
  * A block that has all its tokens becomes a prefix: its tokens behind those of
@@ -102,6 +103,7 @@ void xm_blocks_append(xm_blocks *pool, xm_block_seq *seq, const int32_t *tokens,
 int xm_blocks_fork(xm_blocks *pool, const xm_block_seq *from, uint32_t tokens,
                    xm_block_seq *to, int32_t copy[2]);
 
+void xm_blocks_trim(xm_blocks *pool, xm_block_seq *seq);
 void xm_blocks_release(xm_blocks *pool, xm_block_seq *seq);
 
 /* No prefix cached so far is found from here on, and none that a sequence of

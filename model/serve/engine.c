@@ -65,6 +65,7 @@ static xray_status create_parts(xm_engine *self, const xray_setup *setup,
                     .watermark = b->watermark,
                     .blocks = { b->blocks, b->block_tokens, b->caching } },
         .trace = self->trace,
+        .speculate = b->speculate,
     };
     return xm_sched_create(&limits, err, &self->sched);
 }

@@ -50,10 +50,20 @@ extern const xray_choice xm_engine_weight_choices[];
               "format, written anew at each start; rank N of several ones " \
               "writes FILE.N, rank 0 FILE. Empty: none.")
 
+/* The option `speculate`, with which they end. */
+#define XM_ENGINE_SPECULATE(config)                                          \
+    XRAY_INT(config, speculate, "0", 0, 32, "tokens", 0u, "0.1",             \
+             "Most tokens of a sequence that a step computes beyond its "    \
+             "next one, since they followed the same 2 to 5 tokens earlier " \
+             "in its row; those that are then drawn cost no step of their "  \
+             "own. It changes no bit of a result, and rests where it would " \
+             "take longer than it saves. 0: none.")
+
 /* The options of every component begin with these. */
 typedef struct xm_engine_options {
     int64_t weights; /* XM_ENGINE_WEIGHTS_* */
     const char *trace;
+    int64_t speculate;
 } xm_engine_options;
 
 /* Sizes that follow from the model, the workload and the options. */
@@ -67,6 +77,7 @@ typedef struct xm_engine_bounds {
                             * slot_blocks of its own */
     uint32_t watermark;    /* as in xm_paging_limits */
     uint32_t caching;      /* 1: blocks of equal prefixes are shared */
+    uint32_t speculate;    /* as in xm_sched_limits */
     uint64_t slot_bytes;   /* keys and values of one slot in all layers */
     /* Set by xm_engine_find_bounds. */
     uint32_t step_tokens;

@@ -48,4 +48,11 @@ void xm_engine_measure_step(xm_engine *self, uint32_t rows)
                (double)(now.preemptions - w->before.preemptions));
     put_metric(self, "recomputed_tokens",
                (double)(now.recomputed_tokens - w->before.recomputed_tokens));
+    if (!self->bounds.speculate)
+        return;
+    put_metric(self, "num_draft_tokens",
+               (double)(now.num_draft_tokens - w->before.num_draft_tokens));
+    put_metric(
+        self, "num_accepted_tokens",
+        (double)(now.num_accepted_tokens - w->before.num_accepted_tokens));
 }

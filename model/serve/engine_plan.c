@@ -100,7 +100,9 @@ void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,
     if (step_tokens > most)
         step_tokens = most;
     b->step_tokens = (uint32_t)step_tokens;
-    b->draws = b->slots < LEAST_DRAWS ? LEAST_DRAWS : b->slots;
+    uint64_t draws = b->slots * (1ull + b->speculate);
+    draws = draws < step_tokens ? draws : step_tokens;
+    b->draws = draws < LEAST_DRAWS ? LEAST_DRAWS : (uint32_t)draws;
     b->words = (model->vocab + 31) / 32;
     b->edits = xm_sched_edits(&limits);
     b->logits = (model->vocab + 15ull) / 16 * 16;

@@ -78,6 +78,9 @@ typedef struct xm_sample {
     uint32_t in_out;      /* 1: a result of it waits to be polled */
     uint32_t given;       /* number of tokens that poll has given */
     uint32_t noted;       /* 1: its course in the trace has begun */
+    uint32_t doubt; /* how often its drafts were wrong of late, of 65536; it
+                     * starts without doubt */
+    uint32_t reserved;
     xray_span *spans; /* of the current round; `span` or memory of its own */
     uint32_t span_count;
     uint32_t span_cap;

@@ -36,11 +36,10 @@ xray_status xm_sched_create(const xm_sched_limits *limits, xr_err *err,
     s->drawn = xr_calloc(slots, sizeof(*s->drawn));
     s->copies = xr_calloc(slots, sizeof(*s->copies));
     s->ahead = xr_calloc(slots, sizeof(*s->ahead));
-    s->entry = xr_calloc(slots, sizeof(*s->entry));
     s->scores = xr_calloc(limits->step_tokens, sizeof(*s->scores));
     s->seen = xr_calloc(limits->request.vocab, sizeof(*s->seen));
     if (!s->slots || !s->rows || !s->unused || !s->busy || !s->drawn ||
-        !s->copies || !s->entry || !s->scores || !s->seen || !s->ahead) {
+        !s->copies || !s->scores || !s->seen || !s->ahead) {
         xm_sched_destroy(s);
         return xr_fail(err, XRAY_E_NOMEM, "no memory for %" PRIu32 " slots",
                        slots);
@@ -74,7 +73,6 @@ void xm_sched_destroy(xm_sched *sched)
     free(sched->drawn);
     free(sched->copies);
     free(sched->ahead);
-    free(sched->entry);
     free(sched->scores);
     free(sched->seen);
     free(sched->out_spans);
@@ -474,6 +472,8 @@ void xm_sched_stats(const xm_sched *sched, xray_infer_stats *out)
         .kv_capacity = (uint64_t)limits->slots * limits->request.row_bound,
         .prefix_tokens_saved = sched->saved_tokens,
         .recomputed_tokens = sched->recomputed_tokens,
+        .num_draft_tokens = sched->draft_tokens,
+        .num_accepted_tokens = sched->accepted_tokens,
     };
     for (uint32_t i = 0; i < limits->slots; i++)
         if (sched->slots[i].request)

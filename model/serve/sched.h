@@ -23,6 +23,13 @@
  * from the prompt's slot. That slot stays with the request until every sample
  * has started: when the sample in it finishes, the next one takes it over. The
  * result of a sample does not depend on slots, order or portions.
+ *
+ * With `speculate`, a step may compute drafts: tokens that are expected to
+ * follow a sample's last one, since they followed the same tokens earlier in
+ * its row. Each position is drawn from as if the drafts before it were right. A
+ * draft is right if it is the token that is drawn before it; the draws after
+ * the first wrong one mean nothing. Since a draw depends on its row and
+ * position only, drafts change no result.
  */
 #ifndef XM_SCHED_H
 #define XM_SCHED_H
@@ -50,7 +57,9 @@ typedef struct xm_sched_limits {
     uint32_t step_tokens; /* maximum tokens per step, at least `slots` */
     xm_limits request;
     xm_paging_limits paging;
-    xm_trace *trace; /* outlives the scheduler; NULL: none */
+    xm_trace *trace;    /* outlives the scheduler; NULL: none */
+    uint32_t speculate; /* most drafts of a sequence in a step; 0: none */
+    uint32_t reserved;
 } xm_sched_limits;
 
 /* Allocates the memory of all steps; the memory of requests is allocated by
@@ -107,7 +116,8 @@ void xm_sched_forget(xm_sched *sched);
 
 /* Fills free slots and `step`. Running samples get their one token first.
  * Prompts share the rest of the budget in the order of their arrival, and the
- * last one is cut where the budget ends. */
+ * last one is cut where the budget ends. Drafts are computed if something is
+ * left after all of them. */
 void xm_sched_begin(xm_sched *sched, xm_sched_step *step);
 
 /* The most items whose logits are in memory at once. */
@@ -157,8 +167,9 @@ void xm_sched_results(xm_sched *sched, const int32_t *tokens,
 void xm_sched_end(xm_sched *sched);
 
 /* Between the draws of a step and their results: 1 if the device can make the
- * next step from what this one draws, because every row has one token and goes
- * on unless that token itself ends it. Then *out_next is that step, whose row i
+ * next step from what this one draws, because every row has one token, goes
+ * on unless that token itself ends it, and expects no drafts, which only the
+ * host can look up. Then *out_next is that step, whose row i
  * goes on from draw i of this one. */
 int xm_sched_follow(xm_sched *sched, const xm_sched_step *step,
                     xm_sched_step *out_next);

@@ -35,6 +35,18 @@ typedef struct xm_score {
     uint32_t position;
 } xm_score;
 
+/* A slot that is drawn from in a step: one draw for each sample of a prompt, or
+ * one for a running sample and for each of its drafts. */
+typedef struct xm_drawn {
+    uint32_t slot;
+    uint32_t entry;  /* of the step's `last` that it reads; of a step that was
+                      * made ahead, its row */
+    uint32_t tokens; /* of the running sample before the step */
+    uint32_t drafts;
+    uint32_t drafted; /* the entry of the first draft; the others follow it */
+    uint32_t over;    /* 1: the draws that are left mean nothing */
+} xm_drawn;
+
 /* A row of the step that follows the current one: the sample that it goes on
  * with, and the tokens that this has once the current step is answered. */
 typedef struct xm_ahead {
@@ -72,8 +84,7 @@ struct xm_sched {
                        * from its beginning */
     uint32_t *unused; /* stack of free slots */
     uint32_t *busy;   /* slots with tokens to compute, oldest first */
-    uint32_t *drawn;  /* [slots] slots that are drawn from in this step */
-    uint32_t *entry;  /* [slots] the entry of the step's `last` of each */
+    xm_drawn *drawn;  /* [slots] slots that are drawn from in this step */
     xm_score *scores; /* [step_tokens] */
     xm_ahead *ahead;  /* [slots] */
     uint32_t *seen;   /* [vocab] 0 between draws */
@@ -88,6 +99,8 @@ struct xm_sched {
     uint64_t generation_tokens;
     uint64_t saved_tokens;
     uint64_t recomputed_tokens;
+    uint64_t draft_tokens;
+    uint64_t accepted_tokens; /* drafts that were right */
     uint64_t steps;
     uint32_t unused_count;
     uint32_t busy_count;
@@ -95,8 +108,8 @@ struct xm_sched {
     uint32_t live; /* number of requests with samples that are not done */
     uint32_t out_span_cap;
     uint32_t paused; /* XRAY_PAUSE_*; 0: no */
-    /* The next draw to issue, and the next to be answered: its entry in `drawn`
-     * and its sample. */
+    /* The next draw to issue, and the next to be answered: its entry in
+     * `drawn`, and its sample or the number of drafts before it. */
     uint32_t issue_at, issue_sample;
     uint32_t answer_at, answer_sample;
     uint32_t issued; /* draws or scores that are issued and not yet answered */
@@ -105,7 +118,7 @@ struct xm_sched {
     uint32_t score_at; /* the next one to issue */
     uint32_t ahead_count;
     uint32_t followed; /* 1: the step was made ahead, and result i of its draws
-                        * is that of row entry[i] */
+                        * is that of row drawn[i].entry */
     xm_noted_step noted;
 };
 
@@ -129,6 +142,9 @@ int xm_paging_make_room(xm_sched *sched);
 int xm_paging_start(xm_sched *sched, xm_sched_step *step, uint32_t *out_slot);
 /* Returns 1 if there is a block for the token after the next one. */
 int xm_paging_grow(xm_sched *sched, uint32_t slot);
+/* Returns how many of `drafts` further tokens have space in a slot's blocks, or
+ * in blocks that nobody needs, which it gets. */
+uint32_t xm_paging_lend(xm_sched *sched, uint32_t slot, uint32_t drafts);
 /* Takes the blocks from everything that has some. */
 void xm_paging_forget(xm_sched *sched);
 /* Lets a sample, or (NULL) a prompt, wait until it can be computed again. */
@@ -148,9 +164,10 @@ void xm_slot_start(xm_sched *sched, uint32_t slot, xm_sample *sample,
 /* Ends the sequence in a slot: the request's next sample takes the slot, or it
  * becomes free. */
 void xm_slot_vacate(xm_sched *sched, uint32_t slot);
-/* Returns the sample of draw (at, number) and moves on to the next draw. */
+/* Returns the sample of draw (at, number) and moves on to the next draw.
+ * *out_then is the sample as it is if the drafts before the draw are right. */
 xm_sample *xm_sched_next_draw(const xm_sched *sched, uint32_t *at,
-                              uint32_t *number);
+                              uint32_t *number, xm_sample *out_then);
 /* Removes slots from `busy` that have nothing to compute. */
 void xm_sched_compact(xm_sched *sched);
 /* Queues a sample for poll, which gives its new tokens. */
@@ -172,6 +189,20 @@ uint32_t xm_sample_copy_spans(xm_sched *sched, const xm_sample *sample,
 /* Returns a request's memory to the pool once no result and no pointer of the
  * caller needs it. */
 void xm_request_reclaim(xm_sched *sched, xm_request *request);
+
+/* ---- sched_draft.c ------------------------------------------------------- */
+
+/* 1 if a draft of the sample is right so often that to compute it takes less
+ * time than it saves. It depends on nothing but tokens. */
+int xm_draft_pays(const xm_sched *sched, const xm_sample *sample);
+/* Appends at most `most` drafts to the tokens of a running sample, without
+ * counting them as tokens, and returns their number. */
+uint32_t xm_draft_tokens(const xm_sched *sched, xm_sample *sample,
+                         uint32_t most);
+/* Before a drawn token is appended: notes whether a draft was right, which may
+ * be one that was not computed. Returns 1 if it was computed and right. */
+int xm_draft_check(xm_sched *sched, const xm_drawn *drawn, xm_sample *sample,
+                   int32_t token);
 
 /* ---- sched_trace.c: nothing happens without a trace ---------------------- */
 

@@ -96,6 +96,18 @@ int xm_paging_grow(xm_sched *sched, uint32_t slot)
                                             sched->slots[slot].position + 1, 0);
 }
 
+/* A draft leaves free what a sequence that starts has to. */
+uint32_t xm_paging_lend(xm_sched *sched, uint32_t slot, uint32_t drafts)
+{
+    xm_paging *p = &sched->paging;
+    uint32_t position = sched->slots[slot].position;
+    while (p->blocks && drafts &&
+           xm_blocks_reserve(p->blocks, &p->seqs[slot], position + drafts,
+                             sched->limits.paging.watermark))
+        drafts--;
+    return drafts;
+}
+
 /* ---- sequences that start ----------------------------------------------- */
 
 /* Returns how many tokens of its prompt a sample can share with the slot that

@@ -213,8 +213,10 @@ static void emit_slot_tokens(xm_sched *sched, uint32_t slot, uint32_t count,
     step->tokens += count;
     if (s->feed_count)
         return;
-    sched->entry[sched->drawn_count] = step->last_count;
-    sched->drawn[sched->drawn_count++] = slot;
+    sched->drawn[sched->drawn_count++] =
+        (xm_drawn){ .slot = slot,
+                    .entry = step->last_count,
+                    .tokens = s->sample ? s->sample->token_count : 0 };
     step->last[step->last_count++] = (int32_t)(step->tokens - 1);
 }
 
@@ -233,6 +235,34 @@ static uint32_t emit_started(xm_sched *sched, xm_sched_step *step)
         single += wanted == 1;
     }
     return single;
+}
+
+/* Adds the drafts of running samples that are drawn from, as long as the step
+ * has tokens for them. Returns their number. */
+static uint32_t emit_drafts(xm_sched *sched, xm_sched_step *step)
+{
+    uint32_t first = step->tokens;
+    for (uint32_t i = 0; i < sched->drawn_count; i++) {
+        xm_drawn *drawn = &sched->drawn[i];
+        const xm_slot *s = &sched->slots[drawn->slot];
+        uint32_t spare = sched->limits.step_tokens - step->tokens;
+        if (!s->sample || !spare)
+            continue;
+        uint32_t count = xm_draft_tokens(sched, s->sample, spare);
+        drawn->drafts = xm_paging_lend(sched, drawn->slot, count);
+        drawn->drafted = step->last_count;
+        for (uint32_t k = 0; k < drawn->drafts; k++) {
+            uint32_t at = step->tokens++;
+            step->ids[at] = s->sample->tokens[drawn->tokens + k];
+            step->seq[at] = (int32_t)drawn->slot;
+            step->positions[at] = (int32_t)(s->position + k);
+            step->last[step->last_count++] = (int32_t)at;
+        }
+        if (s->position + drawn->drafts > step->position_bound)
+            step->position_bound = s->position + drawn->drafts;
+    }
+    sched->draft_tokens += step->tokens - first;
+    return step->tokens - first;
 }
 
 static void forget_draws(xm_sched *sched)
@@ -267,6 +297,7 @@ void xm_sched_begin(xm_sched *sched, xm_sched_step *step)
     }
     if (starts)
         decode += emit_started(sched, step);
+    decode += emit_drafts(sched, step);
     step->rows = sched->drawn_count;
     if (step->tokens)
         sched->steps++;
@@ -284,17 +315,32 @@ static uint32_t find_waiting(const xm_request *r, uint32_t number)
     return number;
 }
 
-xm_sample *xm_sched_next_draw(const xm_sched *sched, uint32_t *at,
-                              uint32_t *number)
+/* Moves on by a draw of a running sample. */
+static void pass_draw(const xm_drawn *drawn, uint32_t *at, uint32_t *number)
 {
-    const xm_slot *slot = &sched->slots[sched->drawn[*at]];
+    if ((*number)++ < drawn->drafts)
+        return;
+    *number = 0;
+    ++*at;
+}
+
+xm_sample *xm_sched_next_draw(const xm_sched *sched, uint32_t *at,
+                              uint32_t *number, xm_sample *out_then)
+{
+    const xm_drawn *drawn = &sched->drawn[*at];
+    const xm_slot *slot = &sched->slots[drawn->slot];
     if (slot->sample) {
-        ++*at;
+        uint32_t before = drawn->tokens + *number - slot->sample->token_count;
+        *out_then = *slot->sample;
+        out_then->token_count += before;
+        out_then->row_count += before;
+        pass_draw(drawn, at, number);
         return slot->sample;
     }
     const xm_request *r = slot->request;
     uint32_t found = find_waiting(r, *number);
     xm_sample *sample = &r->samples[found];
+    *out_then = *sample;
     *number = found + 1;
     if (find_waiting(r, *number) == r->count) {
         *number = 0;
@@ -311,17 +357,21 @@ uint32_t xm_sched_draws(xm_sched *sched, uint32_t cap, xray_draw *draws,
     while (n < cap && sched->issue_at < sched->drawn_count) {
         uint32_t at = sched->issue_at;
         uint32_t number = sched->issue_sample;
-        const xm_sample *sample = xm_sched_next_draw(sched, &at, &number);
-        uint32_t logits = (uint32_t)xm_sample_needs_logits(sample);
+        uint32_t draft = number;
+        xm_sample then;
+        const xm_drawn *drawn = &sched->drawn[at];
+        (void)xm_sched_next_draw(sched, &at, &number, &then);
+        uint32_t logits = (uint32_t)xm_sample_needs_logits(&then);
         if (n == 0 && logits && cap > XM_LOGIT_DRAWS)
             cap = XM_LOGIT_DRAWS;
         if (n == 0)
             sched->issued_logits = logits;
         else if (logits > sched->issued_logits)
             break;
-        index[n] = (int32_t)sched->entry[sched->issue_at];
+        index[n] = (int32_t)(drawn->drafts && draft ? drawn->drafted + draft - 1
+                                                    : drawn->entry);
         run = run && index[n] == index[0] + (int32_t)n;
-        xm_sample_fill_draw(sample, &draws[n++]);
+        xm_sample_fill_draw(&then, &draws[n++]);
         sched->issue_at = at;
         sched->issue_sample = number;
     }
@@ -349,13 +399,21 @@ static uint32_t append_token(xm_sched *sched, xm_sample *sample, int32_t token,
     return xm_sample_finish_reason(sample, sched->limits.request.row_bound);
 }
 
-static void take_running_result(xm_sched *sched, uint32_t slot,
-                                xm_sample *sample, uint32_t finish)
+/* Goes on with the token that was appended last. If that was a draft, it is
+ * computed already. */
+static void take_running_result(xm_sched *sched, xm_drawn *drawn,
+                                xm_sample *sample, uint32_t finish, int drafted)
 {
+    uint32_t slot = drawn->slot;
+    drawn->over = finish != XRAY_FINISH_NONE || !drafted;
     if (finish == XRAY_FINISH_NONE) {
         uint32_t position = sample->row_count - 1;
         xm_slot_feed(sched, slot, &sample->tokens[sample->token_count - 1], 1,
                      position);
+        if (drafted)
+            pass_tokens(sched, slot, 1);
+        else if (drawn->drafts && sched->paging.blocks)
+            xm_blocks_trim(sched->paging.blocks, &sched->paging.seqs[slot]);
         return;
     }
     xm_sample_publish(sched, sample, finish);
@@ -398,27 +456,44 @@ static void finish_prompt(xm_sched *sched, uint32_t slot)
         xm_queue_push(&sched->branching, r);
 }
 
+/* Passes the draws of a slot that mean nothing and are not issued yet. */
+static void skip_draws(xm_sched *sched)
+{
+    if (!sched->answer_sample || !sched->drawn[sched->answer_at].over)
+        return;
+    sched->issue_at = ++sched->answer_at;
+    sched->issue_sample = sched->answer_sample = 0;
+}
+
 void xm_sched_results(xm_sched *sched, const int32_t *tokens,
                       const float *raw_logp, const float *logp)
 {
     for (uint32_t i = 0; i < sched->issued; i++) {
         uint32_t at = sched->answer_at;
-        uint32_t slot = sched->drawn[at];
-        int branch = !sched->slots[slot].sample;
-        xm_sample *sample =
-            xm_sched_next_draw(sched, &sched->answer_at, &sched->answer_sample);
-        uint32_t row = sched->followed ? sched->entry[i] : i;
+        xm_drawn *drawn = &sched->drawn[at];
+        if (drawn->over) {
+            pass_draw(drawn, &sched->answer_at, &sched->answer_sample);
+            continue;
+        }
+        int branch = !sched->slots[drawn->slot].sample;
+        xm_sample then;
+        xm_sample *sample = xm_sched_next_draw(sched, &sched->answer_at,
+                                               &sched->answer_sample, &then);
+        uint32_t row = sched->followed ? drawn->entry : i;
+        int drafted =
+            !branch && xm_draft_check(sched, drawn, sample, tokens[row]);
         uint32_t finish =
             append_token(sched, sample, tokens[row], raw_logp[row], logp[row]);
         if (!branch) {
-            take_running_result(sched, slot, sample, finish);
+            take_running_result(sched, drawn, sample, finish, drafted);
             continue;
         }
         take_first_token(sched, sample, finish);
         if (sched->answer_at != at)
-            finish_prompt(sched, slot);
+            finish_prompt(sched, drawn->slot);
     }
     sched->issued = 0;
+    skip_draws(sched);
 }
 
 void xm_sched_end(xm_sched *sched)
@@ -451,10 +526,11 @@ int xm_sched_follow(xm_sched *sched, const xm_sched_step *step,
         sched->busy_count != rows || awaits_slot(sched))
         return 0;
     for (uint32_t i = 0; i < rows; i++) {
-        uint32_t slot = sched->drawn[i];
+        uint32_t slot = sched->drawn[i].slot;
         const xm_sample *sample = sched->slots[slot].sample;
         if (!sample || !has_space(sched, sample) ||
-            xm_sample_needs_logits(sample) || !xm_paging_grow(sched, slot))
+            xm_draft_pays(sched, sample) || xm_sample_needs_logits(sample) ||
+            !xm_paging_grow(sched, slot))
             return 0;
         sched->ahead[i] = (xm_ahead){ sample, slot, sample->token_count + 1 };
     }
@@ -479,8 +555,9 @@ int xm_sched_take_ahead(xm_sched *sched, xm_sched_step *step)
             xm_sample_needs_logits(s->sample))
             continue;
         pass_tokens(sched, row->slot, 1);
-        sched->entry[sched->drawn_count] = i;
-        sched->drawn[sched->drawn_count++] = row->slot;
+        sched->drawn[sched->drawn_count++] = (xm_drawn){
+            .slot = row->slot, .entry = i, .tokens = row->token_count
+        };
     }
     sched->issued = sched->drawn_count;
     step->rows = sched->drawn_count;

@@ -250,7 +250,9 @@ int xm_sched_changes(xm_sched *sched, xm_changes *out)
     if (!sched->issued_logits)
         return 0;
     for (uint32_t i = 0; i < sched->issued; i++) {
-        const xm_sample *sample = xm_sched_next_draw(sched, &at, &number);
+        xm_sample then;
+        const xm_sample *sample = &then;
+        (void)xm_sched_next_draw(sched, &at, &number, &then);
         const xm_wishes *w = &sample->request->wishes;
         uint32_t *set =
             out->allowed + (size_t)out->set_count * count_words(limits);
@@ -272,8 +274,9 @@ void xm_sched_logp_ids(const xm_sched *sched, uint32_t stride, int32_t *ids)
     uint32_t at = sched->answer_at;
     uint32_t number = sched->answer_sample;
     for (uint32_t i = 0; i < sched->issued; i++) {
-        const xm_sample *sample = xm_sched_next_draw(sched, &at, &number);
-        const xm_wishes *w = &sample->request->wishes;
+        xm_sample then;
+        (void)xm_sched_next_draw(sched, &at, &number, &then);
+        const xm_wishes *w = &then.request->wishes;
         for (uint32_t k = 0; k < stride; k++)
             *ids++ = k < w->logp_id_count ? w->logp_ids[k] : -1;
     }
@@ -287,7 +290,9 @@ void xm_sched_take_top(xm_sched *sched, uint32_t stride, const int32_t *ids,
     uint32_t at = sched->answer_at;
     uint32_t number = sched->answer_sample;
     for (uint32_t i = 0; i < sched->issued; i++) {
-        xm_sample *sample = xm_sched_next_draw(sched, &at, &number);
+        xm_sample then;
+        const xm_sample *sample = &then;
+        (void)xm_sched_next_draw(sched, &at, &number, &then);
         size_t count = sample->request->wishes.top_count;
         size_t to = sample->token_count * count;
         memcpy(sample->top_ids + to, ids + (size_t)i * stride,
@@ -302,7 +307,9 @@ void xm_sched_take_logp(xm_sched *sched, uint32_t stride, const float *logp)
     uint32_t at = sched->answer_at;
     uint32_t number = sched->answer_sample;
     for (uint32_t i = 0; i < sched->issued; i++) {
-        xm_sample *sample = xm_sched_next_draw(sched, &at, &number);
+        xm_sample then;
+        const xm_sample *sample = &then;
+        (void)xm_sched_next_draw(sched, &at, &number, &then);
         size_t count = sample->request->wishes.logp_id_count;
         memcpy(sample->logp_of_ids + sample->token_count * count,
                logp + (size_t)i * stride, count * sizeof(*logp));

@@ -83,6 +83,7 @@ xray_status dsinf_find_bounds(const void *options, const xm_config *model,
     xray_status status = find_slots(config, load, &b, err);
     if (status != XRAY_OK)
         return status;
+    b.speculate = (uint32_t)config->speculate;
     xm_engine_find_bounds(model, (uint64_t)config->max_num_batched_tokens, &b);
     *out = b;
     return XRAY_OK;

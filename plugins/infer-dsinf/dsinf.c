@@ -42,6 +42,7 @@ static const xray_option options[] = {
         "Maximum memory for keys and values; 0: no bound. If rows do not "
         "fit, fewer run at once, unless max_num_seqs is set."),
     XM_ENGINE_TRACE(dsinf_config),
+    XM_ENGINE_SPECULATE(dsinf_config),
 };
 
 static const xray_infer_ops ops = {

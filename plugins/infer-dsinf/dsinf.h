@@ -11,8 +11,9 @@
 #include "model/serve/engine.h"
 
 typedef struct dsinf_config {
-    int64_t weights; /* these two are as in xm_engine_options */
+    int64_t weights; /* these three are as in xm_engine_options */
     const char *trace;
+    int64_t speculate;
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;
     uint64_t kv_memory;

@@ -92,6 +92,7 @@ static xray_status paged_find_bounds(const void *options,
     status = find_blocks(config, &b, err);
     if (status != XRAY_OK)
         return status;
+    b.speculate = (uint32_t)config->speculate;
     xm_engine_find_bounds(model, (uint64_t)config->max_num_batched_tokens, &b);
     *out = b;
     return XRAY_OK;
@@ -148,6 +149,7 @@ static const xray_option options[] = {
               "Part of the blocks that stays free when a sequence starts "
               "beside others, so that fewer are preempted."),
     XM_ENGINE_TRACE(paged_config),
+    XM_ENGINE_SPECULATE(paged_config),
 };
 
 static const xray_infer_ops ops = {

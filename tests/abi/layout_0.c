@@ -375,7 +375,9 @@ AT(xray_infer_stats, kv_capacity, 56);
 AT(xray_infer_stats, prefix_tokens_saved, 64);
 AT(xray_infer_stats, preemptions, 72);
 AT(xray_infer_stats, recomputed_tokens, 80);
-SIZE(xray_infer_stats, 88);
+AT(xray_infer_stats, num_draft_tokens, 88);
+AT(xray_infer_stats, num_accepted_tokens, 96);
+SIZE(xray_infer_stats, 104);
 
 AT(xray_infer_ops, header, 0);
 AT(xray_infer_ops, capabilities, 8);

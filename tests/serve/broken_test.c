@@ -484,8 +484,8 @@ static void plan_refuses_a_row_too_many(void **state)
     stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
     const engine_size size = { .config = { .max_num_batched_tokens = 64,
                                            .kv_memory = 3 * 36864 } };
-    paged_config paged;
-    const void *config = rig_config(s->r, &size, &paged);
+    engine_config own;
+    const void *config = rig_config(s->r, &size, &own);
     const xray_model about = { .header = XRAY_HEADER(xray_model),
                                .config_json = s->m->json,
                                .dtype = XRAY_F32 };

@@ -151,6 +151,8 @@ rig *rig_open(uint32_t threads)
             r, &(paged_config){ .block_size = 16, .enable_prefix_caching = 1 });
     if (getenv("XRAY_TEST_LATE"))
         rig_make_late(r);
+    if (getenv("XRAY_TEST_SPECULATE"))
+        r->speculate = 4;
     return r;
 }
 
@@ -288,16 +290,22 @@ void model_close(model *m)
 
 /* ---- the engine --------------------------------------------------------- */
 
-const void *rig_config(const rig *r, const engine_size *size, paged_config *own)
+const void *rig_config(const rig *r, const engine_size *size,
+                       engine_config *own)
 {
-    *own = r->paged;
-    if (!own->block_size)
-        return &size->config;
-    own->weights = size->config.weights;
-    own->max_num_seqs = size->config.max_num_seqs;
-    own->max_num_batched_tokens = size->config.max_num_batched_tokens;
-    if (!own->kv_memory)
-        own->kv_memory = size->config.kv_memory;
+    if (!r->paged.block_size) {
+        own->dsinf = size->config;
+        own->dsinf.speculate = r->speculate;
+        return own;
+    }
+    paged_config *paged = &own->paged;
+    *paged = r->paged;
+    paged->weights = size->config.weights;
+    paged->max_num_seqs = size->config.max_num_seqs;
+    paged->max_num_batched_tokens = size->config.max_num_batched_tokens;
+    if (!paged->kv_memory)
+        paged->kv_memory = size->config.kv_memory;
+    paged->speculate = r->speculate;
     return own;
 }
 
@@ -324,8 +332,8 @@ xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                            .rows = size->rows,
                            .row_tokens = size->row_tokens,
                            .shared = weights != NULL };
-    paged_config paged;
-    return r->ops->create(&setup, rig_config(r, size, &paged), &load, out);
+    engine_config own;
+    return r->ops->create(&setup, rig_config(r, size, &own), &load, out);
 }
 
 void *engine_open(rig *r, const model *m, const engine_size *size)

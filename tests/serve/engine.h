@@ -30,10 +30,13 @@ typedef struct rig {
     void *device_self;
     const xray_infer_ops *ops;
     paged_config paged; /* block_size 0: the engine is dsinf */
+    int64_t speculate;  /* of all engines */
     xray_device_ops late;
 } rig;
 
-/* With XRAY_TEST_LATE in the environment the rig is late from the start. */
+/* With XRAY_TEST_LATE in the environment the rig is late from the start, with
+ * XRAY_TEST_PAGED its engines are paged, and with XRAY_TEST_SPECULATE they
+ * compute drafts. */
 rig *rig_open(uint32_t threads);
 /* From now on engines are paged ones. Their weights, sequences and tokens of a
  * step are those of the size, the rest is that of `config`. */
@@ -86,8 +89,12 @@ typedef struct engine_size {
 } engine_size;
 
 /* The options of the rig's engine; `own` is memory for them. */
+typedef union engine_config {
+    dsinf_config dsinf;
+    paged_config paged;
+} engine_config;
 const void *rig_config(const rig *r, const engine_size *size,
-                       paged_config *own);
+                       engine_config *own);
 /* weights NULL: the engine draws its own from the model's seed */
 xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                        const engine_size *size, void **out);

@@ -34,9 +34,9 @@ static void *open_directory(rig *r, const char *dir, xm_config *config,
                            .rows = 3,
                            .row_tokens = 400 };
     const engine_size size = { .config = { .max_num_batched_tokens = 7 } };
-    paged_config paged;
+    engine_config own;
     void *engine = NULL;
-    if (r->ops->create(&setup, rig_config(r, &size, &paged), &load, &engine) !=
+    if (r->ops->create(&setup, rig_config(r, &size, &own), &load, &engine) !=
         XRAY_OK)
         fail_msg("%s", r->said);
     return engine;

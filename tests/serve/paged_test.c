@@ -241,6 +241,7 @@ static void metrics_tell_what_the_work_took(void **state)
     assert_non_null(out);
     all.service.host_data = &all;
     r->metrics = &all.service;
+    r->speculate = 0;
     rig_use_paged(r, &(paged_config){ .block_size = 16,
                                       .kv_memory = bytes_of(m, &t),
                                       .enable_prefix_caching = 1 });

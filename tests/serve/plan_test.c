@@ -32,8 +32,8 @@ static xray_status ask_plan(rig *r, const model *m, const engine_size *size,
     own.header = (xray_header)XRAY_HEADER(xray_workload);
     own.rows = size->rows;
     own.row_tokens = size->row_tokens;
-    paged_config paged;
-    return r->ops->plan(&r->host, rig_config(r, size, &paged), &about, &world,
+    engine_config options;
+    return r->ops->plan(&r->host, rig_config(r, size, &options), &about, &world,
                         &own, plan);
 }
 

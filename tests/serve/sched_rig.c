@@ -75,12 +75,13 @@ static uint32_t other_of(uint64_t before, uint32_t position)
     return (uint32_t)(before % position);
 }
 
-static void answer_draw(uint64_t kept, const xray_draw *draw, int32_t *token,
-                        float *raw, float *logp)
+static void answer_draw(const rig *r, uint64_t kept, const xray_draw *draw,
+                        int32_t *token, float *raw, float *logp)
 {
     uint64_t h = xray_mix64(xray_mix64(kept, draw->key), draw->sample);
     h = xray_mix64(h, draw->position);
-    *token = (int32_t)(h % VOCAB);
+    *token = (int32_t)(r->period ? draw->position % r->period
+                                 : h % (r->letters ? r->letters : VOCAB));
     *raw = -(float)(h >> 40);
     *logp = *raw * draw->temperature;
 }
@@ -203,7 +204,8 @@ static void make_ahead(rig *r, const xm_sched_step *step, const answers *from)
         compute_token(r, i, r->next.position_bound);
         a->draws[i] = from->draws[i];
         a->draws[i].position++;
-        answer_draw(*kept_at(r, (uint32_t)r->seq[i], (uint32_t)r->positions[i]),
+        answer_draw(r,
+                    *kept_at(r, (uint32_t)r->seq[i], (uint32_t)r->positions[i]),
                     &a->draws[i], &a->token[i], &a->raw[i], &a->logp[i]);
     }
     a->count = from->count;
@@ -219,7 +221,7 @@ static void answer_draws(rig *r, const xm_sched_step *step)
         for (uint32_t i = 0; i < a.count; i++) {
             if (run)
                 assert_int_equal(index[i], index[0] + (int32_t)i);
-            answer_draw(kept_by_entry(r, step, index[i]), &a.draws[i],
+            answer_draw(r, kept_by_entry(r, step, index[i]), &a.draws[i],
                         &a.token[i], &a.raw[i], &a.logp[i]);
         }
         make_ahead(r, step, &a);
@@ -358,7 +360,7 @@ uint32_t oracle_sample(const rig *r, const xray_request *q, uint32_t sample,
                                  .sample = sample,
                                  .position = row->count,
                                  .temperature = q->temperature };
-        answer_draw(row->kept[row->count - 1], &draw, &token, &raw, &logp);
+        answer_draw(r, row->kept[row->count - 1], &draw, &token, &raw, &logp);
         oracle_add(r, &token, 1, row);
         ++*made;
         if (token == STOP_ID && q->stop_count)

@@ -34,6 +34,8 @@ typedef struct rig {
     uint64_t copies;
     uint64_t computed;  /* tokens of all steps */
     uint64_t version;   /* of the weights */
+    uint32_t letters;   /* every drawn token is below; 0: VOCAB */
+    uint32_t period;    /* not 0: a drawn token is its position modulo this */
     int hurries;        /* 1: steps are made ahead where that can be */
     uint64_t hurried;   /* steps that were */
     xm_sched_step next; /* the one that is made ahead */
