@@ -414,6 +414,39 @@ static void check_segments(const xr_run *run, uint32_t role, xr_errors *errors)
         check_segment_rows(run, role, segments, errors);
 }
 
+/* ---- contexts ----------------------------------------------------------- */
+
+/* The ranks of a replica that divide rows. */
+static uint32_t count_context(const xr_layout *layout)
+{
+    for (uint32_t i = 0; i < layout->axis_count; i++)
+        if (strcmp(layout->axes[i].name, XRAY_AXIS_CONTEXT) == 0)
+            return layout->axes[i].size;
+    return 1;
+}
+
+/* Ranks that divide rows cannot compute the prompt of several rows once. */
+static void check_shared_prompts(const xr_run *run, uint32_t role,
+                                 xr_errors *errors)
+{
+    xr_err err = { "" };
+    const char *section = role == XRAY_ROLE_ACTOR ? "actor" : "critic";
+    const uint32_t ranks = count_context(&run->layouts[role]);
+    int64_t shares = role == XRAY_ROLE_ACTOR ? run->ini.actor.share_prompts
+                                             : run->ini.critic.share_prompts;
+    if (!(run->with & XR_WITH_ALGO) || ranks < 2 || shares <= 0 ||
+        (role != XRAY_ROLE_ACTOR && role != XRAY_ROLE_CRITIC) ||
+        xr_config_refused(run->config, section, "share_prompts"))
+        return;
+    (void)xr_fail(&err, XRAY_E_CONFIG,
+                  "%s: [%s] share_prompts: %s divides each row among %u ranks, "
+                  "which cannot compute the prompt of several rows once: it "
+                  "must be false",
+                  xr_config_location(run->config, section, "share_prompts"),
+                  section, xr_run_part_of(run, role)->instance, ranks);
+    add_once(errors, err.text);
+}
+
 const char *xr_run_numerics(const xr_run *run, uint32_t role)
 {
     const xray_component *component = xr_run_part_of(run, role)->component;
@@ -444,6 +477,7 @@ void xr_run_plan_layouts(xr_run *run, xr_errors *errors)
         plan_layout(run, role, errors);
         check_token_multiple(run, role, errors);
         check_segments(run, role, errors);
+        check_shared_prompts(run, role, errors);
     }
     xr_run_share_sequences(run);
     run->exact = keep_one_contract(run);

@@ -23,6 +23,7 @@ typedef struct pack_arrays {
     int32_t *target;
     float *temperature;
     float *slots[XM_PACK_SLOTS];
+    xm_context_arrays context; /* where ranks divide rows */
 } pack_arrays;
 
 struct xm_packer {
@@ -34,10 +35,17 @@ struct xm_packer {
     void *host_block; /* NULL: the host reads and writes device memory itself */
     pack_arrays dev;
     pack_arrays host;
+    void *whole_block; /* NULL: no ranks divide rows */
+    pack_arrays whole; /* on the host, of all ranks that divide rows */
     int32_t *token;    /* [tokens] token of each item in the batch */
     int32_t *item_row; /* [tokens] row of each item */
     int32_t *item_col; /* [tokens] offset of each item's token in its row */
-    uint32_t count;    /* number of items in the last batch */
+    int32_t *place;    /* [tokens] where each item is among those of all ranks,
+                        * each of which has `most` */
+    int32_t *item_of;  /* [tokens of all ranks] the item of a token, or -1 */
+    uint32_t count;    /* number of items in the last batch, of all ranks, */
+    uint32_t own;      /* of this one, */
+    uint32_t most;     /* and of the rank that has most */
 };
 
 static uint64_t pad_count(uint64_t count)
@@ -50,18 +58,32 @@ uint64_t xm_packed_rows(uint64_t rows)
     return rows + rows / 2;
 }
 
+static int is_divided(const xm_pack_limits *limits)
+{
+    return limits->context.ranks > 1;
+}
+
+/* Tokens for which an array has room: as many for each of the ranks. */
+static uint64_t room_for_tokens(const xm_pack_limits *limits)
+{
+    return pad_count(limits->tokens +
+                     (is_divided(limits) ? limits->context.ranks : 0));
+}
+
 /* Size of one block in words of 4 bytes. */
 static uint64_t block_words(const xm_pack_limits *limits)
 {
-    return (5u + XM_PACK_SLOTS) * pad_count(limits->tokens) +
-           2 * pad_count(xm_packed_rows(limits->rows) + 1);
+    uint64_t per_token = 5u + XM_PACK_SLOTS + (is_divided(limits) ? 1 : 0);
+    uint64_t per_row = is_divided(limits) ? 6 : 2;
+    return per_token * room_for_tokens(limits) +
+           per_row * pad_count(xm_packed_rows(limits->rows) + 1);
 }
 
 static void divide_block(void *block, const xm_pack_limits *limits,
                          pack_arrays *out)
 {
     int32_t *words = block;
-    uint64_t step = pad_count(limits->tokens);
+    uint64_t step = room_for_tokens(limits);
     out->ids = words;
     out->positions = words + step;
     out->index = words + 2 * step;
@@ -73,11 +95,34 @@ static void divide_block(void *block, const xm_pack_limits *limits,
     out->temperature = floats;
     for (uint32_t i = 0; i < XM_PACK_SLOTS; i++)
         out->slots[i] = floats + (1 + i) * step;
+    if (!is_divided(limits))
+        return;
+    words += (5 + XM_PACK_SLOTS) * step + 2 * rows;
+    out->context = (xm_context_arrays){ words,
+                                        { words + step, words + step + rows },
+                                        { words + step + 2 * rows,
+                                          words + step + 3 * rows } };
 }
 
 uint64_t xm_packer_bytes(const xm_pack_limits *limits)
 {
     return block_words(limits) * 4;
+}
+
+/* Allocates what ranks that divide rows have of all of them. */
+static xray_status alloc_whole(xm_packer *packer, const char *owner,
+                               xr_err *err)
+{
+    const xm_pack_limits *limits = &packer->limits;
+    uint64_t room = room_for_tokens(limits);
+    packer->whole_block = xr_calloc(block_words(limits), 4);
+    packer->place = xr_calloc(2 * (size_t)room, 4);
+    if (!packer->whole_block || !packer->place)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: no host memory for packing",
+                       owner);
+    packer->item_of = packer->place + room;
+    divide_block(packer->whole_block, limits, &packer->whole);
+    return XRAY_OK;
 }
 
 static xray_status alloc_packer(xm_packer *packer, const char *owner,
@@ -109,7 +154,8 @@ static xray_status alloc_packer(xm_packer *packer, const char *owner,
     packer->item_col = packer->item_row + limits->tokens;
     if (packer->host_block)
         divide_block(packer->host_block, limits, &packer->host);
-    return XRAY_OK;
+    packer->whole = packer->host;
+    return is_divided(limits) ? alloc_whole(packer, owner, err) : XRAY_OK;
 }
 
 xray_status xm_packer_create(const xm_pack_limits *limits,
@@ -142,6 +188,8 @@ void xm_packer_destroy(xm_packer *packer)
         return;
     packer->device->free(packer->device_self, packer->device_block);
     free(packer->host_block);
+    free(packer->whole_block);
+    free(packer->place);
     free(packer->token);
     free(packer);
 }
@@ -255,8 +303,9 @@ static uint32_t count_sharing_rows(const xm_packer *packer,
                                    const xray_batch *batch, uint32_t row)
 {
     uint32_t end = row + 1;
-    if (!packer->has_parents || !XRAY_HAS(xray_batch, batch, share_prompts) ||
-        !batch->group || !batch->prompt_len || batch->prompt_len[row] < 2 ||
+    if (!packer->has_parents || is_divided(&packer->limits) ||
+        !XRAY_HAS(xray_batch, batch, share_prompts) || !batch->group ||
+        !batch->prompt_len || batch->prompt_len[row] < 2 ||
         !is_prompt_shareable(batch, row, batch->prompt_len[row]))
         return 1;
     while (end < batch->rows && has_same_prompt(batch, row, end))
@@ -268,17 +317,17 @@ static uint32_t count_sharing_rows(const xm_packer *packer,
 static void pack_row(xm_packer *packer, const xray_batch *batch, uint32_t row,
                      const int32_t range[2], int32_t parent, xm_pack *pack)
 {
-    const pack_arrays *host = &packer->host;
-    int32_t *ids = host->ids + pack->tokens;
-    int32_t *positions = host->positions + pack->tokens;
+    const pack_arrays *whole = &packer->whole;
+    int32_t *ids = whole->ids + pack->tokens;
+    int32_t *positions = whole->positions + pack->tokens;
     int32_t count = range[1] - range[0];
     memcpy(ids, batch->ids + batch->row_start[row] + range[0],
            (size_t)count * sizeof(*ids));
     for (int32_t i = 0; i < count; i++)
         positions[i] = range[0] + i;
-    host->parent[pack->rows] = parent;
+    whole->parent[pack->rows] = parent;
     pack->tokens += (uint32_t)count;
-    host->row_start[++pack->rows] = (int32_t)pack->tokens;
+    whole->row_start[++pack->rows] = (int32_t)pack->tokens;
     if ((uint64_t)range[1] > pack->row_bound)
         pack->row_bound = (uint64_t)range[1];
 }
@@ -294,9 +343,9 @@ static void pack_items(xm_packer *packer, const xray_batch *batch, uint32_t row,
         if (!is_wanted(batch, token))
             continue;
         uint32_t item = packer->count++;
-        packer->host.index[item] = base + i - range[0];
-        packer->host.target[item] = batch->ids[token];
-        packer->host.temperature[item] =
+        packer->whole.index[item] = base + i - range[0];
+        packer->whole.target[item] = batch->ids[token];
+        packer->whole.temperature[item] =
             batch->temperature ? batch->temperature[row] : 1.0f;
         packer->token[item] = token;
         packer->item_row[item] = (int32_t)row;
@@ -325,6 +374,100 @@ static int pack_rows(xm_packer *packer, const xray_batch *batch, uint32_t row,
     return count > 1;
 }
 
+/* ---- ranks that divide rows --------------------------------------------- */
+
+static uint64_t tokens_of_each(const xm_packer *packer, uint64_t tokens)
+{
+    return xm_context_each(tokens, packer->limits.context.ranks);
+}
+
+/* Takes the rank's items, in the order of its tokens, and finds the place of
+ * every item among those of all ranks. */
+static void divide_items(xm_packer *packer, uint64_t tokens)
+{
+    const xm_join *context = &packer->limits.context;
+    const pack_arrays *whole = &packer->whole;
+    const int32_t *order = packer->host.context.order;
+    int32_t each = (int32_t)tokens_of_each(packer, tokens);
+    int32_t counts[XM_CONTEXT_RANKS] = { 0 };
+    for (int32_t t = 0; t < each * (int32_t)context->ranks; t++)
+        packer->item_of[t] = -1;
+    for (uint32_t i = 0; i < packer->count; i++)
+        packer->item_of[order[whole->index[i]]] = (int32_t)i;
+    for (int32_t t = 0; t < each * (int32_t)context->ranks; t++) {
+        int32_t item = packer->item_of[t];
+        if (item < 0)
+            continue;
+        int32_t at = counts[t / each]++;
+        packer->place[item] = at;
+        if ((uint32_t)(t / each) != context->rank)
+            continue;
+        packer->host.index[at] = t % each;
+        packer->host.target[at] = whole->target[item];
+        packer->host.temperature[at] = whole->temperature[item];
+    }
+    packer->own = (uint32_t)counts[context->rank];
+    packer->most = 0;
+    for (uint32_t r = 0; r < context->ranks; r++)
+        if ((uint32_t)counts[r] > packer->most)
+            packer->most = (uint32_t)counts[r];
+    for (uint32_t i = 0; i < packer->count; i++)
+        packer->place[i] +=
+            order[whole->index[i]] / each * (int32_t)packer->most;
+}
+
+/* Leaves of the whole rows what this rank has. */
+static void divide_pack(xm_packer *packer, xm_pack *pack)
+{
+    const xm_join *context = &packer->limits.context;
+    const pack_arrays *whole = &packer->whole;
+    const pack_arrays *host = &packer->host;
+    const xm_context_arrays *dev = &packer->dev.context;
+    uint32_t tokens = pack->tokens;
+    int32_t each = (int32_t)tokens_of_each(packer, tokens);
+    memcpy(host->row_start, whole->row_start,
+           (pack->rows + 1u) * sizeof(*host->row_start));
+    pack->tokens =
+        xm_context_divide(host->row_start, pack->rows, context->ranks,
+                          context->rank, &host->context);
+    pack->context = (xm_context){ tokens,
+                                  dev->order,
+                                  { dev->start[0], dev->start[1] },
+                                  { dev->first[0], dev->first[1] } };
+    for (uint32_t t = 0; t < tokens; t++) {
+        int32_t at = host->context.order[t];
+        if ((uint32_t)(at / each) != context->rank)
+            continue;
+        host->ids[at % each] = whole->ids[t];
+        host->positions[at % each] = whole->positions[t];
+    }
+    divide_items(packer, tokens);
+}
+
+/* Where item i is among those of all ranks. */
+static uint32_t find_place(const xm_packer *packer, uint32_t item)
+{
+    return packer->place ? (uint32_t)packer->place[item] : item;
+}
+
+/* Returns [dev] the outputs of all ranks' items. */
+static xray_status gather_items(xm_packer *packer, const float *items,
+                                const float **out)
+{
+    const xm_parts call = { .what = XM_PARTS_GATHER,
+                            .in = items,
+                            .out = packer->dev.slots[0],
+                            .tokens = packer->most,
+                            .dim = 1 };
+    *out = items;
+    if (!is_divided(&packer->limits) || packer->count == 0)
+        return XRAY_OK;
+    *out = packer->dev.slots[0];
+    return xm_join_parts(&packer->limits.context, &call);
+}
+
+/* ---- moving to the device, and back ------------------------------------- */
+
 static xray_status upload_array(xm_packer *packer, void *to, const void *from,
                                 uint64_t words, xr_err *err)
 {
@@ -342,6 +485,7 @@ static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
 {
     const pack_arrays *h = &packer->host;
     const pack_arrays *d = &packer->dev;
+    uint64_t runs = pack->context.tokens ? (uint64_t)pack->rows + 1 : 0;
     struct {
         void *to;
         const void *from;
@@ -351,9 +495,14 @@ static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
         { d->positions, h->positions, pack->tokens },
         { d->row_start, h->row_start, (uint64_t)pack->rows + 1 },
         { d->parent, h->parent, pack->parent ? pack->rows : 0 },
-        { d->index, h->index, packer->count },
-        { d->target, h->target, packer->count },
-        { d->temperature, h->temperature, packer->count },
+        { d->index, h->index, packer->own },
+        { d->target, h->target, packer->own },
+        { d->temperature, h->temperature, packer->own },
+        { d->context.order, h->context.order, pack->context.tokens },
+        { d->context.start[0], h->context.start[0], runs },
+        { d->context.start[1], h->context.start[1], runs },
+        { d->context.first[0], h->context.first[0], runs },
+        { d->context.first[1], h->context.first[1], runs },
     };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         xray_status status = upload_array(packer, parts[i].to, parts[i].from,
@@ -375,15 +524,18 @@ xray_status xm_packer_fill(xm_packer *packer, const xray_batch *batch,
                      .row_start = packer->dev.row_start };
     int shared = 0;
     packer->count = 0;
-    packer->host.row_start[0] = 0;
+    packer->whole.row_start[0] = 0;
     for (uint32_t row = 0, count; row < batch->rows; row += count) {
         count = count_sharing_rows(packer, batch, row);
         shared |= pack_rows(packer, batch, row, count, &pack);
     }
     pack.parent = shared ? packer->dev.parent : NULL;
+    packer->own = packer->most = packer->count;
+    if (is_divided(&packer->limits) && pack.tokens)
+        divide_pack(packer, &pack);
     *out = (xm_packed){
         .pack = pack,
-        .items = { .count = packer->count,
+        .items = { .count = packer->own,
                    .value = value != 0,
                    .index = packer->dev.index,
                    .target = packer->dev.target,
@@ -398,11 +550,14 @@ xray_status xm_packer_collect(xm_packer *packer, const float *items,
                               float *per_token, xr_err *err)
 {
     const float *from = items;
-    xray_status status = XRAY_OK;
-    if (packer->host_block && packer->count) {
-        status = packer->device->copy(
-            packer->device_self, NULL, packer->host.slots[0], items,
-            (uint64_t)packer->count * sizeof(float), XRAY_COPY_TO_HOST);
+    uint64_t count = packer->count;
+    xray_status status = gather_items(packer, items, &from);
+    if (is_divided(&packer->limits))
+        count = (uint64_t)packer->most * packer->limits.context.ranks;
+    if (status == XRAY_OK && packer->host_block && count) {
+        status = packer->device->copy(packer->device_self, NULL,
+                                      packer->host.slots[0], from,
+                                      count * sizeof(float), XRAY_COPY_TO_HOST);
         from = packer->host.slots[0];
     }
     if (status == XRAY_OK)
@@ -410,7 +565,7 @@ xray_status xm_packer_collect(xm_packer *packer, const float *items,
     if (status != XRAY_OK)
         return xr_fail(err, status, "reading outputs from the device failed");
     for (uint32_t i = 0; i < packer->count; i++)
-        per_token[packer->token[i]] = from[i];
+        per_token[packer->token[i]] = from[find_place(packer, i)];
     return XRAY_OK;
 }
 
@@ -419,16 +574,20 @@ xray_status xm_packer_spread(xm_packer *packer, const float *per_token,
                              const float **out_items)
 {
     float *host = packer->host.slots[slot];
+    uint32_t first = packer->limits.context.rank * packer->most;
     for (uint32_t i = 0; i < packer->count; i++) {
-        host[i] = per_token[packer->token[i]];
-        if (!isfinite(host[i]))
+        float value = per_token[packer->token[i]];
+        uint32_t place = find_place(packer, i) - first;
+        if (!isfinite(value))
             return xr_fail(err, XRAY_E_NUMERIC,
                            "the loss returned %s = %g for row %" PRId32
                            ", token %" PRId32 " of the micro-batch",
-                           what, (double)host[i], packer->item_row[i],
+                           what, (double)value, packer->item_row[i],
                            packer->item_col[i]);
+        if (place < packer->own)
+            host[place] = value;
     }
     *out_items = packer->dev.slots[slot];
-    return upload_array(packer, packer->dev.slots[slot], host, packer->count,
+    return upload_array(packer, packer->dev.slots[slot], host, packer->own,
                         err);
 }

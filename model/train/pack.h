@@ -11,13 +11,17 @@
  * all but the prompt's last token, and one child row each: 8 samples of 64 + 64
  * tokens are 575 inputs, not 1,016. The last token of the prompt stays in the
  * child, so that each item has a hidden state of its own.
+ *
+ * Ranks that divide the tokens of rows (xm_context) are given the same batches.
+ * Each packs its own tokens and their items; outputs are collected from all of
+ * them, so that every rank has those of all tokens, and no rows share a prompt.
  */
 #ifndef XM_TRAIN_PACK_H
 #define XM_TRAIN_PACK_H
 
 #include <xray/batch.h>
 
-#include "model/nn/decoder.h"
+#include "model/nn/join.h"
 
 /* The limits that every batch must keep. */
 typedef struct xm_pack_limits {
@@ -25,14 +29,16 @@ typedef struct xm_pack_limits {
     uint64_t rows;       /* per batch */
     uint64_t row_tokens; /* per row */
     uint64_t vocab;      /* every id is below */
+    xm_join context; /* the ranks that divide rows; `ranks` 0 and 1: none do */
 } xm_pack_limits;
 
 /* The last batch in the form that the decoder takes; it is owned by the
  * packer. */
 typedef struct xm_packed {
     xm_pack pack;   /* rows 0: no output of the batch is wanted */
-    xm_items items; /* item i is the output for token token[i] of the batch */
-    const int32_t *token; /* host, [items.count] ascending */
+    xm_items items; /* item i is the output for token token[i] of the batch,
+                     * unless ranks divide the rows */
+    const int32_t *token; /* host, ascending, of the items of all ranks */
 } xm_packed;
 
 typedef struct xm_packer xm_packer;
@@ -56,16 +62,17 @@ uint64_t xm_packer_bytes(const xm_pack_limits *limits);
 xray_status xm_packer_fill(xm_packer *packer, const xray_batch *batch,
                            int value, xr_err *err, xm_packed *out);
 
-/* Sets per_token[token[i]] = items[i] ([dev]) and leaves all other entries
- * alone. Waits for the device. */
+/* Sets per_token[token[i]] = items[i] ([dev], for as many tokens as the pack
+ * has) and leaves all other entries alone. Waits for the device. Collective
+ * among ranks that divide the rows, which all get the outputs of all. */
 xray_status xm_packer_collect(xm_packer *packer, const float *items,
                               float *per_token, xr_err *err);
 
 #define XM_PACK_SLOTS 3u
-/* Does the reverse into slot `slot` < XM_PACK_SLOTS: *out_items ([dev]
- * [items.count]) is valid until the slot is used again. An entry that is not
- * finite is refused with XRAY_E_NUMERIC; the sentence names row, token and
- * `what`. */
+/* Does the reverse, for this rank's items, into slot `slot` < XM_PACK_SLOTS:
+ * *out_items ([dev] [items.count]) is valid until the slot is used again. An
+ * entry that is not finite is refused with XRAY_E_NUMERIC; the sentence names
+ * row, token and `what`. */
 xray_status xm_packer_spread(xm_packer *packer, const float *per_token,
                              uint32_t slot, const char *what, xr_err *err,
                              const float **out_items);

@@ -88,6 +88,21 @@ static xray_status join_parts(void *ctx, const xm_parts *call, xr_err *err)
     return xm_join_parts(&((const xm_trainer *)ctx)->join, call);
 }
 
+static xm_join context_of(const xm_trainer *self)
+{
+    return (xm_join){ .comm = self->group.comm,
+                      .group = self->context.group,
+                      .ranks = self->context.size,
+                      .rank = self->context.rank };
+}
+
+static xray_status join_context(void *ctx, const xm_parts *call, xr_err *err)
+{
+    const xm_join context = context_of(ctx);
+    (void)err;
+    return xm_join_parts(&context, call);
+}
+
 /* ---- training ----------------------------------------------------------- */
 
 /* The range of a bucket's elements whose summed gradients are on this rank;
@@ -245,6 +260,8 @@ create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
         watch.join = join_slices;
         watch.parts = join_parts;
     }
+    watch.context = join_context;
+    limits.context = context_of(self);
     if (self->overlap)
         watch.done = xm_trainer_sum_done_bucket;
     xm_decoder_watch(self->decoder, &watch);
@@ -291,6 +308,7 @@ static uint64_t digest_setup(const xm_trainer *self, const xray_setup *setup,
         self->overlap,
         self->tensor.size,
         self->kv.size,
+        self->context.size,
         self->data.size,
         self->hooks.open_grads != NULL,
         self->hooks.open_weights != NULL,

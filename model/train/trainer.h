@@ -98,9 +98,11 @@ struct xm_trainer {
     /* Set by the backend, before xm_trainer_open. */
     xm_config model; /* what this rank computes */
     xm_trainer_hooks hooks;
-    xray_subgroup data;   /* the ranks that divide the buckets */
-    xray_subgroup tensor; /* the ranks of a slice; size 0: not a slice */
-    xray_subgroup kv;     /* those of them that have the same KV heads */
+    xray_subgroup data;    /* the ranks that divide the buckets */
+    xray_subgroup tensor;  /* the ranks of a slice; size 0: not a slice */
+    xray_subgroup kv;      /* those of them that have the same KV heads */
+    xray_subgroup context; /* the ranks that divide rows (model.context_ranks),
+                            * which are among those of `data` */
     /* Set by xm_trainer_open. */
     const xray_host *host;
     const xray_call_service *calls; /* or NULL */

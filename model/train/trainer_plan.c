@@ -34,7 +34,8 @@ static int keeps_logits(const xm_trainer_options *options,
     if (options->head_logits != XM_TRAINER_LOGITS_AUTO)
         return options->head_logits == XM_TRAINER_LOGITS_KEEP;
     return options->recompute != XM_TRAINER_RECOMPUTE_FULL &&
-           load->tokens <= LOGITS_MOST / logits_row_bytes(model);
+           xm_context_each(load->tokens, model->context_ranks) <=
+               LOGITS_MOST / logits_row_bytes(model);
 }
 
 uint32_t xm_trainer_space_flags(const xm_trainer_options *options,
@@ -62,7 +63,9 @@ xm_pack_limits xm_trainer_pack_limits(const xm_config *model,
                              .rows = load->rows,
                              .row_tokens = load->row_tokens,
                              .vocab = model->slice.ranks ? model->slice.vocab
-                                                         : model->vocab };
+                                                         : model->vocab,
+                             .context = { .ranks = model->context_ranks,
+                                          .rank = model->context_rank } };
 }
 
 static xray_status check_load(const xm_config *model, const xray_workload *load,
@@ -187,7 +190,8 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
         .micro_multiple = 1,
         .token_multiple = 1,
         .evictable = XM_TRAINER_EVICTABLE,
-        .segments = XRAY_SEGMENTS_IN_RUNS,
+        /* Each segment would have to be summed over a context by itself. */
+        .segments = model->context_ranks > 1 ? 0 : XRAY_SEGMENTS_IN_RUNS,
         .numerics = model->dtype == XRAY_BF16 ? XRAY_NUMERICS_BF16 : NULL,
     };
     own.bytes[XRAY_TAG_WEIGHTS] = weight_bytes(layout, load);

@@ -255,15 +255,21 @@ xray_status xm_trainer_run_empty_batch(xm_trainer *self, xr_err *err)
                              : status;
 }
 
+/* 1: other ranks compute the same rows. */
+static int shares_rows(const xm_trainer *self)
+{
+    return self->tensor.size > 1 || self->context.size > 1;
+}
+
 /* Ends the pass of a micro-batch for which this rank has no gradients: without
- * rows, or of a slice with rows whose gradients are 0, since the other slices
- * join theirs. */
+ * rows, or with rows whose gradients are 0 where other ranks compute the same
+ * rows and join theirs. */
 static xray_status run_rest(xm_trainer *self, const xm_packed *packed,
                             uint32_t outputs, xr_err *err)
 {
     const xm_packed none = { 0 };
     xm_output_grads grads = { 0 };
-    if (self->tensor.size > 1) {
+    if (shares_rows(self)) {
         size_t bytes = self->load.tokens * sizeof(float);
         memset(self->tokens.dlogp, 0, bytes);
         memset(self->tokens.dentropy, 0, bytes);
@@ -341,7 +347,7 @@ static xray_status run_micro_batches(xm_trainer *self,
         if (status == XRAY_OK)
             status =
                 run_micro_batch(self, batches[i], loss, status, &broken, err);
-        else if (self->tensor.size > 1)
+        else if (shares_rows(self))
             (void)run_micro_batch(self, batches[i], loss, status, &broken,
                                   &later);
         else

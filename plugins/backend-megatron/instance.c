@@ -33,7 +33,7 @@ static xm_trainer_options convert_options(const mg_config *config)
 static mg_sizes sizes_of(const mg_config *config)
 {
     return (mg_sizes){ .tensor = (uint32_t)config->tensor_model_parallel_size,
-                       .context = 1,
+                       .context = (uint32_t)config->context_parallel_size,
                        .stages = 1 };
 }
 
@@ -70,18 +70,32 @@ static xray_status cut_slice(const mg_config *config, const xm_config *model,
                      tp, why.text, find_next_size(model, tp));
 }
 
+static xray_status check_context(const mg_sizes *sizes, xr_err *err)
+{
+    uint32_t ranks = sizes->context;
+    return ranks & (ranks - 1)
+               ? xr_fail_key(err, XRAY_E_CONFIG, NULL, "context_parallel_size",
+                             " = %" PRIu32 ": expected 1, 2, 4 or 8", ranks)
+               : XRAY_OK;
+}
+
 /* Reads the model's configuration, and cuts the slice of this rank. */
 static xray_status check_setup(const mg_config *config, const xray_model *model,
                                const xray_world *world,
                                const xray_workload *load, xr_err *err,
                                xm_config *out_whole, xm_config *out_slice)
 {
+    const mg_sizes sizes = sizes_of(config);
+    uint32_t rank = world ? world->rank : 0;
     xray_status status =
         xm_trainer_check(MG_SECTION, model, world, load, err, out_whole);
-    return status == XRAY_OK
-               ? cut_slice(config, out_whole, world ? world->rank : 0, err,
-                           out_slice)
-               : status;
+    if (status == XRAY_OK)
+        status = check_context(&sizes, err);
+    if (status == XRAY_OK)
+        status = cut_slice(config, out_whole, rank, err, out_slice);
+    out_slice->context_ranks = sizes.context;
+    out_slice->context_rank = mg_place_of(&sizes, rank).context;
+    return status;
 }
 
 /* ---- plan --------------------------------------------------------------- */
@@ -116,9 +130,11 @@ xray_status mg_plan(const xray_host *host, const void *options,
     uint32_t ranks = world && world->size ? world->size : 1;
     mg_place place = mg_place_of(&sizes, world ? world->rank : 0);
     /* Ranks that form no replicas are the core's to refuse. */
-    xray_subgroup data = { .name = XRAY_AXIS_DATA,
-                           .rank = place.replica,
-                           .size = ranks < width ? 1 : ranks / width };
+    xray_subgroup data = {
+        .name = XRAY_AXIS_DATA,
+        .rank = place.replica * sizes.context + place.context,
+        .size = (ranks < width ? 1 : ranks / width) * sizes.context
+    };
     xray_status status =
         check_setup(config, model, world, load, &err, &whole, &slice);
     if (status == XRAY_OK)
@@ -145,26 +161,106 @@ static xray_subgroup find_subgroup(const xray_world *world, const char *name)
     return (xray_subgroup){ .name = name, .size = 1 };
 }
 
+/* Joins `count` ranks of each of `blocks` blocks of ranks, which are `width`
+ * ranks long, into *out: of a block those from `first` on, `step` apart. The
+ * group serves as long as the comm. */
+typedef struct mg_members {
+    uint32_t first;
+    uint32_t step;
+    uint32_t count;
+    uint32_t width;
+    uint32_t blocks;
+} mg_members;
+
+static xray_status join_members(const xray_world *world,
+                                const mg_members *members, xr_err *err,
+                                xray_comm_group **out)
+{
+    uint32_t ranks[XM_GROUP_RANKS];
+    uint32_t size = members->count * members->blocks;
+    *out = world->group;
+    if (size == world->size)
+        return XRAY_OK;
+    for (uint32_t i = 0; i < size; i++) {
+        uint32_t rank = i / members->count * members->width + members->first +
+                        i % members->count * members->step;
+        ranks[i] = world->global_ranks ? world->global_ranks[rank] : rank;
+    }
+    xray_status status = world->comm->group(world->comm_self, ranks, size, out);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status,
+                         "no group of %" PRIu32 " of the %" PRIu32 " ranks",
+                         size, world->size);
+}
+
+/* The ranks that share each layer. */
+static xray_status find_tensor(const mg_sizes *sizes, const xray_world *world,
+                               uint32_t kv, xr_err *err, xray_subgroup *out)
+{
+    mg_place place = mg_place_of(sizes, world ? world->rank : 0);
+    uint32_t size = sizes->tensor;
+    const mg_members members = { (world ? world->rank : 0) - place.tensor, 1,
+                                 size, 0, 1 };
+    *out = find_subgroup(world, mg_width(sizes) == size ? XRAY_AXIS_REPLICA
+                                                        : XRAY_AXIS_TENSOR);
+    if (mg_width(sizes) == size || kv == 1)
+        return XRAY_OK;
+    out->rank = place.tensor;
+    out->size = size;
+    return join_members(world, &members, err, &out->group);
+}
+
+/* The ranks that have the same parameters, and divide what is summed over rows:
+ * the replicas, and the ranks of a context in each of them. */
+static xray_status find_data(const mg_sizes *sizes, const xray_world *world,
+                             xr_err *err, xray_subgroup *out)
+{
+    mg_place place = mg_place_of(sizes, world ? world->rank : 0);
+    xray_subgroup data = find_subgroup(world, XRAY_AXIS_DATA);
+    const mg_members members = { place.stage * sizes->tensor * sizes->context +
+                                     place.tensor,
+                                 sizes->tensor, sizes->context, mg_width(sizes),
+                                 data.size };
+    *out = data;
+    if (sizes->context == 1)
+        return XRAY_OK;
+    out->rank = data.rank * sizes->context + place.context;
+    out->size = data.size * sizes->context;
+    if (data.size > 1)
+        return join_members(world, &members, err, &out->group);
+    out->group = find_subgroup(world, XRAY_AXIS_CONTEXT).group;
+    return XRAY_OK;
+}
+
 static xray_status open_instance(xm_trainer *self, const mg_config *config,
                                  const xray_setup *setup,
                                  const xray_workload *load, xr_err *err)
 {
-    uint32_t ranks = setup->world ? setup->world->size : 1;
+    const xray_world *world = setup->world;
+    uint32_t ranks = world ? world->size : 1;
     mg_sizes sizes = sizes_of(config);
     uint32_t width = mg_width(&sizes);
+    uint32_t kv = count_kv_ranks(&self->model);
     xm_trainer_options options = convert_options(config);
-    self->data = find_subgroup(setup->world, XRAY_AXIS_DATA);
-    self->tensor = find_subgroup(setup->world, XRAY_AXIS_REPLICA);
-    self->kv = find_subgroup(setup->world, MG_AXIS_KV);
-    if (self->tensor.size != sizes.tensor ||
-        self->kv.size != count_kv_ranks(&self->model) ||
-        self->data.size * (uint64_t)width != ranks)
+    uint32_t within = find_subgroup(world, XRAY_AXIS_REPLICA).size;
+    uint32_t replicas = find_subgroup(world, XRAY_AXIS_DATA).size;
+    self->kv = find_subgroup(world, MG_AXIS_KV);
+    self->context = find_subgroup(world, XRAY_AXIS_CONTEXT);
+    if (within != width || self->kv.size != kv ||
+        self->context.size != sizes.context ||
+        replicas * (uint64_t)width != ranks)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%" PRIu32 " ranks in replicas of %" PRIu32
                        " were planned, but the world has %" PRIu32
                        " ranks, replicas of %" PRIu32 " and %" PRIu32
                        " of them",
-                       ranks, width, ranks, self->tensor.size, self->data.size);
+                       ranks, width, ranks, within, replicas);
+    xray_status status = find_tensor(&sizes, world, kv, err, &self->tensor);
+    if (status == XRAY_OK)
+        status = find_data(&sizes, world, err, &self->data);
+    if (status != XRAY_OK)
+        return status;
     return xm_trainer_open(self, &options, setup, load, err);
 }
 

@@ -20,6 +20,7 @@ typedef struct mg_config {
     double eps;
     double weight_decay;
     int64_t tensor_model_parallel_size;
+    int64_t context_parallel_size;
     int64_t recompute_granularity; /* XM_TRAINER_RECOMPUTE_* */
     int64_t head_logits;           /* XM_TRAINER_LOGITS_* */
     const char *offload_dir; /* NULL or "": the system's temporary folder */

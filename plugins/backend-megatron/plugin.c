@@ -33,6 +33,10 @@ static const xray_option options[] = {
     XRAY_INT(mg_config, tensor_model_parallel_size, "1", 1, 8, NULL, 0u, "0.1",
              "The ranks that compute each layer together: each has a part of "
              "the attention heads, of the MLP and of the vocabulary."),
+    XRAY_INT(mg_config, context_parallel_size, "1", 1, 8, NULL, 0u, "0.1",
+             "The ranks that divide the tokens of each row: 1, 2, 4 or 8. Each "
+             "has two runs of a row, and gathers the keys and values of all "
+             "for attention: less memory, for longer rows."),
     XRAY_BOOL(mg_config, sequence_parallel, "false", 0u, "0.1",
               "Divide tokens among the tensor-parallel ranks between their "
               "products, where each would have all of them: less memory, and "

@@ -76,37 +76,6 @@ ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
                         .cuts = 1 };
 }
 
-void ranks_same(const ranks_run *a, const ranks_run *b, const char *what)
-{
-    if (snapshot_differ(&a->grads, &b->grads))
-        fail_msg("%s: other gradients", what);
-    if (snapshot_differ(&a->weights, &b->weights))
-        fail_msg("%s: other weights", what);
-    assert_memory_equal(a->norm[0], b->norm[0], sizeof(a->norm[0]));
-}
-
-void ranks_planned(const ranks_run *run, const char *what)
-{
-    for (uint32_t r = 0; r < run->ranks; r++) {
-        xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
-        assert_int_equal(rig_plan_rank(&run->spec, r, run->ranks, &plan),
-                         XRAY_OK);
-        for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++) {
-            double high = (double)run->memory[r].high[tag];
-            double said = (double)plan.bytes[tag];
-            if (!(fabs(said - high) <= 0.01 * high))
-                fail_msg("%s: rank %u, tag %u: planned %.0f, used %.0f", what,
-                         r, tag, said, high);
-        }
-    }
-}
-
-void ranks_free(ranks_run *run)
-{
-    snapshot_free(&run->grads);
-    snapshot_free(&run->weights);
-}
-
 static void store_table(rank_job *job, snapshot *s, const xray_weights *table)
 {
     (void)pthread_mutex_lock(job->mutex);
@@ -116,14 +85,44 @@ static void store_table(rank_job *job, snapshot *s, const xray_weights *table)
 
 /* ---- a rank ------------------------------------------------------------- */
 
-static uint32_t width_of(const ranks_run *run)
+static uint32_t tensor_of(const ranks_run *run)
 {
     return run->spec.tensor ? run->spec.tensor : 1;
+}
+
+static uint32_t context_of(const ranks_run *run)
+{
+    return run->spec.context ? run->spec.context : 1;
+}
+
+static uint32_t width_of(const ranks_run *run)
+{
+    return tensor_of(run) * context_of(run);
 }
 
 static uint32_t kv_of(const ranks_run *run)
 {
     return run->kv_ranks ? run->kv_ranks : 1;
+}
+
+/* The ranks that differ from this one along one axis of its replica. */
+typedef struct axis_ranks {
+    uint32_t rank[THREAD_COMM_MAX];
+    uint32_t count;
+    uint32_t at; /* the place of this one among them */
+} axis_ranks;
+
+static axis_ranks find_axis(const rank_job *job, uint32_t step, uint32_t count)
+{
+    axis_ranks a = { .count = count, .at = job->rank / step % count };
+    for (uint32_t i = 0; i < count; i++)
+        a.rank[i] = job->rank + i * step - a.at * step;
+    return a;
+}
+
+static thread_comm_traffic made_along(const rank_job *job, const axis_ranks *a)
+{
+    return thread_comm_made(thread_comm_find(job->m, a->rank, a->count), a->at);
 }
 
 /* The bytes that this rank has received from all ranks and from those that
@@ -214,7 +213,9 @@ static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
         uint64_t inputs = rows_inputs(&job->mine.parts[p], &items);
         work->passes += inputs > 0;
         work->inputs += inputs;
-        work->parts += (inputs + width_of(run) - 1) / width_of(run);
+        uint64_t own = (inputs + context_of(run) - 1) / context_of(run);
+        work->parts += (inputs + tensor_of(run) - 1) / tensor_of(run);
+        work->context += inputs ? own : 0;
         work->items += items;
     }
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
@@ -276,10 +277,9 @@ static thread_comm_calls subtract_calls(thread_comm_calls a,
 }
 
 /* Returns the traffic of a group since `before`. */
-static thread_comm_traffic made_since(const thread_comm *m, uint32_t rank,
+static thread_comm_traffic made_since(thread_comm_traffic made,
                                       thread_comm_traffic before)
 {
-    thread_comm_traffic made = thread_comm_made(m, rank);
     return (thread_comm_traffic){
         subtract_calls(made.all_reduce, before.all_reduce),
         subtract_calls(made.all_reduce_max, before.all_reduce_max),
@@ -295,6 +295,7 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     ranks_run *run = job->run;
     uint32_t at = job->rank % width_of(run);
     uint32_t replica = job->rank / width_of(run);
+    const axis_ranks context = find_axis(job, tensor_of(run), context_of(run));
     rows_loss ctx = { .entropy_weight = 0.02,
                       .value_weight = 0.1,
                       .critic = run->spec.outputs == XRAY_OUTPUT_VALUE };
@@ -302,6 +303,7 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     uint64_t before = count_received(job);
     thread_comm_traffic joins = thread_comm_made(job->replica, at);
     thread_comm_traffic sums = thread_comm_made(job->data, replica);
+    thread_comm_traffic keys = made_along(job, &context);
     xray_status status = sum_gradients(job, &loss);
     if (status != XRAY_OK || run->one_call)
         return status;
@@ -313,8 +315,11 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     if (i + 1 == run->steps)
         store_table(job, &run->grads, grads);
     status = update_weights(job, i);
-    run->joins[job->rank][i] = made_since(job->replica, at, joins);
-    run->sums[job->rank][i] = made_since(job->data, replica, sums);
+    run->joins[job->rank][i] =
+        made_since(thread_comm_made(job->replica, at), joins);
+    run->sums[job->rank][i] =
+        made_since(thread_comm_made(job->data, replica), sums);
+    run->keys[job->rank][i] = made_since(made_along(job, &context), keys);
     job->nll[i] = ctx.nll;
     return status;
 }
@@ -425,6 +430,16 @@ static xray_comm_group *form_group(rank_job *job, thread_comm *m,
     return group;
 }
 
+/* Makes the group along an axis; NULL if this rank is the only one. */
+static xray_comm_group *join_axis(rank_job *job, const axis_ranks *a)
+{
+    xray_comm_group *group = NULL;
+    if (a->count > 1 && job->status == XRAY_OK)
+        job->status =
+            job->comm->group(job->comm_self, a->rank, a->count, &group);
+    return group;
+}
+
 static xray_status open_comm(rank_job *job)
 {
     void *self = thread_comm_self(job->m, job->rank);
@@ -478,6 +493,8 @@ static void *rank_main(void *ptr)
     uint32_t width = width_of(run);
     uint32_t kv = kv_of(run);
     uint32_t at = job->rank % width;
+    const axis_ranks tensor = find_axis(job, 1, tensor_of(run));
+    const axis_ranks context = find_axis(job, tensor_of(run), context_of(run));
     int last = job->rank + 1 == run->ranks;
     xray_world world = { .header = XRAY_HEADER(xray_world),
                          .rank = job->rank,
@@ -496,10 +513,14 @@ static void *rank_main(void *ptr)
           job->rank / width, run->ranks / width },
         { "kv", form_group(job, job->kv, job->rank - job->rank % kv, 1, kv),
           job->rank % kv, kv },
+        { XRAY_AXIS_TENSOR, context.count > 1 ? join_axis(job, &tensor) : NULL,
+          tensor.at, tensor.count },
+        { XRAY_AXIS_CONTEXT, join_axis(job, &context), context.at,
+          context.count },
     };
     if (run->spec.tensor) {
         world.subgroups = groups;
-        world.subgroup_count = 3;
+        world.subgroup_count = 5;
         world.subgroup_stride = sizeof(groups[0]);
     }
     run_instance(job, run->odd && last ? run->odd : &run->spec, &world);

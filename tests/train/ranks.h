@@ -14,15 +14,17 @@
 
 /* The work of the passes of a rank's step. */
 typedef struct ranks_work {
-    uint64_t passes; /* those with tokens */
-    uint64_t inputs; /* tokens that they read */
-    uint64_t parts;  /* of a rank, where those of a replica divide them */
-    uint64_t items;  /* tokens in the loss */
+    uint64_t passes;  /* those with tokens */
+    uint64_t inputs;  /* tokens that they read */
+    uint64_t parts;   /* of a rank, where those of a replica divide them */
+    uint64_t context; /* of a rank, where those of a context divide rows */
+    uint64_t items;   /* tokens in the loss */
 } ranks_work;
 
 typedef struct ranks_run {
     rig_spec spec;
-    uint32_t ranks;      /* with spec.tensor, so many of them are a replica */
+    uint32_t ranks;      /* with spec.tensor, so many of them, times
+                          * spec.context, are a replica */
     uint32_t steps;      /* number of updates */
     uint32_t first_step; /* their rows are those of steps first_step.. */
     uint32_t cuts;       /* micro-batches per rank */
@@ -53,6 +55,7 @@ typedef struct ranks_run {
      * in each. */
     thread_comm_traffic joins[THREAD_COMM_MAX][RANKS_STEPS];
     thread_comm_traffic sums[THREAD_COMM_MAX][RANKS_STEPS];
+    thread_comm_traffic keys[THREAD_COMM_MAX][RANKS_STEPS]; /* the context's */
     uint64_t trained[THREAD_COMM_MAX];    /* floats of buckets with gradients */
     uint64_t first_part[THREAD_COMM_MAX]; /* bytes received for the first part
                                            * of the export */

@@ -186,11 +186,14 @@ static void set_megatron_options(const rig_spec *spec, void *config)
 {
     const xray_component *megatron = rig_component_of(spec);
     int64_t tensor = spec->tensor;
+    int64_t context = spec->context ? spec->context : 1;
     int64_t recompute = spec->checkpointing;
     uint32_t distributed = !spec->all_moments;
     uint32_t overlap = !spec->no_overlap;
     set_option(megatron, config, "tensor_model_parallel_size", &tensor,
                sizeof(tensor));
+    set_option(megatron, config, "context_parallel_size", &context,
+               sizeof(context));
     set_option(megatron, config, "recompute_granularity", &recompute,
                sizeof(recompute));
     set_option(megatron, config, "sequence_parallel", &spec->sequence,

@@ -61,6 +61,7 @@ typedef struct rig_spec {
     uint32_t no_overlap;
     uint32_t dtype;    /* [XRAY_F32] */
     uint32_t sequence; /* megatron: sequence_parallel */
+    uint32_t context;  /* megatron: ranks that divide rows [1] */
     uint32_t segments; /* of a mini-batch */
 } rig_spec;
 

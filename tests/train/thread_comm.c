@@ -19,7 +19,17 @@ struct xray_comm_group {
     thread_comm_traffic made;
 };
 
+/* A group that ranks have made of some of them. */
+typedef struct made_group {
+    struct made_group *next;
+    thread_comm *m;
+    uint32_t ranks[THREAD_COMM_MAX];
+    uint32_t count;
+    uint32_t taken; /* bit r: rank r of the list has it */
+} made_group;
+
 struct thread_comm {
+    made_group *groups;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     uint32_t size;
@@ -47,6 +57,12 @@ thread_comm *thread_comm_open(uint32_t size)
 
 void thread_comm_close(thread_comm *m)
 {
+    while (m->groups) {
+        made_group *g = m->groups;
+        m->groups = g->next;
+        thread_comm_close(g->m);
+        free(g);
+    }
     (void)pthread_cond_destroy(&m->cond);
     (void)pthread_mutex_destroy(&m->mutex);
     free(m);
@@ -60,6 +76,57 @@ void *thread_comm_self(thread_comm *m, uint32_t rank)
 xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank)
 {
     return &m->ranks[rank];
+}
+
+static int has_ranks(const made_group *g, const uint32_t *ranks, uint32_t count)
+{
+    return g->count == count &&
+           memcmp(g->ranks, ranks, count * sizeof(*ranks)) == 0;
+}
+
+const thread_comm *thread_comm_find(thread_comm *m, const uint32_t *ranks,
+                                    uint32_t count)
+{
+    const made_group *g = m->groups;
+    while (g && !has_ranks(g, ranks, count))
+        g = g->next;
+    return g ? g->m : NULL;
+}
+
+static made_group *add_group(thread_comm *m, const uint32_t *ranks,
+                             uint32_t count)
+{
+    made_group *g = calloc(1, sizeof(*g));
+    if (!g)
+        return NULL;
+    *g = (made_group){ .next = m->groups,
+                       .m = thread_comm_open(count),
+                       .count = count };
+    memcpy(g->ranks, ranks, count * sizeof(*ranks));
+    m->groups = g;
+    return g;
+}
+
+/* The ranks of a list meet in one group; given again it makes another one. */
+static xray_status thread_group(void *self, const uint32_t *ranks,
+                                uint32_t count, xray_comm_group **out)
+{
+    thread_comm *m = ((xray_comm_group *)self)->m;
+    uint32_t at = 0;
+    while (ranks[at] != ((xray_comm_group *)self)->rank)
+        at++;
+    (void)pthread_mutex_lock(&m->mutex);
+    made_group *g = m->groups;
+    while (g && (!has_ranks(g, ranks, count) || g->taken >> at & 1))
+        g = g->next;
+    if (!g)
+        g = add_group(m, ranks, count);
+    if (g) {
+        g->taken |= 1u << at;
+        *out = thread_comm_group(g->m, at);
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
+    return g ? XRAY_OK : XRAY_E_NOMEM;
 }
 
 static struct timespec end_of_patience(void)
@@ -298,6 +365,7 @@ thread_comm_traffic thread_comm_made(const thread_comm *m, uint32_t rank)
 const xray_comm_ops *thread_comm_ops(void)
 {
     static const xray_comm_ops ops = { .header = XRAY_HEADER(xray_comm_ops),
+                                       .group = thread_group,
                                        .all_reduce = thread_all_reduce,
                                        .all_reduce_max = thread_all_reduce_max,
                                        .reduce_scatter = thread_reduce_scatter,

@@ -34,6 +34,9 @@ typedef struct thread_comm_traffic {
 } thread_comm_traffic;
 /* Zero for NULL. */
 thread_comm_traffic thread_comm_made(const thread_comm *m, uint32_t rank);
+/* The group that ranks of `m` have made of these; NULL if there is none. */
+const thread_comm *thread_comm_find(thread_comm *m, const uint32_t *ranks,
+                                    uint32_t count);
 void *thread_comm_self(thread_comm *m, uint32_t rank);
 /* The group of all ranks. */
 xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank);
