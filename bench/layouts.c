@@ -10,6 +10,8 @@
  *   hidden=512 layers=8 ffn=1024 vocab=32000   the model, of 8 heads and 4 KV
  *                                              heads
  *   tokens=4096 micro=1024 row=256             a step, in micro-batches of rows
+ *   segments=0                                 of a step's micro-batches; for
+ *                                              stages 2 and 3 one each
  *   rounds=3                                   in which the layouts take turns
  *
  * Prints the fastest step of each layout in milliseconds, the mean of its
@@ -42,7 +44,7 @@
 
 #define STEPS 3 /* of a round; the first one warms up */
 
-#define MOST_OPTIONS 8
+#define MOST_OPTIONS 9
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
@@ -57,6 +59,7 @@ typedef struct shape {
     uint64_t tokens;
     uint64_t micro;
     uint64_t row;
+    uint64_t segments;
     uint64_t rounds;
 } shape;
 
@@ -168,6 +171,17 @@ static void free_batches(micro_batches *m)
     free(m->start);
 }
 
+/* Returns the segment of micro-batch i of a replica. */
+static uint32_t find_segment(const shape *s, uint32_t i, uint32_t replica,
+                             uint32_t replicas)
+{
+    uint64_t all = s->tokens / s->micro;
+    int in_turn = s->segments && !self_layout->tensor && self_layout->stage > 1;
+    return (uint32_t)(in_turn ? i * replicas + replica
+                              : (replica * (all / replicas) + i) * s->segments /
+                                    all);
+}
+
 /* The ranks of a replica have the same tokens. */
 static int make_batches(const shape *s, uint32_t replica, uint32_t replicas,
                         micro_batches *m)
@@ -194,13 +208,15 @@ static int make_batches(const shape *s, uint32_t replica, uint32_t replicas,
     for (uint32_t r = 0; r < count * rows; r++)
         m->index[r] = r;
     for (uint32_t i = 0; i < count; i++) {
-        m->batches[i] = (xray_batch){ .header = XRAY_HEADER(xray_batch),
-                                      .rows = (uint32_t)rows,
-                                      .tokens = (uint32_t)s->micro,
-                                      .ids = m->ids + i * s->micro,
-                                      .row_start = m->start,
-                                      .loss_mask = m->mask,
-                                      .row_index = m->index + i * rows };
+        m->batches[i] =
+            (xray_batch){ .header = XRAY_HEADER(xray_batch),
+                          .rows = (uint32_t)rows,
+                          .tokens = (uint32_t)s->micro,
+                          .ids = m->ids + i * s->micro,
+                          .row_start = m->start,
+                          .loss_mask = m->mask,
+                          .row_index = m->index + i * rows,
+                          .segment = find_segment(s, i, replica, replicas) };
         m->pointers[i] = &m->batches[i];
     }
     return 1;
@@ -286,6 +302,7 @@ static void *create_trainer(const shape *s, const xray_world *world,
                                  .row_tokens = s->row,
                                  .outputs = XRAY_OUTPUT_LOGP,
                                  .trainable = 1,
+                                 .segments = (uint32_t)s->segments,
                                  .device = device };
     const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                                .host = &host,
@@ -473,7 +490,8 @@ static int read_options(shape *s, char **argv)
     } names[] = { { "hidden", &s->hidden }, { "layers", &s->layers },
                   { "ffn", &s->ffn },       { "vocab", &s->vocab },
                   { "tokens", &s->tokens }, { "micro", &s->micro },
-                  { "row", &s->row },       { "rounds", &s->rounds } };
+                  { "row", &s->row },       { "segments", &s->segments },
+                  { "rounds", &s->rounds } };
     for (; *argv; argv++) {
         size_t length = strcspn(*argv, "=");
         uint64_t *to = NULL;
@@ -492,14 +510,14 @@ static int read_options(shape *s, char **argv)
 
 int main(int argc, char **argv)
 {
-    shape s = { 512, 8, 1024, 32000, 4096, 1024, 256, 3 };
+    shape s = { 512, 8, 1024, 32000, 4096, 1024, 256, 0, 3 };
     int is_rank = argc > 4 && strcmp(argv[1], "--rank") == 0;
     char **options = argv + (is_rank ? 5 : 1);
     if (argc < 1 || argc > 5 + MOST_OPTIONS || !read_options(&s, options)) {
         (void)fputs("usage: bench-layouts [hidden=512] [layers=8] [ffn=1024] "
                     "[vocab=32000] [tokens=4096] [micro=1024] [row=256] "
-                    "[rounds=3]: micro must be a multiple of row, and tokens "
-                    "of two times micro\n",
+                    "[segments=0] [rounds=3]: micro must be a multiple of "
+                    "row, and tokens of two times micro\n",
                     stderr);
         return 2;
     }

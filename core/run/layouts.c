@@ -383,7 +383,7 @@ static const char *find_bad_segments(const xr_run *run, uint32_t role,
     else if (!layout->segments)
         (void)snprintf(why, 256,
                        "%s adds up gradients in an order of its own, expected "
-                       "another backend or 0",
+                       "0, other options of it, or another backend",
                        xr_run_part_of(run, role)->instance);
     else if (segments % layout->replicas)
         (void)snprintf(why, 256,
