@@ -303,7 +303,12 @@ const float *xm_space_input_grad(const xm_space *space)
     return space->input_grad;
 }
 
-const void *xm_space_hidden(const xm_space *space)
+void *xm_space_hidden(const xm_space *space)
 {
     return space->hidden;
+}
+
+float *xm_space_hidden_grad(const xm_space *space)
+{
+    return space->dhidden;
 }

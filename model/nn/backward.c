@@ -273,13 +273,16 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
         xm_pass_done_bucket(&pass, b);
     }
     pass.layer = XM_NO_LAYER;
-    if (frozen)
+    if (frozen > 1)
         return pass.status;
     /* Where the gradients of a tied lm_head are, the bucket has begun. */
-    if (!decoder->config.tied || !xm_config_is_last(&decoder->config))
+    if (!frozen &&
+        (!decoder->config.tied || !xm_config_is_last(&decoder->config)))
         xm_pass_begin_bucket(&pass, 0);
     if (tokens)
         gather_input_grad(&pass);
+    if (frozen)
+        return pass.status;
     if (tokens && xm_config_is_first(&decoder->config))
         backprop_embedding(&pass);
     xm_pass_done_bucket(&pass, 0);

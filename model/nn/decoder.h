@@ -215,11 +215,15 @@ uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
 xray_status xm_forward(xm_decoder *decoder, xm_space *space,
                        const xm_pack *pack, xr_err *err);
 /* [dev] [tokens, hidden]: the hidden states of the last forward, which the last
- * stage norms, in the model's type of activations. */
-const void *xm_space_hidden(const xm_space *space);
+ * stage norms, in the model's type of activations. Before a forward pass it may
+ * hold pack->in. */
+void *xm_space_hidden(const xm_space *space);
 /* [dev] [tokens, hidden]: the gradient of pack->in by the last backward pass,
  * as `dhidden` of the stage before. */
 const float *xm_space_input_grad(const xm_space *space);
+/* [dev] [tokens, hidden]: memory for `dhidden` of a backward pass, which
+ * xm_outputs_backward fills in the last stage. Of TRAIN spaces. */
+float *xm_space_hidden_grad(const xm_space *space);
 
 /* Sums of gradients that are kept apart from the buckets until they are
  * finished, so that their order does not depend on how rows are cut into
@@ -238,8 +242,8 @@ typedef struct xm_aside {
 xm_aside xm_aside_of(const xm_config *config, const xm_layout *layout);
 
 /* Gradient buckets, laid out like the weights, with the capacity that the
- * layout's ranks require (tag GRADS). Frozen buckets are NULL, and the backward
- * pass stops above them. */
+ * layout's ranks require (tag GRADS). Frozen and empty buckets are NULL, and
+ * the backward pass stops above them. */
 typedef struct xm_grads {
     const xray_device_ops *device;
     void *device_self;

@@ -51,7 +51,9 @@ static xray_status allocate_gradient(const xm_grads *g, const char *owner,
                                      uint64_t count, xr_err *err, float **out)
 {
     void *data = NULL;
-    uint64_t bytes = (count ? count : 1) * sizeof(float);
+    uint64_t bytes = count * sizeof(float);
+    if (count == 0)
+        return XRAY_OK;
     xray_status status =
         g->device->alloc(g->device_self, owner, XRAY_TAG_GRADS, bytes, &data);
     if (status != XRAY_OK)
@@ -73,7 +75,7 @@ static xray_status allocate_buckets(xm_grads *g, const char *owner, xr_err *err)
          i < layout->bucket_count && status == XRAY_OK; i++)
         status = allocate_gradient(g, owner, xm_bucket_capacity(layout, i), err,
                                    &g->buckets[i]);
-    if (status == XRAY_OK && g->aside.count)
+    if (status == XRAY_OK)
         status =
             allocate_gradient(g, owner, g->aside.count, err, &g->aside.data);
     return status;
@@ -113,8 +115,10 @@ void xm_grads_destroy(xm_grads *g)
 static xray_status clear_gradient(const xm_grads *g, float *data,
                                   uint64_t count, xr_err *err)
 {
-    xray_status status =
-        g->device->zero(g->device_self, NULL, data, count * sizeof(float));
+    xray_status status = XRAY_OK;
+    if (count)
+        status =
+            g->device->zero(g->device_self, NULL, data, count * sizeof(float));
     if (status != XRAY_OK)
         return xr_fail(err, status, "the device could not clear gradients");
     return XRAY_OK;
@@ -128,7 +132,7 @@ xray_status xm_grads_zero(xm_grads *g, xr_err *err)
          i < layout->bucket_count && status == XRAY_OK; i++)
         status = clear_gradient(g, g->buckets[i], xm_bucket_capacity(layout, i),
                                 err);
-    if (status == XRAY_OK && g->aside.data)
+    if (status == XRAY_OK)
         status = clear_gradient(g, g->aside.data, g->aside.count, err);
     return status;
 }

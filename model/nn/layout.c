@@ -93,6 +93,9 @@ static void place_in_tensor(xm_param *param, const xm_config *config)
     xm_dims d = xm_dims_of(config);
     uint32_t kv = XM_PIECES;
     xm_param_make_whole(param);
+    /* The first stage has the embedding first. */
+    if (param->slot == XM_EMBED && !xm_config_is_first(config))
+        param->own = 0;
     if (slice->ranks < 2)
         return;
     switch (param->slot) {

@@ -41,8 +41,8 @@ typedef struct xm_param {
     xm_row_piece pieces[XM_PIECES];
     uint32_t piece_count;
     /* So many elements are here alone or here first: of several tensor-parallel
-     * ranks that have an element, the first one saves it and counts it in
-     * norms. The elements after them are copies. */
+     * ranks or stages that have an element, the first one saves it and counts
+     * it in norms. The elements after them are copies. */
     uint64_t own;
     /* The elements from this one on are of a KV head that several ranks have
      * (xm_slice.kv_ranks); its gradient is the sum of theirs. `count` if there
@@ -82,7 +82,9 @@ typedef struct xm_layout {
      * them. */
     uint32_t ranks;  /* equal shares of each bucket; 0 and 1: not partitioned */
     uint32_t rank;   /* the rank to whose share functions refer */
-    uint32_t frozen; /* buckets below it have no gradients and moments */
+    uint32_t frozen; /* buckets below it have no gradients and moments; 1: a
+                      * stage whose blocks are trained may have stages before
+                      * it that need the gradient of what they gave */
 } xm_layout;
 
 /* Elements [first, first + count) of a bucket. */

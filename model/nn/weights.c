@@ -106,9 +106,10 @@ static xray_status allocate_buckets(xm_weights *w, const char *owner,
     for (uint32_t i = 0; i < w->layout->bucket_count; i++) {
         uint64_t bytes = count_bucket_bytes(w->layout, i, w->flags);
         void *data = NULL;
-        xray_status status =
-            w->device->alloc(w->device_self, owner, XRAY_TAG_WEIGHTS,
-                             bytes ? bytes : sizeof(float), &data);
+        if (bytes == 0)
+            continue;
+        xray_status status = w->device->alloc(w->device_self, owner,
+                                              XRAY_TAG_WEIGHTS, bytes, &data);
         if (status != XRAY_OK)
             return xr_fail(err, status,
                            "%s: no device memory for weight bucket %u (%llu "

@@ -104,9 +104,11 @@ static distribution param_distribution(const xm_param *param,
             is_norm_weight(param->slot) ? (float)(1 - config->norm_offset) : 0;
         return d;
     }
+    uint32_t layers =
+        config->slice.layers ? config->slice.layers : config->layers;
     d.deviation = config->init_range;
     if (param->slot == XM_O || param->slot == XM_DOWN)
-        d.deviation /= sqrt(2.0 * config->layers);
+        d.deviation /= sqrt(2.0 * layers);
     return d;
 }
 

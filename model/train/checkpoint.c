@@ -117,9 +117,22 @@ static xray_status describe_items(const xm_layout *layout, optim_out *out,
     return XRAY_OK;
 }
 
+/* Number of the first moment of a parameter in the file. */
+static size_t find_state(const xm_layout *whole, const xm_param *param)
+{
+    size_t at = (size_t)(xm_layout_find(whole, param->name) - whole->params);
+    return 2 * (at - first_trained_param(whole));
+}
+
+typedef struct optim_source {
+    const xm_adamw *adamw;
+    const xm_layout *whole;
+} optim_source;
+
 static xm_piece optim_piece(const void *ctx, size_t i)
 {
-    const xm_adamw *adamw = ctx;
+    const optim_source *from = ctx;
+    const xm_adamw *adamw = from->adamw;
     const xm_layout *layout = adamw->layout;
     const xm_param *param = state_param(layout, i);
     xm_range own = xm_param_in(param, xm_bucket_share(layout, param->bucket));
@@ -127,12 +140,13 @@ static xm_piece optim_piece(const void *ctx, size_t i)
                                    ? state_data(adamw, param, i % 2, own.first)
                                    : NULL,
                        .param = param,
+                       .tensor = find_state(from->whole, param) + i % 2,
                        .range = own };
 }
 
-xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
-                                uint64_t version, const xm_agreement *agreement,
-                                xr_err *err)
+xray_status xm_optim_save_share(const xm_adamw *adamw, const xm_layout *whole,
+                                const char *dir, uint64_t version,
+                                const xm_agreement *agreement, xr_err *err)
 {
     char path[XR_PATH_CAP];
     char step_text[24];
@@ -143,18 +157,18 @@ xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
     (void)snprintf(version_text, sizeof(version_text), "%" PRIu64, version);
     const char *metadata[] = { "format",  FORMAT,       "step", step_text,
                                "version", version_text, NULL };
-    xray_status status = xm_share_check_layout(adamw->layout, dir, err);
+    xray_status status =
+        xr_path_join(dir, XM_OPTIM_FILE, path, sizeof(path), err);
     if (status == XRAY_OK)
-        status = xr_path_join(dir, XM_OPTIM_FILE, path, sizeof(path), err);
-    if (status == XRAY_OK)
-        status = describe_items(adamw->layout, &out, err);
+        status = describe_items(whole, &out, err);
     if (status == XRAY_OK)
         status =
             xm_st_parts_file(path, out.items, out.count, metadata, err, &parts);
+    const optim_source source = { adamw, whole };
     xm_share_source from = { .device = adamw->device,
                              .device_self = adamw->device_self,
-                             .count = out.count,
-                             .ctx = adamw,
+                             .count = state_count(adamw->layout),
+                             .ctx = &source,
                              .piece = optim_piece,
                              .calls = adamw->calls };
     status = xm_share_save(&from, parts, status, agreement, err);
@@ -174,7 +188,7 @@ xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
                           uint64_t version, xr_err *err)
 {
     const xm_agreement alone = { .agree = agree_alone };
-    return xm_optim_save_share(adamw, dir, version, &alone, err);
+    return xm_optim_save_share(adamw, adamw->layout, dir, version, &alone, err);
 }
 
 /* ---- reading ------------------------------------------------------------ */
@@ -251,7 +265,7 @@ static xray_status check_optim_file(xm_optim *optim, const char *path,
     return XRAY_OK;
 }
 
-xray_status xm_optim_open(const xm_layout *layout, const char *dir, xr_err *err,
+xray_status xm_optim_open(const xm_layout *whole, const char *dir, xr_err *err,
                           xm_optim **out)
 {
     char path[XR_PATH_CAP];
@@ -262,7 +276,7 @@ xray_status xm_optim_open(const xm_layout *layout, const char *dir, xr_err *err,
     xm_optim *optim = calloc(1, sizeof(*optim));
     if (!optim)
         return xr_fail(err, XRAY_E_NOMEM, "no memory to read %s", path);
-    optim->layout = layout;
+    optim->layout = whole;
     status = xm_st_open(path, err, &optim->file);
     if (status == XRAY_OK)
         status = check_optim_file(optim, path, err);

@@ -19,14 +19,15 @@ xray_status xm_optim_save(const xm_adamw *adamw, const char *dir,
 
 /* The same, called by all ranks as xm_weights_save_share is: each writes the
  * moments of its shares. [collective] */
-xray_status xm_optim_save_share(const xm_adamw *adamw, const char *dir,
-                                uint64_t version, const xm_agreement *agreement,
-                                xr_err *err);
+xray_status xm_optim_save_share(const xm_adamw *adamw, const xm_layout *whole,
+                                const char *dir, uint64_t version,
+                                const xm_agreement *agreement, xr_err *err);
 
-/* An open file that was found complete: it holds every moment of the layout's
- * trained parameters, in fp32 and in its shape, and nothing else. */
+/* An open file that was found complete: it holds every moment of the trained
+ * parameters of `whole`, the layout of all stages, in fp32 and in its shape,
+ * and nothing else. */
 typedef struct xm_optim xm_optim;
-xray_status xm_optim_open(const xm_layout *layout, const char *dir, xr_err *err,
+xray_status xm_optim_open(const xm_layout *whole, const char *dir, xr_err *err,
                           xm_optim **out);
 void xm_optim_close(xm_optim *optim); /* accepts NULL */
 uint64_t xm_optim_version(const xm_optim *optim);

@@ -4,6 +4,7 @@
  * those over ranks once: when the sums are first needed, or bucket by bucket in
  * the last pass.
  */
+#include "model/hf/param_slots.h"
 #include "model/train/trainer_internal.h"
 
 /* Where every rank has all moments, each needs the sums of all elements,
@@ -14,6 +15,8 @@ static xray_status sum_bucket(xm_trainer *self, uint32_t bucket)
     xray_comm_group *among = self->data.group;
     xm_range share = xm_bucket_share(self->layout, bucket);
     float *data = self->grads->buckets[bucket];
+    if (share.count == 0)
+        return XRAY_OK;
     if (self->all_moments)
         return g->comm->all_reduce(among, g->stream, data,
                                    xm_bucket_capacity(self->layout, bucket),
@@ -22,10 +25,45 @@ static xray_status sum_bucket(xm_trainer *self, uint32_t bucket)
                                    share.count, XRAY_F32);
 }
 
+/* 1: the first and the last of several stages have this bucket's embedding,
+ * with the look-ups' gradient and the LM head's. */
+static int is_tied_bucket(const xm_trainer *self, uint32_t bucket)
+{
+    const xm_config *model = &self->model;
+    return bucket == 0 && model->tied && self->stages.size > 1 &&
+           (xm_config_is_first(model) || xm_config_is_last(model));
+}
+
+/* Adds up both parts of a tied embedding's gradient as one stage does: the
+ * first stage takes the last one's, adds its own to it and gives the sum back.
+ */
+static xray_status finish_tied_bucket(xm_trainer *self, xr_err *err)
+{
+    const xray_comm_ops *comm = self->group.comm;
+    xray_comm_group *group = self->stages.group;
+    const xm_param *embed = xm_layout_at(self->layout, 0, XM_EMBED);
+    float *grad = self->grads->buckets[0] + embed->offset;
+    uint64_t bytes = embed->count * sizeof(float);
+    uint32_t last = self->stages.size - 1;
+    xray_status status;
+    if (self->stages.rank == last) {
+        status = comm->send(group, NULL, grad, bytes, 0);
+        return status == XRAY_OK ? comm->recv(group, NULL, grad, bytes, 0)
+                                 : status;
+    }
+    status = comm->recv(group, NULL, grad, bytes, last);
+    if (status == XRAY_OK)
+        status = xm_grads_finish_bucket(self->grads, 0, err);
+    return status == XRAY_OK ? comm->send(group, NULL, grad, bytes, last)
+                             : status;
+}
+
 /* Adds what was summed apart, and what other ranks have of the same KV heads.
  */
 static xray_status finish_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
 {
+    if (is_tied_bucket(self, bucket))
+        return finish_tied_bucket(self, err);
     xray_status status = xm_grads_finish_bucket(self->grads, bucket, err);
     if (status != XRAY_OK || self->kv.size < 2)
         return status;
@@ -41,7 +79,7 @@ static xray_status fold_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
     float *spare = xm_folds_spare(self, bucket);
     uint64_t bytes = xm_bucket_capacity(self->layout, bucket) * sizeof(float);
     xray_status status = finish_bucket(self, bucket, err);
-    if (status != XRAY_OK)
+    if (status != XRAY_OK || bytes == 0)
         return status;
     status = xm_folds_add_spares(self, NULL, bucket, data);
     if (status == XRAY_OK && spare)
@@ -94,15 +132,28 @@ xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err)
     return status;
 }
 
-xray_status xm_trainer_sum_done_bucket(void *ctx, uint32_t bucket, xr_err *err)
+static xray_status finish_and_sum_bucket(xm_trainer *self, uint32_t bucket,
+                                         xr_err *err)
 {
-    xm_trainer *self = ctx;
-    if (!self->ends)
-        return XRAY_OK;
     xray_status status = finish_bucket(self, bucket, err);
     if (status == XRAY_OK)
         status = xm_group_wait_compute(&self->group);
     return status == XRAY_OK ? sum_bucket(self, bucket) : status;
+}
+
+xray_status xm_trainer_sum_done_bucket(void *ctx, uint32_t bucket, xr_err *err)
+{
+    xm_trainer *self = ctx;
+    return self->ends && !is_tied_bucket(self, bucket)
+               ? finish_and_sum_bucket(self, bucket, err)
+               : XRAY_OK;
+}
+
+xray_status xm_trainer_sum_tied_bucket(xm_trainer *self, xr_err *err)
+{
+    return is_tied_bucket(self, 0) && self->layout->frozen == 0
+               ? finish_and_sum_bucket(self, 0, err)
+               : XRAY_OK;
 }
 
 static xray_status clear_elements(const xm_trainer *self, float *data,

@@ -109,7 +109,7 @@ static xray_status write_piece(const share_writer *w, size_t i, xr_err *err)
         }
         if (status == XRAY_OK)
             status = (p.transposed ? write_transposed : write_runs)(
-                w, i, p.param, range, data, err);
+                w, p.tensor, p.param, range, data, err);
         at += range.count;
     }
     return status;
@@ -163,54 +163,51 @@ xray_status xm_share_save(const xm_share_source *from, xm_st_parts *parts,
     return agreement->agree(agreement->ctx, status, err);
 }
 
-xray_status xm_share_check_layout(const xm_layout *layout, const char *dir,
-                                  xr_err *err)
-{
-    return layout->stage ? xr_fail(err, XRAY_E_UNSUPPORTED,
-                                   "%s: a stage of a model has not all of the "
-                                   "layers that its files hold",
-                                   dir)
-                         : XRAY_OK;
-}
-
 /* ---- weights ------------------------------------------------------------ */
+
+typedef struct weight_source {
+    const xm_weights *weights;
+    const xm_layout *whole;
+} weight_source;
 
 static xm_piece weight_piece(const void *ctx, size_t i)
 {
-    const xm_weights *w = ctx;
+    const weight_source *from = ctx;
+    const xm_weights *w = from->weights;
     const xm_param *param = &w->layout->params[i];
     const xm_held *held = &w->held[i];
     xm_range own =
         xm_param_in(param, xm_bucket_share(w->layout, param->bucket));
     const float *data = held->data;
-    return (xm_piece){ .data =
-                           own.count ? data + (own.first - held->first) : NULL,
-                       .param = param,
-                       .range = own,
-                       .transposed = param->transposed };
+    return (
+        xm_piece){ .data = own.count ? data + (own.first - held->first) : NULL,
+                   .param = param,
+                   .tensor = (size_t)(xm_layout_find(from->whole, param->name) -
+                                      from->whole->params),
+                   .range = own,
+                   .transposed = param->transposed };
 }
 
-xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
+xray_status xm_weights_save_share(const xm_weights *weights,
+                                  const xm_layout *whole, const char *dir,
                                   uint64_t max_shard,
                                   const xm_agreement *agreement, xr_err *err)
 {
-    const xm_layout *layout = weights->layout;
     xm_st_parts *parts = NULL;
-    xray_status status = xm_share_check_layout(layout, dir, err);
-    if (status == XRAY_OK)
-        status = xr_dir_make(dir, err);
-    xm_st_item *items = xr_calloc(layout->param_count, sizeof *items);
+    xray_status status = xr_dir_make(dir, err);
+    xm_st_item *items = xr_calloc(whole->param_count, sizeof *items);
     if (status == XRAY_OK && !items)
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
     if (status == XRAY_OK) {
-        xm_layout_items(layout, items);
-        status = xm_st_parts_model(dir, items, layout->param_count, max_shard,
+        xm_layout_items(whole, items);
+        status = xm_st_parts_model(dir, items, whole->param_count, max_shard,
                                    err, &parts);
     }
+    const weight_source source = { weights, whole };
     xm_share_source from = { .device = weights->device,
                              .device_self = weights->device_self,
-                             .count = layout->param_count,
-                             .ctx = weights,
+                             .count = weights->layout->param_count,
+                             .ctx = &source,
                              .piece = weight_piece,
                              .calls = weights->calls };
     status = xm_share_save(&from, parts, status, agreement, err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Files that all ranks write together: those of a layout, and those of all of
- * a model's slices. Each rank writes what it holds first of all ranks, so none
- * holds more than it already has, and the bytes are those that a single rank
- * with the entire model would write.
+ * a model's slices and stages. Each rank writes what it holds first of all
+ * ranks, so none holds more than it already has, and the bytes are those that a
+ * single rank with the entire model would write.
  */
 #ifndef XM_TRAIN_SAVE_SHARES_H
 #define XM_TRAIN_SAVE_SHARES_H
@@ -24,6 +24,7 @@ typedef struct xm_agreement {
 typedef struct xm_piece {
     const float *data; /* [dev], or host memory on a device with host memory */
     const xm_param *param; /* where its elements lie in the tensor */
+    size_t tensor;         /* its number in the files */
     xm_range range;        /* of the parameter's elements */
     uint32_t transposed;   /* 1: the file holds the matrix as [cols, rows] */
     uint32_t reserved;
@@ -32,7 +33,7 @@ typedef struct xm_piece {
 typedef struct xm_share_source {
     const xray_device_ops *device;
     void *device_self;
-    size_t count; /* number of tensors */
+    size_t count; /* number of pieces, of different tensors */
     const void *ctx;
     xm_piece (*piece)(const void *ctx, size_t i);
     const xray_call_service *calls; /* NULL: writing never ends early */
@@ -45,14 +46,11 @@ xray_status xm_share_save(const xm_share_source *from, xm_st_parts *parts,
                           xray_status ready, const xm_agreement *agreement,
                           xr_err *err);
 
-/* Returns XRAY_E_UNSUPPORTED for a stage, which lacks tensors of the files. */
-xray_status xm_share_check_layout(const xm_layout *layout, const char *dir,
-                                  xr_err *err);
-
 /* Does what xm_weights_save does, called by all ranks of the layout, and of all
- * slices of a model. `weights`
- * holds at least the rank's shares. [collective] */
-xray_status xm_weights_save_share(const xm_weights *weights, const char *dir,
+ * slices and stages of a model. `weights` holds at least the rank's shares;
+ * `whole` is the layout of all stages. [collective] */
+xray_status xm_weights_save_share(const xm_weights *weights,
+                                  const xm_layout *whole, const char *dir,
                                   uint64_t max_shard,
                                   const xm_agreement *agreement, xr_err *err);
 

@@ -70,6 +70,31 @@ static xray_status create_weights(xm_trainer *self, xr_err *err)
     return status;
 }
 
+/* Publishes the weights, and of other stages' tensors that nothing is here. */
+static xray_status publish_weights(xm_trainer *self, xr_err *err)
+{
+    const xm_layout *whole = self->whole;
+    const xray_weights *table = &self->weights->table;
+    uint32_t count = table->tensor_count;
+    self->published = *table;
+    if (!self->layout->stage)
+        return XRAY_OK;
+    self->tensors =
+        xr_calloc((size_t)count + whole->param_count, sizeof(*self->tensors));
+    if (!self->tensors)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
+    memcpy(self->tensors, table->tensors, count * sizeof(*self->tensors));
+    for (uint32_t i = 0; i < whole->param_count; i++) {
+        const xm_param *param = &whole->params[i];
+        if (!xm_layout_find(self->layout, param->name))
+            count += xm_range_boxes(param, (xm_range){ 0, 0 }, NULL,
+                                    &self->tensors[count]);
+    }
+    self->published.tensors = self->tensors;
+    self->published.tensor_count = count;
+    return XRAY_OK;
+}
+
 /* ---- slices ------------------------------------------------------------- */
 
 /* A pass without rows joins nothing. */
@@ -121,7 +146,8 @@ static xm_range local_grads(const xm_trainer *self, uint32_t bucket,
     *out_data = self->grads->buckets[bucket];
     if (self->all_moments)
         return (xm_range){ 0, self->layout->bucket_sizes[bucket] };
-    *out_data += share.first;
+    if (share.count)
+        *out_data += share.first;
     return share;
 }
 
@@ -170,7 +196,7 @@ static xray_status set_update_pointers(xm_trainer *self, xr_err *err)
     for (uint32_t b = 0; b < layout->bucket_count; b++) {
         xm_range range = local_grads(self, b, &self->update_data[1][b]);
         self->update_data[0][b] = self->weights->buckets[b];
-        if (!self->hooks.open_weights)
+        if (!self->hooks.open_weights && range.count)
             self->update_data[0][b] += range.first;
     }
     return XRAY_OK;
@@ -244,10 +270,33 @@ static xray_status create_training(xm_trainer *self,
 }
 
 static xray_status
-create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
+create_flights(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
 {
     const xray_workload *load = &self->load;
     xm_pack_limits limits = xm_trainer_pack_limits(&self->model, load);
+    uint32_t flags = xm_trainer_space_flags(options, &self->model, load);
+    xray_status status = XRAY_OK;
+    limits.context = context_of(self);
+    self->flight_count = xm_trainer_flights(options, &self->model, load);
+    self->flights = xr_calloc(self->flight_count, sizeof(*self->flights));
+    if (!self->flights)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
+    for (uint32_t i = 0; i < self->flight_count && status == XRAY_OK; i++) {
+        xm_flight *flight = &self->flights[i];
+        status = xm_space_create(self->decoder, load->tokens,
+                                 xm_packed_rows(load->rows), load->row_tokens,
+                                 flags, self->owner, err, &flight->space);
+        if (status == XRAY_OK)
+            status = xm_packer_create(&limits, self->device, self->device_self,
+                                      self->owner, err, &flight->packer);
+    }
+    return status;
+}
+
+static xray_status
+create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
+{
+    const xray_workload *load = &self->load;
     xray_status status =
         xm_decoder_create(&self->model, self->table, load->row_tokens,
                           self->owner, err, &self->decoder);
@@ -261,18 +310,10 @@ create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
         watch.parts = join_parts;
     }
     watch.context = join_context;
-    limits.context = context_of(self);
     if (self->overlap)
         watch.done = xm_trainer_sum_done_bucket;
     xm_decoder_watch(self->decoder, &watch);
-    status = xm_space_create(
-        self->decoder, load->tokens, xm_packed_rows(load->rows),
-        load->row_tokens, xm_trainer_space_flags(options, &self->model, load),
-        self->owner, err, &self->space);
-    if (status == XRAY_OK)
-        status = xm_packer_create(&limits, self->device, self->device_self,
-                                  self->owner, err, &self->packer);
-    return status;
+    return create_flights(self, options, err);
 }
 
 static xray_status check_offload(const xm_trainer *self,
@@ -307,6 +348,7 @@ static uint64_t digest_setup(const xm_trainer *self, const xray_setup *setup,
         self->all_moments,
         self->overlap,
         self->tensor.size,
+        self->stages.size,
         self->kv.size,
         self->context.size,
         self->data.size,
@@ -330,7 +372,7 @@ static uint64_t digest_setup(const xm_trainer *self, const xray_setup *setup,
 static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
                                 const xm_trainer_options *options, xr_err *err)
 {
-    uint32_t from = self->trainable ? setup->trainable_from_layer : 0;
+    xm_config whole = xm_trainer_whole(&self->model);
     xray_status status = xm_group_open(setup, self->owner, err, &self->group);
     if (status != XRAY_OK)
         return status;
@@ -340,11 +382,16 @@ static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
                             .rank = self->tensor.rank };
     status = check_offload(self, options, err);
     if (status == XRAY_OK)
-        status =
-            xm_trainer_create_layout(&self->model, self->value_head,
-                                     &self->data, from, err, &self->layout);
+        status = xm_trainer_create_layout(&self->model, self->value_head,
+                                          &self->data, self->from_layer, err,
+                                          &self->layout);
+    if (status == XRAY_OK)
+        status = xm_trainer_create_layout(&whole, self->value_head, &self->data,
+                                          self->from_layer, err, &self->whole);
     if (status == XRAY_OK)
         status = create_weights(self, err);
+    if (status == XRAY_OK)
+        status = publish_weights(self, err);
     if (status == XRAY_OK && !(self->load.outputs & XRAY_OUTPUT_LOGP))
         self->weights->flags |= XM_WEIGHTS_NO_LOGP;
     if (status == XRAY_OK)
@@ -376,6 +423,9 @@ xray_status xm_trainer_open(xm_trainer *self, const xm_trainer_options *options,
     self->device_self = setup->device_self;
     self->load = *load;
     self->trainable = setup->trainable != 0;
+    self->from_layer = self->trainable ? setup->trainable_from_layer : 0;
+    if (self->stages.size == 0)
+        self->stages.size = 1;
     self->value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
     self->all_moments = options->all_moments;
     /* A bucket of the last pass may still have segments to take up. */
@@ -409,14 +459,19 @@ void xm_trainer_close(xm_trainer *self)
     xm_trainer_drop_copies(self);
     free(self->offload_dir);
     free_training(self);
-    xm_packer_destroy(self->packer);
-    xm_space_destroy(self->space);
+    for (uint32_t i = 0; self->flights && i < self->flight_count; i++) {
+        xm_packer_destroy(self->flights[i].packer);
+        xm_space_destroy(self->flights[i].space);
+    }
+    free(self->flights);
+    free(self->tensors);
     xm_decoder_destroy(self->decoder);
     if (self->hooks.open_weights)
         self->hooks.close_weights(self);
     else
         xm_weights_destroy(self->weights);
     xm_layout_destroy(self->layout);
+    xm_layout_destroy(self->whole);
     if (self->group.size)
         xm_group_close(&self->group);
 }

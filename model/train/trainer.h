@@ -50,6 +50,8 @@ typedef struct xm_trainer_options {
                            * last backward pass of a call goes on */
     uint32_t sequence;    /* 1: the ranks of a slice divide the tokens along the
                            * residual stream */
+    uint32_t stages;      /* of the pipeline; 0 and 1: the model is one */
+    uint32_t stage;       /* of this rank */
 } xm_trainer_options;
 
 /* Host arrays with one float per token: the outputs that the loss reads and the
@@ -65,6 +67,14 @@ typedef struct xm_trainer_tokens {
 
 typedef struct xm_trainer xm_trainer;
 typedef struct xm_block_visit xm_block_visit;
+
+/* A micro-batch between its forward and its backward pass. */
+typedef struct xm_flight {
+    xm_space *space;
+    xm_packer *packer;
+    xm_packed packed;
+    xm_token_outputs heads; /* of the last stage */
+} xm_flight;
 
 /* The hooks in which backends differ. Any may be NULL. */
 typedef struct xm_trainer_hooks {
@@ -103,6 +113,8 @@ struct xm_trainer {
     xray_subgroup kv;      /* those of them that have the same KV heads */
     xray_subgroup context; /* the ranks that divide rows (model.context_ranks),
                             * which are among those of `data` */
+    xray_subgroup stages;  /* the ranks that have the model's other layers, of
+                            * which each has the rank of its stage */
     /* Set by xm_trainer_open. */
     const xray_host *host;
     const xray_call_service *calls; /* or NULL */
@@ -115,14 +127,19 @@ struct xm_trainer {
     uint32_t all_moments;
     uint32_t overlap;
     xm_group group;
-    xm_join join; /* of slices */
+    xm_join join;        /* of slices */
+    uint32_t from_layer; /* of the model, the first that is trained */
+    uint32_t flight_count;
     xm_layout *layout;
-    xm_weights *weights;       /* all elements, or only shares */
+    xm_layout *whole;    /* of all stages: of files, and the order of tensors */
+    xm_weights *weights; /* all elements, or only shares */
     const xray_weights *table; /* what the decoder computes with */
     xm_decoder *decoder;
-    xm_space *space;
-    xm_packer *packer;
-    uint32_t export_at; /* index of the next part */
+    xm_flight *flights;     /* [flight_count] */
+    xray_tensor *tensors;   /* of `published` */
+    xray_weights published; /* the weights' table, and tensors without data
+                             * for those of other stages */
+    uint32_t export_at;     /* index of the next part */
     uint32_t exporting;
     xm_host_folder folder; /* `dir` is the instance's own */
     char *offload_dir;

@@ -9,6 +9,7 @@
 #include <xray/plugin.h>
 
 #include "core/base/file.h"
+#include "model/train/schedule.h"
 #include "model/train/trainer_internal.h"
 
 /* Size up to which `auto` keeps the logits, in bytes. */
@@ -43,14 +44,15 @@ uint32_t xm_trainer_space_flags(const xm_trainer_options *options,
                                 const xray_workload *load)
 {
     uint32_t flags = options->sequence ? XM_SPACE_SEQUENCE : 0;
-    if (!load->trainable)
+    if (!load->trainable ||
+        !xm_trainer_runs_back(model, load->trainable_from_layer))
         return flags;
     flags |= XM_SPACE_TRAIN;
     if (options->recompute == XM_TRAINER_RECOMPUTE_FULL)
         flags |= XM_SPACE_RECOMPUTE;
     if (options->recompute == XM_TRAINER_RECOMPUTE_NONE)
         flags |= XM_SPACE_INPUTS;
-    if (load->outputs != XRAY_OUTPUT_VALUE &&
+    if (load->outputs != XRAY_OUTPUT_VALUE && xm_config_is_last(model) &&
         keeps_logits(options, model, load))
         flags |= XM_SPACE_LOGITS;
     return flags;
@@ -66,6 +68,26 @@ xm_pack_limits xm_trainer_pack_limits(const xm_config *model,
                                                          : model->vocab,
                              .context = { .ranks = model->context_ranks,
                                           .rank = model->context_rank } };
+}
+
+uint32_t xm_trainer_runs_back(const xm_config *model, uint32_t from)
+{
+    return xm_config_is_last(model) ||
+           from < model->slice.first_layer + model->layers;
+}
+
+uint32_t xm_trainer_sends_back(const xm_config *model, uint32_t from)
+{
+    return from < model->slice.first_layer;
+}
+
+uint32_t xm_trainer_flights(const xm_trainer_options *options,
+                            const xm_config *model, const xray_workload *load)
+{
+    return options->stages > 1 && load->trainable &&
+                   xm_trainer_runs_back(model, load->trainable_from_layer)
+               ? xm_schedule_in_flight(options->stages, options->stage)
+               : 1;
 }
 
 static xray_status check_load(const xm_config *model, const xray_workload *load,
@@ -96,6 +118,27 @@ static xray_status check_load(const xm_config *model, const xray_workload *load,
     return XRAY_OK;
 }
 
+/* The first bucket with gradients. Of a stage whose blocks are all trained, but
+ * not the model's embedding, it is number 1. */
+static uint32_t find_first_trained(const xm_config *model, uint32_t from)
+{
+    uint32_t first = model->slice.first_layer;
+    uint32_t frozen = from > first ? from - first : 0;
+    if (from == 0)
+        return 0;
+    return (frozen < model->layers ? frozen : model->layers) + 1;
+}
+
+xm_config xm_trainer_whole(const xm_config *model)
+{
+    xm_config whole = *model;
+    if (whole.slice.layers)
+        whole.layers = whole.slice.layers;
+    whole.slice.layers = 0;
+    whole.slice.first_layer = 0;
+    return whole;
+}
+
 xray_status xm_trainer_create_layout(const xm_config *model,
                                      uint32_t value_head,
                                      const xray_subgroup *data,
@@ -107,7 +150,7 @@ xray_status xm_trainer_create_layout(const xm_config *model,
         return status;
     (*out)->ranks = data->size;
     (*out)->rank = data->rank;
-    (*out)->frozen = from_layer ? from_layer + 1 : 0;
+    (*out)->frozen = find_first_trained(model, from_layer);
     return XRAY_OK;
 }
 
@@ -146,9 +189,9 @@ static void tell_device_work(const xm_config *model, const xray_workload *load,
     xm_passes passes = { .tokens = load->tokens,
                          .row_tokens = load->row_tokens,
                          .passes = XRAY_PASS_ROWS | XRAY_PASS_PARENTS };
-    if (load->trainable)
+    if (flags & XM_SPACE_TRAIN)
         passes.passes |= XRAY_PASS_GRADS;
-    if (load->outputs != XRAY_OUTPUT_VALUE)
+    if (load->outputs != XRAY_OUTPUT_VALUE && xm_config_is_last(model))
         passes.passes |= XRAY_PASS_LOGP;
     if (flags & XM_SPACE_LOGITS)
         passes.passes |= XRAY_PASS_LOGITS;
@@ -185,6 +228,7 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
 {
     xm_pack_limits limits = xm_trainer_pack_limits(model, load);
     uint32_t flags = xm_trainer_space_flags(options, model, load);
+    uint64_t flights = xm_trainer_flights(options, model, load);
     xray_plan own = {
         .header = XRAY_HEADER(xray_plan),
         .micro_multiple = 1,
@@ -196,9 +240,10 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
     };
     own.bytes[XRAY_TAG_WEIGHTS] = weight_bytes(layout, load);
     own.bytes[XRAY_TAG_ACTIVATIONS] =
-        xm_space_bytes(model, load->tokens, xm_packed_rows(load->rows),
-                       load->row_tokens, flags);
-    own.bytes[XRAY_TAG_WORKSPACE] = xm_packer_bytes(&limits) +
+        flights * xm_space_bytes(model, load->tokens,
+                                 xm_packed_rows(load->rows), load->row_tokens,
+                                 flags);
+    own.bytes[XRAY_TAG_WORKSPACE] = flights * xm_packer_bytes(&limits) +
                                     xm_decoder_bytes(model, load->row_tokens) +
                                     xm_group_bytes(ranks);
     tell_device_work(model, load, flags);

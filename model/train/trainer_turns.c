@@ -196,6 +196,15 @@ static xray_status save_values(xm_trainer *self, uint32_t tag, xr_err *err)
                                        self->owner, names[tag]);
 }
 
+static xray_status for_each_space(const xm_trainer *self,
+                                  xray_status (*fn)(xm_space *space))
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < self->flight_count && status == XRAY_OK; i++)
+        status = fn(self->flights[i].space);
+    return status;
+}
+
 static xray_status evict_tag(xm_trainer *self, uint32_t tag, xr_err *err)
 {
     xray_status status = sync_streams(self);
@@ -204,7 +213,7 @@ static xray_status evict_tag(xm_trainer *self, uint32_t tag, xr_err *err)
     if (status != XRAY_OK)
         return status;
     if (tag == XRAY_TAG_ACTIVATIONS)
-        status = xm_space_evict(self->space);
+        status = for_each_space(self, xm_space_evict);
     if (tag == XRAY_TAG_WEIGHTS)
         status = for_each_handle(self, self->device->weight_evict);
     if (status == XRAY_OK)
@@ -222,7 +231,7 @@ static xray_status restore_tag(xm_trainer *self, uint32_t tag, xr_err *err)
     char *at = self->host_copies[tag].data;
     xray_status status = XRAY_OK;
     if (tag == XRAY_TAG_ACTIVATIONS)
-        status = xm_space_restore(self->space);
+        status = for_each_space(self, xm_space_restore);
     if (status == XRAY_OK)
         status = visit_tag_blocks(self, tag, restore_block, NULL);
     if (status == XRAY_OK)

@@ -11,7 +11,7 @@
 
 const xray_weights *xm_trainer_weights(void *ptr)
 {
-    return &((xm_trainer *)ptr)->weights->table;
+    return &((xm_trainer *)ptr)->published;
 }
 
 static const xray_weights *find_gradients(void *ptr)
@@ -87,7 +87,7 @@ static xray_status export_next_part(xm_trainer *self, xr_err *err,
     uint32_t part = self->export_at++;
     if (self->hooks.export_part)
         return self->hooks.export_part(self, part, err, out);
-    *out = &self->weights->table;
+    *out = &self->published;
     return part ? XRAY_END : XRAY_OK;
 }
 
@@ -116,15 +116,15 @@ static xray_status save_checkpoint(xm_trainer *self, const char *dir,
      * then all of them. */
     int several = self->group.size > 1 || self->hooks.open_weights;
     xray_status status =
-        several ? xm_weights_save_share(self->weights, dir, XM_ST_SHARD_BYTES,
-                                        &agreement, err)
+        several ? xm_weights_save_share(self->weights, self->whole, dir,
+                                        XM_ST_SHARD_BYTES, &agreement, err)
                 : xm_weights_save(self->weights, dir, XM_ST_SHARD_BYTES, err);
     if (status != XRAY_OK || !self->trainable)
         return status;
     uint64_t version = self->weights->version;
-    return several
-               ? xm_optim_save_share(self->adamw, dir, version, &agreement, err)
-               : xm_optim_save(self->adamw, dir, version, err);
+    return several ? xm_optim_save_share(self->adamw, self->whole, dir, version,
+                                         &agreement, err)
+                   : xm_optim_save(self->adamw, dir, version, err);
 }
 
 xray_status xm_trainer_save(void *ptr, const char *dir)
@@ -145,7 +145,7 @@ static xray_status load_trained_state(xm_trainer *self, const char *dir,
                                       xr_err *err)
 {
     xm_optim *optim = NULL;
-    xray_status status = xm_optim_open(self->layout, dir, err, &optim);
+    xray_status status = xm_optim_open(self->whole, dir, err, &optim);
     status = xm_group_agree(&self->group, status, err);
     if (status == XRAY_OK)
         status = xm_weights_load(self->weights, dir, err);

@@ -12,7 +12,8 @@
 #include "core/base/str.h"
 #include "plugins/backend-megatron/megatron.h"
 
-static xm_trainer_options convert_options(const mg_config *config)
+static xm_trainer_options convert_options(const mg_config *config,
+                                          uint32_t stage)
 {
     return (xm_trainer_options){
         .folder = { .section = MG_SECTION, .dir = config->offload_dir },
@@ -26,7 +27,9 @@ static xm_trainer_options convert_options(const mg_config *config)
         .offload_anything = config->optimizer_cpu_offload,
         .all_moments = !config->use_distributed_optimizer,
         .overlap = config->overlap_grad_reduce,
-        .sequence = config->sequence_parallel
+        .sequence = config->sequence_parallel,
+        .stages = (uint32_t)config->pipeline_model_parallel_size,
+        .stage = stage
     };
 }
 
@@ -34,7 +37,8 @@ static mg_sizes sizes_of(const mg_config *config)
 {
     return (mg_sizes){ .tensor = (uint32_t)config->tensor_model_parallel_size,
                        .context = (uint32_t)config->context_parallel_size,
-                       .stages = 1 };
+                       .stages =
+                           (uint32_t)config->pipeline_model_parallel_size };
 }
 
 static uint32_t count_kv_ranks(const xm_config *slice)
@@ -73,28 +77,38 @@ static xray_status cut_slice(const mg_config *config, const xm_config *model,
 static xray_status check_context(const mg_sizes *sizes, xr_err *err)
 {
     uint32_t ranks = sizes->context;
+    if (ranks > 1 && sizes->stages > 1)
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "context_parallel_size",
+                           " = %" PRIu32 ": a model in %" PRIu32
+                           " stages needs a context of 1 rank",
+                           ranks, sizes->stages);
     return ranks & (ranks - 1)
                ? xr_fail_key(err, XRAY_E_CONFIG, NULL, "context_parallel_size",
                              " = %" PRIu32 ": expected 1, 2, 4 or 8", ranks)
                : XRAY_OK;
 }
 
-/* Reads the model's configuration, and cuts the slice of this rank. */
+/* Reads the model's configuration, and cuts what this rank has of it. */
 static xray_status check_setup(const mg_config *config, const xray_model *model,
                                const xray_world *world,
                                const xray_workload *load, xr_err *err,
-                               xm_config *out_whole, xm_config *out_slice)
+                               xm_config *out)
 {
-    const mg_sizes sizes = sizes_of(config);
+    xm_config whole;
+    xm_config slice;
+    mg_sizes sizes = sizes_of(config);
     uint32_t rank = world ? world->rank : 0;
     xray_status status =
-        xm_trainer_check(MG_SECTION, model, world, load, err, out_whole);
+        xm_trainer_check(MG_SECTION, model, world, load, err, &whole);
     if (status == XRAY_OK)
         status = check_context(&sizes, err);
     if (status == XRAY_OK)
-        status = cut_slice(config, out_whole, rank, err, out_slice);
-    out_slice->context_ranks = sizes.context;
-    out_slice->context_rank = mg_place_of(&sizes, rank).context;
+        status = cut_slice(config, &whole, rank, err, &slice);
+    if (status == XRAY_OK)
+        status = mg_cut_stage(config, &slice, mg_place_of(&sizes, rank).stage,
+                              err, out);
+    out->context_ranks = sizes.context;
+    out->context_rank = mg_place_of(&sizes, rank).context;
     return status;
 }
 
@@ -102,16 +116,24 @@ static xray_status check_setup(const mg_config *config, const xray_model *model,
 
 static void fill_plan(const mg_config *config, const xm_config *slice,
                       const xm_layout *layout, const xray_workload *load,
-                      uint32_t ranks, xray_plan *out)
+                      const xray_world *world, xray_plan *out)
 {
-    xm_trainer_options options = convert_options(config);
     mg_sizes sizes = sizes_of(config);
+    mg_place place = mg_place_of(&sizes, world ? world->rank : 0);
+    uint32_t ranks = world && world->size ? world->size : 1;
+    xm_trainer_options options = convert_options(config, place.stage);
     xray_plan own = xm_trainer_plan(&options, slice, layout, load, ranks);
     mg_plan_axes(&sizes, count_kv_ranks(slice), &own);
     if (count_kv_ranks(slice) > 1)
         own.numerics = own.numerics ? XRAY_NUMERICS_BF16_SHARED_KV
                                     : XRAY_NUMERICS_FP32_SHARED_KV;
     own.sharded = mg_width(&sizes) > 1;
+    /* Both stages of a tied embedding need each other's part of its gradient,
+     * which the first one has not yet when the last one ends a segment. */
+    if (sizes.stages > 1 && slice->tied)
+        own.segments = 0;
+    /* The first rank of the last stage. */
+    own.answers = mg_width(&sizes) / sizes.stages * (sizes.stages - 1);
     xray_fill(out, &own);
 }
 
@@ -121,8 +143,7 @@ xray_status mg_plan(const xray_host *host, const void *options,
 {
     const mg_config *config = options;
     xr_err err = { "" };
-    xm_config whole;
-    xm_config slice;
+    xm_config part;
     xm_layout *layout = NULL;
     uint32_t value_head = (load->outputs & XRAY_OUTPUT_VALUE) != 0;
     mg_sizes sizes = sizes_of(config);
@@ -135,14 +156,13 @@ xray_status mg_plan(const xray_host *host, const void *options,
         .rank = place.replica * sizes.context + place.context,
         .size = (ranks < width ? 1 : ranks / width) * sizes.context
     };
-    xray_status status =
-        check_setup(config, model, world, load, &err, &whole, &slice);
+    xray_status status = check_setup(config, model, world, load, &err, &part);
     if (status == XRAY_OK)
         status = xm_trainer_create_layout(
-            &slice, value_head, &data,
+            &part, value_head, &data,
             load->trainable ? load->trainable_from_layer : 0, &err, &layout);
     if (status == XRAY_OK)
-        fill_plan(config, &slice, layout, load, ranks, out);
+        fill_plan(config, &part, layout, load, world, out);
     xm_layout_destroy(layout);
     return xm_trainer_report(host, status, "plan", &err);
 }
@@ -242,13 +262,16 @@ static xray_status open_instance(xm_trainer *self, const mg_config *config,
     mg_sizes sizes = sizes_of(config);
     uint32_t width = mg_width(&sizes);
     uint32_t kv = count_kv_ranks(&self->model);
-    xm_trainer_options options = convert_options(config);
+    mg_place place = mg_place_of(&sizes, world ? world->rank : 0);
+    xm_trainer_options options = convert_options(config, place.stage);
     uint32_t within = find_subgroup(world, XRAY_AXIS_REPLICA).size;
     uint32_t replicas = find_subgroup(world, XRAY_AXIS_DATA).size;
     self->kv = find_subgroup(world, MG_AXIS_KV);
     self->context = find_subgroup(world, XRAY_AXIS_CONTEXT);
+    self->stages = find_subgroup(world, XRAY_AXIS_PIPELINE);
     if (within != width || self->kv.size != kv ||
         self->context.size != sizes.context ||
+        self->stages.size != sizes.stages ||
         replicas * (uint64_t)width != ranks)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%" PRIu32 " ranks in replicas of %" PRIu32
@@ -269,15 +292,14 @@ xray_status mg_create(const xray_setup *setup, const void *options,
 {
     const mg_config *config = options;
     xr_err err = { "" };
-    xm_config whole;
-    xm_config slice;
-    xray_status status = check_setup(config, setup->model, setup->world, load,
-                                     &err, &whole, &slice);
+    xm_config part;
+    xray_status status =
+        check_setup(config, setup->model, setup->world, load, &err, &part);
     xm_trainer *self = status == XRAY_OK ? calloc(1, sizeof(*self)) : NULL;
     if (status == XRAY_OK && !self)
         status = xr_fail(&err, XRAY_E_NOMEM, "no memory for an instance");
     if (self) {
-        self->model = slice;
+        self->model = part;
         status = open_instance(self, config, setup, load, &err);
     }
     if (status != XRAY_OK) {

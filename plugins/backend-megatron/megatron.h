@@ -21,6 +21,9 @@ typedef struct mg_config {
     double weight_decay;
     int64_t tensor_model_parallel_size;
     int64_t context_parallel_size;
+    int64_t pipeline_model_parallel_size;
+    int64_t decoder_first_pipeline_num_layers; /* 0: as the others */
+    int64_t decoder_last_pipeline_num_layers;
     int64_t recompute_granularity; /* XM_TRAINER_RECOMPUTE_* */
     int64_t head_logits;           /* XM_TRAINER_LOGITS_* */
     const char *offload_dir; /* NULL or "": the system's temporary folder */
@@ -59,5 +62,10 @@ xray_status mg_plan(const xray_host *host, const void *options,
 xray_status mg_create(const xray_setup *setup, const void *options,
                       const xray_workload *load, void **out_self);
 void mg_destroy(void *self);
+
+/* Cuts the stage of a slice that a rank computes; the error names the next
+ * number of stages that works. */
+xray_status mg_cut_stage(const mg_config *config, const xm_config *slice,
+                         uint32_t stage, xr_err *err, xm_config *out);
 
 #endif

@@ -37,6 +37,19 @@ static const xray_option options[] = {
              "The ranks that divide the tokens of each row: 1, 2, 4 or 8. Each "
              "has two runs of a row, and gathers the keys and values of all "
              "for attention: less memory, for longer rows."),
+    XRAY_INT(mg_config, pipeline_model_parallel_size, "1", 1, 8, NULL, 0u,
+             "0.1",
+             "The stages into which the layers are divided, of consecutive "
+             "layers each, through which micro-batches flow one after "
+             "another."),
+    XRAY_INT(mg_config, decoder_first_pipeline_num_layers, "0", 0, 4096, NULL,
+             0u, "0.1",
+             "The layers of the first stage, which also has the embedding; 0: "
+             "as many as other stages without a number of their own."),
+    XRAY_INT(mg_config, decoder_last_pipeline_num_layers, "0", 0, 4096, NULL,
+             0u, "0.1",
+             "The layers of the last stage, which also has the LM head; 0: as "
+             "many as other stages without a number of their own."),
     XRAY_BOOL(mg_config, sequence_parallel, "false", 0u, "0.1",
               "Divide tokens among the tensor-parallel ranks between their "
               "products, where each would have all of them: less memory, and "
@@ -71,7 +84,7 @@ static const xray_component component = {
     .header = XRAY_HEADER(xray_component),
     .iface = XRAY_IFACE_TRAIN,
     .name = "megatron",
-    .summary = "tensor and data parallel ranks, fp32 and AdamW",
+    .summary = "tensor, pipeline and data parallel ranks, fp32 and AdamW",
     .ops = &ops,
     .options = options,
     .option_count = sizeof(options) / sizeof(options[0]),

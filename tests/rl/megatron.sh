@@ -42,6 +42,13 @@ same one cut4
 # shellcheck disable=SC2046
 run apart 3 $(slices 2 3) --set placement.actor=0-1 --set placement.rollout=2
 same one apart
+# shellcheck disable=SC2046
+run stages2 3 $(slices 1 2) --set train.megatron.pipeline_model_parallel_size=2
+same one stages2
+# shellcheck disable=SC2046
+run stages2x2 3 $(slices 2 5) --set train.megatron.pipeline_model_parallel_size=2 --set placement.actor=0-3 \
+    --set placement.rollout=4 --set train.megatron.sequence_parallel=true
+same one stages2x2
 run four 3 --set run.ranks=4 --set train.zero3.stage=1
 # shellcheck disable=SC2046
 run cut2x4 3 $(slices 2 8) --set actor.share_prompts=false

@@ -420,9 +420,11 @@ static void shards_together(void **state)
     rig_mkdir(many, sizeof(many));
     assert_int_equal(xm_weights_save(w, one, 20000, &err), XRAY_OK);
     assert_int_equal(
-        xm_weights_save_share(w, many, UINT64_MAX, &together, &err), XRAY_OK);
-    assert_int_equal(xm_weights_save_share(w, many, 20000, &together, &err),
-                     XRAY_OK);
+        xm_weights_save_share(w, w->layout, many, UINT64_MAX, &together, &err),
+        XRAY_OK);
+    assert_int_equal(
+        xm_weights_save_share(w, w->layout, many, 20000, &together, &err),
+        XRAY_OK);
     expect_same_file(one, many, "model.safetensors.index.json");
     xm_st *st = NULL;
     assert_int_equal(xm_st_open(many, &err, &st), XRAY_OK);
@@ -448,7 +450,8 @@ static void shards_together(void **state)
     assert_false(xr_path_exists(path));
     /* Back to a single file. */
     assert_int_equal(
-        xm_weights_save_share(w, many, UINT64_MAX, &together, &err), XRAY_OK);
+        xm_weights_save_share(w, w->layout, many, UINT64_MAX, &together, &err),
+        XRAY_OK);
     (void)snprintf(path, sizeof(path), "%s/model.safetensors.index.json", many);
     assert_false(xr_path_exists(path));
     rig_rmdir(one);

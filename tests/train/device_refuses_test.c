@@ -301,7 +301,8 @@ static xray_status agree_alone(void *ctx, xray_status mine, xr_err *err)
 static xray_status save_together(trainer *t, xr_err *err)
 {
     const xm_agreement alone = { .agree = agree_alone };
-    return xm_optim_save_share(t->adamw, scratch_dir(), 3, &alone, err);
+    return xm_optim_save_share(t->adamw, t->adamw->layout, scratch_dir(), 3,
+                               &alone, err);
 }
 
 static xray_status restore_file(trainer *t, xr_err *err)

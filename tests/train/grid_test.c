@@ -19,6 +19,7 @@
 
 enum {
     LAYOUT,
+    STAGES,
     MODEL,
     OUTPUTS,
     RECOMPUTE,
@@ -38,6 +39,7 @@ enum {
 static const char *const axes[AXES][12] = {
     [LAYOUT] = { "1x1", "1x2", "1x4", "2x1", "2x2", "2x4", "4x1", "4x2",
                  "8x1" },
+    [STAGES] = { "1 stage", "2 stages" },
     [MODEL] = { "tied qwen3", "untied qwen2", "gpt2" },
     [OUTPUTS] = { "log-probabilities", "and values", "only values" },
     [RECOMPUTE] = { "recomputes norms", "recomputes all", "keeps all" },
@@ -64,9 +66,10 @@ static const struct kind {
     uint32_t hidden;
     uint32_t head_norm; /* floats of a norm of q or k heads */
     uint32_t norm;      /* and of one of the residual stream */
-} kinds[] = { { ranks_qwen3, 8, 24, 4, 24 },
-              { ranks_qwen2, 4, 32, 0, 32 },
-              { ranks_gpt2, 8, 32, 0, 64 } };
+    uint32_t tied;
+} kinds[] = { { ranks_qwen3, 8, 24, 4, 24, 1 },
+              { ranks_qwen2, 4, 32, 0, 32, 0 },
+              { ranks_gpt2, 8, 32, 0, 64, 1 } };
 
 typedef struct point {
     uint32_t at[AXES];
@@ -82,7 +85,9 @@ static uint32_t count_values(uint32_t axis)
 
 static int is_allowed(const point *p)
 {
-    return layouts[p->at[LAYOUT]][0] <= kinds[p->at[MODEL]].most;
+    const uint32_t *layout = layouts[p->at[LAYOUT]];
+    return layout[0] <= kinds[p->at[MODEL]].most &&
+           layout[0] * layout[1] * (1 + p->at[STAGES]) <= THREAD_COMM_MAX;
 }
 
 /* ---- a cover of the axes ------------------------------------------------- */
@@ -239,6 +244,30 @@ static void expect_traffic(const char *what, uint32_t rank, uint32_t step,
     expect_calls(call, rank, step, made->send, want->send);
 }
 
+/* What a rank computes of the model. */
+typedef struct stage {
+    uint32_t number;
+    uint32_t first; /* 1: it has the embedding */
+    uint32_t last;  /* 1: it has the LM head */
+    uint32_t layers;
+    uint32_t trained; /* layers */
+    uint32_t back;    /* 1: its backward pass goes through all of its layers */
+} stage;
+
+static stage stage_of(const point *p, const ranks_run *run, uint32_t rank)
+{
+    uint32_t stages = 1 + p->at[STAGES];
+    uint32_t number = rank / run->spec.tensor % stages;
+    uint32_t layers = LAYERS / stages;
+    uint32_t frozen = number ? 0 : p->at[FROZEN];
+    return (stage){ .number = number,
+                    .first = number == 0,
+                    .last = number + 1 == stages,
+                    .layers = layers,
+                    .trained = layers - frozen,
+                    .back = !frozen };
+}
+
 /* Where the ranks divide the tokens, a sum is scattered, and what the next
  * product reads is gathered: in a forward pass the inputs of each block's two
  * branches and the hidden states; in a backward pass the gradients of the
@@ -248,12 +277,12 @@ static void divide_joins(const point *p, const ranks_run *run, uint32_t rank,
                          const ranks_work *work, thread_comm_traffic *want)
 {
     const struct kind *kind = &kinds[p->at[MODEL]];
-    uint32_t trained = LAYERS - p->at[FROZEN];
+    const stage s = stage_of(p, run, rank);
     const uint32_t again[] = { 2, 4, 0 };
-    uint64_t gathers = 2 * LAYERS + 1 + (2 + again[p->at[RECOMPUTE]]) * trained;
-    uint64_t norms = work->passes * (2 * trained + 1);
+    uint64_t gathers =
+        2 * s.layers + 1 + (2 + again[p->at[RECOMPUTE]]) * s.trained + s.back;
+    uint64_t norms = work->passes * (2 * s.trained + s.last);
     uint32_t width = run->spec.tensor;
-    gathers += !p->at[FROZEN];
     want->reduce_scatter = want->all_reduce;
     want->reduce_scatter.floats = want->all_reduce.calls / work->passes *
                                   width * work->parts * kind->hidden;
@@ -275,27 +304,27 @@ static void expect_joins(const point *p, const ranks_run *run, uint32_t rank,
 {
     const struct kind *kind = &kinds[p->at[MODEL]];
     const ranks_work *work = &run->work[rank][step];
-    uint32_t trained = LAYERS - p->at[FROZEN];
-    uint64_t wide = 1 + 2 * LAYERS + 2 * trained;
-    uint64_t norms = kind->head_norm ? 2 * trained : 0;
+    const stage s = stage_of(p, run, rank);
+    uint64_t wide = s.first + 2 * s.layers + 2 * s.trained;
+    uint64_t norms = kind->head_norm ? 2 * s.trained : 0;
     thread_comm_traffic want = { 0 };
     if (run->spec.tensor == 1)
         return;
     if (p->at[RECOMPUTE] == XM_TRAINER_RECOMPUTE_FULL)
-        wide += trained;
+        wide += s.trained;
     want.all_reduce.calls = work->passes * wide;
     want.all_reduce.floats = work->inputs * kind->hidden * wide;
     if (p->at[SEQUENCE])
         divide_joins(p, run, rank, work, &want);
     want.all_reduce.calls += norms;
     want.all_reduce.floats += norms * kind->head_norm;
-    if (run->spec.outputs != XRAY_OUTPUT_VALUE) {
+    if (s.last && run->spec.outputs != XRAY_OUTPUT_VALUE) {
         want.all_reduce_max.calls = work->passes;
         want.all_reduce_max.floats = work->items;
         want.all_reduce.calls += 2 * work->passes;
         want.all_reduce.floats += work->items * (4 + kind->hidden);
     }
-    expect_traffic("replica", rank, step, &run->joins[rank][step], &want);
+    expect_traffic("slices", rank, step, &run->joins[rank][step], &want);
 }
 
 /* Among replicas each bucket with gradients is reduce-scattered, and its
@@ -303,8 +332,11 @@ static void expect_joins(const point *p, const ranks_run *run, uint32_t rank,
 static void expect_sums(const point *p, const ranks_run *run, uint32_t rank,
                         uint32_t step)
 {
-    const thread_comm_calls all = { LAYERS + 2 - 2 * p->at[FROZEN],
-                                    run->trained[rank] };
+    const stage s = stage_of(p, run, rank);
+    int embeds = s.first || (s.last && kinds[p->at[MODEL]].tied);
+    const thread_comm_calls all = {
+        s.trained + s.last + (embeds && !p->at[FROZEN]), run->trained[rank]
+    };
     uint32_t replicas = layouts[p->at[LAYOUT]][1];
     thread_comm_traffic want = { 0 };
     if (replicas == 1)
@@ -317,6 +349,29 @@ static void expect_sums(const point *p, const ranks_run *run, uint32_t rank,
             (thread_comm_calls){ all.calls, all.floats / replicas };
     }
     expect_traffic("replicas", rank, step, &run->sums[rank][step], &want);
+}
+
+/* Hidden states go to the next stage, gradients to the one before; each of the
+ * two stages with a tied embedding sends its gradient once. */
+static void expect_messages(const point *p, const ranks_run *run, uint32_t rank,
+                            uint32_t step)
+{
+    const struct kind *kind = &kinds[p->at[MODEL]];
+    const ranks_work *work = &run->work[rank][step];
+    const stage s = stage_of(p, run, rank);
+    thread_comm_traffic want = { 0 };
+    uint64_t floats = work->inputs * kind->hidden;
+    if (!s.last)
+        want.send =
+            (thread_comm_calls){ work->passes, floats / (1 + p->at[DTYPE]) };
+    else if (!p->at[FROZEN])
+        want.send = (thread_comm_calls){ work->passes, floats };
+    if (kind->tied && !p->at[FROZEN]) {
+        want.send.calls++;
+        want.send.floats += run->embedding[rank];
+    }
+    if (p->at[STAGES])
+        expect_traffic("stages", rank, step, &run->passed[rank][step], &want);
 }
 
 static void expect_bits(const ranks_run *want, const ranks_run *run)
@@ -357,10 +412,12 @@ static void check_point(const point *p)
     uint32_t tensor = layouts[p->at[LAYOUT]][0];
     uint32_t replicas = layouts[p->at[LAYOUT]][1];
     ranks_run want = run_of(p, replicas);
-    ranks_run run = run_of(p, tensor * replicas);
+    uint32_t stages = 1 + p->at[STAGES];
+    ranks_run run = run_of(p, tensor * stages * replicas);
     want.cuts = 2 - p->at[CUTS];
     run.cuts = 1 + p->at[CUTS];
     run.spec.tensor = tensor;
+    run.spec.stages = stages;
     run.spec.checkpointing = p->at[RECOMPUTE];
     run.spec.sequence = p->at[SEQUENCE];
     run.spec.all_moments = p->at[OPTIMIZER];
@@ -377,6 +434,7 @@ static void check_point(const point *p)
         for (uint32_t i = 0; i < STEPS; i++) {
             expect_joins(p, &run, r, i);
             expect_sums(p, &run, r, i);
+            expect_messages(p, &run, r, i);
         }
     }
     ranks_free(&want);

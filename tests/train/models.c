@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models that ranks train: each a config.json.
+ * The models that ranks train, each a config.json, and the run that tests
+ * begin with.
  */
 #include "tests/train/ranks.h"
 
@@ -47,3 +48,18 @@ const char ranks_narrow[] =
     "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-6,"
     "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
     "\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}";
+
+ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
+{
+    return (ranks_run){ .spec = { .config_json = json,
+                                  .tokens = 400,
+                                  .row_tokens = 24,
+                                  .outputs = XRAY_OUTPUT_LOGP |
+                                             XRAY_OUTPUT_ENTROPY |
+                                             XRAY_OUTPUT_VALUE,
+                                  .seed = 4,
+                                  .stage_1 = stage + 1 },
+                        .ranks = ranks,
+                        .steps = 3,
+                        .cuts = 1 };
+}

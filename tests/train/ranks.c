@@ -10,15 +10,22 @@
 #include <math.h>
 #include <pthread.h>
 
+#include "model/hf/param_slots.h"
 #include "model/train/trainer.h"
+
+/* Kinds of sub-groups. */
+enum { REPLICA, DATA, SAME_KV, SLICES, CONTEXT, STAGES, KINDS };
+
+static const char *const names[KINDS] = {
+    XRAY_AXIS_REPLICA, XRAY_AXIS_DATA,    "kv",
+    XRAY_AXIS_TENSOR,  XRAY_AXIS_CONTEXT, XRAY_AXIS_PIPELINE
+};
 
 typedef struct rank_job {
     xray_host host;
     ranks_run *run;
     thread_comm *m;
-    thread_comm *replica; /* NULL: it is one rank */
-    thread_comm *data;    /* NULL: there is one replica */
-    thread_comm *kv;      /* NULL: no rank has the same KV heads */
+    thread_comm *in[KINDS]; /* its groups; NULL: of one rank */
     pthread_mutex_t *mutex;
     uint32_t rank;
     rig_device device;
@@ -61,21 +68,6 @@ static const void *job_service(const xray_host *host, const char *id)
     return NULL;
 }
 
-ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
-{
-    return (ranks_run){ .spec = { .config_json = json,
-                                  .tokens = 400,
-                                  .row_tokens = 24,
-                                  .outputs = XRAY_OUTPUT_LOGP |
-                                             XRAY_OUTPUT_ENTROPY |
-                                             XRAY_OUTPUT_VALUE,
-                                  .seed = 4,
-                                  .stage_1 = stage + 1 },
-                        .ranks = ranks,
-                        .steps = 3,
-                        .cuts = 1 };
-}
-
 static void store_table(rank_job *job, snapshot *s, const xray_weights *table)
 {
     (void)pthread_mutex_lock(job->mutex);
@@ -95,9 +87,20 @@ static uint32_t context_of(const ranks_run *run)
     return run->spec.context ? run->spec.context : 1;
 }
 
+static uint32_t stages_of(const ranks_run *run)
+{
+    return run->spec.stages ? run->spec.stages : 1;
+}
+
 static uint32_t width_of(const ranks_run *run)
 {
-    return tensor_of(run) * context_of(run);
+    return tensor_of(run) * context_of(run) * stages_of(run);
+}
+
+/* The rank of a replica that answers: the first one of the last stage. */
+static uint32_t answers_of(const ranks_run *run)
+{
+    return width_of(run) - tensor_of(run) * context_of(run);
 }
 
 static uint32_t kv_of(const ranks_run *run)
@@ -105,24 +108,43 @@ static uint32_t kv_of(const ranks_run *run)
     return run->kv_ranks ? run->kv_ranks : 1;
 }
 
-/* The ranks that differ from this one along one axis of its replica. */
-typedef struct axis_ranks {
-    uint32_t rank[THREAD_COMM_MAX];
+/* `count` ranks from `first` on, `step` apart. */
+typedef struct line {
+    uint32_t first;
+    uint32_t step;
     uint32_t count;
-    uint32_t at; /* the place of this one among them */
-} axis_ranks;
+} line;
 
-static axis_ranks find_axis(const rank_job *job, uint32_t step, uint32_t count)
+/* The ranks of a kind of group that has this rank. */
+static line line_of(const ranks_run *run, uint32_t kind, uint32_t rank)
 {
-    axis_ranks a = { .count = count, .at = job->rank / step % count };
-    for (uint32_t i = 0; i < count; i++)
-        a.rank[i] = job->rank + i * step - a.at * step;
-    return a;
+    uint32_t tensor = tensor_of(run);
+    uint32_t context = context_of(run);
+    uint32_t stage = tensor * context;
+    uint32_t width = width_of(run);
+    uint32_t kv = kv_of(run);
+    switch (kind) {
+    case REPLICA:
+        return (line){ rank - rank % width, 1, width };
+    case DATA:
+        return (line){ rank % width, width, run->ranks / width };
+    case SAME_KV:
+        return (line){ rank - rank % kv, 1, kv };
+    case SLICES:
+        return (line){ rank - rank % tensor, 1, tensor };
+    case CONTEXT:
+        return (line){ rank - rank % stage + rank % tensor, tensor, context };
+    default:
+        return (line){ rank - rank % width + rank % stage, stage,
+                       stages_of(run) };
+    }
 }
 
-static thread_comm_traffic made_along(const rank_job *job, const axis_ranks *a)
+/* What this rank has sent in its group of a kind. */
+static thread_comm_traffic made_in(const rank_job *job, uint32_t kind)
 {
-    return thread_comm_made(thread_comm_find(job->m, a->rank, a->count), a->at);
+    line at = line_of(job->run, kind, job->rank);
+    return thread_comm_made(job->in[kind], (job->rank - at.first) / at.step);
 }
 
 /* The bytes that this rank has received from all ranks and from those that
@@ -130,9 +152,10 @@ static thread_comm_traffic made_along(const rank_job *job, const axis_ranks *a)
 static uint64_t count_received(const rank_job *job)
 {
     uint64_t all = thread_comm_received(job->m, job->rank);
-    return job->data ? all + thread_comm_received(
-                                 job->data, job->rank / width_of(job->run))
-                     : all;
+    return job->in[DATA]
+               ? all + thread_comm_received(job->in[DATA],
+                                            job->rank / width_of(job->run))
+               : all;
 }
 
 /* The first row of a replica. */
@@ -293,17 +316,16 @@ static thread_comm_traffic made_since(thread_comm_traffic made,
 static xray_status train_one_step(rank_job *job, uint32_t i)
 {
     ranks_run *run = job->run;
-    uint32_t at = job->rank % width_of(run);
-    uint32_t replica = job->rank / width_of(run);
-    const axis_ranks context = find_axis(job, tensor_of(run), context_of(run));
+    const uint32_t slices = width_of(run) == tensor_of(run) ? REPLICA : SLICES;
     rows_loss ctx = { .entropy_weight = 0.02,
                       .value_weight = 0.1,
                       .critic = run->spec.outputs == XRAY_OUTPUT_VALUE };
     xray_loss loss = take_step_rows(job, i, &ctx);
     uint64_t before = count_received(job);
-    thread_comm_traffic joins = thread_comm_made(job->replica, at);
-    thread_comm_traffic sums = thread_comm_made(job->data, replica);
-    thread_comm_traffic keys = made_along(job, &context);
+    thread_comm_traffic joins = made_in(job, slices);
+    thread_comm_traffic sums = made_in(job, DATA);
+    thread_comm_traffic keys = made_in(job, CONTEXT);
+    thread_comm_traffic passed = made_in(job, STAGES);
     xray_status status = sum_gradients(job, &loss);
     if (status != XRAY_OK || run->one_call)
         return status;
@@ -315,11 +337,10 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     if (i + 1 == run->steps)
         store_table(job, &run->grads, grads);
     status = update_weights(job, i);
-    run->joins[job->rank][i] =
-        made_since(thread_comm_made(job->replica, at), joins);
-    run->sums[job->rank][i] =
-        made_since(thread_comm_made(job->data, replica), sums);
-    run->keys[job->rank][i] = made_since(made_along(job, &context), keys);
+    run->joins[job->rank][i] = made_since(made_in(job, slices), joins);
+    run->sums[job->rank][i] = made_since(made_in(job, DATA), sums);
+    run->keys[job->rank][i] = made_since(made_in(job, CONTEXT), keys);
+    run->passed[job->rank][i] = made_since(made_in(job, STAGES), passed);
     job->nll[i] = ctx.nll;
     return status;
 }
@@ -342,7 +363,7 @@ static xray_status score_rows(rank_job *job)
     if (status == XRAY_OK)
         status = forward_one(job->rig.ops, job->rig.self, &job->mine.batch,
                              outputs, &out);
-    if (job->rank % width_of(run))
+    if (job->rank % width_of(run) != answers_of(run))
         return status;
     memcpy(run->logp + job->whole.row_start[first], job->logp,
            job->mine.batch.tokens * sizeof(float));
@@ -387,10 +408,18 @@ static uint64_t count_trained(const rank_job *job)
     return count;
 }
 
+static uint64_t count_embedding(const rank_job *job)
+{
+    const xm_trainer *trainer = job->rig.self;
+    const xm_param *embed = xm_layout_at(trainer->layout, 0, XM_EMBED);
+    return embed ? embed->count : 0;
+}
+
 static xray_status run_job(rank_job *job)
 {
     ranks_run *run = job->run;
     run->trained[job->rank] = count_trained(job);
+    run->embedding[job->rank] = count_embedding(job);
     const xray_train_ops *ops = job->rig.ops;
     xray_status status = XRAY_OK;
     if (run->load_dir)
@@ -412,31 +441,22 @@ static xray_status run_job(rank_job *job)
     return status;
 }
 
-/* The group of `count` ranks from `first` on, `step` apart, of which this rank
- * is one; NULL if there is none. */
-static xray_comm_group *form_group(rank_job *job, thread_comm *m,
-                                   uint32_t first, uint32_t step,
-                                   uint32_t count)
+static xray_subgroup form_group(rank_job *job, thread_comm *m, const char *name,
+                                line at)
 {
     uint32_t ranks[THREAD_COMM_MAX];
-    xray_comm_group *group = NULL;
+    xray_subgroup group = { .name = name,
+                            .rank = (job->rank - at.first) / at.step,
+                            .size = at.count };
     if (!m || job->status != XRAY_OK)
-        return NULL;
-    if (!job->run->shm)
-        return thread_comm_group(m, (job->rank - first) / step);
-    for (uint32_t i = 0; i < count; i++)
-        ranks[i] = first + i * step;
-    job->status = job->comm->group(job->comm_self, ranks, count, &group);
-    return group;
-}
-
-/* Makes the group along an axis; NULL if this rank is the only one. */
-static xray_comm_group *join_axis(rank_job *job, const axis_ranks *a)
-{
-    xray_comm_group *group = NULL;
-    if (a->count > 1 && job->status == XRAY_OK)
+        return group;
+    for (uint32_t i = 0; i < at.count; i++)
+        ranks[i] = at.first + i * at.step;
+    if (job->run->shm)
         job->status =
-            job->comm->group(job->comm_self, a->rank, a->count, &group);
+            job->comm->group(job->comm_self, ranks, at.count, &group.group);
+    else
+        group.group = thread_comm_group(m, group.rank);
     return group;
 }
 
@@ -490,11 +510,6 @@ static void *rank_main(void *ptr)
 {
     rank_job *job = ptr;
     ranks_run *run = job->run;
-    uint32_t width = width_of(run);
-    uint32_t kv = kv_of(run);
-    uint32_t at = job->rank % width;
-    const axis_ranks tensor = find_axis(job, 1, tensor_of(run));
-    const axis_ranks context = find_axis(job, tensor_of(run), context_of(run));
     int last = job->rank + 1 == run->ranks;
     xray_world world = { .header = XRAY_HEADER(xray_world),
                          .rank = job->rank,
@@ -503,24 +518,16 @@ static void *rank_main(void *ptr)
         job->status = open_comm(job);
         world.comm = job->comm;
         world.comm_self = job->comm_self;
-        world.group = form_group(job, job->m, 0, 1, run->ranks);
+        world.group =
+            form_group(job, job->m, "", (line){ 0, 1, run->ranks }).group;
     }
-    const xray_subgroup groups[] = {
-        { XRAY_AXIS_REPLICA,
-          form_group(job, job->replica, job->rank - at, 1, width), at, width },
-        { XRAY_AXIS_DATA,
-          form_group(job, job->data, at, width, run->ranks / width),
-          job->rank / width, run->ranks / width },
-        { "kv", form_group(job, job->kv, job->rank - job->rank % kv, 1, kv),
-          job->rank % kv, kv },
-        { XRAY_AXIS_TENSOR, context.count > 1 ? join_axis(job, &tensor) : NULL,
-          tensor.at, tensor.count },
-        { XRAY_AXIS_CONTEXT, join_axis(job, &context), context.at,
-          context.count },
-    };
+    xray_subgroup groups[KINDS];
+    for (uint32_t k = 0; k < KINDS; k++)
+        groups[k] =
+            form_group(job, job->in[k], names[k], line_of(run, k, job->rank));
     if (run->spec.tensor) {
         world.subgroups = groups;
-        world.subgroup_count = 5;
+        world.subgroup_count = KINDS;
         world.subgroup_stride = sizeof(groups[0]);
     }
     run_instance(job, run->odd && last ? run->odd : &run->spec, &world);
@@ -535,19 +542,17 @@ void ranks_go(ranks_run *run)
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     rank_job *jobs = calloc(run->ranks, sizeof(*jobs));
     thread_comm *m = thread_comm_open(run->ranks);
-    thread_comm *groups[3][THREAD_COMM_MAX] = { { NULL } };
+    thread_comm *groups[KINDS][THREAD_COMM_MAX] = { { NULL } };
     uint32_t width = width_of(run);
-    uint32_t replicas = run->ranks / width;
     snapshot *after = run->watch ? calloc(run->steps, sizeof(*after)) : NULL;
     assert_non_null(jobs);
     assert_non_null(m);
     assert_true(run->steps <= RANKS_STEPS);
-    for (uint32_t r = 0; r < replicas && width > 1; r++)
-        groups[0][r] = thread_comm_open(width);
-    for (uint32_t r = 0; r < width && run->spec.tensor && replicas > 1; r++)
-        groups[1][r] = thread_comm_open(replicas);
-    for (uint32_t r = 0; r < run->ranks / kv_of(run) && kv_of(run) > 1; r++)
-        groups[2][r] = thread_comm_open(kv_of(run));
+    for (uint32_t i = 0; i < KINDS * run->ranks; i++) {
+        line at = line_of(run, i % KINDS, i / KINDS);
+        if (at.first == i / KINDS && at.count > 1)
+            groups[i % KINDS][i / KINDS] = thread_comm_open(at.count);
+    }
     for (uint32_t r = 0; r < run->ranks; r++) {
         jobs[r] = (rank_job){ .host = { .header = XRAY_HEADER(xray_host),
                                         .version = "test",
@@ -557,9 +562,6 @@ void ranks_go(ranks_run *run)
                                         .service = job_service },
                               .run = run,
                               .m = m,
-                              .replica = groups[0][r / width],
-                              .data = groups[1][r % width],
-                              .kv = groups[2][r / kv_of(run)],
                               .mutex = &mutex,
                               .after = after,
                               .rank = r,
@@ -568,6 +570,8 @@ void ranks_go(ranks_run *run)
                                           : run->cuts,
                               .device = rig_device_open(1),
                               .error = run->error[r] };
+        for (uint32_t k = 0; k < KINDS; k++)
+            jobs[r].in[k] = groups[k][line_of(run, k, r).first];
         assert_int_equal(pthread_create(&threads[r], NULL, rank_main, &jobs[r]),
                          0);
     }
@@ -575,7 +579,8 @@ void ranks_go(ranks_run *run)
         (void)pthread_join(threads[r], NULL);
         run->status[r] = jobs[r].status;
         rig_device_close(&jobs[r].device);
-        for (uint32_t i = 0; i < run->steps && r % width == 0; i++)
+        for (uint32_t i = 0; i < run->steps && r % width == answers_of(run);
+             i++)
             run->nll[i] += jobs[r].nll[i];
     }
     for (uint32_t i = 0; after && i < run->steps; i++) {
@@ -583,9 +588,9 @@ void ranks_go(ranks_run *run)
         snapshot_free(&after[i]);
     }
     free(after);
-    for (uint32_t i = 0; i < 3 * THREAD_COMM_MAX; i++)
-        if (groups[i % 3][i / 3])
-            thread_comm_close(groups[i % 3][i / 3]);
+    for (uint32_t i = 0; i < KINDS * THREAD_COMM_MAX; i++)
+        if (groups[i % KINDS][i / KINDS])
+            thread_comm_close(groups[i % KINDS][i / KINDS]);
     thread_comm_close(m);
     free(jobs);
     for (uint32_t r = 0; r < run->ranks && !run->may_fail; r++)

@@ -24,7 +24,7 @@ typedef struct ranks_work {
 typedef struct ranks_run {
     rig_spec spec;
     uint32_t ranks;      /* with spec.tensor, so many of them, times
-                          * spec.context, are a replica */
+                          * spec.context and spec.stages, are a replica */
     uint32_t steps;      /* number of updates */
     uint32_t first_step; /* their rows are those of steps first_step.. */
     uint32_t cuts;       /* micro-batches per rank */
@@ -56,7 +56,9 @@ typedef struct ranks_run {
     thread_comm_traffic joins[THREAD_COMM_MAX][RANKS_STEPS];
     thread_comm_traffic sums[THREAD_COMM_MAX][RANKS_STEPS];
     thread_comm_traffic keys[THREAD_COMM_MAX][RANKS_STEPS]; /* the context's */
+    thread_comm_traffic passed[THREAD_COMM_MAX][RANKS_STEPS]; /* stages' */
     uint64_t trained[THREAD_COMM_MAX];    /* floats of buckets with gradients */
+    uint64_t embedding[THREAD_COMM_MAX];  /* floats of the embedding, if any */
     uint64_t first_part[THREAD_COMM_MAX]; /* bytes received for the first part
                                            * of the export */
     uint32_t skipped[THREAD_COMM_MAX];

@@ -13,10 +13,12 @@ static const struct layout {
     uint32_t replicas;
     uint32_t tensor; /* megatron with so many ranks of a replica; 0: zero3 */
     uint32_t stage;
+    uint32_t stages; /* of the pipeline; 0: 1 */
 } layouts[] = {
-    { 1, 0, 0 }, { 1, 0, 1 }, { 1, 0, 2 }, { 1, 0, 3 }, { 1, 1, 0 },
-    { 1, 2, 0 }, { 1, 4, 0 }, { 2, 0, 0 }, { 2, 0, 1 }, { 2, 0, 2 },
-    { 2, 0, 3 }, { 2, 1, 0 }, { 2, 2, 0 }, { 2, 4, 0 },
+    { 1, 0, 0 }, { 1, 0, 1 },    { 1, 0, 2 },    { 1, 0, 3 },    { 1, 1, 0 },
+    { 1, 2, 0 }, { 1, 4, 0 },    { 1, 1, 0, 2 }, { 1, 2, 0, 2 }, { 2, 0, 0 },
+    { 2, 0, 1 }, { 2, 0, 2 },    { 2, 0, 3 },    { 2, 1, 0 },    { 2, 2, 0 },
+    { 2, 4, 0 }, { 2, 1, 0, 2 }, { 2, 2, 0, 2 },
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
@@ -41,11 +43,13 @@ static void expect_same_checkpoint(const char *want, const char *dir,
                                    const struct layout *layout)
 {
     if (files_differ(want, dir, "model.safetensors"))
-        fail_msg("%u replicas, tp %u, stage %u: other weights",
-                 layout->replicas, layout->tensor, layout->stage);
+        fail_msg("%u replicas, tp %u, stage %u, %u stages: other weights",
+                 layout->replicas, layout->tensor, layout->stage,
+                 layout->stages);
     if (files_differ(want, dir, "optim.safetensors"))
-        fail_msg("%u replicas, tp %u, stage %u: other moments",
-                 layout->replicas, layout->tensor, layout->stage);
+        fail_msg("%u replicas, tp %u, stage %u, %u stages: other moments",
+                 layout->replicas, layout->tensor, layout->stage,
+                 layout->stages);
 }
 
 /* Trains for `steps` steps from the checkpoint in `from`, or from the start if
@@ -53,10 +57,12 @@ static void expect_same_checkpoint(const char *want, const char *dir,
 static void train_on(const struct layout *layout, uint32_t steps,
                      const char *from, uint32_t first_step, const char *dir)
 {
-    uint32_t width = layout->tensor ? layout->tensor : 1;
+    uint32_t width = (layout->tensor ? layout->tensor : 1) *
+                     (layout->stages ? layout->stages : 1);
     ranks_run run =
         ranks_of(ranks_qwen3, layout->replicas * width, layout->stage);
     run.spec.tensor = layout->tensor;
+    run.spec.stages = layout->stages;
     run.steps = steps;
     run.first_step = first_step;
     run.load_dir = from;

@@ -187,6 +187,9 @@ static void set_megatron_options(const rig_spec *spec, void *config)
     const xray_component *megatron = rig_component_of(spec);
     int64_t tensor = spec->tensor;
     int64_t context = spec->context ? spec->context : 1;
+    int64_t stages = spec->stages ? spec->stages : 1;
+    int64_t first = spec->first_layers;
+    int64_t last = spec->last_layers;
     int64_t recompute = spec->checkpointing;
     uint32_t distributed = !spec->all_moments;
     uint32_t overlap = !spec->no_overlap;
@@ -194,6 +197,12 @@ static void set_megatron_options(const rig_spec *spec, void *config)
                sizeof(tensor));
     set_option(megatron, config, "context_parallel_size", &context,
                sizeof(context));
+    set_option(megatron, config, "pipeline_model_parallel_size", &stages,
+               sizeof(stages));
+    set_option(megatron, config, "decoder_first_pipeline_num_layers", &first,
+               sizeof(first));
+    set_option(megatron, config, "decoder_last_pipeline_num_layers", &last,
+               sizeof(last));
     set_option(megatron, config, "recompute_granularity", &recompute,
                sizeof(recompute));
     set_option(megatron, config, "sequence_parallel", &spec->sequence,

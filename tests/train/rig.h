@@ -59,9 +59,12 @@ typedef struct rig_spec {
     uint32_t tensor;
     uint32_t all_moments; /* megatron: every rank has all moments */
     uint32_t no_overlap;
-    uint32_t dtype;    /* [XRAY_F32] */
-    uint32_t sequence; /* megatron: sequence_parallel */
-    uint32_t context;  /* megatron: ranks that divide rows [1] */
+    uint32_t dtype;        /* [XRAY_F32] */
+    uint32_t sequence;     /* megatron: sequence_parallel */
+    uint32_t context;      /* megatron: ranks that divide rows [1] */
+    uint32_t stages;       /* megatron: of the pipeline [1] */
+    uint32_t first_layers; /* of the first stage [as the others] */
+    uint32_t last_layers;
     uint32_t segments; /* of a mini-batch */
 } rig_spec;
 

@@ -19,6 +19,7 @@ static xm_piece test_piece(const void *ctx, size_t i)
 {
     return (xm_piece){ .data = values,
                        .param = (const xm_param *)ctx + i / 2,
+                       .tensor = i,
                        .range = { 0, COUNT },
                        .transposed = i % 2 };
 }

@@ -157,11 +157,11 @@ static void *save_member(void *ctx)
 {
     member *m = ctx;
     const xm_agreement agreement = { m, agree_with_all, m->rank, 0 };
-    m->status = xm_weights_save_share(m->weights, m->dir, XM_ST_SHARD_BYTES,
-                                      &agreement, &m->err);
+    m->status = xm_weights_save_share(m->weights, m->layout, m->dir,
+                                      XM_ST_SHARD_BYTES, &agreement, &m->err);
     if (m->status == XRAY_OK)
-        m->status =
-            xm_optim_save_share(m->adamw, m->dir, 4, &agreement, &m->err);
+        m->status = xm_optim_save_share(m->adamw, m->layout, m->dir, 4,
+                                        &agreement, &m->err);
     return NULL;
 }
 
@@ -303,36 +303,10 @@ static void every_layout_reads_and_writes_the_files_of_one_rank(void **state)
     }
 }
 
-static void a_stage_is_not_saved(void **state)
-{
-    (void)state;
-    fixture_kind stage = slice_kinds[0];
-    member m = { .ranks = 1 };
-    thread_comm *comm = thread_comm_open(1);
-    assert_non_null(comm);
-    m.self = thread_comm_self(comm, 0);
-    fixture_ok(
-        xm_config_stage(&slice_kinds[0].config, 1, 1, &m.err, &stage.config),
-        &m.err);
-    open_member(&m, &stage, 0, 1, 0, 1, 0);
-    const xm_agreement agreement = { &m, agree_with_all, 0, 0 };
-    const char *dir = scratch_path("stage");
-    assert_int_equal(xm_weights_save_share(m.weights, dir, XM_ST_SHARD_BYTES,
-                                           &agreement, &m.err),
-                     XRAY_E_UNSUPPORTED);
-    assert_non_null(strstr(m.err.text, "has not all of the layers"));
-    assert_int_equal(xm_optim_save(m.adamw, dir, 1, &m.err),
-                     XRAY_E_UNSUPPORTED);
-    assert_false(xr_path_exists(dir));
-    close_member(&m);
-    thread_comm_close(comm);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_reads_and_writes_the_files_of_one_rank),
-        cmocka_unit_test(a_stage_is_not_saved),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -37,7 +37,8 @@ struct thread_comm {
     uint64_t round;
     int broken;
     const float *in[THREAD_COMM_MAX];
-    const void *mail[THREAD_COMM_MAX]; /* to this rank; NULL: none */
+    /* [to] [from]; NULL: none */
+    const void *mail[THREAD_COMM_MAX][THREAD_COMM_MAX];
     uint64_t count[THREAD_COMM_MAX];
     struct xray_comm_group ranks[THREAD_COMM_MAX];
 };
@@ -311,10 +312,11 @@ static xray_status thread_broadcast(xray_comm_group *g, xray_stream *stream,
 }
 
 /* Waits until a rank's mail is there, or is taken. */
-static xray_status wait_for_mail(thread_comm *m, uint32_t rank, int there)
+static xray_status wait_for_mail(thread_comm *m, const void *const *mail,
+                                 int there)
 {
     struct timespec until = end_of_patience();
-    while (!m->broken && (m->mail[rank] != NULL) != there)
+    while (!m->broken && (*mail != NULL) != there)
         if (pthread_cond_timedwait(&m->cond, &m->mutex, &until) != 0)
             m->broken = 1;
     if (m->broken)
@@ -322,16 +324,16 @@ static xray_status wait_for_mail(thread_comm *m, uint32_t rank, int there)
     return m->broken ? XRAY_E_PEER : XRAY_OK;
 }
 
-/* A rank has mail of one other at a time. */
 static xray_status thread_send(xray_comm_group *g, xray_stream *stream,
                                const void *buf, uint64_t bytes, uint32_t peer)
 {
     (void)stream;
+    const void **mail = &g->m->mail[peer][g->rank];
     add_call(&g->made.send, bytes / sizeof(float));
     (void)pthread_mutex_lock(&g->m->mutex);
-    g->m->mail[peer] = buf;
+    *mail = buf;
     (void)pthread_cond_broadcast(&g->m->cond);
-    xray_status status = wait_for_mail(g->m, peer, 0);
+    xray_status status = wait_for_mail(g->m, mail, 0);
     (void)pthread_mutex_unlock(&g->m->mutex);
     return status;
 }
@@ -340,13 +342,13 @@ static xray_status thread_recv(xray_comm_group *g, xray_stream *stream,
                                void *buf, uint64_t bytes, uint32_t peer)
 {
     (void)stream;
-    (void)peer;
+    const void **mail = &g->m->mail[g->rank][peer];
     g->received += bytes;
     (void)pthread_mutex_lock(&g->m->mutex);
-    xray_status status = wait_for_mail(g->m, g->rank, 1);
+    xray_status status = wait_for_mail(g->m, mail, 1);
     if (status == XRAY_OK)
-        memcpy(buf, g->m->mail[g->rank], bytes);
-    g->m->mail[g->rank] = NULL;
+        memcpy(buf, *mail, bytes);
+    *mail = NULL;
     (void)pthread_cond_broadcast(&g->m->cond);
     (void)pthread_mutex_unlock(&g->m->mutex);
     return status;
