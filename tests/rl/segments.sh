@@ -67,6 +67,7 @@ like ppo 2 "${ppo[@]}" --set actor.shuffle=true
 run next --set trainer.total_training_steps=1
 run next --set run.ranks=2
 same_checkpoint "$work/one/global_step_$steps" "$work/next/global_step_$steps"
+rm -r "$work/next"
 
 # Five rows, of which three segments have one each and one has two.
 for ranks in 1 2; do
