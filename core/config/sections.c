@@ -227,10 +227,11 @@ static const xray_option rollout_options[] = {
               "likely one; 0: off."),
     XRAY_INT(ROLLOUT, top_k, "-1", -1, 1 << 30, "tokens", 0u, SINCE,
              "Sample from this many most likely tokens; -1 or 0: off."),
-    XRAY_REAL(ROLLOUT, repetition_penalty, "1", 0.01, 100, NULL, 0u, SINCE,
-              "Divides logits above 0 of tokens in the prompt or the response, "
-              "and multiplies others; 1: off. The penalties hold for training "
-              "rollouts, not for validation."),
+    XRAY_REAL(
+        ROLLOUT, repetition_penalty, "1", 0.01, 100, NULL, 0u, SINCE,
+        "Divides logits above 0 of tokens in the prompt or the response, "
+        "and multiplies others; 1: off. Penalties and min_tokens hold for "
+        "xray eval and sft; a run that trains on its samples refuses them."),
     XRAY_REAL(ROLLOUT, frequency_penalty, "0", -2, 2, NULL, 0u, SINCE,
               "Subtracted from a token's logit as often as the response has "
               "it; 0: off."),
@@ -238,8 +239,7 @@ static const xray_option rollout_options[] = {
               "Subtracted once from the logits of tokens that the response "
               "has; 0: off."),
     XRAY_INT(ROLLOUT, min_tokens, "0", 0, 1 << 30, "tokens", 0u, SINCE,
-             "No end token is sampled in training before a response has this "
-             "many tokens."),
+             "No end token is sampled before a response has this many tokens."),
     XRAY_BOOL(ROLLOUT, ignore_eos, "false", 0u, SINCE,
               "Continue after an end token, up to max_response_length."),
     XRAY_INT(ROLLOUT, max_num_seqs, "0", 0, 1 << 20, "sequences", 0u, SINCE,

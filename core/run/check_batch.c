@@ -155,6 +155,22 @@ void xr_run_check_groups(const xr_run *run, const xr_dealing *deal,
                   (long long)data->max_response_length, (long long)(n * row));
 }
 
+/* Log-probabilities are those of the model's own logits, at the sampling
+ * temperature. */
+static void refuse_training(const xr_run *run, const char *key,
+                            xr_errors *errors)
+{
+    if (run->with & XR_WITH_ALGO)
+        xr_errors_add(errors,
+                      "%s: [rollout] %s = %s changes the distribution that "
+                      "tokens are drawn from and not their log-probabilities, "
+                      "so that training would take them for the policy's own "
+                      "choice; xray eval and sft, which only validate, may "
+                      "set it",
+                      locate_key(run, "rollout", key), key,
+                      xr_config_get(run->config, "rollout", key));
+}
+
 /* Sampling from other logits than the model's needs an engine that does. */
 static void check_sampling(const xr_run *run, xr_errors *errors)
 {
@@ -180,6 +196,9 @@ static void check_sampling(const xr_run *run, xr_errors *errors)
           xray_is_set((float)r->presence_penalty, 0) },
         { "rollout", "min_tokens", XRAY_INFER_MIN_TOKENS, r->min_tokens > 0 },
     };
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (keys[i].set && !(keys[i].need & cuts))
+            refuse_training(run, keys[i].key, errors);
     uint64_t has = run->infer.ops ? xr_infer(run)->capabilities : ~0ull;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (keys[i].set && !(has & keys[i].need))

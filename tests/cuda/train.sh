@@ -29,11 +29,19 @@ same_checkpoint "$work/cpu/global_step_2" "$work/f32/global_step_2"
 diff <(steady "$work/cpu/metrics.jsonl") <(steady "$work/f32/metrics.jsonl") ||
     fail "metrics of cpu and cuda in float32 differ"
 
-changed=(--set rollout.repetition_penalty=1.5 --set rollout.presence_penalty=0.5 --set rollout.min_tokens=2)
-run "$work/cpu-shared" --set actor.share_prompts=true "${changed[@]}"
-run "$work/f32-shared" --set actor.share_prompts=true "${changed[@]}" --set run.device=cuda --set device.cuda.precision=float32
+run "$work/cpu-shared" --set actor.share_prompts=true
+run "$work/f32-shared" --set actor.share_prompts=true --set run.device=cuda --set device.cuda.precision=float32
 same_checkpoint "$work/cpu-shared/global_step_2" "$work/f32-shared/global_step_2"
-run "$work/bf16-changed" "${changed[@]}" --set run.device=cuda
+# Penalties and min_tokens change samples that are not trained on.
+changed=(--set rollout.repetition_penalty=1.5 --set rollout.presence_penalty=0.5 --set rollout.min_tokens=2)
+evaluate() { # NAME [--set ...]
+    "$XRAY_BIN" eval "$work/run.ini" "${changed[@]}" --set "trainer.validation_data_dir=$work/$1" "${@:2}" >"$work/log" 2>&1 ||
+        { cat "$work/log"; fail "no validation in $1"; }
+}
+evaluate cpu-changed
+evaluate f32-changed --set run.device=cuda --set device.cuda.precision=float32
+cmp "$work/cpu-changed/0.jsonl" "$work/f32-changed/0.jsonl"
+evaluate bf16-changed --set run.device=cuda
 
 # recompute_old_logp = 1: a difference between rollout and trainer stops a run.
 run "$work/bf16" --set run.device=cuda
