@@ -295,7 +295,7 @@ xray_status xr_dir_sync(const char *path, xr_err *err)
     return status;
 }
 
-xray_status xr_dir_sync_parent(const char *path, xr_err *err)
+char *xr_path_parent(const char *path)
 {
     size_t size = strlen(path);
     while (size > 1 && path[size - 1] == '/')
@@ -304,7 +304,12 @@ xray_status xr_dir_sync_parent(const char *path, xr_err *err)
         size--;
     while (size > 1 && path[size - 1] == '/')
         size--;
-    char *parent = size ? xr_strndup(path, size) : xr_strdup(".");
+    return size ? xr_strndup(path, size) : xr_strdup(".");
+}
+
+xray_status xr_dir_sync_parent(const char *path, xr_err *err)
+{
+    char *parent = xr_path_parent(path);
     if (!parent)
         return fail_out_of_memory(err, path);
     xray_status status = xr_dir_sync(parent, err);

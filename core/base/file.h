@@ -64,6 +64,9 @@ xray_status xr_path_join(const char *dir, const char *name, char *buffer,
 
 int xr_path_is_dir(const char *path);
 int xr_path_exists(const char *path);
+/* Returns the folder that holds `path`, which free releases; NULL when out of
+ * memory. */
+char *xr_path_parent(const char *path);
 /* 1 if both exist and `path` is an entry of the folder. */
 int xr_path_is_in(const char *path, const char *dir);
 /* 1 if both exist and are the same file or folder. */

@@ -230,6 +230,9 @@ void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
             (uint32_t)run->ini.actor.trainable_from_layer;
     run->rollout.load = run->actor.load;
     run->rollout.load.rows = sequences;
+    if (!sequences)
+        run->rollout.load.prompt_tokens =
+            (uint32_t)run->ini.data.max_prompt_length;
     run->sequences = sequences ? 0 : count_sequences(&run->ini);
     xr_run_share_sequences(run);
     run->rollout.load.trainable = 0;

@@ -110,8 +110,8 @@ void xr_run_free(xr_run *run); /* accepts NULL */
 
 /* Sets the workloads that instances must be ready for, before the roles start.
  * xr_run_new derives them from the INI; the tools change them. `sequences`: the
- * most that an engine samples at once; 0: its share of [rollout] max_num_seqs.
- */
+ * most that an engine samples at once; 0: its share of [rollout] max_num_seqs,
+ * of prompts as [data] has them. */
 void xr_run_set_workloads(xr_run *run, uint64_t micro_tokens,
                           uint64_t row_tokens, uint64_t sequences);
 /* Applies the algorithm's needs, XRAY_NEED_*, to the models: heads, and the

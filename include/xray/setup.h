@@ -183,7 +183,7 @@ typedef struct xray_workload {
     /* train: a mini-batch comes in this many segments, a power of two that the
      * replicas divide (XRAY_SEGMENTS_*); 0: undivided. */
     uint32_t segments;
-    uint32_t reserved;
+    uint32_t prompt_tokens; /* infer: most tokens of a prompt; 0: not known */
 } xray_workload;
 
 /* How a training backend adds up the gradients of S segments of a mini-batch:

@@ -202,6 +202,12 @@ static xray_status plan_instance(const xm_engine_sizes *sizes,
     return XRAY_OK;
 }
 
+static xray_status check_trace(const char *name, const char *path, xr_err *err)
+{
+    xray_status status = path && *path ? xm_trace_check(path, err) : XRAY_OK;
+    return status == XRAY_OK ? status : xr_fail_in(err, status, "%s", name);
+}
+
 xray_status xm_engine_plan(const xm_engine_kind *kind, const xray_host *host,
                            const void *config, const xray_model *model,
                            const xray_workload *load, xray_plan *out)
@@ -210,6 +216,8 @@ xray_status xm_engine_plan(const xm_engine_kind *kind, const xray_host *host,
     xm_engine_sizes sizes;
     xray_status status =
         xm_engine_find_sizes(kind, config, model, load, &err, &sizes);
+    if (status == XRAY_OK)
+        status = check_trace(kind->name, sizes.options.trace, &err);
     if (status == XRAY_OK)
         status = plan_instance(&sizes, model, load, &err, out);
     return status == XRAY_OK ? status

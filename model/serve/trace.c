@@ -44,6 +44,23 @@ static void free_trace(xm_trace *trace)
     free(trace);
 }
 
+xray_status xm_trace_check(const char *path, xr_err *err)
+{
+    char *folder = xr_path_parent(path);
+    xray_status status = XRAY_OK;
+    if (!folder)
+        status = xr_fail(err, XRAY_E_NOMEM, "no memory for a path");
+    else if (xr_path_is_dir(path))
+        status =
+            xr_fail_key(err, XRAY_E_CONFIG, NULL, "trace",
+                        " = %s, a file was expected: this is a folder", path);
+    else if (!xr_path_is_dir(folder))
+        status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "trace",
+                             " = %s: there is no folder %s", path, folder);
+    free(folder);
+    return status;
+}
+
 xray_status xm_trace_open(const char *path, uint32_t rank, const char *name,
                           xr_err *err, xm_trace **out)
 {

@@ -13,6 +13,10 @@
 
 typedef struct xm_trace xm_trace;
 
+/* Tells why no trace can be opened at `path` on this machine, as far as that is
+ * known before. */
+xray_status xm_trace_check(const char *path, xr_err *err);
+
 /* Rank 0 of the run writes `path`, and rank N "PATH.N". An older file is
  * replaced. `name` is that of the process in the trace. */
 xray_status xm_trace_open(const char *path, uint32_t rank, const char *name,

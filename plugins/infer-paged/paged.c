@@ -37,17 +37,21 @@ static xray_status find_blocks(const paged_config *config,
     return XRAY_OK;
 }
 
-static xray_status check_options(const paged_config *config, xr_err *err)
+static xray_status check_options(const paged_config *config,
+                                 const xray_workload *load, xr_err *err)
 {
+    int64_t least = load->prompt_tokens ? (int64_t)load->prompt_tokens + 1 : 2;
     xray_status status = XRAY_OK;
     if (config->block_size % XM_ENGINE_BLOCK_TOKENS)
         status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "block_size",
                              " = %" PRId64 ", a multiple of %u was expected",
                              config->block_size, XM_ENGINE_BLOCK_TOKENS);
-    else if (config->max_model_len == 1)
+    else if (config->max_model_len && config->max_model_len < least)
         status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "max_model_len",
-                             " = 1, at least 2 (a prompt and a sample of one "
-                             "token each), or 0, was expected");
+                             " = %" PRId64 ", at least %" PRId64
+                             " (the longest prompt and one token of its "
+                             "sample), or 0, was expected",
+                             config->max_model_len, least);
     else if (config->max_num_batched_tokens < config->max_num_seqs)
         status = xr_fail_key(
             err, XRAY_E_CONFIG, NULL, "max_num_batched_tokens",
@@ -70,7 +74,7 @@ static xray_status paged_find_bounds(const void *options,
                        "paged: the workload has %" PRIu64 " rows of %" PRIu64
                        " tokens, expected at least one row of two tokens",
                        load->rows, row);
-    xray_status status = check_options(config, err);
+    xray_status status = check_options(config, load, err);
     if (status != XRAY_OK)
         return status;
     if (config->max_model_len && (uint64_t)config->max_model_len < row)
@@ -145,7 +149,7 @@ static const xray_option options[] = {
     XRAY_BOOL(paged_config, enable_prefix_caching, "true", 0u, "0.1",
               "Share the blocks of equal beginnings between sequences, also "
               "those of sequences that have ended; the bits are the same."),
-    XRAY_REAL(paged_config, watermark, "0.05", 0, 0.5, NULL, 0u, "0.1",
+    XRAY_REAL(paged_config, watermark, "0.1", 0, 0.5, NULL, 0u, "0.1",
               "Part of the blocks that stays free when a sequence starts "
               "beside others, so that fewer are preempted."),
     XM_ENGINE_TRACE(paged_config),

@@ -219,7 +219,7 @@ AT(xray_workload, device, 48);
 AT(xray_workload, device_config, 56);
 AT(xray_workload, device_work, 64);
 AT(xray_workload, segments, 72);
-AT(xray_workload, reserved, 76);
+AT(xray_workload, prompt_tokens, 76);
 SIZE(xray_workload, 80);
 
 AT(xray_plan, header, 0);
