@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # If a Workhorse of a replica is killed or stopped in the middle of a pass, while the
-# others wait for what it has of a layer, the run reports within seconds which one, its
+# others wait for what it has of a layer or of a stage, the run reports within seconds which one, its
 # phase and their collective, and leaves no process; with [run] max_restarts it restarts
 # by itself and ends with the bits of an undisturbed run. The arguments say what happens
 # to which runs: the number of ranks and a signal each.
@@ -27,8 +27,19 @@ for name in "$@"; do
         fail "no rank waits for the others of its replica: $(cat "$work/$name.err")"
 done
 
-# A rank that is late: the sentence of the collective that waited for it reaches the user.
+# The last of two stages is held in the loss, and the first one waits for its gradients.
 ranks=2
+steps="--set run.threads=1 --set run.train=megatron --set train.megatron.pipeline_model_parallel_size=2 --set run.ranks=2"
+steps="$steps --set run.algo=sick"
+SICK_FLAG=$work/stages.flag held stages --set trainer.total_training_steps=2000
+quiet
+before=$EPOCHREALTIME
+hit KILL
+lost stages forward_backward
+grep -q 'rank 0 \(waits\|gave up\) in recv of [0-9]* bytes' "$work/stages.err" ||
+    fail "the first stage does not wait for the second: $(cat "$work/stages.err")"
+
+# A rank that is late: the sentence of the collective that waited for it reaches the user.
 steps="$common --set run.ranks=2 --set run.algo=sick --set run.comm_timeout=2"
 SICK_FLAG=$work/late.flag held late --set trainer.total_training_steps=2000
 wait "$run" && fail "a run without a rank ended well"
