@@ -282,6 +282,8 @@ static void *create_trainer(const shape *s, const xray_world *world,
                                    .beta2 = 0.999,
                                    .eps = 1e-8,
                                    .tensor_model_parallel_size = how->tensor,
+                                   .context_parallel_size = 1,
+                                   .pipeline_model_parallel_size = 1,
                                    .recompute_granularity =
                                        XM_TRAINER_RECOMPUTE_SELECTIVE,
                                    .use_distributed_optimizer = 1,

@@ -68,11 +68,15 @@ static xr_time_layout make_layout(const step *s, uint32_t role,
                            .context = { 1, 1 },
                            .pipeline = { 1, 1 },
                            .chunks = 1,
-                           .again = XR_AGAIN_NONE,
                            .sum_bytes = sizeof(float),
                            .grad_bytes = sizeof(float),
                            .weight_bytes = sizeof(float) };
     take_axes(from, &out);
+    if (plan) {
+        out.chunks = plan->plan.chunks ? plan->plan.chunks : 1;
+        out.sequence = plan->plan.sequence;
+        out.again = plan->plan.recompute;
+    }
     if (plan && role == XRAY_ROLE_ACTOR)
         out.zero =
             find_zero_stage(plan,

@@ -227,7 +227,7 @@ static void add_block_joins(const pass *p, int backward, xr_times *t)
         m, &l->tensor, 1, hidden * (l->sequence ? p->bytes : l->sum_bytes));
     /* The inputs of weight gradients are gathered once more. */
     const double more =
-        backward && l->sequence && l->again != XR_AGAIN_NONE ? 2 : 0;
+        backward && l->sequence && l->again != XRAY_RECOMPUTE_NONE ? 2 : 0;
     const double kv = 2 * p->tokens * kv_columns(p->config) / l->tensor.size;
     t->of[XR_TIME_TENSOR] += 2 * sum + (2 + more) * gather;
     t->of[XR_TIME_CONTEXT] +=
@@ -248,9 +248,9 @@ static void add_backward_block(const pass *p, xr_times *t)
     xr_times again = { { 0 } };
     add_block(p, 2, t);
     add_block_joins(p, 1, t);
-    if (p->layout->again == XR_AGAIN_FULL)
+    if (p->layout->again == XRAY_RECOMPUTE_FULL)
         add_forward_block(p, &again);
-    else if (p->layout->again == XR_AGAIN_SELECTIVE)
+    else if (p->layout->again == XRAY_RECOMPUTE_SELECTIVE)
         /* Norms read and write, and the activation is made again. */
         add_elements(p,
                      4.0 * p->config->hidden +

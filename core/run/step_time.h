@@ -7,6 +7,8 @@
 #ifndef XR_STEP_TIME_H
 #define XR_STEP_TIME_H
 
+#include <xray/setup.h>
+
 #include "core/run/machine.h"
 #include "model/hf/config.h"
 
@@ -42,8 +44,6 @@ typedef struct xr_time_axis {
     uint32_t stride;
 } xr_time_axis;
 
-enum { XR_AGAIN_NONE, XR_AGAIN_SELECTIVE, XR_AGAIN_FULL };
-
 typedef struct xr_time_layout {
     xr_time_axis tensor;
     xr_time_axis context;
@@ -52,7 +52,7 @@ typedef struct xr_time_layout {
     uint32_t chunks;       /* parts of the model on each stage; at least 1 */
     uint32_t sequence;     /* 1: tensor-parallel ranks divide the tokens */
     uint32_t zero;         /* 0 to 3: optimizer, gradients and weights shared */
-    uint32_t again;        /* XR_AGAIN_* */
+    uint32_t again;        /* XRAY_RECOMPUTE_* */
     uint32_t sum_bytes;    /* of an element of a sum over ranks */
     uint32_t grad_bytes;   /* of an element of a gradient */
     uint32_t weight_bytes; /* of a weight that is gathered */

@@ -42,6 +42,11 @@ typedef struct xray_axis {
 
 #define XRAY_AXES 8u /* the most axes of a plan */
 
+/* What the backward pass computes again of a block. */
+#define XRAY_RECOMPUTE_NONE 0u
+#define XRAY_RECOMPUTE_SELECTIVE 1u /* norms and activations */
+#define XRAY_RECOMPUTE_FULL 2u      /* all of it */
+
 /* The ranks that differ from this one along one axis only, itself included.
  * Sub-groups that consist of the same ranks, or of all ranks of the world, may
  * have the same group. */
@@ -230,6 +235,13 @@ typedef struct xray_plan {
     /* Id of the numerics contract that the instance keeps with these options;
      * NULL: the one that its component names. */
     const char *numerics;
+    /* train: how the instance computes, from which the core predicts times. */
+    uint32_t recompute; /* XRAY_RECOMPUTE_* */
+    uint32_t sequence;  /* 1: the ranks that share each layer divide the tokens
+                         * between the layers */
+    uint32_t chunks;    /* parts of the model that each stage has, one after the
+                         * other; 0: one */
+    uint32_t reserved;
 } xray_plan;
 
 #endif

@@ -222,6 +222,14 @@ static void plan_training(const xm_trainer_options *options,
             xm_adamw_state_bytes(layout, options->all_moments);
 }
 
+static uint32_t name_recompute(const xm_trainer_options *options)
+{
+    return options->recompute == XM_TRAINER_RECOMPUTE_FULL ? XRAY_RECOMPUTE_FULL
+           : options->recompute == XM_TRAINER_RECOMPUTE_NONE
+               ? XRAY_RECOMPUTE_NONE
+               : XRAY_RECOMPUTE_SELECTIVE;
+}
+
 xray_plan xm_trainer_plan(const xm_trainer_options *options,
                           const xm_config *model, const xm_layout *layout,
                           const xray_workload *load, uint32_t ranks)
@@ -237,6 +245,8 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
         /* Each segment would have to be summed over a context by itself. */
         .segments = model->context_ranks > 1 ? 0 : XRAY_SEGMENTS_IN_RUNS,
         .numerics = model->dtype == XRAY_BF16 ? XRAY_NUMERICS_BF16 : NULL,
+        .recompute = name_recompute(options),
+        .sequence = options->sequence != 0,
     };
     own.bytes[XRAY_TAG_WEIGHTS] = weight_bytes(layout, load);
     own.bytes[XRAY_TAG_ACTIVATIONS] =

@@ -234,7 +234,11 @@ AT(xray_plan, axis_stride, 172);
 AT(xray_plan, answers, 176);
 AT(xray_plan, segments, 180);
 AT(xray_plan, numerics, 184);
-SIZE(xray_plan, 192);
+AT(xray_plan, recompute, 192);
+AT(xray_plan, sequence, 196);
+AT(xray_plan, chunks, 200);
+AT(xray_plan, reserved, 204);
+SIZE(xray_plan, 208);
 
 AT(xray_outputs, header, 0);
 AT(xray_outputs, logp, 8);

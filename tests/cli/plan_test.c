@@ -331,12 +331,45 @@ static void time_is_predicted_for_the_machine_that_is_named(void **state)
                              "rollout") < 0);
 }
 
+/* Returns the predicted update with options of megatron. */
+static double predict_megatron(const char *run, const char *first,
+                               const char *second)
+{
+    return read_seconds(
+        RUN(NULL, "plan", run, "--json", "--machine", "flops32=1e9,memory=1e9",
+            "--set", "run.train=megatron", "--set", "run.ranks=2", "--set",
+            "train.megatron.tensor_model_parallel_size=2", "--set",
+            "ref.train.megatron.tensor_model_parallel_size=2", "--set", first,
+            "--set", second),
+        "update");
+}
+
+/* Full recomputation is a third forward pass beside the two of the backward
+ * pass; sequence parallelism divides what tensor parallelism does not. */
+static void predictions_know_how_the_backend_computes(void **state)
+{
+    (void)state;
+    static const char none[] = "train.megatron.recompute_granularity=none";
+    static const char some[] = "train.megatron.recompute_granularity=selective";
+    static const char full[] = "train.megatron.recompute_granularity=full";
+    static const char whole[] = "train.megatron.sequence_parallel=false";
+    static const char parts[] = "train.megatron.sequence_parallel=true";
+    const char *run = write_run("");
+    const double least = predict_megatron(run, none, whole);
+    const double more = predict_megatron(run, some, whole);
+    const double most = predict_megatron(run, full, whole);
+    assert_true(least < more && more < most);
+    assert_true(most > 1.15 * least && most < 1.35 * least);
+    assert_true(predict_megatron(run, none, parts) < least);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_planned_per_instance),
         cmocka_unit_test(work_of_a_step_is_counted),
         cmocka_unit_test(time_is_predicted_for_the_machine_that_is_named),
+        cmocka_unit_test(predictions_know_how_the_backend_computes),
         cmocka_unit_test(turns_are_planned),
         cmocka_unit_test(a_run_takes_what_is_planned),
         cmocka_unit_test(plans_must_fit_the_memory),

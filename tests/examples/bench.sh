@@ -27,6 +27,9 @@ grep -q '^paged: [0-9]* tokens in .* tokens/s$' "$work/out.txt"
 grep -q '^dsinf: [0-9]* tokens in .* tokens/s$' "$work/out.txt"
 grep -q '^  [1-9][0-9]* preemptions, [1-9]' "$work/out.txt"
 [ "$(wc -l <"$work/samples.jsonl")" -eq 16 ]
+# No backend may refuse a candidate for its options alone.
+"$XRAY_BUILD/bench-plans" h200 0.5B >"$work/out.txt"
+grep -q '^| Qwen2.5-0.5B | 8 | megatron, TP 1, DP 8 | none | ' "$work/out.txt"
 "$XRAY_BUILD/bench-matmul" 1 >"$work/out.txt"
 grep -q '^decode ' "$work/out.txt"
 "$XRAY_BUILD/bench-segments" 1 auto 1 stories260K >"$work/out.txt"

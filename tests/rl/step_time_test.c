@@ -134,12 +134,12 @@ what_is_computed_again_is_a_forward_pass_or_its_elements(void **state)
 {
     (void)state;
     assert_true(xr_time_update(&model, &work).of[XR_TIME_AGAIN] == 0);
-    layout.again = XR_AGAIN_FULL;
+    layout.again = XRAY_RECOMPUTE_FULL;
     const double full = xr_time_update(&model, &work).of[XR_TIME_AGAIN];
     const double blocks = 3 * 4 * 10 * 2 * BLOCK_WEIGHTS / (1e6 * 0.5) +
                           3 * 10 * 4 * 4 * 8 * 3.0 / (1e6 * 0.25);
     NEAR(full, blocks + 3 * 4 * 10 * 2 * (80 + 24 + 48) / 1e12);
-    layout.again = XR_AGAIN_SELECTIVE;
+    layout.again = XRAY_RECOMPUTE_SELECTIVE;
     NEAR(xr_time_update(&model, &work).of[XR_TIME_AGAIN],
          3 * 4 * 10 * 2 * (32 + 48) / 1e12);
 }
@@ -175,7 +175,7 @@ static void tensor_parallel_ranks_join_four_times_in_a_block(void **state)
     layout.sequence = 1;
     t = xr_time_update(&model, &work).of[XR_TIME_TENSOR];
     NEAR(t, 3 * 4 * 4 * (80 * 4 / 2.0 + 80 * 2 / 2.0) / 1e5);
-    layout.again = XR_AGAIN_SELECTIVE;
+    layout.again = XRAY_RECOMPUTE_SELECTIVE;
     t = xr_time_update(&model, &work).of[XR_TIME_TENSOR];
     NEAR(t, 3 * 4 * (4 * 80 * 4 / 2.0 + 6 * 80 * 2 / 2.0) / 1e5);
 }
@@ -367,7 +367,7 @@ static double predict_mfu(const cell *c, const xr_machine *h100)
                                    .chunks = 1,
                                    .sequence = c->tensor > 1,
                                    .zero = c->zero,
-                                   .again = XR_AGAIN_NONE,
+                                   .again = XRAY_RECOMPUTE_NONE,
                                    .sum_bytes = 2,
                                    .grad_bytes = 4,
                                    .weight_bytes = 2 };
