@@ -5,8 +5,8 @@
  *
  *   bench-serve MODEL_FOLDER [section.key=value ...]
  *
- * Prompts are random ids, and a sample ends only at its max_tokens; sampling is
- * greedy, and all engines must give the same tokens. Prints the best round of
+ * Prompts are random ids, and a sample ends only at its max_tokens; all engines
+ * must give the same tokens. Prints the best round of
  * each engine beside the time that its arithmetic takes at the FMA peak, and
  * that of reading weights and cached keys at the read bandwidth. The time of
  * the processors is that of all threads. The program's own keys:
@@ -17,6 +17,8 @@
  *   bench.outputs=16..1024      tokens of a sample
  *   bench.samples=1             samples of a request, which share its prompt
  *   bench.copies=1              requests with the same prompt
+ *   bench.temperature=0         of the draws; 0: greedy, so that samples soon
+ *                               repeat themselves
  *   bench.rounds=1              rounds
  *   bench.record=FILE           writes each sample as a line of JSON, with its
  *                               prompt, so that others can be given the same
@@ -45,6 +47,7 @@ typedef struct options {
     int64_t samples;
     int64_t copies;
     int64_t rounds;
+    double temperature;
 } options;
 
 /* One sample of the workload, with what the engine has given of it. */
@@ -70,6 +73,8 @@ typedef struct round_result {
     uint64_t saved;
     uint64_t preemptions;
     uint64_t recomputed;
+    uint64_t drafts;
+    uint64_t accepted;
 } round_result;
 
 typedef struct engine {
@@ -145,6 +150,7 @@ static xray_status submit_all(bench *b, const engine *e, xr_err *err)
                                  .count = samples,
                                  .max_tokens = s->max_tokens,
                                  .prompt_id = i,
+                                 .temperature = (float)b->how.temperature,
                                  .top_p = 1,
                                  .stream = 1 };
         status = xr_engine_serves(e->run, &request, 0, err);
@@ -249,6 +255,8 @@ static xray_status run_round(bench *b, engine *e, xr_err *err)
     r.saved = after.prefix_tokens_saved - before.prefix_tokens_saved;
     r.preemptions = after.preemptions - before.preemptions;
     r.recomputed = after.recomputed_tokens - before.recomputed_tokens;
+    r.drafts = after.num_draft_tokens - before.num_draft_tokens;
+    r.accepted = after.num_accepted_tokens - before.num_accepted_tokens;
     b->compared = 1;
     if (e->best.seconds <= 0 || r.seconds < e->best.seconds)
         e->best = r;
@@ -302,6 +310,9 @@ static void print_engine(const bench *b, const engine *e)
            100 * (double)r->recomputed /
                ((double)(r->prompt_tokens + r->recomputed) + tokens),
            (unsigned long long)r->saved, (unsigned long long)r->prompt_tokens);
+    if (r->drafts)
+        printf("  %llu drafts, %llu of them right\n",
+               (unsigned long long)r->drafts, (unsigned long long)r->accepted);
     print_floor(b, r, tokens);
 }
 
@@ -352,6 +363,8 @@ static int read_own_option(options *how, const char *text)
         (void)snprintf(how->record, sizeof(how->record), "%s", value);
         return 1;
     }
+    if (strcmp(name, "temperature") == 0)
+        return xr_parse_real(value, &how->temperature) == 0 ? 1 : -1;
     char *dots = strstr(value, "..");
     int64_t *range = strcmp(name, "prompts") == 0   ? how->prompts
                      : strcmp(name, "outputs") == 0 ? how->outputs

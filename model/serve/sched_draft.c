@@ -12,9 +12,10 @@
 #define LEAST_TOKENS 2u
 #define MOST_TOKENS 5u
 
-/* A step takes about as long as the computing of this many tokens beside what
- * its tokens take: weights are read once. */
-#define STEP_TOKENS 16u
+/* Beside what its tokens take, a step takes about as long as this many tokens,
+ * since weights are read once. This is of two processors; of a device that does
+ * more for each byte that it reads it is too few, so that drafts rest early. */
+#define STEP_TOKENS 6u
 
 #define SURE 65536u
 /* The part of what is known of a sample's drafts that each new one replaces. */

@@ -3,7 +3,8 @@
 #
 # Proves that a run whose engine has a paged cache ends with the bits of one with
 # a contiguous cache, at any size of its blocks and of its pool, also where the
-# activations are bf16. Traces of these runs are whole, and tell what happened.
+# activations are bf16; and that drafts change no bit of a run with either cache.
+# Traces of these runs are whole, and tell what happened.
 . "$(dirname "$0")/lib.sh"
 make_task
 steps=(--set trainer.total_training_steps=2)
@@ -29,6 +30,13 @@ for events in told.values():
     assert events["version"] == 2
 assert told["kv_memory=64K.json"]["step"] > told["block_size=48.json"]["step"]
 EOF
+for name in dsinf paged; do
+    rm -rf "$work/drafts"
+    train "$work/drafts" "${steps[@]}" --set run.infer=$name --set infer.$name.speculate=4 >/dev/null
+    same_checkpoint "$work/dsinf/global_step_2" "$work/drafts/global_step_2"
+    diff <(steady "$work/dsinf/metrics.jsonl") <(steady "$work/drafts/metrics.jsonl") || fail "metrics with drafts differ"
+    grep -q "\"perf/infer.$name/num_accepted_tokens\":[1-9]" "$work/drafts/metrics.jsonl" || fail "$name accepted no draft"
+done
 half=(--set model.dtype=bfloat16)
 train "$work/half" "${steps[@]}" "${half[@]}" >/dev/null
 train "$work/half2" "${steps[@]}" "${half[@]}" --set run.infer=paged >/dev/null

@@ -96,9 +96,9 @@ static void drafts_leave_space_for_the_token_after_them(void **state)
         { "1 2 3 4 5 1", "2", "", .max_tokens = 2 },
         { "1 2 3 4 5 1", "2", "3 4 5", .row_bound = 11 },
         { "1 2 3 4 5 1", "2", "", .row_bound = 8 },
-        /* A draft is as likely as all before it together: 1/2, 1/4, 1/8, 1/16
-         * and 1/32 of which the last one takes longer than it saves. */
-        { "1 2 3 4 5 1", "2", "3 4 5 1", .speculate = 9, .doubt = 32768 },
+        /* A draft is as likely as all before it together: 1/2, 1/4 and 1/8, of
+         * which the last one takes longer than it saves. */
+        { "1 2 3 4 5 1", "2", "3 4", .speculate = 9, .doubt = 32768 },
         { "1 2 3 4 5 1", "2", "", .doubt = 65000 },
     };
     for (size_t i = 0; i < sizeof(looks) / sizeof(looks[0]); i++)
@@ -317,7 +317,7 @@ static void drafts_rest_where_they_cost_more_than_they_save(void **state)
     xray_infer_stats s = run_rows(1, 2, 0, &hurried);
     assert_true(s.num_draft_tokens > 200);
     assert_true(s.steps < 300);
-    assert_int_equal(hurried, 0);
+    assert_true(hurried < 10);
     s = run_rows(32, 2, 0, &hurried);
     assert_true(s.num_draft_tokens < s.generation_tokens / 5);
     assert_true(hurried > 50);
