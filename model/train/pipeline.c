@@ -319,18 +319,27 @@ static void fly_forward(walk *w, const xray_batch *batch, xm_flight *flight)
     w->unsent = flight;
 }
 
+/* Collects the outputs for the loss; a rank of a context does so after a
+ * failure too, since the others gather its part. */
+static void show_outputs(walk *w, const xray_batch *batch,
+                         const xm_flight *flight)
+{
+    const xm_trainer_tokens *t = &w->self->tokens;
+    const xray_outputs show = { XRAY_HEADER(xray_outputs), t->logp, t->entropy,
+                                t->value };
+    if (w->status == XRAY_OK || flight->packed.pack.rows)
+        note_failure(w,
+                     collect_outputs(flight, batch->tokens, w->outputs, &show,
+                                     err_of(w)),
+                     0);
+}
+
 /* Calls the loss, and gives its gradients to the device. */
 static xray_status take_loss(walk *w, const xray_batch *batch,
                              const xm_flight *flight, xm_output_grads *out)
 {
     xm_trainer *self = w->self;
-    const xm_trainer_tokens *t = &self->tokens;
-    const xray_outputs show = { XRAY_HEADER(xray_outputs), t->logp, t->entropy,
-                                t->value };
-    xray_status status =
-        collect_outputs(flight, batch->tokens, w->outputs, &show, w->err);
-    if (status == XRAY_OK)
-        status = call_loss(self, batch, w->loss, w->err);
+    xray_status status = call_loss(self, batch, w->loss, w->err);
     if (status == XRAY_OK && flight->packed.pack.rows)
         status = spread_gradients(self, flight, w->outputs, w->err, out);
     return status;
@@ -366,6 +375,7 @@ static xray_status find_hidden_grad(walk *w, const xray_batch *batch,
         return receive_rows(self, xm_space_hidden_grad(flight->space),
                             hidden_bytes(self, flight, sizeof(float)),
                             self->stages.rank + 1);
+    show_outputs(w, batch, flight);
     if (w->status == XRAY_OK)
         note_failure(w, take_loss(w, batch, flight, &grads), 0);
     xray_status status =

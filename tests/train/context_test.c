@@ -185,10 +185,80 @@ static void ranks_that_divide_rows_train_as_one(void **state)
     }
 }
 
+/* Two KV heads of four ranks, of which each context has two. */
+static void a_context_may_share_kv_heads(void **state)
+{
+    (void)state;
+    ranks_run want = ranks_of(ranks_narrow, 1, 1);
+    ranks_run run = ranks_of(ranks_narrow, 8, 1);
+    run.spec.tensor = 4;
+    run.spec.context = 2;
+    run.kv_ranks = 2;
+    want.score = run.score = 1;
+    want.steps = run.steps = 1;
+    ranks_go(&want);
+    ranks_go(&run);
+    assert_int_equal(run.grads.clashes, 0);
+    assert_int_equal(run.weights.clashes, 0);
+    double far = snapshot_distance(&want.grads, &run.grads);
+    if (!(far < 2e-5))
+        fail_msg("gradients are %g off", far);
+    for (uint32_t t = 0; t < ROWS_TOKENS_MAX; t++)
+        if (!(fabsf(want.logp[t] - run.logp[t]) < 2e-5f))
+            fail_msg("log-probability %u is %g, not %g", t, (double)run.logp[t],
+                     (double)want.logp[t]);
+    ranks_free(&want);
+    ranks_free(&run);
+}
+
+static void a_failing_loss_leaves_no_rank_waiting(void **state)
+{
+    (void)state;
+    for (uint32_t tensor = 1; tensor <= 2; tensor++) {
+        ranks_run run = ranks_of(ranks_qwen3, 4 * tensor, 1);
+        run.spec.tensor = tensor;
+        run.spec.context = 2;
+        run.steps = 1;
+        run.cuts = 3;
+        run.fail_loss = 1;
+        run.may_fail = 1;
+        run.one_call = 1;
+        ranks_go(&run);
+        for (uint32_t r = 0; r + 1 < run.ranks; r++)
+            assert_int_equal(run.status[r], XRAY_OK);
+        assert_int_equal(run.status[run.ranks - 1], XRAY_E_NUMERIC);
+        assert_non_null(strstr(run.error[run.ranks - 1], "the loss failed"));
+        ranks_free(&run);
+    }
+}
+
+/* Half of the rows' tokens, and all keys and values of one block, with their
+ * gradients, in the order of the rows and in that of the ranks. */
+static void a_plan_has_part_of_the_tokens(void **state)
+{
+    (void)state;
+    rig_spec spec = { .config_json = ranks_qwen3, .tensor = 1 };
+    xray_plan all = { .header = XRAY_HEADER(xray_plan) };
+    xray_plan part = { .header = XRAY_HEADER(xray_plan) };
+    assert_int_equal(rig_plan(&spec, 2, &all), XRAY_OK);
+    spec.context = 2;
+    assert_int_equal(rig_plan(&spec, 2, &part), XRAY_OK);
+    assert_int_equal(part.bytes[XRAY_TAG_ACTIVATIONS],
+                     all.bytes[XRAY_TAG_ACTIVATIONS] / 2 +
+                         3 * 256 * 2 * 32 * sizeof(float));
+    assert_int_equal(part.axis_count, 2);
+    assert_string_equal(part.axes[1].name, XRAY_AXIS_CONTEXT);
+    assert_int_equal(part.axes[1].size, 2);
+    assert_null(part.numerics);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_divide_rows_train_as_one),
+        cmocka_unit_test(a_context_may_share_kv_heads),
+        cmocka_unit_test(a_failing_loss_leaves_no_rank_waiting),
+        cmocka_unit_test(a_plan_has_part_of_the_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,13 +98,14 @@ static made_group *add_group(thread_comm *m, const uint32_t *ranks,
                              uint32_t count)
 {
     made_group *g = calloc(1, sizeof(*g));
+    made_group **end = &m->groups;
     if (!g)
         return NULL;
-    *g = (made_group){ .next = m->groups,
-                       .m = thread_comm_open(count),
-                       .count = count };
+    *g = (made_group){ .m = thread_comm_open(count), .count = count };
     memcpy(g->ranks, ranks, count * sizeof(*ranks));
-    m->groups = g;
+    while (*end)
+        end = &(*end)->next;
+    *end = g;
     return g;
 }
 
