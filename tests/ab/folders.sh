@@ -175,6 +175,7 @@ for run in "${runs[@]}"; do
     tr '\0' '\n' <"/proc/$run/cmdline" >words
     grep -qx -A 1 -e --plugin-path words && grep -qx "$work/sub" words || fail "--plugin-path of a run: $(cat words)"
 done
+kill -INT "$ab" # which a shell ignores for what runs in the background
 kill -TERM "$ab"
 until grep -q 'stopping the runs after their current steps' err; do
     kill -0 "$ab" 2>/dev/null || fail "it ended: $(cat err)"

@@ -80,6 +80,19 @@ twice rollout 12
 interrupt "$work/term" 12 "TERM TERM"
 [ "$code" = 143 ] || fail "SIGTERM twice: exit $code: $(cat "$work/err")"
 
+# Here the program starts with SIGINT ignored, and that stays so.
+rm -f "$work/flag" "$work/flag.go"
+SICK_AT=12 "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/ignored" >"$work/out" 2>"$work/err" &
+pid=$!
+until_held here "$work/flag"
+kill -INT "$pid"
+kill -TERM "$pid"
+until_held "a second signal stops" "$work/err"
+touch "$work/flag.go"
+code=0
+wait "$pid" || code=$?
+[ "$code" = 143 ] && grep -q "^xray: stopped by SIGTERM after step 1; " "$work/err" || fail "SIGINT ignored: exit $code: $(cat "$work/err")"
+
 # canceled NAME CALL [OPTIONS...]: a plugin of $ranks ranks is in a call that takes a minute
 # but asks whether it shall end. It ends, and so does the run, in order: nothing
 # half written is left, as a process that gives up would leave it.

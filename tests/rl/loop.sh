@@ -197,4 +197,5 @@ validates "$work/split" 1
 # Without rows to validate on, no engine is needed, and there is no validation.
 sft "$work/bare" 1 4
 [ "$(grep -c val-core "$work/bare/metrics.jsonl")" = 0 ] || fail "a validation of nothing"
+grep -q '^validation' "$work/bare.txt" && fail "a score of no validation: $(cat "$work/bare.txt")"
 echo "loop: ok"

@@ -476,13 +476,20 @@ static void metrics_are_means_over_the_ranks_that_have_them(void **state)
     static const char *const lines[RANKS] = { "a/x 0x1p+1\nb 0x1p+0\n",
                                               "a/x 0x1p+2\n", "",
                                               "c 0x1p+3\na/x 0x1.8p+3\n" };
+    static const char *const next[RANKS] = { "a/x 0x1p+3\n", "", "", "" };
     xr_str out = { 0 };
     memcpy(script.metrics, lines, sizeof(lines));
     roles.whole = &whole;
     assert_int_equal(xr_plugin_metrics(&roles, print_metric, &out, &whole_err),
                      XRAY_OK);
-    roles.whole = NULL;
     assert_string_equal(xr_str_text(&out), "a/x=6 b=1 c=8 ");
+    /* Those of the next step are without those of this one. */
+    xr_str_clear(&out);
+    memcpy(script.metrics, next, sizeof(next));
+    assert_int_equal(xr_plugin_metrics(&roles, print_metric, &out, &whole_err),
+                     XRAY_OK);
+    roles.whole = NULL;
+    assert_string_equal(xr_str_text(&out), "a/x=8 ");
     xr_str_free(&out);
 }
 
