@@ -308,6 +308,36 @@ static void sets_are_equal_where_they_begin_and_end(void **state)
     UNEQUAL(unequal);
 }
 
+/* Of each pair of operators the left one is done first, however it is spelled.
+ */
+static void operators_of_sets_are_done_in_turn(void **state)
+{
+    static const char *const spelled[3][2] = {
+        { "\\cup", "U" },
+        { "\\cap", "\\cap " },
+        { "\\setminus", "\\backslash" },
+    };
+    static const char *const results[3][3] = {
+        { "[0,8]", "[3,6]", "[0,3)" },
+        { "[2,8]", "[3,4]", "[2,3)" },
+        { "[0,2)\\cup[3,8]", "(4,6]", "[0,2)" },
+    };
+    char sets[128];
+    (void)state;
+    for (unsigned i = 0; i < 3 * 3 * 2 * 2; i++) {
+        unsigned first = i % 3;
+        unsigned second = i / 3 % 3;
+        (void)snprintf(sets, sizeof(sets), "[0,6] %s [2,4] %s [3,8]",
+                       spelled[first][i / 9 % 2], spelled[second][i / 18]);
+        for (unsigned r = 0; r < 9; r++) {
+            int same =
+                strcmp(results[r / 3][r % 3], results[first][second]) == 0;
+            if (are_equal(sets, results[r / 3][r % 3]) != same)
+                fail_msg("%s and %s", sets, results[r / 3][r % 3]);
+        }
+    }
+}
+
 /* A ground truth counts as the value of its last side only if it names
  * something; an answer may be any equation. */
 static void a_truth_with_an_expression_is_no_value(void **state)
@@ -400,6 +430,7 @@ int main(void)
         cmocka_unit_test(sums_of_many_terms_are_parsed),
         cmocka_unit_test(integers_and_fractions_of_many_digits_are_exact),
         cmocka_unit_test(sets_are_equal_where_they_begin_and_end),
+        cmocka_unit_test(operators_of_sets_are_done_in_turn),
         cmocka_unit_test(a_truth_with_an_expression_is_no_value),
         cmocka_unit_test(many_steps_of_matrices_have_their_values),
         cmocka_unit_test(a_long_answer_leaves_nothing_for_the_next),

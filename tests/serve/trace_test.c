@@ -120,6 +120,20 @@ static int64_t count_of(const cJSON *event, const char *key)
     return n;
 }
 
+/* A viewer draws one bar from an event "b" to the event "e" of the same name,
+ * and marks of their own names on it. */
+static void check_label(const cJSON *event, const char *id, const char *what)
+{
+    const char *phase = !strcmp(what, "start")    ? "b"
+                        : !strcmp(what, "finish") ? "e"
+                                                  : "n";
+    char bar[64];
+    (void)snprintf(bar, sizeof(bar), "%s %s",
+                   strchr(id, '.') ? "sample" : "prompt", id);
+    assert_string_equal(text_of(event, "ph"), phase);
+    assert_string_equal(text_of(event, "name"), *phase == 'n' ? what : bar);
+}
+
 /* The course of a sequence, as "start 40, chunk 32, ...". */
 static void expect_course(const cJSON *events, const char *id,
                           const char *course)
@@ -132,6 +146,7 @@ static void expect_course(const cJSON *events, const char *id,
         if (strcmp(text_of(event, "id"), id) != 0)
             continue;
         assert_string_equal(text_of(event, "cat"), "sequence");
+        check_label(event, id, text_of(args, "event"));
         xr_str_printf(&text, "%s%s %d%s%s", text.size ? ", " : "",
                       text_of(args, "event"), (int)count_of(event, "tokens"),
                       *text_of(args, "why") ? " " : "", text_of(args, "why"));
