@@ -330,8 +330,8 @@ static const cell cells[] = {
 enum { CELLS = sizeof(cells) / sizeof(cells[0]) };
 
 /* The known H100, of which a program in PyTorch reaches less. Three figures,
- * the same for all cells, are assumed: half of the products' rate, 6 us for
- * each kernel, and 60 ms of the host for each step. */
+ * the same for all cells, were chosen by trying values on them: half of the
+ * products' rate, 6 us for each kernel, and 60 ms of the host for each step. */
 static xr_machine make_h100(void)
 {
     xr_machine h100;

@@ -2,8 +2,8 @@
  *
  * Tests that drafts change no bit of what an engine gives: random requests with
  * everything that they may wish have the same results with and without them,
- * in both engines, on devices that are late or not, while requests are aborted,
- * extended, paused and given other weights.
+ * in both engines, on devices that are late or not, while the engine pauses and
+ * resumes.
  */
 #include "tests/serve/engine.h"
 
