@@ -15,42 +15,16 @@
  * H200 cuBLASLt reached 600 TFLOP/s and copies 4.3 TB/s; FlashAttention-3
  * reaches 430 to 620 TFLOP/s forward and about 400 backward. Latencies and the
  * share of the links are assumed. */
-static const xr_machine known[] = {
-    { .name = "h100",
-      .flops = 989e12,
-      .flops32 = 67e12,
-      .memory = 3.35e12,
-      .capacity = 80e9,
-      .node = 8,
-      .link = 450e9,
-      .network = 50e9,
-      .host = 64e9,
-      .link_latency = 3e-6,
-      .network_latency = 15e-6,
-      .launch = 2e-6,
-      .update = 1e-3,
-      .product_share = 0.6,
-      .attention_share = 0.45,
-      .memory_share = 0.9,
-      .link_share = 0.8 },
-    { .name = "h200",
-      .flops = 989e12,
-      .flops32 = 67e12,
-      .memory = 4.8e12,
-      .capacity = 141e9,
-      .node = 8,
-      .link = 450e9,
-      .network = 50e9,
-      .host = 64e9,
-      .link_latency = 3e-6,
-      .network_latency = 15e-6,
-      .launch = 2e-6,
-      .update = 1e-3,
-      .product_share = 0.6,
-      .attention_share = 0.45,
-      .memory_share = 0.9,
-      .link_share = 0.8 },
-};
+#define HOPPER(NAME, MEMORY, CAPACITY)                                       \
+    {                                                                        \
+        .name = NAME, .flops = 989e12, .flops32 = 67e12, .memory = (MEMORY), \
+        .capacity = (CAPACITY), .node = 8, .link = 450e9, .network = 50e9,   \
+        .host = 64e9, .link_latency = 3e-6, .network_latency = 15e-6,        \
+        .launch = 2e-6, .update = 1e-3, .product_share = 0.6,                \
+        .attention_share = 0.45, .memory_share = 0.9, .link_share = 0.8      \
+    }
+static const xr_machine known[] = { HOPPER("h100", 3.35e12, 80e9),
+                                    HOPPER("h200", 4.8e12, 141e9) };
 #define KNOWN (sizeof(known) / sizeof(known[0]))
 
 typedef struct figure {

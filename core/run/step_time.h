@@ -64,8 +64,7 @@ typedef struct xr_time_model {
     const xr_time_layout *layout;
 } xr_time_model;
 
-/* What a replica computes: micro-batches of `tokens`, in rows of `row` tokens.
- */
+/* A replica computes micro-batches of `tokens`, in rows of `row` tokens. */
 typedef struct xr_time_work {
     double tokens;
     double row;
@@ -78,7 +77,7 @@ xr_times xr_time_update(const xr_time_model *model, const xr_time_work *work);
 /* Seconds of forward passes without gradients. */
 xr_times xr_time_forward(const xr_time_model *model, const xr_time_work *work);
 
-/* What one engine samples: `rows` rows, at most `batch` at once. */
+/* One engine samples `rows` rows, at most `batch` at once. */
 typedef struct xr_time_rollout {
     double rows;
     double batch;

@@ -42,7 +42,7 @@ typedef struct xray_axis {
 
 #define XRAY_AXES 8u /* the most axes of a plan */
 
-/* What the backward pass computes again of a block. */
+/* The backward pass computes nothing of a block again, or these parts. */
 #define XRAY_RECOMPUTE_NONE 0u
 #define XRAY_RECOMPUTE_SELECTIVE 1u /* norms and activations */
 #define XRAY_RECOMPUTE_FULL 2u      /* all of it */

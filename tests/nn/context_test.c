@@ -22,7 +22,7 @@
 
 /* ---- ranks -------------------------------------------------------------- */
 
-/* What the ranks compute together. */
+/* The ranks compute one model on the same rows together. */
 typedef struct grid {
     const fixture *model;
     const fixture_rows *rows;

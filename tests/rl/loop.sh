@@ -132,7 +132,7 @@ done
 sed 's/{"question": \("[^"]*"\).*/\1/' "$work/task/val16.jsonl" >"$work/want"
 "$XRAY_BIN" eval "$work/run.ini" --set "trainer.validation_data_dir=$work/eval" >/dev/null
 sed 's/.*"prompt":\("[^"]*"\).*/\1/' "$work/eval/0.jsonl" | diff - "$work/want" || fail "eval reads other rows"
-# What changes the logits holds here, and not for training.
+# Options that change the logits hold here, and not for training.
 for key in repetition_penalty=0.5 frequency_penalty=-2 presence_penalty=-2 min_tokens=3; do
     "$XRAY_BIN" eval "$work/run.ini" --set "rollout.$key" --set "trainer.validation_data_dir=$work/$key" >/dev/null
     cmp -s "$work/eval/0.jsonl" "$work/$key/0.jsonl" && fail "rollout.$key changes nothing"

@@ -19,7 +19,7 @@ static uint32_t throw_dice(dice *d, uint32_t bound)
     return (uint32_t)(d->state >> 33) % bound;
 }
 
-/* What the requests of a run gave: for each sample all that poll tells of it,
+/* The requests of a run gave this: for each sample all that poll tells of it,
  * in the order of its tokens. */
 typedef struct course {
     uint64_t id;

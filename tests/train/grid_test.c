@@ -244,7 +244,7 @@ static void expect_traffic(const char *what, uint32_t rank, uint32_t step,
     expect_calls(call, rank, step, made->send, want->send);
 }
 
-/* What a rank computes of the model. */
+/* Each rank computes this part of the model. */
 typedef struct stage {
     uint32_t number;
     uint32_t first; /* 1: it has the embedding */

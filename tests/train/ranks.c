@@ -140,7 +140,7 @@ static line line_of(const ranks_run *run, uint32_t kind, uint32_t rank)
     }
 }
 
-/* What this rank has sent in its group of a kind. */
+/* Returns the traffic of this rank in its group of a kind. */
 static thread_comm_traffic made_in(const rank_job *job, uint32_t kind)
 {
     line at = line_of(job->run, kind, job->rank);
