@@ -77,11 +77,6 @@ static xray_status cut_slice(const mg_config *config, const xm_config *model,
 static xray_status check_context(const mg_sizes *sizes, xr_err *err)
 {
     uint32_t ranks = sizes->context;
-    if (ranks > 1 && sizes->stages > 1)
-        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "context_parallel_size",
-                           " = %" PRIu32 ": a model in %" PRIu32
-                           " stages needs a context of 1 rank",
-                           ranks, sizes->stages);
     return ranks & (ranks - 1)
                ? xr_fail_key(err, XRAY_E_CONFIG, NULL, "context_parallel_size",
                              " = %" PRIu32 ": expected 1, 2, 4 or 8", ranks)

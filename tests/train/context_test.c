@@ -106,29 +106,6 @@ static void expect_traffic(const cell *c, const ranks_run *run, uint32_t rank,
                  floats, floats);
 }
 
-/* The forward pass before the first update has the bits of zero3. Sums over
- * tokens have another order. */
-static void expect_near(const ranks_run *want, const ranks_run *run)
-{
-    for (uint32_t r = 1; r < run->ranks; r++)
-        if (memcmp(run->norm[0], run->norm[r], sizeof(run->norm[0])) != 0)
-            fail_msg("%s: rank %u has other norms", name, r);
-    if (run->weights.clashes)
-        fail_msg("%s: ranks have other weights", name);
-    if (memcmp(want->logp, run->logp, sizeof(want->logp)) != 0)
-        fail_msg("%s: other log-probabilities", name);
-    if (memcmp(want->value, run->value, sizeof(want->value)) != 0)
-        fail_msg("%s: other values", name);
-    if (want->nll[0] != run->nll[0])
-        fail_msg("%s: another loss", name);
-    double norm = fabs(run->norm[0][0] / want->norm[0][0] - 1);
-    if (!(norm < 1e-5))
-        fail_msg("%s: the norm is %g off", name, norm);
-    double far = snapshot_distance(&want->grads, &run->grads);
-    if (!(far < 1e-5))
-        fail_msg("%s: gradients are %g off", name, far);
-}
-
 /* ---- the runs ------------------------------------------------------------ */
 
 static ranks_run run_of(const cell *c, uint32_t ranks, uint32_t steps)
@@ -164,7 +141,7 @@ static void check_cell(const cell *c)
     ranks_run run = context_run(c, STEPS);
     ranks_go(&want);
     ranks_go(&first);
-    expect_near(&want, &first);
+    ranks_near(&want, &first, name);
     ranks_go(&run);
     ranks_planned(&run, name);
     for (uint32_t r = 0; r < run.ranks; r++)

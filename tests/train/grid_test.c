@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proves that a model which is cut among tensor-parallel ranks trains as one
- * that is not: outputs, the loss, gradients, norms and weights of three steps
- * have the bits of zero3 with as many replicas, memory is what was planned, and
- * collectives are those of docs/megatron.md. The axes are the ways to divide
- * and compute a model. Runs are chosen so that any two values of two axes meet;
+ * Proves that a model which is cut among tensor-parallel ranks and stages
+ * trains as one that is not: outputs, the loss, gradients, norms and weights of
+ * three steps have the bits of zero3 with as many replicas, memory is what was
+ * planned, and collectives are those of docs/megatron.md. Where ranks divide
+ * rows, gradients are near to those of zero3, and all else has the bits of
+ * ranks that divide nothing but rows. The axes are the ways to divide and
+ * compute a model. Runs are chosen so that any two values of two axes meet;
  * with the argument "all" every three do.
  */
 #include <xray/numerics.h>
@@ -12,7 +14,7 @@
 #include "model/train/trainer.h"
 #include "tests/train/ranks.h"
 
-#define LAYERS 2u
+#define LAYERS 4u
 #define STEPS 3u
 
 /* ---- axes ---------------------------------------------------------------- */
@@ -20,6 +22,7 @@
 enum {
     LAYOUT,
     STAGES,
+    CONTEXT,
     MODEL,
     OUTPUTS,
     RECOMPUTE,
@@ -39,7 +42,8 @@ enum {
 static const char *const axes[AXES][12] = {
     [LAYOUT] = { "1x1", "1x2", "1x4", "2x1", "2x2", "2x4", "4x1", "4x2",
                  "8x1" },
-    [STAGES] = { "1 stage", "2 stages" },
+    [STAGES] = { "1 stage", "2 stages", "4 stages" },
+    [CONTEXT] = { "entire rows", "divided rows" },
     [MODEL] = { "tied qwen3", "untied qwen2", "gpt2" },
     [OUTPUTS] = { "log-probabilities", "and values", "only values" },
     [RECOMPUTE] = { "recomputes norms", "recomputes all", "keeps all" },
@@ -86,8 +90,9 @@ static uint32_t count_values(uint32_t axis)
 static int is_allowed(const point *p)
 {
     const uint32_t *layout = layouts[p->at[LAYOUT]];
-    return layout[0] <= kinds[p->at[MODEL]].most &&
-           layout[0] * layout[1] * (1 + p->at[STAGES]) <= THREAD_COMM_MAX;
+    uint32_t ranks = layout[0] * layout[1] << p->at[STAGES] << p->at[CONTEXT];
+    return layout[0] <= kinds[p->at[MODEL]].most && ranks <= THREAD_COMM_MAX &&
+           !(p->at[CONTEXT] && p->at[PROMPTS]);
 }
 
 /* ---- a cover of the axes ------------------------------------------------- */
@@ -252,11 +257,12 @@ typedef struct stage {
     uint32_t layers;
     uint32_t trained; /* layers */
     uint32_t back;    /* 1: its backward pass goes through all of its layers */
+    uint32_t sends;   /* 1: and on to the stage before it */
 } stage;
 
 static stage stage_of(const point *p, const ranks_run *run, uint32_t rank)
 {
-    uint32_t stages = 1 + p->at[STAGES];
+    uint32_t stages = run->spec.stages;
     uint32_t number = rank / run->spec.tensor % stages;
     uint32_t layers = LAYERS / stages;
     uint32_t frozen = number ? 0 : p->at[FROZEN];
@@ -265,7 +271,8 @@ static stage stage_of(const point *p, const ranks_run *run, uint32_t rank)
                     .last = number + 1 == stages,
                     .layers = layers,
                     .trained = layers - frozen,
-                    .back = !frozen };
+                    .back = !frozen,
+                    .sends = p->at[FROZEN] < number * layers };
 }
 
 /* Where the ranks divide the tokens, a sum is scattered, and what the next
@@ -361,12 +368,10 @@ static void expect_messages(const point *p, const ranks_run *run, uint32_t rank,
     const stage s = stage_of(p, run, rank);
     thread_comm_traffic want = { 0 };
     uint64_t floats = work->inputs * kind->hidden;
-    if (!s.last)
-        want.send =
-            (thread_comm_calls){ work->passes, floats / (1 + p->at[DTYPE]) };
-    else if (!p->at[FROZEN])
-        want.send = (thread_comm_calls){ work->passes, floats };
-    if (kind->tied && !p->at[FROZEN]) {
+    want.send.calls = work->passes * (!s.last + s.sends);
+    want.send.floats =
+        (s.last ? 0 : floats / (1 + p->at[DTYPE])) + s.sends * floats;
+    if (kind->tied && (s.first || s.last) && !p->at[FROZEN]) {
         want.send.calls++;
         want.send.floats += run->embedding[rank];
     }
@@ -390,14 +395,25 @@ static void expect_bits(const ranks_run *want, const ranks_run *run)
 
 /* ---- the runs ------------------------------------------------------------ */
 
+/* Gives a model LAYERS layers, so that it has as many stages. */
+static void deepen_model(const char *json, char *out, size_t cap)
+{
+    (void)snprintf(out, cap, "%s", json);
+    char *layers = strstr(out, "n_layers\":");
+    layers = layers ? layers : strstr(out, "n_layer\":");
+    strchr(layers, ':')[1] = '0' + LAYERS;
+}
+
 /* Sets what changes bits, which is the same on both sides. */
 static ranks_run run_of(const point *p, uint32_t ranks)
 {
+    static char json[512];
     static const uint32_t outputs[] = { XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY,
                                         XRAY_OUTPUT_LOGP | XRAY_OUTPUT_ENTROPY |
                                             XRAY_OUTPUT_VALUE,
                                         XRAY_OUTPUT_VALUE };
-    ranks_run run = ranks_of(kinds[p->at[MODEL]].json, ranks, 1);
+    deepen_model(kinds[p->at[MODEL]].json, json, sizeof(json));
+    ranks_run run = ranks_of(json, ranks, 1);
     run.spec.outputs = outputs[p->at[OUTPUTS]];
     run.spec.from_layer = p->at[FROZEN];
     run.spec.dtype = p->at[DTYPE] ? XRAY_BF16 : XRAY_F32;
@@ -407,16 +423,17 @@ static ranks_run run_of(const point *p, uint32_t ranks)
     return run;
 }
 
-static void check_point(const point *p)
+/* Sets what changes none. */
+static ranks_run divided_run(const point *p)
 {
     uint32_t tensor = layouts[p->at[LAYOUT]][0];
     uint32_t replicas = layouts[p->at[LAYOUT]][1];
-    ranks_run want = run_of(p, replicas);
-    uint32_t stages = 1 + p->at[STAGES];
-    ranks_run run = run_of(p, tensor * stages * replicas);
-    want.cuts = 2 - p->at[CUTS];
+    uint32_t stages = 1u << p->at[STAGES];
+    uint32_t context = 1u << p->at[CONTEXT];
+    ranks_run run = run_of(p, tensor * context * stages * replicas);
     run.cuts = 1 + p->at[CUTS];
     run.spec.tensor = tensor;
+    run.spec.context = context;
     run.spec.stages = stages;
     run.spec.checkpointing = p->at[RECOMPUTE];
     run.spec.sequence = p->at[SEQUENCE];
@@ -425,19 +442,57 @@ static void check_point(const point *p)
     run.spec.head_logits = p->at[LOGITS];
     run.spec.offload_optimizer = p->at[MEMORY] == 1;
     run.turns = p->at[MEMORY] == 2;
-    describe_point(p);
+    return run;
+}
+
+/* In which order tokens are summed depends on the division of rows and on
+ * micro-batches. */
+static void check_rows(const point *p, const ranks_run *run)
+{
+    uint32_t replicas = layouts[p->at[LAYOUT]][1];
+    ranks_run zero3 = run_of(p, replicas);
+    ranks_run first = divided_run(p);
+    ranks_run alone = run_of(p, 2 * replicas);
+    zero3.steps = first.steps = 1;
+    alone.cuts = run->cuts;
+    alone.spec.tensor = 1;
+    alone.spec.context = 2;
+    ranks_go(&zero3);
+    ranks_go(&first);
+    ranks_near(&zero3, &first, name);
+    ranks_go(&alone);
+    expect_bits(&alone, run);
+    ranks_free(&zero3);
+    ranks_free(&first);
+    ranks_free(&alone);
+}
+
+static void check_work(const point *p, const ranks_run *run)
+{
+    ranks_run want = run_of(p, layouts[p->at[LAYOUT]][1]);
+    want.cuts = 2 - p->at[CUTS];
     ranks_go(&want);
-    ranks_go(&run);
-    expect_bits(&want, &run);
-    ranks_planned(&run, name);
-    for (uint32_t r = 0; r < run.ranks; r++) {
+    expect_bits(&want, run);
+    ranks_free(&want);
+    for (uint32_t r = 0; r < run->ranks; r++) {
         for (uint32_t i = 0; i < STEPS; i++) {
-            expect_joins(p, &run, r, i);
-            expect_sums(p, &run, r, i);
-            expect_messages(p, &run, r, i);
+            expect_joins(p, run, r, i);
+            expect_sums(p, run, r, i);
+            expect_messages(p, run, r, i);
         }
     }
-    ranks_free(&want);
+}
+
+static void check_point(const point *p)
+{
+    ranks_run run = divided_run(p);
+    describe_point(p);
+    ranks_go(&run);
+    ranks_planned(&run, name);
+    if (p->at[CONTEXT])
+        check_rows(p, &run);
+    else
+        check_work(p, &run);
     ranks_free(&run);
 }
 

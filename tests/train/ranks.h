@@ -87,6 +87,10 @@ void ranks_go(ranks_run *run);
 void ranks_free(ranks_run *run);
 /* Fails the test if gradients, weights or rank 0's norms differ. */
 void ranks_same(const ranks_run *a, const ranks_run *b, const char *what);
+/* For a run of one step whose ranks divide rows: fails the test if outputs or
+ * the loss before the update have other bits, or if the norm or an element of
+ * the gradients is further off than sums in another order are. */
+void ranks_near(const ranks_run *want, const ranks_run *run, const char *what);
 /* Fails the test if a rank allocated other memory than was planned for it, by
  * more than 1 %. */
 void ranks_planned(const ranks_run *run, const char *what);

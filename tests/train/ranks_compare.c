@@ -16,6 +16,27 @@ void ranks_same(const ranks_run *a, const ranks_run *b, const char *what)
     assert_memory_equal(a->norm[0], b->norm[0], sizeof(a->norm[0]));
 }
 
+void ranks_near(const ranks_run *want, const ranks_run *run, const char *what)
+{
+    for (uint32_t r = 1; r < run->ranks; r++)
+        if (memcmp(run->norm[0], run->norm[r], sizeof(run->norm[0])) != 0)
+            fail_msg("%s: rank %u has other norms", what, r);
+    if (run->weights.clashes)
+        fail_msg("%s: ranks have other weights", what);
+    if (memcmp(want->logp, run->logp, sizeof(want->logp)) != 0)
+        fail_msg("%s: other log-probabilities", what);
+    if (memcmp(want->value, run->value, sizeof(want->value)) != 0)
+        fail_msg("%s: other values", what);
+    if (want->nll[0] != run->nll[0])
+        fail_msg("%s: another loss", what);
+    double norm = fabs(run->norm[0][0] / want->norm[0][0] - 1);
+    if (!(norm < 1e-5))
+        fail_msg("%s: the norm is %g off", what, norm);
+    double far = snapshot_distance(&want->grads, &run->grads);
+    if (!(far < 1e-5))
+        fail_msg("%s: gradients are %g off", what, far);
+}
+
 void ranks_planned(const ranks_run *run, const char *what)
 {
     for (uint32_t r = 0; r < run->ranks; r++) {

@@ -253,6 +253,50 @@ static void ranks_with_the_same_kv_heads_may_have_stages(void **state)
     ranks_free(&want);
 }
 
+/* A message has the tokens of one rank: half of them, rounded up or down. */
+static void expect_half_messages(const ranks_run *run, uint32_t rank)
+{
+    const ranks_work *work = &run->work[rank][0];
+    const uint64_t hidden = 64;
+    uint32_t stage = rank / 2 % run->spec.stages;
+    uint64_t sends = (uint64_t)(stage > 0) + (stage + 1 < run->spec.stages);
+    thread_comm_calls made = run->passed[rank][0].send;
+    uint64_t most = sends * work->context * hidden;
+    assert_int_equal(made.calls, sends * work->passes);
+    if (made.floats > most ||
+        made.floats + sends * work->passes * hidden < most)
+        fail_msg("rank %u: %llu floats, not %llu", rank,
+                 (unsigned long long)made.floats, (unsigned long long)most);
+}
+
+/* Stages add nothing to what the division of rows rounds. */
+static void stages_of_divided_rows_have_the_bits_of_one_stage(void **state)
+{
+    (void)state;
+    for (uint32_t s = 0; s < SPLITS; s++) {
+        char what[64];
+        if (splits[s].stages > 4)
+            continue;
+        ranks_run run = run_of(&splits[s], 3);
+        ranks_run want = run;
+        run.ranks = 2 * splits[s].stages;
+        want.ranks = 2;
+        run.spec.context = want.spec.context = 2;
+        run.spec.from_layer = want.spec.from_layer = s % 3;
+        want.spec.stages = 1;
+        want.spec.first_layers = want.spec.last_layers = 0;
+        (void)snprintf(what, sizeof(what), "split %u of divided rows", s);
+        ranks_go(&want);
+        ranks_go(&run);
+        expect_run(&want, &run, what);
+        ranks_planned(&run, what);
+        for (uint32_t r = 0; s == 0 && r < run.ranks; r++)
+            expect_half_messages(&run, r);
+        ranks_free(&run);
+        ranks_free(&want);
+    }
+}
+
 /* ---- what goes wrong ----------------------------------------------------- */
 
 static void a_loss_that_fails_ends_the_call_on_its_stage_alone(void **state)
@@ -322,11 +366,6 @@ static void layers_that_cannot_be_divided_are_refused(void **state)
         if (!strstr(rig_error(), cases[i].says))
             fail_msg("case %zu: %s", i, rig_error());
     }
-    ranks_run wide = run_of(&splits[0], 1);
-    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
-    wide.spec.context = 2;
-    assert_int_equal(rig_plan(&wide.spec, 8, &plan), XRAY_E_CONFIG);
-    assert_non_null(strstr(rig_error(), "2 stages needs a context of 1 rank"));
 }
 
 static void the_plan_names_the_axes_and_who_answers(void **state)
@@ -343,6 +382,12 @@ static void the_plan_names_the_axes_and_who_answers(void **state)
     assert_int_equal(plan.axes[1].size, 1);
     assert_string_equal(plan.axes[2].name, XRAY_AXIS_PIPELINE);
     assert_int_equal(plan.axes[2].size, 3);
+    run.spec.context = 2;
+    assert_int_equal(rig_plan(&run.spec, 12, &plan), XRAY_OK);
+    assert_int_equal(plan.answers, 8);
+    assert_int_equal(plan.axis_count, 3);
+    assert_string_equal(plan.axes[1].name, XRAY_AXIS_CONTEXT);
+    assert_int_equal(plan.axes[1].size, 2);
 }
 
 int main(int argc, char **argv)
@@ -357,6 +402,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_may_be_read_between_two_calls),
         cmocka_unit_test(segments_of_a_mini_batch_are_added_up_on_every_stage),
         cmocka_unit_test(ranks_with_the_same_kv_heads_may_have_stages),
+        cmocka_unit_test(stages_of_divided_rows_have_the_bits_of_one_stage),
         cmocka_unit_test(a_loss_that_fails_ends_the_call_on_its_stage_alone),
         cmocka_unit_test(
             a_gradient_that_is_not_finite_skips_the_step_on_all_stages),
