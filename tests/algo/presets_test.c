@@ -6,7 +6,10 @@
  */
 #include <math.h>
 
+#include "plugins/algo-grpo/rule.h"
 #include "tests/algo/grpo_rig.h"
+
+#define near(got, want, tolerance) rig_near(got, want, tolerance, #got)
 
 typedef struct number {
     const char *preset;
@@ -207,6 +210,81 @@ static void the_preset_chooses_the_kl_estimate(void **state)
     }
 }
 
+/* ---- the table of differences -------------------------------------------- */
+
+/* Returns the column of a title. */
+static uint32_t find_column(const char *title)
+{
+    uint32_t at = 0;
+    while (strcmp(grpo_preset_table.titles[at], title) != 0)
+        at++;
+    return at;
+}
+
+/* Reads the bounds of a cell: "0.2 / 0.28", "TV 0.15 / 0.15", "none / 0.2". 1
+ * below means no lower bound, and "at 5" an upper bound on the ratio itself. */
+static void read_bounds(const char *cell, double *low, double *high)
+{
+    const char *slash = strchr(cell, '/');
+    const char *digit = strpbrk(cell, "0123456789");
+    *low = digit && digit < slash ? atof(digit) : 1;
+    *high = atof(strpbrk(slash, "0123456789"));
+    if (strstr(slash, "at "))
+        *high -= 1;
+}
+
+static void check_clip(const grpo_preset *preset, const char *cell)
+{
+    double low = -1;
+    double high = -1;
+    if (strchr(cell, '/')) {
+        read_bounds(cell, &low, &high);
+        /* clip_ratio is 0.2 unless the user sets it. */
+        near(preset->clip_low < 0 ? 0.2 : preset->clip_low, low, 1e-12);
+        near(preset->clip_high < 0 ? 0.2 : preset->clip_high, high, 1e-12);
+        return;
+    }
+    assert_string_equal(cell, "none");
+    near(preset->clip_low, -1, 0);
+    near(preset->clip_high, -1, 0);
+}
+
+static int64_t find_average(const char *cell)
+{
+    static const struct {
+        const char *cell;
+        int64_t mode;
+    } all[] = { { "tokens", XM_RL_TOKEN_MEAN },
+                { "rows", XM_RL_SEQ_MEAN_TOKEN_MEAN },
+                { "rows / length", XM_RL_SEQ_MEAN_TOKEN_SUM_NORM } };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(cell, all[i].cell) == 0)
+            return all[i].mode;
+    fail_msg("the average \"%s\" has no meaning", cell);
+    return -1;
+}
+
+/* A user chooses a preset by the table that `xray algo list` prints. */
+static void cells_are_the_numbers_in_force(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < grpo_preset_count; p++) {
+        const grpo_preset *preset = &grpo_presets[p];
+        const char *const *cells =
+            grpo_preset_table.cells + p * grpo_preset_table.columns;
+        const char *dual = cells[find_column("dual clip")];
+        const char *kl = cells[find_column("KL")];
+        assert_string_equal(cells[0], preset->name);
+        check_clip(preset, cells[find_column("clip")]);
+        near(preset->clip_ratio_c, strcmp(dual, "off") == 0 ? 0 : atof(dual),
+             0);
+        assert_int_equal(preset->loss_agg_mode,
+                         find_average(cells[find_column("average")]));
+        near(preset->kl_loss_coef, strcmp(kl, "off") == 0 ? -1 : atof(kl), 0);
+        assert_int_equal(preset->kl_clamped, strstr(kl, "k3_clamped") != NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +294,7 @@ int main(void)
         cmocka_unit_test(other_losses_have_the_published_numbers),
         cmocka_unit_test(a_loss_mode_alone_has_the_defaults_of_the_keys),
         cmocka_unit_test(gdpo_normalises_each_reward_separately),
+        cmocka_unit_test(cells_are_the_numbers_in_force),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -385,6 +385,26 @@ static void deeply_nested_sources_are_refused(void **state)
     }
 }
 
+/* The limit is on nesting: what stands side by side may be any number. */
+static void many_shallow_parts_are_accepted(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = { "{% if x %}{% endif %}", "{{ -x }}",
+                                          "{{ (x) }}", "{{ [-x, [x]] }}",
+                                          "{{ 'a' if x else 'b' }}" };
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        xr_str source = { 0 };
+        xr_err err = { 0 };
+        xm_chat *chat = NULL;
+        for (int n = 0; n < 2000; n++)
+            xr_str_puts(&source, pieces[i]);
+        if (xm_chat_compile(source.data, source.size, "wide", &err, &chat))
+            fail_msg("2000 times %s: %s", pieces[i], err.text);
+        xm_chat_close(chat);
+        xr_str_free(&source);
+    }
+}
+
 static int serve_requests(void)
 {
     static char line[1 << 20];
@@ -423,6 +443,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(dates_are_formatted_like_python),
         cmocka_unit_test(exceeded_limits_are_named),
         cmocka_unit_test(deeply_nested_sources_are_refused),
+        cmocka_unit_test(many_shallow_parts_are_accepted),
         cmocka_unit_test(mutated_snippets_end_with_text_or_error),
         cmocka_unit_test(ranges_blocks_and_filter_chains_work),
     };
