@@ -99,6 +99,13 @@ static inline void fake_decode(const xray_option *option, const char *text,
     case XRAY_OPT_REAL:
         assert_int_equal(xr_parse_real(text, field), 0);
         return;
+    case XRAY_OPT_BYTES:
+        assert_int_equal(xr_parse_bytes(text, field), 0);
+        return;
+    case XRAY_OPT_DURATION:
+        assert_int_equal(xr_parse_duration(text, option->unit, field), 0);
+        return;
+    case XRAY_OPT_PATH:
     case XRAY_OPT_STRING:
         *(const char **)field = text;
         return;

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that reward.ffi scores with functions in C and in Python, that what
+ * goes wrong in them is told of the sample and goes no further, and that its
+ * processes end with the program.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <xray/reward.h>
+
+#include "core/base/process.h"
+#include "tests/algo/fake_host.h"
+#include "tests/scratch.h"
+
+typedef struct rig {
+    fake_host host;
+    const xray_reward_ops *ops;
+    void *self;
+    _Alignas(16) char config[1024];
+} rig;
+
+/* Loads the module, because its worker lies beside it. */
+static const xray_component *load_component(void)
+{
+    char path[512];
+    const char *build = getenv("XRAY_BUILD");
+    assert_non_null(build);
+    (void)snprintf(path, sizeof(path), "%s/plugins/reward-ffi.so", build);
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module)
+        fail_msg("%s", dlerror());
+    const xray_plugin *(*query)(uint32_t);
+    void *symbol = dlsym(module, "xray_plugin_query");
+    assert_non_null(symbol);
+    memcpy(&query, &symbol, sizeof(query));
+    return fake_component(query, XRAY_IFACE_REWARD, "ffi");
+}
+
+static xray_status rig_try(rig *r, const char *const *keys)
+{
+    const xray_component *c = load_component();
+    memset(r, 0, sizeof(*r));
+    fake_host_init(&r->host);
+    assert_true(c->config_size <= sizeof(r->config));
+    fake_config(c, keys, r->config);
+    r->ops = c->ops;
+    return r->ops->create(&r->host.api, r->config, &r->self);
+}
+
+static void rig_open(rig *r, const char *const *keys)
+{
+    if (rig_try(r, keys) != XRAY_OK)
+        fail_msg("create failed: %s", r->host.reason);
+}
+
+static void expect_words(const char *text, const char *words)
+{
+    if (!strstr(text, words))
+        fail_msg("'%s' does not say '%s'", text, words);
+}
+
+static void expect_refusal(const char *const *keys, const char *words)
+{
+    rig r;
+    assert_int_equal(rig_try(&r, keys), XRAY_E_CONFIG);
+    expect_words(r.host.reason, words);
+}
+
+static const char *library(void)
+{
+    static char path[512];
+    (void)snprintf(path, sizeof(path), "%s/tests/reward-functions.so",
+                   getenv("XRAY_BUILD"));
+    return path;
+}
+
+#define C_KEYS(...) RIG_KEYS("library", library(), __VA_ARGS__)
+#define PYTHON_KEYS(path, ...) \
+    RIG_KEYS("language", "python", "path", path, __VA_ARGS__)
+
+static xray_sample_in make_sample(uint64_t id, const char *response)
+{
+    return (xray_sample_in){ .header = XRAY_HEADER(xray_sample_in),
+                             .id = id,
+                             .prompt = "",
+                             .response = response,
+                             .response_size = strlen(response),
+                             .ground_truth = "18",
+                             .data_source = "",
+                             .fields_json = "{}" };
+}
+
+static void submit(rig *r, const xray_sample_in *samples, uint64_t count)
+{
+    assert_int_equal(r->ops->submit(r->self, samples, count, sizeof(*samples)),
+                     XRAY_OK);
+}
+
+/* The status of the next answer, which comes within a minute. */
+static xray_status next_score(rig *r, xray_score *out)
+{
+    *out = (xray_score){ .header = XRAY_HEADER(xray_score) };
+    xray_status status = r->ops->poll(r->self, 60000000000u, out);
+    assert_int_not_equal(status, XRAY_AGAIN);
+    return status;
+}
+
+static double score_one(rig *r, const xray_sample_in *sample)
+{
+    xray_score score;
+    submit(r, sample, 1);
+    if (next_score(r, &score) != XRAY_OK)
+        fail_msg("%s", r->host.reason);
+    assert_int_equal(score.id, sample->id);
+    return score.score;
+}
+
+static double score_text(rig *r, const char *response)
+{
+    xray_sample_in sample = make_sample(3, response);
+    return score_one(r, &sample);
+}
+
+/* ---- C ------------------------------------------------------------------ */
+
+static void c_functions_get_their_arguments(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, C_KEYS("symbol", "has_truth"));
+    assert_true(score_text(&r, "it is 18") == 1);
+    assert_true(score_text(&r, "it is 17") == 0);
+    r.ops->destroy(r.self);
+
+    xray_sample_in sample = make_sample(4, "abc");
+    sample.finish = 2;
+    sample.fields_json = "{\"extra_info\":\n{\"level\":5,\"w\":[0.5,1.5]}}";
+    rig_open(&r, C_KEYS("symbol", "weigh", "signature",
+                        "finish:i, id:U, extra_info.level:I, response:s->i"));
+    assert_true(score_one(&r, &sample) == 2 + 40 + 5000 + 30000);
+    r.ops->destroy(r.self);
+
+    sample.ids = (const int32_t[]){ 7, -2, 30 };
+    sample.id_count = 3;
+    rig_open(&r, C_KEYS("symbol", "add_lists", "signature",
+                        "ids:[i], extra_info.w:[d] -> f"));
+    assert_true(score_one(&r, &sample) == 235);
+    r.ops->destroy(r.self);
+}
+
+static void c_settings_that_cannot_work_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *symbol;
+        const char *signature;
+        const char *words;
+    } rows[] = {
+        { "", "", "symbol: expected a value, because language = c" },
+        { "no_such", "", "has no symbol no_such" },
+        { "weigh", "",
+          "expected one, because the library exports no weigh_sig" },
+        { "obey", "ground_truth:s -> d",
+          "signature \"ground_truth:s -> d\": the library's own obey_sig is "
+          "\"response:s -> d\"" },
+        { "broken", "", "'-' at 12, expected a comma or ->" },
+        { "weigh", "", "signature" },
+        { "weigh", "response:s, 3:s -> d",
+          "'3' at 13, expected the name of an argument" },
+        { "weigh", "response -> d", "'-' at 10, expected : and a type" },
+        { "weigh", "response:q -> d",
+          "expected one of the types s d i I u U [" },
+        { "weigh", "ids:[s] -> d", "expected one of the types d i I u U" },
+        { "weigh", "ids:[i -> d", "'-' at 8, expected ]" },
+        { "weigh", "response:s -> s", "expected the type of the result" },
+        { "weigh", "response:s", "it ends where a comma or -> was expected" },
+        { "weigh", "-> d d", "'d' at 6, expected nothing after the result" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        expect_refusal(
+            C_KEYS("symbol", rows[i].symbol, "signature", rows[i].signature),
+            rows[i].words);
+    expect_refusal(RIG_KEYS("library", scratch_path("none.so"), "symbol", "x"),
+                   "library cannot be loaded: ");
+    expect_refusal(C_KEYS("symbol", "obey", "path", "x.py"),
+                   "path is used with language = python only");
+}
+
+/* Each failure is told of its sample, and the next sample has its score. */
+static void c_failures_are_those_of_a_sample(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *response;
+        const char *words;
+    } rows[] = {
+        { "crash", "sample 3: the function crashed (Aborted)" },
+        { "exit", "sample 3: the function ended its process (exit code 7)" },
+        { "nan", "sample 3: the function returned nan, expected a finite" },
+        { "hang",
+          "sample 3: the function did not return within 1 s (timeout)" },
+    };
+    rig r;
+    xray_score score;
+    rig_open(&r, C_KEYS("symbol", "obey", "timeout", "1s", "workers", "1"));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        xray_sample_in sample = make_sample(3, rows[i].response);
+        submit(&r, &sample, 1);
+        assert_int_equal(next_score(&r, &score), XRAY_E_IO);
+        expect_words(r.host.reason, rows[i].words);
+        assert_true(score_text(&r, "well") == 2);
+    }
+    assert_true(score_text(&r, "print") == 2);
+    assert_string_equal(r.host.line, "the function prints: [1,2,3]");
+    r.ops->destroy(r.self);
+
+    rig_open(&r, C_KEYS("symbol", "weigh", "signature",
+                        "finish:i, id:U, level:I, response:s->i"));
+    xray_sample_in sample = make_sample(8, "a");
+    submit(&r, &sample, 1);
+    assert_int_equal(next_score(&r, &score), XRAY_E_IO);
+    expect_words(r.host.reason, "sample 8: the data row has no field level");
+    sample.fields_json = "{\"level\":1.5}";
+    submit(&r, &sample, 1);
+    assert_int_equal(next_score(&r, &score), XRAY_E_IO);
+    expect_words(r.host.reason,
+                 "level is a number, which does not fit the type I");
+    r.ops->destroy(r.self);
+}
+
+static void a_failure_can_have_a_score(void **state)
+{
+    (void)state;
+    rig r;
+    xray_score score;
+    rig_open(
+        &r, C_KEYS("symbol", "obey", "on_error", "score", "error_score", "-3"));
+    const xray_sample_in samples[] = { make_sample(0, "well"),
+                                       make_sample(1, "crash"),
+                                       make_sample(2, "well") };
+    submit(&r, samples, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(next_score(&r, &score), XRAY_OK);
+        int failed = score.id == 1;
+        assert_true(score.score == (failed ? -3 : 2));
+        assert_string_equal(score.values[0].name, "failed");
+        assert_true(score.values[0].value == failed);
+    }
+    assert_int_equal(next_score(&r, &score), XRAY_END);
+    assert_string_equal(
+        r.host.line,
+        "sample 1 gets error_score -3: the function crashed (Aborted)");
+    assert_int_equal(r.host.warnings, 1);
+    r.ops->destroy(r.self);
+}
+
+/* ---- Python ------------------------------------------------------------- */
+
+static const char script[] =
+    "import os, sys, time\n"
+    "def compute_score(data_source, solution_str, ground_truth, "
+    "extra_info=None):\n"
+    "    order = solution_str\n"
+    "    if order == 'raise': raise ValueError('it is \xc3\xa9')\n"
+    "    if order == 'leak': return len(bytearray(1 << 30))\n"
+    "    if order == 'exit': sys.exit(5)\n"
+    "    if order == 'leave': os._exit(5)\n"
+    "    if order == 'hang': time.sleep(3600)\n"
+    "    if order == 'none': return None\n"
+    "    if order == 'inf': return float('inf')\n"
+    "    if order == 'dict': return {'acc': 1}\n"
+    "    if order == 'print': print('{\"score\": 9}\\n\xc3\xa9')\n"
+    "    if order.startswith('await '):\n"
+    "        while not os.path.exists(order[6:]): time.sleep(0.001)\n"
+    "    if order.startswith('make '): open(order[5:], 'w').close()\n"
+    "    if order.startswith('pid '):\n"
+    "        with open(order[4:] + '.part', 'w') as f: "
+    "f.write(str(os.getpid()))\n"
+    "        os.rename(order[4:] + '.part', order[4:])\n"
+    "        time.sleep(3600)\n"
+    "    if order == '\xc3\xa9': return {'score': len(order), 'acc': True}\n"
+    "    return float(ground_truth) + len(extra_info)\n"
+    "def few(**lists):\n"
+    "    return [1.0]\n"
+    "def batch(data_sources, solution_strs, ground_truths, extra_infos):\n"
+    "    return [len(solution_strs) + len(s) for s in solution_strs]\n"
+    "def trl(prompts, completions, level, **kwargs):\n"
+    "    assert prompts == ['p'] * len(completions)\n"
+    "    return [len(c) + 10 * l + 100 * len(i) for c, l, i in\n"
+    "            zip(completions, level, kwargs['completion_ids'])]\n"
+    "def talk(completions, prompts):\n"
+    "    return [len(p[0]['content']) + 10 * len(c[0]['content'])\n"
+    "            for p, c in zip(prompts, completions)]\n";
+
+static void python_functions_are_called_as_in_verl(void **state)
+{
+    (void)state;
+    rig r;
+    xray_score score;
+    rig_open(&r, PYTHON_KEYS(scratch_write("r.py", script), "workers", "1"));
+    assert_true(score_text(&r, "plain") == 18);
+    xray_sample_in sample = make_sample(1, "row");
+    sample.fields_json = "{\"reward_model\":{\"ground_truth\":\"20\"},"
+                         "\"extra_info\":{\"a\":1,\"b\":2}}";
+    assert_true(score_one(&r, &sample) == 22);
+    sample = make_sample(2, "\xc3\xa9");
+    submit(&r, &sample, 1);
+    assert_int_equal(next_score(&r, &score), XRAY_OK);
+    assert_true(score.score == 1);
+    assert_int_equal(score.value_count, 2);
+    assert_string_equal(score.values[1].name, "acc");
+    assert_true(score.values[1].value == 1);
+    assert_true(score_text(&r, "print") == 18);
+    assert_string_equal(r.host.line, "the function prints: \xc3\xa9");
+    r.ops->destroy(r.self);
+}
+
+static void lists_hold_the_samples_of_a_prompt(void **state)
+{
+    (void)state;
+    static const int32_t ids[3] = { 1, 2, 3 };
+    const char *path = scratch_write("r.py", script);
+    xray_sample_in samples[] = { make_sample(0, "a"), make_sample(1, "ab"),
+                                 make_sample(2, "abc") };
+    static const struct {
+        const char *call;
+        const char *name;
+        const char *row;
+        double scores[3];
+    } rows[] = {
+        { "batch", "batch", "{\"level\":4}", { 3, 4, 4 } },
+        { "trl", "trl", "{\"level\":4}", { 141, 242, 343 } },
+        { "trl",
+          "talk",
+          "{\"prompt\":[{\"role\":\"user\",\"content\":\"hey\"}]}",
+          { 13, 23, 33 } },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        rig r;
+        xray_score score;
+        rig_open(&r,
+                 PYTHON_KEYS(path, "call", rows[i].call, "name", rows[i].name));
+        for (uint32_t s = 0; s < 3; s++) {
+            samples[s].prompt = "p";
+            samples[s].prompt_size = 1;
+            samples[s].ids = ids;
+            samples[s].id_count = s + 1;
+            samples[s].fields_json = rows[i].row;
+        }
+        if (i == 0) /* another prompt is another call */
+            samples[2].prompt = "q";
+        submit(&r, samples, 3);
+        for (int s = 0; s < 3; s++) {
+            if (next_score(&r, &score) != XRAY_OK)
+                fail_msg("%s: %s", rows[i].name, r.host.reason);
+            assert_true(score.score == rows[i].scores[score.id]);
+        }
+        r.ops->destroy(r.self);
+    }
+}
+
+static void python_files_that_cannot_work_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *words;
+    } rows[] = {
+        { "def compute_score(:\n",
+          "SyntaxError: invalid syntax (bad.py, line 1)" },
+        { "\nimport no_such_module\n",
+          "ModuleNotFoundError: No module named 'no_such_module' (bad.py, line "
+          "2)" },
+        { "compute_scores = 1\n", "has no function compute_score" },
+        { "raise SystemExit(3)\n", "SystemExit: 3 (bad.py, line 1)" },
+        { "import os\nos._exit(4)\n",
+          "ended its process (exit code 4) while its file was loaded" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        expect_refusal(
+            PYTHON_KEYS(scratch_write("bad.py", rows[i].text), "workers", "1"),
+            rows[i].words);
+    expect_refusal(PYTHON_KEYS(scratch_path("none.py"), "workers", "1"),
+                   "FileNotFoundError: ");
+    expect_refusal(
+        PYTHON_KEYS(scratch_path("bad.py"), "interpreter", "no-such-python"),
+        "no-such-python cannot be started: No such file");
+}
+
+static void python_failures_are_those_of_a_sample(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *response;
+        const char *words;
+    } rows[] = {
+        { "raise", "sample 3: ValueError: it is \xc3\xa9 (r.py, line 4)" },
+        { "leak", "sample 3: MemoryError (r.py, line 5)" },
+        { "exit", "sample 3: SystemExit: 5 (r.py, line 6)" },
+        { "leave", "sample 3: the function ended its process (exit code 5)" },
+        { "none", "sample 3: the function returned None, expected a number" },
+        { "inf", "sample 3: the function returned inf, expected a finite" },
+        { "dict", "sample 3: the function returned a dict without \"score\"" },
+        { "hang",
+          "sample 3: the function did not return within 1 s (timeout)" },
+    };
+    const char *path = scratch_write("r.py", script);
+    rig r;
+    xray_score score;
+    rig_open(&r, PYTHON_KEYS(path, "timeout", "1s", "memory", "512M", "workers",
+                             "1"));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        xray_sample_in sample = make_sample(3, rows[i].response);
+        submit(&r, &sample, 1);
+        assert_int_equal(next_score(&r, &score), XRAY_E_IO);
+        expect_words(r.host.reason, rows[i].words);
+        assert_true(score_text(&r, "well") == 18);
+    }
+    r.ops->destroy(r.self);
+
+    rig_open(&r, PYTHON_KEYS(path, "call", "batch", "name", "few"));
+    const xray_sample_in two[] = { make_sample(0, "a"), make_sample(1, "b") };
+    submit(&r, two, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(next_score(&r, &score), XRAY_E_IO);
+        expect_words(r.host.reason,
+                     "the function returned 1 scores for 2 samples");
+    }
+    r.ops->destroy(r.self);
+}
+
+/* The first sample is answered only after the second one. */
+static void answers_may_come_in_another_order(void **state)
+{
+    (void)state;
+    char wait[320];
+    char make[320];
+    rig r;
+    xray_score score;
+    rig_open(&r, PYTHON_KEYS(scratch_write("r.py", script), "workers", "2"));
+    (void)snprintf(wait, sizeof(wait), "await %s", scratch_path("flag"));
+    (void)snprintf(make, sizeof(make), "make %s", scratch_path("flag"));
+    const xray_sample_in samples[] = { make_sample(0, wait),
+                                       make_sample(1, make) };
+    submit(&r, samples, 2);
+    assert_int_equal(next_score(&r, &score), XRAY_OK);
+    assert_int_equal(score.id, 1);
+    assert_int_equal(next_score(&r, &score), XRAY_OK);
+    assert_int_equal(score.id, 0);
+    assert_int_equal(next_score(&r, &score), XRAY_END);
+    r.ops->destroy(r.self);
+}
+
+/* ---- the end of the program --------------------------------------------- */
+
+static void pause_briefly(void)
+{
+    const struct timespec pause = { .tv_nsec = 1000000 };
+    (void)nanosleep(&pause, NULL);
+}
+
+/* Returns the number in a file, once it is there. */
+static uint32_t await_number(const char *path)
+{
+    unsigned number = 0;
+    for (int i = 0; i < 60000 && !number; i++) {
+        FILE *file = fopen(path, "r");
+        if (file && fscanf(file, "%u", &number) != 1)
+            number = 0;
+        if (file)
+            (void)fclose(file);
+        pause_briefly();
+    }
+    assert_int_not_equal(number, 0);
+    return number;
+}
+
+/* Starts `xray grade`, which calls the function of a file for one response. */
+static pid_t spawn_grade(const char *path, const char *response)
+{
+    extern char **environ;
+    pid_t pid = 0;
+    char line[512];
+    char key[512];
+    posix_spawn_file_actions_t actions;
+    (void)snprintf(line, sizeof(line), "{\"response\":\"%s\"}\n", response);
+    (void)snprintf(key, sizeof(key), "reward.ffi.path=%s", path);
+    char *const argv[] = { "xray",  "grade", "--reward",
+                           "ffi",   "--set", "reward.ffi.language=python",
+                           "--set", key,     NULL };
+    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+    assert_int_equal(posix_spawn_file_actions_addopen(
+                         &actions, STDIN_FILENO,
+                         scratch_write("in.jsonl", line), O_RDONLY, 0),
+                     0);
+    assert_non_null(getenv("XRAY_BIN"));
+    assert_int_equal(
+        posix_spawn(&pid, getenv("XRAY_BIN"), &actions, NULL, argv, environ),
+        0);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+/* A worker in the midst of a call ends with a program that is killed. */
+static void workers_end_with_the_program(void **state)
+{
+    (void)state;
+    char order[320];
+    const char *path = scratch_write("r.py", script);
+    (void)snprintf(order, sizeof(order), "pid %s", scratch_path("pid"));
+    pid_t program = spawn_grade(path, order);
+    uint32_t worker = await_number(scratch_path("pid"));
+    assert_int_equal(kill(program, SIGKILL), 0);
+    assert_int_equal(waitpid(program, NULL, 0), program);
+    char found = 'R';
+    for (int i = 0; i < 60000 && found && found != 'Z'; i++) {
+        found = xr_process_state(worker);
+        pause_briefly();
+    }
+    assert_true(!found || found == 'Z');
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(c_functions_get_their_arguments),
+        cmocka_unit_test(c_settings_that_cannot_work_are_refused),
+        cmocka_unit_test(c_failures_are_those_of_a_sample),
+        cmocka_unit_test(a_failure_can_have_a_score),
+        cmocka_unit_test(python_functions_are_called_as_in_verl),
+        cmocka_unit_test(lists_hold_the_samples_of_a_prompt),
+        cmocka_unit_test(python_files_that_cannot_work_are_refused),
+        cmocka_unit_test(python_failures_are_those_of_a_sample),
+        cmocka_unit_test(answers_may_come_in_another_order),
+        cmocka_unit_test(workers_end_with_the_program),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
