@@ -25,7 +25,8 @@ typedef struct xm_slot {
     uint32_t feed_count;
     uint32_t position; /* of the first token of `feed` */
     uint32_t listed;   /* 1: in `busy` */
-    uint32_t settled;  /* position of its first token in its last step */
+    uint32_t settled;  /* position of its first token in its last step; 0 in the
+                        * step that starts it in a paged cache */
 } xm_slot;
 
 /* The log-prob of a prompt's id, which an entry of the step's `last` gives. */

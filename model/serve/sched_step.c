@@ -232,6 +232,8 @@ static uint32_t emit_started(xm_sched *sched, xm_sched_step *step)
         uint32_t wanted = sched->slots[slot].feed_count;
         uint32_t budget = most - step->tokens;
         emit_slot_tokens(sched, slot, wanted < budget ? wanted : budget, step);
+        /* The prefix that it found may be computed in this very step. */
+        sched->slots[slot].settled = 0;
         single += wanted == 1;
     }
     return single;

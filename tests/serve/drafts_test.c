@@ -3,11 +3,13 @@
  * Tests that drafts change no bit of what an engine gives: random requests with
  * everything that they may wish have the same results with and without them,
  * in both engines, on devices that are late or not, while the engine pauses and
- * resumes.
+ * resumes, samples are held for further turns or aborted, and new weights come
+ * between two turns.
  */
 #include "tests/serve/engine.h"
 
-enum { ROWS = 6, ROW_TOKENS = 80, REQUESTS = 9, PROMPT = 24 };
+enum { ROWS = 6, ROW_TOKENS = 80, REQUESTS = 9, PROMPT = 24, TURNS = 3 };
+enum { MOST_SAMPLES = 3 * REQUESTS };
 
 typedef struct dice {
     uint64_t state;
@@ -25,12 +27,17 @@ typedef struct course {
     uint64_t id;
     uint32_t sample;
     uint32_t size;
+    uint32_t tokens; /* sampled ones */
+    uint32_t turns;  /* that have ended */
+    int due;         /* 1: it is held, and its next turn has not begun */
+    int aborted;
     unsigned char bytes[8192];
 } course;
 
 typedef struct record {
-    course of[64];
+    course of[MOST_SAMPLES];
     uint32_t count;
+    int held[REQUESTS + 1]; /* by the request's id */
 } record;
 
 static void add_bytes(course *c, const void *from, size_t size)
@@ -48,10 +55,38 @@ static course *find_course(record *all, uint64_t id, uint32_t sample)
            (all->of[i].id != id || all->of[i].sample != sample))
         i++;
     if (i == all->count) {
-        assert_true(i < 64);
+        assert_true(i < MOST_SAMPLES);
         all->of[all->count++] = (course){ .id = id, .sample = sample };
     }
     return &all->of[i];
+}
+
+/* The version of the weights that a part's token came from. */
+static uint64_t find_version(const xray_sample_out *s, uint32_t token)
+{
+    const xray_span *span = s->spans;
+    for (token += s->spans[0].first; token >= span->last;)
+        span++;
+    return span->version;
+}
+
+static void add_part(course *c, const xray_sample_out *s)
+{
+    int whole = s->finish != XRAY_FINISH_ABORT || s->token_count;
+    if (s->prompt_count && whole)
+        add_bytes(c, s->prompt_logp, s->prompt_count * sizeof(float));
+    for (uint32_t i = 0; i < s->token_count; i++) {
+        const uint64_t version = find_version(s, i);
+        add_bytes(c, &version, sizeof(version));
+        add_bytes(c, &s->tokens[i], sizeof(*s->tokens));
+        add_bytes(c, &s->raw_logp[i], sizeof(*s->raw_logp));
+        add_bytes(c, &s->logp[i], sizeof(*s->logp));
+        add_bytes(c, s->top_ids + i * s->top_count,
+                  s->top_count * sizeof(*s->top_ids));
+        add_bytes(c, s->top_logp + i * s->top_count,
+                  s->top_count * sizeof(*s->top_logp));
+    }
+    c->tokens += s->token_count;
 }
 
 static void poll_all(rig *r, void *engine, record *out)
@@ -59,22 +94,59 @@ static void poll_all(rig *r, void *engine, record *out)
     xray_sample_out s = { .header = XRAY_HEADER(xray_sample_out) };
     while (r->ops->poll(engine, &s) == XRAY_OK) {
         course *c = find_course(out, s.id, s.sample);
-        for (uint32_t i = 0; i < s.token_count; i++) {
-            add_bytes(c, &s.tokens[i], sizeof(*s.tokens));
-            add_bytes(c, &s.raw_logp[i], sizeof(*s.raw_logp));
-            add_bytes(c, &s.logp[i], sizeof(*s.logp));
-            add_bytes(c, s.top_ids + i * s.top_count,
-                      s.top_count * sizeof(*s.top_ids));
-            add_bytes(c, s.top_logp + i * s.top_count,
-                      s.top_count * sizeof(*s.top_logp));
-        }
-        if (s.finish != XRAY_FINISH_NONE)
-            add_bytes(c, &s.finish, sizeof(s.finish));
+        add_part(c, &s);
+        if (s.finish == XRAY_FINISH_NONE || s.finish == XRAY_FINISH_ABORT)
+            continue;
+        add_bytes(c, &s.finish, sizeof(s.finish));
+        c->turns++;
+        c->due = out->held[s.id] && !c->aborted;
     }
 }
 
+/* A held sample goes on with a few tokens of its own, until it has had all its
+ * turns or its row has no more space. */
+static void begin_turn(rig *r, void *engine, course *c)
+{
+    int32_t more[6];
+    uint32_t count = (uint32_t)(c->id + c->turns) % 6;
+    for (uint32_t i = 0; i < count; i++)
+        more[i] = (int32_t)((c->id + 7 * c->sample + i % 2) % 101);
+    c->due = 0;
+    if (c->turns < TURNS &&
+        r->ops->extend(engine, c->id, c->sample, more, count) == XRAY_OK)
+        return;
+    if (r->ops->release(engine, c->id, c->sample) != XRAY_OK)
+        fail_msg("%s", r->said);
+}
+
+/* Begins the turns that are due, or about half of them; returns their number.
+ */
+static uint32_t begin_turns(rig *r, void *engine, dice *half, record *out)
+{
+    uint32_t begun = 0;
+    poll_all(r, engine, out);
+    for (uint32_t i = 0; i < out->count; i++)
+        if (out->of[i].due && (!half || throw_dice(half, 2))) {
+            begin_turn(r, engine, &out->of[i]);
+            begun++;
+        }
+    return begun;
+}
+
+static void abort_some(rig *r, void *engine, dice *d, record *out)
+{
+    if (!out->count)
+        return;
+    course *c = &out->of[throw_dice(d, out->count)];
+    if (r->ops->abort(engine, c->id, c->sample) != XRAY_OK)
+        return;
+    c->aborted = 1;
+    c->due = 0;
+}
+
 /* A request whose greedy or cool samples repeat themselves. */
-static void submit_random(rig *r, void *engine, dice *d, uint64_t id)
+static void submit_random(rig *r, void *engine, dice *d, uint64_t id,
+                          record *out)
 {
     static const float temperatures[] = { 0, 0.1f, 0.4f, 1 };
     static const int32_t stops[] = { 7, 31, 64 };
@@ -93,6 +165,9 @@ static void submit_random(rig *r, void *engine, dice *d, uint64_t id)
     q.stop_ids = stops;
     q.stop_count = throw_dice(d, 4);
     q.stream = throw_dice(d, 2);
+    q.hold = throw_dice(d, 2);
+    q.prompt_logp = throw_dice(d, 4) == 0;
+    out->held[id] = (int)q.hold;
     if (throw_dice(d, 3) == 0) {
         q.min_tokens = throw_dice(d, 20);
         q.repetition_penalty = throw_dice(d, 2) ? 1.05f : 0;
@@ -124,23 +199,67 @@ typedef struct task {
     uint64_t seed;
     int paged;
     int late;
+    int aborts;
     int64_t speculate;
 } task;
 
-static void run_steps(rig *r, void *engine, dice *d, record *out)
+/* In every second task a turn begins when all samples have had theirs, so that
+ * new weights come at the same place whatever the engine. */
+static int has_waves(const task *t)
+{
+    return t->seed % 2 == 1;
+}
+
+static void renew_weights(rig *r, void *engine, const model *m,
+                          uint64_t version)
+{
+    xr_err err = { "" };
+    assert_int_equal(r->ops->pause(engine, XRAY_PAUSE_KEEP), XRAY_OK);
+    if (xm_weights_random(m->weights, &m->config, 70 + version, &err) !=
+            XRAY_OK ||
+        xm_weights_changed(m->weights, version, &err) != XRAY_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(r->ops->update(engine, NULL, version), XRAY_OK);
+    assert_int_equal(r->ops->resume(engine), XRAY_OK);
+}
+
+static void run_to_idle(const task *t, rig *r, void *engine, dice *d,
+                        record *out)
 {
     for (;;) {
         xray_status status = r->ops->step(engine);
         if (status < 0)
             fail_msg("%s", r->said);
-        poll_all(r, engine, out);
-        if (status == XRAY_END)
-            return;
         if (throw_dice(d, 10) == 0) {
             assert_int_equal(r->ops->pause(engine, XRAY_PAUSE_KEEP), XRAY_OK);
             assert_int_equal(r->ops->resume(engine), XRAY_OK);
         }
+        if (t->aborts && throw_dice(d, 20) == 0)
+            abort_some(r, engine, d, out);
+        poll_all(r, engine, out);
+        uint32_t begun = has_waves(t) ? 0 : begin_turns(r, engine, d, out);
+        if (status == XRAY_END && !begun)
+            return;
     }
+}
+
+static void run_turns(const task *t, rig *r, const model *m, void *engine,
+                      dice *d, record *out)
+{
+    uint64_t version = 0;
+    do {
+        run_to_idle(t, r, engine, d, out);
+        if (has_waves(t))
+            renew_weights(r, engine, m, ++version);
+    } while (begin_turns(r, engine, NULL, out));
+}
+
+static uint64_t count_tokens(const record *all)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < all->count; i++)
+        count += all->of[i].tokens;
+    return count;
 }
 
 /* The small pool of the paged engine preempts, and steps of a few tokens leave
@@ -151,7 +270,7 @@ static xray_infer_stats run_task(const task *t, record *out)
     dice d = { .state = t->seed };
     dice calls = { .state = t->seed + 1 };
     model *m = model_open(r, (int)(t->seed % MODEL_COUNT));
-    engine_size size = { .rows = ROWS,
+    engine_size size = { .rows = has_waves(t) ? MOST_SAMPLES : ROWS,
                          .row_tokens = ROW_TOKENS,
                          .config = { .max_num_batched_tokens =
                                          8 + 8 * (int64_t)(t->seed % 5) } };
@@ -167,33 +286,46 @@ static xray_infer_stats run_task(const task *t, record *out)
     if (t->late)
         rig_make_late(r);
     void *engine = engine_open(r, m, &size);
-    out->count = 0;
+    *out = (record){ .count = 0 };
     for (uint64_t id = 1; id <= REQUESTS; id++) {
-        submit_random(r, engine, &d, id);
+        submit_random(r, engine, &d, id, out);
         for (uint32_t i = throw_dice(&calls, 4); i; i--) {
             assert_true(r->ops->step(engine) >= 0);
             poll_all(r, engine, out);
         }
     }
-    run_steps(r, engine, &calls, out);
+    run_turns(t, r, m, engine, &calls, out);
     xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
     assert_int_equal(r->ops->stats(engine, &stats), XRAY_OK);
+    assert_int_equal(stats.kv_tokens, 0);
+    assert_int_equal(stats.generation_tokens, count_tokens(out));
     r->ops->destroy(engine);
     model_close(m);
     rig_close(r);
     return stats;
 }
 
+/* An aborted sample has come as far as it has. */
 static void compare_records(const record *want, record *got)
 {
     assert_int_equal(want->count, got->count);
     for (uint32_t i = 0; i < want->count; i++) {
         const course *a = &want->of[i];
         const course *b = find_course(got, a->id, a->sample);
-        assert_int_equal(a->size, b->size);
-        assert_memory_equal(a->bytes, b->bytes, a->size);
+        assert_true(b->aborted ? b->size <= a->size : b->size == a->size);
+        assert_memory_equal(a->bytes, b->bytes, b->size);
     }
 }
+
+static uint32_t count_turns(const record *all)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < all->count; i++)
+        count += all->of[i].turns;
+    return count;
+}
+
+static uint64_t seeds = 24; /* of each comparison */
 
 static void compare_runs(int paged, int late)
 {
@@ -201,25 +333,34 @@ static void compare_runs(int paged, int late)
     record *got = want + 1;
     uint64_t accepted = 0;
     uint64_t wrong = 0;
-    uint64_t steps = 0;
-    uint64_t fewer = 0;
+    uint64_t samples = 0;
+    uint64_t turns = 0;
     assert_non_null(want);
-    for (uint64_t seed = 0; seed < 24; seed++) {
-        const xray_infer_stats a = run_task(&(task){ seed, 0, 0, 0 }, want);
-        const xray_infer_stats b = run_task(
-            &(task){ seed, paged, late, 1 + (int64_t)(seed % 6) }, got);
-        compare_records(want, got);
+    for (uint64_t seed = 0; seed < seeds; seed++) {
+        const xray_infer_stats a = run_task(&(task){ .seed = seed }, want);
+        /* Each seed once without drafts, too: turns alone change no bit. */
+        for (int drafts = 0; drafts < 2; drafts++) {
+            const xray_infer_stats b = run_task(
+                &(task){ .seed = seed,
+                         .paged = paged,
+                         .late = late,
+                         .aborts = seed % 3 == 0,
+                         .speculate = drafts * (1 + (int64_t)(seed % 6)) },
+                got);
+            compare_records(want, got);
+            accepted += b.num_accepted_tokens;
+            wrong += b.num_draft_tokens - b.num_accepted_tokens;
+        }
         assert_int_equal(a.num_draft_tokens, 0);
-        accepted += b.num_accepted_tokens;
-        wrong += b.num_draft_tokens - b.num_accepted_tokens;
-        steps += a.steps;
-        fewer += b.steps;
+        samples += want->count;
+        turns += count_turns(want);
     }
-    print_message("%u steps, with drafts %u; %u drafts right, %u wrong\n",
-                  (unsigned)steps, (unsigned)fewer, (unsigned)accepted,
+    print_message("%u samples with %u turns; %u drafts right, %u wrong\n",
+                  (unsigned)samples, (unsigned)turns, (unsigned)accepted,
                   (unsigned)wrong);
     assert_true(accepted > 300);
     assert_true(wrong > 300);
+    assert_true(turns > samples * 4 / 3);
     free(want);
 }
 
@@ -305,8 +446,11 @@ static void metrics_tell_of_drafts(void **state)
     rig_close(r);
 }
 
-int main(void)
+/* `all` runs thousands of requests. */
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "all") == 0)
+        seeds = 400;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contiguous_results_have_the_same_bits),
         cmocka_unit_test(paged_results_have_the_same_bits),

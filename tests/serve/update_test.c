@@ -201,6 +201,21 @@ static void abort_some(stage *s)
                            pick_number(s, 3) ? at->sample : XRAY_ALL_SAMPLES);
 }
 
+static xray_status extend_row(stage *s, row *at, const int32_t *more,
+                              uint32_t count)
+{
+    xray_status status =
+        s->r->ops->extend(s->engine, at->id, at->sample, more, count);
+    if (status != XRAY_OK)
+        return status;
+    if (count)
+        memcpy(at->tokens + at->count, more, count * sizeof(*more));
+    at->count += count;
+    at->finish = XRAY_FINISH_NONE;
+    at->given = 0;
+    return XRAY_OK;
+}
+
 /* Extends a held sample, or releases it. */
 static void extend_some(stage *s)
 {
@@ -215,13 +230,7 @@ static void extend_some(stage *s)
             (void)s->r->ops->release(s->engine, at->id, at->sample);
             continue;
         }
-        if (s->r->ops->extend(s->engine, at->id, at->sample, more, count) !=
-            XRAY_OK)
-            continue;
-        memcpy(at->tokens + at->count, more, count * sizeof(*more));
-        at->count += count;
-        at->finish = XRAY_FINISH_NONE;
-        at->given = 0;
+        (void)extend_row(s, at, more, count);
     }
 }
 
@@ -549,6 +558,33 @@ static void both_engines_are_equal(void **state)
     }
 }
 
+/* Three samples of a prompt go on in one step. The first one fills a block that
+ * the second one finds while it is computed; the third one, whose row is
+ * shorter, cannot copy its part of that block yet. What the block held before
+ * is of other weights. */
+static void turns_that_begin_together(void **state)
+{
+    (void)state;
+    static const int32_t more[3] = { 2, 7, 1 };
+    const plan p = { POOL(16, 1), .step_tokens = 64, .shared = 1 };
+    stage *s = open_stage(&p, 1);
+    xray_request q = request_make(1, (int32_t[14]){ 3, 1, 4 }, 14, 1);
+    q.count = 3;
+    q.hold = 1;
+    q.forced_ids = more;
+    q.forced_count = 1;
+    submit(s, &q);
+    step_to_end(s);
+    poll_all(s);
+    update_some(s, XRAY_PAUSE_KEEP);
+    for (uint32_t k = 3; k--;)
+        assert_int_equal(extend_row(s, &s->rows[k], more, k < 2 ? 3 : 0), 0);
+    step_to_end(s);
+    poll_all(s);
+    check_rows(s);
+    close_stage(s);
+}
+
 #define TEST(f) cmocka_unit_test(f)
 
 int main(void)
@@ -558,6 +594,7 @@ int main(void)
         TEST(prompts_are_of_one_version),
         TEST(modes_of_a_pause_decide_about_versions),
         TEST(both_engines_are_equal),
+        TEST(turns_that_begin_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
