@@ -382,9 +382,9 @@ static const char *find_bad_segments(const xr_run *run, uint32_t role,
         (void)snprintf(why, 256, "%u is not a power of two", segments);
     else if (!layout->segments)
         (void)snprintf(why, 256,
-                       "%s adds up gradients in an order of its own, expected "
-                       "0, other options of it, or another backend",
-                       xr_run_part_of(run, role)->instance);
+                       "%s cannot add up gradients in %u segments, expected 0, "
+                       "or a backend that can",
+                       xr_run_part_of(run, role)->instance, segments);
     else if (segments % layout->replicas)
         (void)snprintf(why, 256,
                        "the %u replicas of %s do not divide %u segments, "

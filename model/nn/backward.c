@@ -210,13 +210,14 @@ static void backprop_embedding(xm_pass *pass)
     const xm_config *config = &pass->decoder->config;
     xray_embedding_grad tokens = { XRAY_HEADER(xray_embedding_grad),
                                    .ids = pass->pack->ids,
-                                   .dtable = config->tied
-                                                 ? pass->grads->aside.data
-                                                 : xm_pass_grad(pass, XM_EMBED),
+                                   .dtable = xm_pass_grad(pass, XM_EMBED),
                                    .vocab = config->vocab,
                                    .scale = (float)config->embed_scale,
                                    .slice = config->slice.ranks > 1,
                                    .vocab_first = config->slice.vocab_first };
+    if (config->tied)
+        tokens.dtable = pass->grads->aside.data +
+                        xm_layout_at(pass->grads->layout, 0, XM_EMBED)->offset;
     add_embedding_gradient(pass, &tokens, "the gradient of the embedding");
     if (!config->learned_positions)
         return;

@@ -227,10 +227,10 @@ float *xm_space_hidden_grad(const xm_space *space);
 
 /* Sums of gradients that are kept apart from the buckets until they are
  * finished, so that their order does not depend on how rows are cut into
- * micro-batches: with a tied lm_head those of embedding look-ups, [vocab,
- * hidden], and then, of each trained block whose heads have norms, the segments
- * of the weights of q's norm, [segments, head_dim], and of k's; not where the
- * model has one segment. */
+ * micro-batches: with a tied lm_head those of embedding look-ups, laid out as
+ * bucket 0, and then, of each trained block whose heads have norms, the
+ * segments of the weights of q's norm, [segments, head_dim], and of k's; not
+ * where the model has one segment. */
 typedef struct xm_aside {
     float *data; /* [dev] [count], NULL if there are none */
     uint64_t count;

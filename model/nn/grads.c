@@ -20,7 +20,7 @@ xm_aside xm_aside_of(const xm_config *config, const xm_layout *layout)
     if (config->qk_norm && (segments > 1 || config->slice.ranks > 1))
         aside.segments = segments;
     if (config->tied && xm_config_is_first(config) && !layout->frozen)
-        aside.lookup = (uint64_t)config->vocab * config->hidden;
+        aside.lookup = xm_bucket_capacity(layout, 0);
     aside.count = aside.lookup;
     for (uint32_t b = find_first_block(layout);
          aside.segments && b + 1 < layout->bucket_count; b++)
@@ -162,8 +162,8 @@ static xray_status finish_lookup(const xm_grads *g, xr_err *err)
 {
     if (g->aside.lookup == 0)
         return XRAY_OK;
-    xray_status status = add_gradient(
-        g, g->aside.data, find_gradient(g, 0, XM_EMBED), g->aside.lookup, err);
+    xray_status status =
+        add_gradient(g, g->aside.data, g->buckets[0], g->aside.lookup, err);
     return status == XRAY_OK
                ? clear_gradient(g, g->aside.data, g->aside.lookup, err)
                : status;

@@ -10,30 +10,47 @@
 #include "core/base/str.h"
 #include "model/train/trainer_internal.h"
 
-/* Returns the elements of a bucket that a sum over segments has on a rank: all,
- * or its share of what the ranks have added up already. */
+/* The ranks of a context share the segments of their replica. */
+static uint32_t count_sharers(const xm_config *model)
+{
+    return model->context_ranks ? model->context_ranks : 1;
+}
+
+/* Returns the elements of a bucket, or of the look-ups, that a sum over
+ * segments has on a rank: all, or its share of what the ranks have added up
+ * already. */
 static uint64_t count_elements(const xm_layout *layout, uint32_t mode,
                                uint32_t bucket)
 {
+    if (bucket == xm_folds_lookups(layout))
+        bucket = 0;
     return mode == XRAY_SEGMENTS_IN_TURN ? xm_bucket_share(layout, bucket).count
                                          : xm_bucket_capacity(layout, bucket);
 }
 
-static uint64_t count_stride(const xm_layout *layout, uint32_t mode)
+/* Returns the elements of a spare share; in first[], unless that is NULL, where
+ * each bucket's begin. */
+static uint64_t count_stride(const xm_config *model, const xm_layout *layout,
+                             uint32_t mode, uint64_t *first)
 {
+    uint32_t end =
+        layout->bucket_count + (xm_aside_of(model, layout).lookup > 0);
     uint64_t count = 0;
-    for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
+    for (uint32_t b = layout->frozen; b < end; b++) {
+        if (first)
+            first[b] = count;
         count += count_elements(layout, mode, b);
+    }
     return count;
 }
 
-uint64_t xm_folds_elements(const xm_layout *layout, uint32_t mode,
-                           uint32_t segments)
+uint64_t xm_folds_elements(const xm_config *model, const xm_layout *layout,
+                           uint32_t mode, uint32_t segments)
 {
     uint64_t levels = 0;
-    while (segments / layout->ranks >> (levels + 1))
+    while (segments * count_sharers(model) / layout->ranks >> (levels + 1))
         levels++;
-    return levels * count_stride(layout, mode);
+    return levels * count_stride(model, layout, mode, NULL);
 }
 
 xray_status xm_folds_open(xm_trainer *self, xr_err *err)
@@ -41,27 +58,23 @@ xray_status xm_folds_open(xm_trainer *self, xr_err *err)
     xm_folds *s = &self->folds;
     const xm_layout *layout = self->layout;
     uint32_t all = self->load.segments;
-    uint64_t at = 0;
+    uint32_t replicas = layout->ranks / count_sharers(&self->model);
     if (!all)
         return XRAY_OK;
-    if ((all & (all - 1)) || all % layout->ranks)
+    if ((all & (all - 1)) || all % replicas)
         return xr_fail(err, XRAY_E_CONFIG,
                        "%s: %" PRIu32 " segments for %" PRIu32
                        " replicas, expected a power of two that they divide",
-                       self->owner, all, layout->ranks);
+                       self->owner, all, replicas);
     s->mode = self->grad_shares ? XRAY_SEGMENTS_IN_TURN : XRAY_SEGMENTS_IN_RUNS;
-    s->count = all / layout->ranks;
-    s->stride = count_stride(layout, s->mode);
-    s->first = xr_calloc(layout->bucket_count, sizeof(*s->first));
+    s->count = all / replicas;
+    s->first = xr_calloc(layout->bucket_count + 1, sizeof(*s->first));
     if (!s->first)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-    for (uint32_t b = layout->frozen; b < layout->bucket_count; b++) {
-        s->first[b] = at;
-        at += count_elements(layout, s->mode, b);
-    }
-    return xm_trainer_alloc_floats(self, XRAY_TAG_GRADS,
-                                   xm_folds_elements(layout, s->mode, all), err,
-                                   &s->spares);
+    s->stride = count_stride(&self->model, layout, s->mode, s->first);
+    return xm_trainer_alloc_floats(
+        self, XRAY_TAG_GRADS,
+        xm_folds_elements(&self->model, layout, s->mode, all), err, &s->spares);
 }
 
 void xm_folds_close(xm_trainer *self)
@@ -112,8 +125,9 @@ xray_status xm_folds_add_spares(const xm_trainer *self, xray_stream *stream,
 static uint32_t find_place(const xm_trainer *self, uint32_t segment)
 {
     const xm_folds *s = &self->folds;
-    uint32_t ranks = self->layout->ranks;
-    uint32_t rank = self->layout->rank;
+    uint32_t sharers = count_sharers(&self->model);
+    uint32_t ranks = self->layout->ranks / sharers;
+    uint32_t rank = self->layout->rank / sharers;
     if (s->mode == XRAY_SEGMENTS_IN_TURN)
         return segment % ranks == rank && segment / ranks < s->count
                    ? segment / ranks

@@ -7,24 +7,6 @@
 #include "model/hf/param_slots.h"
 #include "model/train/trainer_internal.h"
 
-/* Where every rank has all moments, each needs the sums of all elements,
- * otherwise only those of its share. */
-static xray_status sum_bucket(xm_trainer *self, uint32_t bucket)
-{
-    const xm_group *g = &self->group;
-    xray_comm_group *among = self->data.group;
-    xm_range share = xm_bucket_share(self->layout, bucket);
-    float *data = self->grads->buckets[bucket];
-    if (share.count == 0)
-        return XRAY_OK;
-    if (self->all_moments)
-        return g->comm->all_reduce(among, g->stream, data,
-                                   xm_bucket_capacity(self->layout, bucket),
-                                   XRAY_F32);
-    return g->comm->reduce_scatter(among, g->stream, data, data + share.first,
-                                   share.count, XRAY_F32);
-}
-
 /* 1: the first and the last of several stages have this bucket's embedding,
  * with the look-ups' gradient and the LM head's. */
 static int is_tied_bucket(const xm_trainer *self, uint32_t bucket)
@@ -32,6 +14,41 @@ static int is_tied_bucket(const xm_trainer *self, uint32_t bucket)
     const xm_config *model = &self->model;
     return bucket == 0 && model->tied && self->stages.size > 1 &&
            (xm_config_is_first(model) || xm_config_is_last(model));
+}
+
+/* Sums all elements over the ranks, or those that are this rank's part:
+ * *inout_part, of which it becomes the rank's share of them. */
+static xray_status sum_among(const xm_trainer *self, const xray_subgroup *among,
+                             int all, float *data, xm_range *inout_part)
+{
+    const xm_group *g = &self->group;
+    xm_range part = *inout_part;
+    float *from = data + part.first;
+    if (among->size < 2 || part.count == 0)
+        return XRAY_OK;
+    if (all)
+        return g->comm->all_reduce(among->group, g->stream, from, part.count,
+                                   XRAY_F32);
+    part.count /= among->size;
+    part.first += among->rank * part.count;
+    *inout_part = part;
+    return g->comm->reduce_scatter(among->group, g->stream, from,
+                                   data + part.first, part.count, XRAY_F32);
+}
+
+/* Sums a bucket, or look-ups, over replicas, and then over a context, so that
+ * the sums over segments and replicas are the same for any number of replicas.
+ * Where every rank has all moments, each needs the sums of all elements,
+ * otherwise only those of its share. Two stages whose shares differ exchange
+ * all elements of an embedding. */
+static xray_status sum_bucket(xm_trainer *self, uint32_t bucket, float *data)
+{
+    xm_range part = { 0, xm_bucket_capacity(self->layout, bucket) };
+    int all = self->all_moments ||
+              (self->folds.count && is_tied_bucket(self, bucket));
+    xray_status status = sum_among(self, &self->replicas, all, data, &part);
+    return status == XRAY_OK ? sum_among(self, &self->context, all, data, &part)
+                             : status;
 }
 
 /* Adds up both parts of a tied embedding's gradient as one stage does: the
@@ -73,15 +90,15 @@ static xray_status finish_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
                             self->grads->buckets[bucket]);
 }
 
-static xray_status fold_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
+/* Folds a bucket's `count` elements, or those of the look-ups. */
+static xray_status fold_elements(xm_trainer *self, uint32_t bucket, float *data,
+                                 uint64_t count, xr_err *err)
 {
-    float *data = self->grads->buckets[bucket];
     float *spare = xm_folds_spare(self, bucket);
-    uint64_t bytes = xm_bucket_capacity(self->layout, bucket) * sizeof(float);
-    xray_status status = finish_bucket(self, bucket, err);
-    if (status != XRAY_OK || bytes == 0)
-        return status;
-    status = xm_folds_add_spares(self, NULL, bucket, data);
+    uint64_t bytes = count * sizeof(float);
+    if (bytes == 0)
+        return XRAY_OK;
+    xray_status status = xm_folds_add_spares(self, NULL, bucket, data);
     if (status == XRAY_OK && spare)
         status = self->device->copy(self->device_self, NULL, spare, data, bytes,
                                     XRAY_COPY_ON_DEVICE);
@@ -95,11 +112,19 @@ static xray_status fold_bucket(xm_trainer *self, uint32_t bucket, xr_err *err)
 xray_status xm_trainer_fold_full_grads(xm_trainer *self, xr_err *err)
 {
     const xm_layout *layout = self->layout;
+    const xm_grads *grads = self->grads;
     xray_status status = XRAY_OK;
     for (uint32_t b = layout->frozen;
-         status == XRAY_OK && b < layout->bucket_count; b++)
-        status = fold_bucket(self, b, err);
-    return status;
+         status == XRAY_OK && b < layout->bucket_count; b++) {
+        status = b > 0 ? finish_bucket(self, b, err) : XRAY_OK;
+        if (status == XRAY_OK)
+            status = fold_elements(self, b, grads->buckets[b],
+                                   xm_bucket_capacity(layout, b), err);
+    }
+    return status == XRAY_OK
+               ? fold_elements(self, xm_folds_lookups(layout),
+                               grads->aside.data, grads->aside.lookup, err)
+               : status;
 }
 
 /* The gradients of segments are finished one by one. */
@@ -114,6 +139,20 @@ static xray_status finish_buckets(xm_trainer *self, xr_err *err)
     return status;
 }
 
+/* Sums the look-ups of segments over ranks, and joins them with the head's
+ * gradients, which are sums over ranks already. */
+static xray_status finish_folded_lookups(xm_trainer *self, xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    if (!self->folds.count || self->layout->frozen)
+        return XRAY_OK;
+    if (self->grads->aside.lookup)
+        status = sum_bucket(self, 0, self->grads->aside.data);
+    if (status == XRAY_OK)
+        status = xm_group_wait_collectives(&self->group);
+    return status == XRAY_OK ? finish_bucket(self, 0, err) : status;
+}
+
 xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err)
 {
     const xm_layout *layout = self->layout;
@@ -123,9 +162,10 @@ xray_status xm_trainer_sum_full_grads(xm_trainer *self, xr_err *err)
     if (status == XRAY_OK)
         status = xm_group_wait_compute(&self->group);
     for (uint32_t b = layout->frozen;
-         status == XRAY_OK && self->data.size > 1 && b < layout->bucket_count;
-         b++)
-        status = sum_bucket(self, b);
+         status == XRAY_OK && b < layout->bucket_count; b++)
+        status = sum_bucket(self, b, self->grads->buckets[b]);
+    if (status == XRAY_OK)
+        status = finish_folded_lookups(self, err);
     if (status == XRAY_OK)
         status = xm_group_wait_collectives(&self->group);
     self->reduced = status == XRAY_OK;
@@ -138,7 +178,9 @@ static xray_status finish_and_sum_bucket(xm_trainer *self, uint32_t bucket,
     xray_status status = finish_bucket(self, bucket, err);
     if (status == XRAY_OK)
         status = xm_group_wait_compute(&self->group);
-    return status == XRAY_OK ? sum_bucket(self, bucket) : status;
+    return status == XRAY_OK
+               ? sum_bucket(self, bucket, self->grads->buckets[bucket])
+               : status;
 }
 
 xray_status xm_trainer_sum_done_bucket(void *ctx, uint32_t bucket, xr_err *err)

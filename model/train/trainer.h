@@ -108,13 +108,15 @@ struct xm_trainer {
     /* Set by the backend, before xm_trainer_open. */
     xm_config model; /* what this rank computes */
     xm_trainer_hooks hooks;
-    xray_subgroup data;    /* the ranks that divide the buckets */
-    xray_subgroup tensor;  /* the ranks of a slice; size 0: not a slice */
-    xray_subgroup kv;      /* those of them that have the same KV heads */
-    xray_subgroup context; /* the ranks that divide rows (model.context_ranks),
-                            * which are among those of `data` */
-    xray_subgroup stages;  /* the ranks that have the model's other layers, of
-                            * which each has the rank of its stage */
+    xray_subgroup data;     /* the ranks that divide the buckets: those of a
+                             * context in each replica, in this order */
+    xray_subgroup replicas; /* those of them with the same place in a replica */
+    xray_subgroup tensor;   /* the ranks of a slice; size 0: not a slice */
+    xray_subgroup kv;       /* those of them that have the same KV heads */
+    xray_subgroup context;  /* the ranks that divide rows (model.context_ranks),
+                             * which are among those of `data` */
+    xray_subgroup stages;   /* the ranks that have the model's other layers, of
+                             * which each has the rank of its stage */
     /* Set by xm_trainer_open. */
     const xray_host *host;
     const xray_call_service *calls; /* or NULL */
@@ -194,7 +196,8 @@ void xm_trainer_close(xm_trainer *self);
 
 /* ---- for its hooks ------------------------------------------------------- */
 
-/* Where the sum of the present segment waits: the bucket in a spare share, or
+/* Where the sum of the present segment waits: the bucket, or number
+ * xm_folds_lookups, in a spare share, or
  * NULL for that of all segments, which goes to the gradients. */
 float *xm_folds_spare(const xm_trainer *self, uint32_t bucket);
 /* Adds the full branches before the present segment to its sum `data`. */

@@ -212,9 +212,10 @@ static void plan_training(const xm_trainer_options *options,
                           const xray_workload *load, xray_plan *out)
 {
     out->bytes[XRAY_TAG_GRADS] =
-        xm_grads_bytes(model, layout) +
-        xm_folds_elements(layout, XRAY_SEGMENTS_IN_RUNS, load->segments) *
-            sizeof(float);
+        xm_grads_bytes(model, layout) + xm_folds_elements(model, layout,
+                                                          XRAY_SEGMENTS_IN_RUNS,
+                                                          load->segments) *
+                                            sizeof(float);
     out->bytes[XRAY_TAG_OPTIMIZER] =
         xm_adamw_bytes(layout, options->all_moments);
     if (options->offload_moments)
@@ -242,8 +243,7 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
         .micro_multiple = 1,
         .token_multiple = 1,
         .evictable = XM_TRAINER_EVICTABLE,
-        /* Each segment would have to be summed over a context by itself. */
-        .segments = model->context_ranks > 1 ? 0 : XRAY_SEGMENTS_IN_RUNS,
+        .segments = XRAY_SEGMENTS_IN_RUNS,
         .numerics = model->dtype == XRAY_BF16 ? XRAY_NUMERICS_BF16 : NULL,
         .recompute = name_recompute(options),
         .sequence = options->sequence != 0,

@@ -56,9 +56,10 @@ static void visit_grads(xm_block_visit *w)
     if (!self->grads)
         return;
     xm_visit_block(w, self->grads->aside.data, self->grads->aside.count, keep);
-    xm_visit_block(
-        w, self->folds.spares,
-        xm_folds_elements(layout, self->folds.mode, self->load.segments), 0);
+    xm_visit_block(w, self->folds.spares,
+                   xm_folds_elements(&self->model, layout, self->folds.mode,
+                                     self->load.segments),
+                   0);
     for (uint32_t b = layout->frozen; b < layout->bucket_count; b++)
         if (self->grad_shares)
             xm_visit_block(w, self->grad_shares[b],

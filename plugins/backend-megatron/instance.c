@@ -123,10 +123,6 @@ static void fill_plan(const mg_config *config, const xm_config *slice,
         own.numerics = own.numerics ? XRAY_NUMERICS_BF16_SHARED_KV
                                     : XRAY_NUMERICS_FP32_SHARED_KV;
     own.sharded = mg_width(&sizes) > 1;
-    /* Both stages of a tied embedding need each other's part of its gradient,
-     * which the first one has not yet when the last one ends a segment. */
-    if (sizes.stages > 1 && slice->tied)
-        own.segments = 0;
     /* The first rank of the last stage. */
     own.answers = mg_width(&sizes) / sizes.stages * (sizes.stages - 1);
     xray_fill(out, &own);
@@ -260,7 +256,8 @@ static xray_status open_instance(xm_trainer *self, const mg_config *config,
     mg_place place = mg_place_of(&sizes, world ? world->rank : 0);
     xm_trainer_options options = convert_options(config, place.stage);
     uint32_t within = find_subgroup(world, XRAY_AXIS_REPLICA).size;
-    uint32_t replicas = find_subgroup(world, XRAY_AXIS_DATA).size;
+    self->replicas = find_subgroup(world, XRAY_AXIS_DATA);
+    uint32_t replicas = self->replicas.size;
     self->kv = find_subgroup(world, MG_AXIS_KV);
     self->context = find_subgroup(world, XRAY_AXIS_CONTEXT);
     self->stages = find_subgroup(world, XRAY_AXIS_PIPELINE);

@@ -130,7 +130,7 @@ static xray_status open_instance(z3 *self, const z3_config *config,
                                  const xray_setup *setup,
                                  const xray_workload *load, xr_err *err)
 {
-    self->base.data = all_ranks(setup->world);
+    self->base.data = self->base.replicas = all_ranks(setup->world);
     uint32_t ranks = self->base.data.size;
     sharding shares = sharding_of(config, ranks);
     xm_trainer_options options = convert_options(config, ranks);

@@ -24,6 +24,15 @@ static uint64_t count_part(const xm_layout *layout, uint32_t segments)
     return most;
 }
 
+/* With segments the look-ups of a tied embedding have a share of their own. */
+static uint64_t count_lookups(const xm_layout *layout, const xm_config *model,
+                              uint32_t segments)
+{
+    return segments && xm_aside_of(model, layout).lookup
+               ? xm_bucket_share(layout, 0).count
+               : 0;
+}
+
 static xray_status create_slot_table(const xm_layout *layout,
                                      const xm_config *model, xr_err *err,
                                      z3_slot_table *out)
@@ -36,9 +45,10 @@ uint64_t z3_reduce_bytes(const xm_layout *layout, const xm_config *model,
                          uint32_t segments)
 {
     z3_slot_table table = { 0 };
-    uint64_t count = count_part(layout, segments) +
-                     xm_aside_of(model, layout).count +
-                     xm_folds_elements(layout, XRAY_SEGMENTS_IN_TURN, segments);
+    uint64_t count =
+        count_part(layout, segments) + count_lookups(layout, model, segments) +
+        xm_aside_of(model, layout).count +
+        xm_folds_elements(model, layout, XRAY_SEGMENTS_IN_TURN, segments);
     if (create_slot_table(layout, model, NULL, &table) != XRAY_OK)
         return 0;
     for (uint32_t s = 0; s < table.slots; s++)
@@ -75,6 +85,11 @@ static xray_status alloc_grads(z3 *self, xr_err *err)
                                          xm_bucket_share(layout, b).count, err,
                                          &r->shares[b]);
     if (status == XRAY_OK)
+        status = xm_trainer_alloc_floats(
+            &self->base, XRAY_TAG_GRADS,
+            count_lookups(layout, &self->base.model, self->base.load.segments),
+            err, &r->shares[xm_folds_lookups(layout)]);
+    if (status == XRAY_OK)
         status = xm_trainer_alloc_floats(&self->base, XRAY_TAG_GRADS,
                                          self->base.grads->aside.count, err,
                                          &self->base.grads->aside.data);
@@ -92,7 +107,7 @@ static xray_status open_grads(xm_trainer *base, xr_err *err)
         return status;
     r->slots = xr_calloc(r->table.slots, sizeof(float *));
     r->ready = xr_calloc(r->table.slots, sizeof(xray_event *));
-    r->shares = xr_calloc(layout->bucket_count, sizeof(float *));
+    r->shares = xr_calloc(layout->bucket_count + 1, sizeof(float *));
     self->base.grad_shares = r->shares;
     r->has_sum = xr_calloc(layout->bucket_count, 1);
     self->base.grads = xr_calloc(1, sizeof(*self->base.grads));
@@ -122,7 +137,7 @@ static void close_grads(xm_trainer *base)
     for (uint32_t s = 0; r->ready && s < r->table.slots; s++)
         if (r->ready[s])
             device->event_destroy(self->base.device_self, r->ready[s]);
-    for (uint32_t b = 0; r->shares && b < self->base.layout->bucket_count; b++)
+    for (uint32_t b = 0; r->shares && b <= self->base.layout->bucket_count; b++)
         device->free(self->base.device_self, r->shares[b]);
     device->free(self->base.device_self, r->part);
     if (self->base.grads) {
@@ -157,55 +172,95 @@ static xray_status begin_bucket(void *ctx, uint32_t bucket, xr_err *err)
     if (status == XRAY_OK)
         status = clear_elements(self, r->slots[slot],
                                 xm_bucket_capacity(self->base.layout, bucket));
+    if (status == XRAY_OK && bucket == 0 && self->base.folds.count &&
+        self->base.grads->aside.lookup)
+        status = clear_elements(self, self->base.grads->aside.data,
+                                self->base.grads->aside.lookup);
     self->base.grads->buckets[bucket] = r->slots[slot];
     return status == XRAY_OK
                ? XRAY_OK
                : xr_fail(err, status, "the device could not clear gradients");
 }
 
+/* Adds a sum to a bucket's share. */
+static xray_status add_to_share(const z3 *self, uint32_t bucket,
+                                const float *sum)
+{
+    xray_axpby add = { XRAY_HEADER(xray_axpby),
+                       .count =
+                           xm_bucket_share(self->base.layout, bucket).count,
+                       .x = sum,
+                       .y = self->reduce.shares[bucket],
+                       .alpha = 1.0f,
+                       .beta = 1.0f };
+    return self->base.device->axpby(self->base.device_self,
+                                    self->base.group.stream, &add);
+}
+
 /* Sums a bucket over ranks and adds the sum to the share. The first sum
- * replaces the share instead, since 0 + x is not x for x = -0. That of a
- * segment takes up the branches before it where it waits. */
+ * replaces the share instead, since 0 + x is not x for x = -0. */
 static xray_status scatter_bucket(z3 *self, uint32_t bucket)
 {
     z3_reduce *r = &self->reduce;
     const xm_group *g = &self->base.group;
-    uint32_t segments = self->base.folds.count;
-    uint64_t count = xm_bucket_share(self->base.layout, bucket).count;
-    float *spare = segments ? xm_folds_spare(&self->base, bucket) : NULL;
-    float *to = spare                ? spare
-                : r->has_sum[bucket] ? r->part
-                                     : r->shares[bucket];
+    int more = r->has_sum[bucket];
     xray_status status = g->comm->reduce_scatter(
-        g->group, g->stream, self->base.grads->buckets[bucket], to, count,
-        XRAY_F32);
-    if (segments)
-        return status == XRAY_OK
-                   ? xm_folds_add_spares(&self->base, g->stream, bucket, to)
-                   : status;
-    if (status == XRAY_OK && r->has_sum[bucket]) {
-        xray_axpby add = {
-            XRAY_HEADER(xray_axpby), .count = count, .x = r->part,
-            .y = r->shares[bucket],  .alpha = 1.0f,  .beta = 1.0f
-        };
-        status =
-            self->base.device->axpby(self->base.device_self, g->stream, &add);
-    }
+        g->group, g->stream, self->base.grads->buckets[bucket],
+        more ? r->part : r->shares[bucket],
+        xm_bucket_share(self->base.layout, bucket).count, XRAY_F32);
+    if (status == XRAY_OK && more)
+        status = add_to_share(self, bucket, r->part);
     r->has_sum[bucket] = 1;
     return status;
+}
+
+/* Sums a bucket of a segment, or its look-ups, over ranks. The sum takes up the
+ * branches before it where it waits. */
+static xray_status scatter_segment(z3 *self, uint32_t bucket, const float *from)
+{
+    const xm_group *g = &self->base.group;
+    const xm_layout *layout = self->base.layout;
+    uint32_t like = bucket == xm_folds_lookups(layout) ? 0 : bucket;
+    float *spare = xm_folds_spare(&self->base, bucket);
+    float *to = spare ? spare : self->reduce.shares[bucket];
+    xray_status status =
+        g->comm->reduce_scatter(g->group, g->stream, from, to,
+                                xm_bucket_share(layout, like).count, XRAY_F32);
+    return status == XRAY_OK
+               ? xm_folds_add_spares(&self->base, g->stream, bucket, to)
+               : status;
+}
+
+/* After the last segment the look-ups are added to the head's gradients. */
+static xray_status scatter_lookups(z3 *self)
+{
+    const xm_grads *grads = self->base.grads;
+    uint32_t lookups = xm_folds_lookups(self->base.layout);
+    if (!grads->aside.lookup)
+        return XRAY_OK;
+    xray_status status = scatter_segment(self, lookups, grads->aside.data);
+    return status == XRAY_OK && !xm_folds_spare(&self->base, lookups)
+               ? add_to_share(self, 0, self->reduce.shares[lookups])
+               : status;
 }
 
 static xray_status scatter_done_bucket(void *ctx, uint32_t bucket, xr_err *err)
 {
     z3 *self = ctx;
     z3_reduce *r = &self->reduce;
-    xray_status status = xm_grads_finish_bucket(self->base.grads, bucket, err);
+    uint32_t segments = self->base.folds.count;
+    xray_status status = XRAY_OK;
+    if (bucket > 0 || !segments)
+        status = xm_grads_finish_bucket(self->base.grads, bucket, err);
+    if (status == XRAY_OK)
+        status = xm_group_wait_compute(&self->base.group);
     if (status != XRAY_OK)
         return status;
-    status = xm_group_wait_compute(&self->base.group);
-    if (status != XRAY_OK)
-        return status;
-    status = scatter_bucket(self, bucket);
+    status = segments ? scatter_segment(self, bucket,
+                                        self->base.grads->buckets[bucket])
+                      : scatter_bucket(self, bucket);
+    if (status == XRAY_OK && segments && bucket == 0)
+        status = scatter_lookups(self);
     if (status != XRAY_OK)
         return status;
     return self->base.device->event_record(self->base.device_self,
@@ -239,6 +294,10 @@ void z3_reduce_visit(const z3 *self, xm_block_visit *visit)
         return;
     xm_visit_block(visit, r->part,
                    count_part(self->base.layout, self->base.load.segments), 0);
+    xm_visit_block(visit, r->shares[xm_folds_lookups(self->base.layout)],
+                   count_lookups(self->base.layout, &self->base.model,
+                                 self->base.load.segments),
+                   0);
     for (uint32_t s = 0; s < r->table.slots; s++)
         xm_visit_block(visit, r->slots[s], r->table.capacity[s], 0);
 }

@@ -88,7 +88,8 @@ typedef struct z3_reduce {
     float **slots;      /* [table.slots] [dev] */
     xray_event **ready; /* [table.slots] the slot's gradients are scattered, it
                          * can be reused */
-    float **shares;     /* [bucket_count] [dev] sums over ranks */
+    float **shares;     /* [bucket_count + 1] [dev] sums over ranks; at the end
+                         * those of look-ups that are summed by segments */
     float *part; /* [dev] receives the sum of one call; as large as the largest
                   * share */
     unsigned char *has_sum; /* [bucket_count] 1: the share holds a sum */

@@ -207,9 +207,8 @@ static void gradient_and_packed_bytes_are_exact(void **state)
             xm_grads *grads = NULL;
             part.frozen = frozen;
             check_frozen_panels(&part, &load);
-            uint64_t lookup = f.config.tied && !frozen
-                                  ? (uint64_t)f.config.vocab * f.config.hidden
-                                  : 0;
+            uint64_t lookup =
+                f.config.tied && !frozen ? xm_bucket_capacity(&part, 0) : 0;
             uint32_t segments = f.config.qk_norm ? xm_segments(&f.config) : 1;
             uint32_t blocks = f.config.layers - (frozen > 1 ? frozen - 1 : 0);
             uint64_t bytes = lookup * 4;

@@ -462,8 +462,9 @@ static void segments_are_divided_among_replicas(void **state)
           "the 3 replicas of actor do not divide 4 segments, expected a power "
           "of two up to 4 of them" },
         { "8\nlayout_segments = 2", "", 0,
-          KEY "train.fake adds up gradients in an order of its own, expected "
-              "0, other options of it, or another backend" },
+          KEY
+          "train.fake cannot add up gradients in 2 segments, expected 0, or "
+          "a backend that can" },
         { "8\nlayout_segments = 4", "[actor]\nppo_max_token_len_per_gpu = 60\n",
           XRAY_SEGMENTS_IN_TURN, "" },
     };

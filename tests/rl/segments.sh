@@ -7,7 +7,7 @@
 # ranks at every stage.
 . "$(dirname "$0")/lib.sh"
 make_task
-sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/; s/("num_key_value_heads"): *[0-9]+/\1: 4/' "$work/task/model/config.json"
+sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/; s/("num_key_value_heads"): *[0-9]+/\1: 4/; s/("tie_word_embeddings"): false/\1: true/' "$work/task/model/config.json"
 steps=2
 [ "${1:-}" = all ] && steps=20
 
@@ -47,8 +47,9 @@ refused() { # TEXT [--set ...]
     grep -qF "$text" "$work/check.txt" || fail "check says: $(cat "$work/check.txt"), expected: $text"
 }
 
-cut() { # TENSOR
-    echo --set run.train=megatron --set "train.megatron.tensor_model_parallel_size=$1"
+cut() { # TENSOR [STAGES [CONTEXT]]
+    echo --set run.train=megatron --set "train.megatron.tensor_model_parallel_size=$1" \
+        --set "train.megatron.pipeline_model_parallel_size=${2:-1}" --set "train.megatron.context_parallel_size=${3:-1}"
 }
 ppo=(--set run.algo=ppo --set algo.ppo.preset=verl --set algo.ppo.use_kl_in_reward=true)
 
@@ -60,6 +61,13 @@ like one 2 --set train.zero3.stage=1
 like one 4
 # shellcheck disable=SC2046
 like one 4 $(cut 2) --set actor.grad_offload=true --set actor.ppo_max_token_len_per_gpu=70
+# The first of two stages has the look-ups of the tied embedding, the second its head.
+# shellcheck disable=SC2046
+like one 4 $(cut 1 2) --set actor.grad_offload=true
+# shellcheck disable=SC2046
+run context --set run.ranks=2 $(cut 1 1 2)
+# shellcheck disable=SC2046
+like context 4 $(cut 1 1 2)
 run ppo "${ppo[@]}" --set actor.shuffle=true
 like ppo 2 "${ppo[@]}" --set actor.shuffle=true
 

@@ -78,8 +78,9 @@ static void expect_calls(const char *what, thread_comm_calls made,
 
 /* Each block gathers its keys and values in the forward pass, and again where
  * it is trained, and then sums their gradients. Each output is gathered, of as
- * many items as the rank has that has most. Where there is one replica, the
- * same ranks divide the gradients and the weights. */
+ * many items as the rank has that has most. Gradients are summed over the
+ * replicas first, so that a context has part of them left. Where there is one
+ * replica, the ranks of its context gather the weights. */
 static void expect_traffic(const cell *c, const ranks_run *run, uint32_t rank,
                            uint32_t step)
 {
@@ -89,21 +90,22 @@ static void expect_traffic(const cell *c, const ranks_run *run, uint32_t rank,
     uint64_t trained = LAYERS - c->frozen;
     uint64_t gathers = LAYERS + trained;
     uint64_t outputs = count_outputs(c);
-    uint64_t buckets = c->replicas > 1 ? 0 : LAYERS + 2 - 2 * c->frozen;
-    uint64_t floats = c->replicas > 1 ? 0 : run->trained[rank];
+    uint64_t buckets = LAYERS + 2 - 2 * c->frozen;
+    uint64_t floats = run->trained[rank];
     uint64_t sums = c->all_moments ? 0 : buckets;
-    uint64_t shares = c->all_moments ? 0 : floats;
+    uint64_t shares = c->all_moments ? 0 : floats / c->replicas;
+    uint64_t weights = c->replicas > 1 ? 0 : shares / c->context;
     expect_calls("all_gather", made->all_gather,
-                 work->passes * (gathers + outputs) + sums,
-                 gathers * keys + shares / c->context + outputs,
-                 gathers * keys + shares / c->context +
-                     outputs * work->context);
+                 work->passes * (gathers + outputs) +
+                     (c->replicas > 1 ? 0 : sums),
+                 gathers * keys + weights + outputs,
+                 gathers * keys + weights + outputs * work->context);
     shares += trained * keys * c->context;
     expect_calls("reduce_scatter", made->reduce_scatter,
                  work->passes * trained + sums, shares, shares);
     floats = c->all_moments ? floats : 0;
-    expect_calls("all_reduce", made->all_reduce, c->all_moments ? buckets : 0,
-                 floats, floats);
+    expect_calls("all_reduce", made->all_reduce, buckets - sums, floats,
+                 floats);
 }
 
 /* ---- the runs ------------------------------------------------------------ */

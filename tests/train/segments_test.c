@@ -20,9 +20,11 @@ static void expect_same(const ranks_run *one, ranks_run *run)
 {
     char what[128];
     (void)snprintf(what, sizeof(what),
-                   "%u ranks, tensor %u, stage %u, %u rows, %u cuts",
-                   run->ranks, run->spec.tensor, run->spec.stage_1 - 1,
-                   run->rows, run->cuts);
+                   "%u ranks, tensor %u, context %u, %u stages, stage %u, "
+                   "%u rows, %u cuts",
+                   run->ranks, run->spec.tensor, run->spec.context,
+                   run->spec.stages, run->spec.stage_1 - 1, run->rows,
+                   run->cuts);
     ranks_go(run);
     ranks_same(one, run, what);
     ranks_planned(run, what);
@@ -75,6 +77,48 @@ static void megatron_has_the_bits_of_one_rank(void **state)
         run.cuts = tensor == 4 ? 1 : 2;
         expect_same(&one, &run);
     }
+    ranks_free(&one);
+}
+
+/* The first of the stages has the look-ups of a tied embedding, and the last
+ * has its head. GPT-2's first stage has learned positions beside them. */
+static void stages_have_the_bits_of_one_rank(void **state)
+{
+    const char *const models[] = { ranks_qwen3, ranks_gpt2 };
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        ranks_run one = segmented(models[m], 1, 1);
+        ranks_go(&one);
+        for (uint32_t ranks = 2; ranks <= 8; ranks *= 2) {
+            ranks_run run = segmented(models[m], ranks, 1);
+            run.spec.tensor = m == 0 && ranks == 8 ? 2 : 1;
+            run.spec.stages = 2;
+            run.spec.all_moments = ranks == 4;
+            run.cuts = 2;
+            run.turns = ranks == 2;
+            expect_same(&one, &run);
+        }
+        ranks_free(&one);
+    }
+}
+
+/* Ranks that divide rows have the bits of one replica of as many. */
+static void contexts_have_the_bits_of_one_replica(void **state)
+{
+    (void)state;
+    ranks_run one = segmented(ranks_qwen3, 2, 1);
+    one.spec.tensor = 1;
+    one.spec.context = 2;
+    ranks_go(&one);
+    for (uint32_t ranks = 4; ranks <= 8; ranks *= 2)
+        for (uint32_t stages = 1; stages <= 2; stages++) {
+            ranks_run run = segmented(ranks_qwen3, ranks, 1);
+            run.spec.tensor = 1;
+            run.spec.context = 2;
+            run.spec.stages = stages;
+            run.spec.all_moments = stages == 1 && ranks == 8;
+            expect_same(&one, &run);
+        }
     ranks_free(&one);
 }
 
@@ -147,6 +191,8 @@ int main(void)
         cmocka_unit_test(all_stages_on_any_ranks_have_the_bits_of_one),
         cmocka_unit_test(empty_segments_count_as_zeros),
         cmocka_unit_test(megatron_has_the_bits_of_one_rank),
+        cmocka_unit_test(stages_have_the_bits_of_one_rank),
+        cmocka_unit_test(contexts_have_the_bits_of_one_replica),
         cmocka_unit_test(without_segments_ranks_differ),
         cmocka_unit_test(a_failing_loss_fails_alone),
         cmocka_unit_test(what_breaks_the_order_is_refused),
