@@ -5,6 +5,7 @@
  * number was read.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "plugins/algo-grpo/rule.h"
 #include "tests/algo/grpo_rig.h"
@@ -221,14 +222,23 @@ static uint32_t find_column(const char *title)
     return at;
 }
 
+/* Returns the number that a text begins with. */
+static double read_number(const char *text)
+{
+    char *end;
+    double number = strtod(text, &end);
+    assert_ptr_not_equal(end, text);
+    return number;
+}
+
 /* Reads the bounds of a cell: "0.2 / 0.28", "TV 0.15 / 0.15", "none / 0.2". 1
  * below means no lower bound, and "at 5" an upper bound on the ratio itself. */
 static void read_bounds(const char *cell, double *low, double *high)
 {
     const char *slash = strchr(cell, '/');
     const char *digit = strpbrk(cell, "0123456789");
-    *low = digit && digit < slash ? atof(digit) : 1;
-    *high = atof(strpbrk(slash, "0123456789"));
+    *low = digit && digit < slash ? read_number(digit) : 1;
+    *high = read_number(strpbrk(slash, "0123456789"));
     if (strstr(slash, "at "))
         *high -= 1;
 }
@@ -276,11 +286,12 @@ static void cells_are_the_numbers_in_force(void **state)
         const char *kl = cells[find_column("KL")];
         assert_string_equal(cells[0], preset->name);
         check_clip(preset, cells[find_column("clip")]);
-        near(preset->clip_ratio_c, strcmp(dual, "off") == 0 ? 0 : atof(dual),
-             0);
+        near(preset->clip_ratio_c,
+             strcmp(dual, "off") == 0 ? 0 : read_number(dual), 0);
         assert_int_equal(preset->loss_agg_mode,
                          find_average(cells[find_column("average")]));
-        near(preset->kl_loss_coef, strcmp(kl, "off") == 0 ? -1 : atof(kl), 0);
+        near(preset->kl_loss_coef,
+             strcmp(kl, "off") == 0 ? -1 : read_number(kl), 0);
         assert_int_equal(preset->kl_clamped, strstr(kl, "k3_clamped") != NULL);
     }
 }
