@@ -25,7 +25,7 @@ def reason_of(error, path):
 
 
 def load_function(path, name):
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.path.insert(0, os.path.dirname(path))
     spec = importlib.util.spec_from_file_location("xray_reward", path)
     if spec is None:
         raise ImportError("%s is not a Python file: its name must end in .py" % path)
@@ -107,6 +107,7 @@ def answers_of(function, call, samples):
 
 def main():
     path, name, form = sys.argv[1:4]
+    path = os.path.abspath(path)
     os.set_inheritable(3, False)
     requests = os.fdopen(3, "r", encoding="utf-8", newline="\n")
     answers = os.fdopen(os.dup(3), "w", encoding="utf-8")
