@@ -8,6 +8,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/str.h"
+#include "model/hf/param_slots.h"
 #include "model/train/trainer_internal.h"
 
 static const char *role_name(uint32_t role)
@@ -70,23 +71,35 @@ static xray_status create_weights(xm_trainer *self, xr_err *err)
     return status;
 }
 
-/* Publishes the weights, and of other stages' tensors that nothing is here. */
+/* 1: the tensor is published here, as it is by the first of the stages and the
+ * ranks of a context that have it. */
+static int is_published(const xm_trainer *self, const char *name)
+{
+    const xm_param *param = xm_layout_find(self->layout, name);
+    return param && self->context.rank == 0 &&
+           (param->slot != XM_EMBED || xm_config_is_first(&self->model));
+}
+
+/* Publishes the weights, and of tensors that others publish that nothing is
+ * here. */
 static xray_status publish_weights(xm_trainer *self, xr_err *err)
 {
     const xm_layout *whole = self->whole;
     const xray_weights *table = &self->weights->table;
-    uint32_t count = table->tensor_count;
+    uint32_t count = 0;
     self->published = *table;
-    if (!self->layout->stage)
+    if (!self->layout->stage && self->context.rank == 0)
         return XRAY_OK;
-    self->tensors =
-        xr_calloc((size_t)count + whole->param_count, sizeof(*self->tensors));
+    self->tensors = xr_calloc((size_t)table->tensor_count + whole->param_count,
+                              sizeof(*self->tensors));
     if (!self->tensors)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-    memcpy(self->tensors, table->tensors, count * sizeof(*self->tensors));
+    for (uint32_t i = 0; i < table->tensor_count; i++)
+        if (is_published(self, table->tensors[i].name))
+            self->tensors[count++] = table->tensors[i];
     for (uint32_t i = 0; i < whole->param_count; i++) {
         const xm_param *param = &whole->params[i];
-        if (!xm_layout_find(self->layout, param->name))
+        if (!is_published(self, param->name))
             count += xm_range_boxes(param, (xm_range){ 0, 0 }, NULL,
                                     &self->tensors[count]);
     }

@@ -140,7 +140,7 @@ struct xm_trainer {
     xm_flight *flights;     /* [flight_count] */
     xray_tensor *tensors;   /* of `published` */
     xray_weights published; /* the weights' table, and tensors without data
-                             * for those of other stages */
+                             * for those that others publish */
     uint32_t export_at;     /* index of the next part */
     uint32_t exporting;
     xm_host_folder folder; /* `dir` is the instance's own */

@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves that all layouts write one format of checkpoints: whichever backend,
- * stage and number of ranks wrote a file, each goes on from it with the same
- * bits of weights and moments.
+ * stage and number of ranks wrote a file, with rows divided or not, each goes
+ * on from it with the same bits of weights and moments as others that sum
+ * tokens in the same order.
  */
 #include "core/base/file.h"
 #include "tests/train/ranks.h"
 
-/* Those with as many replicas sum tokens in the same order. The first of each
- * is what others are compared with. */
+/* Those of a family sum tokens in the same order. The first of each is what
+ * others are compared with. */
+enum { ALONE, PAIR, CONTEXT, FAMILIES };
 static const struct layout {
-    uint32_t replicas;
+    uint32_t family;
     uint32_t tensor; /* megatron with so many ranks of a replica; 0: zero3 */
     uint32_t stage;
     uint32_t stages; /* of the pipeline; 0: 1 */
 } layouts[] = {
-    { 1, 0, 0 }, { 1, 0, 1 },    { 1, 0, 2 },    { 1, 0, 3 },    { 1, 1, 0 },
-    { 1, 2, 0 }, { 1, 4, 0 },    { 1, 1, 0, 2 }, { 1, 2, 0, 2 }, { 2, 0, 0 },
-    { 2, 0, 1 }, { 2, 0, 2 },    { 2, 0, 3 },    { 2, 1, 0 },    { 2, 2, 0 },
-    { 2, 4, 0 }, { 2, 1, 0, 2 }, { 2, 2, 0, 2 },
+    { ALONE, 0, 0 },      { ALONE, 0, 1 },    { ALONE, 0, 2 },
+    { ALONE, 0, 3 },      { ALONE, 1, 0 },    { ALONE, 2, 0 },
+    { ALONE, 4, 0 },      { ALONE, 1, 0, 2 }, { ALONE, 2, 0, 2 },
+    { PAIR, 0, 0 },       { PAIR, 0, 1 },     { PAIR, 0, 2 },
+    { PAIR, 0, 3 },       { PAIR, 1, 0 },     { PAIR, 2, 0 },
+    { PAIR, 4, 0 },       { PAIR, 1, 0, 2 },  { PAIR, 2, 0, 2 },
+    { CONTEXT, 1, 0 },    { CONTEXT, 2, 0 },  { CONTEXT, 1, 0, 2 },
+    { CONTEXT, 2, 0, 2 },
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
@@ -43,13 +49,11 @@ static void expect_same_checkpoint(const char *want, const char *dir,
                                    const struct layout *layout)
 {
     if (files_differ(want, dir, "model.safetensors"))
-        fail_msg("%u replicas, tp %u, stage %u, %u stages: other weights",
-                 layout->replicas, layout->tensor, layout->stage,
-                 layout->stages);
+        fail_msg("family %u, tp %u, stage %u, %u stages: other weights",
+                 layout->family, layout->tensor, layout->stage, layout->stages);
     if (files_differ(want, dir, "optim.safetensors"))
-        fail_msg("%u replicas, tp %u, stage %u, %u stages: other moments",
-                 layout->replicas, layout->tensor, layout->stage,
-                 layout->stages);
+        fail_msg("family %u, tp %u, stage %u, %u stages: other moments",
+                 layout->family, layout->tensor, layout->stage, layout->stages);
 }
 
 /* Trains for `steps` steps from the checkpoint in `from`, or from the start if
@@ -59,8 +63,9 @@ static void train_on(const struct layout *layout, uint32_t steps,
 {
     uint32_t width = (layout->tensor ? layout->tensor : 1) *
                      (layout->stages ? layout->stages : 1);
-    ranks_run run =
-        ranks_of(ranks_qwen3, layout->replicas * width, layout->stage);
+    ranks_run run = ranks_of(
+        ranks_qwen3, (layout->family == ALONE ? 1 : 2) * width, layout->stage);
+    run.spec.context = layout->family == CONTEXT ? 2 : 1;
     run.spec.tensor = layout->tensor;
     run.spec.stages = layout->stages;
     run.steps = steps;
@@ -71,18 +76,18 @@ static void train_on(const struct layout *layout, uint32_t steps,
     ranks_free(&run);
 }
 
-/* The folders of checkpoints after two steps and after a third one, by
- * replicas. A run may go on from the second step of one with another number. */
+/* The folders of checkpoints after two steps and after a third one, by family.
+ * A run may go on from the second step of another one. */
 typedef struct folders {
-    char second[3][64];
-    char third[3][3][64]; /* [replicas that wrote] [that read] */
+    char second[FAMILIES][64];
+    char third[FAMILIES][FAMILIES][64]; /* [that wrote] [that read] */
 } folders;
 
 static void write_all(folders *f)
 {
     char dir[64];
     for (size_t i = 0; i < LAYOUTS; i++) {
-        char *want = f->second[layouts[i].replicas];
+        char *want = f->second[layouts[i].family];
         int first = !want[0];
         train_on(&layouts[i], 2, NULL, 0,
                  first ? rig_mkdir(want, sizeof(f->second[0]))
@@ -98,7 +103,7 @@ static void read_all(folders *f, uint32_t written)
 {
     char dir[64];
     for (size_t i = 0; i < LAYOUTS; i++) {
-        char *want = f->third[written][layouts[i].replicas];
+        char *want = f->third[written][layouts[i].family];
         int first = !want[0];
         train_on(&layouts[i], 1, f->second[written], 2,
                  first ? rig_mkdir(want, sizeof(f->third[0][0]))
@@ -116,19 +121,19 @@ static void every_layout_goes_on_from_every_other(void **state)
     folders f = { 0 };
     char dir[64];
     write_all(&f);
-    read_all(&f, 1);
-    read_all(&f, 2);
+    for (uint32_t n = 0; n < FAMILIES; n++)
+        read_all(&f, n);
     for (size_t i = 0; i < LAYOUTS; i++) {
-        uint32_t n = layouts[i].replicas;
-        if (i > 0 && layouts[i - 1].replicas == n)
+        uint32_t n = layouts[i].family;
+        if (i > 0 && layouts[i - 1].family == n)
             continue;
         /* The run that was not interrupted. */
         train_on(&layouts[i], 3, NULL, 0, rig_mkdir(dir, sizeof(dir)));
         expect_same_checkpoint(dir, f.third[n][n], &layouts[i]);
         rig_rmdir(dir);
         rig_rmdir(f.second[n]);
-        rig_rmdir(f.third[1][n]);
-        rig_rmdir(f.third[2][n]);
+        for (uint32_t wrote = 0; wrote < FAMILIES; wrote++)
+            rig_rmdir(f.third[wrote][n]);
     }
 }
 

@@ -28,6 +28,7 @@ static void store_tensor(snapshot *s, const xray_tensor *t)
         memset(s->tensors[i].data, NOTHING, whole * sizeof(float));
         s->count++;
     }
+    s->stored += t->data ? xray_box_count(t) : 0;
     uint64_t cols = t->dims > 1 ? t->extent[1] : t->extent[0];
     uint64_t at = t->dims > 1 ? t->lo[0] * t->shape[1] + t->lo[1] : t->lo[0];
     const uint32_t nothing = UINT32_MAX;

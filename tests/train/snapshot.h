@@ -12,6 +12,7 @@
 typedef struct snapshot {
     uint32_t count;
     uint32_t clashes; /* elements of which two tables have other bits */
+    uint64_t stored;  /* elements of all tables */
     struct {
         char name[96];
         uint64_t count;

@@ -269,6 +269,15 @@ static void expect_half_messages(const ranks_run *run, uint32_t rank)
                  (unsigned long long)made.floats, (unsigned long long)most);
 }
 
+/* Slices of more than one rank would publish a copy of each norm. */
+static void expect_published_once(const ranks_run *run)
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < run->weights.count; i++)
+        all += run->weights.tensors[i].count;
+    assert_int_equal(run->weights.stored, all);
+}
+
 /* Stages add nothing to what the division of rows rounds. */
 static void stages_of_divided_rows_have_the_bits_of_one_stage(void **state)
 {
@@ -290,6 +299,8 @@ static void stages_of_divided_rows_have_the_bits_of_one_stage(void **state)
         ranks_go(&run);
         expect_run(&want, &run, what);
         ranks_planned(&run, what);
+        expect_published_once(&want);
+        expect_published_once(&run);
         for (uint32_t r = 0; s == 0 && r < run.ranks; r++)
             expect_half_messages(&run, r);
         ranks_free(&run);
