@@ -226,9 +226,9 @@ static uint32_t find_column(const char *title)
 static double read_number(const char *text)
 {
     char *end;
-    double number = strtod(text, &end);
+    double read = strtod(text, &end);
     assert_ptr_not_equal(end, text);
-    return number;
+    return read;
 }
 
 /* Reads the bounds of a cell: "0.2 / 0.28", "TV 0.15 / 0.15", "none / 0.2". 1
