@@ -2,6 +2,7 @@
  *
  * Calls, futures and regions over the local runtime.
  */
+#include <signal.h>
 #include <time.h>
 
 #include "core/actor/local.h"
@@ -478,6 +479,64 @@ static void events_of_older_callers_are_filled(void **state)
     xr_actors_free(actors);
 }
 
+static const xray_host *failing_host;
+
+static xray_status create_failing(const xray_runtime_setup *setup,
+                                  const void *config, void **out_self)
+{
+    failing_host = setup->host;
+    return xr_local_runtime.create(setup, config, out_self);
+}
+
+static xray_status fail_send(void *self, xray_peer *peer, const void *data,
+                             uint64_t size, xray_region *const *regions,
+                             uint32_t region_count)
+{
+    (void)self;
+    (void)peer;
+    (void)data;
+    (void)size;
+    (void)regions;
+    (void)region_count;
+    return (failing_host->fail)(failing_host, XRAY_E_PEER, "send",
+                                "the wire to the host is cut");
+}
+
+static xray_status fail_poll(void *self, int64_t timeout_ms,
+                             xray_runtime_event *out)
+{
+    (void)self;
+    (void)timeout_ms;
+    (void)out;
+    return XRAY_E_IO;
+}
+
+/* How the actor ended says more than that a send failed; while nobody knows,
+ * the reason of the send must not be lost. */
+static void failed_sends_keep_their_reason(void **state)
+{
+    xray_runtime_ops runtime = xr_local_runtime;
+    const xr_actors_setup setup = { .ops = &runtime, .actors = 1 };
+    xr_err err = { "" };
+    xr_future *future = NULL;
+    (void)state;
+    runtime.create = create_failing;
+    xr_actors *actors = rig_actors(&setup);
+    xr_actor *actor = rig_spawn(actors, 0);
+    RIG_OK(xr_actor_ask(actor, "count", 10000, &err, 0u, NULL));
+    runtime.send = fail_send;
+    runtime.poll = fail_poll;
+    assert_int_equal(xr_actor_call(actor, "count", &err, &future, 0u),
+                     XRAY_E_PEER);
+    rig_says(err.text, "count", "the wire to the host is cut", NULL);
+    runtime.poll = xr_local_runtime.poll;
+    assert_int_equal(kill((pid_t)xr_actor_pid(actor), SIGKILL), 0);
+    assert_int_equal(xr_actor_call(actor, "count", &err, &future, 0u),
+                     XRAY_E_PEER);
+    rig_says(err.text, "count", "was killed by signal 9", NULL);
+    xr_actors_free(actors);
+}
+
 int main(int argc, char **argv)
 {
     int code = 0;
@@ -497,6 +556,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(regions_are_shared),
         cmocka_unit_test(regions_are_reused),
         cmocka_unit_test(actors_start_together),
+        cmocka_unit_test(failed_sends_keep_their_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
