@@ -10,8 +10,9 @@
  *   hidden=512 layers=8 ffn=1024 vocab=32000   the model, of 8 heads and 4 KV
  *                                              heads
  *   tokens=4096 micro=1024 row=256             a step, in micro-batches of rows
- *   segments=0                                 of a step's micro-batches; for
- *                                              stages 2 and 3 one each
+ *   segments=0                                 of a step's micro-batches, for
+ *                                              stages 2 and 3 one each: every
+ *                                              layout runs without and with
  *   rounds=3                                   in which the layouts take turns
  *
  * Prints the fastest step of each layout in milliseconds, the mean of its
@@ -84,6 +85,8 @@ static const layout layouts[] = {
     { "zero3, stage 3", 2, 1, 0, 0, 3 },
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+#define SIDES (2 * LAYOUTS) /* all layouts, and again with segments */
 
 static const layout *self_layout; /* of this process */
 
@@ -391,40 +394,43 @@ static int run_rank(const shape *s)
 
 /* Becomes a rank: argv holds "--rank", the rank, the layout, the descriptor of
  * the boards, and the options. */
-static int run_as_rank(const shape *s, char **argv)
+static int run_as_rank(shape *s, char **argv)
 {
-    size_t layout_index = strtoul(argv[3], NULL, 10);
+    size_t side = strtoul(argv[3], NULL, 10);
     shared_board *boards =
-        mmap(NULL, LAYOUTS * sizeof(*boards), PROT_READ | PROT_WRITE,
-             MAP_SHARED, (int)strtol(argv[4], NULL, 10), 0);
-    if (boards == MAP_FAILED || layout_index >= LAYOUTS)
+        mmap(NULL, SIDES * sizeof(*boards), PROT_READ | PROT_WRITE, MAP_SHARED,
+             (int)strtol(argv[4], NULL, 10), 0);
+    if (boards == MAP_FAILED || side >= SIDES)
         return 1;
-    self_layout = &layouts[layout_index];
-    self.board = &boards[layout_index];
+    if (side < LAYOUTS)
+        s->segments = 0;
+    self_layout = &layouts[side % LAYOUTS];
+    self.board = &boards[side];
     self.rank = (uint32_t)strtoul(argv[2], NULL, 10);
     self.threads = self_layout->threads;
     return run_rank(s) ? 0 : 1;
 }
 
-static int run_layout(size_t index, int fd, char **options)
+static int run_side(size_t side, int fd, char **options)
 {
     pid_t pids[RANKS];
+    uint32_t ranks = layouts[side % LAYOUTS].ranks;
     int good = 1;
-    for (uint32_t r = 0; r < layouts[index].ranks; r++) {
+    for (uint32_t r = 0; r < ranks; r++) {
         char program[] = "/proc/self/exe";
         char option[] = "--rank";
         char text[3][16];
         char *argv[5 + MOST_OPTIONS + 1] = { program, option, text[0], text[1],
                                              text[2] };
         (void)snprintf(text[0], 16, "%u", r);
-        (void)snprintf(text[1], 16, "%zu", index);
+        (void)snprintf(text[1], 16, "%zu", side);
         (void)snprintf(text[2], 16, "%d", fd);
         for (int i = 0; options[i]; i++)
             argv[5 + i] = options[i];
         if (posix_spawn(&pids[r], program, NULL, NULL, argv, environ) != 0)
             return 0;
     }
-    for (uint32_t r = 0; r < layouts[index].ranks; r++) {
+    for (uint32_t r = 0; r < ranks; r++) {
         int status = 0;
         good = waitpid(pids[r], &status, 0) > 0 && status == 0 && good;
     }
@@ -526,7 +532,8 @@ int main(int argc, char **argv)
     if (is_rank)
         return run_as_rank(&s, argv);
     int fd = memfd_create("bench", 0);
-    uint64_t bytes = LAYOUTS * sizeof(shared_board);
+    size_t sides = s.segments ? SIDES : LAYOUTS;
+    uint64_t bytes = SIDES * sizeof(shared_board);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
         return 1;
     const shared_board *boards =
@@ -537,9 +544,13 @@ int main(int argc, char **argv)
     (void)fflush(stdout);
     for (uint64_t round = 0; round < s.rounds; round++)
         for (size_t i = 0; i < LAYOUTS; i++)
-            if (!run_layout(i, fd, options))
-                return 1;
-    for (size_t i = 0; i < LAYOUTS; i++)
-        print_layout(&s, &layouts[i], boards[i].best);
+            for (size_t side = i; side < sides; side += LAYOUTS)
+                if (!run_side(side, fd, options))
+                    return 1;
+    for (size_t i = 0; i < sides; i++) {
+        if (i == LAYOUTS)
+            printf("with %llu segments\n", (unsigned long long)s.segments);
+        print_layout(&s, &layouts[i % LAYOUTS], boards[i].best);
+    }
     return 0;
 }

@@ -104,9 +104,31 @@ for algo in grpo ppo; do
         for stage in 0 1 2 3; do
             like $algo-8 $ranks "${how[@]}" --set train.zero3.stage=$stage
         done
-        for tensor in 1 2; do
-            # shellcheck disable=SC2046
-            like $algo-8 $ranks "${how[@]}" $(cut $tensor)
+        for slices in 1 2 '1 2'; do
+            # shellcheck disable=SC2046,SC2086
+            like $algo-8 $ranks "${how[@]}" $(cut $slices)
         done
+    done
+done
+
+# The quickstart's own configurations, on fewer prompts for each step, from a
+# checkpoint that gives some right answers.
+quick=$XRAY_SOURCE/examples/quickstart
+"$XRAY_BUILD/quickstart-task" "$work/quick" 1
+sed -i -E 's/("tie_word_embeddings"): false/\1: true/' "$work/quick/model/config.json"
+data=(--set run.seed=1 --set "data.train_files=$work/quick/train.jsonl" --set "data.val_files=$work/quick/val.jsonl")
+"$XRAY_BIN" sft "$quick/sft.ini" "${data[@]}" --set "model.path=$work/quick/model" --set "trainer.default_local_dir=$work/sft" \
+    >/dev/null 2>"$work/sft.err" || fail "sft: $(cat "$work/sft.err")"
+for algo in grpo ppo-verl; do
+    how=("${data[@]}" --set "model.path=$work/sft" --set data.train_batch_size=32 --set actor.ppo_mini_batch_size=16
+        --set trainer.val_before_train=false --set trainer.logger=jsonl)
+    [ $algo = grpo ] || how+=(--set critic.ppo_mini_batch_size=16 --set trainer.critic_warmup=2)
+    cp "$quick/$algo.ini" "$work/run.ini"
+    run quick-$algo "${how[@]}"
+    grep -q '"critic/score/mean":0[.][0-9]*[1-9]' "$work/quick-$algo/metrics.jsonl" || fail "$algo gives no rewards, so nothing is learned"
+    for ranks in 2 4; do
+        like quick-$algo $ranks "${how[@]}"
+        # shellcheck disable=SC2046
+        like quick-$algo $ranks "${how[@]}" $(cut 1 2) --set train.megatron.decoder_first_pipeline_num_layers=1
     done
 done
