@@ -15,10 +15,7 @@ static const char *const term_names[XR_TIMES] = {
 
 static void put_time_row(const xr_part_time *part, double all, xr_str *out)
 {
-    double most = 0;
-    for (int i = 0; i < XR_TIMES; i++)
-        if (part->times.of[i] > most)
-            most = part->times.of[i];
+    double most = part->times.of[xr_times_largest(&part->times)];
     xr_str_printf(out, "%-12s %14.4g %13.0f%% %13.0f%%  %s\n", part->name,
                   part->seconds, all > 0 ? 100 * part->seconds / all : 0,
                   part->seconds > 0 ? 100 * most / part->seconds : 0,

@@ -28,6 +28,15 @@ void xr_times_add(xr_times *to, const xr_times *from, double factor)
         to->of[i] += factor * from->of[i];
 }
 
+int xr_times_largest(const xr_times *times)
+{
+    int largest = 0;
+    for (int i = 1; i < XR_TIMES; i++)
+        if (times->of[i] > times->of[largest])
+            largest = i;
+    return largest;
+}
+
 const char *xr_times_bound(const xr_times *times)
 {
     static const char *const names[XR_TIMES] = { "matrix products",
@@ -41,11 +50,7 @@ const char *xr_times_bound(const xr_times *times)
                                                  "optimizer",
                                                  "host and kernel starts",
                                                  "weights on their way" };
-    int largest = 0;
-    for (int i = 1; i < XR_TIMES; i++)
-        if (times->of[i] > times->of[largest])
-            largest = i;
-    return names[largest];
+    return names[xr_times_largest(times)];
 }
 
 /* ---- links -------------------------------------------------------------- */

@@ -33,7 +33,8 @@ typedef struct xr_times {
 } xr_times;
 
 double xr_times_sum(const xr_times *times);
-/* Says in words what the largest term is. */
+/* Returns the number of the largest term, and says in words what it is. */
+int xr_times_largest(const xr_times *times);
 const char *xr_times_bound(const xr_times *times);
 void xr_times_add(xr_times *to, const xr_times *from, double factor);
 

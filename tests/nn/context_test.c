@@ -9,7 +9,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "model/nn/join.h"
+#include "tests/nn/joined.h"
 #include "tests/nn/slice_kinds.h"
 #include "tests/testing.h"
 #include "tests/train/thread_comm.h"
@@ -40,8 +40,7 @@ typedef struct grid {
 typedef struct rank_state {
     grid *g;
     fixture f;
-    xm_join tensor;
-    xm_join context;
+    joined by;
     xm_grads *grads;
     xm_pack pack;
     xm_items items;
@@ -61,28 +60,6 @@ typedef struct rank_state {
     xray_status status;
     xr_err err;
 } rank_state;
-
-static xray_status join_rows(void *ctx, uint32_t what, float *rows,
-                             uint64_t tokens, uint64_t dim, xr_err *err)
-{
-    const rank_state *s = ctx;
-    (void)err;
-    return xm_join_rows(&s->tensor, what, rows, tokens, dim);
-}
-
-static xray_status join_parts(void *ctx, const xm_parts *call, xr_err *err)
-{
-    const rank_state *s = ctx;
-    (void)err;
-    return xm_join_parts(&s->tensor, call);
-}
-
-static xray_status join_context(void *ctx, const xm_parts *call, xr_err *err)
-{
-    const rank_state *s = ctx;
-    (void)err;
-    return xm_join_parts(&s->context, call);
-}
 
 /* Takes the items that read the rank's token number `at`, which is token
  * `token` of the rows. */
@@ -119,10 +96,12 @@ static void take_part(rank_state *s)
     for (int32_t t = 0; t < (int32_t)all; t++)
         s->order[t] = t;
     if (g->context > 1) {
-        s->pack.tokens = xm_context_divide(g->rows->row_start, s->pack.rows,
-                                           g->context, s->context.rank, &out);
-        assert_int_equal(s->pack.tokens, all / g->context + (s->context.rank <
-                                                             all % g->context));
+        s->pack.tokens =
+            xm_context_divide(g->rows->row_start, s->pack.rows, g->context,
+                              s->by.context.rank, &out);
+        assert_int_equal(s->pack.tokens,
+                         all / g->context +
+                             (s->by.context.rank < all % g->context));
         s->pack.context = (xm_context){ all,
                                         s->order,
                                         { s->start[0], s->start[1] },
@@ -135,7 +114,7 @@ static void take_part(rank_state *s)
     s->given = (xm_output_grads){ s->dlogp, s->dentropy, s->dvalue };
     for (uint32_t at = 0; at < s->pack.tokens; at++)
         for (uint32_t t = 0; t < all; t++) {
-            if ((uint64_t)s->order[t] != s->context.rank * each + at)
+            if ((uint64_t)s->order[t] != s->by.context.rank * each + at)
                 continue;
             s->ids[at] = g->rows->ids[t];
             s->positions[at] = g->rows->positions[t];
@@ -154,10 +133,10 @@ static void put_outputs(const rank_state *s, const xm_space *space,
     size_t size =
         s->f.config.hidden * (size_t)xm_config_act_bytes(&s->f.config);
     const char *hidden = xm_space_hidden(space);
-    if (s->tensor.rank)
+    if (s->by.slices.rank)
         return;
     for (uint32_t t = 0; t < g->rows->pack.tokens; t++)
-        if ((uint64_t)s->order[t] / each == s->context.rank)
+        if ((uint64_t)s->order[t] / each == s->by.context.rank)
             memcpy(g->hidden + t * size,
                    hidden + (uint64_t)s->order[t] % each * size, size);
     for (uint32_t i = 0; i < s->items.count; i++) {
@@ -203,32 +182,14 @@ static void *run_rank(void *ctx)
 static void make_rank(rank_state *s)
 {
     const fixture *model = s->g->model;
-    const xm_watch watch = { .ctx = s,
-                             .join = join_rows,
-                             .parts = join_parts,
-                             .context = join_context };
     fixture *f = &s->f;
     f->device = fixture_open(1, "auto");
-    fixture_ok(xm_config_slice(&model->config, s->tensor.rank, s->g->tensor,
+    fixture_ok(xm_config_slice(&model->config, s->by.slices.rank, s->g->tensor,
                                &s->err, &f->config),
                &s->err);
     f->config.context_ranks = s->g->context;
-    f->config.context_rank = s->context.rank;
-    fixture_ok(
-        xm_layout_create(&f->config,
-                         xm_layout_find(model->layout, XM_VALUE_HEAD) != NULL,
-                         &s->err, &f->layout),
-        &s->err);
-    fixture_ok(xm_weights_create(f->layout, f->device.ops, f->device.self,
-                                 "test", XM_WEIGHTS_TRAINABLE, &s->err,
-                                 &f->weights),
-               &s->err);
-    fixture_ok(xm_weights_import(f->weights, &model->weights->table, &s->err),
-               &s->err);
-    fixture_ok(xm_decoder_create(&f->config, &f->weights->table, POSITIONS,
-                                 "test", &s->err, &f->decoder),
-               &s->err);
-    xm_decoder_watch(f->decoder, &watch);
+    f->config.context_rank = s->by.context.rank;
+    joined_make(&s->by, model, POSITIONS, f);
     s->grads = fixture_grads(f);
     take_part(s);
 }
@@ -251,10 +212,10 @@ static void run_grid(grid *g)
         uint32_t t = i % g->tensor;
         ranks[i] = (rank_state){
             .g = g,
-            .tensor = { thread_comm_ops(), thread_comm_group(tensor[k], t),
-                        g->tensor, t },
-            .context = { thread_comm_ops(), thread_comm_group(context[t], k),
-                         g->context, k },
+            .by = { { thread_comm_ops(), thread_comm_group(tensor[k], t),
+                      g->tensor, t },
+                    { thread_comm_ops(), thread_comm_group(context[t], k),
+                      g->context, k } },
         };
         make_rank(&ranks[i]);
     }

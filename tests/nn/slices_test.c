@@ -13,7 +13,7 @@
 
 #include "model/hf/param_slots.h"
 #include "model/hf/safetensors.h"
-#include "model/nn/join.h"
+#include "tests/nn/joined.h"
 #include "tests/nn/reference.h"
 #include "tests/nn/slice_kinds.h"
 #include "tests/testing.h"
@@ -42,7 +42,7 @@ typedef struct rank_state {
     uint32_t stages;
     uint32_t rank;
     uint32_t ranks; /* 0: all of the model */
-    xm_join join;
+    joined by;
     xm_join kv; /* the ranks that have the same KV head */
     uint32_t flags;
     const fixture_rows *rows;
@@ -58,21 +58,6 @@ static float add_tree(float *const *rows, uint32_t ranks, size_t i)
         return rows[0][i];
     uint32_t left = xray_comm_left(ranks);
     return add_tree(rows, left, i) + add_tree(rows + left, ranks - left, i);
-}
-
-static xray_status join_rows(void *ctx, uint32_t what, float *rows,
-                             uint64_t tokens, uint64_t dim, xr_err *err)
-{
-    const rank_state *s = ctx;
-    (void)err;
-    return xm_join_rows(&s->join, what, rows, tokens, dim);
-}
-
-static xray_status join_parts(void *ctx, const xm_parts *call, xr_err *err)
-{
-    const rank_state *s = ctx;
-    (void)err;
-    return xm_join_parts(&s->join, call);
 }
 
 /* ---- what each rank computes -------------------------------------------- */
@@ -188,25 +173,6 @@ static void *run_rank(void *ctx)
     return NULL;
 }
 
-/* Makes the decoder of a slice with the model's weights. */
-static void make_stage(rank_state *s, const fixture *model, fixture *f)
-{
-    const xm_watch watch = { .ctx = s, .join = join_rows, .parts = join_parts };
-    int value = xm_layout_find(model->layout, XM_VALUE_HEAD) != NULL;
-    fixture_ok(xm_layout_create(&f->config, value, &s->err, &f->layout),
-               &s->err);
-    fixture_ok(xm_weights_create(f->layout, f->device.ops, f->device.self,
-                                 "test", XM_WEIGHTS_TRAINABLE, &s->err,
-                                 &f->weights),
-               &s->err);
-    fixture_ok(xm_weights_import(f->weights, &model->weights->table, &s->err),
-               &s->err);
-    fixture_ok(xm_decoder_create(&f->config, &f->weights->table, POSITIONS,
-                                 "test", &s->err, &f->decoder),
-               &s->err);
-    xm_decoder_watch(f->decoder, &watch);
-}
-
 static void make_slice(rank_state *s, const fixture *model)
 {
     xm_config slice;
@@ -219,7 +185,7 @@ static void make_slice(rank_state *s, const fixture *model)
         if (s->stages > 1)
             fixture_ok(xm_config_stage(&slice, i, 1, &s->err, &f->config),
                        &s->err);
-        make_stage(s, model, f);
+        joined_make(&s->by, model, POSITIONS, f);
         s->out.grads[i] = fixture_grads(f);
     }
 }
@@ -398,8 +364,8 @@ static void run_slices(const rank_state *all, uint32_t count, uint32_t stages,
             (rank_state){ .stages = stages,
                           .rank = r,
                           .ranks = count,
-                          .join = { thread_comm_ops(),
-                                    thread_comm_group(comm, r), count, r },
+                          .by.slices = { thread_comm_ops(),
+                                         thread_comm_group(comm, r), count, r },
                           .kv = { thread_comm_ops(),
                                   thread_comm_group(kv[r - r % each], r % each),
                                   each, r % each },
