@@ -138,18 +138,27 @@ static void without_segments_ranks_differ(void **state)
 }
 
 /* A failing loss leaves no rank behind in a pass. */
+static void expect_lone_failure(ranks_run run)
+{
+    run.fail_loss = run.may_fail = run.one_call = 1;
+    run.steps = 1;
+    ranks_go(&run);
+    for (uint32_t r = 0; r + 1 < run.ranks; r++)
+        assert_int_equal(run.status[r], XRAY_OK);
+    assert_int_equal(run.status[run.ranks - 1], XRAY_E_NUMERIC);
+    ranks_free(&run);
+}
+
 static void a_failing_loss_fails_alone(void **state)
 {
     (void)state;
-    for (uint32_t stage = 1; stage < 4; stage += 2) {
-        ranks_run run = segmented(rig_tiny, 2, stage);
-        run.fail_loss = run.may_fail = run.one_call = 1;
-        run.steps = 1;
-        ranks_go(&run);
-        assert_int_equal(run.status[0], XRAY_OK);
-        assert_int_equal(run.status[1], XRAY_E_NUMERIC);
-        ranks_free(&run);
-    }
+    for (uint32_t stage = 1; stage < 4; stage += 2)
+        expect_lone_failure(segmented(rig_tiny_tied, 2, stage));
+    ranks_run stages = segmented(ranks_qwen3, 4, 1);
+    stages.spec.tensor = 1;
+    stages.spec.stages = 2;
+    stages.cuts = 2;
+    expect_lone_failure(stages);
 }
 
 static void expect_refused(ranks_run run, xray_status status, const char *text)
