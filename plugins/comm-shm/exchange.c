@@ -140,29 +140,34 @@ static xray_status run_halves(half *h)
     return status;
 }
 
-/* An exchange fails as a whole: the peer of the other message is told, too. */
+/* An exchange fails as a whole: the peer of the other message is told, too, and
+ * by whom it failed first. */
 static void break_other_half(const half *h)
 {
     const shm_comm *comm = h->channel->comm;
-    uint32_t cause = SHM_FAILED;
+    uint32_t first = shm_broken_here(comm, SHM_FAILED);
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t broken = atomic_load(
             shm_channel_broken(&comm->control, h[i].channel->number));
         if (broken)
-            cause = broken % 256;
+            first = broken;
     }
     for (uint32_t i = 0; i < 2; i++)
-        shm_mark_broken(comm, h[i].channel->number, cause);
+        shm_mark_broken(comm, h[i].channel->number, first);
     shm_trace_end(comm, SHM_GAVE_UP);
 }
 
 static xray_status make_exchange(half *h, const shm_call *whole)
 {
     const shm_comm *comm = h->channel->comm;
-    for (uint32_t i = 0; i < 2; i++)
-        if (atomic_load(
-                shm_channel_broken(&comm->control, h[i].channel->number)))
-            return shm_report_broken(h[i].channel, whole);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t broken = atomic_load(
+            shm_channel_broken(&comm->control, h[i].channel->number));
+        if (!broken)
+            continue;
+        shm_mark_broken(comm, h[1 - i].channel->number, broken);
+        return shm_report_broken(h[i].channel, whole);
+    }
     shm_trace_begin(h[0].channel, h[1].channel, whole);
     xray_status status = atomic_load(&comm->aborted)
                              ? shm_break_channel(h->channel, whole, SHM_ABORTED)

@@ -142,8 +142,13 @@ void shm_wake_ranks(shm_round *round, _Atomic uint32_t *word);
 /* Marks the channel as broken, wakes its ranks, and reports the error. */
 xray_status shm_break_channel(shm_channel *channel, const shm_call *call,
                               uint32_t cause);
+/* Returns the word of a channel that this rank breaks. */
+static inline uint32_t shm_broken_here(const shm_comm *comm, uint32_t cause)
+{
+    return cause + 256 * comm->rank;
+}
 /* Only marks the channel, for the other half of a failed exchange. */
-void shm_mark_broken(const shm_comm *comm, uint32_t channel, uint32_t cause);
+void shm_mark_broken(const shm_comm *comm, uint32_t channel, uint32_t broken);
 /* Reports the error of a channel that is already broken. */
 xray_status shm_report_broken(shm_channel *channel, const shm_call *call);
 uint64_t shm_clock(void);

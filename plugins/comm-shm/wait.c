@@ -50,14 +50,13 @@ void shm_wake_ranks(shm_round *round, _Atomic uint32_t *word)
         wake_sleepers(word);
 }
 
-/* Stores the cause and this rank unless the channel is already broken, and
- * wakes all its ranks. */
-void shm_mark_broken(const shm_comm *comm, uint32_t channel, uint32_t cause)
+/* Stores who broke the channel and why unless it is already broken, and wakes
+ * all its ranks. */
+void shm_mark_broken(const shm_comm *comm, uint32_t channel, uint32_t broken)
 {
     uint32_t none = 0;
     (void)atomic_compare_exchange_strong(
-        shm_channel_broken(&comm->control, channel), &none,
-        cause + 256 * comm->rank);
+        shm_channel_broken(&comm->control, channel), &none, broken);
     for (uint32_t parity = 0; parity < 2; parity++) {
         shm_round *round = shm_round_of(&comm->control, channel, parity);
         wake_sleepers(&round->open);
@@ -68,9 +67,9 @@ void shm_mark_broken(const shm_comm *comm, uint32_t channel, uint32_t cause)
 xray_status shm_break_channel(shm_channel *channel, const shm_call *call,
                               uint32_t cause)
 {
-    shm_mark_broken(channel->comm, channel->number, cause);
-    xray_status status =
-        shm_report_ranks(channel, call, cause + 256 * channel->comm->rank);
+    uint32_t broken = shm_broken_here(channel->comm, cause);
+    shm_mark_broken(channel->comm, channel->number, broken);
+    xray_status status = shm_report_ranks(channel, call, broken);
     shm_trace_end(channel->comm, SHM_GAVE_UP);
     return status;
 }
@@ -177,7 +176,7 @@ static xray_status check_wait(shm_wait *wait)
     if (shm_wait_is_over(wait))
         return XRAY_OK;
     if (cause == SHM_DIFFERENT) /* this rank will not arrive there */
-        shm_mark_broken(comm, other, SHM_DIFFERENT);
+        shm_mark_broken(comm, other, shm_broken_here(comm, SHM_DIFFERENT));
     return cause ? shm_break_channel(channel, wait->call, cause) : XRAY_AGAIN;
 }
 

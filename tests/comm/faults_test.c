@@ -154,6 +154,18 @@ static void all_to_all_other_size(ranks_env *e)
     ranks_meet(e);
 }
 
+static xray_status pass_on(ranks_env *e, char *messages)
+{
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = messages,
+                                   .in_bytes = 32,
+                                   .out = messages + 64,
+                                   .out_bytes = 32,
+                                   .to = (e->rank + 1) % e->size,
+                                   .from = (e->rank + e->size - 1) % e->size };
+    return e->comm->exchange(e->world, NULL, &x);
+}
+
 /* In a ring whose last rank is dead its neighbours are told, and then theirs,
  * whose messages to each other would arrive. */
 static void killed_in_ring(ranks_env *e)
@@ -163,21 +175,28 @@ static void killed_in_ring(ranks_env *e)
     if (e->rank == 3)
         (void)raise(SIGKILL);
     uint64_t start = ranks_ms();
-    uint32_t next = (e->rank + 1) % e->size;
-    uint32_t last = (e->rank + 3) % e->size;
-    char *a = ranks_alloc(e, 128);
-    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
-                                   .in = a,
-                                   .in_bytes = 32,
-                                   .out = a + 64,
-                                   .out_bytes = 32,
-                                   .to = next,
-                                   .from = last };
-    xray_status status = e->comm->exchange(e->world, NULL, &x);
+    char *messages = ranks_alloc(e, 128);
+    xray_status status = pass_on(e, messages);
     if (e->rank == 1 && status == XRAY_OK)
-        status = e->comm->exchange(e->world, NULL, &x);
+        status = pass_on(e, messages);
     CHECK(e, e->rank == 1 || ranks_said(e, "rank 3 (pid "));
     faults_told(e, status, start, "a rank is dead");
+}
+
+/* A rank that stops is named by all others, also by the one whose messages
+ * neither come from it nor go to it. */
+static void aborted_in_ring(ranks_env *e)
+{
+    char *messages = ranks_alloc(e, 128);
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    if (e->rank == 3)
+        e->comm->abort(e->comm_self);
+    uint64_t start = ranks_ms();
+    xray_status status = pass_on(e, messages);
+    if (e->rank == 1 && status == XRAY_OK)
+        status = pass_on(e, messages);
+    faults_told(e, status, start, "rank 3 was told to stop");
+    ranks_meet(e);
 }
 
 static void killed_in_work(ranks_env *e)
@@ -371,6 +390,7 @@ const scenario ranks_scenarios[] = {
     { "stopped", faults_stopped, 500 },
     { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
+    { "aborted_in_ring", aborted_in_ring, 60000 },
     { "canceled", faults_canceled, 60000 },
     { "not_shareable", not_shareable, 60000 },
     { "arguments", faults_arguments, 60000 },
@@ -402,6 +422,7 @@ static void canceled_waits_end_on_all_ranks(void **state)
     (void)state;
     ranks_run("canceled", 2, NULL);
     ranks_run("canceled", 4, NULL);
+    ranks_run("aborted_in_ring", 4, NULL);
 }
 
 static void late_ranks_are_named(void **state)
