@@ -4,7 +4,7 @@
 # Debian 12 or Ubuntu 24.04. Says what it does; sudo only when not root. "a|b" is
 # one library that has two names among them.
 
-xray_packages="build-essential cmake ninja-build libinih-dev libcjson-dev libpcre2-dev libutf8proc-dev libcmocka-dev zlib1g-dev libzstd-dev libffi-dev libmsgpack-c-dev|libmsgpack-dev"
+xray_packages="build-essential cmake ninja-build libinih-dev libcjson-dev libpcre2-dev libutf8proc-dev libcmocka-dev zlib1g-dev libzstd-dev libffi-dev libmsgpack-c-dev|libmsgpack-dev libcurl4-openssl-dev"
 
 xray_installed() {
     dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'

@@ -160,6 +160,22 @@ const cJSON *xr_json_get(const cJSON *object, const char *key)
     return item && !cJSON_IsNull(item) ? item : NULL;
 }
 
+const cJSON *xr_json_path(const cJSON *object, const char *path)
+{
+    char key[256];
+    for (;;) {
+        size_t size = strcspn(path, ".");
+        if (size >= sizeof(key))
+            return NULL;
+        memcpy(key, path, size);
+        key[size] = '\0';
+        object = xr_json_get(object, key);
+        if (!object || !path[size])
+            return object;
+        path += size + 1;
+    }
+}
+
 static const char *name_json_type(const cJSON *item)
 {
     if (cJSON_IsBool(item))

@@ -43,6 +43,9 @@ xray_status xr_json_string_or(const cJSON *object, const char *key,
 /* Returns the member, or NULL if it is missing or null. Names are
  * case-sensitive. */
 const cJSON *xr_json_get(const cJSON *object, const char *key);
+/* The same for a path of names: a point leads into an object, as in
+ * "extra_info.index". */
+const cJSON *xr_json_path(const cJSON *object, const char *path);
 
 /* Reads an array of integers in [0, 2^31) into *out_ids, which free()
  * releases. */

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/base/json.h"
 
 #define WARNINGS 10u /* failures that are told one by one */
 
@@ -65,6 +66,17 @@ void xr_scores_sample(const xray_sample_in *sample, int ids, xr_str *out)
         if (out->data[i] == '\n' || out->data[i] == '\r')
             out->data[i] = ' ';
     xr_str_puts(out, "}");
+}
+
+const cJSON *xr_scores_part(const cJSON *sample, const char *name)
+{
+    static const char *const own[] = { "id",     "prompt",      "response",
+                                       "ids",    "prompt_ids",  "ground_truth",
+                                       "finish", "data_source", "fields" };
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        if (strcmp(name, own[i]) == 0)
+            return xr_json_get(sample, name);
+    return xr_json_path(xr_json_get(sample, "fields"), name);
 }
 
 /* ---- answers ------------------------------------------------------------ */

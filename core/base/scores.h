@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What rewards share whose work is done elsewhere: the JSON object of a sample,
- * and the answers that arrive on another thread until poll takes them.
+ * Serves rewards whose work is done elsewhere: writes the JSON object of a
+ * sample, and keeps answers that arrive on another thread until poll takes
+ * them.
  */
 #ifndef XR_SCORES_H
 #define XR_SCORES_H
@@ -18,6 +19,9 @@
  * is a number and fields is the data row, and with `ids` also "ids" and
  * "prompt_ids". */
 void xr_scores_sample(const xray_sample_in *sample, int ids, xr_str *out);
+/* Returns a part of such an object by its name, any other name being a field of
+ * the data row, where a point leads into an object; NULL if there is none. */
+const cJSON *xr_scores_part(const cJSON *sample, const char *name);
 
 typedef struct xr_score_answer xr_score_answer;
 

@@ -148,7 +148,8 @@ static void print_names_origins(void **state)
 static const char *const plugins[] = { "algo-grpo",     "backend-megatron",
                                        "backend-zero3", "device-cpu",
                                        "infer-dsinf",   "infer-paged",
-                                       "reward-ffi",    "reward-rule" };
+                                       "reward-ffi",    "reward-http",
+                                       "reward-rule" };
 enum { PLUGINS = sizeof plugins / sizeof plugins[0] };
 
 static cJSON *parse_output(const program_result *r)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the shared object of tests/reward/functions.c exports.
+ * Declares the functions of the shared object of tests/reward/functions.c.
  */
 #ifndef XR_REWARD_FUNCTIONS_H
 #define XR_REWARD_FUNCTIONS_H

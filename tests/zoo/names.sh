@@ -6,7 +6,7 @@
 # is an error that lists the available ones.
 . "$(dirname "$0")/../rl/lib.sh"
 export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick
-there="available: sick, ffi, rule"
+there="available: sick, ffi, http, rule"
 line='{"response":"a","ground_truth":"a"}'
 grade() { "$XRAY_BIN" grade --reward "$@" <<<"$line" >"$work/out" 2>"$work/err"; }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/json.h"
+#include "core/base/scores.h"
 #include "core/base/str.h"
 
 /* ---- the library -------------------------------------------------------- */
@@ -116,11 +116,6 @@ typedef struct arguments {
     uint32_t owned_count;
 } arguments;
 
-static const char *const own_parts[] = { "id",     "prompt",     "response",
-                                         "ids",    "prompt_ids", "ground_truth",
-                                         "finish", "data_source" };
-#define OWN_PARTS (sizeof(own_parts) / sizeof(own_parts[0]))
-
 int fn_call_takes_ids(const fn_call *call)
 {
     for (uint32_t i = 0; i < call->signature.count; i++) {
@@ -129,29 +124,6 @@ int fn_call_takes_ids(const fn_call *call)
             return 1;
     }
     return 0;
-}
-
-/* Finds a part of the sample, or a field of its data row. A point in a name
- * leads into an object. */
-static const cJSON *find_part(const cJSON *sample, const char *name)
-{
-    for (size_t i = 0; i < OWN_PARTS; i++)
-        if (strcmp(name, own_parts[i]) == 0)
-            return xr_json_get(sample, name);
-    const cJSON *at = xr_json_get(sample, "fields");
-    if (strcmp(name, "fields") == 0)
-        return at;
-    while (at) {
-        char key[FN_NAME_CAP];
-        size_t size = strcspn(name, ".");
-        memcpy(key, name, size);
-        key[size] = '\0';
-        at = xr_json_get(at, key);
-        if (!name[size])
-            return at;
-        name += size + 1;
-    }
-    return NULL;
 }
 
 static const char *describe_part(const cJSON *part)
@@ -246,7 +218,7 @@ static xray_status push_argument(arguments *a, const fn_argument *arg,
                                  const cJSON *sample, xr_err *err)
 {
     slot value = { .U = 0 };
-    const cJSON *part = find_part(sample, arg->name);
+    const cJSON *part = xr_scores_part(sample, arg->name);
     if (!part)
         return xr_fail(err, XRAY_E_ARG, "the data row has no field %s",
                        arg->name);

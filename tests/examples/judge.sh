@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Proves that the judge of examples/rewards scores, that a run with it has the
+# same bits in whatever order the answers come, and that the key is in none of
+# its outputs.
+. "$(dirname "$0")/../rl/lib.sh"
+examples=$XRAY_SOURCE/examples/rewards
+export JUDGE_KEY=sesame-4711-open
+python3 "$examples/judge.py" 0 >"$work/port" &
+server=$!
+trap 'kill "$server"; wait "$server" || true; rm -rf "$work"' EXIT
+for _ in $(seq 600); do
+    [ -s "$work/port" ] && break
+    kill -0 "$server" || fail "the judge does not start"
+    sleep 0.05
+done
+url=http://127.0.0.1:$(cut -d' ' -f2 "$work/port")/v1/chat/completions
+
+judge() { # RESPONSE [--set ...]
+    local response=$1
+    shift
+    echo "{\"prompt\":\"1+2=\",\"response\":\"$response\",\"ground_truth\":\"3\"}" |
+        "$XRAY_BIN" grade --reward judge "${keys[@]}" "$@" 2>&1
+}
+keys=()
+for key in plugin=http protocol=chat "url=$url" key_env=JUDGE_KEY model=judge "template_file=$examples/judge.txt" \
+    'pattern=Score: ([01])'; do
+    keys+=(--set "reward.judge.$key")
+done
+[ "$(judge 3)" = '{"score":1,"failed":0}' ] || fail "a right answer: $(judge 3)"
+[ "$(judge 4)" = '{"score":0,"failed":0}' ] || fail "a wrong answer: $(judge 4)"
+JUDGE_KEY=sesame-0815-open judge 3 >"$work/said" && fail "a wrong key is no error"
+grep -qE 'says 401: .*the key is wrong' "$work/said" || fail "$(cat "$work/said")"
+# What cannot work is found before a run.
+if (unset JUDGE_KEY && judge 3) >"$work/said"; then fail "a missing key is no error"; fi
+grep -qF 'key_env = JUDGE_KEY: the environment has no such variable' "$work/said" || fail "$(cat "$work/said")"
+
+make_task
+sed -i -e '/^reward = close/d' -e "1i include = $work/judge.ini" "$work/run.ini"
+sed -e "s|^url = .*|url = $url|" -e "s|^template_file = .*|template_file = $examples/judge.txt|" "$examples/judge.ini" >"$work/judge.ini"
+sed -i '/^\[reward.close\]/,$d' "$work/run.ini"
+train "$work/one" --set trainer.total_training_steps=2 --set reward.judge.concurrency=1 >"$work/log" 2>&1 || fail "$(cat "$work/log")"
+train "$work/many" --set trainer.total_training_steps=2 --set reward.judge.concurrency=16 >>"$work/log" 2>&1 || fail "$(cat "$work/log")"
+cmp <(steady "$work/one/metrics.jsonl") <(steady "$work/many/metrics.jsonl") || fail "the metrics depend on the order of answers"
+grep -q '"reward.judge/failed":0' "$work/one/metrics.jsonl" || fail "there is no share of failed samples"
+JUDGE_KEY=sesame-0815-open train "$work/bad" >>"$work/log" 2>&1 && fail "a run goes on without scores"
+grep -qE 'sample [0-9]+: the server says 401' "$work/log" || fail "$(cat "$work/log")"
+"$XRAY_BIN" config print "$work/run.ini" >"$work/printed"
+! grep -rlE 'sesame-(4711|0815)' "$work" || fail "the key is in these files"
+echo "judge: ok"

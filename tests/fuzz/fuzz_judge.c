@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes the answers of reward.http's servers: the first byte chooses the
+ * protocol, the rest is the body. Every sample of the request gets one answer,
+ * and a reason is one line.
+ */
+#include "core/base/str.h"
+#include "plugins/reward-http/http.h"
+#include "tests/fuzz/fuzz.h"
+
+static void drop_line(const xray_host *host, uint32_t level, const char *text)
+{
+    (void)host;
+    (void)level;
+    FUZZ_CHECK(*text && !strchr(text, '\n'));
+}
+
+static xray_status refuse(const xray_host *host, xray_status code,
+                          const char *where, const char *text)
+{
+    (void)host;
+    (void)where;
+    FUZZ_CHECK(*text && !strchr(text, '\n'));
+    return code;
+}
+
+static const xray_host host = { .header = XRAY_HEADER(xray_host),
+                                .log = drop_line,
+                                .fail = refuse };
+
+static const char *template_file(void)
+{
+    static char path[128];
+    if (!path[0]) {
+        (void)snprintf(path, sizeof(path), "%s/template", fuzz_dir());
+        FUZZ_CHECK(xr_file_write(path, "{response}", 10, NULL) == XRAY_OK);
+    }
+    return path;
+}
+
+static void poll_all(xr_scores *scores, size_t count)
+{
+    uint64_t seen = 0;
+    for (size_t i = 0; i < count; i++) {
+        xray_score score = { .header = XRAY_HEADER(xray_score) };
+        FUZZ_CHECK(xr_scores_poll(scores, 0, &score) == XRAY_OK);
+        FUZZ_CHECK(score.id < count && !(seen >> score.id & 1));
+        FUZZ_CHECK(score.score - score.score == 0);
+        seen |= (uint64_t)1 << score.id;
+    }
+    xray_score none = { .header = XRAY_HEADER(xray_score) };
+    FUZZ_CHECK(xr_scores_poll(scores, 0, &none) == XRAY_END);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    xr_err err = { "" };
+    xr_scores scores;
+    http_protocol *protocol = NULL;
+    http_sample samples[3] = { { .next = &samples[1], .id = 0 },
+                               { .next = &samples[2], .id = 1 },
+                               { .id = 2 } };
+    if (!size)
+        return 0;
+    int chat = data[0] % 4 > 1;
+    size_t count = chat ? 1 : 3;
+    const http_config config = {
+        .protocol = chat ? HTTP_CHAT : data[0] % 4,
+        .model = chat ? "judge" : "",
+        .template_file = chat ? template_file() : "",
+        .pattern = data[0] % 4 == 2 ? "(?i)score: *(\\S+)|(a+)+$" : "",
+        .score_path = data[0] % 4 == 3 ? "a.score" : "",
+        .batch = 3,
+    };
+    samples[0].next = chat ? NULL : &samples[1];
+    FUZZ_CHECK(xr_scores_open(&scores, &host, 0, -1) == 0);
+    FUZZ_CHECK(xr_scores_expect(&scores, count) == 0);
+    FUZZ_CHECK(http_protocol_open(&config, &err, &protocol) == XRAY_OK);
+    char *body = fuzz_text(data + 1, size - 1);
+    http_protocol_answer(protocol, samples, body, size - 1, &scores);
+    poll_all(&scores, count);
+    http_protocol_close(protocol);
+    xr_scores_close(&scores);
+    free(body);
+    return 0;
+}
