@@ -13,6 +13,30 @@
 
 /* ---- forward ------------------------------------------------------------ */
 
+/* The ranks of a replica must run as many micro-batches. One that runs more
+ * waits for others that wait in other groups for ranks of other replicas, which
+ * only a time-out would end, so all ranks compare their numbers first.
+ * [collective] */
+static xray_status compare_counts(const xm_trainer *self, uint32_t count,
+                                  xr_err *err)
+{
+    const xm_group *g = &self->group;
+    const xm_group_record own = { .squares = { count } };
+    uint32_t width = self->replicas.size ? g->size / self->replicas.size : 1;
+    xray_status status = width > 1 ? xm_group_exchange(g, &own) : XRAY_OK;
+    for (uint32_t r = 0; status == XRAY_OK && width > 1 && r < g->size; r++) {
+        uint32_t first = r - r % width;
+        if (g->all[r].squares[0] != g->all[first].squares[0])
+            return xr_fail(err, XRAY_E_ARG,
+                           "rank %" PRIu32 " of %" PRIu32 " was given %" PRIu64
+                           " micro-batches, but rank %" PRIu32
+                           " of the same replica %" PRIu64 ", expected as many",
+                           r, g->size, g->all[r].squares[0], first,
+                           g->all[first].squares[0]);
+    }
+    return status;
+}
+
 xray_status xm_trainer_forward(void *ptr, const xray_batch *const *batches,
                                uint32_t count, uint32_t outputs,
                                xray_outputs *out)
@@ -21,6 +45,8 @@ xray_status xm_trainer_forward(void *ptr, const xray_batch *const *batches,
     xr_err err = { "" };
     xray_status status =
         xm_trainer_check_resident(self, XM_TRAINER_BITS_FORWARD, &err);
+    if (status == XRAY_OK)
+        status = compare_counts(self, count, &err);
     if (status == XRAY_OK)
         status = xm_trainer_score(self, batches, count, outputs, out, &err);
     return xm_trainer_report(self->host, status, "forward", &err);
@@ -46,6 +72,8 @@ xray_status xm_trainer_forward_backward(void *ptr,
             self, XM_TRAINER_BITS_FORWARD | XM_TRAINER_BIT_GRADS, &err);
     if (status != XRAY_OK && (self->offloaded & XM_TRAINER_BIT_GRADS))
         return xm_trainer_report(self->host, status, "forward_backward", &err);
+    if (status == XRAY_OK)
+        status = compare_counts(self, count, &err);
     if (status == XRAY_OK)
         status = xm_trainer_walk(self, batches, count, loss, &err);
     self->has_grads = 1;

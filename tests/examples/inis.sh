@@ -29,6 +29,9 @@ for train in zero3 megatron; do
         done
     done
 done
+check "$examples/pairings/stages-context-grpo.ini" --set "model.path=$work/cut/model" --set model.init=random \
+    --set "data.train_files=$work/cut/train.jsonl" --set "data.val_files=$work/cut/val.jsonl"
+grep -q '^ranks of train.megatron: 1 replicas of 4 (tp 1, cp 2, pp 2)$' "$work/out.txt" || fail "$(cat "$work/out.txt")"
 check "$examples/stories260k/grpo.ini" --set "model.path=$data/models/stories260K/hf"
 check "$examples/gsm8k/stories260k.ini" --set "model.path=$data/models/stories260K/hf" \
     --set "data.train_files=$data/gsm8k/train.jsonl"

@@ -27,19 +27,53 @@ for name in "$@"; do
         fail "no rank waits for the others of its replica: $(cat "$work/$name.err")"
 done
 
-# The last of two stages is held in the loss, and the first one waits for its gradients.
-ranks=2
-steps="--set run.threads=1 --set run.train=megatron --set train.megatron.pipeline_model_parallel_size=2 --set run.ranks=2"
-steps="$steps --set run.algo=sick"
-SICK_FLAG=$work/stages.flag held stages --set trainer.total_training_steps=2000
-quiet
-before=$EPOCHREALTIME
-hit KILL
-lost stages forward_backward
-grep -q 'rank 0 \(waits\|gave up\) in recv of [0-9]* bytes' "$work/stages.err" ||
-    fail "the first stage does not wait for the second: $(cat "$work/stages.err")"
+# layout STAGES CONTEXT: the options of a replica of so many stages and ranks that divide rows.
+layout() {
+    ranks=$(($1 * $2))
+    steps="--set run.threads=1 --set run.train=megatron --set run.ranks=$ranks --set run.algo=sick"
+    steps="$steps --set train.megatron.pipeline_model_parallel_size=$1 --set train.megatron.context_parallel_size=$2"
+}
+
+# A rank of the last stage is held in the loss. Stages before it wait for its gradients, and
+# ranks that divide its rows for the gradients of keys and values.
+for cell in "2 1 recv" "1 2 reduce_scatter" "2 2 recv"; do
+    read -r stages context call <<<"$cell"
+    layout "$stages" "$context"
+    name=stages$stages-context$context
+    SICK_FLAG=$work/$name.flag held "$name" --set trainer.total_training_steps=2000
+    quiet
+    before=$EPOCHREALTIME
+    hit KILL
+    lost "$name" forward_backward
+    grep -q "rank [0-3] \(waits\|gave up\) in $call of [0-9]* bytes" "$work/$name.err" ||
+        fail "$name: no rank waits in $call: $(cat "$work/$name.err")"
+done
+
+# The same runs are stopped at once by two signals: the call that is held ends, and so do those that wait for it.
+printf '#!/bin/sh\nexec env --default-signal=INT "%s" "$@"\n' "$XRAY_BIN" >"$work/interruptible"
+chmod +x "$work/interruptible"
+for cell in "2 1" "1 2" "2 2"; do
+    read -r stages context <<<"$cell"
+    layout "$stages" "$context"
+    name=canceled$stages-$context
+    export SICK_FLAG=$work/$name.flag
+    SICK=algo-loss-hold XRAY_BIN=$work/interruptible held "$name" --set trainer.total_training_steps=2000
+    quiet
+    kill -INT "$pid"
+    until grep -qs "a second signal stops" "$work/$name.err"; do sleep 0.01; done
+    kill -INT "$pid"
+    code=0
+    wait "$run" || code=$?
+    [ "$code" = 130 ] || fail "$name ended with $code: $(cat "$work/$name.err")"
+    [ -e "$SICK_FLAG.canceled" ] || fail "$name: the loss was not canceled: $(cat "$work/$name.err")"
+    grep -q '^xray: stopped at once; no checkpoint was written' "$work/$name.err" || fail "$name: $(cat "$work/$name.err")"
+    ! grep -q 'train.megatron: \|workhorse [0-9]' "$work/$name.err" || fail "$name: more was said: $(cat "$work/$name.err")"
+    gone
+done
+unset SICK_FLAG
 
 # A rank that is late: the sentence of the collective that waited for it reaches the user.
+ranks=2
 steps="$common --set run.ranks=2 --set run.algo=sick --set run.comm_timeout=2"
 SICK_FLAG=$work/late.flag held late --set trainer.total_training_steps=2000
 wait "$run" && fail "a run without a rank ended well"

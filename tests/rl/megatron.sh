@@ -70,6 +70,14 @@ for name in context contextcut; do
     cmp "$work/one/rollout/1.jsonl" "$work/$name/rollout/1.jsonl" || fail "$name samples otherwise at first"
 done
 
+# Stages change no bit of them, and neither do slices.
+# shellcheck disable=SC2046
+run contextstages 3 $(slices 1 4) --set train.megatron.pipeline_model_parallel_size=2 --set train.megatron.context_parallel_size=2
+same context contextstages metrics
+# shellcheck disable=SC2046
+run contextall 3 $(slices 2 8) --set train.megatron.pipeline_model_parallel_size=2 --set train.megatron.context_parallel_size=2
+same context contextall
+
 # From one backend to the other, and back to another layout.
 # shellcheck disable=SC2046
 run on 1 $(slices 2 2)

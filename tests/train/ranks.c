@@ -41,7 +41,7 @@ typedef struct rank_job {
     const xray_comm_ops *comm;
     void *comm_self;
     uint32_t cuts;
-    uint32_t reserved;
+    uint32_t left_out; /* micro-batches of each call */
 } rank_job;
 
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
@@ -261,10 +261,11 @@ static xray_status sum_gradients(rank_job *job, const xray_loss *loss)
         if (status == XRAY_OK)
             status = offload_and_onload(job, TAGS_GRADIENTS);
     }
-    return status == XRAY_OK ? ops->forward_backward(job->rig.self,
-                                                     job->mine.pointers + first,
-                                                     job->cuts - first, loss)
-                             : status;
+    return status == XRAY_OK
+               ? ops->forward_backward(job->rig.self,
+                                       job->mine.pointers + first,
+                                       job->cuts - first - job->left_out, loss)
+               : status;
 }
 
 static void poison_gradient(const xray_weights *grads)
@@ -361,8 +362,9 @@ static xray_status score_rows(rank_job *job)
                          .value = job->value };
     xray_status status = offload_and_onload(job, TAGS_FORWARD);
     if (status == XRAY_OK)
-        status = forward_one(job->rig.ops, job->rig.self, &job->mine.batch,
-                             outputs, &out);
+        status = job->rig.ops->forward(
+            job->rig.self, (const xray_batch *const[]){ &job->mine.batch },
+            1 - job->left_out, outputs, &out);
     if (job->rank % width_of(run) != answers_of(run))
         return status;
     memcpy(run->logp + job->whole.row_start[first], job->logp,
@@ -565,9 +567,8 @@ void ranks_go(ranks_run *run)
                               .mutex = &mutex,
                               .after = after,
                               .rank = r,
-                              .cuts = r + 1 == run->ranks && run->odd_cuts
-                                          ? run->odd_cuts
-                                          : run->cuts,
+                              .cuts = run->cuts,
+                              .left_out = run->cut_short == r + 1,
                               .device = rig_device_open(1),
                               .error = run->error[r] };
         for (uint32_t k = 0; k < KINDS; k++)

@@ -40,7 +40,8 @@ typedef struct ranks_run {
     uint32_t share;       /* 1: neighbouring rows share a prompt, and say so */
     uint32_t watch;       /* 1: `clashes` is filled */
     const rig_spec *odd;  /* of the last rank; NULL: as all others */
-    uint32_t odd_cuts;    /* of the last rank; 0: as all others */
+    uint32_t cut_short;   /* rank of this number + 1 leaves out the last
+                           * micro-batch of each call */
     uint32_t may_fail;    /* 1: the test reads `status` */
     const char *save_dir; /* or NULL */
     const char *load_dir;

@@ -342,18 +342,43 @@ a_gradient_that_is_not_finite_skips_the_step_on_all_stages(void **state)
     ranks_free(&run);
 }
 
-static void stages_with_other_numbers_of_micro_batches_end(void **state)
+/* All ranks name the first one that differs from the first of its replica,
+ * before any of them begins the call. */
+static void ranks_with_other_numbers_of_micro_batches_are_named(void **state)
 {
     (void)state;
-    ranks_run run = run_of(&splits[0], 2);
-    run.odd_cuts = 3;
-    run.one_call = 1;
-    run.steps = 1;
-    run.may_fail = 1;
-    run.shm = 1;
-    ranks_go(&run);
-    assert_int_equal(run.status[1], XRAY_E_PEER);
-    ranks_free(&run);
+    const uint32_t cells[][4] = {
+        /* slices, context, stages, replicas */
+        { 1, 1, 2, 1 }, { 2, 1, 1, 1 }, { 2, 1, 1, 2 }, { 1, 2, 1, 2 },
+        { 1, 1, 3, 1 }, { 1, 2, 2, 1 }, { 2, 2, 2, 1 }
+    };
+    for (size_t i = 0; i < 4 * sizeof(cells) / sizeof(cells[0]); i++) {
+        const uint32_t *cell = cells[i / 4];
+        uint32_t width = cell[0] * cell[1] * cell[2];
+        uint32_t score = i % 4 / 2;
+        ranks_run run = run_of(&(split){ ranks_deep, cell[2], 0, 0 }, 3);
+        char want[128];
+        run.spec.tensor = cell[0];
+        run.spec.context = cell[1];
+        run.ranks = width * cell[3];
+        run.cut_short = i % 2 ? 1 : run.ranks;
+        run.score = score;
+        run.steps = 1;
+        run.may_fail = 1;
+        (void)snprintf(want, sizeof(want),
+                       "rank %u of %u was given %u micro-batches, but rank %u "
+                       "of the same replica %u, expected as many",
+                       i % 2 ? 1 : run.ranks - 1, run.ranks,
+                       (score ? 0 : 2) + (uint32_t)(i % 2),
+                       i % 2 ? 0 : run.ranks - width,
+                       (score ? 1 : 3) - (uint32_t)(i % 2));
+        ranks_go(&run);
+        for (uint32_t r = 0; r < run.ranks; r++)
+            if (run.status[r] != XRAY_E_ARG || !strstr(run.error[r], want))
+                fail_msg("case %zu, rank %u: %d, %s, not: %s", i, r,
+                         run.status[r], run.error[r], want);
+        ranks_free(&run);
+    }
 }
 
 static void layers_that_cannot_be_divided_are_refused(void **state)
@@ -417,7 +442,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_loss_that_fails_ends_the_call_on_its_stage_alone),
         cmocka_unit_test(
             a_gradient_that_is_not_finite_skips_the_step_on_all_stages),
-        cmocka_unit_test(stages_with_other_numbers_of_micro_batches_end),
+        cmocka_unit_test(ranks_with_other_numbers_of_micro_batches_are_named),
         cmocka_unit_test(layers_that_cannot_be_divided_are_refused),
         cmocka_unit_test(the_plan_names_the_axes_and_who_answers),
     };

@@ -61,6 +61,9 @@ static xray_status algo_loss(const void *context, uint64_t size,
     xray_status status = base->loss(context, size, call, sums);
     if (sick_now("algo-loss-wait"))
         sick_wait();
+    xray_status held = sick_hold(host, "algo-loss-hold");
+    if (held != XRAY_OK)
+        return held;
     if (sick_now("algo-loss-silent"))
         return XRAY_E_RANGE;
     if (sick_now("algo-loss-odd"))
