@@ -59,7 +59,9 @@ typedef struct xm_slice {
     uint32_t layers;      /* of the model; 0: the slice has all of them */
     uint32_t first_layer; /* the number of the slice's first layer */
     uint32_t kv_ranks;    /* neighbouring ranks that have each KV head; 0: 1 */
-    uint32_t reserved;
+    uint32_t chunk;       /* layers of each of the slice's chunks, which follow
+                           * one another in the model; 0: there is one */
+    uint32_t step;        /* the first layers of two chunks are so many apart */
 } xm_slice;
 
 typedef struct xm_config {
@@ -168,6 +170,31 @@ xray_status xm_config_slice(const xm_config *model, uint32_t rank,
  * model has no such layers. */
 xray_status xm_config_stage(const xm_config *model, uint32_t first,
                             uint32_t layers, xr_err *err, xm_config *out);
+/* The same for a stage of `chunks` chunks of `layers` layers, whose first
+ * layers are `step` apart: layers first, first + step and so on. */
+typedef struct xm_stage_layers {
+    uint32_t first;
+    uint32_t layers;
+    uint32_t step;
+    uint32_t chunks;
+} xm_stage_layers;
+xray_status xm_config_chunks(const xm_config *model,
+                             const xm_stage_layers *layers, xr_err *err,
+                             xm_config *out);
+/* Returns the number that a layer of the slice has in the model. */
+static inline uint32_t xm_config_layer(const xm_config *config, uint32_t layer)
+{
+    const xm_slice *slice = &config->slice;
+    return slice->first_layer +
+           (slice->chunk
+                ? layer / slice->chunk * slice->step + layer % slice->chunk
+                : layer);
+}
+/* Returns the layers of a chunk; the slice has layers / that many chunks. */
+static inline uint32_t xm_config_chunk(const xm_config *config)
+{
+    return config->slice.chunk ? config->slice.chunk : config->layers;
+}
 /* 1: the slice has the first, or the last, layer of its model. */
 static inline int xm_config_is_first(const xm_config *config)
 {
@@ -175,9 +202,9 @@ static inline int xm_config_is_first(const xm_config *config)
 }
 static inline int xm_config_is_last(const xm_config *config)
 {
-    const xm_slice *slice = &config->slice;
-    return slice->layers == 0 ||
-           slice->first_layer + config->layers == slice->layers;
+    return config->slice.layers == 0 ||
+           xm_config_layer(config, config->layers - 1) + 1 ==
+               config->slice.layers;
 }
 
 /* The number of segments into which sums over heads, MLP and vocabulary are

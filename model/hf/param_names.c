@@ -157,7 +157,7 @@ static xray_status visit_param_slot(const param_walk *w, uint32_t slot,
     int inside = layer < XM_MAX_LAYERS;
     if (inside)
         (void)snprintf(name, sizeof name, "%s%u.%s", w->names->prefix,
-                       w->config->slice.first_layer + layer,
+                       xm_config_layer(w->config, layer),
                        w->names->slots[slot]);
     else
         (void)snprintf(name, sizeof name, "%s", w->names->slots[slot]);

@@ -82,18 +82,31 @@ xray_status xm_config_slice(const xm_config *model, uint32_t rank,
 xray_status xm_config_stage(const xm_config *model, uint32_t first,
                             uint32_t layers, xr_err *err, xm_config *out)
 {
-    if (layers == 0 || first >= model->layers || layers > model->layers - first)
+    const xm_stage_layers whole = { first, layers, 0, 1 };
+    return xm_config_chunks(model, &whole, err, out);
+}
+
+xray_status xm_config_chunks(const xm_config *model, const xm_stage_layers *s,
+                             xr_err *err, xm_config *out)
+{
+    uint64_t last = s->first + (s->chunks - 1) * (uint64_t)s->step;
+    if (s->layers == 0 || s->chunks == 0 || last >= model->layers ||
+        s->layers > model->layers - last ||
+        (s->chunks > 1 && s->step < s->layers))
         return xr_fail(err, XRAY_E_CONFIG,
                        "a stage of %u layers from layer %u on is not part of a "
                        "model of %u layers",
-                       layers, first, model->layers);
+                       s->layers, s->first, model->layers);
     *out = *model;
-    out->layers = layers;
+    out->layers = s->chunks * s->layers;
     out->slice.layers = model->layers;
-    out->slice.first_layer = first;
+    out->slice.first_layer = s->first;
+    out->slice.chunk = s->chunks > 1 ? s->layers : 0;
+    out->slice.step = s->chunks > 1 ? s->step : 0;
     memset(out->sliding, 0, sizeof out->sliding);
-    for (uint32_t l = 0; l < layers; l++)
-        out->sliding[l / 64] |= (uint64_t)xm_config_slides(model, first + l)
-                                << (l % 64);
+    for (uint32_t l = 0; l < out->layers; l++)
+        out->sliding[l / 64] |=
+            (uint64_t)xm_config_slides(model, xm_config_layer(out, l))
+            << (l % 64);
     return XRAY_OK;
 }

@@ -119,7 +119,7 @@ static void take_block_inputs(arena_cursor *c, const xm_config *config,
                               xm_space *s)
 {
     void *x = NULL;
-    for (uint32_t l = 0; l <= config->layers; l++) {
+    for (uint32_t l = 0; l <= xm_config_chunk(config); l++) {
         if (l == 0 || s->flags & XM_SPACE_TRAIN)
             x = take_acts(c, own_tokens(config, s) * config->hidden);
         if (s->x)
@@ -132,7 +132,7 @@ static void take_all_blocks(arena_cursor *c, const xm_config *config,
 {
     int apart = s->flags & XM_SPACE_TRAIN && !(s->flags & XM_SPACE_RECOMPUTE);
     xm_block block = { 0 };
-    for (uint32_t l = 0; l < config->layers; l++) {
+    for (uint32_t l = 0; l < xm_config_chunk(config); l++) {
         if (l == 0 || apart)
             take_block_buffers(c, config, s, &block);
         if (!s->blocks)
@@ -219,8 +219,8 @@ static xray_status allocate_arena(const xm_decoder *decoder, xm_space *s,
                                   const char *owner, xr_err *err)
 {
     const xm_config *config = &decoder->config;
-    s->x = xr_calloc(config->layers + 1u, sizeof *s->x);
-    s->blocks = xr_calloc(config->layers, sizeof *s->blocks);
+    s->x = xr_calloc(s->layers + 1u, sizeof *s->x);
+    s->blocks = xr_calloc(s->layers, sizeof *s->blocks);
     if (!s->x || !s->blocks)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
     uint64_t bytes =
@@ -258,7 +258,7 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
     s->rows = rows;
     s->row_tokens = row_tokens;
     s->flags = complete_flags(&decoder->config, flags);
-    s->layers = decoder->config.layers;
+    s->layers = xm_config_chunk(&decoder->config);
     xray_status status = allocate_arena(decoder, s, owner, err);
     if (status != XRAY_OK) {
         xm_space_destroy(s);
@@ -291,6 +291,11 @@ xray_status xm_space_evict(xm_space *s)
 xray_status xm_space_restore(xm_space *s)
 {
     return s->device->restore(s->device_self, s->arena);
+}
+
+void xm_space_set_chunk(xm_space *s, uint32_t chunk)
+{
+    s->chunk = chunk;
 }
 
 void xm_space_forget(xm_space *s)

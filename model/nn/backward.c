@@ -152,11 +152,12 @@ static void backprop_attention_branch(xm_pass *pass, const xm_block *block,
                                                xm_rows_of(s->h, d.hidden)));
 }
 
+/* Layer number `layer` of the pass's chunk. */
 static void backprop_block(xm_pass *pass, uint32_t layer)
 {
     xm_space *s = pass->space;
     const xm_block *block = &s->blocks[layer];
-    pass->layer = layer;
+    pass->layer = xm_space_first_layer(s) + layer;
     if (s->flags & XM_SPACE_RECOMPUTE) {
         xm_block_attend(pass, block, s->x[layer]);
         xm_block_gate_up(pass, block);
@@ -173,7 +174,7 @@ static void backprop_final_norm(xm_pass *pass, const float *dhidden)
     xm_residual_norm_grad_call call = { .stat = s->stat,
                                         .dy = own,
                                         .slot = XM_NORM };
-    if (!xm_config_is_last(&pass->decoder->config)) {
+    if (!xm_pass_is_last(pass) || !xm_config_is_last(&pass->decoder->config)) {
         xm_pass_compute_own(pass);
         xm_pass_copy(pass, own, xm_rows_of(s->dx, dim));
         xm_pass_compute_all(pass);
@@ -260,22 +261,30 @@ xray_status xm_backward(xm_decoder *decoder, xm_space *space,
     pass.pack = pack;
     pass.grads = grads;
     uint64_t tokens = xm_pack_tokens(pack);
-    uint32_t last = space->layers + 1;
+    uint32_t last = decoder->config.layers + 1;
+    uint32_t first = xm_space_first_layer(space);
     uint32_t frozen = grads->layout->frozen;
-    xm_pass_need_bucket(&pass, last, 1);
+    if (xm_pass_is_last(&pass))
+        xm_pass_need_bucket(&pass, last, 1);
     if (tokens)
         backprop_final_norm(&pass, dhidden);
-    xm_pass_done_bucket(&pass, last);
-    for (uint32_t b = last; --b > 0 && b >= frozen;) {
+    if (xm_pass_is_last(&pass))
+        xm_pass_done_bucket(&pass, last);
+    for (uint32_t b = first + space->layers + 1; --b > first && b >= frozen;) {
         xm_pass_need_bucket(&pass, b, 1);
         xm_pass_begin_bucket(&pass, b);
         if (tokens)
-            backprop_block(&pass, b - 1);
+            backprop_block(&pass, b - 1 - first);
         xm_pass_done_bucket(&pass, b);
     }
     pass.layer = XM_NO_LAYER;
-    if (frozen > 1)
+    if (frozen > first + 1)
         return pass.status;
+    if (first) {
+        if (tokens)
+            gather_input_grad(&pass);
+        return pass.status;
+    }
     /* Where the gradients of a tied lm_head are, the bucket has begun. */
     if (!frozen &&
         (!decoder->config.tied || !xm_config_is_last(&decoder->config)))

@@ -201,6 +201,10 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
                             uint64_t rows, uint64_t row_tokens, uint32_t flags,
                             const char *owner, xr_err *err, xm_space **out);
 void xm_space_destroy(xm_space *space); /* accepts NULL */
+/* Makes the next passes those over a chunk of the decoder's layers
+ * (xm_config_chunks), number 0 unless it was set. A chunk that does not begin
+ * or end the model is like a stage that does not. */
+void xm_space_set_chunk(xm_space *space, uint32_t chunk);
 /* Declares that the activations of the last forward pass are not needed. */
 void xm_space_forget(xm_space *space);
 /* Evict its memory, including the activations of the last forward pass, and

@@ -330,16 +330,17 @@ static void take_stream(xm_pass *pass, const void *in)
 void xm_pass_blocks(xm_pass *pass, const int32_t *ids, const void *in)
 {
     xm_space *s = pass->space;
-    const xm_config *config = &pass->decoder->config;
+    uint32_t first = xm_space_first_layer(s);
     pass->layer = XM_NO_LAYER;
-    xm_pass_need_bucket(pass, 0, 0);
-    if (xm_config_is_first(config))
+    if (xm_pass_is_first(pass))
+        xm_pass_need_bucket(pass, 0, 0);
+    if (xm_pass_is_first(pass) && xm_config_is_first(&pass->decoder->config))
         embed_tokens(pass, ids);
     else
         take_stream(pass, in);
     for (uint32_t l = 0; l < s->layers; l++) {
-        pass->layer = l;
-        xm_pass_need_bucket(pass, l + 1, 0);
+        pass->layer = first + l;
+        xm_pass_need_bucket(pass, first + l + 1, 0);
         xm_block_attend(pass, &s->blocks[l], s->x[l]);
         add_mlp_to_stream(pass, &s->blocks[l], s->x[l + 1]);
     }
@@ -352,7 +353,7 @@ void xm_pass_final_norm(xm_pass *pass, void *x, float *stat)
     xm_rows all = xm_acts_of(pass, pass->space->hidden, dim);
     xm_rows own = xm_pass_own_rows(pass, all);
     xm_pass_compute_own(pass);
-    if (xm_config_is_last(&pass->decoder->config))
+    if (xm_pass_is_last(pass) && xm_config_is_last(&pass->decoder->config))
         xm_residual_norm(pass, XM_NORM, xm_acts_of(pass, x, dim), own, stat);
     else
         xm_pass_copy(pass, x, own);
@@ -396,6 +397,17 @@ static xray_status check_pack(const xm_decoder *decoder, const xm_space *space,
     return XRAY_OK;
 }
 
+/* Needs what a pass over the space's chunk does. */
+static void need_buckets(xm_pass *pass)
+{
+    uint32_t first = xm_space_first_layer(pass->space);
+    uint32_t begin = xm_pass_is_first(pass) ? 0 : first + 1;
+    uint32_t end =
+        first + pass->space->layers + (xm_pass_is_last(pass) ? 2 : 1);
+    for (uint32_t b = begin; b < end; b++)
+        xm_pass_need_bucket(pass, b, 0);
+}
+
 xray_status xm_forward(xm_decoder *decoder, xm_space *space,
                        const xm_pack *pack, xr_err *err)
 {
@@ -406,13 +418,13 @@ xray_status xm_forward(xm_decoder *decoder, xm_space *space,
         return status;
     xm_pass pass = xm_pass_start(decoder, space, pack->tokens, err);
     if (xm_pack_tokens(pack) == 0) {
-        for (uint32_t b = 0; b < space->layers + 2; b++)
-            xm_pass_need_bucket(&pass, b, 0);
+        need_buckets(&pass);
         return pass.status;
     }
     pass.pack = pack;
     xm_pass_blocks(&pass, pack->ids, pack->in);
-    xm_pass_need_bucket(&pass, space->layers + 1, 0);
+    if (xm_pass_is_last(&pass))
+        xm_pass_need_bucket(&pass, decoder->config.layers + 1, 0);
     xm_pass_final_norm(&pass, space->x[space->layers], space->stat);
     if (pass.status == XRAY_OK)
         space->live = pack->tokens;

@@ -105,7 +105,8 @@ struct xm_space {
     uint64_t rows;
     uint64_t row_tokens;
     uint32_t flags;
-    uint32_t layers;
+    uint32_t layers; /* of a chunk */
+    uint32_t chunk;  /* that the next or last pass is over */
     uint64_t live; /* tokens of the forward pass whose activations are held; 0:
                     * none */
     void *arena;
@@ -134,9 +135,8 @@ struct xm_space {
     float *value;
     float *logits; /* [tokens, vocab], LOGITS; or NULL */
     uint32_t kept; /* number of items to which `logits` belong */
-    uint32_t reserved;
-    float *zeros; /* [tokens], TRAIN, or a slice of a model whose outputs have
-                   * biases */
+    float *zeros;  /* [tokens], TRAIN, or a slice of a model whose outputs have
+                    * biases */
     /* Of a slice only. */
     float *sum;     /* [padded, hidden] outputs to be joined, where activations
                      * are bf16; or NULL */
@@ -180,6 +180,23 @@ typedef struct xm_pass {
     uint32_t layer;
     xray_status status;
 } xm_pass;
+
+/* The chunk of a pass has the decoder's layers from this one on. */
+static inline uint32_t xm_space_first_layer(const xm_space *space)
+{
+    return space->chunk * space->layers;
+}
+/* 1: the pass begins with the first of the decoder's layers, or ends with the
+ * last. */
+static inline int xm_pass_is_first(const xm_pass *pass)
+{
+    return pass->space->chunk == 0;
+}
+static inline int xm_pass_is_last(const xm_pass *pass)
+{
+    return xm_space_first_layer(pass->space) + pass->space->layers ==
+           pass->decoder->config.layers;
+}
 
 /* Nothing is enqueued after an error, and for no tokens. */
 static inline int xm_pass_idles(const xm_pass *pass)

@@ -290,6 +290,7 @@ create_flights(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
     uint32_t flags = xm_trainer_space_flags(options, &self->model, load);
     xray_status status = XRAY_OK;
     limits.context = context_of(self);
+    self->chunks = self->model.layers / xm_config_chunk(&self->model);
     self->flight_count = xm_trainer_flights(options, &self->model, load);
     self->flights = xr_calloc(self->flight_count, sizeof(*self->flights));
     if (!self->flights)
@@ -362,6 +363,7 @@ static uint64_t digest_setup(const xm_trainer *self, const xray_setup *setup,
         self->overlap,
         self->tensor.size,
         self->stages.size,
+        self->chunks,
         self->kv.size,
         self->context.size,
         self->data.size,
@@ -477,6 +479,8 @@ void xm_trainer_close(xm_trainer *self)
         xm_space_destroy(self->flights[i].space);
     }
     free(self->flights);
+    free(self->places);
+    xm_flow_free(&self->flow);
     free(self->tensors);
     xm_decoder_destroy(self->decoder);
     if (self->hooks.open_weights)

@@ -17,6 +17,7 @@
 #include "core/base/services.h"
 #include "model/nn/join.h"
 #include "model/train/adamw.h"
+#include "model/train/flow.h"
 #include "model/train/folds.h"
 #include "model/train/group.h"
 #include "model/train/host_memory.h"
@@ -131,7 +132,11 @@ struct xm_trainer {
     xm_group group;
     xm_join join;        /* of slices */
     uint32_t from_layer; /* of the model, the first that is trained */
+    uint32_t chunks;     /* of this rank's stage */
     uint32_t flight_count;
+    xm_flow flow;     /* of the last call */
+    uint32_t *places; /* [place_cap] its micro-batches in the schedule */
+    size_t place_cap;
     xm_layout *layout;
     xm_layout *whole;    /* of all stages: of files, and the order of tensors */
     xm_weights *weights; /* all elements, or only shares */

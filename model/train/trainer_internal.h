@@ -21,10 +21,14 @@ xm_config xm_trainer_whole(const xm_config *model);
 xm_pack_limits xm_trainer_pack_limits(const xm_config *model,
                                       const xray_workload *load);
 
-/* 1: a stage runs backward passes where blocks are trained from layer `from` of
- * the model on, and 1: it gives gradients to the stage before it. Pure. */
-uint32_t xm_trainer_runs_back(const xm_config *model, uint32_t from);
-uint32_t xm_trainer_sends_back(const xm_config *model, uint32_t from);
+/* 1: a chunk of a stage runs backward passes where blocks are trained from
+ * layer `from` of the model on, and 1: it gives gradients to the one before it.
+ * Pure.
+ */
+uint32_t xm_trainer_runs_back(const xm_config *model, uint32_t chunk,
+                              uint32_t from);
+uint32_t xm_trainer_sends_back(const xm_config *model, uint32_t chunk,
+                               uint32_t from);
 
 /* Refuses outputs that the instance does not have, and those without an array
  * in `out`, unless that is NULL. */

@@ -9,7 +9,6 @@
 #include <xray/plugin.h>
 
 #include "core/base/file.h"
-#include "model/train/schedule.h"
 #include "model/train/trainer_internal.h"
 
 /* Size up to which `auto` keeps the logits, in bytes. */
@@ -39,13 +38,19 @@ static int keeps_logits(const xm_trainer_options *options,
                LOGITS_MOST / logits_row_bytes(model);
 }
 
+/* The last chunk of a stage runs backward if any does. */
+static uint32_t runs_any_back(const xm_config *model, uint32_t from)
+{
+    return xm_trainer_runs_back(
+        model, model->layers / xm_config_chunk(model) - 1, from);
+}
+
 uint32_t xm_trainer_space_flags(const xm_trainer_options *options,
                                 const xm_config *model,
                                 const xray_workload *load)
 {
     uint32_t flags = options->sequence ? XM_SPACE_SEQUENCE : 0;
-    if (!load->trainable ||
-        !xm_trainer_runs_back(model, load->trainable_from_layer))
+    if (!load->trainable || !runs_any_back(model, load->trainable_from_layer))
         return flags;
     flags |= XM_SPACE_TRAIN;
     if (options->recompute == XM_TRAINER_RECOMPUTE_FULL)
@@ -70,24 +75,28 @@ xm_pack_limits xm_trainer_pack_limits(const xm_config *model,
                                           .rank = model->context_rank } };
 }
 
-uint32_t xm_trainer_runs_back(const xm_config *model, uint32_t from)
+uint32_t xm_trainer_runs_back(const xm_config *model, uint32_t chunk,
+                              uint32_t from)
 {
-    return xm_config_is_last(model) ||
-           from < model->slice.first_layer + model->layers;
+    uint32_t end = (chunk + 1) * xm_config_chunk(model);
+    return (end == model->layers && xm_config_is_last(model)) ||
+           from <= xm_config_layer(model, end - 1);
 }
 
-uint32_t xm_trainer_sends_back(const xm_config *model, uint32_t from)
+uint32_t xm_trainer_sends_back(const xm_config *model, uint32_t chunk,
+                               uint32_t from)
 {
-    return from < model->slice.first_layer;
+    return from < xm_config_layer(model, chunk * xm_config_chunk(model));
 }
 
 uint32_t xm_trainer_flights(const xm_trainer_options *options,
                             const xm_config *model, const xray_workload *load)
 {
-    return options->stages > 1 && load->trainable &&
-                   xm_trainer_runs_back(model, load->trainable_from_layer)
-               ? xm_schedule_in_flight(options->stages, options->stage)
-               : 1;
+    xm_schedule schedule = { .stages = options->stages ? options->stages : 1,
+                             .stage = options->stage,
+                             .chunks = model->layers / xm_config_chunk(model),
+                             .forward = !load->trainable };
+    return xm_schedule_in_flight(&schedule);
 }
 
 static xray_status check_load(const xm_config *model, const xray_workload *load,
@@ -122,11 +131,10 @@ static xray_status check_load(const xm_config *model, const xray_workload *load,
  * not the model's embedding, it is number 1. */
 static uint32_t find_first_trained(const xm_config *model, uint32_t from)
 {
-    uint32_t first = model->slice.first_layer;
-    uint32_t frozen = from > first ? from - first : 0;
-    if (from == 0)
-        return 0;
-    return (frozen < model->layers ? frozen : model->layers) + 1;
+    uint32_t frozen = 0;
+    while (frozen < model->layers && xm_config_layer(model, frozen) < from)
+        frozen++;
+    return from ? frozen + 1 : 0;
 }
 
 xm_config xm_trainer_whole(const xm_config *model)
@@ -136,6 +144,8 @@ xm_config xm_trainer_whole(const xm_config *model)
         whole.layers = whole.slice.layers;
     whole.slice.layers = 0;
     whole.slice.first_layer = 0;
+    whole.slice.chunk = 0;
+    whole.slice.step = 0;
     return whole;
 }
 

@@ -123,6 +123,7 @@ static void fill_plan(const mg_config *config, const xm_config *slice,
         own.numerics = own.numerics ? XRAY_NUMERICS_BF16_SHARED_KV
                                     : XRAY_NUMERICS_FP32_SHARED_KV;
     own.sharded = mg_width(&sizes) > 1;
+    own.chunks = (uint32_t)config->virtual_pipeline_model_parallel_size;
     /* The first rank of the last stage. */
     own.answers = mg_width(&sizes) / sizes.stages * (sizes.stages - 1);
     xray_fill(out, &own);

@@ -22,6 +22,7 @@ typedef struct mg_config {
     int64_t tensor_model_parallel_size;
     int64_t context_parallel_size;
     int64_t pipeline_model_parallel_size;
+    int64_t virtual_pipeline_model_parallel_size;
     int64_t decoder_first_pipeline_num_layers; /* 0: as the others */
     int64_t decoder_last_pipeline_num_layers;
     int64_t recompute_granularity; /* XM_TRAINER_RECOMPUTE_* */

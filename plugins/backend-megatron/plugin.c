@@ -42,6 +42,11 @@ static const xray_option options[] = {
              "The stages into which the layers are divided, of consecutive "
              "layers each, through which micro-batches flow one after "
              "another."),
+    XRAY_INT(mg_config, virtual_pipeline_model_parallel_size, "1", 1, 64, NULL,
+             0u, "0.1",
+             "The chunks into which each stage's layers are divided, so that "
+             "stages wait less: a micro-batch goes through the first chunks of "
+             "all stages, then through the second ones."),
     XRAY_INT(mg_config, decoder_first_pipeline_num_layers, "0", 0, 4096, NULL,
              0u, "0.1",
              "The layers of the first stage, which also has the embedding; 0: "

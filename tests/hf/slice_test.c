@@ -160,6 +160,34 @@ static void stages_are_runs_of_layers(void **state)
                                   "part of a model of 6 layers");
 }
 
+/* The second of two stages with two chunks each, of two layers and of one. */
+static void stages_may_have_chunks_that_lie_apart(void **state)
+{
+    (void)state;
+    const xm_stage_layers layers = { 2, 1, 3, 2 };
+    const xm_stage_layers refused[] = {
+        { 2, 2, 3, 2 }, { 0, 2, 1, 2 }, { 0, 1, 3, 3 }, { 0, 1, 3, 0 }
+    };
+    xm_config model = { .layers = 6, .sliding = { 0x2c } };
+    xm_config stage;
+    xr_err err = { "" };
+    assert_int_equal(xm_config_chunks(&model, &layers, &err, &stage), XRAY_OK);
+    assert_int_equal(stage.layers, 2);
+    assert_int_equal(xm_config_chunk(&stage), 1);
+    assert_int_equal(xm_config_layer(&stage, 0), 2);
+    assert_int_equal(xm_config_layer(&stage, 1), 5);
+    assert_int_equal(stage.sliding[0], 3);
+    assert_true(!xm_config_is_first(&stage) && xm_config_is_last(&stage));
+    const xm_stage_layers first = { 0, 2, 3, 2 };
+    assert_int_equal(xm_config_chunks(&model, &first, &err, &stage), XRAY_OK);
+    assert_int_equal(xm_config_layer(&stage, 3), 4);
+    assert_int_equal(stage.sliding[0], 4);
+    assert_true(xm_config_is_first(&stage) && !xm_config_is_last(&stage));
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        assert_int_equal(xm_config_chunks(&model, &refused[i], &err, &stage),
+                         XRAY_E_CONFIG);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +196,7 @@ int main(void)
         cmocka_unit_test(ranks_may_have_the_same_kv_head),
         cmocka_unit_test(other_numbers_of_ranks_are_refused),
         cmocka_unit_test(stages_are_runs_of_layers),
+        cmocka_unit_test(stages_may_have_chunks_that_lie_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,3 +131,19 @@ awk -v a="$(norm few)" -v b="$(norm shared)" 'BEGIN { exit !(a > 0 && a != b && 
 "$XRAY_BIN" check "$work/run.ini" --set run.train=megatron --set run.ranks=8 \
     --set train.megatron.tensor_model_parallel_size=8 >"$work/check.txt" 2>&1 && fail "check accepts 8 ranks for 4 heads"
 grep -q 'tensor_model_parallel_size = 8: .*; the next size that works is 4$' "$work/check.txt" || fail "check says: $(cat "$work/check.txt")"
+
+# Stages of chunks of layers, whose micro-batches of one row are no multiple of the stages.
+sed -i -E 's/("num_hidden_layers"): *[0-9]+/\1: 4/' "$work/task/model/config.json"
+# shellcheck disable=SC2046
+run chunks 2 $(slices 1 4) --set train.megatron.pipeline_model_parallel_size=2 --set actor.ppo_max_token_len_per_gpu=48 \
+    --set train.megatron.virtual_pipeline_model_parallel_size=2
+run deep2 2 --set run.ranks=2
+same_checkpoint "$work/deep2/global_step_2" "$work/chunks/global_step_2"
+run turn 1 --set run.ranks=2
+# shellcheck disable=SC2046
+run turn 2 $(slices 1 4) --set train.megatron.pipeline_model_parallel_size=2 --set train.megatron.virtual_pipeline_model_parallel_size=2
+same_checkpoint "$work/deep2/global_step_2" "$work/turn/global_step_2"
+# shellcheck disable=SC2046
+"$XRAY_BIN" check "$work/run.ini" $(slices 1 2) --set train.megatron.pipeline_model_parallel_size=2 \
+    --set train.megatron.virtual_pipeline_model_parallel_size=4 >"$work/check.txt" 2>&1 && fail "check accepts 4 chunks of 2 layers"
+grep -q 'virtual_pipeline_model_parallel_size = 4: the stages have 2, 2 and 2 layers' "$work/check.txt" || fail "check says: $(cat "$work/check.txt")"

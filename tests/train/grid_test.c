@@ -22,6 +22,7 @@
 enum {
     LAYOUT,
     STAGES,
+    CHUNKS,
     CONTEXT,
     MODEL,
     OUTPUTS,
@@ -43,6 +44,7 @@ static const char *const axes[AXES][12] = {
     [LAYOUT] = { "1x1", "1x2", "1x4", "2x1", "2x2", "2x4", "4x1", "4x2",
                  "8x1" },
     [STAGES] = { "1 stage", "2 stages", "4 stages" },
+    [CHUNKS] = { "consecutive layers", "2 chunks" },
     [CONTEXT] = { "entire rows", "divided rows" },
     [MODEL] = { "tied qwen3", "untied qwen2", "gpt2" },
     [OUTPUTS] = { "log-probabilities", "and values", "only values" },
@@ -92,7 +94,8 @@ static int is_allowed(const point *p)
     const uint32_t *layout = layouts[p->at[LAYOUT]];
     uint32_t ranks = layout[0] * layout[1] << p->at[STAGES] << p->at[CONTEXT];
     return layout[0] <= kinds[p->at[MODEL]].most && ranks <= THREAD_COMM_MAX &&
-           !(p->at[CONTEXT] && p->at[PROMPTS]);
+           !(p->at[CONTEXT] && p->at[PROMPTS]) &&
+           !(p->at[CHUNKS] && p->at[STAGES] != 1);
 }
 
 /* ---- a cover of the axes ------------------------------------------------- */
@@ -256,8 +259,9 @@ typedef struct stage {
     uint32_t last;  /* 1: it has the LM head */
     uint32_t layers;
     uint32_t trained; /* layers */
-    uint32_t back;    /* 1: its backward pass goes through all of its layers */
-    uint32_t sends;   /* 1: and on to the stage before it */
+    uint32_t chunks;
+    uint32_t back;  /* chunks whose backward pass goes through all layers */
+    uint32_t sends; /* of them those that go on to the chunk before */
 } stage;
 
 static stage stage_of(const point *p, const ranks_run *run, uint32_t rank)
@@ -266,13 +270,18 @@ static stage stage_of(const point *p, const ranks_run *run, uint32_t rank)
     uint32_t number = rank / run->spec.tensor % stages;
     uint32_t layers = LAYERS / stages;
     uint32_t frozen = number ? 0 : p->at[FROZEN];
-    return (stage){ .number = number,
-                    .first = number == 0,
-                    .last = number + 1 == stages,
-                    .layers = layers,
-                    .trained = layers - frozen,
-                    .back = !frozen,
-                    .sends = p->at[FROZEN] < number * layers };
+    stage s = { .number = number,
+                .first = number == 0,
+                .last = number + 1 == stages,
+                .layers = layers,
+                .trained = layers - frozen,
+                .chunks = 1 + p->at[CHUNKS] };
+    for (uint32_t c = 0; c < s.chunks; c++) {
+        uint32_t first = (c * stages + number) * layers / s.chunks;
+        s.back += first >= p->at[FROZEN];
+        s.sends += first > p->at[FROZEN];
+    }
+    return s;
 }
 
 /* Where the ranks divide the tokens, a sum is scattered, and what the next
@@ -286,8 +295,8 @@ static void divide_joins(const point *p, const ranks_run *run, uint32_t rank,
     const struct kind *kind = &kinds[p->at[MODEL]];
     const stage s = stage_of(p, run, rank);
     const uint32_t again[] = { 2, 4, 0 };
-    uint64_t gathers =
-        2 * s.layers + 1 + (2 + again[p->at[RECOMPUTE]]) * s.trained + s.back;
+    uint64_t gathers = 2 * s.layers + s.chunks +
+                       (2 + again[p->at[RECOMPUTE]]) * s.trained + s.back;
     uint64_t norms = work->passes * (2 * s.trained + s.last);
     uint32_t width = run->spec.tensor;
     want->reduce_scatter = want->all_reduce;
@@ -368,9 +377,9 @@ static void expect_messages(const point *p, const ranks_run *run, uint32_t rank,
     const stage s = stage_of(p, run, rank);
     thread_comm_traffic want = { 0 };
     uint64_t floats = work->inputs * kind->hidden;
-    want.send.calls = work->passes * (!s.last + s.sends);
-    want.send.floats =
-        (s.last ? 0 : floats / (1 + p->at[DTYPE])) + s.sends * floats;
+    uint32_t hidden = s.chunks - s.last;
+    want.send.calls = work->passes * (hidden + s.sends);
+    want.send.floats = hidden * floats / (1 + p->at[DTYPE]) + s.sends * floats;
     if (kind->tied && (s.first || s.last) && !p->at[FROZEN]) {
         want.send.calls++;
         want.send.floats += run->embedding[rank];
@@ -435,6 +444,7 @@ static ranks_run divided_run(const point *p)
     run.spec.tensor = tensor;
     run.spec.context = context;
     run.spec.stages = stages;
+    run.spec.chunks = 1 + p->at[CHUNKS];
     run.spec.checkpointing = p->at[RECOMPUTE];
     run.spec.sequence = p->at[SEQUENCE];
     run.spec.all_moments = p->at[OPTIMIZER];

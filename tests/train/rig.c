@@ -188,6 +188,7 @@ static void set_megatron_options(const rig_spec *spec, void *config)
     int64_t tensor = spec->tensor;
     int64_t context = spec->context ? spec->context : 1;
     int64_t stages = spec->stages ? spec->stages : 1;
+    int64_t chunks = spec->chunks ? spec->chunks : 1;
     int64_t first = spec->first_layers;
     int64_t last = spec->last_layers;
     int64_t recompute = spec->checkpointing;
@@ -199,6 +200,8 @@ static void set_megatron_options(const rig_spec *spec, void *config)
                sizeof(context));
     set_option(megatron, config, "pipeline_model_parallel_size", &stages,
                sizeof(stages));
+    set_option(megatron, config, "virtual_pipeline_model_parallel_size",
+               &chunks, sizeof(chunks));
     set_option(megatron, config, "decoder_first_pipeline_num_layers", &first,
                sizeof(first));
     set_option(megatron, config, "decoder_last_pipeline_num_layers", &last,

@@ -63,6 +63,7 @@ typedef struct rig_spec {
     uint32_t sequence;     /* megatron: sequence_parallel */
     uint32_t context;      /* megatron: ranks that divide rows [1] */
     uint32_t stages;       /* megatron: of the pipeline [1] */
+    uint32_t chunks;       /* and the chunks of each [1] */
     uint32_t first_layers; /* of the first stage [as the others] */
     uint32_t last_layers;
     uint32_t segments; /* of a mini-batch */

@@ -5,7 +5,7 @@
  * micro-batches than stages, whichever layers are frozen, where calls fail, and
  * where a model's embedding is in two stages.
  */
-#include "model/train/schedule.h"
+#include "model/train/flow.h"
 #include "tests/train/ranks.h"
 
 /* Four layers, tied, with two segments of norms of heads. */
@@ -20,17 +20,22 @@ static const char tied[] =
 
 /* ---- the schedule -------------------------------------------------------- */
 
-/* Writes the turns of a stage as "f0 f1 b0 ...". */
-static const char *turns_of(uint32_t stages, uint32_t stage, uint32_t batches)
+/* Writes the turns of a stage as "f0 f1 b0 ...", and those of a stage with
+ * chunks as "f0a f1a f0b ...". */
+static const char *turns_of(uint32_t stages, uint32_t stage, uint32_t chunks,
+                            uint32_t batches)
 {
-    static char text[256];
-    const xm_schedule s = { stages, stage, batches };
+    static char text[512];
+    const xm_schedule s = { stages, stage, chunks, batches, 0 };
     text[0] = '\0';
-    for (uint32_t i = 0; i < 2 * batches; i++) {
+    for (uint32_t i = 0; i < xm_schedule_turns(&s); i++) {
         xm_turn turn = xm_schedule_turn(&s, i);
         (void)snprintf(text + strlen(text), sizeof(text) - strlen(text),
                        "%s%c%u", i ? " " : "", turn.backward ? 'b' : 'f',
                        turn.batch);
+        if (chunks > 1)
+            (void)snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                           "%c", (char)('a' + turn.chunk));
     }
     return text;
 }
@@ -38,62 +43,185 @@ static const char *turns_of(uint32_t stages, uint32_t stage, uint32_t batches)
 static void a_stage_runs_one_forward_and_one_backward(void **state)
 {
     (void)state;
-    assert_string_equal(turns_of(1, 0, 3), "f0 b0 f1 b1 f2 b2");
-    assert_string_equal(turns_of(3, 0, 5), "f0 f1 f2 b0 f3 b1 f4 b2 b3 b4");
-    assert_string_equal(turns_of(3, 1, 5), "f0 f1 b0 f2 b1 f3 b2 f4 b3 b4");
-    assert_string_equal(turns_of(3, 2, 5), "f0 b0 f1 b1 f2 b2 f3 b3 f4 b4");
-    assert_string_equal(turns_of(4, 0, 2), "f0 f1 b0 b1");
-    assert_string_equal(turns_of(4, 3, 2), "f0 b0 f1 b1");
-    assert_string_equal(turns_of(4, 1, 0), "");
+    assert_string_equal(turns_of(1, 0, 1, 3), "f0 b0 f1 b1 f2 b2");
+    assert_string_equal(turns_of(3, 0, 1, 5), "f0 f1 f2 b0 f3 b1 f4 b2 b3 b4");
+    assert_string_equal(turns_of(3, 1, 1, 5), "f0 f1 b0 f2 b1 f3 b2 f4 b3 b4");
+    assert_string_equal(turns_of(3, 2, 1, 5), "f0 b0 f1 b1 f2 b2 f3 b3 f4 b4");
+    assert_string_equal(turns_of(4, 0, 1, 2), "f0 f1 b0 b1");
+    assert_string_equal(turns_of(4, 3, 1, 2), "f0 b0 f1 b1");
+    assert_string_equal(turns_of(4, 1, 1, 0), "");
 }
 
-/* Every turn takes one unit of time; a stage begins one when it and those that
- * it needs have ended. Returns when the last one ends. */
-static uint32_t run_pipeline(uint32_t stages, uint32_t batches)
+/* As in Megatron-LM's interleaved schedule. */
+static void chunks_are_run_in_groups_of_as_many_as_stages(void **state)
 {
-    uint32_t ends[8][2][16] = { { { 0 } } };
-    uint32_t at[8] = { 0 };
-    uint32_t free_at[8] = { 0 };
-    uint32_t in_flight[8] = { 0 };
+    (void)state;
+    assert_string_equal(turns_of(2, 0, 2, 4),
+                        "f0a f1a f0b f1b f2a b0b f3a b1b f2b b0a f3b b1a "
+                        "b2b b3b b2a b3a");
+    assert_string_equal(turns_of(2, 1, 2, 4),
+                        "f0a f1a f0b b0b f1b b1b f2a b0a f3a b1a f2b b2b f3b "
+                        "b3b b2a b3a");
+    assert_string_equal(turns_of(2, 0, 3, 2),
+                        "f0a f1a f0b f1b f0c f1c b0c b1c b0b b1b b0a b1a");
+    assert_string_equal(turns_of(4, 3, 2, 4),
+                        "f0a f1a f2a f3a f0b b0b f1b b1b f2b b2b f3b b3b b0a "
+                        "b1a b2a b3a");
+}
+
+/* ---- the order of messages ----------------------------------------------- */
+
+enum { MOST_STAGES = 8, MOST_CHUNKS = 4, MOST_BATCHES = 24 };
+
+/* A part of a micro-batch's way: the chunks of all stages in the model's order
+ * are numbered. */
+typedef struct play {
+    uint32_t stages;
+    uint32_t chunks;
+    xm_flow flows[MOST_STAGES];
+    uint32_t at[MOST_STAGES];
+    uint32_t now[MOST_STAGES]; /* when the stage has ended its last turn */
+    /* When hidden states and gradients are here; 0: not yet. */
+    uint32_t hidden[MOST_STAGES * MOST_CHUNKS][MOST_BATCHES];
+    uint32_t grad[MOST_STAGES * MOST_CHUNKS][MOST_BATCHES];
+    uint32_t ended[2][MOST_STAGES * MOST_CHUNKS][MOST_BATCHES];
+    /* The chunk and micro-batch that a flight has, plus 1; 0: none. */
+    uint32_t flights[MOST_STAGES][MOST_STAGES * MOST_CHUNKS + 2 * MOST_STAGES];
+} play;
+
+static int is_message(uint32_t what)
+{
+    return what != XM_FLOW_FORWARD && what != XM_FLOW_BACKWARD;
+}
+
+static uint32_t part_of(const play *p, uint32_t stage, uint32_t chunk)
+{
+    return chunk * p->stages + stage;
+}
+
+/* A flight is used for one chunk of one micro-batch until its turns, and what
+ * others need of it, are done. */
+static void use_flight(play *p, uint32_t stage, const xm_flow_step *step)
+{
+    uint32_t *flight = &p->flights[stage][step->flight];
+    uint32_t own = 1 + step->chunk * MOST_BATCHES + step->batch;
+    uint32_t part = part_of(p, stage, step->chunk);
+    int begins = step->what == XM_FLOW_RECEIVE ||
+                 (step->what == XM_FLOW_FORWARD && part == 0);
+    if (begins)
+        *flight = own;
+    assert_int_equal(*flight, own);
+}
+
+/* Runs a turn, which needs what has arrived. */
+static void play_turn(play *p, uint32_t stage, const xm_flow_step *step)
+{
+    uint32_t part = part_of(p, stage, step->chunk);
+    uint32_t back = step->what == XM_FLOW_BACKWARD;
+    uint32_t last = p->stages * p->chunks - 1;
+    uint32_t ready = back ? p->ended[0][part][step->batch] : 0;
+    if (back && part < last)
+        ready = p->grad[part][step->batch];
+    if (!back && part)
+        ready = p->hidden[part][step->batch];
+    assert_true(ready || (!back && part == 0));
+    p->now[stage] = (ready > p->now[stage] ? ready : p->now[stage]) + 1;
+    p->ended[back][part][step->batch] = p->now[stage];
+}
+
+/* A message is done when both stages are at it. */
+static int play_message(play *p, uint32_t stage, const xm_flow_step *step)
+{
+    int back = step->what == XM_FLOW_SEND_GRAD;
+    if (step->what != XM_FLOW_SEND && !back)
+        return 0;
+    uint32_t part = part_of(p, stage, step->chunk);
+    uint32_t to = back ? part - 1 : part + 1;
+    uint32_t other = to % p->stages;
+    if (p->at[other] == p->flows[other].count)
+        return 0;
+    const xm_flow_step *theirs = &p->flows[other].steps[p->at[other]];
+    if (theirs->what != (back ? XM_FLOW_RECEIVE_GRAD : XM_FLOW_RECEIVE) ||
+        theirs->batch != step->batch || part_of(p, other, theirs->chunk) != to)
+        return 0;
+    use_flight(p, stage, step);
+    use_flight(p, other, theirs);
+    uint32_t when = p->ended[back][part][step->batch];
+    assert_true(when > 0);
+    (back ? p->grad : p->hidden)[to][step->batch] = when;
+    p->at[stage]++;
+    p->at[other]++;
+    return 1;
+}
+
+static int play_step(play *p, uint32_t stage)
+{
+    if (p->at[stage] == p->flows[stage].count)
+        return 0;
+    const xm_flow_step *step = &p->flows[stage].steps[p->at[stage]];
+    if (is_message(step->what))
+        return play_message(p, stage, step);
+    use_flight(p, stage, step);
+    play_turn(p, stage, step);
+    p->at[stage]++;
+    return 1;
+}
+
+/* Runs the steps of all stages, whose messages wait for each other, and returns
+ * when the last turn ends if each takes one unit of time. */
+static uint32_t play_flows(const xm_schedule *of)
+{
+    static play p;
     uint32_t last = 0;
-    for (uint32_t done = 0; done < 2 * stages * batches;) {
-        uint32_t before = done;
-        for (uint32_t s = 0; s < stages; s++) {
-            const xm_schedule schedule = { stages, s, batches };
-            if (at[s] == 2 * batches)
-                continue;
-            xm_turn turn = xm_schedule_turn(&schedule, at[s]);
-            uint32_t n = turn.batch;
-            uint32_t ready = 1;
-            if (turn.backward)
-                ready = s + 1 < stages ? ends[s + 1][1][n] : ends[s][0][n];
-            else if (s)
-                ready = ends[s - 1][0][n];
-            if (!ready)
-                continue;
-            if (ready == 1 && !turn.backward && s == 0)
-                ready = 0;
-            free_at[s] = (ready > free_at[s] ? ready : free_at[s]) + 1;
-            ends[s][turn.backward][n] = free_at[s];
-            in_flight[s] += turn.backward ? -1u : 1u;
-            assert_true(in_flight[s] <= xm_schedule_in_flight(stages, s));
-            last = free_at[s] > last ? free_at[s] : last;
-            at[s]++;
-            done++;
-        }
-        assert_true(done > before); /* else the stages wait for each other */
+    int any = 1;
+    memset(&p, 0, sizeof(p));
+    p.stages = of->stages;
+    p.chunks = of->chunks;
+    for (uint32_t stage = 0; stage < of->stages; stage++) {
+        xm_schedule own = *of;
+        xr_err err = { "" };
+        own.stage = stage;
+        assert_int_equal(xm_flow_make(&own, &err, &p.flows[stage]), XRAY_OK);
+        for (uint32_t i = 0; i < p.flows[stage].count; i++)
+            assert_true(p.flows[stage].steps[i].flight <
+                        xm_schedule_in_flight(&own));
     }
+    while (any) {
+        any = 0;
+        for (uint32_t stage = 0; stage < of->stages; stage++)
+            while (play_step(&p, stage))
+                any = 1;
+    }
+    for (uint32_t stage = 0; stage < of->stages; stage++) {
+        assert_int_equal(p.at[stage], p.flows[stage].count);
+        last = p.now[stage] > last ? p.now[stage] : last;
+        xm_flow_free(&p.flows[stage]);
+    }
+    for (uint32_t part = 0; part < of->stages * of->chunks; part++)
+        for (uint32_t b = 0; b < of->batches; b++)
+            for (uint32_t back = 0; back < (of->forward ? 1u : 2u); back++)
+                assert_true(p.ended[back][part][b] > 0);
     return last;
 }
 
-static void
-the_bubble_is_one_turn_of_each_kind_for_each_other_stage(void **state)
+/* The bubble is a turn of each kind for each other stage, of a chunk. */
+static void stages_wait_for_no_more_than_the_bubble(void **state)
 {
     (void)state;
-    for (uint32_t stages = 1; stages <= 8; stages++)
-        for (uint32_t batches = 1; batches <= 16; batches++)
-            assert_int_equal(run_pipeline(stages, batches),
-                             2 * (batches + stages - 1));
+    for (uint32_t stages = 1; stages <= MOST_STAGES; stages++)
+        for (uint32_t chunks = 1; chunks <= (stages > 1 ? MOST_CHUNKS : 1u);
+             chunks++)
+            for (uint32_t batches = 0; batches <= 3 * stages; batches++) {
+                xm_schedule s = { stages, 0, chunks, batches, 0 };
+                uint32_t turns = batches * chunks;
+                if (chunks > 1 && batches % stages)
+                    continue;
+                assert_int_equal(play_flows(&s),
+                                 turns ? 2 * (turns + stages - 1) : 0);
+                s.forward = 1;
+                assert_int_equal(play_flows(&s),
+                                 turns ? turns + stages - 1 : 0);
+            }
 }
 
 /* 1: all cases; 0: one of three. */
@@ -111,12 +239,17 @@ typedef struct split {
     uint32_t stages;
     uint32_t first; /* layers of the first stage; 0: as the others */
     uint32_t last;
+    uint32_t chunks; /* of each stage; 0: one */
 } split;
 
 static const split splits[] = {
-    { ranks_deep, 2, 0, 0 }, { ranks_deep, 3, 0, 0 }, { ranks_deep, 6, 0, 0 },
-    { ranks_deep, 4, 1, 1 }, { ranks_deep, 2, 5, 0 }, { ranks_deep, 3, 0, 4 },
-    { tied, 2, 0, 0 },       { tied, 4, 0, 0 },       { tied, 3, 2, 1 }
+    { ranks_deep, 2, 0, 0 },    { ranks_deep, 3, 0, 0 },
+    { ranks_deep, 6, 0, 0 },    { ranks_deep, 4, 1, 1 },
+    { ranks_deep, 2, 5, 0 },    { ranks_deep, 3, 0, 4 },
+    { tied, 2, 0, 0 },          { tied, 4, 0, 0 },
+    { tied, 3, 2, 1 },          { ranks_deep, 2, 0, 0, 3 },
+    { ranks_deep, 3, 0, 0, 2 }, { ranks_deep, 2, 4, 0, 2 },
+    { tied, 2, 0, 0, 2 }
 };
 #define SPLITS (sizeof(splits) / sizeof(splits[0]))
 
@@ -127,6 +260,7 @@ static ranks_run run_of(const split *s, uint32_t cuts)
     run.spec.stages = s->stages;
     run.spec.first_layers = s->first;
     run.spec.last_layers = s->last;
+    run.spec.chunks = s->chunks;
     run.cuts = cuts;
     run.score = 1;
     return run;
@@ -221,16 +355,21 @@ static void gradients_may_be_read_between_two_calls(void **state)
 static void segments_of_a_mini_batch_are_added_up_on_every_stage(void **state)
 {
     (void)state;
+    static const uint32_t of[] = { 1, 10, 9 };
     ranks_run want = alone(ranks_deep);
-    ranks_run run = run_of(&splits[1], 1);
     want.spec.tensor = 1;
-    want.spec.segments = run.spec.segments = 8;
-    want.rows = run.rows = 5;
-    run.ranks = 6;
+    want.spec.segments = 8;
+    want.rows = 5;
     ranks_go(&want);
-    ranks_go(&run);
-    ranks_same(&want, &run, "segments on three stages and two replicas");
-    ranks_free(&run);
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+        ranks_run run = run_of(&splits[of[i]], 1);
+        run.spec.segments = 8;
+        run.rows = 5;
+        run.ranks = 2 * splits[of[i]].stages;
+        ranks_go(&run);
+        ranks_same(&want, &run, "segments on stages and two replicas");
+        ranks_free(&run);
+    }
     ranks_free(&want);
 }
 
@@ -292,7 +431,7 @@ static void stages_of_divided_rows_have_the_bits_of_one_stage(void **state)
         want.ranks = 2;
         run.spec.context = want.spec.context = 2;
         run.spec.from_layer = want.spec.from_layer = s % 3;
-        want.spec.stages = 1;
+        want.spec.stages = want.spec.chunks = 1;
         want.spec.first_layers = want.spec.last_layers = 0;
         (void)snprintf(what, sizeof(what), "split %u of divided rows", s);
         ranks_go(&want);
@@ -394,6 +533,11 @@ static void layers_that_cannot_be_divided_are_refused(void **state)
         { { ranks_deep, 2, 7, 0 }, "decoder_first_pipeline_num_layers (7)" },
         { { ranks_deep, 2, 3, 2 }, "decoder_last_pipeline_num_layers (2)" },
         { { ranks_deep, 3, 3, 3 }, "the next size that works is 2" },
+        { { ranks_deep, 2, 4, 0, 4 },
+          "the stages have 4, 2 and 2 layers, which cannot all be divided into "
+          "so many chunks; the next number that works is 2" },
+        { { ranks_deep, 1, 0, 0, 2 },
+          "pipeline_model_parallel_size is above 1" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         ranks_run run = run_of(&cases[i].split, 1);
@@ -430,8 +574,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stage_runs_one_forward_and_one_backward),
-        cmocka_unit_test(
-            the_bubble_is_one_turn_of_each_kind_for_each_other_stage),
+        cmocka_unit_test(chunks_are_run_in_groups_of_as_many_as_stages),
+        cmocka_unit_test(stages_wait_for_no_more_than_the_bubble),
         cmocka_unit_test(
             any_number_of_stages_and_micro_batches_has_the_bits_of_one_rank),
         cmocka_unit_test(stages_may_be_frozen_in_part_or_in_full),
