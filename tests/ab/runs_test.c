@@ -246,6 +246,10 @@ static void unreadable_runs_are_refused(void **state)
     write_run("bad", line, INI("x"));
     expect_unreadable("bad", "bad/run.ini: [run] seed is not a number");
     assert_int_equal(remove(scratch_path("bad/run.ini")), 0);
+    assert_int_equal(xr_dir_make(scratch_path("bad/run.ini"), NULL), XRAY_OK);
+    expect_unreadable(
+        "bad", "bad/run.ini: this is a folder, but a regular file is expected");
+    assert_int_equal(remove(scratch_path("bad/run.ini")), 0);
     expect_unreadable(
         "bad", "bad: it holds no resolved INI (run.ini of a checkpoint)");
     assert_int_equal(remove(scratch_path("bad/metrics.jsonl")), 0);

@@ -212,8 +212,27 @@ static void check_broadcast(ranks_env *e, uint64_t count, uint64_t offset,
     e->dev->free(e->dev_self, block);
 }
 
+/* Calls whose input or output is missing begin nothing. */
+static void check_missing_pointers(ranks_env *e)
+{
+    float *p = ranks_alloc(e, 64 * sizeof(*p));
+    const xray_comm_ops *c = e->comm;
+    CHECK(e, c->all_reduce(e->world, NULL, NULL, 4, XRAY_F32) == XRAY_E_ARG);
+    CHECK(e, c->broadcast(e->world, NULL, NULL, 4, 0) == XRAY_E_ARG);
+    for (int i = 0; i < 2; i++) {
+        float *in = i ? p : NULL;
+        float *out = i ? NULL : p;
+        CHECK(e, c->all_gather(e->world, NULL, in, out, 1, XRAY_F32) ==
+                     XRAY_E_ARG);
+        CHECK(e, c->reduce_scatter(e->world, NULL, in, out, 1, XRAY_F32) ==
+                     XRAY_E_ARG);
+    }
+    CHECK_OK(e, ranks_barrier(e, e->world));
+}
+
 static void check_all_values(ranks_env *e)
 {
+    check_missing_pointers(e);
     static const uint32_t types[] = { XRAY_F32, XRAY_BF16 };
     for (size_t i = 0; i < SIZES; i++) {
         uint64_t count = count_of_size(e, i);

@@ -173,10 +173,38 @@ static void log_probs_are_near_float64(void **state)
     d.ops->destroy(d.self);
 }
 
+/* cuBLASLt writes products whose epilogue is a kernel of ours to a part of the
+ * scratch memory that other products do not have. */
+static void staged_products_are_planned(void **state)
+{
+    const cuda_config own = { .precision = CUDA_BFLOAT16 };
+    cuda_config blas = own;
+    const xray_device_work work = { .header = XRAY_HEADER(xray_device_work),
+                                    .passes = XRAY_PASS_ROWS,
+                                    .tokens = 300,
+                                    .row_tokens = 100,
+                                    .width = 500,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .head_dim = 64,
+                                    .vocab = 1000 };
+    const uint64_t aligned = 300 * (500 + 3) + 500; /* of the operands */
+    const uint64_t staged = 300 * 500;
+    const xray_device_ops *ops =
+        xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;
+    (void)state;
+    blas.products = CUDA_PRODUCTS_CUBLASLT;
+    uint64_t more = ops->plan_scratch(&blas, 1, &work, 1, sizeof(work)) -
+                    ops->plan_scratch(&own, 1, &work, 1, sizeof(work));
+    assert_true(more >= (aligned + staged) * sizeof(float));
+    assert_true(more < (aligned + staged) * sizeof(float) + 4096);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_near_float64),
+        cmocka_unit_test(staged_products_are_planned),
         cmocka_unit_test(gradients_fold_at_multiples_of_16),
         cmocka_unit_test(log_probs_are_near_float64),
     };

@@ -345,7 +345,8 @@ static void gradients_do_not_depend_on_the_cut(void **state)
     (void)state;
     static const shape grid[] = { { 1, 3, 5 },     { 20, 64, 96 },
                                   { 257, 33, 17 }, { 300, 100, 200 },
-                                  { 530, 16, 65 }, { 40, 200, 31 } };
+                                  { 530, 16, 65 }, { 40, 200, 31 },
+                                  { 700, 300, 8 } };
     bench b;
     open_devices(&b);
     for (size_t i = 0; i < sizeof(grid) / sizeof(*grid); i++) {

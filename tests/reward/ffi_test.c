@@ -189,6 +189,15 @@ static void c_settings_that_cannot_work_are_refused(void **state)
                    "library cannot be loaded: ");
     expect_refusal(C_KEYS("symbol", "obey", "path", "x.py"),
                    "path is used with language = python only");
+    static const char *const of_c[] = { "library", "symbol", "signature" };
+    for (size_t i = 0; i < sizeof(of_c) / sizeof(of_c[0]); i++) {
+        char words[64];
+        (void)snprintf(words, sizeof(words),
+                       "%s is used with language = c only", of_c[i]);
+        expect_refusal(RIG_KEYS("language", "python", "path", "x.py", of_c[i],
+                                "response:s -> d"),
+                       words);
+    }
 }
 
 /* Each failure is told of its sample, and the next sample has its score. */

@@ -200,6 +200,38 @@ static void math_verify_finds_the_answer(void **state)
     CHECK(RIG_KEYS("grader", "math_verify", "tolerance", "0.005"), rounded);
 }
 
+/* Where a chain of equations cannot be read, its last side is, but not that of
+ * one equation or of several statements: the number in it counts then. */
+static void a_chain_that_cannot_be_read_has_its_last_side(void **state)
+{
+#define ROOT "\\boxed{\\sqrt{2}}"
+    static const sample rows[] = {
+        { 'R', ROOT, ")( = x = \\sqrt{2}" },
+        { 'W', ROOT, ")( = x = \\sqrt{3}" },
+        { 'W', ROOT, ")( = \\sqrt{2}" },
+        { 'W', ROOT, ")( = x; y = \\sqrt{2}" },
+        { 'W', ROOT, ")( = x, y = \\sqrt{2}" },
+        { 'W', ROOT, ")( <= x = \\sqrt{2}" },
+        { 'W', ROOT, ")( >= x = \\sqrt{2}" },
+        { 'W', ROOT, ")( != x = \\sqrt{2}" },
+    };
+    (void)state;
+    CHECK(RIG_KEYS("grader", "math_verify"), rows);
+}
+
+/* A sum is not the percentage that a number before it is. */
+static void sums_are_no_percentages(void **state)
+{
+    static const sample rows[] = {
+        { 'R', "It was 40%. Now it is 7%", "0.07" },
+        { 'R', "It was 40%. Now it is 3 + 4", "7" },
+        { 'W', "It was 40%. Now it is 3 + 4", "0.07" },
+        { 'W', "It was 3 + 4 of 40%, now 40% of it. Now it is 3 + 4", "0.07" },
+    };
+    (void)state;
+    CHECK(RIG_KEYS("grader", "math_verify"), rows);
+}
+
 /* As Math-Verify does, passes over a formula that is none. */
 static void formulas_that_cannot_be_read_are_passed_over(void **state)
 {
@@ -389,6 +421,8 @@ int main(void)
         cmocka_unit_test(math_dapo_reads_the_line_after_answer),
         cmocka_unit_test(math_dapo_reads_the_end),
         cmocka_unit_test(math_verify_finds_the_answer),
+        cmocka_unit_test(a_chain_that_cannot_be_read_has_its_last_side),
+        cmocka_unit_test(sums_are_no_percentages),
         cmocka_unit_test(formulas_that_cannot_be_read_are_passed_over),
         cmocka_unit_test(extract_chooses_where_the_answer_is),
         cmocka_unit_test(relations_may_be_sets),

@@ -40,6 +40,11 @@ train "$work/two" "${run[@]}" --set run.ranks=2 --set "trainer.rollout_data_dir=
 cmp "$work/one/rollout/1.jsonl" "$work/two/rollout/1.jsonl" || fail "two ranks score otherwise"
 train "$work/apart" "${run[@]}" --set run.ranks=2 --set placement.actor=0 --set placement.reward=1 >/dev/null
 same_checkpoint "$work/one/global_step_2" "$work/apart/global_step_2"
+
+# A Workhorse, which has no other reward, finds the model wherever the list has it; grades of weight 0 add nothing.
+printf '[reward.first]\nplugin = rule\ngrader = exact\nweight = 0\n' >>"$work/run.ini"
+train "$work/second" "${run[@]}" --set run.reward=first,rm --set run.ranks=2 >/dev/null
+same_checkpoint "$work/two/global_step_2" "$work/second/global_step_2"
 "$XRAY_BIN" plan "$work/run.ini" "${run[@]}" | grep -q "reward" || fail "the plan lacks the reward model"
 
 # A row of the largest length has space for the token appended to it.

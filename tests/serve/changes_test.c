@@ -143,6 +143,67 @@ static void bans_and_minima_are_those_of_a_round(void **state)
     xm_sched_destroy(s);
 }
 
+/* A forced token is all that a draw may be, and its logits are not edited. The
+ * tokens behind it have the edits of all those drawn, forced ones too. */
+static void forced_draws_have_no_edits(void **state)
+{
+    enum { DRAWS = 2, FORCED = 2, WORDS = (VOCAB + 31) / 32 };
+    static const int32_t tokens[3][DRAWS] = { { 9, 7 }, { 4, 7 } };
+    static const int32_t forced[FORCED] = { 9, 4 };
+    static const int32_t edited[3][DRAWS][4] = { { { 0 }, { 5 } },
+                                                 { { 0 }, { 5, 7 } },
+                                                 { { 5, 9, 4 }, { 5, 7 } } };
+    static const xray_bias bias = { 5, 1 };
+    static const float logp[DRAWS] = { 0 };
+    const xm_limits limits = { VOCAB, ROW };
+    int32_t start[XM_LOGIT_DRAWS + 1], sets[XM_LOGIT_DRAWS], index[DRAWS];
+    uint32_t allowed[XM_LOGIT_DRAWS * WORDS];
+    xm_changes changes = { .edit_start = start,
+                           .allowed = allowed,
+                           .allowed_set = sets };
+    xm_sched *s = make_sched(DRAWS, VOCAB);
+    xr_err err = { "" };
+    xray_draw draws[DRAWS];
+    int run = 0;
+    (void)state;
+    changes.edits = calloc(xm_sched_edits(&limits), sizeof(*changes.edits));
+    assert_non_null(changes.edits);
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        xray_request q = make_test_request(i, ids, 4);
+        q.biases = &bias;
+        q.bias_stride = sizeof(bias);
+        q.bias_count = 1;
+        q.presence_penalty = 1;
+        q.forced_ids = i ? NULL : forced;
+        q.forced_count = i ? 0 : FORCED;
+        assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
+    }
+    for (uint32_t round = 0; round < 3; round++) {
+        begin_step(s);
+        assert_int_equal(xm_sched_draws(s, DRAWS, draws, index, &run), DRAWS);
+        assert_int_equal(xm_sched_changes(s, &changes), 1);
+        for (int32_t id = 0; id < VOCAB; id++) {
+            assert_int_equal(may_draw(&changes, WORDS, 0, (uint32_t)id),
+                             round >= FORCED || id == forced[round]);
+            assert_true(may_draw(&changes, WORDS, 1, (uint32_t)id));
+        }
+        for (uint32_t i = 0; i < DRAWS; i++) {
+            const int32_t *want = edited[round][i];
+            int32_t at = start[i];
+            for (; *want; want++, at++) {
+                assert_true(at < start[i + 1]);
+                assert_int_equal(changes.edits[at].id, *want);
+                assert_true(changes.edits[at].add == (*want == 5 ? 1 : -1));
+            }
+            assert_int_equal(at, start[i + 1]);
+        }
+        xm_sched_results(s, tokens[round], logp, logp);
+        xm_sched_end(s);
+    }
+    free(changes.edits);
+    xm_sched_destroy(s);
+}
+
 /* A draw has the settings of its request, and the position of its token. */
 static void draws_have_the_settings_of_their_request(void **state)
 {
@@ -193,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_lie_side_by_side),
         cmocka_unit_test(draws_have_the_settings_of_their_request),
+        cmocka_unit_test(forced_draws_have_no_edits),
         cmocka_unit_test(bans_and_minima_are_those_of_a_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -523,12 +523,12 @@ static void *rank_main(void *ptr)
         world.group =
             form_group(job, job->m, "", (line){ 0, 1, run->ranks }).group;
     }
-    xray_subgroup groups[KINDS];
+    xray_subgroup groups[KINDS][2] = { 0 }; /* longer, as in a later version */
     for (uint32_t k = 0; k < KINDS; k++)
-        groups[k] =
+        groups[k][0] =
             form_group(job, job->in[k], names[k], line_of(run, k, job->rank));
     if (run->spec.tensor) {
-        world.subgroups = groups;
+        world.subgroups = groups[0];
         world.subgroup_count = KINDS;
         world.subgroup_stride = sizeof(groups[0]);
     }
