@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Compares the layouts of a training step on two processors: one rank with two
- * threads, two tensor-parallel or data-parallel ranks of one thread each, and
- * the stages of zero3. All of them train a Llama with random weights on the
- * same tokens.
+ * threads, two ranks of one thread each that divide layers, rows, the model's
+ * depth or the batch, and the stages of zero3. All of them train a Llama with
+ * random weights on the same tokens.
  *
  *   bench-layouts [name=value ...]
  *
@@ -46,6 +46,7 @@
 #define STEPS 3 /* of a round; the first one warms up */
 
 #define MOST_OPTIONS 9
+#define GROUPS 4 /* of a rank */
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
@@ -70,7 +71,9 @@ typedef struct layout {
     uint32_t threads;
     uint32_t tensor; /* of megatron; 0: zero3 */
     uint32_t sequence;
-    uint32_t stage; /* of zero3 */
+    uint32_t stage;   /* of zero3 */
+    uint32_t context; /* of megatron [1] */
+    uint32_t stages;  /* of megatron's pipeline [1] */
 } layout;
 
 static const layout layouts[] = {
@@ -78,6 +81,8 @@ static const layout layouts[] = {
     { "one rank, 2 threads", 1, 2, 1, 0, 0 },
     { "TP 2", 2, 1, 2, 0, 0 },
     { "TP 2, sequence", 2, 1, 2, 1, 0 },
+    { "CP 2", 2, 1, 1, 0, 0, 2, 1 },
+    { "PP 2", 2, 1, 1, 0, 0, 1, 2 },
     { "DP 2", 2, 1, 1, 0, 0 },
     { "zero3, stage 0", 2, 1, 0, 0, 0 },
     { "zero3, stage 1", 2, 1, 0, 0, 1 },
@@ -89,6 +94,12 @@ static const layout layouts[] = {
 #define SIDES (2 * LAYOUTS) /* all layouts, and again with segments */
 
 static const layout *self_layout; /* of this process */
+
+/* The ranks of a replica, which are both or one. */
+static uint32_t count_replica_ranks(const layout *how)
+{
+    return how->tensor > 1 || how->context > 1 || how->stages > 1 ? RANKS : 1;
+}
 
 /* ---- ranks -------------------------------------------------------------- */
 
@@ -281,17 +292,19 @@ static void *create_trainer(const shape *s, const xray_world *world,
 {
     const layout *how = self_layout;
     char json[1024];
-    const mg_config mg_options = { .beta1 = 0.9,
-                                   .beta2 = 0.999,
-                                   .eps = 1e-8,
-                                   .tensor_model_parallel_size = how->tensor,
-                                   .context_parallel_size = 1,
-                                   .pipeline_model_parallel_size = 1,
-                                   .recompute_granularity =
-                                       XM_TRAINER_RECOMPUTE_SELECTIVE,
-                                   .use_distributed_optimizer = 1,
-                                   .overlap_grad_reduce = 1,
-                                   .sequence_parallel = how->sequence };
+    const mg_config mg_options = {
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .eps = 1e-8,
+        .tensor_model_parallel_size = how->tensor,
+        .context_parallel_size = how->context ? how->context : 1,
+        .pipeline_model_parallel_size = how->stages ? how->stages : 1,
+        .virtual_pipeline_model_parallel_size = 1,
+        .recompute_granularity = XM_TRAINER_RECOMPUTE_SELECTIVE,
+        .use_distributed_optimizer = 1,
+        .overlap_grad_reduce = 1,
+        .sequence_parallel = how->sequence
+    };
     const z3_config zero3_options = { .beta1 = 0.9,
                                       .beta2 = 0.999,
                                       .eps = 1e-8,
@@ -327,20 +340,24 @@ static void *create_trainer(const shape *s, const xray_world *world,
                : NULL;
 }
 
-/* Makes the groups of a replica and of the ranks of equal position, which are
- * all ranks or this one alone. */
+/* Makes the groups of a replica, of the ranks of equal position, and of those
+ * that are stages or divide rows, which are all ranks or this one alone. */
 static int join_world(const xray_comm_ops *comm, void *comm_self,
                       xray_world *world, xray_subgroup *groups)
 {
     static const uint32_t both[] = { 0, 1 };
-    int tensor = self_layout->tensor > 1;
+    const int in[GROUPS] = { count_replica_ranks(self_layout) > 1,
+                             count_replica_ranks(self_layout) == 1,
+                             self_layout->context > 1,
+                             self_layout->stages > 1 };
     if (comm->group(comm_self, both, RANKS, &world->group) != XRAY_OK)
         return 0;
-    groups[0] =
-        (xray_subgroup){ XRAY_AXIS_REPLICA, tensor ? world->group : NULL,
-                         tensor ? self.rank : 0, tensor ? RANKS : 1 };
-    groups[1] = (xray_subgroup){ XRAY_AXIS_DATA, tensor ? NULL : world->group,
-                                 tensor ? 0 : self.rank, tensor ? 1 : RANKS };
+    for (uint32_t i = 0; i < GROUPS; i++)
+        if (in[i]) {
+            groups[i].group = world->group;
+            groups[i].rank = self.rank;
+            groups[i].size = RANKS;
+        }
     world->comm = comm;
     world->comm_self = comm_self;
     return 1;
@@ -349,7 +366,7 @@ static int join_world(const xray_comm_ops *comm, void *comm_self,
 static int run_rank(const shape *s)
 {
     const layout *how = self_layout;
-    uint32_t width = how->tensor ? how->tensor : 1;
+    uint32_t width = count_replica_ranks(how);
     const xray_device_ops device =
         time_device(xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops);
     const xray_comm_ops comm =
@@ -361,15 +378,23 @@ static int run_rank(const shape *s)
             ->ops;
     void *device_self = NULL;
     void *comm_self = NULL;
-    xray_subgroup groups[2] = { { XRAY_AXIS_REPLICA, NULL, 0, 1 },
-                                { XRAY_AXIS_DATA, NULL, 0, 1 } };
+    xray_subgroup groups[GROUPS] = { { XRAY_AXIS_REPLICA, NULL, 0, 1 },
+                                     { XRAY_AXIS_DATA, NULL, 0, 1 },
+                                     { XRAY_AXIS_CONTEXT, NULL, 0, 1 },
+                                     { XRAY_AXIS_PIPELINE, NULL, 0, 1 } };
     xray_world world = { .header = XRAY_HEADER(xray_world),
                          .rank = self.rank,
                          .size = how->ranks,
                          .subgroups = groups,
-                         .subgroup_count = 2,
+                         .subgroup_count = GROUPS,
                          .subgroup_stride = sizeof(groups[0]) };
     micro_batches m = { .s = s };
+    /* The first stage receives gradients, the last one hidden states, of the
+     * tokens that a row reads. */
+    self.received = self.rank ? FORWARD : BACKWARD;
+    if (how->stages > 1)
+        self.hidden_bytes =
+            s->micro / s->row * (s->row - 1) * s->hidden * sizeof(float);
     if (device.create(&host, NULL, how->threads, &device_self) != XRAY_OK)
         return 0;
     const xray_comm_setup setup = { .header = XRAY_HEADER(xray_comm_setup),

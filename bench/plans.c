@@ -24,6 +24,8 @@
 #define ROW 4096
 #define STEP_TOKENS (1u << 20)
 #define MOST_RANKS 64
+#define MOST_AXIS 8 /* ranks along an axis of a replica */
+#define MOST_CHUNKS 4
 
 const xray_plugin *xray_plugin_query_backend_zero3(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_backend_megatron(uint32_t host_abi);
@@ -48,6 +50,9 @@ static const known_model models[] = {
 
 typedef struct candidate {
     uint32_t tensor; /* 0: zero3 */
+    uint32_t context;
+    uint32_t stages; /* of the pipeline */
+    uint32_t chunks; /* of each stage */
     uint32_t zero;
     uint32_t again; /* XRAY_RECOMPUTE_* */
     uint32_t micro; /* tokens of a micro-batch */
@@ -92,15 +97,19 @@ static void write_config(const known_model *m, char *json, size_t cap)
         m->tied ? "true" : "false");
 }
 
-/* Asks the backend for the plan of one rank; 0: it refuses. */
-static double ask_plan(const candidate *how, const char *json, uint32_t rank)
+/* Asks the backend for the plan of one rank; 0: it refuses. The device keeps
+ * the matrices a second time, in bfloat16; at stage 3 the backend plans it only
+ * for what is gathered, which is little. */
+static double ask_rank(const candidate *how, const char *json, uint32_t rank)
 {
     static const int64_t recompute[] = { XM_TRAINER_RECOMPUTE_NONE,
                                          XM_TRAINER_RECOMPUTE_SELECTIVE,
                                          XM_TRAINER_RECOMPUTE_FULL };
     const mg_config megatron = { .tensor_model_parallel_size = how->tensor,
-                                 .context_parallel_size = 1,
-                                 .pipeline_model_parallel_size = 1,
+                                 .context_parallel_size = how->context,
+                                 .pipeline_model_parallel_size = how->stages,
+                                 .virtual_pipeline_model_parallel_size =
+                                     how->chunks,
                                  .recompute_granularity = recompute[how->again],
                                  .use_distributed_optimizer = 1,
                                  .overlap_grad_reduce = 1,
@@ -134,7 +143,27 @@ static double ask_plan(const candidate *how, const char *json, uint32_t rank)
         return 0;
     for (size_t t = 0; t < XRAY_TAG_COUNT; t++)
         bytes += (double)plan.bytes[t];
-    return bytes;
+    return how->zero == 3 ? bytes
+                          : bytes + (double)plan.bytes[XRAY_TAG_WEIGHTS] / 2;
+}
+
+static uint32_t count_stage_ranks(const candidate *how)
+{
+    return (how->tensor ? how->tensor : 1) * how->context;
+}
+
+/* Returns what the fullest stage takes; 0: the backend refuses. */
+static double ask_plan(const candidate *how, const char *json)
+{
+    double most = 0;
+    for (uint32_t stage = 0; stage < how->stages; stage++) {
+        const double bytes =
+            ask_rank(how, json, stage * count_stage_ranks(how));
+        if (bytes == 0)
+            return 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 /* ---- time --------------------------------------------------------------- */
@@ -142,11 +171,13 @@ static double ask_plan(const candidate *how, const char *json, uint32_t rank)
 static xr_time_layout make_layout(const candidate *how)
 {
     const uint32_t tensor = how->tensor ? how->tensor : 1;
+    const uint32_t each = count_stage_ranks(how);
+    const uint32_t width = each * how->stages;
     return (xr_time_layout){ .tensor = { tensor, 1 },
-                             .context = { 1, 1 },
-                             .pipeline = { 1, 1 },
-                             .data = { how->ranks / tensor, tensor },
-                             .chunks = 1,
+                             .context = { how->context, tensor },
+                             .pipeline = { how->stages, each },
+                             .data = { how->ranks / width, width },
+                             .chunks = how->chunks,
                              .sequence = tensor > 1,
                              .zero = how->zero,
                              .again = how->again,
@@ -155,34 +186,50 @@ static xr_time_layout make_layout(const candidate *how)
                              .weight_bytes = sizeof(float) };
 }
 
-/* Puts the candidate in place of *best if it fits and is faster. */
+/* Puts the candidate in place of *best if it is faster and fits. */
 static void try_candidate(const candidate *how, const char *json,
                           const xm_config *config, const xr_machine *machine,
                           found *best)
 {
+    if (how->ranks % (count_stage_ranks(how) * how->stages))
+        return;
     const xr_time_layout layout = make_layout(how);
     const xr_time_model model = { config, machine, &layout };
     const double each = (double)STEP_TOKENS / layout.data.size;
-    if (how->ranks % layout.tensor.size || each < how->micro)
-        return;
-    /* The device keeps the matrices a second time, in bfloat16; at stage 3 the
-     * backend plans it only for what is gathered, which is little. */
-    const double elements =
-        (double)xm_config_param_count(config) / layout.tensor.size;
-    const double first = ask_plan(how, json, 0);
-    const double bytes = first + (how->zero == 3 ? 0 : 2 * elements);
-    if (first == 0 || bytes > 0.9 * machine->capacity)
+    if (each < how->micro)
         return;
     const xr_time_work work = { how->micro, ROW, each / how->micro };
     xr_times times = xr_time_update(&model, &work);
     const double seconds = xr_times_sum(&times);
     if (best->seconds > 0 && seconds >= best->seconds)
         return;
+    const double bytes = ask_plan(how, json);
+    if (bytes == 0 || bytes > 0.9 * machine->capacity)
+        return;
     times.of[XR_TIME_PRODUCTS] = 0;
     *best = (found){ *how, bytes, seconds,
                      3 * xr_time_flops(config, ROW) * STEP_TOKENS /
                          (machine->flops * how->ranks * seconds),
                      xr_times_bound(&times) };
+}
+
+static void try_stages(candidate how, const char *json, const xm_config *config,
+                       const xr_machine *machine, found *best)
+{
+    for (how.stages = 1; how.stages <= MOST_AXIS; how.stages *= 2)
+        for (how.chunks = 1; how.chunks <= (how.stages > 1 ? MOST_CHUNKS : 1);
+             how.chunks *= 2)
+            try_candidate(&how, json, config, machine, best);
+}
+
+/* Tries megatron in any shape of a replica. */
+static void try_replicas(candidate how, const char *json,
+                         const xm_config *config, const xr_machine *machine,
+                         found *best)
+{
+    for (how.tensor = 1; how.tensor <= MOST_AXIS; how.tensor *= 2)
+        for (how.context = 1; how.context <= MOST_AXIS; how.context *= 2)
+            try_stages(how, json, config, machine, best);
 }
 
 static found find_fastest_layout(const char *json, const xm_config *config,
@@ -192,13 +239,11 @@ static found find_fastest_layout(const char *json, const xm_config *config,
     for (uint32_t again = XRAY_RECOMPUTE_NONE; again <= XRAY_RECOMPUTE_FULL;
          again++)
         for (uint32_t micro = ROW; micro <= 8 * ROW; micro *= 2) {
-            for (uint32_t tensor = 1; tensor <= 8; tensor *= 2)
-                try_candidate(&(candidate){ tensor, 1, again, micro, ranks },
-                              json, config, machine, &best);
-            for (uint32_t stage = 2; stage <= 3 && ranks > 1; stage++)
+            candidate how = { 0, 1, 1, 1, 1, again, micro, ranks };
+            try_replicas(how, json, config, machine, &best);
+            for (how.zero = 2; how.zero <= 3 && ranks > 1; how.zero++)
                 if (again != XRAY_RECOMPUTE_NONE)
-                    try_candidate(&(candidate){ 0, stage, again, micro, ranks },
-                                  json, config, machine, &best);
+                    try_candidate(&how, json, config, machine, &best);
         }
     return best;
 }
@@ -208,10 +253,19 @@ static found find_fastest_layout(const char *json, const xm_config *config,
 static void print_row(const known_model *m, uint32_t ranks, const found *f)
 {
     static const char *const again[] = { "none", "selective", "full" };
-    char layout[64];
+    char layout[128];
+    char more[2][32] = { "", "" };
+    if (f->how.context > 1)
+        (void)snprintf(more[0], sizeof(more[0]), "CP %u, ", f->how.context);
+    if (f->how.chunks > 1)
+        (void)snprintf(more[1], sizeof(more[1]), "PP %u x %u, ", f->how.stages,
+                       f->how.chunks);
+    else if (f->how.stages > 1)
+        (void)snprintf(more[1], sizeof(more[1]), "PP %u, ", f->how.stages);
     if (f->how.tensor)
-        (void)snprintf(layout, sizeof(layout), "megatron, TP %u, DP %u",
-                       f->how.tensor, ranks / f->how.tensor);
+        (void)snprintf(layout, sizeof(layout), "megatron, TP %u, %s%sDP %u",
+                       f->how.tensor, more[0], more[1],
+                       ranks / (count_stage_ranks(&f->how) * f->how.stages));
     else
         (void)snprintf(layout, sizeof(layout), "zero3, stage %u", f->how.zero);
     printf("| %s | %u | %s | %s | %u | %.0f | %.2f | %.0f %% | %s |\n", m->name,

@@ -49,6 +49,9 @@ static struct {
     uint32_t threads;
     uint32_t phase;
     double since; /* when the phase began */
+    /* Of a stage: the phase that begins with a message of so many bytes. */
+    uint32_t received;
+    uint64_t hidden_bytes; /* 0: none does */
     const xray_device_ops *device;
     const xray_comm_ops *comm;
     figures now;
@@ -182,6 +185,8 @@ static xray_status time_send(xray_comm_group *g, xray_stream *on,
 static xray_status time_recv(xray_comm_group *g, xray_stream *on, void *buf,
                              uint64_t bytes, uint32_t peer)
 {
+    if (bytes && bytes == self.hidden_bytes)
+        enter_phase(self.received);
     uint64_t n = begin_call();
     return end_call(n, bytes / 4, self.comm->recv(g, on, buf, bytes, peer));
 }

@@ -4,10 +4,10 @@
  * trains as one that is not: outputs, the loss, gradients, norms and weights of
  * three steps have the bits of zero3 with as many replicas, memory is what was
  * planned, and collectives are those of docs/megatron.md. Where ranks divide
- * rows, gradients are near to those of zero3, and all else has the bits of
- * ranks that divide nothing but rows. The axes are the ways to divide and
- * compute a model. Runs are chosen so that any two values of two axes meet;
- * with the argument "all" every three do.
+ * rows, gradients are near to those of zero3, collectives are counted as well,
+ * and all else has the bits of ranks that divide nothing but rows. The axes are
+ * the ways to divide and compute a model. Runs are chosen so that any two
+ * values of two axes meet; with the argument "all" every three do.
  */
 #include <xray/numerics.h>
 
@@ -70,12 +70,13 @@ static const struct kind {
     const char *json;
     uint32_t most; /* ranks of a replica that share no KV heads */
     uint32_t hidden;
+    uint32_t kv;        /* floats of all keys of a token */
     uint32_t head_norm; /* floats of a norm of q or k heads */
     uint32_t norm;      /* and of one of the residual stream */
     uint32_t tied;
-} kinds[] = { { ranks_qwen3, 8, 24, 4, 24, 1 },
-              { ranks_qwen2, 4, 32, 0, 32, 0 },
-              { ranks_gpt2, 8, 32, 0, 64, 1 } };
+} kinds[] = { { ranks_qwen3, 8, 24, 32, 4, 24, 1 },
+              { ranks_qwen2, 4, 32, 16, 0, 32, 0 },
+              { ranks_gpt2, 8, 32, 32, 0, 64, 1 } };
 
 typedef struct point {
     uint32_t at[AXES];
@@ -267,7 +268,7 @@ typedef struct stage {
 static stage stage_of(const point *p, const ranks_run *run, uint32_t rank)
 {
     uint32_t stages = run->spec.stages;
-    uint32_t number = rank / run->spec.tensor % stages;
+    uint32_t number = rank / run->spec.tensor / run->spec.context % stages;
     uint32_t layers = LAYERS / stages;
     uint32_t frozen = number ? 0 : p->at[FROZEN];
     stage s = { .number = number,
@@ -343,28 +344,72 @@ static void expect_joins(const point *p, const ranks_run *run, uint32_t rank,
     expect_traffic("slices", rank, step, &run->joins[rank][step], &want);
 }
 
-/* Among replicas each bucket with gradients is reduce-scattered, and its
- * weights are gathered; without the distributed optimizer it is summed. */
-static void expect_sums(const point *p, const ranks_run *run, uint32_t rank,
-                        uint32_t step)
+/* The buckets with gradients. */
+static thread_comm_calls count_buckets(const point *p, const ranks_run *run,
+                                       uint32_t rank)
 {
     const stage s = stage_of(p, run, rank);
     int embeds = s.first || (s.last && kinds[p->at[MODEL]].tied);
-    const thread_comm_calls all = {
-        s.trained + s.last + (embeds && !p->at[FROZEN]), run->trained[rank]
-    };
+    return (thread_comm_calls){ s.trained + s.last + (embeds && !p->at[FROZEN]),
+                                run->trained[rank] };
+}
+
+/* Among replicas each bucket with gradients is reduce-scattered, and its
+ * weights are gathered, unless ranks that divide rows take part in that;
+ * without the distributed optimizer it is summed. */
+static void expect_sums(const point *p, const ranks_run *run, uint32_t rank,
+                        uint32_t step)
+{
+    const thread_comm_calls all = count_buckets(p, run, rank);
     uint32_t replicas = layouts[p->at[LAYOUT]][1];
     thread_comm_traffic want = { 0 };
     if (replicas == 1)
         return;
     if (p->at[OPTIMIZER])
         want.all_reduce = all;
-    else {
+    else
         want.reduce_scatter = all;
+    if (!p->at[OPTIMIZER] && !p->at[CONTEXT])
         want.all_gather =
             (thread_comm_calls){ all.calls, all.floats / replicas };
-    }
     expect_traffic("replicas", rank, step, &run->sums[rank][step], &want);
+}
+
+/* Ranks that divide rows gather keys and values in the forward pass, and again
+ * where blocks are trained, sum their gradients, and gather outputs, of as many
+ * items as the rank has that has most. What the replicas have summed of
+ * gradients they sum further. Weights they gather with the ranks of all
+ * replicas. */
+static void expect_keys(const point *p, const ranks_run *run, uint32_t rank,
+                        uint32_t step)
+{
+    static const uint32_t outputs[] = { 2, 3, 1 };
+    const ranks_work *work = &run->work[rank][step];
+    const stage s = stage_of(p, run, rank);
+    const thread_comm_calls all = count_buckets(p, run, rank);
+    uint32_t replicas = layouts[p->at[LAYOUT]][1];
+    uint32_t ranks = run->spec.context;
+    uint64_t keys =
+        2 * kinds[p->at[MODEL]].kv / run->spec.tensor * work->context;
+    uint64_t gathers = s.layers + s.trained;
+    uint64_t shown = s.last ? outputs[p->at[OUTPUTS]] : 0;
+    thread_comm_traffic want = {
+        .all_gather = { work->passes * (gathers + shown),
+                        gathers * keys + shown * work->most },
+        .reduce_scatter = { work->passes * s.trained, s.trained * keys * ranks }
+    };
+    if (p->at[OPTIMIZER])
+        want.all_reduce = all;
+    else {
+        want.reduce_scatter.calls += all.calls;
+        want.reduce_scatter.floats += all.floats / replicas;
+    }
+    if (!p->at[OPTIMIZER] && replicas == 1) {
+        want.all_gather.calls += all.calls;
+        want.all_gather.floats += all.floats / ranks;
+    }
+    if (p->at[CONTEXT])
+        expect_traffic("contexts", rank, step, &run->keys[rank][step], &want);
 }
 
 /* Hidden states go to the next stage, gradients to the one before; each of the
@@ -477,17 +522,22 @@ static void check_rows(const point *p, const ranks_run *run)
     ranks_free(&alone);
 }
 
-static void check_work(const point *p, const ranks_run *run)
+static void check_bits(const point *p, const ranks_run *run)
 {
     ranks_run want = run_of(p, layouts[p->at[LAYOUT]][1]);
     want.cuts = 2 - p->at[CUTS];
     ranks_go(&want);
     expect_bits(&want, run);
     ranks_free(&want);
+}
+
+static void check_work(const point *p, const ranks_run *run)
+{
     for (uint32_t r = 0; r < run->ranks; r++) {
         for (uint32_t i = 0; i < STEPS; i++) {
             expect_joins(p, run, r, i);
             expect_sums(p, run, r, i);
+            expect_keys(p, run, r, i);
             expect_messages(p, run, r, i);
         }
     }
@@ -502,7 +552,8 @@ static void check_point(const point *p)
     if (p->at[CONTEXT])
         check_rows(p, &run);
     else
-        check_work(p, &run);
+        check_bits(p, &run);
+    check_work(p, &run);
     ranks_free(&run);
 }
 

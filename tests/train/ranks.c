@@ -103,11 +103,6 @@ static uint32_t answers_of(const ranks_run *run)
     return width_of(run) - tensor_of(run) * context_of(run);
 }
 
-static uint32_t kv_of(const ranks_run *run)
-{
-    return run->kv_ranks ? run->kv_ranks : 1;
-}
-
 /* `count` ranks from `first` on, `step` apart. */
 typedef struct line {
     uint32_t first;
@@ -122,7 +117,7 @@ static line line_of(const ranks_run *run, uint32_t kind, uint32_t rank)
     uint32_t context = context_of(run);
     uint32_t stage = tensor * context;
     uint32_t width = width_of(run);
-    uint32_t kv = kv_of(run);
+    uint32_t kv = run->kv_ranks ? run->kv_ranks : 1;
     switch (kind) {
     case REPLICA:
         return (line){ rank - rank % width, 1, width };
@@ -218,6 +213,25 @@ static void take_own_rows(rank_job *job, uint32_t replica)
     rows_cut(&job->mine, job->cuts);
 }
 
+static void count_work(const rank_job *job, const xray_batch *batch,
+                       ranks_work *work)
+{
+    uint32_t tensor = tensor_of(job->run);
+    uint32_t context = context_of(job->run);
+    uint64_t items = 0;
+    uint64_t all = rows_inputs(batch, &items);
+    uint64_t own =
+        context == 1
+            ? all
+            : rows_part(batch, context, job->rank / tensor % context, &items);
+    work->passes += all > 0;
+    work->inputs += own;
+    work->parts += (own + tensor - 1) / tensor;
+    work->context += (all + context - 1) / context;
+    work->items += items;
+    work->most += rows_most_items(batch, context);
+}
+
 /* Draws the step's rows, and makes a loss of this rank's. */
 static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
 {
@@ -230,17 +244,8 @@ static xray_loss take_step_rows(rank_job *job, uint32_t i, rows_loss *ctx)
     take_own_rows(job, replica);
     xray_loss loss = rows_loss_of(ctx, &job->mine);
     ctx->tokens = tokens;
-    for (uint32_t p = 0; p < job->cuts; p++) {
-        ranks_work *work = &run->work[job->rank][i];
-        uint64_t items = 0;
-        uint64_t inputs = rows_inputs(&job->mine.parts[p], &items);
-        work->passes += inputs > 0;
-        work->inputs += inputs;
-        uint64_t own = (inputs + context_of(run) - 1) / context_of(run);
-        work->parts += (inputs + tensor_of(run) - 1) / tensor_of(run);
-        work->context += inputs ? own : 0;
-        work->items += items;
-    }
+    for (uint32_t p = 0; p < job->cuts; p++)
+        count_work(job, &job->mine.parts[p], &run->work[job->rank][i]);
     if (run->fail_loss && job->rank + 1 == run->ranks && i == 0)
         loss.fn = fail_in_loss;
     return loss;
@@ -294,26 +299,6 @@ static xray_status update_weights(rank_job *job, uint32_t i)
     return status;
 }
 
-static thread_comm_calls subtract_calls(thread_comm_calls a,
-                                        thread_comm_calls b)
-{
-    return (thread_comm_calls){ a.calls - b.calls, a.floats - b.floats };
-}
-
-/* Returns the traffic of a group since `before`. */
-static thread_comm_traffic made_since(thread_comm_traffic made,
-                                      thread_comm_traffic before)
-{
-    return (thread_comm_traffic){
-        subtract_calls(made.all_reduce, before.all_reduce),
-        subtract_calls(made.all_reduce_max, before.all_reduce_max),
-        subtract_calls(made.reduce_scatter, before.reduce_scatter),
-        subtract_calls(made.all_gather, before.all_gather),
-        subtract_calls(made.broadcast, before.broadcast),
-        subtract_calls(made.send, before.send)
-    };
-}
-
 static xray_status train_one_step(rank_job *job, uint32_t i)
 {
     ranks_run *run = job->run;
@@ -338,10 +323,10 @@ static xray_status train_one_step(rank_job *job, uint32_t i)
     if (i + 1 == run->steps)
         store_table(job, &run->grads, grads);
     status = update_weights(job, i);
-    run->joins[job->rank][i] = made_since(made_in(job, slices), joins);
-    run->sums[job->rank][i] = made_since(made_in(job, DATA), sums);
-    run->keys[job->rank][i] = made_since(made_in(job, CONTEXT), keys);
-    run->passed[job->rank][i] = made_since(made_in(job, STAGES), passed);
+    run->joins[job->rank][i] = thread_comm_since(made_in(job, slices), joins);
+    run->sums[job->rank][i] = thread_comm_since(made_in(job, DATA), sums);
+    run->keys[job->rank][i] = thread_comm_since(made_in(job, CONTEXT), keys);
+    run->passed[job->rank][i] = thread_comm_since(made_in(job, STAGES), passed);
     job->nll[i] = ctx.nll;
     return status;
 }

@@ -15,10 +15,11 @@
 /* The work of the passes of a rank's step. */
 typedef struct ranks_work {
     uint64_t passes;  /* those with tokens */
-    uint64_t inputs;  /* tokens that they read */
+    uint64_t inputs;  /* tokens that the rank reads, of a context its own */
     uint64_t parts;   /* of a rank, where those of a replica divide them */
-    uint64_t context; /* of a rank, where those of a context divide rows */
-    uint64_t items;   /* tokens in the loss */
+    uint64_t context; /* of each rank's place in what a context gathers */
+    uint64_t items;   /* tokens in the loss, of a context its own */
+    uint64_t most;    /* of the rank of a context that has most */
 } ranks_work;
 
 typedef struct ranks_run {

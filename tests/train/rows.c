@@ -196,6 +196,60 @@ uint64_t rows_inputs(const xray_batch *batch, uint64_t *out_items)
     return inputs;
 }
 
+/* Returns which rank has token `at` of a row of `length` tokens, of which those
+ * that are left over begin with rank `turn`. */
+static uint32_t find_owner(uint32_t length, uint32_t ranks, uint32_t turn,
+                           uint32_t at)
+{
+    uint32_t end[2 * 8]; /* tokens of each run, then of those before it too */
+    uint32_t run = 0;
+    for (uint32_t i = 0; i < 2 * ranks; i++)
+        end[i] = length / (2 * ranks);
+    for (uint32_t i = 0; i < length % (2 * ranks); i++) {
+        uint32_t rank = (turn + i) % ranks;
+        end[i < ranks ? rank : 2 * ranks - 1 - rank]++;
+    }
+    for (uint32_t i = 1; i < 2 * ranks; i++)
+        end[i] += end[i - 1];
+    while (at >= end[run])
+        run++;
+    return run < ranks ? run : 2 * ranks - 1 - run;
+}
+
+uint64_t rows_part(const xray_batch *batch, uint32_t ranks, uint32_t rank,
+                   uint64_t *out_items)
+{
+    uint64_t inputs = 0;
+    uint32_t turn = 0;
+    *out_items = 0;
+    for (uint32_t row = 0; row < batch->rows; row++) {
+        const float *mask = batch->loss_mask + batch->row_start[row];
+        uint32_t length =
+            (uint32_t)(batch->row_start[row + 1] - batch->row_start[row]);
+        while (length > 0 && (length == 1 || mask[length - 1] == 0))
+            length--;
+        length -= length > 0;
+        for (uint32_t t = 0; t < length; t++) {
+            uint32_t mine = find_owner(length, ranks, turn, t) == rank;
+            inputs += mine;
+            *out_items += mine && mask[t + 1] != 0;
+        }
+        turn += length;
+    }
+    return inputs;
+}
+
+uint64_t rows_most_items(const xray_batch *batch, uint32_t ranks)
+{
+    uint64_t most = 0;
+    uint64_t items = 0;
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        (void)rows_part(batch, ranks, rank, &items);
+        most = items > most ? items : most;
+    }
+    return most;
+}
+
 static xray_status rows_loss_call(void *ptr, const xray_loss_call *call)
 {
     rows_loss *ctx = ptr;

@@ -61,6 +61,14 @@ void rows_begin_alike(rows *r, int tell);
  * the loss, without that one, and a prompt that is shared once, without its
  * last token. *out_items: the tokens in the loss. */
 uint64_t rows_inputs(const xray_batch *batch, uint64_t *out_items);
+/* Those of one rank of `ranks` that divide the tokens of rows, as
+ * docs/megatron.md says: of 2 ranks' runs of a row it has its own from either
+ * end, and tokens that are left over go round the ranks from row to row. Rows
+ * share no prompts then. */
+uint64_t rows_part(const xray_batch *batch, uint32_t ranks, uint32_t rank,
+                   uint64_t *out_items);
+/* The tokens in the loss of the rank that has most of them. */
+uint64_t rows_most_items(const xray_batch *batch, uint32_t ranks);
 
 /* L = sum over masked tokens of (-logp - entropy_weight H + value_weight (v -
  * 1)^2 / 2) / tokens; `critic` leaves out the first two. */

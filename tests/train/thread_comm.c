@@ -365,6 +365,25 @@ thread_comm_traffic thread_comm_made(const thread_comm *m, uint32_t rank)
     return m ? m->ranks[rank].made : (thread_comm_traffic){ 0 };
 }
 
+static thread_comm_calls subtract_calls(thread_comm_calls a,
+                                        thread_comm_calls b)
+{
+    return (thread_comm_calls){ a.calls - b.calls, a.floats - b.floats };
+}
+
+thread_comm_traffic thread_comm_since(thread_comm_traffic made,
+                                      thread_comm_traffic before)
+{
+    return (thread_comm_traffic){
+        subtract_calls(made.all_reduce, before.all_reduce),
+        subtract_calls(made.all_reduce_max, before.all_reduce_max),
+        subtract_calls(made.reduce_scatter, before.reduce_scatter),
+        subtract_calls(made.all_gather, before.all_gather),
+        subtract_calls(made.broadcast, before.broadcast),
+        subtract_calls(made.send, before.send)
+    };
+}
+
 const xray_comm_ops *thread_comm_ops(void)
 {
     static const xray_comm_ops ops = { .header = XRAY_HEADER(xray_comm_ops),

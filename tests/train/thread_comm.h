@@ -34,6 +34,9 @@ typedef struct thread_comm_traffic {
 } thread_comm_traffic;
 /* Zero for NULL. */
 thread_comm_traffic thread_comm_made(const thread_comm *m, uint32_t rank);
+/* Returns what was made since `before`. */
+thread_comm_traffic thread_comm_since(thread_comm_traffic made,
+                                      thread_comm_traffic before);
 /* The group that ranks of `m` have made of these; NULL if there is none. */
 const thread_comm *thread_comm_find(thread_comm *m, const uint32_t *ranks,
                                     uint32_t count);
