@@ -16,6 +16,7 @@
 #include "core/base/process.h"
 #include "tests/algo/fake_host.h"
 #include "tests/scratch.h"
+#include "tests/stopper.h"
 
 typedef struct rig {
     fake_host host;
@@ -514,6 +515,39 @@ static pid_t spawn_grade(const char *path, const char *response)
     return pid;
 }
 
+static stopper stop;
+
+static const void *find_calls(const xray_host *host, const char *id)
+{
+    (void)host;
+    return strcmp(id, XRAY_SERVICE_CALLS) == 0 ? &stop.service : NULL;
+}
+
+/* A submit asks before it begins, and the next one is as if it had not been. */
+static void a_canceled_submit_gives_no_scores(void **state)
+{
+    const xray_sample_in sample = make_sample(1, "give 2.5");
+    xray_score score;
+    rig r;
+    (void)state;
+    rig_open(&r, C_KEYS("symbol", "obey"));
+    r.ops->destroy(r.self);
+    r.host.api.service = find_calls;
+    stopper_begin(&stop, 0);
+    assert_int_equal(r.ops->create(&r.host.api, r.config, &r.self), XRAY_OK);
+    stopper_begin(&stop, 1);
+    assert_int_equal(r.ops->submit(r.self, &sample, 1, sizeof(sample)),
+                     XRAY_E_CANCELED);
+    assert_string_equal(r.host.reason, "submit: the run is stopped");
+    stopper_begin(&stop, 0);
+    assert_int_equal(next_score(&r, &score), XRAY_END);
+    submit(&r, &sample, 1);
+    assert_int_equal(next_score(&r, &score), XRAY_OK);
+    assert_true(score.id == 1);
+    assert_int_equal(next_score(&r, &score), XRAY_END);
+    r.ops->destroy(r.self);
+}
+
 /* A worker in the midst of a call ends with a program that is killed. */
 static void workers_end_with_the_program(void **state)
 {
@@ -545,6 +579,7 @@ int main(void)
         cmocka_unit_test(python_files_that_cannot_work_are_refused),
         cmocka_unit_test(python_failures_are_those_of_a_sample),
         cmocka_unit_test(answers_may_come_in_another_order),
+        cmocka_unit_test(a_canceled_submit_gives_no_scores),
         cmocka_unit_test(workers_end_with_the_program),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
