@@ -5,6 +5,8 @@
  */
 #include "emulate_internal.h"
 
+#include <atomic>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <sys/mman.h>
@@ -30,7 +32,25 @@ files &open_files()
     return *f;
 }
 
+std::atomic<uint64_t> addresses;
+const char *refused_call;
+
+bool is_refused(const char *call)
+{
+    return refused_call && strcmp(refused_call, call) == 0;
+}
+
 } // namespace
+
+void emulate_refuse(const char *call)
+{
+    refused_call = call;
+}
+
+uint64_t emulate_addresses(void)
+{
+    return addresses;
+}
 
 #define GRAIN (64u << 10)
 
@@ -51,16 +71,20 @@ static CUresult vm_reserve(CUdeviceptr *out, size_t bytes, size_t alignment,
     (void)flags;
     if (!bytes || bytes % GRAIN)
         return CUDA_ERROR_INVALID_VALUE;
+    if (is_refused("cuMemAddressReserve"))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     void *p = mmap(nullptr, bytes, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    addresses += bytes;
     *out = (CUdeviceptr)p;
     return CUDA_SUCCESS;
 }
 
 static CUresult vm_release_address(CUdeviceptr at, size_t bytes)
 {
+    addresses -= bytes;
     return munmap(reinterpret_cast<void *>(at), bytes) == 0
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
@@ -74,7 +98,7 @@ static CUresult vm_create(CUmemGenericAllocationHandle *out, size_t bytes,
     (void)flags;
     if (!bytes || bytes % GRAIN)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!emu_take(bytes))
+    if (is_refused("cuMemCreate") || !emu_take(bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     int file = memfd_create("device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes) != 0) {
@@ -106,14 +130,18 @@ static CUresult vm_map(CUdeviceptr at, size_t bytes, size_t offset,
                        unsigned long long flags)
 {
     (void)flags;
+    if (is_refused("cuMemMap"))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     void *p = mmap(reinterpret_cast<void *>(at), bytes, PROT_NONE,
                    MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
+    addresses += p == MAP_FAILED ? 0 : bytes;
     return p == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 static CUresult vm_unmap(CUdeviceptr at, size_t bytes)
 {
     emulate_bound(reinterpret_cast<void *>(at), bytes, bytes);
+    addresses -= bytes;
     void *p =
         mmap(reinterpret_cast<void *>(at), bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
@@ -125,6 +153,8 @@ static CUresult vm_access(CUdeviceptr at, size_t bytes,
 {
     (void)desc;
     (void)count;
+    if (is_refused("cuMemSetAccess"))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return mprotect(reinterpret_cast<void *>(at), bytes,
                     PROT_READ | PROT_WRITE) == 0
                ? CUDA_SUCCESS

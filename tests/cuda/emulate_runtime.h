@@ -210,6 +210,13 @@ void emulate_devices(int count, int capability, uint64_t bytes);
 /* 1: events are not done, as if the streams were still at work. */
 void emulate_hold(int held);
 
+/* Lets a call of the driver for memory fail, as if there were none left; NULL:
+ * none fails. */
+void emulate_refuse(const char *call);
+
+/* Bytes of addresses that are reserved, plus those that are mapped. */
+uint64_t emulate_addresses(void);
+
 /* Under AddressSanitizer, only the first `used` of the mapped bytes may be
  * touched. */
 void emulate_bound(void *ptr, size_t used, size_t mapped);
