@@ -254,9 +254,38 @@ static void boxes_are_joined_over_gaps(void **state)
     }
 }
 
+/* What is found overwrites all that is known of the number before it. */
+static void numbers_and_sums_keep_nothing(void **state)
+{
+    static const struct {
+        const char *text;
+        int sum, decimal, percent;
+        size_t end;
+    } rows[] = { { "3 + 4", 1, 0, 0, 5 },
+                 { "7%", 0, 0, 1, 2 },
+                 { "7", 0, 0, 0, 1 },
+                 { "2,74", 0, 1, 0, 4 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        rule_scan scan;
+        rule_prose out;
+        memset(&out, 0x55, sizeof(out));
+        rule_scan_open(&scan, rule_text_of(rows[i].text));
+        int found = rows[i].sum ? rule_sum_at(&scan, 0, RULE_TAIL_ANY, &out)
+                                : rule_number_at(&scan, 0, RULE_TAIL_ANY, &out);
+        assert_int_equal(found, 1);
+        assert_ptr_equal(out.value.data, rows[i].text);
+        assert_int_equal(out.sum, rows[i].sum);
+        assert_int_equal(out.decimal, rows[i].decimal);
+        assert_int_equal(out.percent, rows[i].percent);
+        assert_int_equal(out.end, rows[i].end);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_and_sums_keep_nothing),
         cmocka_unit_test(prm800k_gives_the_verdicts_of_its_rules),
         cmocka_unit_test(slime_cuts_only_the_truth),
         cmocka_unit_test(candidates_are_tried_in_order),
