@@ -406,11 +406,11 @@ void xr_job_close(xr_job *job)
 {
     xr_monitor_close(job->monitor);
     xr_metrics_free(job->metrics);
+    xr_roles_free(job->roles); /* rewards may still read samples and rows */
     xr_validation_free(&job->validation);
     xr_sampler_free(&job->sampler);
     xr_dataset_close(job->val);
     xr_dataset_close(job->train);
-    xr_roles_free(job->roles);
     xr_run_free(job->run);
     free(job->curve);
     xr_history_free(&job->history);

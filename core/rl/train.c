@@ -167,6 +167,9 @@ static xray_status make_rollout(trainer *t, uint64_t step, uint32_t round,
     xr_metrics_put(t->job.metrics, "timing_s/gen", now - start);
     if (status != XRAY_OK)
         return status;
+    if (t->samples.beside > 0)
+        xr_metrics_put(t->job.metrics, "timing_s/reward_beside",
+                       t->samples.beside);
     start = now;
     status = score_samples(t, err);
     xr_metrics_put(t->job.metrics, "timing_s/reward", xr_now() - start);
@@ -331,11 +334,11 @@ static xray_status open_trainer(trainer *t, const xr_run_args *args,
 static void close_trainer(trainer *t)
 {
     xr_learner_free(&t->learner);
+    xr_job_close(&t->job); /* rewards may read samples until they end */
     xr_samples_free(&t->samples);
     xr_samples_free(&t->greedy);
     xr_metrics_free(t->values);
     free(t->prompts);
-    xr_job_close(&t->job);
 }
 
 static xray_status run_train_steps(trainer *t, xr_err *err)

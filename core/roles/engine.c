@@ -121,7 +121,7 @@ static xray_status store_sample(xr_roles *roles, xr_samples *out,
     out->sizes[at] = sample->token_count;
     out->finish[at] = sample->finish;
     out->versions[at] = sample->span_count ? sample->spans[0].version : 0;
-    return XRAY_OK;
+    return xr_samples_arrived(roles, out, (uint32_t)at, err);
 }
 
 /* Stores all samples that are ready and subtracts them from *left. */
@@ -238,6 +238,8 @@ xray_status xr_engine_generate(xr_roles *roles, xr_samples *out,
         if (roles->first_token <= 0)
             (void)count_engine_tokens(roles);
         status = drain_samples(roles, out, &left, err);
+        if (status == XRAY_OK)
+            status = xr_samples_look(out, err);
         if (status == XRAY_OK)
             status = xr_cancel_check(err);
         if (status == XRAY_OK && round == XRAY_END && left)

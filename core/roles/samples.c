@@ -26,13 +26,14 @@ xray_status xr_samples_init(xr_samples *samples, uint64_t cap,
     samples->finish = xr_calloc(rows, sizeof(*samples->finish));
     samples->versions = xr_calloc(rows, sizeof(*samples->versions));
     samples->scores = xr_calloc(rows, sizeof(*samples->scores));
-    samples->text_at = xr_calloc(rows + 1, sizeof(*samples->text_at));
+    samples->texts = xr_calloc(rows, sizeof(*samples->texts));
+    samples->missing = xr_calloc(rows, sizeof(*samples->missing));
     samples->inputs = xr_calloc(rows, sizeof(*samples->inputs));
     samples->score_rows = xr_calloc(rows, sizeof(*samples->score_rows));
     if (!samples->tokens || !samples->logp || !samples->token_scores ||
         !samples->sizes || !samples->finish || !samples->versions ||
-        !samples->scores || !samples->text_at || !samples->inputs ||
-        !samples->score_rows) {
+        !samples->scores || !samples->texts || !samples->missing ||
+        !samples->inputs || !samples->score_rows) {
         xr_samples_free(samples);
         return xr_fail(err, XRAY_E_NOMEM,
                        "out of memory for %llu samples of %llu tokens",
@@ -52,11 +53,90 @@ void xr_samples_free(xr_samples *samples)
     free(samples->finish);
     free(samples->versions);
     free(samples->scores);
-    free(samples->text_at);
+    for (uint32_t i = 0; samples->texts && i < samples->cap; i++)
+        xr_str_free(&samples->texts[i]);
+    free(samples->texts);
+    free(samples->missing);
     free(samples->inputs);
     free(samples->score_rows);
-    xr_str_free(&samples->text);
+    xr_scoring_free(samples->scoring);
     *samples = (xr_samples){ .cap = 0 };
+}
+
+/* ---- input of the rewards ------------------------------------------------ */
+
+const char *xr_samples_text(const xr_samples *samples, uint32_t i)
+{
+    return samples->texts[i].data;
+}
+
+/* Decodes sample i of a row and makes the input of the rewards. */
+static xray_status prepare_input(xr_roles *roles, xr_samples *samples,
+                                 const xr_row *row, uint32_t i, xr_err *err)
+{
+    xr_str *text = &samples->texts[i];
+    const int32_t *ids = samples->tokens + (size_t)i * samples->max_tokens;
+    xr_str_clear(text);
+    xray_status status = xm_tokenizer_decode(roles->run->tokenizer, ids,
+                                             samples->sizes[i], 2, text, err);
+    if (status != XRAY_OK)
+        return status;
+    xr_str_append(text, "", 1);
+    if (text->failed)
+        return xr_fail(err, XRAY_E_NOMEM,
+                       "out of memory for the text of %u samples",
+                       samples->count);
+    samples->inputs[i] = (xray_sample_in){
+        .header = XRAY_HEADER(xray_sample_in),
+        .id = i,
+        .prompt = row->prompt,
+        .response = text->data,
+        .ground_truth = row->ground_truth,
+        .data_source = row->data_source,
+        .fields_json = row->fields_json,
+        .prompt_size = strlen(row->prompt),
+        .response_size = text->size - 1,
+        .ids = ids,
+        .id_count = samples->sizes[i],
+        .finish = samples->finish[i],
+        .prompt_ids = row->ids,
+        .prompt_id_count = row->prompt_count,
+    };
+    return XRAY_OK;
+}
+
+/* ---- a rollout ----------------------------------------------------------- */
+
+/* Lets rewards work beside the rollout if there are any that do. A Workhorse
+ * has no rewards, and samples without inputs. */
+static xray_status begin_beside(xr_roles *roles, xr_samples *samples,
+                                const xr_row *const *rows, xr_err *err)
+{
+    xr_scoring_free(samples->scoring);
+    samples->scoring = NULL;
+    samples->beside = 0;
+    if (!samples->inputs || !xr_rewards_work_beside(roles))
+        return XRAY_OK;
+    samples->rows = rows;
+    for (uint32_t i = 0; i < samples->count / samples->n; i++)
+        samples->missing[i] = samples->n;
+    return xr_scoring_begin(roles, samples->inputs, samples->count, err,
+                            &samples->scoring);
+}
+
+/* A step that is left out goes on with the same rewards. */
+static void end_beside(const xr_roles *roles, xr_samples *samples,
+                       xray_status status)
+{
+    if (!samples->scoring)
+        return;
+    samples->beside = xr_scoring_beside(samples->scoring);
+    if (status == XRAY_OK)
+        return;
+    if (roles->nonfinite)
+        xr_scoring_drain(samples->scoring);
+    xr_scoring_free(samples->scoring);
+    samples->scoring = NULL;
 }
 
 xray_status xr_samples_generate(xr_roles *roles, xr_samples *out,
@@ -72,70 +152,57 @@ xray_status xr_samples_generate(xr_roles *roles, xr_samples *out,
     out->n = how->n;
     if (roles->published.due && roles->actor.self)
         status = xr_publish(roles, err);
+    if (status == XRAY_OK)
+        status = begin_beside(roles, out, rows, err);
+    if (status == XRAY_OK)
+        status = roles->calls->generate(roles, out, rows, count, how, err);
+    end_beside(roles, out, status);
+    return status;
+}
+
+xray_status xr_samples_arrived(xr_roles *roles, xr_samples *samples, uint32_t i,
+                               xr_err *err)
+{
+    xray_status status = XRAY_OK;
+    if (!samples->scoring)
+        return XRAY_OK;
+    uint32_t row = i / samples->n;
+    uint32_t first = row * samples->n;
+    if (--samples->missing[row])
+        return XRAY_OK;
+    for (uint32_t k = 0; k < samples->n && status == XRAY_OK; k++)
+        status =
+            prepare_input(roles, samples, samples->rows[row], first + k, err);
     return status == XRAY_OK
-               ? roles->calls->generate(roles, out, rows, count, how, err)
+               ? xr_scoring_submit(samples->scoring, first, samples->n, err)
                : status;
 }
 
-const char *xr_samples_text(const xr_samples *samples, uint32_t i)
+xray_status xr_samples_look(xr_samples *samples, xr_err *err)
 {
-    return samples->text.data + samples->text_at[i];
-}
-
-static xray_status decode_samples(xr_roles *roles, xr_samples *samples,
-                                  xr_err *err)
-{
-    xr_str_clear(&samples->text);
-    for (uint32_t i = 0; i < samples->count; i++) {
-        samples->text_at[i] = samples->text.size;
-        xray_status status = xm_tokenizer_decode(
-            roles->run->tokenizer,
-            samples->tokens + (size_t)i * samples->max_tokens,
-            samples->sizes[i], 2, &samples->text, err);
-        if (status != XRAY_OK)
-            return status;
-        xr_str_append(&samples->text, "", 1);
-    }
-    samples->text_at[samples->count] = samples->text.size;
-    return samples->text.failed
-               ? xr_fail(err, XRAY_E_NOMEM,
-                         "out of memory for the text of %u samples",
-                         samples->count)
-               : XRAY_OK;
+    return samples->scoring ? xr_scoring_look(samples->scoring, err) : XRAY_OK;
 }
 
 xray_status xr_samples_score(xr_roles *roles, xr_samples *samples,
                              const xr_row *const *rows, xr_score_value value,
                              void *ctx, xr_err *err)
 {
-    xray_status status = decode_samples(roles, samples, err);
-    if (status != XRAY_OK)
-        return status;
+    const xr_scored out = { samples->scores, samples->score_rows, value, ctx };
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0;
+         !samples->scoring && status == XRAY_OK && i < samples->count; i++)
+        status = prepare_input(roles, samples, rows[i / samples->n], i, err);
     memset(samples->token_scores, 0,
            (size_t)samples->count * samples->max_tokens *
                sizeof(*samples->token_scores));
-    for (uint32_t i = 0; i < samples->count; i++) {
-        const xr_row *row = rows[i / samples->n];
-        samples->inputs[i] = (xray_sample_in){
-            .header = XRAY_HEADER(xray_sample_in),
-            .id = i,
-            .prompt = row->prompt,
-            .response = xr_samples_text(samples, i),
-            .ground_truth = row->ground_truth,
-            .data_source = row->data_source,
-            .fields_json = row->fields_json,
-            .prompt_size = strlen(row->prompt),
-            .response_size = samples->text_at[i + 1] - samples->text_at[i] - 1,
-            .ids = samples->tokens + (size_t)i * samples->max_tokens,
-            .id_count = samples->sizes[i],
-            .finish = samples->finish[i],
-            .prompt_ids = row->ids,
-            .prompt_id_count = row->prompt_count,
-        };
-    }
-    return xr_rewards_score(roles, samples->inputs, samples->count,
-                            samples->scores, samples->score_rows, value, ctx,
-                            err);
+    if (status == XRAY_OK && !samples->scoring)
+        status = xr_scoring_begin(roles, samples->inputs, samples->count, err,
+                                  &samples->scoring);
+    if (status == XRAY_OK)
+        status = xr_scoring_finish(samples->scoring, &out, err);
+    xr_scoring_free(samples->scoring);
+    samples->scoring = NULL;
+    return status;
 }
 
 void xr_samples_append_line(const xr_samples *samples,

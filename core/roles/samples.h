@@ -42,10 +42,14 @@ typedef struct xr_samples {
     uint32_t *finish;    /* [cap] XRAY_FINISH_* */
     uint64_t *versions;  /* [cap] version of the weights */
     xr_score *scores;    /* [cap] */
-    size_t *text_at;     /* [cap + 1] offset of each response in `text` */
-    xr_str text;         /* responses, each followed by a NUL */
+    xr_str *texts; /* [cap] each response with a NUL, where rewards read it */
     xray_sample_in *inputs;
     float **score_rows; /* [cap] rows of token_scores */
+    /* Of rewards that work beside the rollout: core/roles/rewards.h. */
+    xr_scoring *scoring;       /* or NULL */
+    const xr_row *const *rows; /* [count / n] of the present rollout */
+    uint32_t *missing;         /* [cap] of each row: samples not arrived yet */
+    double beside; /* seconds in which they worked during the last rollout */
 } xr_samples;
 
 xray_status xr_samples_init(xr_samples *samples, uint64_t cap,
@@ -57,7 +61,16 @@ xray_status xr_samples_generate(xr_roles *roles, xr_samples *samples,
                                 const xr_row *const *rows, uint32_t count,
                                 const xr_sampling *how, xr_err *err);
 
-/* Decodes the samples to text and scores them. */
+/* Sample i has been stored. When it is the last one of its row, the row's
+ * samples are submitted to the rewards that work beside the rollout. */
+xray_status xr_samples_arrived(xr_roles *roles, xr_samples *samples, uint32_t i,
+                               xr_err *err);
+/* Takes the scores that are there already, and returns the failure of a reward
+ * that ends the rollout. */
+xray_status xr_samples_look(xr_samples *samples, xr_err *err);
+
+/* Decodes the samples to text and scores them, as far as this was not done
+ * beside the rollout. */
 xray_status xr_samples_score(xr_roles *roles, xr_samples *samples,
                              const xr_row *const *rows, xr_score_value value,
                              void *ctx, xr_err *err);

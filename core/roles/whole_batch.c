@@ -338,40 +338,73 @@ static xray_status pack_prompts(xr_whole *w, const xr_replicas *engines,
     return XRAY_OK;
 }
 
-static void take_engine_samples(xr_samples *to, const xr_wire_rollout *from,
-                                uint32_t i, uint32_t engines)
+/* The samples of a call, which are taken engine by engine. */
+typedef struct rollout {
+    xr_roles *roles;
+    xr_samples *samples;
+    xr_replicas engines;
+    xr_wire_rollout wires[XR_MAX_RANKS];
+    uint8_t taken[XR_MAX_RANKS];
+} rollout;
+
+/* Copies the samples of engine i to their places. */
+static xray_status take_engine_samples(rollout *r, uint32_t i, xr_err *err)
 {
+    xr_samples *to = r->samples;
+    const xr_wire_rollout *from = &r->wires[i];
     uint32_t n = from->header->how.n;
     size_t max = from->header->how.max_tokens;
-    for (uint32_t p = 0; p < from->header->prompts; p++)
-        for (uint32_t k = 0; k < n; k++) {
-            size_t at = ((size_t)i + (size_t)p * engines) * n + k;
-            size_t source = (size_t)p * n + k;
-            uint32_t size = from->sizes[source];
-            size = size < to->max_tokens ? size : to->max_tokens;
-            memcpy(to->tokens + at * to->max_tokens,
-                   from->tokens + source * max, size * sizeof(int32_t));
-            memcpy(to->logp + at * to->max_tokens, from->logp + source * max,
-                   size * sizeof(float));
-            to->sizes[at] = size;
-            to->finish[at] = from->finish[source];
-            to->versions[at] = from->versions[source];
-        }
+    xray_status status = XRAY_OK;
+    for (size_t source = 0;
+         source < (size_t)from->header->prompts * n && status == XRAY_OK;
+         source++) {
+        size_t at = (i + source / n * r->engines.count) * n + source % n;
+        uint32_t size = from->sizes[source];
+        size = size < to->max_tokens ? size : to->max_tokens;
+        memcpy(to->tokens + at * to->max_tokens, from->tokens + source * max,
+               size * sizeof(int32_t));
+        memcpy(to->logp + at * to->max_tokens, from->logp + source * max,
+               size * sizeof(float));
+        to->sizes[at] = size;
+        to->finish[at] = from->finish[source];
+        to->versions[at] = from->versions[source];
+        status = xr_samples_arrived(r->roles, to, (uint32_t)at, err);
+    }
+    return status;
+}
+
+/* Takes the samples of the engines that have answered. */
+static xray_status take_answered(void *ctx, xr_err *err)
+{
+    rollout *r = ctx;
+    xray_status status = XRAY_OK;
+    for (uint32_t i = 0; i < r->engines.count && status == XRAY_OK; i++) {
+        if (r->taken[i] ||
+            answering_horse(r->roles->whole, &r->engines, i)->future)
+            continue;
+        r->taken[i] = 1;
+        status = take_engine_samples(r, i, err);
+    }
+    return status == XRAY_OK ? xr_samples_look(r->samples, err) : status;
 }
 
 /* The ranks of one engine get the same requests in the same order. */
-static xray_status generate_on_engines(xr_whole *w, const xr_replicas *engines,
-                                       xr_err *err)
+static xray_status generate_on_engines(rollout *r, xr_err *err)
 {
+    xr_whole *w = r->roles->whole;
     xray_status status = XRAY_OK;
-    for (uint32_t at = 0; at < engines->ranks->count && status == XRAY_OK;
+    for (uint32_t at = 0; at < r->engines.ranks->count && status == XRAY_OK;
          at++) {
         xray_region *region = NULL;
-        xr_horse *h = horse_at(w, engines, at, &region);
+        xr_horse *h = horse_at(w, &r->engines, at, &region);
         status = xr_actor_call(h->actor, "generate", err, &h->future, region,
                                XR_NO_REGION);
     }
-    return xr_whole_wait_each(w, engines, status, err);
+    w->beside = take_answered;
+    w->beside_ctx = r;
+    status = xr_whole_wait_each(w, &r->engines, status, err);
+    w->beside = NULL;
+    return status;
 }
 
 xray_status xr_whole_generate(xr_roles *roles, xr_samples *samples,
@@ -379,16 +412,15 @@ xray_status xr_whole_generate(xr_roles *roles, xr_samples *samples,
                               const xr_sampling *how, xr_err *err)
 {
     xr_whole *w = roles->whole;
-    const xr_replicas engines = xr_replicas_of(w->run, XRAY_ROLE_ROLLOUT);
-    xr_wire_rollout rollouts[XR_MAX_RANKS];
+    rollout r = { .roles = roles,
+                  .samples = samples,
+                  .engines = xr_replicas_of(w->run, XRAY_ROLE_ROLLOUT) };
     xray_status status = xr_whole_check_fit(w, err);
-    for (uint32_t i = 0; i < engines.count && status == XRAY_OK; i++)
+    for (uint32_t i = 0; i < r.engines.count && status == XRAY_OK; i++)
         status =
-            pack_prompts(w, &engines, i, rows, count, how, &rollouts[i], err);
+            pack_prompts(w, &r.engines, i, rows, count, how, &r.wires[i], err);
     if (status == XRAY_OK)
-        status = generate_on_engines(w, &engines, err);
-    for (uint32_t i = 0; i < engines.count && status == XRAY_OK; i++)
-        take_engine_samples(samples, &rollouts[i], i, engines.count);
+        status = generate_on_engines(&r, err);
     if (status == XRAY_E_NUMERIC)
         roles->nonfinite = 1;
     xr_whole_put_regions(w);

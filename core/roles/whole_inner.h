@@ -52,6 +52,10 @@ struct xr_whole {
     uint32_t *part;  /* [row_cap] the replica of a unit */
     uint32_t *start; /* [row_cap + 1] first token of a row */
     xr_views views;  /* micro-batches of one replica, to count them */
+    /* Called by a wait after each answer and in between, or NULL; its failure
+     * ends the wait. */
+    xray_status (*beside)(void *ctx, xr_err *err);
+    void *beside_ctx;
 };
 
 /* Waits for the calls in progress on these ranks and frees their futures. The

@@ -115,6 +115,10 @@ static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
         left = count_waiting(w, ranks);
         if (ends_wait(status, patience, left < before))
             return status;
+        if (first == XRAY_OK && w->beside)
+            status = w->beside(w->beside_ctx, err);
+        if (first == XRAY_OK && status != XRAY_OK)
+            return status;
     }
     return first;
 }

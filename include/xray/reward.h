@@ -18,6 +18,14 @@
 
 #define XRAY_IFACE_REWARD "xray.reward/0"
 
+/* Bits of xray_reward_ops.capabilities. */
+/* Samples are scored while the caller does other work: `submit` waits for no
+ * score, and more samples may be submitted while others are outstanding. During
+ * a rollout such a reward gets the samples of a prompt in one call as soon as
+ * all of them have ended, whichever prompt that is. Any other reward gets all
+ * samples of a rollout or validation batch in one call, after it. */
+#define XRAY_REWARD_BESIDE (1u << 0)
+
 /* One sample. It stays valid until its score was polled. Strings are UTF-8 and
  * end with a NUL; *_size is their length in bytes without it, and there is no
  * other NUL in them. */
@@ -83,6 +91,8 @@ typedef struct xray_reward_ops {
 
     /* Finds an extension by its id; NULL if there is none. [any] */
     const void *(*extension)(void *self, const char *id);
+
+    uint64_t capabilities; /* XRAY_REWARD_* */
 } xray_reward_ops;
 
 #endif

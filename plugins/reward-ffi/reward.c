@@ -163,4 +163,5 @@ const xray_reward_ops fn_ops = {
     .destroy = destroy_reward,
     .submit = submit_samples,
     .poll = poll_score,
+    .capabilities = XRAY_REWARD_BESIDE,
 };

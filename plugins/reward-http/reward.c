@@ -184,4 +184,5 @@ const xray_reward_ops http_ops = {
     .destroy = destroy_reward,
     .submit = submit_samples,
     .poll = poll_score,
+    .capabilities = XRAY_REWARD_BESIDE,
 };

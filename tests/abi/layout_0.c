@@ -486,4 +486,5 @@ AT(xray_reward_ops, destroy, 16);
 AT(xray_reward_ops, submit, 24);
 AT(xray_reward_ops, poll, 32);
 AT(xray_reward_ops, extension, 40);
-SIZE(xray_reward_ops, 48);
+AT(xray_reward_ops, capabilities, 48);
+SIZE(xray_reward_ops, 56);

@@ -267,6 +267,17 @@ static void a_failure_can_have_a_score(void **state)
         "sample 1 gets error_score -3: the function crashed (Aborted)");
     assert_int_equal(r.host.warnings, 1);
     r.ops->destroy(r.self);
+
+    /* A gigabyte leaks in sixteen calls; a worker that has no more is replaced.
+     */
+    int failed = 0;
+    rig_open(&r, C_KEYS("symbol", "obey", "memory", "512M", "on_error", "score",
+                        "error_score", "-1", "workers", "1"));
+    for (int i = 0; i < 16; i++)
+        failed += score_text(&r, "leak") == -1;
+    assert_in_range(failed, 1, 4);
+    assert_true(score_text(&r, "well") == 2);
+    r.ops->destroy(r.self);
 }
 
 /* ---- Python ------------------------------------------------------------- */

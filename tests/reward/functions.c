@@ -34,6 +34,8 @@ float add_lists(const int32_t *ids, uint64_t id_count, const double *weights,
     return (float)sum;
 }
 
+#define LEAK (64u << 20) /* bytes of a call */
+
 const char obey_sig[] = "response:s -> d";
 double obey(const char *response)
 {
@@ -45,6 +47,14 @@ double obey(const char *response)
         return NAN;
     if (strcmp(response, "print") == 0)
         (void)puts("[1,2,3]");
+    if (strcmp(response, "leak") == 0) {
+        static char *volatile lost;
+        lost = malloc(LEAK);
+        if (!lost)
+            (void)raise(SIGABRT);
+        else
+            memset(lost, 1, LEAK);
+    }
     for (volatile int hung = strcmp(response, "hang") == 0; hung;)
         ;
     return 2;

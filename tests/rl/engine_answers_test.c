@@ -3,6 +3,8 @@
  * Proves that samples on their way from an engine to rewards are stored where
  * they belong, and that wrong answers of an engine are refused.
  */
+#include <math.h>
+
 #include "core/plugin/cancel.h"
 #include "tests/rl/engine_rig.h"
 
@@ -306,6 +308,132 @@ static void rewards_receive_all_fields_of_a_sample(void **state)
     xr_str_free(&out);
 }
 
+/* ---- rewards beside the rollout ------------------------------------------ */
+
+static uint32_t nan_at; /* the sample whose log-prob is NaN, or 0 */
+
+static xray_status poll_with_nan(void *self, xray_sample_out *out)
+{
+    static const float bad[MOST] = { NAN };
+    xray_status status = engine_ops.poll(self, out);
+    if (status == XRAY_OK && engine.given == nan_at)
+        out->logp = bad;
+    return status;
+}
+
+static xray_status roll_beside(fixture *f, xr_err *err)
+{
+    static xray_infer_ops ops;
+    ops = engine_ops;
+    ops.poll = poll_with_nan;
+    f->run.infer.ops = &ops;
+    memset(&engine, 0, sizeof(engine));
+    f->run.rewards[1] = (xr_part){ .ops = &beside_ops,
+                                   .instance = "reward.beside",
+                                   .weight = 0.7,
+                                   .host = f->run.infer.host };
+    f->run.reward_count = 2;
+    return xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, err);
+}
+
+static void add_value(void *ctx, size_t sample, const char *instance,
+                      const char *name, double value)
+{
+    (void)sample;
+    assert_string_equal(instance, "reward.beside");
+    assert_string_equal(name, "third");
+    *(double *)ctx += value / 6;
+}
+
+/* The engine gives the last row first. Each row is submitted once both of its
+ * samples are there, and the other reward gets all after the rollout. */
+static void rows_are_submitted_as_they_end(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    assert_int_equal(roll_beside(f, &err), XRAY_OK);
+    assert_string_equal(beside.log, "after 2: 4 \"c d\" 5 \"d\"\n"
+                                    "after 4: 2 \"b c\" 3 \"c d\"\n"
+                                    "after 6: 0 \"a\" 1 \"b c\"\n");
+    assert_true(beside.polled_early > 0);
+    assert_true(f->samples.beside > 0);
+    assert_int_equal(grader.count, 0);
+    assert_int_equal(
+        xr_samples_score(&f->roles, &f->samples, rows, NULL, NULL, &err),
+        XRAY_OK);
+    assert_int_equal(grader.count, 6);
+    assert_int_equal(beside.count, 6); /* nothing twice */
+    assert_int_equal(beside.given, 6);
+    /* Without such a reward there is nothing beside. */
+    f->run.reward_count = 1;
+    memset(&engine, 0, sizeof(engine));
+    assert_int_equal(
+        xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, &err),
+        XRAY_OK);
+    assert_true(f->samples.beside == 0);
+}
+
+/* Whatever the order of the answers, and whether they came during the rollout
+ * or after it, the same bits come out. */
+static void the_order_of_answers_changes_no_bit(void **state)
+{
+    fixture *f = *state;
+    double first_scores[6];
+    double first_mean = 0;
+    for (int i = 0; i < 4; i++) {
+        xr_err err = { "" };
+        double mean = 0;
+        memset(&beside, 0, sizeof(beside));
+        beside.newest_first = i & 1;
+        beside.silent = i & 2;
+        assert_int_equal(roll_beside(f, &err), XRAY_OK);
+        assert_int_equal(beside.given > 0, !beside.silent);
+        assert_int_equal(xr_samples_score(&f->roles, &f->samples, rows,
+                                          add_value, &mean, &err),
+                         XRAY_OK);
+        for (uint32_t k = 0; k < 6; k++) {
+            if (i == 0)
+                first_scores[k] = f->samples.scores[k].score;
+            assert_memory_equal(&first_scores[k], &f->samples.scores[k].score,
+                                sizeof(double));
+        }
+        if (i == 0)
+            first_mean = mean;
+        assert_memory_equal(&first_mean, &mean, sizeof(mean));
+    }
+    /* Sample 4 has the ids 2 and 3 and 4. */
+    assert_true(first_scores[4] == 18 + 0.7 * (9 / 3.0));
+}
+
+/* A failure during the rollout ends it, and nothing of it is left. */
+static void a_failing_reward_ends_the_rollout(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    beside.fails = 2;
+    assert_int_equal(roll_beside(f, &err), XRAY_E_RANGE);
+    assert_non_null(strstr(err.text, "poll failed with status -101"));
+    assert_int_equal(engine.given, 2);
+    assert_string_equal(engine.aborted, "0 1 2 ");
+    assert_null(f->samples.scoring);
+}
+
+/* When a rollout fails by a value that is not finite, the run may go on: the
+ * answers that are outstanding are not those of the next rollout. */
+static void a_rollout_left_out_leaves_no_answers(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    beside.silent = 1;
+    nan_at = 3;
+    assert_int_equal(roll_beside(f, &err), XRAY_E_NUMERIC);
+    nan_at = 0;
+    assert_true(f->roles.nonfinite);
+    assert_int_equal(beside.count, 2);
+    assert_int_equal(beside.given, 2);
+    assert_null(f->samples.scoring);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 static xray_sample_out next_sample;
@@ -391,6 +519,10 @@ int main(void)
         CASE(too_many_samples_are_refused),
         CASE(an_engine_without_progress_times_out),
         CASE(rewards_receive_all_fields_of_a_sample),
+        CASE(rows_are_submitted_as_they_end),
+        CASE(the_order_of_answers_changes_no_bit),
+        CASE(a_failing_reward_ends_the_rollout),
+        CASE(a_rollout_left_out_leaves_no_answers),
         CASE(samples_of_the_next_request_are_refused),
         CASE(a_sample_has_the_version_it_began_with),
     };

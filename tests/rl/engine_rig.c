@@ -159,6 +159,64 @@ static const xray_reward_ops grader_ops = { .header =
                                             .submit = grader_submit,
                                             .poll = grader_poll };
 
+/* ---- a reward that works beside the rollout ------------------------------ */
+
+rig_beside beside;
+
+static xray_status beside_submit(void *self, const xray_sample_in *samples,
+                                 uint64_t count, uint64_t stride)
+{
+    size_t used = strlen(beside.log);
+    (void)self;
+    assert_int_equal(stride, sizeof(*samples));
+    used += (size_t)snprintf(beside.log + used, sizeof(beside.log) - used,
+                             "after %u:", engine.given);
+    for (uint64_t i = 0; i < count; i++) {
+        beside.samples[beside.count++] = &samples[i];
+        used += (size_t)snprintf(beside.log + used, sizeof(beside.log) - used,
+                                 " %u \"%s\"", (unsigned)samples[i].id,
+                                 samples[i].response);
+    }
+    (void)snprintf(beside.log + used, sizeof(beside.log) - used, "\n");
+    return XRAY_OK;
+}
+
+/* The score is a third of the sum of the ids, and so is a named value; the
+ * sample that has waited longest comes first, or last. */
+static xray_status beside_poll(void *self, uint64_t wait_ns, xray_score *out)
+{
+    static xray_named_value value = { .name = "third" };
+    (void)self;
+    (void)wait_ns;
+    uint32_t left = beside.count - beside.given;
+    beside.polled_early += engine.given < 6;
+    if (!left)
+        return XRAY_END;
+    if (beside.silent && !wait_ns)
+        return XRAY_AGAIN;
+    if (beside.fails && beside.given + 1 == beside.fails)
+        return XRAY_E_RANGE;
+    uint32_t at = beside.newest_first ? beside.count - 1 : beside.given;
+    const xray_sample_in *s = beside.samples[at];
+    if (beside.newest_first)
+        beside.samples[at] = beside.samples[beside.given];
+    beside.given++;
+    out->id = s->id;
+    for (uint32_t t = 0; t < s->id_count; t++)
+        out->score += s->ids[t];
+    out->score /= 3;
+    value.value = out->score;
+    out->values = &value;
+    out->value_count = 1;
+    out->value_stride = sizeof(value);
+    return XRAY_OK;
+}
+
+const xray_reward_ops beside_ops = { .header = XRAY_HEADER(xray_reward_ops),
+                                     .submit = beside_submit,
+                                     .poll = beside_poll,
+                                     .capabilities = XRAY_REWARD_BESIDE };
+
 /* ---- a fixture ---------------------------------------------------------- */
 
 static const int32_t prompt_ids[] = { 3, 2, 1 };
@@ -193,6 +251,7 @@ int set_up(void **state)
     fixture *f = calloc(1, sizeof(*f));
     memset(&engine, 0, sizeof(engine));
     memset(&grader, 0, sizeof(grader));
+    memset(&beside, 0, sizeof(beside));
     xr_run *run = &f->run;
     make_fake_roles(run, &f->roles);
     f->roles.published.synced = 1;

@@ -52,6 +52,21 @@ typedef struct rig_grader {
 } rig_grader;
 extern rig_grader grader;
 
+/* A reward that works beside the rollout; its log has a line per submission
+ * that tells how many samples the engine had given. */
+typedef struct rig_beside {
+    const xray_sample_in *samples[8];
+    uint32_t count;
+    uint32_t given;
+    uint32_t polled_early; /* polls before the last sample was there */
+    uint32_t fails;        /* the answer that fails, or 0 */
+    int newest_first;
+    int silent; /* it answers only those who wait */
+    char log[1024];
+} rig_beside;
+extern rig_beside beside;
+extern const xray_reward_ops beside_ops;
+
 typedef struct fixture {
     xr_run run;
     xr_roles roles;

@@ -417,7 +417,7 @@ static const struct {
       XRAY_E_NUMERIC,
       1,
       2,
-      "reward.r gave the score nan for sample 1, expected a finite "
+      "reward.r gave the score inf for sample 0, expected a finite "
       "number" },
     { { { .id = 1, .score = NAN }, { .id = 1 }, END },
       XRAY_E_BUG,
@@ -473,8 +473,9 @@ static void faulty_answers_are_refused(void **state)
     }
 }
 
-/* Named values are passed on with sample and instance. One without a name is
- * skipped, and arrays compiled with another header have another stride. */
+/* Named values are passed on with sample and instance, in the order of the
+ * samples. One without a name is skipped, and arrays compiled with another
+ * header have another stride. */
 static void named_values_are_passed_on(void **state)
 {
     static const struct {
@@ -498,9 +499,9 @@ static void named_values_are_passed_on(void **state)
     xr_err err = { "" };
     (void)state;
     assert_int_equal(score_two(&s, &g, scores, &err), XRAY_OK);
-    assert_string_equal(heard, "1 reward.r left 1\n"
-                               "0 reward.r a 3\n"
-                               "0 reward.r b 4\n");
+    assert_string_equal(heard, "0 reward.r a 3\n"
+                               "0 reward.r b 4\n"
+                               "1 reward.r left 1\n");
     assert_true(scores[1].score == 8 && scores[1].parts[0] == 4);
     assert_true(scores[0].score == -2 && scores[0].parts[0] == -1);
     assert_int_equal(s.last_wait, 0); /* there is nothing to wait for */
