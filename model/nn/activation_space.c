@@ -156,19 +156,39 @@ static void take_keys(arena_cursor *c, const xm_config *config, xm_space *s)
         s->dkv = take_floats(c, s->tokens * dim);
 }
 
+/* What a pass leaves to no other one. */
+static void take_scratch(arena_cursor *c, const xm_config *config, xm_space *s)
+{
+    xm_dims d = xm_dims_of(config);
+    uint64_t n = rank_tokens(config, s);
+    s->act = take_shared(c, s, n * d.ffn);
+    take_keys(c, config, s);
+    if (config->slice.ranks > 1 && config->dtype == XRAY_BF16)
+        s->sum = take_floats(c, padded_tokens(config, s) * d.hidden);
+    if (!(s->flags & XM_SPACE_TRAIN))
+        return;
+    if (config->dtype == XRAY_BF16)
+        s->d_up = take_floats(c, n * d.up);
+    s->d_o = take_floats(c, n * d.q);
+    s->dqkv = take_floats(c, n * d.qkv);
+}
+
+/* The scratch comes first; a space beside another one has that one's. */
 static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
 {
-    arena_cursor c = { .base = arena, .size = xm_config_act_bytes(config) };
+    arena_cursor c = { .base = s->beside ? s->beside->arena : arena,
+                       .size = xm_config_act_bytes(config) };
     xm_dims d = xm_dims_of(config);
     uint64_t n = rank_tokens(config, s);
     uint64_t padded = padded_tokens(config, s);
     int biased = config->o_bias || config->mlp_bias;
     int sliced = config->slice.ranks > 1;
+    take_scratch(&c, config, s);
+    c.base = arena;
+    c.used = s->beside ? 0 : c.used;
     s->h = take_shared(&c, s, padded * d.hidden);
-    s->act = take_shared(&c, s, n * d.ffn);
     take_block_inputs(&c, config, s);
     take_all_blocks(&c, config, s);
-    take_keys(&c, config, s);
     /* Slices add biases to fp32 sums, and have a scratch for that here, in
      * which the rank's own tokens have room anyway. */
     s->hidden = sliced && biased && !(s->flags & XM_SPACE_SEQUENCE)
@@ -181,8 +201,6 @@ static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
     s->value = take_floats(&c, n);
     if (s->flags & XM_SPACE_TRAIN || (sliced && biased))
         s->zeros = take_floats(&c, n);
-    if (sliced && config->dtype == XRAY_BF16)
-        s->sum = take_floats(&c, padded * d.hidden);
     if (sliced) {
         s->top = take_floats(&c, n);
         s->partial = take_floats(&c, 4 * n);
@@ -197,10 +215,6 @@ static uint64_t lay_out_space(const xm_config *config, void *arena, xm_space *s)
         /* No gathered states are needed once the backward pass reaches the
          * blocks. */
         s->dx = s->items;
-        if (config->dtype == XRAY_BF16)
-            s->d_up = take_floats(&c, n * d.up);
-        s->d_o = take_floats(&c, n * d.q);
-        s->dqkv = take_floats(&c, n * d.qkv);
     }
     return c.used;
 }
@@ -215,16 +229,28 @@ uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
     return lay_out_space(config, NULL, &s);
 }
 
+uint64_t xm_space_beside_bytes(const xm_config *config, uint64_t tokens,
+                               uint64_t rows, uint64_t row_tokens,
+                               uint32_t flags)
+{
+    const xm_space first = { .arena = NULL };
+    xm_space s = { .tokens = tokens,
+                   .rows = rows,
+                   .row_tokens = row_tokens,
+                   .flags = complete_flags(config, flags),
+                   .beside = &first };
+    return lay_out_space(config, NULL, &s);
+}
+
 static xray_status allocate_arena(const xm_decoder *decoder, xm_space *s,
                                   const char *owner, xr_err *err)
 {
     const xm_config *config = &decoder->config;
+    uint64_t bytes = lay_out_space(config, NULL, s);
     s->x = xr_calloc(s->layers + 1u, sizeof *s->x);
     s->blocks = xr_calloc(s->layers, sizeof *s->blocks);
     if (!s->x || !s->blocks)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
-    uint64_t bytes =
-        xm_space_bytes(config, s->tokens, s->rows, s->row_tokens, s->flags);
     void *arena = NULL;
     xray_status status = s->device->alloc(s->device_self, owner,
                                           XRAY_TAG_ACTIVATIONS, bytes, &arena);
@@ -239,6 +265,23 @@ static xray_status allocate_arena(const xm_decoder *decoder, xm_space *s,
     return XRAY_OK;
 }
 
+/* Creates a space of the sizes of `like`. */
+static xray_status create_space(const xm_decoder *decoder, const xm_space *like,
+                                const char *owner, xr_err *err, xm_space **out)
+{
+    xm_space *s = xr_calloc(1, sizeof *s);
+    if (!s)
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
+    *s = *like;
+    xray_status status = allocate_arena(decoder, s, owner, err);
+    if (status != XRAY_OK) {
+        xm_space_destroy(s);
+        return status;
+    }
+    *out = s;
+    return XRAY_OK;
+}
+
 xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
                             uint64_t rows, uint64_t row_tokens, uint32_t flags,
                             const char *owner, xr_err *err, xm_space **out)
@@ -249,23 +292,29 @@ xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
                        "at least one row, got %llu and %llu",
                        owner, (unsigned long long)tokens,
                        (unsigned long long)rows);
-    xm_space *s = xr_calloc(1, sizeof *s);
-    if (!s)
-        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", owner);
-    s->device = decoder->device;
-    s->device_self = decoder->device_self;
-    s->tokens = tokens;
-    s->rows = rows;
-    s->row_tokens = row_tokens;
-    s->flags = complete_flags(&decoder->config, flags);
-    s->layers = xm_config_chunk(&decoder->config);
-    xray_status status = allocate_arena(decoder, s, owner, err);
-    if (status != XRAY_OK) {
-        xm_space_destroy(s);
-        return status;
-    }
-    *out = s;
-    return XRAY_OK;
+    const xm_space like = { .device = decoder->device,
+                            .device_self = decoder->device_self,
+                            .tokens = tokens,
+                            .rows = rows,
+                            .row_tokens = row_tokens,
+                            .flags = complete_flags(&decoder->config, flags),
+                            .layers = xm_config_chunk(&decoder->config) };
+    return create_space(decoder, &like, owner, err, out);
+}
+
+xray_status xm_space_create_beside(const xm_decoder *decoder,
+                                   const xm_space *first, const char *owner,
+                                   xr_err *err, xm_space **out)
+{
+    const xm_space like = { .device = first->device,
+                            .device_self = first->device_self,
+                            .tokens = first->tokens,
+                            .rows = first->rows,
+                            .row_tokens = first->row_tokens,
+                            .flags = first->flags,
+                            .layers = first->layers,
+                            .beside = first };
+    return create_space(decoder, &like, owner, err, out);
 }
 
 void xm_space_destroy(xm_space *s)

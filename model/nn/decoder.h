@@ -200,6 +200,12 @@ typedef struct xm_space xm_space;
 xray_status xm_space_create(const xm_decoder *decoder, uint64_t tokens,
                             uint64_t rows, uint64_t row_tokens, uint32_t flags,
                             const char *owner, xr_err *err, xm_space **out);
+/* Creates another such space, which has the scratch of `first` too: each pass
+ * of one must have ended before the other begins one, and `first` lives longer.
+ */
+xray_status xm_space_create_beside(const xm_decoder *decoder,
+                                   const xm_space *first, const char *owner,
+                                   xr_err *err, xm_space **out);
 void xm_space_destroy(xm_space *space); /* accepts NULL */
 /* Makes the next passes those over a chunk of the decoder's layers
  * (xm_config_chunks), number 0 unless it was set. A chunk that does not begin
@@ -214,6 +220,10 @@ xray_status xm_space_restore(xm_space *space);
 /* The bytes that such a space would occupy. Pure. */
 uint64_t xm_space_bytes(const xm_config *config, uint64_t tokens, uint64_t rows,
                         uint64_t row_tokens, uint32_t flags);
+/* The bytes of one beside another one. Pure. */
+uint64_t xm_space_beside_bytes(const xm_config *config, uint64_t tokens,
+                               uint64_t rows, uint64_t row_tokens,
+                               uint32_t flags);
 
 /* Runs the embedding, the blocks and the final norm. */
 xray_status xm_forward(xm_decoder *decoder, xm_space *space,

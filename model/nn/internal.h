@@ -110,6 +110,7 @@ struct xm_space {
     uint64_t live; /* tokens of the forward pass whose activations are held; 0:
                     * none */
     void *arena;
+    const struct xm_space *beside; /* whose scratch it has too; NULL: its own */
     /* Arrays of [own] tokens have those that this rank holds of the residual
      * stream, and arrays of [padded] tokens as many for every rank; without
      * SEQUENCE both are all tokens. */

@@ -297,9 +297,12 @@ create_flights(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
     for (uint32_t i = 0; i < self->flight_count && status == XRAY_OK; i++) {
         xm_flight *flight = &self->flights[i];
-        status = xm_space_create(self->decoder, load->tokens,
-                                 xm_packed_rows(load->rows), load->row_tokens,
-                                 flags, self->owner, err, &flight->space);
+        status =
+            i ? xm_space_create_beside(self->decoder, self->flights[0].space,
+                                       self->owner, err, &flight->space)
+              : xm_space_create(self->decoder, load->tokens,
+                                xm_packed_rows(load->rows), load->row_tokens,
+                                flags, self->owner, err, &flight->space);
         if (status == XRAY_OK)
             status = xm_packer_create(&limits, self->device, self->device_self,
                                       self->owner, err, &flight->packer);

@@ -260,9 +260,11 @@ xray_plan xm_trainer_plan(const xm_trainer_options *options,
     };
     own.bytes[XRAY_TAG_WEIGHTS] = weight_bytes(layout, load);
     own.bytes[XRAY_TAG_ACTIVATIONS] =
-        flights * xm_space_bytes(model, load->tokens,
-                                 xm_packed_rows(load->rows), load->row_tokens,
-                                 flags);
+        xm_space_bytes(model, load->tokens, xm_packed_rows(load->rows),
+                       load->row_tokens, flags) +
+        (flights - 1) * xm_space_beside_bytes(model, load->tokens,
+                                              xm_packed_rows(load->rows),
+                                              load->row_tokens, flags);
     own.bytes[XRAY_TAG_WORKSPACE] = flights * xm_packer_bytes(&limits) +
                                     xm_decoder_bytes(model, load->row_tokens) +
                                     xm_group_bytes(ranks);

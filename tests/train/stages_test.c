@@ -530,6 +530,23 @@ static void layers_that_cannot_be_divided_are_refused(void **state)
     }
 }
 
+/* Of three stages the first one holds three micro-batches and the second one
+ * two, each beside one scratch: the MLP's width, the gradients of o's inputs
+ * and those of q, k and v, in fp32. */
+static void micro_batches_of_a_stage_share_their_scratch(void **state)
+{
+    (void)state;
+    ranks_run run = run_of(&splits[1], 1);
+    uint64_t bytes[2];
+    for (uint32_t stage = 0; stage < 2; stage++) {
+        xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+        assert_int_equal(rig_plan_rank(&run.spec, stage, 3, &plan), XRAY_OK);
+        bytes[stage] = plan.bytes[XRAY_TAG_ACTIVATIONS];
+    }
+    assert_int_equal(3 * bytes[1] - 2 * bytes[0],
+                     run.spec.tokens * (160 + 64 + 128) * sizeof(float));
+}
+
 static void the_plan_names_the_axes_and_who_answers(void **state)
 {
     (void)state;
@@ -570,6 +587,7 @@ int main(int argc, char **argv)
             a_gradient_that_is_not_finite_skips_the_step_on_all_stages),
         cmocka_unit_test(ranks_with_other_numbers_of_micro_batches_are_named),
         cmocka_unit_test(layers_that_cannot_be_divided_are_refused),
+        cmocka_unit_test(micro_batches_of_a_stage_share_their_scratch),
         cmocka_unit_test(the_plan_names_the_axes_and_who_answers),
     };
     thorough = argc > 1 && strcmp(argv[1], "all") == 0;
