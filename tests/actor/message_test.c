@@ -22,8 +22,8 @@ static void signatures_are_parsed(void **state)
                      0);
 
     static const char *const bad[][2] = {
-        { "u U", "no \"->\"" },
-        { "", "no \"->\"" },
+        { "u U", "or -> was expected" },
+        { "", "or -> was expected" },
         { "u x -> d", "'x' at 3" },
         { "u -> d q", "'q' at 8" },
         { "u - > d", "'-'" },

@@ -429,11 +429,12 @@ static void bad_signatures_are_explained(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        { "u x -> d",
-          "signature \"u x -> d\": 'x' at 3 is not one of u U i I d s b m" },
+        { "u x -> d", "signature \"u x -> d\": 'x' at 3, expected one of u U i "
+                      "I d s b m or ->" },
         { "u -> d q",
-          "signature \"u -> d q\": 'q' at 8 is not one of u U i I d s b m" },
-        { "u U", "signature \"u U\": it has no \"->\"" },
+          "signature \"u -> d q\": 'q' at 8, expected one of u U i I d s b m" },
+        { "u U", "signature \"u U\": it ends where one of u U i I d s b m or "
+                 "-> was expected" },
         { "uuuuuuuuuuuuuuuuuuuuuuu->uu",
           "signature \"uuuuuuuuuuuuuuuuuuuuuuu->uu\": more than 24 letters" },
     };

@@ -38,4 +38,6 @@ grep -q '^log-sum-exp ' "$work/out.txt"
 test "$(grep -c '^\(one rank\|TP\|CP\|PP\|DP\|zero3\).* | .* | .* | ' "$work/out.txt")" = 11
 bash "$XRAY_SOURCE/bench/sync.sh" "$XRAY_BUILD" "$XRAY_SOURCE/examples/pairings" 1 >"$work/out.txt"
 [ "$(grep -cE ' MB .* ms .* GB/s$' "$work/out.txt")" = 8 ] || { cat "$work/out.txt" >&2; exit 1; }
+"$XRAY_BUILD/bench-rewards" ffi 10 language=python "path=$XRAY_SOURCE/examples/rewards/gsm8k.py" workers=2 >"$work/out.txt"
+grep -q '^10 samples in ' "$work/out.txt"
 echo "bench: ok"
