@@ -6,6 +6,7 @@
 #include "model/train/flow.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/str.h"
 
@@ -226,23 +227,27 @@ xray_status xm_flow_make(const xm_schedule *schedule, xr_err *err,
     flow_maker m = { .own = schedule, .flow = flow };
     size_t turns = (size_t)schedule->chunks * schedule->batches;
     size_t ended = 2 * turns * schedule->stages;
-    uint32_t *memory = xr_calloc(3 * (size_t)schedule->stages + ended + turns +
-                                     xm_schedule_in_flight(schedule),
-                                 sizeof(*memory));
+    size_t words = 3 * (size_t)schedule->stages + ended + turns +
+                   xm_schedule_in_flight(schedule);
     flow->count = 0;
-    if (memory) {
-        open_maker(&m, memory, ended);
-        while (run_turns(&m))
-            ;
+    if (words > flow->memory_cap) {
+        uint32_t *more = realloc(flow->memory, words * sizeof(*more));
+        if (!more)
+            return xr_fail(err, XRAY_E_NOMEM, "no memory for a schedule");
+        flow->memory = more;
+        flow->memory_cap = words;
     }
-    free(memory);
-    return memory && !m.failed
-               ? XRAY_OK
-               : xr_fail(err, XRAY_E_NOMEM, "no memory for a schedule");
+    memset(flow->memory, 0, words * sizeof(*flow->memory));
+    open_maker(&m, flow->memory, ended);
+    while (run_turns(&m))
+        ;
+    return m.failed ? xr_fail(err, XRAY_E_NOMEM, "no memory for a schedule")
+                    : XRAY_OK;
 }
 
 void xm_flow_free(xm_flow *flow)
 {
     free(flow->steps);
+    free(flow->memory);
     *flow = (xm_flow){ 0 };
 }

@@ -32,6 +32,8 @@ typedef struct xm_flow {
     xm_flow_step *steps;
     uint32_t count;
     uint32_t cap;
+    uint32_t *memory; /* [memory_cap] of xm_flow_make, kept for the next call */
+    size_t memory_cap;
 } xm_flow;
 
 /* Writes the steps to *flow, whose memory is used again. XRAY_E_NOMEM. */
