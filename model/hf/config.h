@@ -163,6 +163,16 @@ xray_status xm_config_read(const char *dir, xr_err *err, xm_config *out,
 xray_status xm_config_slice(const xm_config *model, uint32_t rank,
                             uint32_t ranks, xr_err *err, xm_config *out);
 
+/* The same for ranks that the option tensor_model_parallel_size names; the
+ * error has the next size that works. */
+xray_status xm_config_share(const xm_config *model, uint32_t rank,
+                            uint32_t ranks, xr_err *err, xm_config *out);
+/* Returns the ids of the model's vocabulary, also for a slice. */
+static inline uint32_t xm_config_vocab(const xm_config *config)
+{
+    return config->slice.ranks ? config->slice.vocab : config->vocab;
+}
+
 /* Makes *out the stage that has layers [first, first + layers) of a model or of
  * a slice of it. The stage with the first layer also has embedding and
  * positions, the one with the last layer has the final norm, lm_head and the

@@ -34,8 +34,7 @@ uint32_t xm_segments(const xm_config *config)
 uint64_t xm_vocab_segment(const xm_config *config)
 {
     uint64_t segments = (uint64_t)xm_segments(config) * count_ranks(config);
-    uint32_t ids = config->slice.ranks ? config->slice.vocab : config->vocab;
-    return segments > 1 ? pad_vocab(ids) / segments : 0;
+    return segments > 1 ? pad_vocab(xm_config_vocab(config)) / segments : 0;
 }
 
 /* Tells whether ranks can have equal parts, or one KV head each. */
@@ -77,6 +76,20 @@ xray_status xm_config_slice(const xm_config *model, uint32_t rank,
     out->slice.vocab = model->vocab;
     out->slice.vocab_first = (uint32_t)(rows * rank);
     return XRAY_OK;
+}
+
+xray_status xm_config_share(const xm_config *model, uint32_t rank,
+                            uint32_t ranks, xr_err *err, xm_config *out)
+{
+    xr_err why = { "" };
+    uint32_t next = ranks;
+    if (xm_config_slice(model, rank, ranks, &why, out) == XRAY_OK)
+        return XRAY_OK;
+    while (next > 1 && xm_config_slice(model, 0, next, NULL, out) != XRAY_OK)
+        next--;
+    return xr_fail_key(err, XRAY_E_CONFIG, NULL, "tensor_model_parallel_size",
+                       " = %u: %s; the next size that works is %u", ranks,
+                       why.text, next);
 }
 
 xray_status xm_config_stage(const xm_config *model, uint32_t first,

@@ -14,12 +14,15 @@ void xm_tell_work(const xm_config *config, const xm_passes *passes,
                   const xray_workload *load)
 {
     xm_dims d = xm_dims_of(config);
+    /* Each rank of a slice draws from the logits of all. */
+    int draws = (passes->passes & XRAY_PASS_SAMPLE) != 0;
     xray_device_work own = { XRAY_HEADER(xray_device_work),
                              .tokens = passes->tokens,
                              .row_tokens = passes->row_tokens,
                              .width = larger(larger(d.hidden, d.qkv), d.up),
                              .sides = d.hidden + larger(d.qkv, d.up),
-                             .vocab = config->vocab,
+                             .vocab = draws ? xm_config_vocab(config)
+                                            : config->vocab,
                              .hidden = d.hidden,
                              .heads = config->heads,
                              .kv_heads = config->kv_heads,

@@ -42,10 +42,13 @@ static xray_status create_parts(xm_engine *self, const xray_setup *setup,
     xray_status status = open_trace(self, setup->world, options->trace, err);
     if (status != XRAY_OK)
         return status;
-    status = xm_engine_create_weights(self, setup, options->weights, err);
+    status = xm_engine_join_ranks(self, setup->world, err);
+    if (status == XRAY_OK)
+        status = xm_engine_create_weights(self, setup, options->weights, err);
     if (status != XRAY_OK)
         return status;
-    xm_decoder_watch(self->decoder, &(xm_watch){ .calls = self->calls });
+    const xm_watch watch = xm_engine_watch(self);
+    xm_decoder_watch(self->decoder, &watch);
     status = xm_space_create(self->decoder, b->step_tokens, b->slots,
                              b->row_bound, 0, self->owner, err, &self->space);
     if (status != XRAY_OK)
@@ -59,7 +62,7 @@ static xray_status create_parts(xm_engine *self, const xray_setup *setup,
     const xm_sched_limits limits = {
         .slots = b->slots,
         .step_tokens = b->step_tokens,
-        .request = { self->model.vocab, b->row_bound },
+        .request = { xm_config_vocab(&self->model), b->row_bound },
         .paging = { .table = b->blocks ? self->host_arrays.table : NULL,
                     .stride = b->slot_blocks,
                     .watermark = b->watermark,
@@ -102,8 +105,8 @@ xray_status xm_engine_create(const xm_engine_kind *kind,
 {
     xr_err err = { "" };
     xm_engine_sizes sizes;
-    xray_status status =
-        xm_engine_find_sizes(kind, config, setup->model, load, &err, &sizes);
+    xray_status status = xm_engine_find_sizes(kind, config, setup->model,
+                                              setup->world, load, &err, &sizes);
     if (status == XRAY_OK)
         status = create_instance(kind->name, setup, &sizes, &err, out_self);
     return status == XRAY_OK
@@ -171,8 +174,10 @@ xray_status xm_engine_submit(void *ptr, const xray_request *request)
         return status;
     xm_engine_begin_work(self);
     status = xm_sched_submit(self->sched, request, &err);
-    if (status == XRAY_OK)
+    if (status == XRAY_OK) {
+        xm_engine_note_request(self, request);
         return status;
+    }
     xm_engine_drop_lease(self);
     return xr_host_tell(self->host, status, "submit", &err);
 }
@@ -191,7 +196,9 @@ xray_status xm_engine_abort(void *ptr, uint64_t id, uint32_t sample)
 {
     xm_engine *self = ptr;
     xr_err err = { "" };
+    const uint64_t call[] = { 1, id, sample };
     xray_status status = xm_sched_abort(self->sched, id, sample, &err);
+    xm_engine_note_call(self, call, sizeof(call));
     xm_engine_drop_lease(self);
     return status == XRAY_OK ? status
                              : xr_host_tell(self->host, status, "abort", &err);
@@ -207,6 +214,10 @@ xray_status xm_engine_extend(void *ptr, uint64_t id, uint32_t sample,
         status = xm_engine_take_lease(self, "extend");
     if (status != XRAY_OK)
         return status;
+    const uint64_t call[] = { 2, id, sample, count };
+    xm_engine_note_call(self, call, sizeof(call));
+    if (count)
+        xm_engine_note_call(self, tokens, count * sizeof(*tokens));
     status = xm_sched_extend(self->sched, id, sample, tokens, count, &err);
     xm_engine_drop_lease(self);
     return status == XRAY_OK ? status
@@ -217,7 +228,9 @@ xray_status xm_engine_release(void *ptr, uint64_t id, uint32_t sample)
 {
     xm_engine *self = ptr;
     xr_err err = { "" };
+    const uint64_t call[] = { 3, id, sample };
     xray_status status = xm_sched_release(self->sched, id, sample, &err);
+    xm_engine_note_call(self, call, sizeof(call));
     xm_engine_drop_lease(self);
     return status == XRAY_OK
                ? status

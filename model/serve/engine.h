@@ -50,7 +50,7 @@ extern const xray_choice xm_engine_weight_choices[];
               "format, written anew at each start; rank N of several ones " \
               "writes FILE.N, rank 0 FILE. Empty: none.")
 
-/* The option `speculate`, with which they end. */
+/* The option `speculate`, and the last of them. */
 #define XM_ENGINE_SPECULATE(config)                                          \
     XRAY_INT(config, speculate, "0", 0, 32, "tokens", 0u, "0.1",             \
              "Most tokens of a sequence that a step computes beyond its "    \
@@ -59,11 +59,20 @@ extern const xray_choice xm_engine_weight_choices[];
              "own. It changes no bit of a result, and rests where it would " \
              "take longer than it saves. 0: none.")
 
+#define XM_ENGINE_TENSOR(config)                                             \
+    XRAY_INT(config, tensor_model_parallel_size, "1", 1, 8, "ranks", 0u,     \
+             "0.1",                                                          \
+             "The ranks of one engine: each has a part of the attention "    \
+             "heads with their keys and values, of the MLP and of the "      \
+             "vocabulary. It may differ from the trainer's, and changes no " \
+             "bit of a result unless ranks share KV heads.")
+
 /* The options of every component begin with these. */
 typedef struct xm_engine_options {
     int64_t weights; /* XM_ENGINE_WEIGHTS_* */
     const char *trace;
     int64_t speculate;
+    int64_t tensor_model_parallel_size; /* 0: 1 */
 } xm_engine_options;
 
 /* Sizes that follow from the model, the workload and the options. */
@@ -80,11 +89,13 @@ typedef struct xm_engine_bounds {
     uint32_t speculate;    /* as in xm_sched_limits */
     uint64_t slot_bytes;   /* keys and values of one slot in all layers */
     /* Set by xm_engine_find_bounds. */
+    uint32_t ranks; /* that share the model */
     uint32_t step_tokens;
     uint32_t draws;  /* most random draws in one call of the sampler */
     uint32_t words;  /* of a set of ids */
     uint64_t edits;  /* most edits of logits that are drawn from together */
     uint64_t logits; /* floats from the logits of one draw to the next */
+    uint32_t logit_draws; /* draws whose logits are computed together */
 } xm_engine_bounds;
 
 /* The capabilities of all engines. */
@@ -116,7 +127,8 @@ void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,
                            xm_engine_bounds *bounds);
 xray_status xm_engine_plan(const xm_engine_kind *kind, const xray_host *host,
                            const void *config, const xray_model *model,
-                           const xray_workload *load, xray_plan *out);
+                           const xray_world *world, const xray_workload *load,
+                           xray_plan *out);
 /* On failure *out_self is not written. */
 xray_status xm_engine_create(const xm_engine_kind *kind,
                              const xray_setup *setup, const void *config,

@@ -6,7 +6,7 @@
 #define XM_ENGINE_INTERNAL_H
 
 #include "core/base/services.h"
-#include "model/nn/decoder.h"
+#include "model/nn/join.h"
 #include "model/serve/engine.h"
 #include "model/serve/sched.h"
 
@@ -23,6 +23,7 @@ typedef struct xm_engine_sizes {
 } xm_engine_sizes;
 xray_status xm_engine_find_sizes(const xm_engine_kind *kind, const void *config,
                                  const xray_model *model,
+                                 const xray_world *world,
                                  const xray_workload *load, xr_err *err,
                                  xm_engine_sizes *out);
 
@@ -32,6 +33,8 @@ typedef struct xm_engine_drawn {
     float *raw_logp; /* [draws] */
     float *logp;     /* [draws] */
 } xm_engine_drawn;
+
+#define XM_DIGEST_FLOATS 4u
 
 /* The arrays that go to and from the device in a step. On a device with host
  * memory, host and device pointers are the same. */
@@ -56,6 +59,10 @@ typedef struct xm_engine_arrays {
     uint32_t *allowed;      /* [logit_draws, words] */
     int32_t *pick_ids;      /* [logit_draws, XM_MAX_PICKS] */
     float *pick_logp;       /* [logit_draws, XM_MAX_PICKS] */
+    /* Of several ranks: where the parts of logits come from, and what each rank
+     * knows of its calls, its own at the end. */
+    int32_t *order; /* [logit_draws, ranks] */
+    float *digests; /* [ranks + 1, XM_DIGEST_FLOATS] */
 } xm_engine_arrays;
 
 /* A step ahead that a device has recorded, for up to so many rows. */
@@ -101,8 +108,11 @@ typedef struct xm_engine {
     void *host_block;
     void *device_block; /* NULL on a device with host memory */
     void *gathered;     /* [dev] [draws, hidden] */
-    float *logits;      /* [dev] [XM_LOGIT_DRAWS, bounds.logits] */
-    float *changed;     /* [dev] likewise */
+    float *logits;      /* [dev] [bounds.logit_draws, bounds.logits] */
+    float *changed;     /* [dev] [XM_LOGIT_DRAWS, bounds.logits] */
+    float *parts;       /* [dev] as `logits`, rank by rank; one rank: NULL */
+    xm_join join;       /* of the ranks that share the model */
+    uint64_t told;      /* digest of the calls so far */
     uint32_t host_memory;
     uint32_t leased;
     uint32_t paused; /* XRAY_PAUSE_*; 0: no */
@@ -130,6 +140,9 @@ static inline uint64_t xm_engine_count_blocks(const xm_engine_bounds *b)
 {
     return b->blocks ? b->blocks : (uint64_t)b->slots * b->slot_blocks;
 }
+
+/* Floats of `logits`, `changed` and `parts`. */
+uint64_t xm_engine_count_logits(const xm_engine_bounds *b);
 
 /* Lays out the arrays of a step from `base` (NULL: only counts), and returns
  * the number of bytes that they occupy. */
@@ -200,6 +213,25 @@ xray_status xm_engine_score_prompts(xm_engine *self, const void *hidden);
  * sampler needs; nothing if no draw needs logits. */
 xray_status xm_engine_prepare_logits(xm_engine *self, const float *x,
                                      uint32_t count, xray_sample *call);
+
+/* ---- engine_ranks.c: ranks that share the model ---------------------------
+ */
+
+/* Takes the ranks from the world; nothing for one rank. */
+xray_status xm_engine_join_ranks(xm_engine *self, const xray_world *world,
+                                 xr_err *err);
+/* What a pass calls; `join` is NULL for one rank. */
+xm_watch xm_engine_watch(xm_engine *self);
+/* Where the rank's part of the logits of `count` draws goes, and its stride. */
+float *xm_engine_own_logits(const xm_engine *self, uint32_t count,
+                            uint64_t *out_stride);
+/* Gathers the parts into self->logits. [collective] */
+xray_status xm_engine_gather_logits(xm_engine *self, uint32_t count);
+/* Adds a call to the digest of all that the ranks must be given alike. */
+void xm_engine_note_call(xm_engine *self, const void *data, size_t size);
+void xm_engine_note_request(xm_engine *self, const xray_request *request);
+/* Refuses to go on if a rank was given other calls. [collective] */
+xray_status xm_engine_agree(xm_engine *self, xr_err *err);
 
 /* ---- engine_update.c: new weights
  * ----------------------------------------------- */

@@ -2,7 +2,8 @@
  *
  * Computes logits where something comes between the LM head and the draw: they
  * are edited, or log-probs of further ids are read from them. Draws without
- * wishes do not come here, and have the same bits either way.
+ * wishes do not come here, unless ranks share the vocabulary, and have the same
+ * bits either way.
  */
 #include "model/serve/engine_internal.h"
 
@@ -10,18 +11,22 @@
 static xray_status compute_logits(xm_engine *self, const void *x,
                                   uint32_t count)
 {
+    uint64_t stride = 0;
+    float *own = xm_engine_own_logits(self, count, &stride);
     const xray_matmul product = {
         .header = XRAY_HEADER(xray_matmul),
         .weight = xm_decoder_lm_head(self->decoder),
         .tokens = { .bound = count },
         .x = x,
-        .y = self->logits,
+        .y = own,
         .x_stride = self->model.hidden,
-        .y_stride = self->bounds.logits,
+        .y_stride = stride,
         .kind = XRAY_NT,
         .x_dtype = self->model.dtype,
     };
-    return self->device->matmul(self->device_self, NULL, &product);
+    xray_status status =
+        self->device->matmul(self->device_self, NULL, &product);
+    return status == XRAY_OK ? xm_engine_gather_logits(self, count) : status;
 }
 
 /* Finds the log-probs of `picks` ids of each item, which are then in the host's
@@ -37,7 +42,7 @@ static xray_status pick_logp(xm_engine *self, uint32_t count, uint32_t picks,
         .items = { .bound = count },
         .logits = self->logits,
         .stride = self->bounds.logits,
-        .vocab = self->model.vocab,
+        .vocab = xm_config_vocab(&self->model),
         .ids = d->pick_ids,
         .logp = d->pick_logp,
         .count = picks,
@@ -113,7 +118,7 @@ static xray_status change_logits(xm_engine *self, uint32_t count,
         .logits = self->logits,
         .changed = self->changed,
         .stride = self->bounds.logits,
-        .vocab = self->model.vocab,
+        .vocab = xm_config_vocab(&self->model),
         .edit_start = d->edit_start,
         .edits = d->edits,
         .allowed = d->allowed,
@@ -157,14 +162,17 @@ xray_status xm_engine_prepare_logits(xm_engine *self, const float *x,
         .allowed = h->allowed,
         .allowed_set = h->allowed_set,
     };
-    if (!xm_sched_changes(self->sched, &changes))
+    int changed = xm_sched_changes(self->sched, &changes);
+    if (!changed && self->bounds.ranks < 2)
         return XRAY_OK;
     call->weight = NULL;
     call->x = NULL;
     call->logits = self->logits;
     call->logits_stride = self->bounds.logits;
-    call->vocab = self->model.vocab;
+    call->vocab = xm_config_vocab(&self->model);
     xray_status status = compute_logits(self, x, count);
+    if (!changed)
+        return status;
     if (status == XRAY_OK)
         status = take_picks(self, count, &changes);
     if (status != XRAY_OK || (!h->edit_start[count] && !changes.set_count))

@@ -66,7 +66,8 @@ xray_status xm_engine_create_weights(xm_engine *self, const xray_setup *setup,
 {
     uint64_t positions = self->bounds.row_bound;
     self->shared = setup->weights;
-    if (!xm_engine_keeps_copy(weights, !self->shared)) {
+    if (!xm_engine_keeps_copy(weights,
+                              !self->shared || self->bounds.ranks > 1)) {
         xr_err why = { "" };
         xray_status shared =
             xm_decoder_create(&self->model, self->shared, positions,
@@ -132,13 +133,15 @@ xray_status xm_engine_alloc_arrays(xm_engine *self, xr_err *err)
     if (status != XRAY_OK)
         return status;
     void *logits = NULL;
-    uint64_t half = XM_LOGIT_DRAWS * self->bounds.logits;
-    status = alloc_device(self, XRAY_TAG_WORKSPACE, 2 * half * sizeof(float),
+    uint64_t count = self->bounds.logit_draws * self->bounds.logits;
+    status = alloc_device(self, XRAY_TAG_WORKSPACE,
+                          xm_engine_count_logits(&self->bounds) * sizeof(float),
                           "logits", err, &logits);
     if (status != XRAY_OK)
         return status;
     self->logits = logits;
-    self->changed = self->logits + half;
+    self->parts = self->bounds.ranks > 1 ? self->logits + count : NULL;
+    self->changed = self->logits + count * (self->bounds.ranks > 1 ? 2 : 1);
     size_t bytes = xm_engine_lay_out_arrays(&self->bounds, NULL, NULL);
     status = alloc_device(self, XRAY_TAG_WORKSPACE, bytes, "step arrays", err,
                           &self->device_block);

@@ -10,6 +10,10 @@
 #include "model/serve/engine_internal.h"
 
 #define LEAST_DRAWS 64u
+/* Ranks that share a model compute logits for so many draws at once, at most.
+ */
+#define MOST_LOGITS ((uint64_t)1 << 24)
+#define MOST_RANKS 8u
 
 const xray_choice xm_engine_weight_choices[] = {
     { "auto", XM_ENGINE_WEIGHTS_AUTO,
@@ -41,11 +45,18 @@ static xray_status read_model(const char *name, const xray_model *model,
 
 xray_status xm_engine_find_sizes(const xm_engine_kind *kind, const void *config,
                                  const xray_model *model,
+                                 const xray_world *world,
                                  const xray_workload *load, xr_err *err,
                                  xm_engine_sizes *out)
 {
+    xm_config whole;
     memcpy(&out->options, config, sizeof(out->options));
-    xray_status status = read_model(kind->name, model, err, &out->model);
+    uint32_t ranks = (uint32_t)out->options.tensor_model_parallel_size;
+    ranks = ranks ? ranks : 1;
+    xray_status status = read_model(kind->name, model, err, &whole);
+    if (status == XRAY_OK)
+        status = xm_config_share(&whole, world ? world->rank % ranks : 0, ranks,
+                                 err, &out->model);
     return status == XRAY_OK
                ? kind->find_bounds(config, &out->model, load, err, &out->bounds)
                : status;
@@ -92,7 +103,9 @@ void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,
                            xm_engine_bounds *bounds)
 {
     xm_engine_bounds *b = bounds;
-    const xm_limits limits = { model->vocab, b->row_bound };
+    const uint32_t vocab = xm_config_vocab(model);
+    const xm_limits limits = { vocab, b->row_bound };
+    const xm_slice *slice = &model->slice;
     uint64_t most = (uint64_t)b->slots * b->row_bound;
     /* Every running sequence gets its token in every step. */
     if (step_tokens < b->slots)
@@ -103,9 +116,22 @@ void xm_engine_find_bounds(const xm_config *model, uint64_t step_tokens,
     uint64_t draws = b->slots * (1ull + b->speculate);
     draws = draws < step_tokens ? draws : step_tokens;
     b->draws = draws < LEAST_DRAWS ? LEAST_DRAWS : (uint32_t)draws;
-    b->words = (model->vocab + 31) / 32;
+    b->words = (vocab + 31) / 32;
     b->edits = xm_sched_edits(&limits);
-    b->logits = (model->vocab + 15ull) / 16 * 16;
+    b->logits = (vocab + 15ull) / 16 * 16;
+    b->ranks = slice->ranks ? slice->ranks : 1;
+    b->logit_draws = XM_LOGIT_DRAWS;
+    if (b->ranks < 2)
+        return;
+    /* Each rank has as many ids as the first one, the last one up to as many.
+     */
+    b->logits = (uint64_t)b->ranks *
+                (slice->rank ? slice->vocab_first / slice->rank : model->vocab);
+    if (b->logit_draws < MOST_LOGITS / b->logits)
+        b->logit_draws = (uint32_t)(MOST_LOGITS / b->logits);
+    if (b->logit_draws > b->draws)
+        b->logit_draws = b->draws;
+    b->draws = b->logit_draws;
 }
 
 /* ---- arrays of a step --------------------------------------------------- */
@@ -150,12 +176,44 @@ size_t xm_engine_lay_out_arrays(const xm_engine_bounds *bounds, void *base,
         reserve_array(base, &end, some * bounds->words, sizeof(uint32_t));
     a.pick_ids = reserve_array(base, &end, picks, sizeof(int32_t));
     a.pick_logp = reserve_array(base, &end, picks, sizeof(float));
+    const size_t ranks = bounds->ranks > 1 ? bounds->ranks : 0;
+    a.order =
+        reserve_array(base, &end, bounds->logit_draws * ranks, sizeof(int32_t));
+    a.digests = reserve_array(base, &end, ranks ? ranks + 1 : 0,
+                              XM_DIGEST_FLOATS * sizeof(float));
     if (out)
         *out = a;
     return end;
 }
 
 /* ---- plan --------------------------------------------------------------- */
+
+/* Names the ranks of an engine, and what sharing KV heads does to the bits. */
+static void plan_ranks(const xm_config *model, xray_plan *out)
+{
+    static const xray_axis axes[] = {
+        { XRAY_AXIS_TENSOR, 2, 0 },          { XRAY_AXIS_TENSOR, 3, 0 },
+        { XRAY_AXIS_TENSOR, 4, 0 },          { XRAY_AXIS_TENSOR, 5, 0 },
+        { XRAY_AXIS_TENSOR, 6, 0 },          { XRAY_AXIS_TENSOR, 7, 0 },
+        { XRAY_AXIS_TENSOR, MOST_RANKS, 0 },
+    };
+    if (model->slice.ranks < 2)
+        return;
+    out->axes = &axes[model->slice.ranks - 2];
+    out->axis_count = 1;
+    out->axis_stride = sizeof(xray_axis);
+    if (model->slice.kv_ranks > 1 && !out->numerics)
+        out->numerics = XRAY_NUMERICS_FP32_SHARED_KV;
+    else if (model->slice.kv_ranks > 1 && model->dtype == XRAY_BF16)
+        out->numerics = XRAY_NUMERICS_BF16_SHARED_KV;
+}
+
+/* Floats of logits, of changed ones and of their parts. */
+uint64_t xm_engine_count_logits(const xm_engine_bounds *b)
+{
+    uint64_t rows = b->logit_draws * (b->ranks > 1 ? 2ull : 1);
+    return (rows + XM_LOGIT_DRAWS) * b->logits;
+}
 
 static xray_status plan_instance(const xm_engine_sizes *sizes,
                                  const xray_model *model,
@@ -169,7 +227,8 @@ static xray_status plan_instance(const xm_engine_sizes *sizes,
                       .token_multiple = 1,
                       .evictable = XM_ENGINE_EVICTABLE };
     int flags = 0;
-    if (xm_engine_keeps_copy(sizes->options.weights, !load->shared)) {
+    if (xm_engine_keeps_copy(sizes->options.weights,
+                             !load->shared || b->ranks > 1)) {
         flags = xm_engine_copy_flags(sizes->options.weights, model);
         xm_layout *layout = NULL;
         xray_status status = xm_layout_create(m, 0, err, &layout);
@@ -187,7 +246,7 @@ static xray_status plan_instance(const xm_engine_sizes *sizes,
         xm_space_bytes(m, b->step_tokens, b->slots, b->row_bound, 0);
     own.bytes[XRAY_TAG_WORKSPACE] =
         (uint64_t)b->draws * m->hidden * xm_config_act_bytes(m) +
-        2 * XM_LOGIT_DRAWS * b->logits * sizeof(float) +
+        xm_engine_count_logits(b) * sizeof(float) +
         xm_engine_lay_out_arrays(b, NULL, NULL) +
         xm_decoder_bytes(m, b->row_bound);
     xm_tell_work(m, &passes, load);
@@ -198,6 +257,7 @@ static xray_status plan_instance(const xm_engine_sizes *sizes,
         own.numerics = XRAY_NUMERICS_BF16;
     else if (flags)
         own.numerics = XRAY_NUMERICS_FP32_BF16_WEIGHTS;
+    plan_ranks(m, &own);
     xray_fill(out, &own);
     return XRAY_OK;
 }
@@ -210,12 +270,13 @@ static xray_status check_trace(const char *name, const char *path, xr_err *err)
 
 xray_status xm_engine_plan(const xm_engine_kind *kind, const xray_host *host,
                            const void *config, const xray_model *model,
-                           const xray_workload *load, xray_plan *out)
+                           const xray_world *world, const xray_workload *load,
+                           xray_plan *out)
 {
     xr_err err = { "" };
     xm_engine_sizes sizes;
     xray_status status =
-        xm_engine_find_sizes(kind, config, model, load, &err, &sizes);
+        xm_engine_find_sizes(kind, config, model, world, load, &err, &sizes);
     if (status == XRAY_OK)
         status = check_trace(kind->name, sizes.options.trace, &err);
     if (status == XRAY_OK)

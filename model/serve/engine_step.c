@@ -155,7 +155,9 @@ static xray_status take_results(xm_engine *self, const xm_sched_step *step,
     xray_event *done = self->done[self->turn];
     xray_status status = self->device->event_query(self->device_self, done);
     if (status == XRAY_AGAIN) {
-        if (xm_sched_follow(self->sched, step, &self->ahead)) {
+        /* Ranks must make the same steps, so none follows the clock. */
+        if (self->bounds.ranks < 2 &&
+            xm_sched_follow(self->sched, step, &self->ahead)) {
             status = xm_engine_make_ahead(self, err);
             if (status != XRAY_OK)
                 return status;
@@ -281,7 +283,9 @@ xray_status xm_engine_step(void *ptr)
             xm_sched_set_version(self->sched, xm_engine_version(self), &err);
     if (status != XRAY_OK)
         return xr_host_tell(self->host, status, "step", &err);
-    status = run_step(self, &err);
+    status = xm_engine_agree(self, &err);
+    if (status == XRAY_OK)
+        status = run_step(self, &err);
     if (status != XRAY_OK) {
         self->broken = 1;
         return xr_host_tell(self->host, status, "step", &err);

@@ -69,8 +69,7 @@ xm_pack_limits xm_trainer_pack_limits(const xm_config *model,
     return (xm_pack_limits){ .tokens = load->tokens,
                              .rows = load->rows,
                              .row_tokens = load->row_tokens,
-                             .vocab = model->slice.ranks ? model->slice.vocab
-                                                         : model->vocab,
+                             .vocab = xm_config_vocab(model),
                              .context = { .ranks = model->context_ranks,
                                           .rank = model->context_rank } };
 }

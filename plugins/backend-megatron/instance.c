@@ -48,32 +48,6 @@ static uint32_t count_kv_ranks(const xm_config *slice)
 
 /* ---- what this backend refuses ------------------------------------------- */
 
-/* The most ranks below `tp` among which the model can be cut. */
-static uint32_t find_next_size(const xm_config *model, uint32_t tp)
-{
-    xm_config slice;
-    while (tp > 1 && xm_config_slice(model, 0, tp, NULL, &slice) != XRAY_OK)
-        tp--;
-    return tp;
-}
-
-/* Cuts the slice of a rank of the world. */
-static xray_status cut_slice(const mg_config *config, const xm_config *model,
-                             uint32_t rank, xr_err *err, xm_config *out)
-{
-    mg_sizes sizes = sizes_of(config);
-    uint32_t tp = sizes.tensor;
-    xr_err why = { "" };
-    xray_status status =
-        xm_config_slice(model, mg_place_of(&sizes, rank).tensor, tp, &why, out);
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_fail_key(
-                     err, XRAY_E_CONFIG, NULL, "tensor_model_parallel_size",
-                     " = %" PRIu32 ": %s; the next size that works is %" PRIu32,
-                     tp, why.text, find_next_size(model, tp));
-}
-
 static xray_status check_context(const mg_sizes *sizes, xr_err *err)
 {
     uint32_t ranks = sizes->context;
@@ -98,7 +72,8 @@ static xray_status check_setup(const mg_config *config, const xray_model *model,
     if (status == XRAY_OK)
         status = check_context(&sizes, err);
     if (status == XRAY_OK)
-        status = cut_slice(config, &whole, rank, err, &slice);
+        status = xm_config_share(&whole, mg_place_of(&sizes, rank).tensor,
+                                 sizes.tensor, err, &slice);
     if (status == XRAY_OK)
         status = mg_cut_stage(config, &slice, mg_place_of(&sizes, rank).stage,
                               err, out);

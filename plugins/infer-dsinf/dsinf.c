@@ -15,8 +15,7 @@ static xray_status dsinf_plan(const xray_host *host, const void *config,
                               const xray_model *model, const xray_world *world,
                               const xray_workload *load, xray_plan *out)
 {
-    (void)world; /* Ranks serve independently of each other. */
-    return xm_engine_plan(&kind, host, config, model, load, out);
+    return xm_engine_plan(&kind, host, config, model, world, load, out);
 }
 
 static xray_status dsinf_create(const xray_setup *setup, const void *config,
@@ -43,6 +42,7 @@ static const xray_option options[] = {
         "fit, fewer run at once, unless max_num_seqs is set."),
     XM_ENGINE_TRACE(dsinf_config),
     XM_ENGINE_SPECULATE(dsinf_config),
+    XM_ENGINE_TENSOR(dsinf_config),
 };
 
 static const xray_infer_ops ops = {

@@ -111,8 +111,7 @@ static xray_status paged_plan(const xray_host *host, const void *config,
                               const xray_model *model, const xray_world *world,
                               const xray_workload *load, xray_plan *out)
 {
-    (void)world; /* Ranks serve independently of each other. */
-    return xm_engine_plan(&kind, host, config, model, load, out);
+    return xm_engine_plan(&kind, host, config, model, world, load, out);
 }
 
 static xray_status paged_create(const xray_setup *setup, const void *config,
@@ -154,6 +153,7 @@ static const xray_option options[] = {
               "beside others, so that fewer are preempted."),
     XM_ENGINE_TRACE(paged_config),
     XM_ENGINE_SPECULATE(paged_config),
+    XM_ENGINE_TENSOR(paged_config),
 };
 
 static const xray_infer_ops ops = {

@@ -10,9 +10,10 @@
 #include "model/serve/engine.h"
 
 typedef struct paged_config {
-    int64_t weights; /* these three are as in xm_engine_options */
+    int64_t weights; /* these four are as in xm_engine_options */
     const char *trace;
     int64_t speculate;
+    int64_t tensor_model_parallel_size;
     int64_t block_size;
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;

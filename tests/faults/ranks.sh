@@ -17,6 +17,18 @@ for signal in KILL STOP; do
     lost "hit$signal" '.*'
 done
 
+# The same where both ranks are one engine.
+sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/; s/("num_key_value_heads"): *[0-9]+/\1: 4/' "$work/task/model/config.json"
+plain=$steps
+steps="$steps --set run.infer=paged --set infer.paged.tensor_model_parallel_size=2"
+for signal in KILL STOP; do
+    start "engine$signal" --set trainer.total_training_steps=2000
+    before=$EPOCHREALTIME
+    hit "$signal"
+    lost "engine$signal" '.*'
+done
+steps=$plain
+
 # A Workhorse dies between two calls, while the program scores the samples: the next
 # call does not reach it and fails with the same message at once, without a wait for
 # the other Workhorses.

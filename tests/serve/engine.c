@@ -319,13 +319,13 @@ xray_status engine_try(rig *r, const model *m, const xray_weights *weights,
                          .max_positions = m->config.max_positions,
                          .random_init = 1,
                          .seed = m->seed };
-    xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    xray_world alone = { .header = XRAY_HEADER(xray_world), .size = 1 };
     xray_setup setup = { .header = XRAY_HEADER(xray_setup),
                          .host = &r->host,
                          .device = r->device,
                          .device_self = r->device_self,
                          .model = &about,
-                         .world = &world,
+                         .world = r->world ? r->world : &alone,
                          .weights = weights,
                          .role = XRAY_ROLE_ROLLOUT };
     xray_workload load = { .header = XRAY_HEADER(xray_workload),

@@ -29,8 +29,9 @@ typedef struct rig {
     const xray_device_ops *device;
     void *device_self;
     const xray_infer_ops *ops;
-    paged_config paged; /* block_size 0: the engine is dsinf */
-    int64_t speculate;  /* of all engines */
+    paged_config paged;      /* block_size 0: the engine is dsinf */
+    int64_t speculate;       /* of all engines */
+    const xray_world *world; /* of the engine; NULL: one rank */
     xray_device_ops late;
 } rig;
 
