@@ -19,6 +19,12 @@
 
 #define WAIT_NS 100000000u
 
+/* Memory that a later batch uses again. */
+typedef struct kept_memory {
+    void *data;
+    size_t cap;
+} kept_memory;
+
 /* One answer, until all of its instance are there. */
 typedef struct kept_answer {
     int given;
@@ -26,6 +32,7 @@ typedef struct kept_answer {
     double score;
     float *tokens;            /* one per response token, or NULL */
     xray_named_value *values; /* [value_count], then their names, or NULL */
+    kept_memory memory[2];    /* of both */
 } kept_answer;
 
 struct xr_scoring {
@@ -33,7 +40,8 @@ struct xr_scoring {
     const xray_sample_in *samples;
     size_t count;
     size_t answer_count;
-    kept_answer *answers; /* [reward_count, count] */
+    kept_answer *answers; /* [answer_count], [reward_count, count] of which this
+                           * batch has */
     size_t submitted[XR_MAX_REWARDS];
     size_t outstanding[XR_MAX_REWARDS];
     double since; /* xr_now() when the first of those outstanding began, or 0 */
@@ -84,6 +92,18 @@ static xray_status check_answer(const xr_scoring *s, size_t which,
     return XRAY_OK;
 }
 
+/* Returns `size` bytes; NULL when out of memory. */
+static void *reserve_memory(kept_memory *memory, size_t size)
+{
+    if (size > memory->cap) {
+        void *more = realloc(memory->data, size);
+        if (!more)
+            return NULL;
+        *memory = (kept_memory){ more, size };
+    }
+    return memory->data;
+}
+
 /* Copies the values with their names into one block of memory. A value without
  * a name stays without one. */
 static int keep_values(const xray_score *answer, kept_answer *out)
@@ -98,7 +118,7 @@ static int keep_values(const xray_score *answer, kept_answer *out)
         names += one.name ? strlen(one.name) + 1 : 0;
     }
     size_t table = answer->value_count * sizeof(one);
-    char *memory = xr_calloc(1, table + names);
+    char *memory = reserve_memory(&out->memory[1], table + names);
     if (!memory)
         return -1;
     out->values = (void *)memory;
@@ -128,7 +148,8 @@ static xray_status keep_answer(xr_scoring *s, size_t which,
     size_t tokens = s->samples[answer->id].id_count;
     int bad = keep_values(answer, kept);
     if (answer->token_scores && tokens) {
-        kept->tokens = xr_calloc(tokens, sizeof(*kept->tokens));
+        kept->tokens =
+            reserve_memory(&kept->memory[0], tokens * sizeof(*kept->tokens));
         if (kept->tokens)
             memcpy(kept->tokens, answer->token_scores,
                    tokens * sizeof(*kept->tokens));
@@ -358,24 +379,38 @@ static xray_status collect_answers(const collector *c, xr_err *err)
 
 /* ---- a batch ------------------------------------------------------------ */
 
+static int grow_answers(xr_scoring *s, size_t count)
+{
+    kept_answer *more = realloc(s->answers, count * sizeof(*more));
+    if (!more)
+        return -1;
+    s->answers = more;
+    for (; s->answer_count < count; s->answer_count++)
+        s->answers[s->answer_count] = (kept_answer){ 0 };
+    return 0;
+}
+
 xray_status xr_scoring_begin(xr_roles *roles, const xray_sample_in *samples,
-                             size_t count, xr_err *err, xr_scoring **out)
+                             size_t count, xr_err *err, xr_scoring **inout)
 {
     size_t all = roles->run->reward_count * count;
-    xr_scoring *s = xr_calloc(1, sizeof(*s));
-    kept_answer *answers = xr_calloc(all, sizeof(*answers));
-    if (!s || !answers) {
-        free(s);
-        free(answers);
+    xr_scoring *s = *inout ? *inout : xr_calloc(1, sizeof(*s));
+    int bad = !s;
+    if (s && s->answer_count < all)
+        bad = grow_answers(s, all);
+    *inout = s;
+    if (bad)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %zu scores",
                        count);
+    for (size_t i = 0; i < all; i++) {
+        kept_answer *a = &s->answers[i];
+        *a = (kept_answer){ .memory = { a->memory[0], a->memory[1] } };
     }
-    s->roles = roles;
-    s->samples = samples;
-    s->count = count;
-    s->answer_count = all;
-    s->answers = answers;
-    *out = s;
+    *s = (xr_scoring){ .roles = roles,
+                       .samples = samples,
+                       .count = count,
+                       .answer_count = s->answer_count,
+                       .answers = s->answers };
     return XRAY_OK;
 }
 
@@ -384,8 +419,8 @@ void xr_scoring_free(xr_scoring *s)
     if (!s)
         return;
     for (size_t i = 0; i < s->answer_count; i++) {
-        free(s->answers[i].tokens);
-        free(s->answers[i].values);
+        free(s->answers[i].memory[0].data);
+        free(s->answers[i].memory[1].data);
     }
     free(s->answers);
     free(s);

@@ -26,9 +26,10 @@ int xr_rewards_work_beside(const xr_roles *roles);
 
 /* Begins to score `count` samples, whose ids must be 0 .. count - 1 and which
  * must stay where they are until the instances have answered or are destroyed.
- * It submits nothing. */
+ * It submits nothing. The memory of an earlier batch in *inout, which is NULL
+ * or over, is used again; the caller frees *inout, also after a failure. */
 xray_status xr_scoring_begin(xr_roles *roles, const xray_sample_in *samples,
-                             size_t count, xr_err *err, xr_scoring **out);
+                             size_t count, xr_err *err, xr_scoring **inout);
 /* Submits `count` samples from `first` on to the instances that work beside a
  * rollout. If it is called, it is called for every sample once. */
 xray_status xr_scoring_submit(xr_scoring *scoring, size_t first, size_t count,

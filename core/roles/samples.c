@@ -59,7 +59,7 @@ void xr_samples_free(xr_samples *samples)
     free(samples->missing);
     free(samples->inputs);
     free(samples->score_rows);
-    xr_scoring_free(samples->scoring);
+    xr_scoring_free(samples->kept);
     *samples = (xr_samples){ .cap = 0 };
 }
 
@@ -107,12 +107,21 @@ static xray_status prepare_input(xr_roles *roles, xr_samples *samples,
 
 /* ---- a rollout ----------------------------------------------------------- */
 
+static xray_status begin_scoring(xr_roles *roles, xr_samples *samples,
+                                 xr_err *err)
+{
+    xray_status status = xr_scoring_begin(roles, samples->inputs,
+                                          samples->count, err, &samples->kept);
+    if (status == XRAY_OK)
+        samples->scoring = samples->kept;
+    return status;
+}
+
 /* Lets rewards work beside the rollout if there are any that do. A Workhorse
  * has no rewards, and samples without inputs. */
 static xray_status begin_beside(xr_roles *roles, xr_samples *samples,
                                 const xr_row *const *rows, xr_err *err)
 {
-    xr_scoring_free(samples->scoring);
     samples->scoring = NULL;
     samples->beside = 0;
     if (!samples->inputs || !xr_rewards_work_beside(roles))
@@ -120,8 +129,7 @@ static xray_status begin_beside(xr_roles *roles, xr_samples *samples,
     samples->rows = rows;
     for (uint32_t i = 0; i < samples->count / samples->n; i++)
         samples->missing[i] = samples->n;
-    return xr_scoring_begin(roles, samples->inputs, samples->count, err,
-                            &samples->scoring);
+    return begin_scoring(roles, samples, err);
 }
 
 /* A step that is left out goes on with the same rewards. */
@@ -135,7 +143,6 @@ static void end_beside(const xr_roles *roles, xr_samples *samples,
         return;
     if (roles->nonfinite)
         xr_scoring_drain(samples->scoring);
-    xr_scoring_free(samples->scoring);
     samples->scoring = NULL;
 }
 
@@ -196,11 +203,9 @@ xray_status xr_samples_score(xr_roles *roles, xr_samples *samples,
            (size_t)samples->count * samples->max_tokens *
                sizeof(*samples->token_scores));
     if (status == XRAY_OK && !samples->scoring)
-        status = xr_scoring_begin(roles, samples->inputs, samples->count, err,
-                                  &samples->scoring);
+        status = begin_scoring(roles, samples, err);
     if (status == XRAY_OK)
         status = xr_scoring_finish(samples->scoring, &out, err);
-    xr_scoring_free(samples->scoring);
     samples->scoring = NULL;
     return status;
 }

@@ -46,7 +46,8 @@ typedef struct xr_samples {
     xray_sample_in *inputs;
     float **score_rows; /* [cap] rows of token_scores */
     /* Of rewards that work beside the rollout: core/roles/rewards.h. */
-    xr_scoring *scoring;       /* or NULL */
+    xr_scoring *scoring;       /* that has begun, or NULL */
+    xr_scoring *kept;          /* its memory */
     const xr_row *const *rows; /* [count / n] of the present rollout */
     uint32_t *missing;         /* [cap] of each row: samples not arrived yet */
     double beside; /* seconds in which they worked during the last rollout */

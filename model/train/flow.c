@@ -11,6 +11,7 @@
 #include "core/base/str.h"
 
 #define NONE UINT32_MAX
+#define LEAST_CAP 1024u /* so that calls seldom need more than earlier ones */
 
 /* The state of all stages. */
 typedef struct flow_maker {
@@ -89,7 +90,7 @@ static void add_step(flow_maker *m, uint32_t what, const xm_turn *turn)
 {
     xm_flow *flow = m->flow;
     if (flow->count == flow->cap) {
-        uint32_t cap = flow->cap ? 2 * flow->cap : 64;
+        uint32_t cap = flow->cap ? 2 * flow->cap : LEAST_CAP;
         xm_flow_step *more = realloc(flow->steps, cap * sizeof(*more));
         if (!more) {
             m->failed = 1;
@@ -221,6 +222,19 @@ static void open_maker(flow_maker *m, uint32_t *memory, size_t ended)
         m->unused[i] = m->unused_count - 1 - i;
 }
 
+int xm_flow_reserve(uint32_t **memory, size_t *cap, size_t count)
+{
+    size_t grown = 2 * count > LEAST_CAP ? 2 * count : LEAST_CAP;
+    if (count <= *cap)
+        return 0;
+    uint32_t *more = realloc(*memory, grown * sizeof(*more));
+    if (!more)
+        return -1;
+    *memory = more;
+    *cap = grown;
+    return 0;
+}
+
 xray_status xm_flow_make(const xm_schedule *schedule, xr_err *err,
                          xm_flow *flow)
 {
@@ -230,13 +244,8 @@ xray_status xm_flow_make(const xm_schedule *schedule, xr_err *err,
     size_t words = 3 * (size_t)schedule->stages + ended + turns +
                    xm_schedule_in_flight(schedule);
     flow->count = 0;
-    if (words > flow->memory_cap) {
-        uint32_t *more = realloc(flow->memory, words * sizeof(*more));
-        if (!more)
-            return xr_fail(err, XRAY_E_NOMEM, "no memory for a schedule");
-        flow->memory = more;
-        flow->memory_cap = words;
-    }
+    if (xm_flow_reserve(&flow->memory, &flow->memory_cap, words))
+        return xr_fail(err, XRAY_E_NOMEM, "no memory for a schedule");
     memset(flow->memory, 0, words * sizeof(*flow->memory));
     open_maker(&m, flow->memory, ended);
     while (run_turns(&m))

@@ -40,5 +40,8 @@ typedef struct xm_flow {
 xray_status xm_flow_make(const xm_schedule *schedule, xr_err *err,
                          xm_flow *flow);
 void xm_flow_free(xm_flow *flow);
+/* Makes room for `count` numbers, and more than that if there was not enough.
+ * Returns 0, or -1 when out of memory. */
+int xm_flow_reserve(uint32_t **memory, size_t *cap, size_t count);
 
 #endif

@@ -7,7 +7,6 @@
  * stage to stage, in the order of model/train/flow.h.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/str.h"
@@ -113,13 +112,8 @@ xray_status xm_pipe_plan(xm_trainer *self, const xray_batch *const *batches,
                              .stage = self->stages.rank,
                              .chunks = self->chunks,
                              .forward = forward != 0 };
-    if (cap > self->place_cap) {
-        uint32_t *more = realloc(self->places, cap * sizeof(*more));
-        if (!more)
-            return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
-        self->places = more;
-        self->place_cap = cap;
-    }
+    if (xm_flow_reserve(&self->places, &self->place_cap, cap))
+        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", self->owner);
     schedule.batches = fill_places(self, batches, count);
     return xm_flow_make(&schedule, err, &self->flow);
 }

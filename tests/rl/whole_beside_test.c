@@ -71,8 +71,9 @@ static void rewards_get_the_rows_of_each_engine(void **state)
         for (uint32_t i = 0; i < 5; i++)
             s.missing[i] = 2;
         assert_int_equal(
-            xr_scoring_begin(&roles, s.inputs, 10, &whole_err, &s.scoring),
+            xr_scoring_begin(&roles, s.inputs, 10, &whole_err, &s.kept),
             XRAY_OK);
+        s.scoring = s.kept;
         given[0] = '\0';
         script.looks = 0;
         script.late[1] = 3;
