@@ -74,6 +74,7 @@ typedef struct layout {
     uint32_t stage;   /* of zero3 */
     uint32_t context; /* of megatron [1] */
     uint32_t stages;  /* of megatron's pipeline [1] */
+    uint32_t chunks;  /* of each stage [1] */
 } layout;
 
 static const layout layouts[] = {
@@ -83,6 +84,7 @@ static const layout layouts[] = {
     { "TP 2, sequence", 2, 1, 2, 1, 0 },
     { "CP 2", 2, 1, 1, 0, 0, 2, 1 },
     { "PP 2", 2, 1, 1, 0, 0, 1, 2 },
+    { "PP 2, 2 chunks", 2, 1, 1, 0, 0, 1, 2, 2 },
     { "DP 2", 2, 1, 1, 0, 0 },
     { "zero3, stage 0", 2, 1, 0, 0, 0 },
     { "zero3, stage 1", 2, 1, 0, 0, 1 },
@@ -299,7 +301,7 @@ static void *create_trainer(const shape *s, const xray_world *world,
         .tensor_model_parallel_size = how->tensor,
         .context_parallel_size = how->context ? how->context : 1,
         .pipeline_model_parallel_size = how->stages ? how->stages : 1,
-        .virtual_pipeline_model_parallel_size = 1,
+        .virtual_pipeline_model_parallel_size = how->chunks ? how->chunks : 1,
         .recompute_granularity = XM_TRAINER_RECOMPUTE_SELECTIVE,
         .use_distributed_optimizer = 1,
         .overlap_grad_reduce = 1,

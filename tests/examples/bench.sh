@@ -34,8 +34,8 @@ grep -q '^| Qwen2.5-0.5B | 8 | megatron, TP 1, DP 8 | none | ' "$work/out.txt"
 grep -q '^decode ' "$work/out.txt"
 "$XRAY_BUILD/bench-segments" 1 auto 1 stories260K >"$work/out.txt"
 grep -q '^log-sum-exp ' "$work/out.txt"
-"$XRAY_BUILD/bench-layouts" hidden=64 layers=2 ffn=64 vocab=256 tokens=128 micro=32 row=16 rounds=1 >"$work/out.txt"
-test "$(grep -c '^\(one rank\|TP\|CP\|PP\|DP\|zero3\).* | .* | .* | ' "$work/out.txt")" = 11
+"$XRAY_BUILD/bench-layouts" hidden=64 layers=4 ffn=64 vocab=256 tokens=128 micro=32 row=16 rounds=1 >"$work/out.txt"
+test "$(grep -c '^\(one rank\|TP\|CP\|PP\|DP\|zero3\).* | .* | .* | ' "$work/out.txt")" = 12
 bash "$XRAY_SOURCE/bench/sync.sh" "$XRAY_BUILD" "$XRAY_SOURCE/examples/pairings" 1 >"$work/out.txt"
 [ "$(grep -cE ' MB .* ms .* GB/s$' "$work/out.txt")" = 8 ] || { cat "$work/out.txt" >&2; exit 1; }
 "$XRAY_BUILD/bench-rewards" ffi 10 language=python "path=$XRAY_SOURCE/examples/rewards/gsm8k.py" workers=2 >"$work/out.txt"

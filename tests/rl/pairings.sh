@@ -38,13 +38,23 @@ if [ "${1:-}" = learn ]; then
     for algo in grpo:300 ppo:200; do
         steps=${algo#*:}
         algo=${algo%:*}
-        for pair in zero3-dsinf zero3-paged megatron-dsinf megatron-paged; do
-            run "$pair-$algo" "$steps" "$pair-$algo"
-            learned "$pair-$algo" 0.95
-            same "zero3-dsinf-$algo" "$pair-$algo"
-            run "$pair-$algo-half" 15 "$pair-$algo" --set model.dtype=bfloat16
-            same "zero3-dsinf-$algo-half" "$pair-$algo-half"
-            tail -n 2 "$runs/$pair-$algo.txt" | head -n 1 | sed "s/^/$pair-$algo: /"
+        for ranks in 1 2 4; do
+            for pair in zero3-dsinf zero3-paged megatron-dsinf megatron-paged; do
+                how=(--set "run.ranks=$ranks")
+                # Two ranks share each engine, and with megatron each layer; four are two replicas.
+                share=$((ranks > 1 ? 2 : 1))
+                how+=(--set "infer.${pair#*-}.tensor_model_parallel_size=$share")
+                [ "${pair%-*}" = zero3 ] || how+=(--set "train.megatron.tensor_model_parallel_size=$share")
+                run "$pair-$algo-$ranks" "$steps" "$pair-$algo" "${how[@]}"
+                learned "$pair-$algo-$ranks" 0.95
+                run "$pair-$algo-$ranks-half" 15 "$pair-$algo" "${how[@]}" --set model.dtype=bfloat16
+                for half in "" -half; do
+                    same "${pair%-*}-dsinf-$algo-$ranks$half" "$pair-$algo-$ranks$half"
+                    # The sums of two replicas are those of two ranks of zero3, and of one replica those of one.
+                    [ "${pair%-*}" = zero3 ] || same "zero3-dsinf-$algo-$((ranks > 1 ? ranks / 2 : 1))$half" "$pair-$algo-$ranks$half"
+                done
+                tail -n 2 "$runs/$pair-$algo-$ranks.txt" | head -n 1 | sed "s/^/$pair-$algo, $ranks ranks: /"
+            done
         done
     done
     exit
@@ -61,6 +71,8 @@ for pair in zero3-dsinf megatron-paged; do
     run $pair-ppo 4 $pair-ppo "${short[@]}" --set critic.ppo_mini_batch_size=8 --set trainer.critic_warmup=2
 done
 same zero3-dsinf-grpo megatron-paged-grpo
+run shared-grpo 8 megatron-paged-grpo "${short[@]}" --set actor.optim.lr=1e-3 --set infer.paged.tensor_model_parallel_size=2
+same zero3-dsinf-grpo shared-grpo
 same zero3-dsinf-ppo megatron-paged-ppo
 # Gradients of divided rows are rounded differently, so only log-probs have the bits of the others.
 run stages-context-grpo 8 stages-context-grpo "${short[@]}" --set actor.optim.lr=1e-3
