@@ -8,7 +8,7 @@
 #     bench/engines.sh BUILD [STEPS]
 set -euo pipefail
 build=$1
-steps=${2:-6}
+steps=${2:-2}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
