@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the ranks of one engine do together: they join their parts of each
- * layer, gather the logits, from which every rank draws the same tokens, and
- * compare what they were asked for.
+ * Serves engines of several ranks: they join their parts of each layer, gather
+ * the logits, from which every rank draws the same tokens, and compare what
+ * they were asked for.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -96,23 +96,64 @@ void xm_engine_note_call(xm_engine *self, const void *data, size_t size)
         self->told = xr_hash64(data, size, self->told);
 }
 
+static void note_ids(xm_engine *self, const int32_t *ids, uint32_t count)
+{
+    if (count)
+        xm_engine_note_call(self, ids, count * sizeof(*ids));
+}
+
+static void note_lists(xm_engine *self, const xray_id_list *lists,
+                       uint32_t count, uint32_t stride)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const void *at = (const char *)lists + (size_t)i * stride;
+        const xray_id_list *list = at;
+        note_ids(self, list->ids, list->count);
+    }
+}
+
+static void note_biases(xm_engine *self, const xray_request *request)
+{
+    for (uint32_t i = 0; i < request->bias_count; i++)
+        xm_engine_note_call(self,
+                            (const char *)request->biases +
+                                (size_t)i * request->bias_stride,
+                            sizeof(xray_bias));
+}
+
 void xm_engine_note_request(xm_engine *self, const xray_request *request)
 {
-    const uint64_t numbers[] = { request->id,           request->count,
-                                 request->first_sample, request->max_tokens,
-                                 request->seed,         request->step,
-                                 request->prompt_id,    request->hold,
-                                 request->id_count,     request->stop_count };
-    const float reals[] = { request->temperature, request->top_p,
-                            request->min_p, (float)request->top_k };
+    const xray_request *r = request;
+    const uint64_t numbers[] = {
+        r->id,           r->count,         r->first_sample,
+        r->max_tokens,   r->seed,          r->step,
+        r->prompt_id,    r->hold,          r->stream,
+        r->id_count,     r->stop_count,    r->stop_list_count,
+        r->repeat_size,  r->repeat_count,  r->min_tokens,
+        r->bias_count,   r->allowed_count, r->banned_list_count,
+        r->forced_count, r->top_count,     r->logp_id_count,
+        r->prompt_logp
+    };
+    const float reals[] = { r->temperature,
+                            r->top_p,
+                            r->min_p,
+                            (float)r->top_k,
+                            r->repetition_penalty,
+                            r->frequency_penalty,
+                            r->presence_penalty };
+    if (self->bounds.ranks < 2)
+        return;
     xm_engine_note_call(self, numbers, sizeof(numbers));
     xm_engine_note_call(self, reals, sizeof(reals));
-    if (request->id_count)
-        xm_engine_note_call(self, request->ids,
-                            request->id_count * sizeof(*request->ids));
-    if (request->stop_count)
-        xm_engine_note_call(self, request->stop_ids,
-                            request->stop_count * sizeof(*request->stop_ids));
+    note_ids(self, r->ids, r->id_count);
+    note_ids(self, r->stop_ids, r->stop_count);
+    note_ids(self, r->allowed_ids, r->allowed_count);
+    note_ids(self, r->forced_ids, r->forced_count);
+    note_ids(self, r->logp_ids, r->logp_id_count);
+    note_lists(self, r->stop_lists, r->stop_list_count, r->stop_list_stride);
+    note_lists(self, r->banned_lists, r->banned_list_count,
+               r->banned_list_stride);
+    note_biases(self, r);
 }
 
 xray_status xm_engine_agree(xm_engine *self, xr_err *err)

@@ -59,7 +59,8 @@ typedef struct run {
     uint32_t ranks;
     uint32_t paged;
     uint32_t speculate;
-    uint32_t odd; /* 1: rank 1 is given another prompt */
+    uint32_t odd; /* rank 1 is given 1: another prompt, 2: another penalty, 3:
+                   * another bias */
 } run;
 
 typedef struct rank {
@@ -113,12 +114,12 @@ static void submit_random(const rank *k, rig *r, void *engine, dice *d,
                           uint64_t id, uint32_t *holds)
 {
     int32_t ids[PROMPT];
-    const xray_bias bias = { .id = (int32_t)throw_dice(d, 120), .bias = 3 };
+    xray_bias bias = { .id = (int32_t)throw_dice(d, 120), .bias = 3 };
     uint32_t count = 1 + throw_dice(d, PROMPT);
     for (uint32_t i = 0; i < count; i++)
         ids[i] = (int32_t)throw_dice(d, id % 3 ? 120 : 4);
-    if (k->run->odd && k->world.rank == 1 && id == 1)
-        ids[0] ^= 1;
+    uint32_t odd = k->world.rank == 1 && id == 1 ? k->run->odd : 0;
+    ids[0] ^= odd == 1;
     xray_request q = request_make(id, ids, count, 1 + throw_dice(d, 24));
     q.count = 1 + throw_dice(d, SAMPLES);
     q.temperature = throw_dice(d, 3) ? 1.0f : 0;
@@ -129,6 +130,14 @@ static void submit_random(const rank *k, rig *r, void *engine, dice *d,
     q.top_count = throw_dice(d, 4) ? 0 : 3;
     q.repetition_penalty = throw_dice(d, 3) ? 0 : 1.3f;
     if (throw_dice(d, 3) == 0) {
+        q.biases = &bias;
+        q.bias_count = 1;
+        q.bias_stride = sizeof(bias);
+    }
+    if (odd == 2)
+        q.presence_penalty = 0.5f;
+    if (k->run->odd == 3) {
+        bias.bias = odd ? 2 : 1;
         q.biases = &bias;
         q.bias_count = 1;
         q.bias_stride = sizeof(bias);
