@@ -149,8 +149,7 @@ typedef struct form {
 
 /* The first format that fits a name is used. */
 static const form forms[] = {
-    { "pytorch_model", ".bin", CONVERTS,
-      PYTHON CLASS ".from_pretrained(d).save_pretrained(d)\"" },
+    { "pytorch_model", ".bin", CONVERTS, "xray convert '@' '@-safetensors'" },
     { "", ".gguf", CONVERTS,
       PYTHON "t.AutoModelForCausalLM.from_pretrained(d, gguf_file='#')"
              ".save_pretrained(d)\"" },
@@ -164,13 +163,8 @@ static const form forms[] = {
     { "model-", ".safetensors",
       " without the model.safetensors.index.json that belongs to it", "" },
     { "", ".safetensors", " under a name that this xray does not read", "" },
-#define STATE                                                      \
-    "python3 -c \"import torch, safetensors.torch as s; "          \
-    "w=torch.load('@/#', map_location='cpu', weights_only=True); " \
-    "s.save_file({k: v.clone() for k, v in w.items()}, "           \
-    "'@/model.safetensors')\""
-    { "", ".pt", CONVERTS, STATE },
-    { "", ".pth", CONVERTS, STATE },
+    { "", ".pt", CONVERTS, "xray convert '@/#' '@-safetensors'" },
+    { "", ".pth", CONVERTS, "xray convert '@/#' '@-safetensors'" },
 };
 #define FORMS (sizeof(forms) / sizeof(forms[0]))
 

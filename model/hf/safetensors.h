@@ -17,7 +17,12 @@
 #define XM_ST_F64 4u
 #define XM_ST_I64 5u
 #define XM_ST_I32 6u
-#define XM_ST_OTHER 15u /* known to the format but not converted */
+#define XM_ST_I16 7u
+#define XM_ST_I8 8u
+#define XM_ST_U8 9u
+#define XM_ST_BOOL 10u
+#define XM_ST_OTHER \
+    15u /* known to the format but neither converted nor written */
 
 #define XM_ST_DIMS 8
 

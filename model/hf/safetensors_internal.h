@@ -6,6 +6,8 @@
 #ifndef XM_SAFETENSORS_INTERNAL_H
 #define XM_SAFETENSORS_INTERNAL_H
 
+#include "core/base/json.h"
+#include "core/base/map.h"
 #include "core/base/str.h"
 #include "model/hf/safetensors.h"
 
@@ -27,6 +29,17 @@ xray_status xm_st_item_bytes(const char *path, const xm_st_item *item,
 xray_status xm_st_header(xr_str *header, const char *path,
                          const xm_st_item *items, size_t count,
                          const char *const *metadata, xr_err *err);
+
+/* Lists the files that the "weight_map" of an index names, each once, in
+ * `names`, which has room for one name per tensor. The names are borrowed from
+ * the index; one that leads out of its folder is an error. */
+xray_status xm_st_shard_names(const cJSON *map, const char *path, xr_err *err,
+                              const char **names, size_t *count);
+/* Checks that every tensor of the index is in the file that the index names;
+ * `in` has the number of the file that holds a tensor. */
+xray_status xm_st_check_index(const xr_map *in, const char *path,
+                              const cJSON *map, const char *const *files,
+                              xr_err *err);
 
 /* ---- parts -------------------------------------------------------------- */
 

@@ -293,11 +293,8 @@ static xray_status read_shard(xm_st *st, const char *path, xr_err *err)
     return status;
 }
 
-/* Lists the shards that an index names, each once. The names are borrowed from
- * the index. */
-static xray_status list_shard_names(const cJSON *map, const char *path,
-                                    xr_err *err, const char **names,
-                                    size_t *count)
+xray_status xm_st_shard_names(const cJSON *map, const char *path, xr_err *err,
+                              const char **names, size_t *count)
 {
     xr_map *seen = xr_map_new(64);
     if (!seen)
@@ -334,16 +331,15 @@ static int allocate_files(xm_st *st, size_t count)
     return st->files && st->headers ? 0 : -1;
 }
 
-/* Checks that every tensor of the index is in the file that the index names. */
-static xray_status check_index_files(const xm_st *st, const char *path,
-                                     const cJSON *map, const char *const *files,
-                                     xr_err *err)
+xray_status xm_st_check_index(const xr_map *in, const char *path,
+                              const cJSON *map, const char *const *files,
+                              xr_err *err)
 {
     const cJSON *item;
     cJSON_ArrayForEach(item, map)
     {
         uint64_t file;
-        if (!xr_map_get(st->index, item->string, strlen(item->string), &file) ||
+        if (!xr_map_get(in, item->string, strlen(item->string), &file) ||
             strcmp(files[file], item->valuestring) != 0)
             return xr_fail(err, XRAY_E_CONFIG,
                            "%s: tensor \"%.200s\" is not in %.200s", path,
@@ -363,7 +359,7 @@ static xray_status read_indexed_shards(xm_st *st, const char *dir,
     size_t count = 0;
     if (!names)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
-    xray_status status = list_shard_names(map, path, err, names, &count);
+    xray_status status = xm_st_shard_names(map, path, err, names, &count);
     if (!status && allocate_files(st, count))
         status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
     for (size_t i = 0; !status && i < count; i++) {
@@ -373,7 +369,7 @@ static xray_status read_indexed_shards(xm_st *st, const char *dir,
             status = read_shard(st, file, err);
     }
     if (!status)
-        status = check_index_files(st, path, map, names, err);
+        status = xm_st_check_index(st->index, path, map, names, err);
     free((void *)names);
     return status;
 }

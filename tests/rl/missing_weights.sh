@@ -44,14 +44,14 @@ converts() { # FILE... -- NAMED LINE
 python="python3 -c \"import transformers as t; d='$work/other'; "
 class='getattr(t, t.AutoConfig.from_pretrained(d).architectures[0])'
 line=", which this line converts: "
-converts pytorch_model.bin training_args.bin optimizer.pt -- "pytorch_model.bin" "$line$python$class.from_pretrained(d).save_pretrained(d)\""
+converts pytorch_model.bin training_args.bin optimizer.pt -- "pytorch_model.bin" "${line}xray convert '$work/other' '$work/other-safetensors'"
 converts pytorch_model-00002-of-00002.bin pytorch_model-00001-of-00002.bin pytorch_model.bin.index.json -- \
-    "pytorch_model-00001-of-00002.bin and 1 more of that kind" "$line$python$class.from_pretrained(d).save_pretrained(d)\""
+    "pytorch_model-00001-of-00002.bin and 1 more of that kind" "${line}xray convert '$work/other' '$work/other-safetensors'"
 converts m.gguf -- m.gguf "$line${python}t.AutoModelForCausalLM.from_pretrained(d, gguf_file='m.gguf').save_pretrained(d)\""
 converts consolidated.00.pth -- consolidated.00.pth ", Llama's own form, which this line converts: python3 -m transformers.models.llama.convert_llama_weights_to_hf --input_dir '$work/other' --output_dir '$work/other-hf'"
 converts flax_model.msgpack tf_model.h5 -- flax_model.msgpack ", which this line converts with transformers 4: $python$class.from_pretrained(d, from_flax=True).save_pretrained(d)\""
 converts tf_model.h5 -- tf_model.h5 ", which this line converts with transformers 4: $python$class.from_pretrained(d, from_tf=True).save_pretrained(d)\""
-converts rng_state.pth model.pt -- model.pt "${line}python3 -c \"import torch, safetensors.torch as s; w=torch.load('$work/other/model.pt', map_location='cpu', weights_only=True); s.save_file({k: v.clone() for k, v in w.items()}, '$work/other/model.safetensors')\""
+converts rng_state.pth model.pt -- model.pt "${line}xray convert '$work/other/model.pt' '$work/other-safetensors'"
 converts model-00001-of-00002.safetensors -- model-00001-of-00002.safetensors " without the model.safetensors.index.json that belongs to it"
 converts consolidated.safetensors -- consolidated.safetensors " under a name that this xray does not read"
 
