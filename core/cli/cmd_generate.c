@@ -117,39 +117,46 @@ static xray_status read_stops(const cJSON *object, const char *where,
 
 /* Reads what a line wishes, and adds the end ids to those at which it stops. */
 static xray_status read_wishes(const cli_generator *g, const cJSON *object,
-                               const char *where, const cli_item *item,
-                               xr_err *err)
+                               const char *where, cli_prompt *p, xr_err *err)
 {
-    cli_prompt *p = item->own;
     xray_status status = cli_wishes_read(object, where, err, &p->wishes);
     if (status == XRAY_OK && !p->how.ignore_eos)
         status = cli_wishes_stop(&p->wishes, g->end_ids, g->end_count, err);
-    if (status != XRAY_OK || !p->wishes.prompt_logp)
-        return status;
-    p->prompt_logp = xr_calloc(item->count, sizeof *p->prompt_logp);
-    return p->prompt_logp
-               ? XRAY_OK
-               : xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    return status;
+}
+
+/* Lines after this one may go on from its answer, once it is there. */
+static void expect_answer(cli_generator *g, const cli_item *item)
+{
+    const cli_prompt *p = item->own;
+    if (p->own == CLI_NO_ANSWER)
+        return;
+    cli_answer *answer = &g->answers.list[p->own];
+    answer->samples = p->how.n;
+    answer->most = cli_generator_row(g, item);
+    answer->state = CLI_ANSWER_COMING;
 }
 
 static xray_status read_prompt(void *ctx, const cJSON *object,
                                const char *where, cli_item *item, xr_err *err)
 {
-    const cli_generator *g = ctx;
+    cli_generator *g = ctx;
     cli_prompt *p = xr_calloc(1, sizeof *p);
     if (!p)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
     item->own = p;
     p->how = *g->tool.args;
-    if (!item->count)
-        return xr_fail(err, XRAY_E_ARG, "%s: the prompt has no tokens", where);
-    xray_status status = XRAY_OK;
+    xray_status status = cli_answers_read(
+        &g->answers, object, where, item->number, err, &p->own, &p->after);
+    if (status == XRAY_OK && !item->count && p->after == CLI_NO_ANSWER)
+        status =
+            xr_fail(err, XRAY_E_ARG, "%s: the prompt has no tokens", where);
     for (size_t i = 0; i < g->option_count && status == XRAY_OK; i++)
         status = read_option(object, &g->options[i], where, &p->how, err);
     if (status == XRAY_OK)
         status = read_stops(object, where, p, err);
     if (status == XRAY_OK)
-        status = read_wishes(g, object, where, item, err);
+        status = read_wishes(g, object, where, p, err);
     p->watched = p->how.stream || p->how.stops.count;
     if (status == XRAY_OK && p->watched)
         status = cli_generator_watches(g, where, &p->how, err);
@@ -158,6 +165,7 @@ static xray_status read_prompt(void *ctx, const cJSON *object,
     p->samples = xr_calloc((size_t)p->how.n, sizeof *p->samples);
     if (!p->samples)
         return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", where);
+    expect_answer(g, item);
     return XRAY_OK;
 }
 
@@ -325,6 +333,8 @@ static void list_line_options(cli_generator *g)
     g->keys[count++] = "prompt";
     g->keys[count++] = "ids";
     g->keys[count++] = "stop";
+    g->keys[count++] = "id";
+    g->keys[count++] = "after";
     for (size_t i = 0; cli_wish_keys[i]; i++)
         g->keys[count++] = cli_wish_keys[i];
     for (const cli_flag *flag = flags;
@@ -388,6 +398,7 @@ static int run_generate(const cli_args *args)
         code = cli_tool_lines(&g.tool, &ops, &g);
     }
     cli_tool_close(&g.tool);
+    cli_answers_free(&g.answers);
     xr_str_free(&g.out);
     return code;
 }
@@ -419,6 +430,10 @@ const cli_command cli_generate = {
         "  top_logprobs       K: also the K likeliest ids of each token\n"
         "  logprob_token_ids  also the log-probs of these ids\n"
         "  prompt_logprobs    true: also the log-probs of the prompt's ids\n"
+        "\nA line with an id (a text) of its own can be continued: a line "
+        "whose after is that\nid goes on from the tokens of that line and its "
+        "answer, and its prompt or ids\ncome behind them, without special "
+        "tokens.\n"
         "\nWith --stop, a sample ends with the token that "
         "completes one of the texts, and its\ntext before the text that was "
         "found; all other samples go on.\n\nWith --stream, only texts are "

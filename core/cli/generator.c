@@ -13,13 +13,13 @@
 /* Sequences in parallel; further ones wait in the engine. */
 static const uint64_t MAX_SEQUENCES = 32;
 
-/* The most tokens a row of the line can have; the model's last position ends a
- * row, too. */
-static uint64_t longest_row_tokens(const cli_generator *g, const cli_item *item)
+uint64_t cli_generator_row(const cli_generator *g, const cli_item *item)
 {
     const cli_prompt *p = item->own;
     uint64_t most = g->tool.run->actor.model.max_positions;
     uint64_t row = (uint64_t)item->count + (uint64_t)p->how.max_tokens;
+    if (p->after != CLI_NO_ANSWER)
+        row += g->answers.list[p->after].most;
     return row < most ? row : most;
 }
 
@@ -42,17 +42,61 @@ xray_status cli_generator_watches(const cli_generator *g, const char *what,
     return xr_fail_in(err, XRAY_E_CONFIG, "%s", what);
 }
 
-static void submit_prompt(cli_generator *g, cli_item *item, uint64_t id)
+/* Puts the row that a line goes on from before the line's own ids. */
+static xray_status join_answer(const cli_generator *g, cli_item *item,
+                               xr_err *err)
+{
+    cli_prompt *p = item->own;
+    size_t most = g->tool.run->actor.model.max_positions - 1;
+    xray_status status = cli_answers_need(&g->answers, p->after, err);
+    if (status != XRAY_OK)
+        return status;
+    const cli_answer *answer = &g->answers.list[p->after];
+    size_t count = answer->count + item->count;
+    if (count > most)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%zu tokens after the answer that it goes on from, at "
+                       "most %zu are possible with this model",
+                       count, most);
+    int32_t *ids = xr_calloc(count, sizeof *ids);
+    if (!ids)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    memcpy(ids, answer->ids, answer->count * sizeof *ids);
+    if (item->count)
+        memcpy(ids + answer->count, item->ids, item->count * sizeof *ids);
+    free(item->ids);
+    item->ids = ids;
+    item->count = count;
+    p->after = CLI_NO_ANSWER;
+    return XRAY_OK;
+}
+
+/* Makes a line's row complete, and room for what is said about it. */
+static xray_status complete_row(const cli_generator *g, cli_item *item,
+                                xr_err *err)
+{
+    cli_prompt *p = item->own;
+    xray_status status =
+        p->after == CLI_NO_ANSWER ? XRAY_OK : join_answer(g, item, err);
+    if (status != XRAY_OK || !p->wishes.prompt_logp)
+        return status;
+    p->prompt_logp = xr_calloc(item->count, sizeof *p->prompt_logp);
+    return p->prompt_logp ? XRAY_OK
+                          : xr_fail(err, XRAY_E_NOMEM, "out of memory");
+}
+
+static xray_status submit_row(const cli_generator *g, const cli_item *item,
+                              uint64_t id, xr_err *err)
 {
     const cli_prompt *p = item->own;
-    xr_roles *roles = g->tool.roles;
+    const xr_roles *roles = g->tool.roles;
     xray_request request = {
         .header = XRAY_HEADER(xray_request),
         .id = id,
         .ids = item->ids,
         .id_count = (uint32_t)item->count,
         .count = (uint32_t)p->how.n,
-        .max_tokens = (uint32_t)(longest_row_tokens(g, item) - item->count),
+        .max_tokens = (uint32_t)(cli_generator_row(g, item) - item->count),
         .seed = (uint64_t)p->how.seed,
         .prompt_id = item->number,
         .temperature = (float)p->how.temperature,
@@ -67,18 +111,49 @@ static void submit_prompt(cli_generator *g, cli_item *item, uint64_t id)
         .repeat_count = (uint32_t)p->how.repeat_count,
         .stream = (uint32_t)p->watched,
     };
-    xr_err err = { "" };
     cli_wishes_fill(&p->wishes, &request);
-    xray_status status = xr_engine_serves(g->tool.run, &request, 0, &err);
-    if (status == XRAY_OK) {
-        status =
-            XR_CALL(roles->engine.part, "submit",
-                    xr_infer(roles->run)->submit(roles->engine.self, &request));
+    xray_status status = xr_engine_serves(g->tool.run, &request, 0, err);
+    if (status != XRAY_OK)
+        return status;
+    status =
+        XR_CALL(roles->engine.part, "submit",
+                xr_infer(roles->run)->submit(roles->engine.self, &request));
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_host_error(roles->engine.part->host, status, "submit", err);
+}
+
+static int is_waiting(const cli_generator *g, const cli_item *item)
+{
+    const cli_prompt *p = item->own;
+    return p->after != CLI_NO_ANSWER &&
+           g->answers.list[p->after].state == CLI_ANSWER_COMING;
+}
+
+/* Submits the lines that wait for no answer any more, in their order; *left
+ * loses the samples of those that are refused. Returns their number. */
+static size_t submit_lines(cli_generator *g, cli_item *items, size_t count,
+                           uint64_t *left)
+{
+    size_t submitted = 0;
+    for (size_t i = 0; i < count; i++) {
+        cli_prompt *p = items[i].own;
+        xr_err err = { "" };
+        if (items[i].error || p->submitted || is_waiting(g, &items[i]))
+            continue;
+        p->submitted = 1;
+        submitted++;
+        xray_status status = complete_row(g, &items[i], &err);
         if (status == XRAY_OK)
-            return;
-        (void)xr_host_error(roles->engine.part->host, status, "submit", &err);
+            status = submit_row(g, &items[i], i, &err);
+        if (status == XRAY_OK)
+            continue;
+        cli_item_refused(&g->tool, &items[i], &err);
+        *left -= (uint64_t)p->how.n;
+        if (p->own != CLI_NO_ANSWER)
+            g->answers.list[p->own].state = CLI_ANSWER_NONE;
     }
-    cli_item_refused(&g->tool, item, &err);
+    return submitted;
 }
 
 static int report_engine_failure(const xr_roles *roles, xray_status status,
@@ -202,6 +277,19 @@ static int take_tokens(const cli_generator *g, const cli_prompt *p,
     return status == XRAY_OK ? CLI_OK : cli_fail(status, &err);
 }
 
+/* Has what has ended continued by the lines that wait for it. */
+static int give_answer(cli_generator *g, const cli_item *item,
+                       const cli_sample *s)
+{
+    const cli_prompt *p = item->own;
+    xr_err err = { "" };
+    if (!s->ended || p->own == CLI_NO_ANSWER || p->how.n != 1)
+        return CLI_OK;
+    xray_status status = cli_answers_give(&g->answers, p->own, item->ids,
+                                          item->count, s->ids, s->count, &err);
+    return status == XRAY_OK ? CLI_OK : cli_fail(status, &err);
+}
+
 /* Stores a sample or a part of it; *left counts the samples that have not
  * ended. What the engine had generated beyond a stop is left out. */
 static int store_part(cli_generator *g, cli_item *items, size_t count,
@@ -221,7 +309,7 @@ static int store_part(cli_generator *g, cli_item *items, size_t count,
     }
     const cli_item *item = &items[out->id];
     uint64_t number = out->id * (uint64_t)p->how.n + out->sample;
-    uint32_t most = (uint32_t)(longest_row_tokens(g, item) - item->count);
+    uint32_t most = (uint32_t)(cli_generator_row(g, item) - item->count);
     xray_status status =
         p->watched
             ? xr_check_sample_part(roles, out, out->raw_logp, number, s->given,
@@ -235,11 +323,13 @@ static int store_part(cli_generator *g, cli_item *items, size_t count,
     s->ended = out->finish != XRAY_FINISH_NONE;
     *left -= (uint64_t)s->ended;
     if (s->text.stopped)
-        return CLI_OK;
+        return give_answer(g, item, s);
     if (take_tokens(g, p, out, s) != CLI_OK)
         return CLI_FAILED;
     s->finish = s->text.stopped ? XRAY_FINISH_STOP : out->finish;
-    return s->text.stopped && !s->ended ? abort_sample(roles, out) : CLI_OK;
+    if (s->text.stopped && !s->ended)
+        return abort_sample(roles, out);
+    return give_answer(g, item, s);
 }
 
 /* ---- --stream ----------------------------------------------------------- */
@@ -297,12 +387,14 @@ static int step_engine_until_done(cli_generator *g, cli_item *items,
     xr_engine_watch progress = { 0 };
     xray_status status = XRAY_OK;
     xr_err err = { "" };
-    while (status == XRAY_OK) {
+    size_t submitted = submit_lines(g, items, count, &left);
+    while (left && (status == XRAY_OK || submitted)) {
         status = XR_CALL(roles->engine.part, "step",
                          xr_infer(roles->run)->step(roles->engine.self));
         if (status < 0)
             return report_engine_failure(roles, status, "step");
         int code = poll_samples(g, items, count, &left);
+        submitted = code == CLI_OK ? submit_lines(g, items, count, &left) : 0;
         if (code == CLI_OK && g->tool.args->stream)
             code = print_texts(g, items, count);
         if (code != CLI_OK)
@@ -326,7 +418,7 @@ int cli_generator_run(void *ctx, cli_item *items, size_t count)
     for (size_t i = 0; i < count; i++) {
         if (items[i].error)
             continue;
-        uint64_t row = longest_row_tokens(g, &items[i]);
+        uint64_t row = cli_generator_row(g, &items[i]);
         longest = row > longest ? row : longest;
         samples += (uint64_t)((const cli_prompt *)items[i].own)->how.n;
     }
@@ -336,15 +428,8 @@ int cli_generator_run(void *ctx, cli_item *items, size_t count)
         &g->tool, longest, samples < MAX_SEQUENCES ? samples : MAX_SEQUENCES);
     if (code != CLI_OK)
         return code;
-    samples = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (!items[i].error)
-            submit_prompt(g, &items[i], i);
-        if (!items[i].error)
-            samples += (uint64_t)((const cli_prompt *)items[i].own)->how.n;
-    }
     g->next_item = 0;
     g->next_sample = 0;
     g->printed = 0;
-    return samples ? step_engine_until_done(g, items, count, samples) : CLI_OK;
+    return step_engine_until_done(g, items, count, samples);
 }

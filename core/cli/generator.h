@@ -5,6 +5,7 @@
 #ifndef XR_CLI_GENERATOR_H
 #define XR_CLI_GENERATOR_H
 
+#include "core/cli/answers.h"
 #include "core/cli/model_tool.h"
 #include "core/cli/wishes.h"
 #include "model/text/until.h"
@@ -27,9 +28,13 @@ typedef struct cli_sample {
 typedef struct cli_prompt {
     cli_args how; /* the command's options, overridden by the line's */
     int watched;  /* 1: the engine streams the samples */
+    int submitted;
+    size_t own;   /* the answer that later lines may go on from */
+    size_t after; /* the answer whose row comes before the line's own ids, until
+                   * it is there */
     cJSON *stops; /* the line's own texts, or NULL */
     cli_wishes wishes;
-    float *prompt_logp;  /* of the prompt's ids, if they are wished for */
+    float *prompt_logp;  /* of the ids submitted, if they are wished for */
     cli_sample *samples; /* [how.n] */
 } cli_prompt;
 
@@ -46,9 +51,10 @@ typedef struct cli_generator {
     cli_line_option options[CLI_LINE_OPTIONS];
     size_t option_count;
     const char *keys[CLI_LINE_OPTIONS + CLI_WISH_KEYS +
-                     4]; /* of a line; ends with NULL */
+                     6]; /* of a line; ends with NULL */
     int32_t end_ids[9];
     uint32_t end_count;
+    cli_answers answers;
     /* --stream: what is printed next, and the number of bytes of its text that
      * have been. */
     size_t next_item;
@@ -56,6 +62,10 @@ typedef struct cli_generator {
     size_t printed;
     xr_str out;
 } cli_generator;
+
+/* The most tokens that the row of a line can have; the model's last position
+ * ends a row, too. */
+uint64_t cli_generator_row(const cli_generator *g, const cli_item *item);
 
 /* Generates the samples of a chunk: cli_batch_ops.run. With --stream it prints
  * their texts. */

@@ -129,7 +129,8 @@ void cli_item_refused(const cli_tool *tool, cli_item *item, xr_err *err)
     set_item_error(item, err);
 }
 
-/* `special` 0: a chat template already wrote the special tokens. */
+/* `special` 0: a chat template already wrote the special tokens, or the text
+ * goes on from tokens that have them. */
 static xray_status tokenize_text(chunk *c, const char *text, int special,
                                  const char *where, cli_item *item, xr_err *err)
 {
@@ -189,7 +190,15 @@ static xray_status read_line_object(chunk *c, const cJSON *object,
     xray_status status = cli_line_keys(object, c->ops->keys, 1, where, err);
     if (status != XRAY_OK)
         return status;
-    if (!!ids + !!text + !!messages != 1)
+    /* A line that goes on from another one may have nothing to add. */
+    int goes_on = xr_json_get(object, "after") != NULL;
+    if (goes_on && messages)
+        return xr_fail(err, XRAY_E_ARG,
+                       "%s: \"messages\" are a complete conversation; a line "
+                       "with \"after\" has \"%s\" or \"ids\"",
+                       where, key);
+    if (!!ids + !!text + !!messages + goes_on < 1 ||
+        !!ids + !!text + !!messages > 1)
         return xr_fail(err, XRAY_E_ARG,
                        "%s: a line must have exactly one of \"%s\", "
                        "\"messages\" and \"ids\"",
@@ -198,11 +207,11 @@ static xray_status read_line_object(chunk *c, const cJSON *object,
         status = xr_json_ids(ids, where, err, &item->ids, &item->count);
     } else if (messages) {
         status = read_messages(c, object, where, item, err);
-    } else {
+    } else if (text) {
         const char *value;
         status = xr_json_string(object, key, where, err, &value);
         if (status == XRAY_OK)
-            status = tokenize_text(c, value, 1, where, item, err);
+            status = tokenize_text(c, value, !goes_on, where, item, err);
     }
     if (status != XRAY_OK)
         return status;

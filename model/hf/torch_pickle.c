@@ -176,7 +176,7 @@ static xray_status push_long(xm_pickle *p, uint32_t bytes)
 /* Protocol 1 writes False and True as the numbers 00 and 01. */
 static xray_status push_decimal(xm_pickle *p, uint32_t is_long)
 {
-    xm_pickle_value line;
+    xm_pickle_value line = { .size = 0 };
     char text[32] = "";
     int64_t number = 0;
     xray_status status = take_line(p, &line);
