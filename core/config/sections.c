@@ -130,9 +130,10 @@ static const xray_choice chat_modes[] = {
 #define DATA xr_data_section
 static const xray_option data_options[] = {
     XRAY_LIST(DATA, train_files, "", XRAY_OPT_PATHS, SINCE,
-              "JSON-lines files to train on."),
+              "Files of rows to train on, folders of them, or patterns "
+              "(data/*.parquet)."),
     XRAY_LIST(DATA, val_files, "", XRAY_OPT_PATHS, SINCE,
-              "JSON-lines files for validation; empty: none is done."),
+              "The same for validation; empty: none is done."),
     XRAY_STRING(DATA, prompt_key, "prompt", 0u, SINCE,
                 "Key of a row's prompt: a string, or a list of messages."),
     XRAY_STRING(DATA, answer_key, "answer", 0u, SINCE,

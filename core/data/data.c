@@ -5,16 +5,14 @@
  */
 #include "core/data/data.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <xray/numerics.h>
 
-#include "core/base/file_format.h"
 #include "core/data/filter.h"
 #include "core/data/row.h"
-#include "core/data/text_file.h"
+#include "core/data/source.h"
 
 struct xr_dataset {
     char **texts; /* one per file; fields_json points into them */
@@ -218,38 +216,21 @@ static xray_status read_line(load *l, char *line, size_t size)
     return status;
 }
 
-/* Moves *line past leading blanks and returns the length without trailing ones;
- * 0 for an empty line. */
-static size_t trim_line(char **line, char *end)
+static xray_status read_rows(load *l, xr_source *source)
 {
-    while (*line < end && strchr(" \t\r", **line) && **line)
-        (*line)++;
-    while (end > *line && strchr(" \t\r", end[-1]) && end[-1])
-        end--;
-    return (size_t)(end - *line);
-}
-
-static xray_status read_lines(load *l, const char *path, char *text,
-                              size_t size)
-{
-    char *end = text + size;
-    size_t number = 0;
-    for (char *at = text + xr_bom_size(text, size);
-         at < end && l->next_id < l->most_rows;) {
-        char *stop = memchr(at, '\n', (size_t)(end - at));
-        stop = stop ? stop : end;
-        (void)snprintf(l->reader.where, sizeof l->reader.where, "%s:%zu", path,
-                       ++number);
-        char *line = at;
-        size_t length = trim_line(&line, stop);
-        at = stop + 1;
-        if (!length)
-            continue;
-        line[length] = '\0';
-        xray_status status =
-            xr_stop_check(l->reader.want->calls, l->reader.err);
+    xr_reader *r = &l->reader;
+    while (l->next_id < l->most_rows) {
+        char *line;
+        size_t size;
+        xray_status status = xr_source_next(source, r->err, &line, &size);
+        if (status == XRAY_END)
+            break;
+        if (status != XRAY_OK)
+            return status;
+        r->where = source->where;
+        status = xr_stop_check(r->want->calls, r->err);
         if (status == XRAY_OK)
-            status = read_line(l, line, length);
+            status = read_line(l, line, size);
         if (status != XRAY_OK)
             return status;
     }
@@ -258,14 +239,15 @@ static xray_status read_lines(load *l, const char *path, char *text,
 
 static xray_status read_file(load *l, const char *path)
 {
-    char *text;
-    size_t size;
-    xray_status status =
-        xr_text_read(path, l->reader.want->calls, l->reader.err, &text, &size);
+    xr_reader *r = &l->reader;
+    xr_source source;
+    xray_status status = xr_source_open(path, r->want->calls, r->err, &source);
     if (status != XRAY_OK)
         return status;
-    l->set->texts[l->set->text_count++] = text;
-    return read_lines(l, path, text, size);
+    l->set->texts[l->set->text_count++] = source.text;
+    status = read_rows(l, &source);
+    r->where = path;
+    return status;
 }
 
 /* Reports why a set has no rows. */

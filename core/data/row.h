@@ -6,7 +6,6 @@
 #ifndef XR_DATA_ROW_H
 #define XR_DATA_ROW_H
 
-#include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "core/data/arena.h"
@@ -23,7 +22,7 @@ typedef struct xr_reader {
     cJSON *kwargs; /* variables of the chat template, or NULL */
     int64_t today; /* [data] chat_date */
     xr_arena *arena;
-    char where[XR_PATH_CAP + 32]; /* "file:line" of the current row */
+    const char *where; /* place of the current row */
     xr_str text;
     xm_chat_text chat; /* the rendered conversation */
     xm_ids ids;

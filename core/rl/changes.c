@@ -82,6 +82,22 @@ static int is_same_value(const char *a, const char *b)
 
 /* ---- files -------------------------------------------------------------- */
 
+/* Adds a path; those of rows may be folders or patterns. */
+static xray_status add_input(xr_history *history, const char *key,
+                             const char *path, xr_err *err)
+{
+    xr_file_list found = { NULL, 0 };
+    const xray_list names = { &path, 1 };
+    if (strcmp(key, "data.train_files") != 0 &&
+        strcmp(key, "data.val_files") != 0)
+        return xr_history_input(history, key, path, err);
+    xray_status status = xr_file_list_find(&names, err, &found);
+    for (uint64_t i = 0; i < found.count && status == XRAY_OK; i++)
+        status = xr_history_input(history, key, found.items[i], err);
+    xr_file_list_free(&found);
+    return status;
+}
+
 xray_status xr_changes_add_inputs(const xr_run *run, xr_history *history,
                                   xr_err *err)
 {
@@ -96,7 +112,7 @@ xray_status xr_changes_add_inputs(const xr_run *run, xr_history *history,
         for (const char *item = v.text; status == XRAY_OK && *item;) {
             size_t size = strcspn(item, ",");
             char *path = xr_strndup(item, size);
-            status = path ? xr_history_input(history, key, path, err)
+            status = path ? add_input(history, key, path, err)
                           : xr_fail(err, XRAY_E_NOMEM, "out of memory");
             free(path);
             item += size;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks batch arithmetic and data files before anything is loaded. A key whose
- * value was refused is skipped, since its default would get the blame.
+ * Checks batch arithmetic, and finds and checks data files, before anything is
+ * loaded. A key whose value was refused is skipped, since its default would get
+ * the blame.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -34,24 +35,34 @@ static void check_file(const xr_run *run, const char *key, const char *path,
                       locate_key(run, "data", key), key, path, strerror(errno));
 }
 
-static void check_files(const xr_run *run, const char *key,
-                        const xray_list *files, xr_errors *errors)
+/* Puts the files that folders and patterns stand for in the place of `files`,
+ * and checks that each can be read. */
+static void find_files(xr_run *run, const char *key, xray_list *files,
+                       xr_file_list *keep, xr_errors *errors)
 {
+    xr_err err = { "" };
+    if (xr_file_list_find(files, &err, keep) != XRAY_OK) {
+        xr_errors_add(errors, "%s: [data] %s: %s", locate_key(run, "data", key),
+                      key, err.text);
+        return;
+    }
+    *files = (xray_list){ (const char *const *)keep->items, keep->count };
     for (uint64_t i = 0; i < files->count; i++)
         check_file(run, key, files->items[i], errors);
 }
 
-static void check_data_files(const xr_run *run, xr_errors *errors)
+static void find_data_files(xr_run *run, xr_errors *errors)
 {
-    const xr_data_section *data = &run->ini.data;
+    xr_data_section *data = &run->ini.data;
     int eval = !(run->with & XR_TRAINABLE);
     if (!eval && !data->train_files.count &&
         !is_refused(run, "data", "train_files"))
         xr_errors_add(errors, "%s: [data] train_files is not set",
                       locate_key(run, "data", "train_files"));
     if (!eval || data->val_split > 0)
-        check_files(run, "train_files", &data->train_files, errors);
-    check_files(run, "val_files", &data->val_files, errors);
+        find_files(run, "train_files", &data->train_files, &run->data_files[0],
+                   errors);
+    find_files(run, "val_files", &data->val_files, &run->data_files[1], errors);
     if (data->chat_template && *data->chat_template)
         check_file(run, "chat_template", data->chat_template, errors);
 }
@@ -228,7 +239,7 @@ void xr_run_check_batch(xr_run *run, xr_errors *errors)
         !ini->data.max_prompt_length)
         return;
     check_row_lengths(run, errors);
-    check_data_files(run, errors);
+    find_data_files(run, errors);
     check_sampling(run, errors);
     if (eval)
         return;

@@ -526,5 +526,7 @@ void xr_run_free(xr_run *run)
         free(slots[i]->json);
         free(slots[i]->path);
     }
+    for (size_t i = 0; i < 2; i++)
+        xr_file_list_free(&run->data_files[i]);
     free(run);
 }

@@ -8,6 +8,7 @@
 #define XR_RUN_H
 
 #include "core/config/sections.h"
+#include "core/data/file_list.h"
 #include "core/plugin/guard.h"
 #include "core/plugin/plugin.h"
 #include "core/run/layout.h"
@@ -49,9 +50,11 @@ typedef struct xr_model_slot {
 #define XR_MAX_REWARDS 16
 
 typedef struct xr_run {
-    xr_config *config;       /* borrowed */
-    const char *plugin_path; /* borrowed, or NULL */
-    xr_run_config ini;       /* the core's own sections */
+    xr_config *config;          /* borrowed */
+    const char *plugin_path;    /* borrowed, or NULL */
+    xr_run_config ini;          /* the core's own sections; [data] has the files
+                                 * that folders and patterns stand for */
+    xr_file_list data_files[2]; /* memory of those lists */
     xr_plugins *plugins;
     xr_log_sink sink;
     xm_tokenizer *tokenizer;

@@ -401,10 +401,8 @@ static void rows_of_other_formats_are_named(void **state)
         (void)write_bytes("rows.jsonl", others[i].data, others[i].size);
         expect_data_fault(RUN_INI, others[i].what);
     }
-    (void)scratch_write("rows.jsonl", "[\n{\"prompt\":\"1\"}\n]\n");
-    expect_data_fault(RUN_INI,
-                      "rows.jsonl:1: this line begins a JSON array, but each "
-                      "line must be an object; jq -c '.[]' FILE");
+    (void)scratch_write("rows.jsonl", "[\n{\"promt\":\"1\"}\n]\n");
+    expect_data_fault(RUN_INI, "rows.jsonl: row 1: no key 'prompt'");
     (void)scratch_write("rows.jsonl", "{\n\"prompt\":\"1\"\n}\n");
     expect_data_fault(
         RUN_INI,
