@@ -145,7 +145,7 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
 #define CLI_MODEL_FLAG                                                        \
     {                                                                         \
         "--model", "DIR", CLI_TEXT, 1, offsetof(cli_args, model), NULL, 1, 0, \
-            "folder of the model (config.json, weights, tokenizer.json)"      \
+            "folder of the model, or its Hugging Face id"                     \
     }
 
 /* Fills `out` from argv, the options and words after the command's name.

@@ -304,6 +304,8 @@ static int run_plan(const cli_args *args)
     if (config)
         run = xr_run_new(config, args->plugin_path, cli_job_parts(args->job),
                          &errors);
+    if (run)
+        xr_run_say_found(run);
     int code =
         run ? print_plan(run, args, args->machine ? &machine : NULL, &errors)
             : cli_errors(&errors);

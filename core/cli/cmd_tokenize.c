@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/file.h"
+#include "core/base/hub.h"
 #include "core/cli/chat.h"
 #include "core/cli/json_lines.h"
 #include "model/text/tokenizer.h"
@@ -134,15 +136,37 @@ static xray_status decode_line(void *ctx, const cJSON *object, const char *line,
     return status;
 }
 
+/* Finds the folder that --model names, in `buffer` if it is a snapshot of the
+ * hub's cache. */
+static xray_status find_model(const char *id, char *buffer, size_t cap,
+                              xr_err *err, const char **out)
+{
+    xr_err why = { "" };
+    *out = id;
+    if (xr_path_exists(id) || !xr_hub_is_id(id))
+        return XRAY_OK;
+    if (xr_hub_find(id, buffer, cap, &why) == XRAY_OK) {
+        cli_say("--model: %s is %s", id, buffer);
+        *out = buffer;
+    } else if (strchr(id, '/')) {
+        return xr_fail(err, XRAY_E_CONFIG,
+                       "--model: %s is not a folder, and %s", id, why.text);
+    }
+    return XRAY_OK;
+}
+
 static int run_tokenize(const cli_args *args)
 {
     xr_err err = { "" };
+    char found[XR_PATH_CAP];
     tokenize t = { .special = !args->decode };
     if (args->special)
         t.special = strcmp(args->special, "on") == 0;
-    if (xm_tokenizer_open(args->model, &err, &t.tokenizer) != XRAY_OK)
+    const char *model;
+    if (find_model(args->model, found, sizeof found, &err, &model) != XRAY_OK ||
+        xm_tokenizer_open(model, &err, &t.tokenizer) != XRAY_OK)
         return cli_fail(XRAY_E_CONFIG, &err);
-    cli_chat_open(args->model, NULL, &t.chat);
+    cli_chat_open(model, NULL, &t.chat);
     int code =
         cli_lines_each(args, args->decode ? decode_line : encode_line, &t);
     cli_chat_close(&t.chat);

@@ -46,6 +46,7 @@ int cli_tool_open(cli_tool *tool, const cli_args *args, uint32_t with)
     int code = open_tool_run(tool);
     if (code != CLI_OK || !tool->run->actor.model.path)
         return code;
+    xr_run_say_found(tool->run);
     const char *dir = tool->run->ini.model.tokenizer_path;
     if (!dir || !*dir)
         dir = tool->run->actor.model.path;

@@ -107,6 +107,10 @@ size_t xr_config_decode_over(xr_config *config, const char *section,
  * options of a plugin that is not selected. Its keys are not checked. */
 void xr_config_ignore(xr_config *config, const char *section);
 
+/* Returns remark i on an option that is marked XRAY_OPT_MODEL: "[model] path:
+ * ID is FOLDER"; NULL past the last. */
+const char *xr_config_found(const xr_config *config, size_t i);
+
 /* Sets a default that is derived from other values. */
 void xr_config_preset(xr_config *config, const char *section, const char *key,
                       const char *text);

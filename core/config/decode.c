@@ -12,6 +12,7 @@
 
 #include "core/base/elements.h"
 #include "core/base/file.h"
+#include "core/base/hub.h"
 #include "core/config/internal.h"
 
 /* An option of a section with its entry and the field that receives its
@@ -216,17 +217,58 @@ static const char *make_absolute(xr_config *config, const char *path)
     return xr_config_keepf(config, "%s/%s", here, path);
 }
 
+/* Adds a remark, once, however often the section is decoded. */
+static void note_found(const setting *s, const char *id, const char *dir)
+{
+    xr_config *config = s->config;
+    xr_found **end = &config->found;
+    const char *text = xr_config_keepf(config, "[%s] %s: %s is %s", s->section,
+                                       s->option->name, id, dir);
+    for (; *end; end = &(*end)->next)
+        if (strcmp((*end)->text, text) == 0)
+            return;
+    xr_found *found = xr_config_array(config, 1, sizeof(*found));
+    if (!found)
+        return;
+    found->text = text;
+    *end = found;
+}
+
+const char *xr_config_found(const xr_config *config, size_t i)
+{
+    const xr_found *found = config->found;
+    while (found && i--)
+        found = found->next;
+    return found ? found->text : NULL;
+}
+
+/* Returns the snapshot in the hub's cache that an id stands for, or `path`,
+ * which the id is as a path. A folder of that name comes first. A missing
+ * snapshot is reported by whoever misses the folder. */
+static const char *find_hub_model(const setting *s, const char *id,
+                                  const char *path)
+{
+    char snapshot[XR_PATH_CAP];
+    if (!xr_hub_is_id(id) || xr_path_exists(path) ||
+        xr_hub_find(id, snapshot, sizeof(snapshot), NULL) != XRAY_OK)
+        return path;
+    note_found(s, id, snapshot);
+    return xr_config_keep(s->config, snapshot, strlen(snapshot));
+}
+
 static void decode_string(const setting *s, const char *text)
 {
     if (!*text && s->option->flags & XRAY_OPT_REQUIRED) {
         report_bad_value(s, "must not be empty");
         return;
     }
-    if (s->option->type == XRAY_OPT_PATH) {
+    const char *given = text;
+    if (s->option->type == XRAY_OPT_PATH)
         text = xr_config_resolve(s->config, s->entry, text);
-        if (s->entry)
-            s->entry->printed = make_absolute(s->config, text);
-    }
+    if (s->option->flags & XRAY_OPT_MODEL)
+        text = find_hub_model(s, given, text);
+    if (s->entry && (s->option->type == XRAY_OPT_PATH || text != given))
+        s->entry->printed = make_absolute(s->config, text);
     store_field(s, &text, sizeof(text));
 }
 

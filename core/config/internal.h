@@ -58,6 +58,12 @@ typedef struct xr_variable {
 
 typedef struct xr_kept xr_kept; /* memory that lives as long as the config */
 
+/* A remark on an id of the hub. */
+typedef struct xr_found {
+    struct xr_found *next; /* NULL: the last */
+    const char *text;
+} xr_found;
+
 struct xr_config {
     xr_section *sections;
     size_t count;
@@ -69,6 +75,7 @@ struct xr_config {
     uint32_t files;        /* files read so far */
     int failed;            /* memory ran out */
     int unread;            /* a file, included or not, could not be read */
+    xr_found *found;       /* ids that stand for snapshots, in order */
     struct xr_note *notes; /* of core/deepspeed: remarks that are not errors */
 };
 

@@ -98,10 +98,11 @@ static const xray_choice inits[] = {
 
 #define MODEL xr_model_section
 static const xray_option model_options[] = {
-    XRAY_PATH(MODEL, path, "", 0u, SINCE,
+    XRAY_PATH(MODEL, path, "", XRAY_OPT_MODEL, SINCE,
               "Folder of the model, with config.json, weights and tokenizer; "
-              "the folder of a run means its newest checkpoint."),
-    XRAY_PATH(MODEL, tokenizer_path, "", 0u, SINCE,
+              "the folder of a run means its newest checkpoint. Or a Hugging "
+              "Face id (ORG/NAME, ORG/NAME@REVISION) in the local cache."),
+    XRAY_PATH(MODEL, tokenizer_path, "", XRAY_OPT_MODEL, SINCE,
               "Folder of the tokenizer; empty: that of the model."),
     XRAY_CHOICE(MODEL, dtype, "float32", dtypes, 0u, SINCE,
                 "Type of activations and of matrices in products; sums, "
@@ -270,7 +271,7 @@ static const xray_option val_options[] = {
 #define CRITIC xr_critic_section
 static const xray_option critic_model_options[] = {
     XRAY_PATH(
-        CRITIC, path, "", 0u, SINCE,
+        CRITIC, path, "", XRAY_OPT_MODEL, SINCE,
         "Folder of the critic's model; the folder of a run means the critic of "
         "its newest checkpoint; empty: the policy's initial weights."),
 };

@@ -225,6 +225,9 @@ static const char *find_option_fault(const xray_component *c,
     if (o->flags & XRAY_OPT_DEEPSPEED &&
         (o->type != XRAY_OPT_PATH || strcmp(c->iface, XRAY_IFACE_TRAIN) != 0))
         return "only a PATH of a training backend names a DeepSpeed JSON";
+    if (o->flags & XRAY_OPT_MODEL && o->type != XRAY_OPT_PATH &&
+        o->type != XRAY_OPT_STRING)
+        return "only a PATH or STRING names a model";
     return NULL;
 }
 

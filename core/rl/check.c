@@ -417,6 +417,8 @@ void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
     checking c = {
         .run = run, .out = out, .errors = errors, .warnings = warnings
     };
+    for (size_t i = 0; xr_config_found(run->config, i); i++)
+        xr_str_printf(out, "%s\n", xr_config_found(run->config, i));
     for (const xr_note *n = xr_config_notes(run->config); n; n = n->next)
         if (n->level <= XRAY_LOG_WARN)
             xr_errors_add(warnings, "%s", n->text);

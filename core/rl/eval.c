@@ -48,6 +48,8 @@ xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
     job.run = xr_run_new(args->config, args->plugin_path,
                          XR_WITH_INFER | XR_WITH_REWARD | XR_WITH_TOKENIZER,
                          args->errors);
+    if (job.run)
+        xr_run_say_found(job.run);
     job.metrics = job.run ? xr_metrics_new() : NULL;
     if (job.metrics)
         status = open_and_validate(&job, err);

@@ -343,6 +343,7 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         xr_run_new(args->config, args->plugin_path, plan->with, args->errors);
     if (!job->run)
         return XRAY_E_CONFIG;
+    xr_run_say_found(job->run);
     if (args->resume_from) {
         job->run->ini.trainer.resume_mode = "resume_path";
         job->run->ini.trainer.resume_from_path = args->resume_from;

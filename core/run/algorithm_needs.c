@@ -79,6 +79,10 @@ void xr_run_side_model(xr_run *run, const xr_side_model *side,
         return;
     }
     model->path = path;
+    if (!xr_path_is_dir(path)) {
+        xr_run_report_no_folder(run, side->section, side->key, path, errors);
+        return;
+    }
     model->random_init = run->ini.model.init == XR_INIT_RANDOM;
     if (xr_run_verify_folder(path, 0, &err) == XRAY_OK &&
         xr_path_join(path, "config.json", file, sizeof(file), &err) ==
@@ -89,6 +93,8 @@ void xr_run_side_model(xr_run *run, const xr_side_model *side,
         if (!model->random_init && !xr_run_has_weights(path))
             xr_run_report_no_weights(run, side->section, side->key, path,
                                      errors);
+        else if (!model->random_init)
+            xr_run_check_snapshot(run, side->section, side->key, path, errors);
         return;
     }
     xr_errors_add(errors, "%s: [%s] %s: %s",

@@ -15,7 +15,7 @@
 #define RULE "rule" /* the reward plugin that has the key `grader` */
 
 static const xray_option options[] = {
-    XRAY_STRING(xr_reward_model_config, path, "", 0u, "0.1",
+    XRAY_STRING(xr_reward_model_config, path, "", XRAY_OPT_MODEL, "0.1",
                 "Folder of the reward model: a sequence classifier with one "
                 "label and the policy's vocabulary, in Hugging Face's format."),
 };

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "core/base/file.h"
+#include "core/base/hub.h"
 #include "core/base/str.h"
 #include "core/run/inventory.h"
 #include "core/run/run_setup.h"
@@ -233,6 +234,7 @@ void xr_run_report_no_weights(const xr_run *run, const char *section,
                               xr_errors *errors)
 {
     found f = { .form = FORMS };
+    char line[XR_PATH_CAP];
     xr_str text = { 0 };
     DIR *open = opendir(dir);
     for (struct dirent *e = open ? readdir(open) : NULL; e; e = readdir(open))
@@ -246,6 +248,12 @@ void xr_run_report_no_weights(const xr_run *run, const char *section,
         xr_str_puts(&text, forms[f.form].does);
         put_convert_line(forms[f.form].line, dir, f.name, &text);
         xr_str_puts(&text, "; ");
+    }
+    /* Weights in another format are complete; nothing is to be downloaded. */
+    if ((f.form == FORMS || !*forms[f.form].line) &&
+        xr_hub_download(dir, line, sizeof line)) {
+        xr_str_printf(
+            &text, "its download did not finish, which %s completes; ", line);
     }
     xr_errors_add(errors,
                   "%s: [%s] %s: %s holds no weights, expected "

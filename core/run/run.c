@@ -141,9 +141,7 @@ static void read_policy_model(xr_run *run, xr_errors *errors)
     run->actor.model.dtype = (uint32_t)run->ini.model.dtype;
     run->actor.model.seed = (uint64_t)run->ini.run.seed;
     if (!xr_path_is_dir(run->actor.path)) {
-        xr_errors_add(errors, "%s: [model] path: %s is not a folder",
-                      xr_config_location(run->config, "model", "path"),
-                      run->actor.path);
+        xr_run_report_no_folder(run, "model", "path", run->actor.path, errors);
         return;
     }
     if (xr_run_verify_folder(run->actor.path, 0, &err) != XRAY_OK) {
@@ -164,6 +162,8 @@ static void read_policy_model(xr_run *run, xr_errors *errors)
     run->actor.model.random_init = run->ini.model.init == XR_INIT_RANDOM;
     if (!run->actor.model.random_init && !xr_run_has_weights(run->actor.path))
         xr_run_report_no_weights(run, "model", "path", run->actor.path, errors);
+    else if (!run->actor.model.random_init)
+        xr_run_check_snapshot(run, "model", "path", run->actor.path, errors);
 }
 
 void xr_run_read_tokenizer(xr_run *run, xr_errors *errors)
@@ -174,6 +174,10 @@ void xr_run_read_tokenizer(xr_run *run, xr_errors *errors)
         return;
     if (!dir || !*dir)
         dir = run->actor.path;
+    else if (!xr_path_is_dir(dir)) {
+        xr_run_report_no_folder(run, "model", "tokenizer_path", dir, errors);
+        return;
+    }
     if (xm_tokenizer_open(dir, &err, &run->tokenizer) != XRAY_OK) {
         xr_errors_add(errors, "%s", err.text);
         return;

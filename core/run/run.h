@@ -110,6 +110,8 @@ xr_run *xr_run_new(xr_config *config, const char *plugin_path, uint32_t with,
 xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
                      xr_errors *errors);
 void xr_run_free(xr_run *run); /* accepts NULL */
+/* Says on standard error which snapshots the run's ids of the hub stand for. */
+void xr_run_say_found(const xr_run *run);
 
 /* Sets the workloads that instances must be ready for, before the roles start.
  * xr_run_new derives them from the INI; the tools change them. `sequences`: the

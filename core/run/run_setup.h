@@ -58,6 +58,16 @@ void xr_run_read_tokenizer(xr_run *run, xr_errors *errors);
 const char *xr_run_model_dir(const char *path, const char *leaf, char *buffer,
                              size_t cap);
 
+/* Reports that the folder named by [section] key does not exist. If the key has
+ * the form of a hub's id, the error says how the model is fetched. */
+void xr_run_report_no_folder(const xr_run *run, const char *section,
+                             const char *key, const char *dir,
+                             xr_errors *errors);
+/* Reports a snapshot of the hub's cache whose index names a shard that it
+ * lacks. Other folders are left to the reader of weights. */
+void xr_run_check_snapshot(const xr_run *run, const char *section,
+                           const char *key, const char *dir, xr_errors *errors);
+
 /* Returns 1 if the folder holds weights. */
 int xr_run_has_weights(const char *dir);
 

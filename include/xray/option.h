@@ -51,6 +51,10 @@
  * the host tells the user about the others; a backend sets this flag only if
  * all of that is true for it. */
 #define XRAY_OPT_DEEPSPEED 32u
+/* PATH or STRING: the folder of a model. Where no such folder exists, an id of
+ * the Hugging Face hub (ORG/NAME, ORG/NAME@REVISION) stands for its snapshot in
+ * the local cache, whose path the field then has. */
+#define XRAY_OPT_MODEL 64u
 
 /* The value of a LIST option; the host owns it. */
 typedef struct xray_list {

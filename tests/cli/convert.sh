@@ -12,7 +12,7 @@ fail() {
     exit 1
 }
 model=$XRAY_TEST_DATA/models/stories260K/hf
-make=$XRAY_BUILD/tests/make_torch
+make=$XRAY_BUILD/tests/make-torch
 cd "$work"
 mkdir single shards
 for kind in single shards; do

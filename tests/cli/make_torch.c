@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * make_torch MODEL OUT SHARDS: writes the weights of a model as PyTorch does,
+ * make-torch MODEL OUT SHARDS: writes the weights of a model as PyTorch does,
  * as OUT/pytorch_model.bin, or as that many shards with their index.
  */
 #include "core/base/file.h"
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     xr_err err = { "" };
     char path[512];
     if (argc != 4 || xm_st_open(argv[1], &err, &st) != XRAY_OK) {
-        (void)fprintf(stderr, "make_torch MODEL OUT SHARDS: %s\n", err.text);
+        (void)fprintf(stderr, "make-torch MODEL OUT SHARDS: %s\n", err.text);
         return 2;
     }
     size_t shards = (size_t)(argv[3][0] - '0');

@@ -461,6 +461,24 @@ static void only_a_backends_path_takes_a_deepspeed_json(void **state)
                  "backend names a DeepSpeed JSON");
 }
 
+static void only_a_text_or_path_names_a_model(void **state)
+{
+    typedef struct config {
+        int64_t count;
+    } config;
+    static const xray_option number[] = {
+        XRAY_INT(config, count, "0", 0, 1, NULL, XRAY_OPT_MODEL, "1", "One."),
+    };
+    xr_err err = { "" };
+    const xray_plugin *algo = NULL;
+    (void)state;
+    assert_int_equal(xr_plugin_load(get_exhibit_path("good"), &err, &algo),
+                     XRAY_OK);
+    expect_table(algo->components[0], XR_TABLE(number),
+                 "p.so: option 0 (count) of 'zoo': only a PATH or STRING names "
+                 "a model");
+}
+
 static void options_come_from_the_section(void **state)
 {
     (void)state;
@@ -500,6 +518,7 @@ int main(void)
         cmocka_unit_test(earlier_folder_comes_first),
         cmocka_unit_test(failed_load_is_not_tried_again),
         cmocka_unit_test(only_a_backends_path_takes_a_deepspeed_json),
+        cmocka_unit_test(only_a_text_or_path_names_a_model),
         cmocka_unit_test(options_come_from_the_section),
     };
     return cmocka_run_group_tests(tests, find_zoo, remove_scratch);

@@ -117,7 +117,7 @@ refused '\[critic\] ppo_max_token_len_per_gpu 67 cannot hold a group of 4' --set
 refused '\[critic\] ppo_mini_batch_size 3 does not divide' --set critic.ppo_mini_batch_size=3
 refused '\[critic\] ppo_max_token_len_per_gpu 5 is below the longest row' --set critic.ppo_max_token_len_per_gpu=5
 refused '\[trainer\] critic_warmup: algo.ppo has no critic' --set trainer.critic_warmup=2 "${trlx[@]}"
-refused '\[critic.model\] path: .*config.json' --set "critic.model.path=$work/nowhere"
+refused '\[critic.model\] path: .* is not a folder' --set "critic.model.path=$work/nowhere"
 refused '\[algo.ppo\] kl_ctrl: adaptive needs' --set algo.ppo.kl_ctrl=adaptive
 "$XRAY_BIN" check "$work/run.ini" --set "trainer.default_local_dir=$work/none" >"$work/check.txt"
 has "$work/check.txt" 'memory of critic: '

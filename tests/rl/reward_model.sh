@@ -57,7 +57,7 @@ refused() { # PATTERN COMMAND [--set ...]
     grep -q -- "$pattern" "$work/out" || fail "expected \"$pattern\", got: $(cat "$work/out")"
 }
 refused '\[reward.rm\] path: is not set; it names the folder of the reward model' check --set reward.rm.path=
-refused '\[reward.rm\] path: .*config.json' check --set "reward.rm.path=$work/nowhere"
+refused '\[reward.rm\] path: .*nowhere is not a folder' check --set "reward.rm.path=$work/nowhere"
 refused 'headless: tensor score.weight is missing, a reward model needs one' check --set "reward.rm.path=$work/headless" \
     --set model.init=load
 refused '\[reward.rm\] plugin: model: only xray train has one' eval
