@@ -275,8 +275,10 @@ static int run_convert(const cli_args *args)
     free(c.folder);
     if (!status)
         return CLI_OK;
-    int code = cli_fail(status, &err);
-    return stop_signal ? 128 + (int)stop_signal : code;
+    if (status != XRAY_E_CANCELED)
+        return cli_fail(status, &err);
+    cli_say("the conversion was stopped; %s was not made", c.to);
+    return 128 + (int)stop_signal;
 }
 
 static const cli_flag flags[] = { { 0 } };
