@@ -26,6 +26,17 @@ static void check_allowed(const xr_config *config, const char *section,
     xr_str_free(&names);
 }
 
+static void check_val_only(const xr_config *config, const xr_run_config *run,
+                           xr_errors *errors)
+{
+    if (run->trainer.val_only && !run->data.val_files.count &&
+        run->data.val_split <= 0)
+        xr_errors_add(errors,
+                      "%s: [trainer] val_only: there is nothing to validate; "
+                      "set [data] val_files or val_split",
+                      xr_config_origin(config, "trainer", "val_only"));
+}
+
 static void check_trainer(const xr_config *config, const xr_trainer_section *t,
                           xr_errors *errors)
 {
@@ -110,6 +121,7 @@ void xr_run_check(const xr_config *config, xr_run_config *run,
     xr_rollout_section *rollout = &run->rollout;
     check_allowed(config, "run", "log", run->run.log, levels, errors);
     check_trainer(config, &run->trainer, errors);
+    check_val_only(config, run, errors);
     inherit_from_actor(run);
     /* verl writes "off" as -1, while engines take 0. */
     if (rollout->top_k < 0)

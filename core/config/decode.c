@@ -476,8 +476,9 @@ static void report_unknown_key(const xr_config *config,
         if (known && known->flags & XR_ENTRY_KNOWN)
             elsewhere = config->sections[i].name;
     }
-    append_suggestion(&text, near);
-    if (elsewhere)
+    if (!xr_verl_key(section->name, entry->key, &text))
+        append_suggestion(&text, near);
+    if (elsewhere && !text.size)
         xr_str_printf(&text, "; [%s] has an option of that name", elsewhere);
     xr_errors_add(errors, "%s: [%s] %s: no such option%s", entry->origin,
                   section->name, entry->key, xr_str_text(&text));
@@ -504,12 +505,32 @@ static void report_unknown_section(const xr_config *config, const char *name,
                   near ? "]?" : "");
 }
 
+/* Reports each key of a section that only veRL has; 0 if it is none. */
+static int report_verl_section(const xr_config *config,
+                               const xr_section *section, xr_errors *errors)
+{
+    int known = 0;
+    for (size_t i = 0; i < section->count; i++) {
+        const xr_entry *entry = &section->entries[i];
+        xr_str text = { 0 };
+        if (xr_verl_section_key(config, section->name, entry->key, &text)) {
+            known = 1;
+            xr_errors_add(errors, "%s: [%s] %s: no such option%s",
+                          entry->origin, section->name, entry->key,
+                          xr_str_text(&text));
+        }
+        xr_str_free(&text);
+    }
+    return known;
+}
+
 void xr_config_finish(xr_config *config, xr_errors *errors)
 {
     for (size_t i = 0; i < config->count; i++) {
         const xr_section *section = &config->sections[i];
         if (!section->decoded) {
-            if (!section->ignored)
+            if (!section->ignored &&
+                !report_verl_section(config, section, errors))
                 report_unknown_section(config, section->name, section->origin,
                                        errors);
             continue;

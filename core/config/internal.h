@@ -123,6 +123,13 @@ int xr_config_name_ok(const char *name, size_t size, int dots);
 void xr_run_check(const xr_config *config, xr_run_config *run,
                   xr_errors *errors);
 
+/* Append "; a name of veRL, here [run] ranks" for a key of veRL that is called
+ * otherwise here, and return 1; else 0. The first is for keys of sections that
+ * exist here, the second for those of sections that only veRL has. */
+int xr_verl_key(const char *section, const char *key, xr_str *out);
+int xr_verl_section_key(const xr_config *config, const char *section,
+                        const char *key, xr_str *out);
+
 /* Options of [placement]. */
 extern const xray_option xr_placement_options[5];
 /* Options of [actor], [critic] and [ref]. */

@@ -330,6 +330,12 @@ static const xray_option trainer_options[] = {
               "Validate before the first step."),
     XRAY_BOOL(TRAINER, val_after_train, "true", 0u, SINCE,
               "Validate after the last step."),
+    XRAY_BOOL(TRAINER, val_only, "false", 0u, SINCE,
+              "Validate the model, or the checkpoint that a run would resume "
+              "from, print the metrics and end."),
+    XRAY_INT(TRAINER, log_val_generations, "0", 0, 10000, "samples", 0u, SINCE,
+             "Greedy samples that the console shows at each validation, of "
+             "prompts at even distances."),
     XRAY_PATH(TRAINER, default_local_dir, "", 0u, SINCE,
               "Folder of checkpoints and metrics; empty: "
               "checkpoints/PROJECT/EXPERIMENT in the current folder."),

@@ -181,6 +181,8 @@ typedef struct xr_trainer_section { /* [trainer] */
     xray_list logger;      /* console, jsonl */
     int64_t on_nonfinite;  /* XR_NONFINITE_* */
     int64_t critic_warmup; /* first step that updates the policy */
+    uint32_t val_only;
+    int64_t log_val_generations; /* samples shown at each validation */
 } xr_trainer_section;
 
 typedef struct xr_sft_section { /* [sft] */

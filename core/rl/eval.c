@@ -55,13 +55,8 @@ xray_status xr_eval_run(const xr_run_args *args, xr_err *err,
         status = open_and_validate(&job, err);
     else if (job.run)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for metrics");
-    if (status == XRAY_OK) {
+    if (status == XRAY_OK)
         xr_job_finish(&job);
-        for (size_t i = 0; i < xr_metrics_count(job.metrics); i++)
-            xr_str_printf(&out->report, "%s %.6g\n",
-                          xr_metrics_name(job.metrics, i),
-                          xr_metrics_value(job.metrics, i));
-    }
     xr_job_close(&job);
     return xr_job_final_status(args, status, out);
 }

@@ -167,7 +167,9 @@ static xray_status judge_changes(xr_job *job, const xr_history *then,
     xray_status status = xr_changes_find(job->run, job->resumed_from,
                                          &job->history, then, err, &changes);
     xr_errors *refused = &changes.meaning;
-    if (status == XRAY_OK && refused->count && !job->args->accept_changes) {
+    /* A validation may be of other rows, sampling or rewards. */
+    int accepts = job->args->accept_changes || job->run->ini.trainer.val_only;
+    if (status == XRAY_OK && refused->count && !accepts) {
         xr_changes_refuse(job->run, job->resumed_from, &changes,
                           job->args->errors);
         status = XRAY_E_CONFIG;
@@ -278,7 +280,8 @@ static xray_status open_monitor(xr_job *job, const xr_job_plan *plan,
     const xr_trainer_section *trainer = &job->run->ini.trainer;
     char file[XR_PATH_CAP];
     int64_t keep = -1;
-    int jsonl = has_logger(trainer, "jsonl");
+    /* A run that only validates leaves the metrics of others as they are. */
+    int jsonl = has_logger(trainer, "jsonl") && !trainer->val_only;
     xray_status status = xr_job_lock(job, 1, err);
     if (status == XRAY_OK)
         status = xr_path_join(trainer->default_local_dir, "metrics.jsonl", file,
@@ -419,13 +422,35 @@ void xr_job_close(xr_job *job)
     *job = (xr_job){ .kind = NULL };
 }
 
+/* Shows the table of samples, which is empty unless it is asked for. */
+static void show_samples(const xr_job *job)
+{
+    const xr_str *table = &job->validation.table;
+    const char *end;
+    for (const char *line = table->data; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        if (!end)
+            return;
+        char text[4096];
+        (void)snprintf(text, sizeof(text), "%.*s", (int)(end - line), line);
+        if (job->monitor)
+            xr_monitor_say(job->monitor, text);
+        else
+            (void)fprintf(stderr, "%s\n", text);
+    }
+}
+
 xray_status xr_job_validate(xr_job *job, xr_err *err)
 {
     double start = xr_now();
     if (!job->val)
         return XRAY_OK;
     double score = NAN;
+    const xr_trainer_section *trainer = &job->run->ini.trainer;
     job->validation.step = job->progress.step;
+    job->validation.shown = has_logger(trainer, "console")
+                                ? (uint64_t)trainer->log_val_generations
+                                : 0;
     xray_status status =
         xr_validation_run(&job->validation, job->metrics, &score, err);
     if (status != XRAY_OK && job->roles->nonfinite)
@@ -445,6 +470,7 @@ xray_status xr_job_validate(xr_job *job, xr_err *err)
     if (status == XRAY_OK && job->monitor) /* xray eval has no monitor */
         xr_monitor_validation(job->monitor, job->progress.step,
                               job->total_steps, score);
+    show_samples(job);
     return status;
 }
 
@@ -541,6 +567,14 @@ static void write_report(const xr_job *job, xr_run_result *r)
         xr_str_printf(&r->report, "checkpoint %s\n", r->checkpoint);
 }
 
+/* The report of a job that only validates. */
+static void list_metrics(const xr_job *job, xr_run_result *r)
+{
+    for (size_t i = 0; job->metrics && i < xr_metrics_count(job->metrics); i++)
+        xr_str_printf(&r->report, "%s %.6g\n", xr_metrics_name(job->metrics, i),
+                      xr_metrics_value(job->metrics, i));
+}
+
 void xr_job_finish(xr_job *job)
 {
     xr_run_result *r = job->result;
@@ -550,6 +584,8 @@ void xr_job_finish(xr_job *job)
     r->score_after = job->progress.score_now;
     r->tokens_per_second =
         r->seconds > 0 ? (double)job->tokens_done / r->seconds : 0;
-    if (job->curve)
+    if (job->curve && !job->run->ini.trainer.val_only)
         write_report(job, r);
+    else
+        list_metrics(job, r);
 }

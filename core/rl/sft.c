@@ -224,6 +224,8 @@ static xray_status run_sft_steps(tuner *t, xr_err *err)
     double stop_at = job->run->ini.sft.stop_at;
     int reached = stop_at > 0 && job->progress.score_now >= stop_at;
     xray_status status = XRAY_OK;
+    if (job->run->ini.trainer.val_only)
+        return xr_job_validate(job, err);
     while (status == XRAY_OK && !reached &&
            job->progress.step < job->total_steps && !xr_job_stopped(job))
         status = run_sft_step(t, &reached, err);

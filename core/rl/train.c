@@ -345,6 +345,8 @@ static xray_status run_train_steps(trainer *t, xr_err *err)
 {
     xr_job *job = &t->job;
     xray_status status = XRAY_OK;
+    if (job->run->ini.trainer.val_only)
+        return xr_job_validate(job, err);
     if (job->progress.step == 0 && job->run->ini.trainer.val_before_train) {
         status = xr_job_validate(job, err);
         if (status == XRAY_OK)

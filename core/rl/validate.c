@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/monitor/metrics.h"
+#include "core/monitor/samples_table.h"
 
 #define DEFAULT_BATCH 1024u
 
@@ -63,6 +64,7 @@ void xr_validation_free(xr_validation *v)
     free(v->counts);
     free(v->sums);
     xr_samples_free(&v->samples);
+    xr_str_free(&v->table);
     *v = (xr_validation){ .batch = 0 };
 }
 
@@ -110,11 +112,36 @@ static void append_sample_lines(const xr_validation *v, uint32_t count,
     xr_str_free(&more);
 }
 
+/* Adds the samples of a batch that are shown: of `shown` rows, at even
+ * distances in the set. */
+static void show_batch(xr_validation *v, size_t first, uint32_t count,
+                       unsigned columns)
+{
+    size_t rows = xr_dataset_count(v->set);
+    size_t shown = v->shown < rows ? (size_t)v->shown : rows;
+    for (uint32_t i = 0; i < count; i++) {
+        const xray_sample_in *in = &v->samples.inputs[i * v->samples.n];
+        if ((first + i) * shown % rows >= shown)
+            continue;
+        const xr_shown_sample sample = {
+            .prompt = v->rows[i]->prompt,
+            .prompt_size = (size_t)in->prompt_size,
+            .answer = in->response,
+            .answer_size = (size_t)in->response_size,
+            .truth = v->rows[i]->ground_truth,
+            .score = v->samples.scores[i * v->samples.n].score,
+        };
+        xr_samples_table_row(&sample, columns, &v->table);
+    }
+}
+
 /* Samples and scores the set once; sums means and bests per source. */
 static xray_status validate_once(xr_validation *v, const xr_sampling *how,
                                  xr_str *lines, xr_err *err)
 {
     size_t rows = xr_dataset_count(v->set);
+    int show = v->shown > 0;
+    unsigned columns = xr_terminal_columns();
     memset(v->sums, 0, v->source_count * 2 * sizeof(*v->sums));
     for (size_t first = 0; first < rows; first += v->batch) {
         size_t left = rows - first;
@@ -129,6 +156,8 @@ static xray_status validate_once(xr_validation *v, const xr_sampling *how,
         if (status != XRAY_OK)
             return status;
         add_source_scores(v, first, count);
+        if (show)
+            show_batch(v, first, count, columns);
         if (samples_folder(v))
             append_sample_lines(v, count, how, lines);
     }
@@ -173,6 +202,7 @@ static xray_status run_validation_passes(xr_validation *v, xr_metrics *metrics,
     if (status != XRAY_OK)
         return status;
     put_pass_metrics(v, 1, "", metrics);
+    v->shown = 0; /* of the greedy samples only */
     for (uint32_t i = 0; i < v->source_count; i++)
         *out_sum += v->sums[2 * i];
     if (ini->rollout.val_n > 0) {
@@ -197,8 +227,11 @@ xray_status xr_validation_run(xr_validation *v, xr_metrics *metrics,
     double sum = 0;
     xr_str lines = { 0 };
     *out_score = NAN;
+    xr_str_clear(&v->table);
     if (!rows)
         return XRAY_OK;
+    if (v->shown)
+        xr_samples_table_head(xr_terminal_columns(), &v->table);
     xray_status status = run_validation_passes(v, metrics, &sum, &lines, err);
     if (status == XRAY_OK && samples_folder(v))
         status = xr_samples_write(samples_folder(v), v->step, &lines, err);

@@ -21,6 +21,8 @@ typedef struct xr_validation {
     uint32_t source_count;
     uint32_t batch; /* data rows per call of the engine */
     uint64_t step;  /* steps made before; names the file of samples */
+    uint64_t shown; /* greedy samples for `table` */
+    xr_str table;   /* of the last validation, for the console */
 } xr_validation;
 
 xray_status xr_validation_init(xr_validation *validation, xr_roles *roles,
