@@ -3,6 +3,7 @@
  * Reads, maps and copies regular files, and writes files so that a crash leaves
  * the old or the new content.
  */
+#define _DEFAULT_SOURCE /* madvise */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -173,6 +174,17 @@ xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out)
     }
     (void)close(fd);
     return status;
+}
+
+void xr_file_release(const void *part, size_t size)
+{
+    /* Whole pages are dropped, those at both ends as well: nothing was written
+     * to them. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)part / page * page;
+    if (size)
+        (void)madvise((void *)from, (uintptr_t)part + size - from,
+                      MADV_DONTNEED);
 }
 
 void xr_file_unmap(xr_map_file *file)

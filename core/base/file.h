@@ -35,6 +35,9 @@ typedef struct xr_map_file {
 } xr_map_file;
 xray_status xr_file_map(const char *path, xr_err *err, xr_map_file *out);
 void xr_file_unmap(xr_map_file *file); /* accepts an empty one */
+/* Gives the memory of a part of a mapped file back to the system. The part can
+ * be read again, which reads the file again. */
+void xr_file_release(const void *part, size_t size);
 
 /* Writes a temporary file beside `path`, syncs it and renames it to `path`, so
  * that `path` always holds the old or the new content, never a part. */

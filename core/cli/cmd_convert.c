@@ -58,6 +58,9 @@ static xray_status feed_tensor(void *ctx, size_t i, xr_err *err,
 {
     conversion *c = ctx;
     const xm_torch_tensor *t = xm_torch_at(c->torch, i);
+    /* What was written is not needed in memory any more. */
+    if (i)
+        xr_file_release(t[-1].data, (size_t)t[-1].span);
     *out = t->data;
     if (t->contiguous)
         return XRAY_OK;

@@ -190,6 +190,7 @@ static xray_status place_tensor(const source *s,
     if (t->count > storage->count && t->count > MOST_REPEATED / t->width)
         return fail_in_tensor(s, t->name,
                               "it repeats its storage to more than 1 GiB");
+    t->span = t->count ? (last + 1) * t->width : 0;
     t->data =
         t->count ? entry->data + described->offset * t->width : entry->data;
     return XRAY_OK;

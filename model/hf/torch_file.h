@@ -24,8 +24,9 @@ typedef struct xm_torch_tensor {
     uint64_t shape[XM_ST_DIMS];
     uint64_t stride[XM_ST_DIMS]; /* in elements */
     uint64_t count;              /* elements */
-    const unsigned char *data;   /* the first element in the mapped file; may be
-                                  * unaligned */
+    uint64_t span; /* bytes from the first element to the end of the last */
+    const unsigned char *data; /* the first element in the mapped file; may be
+                                * unaligned */
 } xm_torch_tensor;
 
 typedef struct xm_torch xm_torch;

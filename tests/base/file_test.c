@@ -23,6 +23,47 @@ static size_t count_entries(const char *path)
     return count - 2;
 }
 
+/* Memory that the process has of mapped files, in bytes. */
+static size_t mapped_memory(void)
+{
+    char line[256];
+    size_t kilobytes = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    assert_non_null(status);
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, "RssFile:", 8) == 0)
+            kilobytes = strtoul(line + 8, NULL, 10);
+    assert_int_equal(fclose(status), 0);
+    return kilobytes * 1024;
+}
+
+static void a_part_that_is_released_takes_no_memory(void **state)
+{
+    enum { SIZE = 16 << 20, PART = 12 << 20 };
+    (void)state;
+    xr_err err = { "" };
+    xr_map_file map;
+    size_t sums[2] = { 0, 0 };
+    char *data = calloc(SIZE, 1);
+    assert_non_null(data);
+    for (size_t i = 0; i < SIZE; i += 4096)
+        data[i + 1] = (char)(i >> 12);
+    const char *path = scratch_path("wide");
+    assert_int_equal(xr_file_write(path, data, SIZE, &err), XRAY_OK);
+    free(data);
+    assert_int_equal(xr_file_map(path, &err, &map), XRAY_OK);
+    for (int turn = 0; turn < 2; turn++) {
+        for (size_t i = 0; i < SIZE; i++)
+            sums[turn] += map.data[i];
+        size_t before = mapped_memory();
+        xr_file_release(map.data + 100, PART);
+        xr_file_release(map.data, 0);
+        assert_true(mapped_memory() + PART / 2 < before);
+    }
+    assert_true(sums[0] > 0 && sums[0] == sums[1]);
+    xr_file_unmap(&map);
+}
+
 static void written_file_reads_back(void **state)
 {
     (void)state;
@@ -245,6 +286,7 @@ int main(void)
         cmocka_unit_test(only_regular_files_are_opened),
         cmocka_unit_test(paths_are_joined_and_tested),
         cmocka_unit_test(link_to_a_folder_is_not_followed),
+        cmocka_unit_test(a_part_that_is_released_takes_no_memory),
         cmocka_unit_test(calls_leave_no_file_open),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

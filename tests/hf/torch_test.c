@@ -106,6 +106,7 @@ static void expect_saved(const xm_torch_tensor *t, const saved *s)
     }
     assert_int_equal(t->count, count);
     assert_int_equal(t->contiguous, s->contiguous);
+    assert_true(!s->contiguous || t->span == count * t->width);
     xm_torch_copy(t, 0, count, all);
     if (count && t->contiguous)
         assert_memory_equal(t->data, all, count * t->width);
