@@ -230,6 +230,10 @@ static void refused_values_are_not_blamed_again(void **state)
     }
 }
 
+#define NO_DATA                                                                \
+    "configuration: [data] train_files: /dev: the folder holds no data files " \
+    "(.jsonl, .json, .csv, .tsv, .parquet, .arrow or .feather)"
+
 static void unreadable_files_are_reported(void **state)
 {
     (void)state;
@@ -245,13 +249,11 @@ static void unreadable_files_are_reported(void **state)
                  "file");
     data->chat_template = "";
     data->train_files = (xray_list){ .items = folder, .count = 1 };
-    expect_batch("configuration: [data] train_files: /dev is a folder, not a "
-                 "file");
+    expect_batch(NO_DATA);
     run.with = XR_WITH_INFER | XR_WITH_REWARD; /* eval reads none */
     expect_batch("");
     data->val_split = 0.1; /* unless it takes the validation set from them */
-    expect_batch("configuration: [data] train_files: /dev is a folder, not a "
-                 "file");
+    expect_batch(NO_DATA);
     run.with |= XR_TRAINABLE | XR_WITH_ALGO;
     data->train_files.count = 0;
     expect_batch("configuration: [data] train_files is not set");
