@@ -282,7 +282,7 @@ int cli_args_parse(const cli_command *command, int argc, char **argv,
                    cli_args *out)
 {
     *out = (cli_args){ 0 };
-    cli_list *lists[] = { &out->sets, &out->stops, &out->words };
+    cli_list *lists[] = { &out->sets, &out->stops, &out->prompts, &out->words };
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         lists[i]->items = xr_calloc((size_t)argc + 1, sizeof(const char *));
         if (!lists[i]->items) {
@@ -297,6 +297,7 @@ void cli_args_free(cli_args *args)
 {
     free(args->sets.items);
     free(args->stops.items);
+    free(args->prompts.items);
     free(args->words.items);
     *args = (cli_args){ 0 };
 }

@@ -37,6 +37,7 @@ typedef struct cli_args {
     const char *seed_list;
     const char *metric;
     const char *machine;
+    const char *system;
     double temperature;
     double top_p;
     double min_p;
@@ -63,6 +64,7 @@ typedef struct cli_args {
     int stream;
     cli_list sets;
     cli_list stops;
+    cli_list prompts;
     cli_list words; /* arguments that are not options */
 } cli_args;
 
@@ -103,7 +105,8 @@ typedef struct cli_command {
 extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     cli_config_print, cli_config_schema, cli_config_docs, cli_plan,
     cli_generate, cli_score, cli_tokenize, cli_grade, cli_algo_list,
-    cli_plugin_list, cli_plugin_inspect, cli_ab, cli_compare, cli_convert;
+    cli_plugin_list, cli_plugin_inspect, cli_ab, cli_compare, cli_convert,
+    cli_chat_command;
 
 /* Options of more than one command. */
 #define CLI_SET_FLAG                                                         \

@@ -380,6 +380,28 @@ static int poll_samples(cli_generator *g, cli_item *items, size_t count,
     }
 }
 
+/* Ends the samples that are left, once a signal has asked for it. */
+static int abort_if_stopped(const cli_generator *g, const cli_item *items,
+                            size_t count, int *stopped)
+{
+    const xr_roles *roles = g->tool.roles;
+    if (*stopped || !g->stop || !*g->stop)
+        return CLI_OK;
+    *stopped = 1;
+    for (size_t i = 0; i < count; i++) {
+        const cli_prompt *p = items[i].own;
+        if (items[i].error || !p->submitted)
+            continue;
+        xray_status status =
+            XR_CALL(roles->engine.part, "abort",
+                    xr_infer(roles->run)
+                        ->abort(roles->engine.self, i, XRAY_ALL_SAMPLES));
+        if (status != XRAY_OK)
+            return report_engine_failure(roles, status, "abort");
+    }
+    return CLI_OK;
+}
+
 static int step_engine_until_done(cli_generator *g, cli_item *items,
                                   size_t count, uint64_t left)
 {
@@ -387,13 +409,16 @@ static int step_engine_until_done(cli_generator *g, cli_item *items,
     xr_engine_watch progress = { 0 };
     xray_status status = XRAY_OK;
     xr_err err = { "" };
+    int stopped = 0;
     size_t submitted = submit_lines(g, items, count, &left);
     while (left && (status == XRAY_OK || submitted)) {
         status = XR_CALL(roles->engine.part, "step",
                          xr_infer(roles->run)->step(roles->engine.self));
         if (status < 0)
             return report_engine_failure(roles, status, "step");
-        int code = poll_samples(g, items, count, &left);
+        int code = abort_if_stopped(g, items, count, &stopped);
+        if (code == CLI_OK)
+            code = poll_samples(g, items, count, &left);
         submitted = code == CLI_OK ? submit_lines(g, items, count, &left) : 0;
         if (code == CLI_OK && g->tool.args->stream)
             code = print_texts(g, items, count);

@@ -5,6 +5,8 @@
 #ifndef XR_CLI_GENERATOR_H
 #define XR_CLI_GENERATOR_H
 
+#include <signal.h>
+
 #include "core/cli/answers.h"
 #include "core/cli/model_tool.h"
 #include "core/cli/wishes.h"
@@ -61,11 +63,26 @@ typedef struct cli_generator {
     int64_t next_sample;
     size_t printed;
     xr_str out;
+    /* Set by a signal handler: samples end where they are. NULL: never. */
+    const volatile sig_atomic_t *stop;
 } cli_generator;
 
 /* The most tokens that the row of a line can have; the model's last position
  * ends a row, too. */
 uint64_t cli_generator_row(const cli_generator *g, const cli_item *item);
+
+/* Adds the ids that end samples: those of generation_config.json or
+ * config.json, else the tokenizer's EOS. */
+void cli_generator_find_ends(cli_generator *g);
+
+/* Reads a line with the options of `g`, for an item with ids:
+ * cli_batch_ops.take. cli_prompt_free in any case: cli_batch_ops.drop. */
+xray_status cli_prompt_read(void *ctx, const cJSON *object, const char *where,
+                            cli_item *item, xr_err *err);
+void cli_prompt_free(cli_item *item);
+
+/* True for a text that can occur in another one of UTF-8. */
+int cli_is_text(const char *text);
 
 /* Generates the samples of a chunk: cli_batch_ops.run. With --stream it prints
  * their texts. */

@@ -18,8 +18,34 @@
 
 enum { READ_SIZE = 1 << 16 };
 
+/* Makes lines of the texts of --prompt. */
+static int open_prompts(const cli_list *prompts, cli_lines *out)
+{
+    xr_str text = { 0 };
+    for (size_t i = 0; i < prompts->count; i++) {
+        const char *prompt = prompts->items[i];
+        xr_str_puts(&text, "{\"prompt\":");
+        xr_str_json(&text, prompt, strlen(prompt));
+        xr_str_puts(&text, "}\n");
+    }
+    if (text.failed) {
+        xr_str_free(&text);
+        cli_say("out of memory");
+        return CLI_FAILED;
+    }
+    *out = (cli_lines){ .fd = -1,
+                        .name = "--prompt",
+                        .buffer = text.data,
+                        .used = text.size,
+                        .cap = text.size,
+                        .at_end = 1 };
+    return CLI_OK;
+}
+
 int cli_lines_open(const cli_args *args, cli_lines *out)
 {
+    if (args->prompts.count)
+        return open_prompts(&args->prompts, out);
     *out = (cli_lines){ .fd = STDIN_FILENO, .name = "stdin" };
     if (!args->words.count || strcmp(args->words.items[0], "-") == 0)
         return CLI_OK;

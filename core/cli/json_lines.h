@@ -32,7 +32,8 @@ typedef struct cli_lines {
     int bad; /* an error line was written */
 } cli_lines;
 
-/* Opens the first word as a file, or standard input. */
+/* Opens the texts of --prompt as lines, else the first word as a file, else
+ * standard input. */
 int cli_lines_open(const cli_args *args, cli_lines *out);
 void cli_lines_close(cli_lines *lines);
 

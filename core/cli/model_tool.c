@@ -132,14 +132,15 @@ void cli_item_refused(const cli_tool *tool, cli_item *item, xr_err *err)
 
 /* `special` 0: a chat template already wrote the special tokens, or the text
  * goes on from tokens that have them. */
-static xray_status tokenize_text(chunk *c, const char *text, int special,
-                                 const char *where, cli_item *item, xr_err *err)
+static xray_status tokenize_text(const cli_tool *tool, const char *text,
+                                 int special, const char *where, cli_item *item,
+                                 xr_err *err)
 {
     xm_ids ids = { 0 };
-    if (!c->tool->tokenizer)
+    if (!tool->tokenizer)
         return xr_fail(err, XRAY_E_CONFIG, "%s: no tokenizer: %s", where,
-                       c->tool->tokenizer_err.text);
-    xray_status status = xm_tokenizer_encode(c->tool->tokenizer, text,
+                       tool->tokenizer_err.text);
+    xray_status status = xm_tokenizer_encode(tool->tokenizer, text,
                                              strlen(text), special, &ids, err);
     if (status != XRAY_OK) {
         xm_ids_free(&ids);
@@ -150,27 +151,30 @@ static xray_status tokenize_text(chunk *c, const char *text, int special,
     return XRAY_OK;
 }
 
-static xray_status read_messages(chunk *c, const cJSON *object,
-                                 const char *where, cli_item *item, xr_err *err)
+static xray_status read_messages(const cli_tool *tool, const cJSON *object,
+                                 int generate, const char *where,
+                                 cli_item *item, xr_err *err)
 {
     xm_chat_text text = { .spans = NULL };
-    xray_status status = cli_chat_render(&c->tool->chat, object, where,
-                                         c->ops->generate, err, &text);
+    xray_status status =
+        cli_chat_render(&tool->chat, object, where, generate, err, &text);
     if (status == XRAY_OK)
-        status = tokenize_text(c, xr_str_text(&text.text), 0, where, item, err);
+        status =
+            tokenize_text(tool, xr_str_text(&text.text), 0, where, item, err);
     xm_chat_text_free(&text);
     return status;
 }
 
-static xray_status check_token_ids(const chunk *c, const char *where,
-                                   const cli_item *item, xr_err *err)
+static xray_status check_token_ids(const cli_tool *tool, size_t most,
+                                   const char *where, const cli_item *item,
+                                   xr_err *err)
 {
-    uint32_t vocab = c->tool->run->actor.model.vocab_size;
-    if (item->count > c->ops->most_tokens)
+    uint32_t vocab = tool->run->actor.model.vocab_size;
+    if (item->count > most)
         return xr_fail(err, XRAY_E_ARG,
                        "%s: %zu tokens, at most %zu are possible with this "
                        "model",
-                       where, item->count, c->ops->most_tokens);
+                       where, item->count, most);
     for (size_t i = 0; i < item->count; i++)
         if ((uint32_t)item->ids[i] >= vocab)
             return xr_fail(err, XRAY_E_ARG,
@@ -178,6 +182,15 @@ static xray_status check_token_ids(const chunk *c, const char *where,
                            "vocabulary of %u",
                            where, (int)item->ids[i], i, vocab);
     return XRAY_OK;
+}
+
+xray_status cli_tool_messages(cli_tool *tool, const cJSON *object,
+                              const char *where, cli_item *item, xr_err *err)
+{
+    size_t most = tool->run->actor.model.max_positions - 1;
+    xray_status status = read_messages(tool, object, 1, where, item, err);
+    return status == XRAY_OK ? check_token_ids(tool, most, where, item, err)
+                             : status;
 }
 
 static xray_status read_line_object(chunk *c, const cJSON *object,
@@ -207,16 +220,17 @@ static xray_status read_line_object(chunk *c, const cJSON *object,
     if (ids) {
         status = xr_json_ids(ids, where, err, &item->ids, &item->count);
     } else if (messages) {
-        status = read_messages(c, object, where, item, err);
+        status =
+            read_messages(c->tool, object, c->ops->generate, where, item, err);
     } else if (text) {
         const char *value;
         status = xr_json_string(object, key, where, err, &value);
         if (status == XRAY_OK)
-            status = tokenize_text(c, value, !goes_on, where, item, err);
+            status = tokenize_text(c->tool, value, !goes_on, where, item, err);
     }
     if (status != XRAY_OK)
         return status;
-    status = check_token_ids(c, where, item, err);
+    status = check_token_ids(c->tool, c->ops->most_tokens, where, item, err);
     if (status != XRAY_OK || !c->ops->take)
         return status;
     return c->ops->take(c->ctx, object, where, item, err);

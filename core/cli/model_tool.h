@@ -48,6 +48,11 @@ typedef struct cli_item {
  * of the input and the number of the line. */
 void cli_item_refused(const cli_tool *tool, cli_item *item, xr_err *err);
 
+/* Renders the conversation of `object` and reads its tokens, of which the model
+ * must have positions for one more. */
+xray_status cli_tool_messages(cli_tool *tool, const cJSON *object,
+                              const char *where, cli_item *item, xr_err *err);
+
 typedef struct cli_batch_ops {
     const char *text_key;    /* key of the text to tokenize, as "text" */
     int generate;            /* 1: messages end with the generation prompt */

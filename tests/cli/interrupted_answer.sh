@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Ctrl-C ends an answer of xray chat and not the program, and the next turn goes on
+# from what had been answered; a second one before that ends the program.
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+    echo "FAIL: $1"
+    exit 1
+}
+echo '{% for m in messages %}{{ m.content }}{% endfor %}' >"$work/template"
+options=(--model "$XRAY_TEST_DATA/models/stories260K/hf" --temperature 0 --max-tokens 8
+    --set "data.chat_template=$work/template")
+
+# An engine that waits before its fifth step, once, so that the interrupt comes
+# while an answer is on its way.
+talk() { # ARGS
+    export SICK=infer-wait SICK_AT=5 SICK_FLAG=$work/waits
+    coproc chat { exec "$XRAY_BIN" chat "${options[@]}" --plugin-path "$XRAY_BUILD/tests/sick" --infer sick 2>"$work/err"; }
+    # shellcheck disable=SC2154
+    in=${chat[0]} out=${chat[1]} pid=$chat_PID
+    echo "Once upon a time" >&"$out"
+    for _ in $(seq 300); do
+        [ -e "$work/waits" ] && break
+        sleep 0.1
+    done
+    [ -e "$work/waits" ] || fail "the engine does not wait: $(cat "$work/err")"
+}
+
+talk
+kill -INT "$pid"
+touch "$work/waits.go"
+IFS= read -r -t 60 -u "$in" answer || fail "no answer: $(cat "$work/err")"
+whole=$(echo "Once upon a time" | "$XRAY_BIN" chat "${options[@]}" 2>/dev/null)
+[ -n "$answer" ] && [ "$answer" != "$whole" ] || fail "'$answer' did not end early"
+[ "${whole:0:${#answer}}" = "$answer" ] || fail "'$answer' is not the beginning of '$whole'"
+kill -0 "$pid" || fail "the program ended"
+echo " Then" >&"$out"
+IFS= read -r -t 60 -u "$in" second || fail "no second answer: $(cat "$work/err")"
+text=$(echo "{\"messages\":[{\"role\":\"user\",\"content\":\"Once upon a time$answer Then\"}]}" |
+    "$XRAY_BIN" generate "${options[@]}" --stream)
+[ "$second" = "$text" ] || fail "'$second' does not go on from '$answer': expected '$text'"
+exec {out}>&-
+wait "$pid" || fail "exit code $?"
+
+rm -f "$work/waits" "$work/waits.go"
+talk
+kill -INT "$pid"
+sleep 0.2
+kill -INT "$pid"
+code=0
+wait "$pid" || code=$?
+[ "$code" = 130 ] || fail "two interrupts gave exit code $code"
+echo "interrupted answer: ok"
