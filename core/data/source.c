@@ -12,6 +12,7 @@
 #include "core/base/file_format.h"
 #include "core/base/jsoncheck.h"
 #include "core/base/str.h"
+#include "core/data/columns.h"
 #include "core/data/csv.h"
 #include "core/data/text_file.h"
 
@@ -234,8 +235,6 @@ static xray_status read_csv(xr_source *s, char delimiter, size_t *size,
     xr_str lines = { 0 };
     xray_status status =
         xr_csv_lines(s->path, s->text, *size, delimiter, calls, err, &lines);
-    if (status == XRAY_OK && !lines.data)
-        xr_str_puts(&lines, "");
     if (status != XRAY_OK) {
         xr_str_free(&lines);
         return status;
@@ -253,17 +252,24 @@ xray_status xr_source_open(const char *path, const xray_call_service *calls,
     size_t size = 0;
     xr_format format = xr_format_of(path);
     *out = (xr_source){ .path = path, .form = FORM_LINES };
-    xray_status status = xr_text_read(path, calls, err, &out->text, &size);
-    if (status == XRAY_OK &&
-        (format == XR_FORMAT_CSV || format == XR_FORMAT_TSV))
+    int columns = xr_columns_is(path);
+    xray_status status =
+        columns ? xr_columns_read(path, calls, err, &out->text, &size)
+                : xr_text_read(path, calls, err, &out->text, &size);
+    if (columns)
+        out->form = FORM_ROWS;
+    else if (status == XRAY_OK &&
+             (format == XR_FORMAT_CSV || format == XR_FORMAT_TSV))
         status = read_csv(out, format == XR_FORMAT_CSV ? ',' : '\t', &size,
                           calls, err);
     if (status != XRAY_OK) {
         xr_source_close(out);
         return status;
     }
-    out->at = out->text ? out->text + xr_bom_size(out->text, size) : NULL;
-    out->end = out->text ? out->text + size : NULL;
+    if (out->text) {
+        out->at = out->text + xr_bom_size(out->text, size);
+        out->end = out->text + size;
+    }
     if (out->form == FORM_LINES)
         find_array(out);
     return XRAY_OK;
