@@ -180,11 +180,14 @@ void xr_file_release(const void *part, size_t size)
 {
     /* Whole pages are dropped, those at both ends as well: nothing was written
      * to them. */
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = (uintptr_t)part / page * page;
+    size_t before = (uintptr_t)part % (uintptr_t)sysconf(_SC_PAGESIZE);
+    /* madvise takes a non-const pointer. */
+    union {
+        const unsigned char *read;
+        void *any;
+    } from = { (const unsigned char *)part - before };
     if (size)
-        (void)madvise((void *)from, (uintptr_t)part + size - from,
-                      MADV_DONTNEED);
+        (void)madvise(from.any, size + before, MADV_DONTNEED);
 }
 
 void xr_file_unmap(xr_map_file *file)

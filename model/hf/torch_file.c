@@ -100,7 +100,8 @@ static xray_status find_pickle(source *s, const xm_zip_entry **out)
         s->folder_size = at + 1;
         *out = entry;
         const xm_zip_entry *order = find_record(s, "byteorder", 9);
-        if (order && (order->size != 6 || memcmp(order->data, "little", 6)))
+        if (order &&
+            (order->size != 6 || memcmp(order->data, "little", 6) != 0))
             return xr_fail(s->err, XRAY_E_CONFIG,
                            "%s: its byteorder is %.*s, expected little",
                            s->path, (int)(order->size < 20 ? order->size : 20),
@@ -418,8 +419,14 @@ void xm_torch_close(xm_torch *torch)
 {
     if (!torch)
         return;
-    for (size_t i = 0; i < torch->tensors.count; i++)
-        free((void *)(uintptr_t)xm_torch_at(torch, i)->name);
+    for (size_t i = 0; i < torch->tensors.count; i++) {
+        /* The name is this file's own copy. */
+        union {
+            const char *read;
+            void *any;
+        } name = { xm_torch_at(torch, i)->name };
+        free(name.any);
+    }
     free(torch->tensors.data);
     for (size_t i = 0; i < torch->file_count; i++)
         xr_file_unmap(&torch->files[i]);
