@@ -64,8 +64,9 @@ static xray_status init_data_order(xr_job *job, const xr_job_plan *plan,
                                  : (uint64_t)ini->trainer.total_epochs *
                                        xr_sampler_steps(&job->sampler, batch);
     job->curve_name = plan->watch[0];
-    job->curve = xr_calloc((size_t)job->total_steps + 1, sizeof(double));
-    if (status == XRAY_OK && !job->curve)
+    if (!ini->trainer.val_only)
+        job->curve = xr_calloc((size_t)job->total_steps + 1, sizeof(double));
+    if (status == XRAY_OK && !job->curve && !ini->trainer.val_only)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu steps",
                          (unsigned long long)job->total_steps);
     job->progress = (xr_progress){ .kind = job->kind,
@@ -567,7 +568,7 @@ static void write_report(const xr_job *job, xr_run_result *r)
         xr_str_printf(&r->report, "checkpoint %s\n", r->checkpoint);
 }
 
-/* The report of a job that only validates. */
+/* The report of a job that only validates, which has no curve. */
 static void list_metrics(const xr_job *job, xr_run_result *r)
 {
     for (size_t i = 0; job->metrics && i < xr_metrics_count(job->metrics); i++)
@@ -584,7 +585,7 @@ void xr_job_finish(xr_job *job)
     r->score_after = job->progress.score_now;
     r->tokens_per_second =
         r->seconds > 0 ? (double)job->tokens_done / r->seconds : 0;
-    if (job->curve && !job->run->ini.trainer.val_only)
+    if (job->curve)
         write_report(job, r);
     else
         list_metrics(job, r);

@@ -42,7 +42,8 @@ typedef struct xr_job {
     double started;
     int first_token_reported; /* 1: the time of the first sampled token was
                                * reported */
-    double *curve; /* [total_steps] watch[0] of the steps of this process */
+    double *curve; /* [total_steps] watch[0] of the steps of this process; NULL:
+                    * the job only validates */
     uint64_t curve_count;
     const char *curve_name;
     xr_run_result *result;

@@ -65,8 +65,15 @@ static void expect_one(xr_errors *errors, const char *want)
 static void expect_batch(const char *want)
 {
     xr_errors errors = { 0 };
+    /* Each check looks for the files that were named. */
+    const xray_list train = run.ini.data.train_files;
+    const xray_list val = run.ini.data.val_files;
     xr_run_check_batch(&run, &errors);
     expect_one(&errors, want);
+    run.ini.data.train_files = train;
+    run.ini.data.val_files = val;
+    for (size_t i = 0; i < 2; i++)
+        xr_file_list_free(&run.data_files[i]);
 }
 
 /* ---- batches ------------------------------------------------------------ */
