@@ -11,7 +11,10 @@
  * that of reading weights and cached keys at the read bandwidth. The time of
  * the processors is that of all threads. The program's own keys:
  *
- *   bench.engines=paged,dsinf   what to measure
+ *   bench.engines=paged,dsinf   what to measure; with turns also paged:hold,
+ *                               which extends held samples where paged submits
+ *                               the complete row again, and paged:cold, which
+ *                               has no prefix cache
  *   bench.requests=256          samples of all requests together
  *   bench.prompts=16..1024      tokens of a prompt
  *   bench.outputs=16..1024      tokens of a sample
@@ -19,6 +22,12 @@
  *   bench.copies=1              requests with the same prompt
  *   bench.temperature=0         of the draws; 0: greedy, so that samples soon
  *                               repeat themselves
+ *   bench.turns=1               answers of a sample, each of which has its
+ *                               tokens; 64 tokens of an environment come
+ *                               between them
+ *   bench.lines=FILE            lines of JSON, {"ids","forced"}: prompts, and
+ *                               the tokens that their samples are given, in
+ *                               place of random ones
  *   bench.rounds=1              rounds
  *   bench.record=FILE           writes each sample as a line of JSON, with its
  *                               prompt, so that others can be given the same
@@ -28,37 +37,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <xray/numerics.h>
-
 #include "bench/flops.h"
 #include "bench/probe.h"
+#include "bench/workload.h"
 #include "core/base/file.h"
 #include "core/roles/engine.h"
 #include "core/roles/roles.h"
 
 #define MOST_ENGINES 4u
-
-typedef struct options {
-    char engines[128];
-    char record[256];
-    int64_t requests;
-    int64_t prompts[2];
-    int64_t outputs[2];
-    int64_t samples;
-    int64_t copies;
-    int64_t rounds;
-    double temperature;
-} options;
-
-/* One sample of the workload, with what the engine has given of it. */
-typedef struct sample {
-    uint32_t prompt; /* number of its prompt */
-    uint32_t prompt_tokens;
-    uint32_t max_tokens;
-    uint32_t given;
-    uint32_t step; /* the last one that gave a token */
-    uint32_t reserved;
-} sample;
 
 /* Figures of one round. Sums are over its steps. */
 typedef struct round_result {
@@ -79,6 +65,7 @@ typedef struct round_result {
 
 typedef struct engine {
     char name[32];
+    int holds; /* 1: samples are held between their turns */
     xr_config *config;
     xr_run *run;
     xr_roles *roles;
@@ -86,77 +73,63 @@ typedef struct engine {
 } engine;
 
 typedef struct bench {
-    options how;
+    workload w;
     engine engines[MOST_ENGINES];
     uint32_t engine_count;
-    uint32_t count; /* samples */
     uint32_t threads;
     int compared; /* 1: `tokens` are those of the first round */
     probe_rates machine;
     xm_config model;
-    sample *samples;
-    int32_t *ids;    /* [longest prompt] */
-    int32_t *tokens; /* [count, longest sample] */
 } bench;
 
 /* ---- the workload ------------------------------------------------------- */
 
-static uint32_t draw_between(const int64_t range[2], uint32_t what, uint32_t i)
+/* Submits the request of sample i, and of those that share it. */
+static xray_status submit_sample(bench *b, const engine *e, uint32_t i,
+                                 xr_err *err)
 {
-    uint64_t span = (uint64_t)(range[1] - range[0]) + 1;
-    return (uint32_t)range[0] +
-           (uint32_t)(xray_philox(7, what, i, 0, 0).w[0] % span);
+    const sample *s = &b->w.samples[i];
+    xray_request request = { .header = XRAY_HEADER(xray_request),
+                             .id = i,
+                             .id_count = workload_row(&b->w, i),
+                             .count = (uint32_t)b->w.how.samples,
+                             .max_tokens = workload_turn_tokens(&b->w, s),
+                             .prompt_id = i,
+                             .temperature = (float)b->w.how.temperature,
+                             .top_p = 1,
+                             .hold = (uint32_t)e->holds,
+                             .forced_ids = s->forced,
+                             .forced_count = s->forced ? s->max_tokens : 0,
+                             .stream = 1 };
+    request.ids = b->w.ids;
+    xray_status status = xr_engine_serves(e->run, &request, 0, err);
+    return status == XRAY_OK
+               ? xr_infer(e->run)->submit(e->roles->engine.self, &request)
+               : status;
 }
 
-static void fill_prompt(bench *b, const sample *s)
+/* Goes on with the next turn of a sample, if it has one. */
+static xray_status begin_turn(bench *b, const engine *e, uint32_t i, int *begun,
+                              xr_err *err)
 {
-    for (uint32_t t = 0; t < s->prompt_tokens; t++)
-        b->ids[t] =
-            (int32_t)(xray_philox(7, t, s->prompt, 1, 0).w[0] % b->model.vocab);
-}
-
-static int make_samples(bench *b)
-{
-    const options *how = &b->how;
-    uint32_t samples = (uint32_t)how->samples;
-    uint32_t same = samples * (uint32_t)how->copies;
-    b->count = (uint32_t)how->requests / same * same;
-    b->samples = xr_calloc(b->count, sizeof(*b->samples));
-    b->ids = xr_calloc((size_t)how->prompts[1], sizeof(*b->ids));
-    b->tokens =
-        xr_calloc((size_t)b->count * (size_t)how->outputs[1], sizeof(int32_t));
-    if (!b->count || !b->samples || !b->ids || !b->tokens)
-        return -1;
-    for (uint32_t i = 0; i < b->count; i++)
-        b->samples[i] = (sample){
-            .prompt = i / same,
-            .prompt_tokens = draw_between(how->prompts, 2, i / same),
-            .max_tokens = draw_between(how->outputs, 3, i / samples),
-        };
-    return 0;
+    sample *s = &b->w.samples[i];
+    const xray_infer_ops *ops = xr_infer(e->run);
+    int32_t observed[OBSERVED];
+    if (++s->turn == (uint32_t)b->w.how.turns)
+        return e->holds ? ops->release(e->roles->engine.self, i, 0) : XRAY_OK;
+    *begun = 1;
+    workload_observe(&b->w, i, s->turn - 1, observed);
+    return e->holds
+               ? ops->extend(e->roles->engine.self, i, 0, observed, OBSERVED)
+               : submit_sample(b, e, i, err);
 }
 
 static xray_status submit_all(bench *b, const engine *e, xr_err *err)
 {
-    uint32_t samples = (uint32_t)b->how.samples;
+    uint32_t samples = (uint32_t)b->w.how.samples;
     xray_status status = XRAY_OK;
-    for (uint32_t i = 0; i < b->count && status == XRAY_OK; i += samples) {
-        const sample *s = &b->samples[i];
-        fill_prompt(b, s);
-        xray_request request = { .header = XRAY_HEADER(xray_request),
-                                 .id = i,
-                                 .ids = b->ids,
-                                 .id_count = s->prompt_tokens,
-                                 .count = samples,
-                                 .max_tokens = s->max_tokens,
-                                 .prompt_id = i,
-                                 .temperature = (float)b->how.temperature,
-                                 .top_p = 1,
-                                 .stream = 1 };
-        status = xr_engine_serves(e->run, &request, 0, err);
-        if (status == XRAY_OK)
-            status = xr_infer(e->run)->submit(e->roles->engine.self, &request);
-    }
+    for (uint32_t i = 0; i < b->w.count && status == XRAY_OK; i += samples)
+        status = submit_sample(b, e, i, err);
     return status;
 }
 
@@ -179,10 +152,11 @@ static xray_status take_part(bench *b, const xray_sample_out *part,
                              uint32_t step, xr_err *err)
 {
     uint64_t i = part->id + part->sample;
-    sample *s = &b->samples[i];
-    int32_t *to = b->tokens + i * (size_t)b->how.outputs[1] + s->given;
+    sample *s = &b->w.samples[i];
+    int32_t *to =
+        b->w.tokens + i * workload_longest_sample(&b->w.how) + s->given;
     size_t bytes = part->token_count * sizeof(*to);
-    if (i >= b->count || part->first != s->given ||
+    if (i >= b->w.count || s->given < part->first ||
         part->token_count > s->max_tokens - s->given)
         return xr_fail(err, XRAY_E_BUG, "sample %llu has tokens too many",
                        (unsigned long long)i);
@@ -201,13 +175,13 @@ static xray_status take_part(bench *b, const xray_sample_out *part,
 static void count_cache(const bench *b, const engine *e, uint32_t step,
                         round_result *r)
 {
-    for (uint32_t i = 0; i < b->count; i++) {
-        const sample *s = &b->samples[i];
+    for (uint32_t i = 0; i < b->w.count; i++) {
+        const sample *s = &b->w.samples[i];
         if (!s->given || s->step != step)
             continue;
         r->running++;
         if (s->given < s->max_tokens)
-            r->filled += s->prompt_tokens + s->given - 1;
+            r->filled += s->prompt_tokens + s->given + s->turn * OBSERVED - 1;
     }
     r->held += (double)read_stats(e).kv_tokens;
 }
@@ -218,13 +192,18 @@ static xray_status run_steps(bench *b, const engine *e, round_result *r,
     const xray_infer_ops *ops = xr_infer(e->run);
     void *self = e->roles->engine.self;
     xray_status round = XRAY_OK;
-    for (uint32_t step = 1; round == XRAY_OK; step++) {
+    int begun = 0;
+    for (uint32_t step = 1; round == XRAY_OK || begun; step++) {
         xray_sample_out part = { .header = XRAY_HEADER(xray_sample_out) };
+        begun = 0;
         round = ops->step(self);
         if (round < 0)
             return round;
         while (ops->poll(self, &part) == XRAY_OK) {
             xray_status status = take_part(b, &part, step, err);
+            if (status == XRAY_OK && part.finish != XRAY_FINISH_NONE &&
+                b->w.how.turns > 1)
+                status = begin_turn(b, e, (uint32_t)part.id, &begun, err);
             if (status != XRAY_OK)
                 return status;
         }
@@ -236,8 +215,8 @@ static xray_status run_steps(bench *b, const engine *e, round_result *r,
 static xray_status run_round(bench *b, engine *e, xr_err *err)
 {
     round_result r = { 0 };
-    for (uint32_t i = 0; i < b->count; i++)
-        b->samples[i].given = b->samples[i].step = 0;
+    for (uint32_t i = 0; i < b->w.count; i++)
+        b->w.samples[i].given = b->w.samples[i].step = b->w.samples[i].turn = 0;
     const xray_infer_stats before = read_stats(e);
     double start = probe_seconds(b->threads);
     double used = read_processors();
@@ -274,8 +253,8 @@ static void print_floor(const bench *b, const round_result *r, double tokens)
     double bytes = 4 * (double)r->steps *
                    (count_block_weights(c) + count_lm_head_weights(c));
     double attention = 0;
-    for (uint32_t i = 0; i < b->count; i++) {
-        const sample *s = &b->samples[i];
+    for (uint32_t i = 0; i < b->w.count; i++) {
+        const sample *s = &b->w.samples[i];
         double keys =
             s->max_tokens * (s->prompt_tokens + (s->max_tokens + 1) / 2.0);
         double own = s->prompt_tokens * (s->prompt_tokens + 1) / 2.0;
@@ -293,8 +272,8 @@ static void print_engine(const bench *b, const engine *e)
 {
     const round_result *r = &e->best;
     double tokens = 0;
-    for (uint32_t i = 0; i < b->count; i++)
-        tokens += b->samples[i].max_tokens;
+    for (uint32_t i = 0; i < b->w.count; i++)
+        tokens += b->w.samples[i].max_tokens;
     double steps = (double)r->steps;
     double capacity = (double)r->capacity;
     printf("%s: %.0f tokens in %.2f s (processors %.2f s), %.0f tokens/s\n",
@@ -313,7 +292,8 @@ static void print_engine(const bench *b, const engine *e)
     if (r->drafts)
         printf("  %llu drafts, %llu of them right\n",
                (unsigned long long)r->drafts, (unsigned long long)r->accepted);
-    print_floor(b, r, tokens);
+    if (b->w.how.turns == 1)
+        print_floor(b, r, tokens);
 }
 
 static void print_ids(FILE *file, const int32_t *ids, uint32_t count)
@@ -324,20 +304,20 @@ static void print_ids(FILE *file, const int32_t *ids, uint32_t count)
 
 static int record_samples(bench *b, xr_err *err)
 {
-    FILE *file = fopen(b->how.record, "w");
-    for (uint32_t i = 0; i < b->count && file; i++) {
-        fill_prompt(b, &b->samples[i]);
+    FILE *file = fopen(b->w.how.record, "w");
+    for (uint32_t i = 0; i < b->w.count && file; i++) {
+        workload_prompt(&b->w, &b->w.samples[i]);
         (void)fputs("{\"prompt\":[", file);
-        print_ids(file, b->ids, b->samples[i].prompt_tokens);
+        print_ids(file, b->w.ids, b->w.samples[i].prompt_tokens);
         (void)fputs("],\"tokens\":[", file);
-        print_ids(file, b->tokens + i * (size_t)b->how.outputs[1],
-                  b->samples[i].max_tokens);
+        print_ids(file, b->w.tokens + i * workload_longest_sample(&b->w.how),
+                  b->w.samples[i].max_tokens);
         (void)fputs("]}\n", file);
     }
     int bad = !file || ferror(file);
     bad = (file && fclose(file) != 0) || bad;
     if (bad)
-        (void)xr_fail(err, XRAY_E_IO, "%s cannot be written", b->how.record);
+        (void)xr_fail(err, XRAY_E_IO, "%s cannot be written", b->w.how.record);
     return bad;
 }
 
@@ -359,8 +339,9 @@ static int read_own_option(options *how, const char *text)
                        (int)sizeof(how->engines)
                    ? 1
                    : -1;
-    if (strcmp(name, "record") == 0) {
-        (void)snprintf(how->record, sizeof(how->record), "%s", value);
+    if (strcmp(name, "record") == 0 || strcmp(name, "lines") == 0) {
+        (void)snprintf(*name == 'r' ? how->record : how->lines,
+                       sizeof(how->record), "%s", value);
         return 1;
     }
     if (strcmp(name, "temperature") == 0)
@@ -381,6 +362,7 @@ static int read_own_option(options *how, const char *text)
                   : strcmp(name, "samples") == 0 ? &how->samples
                   : strcmp(name, "copies") == 0  ? &how->copies
                   : strcmp(name, "rounds") == 0  ? &how->rounds
+                  : strcmp(name, "turns") == 0   ? &how->turns
                                                  : NULL;
     return to && xr_parse_int(value, to) == 0 && *to > 0 && *to <= 1 << 20 ? 1
                                                                            : -1;
@@ -395,24 +377,29 @@ static int open_engine(bench *b, engine *e, char **argv, xr_errors *errors,
         return -1;
     (void)snprintf(text, sizeof(text), "model.path=%s", argv[1]);
     xr_config_set(e->config, text, errors);
-    (void)snprintf(text, sizeof(text), "run.infer=%s", e->name);
+    size_t size = strcspn(e->name, ":");
+    const char *variant = e->name + size;
+    e->holds = strcmp(variant, ":hold") == 0;
+    (void)snprintf(text, sizeof(text), "run.infer=%.*s", (int)size, e->name);
     xr_config_set(e->config, text, errors);
+    if (strcmp(variant, ":cold") == 0)
+        xr_config_set(e->config, "infer.paged.enable_prefix_caching=false",
+                      errors);
     for (char **arg = argv + 2; *arg; arg++)
-        if (!read_own_option(&b->how, *arg))
+        if (!read_own_option(&b->w.how, *arg))
             xr_config_set(e->config, *arg, errors);
     e->run = xr_run_new(e->config, NULL, XR_WITH_INFER, errors);
     if (!e->run)
         return -1;
-    xr_run_set_workloads(e->run, 1,
-                         (uint64_t)(b->how.prompts[1] + b->how.outputs[1]),
-                         (uint64_t)b->how.requests);
+    xr_run_set_workloads(e->run, 1, workload_longest_row(&b->w.how),
+                         (uint64_t)b->w.how.requests);
     return xm_config_parse(e->run->actor.json, "config.json", err, &b->model) ||
            xr_roles_start(e->run, err, &e->roles);
 }
 
 static int run_benchmarks(bench *b, char **argv, xr_errors *errors, xr_err *err)
 {
-    const char *name = b->how.engines;
+    const char *name = b->w.how.engines;
     for (size_t size; b->engine_count < MOST_ENGINES && *name; name += size) {
         name += *name == ',';
         size = strcspn(name, ",");
@@ -421,19 +408,26 @@ static int run_benchmarks(bench *b, char **argv, xr_errors *errors, xr_err *err)
         if (open_engine(b, e, argv, errors, err))
             return 1;
     }
-    if (!b->engine_count || make_samples(b))
-        return xr_fail(err, XRAY_E_ARG, "there is nothing to measure");
+    b->w.vocab = b->model.vocab;
+    if (!b->engine_count || workload_make(&b->w, err))
+        return *err->text
+                   ? XRAY_E_ARG
+                   : xr_fail(err, XRAY_E_ARG, "there is nothing to measure");
+    if (b->w.how.turns > 1 && (b->w.how.samples > 1 || *b->w.how.lines))
+        return xr_fail(err, XRAY_E_ARG,
+                       "turns are those of requests with one sample, and not "
+                       "of lines");
     b->threads = (uint32_t)b->engines[0].run->ini.run.threads;
     if (b->threads == 0)
         b->threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     b->machine = probe_machine(b->threads, probe_has_avx512());
-    for (int64_t i = 0; i < b->how.rounds; i++)
+    for (int64_t i = 0; i < b->w.how.rounds; i++)
         for (uint32_t k = 0; k < b->engine_count; k++)
             if (run_round(b, &b->engines[k], err) != XRAY_OK)
                 return 1;
     for (uint32_t k = 0; k < b->engine_count; k++)
         print_engine(b, &b->engines[k]);
-    return *b->how.record ? record_samples(b, err) : 0;
+    return *b->w.how.record ? record_samples(b, err) : 0;
 }
 
 static void free_bench(bench *b)
@@ -443,29 +437,28 @@ static void free_bench(bench *b)
         xr_run_free(b->engines[k].run);
         xr_config_free(b->engines[k].config);
     }
-    free(b->samples);
-    free(b->ids);
-    free(b->tokens);
+    workload_free(&b->w);
 }
 
 int main(int argc, char **argv)
 {
     xr_errors errors = { 0 };
     xr_err err = { "" };
-    bench b = { .how = { .engines = "paged,dsinf",
-                         .requests = 256,
-                         .prompts = { 16, 1024 },
-                         .outputs = { 16, 1024 },
-                         .samples = 1,
-                         .copies = 1,
-                         .rounds = 1 } };
+    bench b = { .w.how = { .engines = "paged,dsinf",
+                           .requests = 256,
+                           .prompts = { 16, 1024 },
+                           .outputs = { 16, 1024 },
+                           .samples = 1,
+                           .copies = 1,
+                           .turns = 1,
+                           .rounds = 1 } };
     if (argc < 2) {
         (void)fputs("usage: bench-serve MODEL_FOLDER [section.key=value ...]\n",
                     stderr);
         return 2;
     }
     for (char **arg = argv + 2; *arg; arg++) {
-        if (read_own_option(&b.how, *arg) < 0) {
+        if (read_own_option(&b.w.how, *arg) < 0) {
             (void)fprintf(stderr, "bench-serve: bad option %s\n", *arg);
             return 2;
         }

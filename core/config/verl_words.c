@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What veRL's sections and keys are called here, for the hints that users of
+ * Translates veRL's sections and keys for the hints that users of
  * its configurations get. Its names are those of verl/trainer/config.
  */
 #include "core/config/internal.h"
