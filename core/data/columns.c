@@ -100,13 +100,17 @@ int xr_columns_is(const char *path)
 {
     static const char *const magics[] = { "PAR1", "ARROW1", "FEA1",
                                           "\xff\xff\xff\xff" };
-    xr_map_file file;
+    unsigned char head[8];
+    uint64_t size;
+    int fd;
     int found = 0;
-    if (xr_file_map(path, NULL, &file) != XRAY_OK)
+    if (xr_file_open(path, NULL, &fd, &size) != XRAY_OK)
         return 0;
+    ssize_t got = pread(fd, head, sizeof head, 0);
+    const xr_map_file begin = { head, got > 0 ? (size_t)got : 0 };
     for (size_t i = 0; i < sizeof magics / sizeof magics[0]; i++)
-        found |= begins_with(&file, magics[i]);
-    xr_file_unmap(&file);
+        found |= begins_with(&begin, magics[i]);
+    (void)close(fd);
     return found;
 }
 

@@ -240,6 +240,23 @@ static void rows_are_converted_once(void **state)
     assert_int_equal(count_calls(), 4);
 }
 
+/* Numbers that JSON has not are no values; in a text they are text. */
+static void numbers_beyond_json_are_no_values(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "{\"a\":null,\"b\":[null,-1,null],\"t\":\"NaN \\\" -Infinity\"}",
+        "{\"a\":null,\"b\":[],\"t\":\"\\\\\",\"n\":null}"
+    };
+    make_program("duckdb",
+                 "cat <<'END'\n"
+                 "{\"a\":NaN,\"b\":[-NaN,-1,Infinity],"
+                 "\"t\":\"NaN \\\" -Infinity\"}\n"
+                 "{\"a\":-Infinity,\"b\":[],\"t\":\"\\\\\",\"n\":NaN}\n"
+                 "END");
+    expect_rows(scratch_write("numbers.parquet", "PAR1"), rows, 2);
+}
+
 static void expect_refusal(const char *path, const char *want)
 {
     xr_err err = { "" };
@@ -319,6 +336,7 @@ int main(void)
                                begin_case),
         cmocka_unit_test_setup(arrow_gives_its_rows, begin_case),
         cmocka_unit_test_setup(rows_are_converted_once, begin_case),
+        cmocka_unit_test_setup(numbers_beyond_json_are_no_values, begin_case),
         cmocka_unit_test_setup(missing_and_failing_readers_are_named,
                                begin_case),
         cmocka_unit_test_setup(programs_end_in_time_or_are_killed, begin_case),
