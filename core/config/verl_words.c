@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Translates veRL's sections and keys for the hints that users of
- * its configurations get. Its names are those of verl/trainer/config.
+ * Translates veRL's sections and keys for the hints that users of its
+ * configurations get. Its names are those of verl/trainer/config.
  */
 #include "core/config/internal.h"
 
