@@ -253,11 +253,12 @@ static void mask_answer(xr_reader *r, answer range)
     mask_bytes(r, range.from, ended ? last : range.to);
 }
 
-/* Masks answers of templates without generation blocks: rendering the
+/* Masks answers, from message `first` on, of templates without generation
+ * blocks: rendering the
  * conversation once per answer shows its range, as long as a longer
  * conversation begins with the text of a shorter one. */
 static xray_status mask_answers(xr_reader *r, const cJSON *json,
-                                const cJSON *messages)
+                                const cJSON *messages, int first)
 {
     xr_str all_text = { 0 };
     xr_str texts[2] = { { 0 }, { 0 } };
@@ -269,7 +270,7 @@ static xray_status mask_answers(xr_reader *r, const cJSON *json,
          i++, message = message->next) {
         const cJSON *role = xr_json_get(message, "role");
         answer range = { 0, 0 };
-        if (strcmp(role->valuestring, "assistant") != 0)
+        if (i < first || strcmp(role->valuestring, "assistant") != 0)
             continue;
         status = find_answer(r, json, messages, i, texts, &range);
         if (status == XRAY_OK && !begins_with(&all_text, &texts[1]))
@@ -288,14 +289,40 @@ static xray_status mask_answers(xr_reader *r, const cJSON *json,
     return status;
 }
 
-static xray_status mask_generation_blocks(xr_reader *r)
+/* Masks the blocks after the first `given`. */
+static xray_status mask_generation_blocks(xr_reader *r, size_t given)
 {
     xray_status status = encode_conversation(r);
     if (status != XRAY_OK)
         return status;
-    for (size_t i = 0; i < r->chat.span_count; i++)
+    for (size_t i = given; i < r->chat.span_count; i++)
         mask_bytes(r, r->chat.spans[i].from, r->chat.spans[i].to);
     return XRAY_OK;
+}
+
+/* Tokenizes a list of messages, whose first `given` ones are not learned. */
+static xray_status read_conversation(xr_reader *r, const cJSON *json,
+                                     const cJSON *list, int given, xr_row *row)
+{
+    xr_str prompt = { 0 };
+    xray_status status =
+        given ? render_prefix(r, json, list, given, 1, &prompt) : XRAY_OK;
+    size_t blocks = given ? r->chat.span_count : 0;
+    if (status == XRAY_OK)
+        status = xr_reader_render(r, json, list, 0);
+    if (status == XRAY_OK) {
+        const xr_str *text = given ? &prompt : &r->chat.text;
+        row->prompt = xr_arena_text(r->arena, xr_str_text(text), text->size);
+        status = !row->prompt             ? xr_reader_no_memory(r)
+                 : r->chat.has_generation ? mask_generation_blocks(r, blocks)
+                                          : mask_answers(r, json, list, given);
+    }
+    xr_str_free(&prompt);
+    row->prompt_count = 0;
+    if (status == XRAY_OK)
+        while (row->prompt_count < r->ids.count && !r->mask[row->prompt_count])
+            row->prompt_count++;
+    return status;
 }
 
 xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
@@ -313,18 +340,31 @@ xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
     cJSON *list = xr_data_messages(r->data->system_prompt, messages);
     if (!list)
         return xr_reader_no_memory(r);
-    status = xr_reader_render(r, json, list, 0);
-    if (status == XRAY_OK) {
-        row->prompt = xr_arena_text(r->arena, xr_str_text(&r->chat.text),
-                                    r->chat.text.size);
-        status = !row->prompt             ? xr_reader_no_memory(r)
-                 : r->chat.has_generation ? mask_generation_blocks(r)
-                                          : mask_answers(r, json, list);
-    }
+    status = read_conversation(r, json, list, 0, row);
     cJSON_Delete(list);
-    row->prompt_count = 0;
+    return status;
+}
+
+xray_status xr_reader_completion(xr_reader *r, const cJSON *json,
+                                 const cJSON *completion, xr_row *row)
+{
+    cJSON *list = NULL;
+    xray_status status = check_messages(r, completion, r->response_key);
     if (status == XRAY_OK)
-        while (row->prompt_count < r->ids.count && !r->mask[row->prompt_count])
-            row->prompt_count++;
+        status = xr_reader_messages(r, json, &list);
+    int given = status == XRAY_OK ? cJSON_GetArraySize(list) : 0;
+    const cJSON *message;
+    if (status == XRAY_OK)
+        cJSON_ArrayForEach(message, completion)
+        {
+            cJSON *borrowed = cJSON_CreateObjectReference(message->child);
+            if (borrowed && cJSON_AddItemToArray(list, borrowed))
+                continue;
+            status = xr_reader_no_memory(r);
+            break;
+        }
+    if (status == XRAY_OK)
+        status = read_conversation(r, json, list, given, row);
+    cJSON_Delete(list);
     return status;
 }

@@ -23,6 +23,7 @@ struct xr_dataset {
     size_t filtered;
     size_t truncated;
     size_t unwanted;
+    const char *note;
     xr_share *parts; /* one per file, or a single one */
     size_t part_count;
     xr_arena arena;
@@ -178,7 +179,9 @@ static xray_status read_row(load *l, const cJSON *json, const char *line)
     int keep = 0;
     size_t first = 0;
     xray_status status =
-        xr_filter_row(l->filter, json, r->where, r->err, &keep);
+        row.id ? XRAY_OK : xr_reader_columns(r, json, &l->set->note);
+    if (status == XRAY_OK)
+        status = xr_filter_row(l->filter, json, r->where, r->err, &keep);
     l->set->unwanted += status == XRAY_OK && !keep ? 1 : 0;
     if (status != XRAY_OK || !keep)
         return status;
@@ -409,6 +412,11 @@ size_t xr_dataset_truncated(const xr_dataset *set)
 size_t xr_dataset_unwanted(const xr_dataset *set)
 {
     return set->unwanted;
+}
+
+const char *xr_dataset_note(const xr_dataset *set)
+{
+    return set->note;
 }
 
 const xr_share *xr_dataset_shares(const xr_dataset *set, size_t *out_count)

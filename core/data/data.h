@@ -4,7 +4,8 @@
  * fields that rewards need, and the sampler that orders the rows. A row is
  * {prompt_key: text, answer_key: text, ...}, or follows verl's schema: prompt =
  * [{role, content}], data_source, reward_model = {ground_truth}, extra_info;
- * for SFT also {messages_key: [{role, content}, ...]}. Lists of messages go
+ * for SFT also {messages_key: [{role, content}, ...]}, or TRL's {prompt,
+ * completion}, as texts or lists of messages. Lists of messages go
  * through the chat template; without one, their contents are joined line by
  * line.
  */
@@ -79,6 +80,9 @@ size_t xr_dataset_filtered(const xr_dataset *set);
 size_t xr_dataset_truncated(const xr_dataset *set);
 /* Number of rows that [data] filters left out. */
 size_t xr_dataset_unwanted(const xr_dataset *set);
+/* A line for the user that says which columns hold ground truths or responses;
+ * NULL if they are those that [data] names. */
+const char *xr_dataset_note(const xr_dataset *set);
 
 /* Rows [first, first + count) and their share of the order. */
 typedef struct xr_share {

@@ -125,6 +125,56 @@ static xray_status keep_truth(xr_reader *r, const cJSON *value, const char *key,
     return status == XRAY_OK ? keep_text(r, &r->text, out) : status;
 }
 
+/* ---- columns ------------------------------------------------------------ */
+
+/* Returns the one column among TRL's that can be a ground truth; NULL if there
+ * are none or several. */
+static const char *find_truth_column(const cJSON *json)
+{
+    static const char *const names[] = { "solution", "ground_truth",
+                                         "completion" };
+    const char *found = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const cJSON *value = xr_json_get(json, names[i]);
+        if (!value || (i == 2 && !cJSON_IsString(value)))
+            continue;
+        if (found)
+            return NULL;
+        found = names[i];
+    }
+    return found;
+}
+
+static int has_nested_truth(const cJSON *json)
+{
+    const cJSON *model = xr_json_get(json, "reward_model");
+    return cJSON_IsObject(model) && xr_json_get(model, "ground_truth");
+}
+
+xray_status xr_reader_columns(xr_reader *r, const cJSON *json,
+                              const char **out_note)
+{
+    const char *answer = r->data->answer_key;
+    const char *other = NULL;
+    int sft = r->want->kind == XR_DATA_SFT;
+    *out_note = NULL;
+    r->truth_key = answer;
+    r->response_key = r->data->response_key[0] ? r->data->response_key : answer;
+    if (sft && !r->data->response_key[0] &&
+        !xr_json_get(json, r->data->messages_key) &&
+        xr_json_get(json, "completion"))
+        other = "completion";
+    else if (!sft && !has_nested_truth(json))
+        other = find_truth_column(json);
+    if (!other || !answer[0] || xr_json_get(json, answer))
+        return XRAY_OK;
+    *(sft ? &r->response_key : &r->truth_key) = other;
+    xr_str_clear(&r->text);
+    xr_str_printf(&r->text, "%s: no '%s', so %s are taken from '%s'", r->where,
+                  answer, sft ? "responses" : "ground truths", other);
+    return keep_text(r, &r->text, out_note);
+}
+
 xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row)
 {
     const cJSON *model = xr_json_get(json, "reward_model");
@@ -133,7 +183,7 @@ xray_status xr_reader_truth(xr_reader *r, const cJSON *json, xr_row *row)
     if (truth)
         return keep_truth(r, truth, "reward_model.ground_truth",
                           &row->ground_truth);
-    const char *key = r->data->answer_key;
+    const char *key = r->truth_key;
     row->ground_truth = "";
     if (!key[0])
         return XRAY_OK;
@@ -202,9 +252,7 @@ static xray_status read_prompt(xr_reader *r, const cJSON *json, xr_row *row)
 
 static xray_status read_response(xr_reader *r, const cJSON *json)
 {
-    const char *key =
-        r->data->response_key[0] ? r->data->response_key : r->data->answer_key;
-    xr_alias answer = { "answer", key };
+    xr_alias answer = { "answer", r->response_key };
     xr_str_clear(&r->text);
     xray_status status = xr_template_fill(&r->response_template, answer, json,
                                           r->where, r->err, &r->text);
@@ -228,11 +276,15 @@ xray_status xr_reader_tokens(xr_reader *r, const cJSON *json, xr_row *row)
     int sft = r->want->kind == XR_DATA_SFT;
     const cJSON *messages =
         sft ? xr_json_get(json, r->data->messages_key) : NULL;
+    const cJSON *completion = sft ? xr_json_get(json, r->response_key) : NULL;
     r->ids.count = 0;
     r->masked = 0;
     xray_status status;
     if (messages) {
         status = xr_reader_conversation(r, json, messages, row);
+    } else if (r->want->chat && cJSON_IsArray(completion) &&
+               cJSON_IsArray(xr_json_get(json, r->data->prompt_key))) {
+        status = xr_reader_completion(r, json, completion, row);
     } else {
         status = read_prompt(r, json, row);
         if (status == XRAY_OK && sft)

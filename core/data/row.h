@@ -23,6 +23,9 @@ typedef struct xr_reader {
     int64_t today; /* [data] chat_date */
     xr_arena *arena;
     const char *where; /* place of the current row */
+    /* Columns of the first row; see xr_reader_columns. */
+    const char *truth_key;
+    const char *response_key;
     xr_str text;
     xm_chat_text chat; /* the rendered conversation */
     xm_ids ids;
@@ -39,6 +42,11 @@ static inline xray_status xr_reader_no_memory(const xr_reader *r)
     return xr_fail(r->err, XRAY_E_NOMEM, "%s: out of memory", r->where);
 }
 
+/* Chooses the columns of ground truth and response by the first row: those that
+ * [data] names, or where it lacks them those of TRL's data sets. Writes a line
+ * that says so to *out_note, in the arena; NULL where [data] names them. */
+xray_status xr_reader_columns(xr_reader *r, const cJSON *json,
+                              const char **out_note);
 /* Reads prompt and tokens into r->ids, row->prompt and row->prompt_count; for
  * SFT also the response, or a complete conversation with its mask. */
 xray_status xr_reader_tokens(xr_reader *r, const cJSON *json, xr_row *row);
@@ -61,5 +69,9 @@ xray_status xr_reader_render(xr_reader *r, const cJSON *json,
  * messages before it, up to its EOS. */
 xray_status xr_reader_conversation(xr_reader *r, const cJSON *json,
                                    const cJSON *messages, xr_row *row);
+/* The same for the messages of a prompt followed by those of its completion, of
+ * which alone the assistant's text is masked. */
+xray_status xr_reader_completion(xr_reader *r, const cJSON *json,
+                                 const cJSON *completion, xr_row *row);
 
 #endif

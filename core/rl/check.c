@@ -218,6 +218,8 @@ static void check_dataset(checking *c, const char *name,
     if (xr_dataset_unwanted(set))
         xr_str_printf(c->out, "%s: %zu rows left out by [data] filters\n", name,
                       xr_dataset_unwanted(set));
+    if (xr_dataset_note(set))
+        xr_str_printf(c->out, "%s: %s\n", name, xr_dataset_note(set));
     if (want->part == XR_DATA_TRAIN)
         count_train_rows(c, set);
     xr_dataset_close(set);

@@ -24,6 +24,8 @@ static xray_status open_and_validate(xr_job *job, xr_err *err)
         xr_run_locate(job->run, err);
         return status;
     }
+    if (xr_dataset_note(job->val))
+        (void)fprintf(stderr, "xray: %s\n", xr_dataset_note(job->val));
     status = xr_job_lock(job, 1, err);
     if (status != XRAY_OK)
         return status;

@@ -77,9 +77,13 @@ static xray_status init_data_order(xr_job *job, const xr_job_plan *plan,
     return status;
 }
 
-static void announce_left_out_rows(const xr_job *job)
+static void announce_rows(const xr_job *job)
 {
     char line[256];
+    const xr_dataset *const sets[] = { job->train, job->val };
+    for (int i = 0; i < 2; i++)
+        if (sets[i] && xr_dataset_note(sets[i]))
+            xr_monitor_say(job->monitor, xr_dataset_note(sets[i]));
     size_t filtered = xr_dataset_filtered(job->train);
     size_t cut = xr_dataset_truncated(job->train);
     size_t unwanted = xr_dataset_unwanted(job->train);
@@ -331,7 +335,7 @@ static xray_status begin_or_resume(xr_job *job, const xr_job_plan *plan,
     status = open_monitor(job, plan, err);
     if (status != XRAY_OK)
         return status;
-    announce_left_out_rows(job);
+    announce_rows(job);
     return resume_from_checkpoint(job, err);
 }
 
