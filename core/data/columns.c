@@ -13,6 +13,7 @@
 #include "core/base/child.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
+#include "core/data/duckdb.h"
 #include "core/data/text_file.h"
 
 /* Files of hundreds of megabytes take about a minute. */
@@ -170,10 +171,20 @@ static xray_status run_reader(const char *const *argv, const char *path,
     xray_status status = xr_file_open(path, err, &child.input, &size);
     if (status != XRAY_OK)
         return status;
-    xr_str_clear(out);
     status = xr_child_run(&child, calls, err, out);
     (void)close(child.input);
     return status;
+}
+
+/* The library, which starts soonest, then the programs. */
+static xray_status try_reader(size_t which, const char *path,
+                              const xray_call_service *calls, xr_err *err,
+                              xr_str *out)
+{
+    static const char *const *const programs[] = { duckdb, pyarrow };
+    xr_str_clear(out);
+    return which == 0 ? xr_duckdb_read(path, calls, err, out)
+                      : run_reader(programs[which - 1], path, calls, err, out);
 }
 
 /* A reader that fails does not end the search, since another one may know more
@@ -182,11 +193,10 @@ static xray_status convert_file(const char *path, int parquet,
                                 const xray_call_service *calls, xr_err *err,
                                 xr_str *out)
 {
-    const char *const *const readers[] = { duckdb, pyarrow };
     xr_err first = { "" };
-    for (size_t i = parquet ? 0 : 1; i < 2; i++) {
+    for (size_t i = parquet ? 0 : 2; i < 3; i++) {
         xr_err why = { "" };
-        xray_status status = run_reader(readers[i], path, calls, &why, out);
+        xray_status status = try_reader(i, path, calls, &why, out);
         if (status == XRAY_OK) {
             if (out->size)
                 replace_nonfinite(out);
@@ -202,9 +212,9 @@ static xray_status convert_file(const char *path, int parquet,
     if (first.text[0])
         return xr_fail(err, XRAY_E_CONFIG, "%s: %s", path, first.text);
     return xr_fail(err, XRAY_E_CONFIG,
-                   parquet ? "%s: Parquet is read by the command duckdb or by "
-                             "pyarrow, and neither is here; pip install "
-                             "duckdb-cli, or pip install pyarrow"
+                   parquet ? "%s: Parquet is read by DuckDB or by pyarrow, and "
+                             "neither is here; pip install duckdb-cli, or pip "
+                             "install pyarrow"
                            : "%s: Arrow files are read by pyarrow in python3, "
                              "which is not here; pip install pyarrow",
                    path);

@@ -14,8 +14,8 @@
 int xr_columns_is(const char *path);
 
 /* Converts a file to lines of JSON, one for each row, and ends them with a NUL;
- * free() releases the text. Parquet is read by the command duckdb or by pyarrow
- * in python3, Arrow by the latter. The lines are kept in
+ * free() releases the text. Parquet is read by DuckDB, as a library or as a
+ * command, or by pyarrow in python3; Arrow by the latter. The lines are kept in
  * $XDG_CACHE_HOME/xray/rows (without it, ~/.cache/xray/rows) under the hash of
  * the file's content, and taken from there the next time. */
 xray_status xr_columns_read(const char *path, const xray_call_service *calls,

@@ -14,6 +14,20 @@
 
 static char path_before[4096];
 
+xray_status __wrap_xr_duckdb_read(const char *path,
+                                  const xray_call_service *calls, xr_err *err,
+                                  xr_str *out);
+xray_status __wrap_xr_duckdb_read(const char *path,
+                                  const xray_call_service *calls, xr_err *err,
+                                  xr_str *out)
+{
+    (void)path;
+    (void)calls;
+    (void)err;
+    (void)out;
+    return XRAY_E_UNSUPPORTED;
+}
+
 /* Makes a program `name` that the suite's PATH finds first. */
 static void make_program(const char *name, const char *script)
 {
@@ -270,10 +284,9 @@ static void missing_and_failing_readers_are_named(void **state)
     (void)state;
     char path[300];
     (void)snprintf(path, sizeof path, "%s", scratch_write("a.parquet", "PAR1"));
-    expect_refusal(path,
-                   "a.parquet: Parquet is read by the command duckdb or by "
-                   "pyarrow, and neither is here; pip install duckdb-cli, or "
-                   "pip install pyarrow");
+    expect_refusal(path, "a.parquet: Parquet is read by DuckDB or by pyarrow, "
+                         "and neither is here; pip install duckdb-cli, or "
+                         "pip install pyarrow");
     expect_refusal(scratch_write("a.feather", "ARROW1"),
                    "a.feather: Arrow files are read by pyarrow in python3, "
                    "which is not here; pip install pyarrow");

@@ -311,12 +311,11 @@ static void ranks_write_the_files_of_a_single_writer(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         xm_st_parts *first;
         xm_st_parts *second;
-        const char *dir = scratch_path("many");
         uint64_t most = cases[c].max_shard;
         assert_int_equal(xm_st_write_model(scratch_path("one"), items, ITEMS,
                                            most, &feed, &err),
                          XRAY_OK);
-        dir = scratch_path("many");
+        const char *dir = scratch_path("many");
         assert_int_equal(
             xm_st_parts_model(dir, items, ITEMS, most, &err, &first), XRAY_OK);
         assert_int_equal(

@@ -59,8 +59,9 @@ typedef struct run {
     uint32_t ranks;
     uint32_t paged;
     uint32_t speculate;
-    uint32_t odd; /* rank 1 is given 1: another prompt, 2: another penalty, 3:
-                   * another bias */
+    uint32_t odd; /* 1: rank 1 is given another prompt */
+    /* Rank 1 makes another call than rank 0, or NULL. */
+    const struct difference *difference;
 } run;
 
 typedef struct rank {
@@ -130,14 +131,6 @@ static void submit_random(const rank *k, rig *r, void *engine, dice *d,
     q.top_count = throw_dice(d, 4) ? 0 : 3;
     q.repetition_penalty = throw_dice(d, 3) ? 0 : 1.3f;
     if (throw_dice(d, 3) == 0) {
-        q.biases = &bias;
-        q.bias_count = 1;
-        q.bias_stride = sizeof(bias);
-    }
-    if (odd == 2)
-        q.presence_penalty = 0.5f;
-    if (k->run->odd == 3) {
-        bias.bias = odd ? 2 : 1;
         q.biases = &bias;
         q.bias_count = 1;
         q.bias_stride = sizeof(bias);
@@ -237,6 +230,143 @@ static void drive(rank *k, rig *r, void *engine)
     }
 }
 
+/* ---- calls that differ between ranks ------------------------------------- */
+
+static const int32_t few_ids[] = { 5, 6, 7, 8, 9 };
+static const int32_t other_ids[] = { 5, 7, 6, 8, 9 };
+static const int32_t banned_ids[] = { 5, 8 };
+static const xray_id_list a_list[] = { { banned_ids, 2, 0 },
+                                       { few_ids, 2, 0 } };
+static const xray_id_list other_list[] = { { few_ids + 2, 2, 0 },
+                                           { few_ids, 2, 0 } };
+static const xray_bias two_biases[] = { { 7, 1 }, { 9, 1 } };
+static const xray_bias other_biases[] = { { 7, 1 }, { 9, 2 } };
+
+/* What rank 1 gives for a member of the request, or the call of which it gives
+ * other arguments. */
+typedef struct difference {
+    const char *what;
+    size_t at;
+    size_t size; /* 0: what is a call */
+    const void *value;
+} difference;
+
+#define OTHER(member, type, ...)                                             \
+    {                                                                        \
+#member, offsetof(xray_request, member), sizeof(type), &(const type) \
+        {                                                                    \
+            __VA_ARGS__                                                      \
+        }                                                                    \
+    }
+static const difference differences[] = {
+    OTHER(id, uint64_t, 8),
+    OTHER(ids, const int32_t *, other_ids),
+    OTHER(id_count, uint32_t, 4),
+    OTHER(count, uint32_t, 1),
+    OTHER(first_sample, uint32_t, 1),
+    OTHER(max_tokens, uint32_t, 7),
+    OTHER(seed, uint64_t, 9),
+    OTHER(step, uint64_t, 9),
+    OTHER(prompt_id, uint64_t, 9),
+    OTHER(temperature, float, 0.5f),
+    OTHER(top_p, float, 0.5f),
+    OTHER(min_p, float, 0.5f),
+    OTHER(top_k, int32_t, 8),
+    OTHER(stop_ids, const int32_t *, other_ids + 1),
+    OTHER(stop_count, uint32_t, 2),
+    OTHER(hold, uint32_t, 0),
+    OTHER(stream, uint32_t, 1),
+    OTHER(stop_lists, const xray_id_list *, other_list),
+    OTHER(stop_list_count, uint32_t, 2),
+    OTHER(repeat_size, uint32_t, 1),
+    OTHER(repeat_count, uint32_t, 3),
+    OTHER(min_tokens, uint32_t, 3),
+    OTHER(repetition_penalty, float, 1.5f),
+    OTHER(frequency_penalty, float, 0.5f),
+    OTHER(presence_penalty, float, 0.5f),
+    OTHER(biases, const xray_bias *, other_biases),
+    OTHER(bias_count, uint32_t, 1),
+    OTHER(allowed_ids, const int32_t *, few_ids + 1),
+    OTHER(allowed_count, uint32_t, 3),
+    OTHER(banned_lists, const xray_id_list *, other_list),
+    OTHER(banned_list_count, uint32_t, 2),
+    OTHER(forced_ids, const int32_t *, other_ids + 1),
+    OTHER(forced_count, uint32_t, 1),
+    OTHER(top_count, uint32_t, 2),
+    OTHER(logp_ids, const int32_t *, other_ids + 1),
+    OTHER(logp_id_count, uint32_t, 1),
+    OTHER(prompt_logp, uint32_t, 1),
+    { .what = "abort" },
+    { .what = "release" },
+    { .what = "extend by other ids" },
+    { .what = "extend by fewer ids" },
+};
+
+/* A request in which each member matters. */
+static xray_request make_full_request(uint64_t id)
+{
+    xray_request q = request_make(id, few_ids, 5, 8);
+    q.count = 2;
+    q.top_k = 9;
+    q.repeat_size = 2;
+    q.repeat_count = 4;
+    q.min_tokens = 2;
+    q.hold = 1;
+    q.stop_ids = few_ids;
+    q.stop_count = 1;
+    q.stop_lists = q.banned_lists = a_list;
+    q.stop_list_count = q.banned_list_count = 1;
+    q.stop_list_stride = q.banned_list_stride = sizeof(xray_id_list);
+    q.biases = two_biases;
+    q.bias_count = 2;
+    q.bias_stride = sizeof(xray_bias);
+    q.allowed_ids = few_ids;
+    q.allowed_count = 4;
+    q.forced_ids = few_ids;
+    q.forced_count = 2;
+    q.top_count = 1;
+    q.logp_ids = few_ids;
+    q.logp_id_count = 2;
+    return q;
+}
+
+/* Samples of request 1 are held; the ranks go on with other calls. */
+static void make_other_call(rank *k, rig *r, void *engine, const char *what)
+{
+    const uint32_t odd = k->world.rank;
+    const uint32_t holds[REQUESTS] = { 0 };
+    xray_status status = XRAY_OK;
+    int extends = strstr(what, "extend") != NULL;
+    if (strcmp(what, "abort") != 0)
+        MUST(make_steps(k, r, engine, UINT32_MAX, holds), k->said);
+    if (extends)
+        status = r->ops->extend(engine, 1, 0,
+                                strstr(what, "other") && odd ? other_ids + 1
+                                                             : few_ids + 1,
+                                strstr(what, "fewer") && odd ? 1 : 2);
+    else if (strcmp(what, "abort") == 0)
+        status = r->ops->abort(engine, 1, odd);
+    else
+        status = r->ops->release(engine, 1, odd);
+    MUST(status == XRAY_OK, r->said);
+}
+
+static void make_differing_calls(rank *k, rig *r, void *engine)
+{
+    const difference *d = k->run->difference;
+    const uint32_t holds[REQUESTS] = { 0 };
+    xray_request q = make_full_request(1);
+    if (d->size && k->world.rank)
+        memcpy((char *)&q + d->at, d->value, d->size);
+    MUST(r->ops->submit(engine, &q) == XRAY_OK, r->said);
+    if (!d->size) {
+        make_other_call(k, r, engine, d->what);
+        q = make_full_request(2);
+        MUST(r->ops->submit(engine, &q) == XRAY_OK, r->said);
+    }
+    (void)make_steps(k, r, engine, 1, holds);
+}
+
 static void *run_rank(void *data)
 {
     rank *k = data;
@@ -261,7 +391,10 @@ static void *run_rank(void *data)
     if (of->paged)
         rig_use_paged(r, &paged);
     MUST(engine_try(r, &m, NULL, &size, &engine) == XRAY_OK, r->said);
-    drive(k, r, engine);
+    if (of->difference)
+        make_differing_calls(k, r, engine);
+    else
+        drive(k, r, engine);
     r->ops->destroy(engine);
     k->kv = rig_high(r, XRAY_TAG_KV);
     k->left = rig_live(r) - rig_scratch(r);
@@ -327,20 +460,31 @@ static void ranks_give_what_one_rank_gives(void **state)
         }
 }
 
+static void expect_peers_differ(const run *of, const char *what)
+{
+    static rank ranks[MOST_RANKS];
+    run_all(of, ranks);
+    for (uint32_t k = 0; k < 2; k++)
+        if (ranks[k].status != XRAY_E_PEER ||
+            !strstr(ranks[k].said, "rank 1 of 2 was given other requests "
+                                   "or weights than rank 0"))
+            fail_msg("%s: rank %u ends with %d: %s", what, k, ranks[k].status,
+                     ranks[k].said);
+}
+
 static void ranks_with_other_requests_say_so(void **state)
 {
     (void)state;
-    static rank ranks[MOST_RANKS];
     for (uint32_t paged = 0; paged < 2; paged++) {
-        const run of = {
+        run of = {
             .seed = 3, .json = models[0], .ranks = 2, .paged = paged, .odd = 1
         };
-        run_all(&of, ranks);
-        for (uint32_t k = 0; k < 2; k++) {
-            assert_int_equal(ranks[k].status, XRAY_E_PEER);
-            if (!strstr(ranks[k].said, "rank 1 of 2 was given other requests "
-                                       "or weights than rank 0"))
-                fail_msg("%s", ranks[k].said);
+        expect_peers_differ(&of, "a prompt");
+        of.odd = 0;
+        for (size_t i = 0; i < sizeof(differences) / sizeof(differences[0]);
+             i++) {
+            of.difference = &differences[i];
+            expect_peers_differ(&of, differences[i].what);
         }
     }
 }
