@@ -236,6 +236,14 @@ static int parse_option(const cli_command *command, int argc, char **argv,
     return store_value(flag, value, out);
 }
 
+/* Users of Hydra write keys without an option. */
+static void report_extra_word(const cli_command *command, const char *word)
+{
+    int is_key = strchr(word, '=') && find_option(command, "--set", 5);
+    cli_say("%s: unexpected '%s'%s%s", command->name, word,
+            is_key ? "; a key is set by --set " : "", is_key ? word : "");
+}
+
 static int check_required(const cli_command *command, const cli_args *args)
 {
     for (const cli_flag *flag = command->flags; flag->name; flag++) {
@@ -249,8 +257,7 @@ static int check_required(const cli_command *command, const cli_args *args)
     if (args->words.count < command->min_words ||
         args->words.count > command->max_words) {
         if (args->words.count > command->max_words)
-            cli_say("%s: unexpected '%s'", command->name,
-                    args->words.items[command->max_words]);
+            report_extra_word(command, args->words.items[command->max_words]);
         cli_say("usage: xray %s %s", command->name, command->usage);
         return CLI_USAGE;
     }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Ctrl-C ends an answer of xray chat and not the program, and the next turn goes on
-# from what had been answered; a second one before that ends the program.
+# from what had been answered; a second one before that ends the program. On a
+# terminal each turn begins with a prompt, and the keys Ctrl-C and Ctrl-D do the same.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -16,17 +17,25 @@ options=(--model "$XRAY_TEST_DATA/models/stories260K/hf" --temperature 0 --max-t
 
 # An engine that waits before its fifth step, once, so that the interrupt comes
 # while an answer is on its way.
-talk() { # ARGS
-    export SICK=infer-wait SICK_AT=5 SICK_FLAG=$work/waits
-    coproc chat { exec "$XRAY_BIN" chat "${options[@]}" --plugin-path "$XRAY_BUILD/tests/sick" --infer sick 2>"$work/err"; }
+export SICK=infer-wait SICK_AT=5 SICK_FLAG=$work/waits
+sick=("$XRAY_BIN" chat "${options[@]}" --plugin-path "$XRAY_BUILD/tests/sick" --infer sick)
+
+await() { # TEXT COMMAND...: until the command succeeds
+    local text=$1
+    shift
+    for _ in $(seq 300); do
+        "$@" && return
+        sleep 0.1
+    done
+    fail "$text: $(cat "$work/err")"
+}
+
+talk() {
+    coproc chat { exec "${sick[@]}" 2>"$work/err"; }
     # shellcheck disable=SC2154
     in=${chat[0]} out=${chat[1]} pid=$chat_PID
     echo "Once upon a time" >&"$out"
-    for _ in $(seq 300); do
-        [ -e "$work/waits" ] && break
-        sleep 0.1
-    done
-    [ -e "$work/waits" ] || fail "the engine does not wait: $(cat "$work/err")"
+    await "the engine does not wait" [ -e "$work/waits" ]
 }
 
 talk
@@ -53,4 +62,21 @@ kill -INT "$pid"
 code=0
 wait "$pid" || code=$?
 [ "$code" = 130 ] || fail "two interrupts gave exit code $code"
+
+# The program script types into a terminal of its own, which shows Ctrl-C as ^C.
+rm -f "$work/waits" "$work/waits.go"
+type_keys() {
+    printf 'Once upon a time\n'
+    await "the engine does not wait" [ -e "$work/waits" ]
+    printf '\003'
+    await "the terminal shows no ^C" grep -qF '^C' "$work/err"
+    touch "$work/waits.go"
+    printf '\004'
+}
+touch "$work/err"
+type_keys | script -qefc "$(printf '%q ' "${sick[@]}")" "$work/err" >/dev/null || fail "on a terminal: exit code $?: $(cat "$work/err")"
+shown=$(tr -d '\r' <"$work/err" | sed 's/\^C//')
+grep -qF '> ' <<<"$shown" || fail "no prompt on a terminal: $shown"
+grep -qF -- "$answer" <<<"$shown" || fail "'$answer' is not on the terminal: $shown"
+! grep -qF -- "$whole" <<<"$shown" || fail "Ctrl-C did not end the answer: $shown"
 echo "interrupted answer: ok"

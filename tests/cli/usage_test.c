@@ -80,7 +80,11 @@ static void bad_usage_is_explained(void **state)
         { { "generate", "--model", "x", "--top-p", "1.5" }, "up to 1" },
         { { "generate", "--model", "x", "--n", "two" }, "an integer" },
         { { "train" }, "usage: xray train RUN.INI" },
-        { { "train", "a.ini", "b.ini" }, "unexpected 'b.ini'" },
+        { { "train", "a.ini", "b.ini" }, "unexpected 'b.ini'\n" },
+        { { "train", "a.ini", "algorithm.adv_estimator=grpo" },
+          "unexpected 'algorithm.adv_estimator=grpo'; a key is set by --set "
+          "algorithm.adv_estimator=grpo\n" },
+        { { "plugin", "inspect", "b", "a=b" }, "unexpected 'a=b'\n" },
         { { "train", "/no/such/run.ini" }, "/no/such/run.ini" },
         { { "check", "/no/such/run.ini" }, "/no/such/run.ini" },
         { { "tokenize", "--model", "/no/such/model" }, "/no/such/model" },
