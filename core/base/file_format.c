@@ -13,11 +13,11 @@ static const struct {
     const char *what;
 } formats[] = {
     { "PAR1", 4,
-      "a Parquet file; pandas.read_parquet(FILE).to_json(OUT, "
-      "orient='records', lines=True) makes JSON lines of it" },
+      "a Parquet file; [data] train_files takes it, and xray data convert FILE "
+      "OUT.jsonl makes JSON lines of it" },
     { "ARROW1", 6,
-      "an Arrow file; pandas.read_feather(FILE).to_json(OUT, "
-      "orient='records', lines=True) makes JSON lines of it" },
+      "an Arrow file; [data] train_files takes it, and xray data convert FILE "
+      "OUT.jsonl makes JSON lines of it" },
     { "version https://git-lfs", 23,
       "a Git LFS pointer instead of the file; git lfs pull fetches it" },
     { "\x1f\x8b\x08", 3, "a gzip file; gunzip unpacks it" },

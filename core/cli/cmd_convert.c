@@ -5,7 +5,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,30 +13,12 @@
 
 #include "core/base/file.h"
 #include "core/cli/cli.h"
+#include "core/cli/stop.h"
 #include "core/plugin/cancel.h"
 #include "model/hf/torch_file.h"
 
 /* Elements between two looks at the stop. */
 #define PIECE ((uint64_t)1 << 20)
-
-/* ---- signals ------------------------------------------------------------ */
-
-/* A signal handler has access to static variables only. */
-static volatile sig_atomic_t stop_signal;
-
-static void cancel_conversion(int number)
-{
-    stop_signal = number;
-    xr_cancel();
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = { .sa_handler = cancel_conversion };
-    (void)sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-}
 
 /* ---- weights ------------------------------------------------------------ */
 
@@ -263,7 +244,7 @@ static int run_convert(const cli_args *args)
 {
     xr_err err = { "" };
     conversion c = { .from = args->words.items[0], .to = args->words.items[1] };
-    catch_signals();
+    cli_stop_catch();
     xray_status status = check_target(&c, &err);
     if (!status)
         status = xm_torch_open(c.from, &err, &c.torch);
@@ -281,7 +262,7 @@ static int run_convert(const cli_args *args)
     if (status != XRAY_E_CANCELED)
         return cli_fail(status, &err);
     cli_say("the conversion was stopped; %s was not made", c.to);
-    return 128 + (int)stop_signal;
+    return cli_stop_code();
 }
 
 static const cli_flag flags[] = { { 0 } };

@@ -98,8 +98,9 @@ static const row documents[] = {
       "\"8\":1}",
       "\"8\" occurs twice in one object" },
     /* other formats are named */
-    { "PAR1", "this is a Parquet file; pandas.read_parquet(FILE).to_json(OUT, "
-              "orient='records', lines=True) makes JSON lines of it" },
+    { "PAR1",
+      "this is a Parquet file; [data] train_files takes it, and xray data "
+      "convert FILE OUT.jsonl makes JSON lines of it" },
     { "  <!DOCTYPE HTML>",
       "this is an HTML page, as from a failed download; fetch the file again" },
 };

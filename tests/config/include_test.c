@@ -96,8 +96,9 @@ static const struct unread {
     { "include = other.ini\n[t]\nk = v\n", "include = run.ini\n",
       "other.ini:1: include: run.ini includes itself" },
     { "include = other.ini\n[t]\nk = v\n", "PAR1....",
-      "other.ini: this is a Parquet file; pandas.read_parquet(FILE).to_json("
-      "OUT, orient='records', lines=True) makes JSON lines of it" },
+      "other.ini: this is a Parquet file; [data] train_files takes it, and "
+      "xray "
+      "data convert FILE OUT.jsonl makes JSON lines of it" },
     { "include = .\n[t]\nk = v\n", "",
       "run.ini:1: include: .: this is a folder, but a regular file is "
       "expected" },
