@@ -23,6 +23,7 @@ struct xr_dataset {
     size_t filtered;
     size_t truncated;
     size_t unwanted;
+    size_t refused;
     const char *note;
     xr_share *parts; /* one per file, or a single one */
     size_t part_count;
@@ -219,6 +220,20 @@ static xray_status read_line(load *l, char *line, size_t size)
     return status;
 }
 
+/* Leaves out a row that would end a run, for a caller that looks for all of
+ * them. */
+static xray_status note_refusal(load *l, xray_status status)
+{
+    xr_errors *errors = l->reader.want->errors;
+    xr_err *err = l->reader.err;
+    if (status != XRAY_E_CONFIG || !errors)
+        return status;
+    if (l->set->refused++ < XR_DATA_ERRORS)
+        xr_errors_add(errors, "%s", err->text);
+    *err = (xr_err){ "" };
+    return XRAY_OK;
+}
+
 static xray_status read_rows(load *l, xr_source *source)
 {
     xr_reader *r = &l->reader;
@@ -233,7 +248,7 @@ static xray_status read_rows(load *l, xr_source *source)
         r->where = source->where;
         status = xr_stop_check(r->want->calls, r->err);
         if (status == XRAY_OK)
-            status = read_line(l, line, size);
+            status = note_refusal(l, read_line(l, line, size));
         if (status != XRAY_OK)
             return status;
     }
@@ -257,6 +272,9 @@ static xray_status read_file(load *l, const char *path)
 static xray_status fail_empty(const load *l, const char *path)
 {
     const xr_dataset *set = l->set;
+    if (set->refused)
+        return xr_fail(l->reader.err, XRAY_E_CONFIG,
+                       "%s: none of its rows can be used", path);
     if (set->filtered)
         return xr_fail(l->reader.err, XRAY_E_CONFIG,
                        "%s: all %zu rows are longer than %zu tokens", path,
@@ -412,6 +430,11 @@ size_t xr_dataset_truncated(const xr_dataset *set)
 size_t xr_dataset_unwanted(const xr_dataset *set)
 {
     return set->unwanted;
+}
+
+size_t xr_dataset_refused(const xr_dataset *set)
+{
+    return set->refused;
 }
 
 const char *xr_dataset_note(const xr_dataset *set)

@@ -45,7 +45,11 @@ typedef struct xr_data_want {
     const xm_tokenizer *tokenizer;
     const xm_chat *chat;            /* from xr_data_chat */
     const xray_call_service *calls; /* NULL: reading is never stopped */
+    /* NULL: the first malformed row is an error. Otherwise such rows are left
+     * out, and the sentences of the first XR_DATA_ERRORS are added here. */
+    xr_errors *errors;
 } xr_data_want;
+#define XR_DATA_ERRORS 20u
 
 typedef struct xr_dataset xr_dataset;
 
@@ -80,6 +84,8 @@ size_t xr_dataset_filtered(const xr_dataset *set);
 size_t xr_dataset_truncated(const xr_dataset *set);
 /* Number of rows that [data] filters left out. */
 size_t xr_dataset_unwanted(const xr_dataset *set);
+/* Number of malformed rows, which a caller with `errors` gets. */
+size_t xr_dataset_refused(const xr_dataset *set);
 /* A line for the user that says which columns hold ground truths or responses;
  * NULL if they are those that [data] names. */
 const char *xr_dataset_note(const xr_dataset *set);

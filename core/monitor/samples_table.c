@@ -129,6 +129,24 @@ static void put_end(const char *text, size_t size, unsigned columns,
     pad_cell(used, columns, out);
 }
 
+void xr_shown_text(const char *text, size_t size, const char *indent,
+                   xr_str *out)
+{
+    xr_str_puts(out, indent);
+    for (const char *at = text; at < text + size;) {
+        glyph g = read_glyph(at, text + size);
+        if (*at == '\n') {
+            xr_str_puts(out, "\n");
+            xr_str_puts(out, at + 1 < text + size ? indent : "");
+        } else {
+            xr_str_append(out, g.text, g.size);
+        }
+        at += g.taken;
+    }
+    if (!size || text[size - 1] != '\n')
+        xr_str_puts(out, "\n");
+}
+
 /* The widths of prompt, answer and ground truth. */
 static void share_columns(unsigned columns, unsigned out[3])
 {

@@ -30,4 +30,9 @@ void xr_samples_table_head(unsigned columns, xr_str *out);
 void xr_samples_table_row(const xr_shown_sample *sample, unsigned columns,
                           xr_str *out);
 
+/* Appends a text as it may be shown on a terminal, each line after `indent` and
+ * the last one with its end. */
+void xr_shown_text(const char *text, size_t size, const char *indent,
+                   xr_str *out);
+
 #endif

@@ -497,7 +497,7 @@ xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
         find_parts(run, errors);
         xr_config_finish(config, errors);
     }
-    if (with & (XR_WITH_TRAIN | XR_WITH_INFER))
+    if (with & (XR_WITH_TRAIN | XR_WITH_INFER | XR_WITH_TOKENIZER))
         read_policy_model(run, errors);
     if (with & XR_WITH_TOKENIZER)
         xr_run_read_tokenizer(run, errors);

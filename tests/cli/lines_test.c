@@ -344,7 +344,7 @@ static const struct {
     {                                \
         data, sizeof(data) - 1, what \
     }
-    OTHER("PAR1\x15\x04\x15\0\n", "this is a Parquet file; pandas"),
+    OTHER("PAR1\x15\x04\x15\0\n", "this is a Parquet file; [data] train_files"),
     OTHER(POINTER, IS_POINTER "; git lfs pull fetches it"),
     OTHER("\x1f\x8b\x08\0\0\0\0\0\0\x03", "this is a gzip file"),
     OTHER("\x28\xb5\x2f\xfd\x24\0", "this is a zstd file"),
