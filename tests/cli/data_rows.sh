@@ -76,6 +76,7 @@ ini() { # COMMAND ARGS...: the names of the parts that are shown
     "$XRAY_BIN" data "$1" run.ini "${@:2}" 2>/dev/null | grep -oE '^(train|val)_(files|split): [^:]*' | tr '\n' ';'
 }
 [ "$(ini head --n 1 --job sft)" = "train_files: row 0;val_files: row 0;" ] || fail "sft: $(ini head --n 1 --job sft)"
+[ "$("$XRAY_BIN" data head run.ini --job sft 2>/dev/null | grep -c 'of them learned')" = 1 ] || fail "sft reads validation rows as its own"
 [ "$(ini head --n 1 --job eval)" = "val_files: row 0;" ] || fail "eval: $(ini head --n 1 --job eval)"
 [ "$(ini stats)" = "train_files: 1 rows;val_files: 4 rows;" ] || fail "parts: $(ini stats)"
 split=$(ini stats --set data.val_files= --set data.val_split=0.5 --set data.train_files=rows.jsonl)
