@@ -63,7 +63,12 @@ code=0
 wait "$pid" || code=$?
 [ "$code" = 130 ] || fail "two interrupts gave exit code $code"
 
-# The program script types into a terminal of its own, which shows Ctrl-C as ^C.
+# The program script types into a terminal of its own, which shows Ctrl-C as ^C. A
+# container may have no terminals.
+if ! script -qec true /dev/null </dev/null >/dev/null 2>&1; then
+    echo "skipped: the keys on a terminal: this machine makes none"
+    exit 77
+fi
 rm -f "$work/waits" "$work/waits.go"
 type_keys() {
     printf 'Once upon a time\n'
