@@ -70,6 +70,32 @@ xray_setup_optional() {
     [ -z "$have" ] || xray_setup $have
 }
 
+# Begins to install Python packages in a folder of their own, beside the build. Where
+# that fails, the tests that compare with them say so.
+xray_python_begin() { # FOLDER PACKAGE...
+    local folder=$1
+    shift
+    [ ! -e "$folder/complete" ] || return 0
+    xray_python_log=$(mktemp)
+    {
+        rm -rf "$folder"
+        python3 -m venv "$folder" &&
+            "$folder/bin/python3" -m pip install --quiet --disable-pip-version-check "$@" &&
+            touch "$folder/complete"
+    } >"$xray_python_log" 2>&1 </dev/null &
+    xray_python_pid=$!
+}
+
+# Waits for the packages and has python3 find them.
+xray_python_end() { # FOLDER
+    if [ -n "${xray_python_pid:-}" ]; then
+        wait "$xray_python_pid" || { echo "setup: no Python packages:" && tail -n 1 "$xray_python_log"; }
+        rm -f "$xray_python_log"
+    fi
+    [ -e "$1/complete" ] || return 1
+    PATH=$PWD/$1/bin:$PATH
+}
+
 # A clang that links libFuzzer, or failure.
 xray_fuzzer() {
     local name dir
