@@ -18,8 +18,7 @@ static uint32_t count_row_tokens(const xr_whole *w, uint32_t row)
 /* Measures the rows of the views, and the cost and the segment of each unit. A
  * unit goes to one replica: a row, or a group whose prompt is shared. */
 static xray_status measure_units(xr_whole *w, const xr_views *views,
-                                 uint32_t *out, uint32_t *out_units,
-                                 xr_err *err)
+                                 uint32_t *out_units, xr_err *err)
 {
     uint32_t rows = 0;
     uint32_t units = 0;
@@ -41,7 +40,6 @@ static xray_status measure_units(xr_whole *w, const xr_views *views,
             w->cost[units - 1] += xr_balance_cost(tokens, w->per_token);
         }
     }
-    *out = rows;
     *out_units = units;
     return XRAY_OK;
 }
@@ -64,19 +62,23 @@ static xr_horse *answering_horse(xr_whole *w, const xr_replicas *all,
     return &w->horse[xr_replicas_answering(all, r)];
 }
 
-/* Counts rows and tokens of each replica. */
+/* Counts rows, tokens and spans of each replica. */
 static void count_replica_rows(xr_whole *w, const xr_replicas *all,
-                               uint32_t rows)
+                               const xr_views *views)
 {
+    uint32_t row = 0;
     for (uint32_t i = 0; i < all->count; i++) {
         xr_horse *h = answering_horse(w, all, i);
-        h->rows = h->tokens = 0;
+        h->rows = h->tokens = h->spans = 0;
     }
-    for (uint32_t r = 0; r < rows; r++) {
-        xr_horse *h = answering_horse(w, all, w->part[w->unit[r]]);
-        h->rows++;
-        h->tokens += count_row_tokens(w, r);
-    }
+    for (uint32_t v = 0; v < views->count; v++)
+        for (uint32_t r = 0; r < views->pointers[v]->rows; r++, row++) {
+            const xray_batch *b = views->pointers[v];
+            xr_horse *h = answering_horse(w, all, w->part[w->unit[row]]);
+            h->rows++;
+            h->tokens += count_row_tokens(w, row);
+            h->spans += xr_rows_find_span(b, r + 1) - xr_rows_find_span(b, r);
+        }
 }
 
 /* All replicas get the number of micro-batches that the fullest one has, since
@@ -109,6 +111,7 @@ static xray_status pack_replica_rows(xr_whole *w, const xr_replicas *all,
         xr_wire_header header = *shape;
         header.row_cap = h->rows;
         header.token_cap = h->tokens;
+        header.spans = h->spans;
         status =
             xr_region_get(w->actors, xr_wire_bytes(&header), err, &h->region);
         if (status == XRAY_OK)
@@ -135,18 +138,17 @@ static xray_status deal_rows(xr_whole *w, uint32_t role, const xr_views *views,
                              xr_err *err)
 {
     const xr_replicas all = xr_replicas_of(w->run, role);
-    uint32_t rows = 0;
     uint32_t units = 0;
     xray_status status = xr_whole_check_fit(w, err);
     if (status == XRAY_OK)
-        status = measure_units(w, views, &rows, &units, err);
+        status = measure_units(w, views, &units, err);
     if (status != XRAY_OK)
         return status;
     if (shape->segments)
         deal_segments(w, role, &all, units, shape->segments);
     else
         xr_balance_deal(&w->balance, w->cost, units, all.count, w->part);
-    count_replica_rows(w, &all, rows);
+    count_replica_rows(w, &all, views);
     status = pack_replica_rows(w, &all, views, shape, wires, err);
     return status == XRAY_OK ? count_micro_batches(w, role, &all, wires, err)
                              : status;

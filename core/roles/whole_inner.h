@@ -10,14 +10,15 @@
 #include "core/roles/whole.h"
 #include "core/run/replicas.h"
 
-/* A Workhorse, and its part of the call in progress. Region, rows and tokens
- * are those of its replica, if it answers for it. */
+/* A Workhorse, and its part of the call in progress. Region, rows, tokens
+ * and spans are those of its replica, if it answers for it. */
 typedef struct xr_horse {
     xr_actor *actor;
     xr_future *future; /* answer of the call in progress */
     xray_region *region;
     uint32_t rows;
     uint32_t tokens;
+    uint32_t spans;
     uint32_t skipped; /* result of a step: 1 if it was skipped */
     double norm;
     uint64_t version;

@@ -27,13 +27,15 @@ static uint64_t lay_out_batch(char *base, const xr_wire_header *shape,
     out->index = carve_array(base, &used, rows * sizeof(uint32_t));
     out->segment = carve_array(base, &used, rows * sizeof(uint32_t));
     out->context = carve_array(base, &used, shape->context_size);
-    void *memory = carve_array(base, &used, xr_rows_bytes(rows, tokens));
+    void *memory =
+        carve_array(base, &used, xr_rows_bytes(rows, tokens, shape->spans));
     out->sums = carve_array(base, &used, sums * sizeof(double));
     out->weights = carve_array(base, &used, sums * sizeof(double));
     for (int i = 0; i < 3; i++)
         out->out[i] = carve_array(base, &used, tokens * sizeof(float));
     if (base)
-        xr_rows_attach(&out->rows, shape->row_cap, shape->token_cap, memory);
+        xr_rows_attach(&out->rows, shape->row_cap, shape->token_cap,
+                       shape->spans, memory);
     return used;
 }
 
@@ -55,6 +57,7 @@ void xr_wire_close(xr_wire *wire)
 {
     wire->header->rows = wire->rows.batch.rows;
     wire->header->tokens = wire->rows.batch.tokens;
+    wire->header->spans = wire->rows.batch.span_count;
 }
 
 /* Has messages carry the bytes from `first` to `end`. */
@@ -94,7 +97,7 @@ xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
     (void)lay_out_batch(memory, &header, out);
     out->rows.batch.rows = header.rows;
     out->rows.batch.tokens = header.tokens;
-    out->rows.batch.span_count = header.rows;
+    out->rows.batch.span_count = header.spans;
     for (uint32_t r = 0; header.segments && r < header.rows; r++)
         if (out->segment[r] >= header.segments)
             return xr_fail(err, XRAY_E_BUG,

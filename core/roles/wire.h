@@ -24,7 +24,7 @@ typedef struct xr_wire_header {
     uint32_t prompts; /* XR_PROMPTS_* */
     /* Of the mini-batch, each with `sums` and `weights` of its own; 0: none. */
     uint32_t segments;
-    uint32_t reserved;
+    uint32_t spans; /* of all rows; also their capacity */
 } xr_wire_header;
 
 typedef struct xr_wire {
@@ -44,7 +44,7 @@ uint64_t xr_wire_bytes(const xr_wire_header *shape);
 void xr_wire_begin(void *memory, const xr_wire_header *shape, xr_wire *out);
 /* Maps a batch that another process wrote to `size` bytes. */
 xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out);
-/* Writes the number of rows and tokens to the header. */
+/* Writes the numbers of rows, tokens and spans to the header. */
 void xr_wire_close(xr_wire *wire);
 /* Have messages carry what the WholeModel writes to the region before the call,
  * and what the answering rank writes during it; `sums` and `weights` are part

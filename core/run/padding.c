@@ -75,24 +75,29 @@ static xray_status reserve_rows(xr_padding *p, const xr_micro *m, xr_err *err)
 {
     uint64_t rows = 0;
     uint64_t tokens = 0;
+    uint64_t spans = 0;
     for (uint32_t i = 0; i < m->count; i++) {
         const uint64_t missing = count_missing(m, i);
-        rows += m->batches[i]->rows + missing / longest_row(m) + 1;
+        const uint64_t added = missing / longest_row(m) + 1;
+        rows += m->batches[i]->rows + added;
         tokens += m->batches[i]->tokens + missing;
+        spans += m->batches[i]->span_count + added;
     }
     xr_rows_clear(&p->rows);
     p->views.count = p->views.starts_used = 0;
     if (rows <= p->rows.row_cap && tokens <= p->rows.token_cap)
-        return XRAY_OK;
+        return xr_rows_reserve_spans(&p->rows, spans, err);
     xr_rows_free(&p->rows);
     xr_views_free(&p->views);
     rows += rows / 2; /* later calls may have more */
     tokens += tokens / 2;
     xray_status status = xr_rows_init(&p->rows, rows, tokens, err);
+    if (status == XRAY_OK)
+        status = xr_rows_reserve_spans(&p->rows, spans, err);
     return status == XRAY_OK ? xr_views_init(&p->views, rows, err) : status;
 }
 
-/* Copies row r under its own index and span. */
+/* Copies row r under its own index. */
 static xray_status copy_row(xr_padding *p, const xray_batch *from, uint32_t r,
                             xr_err *err)
 {
@@ -100,7 +105,6 @@ static xray_status copy_row(xr_padding *p, const xray_batch *from, uint32_t r,
     xray_status status = xr_rows_copy_from(&p->rows, from, r, err);
     if (status != XRAY_OK)
         return status;
-    p->rows.spans[n].row = from->spans[r].row;
     p->views.row_index[n] = from->row_index ? from->row_index[r] : r;
     return XRAY_OK;
 }
@@ -190,7 +194,7 @@ xray_batch xr_padding_strip(const xray_batch *batch)
         own.rows--;
     if (own.rows < batch->rows) {
         own.tokens = (uint32_t)own.row_start[own.rows];
-        own.span_count = own.rows; /* the core's rows have a span each */
+        own.span_count = xr_rows_find_span(batch, own.rows);
     }
     return own;
 }

@@ -147,7 +147,7 @@ static void plan_step_rows(const xr_run *run, xr_resources *r)
                   XRAY_HAS(xray_algo_ops, xr_algo(run), accept);
     }
     stores += xr_run_layout(run, XRAY_ROLE_ACTOR)->token_multiple > 1;
-    uint64_t bytes = xr_rows_bytes(rows, rows * row);
+    uint64_t bytes = xr_rows_bytes(rows, rows * row, rows);
     if (bytes == UINT64_MAX)
         return; /* too many tokens, which has an error of its own */
     xray_plan plan = { .header = XRAY_HEADER(xray_plan) };

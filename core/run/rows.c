@@ -46,17 +46,19 @@ static size_t lay_out_rows(xr_rows *r, char *base)
     r->batch.baseline = carve_array(base, &used, rows * sizeof(float));
     r->row_id = carve_array(base, &used, rows * sizeof(uint64_t));
     r->prompt_id = carve_array(base, &used, rows * sizeof(uint64_t));
-    r->spans = carve_array(base, &used, rows * sizeof(xray_span));
+    r->spans = carve_array(base, &used, r->span_cap * sizeof(xray_span));
     return used;
 }
 
-uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap)
+uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap, uint64_t span_cap)
 {
     xr_rows rows = { .row_cap = 0 };
-    if (row_cap > INT32_MAX - 1 || token_cap > INT32_MAX)
+    if (row_cap > INT32_MAX - 1 || token_cap > INT32_MAX ||
+        span_cap > UINT32_MAX)
         return UINT64_MAX;
     rows.row_cap = (uint32_t)row_cap;
     rows.token_cap = (uint32_t)token_cap;
+    rows.span_cap = (uint32_t)span_cap;
     return lay_out_rows(&rows, NULL);
 }
 
@@ -72,21 +74,23 @@ xray_status xr_rows_init(xr_rows *r, uint64_t row_cap, uint64_t token_cap,
                        (unsigned long long)token_cap);
     r->row_cap = (uint32_t)row_cap;
     r->token_cap = (uint32_t)token_cap;
+    r->span_cap = (uint32_t)row_cap;
     void *memory = xr_calloc(lay_out_rows(r, NULL), 1);
     if (!memory)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu tokens",
                        (unsigned long long)token_cap);
-    xr_rows_attach(r, (uint32_t)row_cap, (uint32_t)token_cap, memory);
+    xr_rows_attach(r, r->row_cap, r->token_cap, r->span_cap, memory);
     r->memory = memory;
     return XRAY_OK;
 }
 
 void xr_rows_attach(xr_rows *r, uint32_t row_cap, uint32_t token_cap,
-                    void *memory)
+                    uint32_t span_cap, void *memory)
 {
     *r = (xr_rows){ .batch = { .header = XRAY_HEADER(xray_batch) },
                     .row_cap = row_cap,
-                    .token_cap = token_cap };
+                    .token_cap = token_cap,
+                    .span_cap = span_cap };
     (void)lay_out_rows(r, memory);
     r->batch.ids = r->ids;
     r->batch.row_start = r->row_start;
@@ -103,7 +107,28 @@ void xr_rows_attach(xr_rows *r, uint32_t row_cap, uint32_t token_cap,
 void xr_rows_free(xr_rows *r)
 {
     free(r->memory);
+    free(r->grown);
     *r = (xr_rows){ .row_cap = 0 };
+}
+
+xray_status xr_rows_reserve_spans(xr_rows *r, uint64_t count, xr_err *err)
+{
+    if (count <= r->span_cap)
+        return XRAY_OK;
+    if (!r->memory || count > UINT32_MAX / 2)
+        return xr_fail(err, XRAY_E_BUG,
+                       "a batch with space for %u spans got %llu", r->span_cap,
+                       (unsigned long long)count);
+    count += count / 2; /* so that single rows rarely make it grow */
+    xray_span *spans = xr_calloc((size_t)count, sizeof(*spans));
+    if (!spans)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory for %llu spans",
+                       (unsigned long long)count);
+    memcpy(spans, r->spans, r->batch.span_count * sizeof(*spans));
+    free(r->grown);
+    r->batch.spans = r->spans = r->grown = spans;
+    r->span_cap = (uint32_t)count;
+    return XRAY_OK;
 }
 
 void xr_rows_clear(xr_rows *r)
@@ -113,30 +138,69 @@ void xr_rows_clear(xr_rows *r)
     r->batch.span_count = 0;
 }
 
-static xray_status check_capacity(const xr_rows *r, uint64_t tokens,
-                                  xr_err *err)
+/* Makes sure that one more row fits. */
+static xray_status reserve_row(xr_rows *r, uint64_t tokens, uint32_t spans,
+                               xr_err *err)
 {
     if (r->batch.rows < r->row_cap && tokens <= r->token_cap - r->batch.tokens)
-        return XRAY_OK;
+        return xr_rows_reserve_spans(r, (uint64_t)r->batch.span_count + spans,
+                                     err);
     return xr_fail(
         err, XRAY_E_BUG,
         "a batch of %u rows and %u tokens has no space for %llu more tokens",
         r->batch.rows, r->batch.tokens, (unsigned long long)tokens);
 }
 
-static void end_row(xr_rows *r, uint32_t tokens)
+/* Ends a row, which has these spans. */
+static void end_row(xr_rows *r, uint32_t tokens, const xray_span *spans,
+                    uint32_t count)
 {
+    for (uint32_t i = 0; i < count; i++) {
+        xray_span *to = &r->spans[r->batch.span_count++];
+        *to = spans[i];
+        to->row = r->batch.rows;
+    }
     r->batch.rows++;
-    r->batch.span_count++;
     r->batch.tokens += tokens;
     r->row_start[r->batch.rows] = (int32_t)r->batch.tokens;
 }
 
-static int is_learnt_token(const xr_row_in *row, uint32_t t)
+/* Spans that are given are an engine's, so they are not trusted. */
+static xray_status check_spans(const xr_row_in *row, const xray_span *spans,
+                               uint32_t count, xr_err *err)
+{
+    uint32_t end = row->prompt_count + row->response_count;
+    uint32_t at = row->prompt_count;
+    for (uint32_t i = 0; i < count; at = spans[i++].last)
+        if (spans[i].first < at || spans[i].last < spans[i].first ||
+            spans[i].last > end)
+            return xr_fail(err, XRAY_E_BUG,
+                           "tokens %u to %u of a row are said to be sampled, "
+                           "expected some of %u to %u",
+                           spans[i].first, spans[i].last, at, end);
+    return count ? XRAY_OK
+                 : xr_fail(err, XRAY_E_BUG, "a row has an array of no spans");
+}
+
+/* Stores what is known about the tokens of a span. */
+static void fill_span(xr_rows *r, const xr_row_in *row, const xray_span *span)
+{
+    size_t at = r->batch.tokens;
+    for (uint32_t t = span->first; t < span->last; t++) {
+        if (!row->mask)
+            r->loss_mask[at + t] = t > 0 ? 1.0f : 0.0f;
+        if (!row->logp)
+            continue;
+        r->batch.rollout_logp[at + t] = row->logp[t - row->prompt_count];
+        r->batch.old_logp[at + t] = row->logp[t - row->prompt_count];
+    }
+}
+
+static int is_learnt_anyway(const xr_row_in *row, uint32_t t)
 {
     if (row->mask)
         return row->mask[t];
-    return t >= row->prompt_count || row->train_on_prompt;
+    return t < row->prompt_count && row->train_on_prompt;
 }
 
 xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
@@ -144,7 +208,14 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
     uint32_t count = row->prompt_count + row->response_count;
     uint32_t n = r->batch.rows;
     size_t at = r->batch.tokens;
-    xray_status status = check_capacity(r, count, err);
+    const xray_span response = { .first = row->prompt_count,
+                                 .last = count,
+                                 .version = row->version };
+    const xray_span *spans = row->spans ? row->spans : &response;
+    const uint32_t span_count = row->spans ? row->span_count : 1;
+    xray_status status = check_spans(row, spans, span_count, err);
+    if (status == XRAY_OK)
+        status = reserve_row(r, count, span_count, err);
     if (status != XRAY_OK)
         return status;
     float *floats[] = { r->batch.rollout_logp, r->batch.old_logp,
@@ -157,24 +228,17 @@ xray_status xr_rows_add(xr_rows *r, const xr_row_in *row, xr_err *err)
     if (row->response_count)
         memcpy(r->ids + at + row->prompt_count, row->response,
                row->response_count * sizeof(int32_t));
-    if (row->logp)
-        for (uint32_t t = 0; t < row->response_count; t++) {
-            r->batch.rollout_logp[at + row->prompt_count + t] = row->logp[t];
-            r->batch.old_logp[at + row->prompt_count + t] = row->logp[t];
-        }
     for (uint32_t t = 0; t < count; t++)
-        r->loss_mask[at + t] = t > 0 && is_learnt_token(row, t) ? 1.0f : 0.0f;
+        r->loss_mask[at + t] = t > 0 && is_learnt_anyway(row, t) ? 1.0f : 0.0f;
+    for (uint32_t i = 0; i < span_count; i++)
+        fill_span(r, row, &spans[i]);
     r->prompt_len[n] = (int32_t)row->prompt_count;
     r->row_id[n] = row->row_id;
     r->prompt_id[n] = row->prompt_id;
     r->group[n] = row->group;
     r->temperature[n] = row->temperature;
     r->batch.baseline[n] = row->baseline;
-    r->spans[n] = (xray_span){ .row = n,
-                               .first = row->prompt_count,
-                               .last = count,
-                               .version = row->version };
-    end_row(r, count);
+    end_row(r, count, spans, span_count);
     return XRAY_OK;
 }
 
@@ -196,6 +260,20 @@ static void copy_token_floats(const xr_rows *r, const xray_batch *from,
             memset(to[i] + at, 0, count * sizeof(float));
 }
 
+uint32_t xr_rows_find_span(const xray_batch *b, uint32_t row)
+{
+    uint32_t low = 0;
+    uint32_t high = b->span_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (b->spans[middle].row - b->spans[0].row < row)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 xray_status xr_rows_copy_from(xr_rows *r, const xray_batch *from, uint32_t row,
                               xr_err *err)
 {
@@ -203,7 +281,9 @@ xray_status xr_rows_copy_from(xr_rows *r, const xray_batch *from, uint32_t row,
     uint32_t count = (uint32_t)(from->row_start[row + 1] - (int32_t)first);
     uint32_t n = r->batch.rows;
     size_t at = r->batch.tokens;
-    xray_status status = check_capacity(r, count, err);
+    uint32_t span = xr_rows_find_span(from, row);
+    uint32_t spans = xr_rows_find_span(from, row + 1) - span;
+    xray_status status = reserve_row(r, count, spans, err);
     if (status != XRAY_OK)
         return status;
     copy_token_floats(r, from, at, first, count);
@@ -215,9 +295,7 @@ xray_status xr_rows_copy_from(xr_rows *r, const xray_batch *from, uint32_t row,
     r->group[n] = from->group[row];
     r->temperature[n] = from->temperature ? from->temperature[row] : 1.0f;
     r->batch.baseline[n] = from->baseline ? from->baseline[row] : 0.0f;
-    r->spans[n] = from->spans[row];
-    r->spans[n].row = n;
-    end_row(r, count);
+    end_row(r, count, from->spans + span, spans);
     return XRAY_OK;
 }
 
@@ -285,8 +363,9 @@ xray_batch *xr_views_add(xr_views *v, const xr_rows *rows, uint32_t first,
     b->group += first;
     b->temperature += first;
     b->baseline += first;
-    b->spans += first;
-    b->span_count = count;
+    uint32_t span = xr_rows_find_span(&rows->batch, first);
+    b->spans += span;
+    b->span_count = xr_rows_find_span(&rows->batch, first + count) - span;
     v->pointers[v->count] = b;
     v->count++;
     return b;

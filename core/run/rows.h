@@ -16,6 +16,8 @@ typedef struct xr_rows {
     xray_batch batch;
     uint32_t row_cap;
     uint32_t token_cap;
+    uint32_t span_cap;
+    uint32_t reserved;
     int32_t *ids;
     int32_t *row_start;
     int32_t *prompt_len;
@@ -24,21 +26,27 @@ typedef struct xr_rows {
     uint64_t *prompt_id;
     int32_t *group;
     float *temperature;
-    xray_span *spans; /* one per row */
+    xray_span *spans; /* [span_cap] at least one per row, in their order */
     void *memory;     /* holds all arrays; NULL: the caller's memory */
+    xray_span *grown; /* `spans` where they outgrew `memory`, or NULL */
 } xr_rows;
 
+/* There is room for one span per row at first, and it grows as needed. */
 xray_status xr_rows_init(xr_rows *rows, uint64_t row_cap, uint64_t token_cap,
                          xr_err *err);
 /* Does the same in memory of the caller, of xr_rows_bytes bytes, that may
  * already hold rows: processes that share the memory see the same batch. Must
- * not be freed. */
+ * not be freed, and does not grow. */
 void xr_rows_attach(xr_rows *rows, uint32_t row_cap, uint32_t token_cap,
-                    void *memory);
+                    uint32_t span_cap, void *memory);
 /* Returns the bytes of a batch; UINT64_MAX if it is too large. */
-uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap);
+uint64_t xr_rows_bytes(uint64_t row_cap, uint64_t token_cap, uint64_t span_cap);
 void xr_rows_free(xr_rows *rows);
 void xr_rows_clear(xr_rows *rows);
+
+/* Makes room for so many spans in all, so that rows which are added later do
+ * not move them. */
+xray_status xr_rows_reserve_spans(xr_rows *rows, uint64_t count, xr_err *err);
 
 /* A row to append: the tokens of the prompt, then those of the response. */
 typedef struct xr_row_in {
@@ -46,12 +54,19 @@ typedef struct xr_row_in {
     uint32_t prompt_count;
     uint32_t response_count;
     const int32_t *response;
-    const float *logp;   /* [response_count], or NULL: zeros */
+    const float *logp;   /* [response_count] read for sampled tokens only, or
+                          * NULL: zeros */
     const uint8_t *mask; /* [prompt_count + response_count] 1: in the loss;
-                          * NULL: the response is */
+                          * NULL: what was sampled is */
     uint64_t row_id;
     uint64_t prompt_id;
     uint64_t version;
+    /* Which tokens of the response were sampled: the spans of the sample's
+     * turns one after the other, as the engine gives them, whatever `row` they
+     * name. The others are observations, which have no log-prob and, without a
+     * mask, are not in the loss. NULL: all of it was sampled from `version`. */
+    const xray_span *spans;
+    uint32_t span_count;
     int32_t group;
     float temperature;
     /* 1: without a mask, the prompt is in the loss, too */
@@ -62,6 +77,8 @@ typedef struct xr_row_in {
 /* Appends a row. XRAY_E_BUG if it does not fit, since capacities follow from
  * the configured lengths. */
 xray_status xr_rows_add(xr_rows *rows, const xr_row_in *row, xr_err *err);
+/* Returns the index of the first span of row r of a batch. */
+uint32_t xr_rows_find_span(const xray_batch *batch, uint32_t r);
 /* Copies row r of `from` with all its arrays, under another group number. */
 xray_status xr_rows_copy(xr_rows *rows, const xr_rows *from, uint32_t r,
                          int32_t group, xr_err *err);
@@ -80,7 +97,8 @@ enum {
 
 /* Consecutive rows as batches of their own. The arrays are those of the
  * original batch; only row_start starts at 0 again. Group numbers, and rows
- * named by spans, are those of the original batch. */
+ * named by spans, are those of the original batch. Spans must not grow while
+ * there are views. */
 typedef struct xr_views {
     xray_batch *batches;
     const xray_batch **pointers; /* [count] addresses in `batches` */

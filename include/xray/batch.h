@@ -19,9 +19,12 @@
 
 #include <xray/abi.h>
 
-/* Tokens [first, last) of `row` were sampled from the weights `version`. */
+/* Tokens [first, last) of `row` were sampled from the weights `version`. In a
+ * batch with spans every row has at least one, which may be empty, and they are
+ * in the order of rows and tokens. Tokens of a response that are in none of
+ * them are observations, such as a tool's answer. */
 typedef struct xray_span {
-    uint32_t row;
+    uint32_t row;   /* minus spans[0].row: the row in a batch */
     uint32_t first; /* counted from the row's start */
     uint32_t last;
     uint32_t reserved;

@@ -275,7 +275,7 @@ static void every_model_is_planned(void **state)
 {
     (void)state;
     xr_resources r;
-    uint64_t rows = xr_rows_bytes(24, 240);
+    uint64_t rows = xr_rows_bytes(24, 240, 24);
     for (uint32_t ranks = 1; ranks <= 2; ranks++)
         for (uint32_t host = 0; host < 2; host++) {
             set_ranks(ranks);
@@ -331,7 +331,7 @@ static void scratch_is_counted_once_for_each_device(void **state)
 {
     (void)state;
     xr_resources r;
-    uint64_t rows = xr_rows_bytes(24, 240);
+    uint64_t rows = xr_rows_bytes(24, 240, 24);
     run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
     fake.scratch = 1000;
     make_plan(&r);
@@ -398,7 +398,7 @@ static void rows_of_a_step_are_counted(void **state)
 {
     (void)state;
     xr_resources r;
-    uint64_t one = xr_rows_bytes(24, 240);
+    uint64_t one = xr_rows_bytes(24, 240, 24);
     run.ini.actor.shuffle = 1;
     make_plan(&r);
     expect_part(&r, 3, "rows", 2 * one, 1, 0);
@@ -411,7 +411,7 @@ static void rows_of_a_step_are_counted(void **state)
     expect_part(&r, 3, "rows", 3 * one, 1, 0);
     run.with &= ~XR_WITH_ALGO; /* sft has rows of its own */
     make_plan(&r);
-    expect_part(&r, 3, "rows", xr_rows_bytes(9, 90), 1, 0);
+    expect_part(&r, 3, "rows", xr_rows_bytes(9, 90, 9), 1, 0);
     run.with &= ~XR_TRAINABLE;
     make_plan(&r);
     assert_int_equal(r.count, 3);
@@ -491,7 +491,7 @@ static void turns_of_one_device_are_planned(void **state)
 {
     (void)state;
     xr_resources r;
-    uint64_t rows = xr_rows_bytes(24, 240);
+    uint64_t rows = xr_rows_bytes(24, 240, 24);
     const uint64_t all = ALL * 1000;
     run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
     run.rollout.load.shared = 0;

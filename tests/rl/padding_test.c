@@ -22,14 +22,19 @@ static float *find_float_array(const xray_batch *b, uint32_t i)
     return all[i];
 }
 
-/* Adds a row of `count` tokens, every value of which tells row and token. */
+/* Adds a row of `count` tokens, every value of which tells row and token. Every
+ * other one has a span for each of its last tokens. */
 static void add_test_row(uint32_t count)
 {
     int32_t ids[16];
     const uint32_t k = rows.batch.rows;
     const uint32_t at = rows.batch.tokens;
-    for (uint32_t t = 0; t < count; t++)
+    xray_span spans[16];
+    for (uint32_t t = 0; t < count; t++) {
         ids[t] = (int32_t)(100 * (k + 1) + t);
+        spans[t] =
+            (xray_span){ .first = t + 1, .last = t + 2, .version = 70 + k + t };
+    }
     const xr_row_in in = { .prompt = ids,
                            .prompt_count = 1,
                            .response = ids + 1,
@@ -37,6 +42,8 @@ static void add_test_row(uint32_t count)
                            .row_id = 50 + k,
                            .prompt_id = 60 + k,
                            .version = 70 + k,
+                           .spans = k % 2 ? spans : NULL,
+                           .span_count = count - 1,
                            .group = (int32_t)(k / 2),
                            .temperature = 0.5f + (float)k,
                            .baseline = 0.25f + (float)k };
@@ -146,8 +153,15 @@ static void expect_same_rows(const xray_batch *got, const xray_batch *want)
         assert_int_equal(got->row_index[r], want->row_index[r]);
         assert_true(got->temperature[r] == want->temperature[r]);
         assert_true(got->baseline[r] == want->baseline[r]);
-        assert_memory_equal(&got->spans[r], &want->spans[r], sizeof(xray_span));
     }
+    for (uint32_t i = 0; i < want->span_count; i++) {
+        xray_span span = got->spans[i];
+        assert_int_equal(span.row - got->spans[0].row,
+                         want->spans[i].row - want->spans[0].row);
+        span.row = want->spans[i].row;
+        assert_memory_equal(&span, &want->spans[i], sizeof(span));
+    }
+    assert_int_equal(xr_rows_find_span(got, want->rows), want->span_count);
     assert_int_equal(got->share_prompts, want->share_prompts);
 }
 
@@ -206,7 +220,7 @@ static void a_batch_without_its_padding_is_the_view(void **state)
         const xray_batch own = xr_padding_strip(padding.batches[i]);
         assert_int_equal(own.rows, views.pointers[i]->rows);
         assert_int_equal(own.tokens, views.pointers[i]->tokens);
-        assert_int_equal(own.span_count, views.pointers[i]->rows);
+        assert_int_equal(own.span_count, views.pointers[i]->span_count);
         expect_same_rows(&own, views.pointers[i]);
         const xray_batch same = xr_padding_strip(views.pointers[i]);
         assert_memory_equal(&same, views.pointers[i], sizeof(same));

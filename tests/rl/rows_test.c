@@ -82,12 +82,13 @@ static void arrays_do_not_overlap(void **state)
     xr_err err = { "" };
     (void)state;
     /* 17 arrays, each of a multiple of 64 bytes. */
-    assert_int_equal(xr_rows_bytes(1, 1), 17 * 64);
-    assert_int_equal(xr_rows_bytes(1, 16), 17 * 64);
-    assert_int_equal(xr_rows_bytes(1, 17), (17 + 9) * 64);
-    assert_int_equal(xr_rows_bytes(8, 16), (17 + 2) * 64); /* spans: 192 */
+    assert_int_equal(xr_rows_bytes(1, 1, 1), 17 * 64);
+    assert_int_equal(xr_rows_bytes(1, 16, 1), 17 * 64);
+    assert_int_equal(xr_rows_bytes(1, 17, 1), (17 + 9) * 64);
+    assert_int_equal(xr_rows_bytes(8, 16, 1), 17 * 64);
+    assert_int_equal(xr_rows_bytes(8, 16, 8), (17 + 2) * 64); /* spans: 192 */
     /* 16 rows have 17 starts, 64 + 64 bytes of numbers and 6 * 64 of spans. */
-    assert_int_equal(xr_rows_bytes(16, 16), (17 + 1 + 2 + 5) * 64);
+    assert_int_equal(xr_rows_bytes(16, 16, 16), (17 + 1 + 2 + 5) * 64);
     assert_int_equal(xr_rows_init(&rows, 19, 142, &err), XRAY_OK);
     assert_int_equal(rows.row_cap, 19);
     assert_int_equal(rows.token_cap, 142);
@@ -105,7 +106,7 @@ static void arrays_do_not_overlap(void **state)
         }
     }
     /* Another batch attached to the memory reads the same rows. */
-    xr_rows_attach(&other, 19, 142, rows.memory);
+    xr_rows_attach(&other, 19, 142, 19, rows.memory);
     assert_int_equal(other.row_cap, 19);
     assert_int_equal(other.token_cap, 142);
     other.batch.rows = 19;
@@ -124,9 +125,11 @@ static void too_large_a_step_is_refused(void **state)
     xr_rows rows;
     xr_err err = { "" };
     (void)state;
-    assert_int_equal(xr_rows_bytes(INT32_MAX, 1), UINT64_MAX);
-    assert_int_equal(xr_rows_bytes(1, (uint64_t)INT32_MAX + 1), UINT64_MAX);
-    assert_true(xr_rows_bytes(INT32_MAX - 1, INT32_MAX) < UINT64_MAX);
+    assert_int_equal(xr_rows_bytes(INT32_MAX, 1, 1), UINT64_MAX);
+    assert_int_equal(xr_rows_bytes(1, (uint64_t)INT32_MAX + 1, 1), UINT64_MAX);
+    assert_int_equal(xr_rows_bytes(1, 1, 1ull << 32), UINT64_MAX);
+    assert_true(xr_rows_bytes(INT32_MAX - 1, INT32_MAX, UINT32_MAX) <
+                UINT64_MAX);
     assert_int_equal(xr_rows_init(&rows, INT32_MAX, 1, &err), XRAY_E_CONFIG);
     assert_string_equal(err.text, "a step of 2147483647 rows and 1 tokens is "
                                   "too large, expected less than 2^31 of each");
@@ -255,6 +258,170 @@ static void copies_have_every_array(void **state)
     xr_rows_free(&rows);
 }
 
+/* ---- several spans a row --------------------------------------------------
+ */
+
+/* Row k has 2 tokens of prompt and k % 4 + 1 turns: one token that was sampled
+ * from version 10 * k + turn, then one that was observed. */
+static void add_turns(xr_rows *rows, uint32_t k)
+{
+    static const int32_t ids[10] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 };
+    static const float logp[8] = { -1, -2, -3, -4, -5, -6, -7, -8 };
+    xray_span spans[4];
+    xr_err err = { "" };
+    uint32_t turns = k % 4 + 1;
+    for (uint32_t i = 0; i < turns; i++)
+        spans[i] = (xray_span){ .row = 99, /* the engine's, of no meaning */
+                                .first = 2 + 2 * i,
+                                .last = 3 + 2 * i,
+                                .version = 10 * k + i };
+    xr_row_in in = { .prompt = ids,
+                     .prompt_count = 2,
+                     .response = ids + 2,
+                     .response_count = 2 * turns,
+                     .logp = logp,
+                     .spans = spans,
+                     .span_count = turns,
+                     .temperature = 1 };
+    if (xr_rows_add(rows, &in, &err) != XRAY_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Expects row r of the batch, the `row`th that its spans name, to be row k. */
+static void expect_turns(const xray_batch *b, uint32_t r, uint32_t row,
+                         uint32_t k)
+{
+    uint32_t at = (uint32_t)b->row_start[r];
+    uint32_t turns = k % 4 + 1;
+    uint32_t span = xr_rows_find_span(b, r);
+    assert_int_equal(xr_rows_find_span(b, r + 1), span + turns);
+    assert_int_equal((uint32_t)b->row_start[r + 1] - at, 2 + 2 * turns);
+    for (uint32_t t = 0; t < 2 + 2 * turns; t++) {
+        float want = t > 1 && t % 2 == 0 ? -(float)(t - 1) : 0;
+        assert_true(b->rollout_logp[at + t] == want);
+        assert_true(b->old_logp[at + t] == want);
+        assert_true(b->loss_mask[at + t] == (want < 0 ? 1 : 0));
+        assert_int_equal(b->ids[at + t], t + 1);
+    }
+    for (uint32_t i = 0; i < turns; i++) {
+        assert_int_equal(b->spans[span + i].row, row);
+        assert_int_equal(b->spans[span + i].first, 2 + 2 * i);
+        assert_int_equal(b->spans[span + i].last, 3 + 2 * i);
+        assert_int_equal(b->spans[span + i].version, 10 * k + i);
+    }
+}
+
+/* A row may have any number of spans; what none of them has was observed. */
+static void turns_are_spans_of_a_row(void **state)
+{
+    enum { ROWS = 11, SPANS = 27, TOKENS = ROWS * 2 + 2 * SPANS };
+    xr_rows rows;
+    xr_rows to;
+    xr_views views;
+    xr_err err = { "" };
+    const xr_cut cut = { .first = 1, .count = ROWS - 1, .budget = 20 };
+    (void)state;
+    assert_int_equal(xr_rows_init(&rows, ROWS, TOKENS, &err), XRAY_OK);
+    assert_int_equal(xr_rows_init(&to, ROWS, TOKENS, &err), XRAY_OK);
+    assert_int_equal(xr_views_init(&views, ROWS, &err), XRAY_OK);
+    for (int round = 0; round < 2; round++) {
+        xr_rows_clear(&rows);
+        for (uint32_t k = 0; k < ROWS; k++)
+            add_turns(&rows, k);
+        assert_int_equal(rows.batch.span_count, 26);
+        for (uint32_t k = 0; k < ROWS; k++)
+            expect_turns(&rows.batch, k, k, k);
+    }
+    /* Views have the spans of their rows, and copies of these count anew. */
+    assert_int_equal(xr_views_cut(&views, &rows, &cut, &err), XRAY_OK);
+    assert_true(views.count > 2 && views.count < ROWS - 1);
+    for (uint32_t v = 0, k = 1; v < views.count; v++) {
+        const xray_batch *b = &views.batches[v];
+        assert_int_equal(xr_rows_find_span(b, b->rows), b->span_count);
+        for (uint32_t r = 0; r < b->rows; r++, k++) {
+            expect_turns(b, r, k, k);
+            assert_int_equal(xr_rows_copy_from(&to, b, r, &err), XRAY_OK);
+        }
+    }
+    for (uint32_t k = 1; k < ROWS; k++)
+        expect_turns(&to.batch, k - 1, k - 1, k);
+    assert_int_equal(xr_rows_copy(&to, &rows, 0, 5, &err), XRAY_OK);
+    expect_turns(&to.batch, ROWS - 1, ROWS - 1, 0);
+    xr_views_free(&views);
+    xr_rows_free(&to);
+    xr_rows_free(&rows);
+}
+
+/* Memory of the caller has the spans that it was made for. */
+static void spans_of_attached_rows_do_not_grow(void **state)
+{
+    xr_rows rows;
+    xr_err err = { "" };
+    uint64_t size = xr_rows_bytes(3, 30, 5);
+    void *memory = malloc(size);
+    (void)state;
+    assert_non_null(memory);
+    xr_rows_attach(&rows, 3, 30, 5, memory);
+    rows.row_start[0] = 0;
+    add_turns(&rows, 1);
+    add_turns(&rows, 2);
+    expect_turns(&rows.batch, 0, 0, 1);
+    expect_turns(&rows.batch, 1, 1, 2);
+    const xr_row_in more = { .prompt = rows.ids, .prompt_count = 1 };
+    assert_int_equal(xr_rows_add(&rows, &more, &err), XRAY_E_BUG);
+    assert_string_equal(err.text, "a batch with space for 5 spans got 6");
+    assert_int_equal(rows.batch.rows, 2);
+    assert_int_equal(rows.batch.span_count, 5);
+    free(memory);
+}
+
+static void spans_of_no_sample_are_refused(void **state)
+{
+    static const int32_t ids[6] = { 0 };
+    static const struct {
+        xray_span spans[2];
+        uint32_t count;
+        const char *says;
+    } cases[] = {
+        { { { .first = 2, .last = 6 } }, 1, NULL },
+        { { { .first = 3, .last = 3 }, { .first = 3, .last = 5 } }, 2, NULL },
+        { { { .first = 1, .last = 6 } },
+          1,
+          "tokens 1 to 6 of a row are said to be sampled, expected some of 2 "
+          "to 6" },
+        { { { .first = 2, .last = 7 } },
+          1,
+          "tokens 2 to 7 of a row are said to be sampled, expected some of 2 "
+          "to 6" },
+        { { { .first = 5, .last = 4 } },
+          1,
+          "tokens 5 to 4 of a row are said to be sampled, expected some of 2 "
+          "to 6" },
+        { { { .first = 2, .last = 4 }, { .first = 3, .last = 6 } },
+          2,
+          "tokens 3 to 6 of a row are said to be sampled, expected some of 4 "
+          "to 6" },
+        { { { 0 } }, 0, "a row has an array of no spans" },
+    };
+    xr_rows rows;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        xr_err err = { "" };
+        xr_row_in in = { .prompt = ids,
+                         .prompt_count = 2,
+                         .response = ids,
+                         .response_count = 4,
+                         .spans = cases[i].spans,
+                         .span_count = cases[i].count };
+        assert_int_equal(xr_rows_init(&rows, 1, 6, &err), XRAY_OK);
+        assert_int_equal(xr_rows_add(&rows, &in, &err),
+                         cases[i].says ? XRAY_E_BUG : XRAY_OK);
+        assert_string_equal(err.text, cases[i].says ? cases[i].says : "");
+        assert_int_equal(rows.batch.rows, cases[i].says ? 0 : 1);
+        xr_rows_free(&rows);
+    }
+}
+
 /* Each view has all arrays of its rows. */
 static void views_have_every_array(void **state)
 {
@@ -327,6 +494,9 @@ int main(void)
         cmocka_unit_test(a_batch_takes_what_fits),
         cmocka_unit_test(masks_select_the_tokens_in_the_loss),
         cmocka_unit_test(copies_have_every_array),
+        cmocka_unit_test(turns_are_spans_of_a_row),
+        cmocka_unit_test(spans_of_attached_rows_do_not_grow),
+        cmocka_unit_test(spans_of_no_sample_are_refused),
         cmocka_unit_test(views_have_every_array),
         cmocka_unit_test(groups_are_units),
     };

@@ -78,6 +78,20 @@ static void answer_gradients(uint32_t rank, const xr_wire *wire)
     memcpy(script.context, wire->context, wire->header->context_size);
 }
 
+/* Every other row has two spans. */
+static void check_spans(const xr_wire *wire, uint32_t r)
+{
+    const xray_batch *b = &wire->rows.batch;
+    uint32_t first = xr_rows_find_span(b, r);
+    uint32_t count = xr_rows_find_span(b, r + 1) - first;
+    assert_int_equal(count, 1 + wire->index[r] % 2);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(b->spans[first + i].version, wire->index[r] + i);
+    assert_int_equal(b->spans[first].first, 1);
+    assert_int_equal(b->spans[first + count - 1].last,
+                     b->row_start[r + 1] - b->row_start[r]);
+}
+
 /* Rows arrive with their numbers in the complete batch, ascending, and with
  * their own tokens. */
 static void answer_batch(uint32_t rank, const char *method,
@@ -100,6 +114,7 @@ static void answer_batch(uint32_t rank, const char *method,
         assert_int_equal(wire.rows.ids[wire.rows.row_start[r]],
                          10 * wire.index[r]);
         assert_int_equal(wire.rows.row_id[r], wire.index[r]);
+        check_spans(&wire, r);
         script.who[wire.index[r]] = rank;
     }
     script.region[rank] = region->data;
@@ -352,11 +367,18 @@ int whole_begin(void **state)
                      XRAY_OK);
     for (uint32_t r = 0; r < ROWS; r++) {
         ids[0] = (int32_t)(10 * r);
+        const xray_span spans[] = {
+            { .first = 1, .last = 2, .version = r },
+            { .first = 2, .last = whole_lengths[r], .version = r + 1 },
+        };
         const xr_row_in row = { .prompt = ids,
                                 .prompt_count = 1,
                                 .response = ids + 1,
                                 .response_count = whole_lengths[r] - 1,
                                 .row_id = r,
+                                .version = r,
+                                .spans = r % 2 ? spans : NULL,
+                                .span_count = 2,
                                 .group = (int32_t)r,
                                 .temperature = 1 };
         assert_int_equal(xr_rows_add(&whole_rows, &row, &whole_err), XRAY_OK);

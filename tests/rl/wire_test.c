@@ -19,12 +19,15 @@ static uint64_t fill_region(xr_wire *out)
                                    .token_cap = 12,
                                    .names = 2,
                                    .context_size = 5,
+                                   .spans = 3,
                                    .views = 4,
                                    .outputs = 6,
                                    .loss = 1,
                                    .prompts = 2 };
     int32_t ids[] = { 1, 2, 3, 4 };
     float logp[] = { -1, -2 };
+    const xray_span spans[] = { { .first = 2, .last = 3, .version = 5 },
+                                { .first = 3, .last = 4, .version = 6 } };
     xr_row_in in = { .prompt = ids,
                      .prompt_count = 2,
                      .response = ids + 2,
@@ -37,8 +40,10 @@ static uint64_t fill_region(xr_wire *out)
     assert_true(size <= sizeof(region.bytes));
     memset(region.bytes, 0xff, sizeof(region.bytes));
     xr_wire_begin(region.bytes, &shape, out);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(xr_rows_add(&out->rows, &in, &err), XRAY_OK);
+    assert_int_equal(xr_rows_add(&out->rows, &in, &err), XRAY_OK);
+    in.spans = spans;
+    in.span_count = 2;
+    assert_int_equal(xr_rows_add(&out->rows, &in, &err), XRAY_OK);
     out->sums[1] = 3;
     out->weights[1] = 4;
     out->index[2] = 9;
@@ -66,7 +71,10 @@ static void batches_arrive_as_they_were_sent(void **state)
     assert_int_equal(b.header->prompts, 2);
     assert_int_equal(b.rows.batch.rows, 2);
     assert_int_equal(b.rows.batch.tokens, 8);
-    assert_int_equal(b.rows.batch.span_count, 2);
+    assert_int_equal(b.rows.batch.span_count, 3);
+    assert_int_equal(xr_rows_find_span(&b.rows.batch, 1), 1);
+    assert_int_equal(b.rows.batch.spans[2].first, 3);
+    assert_int_equal(b.rows.batch.spans[2].version, 6);
     assert_int_equal(b.rows.batch.ids[5], 2);
     assert_int_equal(b.rows.batch.row_start[2], 8);
     assert_int_equal(b.rows.batch.row_id[1], 77);
@@ -163,7 +171,7 @@ static void headers_that_claim_too_much_are_refused(void **state)
     assert_non_null(strstr(err.text, " bytes has no head"));
     xr_wire_header *head = a.header;
     const xr_wire_header whole = *head;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         *head = whole;
         if (i == 0)
             head->rows = 4;
@@ -175,6 +183,8 @@ static void headers_that_claim_too_much_are_refused(void **state)
             head->context_size = UINT64_MAX - 63;
         else if (i == 4)
             head->row_cap = INT32_MAX;
+        else if (i == 5)
+            head->spans = UINT32_MAX;
         else
             head->token_cap = UINT32_MAX;
         assert_int_equal(xr_wire_map(region.bytes, size, &err, &b), XRAY_E_BUG);

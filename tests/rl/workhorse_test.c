@@ -123,6 +123,7 @@ static void fill_batch(uint32_t views, uint32_t outputs)
                                    .token_cap = 9,
                                    .names = 2,
                                    .context_size = 3,
+                                   .spans = 3,
                                    .views = views,
                                    .outputs = outputs,
                                    .loss = XR_LOSS_POLICY };
