@@ -41,7 +41,8 @@ look_around() {
 
 # hit SIGNAL: sends it to the last Workhorse.
 hit() {
-    kill "-$1" "$(echo "$horses" | tail -1)"
+    struck=$(echo "$horses" | tail -1)
+    kill "-$1" "$struck"
 }
 
 # gone: no process that `start` saw is left, nor their shared memory.
@@ -57,15 +58,15 @@ gone() {
     fail "Workhorses are left of $horses"
 }
 
-# lost NAME PHASE: the run ends within 5 s of `before` and reports which Workhorse is
-# lost, its phase, and where the ranks are.
+# lost NAME PHASE: the run ends within 5 s of `before` and reports that the Workhorse
+# which was struck is lost, its phase, and where the ranks are.
 lost() {
     local code=0
     wait "$run" || code=$?
     [ "$code" = 1 ] || fail "$1 ended with $code"
     awk -v a="$before" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < 5) }' ||
         fail "$1: it took more than 5 s to notice"
-    grep -Eq "workhorse [0-3] \(rank [0-3], pid [0-9]+\): (no )?method .*in phase \"$2\".*rank 0 .*rank 1 " \
+    grep -Eq "workhorse ([0-3]) \(rank \\1, pid $struck\): (no )?method .*in phase \"$2\".*rank 0 .*rank 1 " \
         "$work/$1.err" || fail "what was lost is not said: $(cat "$work/$1.err")"
     gone
 }

@@ -35,9 +35,9 @@ steps=$plain
 export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/sick
 for victim in 1 2; do
     SICK=reward-wait SICK_AT=70 SICK_FLAG=$work/idle$victim.flag held "idle$victim" --set reward.close.plugin=sick
-    horse=$(echo "$horses" | sed -n "${victim}p")
-    kill -KILL "$horse"
-    until ! [ -e "/proc/$horse" ] || grep -q '^State:.*Z' "/proc/$horse/status"; do sleep 0.01; done
+    struck=$(echo "$horses" | sed -n "${victim}p")
+    kill -KILL "$struck"
+    until ! [ -e "/proc/$struck" ] || grep -q '^State:.*Z' "/proc/$struck/status"; do sleep 0.01; done
     before=$EPOCHREALTIME
     touch "$work/idle$victim.flag.go"
     lost "idle$victim" 'waiting for a call'

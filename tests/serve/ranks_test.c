@@ -59,7 +59,8 @@ typedef struct run {
     uint32_t ranks;
     uint32_t paged;
     uint32_t speculate;
-    uint32_t odd; /* 1: rank 1 is given another prompt */
+    uint32_t odd;   /* 1: rank 1 is given another prompt */
+    uint32_t steps; /* after which rank 1 is lost; 0: never */
     /* Rank 1 makes another call than rank 0, or NULL. */
     const struct difference *difference;
 } run;
@@ -72,6 +73,8 @@ typedef struct rank {
     char said[2048];
     uint64_t left; /* bytes after the end */
     uint64_t kv;   /* the most bytes of keys and values */
+    uint64_t used; /* positions of the cache in use when the course ended */
+    uint64_t kept; /* and after all requests were aborted then */
 } rank;
 
 /* ---- the run of one rank ------------------------------------------------- */
@@ -367,6 +370,37 @@ static void make_differing_calls(rank *k, rig *r, void *engine)
     (void)make_steps(k, r, engine, 1, holds);
 }
 
+static uint64_t count_positions(const rig *r, void *engine)
+{
+    xray_infer_stats stats = { .header = XRAY_HEADER(xray_infer_stats) };
+    MUST(r->ops->stats(engine, &stats) == XRAY_OK, r->said);
+    return stats.kv_tokens;
+}
+
+/* Ends all requests, also after a step that failed. */
+static void give_back(rank *k, const rig *r, void *engine)
+{
+    xray_sample_out s = { .header = XRAY_HEADER(xray_sample_out) };
+    k->used = count_positions(r, engine);
+    for (uint64_t id = 0; id < REQUESTS; id++)
+        (void)r->ops->abort(engine, id, XRAY_ALL_SAMPLES);
+    while (r->ops->poll(engine, &s) == XRAY_OK)
+        ;
+    k->kept = count_positions(r, engine);
+}
+
+/* Rank 1 is gone after some steps, and rank 0 waits for it in the next one. */
+static void lose_a_rank(rank *k, rig *r, void *engine)
+{
+    const uint32_t holds[REQUESTS] = { 0 };
+    const xray_request q = request_make(1, few_ids, 5, 8);
+    MUST(r->ops->submit(engine, &q) == XRAY_OK, r->said);
+    int lost = k->world.rank == 1;
+    (void)make_steps(k, r, engine, lost ? k->run->steps : UINT32_MAX, holds);
+    if (lost)
+        thread_comm_leave(k->world.comm_self);
+}
+
 static void *run_rank(void *data)
 {
     rank *k = data;
@@ -393,8 +427,11 @@ static void *run_rank(void *data)
     MUST(engine_try(r, &m, NULL, &size, &engine) == XRAY_OK, r->said);
     if (of->difference)
         make_differing_calls(k, r, engine);
+    else if (of->steps)
+        lose_a_rank(k, r, engine);
     else
         drive(k, r, engine);
+    give_back(k, r, engine);
     r->ops->destroy(engine);
     k->kv = rig_high(r, XRAY_TAG_KV);
     k->left = rig_live(r) - rig_scratch(r);
@@ -426,8 +463,10 @@ static void run_all(const run *of, rank *ranks)
     for (uint32_t i = 0; i < of->ranks; i++)
         (void)pthread_join(threads[i], NULL);
     thread_comm_close(comm);
-    for (uint32_t i = 0; i < of->ranks; i++)
+    for (uint32_t i = 0; i < of->ranks; i++) {
         assert_int_equal(ranks[i].left, 0);
+        assert_int_equal(ranks[i].kept, 0);
+    }
 }
 
 static int thorough;
@@ -489,6 +528,23 @@ static void ranks_with_other_requests_say_so(void **state)
     }
 }
 
+/* The rank that is left says so, and what its requests held is free again. */
+static void a_rank_that_is_lost_ends_the_step(void **state)
+{
+    (void)state;
+    static rank ranks[MOST_RANKS];
+    for (uint32_t i = 0; i < 4; i++) {
+        const run of = { .seed = 4,
+                         .json = models[0],
+                         .ranks = 2,
+                         .paged = i % 2,
+                         .steps = 1 + 2 * (i / 2) };
+        run_all(&of, ranks);
+        assert_int_equal(ranks[0].status, XRAY_E_PEER);
+        assert_true(ranks[0].used > 0);
+    }
+}
+
 static void worlds_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -527,6 +583,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_give_what_one_rank_gives),
         cmocka_unit_test(ranks_with_other_requests_say_so),
+        cmocka_unit_test(a_rank_that_is_lost_ends_the_step),
         cmocka_unit_test(worlds_that_do_not_fit_are_refused),
     };
     (void)argv;

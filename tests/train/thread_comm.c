@@ -79,6 +79,15 @@ xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank)
     return &m->ranks[rank];
 }
 
+void thread_comm_leave(void *self)
+{
+    thread_comm *m = ((xray_comm_group *)self)->m;
+    (void)pthread_mutex_lock(&m->mutex);
+    m->broken = 1;
+    (void)pthread_cond_broadcast(&m->cond);
+    (void)pthread_mutex_unlock(&m->mutex);
+}
+
 static int has_ranks(const made_group *g, const uint32_t *ranks, uint32_t count)
 {
     return g->count == count &&

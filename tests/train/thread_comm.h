@@ -41,6 +41,8 @@ thread_comm_traffic thread_comm_since(thread_comm_traffic made,
 const thread_comm *thread_comm_find(thread_comm *m, const uint32_t *ranks,
                                     uint32_t count);
 void *thread_comm_self(thread_comm *m, uint32_t rank);
+/* A rank is lost: whoever waits for it, now or later, gets XRAY_E_PEER. */
+void thread_comm_leave(void *self);
 /* The group of all ranks. */
 xray_comm_group *thread_comm_group(thread_comm *m, uint32_t rank);
 /* The `gather` of xray_comm_setup; its ctx is thread_comm_self(). */
