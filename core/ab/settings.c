@@ -98,7 +98,7 @@ int xr_setting_is_own(const char *key)
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (strcmp(key, own[i]) == 0)
             return 1;
-    return 0;
+    return strncmp(key, "tracker.", strlen("tracker.")) == 0;
 }
 
 const char *xr_settings_differ(const xr_settings *a, const xr_settings *b,

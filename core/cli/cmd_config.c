@@ -15,8 +15,9 @@ uint32_t cli_job_parts(const char *job)
     if (strcmp(job, "eval") == 0)
         return sampling;
     if (strcmp(job, "sft") == 0)
-        return XR_WITH_TRAIN | XR_TRAINABLE | sampling;
-    return XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_ALGO | sampling;
+        return XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_TRACKER | sampling;
+    return XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_ALGO | XR_WITH_TRACKER |
+           sampling;
 }
 
 /* ---- check -------------------------------------------------------------- */

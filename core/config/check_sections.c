@@ -42,12 +42,8 @@ static void check_trainer(const xr_config *config, const xr_trainer_section *t,
 {
     static const char *const modes[] = { "auto", "disable", "resume_path",
                                          NULL };
-    static const char *const loggers[] = { "console", "jsonl", NULL };
     check_allowed(config, "trainer", "resume_mode", t->resume_mode, modes,
                   errors);
-    for (uint64_t i = 0; i < t->logger.count; i++)
-        check_allowed(config, "trainer", "logger", t->logger.items[i], loggers,
-                      errors);
     if (strcmp(t->resume_mode, "resume_path") == 0 && !*t->resume_from_path)
         xr_errors_add(errors,
                       "%s: [trainer] resume_mode: the value resume_path needs "

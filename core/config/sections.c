@@ -357,7 +357,8 @@ static const xray_option trainer_options[] = {
     XRAY_STRING(TRAINER, experiment_name, "run", 0u, SINCE,
                 "Name of the experiment, in paths and metrics."),
     XRAY_LIST(TRAINER, logger, "console, jsonl", 0u, SINCE,
-              "Where metrics go: console, jsonl."),
+              "Where metrics go: console, jsonl, and trackers of plugins, as "
+              "tensorboard; each has its options in [tracker.NAME]."),
     XRAY_INT(TRAINER, critic_warmup, "0", 0, MOST, "steps", 0u, SINCE,
              "The first step that updates the policy; steps before it train "
              "the critic alone."),

@@ -178,7 +178,7 @@ typedef struct xr_trainer_section { /* [trainer] */
     int64_t max_actor_ckpt_to_keep;  /* 0: all */
     const char *project_name;
     const char *experiment_name;
-    xray_list logger;      /* console, jsonl */
+    xray_list logger;      /* console, jsonl, names of trackers */
     int64_t on_nonfinite;  /* XR_NONFINITE_* */
     int64_t critic_warmup; /* first step that updates the policy */
     uint32_t val_only;

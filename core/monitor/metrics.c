@@ -26,6 +26,7 @@ struct xr_metrics {
      * reveal whether its run was resumed. */
     size_t *set;
     size_t set_count;
+    xr_histograms *histograms; /* NULL: they are not kept */
     int failed;
 };
 
@@ -51,6 +52,7 @@ void xr_metrics_free(xr_metrics *metrics)
     free(metrics->items);
     free(metrics->set);
     xr_map_free(metrics->index);
+    xr_histograms_free(metrics->histograms);
     free(metrics);
 }
 
@@ -59,6 +61,8 @@ void xr_metrics_clear(xr_metrics *metrics)
     for (size_t i = 0; i < metrics->set_count; i++)
         metrics->items[metrics->set[i]].set = 0;
     metrics->set_count = 0;
+    if (metrics->histograms)
+        xr_histograms_clear(metrics->histograms);
 }
 
 static int reserve_item(xr_metrics *m)
@@ -136,6 +140,20 @@ void xr_metrics_stats(xr_metrics *metrics, const char *name,
     put_suffixed(metrics, name, "mean", sum / (double)count);
     put_suffixed(metrics, name, "max", most);
     put_suffixed(metrics, name, "min", least);
+    if (metrics->histograms)
+        xr_histograms_add(metrics->histograms, name, values, count);
+}
+
+int xr_metrics_keep_histograms(xr_metrics *metrics)
+{
+    if (!metrics->histograms)
+        metrics->histograms = xr_histograms_new();
+    return metrics->histograms ? 0 : -1;
+}
+
+xr_histograms *xr_metrics_histograms(const xr_metrics *metrics)
+{
+    return metrics->histograms;
 }
 
 size_t xr_metrics_count(const xr_metrics *metrics)

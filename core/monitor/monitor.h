@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/str.h"
+#include "core/monitor/histograms.h"
 
 /* Names and values in the order in which the step first sets them. Names are
  * copied once, so that no memory is allocated after every name has been
@@ -26,6 +27,11 @@ void xr_metrics_stats(xr_metrics *metrics, const char *name,
 size_t xr_metrics_count(const xr_metrics *metrics); /* set in this step */
 const char *xr_metrics_name(const xr_metrics *metrics, size_t i);
 double xr_metrics_value(const xr_metrics *metrics, size_t i);
+/* From now on keeps a histogram of the values of each xr_metrics_stats. Returns
+ * -1 if out of memory. */
+int xr_metrics_keep_histograms(xr_metrics *metrics);
+/* Those of the step; NULL: they are not kept. */
+xr_histograms *xr_metrics_histograms(const xr_metrics *metrics);
 /* Returns NaN if the name is not set. */
 double xr_metrics_get(const xr_metrics *metrics, const char *name);
 

@@ -124,6 +124,15 @@ static const callback reward_needs[] = {
     LAST,
 };
 #undef OPS
+#define OPS xray_tracker_ops
+static const callback tracker_needs[] = {
+    NEED(OPS, create),
+    NEED(OPS, destroy),
+    NEED(OPS, submit),
+    NEED(OPS, flush),
+    LAST,
+};
+#undef OPS
 
 #define OPS xray_comm_ops
 static const callback comm_needs[] = {
@@ -150,10 +159,14 @@ static const struct interface {
     const char *id;
     const callback *needs;
 } interfaces[] = {
-    { XRAY_IFACE_DEVICE, device_needs },   { XRAY_IFACE_TRAIN, train_needs },
-    { XRAY_IFACE_INFER, infer_needs },     { XRAY_IFACE_ALGO, algo_needs },
-    { XRAY_IFACE_REWARD, reward_needs },   { XRAY_IFACE_COMM, comm_needs },
+    { XRAY_IFACE_DEVICE, device_needs },
+    { XRAY_IFACE_TRAIN, train_needs },
+    { XRAY_IFACE_INFER, infer_needs },
+    { XRAY_IFACE_ALGO, algo_needs },
+    { XRAY_IFACE_REWARD, reward_needs },
+    { XRAY_IFACE_COMM, comm_needs },
     { XRAY_IFACE_RUNTIME, runtime_needs },
+    { XRAY_IFACE_TRACKER, tracker_needs },
 };
 
 static const struct interface *find_interface(const char *id)

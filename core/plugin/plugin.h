@@ -17,6 +17,7 @@
 #include <xray/plugin.h>
 #include <xray/reward.h>
 #include <xray/runtime.h>
+#include <xray/tracker.h>
 #include <xray/train.h>
 
 #include "core/base/err.h"

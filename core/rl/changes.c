@@ -44,6 +44,7 @@ static const key_rule rules[] = {
     { "algo.", "preset", CHANGE_MEANING },
     { "reward.train.", NULL, CHANGE_TOLD },
     { "reward.", NULL, CHANGE_MEANING },
+    { "tracker.", NULL, CHANGE_QUIET },
     { "model", "path", CHANGE_MEANING },
     { "model", "tokenizer_path", CHANGE_MEANING },
     { "data", "train_batch_size", CHANGE_TOLD },

@@ -14,6 +14,7 @@
 #include "core/deepspeed/deepspeed.h"
 #include "core/rl/changes.h"
 #include "core/rl/checkpoint.h"
+#include "core/rl/trackers.h"
 #include "core/roles/roles.h"
 #include "core/run/resources.h"
 #include "core/run/run_setup.h"
@@ -25,8 +26,9 @@ typedef struct checking {
     xr_errors *errors;
     xr_errors *warnings;
     xr_resources plans;
-    uint64_t rows;  /* rows of the training set; 0: not read */
-    uint64_t steps; /* steps of the run; 0: unknown */
+    uint64_t rows;          /* rows of the training set; 0: not read */
+    uint64_t steps;         /* steps of the run; 0: unknown */
+    xr_tracked_run tracked; /* what trackers would be told */
 } checking;
 
 static int is_sft_run(const xr_run *run)
@@ -378,6 +380,8 @@ static xray_status check_checkpoint(checking *c, const char *path, xr_err *err)
     status = xr_checkpoint_read(path, &expect, &expect, err);
     if (status != XRAY_OK)
         return status;
+    c->tracked.step = expect.step;
+    c->tracked.resumed = 1;
     status = check_changes_since(c, path, err);
     if (status != XRAY_OK)
         return status;
@@ -447,4 +451,8 @@ void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
     check_tokenizer_and_data(&c);
     xr_resources_check_disk(run, &c.plans, c.steps, errors);
     check_resume(&c);
+    c.tracked.kind = is_sft_run(run) ? "sft" : "train";
+    c.tracked.run = "";
+    if (!run->ini.trainer.val_only)
+        xr_trackers_probe(run, &c.tracked, errors);
 }

@@ -10,6 +10,7 @@
 #include "core/monitor/monitor.h"
 #include "core/rl/checkpoint.h"
 #include "core/rl/run_loop.h"
+#include "core/rl/trackers.h"
 #include "core/rl/validate.h"
 
 #define XR_JOB_LOCKS 3 /* folders that a job writes to */
@@ -25,6 +26,7 @@ typedef struct xr_job {
     xr_validation validation;
     xr_metrics *metrics;
     xr_monitor *monitor;
+    xr_trackers trackers;
     xr_progress progress;
     xr_history history;             /* of this run */
     char resumed_from[XR_PATH_CAP]; /* path of the checkpoint that the job
@@ -76,6 +78,15 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
                         const xr_job_plan *plan, xr_run_result *result,
                         xr_err *err);
 void xr_job_close(xr_job *job);
+
+/* Cuts or sets aside what older processes wrote, and opens monitor and
+ * trackers. */
+xray_status xr_job_open_metrics(xr_job *job, const xr_job_plan *plan,
+                                xr_err *err);
+/* Writes the metrics of a step, if it has any, and forgets them. */
+xray_status xr_job_write_metrics(xr_job *job, xr_err *err);
+/* 1 if [trainer] logger lists the name. */
+int xr_job_has_logger(const xr_trainer_section *trainer, const char *name);
 
 /* Runs a job. After the loss of a Workhorse the job is run again from its last
  * checkpoint, at most [run] max_restarts times, with a warning for each

@@ -14,11 +14,12 @@
 #include "core/roles/nonfinite.h"
 #include "core/roles/plugin_results.h"
 #include "core/roles/publish.h"
+#include "core/roles/ratios.h"
 
 static xray_status allocate_arrays(xr_learner *learner, uint64_t rows,
                                    uint64_t tokens, xr_err *err)
 {
-    size_t names = (size_t)learner->names + 1;
+    size_t names = (size_t)learner->names + learner->ratios + 1;
     learner->context_cap = 4096;
     learner->logp = xr_calloc((size_t)tokens, sizeof(*learner->logp));
     learner->scratch = xr_calloc((size_t)(tokens > rows ? tokens : rows),
@@ -100,6 +101,7 @@ xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
     xray_status status = xr_check_metric_names(
         roles->algo.part, xr_algo(roles->run)->metric_names(roles->algo.self),
         err, &learner->names);
+    learner->ratios = xr_metrics_histograms(metrics) ? XR_RATIO_BUCKETS : 0;
     if (status == XRAY_OK)
         status = allocate_arrays(learner, rows, tokens, err);
     if (status == XRAY_OK)
@@ -113,7 +115,7 @@ xray_status xr_learner_init(xr_learner *learner, xr_roles *roles,
     if (status == XRAY_OK)
         status = xr_segments_init(&learner->segments,
                                   (uint64_t)ini->run.layout_segments, rows,
-                                  learner->names, err);
+                                  learner->names + learner->ratios, err);
     if (status == XRAY_OK)
         status = xr_views_init(&learner->views, rows, err);
     if (status == XRAY_OK)
@@ -383,6 +385,10 @@ static void put_loss_metrics(xr_learner *learner)
         if (learner->weights[i] > 0)
             xr_metrics_put(learner->metrics, names[i],
                            learner->sums[i] / learner->weights[i]);
+    if (learner->ratios)
+        xr_histograms_add_counts(
+            xr_metrics_histograms(learner->metrics), "actor/ratio",
+            xr_ratio_edges, learner->sums + learner->names, XR_RATIO_BUCKETS);
 }
 
 static double put_elapsed_time(xr_learner *learner, const char *name,
@@ -518,9 +524,9 @@ static xray_status update_models(xr_learner *learner, const xr_rows *rows,
 xray_status xr_learner_step(xr_learner *learner, const xr_rows *rows,
                             uint64_t step, const xr_rates *rates, xr_err *err)
 {
-    memset(learner->sums, 0, (size_t)learner->names * sizeof(*learner->sums));
-    memset(learner->weights, 0,
-           (size_t)learner->names * sizeof(*learner->weights));
+    size_t sums = (size_t)learner->names + learner->ratios;
+    memset(learner->sums, 0, sums * sizeof(*learner->sums));
+    memset(learner->weights, 0, sums * sizeof(*learner->weights));
     learner->has_values = learner->roles->critic.self ||
                           (learner->roles->run->needs & XRAY_NEED_VALUE_HEAD);
     configure_updates(learner, rates);

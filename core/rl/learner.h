@@ -62,9 +62,11 @@ typedef struct xr_learner {
     unsigned char *context;
     uint64_t context_size;
     uint64_t context_cap;
-    double *sums; /* [names] sums of the loss's metrics */
+    double *sums; /* [names + ratios] sums of the loss's metrics */
     double *weights;
     uint64_t names;
+    uint32_t ratios; /* XR_RATIO_BUCKETS counts behind the sums; 0: none */
+    uint32_t reserved;
     /* [observed_cap] metrics passed to `observe` */
     const char **observed_names;
     double *observed_values;

@@ -108,7 +108,8 @@ static xray_status apply_update(xr_learner *learner, xr_updates *u, xr_err *err)
                           .context_size = learner->context_size,
                           .sums = learner->sums,
                           .weights = learner->weights,
-                          .names = learner->names };
+                          .names = learner->names + learner->ratios,
+                          .ratios = learner->ratios };
     xray_status status =
         xr_segments_gradients(&learner->segments, roles, u->role,
                               &learner->views, &spec, &learner->fault, err);

@@ -186,7 +186,8 @@ static xray_status open_tuner(tuner *t, const xr_run_args *args,
                               xr_run_result *out, xr_err *err)
 {
     xr_job_plan plan = {
-        .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_TOKENIZER,
+        .with =
+            XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_TOKENIZER | XR_WITH_TRACKER,
         .data_kind = XR_DATA_SFT,
         .batch = sft_batch,
         .steps = sft_steps,

@@ -53,7 +53,7 @@ static int64_t train_micro_tokens(const xr_run_config *ini)
 
 static const xr_job_plan train_plan = {
     .with = XR_WITH_TRAIN | XR_TRAINABLE | XR_WITH_INFER | XR_WITH_ALGO |
-            XR_WITH_REWARD | XR_WITH_TOKENIZER,
+            XR_WITH_REWARD | XR_WITH_TOKENIZER | XR_WITH_TRACKER,
     .data_kind = XR_DATA_PROMPTS,
     .batch = train_batch,
     .steps = train_steps,
@@ -288,6 +288,7 @@ static xray_status run_train_step(trainer *t, xr_err *err)
     if (status == XRAY_OK) {
         job->progress.step = step;
         put_step_metrics(t, rows, xr_now() - start);
+        xr_trackers_show(&job->trackers, &t->samples, t->prompts);
         status = xr_learner_observe(&t->learner, err);
     } else {
         status = leave_step_out(t, step, status, err);

@@ -13,6 +13,7 @@
 #include "core/monitor/samples_table.h"
 
 #define DEFAULT_BATCH 1024u
+#define TEXTS_MOST 100u /* of a validation */
 
 static uint32_t find_source_index(xr_validation *v, const char *name)
 {
@@ -131,7 +132,10 @@ static void show_batch(xr_validation *v, size_t first, uint32_t count,
             .truth = v->rows[i]->ground_truth,
             .score = v->samples.scores[i * v->samples.n].score,
         };
-        xr_samples_table_row(&sample, columns, &v->table);
+        if (v->prints)
+            xr_samples_table_row(&sample, columns, &v->table);
+        if (v->texts && v->number < TEXTS_MOST)
+            xr_sample_texts_add(v->texts, "validation", v->number++, &sample);
     }
 }
 
@@ -230,7 +234,8 @@ xray_status xr_validation_run(xr_validation *v, xr_metrics *metrics,
     xr_str_clear(&v->table);
     if (!rows)
         return XRAY_OK;
-    if (v->shown)
+    v->number = 0;
+    if (v->shown && v->prints)
         xr_samples_table_head(xr_terminal_columns(), &v->table);
     xray_status status = run_validation_passes(v, metrics, &sum, &lines, err);
     if (status == XRAY_OK && samples_folder(v))

@@ -7,6 +7,7 @@
 #define XR_VALIDATE_H
 
 #include "core/monitor/monitor.h"
+#include "core/monitor/sample_texts.h"
 #include "core/roles/samples.h"
 
 typedef struct xr_validation {
@@ -19,10 +20,13 @@ typedef struct xr_validation {
     uint32_t *source_of;  /* [rows of the set] */
     uint64_t *counts;     /* [sources] */
     uint32_t source_count;
-    uint32_t batch; /* data rows per call of the engine */
-    uint64_t step;  /* steps made before; names the file of samples */
-    uint64_t shown; /* greedy samples for `table` */
-    xr_str table;   /* of the last validation, for the console */
+    uint32_t batch;         /* data rows per call of the engine */
+    uint64_t step;          /* steps made before; names the file of samples */
+    uint64_t shown;         /* greedy samples for `table` and `texts` */
+    int prints;             /* 1: they are added to the table */
+    xr_sample_texts *texts; /* that they are added to, or NULL; borrowed */
+    size_t number;          /* of those that were added */
+    xr_str table;           /* of the last validation, for the console */
 } xr_validation;
 
 xray_status xr_validation_init(xr_validation *validation, xr_roles *roles,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/roles/nonfinite.h"
+#include "core/roles/ratios.h"
 
 /* Adds the negative log-likelihood; its gradient is dL/dlogp = -mask / tokens.
  */
@@ -46,7 +47,7 @@ static xray_status call_algo_loss(xr_loss_run *run, const xray_loss_call *call)
     xray_metric_sums sums = { .header = XRAY_HEADER(xray_metric_sums),
                               .sum = spec->sums + first,
                               .weight = spec->weights + first,
-                              .count = spec->names };
+                              .count = spec->names - spec->ratios };
     int critic = spec->kind == XR_LOSS_CRITIC;
     const char *name = critic ? "critic_loss" : "loss";
     xray_loss_call own = *call;
@@ -111,6 +112,13 @@ static xray_status handle_bad_value(const xr_loss_run *run,
     return XRAY_OK;
 }
 
+/* Returns the counts behind the sums of the loss's metrics. */
+static double *ratio_counts(const xr_loss_run *run, const xray_loss_call *call)
+{
+    const xr_loss_spec *spec = run->spec;
+    return spec->sums + (call->batch->segment + 1) * spec->names - spec->ratios;
+}
+
 static xray_status carry_out_loss(xr_loss_run *run, const xray_loss_call *call)
 {
     if (has_bad_output(run, call))
@@ -120,6 +128,9 @@ static xray_status carry_out_loss(xr_loss_run *run, const xray_loss_call *call)
         return XRAY_OK;
     }
     xray_status status = call_algo_loss(run, call);
+    if (status == XRAY_OK && run->spec->ratios &&
+        run->spec->kind == XR_LOSS_POLICY)
+        xr_ratios_count(call->batch, call->logp, ratio_counts(run, call));
     if (status == XRAY_OK && has_bad_gradient(run, call))
         return handle_bad_value(run, call);
     return status;

@@ -24,10 +24,12 @@ typedef struct xr_loss_spec {
     double *sums; /* [slots, names] sums of the loss's metrics */
     double *weights;
     uint64_t names;
+    /* XR_RATIO_BUCKETS: so many of the names, the last ones, are no metrics of
+     * the loss, but count the policy's ratios; 0: none. */
+    uint32_t ratios;
     /* Of the mini-batch: each has a slot of sums of its own, so that the
      * replicas change no bit of them; 0: one slot. */
     uint32_t segments;
-    uint32_t reserved;
 } xr_loss_spec;
 
 static inline uint64_t xr_loss_slots(uint32_t segments)

@@ -281,6 +281,7 @@ xray_status xr_whole_gradients(xr_roles *roles, uint32_t role,
                              .loss = spec->kind,
                              .prompts = views->prompts,
                              .names = spec->names,
+                             .ratios = spec->ratios,
                              .segments = spec->segments,
                              .context_size = spec->context_size };
     fault->text[0] = '\0';

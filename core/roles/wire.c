@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "core/roles/ratios.h"
+
 /* Takes `bytes` from the block. Without a block, only adds up what is needed.
  */
 static void *carve_array(char *base, uint64_t *used, uint64_t bytes)
@@ -89,6 +91,8 @@ xray_status xr_wire_map(void *memory, uint64_t size, xr_err *err, xr_wire *out)
     if (header.names > size || header.context_size > size ||
         header.rows > header.row_cap || header.tokens > header.token_cap ||
         header.segments > size || header.row_cap >= INT32_MAX ||
+        header.ratios > header.names ||
+        (header.ratios && header.ratios != XR_RATIO_BUCKETS) ||
         header.token_cap > INT32_MAX || xr_wire_bytes(&header) > size)
         return xr_fail(err, XRAY_E_BUG,
                        "a batch of %u rows and %u tokens is not in its %llu "

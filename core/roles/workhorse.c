@@ -233,6 +233,7 @@ static xray_status workhorse_gradients(void *self, uint32_t role,
                           .sums = wire.sums,
                           .weights = wire.weights,
                           .names = wire.header->names,
+                          .ratios = wire.header->ratios,
                           .segments = wire.header->segments };
     xr_loss_run run = { .roles = w->roles,
                         .who = xr_roles_at(w->roles, role)->part->instance,

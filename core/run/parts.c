@@ -31,8 +31,9 @@ void xr_run_find_part(xr_run *run, xr_part *part, const char *iface,
     if (xr_plugins_find(run->plugins, iface, name, &err, &part->component) !=
         XRAY_OK) {
         part->component = NULL;
-        const char *where = section ? section : "run";
-        const char *key = section ? "plugin" : kind;
+        int tracker = strcmp(kind, "tracker") == 0;
+        const char *where = section ? section : tracker ? "trainer" : "run";
+        const char *key = section ? "plugin" : tracker ? "logger" : kind;
         xr_errors_add(errors, "%s: [%s] %s: %s",
                       xr_config_location(run->config, where, key), where, key,
                       err.text);
@@ -79,6 +80,8 @@ void xr_run_drop_parts(xr_run *run)
                                &run->runtime, &run->comm,  &run->device };
     for (size_t i = 0; i < run->reward_count; i++)
         drop_part(&run->rewards[i]);
+    for (size_t i = 0; i < run->tracker_count; i++)
+        drop_part(&run->trackers[i]);
     for (size_t i = 0; i <= XRAY_ROLE_REWARD; i++)
         drop_part(&run->role_parts[i]);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)

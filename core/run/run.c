@@ -385,6 +385,10 @@ static int is_selected(const xr_run *run, const char *section)
         if (run->rewards[i].instance &&
             strcmp(run->rewards[i].instance, section) == 0)
             return 1;
+    for (size_t i = 0; i < run->tracker_count; i++)
+        if (run->trackers[i].instance &&
+            strcmp(run->trackers[i].instance, section) == 0)
+            return 1;
     return 0;
 }
 
@@ -402,9 +406,9 @@ static int is_unselected_role_section(const xr_run *run, const char *section)
 /* Options of plugins that exist but are not selected are no error. */
 static void ignore_unselected_sections(xr_run *run)
 {
-    static const char *const kinds[] = { "train.",  "infer.", "algo.",
-                                         "device.", "comm.",  "runtime.",
-                                         "reward." };
+    static const char *const kinds[] = { "train.",  "infer.",  "algo.",
+                                         "device.", "comm.",   "runtime.",
+                                         "reward.", "tracker." };
     const char *section = NULL;
     for (size_t i = 0; (section = xr_config_section(run->config, i)); i++) {
         if (is_unselected_role_section(run, section))
@@ -457,6 +461,7 @@ static void find_parts(xr_run *run, xr_errors *errors)
         xr_run_find_rewards(run, errors);
     else if (run->with & XR_WITH_ALGO)
         xr_run_find_reward_model(run, errors);
+    xr_run_find_trackers(run, errors);
     ignore_unselected_sections(run);
 }
 

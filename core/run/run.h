@@ -23,7 +23,8 @@
 #define XR_WITH_REWARD 8u
 #define XR_WITH_REFERENCE 16u /* a second, frozen train instance */
 #define XR_WITH_TOKENIZER 32u
-#define XR_TRAINABLE 64u /* the train instance computes gradients */
+#define XR_TRAINABLE 64u     /* the train instance computes gradients */
+#define XR_WITH_TRACKER 128u /* the process that drives a run has trackers */
 
 /* A component that the run selects, with its options and its host. */
 typedef struct xr_part {
@@ -48,6 +49,7 @@ typedef struct xr_model_slot {
 } xr_model_slot;
 
 #define XR_MAX_REWARDS 16
+#define XR_MAX_TRACKERS 8
 
 typedef struct xr_run {
     xr_config *config;          /* borrowed */
@@ -82,6 +84,8 @@ typedef struct xr_run {
     xr_layout layouts[XRAY_ROLE_REWARD + 1]; /* by XRAY_ROLE_* */
     xr_part rewards[XR_MAX_REWARDS];
     size_t reward_count;
+    xr_part trackers[XR_MAX_TRACKERS];
+    size_t tracker_count;
     /* Options of the reward model, or NULL. */
     struct xr_reward_model_config *reward_model_config;
     int32_t end_ids[8]; /* from config.json and generation_config.json */

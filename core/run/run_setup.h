@@ -39,6 +39,10 @@ void xr_run_report_plan(const xr_run *run, const xr_part *part,
 /* Finds the rewards that [run] reward lists. */
 void xr_run_find_rewards(xr_run *run, xr_errors *errors);
 
+/* Finds the trackers that [trainer] logger lists; without XR_WITH_TRACKER, only
+ * checks that there are such. */
+void xr_run_find_trackers(xr_run *run, xr_errors *errors);
+
 /* Finds the reward model's options in a Workhorse, which has no rewards. */
 void xr_run_find_reward_model(xr_run *run, xr_errors *errors);
 

@@ -15,6 +15,7 @@
 #include <xray/reward.h>
 #include <xray/services.h>
 #include <xray/setup.h>
+#include <xray/tracker.h>
 #include <xray/train.h>
 
 AT(xray_header, size, 0);
@@ -488,3 +489,51 @@ AT(xray_reward_ops, poll, 32);
 AT(xray_reward_ops, extension, 40);
 AT(xray_reward_ops, capabilities, 48);
 SIZE(xray_reward_ops, 56);
+
+AT(xray_named_text, name, 0);
+AT(xray_named_text, text, 8);
+AT(xray_named_text, size, 16);
+SIZE(xray_named_text, 24);
+
+AT(xray_histogram, name, 0);
+AT(xray_histogram, edges, 8);
+AT(xray_histogram, counts, 16);
+AT(xray_histogram, count, 24);
+SIZE(xray_histogram, 32);
+
+AT(xray_track_setup, header, 0);
+AT(xray_track_setup, job, 8);
+AT(xray_track_setup, run, 16);
+AT(xray_track_setup, folder, 24);
+AT(xray_track_setup, project, 32);
+AT(xray_track_setup, experiment, 40);
+AT(xray_track_setup, settings, 48);
+AT(xray_track_setup, setting_count, 56);
+AT(xray_track_setup, setting_stride, 64);
+AT(xray_track_setup, step, 72);
+AT(xray_track_setup, resumed, 80);
+AT(xray_track_setup, reserved, 84);
+SIZE(xray_track_setup, 88);
+
+AT(xray_track_step, header, 0);
+AT(xray_track_step, step, 8);
+AT(xray_track_step, time, 16);
+AT(xray_track_step, scalars, 24);
+AT(xray_track_step, scalar_count, 32);
+AT(xray_track_step, scalar_stride, 40);
+AT(xray_track_step, histograms, 48);
+AT(xray_track_step, histogram_count, 56);
+AT(xray_track_step, histogram_stride, 64);
+AT(xray_track_step, texts, 72);
+AT(xray_track_step, text_count, 80);
+AT(xray_track_step, text_stride, 88);
+SIZE(xray_track_step, 96);
+
+AT(xray_tracker_ops, header, 0);
+AT(xray_tracker_ops, create, 8);
+AT(xray_tracker_ops, destroy, 16);
+AT(xray_tracker_ops, submit, 24);
+AT(xray_tracker_ops, flush, 32);
+AT(xray_tracker_ops, probe, 40);
+AT(xray_tracker_ops, extension, 48);
+SIZE(xray_tracker_ops, 56);

@@ -93,7 +93,6 @@ static void keys_are_checked_against_each_other(void **state)
     expect_errors(
         &errors,
         "run.ini:2: [run] log: 'loud' is not one of error, warn, info, debug\n"
-        "run.ini:5: [trainer] logger: 'wandb' is not one of console, jsonl\n"
         "run.ini:4: [trainer] resume_mode: the value resume_path needs "
         "resume_from_path\n"
         "run.ini:6: [trainer] save_freq: 0 is not a number of steps; -1 turns "

@@ -118,6 +118,8 @@ static const struct needs {
     { "xray.algo/0", sizeof(xray_algo_ops),
       "create destroy needs prepare context metric_names loss" },
     { "xray.reward/0", sizeof(xray_reward_ops), "create destroy submit poll" },
+    { "xray.tracker/0", sizeof(xray_tracker_ops),
+      "create destroy submit flush" },
     { "xray.comm/0", sizeof(xray_comm_ops),
       "serves create destroy group all_reduce all_reduce_max reduce_scatter "
       "all_gather broadcast send recv" },
