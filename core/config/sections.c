@@ -334,8 +334,8 @@ static const xray_option trainer_options[] = {
               "Validate the model, or the checkpoint that a run would resume "
               "from, print the metrics and end."),
     XRAY_INT(TRAINER, log_val_generations, "0", 0, 10000, "samples", 0u, SINCE,
-             "Greedy samples that the console shows at each validation, of "
-             "prompts at even distances."),
+             "Greedy samples that the console shows, and trackers get, at each "
+             "validation, of prompts at even distances."),
     XRAY_PATH(TRAINER, default_local_dir, "", 0u, SINCE,
               "Folder of checkpoints and metrics; empty: "
               "checkpoints/PROJECT/EXPERIMENT in the current folder."),

@@ -52,6 +52,7 @@ count_of reference --set algo.grpo.use_kl_loss=true --set rollout.max_num_seqs=3
 count_of critic --set run.algo=ppo --set critic.shuffle=true
 count_of head --set run.algo=ppo --set algo.ppo.preset=trlx
 count_of greedy --set algo.grpo.preset=remax
+count_of tracked --set trainer.logger=jsonl,tensorboard
 # The counter counts: the first step warms up.
 XRAY_STEPS="0 1" XRAY_STEPS_OUT="$work/first.stacks" LD_PRELOAD=$counter \
     train "$work/first" --set trainer.total_training_steps=1 >/dev/null

@@ -149,7 +149,7 @@ static const char *const plugins[] = { "algo-grpo",     "backend-megatron",
                                        "backend-zero3", "device-cpu",
                                        "infer-dsinf",   "infer-paged",
                                        "reward-ffi",    "reward-http",
-                                       "reward-rule" };
+                                       "reward-rule",   "tracker-tensorboard" };
 enum { PLUGINS = sizeof plugins / sizeof plugins[0] };
 
 static cJSON *parse_output(const program_result *r)
