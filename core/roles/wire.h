@@ -24,8 +24,8 @@ typedef struct xr_wire_header {
     uint32_t prompts; /* XR_PROMPTS_* */
     /* Of the mini-batch, each with `sums` and `weights` of its own; 0: none. */
     uint32_t segments;
-    uint32_t spans;    /* of all rows; also their capacity */
-    uint32_t ratios;   /* of the names: xr_loss_spec */
+    uint32_t spans;  /* of all rows; also their capacity */
+    uint32_t ratios; /* of the names: xr_loss_spec */
     uint32_t reserved;
 } xr_wire_header;
 
