@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures collectives of comm-shm among processes of this machine.
+ * Measures collectives of comm-shm among processes of this machine, or of
+ * comm-tcp among processes in network namespaces, which stand for hosts.
  *
  *     bench-comm [ranks [megabytes ...]]
+ *     bench-comm --tcp namespace,namespace... [ranks [megabytes ...]]
+ *
+ * The namespaces (names of `ip netns`) get equal numbers of neighbouring ranks;
+ * "" stands for the one of the program: all ranks use the loopback.
  *
  * Prints one line per collective and size: the larger buffer's bytes over the
  * time from the first rank's start to the return of rank 0, median and best.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -34,6 +41,7 @@ extern char **environ;
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
 
 typedef struct shared_board {
     _Atomic uint32_t arrived;
@@ -42,6 +50,7 @@ typedef struct shared_board {
 } shared_board;
 
 typedef struct rank_env {
+    const char *hosts; /* "-": comm-shm; otherwise comm-tcp's namespaces */
     uint32_t rank;
     uint32_t size;
     shared_board *all;
@@ -161,7 +170,11 @@ static int run_rank(rank_env *e, char **sizes, int count)
                                     .fail = print_failure };
     uint32_t ranks[MOST_RANKS];
     e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
-    e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
+    e->comm =
+        (strcmp(e->hosts, "-") == 0 ? xray_plugin_query_comm_shm
+                                    : xray_plugin_query_comm_tcp)(XRAY_ABI)
+            ->components[0]
+            ->ops;
     if (e->dev->create(&host, NULL, 1, &e->dev_self) != XRAY_OK)
         return 0;
     xray_comm_setup setup = { .header = XRAY_HEADER(xray_comm_setup),
@@ -194,24 +207,51 @@ static int run_rank(rank_env *e, char **sizes, int count)
     return good;
 }
 
-/* Runs one rank. argv: program, "--rank", rank, ranks, descriptor, sizes. */
+/* Moves a rank to its network namespace. */
+static int enter_host(const rank_env *e)
+{
+    char path[256];
+    const char *at = e->hosts;
+    uint32_t count = 1;
+    if (strcmp(at, "-") == 0 || !*at)
+        return 1;
+    for (const char *c = at; *c; c++)
+        count += *c == ',';
+    for (uint32_t skip = e->rank * count / e->size; skip; skip--)
+        at = strchr(at, ',') + 1;
+    (void)snprintf(path, sizeof(path), "/run/netns/%.*s", (int)strcspn(at, ","),
+                   at);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) {
+        (void)fprintf(stderr, "%s cannot be entered: %s\n", path,
+                      strerror(errno));
+        return 0;
+    }
+    (void)close(fd);
+    return 1;
+}
+
+/* Runs one rank. argv: program, "--rank", rank, ranks, descriptor, hosts,
+ * sizes. */
 static int run_as_rank(int argc, char **argv)
 {
-    rank_env e = { .rank = (uint32_t)strtoul(argv[2], NULL, 10),
+    rank_env e = { .hosts = argv[5],
+                   .rank = (uint32_t)strtoul(argv[2], NULL, 10),
                    .size = (uint32_t)strtoul(argv[3], NULL, 10) };
     void *all = mmap(NULL, sizeof(shared_board), PROT_READ | PROT_WRITE,
                      MAP_SHARED, (int)strtol(argv[4], NULL, 10), 0);
     if (all == MAP_FAILED)
         return 1;
     e.all = all;
-    return run_rank(&e, argv + 5, argc - 5) ? 0 : 1;
+    return enter_host(&e) && run_rank(&e, argv + 6, argc - 6) ? 0 : 1;
 }
 
-static int start_all_ranks(uint32_t size, char **sizes, int count, int fd)
+static int start_all_ranks(char *hosts, uint32_t size, char **sizes, int count,
+                           int fd)
 {
     pid_t pids[MOST_RANKS];
     int bad = 0;
-    char *argv[5 + 16 + 1] = { NULL };
+    char *argv[6 + 16 + 1] = { NULL };
     for (uint32_t r = 0; r < size; r++) {
         char text[3][16];
         char program[] = "/proc/self/exe";
@@ -223,8 +263,9 @@ static int start_all_ranks(uint32_t size, char **sizes, int count, int fd)
         argv[1] = option;
         for (int i = 0; i < 3; i++)
             argv[2 + i] = text[i];
+        argv[5] = hosts;
         for (int i = 0; i < count && i < 16; i++)
-            argv[5 + i] = sizes[i];
+            argv[6 + i] = sizes[i];
         if (posix_spawn(&pids[r], program, NULL, NULL, argv, environ) != 0)
             return 1;
     }
@@ -241,17 +282,25 @@ int main(int argc, char **argv)
     char four[] = "4";
     char sixteen[] = "16";
     char more[] = "64";
+    char shm[] = "-";
     char *usual[] = { four, sixteen, more };
-    if (argc > 5 && strcmp(argv[1], "--rank") == 0)
+    char *hosts = shm;
+    if (argc > 6 && strcmp(argv[1], "--rank") == 0)
         return run_as_rank(argc, argv);
+    if (argc > 2 && strcmp(argv[1], "--tcp") == 0) {
+        hosts = argv[2];
+        argc -= 2;
+        argv += 2;
+    }
     uint32_t size = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2;
     int count = argc > 2 ? argc - 2 : 3;
     if (size < 1 || size > MOST_RANKS || count > 16) {
-        (void)fprintf(stderr, "usage: bench-comm [ranks [megabytes ...]]\n");
+        (void)fprintf(stderr, "usage: bench-comm [--tcp namespaces] [ranks "
+                              "[megabytes ...]]\n");
         return 2;
     }
     int fd = memfd_create("bench", 0);
     if (fd < 0 || ftruncate(fd, sizeof(shared_board)) != 0)
         return 1;
-    return start_all_ranks(size, argc > 2 ? argv + 2 : usual, count, fd);
+    return start_all_ranks(hosts, size, argc > 2 ? argv + 2 : usual, count, fd);
 }

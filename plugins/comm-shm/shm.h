@@ -11,6 +11,7 @@
 #include <xray/comm.h>
 
 #include "core/base/services.h"
+#include "core/base/sums.h"
 #include "plugins/comm-shm/control.h"
 
 /* Bytes of staging memory for `in`, and as many for `out`. */
@@ -188,22 +189,6 @@ xray_status shm_stage_attach(shm_comm *comm, uint32_t rank,
 /* Works on pieces until there are none left. Returns 1 if the round has any. */
 int shm_do_pieces(shm_channel *channel, const shm_call *call, shm_round *round);
 
-/* Sums elements first .. first + n - 1: dst[*][i] = sum of src in order, or the
- * largest of them. */
-typedef struct shm_sum {
-    void *const *dst;
-    const void *const *src;
-    uint64_t src_at; /* element of each source at index 0 */
-    uint64_t dst_at;
-    uint32_t dst_count;
-    uint32_t src_count;
-    uint32_t dtype;
-    uint32_t stream; /* 1: results bypass the caches */
-    uint32_t max;    /* 1: the largest instead of the sum */
-    uint32_t reserved;
-} shm_sum;
-
-void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n);
 /* Copies the same bytes to every destination that is not NULL, except for
  * one. */
 typedef struct shm_copy {
@@ -217,7 +202,7 @@ typedef struct shm_copy {
 } shm_copy;
 
 void shm_copy_run(const shm_copy *c);
-/* Makes everything that shm_sum_run and shm_copy_run wrote visible to other
+/* Makes everything that xr_sum_run and shm_copy_run wrote visible to other
  * ranks. */
 void shm_flush_stores(void);
 

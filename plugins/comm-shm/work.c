@@ -78,9 +78,9 @@ static uint64_t count_pieces(const cut *c)
 static void sum_piece(shm_channel *channel, const shm_call *call, const cut *c,
                       uint32_t slice, uint64_t first, uint64_t n)
 {
-    shm_sum s = { .dtype = call->dtype,
-                  .src_count = channel->count,
-                  .max = call->call == XRAY_COMM_ALL_REDUCE_MAX };
+    xr_sum s = { .dtype = call->dtype,
+                 .src_count = channel->count,
+                 .max = call->call == XRAY_COMM_ALL_REDUCE_MAX };
     if (xr_collective_is_in_place(call->call)) {
         s.src = (const void *const *)channel->out;
         s.dst = channel->out;
@@ -93,7 +93,7 @@ static void sum_piece(shm_channel *channel, const shm_call *call, const cut *c,
         s.src_at = slice * c->slice;
         s.stream = c->stream;
     }
-    shm_sum_run(&s, first, n);
+    xr_sum_run(&s, first, n);
 }
 
 static void copy_piece(shm_channel *channel, const shm_call *call, const cut *c,

@@ -49,9 +49,10 @@ typedef struct ranks_env {
     xray_comm_group *world;
     float *one; /* of ranks_barrier */
     const void *comm_config;
-    uint32_t brief;      /* 1: fewer elements and repetitions */
-    const char *serves;  /* a device that the plugin serves */
-    const char *refuses; /* a device that it does not serve */
+    uint32_t brief;        /* 1: fewer elements and repetitions */
+    uint32_t sends_copies; /* 1: ranks read no memory of each other */
+    const char *serves;    /* a device that the plugin serves */
+    const char *refuses;   /* a device that it does not serve */
 } ranks_env;
 
 /* The device and the plugin of a rank; each program links one definition

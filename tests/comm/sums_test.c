@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the sums of comm-shm alone, over as many sources as ranks may be: whole
- * blocks and single elements have the bits of the tree that <xray/comm.h>
+ * Tests the sums of collectives alone, over as many sources as ranks may be:
+ * whole blocks and single elements have the bits of the tree that <xray/comm.h>
  * defines.
  */
 #include "tests/testing.h"
 
 #include <xray/comm.h>
 
-#include "plugins/comm-shm/shm.h"
+#include "core/base/sums.h"
 
-enum { COUNT = 75, MOST = SHM_MAX_RANKS };
+enum { COUNT = 75, MOST = XR_SUM_MOST };
 
 static float sources[MOST][COUNT];
 
@@ -38,13 +38,13 @@ static void sums_of_any_number_follow_the_tree(void **state)
         }
     }
     for (uint32_t n = 1; n <= MOST; n++) {
-        const shm_sum s = { .dst = dst,
-                            .src = src,
-                            .dst_count = 1,
-                            .src_count = n,
-                            .dtype = XRAY_F32,
-                            .stream = n % 2 };
-        shm_sum_run(&s, 0, COUNT);
+        const xr_sum s = { .dst = dst,
+                           .src = src,
+                           .dst_count = 1,
+                           .src_count = n,
+                           .dtype = XRAY_F32,
+                           .stream = n % 2 };
+        xr_sum_run(&s, 0, COUNT);
         for (uint32_t i = 0; i < COUNT; i++) {
             float want = add_ranks(0, n, i);
             if (memcmp(&sum[i], &want, sizeof(want)) != 0)

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums in the order that <xray/comm.h> defines, and copies. Every source is
- * loaded before any destination is written, since they may be the same memory.
+ * Sums in the order that <xray/comm.h> defines. Every source is loaded before
+ * any destination is written, since they may be the same memory.
  */
+#include "core/base/sums.h"
+
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-#include "plugins/comm-shm/shm.h"
-
 #define LANES 8u
-#define BLOCK 32u    /* elements per iteration: four registers */
-#define COPY 0x1000u /* bytes that stay in the first-level cache */
+#define BLOCK 32u /* elements per iteration: four registers */
 
 /* ---- bf16 as the device casts it: to nearest even, NaN stays NaN -------- */
 
@@ -60,15 +59,15 @@ static __m128i narrow8(__m256 f)
  * xray_comm_left. */
 #define LEVELS 6u
 
-_Static_assert(SHM_MAX_RANKS <= 4u << LEVELS, "a level per digit");
+_Static_assert(XR_SUM_MOST <= 4u << LEVELS, "a level per digit");
 
 /* These are compiled for each type and number of sources, so that what they add
  * stays in registers. */
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE inline __attribute__((always_inline))
 
 /* Loads 32 elements of source r, starting at element i. */
-INLINE void load_block(const shm_sum *s, uint32_t r, uint64_t i, int wide,
-                       __m256 *to)
+static INLINE void load_block(const xr_sum *s, uint32_t r, uint64_t i, int wide,
+                              __m256 *to)
 {
     const float *f = (const float *)s->src[r] + i;
     const uint16_t *b = (const uint16_t *)s->src[r] + i;
@@ -76,14 +75,14 @@ INLINE void load_block(const shm_sum *s, uint32_t r, uint64_t i, int wide,
         to[k] = wide ? _mm256_loadu_ps(f + k * LANES) : widen8(b + k * LANES);
 }
 
-INLINE void add_block(__m256 *to, const __m256 *other)
+static INLINE void add_block(__m256 *to, const __m256 *other)
 {
     for (uint32_t k = 0; k < 4; k++)
         to[k] = _mm256_add_ps(to[k], other[k]);
 }
 
-INLINE void add_source(const shm_sum *s, uint32_t r, uint64_t i, int wide,
-                       __m256 *to)
+static INLINE void add_source(const xr_sum *s, uint32_t r, uint64_t i, int wide,
+                              __m256 *to)
 {
     __m256 block[4];
     load_block(s, r, i, wide, block);
@@ -91,8 +90,8 @@ INLINE void add_source(const shm_sum *s, uint32_t r, uint64_t i, int wide,
 }
 
 /* Sums sources r .. r + n - 1, where n is at most 4. */
-INLINE void add_four(const shm_sum *s, uint32_t r, uint32_t n, uint64_t i,
-                     int wide, __m256 *to)
+static INLINE void add_four(const xr_sum *s, uint32_t r, uint32_t n, uint64_t i,
+                            int wide, __m256 *to)
 {
     load_block(s, r, i, wide, to);
     if (n > 1)
@@ -108,7 +107,7 @@ INLINE void add_four(const shm_sum *s, uint32_t r, uint32_t n, uint64_t i,
 }
 
 /* Sums 32 elements of more than four sources, starting at element i. */
-INLINE void add_fours(const shm_sum *s, uint64_t i, int wide, __m256 *acc)
+static INLINE void add_fours(const xr_sum *s, uint64_t i, int wide, __m256 *acc)
 {
     __m256 level[LEVELS][4];
     uint32_t last = (s->src_count - 1) / 4;
@@ -126,8 +125,8 @@ INLINE void add_fours(const shm_sum *s, uint64_t i, int wide, __m256 *acc)
 }
 
 /* Sums 32 elements of `n` sources, or of more than four. */
-INLINE void add_sources(const shm_sum *s, uint32_t n, uint64_t i, int wide,
-                        __m256 *acc)
+static INLINE void add_sources(const xr_sum *s, uint32_t n, uint64_t i,
+                               int wide, __m256 *acc)
 {
     if (n <= 4)
         add_four(s, 0, n, i, wide, acc);
@@ -143,7 +142,8 @@ static void store_lanes(void *to, __m256i v, int past)
         _mm256_storeu_si256((__m256i *)to, v);
 }
 
-INLINE void sum_f32_block(const shm_sum *s, uint32_t n, uint64_t i, int past)
+static INLINE void sum_f32_block(const xr_sum *s, uint32_t n, uint64_t i,
+                                 int past)
 {
     __m256 acc[4];
     add_sources(s, n, s->src_at + i, 1, acc);
@@ -154,7 +154,8 @@ INLINE void sum_f32_block(const shm_sum *s, uint32_t n, uint64_t i, int past)
     }
 }
 
-INLINE void sum_bf16_block(const shm_sum *s, uint32_t n, uint64_t i, int past)
+static INLINE void sum_bf16_block(const xr_sum *s, uint32_t n, uint64_t i,
+                                  int past)
 {
     __m256 acc[4];
     add_sources(s, n, s->src_at + i, 0, acc);
@@ -168,7 +169,7 @@ INLINE void sum_bf16_block(const shm_sum *s, uint32_t n, uint64_t i, int past)
 }
 
 /* A NaN is less than every number. */
-static float join_two(const shm_sum *s, float a, float b)
+static float join_two(const xr_sum *s, float a, float b)
 {
     if (!s->max)
         return a + b;
@@ -176,8 +177,7 @@ static float join_two(const shm_sum *s, float a, float b)
 }
 
 /* Joins element i of sources first .. first + n - 1. */
-static float join_ranks(const shm_sum *s, uint64_t i, uint32_t first,
-                        uint32_t n)
+static float join_ranks(const xr_sum *s, uint64_t i, uint32_t first, uint32_t n)
 {
     if (n == 1)
         return s->dtype == XRAY_F32
@@ -188,14 +188,14 @@ static float join_ranks(const shm_sum *s, uint64_t i, uint32_t first,
     return join_two(s, sum, join_ranks(s, i, first + left, n - left));
 }
 
-static void sum_f32_one(const shm_sum *s, uint64_t i)
+static void sum_f32_one(const xr_sum *s, uint64_t i)
 {
     float sum = join_ranks(s, s->src_at + i, 0, s->src_count);
     for (uint32_t d = 0; d < s->dst_count; d++)
         ((float *)s->dst[d])[s->dst_at + i] = sum;
 }
 
-static void sum_bf16_one(const shm_sum *s, uint64_t i)
+static void sum_bf16_one(const xr_sum *s, uint64_t i)
 {
     float sum = join_ranks(s, s->src_at + i, 0, s->src_count);
     for (uint32_t d = 0; d < s->dst_count; d++)
@@ -203,8 +203,8 @@ static void sum_bf16_one(const shm_sum *s, uint64_t i)
 }
 
 /* Sums whole blocks; returns the first element after them. */
-INLINE uint64_t sum_blocks(const shm_sum *s, uint32_t n, uint64_t i,
-                           uint64_t end, int past)
+static INLINE uint64_t sum_blocks(const xr_sum *s, uint32_t n, uint64_t i,
+                                  uint64_t end, int past)
 {
     if (s->dtype == XRAY_F32)
         for (; i + BLOCK <= end; i += BLOCK)
@@ -215,7 +215,7 @@ INLINE uint64_t sum_blocks(const shm_sum *s, uint32_t n, uint64_t i,
     return i;
 }
 
-void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n)
+void xr_sum_run(const xr_sum *s, uint64_t first, uint64_t n)
 {
     uint64_t end = first + n;
     uint64_t i = first;
@@ -245,37 +245,4 @@ void shm_sum_run(const shm_sum *s, uint64_t first, uint64_t n)
     }
     for (; i < end; i++)
         (wide ? sum_f32_one : sum_bf16_one)(s, i);
-}
-
-/* ---- copies ------------------------------------------------------------- */
-
-/* `n` is at most COPY, so the source is still cached for the next
- * destination. */
-static void copy_block(char *to, const char *from, uint64_t n, int past)
-{
-    uint64_t i = 0;
-    if (past && (uintptr_t)to % 32 == 0)
-        for (; i + 128 <= n; i += 128)
-            for (uint32_t k = 0; k < 128; k += 32)
-                store_lanes(to + i + k,
-                            _mm256_loadu_si256(
-                                (const __m256i *)(const void *)(from + i + k)),
-                            1);
-    memcpy(to + i, from + i, n - i);
-}
-
-void shm_copy_run(const shm_copy *c)
-{
-    for (uint64_t i = 0; i < c->bytes; i += COPY) {
-        uint64_t n = c->bytes - i < COPY ? c->bytes - i : COPY;
-        for (uint32_t d = 0; d < c->count; d++)
-            if (c->dst[d] && d != c->except)
-                copy_block((char *)c->dst[d] + c->at + i, c->src + i, n,
-                           c->stream != 0);
-    }
-}
-
-void shm_flush_stores(void)
-{
-    _mm_sfence();
 }

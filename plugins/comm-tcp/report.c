@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Breaks a channel whose call cannot go on, tells its other ranks, and puts
+ * what every rank does into the text of the error.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/process.h"
+#include "plugins/comm-tcp/tcp.h"
+
+#define TEXT_CAP 900u
+#define WHERE_CAP 160u
+
+/* ---- breaking ----------------------------------------------------------- */
+
+void tcp_break_quietly(tcp_channel *channel, uint32_t cause, uint32_t origin)
+{
+    tcp_comm *comm = channel->comm;
+    const tcp_broken broken = { channel->key, channel->calls + 1, cause,
+                                origin };
+    tcp_note note = { .magic = TCP_NOTE_MAGIC,
+                      .kind = TCP_BREAK,
+                      .channel = channel->key,
+                      .number = channel->calls + 1,
+                      .cause = cause,
+                      .origin = origin };
+    (void)pthread_mutex_lock(&comm->lock);
+    tcp_note_broken(comm, &broken);
+    note.activity = comm->mine;
+    note.activity.age = tcp_clock() - comm->mine.age;
+    for (uint32_t i = 0; i < channel->count; i++)
+        tcp_send_note(comm, channel->ranks[i], &note);
+    (void)pthread_mutex_unlock(&comm->lock);
+    for (uint32_t i = 0; i < channel->count; i++)
+        if (channel->ranks[i] != comm->rank)
+            tcp_line_abandon(&comm->peers[channel->ranks[i]]);
+}
+
+int tcp_differs(tcp_comm *comm, const tcp_peer *peer, const tcp_frame *frame)
+{
+    const tcp_broken broken = { frame->channel, frame->number, TCP_DIFFERENT,
+                                comm->rank };
+    tcp_note note = { .magic = TCP_NOTE_MAGIC,
+                      .kind = TCP_BREAK,
+                      .channel = frame->channel,
+                      .number = frame->number,
+                      .cause = TCP_DIFFERENT,
+                      .origin = comm->rank };
+    (void)pthread_mutex_lock(&comm->lock);
+    tcp_note_broken(comm, &broken);
+    note.activity = comm->mine;
+    note.activity.age = tcp_clock() - comm->mine.age;
+    tcp_send_note(comm, (uint32_t)(peer - comm->peers), &note);
+    (void)pthread_mutex_unlock(&comm->lock);
+    return -(int)TCP_DIFFERENT;
+}
+
+xray_status tcp_break(tcp_channel *channel, const tcp_call *call,
+                      uint32_t cause, uint32_t origin)
+{
+    tcp_break_quietly(channel, cause, origin);
+    xray_status status = tcp_report(channel, call, cause, origin);
+    tcp_trace_state(channel->comm, TCP_GAVE_UP);
+    return status;
+}
+
+/* ---- sentences ---------------------------------------------------------- */
+
+void tcp_say_call(xr_sentence *s, const tcp_activity *a)
+{
+    const xr_collective call = { .call = a->call,
+                                 .dtype = a->dtype,
+                                 .bytes = a->bytes,
+                                 .other = a->other,
+                                 .from = a->from,
+                                 .from_bytes = a->from_bytes };
+    if (a->call == TCP_FORM) {
+        xr_sentence_printf(s, "the forming of a group");
+        return;
+    }
+    xr_collective_print(s, &call);
+    xr_sentence_printf(s, " in group %u", a->group);
+}
+
+/* What the frames of a rank told of it that cannot be asked any more. */
+static tcp_activity recall_call(const tcp_comm *comm, const tcp_peer *peer)
+{
+    const tcp_frame *f = &peer->seen;
+    const tcp_channel *channel = tcp_find_channel(comm, f->channel);
+    tcp_activity a = { .bytes = f->call_bytes,
+                       .call = f->call,
+                       .dtype = f->dtype,
+                       .other = f->root };
+    if (!f->kind || f->call == TCP_FORM || f->extra < peer->told.calls)
+        return peer->told;
+    a.calls = f->extra;
+    if (!channel)
+        return a;
+    a.group = channel->group;
+    a.state = f->number > channel->calls ? TCP_WAITS : TCP_OUTSIDE;
+    if (f->call == XRAY_COMM_BROADCAST && f->root < channel->count)
+        a.other = channel->ranks[f->root];
+    return a;
+}
+
+static void say_process(xr_sentence *s, const tcp_comm *comm, uint32_t rank)
+{
+    const tcp_peer *peer = &comm->peers[rank];
+    xr_sentence_printf(s, "rank %u (pid %u", rank, peer->pid);
+    if (!peer->is_local)
+        xr_sentence_printf(s, " on %s", peer->host);
+    xr_sentence_printf(s, ")");
+}
+
+/* A rank that answers no more: why, and what it did last. */
+static void say_lost_rank(xr_sentence *s, const tcp_comm *comm, uint32_t rank,
+                          const char *is)
+{
+    tcp_activity a = recall_call(comm, &comm->peers[rank]);
+    say_process(s, comm, rank);
+    xr_sentence_printf(s, " %s", is);
+    if (a.calls) {
+        xr_sentence_printf(s, "%s", a.state ? ", in " : ", after ");
+        tcp_say_call(s, &a);
+    }
+}
+
+static void say_activity(xr_sentence *s, uint32_t rank, const tcp_activity *a)
+{
+    if (a->state == TCP_OUTSIDE) {
+        xr_sentence_printf(s, "rank %u is outside any collective", rank);
+        if (a->calls && a->call) {
+            xr_sentence_printf(s, ", after ");
+            tcp_say_call(s, a);
+        }
+        return;
+    }
+    xr_sentence_printf(s, "rank %u %s ", rank,
+                       a->state == TCP_WAITS   ? "waits in"
+                       : a->state == TCP_WORKS ? "works in"
+                                               : "gave up in");
+    tcp_say_call(s, a);
+    if (a->state != TCP_GAVE_UP)
+        xr_sentence_printf(s, " for %.1f s",
+                           1e-9 * (double)(tcp_clock() - a->age));
+}
+
+static const char *find_silence(const tcp_peer *peer)
+{
+    char state = peer->is_local ? xr_process_state(peer->pid) : 0;
+    return state == 'T' || state == 't' ? "is stopped" : "does not answer";
+}
+
+static void say_rank(xr_sentence *s, const tcp_comm *comm, uint32_t rank)
+{
+    const tcp_peer *peer = &comm->peers[rank];
+    if (rank == comm->rank) {
+        say_activity(s, rank, &comm->mine);
+        return;
+    }
+    switch (atomic_load(&peer->fate)) {
+    case TCP_LEFT:
+        xr_sentence_printf(s, "rank %u has ended its part", rank);
+        break;
+    case TCP_DEAD:
+        say_lost_rank(s, comm, rank, "is dead");
+        break;
+    case TCP_SILENT:
+        say_lost_rank(s, comm, rank, "is silent");
+        break;
+    case TCP_GARBLED:
+        say_process(s, comm, rank);
+        xr_sentence_printf(s, " sent bytes that are no frame of comm tcp");
+        break;
+    default:
+        if (peer->answered < peer->asked)
+            say_lost_rank(s, comm, rank, find_silence(peer));
+        else
+            say_activity(s, rank, &peer->told);
+        break;
+    }
+}
+
+static void say_cause(xr_sentence *s, const tcp_comm *comm, uint32_t cause,
+                      uint32_t origin)
+{
+    switch (cause) {
+    case TCP_LATE:
+        xr_sentence_printf(s, "not all ranks arrived within %.1f s",
+                           1e-9 * (double)comm->timeout);
+        break;
+    case TCP_DEAD:
+        xr_sentence_printf(s, "a rank is dead");
+        break;
+    case TCP_DIFFERENT:
+        xr_sentence_printf(s, "the ranks are in different calls");
+        break;
+    case TCP_ABORTED:
+        xr_sentence_printf(s, "rank %u was told to stop", origin);
+        break;
+    case TCP_CANCELED:
+        xr_sentence_printf(s, "the run is stopped");
+        break;
+    case TCP_LEFT:
+        xr_sentence_printf(s, "a rank has ended its part");
+        break;
+    case TCP_SILENT:
+        xr_sentence_printf(s, "the host of a rank has been silent for %.1f s",
+                           1e-9 * (double)comm->heartbeat);
+        break;
+    case TCP_GARBLED:
+        xr_sentence_printf(s, "the line to a rank is garbled");
+        break;
+    default:
+        xr_sentence_printf(s, "rank %u failed in the call", origin);
+        break;
+    }
+}
+
+/* ---- reports ------------------------------------------------------------- */
+
+/* Keeps the error for the calls that follow: "where", then the sentence. */
+static void keep_report(tcp_channel *channel, const char *where,
+                        const char *text, uint32_t cause)
+{
+    size_t first = strlen(where) + 1;
+    size_t second = strlen(text) + 1;
+    channel->broken_cause = cause;
+    free(channel->broken);
+    channel->broken = malloc(first + second);
+    if (!channel->broken)
+        return;
+    memcpy(channel->broken, where, first);
+    memcpy(channel->broken + first, text, second);
+}
+
+static xray_status status_of_cause(uint32_t cause)
+{
+    return cause == TCP_CANCELED ? XRAY_E_CANCELED : XRAY_E_PEER;
+}
+
+xray_status tcp_report_again(tcp_channel *channel)
+{
+    const char *where = channel->broken;
+    return xr_host_fail(channel->comm->host,
+                        status_of_cause(channel->broken_cause), where, "%s",
+                        where + strlen(where) + 1);
+}
+
+xray_status tcp_report(tcp_channel *channel, const tcp_call *call,
+                       uint32_t cause, uint32_t origin)
+{
+    tcp_comm *comm = channel->comm;
+    char text[TEXT_CAP];
+    char where_text[WHERE_CAP];
+    xr_sentence s = { text, sizeof(text), 0 };
+    xr_sentence where = { where_text, sizeof(where_text), 0 };
+    const tcp_activity made = { .bytes = call->call_bytes,
+                                .from_bytes = call->from_bytes,
+                                .group = channel->group,
+                                .call = call->call,
+                                .dtype = call->dtype,
+                                .other = call->other,
+                                .from = call->from };
+    tcp_ask_ranks(channel);
+    say_cause(&s, comm, cause, origin);
+    (void)pthread_mutex_lock(&comm->lock);
+    for (uint32_t i = 0; i < channel->count && s.used < TEXT_CAP - 160; i++) {
+        xr_sentence_printf(&s, "%s", i ? "; " : ": ");
+        say_rank(&s, comm, channel->ranks[i]);
+    }
+    (void)pthread_mutex_unlock(&comm->lock);
+    tcp_say_call(&where, &made);
+    keep_report(channel, where_text, text, cause);
+    return xr_host_fail(comm->host, status_of_cause(cause), where_text, "%s",
+                        text);
+}

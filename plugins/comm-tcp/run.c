@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The course of a call of a group: every rank tells every other one which call
+ * it makes, and all move their bytes at once, as far as each line goes on
+ * without waiting. A call is complete when all ranks are known to be in it and
+ * all bytes have come and gone.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "plugins/comm-tcp/tcp.h"
+
+#define SLICE 10000000u /* ns between looks at what no line tells */
+#define SLICE_MS 10
+
+/* ---- waiting ------------------------------------------------------------ */
+
+uint32_t tcp_fate_of(const tcp_peer *peer)
+{
+    uint32_t fate = atomic_load(&peer->fate);
+    /* What a rank sent before it ended is still in its line, at whose end the
+     * line is marked as well. */
+    int ended = fate == TCP_DEAD || fate == TCP_LEFT;
+    return ended && peer->deaf != 2 ? 0 : fate;
+}
+
+void tcp_wait_went_on(tcp_wait *wait)
+{
+    wait->since = 0;
+}
+
+uint32_t tcp_find_cause(tcp_wait *wait, uint32_t *out_origin)
+{
+    tcp_comm *comm = wait->comm;
+    uint64_t now = tcp_clock();
+    tcp_broken broken;
+    *out_origin = comm->rank;
+    for (uint32_t i = 0; i < 2; i++) {
+        const tcp_channel *c = wait->channels[i];
+        if (c && tcp_is_broken(comm, c->key, c->calls + 1, &broken)) {
+            *out_origin = broken.origin;
+            return broken.cause;
+        }
+    }
+    if (atomic_load(&comm->aborted))
+        return TCP_ABORTED;
+    if (!wait->since)
+        wait->since = now;
+    if (now - wait->looked >= SLICE) {
+        wait->looked = now;
+        if (xr_stop_check(comm->stop, NULL) != XRAY_OK)
+            return TCP_CANCELED;
+    }
+    return comm->timeout && now - wait->since >= comm->timeout ? TCP_LATE : 0;
+}
+
+void tcp_wait_for(tcp_wait *wait, const tcp_peer *peer, int reads)
+{
+    int writes = !tcp_line_is_idle(peer);
+    if (peer->deaf == 2 || (!reads && !writes))
+        return;
+    wait->fds[wait->count++] = (struct pollfd){
+        peer->calls, (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)), 0
+    };
+}
+
+void tcp_wait_sleep(tcp_wait *wait)
+{
+    uint64_t news;
+    wait->fds[wait->count++] = (struct pollfd){ wait->comm->wake, POLLIN, 0 };
+    (void)poll(wait->fds, wait->count, SLICE_MS);
+    if (wait->fds[wait->count - 1].revents)
+        (void)!read(wait->comm->wake, &news, sizeof(news));
+    wait->count = 0;
+}
+
+/* ---- a call ------------------------------------------------------------- */
+
+typedef struct running {
+    xray_comm_group *group;
+    const tcp_call *call;
+    tcp_sums sums;
+    tcp_wait wait;
+    uint32_t all_arrived;
+} running;
+
+static int is_complete(const tcp_run_of_bytes *run)
+{
+    return run->done == run->total;
+}
+
+/* Bytes of a lane that this rank has by now. What it passes on along the ring
+ * is its own part, or its sum as far as it is added, and then what it
+ * receives. */
+static uint64_t count_ready(const running *r, uint32_t index, uint32_t lane)
+{
+    const tcp_flow *flow = &r->group->flows[index];
+    const tcp_run_of_bytes *out = &flow->out[lane];
+    const tcp_channel *all = &r->group->all;
+    if (lane == TCP_DIRECT)
+        return out->total;
+    uint64_t own = r->group->ring[0].bytes;
+    uint64_t have = own;
+    if (r->call->call == XRAY_COMM_BROADCAST)
+        own = have = r->call->root == all->self ? out->total : 0;
+    else if (r->sums.active)
+        have = r->sums.done;
+    uint32_t before = (all->self + all->count - 1) % all->count;
+    if (have == own)
+        have += r->group->flows[before].in[TCP_RING].done;
+    return have < out->total ? have : out->total;
+}
+
+/* Puts the next frame of data to a rank. Returns 0 if there is none now. */
+static int put_data(running *r, uint32_t index)
+{
+    const tcp_channel *all = &r->group->all;
+    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
+    tcp_flow *flow = &r->group->flows[index];
+    for (uint32_t lane = 0; lane < TCP_LANES; lane++) {
+        tcp_run_of_bytes *out = &flow->out[lane];
+        if (is_complete(out))
+            continue;
+        const tcp_segment *s = &out->segments[out->current];
+        uint64_t n = s->bytes - out->in_current;
+        n = n < TCP_PIECE ? n : TCP_PIECE;
+        if (count_ready(r, index, lane) - out->done < n)
+            continue;
+        tcp_frame frame = tcp_frame_of(all, r->call, TCP_DATA);
+        frame.bytes = n;
+        frame.lane = (uint16_t)lane;
+        if (!tcp_line_put(peer, &frame))
+            return 0;
+        peer->payload = s->at + out->in_current;
+        peer->payload_left = n;
+        tcp_run_advance(out, n);
+        return 1;
+    }
+    return 0;
+}
+
+static int send_flow(running *r, uint32_t index)
+{
+    const tcp_channel *all = &r->group->all;
+    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
+    int sent = 0;
+    /* The header of a call goes with the first of its data. */
+    while (!peer->payload_left && put_data(r, index)) {
+        tcp_line_send(peer);
+        sent = 1;
+    }
+    if (!tcp_line_is_idle(peer)) {
+        uint64_t left = peer->payload_left;
+        tcp_line_send(peer);
+        sent |= peer->payload_left != left;
+    }
+    return sent;
+}
+
+static int is_same_call(const running *r, const tcp_frame *f)
+{
+    tcp_frame mine = tcp_frame_of(&r->group->all, r->call, TCP_CALL);
+    return f->kind == TCP_CALL && f->channel == mine.channel &&
+           f->number == mine.number && f->bytes == mine.bytes &&
+           f->call_bytes == mine.call_bytes && f->call == mine.call &&
+           f->dtype == mine.dtype && f->root == mine.root;
+}
+
+/* Has the payload of a frame received to where it belongs. Returns 0 if it has
+ * to wait, and -1 if nothing of the kind is expected. */
+static int take_data(running *r, uint32_t index)
+{
+    const tcp_channel *all = &r->group->all;
+    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
+    const tcp_frame *f = &peer->frame;
+    tcp_run_of_bytes *in = &r->group->flows[index].in[f->lane];
+    if (f->kind != TCP_DATA || f->channel != all->key ||
+        f->number != all->calls + 1 || f->bytes > in->total - in->done)
+        return -1;
+    if (f->lane == TCP_DIRECT && r->sums.active) {
+        char *slot = tcp_sums_slot(&r->sums, index);
+        if (slot)
+            tcp_line_take(peer, slot, in);
+        return slot != NULL;
+    }
+    const tcp_segment *s = &in->segments[in->current];
+    if (f->bytes > s->bytes - in->in_current)
+        return -1;
+    tcp_line_take(peer, s->at + in->in_current, in);
+    return 1;
+}
+
+/* True if more is to come from a rank in this call. */
+static int needs_rank(const running *r, uint32_t index)
+{
+    const tcp_flow *flow = &r->group->flows[index];
+    return !flow->arrived || !is_complete(&flow->in[TCP_DIRECT]) ||
+           !is_complete(&flow->in[TCP_RING]);
+}
+
+/* Returns 1 after progress, and otherwise 0, or a cause as a negative
+ * number. */
+static int receive_flow(running *r, uint32_t index)
+{
+    const tcp_channel *all = &r->group->all;
+    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
+    tcp_flow *flow = &r->group->flows[index];
+    int went_on = 0;
+    while (needs_rank(r, index)) {
+        if (peer->to_left) {
+            if (!tcp_line_receive(all->comm, peer))
+                return went_on;
+        } else if (!tcp_next_frame(all->comm, peer)) {
+            const tcp_offer_seen *o = tcp_find_offer(peer, 0, 0);
+            return flow->arrived || !o
+                       ? went_on
+                       : tcp_differs(all->comm, peer, &o->frame);
+        } else if (!flow->arrived) {
+            if (!is_same_call(r, &peer->frame))
+                return tcp_differs(all->comm, peer, &peer->frame);
+            flow->arrived = 1;
+            peer->parked = 0;
+        } else {
+            int taken = take_data(r, index);
+            if (taken < 0)
+                return tcp_differs(all->comm, peer, &peer->frame);
+            if (!taken)
+                return went_on;
+        }
+        went_on = 1;
+    }
+    return went_on;
+}
+
+/* True if nothing is left to be sent or received. */
+static int is_done(const running *r)
+{
+    const tcp_channel *all = &r->group->all;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (i != all->self &&
+            (needs_rank(r, i) ||
+             !tcp_line_is_idle(&all->comm->peers[all->ranks[i]]) ||
+             (!is_complete(&r->group->flows[i].out[TCP_DIRECT]) ||
+              !is_complete(&r->group->flows[i].out[TCP_RING]))))
+            return 0;
+    return !r->sums.active || r->sums.done == r->sums.bytes;
+}
+
+/* Whether the bytes that others read of the sum's memory have gone. */
+static int has_sent_all(const running *r)
+{
+    const tcp_channel *all = &r->group->all;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (i != all->self &&
+            (!is_complete(&r->group->flows[i].out[TCP_DIRECT]) ||
+             !tcp_line_is_idle(&all->comm->peers[all->ranks[i]])))
+            return 0;
+    return 1;
+}
+
+static void prepare_sleep(running *r)
+{
+    const tcp_channel *all = &r->group->all;
+    for (uint32_t i = 0; i < all->count; i++) {
+        const tcp_peer *peer = &all->comm->peers[all->ranks[i]];
+        if (i != all->self)
+            tcp_wait_for(&r->wait, peer, needs_rank(r, i) && !peer->parked);
+    }
+}
+
+/* Moves what can be moved. Returns as receive_flow does. */
+static int move_bytes(running *r, uint32_t *out_origin)
+{
+    const tcp_channel *all = &r->group->all;
+    int went_on = 0;
+    for (uint32_t k = 1; k < all->count; k++) {
+        uint32_t i = (all->self + k) % all->count;
+        const tcp_peer *peer = &all->comm->peers[all->ranks[i]];
+        went_on |= send_flow(r, i);
+        int got = receive_flow(r, i);
+        if (got < 0)
+            return got;
+        went_on |= got;
+        uint32_t fate = needs_rank(r, i) ? tcp_fate_of(peer) : 0;
+        if (fate) {
+            *out_origin = all->ranks[i];
+            return -(int)fate;
+        }
+    }
+    if (r->sums.active && (!r->sums.holds || has_sent_all(r)))
+        went_on |= tcp_sums_add(&r->sums);
+    return went_on;
+}
+
+static void note_arrival(running *r)
+{
+    const tcp_channel *all = &r->group->all;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (i != all->self && !r->group->flows[i].arrived)
+            return;
+    r->all_arrived = 1;
+    tcp_trace_state(all->comm, TCP_WORKS);
+}
+
+static xray_status run_until_done(running *r)
+{
+    tcp_channel *all = &r->group->all;
+    uint32_t origin = all->comm->rank;
+    while (!is_done(r)) {
+        uint32_t cause = tcp_find_cause(&r->wait, &origin);
+        int went_on = cause ? 0 : move_bytes(r, &origin);
+        if (went_on < 0)
+            cause = (uint32_t)-went_on;
+        /* The cause may be news of a rank that has made this call and ended or
+         * failed in its next one. */
+        if (cause && is_done(r))
+            break;
+        if (cause)
+            return tcp_break(all, r->call, cause, origin);
+        if (went_on) {
+            tcp_wait_went_on(&r->wait);
+            if (!r->all_arrived)
+                note_arrival(r);
+        } else if (!is_done(r)) {
+            prepare_sleep(r);
+            tcp_wait_sleep(&r->wait);
+        }
+    }
+    all->calls++;
+    tcp_trace_state(all->comm, TCP_OUTSIDE);
+    return XRAY_OK;
+}
+
+xray_status tcp_run_call(xray_comm_group *group, const tcp_call *call)
+{
+    tcp_channel *all = &group->all;
+    running r = { .group = group,
+                  .call = call,
+                  .wait = { .comm = all->comm, .channels = { all, NULL } } };
+    if (all->broken)
+        return tcp_report_again(all);
+    tcp_broken broken;
+    if (tcp_is_broken(all->comm, all->key, all->calls + 1, &broken))
+        return tcp_report(all, call, broken.cause, broken.origin);
+    tcp_trace_begin(all, call);
+    tcp_plan_call(group, call);
+    tcp_sums_begin(&r.sums, group, call);
+    tcp_frame frame = tcp_frame_of(all, call, TCP_CALL);
+    if (call->call != TCP_FORM)
+        frame.extra = all->comm->mine.calls;
+    for (uint32_t i = 0; i < all->count; i++)
+        if (i != all->self &&
+            !tcp_line_put(&all->comm->peers[all->ranks[i]], &frame))
+            return tcp_break(all, call, TCP_FAILED, all->comm->rank);
+    return run_until_done(&r);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzzes what comm-tcp reads from other ranks: the first byte chooses the line
+ * of calls, that of notes, or a hello, the rest is what is sent. Whatever it
+ * is, the reader comes to its end, takes in no more than was sent, and hands on
+ * only frames that are valid.
+ */
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "plugins/comm-tcp/tcp.h"
+#include "tests/fuzz/fuzz.h"
+
+static void read_calls(tcp_comm *comm, tcp_peer *peer)
+{
+    char payload[TCP_PIECE];
+    for (int turns = 0; peer->deaf != 2; turns++) {
+        FUZZ_CHECK(turns < 100000);
+        if (tcp_next_frame(comm, peer)) {
+            const tcp_frame *f = &peer->frame;
+            FUZZ_CHECK(tcp_frame_is_valid(f) && f->kind != TCP_LEAVE);
+            FUZZ_CHECK(f->kind != TCP_DATA || f->bytes <= sizeof(payload));
+            tcp_line_take(peer, f->number % 2 ? payload : NULL, NULL);
+        } else if (peer->to_left) {
+            (void)tcp_line_receive(comm, peer);
+        }
+    }
+    FUZZ_CHECK(atomic_load(&peer->fate));
+}
+
+static void read_hello(const uint8_t *data, size_t size)
+{
+    tcp_hello hello = { .magic = 0 };
+    memcpy(&hello, data, size < sizeof(hello) ? size : sizeof(hello));
+    const char *why = tcp_hello_refuse(&hello, 1, 4);
+    FUZZ_CHECK(why || (hello.from > 1 && hello.from < 4 && hello.to == 1 &&
+                       hello.line < TCP_LINES));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static tcp_peer peers[2];
+    int ends[2];
+    /* No more than the socket takes at once. */
+    if (size < 1 || size > 100000)
+        return 0;
+    if (data[0] % 3 == 2) {
+        read_hello(data + 1, size - 1);
+        return 0;
+    }
+    tcp_comm comm = { .size = 2,
+                      .peers = peers,
+                      .lock = PTHREAD_MUTEX_INITIALIZER,
+                      .heard = PTHREAD_COND_INITIALIZER,
+                      .wake = eventfd(0, EFD_NONBLOCK) };
+    memset(peers, 0, sizeof(peers));
+    FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    peers[1].calls = peers[1].notes = ends[0];
+    FUZZ_CHECK(send(ends[1], data + 1, size - 1, 0) == (ssize_t)(size - 1));
+    (void)close(ends[1]);
+    if (data[0] % 3)
+        tcp_read_notes(&comm, 1);
+    else
+        read_calls(&comm, &peers[1]);
+    if (data[0] % 3 == 0)
+        (void)close(ends[0]);
+    FUZZ_CHECK(data[0] % 3 == 0 || peers[1].notes == -1);
+    (void)close(comm.wake);
+    free(comm.broken);
+    free(peers[1].out);
+    return 0;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that the port of a rank lets in nobody who does not know the key of
+ * the run, whatever is sent, and that such guests delay no rank; and that bytes
+ * which are no frame end a line with the name of their rank.
+ */
+#define _GNU_SOURCE
+#include "plugins/comm-tcp/tcp.h"
+
+#include "tests/comm/ranks.h"
+#include "tests/testing.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- doors ----------------------------------------------------------------
+ */
+
+/* Rank 0 of two ranks, which waits for rank 1. */
+typedef struct house {
+    xray_host host;
+    tcp_comm comm;
+    tcp_peer peers[2];
+    tcp_doors doors;
+    uint8_t key[TCP_KEY];
+    struct sockaddr_in at;
+    pthread_t thread;
+    int admitted;
+    char log[8192];
+} house;
+
+static void keep_line_of_log(const xray_host *host, uint32_t level,
+                             const char *line)
+{
+    house *h = host->host_data;
+    size_t used = strlen(h->log);
+    (void)level;
+    (void)snprintf(h->log + used, sizeof(h->log) - used, "%s\n", line);
+}
+
+static void *wait_at_door(void *arg)
+{
+    house *h = arg;
+    h->admitted = tcp_accept_ranks(&h->doors);
+    return NULL;
+}
+
+static void open_house(house *h, uint64_t ms)
+{
+    socklen_t size = sizeof(h->at);
+    memset(h, 0, sizeof(*h));
+    h->host = (xray_host){ .header = XRAY_HEADER(xray_host),
+                           .host_data = h,
+                           .log = keep_line_of_log };
+    h->comm = (tcp_comm){
+        .host = &h->host, .size = 2, .heartbeat = 3000000000u, .peers = h->peers
+    };
+    h->peers[1].calls = h->peers[1].notes = -1;
+    h->at.sin_family = AF_INET;
+    h->at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(tcp_random(h->key, sizeof(h->key)));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&h->at, size), 0);
+    assert_int_equal(listen(fd, 256), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&h->at, &size), 0);
+    h->doors = (tcp_doors){ .comm = &h->comm,
+                            .listener = fd,
+                            .key = h->key,
+                            .until = tcp_clock() + ms * 1000000u };
+    assert_int_equal(pthread_create(&h->thread, NULL, wait_at_door, h), 0);
+}
+
+static void close_house(house *h)
+{
+    (void)pthread_join(h->thread, NULL);
+    (void)close(h->doors.listener);
+    if (h->peers[1].calls >= 0)
+        (void)close(h->peers[1].calls);
+    if (h->peers[1].notes >= 0)
+        (void)close(h->peers[1].notes);
+}
+
+static int knock(const house *h)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(
+        connect(fd, (const struct sockaddr *)&h->at, sizeof(h->at)), 0);
+    return fd;
+}
+
+static void send_bytes(int fd, const void *bytes, size_t size)
+{
+    /* The door may be closed before all has been said. */
+    (void)!send(fd, bytes, size, MSG_NOSIGNAL);
+}
+
+/* The other end closes the connection without a further byte. */
+static void expect_refusal(int fd)
+{
+    char byte;
+    assert_true(recv(fd, &byte, 1, 0) <= 0);
+    (void)close(fd);
+}
+
+/* What one who is let in has said. */
+typedef struct talk {
+    tcp_hello hello;
+    tcp_answer answer;
+    uint8_t proof[TCP_MAC];
+    int fd;
+} talk;
+
+static talk enter_house(const house *h, const uint8_t *key, uint32_t line)
+{
+    talk t = { .fd = knock(h) };
+    assert_true(tcp_hello_make(1, 0, line, &t.hello));
+    send_bytes(t.fd, &t.hello, sizeof(t.hello));
+    assert_int_equal(recv(t.fd, &t.answer, sizeof(t.answer), MSG_WAITALL),
+                     sizeof(t.answer));
+    tcp_proof_make(key, &t.hello, &t.answer, t.proof);
+    send_bytes(t.fd, t.proof, sizeof(t.proof));
+    return t;
+}
+
+/* Both lines of rank 1, whatever came before. */
+static void finish_house(house *h)
+{
+    talk control = enter_house(h, h->key, TCP_CONTROL);
+    talk calls = enter_house(h, h->key, TCP_CALLS);
+    assert_true(tcp_answer_is_true(h->key, &calls.hello, &calls.answer));
+    close_house(h);
+    assert_true(h->admitted);
+    (void)close(control.fd);
+    (void)close(calls.fd);
+}
+
+static void garbage_is_refused(void **state)
+{
+    char junk[4096];
+    house h;
+    (void)state;
+    open_house(&h, 60000);
+    memset(junk, 'G', sizeof(junk));
+    int first = knock(&h);
+    send_bytes(first, junk, sizeof(junk));
+    expect_refusal(first);
+    int half = knock(&h);
+    send_bytes(half, junk, 20);
+    (void)close(half);
+    int web = knock(&h);
+    send_bytes(
+        web, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n\r\n\r\n\r\n",
+        56);
+    expect_refusal(web);
+    finish_house(&h);
+    assert_non_null(
+        strstr(h.log, "rank 0 refused a connection from 127.0.0.1:"));
+    assert_non_null(strstr(h.log, "its first bytes are no hello of a rank"));
+    assert_non_null(strstr(h.log, "it hung up before it said who it is"));
+}
+
+static void hellos_for_other_ranks_are_refused(void **state)
+{
+    static const uint32_t wrong[5][3] = {
+        { 0, 0, 0 }, { 2, 0, 0 }, { 1, 1, 0 }, { 1, 0, 2 }, { 1, 7, 1 }
+    };
+    house h;
+    (void)state;
+    open_house(&h, 60000);
+    for (size_t i = 0; i < 5; i++) {
+        tcp_hello hello;
+        int fd = knock(&h);
+        assert_true(
+            tcp_hello_make(wrong[i][0], wrong[i][1], wrong[i][2], &hello));
+        send_bytes(fd, &hello, sizeof(hello));
+        expect_refusal(fd);
+    }
+    tcp_hello hello;
+    int fd = knock(&h);
+    assert_true(tcp_hello_make(1, 0, 0, &hello));
+    hello.version++;
+    send_bytes(fd, &hello, sizeof(hello));
+    expect_refusal(fd);
+    finish_house(&h);
+    assert_non_null(strstr(h.log, "its hello is for another rank"));
+    assert_non_null(strstr(h.log, "its hello is of another version"));
+}
+
+static void a_wrong_key_is_refused(void **state)
+{
+    uint8_t key[TCP_KEY];
+    house h;
+    (void)state;
+    open_house(&h, 60000);
+    memcpy(key, h.key, sizeof(key));
+    key[TCP_KEY - 1] ^= 1;
+    talk t = enter_house(&h, key, TCP_CALLS);
+    /* Nor does the rank itself pass for another one. */
+    assert_false(tcp_answer_is_true(key, &t.hello, &t.answer));
+    expect_refusal(t.fd);
+    finish_house(&h);
+    assert_non_null(strstr(h.log, "it does not know the key of this run"));
+}
+
+/* Everything that a rank said once is said again. */
+static void what_was_heard_opens_no_door(void **state)
+{
+    tcp_answer answer;
+    house h;
+    (void)state;
+    open_house(&h, 60000);
+    talk t = enter_house(&h, h.key, TCP_CALLS);
+    int fd = knock(&h);
+    send_bytes(fd, &t.hello, sizeof(t.hello)); /* while its line is there */
+    if (recv(fd, &answer, sizeof(answer), MSG_WAITALL) ==
+        (ssize_t)sizeof(answer)) {
+        /* The hello came before the proof of the first one. */
+        send_bytes(fd, t.proof, sizeof(t.proof));
+    }
+    expect_refusal(fd);
+    talk again = enter_house(&h, h.key, TCP_CONTROL);
+    close_house(&h);
+    assert_true(h.admitted);
+    (void)close(t.fd);
+    (void)close(again.fd);
+
+    open_house(&h, 60000); /* the same rank of another run */
+    fd = knock(&h);
+    send_bytes(fd, &t.hello, sizeof(t.hello));
+    assert_int_equal(recv(fd, &answer, sizeof(answer), MSG_WAITALL),
+                     sizeof(answer));
+    assert_true(memcmp(&answer, &t.answer, sizeof(answer)) != 0);
+    send_bytes(fd, t.proof, sizeof(t.proof));
+    expect_refusal(fd);
+    finish_house(&h);
+}
+
+/* More guests than there are seats say nothing. */
+static void silent_guests_delay_nobody(void **state)
+{
+    int fds[100];
+    house h;
+    (void)state;
+    open_house(&h, 60000);
+    for (size_t i = 0; i < 100; i++)
+        fds[i] = knock(&h);
+    uint64_t start = ranks_ms();
+    finish_house(&h);
+    assert_true(ranks_ms() - start < 4000); /* less than their time */
+    for (size_t i = 0; i < 100; i++)
+        (void)close(fds[i]);
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    house h;
+    (void)state;
+    open_house(&h, 200);
+    talk t = enter_house(&h, h.key, TCP_CALLS);
+    close_house(&h);
+    assert_false(h.admitted);
+    assert_int_equal(h.doors.missing, 1);
+    (void)close(t.fd);
+}
+
+/* ---- lines ----------------------------------------------------------------
+ */
+
+static tcp_peer *peer_of(ranks_env *e, uint32_t rank)
+{
+    return &((tcp_comm *)e->comm_self)->peers[rank];
+}
+
+/* Rank 1 sends what is no frame, or no note, on one of its lines to rank 0. */
+static void send_garbage(ranks_env *e, int notes)
+{
+    char junk[256];
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    ranks_meet(e);
+    memset(junk, 0x55, sizeof(junk));
+    if (e->rank == 1) {
+        const tcp_peer *peer = peer_of(e, 0);
+        send_bytes(notes ? peer->notes : peer->calls, junk, sizeof(junk));
+    }
+    ranks_meet(e);
+    uint64_t start = ranks_ms();
+    if (e->rank == 0) {
+        CHECK(e, ranks_barrier(e, e->world) == XRAY_E_PEER);
+        CHECK(e, ranks_said(e, "the line to a rank is garbled"));
+        CHECK(e, ranks_said(e, "rank 1 (pid "));
+        CHECK(e, ranks_said(e, "sent bytes that are no frame of comm tcp"));
+        CHECK(e, ranks_ms() - start < 3000);
+    }
+    ranks_meet(e);
+}
+
+static void garbled_calls(ranks_env *e)
+{
+    send_garbage(e, 0);
+}
+
+static void garbled_notes(ranks_env *e)
+{
+    send_garbage(e, 1);
+}
+
+const scenario ranks_scenarios[] = {
+    { "calls", garbled_calls, 60000 },
+    { "notes", garbled_notes, 60000 },
+    { NULL, NULL, 0 },
+};
+
+static void garbled_lines_end_with_the_name_of_their_rank(void **state)
+{
+    (void)state;
+    ranks_run("calls", 2, NULL);
+    ranks_run("notes", 2, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    ranks_main(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(garbage_is_refused),
+        cmocka_unit_test(hellos_for_other_ranks_are_refused),
+        cmocka_unit_test(a_wrong_key_is_refused),
+        cmocka_unit_test(what_was_heard_opens_no_door),
+        cmocka_unit_test(silent_guests_delay_nobody),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(garbled_lines_end_with_the_name_of_their_rank),
+    };
+    return cmocka_run_group_tests_name("tcp.doors", tests, NULL, NULL);
+}

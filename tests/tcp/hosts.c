@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes and removes network namespaces by the programs `ip` and `tc`. Their
+ * names hold the process that made them, and ranks find them by the
+ * environment.
+ */
+#define _GNU_SOURCE
+#include "tests/tcp/hosts.h"
+
+#include "tests/testing.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+/* Runs a program with words that are separated by spaces. */
+static int run_program(const char *line)
+{
+    char text[256];
+    char *argv[24] = { NULL };
+    char *rest = NULL;
+    int status = -1;
+    pid_t pid = 0;
+    posix_spawn_file_actions_t files;
+    size_t count = 0;
+    (void)snprintf(text, sizeof(text), "%s", line);
+    for (char *w = strtok_r(text, " ", &rest); w && count < 23;
+         w = strtok_r(NULL, " ", &rest))
+        argv[count++] = w;
+    (void)posix_spawn_file_actions_init(&files);
+    (void)posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    int bad = posix_spawnp(&pid, argv[0], &files, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&files);
+    return !bad && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static const char *find_base_name(void)
+{
+    static char name[32];
+    const char *set = getenv("XRAY_TEST_HOSTS");
+    (void)snprintf(name, sizeof(name), "%s", set ? set : "");
+    return name;
+}
+
+static int run_on_host(char letter, const char *program, const char *arguments)
+{
+    char line[256];
+    (void)snprintf(line, sizeof(line), "ip netns exec %s%c %s %s",
+                   find_base_name(), letter, program, arguments);
+    return run_program(line);
+}
+
+int hosts_ip(char letter, const char *arguments)
+{
+    return run_on_host(letter, "ip", arguments);
+}
+
+int hosts_tc(char letter, const char *arguments)
+{
+    return run_on_host(letter, "tc", arguments);
+}
+
+static int set_up_hosts(const char *base)
+{
+    char line[128];
+    int good = 1;
+    for (char c = 'a'; c <= 'b'; c++) {
+        (void)snprintf(line, sizeof(line), "ip netns add %s%c", base, c);
+        good = good && run_program(line);
+    }
+    (void)snprintf(line, sizeof(line),
+                   "ip -n %sa link add wire type veth peer name wire netns %sb",
+                   base, base);
+    good = good && run_program(line);
+    for (char c = 'a'; good && c <= 'b'; c++) {
+        (void)snprintf(line, sizeof(line), "addr add 10.77.0.%d/24 dev wire",
+                       c - 'a' + 1);
+        good = hosts_ip(c, line) && hosts_ip(c, "link set wire up") &&
+               hosts_ip(c, "link set lo up");
+    }
+    return good;
+}
+
+const char *hosts_make(void)
+{
+    char base[32];
+    if (geteuid() != 0)
+        return "only root makes network namespaces";
+    if (!run_program("ip -V"))
+        return "there is no program ip";
+    (void)snprintf(base, sizeof(base), "xray%d", (int)getpid());
+    (void)setenv("XRAY_TEST_HOSTS", base, 1);
+    if (set_up_hosts(base))
+        return NULL;
+    hosts_remove();
+    return "this system makes no network namespaces with virtual interfaces";
+}
+
+void hosts_remove(void)
+{
+    char line[128];
+    for (char c = 'a'; c <= 'b'; c++) {
+        (void)snprintf(line, sizeof(line), "ip netns del %s%c",
+                       find_base_name(), c);
+        (void)run_program(line);
+    }
+    (void)unsetenv("XRAY_TEST_HOSTS");
+}
+
+int hosts_are_there(void)
+{
+    return getenv("XRAY_TEST_HOSTS") != NULL;
+}
+
+void hosts_place(const char *placement)
+{
+    if (placement)
+        (void)setenv("XRAY_TEST_PLACES", placement, 1);
+    else
+        (void)unsetenv("XRAY_TEST_PLACES");
+}
+
+int hosts_enter_by_letter(char letter)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/run/netns/%s%c", find_base_name(),
+                   letter);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int good = fd >= 0 && setns(fd, CLONE_NEWNET) == 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return good;
+}
+
+void hosts_enter(ranks_env *e)
+{
+    const char *places = getenv("XRAY_TEST_PLACES");
+    if (places)
+        CHECK(e, e->rank < strlen(places) &&
+                     hosts_enter_by_letter(places[e->rank]));
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves for ranks on two hosts that the bits are those of comm-shm wherever
+ * each rank is, and that a line which is cut, or of which one end is gone, is
+ * noticed in time with the rank's name. The hosts are network namespaces; where
+ * the system makes none, the ranks are on one host and the lines are not
+ * tested.
+ */
+#define _GNU_SOURCE
+#include "tests/tcp/hosts.h"
+
+#include "tests/testing.h"
+
+#include <signal.h>
+
+#include <xray/numerics.h>
+
+#include "plugins/comm-tcp/tcp.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
+
+#define SOON 6000 /* ms: the heartbeat of 1 s, and 5 s */
+
+void ranks_parts(ranks_env *e)
+{
+    static const tcp_config config = { .interface = "",
+                                       .heartbeat = 1000000000 };
+    e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+    e->comm = xray_plugin_query_comm_tcp(XRAY_ABI)->components[0]->ops;
+    e->comm_config = &config;
+    hosts_enter(e);
+}
+
+/* ---- bits ---------------------------------------------------------------- */
+
+typedef struct both {
+    const xray_comm_ops *shm;
+    void *shm_self;
+    xray_comm_group *group; /* of comm-shm */
+    char *in;
+    char *tcp_out;
+    char *shm_out;
+    uint64_t bytes; /* of each */
+} both;
+
+static void fill_random(char *to, uint64_t bytes, uint32_t dtype, uint64_t seed)
+{
+    for (uint64_t i = 0; i < bytes / 4; i++) {
+        /* Finite numbers of many magnitudes, for both types. */
+        uint32_t word = (uint32_t)xray_mix64(seed, i) & 0x8fff8fffu;
+        word |= 0x38003800u;
+        memcpy(to + 4 * i, &word, 4);
+    }
+    (void)dtype;
+}
+
+static void compare_call(ranks_env *e, const both *b, uint32_t call,
+                         uint64_t count, uint32_t dtype)
+{
+    const xray_comm_ops *ops[2] = { e->comm, b->shm };
+    xray_comm_group *groups[2] = { e->world, b->group };
+    char *outs[2] = { b->tcp_out, b->shm_out };
+    for (uint32_t k = 0; k < 2; k++) {
+        const xray_comm_ops *c = ops[k];
+        memcpy(outs[k], b->in, b->bytes);
+        if (call == XRAY_COMM_ALL_REDUCE)
+            CHECK_OK(e, c->all_reduce(groups[k], NULL, outs[k], count, dtype));
+        else if (call == XRAY_COMM_REDUCE_SCATTER)
+            CHECK_OK(e, c->reduce_scatter(groups[k], NULL, b->in, outs[k],
+                                          count, dtype));
+        else
+            CHECK_OK(e, c->all_gather(groups[k], NULL, b->in, outs[k], count,
+                                      dtype));
+    }
+    CHECK(e, memcmp(b->tcp_out, b->shm_out, b->bytes) == 0);
+}
+
+static void compare_with_shm(ranks_env *e)
+{
+    static const uint64_t counts[] = { 1, 33, 8193, 70001, 300007 };
+    static const uint32_t calls[] = { XRAY_COMM_ALL_REDUCE,
+                                      XRAY_COMM_REDUCE_SCATTER,
+                                      XRAY_COMM_ALL_GATHER };
+    uint32_t ranks[MOST_RANKS];
+    both b = { .shm =
+                   xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops };
+    xray_comm_setup setup = ranks_setup(e, 60000);
+    CHECK_OK(e, b.shm->create(&setup, NULL, &b.shm_self));
+    for (uint32_t r = 0; r < e->size; r++)
+        ranks[r] = r;
+    CHECK_OK(e, b.shm->group(b.shm_self, ranks, e->size, &b.group));
+    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+        b.bytes = (counts[i] * 4 * e->size + 3) / 4 * 4;
+        b.in = ranks_alloc(e, b.bytes);
+        b.tcp_out = ranks_alloc(e, b.bytes);
+        b.shm_out = ranks_alloc(e, b.bytes);
+        for (uint32_t k = 0; k < 6; k++) {
+            uint32_t dtype = k % 2 ? XRAY_BF16 : XRAY_F32;
+            fill_random(b.in, b.bytes, dtype, 10 * i + e->rank);
+            ranks_sleep_ms(xray_mix64(i * 6 + k, e->rank) % 3);
+            compare_call(e, &b, calls[k / 2], counts[i], dtype);
+        }
+        e->dev->free(e->dev_self, b.in);
+        e->dev->free(e->dev_self, b.tcp_out);
+        e->dev->free(e->dev_self, b.shm_out);
+    }
+    b.shm->destroy(b.shm_self);
+}
+
+/* ---- lines ----------------------------------------------------------------
+ */
+
+static void expect_silence(ranks_env *e, uint64_t start, xray_status status,
+                           const char *words)
+{
+    CHECK(e, status == XRAY_E_PEER);
+    CHECK(e, ranks_ms() - start < SOON);
+    CHECK(e, ranks_said(e, "the host of a rank has been silent for 1.0 s"));
+    CHECK(e, ranks_said(e, words));
+    CHECK(e, ranks_said(e, " is silent, after all_reduce of 4 bytes"));
+}
+
+/* The interface of rank 1's host goes down while rank 0 waits for rank 1. The
+ * ranks on both sides learn it. */
+static void cut_line(ranks_env *e)
+{
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    ranks_meet(e);
+    uint64_t start = ranks_ms();
+    if (e->rank == 1) {
+        CHECK(e, hosts_ip('b', "link set wire down"));
+        ranks_sleep_ms(300);
+    }
+    xray_status status = ranks_barrier(e, e->world);
+    if (e->rank == 1 && status == XRAY_OK) /* rank 0 was earlier than the cut */
+        status = ranks_barrier(e, e->world);
+    expect_silence(e, start, status,
+                   e->rank == 1 ? "rank 0 (pid " : "rank 1 (pid ");
+    e->text[0] = '\0';
+    start = ranks_ms();
+    CHECK(e, ranks_barrier(e, e->world) == XRAY_E_PEER);
+    CHECK(e, ranks_ms() - start < 500); /* it does not wait again */
+    CHECK(e, ranks_said(e, "has been silent for 1.0 s"));
+    ranks_meet(e);
+    if (e->rank == 1)
+        CHECK(e, hosts_ip('b', "link set wire up"));
+    ranks_meet(e);
+}
+
+/* The same while much is on the line. */
+static void cut_line_in_work(ranks_env *e)
+{
+    const uint64_t count = 4u << 20;
+    float *a = ranks_alloc(e, count * sizeof(*a));
+    uint64_t start = 0;
+    xray_status status = XRAY_OK;
+    memset(a, 0, count * sizeof(*a));
+    for (int turn = 0; status == XRAY_OK && turn < 1000; turn++) {
+        if (e->rank == 1 && turn == 3)
+            CHECK(e, hosts_ip('b', "link set wire down"));
+        start = ranks_ms();
+        status = e->comm->all_reduce(e->world, NULL, a, count, XRAY_F32);
+    }
+    CHECK(e, status == XRAY_E_PEER && ranks_ms() - start < SOON + 2000);
+    CHECK(e, ranks_said(e, "has been silent for 1.0 s"));
+    ranks_meet(e);
+    if (e->rank == 1)
+        CHECK(e, hosts_ip('b', "link set wire up"));
+    ranks_meet(e);
+}
+
+/* Rank 1 ends while its line is cut, so that rank 0 does not hear it; then the
+ * line is there again, but nobody is at its other end. */
+static void end_unheard(ranks_env *e)
+{
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    ranks_meet(e);
+    if (e->rank == 1) {
+        CHECK(e, hosts_ip('b', "link set wire down"));
+        ranks_meet(e);
+        (void)raise(SIGKILL);
+    }
+    ranks_meet(e);
+    uint64_t start = ranks_ms();
+    ranks_sleep_ms(50);
+    CHECK(e, hosts_ip('b', "link set wire up"));
+    xray_status status = ranks_barrier(e, e->world);
+    CHECK(e, status == XRAY_E_PEER && ranks_ms() - start < SOON);
+    CHECK(e, ranks_said(e, "rank 1 (pid "));
+    CHECK(e, ranks_said(e, "is dead") || ranks_said(e, "is silent"));
+}
+
+/* A process that is stopped for longer than the heartbeat is not silent. */
+static void stop_and_go_on(ranks_env *e)
+{
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    atomic_store(&e->all->notes[e->rank][0], (uint64_t)getpid());
+    ranks_meet(e);
+    if (e->rank == 0) {
+        pid_t other = (pid_t)atomic_load(&e->all->notes[1][0]);
+        CHECK(e, kill(other, SIGSTOP) == 0);
+        ranks_sleep_ms(2500);
+        CHECK(e, kill(other, SIGCONT) == 0);
+    }
+    CHECK_OK(e, ranks_barrier(e, e->world));
+}
+
+/* A line that loses and delays what is sent only takes longer. */
+static void go_through_losses(ranks_env *e)
+{
+    if (e->rank == 0)
+        CHECK(e, hosts_tc('a', "qdisc add dev wire root netem loss 2% delay "
+                               "3ms 2ms"));
+    ranks_meet(e);
+    compare_with_shm(e);
+}
+
+const scenario ranks_scenarios[] = {
+    { "bits", compare_with_shm, 60000 },
+    { "cut", cut_line, 60000 },
+    { "cut_in_work", cut_line_in_work, 60000 },
+    { "unheard", end_unheard, 60000 },
+    { "stop", stop_and_go_on, 60000 },
+    { "losses", go_through_losses, 60000 },
+    { NULL, NULL, 0 },
+};
+
+static void skip_without_hosts(void)
+{
+    if (!hosts_are_there())
+        skip();
+}
+
+static void bits_are_those_of_shm_wherever_ranks_are(void **state)
+{
+    static const char *const placements[] = { "ab",      "aab",     "abab",
+                                              "abba",    "babab",   "aabbab",
+                                              "bbabaab", "aaaabbbb" };
+    (void)state;
+    for (size_t i = 0; i < sizeof(placements) / sizeof(*placements); i++) {
+        uint32_t size = (uint32_t)strlen(placements[i]);
+        hosts_place(hosts_are_there() ? placements[i] : NULL);
+        ranks_run("bits", size, NULL);
+    }
+}
+
+static void cut_lines_are_noticed(void **state)
+{
+    (void)state;
+    skip_without_hosts();
+    hosts_place("ab");
+    ranks_run("cut", 2, NULL);
+    ranks_run("cut_in_work", 2, NULL);
+    ranks_run("unheard", 2, ".k");
+}
+
+static void stopped_processes_are_waited_for(void **state)
+{
+    (void)state;
+    hosts_place(hosts_are_there() ? "ab" : NULL);
+    ranks_run("stop", 2, NULL);
+}
+
+static void losses_change_no_bits(void **state)
+{
+    (void)state;
+    skip_without_hosts();
+    hosts_place("abab");
+    if (!hosts_tc('a', "qdisc add dev lo root netem delay 0ms")) {
+        print_message("skipped: this kernel has no netem\n");
+        skip();
+    }
+    ranks_run("losses", 4, NULL);
+}
+
+int main(int argc, char **argv)
+{
+    ranks_main(argc, argv);
+    const char *why = hosts_make();
+    if (why)
+        print_message("without hosts: %s\n", why);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_are_those_of_shm_wherever_ranks_are),
+        cmocka_unit_test(cut_lines_are_noticed),
+        cmocka_unit_test(stopped_processes_are_waited_for),
+        cmocka_unit_test(losses_change_no_bits),
+    };
+    int failed = cmocka_run_group_tests_name("tcp.hosts", tests, NULL, NULL);
+    if (!why)
+        hosts_remove();
+    return failed;
+}

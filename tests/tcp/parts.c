@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks of comm-tcp on the cpu device.
+ */
+#include "tests/comm/ranks.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
+
+void ranks_parts(ranks_env *e)
+{
+    e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+    e->comm = xray_plugin_query_comm_tcp(XRAY_ABI)->components[0]->ops;
+    e->sends_copies = 1;
+    e->serves = "cpu";
+    e->refuses = "nothing";
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks of comm-tcp on a device that reports that its memory is not the host's.
+ */
+#include <pthread.h>
+
+#include "tests/comm/ranks.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
+
+static xray_device_ops staged;
+
+static const xray_device_ops *cpu_ops(void)
+{
+    return xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+}
+
+static xray_status staged_info(void *self, xray_device_info *out)
+{
+    xray_status status = cpu_ops()->info(self, out);
+    out->host_memory = 0;
+    return status;
+}
+
+static void fill_staged_ops(void)
+{
+    staged = *cpu_ops();
+    staged.info = staged_info;
+}
+
+/* Ranks may be threads. */
+void ranks_parts(ranks_env *e)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, fill_staged_ops);
+    e->dev = &staged;
+    e->comm = xray_plugin_query_comm_tcp(XRAY_ABI)->components[0]->ops;
+    e->sends_copies = 1;
+    e->brief = 1;
+    e->serves = "cuda:0";
+    e->refuses = "cud";
+}
