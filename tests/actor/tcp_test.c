@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of connections between hosts that need no socket: hashes, the
+ * greeting, and frames.
+ */
+#include "core/actor/sha256.h"
+#include "core/actor/tcp_frame.h"
+#include "core/actor/tcp_hello.h"
+#include "tests/testing.h"
+
+/* ---- hashes -------------------------------------------------------------- */
+
+static void expect_hex(const unsigned char *bytes, const char *hex)
+{
+    char text[2 * XR_SHA256_BYTES + 1];
+    for (size_t i = 0; i < XR_SHA256_BYTES; i++)
+        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    assert_string_equal(text, hex);
+}
+
+/* The examples of FIPS 180-4 (NIST's example values for SHA-256). */
+static void sha256_is_that_of_the_standard(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *hex;
+    } cases[] = {
+        { "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852"
+              "b855" },
+        { "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f2"
+                 "0015ad" },
+        { "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1" },
+    };
+    unsigned char out[XR_SHA256_BYTES];
+    xr_sha256 sha;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const size_t size = strlen(cases[i].text);
+        for (size_t cut = 0; cut <= size; cut++) {
+            xr_sha256_begin(&sha);
+            xr_sha256_add(&sha, cases[i].text, cut);
+            xr_sha256_add(&sha, cases[i].text + cut, size - cut);
+            xr_sha256_end(&sha, out);
+            expect_hex(out, cases[i].hex);
+        }
+    }
+    xr_sha256_begin(&sha);
+    for (int i = 0; i < 1000000; i++)
+        xr_sha256_add(&sha, "a", 1);
+    xr_sha256_end(&sha, out);
+    expect_hex(out, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7"
+                    "112cd0");
+}
+
+/* Test cases 1, 2, 3 and 6 of RFC 4231. */
+static void hmac_is_that_of_the_rfc(void **state)
+{
+    unsigned char key[131];
+    unsigned char data[50];
+    unsigned char out[XR_SHA256_BYTES];
+    const char *text = "what do ya want for nothing?";
+    const char *larger = "Test Using Larger Than Block-Size Key - Hash Key "
+                         "First";
+    (void)state;
+    memset(key, 0x0b, 20);
+    xr_hmac_sha256(key, 20, "Hi There", 8, out);
+    expect_hex(out, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e"
+                    "32cff7");
+    xr_hmac_sha256("Jefe", 4, text, strlen(text), out);
+    expect_hex(out, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964"
+                    "ec3843");
+    memset(key, 0xaa, sizeof(key));
+    memset(data, 0xdd, sizeof(data));
+    xr_hmac_sha256(key, 20, data, sizeof(data), out);
+    expect_hex(out, "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ce"
+                    "d565fe");
+    xr_hmac_sha256(key, sizeof(key), larger, strlen(larger), out);
+    expect_hex(out, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0e"
+                    "e37f54");
+}
+
+/* ---- the greeting -------------------------------------------------------- */
+
+static const unsigned char token[XR_TCP_TOKEN] = "the token of this Workhorse";
+static const unsigned char build[XR_TCP_TOKEN] = "this build";
+static const unsigned char nonces[2][XR_TCP_TOKEN] = { "of the Workhorse",
+                                                       "of the run" };
+
+/* Passes what one side sends to the other, in pieces of `piece` bytes. */
+static void pass_bytes(xr_tcp_hello *from, xr_tcp_hello *to, uint32_t piece)
+{
+    for (uint32_t at = 0; at < from->send_size; at += piece) {
+        const uint32_t left = from->send_size - at;
+        xr_tcp_hello_take(to, from->send + at, left < piece ? left : piece);
+    }
+    from->send_size = 0;
+}
+
+/* Both sides up to the proof; the run expects `expected`. */
+static void greet(xr_tcp_hello *horse, xr_tcp_hello *run,
+                  const unsigned char *expected, uint32_t piece)
+{
+    xr_tcp_hello_open(horse, XR_TCP_FOR_MESSAGES, 3, token, build, nonces[0]);
+    xr_tcp_hello_await(run, build, nonces[1]);
+    assert_int_equal(run->want, 80);
+    pass_bytes(horse, run, piece);
+    assert_int_equal(run->state, XR_TCP_HELLO_ASKS);
+    assert_int_equal(run->opening.index, 3);
+    xr_tcp_hello_answer(run, expected);
+    pass_bytes(run, horse, piece);
+}
+
+static void both_sides_greet_each_other(void **state)
+{
+    xr_tcp_hello horse;
+    xr_tcp_hello run;
+    (void)state;
+    for (uint32_t piece = 1; piece < 130; piece += 32) {
+        greet(&horse, &run, token, piece);
+        assert_int_equal(horse.state, XR_TCP_HELLO_DONE);
+        assert_int_equal(run.state, XR_TCP_HELLO_MORE);
+        pass_bytes(&horse, &run, piece);
+        assert_int_equal(run.state, XR_TCP_HELLO_DONE);
+        xr_tcp_hello_take(&run, "more", 4); /* which is not of the greeting */
+        assert_int_equal(run.state, XR_TCP_HELLO_DONE);
+    }
+}
+
+static void strangers_are_refused_by_both(void **state)
+{
+    static const unsigned char other[XR_TCP_TOKEN] = "another token";
+    xr_tcp_hello horse;
+    xr_tcp_hello run;
+    (void)state;
+    greet(&horse, &run, other, 7);
+    assert_int_equal(horse.state, XR_TCP_HELLO_REFUSED);
+    assert_string_equal(horse.why, "the program at this address does not know "
+                                   "the token that this Workhorse was given");
+    /* A Workhorse that does not check it proves nothing to the run, either. */
+    xr_tcp_hello_take(&run, other, XR_TCP_TOKEN);
+    assert_int_equal(run.state, XR_TCP_HELLO_REFUSED);
+    assert_string_equal(run.why, "it does not know the token that Workhorse 3 "
+                                 "was given");
+    greet(&horse, &run, NULL, 200);
+    assert_int_equal(run.state, XR_TCP_HELLO_REFUSED);
+    assert_string_equal(run.why, "it says that it is Workhorse 3, which the "
+                                 "run does not await");
+    assert_string_equal(horse.why, "the run refused this Workhorse: this "
+                                   "Workhorse is not awaited");
+}
+
+/* A proof belongs to the nonce of the run that it answers. */
+static void replayed_proof_is_refused(void **state)
+{
+    static const unsigned char later[XR_TCP_TOKEN] = "the next one of the run";
+    xr_tcp_hello horse;
+    xr_tcp_hello run;
+    (void)state;
+    greet(&horse, &run, token, 200);
+    xr_tcp_hello_await(&run, build, later);
+    xr_tcp_hello_take(&run, &horse.opening, sizeof(horse.opening));
+    xr_tcp_hello_answer(&run, token);
+    pass_bytes(&horse, &run, 200);
+    assert_int_equal(run.state, XR_TCP_HELLO_REFUSED);
+}
+
+static void other_builds_are_named(void **state)
+{
+    static const unsigned char other[XR_TCP_TOKEN] = "older build";
+    xr_tcp_hello horse;
+    xr_tcp_hello run;
+    (void)state;
+    xr_tcp_hello_open(&horse, XR_TCP_FOR_PULSE, 0, token, other, nonces[0]);
+    xr_tcp_hello_await(&run, build, nonces[1]);
+    pass_bytes(&horse, &run, 200);
+    assert_int_equal(run.state, XR_TCP_HELLO_REFUSED);
+    assert_string_equal(run.why, "its program is build 6f6c64657220, while "
+                                 "this run's is build 746869732062");
+    pass_bytes(&run, &horse, 200);
+    assert_string_equal(horse.why,
+                        "the run refused this Workhorse: its program is build "
+                        "6f6c64657220, while this run's is build 746869732062");
+}
+
+static void other_protocols_are_refused(void **state)
+{
+    static const char get[112] = "GET / HTTP/1.1\r\nHost: here\r\n";
+    xr_tcp_hello hello;
+    (void)state;
+    xr_tcp_hello_await(&hello, build, nonces[0]);
+    xr_tcp_hello_take(&hello, get, sizeof(get));
+    assert_int_equal(hello.state, XR_TCP_HELLO_REFUSED);
+    assert_int_equal(hello.send_size, 0);
+    assert_string_equal(hello.why,
+                        "it sent bytes that are no hello of a Workhorse");
+    xr_tcp_hello_open(&hello, XR_TCP_FOR_PULSE, 0, token, build, nonces[0]);
+    xr_tcp_hello_take(&hello, get, sizeof(get));
+    assert_string_equal(hello.why, "there is no run of X-ray at this address");
+}
+
+static void build_has_an_id(void **state)
+{
+    static const unsigned char none[XR_TCP_TOKEN];
+    unsigned char id[XR_TCP_TOKEN] = { 0 };
+    unsigned char again[XR_TCP_TOKEN];
+    (void)state;
+    assert_int_equal(xr_tcp_build_id(id), 0);
+    assert_int_equal(xr_tcp_build_id(again), 0);
+    assert_memory_equal(id, again, sizeof(id));
+    assert_memory_not_equal(id, none, 16);
+}
+
+/* ---- frames -------------------------------------------------------------- */
+
+/* Every bit of a frame and its payload is covered, and so is their order. */
+static void damage_is_noticed(void **state)
+{
+    unsigned char data[300];
+    xr_tcp_frame frame = xr_tcp_frame_of(XR_TCP_MESSAGE, 300);
+    unsigned char *header = (unsigned char *)&frame;
+    (void)state;
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (unsigned char)(i * 7);
+    for (frame.size = 1; frame.size <= sizeof(data); frame.size += 13) {
+        xr_tcp_seal(&frame, data);
+        assert_true(xr_tcp_is_whole(&frame, data));
+        for (size_t bit = 0; bit < 8 * frame.size; bit++) {
+            data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+            assert_false(xr_tcp_is_whole(&frame, data));
+            data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        }
+    }
+    frame.size = sizeof(data);
+    xr_tcp_seal(&frame, data);
+    for (size_t bit = 0; bit < 8 * sizeof(frame); bit++) {
+        if (bit / 8 >= 8 && bit / 8 < 16) /* `size` says what is summed */
+            continue;
+        header[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        assert_false(xr_tcp_is_whole(&frame, data));
+        header[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    for (size_t i = 0; i + 72 <= 256; i += 8) { /* words that change places */
+        unsigned char moved[300];
+        memcpy(moved, data, sizeof(moved));
+        memcpy(moved + i, data + i + 64, 8);
+        memcpy(moved + i + 64, data + i, 8);
+        assert_false(xr_tcp_is_whole(&frame, moved));
+    }
+}
+
+static void headers_are_checked(void **state)
+{
+    xr_tcp_frame good = xr_tcp_frame_of(XR_TCP_MESSAGE, 10);
+    (void)state;
+    good.size = XR_TCP_PIECE;
+    good.rest = 5;
+    assert_true(xr_tcp_is_frame(&good));
+    xr_tcp_frame bad[6] = { good, good, good, good, good, good };
+    bad[0].magic++;
+    bad[1].kind = XR_TCP_KINDS;
+    bad[2].size++;
+    bad[3].size = 0;
+    bad[4].rest = UINT64_MAX;
+    bad[5].kind = XR_TCP_BEAT;
+    for (int i = 0; i < 6; i++)
+        assert_false(xr_tcp_is_frame(&bad[i]));
+    const xr_tcp_frame beat = xr_tcp_frame_of(XR_TCP_BEAT, 0);
+    assert_true(xr_tcp_is_frame(&beat));
+}
+
+static void openings_are_checked(void **state)
+{
+    struct {
+        xr_tcp_head head;
+        xr_tcp_part parts[2];
+        char message[5];
+    } opening = { { 5, 2 },
+                  { { 1, 4096, 4096, 0, 0 }, { 2, 100, 10, 90, 1 } },
+                  "abcd" };
+    const uint64_t size = offsetof(__typeof__(opening), message) + 5;
+    xr_tcp_head head;
+    uint64_t carried = 0;
+    (void)state;
+    assert_ptr_equal(xr_tcp_opening(&opening, size, &head, &carried),
+                     opening.parts);
+    assert_int_equal(carried, 90);
+    assert_int_equal(head.size, 5);
+    for (uint64_t i = 0; i < size; i++)
+        assert_null(xr_tcp_opening(&opening, i, &head, &carried));
+    struct {
+        uint64_t *member;
+        uint64_t value;
+    } cases[] = {
+        { &opening.head.size, 6 },
+        { &opening.head.part_count, 3 },
+        { &opening.head.part_count, UINT64_MAX / 40 + 2 },
+        { &opening.parts[0].size, 0 },
+        { &opening.parts[0].first, 4097 },
+        { &opening.parts[1].count, 91 },
+        { &opening.parts[1].count, UINT64_MAX },
+        { &opening.parts[1].receivers, 2 },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint64_t before = *cases[i].member;
+        *cases[i].member = cases[i].value;
+        assert_null(xr_tcp_opening(&opening, size, &head, &carried));
+        *cases[i].member = before;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sha256_is_that_of_the_standard),
+        cmocka_unit_test(hmac_is_that_of_the_rfc),
+        cmocka_unit_test(both_sides_greet_each_other),
+        cmocka_unit_test(strangers_are_refused_by_both),
+        cmocka_unit_test(replayed_proof_is_refused),
+        cmocka_unit_test(other_builds_are_named),
+        cmocka_unit_test(other_protocols_are_refused),
+        cmocka_unit_test(build_has_an_id),
+        cmocka_unit_test(damage_is_noticed),
+        cmocka_unit_test(headers_are_checked),
+        cmocka_unit_test(openings_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
