@@ -43,12 +43,21 @@ void xr_actor_phase_note(const xr_actor *actor, char *out, size_t size)
         (void)snprintf(out, size, ", in phase \"%s\"", phase);
 }
 
+/* Writes ", pid 4711" for an actor that has a process on this host. */
+static const char *note_pid(const xr_actor *actor, char *out, size_t size)
+{
+    (void)snprintf(out, size, actor->pid ? ", pid %llu" : "",
+                   (unsigned long long)actor->pid);
+    return out;
+}
+
 xray_status xr_actor_blame(const xr_actor *actor, const char *method,
                            xray_status status, xr_err *err)
 {
-    return xr_fail_in(err, status, "actor %s (rank %u, pid %llu): method %s",
-                      actor->name, actor->index, (unsigned long long)actor->pid,
-                      method);
+    char pid[32];
+    return xr_fail_in(err, status, "actor %s (rank %u%s): method %s",
+                      actor->name, actor->index,
+                      note_pid(actor, pid, sizeof(pid)), method);
 }
 
 xr_actor *xr_actors_lost(const xr_actors *actors)
@@ -176,9 +185,10 @@ xray_status xr_actors_check(xr_actors *actors, xr_err *err)
         actor->why.text);
     if (actor->ran)
         return xr_actor_blame(actor, actor->ran, status, err);
-    return xr_fail_in(
-        err, status, "actor %s (rank %u, pid %llu): no method ran", actor->name,
-        actor->index, (unsigned long long)actor->pid);
+    char pid[32];
+    return xr_fail_in(err, status, "actor %s (rank %u%s): no method ran",
+                      actor->name, actor->index,
+                      note_pid(actor, pid, sizeof(pid)));
 }
 
 /* ---- The runtime ---- */

@@ -72,6 +72,17 @@ typedef struct xr_actors xr_actors; /* a runtime and the actors on it */
 typedef struct xr_actor xr_actor;
 typedef struct xr_future xr_future;
 
+/* The runtime that starts actors on other hosts, and what it is configured
+ * with. Actors without a host, and those on "localhost", are started by their
+ * own command line. */
+extern const xray_runtime_ops xr_hosts_runtime;
+typedef struct xr_hosts_config {
+    const char *interface; /* on which actors reach this process; NULL or "":
+                            * the loopback one */
+    const char *launch;    /* a command line with {host} and {address}, or NULL
+                            */
+} xr_hosts_config;
+
 typedef struct xr_actors_setup {
     const xray_runtime_ops *ops; /* NULL: the built-in local runtime */
     const void *config;          /* of the runtime's plugin, or NULL */

@@ -186,7 +186,7 @@ uint32_t cli_job_parts(const char *job);
 xr_config *cli_config(const cli_args *args, const char *file,
                       xr_errors *errors);
 
-/* Serves as a Workhorse of a run until the run ends; `args` are the three
+/* Serves as a Workhorse of a run until the run ends; `args` are the
  * arguments after XR_WORKHORSE_COMMAND (core/roles/workhorse.h). Returns the
  * exit code. */
 int cli_workhorse(char *const *args);

@@ -198,9 +198,10 @@ int main(int argc, char **argv)
     cli_command_line(argc, argv);
     cli_guard_start();
     xr_trial_enable();
-    int code = argc == 5 && strcmp(argv[1], XR_WORKHORSE_COMMAND) == 0
-                   ? cli_workhorse(argv + 2)
-                   : dispatch_command(argc - 1, argv + 1);
+    int code =
+        (argc == 3 || argc == 5) && strcmp(argv[1], XR_WORKHORSE_COMMAND) == 0
+            ? cli_workhorse(argv + 2)
+            : dispatch_command(argc - 1, argv + 1);
     cli_guard_stop();
     if (fflush(stdout) || ferror(stdout)) {
         if (errno != EPIPE)

@@ -43,10 +43,13 @@ static xray_status serve_on_runtime_plugin(const char *name,
 int cli_workhorse(char *const *args)
 {
     xr_err err = { "" };
-    xray_status status =
-        strcmp(args[0], XR_WORKHORSE_LOCAL) == 0
-            ? serve_workhorse(NULL, NULL, args[2], &err)
-            : serve_on_runtime_plugin(args[0], args[1], args[2], &err);
+    xray_status status;
+    if (!args[1])
+        status = serve_workhorse(&xr_hosts_runtime, NULL, args[0], &err);
+    else if (strcmp(args[0], XR_WORKHORSE_LOCAL) == 0)
+        status = serve_workhorse(NULL, NULL, args[2], &err);
+    else
+        status = serve_on_runtime_plugin(args[0], args[1], args[2], &err);
     if (status == XRAY_OK)
         return CLI_OK;
     if (status != XRAY_E_CANCELED) /* which the parent asked for */

@@ -130,8 +130,10 @@ int xr_verl_key(const char *section, const char *key, xr_str *out);
 int xr_verl_section_key(const xr_config *config, const char *section,
                         const char *key, xr_str *out);
 
-/* Options of [placement]. */
-extern const xray_option xr_placement_options[5];
+/* Options of [placement], [runtime] and [runtime.hosts]. */
+extern const xray_option xr_placement_options[6];
+extern const xray_option xr_runtime_options[2];
+extern const xray_option xr_hosts_options[1];
 /* Options of [actor], [critic] and [ref]. */
 extern const xray_option xr_actor_options[12];
 extern const xray_option xr_critic_options[9];

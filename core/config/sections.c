@@ -64,9 +64,10 @@ static const xray_option run_options[] = {
              "models."),
     XRAY_STRING(
         RUN, runtime, "auto", 0u, SINCE,
-        "How Workhorses start: local starts processes on this host; auto runs "
-        "a single rank in this process and several ranks as local; any other "
-        "name is a plugin, with options in [runtime.NAME]."),
+        "How Workhorses start: local starts processes on this host; hosts on "
+        "those of [placement] hosts; auto runs a single rank in this process "
+        "and several ranks as local; any other name is a plugin, with options "
+        "in [runtime.NAME]."),
     XRAY_STRING(
         RUN, comm, XR_DEFAULT_COMM, 0u, SINCE,
         "The collectives among ranks; their options are in [comm.NAME]."),
@@ -407,8 +408,12 @@ static const xray_option reward_options[] = {
     }
 static const xr_section_info sections[] = {
     { "run", "The components of the run and its ranks.", TABLE(run_options) },
-    { "placement", "Which ranks hold which model.",
+    { "placement", "Which ranks hold which model, and on which hosts.",
       TABLE(xr_placement_options) },
+    { "runtime", "How Workhorses and the run reach each other.",
+      TABLE(xr_runtime_options) },
+    { "runtime.hosts", "How Workhorses start with [run] runtime = hosts.",
+      TABLE(xr_hosts_options) },
     { "model", "The model that is trained.", TABLE(model_options) },
     { "data", "Data files, prompts and their conversion to tokens.",
       TABLE(data_options) },
@@ -469,6 +474,8 @@ void xr_run_decode(xr_config *config, xr_run_config *out, xr_errors *errors)
     } parts[] = {
         { "run", XR_TABLE(run_options), &out->run },
         { "placement", XR_TABLE(xr_placement_options), &out->placement },
+        { "runtime", XR_TABLE(xr_runtime_options), &out->runtime },
+        { "runtime.hosts", XR_TABLE(xr_hosts_options), &out->runtime },
         { "model", XR_TABLE(model_options), &out->model },
         { "data", XR_TABLE(data_options), &out->data },
         { "rollout", XR_TABLE(rollout_options), &out->rollout },

@@ -38,7 +38,14 @@ typedef struct xr_placement_section { /* [placement]: ranks of each role */
     xray_list critic;
     xray_list reward;
     xray_list rollout;
+    xray_list hosts; /* "a:2": name and number of ranks */
 } xr_placement_section;
+
+typedef struct xr_runtime_section { /* [runtime], [runtime.hosts] */
+    const char *interface;
+    int64_t silence; /* ns */
+    const char *launch;
+} xr_runtime_section;
 
 enum { XR_INIT_LOAD, XR_INIT_RANDOM };
 typedef struct xr_model_section { /* [model] */
@@ -204,6 +211,7 @@ typedef struct xr_reward_section { /* [reward.NAME]: the core's keys */
 typedef struct xr_run_config {
     xr_run_section run;
     xr_placement_section placement;
+    xr_runtime_section runtime;
     xr_model_section model;
     xr_data_section data;
     xr_rollout_section rollout;

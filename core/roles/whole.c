@@ -9,10 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/base/file.h"
 #include "core/base/str.h"
 #include "core/roles/whole_inner.h"
 #include "core/roles/workhorse.h"
+#include "core/run/hosts.h"
 #include "core/run/replicas.h"
 #include "model/hf/config.h"
 
@@ -50,29 +53,51 @@ static xray_status allocate_arrays(xr_whole *w, xr_err *err)
                              : status;
 }
 
+static int is_on_hosts(const xr_run *run)
+{
+    return strcmp(run->ini.run.runtime, XR_HOSTS) == 0;
+}
+
+/* What a Workhorse is created with: the parts of the run, the folders of its
+ * plugins, the working directory, to which paths are relative, and the INI. */
+static void write_text(const xr_run *run, xr_str *out)
+{
+    char here[XR_PATH_CAP];
+    const char *folders = run->plugin_path;
+    xr_str_printf(
+        out, "%u %s\n%s\n", run->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER),
+        folders ? folders : "", getcwd(here, sizeof(here)) ? here : "");
+    xr_config_print(run->config, 0, out);
+}
+
 static xray_status spawn_workhorses(xr_whole *w, xr_err *err)
 {
     const char *folders = w->run->plugin_path;
     const xr_part *runtime = &w->run->runtime;
+    const int hosts = is_on_hosts(w->run);
+    /* With runtime = hosts the address alone says everything. */
     const char *const argv[] = { "/proc/self/exe", XR_WORKHORSE_COMMAND,
-                                 runtime->ops ? runtime->component->name
-                                              : XR_WORKHORSE_LOCAL,
+                                 hosts          ? NULL
+                                 : runtime->ops ? runtime->component->name
+                                                : XR_WORKHORSE_LOCAL,
                                  folders ? folders : "", NULL };
     xr_str text = { 0 };
-    xr_str_printf(&text, "%u %s\n",
-                  w->run->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER),
-                  folders ? folders : "");
-    xr_config_print(w->run->config, 0, &text);
+    write_text(w->run, &text);
     xray_status status =
         text.failed ? xr_fail(err, XRAY_E_NOMEM, "out of memory for the INI")
                     : XRAY_OK;
     for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++) {
-        char name[32];
-        (void)snprintf(name, sizeof(name), "workhorse %u", r);
+        char name[32 + XR_HOST_NAME_CAP];
+        char room[XR_HOST_NAME_CAP];
+        const char *host =
+            xr_hosts_name(&w->run->ini, &w->run->placement, r, room);
+        (void)snprintf(name, sizeof(name), "workhorse %u%s%s", r,
+                       host ? " on " : "", host ? host : "");
         xr_actor_spawn_spec spec = { .class_ = &xr_workhorse_class,
                                      .argv = argv,
                                      .name = name,
                                      .text = xr_str_text(&text),
+                                     .host = host,
                                      .devices = 1,
                                      .index = r,
                                      .count = w->size };
@@ -128,6 +153,7 @@ static void free_whole(xr_whole *w)
         xr_str_free(&w->horse[r].metrics);
     }
     xr_actors_free(w->actors);
+    xr_host_free(w->host);
     xr_balance_free(&w->balance);
     xr_views_free(&w->views);
     free(w->cost);
@@ -135,6 +161,32 @@ static void free_whole(xr_whole *w)
     free(w->unit);
     free(w->start);
     free(w);
+}
+
+static xray_status start_runtime(xr_whole *w, xr_err *err)
+{
+    const xr_part *runtime = &w->run->runtime;
+    const xr_runtime_section *ini = &w->run->ini.runtime;
+    const xr_hosts_config hosts = { ini->interface, ini->launch };
+    const uint64_t silence = (uint64_t)ini->silence / 1000000;
+    xr_actors_setup setup = {
+        .ops = runtime->ops,
+        .config = runtime->config,
+        .host = runtime->host ? xr_host_api(runtime->host) : NULL,
+        .actors = w->size,
+        .hang_ms = silence < UINT32_MAX ? (uint32_t)silence : UINT32_MAX,
+        .fail_together = 1,
+        .extra = sizeof(xray_comm_trace)
+    };
+    if (is_on_hosts(w->run)) {
+        w->host = xr_host_new("runtime.hosts", &w->run->sink);
+        if (!w->host)
+            return xr_fail(err, XRAY_E_NOMEM, "out of memory for the hosts");
+        setup.ops = &xr_hosts_runtime;
+        setup.config = &hosts;
+        setup.host = xr_host_api(w->host);
+    }
+    return xr_actors_new(&setup, err, &w->actors);
 }
 
 xray_status xr_whole_open(xr_roles *roles, xr_err *err, xr_whole **out)
@@ -145,17 +197,9 @@ xray_status xr_whole_open(xr_roles *roles, xr_err *err, xr_whole **out)
     w->run = roles->run;
     w->size = roles->run->placement.size;
     w->per_token = cost_per_token(roles->run);
-    const xr_part *runtime = &roles->run->runtime;
-    xr_actors_setup setup = { .ops = runtime->ops,
-                              .config = runtime->config,
-                              .host = runtime->host ? xr_host_api(runtime->host)
-                                                    : NULL,
-                              .actors = w->size,
-                              .fail_together = 1,
-                              .extra = sizeof(xray_comm_trace) };
     xray_status status = allocate_arrays(w, err);
     if (status == XRAY_OK)
-        status = xr_actors_new(&setup, err, &w->actors);
+        status = start_runtime(w, err);
     if (status == XRAY_OK)
         status = spawn_workhorses(w, err);
     if (status == XRAY_OK)

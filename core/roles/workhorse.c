@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/file.h"
 #include "core/roles/local.h"
@@ -41,6 +42,31 @@ static xray_status gather_from_ranks(void *ctx, const void *mine, uint64_t size,
                            all, &w->gather_err);
 }
 
+/* Paths of the INI are relative to where the run was started. On another host
+ * the folder may be missing, which then matters to no absolute path. */
+static void enter_directory(const char *line)
+{
+    char here[XR_PATH_CAP];
+    const size_t size = strcspn(line, "\n");
+    if (!size || size >= sizeof(here))
+        return;
+    memcpy(here, line, size);
+    here[size] = '\0';
+    if (chdir(here) != 0)
+        return;
+}
+
+/* Plugins choose the device of this rank by the first of these variables that
+ * they know: its number among the ranks of its host, and of the run. */
+static void name_rank(uint32_t rank, uint32_t local)
+{
+    char number[16];
+    (void)snprintf(number, sizeof(number), "%u", rank);
+    (void)setenv("XRAY_RANK", number, 1);
+    (void)snprintf(number, sizeof(number), "%u", local);
+    (void)setenv("XRAY_LOCAL_RANK", number, 1);
+}
+
 static xray_status open_workhorse_run(worker *w, const char *text, xr_err *err)
 {
     xr_errors errors = { 0 };
@@ -52,10 +78,14 @@ static xray_status open_workhorse_run(worker *w, const char *text, xr_err *err)
         return xr_fail(err, XRAY_E_BUG, "a Workhorse's text has no first line");
     memcpy(folders, rest + 1, line - 1);
     folders[line - 1] = '\0';
+    const char *ini = rest + line + 1;
+    enter_directory(ini);
+    ini += strcspn(ini, "\n");
+    ini += *ini == '\n';
     w->config = xr_config_new();
     if (!w->config)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the INI");
-    xr_config_read_text(w->config, "the run's INI", rest + line + 1, &errors);
+    xr_config_read_text(w->config, "the run's INI", ini, &errors);
     if (!errors.count)
         w->run =
             xr_run_new(w->config, *folders ? folders : NULL, with, &errors);
@@ -86,14 +116,13 @@ static xray_status start_workhorse(worker *w, const char *text, xr_err *err)
                           .gather_ctx = w,
                           .gather = gather_from_ranks };
     link.traces = xr_actor_extras(w->context, &link.trace_stride);
-    char number[16];
-    /* Plugins choose the device of this rank by this variable. */
-    (void)snprintf(number, sizeof(number), "%u", rank);
-    (void)setenv("XRAY_RANK", number, 1);
+    name_rank(rank, rank);
     xr_actor_phase(w->context, "reading the configuration");
     xray_status status = open_workhorse_run(w, text, err);
     if (status != XRAY_OK)
         return status;
+    if (w->run->placement.hosts && rank < w->run->placement.size)
+        name_rank(rank, w->run->placement.local[rank]);
     uint64_t rows = xr_run_max_rows(w->run);
     status = xr_views_init(&w->views, rows, err);
     xr_actor_phase(w->context, "creating device, models and engine");

@@ -42,7 +42,8 @@ extern const xr_actor_class xr_workhorse_class;
 
 /* Arguments that start the program as a Workhorse: "PROGRAM
  * XR_WORKHORSE_COMMAND RUNTIME FOLDERS ADDRESS", with the name of the runtime,
- * the folders of its plugin, and its address. */
+ * the folders of its plugin, and its address; or, with the runtime of several
+ * hosts, "PROGRAM XR_WORKHORSE_COMMAND ADDRESS". */
 #define XR_WORKHORSE_COMMAND "workhorse"
 #define XR_WORKHORSE_LOCAL "local"
 

@@ -80,7 +80,7 @@ void xr_placement_read(const xr_config *config, const xr_run_config *ini,
 {
     const xr_placement_section *p = &ini->placement;
     uint32_t size = (uint32_t)ini->run.ranks;
-    *out = (xr_placement){ .size = size };
+    *out = (xr_placement){ .size = size, .most_here = size };
     read_role_ranks(config, "actor", &p->actor, size, &out->actor, errors);
     if (!out->actor.count)
         set_all_ranks(size, &out->actor);

@@ -14,8 +14,12 @@ typedef struct xr_ranks {
 } xr_ranks;
 
 typedef struct xr_placement {
-    uint32_t size; /* ranks of the run */
-    uint32_t reserved;
+    uint32_t size;                /* ranks of the run */
+    uint32_t most_here;           /* the most ranks of one host */
+    uint32_t hosts;               /* different hosts; 0: the runtime's choice */
+    uint32_t elsewhere;           /* 1: not all of them are localhost */
+    uint32_t host[XR_MAX_RANKS];  /* of each rank: in [placement] hosts */
+    uint32_t local[XR_MAX_RANKS]; /* its number among those of its host */
     xr_ranks actor;
     xr_ranks reference;
     xr_ranks critic;

@@ -15,6 +15,7 @@
 #include "core/data/data.h"
 #include "core/deepspeed/deepspeed.h"
 #include "core/plugin/guard.h"
+#include "core/run/hosts.h"
 #include "core/run/run_setup.h"
 
 static void log_to_stderr(void *ctx, uint32_t level, const char *instance,
@@ -285,7 +286,7 @@ static void read_deepspeed(const xr_run *run, xr_errors *errors)
 static void share_threads(xr_run *run)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t each = cores > 0 ? cores / run->ini.run.ranks : 1;
+    int64_t each = cores > 0 ? cores / run->placement.most_here : 1;
     if (run->ini.run.ranks > 1 && run->ini.run.threads == 0)
         run->ini.run.threads = each > 0 ? each : 1;
 }
@@ -432,6 +433,13 @@ static void find_comm(xr_run *run, xr_errors *errors)
         xr_errors_add(errors, "%s: [run] comm: %s does not serve the device %s",
                       xr_config_location(run->config, "run", "comm"), name,
                       run->device.component->name);
+    if (run->comm.component && run->placement.hosts > 1 &&
+        !(XRAY_HAS(xray_comm_ops, ops, spans_hosts) && ops->spans_hosts()))
+        xr_errors_add(errors,
+                      "%s: [run] comm: %s serves the ranks of one host only, "
+                      "and [placement] hosts names %u",
+                      xr_config_location(run->config, "run", "comm"), name,
+                      run->placement.hosts);
 }
 
 static void find_parts(xr_run *run, xr_errors *errors)
@@ -444,7 +452,8 @@ static void find_parts(xr_run *run, xr_errors *errors)
     if (selected->ranks > 1 && run->device.component)
         find_comm(run, errors);
     if (strcmp(selected->runtime, "auto") != 0 &&
-        strcmp(selected->runtime, "local") != 0)
+        strcmp(selected->runtime, "local") != 0 &&
+        strcmp(selected->runtime, XR_HOSTS) != 0)
         xr_run_find_part(run, &run->runtime, XRAY_IFACE_RUNTIME,
                          selected->runtime, NULL, errors);
     if (run->with & XR_WITH_TRAIN)
@@ -491,6 +500,7 @@ xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
         return NULL;
     }
     xr_placement_read(config, &run->ini, &run->placement, errors);
+    xr_hosts_read(config, &run->ini, &run->placement, errors);
     xr_run_reset_layouts(run);
     share_threads(run);
     run->sink.write = log_to_stderr;

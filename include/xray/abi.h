@@ -54,7 +54,7 @@ extern "C" {
 #endif
 
 #define XRAY_ABI_MAJOR 0u
-#define XRAY_ABI_MINOR 2u
+#define XRAY_ABI_MINOR 3u
 #define XRAY_ABI_MAKE(major, minor) (((major) << 16) | (minor))
 #define XRAY_ABI XRAY_ABI_MAKE(XRAY_ABI_MAJOR, XRAY_ABI_MINOR)
 

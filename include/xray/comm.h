@@ -183,6 +183,10 @@ typedef struct xray_comm_ops {
 
     /* Finds an extension by its id; NULL if there is none. [any] */
     const void *(*extension)(void *self, const char *id);
+
+    /* 1 if the ranks may be on several hosts, 0 (as without this member) if all
+     * must be on one. Pure. [any] */
+    uint32_t (*spans_hosts)(void);
 } xray_comm_ops;
 
 #endif

@@ -156,7 +156,7 @@ static inline uint32_t xray_abi_serves(uint32_t host, uint32_t built,
 
 /* The values of XRAY_ABI_* without the suffix u, for use in strings. */
 #define XRAY_ABI_MAJOR_N 0
-#define XRAY_ABI_MINOR_N 2
+#define XRAY_ABI_MINOR_N 3
 
 #ifdef __cplusplus
 }

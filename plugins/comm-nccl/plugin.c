@@ -370,6 +370,11 @@ static void nccl_abort(void *self)
     atomic_store(&comm->aborted, 1);
 }
 
+static uint32_t nccl_spans_hosts(void)
+{
+    return 1;
+}
+
 static const xray_comm_ops ops = {
     .header = XRAY_HEADER(xray_comm_ops),
     .serves = nccl_serves,
@@ -386,6 +391,7 @@ static const xray_comm_ops ops = {
     .exchange = nccl_exchange,
     .all_to_all = nccl_all_to_all,
     .abort = nccl_abort,
+    .spans_hosts = nccl_spans_hosts,
 };
 
 static const xray_component nccl = {

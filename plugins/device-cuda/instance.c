@@ -112,10 +112,12 @@ static xray_status explain_no_device(const xray_host *host, cudaError_t error)
                         cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-/* The rank that the core has given this process; 0 without one. */
+/* The rank that the core has given this process, among those of its host; 0
+ * without one. */
 static int read_process_rank(void)
 {
-    const char *text = getenv("XRAY_RANK");
+    const char *local = getenv("XRAY_LOCAL_RANK");
+    const char *text = local ? local : getenv("XRAY_RANK");
     long rank = text ? strtol(text, NULL, 10) : 0;
     return rank > 0 && rank < INT_MAX ? (int)rank : 0;
 }

@@ -55,7 +55,8 @@ AT(xray_comm_ops, exchange, 96);
 AT(xray_comm_ops, all_to_all, 104);
 AT(xray_comm_ops, abort, 112);
 AT(xray_comm_ops, extension, 120);
-SIZE(xray_comm_ops, 128);
+AT(xray_comm_ops, spans_hosts, 128);
+SIZE(xray_comm_ops, 136);
 
 AT(xray_cuda_ops, header, 0);
 AT(xray_cuda_ops, index, 8);

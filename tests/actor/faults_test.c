@@ -135,6 +135,7 @@ static void absent_parent_blames_nobody(void **state)
 
 static void exits_are_reported(void **state)
 {
+    RIG_LOCAL_ONLY();
     (void)state;
     static const struct {
         int32_t how;
@@ -291,6 +292,7 @@ static void refusal_of_another_is_reported(void **state)
 
 static void malformed_bytes_end_an_actor(void **state)
 {
+    RIG_LOCAL_ONLY();
     (void)state;
     /* An unknown frame; one of 2^60 bytes; a region without memory; a hello; a
      * malformed message; an answer to no call. */
@@ -423,6 +425,7 @@ static void faults_of_a_runtime_are_named(void **state)
 
 static void many_actors_leave_nothing(void **state)
 {
+    RIG_LOCAL_ONLY();
     (void)state;
     enum { CYCLES = 200 };
     xr_err err = { "" };

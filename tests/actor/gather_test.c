@@ -92,6 +92,7 @@ static void gathers_that_cannot_end_are_refused(void **state)
 /* The caller reads an actor's bytes at any time, and other actors do. */
 static void actors_show_their_records(void **state)
 {
+    RIG_LOCAL_ONLY();
     (void)state;
     xr_err err = { "" };
     xr_str before = { 0 };
@@ -115,6 +116,7 @@ static void actors_show_their_records(void **state)
 
 static void actors_of_another_host_are_refused(void **state)
 {
+    RIG_LOCAL_ONLY();
     (void)state;
     xr_err err = { "" };
     char own[256] = "";

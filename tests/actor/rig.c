@@ -267,17 +267,27 @@ int rig_child(int argc, char **argv, int *out_code)
     xr_err err = { "" };
     if (argc != 3 || strcmp(argv[1], "--actor"))
         return 0;
-    xray_status status = xr_actor_serve(classes, 1, NULL, NULL, argv[2], &err);
+    const int hosts = strncmp(argv[2], "tcp:", 4) == 0;
+    xray_status status = xr_actor_serve(
+        classes, 1, hosts ? &xr_hosts_runtime : NULL, NULL, argv[2], &err);
     *out_code = status < 0 ? 9 : 0;
     return 1;
+}
+
+int rig_on_hosts(void)
+{
+    return getenv("XRAY_TEST_HOSTS") != NULL;
 }
 
 xr_actors *rig_actors(const xr_actors_setup *setup)
 {
     static const xr_actors_setup plain = { .actors = 4, .extra = RIG_EXTRA };
+    xr_actors_setup given = setup ? *setup : plain;
     xr_err err = { "" };
     xr_actors *actors = NULL;
-    RIG_OK(xr_actors_new(setup ? setup : &plain, &err, &actors));
+    if (rig_on_hosts() && !given.ops)
+        given.ops = &xr_hosts_runtime;
+    RIG_OK(xr_actors_new(&given, &err, &actors));
     return actors;
 }
 

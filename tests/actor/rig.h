@@ -17,6 +17,14 @@ extern const char *const rig_argv[];
 /* 1 and the exit code if the command line asks for an actor. */
 int rig_child(int argc, char **argv, int *out_code);
 
+/* 1 if the suite runs a second time, on the runtime of several hosts. */
+int rig_on_hosts(void);
+/* Ends a test about what only the local runtime does. */
+#define RIG_LOCAL_ONLY()    \
+    do {                    \
+        if (rig_on_hosts()) \
+            skip();         \
+    } while (0)
 /* For tests that expect creation to succeed. */
 xr_actors *rig_actors(const xr_actors_setup *setup);
 xr_actor *rig_spawn(xr_actors *actors, uint32_t index);

@@ -84,6 +84,6 @@ typedef xray_status (*text_method)(void *self, xr_str *out, xr_err *why);
 
 #define METHOD(type, name) ((type)(void (*)(void))find_method(name))
 
-#define TEXT "133 /one:/two\n[run]\nseed = 12\n"
+#define TEXT "133 /one:/two\n\n[run]\nseed = 12\n"
 
 #endif

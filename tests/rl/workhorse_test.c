@@ -21,7 +21,7 @@ static void the_text_of_a_workhorse_describes_its_run(void **state)
     assert_string_equal(around.folders, "/one:/two");
     assert_string_equal(around.seed, "12");
     xr_workhorse_class.destroy(horse);
-    assert_int_equal(create_horse("4 \n[run]\nseed = 13\n"), XRAY_OK);
+    assert_int_equal(create_horse("4 \n\n[run]\nseed = 13\n"), XRAY_OK);
     assert_int_equal(around.with, 4);
     assert_string_equal(around.folders, "none");
     assert_string_equal(around.seed, "13");
@@ -60,7 +60,7 @@ static void faults_of_the_configuration_end_a_workhorse(void **state)
     assert_string_equal(horse_err.text, "the first fault");
     assert_int_equal(around.freed, 0);
     around.folders[0] = '\0';
-    assert_int_equal(create_horse("4 \nno section\n"), XRAY_E_CONFIG);
+    assert_int_equal(create_horse("4 \n\nno section\n"), XRAY_E_CONFIG);
     assert_string_equal(around.folders, ""); /* no run is made of such a text */
     around.refused = 0;
     around.start = XRAY_E_DEVICE;

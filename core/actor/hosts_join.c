@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connects an actor's process to its parent and greets it.
+ */
+#include "core/actor/hosts_join.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "core/base/str.h"
+#include "core/base/system_error.h"
+
+/* ---- the address --------------------------------------------------------- */
+
+/* Cuts the last ":NUMBER" off; 0 or EINVAL. */
+static int cut_number(char *text, int64_t most, int64_t *out)
+{
+    char *colon = strrchr(text, ':');
+    if (!colon || xr_parse_int(colon + 1, out) || *out < 0 || *out > most)
+        return EINVAL;
+    *colon = '\0';
+    return 0;
+}
+
+static int read_address(const char *address, xr_hosts_address *out)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)(void *)&out->to;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)(void *)&out->to;
+    char text[128];
+    int64_t port = 0;
+    int64_t index = 0;
+    if (strncmp(address, "tcp:", 4) != 0 || strlen(address) >= sizeof(text))
+        return EINVAL;
+    (void)snprintf(text, sizeof(text), "%s", address + 4);
+    if (cut_number(text, UINT32_MAX, &index) ||
+        cut_number(text, UINT16_MAX, &port) || !port)
+        return EINVAL;
+    *out = (xr_hosts_address){ .index = (uint32_t)index };
+    (void)snprintf(out->text, sizeof(out->text), "%s", address);
+    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons((uint16_t)port);
+        out->size = sizeof(*four);
+        return 0;
+    }
+    if (inet_pton(AF_INET6, text, &six->sin6_addr) != 1)
+        return EINVAL;
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons((uint16_t)port);
+    out->size = sizeof(*six);
+    return 0;
+}
+
+static int read_digit(char c)
+{
+    const char *digits = "0123456789abcdef";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Reads the line byte by byte, because what follows is not this function's: 0
+ * or EINVAL. */
+static int read_token(unsigned char *out)
+{
+    char line[2 * XR_TCP_TOKEN + 1];
+    for (size_t i = 0; i < sizeof(line); i++) {
+        ssize_t n;
+        do
+            n = read(STDIN_FILENO, &line[i], 1);
+        while (n < 0 && errno == EINTR);
+        if (n != 1)
+            return EINVAL;
+    }
+    for (size_t i = 0; i < XR_TCP_TOKEN; i++) {
+        const int high = read_digit(line[2 * i]);
+        const int low = read_digit(line[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return EINVAL;
+        out[i] = (unsigned char)(high << 4 | low);
+    }
+    return line[sizeof(line) - 1] == '\n' ? 0 : EINVAL;
+}
+
+xray_status xr_hosts_find_parent(const xray_host *host, const char *address,
+                                 xr_hosts_address *out)
+{
+    if (read_address(address, out))
+        return xr_hosts_fail(host, XRAY_E_ARG,
+                             "\"%s\" is not the address of an actor's parent; "
+                             "only xray itself runs this command",
+                             address);
+    if (read_token(out->token))
+        return xr_hosts_fail(host, XRAY_E_ARG,
+                             "the standard input does not begin with the "
+                             "token of a run; its launcher must pass it on");
+    return XRAY_OK;
+}
+
+/* ---- the greeting -------------------------------------------------------- */
+
+static int send_all(int fd, const unsigned char *bytes, uint32_t size)
+{
+    while (size) {
+        ssize_t n = send(fd, bytes, size, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        bytes += n > 0 ? n : 0;
+        size -= n > 0 ? (uint32_t)n : 0;
+    }
+    return 0;
+}
+
+/* 0 or an errno; a refusal is in `hello`. */
+static int greet_parent(int fd, xr_tcp_hello *hello)
+{
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+    unsigned char bytes[XR_TCP_HELLO_MOST];
+    int bad = send_all(fd, hello->send, hello->send_size);
+    while (!bad && hello->state == XR_TCP_HELLO_MORE) {
+        if (poll(&ready, 1, XR_HOSTS_HELLO_MS) == 0)
+            return ETIMEDOUT;
+        ssize_t n = recv(fd, bytes, hello->want, MSG_DONTWAIT);
+        if (n == 0)
+            return ECONNRESET;
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            return errno;
+        if (n > 0)
+            xr_tcp_hello_take(hello, bytes, (uint32_t)n);
+    }
+    if (!bad && hello->state == XR_TCP_HELLO_DONE)
+        bad = send_all(fd, hello->send, hello->send_size);
+    return bad;
+}
+
+static int connect_socket(const xr_hosts_address *parent, int *out_fd)
+{
+    const struct timeval longest = { .tv_sec = XR_HOSTS_HELLO_MS / 1000 };
+    const int one = 1;
+    *out_fd = socket(parent->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (*out_fd < 0 ||
+        setsockopt(*out_fd, SOL_SOCKET, SO_SNDTIMEO, &longest,
+                   sizeof(longest)) ||
+        connect(*out_fd, (const struct sockaddr *)(const void *)&parent->to,
+                parent->size) ||
+        setsockopt(*out_fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)))
+        return errno == EINPROGRESS ? ETIMEDOUT : errno;
+    return 0;
+}
+
+xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
+                          uint32_t purpose, const unsigned char *build,
+                          int *out_fd)
+{
+    unsigned char nonce[XR_TCP_TOKEN];
+    xr_tcp_hello hello = { 0 };
+    int fd = -1;
+    int bad = getrandom(nonce, sizeof(nonce), 0) == (ssize_t)sizeof(nonce)
+                  ? 0
+                  : errno;
+    if (!bad)
+        bad = connect_socket(parent, &fd);
+    if (!bad) {
+        xr_tcp_hello_open(&hello, purpose, parent->index, parent->token, build,
+                          nonce);
+        bad = greet_parent(fd, &hello);
+    }
+    if (!bad && hello.state == XR_TCP_HELLO_DONE) {
+        *out_fd = fd;
+        return XRAY_OK;
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    return xr_hosts_fail(host, XRAY_E_PEER, "%s: %s", parent->text,
+                         bad ? XR_SYSTEM_ERROR(bad) : hello.why);
+}
+
+void xr_hosts_watch_pulse(int fd, uint32_t hang_ms)
+{
+    const int one = 1; /* in seconds, the smallest */
+    /* The parent, which can say more, is to notice it before this. */
+    const int count = (int)(hang_ms / 1000 < 100 ? hang_ms / 1000 + 1 : 100);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}

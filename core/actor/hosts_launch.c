@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts the processes of actors on other hosts. A process gets its token by
+ * its standard input, where no other user sees it, and ends when that does,
+ * which also holds for what a remote shell starts.
+ */
+#define _GNU_SOURCE /* pipe2, posix_spawn_file_actions_addclosefrom_np */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "core/actor/hosts.h"
+#include "core/base/words.h"
+
+extern char **environ;
+
+/* ---- command lines ------------------------------------------------------- */
+
+/* The launcher's words; or the actor's own command line, with the address. */
+static int make_command(const xray_peer *peer, const char *const *argv,
+                        char ***out)
+{
+    const xr_hosts *self = peer->self;
+    char address[128];
+    xr_err err;
+    (void)snprintf(address, sizeof(address), "tcp:%s:%u:%u", self->door.address,
+                   self->door.port, peer->index);
+    const xr_word_value values[] = { { "host", peer->host },
+                                     { "address", address } };
+    if (peer->launched) {
+        xray_status status = xr_words_cut(self->launch, values, 2, &err, out);
+        return status == XRAY_E_NOMEM ? ENOMEM : status ? EINVAL : 0;
+    }
+    size_t count = 0;
+    size_t size = strlen(address) + 1;
+    for (; argv[count]; count++)
+        size += strlen(argv[count]) + 1;
+    char **words = malloc((count + 2) * sizeof(*words) + size);
+    if (!words)
+        return ENOMEM;
+    char *at = (char *)(words + count + 2);
+    for (size_t i = 0; i <= count; i++) {
+        const char *from = i < count ? argv[i] : address;
+        const size_t length = strlen(from) + 1;
+        memcpy(at, from, length);
+        words[i] = at;
+        at += length;
+    }
+    words[count + 1] = NULL;
+    *out = words;
+    return 0;
+}
+
+/* ---- processes ----------------------------------------------------------- */
+
+/* The process gets a group of its own, so that what a launcher starts is killed
+ * with it and Ctrl-C reaches neither. */
+static int set_attributes(posix_spawnattr_t *attr)
+{
+    sigset_t none;
+    sigset_t all;
+    (void)sigemptyset(&none);
+    (void)sigfillset(&all);
+    int bad = posix_spawnattr_setsigmask(attr, &none);
+    if (!bad)
+        bad = posix_spawnattr_setsigdefault(attr, &all);
+    if (!bad)
+        bad = posix_spawnattr_setpgroup(attr, 0);
+    return bad ? bad
+               : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK |
+                                                    POSIX_SPAWN_SETSIGDEF |
+                                                    POSIX_SPAWN_SETPGROUP);
+}
+
+/* Starts the process with these as standard input and error, and none of this
+ * program's files: 0 or an errno. `errors` -1: this program's. */
+static int start_process(char *const *argv, int input, int errors, pid_t *out)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    int bad = posix_spawn_file_actions_init(&actions);
+    if (bad)
+        return bad;
+    bad = posix_spawnattr_init(&attr);
+    if (bad) {
+        (void)posix_spawn_file_actions_destroy(&actions);
+        return bad;
+    }
+    bad = set_attributes(&attr);
+    if (!bad)
+        bad = posix_spawn_file_actions_adddup2(&actions, input, 0);
+    if (!bad && errors >= 0)
+        bad = posix_spawn_file_actions_adddup2(&actions, errors, 2);
+    if (!bad)
+        bad = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    if (!bad)
+        bad = posix_spawnp(out, argv[0], &actions, &attr, argv, environ);
+    (void)posix_spawnattr_destroy(&attr);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return bad;
+}
+
+static void close_file(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+/* Writes the token as a line of hexadecimal digits, which a pipe takes whole.
+ */
+static int give_token(xray_peer *peer)
+{
+    char line[2 * XR_TCP_TOKEN + 2];
+    for (size_t i = 0; i < XR_TCP_TOKEN; i++)
+        (void)snprintf(line + 2 * i, 3, "%02x", peer->token[i]);
+    line[2 * XR_TCP_TOKEN] = '\n';
+    const size_t size = 2 * XR_TCP_TOKEN + 1;
+    return write(peer->leash, line, size) == (ssize_t)size ? 0 : errno;
+}
+
+static int run_command(xray_peer *peer, char *const *argv)
+{
+    const xr_hosts *self = peer->self;
+    int in[2] = { -1, -1 };
+    int errors[2] = { -1, -1 };
+    int bad = pipe2(in, O_CLOEXEC) ? errno : 0;
+    if (!bad && peer->launched)
+        bad = pipe2(errors, O_CLOEXEC) ? errno : 0;
+    peer->leash = in[1];
+    peer->says = errors[0];
+    /* Before the start, since a launcher that ends at once closes the pipe. */
+    if (!bad)
+        bad = give_token(peer);
+    if (!bad && peer->launched)
+        bad = fcntl(peer->says, F_SETFL, O_NONBLOCK) ? errno : 0;
+    if (!bad && peer->launched)
+        bad = xr_hosts_watch(self, peer->says, XR_HOSTS_SAYS, peer->index,
+                             EPOLLIN, 0);
+    if (!bad)
+        bad = start_process(argv, in[0], errors[1], &peer->pid);
+    if (bad)
+        peer->pid = 0;
+    close_file(&in[0]);
+    close_file(&errors[1]);
+    return bad;
+}
+
+int xr_hosts_start(xray_peer *peer, const char *const *argv)
+{
+    char **words = NULL;
+    if (getrandom(peer->token, XR_TCP_TOKEN, 0) != (ssize_t)XR_TCP_TOKEN)
+        return errno;
+    int bad = make_command(peer, argv, &words);
+    if (!bad)
+        bad = run_command(peer, words);
+    free(words);
+    return bad;
+}
+
+/* ---- standard error ------------------------------------------------------ */
+
+/* Keeps the beginning of the last line that is not empty. */
+static void keep_line(xray_peer *peer, const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        const int ends = text[i] == '\n' || text[i] == '\r';
+        if (ends) {
+            peer->line_size = 0;
+            continue;
+        }
+        if (peer->line_size + 1 < sizeof(peer->line)) {
+            peer->line[peer->line_size++] = text[i];
+            peer->line[peer->line_size] = '\0';
+        }
+    }
+}
+
+void xr_hosts_read_says(xray_peer *peer)
+{
+    char text[4096];
+    while (peer->used && peer->says >= 0) {
+        ssize_t n = read(peer->says, text, sizeof(text));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            close_file(&peer->says);
+            return;
+        }
+        keep_line(peer, text, (size_t)n);
+        /* What this program cannot write is lost. */
+        if (write(STDERR_FILENO, text, (size_t)n) < 0)
+            continue;
+    }
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs on two hosts, which are network namespaces with cables to a bridge: they have
+# the checkpoints of local ranks bit for bit, and whatever goes wrong is named in
+# time, leaves nothing running, and does no harm to a run that goes on. Needs root
+# and namespaces. With `all` every backend and every fault.
+set -euo pipefail
+skip() {
+    echo "SKIP: $*"
+    exit 77
+}
+if [ -z "${XRAY_NET:-}" ]; then
+    [ "$(id -u)" = 0 ] || skip "network namespaces need root"
+    for tool in ip unshare mount pgrep; do
+        command -v "$tool" >/dev/null || skip "$tool is not installed"
+    done
+    unshare --net --mount true 2>/dev/null || skip "this system makes no network namespaces"
+    # A namespace of its own for the run, which ends with this script.
+    exec env XRAY_NET=1 unshare --net --mount "$0" "$@"
+fi
+mkdir -p /run/netns && mount -t tmpfs none /run/netns || skip "no tmpfs for the namespaces"
+ip link add br0 type bridge 2>/dev/null || skip "this kernel has no bridges"
+ip link set lo up
+ip addr add 10.77.0.1/24 dev br0
+ip link set br0 up
+at=2
+for host in a b; do
+    ip netns add "$host" || skip "network namespaces cannot be named"
+    ip link add "to-$host" type veth peer name eth0 netns "$host" 2>/dev/null || skip "this kernel has no veth"
+    ip link set "to-$host" master br0 up
+    ip -n "$host" addr add "10.77.0.$at/24" dev eth0
+    ip -n "$host" link set eth0 up
+    ip -n "$host" link set lo up
+    at=$((at + 1))
+done
+
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/held.sh"
+make_task
+export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/fakes:$XRAY_BUILD/tests/sick
+sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/' "$work/task/model/config.json" # megatron cuts it
+sed -i "s/^\[run\]$/&\nthreads = 1/; s/^\[trainer\]$/&\nsave_freq = 2/" "$work/run.ini"
+# What every process of a host has in its environment.
+mark=XRAY_HOSTS_TEST=$$
+horse="ip netns exec {host} env $mark $XRAY_BIN workhorse {address}"
+
+hosts() { # HOSTS [LAUNCH]
+    net=(--set run.runtime=hosts --set runtime.interface=br0 --set "placement.hosts=$1" --set run.comm=span
+        --set "runtime.hosts.launch=${2:-$horse}")
+}
+
+run() { # NAME [--set ...]
+    train "$work/$1" "${@:2}" >/dev/null 2>"$work/err" || fail "$1: $(cat "$work/err")"
+}
+
+# No process of any host is left.
+nothing_left() {
+    local left
+    for _ in $(seq 80); do
+        left=$(grep -lsa "$mark" /proc/[0-9]*/environ || true)
+        [ -n "$left" ] || return 0
+        sleep 0.1
+    done
+    fail "$1: processes are left: $left"
+}
+
+# ---- the same bits ----
+
+hosts a:2,b:2
+four() { # NAME [--set ...]
+    run "$1" --set run.ranks=4 --set trainer.total_training_steps=2 --set run.runtime=local "${@:2}"
+    run "$1-hosts" --set run.ranks=4 --set trainer.total_training_steps=2 "${net[@]}" "${@:2}"
+    same_checkpoint "$work/$1/global_step_2" "$work/$1-hosts/global_step_2"
+    nothing_left "$1"
+}
+four zero3 --set run.train=zero3
+if [ "${1:-}" = all ]; then
+    four stage3 --set run.train=zero3 --set train.zero3.stage=3
+    four megatron --set run.train=megatron --set train.megatron.tensor_model_parallel_size=2
+fi
+
+# ---- faults ----
+
+hosts a:1,b:1
+duo=("${net[@]}" --set run.ranks=2 --set run.infer=sick --set run.train=sick)
+export SICK_FLAG=$work/flag
+silent='hangs: no sign of life for 3\.[0-9] s, its host or the network to it may be down \(killed\)'
+link() { ip link set to-b "$1"; }
+
+held down train-hold 2
+sleep 1
+lost down "$silent" b 8 link down
+link up
+nothing_left down
+
+# A run whose host was lost goes on with the bits of one that was not.
+calm() { SICK='' run "$1" "${duo[@]}" --set trainer.total_training_steps=4; }
+calm whole
+held resumed infer-wait 24 --set trainer.total_training_steps=4
+[ -e "$work/resumed/global_step_2" ] || fail "resumed: there is no checkpoint yet"
+link down
+ended resumed 1
+link up
+calm resumed
+same_checkpoint "$work/whole/global_step_4" "$work/resumed/global_step_4"
+nothing_left resumed
+
+if [ "${1:-}" != all ]; then
+    echo "rl.hosts_net: ok"
+    exit 0
+fi
+
+held killed train-hold 2
+sleep 1
+lost killed "was killed by signal 9 \(Killed\)" b 5 hit KILL
+nothing_left killed
+held stopped train-hold 2
+sleep 1
+lost stopped "hangs: no sign of life for 3\.[0-9] s, its process is stopped \(killed\)" b 8 hit STOP
+nothing_left stopped
+
+# Half a cable: what the host sends is lost, and what is sent to it arrives.
+held half train-hold 2
+sleep 1
+lost half "$silent" b 8 ip -n b route add blackhole 10.77.0.1
+nothing_left half
+ip -n b route del blackhole 10.77.0.1
+
+held orphan infer-wait 12
+{
+    kill -KILL "$pid"
+    wait "$pid" || true
+} 2>/dev/null
+nothing_left orphan
+
+# A launcher that is a process of its own.
+hosts a:1,b:1 "sh -c '$horse; exit \$?'"
+duo=("${net[@]}" --set run.ranks=2 --set run.infer=sick --set run.train=sick)
+held launcher train-hold 2
+sleep 1
+lost launcher "was killed by signal 9 \(Killed\)" b 5 hit KILL
+nothing_left launcher
+
+# Nothing that the run does reaches this Workhorse any more, as on a real host whose
+# cable is cut: neither its signals nor the end of the launcher's input.
+hosts a:1,b:1 "sh -c 'read -r token; (echo \$token; exec sleep 60) | setsid -w $horse'"
+duo=("${net[@]}" --set run.ranks=2 --set run.infer=sick --set run.train=sick)
+held alone train-hold 2
+sleep 1
+lost alone "$silent" b 8 link down
+nothing_left alone
+link up
+
+if tc qdisc add dev to-b root netem delay 20ms 5ms loss 2% 2>/dev/null; then
+    hosts a:2,b:2
+    run lossy --set run.ranks=4 --set trainer.total_training_steps=2 --set run.train=zero3 "${net[@]}"
+    same_checkpoint "$work/zero3/global_step_2" "$work/lossy/global_step_2"
+    tc qdisc del dev to-b root
+else
+    echo "this kernel has no netem: the slow and lossy network is left out"
+fi
+echo "rl.hosts_net: ok"
