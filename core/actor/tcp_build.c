@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/actor/sha256.h"
 #include "core/actor/tcp_hello.h"
+#include "core/base/sha256.h"
 
 #define LEAST 16u /* bytes of a note that is an id */
 
@@ -64,7 +64,7 @@ static int sum_program(unsigned char *out)
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno;
-    xr_sha256_begin(&sha);
+    xr_sha256_init(&sha);
     while ((n = read(fd, piece, sizeof(piece))) > 0)
         xr_sha256_add(&sha, piece, (size_t)n);
     const int bad = n < 0 ? errno : 0;

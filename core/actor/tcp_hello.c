@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/actor/sha256.h"
 #include "core/base/err.h"
+#include "core/base/sha256.h"
 
 _Static_assert(sizeof(xr_tcp_opening_bytes) + XR_TCP_TOKEN <= XR_TCP_HELLO_MOST,
                "a stranger is read no further");
@@ -138,7 +138,7 @@ static void take_proof(xr_tcp_hello *hello)
 {
     unsigned char mac[XR_TCP_TOKEN];
     prove_token(hello, "horse", mac);
-    if (!xr_equal_secret(mac, hello->in, sizeof(mac))) {
+    if (!xr_mac_is_equal(mac, hello->in)) {
         refuse_hello(hello,
                      "it does not know the token that Workhorse %u was given",
                      hello->opening.index);
@@ -182,7 +182,7 @@ static void take_reply(xr_tcp_hello *hello)
     }
     prove_token(hello, "run", mac);
     if (memcmp(hello->reply.build, hello->build, XR_TCP_TOKEN) != 0 ||
-        !xr_equal_secret(mac, hello->reply.mac, sizeof(mac))) {
+        !xr_mac_is_equal(mac, hello->reply.mac)) {
         refuse_hello(hello, "the program at this address does not know the "
                             "token that this Workhorse was given");
         return;

@@ -240,6 +240,11 @@ static void tcp_abort(void *self)
     tcp_wake(comm);
 }
 
+static uint32_t tcp_spans_hosts(void)
+{
+    return 1;
+}
+
 static const xray_comm_ops ops = {
     .header = XRAY_HEADER(xray_comm_ops),
     .serves = tcp_serves,
@@ -256,6 +261,7 @@ static const xray_comm_ops ops = {
     .exchange = tcp_exchange,
     .all_to_all = tcp_all_to_all,
     .abort = tcp_abort,
+    .spans_hosts = tcp_spans_hosts,
 };
 
 static const xray_component tcp = {

@@ -1,84 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of connections between hosts that need no socket: hashes, the
- * greeting, and frames.
+ * The parts of connections between hosts that need no socket: the greeting and
+ * frames.
  */
-#include "core/actor/sha256.h"
 #include "core/actor/tcp_frame.h"
 #include "core/actor/tcp_hello.h"
 #include "tests/testing.h"
-
-/* ---- hashes -------------------------------------------------------------- */
-
-static void expect_hex(const unsigned char *bytes, const char *hex)
-{
-    char text[2 * XR_SHA256_BYTES + 1];
-    for (size_t i = 0; i < XR_SHA256_BYTES; i++)
-        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    assert_string_equal(text, hex);
-}
-
-/* The examples of FIPS 180-4 (NIST's example values for SHA-256). */
-static void sha256_is_that_of_the_standard(void **state)
-{
-    static const struct {
-        const char *text;
-        const char *hex;
-    } cases[] = {
-        { "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852"
-              "b855" },
-        { "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f2"
-                 "0015ad" },
-        { "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
-          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1" },
-    };
-    unsigned char out[XR_SHA256_BYTES];
-    xr_sha256 sha;
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const size_t size = strlen(cases[i].text);
-        for (size_t cut = 0; cut <= size; cut++) {
-            xr_sha256_begin(&sha);
-            xr_sha256_add(&sha, cases[i].text, cut);
-            xr_sha256_add(&sha, cases[i].text + cut, size - cut);
-            xr_sha256_end(&sha, out);
-            expect_hex(out, cases[i].hex);
-        }
-    }
-    xr_sha256_begin(&sha);
-    for (int i = 0; i < 1000000; i++)
-        xr_sha256_add(&sha, "a", 1);
-    xr_sha256_end(&sha, out);
-    expect_hex(out, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7"
-                    "112cd0");
-}
-
-/* Test cases 1, 2, 3 and 6 of RFC 4231. */
-static void hmac_is_that_of_the_rfc(void **state)
-{
-    unsigned char key[131];
-    unsigned char data[50];
-    unsigned char out[XR_SHA256_BYTES];
-    const char *text = "what do ya want for nothing?";
-    const char *larger = "Test Using Larger Than Block-Size Key - Hash Key "
-                         "First";
-    (void)state;
-    memset(key, 0x0b, 20);
-    xr_hmac_sha256(key, 20, "Hi There", 8, out);
-    expect_hex(out, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e"
-                    "32cff7");
-    xr_hmac_sha256("Jefe", 4, text, strlen(text), out);
-    expect_hex(out, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964"
-                    "ec3843");
-    memset(key, 0xaa, sizeof(key));
-    memset(data, 0xdd, sizeof(data));
-    xr_hmac_sha256(key, 20, data, sizeof(data), out);
-    expect_hex(out, "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ce"
-                    "d565fe");
-    xr_hmac_sha256(key, sizeof(key), larger, strlen(larger), out);
-    expect_hex(out, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0e"
-                    "e37f54");
-}
 
 /* ---- the greeting -------------------------------------------------------- */
 
@@ -312,8 +239,6 @@ static void openings_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sha256_is_that_of_the_standard),
-        cmocka_unit_test(hmac_is_that_of_the_rfc),
         cmocka_unit_test(both_sides_greet_each_other),
         cmocka_unit_test(strangers_are_refused_by_both),
         cmocka_unit_test(replayed_proof_is_refused),
