@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Measures the cost of a call to an actor, and the rate at which bulk data
- * reaches it: bench-actor [calls]. It prints the round trip of a call with 1 KB
- * in and out (p50, p99), the rate of calls while 64 are in flight, and how fast
- * 64 MB reach an actor in a region, written by the caller and read by the
- * actor, beside a memcpy of the same size.
+ * reaches it: bench-actor [calls [INTERFACE [HOST LAUNCH]]]. It prints the
+ * round trip of a call with 1 KB in and out (p50, p99), the rate of calls while
+ * 64 are in flight, and how fast 64 MB reach an actor in a region, written by
+ * the caller and read by the actor, beside a memcpy of the same size. With an
+ * interface the runtime is that of several hosts, and the rate of a stream of
+ * regions is printed; bench/hosts.sh compares it with that of the network.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,11 +198,49 @@ static xray_status time_bulk_data(xr_actors *actors, xr_actor *actor,
     return status;
 }
 
-static xray_status run_benchmark(size_t calls, xr_err *err)
+/* Regions follow each other, so that the network never waits for a call. */
+static xray_status time_stream(xr_actors *actors, xr_actor *actor, xr_err *err)
+{
+    enum { DEEP = 3, COUNT = 96 };
+    xray_region *regions[DEEP] = { NULL };
+    xr_future *futures[DEEP] = { NULL };
+    xray_status status = XRAY_OK;
+    double begin = 0;
+    for (int i = 0; i < DEEP && !status; i++) {
+        status = xr_region_get(actors, BULK, err, &regions[i]);
+        if (!status)
+            memset(regions[i]->data, i, (size_t)BULK);
+    }
+    for (int i = 0; i < COUNT + 2 * DEEP && !status; i++) {
+        if (i >= DEEP) /* after the first ones there are pages on both sides */
+            status = xr_future_wait(futures[i % DEEP], 10000, err);
+        if (i == 2 * DEEP - 1)
+            begin = read_clock();
+        if (!status && i < COUNT + DEEP)
+            status = xr_actor_call(actor, "pass", err, &futures[i % DEEP],
+                                   regions[i % DEEP]);
+    }
+    if (!status)
+        (void)printf("a stream of regions: %.2f GB/s\n",
+                     COUNT * gigabytes_per_second(read_clock() - begin));
+    for (int i = 0; i < DEEP; i++)
+        xr_region_put(actors, regions[i]);
+    return status;
+}
+
+static xray_status run_benchmark(size_t calls, const xr_hosts_config *hosts,
+                                 const char *host, xr_err *err)
 {
     static const char *const argv[] = { "/proc/self/exe", "--actor", NULL };
-    const xr_actors_setup setup = { .actors = 1 };
-    const xr_actor_spawn_spec spec = { &bench_class, argv, "bench", "", 0, 1 };
+    const xr_actors_setup setup = { .ops = hosts ? &xr_hosts_runtime : NULL,
+                                    .config = hosts,
+                                    .actors = 1 };
+    const xr_actor_spawn_spec spec = { .class_ = &bench_class,
+                                       .argv = argv,
+                                       .name = "bench",
+                                       .text = "",
+                                       .count = 1,
+                                       .host = host };
     xr_actors *actors = NULL;
     xr_actor *actor = NULL;
     double begin = read_clock();
@@ -218,6 +258,8 @@ static xray_status run_benchmark(size_t calls, xr_err *err)
         status = time_pipelined_calls(actor, calls, err);
     if (!status)
         status = time_bulk_data(actors, actor, err);
+    if (!status && hosts)
+        status = time_stream(actors, actor, err);
     if (!status)
         status = xr_actor_stop(actor, 10000, err);
     xr_actors_free(actors);
@@ -227,13 +269,19 @@ static xray_status run_benchmark(size_t calls, xr_err *err)
 int main(int argc, char **argv)
 {
     static const xr_actor_class *const classes[] = { &bench_class };
+    const xr_hosts_config hosts = { argc > 2 ? argv[2] : NULL,
+                                    argc > 4 ? argv[4] : NULL };
     xr_err err = { "" };
     xray_status status;
     if (argc == 3 && !strcmp(argv[1], "--actor"))
-        status = xr_actor_serve(classes, 1, NULL, NULL, argv[2], &err);
+        status = xr_actor_serve(
+            classes, 1,
+            strncmp(argv[2], "tcp:", 4) == 0 ? &xr_hosts_runtime : NULL, NULL,
+            argv[2], &err);
     else
-        status =
-            run_benchmark(argc > 1 ? strtoul(argv[1], NULL, 10) : 20000, &err);
+        status = run_benchmark(argc > 1 ? strtoul(argv[1], NULL, 10) : 20000,
+                               argc > 2 ? &hosts : NULL,
+                               argc > 4 ? argv[3] : NULL, &err);
     if (status < 0)
         (void)fprintf(stderr, "bench-actor: %s\n", err.text);
     return status < 0;
