@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes bench/comm.c's measurements with torch.distributed on Gloo.
 
-    comm_gloo.py RANKS MEGABYTES ...
+    comm_gloo.py [--tcp NAMESPACE,NAMESPACE...] RANKS MEGABYTES ...
+
+With --tcp each rank goes to its network namespace, as those of bench-comm do.
 """
+import ctypes
 import os
 import sys
 import tempfile
@@ -43,8 +46,17 @@ def time_call(what, megabytes, rank, size):
               f"  best {1e3 * best:8.3f} ms {4e-9 * count / best:7.2f} GB/s", flush=True)
 
 
-def rank_main(rank, size, path, sizes):
+def enter_host(rank, size, hosts):
+    with open(f"/run/netns/{hosts[rank * len(hosts) // size]}", "rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0x40000000):
+            raise OSError(ctypes.get_errno(), "setns")
+    os.environ["GLOO_SOCKET_IFNAME"] = "wire"
+
+
+def rank_main(rank, size, path, sizes, hosts):
     torch.set_num_threads(1)
+    if hosts:
+        enter_host(rank, size, hosts)
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=size)
     for megabytes in sizes:
         for what in ("all_reduce", "reduce_scatter", "all_gather"):
@@ -57,7 +69,10 @@ def rank_main(rank, size, path, sizes):
 
 
 if __name__ == "__main__":
-    ranks, megabytes = int(sys.argv[1]), [int(x) for x in sys.argv[2:]]
+    words, hosts = sys.argv[1:], []
+    if words[0] == "--tcp":
+        hosts, words = words[1].split(","), words[2:]
+    ranks, megabytes = int(words[0]), [int(x) for x in words[1:]]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["OMP_NUM_THREADS"] = "1"
-        mp.spawn(rank_main, (ranks, os.path.join(folder, "store"), megabytes), nprocs=ranks)
+        mp.spawn(rank_main, (ranks, os.path.join(folder, "store"), megabytes, hosts), nprocs=ranks)

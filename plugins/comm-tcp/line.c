@@ -105,14 +105,15 @@ static void end_line(tcp_comm *comm, tcp_peer *peer, int reason)
     peer->deaf = 2;
 }
 
-/* Returns the number of bytes that were received, 0 if there are none yet, or
- * if the line has ended. */
-static uint64_t read_line(tcp_comm *comm, tcp_peer *peer, void *to,
-                          uint64_t size)
+/* Returns the number of bytes that were received to the parts, 0 if there are
+ * none yet, or if the line has ended. */
+static uint64_t read_line(tcp_comm *comm, tcp_peer *peer, struct iovec *parts,
+                          size_t count)
 {
+    struct msghdr message = { .msg_iov = parts, .msg_iovlen = count };
     if (peer->deaf == 2)
         return 0;
-    ssize_t got = recv(peer->calls, to, size, MSG_DONTWAIT);
+    ssize_t got = recvmsg(peer->calls, &message, MSG_DONTWAIT);
     if (got > 0)
         return (uint64_t)got;
     if (got == 0)
@@ -143,17 +144,24 @@ void tcp_run_advance(tcp_run_of_bytes *run, uint64_t bytes)
     }
 }
 
-/* Receives payload. Returns 1 if anything came. */
+/* Receives payload, and what there is of the next header. Returns 1 if anything
+ * came. */
 static int receive_payload(tcp_comm *comm, tcp_peer *peer)
 {
-    char scrap[TCP_INPUT];
+    char scrap[0x1000];
     uint64_t got = take_buffered(peer, peer->to, peer->to_left);
-    if (!got && peer->to)
-        got = read_line(comm, peer, peer->to, peer->to_left);
-    else if (!got)
-        got = read_line(comm, peer, scrap,
-                        peer->to_left < sizeof(scrap) ? peer->to_left
-                                                      : sizeof(scrap));
+    if (!got) {
+        uint64_t left = peer->to_left;
+        int whole = peer->to || left <= sizeof(scrap);
+        struct iovec parts[2] = {
+            { peer->to ? peer->to : scrap, whole ? left : sizeof(scrap) },
+            { peer->in, sizeof(peer->frame) }
+        };
+        got = read_line(comm, peer, parts, whole ? 2 : 1);
+        peer->in_at = 0;
+        peer->in_used = (uint32_t)(got > left ? got - left : 0);
+        got = got > left ? left : got;
+    }
     peer->to_left -= got;
     if (peer->to)
         peer->to += got;
@@ -171,8 +179,8 @@ static int receive_header(tcp_comm *comm, tcp_peer *peer)
         memmove(peer->in, peer->in + peer->in_at, have);
         peer->in_at = 0;
         peer->in_used = (uint32_t)have;
-        peer->in_used += (uint32_t)read_line(comm, peer, peer->in + have,
-                                             sizeof(peer->in) - have);
+        struct iovec part = { peer->in + have, sizeof(peer->in) - have };
+        peer->in_used += (uint32_t)read_line(comm, peer, &part, 1);
     }
     if (peer->in_used - peer->in_at < sizeof(peer->frame))
         return peer->in_used > have;

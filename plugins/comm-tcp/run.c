@@ -117,7 +117,8 @@ static int put_data(running *r, uint32_t index)
     const tcp_channel *all = &r->group->all;
     tcp_peer *peer = &all->comm->peers[all->ranks[index]];
     tcp_flow *flow = &r->group->flows[index];
-    for (uint32_t lane = 0; lane < TCP_LANES; lane++) {
+    /* A sum goes on while it is still cached. */
+    for (uint32_t lane = TCP_LANES; lane-- > 0;) {
         tcp_run_of_bytes *out = &flow->out[lane];
         if (is_complete(out))
             continue;
@@ -144,8 +145,10 @@ static int send_flow(running *r, uint32_t index)
     const tcp_channel *all = &r->group->all;
     tcp_peer *peer = &all->comm->peers[all->ranks[index]];
     int sent = 0;
-    /* The header of a call goes with the first of its data. */
-    while (!peer->payload_left && put_data(r, index)) {
+    /* The header of a call goes with the first of its data. One piece is sent
+     * and one received in turn, so that they are still cached at the other
+     * rank. */
+    if (!peer->payload_left && put_data(r, index)) {
         tcp_line_send(peer);
         sent = 1;
     }
@@ -224,7 +227,7 @@ static int receive_flow(running *r, uint32_t index)
             int taken = take_data(r, index);
             if (taken < 0)
                 return tcp_differs(all->comm, peer, &peer->frame);
-            if (!taken)
+            if (!taken || went_on)
                 return went_on;
         }
         went_on = 1;
