@@ -12,6 +12,7 @@ void ranks_parts(ranks_env *e)
     e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
     e->comm = xray_plugin_query_comm_tcp(XRAY_ABI)->components[0]->ops;
     e->sends_copies = 1;
+    e->brief = 1;
     e->serves = "cpu";
     e->refuses = "nothing";
 }
