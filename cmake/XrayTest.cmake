@@ -52,9 +52,20 @@ function(xray_script_test name timeout labels)
   endif()
 endfunction()
 
+# tests/costs.txt: the longest suites start first, or the last of them runs alone.
+file(STRINGS ${PROJECT_SOURCE_DIR}/tests/costs.txt costs REGEX "^[^#]")
+foreach(line ${costs})
+  string(REPLACE " " ";" line ${line})
+  list(GET line 0 name)
+  list(GET line 1 XRAY_COST_${name})
+endforeach()
+
 # Environment, limits and labels that every ctest entry of ours has.
 function(xray_test_env name timeout labels)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
     SKIP_RETURN_CODE 77 FIXTURES_REQUIRED material
     ENVIRONMENT "XRAY_TEST_DATA=${PROJECT_BINARY_DIR}/material;XRAY_BIN=$<TARGET_FILE:xray>;XRAY_SOURCE=${PROJECT_SOURCE_DIR};XRAY_BUILD=${PROJECT_BINARY_DIR};ASAN_OPTIONS=detect_leaks=1;UBSAN_OPTIONS=print_stacktrace=1")
+  if(DEFINED XRAY_COST_${name})
+    set_tests_properties(${name} PROPERTIES COST ${XRAY_COST_${name}})
+  endif()
 endfunction()
