@@ -15,6 +15,13 @@
 #include "core/base/hash.h"
 #include "plugins/device-cpu/device.h"
 
+/* ThreadSanitizer finds nothing among processes that have one thread each. */
+#ifdef __SANITIZE_THREAD__
+#define SEES_THREADS_ONLY 1
+#else
+#define SEES_THREADS_ONLY 0
+#endif
+
 #define GUARD 8 /* elements after a buffer that must not change */
 #define GUARD_BYTE 0x5a
 
@@ -508,12 +515,15 @@ int main(int argc, char **argv)
 {
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_the_same_among_threads),
         cmocka_unit_test(one_rank_gets_its_own_values),
         cmocka_unit_test(two_ranks_get_exact_values),
         cmocka_unit_test(three_ranks_get_exact_values),
         cmocka_unit_test(four_ranks_get_exact_values),
         cmocka_unit_test(sums_are_balanced_trees),
-        cmocka_unit_test(values_are_the_same_among_threads),
     };
-    return cmocka_run_group_tests_name("comm.values", tests, NULL, NULL);
+    const struct CMUnitTest threads[] = { tests[0], tests[1] };
+    return SEES_THREADS_ONLY
+               ? cmocka_run_group_tests_name("comm.values", threads, NULL, NULL)
+               : cmocka_run_group_tests_name("comm.values", tests, NULL, NULL);
 }
