@@ -79,13 +79,13 @@ xray_status tb_measure(const char *name, const unsigned char *data, size_t size,
         size_t content_size = 0;
         read_event event;
         int found = tb_record_read(data, size, &at, &content, &content_size);
-        if (found == TB_RECORD_NONE || found == TB_RECORD_TORN)
-            return XRAY_OK;
         if (found == TB_RECORD_DAMAGED)
             return xr_fail(err, XRAY_E_IO,
                            "%s: the record at byte %zu does not have its "
                            "checksum",
                            name, out->bytes);
+        if (found != TB_RECORD)
+            return XRAY_OK;
         if (decode_event(content, content_size, &event))
             return xr_fail(err, XRAY_E_IO,
                            "%s: the record at byte %zu is no event", name,
