@@ -153,10 +153,9 @@ static int receive_payload(tcp_comm *comm, tcp_peer *peer)
     if (!got) {
         uint64_t left = peer->to_left;
         int whole = peer->to || left <= sizeof(scrap);
-        struct iovec parts[2] = {
-            { peer->to ? peer->to : scrap, whole ? left : sizeof(scrap) },
-            { peer->in, sizeof(peer->frame) }
-        };
+        struct iovec parts[2] = { { peer->to ? peer->to : scrap,
+                                    whole ? left : sizeof(scrap) },
+                                  { peer->in, sizeof(peer->frame) } };
         got = read_line(comm, peer, parts, whole ? 2 : 1);
         peer->in_at = 0;
         peer->in_used = (uint32_t)(got > left ? got - left : 0);

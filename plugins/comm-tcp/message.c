@@ -175,6 +175,8 @@ static int move_half(messages *m, half *h, uint32_t *out_origin)
     int got = receive_half(m, h);
     if (got < 0)
         return got;
+    if (got)
+        h->peer->stopped_since = 0;
     uint32_t fate = is_needed(h) ? tcp_fate_of(h->peer) : 0;
     if (fate) {
         *out_origin = h->rank;
@@ -305,8 +307,11 @@ xray_status tcp_messages(xray_comm_group *group, const tcp_call *call,
         *h = make_half(group, channel, x->from, 0);
         h->segment = (tcp_segment){ x->out, x->out_bytes };
     }
-    for (uint32_t k = 0; k < m.count; k++)
+    for (uint32_t k = 0; k < m.count; k++) {
         m.wait.channels[k] = m.halves[k].channel;
+        m.halves[k].channel->with =
+            m.count == 2 ? m.halves[1 - k].channel : NULL;
+    }
     status = check_channels(&m);
     if (status != XRAY_OK)
         return status;

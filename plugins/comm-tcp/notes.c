@@ -151,9 +151,13 @@ static void take_note(tcp_comm *comm, uint32_t rank, const tcp_note *note)
         (void)atomic_compare_exchange_strong(&peer->fate, &none, TCP_ABORTED);
         break;
     }
-    if (note->kind == TCP_STATE || note->kind == TCP_BREAK) {
+    if (note->kind == TCP_STATE || note->activity.calls) {
         peer->told = note->activity;
         peer->told.age = tcp_clock() - note->activity.age;
+    }
+    if (note->kind == TCP_BREAK && note->activity.calls) {
+        peer->broke = peer->told;
+        peer->broke_channel = note->channel;
     }
     (void)pthread_cond_broadcast(&comm->heard);
     tcp_wake(comm);
@@ -207,34 +211,32 @@ void tcp_read_notes(tcp_comm *comm, uint32_t rank)
 /* ---- questions ------------------------------------------------------------
  */
 
-static int awaits_answer(const tcp_channel *channel)
+static int awaits_answer(const tcp_comm *comm, const uint32_t *ranks,
+                         uint32_t count)
 {
-    const tcp_comm *comm = channel->comm;
-    for (uint32_t i = 0; i < channel->count; i++) {
-        const tcp_peer *peer = &comm->peers[channel->ranks[i]];
-        if (channel->ranks[i] != comm->rank && peer->notes >= 0 &&
+    for (uint32_t i = 0; i < count; i++) {
+        const tcp_peer *peer = &comm->peers[ranks[i]];
+        if (ranks[i] != comm->rank && peer->notes >= 0 &&
             !atomic_load(&peer->fate) && peer->answered < peer->asked)
             return 1;
     }
     return 0;
 }
 
-void tcp_ask_ranks(const tcp_channel *channel)
+void tcp_ask_ranks(tcp_comm *comm, const uint32_t *ranks, uint32_t count)
 {
-    tcp_comm *comm = channel->comm;
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += ANSWER / 1000000000u;
     (void)pthread_mutex_lock(&comm->lock);
-    for (uint32_t i = 0; i < channel->count; i++) {
-        uint32_t rank = channel->ranks[i];
-        tcp_peer *peer = &comm->peers[rank];
-        if (rank == comm->rank)
+    for (uint32_t i = 0; i < count; i++) {
+        tcp_peer *peer = &comm->peers[ranks[i]];
+        if (ranks[i] == comm->rank)
             continue;
         peer->asked = peer->answered + 1;
-        tcp_send_state(comm, rank, TCP_ASK);
+        tcp_send_state(comm, ranks[i], TCP_ASK);
     }
-    while (awaits_answer(channel))
+    while (awaits_answer(comm, ranks, count))
         if (pthread_cond_timedwait(&comm->heard, &comm->lock, &until) != 0)
             break;
     (void)pthread_mutex_unlock(&comm->lock);

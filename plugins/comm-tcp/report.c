@@ -49,8 +49,6 @@ int tcp_differs(tcp_comm *comm, const tcp_peer *peer, const tcp_frame *frame)
                       .origin = comm->rank };
     (void)pthread_mutex_lock(&comm->lock);
     tcp_note_broken(comm, &broken);
-    note.activity = comm->mine;
-    note.activity.age = tcp_clock() - comm->mine.age;
     tcp_send_note(comm, (uint32_t)(peer - comm->peers), &note);
     (void)pthread_mutex_unlock(&comm->lock);
     return -(int)TCP_DIFFERENT;
@@ -152,8 +150,23 @@ static const char *find_silence(const tcp_peer *peer)
     return state == 'T' || state == 't' ? "is stopped" : "does not answer";
 }
 
-static void say_rank(xr_sentence *s, const tcp_comm *comm, uint32_t rank)
+/* A rank that answers; it may have gone on since it gave up in the channel. */
+static void say_present_rank(xr_sentence *s, const tcp_channel *channel,
+                             uint32_t rank)
 {
+    const tcp_peer *peer = &channel->comm->peers[rank];
+    tcp_activity a = peer->told;
+    if (peer->broke_channel == channel->key &&
+        peer->broke.calls != peer->told.calls) {
+        a = peer->broke;
+        a.state = TCP_GAVE_UP;
+    }
+    say_activity(s, rank, &a);
+}
+
+static void say_rank(xr_sentence *s, const tcp_channel *channel, uint32_t rank)
+{
+    const tcp_comm *comm = channel->comm;
     const tcp_peer *peer = &comm->peers[rank];
     if (rank == comm->rank) {
         say_activity(s, rank, &comm->mine);
@@ -177,7 +190,7 @@ static void say_rank(xr_sentence *s, const tcp_comm *comm, uint32_t rank)
         if (peer->answered < peer->asked)
             say_lost_rank(s, comm, rank, find_silence(peer));
         else
-            say_activity(s, rank, &peer->told);
+            say_present_rank(s, channel, rank);
         break;
     }
 }
@@ -248,10 +261,25 @@ xray_status tcp_report_again(tcp_channel *channel)
                         where + strlen(where) + 1);
 }
 
+/* The ranks of a channel, and those of an exchange's other half. */
+static uint32_t list_ranks(const tcp_channel *channel, uint32_t *out)
+{
+    uint32_t count = channel->count;
+    memcpy(out, channel->ranks, count * sizeof(*out));
+    for (uint32_t i = 0; channel->with && i < channel->with->count; i++) {
+        uint32_t rank = channel->with->ranks[i];
+        if (rank != out[0] && rank != out[1])
+            out[count++] = rank;
+    }
+    return count;
+}
+
 xray_status tcp_report(tcp_channel *channel, const tcp_call *call,
                        uint32_t cause, uint32_t origin)
 {
     tcp_comm *comm = channel->comm;
+    uint32_t ranks[TCP_MOST_RANKS + 2];
+    uint32_t count = list_ranks(channel, ranks);
     char text[TEXT_CAP];
     char where_text[WHERE_CAP];
     xr_sentence s = { text, sizeof(text), 0 };
@@ -263,12 +291,12 @@ xray_status tcp_report(tcp_channel *channel, const tcp_call *call,
                                 .dtype = call->dtype,
                                 .other = call->other,
                                 .from = call->from };
-    tcp_ask_ranks(channel);
+    tcp_ask_ranks(comm, ranks, count);
     say_cause(&s, comm, cause, origin);
     (void)pthread_mutex_lock(&comm->lock);
-    for (uint32_t i = 0; i < channel->count && s.used < TEXT_CAP - 160; i++) {
+    for (uint32_t i = 0; i < count && s.used < TEXT_CAP - 160; i++) {
         xr_sentence_printf(&s, "%s", i ? "; " : ": ");
-        say_rank(&s, comm, channel->ranks[i]);
+        say_rank(&s, channel, ranks[i]);
     }
     (void)pthread_mutex_unlock(&comm->lock);
     tcp_say_call(&where, &made);

@@ -12,16 +12,24 @@
 
 #define SLICE 10000000u /* ns between looks at what no line tells */
 #define SLICE_MS 10
+#define OVERTAKES 20000000u /* ns that a note may be earlier than data */
 
 /* ---- waiting ------------------------------------------------------------ */
 
-uint32_t tcp_fate_of(const tcp_peer *peer)
+uint32_t tcp_fate_of(tcp_peer *peer)
 {
     uint32_t fate = atomic_load(&peer->fate);
     /* What a rank sent before it ended is still in its line, at whose end the
      * line is marked as well. */
-    int ended = fate == TCP_DEAD || fate == TCP_LEFT;
-    return ended && peer->deaf != 2 ? 0 : fate;
+    if (fate == TCP_DEAD || fate == TCP_LEFT)
+        return peer->deaf == 2 ? fate : 0;
+    /* The note of a rank that was told to stop may overtake what it sent for
+     * this call. */
+    if (fate != TCP_ABORTED)
+        return fate;
+    if (!peer->stopped_since)
+        peer->stopped_since = tcp_clock();
+    return tcp_clock() - peer->stopped_since >= OVERTAKES ? fate : 0;
 }
 
 void tcp_wait_went_on(tcp_wait *wait)
@@ -278,11 +286,13 @@ static int move_bytes(running *r, uint32_t *out_origin)
     int went_on = 0;
     for (uint32_t k = 1; k < all->count; k++) {
         uint32_t i = (all->self + k) % all->count;
-        const tcp_peer *peer = &all->comm->peers[all->ranks[i]];
+        tcp_peer *peer = &all->comm->peers[all->ranks[i]];
         went_on |= send_flow(r, i);
         int got = receive_flow(r, i);
         if (got < 0)
             return got;
+        if (got)
+            peer->stopped_since = 0;
         went_on |= got;
         uint32_t fate = needs_rank(r, i) ? tcp_fate_of(peer) : 0;
         if (fate) {

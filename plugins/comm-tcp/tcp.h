@@ -97,6 +97,7 @@ typedef struct tcp_peer {
     tcp_frame frame;
     char *to; /* payload in progress; NULL: it is dropped */
     uint64_t to_left;
+    uint64_t stopped_since;   /* when a call first found it told to stop; 0 */
     tcp_run_of_bytes *to_run; /* whose progress it is, or NULL */
     uint32_t leaves;          /* 1: TCP_LEAVE was received */
     tcp_offer_seen offers[TCP_OFFERS];
@@ -108,6 +109,8 @@ typedef struct tcp_peer {
     uint32_t asked;
     uint32_t answered;
     tcp_activity told;
+    tcp_activity broke; /* what it did when it broke `broke_channel` */
+    uint64_t broke_channel;
     _Atomic uint32_t fate; /* 0, or TCP_DEAD ... */
 } tcp_peer;
 
@@ -158,6 +161,7 @@ typedef struct tcp_channel {
     uint32_t count;
     uint32_t self;
     const uint32_t *ranks;
+    const struct tcp_channel *with; /* of the other half of an exchange */
     char *broken; /* where and why in full, or NULL: "where\0text" */
     uint32_t broken_cause;
 } tcp_channel;
@@ -322,7 +326,7 @@ void tcp_wait_for(tcp_wait *wait, const tcp_peer *peer, int reads);
 /* Sleeps until a line can go on, there is news, or a moment has passed. */
 void tcp_wait_sleep(tcp_wait *wait);
 /* The cause that the fate of a peer is for a call that needs it, or 0. */
-uint32_t tcp_fate_of(const tcp_peer *peer);
+uint32_t tcp_fate_of(tcp_peer *peer);
 /* Fills what a call moves between this rank and each other one. */
 void tcp_plan_call(xray_comm_group *group, const tcp_call *call);
 typedef struct tcp_sums {
@@ -376,8 +380,8 @@ void tcp_trace_state(tcp_comm *comm, uint32_t state);
 void tcp_send_note(tcp_comm *comm, uint32_t rank, const tcp_note *note);
 void tcp_send_state(tcp_comm *comm, uint32_t rank, uint32_t kind);
 void tcp_read_notes(tcp_comm *comm, uint32_t rank);
-/* Asks every rank of a channel what it does, and waits for the answers. */
-void tcp_ask_ranks(const tcp_channel *channel);
+/* Asks ranks what they do, and waits for the answers. */
+void tcp_ask_ranks(tcp_comm *comm, const uint32_t *ranks, uint32_t count);
 void tcp_wake(const tcp_comm *comm);
 int tcp_start_watcher(tcp_comm *comm);
 void tcp_stop_watcher(tcp_comm *comm);
