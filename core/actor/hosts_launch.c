@@ -19,8 +19,6 @@
 #include "core/actor/hosts.h"
 #include "core/base/words.h"
 
-extern char **environ;
-
 /* ---- command lines ------------------------------------------------------- */
 
 /* The launcher's words; or the actor's own command line, with the address. */

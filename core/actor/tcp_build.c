@@ -48,9 +48,12 @@ static int look_at_program(struct dl_phdr_info *info, size_t size, void *out)
     (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        const uintptr_t at = (uintptr_t)(info->dlpi_addr + segment->p_vaddr);
+        const union {
+            ElfW(Addr) number;
+            const char *bytes;
+        } at = { .number = info->dlpi_addr + segment->p_vaddr };
         if (segment->p_type == PT_NOTE &&
-            read_notes((const char *)at, segment->p_memsz, out))
+            read_notes(at.bytes, segment->p_memsz, out))
             return 1;
     }
     return 2;

@@ -39,6 +39,8 @@ static const key_rule rules[] = {
     { "run", "plugin_timeout", CHANGE_QUIET },
     { "run", "comm_timeout", CHANGE_QUIET },
     { "run", "max_restarts", CHANGE_QUIET },
+    { "runtime", NULL, CHANGE_QUIET },
+    { "runtime.", NULL, CHANGE_QUIET },
     { "run", "reward", CHANGE_MEANING },
     { "run", "algo", CHANGE_MEANING },
     { "algo.", "preset", CHANGE_MEANING },

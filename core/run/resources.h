@@ -39,10 +39,10 @@ typedef struct xr_turn_plan {
 typedef struct xr_resources {
     xr_part_plan parts[XR_PLANS];
     size_t count;
-    uint64_t tags[XRAY_TAG_COUNT]; /* sum over all parts: on all ranks if they
-                                    * share the host's memory, or else on the
-                                    * fullest; if parts take turns, the largest
-                                    * turn */
+    uint64_t tags[XRAY_TAG_COUNT]; /* sum over all parts: on all ranks of the
+                                    * fullest host if they share its memory, or
+                                    * else on the fullest rank; if parts take
+                                    * turns, the largest turn */
     uint64_t bytes;                /* the same, summed over tags */
     xr_turn_plan turns[XR_PLANS + 1];
     size_t turn_count; /* 0: nothing is offloaded */

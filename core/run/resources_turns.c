@@ -136,6 +136,25 @@ static int64_t find_rank_in(const xr_run *run, const xr_part_plan *p,
                : xr_ranks_find(xr_run_ranks(run, p->role), rank);
 }
 
+/* Gives the tags of the host whose memory is the fullest. What the core holds
+ * is on that of rank 0, which errs on the safe side. */
+static void find_fullest_host(const xr_run *run, const xr_resources *r,
+                              const uint32_t *gone, uint64_t *tags)
+{
+    const xr_placement *place = &run->placement;
+    for (uint32_t host = 0; host < place->hosts; host++) {
+        uint64_t here[XRAY_TAG_COUNT] = { 0 };
+        for (uint32_t rank = 0; rank < place->size; rank++)
+            for (size_t p = 0; p < r->count; p++) {
+                const int64_t i = find_rank_in(run, &r->parts[p], rank);
+                if (place->host[rank] == host && i < r->parts[p].ranks)
+                    add_rank_bytes(&r->parts[p], i, gone[p], here);
+            }
+        if (sum_tags(here) > sum_tags(tags))
+            memcpy(tags, here, sizeof(here));
+    }
+}
+
 /* Gives the tags of the rank whose device is the fullest. */
 static void find_fullest_rank(const xr_run *run, const xr_resources *r,
                               const uint32_t *gone, uint64_t *tags)
@@ -156,7 +175,9 @@ static uint64_t count_bytes(const xr_run *run, const xr_resources *r,
                             const uint32_t *gone, uint64_t *out_tags)
 {
     memset(out_tags, 0, XRAY_TAG_COUNT * sizeof(*out_tags));
-    if (r->machine.host_memory)
+    if (r->machine.host_memory && run->placement.hosts > 1)
+        find_fullest_host(run, r, gone, out_tags);
+    else if (r->machine.host_memory)
         add_all_ranks(r, gone, out_tags);
     else
         find_fullest_rank(run, r, gone, out_tags);

@@ -101,7 +101,6 @@ static int await_an_actor(void **state)
 {
     char launch[400];
     char text[200];
-    uint32_t port = 0;
     (void)state;
     log_count = 0;
     seen = 0;
@@ -113,14 +112,15 @@ static int await_an_actor(void **state)
     assert_int_equal(spawn_on("node-1.example"), XRAY_OK);
     read_given("token", text, 65, sizeof(text));
     assert_int_equal(text[64], '\n');
-    for (uint32_t i = 0; i < XR_TCP_TOKEN; i++) {
-        uint32_t byte = 0;
-        assert_int_equal(sscanf(text + (size_t)2 * i, "%2x", &byte), 1);
-        token[i] = (unsigned char)byte;
+    for (size_t i = 0; i < XR_TCP_TOKEN; i++) {
+        const char digits[3] = { text[2 * i], text[2 * i + 1], '\0' };
+        token[i] = (unsigned char)strtoul(digits, NULL, 16);
     }
     read_given("address", text, 20, sizeof(text));
-    assert_int_equal(sscanf(text, "tcp:127.0.0.1:%u:0 node-1.example\n", &port),
-                     1);
+    char *end = text + strlen("tcp:127.0.0.1:");
+    assert_int_equal(strncmp(text, "tcp:127.0.0.1:", (size_t)(end - text)), 0);
+    const unsigned long port = strtoul(end, &end, 10);
+    assert_string_equal(end, ":0 node-1.example\n");
     door.sin_port = htons((uint16_t)port);
     door.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(xr_tcp_build_id(build), 0);

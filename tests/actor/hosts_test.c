@@ -315,7 +315,6 @@ static void actors_create_regions(void **state)
 {
     (void)state;
     send_text(peers[0], "m", NULL);
-    send_text(peers[0], "o", NULL);
     expect_text(peers[0], "region");
     xray_region *region = ops->region_find(self, peers[0], 1);
     assert_non_null(region);
@@ -325,6 +324,7 @@ static void actors_create_regions(void **state)
     assert_int_equal(((char *)region->data)[5], 'm');
     assert_null(ops->region_find(self, peers[1], 1));
     assert_null(ops->region_find(self, NULL, 1));
+    send_text(peers[0], "o", NULL);
     expect_text(peers[0], "region");
     assert_int_equal(((char *)region->data)[5], 'o');
     assert_int_equal(ops->send(self, peers[1], "A", 1, &region, 1), XRAY_E_ARG);

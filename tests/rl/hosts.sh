@@ -41,6 +41,18 @@ both critic --set run.ranks=3 --set placement.actor=0-1 --set placement.critic=1
 both grid --set run.ranks=4 --set run.train=grid --set run.infer=grid --set actor.optim.lr=4 --set train.grid.tp=2 \
     --set train.grid.pp=2 --set infer.grid.tp=2
 
+# Memory is planned for the host that needs the most.
+planned() { # HOSTS: of the model on four ranks
+    "$XRAY_BIN" plan "$work/run.ini" --set run.ranks=4 --set run.runtime=hosts --set run.comm=span \
+        --set runtime.interface=lo --set "placement.hosts=$1" | awk '$1 == "all" { print $(NF - 1), $NF }'
+}
+four=$(planned a:4)
+[ -n "$four" ] && [ "$(planned localhost:4)" = "$four" ] || fail "a host of four ranks has $four, or $(planned localhost:4)"
+awk -v four="$four" -v three="$(planned a,b:3)" -v two="$(planned a:2,b:2)" 'BEGIN {
+    split(four, f); split(three, h); split(two, w)
+    exit !(f[2] == w[2] && f[2] == h[2] && f[1] > h[1] && h[1] > w[1]) }' ||
+    fail "planned: $four on four ranks, $(planned a,b:3) on three, $(planned a:2,b:2) on two"
+
 # A run goes on under the other runtime.
 more=(--set run.ranks=2 --set trainer.total_training_steps=5)
 run two "${hosts[@]}" "${more[@]}"
