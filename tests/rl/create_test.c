@@ -383,11 +383,23 @@ static void ranks_join_the_groups_of_their_roles(void **state)
                "engine 4, rank 0 of 1; version 41; ");
 }
 
+/* Every role is on the same ranks. */
+static xr_placement place_all(const xr_ranks *ranks)
+{
+    return (xr_placement){ .size = ranks->count,
+                           .most_here = ranks->count,
+                           .actor = *ranks,
+                           .reference = *ranks,
+                           .critic = *ranks,
+                           .reward = *ranks,
+                           .rollout = *ranks };
+}
+
 static void a_single_rank_needs_no_communicator(void **state)
 {
     const xr_ranks one = { 1, { 0 } };
     (void)state;
-    run.placement = (xr_placement){ 1, 0, one, one, one, one, one };
+    run.placement = place_all(&one);
     assert_int_equal(start_rank(0), XRAY_OK);
     expect_log("device 5; scratch 7 7 7 7; model 1 trains 1 from 2, rank 0 of "
                "1, group 0; "
@@ -429,7 +441,7 @@ static void memory_is_given_back_before_the_next_model(void **state)
     const xr_ranks one = { 1, { 0 } };
     (void)state;
     run.needs = XRAY_NEED_REFERENCE;
-    run.placement = (xr_placement){ 1, 0, one, one, one, one, one };
+    run.placement = place_all(&one);
     run.ini.actor.optimizer_offload = 1;
     assert_int_equal(start_rank(0), XRAY_OK);
     const char *away = strstr(fake.log, "offload");
