@@ -123,7 +123,7 @@ static void every_option_is_documented(void **state)
             assert_true(size > 10 && o->doc[size - 1] == '.');
         }
     }
-    assert_int_equal(sections, 16);
+    assert_int_equal(sections, 18);
 }
 
 static void resolved_ini_reads_back(void **state)

@@ -199,14 +199,14 @@ static void shorter_table_is_read_to_its_end(void **state)
          "x.so: 'it-1_x' lacks recv, which xray.comm/0 requires");
     CASE(s.table.header.size = 7,
          "x.so: the header of the callbacks of 'it-1_x' has 7 bytes and ABI "
-         "0.2, but this is 0.2: fill it with XRAY_HEADER(xray_algo_ops)");
+         "0.3, but this is 0.3: fill it with XRAY_HEADER(xray_algo_ops)");
     CASE(s.table.header.abi = 1,
          "x.so: the header of the callbacks of 'it-1_x' has 120 bytes and ABI "
-         "0.1, but this is 0.2: fill it with XRAY_HEADER(xray_algo_ops)");
-    CASE((s.table.header.abi = 3, s.component.iface = XRAY_IFACE_COMM,
+         "0.1, but this is 0.3: fill it with XRAY_HEADER(xray_algo_ops)");
+    CASE((s.table.header.abi = 4, s.component.iface = XRAY_IFACE_COMM,
           s.table.header.size = 9),
          "x.so: the header of the callbacks of 'it-1_x' has 9 bytes and ABI "
-         "0.3, but this is 0.2: fill it with XRAY_HEADER(xray_comm_ops)");
+         "0.4, but this is 0.3: fill it with XRAY_HEADER(xray_comm_ops)");
 }
 
 /* State that is saved must also be loaded. */
@@ -364,7 +364,7 @@ static void incomplete_components_are_refused(void **state)
     CASE(s.component.header.size = reach, "");
     CASE(s.component.header.abi = 0x20003,
          "x.so: the header of component 0 has 72 bytes and ABI 2.3, but this "
-         "is 0.2: fill it with XRAY_HEADER(xray_component)");
+         "is 0.3: fill it with XRAY_HEADER(xray_component)");
     CASE(s.component.name = NULL, "x.so: the component's name '' is not made "
                                   "of a-z, 0-9, '_' and '-'");
     CASE(s.component.name = "It", "x.so: the component's name 'It' is not made "
@@ -391,9 +391,9 @@ static void incomplete_descriptors_are_refused(void **state)
          "x.so: its descriptor has 55 bytes, but needs at least 56");
     CASE(s.plugin.header.size = 56, "");
     CASE(s.plugin.header.size = 64, "");
-    CASE(s.plugin.header.abi = 0, "x.so: needs xray ABI 0.0, but this is 0.2");
+    CASE(s.plugin.header.abi = 0, "x.so: needs xray ABI 0.0, but this is 0.3");
     CASE(s.plugin.abi_needed = 0x10002, "x.so: needs xray ABI 1.2, but this is "
-                                        "0.2");
+                                        "0.3");
     CASE(s.plugin.abi_needed = 0, "");
     CASE(s.plugin.component_count = 2, "");
 }

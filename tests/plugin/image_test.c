@@ -208,7 +208,7 @@ static void unreadable_tables_are_skipped(void **state)
 /* ---- manifests ---------------------------------------------------------- */
 
 #define FINE                                                      \
-    "{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"n\",\"version\":" \
+    "{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"n\",\"version\":" \
     "\"2\",\"provides\":\"xray.algo/0:a\"}"
 
 static void expect_manifest(const char *json, const char *want)
@@ -242,21 +242,21 @@ static void incomplete_manifests_are_refused(void **state)
     char json[8192];
     expect_manifest(FINE, "");
     expect_manifest("{", ": column 2: expected a key in double quotes");
-    expect_manifest("{\"abi\":\"0.2\"}", ": \"manifest\" is missing");
+    expect_manifest("{\"abi\":\"0.3\"}", ": \"manifest\" is missing");
     expect_manifest("{\"manifest\":2}",
                     ": its note has format 2, but this xray reads 1");
     expect_manifest("{\"manifest\":1}", ": \"abi\" is missing");
     expect_manifest("{\"manifest\":1,\"abi\":0.1}",
                     ": \"abi\" must be a string, not a number");
-    expect_manifest("{\"manifest\":1,\"abi\":\"0.3\"}",
-                    ": built for xray ABI 0.3, but this is 0.2; a draft ABI "
+    expect_manifest("{\"manifest\":1,\"abi\":\"0.4\"}",
+                    ": built for xray ABI 0.4, but this is 0.3; a draft ABI "
                     "runs only on its own minor version");
-    expect_manifest("{\"manifest\":1,\"abi\":\"0.2\",\"needs\":\"0.3\"}",
-                    ": needs xray ABI 0.3, but this is 0.2");
-    expect_manifest("{\"manifest\":1,\"abi\":\"0.2\",\"needs\":2}",
+    expect_manifest("{\"manifest\":1,\"abi\":\"0.3\",\"needs\":\"0.4\"}",
+                    ": needs xray ABI 0.4, but this is 0.3");
+    expect_manifest("{\"manifest\":1,\"abi\":\"0.3\",\"needs\":2}",
                     ": \"needs\" must be a string, not a number");
     static const char *const odd[] = { "",     "0",       "0.",
-                                       "0.2 ", "0.2x",    "+0.2",
+                                       "0.3 ", "0.2x",    "+0.3",
                                        "0.-2", "0.70000", "2" };
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
         char note[64];
@@ -265,32 +265,32 @@ static void incomplete_manifests_are_refused(void **state)
                        odd[i]);
         (void)snprintf(want, sizeof(want),
                        ": \"abi\" of its note is '%s', expected a version such "
-                       "as 0.2",
+                       "as 0.3",
                        odd[i]);
         expect_manifest(note, want);
     }
-    expect_manifest("{\"manifest\":1,\"abi\":\"0.2\",\"needs\":\"0.2\"}",
+    expect_manifest("{\"manifest\":1,\"abi\":\"0.3\",\"needs\":\"0.3\"}",
                     ": \"name\" is missing");
-    expect_manifest("{\"manifest\":1,\"abi\":\"0.2\"}",
+    expect_manifest("{\"manifest\":1,\"abi\":\"0.3\"}",
                     ": \"name\" is missing");
-    expect_manifest("{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"n\"}",
+    expect_manifest("{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"n\"}",
                     ": \"version\" is missing");
-    expect_manifest("{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"n\","
+    expect_manifest("{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"n\","
                     "\"version\":\"2\"}",
                     ": \"provides\" is missing");
     (void)snprintf(json, sizeof(json),
-                   "{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"%0128d\"}", 0);
+                   "{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"%0128d\"}", 0);
     expect_manifest(json, ": name of its note is longer than 127 bytes");
     (void)snprintf(json, sizeof(json),
-                   "{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"%0127d\"}", 0);
+                   "{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"%0127d\"}", 0);
     expect_manifest(json, ": \"version\" is missing");
     (void)snprintf(json, sizeof(json),
-                   "{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"n\",\"version\":"
+                   "{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"n\",\"version\":"
                    "\"%064d\"}",
                    0);
     expect_manifest(json, ": version of its note is longer than 63 bytes");
     (void)snprintf(json, sizeof(json),
-                   "{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"n\",\"version\":"
+                   "{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"n\",\"version\":"
                    "\"2\",\"provides\":\"%02048d\"}",
                    0);
     expect_manifest(json, ": provides of its note is longer than 2047 bytes");

@@ -74,33 +74,33 @@ static const struct refused {
                    "defines it" },
     { "borrowed", "exports no xray_plugin_query of its own; XRAY_PLUGIN_ENTRY "
                   "defines it" },
-    { "newer_abi", "built for xray ABI 0.9, but this is 0.2; a draft ABI runs "
+    { "newer_abi", "built for xray ABI 0.9, but this is 0.3; a draft ABI runs "
                    "only on its own minor version" },
-    { "older_abi", "built for xray ABI 0.0, but this is 0.2; a draft ABI runs "
+    { "older_abi", "built for xray ABI 0.0, but this is 0.3; a draft ABI runs "
                    "only on its own minor version" },
     { "short_descriptor",
       "its descriptor has 32 bytes, but needs at least 56" },
     { "short_component", "a component lacks interface, summary or callbacks" },
     { "extra_symbols", "exports zoo_helper besides xray_plugin_query; hide all "
                        "other symbols, as xray_add_plugin does" },
-    { "newer_descriptor", "needs xray ABI 0.3, but this is 0.2" },
-    { "needs_newer", "needs xray ABI 0.3, but this is 0.2" },
+    { "newer_descriptor", "needs xray ABI 0.4, but this is 0.3" },
+    { "needs_newer", "needs xray ABI 0.4, but this is 0.3" },
     { "missing", "'zoo' lacks loss, which xray.algo/0 requires" },
     { "short_table", "'zoo' lacks prepare, which xray.algo/0 requires" },
-    { "refuses", "refuses xray ABI 0.2" },
+    { "refuses", "refuses xray ABI 0.3" },
     { "note_lies",
       "its note lists xray.algo/0:more, which the plugin does not provide" },
     { "unknown_interface",
       "'zoo' implements xray.oracle/0, which this xray does not know" },
     { "bad_preset", "[zoo] count: 11 is out of range; expected 1 to 10" },
     { "empty_descriptor",
-      "the header of its descriptor has 0 bytes and ABI 0.0, but this is 0.2: "
+      "the header of its descriptor has 0 bytes and ABI 0.0, but this is 0.3: "
       "fill it with XRAY_HEADER(xray_plugin)" },
     { "empty_component", "the header of component 0 has 0 bytes and ABI 0.0, "
-                         "but this is 0.2: fill it with "
+                         "but this is 0.3: fill it with "
                          "XRAY_HEADER(xray_component)" },
     { "empty_table", "the header of the callbacks of 'zoo' has 0 bytes and ABI "
-                     "0.0, but this is 0.2: fill it with "
+                     "0.0, but this is 0.3: fill it with "
                      "XRAY_HEADER(xray_algo_ops)" },
     { "absurd_options", "'zoo' has 2147483648 options in a struct of 8 bytes, "
                         "but at most 4096 in 1048576 are allowed" },

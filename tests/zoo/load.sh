@@ -43,7 +43,7 @@ file=$(one query_dies)/query_dies.so
 expect 1 "xray: $file: ends the process (exit code 3) in query" inspect "$file"
 # What the plugin itself or its check says arrives as it was said.
 file=$(one refuses)/refuses.so
-expect 1 "xray: $file: refuses xray ABI 0.2" inspect "$file"
+expect 1 "xray: $file: refuses xray ABI 0.3" inspect "$file"
 file=$(one missing)/missing.so
 expect 1 "xray: $file: 'zoo' lacks loss, which xray.algo/0 requires" inspect "$file"
 file=$work/query_dies/query_dies.so
