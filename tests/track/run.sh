@@ -47,7 +47,7 @@ grep -qF "prompt:\\n\\n    $question" "$work/all" || fail "the first sample of v
 for setting in "actor.optim.lr n 0.001" "data.template s {question}" "reward.close.match_only b true"; do
     [ "$(count "^setting $setting")" = 1 ] || fail "no setting $setting: $(grep ^setting "$work/all")"
 done
-[ "$(count '^setting actor.clip')" = 0 ] || fail "a key that is not set is a setting"
+[ "$(count '^setting data.shuffle ')" = 0 ] || fail "a key that is not set is a setting"
 
 # Of supervised tuning, with a folder of its own for the events.
 "$XRAY_BIN" sft "$work/run.ini" --set "trainer.default_local_dir=$work/sft" --set sft.total_steps=2 --set sft.train_batch_size=4 \
