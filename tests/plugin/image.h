@@ -124,7 +124,7 @@ static inline void write_exporting(const char *path, const char *name,
     image i;
     char json[2048];
     int size = snprintf(json, sizeof(json),
-                        "{\"manifest\":1,\"abi\":\"0.2\",\"name\":\"%s\","
+                        "{\"manifest\":1,\"abi\":\"0.3\",\"name\":\"%s\","
                         "\"version\":\"7\",\"provides\":\"%s\"}",
                         name, provides);
     (void)read_symbols(&i, one, 1);

@@ -265,7 +265,7 @@ static void incomplete_manifests_are_refused(void **state)
                        odd[i]);
         (void)snprintf(want, sizeof(want),
                        ": \"abi\" of its note is '%s', expected a version such "
-                       "as 0.3",
+                       "as 0.2",
                        odd[i]);
         expect_manifest(note, want);
     }
