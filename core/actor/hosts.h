@@ -21,7 +21,10 @@
 #include "core/actor/tcp_hello.h"
 
 #define XR_HOSTS_BEAT_MS 100u
-#define XR_HOSTS_HELLO_MS 10000u /* the longest that a greeting takes */
+#define XR_HOSTS_HELLO_MS 10000u /* the longest that a guest may take */
+/* The longest that an actor waits for its parent, which may be at work. It is
+ * killed, or its connection ends, long before. */
+#define XR_HOSTS_JOIN_MS 600000
 
 typedef struct xr_hosts_region {
     xray_region pub;

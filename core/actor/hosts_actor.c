@@ -186,7 +186,7 @@ static int await_welcome(const xr_hosts *self, xr_tcp_conn *conn)
 {
     struct pollfd ready = { .fd = conn->fd, .events = POLLIN };
     while (!self->own->welcome) {
-        if (poll(&ready, 1, XR_HOSTS_HELLO_MS) == 0)
+        if (poll(&ready, 1, XR_HOSTS_JOIN_MS) == 0)
             return ETIMEDOUT;
         int bad = xr_tcp_read(conn);
         if (bad && bad != EAGAIN)

@@ -126,7 +126,7 @@ static int greet_parent(int fd, xr_tcp_hello *hello)
     unsigned char bytes[XR_TCP_HELLO_MOST];
     int bad = send_all(fd, hello->send, hello->send_size);
     while (!bad && hello->state == XR_TCP_HELLO_MORE) {
-        if (poll(&ready, 1, XR_HOSTS_HELLO_MS) == 0)
+        if (poll(&ready, 1, XR_HOSTS_JOIN_MS) == 0)
             return ETIMEDOUT;
         ssize_t n = recv(fd, bytes, hello->want, MSG_DONTWAIT);
         if (n == 0)

