@@ -14,13 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/system_error.h"
 #include "plugins/comm-tcp/tcp.h"
 
-#define LEAST 5000000000u  /* ns for the ranks to connect, at least */
-#define USUAL 60000000000u /* the same where calls wait without end */
+/* ns for the ranks to connect once all are there: at most, unless there are very
+ * many, and at least. */
+#define MOST 10000000000u
+#define LEAST 5000000000u
+#define EACH 20000000u  /* ns more for each rank */
+#define AGAIN 100000000 /* ns until the next attempt */
 
 /* ---- cards --------------------------------------------------------------- */
 
@@ -237,12 +242,27 @@ close:
     return 0;
 }
 
+/* After a cable was pulled and plugged in again a network takes seconds to find
+ * a host, so the line is tried again for as long as it has no way to it. */
+static int reach_rank(tcp_comm *comm, const tcp_card *mine, const tcp_card *to,
+                      uint32_t rank, uint32_t line, uint64_t until)
+{
+    const struct timespec pause = { .tv_nsec = AGAIN };
+    while (!connect_line(comm, mine, to, rank, line, until)) {
+        if ((errno != EHOSTUNREACH && errno != ENETUNREACH) ||
+            tcp_clock() + AGAIN >= until)
+            return 0;
+        (void)nanosleep(&pause, NULL);
+    }
+    return 1;
+}
+
 static void connect_below(tcp_comm *comm, tcp_card *mine, const tcp_card *all,
                           uint64_t until)
 {
     for (uint32_t r = 0; r < comm->rank && mine->status == XRAY_OK; r++)
         for (uint32_t line = 0; line < TCP_LINES; line++)
-            if (!connect_line(comm, mine, &all[r], r, line, until)) {
+            if (!reach_rank(comm, mine, &all[r], r, line, until)) {
                 char text[80];
                 int reason = errno;
                 tcp_print_address(&all[r], text, sizeof(text));
@@ -328,11 +348,15 @@ static int begin_to_listen(const tcp_comm *comm, const tcp_config *config,
 static void connect_all(tcp_comm *comm, int listener, tcp_card *mine,
                         const tcp_card *all)
 {
-    uint64_t time = comm->timeout ? comm->timeout : USUAL;
+    /* A rank that cannot connect is heard of when all have given up, so they do
+     * not wait as long as for a call. */
+    uint64_t time = MOST + comm->size * (uint64_t)EACH;
+    if (comm->timeout && comm->timeout < time)
+        time = comm->timeout > LEAST ? comm->timeout : LEAST;
     tcp_doors doors = { .comm = comm,
                         .listener = listener,
                         .key = mine->key,
-                        .until = tcp_clock() + (time < LEAST ? LEAST : time) };
+                        .until = tcp_clock() + time };
     connect_below(comm, mine, all, doors.until);
     if (mine->status == XRAY_OK && !tcp_accept_ranks(&doors))
         refuse_card(mine, XRAY_E_PEER, "rank %u did not connect in time",

@@ -43,7 +43,7 @@ both grid --set run.ranks=4 --set run.train=grid --set run.infer=grid --set acto
 
 # Memory is planned for the host that needs the most.
 planned() { # HOSTS: of the model on four ranks
-    "$XRAY_BIN" plan "$work/run.ini" --set run.ranks=4 --set run.runtime=hosts --set run.comm=span \
+    "$XRAY_BIN" plan "$work/run.ini" --set run.ranks=4 --set run.runtime=hosts --set run.comm=tcp \
         --set runtime.interface=lo --set "placement.hosts=$1" | awk '$1 == "all" { print $(NF - 1), $NF }'
 }
 four=$(planned a:4)

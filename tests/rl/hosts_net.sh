@@ -7,7 +7,7 @@
 # and namespaces. With `all` every backend and every fault.
 set -euo pipefail
 skip() {
-    echo "SKIP: $*"
+    echo "skipped: $*"
     exit 77
 }
 if [ -z "${XRAY_NET:-}" ]; then
@@ -46,7 +46,7 @@ mark=XRAY_HOSTS_TEST=$$
 horse="ip netns exec {host} env $mark $XRAY_BIN workhorse {address}"
 
 hosts() { # HOSTS [LAUNCH]
-    net=(--set run.runtime=hosts --set runtime.interface=br0 --set "placement.hosts=$1" --set run.comm=span
+    net=(--set run.runtime=hosts --set runtime.interface=br0 --set "placement.hosts=$1" --set run.comm=tcp
         --set "runtime.hosts.launch=${2:-$horse}")
 }
 
