@@ -86,7 +86,19 @@ hosts a:1,b:1
 duo=("${net[@]}" --set run.ranks=2 --set run.infer=sick --set run.train=sick)
 export SICK_FLAG=$work/flag
 silent='hangs: no sign of life for 3\.[0-9] s, its host or the network to it may be down \(killed\)'
-link() { ip link set to-b "$1"; }
+link() { # up, down
+    ip link set to-b "$1"
+    [ "$1" = up ] || return 0
+    # The hosts find each other again once they have asked for their addresses.
+    local said
+    for _ in $(seq 100); do
+        # Nobody listens there, so this is refused as soon as there is a way.
+        said=$(LC_ALL=C ip netns exec b bash -c 'exec 3<>/dev/tcp/10.77.0.2/9' 2>&1 || true)
+        [[ $said != *refused* ]] || return 0
+        sleep 0.1
+    done
+    fail "the hosts do not find each other again"
+}
 
 held down train-hold 2
 sleep 1
