@@ -20,8 +20,8 @@
 #include "core/base/system_error.h"
 #include "plugins/comm-tcp/tcp.h"
 
-/* ns for the ranks to connect once all are there: at most, unless there are very
- * many, and at least. */
+/* ns for the ranks to connect once all are there: at most, unless there are
+ * very many, and at least. */
 #define MOST 10000000000u
 #define LEAST 5000000000u
 #define EACH 20000000u  /* ns more for each rank */
