@@ -139,6 +139,8 @@ static void finish_house(house *h)
 
 static void garbage_is_refused(void **state)
 {
+    static const char request[] =
+        "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: none\r\n\r\n";
     char junk[4096];
     house h;
     (void)state;
@@ -151,9 +153,7 @@ static void garbage_is_refused(void **state)
     send_bytes(half, junk, 20);
     (void)close(half);
     int web = knock(&h);
-    send_bytes(
-        web, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n\r\n\r\n\r\n",
-        56);
+    send_bytes(web, request, sizeof(request));
     expect_refusal(web);
     finish_house(&h);
     assert_non_null(
@@ -269,11 +269,6 @@ static void a_rank_that_does_not_come_is_named(void **state)
 /* ---- lines ----------------------------------------------------------------
  */
 
-static tcp_peer *peer_of(ranks_env *e, uint32_t rank)
-{
-    return &((tcp_comm *)e->comm_self)->peers[rank];
-}
-
 /* Rank 1 sends what is no frame, or no note, on one of its lines to rank 0. */
 static void send_garbage(ranks_env *e, int notes)
 {
@@ -282,8 +277,11 @@ static void send_garbage(ranks_env *e, int notes)
     ranks_meet(e);
     memset(junk, 0x55, sizeof(junk));
     if (e->rank == 1) {
-        const tcp_peer *peer = peer_of(e, 0);
+        tcp_comm *comm = e->comm_self;
+        const tcp_peer *peer = &comm->peers[0];
+        (void)pthread_mutex_lock(&comm->lock);
         send_bytes(notes ? peer->notes : peer->calls, junk, sizeof(junk));
+        (void)pthread_mutex_unlock(&comm->lock);
     }
     ranks_meet(e);
     uint64_t start = ranks_ms();

@@ -23,11 +23,27 @@ const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
 
 #define SOON 6000 /* ms: the heartbeat of 1 s, and 5 s */
 
+static xray_device_ops device;
+
+/* As in parts.c. Ranks are processes here. */
+static xray_status create_device(const xray_host *host, const void *config,
+                                 uint32_t threads, void **out_self)
+{
+    const xray_device_ops *cpu =
+        xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+    xray_status status = cpu->create(host, config, threads, out_self);
+    return status == XRAY_OK ? cpu->shareable(*out_self, 1) : status;
+}
+
 void ranks_parts(ranks_env *e)
 {
     static const tcp_config config = { .interface = "",
                                        .heartbeat = 1000000000 };
-    e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+    device = *(const xray_device_ops *)xray_plugin_query_device_cpu(XRAY_ABI)
+                  ->components[0]
+                  ->ops;
+    device.create = create_device;
+    e->dev = &device;
     e->comm = xray_plugin_query_comm_tcp(XRAY_ABI)->components[0]->ops;
     e->comm_config = &config;
     hosts_enter(e);

@@ -23,9 +23,19 @@ static xray_status staged_info(void *self, xray_device_info *out)
     return status;
 }
 
+/* Allocates blocks from regions that are freed with the instance, so that a
+ * test need not free them. */
+static xray_status staged_create(const xray_host *host, const void *config,
+                                 uint32_t threads, void **out_self)
+{
+    xray_status status = cpu_ops()->create(host, config, threads, out_self);
+    return status == XRAY_OK ? cpu_ops()->shareable(*out_self, 1) : status;
+}
+
 static void fill_staged_ops(void)
 {
     staged = *cpu_ops();
+    staged.create = staged_create;
     staged.info = staged_info;
 }
 
