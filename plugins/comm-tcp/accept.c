@@ -142,6 +142,15 @@ static void hear_guest(hall *h, uint32_t at)
         remove_guest(h, at);
 }
 
+static uint32_t find_oldest(const hall *h)
+{
+    uint32_t oldest = 0;
+    for (uint32_t i = 1; i < h->count; i++)
+        if (h->guests[i].since < h->guests[oldest].since)
+            oldest = i;
+    return oldest;
+}
+
 static void greet_guests(hall *h)
 {
     for (;;) {
@@ -149,8 +158,8 @@ static void greet_guests(hall *h)
                          SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
             return;
-        if (h->count == GUESTS) /* the one that has been silent longest */
-            refuse_guest(h, 0, "too many connections say nothing");
+        if (h->count == GUESTS)
+            refuse_guest(h, find_oldest(h), "too many connections say nothing");
         guest *g = &h->guests[h->count++];
         memset(g, 0, sizeof(*g));
         g->fd = fd;

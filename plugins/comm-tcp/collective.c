@@ -20,7 +20,6 @@
 #include "plugins/comm-tcp/tcp.h"
 
 #define SMALL 0x8000u /* bytes that each rank may send to every other one */
-#define WINDOW 4u     /* pieces of a rank that may wait to be added */
 #define UNIT 64u      /* slices begin at multiples of this many elements */
 
 _Static_assert(TCP_MOST_RANKS <= XR_SUM_MOST, "every rank is a source");
@@ -207,14 +206,16 @@ void tcp_sums_begin(tcp_sums *s, xray_comm_group *group, const tcp_call *call)
 static char *find_slot(const tcp_sums *s, uint32_t index, uint64_t at)
 {
     return s->group->all.comm->window +
-           ((uint64_t)index * WINDOW + at / TCP_PIECE % WINDOW) * TCP_PIECE +
+           ((uint64_t)index * TCP_WINDOW + at / TCP_PIECE % TCP_WINDOW) *
+               TCP_PIECE +
            at % TCP_PIECE;
 }
 
 char *tcp_sums_slot(const tcp_sums *s, uint32_t index)
 {
     uint64_t at = s->group->flows[index].in[TCP_DIRECT].done;
-    return at < s->done / TCP_PIECE * TCP_PIECE + (uint64_t)WINDOW * TCP_PIECE
+    return at < s->done / TCP_PIECE * TCP_PIECE +
+                       (uint64_t)TCP_WINDOW * TCP_PIECE
                ? find_slot(s, index, at)
                : NULL;
 }

@@ -191,13 +191,12 @@ static int finish_connect(int fd, uint64_t until)
     return error == 0;
 }
 
-static int shake_hands(const tcp_comm *comm, int fd, const tcp_card *to,
-                       const tcp_hello *hello, uint64_t until)
+static int shake_hands(int fd, const tcp_card *to, const tcp_hello *hello,
+                       uint64_t until)
 {
     tcp_hello first = *hello;
     tcp_answer answer;
     uint8_t proof[TCP_MAC];
-    (void)comm;
     if (!move_all(fd, &first, sizeof(first), 1, until) ||
         !move_all(fd, &answer, sizeof(answer), 0, until))
         return 0;
@@ -229,7 +228,7 @@ static int connect_line(tcp_comm *comm, const tcp_card *mine,
     size = fill_address(to, &at);
     if ((connect(fd, (struct sockaddr *)&at, size) == 0 ||
          finish_connect(fd, until)) &&
-        shake_hands(comm, fd, to, &hello, until)) {
+        shake_hands(fd, to, &hello, until)) {
         tcp_keep_line(comm, rank, line, fd);
         return 1;
     }

@@ -87,28 +87,23 @@ void tcp_line_send(tcp_peer *peer)
 
 /* ---- receiving ---------------------------------------------------------- */
 
-static void set_fate(tcp_comm *comm, tcp_peer *peer, uint32_t fate)
+static void set_fate(tcp_peer *peer, uint32_t fate)
 {
     uint32_t none = 0;
     (void)atomic_compare_exchange_strong(&peer->fate, &none, fate);
-    (void)comm;
 }
 
-static void end_line(tcp_comm *comm, tcp_peer *peer, int reason)
+static void end_line(tcp_peer *peer, int reason)
 {
     int silent = reason == ETIMEDOUT || reason == EHOSTUNREACH ||
                  reason == ENETUNREACH || reason == EHOSTDOWN;
-    set_fate(comm, peer,
-             peer->leaves ? TCP_LEFT
-             : silent     ? TCP_SILENT
-                          : TCP_DEAD);
+    set_fate(peer, peer->leaves ? TCP_LEFT : silent ? TCP_SILENT : TCP_DEAD);
     peer->deaf = 2;
 }
 
 /* Returns the number of bytes that were received to the parts, 0 if there are
  * none yet, or if the line has ended. */
-static uint64_t read_line(tcp_comm *comm, tcp_peer *peer, struct iovec *parts,
-                          size_t count)
+static uint64_t read_line(tcp_peer *peer, struct iovec *parts, size_t count)
 {
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = count };
     if (peer->deaf == 2)
@@ -117,9 +112,9 @@ static uint64_t read_line(tcp_comm *comm, tcp_peer *peer, struct iovec *parts,
     if (got > 0)
         return (uint64_t)got;
     if (got == 0)
-        end_line(comm, peer, 0);
+        end_line(peer, 0);
     else if (errno != EAGAIN && errno != EINTR)
-        end_line(comm, peer, errno);
+        end_line(peer, errno);
     return 0;
 }
 
@@ -146,7 +141,7 @@ void tcp_run_advance(tcp_run_of_bytes *run, uint64_t bytes)
 
 /* Receives payload, and what there is of the next header. Returns 1 if anything
  * came. */
-static int receive_payload(tcp_comm *comm, tcp_peer *peer)
+static int receive_payload(tcp_peer *peer)
 {
     char scrap[0x1000];
     uint64_t got = take_buffered(peer, peer->to, peer->to_left);
@@ -156,7 +151,7 @@ static int receive_payload(tcp_comm *comm, tcp_peer *peer)
         struct iovec parts[2] = { { peer->to ? peer->to : scrap,
                                     whole ? left : sizeof(scrap) },
                                   { peer->in, sizeof(peer->frame) } };
-        got = read_line(comm, peer, parts, whole ? 2 : 1);
+        got = read_line(peer, parts, whole ? 2 : 1);
         peer->in_at = 0;
         peer->in_used = (uint32_t)(got > left ? got - left : 0);
         got = got > left ? left : got;
@@ -171,7 +166,7 @@ static int receive_payload(tcp_comm *comm, tcp_peer *peer)
     return got > 0;
 }
 
-static int receive_header(tcp_comm *comm, tcp_peer *peer)
+static int receive_header(tcp_peer *peer)
 {
     uint64_t have = peer->in_used - peer->in_at;
     if (have < sizeof(peer->frame)) {
@@ -179,25 +174,25 @@ static int receive_header(tcp_comm *comm, tcp_peer *peer)
         peer->in_at = 0;
         peer->in_used = (uint32_t)have;
         struct iovec part = { peer->in + have, sizeof(peer->in) - have };
-        peer->in_used += (uint32_t)read_line(comm, peer, &part, 1);
+        peer->in_used += (uint32_t)read_line(peer, &part, 1);
     }
     if (peer->in_used - peer->in_at < sizeof(peer->frame))
         return peer->in_used > have;
     (void)take_buffered(peer, &peer->frame, sizeof(peer->frame));
     peer->parked = 1;
     if (!tcp_frame_is_valid(&peer->frame)) {
-        set_fate(comm, peer, TCP_GARBLED);
+        set_fate(peer, TCP_GARBLED);
         peer->deaf = 2;
         peer->parked = 0;
     }
     return 1;
 }
 
-int tcp_line_receive(tcp_comm *comm, tcp_peer *peer)
+int tcp_line_receive(tcp_peer *peer)
 {
     if (peer->to_left)
-        return receive_payload(comm, peer);
-    return peer->parked ? 0 : receive_header(comm, peer);
+        return receive_payload(peer);
+    return peer->parked ? 0 : receive_header(peer);
 }
 
 void tcp_line_take(tcp_peer *peer, char *to, tcp_run_of_bytes *run)
@@ -264,7 +259,7 @@ int tcp_next_frame(tcp_comm *comm, tcp_peer *peer)
 {
     const tcp_frame *f = &peer->frame;
     while (!peer->to_left) {
-        if (!peer->parked && !tcp_line_receive(comm, peer))
+        if (!peer->parked && !tcp_line_receive(peer))
             return 0;
         if (!peer->parked)
             continue;

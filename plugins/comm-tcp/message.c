@@ -139,7 +139,7 @@ static int receive_half(messages *m, half *h)
     int went_on = 0;
     while (is_needed(h)) {
         if (h->peer->to_left) {
-            if (!tcp_line_receive(comm, h->peer))
+            if (!tcp_line_receive(h->peer))
                 return went_on;
         } else {
             int got = tcp_next_frame(comm, h->peer);

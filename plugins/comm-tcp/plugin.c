@@ -15,9 +15,6 @@
 #include "core/base/system_error.h"
 #include "plugins/comm-tcp/tcp.h"
 
-#define STAGE 0x400000u  /* as in stage.c */
-#define WINDOW 0x100000u /* bytes per rank, as in collective.c */
-
 static const xray_option options[] = {
     XRAY_STRING(tcp_config, interface, "", 0u, "0.1",
                 "Where the other ranks reach this one: the name of a network "
@@ -152,10 +149,10 @@ static int make_locks(tcp_comm *comm)
 static int make_memory(tcp_comm *comm, int staged)
 {
     if (comm->size > 1)
-        comm->window = malloc((size_t)comm->size * WINDOW);
+        comm->window = malloc((size_t)comm->size * TCP_WINDOW * TCP_PIECE);
     if (staged) {
-        comm->stage_in = malloc(STAGE);
-        comm->stage_out = malloc(STAGE);
+        comm->stage_in = malloc(TCP_STAGE);
+        comm->stage_out = malloc(TCP_STAGE);
     }
     return (comm->size == 1 || comm->window) &&
            (!staged || (comm->stage_in && comm->stage_out));

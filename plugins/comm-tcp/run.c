@@ -219,7 +219,7 @@ static int receive_flow(running *r, uint32_t index)
     int went_on = 0;
     while (needs_rank(r, index)) {
         if (peer->to_left) {
-            if (!tcp_line_receive(all->comm, peer))
+            if (!tcp_line_receive(peer))
                 return went_on;
         } else if (!tcp_next_frame(all->comm, peer)) {
             const tcp_offer_seen *o = tcp_find_offer(peer, 0, 0);

@@ -10,8 +10,6 @@
 
 #include "plugins/comm-tcp/tcp.h"
 
-#define STAGE 0x400000u /* bytes of `in`, and of `out`, per piece */
-
 typedef struct staged {
     xray_comm_group *group;
     xray_stream *stream;
@@ -95,7 +93,7 @@ xray_status tcp_stage_call(xray_comm_group *group, xray_stream *stream,
                  .reads_out = sends || xr_collective_is_in_place(call->call),
                  .writes_out = !sends };
     uint64_t most = s.parts_in > s.parts_out ? s.parts_in : s.parts_out;
-    uint64_t most_bytes = STAGE / most / 64 * 64;
+    uint64_t most_bytes = TCP_STAGE / most / 64 * 64;
     uint64_t at = 0;
     xray_status status;
     do {

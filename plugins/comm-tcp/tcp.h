@@ -23,6 +23,9 @@
 #include "plugins/comm-tcp/wire.h"
 
 #define TCP_MOST_RANKS 256u
+#define TCP_WINDOW 4u       /* pieces of a rank that may wait to be added */
+#define TCP_STAGE 0x400000u /* bytes of `in`, and of `out`, of a staged piece \
+                             */
 #define TCP_LANES 2u
 #define TCP_DIRECT 0u /* lane from the rank that has the bytes */
 #define TCP_RING 1u   /* lane along the ring of ranks, where others pass on */
@@ -276,7 +279,7 @@ int tcp_line_is_idle(const tcp_peer *peer);
 void tcp_line_send(tcp_peer *peer);
 /* Receives without waiting: the next frame (peer->parked) or its payload.
  * Returns 1 if anything came. A line that has ended sets the peer's fate. */
-int tcp_line_receive(tcp_comm *comm, tcp_peer *peer);
+int tcp_line_receive(tcp_peer *peer);
 /* Has the payload of the parked frame received to `to`; NULL drops it. */
 void tcp_line_take(tcp_peer *peer, char *to, tcp_run_of_bytes *run);
 /* Forgets the buffers of a call that failed: what was begun is sent as zeros,

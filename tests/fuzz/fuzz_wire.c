@@ -22,7 +22,7 @@ static void read_calls(tcp_comm *comm, tcp_peer *peer)
             FUZZ_CHECK(f->kind != TCP_DATA || f->bytes <= sizeof(payload));
             tcp_line_take(peer, f->number % 2 ? payload : NULL, NULL);
         } else if (peer->to_left) {
-            (void)tcp_line_receive(comm, peer);
+            (void)tcp_line_receive(peer);
         }
     }
     FUZZ_CHECK(atomic_load(&peer->fate));

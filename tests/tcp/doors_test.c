@@ -140,7 +140,7 @@ static void finish_house(house *h)
 static void garbage_is_refused(void **state)
 {
     static const char request[] =
-        "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: none\r\n\r\n";
+        "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: none at all\r\n\r\n";
     char junk[4096];
     house h;
     (void)state;
