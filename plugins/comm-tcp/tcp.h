@@ -23,9 +23,10 @@
 #include "plugins/comm-tcp/wire.h"
 
 #define TCP_MOST_RANKS 256u
-#define TCP_WINDOW 4u       /* pieces of a rank that may wait to be added */
-#define TCP_STAGE 0x400000u /* bytes of `in`, and of `out`, of a staged piece \
-                             */
+#define TCP_WINDOW 4u /* pieces of a rank that may wait to be added */
+#define TCP_STAGE                                               \
+    0x400000u /* bytes of `in`, and of `out`, of a staged piece \
+               */
 #define TCP_LANES 2u
 #define TCP_DIRECT 0u /* lane from the rank that has the bytes */
 #define TCP_RING 1u   /* lane along the ring of ranks, where others pass on */
