@@ -2,11 +2,14 @@
  *
  * Has Parquet and Arrow files converted to lines of JSON, and keeps the lines.
  */
+#define _GNU_SOURCE /* memfd_create */
 #include "core/data/columns.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -91,28 +94,35 @@ static const char *const pyarrow[] = {
     NULL
 };
 
-static int begins_with(const xr_map_file *file, const char *magic)
+/* A file whose rows are read. */
+typedef struct column_file {
+    const char *path;
+    const char *from; /* the same, or what was unpacked */
+    int parquet;
+    int packed; /* in gzip or zstd */
+} column_file;
+
+/* Bytes by which the formats are told apart. */
+#define HEAD 8
+
+static int begins_with(const unsigned char *head, size_t size,
+                       const char *magic)
 {
-    size_t size = strlen(magic);
-    return file->size >= size && memcmp(file->data, magic, size) == 0;
+    size_t length = strlen(magic);
+    return size >= length && memcmp(head, magic, length) == 0;
 }
 
-int xr_columns_is(const char *path)
+xray_status xr_columns_find(const char *path, xr_err *err, int *out_found)
 {
     static const char *const magics[] = { "PAR1", "ARROW1", "FEA1",
                                           "\xff\xff\xff\xff" };
-    unsigned char head[8];
-    uint64_t size;
-    int fd;
-    int found = 0;
-    if (xr_file_open(path, NULL, &fd, &size) != XRAY_OK)
-        return 0;
-    ssize_t got = pread(fd, head, sizeof head, 0);
-    const xr_map_file begin = { head, got > 0 ? (size_t)got : 0 };
+    unsigned char head[HEAD];
+    size_t size = 0;
+    xray_status status = xr_text_peek(path, err, head, sizeof head, &size);
+    *out_found = 0;
     for (size_t i = 0; i < sizeof magics / sizeof magics[0]; i++)
-        found |= begins_with(&begin, magics[i]);
-    (void)close(fd);
-    return found;
+        *out_found |= begins_with(head, size, magics[i]);
+    return status;
 }
 
 /* ---- conversion --------------------------------------------------------- */
@@ -189,14 +199,16 @@ static xray_status try_reader(size_t which, const char *path,
 
 /* A reader that fails does not end the search, since another one may know more
  * of the format; the sentence is that of the first that could be started. */
-static xray_status convert_file(const char *path, int parquet,
+static xray_status convert_file(const column_file *file,
                                 const xray_call_service *calls, xr_err *err,
                                 xr_str *out)
 {
+    const char *path = file->path;
+    int parquet = file->parquet;
     xr_err first = { "" };
     for (size_t i = parquet ? 0 : 2; i < 3; i++) {
         xr_err why = { "" };
-        xray_status status = try_reader(i, path, calls, &why, out);
+        xray_status status = try_reader(i, file->from, calls, &why, out);
         if (status == XRAY_OK) {
             if (out->size)
                 replace_nonfinite(out);
@@ -218,6 +230,54 @@ static xray_status convert_file(const char *path, int parquet,
                            : "%s: Arrow files are read by pyarrow in python3, "
                              "which is not here; pip install pyarrow",
                    path);
+}
+
+/* ---- files in gzip and zstd --------------------------------------------- */
+
+static int write_bytes(int fd, const char *at, size_t left)
+{
+    while (left) {
+        ssize_t n = write(fd, at, left);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return 0;
+        at += n;
+        left -= (size_t)n;
+    }
+    return 1;
+}
+
+/* Unpacks a file to memory that has a descriptor, since readers want a file. */
+static xray_status unpack_file(const char *path, const xray_call_service *calls,
+                               xr_err *err, int *out_fd)
+{
+    char *text = NULL;
+    size_t size = 0;
+    xray_status status = xr_text_read(path, calls, err, &text, &size);
+    if (status != XRAY_OK)
+        return status;
+    *out_fd = memfd_create("unpacked", MFD_CLOEXEC);
+    if (*out_fd < 0 || !write_bytes(*out_fd, text, size))
+        status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", path);
+    free(text);
+    return status;
+}
+
+static xray_status convert_packed(column_file *file,
+                                  const xray_call_service *calls, xr_err *err,
+                                  xr_str *out)
+{
+    char from[32];
+    int fd = -1;
+    xray_status status = unpack_file(file->path, calls, err, &fd);
+    (void)snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    file->from = from;
+    if (status == XRAY_OK)
+        status = convert_file(file, calls, err, out);
+    if (fd >= 0)
+        (void)close(fd);
+    return status;
 }
 
 /* ---- kept lines --------------------------------------------------------- */
@@ -280,23 +340,39 @@ static void keep_lines(const char *kept, const xr_str *lines)
     (void)ZSTD_freeCCtx(zstd);
 }
 
+/* Names the file that keeps the lines, and tells how the file is read. */
+static xray_status inspect_file(column_file *out,
+                                const xray_call_service *calls, xr_err *err,
+                                char *kept)
+{
+    unsigned char head[HEAD];
+    size_t size = 0;
+    xr_map_file file;
+    xray_status status = xr_text_peek(out->path, err, head, sizeof head, &size);
+    if (status == XRAY_OK)
+        status = xr_file_map(out->path, err, &file);
+    if (status != XRAY_OK)
+        return status;
+    out->parquet = begins_with(head, size, "PAR1");
+    out->packed = file.size < size || memcmp(file.data, head, size) != 0;
+    status = name_kept_file(&file, calls, err, kept);
+    xr_file_unmap(&file);
+    return status;
+}
+
 xray_status xr_columns_read(const char *path, const xray_call_service *calls,
                             xr_err *err, char **out_text, size_t *out_size)
 {
     char kept[XR_PATH_CAP];
     xr_str lines = { 0 };
-    xr_map_file file;
-    xray_status status = xr_file_map(path, err, &file);
-    if (status != XRAY_OK)
-        return status;
-    int parquet = begins_with(&file, "PAR1");
-    xray_status has_place = name_kept_file(&file, calls, err, kept);
-    xr_file_unmap(&file);
+    column_file file = { .path = path, .from = path };
+    xray_status has_place = inspect_file(&file, calls, err, kept);
     if (has_place != XRAY_OK && has_place != XRAY_E_UNSUPPORTED)
         return has_place;
     if (has_place == XRAY_OK && read_kept(kept, calls, out_text, out_size))
         return XRAY_OK;
-    status = convert_file(path, parquet, calls, err, &lines);
+    xray_status status = file.packed ? convert_packed(&file, calls, err, &lines)
+                                     : convert_file(&file, calls, err, &lines);
     if (status == XRAY_OK && has_place == XRAY_OK)
         keep_lines(kept, &lines);
     if (status == XRAY_OK && !lines.data)

@@ -9,9 +9,10 @@
 
 #include "core/base/services.h"
 
-/* 1 if the file begins as one of Parquet, Arrow IPC (file or stream) or Feather
- * does. A file that cannot be read is none. */
-int xr_columns_is(const char *path);
+/* Tells whether the file, or what is in it in gzip or zstd, begins as one of
+ * Parquet, Arrow IPC (file or stream) or Feather does. A file that cannot be
+ * read is none. */
+xray_status xr_columns_find(const char *path, xr_err *err, int *out_found);
 
 /* Converts a file to lines of JSON, one for each row, and ends them with a NUL;
  * free() releases the text. Parquet is read by DuckDB, as a library or as a

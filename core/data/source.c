@@ -31,23 +31,19 @@ xr_format xr_format_of(const char *path)
     static const struct {
         const char *end;
         xr_format format;
-        int packed; /* may be in gzip or zstd */
     } ends[] = {
-        { ".jsonl", XR_FORMAT_LINES, 1 }, { ".ndjson", XR_FORMAT_LINES, 1 },
-        { ".json", XR_FORMAT_JSON, 1 },   { ".csv", XR_FORMAT_CSV, 1 },
-        { ".tsv", XR_FORMAT_TSV, 1 },     { ".parquet", XR_FORMAT_PARQUET, 0 },
-        { ".arrow", XR_FORMAT_ARROW, 0 }, { ".feather", XR_FORMAT_ARROW, 0 }
+        { ".jsonl", XR_FORMAT_LINES }, { ".ndjson", XR_FORMAT_LINES },
+        { ".json", XR_FORMAT_JSON },   { ".csv", XR_FORMAT_CSV },
+        { ".tsv", XR_FORMAT_TSV },     { ".parquet", XR_FORMAT_PARQUET },
+        { ".arrow", XR_FORMAT_ARROW }, { ".feather", XR_FORMAT_ARROW }
     };
     size_t size = strlen(path);
-    int packed = 1;
     if (ends_with(path, size, ".gz"))
         size -= 3;
     else if (ends_with(path, size, ".zst"))
         size -= 4;
-    else
-        packed = 0;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (ends_with(path, size, ends[i].end) && ends[i].packed >= packed)
+        if (ends_with(path, size, ends[i].end))
             return ends[i].format;
     return XR_FORMAT_NONE;
 }
@@ -252,10 +248,11 @@ xray_status xr_source_open(const char *path, const xray_call_service *calls,
     size_t size = 0;
     xr_format format = xr_format_of(path);
     *out = (xr_source){ .path = path, .form = FORM_LINES };
-    int columns = xr_columns_is(path);
-    xray_status status =
-        columns ? xr_columns_read(path, calls, err, &out->text, &size)
-                : xr_text_read(path, calls, err, &out->text, &size);
+    int columns = 0;
+    xray_status status = xr_columns_find(path, err, &columns);
+    if (status == XRAY_OK)
+        status = columns ? xr_columns_read(path, calls, err, &out->text, &size)
+                         : xr_text_read(path, calls, err, &out->text, &size);
     if (columns)
         out->form = FORM_ROWS;
     else if (status == XRAY_OK &&

@@ -32,8 +32,8 @@ typedef struct xr_source {
 } xr_source;
 
 /* Reads a file: JSON lines, a JSON array of objects, an object whose "data" is
- * such an array (a name in .json), or CSV, each plain, in gzip or in zstd;
- * Parquet and Arrow. */
+ * such an array (a name in .json), CSV, Parquet or Arrow, each plain, in gzip
+ * or in zstd. */
 xray_status xr_source_open(const char *path, const xray_call_service *calls,
                            xr_err *err, xr_source *out);
 /* Finds the next row, ends it with a NUL and sets `where`; XRAY_END after the

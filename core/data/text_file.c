@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -138,9 +139,14 @@ static xray_status read_zstd(const xr_map_file *file, const char *path,
     return status;
 }
 
-static int starts_with(const xr_map_file *file, const char *magic, size_t size)
+static int is_gzip(const xr_map_file *file)
 {
-    return file->size >= size && memcmp(file->data, magic, size) == 0;
+    return file->size >= 2 && memcmp(file->data, "\x1f\x8b", 2) == 0;
+}
+
+static int is_zstd(const xr_map_file *file)
+{
+    return file->size >= 4 && memcmp(file->data, "\x28\xb5\x2f\xfd", 4) == 0;
 }
 
 xray_status xr_text_read(const char *path, const xray_call_service *calls,
@@ -151,9 +157,9 @@ xray_status xr_text_read(const char *path, const xray_call_service *calls,
     if (status != XRAY_OK)
         return status;
     sink out = { .calls = calls };
-    if (starts_with(&file, "\x1f\x8b", 2)) {
+    if (is_gzip(&file)) {
         status = read_gzip(&file, path, &out, err);
-    } else if (starts_with(&file, "\x28\xb5\x2f\xfd", 4)) {
+    } else if (is_zstd(&file)) {
         status = read_zstd(&file, path, &out, err);
     } else {
         xr_file_unmap(&file);
@@ -171,4 +177,64 @@ xray_status xr_text_read(const char *path, const xray_call_service *calls,
     *out_text = out.data;
     *out_size = out.size;
     return XRAY_OK;
+}
+
+/* ---- the beginning ------------------------------------------------------ */
+
+static xray_status peek_gzip(const xr_map_file *file, unsigned char *out,
+                             size_t size, size_t *out_count)
+{
+    z_stream z = { .zalloc = NULL };
+    if (inflateInit2(&z, 15 + 16) != Z_OK)
+        return XRAY_E_NOMEM;
+    z.next_in = file->data;
+    z.avail_in = (uInt)(file->size < INT_MAX ? file->size : INT_MAX);
+    z.next_out = out;
+    z.avail_out = (uInt)size;
+    int code = inflate(&z, Z_SYNC_FLUSH);
+    *out_count = size - z.avail_out;
+    (void)inflateEnd(&z);
+    return code == Z_MEM_ERROR ? XRAY_E_NOMEM : XRAY_OK;
+}
+
+static xray_status peek_zstd(const xr_map_file *file, unsigned char *out,
+                             size_t size, size_t *out_count)
+{
+    ZSTD_inBuffer in = { file->data, file->size, 0 };
+    ZSTD_outBuffer begin = { out, size, 0 };
+    ZSTD_DStream *stream = ZSTD_createDStream();
+    size_t left = 1;
+    if (!stream)
+        return XRAY_E_NOMEM;
+    while (left && !ZSTD_isError(left) && begin.pos < size && in.pos < in.size)
+        left = ZSTD_decompressStream(stream, &begin, &in);
+    ZSTD_freeDStream(stream);
+    *out_count = begin.pos;
+    return XRAY_OK;
+}
+
+xray_status xr_text_peek(const char *path, xr_err *err, unsigned char *out,
+                         size_t size, size_t *out_count)
+{
+    uint64_t file_size;
+    int fd;
+    unsigned char head[4] = "";
+    *out_count = 0;
+    if (xr_file_open(path, NULL, &fd, &file_size) != XRAY_OK)
+        return XRAY_OK;
+    ssize_t got = pread(fd, out, size, 0);
+    (void)close(fd);
+    *out_count = got > 0 ? (size_t)got : 0;
+    memcpy(head, out, *out_count < sizeof head ? *out_count : sizeof head);
+    xr_map_file file = { head, sizeof head };
+    if (!is_gzip(&file) && !is_zstd(&file))
+        return XRAY_OK;
+    *out_count = 0;
+    xray_status status = xr_file_map(path, err, &file);
+    if (status != XRAY_OK)
+        return status;
+    status = is_gzip(&file) ? peek_gzip(&file, out, size, out_count)
+                            : peek_zstd(&file, out, size, out_count);
+    xr_file_unmap(&file);
+    return status == XRAY_OK ? status : fail_out_of_memory(path, err);
 }

@@ -17,4 +17,9 @@
 xray_status xr_text_read(const char *path, const xray_call_service *calls,
                          xr_err *err, char **out_text, size_t *out_size);
 
+/* Writes the first bytes of the text of a file, up to `size`: none of a file
+ * that cannot be opened, or whose compressed data is damaged. */
+xray_status xr_text_peek(const char *path, xr_err *err, unsigned char *out,
+                         size_t size, size_t *out_count);
+
 #endif

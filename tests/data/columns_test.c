@@ -10,6 +10,7 @@
 #include "core/base/child.h"
 #include "core/base/json.h"
 #include "core/data/source.h"
+#include "core/data/text_out.h"
 #include "tests/scratch.h"
 
 static char path_before[4096];
@@ -254,6 +255,52 @@ static void rows_are_converted_once(void **state)
     assert_int_equal(count_calls(), 4);
 }
 
+/* Writes a file in the format that its name ends with. */
+static const char *pack_file(const char *name, const char *text, size_t size)
+{
+    static char path[512];
+    xr_text_out out;
+    (void)snprintf(path, sizeof path, "%s", scratch_path(name));
+    (void)unlink(path);
+    assert_int_equal(xr_text_begin(path, NULL, &out), XRAY_OK);
+    assert_int_equal(xr_text_append(&out, text, size, NULL), XRAY_OK);
+    assert_int_equal(xr_text_finish(&out, NULL), XRAY_OK);
+    return path;
+}
+
+static void expect_refusal(const char *path, const char *want)
+{
+    xr_err err = { "" };
+    xr_source source;
+    assert_int_equal(xr_source_open(path, NULL, &err, &source), XRAY_E_CONFIG);
+    assert_string_equal(err.text + strlen(scratch_dir()) + 1, want);
+}
+
+static void compressed_files_are_unpacked_for_their_reader(void **state)
+{
+    (void)state;
+    static const char *const rows[] = { "{\"a\":null}" };
+    static const char *const arrow_rows[] = { "{\"b\":2}" };
+    static const char *const names[] = { "rows.parquet.gz", "rows.parquet.zst",
+                                         "other-name.gz" };
+    make_counting_reader();
+    for (size_t i = 0; i < 3; i++)
+        expect_rows(pack_file(names[i], "PAR1 packed", 11), rows, 1);
+    assert_int_equal(count_calls(), 2); /* two of them have the same bytes */
+    expect_rows(scratch_path("rows.parquet.zst"), rows, 1);
+    assert_int_equal(count_calls(), 2);
+    make_program("python3", "[ \"$(wc -c)\" = 200004 ] && echo '{\"b\":2}'");
+    static char stream[200004] = "\xff\xff\xff\xff";
+    expect_rows(pack_file("stream.arrow.zst", stream, sizeof stream),
+                arrow_rows, 1);
+    expect_rows(pack_file("stream.arrow.gz", stream, sizeof stream), arrow_rows,
+                1);
+    /* An error names the file as the user does. */
+    make_program("duckdb", "echo 'no footer' >&2; exit 1");
+    expect_refusal(pack_file("bad.parquet.gz", "PAR1 bad", 8),
+                   "bad.parquet.gz: duckdb ended with code 1: no footer ");
+}
+
 /* Numbers that JSON has not are no values; in a text they are text. */
 static void numbers_beyond_json_are_no_values(void **state)
 {
@@ -269,14 +316,6 @@ static void numbers_beyond_json_are_no_values(void **state)
                  "{\"a\":-Infinity,\"b\":[],\"t\":\"\\\\\",\"n\":NaN}\n"
                  "END");
     expect_rows(scratch_write("numbers.parquet", "PAR1"), rows, 2);
-}
-
-static void expect_refusal(const char *path, const char *want)
-{
-    xr_err err = { "" };
-    xr_source source;
-    assert_int_equal(xr_source_open(path, NULL, &err, &source), XRAY_E_CONFIG);
-    assert_string_equal(err.text + strlen(scratch_dir()) + 1, want);
 }
 
 static void missing_and_failing_readers_are_named(void **state)
@@ -349,6 +388,8 @@ int main(void)
                                begin_case),
         cmocka_unit_test_setup(arrow_gives_its_rows, begin_case),
         cmocka_unit_test_setup(rows_are_converted_once, begin_case),
+        cmocka_unit_test_setup(compressed_files_are_unpacked_for_their_reader,
+                               begin_case),
         cmocka_unit_test_setup(numbers_beyond_json_are_no_values, begin_case),
         cmocka_unit_test_setup(missing_and_failing_readers_are_named,
                                begin_case),

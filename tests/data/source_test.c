@@ -206,7 +206,7 @@ static void folders_and_patterns_stand_for_their_files(void **state)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         (void)scratch_write(names[i], "");
     expect_files("/set", "/set/B.parquet|/set/[x].tsv|/set/a-10.csv.gz|/set/"
-                         "a-2.json.zst|/set/b.jsonl|");
+                         "a-2.json.zst|/set/b.jsonl|/set/c.parquet.zst|");
     expect_files("/set/a-*", "/set/a-10.csv.gz|/set/a-2.json.zst|");
     expect_files("/set/?.*", "/set/B.parquet|/set/b.jsonl|/set/c.parquet.zst|");
     expect_files("/set/[x].tsv", "/set/[x].tsv|");
