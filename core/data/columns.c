@@ -264,7 +264,7 @@ static xray_status unpack_file(const char *path, const xray_call_service *calls,
     return status;
 }
 
-static xray_status convert_packed(column_file *file,
+static xray_status convert_packed(const column_file *file,
                                   const xray_call_service *calls, xr_err *err,
                                   xr_str *out)
 {
@@ -272,9 +272,9 @@ static xray_status convert_packed(column_file *file,
     int fd = -1;
     xray_status status = unpack_file(file->path, calls, err, &fd);
     (void)snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
-    file->from = from;
+    const column_file unpacked = { file->path, from, file->parquet, 1 };
     if (status == XRAY_OK)
-        status = convert_file(file, calls, err, out);
+        status = convert_file(&unpacked, calls, err, out);
     if (fd >= 0)
         (void)close(fd);
     return status;
