@@ -4,9 +4,9 @@
 # Proves that the pairings of examples/ are one run in any backend and engine:
 # the trainer's log-probs are the rollout's in every step, and runs of one
 # algorithm end with the same checkpoint, also where activations are bf16. A few
-# steps of some pairings show it on a simple reward; with the argument "learn" all
-# of them solve the task on 1, 2 and 4 ranks, and with the sums of gradients in
-# segments every layout of an algorithm ends with one checkpoint.
+# steps of some pairings show it on a simple reward; with "learn grpo" or "learn ppo"
+# all of an algorithm solve the task on 1, 2 and 4 ranks, and with the sums of
+# gradients in segments every layout ends with one checkpoint.
 . "$(dirname "$0")/lib.sh"
 mkdir "$work/examples"
 cp -r "$XRAY_SOURCE/examples/pairings" "$work/examples/"
@@ -36,25 +36,24 @@ learned() { # FOLDER ACCURACY
 
 if [ "${1:-}" = learn ]; then
     "$XRAY_BIN" sft "$pairings/sft.ini" >/dev/null
-    for algo in grpo:300 ppo:200; do
-        steps=${algo#*:}
-        algo=${algo%:*}
-        for ranks in 1 2 4; do
-            for pair in zero3-dsinf zero3-paged megatron-dsinf megatron-paged; do
-                # The sums of the gradients are cut the same way for any number of replicas.
-                how=(--set "run.ranks=$ranks" --set run.layout_segments=4 --set actor.ppo_max_token_len_per_gpu=4096)
-                [ "$algo" = grpo ] || how+=(--set critic.ppo_max_token_len_per_gpu=4096)
-                # Two ranks share each engine, and with megatron each layer; four are two replicas.
-                share=$((ranks > 1 ? 2 : 1))
-                how+=(--set "infer.${pair#*-}.tensor_model_parallel_size=$share")
-                [ "${pair%-*}" = zero3 ] || how+=(--set "train.megatron.tensor_model_parallel_size=$share")
-                run "$pair-$algo-$ranks" "$steps" "$pair-$algo" "${how[@]}"
-                learned "$pair-$algo-$ranks" 0.95
-                run "$pair-$algo-$ranks-half" 15 "$pair-$algo" "${how[@]}" --set model.dtype=bfloat16
-                same "zero3-dsinf-$algo-1" "$pair-$algo-$ranks"
-                same "zero3-dsinf-$algo-1-half" "$pair-$algo-$ranks-half"
-                tail -n 2 "$runs/$pair-$algo-$ranks.txt" | head -n 1 | sed "s/^/$pair-$algo, $ranks ranks: /"
-            done
+    algo=$2
+    declare -A updates=([grpo]=300 [ppo]=200)
+    steps=${updates[$algo]}
+    for ranks in 1 2 4; do
+        for pair in zero3-dsinf zero3-paged megatron-dsinf megatron-paged; do
+            # The sums of the gradients are cut the same way for any number of replicas.
+            how=(--set "run.ranks=$ranks" --set run.layout_segments=4 --set actor.ppo_max_token_len_per_gpu=4096)
+            [ "$algo" = grpo ] || how+=(--set critic.ppo_max_token_len_per_gpu=4096)
+            # Two ranks share each engine, and with megatron each layer; four are two replicas.
+            share=$((ranks > 1 ? 2 : 1))
+            how+=(--set "infer.${pair#*-}.tensor_model_parallel_size=$share")
+            [ "${pair%-*}" = zero3 ] || how+=(--set "train.megatron.tensor_model_parallel_size=$share")
+            run "$pair-$algo-$ranks" "$steps" "$pair-$algo" "${how[@]}"
+            learned "$pair-$algo-$ranks" 0.95
+            run "$pair-$algo-$ranks-half" 15 "$pair-$algo" "${how[@]}" --set model.dtype=bfloat16
+            same "zero3-dsinf-$algo-1" "$pair-$algo-$ranks"
+            same "zero3-dsinf-$algo-1-half" "$pair-$algo-$ranks-half"
+            tail -n 2 "$runs/$pair-$algo-$ranks.txt" | head -n 1 | sed "s/^/$pair-$algo, $ranks ranks: /"
         done
     done
     exit
