@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/actor/hosts.h"
+#include "core/base/child.h"
 #include "core/base/words.h"
 
 /* ---- command lines ------------------------------------------------------- */
@@ -36,46 +37,11 @@ static int make_command(const xray_peer *peer, const char *const *argv,
         xray_status status = xr_words_cut(self->launch, values, 2, &err, out);
         return status == XRAY_E_NOMEM ? ENOMEM : status ? EINVAL : 0;
     }
-    size_t count = 0;
-    size_t size = strlen(address) + 1;
-    for (; argv[count]; count++)
-        size += strlen(argv[count]) + 1;
-    char **words = malloc((count + 2) * sizeof(*words) + size);
-    if (!words)
-        return ENOMEM;
-    char *at = (char *)(words + count + 2);
-    for (size_t i = 0; i <= count; i++) {
-        const char *from = i < count ? argv[i] : address;
-        const size_t length = strlen(from) + 1;
-        memcpy(at, from, length);
-        words[i] = at;
-        at += length;
-    }
-    words[count + 1] = NULL;
-    *out = words;
-    return 0;
+    *out = xr_words_copy(argv, address);
+    return *out ? 0 : ENOMEM;
 }
 
 /* ---- processes ----------------------------------------------------------- */
-
-/* The process gets a group of its own, so that what a launcher starts is killed
- * with it and Ctrl-C reaches neither. */
-static int set_attributes(posix_spawnattr_t *attr)
-{
-    sigset_t none;
-    sigset_t all;
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    int bad = posix_spawnattr_setsigmask(attr, &none);
-    if (!bad)
-        bad = posix_spawnattr_setsigdefault(attr, &all);
-    if (!bad)
-        bad = posix_spawnattr_setpgroup(attr, 0);
-    return bad ? bad
-               : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK |
-                                                    POSIX_SPAWN_SETSIGDEF |
-                                                    POSIX_SPAWN_SETPGROUP);
-}
 
 /* Starts the process with these as standard input and error, and none of this
  * program's files: 0 or an errno. `errors` -1: this program's. */
@@ -91,7 +57,7 @@ static int start_process(char *const *argv, int input, int errors, pid_t *out)
         (void)posix_spawn_file_actions_destroy(&actions);
         return bad;
     }
-    bad = set_attributes(&attr);
+    bad = xr_child_attributes(&attr);
     if (!bad)
         bad = posix_spawn_file_actions_adddup2(&actions, input, 0);
     if (!bad && errors >= 0)

@@ -24,6 +24,7 @@
 #include "core/actor/clock.h"
 #include "core/base/err.h"
 #include "core/base/system_error.h"
+#include "core/base/words.h"
 
 #define PAGE UINT64_C(4096)
 #define TICK_MS 100
@@ -239,35 +240,13 @@ static int send_hello(const xr_local *local, xray_peer *peer)
     return xr_conn_send(&peer->conn, &frame, &hello, local->shared_fd);
 }
 
-/* Copies the table and its strings into one allocation; NULL: out of memory. */
-static char **copy_argv(const char *const *argv, const char *last)
-{
-    size_t count = 0;
-    size_t size = strlen(last) + 1;
-    for (; argv[count]; count++)
-        size += strlen(argv[count]) + 1;
-    char **copy = malloc((count + 2) * sizeof(*copy) + size);
-    if (!copy)
-        return NULL;
-    char *at = (char *)(copy + count + 2);
-    for (size_t i = 0; i <= count; i++) {
-        const char *from = i < count ? argv[i] : last;
-        size_t length = strlen(from) + 1;
-        memcpy(at, from, length);
-        copy[i] = at;
-        at += length;
-    }
-    copy[count + 1] = NULL;
-    return copy;
-}
-
 /* 0 or an errno. */
 static int start_peer(const xr_local *local, xray_peer *peer,
                       const xray_actor_spec *spec)
 {
     int pair[2];
     int bad;
-    char **argv = copy_argv(spec->argv, "local:3");
+    char **argv = xr_words_copy(spec->argv, "local:3");
     if (!argv)
         return ENOMEM;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {

@@ -39,8 +39,7 @@ static void close_all(int *fds, size_t count)
     }
 }
 
-/* The program gets its own group, so that what it starts is killed with it. */
-static int set_attributes(posix_spawnattr_t *attr)
+int xr_child_attributes(posix_spawnattr_t *attr)
 {
     sigset_t none;
     sigset_t all;
@@ -74,7 +73,7 @@ static int spawn_program(const char *const *argv, const int *fds, pid_t *out)
         (void)posix_spawn_file_actions_destroy(&actions);
         return bad;
     }
-    bad = set_attributes(&attr);
+    bad = xr_child_attributes(&attr);
     for (int i = 0; i < 3 && !bad; i++)
         bad = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
     if (!bad)

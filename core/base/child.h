@@ -5,6 +5,8 @@
 #ifndef XR_CHILD_H
 #define XR_CHILD_H
 
+#include <spawn.h>
+
 #include "core/base/services.h"
 #include "core/base/str.h"
 
@@ -22,5 +24,10 @@ typedef struct xr_child {
  * `calls` ends the call. */
 xray_status xr_child_run(const xr_child *child, const xray_call_service *calls,
                          xr_err *err, xr_str *out);
+
+/* Gives a program that is to be started a group of its own, so that what it
+ * starts is killed with it and Ctrl-C reaches neither, and no signal that is
+ * blocked or ignored. `attr` is initialised; 0 or an errno. */
+int xr_child_attributes(posix_spawnattr_t *attr);
 
 #endif

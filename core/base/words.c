@@ -88,3 +88,24 @@ xray_status xr_words_cut(const char *text, const xr_word_value *values,
         *out = words;
     return status;
 }
+
+char **xr_words_copy(const char *const *words, const char *last)
+{
+    size_t count = 0;
+    size_t size = strlen(last) + 1;
+    for (; words[count]; count++)
+        size += strlen(words[count]) + 1;
+    char **copy = malloc((count + 2) * sizeof(*copy) + size);
+    if (!copy)
+        return NULL;
+    char *at = (char *)(copy + count + 2);
+    for (size_t i = 0; i <= count; i++) {
+        const char *from = i < count ? words[i] : last;
+        const size_t length = strlen(from) + 1;
+        memcpy(at, from, length);
+        copy[i] = at;
+        at += length;
+    }
+    copy[count + 1] = NULL;
+    return copy;
+}

@@ -27,5 +27,8 @@ typedef struct xr_word_value {
  * the name of the key. */
 xray_status xr_words_cut(const char *text, const xr_word_value *values,
                          size_t value_count, xr_err *err, char ***out);
+/* Copies words that end with NULL, and `last` behind them, into one allocation,
+ * for `free`; NULL if memory ran out. */
+char **xr_words_copy(const char *const *words, const char *last);
 
 #endif
