@@ -194,6 +194,10 @@ static void headers_are_checked(void **state)
         assert_false(xr_tcp_is_frame(&bad[i]));
     const xr_tcp_frame beat = xr_tcp_frame_of(XR_TCP_BEAT, 0);
     assert_true(xr_tcp_is_frame(&beat));
+    const xr_tcp_frame ends[] = { xr_tcp_frame_of(XR_TCP_UNREGION, 0),
+                                  xr_tcp_frame_of(XR_TCP_UNREGION, 1) };
+    assert_false(xr_tcp_is_frame(&ends[0])); /* would look like a message */
+    assert_true(xr_tcp_is_frame(&ends[1]));
 }
 
 static void openings_are_checked(void **state)
