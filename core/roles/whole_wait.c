@@ -3,13 +3,16 @@
  * Waits for the ranks of a WholeModel and completes their errors.
  */
 #include <inttypes.h>
+#include <time.h>
 
 #include "core/base/collective.h"
 #include "core/base/str.h"
 #include "core/plugin/cancel.h"
 #include "core/roles/whole_inner.h"
 
-#define LOOK_MS 100 /* interval at which a wait checks the actors */
+#define LOOK_MS 100      /* interval at which a wait checks the actors */
+#define LOSS_NS 20000000 /* the same for an actor that may be lost */
+#define LOSS_LOOKS 60
 
 /* Appends the last collective of every rank: "rank 0 waits in all_gather of
  * 4096 bytes". */
@@ -124,12 +127,18 @@ static xray_status wait_for_ranks(xr_whole *w, const xr_ranks *ranks,
 }
 
 /* That a rank lost another one says less than what became of the process of
- * that one. */
+ * that one. Both notice a host that is silent at about the same time. */
 static void prefer_lost_actor(const xr_whole *w, xr_err *err)
 {
+    const struct timespec pause = { .tv_nsec = LOSS_NS };
+    uint32_t looks = w->run->placement.elsewhere ? LOSS_LOOKS : 1;
     xr_err lost = { "" };
-    if (xr_actors_check(w->actors, &lost) == XRAY_E_PEER)
-        *err = lost;
+    while (xr_actors_check(w->actors, &lost) != XRAY_E_PEER) {
+        if (--looks == 0 || xr_canceled())
+            return;
+        (void)nanosleep(&pause, NULL);
+    }
+    *err = lost;
 }
 
 static xray_status mark_broken(xr_whole *w, xray_status status, xr_err *err)
