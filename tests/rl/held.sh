@@ -51,7 +51,7 @@ lost() {
     "${@:5}"
     ended "$1" 1
     awk -v limit="$4" -v a="$before" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < limit) }' || fail "$1: it took more than $4 s to notice"
-    local rank='(left|waits in) [a-z_]+ of [0-9]+ bytes'
+    local rank='(left|waits in|gave up in) [a-z_]+ of [0-9]+ bytes'
     grep -Eq "actor workhorse 1 on $3 \(rank 1(, pid [0-9]+)?\): method [a-z_]+: $2, in phase \".*\" \(rank 0 $rank, rank 1 $rank\)" \
         "$work/err" ||
         fail "$1: what was lost is not said: $(cat "$work/err")"
