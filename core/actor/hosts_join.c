@@ -14,10 +14,13 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/str.h"
 #include "core/base/system_error.h"
+
+#define AGAIN_MS 100 /* until the next attempt to connect */
 
 /* ---- the address --------------------------------------------------------- */
 
@@ -156,6 +159,22 @@ static int connect_socket(const xr_hosts_address *parent, int *out_fd)
     return 0;
 }
 
+/* After a cable was pulled and plugged in again a network takes seconds to find
+ * a host, so the connection is tried again for as long as there is no way. */
+static int reach_parent(const xr_hosts_address *parent, int *out_fd)
+{
+    const struct timespec pause = { .tv_nsec = AGAIN_MS * 1000000 };
+    int bad = connect_socket(parent, out_fd);
+    for (uint32_t ms = 0; ms < XR_HOSTS_HELLO_MS; ms += AGAIN_MS) {
+        if (bad != EHOSTUNREACH && bad != ENETUNREACH)
+            break;
+        (void)close(*out_fd);
+        (void)nanosleep(&pause, NULL);
+        bad = connect_socket(parent, out_fd);
+    }
+    return bad;
+}
+
 xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
                           uint32_t purpose, const unsigned char *build,
                           int *out_fd)
@@ -167,7 +186,7 @@ xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
                   ? 0
                   : errno;
     if (!bad)
-        bad = connect_socket(parent, &fd);
+        bad = reach_parent(parent, &fd);
     if (!bad) {
         xr_tcp_hello_open(&hello, purpose, parent->index, parent->token, build,
                           nonce);
