@@ -173,7 +173,7 @@ int xr_hosts_put_up(xray_peer *peer, xr_tcp_frame *frame, const void *data);
 
 /* ---- the parent's door ---- */
 
-/* What an event of epoll is about: one of these, and an index. */
+/* An event of epoll is about one of these, which has an index. */
 enum { XR_HOSTS_DOOR, XR_HOSTS_GUEST, XR_HOSTS_PEER, XR_HOSTS_SAYS };
 /* Watches a descriptor, or changes for what; 0 or an errno. */
 int xr_hosts_watch(const xr_hosts *self, int fd, uint32_t kind, uint32_t index,

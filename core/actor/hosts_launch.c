@@ -161,7 +161,7 @@ void xr_hosts_read_says(xray_peer *peer)
             return;
         }
         keep_line(peer, text, (size_t)n);
-        /* What this program cannot write is lost. */
+        /* A line that cannot be written here is lost. */
         if (write(STDERR_FILENO, text, (size_t)n) < 0)
             continue;
     }

@@ -3,7 +3,6 @@
  * Notices when a process of an actor on another host is gone or hangs, and how
  * it ended.
  */
-#define _GNU_SOURCE /* sigdescr_np */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,64 +10,42 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/actor/hosts.h"
+#include "core/base/process.h"
 
 #define END_MS 10000     /* a killed process may still be busy in a driver */
 #define LINE_END_MS 2000 /* from the end of the connection to the exit */
 #define GAP_MS 500       /* longer gaps are due to the parent itself */
 #define LATE_MS 100      /* what a process sent last may arrive after its end */
 
+/* A launcher that ended before its actor greeted the run says why. */
 static void describe_exit(xray_peer *peer, int status)
 {
     const int launcher = peer->launched && !peer->greeted;
-    const char *what = launcher ? "did not start: its launcher " : "";
+    char how[80];
+    const int clean = xr_process_describe(status, how, sizeof(how));
     xr_hosts_read_says(peer);
-    const char *line = launcher && peer->line[0] ? peer->line : "";
-    const char *colon = *line ? ": " : "";
-    if (WIFSIGNALED(status)) {
-        const char *name = sigdescr_np(WTERMSIG(status));
-        (void)snprintf(peer->reason, sizeof(peer->reason),
-                       "%swas killed by signal %d (%s)%s%s", what,
-                       WTERMSIG(status), name ? name : "unknown", colon, line);
-        return;
-    }
-    peer->clean = WEXITSTATUS(status) == 0 && !launcher;
-    (void)snprintf(peer->reason, sizeof(peer->reason),
-                   "%sexited with status %d%s%s", what, WEXITSTATUS(status),
-                   colon, line);
+    const char *line = launcher ? peer->line : "";
+    peer->clean = clean && !launcher;
+    (void)snprintf(peer->reason, sizeof(peer->reason), "%s%s%s%s",
+                   launcher ? "did not start: its launcher " : "", how,
+                   *line ? ": " : "", line);
 }
 
-/* 1 once the process is reaped, here or by other code of the program. */
-static int reap_process(xray_peer *peer)
+/* Returns 1 once the process is reaped, for which it waits up to `ms`. */
+static int reap_process(xray_peer *peer, uint64_t ms)
 {
     int status = 0;
-    pid_t got = waitpid(peer->pid, &status, WNOHANG);
-    if (!got || (got < 0 && errno == EINTR))
+    const int found = xr_process_reap(peer->pid, ms, &status);
+    if (found == XR_PROCESS_RUNS)
         return 0;
-    if (!peer->reason[0]) {
-        if (got > 0)
-            describe_exit(peer, status);
-        else
-            (void)snprintf(peer->reason, sizeof(peer->reason), "is gone");
-    }
+    if (!peer->reason[0] && found == XR_PROCESS_ENDED)
+        describe_exit(peer, status);
+    else if (!peer->reason[0])
+        (void)snprintf(peer->reason, sizeof(peer->reason), "is gone");
     peer->pid = 0;
-    return 1;
-}
-
-static int reap_process_within(xray_peer *peer, uint64_t ms)
-{
-    const uint64_t end = xr_hosts_now_ms() + ms;
-    struct timespec pause = { 0, 50000 };
-    while (!reap_process(peer)) {
-        if (xr_hosts_now_ms() >= end)
-            return 0;
-        (void)nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 5000000)
-            pause.tv_nsec *= 2;
-    }
     return 1;
 }
 
@@ -108,12 +85,12 @@ void xr_hosts_end(xray_peer *peer, const char *reason)
     peer->lost = 1;
     if (reason && !peer->reason[0])
         (void)snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
-    if (peer->pid && (reason || !reap_process_within(peer, LINE_END_MS))) {
+    if (peer->pid && (reason || !reap_process(peer, LINE_END_MS))) {
         if (!peer->reason[0])
             (void)snprintf(peer->reason, sizeof(peer->reason),
                            "closed its connection to the parent");
         xr_hosts_strike(peer);
-        (void)reap_process_within(peer, END_MS);
+        (void)reap_process(peer, END_MS);
     }
     drain_connection(peer);
     xr_hosts_read_says(peer);
@@ -126,7 +103,7 @@ void xr_hosts_kill(void *self, xray_peer *peer)
         return;
     xr_hosts_strike(peer);
     if (peer->pid)
-        (void)reap_process_within(peer, END_MS);
+        (void)reap_process(peer, END_MS);
     xr_hosts_read_says(peer);
     close_files(peer);
     while (peer->regions)
@@ -162,7 +139,7 @@ static void check_peer(xray_peer *peer, uint64_t now, uint64_t elapsed)
 {
     const xr_hosts *self = peer->self;
     const uint32_t most = peer->leaving ? self->start_ms : self->hang_ms;
-    if (reap_process(peer)) { /* the end of the connection may be late */
+    if (reap_process(peer, 0)) { /* the end of the connection may be late */
         xr_hosts_end(peer, NULL);
         return;
     }

@@ -3,65 +3,35 @@
  * Notices when a process of the local runtime is gone or hangs, and how it
  * ended.
  */
-#define _GNU_SOURCE /* sigdescr_np */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/actor/clock.h"
 #include "core/actor/local.h"
+#include "core/base/process.h"
 
 #define MS UINT64_C(1000000)
 #define END_MS 10000      /* a killed process may still be busy in a driver */
 #define LINE_END_MS 2000  /* from the end of the connection to the exit */
 #define GAP_NS (500 * MS) /* longer gaps are due to the parent itself */
 
-static void describe_exit(xray_peer *peer, int status)
-{
-    if (WIFSIGNALED(status)) {
-        const char *what = sigdescr_np(WTERMSIG(status));
-        (void)snprintf(peer->reason, sizeof(peer->reason),
-                       "was killed by signal %d (%s)", WTERMSIG(status),
-                       what ? what : "unknown");
-        return;
-    }
-    peer->clean = WEXITSTATUS(status) == 0;
-    (void)snprintf(peer->reason, sizeof(peer->reason), "exited with status %d",
-                   WEXITSTATUS(status));
-}
-
-/* 1 once the process is reaped, here or by other code of the program. */
-static int reap_process(xray_peer *peer)
+/* Returns 1 once the process is reaped, for which it waits up to `ms`. */
+static int reap_process(xray_peer *peer, uint64_t ms)
 {
     int status = 0;
-    pid_t got = waitpid(peer->pid, &status, WNOHANG);
-    if (!got || (got < 0 && errno == EINTR))
+    const int found = xr_process_reap(peer->pid, ms, &status);
+    if (found == XR_PROCESS_RUNS)
         return 0;
-    if (!peer->reason[0]) {
-        if (got > 0)
-            describe_exit(peer, status);
-        else
-            (void)snprintf(peer->reason, sizeof(peer->reason), "is gone");
-    }
+    if (!peer->reason[0] && found == XR_PROCESS_ENDED)
+        peer->clean = (uint32_t)xr_process_describe(status, peer->reason,
+                                                    sizeof(peer->reason));
+    else if (!peer->reason[0])
+        (void)snprintf(peer->reason, sizeof(peer->reason), "is gone");
     peer->pid = 0;
-    return 1;
-}
-
-static int reap_process_within(xray_peer *peer, uint64_t ms)
-{
-    const uint64_t end = xr_clock_ns() + ms * MS;
-    struct timespec pause = { 0, 50000 };
-    while (!reap_process(peer)) {
-        if (xr_clock_ns() >= end)
-            return 0;
-        (void)nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 5000000)
-            pause.tv_nsec *= 2;
-    }
     return 1;
 }
 
@@ -69,12 +39,12 @@ void xr_local_end(xray_peer *peer, const char *reason)
 {
     if (reason && !peer->reason[0])
         (void)snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
-    if (peer->pid && (reason || !reap_process_within(peer, LINE_END_MS))) {
+    if (peer->pid && (reason || !reap_process(peer, LINE_END_MS))) {
         if (!peer->reason[0])
             (void)snprintf(peer->reason, sizeof(peer->reason),
                            "closed its connection to the parent");
         (void)kill(peer->pid, SIGKILL);
-        (void)reap_process_within(peer, END_MS);
+        (void)reap_process(peer, END_MS);
     }
     if (!peer->lost)
         peer->lost = 1;
@@ -105,7 +75,7 @@ static void check_peer(const xr_local *local, xray_peer *peer, uint64_t now,
 {
     const uint64_t beat = atomic_load_explicit(
         &xr_local_slot_at(local, peer->index)->beat, memory_order_relaxed);
-    if (reap_process(peer)) /* the end of the connection may be late */
+    if (reap_process(peer, 0)) /* the end of the connection may be late */
         return;
     if (beat != peer->beat) {
         peer->beat = beat;

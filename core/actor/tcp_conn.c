@@ -241,7 +241,7 @@ static int end_frame(xr_tcp_conn *conn)
     conn->have = 0;
     if (frame.size)
         data = hold_payload(conn);
-    /* What no region takes was not kept, either. */
+    /* Bytes that no region takes were not kept, either. */
     if (!conn->sunk)
         damaged = !xr_tcp_is_whole(&frame, data);
     if (frame.size)

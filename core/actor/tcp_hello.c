@@ -16,7 +16,7 @@ _Static_assert(sizeof(xr_tcp_opening_bytes) + XR_TCP_TOKEN <= XR_TCP_HELLO_MOST,
 
 static const char magic[8] = { 'x', 'r', 'a', 'y', 't', 'c', 'p', '0' };
 
-/* What the texts of a refusal may take in a reply. */
+/* The sentence of a refusal has this much room in a reply. */
 #define TEXT_BYTES (3 * XR_TCP_TOKEN)
 
 static void prove_token(const xr_tcp_hello *hello, const char *side,

@@ -23,7 +23,7 @@
 #define XR_TCP_TOKEN 32u /* bytes of a token, a build's id and a nonce */
 #define XR_TCP_HELLO_MOST 256u
 
-/* What a connection is for. */
+/* Each connection has one of these purposes. */
 enum {
     XR_TCP_FOR_MESSAGES = 1,
     XR_TCP_FOR_PULSE /* its end tells the Workhorse that the run's host is gone

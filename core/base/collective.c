@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/err.h"
 
@@ -61,6 +62,13 @@ void xr_collective_print(xr_sentence *s, const xr_collective *c)
         xr_sentence_printf(s, " to rank %u and %llu bytes from rank %u",
                            c->other, (unsigned long long)c->from_bytes,
                            c->from);
+}
+
+uint32_t xr_collective_is_kind(const char *device_name, const char *kind)
+{
+    const size_t size = strlen(kind);
+    return device_name && strncmp(device_name, kind, size) == 0 &&
+           (device_name[size] == '\0' || device_name[size] == ':');
 }
 
 uint64_t xr_collective_width(uint32_t dtype)

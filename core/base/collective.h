@@ -44,6 +44,10 @@ int xr_collective_reduces(uint32_t call);
 /* "all_reduce of 64 bytes of f32" */
 void xr_collective_print(xr_sentence *sentence, const xr_collective *call);
 
+/* 1 if a device of this name, which may be NULL, is of a kind: "cuda" and
+ * "cuda:0" are of the kind "cuda". */
+uint32_t xr_collective_is_kind(const char *device_name, const char *kind);
+
 /* Bytes of one element; 0 if no collective takes the type. */
 uint64_t xr_collective_width(uint32_t dtype);
 /* Returns XRAY_OK if a call may have these arguments; otherwise reports an

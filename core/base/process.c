@@ -14,8 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "core/base/file.h"
 
 #define STAT_CAP 1024
 
@@ -80,4 +83,40 @@ int xr_process_is_dead(uint32_t pid, int file)
         return 1;
     char state = xr_process_state(pid);
     return state == 'Z' || state == 'X';
+}
+
+/* ---- children ------------------------------------------------------------ */
+
+static int reap_now(pid_t pid, int *out_status)
+{
+    pid_t got = waitpid(pid, out_status, WNOHANG);
+    if (!got || (got < 0 && errno == EINTR))
+        return XR_PROCESS_RUNS;
+    return got > 0 ? XR_PROCESS_ENDED : XR_PROCESS_GONE;
+}
+
+int xr_process_reap(pid_t pid, uint64_t ms, int *out_status)
+{
+    const double end = xr_now() + 1e-3 * (double)ms;
+    struct timespec pause = { 0, 50000 };
+    int found = reap_now(pid, out_status);
+    while (found == XR_PROCESS_RUNS && ms && xr_now() < end) {
+        (void)nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 5000000)
+            pause.tv_nsec *= 2;
+        found = reap_now(pid, out_status);
+    }
+    return found;
+}
+
+int xr_process_describe(int status, char *out, size_t size)
+{
+    if (WIFSIGNALED(status)) {
+        const char *what = sigdescr_np(WTERMSIG(status));
+        (void)snprintf(out, size, "was killed by signal %d (%s)",
+                       WTERMSIG(status), what ? what : "unknown");
+        return 0;
+    }
+    (void)snprintf(out, size, "exited with status %d", WEXITSTATUS(status));
+    return WEXITSTATUS(status) == 0;
 }

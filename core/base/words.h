@@ -10,7 +10,7 @@
 
 #include "core/base/err.h"
 
-/* What the name of a host consists of, which is a part of command lines. */
+/* The name of a host consists of these, since it is put in command lines. */
 #define XR_HOST_NAME_CHARACTERS  \
     "abcdefghijklmnopqrstuvwxyz" \
     "ABCDEFGHIJKLMNOPQRSTUVWXYZ" \

@@ -49,7 +49,7 @@ static void destroy_tracker(xr_trackers *t, xr_tracker *tracker)
     t->live--;
 }
 
-/* What a status makes unusable is its hundreds digit; of a tracker it is never
+/* The hundreds digit says how much is unusable; of a tracker it is never
  * more than the tracker. */
 static int loses_step_only(xray_status status)
 {

@@ -30,7 +30,7 @@ typedef struct xr_trackers {
     size_t scalar_cap;
 } xr_trackers;
 
-/* What trackers are told of the run. */
+/* Trackers are told this about the run. */
 typedef struct xr_tracked_run {
     const char *kind; /* "train" or "sft" */
     const char *run;  /* its id, or "" */

@@ -58,7 +58,7 @@ static int is_on_hosts(const xr_run *run)
     return strcmp(run->ini.run.runtime, XR_HOSTS) == 0;
 }
 
-/* What a Workhorse is created with: the parts of the run, the folders of its
+/* A Workhorse is created with a text: the parts of the run, the folders of its
  * plugins, the working directory, to which paths are relative, and the INI. */
 static void write_text(const xr_run *run, xr_str *out)
 {

@@ -10,7 +10,7 @@
 
 #define FED "docs/trackers.md feeds it from the events of tensorboard"
 
-/* What other systems call their loggers. */
+/* Other systems have loggers of these names. */
 static const struct {
     const char *name;
     const char *advice;

@@ -5,12 +5,12 @@
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <xray/plugin.h>
 
+#include "core/base/collective.h"
 #include "plugins/comm-nccl/instance.h"
 
 #define LEAVE \
@@ -63,8 +63,7 @@ void nccl_pause(uint32_t us)
 
 static uint32_t nccl_serves(const char *device_name)
 {
-    return device_name && (strcmp(device_name, "cuda") == 0 ||
-                           strncmp(device_name, "cuda:", 5) == 0);
+    return xr_collective_is_kind(device_name, "cuda");
 }
 
 /* ---- destroy

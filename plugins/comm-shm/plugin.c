@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <xray/plugin.h>
@@ -25,14 +24,8 @@
 
 static uint32_t shm_serves(const char *device_name)
 {
-    static const char *const names[] = { "cpu", "cuda" };
-    for (size_t i = 0; device_name && i < 2; i++) {
-        size_t n = strlen(names[i]);
-        if (strncmp(device_name, names[i], n) == 0 &&
-            (device_name[n] == '\0' || device_name[n] == ':'))
-            return 1;
-    }
-    return 0;
+    return xr_collective_is_kind(device_name, "cpu") ||
+           xr_collective_is_kind(device_name, "cuda");
 }
 
 static void shm_destroy(void *self)

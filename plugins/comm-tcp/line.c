@@ -78,8 +78,8 @@ void tcp_line_send(tcp_peer *peer)
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
-            /* What came before the end can still be read; the end of the other
-             * direction tells the fate. */
+            /* All that came before the end can still be read; the end of the
+             * other direction tells the fate. */
             peer->deaf = 1;
         }
     }

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,14 +28,8 @@ static const xray_option options[] = {
 
 static uint32_t tcp_serves(const char *device_name)
 {
-    static const char *const names[] = { "cpu", "cuda" };
-    for (size_t i = 0; device_name && i < 2; i++) {
-        size_t n = strlen(names[i]);
-        if (strncmp(device_name, names[i], n) == 0 &&
-            (device_name[n] == '\0' || device_name[n] == ':'))
-            return 1;
-    }
-    return 0;
+    return xr_collective_is_kind(device_name, "cpu") ||
+           xr_collective_is_kind(device_name, "cuda");
 }
 
 /* ---- destroy --------------------------------------------------------------

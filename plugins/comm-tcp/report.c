@@ -81,7 +81,8 @@ void tcp_say_call(xr_sentence *s, const tcp_activity *a)
     xr_sentence_printf(s, " in group %u", a->group);
 }
 
-/* What the frames of a rank told of it that cannot be asked any more. */
+/* Returns the last call that the frames of a rank told of, which answers no
+ * more. */
 static tcp_activity recall_call(const tcp_comm *comm, const tcp_peer *peer)
 {
     const tcp_frame *f = &peer->seen;

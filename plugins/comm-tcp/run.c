@@ -19,8 +19,8 @@
 uint32_t tcp_fate_of(tcp_peer *peer)
 {
     uint32_t fate = atomic_load(&peer->fate);
-    /* What a rank sent before it ended is still in its line, at whose end the
-     * line is marked as well. */
+    /* All that a rank sent before it ended is still in its line, at whose end
+     * the line is marked as well. */
     if (fate == TCP_DEAD || fate == TCP_LEFT)
         return peer->deaf == 2 ? fate : 0;
     /* The note of a rank that was told to stop may overtake what it sent for

@@ -170,7 +170,7 @@ typedef struct tcp_channel {
     uint32_t broken_cause;
 } tcp_channel;
 
-/* What a call moves between this rank and another one. */
+/* A call moves this between this rank and another one. */
 typedef struct tcp_flow {
     tcp_segment direct[2]; /* out and in */
     tcp_run_of_bytes out[TCP_LANES];
@@ -214,7 +214,7 @@ static inline int tcp_logs(const tcp_comm *comm, uint32_t level)
 
 /* ---- addresses and connections ------------------------------------------ */
 
-/* What a rank tells the others when they connect. */
+/* A rank tells the others this when they connect. */
 typedef struct tcp_card {
     int32_t status; /* XRAY_OK, or why it cannot take part */
     uint32_t size;

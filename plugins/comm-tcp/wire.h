@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks send each other once they are connected, as bytes and as checks of
- * bytes that came from elsewhere. Two ranks have two lines: one for calls and
- * their data, which only the calling thread touches, and one for notes on the
- * state of ranks and groups, which a thread of the instance reads at any time.
+ * Ranks send each other these once they are connected, as bytes and as checks
+ * of bytes that came from elsewhere. Two ranks have two lines: one for calls
+ * and their data, which only the calling thread touches, and one for notes on
+ * the state of ranks and groups, which a thread of the instance reads at any
+ * time.
  *
  * On the first line everything is a frame, of which only those of data have a
  * payload. Two ranks make their common calls in the same order, so the next
@@ -27,7 +28,7 @@
 #define TCP_DONE 4u  /* a message was received */
 #define TCP_LEAVE 5u /* the instance was destroyed */
 
-/* What a group is formed with is compared like a call. */
+/* The forming of a group is compared like a call. */
 #define TCP_FORM 100u
 
 typedef struct tcp_frame {
@@ -47,7 +48,7 @@ typedef struct tcp_frame {
                      * sender would give the group */
 } tcp_frame;
 
-/* What a rank does at the moment. */
+/* Tells what a rank does at the moment. */
 typedef struct tcp_activity {
     uint64_t calls;
     uint64_t bytes;

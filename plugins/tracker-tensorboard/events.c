@@ -205,7 +205,7 @@ static void put_session(double time, const xray_track_setup *setup, xr_str *out)
     tb_put_double(out, START_TIME, time);
 }
 
-/* What the plugin "hparams" reads is in the metadata; the tensor means nothing,
+/* The plugin "hparams" reads the metadata only; the tensor means nothing,
  * but a value has one. */
 void tb_event_settings(double time, const xray_track_setup *setup, xr_str *out)
 {

@@ -10,7 +10,7 @@
 
 #include "core/base/err.h"
 
-/* What a file has of the steps that are kept. */
+/* A file has this much of the steps that are kept. */
 typedef struct tb_kept {
     size_t bytes;       /* the records before the first one that goes */
     uint64_t summaries; /* events with values in them */

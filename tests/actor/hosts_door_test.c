@@ -290,7 +290,7 @@ static void wrong_tokens_are_refused(void **state)
     expect_actor();
 }
 
-/* What an actor sent once is worth nothing later. */
+/* Bytes that an actor sent once are worth nothing later. */
 static void replayed_hello_is_refused(void **state)
 {
     xr_tcp_hello first;

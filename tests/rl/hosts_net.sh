@@ -41,7 +41,7 @@ make_task
 export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/fakes:$XRAY_BUILD/tests/sick
 sed -i -E 's/("vocab_size"): *[0-9]+/\1: 128/' "$work/task/model/config.json" # megatron cuts it
 sed -i "s/^\[run\]$/&\nthreads = 1/; s/^\[trainer\]$/&\nsave_freq = 2/" "$work/run.ini"
-# What every process of a host has in its environment.
+# Every process of a host has this in its environment.
 mark=XRAY_HOSTS_TEST=$$
 horse="ip netns exec {host} env $mark $XRAY_BIN workhorse {address}"
 

@@ -25,7 +25,7 @@ enum {
 static const int32_t prompt[PROMPT] = { 1, 2, 3, 4, 5, 6 };
 static const int32_t seen[SEEN] = { 9, 8, 7, 6, 5, 4, 3 };
 
-/* What the caller of an engine collects of a sample. */
+/* The caller of an engine collects this of a sample. */
 typedef struct talk {
     uint32_t count; /* tokens of the response */
     uint32_t span_count;

@@ -105,7 +105,7 @@ static void expect_refusal(int fd)
     (void)close(fd);
 }
 
-/* What one who is let in has said. */
+/* Whoever is let in has said this. */
 typedef struct talk {
     tcp_hello hello;
     tcp_answer answer;

@@ -38,7 +38,7 @@ typedef struct decode_event {
     int restart;      /* 1: a session begins */
 } decode_event;
 
-/* What a reader of a file is told, in order. */
+/* A reader of a file is told these, in order. */
 typedef struct decode_sink {
     void *ctx;
     void (*event)(void *ctx, const decode_event *event);

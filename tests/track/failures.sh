@@ -39,7 +39,7 @@ sft=$("$XRAY_BIN" sft "$work/run.ini" "${fake[@]}" --set tracker.fake.fault=subm
     --set "trainer.default_local_dir=$work/sft" 2>&1) || fail "sft: $sft"
 grep -q 'tracker.fake lacks 2 of 3 steps' <<<"$sft" || fail "sft: $sft"
 
-# What cannot be left behind is at least named: a crash, and a call that never returns.
+# A fault that cannot be left behind is at least named: a crash, and a call that never returns.
 code=0
 { train "$work/crash" "${fake[@]}" --set tracker.fake.fault=crash >/dev/null 2>"$work/err" || code=$?; } 2>/dev/null
 [ "$code" != 0 ] && grep -q 'tracker.fake' "$work/err" || fail "a crash is not named: $(cat "$work/err")"
