@@ -63,8 +63,9 @@ code=0
 wait "$pid" || code=$?
 [ "$code" = 130 ] || fail "two interrupts gave exit code $code"
 
-# The program script types into a terminal of its own, which shows Ctrl-C as ^C. A
-# container may have no terminals.
+# The program script types into a terminal of its own, which shows Ctrl-C as ^C. The
+# shell that it starts would get the interrupt too and end by it, so the program takes
+# the shell's place. A container may have no terminals.
 if ! script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     echo "skipped: the keys on a terminal: this machine makes none"
     exit 77
@@ -79,7 +80,7 @@ type_keys() {
     printf '\004'
 }
 touch "$work/err"
-type_keys | script -qefc "$(printf '%q ' "${sick[@]}")" "$work/err" >/dev/null || fail "on a terminal: exit code $?: $(cat "$work/err")"
+type_keys | script -qefc "exec $(printf '%q ' "${sick[@]}")" "$work/err" >/dev/null || fail "on a terminal: exit code $?: $(cat "$work/err")"
 shown=$(tr -d '\r' <"$work/err" | sed 's/\^C//')
 grep -qF '> ' <<<"$shown" || fail "no prompt on a terminal: $shown"
 grep -qF -- "$answer" <<<"$shown" || fail "'$answer' is not on the terminal: $shown"
