@@ -64,7 +64,7 @@ endforeach()
 function(xray_test_env name timeout labels)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
     SKIP_RETURN_CODE 77 FIXTURES_REQUIRED material
-    ENVIRONMENT "XRAY_TEST_DATA=${PROJECT_BINARY_DIR}/material;XRAY_BIN=$<TARGET_FILE:xray>;XRAY_SOURCE=${PROJECT_SOURCE_DIR};XRAY_BUILD=${PROJECT_BINARY_DIR};ASAN_OPTIONS=detect_leaks=1;UBSAN_OPTIONS=print_stacktrace=1")
+    ENVIRONMENT "XRAY_TEST_DATA=${PROJECT_BINARY_DIR}/material;XRAY_BIN=$<TARGET_FILE:xray>;XRAY_SOURCE=${PROJECT_SOURCE_DIR};XRAY_BUILD=${PROJECT_BINARY_DIR};XRAY_SANITIZE=${XRAY_SANITIZE};ASAN_OPTIONS=detect_leaks=1;UBSAN_OPTIONS=print_stacktrace=1")
   if(DEFINED XRAY_COST_${name})
     set_tests_properties(${name} PROPERTIES COST ${XRAY_COST_${name}})
   endif()

@@ -10,6 +10,13 @@
 
 #include <xray/numerics.h>
 
+/* ThreadSanitizer finds nothing among processes. */
+#ifdef __SANITIZE_THREAD__
+#define SEES_THREADS_ONLY 1
+#else
+#define SEES_THREADS_ONLY 0
+#endif
+
 #define GUARD 8 /* bytes after a buffer that must not change */
 #define GUARD_BYTE 0x5a
 
@@ -21,7 +28,7 @@ static const uint64_t sizes[] = { 0, 1, 31, 4099, 70001, 800003 };
 /* Byte i of the message of one rank to another. */
 static char sent_byte(uint32_t from, uint32_t to, uint64_t turn, uint64_t i)
 {
-    return (char)xray_mix64(xray_mix64(turn, from * 16 + to), i);
+    return (char)xray_mix64(turn * 256 + from * 16 + to, i);
 }
 
 typedef struct message {
@@ -254,11 +261,15 @@ int main(int argc, char **argv)
 {
     ranks_main(argc, argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_are_the_same),
         cmocka_unit_test(messages_arrive_whole),
         cmocka_unit_test(exchanges_need_no_order_of_the_ranks),
         cmocka_unit_test(all_to_all_deals_every_part),
         cmocka_unit_test(delays_change_nothing),
-        cmocka_unit_test(threads_are_the_same),
     };
-    return cmocka_run_group_tests_name("comm.messages", tests, NULL, NULL);
+    const struct CMUnitTest threads[] = { tests[0] };
+    return SEES_THREADS_ONLY ? cmocka_run_group_tests_name("comm.messages",
+                                                           threads, NULL, NULL)
+                             : cmocka_run_group_tests_name("comm.messages",
+                                                           tests, NULL, NULL);
 }

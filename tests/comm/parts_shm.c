@@ -4,6 +4,8 @@
  */
 #include "tests/comm/ranks.h"
 
+#include "tests/testing.h"
+
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
 
@@ -13,4 +15,5 @@ void ranks_parts(ranks_env *e)
     e->comm = xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops;
     e->serves = "cpu";
     e->refuses = "nothing";
+    e->brief = TEST_STEP > 1;
 }

@@ -31,17 +31,19 @@ static const uint64_t sizes[] = { 0, 1, 15, 16, 33, 4099, 70001, 1000003 };
 static uint64_t count_of_size(const ranks_env *e, size_t i)
 {
     /* The largest size is for one number of ranks, not for each and each
-     * variant. */
-    if (sizes[i] > 100000 && e->brief)
-        return e->size == 3 ? 100001 : 300001;
-    return sizes[i] > 100000 && e->size > 2 ? 200001 : sizes[i];
+     * variant; it is more than any piece into which a call is cut. */
+    if (sizes[i] < 100000)
+        return sizes[i];
+    if (e->brief)
+        return e->size == 2 ? 300001 : 70001;
+    return e->size == 2 ? sizes[i] : 200001;
 }
 
 /* Element i of a rank; the magnitudes differ, so that the order of a sum
  * shows. */
 static float rank_value(uint32_t rank, uint64_t i, uint64_t seed)
 {
-    uint64_t bits = xray_mix64(xray_mix64(seed, rank), i);
+    uint64_t bits = xray_mix64(seed + rank, i);
     float unit = (float)(bits >> 40) * 0x1p-24f - 0.5f;
     return unit * 0x1p-8f * (float)(1u << (bits & 15));
 }

@@ -27,14 +27,6 @@ static const form forms[] = {
 };
 #define FORMS (sizeof(forms) / sizeof(*forms))
 
-/* The emulated device is slow under a sanitizer, where a test takes every third
- * form, each another third. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { STEP = 3 };
-#else
-enum { STEP = 1 };
-#endif
-
 enum { GUARD = 0x7F5A }; /* in elements that no call may write */
 
 /* The devices whose attention over bf16 has the bits of the first one's over
@@ -208,7 +200,7 @@ static void bf16_rows_have_the_bits_of_rounded_fp32(void **state)
     (void)state;
     bench kinds[2];
     const int count = open_kinds(kinds);
-    for (size_t i = STEP - 1; i < FORMS; i += STEP) {
+    for (size_t i = TEST_STEP - 1; i < FORMS; i += TEST_STEP) {
         rows r = make_rows(forms[i]);
         half_rows h = round_rows(&r, i % 2);
         float *d_o = random_floats(r.tokens * r.q_width, 1);
@@ -385,7 +377,7 @@ static void caches_of_both_types_give_the_trainers_bits(void **state)
     (void)state;
     bench kinds[2];
     const int count = open_kinds(kinds);
-    for (size_t i = 0; i < FORMS; i += STEP) {
+    for (size_t i = 0; i < FORMS; i += TEST_STEP) {
         rows r = make_rows(forms[i]);
         half_rows h = round_rows(&r, i % 2);
         for (int k = 0; k < count; k++)

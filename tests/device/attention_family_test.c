@@ -42,7 +42,7 @@ static void outputs_are_the_joined_rows(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t i = 0; i < FORMS; i++) {
+    for (size_t i = 0; i < FORMS; i += TEST_STEP) {
         family f = make_family(forms[i]);
         family joined = join_family(&f, 0, f.r.count);
         run_family(&b.dev[0], &joined, NULL, 0);
@@ -107,7 +107,7 @@ static void gradients_add_up(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t i = 0; i < FORMS; i++) {
+    for (size_t i = 1 % TEST_STEP; i < FORMS; i += TEST_STEP) {
         family f = make_family(forms[i]);
         family joined = join_family(&f, 0, f.r.count);
         run_family(&b.dev[0], &joined, NULL, 1);

@@ -183,6 +183,8 @@ static void queries_have_the_bits_of_the_whole(void **state)
     open_all(&b);
     for (size_t i = 0; i < FORMS; i++)
         for (int d = 0; d < b.count; d++) {
+            if ((i + (size_t)d) % TEST_STEP)
+                continue;
             whole w = run_whole(&b.dev[d], forms[i]);
             for (size_t c = 0; c < CUTS; c++) {
                 part p = run_part(&b.dev[d], &w, cuts[c][0], cuts[c][1]);
@@ -202,7 +204,7 @@ static void every_split_adds_up_to_the_whole(void **state)
     for (int d = 0; d < b.count; d++) {
         whole w = run_whole(&b.dev[d], forms[0]);
         const rows *r = &w.r;
-        for (int32_t cut = 0; cut <= (int32_t)r->longest; cut++) {
+        for (int32_t cut = 0; cut <= (int32_t)r->longest; cut += TEST_STEP) {
             part low = run_part(&b.dev[d], &w, 0, cut);
             part high = run_part(&b.dev[d], &w, cut, REF_KEYS);
             check_part(&b.dev[d], &w, &low);
@@ -259,7 +261,7 @@ static void queries_match_float64(void **state)
     open_cpu_devices(&b);
     for (size_t i = 0; i < FORMS; i++) {
         whole w = run_whole(&b.dev[0], forms[i]);
-        for (size_t c = 0; c < CUTS; c++) {
+        for (size_t c = i % TEST_STEP; c < CUTS; c += TEST_STEP) {
             part p = run_part(&b.dev[0], &w, cuts[c][0], cuts[c][1]);
             check_against_float64(&w, &p);
             free_part(&p);

@@ -104,7 +104,7 @@ static void forward_matches_float64(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t i = 0; i < FORMS; i++) {
+    for (size_t i = 0; i < FORMS; i += TEST_STEP) {
         rows r = make_rows(forms[i]);
         for (int d = 0; d < b.count; d++) {
             float *o = alloc_floats(r.tokens * r.q_width);
@@ -140,7 +140,7 @@ static void backward_matches_float64(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t i = 0; i < FORMS; i++) {
+    for (size_t i = 1 % TEST_STEP; i < FORMS; i += TEST_STEP) {
         rows r = make_rows(forms[i]);
         size_t n = r.tokens * r.stride;
         float *d_o = random_floats(r.tokens * r.q_width, 1);
@@ -189,7 +189,7 @@ static void the_engine_gives_the_trainers_bits(void **state)
     bench b;
     open_devices(&b);
     static const size_t chunks[] = { 1, 3, 16, 29, 512 };
-    for (size_t i = 0; i < FORMS; i++) {
+    for (size_t i = 2 % TEST_STEP; i < FORMS; i += TEST_STEP) {
         rows r = make_rows(forms[i]);
         xray_attention op = make_attention(&r, r.o, r.lse);
         must(b.dev[0].ops->attention(b.dev[0].self, NULL, &op));
@@ -226,7 +226,7 @@ static void tokens_of_a_call_have_any_order(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t i = 0; i < FORMS; i++) {
+    for (size_t i = 0; i < FORMS; i += TEST_STEP) {
         rows r = make_rows(forms[i]);
         size_t n = r.tokens;
         int32_t seq[512], positions[512];

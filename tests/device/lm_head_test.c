@@ -61,7 +61,7 @@ static void logps_match_float64(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < SHAPES; s++) {
+    for (size_t s = 0; s < SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s]);
         scored first = make_scored(h.items);
         double *logp = calloc(h.vocab * 2, sizeof(*logp));
@@ -197,7 +197,7 @@ static void gradients_match_float64_under_any_cut(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < SHAPES; s++) {
+    for (size_t s = 1 % TEST_STEP; s < SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s]);
         size_t n = h.vocab * h.dim;
         scored o = make_scored(h.items);
@@ -303,7 +303,7 @@ static void sampled_tokens_follow_their_definition(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < SHAPES; s++) {
+    for (size_t s = 2 % TEST_STEP; s < SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s]);
         xray_draw *draws = make_draws(&h);
         sampled first = run_sample(&b.dev[0], &h, draws);

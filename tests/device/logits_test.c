@@ -95,7 +95,7 @@ static void given_logits_draw_as_the_weight_does(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < SHAPES; s++) {
+    for (size_t s = 0; s < SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s]);
         xray_draw *draws = make_draws(&h);
         sampled want = sample_tokens(b.dev[0].ops, b.dev[0].self, &h, draws, 0);
@@ -217,7 +217,7 @@ static void edited_logits_follow_their_definition(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < SHAPES; s++) {
+    for (size_t s = 1 % TEST_STEP; s < SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s]);
         edits e = make_edits(&h);
         rows first = make_rows(&b.dev[0], &h, 0);
@@ -311,7 +311,7 @@ static void changed_logits_decide_the_token_only(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < SHAPES; s++) {
+    for (size_t s = 2 % TEST_STEP; s < SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s]);
         xray_draw *draws = make_draws(&h);
         edits e = make_edits(&h);
@@ -419,7 +419,7 @@ static void the_likeliest_ids_come_in_order(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < 2 * SHAPES; s++) {
+    for (size_t s = 0; s < 2 * SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s / 2]);
         /* Many equal logits. */
         for (size_t j = 0; s % 2 && j < h.vocab; j++)
@@ -452,7 +452,7 @@ static void given_ids_have_their_logps(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t s = 0; s < SHAPES; s++) {
+    for (size_t s = 1 % TEST_STEP; s < SHAPES; s += TEST_STEP) {
         lm_input h = make_lm_input(shapes[s]);
         for (int i = 0; i < b.count; i++) {
             const dev *d = &b.dev[i];

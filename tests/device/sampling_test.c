@@ -165,6 +165,8 @@ static void the_likeliest_tokens_are_left(void **state)
             xray_draw draws[DRAWS];
             int32_t token[DRAWS];
             uint32_t got = 0;
+            if ((k + (size_t)d) % TEST_STEP)
+                continue;
             fill_draws(&how, 0, DRAWS, draws);
             draw_tokens(&b.dev[d], z, draws, DRAWS, token);
             for (uint32_t i = 0; i < DRAWS; i++)

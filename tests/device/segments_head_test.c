@@ -263,7 +263,7 @@ static void the_vocabulary_is_summed_in_segments(void **state)
 #ifdef BENCH_CUDA
     b.dev[b.count++] = open_cuda(CUDA_BFLOAT16, "cuda, bf16");
 #endif
-    for (size_t c = 0; c < CASES; c++) {
+    for (size_t c = 0; c < CASES; c += TEST_STEP) {
         lm_input h = make_lm_input(cases[c].h);
         size_t n = h.items * h.dim;
         float *first = NULL;
@@ -356,7 +356,7 @@ static void draws_and_picks_sum_the_same_segments(void **state)
     (void)state;
     bench b;
     open_devices(&b);
-    for (size_t c = 0; c < CASES; c++) {
+    for (size_t c = 1 % TEST_STEP; c < CASES; c += TEST_STEP) {
         lm_input h = make_lm_input(cases[c].h);
         float *z = make_logits(&b.dev[0], &h, 0);
         float *capped = make_logits(&b.dev[0], &h, h.softcap);

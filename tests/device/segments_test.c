@@ -234,6 +234,8 @@ static void segments_are_chains_that_a_tree_joins(void **state)
     open_devices(&b);
     /* The ends and the kinds take turns. */
     for (size_t i = 0; i < 4 * SHAPES; i++) {
+        if ((i + i / 4) % TEST_STEP)
+            continue;
         shape s = shapes[i / 4];
         uint32_t segments = 1u << i % 4;
         uint32_t kind = s.parts || i / ENDS % 2 ? XRAY_NN : XRAY_NT;

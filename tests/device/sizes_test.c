@@ -466,12 +466,7 @@ static void scratch_is_planned(void **state)
         XRAY_PASS_SAMPLE | XRAY_PASS_CACHE,
     };
     const size_t last = sizeof(passes) / sizeof(*passes) - 1;
-#if defined(__SANITIZE_THREAD__) || \
-    defined(__SANITIZE_ADDRESS__) /* many times slower */
-    const size_t step = 3;
-#else
-    const size_t step = 1;
-#endif
+    const size_t step = TEST_STEP;
     kind kinds[MOST_KINDS];
     size_t count = list_kinds(kinds);
     for (size_t i = 0; i < count; i++) {

@@ -42,9 +42,9 @@ fails() {
     no_leftovers "$dir"
 }
 
-# Every operation fails once. A sanitizer's start takes long: every fifth.
+# Every operation fails once. A sanitizer's start takes long: every tenth.
 every=1
-nm -D "$XRAY_BIN" 2>/dev/null | grep -q '__asan_\|__tsan_' && every=5
+if sanitized; then every=10; fi
 for at in $(seq 1 $every "$operations"); do
     resume=$((at % 5 == 1))
     fails "operation $at" "Input/output error" FAULT_AT="$at" FAULT_ERRNO=$EIO

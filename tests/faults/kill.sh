@@ -7,6 +7,7 @@
 # optimizer, data order, algorithm state, lines of metrics.
 . "$(dirname "$0")/lib.sh"
 times=$1
+if sanitized; then times=$(((times + 1) / 2)); fi
 last=8
 steps $last
 often=(--set trainer.save_freq=1 --set trainer.max_actor_ckpt_to_keep=2)

@@ -71,6 +71,10 @@ match_only = true
 INI
 }
 
+# True under a sanitizer, where a run takes many times as long: tests leave out what
+# has been executed once and is compared in other builds.
+sanitized() { [ -n "${XRAY_SANITIZE:-}" ]; }
+
 # Prints the metrics except times and speeds, which differ between runs.
 steady() {
     sed -E 's/"(timing_[^"]*|perf\/[^"]*)":[^,}]*,?//g; s/,}/}/' "$1"

@@ -64,6 +64,13 @@ head -n 16 "$runs/task/val.jsonl" >"$runs/task/val16.jsonl"
 short=(--set "model.path=$runs/task/model" --set model.init=random --set "data.val_files=$runs/task/val16.jsonl"
     --set data.train_batch_size=16 --set actor.ppo_mini_batch_size=16 --set reward.exact.grader=regex
     --set 'reward.exact.pattern=^[0-9]+$' --set reward.exact.match_only=true)
+if sanitized; then
+    run megatron-paged-ppo 2 megatron-paged-ppo "${short[@]}" --set critic.ppo_mini_batch_size=8
+    run stages-context-grpo 2 stages-context-grpo "${short[@]}"
+    run zero3-paged-half 1 zero3-paged-grpo "${short[@]}" --set model.dtype=bfloat16
+    echo "pairings: ok"
+    exit
+fi
 for pair in zero3-dsinf megatron-paged; do
     run $pair-grpo 8 $pair-grpo "${short[@]}" --set actor.optim.lr=1e-3
     learned $pair-grpo 0.9

@@ -11,20 +11,22 @@
 #include "tests/stopper.h"
 #include "tests/train/rig.h"
 
+#if defined(__SANITIZE_ADDRESS__) /* many times slower */
+#define WIDTH "\"hidden_size\": 128, \"intermediate_size\": 352, "
+#define ROW_TOKENS 64
+#else
+#define WIDTH "\"hidden_size\": 256, \"intermediate_size\": 704, "
+#define ROW_TOKENS 256
+#endif
+
 /* Large enough that each call takes longer than a look may be away. */
 static const char wide[] =
-    "{\"model_type\": \"llama\", \"hidden_size\": 256, "
-    "\"intermediate_size\": 704, \"num_hidden_layers\": 6, "
+    "{\"model_type\": \"llama\", " WIDTH "\"num_hidden_layers\": 6, "
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
     "\"vocab_size\": 4000, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, "
     "\"tie_word_embeddings\": false, \"max_position_embeddings\": 512}";
 
 #define ROWS 8
-#if defined(__SANITIZE_ADDRESS__) /* many times slower */
-#define ROW_TOKENS 64
-#else
-#define ROW_TOKENS 256
-#endif
 #define TOKENS (ROWS * ROW_TOKENS)
 #define CUTS 4
 

@@ -118,7 +118,7 @@ start=$(date +%s)
 expect 1 "xray: algo.zoo: did not come back from create within 0.5 s ([run] plugin_timeout)" \
     run create_hangs --set run.plugin_timeout=500ms
 # Sanitizers use their own stacks, where an overflow looks different.
-if ! nm -D "$XRAY_BIN" 2>/dev/null | grep -q '__asan_\|__tsan_'; then
+if ! sanitized; then
     (ulimit -s 1024 && expect 139 "xray: algo.zoo: crashed in create (SIGSEGV)" run create_overflows) || exit 1
 fi
 echo "zoo.load: ok"
