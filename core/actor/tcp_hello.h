@@ -24,7 +24,7 @@
 #define XR_TCP_TOKEN 32u /* bytes of a token, a build's id and a nonce */
 #define XR_TCP_HELLO_MOST 256u
 /* The most bytes that are read of a connection over TLS until it has succeeded,
- * of which the handshake has about 450. */
+ * of which the handshake has about 400. */
 #define XR_TCP_TLS_MOST 2048u
 
 /* Each connection has one of these purposes. */
