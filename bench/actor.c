@@ -269,15 +269,19 @@ static xray_status run_benchmark(size_t calls, const xr_hosts_config *hosts,
 int main(int argc, char **argv)
 {
     static const xr_actor_class *const classes[] = { &bench_class };
-    const xr_hosts_config hosts = { argc > 2 ? argv[2] : NULL,
-                                    argc > 4 ? argv[4] : NULL };
+    const char *interface = argc > 2 ? argv[2] : "";
+    const uint32_t tls = strncmp(interface, "tls:", 4) == 0;
+    const xr_hosts_config hosts = { interface + (tls ? 4 : 0),
+                                    argc > 4 ? argv[4] : NULL, tls, 0 };
     xr_err err = { "" };
     xray_status status;
     if (argc == 3 && !strcmp(argv[1], "--actor"))
-        status = xr_actor_serve(
-            classes, 1,
-            strncmp(argv[2], "tcp:", 4) == 0 ? &xr_hosts_runtime : NULL, NULL,
-            argv[2], &err);
+        status = xr_actor_serve(classes, 1,
+                                strncmp(argv[2], "tcp:", 4) == 0 ||
+                                        strncmp(argv[2], "tls:", 4) == 0
+                                    ? &xr_hosts_runtime
+                                    : NULL,
+                                NULL, argv[2], &err);
     else
         status = run_benchmark(argc > 1 ? strtoul(argv[1], NULL, 10) : 20000,
                                argc > 2 ? &hosts : NULL,

@@ -34,4 +34,6 @@ for turn in 1 2 3; do
     "$build/bench-actor" 20000 lo
     echo "== veth; iperf3: $(raw 10.77.0.2 ip netns exec other)"
     "$build/bench-actor" 20000 cable other "ip netns exec {host} $build/bench-actor --actor {address}"
+    echo "== veth, over TLS"
+    "$build/bench-actor" 20000 tls:cable other "ip netns exec {host} $build/bench-actor --actor {address}"
 done

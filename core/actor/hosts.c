@@ -105,6 +105,10 @@ static xray_status open_parent(xr_hosts *self, const xr_hosts_config *config)
         if (!self->launch)
             return xr_hosts_fail(self->host, XRAY_E_NOMEM, "out of memory");
     }
+    self->tls = config && config->tls;
+    if (self->tls && !xr_tls_is_there())
+        return xr_hosts_fail(self->host, XRAY_E_UNSUPPORTED,
+                             "[runtime] tls is true, but " XR_TLS_MISSING);
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (self->epoll < 0)
         return xr_hosts_fail(self->host, XRAY_E_IO, "epoll: %s",
@@ -163,16 +167,21 @@ int xr_hosts_put_early(xray_peer *peer, xr_tcp_frame *frame, const void *data)
     return 0;
 }
 
+static ssize_t send_bytes(const xray_peer *peer, void *bytes, size_t size)
+{
+    const struct iovec piece = { bytes, size };
+    return xr_tcp_send(peer->conn.fd, peer->conn.tls, &piece, 1);
+}
+
 /* Sends what waits for the socket, as far as that takes it. A failure shows as
  * the end of the connection. */
 static void flush_peer(xray_peer *peer)
 {
-    const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
-    if (!peer->greeted || peer->writing)
+    if (!peer->greeted || peer->writing || xr_tcp_flush(&peer->conn))
         return;
     while (peer->early_at < peer->early_size) {
-        ssize_t n = send(peer->conn.fd, peer->early + peer->early_at,
-                         peer->early_size - peer->early_at, flags);
+        ssize_t n = send_bytes(peer, peer->early + peer->early_at,
+                               peer->early_size - peer->early_at);
         if (n < 0)
             return;
         peer->early_at += (size_t)n;
@@ -185,16 +194,16 @@ static void flush_peer(xray_peer *peer)
     xr_tcp_frame word = xr_tcp_frame_of(XR_TCP_WORD, peer->word);
     xr_tcp_seal(&word, NULL);
     /* So few bytes go as a whole or not at all. */
-    if (peer->word_due &&
-        send(peer->conn.fd, &word, sizeof(word), flags) == sizeof(word))
+    if (peer->word_due && send_bytes(peer, &word, sizeof(word)) == sizeof(word))
         peer->word_due = 0;
 }
 
 /* Has epoll say when the socket takes more, as long as something waits. */
 static void watch_peer(xray_peer *peer)
 {
-    const uint32_t wants =
-        peer->writing || peer->word_due || peer->early_at < peer->early_size;
+    const uint32_t wants = peer->writing || peer->word_due ||
+                           peer->early_at < peer->early_size ||
+                           xr_tls_owes(peer->conn.tls);
     if (!peer->greeted || peer->lost || wants == peer->wants_out)
         return;
     peer->wants_out = wants;

@@ -67,12 +67,22 @@ struct xray_peer {
 
 /* A connection that has not proved whose it is. */
 typedef struct xr_hosts_guest {
-    int fd; /* -1: none */
-    uint32_t reserved;
+    int fd;          /* -1: none */
+    uint32_t secure; /* 1: the handshake of TLS has succeeded */
+    xr_tls *tls;     /* NULL: it has none, or not begun */
+    struct xr_hosts *self;
+    uint32_t named; /* XR_HOSTS_NAMED_* */
+    uint32_t index; /* of the Workhorse that it named in the handshake */
     uint64_t since_ms;
     xr_tcp_hello hello;
     char from[64]; /* its address */
 } xr_hosts_guest;
+
+enum {
+    XR_HOSTS_NAMED_NONE,
+    XR_HOSTS_NAMED_STRANGER, /* whom the run does not await */
+    XR_HOSTS_NAMED_AWAITED
+};
 
 #define XR_HOSTS_GUESTS 64u
 
@@ -110,7 +120,7 @@ typedef struct xr_hosts {
     uint32_t hang_ms;
     uint32_t start_ms;
     int epoll; /* the parent's; -1 in an actor */
-    uint32_t reserved;
+    uint32_t tls;
     char *launch; /* the launcher's command line */
     unsigned char build[XR_TCP_TOKEN];
     uint64_t checked_ms;

@@ -45,20 +45,20 @@ static void fill_beat(xr_hosts *self)
 static int flush_beat(xr_hosts *self)
 {
     xr_hosts_own *own = self->own;
+    const xr_tcp_conn *conn = &self->peers[0].conn;
     while (own->beat_at < own->beat_size) {
         const uint64_t head = sizeof(own->beat);
-        const char *from = own->beat_at < head
-                               ? (const char *)&own->beat + own->beat_at
-                               : (const char *)own->sent + own->beat_at - head;
+        char *from = own->beat_at < head
+                         ? (char *)&own->beat + own->beat_at
+                         : (char *)own->sent + own->beat_at - head;
         uint64_t to = own->beat_at < head ? head : own->beat_size;
-        ssize_t n =
-            send(self->peers[0].conn.fd, from, (size_t)(to - own->beat_at),
-                 MSG_NOSIGNAL | MSG_DONTWAIT);
+        const struct iovec piece = { from, (size_t)(to - own->beat_at) };
+        ssize_t n = xr_tcp_send(conn->fd, conn->tls, &piece, 1);
         if (n < 0 && errno != EINTR)
             return errno;
         own->beat_at += n > 0 ? (uint64_t)n : 0;
     }
-    return 0;
+    return xr_tcp_flush(conn);
 }
 
 static int wait_for_socket(xr_tcp_conn *conn)
@@ -216,14 +216,14 @@ static xray_status join_parent(xr_hosts *self, const char *address)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (status == XRAY_OK)
         status = xr_hosts_join(self->host, &to, XR_TCP_FOR_MESSAGES,
-                               self->build, &conn->fd);
+                               self->build, &conn->fd, &conn->tls);
     int bad = status == XRAY_OK ? await_welcome(self, conn) : 0;
     if (bad)
         status = xr_hosts_fail(self->host, XRAY_E_PEER, "%s: %s", address,
                                XR_SYSTEM_ERROR(bad));
     if (status == XRAY_OK && self->hang_ms)
         status = xr_hosts_join(self->host, &to, XR_TCP_FOR_PULSE, self->build,
-                               &self->own->pulse);
+                               &self->own->pulse, NULL);
     if (status != XRAY_OK)
         return status;
     if (self->hang_ms)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/actor/hosts.h"
+#include "core/base/str.h"
 #include "core/base/system_error.h"
 
 /* Refusals that are logged, so that a scan of ports does not fill the disk. */
@@ -129,6 +130,8 @@ xray_status xr_hosts_open_door(xr_hosts *self, const char *interface)
 
 static void drop_guest(xr_hosts_guest *guest)
 {
+    xr_tls_free(guest->tls);
+    guest->tls = NULL;
     if (guest->fd >= 0)
         (void)close(guest->fd);
     guest->fd = -1;
@@ -195,6 +198,9 @@ void xr_hosts_accept(xr_hosts *self)
         return;
     }
     guest->fd = fd;
+    guest->secure = 0;
+    guest->named = XR_HOSTS_NAMED_NONE;
+    guest->self = self;
     guest->since_ms = xr_hosts_now_ms();
     name_address(&from, 1, guest->from, sizeof(guest->from));
     xr_tcp_hello_await(&guest->hello, self->build, nonce);
@@ -223,14 +229,20 @@ static void seat_guest(xr_hosts *self, xr_hosts_guest *guest)
         return;
     }
     const int fd = guest->fd;
+    xr_tls *tls = guest->tls;
     guest->fd = -1;
+    guest->tls = NULL;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (guest->hello.opening.purpose == XR_TCP_FOR_PULSE) {
         /* Nothing is read from it; its kernel answers for this host. */
         (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, fd, NULL);
+        xr_tls_free(tls);
         peer->pulse = fd;
         return;
     }
+    if (tls)
+        xr_tls_admit(tls);
+    peer->conn.tls = tls;
     peer->conn.fd = fd;
     peer->greeted = 1;
     peer->wants_out = 1; /* what waits for it is sent next */
@@ -241,26 +253,103 @@ static void seat_guest(xr_hosts *self, xr_hosts_guest *guest)
 static void send_answer(xr_hosts_guest *guest)
 {
     xr_tcp_hello *hello = &guest->hello;
+    const struct iovec piece = { hello->send, hello->send_size };
     /* So few bytes go as a whole or not at all. */
     if (hello->send_size)
-        (void)send(guest->fd, hello->send, hello->send_size,
-                   MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)xr_tcp_send(guest->fd, guest->tls, &piece, 1);
     hello->send_size = 0;
 }
+
+/* ---- over TLS ------------------------------------------------------------ */
+
+/* The key of the Workhorse that a guest says it is. */
+static int find_key(void *ctx, const char *identity, unsigned char *out_key)
+{
+    xr_hosts_guest *guest = ctx;
+    const xr_hosts *self = guest->self;
+    const size_t before = strlen(XR_TCP_TLS_NAME);
+    int64_t index = 0;
+    if (strncmp(identity, XR_TCP_TLS_NAME, before) != 0 ||
+        xr_parse_int(identity + before, &index) || index < 0 ||
+        index > UINT32_MAX)
+        return 0;
+    guest->index = (uint32_t)index;
+    guest->named = XR_HOSTS_NAMED_STRANGER;
+    if (index >= self->peer_count || !self->peers[index].used ||
+        self->peers[index].lost)
+        return 0;
+    guest->named = XR_HOSTS_NAMED_AWAITED;
+    xr_tcp_tls_key(self->peers[index].token, out_key);
+    return 1;
+}
+
+static void refuse_handshake(xr_hosts *self, xr_hosts_guest *guest)
+{
+    char why[240];
+    if (guest->named == XR_HOSTS_NAMED_AWAITED)
+        (void)snprintf(why, sizeof(why),
+                       "it does not know the token that Workhorse %u was given",
+                       guest->index);
+    else if (guest->named == XR_HOSTS_NAMED_STRANGER)
+        (void)snprintf(why, sizeof(why),
+                       "it says that it is Workhorse %u, which the run does "
+                       "not await",
+                       guest->index);
+    else
+        (void)snprintf(why, sizeof(why), "its TLS handshake failed: %s",
+                       xr_tls_why(guest->tls));
+    refuse_guest(self, guest, why);
+}
+
+/* Goes on with the handshake: 1 once the hello may be read. That of a guest
+ * without TLS is read, too, so that a Workhorse is told why it is refused. */
+static int secure_guest(xr_hosts *self, xr_hosts_guest *guest)
+{
+    unsigned char first = 0;
+    if (!guest->tls) {
+        ssize_t n = recv(guest->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        guest->hello.plain = n <= 0 || first != XR_TLS_FIRST_BYTE;
+        if (guest->hello.plain)
+            return 1;
+        guest->tls = xr_tls_server(guest->fd, XR_TCP_TLS_MOST, find_key, guest);
+        if (!guest->tls) {
+            refuse_guest(self, guest, "there is no memory for it");
+            return 0;
+        }
+    }
+    const int bad = xr_tls_greet(guest->tls);
+    if (bad == EPIPE)
+        refuse_guest(self, guest, "it ended before its hello was complete");
+    else if (bad && bad != EAGAIN)
+        refuse_handshake(self, guest);
+    guest->secure = !bad;
+    return !bad;
+}
+
+/* ---- the greeting -------------------------------------------------------- */
 
 void xr_hosts_serve_guest(xr_hosts *self, uint32_t index)
 {
     xr_hosts_guest *guest = &self->door.guests[index];
     xr_tcp_hello *hello = &guest->hello;
     unsigned char bytes[XR_TCP_HELLO_MOST];
+    if (guest->fd < 0 || (self->tls && !hello->plain && !guest->secure &&
+                          !secure_guest(self, guest)))
+        return;
     while (guest->fd >= 0 && hello->state == XR_TCP_HELLO_MORE) {
-        ssize_t n = recv(guest->fd, bytes, hello->want, MSG_DONTWAIT);
+        struct iovec piece = { bytes, hello->want };
+        ssize_t n = xr_tcp_receive(guest->fd, guest->tls, &piece, 1);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            refuse_guest(self, guest, "it ended before its hello was complete");
+            refuse_guest(self, guest,
+                         n < 0 && errno == EBADMSG
+                             ? "it sent bytes that arrived damaged"
+                             : "it ended before its hello was complete");
             return;
         }
         xr_tcp_hello_take(hello, bytes, (uint32_t)n);

@@ -41,13 +41,15 @@ static int read_address(const char *address, xr_hosts_address *out)
     char text[128];
     int64_t port = 0;
     int64_t index = 0;
-    if (strncmp(address, "tcp:", 4) != 0 || strlen(address) >= sizeof(text))
+    const int tls = strncmp(address, "tls:", 4) == 0;
+    if ((!tls && strncmp(address, "tcp:", 4) != 0) ||
+        strlen(address) >= sizeof(text))
         return EINVAL;
     (void)snprintf(text, sizeof(text), "%s", address + 4);
     if (cut_number(text, UINT32_MAX, &index) ||
         cut_number(text, UINT16_MAX, &port) || !port)
         return EINVAL;
-    *out = (xr_hosts_address){ .index = (uint32_t)index };
+    *out = (xr_hosts_address){ .index = (uint32_t)index, .tls = (uint32_t)tls };
     (void)snprintf(out->text, sizeof(out->text), "%s", address);
     if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
         four->sin_family = AF_INET;
@@ -110,37 +112,66 @@ xray_status xr_hosts_find_parent(const xray_host *host, const char *address,
 
 /* ---- the greeting -------------------------------------------------------- */
 
-static int send_all(int fd, const unsigned char *bytes, uint32_t size)
+static int wait_for(int fd, short events)
 {
-    while (size) {
-        ssize_t n = send(fd, bytes, size, MSG_NOSIGNAL);
-        if (n < 0 && errno != EINTR)
-            return errno;
-        bytes += n > 0 ? n : 0;
-        size -= n > 0 ? (uint32_t)n : 0;
+    struct pollfd ready = { .fd = fd, .events = events };
+    return poll(&ready, 1, XR_HOSTS_JOIN_MS) == 0 ? ETIMEDOUT : 0;
+}
+
+/* Sends what the greeting has to send; so few bytes the socket has room for. */
+static int send_hello(int fd, xr_tls *tls, xr_tcp_hello *hello)
+{
+    const struct iovec piece = { hello->send, hello->send_size };
+    ssize_t n = piece.iov_len ? xr_tcp_send(fd, tls, &piece, 1) : 0;
+    if (n < 0)
+        return errno;
+    return (size_t)n == piece.iov_len && !xr_tls_owes(tls) ? 0 : ENOBUFS;
+}
+
+/* 0 or an errno; what a handshake of TLS failed by is in `hello`. */
+static int secure_parent(int fd, const xr_hosts_address *parent,
+                         xr_tcp_hello *hello, xr_tls **out)
+{
+    unsigned char key[XR_TLS_KEY];
+    char name[32];
+    int bad;
+    (void)snprintf(name, sizeof(name), XR_TCP_TLS_NAME "%u", parent->index);
+    xr_tcp_tls_key(parent->token, key);
+    *out = xr_tls_client(fd, name, key);
+    if (!*out)
+        return ENOMEM;
+    while ((bad = xr_tls_greet(*out)) == EAGAIN)
+        if ((bad = wait_for(fd, POLLIN)))
+            return bad;
+    if (bad == EPROTO || bad == EPIPE) {
+        (void)snprintf(hello->why, sizeof(hello->why),
+                       "the TLS handshake with the run failed: %s",
+                       xr_tls_why(*out));
+        hello->state = XR_TCP_HELLO_REFUSED;
+        bad = 0;
     }
-    return 0;
+    return bad;
 }
 
 /* 0 or an errno; a refusal is in `hello`. */
-static int greet_parent(int fd, xr_tcp_hello *hello)
+static int greet_parent(int fd, xr_tls *tls, xr_tcp_hello *hello)
 {
-    struct pollfd ready = { .fd = fd, .events = POLLIN };
     unsigned char bytes[XR_TCP_HELLO_MOST];
-    int bad = send_all(fd, hello->send, hello->send_size);
+    int bad = send_hello(fd, tls, hello);
     while (!bad && hello->state == XR_TCP_HELLO_MORE) {
-        if (poll(&ready, 1, XR_HOSTS_JOIN_MS) == 0)
-            return ETIMEDOUT;
-        ssize_t n = recv(fd, bytes, hello->want, MSG_DONTWAIT);
+        struct iovec piece = { bytes, hello->want };
+        ssize_t n = xr_tcp_receive(fd, tls, &piece, 1);
         if (n == 0)
             return ECONNRESET;
         if (n < 0 && errno != EINTR && errno != EAGAIN)
             return errno;
         if (n > 0)
             xr_tcp_hello_take(hello, bytes, (uint32_t)n);
+        else
+            bad = wait_for(fd, POLLIN);
     }
     if (!bad && hello->state == XR_TCP_HELLO_DONE)
-        bad = send_all(fd, hello->send, hello->send_size);
+        bad = send_hello(fd, tls, hello);
     return bad;
 }
 
@@ -177,11 +208,15 @@ static int reach_parent(const xr_hosts_address *parent, int *out_fd)
 
 xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
                           uint32_t purpose, const unsigned char *build,
-                          int *out_fd)
+                          int *out_fd, xr_tls **out_tls)
 {
     unsigned char nonce[XR_TCP_TOKEN];
     xr_tcp_hello hello = { 0 };
+    xr_tls *tls = NULL;
     int fd = -1;
+    if (parent->tls && !xr_tls_is_there())
+        return xr_hosts_fail(host, XRAY_E_UNSUPPORTED,
+                             "[runtime] tls is true, but " XR_TLS_MISSING);
     int bad = getrandom(nonce, sizeof(nonce), 0) == (ssize_t)sizeof(nonce)
                   ? 0
                   : errno;
@@ -190,12 +225,19 @@ xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
     if (!bad) {
         xr_tcp_hello_open(&hello, purpose, parent->index, parent->token, build,
                           nonce);
-        bad = greet_parent(fd, &hello);
+        bad = parent->tls ? secure_parent(fd, parent, &hello, &tls) : 0;
     }
+    if (!bad && hello.state == XR_TCP_HELLO_MORE)
+        bad = greet_parent(fd, tls, &hello);
     if (!bad && hello.state == XR_TCP_HELLO_DONE) {
         *out_fd = fd;
+        if (out_tls)
+            *out_tls = tls;
+        else
+            xr_tls_free(tls);
         return XRAY_OK;
     }
+    xr_tls_free(tls);
     if (fd >= 0)
         (void)close(fd);
     return xr_hosts_fail(host, XRAY_E_PEER, "%s: %s", parent->text,

@@ -13,17 +13,21 @@ typedef struct xr_hosts_address {
     struct sockaddr_storage to;
     socklen_t size;
     uint32_t index;
+    uint32_t tls;
+    uint32_t reserved;
     unsigned char token[XR_TCP_TOKEN];
     char text[128];
 } xr_hosts_address;
 
-/* Reads "tcp:ADDRESS:PORT:INDEX", and the token from the standard input. */
+/* Reads "tcp:ADDRESS:PORT:INDEX", or "tls:" instead, and the token from the
+ * standard input. */
 xray_status xr_hosts_find_parent(const xray_host *host, const char *address,
                                  xr_hosts_address *out);
-/* Connects and greets. On success *out_fd is the connection. */
+/* Connects and greets. On success *out_fd is the connection, and *out_tls what
+ * is over it: NULL without TLS. It is not asked for where nothing follows. */
 xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
                           uint32_t purpose, const unsigned char *build,
-                          int *out_fd);
+                          int *out_fd, xr_tls **out_tls);
 /* Has the kernel end this connection once the other host has not answered for
  * that long, whatever the program there does. */
 void xr_hosts_watch_pulse(int fd, uint32_t hang_ms);

@@ -29,7 +29,8 @@ static int make_command(const xray_peer *peer, const char *const *argv,
     const xr_hosts *self = peer->self;
     char address[128];
     xr_err err;
-    (void)snprintf(address, sizeof(address), "tcp:%s:%u:%u", self->door.address,
+    (void)snprintf(address, sizeof(address), "%s:%s:%u:%u",
+                   self->tls ? "tls" : "tcp", self->door.address,
                    self->door.port, peer->index);
     const xr_word_value values[] = { { "host", peer->host },
                                      { "address", address } };

@@ -45,6 +45,8 @@ void xr_tcp_conn_free(xr_tcp_conn *conn)
     free(conn->item);
     free(conn->record);
     free(conn->sink);
+    xr_tls_free(conn->tls);
+    conn->tls = NULL;
     conn->item = NULL;
     conn->record = NULL;
     conn->sink = NULL;
@@ -52,7 +54,53 @@ void xr_tcp_conn_free(xr_tcp_conn *conn)
     (void)pthread_cond_destroy(&conn->arrived);
 }
 
+/* ---- bytes --------------------------------------------------------------- */
+
+ssize_t xr_tcp_send(int fd, xr_tls *tls, const struct iovec *pieces, int count)
+{
+    const union {
+        const struct iovec *constant;
+        struct iovec *plain; /* as POSIX declares what it does not write */
+    } from = { .constant = pieces };
+    const struct msghdr message = { .msg_iov = from.plain,
+                                    .msg_iovlen = (size_t)count };
+    if (tls && fd >= 0)
+        return xr_tls_send(tls, pieces, count);
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t xr_tcp_receive(int fd, xr_tls *tls, struct iovec *pieces, int count)
+{
+    struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
+    if (tls && fd >= 0)
+        return xr_tls_recv(tls, pieces[0].iov_base, pieces[0].iov_len);
+    return recvmsg(fd, &message, MSG_DONTWAIT);
+}
+
+int xr_tcp_flush(const xr_tcp_conn *conn)
+{
+    return conn->tls && conn->fd >= 0 ? xr_tls_flush(conn->tls) : 0;
+}
+
 /* ---- writing ------------------------------------------------------------- */
+
+/* Writes bytes of a frame from `at`, or if that is its end what is left of its
+ * last record: their number, or -1. */
+static ssize_t write_bytes(xr_tcp_conn *conn, xr_tcp_frame *frame, void *data,
+                           uint64_t at)
+{
+    const uint64_t in = at < HEADER ? 0 : at - HEADER;
+    const uint64_t head = at < HEADER ? HEADER - at : 0;
+    struct iovec pieces[2] = {
+        { (char *)frame + (HEADER - head), (size_t)head },
+        { frame->size ? (char *)data + in : NULL, (size_t)(frame->size - in) },
+    };
+    if (at < HEADER + frame->size)
+        return xr_tcp_send(conn->fd, conn->tls, pieces + !head,
+                           1 + (head != 0));
+    errno = xr_tcp_flush(conn);
+    return errno ? -1 : 0;
+}
 
 int xr_tcp_write(xr_tcp_conn *conn, xr_tcp_frame *frame, const void *data)
 {
@@ -62,17 +110,8 @@ int xr_tcp_write(xr_tcp_conn *conn, xr_tcp_frame *frame, const void *data)
         void *plain; /* as POSIX declares what it does not write */
     } payload = { .constant = data };
     xr_tcp_seal(frame, data);
-    for (uint64_t at = 0; at < whole;) {
-        const uint64_t in = at < HEADER ? 0 : at - HEADER;
-        const uint64_t head = at < HEADER ? HEADER - at : 0;
-        struct iovec pieces[2] = {
-            { (char *)frame + (HEADER - head), (size_t)head },
-            { frame->size ? (char *)payload.plain + in : NULL,
-              (size_t)(frame->size - in) },
-        };
-        const struct msghdr message = { .msg_iov = pieces + !head,
-                                        .msg_iovlen = 1 + (head != 0) };
-        ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    for (uint64_t at = 0; at < whole || xr_tls_owes(conn->tls);) {
+        ssize_t n = write_bytes(conn, frame, payload.plain, at);
         int bad = 0;
         if (n < 0)
             bad = errno == EAGAIN ? conn->owner->wait(conn) : errno;
@@ -265,11 +304,10 @@ static int end_frame(xr_tcp_conn *conn)
 static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
 {
     struct iovec pieces[2];
-    struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 1 };
     if (conn->have < HEADER) {
         pieces[0] = (struct iovec){ (char *)&conn->frame + conn->have,
                                     (size_t)(HEADER - conn->have) };
-        return recvmsg(conn->fd, &message, MSG_DONTWAIT);
+        return xr_tcp_receive(conn->fd, conn->tls, pieces, 1);
     }
     const uint64_t in = conn->have - HEADER;
     unsigned char *to = hold_payload(conn);
@@ -280,8 +318,7 @@ static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
     }
     pieces[0] = (struct iovec){ to + in, (size_t)(conn->frame.size - in) };
     pieces[1] = (struct iovec){ next, HEADER };
-    message.msg_iovlen = 2;
-    ssize_t n = recvmsg(conn->fd, &message, MSG_DONTWAIT);
+    ssize_t n = xr_tcp_receive(conn->fd, conn->tls, pieces, 2);
     const int why = errno;
     release_payload(conn);
     errno = why;
@@ -316,7 +353,8 @@ static int advance_frame(xr_tcp_conn *conn, uint64_t n,
 int xr_tcp_read(xr_tcp_conn *conn)
 {
     const uint64_t most = conn->total + AT_ONCE;
-    while (!conn->bad && conn->total < most) {
+    /* What TLS holds back, no event of the socket tells. */
+    while (!conn->bad && (conn->total < most || xr_tls_holds(conn->tls))) {
         xr_tcp_frame next;
         ssize_t n = receive_bytes(conn, &next);
         if (n == 0)

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "core/actor/tcp_frame.h"
+#include "core/base/tls.h"
 
 /* A message, or the end of a region, that was received and waits. */
 typedef struct xr_tcp_item {
@@ -44,8 +45,9 @@ typedef struct xr_tcp_owner {
 } xr_tcp_owner;
 
 struct xr_tcp_conn {
-    int fd;  /* -1: closed */
-    int bad; /* EPROTO, EBADMSG or ENOMEM: nothing can be read any more */
+    xr_tls *tls; /* NULL: its bytes are sent as they are */
+    int fd;      /* -1: closed */
+    int bad;     /* EPROTO, EBADMSG or ENOMEM: nothing can be read any more */
     const xr_tcp_owner *owner;
     uint64_t total; /* bytes received so far */
     /* The frame that is being received: */
@@ -68,10 +70,19 @@ struct xr_tcp_conn {
     xr_tcp_item *last;
 };
 
+/* As sendmsg and recvmsg, without waiting, over TLS unless that is NULL. Under
+ * TLS sending may leave bytes to be sent by xr_tls_flush, and receiving fills
+ * the first piece only. */
+ssize_t xr_tcp_send(int fd, xr_tls *tls, const struct iovec *pieces, int count);
+ssize_t xr_tcp_receive(int fd, xr_tls *tls, struct iovec *pieces, int count);
+
 /* 0 or an errno. */
 int xr_tcp_conn_open(xr_tcp_conn *conn, const xr_tcp_owner *owner,
                      uint64_t record_bytes);
 void xr_tcp_conn_free(xr_tcp_conn *conn);
+/* Sends what TLS has encrypted and the socket did not take: 0, EAGAIN or
+ * another errno. */
+int xr_tcp_flush(const xr_tcp_conn *conn);
 /* Seals the frame and writes it with its payload, waiting while the socket is
  * full. 0 or an errno. */
 int xr_tcp_write(xr_tcp_conn *conn, xr_tcp_frame *frame, const void *data);

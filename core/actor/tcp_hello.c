@@ -10,7 +10,9 @@
 
 #include "core/base/err.h"
 #include "core/base/sha256.h"
+#include "core/base/tls.h"
 
+_Static_assert(XR_TLS_KEY == XR_SHA256_BYTES, "a code is a key of TLS");
 _Static_assert(sizeof(xr_tcp_opening_bytes) + XR_TCP_TOKEN <= XR_TCP_HELLO_MOST,
                "a stranger is read no further");
 
@@ -78,6 +80,12 @@ void xr_tcp_build_text(const unsigned char *build, char *out)
         (void)snprintf(out + (ptrdiff_t)2 * i, 3, "%02x", build[i]);
 }
 
+void xr_tcp_tls_key(const unsigned char *token, unsigned char *out)
+{
+    static const char label[] = "x-ray: the key of TLS";
+    xr_hmac_sha256(token, XR_TCP_TOKEN, label, sizeof(label), out);
+}
+
 /* ---- the run's side ------------------------------------------------------ */
 
 void xr_tcp_hello_await(xr_tcp_hello *hello, const unsigned char *build,
@@ -95,10 +103,21 @@ static void take_opening(xr_tcp_hello *hello)
     char theirs[13];
     char ours[13];
     memcpy(&hello->opening, hello->in, sizeof(hello->opening));
+    if (hello->in[0] == XR_TLS_FIRST_BYTE && hello->in[1] == 3) {
+        refuse_hello(hello, "it speaks TLS, and [runtime] tls of this run is "
+                            "false");
+        return;
+    }
     if (memcmp(opening->magic, magic, sizeof(magic)) != 0 ||
         (opening->purpose != XR_TCP_FOR_MESSAGES &&
          opening->purpose != XR_TCP_FOR_PULSE)) {
         refuse_hello(hello, "it sent bytes that are no hello of a Workhorse");
+        return;
+    }
+    if (hello->plain) {
+        refuse_hello(hello, "it greets without TLS, and [runtime] tls of this "
+                            "run is true");
+        send_refusal(hello, "[runtime] tls is true, and it greets without TLS");
         return;
     }
     if (memcmp(opening->build, hello->build, XR_TCP_TOKEN) == 0) {

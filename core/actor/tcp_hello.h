@@ -12,7 +12,8 @@
  *
  * This is the state of one side, without a socket: it says how many bytes it
  * wants next, and which bytes to send. Until it has succeeded nothing else is
- * read, XR_TCP_HELLO_MOST bytes in all.
+ * read, XR_TCP_HELLO_MOST bytes in all. With TLS it is the first that passes,
+ * after a handshake by a key that is derived from the token.
  */
 #ifndef XR_ACTOR_TCP_HELLO_H
 #define XR_ACTOR_TCP_HELLO_H
@@ -22,6 +23,9 @@
 
 #define XR_TCP_TOKEN 32u /* bytes of a token, a build's id and a nonce */
 #define XR_TCP_HELLO_MOST 256u
+/* The most bytes that are read of a connection over TLS until it has succeeded,
+ * of which the handshake has about 400. */
+#define XR_TCP_TLS_MOST 2048u
 
 /* Each connection has one of these purposes. */
 enum {
@@ -60,7 +64,8 @@ typedef struct xr_tcp_hello {
     uint32_t have;  /* bytes of what is awaited */
     uint32_t want;
     uint32_t send_size; /* bytes of `send` that are to be sent */
-    uint32_t reserved;
+    uint32_t plain; /* the run's side: 1 if it is one of TLS, and these bytes
+                     * came without */
     unsigned char token[XR_TCP_TOKEN];
     unsigned char build[XR_TCP_TOKEN]; /* this side's */
     unsigned char nonce[XR_TCP_TOKEN];
@@ -83,6 +88,11 @@ void xr_tcp_hello_take(xr_tcp_hello *hello, const void *bytes, uint32_t size);
 /* The run's side, once it ASKS: the token of the Workhorse that `opening`
  * names, or NULL if none is awaited. */
 void xr_tcp_hello_answer(xr_tcp_hello *hello, const unsigned char *token);
+
+/* The key of TLS between a run and the Workhorse with this token, and the name
+ * by which the Workhorse asks for it. */
+void xr_tcp_tls_key(const unsigned char *token, unsigned char *out);
+#define XR_TCP_TLS_NAME "workhorse "
 
 /* The id of this program's build: the note of the linker, or else the sum of
  * its file. 0 or an errno. */

@@ -132,7 +132,7 @@ int xr_verl_section_key(const xr_config *config, const char *section,
 
 /* Options of [placement], [runtime] and [runtime.hosts]. */
 extern const xray_option xr_placement_options[6];
-extern const xray_option xr_runtime_options[2];
+extern const xray_option xr_runtime_options[3];
 extern const xray_option xr_hosts_options[1];
 /* Options of [actor], [critic] and [ref]. */
 extern const xray_option xr_actor_options[12];

@@ -26,13 +26,17 @@ const xray_option xr_placement_options[6] = {
 };
 
 #define RUNTIME xr_runtime_section
-const xray_option xr_runtime_options[2] = {
+const xray_option xr_runtime_options[3] = {
     XRAY_STRING(RUNTIME, interface, "", 0u, "0.1",
                 "Network interface of this host on which Workhorses of other "
                 "hosts reach the run, such as eth0; empty: the loopback one, "
                 "for ranks on localhost."),
     XRAY_DURATION(RUNTIME, silence, "3s", 1e8, 1e15, "s", 0u, "0.1",
                   "A Workhorse without a sign of life for this long is lost."),
+    XRAY_BOOL(RUNTIME, tls, "false", 0u, "0.1",
+              "Encrypts what a run with runtime = hosts and its Workhorses "
+              "send each other: TLS 1.3, by GnuTLS (libgnutls30) on each "
+              "host."),
 };
 
 const xray_option xr_hosts_options[1] = {

@@ -44,6 +44,7 @@ typedef struct xr_placement_section { /* [placement]: ranks of each role */
 typedef struct xr_runtime_section { /* [runtime], [runtime.hosts] */
     const char *interface;
     int64_t silence; /* ns */
+    uint32_t tls;
     const char *launch;
 } xr_runtime_section;
 

@@ -431,7 +431,7 @@ void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
             xr_errors_add(warnings, "%s", n->text);
         else
             xr_str_printf(out, "%s\n", n->text);
-    xr_hosts_check_interface(run->config, &run->ini, errors);
+    xr_hosts_check_here(run->config, &run->ini, errors);
     xr_roles_try(run, errors);
     if (run->plannable)
         xr_resources_plan(run, errors, &c.plans);

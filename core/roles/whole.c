@@ -167,7 +167,7 @@ static xray_status start_runtime(xr_whole *w, xr_err *err)
 {
     const xr_part *runtime = &w->run->runtime;
     const xr_runtime_section *ini = &w->run->ini.runtime;
-    const xr_hosts_config hosts = { ini->interface, ini->launch };
+    const xr_hosts_config hosts = { ini->interface, ini->launch, ini->tls, 0 };
     const uint64_t silence = (uint64_t)ini->silence / 1000000;
     xr_actors_setup setup = {
         .ops = runtime->ops,

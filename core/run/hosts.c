@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "core/base/str.h"
+#include "core/base/tls.h"
 #include "core/base/words.h"
+#include "core/run/replicas.h"
 
 /* A configuration that could not be read has no values. */
 static int is_runtime(const xr_run_config *ini, const char *name)
@@ -120,6 +122,13 @@ void xr_hosts_read(const xr_config *config, const xr_run_config *ini,
                       "%s: [run] runtime: hosts needs [placement] hosts, such "
                       "as a:2, b:2",
                       xr_config_location(config, "run", "runtime"));
+    if (!built_in && ini->runtime.tls && !is_runtime(ini, "local") &&
+        !is_runtime(ini, "auto"))
+        xr_errors_add(errors,
+                      "%s: [runtime] tls: [run] runtime = %s does not know it; "
+                      "set runtime = " XR_HOSTS,
+                      xr_config_location(config, "runtime", "tls"),
+                      ini->run.runtime);
     if (!built_in)
         return;
     check_launch(config, ini, errors);
@@ -142,8 +151,8 @@ const char *xr_hosts_name(const xr_run_config *ini,
     return out;
 }
 
-void xr_hosts_check_interface(const xr_config *config, const xr_run_config *ini,
-                              xr_errors *errors)
+void xr_hosts_check_here(const xr_config *config, const xr_run_config *ini,
+                         xr_errors *errors)
 {
     const char *interface = ini->runtime.interface;
     if (is_runtime(ini, XR_HOSTS) && *interface && !if_nametoindex(interface))
@@ -152,4 +161,46 @@ void xr_hosts_check_interface(const xr_config *config, const xr_run_config *ini,
                       "interface \"%s\"",
                       xr_config_location(config, "runtime", "interface"),
                       interface);
+    if (is_runtime(ini, XR_HOSTS) && ini->runtime.tls && !xr_tls_is_there())
+        xr_errors_add(errors, "%s: [runtime] tls: " XR_TLS_MISSING,
+                      xr_config_location(config, "runtime", "tls"));
+}
+
+/* Returns 1 if ranks that have a group together are on different hosts. */
+static int spans_hosts(const xr_run *run, uint32_t role)
+{
+    const xr_replicas all = xr_replicas_of(run, role);
+    const uint32_t *host = run->placement.host;
+    /* Engines have a group per replica, other roles one of all ranks. */
+    const uint32_t width =
+        role == XRAY_ROLE_ROLLOUT ? all.width : all.ranks->count;
+    for (uint32_t i = 0; i < all.ranks->count; i++)
+        if (host[all.ranks->rank[i]] !=
+            host[all.ranks->rank[i / width * width]])
+            return 1;
+    return 0;
+}
+
+void xr_hosts_check_tls(const xr_run *run, xr_errors *errors)
+{
+    static const char *const names[XRAY_ROLE_REWARD + 1] = {
+        [XRAY_ROLE_ACTOR] = "actor",         [XRAY_ROLE_ROLLOUT] = "rollout",
+        [XRAY_ROLE_REFERENCE] = "reference", [XRAY_ROLE_CRITIC] = "critic",
+        [XRAY_ROLE_REWARD] = "reward",
+    };
+    if (!run->ini.runtime.tls || run->placement.hosts < 2)
+        return;
+    for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++) {
+        if (!xr_run_has_role(run, role) || !spans_hosts(run, role))
+            continue;
+        xr_errors_add(errors,
+                      "%s: [runtime] tls: the collectives of [run] comm = %s "
+                      "between the hosts of [placement] %s are not encrypted; "
+                      "place these ranks on one host, or set tls = false and "
+                      "use a network that is encrypted itself (WireGuard, "
+                      "IPsec)",
+                      xr_config_location(run->config, "runtime", "tls"),
+                      run->ini.run.comm, names[role]);
+        return;
+    }
 }

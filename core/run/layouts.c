@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/elements.h"
+#include "core/run/hosts.h"
 #include "core/run/replicas.h"
 #include "core/run/run_setup.h"
 
@@ -483,4 +484,5 @@ void xr_run_plan_layouts(xr_run *run, xr_errors *errors)
     run->exact = keep_one_contract(run);
     run->rollout.load.shared &=
         xr_replicas_match(run, XRAY_ROLE_ACTOR, XRAY_ROLE_ROLLOUT) ? 1u : 0u;
+    xr_hosts_check_tls(run, errors);
 }

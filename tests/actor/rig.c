@@ -4,6 +4,7 @@
  * tests.
  */
 #include "tests/actor/rig.h"
+#include "core/base/tls.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -273,13 +274,25 @@ const xr_actor_class rig_class = {
 
 const char *const rig_argv[] = { "/proc/self/exe", "--actor", NULL };
 
+static int runs_over_tls(void)
+{
+    const char *hosts = getenv("XRAY_TEST_HOSTS");
+    return hosts && strcmp(hosts, "tls") == 0;
+}
+
 int rig_child(int argc, char **argv, int *out_code)
 {
     static const xr_actor_class *const classes[] = { &rig_class };
     xr_err err = { "" };
+    if (runs_over_tls() && !xr_tls_is_there()) {
+        print_message("skipped: " XR_TLS_MISSING "\n");
+        *out_code = 77;
+        return 1;
+    }
     if (argc != 3 || strcmp(argv[1], "--actor"))
         return 0;
-    const int hosts = strncmp(argv[2], "tcp:", 4) == 0;
+    const int hosts =
+        strncmp(argv[2], "tcp:", 4) == 0 || strncmp(argv[2], "tls:", 4) == 0;
     xray_status status = xr_actor_serve(
         classes, 1, hosts ? &xr_hosts_runtime : NULL, NULL, argv[2], &err);
     *out_code = status < 0 ? 9 : 0;
@@ -294,11 +307,14 @@ int rig_on_hosts(void)
 xr_actors *rig_actors(const xr_actors_setup *setup)
 {
     static const xr_actors_setup plain = { .actors = 4, .extra = RIG_EXTRA };
+    const xr_hosts_config config = { .tls = (uint32_t)runs_over_tls() };
     xr_actors_setup given = setup ? *setup : plain;
     xr_err err = { "" };
     xr_actors *actors = NULL;
-    if (rig_on_hosts() && !given.ops)
+    if (rig_on_hosts() && !given.ops) {
         given.ops = &xr_hosts_runtime;
+        given.config = &config;
+    }
     RIG_OK(xr_actors_new(&given, &err, &actors));
     return actors;
 }

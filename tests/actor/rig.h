@@ -14,10 +14,12 @@ extern const xr_actor_class rig_class;
 
 /* Starts the test program as an actor. */
 extern const char *const rig_argv[];
-/* 1 and the exit code if the command line asks for an actor. */
+/* 1 and the exit code if the command line asks for an actor, or the suite for a
+ * library that is not here. */
 int rig_child(int argc, char **argv, int *out_code);
 
-/* 1 if the suite runs a second time, on the runtime of several hosts. */
+/* 1 if the suite runs another time, on the runtime of several hosts:
+ * XRAY_TEST_HOSTS is 1, or tls. */
 int rig_on_hosts(void);
 /* Ends a test about what only the local runtime does. */
 #define RIG_LOCAL_ONLY()    \

@@ -53,6 +53,7 @@ static const struct field {
     { "runtime", "interface", TEXT(runtime.interface), "s220", "s220", "" },
     { "runtime", "silence", WHOLE(runtime.silence), "5s", "5000000000",
       "3000000000" },
+    { "runtime", "tls", FLAG(runtime.tls), "yes", "1", "0" },
     { "runtime.hosts", "launch", TEXT(runtime.launch), "s221", "s221",
       "ssh {host} xray workhorse {address}" },
     { "model", "path", TEXT(model.path), "/p220", "/p220", "" },
