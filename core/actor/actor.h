@@ -81,6 +81,8 @@ typedef struct xr_hosts_config {
                             * the loopback one */
     const char *launch;    /* a command line with {host} and {address}, or NULL
                             */
+    uint32_t copies;       /* 1: actors of this host share no memory, either */
+    uint32_t reserved;
 } xr_hosts_config;
 
 typedef struct xr_actors_setup {

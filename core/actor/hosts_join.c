@@ -175,29 +175,47 @@ static int reach_parent(const xr_hosts_address *parent, int *out_fd)
     return bad;
 }
 
-xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
-                          uint32_t purpose, const unsigned char *build,
-                          int *out_fd)
+/* Greets the parent over this connection, which is closed unless that succeeds:
+ * 0 or an errno. */
+static int greet_over(int fd, const xr_hosts_address *parent, uint32_t purpose,
+                      const unsigned char *build, xr_tcp_hello *hello)
 {
     unsigned char nonce[XR_TCP_TOKEN];
-    xr_tcp_hello hello = { 0 };
-    int fd = -1;
     int bad = getrandom(nonce, sizeof(nonce), 0) == (ssize_t)sizeof(nonce)
                   ? 0
                   : errno;
-    if (!bad)
-        bad = reach_parent(parent, &fd);
     if (!bad) {
-        xr_tcp_hello_open(&hello, purpose, parent->index, parent->token, build,
+        xr_tcp_hello_open(hello, purpose, parent->index, parent->token, build,
                           nonce);
-        bad = greet_parent(fd, &hello);
+        bad = greet_parent(fd, hello);
     }
+    if (bad || hello->state != XR_TCP_HELLO_DONE)
+        (void)close(fd);
+    return bad;
+}
+
+xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
+                          uint32_t purpose, const unsigned char *build,
+                          int *out_fd, uint32_t *out_near)
+{
+    xr_tcp_hello hello = { 0 };
+    int fd = out_near ? xr_hosts_reach_near(parent->text) : -1;
+    /* Whoever else answers there does not keep this process from its parent. */
+    if (fd >= 0 && !greet_over(fd, parent, purpose, build, &hello) &&
+        hello.state == XR_TCP_HELLO_DONE) {
+        *out_fd = fd;
+        *out_near = 1;
+        return XRAY_OK;
+    }
+    int bad = reach_parent(parent, &fd);
+    if (bad && fd >= 0)
+        (void)close(fd);
+    if (!bad)
+        bad = greet_over(fd, parent, purpose, build, &hello);
     if (!bad && hello.state == XR_TCP_HELLO_DONE) {
         *out_fd = fd;
         return XRAY_OK;
     }
-    if (fd >= 0)
-        (void)close(fd);
     return xr_hosts_fail(host, XRAY_E_PEER, "%s: %s", parent->text,
                          bad ? XR_SYSTEM_ERROR(bad) : hello.why);
 }

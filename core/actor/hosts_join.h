@@ -20,10 +20,11 @@ typedef struct xr_hosts_address {
 /* Reads "tcp:ADDRESS:PORT:INDEX", and the token from the standard input. */
 xray_status xr_hosts_find_parent(const xray_host *host, const char *address,
                                  xr_hosts_address *out);
-/* Connects and greets. On success *out_fd is the connection. */
+/* Connects and greets. On success *out_fd is the connection, and *out_near 1 if
+ * it is one within this host; NULL: over TCP only. */
 xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
                           uint32_t purpose, const unsigned char *build,
-                          int *out_fd);
+                          int *out_fd, uint32_t *out_near);
 /* Has the kernel end this connection once the other host has not answered for
  * that long, whatever the program there does. */
 void xr_hosts_watch_pulse(int fd, uint32_t hang_ms);

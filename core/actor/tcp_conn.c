@@ -21,8 +21,9 @@ int xr_tcp_conn_open(xr_tcp_conn *conn, const xr_tcp_owner *owner,
                      uint64_t record_bytes)
 {
     pthread_condattr_t attr;
-    *conn =
-        (xr_tcp_conn){ .fd = -1, .owner = owner, .record_bytes = record_bytes };
+    *conn = (xr_tcp_conn){
+        .fd = -1, .give = -1, .owner = owner, .record_bytes = record_bytes
+    };
     int bad = pthread_mutex_init(&conn->lock, NULL);
     if (!bad)
         bad = pthread_condattr_init(&attr);
@@ -40,6 +41,7 @@ void xr_tcp_conn_free(xr_tcp_conn *conn)
     if (conn->fd >= 0)
         (void)close(conn->fd);
     conn->fd = -1;
+    xr_memory_drop(&conn->fds);
     while ((item = xr_tcp_take(conn)))
         free(item);
     free(conn->item);
@@ -70,9 +72,8 @@ int xr_tcp_write(xr_tcp_conn *conn, xr_tcp_frame *frame, const void *data)
             { frame->size ? (char *)payload.plain + in : NULL,
               (size_t)(frame->size - in) },
         };
-        const struct msghdr message = { .msg_iov = pieces + !head,
-                                        .msg_iovlen = 1 + (head != 0) };
-        ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = xr_memory_send(conn->fd, pieces + !head, 1 + (head != 0),
+                                   at ? -1 : conn->give);
         int bad = 0;
         if (n < 0)
             bad = errno == EAGAIN ? conn->owner->wait(conn) : errno;
@@ -80,6 +81,7 @@ int xr_tcp_write(xr_tcp_conn *conn, xr_tcp_frame *frame, const void *data)
             return bad;
         at += n > 0 ? (uint64_t)n : 0;
     }
+    conn->give = -1;
     return 0;
 }
 
@@ -260,6 +262,12 @@ static int end_frame(xr_tcp_conn *conn)
     return 0;
 }
 
+static ssize_t receive_now(xr_tcp_conn *conn, struct msghdr *message)
+{
+    return conn->near ? xr_memory_receive(conn->fd, message, &conn->fds)
+                      : recvmsg(conn->fd, message, MSG_DONTWAIT);
+}
+
 /* Receives as much of the frame as there is, and with the end of its payload
  * the next header. */
 static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
@@ -269,7 +277,7 @@ static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
     if (conn->have < HEADER) {
         pieces[0] = (struct iovec){ (char *)&conn->frame + conn->have,
                                     (size_t)(HEADER - conn->have) };
-        return recvmsg(conn->fd, &message, MSG_DONTWAIT);
+        return receive_now(conn, &message);
     }
     const uint64_t in = conn->have - HEADER;
     unsigned char *to = hold_payload(conn);
@@ -281,7 +289,7 @@ static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
     pieces[0] = (struct iovec){ to + in, (size_t)(conn->frame.size - in) };
     pieces[1] = (struct iovec){ next, HEADER };
     message.msg_iovlen = 2;
-    ssize_t n = recvmsg(conn->fd, &message, MSG_DONTWAIT);
+    ssize_t n = receive_now(conn, &message);
     const int why = errno;
     release_payload(conn);
     errno = why;

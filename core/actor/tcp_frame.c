@@ -47,6 +47,8 @@ int xr_tcp_is_frame(const xr_tcp_frame *frame)
         return frame->size && frame->rest <= UINT64_MAX - frame->size;
     if (frame->kind == XR_TCP_UNREGION && !frame->value)
         return 0; /* no region has this id */
+    if (frame->kind == XR_TCP_MEMORY)
+        return frame->rest && !frame->size;
     return !frame->rest && (frame->kind == XR_TCP_RECORD || !frame->size);
 }
 
