@@ -109,6 +109,7 @@ static int await_an_actor(void **state)
     (void)state;
     log_count = 0;
     seen = 0;
+    noted[0] = '\0';
     (void)snprintf(launch, sizeof(launch),
                    "sh -c 'echo {address} {host} > %s/address; exec cat > "
                    "%s/token'",
@@ -243,6 +244,9 @@ static void expect_actor(void)
            (ssize_t)sizeof(welcome))
         poll_run();
     actor_fd = fd; /* its end would be reported */
+    assert_string_equal(noted, "actor it is on this host, but shares no memory "
+                               "with the run, so its regions are copied: it "
+                               "came over TCP");
 }
 
 /* ---- tests --------------------------------------------------------------- */
