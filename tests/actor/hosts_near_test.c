@@ -183,7 +183,7 @@ static void memory_that_cannot_be_mapped_is_copied(void **state)
 
 int main(int argc, char **argv)
 {
-    char mapped[400];
+    static char mapped[400];
     char *program = realpath(argv[0], NULL);
     if (argc == 3 && strcmp(argv[1], "--actor") == 0)
         return run_actor(argv[2]);
