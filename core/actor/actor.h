@@ -82,7 +82,7 @@ typedef struct xr_hosts_config {
     const char *launch;    /* a command line with {host} and {address}, or NULL
                             */
     uint32_t tls;          /* 1: connections are encrypted */
-    uint32_t reserved;
+    uint32_t copies;       /* 1: actors of this host share no memory, either */
 } xr_hosts_config;
 
 typedef struct xr_actors_setup {

@@ -49,7 +49,7 @@ xray_status xr_hosts_new(const xray_host *host, uint32_t peers,
     }
     self->host = host;
     self->epoll = -1;
-    self->door.fd = -1;
+    self->door.fd = self->door.near = -1;
     for (uint32_t i = 0; i < XR_HOSTS_GUESTS; i++)
         self->door.guests[i].fd = -1;
     self->record_bytes = (record_size + 63) / 64 * 64;
@@ -113,7 +113,11 @@ static xray_status open_parent(xr_hosts *self, const xr_hosts_config *config)
     if (self->epoll < 0)
         return xr_hosts_fail(self->host, XRAY_E_IO, "epoll: %s",
                              XR_SYSTEM_ERROR(errno));
-    return xr_hosts_open_door(self, *interface ? interface : "lo");
+    xray_status status =
+        xr_hosts_open_door(self, *interface ? interface : "lo");
+    if (status == XRAY_OK && !(config && config->copies))
+        xr_hosts_open_near(self);
+    return status;
 }
 
 static xray_status create_parent(const xray_runtime_setup *setup,
@@ -225,6 +229,15 @@ static int handle_frame(xr_tcp_conn *conn, const xr_tcp_frame *frame,
     case XR_TCP_LEAVE:
         peer->leaving = 1;
         return 0;
+    case XR_TCP_MEMORY:
+        return xr_hosts_take_region(peer, frame);
+    case XR_TCP_SHARES:
+        if (!conn->near)
+            return EPROTO;
+        peer->shares = frame->value && frame->value == peer->page;
+        if (!peer->shares)
+            xr_hosts_note_copies(peer, "it cannot map it");
+        return 0;
     default:
         return frame->kind == XR_TCP_BEAT ? 0 : EPROTO;
     }
@@ -255,7 +268,7 @@ static void serve_event(xr_hosts *self, uint64_t about)
     const uint32_t index = (uint32_t)about;
     switch (about >> 32) {
     case XR_HOSTS_DOOR:
-        xr_hosts_accept(self);
+        xr_hosts_accept(self, index != 0);
         break;
     case XR_HOSTS_GUEST:
         xr_hosts_serve_guest(self, index);

@@ -2,7 +2,9 @@
  *
  * The runtime of actors on other hosts: a launcher starts each process, which
  * connects to the parent over TCP. Each side has a copy of a region, and each
- * message carries the bytes of those that it names.
+ * message carries the bytes of those that it names. An actor that turns out to
+ * be on the parent's host shares memory with it instead: it connects over a
+ * Unix socket, which passes regions on (hosts_near.c).
  *
  * The parent never waits for a peer without reading from all of them, and the
  * actor has a thread that always reads, so no two sides wait for each other.
@@ -26,9 +28,16 @@
  * killed, or its connection ends, long before. */
 #define XR_HOSTS_JOIN_MS 600000
 
+/* How a peer knows a region that was created here. */
+enum { XR_HOSTS_UNKNOWN, XR_HOSTS_COPIED, XR_HOSTS_SHARED };
+
 typedef struct xr_hosts_region {
     xray_region pub;
     struct xr_hosts_region *next;
+    int fd;              /* its memory can be passed on; -1: it cannot */
+    uint32_t shared;     /* its creator, another process, has passed it on */
+    unsigned char *sent; /* [peer_count]: how each peer knows it; NULL: created
+                          * by another process */
 } xr_hosts_region;
 
 struct xray_peer {
@@ -63,13 +72,18 @@ struct xray_peer {
     uint32_t word;
     uint32_t word_due; /* the word waits until the socket takes it */
     _Atomic uint64_t *record;
+    uint64_t page;   /* the first word of the page that it was offered */
+    uint32_t shares; /* it maps the memory of this process */
+    uint32_t reserved;
 };
 
 /* A connection that has not proved whose it is. */
 typedef struct xr_hosts_guest {
     int fd;          /* -1: none */
+    uint32_t near;   /* over the Unix socket */
     uint32_t secure; /* 1: the handshake of TLS has succeeded */
-    xr_tls *tls;     /* NULL: it has none, or not begun */
+    uint32_t reserved;
+    xr_tls *tls; /* NULL: it has none, or not begun */
     struct xr_hosts *self;
     uint32_t named; /* XR_HOSTS_NAMED_* */
     uint32_t index; /* of the Workhorse that it named in the handshake */
@@ -89,9 +103,9 @@ enum {
 /* Where the parent is reached. */
 typedef struct xr_hosts_door {
     int fd;
+    int near;      /* the Unix socket for actors of this host, or -1 */
     uint32_t told; /* refusals that were logged */
     uint32_t port;
-    uint32_t reserved;
     char address[64];
     xr_hosts_guest guests[XR_HOSTS_GUESTS];
 } xr_hosts_door;
@@ -103,9 +117,10 @@ typedef struct xr_hosts_own {
     int stop;  /* an eventfd */
     int pulse; /* the connection that shows the parent's host alive */
     uint32_t running;
-    uint32_t welcome; /* WELCOME has come */
-    uint32_t word;    /* of `notify`, written atomically */
-    uint32_t reserved;
+    uint32_t welcome;            /* WELCOME has come */
+    uint32_t word;               /* of `notify`, written atomically */
+    uint32_t offered;            /* the parent has passed a page on */
+    uint64_t page;               /* its first word; 0: it cannot be mapped */
     uint64_t next_ms;            /* when a sign of life is due */
     uint64_t *sent;              /* the record as it was sent last */
     xr_tcp_frame beat;           /* the sign of life that is being written */
@@ -119,8 +134,10 @@ typedef struct xr_hosts {
     uint32_t next_peer;
     uint32_t hang_ms;
     uint32_t start_ms;
-    int epoll; /* the parent's; -1 in an actor */
+    int epoll;       /* the parent's; -1 in an actor */
+    uint32_t shares; /* what is created here can be passed on */
     uint32_t tls;
+    uint32_t reserved;
     char *launch; /* the launcher's command line */
     unsigned char build[XR_TCP_TOKEN];
     uint64_t checked_ms;
@@ -154,6 +171,9 @@ int xr_hosts_open_peer(xr_hosts *self, xray_peer *peer,
 xray_status xr_hosts_region_create(void *self, uint64_t size,
                                    xray_region **out_region);
 xray_region *xr_hosts_region_find(void *self, xray_peer *peer, uint64_t id);
+/* Adds one that the peer created: its copy, or the memory `fd`, which stays the
+ * caller's. 0 or an errno. */
+int xr_hosts_region_add(xray_peer *peer, uint64_t id, uint64_t size, int fd);
 void xr_hosts_region_remove(xr_hosts *self, xr_hosts_region **list,
                             uint64_t id);
 xray_status xr_hosts_send(void *self, xray_peer *peer, const void *data,
@@ -183,19 +203,41 @@ int xr_hosts_put_up(xray_peer *peer, xr_tcp_frame *frame, const void *data);
 
 /* ---- the parent's door ---- */
 
-/* An event of epoll is about one of these, which has an index. */
+/* An event of epoll is about one of these, which has an index; a door with
+ * index 1 is the Unix socket. */
 enum { XR_HOSTS_DOOR, XR_HOSTS_GUEST, XR_HOSTS_PEER, XR_HOSTS_SAYS };
 /* Watches a descriptor, or changes for what; 0 or an errno. */
 int xr_hosts_watch(const xr_hosts *self, int fd, uint32_t kind, uint32_t index,
                    uint32_t events, int again);
 xray_status xr_hosts_open_door(xr_hosts *self, const char *interface);
 void xr_hosts_close_door(xr_hosts *self);
-void xr_hosts_accept(xr_hosts *self);
+void xr_hosts_accept(xr_hosts *self, int near);
 /* Goes on with the greeting of a guest. Once it has succeeded, the connection
  * is the peer's. */
 void xr_hosts_serve_guest(xr_hosts *self, uint32_t index);
 /* Refuses guests that take too long. */
 void xr_hosts_check_guests(xr_hosts *self, uint64_t now);
+
+/* ---- memory of this host ---- */
+
+/* Listens for actors of this host. Without it there is only TCP, which a line
+ * at level info says. */
+void xr_hosts_open_near(xr_hosts *self);
+/* Connects to the Unix socket of the parent at this address: a descriptor, or
+ * -1 if it is not on this host. */
+int xr_hosts_reach_near(const char *address);
+/* Offers the actor that has just come memory to map. */
+void xr_hosts_offer(xray_peer *peer);
+/* Says at level info that an actor of this host cannot share its memory. */
+void xr_hosts_note_copies(const xray_peer *peer, const char *why);
+/* 1 if both ends of a TCP connection have one address. */
+int xr_hosts_is_here(int fd);
+/* Handle MEMORY: 0 or an errno. */
+int xr_hosts_take_page(xray_peer *peer);
+int xr_hosts_take_region(xray_peer *peer, const xr_tcp_frame *frame);
+/* Whether the bytes of the region are in the peer's process as well, which is
+ * given its memory first if need be: 0 or an errno. */
+int xr_hosts_share(xray_peer *peer, xray_region *region, int *out_shared);
 
 /* ---- the parent's processes ---- */
 

@@ -147,6 +147,10 @@ static int handle_frame(xr_tcp_conn *conn, const xr_tcp_frame *frame,
         self->record_bytes = (uint32_t)frame->value;
         self->hang_ms = (uint32_t)(frame->value >> 32);
         self->own->welcome = 1;
+    } else if (frame->kind == XR_TCP_MEMORY && frame->value) {
+        return xr_hosts_take_region(peer, frame);
+    } else if (frame->kind == XR_TCP_MEMORY && !self->own->welcome) {
+        return xr_hosts_take_page(peer);
     } else if (frame->kind == XR_TCP_WORD) {
         __atomic_store_n(&self->own->word, (uint32_t)frame->value,
                          __ATOMIC_RELEASE);
@@ -181,10 +185,12 @@ static int start_thread(xr_hosts *self)
     return bad;
 }
 
-/* Reads until the parent has said how large a record is. */
-static int await_welcome(const xr_hosts *self, xr_tcp_conn *conn)
+/* Reads until the parent has said how large a record is, and answers the page
+ * that came before. */
+static int await_welcome(xr_hosts *self, xr_tcp_conn *conn)
 {
     struct pollfd ready = { .fd = conn->fd, .events = POLLIN };
+    xr_tcp_frame answer;
     while (!self->own->welcome) {
         if (poll(&ready, 1, XR_HOSTS_JOIN_MS) == 0)
             return ETIMEDOUT;
@@ -192,7 +198,9 @@ static int await_welcome(const xr_hosts *self, xr_tcp_conn *conn)
         if (bad && bad != EAGAIN)
             return bad;
     }
-    return 0;
+    answer = xr_tcp_frame_of(XR_TCP_SHARES, self->own->page);
+    self->shares = self->own->page != 0;
+    return self->own->offered ? xr_tcp_write(conn, &answer, NULL) : 0;
 }
 
 static int make_record(xr_hosts *self)
@@ -211,23 +219,31 @@ static xray_status join_parent(xr_hosts *self, const char *address)
 {
     xr_tcp_conn *conn = &self->peers[0].conn;
     xr_hosts_address to;
+    xr_hosts_line line = { .fd = -1 };
     xray_status status = xr_hosts_find_parent(self->host, address, &to);
     /* A parent that ends before this ends the standard input, too. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (status == XRAY_OK)
         status = xr_hosts_join(self->host, &to, XR_TCP_FOR_MESSAGES,
-                               self->build, &conn->fd, &conn->tls);
+                               self->build, &line);
+    conn->fd = line.fd;
+    conn->near = line.near;
+    conn->tls = line.tls;
     int bad = status == XRAY_OK ? await_welcome(self, conn) : 0;
     if (bad)
         status = xr_hosts_fail(self->host, XRAY_E_PEER, "%s: %s", address,
                                XR_SYSTEM_ERROR(bad));
-    if (status == XRAY_OK && self->hang_ms)
+    const int far = self->hang_ms && !conn->near;
+    if (status == XRAY_OK && far)
         status = xr_hosts_join(self->host, &to, XR_TCP_FOR_PULSE, self->build,
-                               &self->own->pulse, NULL);
+                               &line);
     if (status != XRAY_OK)
         return status;
-    if (self->hang_ms)
+    if (far) {
+        xr_tls_free(line.tls); /* nothing follows the greeting */
+        self->own->pulse = line.fd;
         xr_hosts_watch_pulse(self->own->pulse, self->hang_ms);
+    }
     bad = make_record(self);
     if (!bad)
         bad = start_thread(self);

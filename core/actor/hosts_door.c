@@ -143,7 +143,9 @@ void xr_hosts_close_door(xr_hosts *self)
         drop_guest(&self->door.guests[i]);
     if (self->door.fd >= 0)
         (void)close(self->door.fd);
-    self->door.fd = -1;
+    if (self->door.near >= 0)
+        (void)close(self->door.near);
+    self->door.fd = self->door.near = -1;
 }
 
 /* ---- guests -------------------------------------------------------------- */
@@ -181,12 +183,13 @@ static xr_hosts_guest *find_place(xr_hosts *self)
     return oldest;
 }
 
-void xr_hosts_accept(xr_hosts *self)
+void xr_hosts_accept(xr_hosts *self, int near)
 {
     unsigned char nonce[XR_TCP_TOKEN];
     struct sockaddr_storage from = { 0 };
     socklen_t size = sizeof(from);
-    int fd = accept4(self->door.fd, (struct sockaddr *)(void *)&from, &size,
+    int fd = accept4(near ? self->door.near : self->door.fd,
+                     (struct sockaddr *)(void *)&from, &size,
                      SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;
@@ -201,8 +204,12 @@ void xr_hosts_accept(xr_hosts *self)
     guest->secure = 0;
     guest->named = XR_HOSTS_NAMED_NONE;
     guest->self = self;
+    guest->near = (uint32_t)near;
     guest->since_ms = xr_hosts_now_ms();
-    name_address(&from, 1, guest->from, sizeof(guest->from));
+    if (near)
+        (void)snprintf(guest->from, sizeof(guest->from), "this host");
+    else
+        name_address(&from, 1, guest->from, sizeof(guest->from));
     xr_tcp_hello_await(&guest->hello, self->build, nonce);
 }
 
@@ -232,7 +239,8 @@ static void seat_guest(xr_hosts *self, xr_hosts_guest *guest)
     xr_tls *tls = guest->tls;
     guest->fd = -1;
     guest->tls = NULL;
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (!guest->near)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (guest->hello.opening.purpose == XR_TCP_FOR_PULSE) {
         /* Nothing is read from it; its kernel answers for this host. */
         (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, fd, NULL);
@@ -244,6 +252,11 @@ static void seat_guest(xr_hosts *self, xr_hosts_guest *guest)
         xr_tls_admit(tls);
     peer->conn.tls = tls;
     peer->conn.fd = fd;
+    peer->conn.near = guest->near;
+    if (guest->near)
+        xr_hosts_offer(peer);
+    else if (self->door.near >= 0 && xr_hosts_is_here(fd))
+        xr_hosts_note_copies(peer, "it came over TCP");
     peer->greeted = 1;
     peer->wants_out = 1; /* what waits for it is sent next */
     (void)xr_hosts_watch(self, fd, XR_HOSTS_PEER, peer->index,
@@ -335,8 +348,8 @@ void xr_hosts_serve_guest(xr_hosts *self, uint32_t index)
     xr_hosts_guest *guest = &self->door.guests[index];
     xr_tcp_hello *hello = &guest->hello;
     unsigned char bytes[XR_TCP_HELLO_MOST];
-    if (guest->fd < 0 || (self->tls && !hello->plain && !guest->secure &&
-                          !secure_guest(self, guest)))
+    if (guest->fd < 0 || (self->tls && !guest->near && !hello->plain &&
+                          !guest->secure && !secure_guest(self, guest)))
         return;
     while (guest->fd >= 0 && hello->state == XR_TCP_HELLO_MORE) {
         struct iovec piece = { bytes, hello->want };

@@ -206,40 +206,60 @@ static int reach_parent(const xr_hosts_address *parent, int *out_fd)
     return bad;
 }
 
-xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
-                          uint32_t purpose, const unsigned char *build,
-                          int *out_fd, xr_tls **out_tls)
+static void drop_line(xr_hosts_line *line)
+{
+    xr_tls_free(line->tls);
+    if (line->fd >= 0)
+        (void)close(line->fd);
+    *line = (xr_hosts_line){ .fd = -1 };
+}
+
+/* Greets the parent over this line, which is dropped unless that succeeds: 0 or
+ * an errno. Within a host nothing needs TLS. */
+static int greet_over(xr_hosts_line *line, const xr_hosts_address *parent,
+                      uint32_t purpose, const unsigned char *build,
+                      xr_tcp_hello *hello)
 {
     unsigned char nonce[XR_TCP_TOKEN];
-    xr_tcp_hello hello = { 0 };
-    xr_tls *tls = NULL;
-    int fd = -1;
-    if (parent->tls && !xr_tls_is_there())
-        return xr_hosts_fail(host, XRAY_E_UNSUPPORTED,
-                             "[runtime] tls is true, but " XR_TLS_MISSING);
     int bad = getrandom(nonce, sizeof(nonce), 0) == (ssize_t)sizeof(nonce)
                   ? 0
                   : errno;
-    if (!bad)
-        bad = reach_parent(parent, &fd);
     if (!bad) {
-        xr_tcp_hello_open(&hello, purpose, parent->index, parent->token, build,
+        xr_tcp_hello_open(hello, purpose, parent->index, parent->token, build,
                           nonce);
-        bad = parent->tls ? secure_parent(fd, parent, &hello, &tls) : 0;
+        if (parent->tls && !line->near)
+            bad = secure_parent(line->fd, parent, hello, &line->tls);
     }
-    if (!bad && hello.state == XR_TCP_HELLO_MORE)
-        bad = greet_parent(fd, tls, &hello);
-    if (!bad && hello.state == XR_TCP_HELLO_DONE) {
-        *out_fd = fd;
-        if (out_tls)
-            *out_tls = tls;
-        else
-            xr_tls_free(tls);
+    if (!bad && hello->state == XR_TCP_HELLO_MORE)
+        bad = greet_parent(line->fd, line->tls, hello);
+    if (bad || hello->state != XR_TCP_HELLO_DONE)
+        drop_line(line);
+    return bad;
+}
+
+xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
+                          uint32_t purpose, const unsigned char *build,
+                          xr_hosts_line *out)
+{
+    xr_tcp_hello hello = { 0 };
+    *out = (xr_hosts_line){ .fd = -1, .near = 1 };
+    if (purpose == XR_TCP_FOR_MESSAGES)
+        out->fd = xr_hosts_reach_near(parent->text);
+    /* Whoever else answers there does not keep this process from its parent. */
+    if (out->fd >= 0 && !greet_over(out, parent, purpose, build, &hello) &&
+        hello.state == XR_TCP_HELLO_DONE)
         return XRAY_OK;
-    }
-    xr_tls_free(tls);
-    if (fd >= 0)
-        (void)close(fd);
+    *out = (xr_hosts_line){ .fd = -1 };
+    if (parent->tls && !xr_tls_is_there())
+        return xr_hosts_fail(host, XRAY_E_UNSUPPORTED,
+                             "[runtime] tls is true, but " XR_TLS_MISSING);
+    int bad = reach_parent(parent, &out->fd);
+    if (bad)
+        drop_line(out);
+    else
+        bad = greet_over(out, parent, purpose, build, &hello);
+    if (!bad && hello.state == XR_TCP_HELLO_DONE)
+        return XRAY_OK;
     return xr_hosts_fail(host, XRAY_E_PEER, "%s: %s", parent->text,
                          bad ? XR_SYSTEM_ERROR(bad) : hello.why);
 }

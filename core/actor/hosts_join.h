@@ -23,11 +23,18 @@ typedef struct xr_hosts_address {
  * standard input. */
 xray_status xr_hosts_find_parent(const xray_host *host, const char *address,
                                  xr_hosts_address *out);
-/* Connects and greets. On success *out_fd is the connection, and *out_tls what
- * is over it: NULL without TLS. It is not asked for where nothing follows. */
+/* A connection to the parent. */
+typedef struct xr_hosts_line {
+    int fd;        /* -1: none */
+    uint32_t near; /* 1: it is one within this host, which passes memory on */
+    xr_tls *tls;   /* what is over it; NULL: its bytes are sent as they are */
+} xr_hosts_line;
+
+/* Connects and greets: for messages within this host where that is possible,
+ * for a pulse over TCP. What *out then holds is the caller's. */
 xray_status xr_hosts_join(const xray_host *host, const xr_hosts_address *parent,
                           uint32_t purpose, const unsigned char *build,
-                          int *out_fd, xr_tls **out_tls);
+                          xr_hosts_line *out);
 /* Has the kernel end this connection once the other host has not answered for
  * that long, whatever the program there does. */
 void xr_hosts_watch_pulse(int fd, uint32_t hang_ms);

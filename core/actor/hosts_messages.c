@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/actor/hosts.h"
+#include "core/actor/memory.h"
 #include "core/base/err.h"
 #include "core/base/system_error.h"
 
@@ -26,26 +28,61 @@ xray_status xr_hosts_fail(const xray_host *host, xray_status status,
 
 /* ---- regions ------------------------------------------------------------- */
 
-/* 0 or an errno. The region is the first of the list. */
-static int add_region(xr_hosts_region **list, uint64_t id, uint64_t size,
-                      xray_peer *peer)
+/* Maps `fd`, or memory of this process only if it is -1: NULL and errno on
+ * failure. */
+static void *map_memory(int fd, uint64_t size)
+{
+    void *data = MAP_FAILED;
+    if (fd >= 0)
+        return xr_memory_map(fd, size);
+    data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+static void free_region(xr_hosts_region *region)
+{
+    if (region->pub.data)
+        (void)munmap(region->pub.data, (size_t)region->pub.size);
+    if (region->fd >= 0)
+        (void)close(region->fd);
+    free(region->sent);
+    free(region);
+}
+
+/* A region that `peer` created, or this process with `peers` of them: NULL and
+ * errno on failure. `fd` stays the caller's. */
+static xr_hosts_region *make_region(uint64_t size, int fd, xray_peer *peer,
+                                    uint32_t peers)
 {
     xr_hosts_region *region = calloc(1, sizeof(*region));
     if (!region)
-        return ENOMEM;
-    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-        free(region);
-        return errno;
-    }
+        return NULL;
+    region->fd = -1;
+    region->sent = peers ? calloc(peers, 1) : NULL;
     region->pub = (xray_region){ .header = XRAY_HEADER(xray_region),
-                                 .id = id,
                                  .size = size,
-                                 .data = data,
+                                 .data = map_memory(fd, size),
                                  .peer = peer };
-    region->next = *list;
-    *list = region;
+    if (region->pub.data && (!peers || region->sent))
+        return region;
+    free_region(region);
+    errno = ENOMEM;
+    return NULL;
+}
+
+int xr_hosts_region_add(xray_peer *peer, uint64_t id, uint64_t size, int fd)
+{
+    xr_hosts *self = peer->self;
+    xr_hosts_region *region = make_region(size, fd, peer, 0);
+    if (!region)
+        return errno;
+    region->pub.id = id;
+    region->shared = fd >= 0;
+    (void)pthread_mutex_lock(&self->lock);
+    region->next = peer->regions;
+    peer->regions = region;
+    (void)pthread_mutex_unlock(&self->lock);
     return 0;
 }
 
@@ -65,27 +102,33 @@ void xr_hosts_region_remove(xr_hosts *self, xr_hosts_region **list, uint64_t id)
     if (region)
         *at = region->next;
     (void)pthread_mutex_unlock(&self->lock);
-    if (!region)
-        return;
-    (void)munmap(region->pub.data, (size_t)region->pub.size);
-    free(region);
+    if (region)
+        free_region(region);
 }
 
 xray_status xr_hosts_region_create(void *self, uint64_t size,
                                    xray_region **out_region)
 {
     xr_hosts *at = self;
-    (void)pthread_mutex_lock(&at->lock);
-    int bad = add_region(&at->regions, at->next_region + 1, size, NULL);
-    if (!bad) {
-        at->next_region++;
-        *out_region = &at->regions->pub;
+    /* Without a descriptor to spare it is copied. */
+    const int fd = at->shares ? xr_memory_make("xray-region", size) : -1;
+    xr_hosts_region *region = make_region(size, fd, NULL, at->peer_count);
+    if (!region) {
+        const int bad = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return xr_hosts_fail(at->host, XRAY_E_NOMEM,
+                             "a region of %llu bytes: %s",
+                             (unsigned long long)size, XR_SYSTEM_ERROR(bad));
     }
+    region->fd = fd;
+    (void)pthread_mutex_lock(&at->lock);
+    region->pub.id = ++at->next_region;
+    region->next = at->regions;
+    at->regions = region;
     (void)pthread_mutex_unlock(&at->lock);
-    return bad ? xr_hosts_fail(at->host, XRAY_E_NOMEM,
-                               "a region of %llu bytes: %s",
-                               (unsigned long long)size, XR_SYSTEM_ERROR(bad))
-               : XRAY_OK;
+    *out_region = &region->pub;
+    return XRAY_OK;
 }
 
 xray_region *xr_hosts_region_find(void *self, xray_peer *peer, uint64_t id)
@@ -99,6 +142,21 @@ xray_region *xr_hosts_region_find(void *self, xray_peer *peer, uint64_t id)
 }
 
 /* ---- sending ------------------------------------------------------------- */
+
+/* Gives the peer the memory of what it is to share, whose bytes the message
+ * does not carry. */
+static int share_parts(xray_peer *peer, xr_tcp_part *parts,
+                       xray_region *const *regions, uint64_t count)
+{
+    int bad = 0;
+    for (uint64_t i = 0; i < count && !bad; i++) {
+        int shared = 0;
+        bad = xr_hosts_share(peer, regions[i], &shared);
+        if (shared)
+            parts[i].first = parts[i].count = 0;
+    }
+    return bad;
+}
 
 /* Writes bytes of a message; *left of it are still to be written. `opening` is
  * the size of its opening. */
@@ -117,14 +175,16 @@ static int put_piece(xray_peer *peer, const void *data, uint64_t size,
     return bad;
 }
 
-static int put_message(xray_peer *peer, const xr_tcp_head *head,
-                       uint64_t opening, xray_region *const *regions)
+static int put_message(xray_peer *peer, xr_tcp_head *head, uint64_t opening,
+                       xray_region *const *regions)
 {
-    const xr_tcp_part *parts = (const xr_tcp_part *)(const void *)(head + 1);
+    xr_tcp_part *parts = (xr_tcp_part *)(void *)(head + 1);
     uint64_t left = opening;
+    int bad = share_parts(peer, parts, regions, head->part_count);
     for (uint64_t i = 0; i < head->part_count; i++)
         left += parts[i].count;
-    int bad = put_piece(peer, head, opening, opening, &left);
+    if (!bad)
+        bad = put_piece(peer, head, opening, opening, &left);
     for (uint64_t i = 0; !bad && i < head->part_count; i++)
         bad = put_piece(peer, (const char *)regions[i]->data + parts[i].first,
                         parts[i].count, opening, &left);
@@ -154,9 +214,8 @@ static const char *describe_part(xr_hosts *self, const xray_peer *peer,
 /* Writes a message, in an actor's process while no sign of life is written. The
  * other side may answer with the same regions, which the actor's other thread
  * then writes to: under the lock, and so after they were read here. */
-static int send_message(xr_hosts *self, xray_peer *peer,
-                        const xr_tcp_head *head, uint64_t opening,
-                        xray_region *const *regions)
+static int send_message(xr_hosts *self, xray_peer *peer, xr_tcp_head *head,
+                        uint64_t opening, xray_region *const *regions)
 {
     if (!self->own)
         return put_message(peer, head, opening, regions);
@@ -216,10 +275,10 @@ int xr_hosts_expect(xr_tcp_conn *conn, const xr_tcp_part *part)
     const xr_hosts_region *region = *find_place(list, part->id);
     if (region)
         bad = region->pub.size == part->size ? 0 : EPROTO;
-    else if (!part->receivers) /* a region of this side may be gone by now */
-        bad = add_region(list, part->id, part->size, peer);
     (void)pthread_mutex_unlock(&self->lock);
-    return bad;
+    if (region || part->receivers) /* one of this side may be gone by now */
+        return bad;
+    return xr_hosts_region_add(peer, part->id, part->size, -1);
 }
 
 unsigned char *xr_hosts_hold(xr_tcp_conn *conn, const xr_tcp_part *part)

@@ -108,6 +108,8 @@ void xr_hosts_kill(void *self, xray_peer *peer)
     close_files(peer);
     while (peer->regions)
         xr_hosts_region_remove(self, &peer->regions, peer->regions->pub.id);
+    for (xr_hosts_region *at = peer->self->regions; at; at = at->next)
+        at->sent[peer - peer->self->peers] = XR_HOSTS_UNKNOWN;
     xr_tcp_conn_free(&peer->conn);
     free(peer->early);
     *peer = (xray_peer){ .conn = { .fd = -1 } };

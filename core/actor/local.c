@@ -169,7 +169,7 @@ static xray_status allocate_peers(xr_local *local,
     local->peer_count = setup->actors;
     for (uint32_t i = 0; i < setup->actors; i++)
         local->peers[i].conn.fd = -1;
-    local->shared_fd = xr_local_memory(
+    local->shared_fd = xr_memory_make(
         "xray-records", setup->actors * slot_stride(setup->record_size));
     if (local->shared_fd < 0)
         return xr_local_fail(local, XRAY_E_NOMEM, "the actors' records: %s",

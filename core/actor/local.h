@@ -12,6 +12,8 @@
 
 #include <xray/runtime.h>
 
+#include "core/actor/memory.h"
+
 extern const xray_runtime_ops xr_local_runtime;
 
 /* ---- One end of a socket: frames, some with a file descriptor ---- */
@@ -39,8 +41,6 @@ typedef struct xr_hello {
     uint32_t index;
 } xr_hello;
 
-#define XR_CONN_FDS 8
-
 /* An fd that goes with the byte at offset `at` of the queued bytes. */
 typedef struct xr_conn_mark {
     size_t at;
@@ -50,8 +50,7 @@ typedef struct xr_conn_mark {
 
 typedef struct xr_conn {
     int fd; /* -1: closed */
-    uint32_t fd_count;
-    int fds[XR_CONN_FDS]; /* received, in order */
+    xr_memory_fds fds;
     unsigned char *in;
     size_t in_at, in_size, in_cap;
     unsigned char *out;
@@ -149,8 +148,6 @@ xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
                                 uint64_t record_size);
 xr_local_slot *xr_local_slot_at(const xr_local *local, uint32_t actor);
 
-/* A memfd of that size, sealed against shrinking; or -1 and errno. */
-int xr_local_memory(const char *name, uint64_t bytes);
 xray_status xr_local_region_create(void *self, uint64_t size,
                                    xray_region **out_region);
 void xr_local_region_destroy(void *self, xray_region *region);

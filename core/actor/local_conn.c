@@ -3,7 +3,7 @@
  * One end of the local runtime's socket: sends and receives frames, some with a
  * file descriptor, without ever blocking.
  */
-#define _GNU_SOURCE /* MSG_CMSG_CLOEXEC, F_DUPFD_CLOEXEC */
+#define _GNU_SOURCE /* F_DUPFD_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,11 +16,6 @@
 
 #define FRAME_MOST (UINT64_C(8) << 30) /* more than a message can hold */
 #define READ_LEAST ((size_t)64 << 10)
-
-typedef union control {
-    struct cmsghdr align;
-    char space[CMSG_SPACE(sizeof(int) * XR_CONN_FDS)];
-} control;
 
 void xr_conn_close(xr_conn *conn)
 {
@@ -35,8 +30,7 @@ void xr_conn_close(xr_conn *conn)
 void xr_conn_free(xr_conn *conn)
 {
     xr_conn_close(conn);
-    for (uint32_t i = 0; i < conn->fd_count; i++)
-        (void)close(conn->fds[i]);
+    xr_memory_drop(&conn->fds);
     free(conn->in);
     free(conn->out);
     free(conn->marks);
@@ -76,29 +70,6 @@ static int reserve_mark(xr_conn *conn)
     return 0;
 }
 
-/* Sends as much as the socket takes now, `fd` with the first byte. Returns the
- * bytes sent, or -1 and errno. */
-static ssize_t send_now(int socket, struct iovec *iov, size_t count, int fd)
-{
-    control ctl;
-    struct msghdr msg = { .msg_iov = iov, .msg_iovlen = count };
-    if (fd >= 0) {
-        memset(&ctl, 0, sizeof(ctl));
-        msg.msg_control = &ctl;
-        msg.msg_controllen = CMSG_SPACE(sizeof(int));
-        struct cmsghdr *header = CMSG_FIRSTHDR(&msg);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &fd, sizeof(int));
-    }
-    ssize_t sent;
-    do
-        sent = sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (sent < 0 && errno == EINTR);
-    return sent;
-}
-
 int xr_conn_pending(const xr_conn *conn)
 {
     return conn->out_at < conn->out_size;
@@ -120,7 +91,7 @@ int xr_conn_flush(xr_conn *conn)
             }
         }
         struct iovec iov = { conn->out + conn->out_at, end - conn->out_at };
-        ssize_t sent = send_now(conn->fd, &iov, 1, fd);
+        ssize_t sent = xr_memory_send(conn->fd, &iov, 1, fd);
         if (sent < 0)
             return errno == EWOULDBLOCK ? EAGAIN : errno;
         if (fd >= 0) {
@@ -180,7 +151,7 @@ int xr_conn_send(xr_conn *conn, const xr_frame *frame, const void *data, int fd)
         } payload = { data };
         struct iovec iov[2] = { { &header, sizeof(header) },
                                 { payload.base, size } };
-        ssize_t n = send_now(conn->fd, iov, size ? 2 : 1, fd);
+        ssize_t n = xr_memory_send(conn->fd, iov, size ? 2 : 1, fd);
         if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
             return errno;
         sent = n < 0 ? 0 : (size_t)n;
@@ -225,51 +196,23 @@ static int reserve_read_buffer(xr_conn *conn)
     return reserve_bytes(&conn->in, conn->in_size, rest, &conn->in_cap);
 }
 
-static int receive_fds(xr_conn *conn, struct msghdr *msg)
-{
-    int bad = (msg->msg_flags & MSG_CTRUNC) != 0;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-            if (conn->fd_count < XR_CONN_FDS) {
-                conn->fds[conn->fd_count++] = fd;
-            } else {
-                (void)close(fd);
-                bad = 1;
-            }
-        }
-    }
-    return bad ? EMFILE : 0;
-}
-
 int xr_conn_read(xr_conn *conn)
 {
-    control ctl;
-    if (conn->fd_count ==
-        XR_CONN_FDS) /* more than complete frames account for */
+    if (conn->fds.count ==
+        XR_MEMORY_FDS) /* more than complete frames account for */
         return EMFILE;
     if (reserve_read_buffer(conn))
         return ENOMEM;
     struct iovec iov = { conn->in + conn->in_size,
                          conn->in_cap - conn->in_size };
-    struct msghdr msg = { .msg_iov = &iov,
-                          .msg_iovlen = 1,
-                          .msg_control = &ctl,
-                          .msg_controllen = sizeof(ctl) };
-    ssize_t n;
-    do
-        n = recvmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (n < 0 && errno == EINTR);
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    const ssize_t n = xr_memory_receive(conn->fd, &msg, &conn->fds);
     if (n < 0)
-        return errno == EAGAIN || errno == EWOULDBLOCK ? EAGAIN : errno;
+        return errno == EWOULDBLOCK ? EAGAIN : errno;
     if (!n)
         return EPIPE;
     conn->in_size += (size_t)n;
-    return receive_fds(conn, &msg);
+    return conn->fds.lost ? EMFILE : 0;
 }
 
 int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,
@@ -286,11 +229,9 @@ int xr_conn_next(xr_conn *conn, xr_frame *out, const void **out_data,
         return 0;
     *out_fd = -1;
     if (out->has_fd) {
-        if (!conn->fd_count)
+        *out_fd = xr_memory_take(&conn->fds);
+        if (*out_fd < 0)
             return -1;
-        *out_fd = conn->fds[0];
-        conn->fd_count--;
-        memmove(conn->fds, conn->fds + 1, conn->fd_count * sizeof(int));
     }
     *out_data = conn->in + conn->in_at + sizeof(*out);
     conn->in_at += sizeof(*out) + (size_t)out->size;

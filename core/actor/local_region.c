@@ -2,46 +2,15 @@
  *
  * Shared memory regions of the local runtime: creates, announces and maps them.
  */
-#define _GNU_SOURCE /* memfd_create, F_ADD_SEALS */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/actor/local.h"
+#include "core/actor/memory.h"
 #include "core/base/system_error.h"
-
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-
-int xr_local_memory(const char *name, uint64_t bytes)
-{
-    if (bytes > INT64_MAX) {
-        errno = ENOMEM;
-        return -1;
-    }
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -1;
-    if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
-        int why = errno;
-        (void)close(fd);
-        errno = why;
-        return -1;
-    }
-    return fd;
-}
-
-/* NULL and errno on failure. The memory cannot shrink, so no access to it
- * faults. */
-static void *map_region(int fd, uint64_t bytes)
-{
-    void *data =
-        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return data == MAP_FAILED ? NULL : data;
-}
 
 static int append_region(xr_local_regions *regions, xr_local_region *region)
 {
@@ -102,9 +71,9 @@ xray_status xr_local_region_create(void *self, uint64_t size,
         region->sent = calloc(local->peer_count, 1);
     }
     if (region && region->sent) {
-        region->fd = xr_local_memory("xray-region", size);
+        region->fd = xr_memory_make("xray-region", size);
         if (region->fd >= 0)
-            region->pub.data = map_region(region->fd, size);
+            region->pub.data = xr_memory_map(region->fd, size);
         bad = region->pub.data ? append_region(&local->regions, region) : errno;
     }
     if (bad) {
@@ -143,19 +112,9 @@ xray_region *xr_local_region_find(void *self, xray_peer *peer, uint64_t id)
     return at < regions->count ? &regions->items[at]->pub : NULL;
 }
 
-/* 0 or an errno: received memory must have the announced size and keep it. */
-static int check_sealed_memory(int fd, uint64_t bytes)
-{
-    struct stat info;
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (fd < 0 || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info))
-        return EINVAL;
-    return bytes && bytes <= (uint64_t)info.st_size ? 0 : EINVAL;
-}
-
 static int receive_region(xray_peer *peer, const xr_frame *frame, int fd)
 {
-    int bad = check_sealed_memory(fd, frame->bytes);
+    int bad = xr_memory_check(fd, frame->bytes);
     if (bad || find_region(&peer->regions, frame->id) < peer->regions.count)
         return EINVAL;
     xr_local_region *region = calloc(1, sizeof(*region));
@@ -163,7 +122,7 @@ static int receive_region(xray_peer *peer, const xr_frame *frame, int fd)
         return ENOMEM;
     region->pub =
         (xray_region){ XRAY_HEADER(xray_region), frame->id, frame->bytes,
-                       map_region(fd, frame->bytes), peer };
+                       xr_memory_map(fd, frame->bytes), peer };
     region->fd = -1;
     bad = region->pub.data ? append_region(&peer->regions, region) : ENOMEM;
     if (bad)

@@ -21,8 +21,9 @@ int xr_tcp_conn_open(xr_tcp_conn *conn, const xr_tcp_owner *owner,
                      uint64_t record_bytes)
 {
     pthread_condattr_t attr;
-    *conn =
-        (xr_tcp_conn){ .fd = -1, .owner = owner, .record_bytes = record_bytes };
+    *conn = (xr_tcp_conn){
+        .fd = -1, .give = -1, .owner = owner, .record_bytes = record_bytes
+    };
     int bad = pthread_mutex_init(&conn->lock, NULL);
     if (!bad)
         bad = pthread_condattr_init(&attr);
@@ -40,6 +41,7 @@ void xr_tcp_conn_free(xr_tcp_conn *conn)
     if (conn->fd >= 0)
         (void)close(conn->fd);
     conn->fd = -1;
+    xr_memory_drop(&conn->fds);
     while ((item = xr_tcp_take(conn)))
         free(item);
     free(conn->item);
@@ -95,6 +97,9 @@ static ssize_t write_bytes(xr_tcp_conn *conn, xr_tcp_frame *frame, void *data,
         { (char *)frame + (HEADER - head), (size_t)head },
         { frame->size ? (char *)data + in : NULL, (size_t)(frame->size - in) },
     };
+    if (at < HEADER + frame->size && conn->near)
+        return xr_memory_send(conn->fd, pieces + !head, 1 + (head != 0),
+                              at ? -1 : conn->give);
     if (at < HEADER + frame->size)
         return xr_tcp_send(conn->fd, conn->tls, pieces + !head,
                            1 + (head != 0));
@@ -119,6 +124,7 @@ int xr_tcp_write(xr_tcp_conn *conn, xr_tcp_frame *frame, const void *data)
             return bad;
         at += n > 0 ? (uint64_t)n : 0;
     }
+    conn->give = -1;
     return 0;
 }
 
@@ -299,6 +305,13 @@ static int end_frame(xr_tcp_conn *conn)
     return 0;
 }
 
+static ssize_t receive_now(xr_tcp_conn *conn, struct iovec *pieces, int count)
+{
+    struct msghdr message = { .msg_iov = pieces, .msg_iovlen = (size_t)count };
+    return conn->near ? xr_memory_receive(conn->fd, &message, &conn->fds)
+                      : xr_tcp_receive(conn->fd, conn->tls, pieces, count);
+}
+
 /* Receives as much of the frame as there is, and with the end of its payload
  * the next header. */
 static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
@@ -307,7 +320,7 @@ static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
     if (conn->have < HEADER) {
         pieces[0] = (struct iovec){ (char *)&conn->frame + conn->have,
                                     (size_t)(HEADER - conn->have) };
-        return xr_tcp_receive(conn->fd, conn->tls, pieces, 1);
+        return receive_now(conn, pieces, 1);
     }
     const uint64_t in = conn->have - HEADER;
     unsigned char *to = hold_payload(conn);
@@ -318,7 +331,7 @@ static ssize_t receive_bytes(xr_tcp_conn *conn, xr_tcp_frame *next)
     }
     pieces[0] = (struct iovec){ to + in, (size_t)(conn->frame.size - in) };
     pieces[1] = (struct iovec){ next, HEADER };
-    ssize_t n = xr_tcp_receive(conn->fd, conn->tls, pieces, 2);
+    ssize_t n = receive_now(conn, pieces, 2);
     const int why = errno;
     release_payload(conn);
     errno = why;

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 
+#include "core/actor/memory.h"
 #include "core/actor/tcp_frame.h"
 #include "core/base/tls.h"
 
@@ -50,6 +51,10 @@ struct xr_tcp_conn {
     int bad;     /* EPROTO, EBADMSG or ENOMEM: nothing can be read any more */
     const xr_tcp_owner *owner;
     uint64_t total; /* bytes received so far */
+    /* Of a Unix socket, which passes memory on: */
+    uint32_t near; /* 1: it is one */
+    int give;      /* goes with the next frame that is written; -1: none */
+    xr_memory_fds fds;
     /* The frame that is being received: */
     xr_tcp_frame frame;
     uint64_t have; /* bytes of it, with its header */

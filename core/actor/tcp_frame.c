@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes and checks frames. Their sums notice damage as fast as memory is read,
- * since a network may be as fast as memory is copied; they do not protect
- * against forgery.
+ * Makes and checks frames.
  */
 #include "core/actor/tcp_frame.h"
 
 #include <string.h>
 
+#include "core/actor/tcp_sum.h"
 #include "core/base/hash.h"
 
 #define MAGIC UINT32_C(0x63707478)
@@ -18,33 +17,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 _Static_assert(sizeof(xr_tcp_frame) == 40 && sizeof(xr_tcp_part) == 40,
                "frames have no padding");
 
-typedef uint64_t lanes __attribute__((vector_size(16)));
-#define LANES 4
-
-/* Each lane adds up its words, and the sums after each word, so that a changed
- * word and two that changed places are both noticed. XXH64 joins the lanes. */
-static uint64_t sum_bytes(const void *data, uint64_t size, uint64_t seed)
-{
-    const unsigned char *at = data;
-    lanes word[LANES];
-    lanes sums[2][LANES] = { 0 };
-    uint64_t left = size;
-    for (; left >= sizeof(word); left -= sizeof(word)) {
-        memcpy(word, at, sizeof(word));
-        at += sizeof(word);
-        for (int i = 0; i < LANES; i++) {
-            sums[0][i] += word[i];
-            sums[1][i] += sums[0][i];
-        }
-    }
-    seed = xr_hash64(sums, sizeof(sums), seed);
-    return left ? xr_hash64(at, (size_t)left, seed) : seed;
-}
-
 static uint64_t sum_frame(const xr_tcp_frame *frame, const void *data)
 {
     const uint64_t header = xr_hash64(frame, HEADER, 0);
-    return frame->size ? sum_bytes(data, frame->size, header) : header;
+    return frame->size ? xr_tcp_sum(data, frame->size, header) : header;
 }
 
 xr_tcp_frame xr_tcp_frame_of(uint32_t kind, uint64_t value)
@@ -71,6 +47,8 @@ int xr_tcp_is_frame(const xr_tcp_frame *frame)
         return frame->size && frame->rest <= UINT64_MAX - frame->size;
     if (frame->kind == XR_TCP_UNREGION && !frame->value)
         return 0; /* no region has this id */
+    if (frame->kind == XR_TCP_MEMORY)
+        return frame->rest && !frame->size;
     return !frame->rest && (frame->kind == XR_TCP_RECORD || !frame->size);
 }
 

@@ -27,6 +27,10 @@ enum {
     XR_TCP_UNREGION, /* value: id of a region that the sender destroyed */
     XR_TCP_BEAT,     /* the actor is alive */
     XR_TCP_LEAVE,    /* the actor's instance ended in order */
+    XR_TCP_MEMORY,   /* with a descriptor; value: id of the sender's region of
+                      * `rest` bytes, or 0: the page that SHARES answers */
+    XR_TCP_SHARES,   /* value: the first word of that page, or 0: it cannot be
+                      * mapped */
     XR_TCP_KINDS
 };
 
@@ -34,7 +38,8 @@ typedef struct xr_tcp_frame {
     uint32_t magic;
     uint32_t kind;
     uint64_t size;  /* bytes of the payload */
-    uint64_t rest;  /* MESSAGE: bytes of the same message in later frames */
+    uint64_t rest;  /* MESSAGE: bytes of the same message in later frames;
+                     * MEMORY: of the region */
     uint64_t value; /* MESSAGE: bytes of the opening, in its first frame */
     uint64_t sum;   /* of the members above and the payload */
 } xr_tcp_frame;

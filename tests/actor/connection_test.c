@@ -40,7 +40,7 @@ static int close_connection(void **state)
 /* A descriptor of memory that holds the number. */
 static int make_numbered_memory(uint64_t number)
 {
-    int fd = xr_local_memory("test", sizeof(number));
+    int fd = xr_memory_make("test", sizeof(number));
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, &number, sizeof(number), 0), sizeof(number));
     return fd;
@@ -149,7 +149,7 @@ static void descriptors_wait_for_their_frames(void **state)
 {
     (void)state;
     const uint32_t fds = rig_fds();
-    for (uint64_t id = 0; id < XR_CONN_FDS; id++) {
+    for (uint64_t id = 0; id < XR_MEMORY_FDS; id++) {
         int fd = make_numbered_memory(id);
         const xr_frame frame = { XR_FRAME_REGION, 1, 0, id, 0 };
         assert_int_equal(xr_conn_send(&from, &frame, NULL, fd), 0);
@@ -157,7 +157,7 @@ static void descriptors_wait_for_their_frames(void **state)
         assert_int_equal(xr_conn_read(&to), 0);
     }
     assert_int_equal(xr_conn_read(&to), EMFILE);
-    for (uint64_t id = 0; id < XR_CONN_FDS; id++) {
+    for (uint64_t id = 0; id < XR_MEMORY_FDS; id++) {
         xr_frame frame;
         const void *data = NULL;
         uint64_t number = 0;
@@ -255,7 +255,7 @@ static void announced_regions_are_checked(void **state)
     const uint32_t fds = rig_fds();
     for (uint64_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const xr_frame frame = { XR_FRAME_REGION, 1, 0, i + 1, cases[i].bytes };
-        int fd = cases[i].sealed ? xr_local_memory("test", 4096)
+        int fd = cases[i].sealed ? xr_memory_make("test", 4096)
                                  : memfd_create("xray-open", MFD_CLOEXEC);
         assert_true(fd >= 0);
         if (!cases[i].sealed)
@@ -267,7 +267,7 @@ static void announced_regions_are_checked(void **state)
     assert_int_equal(peer.regions.count, 2);
     const xr_frame again = { XR_FRAME_REGION, 1, 0, 1, 4096 };
     assert_int_equal(
-        xr_local_region_frame(&peer, &again, xr_local_memory("test", 4096)),
+        xr_local_region_frame(&peer, &again, xr_memory_make("test", 4096)),
         EINVAL); /* the id is taken */
     const xr_frame gone = { XR_FRAME_UNREGION, 0, 0, 1, 0 };
     assert_int_equal(xr_local_region_frame(&peer, &gone, -1), 0);

@@ -20,6 +20,7 @@ typedef struct door_run {
     char lines[16][400];
     uint32_t line_count; /* of its log */
     uint32_t expected;   /* of them */
+    char noted[400];     /* its last line at level info */
     int actor_fd;        /* of an actor that was let in, or -1 */
     unsigned char token[XR_TCP_TOKEN];
     unsigned char build[XR_TCP_TOKEN];

@@ -44,6 +44,9 @@ static void expect_actor(void)
            (ssize_t)sizeof(welcome))
         door_poll();
     door.actor_fd = fd; /* its end would be reported */
+    assert_string_equal(door.noted, "actor it is on this host, but shares no "
+                                    "memory with the run, so its regions are "
+                                    "copied: it came over TCP");
 }
 
 /* ---- tests --------------------------------------------------------------- */

@@ -274,17 +274,17 @@ const xr_actor_class rig_class = {
 
 const char *const rig_argv[] = { "/proc/self/exe", "--actor", NULL };
 
-static int runs_over_tls(void)
+static int runs_on(const char *kind)
 {
     const char *hosts = getenv("XRAY_TEST_HOSTS");
-    return hosts && strcmp(hosts, "tls") == 0;
+    return hosts && strcmp(hosts, kind) == 0;
 }
 
 int rig_child(int argc, char **argv, int *out_code)
 {
     static const xr_actor_class *const classes[] = { &rig_class };
     xr_err err = { "" };
-    if (runs_over_tls() && !xr_tls_is_there()) {
+    if (runs_on("tls") && !xr_tls_is_there()) {
         print_message("skipped: " XR_TLS_MISSING "\n");
         *out_code = 77;
         return 1;
@@ -307,7 +307,9 @@ int rig_on_hosts(void)
 xr_actors *rig_actors(const xr_actors_setup *setup)
 {
     static const xr_actors_setup plain = { .actors = 4, .extra = RIG_EXTRA };
-    const xr_hosts_config config = { .tls = (uint32_t)runs_over_tls() };
+    const int over_tls = runs_on("tls");
+    const xr_hosts_config config = { .tls = (uint32_t)over_tls,
+                                     .copies = over_tls || runs_on("copies") };
     xr_actors_setup given = setup ? *setup : plain;
     xr_err err = { "" };
     xr_actors *actors = NULL;

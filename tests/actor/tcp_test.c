@@ -5,6 +5,8 @@
  */
 #include "core/actor/tcp_frame.h"
 #include "core/actor/tcp_hello.h"
+#include "core/actor/tcp_sum.h"
+#include "core/base/hash.h"
 #include "tests/testing.h"
 
 /* ---- the greeting -------------------------------------------------------- */
@@ -140,7 +142,7 @@ static void build_has_an_id(void **state)
 
 /* ---- frames -------------------------------------------------------------- */
 
-/* Every bit of a frame and its payload is covered, and so is their order. */
+/* Every bit of a frame and of a short payload is covered. */
 static void damage_is_noticed(void **state)
 {
     unsigned char data[300];
@@ -167,14 +169,148 @@ static void damage_is_noticed(void **state)
         assert_false(xr_tcp_is_whole(&frame, data));
         header[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
-    for (size_t i = 0; i + 72 <= 256; i += 8) { /* words that change places */
-        unsigned char moved[300];
-        memcpy(moved, data, sizeof(moved));
-        memcpy(moved + i, data + i + 64, 8);
-        memcpy(moved + i + 64, data + i, 8);
-        assert_false(xr_tcp_is_whole(&frame, moved));
+}
+
+/* ---- sums ---------------------------------------------------------------- */
+
+#define STEP XR_TCP_STEP
+#define STEPS 8u /* of a stream */
+#define STREAM (STEPS * STEP)
+#define TAIL 29u
+#define SUMMED (XR_TCP_STREAMS * STREAM + TAIL)
+
+/* The definition in core/actor/tcp_sum.h, word by word. */
+static uint64_t define_sum(const unsigned char *data, uint64_t size,
+                           uint64_t seed)
+{
+    enum { WORDS = XR_TCP_STEP / 8 };
+    const uint64_t length = size / (XR_TCP_STREAMS * STEP) * STEP;
+    uint64_t numbers[2][XR_TCP_STREAMS][WORDS] = { 0 };
+    for (uint64_t at = 0; at < XR_TCP_STREAMS * length; at += 8) {
+        const uint64_t stream = at / length;
+        const uint64_t place = at % STEP / 8;
+        uint64_t word;
+        memcpy(&word, data + at, sizeof(word));
+        numbers[0][stream][place] += word;
+        word ^= (at % length / STEP + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        numbers[1][stream][place] += (word & 0xffffffffu) * (word >> 32);
+    }
+    if (length)
+        seed = xr_hash64(numbers, sizeof(numbers), seed);
+    data += XR_TCP_STREAMS * length;
+    size -= XR_TCP_STREAMS * length;
+    return size ? xr_hash64(data, (size_t)size, seed) : seed;
+}
+
+/* 1 if the sum changed, however it is computed. */
+static int sum_differs(const unsigned char *data, uint64_t than)
+{
+    const uint64_t sum = xr_tcp_sum(data, SUMMED, 1);
+    assert_int_equal(sum, xr_tcp_sum_plain(data, SUMMED, 1));
+    return sum != than;
+}
+
+static void sums_are_as_defined(void **state)
+{
+    static unsigned char data[XR_TCP_PIECE];
+    (void)state;
+    for (uint64_t i = 0; i < sizeof(data); i++)
+        data[i] = (unsigned char)(i * i * 31 >> 3);
+    for (uint64_t size = 0; size < 1300; size++) {
+        const uint64_t defined = define_sum(data + size, size, size);
+        assert_int_equal(xr_tcp_sum(data + size, size, size), defined);
+        assert_int_equal(xr_tcp_sum_plain(data + size, size, size), defined);
+    }
+    assert_int_equal(xr_tcp_sum(data, sizeof(data), 5),
+                     define_sum(data, sizeof(data), 5));
+}
+
+static void flip_bit(unsigned char *data, size_t bit)
+{
+    data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+}
+
+/* The bit together with the same one of every earlier word that is summed up in
+ * its place, in each stream and in the tail. */
+static void flip_pairs(unsigned char *data, size_t bit, uint64_t sum)
+{
+    for (size_t other = bit % (8 * STEP); other < bit; other += 8 * STEP) {
+        flip_bit(data, other);
+        assert_true(sum_differs(data, sum));
+        flip_bit(data, other);
     }
 }
+
+/* Each bit alone; and, as a faulty wire or cell of memory flips them, the bits
+ * at the ends of the halves of a word together with their like. */
+static void flipped_bits_change_the_sum(unsigned char *data)
+{
+    const uint64_t sum = xr_tcp_sum(data, SUMMED, 1);
+    for (size_t bit = 0; bit < (size_t)8 * SUMMED; bit++) {
+        flip_bit(data, bit);
+        assert_true(sum_differs(data, sum));
+        if (bit % 32 == 0 || bit % 32 == 31)
+            flip_pairs(data, bit, sum);
+        flip_bit(data, bit);
+    }
+}
+
+static void exchange_words(unsigned char *data, size_t a, size_t b)
+{
+    unsigned char word[8];
+    memcpy(word, data + a, 8);
+    memmove(data + a, data + b, 8);
+    memcpy(data + b, word, 8);
+}
+
+static void exchanged_words_change_the_sum(unsigned char *data)
+{
+    const uint64_t sum = xr_tcp_sum(data, SUMMED, 1);
+    for (size_t a = 0; a + 8 <= SUMMED; a += 8)
+        for (size_t b = 0; b < a; b += 8) {
+            if (memcmp(data + a, data + b, 8) == 0)
+                continue;
+            exchange_words(data, a, b);
+            assert_true(sum_differs(data, sum));
+            exchange_words(data, a, b);
+        }
+}
+
+/* A run of zeros that a device wrote over the data, or that hides where they
+ * begin. */
+static void runs_of_zeros_change_the_sum(unsigned char *data)
+{
+    unsigned char damaged[SUMMED];
+    const uint64_t sum = xr_tcp_sum(data, SUMMED, 1);
+    for (size_t size = 1; size < SUMMED; size = 2 * size + 1)
+        for (size_t at = 0; at + size <= SUMMED; at += 8) {
+            memcpy(damaged, data, SUMMED);
+            memset(damaged + at, 0, size);
+            assert_true(sum_differs(damaged, sum));
+        }
+    for (size_t at = 8; at < SUMMED; at += 8) { /* bytes that came later */
+        memset(damaged, 0, at);
+        memcpy(damaged + at, data, SUMMED - at);
+        assert_true(sum_differs(damaged, sum));
+    }
+}
+
+static void sums_notice_damage(void **state)
+{
+    unsigned char data[SUMMED];
+    (void)state;
+    for (size_t i = 0; i < SUMMED; i++)
+        data[i] = (unsigned char)(1 + i * 7 % 255);
+    flipped_bits_change_the_sum(data);
+    exchanged_words_change_the_sum(data);
+    runs_of_zeros_change_the_sum(data);
+    memset(data, 0, sizeof(data));
+    flipped_bits_change_the_sum(data);
+    memset(data, 0xff, sizeof(data));
+    flipped_bits_change_the_sum(data);
+}
+
+/* ---- headers ------------------------------------------------------------- */
 
 static void headers_are_checked(void **state)
 {
@@ -250,6 +386,8 @@ int main(void)
         cmocka_unit_test(other_protocols_are_refused),
         cmocka_unit_test(build_has_an_id),
         cmocka_unit_test(damage_is_noticed),
+        cmocka_unit_test(sums_are_as_defined),
+        cmocka_unit_test(sums_notice_damage),
         cmocka_unit_test(headers_are_checked),
         cmocka_unit_test(openings_are_checked),
     };

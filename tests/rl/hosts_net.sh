@@ -75,6 +75,11 @@ four() { # NAME [--set ...]
     nothing_left "$1"
 }
 four zero3 --set run.train=zero3
+# Two ranks share the memory of the run, and two have copies.
+hosts localhost:2,b:2
+four mixed --set run.train=zero3
+! grep -q 'regions are copied' "$work/err" || fail "mixed: $(cat "$work/err")"
+hosts a:2,b:2
 if [ "${1:-}" = all ]; then
     four stage3 --set run.train=zero3 --set train.zero3.stage=3
     four megatron --set run.train=megatron --set train.megatron.tensor_model_parallel_size=2
