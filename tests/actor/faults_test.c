@@ -84,8 +84,8 @@ static void stopped_actor_is_killed(void **state)
     send_signal(pid, SIGSTOP);
     const uint64_t begin = rig_ms();
     assert_int_equal(xr_future_wait(future, 60000, &err), XRAY_E_PEER);
-    assert_true(rig_ms() - begin < 5000);
-    rig_says(err.text, "method pass_time: hangs: no sign of life for 3.",
+    assert_in_range(rig_ms() - begin, 2000, 30000);
+    rig_says(err.text, "method pass_time: hangs: no sign of life for ",
              "its process is stopped", "\"forward of block 3\"", NULL);
     assert_true(rig_gone(pid, 1000));
     xr_actors_free(actors);
