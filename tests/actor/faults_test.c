@@ -84,8 +84,8 @@ static void stopped_actor_is_killed(void **state)
     send_signal(pid, SIGSTOP);
     const uint64_t begin = rig_ms();
     assert_int_equal(xr_future_wait(future, 60000, &err), XRAY_E_PEER);
-    assert_true(rig_ms() - begin < 5000);
-    rig_says(err.text, "method pass_time: hangs: no sign of life for 3.",
+    assert_in_range(rig_ms() - begin, 2000, 30000);
+    rig_says(err.text, "method pass_time: hangs: no sign of life for ",
              "its process is stopped", "\"forward of block 3\"", NULL);
     assert_true(rig_gone(pid, 1000));
     xr_actors_free(actors);
@@ -295,7 +295,8 @@ static void malformed_bytes_end_an_actor(void **state)
     RIG_LOCAL_ONLY();
     (void)state;
     /* An unknown frame; one of 2^60 bytes; a region without memory; a hello; a
-     * malformed message; an answer to no call. */
+     * malformed message; an answer to no call, and a malformed message after
+     * it: the first reason stays. */
     static const struct {
         const char *bytes;
         size_t size;
@@ -313,17 +314,24 @@ static void malformed_bytes_end_an_actor(void **state)
         { "\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0zzz",
           35, "sent a malformed message" },
         { "\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
-          "\2\x77\xa1\0\0",
-          37, "answered call 119, which is not the call in turn" },
+          "\2\x77\xa1\0\0"
+          "\1\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0zzz",
+          72, "answered call 119, which is not the call in turn" },
     };
     const uint32_t fds = rig_fds();
     for (size_t i = 0; i < sizeof(frames) / sizeof(frames[0]); i++) {
         xr_err err = { "" };
         xr_actors *actors = rig_actors(NULL);
         xr_actor *actor = rig_spawn(actors, 0);
+        xr_actor *other = rig_spawn(actors, 1);
         xray_status status =
             xr_actor_ask(actor, "garbage", 20000, &err, frames[i].bytes,
                          (uint64_t)frames[i].size);
+        assert_int_equal(status, XRAY_E_PEER);
+        rig_says(err.text, "method garbage", frames[i].says, NULL);
+        /* What it sent besides is taken while another one is waited for. */
+        RIG_OK(xr_actor_ask(other, "pass_time", 20000, &err, 100u));
+        status = xr_actor_ask(actor, "garbage", 20000, &err, "", UINT64_C(0));
         assert_int_equal(status, XRAY_E_PEER);
         rig_says(err.text, "method garbage", frames[i].says, NULL);
         xr_actors_free(actors);

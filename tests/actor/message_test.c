@@ -236,6 +236,26 @@ static void huge_claims_take_no_memory(void **state)
     }
 }
 
+/* A sender uses one buffer for all of its messages: nothing of an earlier one,
+ * or of one that there was no memory for, is in the next. */
+static void a_buffer_serves_one_message_after_another(void **state)
+{
+    (void)state;
+    const xr_value in[] = { { .U = 7 }, { .s = "text" } };
+    xr_str fresh = { 0 };
+    xr_str used = { 0 };
+    encode_call("Us", in, &fresh);
+    for (int failed = 0; failed < 2; failed++) {
+        xr_str_puts(&used, "what an earlier message left");
+        used.failed = failed;
+        encode_call("Us", in, &used);
+        assert_int_equal(used.size, fresh.size);
+        assert_memory_equal(used.data, fresh.data, fresh.size);
+    }
+    xr_str_free(&fresh);
+    xr_str_free(&used);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +265,7 @@ int main(void)
         cmocka_unit_test(integers_keep_their_range),
         cmocka_unit_test(malformed_messages_are_refused),
         cmocka_unit_test(huge_claims_take_no_memory),
+        cmocka_unit_test(a_buffer_serves_one_message_after_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@
 #include "core/monitor/monitor.h"
 #include "core/plugin/plugin.h"
 #include "core/rl/checkpoint.h"
+#include "core/roles/rewards.h"
+#include "core/roles/roles.h"
 #include "model/hf/safetensors.h"
 #include "model/nn/layout.h"
 #include "model/serve/blocks.h"
@@ -557,6 +559,23 @@ static void blocks_survive(void **state)
     failing_sweep("blocks", try_blocks, NULL, 0);
 }
 
+/* ---- scores -------------------------------------------------------------- */
+
+static xray_status try_scores(void *ctx, xr_err *err)
+{
+    static xr_run run;
+    static xr_roles roles = { .run = &run };
+    xr_score score;
+    (void)ctx;
+    return xr_rewards_score(&roles, NULL, 0, &score, NULL, NULL, NULL, err);
+}
+
+static void scores_survive(void **state)
+{
+    (void)state;
+    failing_sweep("scores", try_scores, NULL, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,6 +586,7 @@ int main(void)
         cmocka_unit_test(rows_survive),
         cmocka_unit_test(metrics_survive),
         cmocka_unit_test(progress_survives),
+        cmocka_unit_test(scores_survive),
         cmocka_unit_test(scheduler_survives),
         cmocka_unit_test(blocks_survive),
         cmocka_unit_test(chat_survives),

@@ -110,12 +110,60 @@ static void members_are_read_by_type(void **state)
     cJSON_Delete(o);
 }
 
+/* Numbers that their type cannot hold are refused, at both ends. */
+static void members_are_within_the_bounds_of_their_type(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *number;
+        int is_int, is_real, is_id;
+    } rows[] = {
+        { "0", 1, 1, 1 },
+        { "-0.0", 1, 1, 1 },
+        { "-1", 1, 1, 0 },
+        { "2147483647", 1, 1, 1 },
+        { "2147483648", 1, 1, 0 },
+        { "0.5", 0, 1, 0 },
+        { "9007199254740991", 1, 1, 0 },
+        { "-9007199254740991", 1, 1, 0 },
+        { "9007199254740994", 0, 1, 0 },
+        { "-9007199254740994", 0, 1, 0 },
+        { "1.7976931348623157e308", 0, 1, 0 },
+        { "-1.7976931348623157e308", 0, 1, 0 },
+        { "1e309", 0, 0, 0 },
+        { "-1e309", 0, 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[80];
+        xr_err err = { "" };
+        cJSON *o = NULL;
+        int64_t number = 0;
+        double real = 0;
+        int32_t *ids = NULL;
+        size_t count = 0;
+        (void)snprintf(text, sizeof(text), "{\"x\": %s, \"l\": [0, %s]}",
+                       rows[i].number, rows[i].number);
+        assert_int_equal(xr_json_parse(text, strlen(text), "w", &err, &o),
+                         XRAY_OK);
+        int was_int = !xr_json_int(o, "x", "w", &err, &number);
+        int was_real = !xr_json_real_or(o, "x", 0, "w", &err, &real);
+        int was_id = !xr_json_ids(xr_json_get(o, "l"), "w", &err, &ids, &count);
+        if (was_int != rows[i].is_int || was_real != rows[i].is_real ||
+            was_id != rows[i].is_id)
+            fail_msg("%s: %d %d %d", rows[i].number, was_int, was_real, was_id);
+        if (was_id)
+            free(ids);
+        cJSON_Delete(o);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grammar_is_strict),
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(members_are_read_by_type),
+        cmocka_unit_test(members_are_within_the_bounds_of_their_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

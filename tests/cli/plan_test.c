@@ -363,6 +363,31 @@ static void predictions_know_how_the_backend_computes(void **state)
     assert_true(predict_megatron(run, none, parts) < least);
 }
 
+/* An update computes a prompt that rows share once; every other pass computes
+ * all rows. */
+static void shared_prompts_shorten_the_update_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *part;
+        int shorter;
+    } rows[] = { { "update", 1 }, { "reference", 0 }, { "rollout", 0 } };
+    const char *run = write_run("");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double seconds[2];
+        for (int share = 0; share < 2; share++)
+            seconds[share] =
+                read_seconds(RUN(NULL, "plan", run, "--json", "--machine",
+                                 "flops32=1e9,memory=1e9", "--set",
+                                 "actor.ppo_max_token_len_per_gpu=144", "--set",
+                                 share ? "actor.share_prompts=true"
+                                       : "actor.share_prompts=false"),
+                             rows[i].part);
+        assert_true(rows[i].shorter ? seconds[1] < 0.95 * seconds[0]
+                                    : is_near(seconds[1], seconds[0]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +395,7 @@ int main(void)
         cmocka_unit_test(work_of_a_step_is_counted),
         cmocka_unit_test(time_is_predicted_for_the_machine_that_is_named),
         cmocka_unit_test(predictions_know_how_the_backend_computes),
+        cmocka_unit_test(shared_prompts_shorten_the_update_alone),
         cmocka_unit_test(turns_are_planned),
         cmocka_unit_test(a_run_takes_what_is_planned),
         cmocka_unit_test(plans_must_fit_the_memory),

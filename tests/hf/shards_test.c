@@ -127,6 +127,25 @@ static void ranks_close_every_file(void **state)
     }
 }
 
+/* One file holds nothing but its header then, and is a model all the same. */
+static void no_tensors_are_a_file_of_their_own(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        xr_err err = { "" };
+        xm_st_parts *parts = NULL;
+        assert_int_equal(xm_st_parts_model(scratch_dir(), items, 0,
+                                           i % 2 ? BYTES : 0, &err, &parts),
+                         XRAY_OK);
+        assert_int_equal(xm_st_parts_begin(parts, &err), XRAY_OK);
+        assert_int_equal(xm_st_parts_commit(parts, &err), XRAY_OK);
+        xm_st_parts_close(parts);
+        assert_true(file_exists("model.safetensors"));
+        assert_false(file_exists(INDEX));
+        assert_int_equal(read_and_close(), XRAY_OK);
+    }
+}
+
 static void readers_release_every_shard(void **state)
 {
     (void)state;
@@ -262,6 +281,8 @@ int main(void)
                                         scratch_drop),
         cmocka_unit_test_setup_teardown(ranks_close_every_file, scratch_make,
                                         scratch_drop),
+        cmocka_unit_test_setup_teardown(no_tensors_are_a_file_of_their_own,
+                                        scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(readers_release_every_shard,
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(metadata_is_found_in_every_shard,

@@ -143,8 +143,13 @@ static void wait_for_event(void *arg)
         fake_pause();
 }
 
+static _Thread_local void *current; /* context of this thread */
+
+/* As with the real driver, an event is of the thread's context. */
 FAKE_API int cuEventCreate(void **out, unsigned flags)
 {
+    if (!current)
+        return 201;
     event *e = calloc(1, sizeof(*e));
     *out = e;
     return e && flags == 2 ? 0 : 1;
@@ -230,7 +235,10 @@ FAKE_API int fake_contexts(void)
 
 FAKE_API int cuCtxSetCurrent(void *context)
 {
-    return context == &contexts ? 0 : 201;
+    if (context != &contexts)
+        return 201;
+    current = context;
+    return 0;
 }
 
 FAKE_API int cuGetErrorString(int error, const char **out)

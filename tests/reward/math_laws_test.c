@@ -81,6 +81,30 @@ static void identities_of_functions_hold(void **state)
     UNEQUAL(unequal);
 }
 
+/* What is defined for real numbers has no value elsewhere: its real part is no
+ * answer. A value that is real after all is one. */
+static void functions_of_real_numbers_have_no_other_values(void **state)
+{
+    static const pair equal[] = {
+        { "\\lfloor i^2\\rfloor", "-1" },
+        { "\\lceil i^4\\rceil", "1" },
+        { "(-2i^2)!", "2" },
+        { "\\binom{4}{-2i^2}", "6" },
+        { "(-7i^2) \\bmod 2", "1" },
+    };
+    static const pair unequal[] = {
+        { "\\lfloor 2+i\\rfloor", "2" },
+        { "\\lceil 2+i\\rceil", "2" },
+        { "(2+i)!", "2" },
+        { "\\binom{4}{2+i}", "6" },
+        { "(7+i) \\bmod 2", "1" },
+        { "7 \\bmod (2+i)", "1" },
+    };
+    (void)state;
+    EQUAL(equal);
+    UNEQUAL(unequal);
+}
+
 /* Names are compared with their indices and marks, and unknown functions by
  * their arguments in order. */
 static void names_and_unknown_functions_keep_their_parts(void **state)
@@ -425,6 +449,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(identities_of_functions_hold),
+        cmocka_unit_test(functions_of_real_numbers_have_no_other_values),
         cmocka_unit_test(names_and_unknown_functions_keep_their_parts),
         cmocka_unit_test(names_beyond_the_last_are_not_equal),
         cmocka_unit_test(sums_of_many_terms_are_parsed),

@@ -279,6 +279,37 @@ static void leftovers_of_a_kill_are_removed(void **state)
     assert_string_equal(err.text, want);
 }
 
+/* A leftover that stays would be in the way later on. These folders are deeper
+ * than any checkpoint, so that they cannot be removed as a whole. */
+static void a_leftover_that_cannot_be_removed_is_an_error(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "global_step_5.tmp",
+                                         ".removed-global_step_5" };
+    for (int i = 0; i < 2; i++) {
+        char path[600];
+        char half[600];
+        char want[700];
+        xr_err err = { "" };
+        (void)snprintf(path, sizeof(path), "%s", in_root(names[i]));
+        for (int depth = 0; depth < 80; depth++) {
+            assert_int_equal(xr_dir_make(path, NULL), XRAY_OK);
+            if (depth == 40)
+                (void)snprintf(half, sizeof(half), "%s", path);
+            size_t size = strlen(path);
+            (void)snprintf(path + size, sizeof(path) - size, "/d");
+        }
+        assert_int_equal(xr_checkpoint_tidy(&run, &err), XRAY_E_IO);
+        (void)snprintf(want, sizeof(want), "%s: cannot remove the folder",
+                       in_root(names[i]));
+        assert_non_null(strstr(err.text, want));
+        assert_int_equal(rename(half, in_root("half")), 0);
+        assert_int_equal(xr_checkpoint_tidy(&run, &err), XRAY_OK);
+        expect_root("half");
+        assert_int_equal(xr_dir_remove(in_root("half"), NULL), XRAY_OK);
+    }
+}
+
 /* ---- the checkpoint to resume from -------------------------------------- */
 
 static void expect_found(const char *name)
@@ -398,6 +429,7 @@ int main(void)
         CASE(paths_that_are_too_long_are_refused),
         CASE(the_oldest_checkpoints_are_removed),
         CASE(leftovers_of_a_kill_are_removed),
+        CASE(a_leftover_that_cannot_be_removed_is_an_error),
         CASE(the_newest_is_found_by_its_name),
         CASE(the_newest_is_found_without_its_name),
         CASE(a_damaged_one_names_a_complete_one),

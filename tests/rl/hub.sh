@@ -99,4 +99,7 @@ touch "$hub/snapshots/$one/model-00002-of-00002.safetensors"
 says 2 "belongs to it; its download did not finish, which $rest completes" check hub.ini "${other[@]}"
 echo '{"weight_map":{"a":"model-00001-of-00002.safetensors"}}' >"$hub/snapshots/$one/model.safetensors.index.json"
 says 2 "lacks model-00001-of-00002.safetensors: its download did not finish; $rest completes it" check hub.ini "${other[@]}"
+# An index is not read where all weights are in one file.
+mv "$work/kept" "$hub/snapshots/$one/model.safetensors"
+says 0 "$is" check hub.ini "${other[@]}"
 echo "rl.hub: ok"

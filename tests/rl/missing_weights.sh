@@ -54,6 +54,10 @@ converts tf_model.h5 -- tf_model.h5 ", which this line converts with transformer
 converts rng_state.pth model.pt -- model.pt "${line}xray convert '$work/other/model.pt' '$work/other-safetensors'"
 converts model-00001-of-00002.safetensors -- model-00001-of-00002.safetensors " without the model.safetensors.index.json that belongs to it"
 converts consolidated.safetensors -- consolidated.safetensors " under a name that this xray does not read"
+# Of several formats only the first counts, in whatever order the folder lists them.
+many=(m{1..9}.gguf m{1..9}.h5)
+converts "${many[@]}" pytorch_model.bin -- pytorch_model.bin "${line}xray convert '$work/other' '$work/other-safetensors'"
+converts pytorch_model.bin "${many[@]}" -- pytorch_model.bin "${line}xray convert '$work/other' '$work/other-safetensors'"
 
 # The folders of critic and reward model, with a policy that has weights.
 train "$work/first" --set trainer.total_training_steps=1 >/dev/null 2>&1

@@ -149,6 +149,41 @@ static void parts_of_a_character_have_its_span(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* What a post-processor adds has an empty span at the end of the text that it
+ * stands at, so that spans are in order. */
+static void added_ends_have_empty_spans_at_the_ends(void **state)
+{
+    (void)state;
+    static const int32_t want[] = { 2, 2, 0, 1, 3, 2 };
+    static const xm_token_span at[] = { { 0, 0 }, { 0, 0 }, { 0, 1 },
+                                        { 1, 2 }, { 2, 2 }, { 2, 2 } };
+    xm_tokenizer *tok = make_tokenizer(
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},"
+        "\"merges\":[]},\"added_tokens\":["
+        "{\"id\":2,\"content\":\"S\",\"special\":true},"
+        "{\"id\":3,\"content\":\"E\",\"special\":true}],"
+        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+        "{\"SpecialToken\":{\"id\":\"S\",\"type_id\":0}},"
+        "{\"SpecialToken\":{\"id\":\"S\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+        "{\"SpecialToken\":{\"id\":\"E\",\"type_id\":0}},"
+        "{\"SpecialToken\":{\"id\":\"S\",\"type_id\":0}}],"
+        "\"special_tokens\":{\"S\":{\"id\":\"S\",\"ids\":[2]},"
+        "\"E\":{\"id\":\"E\",\"ids\":[3]}}}}");
+    xm_ids ids = { 0 };
+    xm_token_spans spans = { 0 };
+    assert_int_equal(
+        xm_tokenizer_encode_spans(tok, "ab", 2, 1, &ids, &spans, NULL),
+        XRAY_OK);
+    assert_int_equal(ids.count, 6);
+    assert_memory_equal(ids.data, want, sizeof want);
+    assert_int_equal(spans.count, 6);
+    assert_memory_equal(spans.data, at, sizeof at);
+    xm_token_spans_free(&spans);
+    xm_ids_free(&ids);
+    xm_tokenizer_close(tok);
+}
+
 /* Spans count bytes of the text before NFC and before the added space; the
  * library's count characters. A space alone has an empty span after
  * trim_offsets. */
@@ -416,6 +451,7 @@ int main(void)
         cmocka_unit_test(stream_emits_only_complete_characters),
         cmocka_unit_test(spans_are_bytes_of_the_original_text),
         cmocka_unit_test(parts_of_a_character_have_its_span),
+        cmocka_unit_test(added_ends_have_empty_spans_at_the_ends),
         cmocka_unit_test(split_patterns_mean_what_oniguruma_means),
         cmocka_unit_test(nfc_composes_like_the_library),
         cmocka_unit_test(endless_backtracking_is_an_error),

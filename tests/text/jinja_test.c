@@ -405,6 +405,97 @@ static void many_shallow_parts_are_accepted(void **state)
     }
 }
 
+/* Renders a snippet without variables; its error is in `err`. */
+static xray_status render_source(const char *source, xr_err *err,
+                                 xm_chat_text *out)
+{
+    cJSON *row = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(row, "t", source);
+    *err = (xr_err){ "" };
+    *out = (xm_chat_text){ .text = { 0 } };
+    xray_status status = render_case(row, NULL, err, out);
+    cJSON_Delete(row);
+    return status;
+}
+
+/* A literal of any number: the most negative one has none of its own. */
+static const char *write_int(int64_t value, char out[48])
+{
+    int least = value == INT64_MIN;
+    (void)snprintf(out, 48, "(%lld%s)", (long long)value + least,
+                   least ? " - 1" : "");
+    return out;
+}
+
+/* Sums, differences and products are those of 64 bits up to both ends, and an
+ * error beyond them. */
+static void integers_reach_both_ends_of_64_bits(void **state)
+{
+    (void)state;
+    static const int64_t numbers[] = { 0,
+                                       1,
+                                       -1,
+                                       2,
+                                       -2,
+                                       3,
+                                       -3,
+                                       7,
+                                       -7,
+                                       INT64_MAX,
+                                       INT64_MIN,
+                                       INT64_MAX - 1,
+                                       INT64_MIN + 1,
+                                       INT64_MAX / 2,
+                                       INT64_MIN / 2,
+                                       INT64_MAX / 7,
+                                       -(INT64_MAX / 7),
+                                       INT64_MIN / 2 - 1,
+                                       INT64_MAX / 2 + 1,
+                                       (int64_t)1 << 31,
+                                       -((int64_t)1 << 32) };
+    const size_t count = sizeof numbers / sizeof numbers[0];
+    for (size_t i = 0; i < count * count * 3; i++) {
+        int64_t a = numbers[i / 3 / count];
+        int64_t b = numbers[i / 3 % count];
+        int64_t wanted = 0;
+        int beyond = i % 3 == 0   ? __builtin_add_overflow(a, b, &wanted)
+                     : i % 3 == 1 ? __builtin_sub_overflow(a, b, &wanted)
+                                  : __builtin_mul_overflow(a, b, &wanted);
+        char text[2][48];
+        char source[128];
+        char number[32];
+        (void)snprintf(source, sizeof source, "{{ %s %c %s }}",
+                       write_int(a, text[0]), "+-*"[i % 3],
+                       write_int(b, text[1]));
+        (void)snprintf(number, sizeof number, "%lld", (long long)wanted);
+        xr_err err;
+        xm_chat_text out;
+        xray_status status = render_source(source, &err, &out);
+        if (beyond ? !strstr(err.text, "beyond 64 bits")
+                   : status || strcmp(xr_str_text(&out.text), number) != 0)
+            fail_msg("%s: [%s] %s", source, xr_str_text(&out.text), err.text);
+        xm_chat_text_free(&out);
+    }
+}
+
+/* Every byte after a '%' that is no conversion of Python is refused, a NUL as
+ * well. */
+static void other_characters_convert_nothing(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 128; c++) {
+        char source[32];
+        xr_err err;
+        xm_chat_text out;
+        (void)snprintf(source, sizeof source, "{{ '%%\\x%02x' %% 1 }}",
+                       (unsigned)c);
+        xray_status status = render_source(source, &err, &out);
+        if (!status != (c && strchr("srdiuxXoceEfFgG", c)))
+            fail_msg("%s: [%s] %s", source, xr_str_text(&out.text), err.text);
+        xm_chat_text_free(&out);
+    }
+}
+
 static int serve_requests(void)
 {
     static char line[1 << 20];
@@ -446,6 +537,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_shallow_parts_are_accepted),
         cmocka_unit_test(mutated_snippets_end_with_text_or_error),
         cmocka_unit_test(ranges_blocks_and_filter_chains_work),
+        cmocka_unit_test(integers_reach_both_ends_of_64_bits),
+        cmocka_unit_test(other_characters_convert_nothing),
     };
     return cmocka_run_group_tests_name("text.jinja", tests, NULL, NULL);
 }

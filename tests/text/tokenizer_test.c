@@ -208,6 +208,49 @@ static void unigram_weighs_unknown_characters(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* The last entry of a piece gives its id and its score, as in the library. */
+static void unigram_takes_the_last_of_repeated_pieces(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok = make_tokenizer(
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[["
+        "\"<unk>\",0],[\"a\",-1],[\"b\",-1],[\"ab\",-5],[\"a\",-9],"
+        "[\"b\",-3]]}}");
+    EXPECT_IDS(tok, "aa", 0, 4, 4);
+    EXPECT_IDS(tok, "ba", 0, 5, 4);
+    EXPECT_IDS(tok, "ab", 0, 3);
+    xm_tokenizer_close(tok);
+}
+
+/* Without one of these keys, or with null, the model is the same. */
+static void keys_of_a_bpe_model_are_optional(void **state)
+{
+    (void)state;
+    static const char *const keys[][2] = {
+        { "dropout", "0" },           { "continuing_subword_prefix", "\"\"" },
+        { "unk_token", "\"?\"" },     { "end_of_word_suffix", "\"\"" },
+        { "fuse_unk", "false" },      { "byte_fallback", "false" },
+        { "ignore_merges", "false" }, { "merges", "[]" }
+    };
+    const size_t count = sizeof keys / sizeof keys[0];
+    for (size_t i = 0; i < 2 * count; i++) {
+        char json[512] = "{\"model\":{\"type\":\"BPE\",";
+        for (size_t k = 0; k < count; k++) {
+            size_t at = strlen(json);
+            if (k != i)
+                (void)snprintf(json + at, sizeof json - at, "\"%s\":%s,",
+                               keys[k][0],
+                               i == count + k ? "null" : keys[k][1]);
+        }
+        size_t at = strlen(json);
+        (void)snprintf(json + at, sizeof json - at,
+                       "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"?\":3}}}");
+        xm_tokenizer *tok = make_tokenizer(json);
+        EXPECT_IDS(tok, "ab", 0, 0, 1);
+        xm_tokenizer_close(tok);
+    }
+}
+
 /* The limit counts characters, and a word of exactly the limit is still
  * encoded. */
 static void longest_word_counts_characters(void **state)
@@ -429,6 +472,8 @@ int main(void)
         cmocka_unit_test(bpe_merges_by_rank_then_leftmost),
         cmocka_unit_test(unigram_keeps_the_first_of_equal_paths),
         cmocka_unit_test(unigram_weighs_unknown_characters),
+        cmocka_unit_test(unigram_takes_the_last_of_repeated_pieces),
+        cmocka_unit_test(keys_of_a_bpe_model_are_optional),
         cmocka_unit_test(longest_word_counts_characters),
         cmocka_unit_test(short_forms_split_like_the_patterns),
         cmocka_unit_test(words_in_one_cache_slot_stay_apart),

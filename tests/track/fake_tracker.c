@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tracker that fails as its option says, from step 2 on.
+ * A tracker that fails as its option says, from step 2 on, under more names
+ * than a run may have trackers.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -113,24 +114,36 @@ static const xray_option options[] = {
     XRAY_CHOICE(fake_config, fault, "none", faults, 0u, "0.1", "What fails."),
 };
 
-static const xray_component component = {
-    .header = XRAY_HEADER(xray_component),
-    .iface = XRAY_IFACE_TRACKER,
-    .name = "fake",
-    .summary = "fails on demand",
-    .ops = &ops,
-    .options = options,
-    .option_count = 1,
-    .option_stride = sizeof(xray_option),
-    .config_size = sizeof(fake_config),
-};
+#define FAKE(component, text)                  \
+    static const xray_component component = {  \
+        .header = XRAY_HEADER(xray_component), \
+        .iface = XRAY_IFACE_TRACKER,           \
+        .name = text,                          \
+        .summary = "fails on demand",          \
+        .ops = &ops,                           \
+        .options = options,                    \
+        .option_count = 1,                     \
+        .option_stride = sizeof(xray_option),  \
+        .config_size = sizeof(fake_config),    \
+    };
+FAKE(fake_1, "fake")
+FAKE(fake_2, "fake_2")
+FAKE(fake_3, "fake_3")
+FAKE(fake_4, "fake_4")
+FAKE(fake_5, "fake_5")
+FAKE(fake_6, "fake_6")
+FAKE(fake_7, "fake_7")
+FAKE(fake_8, "fake_8")
+FAKE(fake_9, "fake_9")
 
-static const xray_component *const components[] = { &component };
+static const xray_component *const components[] = { &fake_1, &fake_2, &fake_3,
+                                                    &fake_4, &fake_5, &fake_6,
+                                                    &fake_7, &fake_8, &fake_9 };
 
 static const xray_plugin plugin = {
     .header = XRAY_HEADER(xray_plugin),
     .abi_needed = XRAY_ABI_NEEDED,
-    .component_count = 1,
+    .component_count = sizeof(components) / sizeof(components[0]),
     .name = "fake-tracker",
     .version = "0.1.0",
     .vendor = "xray",
@@ -139,5 +152,9 @@ static const xray_plugin plugin = {
 };
 
 XRAY_PLUGIN_DEFINE(fake_tracker, plugin, "fake-tracker", "0.1.0",
-                   "xray.tracker/0:fake")
+                   "xray.tracker/0:fake xray.tracker/0:fake_2 "
+                   "xray.tracker/0:fake_3 xray.tracker/0:fake_4 "
+                   "xray.tracker/0:fake_5 xray.tracker/0:fake_6 "
+                   "xray.tracker/0:fake_7 xray.tracker/0:fake_8 "
+                   "xray.tracker/0:fake_9")
 XRAY_PLUGIN_ENTRY(fake_tracker)

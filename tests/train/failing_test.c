@@ -94,6 +94,29 @@ static void failed_additions_fail_the_call(void **state)
     rig_device_close(&device);
 }
 
+/* The sums of segments are copied and added bucket by bucket; whichever fails,
+ * others that succeed after it hide nothing. */
+static void failed_sums_of_segments_fail_the_call(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    const rig_device seen = scripted_watch(&device);
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    for (int adds = 0; adds < 2; adds++) {
+        const rig_spec spec = { .stage_1 = 0 + 1, .segments = 4 };
+        rig r = scripted_open(&seen, &spec, 1);
+        scripted_watched.fail_adds = (uint32_t)adds;
+        scripted_watched.fail_copy = adds ? 0 : XRAY_COPY_ON_DEVICE + 1;
+        rig_clear();
+        assert_int_equal(scripted_add_gradients(&r), XRAY_E_DEVICE);
+        assert_non_null(
+            strstr(rig_error(), "the device could not add up segments"));
+        scripted_watched.fail_adds = scripted_watched.fail_copy = 0;
+        rig_close(&r);
+    }
+    rig_device_close(&device);
+}
+
 /* An update whose weights cannot be gathered from the other ranks fails, and
  * the version stays. */
 static void failed_gather_of_updated_weights(void **state)
@@ -314,6 +337,7 @@ int main(void)
         cmocka_unit_test(refused_memory_fails_the_creation),
         cmocka_unit_test(failed_sums_fail_the_call),
         cmocka_unit_test(failed_additions_fail_the_call),
+        cmocka_unit_test(failed_sums_of_segments_fail_the_call),
         cmocka_unit_test(failed_gather_of_updated_weights),
         cmocka_unit_test(failed_gather_of_a_pass_is_told),
         cmocka_unit_test(failed_change_of_weights_fails_the_pass),
