@@ -220,12 +220,16 @@ static INLINE uint64_t sum_typed(const xr_sum *s, uint32_t n, uint64_t i,
 static INLINE uint64_t sum_blocks(const xr_sum *s, uint32_t n, uint64_t i,
                                   uint64_t end)
 {
-    int to_wide = type_of_results(s) == XRAY_F32;
-    if (s->dtype == XRAY_F32)
-        return to_wide ? sum_typed(s, n, i, end, 1, 1)
-                       : sum_typed(s, n, i, end, 1, 0);
-    return to_wide ? sum_typed(s, n, i, end, 0, 1)
-                   : sum_typed(s, n, i, end, 0, 0);
+    return s->dtype == XRAY_F32 ? sum_typed(s, n, i, end, 1, 1)
+                                : sum_typed(s, n, i, end, 0, 0);
+}
+
+/* The same to destinations of the other type, which only parts of a sum have:
+ * compiled once for all numbers of sources. */
+static uint64_t sum_to_other(const xr_sum *s, uint64_t i, uint64_t end)
+{
+    return s->dtype == XRAY_F32 ? sum_typed(s, s->src_count, i, end, 1, 0)
+                                : sum_typed(s, s->src_count, i, end, 0, 1);
 }
 
 void xr_sum_run(const xr_sum *sum, uint64_t first, uint64_t n)
@@ -237,6 +241,8 @@ void xr_sum_run(const xr_sum *sum, uint64_t first, uint64_t n)
     uint64_t width = type_of_results(s) == XRAY_F32 ? 4 : 2;
     const char *to = (const char *)s->dst[0] + (s->dst_at + first) * width;
     copy.stream = s->stream && (uintptr_t)to % 32 == 0;
+    if (!s->max && type_of_results(s) != s->dtype)
+        i = sum_to_other(s, i, end);
     /* Maxima are of a number for each token, so they need no blocks. */
     switch (s->max ? 0 : s->src_count) {
     case 0:

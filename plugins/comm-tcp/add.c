@@ -10,8 +10,9 @@
 #include "core/base/sums.h"
 #include "plugins/comm-tcp/tcp.h"
 
-#define STRIP 1024u /* elements whose sums wait in the cache */
-#define DEPTH 10u   /* of the tree over all ranks */
+#define STRIP 1024u     /* elements whose sums wait in the cache */
+#define DEPTH 10u       /* of the tree over all ranks */
+#define LARGE 0x200000u /* bytes of a result that bypasses the caches */
 
 _Static_assert(TCP_MOST_RANKS <= XR_SUM_MOST, "every rank is a source");
 _Static_assert(TCP_MOST_RANKS <= 1u << (DEPTH - 1), "a level per digit");
@@ -108,7 +109,8 @@ typedef struct strip {
     const tcp_sums *sums;
     uint64_t at; /* element of the piece */
     uint64_t count;
-    uint32_t dtype; /* of sums that are not complete */
+    uint32_t dtype;  /* of sums that are not complete */
+    uint32_t stream; /* 1: the sum bypasses the caches */
     char (*waiting)[STRIP * sizeof(float)];
 } strip;
 
@@ -126,6 +128,7 @@ static void add_sources(const strip *t, const void *const *sources, uint32_t n,
                         uint64_t at, uint32_t dtype, void *to,
                         uint32_t to_dtype)
 {
+    const tcp_call *call = t->sums->call;
     const xr_sum sum = { .dst = &to,
                          .src = sources,
                          .src_at = at,
@@ -133,8 +136,8 @@ static void add_sources(const strip *t, const void *const *sources, uint32_t n,
                          .src_count = n,
                          .dtype = dtype,
                          .to = to_dtype,
-                         .max =
-                             t->sums->call->call == XRAY_COMM_ALL_REDUCE_MAX };
+                         .stream = t->stream,
+                         .max = call->call == XRAY_COMM_ALL_REDUCE_MAX };
     xr_sum_run(&sum, 0, t->count);
 }
 
@@ -181,7 +184,11 @@ static void add_piece(tcp_sums *s, uint64_t bytes)
 {
     const tcp_channel *all = &s->group->all;
     uint64_t count = bytes / xr_collective_width(s->call->dtype);
-    strip whole = { .sums = s, .count = count };
+    /* What an all-reduce adds it has read and sends on. */
+    strip whole = { .sums = s,
+                    .count = count,
+                    .stream = s->call->call == XRAY_COMM_REDUCE_SCATTER &&
+                              s->bytes >= LARGE };
     for (uint32_t i = 0; i < all->count; i++) {
         uint32_t from =
             s->joins ? tcp_source_of(s->group, s->call, all->self, i) : i;

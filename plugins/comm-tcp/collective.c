@@ -257,8 +257,10 @@ static void plan_all_gather(xray_comm_group *group, const tcp_call *call)
                    out + i * call->bytes, call->bytes);
     if (!tcp_is_small(group, call))
         plan_ring(group, call);
-    if (call->bytes && out + group->all.self * call->bytes != call->in)
-        memcpy(out + group->all.self * call->bytes, call->in, call->bytes);
+    if (out + group->all.self * call->bytes != call->in)
+        group->own = (tcp_copy){ .from = call->in,
+                                 .to = out + group->all.self * call->bytes,
+                                 .bytes = call->bytes };
 }
 
 void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
@@ -266,6 +268,7 @@ void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
     const char *in = call->in;
     char *out = call->out;
     uint32_t self = group->all.self;
+    group->own = (tcp_copy){ .bytes = 0 };
     memset(group->flows, 0, group->all.count * sizeof(*group->flows));
     switch (call->call) {
     case XRAY_COMM_ALL_REDUCE:
@@ -282,9 +285,9 @@ void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
         for (uint32_t i = 0; i < group->all.count; i++)
             set_direct(&group->flows[i], in + i * call->bytes, call->bytes,
                        out + i * call->bytes, call->bytes);
-        if (call->bytes)
-            memcpy(out + self * call->bytes, in + self * call->bytes,
-                   call->bytes);
+        group->own = (tcp_copy){ .from = in + self * call->bytes,
+                                 .to = out + self * call->bytes,
+                                 .bytes = call->bytes };
         break;
     case XRAY_COMM_BROADCAST:
         plan_broadcast(group, call);

@@ -21,9 +21,10 @@
 
 #include "plugins/comm-tcp/tcp.h"
 
-#define RING 0x80000u  /* bytes on their way from one rank to another */
-#define CHUNK 0x10000u /* bytes after which the reader sees what was written \
-                        */
+#define RING 0x80000u /* bytes on their way from one rank to another */
+#define CHUNK                                                      \
+    0x10000u /* bytes after which the reader sees what was written \
+              */
 #define PAGE 0x1000u
 #define BELL 1 /* the byte that wakes a rank */
 #define EACH (PAGE + RING)

@@ -289,7 +289,8 @@ static int is_done(const running *r)
     for (uint32_t i = 0; i < all->count; i++)
         if (i != all->self && (needs_rank(r, i) || !has_all_gone(r, i)))
             return 0;
-    return !r->sums.active || r->sums.done == r->sums.bytes;
+    return r->group->own.done == r->group->own.bytes &&
+           (!r->sums.active || r->sums.done == r->sums.bytes);
 }
 
 /* Whether the bytes that others read of the sum's memory have gone. */
@@ -337,7 +338,7 @@ static int move_bytes(running *r, uint32_t *out_origin)
     }
     if (r->sums.active && (!r->sums.holds || has_sent_all(r)))
         went_on |= tcp_sums_add(&r->sums);
-    return went_on;
+    return went_on | tcp_copy_piece(&r->group->own);
 }
 
 static void note_arrival(running *r)

@@ -202,6 +202,14 @@ typedef struct tcp_flow {
     uint32_t arrived;
 } tcp_flow;
 
+/* What a rank copies from its own part of a call. */
+typedef struct tcp_copy {
+    const char *from;
+    char *to;
+    uint64_t bytes;
+    uint64_t done;
+} tcp_copy;
+
 /* Where the members of a group are (layout.c). Everything is an index in the
  * group, [count]. */
 typedef struct tcp_layout {
@@ -225,6 +233,7 @@ struct xray_comm_group {
     tcp_segment *ring;    /* [2][count] out and in */
     tcp_segment *dealt;   /* [count] of the lanes TCP_PART */
     const void **sources; /* [count] */
+    tcp_copy own;         /* of the current call */
     tcp_layout layout;
     tcp_channel *messages; /* [2][count] from each peer and to it */
     uint32_t *pairs;       /* [2][count][2] their ranks */
@@ -421,6 +430,8 @@ void tcp_wait_sleep(tcp_wait *wait);
 uint32_t tcp_fate_of(tcp_peer *peer);
 /* Fills what a call moves between this rank and each other one. */
 void tcp_plan_call(xray_comm_group *group, const tcp_call *call);
+/* Copies the next piece. Returns 0 if there is none. */
+int tcp_copy_piece(tcp_copy *copy);
 /* The part, or slice, of which a member holds the sum, in this rank's memory.
  */
 tcp_segment tcp_share_of(const xray_comm_group *group, const tcp_call *call,

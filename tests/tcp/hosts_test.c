@@ -115,23 +115,23 @@ static both begin_both(ranks_env *e)
 static void compare_with_shm(ranks_env *e)
 {
     static const uint64_t counts[] = { 1, 33, 8193, 70001, 300007 };
-    static const uint32_t calls[] = {
-        XRAY_COMM_ALL_REDUCE, XRAY_COMM_REDUCE_SCATTER,
-        XRAY_COMM_ALL_GATHER, XRAY_COMM_ALL_REDUCE_MAX,
-        XRAY_COMM_BROADCAST,
-    };
+    static const uint32_t calls[] = { XRAY_COMM_ALL_REDUCE,
+                                      XRAY_COMM_REDUCE_SCATTER,
+                                      XRAY_COMM_ALL_GATHER };
     both b = begin_both(e);
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         b.bytes = (counts[i] * 4 * e->size + 3) / 4 * 4;
         b.in = ranks_alloc(e, b.bytes);
         b.tcp_out = ranks_alloc(e, b.bytes);
         b.shm_out = ranks_alloc(e, b.bytes);
-        for (uint32_t k = 0; k < 10; k++) {
+        for (uint32_t k = 0; k < 6; k++) {
             uint32_t dtype = k % 2 ? XRAY_BF16 : XRAY_F32;
             fill_random(b.in, b.bytes, dtype, 10 * i + e->rank);
-            ranks_sleep_ms(xray_mix64(i * 10 + k, e->rank) % 3);
+            ranks_sleep_ms(xray_mix64(i * 6 + k, e->rank) % 3);
             compare_call(e, &b, calls[k / 2], counts[i], dtype);
         }
+        compare_call(e, &b, XRAY_COMM_ALL_REDUCE_MAX, counts[i], XRAY_BF16);
+        compare_call(e, &b, XRAY_COMM_BROADCAST, counts[i], XRAY_BF16);
         e->dev->free(e->dev_self, b.in);
         e->dev->free(e->dev_self, b.tcp_out);
         e->dev->free(e->dev_self, b.shm_out);
@@ -356,10 +356,9 @@ static void skip_without_hosts(void)
 
 static void bits_are_those_of_shm_wherever_ranks_are(void **state)
 {
-    static const char *const placements[] = { "ab",       "aab",     "abab",
-                                              "abba",     "aaab",    "abbb",
-                                              "babab",    "aabbab",  "bbabaab",
-                                              "aaaabbbb", "aaaabbba" };
+    static const char *const placements[] = { "ab",      "aab",     "aaab",
+                                              "abba",    "babab",   "aabbab",
+                                              "bbabaab", "aaaabbbb" };
     (void)state;
     for (size_t i = 0; i < sizeof(placements) / sizeof(*placements); i++) {
         uint32_t size = (uint32_t)strlen(placements[i]);
