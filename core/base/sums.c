@@ -142,11 +142,9 @@ static void store_lanes(void *to, __m256i v, int past)
         _mm256_storeu_si256((__m256i *)to, v);
 }
 
-static INLINE void sum_f32_block(const xr_sum *s, uint32_t n, uint64_t i,
-                                 int past)
+static INLINE void store_f32(const xr_sum *s, uint64_t i, const __m256 *acc,
+                             int past)
 {
-    __m256 acc[4];
-    add_sources(s, n, s->src_at + i, 1, acc);
     for (uint32_t d = 0; d < s->dst_count; d++) {
         float *to = (float *)s->dst[d] + s->dst_at + i;
         for (uint32_t k = 0; k < 4; k++)
@@ -154,11 +152,9 @@ static INLINE void sum_f32_block(const xr_sum *s, uint32_t n, uint64_t i,
     }
 }
 
-static INLINE void sum_bf16_block(const xr_sum *s, uint32_t n, uint64_t i,
-                                  int past)
+static INLINE void store_bf16(const xr_sum *s, uint64_t i, const __m256 *acc,
+                              int past)
 {
-    __m256 acc[4];
-    add_sources(s, n, s->src_at + i, 0, acc);
     __m256i low = _mm256_set_m128i(narrow8(acc[1]), narrow8(acc[0]));
     __m256i high = _mm256_set_m128i(narrow8(acc[3]), narrow8(acc[2]));
     for (uint32_t d = 0; d < s->dst_count; d++) {
@@ -188,61 +184,85 @@ static float join_ranks(const xr_sum *s, uint64_t i, uint32_t first, uint32_t n)
     return join_two(s, sum, join_ranks(s, i, first + left, n - left));
 }
 
-static void sum_f32_one(const xr_sum *s, uint64_t i)
+static uint32_t type_of_results(const xr_sum *s)
 {
-    float sum = join_ranks(s, s->src_at + i, 0, s->src_count);
-    for (uint32_t d = 0; d < s->dst_count; d++)
-        ((float *)s->dst[d])[s->dst_at + i] = sum;
+    return s->to ? s->to : s->dtype;
 }
 
-static void sum_bf16_one(const xr_sum *s, uint64_t i)
+static void sum_one(const xr_sum *s, uint64_t i)
 {
     float sum = join_ranks(s, s->src_at + i, 0, s->src_count);
+    int wide = type_of_results(s) == XRAY_F32;
     for (uint32_t d = 0; d < s->dst_count; d++)
-        ((uint16_t *)s->dst[d])[s->dst_at + i] = narrow(sum);
+        if (wide)
+            ((float *)s->dst[d])[s->dst_at + i] = sum;
+        else
+            ((uint16_t *)s->dst[d])[s->dst_at + i] = narrow(sum);
 }
 
-/* Sums whole blocks; returns the first element after them. */
-static INLINE uint64_t sum_blocks(const xr_sum *s, uint32_t n, uint64_t i,
-                                  uint64_t end, int past)
+/* Sums whole blocks of sources of one type to destinations of one type; returns
+ * the first element after them. */
+static INLINE uint64_t sum_typed(const xr_sum *s, uint32_t n, uint64_t i,
+                                 uint64_t end, int wide, int to_wide)
 {
-    if (s->dtype == XRAY_F32)
-        for (; i + BLOCK <= end; i += BLOCK)
-            sum_f32_block(s, n, i, past);
-    else
-        for (; i + BLOCK <= end; i += BLOCK)
-            sum_bf16_block(s, n, i, past);
+    int past = s->stream != 0;
+    for (; i + BLOCK <= end; i += BLOCK) {
+        __m256 acc[4];
+        add_sources(s, n, s->src_at + i, wide, acc);
+        if (to_wide)
+            store_f32(s, i, acc, past);
+        else
+            store_bf16(s, i, acc, past);
+    }
     return i;
 }
 
-void xr_sum_run(const xr_sum *s, uint64_t first, uint64_t n)
+static INLINE uint64_t sum_blocks(const xr_sum *s, uint32_t n, uint64_t i,
+                                  uint64_t end)
 {
+    return s->dtype == XRAY_F32 ? sum_typed(s, n, i, end, 1, 1)
+                                : sum_typed(s, n, i, end, 0, 0);
+}
+
+/* The same to destinations of the other type, which only parts of a sum have:
+ * compiled once for all numbers of sources. */
+static uint64_t sum_to_other(const xr_sum *s, uint64_t i, uint64_t end)
+{
+    return s->dtype == XRAY_F32 ? sum_typed(s, s->src_count, i, end, 1, 0)
+                                : sum_typed(s, s->src_count, i, end, 0, 1);
+}
+
+void xr_sum_run(const xr_sum *sum, uint64_t first, uint64_t n)
+{
+    xr_sum copy = *sum;
+    const xr_sum *s = &copy;
     uint64_t end = first + n;
     uint64_t i = first;
-    int wide = s->dtype == XRAY_F32;
-    uint64_t width = wide ? 4 : 2;
+    uint64_t width = type_of_results(s) == XRAY_F32 ? 4 : 2;
     const char *to = (const char *)s->dst[0] + (s->dst_at + first) * width;
-    int past = s->stream && (uintptr_t)to % 32 == 0;
+    copy.stream = s->stream && (uintptr_t)to % 32 == 0;
+    if (!s->max && type_of_results(s) != s->dtype)
+        i = sum_to_other(s, i, end);
     /* Maxima are of a number for each token, so they need no blocks. */
     switch (s->max ? 0 : s->src_count) {
     case 0:
         break;
     case 1:
-        i = sum_blocks(s, 1, i, end, past);
+        i = sum_blocks(s, 1, i, end);
         break;
     case 2:
-        i = sum_blocks(s, 2, i, end, past);
+        i = sum_blocks(s, 2, i, end);
         break;
     case 3:
-        i = sum_blocks(s, 3, i, end, past);
+        i = sum_blocks(s, 3, i, end);
         break;
     case 4:
-        i = sum_blocks(s, 4, i, end, past);
+        i = sum_blocks(s, 4, i, end);
         break;
     default:
-        i = sum_blocks(s, 5, i, end, past);
+        i = sum_blocks(s, 5, i, end);
         break;
     }
     for (; i < end; i++)
-        (wide ? sum_f32_one : sum_bf16_one)(s, i);
+        sum_one(s, i);
 }

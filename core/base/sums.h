@@ -19,10 +19,10 @@ typedef struct xr_sum {
     uint64_t dst_at;
     uint32_t dst_count;
     uint32_t src_count;
-    uint32_t dtype;  /* XRAY_F32 or XRAY_BF16 */
+    uint32_t dtype;  /* of the sources: XRAY_F32 or XRAY_BF16 */
+    uint32_t to;     /* of the destinations; 0: the same */
     uint32_t stream; /* 1: results bypass the caches */
     uint32_t max;    /* 1: the largest instead of the sum */
-    uint32_t reserved;
 } xr_sum;
 
 void xr_sum_run(const xr_sum *s, uint64_t first, uint64_t n);

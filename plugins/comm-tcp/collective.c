@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans what each call moves between this rank and every other one, and adds.
+ * Plans what each call moves between this rank and every other one.
  *
  * Let N ranks have buffers of B bytes. In a reduce-scatter every rank sends
  * each other one the part that the other adds, so that an element is added
@@ -8,21 +8,21 @@
  * bytes out and as many in, which is the least there is. A ring of partial sums
  * would move as many, but begin the sum of each part at another rank. An
  * all-reduce does that with slices, and the sums then go once around the ring,
- * piece by piece as they are added: again (N - 1) / N B. A ring in the order of
- * the ranks brings every part to a host once, however many of its ranks are
- * there. Small calls go from each rank to each other one at once, since there
- * the number of steps counts.
+ * piece by piece as they are added: again (N - 1) / N B. Small calls go from
+ * each rank to each other one at once, since there the number of steps counts.
+ *
+ * Between hosts the bytes are those of one rank of each, not of all: a block
+ * (layout.c) is added by one of its ranks, to which the others send their parts
+ * (TCP_PART), and goes on as one sum; and the ring of the ranks, host by host,
+ * brings each part to a host once.
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/sums.h"
+#include "core/base/collective.h"
 #include "plugins/comm-tcp/tcp.h"
 
 #define SMALL 0x8000u /* bytes that each rank may send to every other one */
 #define UNIT 64u      /* slices begin at multiples of this many elements */
-
-_Static_assert(TCP_MOST_RANKS <= XR_SUM_MOST, "every rank is a source");
 
 int tcp_is_small(const xray_comm_group *group, const tcp_call *call)
 {
@@ -43,13 +43,21 @@ static tcp_segment find_slice(const xray_comm_group *group,
     return (tcp_segment){ (char *)call->out + first * width, n * width };
 }
 
-static void set_run(tcp_run_of_bytes *run, const tcp_segment *segments,
-                    uint32_t count)
+static void fill_run(tcp_run_of_bytes *run, const tcp_segment *segments,
+                     uint32_t count, uint32_t deals)
 {
-    *run = (tcp_run_of_bytes){ .segments = segments, .count = count };
+    *run = (tcp_run_of_bytes){ .segments = segments,
+                               .count = count,
+                               .deals = deals };
     for (uint32_t i = 0; i < count; i++)
         run->total += segments[i].bytes;
     tcp_run_advance(run, 0); /* past segments that are empty */
+}
+
+static void set_run(tcp_run_of_bytes *run, const tcp_segment *segments,
+                    uint32_t count)
+{
+    fill_run(run, segments, count, 0);
 }
 
 static void set_direct(tcp_flow *flow, const void *out, uint64_t out_bytes,
@@ -74,35 +82,82 @@ static tcp_segment find_part(const xray_comm_group *group, const tcp_call *call,
                           call->bytes };
 }
 
+/* The member that is `steps` places after another one in the ring. */
+static uint32_t find_in_ring(const xray_comm_group *group, uint32_t index,
+                             uint32_t steps)
+{
+    const tcp_layout *l = &group->layout;
+    return l->order[(l->place[index] + steps) % group->all.count];
+}
+
+/* True if a rank of this rank's host has a part directly instead of along the
+ * ring: it is before the part's own rank. */
+static int is_behind(const tcp_layout *l, uint32_t index, uint32_t part)
+{
+    return l->hosts > 1 && l->host[index] == l->host[part] &&
+           l->place[index] < l->place[part];
+}
+
+/* The own part of a ring goes to those directly. */
+static void plan_back(xray_comm_group *group, const tcp_call *call,
+                      tcp_segment own)
+{
+    uint32_t self = group->all.self;
+    for (uint32_t i = 0; i < group->all.count; i++) {
+        tcp_flow *flow = &group->flows[i];
+        flow->back[0] = own;
+        flow->back[1] = find_part(group, call, i);
+        if (is_behind(&group->layout, i, self))
+            set_run(&flow->out[TCP_RING], &flow->back[0], 1);
+        else if (is_behind(&group->layout, self, i))
+            set_run(&flow->in[TCP_RING], &flow->back[1], 1);
+    }
+}
+
 /* Each rank sends its own part to the next one, and then what it receives from
- * the one before, up to the part that the next one had first. */
+ * the one before, up to the parts that the next one's host has. */
 static void plan_ring(xray_comm_group *group, const tcp_call *call)
 {
     uint32_t n = group->all.count;
     uint32_t self = group->all.self;
+    uint32_t next = find_in_ring(group, self, 1);
+    uint32_t before = find_in_ring(group, self, n - 1);
     tcp_segment *out = group->ring;
     tcp_segment *in = group->ring + n;
     for (uint32_t k = 0; k + 1 < n; k++) {
-        out[k] = find_part(group, call, (self + n - k) % n);
-        in[k] = find_part(group, call, (self + n - 1 - k) % n);
+        out[k] = find_part(group, call, find_in_ring(group, self, n - k));
+        in[k] = find_part(group, call, find_in_ring(group, self, n - 1 - k));
     }
     if (call->call == XRAY_COMM_ALL_GATHER)
         memcpy(&out[0].at, &call->in, sizeof(out[0].at));
-    set_run(&group->flows[(self + 1) % n].out[TCP_RING], out, n - 1);
-    set_run(&group->flows[(self + n - 1) % n].in[TCP_RING], in, n - 1);
+    plan_back(group, call, out[0]);
+    set_run(&group->flows[next].out[TCP_RING], out,
+            tcp_ring_parts(&group->layout, n, next));
+    set_run(&group->flows[before].in[TCP_RING], in,
+            tcp_ring_parts(&group->layout, n, self));
 }
 
-/* A large broadcast goes along the ring from the root to the rank before it. */
+/* A large broadcast goes along the ring from the root to the last rank of the
+ * other hosts. */
 static void plan_chain(xray_comm_group *group, const tcp_call *call)
 {
+    const tcp_layout *l = &group->layout;
     uint32_t n = group->all.count;
     uint32_t self = group->all.self;
-    uint32_t next = (self + 1) % n;
+    uint32_t next = find_in_ring(group, self, 1);
+    uint32_t before = find_in_ring(group, self, n - 1);
     group->ring[0] = (tcp_segment){ call->out, call->bytes };
-    if (next != call->root)
+    for (uint32_t i = 0; self == call->root && i < n; i++)
+        if (is_behind(l, i, self))
+            set_run(&group->flows[i].out[TCP_RING], group->ring, 1);
+    if (is_behind(l, self, call->root)) {
+        set_run(&group->flows[call->root].in[TCP_RING], group->ring, 1);
+        return;
+    }
+    if (next != call->root && !is_behind(l, next, call->root))
         set_run(&group->flows[next].out[TCP_RING], group->ring, 1);
     if (self != call->root)
-        set_run(&group->flows[(self + n - 1) % n].in[TCP_RING], group->ring, 1);
+        set_run(&group->flows[before].in[TCP_RING], group->ring, 1);
 }
 
 static void plan_broadcast(xray_comm_group *group, const tcp_call *call)
@@ -118,20 +173,80 @@ static void plan_broadcast(xray_comm_group *group, const tcp_call *call)
                    i == call->root && self != i ? call->bytes : 0);
 }
 
+tcp_segment tcp_share_of(const xray_comm_group *group, const tcp_call *call,
+                         uint32_t index)
+{
+    char *in;
+    if (call->call != XRAY_COMM_REDUCE_SCATTER)
+        return find_slice(group, call, index);
+    memcpy(&in, &call->in, sizeof(in)); /* it is only read */
+    return (tcp_segment){ in + index * call->bytes, call->bytes };
+}
+
+/* What the ranks of this rank's block add for other hosts: each has of the
+ * others the parts whose sums it sends. */
+static void plan_block(xray_comm_group *group, const tcp_call *call)
+{
+    const tcp_layout *l = &group->layout;
+    uint32_t self = group->all.self;
+    uint32_t first = l->block_first[self];
+    uint32_t end = first + l->block_count[self];
+    tcp_segment *dealt = group->dealt;
+    for (uint32_t i = first; i < end; i++) {
+        uint32_t count = 0;
+        for (uint32_t s = 0; s < group->all.count; s++) {
+            if (!tcp_is_partial(group, call, s, i) ||
+                tcp_source_of(group, call, s, i) != i)
+                continue;
+            if (i == self)
+                l->tasks[count] = s;
+            dealt[count++] = tcp_share_of(group, call, s);
+        }
+        if (i != self)
+            fill_run(&group->flows[i].out[TCP_PART], dealt, count, 1);
+        for (uint32_t k = first; i == self && k < end; k++)
+            fill_run(&group->flows[k].in[TCP_PART], dealt, count, 1);
+        dealt += count;
+    }
+}
+
+/* Each rank sends every other one the elements that it adds, or the sum of its
+ * block if it is the one that adds that. */
+static void plan_sum(xray_comm_group *group, const tcp_call *call)
+{
+    uint32_t self = group->all.self;
+    uint32_t widens = tcp_widens(call);
+    tcp_segment own = tcp_share_of(group, call, self);
+    for (uint32_t i = 0; i < group->all.count; i++) {
+        tcp_flow *flow = &group->flows[i];
+        tcp_segment out = tcp_share_of(group, call, i);
+        uint64_t in_bytes = own.bytes;
+        int sums = tcp_is_partial(group, call, i, self);
+        if (sums) {
+            out.bytes *= widens;
+            out.at = group->all.comm->parts + i * (uint64_t)TCP_PARTS;
+        }
+        if (tcp_is_partial(group, call, self, i))
+            in_bytes *= widens;
+        if (tcp_source_of(group, call, i, self) != self)
+            out.bytes = 0;
+        if (tcp_source_of(group, call, self, i) != i)
+            in_bytes = 0;
+        set_direct(flow, out.at, out.bytes, NULL, in_bytes);
+        flow->out[TCP_DIRECT].wraps = sums ? TCP_PARTS : 0;
+    }
+    plan_block(group, call);
+}
+
 static void plan_all_reduce(xray_comm_group *group, const tcp_call *call)
 {
-    int small = tcp_is_small(group, call);
-    tcp_segment own = find_slice(group, call, group->all.self);
-    for (uint32_t i = 0; i < group->all.count; i++) {
-        tcp_segment s = find_slice(group, call, i);
-        if (small)
-            set_direct(&group->flows[i], call->out, call->bytes, NULL,
-                       call->bytes);
-        else
-            set_direct(&group->flows[i], s.at, s.bytes, NULL, own.bytes);
-    }
-    if (!small)
+    if (!tcp_is_small(group, call)) {
+        plan_sum(group, call);
         plan_ring(group, call);
+        return;
+    }
+    for (uint32_t i = 0; i < group->all.count; i++)
+        set_direct(&group->flows[i], call->out, call->bytes, NULL, call->bytes);
 }
 
 static void plan_all_gather(xray_comm_group *group, const tcp_call *call)
@@ -142,8 +257,10 @@ static void plan_all_gather(xray_comm_group *group, const tcp_call *call)
                    out + i * call->bytes, call->bytes);
     if (!tcp_is_small(group, call))
         plan_ring(group, call);
-    if (call->bytes && out + group->all.self * call->bytes != call->in)
-        memcpy(out + group->all.self * call->bytes, call->in, call->bytes);
+    if (out + group->all.self * call->bytes != call->in)
+        group->own = (tcp_copy){ .from = call->in,
+                                 .to = out + group->all.self * call->bytes,
+                                 .bytes = call->bytes };
 }
 
 void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
@@ -151,6 +268,7 @@ void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
     const char *in = call->in;
     char *out = call->out;
     uint32_t self = group->all.self;
+    group->own = (tcp_copy){ .bytes = 0 };
     memset(group->flows, 0, group->all.count * sizeof(*group->flows));
     switch (call->call) {
     case XRAY_COMM_ALL_REDUCE:
@@ -158,9 +276,7 @@ void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
         plan_all_reduce(group, call);
         break;
     case XRAY_COMM_REDUCE_SCATTER:
-        for (uint32_t i = 0; i < group->all.count; i++)
-            set_direct(&group->flows[i], in + i * call->bytes, call->bytes,
-                       NULL, call->bytes);
+        plan_sum(group, call);
         break;
     case XRAY_COMM_ALL_GATHER:
         plan_all_gather(group, call);
@@ -169,9 +285,9 @@ void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
         for (uint32_t i = 0; i < group->all.count; i++)
             set_direct(&group->flows[i], in + i * call->bytes, call->bytes,
                        out + i * call->bytes, call->bytes);
-        if (call->bytes)
-            memcpy(out + self * call->bytes, in + self * call->bytes,
-                   call->bytes);
+        group->own = (tcp_copy){ .from = in + self * call->bytes,
+                                 .to = out + self * call->bytes,
+                                 .bytes = call->bytes };
         break;
     case XRAY_COMM_BROADCAST:
         plan_broadcast(group, call);
@@ -179,87 +295,4 @@ void tcp_plan_call(xray_comm_group *group, const tcp_call *call)
     default:
         break; /* the forming of a group moves nothing */
     }
-}
-
-/* ---- sums --------------------------------------------------------------- */
-
-void tcp_sums_begin(tcp_sums *s, xray_comm_group *group, const tcp_call *call)
-{
-    *s = (tcp_sums){ .group = group, .call = call };
-    if (!xr_collective_reduces(call->call) || group->all.count == 1)
-        return;
-    s->active = 1;
-    s->to = call->out;
-    s->own = call->out;
-    s->bytes = call->bytes;
-    if (call->call == XRAY_COMM_REDUCE_SCATTER) {
-        s->own = (const char *)call->in + group->all.self * call->bytes;
-    } else if (tcp_is_small(group, call)) {
-        s->holds = 1;
-    } else {
-        tcp_segment own = find_slice(group, call, group->all.self);
-        s->own = s->to = own.at;
-        s->bytes = own.bytes;
-    }
-}
-
-static char *find_slot(const tcp_sums *s, uint32_t index, uint64_t at)
-{
-    return s->group->all.comm->window +
-           ((uint64_t)index * TCP_WINDOW + at / TCP_PIECE % TCP_WINDOW) *
-               TCP_PIECE +
-           at % TCP_PIECE;
-}
-
-char *tcp_sums_slot(const tcp_sums *s, uint32_t index)
-{
-    uint64_t at = s->group->flows[index].in[TCP_DIRECT].done;
-    return at < s->done / TCP_PIECE * TCP_PIECE +
-                       (uint64_t)TCP_WINDOW * TCP_PIECE
-               ? find_slot(s, index, at)
-               : NULL;
-}
-
-static uint64_t count_received(const tcp_sums *s)
-{
-    const tcp_channel *all = &s->group->all;
-    uint64_t least = s->bytes;
-    for (uint32_t i = 0; i < all->count; i++) {
-        uint64_t done = s->group->flows[i].in[TCP_DIRECT].done;
-        if (i != all->self && done < least)
-            least = done;
-    }
-    return least;
-}
-
-static void add_piece(tcp_sums *s, uint64_t bytes)
-{
-    const tcp_channel *all = &s->group->all;
-    void *to = s->to + s->done;
-    for (uint32_t i = 0; i < all->count; i++)
-        s->group->sources[i] =
-            i == all->self ? s->own + s->done : find_slot(s, i, s->done);
-    const xr_sum sum = { .dst = &to,
-                         .src = s->group->sources,
-                         .dst_count = 1,
-                         .src_count = all->count,
-                         .dtype = s->call->dtype,
-                         .max = s->call->call == XRAY_COMM_ALL_REDUCE_MAX };
-    xr_sum_run(&sum, 0, bytes / xr_collective_width(s->call->dtype));
-    s->done += bytes;
-}
-
-int tcp_sums_add(tcp_sums *s)
-{
-    uint64_t ready = count_received(s);
-    int added = 0;
-    while (s->done < ready) {
-        uint64_t n = s->bytes - s->done;
-        n = n < TCP_PIECE ? n : TCP_PIECE;
-        if (ready - s->done < n)
-            break;
-        add_piece(s, n);
-        added = 1;
-    }
-    return added;
 }

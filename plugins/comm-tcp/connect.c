@@ -308,6 +308,7 @@ static void keep_cards(tcp_comm *comm, const tcp_card *all)
     for (uint32_t r = 0; r < comm->size; r++) {
         comm->peers[r].pid = all[r].pid;
         comm->peers[r].is_local = all[r].host == all[comm->rank].host;
+        comm->peers[r].host_id = all[r].host;
         memcpy(comm->peers[r].host, all[r].name, sizeof(all[r].name));
     }
 }
@@ -373,13 +374,16 @@ xray_status tcp_connect(tcp_comm *comm, const xray_comm_setup *setup,
     if (!all)
         return xr_host_fail(setup->host, XRAY_E_NOMEM, "comm tcp",
                             "no memory for the addresses of the ranks");
+    tcp_rings_make(comm, &mine);
     xray_status status = gather_cards(setup, &mine, all);
     if (status == XRAY_OK) {
+        mine.maps = (uint32_t)tcp_rings_find(comm, all);
         listener = begin_to_listen(comm, config, &mine, all, interface);
         status = gather_cards(setup, &mine, all);
     }
     if (status == XRAY_OK) {
         keep_cards(comm, all);
+        tcp_rings_keep(comm, all);
         connect_all(comm, listener, &mine, all);
         status = gather_cards(setup, &mine, all);
     }

@@ -21,6 +21,8 @@ void tcp_group_free(xray_comm_group *group)
     free(group->ranks);
     free(group->flows);
     free(group->ring);
+    free(group->dealt);
+    free(group->layout.memory);
     free(group->sources);
     free(group->messages);
     free(group->pairs);
@@ -50,12 +52,24 @@ static uint64_t compute_key(const tcp_comm *comm, const uint32_t *ranks,
     return xr_hash64(ranks, count * sizeof(*ranks), before) | 1;
 }
 
+/* Memory of the sums over blocks, which is used as far as they need it. */
+static int make_windows(tcp_comm *comm)
+{
+    size_t each = (size_t)comm->size * TCP_WINDOW * TCP_PIECE;
+    if (!comm->mates)
+        comm->mates = malloc(each);
+    if (!comm->parts)
+        comm->parts = malloc(2 * each);
+    return comm->mates && comm->parts;
+}
+
 static int fill_group(xray_comm_group *g, tcp_comm *comm, const uint32_t *ranks,
                       uint32_t count)
 {
     g->ranks = calloc(count, sizeof(*ranks));
     g->flows = calloc(count, sizeof(*g->flows));
     g->ring = calloc(count, 2 * sizeof(*g->ring));
+    g->dealt = calloc(count, sizeof(*g->dealt));
     g->sources = calloc(count, sizeof(*g->sources));
     g->messages = calloc(count, 2 * sizeof(*g->messages));
     g->pairs = calloc(count, 4 * sizeof(*g->pairs));
@@ -63,8 +77,11 @@ static int fill_group(xray_comm_group *g, tcp_comm *comm, const uint32_t *ranks,
                             .key = compute_key(comm, ranks, count),
                             .count = count,
                             .ranks = g->ranks };
-    if (!g->ranks || !g->flows || !g->ring || !g->sources || !g->messages ||
-        !g->pairs)
+    if (!g->ranks || !g->flows || !g->ring || !g->dealt || !g->sources ||
+        !g->messages || !g->pairs ||
+        !tcp_layout_make(&g->layout, comm, ranks, count))
+        return 0;
+    if (g->layout.hosts > 1 && g->layout.most > 1 && !make_windows(comm))
         return 0;
     memcpy(g->ranks, ranks, count * sizeof(*ranks));
     while (g->all.self < count && ranks[g->all.self] != comm->rank)

@@ -57,6 +57,15 @@ static void count_sent(tcp_peer *peer, uint64_t sent)
     peer->payload_left -= sent - headers;
 }
 
+static ssize_t write_line(tcp_peer *peer, const struct msghdr *message)
+{
+    if (!peer->ring_out)
+        return sendmsg(peer->calls, message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    uint64_t sent = tcp_ring_write(peer, message->msg_iov, message->msg_iovlen);
+    errno = EAGAIN;
+    return sent ? (ssize_t)sent : -1;
+}
+
 void tcp_line_send(tcp_peer *peer)
 {
     while (!tcp_line_is_idle(peer)) {
@@ -71,8 +80,7 @@ void tcp_line_send(tcp_peer *peer)
             memcpy(&part->iov_base, &peer->payload, sizeof(void *));
             part->iov_len = peer->payload_left;
         }
-        ssize_t sent =
-            sendmsg(peer->calls, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = write_line(peer, &message);
         if (sent > 0) {
             count_sent(peer, (uint64_t)sent);
         } else if (errno == EAGAIN) {
@@ -108,6 +116,14 @@ static uint64_t read_line(tcp_peer *peer, struct iovec *parts, size_t count)
     struct msghdr message = { .msg_iov = parts, .msg_iovlen = count };
     if (peer->deaf == 2)
         return 0;
+    if (peer->ring_in) {
+        /* What a rank wrote before it ended is there once its end is known. */
+        uint32_t hung = peer->hung;
+        uint64_t read = tcp_ring_read(peer, parts, count);
+        if (!read && hung)
+            end_line(peer, 0);
+        return read;
+    }
     ssize_t got = recvmsg(peer->calls, &message, MSG_DONTWAIT);
     if (got > 0)
         return (uint64_t)got;
@@ -128,15 +144,41 @@ static uint64_t take_buffered(tcp_peer *peer, void *to, uint64_t size)
     return n;
 }
 
+/* Bytes of the current segment of a run, or of its current piece. */
+static uint64_t count_current(const tcp_run_of_bytes *run)
+{
+    uint64_t bytes = run->segments[run->current].bytes;
+    uint64_t first = (uint64_t)run->round * TCP_PIECE;
+    if (!run->deals)
+        return bytes;
+    if (bytes <= first)
+        return 0;
+    return bytes - first < TCP_PIECE ? bytes - first : TCP_PIECE;
+}
+
 void tcp_run_advance(tcp_run_of_bytes *run, uint64_t bytes)
 {
     run->done += bytes;
     run->in_current += bytes;
-    while (run->current < run->count &&
-           run->in_current >= run->segments[run->current].bytes) {
-        run->in_current -= run->segments[run->current].bytes;
+    while (run->current < run->count && run->in_current >= count_current(run)) {
+        run->in_current -= count_current(run);
         run->current++;
+        if (run->deals && run->current == run->count &&
+            run->done < run->total) {
+            run->current = 0;
+            run->round++;
+        }
     }
+}
+
+tcp_segment tcp_run_next(const tcp_run_of_bytes *run)
+{
+    uint64_t at = (uint64_t)run->round * TCP_PIECE + run->in_current;
+    uint64_t left = count_current(run) - run->in_current;
+    char *memory = run->segments[run->current].at;
+    return (tcp_segment){ memory ? memory + (run->wraps ? at % run->wraps : at)
+                                 : NULL,
+                          left < TCP_PIECE ? left : TCP_PIECE };
 }
 
 /* Receives payload, and what there is of the next header. Returns 1 if anything

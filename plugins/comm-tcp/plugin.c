@@ -100,6 +100,9 @@ static void tcp_destroy(void *self)
     }
     free(comm->broken);
     free(comm->window);
+    free(comm->mates);
+    free(comm->parts);
+    tcp_rings_free(comm);
     free(comm->stage_in);
     free(comm->stage_out);
     free(comm->peers);
@@ -142,7 +145,7 @@ static int make_locks(tcp_comm *comm)
 static int make_memory(tcp_comm *comm, int staged)
 {
     if (comm->size > 1)
-        comm->window = malloc((size_t)comm->size * TCP_WINDOW * TCP_PIECE);
+        comm->window = malloc((size_t)comm->size * 2 * TCP_WINDOW * TCP_PIECE);
     if (staged) {
         comm->stage_in = malloc(TCP_STAGE);
         comm->stage_out = malloc(TCP_STAGE);
@@ -200,6 +203,7 @@ static xray_status tcp_create(const xray_comm_setup *setup, const void *config,
                         .heartbeat = (uint64_t)chosen->heartbeat,
                         .trace = setup->trace,
                         .peers = peers,
+                        .rings_fd = -1,
                         .wake = -1,
                         .end = -1 };
     for (uint32_t r = 0; r < setup->size; r++)

@@ -13,6 +13,10 @@
 #define SLICE 10000000u /* ns between looks at what no line tells */
 #define SLICE_MS 10
 #define OVERTAKES 20000000u /* ns that a note may be earlier than data */
+#define AHEAD \
+    2u /* pieces for the sums of other hosts before those of one's own */
+
+_Static_assert(AHEAD < TCP_WINDOW, "what is ahead of a sum has room");
 
 /* ---- waiting ------------------------------------------------------------ */
 
@@ -62,24 +66,34 @@ uint32_t tcp_find_cause(tcp_wait *wait, uint32_t *out_origin)
     return comm->timeout && now - wait->since >= comm->timeout ? TCP_LATE : 0;
 }
 
-void tcp_wait_for(tcp_wait *wait, const tcp_peer *peer, int reads)
+void tcp_wait_for(tcp_wait *wait, tcp_peer *peer, int reads)
 {
     int writes = !tcp_line_is_idle(peer);
+    short events = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
     if (peer->deaf == 2 || (!reads && !writes))
         return;
-    wait->fds[wait->count++] = (struct pollfd){
-        peer->calls, (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)), 0
-    };
+    if (peer->ring_in) {
+        if (peer->hung || !tcp_ring_may_sleep(peer, reads, writes))
+            wait->ready = 1;
+        events = POLLIN;
+    }
+    wait->peers[wait->count] = peer;
+    wait->fds[wait->count++] =
+        (struct pollfd){ peer->hung ? -1 : peer->calls, events, 0 };
 }
 
 void tcp_wait_sleep(tcp_wait *wait)
 {
     uint64_t news;
     wait->fds[wait->count++] = (struct pollfd){ wait->comm->wake, POLLIN, 0 };
-    (void)poll(wait->fds, wait->count, SLICE_MS);
+    (void)poll(wait->fds, wait->count, wait->ready ? 0 : SLICE_MS);
     if (wait->fds[wait->count - 1].revents)
         (void)!read(wait->comm->wake, &news, sizeof(news));
+    for (uint32_t i = 0; i + 1 < wait->count; i++)
+        if (wait->peers[i]->ring_in && wait->fds[i].revents)
+            tcp_ring_wake(wait->peers[i]);
     wait->count = 0;
+    wait->ready = 0;
 }
 
 /* ---- a call ------------------------------------------------------------- */
@@ -105,7 +119,9 @@ static uint64_t count_ready(const running *r, uint32_t index, uint32_t lane)
     const tcp_flow *flow = &r->group->flows[index];
     const tcp_run_of_bytes *out = &flow->out[lane];
     const tcp_channel *all = &r->group->all;
-    if (lane == TCP_DIRECT)
+    if (lane == TCP_DIRECT && out->wraps)
+        return tcp_parts_ready(&r->sums, index);
+    if (lane != TCP_RING)
         return out->total;
     uint64_t own = r->group->ring[0].bytes;
     uint64_t have = own;
@@ -113,10 +129,25 @@ static uint64_t count_ready(const running *r, uint32_t index, uint32_t lane)
         own = have = r->call->root == all->self ? out->total : 0;
     else if (r->sums.active)
         have = r->sums.done;
-    uint32_t before = (all->self + all->count - 1) % all->count;
+    const tcp_layout *l = &r->group->layout;
+    uint32_t before =
+        l->order[(l->place[all->self] + all->count - 1) % all->count];
     if (have == own)
         have += r->group->flows[before].in[TCP_RING].done;
     return have < out->total ? have : out->total;
+}
+
+/* What a rank of this host adds for others goes some pieces before what it adds
+ * for itself, since those wait for it; but not more, or they would fill its
+ * line while it waits for what is behind them. */
+static int is_turn(const tcp_flow *flow, uint32_t lane)
+{
+    const tcp_run_of_bytes *part = &flow->out[TCP_PART];
+    const tcp_run_of_bytes *direct = &flow->out[TCP_DIRECT];
+    int ahead = part->round >= direct->done / TCP_PIECE + AHEAD;
+    if (lane == TCP_PART)
+        return is_complete(direct) || !ahead;
+    return lane == TCP_RING || is_complete(part) || ahead;
 }
 
 /* Puts the next frame of data to a rank. Returns 0 if there is none now. */
@@ -126,23 +157,23 @@ static int put_data(running *r, uint32_t index)
     tcp_peer *peer = &all->comm->peers[all->ranks[index]];
     tcp_flow *flow = &r->group->flows[index];
     /* A sum goes on while it is still cached. */
-    for (uint32_t lane = TCP_LANES; lane-- > 0;) {
+    static const uint32_t lanes[TCP_LANES] = { TCP_RING, TCP_PART, TCP_DIRECT };
+    for (uint32_t k = 0; k < TCP_LANES; k++) {
+        uint32_t lane = lanes[k];
         tcp_run_of_bytes *out = &flow->out[lane];
-        if (is_complete(out))
+        if (is_complete(out) || !is_turn(flow, lane))
             continue;
-        const tcp_segment *s = &out->segments[out->current];
-        uint64_t n = s->bytes - out->in_current;
-        n = n < TCP_PIECE ? n : TCP_PIECE;
-        if (count_ready(r, index, lane) - out->done < n)
+        tcp_segment next = tcp_run_next(out);
+        if (count_ready(r, index, lane) - out->done < next.bytes)
             continue;
         tcp_frame frame = tcp_frame_of(all, r->call, TCP_DATA);
-        frame.bytes = n;
+        frame.bytes = next.bytes;
         frame.lane = (uint16_t)lane;
         if (!tcp_line_put(peer, &frame))
             return 0;
-        peer->payload = s->at + out->in_current;
-        peer->payload_left = n;
-        tcp_run_advance(out, n);
+        peer->payload = next.at;
+        peer->payload_left = next.bytes;
+        tcp_run_advance(out, next.bytes);
         return 1;
     }
     return 0;
@@ -188,17 +219,14 @@ static int take_data(running *r, uint32_t index)
     if (f->kind != TCP_DATA || f->channel != all->key ||
         f->number != all->calls + 1 || f->bytes > in->total - in->done)
         return -1;
-    if (f->lane == TCP_DIRECT && r->sums.active) {
-        char *slot = tcp_sums_slot(&r->sums, index);
-        if (slot)
-            tcp_line_take(peer, slot, in);
-        return slot != NULL;
-    }
-    const tcp_segment *s = &in->segments[in->current];
-    if (f->bytes > s->bytes - in->in_current)
+    tcp_segment next = tcp_run_next(in);
+    if (f->bytes > next.bytes)
         return -1;
-    tcp_line_take(peer, s->at + in->in_current, in);
-    return 1;
+    if (f->lane != TCP_RING && r->sums.active)
+        next.at = tcp_sums_slot(&r->sums, index, f->lane);
+    if (next.at)
+        tcp_line_take(peer, next.at, in);
+    return next.at != NULL;
 }
 
 /* True if more is to come from a rank in this call. */
@@ -206,7 +234,18 @@ static int needs_rank(const running *r, uint32_t index)
 {
     const tcp_flow *flow = &r->group->flows[index];
     return !flow->arrived || !is_complete(&flow->in[TCP_DIRECT]) ||
-           !is_complete(&flow->in[TCP_RING]);
+           !is_complete(&flow->in[TCP_RING]) ||
+           !is_complete(&flow->in[TCP_PART]);
+}
+
+static int has_all_gone(const running *r, uint32_t index)
+{
+    const tcp_channel *all = &r->group->all;
+    const tcp_flow *flow = &r->group->flows[index];
+    return tcp_line_is_idle(&all->comm->peers[all->ranks[index]]) &&
+           is_complete(&flow->out[TCP_DIRECT]) &&
+           is_complete(&flow->out[TCP_RING]) &&
+           is_complete(&flow->out[TCP_PART]);
 }
 
 /* Returns 1 after progress, and otherwise 0, or a cause as a negative
@@ -248,13 +287,10 @@ static int is_done(const running *r)
 {
     const tcp_channel *all = &r->group->all;
     for (uint32_t i = 0; i < all->count; i++)
-        if (i != all->self &&
-            (needs_rank(r, i) ||
-             !tcp_line_is_idle(&all->comm->peers[all->ranks[i]]) ||
-             (!is_complete(&r->group->flows[i].out[TCP_DIRECT]) ||
-              !is_complete(&r->group->flows[i].out[TCP_RING]))))
+        if (i != all->self && (needs_rank(r, i) || !has_all_gone(r, i)))
             return 0;
-    return !r->sums.active || r->sums.done == r->sums.bytes;
+    return r->group->own.done == r->group->own.bytes &&
+           (!r->sums.active || r->sums.done == r->sums.bytes);
 }
 
 /* Whether the bytes that others read of the sum's memory have gone. */
@@ -273,7 +309,7 @@ static void prepare_sleep(running *r)
 {
     const tcp_channel *all = &r->group->all;
     for (uint32_t i = 0; i < all->count; i++) {
-        const tcp_peer *peer = &all->comm->peers[all->ranks[i]];
+        tcp_peer *peer = &all->comm->peers[all->ranks[i]];
         if (i != all->self)
             tcp_wait_for(&r->wait, peer, needs_rank(r, i) && !peer->parked);
     }
@@ -302,7 +338,7 @@ static int move_bytes(running *r, uint32_t *out_origin)
     }
     if (r->sums.active && (!r->sums.holds || has_sent_all(r)))
         went_on |= tcp_sums_add(&r->sums);
-    return went_on;
+    return went_on | tcp_copy_piece(&r->group->own);
 }
 
 static void note_arrival(running *r)

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/uio.h>
 
 #include <xray/comm.h>
 
@@ -24,12 +25,16 @@
 
 #define TCP_MOST_RANKS 256u
 #define TCP_WINDOW 4u /* pieces of a rank that may wait to be added */
+#define TCP_PARTS     \
+    (2 * TCP_WINDOW * \
+     TCP_PIECE) /* bytes of sums for another host on their way */
 #define TCP_STAGE                                               \
     0x400000u /* bytes of `in`, and of `out`, of a staged piece \
                */
-#define TCP_LANES 2u
+#define TCP_LANES 3u
 #define TCP_DIRECT 0u /* lane from the rank that has the bytes */
 #define TCP_RING 1u   /* lane along the ring of ranks, where others pass on */
+#define TCP_PART 2u   /* lane to the rank that adds for another host */
 
 /* Why a channel is broken, and what became of a peer. */
 #define TCP_LATE 1u
@@ -55,7 +60,7 @@ typedef struct tcp_config {
 } tcp_config;
 
 /* Bytes on their way to or from a rank, in order: segments of memory one after
- * the other. */
+ * the other, or a piece of each in turn. */
 typedef struct tcp_segment {
     char *at;
     uint64_t bytes;
@@ -64,8 +69,13 @@ typedef struct tcp_segment {
 typedef struct tcp_run_of_bytes {
     const tcp_segment *segments;
     uint32_t count;
+    uint32_t deals; /* 1: a piece of each segment in turn */
     uint32_t current;
-    uint64_t in_current; /* bytes of the current segment that have passed */
+    uint32_t round;      /* of a run that deals: pieces of each segment */
+    uint64_t in_current; /* bytes of the current segment, or of its current
+                          * piece, that have passed */
+    uint64_t wraps;      /* bytes after which a segment's memory is used again;
+                          * 0: it is not */
     uint64_t done;
     uint64_t total;
 } tcp_run_of_bytes;
@@ -81,10 +91,18 @@ typedef struct tcp_offer_seen {
         */
 #define TCP_INPUT 0x1000u
 
+/* The memory that a rank of the same host writes to this one by, or reads from
+ * it (ring.c). */
+typedef struct tcp_ring tcp_ring;
+
 typedef struct tcp_peer {
     uint32_t pid;
     uint32_t is_local; /* 1: its process is of this host */
+    uint64_t host_id;
     char host[48];
+    tcp_ring *ring_out; /* NULL: bytes of calls go through the system */
+    tcp_ring *ring_in;
+    uint32_t hung; /* 1: no more bytes come to ring_in */
     /* The line of calls. */
     int calls;
     uint8_t *out; /* headers, and what is left of an abandoned payload */
@@ -138,7 +156,12 @@ typedef struct tcp_comm {
     tcp_peer *peers; /* [size] */
     struct xray_comm_group *groups;
     uint32_t group_count;
-    char *window;   /* pieces that wait to be added, [size][TCP_WINDOW] */
+    char *window;   /* pieces that wait to be added, [size][2 TCP_WINDOW] */
+    char *mates;    /* those that this rank adds for others of its host, [size]
+                     * [TCP_WINDOW]; NULL: no group needs them */
+    char *parts;    /* and their sums on their way, [size][2 TCP_WINDOW] */
+    char *rings;    /* memory that ranks of this host share, or NULL */
+    int rings_fd;   /* until they have found it */
     char *stage_in; /* where the host cannot read the device's memory */
     char *stage_out;
     _Atomic uint32_t aborted;
@@ -173,18 +196,45 @@ typedef struct tcp_channel {
 /* A call moves this between this rank and another one. */
 typedef struct tcp_flow {
     tcp_segment direct[2]; /* out and in */
+    tcp_segment back[2];   /* the same of the ring's lane within a host */
     tcp_run_of_bytes out[TCP_LANES];
     tcp_run_of_bytes in[TCP_LANES];
     uint32_t arrived;
 } tcp_flow;
 
+/* What a rank copies from its own part of a call. */
+typedef struct tcp_copy {
+    const char *from;
+    char *to;
+    uint64_t bytes;
+    uint64_t done;
+} tcp_copy;
+
+/* Where the members of a group are (layout.c). Everything is an index in the
+ * group, [count]. */
+typedef struct tcp_layout {
+    uint32_t *memory;
+    uint32_t *host;        /* of each member: the first one of its host */
+    uint32_t *order;       /* the members host by host: that of the ring */
+    uint32_t *place;       /* of each member in that order */
+    uint32_t *block_first; /* of each member: the largest part of the tree of
+                            * sums that holds it and only ranks of its host */
+    uint32_t *block_count;
+    uint32_t *tasks; /* of whose part this host's blocks add; of a call */
+    uint32_t hosts;
+    uint32_t most; /* ranks of a block */
+} tcp_layout;
+
 struct xray_comm_group {
     xray_comm_group *next;
     tcp_channel all;
     uint32_t *ranks;
-    tcp_flow *flows;       /* [count] */
-    tcp_segment *ring;     /* [2][count] out and in */
-    const void **sources;  /* [count] */
+    tcp_flow *flows;      /* [count] */
+    tcp_segment *ring;    /* [2][count] out and in */
+    tcp_segment *dealt;   /* [count] of the lanes TCP_PART */
+    const void **sources; /* [count] */
+    tcp_copy own;         /* of the current call */
+    tcp_layout layout;
     tcp_channel *messages; /* [2][count] from each peer and to it */
     uint32_t *pairs;       /* [2][count][2] their ranks */
 };
@@ -225,8 +275,11 @@ typedef struct tcp_card {
     uint32_t scope;
     uint8_t address[16];
     uint8_t key[TCP_KEY];
+    uint64_t rings;   /* proves which memory file is meant */
+    int32_t rings_fd; /* -1: none */
+    uint32_t maps;    /* 1: the rank has found those of its host */
     char name[48];
-    char why[120];
+    char why[112];
 } tcp_card;
 
 uint64_t tcp_host_id(char *name, uint32_t cap);
@@ -258,6 +311,46 @@ int tcp_accept_ranks(tcp_doors *doors);
 /* Makes a connection a line of the instance. */
 void tcp_keep_line(tcp_comm *comm, uint32_t rank, uint32_t line, int fd);
 
+/* ---- memory of ranks of one host ------------------------------------------
+ */
+
+/* Makes the memory by which the ranks of this host write to this one, and puts
+ * it on the card. Where it cannot the card has none, and lines are used. */
+void tcp_rings_make(tcp_comm *comm, tcp_card *card);
+/* Finds those of the other ranks of this host. Returns 1 if all were found. */
+int tcp_rings_find(tcp_comm *comm, const tcp_card *all);
+/* Keeps those that both ranks have found, once all have tried. */
+void tcp_rings_keep(tcp_comm *comm, const tcp_card *all);
+void tcp_rings_free(tcp_comm *comm);
+/* Writes bytes to the peer, as many as there is room for, or reads what is
+ * there. Returns how many; the peer is woken if it waits for them. */
+uint64_t tcp_ring_write(tcp_peer *peer, const struct iovec *parts,
+                        size_t count);
+uint64_t tcp_ring_read(tcp_peer *peer, const struct iovec *parts, size_t count);
+/* Has the peer wake this rank. Returns 0 if it can go on already. */
+int tcp_ring_may_sleep(const tcp_peer *peer, int reads, int writes);
+/* The line of the peer woke this rank, or has ended. */
+void tcp_ring_wake(tcp_peer *peer);
+
+/* ---- where ranks are ------------------------------------------------------
+ */
+
+/* Returns 0 if there is no memory. */
+int tcp_layout_make(tcp_layout *layout, const tcp_comm *comm,
+                    const uint32_t *ranks, uint32_t count);
+/* Bytes of a partial sum for each byte of an element: fp32 of bf16 are 2. */
+uint32_t tcp_widens(const tcp_call *call);
+/* 1 if the elements of member `index` reach the member `owner`, which adds
+ * them, in the sum over its block. */
+int tcp_is_partial(const xray_comm_group *group, const tcp_call *call,
+                   uint32_t owner, uint32_t index);
+/* The member that sends them: itself, or the one that adds for its block. */
+uint32_t tcp_source_of(const xray_comm_group *group, const tcp_call *call,
+                       uint32_t owner, uint32_t index);
+/* Number of parts that come to a member along the ring. */
+uint32_t tcp_ring_parts(const tcp_layout *layout, uint32_t count,
+                        uint32_t index);
+
 /* ---- groups -------------------------------------------------------------- */
 
 xray_status tcp_group(void *self, const uint32_t *ranks, uint32_t count,
@@ -287,6 +380,8 @@ void tcp_line_take(tcp_peer *peer, char *to, tcp_run_of_bytes *run);
  * and what comes is dropped. */
 void tcp_line_abandon(tcp_peer *peer);
 void tcp_run_advance(tcp_run_of_bytes *run, uint64_t bytes);
+/* What comes next in one frame. */
+tcp_segment tcp_run_next(const tcp_run_of_bytes *run);
 tcp_frame tcp_frame_of(const tcp_channel *channel, const tcp_call *call,
                        uint32_t kind);
 /* Reads the next frame of a peer, taking in what needs no call of this rank:
@@ -317,7 +412,9 @@ typedef struct tcp_wait {
     uint64_t since;           /* of the last progress */
     uint64_t looked;          /* when the host was last asked */
     uint32_t count;           /* of fds */
+    uint32_t ready;           /* 1: a line can go on already */
     struct pollfd fds[TCP_MOST_RANKS + 1];
+    tcp_peer *peers[TCP_MOST_RANKS]; /* whose line each one is */
 } tcp_wait;
 
 /* Returns a cause (TCP_*) for which the wait cannot go on, and the rank that
@@ -326,13 +423,19 @@ uint32_t tcp_find_cause(tcp_wait *wait, uint32_t *out_origin);
 /* Counts progress: the timeout begins anew. */
 void tcp_wait_went_on(tcp_wait *wait);
 /* Adds a line to those that tcp_wait_sleep waits for. */
-void tcp_wait_for(tcp_wait *wait, const tcp_peer *peer, int reads);
+void tcp_wait_for(tcp_wait *wait, tcp_peer *peer, int reads);
 /* Sleeps until a line can go on, there is news, or a moment has passed. */
 void tcp_wait_sleep(tcp_wait *wait);
 /* The cause that the fate of a peer is for a call that needs it, or 0. */
 uint32_t tcp_fate_of(tcp_peer *peer);
 /* Fills what a call moves between this rank and each other one. */
 void tcp_plan_call(xray_comm_group *group, const tcp_call *call);
+/* Copies the next piece. Returns 0 if there is none. */
+int tcp_copy_piece(tcp_copy *copy);
+/* The part, or slice, of which a member holds the sum, in this rank's memory.
+ */
+tcp_segment tcp_share_of(const xray_comm_group *group, const tcp_call *call,
+                         uint32_t index);
 typedef struct tcp_sums {
     xray_comm_group *group;
     const tcp_call *call;
@@ -340,15 +443,20 @@ typedef struct tcp_sums {
     char *to;
     uint64_t bytes; /* of the sum */
     uint64_t done;
-    uint32_t active; /* 1: the call adds */
-    uint32_t holds;  /* 1: `to` is still being sent until all has gone */
+    uint32_t active;        /* 1: the call adds */
+    uint32_t holds;         /* 1: `to` is still being sent until all has gone */
+    uint32_t joins;         /* 1: some sources are sums over blocks */
+    tcp_run_of_bytes parts; /* what this rank adds of its block for others */
 } tcp_sums;
 
+/* Begins the sums of a call, once it is planned. */
 void tcp_sums_begin(tcp_sums *s, xray_comm_group *group, const tcp_call *call);
 /* Adds the pieces that all ranks have sent. Returns 1 if there were any. */
 int tcp_sums_add(tcp_sums *s);
 /* Where the next bytes of a rank go, or NULL while its window is full. */
-char *tcp_sums_slot(const tcp_sums *s, uint32_t index);
+char *tcp_sums_slot(const tcp_sums *s, uint32_t index, uint32_t lane);
+/* Bytes of the sum over this rank's block that its owner may be sent. */
+uint64_t tcp_parts_ready(const tcp_sums *s, uint32_t owner);
 /* 1 if a call of this size goes from each rank to each one at once. */
 int tcp_is_small(const xray_comm_group *group, const tcp_call *call);
 

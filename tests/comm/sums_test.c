@@ -9,6 +9,7 @@
 #include <xray/comm.h>
 
 #include "core/base/sums.h"
+#include "plugins/device-cpu/device.h"
 
 enum { COUNT = 75, MOST = XR_SUM_MOST };
 
@@ -54,10 +55,60 @@ static void sums_of_any_number_follow_the_tree(void **state)
     }
 }
 
+/* Sums over blocks of bf16 are fp32 until they are complete. */
+static void only_complete_sums_are_rounded(void **state)
+{
+    static uint16_t halves[MOST][COUNT];
+    const void *src[MOST];
+    const void *two[2];
+    float left[COUNT];
+    float right[COUNT];
+    uint16_t all[COUNT];
+    uint16_t joined[COUNT];
+    void *to;
+    (void)state;
+    for (uint32_t r = 0; r < 8; r++) {
+        src[r] = halves[r];
+        for (uint32_t i = 0; i < COUNT; i++)
+            halves[r][i] = cpu_to_bf16(1.0f + (float)(r * COUNT + i) * 0x1p-7f);
+    }
+    xr_sum s = { .dst = &to,
+                 .src = src,
+                 .dst_count = 1,
+                 .src_count = 8,
+                 .dtype = XRAY_BF16 };
+    to = all;
+    xr_sum_run(&s, 0, COUNT);
+    s.src_count = 4;
+    s.to = XRAY_F32;
+    to = left;
+    xr_sum_run(&s, 0, COUNT);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_true(
+            left[i] ==
+            (cpu_from_bf16(halves[0][i]) + cpu_from_bf16(halves[1][i])) +
+                (cpu_from_bf16(halves[2][i]) + cpu_from_bf16(halves[3][i])));
+    s.src = src + 4;
+    to = right;
+    xr_sum_run(&s, 0, COUNT);
+    two[0] = left;
+    two[1] = right;
+    s = (xr_sum){ .dst = &to,
+                  .src = two,
+                  .dst_count = 1,
+                  .src_count = 2,
+                  .dtype = XRAY_F32,
+                  .to = XRAY_BF16 };
+    to = joined;
+    xr_sum_run(&s, 0, COUNT);
+    assert_memory_equal(joined, all, sizeof(all));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_any_number_follow_the_tree),
+        cmocka_unit_test(only_complete_sums_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,18 +269,26 @@ static void a_rank_that_does_not_come_is_named(void **state)
 /* ---- lines ----------------------------------------------------------------
  */
 
-/* Rank 1 sends what is no frame, or no note, on one of its lines to rank 0. */
-static void send_garbage(ranks_env *e, int notes)
+enum way { ON_CALLS, ON_NOTES, ON_RING };
+
+/* Rank 1 sends what is no frame, no note or no bell on one of its ways to rank
+ * 0. */
+static void send_garbage(ranks_env *e, enum way way)
 {
     char junk[256];
+    const struct iovec part = { junk, sizeof(junk) };
     CHECK_OK(e, ranks_barrier(e, e->world));
     ranks_meet(e);
     memset(junk, 0x55, sizeof(junk));
     if (e->rank == 1) {
         tcp_comm *comm = e->comm_self;
-        const tcp_peer *peer = &comm->peers[0];
+        tcp_peer *peer = &comm->peers[0];
         (void)pthread_mutex_lock(&comm->lock);
-        send_bytes(notes ? peer->notes : peer->calls, junk, sizeof(junk));
+        if (way == ON_RING)
+            CHECK(e, tcp_ring_write(peer, &part, 1) == sizeof(junk));
+        else
+            send_bytes(way == ON_NOTES ? peer->notes : peer->calls, junk,
+                       sizeof(junk));
         (void)pthread_mutex_unlock(&comm->lock);
     }
     ranks_meet(e);
@@ -297,17 +305,23 @@ static void send_garbage(ranks_env *e, int notes)
 
 static void garbled_calls(ranks_env *e)
 {
-    send_garbage(e, 0);
+    send_garbage(e, ON_CALLS);
 }
 
 static void garbled_notes(ranks_env *e)
 {
-    send_garbage(e, 1);
+    send_garbage(e, ON_NOTES);
+}
+
+static void garbled_ring(ranks_env *e)
+{
+    send_garbage(e, ON_RING);
 }
 
 const scenario ranks_scenarios[] = {
     { "calls", garbled_calls, 60000 },
     { "notes", garbled_notes, 60000 },
+    { "ring", garbled_ring, 60000 },
     { NULL, NULL, 0 },
 };
 
@@ -316,6 +330,7 @@ static void garbled_lines_end_with_the_name_of_their_rank(void **state)
     (void)state;
     ranks_run("calls", 2, NULL);
     ranks_run("notes", 2, NULL);
+    ranks_run("ring", 2, NULL);
 }
 
 int main(int argc, char **argv)

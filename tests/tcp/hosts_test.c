@@ -2,9 +2,9 @@
  *
  * Proves for ranks on two hosts that the bits are those of comm-shm wherever
  * each rank is, and that a line which is cut, or of which one end is gone, is
- * noticed in time with the rank's name. The hosts are network namespaces; where
- * the system makes none, the ranks are on one host and the lines are not
- * tested.
+ * noticed in time with the rank's name; and that between hosts go the bytes of
+ * one rank of each. The hosts are network namespaces; where the system makes
+ * none, the ranks are on one host and the lines are not tested.
  */
 #define _GNU_SOURCE
 #include "tests/tcp/hosts.h"
@@ -83,6 +83,12 @@ static void compare_call(ranks_env *e, const both *b, uint32_t call,
         memcpy(outs[k], b->in, b->bytes);
         if (call == XRAY_COMM_ALL_REDUCE)
             CHECK_OK(e, c->all_reduce(groups[k], NULL, outs[k], count, dtype));
+        else if (call == XRAY_COMM_ALL_REDUCE_MAX)
+            CHECK_OK(e,
+                     c->all_reduce_max(groups[k], NULL, outs[k], count, dtype));
+        else if (call == XRAY_COMM_BROADCAST)
+            CHECK_OK(e, c->broadcast(groups[k], NULL, outs[k], b->bytes,
+                                     (uint32_t)(count % e->size)));
         else if (call == XRAY_COMM_REDUCE_SCATTER)
             CHECK_OK(e, c->reduce_scatter(groups[k], NULL, b->in, outs[k],
                                           count, dtype));
@@ -93,12 +99,8 @@ static void compare_call(ranks_env *e, const both *b, uint32_t call,
     CHECK(e, memcmp(b->tcp_out, b->shm_out, b->bytes) == 0);
 }
 
-static void compare_with_shm(ranks_env *e)
+static both begin_both(ranks_env *e)
 {
-    static const uint64_t counts[] = { 1, 33, 8193, 70001, 300007 };
-    static const uint32_t calls[] = { XRAY_COMM_ALL_REDUCE,
-                                      XRAY_COMM_REDUCE_SCATTER,
-                                      XRAY_COMM_ALL_GATHER };
     uint32_t ranks[MOST_RANKS];
     both b = { .shm =
                    xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops };
@@ -107,6 +109,16 @@ static void compare_with_shm(ranks_env *e)
     for (uint32_t r = 0; r < e->size; r++)
         ranks[r] = r;
     CHECK_OK(e, b.shm->group(b.shm_self, ranks, e->size, &b.group));
+    return b;
+}
+
+static void compare_with_shm(ranks_env *e)
+{
+    static const uint64_t counts[] = { 1, 33, 8193, 70001, 300007 };
+    static const uint32_t calls[] = { XRAY_COMM_ALL_REDUCE,
+                                      XRAY_COMM_REDUCE_SCATTER,
+                                      XRAY_COMM_ALL_GATHER };
+    both b = begin_both(e);
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
         b.bytes = (counts[i] * 4 * e->size + 3) / 4 * 4;
         b.in = ranks_alloc(e, b.bytes);
@@ -118,10 +130,102 @@ static void compare_with_shm(ranks_env *e)
             ranks_sleep_ms(xray_mix64(i * 6 + k, e->rank) % 3);
             compare_call(e, &b, calls[k / 2], counts[i], dtype);
         }
+        compare_call(e, &b, XRAY_COMM_ALL_REDUCE_MAX, counts[i], XRAY_BF16);
+        compare_call(e, &b, XRAY_COMM_BROADCAST, counts[i], XRAY_BF16);
         e->dev->free(e->dev_self, b.in);
         e->dev->free(e->dev_self, b.tcp_out);
         e->dev->free(e->dev_self, b.shm_out);
     }
+    b.shm->destroy(b.shm_self);
+}
+
+/* ---- bytes between hosts --------------------------------------------------
+ */
+
+#define CROSSING                                                      \
+    (5u << 19) /* elements of f32: a slice of 4 ranks has more pieces \
+                * than may wait */
+
+/* Slices of an all-reduce that each host sends to the other: of the sums of
+ * its blocks those that the other one holds, and once all that it holds. */
+static const struct crossing {
+    const char *places;
+    uint32_t dtype;
+    uint32_t sends[2];
+} crossings[] = {
+    { "aabb", XRAY_F32, { 2 + 2, 2 + 2 } },
+    { "aaab", XRAY_F32, { 2 * 1 + 3, 3 + 1 } },
+    { "abab", XRAY_F32, { 2 * 2 + 2, 2 * 2 + 2 } },
+    { "aaaabbbb", XRAY_F32, { 4 + 4, 4 + 4 } },
+    /* Sums of bf16 are fp32 on their way. */
+    { "aaaabbbb", XRAY_BF16, { 2 * 4 + 4, 2 * 4 + 4 } },
+    { "aabb", XRAY_BF16, { 2 * 2 + 2, 2 * 2 + 2 } },
+};
+
+/* Bytes that an interface of this rank's host has sent: the ninth number of its
+ * line. */
+static uint64_t read_sent(ranks_env *e, const char *interface)
+{
+    char line[512];
+    char *at = NULL;
+    uint64_t sent = 0;
+    FILE *f = fopen("/proc/self/net/dev", "re");
+    CHECK(e, f != NULL);
+    while (!at && fgets(line, sizeof(line), f))
+        at = strstr(line, interface);
+    (void)fclose(f);
+    CHECK(e, at != NULL);
+    at += strlen(interface) + 1;
+    for (int i = 0; i < 9; i++)
+        sent = strtoull(at, &at, 10);
+    return sent;
+}
+
+static void count_crossing(ranks_env *e, both *b, const struct crossing *c)
+{
+    uint32_t host = c->places[e->rank] == 'b';
+    uint64_t count = c->dtype == XRAY_F32 ? CROSSING : 2 * CROSSING;
+    uint64_t expected = b->bytes / e->size * c->sends[host];
+    fill_random(b->in, b->bytes, c->dtype, e->rank);
+    memcpy(b->tcp_out, b->in, b->bytes);
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    ranks_meet(e);
+    uint64_t wire = read_sent(e, "wire");
+    uint64_t loop = read_sent(e, "lo");
+    ranks_meet(e);
+    CHECK_OK(e,
+             e->comm->all_reduce(e->world, NULL, b->tcp_out, count, c->dtype));
+    ranks_meet(e);
+    wire = read_sent(e, "wire") - wire;
+    loop = read_sent(e, "lo") - loop;
+    memcpy(b->shm_out, b->in, b->bytes);
+    CHECK_OK(e,
+             b->shm->all_reduce(b->group, NULL, b->shm_out, count, c->dtype));
+    CHECK(e, memcmp(b->tcp_out, b->shm_out, b->bytes) == 0);
+    /* Headers, acknowledgements and what is sent again come on top. */
+    if (wire < expected || wire > expected + expected / 10 ||
+        loop > b->bytes / 10)
+        (void)fprintf(stderr,
+                      "host %c of %s sent %llu bytes, and %llu to itself; %llu "
+                      "and few are expected\n",
+                      'a' + (char)host, c->places, (unsigned long long)wire,
+                      (unsigned long long)loop, (unsigned long long)expected);
+    CHECK(e, wire >= expected && wire <= expected + expected / 10);
+    CHECK(e, loop <= b->bytes / 10);
+}
+
+static void cross_once(ranks_env *e)
+{
+    const char *places = getenv("XRAY_TEST_PLACES");
+    both b = begin_both(e);
+    CHECK(e, places != NULL);
+    b.bytes = CROSSING * sizeof(float);
+    b.in = ranks_alloc(e, b.bytes);
+    b.tcp_out = ranks_alloc(e, b.bytes);
+    b.shm_out = ranks_alloc(e, b.bytes);
+    for (size_t i = 0; i < sizeof(crossings) / sizeof(*crossings); i++)
+        if (strcmp(crossings[i].places, places) == 0)
+            count_crossing(e, &b, &crossings[i]);
     b.shm->destroy(b.shm_self);
 }
 
@@ -235,6 +339,7 @@ static void go_through_losses(ranks_env *e)
 
 const scenario ranks_scenarios[] = {
     { "bits", compare_with_shm, 60000 },
+    { "crossing", cross_once, 60000 },
     { "cut", cut_line, 60000 },
     { "cut_in_work", cut_line_in_work, 60000 },
     { "unheard", end_unheard, 60000 },
@@ -251,7 +356,7 @@ static void skip_without_hosts(void)
 
 static void bits_are_those_of_shm_wherever_ranks_are(void **state)
 {
-    static const char *const placements[] = { "ab",      "aab",     "abab",
+    static const char *const placements[] = { "ab",      "aab",     "aaab",
                                               "abba",    "babab",   "aabbab",
                                               "bbabaab", "aaaabbbb" };
     (void)state;
@@ -259,6 +364,18 @@ static void bits_are_those_of_shm_wherever_ranks_are(void **state)
         uint32_t size = (uint32_t)strlen(placements[i]);
         hosts_place(hosts_are_there() ? placements[i] : NULL);
         ranks_run("bits", size, NULL);
+    }
+}
+
+static void between_hosts_go_the_bytes_of_one_rank(void **state)
+{
+    static const char *const placements[] = { "aabb", "aaab", "abab",
+                                              "aaaabbbb" };
+    (void)state;
+    skip_without_hosts();
+    for (size_t i = 0; i < sizeof(placements) / sizeof(*placements); i++) {
+        hosts_place(placements[i]);
+        ranks_run("crossing", (uint32_t)strlen(placements[i]), NULL);
     }
 }
 
@@ -299,6 +416,7 @@ int main(int argc, char **argv)
         print_message("without hosts: %s\n", why);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_those_of_shm_wherever_ranks_are),
+        cmocka_unit_test(between_hosts_go_the_bytes_of_one_rank),
         cmocka_unit_test(cut_lines_are_noticed),
         cmocka_unit_test(stopped_processes_are_waited_for),
         cmocka_unit_test(losses_change_no_bits),
