@@ -79,6 +79,27 @@ four zero3 --set run.train=zero3
 hosts localhost:2,b:2
 four mixed --set run.train=zero3
 ! grep -q 'regions are copied' "$work/err" || fail "mixed: $(cat "$work/err")"
+# Over TLS, where no collective goes from host to host.
+hosts localhost:1,b:1
+apart=(--set run.ranks=2 --set placement.actor=0 --set placement.rollout=1 --set trainer.total_training_steps=2)
+run apart "${apart[@]}" --set run.runtime=local
+if "$XRAY_BIN" check "$work/run.ini" "${net[@]}" "${apart[@]}" --set runtime.tls=true >/dev/null 2>"$work/err"; then
+    run tls "${net[@]}" "${apart[@]}" --set runtime.tls=true
+    same_checkpoint "$work/apart/global_step_2" "$work/tls/global_step_2"
+    # The library is missing on the other host.
+    mkdir "$work/none"
+    touch "$work/none/libgnutls.so.30" "$work/none/libgnutls.so"
+    hosts localhost:1,b:1 "ip netns exec {host} env LD_LIBRARY_PATH=$work/none $mark $XRAY_BIN workhorse {address}"
+    if train "$work/other" "${net[@]}" "${apart[@]}" --set runtime.tls=true >/dev/null 2>"$work/err"; then
+        fail "a host without the library is not refused"
+    fi
+    grep -qF "[runtime] tls is true, but this host has no GnuTLS of version 3.6.5 or later; install libgnutls30" "$work/err" ||
+        fail "no library on the other host: $(cat "$work/err")"
+else
+    grep -qF "this host has no GnuTLS" "$work/err" || fail "TLS is refused: $(cat "$work/err")"
+    echo "skipped: a run over TLS: this host has no GnuTLS"
+fi
+nothing_left tls
 hosts a:2,b:2
 if [ "${1:-}" = all ]; then
     four stage3 --set run.train=zero3 --set train.zero3.stage=3
