@@ -203,6 +203,8 @@ static void failed_launchers_are_reported(void **state)
                         "actor it: starting /no/such/launcher {host}: No "
                         "such file or directory");
     assert_int_equal(door_spawn("-oProxyCommand=x"), XRAY_E_ARG);
+    assert_int_equal(door_spawn("-v"), XRAY_E_ARG);
+    assert_int_equal(door_spawn(""), XRAY_E_ARG);
     assert_int_equal(door_spawn("a;b"), XRAY_E_ARG);
     assert_string_equal(door.said,
                         "actor it: \"a;b\" is not the name of a host");

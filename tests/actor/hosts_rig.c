@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -161,6 +162,9 @@ int run_actor(const char *address)
     if (status != XRAY_OK)
         (void)fprintf(stderr, "%s\n", said);
     ops->destroy(a.self);
+    /* Only what the runtime opened is closed, so the standard input is open. */
+    if (fcntl(STDIN_FILENO, F_GETFD) < 0)
+        return 8;
     return status == XRAY_OK ? 0 : 9;
 }
 
