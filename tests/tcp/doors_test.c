@@ -238,7 +238,7 @@ static void what_was_heard_opens_no_door(void **state)
     finish_house(&h);
 }
 
-/* More guests than there are seats say nothing. */
+/* More guests than there are seats say nothing: the oldest give theirs up. */
 static void silent_guests_delay_nobody(void **state)
 {
     int fds[100];
@@ -248,9 +248,11 @@ static void silent_guests_delay_nobody(void **state)
     for (size_t i = 0; i < 100; i++)
         fds[i] = knock(&h);
     uint64_t start = ranks_ms();
+    expect_refusal(fds[0]);
     finish_house(&h);
     assert_true(ranks_ms() - start < 4000); /* less than their time */
-    for (size_t i = 0; i < 100; i++)
+    assert_non_null(strstr(h.log, "too many connections say nothing"));
+    for (size_t i = 1; i < 100; i++)
         (void)close(fds[i]);
 }
 
