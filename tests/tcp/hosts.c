@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Makes and removes network namespaces by the programs `ip` and `tc`. Their
- * names hold the process that made them, and ranks find them by the
- * environment.
+ * names hold the process that made them, ranks find them by the environment,
+ * and no other program sees them.
  */
 #define _GNU_SOURCE
 #include "tests/tcp/hosts.h"
@@ -12,6 +12,8 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <spawn.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -84,6 +86,16 @@ static int set_up_hosts(const char *base)
     return good;
 }
 
+/* Names are files. Where nobody else sees them they end with this program,
+ * however that ends, and so do the namespaces. */
+static int hide_names(void)
+{
+    (void)mkdir("/run/netns", 0755);
+    return unshare(CLONE_NEWNS) == 0 &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", "/run/netns", "tmpfs", 0, NULL) == 0;
+}
+
 const char *hosts_make(void)
 {
     char base[32];
@@ -93,7 +105,7 @@ const char *hosts_make(void)
         return "there is no program ip";
     (void)snprintf(base, sizeof(base), "xray%d", (int)getpid());
     (void)setenv("XRAY_TEST_HOSTS", base, 1);
-    if (set_up_hosts(base))
+    if (hide_names() && set_up_hosts(base))
         return NULL;
     hosts_remove();
     return "this system makes no network namespaces with virtual interfaces";
