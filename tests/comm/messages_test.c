@@ -10,13 +10,6 @@
 
 #include <xray/numerics.h>
 
-/* ThreadSanitizer finds nothing among processes. */
-#ifdef __SANITIZE_THREAD__
-#define SEES_THREADS_ONLY 1
-#else
-#define SEES_THREADS_ONLY 0
-#endif
-
 #define GUARD 8 /* bytes after a buffer that must not change */
 #define GUARD_BYTE 0x5a
 

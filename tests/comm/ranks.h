@@ -34,6 +34,13 @@ typedef struct meeting {
     comm_record traces[MOST_RANKS];
 } meeting;
 
+/* ThreadSanitizer finds nothing among processes. */
+#ifdef __SANITIZE_THREAD__
+#define SEES_THREADS_ONLY 1
+#else
+#define SEES_THREADS_ONLY 0
+#endif
+
 typedef struct ranks_env {
     uint32_t rank;
     uint32_t size;

@@ -15,13 +15,6 @@
 #include "core/base/hash.h"
 #include "plugins/device-cpu/device.h"
 
-/* ThreadSanitizer finds nothing among processes that have one thread each. */
-#ifdef __SANITIZE_THREAD__
-#define SEES_THREADS_ONLY 1
-#else
-#define SEES_THREADS_ONLY 0
-#endif
-
 #define GUARD 8 /* elements after a buffer that must not change */
 #define GUARD_BYTE 0x5a
 
