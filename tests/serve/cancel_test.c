@@ -9,9 +9,14 @@
 #include "tests/serve/engine.h"
 #include "tests/stopper.h"
 
+/* Large enough that each call takes longer than a look may be away. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WIDTH "\"hidden_size\": 128, \"intermediate_size\": 352, "
+#else
+#define WIDTH "\"hidden_size\": 256, \"intermediate_size\": 704, "
+#endif
 static const char wide[] =
-    "{\"model_type\": \"llama\", \"hidden_size\": 256, "
-    "\"intermediate_size\": 704, \"num_hidden_layers\": 6, "
+    "{\"model_type\": \"llama\", " WIDTH "\"num_hidden_layers\": 6, "
     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
     "\"vocab_size\": 4000, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, "
     "\"tie_word_embeddings\": false, \"max_position_embeddings\": 512}";
