@@ -366,7 +366,7 @@ static int advance_frame(xr_tcp_conn *conn, uint64_t n,
 int xr_tcp_read(xr_tcp_conn *conn)
 {
     const uint64_t most = conn->total + AT_ONCE;
-    /* What TLS holds back, no event of the socket tells. */
+    /* No event of the socket tells of bytes that TLS holds. */
     while (!conn->bad && (conn->total < most || xr_tls_holds(conn->tls))) {
         xr_tcp_frame next;
         ssize_t n = receive_bytes(conn, &next);

@@ -18,7 +18,7 @@
 
 #define XR_TLS_KEY 32u
 #define XR_TLS_FIRST_BYTE 0x16 /* of each connection over TLS */
-/* What is said where the library is not found. */
+/* Says that the library was not found. */
 #define XR_TLS_MISSING \
     "this host has no GnuTLS of version 3.6.5 or later; install libgnutls30"
 
@@ -46,7 +46,7 @@ const char *xr_tls_why(const xr_tls *tls);
 void xr_tls_admit(xr_tls *tls);
 
 /* As sendmsg: takes bytes of the pieces, up to a record, or fails with EAGAIN.
- * What it took may still have to be sent, by the next call or xr_tls_flush. */
+ * The next call or xr_tls_flush may still have to send bytes that it took. */
 ssize_t xr_tls_send(xr_tls *tls, const struct iovec *pieces, int count);
 /* 0, EAGAIN or another errno. */
 int xr_tls_flush(xr_tls *tls);

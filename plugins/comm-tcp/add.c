@@ -184,7 +184,7 @@ static void add_piece(tcp_sums *s, uint64_t bytes)
 {
     const tcp_channel *all = &s->group->all;
     uint64_t count = bytes / xr_collective_width(s->call->dtype);
-    /* What an all-reduce adds it has read and sends on. */
+    /* An all-reduce has read its sum and sends it on, so that stays cached. */
     strip whole = { .sums = s,
                     .count = count,
                     .stream = s->call->call == XRAY_COMM_REDUCE_SCATTER &&

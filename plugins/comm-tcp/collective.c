@@ -183,8 +183,8 @@ tcp_segment tcp_share_of(const xray_comm_group *group, const tcp_call *call,
     return (tcp_segment){ in + index * call->bytes, call->bytes };
 }
 
-/* What the ranks of this rank's block add for other hosts: each has of the
- * others the parts whose sums it sends. */
+/* Plans the sums that the ranks of this rank's block make for other hosts: each
+ * rank gets from the others the parts whose sums it sends. */
 static void plan_block(xray_comm_group *group, const tcp_call *call)
 {
     const tcp_layout *l = &group->layout;

@@ -117,7 +117,7 @@ static uint64_t read_line(tcp_peer *peer, struct iovec *parts, size_t count)
     if (peer->deaf == 2)
         return 0;
     if (peer->ring_in) {
-        /* What a rank wrote before it ended is there once its end is known. */
+        /* A rank's last bytes are there once its end is known. */
         uint32_t hung = peer->hung;
         uint64_t read = tcp_ring_read(peer, parts, count);
         if (!read && hung)

@@ -137,9 +137,9 @@ static uint64_t count_ready(const running *r, uint32_t index, uint32_t lane)
     return have < out->total ? have : out->total;
 }
 
-/* What a rank of this host adds for others goes some pieces before what it adds
- * for itself, since those wait for it; but not more, or they would fill its
- * line while it waits for what is behind them. */
+/* Pieces that a rank of this host adds for others go before those that it adds
+ * for itself, since the others wait for it; but only some, or they would fill
+ * its line while it waits for the pieces behind them. */
 static int is_turn(const tcp_flow *flow, uint32_t lane)
 {
     const tcp_run_of_bytes *part = &flow->out[TCP_PART];

@@ -202,7 +202,7 @@ typedef struct tcp_flow {
     uint32_t arrived;
 } tcp_flow;
 
-/* What a rank copies from its own part of a call. */
+/* The bytes that a rank copies from its own part of a call. */
 typedef struct tcp_copy {
     const char *from;
     char *to;
@@ -380,7 +380,7 @@ void tcp_line_take(tcp_peer *peer, char *to, tcp_run_of_bytes *run);
  * and what comes is dropped. */
 void tcp_line_abandon(tcp_peer *peer);
 void tcp_run_advance(tcp_run_of_bytes *run, uint64_t bytes);
-/* What comes next in one frame. */
+/* The bytes that the next frame carries. */
 tcp_segment tcp_run_next(const tcp_run_of_bytes *run);
 tcp_frame tcp_frame_of(const tcp_channel *channel, const tcp_call *call,
                        uint32_t kind);

@@ -329,7 +329,7 @@ static void malformed_bytes_end_an_actor(void **state)
                          (uint64_t)frames[i].size);
         assert_int_equal(status, XRAY_E_PEER);
         rig_says(err.text, "method garbage", frames[i].says, NULL);
-        /* What it sent besides is taken while another one is waited for. */
+        /* Its further bytes are taken while another one is waited for. */
         RIG_OK(xr_actor_ask(other, "pass_time", 20000, &err, 100u));
         status = xr_actor_ask(actor, "garbage", 20000, &err, "", UINT64_C(0));
         assert_int_equal(status, XRAY_E_PEER);

@@ -73,7 +73,7 @@ static void memory_is_shared_within_a_host(void **state)
     assert_true(ask_total(peers[0]) - before[1] < 10000);
     assert_true(peers[0]->conn.total - before[0] < 100000);
     assert_int_equal(notes, 0);
-    /* What is written to the region of an actor is seen there. */
+    /* An actor sees bytes that are written to its region. */
     send_text(peers[0], "m", NULL);
     expect_text(peers[0], "region");
     xray_region *theirs = ops->region_find(self, peers[0], 1);

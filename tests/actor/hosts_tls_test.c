@@ -18,7 +18,7 @@ static const char marker[] = "a text that only the two ends may read";
 
 /* ---- the wire ------------------------------------------------------------ */
 
-/* What one side has sent. */
+/* The bytes that one side has sent. */
 typedef struct record {
     size_t size;
     unsigned char bytes[1 << 16];
@@ -178,8 +178,8 @@ static int shows_marker(const record *seen)
     return shows_bytes(seen, marker, sizeof(marker));
 }
 
-/* What the first message offers: extensions of RFC 8446, 4.2.1 and 4.2.9, with
- * one value each. */
+/* The first message offers one version and one way to exchange keys: extensions
+ * of RFC 8446, 4.2.1 and 4.2.9, with one value each. */
 static void nothing_less_is_offered(void **state)
 {
     static const unsigned char version[] = { 0, 43, 0, 3, 2, 3, 4 };
@@ -200,7 +200,7 @@ static void frames_cannot_be_read(void **state)
         door.tls = tls;
         (void)door_await_actor(NULL);
         let_actor_in((int)tls);
-        /* What is read until then has a bound, far from which it is. */
+        /* Far fewer bytes are read until then than the bound allows. */
         assert_in_range(wire.up.size, 100, XR_TCP_TLS_MOST / 2);
         assert_int_equal(door.ops->send(door.self, door.peer, marker,
                                         sizeof(marker), NULL, 0),
@@ -257,7 +257,7 @@ static void changed_bytes_are_noticed(void **state)
     (void)close(wire.run);
 }
 
-/* What an actor sent once is worth nothing later. */
+/* Bytes that an actor sent once are worth nothing later. */
 static void repeated_bytes_are_refused(void **state)
 {
     static record before;

@@ -81,7 +81,7 @@ static void identities_of_functions_hold(void **state)
     UNEQUAL(unequal);
 }
 
-/* What is defined for real numbers has no value elsewhere: its real part is no
+/* Functions of real numbers have no value elsewhere: the real part is no
  * answer. A value that is real after all is one. */
 static void functions_of_real_numbers_have_no_other_values(void **state)
 {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What [runtime] tls would not encrypt, or cannot, is refused. rl.hosts_net runs
-# over it.
+# A run is refused if [runtime] tls would not encrypt all of it, or cannot.
+# rl.hosts_net runs over TLS.
 . "$(dirname "$0")/lib.sh"
 make_task
 sed -i "s/^\[run\]$/&\nranks = 2\nthreads = 1\ncomm = tcp\n[placement]\nactor = 0\nrollout = 1\n[run]/" "$work/run.ini"

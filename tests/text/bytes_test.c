@@ -149,8 +149,8 @@ static void parts_of_a_character_have_its_span(void **state)
     xm_tokenizer_close(tok);
 }
 
-/* What a post-processor adds has an empty span at the end of the text that it
- * stands at, so that spans are in order. */
+/* A token that a post-processor adds has an empty span at the end of the text
+ * that it stands at, so that spans are in order. */
 static void added_ends_have_empty_spans_at_the_ends(void **state)
 {
     (void)state;
