@@ -5,7 +5,6 @@
  */
 #include "core/base/tls.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "core/base/err.h"
+#include "core/base/library.h"
 
 #define RECORD 16384u   /* the most bytes that TLS encrypts at once */
 #define VERSION "3.6.5" /* TLS 1.3 with keys that are shared */
@@ -135,19 +135,10 @@ struct xr_tls {
 static int find_functions(functions *out)
 {
     void *symbols[NAMES];
-    const int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-    void *library = dlopen("libgnutls.so.30", how);
-    if (!library)
-        library = dlopen("libgnutls.so", how);
-    int found = library != NULL;
-    for (size_t i = 0; i < NAMES && found; i++) {
-        symbols[i] = dlsym(library, names[i]);
-        found = symbols[i] != NULL;
-    }
+    int found = xr_library_find("libgnutls.so.30", names, NAMES, symbols) ||
+                xr_library_find("libgnutls.so", names, NAMES, symbols);
     if (found)
         memcpy(out, symbols, sizeof symbols);
-    if (library)
-        (void)dlclose(library);
     return found && out->check_version(VERSION);
 }
 

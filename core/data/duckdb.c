@@ -7,7 +7,6 @@
 #define _GNU_SOURCE /* memfd_create */
 #include "core/data/duckdb.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/library.h"
 
 /* Values of duckdb_pending_state. */
 enum { TASKS_DONE, TASKS_LEFT, TASKS_FAILED, TASKS_ELSEWHERE };
@@ -73,17 +73,9 @@ static const char *const settings[] = {
 static int find_functions(functions *out)
 {
     void *symbols[NAMES];
-    void *library =
-        dlopen("libduckdb.so", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    int found = library != NULL;
-    for (size_t i = 0; i < NAMES && found; i++) {
-        symbols[i] = dlsym(library, names[i]);
-        found = symbols[i] != NULL;
-    }
+    int found = xr_library_find("libduckdb.so", names, NAMES, symbols);
     if (found)
         memcpy(out, symbols, sizeof symbols);
-    if (library)
-        (void)dlclose(library);
     return found;
 }
 
