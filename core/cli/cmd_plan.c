@@ -63,6 +63,11 @@ static void put_machine_lines(const xr_run *s, const xr_resources *r,
                       100.0 * (double)r->bytes /
                           (double)r->machine.memory_bytes);
     }
+    for (size_t p = 0; p < r->count; p++)
+        if (r->parts[p].plan.offloaded)
+            xr_str_printf(out, "host          %s of moments of %s on a rank\n",
+                          xr_bytes_text(r->parts[p].plan.offloaded, text),
+                          r->parts[p].who);
     if (r->checkpoint_bytes)
         xr_str_printf(out, "checkpoint    %s\n",
                       xr_bytes_text(r->checkpoint_bytes, text));

@@ -245,6 +245,8 @@ static uint64_t saved_model_bytes(const xr_run *run, const xr_resources *r,
     }
     if (p == r->parts && r->parameters)
         weights = r->parameters * sizeof(float);
+    for (uint32_t i = 0; i < width; i++)
+        optimizer = add_saturated(optimizer, p->plan.offloaded);
     return add_saturated(weights, optimizer);
 }
 

@@ -242,6 +242,9 @@ typedef struct xray_plan {
     uint32_t chunks;    /* parts of the model that each stage has, one after the
                          * other; 0: one */
     uint32_t reserved;
+    /* train: bytes of the optimizer's state that are offloaded to host memory,
+     * which `bytes` leaves out. */
+    uint64_t offloaded;
 } xray_plan;
 
 #endif

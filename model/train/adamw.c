@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <xray/numerics.h>
 
@@ -89,6 +90,34 @@ static xray_status alloc_state(xm_adamw *adamw, const char *owner,
                          bytes);
 }
 
+/* Opens the memory of streamed moments, and returns where it is. */
+static xray_status open_stream(xm_adamw *adamw, const char *owner, float **out,
+                               xr_err *err)
+{
+    uint64_t bytes =
+        xm_adamw_state_bytes(adamw->layout, adamw->options.all_elements);
+    xray_status status = xm_moments_open(&adamw->stream, adamw->device,
+                                         adamw->device_self, bytes, owner, err);
+    *out = adamw->stream.host;
+    return status;
+}
+
+static xray_status open_senders(xm_adamw *adamw, const char *owner, xr_err *err)
+{
+    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
+    xray_status status = adamw->device->info(adamw->device_self, &info);
+    if (status != XRAY_OK)
+        return xr_fail(err, status,
+                       "%s: the device gives no information about itself",
+                       owner);
+    for (uint32_t i = 0;
+         !info.host_memory && i < XM_ADAMW_SENDERS && status == XRAY_OK; i++)
+        status = xm_staging_open(&adamw->senders[i], adamw->device,
+                                 adamw->device_self, owner,
+                                 sizeof(adamw->host_scalars), err);
+    return status;
+}
+
 static xray_status alloc_moments(xm_adamw *adamw, const char *owner,
                                  xr_err *err)
 {
@@ -104,6 +133,10 @@ static xray_status alloc_moments(xm_adamw *adamw, const char *owner,
     adamw->scalars = memory;
     adamw->squares = (uint64_t *)(void *)((char *)memory + SQUARES_OFFSET);
     float *given = adamw->options.memory;
+    if (adamw->options.streamed)
+        status = open_stream(adamw, owner, &given, err);
+    if (status != XRAY_OK)
+        return status;
     for (uint32_t b = 0; b < 2 * layout->bucket_count; b++) {
         uint32_t bucket = b / 2;
         uint64_t count =
@@ -137,6 +170,8 @@ xray_status xm_adamw_create(const xm_layout *layout,
     adamw->options = *options;
     xm_adamw_set_steps(adamw, 0);
     xray_status status = alloc_moments(adamw, owner, err);
+    if (status == XRAY_OK)
+        status = open_senders(adamw, owner, err);
     if (status != XRAY_OK) {
         xm_adamw_destroy(adamw);
         return status;
@@ -149,12 +184,16 @@ void xm_adamw_destroy(xm_adamw *adamw)
 {
     if (!adamw)
         return;
-    for (uint32_t b = 0; b < adamw->layout->bucket_count; b++) {
-        if (adamw->m && !adamw->options.memory)
+    int own = !adamw->options.memory && !adamw->options.streamed;
+    for (uint32_t b = 0; own && b < adamw->layout->bucket_count; b++) {
+        if (adamw->m)
             adamw->device->free(adamw->device_self, adamw->m[b]);
-        if (adamw->v && !adamw->options.memory)
+        if (adamw->v)
             adamw->device->free(adamw->device_self, adamw->v[b]);
     }
+    xm_moments_close(&adamw->stream);
+    for (uint32_t i = 0; i < XM_ADAMW_SENDERS; i++)
+        xm_staging_close(&adamw->senders[i]);
     adamw->device->free(adamw->device_self, adamw->scalars);
     free(adamw->m);
     free(adamw->v);
@@ -173,7 +212,7 @@ void xm_adamw_set_steps(xm_adamw *adamw, uint64_t steps)
     }
 }
 
-static xray_status update_run(const xm_adamw *adamw, const xm_adamw_run *run,
+static xray_status update_run(xm_adamw *adamw, const xm_adamw_run *run,
                               float *const *weights, float *const *grads)
 {
     const xm_adamw_options *options = &adamw->options;
@@ -191,7 +230,24 @@ static xray_status update_run(const xm_adamw *adamw, const xm_adamw_run *run,
         .weight_decay = run->decay ? (float)options->weight_decay : 0.0f,
         .out_dtype = XRAY_F32,
     };
-    return adamw->device->adamw(adamw->device_self, NULL, &call);
+    return options->streamed
+               ? xm_moments_update(&adamw->stream, &call)
+               : adamw->device->adamw(adamw->device_self, NULL, &call);
+}
+
+static xray_status send_scalars(xm_adamw *adamw, xr_err *err)
+{
+    xm_staging *sender = &adamw->senders[adamw->sent++ % XM_ADAMW_SENDERS];
+    const float *from = adamw->host_scalars;
+    xray_status status = xm_staging_begin(sender, 1, err);
+    if (status != XRAY_OK)
+        return status;
+    if (sender->memory.data)
+        from = memcpy(sender->memory.data, from, sizeof(adamw->host_scalars));
+    status =
+        adamw->device->copy(adamw->device_self, NULL, adamw->scalars, from,
+                            sizeof(adamw->host_scalars), XRAY_COPY_TO_DEVICE);
+    return status == XRAY_OK ? xm_staging_end(sender, err) : status;
 }
 
 xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
@@ -204,14 +260,14 @@ xray_status xm_adamw_step(xm_adamw *adamw, float *const *weights,
     adamw->host_scalars[1] = (float)clip;
     adamw->host_scalars[2] = (float)(1.0 - power1);
     adamw->host_scalars[3] = (float)(1.0 - power2);
-    xray_status status = adamw->device->copy(
-        adamw->device_self, NULL, adamw->scalars, adamw->host_scalars,
-        sizeof(adamw->host_scalars), XRAY_COPY_TO_DEVICE);
+    xray_status status = send_scalars(adamw, err);
     for (uint32_t i = 0; status == XRAY_OK && i < adamw->run_count; i++) {
         if (xr_stop_check(adamw->calls, err) != XRAY_OK)
             return XRAY_E_CANCELED;
         status = update_run(adamw, &adamw->runs[i], weights, grads);
     }
+    if (status == XRAY_OK && adamw->options.streamed)
+        status = xm_moments_join(&adamw->stream);
     if (status != XRAY_OK)
         return xr_fail(err, status, "the optimizer's update failed");
     adamw->steps++;

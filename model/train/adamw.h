@@ -9,6 +9,10 @@
 
 #include "core/base/services.h"
 #include "model/nn/decoder.h"
+#include "model/train/host_memory.h"
+#include "model/train/moments.h"
+
+#define XM_ADAMW_SENDERS 2u
 
 typedef struct xm_adamw_options {
     double beta1;
@@ -19,7 +23,8 @@ typedef struct xm_adamw_options {
                     * they are allocated on the device */
     uint32_t all_elements; /* 1: this rank holds the moments of all elements,
                             * even where the layout is sharded */
-    uint32_t reserved;
+    uint32_t streamed;     /* 1: the moments are in page-locked host memory, and
+                            * each update takes them through the device */
 } xm_adamw_options;
 
 /* Consecutive elements of a bucket's range that share their weight decay. */
@@ -35,8 +40,10 @@ typedef struct xm_adamw {
     void *device_self;
     const xm_layout *layout;
     xm_adamw_options options;
-    float **m;         /* [bucket_count] [dev], exp_avg of each range */
-    float **v;         /* [bucket_count] [dev], exp_avg_sq of each range */
+    float **m;         /* [bucket_count] [dev], exp_avg of each range; streamed
+                        * ones are in host memory */
+    float **v;         /* [bucket_count] likewise, exp_avg_sq of each range */
+    xm_moments stream; /* of streamed moments */
     float *scalars;    /* [dev] [4], the scalars of xray_adamw */
     uint64_t *squares; /* [dev] [XRAY_SQUARES_WORDS], for xm_grad_squares */
     xm_adamw_run *runs;
@@ -50,6 +57,11 @@ typedef struct xm_adamw {
                      * same bits on every machine; pow() does not promise that */
     double power2;
     float host_scalars[4];
+    /* Where the device copies them from, by turns, so that an update need not
+     * wait for the one before it; without memory on a device that computes in
+     * host memory. */
+    xm_staging senders[XM_ADAMW_SENDERS];
+    uint64_t sent;
 } xm_adamw;
 
 /* Allocates the moments of the rank's shares (tag OPTIMIZER) and sets them to

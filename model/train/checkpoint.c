@@ -13,6 +13,7 @@
 #include "core/base/file.h"
 #include "core/base/str.h"
 #include "model/hf/safetensors.h"
+#include "model/train/host_memory.h"
 
 #define FORMAT "xray.adamw/1"
 #define STATE_NAME_CAP (XM_NAME_CAP + 16)
@@ -73,12 +74,6 @@ static size_t state_count(const xm_layout *layout)
 static const xm_param *state_param(const xm_layout *layout, size_t i)
 {
     return &layout->params[first_trained_param(layout) + i / 2];
-}
-
-static int has_host_memory(const xray_device_ops *device, void *self)
-{
-    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
-    return device->info(self, &info) == XRAY_OK && info.host_memory;
 }
 
 /* ---- writing ------------------------------------------------------------ */
@@ -170,7 +165,8 @@ xray_status xm_optim_save_share(const xm_adamw *adamw, const xm_layout *whole,
                              .count = state_count(adamw->layout),
                              .ctx = &source,
                              .piece = optim_piece,
-                             .calls = adamw->calls };
+                             .calls = adamw->calls,
+                             .on_host = adamw->options.streamed };
     status = xm_share_save(&from, parts, status, agreement, err);
     xm_st_parts_close(parts);
     free_optim_out(&out);
@@ -370,7 +366,8 @@ xray_status xm_optim_restore(const xm_optim *optim, xm_adamw *adamw,
 {
     const xm_layout *layout = adamw->layout;
     float *buffer = NULL;
-    if (!has_host_memory(adamw->device, adamw->device_self)) {
+    if (!adamw->options.streamed &&
+        !xm_computes_on_host(adamw->device, adamw->device_self)) {
         buffer = xr_calloc(PIECE, sizeof(float));
         if (!buffer)
             return xr_fail(err, XRAY_E_NOMEM,

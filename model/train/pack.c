@@ -11,6 +11,10 @@
 #include <string.h>
 
 #include "core/base/str.h"
+#include "model/train/host_memory.h"
+
+/* A slot of the host's arrays is part 1u << slot, and all others are this. */
+#define PACKED_PART (1u << XM_PACK_SLOTS)
 
 /* The arrays that host and device both hold, in one block of memory; each array
  * is padded to a cache line. */
@@ -32,7 +36,8 @@ struct xm_packer {
     xm_pack_limits limits;
     int has_parents; /* 1: the device supports parent rows */
     void *device_block;
-    void *host_block; /* NULL: the host reads and writes device memory itself */
+    xm_staging staging; /* the host's arrays; without memory where it reads and
+                         * writes device memory itself */
     pack_arrays dev;
     pack_arrays host;
     void *whole_block; /* NULL: no ranks divide rows */
@@ -146,14 +151,18 @@ static xray_status alloc_packer(xm_packer *packer, const char *owner,
     packer->host = packer->dev;
     packer->token = xr_calloc(3 * (size_t)limits->tokens + 1, 4);
     if (!info.host_memory)
-        packer->host_block = xr_calloc(block_words(limits), 4);
-    if (!packer->token || (!info.host_memory && !packer->host_block))
+        status = xm_staging_open(&packer->staging, packer->device,
+                                 packer->device_self, owner,
+                                 xm_packer_bytes(limits), err);
+    if (status != XRAY_OK)
+        return status;
+    if (!packer->token)
         return xr_fail(err, XRAY_E_NOMEM, "%s: no host memory for packing",
                        owner);
     packer->item_row = packer->token + limits->tokens;
     packer->item_col = packer->item_row + limits->tokens;
-    if (packer->host_block)
-        divide_block(packer->host_block, limits, &packer->host);
+    if (packer->staging.memory.data)
+        divide_block(packer->staging.memory.data, limits, &packer->host);
     packer->whole = packer->host;
     return is_divided(limits) ? alloc_whole(packer, owner, err) : XRAY_OK;
 }
@@ -186,8 +195,8 @@ void xm_packer_destroy(xm_packer *packer)
 {
     if (!packer)
         return;
+    xm_staging_close(&packer->staging);
     packer->device->free(packer->device_self, packer->device_block);
-    free(packer->host_block);
     free(packer->whole_block);
     free(packer->place);
     free(packer->token);
@@ -468,18 +477,6 @@ static xray_status gather_items(xm_packer *packer, const float *items,
 
 /* ---- moving to the device, and back ------------------------------------- */
 
-static xray_status upload_array(xm_packer *packer, void *to, const void *from,
-                                uint64_t words, xr_err *err)
-{
-    if (!packer->host_block || words == 0)
-        return XRAY_OK;
-    xray_status status = packer->device->copy(
-        packer->device_self, NULL, to, from, words * 4, XRAY_COPY_TO_DEVICE);
-    return status == XRAY_OK
-               ? XRAY_OK
-               : xr_fail(err, status, "copying a batch to the device failed");
-}
-
 static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
                                xr_err *err)
 {
@@ -505,18 +502,21 @@ static xray_status upload_pack(xm_packer *packer, const xm_pack *pack,
         { d->context.first[1], h->context.first[1], runs },
     };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        xray_status status = upload_array(packer, parts[i].to, parts[i].from,
-                                          parts[i].words, err);
+        xray_status status =
+            xm_staging_copy(&packer->staging, parts[i].to, parts[i].from,
+                            parts[i].words * 4, err);
         if (status != XRAY_OK)
             return status;
     }
-    return XRAY_OK;
+    return xm_staging_end(&packer->staging, err);
 }
 
 xray_status xm_packer_fill(xm_packer *packer, const xray_batch *batch,
                            int value, xr_err *err, xm_packed *out)
 {
     xray_status status = check_batch(&packer->limits, batch, err);
+    if (status == XRAY_OK)
+        status = xm_staging_begin(&packer->staging, PACKED_PART, err);
     if (status != XRAY_OK)
         return status;
     xm_pack pack = { .ids = packer->dev.ids,
@@ -554,7 +554,7 @@ xray_status xm_packer_collect(xm_packer *packer, const float *items,
     xray_status status = gather_items(packer, items, &from);
     if (is_divided(&packer->limits))
         count = (uint64_t)packer->most * packer->limits.context.ranks;
-    if (status == XRAY_OK && packer->host_block && count) {
+    if (status == XRAY_OK && packer->staging.memory.data && count) {
         status = packer->device->copy(packer->device_self, NULL,
                                       packer->host.slots[0], from,
                                       count * sizeof(float), XRAY_COPY_TO_HOST);
@@ -575,6 +575,9 @@ xray_status xm_packer_spread(xm_packer *packer, const float *per_token,
 {
     float *host = packer->host.slots[slot];
     uint32_t first = packer->limits.context.rank * packer->most;
+    xray_status status = xm_staging_begin(&packer->staging, 1u << slot, err);
+    if (status != XRAY_OK)
+        return status;
     for (uint32_t i = 0; i < packer->count; i++) {
         float value = per_token[packer->token[i]];
         uint32_t place = find_place(packer, i) - first;
@@ -588,6 +591,7 @@ xray_status xm_packer_spread(xm_packer *packer, const float *per_token,
             host[place] = value;
     }
     *out_items = packer->dev.slots[slot];
-    return upload_array(packer, packer->dev.slots[slot], host, packer->own,
-                        err);
+    status = xm_staging_copy(&packer->staging, packer->dev.slots[slot], host,
+                             packer->own * sizeof(*host), err);
+    return status == XRAY_OK ? xm_staging_end(&packer->staging, err) : status;
 }

@@ -127,8 +127,9 @@ static xray_status write_pieces(const xm_share_source *from, xm_st_parts *parts,
         return xr_fail(err, status,
                        "the device gives no information about itself");
     w.line = malloc((CHUNK + 1) * sizeof(float));
-    w.copy = info.host_memory ? NULL : malloc(CHUNK * sizeof(float));
-    if (!w.line || (!info.host_memory && !w.copy))
+    int direct = info.host_memory || from->on_host;
+    w.copy = direct ? NULL : malloc(CHUNK * sizeof(float));
+    if (!w.line || (!direct && !w.copy))
         status = xr_fail(err, XRAY_E_NOMEM, "no memory to write a checkpoint");
     for (size_t i = 0; status == XRAY_OK && i < from->count; i++)
         status = write_piece(&w, i, err);

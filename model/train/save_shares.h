@@ -22,7 +22,7 @@ typedef struct xm_agreement {
 
 /* The elements of a tensor that this rank holds. */
 typedef struct xm_piece {
-    const float *data; /* [dev], or host memory on a device with host memory */
+    const float *data;     /* [dev], or host memory where the source says so */
     const xm_param *param; /* where its elements lie in the tensor */
     size_t tensor;         /* its number in the files */
     xm_range range;        /* of the parameter's elements */
@@ -37,6 +37,8 @@ typedef struct xm_share_source {
     const void *ctx;
     xm_piece (*piece)(const void *ctx, size_t i);
     const xray_call_service *calls; /* NULL: writing never ends early */
+    uint32_t on_host; /* 1: the pieces are in host memory on any device */
+    uint32_t reserved;
 } xm_share_source;
 
 /* Writes the files of `parts`. `ready` is the rank's status after it tried to

@@ -233,6 +233,8 @@ static xray_status alloc_token_arrays(xm_trainer *self, xr_err *err)
     return XRAY_OK;
 }
 
+/* Offloaded moments are in a mapped file on a device that computes in host
+ * memory, elsewhere in page-locked memory. */
 static xray_status
 create_moments(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
 {
@@ -243,6 +245,8 @@ create_moments(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
                                .all_elements = self->all_moments };
     xray_status status = XRAY_OK;
     if (options->offload_moments)
+        adamw.streamed = !xm_computes_on_host(self->device, self->device_self);
+    if (options->offload_moments && !adamw.streamed)
         status = xm_host_memory_map_file(
             &options->folder,
             xm_adamw_state_bytes(self->layout, adamw.all_elements), err,
@@ -333,22 +337,6 @@ create_decoder(xm_trainer *self, const xm_trainer_options *options, xr_err *err)
     return create_flights(self, options, err);
 }
 
-static xray_status check_offload(const xm_trainer *self,
-                                 const xm_trainer_options *options, xr_err *err)
-{
-    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
-    if (!options->offload_anything)
-        return XRAY_OK;
-    if (self->device->info(self->device_self, &info) == XRAY_OK &&
-        info.host_memory)
-        return XRAY_OK;
-    return xr_fail(
-        err, XRAY_E_CONFIG,
-        "[%s] offloading to host memory needs a device that computes in host "
-        "memory, as cpu does",
-        self->folder.section);
-}
-
 /* Digests what decides which collectives an instance makes, and its bits. */
 static uint64_t digest_setup(const xm_trainer *self, const xray_setup *setup,
                              const xm_trainer_options *options)
@@ -398,11 +386,9 @@ static xray_status create_parts(xm_trainer *self, const xray_setup *setup,
                             .group = self->tensor.group,
                             .ranks = self->tensor.size,
                             .rank = self->tensor.rank };
-    status = check_offload(self, options, err);
-    if (status == XRAY_OK)
-        status = xm_trainer_create_layout(&self->model, self->value_head,
-                                          &self->data, self->from_layer, err,
-                                          &self->layout);
+    status =
+        xm_trainer_create_layout(&self->model, self->value_head, &self->data,
+                                 self->from_layer, err, &self->layout);
     if (status == XRAY_OK)
         status = xm_trainer_create_layout(&whole, self->value_head, &self->data,
                                           self->from_layer, err, &self->whole);

@@ -42,17 +42,16 @@ typedef struct xm_trainer_options {
     double beta2;
     double eps;
     double weight_decay;
-    int64_t head_logits;       /* XM_TRAINER_LOGITS_* */
-    int64_t recompute;         /* XM_TRAINER_RECOMPUTE_* */
-    uint32_t offload_moments;  /* 1: the moments are in host memory */
-    uint32_t offload_anything; /* 1: the device must compute in host memory */
-    uint32_t all_moments; /* 1: each rank has the moments of all elements */
-    uint32_t overlap;     /* 1: full gradients are summed over ranks while the
-                           * last backward pass of a call goes on */
-    uint32_t sequence;    /* 1: the ranks of a slice divide the tokens along the
-                           * residual stream */
-    uint32_t stages;      /* of the pipeline; 0 and 1: the model is one */
-    uint32_t stage;       /* of this rank */
+    int64_t head_logits;      /* XM_TRAINER_LOGITS_* */
+    int64_t recompute;        /* XM_TRAINER_RECOMPUTE_* */
+    uint32_t offload_moments; /* 1: the moments are in host memory */
+    uint32_t all_moments;     /* 1: each rank has the moments of all elements */
+    uint32_t overlap;  /* 1: full gradients are summed over ranks while the
+                        * last backward pass of a call goes on */
+    uint32_t sequence; /* 1: the ranks of a slice divide the tokens along the
+                        * residual stream */
+    uint32_t stages;   /* of the pipeline; 0 and 1: the model is one */
+    uint32_t stage;    /* of this rank */
 } xm_trainer_options;
 
 /* Host arrays with one float per token: the outputs that the loss reads and the

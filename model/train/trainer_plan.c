@@ -227,9 +227,12 @@ static void plan_training(const xm_trainer_options *options,
                                             sizeof(float);
     out->bytes[XRAY_TAG_OPTIMIZER] =
         xm_adamw_bytes(layout, options->all_moments);
-    if (options->offload_moments)
-        out->bytes[XRAY_TAG_OPTIMIZER] -=
-            xm_adamw_state_bytes(layout, options->all_moments);
+    if (!options->offload_moments)
+        return;
+    out->offloaded = xm_adamw_state_bytes(layout, options->all_moments);
+    out->bytes[XRAY_TAG_OPTIMIZER] -= out->offloaded;
+    if (!xm_plans_on_host(load))
+        out->bytes[XRAY_TAG_WORKSPACE] += xm_moments_bytes();
 }
 
 static uint32_t name_recompute(const xm_trainer_options *options)

@@ -72,7 +72,7 @@ static void visit_grads(xm_block_visit *w)
 static void visit_moments(xm_block_visit *w)
 {
     const xm_adamw *adamw = w->self->adamw;
-    if (!adamw || adamw->options.memory)
+    if (!adamw || adamw->options.memory || adamw->options.streamed)
         return;
     for (uint32_t b = 0; b < adamw->layout->bucket_count; b++) {
         uint64_t count =
@@ -166,28 +166,36 @@ static xray_status sync_streams(xm_trainer *self)
     return status;
 }
 
-/* Copies the values of a tag to host memory, which stays mapped for the next
- * time. */
+/* Takes memory for the values of a tag: a mapped file where the device computes
+ * in host memory, elsewhere page-locked memory. */
+static xray_status take_memory(const xm_trainer *self, uint64_t bytes,
+                               xr_err *err, xm_host_memory *out)
+{
+    xm_host_memory_unmap(out);
+    return xm_computes_on_host(self->device, self->device_self)
+               ? xm_host_memory_map_file(&self->folder, bytes, err, out)
+               : xm_host_memory_lock(self->device, self->device_self,
+                                     self->owner, bytes, err, out);
+}
+
+/* Copies the values of a tag to host memory, which is kept for the next time.
+ * No copy uses it at that time: evict_tag, the only caller, syncs the streams
+ * first, and a tag is saved again only after restore_tag has synced them behind
+ * its copies. */
 static xray_status save_values(xm_trainer *self, uint32_t tag, xr_err *err)
 {
     xm_host_memory *memory = &self->host_copies[tag];
-    xray_device_info info = { .header = XRAY_HEADER(xray_device_info) };
     uint64_t bytes = 0;
     (void)visit_tag_blocks(self, tag, add_kept_bytes, &bytes);
     if (bytes == 0)
         return XRAY_OK;
-    if (memory->bytes < bytes) {
-        xm_host_memory_unmap(memory);
-        int file = self->device->info(self->device_self, &info) == XRAY_OK &&
-                   info.host_memory;
-        xray_status status =
-            file ? xm_host_memory_map_file(&self->folder, bytes, err, memory)
-                 : xm_host_memory_map(bytes, err, memory);
-        if (status != XRAY_OK)
-            return status;
-    }
+    xray_status status = XRAY_OK;
+    if (memory->bytes < bytes)
+        status = take_memory(self, bytes, err, memory);
+    if (status != XRAY_OK)
+        return status;
     char *at = memory->data;
-    xray_status status = visit_tag_blocks(self, tag, copy_block_out, &at);
+    status = visit_tag_blocks(self, tag, copy_block_out, &at);
     if (status == XRAY_OK)
         status = sync_streams(self);
     return status == XRAY_OK ? XRAY_OK

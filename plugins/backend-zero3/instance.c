@@ -8,13 +8,18 @@
 #include "core/base/str.h"
 #include "plugins/backend-zero3/zero3.h"
 
-static xray_status check_options(const z3_config *config, xr_err *err)
+static xray_status check_options(const z3_config *config, int on_host,
+                                 xr_err *err)
 {
     if (config->offload_param && config->stage != 3)
         return xr_fail_key(err, XRAY_E_CONFIG, NULL, "offload_param",
                            " = host needs stage = 3: at stage %" PRIi64
                            " every rank computes with all weights at once",
                            config->stage);
+    if (config->offload_param && !on_host)
+        return xr_fail_key(err, XRAY_E_CONFIG, NULL, "offload_param",
+                           " = host needs a device that computes in host "
+                           "memory, as cpu does");
     return XRAY_OK;
 }
 
@@ -46,7 +51,6 @@ static xm_trainer_options convert_options(const z3_config *config,
                          ? XM_TRAINER_RECOMPUTE_FULL
                          : XM_TRAINER_RECOMPUTE_SELECTIVE,
         .offload_moments = config->offload_optimizer != Z3_OFFLOAD_NONE,
-        .offload_anything = config->offload_optimizer || config->offload_param,
         .all_moments = ranks > 1 && config->stage == 0
     };
 }
@@ -65,10 +69,10 @@ static xray_subgroup all_ranks(const xray_world *world)
 
 static xray_status check_setup(const z3_config *config, const xray_model *model,
                                const xray_world *world,
-                               const xray_workload *load, xr_err *err,
-                               xm_config *out)
+                               const xray_workload *load, int on_host,
+                               xr_err *err, xm_config *out)
 {
-    xray_status status = check_options(config, err);
+    xray_status status = check_options(config, on_host, err);
     return status == XRAY_OK
                ? xm_trainer_check(Z3_SECTION, model, world, load, err, out)
                : status;
@@ -102,7 +106,8 @@ xray_status z3_plan(const xray_host *host, const void *config,
     xm_config parsed;
     xm_layout *layout = NULL;
     xray_subgroup all = all_ranks(world);
-    xray_status status = check_setup(config, model, world, load, &err, &parsed);
+    xray_status status = check_setup(config, model, world, load,
+                                     xm_plans_on_host(load), &err, &parsed);
     if (status == XRAY_OK)
         status = xm_trainer_create_layout(
             &parsed, load->outputs & XRAY_OUTPUT_VALUE, &all,
@@ -149,8 +154,9 @@ xray_status z3_create(const xray_setup *setup, const void *config,
 {
     xr_err err = { "" };
     xm_config model;
-    xray_status status =
-        check_setup(config, setup->model, setup->world, load, &err, &model);
+    int on_host = xm_computes_on_host(setup->device, setup->device_self);
+    xray_status status = check_setup(config, setup->model, setup->world, load,
+                                     on_host, &err, &model);
     z3 *self = status == XRAY_OK ? calloc(1, sizeof(*self)) : NULL;
     if (status == XRAY_OK && !self)
         status = xr_fail(&err, XRAY_E_NOMEM, "no memory for an instance");

@@ -239,7 +239,8 @@ AT(xray_plan, recompute, 192);
 AT(xray_plan, sequence, 196);
 AT(xray_plan, chunks, 200);
 AT(xray_plan, reserved, 204);
-SIZE(xray_plan, 208);
+AT(xray_plan, offloaded, 208);
+SIZE(xray_plan, 216);
 
 AT(xray_outputs, header, 0);
 AT(xray_outputs, logp, 8);

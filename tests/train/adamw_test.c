@@ -278,6 +278,83 @@ static void bias_corrections_survive_a_resume(void **state)
     assert_true(fabs(b.power2 - pow(options.beta2, 1000)) < 1e-12);
 }
 
+static xray_status update_nothing(void *self, xray_stream *stream,
+                                  const xray_adamw *call)
+{
+    (void)self;
+    (void)stream;
+    (void)call;
+    return XRAY_OK;
+}
+
+/* Updates follow each other without a wait for the device. */
+static void scalars_are_read_before_they_change(void **state)
+{
+    (void)state;
+    fixture f = { 0 };
+    xr_err err = { "" };
+    rig_device device = plain_device_open();
+    xray_device_ops ops = *device.ops;
+    ops.adamw = update_nothing;
+    device.ops = &ops;
+    open_fixture(&f, device, rig_tiny);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(xm_adamw_step(f.adamw, f.grads->buckets,
+                                       f.grads->buckets, 1.0 / (i + 1), 1,
+                                       &err),
+                         XRAY_OK);
+    assert_int_equal(ops.sync(device.self, NULL), XRAY_OK);
+    close_fixture(&f);
+}
+
+/* Moments in host memory, of more pieces than there are slots. */
+static void streamed_moments_have_the_same_bits(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 2 };
+    const uint64_t n = 4 * (uint64_t)XM_MOMENT_PIECE + 5;
+    rig_device device = rig_device_open(1);
+    xr_err err = { "" };
+    xm_moments stream;
+    float *data = calloc(5 * n, sizeof(*data));
+    float scalars[4] = { 1e-2f, 0.5f, 0.1f, 0.001f };
+    assert_non_null(data);
+    for (uint64_t i = 0; i < n; i++)
+        data[i] = data[n + i] = (float)(i % 1013) - 500.0f;
+    assert_int_equal(xm_moments_open(&stream, device.ops, device.self,
+                                     2 * n * sizeof(float), "test", &err),
+                     XRAY_OK);
+    xray_adamw near = { .header = XRAY_HEADER(xray_adamw),
+                        .count = n,
+                        .p = data,
+                        .g = data + 2 * n,
+                        .m = data + 3 * n,
+                        .v = data + 4 * n,
+                        .scalars = scalars,
+                        .beta1 = 0.9f,
+                        .beta2 = 0.999f,
+                        .eps = 1e-8f,
+                        .weight_decay = 0.01f,
+                        .out_dtype = XRAY_F32 };
+    xray_adamw far = near;
+    far.p = data + n;
+    far.m = stream.host;
+    far.v = stream.host + n;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (uint64_t i = 0; i < n; i++)
+            data[2 * n + i] = (float)((i + (uint64_t)round) % 97) * 0.25f;
+        assert_int_equal(device.ops->adamw(device.self, NULL, &near), XRAY_OK);
+        assert_int_equal(xm_moments_update(&stream, &far), XRAY_OK);
+        assert_int_equal(xm_moments_join(&stream), XRAY_OK);
+    }
+    assert_memory_equal(far.p, near.p, n * sizeof(float));
+    assert_memory_equal(far.m, near.m, n * sizeof(float));
+    assert_memory_equal(far.v, near.v, n * sizeof(float));
+    xm_moments_close(&stream);
+    rig_device_close(&device);
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +364,8 @@ int main(void)
         cmocka_unit_test(norm_is_the_same_through_copies),
         cmocka_unit_test(clipping_scales_down_only),
         cmocka_unit_test(bias_corrections_survive_a_resume),
+        cmocka_unit_test(scalars_are_read_before_they_change),
+        cmocka_unit_test(streamed_moments_have_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ static const xray_device_ops *inner; /* the device behind the refusing one */
 static int32_t calls_left; /* calls until one is refused; below 0: none is */
 static int refused;        /* a call was refused */
 static int later_calls;    /* calls after that one */
-static int held;           /* blocks of memory that exist */
+static int held;           /* blocks of memory and events that exist */
 static int info_answers;   /* 1: `info` is never refused */
 
 static int should_refuse(void)
@@ -44,6 +44,9 @@ REFUSABLE(copy,
 REFUSABLE(zero, (void *self, xray_stream *stream, void *ptr, uint64_t bytes),
           (self, stream, ptr, bytes))
 REFUSABLE(sync, (void *self, xray_stream *stream), (self, stream))
+REFUSABLE(event_record, (void *self, xray_stream *stream, xray_event *event),
+          (self, stream, event))
+REFUSABLE(event_sync, (void *self, xray_event *event), (self, event))
 REFUSABLE(sumsq, (void *self, xray_stream *stream, const xray_sumsq *call),
           (self, stream, call))
 
@@ -79,6 +82,36 @@ static void count_free(void *self, void *ptr)
     inner->free(self, ptr);
 }
 
+static xray_status try_host_alloc(void *self, const char *owner, uint64_t bytes,
+                                  void **out)
+{
+    xray_status status = should_refuse()
+                             ? XRAY_E_DEVICE
+                             : inner->host_alloc(self, owner, bytes, out);
+    held += status == XRAY_OK;
+    return status;
+}
+
+static void count_host_free(void *self, void *ptr)
+{
+    held -= ptr != NULL;
+    inner->host_free(self, ptr);
+}
+
+static xray_status try_event_create(void *self, xray_event **out)
+{
+    xray_status status =
+        should_refuse() ? XRAY_E_DEVICE : inner->event_create(self, out);
+    held += status == XRAY_OK;
+    return status;
+}
+
+static void count_event_destroy(void *self, xray_event *event)
+{
+    held -= event != NULL;
+    inner->event_destroy(self, event);
+}
+
 static rig_device open_refusing_device(void)
 {
     static xray_device_ops made;
@@ -91,6 +124,12 @@ static rig_device open_refusing_device(void)
     made.copy = try_copy;
     made.zero = try_zero;
     made.sync = try_sync;
+    made.host_alloc = try_host_alloc;
+    made.host_free = count_host_free;
+    made.event_create = try_event_create;
+    made.event_destroy = count_event_destroy;
+    made.event_record = try_event_record;
+    made.event_sync = try_event_sync;
     made.sumsq = try_sumsq;
     made.adamw = try_adamw;
     device.ops = &made;

@@ -6,6 +6,7 @@
  */
 #include "tests/scratch.h"
 #include "tests/train/rig.h"
+#include "tests/train/rows.h"
 
 static const xray_device_ops *cpu;
 
@@ -295,8 +296,25 @@ static xray_status report_device_memory(void *self, xray_device_info *info)
     return status;
 }
 
-/* Mapped files serve only a device that computes in host memory. */
-static void offload_needs_the_host(void **state)
+static void train_steps(const rig *r, uint32_t steps)
+{
+    for (uint32_t i = 0; i < steps; i++) {
+        rows batch;
+        rows_loss ctx = { .entropy_weight = 0.01 };
+        rows_draw(&batch, 9, 24, 37, i);
+        xray_loss loss = rows_loss_of(&ctx, &batch);
+        xray_step_result result = { .header = XRAY_HEADER(xray_step_result) };
+        assert_int_equal(
+            r->ops->forward_backward(r->self, batch.pointers, 1, &loss),
+            XRAY_OK);
+        assert_int_equal(r->ops->optimizer_step(r->self, 5e-3, 1, &result),
+                         XRAY_OK);
+    }
+}
+
+/* A device that does not compute in host memory takes moments from there piece
+ * by piece; it cannot take weights. */
+static void offloading_on_a_device_apart(void **state)
 {
     (void)state;
     rig_device device = rig_device_open(1);
@@ -304,15 +322,61 @@ static void offload_needs_the_host(void **state)
     xray_device_ops ops = *cpu;
     ops.info = report_device_memory;
     const rig_device apart = { .ops = &ops, .self = device.self };
-    for (uint32_t what = 1; what < 4; what++) {
-        const rig_spec spec = { .offload_optimizer = what & 1,
-                                .offload_param = what >> 1 };
-        rig r;
-        assert_int_equal(rig_open(&apart, &spec, &r), XRAY_E_CONFIG);
-        assert_string_equal(rig_error(),
-                            "[train.zero3] offloading to host memory needs a "
-                            "device that computes in host memory, as cpu does");
+    rig_spec spec = { .offload_param = 1 };
+    rig near;
+    rig streamed;
+    assert_int_equal(rig_open(&apart, &spec, &streamed), XRAY_E_CONFIG);
+    assert_non_null(strstr(rig_error(),
+                           "offload_param = host needs a device that computes "
+                           "in host memory, as cpu does"));
+    spec = (rig_spec){ 0 };
+    assert_int_equal(rig_open(&device, &spec, &near), XRAY_OK);
+    spec.offload_optimizer = 1;
+    assert_int_equal(rig_open(&apart, &spec, &streamed), XRAY_OK);
+    train_steps(&near, 3);
+    train_steps(&streamed, 3);
+    rig_same_weights(&near, &streamed);
+    rig_close(&near);
+    rig_close(&streamed);
+    rig_device_close(&device);
+}
+
+/* Such a device copies offloaded tags from and to page-locked memory, which it
+ * keeps for the next time and gives back at the end. */
+static void turns_on_a_device_apart(void **state)
+{
+    (void)state;
+    static const uint32_t tags[] = { XRAY_TAG_WEIGHTS, XRAY_TAG_GRADS,
+                                     XRAY_TAG_OPTIMIZER, XRAY_TAG_ACTIVATIONS };
+    rig_device device = rig_device_open(1);
+    cpu = device.ops;
+    xray_device_ops ops = *cpu;
+    ops.info = report_device_memory;
+    const rig_device apart = { .ops = &ops, .self = device.self };
+    const rig_spec spec = { 0 };
+    xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
+    uint64_t taken[3];
+    rig near;
+    rig turns;
+    assert_int_equal(rig_open(&device, &spec, &near), XRAY_OK);
+    assert_int_equal(rig_open(&apart, &spec, &turns), XRAY_OK);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(cpu->memory(device.self, &stats), XRAY_OK);
+        taken[round] = stats.host_live;
+        train_steps(&near, 1);
+        train_steps(&turns, 1);
+        for (size_t t = 0; t < 4; t++)
+            assert_int_equal(turns.ops->offload(turns.self, tags[t]), XRAY_OK);
+        for (size_t t = 0; t < 4; t++)
+            assert_int_equal(turns.ops->onload(turns.self, tags[t]), XRAY_OK);
     }
+    assert_true(taken[1] > taken[0]);
+    assert_int_equal(taken[2], taken[1]);
+    rig_same_weights(&near, &turns);
+    rig_close(&near);
+    rig_close(&turns);
+    assert_int_equal(cpu->memory(device.self, &stats), XRAY_OK);
+    assert_int_equal(stats.host_live, 0);
     rig_device_close(&device);
 }
 
@@ -325,7 +389,8 @@ int main(void)
         cmocka_unit_test(offloaded_tags_are_named_by_every_call),
         cmocka_unit_test(unfinished_gradients_survive_an_offload),
         cmocka_unit_test(folder_without_head),
-        cmocka_unit_test(offload_needs_the_host),
+        cmocka_unit_test(offloading_on_a_device_apart),
+        cmocka_unit_test(turns_on_a_device_apart),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

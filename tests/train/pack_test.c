@@ -111,6 +111,45 @@ static void three_rows_are_packed_through_copies(void **state)
     xm_packer_destroy(f.packer);
 }
 
+/* Batches are packed one after the other without a wait for results. The plain
+ * device proves that what it copies stays until it has been read. */
+static void copies_are_read_before_they_change(void **state)
+{
+    (void)state;
+    fixture f;
+    float per_token[64];
+    open_fixture(&f, plain_device_open());
+    for (int32_t round = 0; round < 6; round++) {
+        int32_t ids[24];
+        const int32_t start[] = { 0, 12 - round, 24 - 2 * round };
+        const float temperature[] = { 1, 0.5f + (float)round };
+        for (int32_t t = 0; t < 24; t++)
+            ids[t] = (7 * round + t) % 50;
+        const xray_batch batch = { .header = XRAY_HEADER(xray_batch),
+                                   .rows = 2,
+                                   .tokens = (uint32_t)start[2],
+                                   .ids = ids,
+                                   .row_start = start,
+                                   .temperature = temperature };
+        const float *items = NULL;
+        xm_packed p;
+        xr_err err;
+        assert_int_equal(xm_packer_fill(f.packer, &batch, 1, &err, &p),
+                         XRAY_OK);
+        uint32_t uses = round % 2 ? 0 : XM_PACK_SLOTS + 2;
+        for (uint32_t slot = 0; slot < uses; slot++) {
+            for (int32_t t = 0; t < 64; t++)
+                per_token[t] = (float)(64 * round + t + (int32_t)slot * 1000);
+            assert_int_equal(xm_packer_spread(f.packer, per_token,
+                                              slot % XM_PACK_SLOTS, "x", &err,
+                                              &items),
+                             XRAY_OK);
+        }
+    }
+    assert_int_equal(f.device.ops->sync(f.device.self, NULL), XRAY_OK);
+    xm_packer_destroy(f.packer);
+}
+
 /* Rows 0, 1, 3 and 4 of group 7 share the prompt "1 2 3". Row 2 has nothing
  * after it, row 5 has another prompt, row 6 belongs to another group, and row 7
  * wants a token of its prompt. */
@@ -404,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_rows_are_packed),
         cmocka_unit_test(three_rows_are_packed_through_copies),
+        cmocka_unit_test(copies_are_read_before_they_change),
         cmocka_unit_test(rows_that_share_a_prompt_have_a_parent),
         cmocka_unit_test(parents_are_packed_through_copies),
         cmocka_unit_test(no_mask_wants_all),
