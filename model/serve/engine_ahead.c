@@ -121,6 +121,8 @@ xray_status xm_engine_make_ahead(xm_engine *self, xr_err *err)
                  XRAY_HAS(xray_device_ops, self->device, graph_launch) &&
                  XRAY_HAS(xray_device_ops, self->device, graph_destroy);
     xray_status status = xm_engine_upload_table(self);
+    if (status == XRAY_OK)
+        status = xm_engine_mark_uploads(self);
     if (status != XRAY_OK)
         return xr_fail(err, status, "%s: a copy to the device failed",
                        self->name);

@@ -118,6 +118,7 @@ typedef struct xm_engine {
     uint32_t paused; /* XRAY_PAUSE_*; 0: no */
     xm_engine_work work;
     xray_event *done[2];       /* that drawn[i] has come back */
+    xray_event *uploaded;      /* that the last step arrays have been read */
     xm_sched_step ahead;       /* the step after the last one */
     uint32_t turn;             /* the one of `drawn` that the last step has */
     uint32_t going;            /* 1: `ahead` is made and not yet taken */
@@ -193,6 +194,8 @@ void xm_engine_lose_trace(const xm_engine *self, const xr_err *why);
 uint64_t xm_engine_version(const xm_engine *self);
 /* Tells the device which blocks the slots have in a paged cache. */
 xray_status xm_engine_upload_table(xm_engine *self);
+/* Marks the point behind the uploads of the step arrays. */
+xray_status xm_engine_mark_uploads(xm_engine *self);
 /* Copy to and from the device where host and device memory differ. */
 xray_status xm_engine_upload(xm_engine *self, void *to, const void *from,
                              size_t bytes);

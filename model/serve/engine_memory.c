@@ -111,6 +111,8 @@ static xray_status prepare_ahead(xm_engine *self, xr_err *err)
                          self->host_arrays.limit, slots * sizeof(int32_t));
     for (int i = 0; i < 2 && status == XRAY_OK; i++)
         status = self->device->event_create(self->device_self, &self->done[i]);
+    if (status == XRAY_OK)
+        status = self->device->event_create(self->device_self, &self->uploaded);
     return status == XRAY_OK
                ? status
                : xr_fail(err, status, "%s: the device makes no events",
@@ -240,6 +242,7 @@ void xm_engine_destroy(void *ptr)
     self->device->host_free(self->device_self, self->host_block);
     for (int i = 0; i < 2; i++)
         self->device->event_destroy(self->device_self, self->done[i]);
+    self->device->event_destroy(self->device_self, self->uploaded);
     free(self->kv);
     free(self);
 }

@@ -26,6 +26,28 @@ xray_status xm_engine_download(xm_engine *self, void *to, const void *from,
     return copy_array(self, to, from, bytes, XRAY_COPY_TO_HOST);
 }
 
+xray_status xm_engine_mark_uploads(xm_engine *self)
+{
+    return self->host_memory ? XRAY_OK
+                             : self->device->event_record(self->device_self,
+                                                          NULL, self->uploaded);
+}
+
+/* Waits until the device has read the step arrays, which the scheduler is about
+ * to write. The copies may be queued behind a step whose results nobody has
+ * waited for, as of a prompt's chunk. */
+static xray_status wait_for_uploads(xm_engine *self, xr_err *err)
+{
+    xray_status status =
+        self->host_memory
+            ? XRAY_OK
+            : self->device->event_sync(self->device_self, self->uploaded);
+    return status == XRAY_OK
+               ? XRAY_OK
+               : xr_fail(err, status, "%s: a copy to the device failed",
+                         self->name);
+}
+
 uint64_t xm_engine_version(const xm_engine *self)
 {
     return self->own ? self->version
@@ -155,6 +177,9 @@ static xray_status take_results(xm_engine *self, const xm_sched_step *step,
     xray_event *done = self->done[self->turn];
     xray_status status = self->device->event_query(self->device_self, done);
     if (status == XRAY_AGAIN) {
+        status = wait_for_uploads(self, err);
+        if (status != XRAY_OK)
+            return status;
         /* Ranks must make the same steps, so none follows the clock. */
         if (self->bounds.ranks < 2 &&
             xm_sched_follow(self->sched, step, &self->ahead)) {
@@ -220,6 +245,9 @@ static xray_status sample_all(xm_engine *self, const xm_sched_step *step,
 
 static xray_status make_step(xm_engine *self, xm_sched_step *step, xr_err *err)
 {
+    xray_status read = wait_for_uploads(self, err);
+    if (read != XRAY_OK)
+        return read;
     xm_sched_begin(self->sched, step);
     for (uint32_t i = 0; i < step->copy_count; i++) {
         xray_status status = xm_engine_copy_slot(self, &step->copies[i]);
@@ -233,6 +261,8 @@ static xray_status make_step(xm_engine *self, xm_sched_step *step, xr_err *err)
         status = upload_tokens(self, step);
         if (status == XRAY_OK)
             status = xm_engine_upload_table(self);
+        if (status == XRAY_OK)
+            status = xm_engine_mark_uploads(self);
         if (status != XRAY_OK)
             return xr_fail(err, status, "%s: a copy to the device failed",
                            self->name);
