@@ -77,8 +77,8 @@ static xray_status import_box(const xm_weights *w, const xray_tensor *own,
 }
 
 static xray_status import_parameter(const xm_weights *w, const xm_param *param,
-                                    const xray_weights *table,
-                                    const xm_stage *s, xr_err *err)
+                                    const xray_weights *table, xm_stage *s,
+                                    xr_err *err)
 {
     const xray_tensor *own = xm_param_held(w, param)->boxes;
     const xray_tensor *box = NULL;
@@ -166,6 +166,7 @@ static xray_status import_parameters(xm_weights *w, const xray_weights *from,
         status = check_source_tensors(w, from, came, err);
     if (status == XRAY_OK)
         status = xm_stage_open(w, err, &s);
+    s.serial = 1;
     for (uint32_t i = 0; i < w->layout->param_count && status == XRAY_OK; i++) {
         const xm_param *param = &w->layout->params[i];
         if (!is_param_wanted(w, i, from, came))

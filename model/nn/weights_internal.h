@@ -7,14 +7,23 @@
 #define XM_WEIGHTS_INTERNAL_H
 
 #include "model/nn/internal.h"
+#include "model/nn/weights_threads.h"
 
 /* How values reach a device: the host writes them there itself, or through a
- * buffer if it cannot access the device's memory or values must be rounded. */
+ * buffer if it cannot access the device's memory. The members after
+ * `thread_limit` are made when the first parameter is filled. */
 typedef struct xm_stage {
     const xray_device_ops *device;
     void *device_self;
-    int direct;    /* the host can write device memory */
-    float *buffer; /* NULL where no buffer is needed */
+    int direct; /* the host can write device memory */
+    int serial; /* sources use a device, so only the caller's thread may */
+    uint32_t thread_limit; /* of the device; 0: not known */
+    int busy[2];           /* the half is being copied */
+    xm_threads *threads;
+    float *scratch; /* where threads produce what is then rounded */
+    float *buffer;  /* page-locked, two halves; NULL if `direct` */
+    uint64_t half;  /* elements */
+    xray_event *copied[2];
 } xm_stage;
 
 xray_status xm_stage_open(const xm_weights *weights, xr_err *err,
@@ -30,14 +39,22 @@ xray_status xm_stage_copy_floats(const xm_stage *stage, void *to,
                                  uint32_t kind);
 
 /* Produces elements [first, first + count) of a parameter's entire tensor, in
- * the order they have on the device. */
+ * the order they have on the device. Called by several threads at once unless
+ * the stage is serial. */
 typedef xray_status (*xm_source)(void *ctx, uint64_t first, uint64_t count,
                                  float *out, xr_err *err);
 /* Fills the elements of a parameter that these weights hold, all or a shard,
  * with what `from` produces. */
 xray_status xm_stage_fill(const xm_weights *weights, const xm_param *param,
-                          const xm_stage *stage, xm_source from, void *ctx,
+                          xm_stage *stage, xm_source from, void *ctx,
                           xr_err *err);
+
+/* Draws elements [first, first + count) of an endless sequence of normal
+ * numbers with this standard deviation; and the same one pair at a time. */
+void xm_draw_normals(uint64_t key, double deviation, uint64_t first,
+                     uint64_t count, float *out);
+void xm_draw_normals_plain(uint64_t key, double deviation, uint64_t first,
+                           uint64_t count, float *out);
 
 /* Returns what the weights hold of a parameter. */
 static inline const xm_held *xm_param_held(const xm_weights *weights,

@@ -235,8 +235,8 @@ static xray_status check_param_tensor(const xm_weights *w,
     return status;
 }
 
-static xray_status load_parameter(xm_weights *w, const xm_stage *s,
-                                  tensor_read *r, xr_err *err)
+static xray_status load_parameter(xm_weights *w, xm_stage *s, tensor_read *r,
+                                  xr_err *err)
 {
     if (!r->tensor)
         return xm_stage_fill(w, r->param, s, fill_zeros, NULL, err);

@@ -36,8 +36,8 @@ static void make_model(fixture *f, uint64_t seed)
     fixture_device device = fixture_open(1, "auto");
     fixture_kind kind = fixture_kinds[0];
     kind.config.tied = 0; /* lm_head spans the ranks as well */
-    /* The embedding's share crosses the end of the staging buffer. */
-    kind.config.vocab = 5 * (1u << 20) / kind.config.hidden / 2;
+    /* The embedding's share needs both halves of the staging buffer. */
+    kind.config.vocab = 13 * (1u << 20) / kind.config.hidden / 2;
     cpu_ops = device.ops;
     made = *cpu_ops;
     made.info = tell_memory;
