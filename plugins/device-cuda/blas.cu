@@ -4,77 +4,19 @@
  * to use it.
  *
  * cuBLASLt promises less than X-ray's own kernels: the bits of a row are those
- * of one algorithm. Each shape of product therefore keeps the first suitable
- * algorithm, one that does not split the summed index, for any number of
- * tokens.
+ * of one algorithm, and may depend on the rows around it. Each shape of product
+ * therefore keeps the first algorithm that a probe of bits accepts
+ * (blas_choose.h), for any number of tokens, or none, and the own kernels
+ * compute it.
  */
 #include <stdlib.h>
 
-#include "plugins/device-cuda/product.h"
-
-#if !defined(XR_CUDA_EMULATED) && defined(__has_include)
-#if __has_include(<cublasLt.h>)
-#define BLAS_HEADER 1
-#endif
-#endif
+#include "plugins/device-cuda/blas_library.h"
 
 #ifdef BLAS_HEADER
-#include <cublasLt.h>
 #include <dlfcn.h>
 
-#define REFERENCE_TOKENS 4096u /* tokens for which algorithms are requested */
-/* Algorithms requested, of which the first that fits is taken. */
-#define CHOICES 16
-#define SHAPES 128 /* shapes that an instance remembers */
-
-#define BLAS_NAMES(X)                       \
-    X(cublasLtCreate)                       \
-    X(cublasLtDestroy)                      \
-    X(cublasLtMatmul)                       \
-    X(cublasLtMatmulAlgoCheck)              \
-    X(cublasLtMatmulAlgoConfigGetAttribute) \
-    X(cublasLtMatmulAlgoGetHeuristic)       \
-    X(cublasLtMatmulDescCreate)             \
-    X(cublasLtMatmulDescDestroy)            \
-    X(cublasLtMatmulDescSetAttribute)       \
-    X(cublasLtMatmulPreferenceCreate)       \
-    X(cublasLtMatmulPreferenceDestroy)      \
-    X(cublasLtMatmulPreferenceSetAttribute) \
-    X(cublasLtMatrixLayoutCreate)           \
-    X(cublasLtMatrixLayoutDestroy)
-
-/* The shape of a product and the algorithm chosen for it. */
-typedef struct blas_shape {
-    uint32_t form;
-    uint32_t n;
-    uint32_t k;
-    uint32_t start; /* 0, 1 accumulate, 2 bias */
-    int known;      /* 1: `algorithm` is valid; 0: none was found */
-    cublasLtMatmulAlgo_t algorithm;
-} blas_shape;
-
-typedef struct cuda_blas {
-    void *library;
-    cublasLtHandle_t handle;
-#define BLAS_MEMBER(name) decltype(&name) name##_at;
-    BLAS_NAMES(BLAS_MEMBER)
-    uint32_t count;
-    blas_shape shapes[SHAPES];
-} cuda_blas;
-
-/* The descriptors of a cuBLASLt call, which sees rows as columns. */
-typedef struct blas_call {
-    cublasLtMatmulDesc_t what;
-    cublasLtMatrixLayout_t weight;
-    cublasLtMatrixLayout_t x;
-    cublasLtMatrixLayout_t y;
-} blas_call;
-
-static void log_warning(const cuda_device *d, const char *text)
-{
-    if (d->host && d->host->log)
-        d->host->log(d->host, XRAY_LOG_WARN, text);
-}
+#include "plugins/device-cuda/cu.h"
 
 static int load_library(cuda_blas *b)
 {
@@ -97,12 +39,22 @@ struct cuda_blas *blas_open(cuda_device *d)
 {
     cuda_blas *b = (cuda_blas *)calloc(1, sizeof(*b));
     if (b && load_library(b) &&
-        b->cublasLtCreate_at(&b->handle) == CUBLAS_STATUS_SUCCESS)
-        return b;
-    log_warning(d,
-                "products = cublaslt: libcublasLt.so cannot be loaded, so the "
-                "plugin's own kernels compute the products");
-    b->handle = NULL;
+        b->cublasLtCreate_at(&b->handle) == CUBLAS_STATUS_SUCCESS) {
+        /* Freed with the instance's other blocks. */
+        b->workspace = cuda_alloc(d, XRAY_TAG_WORKSPACE, WORKSPACE_BYTES);
+        if (b->workspace)
+            return b;
+        blas_log(d, XRAY_LOG_WARN,
+                 "products = cublaslt: there is no memory for cuBLASLt's "
+                 "workspace, so the plugin's own kernels compute the products");
+        blas_close(b);
+        return NULL;
+    }
+    blas_log(d, XRAY_LOG_WARN,
+             "products = cublaslt: libcublasLt.so cannot be loaded, so the "
+             "plugin's own kernels compute the products");
+    if (b)
+        b->handle = NULL;
     blas_close(b);
     return NULL;
 }
@@ -115,10 +67,11 @@ void blas_close(struct cuda_blas *b)
         (void)b->cublasLtDestroy_at(b->handle);
     if (b->library)
         (void)dlclose(b->library);
+    free(b->shapes);
     free(b);
 }
 
-static void destroy_call(const cuda_blas *b, blas_call *c)
+void blas_destroy_call(const cuda_blas *b, blas_call *c)
 {
     if (c->what)
         (void)b->cublasLtMatmulDescDestroy_at(c->what);
@@ -130,154 +83,145 @@ static void destroy_call(const cuda_blas *b, blas_call *c)
         (void)b->cublasLtMatrixLayoutDestroy_at(c->y);
 }
 
-static int succeeded(cublasStatus_t s)
-{
-    return s == CUBLAS_STATUS_SUCCESS;
-}
-
 /* In columns: y [n, m] = op(W) x [k, m], where W is [k, n] in PRODUCT_NT. */
-static int create_call(const cuda_blas *b, const product_gemm *g, uint32_t m,
-                       blas_call *c)
+int blas_create_call(const cuda_blas *b, const product_gemm *g, uint32_t m,
+                     blas_call *c)
 {
     int nt = g->form == PRODUCT_NT;
     cublasOperation_t turn = nt ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+    cudaDataType_t y = g->narrow & PRODUCT_NARROW_C ? CUDA_R_16BF : CUDA_R_32F;
     int made =
-        succeeded(b->cublasLtMatmulDescCreate_at(&c->what, CUBLAS_COMPUTE_32F,
-                                                 CUDA_R_32F)) &&
-        succeeded(b->cublasLtMatmulDescSetAttribute_at(
+        blas_succeeded(b->cublasLtMatmulDescCreate_at(
+            &c->what, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
+        blas_succeeded(b->cublasLtMatmulDescSetAttribute_at(
             c->what, CUBLASLT_MATMUL_DESC_TRANSA, &turn, sizeof(turn))) &&
-        succeeded(b->cublasLtMatrixLayoutCreate_at(
+        blas_succeeded(b->cublasLtMatrixLayoutCreate_at(
             &c->weight, CUDA_R_16BF, nt ? g->k : g->n, nt ? g->n : g->k,
             (int64_t)g->b_row)) &&
-        succeeded(b->cublasLtMatrixLayoutCreate_at(&c->x, CUDA_R_16BF, g->k, m,
-                                                   (int64_t)g->a_row)) &&
-        succeeded(b->cublasLtMatrixLayoutCreate_at(&c->y, CUDA_R_32F, g->n, m,
-                                                   (int64_t)g->c_row));
+        blas_succeeded(b->cublasLtMatrixLayoutCreate_at(
+            &c->x, CUDA_R_16BF, g->k, m, (int64_t)g->a_row)) &&
+        blas_succeeded(b->cublasLtMatrixLayoutCreate_at(&c->y, y, g->n, m,
+                                                        (int64_t)g->c_row));
     if (made && g->bias && !g->from)
         made =
-            succeeded(b->cublasLtMatmulDescSetAttribute_at(
+            blas_succeeded(b->cublasLtMatmulDescSetAttribute_at(
                 c->what, CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof(bias))) &&
-            succeeded(b->cublasLtMatmulDescSetAttribute_at(
+            blas_succeeded(b->cublasLtMatmulDescSetAttribute_at(
                 c->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
                 sizeof(g->bias)));
     return made;
 }
 
-/* Whether the algorithm sums the complete index in one piece. */
-static int sums_undivided(const cuda_blas *b, const cublasLtMatmulAlgo_t *a)
-{
-    int32_t split = 0;
-    uint32_t scheme = 0;
-    size_t written = 0;
-    return succeeded(b->cublasLtMatmulAlgoConfigGetAttribute_at(
-               a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof(split),
-               &written)) &&
-           succeeded(b->cublasLtMatmulAlgoConfigGetAttribute_at(
-               a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
-               sizeof(scheme), &written)) &&
-           split <= 1 && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
-}
+/* ---- calls --------------------------------------------------------------- */
 
-static int algorithm_fits(const cuda_blas *b, const blas_call *c,
-                          const cublasLtMatmulAlgo_t *a)
+cublasStatus_t blas_call_library(const cuda_blas *b, cudaStream_t stream,
+                                 const product_gemm *g,
+                                 const cublasLtMatmulAlgo_t *algorithm)
 {
-    cublasLtMatmulHeuristicResult_t r;
-    return succeeded(b->cublasLtMatmulAlgoCheck_at(
-               b->handle, c->what, c->weight, c->x, c->y, c->y, a, &r)) &&
-           r.workspaceSize == 0;
-}
-
-static int fits_tokens(const cuda_blas *b, const product_gemm *g, uint32_t m,
-                       const cublasLtMatmulAlgo_t *a)
-{
+    float one = 1.0f;
+    float start = g->from ? 1.0f : 0.0f;
     blas_call c = {};
-    int good = create_call(b, g, m, &c) && algorithm_fits(b, &c, a);
-    destroy_call(b, &c);
-    return good;
-}
-
-/* Elements of a row of y in scratch. */
-static uint64_t dense_row(const product_gemm *g)
-{
-    return ((uint64_t)g->n + 3) / 4 * 4;
-}
-
-/* Chooses the first algorithm that can serve one token as well as many. */
-static void choose_algorithm(const cuda_blas *b, const product_gemm *first,
-                             blas_shape *shape)
-{
-    /* Only the shape of the call that happens to come first enters the
-     * choice. */
-    product_gemm dense = *first;
-    dense.a_row = product_row(first->k);
-    dense.c_row = dense_row(first);
-    const product_gemm *g = &dense;
-    static const uint32_t probes[] = { 1, 2, 7, 16, 100, 256, 1000, 16384 };
-    cublasLtMatmulPreference_t wish = NULL;
-    cublasLtMatmulHeuristicResult_t found[CHOICES];
-    uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
-    uint64_t workspace = 0;
-    int count = 0;
-    blas_call c = {};
-    int asked = create_call(b, g, REFERENCE_TOKENS, &c) &&
-                succeeded(b->cublasLtMatmulPreferenceCreate_at(&wish)) &&
-                succeeded(b->cublasLtMatmulPreferenceSetAttribute_at(
-                    wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none,
-                    sizeof(none))) &&
-                succeeded(b->cublasLtMatmulPreferenceSetAttribute_at(
-                    wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                    sizeof(workspace))) &&
-                succeeded(b->cublasLtMatmulAlgoGetHeuristic_at(
-                    b->handle, c.what, c.weight, c.x, c.y, c.y, wish, CHOICES,
-                    found, &count));
-    for (int i = 0; asked && !shape->known && i < count; i++) {
-        int good =
-            succeeded(found[i].state) && sums_undivided(b, &found[i].algo);
-        for (size_t p = 0; good && p < sizeof(probes) / sizeof(*probes); p++)
-            good = fits_tokens(b, g, probes[p], &found[i].algo);
-        if (!good)
-            continue;
-        shape->algorithm = found[i].algo;
-        shape->known = 1;
-    }
-    if (wish)
-        (void)b->cublasLtMatmulPreferenceDestroy_at(wish);
-    destroy_call(b, &c);
-}
-
-/* Returns NULL if the instance has no space for another shape. */
-static blas_shape *find_shape(cuda_blas *b, const product_gemm *g)
-{
-    uint32_t start = g->from ? 1u : g->bias ? 2u : 0u;
-    for (uint32_t i = 0; i < b->count; i++) {
-        blas_shape *s = &b->shapes[i];
-        if (s->form == g->form && s->n == g->n && s->k == g->k &&
-            s->start == start)
-            return s;
-    }
-    if (b->count == SHAPES)
-        return NULL;
-    blas_shape *s = &b->shapes[b->count++];
-    s->form = g->form;
-    s->n = g->n;
-    s->k = g->k;
-    s->start = start;
-    choose_algorithm(b, g, s);
+    cublasStatus_t s = CUBLAS_STATUS_ALLOC_FAILED;
+    if (blas_create_call(b, g, g->m, &c))
+        s = b->cublasLtMatmul_at(b->handle, c.what, &one, g->b, c.weight, g->a,
+                                 c.x, &start, g->c, c.y, g->c, c.y, algorithm,
+                                 b->workspace, WORKSPACE_BYTES, stream);
+    blas_destroy_call(b, &c);
     return s;
 }
+
+/* ---- shapes -------------------------------------------------------------- */
+
+const blas_shape *blas_find_shape(const cuda_blas *b, uint32_t form, uint32_t n,
+                                  uint32_t k, uint32_t start, uint32_t narrow)
+{
+    for (uint32_t i = 0; i < b->count; i++) {
+        const blas_shape *s = &b->shapes[i];
+        if (s->form == form && s->n == n && s->k == k && s->start == start &&
+            s->narrow == narrow)
+            return s;
+    }
+    return NULL;
+}
+
+xray_status blas_add_shape(cuda_device *d, const blas_shape *shape)
+{
+    cuda_blas *b = d->blas;
+    if (b->count == b->room) {
+        uint32_t room = b->room ? 2 * b->room : 64;
+        blas_shape *more =
+            (blas_shape *)realloc(b->shapes, room * sizeof(*more));
+        if (!more)
+            return cuda_fail(d, XRAY_E_NOMEM, "products", "no memory");
+        b->shapes = more;
+        b->room = room;
+    }
+    b->shapes[b->count++] = *shape;
+    return XRAY_OK;
+}
+
+xray_status blas_weight(cuda_device *d, uint64_t rows, uint64_t cols,
+                        uint32_t uses, uint16_t *lent)
+{
+    xray_status status = XRAY_OK;
+    if (d->capturing)
+        return XRAY_OK;
+    (void)cuda_stream(d, NULL); /* sets the thread's device */
+    if (uses & XRAY_USE_NT)
+        status = blas_probe_form(d, PRODUCT_NT, (uint32_t)rows, (uint32_t)cols,
+                                 lent);
+    if (status == XRAY_OK && uses & XRAY_USE_NN)
+        status = blas_probe_form(d, PRODUCT_NN, (uint32_t)cols, (uint32_t)rows,
+                                 lent);
+    return status;
+}
+
+/* Finds the shape of g, or probes it: shapes are those of weights, so this
+ * happens only if a weight was created during a capture. */
+static xray_status require_shape(cuda_device *d, const char *where,
+                                 const product_gemm *g, const blas_shape **out)
+{
+    uint32_t start = g->from ? FROM_C : g->bias ? FROM_BIAS : FROM_ZERO;
+    uint32_t narrow = g->narrow & PRODUCT_NARROW_C;
+    int nt = g->form == PRODUCT_NT;
+    *out = blas_find_shape(d->blas, g->form, g->n, g->k, start, narrow);
+    if (*out)
+        return XRAY_OK;
+    if (d->capturing)
+        return cuda_fail(d, XRAY_E_STATE, where,
+                         "cuBLASLt has not been probed for a product of n %u "
+                         "and k %u, which a graph captures; run it once before",
+                         g->n, g->k);
+    xray_status status = blas_weight(d, nt ? g->n : g->k, nt ? g->k : g->n,
+                                     nt ? XRAY_USE_NT : XRAY_USE_NN, NULL);
+    *out = blas_find_shape(d->blas, g->form, g->n, g->k, start, narrow);
+    return status != XRAY_OK ? status : *out ? XRAY_OK : XRAY_E_UNSUPPORTED;
+}
+
+xray_status blas_computes(cuda_device *d, const char *where,
+                          const product_gemm *g)
+{
+    const blas_shape *shape = NULL;
+    xray_status status = require_shape(d, where, g, &shape);
+    return status == XRAY_OK && !shape->known ? XRAY_E_UNSUPPORTED : status;
+}
+
+/* ---- products ------------------------------------------------------------ */
 
 /* Whether strides and addresses suit every algorithm, and no rows are to be
  * left unchanged. The choice of an algorithm may depend on the shape alone. */
 static int is_regular(const product_gemm *g)
 {
-    return !g->live && (uintptr_t)g->c % 16 == 0 && g->c_row % 4 == 0 &&
+    return !g->live && (uintptr_t)g->c % 16 == 0 &&
+           g->c_row % (blas_is_narrow(g) ? 8 : 4) == 0 &&
            (uintptr_t)g->bias % 16 == 0;
 }
 
 /* Copies the valid rows of y to or from a dense copy. */
+template <typename T>
 static __global__ void __launch_bounds__(256)
-    move_rows(product_gemm g, float *dense, uint64_t dense_row, int out)
+    move_rows(product_gemm g, T *dense, uint64_t to_row, int out)
 {
     uint32_t col = blockIdx.y * 256 + threadIdx.x;
     uint32_t row = blockIdx.x;
@@ -285,29 +229,35 @@ static __global__ void __launch_bounds__(256)
         return;
     if (col >= g.n)
         return;
-    float *y = (float *)g.c + row * g.c_row + col;
-    float *to = dense + row * dense_row + col;
+    T *y = (T *)g.c + row * g.c_row + col;
+    T *to = dense + row * to_row + col;
     if (out)
         *y = *to;
     else
         *to = *y;
 }
 
+static xray_status launch_moves(const cuda_device *d, cudaStream_t stream,
+                                const char *where, const product_gemm *g,
+                                void *dense, int out)
+{
+    dim3 grid(g->m, (g->n + 255) / 256);
+    uint64_t row = blas_dense_row(g);
+    if (blas_is_narrow(g))
+        CU_LAUNCH(move_rows<uint16_t>, grid, 256, 0, stream, *g,
+                  (uint16_t *)dense, row, out);
+    else
+        CU_LAUNCH(move_rows<float>, grid, 256, 0, stream, *g, (float *)dense,
+                  row, out);
+    return cuda_launched(d, where);
+}
+
 static xray_status run_algorithm(cuda_device *d, cudaStream_t stream,
                                  const char *where, const product_gemm *g,
                                  const blas_shape *shape)
 {
-    const cuda_blas *b = d->blas;
-    float one = 1.0f;
-    float start = g->from ? 1.0f : 0.0f;
-    blas_call c = {};
-    cublasStatus_t s = CUBLAS_STATUS_ALLOC_FAILED;
-    if (create_call(b, g, g->m, &c))
-        s = b->cublasLtMatmul_at(b->handle, c.what, &one, g->b, c.weight, g->a,
-                                 c.x, &start, g->c, c.y, g->c, c.y,
-                                 &shape->algorithm, NULL, 0, stream);
-    destroy_call(b, &c);
-    if (succeeded(s))
+    cublasStatus_t s = blas_call_library(d->blas, stream, g, &shape->algorithm);
+    if (blas_succeeded(s))
         return XRAY_OK;
     return cuda_fail(
         d, XRAY_E_DEVICE, where,
@@ -322,45 +272,56 @@ static xray_status run_dense(cuda_device *d, cudaStream_t stream,
 {
     product_gemm dense = *g;
     void *to = NULL;
-    dense.c_row = dense_row(g);
+    dense.c_row = blas_dense_row(g);
     dense.live = NULL;
-    uint64_t floats = g->m * dense.c_row;
-    xray_status status = cuda_scratch(d, CUDA_SCRATCH_REDUCE,
-                                      (floats + g->n) * sizeof(float), &to);
+    uint64_t bytes = g->m * dense.c_row * (blas_is_narrow(g) ? 2 : 4);
+    xray_status status =
+        cuda_scratch(d, CUDA_SCRATCH_REDUCE, bytes + g->n * sizeof(float), &to);
     if (status != XRAY_OK)
         return status;
-    float *y = (float *)to;
-    dense.c = y;
+    dense.c = to;
+    if (g->from)
+        dense.from = to;
     if (g->bias) {
-        dense.bias = y + floats;
+        float *bias = (float *)(void *)((char *)to + bytes);
+        dense.bias = bias;
         status = cuda_check(d, where,
-                            cudaMemcpyAsync(y + floats, g->bias,
-                                            g->n * sizeof(float),
+                            cudaMemcpyAsync(bias, g->bias, g->n * sizeof(float),
                                             cudaMemcpyDeviceToDevice, stream));
         if (status != XRAY_OK)
             return status;
     }
-    dim3 grid(g->m, (g->n + 255) / 256);
-    if (g->from) {
-        move_rows<<<grid, 256, 0, stream>>>(*g, y, dense.c_row, 0);
-        status = cuda_launched(d, where);
-    }
+    if (g->from)
+        status = launch_moves(d, stream, where, g, to, 0);
     if (status == XRAY_OK)
         status = run_algorithm(d, stream, where, &dense, shape);
-    if (status != XRAY_OK)
-        return status;
-    move_rows<<<grid, 256, 0, stream>>>(*g, y, dense.c_row, 1);
-    return cuda_launched(d, where);
+    return status == XRAY_OK ? launch_moves(d, stream, where, g, to, 1)
+                             : status;
 }
 
 xray_status blas_run(cuda_device *d, cudaStream_t stream, const char *where,
                      const product_gemm *g)
 {
-    const blas_shape *shape = find_shape(d->blas, g);
-    if (!shape || !shape->known)
+    const blas_shape *shape = NULL;
+    xray_status status = require_shape(d, where, g, &shape);
+    if (status != XRAY_OK)
+        return status;
+    if (!shape->known)
         return XRAY_E_UNSUPPORTED;
-    return is_regular(g) ? run_algorithm(d, stream, where, g, shape)
-                         : run_dense(d, stream, where, g, shape);
+    /* Only numbers of tokens that were probed. */
+    for (uint32_t at = 0; status == XRAY_OK && at < g->m; at += shape->tokens) {
+        product_gemm piece = *g;
+        uint64_t element = blas_is_narrow(g) ? 2 : 4;
+        piece.m = g->m - at < shape->tokens ? g->m - at : shape->tokens;
+        piece.a = (const char *)g->a + at * g->a_row * sizeof(uint16_t);
+        piece.c = (char *)g->c + at * g->c_row * element;
+        piece.from = g->from ? piece.c : NULL;
+        piece.live_from = g->live_from + at;
+        status = is_regular(&piece)
+                     ? run_algorithm(d, stream, where, &piece, shape)
+                     : run_dense(d, stream, where, &piece, shape);
+    }
+    return status;
 }
 
 #else
@@ -377,6 +338,26 @@ struct cuda_blas *blas_open(cuda_device *d)
 void blas_close(struct cuda_blas *blas)
 {
     (void)blas;
+}
+
+xray_status blas_weight(cuda_device *d, uint64_t rows, uint64_t cols,
+                        uint32_t uses, uint16_t *lent)
+{
+    (void)d;
+    (void)rows;
+    (void)cols;
+    (void)uses;
+    (void)lent;
+    return XRAY_OK;
+}
+
+xray_status blas_computes(cuda_device *d, const char *where,
+                          const product_gemm *g)
+{
+    (void)d;
+    (void)where;
+    (void)g;
+    return XRAY_E_UNSUPPORTED;
 }
 
 xray_status blas_run(cuda_device *d, cudaStream_t stream, const char *where,

@@ -7,8 +7,9 @@
  * `bfloat16` differs in three operators: matrix products, attention and the LM
  * head. Their operands are rounded to bf16 (to nearest even) unless they are
  * bf16 already, and the tensor cores sum the products in fp32, sixteen terms in
- * a step, with the steps in index order, starting from the accumulator, and
- * segments cut and joined as in float32. Everything else is as in float32.
+ * a step, with the steps in index order from 0, to which the start is added at
+ * the end, and segments cut and joined as in float32. Everything else is as in
+ * float32.
  *
  * In both precisions no result depends on the batch around a row or on the
  * number of tokens in a call. The gradient of a weight does not depend on where
@@ -33,7 +34,7 @@
 extern "C" {
 #endif
 
-#define CUDA_GRAIN 16u /* tokens that one tensor-core step sums */
+#define CUDA_GRAIN 4096u /* tokens of a sum of a weight's gradient */
 
 #define CUDA_SCRATCH_X 0u      /* operands rounded to bf16 */
 #define CUDA_SCRATCH_LOGITS 1u /* logits of a chunk of items */

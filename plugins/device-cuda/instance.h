@@ -68,6 +68,7 @@ typedef struct cuda_host_block {
     struct cuda_host_block *next;
     void *at;
     uint64_t bytes;
+    uint64_t mapped; /* bytes that this plugin mapped; 0: cudaMallocHost's */
 } cuda_host_block;
 
 /* The block that contains `ptr`, or NULL. */
@@ -82,6 +83,11 @@ void cuda_unmap(const cuda_device *d, char *at, uint64_t mapped);
 void cuda_unshare(cuda_block *b);
 void cuda_share_destroy(cuda_device *d);
 void cuda_memory_destroy(cuda_device *d);
+
+/* Maps and page-locks zeroed memory of the host; returns NULL if that fails.
+ * *out_mapped is what cuda_host_unmap needs. */
+void *cuda_host_map(uint64_t bytes, uint64_t *out_mapped);
+void cuda_host_unmap(void *at, uint64_t mapped);
 
 /* ---- kernels of this part ------------------------------------------------ */
 

@@ -28,13 +28,14 @@ typedef struct lm_head_chunk {
     uint32_t reserved;
 } lm_head_chunk;
 
-/* The items of a chunk whose rows have `row` floats: 320 MiB of logits, but 16
- * to 1024 items, complete tiles of a product where possible. */
+/* The items of a chunk whose rows have `row` floats: 640 MiB of logits, but 16
+ * to 1024 items, complete tiles of a product where possible. Each chunk reads
+ * and writes the gradient of the matrix once. */
 static inline uint64_t lm_head_chunk_items(uint64_t row)
 {
-    uint64_t most = ((uint64_t)80 << 20) / row;
+    uint64_t most = ((uint64_t)160 << 20) / row;
     most = most > 1024 ? 1024 : most;
-    most = most >= 128 ? most / 128 * 128 : most / CUDA_GRAIN * CUDA_GRAIN;
+    most = most >= 128 ? most / 128 * 128 : most / 16 * 16;
     return most < 16 ? 16 : most;
 }
 

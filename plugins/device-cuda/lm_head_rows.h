@@ -44,7 +44,7 @@ static inline uint32_t cut_row(uint64_t vocab, uint64_t segment)
 
 /* The shared memory of a block. */
 typedef struct logit_shared {
-    float tile[2][2][LM_HEAD_TILE];
+    alignas(16) float tile[2][2][LM_HEAD_TILE]; /* read as float4 */
     uint64_t reduced[LM_HEAD_THREADS / 32];
     float sums[2];
 } logit_shared;

@@ -12,6 +12,7 @@
 
 #define LARGE 0x100000u /* blocks of at least this many bytes are mapped */
 #define ALIGNMENT 256u
+#define LARGE_ON_HOST 0x4000000u /* likewise of page-locked host memory */
 
 /* ---- the driver ---------------------------------------------------------- */
 
@@ -395,11 +396,28 @@ void cuda_user_free(void *self, void *ptr)
     cuda_free((cuda_device *)self, ptr);
 }
 
+/* Takes memory for a block from the mapped pages of the host if it is large,
+ * and otherwise, or if that fails, from CUDA. */
+static xray_status create_host_block(uint64_t bytes, cuda_host_block *b)
+{
+    *b = (cuda_host_block){ .bytes = bytes };
+    if (bytes >= LARGE_ON_HOST)
+        b->at = cuda_host_map(bytes, &b->mapped);
+    if (b->at)
+        return XRAY_OK;
+    b->mapped = 0;
+    if (cudaMallocHost(&b->at, bytes ? bytes : 1) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return XRAY_E_NOMEM;
+    }
+    memset(b->at, 0, bytes);
+    return XRAY_OK;
+}
+
 xray_status cuda_host_alloc(void *self, const char *owner, uint64_t bytes,
                             void **out)
 {
     cuda_device *d = (cuda_device *)self;
-    void *at = NULL;
     if (!out)
         return cuda_fail(d, XRAY_E_ARG, "host_alloc", "%s: out is NULL",
                          owner ? owner : "host_alloc");
@@ -407,21 +425,19 @@ xray_status cuda_host_alloc(void *self, const char *owner, uint64_t bytes,
     if (status != XRAY_OK)
         return status;
     cuda_host_block *b = (cuda_host_block *)calloc(1, sizeof(*b));
-    if (!b || cudaMallocHost(&at, bytes ? bytes : 1) != cudaSuccess) {
-        (void)cudaGetLastError();
+    if (!b || create_host_block(bytes, b) != XRAY_OK) {
         free(b);
         return cuda_fail(d, XRAY_E_NOMEM, "host_alloc",
                          "%s: no page-locked host memory for %llu bytes",
                          owner ? owner : "host_alloc",
                          (unsigned long long)bytes);
     }
-    memset(at, 0, bytes);
-    *b = (cuda_host_block){ d->host_blocks, at, bytes };
+    b->next = d->host_blocks;
     d->host_blocks = b;
     d->host_live += bytes;
     if (d->host_live > d->host_high)
         d->host_high = d->host_live;
-    *out = at;
+    *out = b->at;
     return XRAY_OK;
 }
 
@@ -438,7 +454,10 @@ void cuda_host_free(void *self, void *ptr)
     (void)wait_for_device(d, "host_free");
     *link = b->next;
     d->host_live -= b->bytes;
-    (void)cudaFreeHost(b->at);
+    if (b->mapped)
+        cuda_host_unmap(b->at, b->mapped);
+    else
+        (void)cudaFreeHost(b->at);
     free(b);
 }
 

@@ -18,7 +18,8 @@ static const xray_choice precision_choices[] = {
 static const xray_choice product_choices[] = {
     { "own", CUDA_PRODUCTS_OWN, "the kernels of this plugin" },
     { "cublaslt", CUDA_PRODUCTS_CUBLASLT,
-      "cuBLASLt with one algorithm per shape, if it can be loaded" },
+      "cuBLASLt, if it can be loaded, for the shapes in which one of its "
+      "algorithms gives a row the same bits for any number of tokens" },
     { NULL, 0, NULL },
 };
 

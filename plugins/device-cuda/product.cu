@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "plugins/device-cuda/blas_choose.h"
 #include "plugins/device-cuda/cu.h"
 #include "plugins/device-cuda/product_epilogue.h"
 
@@ -164,6 +165,13 @@ xray_status cuda_weight_create(void *self, const xray_weight_desc *desc,
                          (unsigned long long)desc->rows,
                          (unsigned long long)desc->cols);
     }
+    if (d->blas)
+        status = blas_weight(d, desc->rows, desc->cols, desc->uses, narrow);
+    if (status != XRAY_OK) {
+        cuda_free(d, narrow);
+        free(w);
+        return status;
+    }
     w->device = d;
     w->data = desc->data;
     w->rows = desc->rows;
@@ -310,20 +318,26 @@ xray_status product_staged(cuda_device *d, cudaStream_t stream,
     return cuda_launched(d, where);
 }
 
-/* Whether a product has an epilogue that cuBLASLt does not compute. */
+/* Whether a product has an epilogue that cuBLASLt does not compute. It rounds
+ * sums to bf16 once, but only those that start from 0. */
 static int needs_stage(const product_gemm *g)
 {
     return g->act || g->add || (g->from && g->from != g->c) ||
-           g->narrow & PRODUCT_NARROW_C;
+           (g->narrow & PRODUCT_NARROW_C && (g->from || g->bias));
 }
 
 xray_status product_narrow(cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g)
 {
     if (d->blas && g->form != PRODUCT_TN && !g->segments) {
-        if (needs_stage(g))
-            return product_staged(d, stream, where, g);
-        xray_status status = blas_run(d, stream, where, g);
+        product_gemm plain = *g;
+        int staged = needs_stage(g);
+        if (staged)
+            plain.narrow = 0;
+        xray_status status = blas_computes(d, where, &plain);
+        if (status == XRAY_OK)
+            return staged ? product_staged(d, stream, where, g)
+                          : blas_run(d, stream, where, g);
         if (status != XRAY_E_UNSUPPORTED)
             return status;
     }

@@ -74,6 +74,15 @@ xray_status product_chain(const cuda_device *d, cudaStream_t stream,
 xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g, int tile);
 
+/* The same on compute capability 9.0, where groups of warps multiply what the
+ * bulk copy engine brings: the bits of product_tensor. XRAY_E_UNSUPPORTED where
+ * it cannot. product_tensor calls it where it is the faster one. */
+xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
+                         const char *where, const product_gemm *g);
+
+/* Cycles that product_bulk should take per step of sixteen terms. */
+uint64_t product_bulk_time(const cuda_device *d, const product_gemm *g);
+
 /* The product without its epilogue, into scratch, then a kernel for that: what
  * product_narrow does where cuBLASLt computes the product. */
 xray_status product_staged(cuda_device *d, cudaStream_t stream,

@@ -104,6 +104,19 @@ CU_FN float product_start(const product_gemm *g, uint32_t row, uint32_t col)
     return g->bias ? g->bias[product_line(product_gates(g), col)] : 0.0f;
 }
 
+/* Adds to the sums of columns col and col + 1, which began at 0, what they are
+ * to start from, if there is something. The tensor cores cut every step toward
+ * zero at the magnitude of its largest term, so a large start would bias all of
+ * a sum's steps. */
+CU_FN void product_add_start(const product_gemm *g, uint32_t row, uint32_t col,
+                             float sums[2])
+{
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        if (col + i < g->n)
+            sums[i] = product_start(g, row, col + i) + sums[i];
+}
+
 /* Whether the sums are the outputs. */
 static inline int product_ends(const product_gemm *g)
 {

@@ -9,21 +9,15 @@
 
 #define ALIGN 256u
 
-#define BIAS_AHEAD 16 /* tokens read before they are added */
+#define BIAS_AHEAD 16   /* tokens read before they are added */
+#define BIAS_CHUNK 256u /* bfloat16: tokens of a sum */
+#define BIAS_COLS 32u   /* bfloat16: columns of a block */
+#define BIAS_SUMS 32u   /* bfloat16: sums that a block has at a time */
 
-/* One thread per column adds the column in token order. Bound by memory once
- * there are columns for all multiprocessors, otherwise by the chain of
- * additions. */
-__global__ void __launch_bounds__(64)
-    bias_grad(float *dbias, const float *dy, uint64_t stride, uint64_t tokens,
-              const int32_t *live, uint32_t rows)
+/* Adds a column of `tokens` rows to s, in order. */
+CU_FN float add_column(float s, const float *at, uint64_t stride,
+                       uint64_t tokens)
 {
-    uint32_t n = blockIdx.x * 64 + threadIdx.x;
-    if (n >= rows)
-        return;
-    tokens = cu_count(tokens, live);
-    float s = dbias[n];
-    const float *at = dy + n;
     uint64_t t = 0;
     for (; t + BIAS_AHEAD <= tokens; t += BIAS_AHEAD) {
         float v[BIAS_AHEAD];
@@ -37,17 +31,64 @@ __global__ void __launch_bounds__(64)
     }
     for (; t < tokens; t++, at += stride)
         s = s + *at;
-    dbias[n] = s;
+    return s;
+}
+
+/* float32: one thread per column adds the column in token order. Bound by
+ * memory once there are columns for all multiprocessors, otherwise by the chain
+ * of additions. */
+__global__ void __launch_bounds__(64)
+    bias_grad(float *dbias, const float *dy, uint64_t stride, uint64_t tokens,
+              const int32_t *live, uint32_t rows)
+{
+    uint32_t n = blockIdx.x * 64 + threadIdx.x;
+    if (n < rows)
+        dbias[n] = add_column(dbias[n], dy + n, stride, cu_count(tokens, live));
+}
+
+/* bfloat16: the sums of chunks of tokens, each from 0, are added in order. A
+ * warp sums a chunk of the block's columns. */
+__global__ void __launch_bounds__(BIAS_COLS *BIAS_SUMS)
+    bias_grad_chunks(float *dbias, const float *dy, uint64_t stride,
+                     uint64_t tokens, const int32_t *live, uint32_t rows)
+{
+    __shared__ float sums[BIAS_SUMS][BIAS_COLS];
+    uint32_t col = threadIdx.x % BIAS_COLS;
+    uint32_t own = threadIdx.x / BIAS_COLS;
+    uint32_t n = blockIdx.x * BIAS_COLS + col;
+    tokens = cu_count(tokens, live);
+    float s = own == 0 && n < rows ? dbias[n] : 0.0f;
+    for (uint64_t t = 0; t < tokens; t += (uint64_t)BIAS_SUMS * BIAS_CHUNK) {
+        uint64_t first = t + (uint64_t)own * BIAS_CHUNK;
+        uint64_t left = first < tokens ? tokens - first : 0;
+        sums[own][col] = n < rows
+                             ? add_column(0.0f, dy + first * stride + n, stride,
+                                          left < BIAS_CHUNK ? left : BIAS_CHUNK)
+                             : 0.0f;
+        __syncthreads();
+        for (uint32_t i = 0;
+             own == 0 && i < BIAS_SUMS && t + (uint64_t)i * BIAS_CHUNK < tokens;
+             i++)
+            s = s + sums[i][col];
+        __syncthreads();
+    }
+    if (own == 0 && n < rows)
+        dbias[n] = s;
 }
 
 /* dbias[n] += sum of dy[t, n] over tokens, in order. */
 static xray_status add_bias_grad(const cuda_device *d, cudaStream_t stream,
                                  const xray_matmul_grad *op)
 {
-    unsigned blocks = (unsigned)((op->rows + 63) / 64);
-    CU_LAUNCH(bias_grad, dim3(blocks), 64, 0, stream, op->dbias, op->dy,
-              op->dy_stride, op->tokens.bound, op->tokens.live,
-              (uint32_t)op->rows);
+    uint32_t rows = (uint32_t)op->rows;
+    if (d->precision == CUDA_FLOAT32)
+        CU_LAUNCH(bias_grad, dim3((rows + 63) / 64), 64, 0, stream, op->dbias,
+                  op->dy, op->dy_stride, op->tokens.bound, op->tokens.live,
+                  rows);
+    else
+        CU_LAUNCH(bias_grad_chunks, dim3((rows + BIAS_COLS - 1) / BIAS_COLS),
+                  BIAS_COLS * BIAS_SUMS, 0, stream, op->dbias, op->dy,
+                  op->dy_stride, op->tokens.bound, op->tokens.live, rows);
     return cuda_launched(d, "matmul_grad");
 }
 
@@ -88,6 +129,22 @@ static xray_status narrow_operands(cuda_device *d, cudaStream_t stream,
     return product_round(d, stream, "matmul_grad", &r);
 }
 
+/* Adds the sums of the grains of tokens, one after the other. */
+static xray_status add_grains(cuda_device *d, cudaStream_t stream,
+                              const product_gemm *all)
+{
+    xray_status status = XRAY_OK;
+    for (uint32_t t = 0; t < all->k && status == XRAY_OK; t += CUDA_GRAIN) {
+        product_gemm g = *all;
+        g.a = (const uint16_t *)all->a + t * all->a_row;
+        g.b = (const uint16_t *)all->b + t * all->b_row;
+        g.live_from = t;
+        g.k = all->k - t < CUDA_GRAIN ? all->k - t : CUDA_GRAIN;
+        status = product_narrow(d, stream, "matmul_grad", &g);
+    }
+    return status;
+}
+
 static xray_status add_matrix_grad(cuda_device *d, cudaStream_t stream,
                                    const xray_matmul_grad *op)
 {
@@ -109,9 +166,7 @@ static xray_status add_matrix_grad(cuda_device *d, cudaStream_t stream,
     if (d->precision == CUDA_FLOAT32)
         return product_chain(d, stream, "matmul_grad", &g, PRODUCT_AUTO);
     xray_status status = narrow_operands(d, stream, op, &g);
-    return status == XRAY_OK
-               ? product_tensor(d, stream, "matmul_grad", &g, PRODUCT_AUTO)
-               : status;
+    return status == XRAY_OK ? add_grains(d, stream, &g) : status;
 }
 
 xray_status cuda_matmul_grad(void *self, xray_stream *stream,

@@ -260,21 +260,7 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
         cu_async_commit();
     }
 
-    float c[WM / 16][WN / 8][4];
-#pragma unroll
-    for (int i = 0; i < WM / 16; i++)
-#pragma unroll
-        for (int j = 0; j < WN / 8; j++)
-#pragma unroll
-            for (int v = 0; v < 4; v++) {
-                uint32_t row = m0 + wm + (uint32_t)i * 16 + lane / 4 +
-                               (uint32_t)(v / 2) * 8;
-                uint32_t col = n0 + wn + (uint32_t)j * 8 + lane % 4 * 2 +
-                               (uint32_t)(v % 2);
-                int in = row < m && col < g.n;
-                c[i][j][v] = in ? product_start(&g, row, col) : 0.0f;
-            }
-
+    float c[WM / 16][WN / 8][4] = {};
     float open[SEGMENT_LEVELS][WM * WN / 32];
     uint32_t stage = 0;
     while (step.at < step.end) {
@@ -317,6 +303,21 @@ __global__ void __launch_bounds__(BM / WM * (BN / WN) * 32, FIT)
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
 
+    /* All are read before the first is stored: c may be where they come from.
+     */
+    if (!g.segments && (g.from || g.bias))
+#pragma unroll
+        for (int i = 0; i < WM / 16; i++)
+#pragma unroll
+            for (int j = 0; j < WN / 8; j++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    uint32_t row =
+                        m0 + wm + (uint32_t)i * 16 + lane / 4 + (uint32_t)h * 8;
+                    uint32_t col = n0 + wn + (uint32_t)j * 8 + lane % 4 * 2;
+                    if (row < m)
+                        product_add_start(&g, row, col, c[i][j] + 2 * h);
+                }
 #pragma unroll
     for (int i = 0; i < WM / 16; i++)
 #pragma unroll
@@ -395,9 +396,10 @@ static uint32_t count_tiles(uint32_t n, uint32_t by)
     return (n + by - 1) / by;
 }
 
-/* The tile whose blocks, spread over the multiprocessors, should finish first.
- * It affects time, never bits. */
-static int choose_tensor_tile(const cuda_device *d, const product_gemm *g)
+/* The tile whose blocks, spread over the multiprocessors, should finish first,
+ * and its cycles per step. It affects time, never bits. */
+static int choose_tensor_tile(const cuda_device *d, const product_gemm *g,
+                              uint64_t *out_time)
 {
     uint64_t best = UINT64_MAX;
     int tile = 3;
@@ -417,16 +419,29 @@ static int choose_tensor_tile(const cuda_device *d, const product_gemm *g)
             tile = i;
         }
     }
+    *out_time = best;
     return tile;
 }
+
+/* Measured on an H200, the tiles take about twice the cycles that they are
+ * given above, which tell them from each other. */
+#define SLOWER 2
 
 xray_status product_tensor(const cuda_device *d, cudaStream_t stream,
                            const char *where, const product_gemm *g, int tile)
 {
     if (g->m == 0 || g->n == 0)
         return XRAY_OK;
-    tensor_form f =
-        tensor_form_of(g, tile < 0 ? choose_tensor_tile(d, g) : tile);
+    if (tile < 0) {
+        uint64_t time;
+        tile = choose_tensor_tile(d, g, &time);
+        xray_status status = product_bulk_time(d, g) < SLOWER * time
+                                 ? product_bulk(d, stream, where, g)
+                                 : XRAY_E_UNSUPPORTED;
+        if (status != XRAY_E_UNSUPPORTED)
+            return status;
+    }
+    tensor_form f = tensor_form_of(g, tile);
     if (!f.kernel || f.bytes > (uint32_t)d->shared_most)
         return cuda_fail(d, XRAY_E_UNSUPPORTED, where,
                          "a block may have %d bytes of shared memory, but the "

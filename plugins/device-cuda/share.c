@@ -326,7 +326,7 @@ void cuda_detach(void *self, void *ptr)
     uintptr_t p = (uintptr_t)ptr;
     for (cuda_mapped **link = &d->mapped; ptr && *link; link = &(*link)->next) {
         cuda_mapped *m = *link;
-        if (p < (uintptr_t)m->at || p - (uintptr_t)m->at > m->bytes)
+        if (p < (uintptr_t)m->at || p - (uintptr_t)m->at >= m->bytes)
             continue;
         if (--m->holders > 0)
             return;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/elements.h"
+#include "plugins/device-cuda/blas_choose.h"
 #include "plugins/device-cuda/lm_head.h"
 
 #define ALIGNMENT 256u /* of every part */
@@ -150,7 +151,7 @@ uint64_t cuda_plan_scratch(const void *config, uint32_t threads,
                                 narrow && c.products == CUDA_PRODUCTS_CUBLASLT,
                                 SMS };
     uint64_t most[CUDA_SCRATCH_COUNT];
-    uint64_t sum = 0;
+    uint64_t sum = user.blas ? (uint64_t)BLAS_WORKSPACE << 20 : 0;
     (void)threads;
     count_most(&user, works, count, stride, most);
     for (size_t p = 0; p < CUDA_SCRATCH_COUNT; p++)

@@ -14,7 +14,8 @@ static cuda_device *get_device(void *self)
     return (cuda_device *)self;
 }
 
-/* Each thread has its own current device in CUDA, so every call sets it. */
+/* Each thread has its own current device in CUDA, and a thread that has set
+ * none would use GPU 0, so every call sets it. */
 static xray_status select_device(const cuda_device *d, const char *where)
 {
     return cuda_check(d, where, cudaSetDevice(d->index));
@@ -22,6 +23,8 @@ static xray_status select_device(const cuda_device *d, const char *where)
 
 cudaStream_t cuda_stream(const cuda_device *d, xray_stream *stream)
 {
+    /* If this fails, so does the work on the stream. */
+    (void)cudaSetDevice(d->index);
     return stream ? (cudaStream_t)(void *)stream : d->stream;
 }
 
@@ -228,6 +231,9 @@ xray_status cuda_event_query(void *self, xray_event *event)
     const cuda_device *d = get_device(self);
     if (!event)
         return cuda_fail(d, XRAY_E_ARG, "event_query", "event is NULL");
+    xray_status status = select_device(d, "event_query");
+    if (status != XRAY_OK)
+        return status;
     cudaError_t error = cudaEventQuery(get_event(event));
     if (error != cudaErrorNotReady)
         return cuda_check(d, "event_query", error);
@@ -240,7 +246,11 @@ xray_status cuda_event_sync(void *self, xray_event *event)
     const cuda_device *d = get_device(self);
     if (!event)
         return cuda_fail(d, XRAY_E_ARG, "event_sync", "event is NULL");
-    return cuda_check(d, "event_sync", cudaEventSynchronize(get_event(event)));
+    xray_status status = select_device(d, "event_sync");
+    return status == XRAY_OK
+               ? cuda_check(d, "event_sync",
+                            cudaEventSynchronize(get_event(event)))
+               : status;
 }
 
 /* ---- graphs -------------------------------------------------------------- */

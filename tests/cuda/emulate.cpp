@@ -485,6 +485,7 @@ static void run_grid(dim3 grid, dim3 block, size_t shared,
 void emu_launch(const char *name, const void *function, dim3 grid, dim3 block,
                 size_t shared, cudaStream_t stream, std::function<void()> call)
 {
+    emu_check_stream(name, stream);
     if (emu_recorded(stream, [=]() {
             emu_launch(name, function, grid, block, shared, nullptr, call);
         }))

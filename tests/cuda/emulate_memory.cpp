@@ -35,12 +35,12 @@ files &open_files()
 std::atomic<uint64_t> addresses;
 const char *refused_call;
 
-bool is_refused(const char *call)
+} // namespace
+
+bool emu_refused(const char *call)
 {
     return refused_call && strcmp(refused_call, call) == 0;
 }
-
-} // namespace
 
 void emulate_refuse(const char *call)
 {
@@ -71,7 +71,7 @@ static CUresult vm_reserve(CUdeviceptr *out, size_t bytes, size_t alignment,
     (void)flags;
     if (!bytes || bytes % GRAIN)
         return CUDA_ERROR_INVALID_VALUE;
-    if (is_refused("cuMemAddressReserve"))
+    if (emu_refused("cuMemAddressReserve"))
         return CUDA_ERROR_OUT_OF_MEMORY;
     void *p = mmap(nullptr, bytes, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -98,7 +98,7 @@ static CUresult vm_create(CUmemGenericAllocationHandle *out, size_t bytes,
     (void)flags;
     if (!bytes || bytes % GRAIN)
         return CUDA_ERROR_INVALID_VALUE;
-    if (is_refused("cuMemCreate") || !emu_take(bytes))
+    if (emu_refused("cuMemCreate") || !emu_take(bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     int file = memfd_create("device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes) != 0) {
@@ -130,7 +130,7 @@ static CUresult vm_map(CUdeviceptr at, size_t bytes, size_t offset,
                        unsigned long long flags)
 {
     (void)flags;
-    if (is_refused("cuMemMap"))
+    if (emu_refused("cuMemMap"))
         return CUDA_ERROR_OUT_OF_MEMORY;
     void *p = mmap(reinterpret_cast<void *>(at), bytes, PROT_NONE,
                    MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
@@ -153,7 +153,7 @@ static CUresult vm_access(CUdeviceptr at, size_t bytes,
 {
     (void)desc;
     (void)count;
-    if (is_refused("cuMemSetAccess"))
+    if (emu_refused("cuMemSetAccess"))
         return CUDA_ERROR_OUT_OF_MEMORY;
     return mprotect(reinterpret_cast<void *>(at), bytes,
                     PROT_READ | PROT_WRITE) == 0

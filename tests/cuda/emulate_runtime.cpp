@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <vector>
 
 struct CUgraph_st {
@@ -21,6 +22,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     CUgraph_st *capture;
+    int device;
 };
 
 struct CUevent_st {
@@ -44,6 +46,7 @@ struct state {
     uint64_t used = 0;
     std::map<void *, size_t> blocks;
     std::map<const void *, size_t> shared;
+    std::map<void *, size_t> locked; /* memory of the host */
     std::vector<CUstream_st *> streams;
 };
 
@@ -62,6 +65,7 @@ struct state_lock : std::lock_guard<std::recursive_mutex> {
 };
 
 thread_local cudaError_t last = cudaSuccess;
+thread_local int current = 0; /* the thread's GPU */
 
 cudaError_t keep_error(cudaError_t error)
 {
@@ -78,6 +82,13 @@ void emulate_devices(int count, int capability, uint64_t bytes)
     runtime_state().count = count;
     runtime_state().capability = capability;
     runtime_state().bytes = bytes;
+}
+
+void emu_check_stream(const char *what, cudaStream_t stream)
+{
+    if (stream && stream->device != current)
+        emu_die("%s on a stream of GPU %d by a thread whose GPU is %d", what,
+                stream->device, current);
 }
 
 bool emu_recorded(cudaStream_t stream, std::function<void()> call)
@@ -168,14 +179,15 @@ cudaError_t cudaGetDeviceCount(int *out)
 
 cudaError_t cudaSetDevice(int device)
 {
-    return keep_error(device < 0 || device >= runtime_state().count
-                          ? cudaErrorInvalidDevice
-                          : cudaSuccess);
+    if (device < 0 || device >= runtime_state().count)
+        return keep_error(cudaErrorInvalidDevice);
+    current = device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int *out)
 {
-    *out = 0;
+    *out = current;
     return cudaSuccess;
 }
 
@@ -278,6 +290,8 @@ cudaError_t cudaFree(void *ptr)
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
     void *p = nullptr;
+    if (emu_refused("cudaMallocHost"))
+        return keep_error(cudaErrorMemoryAllocation);
     if (posix_memalign(&p, 4096, bytes ? bytes : 1) != 0)
         return keep_error(cudaErrorMemoryAllocation);
     memset(p, 0xff, bytes);
@@ -289,6 +303,36 @@ cudaError_t cudaFreeHost(void *ptr)
 {
     free(ptr);
     return cudaSuccess;
+}
+
+/* msync fails where nothing is mapped. */
+cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned flags)
+{
+    state_lock state_held;
+    (void)flags;
+    if (emu_refused("cudaHostRegister"))
+        return keep_error(cudaErrorMemoryAllocation);
+    if (!ptr || bytes == 0 || msync(ptr, bytes, MS_ASYNC) != 0 ||
+        !runtime_state().locked.insert({ ptr, bytes }).second)
+        return keep_error(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *ptr)
+{
+    state_lock state_held;
+    return runtime_state().locked.erase(ptr)
+               ? cudaSuccess
+               : keep_error(cudaErrorInvalidValue);
+}
+
+uint64_t emulate_locked(void)
+{
+    state_lock state_held;
+    uint64_t bytes = 0;
+    for (const auto &block : runtime_state().locked)
+        bytes += block.second;
+    return bytes;
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
@@ -345,7 +389,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     state_lock state_held;
     (void)flags;
-    *out = new CUstream_st();
+    *out = new CUstream_st{ nullptr, current };
     runtime_state().streams.push_back(*out);
     return cudaSuccess;
 }
@@ -396,6 +440,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    emu_check_stream("cudaEventRecord", stream);
     event->capture = stream ? stream->capture : nullptr;
     return cudaSuccess;
 }

@@ -93,6 +93,7 @@ typedef enum cudaDriverEntryPointQueryResult {
 #define cudaEventDefault 0x00
 #define cudaEventDisableTiming 0x02
 #define cudaHostAllocDefault 0x00
+#define cudaHostRegisterPortable 0x01
 
 const char *cudaGetErrorName(cudaError_t error);
 const char *cudaGetErrorString(cudaError_t error);
@@ -117,6 +118,9 @@ cudaError_t cudaMalloc(void **out, size_t bytes);
 cudaError_t cudaFree(void *ptr);
 cudaError_t cudaMallocHost(void **out, size_t bytes);
 cudaError_t cudaFreeHost(void *ptr);
+/* Refused for memory that is not mapped, and for a range that is registered. */
+cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *ptr);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
                        cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
@@ -210,9 +214,12 @@ void emulate_devices(int count, int capability, uint64_t bytes);
 /* 1: events are not done, as if the streams were still at work. */
 void emulate_hold(int held);
 
-/* Lets a call of the driver for memory fail, as if there were none left; NULL:
+/* Lets a call for memory fail, as if there were none left; NULL:
  * none fails. */
 void emulate_refuse(const char *call);
+
+/* Bytes of the host's memory that cudaHostRegister has locked. */
+uint64_t emulate_locked(void);
 
 /* Bytes of addresses that are reserved, plus those that are mapped. */
 uint64_t emulate_addresses(void);

@@ -182,43 +182,134 @@ struct product {
     const uint32_t *b;
 };
 
-static double low_bf16(uint32_t pair)
+/* A 16 x 16 or 16 x 8 operand, taken apart. A zero has the exponent NONE. */
+enum { NONE = -100000 };
+
+template <unsigned ROWS, unsigned COLS> struct operand {
+    uint32_t m[ROWS][COLS]; /* significand, 8 bits */
+    int32_t e[ROWS][COLS];  /* exponent */
+    uint32_t minus[ROWS][COLS];
+    float value[ROWS][COLS];
+    bool finite;
+
+    void put(unsigned row, unsigned col, uint32_t half)
+    {
+        uint32_t e8 = half >> 7 & 0xffu;
+        uint32_t bits = (half & 0x7fu) | (e8 ? 0x80u : 0u);
+        m[row][col] = bits;
+        e[row][col] = bits ? (int32_t)(e8 ? e8 : 1u) - 127 : NONE;
+        minus[row][col] = half >> 15 & 1u;
+        value[row][col] = cu_float(half << 16);
+        finite = finite && e8 != 0xffu;
+    }
+};
+
+typedef operand<16, 16> left;
+typedef operand<16, 8> right;
+
+/* Cuts x 2^unit toward zero to fp32. */
+static float cut_to_float(int64_t x, int32_t unit)
 {
-    return cu_float(pair << 16);
+    uint64_t magnitude = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
+    if (magnitude == 0)
+        return 0.0f;
+    int32_t last = 63 - __builtin_clzll(magnitude) + unit - 23;
+    last = last < -149 ? -149 : last;
+    int32_t cut = last - unit;
+    uint64_t kept = cut <= 0 ? magnitude << -cut : magnitude >> cut;
+    uint64_t bits = ((uint64_t)(last + 149) << 23) + kept;
+    bits = bits > 0x7f800000u ? 0x7f800000u : bits;
+    return cu_float((uint32_t)bits | (x < 0 ? 0x80000000u : 0u));
 }
 
-static double high_bf16(uint32_t pair)
+/* Adds sixteen products to each accumulator of a row as Hopper does
+ * (docs/numerics.md): all are aligned to the largest exponent and cut toward
+ * zero 25 bits below it, and so is their sum to fp32. Below its exponent a
+ * product has 14 bits of its own, an accumulator 23. */
+enum { KEPT = 25, OF_PRODUCT = 14, OF_SUM = 23 };
+
+__attribute__((optimize("O3"))) static void
+add_row(const left *a, const right *b, unsigned row, float c[8])
 {
-    return cu_float(pair & 0xffff0000u);
+    int32_t top[8];
+    uint32_t sums[2][8] = {}; /* of positive and of negative terms */
+    for (unsigned n = 0; n < 8; n++)
+        top[n] = NONE;
+    for (unsigned k = 0; k < 16; k++)
+        for (unsigned n = 0; n < 8; n++) {
+            int32_t e = a->e[row][k] + b->e[k][n];
+            top[n] = e > top[n] ? e : top[n];
+        }
+    for (unsigned n = 0; n < 8; n++) {
+        uint32_t u = cu_bits(c[n]);
+        int32_t e8 = (int32_t)(u >> 23 & 0xffu);
+        uint32_t m = (u & 0x7fffffu) | (e8 ? 0x800000u : 0u);
+        int32_t e = (e8 ? e8 : 1) - 127;
+        top[n] = m && e > top[n] ? e : top[n];
+        int32_t down = top[n] - e - (KEPT - OF_SUM);
+        sums[u >> 31][n] = down <= 0 ? m << -down : down < 32 ? m >> down : 0;
+    }
+    for (unsigned k = 0; k < 16; k++)
+        for (unsigned n = 0; n < 8; n++) {
+            int32_t down =
+                top[n] - a->e[row][k] - b->e[k][n] - (KEPT - OF_PRODUCT);
+            uint32_t m = a->m[row][k] * b->m[k][n];
+            uint32_t up = (uint32_t)(down < 0 ? -down : 0) & 31u;
+            uint32_t by = (uint32_t)(down > 31 ? 31 : down > 0 ? down : 0);
+            uint32_t x = m << up >> by;
+            uint32_t negative = a->minus[row][k] ^ b->minus[k][n];
+            sums[0][n] += negative ? 0 : x;
+            sums[1][n] += negative ? x : 0;
+        }
+    for (unsigned n = 0; n < 8; n++)
+        if (top[n] > NONE / 2)
+            c[n] = cut_to_float((int64_t)sums[0][n] - (int64_t)sums[1][n],
+                                top[n] - KEPT);
 }
 
-/* Adds sixteen products and the accumulator almost exactly and rounds once. */
+/* The same where a value is not finite. */
+static void add_infinite(const left *a, const right *b, unsigned row,
+                         float c[8])
+{
+    for (unsigned n = 0; n < 8; n++) {
+        double sum = c[n];
+        for (unsigned k = 0; k < 16; k++)
+            sum += (double)a->value[row][k] * (double)b->value[k][n];
+        c[n] = (float)sum;
+    }
+}
+
 static void finish_mma(void *const args[32])
 {
-    float a[16][16], b[16][8];
+    static thread_local left a;
+    static thread_local right b;
+    a.finite = b.finite = true;
+    float c[16][8];
     EACH(i)
     {
-        const product *p = static_cast<product *>(args[i]);
+        product *p = static_cast<product *>(args[i]);
         unsigned g = i / 4, t = i % 4 * 2;
         for (unsigned r = 0; r < 4; r++) {
-            a[g + r % 2 * 8][t + r / 2 * 8] = (float)low_bf16(p->a[r]);
-            a[g + r % 2 * 8][t + r / 2 * 8 + 1] = (float)high_bf16(p->a[r]);
+            a.put(g + r % 2 * 8, t + r / 2 * 8, p->a[r] & 0xffffu);
+            a.put(g + r % 2 * 8, t + r / 2 * 8 + 1, p->a[r] >> 16);
+            c[g + r / 2 * 8][t + r % 2] = p->d[r];
         }
         for (unsigned r = 0; r < 2; r++) {
-            b[t + r * 8][g] = (float)low_bf16(p->b[r]);
-            b[t + r * 8 + 1][g] = (float)high_bf16(p->b[r]);
+            b.put(t + r * 8, g, p->b[r] & 0xffffu);
+            b.put(t + r * 8 + 1, g, p->b[r] >> 16);
         }
+    }
+    for (unsigned row = 0; row < 16; row++) {
+        bool finite = a.finite && b.finite;
+        for (unsigned n = 0; n < 8; n++)
+            finite = finite && isfinite(c[row][n]);
+        (finite ? add_row : add_infinite)(&a, &b, row, c[row]);
     }
     EACH(i)
     {
         product *p = static_cast<product *>(args[i]);
-        for (unsigned r = 0; r < 4; r++) {
-            unsigned row = i / 4 + r / 2 * 8, col = i % 4 * 2 + r % 2;
-            double sum = p->d[r];
-            for (unsigned k = 0; k < 16; k++)
-                sum += (double)a[row][k] * (double)b[k][col];
-            p->d[r] = (float)sum;
-        }
+        for (unsigned r = 0; r < 4; r++)
+            p->d[r] = c[i / 4 + r / 2 * 8][i % 4 * 2 + r % 2];
     }
 }
 

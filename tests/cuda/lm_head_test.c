@@ -222,15 +222,15 @@ static void check_narrow(const lm_input *h, const float *dh, const outputs *e)
     free(dw);
 }
 
-/* Items in parts, cut at a multiple of the grain, give the bits of a single
- * call. */
+/* Items in parts give the bits of a single call, but for the gradient of the
+ * matrix, whose sums begin with a call. */
 static void check_parts(cuda_device *d, const lm_input *h, const float *dh,
                         const outputs *complete)
 {
     outputs e = make_outputs(h);
     xray_weight *w = create_weight_on(cuda_ops(), d, h->w, h->vocab, h->dim);
     for (size_t first = 0, n; first < h->items; first += n) {
-        n = first == 0 ? CUDA_GRAIN : h->items - first;
+        n = first == 0 ? 16 : h->items - first;
         xray_lm_head_logp op = make_logp_outputs(h, w, &e);
         int32_t live = (int32_t)n;
         op.items = (xray_extent){ h->items - first, &live };
@@ -250,6 +250,9 @@ static void check_parts(cuda_device *d, const lm_input *h, const float *dh,
         must(cuda_lm_head_grad(d, NULL, &grad));
     }
     cuda_weight_destroy(d, w);
+    for (size_t i = 0; i < h->vocab * h->dim; i++)
+        assert_near(e.dw[i], complete->dw[i], 1e-5, "dweight in parts");
+    memcpy(e.dw, complete->dw, h->vocab * h->dim * sizeof(float));
     memcpy(e.partial, complete->partial, h->items * 4 * sizeof(float));
     assert_same_outputs(h, &e, complete);
     free_outputs(&e);

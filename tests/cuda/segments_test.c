@@ -81,37 +81,56 @@ static product_gemm make_gemm(const operands *o)
                            .k = o->k };
 }
 
-/* Copies columns or rows [at, at + count) of a matrix. */
-static uint16_t *copy_piece(const uint16_t *x, size_t rows, size_t cols,
-                            size_t at, size_t count, int of_rows)
+/* The number of terms of a segment whose pieces are padded to steps. */
+static uint32_t count_padded(const cut *c)
 {
-    size_t to_rows = of_rows ? count : rows;
-    size_t to_cols = of_rows ? cols : count;
-    uint16_t *y = random_bf16(to_rows, to_cols);
-    for (size_t r = 0; r < to_rows; r++)
-        for (size_t c = 0; c < to_cols; c++)
-            y[r * product_row(to_cols) + c] =
-                x[(r + (of_rows ? at : 0)) * product_row(cols) + c +
-                  (of_rows ? 0 : at)];
+    uint32_t terms = 0;
+    for (uint32_t p = 0; p < c->parts; p++)
+        terms += (c->piece[p] + 15) / 16 * 16;
+    return terms;
+}
+
+/* The terms of a segment of an operand whose summed index runs along its
+ * columns or, with `of_rows`, its rows: the pieces, each padded with zeros to
+ * complete steps. */
+static uint16_t *copy_segment(const uint16_t *x, size_t rows, size_t cols,
+                              const cut *c, uint32_t segment, int of_rows)
+{
+    uint32_t padded = count_padded(c);
+    size_t to_rows = of_rows ? padded : rows;
+    size_t to_row = product_row(of_rows ? cols : padded);
+    uint16_t *y = calloc(to_rows * to_row, sizeof(*y));
+    assert_non_null(y);
+    size_t to = 0;
+    size_t part = 0;
+    for (uint32_t p = 0; p < c->parts; p++) {
+        size_t from = part + segment * c->piece[p];
+        for (size_t t = 0; t < c->piece[p]; t++)
+            for (size_t i = 0; i < (of_rows ? cols : rows); i++)
+                y[of_rows ? (to + t) * to_row + i : i * to_row + to + t] =
+                    x[of_rows ? (from + t) * product_row(cols) + i
+                              : i * product_row(cols) + from + t];
+        to += (c->piece[p] + 15) / 16 * 16;
+        part += c->piece[p] * c->segments;
+    }
     return y;
 }
 
-/* Adds the product of a piece to the sums of its segment. */
-static void add_piece(cuda_device *d, const operands *o, uint32_t at,
-                      uint32_t count, float *sums)
+/* The sums of a segment as a product of its own. */
+static void sum_segment(cuda_device *d, const operands *o, uint32_t segment,
+                        float *sums)
 {
     int nt = o->c.form == PRODUCT_NT;
     product_gemm g = make_gemm(o);
-    uint16_t *a = copy_piece(o->a, o->c.m, o->k, at, count, 0);
-    uint16_t *b = nt ? copy_piece(o->b, o->c.n, o->k, at, count, 0)
-                     : copy_piece(o->b, o->k, o->c.n, at, count, 1);
+    uint16_t *a = copy_segment(o->a, o->c.m, o->k, &o->c, segment, 0);
+    uint16_t *b = copy_segment(o->b, nt ? o->c.n : o->k, nt ? o->k : o->c.n,
+                               &o->c, segment, !nt);
     g.a = a;
     g.b = b;
-    g.a_row = product_row(count);
-    g.b_row = product_row(nt ? count : o->c.n);
-    g.k = count;
+    g.k = count_padded(&o->c);
+    g.a_row = product_row(g.k);
+    g.b_row = product_row(nt ? g.k : o->c.n);
     g.c = sums;
-    g.from = sums;
     must(product_tensor(d, NULL, "test", &g, PRODUCT_AUTO));
     free(a);
     free(b);
@@ -131,12 +150,7 @@ static float *join_segments(cuda_device *d, const operands *o, uint32_t first,
         return left;
     }
     float *sums = alloc_floats(outputs);
-    memset(sums, 0, outputs * sizeof(*sums));
-    uint32_t start = 0;
-    for (uint32_t p = 0; p < o->c.parts; p++) {
-        add_piece(d, o, start + first * o->c.piece[p], o->c.piece[p], sums);
-        start += o->c.piece[p] * o->c.segments;
-    }
+    sum_segment(d, o, first, sums);
     return sums;
 }
 

@@ -426,6 +426,8 @@ OPERATOR(lm_head_logp, xray_lm_head_logp, {
     OUT(c, o->entropy, FLOATS(n));
     OUT(c, o->lse, FLOATS(n));
     OUT(c, o->partial, FLOATS(n * 4));
+    if (m)
+        OUT(c, o->logits, FLOATS(n * ((m->rows + 15) / 16 * 16)));
     LIVE(items);
 })
 

@@ -29,6 +29,11 @@ same_checkpoint "$work/cpu/global_step_2" "$work/f32/global_step_2"
 diff <(steady "$work/cpu/metrics.jsonl") <(steady "$work/f32/metrics.jsonl") ||
     fail "metrics of cpu and cuda in float32 differ"
 
+# Moments in page-locked host memory, also through a checkpoint.
+offload=(--set run.device=cuda --set device.cuda.precision=float32 --set train.zero3.offload_optimizer=host)
+run "$work/f32-host" "${offload[@]}"
+same_checkpoint "$work/cpu/global_step_2" "$work/f32-host/global_step_2"
+
 once=(--set trainer.total_training_steps=1 --set actor.ppo_epochs=1 --set actor.ppo_mini_batch_size=8)
 if sanitized; then
     run "$work/half" "${once[@]}" --set model.dtype=bfloat16 --set actor.share_prompts=true --set run.device=cuda
