@@ -39,8 +39,7 @@ static float *copy_random_values(bench *b, uint64_t count)
         memcpy(&host[i], &u, 4);
     }
     float *p = allocate_floats(b, count);
-    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
-         "copy");
+    copy_now(b, p, host, count * 4);
     free(host);
     return p;
 }
@@ -48,8 +47,7 @@ static float *copy_random_values(bench *b, uint64_t count)
 static int32_t *copy_numbers(bench *b, const int32_t *host, uint64_t count)
 {
     float *p = allocate_floats(b, count);
-    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) == cudaSuccess,
-         "copy");
+    copy_now(b, p, host, count * 4);
     return reinterpret_cast<int32_t *>(p);
 }
 
@@ -107,9 +105,10 @@ static void measure_decode(bench *b, const shape *s, uint32_t dtype)
     op.scale = 0.125f;
     double t = least_seconds(b, ENQUEUED(b, attention_kv, op));
     double moved = 4.0 * static_cast<double>(kv) * s->rows * s->tokens;
-    printf("decode   %-14s %s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
-           s->name, name_type(dtype), s->rows, s->tokens, t * 1e6, moved / t * 1e-9,
-           100 * moved / t / b->copy);
+    printf(
+        "decode   %-14s %s %4u x %5u  %8.1f us  %6.0f GB/s  %3.0f%% of copy\n",
+        s->name, name_type(dtype), s->rows, s->tokens, t * 1e6,
+        moved / t * 1e-9, 100 * moved / t / b->copy);
     b->ops->free(b->self, cache.blocks);
     b->ops->free(b->self, table);
     b->ops->free(b->self, x);
@@ -162,10 +161,11 @@ static void measure_training(bench *b, const shape *s, uint32_t dtype)
     double flop = 2.0 * n * n * static_cast<double>(q) * s->rows;
     double f = least_seconds(b, ENQUEUED(b, attention, op));
     double g = least_seconds(b, ENQUEUED(b, attention_grad, back));
-    printf("training %-14s %s %4u x %5u  forward %8.1f us %5.0f TFLOP/s  backward "
-           "%8.1f us %5.0f TFLOP/s\n",
-           s->name, name_type(dtype), s->rows, s->tokens, f * 1e6, flop / f * 1e-12, g * 1e6,
-           2.5 * flop / g * 1e-12);
+    printf(
+        "training %-14s %s %4u x %5u  forward %8.1f us %5.0f TFLOP/s  backward "
+        "%8.1f us %5.0f TFLOP/s\n",
+        s->name, name_type(dtype), s->rows, s->tokens, f * 1e6,
+        flop / f * 1e-12, g * 1e6, 2.5 * flop / g * 1e-12);
     float *all[] = { x, grad, o, d_o, lse };
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         b->ops->free(b->self, all[i]);

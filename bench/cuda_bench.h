@@ -48,6 +48,16 @@ static inline float *allocate_floats(bench *b, uint64_t count)
     return static_cast<float *>(p);
 }
 
+/* Copies on the stream of the instance, which others do not wait for. */
+static inline void copy_now(const bench *b, void *to, const void *from,
+                            uint64_t bytes)
+{
+    require(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, b->stream) ==
+                cudaSuccess,
+            "copy");
+    require(cudaStreamSynchronize(b->stream) == cudaSuccess, "copy");
+}
+
 /* Returns the seconds of the fastest of CALLS calls. A call that cannot be
  * enqueued ends the program. */
 template <typename Call> static double least_seconds(bench *b, Call call)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Measures matrix products of device-cuda in bfloat16, with its own kernels and
- * with cuBLASLt, for the shapes of Qwen2.5: TFLOP/s, and GB/s of the matrix.
- * Calls are captured as one graph over enough matrices to exceed the cache. For
- * each shape it also prints whether the first row has the same bits for every
- * number of tokens, which batch invariance requires. It needs a GPU.
+ * with cuBLASLt, for the shapes of Qwen2.5 and Llama-3.1-8B: TFLOP/s, and GB/s
+ * of the matrix. Calls are captured as one graph over enough matrices to exceed
+ * the cache. For each shape it also prints whether the first row has the same
+ * bits for every number of tokens, which batch invariance requires. It needs a
+ * GPU.
  *
- *     bench-cuda_products plugins/device-cuda.so [0.5b|1.5b|7b [bf16]]
+ *     bench-cuda_products plugins/device-cuda.so [0.5b|1.5b|7b|8b [bf16]]
  *
  * With bf16, activations are bf16, as in a model of that type.
  */
@@ -91,7 +92,10 @@ static const shape shapes[] = {
     { "1.5b", "o", 1536, 1536 },        { "1.5b", "gate_up", 17920, 1536 },
     { "1.5b", "down", 1536, 8960 },     { "7b", "qkv", 4608, 3584 },
     { "7b", "o", 3584, 3584 },          { "7b", "gate_up", 37888, 3584 },
-    { "7b", "down", 3584, 18944 },
+    { "7b", "down", 3584, 18944 },      { "7b", "lm_head", 152064, 3584 },
+    { "8b", "qkv", 6144, 4096 },        { "8b", "o", 4096, 4096 },
+    { "8b", "gate_up", 28672, 4096 },   { "8b", "down", 4096, 14336 },
+    { "8b", "lm_head", 128256, 4096 },
 };
 
 /* Matrices of one shape and workspace for the tokens. */
@@ -257,7 +261,7 @@ static const char *compare_first_rows(const workspace *r, uint32_t kind,
     size_t bytes = count_row_bytes(r, kind);
     void *alone = read_first_row(r, kind, 1);
     const char *answer = alone ? "same" : "error";
-    for (size_t tokens = 2; alone && tokens <= most; tokens = tokens * 3 + 1) {
+    for (size_t tokens = 2; alone && tokens <= most; tokens += tokens / 2 + 1) {
         void *row = read_first_row(r, kind, tokens);
         if (!row || memcmp(row, alone, bytes) != 0)
             answer = row ? "DIFFER" : "error";

@@ -39,9 +39,7 @@ static void *allocate_filled(bench *b, uint64_t count, uint64_t below)
         if (!below) /* a value of bf16 in each half */
             host[i] = (host[i] & 0xffff0000u) | host[i] >> 16;
     }
-    require(cudaMemcpy(p, host, count * 4, cudaMemcpyHostToDevice) ==
-                cudaSuccess,
-            "copy");
+    copy_now(b, p, host, count * 4);
     free(host);
     return p;
 }
@@ -79,8 +77,8 @@ static void measure_norms(bench *b, const shape *s, const buffers *m,
     op.dim = dim;
     op.eps = 1e-6f;
     op.x_dtype = op.y_dtype = op.residual_dtype = m->dtype;
-    measure_operator(b, groups > 1 ? "qk-norm" : "rmsnorm",
-                     2 * width * m->part, ENQUEUED(b, rmsnorm, op));
+    measure_operator(b, groups > 1 ? "qk-norm" : "rmsnorm", 2 * width * m->part,
+                     ENQUEUED(b, rmsnorm, op));
     if (groups == 1) {
         op.residual = m->z;
         measure_operator(b, "rmsnorm, residual", 4 * width * m->part,
@@ -192,10 +190,12 @@ static void measure_activations(bench *b, const shape *s, const buffers *m)
     double backward = (3 + 2 * m->part) * width;
     op.act = grad.act = XRAY_ACT_SILU;
     measure_operator(b, "glu, silu", forward, ENQUEUED(b, glu, op));
-    measure_operator(b, "glu_grad, silu", backward, ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu_grad, silu", backward,
+                     ENQUEUED(b, glu_grad, grad));
     op.act = grad.act = XRAY_ACT_GELU_TANH;
     measure_operator(b, "glu, gelu", forward, ENQUEUED(b, glu, op));
-    measure_operator(b, "glu_grad, gelu", backward, ENQUEUED(b, glu_grad, grad));
+    measure_operator(b, "glu_grad, gelu", backward,
+                     ENQUEUED(b, glu_grad, grad));
 }
 
 static void measure_rope(bench *b, const shape *s, const buffers *m)
@@ -303,9 +303,7 @@ static void measure_elements(bench *b)
     measure_operator(b, "adamw, zeros", 30 * count, ENQUEUED(b, adamw, step));
     float *random = static_cast<float *>(allocate_filled(b, 1 << 20, 0));
     for (float *at = g; at < g + n; at += 1 << 20)
-        require(cudaMemcpy(at, random, 4 << 20, cudaMemcpyDeviceToDevice) ==
-                    cudaSuccess,
-                "copy");
+        copy_now(b, at, random, 4 << 20);
     measure_operator(b, "adamw", 30 * count, ENQUEUED(b, adamw, step));
 }
 

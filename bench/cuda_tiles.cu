@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measures the kernels of device-cuda for matrix products in bfloat16 beside
+ * each other on this GPU: the best tile of those of warps, those of groups of
+ * warps with the bulk copy engine, and the kernel that device-cuda chooses.
+ * Prints TFLOP/s of the fastest of 20 calls, with other data in the L2 cache
+ * before each.
+ *
+ *     bench-cuda-tiles [TOKENS]
+ */
+#include "bench/cuda_bench.h"
+
+#include "plugins/device-cuda/product.h"
+
+#define FLUSH (256ull << 20)
+
+typedef struct shape {
+    const char *name;
+    uint32_t rows, cols;
+} shape;
+
+static const shape shapes[] = {
+    { "0.5b qkv", 1152, 896 },       { "0.5b o", 896, 896 },
+    { "0.5b gate_up", 9728, 896 },   { "0.5b down", 896, 4864 },
+    { "1.5b gate_up", 17920, 1536 }, { "1.5b down", 1536, 8960 },
+    { "7b qkv", 4608, 3584 },        { "7b o", 3584, 3584 },
+    { "7b gate_up", 37888, 3584 },   { "7b down", 3584, 18944 },
+    { "square", 8192, 8192 },
+};
+
+/* Random bf16 values around 0, two in each float. */
+static void *allocate_halves(bench *b, uint64_t count)
+{
+    uint32_t *host = static_cast<uint32_t *>(malloc(count / 2 * 4));
+    float *p = allocate_floats(b, count / 2);
+    require(host != NULL, "malloc");
+    uint64_t x = 1;
+    for (uint64_t i = 0; i < count / 2; i++) {
+        x = x * 6364136223846793005u + 1442695040888963407u;
+        uint32_t low = static_cast<uint32_t>(x >> 32) & 0xbfffu;
+        uint32_t high = static_cast<uint32_t>(x >> 48) & 0xbfffu;
+        /* Exponents from 2^-7 to 1. */
+        low = (low & 0x83ffu) | 0x3c00u;
+        high = (high & 0x83ffu) | 0x3c00u;
+        host[i] = high << 16 | low;
+    }
+    copy_now(b, p, host, count / 2 * 4);
+    free(host);
+    return p;
+}
+
+/* The product of a form with the shape's matrix: x W^T, dy W, dy^T x. */
+static product_gemm make_gemm(const shape *s, uint32_t form, uint32_t tokens,
+                              const void *x, const void *w, float *y)
+{
+    product_gemm g = {};
+    g.form = static_cast<uint8_t>(form);
+    g.m = form == PRODUCT_TN ? s->rows : tokens;
+    g.n = form == PRODUCT_NT ? s->rows : s->cols;
+    g.k = form == PRODUCT_NT ? s->cols : form == PRODUCT_NN ? s->rows : tokens;
+    g.a = x;
+    g.b = w;
+    g.a_row = form == PRODUCT_NT ? s->cols : s->rows;
+    g.b_row = s->cols;
+    g.c = y;
+    g.c_row = g.n;
+    if (form == PRODUCT_TN) {
+        g.from = y;
+        g.from_row = g.n;
+    }
+    return g;
+}
+
+/* Lowers *seconds to the time of a product, unless the kernel has none. */
+template <typename Call>
+static void keep_least(bench *b, double *seconds, Call call)
+{
+    if (call() != XRAY_OK)
+        return;
+    double s = least_seconds(b, [&]() { return call() == XRAY_OK; });
+    *seconds = s < *seconds ? s : *seconds;
+}
+
+static void measure_shape(bench *b, const shape *s, uint32_t tokens)
+{
+    static const char *const forms[] = { "NT", "NN", "TN" };
+    const cuda_device *d = static_cast<const cuda_device *>(b->self);
+    uint64_t wide = s->rows > s->cols ? s->rows : s->cols;
+    uint64_t matrix = static_cast<uint64_t>(s->rows) * s->cols;
+    uint64_t rows = static_cast<uint64_t>(tokens) * wide;
+    void *x = allocate_halves(b, rows);
+    void *w = allocate_halves(b, matrix > rows ? matrix : rows);
+    float *y = allocate_floats(b, matrix > rows ? matrix : rows);
+    for (uint32_t form = PRODUCT_NT; form <= PRODUCT_TN; form++) {
+        product_gemm g = make_gemm(s, form, tokens, x, w, y);
+        printf("%-13s %s %5u", s->name, forms[form], tokens);
+        double seconds[3] = { 1e9, 1e9, 1e9 };
+        /* Tiles for few tokens exist for NT only. */
+        for (int t = form == PRODUCT_NT ? 0 : 3; t < PRODUCT_TENSOR_TILES; t++)
+            keep_least(b, &seconds[0], [&]() {
+                return product_tensor(d, b->stream, "bench", &g, t);
+            });
+        keep_least(b, &seconds[1],
+                   [&]() { return product_bulk(d, b->stream, "bench", &g); });
+        keep_least(b, &seconds[2], [&]() {
+            return product_tensor(d, b->stream, "bench", &g, PRODUCT_AUTO);
+        });
+        for (int i = 0; i < 3; i++)
+            printf(" %8.1f", 2e-12 * g.m * g.n * g.k / seconds[i]);
+        printf(" TFLOP/s\n");
+        (void)fflush(stdout);
+    }
+    b->ops->free(b->self, x);
+    b->ops->free(b->self, w);
+    b->ops->free(b->self, y);
+}
+
+int main(int argc, char **argv)
+{
+    bench b;
+    uint32_t tokens =
+        argc > 1 ? static_cast<uint32_t>(strtoul(argv[1], NULL, 10)) : 4096;
+    bench_open(&b, FLUSH);
+    printf("shape, form, tokens: warps, bulk copies, as chosen\n");
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        measure_shape(&b, &shapes[i], tokens);
+    b.ops->destroy(b.self);
+    return 0;
+}
