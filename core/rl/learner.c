@@ -62,6 +62,7 @@ static void log_comparison(const xr_roles *roles)
     long long every = run->ini.actor.recompute_old_logp;
     const char *train = xr_run_numerics(run, XRAY_ROLE_ACTOR);
     const char *infer = xr_run_numerics(run, XRAY_ROLE_ROLLOUT);
+    const char *device = xr_run_device_numerics(run);
     char how[160];
     char text[512];
     if (!sink->write || sink->level < XRAY_LOG_INFO)
@@ -81,10 +82,14 @@ static void log_comparison(const xr_roles *roles)
         (void)snprintf(how, sizeof(how),
                        "log-probs are the same bits and are not compared "
                        "([actor] recompute_old_logp = 0)");
-    (void)snprintf(text, sizeof(text), "numerics: %s keeps %s, %s keeps %s: %s",
+    (void)snprintf(text, sizeof(text),
+                   "numerics: %s keeps %s, %s keeps %s%s%s: %s",
                    roles->actor.part->instance, train ? train : "no contract",
                    roles->engine.part->instance, infer ? infer : "no contract",
-                   how);
+                   device ? ", but for products and attention, which are those "
+                            "of "
+                          : "",
+                   device ? device : "", how);
     sink->write(sink->ctx, XRAY_LOG_INFO, "run", text);
 }
 

@@ -459,6 +459,16 @@ const char *xr_run_numerics(const xr_run *run, uint32_t role)
                : NULL;
 }
 
+const char *xr_run_device_numerics(const xr_run *run)
+{
+    xray_device_plan plan = { .header = XRAY_HEADER(xray_device_plan) };
+    const xray_device_ops *ops = (const xray_device_ops *)run->device.ops;
+    return run->device.component && run->device.config &&
+                   ops->plan(NULL, run->device.config, &plan) == XRAY_OK
+               ? plan.numerics
+               : NULL;
+}
+
 /* Trainer and engine keep the same contract whatever components they are. */
 static int keep_one_contract(const xr_run *run)
 {

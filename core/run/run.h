@@ -146,6 +146,9 @@ void xr_run_plan_layouts(xr_run *run, xr_errors *errors);
 /* Returns the id of the numerics contract that the instances of a role keep;
  * NULL if they name none. */
 const char *xr_run_numerics(const xr_run *run, uint32_t role);
+/* The contract of the device's products and attention; NULL: it has none of its
+ * own. */
+const char *xr_run_device_numerics(const xr_run *run);
 /* Returns how the ranks of a role hold its model: replicas of one rank before
  * xr_run_plan_layouts. */
 const xr_layout *xr_run_layout(const xr_run *run, uint32_t role);

@@ -74,6 +74,10 @@ typedef struct xray_device_plan {
     uint64_t memory_bytes; /* total that a run can use; 0 if not known */
     uint32_t host_memory;  /* 1: it is the host's own memory */
     uint32_t reserved;
+    /* The contract of the device's products and attention where it is another
+     * than that of trainers and engines: XRAY_NUMERICS_*; NULL: it is theirs.
+     */
+    const char *numerics;
 } xray_device_plan;
 
 /* The largest work that a user gives a device, which decides how much scratch

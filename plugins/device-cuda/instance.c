@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <xray/cuda.h>
+#include <xray/plugin.h>
 
 #include "core/base/err.h"
 #include "plugins/device-cuda/product.h"
@@ -82,7 +83,10 @@ xray_status cuda_plan(const xray_host *host, const void *config,
     if (status != XRAY_OK)
         return status;
     const xray_device_plan own = { .header = XRAY_HEADER(xray_device_plan),
-                                   .memory_bytes = c.memory };
+                                   .memory_bytes = c.memory,
+                                   .numerics = c.precision == CUDA_BFLOAT16
+                                                   ? XRAY_NUMERICS_CUDA_BF16
+                                                   : NULL };
     xray_fill(out, &own);
     return XRAY_OK;
 }

@@ -455,7 +455,8 @@ AT(xray_device_plan, header, 0);
 AT(xray_device_plan, memory_bytes, 8);
 AT(xray_device_plan, host_memory, 16);
 AT(xray_device_plan, reserved, 20);
-SIZE(xray_device_plan, 24);
+AT(xray_device_plan, numerics, 24);
+SIZE(xray_device_plan, 32);
 
 AT(xray_device_work, header, 0);
 AT(xray_device_work, tokens, 8);
