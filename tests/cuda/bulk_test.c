@@ -3,17 +3,20 @@
  * Tests of the products by groups of warps on a GPU of compute capability 9.0:
  * each has the bits of product_tensor and stores nothing beside its outputs.
  * Every case runs, whether others fail or not, and the suite then prints the
- * counts of each variant and form.
+ * counts of each kernel and form.
  */
 #include "tests/cuda/products.h"
 
 #define GUARD 1024 /* bytes before and after c */
 #define POOL ((size_t)24 << 20)
-#define SHOWN 3 /* failures that are printed per variant and form */
+#define SHOWN 3 /* failures that are printed per kernel and form */
 #define FORMS 3
-#define VARIANTS 1
+#define BULK (-1) /* product_bulk, beside the tiles of product_tensor */
+#define TILE 5
 
-static const char *const variant_names[VARIANTS] = { "product_bulk" };
+/* By whether the kernel is product_bulk. */
+static const char *const kernel_names[2] = { "product_tensor, tile 5",
+                                             "product_bulk" };
 
 static const char *const form_names[FORMS] = { "NT", "NN", "TN" };
 
@@ -104,9 +107,8 @@ typedef struct suite {
     char *want;
     char *got;
     size_t room; /* bytes of each of these */
-    int has[VARIANTS];
-    int lost; /* 1: the GPU no longer answers */
-    count counts[VARIANTS + 1][FORMS];
+    int lost;    /* 1: the GPU no longer answers */
+    count counts[2][FORMS];
 } suite;
 
 /* A product with its memory. */
@@ -256,16 +258,15 @@ static void set_live(suite *t, product *p)
     must(copy_now(t, t->live, &live, sizeof(live), XRAY_COPY_TO_DEVICE));
 }
 
-/* Runs a product on fresh outputs and returns them in `to`. tile < 0: by
- * groups. */
-static xray_status run_product(suite *t, const product *p, int tile,
-                               int variant, char *to)
+/* Runs a product on fresh outputs and returns them in `to`. */
+static xray_status run_product(suite *t, const product *p, int tile, char *to)
 {
     must(copy_now(t, t->c, t->image, p->bytes, XRAY_COPY_TO_DEVICE));
     cudaStream_t stream = cuda_stream(t->d, NULL);
     xray_status s =
-        tile >= 0 ? product_tensor(t->d, stream, "product_tensor", &p->g, tile)
-                  : product_bulk(t->d, stream, "product_bulk", &p->g);
+        tile != BULK
+            ? product_tensor(t->d, stream, "product_tensor", &p->g, tile)
+            : product_bulk(t->d, stream, "product_bulk", &p->g);
     if (s != XRAY_OK)
         return s;
     s = cuda_ops()->sync(t->d, NULL);
@@ -322,10 +323,10 @@ static int guards_hold(const suite *t, const product *p, const char *c)
 }
 
 /* Compares the outputs of one kernel with those of product_tensor's tile 3. */
-static void check_kernel(suite *t, const product *p, int tile, int variant)
+static void check_kernel(suite *t, const product *p, int tile)
 {
-    count *n = &t->counts[tile >= 0 ? VARIANTS : variant][p->g.form];
-    xray_status s = run_product(t, p, tile, variant, t->got);
+    count *n = &t->counts[tile == BULK][p->g.form];
+    xray_status s = run_product(t, p, tile, t->got);
     if (s == XRAY_E_UNSUPPORTED) {
         n->refused++;
         return;
@@ -337,9 +338,9 @@ static void check_kernel(suite *t, const product *p, int tile, int variant)
     }
     if (n->failed++ >= SHOWN && !t->lost)
         return;
-    (void)printf("FAILED %s, %s, %u x %u x %u, %s: ",
-                 tile >= 0 ? "product_tensor, tile 5" : variant_names[variant],
-                 form_names[p->g.form], p->g.m, p->g.n, p->g.k, p->e->name);
+    (void)printf(
+        "FAILED %s, %s, %u x %u x %u, %s: ", kernel_names[tile == BULK],
+        form_names[p->g.form], p->g.m, p->g.n, p->g.k, p->e->name);
     if (s == XRAY_OK)
         print_difference(t, p);
     else
@@ -364,21 +365,19 @@ static void check_case(suite *t, uint32_t form, size_t i, size_t j)
     set_operands(t, &p);
     set_epilogue(t, &p);
     set_live(t, &p);
-    xray_status s = run_product(t, &p, 3, 0, t->want);
+    xray_status s = run_product(t, &p, 3, t->want);
     if (s != XRAY_OK) {
         (void)printf("product_tensor gave %d: %s\n", (int)s, last_failure);
         t->lost = 1;
     }
     if (!t->lost && (i + j) % 5 == 0)
-        check_kernel(t, &p, 5, 0);
-    for (int v = 0; v < VARIANTS && !t->lost; v++)
-        if (t->has[v])
-            check_kernel(t, &p, -1, v);
+        check_kernel(t, &p, TILE);
+    if (!t->lost)
+        check_kernel(t, &p, BULK);
 }
 
-/* Finds out which variants there are, by the first shape. Skips the suite if
- * there is none. */
-static void find_variants(suite *t)
+/* Skips the suite if the device has no product_bulk for the first shape. */
+static void require_bulk(suite *t)
 {
     product p = { .g = { .form = PRODUCT_NT,
                          .m = shapes[0].m,
@@ -387,44 +386,37 @@ static void find_variants(suite *t)
                          .b_dtype = XRAY_BF16 },
                   .s = &shapes[0],
                   .e = &epilogues[0] };
-    int any = 0;
     set_operands(t, &p);
     set_epilogue(t, &p);
-    for (int v = 0; v < VARIANTS && !t->lost; v++) {
-        t->has[v] = run_product(t, &p, -1, v, t->got) != XRAY_E_UNSUPPORTED;
-        any |= t->has[v];
-        if (!t->has[v])
-            (void)printf("skipped: this device has no variant %s\n",
-                         variant_names[v]);
-    }
+    if (run_product(t, &p, BULK, t->got) != XRAY_E_UNSUPPORTED)
+        return;
+    (void)printf("skipped: this device has no product_bulk\n");
     (void)fflush(stdout);
-    if (!any)
-        _exit(77);
+    _exit(77);
 }
 
 static uint32_t print_counts(const suite *t)
 {
     uint32_t failed = 0;
-    for (int v = 0; v <= VARIANTS; v++)
+    for (int v = 0; v < 2; v++)
         for (int f = 0; f < FORMS; f++) {
             const count *n = &t->counts[v][f];
             failed += n->failed;
             if (n->same + n->refused + n->failed > 0)
                 (void)printf("%s, %s: %u same, %u refused, %u failed\n",
-                             v == VARIANTS ? "product_tensor, tile 5"
-                                           : variant_names[v],
-                             form_names[f], n->same, n->refused, n->failed);
+                             kernel_names[v], form_names[f], n->same,
+                             n->refused, n->failed);
         }
     (void)fflush(stdout);
     return failed;
 }
 
-static void groups_have_the_bits_of_product_tensor(void **state)
+static void product_bulk_has_the_bits_of_product_tensor(void **state)
 {
     suite t;
     (void)state;
     open_suite(&t);
-    find_variants(&t);
+    require_bulk(&t);
     for (uint32_t form = 0; form < FORMS && !t.lost; form++)
         for (size_t i = 0; i < SHAPES && !t.lost; i++)
             for (size_t j = 0; j < EPILOGUES && !t.lost; j++)
@@ -439,7 +431,7 @@ static void groups_have_the_bits_of_product_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_have_the_bits_of_product_tensor),
+        cmocka_unit_test(product_bulk_has_the_bits_of_product_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
