@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the checks of bench-gpu-memory share: calls of the device whose failure
+ * The checks of bench-gpu-memory share this: calls of the device whose failure
  * fails the check, times, and blocks that repeat a pattern.
  */
 #ifndef BENCH_GPU_MEMORY_H

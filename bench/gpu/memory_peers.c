@@ -124,7 +124,7 @@ void check_threads(lab *l)
 
 #define PEERS 4 /* and blocks that a peer can have */
 
-/* What a peer is told to do with the block in a slot. */
+/* The orders that a peer gets; each is about the block in a slot. */
 enum command {
     PEER_READY,  /* answer when the device is open */
     PEER_ALLOC,  /* allocate a block, fill it and share it */

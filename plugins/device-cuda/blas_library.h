@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What blas.cu and blas_probe.cu share, where the toolkit has cuBLASLt.
+ * blas.cu and blas_probe.cu share this where the toolkit has cuBLASLt.
  */
 #ifndef CUDA_BLAS_LIBRARY_H
 #define CUDA_BLAS_LIBRARY_H

@@ -76,7 +76,7 @@ extern "C" xray_status product_bulk(const cuda_device *d, cudaStream_t stream,
 
 /* ---- tiles and buffers --------------------------------------------------- */
 
-/* What a launch computes. */
+/* The size of a launch, and its tiles. */
 typedef struct bulk_work {
     uint32_t m;
     uint32_t depth;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What compute capability 9.0 has for products: barriers that count bytes, the
+ * Compute capability 9.0 has this for products: barriers that count bytes, the
  * tensor memory accelerator, and products of groups of four warps.
  */
 #ifndef CUDA_PRODUCT_BULK_H

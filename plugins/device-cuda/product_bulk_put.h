@@ -211,7 +211,7 @@ CU_FN void put_sums(float (&c)[PAIRS * 4], const product_gemm *g,
         put_floats<PAIRS>(c, g, p);
 }
 
-/* What product_put2 computes of bf16 gates. */
+/* Returns the product of gate and up projection as product_put2 has it. */
 template <int Silu> CU_FN float gated(float gate, float up)
 {
     gate = cu_from_bf16(cu_to_bf16(gate));

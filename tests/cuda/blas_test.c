@@ -11,7 +11,7 @@
 #define USED 5u /* elements of a row that count, of ROW */
 #define ROW 8u
 
-/* What an algorithm does wrong. */
+/* An algorithm has one of these faults. */
 enum { GOOD, BITS_AT_FEW, LAST_ROW, REFUSES_100, BITS_BELOW_MOST, FAILS };
 
 typedef struct trial {

@@ -9,7 +9,7 @@
 
 #include "emulate_runtime.h"
 
-/* What a thread works with that has never named its GPU, which is GPU 1. */
+/* A thread that has never named its GPU works with these; they are on GPU 1. */
 typedef struct elsewhere {
     void *device;
     void *block;
