@@ -194,6 +194,10 @@ xray_status fake_next(void *self, xray_launch_event *out)
         if (!take_words(at, found.index, &found)) {
             if (!(event.data.u64 >> 32))
                 continue;
+            if (at->late) {
+                at->late--;
+                return XRAY_AGAIN;
+            }
             take_end(at, found.index, &found);
         }
         xray_fill(out, &found);
