@@ -192,8 +192,7 @@ xray_status xr_launched_check(const xr_run *run, xr_err *err)
     xray_status status = xr_launch_setup_fill(run, err, &setup);
     if (status != XRAY_OK)
         return status;
-    status =
-        XR_CALL(part, "check", ops->check(&setup.given, part->config));
+    status = XR_CALL(part, "check", ops->check(&setup.given, part->config));
     xr_launch_setup_free(&setup);
     return status == XRAY_OK ? XRAY_OK
                              : xr_host_error(part->host, status, "check", err);

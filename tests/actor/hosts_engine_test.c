@@ -67,7 +67,7 @@ static int close_engine(void **state)
     return failed;
 }
 
-static void hit(uint32_t index, int number)
+static void signal_place(uint32_t index, int number)
 {
     assert_true(fake.place[index].pid > 0);
     assert_int_equal(kill(fake.place[index].pid, number), 0);
@@ -92,7 +92,7 @@ static void killed_actor_is_named(void **state)
     (void)state;
     await_both();
     fake.late = 50; /* the connection closes first */
-    hit(0, SIGKILL);
+    signal_place(0, SIGKILL);
     expect_loss(peers[0], "was killed by signal 9 (Killed)", 0);
     assert_int_equal(fake.late, 0);
     assert_int_equal(ops->send(self, peers[0], "A", 1, NULL, 0), XRAY_E_PEER);
@@ -106,7 +106,7 @@ static void events_about_others_are_ignored(void **state)
     ops->kill(self, peers[1]);
     assert_int_equal(fake.place[1].pid, 0);
     strays = 2;
-    hit(0, SIGTERM);
+    signal_place(0, SIGTERM);
     expect_loss(peers[0], "was killed by signal 15 (Terminated)", 0);
     assert_int_equal(strays, 0);
     /* A place is used again. */
@@ -128,9 +128,8 @@ static void early_ends_say_why(void **state)
     (void)state;
     create_with(20000, 20000);
     xray_peer *peer = spawn_program(saying, 0);
-    expect_loss(peer,
-                "did not start: its process exited with status 3: no module",
-                0);
+    expect_loss(
+        peer, "did not start: its process exited with status 3: no module", 0);
     ops->kill(self, peer);
     peer = spawn_program(dying, 0);
     expect_loss(peer,
@@ -172,7 +171,7 @@ static void silent_actors_are_killed(void **state)
     xray_peer *peer = spawn_program(argv_of_actor, 0);
     send_text(peer, "A", NULL);
     expect_text(peer, "A");
-    hit(0, SIGSTOP);
+    signal_place(0, SIGSTOP);
     assert_int_equal(ops->poll(self, 60000, &event), XRAY_OK);
     assert_int_equal(event.kind, XRAY_RUNTIME_LOST);
     assert_non_null(strstr(event.reason, "hangs: no sign of life for 3."));
@@ -195,7 +194,7 @@ static void launcher_may_be_mute(void **state)
     xray_peer *peer = spawn_program(argv_of_actor, 0);
     send_text(peer, "A", NULL);
     expect_text(peer, "A");
-    hit(0, SIGKILL);
+    signal_place(0, SIGKILL);
     expect_loss(peer, "closed its connection to the parent", 0);
     assert_int_equal(fake.place[0].pid, 0);
 }

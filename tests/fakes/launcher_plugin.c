@@ -34,9 +34,9 @@ static void note_setup(const xray_launch_setup *setup, const options *opt,
     (void)fprintf(file, "%s %s build %s\n", call, setup->run, setup->build);
     for (uint32_t i = 0; i < setup->count; i++) {
         const xray_launch_place *place =
-            (const xray_launch_place
-                 *)(const void *)((const char *)setup->places +
-                                  i * setup->place_stride);
+            (const xray_launch_place *)(const void *)((const char *)
+                                                          setup->places +
+                                                      i * setup->place_stride);
         (void)fprintf(file, "place %u %s devices %u threads %u\n", i,
                       place->name, place->devices, place->threads);
     }
@@ -69,8 +69,7 @@ static xray_status create_launcher(const xray_launch_setup *setup,
         return wait_in_vain(host);
     }
     fake_launcher *self = malloc(sizeof(*self));
-    if (!self || setup->count > FAKE_PLACES ||
-        fake_launcher_open(self, host)) {
+    if (!self || setup->count > FAKE_PLACES || fake_launcher_open(self, host)) {
         free(self);
         return refuse(host, "create", "out of memory");
     }
