@@ -27,7 +27,7 @@ run fake "${four[@]}" "${fake[@]}"
 same_checkpoint "$work/local/global_step_3" "$work/fake/global_step_3"
 diff <(steady "$work/local/metrics.jsonl") <(steady "$work/fake/metrics.jsonl") || fail "metrics differ"
 grep -q "^create $work/run.ini build $("$XRAY_BIN" --build)$" "$work/notes" || fail "the set-up was another: $(cat "$work/notes")"
-grep -q "^place 3 actor+rollout devices 0 threads 1$" "$work/notes" || fail "places: $(cat "$work/notes")"
+grep -q "^place 3 actor+rollout devices 0 threads 1 memory known$" "$work/notes" || fail "places: $(cat "$work/notes")"
 grep -q "^path $work/task/model$" "$work/notes" || fail "paths: $(cat "$work/notes")"
 
 # ---- what is refused ----
@@ -44,6 +44,8 @@ check() { "$XRAY_BIN" check "$work/run.ini" "${four[@]}" "${fake[@]}" "$@" >"$wo
 check || fail "check: $(cat "$work/out")"
 if check --set runtime.fake.fault=check; then fail "check found nothing"; fi
 grep -qF -- '--set: [run] runtime: runtime.fake: check: the engine has 1 of 2 nodes, and no accelerators' "$work/out" || fail "check: $(cat "$work/out")"
+if check --set runtime.fake.fault=key; then fail "check found no key"; fi
+grep -qF 'run.ini: [runtime.fake] per_host: the hosts are smaller' "$work/out" || fail "check: $(cat "$work/out")"
 check --elsewhere --set runtime.fake.fault=check || fail "check --elsewhere: $(cat "$work/out")"
 
 code=0
