@@ -76,8 +76,8 @@ grep -q "^xray: stopped at once" "$work/err" || fail "nothing tells of the end: 
 
 # A Workhorse that is killed is named, with its host, and a run that restarts has
 # the bits of one that was not harmed.
-long=(--set run.ranks=2 --set run.comm=tcp --set runtime.fake.per_host=1 --set trainer.total_training_steps=20 --set trainer.save_freq=1
-    --set trainer.test_freq=20)
+long=(--set run.ranks=2 --set run.comm=tcp --set runtime.fake.per_host=1 --set trainer.total_training_steps=8 --set trainer.save_freq=1
+    --set trainer.test_freq=8)
 harm() { # NAME CODE [--set ...]
     local name=$1 want=$2 code=0 pid
     "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/$name" "${long[@]}" "${fake[@]}" "${@:3}" \
@@ -96,7 +96,7 @@ harm lost 1
 harm again 0 --set run.max_restarts=1
 grep -q 'restart 1 of 1 from .*/global_step_' "$work/err" || fail "nothing tells of the restart: $(cat "$work/err")"
 run calm "${long[@]}" --set run.runtime=local
-same_checkpoint "$work/calm/global_step_20" "$work/again/global_step_20"
+same_checkpoint "$work/calm/global_step_8" "$work/again/global_step_8"
 
 # ---- a job whose processes have one command line ----
 
