@@ -66,7 +66,8 @@ static void fill_places(const xr_run *run, xr_launch_setup *out)
     for (uint32_t r = 0; r < run->placement.size; r++)
         out->places[r] = (xray_launch_place){ .name = out->names[r],
                                               .devices = devices,
-                                              .threads = (uint32_t)cores };
+                                              .threads = (uint32_t)cores,
+                                              .memory = run->place_memory };
 }
 
 /* ---- paths --------------------------------------------------------------- */

@@ -141,6 +141,11 @@ void xr_hosts_read(const xr_config *config, const xr_run_config *ini,
                       ini->run.runtime);
     else if (hosts->count)
         assign_ranks(config, ini, placement, errors);
+    else if (placement->engine)
+        xr_errors_add(errors,
+                      "%s: [placement] hosts: this Workhorse was not told what "
+                      "the engine chose",
+                      xr_config_location(config, "placement", "hosts"));
     else if (built_in)
         xr_errors_add(errors,
                       "%s: [run] runtime: hosts needs [placement] hosts, such "

@@ -73,6 +73,8 @@ typedef struct xr_run {
     /* Most sequences that are sampled at once, on all engines together; 0: an
      * engine's number was set by the caller of xr_run_set_workloads. */
     uint64_t sequences;
+    uint64_t place_memory; /* bytes of host memory of the rank that takes most;
+                            * 0: unknown */
     xr_part device;
     xr_part comm;     /* used with several ranks */
     xr_part runtime;  /* used if a plugin provides the runtime; otherwise the

@@ -10,7 +10,8 @@
 #include "tests/fakes/launcher.h"
 
 static fake_launcher fake;
-static uint32_t strays; /* events about nobody that come first */
+static uint32_t failures; /* of `next`, since it fails; 0: it does not */
+static uint32_t strays;   /* events about nobody that come first */
 
 static xray_status next_or_stray(void *at, xray_launch_event *out)
 {
@@ -18,6 +19,10 @@ static xray_status next_or_stray(void *at, xray_launch_event *out)
                                       .kind = XRAY_LAUNCH_ENDED,
                                       .index = strays == 1 ? 77 : 1,
                                       .text = "is gone" };
+    if (failures) {
+        failures++;
+        return XRAY_E_IO;
+    }
     if (!strays)
         return fake_next(at, out);
     strays--;
@@ -52,6 +57,7 @@ static int open_engine(void **state)
     launcher = &fake_ops;
     launcher_self = &fake;
     strays = 0;
+    failures = 0;
     return count_files(state);
 }
 
@@ -199,6 +205,21 @@ static void launcher_may_be_mute(void **state)
     assert_int_equal(fake.place[0].pid, 0);
 }
 
+/* A launcher without its engine is not asked again and again. */
+static void launcher_may_fail(void **state)
+{
+    (void)state;
+    create_with(20000, 20000);
+    xray_peer *peer = spawn_program(argv_of_actor, 0);
+    send_text(peer, "A", NULL);
+    expect_text(peer, "A");
+    failures = 1;
+    signal_place(0, SIGKILL);
+    expect_loss(peer, "closed its connection to the parent", 0);
+    assert_in_range(failures, 2, 6);
+    assert_int_equal(fake.place[0].pid, 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--actor") == 0)
@@ -215,6 +236,7 @@ int main(int argc, char **argv)
         OPENED(failed_start_is_an_error),
         OPENED(silent_actors_are_killed),
         OPENED(launcher_may_be_mute),
+        OPENED(launcher_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,6 +160,8 @@ static void engine_chooses_hosts(void **state)
     read_hosts(&ini, two);
     assert_int_equal(errors.count, 0);
     expect_hosts(&ini, "a.0 a.1 b.0 b.1");
+    read_hosts(&ini, none);
+    expect_fault("this Workhorse was not told what the engine chose");
     engine = XR_ENGINE_NONE;
     read_hosts(&ini, two);
     expect_fault("[runtime] tls: [run] runtime = ray does not know it");
