@@ -173,19 +173,19 @@ static void silent_actors_are_killed(void **state)
     static const char *const sleeping[] = { "/bin/sh", "-c", "exec sleep 60",
                                             NULL };
     (void)state;
-    create_with(3000, 20000);
+    create_with(1000, 20000);
     xray_peer *peer = spawn_program(argv_of_actor, 0);
     send_text(peer, "A", NULL);
     expect_text(peer, "A");
     signal_place(0, SIGSTOP);
     assert_int_equal(ops->poll(self, 60000, &event), XRAY_OK);
     assert_int_equal(event.kind, XRAY_RUNTIME_LOST);
-    assert_non_null(strstr(event.reason, "hangs: no sign of life for 3."));
+    assert_non_null(strstr(event.reason, "hangs: no sign of life for 1."));
     assert_non_null(strstr(
         event.reason, "s, its host or the network to it may be down (killed)"));
     assert_int_equal(fake.place[0].pid, 0);
     ops->destroy(self);
-    create_with(3000, 300);
+    create_with(1000, 300);
     peer = spawn_program(sleeping, 0);
     expect_loss(peer, "did not start within 0.3 s (killed)", 0);
     assert_int_equal(fake.place[0].pid, 0);
