@@ -24,6 +24,17 @@ enum { TEST_STEP = 3 };
 enum { TEST_STEP = 1 };
 #endif
 
+/* Functions that compute what is expected take most of a suite's time. They are
+ * optimised in every build, with fmaf as one instruction, which the kernels
+ * need anyway, and AddressSanitizer and UBSan are for the code under test. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#define REFERENCE                                 \
+    __attribute__((optimize("O2"), target("fma"), \
+                   no_sanitize("address", "undefined")))
+#else
+#define REFERENCE
+#endif
+
 /* The path of a file of the test data in `buffer`: of the material that the
  * tests make themselves, or, in suites named .data, of the real data. */
 static inline const char *test_data(const char *name, char *buffer, size_t cap)
