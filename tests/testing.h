@@ -26,14 +26,17 @@ enum { TEST_STEP = 1 };
 
 /* Functions that compute what is expected take most of a suite's time. They are
  * optimised in every build, with fmaf as one instruction, which the kernels
- * need anyway, and AddressSanitizer and UBSan are for the code under test. */
+ * need anyway, and sanitizers are for the code under test. The second form is
+ * for those that read what other threads wrote, as ThreadSanitizer has to see.
+ */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
-#define REFERENCE                                 \
-    __attribute__((optimize("O2"), target("fma"), \
-                   no_sanitize("address", "undefined")))
+#define REFERENCE_WITHOUT(...) \
+    __attribute__((optimize("O2"), target("fma"), no_sanitize(__VA_ARGS__)))
 #else
-#define REFERENCE
+#define REFERENCE_WITHOUT(...)
 #endif
+#define REFERENCE REFERENCE_WITHOUT("address", "undefined", "thread")
+#define REFERENCE_OF_THREADS REFERENCE_WITHOUT("address", "undefined")
 
 /* The path of a file of the test data in `buffer`: of the material that the
  * tests make themselves, or, in suites named .data, of the real data. */

@@ -46,7 +46,8 @@ static uint64_t element_width(uint32_t dtype)
     return dtype == XRAY_F32 ? 4 : 2;
 }
 
-REFERENCE static void set_element(void *p, uint64_t i, uint32_t dtype, float v)
+REFERENCE_OF_THREADS static void set_element(void *p, uint64_t i,
+                                             uint32_t dtype, float v)
 {
     if (dtype == XRAY_F32)
         ((float *)p)[i] = v;
@@ -54,7 +55,8 @@ REFERENCE static void set_element(void *p, uint64_t i, uint32_t dtype, float v)
         ((uint16_t *)p)[i] = cpu_to_bf16(v);
 }
 
-REFERENCE static float get_element(const void *p, uint64_t i, uint32_t dtype)
+REFERENCE_OF_THREADS static float get_element(const void *p, uint64_t i,
+                                              uint32_t dtype)
 {
     if (dtype == XRAY_F32)
         return ((const float *)p)[i];
@@ -82,8 +84,9 @@ REFERENCE static float held_value(uint32_t rank, uint64_t i, uint32_t dtype,
     return dtype == XRAY_F32 ? v : round_to_bf16(v);
 }
 
-REFERENCE static void fill_buffer(void *p, uint64_t count, uint32_t rank,
-                                  uint32_t dtype, uint64_t seed)
+REFERENCE_OF_THREADS static void fill_buffer(void *p, uint64_t count,
+                                             uint32_t rank, uint32_t dtype,
+                                             uint64_t seed)
 {
     for (uint64_t i = 0; i < count; i++)
         set_element(p, i, dtype, rank_value(rank, i, seed));
@@ -157,9 +160,9 @@ static void check_guard(ranks_env *e, void *block, const void *p,
     e->dev->free(e->dev_self, block);
 }
 
-REFERENCE static void check_all_reduce(ranks_env *e, uint64_t count,
-                                       uint32_t dtype, uint64_t offset,
-                                       int largest)
+REFERENCE_OF_THREADS static void check_all_reduce(ranks_env *e, uint64_t count,
+                                                  uint32_t dtype,
+                                                  uint64_t offset, int largest)
 {
     void *block;
     void *buf = alloc_buffer(e, count, dtype, offset, &block);
@@ -172,9 +175,9 @@ REFERENCE static void check_all_reduce(ranks_env *e, uint64_t count,
     check_guard(e, block, buf, count, dtype);
 }
 
-REFERENCE static void check_reduce_scatter(ranks_env *e, uint64_t count,
-                                           uint32_t dtype, uint64_t offset,
-                                           int in_place)
+REFERENCE_OF_THREADS static void
+check_reduce_scatter(ranks_env *e, uint64_t count, uint32_t dtype,
+                     uint64_t offset, int in_place)
 {
     void *blocks[2];
     uint64_t first = count * e->rank;
@@ -195,9 +198,9 @@ REFERENCE static void check_reduce_scatter(ranks_env *e, uint64_t count,
     check_guard(e, blocks[1], out, in_place ? 0 : count, dtype);
 }
 
-REFERENCE static void check_all_gather(ranks_env *e, uint64_t count,
-                                       uint32_t dtype, uint64_t offset,
-                                       int in_place)
+REFERENCE_OF_THREADS static void check_all_gather(ranks_env *e, uint64_t count,
+                                                  uint32_t dtype,
+                                                  uint64_t offset, int in_place)
 {
     void *blocks[2];
     void *out = alloc_buffer(e, count * e->size, dtype, offset, &blocks[0]);
@@ -215,8 +218,8 @@ REFERENCE static void check_all_gather(ranks_env *e, uint64_t count,
     check_guard(e, blocks[1], own, in_place ? 0 : count, dtype);
 }
 
-REFERENCE static void check_broadcast(ranks_env *e, uint64_t count,
-                                      uint64_t offset, uint32_t root)
+REFERENCE_OF_THREADS static void check_broadcast(ranks_env *e, uint64_t count,
+                                                 uint64_t offset, uint32_t root)
 {
     void *block;
     uint64_t bytes = 2 * count + (count > 0);
