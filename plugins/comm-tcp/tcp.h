@@ -7,8 +7,8 @@
 #ifndef TCP_TCP_H
 #define TCP_TCP_H
 
-#include "plugins/mesh/mesh.h"
 #include "plugins/comm-tcp/hello.h"
+#include "plugins/mesh/mesh.h"
 
 typedef struct tcp_config {
     const char *interface;
