@@ -11,7 +11,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,8 +19,8 @@
 #include "core/base/process.h"
 #include "plugins/comm-mpi/lines.h"
 
-#define SPINS 100u          /* times that a rank only yields before it sleeps */
-#define SHORT 50000         /* ns of a sleep, at first */
+#define SPINS 20u           /* looks of a rank that waits before it sleeps */
+#define SHORT 20000         /* ns of a sleep, at first */
 #define LONG 1000000        /* ns after many */
 #define MANY 1000u          /* sleeps */
 #define NOTES_MS 3          /* between looks at notes */
@@ -222,10 +221,8 @@ static void sleep_on_lines(mesh_wait *wait, int ms)
                                         wait->slept < MANY ? SHORT : LONG };
     uint64_t number;
     (void)ms; /* it is more */
-    if (wait->slept < SPINS) {
-        (void)sched_yield();
+    if (wait->slept < SPINS)
         return;
-    }
     if (ppoll(&news, 1, &pause, NULL) > 0)
         (void)!read(wait->comm->wake, &number, sizeof(number));
 }
