@@ -36,7 +36,8 @@ typedef struct stage {
 typedef struct troupe {
     stage *stage;
     int fd;
-    pid_t mpirun;
+    pid_t mpirun; /* 0: it has ended */
+    int status;
 } troupe;
 
 static void skip_suite(const char *why)
@@ -88,17 +89,34 @@ static void play_scenarios(stage *s, uint32_t rank)
     }
 }
 
-/* argv: program, "--stage", path of the shared memory. */
+/* Plays as a process of which MPI knows nothing yet. */
+static void play_late(stage *s)
+{
+    const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK");
+    const char *number = open_mpi ? open_mpi : getenv("PMI_RANK");
+    if (!number)
+        _exit(4);
+    uint32_t rank = (uint32_t)strtoul(number, NULL, 10);
+    atomic_store(&s->pid[rank], (uint32_t)getpid());
+    play_scenarios(s, rank);
+    exit(0);
+}
+
+/* argv: program, "--stage" or "--late", path of the shared memory. */
 void ranks_main(int argc, char **argv)
 {
     mpi_api api;
     int process = 0;
     int size = 0;
-    if (argc != 3 || strcmp(argv[1], "--stage") != 0)
+    if (argc != 3)
         return;
     stage *s = map_stage(argv[2]);
+    if (!s)
+        _exit(4);
+    if (strcmp(argv[1], "--late") == 0)
+        play_late(s);
     enter_world(&api, &process, &size);
-    if (!s || size > MOST_RANKS)
+    if (size > MOST_RANKS)
         _exit(4);
     uint32_t rank = (uint32_t)(size - 1 - process);
     atomic_store(&s->pid[rank], (uint32_t)getpid());
@@ -194,12 +212,14 @@ pid_t launch_mpirun(uint32_t size, char *const *command)
     return pid;
 }
 
-static troupe start_troupe(uint32_t size)
+static troupe start_troupe(uint32_t size, const char *how)
 {
     troupe t = { .fd = memfd_create("stage", 0) };
     char program[512] = "";
     char shared[64];
-    char *command[] = { program, "--stage", shared, NULL };
+    char option[16];
+    char *command[] = { program, option, shared, NULL };
+    (void)snprintf(option, sizeof(option), "%s", how);
     assert_true(t.fd >= 0 && ftruncate(t.fd, sizeof(stage)) == 0);
     assert_true(readlink("/proc/self/exe", program, sizeof(program) - 1) > 0);
     (void)snprintf(shared, sizeof(shared), "/proc/%d/fd/%d", (int)getpid(),
@@ -215,8 +235,7 @@ static troupe start_troupe(uint32_t size)
 
 static int has_ended(troupe *t)
 {
-    int status = 0;
-    if (t->mpirun && waitpid(t->mpirun, &status, WNOHANG) == t->mpirun)
+    if (t->mpirun && waitpid(t->mpirun, &t->status, WNOHANG) == t->mpirun)
         t->mpirun = 0;
     return !t->mpirun;
 }
@@ -230,7 +249,7 @@ static void dismiss_troupe(troupe *t, uint64_t ms)
         ranks_sleep_ms(5);
     if (t->mpirun) {
         (void)kill(-t->mpirun, SIGKILL);
-        (void)waitpid(t->mpirun, NULL, 0);
+        (void)waitpid(t->mpirun, &t->status, 0);
     }
     for (uint32_t r = 0; r < MOST_RANKS; r++)
         if (atomic_load(&t->stage->pid[r]) &&
@@ -285,10 +304,10 @@ void ranks_run(const char *name, uint32_t size, const char *fates)
     troupe once;
     troupe *t = &regulars;
     if (fates) {
-        once = start_troupe(size);
+        once = start_troupe(size, "--stage");
         t = &once;
     } else if (!regulars.stage) {
-        regulars = start_troupe(MOST_RANKS);
+        regulars = start_troupe(MOST_RANKS, "--stage");
         (void)atexit(dismiss_regulars);
     }
     uint32_t number = begin_scenario(t->stage, name, size);
@@ -297,6 +316,17 @@ void ranks_run(const char *name, uint32_t size, const char *fates)
         dismiss_troupe(t, 0); /* MPI would wait for the dead */
     got[size] = '\0';
     assert_string_equal(got, fates ? fates : &"........"[8 - size]);
+}
+
+void launch_late(const char *name, uint32_t size)
+{
+    char got[MOST_RANKS + 1] = "";
+    troupe t = start_troupe(size, "--late");
+    uint32_t number = begin_scenario(t.stage, name, size);
+    await_fates(&t, size, number, got);
+    dismiss_troupe(&t, 20000);
+    assert_string_equal(got, &"........"[8 - size]);
+    assert_int_equal(t.status, 0);
 }
 
 /* Ranks of MPI are processes. */

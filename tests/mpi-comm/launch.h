@@ -7,6 +7,10 @@
 
 #include "tests/comm/ranks.h"
 
+/* Runs a scenario in processes of their own, none of which initializes MPI
+ * before its comm is created. All must end well. */
+void launch_late(const char *name, uint32_t size);
+
 /* Starts `size` processes of a command, whose last argument is NULL, and
  * returns mpirun's process, the leader of a group. Ends the suite with 77 where
  * there is no mpirun. */
