@@ -13,8 +13,9 @@
 #define MPI_MESSAGE (MESH_PIECE + 0x1000u) /* most bytes of a line in one */
 #define MPI_AHEAD 2u /* messages of a line on their way, in each direction */
 #define MPI_TAGS 2u  /* of an instance */
-#define MPI_CALLS 0u /* of the line of calls, after the instance's first tag \
-                      */
+#define MPI_CALLS                                              \
+    0u /* of the line of calls, after the instance's first tag \
+        */
 #define MPI_NOTES 1u
 #define MPI_LAST_TAG 32767 /* the largest that every MPI has */
 

@@ -76,8 +76,7 @@ static void enter_world(mesh_comm *comm, mpi_card *mine)
     mpi_library_lock();
     if (api->comm_rank(api->world, &mine->process) != MPI_API_OK ||
         api->comm_size(api->world, &mine->size) != MPI_API_OK)
-        mesh_refuse_card(&mine->rank, XRAY_E_IO,
-                         "MPI does not say who is who");
+        mesh_refuse_card(&mine->rank, XRAY_E_IO, "MPI does not say who is who");
     mpi_library_unlock();
     mine->tag = mpi_library_tag();
     if (mine->tag + (int)MPI_TAGS > MPI_LAST_TAG)

@@ -30,7 +30,8 @@ static void say_farewell(mesh_comm *comm)
     static const mesh_note end = { .magic = MESH_NOTE_MAGIC, .kind = MESH_END };
     for (uint32_t r = 0; r < comm->size; r++) {
         mesh_peer *peer = &comm->peers[r];
-        if (r == comm->rank)
+        uint32_t fate = atomic_load(&peer->fate);
+        if (r == comm->rank || fate == MESH_LEFT || fate == MESH_DEAD)
             continue;
         if (mesh_line_put(peer, &leave))
             mesh_line_send(peer);
