@@ -9,14 +9,6 @@
 
 #include "plugins/comm-mpi/lines.h"
 
-static uint32_t mpi_serves(const char *device_name)
-{
-    return xr_collective_is_kind(device_name, "cpu") ||
-           xr_collective_is_kind(device_name, "cuda");
-}
-
-/* ---- create -------------------------------------------------------------- */
-
 /* A rank tells the others this. */
 typedef struct mpi_card {
     mesh_card rank;
@@ -150,21 +142,8 @@ static xray_status mpi_create(const xray_comm_setup *setup, const void *config,
 
 static const xray_comm_ops ops = {
     .header = XRAY_HEADER(xray_comm_ops),
-    .serves = mpi_serves,
     .create = mpi_create,
-    .destroy = mesh_destroy,
-    .group = mesh_group,
-    .all_reduce = mesh_all_reduce,
-    .all_reduce_max = mesh_all_reduce_max,
-    .reduce_scatter = mesh_reduce_scatter,
-    .all_gather = mesh_all_gather,
-    .broadcast = mesh_broadcast,
-    .send = mesh_send,
-    .recv = mesh_recv,
-    .exchange = mesh_exchange,
-    .all_to_all = mesh_all_to_all,
-    .abort = mesh_abort,
-    .spans_hosts = mesh_spans_hosts,
+    MESH_CALLBACKS,
 };
 
 static const xray_component mpi = {

@@ -21,12 +21,6 @@ static const xray_option options[] = {
                   "count as lost."),
 };
 
-static uint32_t tcp_serves(const char *device_name)
-{
-    return xr_collective_is_kind(device_name, "cpu") ||
-           xr_collective_is_kind(device_name, "cuda");
-}
-
 /* Makes the lines, none of which is connected. */
 static xray_status make_lines(mesh_comm *comm)
 {
@@ -72,21 +66,8 @@ static xray_status tcp_create(const xray_comm_setup *setup, const void *config,
 
 static const xray_comm_ops ops = {
     .header = XRAY_HEADER(xray_comm_ops),
-    .serves = tcp_serves,
     .create = tcp_create,
-    .destroy = mesh_destroy,
-    .group = mesh_group,
-    .all_reduce = mesh_all_reduce,
-    .all_reduce_max = mesh_all_reduce_max,
-    .reduce_scatter = mesh_reduce_scatter,
-    .all_gather = mesh_all_gather,
-    .broadcast = mesh_broadcast,
-    .send = mesh_send,
-    .recv = mesh_recv,
-    .exchange = mesh_exchange,
-    .all_to_all = mesh_all_to_all,
-    .abort = mesh_abort,
-    .spans_hosts = mesh_spans_hosts,
+    MESH_CALLBACKS,
 };
 
 static const xray_component tcp = {

@@ -204,6 +204,12 @@ void mesh_abort(void *self)
     mesh_wake(comm);
 }
 
+uint32_t mesh_serves(const char *device_name)
+{
+    return xr_collective_is_kind(device_name, "cpu") ||
+           xr_collective_is_kind(device_name, "cuda");
+}
+
 uint32_t mesh_spans_hosts(void)
 {
     return 1;

@@ -307,6 +307,7 @@ xray_status mesh_prepare(mesh_comm *comm);
 /* Starts the thread once all ranks are connected. */
 xray_status mesh_begin(mesh_comm *comm);
 /* Callbacks of the interface. */
+uint32_t mesh_serves(const char *device_name);
 void mesh_destroy(void *self);
 void mesh_abort(void *self);
 uint32_t mesh_spans_hosts(void);
@@ -523,5 +524,14 @@ xray_status mesh_send(xray_comm_group *group, xray_stream *stream,
                       const void *buf, uint64_t bytes, uint32_t peer);
 xray_status mesh_recv(xray_comm_group *group, xray_stream *stream, void *buf,
                       uint64_t bytes, uint32_t peer);
+
+/* All of the interface but `create`. */
+#define MESH_CALLBACKS                                                    \
+    .serves = mesh_serves, .destroy = mesh_destroy, .group = mesh_group,  \
+    .all_reduce = mesh_all_reduce, .all_reduce_max = mesh_all_reduce_max, \
+    .reduce_scatter = mesh_reduce_scatter, .all_gather = mesh_all_gather, \
+    .broadcast = mesh_broadcast, .send = mesh_send, .recv = mesh_recv,    \
+    .exchange = mesh_exchange, .all_to_all = mesh_all_to_all,             \
+    .abort = mesh_abort, .spans_hosts = mesh_spans_hosts
 
 #endif
