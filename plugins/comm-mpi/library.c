@@ -4,8 +4,11 @@
  * is not complete when its instance ends is kept here until it is, since MPI
  * still reads or writes it.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plugins/comm-mpi/lines.h"
 
@@ -38,18 +41,6 @@ void mpi_library_unlock(void)
 const mpi_api *mpi_library_api(void)
 {
     return &library.api;
-}
-
-int mpi_library_number(void)
-{
-    static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
-                                         "PMI_RANK" };
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const char *text = getenv(names[i]);
-        if (text && *text >= '0' && *text <= '9')
-            return (int)strtol(text, NULL, 10);
-    }
-    return -1;
 }
 
 /* ---- opening --------------------------------------------------------------
@@ -107,6 +98,47 @@ xray_status mpi_library_open(const xray_host *host)
     }
     mpi_library_unlock();
     return status;
+}
+
+/* ---- who this process is --------------------------------------------------
+ */
+
+/* 1 if the process has loaded MPI and initialized it. */
+static int is_initialized(void)
+{
+    int (*ask)(int *out) = NULL;
+    int is_up = 0;
+    void *address = dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    memcpy(&ask, &address, sizeof(ask));
+    return ask && ask(&is_up) == MPI_API_OK && is_up;
+}
+
+static int read_number(void)
+{
+    static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
+                                         "PMI_RANK" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const char *text = getenv(names[i]);
+        if (text && *text >= '0' && *text <= '9')
+            return (int)strtol(text, NULL, 10);
+    }
+    return -1;
+}
+
+xray_status mpi_library_number(const xray_host *host, int *out)
+{
+    *out = -1;
+    if (!is_initialized()) {
+        *out = read_number();
+        return XRAY_OK;
+    }
+    xray_status status = mpi_library_open(host);
+    if (status != XRAY_OK)
+        return status;
+    mpi_library_lock();
+    (void)library.api.comm_rank(library.api.world, out);
+    mpi_library_unlock();
+    return XRAY_OK;
 }
 
 /* ---- tags -----------------------------------------------------------------

@@ -28,9 +28,9 @@ void mpi_library_lock(void);
 void mpi_library_unlock(void);
 const mpi_api *mpi_library_api(void);
 
-/* The number that an engine of MPI gave this process when it started it; -1 if
- * none did. */
-int mpi_library_number(void);
+/* The number of this process: in MPI's world if that is initialized, else the
+ * one that an engine of MPI gave it when it started it; -1 if none did. */
+xray_status mpi_library_number(const xray_host *host, int *out);
 /* Loads MPI, and initializes it unless someone did. */
 xray_status mpi_library_open(const xray_host *host);
 /* The first tag that no instance of this process has used, and no later one

@@ -18,10 +18,12 @@ typedef struct mpi_card {
     uint32_t unused;
 } mpi_card;
 
-static void find_number(mpi_card *mine)
+static void find_number(const mesh_comm *comm, mpi_card *mine)
 {
-    mine->process = mpi_library_number();
-    if (mine->process < 0)
+    xray_status status = mpi_library_number(comm->host, &mine->process);
+    if (status != XRAY_OK)
+        mesh_refuse_card(&mine->rank, status, "MPI cannot be used there");
+    else if (mine->process < 0)
         mesh_refuse_card(&mine->rank, XRAY_E_CONFIG,
                          "comm = mpi needs Workhorses that mpirun or srun "
                          "started: set runtime = mpi");
@@ -95,7 +97,7 @@ static xray_status connect_ranks(mesh_comm *comm, const xray_comm_setup *setup,
     mpi_card mine = { .process = -1 };
     mpi_card *all = calloc(setup->size, sizeof(*all));
     mesh_fill_card(comm, ready, &mine.rank);
-    find_number(&mine);
+    find_number(comm, &mine);
     if (!all)
         return xr_host_fail(setup->host, XRAY_E_NOMEM, "comm mpi",
                             "no memory for the processes of the ranks");

@@ -69,6 +69,10 @@ static void enter_world(mpi_api *api, int *out_rank, int *out_size)
         (void)fprintf(stderr, "MPI cannot be initialized\n");
         _exit(4);
     }
+    /* MPI knows its number now, whatever its engine calls that. */
+    (void)unsetenv("OMPI_COMM_WORLD_RANK");
+    (void)unsetenv("PMIX_RANK");
+    (void)unsetenv("PMI_RANK");
 }
 
 static void play_scenarios(stage *s, uint32_t rank)
