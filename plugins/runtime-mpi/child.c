@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -47,12 +48,11 @@ static char *find_folder(void)
 }
 
 /* 0 or an errno. */
-static int spawn_child(char *folder, int input, pid_t *out)
+static int spawn_child(char *folder, char *address, int input, pid_t *out)
 {
     char program[] = "/proc/self/exe";
     char word[] = "workhorse";
     char name[] = "mpi";
-    char address[] = "mpi:0";
     char *argv[] = { program, word, name, folder, address, NULL };
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
@@ -74,16 +74,19 @@ static int spawn_child(char *folder, int input, pid_t *out)
     return bad;
 }
 
-xray_status mpi_child_start(const xray_host *host, mpi_child *out)
+xray_status mpi_child_start(const xray_host *host, const char *library,
+                            mpi_child *out)
 {
     int ends[2];
     char none[] = "";
+    char address[XR_PATH_CAP];
     *out = (mpi_child){ .line = -1 };
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
         return xr_host_fail(host, XRAY_E_IO, MPI_WHERE, "a socket: %s",
                             XR_SYSTEM_ERROR(errno));
     char *folder = find_folder();
-    int bad = spawn_child(folder ? folder : none, ends[1], &out->pid);
+    (void)snprintf(address, sizeof(address), MPI_ADDRESS "%s", library);
+    int bad = spawn_child(folder ? folder : none, address, ends[1], &out->pid);
     free(folder);
     (void)close(ends[1]);
     out->line = ends[0];

@@ -35,12 +35,13 @@ typedef struct launcher {
     uint32_t *rank_of; /* [count], the rank of MPI of a Workhorse */
 } launcher;
 
-xray_status mpi_drive(const xray_host *host, const mpi_identity *self)
+xray_status mpi_drive(const xray_host *host, const char *library,
+                      const mpi_identity *self)
 {
     if (job.entered)
         return xr_host_fail(host, XRAY_E_STATE, MPI_WHERE,
                             "this process has joined its job before");
-    xray_status status = mpi_child_start(host, &job.child);
+    xray_status status = mpi_child_start(host, library, &job.child);
     job.self = *self;
     job.entered = status == XRAY_OK;
     return status;

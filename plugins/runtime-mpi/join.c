@@ -6,10 +6,8 @@
  * All waiting asks in between whether it shall end, so no call of MPI is made
  * that waits for others, but for its initialization.
  */
-#define _GNU_SOURCE /* on_exit, pipe2 */
+#define _GNU_SOURCE /* on_exit */
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +18,6 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/str.h"
-#include "core/base/system_error.h"
 #include "plugins/runtime-mpi/launcher.h"
 
 #define TAG_HELLO 1
@@ -157,11 +154,11 @@ static xray_status check_world(const xray_host *host, const joining *j,
     return XRAY_OK;
 }
 
-static xray_status open_mpi(const xray_host *host, const mpi_config *config,
+static xray_status open_mpi(const xray_host *host, const char *library,
                             const joining *j)
 {
     int provided = 0;
-    xray_status status = mpi_api_load(host, MPI_WHERE, config->library, &mpi);
+    xray_status status = mpi_api_load(host, MPI_WHERE, library, &mpi);
     if (status != XRAY_OK)
         return status;
     int code = mpi.init_thread(NULL, NULL, mpi.multiple, &provided);
@@ -308,21 +305,6 @@ static xray_status serve_rank_0(const joining *j, mpi_place *out)
 
 /* ---- the other ranks ----------------------------------------------------- */
 
-/* What starts a Workhorse holds its standard input open. mpirun gives those of
- * other ranks than 0 an empty one, and their connection ends them. */
-static xray_status hold_input(const xray_host *host)
-{
-    int ends[2];
-    int bad = pipe2(ends, O_CLOEXEC) ? errno : 0;
-    if (!bad && dup2(ends[0], STDIN_FILENO) < 0)
-        bad = errno;
-    if (bad)
-        return xr_host_fail(host, XRAY_E_IO, MPI_WHERE, "a pipe: %s",
-                            XR_SYSTEM_ERROR(bad));
-    (void)close(ends[0]);
-    return XRAY_OK;
-}
-
 static xray_status ask_rank_0(const joining *j, mpi_place *out)
 {
     mpi_hello hello;
@@ -344,12 +326,12 @@ static xray_status ask_rank_0(const joining *j, mpi_place *out)
                             "the host stops");
     if (status == XRAY_OK && out->kind == MPI_QUIT)
         leave_quietly();
-    return status == XRAY_OK ? hold_input(j->host) : status;
+    return status;
 }
 
 /* -------------------------------------------------------------------------- */
 
-xray_status mpi_join(const xray_host *host, const mpi_config *config,
+xray_status mpi_join(const xray_host *host, const char *library,
                      const mpi_identity *self, int line, xray_launch_entry *out)
 {
     noting note = { .host = { .header = XRAY_HEADER(xray_host),
@@ -357,7 +339,7 @@ xray_status mpi_join(const xray_host *host, const mpi_config *config,
                               .fail = note_failure } };
     const joining j = { host, xr_calls_of(host), *self, line };
     mpi_place place = { .kind = MPI_QUIT };
-    xray_status status = open_mpi(&note.host, config, &j);
+    xray_status status = open_mpi(&note.host, library, &j);
     if (status != XRAY_OK)
         return tell_failure(&j, &note, status);
     status = line >= 0 ? serve_rank_0(&j, &place) : ask_rank_0(&j, &place);

@@ -5,6 +5,7 @@
 #include "plugins/runtime-mpi/launcher.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -49,15 +50,20 @@ xray_status mpi_identify(const xray_host *host, mpi_identity *out)
 static xray_status enter_job(const xray_host *host, const void *config,
                              const char *address, xray_launch_entry *out)
 {
+    const size_t prefix = sizeof(MPI_ADDRESS) - 1;
     xray_launch_entry entry = { .header = XRAY_HEADER(xray_launch_entry),
                                 .kind = XRAY_ENTRY_DRIVER };
+    const char *library = ((const mpi_config *)config)->library;
+    const int child = address && strncmp(address, MPI_ADDRESS, prefix) == 0;
     mpi_identity self;
     xray_status status = mpi_identify(host, &self);
-    if (status == XRAY_OK && self.rank == 0 && !address)
-        status = mpi_drive(host, &self);
+    if (child) /* which has no options of its own */
+        library = address + prefix;
+    if (status == XRAY_OK && self.rank == 0 && !child)
+        status = mpi_drive(host, library, &self);
     else if (status == XRAY_OK)
-        status = mpi_join(host, (const mpi_config *)config, &self,
-                          address ? STDIN_FILENO : -1, &entry);
+        status =
+            mpi_join(host, library, &self, child ? STDIN_FILENO : -1, &entry);
     if (status == XRAY_OK)
         xray_fill(out, &entry);
     return status;

@@ -66,7 +66,7 @@ xray_status mpi_identify(const xray_host *host, mpi_identity *out);
 /* Joins MPI and returns once the run has a place for this process. `line`: the
  * driver's end of it is the child's standard input; -1: the process of another
  * rank than 0. Does not return if the run does not take place. */
-xray_status mpi_join(const xray_host *host, const mpi_config *config,
+xray_status mpi_join(const xray_host *host, const char *library,
                      const mpi_identity *self, int line,
                      xray_launch_entry *out);
 
@@ -77,8 +77,10 @@ typedef struct mpi_child {
     int line;  /* to its standard input, in both directions; -1: none */
 } mpi_child;
 
-/* Starts it as "PROGRAM workhorse mpi FOLDER mpi:0". */
-xray_status mpi_child_start(const xray_host *host, mpi_child *out);
+/* Starts it as "PROGRAM workhorse mpi FOLDER mpi:LIBRARY". */
+#define MPI_ADDRESS "mpi:"
+xray_status mpi_child_start(const xray_host *host, const char *library,
+                            mpi_child *out);
 /* Waits up to `ms` until it has ended, then kills it. Without a child it does
  * nothing. */
 void mpi_child_end(mpi_child *child, uint64_t ms);
@@ -93,7 +95,8 @@ xray_status mpi_child_send(const xray_host *host, mpi_child *child,
 
 /* The driver's process is told that it is one; its child joins MPI meanwhile.
  */
-xray_status mpi_drive(const xray_host *host, const mpi_identity *self);
+xray_status mpi_drive(const xray_host *host, const char *library,
+                      const mpi_identity *self);
 xray_status mpi_create(const xray_launch_setup *setup, const void *config,
                        void **out_self);
 void mpi_destroy(void *self);
