@@ -23,8 +23,8 @@
 #define TAG_HELLO 1
 #define TAG_PLACE 2
 #define STEP_NS 2000000L
-#define QUIT_S 3.0  /* for the others to be told that there is no run */
-#define SPEAK_S 3.0 /* a failure of all ranks is told by the driver */
+#define QUIT_S 3.0   /* for the others to be told that there is no run */
+#define SPEAK_S 10.0 /* a failure of all ranks is told by the driver */
 
 /* A library of MPI is initialized once in a process, and its end belongs to
  * that of the process. */

@@ -6,7 +6,6 @@
  *
  *     mpirun -n 3 test-mpi-peer drive 3
  */
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,8 +91,6 @@ int main(int argc, char **argv)
         return 1;
     if (entry.kind == XRAY_ENTRY_DRIVER)
         return argc > 2 ? drive_run(argv[2]) : 3;
-    struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
-    (void)printf("a Workhorse: %s %s%s\n", entry.address, entry.token,
-                 poll(&input, 1, 0) ? ", its input has ended" : "");
+    (void)printf("a Workhorse: %s %s\n", entry.address, entry.token);
     return 0;
 }
