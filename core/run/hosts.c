@@ -229,8 +229,8 @@ static xray_status place_rank(xr_run *run, const char *const *names,
     const uint32_t first = find_first(names, rank);
     const uint32_t local = rank - first;
     if (local && strcmp(names[rank - 1], name) != 0)
-        return refuse_host(run, rank, name,
-                           "has places that are no neighbours", err);
+        return refuse_host(run, rank, name, "has places that are no neighbours",
+                           err);
     placement->hosts += !local;
     placement->host[rank] = placement->hosts - 1;
     placement->local[rank] = local;

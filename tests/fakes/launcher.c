@@ -16,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static void close_file(int *fd)
 {
     if (*fd >= 0)
@@ -194,6 +192,10 @@ xray_status fake_next(void *self, xray_launch_event *out)
         if (!take_words(at, found.index, &found)) {
             if (!(event.data.u64 >> 32))
                 continue;
+            if (at->late) {
+                at->late--;
+                return XRAY_AGAIN;
+            }
             take_end(at, found.index, &found);
         }
         xray_fill(out, &found);
