@@ -22,8 +22,6 @@
 #include "core/base/system_error.h"
 #include "plugins/runtime-mpi/launcher.h"
 
-extern char **environ;
-
 #define LOOK_MS 50    /* between two looks at whether the call shall end */
 #define END_MS 10000u /* a killed process may still be busy in a driver */
 
