@@ -42,8 +42,9 @@ typedef struct joining {
  * come to the end of MPI, which is for all. */
 static void finish_mpi(int status, void *unused)
 {
+    int is_over = 0;
     (void)unused;
-    if (status == 0)
+    if (status == 0 && mpi.finalized(&is_over) == MPI_API_OK && !is_over)
         (void)mpi.finalize();
 }
 
