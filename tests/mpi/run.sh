@@ -28,13 +28,14 @@ refused() { # SENTENCE PROCESSES [--set ...]: said once, and the job has ended
 # ---- the same bits ----
 
 train "$work/local" "${four[@]}" --set run.runtime=local >/dev/null
-same_bits() { # NAME
-    job 4 "$1" || fail "$1: the job ended with $?: $(cat "$work/err")"
+same_bits() { # NAME [--set ...]
+    job 4 "$@" || fail "$1: the job ended with $?: $(cat "$work/err")"
     same_checkpoint "$work/local/global_step_3" "$work/$1/global_step_3"
     diff <(steady "$work/local/metrics.jsonl") <(steady "$work/$1/metrics.jsonl") || fail "$1: metrics differ"
     nothing_left "$1"
 }
 same_bits mpi
+same_bits collectives --set run.comm=mpi
 
 # ---- what is started wrongly ----
 
@@ -137,6 +138,7 @@ if ! find_mpirun mpiexec.mpich; then
     exit 0
 fi
 same_bits mpich
+same_bits mpich-collectives --set run.comm=mpi
 # MPICH's leaves the other processes to themselves, so each says it.
 if job 4 refused --set runtime.mpi.library=libmpi.so.40; then fail "the library of another MPI is not refused"; fi
 grep -qF "4 processes were started, but the library of MPI sees 1 (Open MPI" "$work/err" || fail "another MPI: $(cat "$work/err")"
