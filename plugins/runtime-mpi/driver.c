@@ -14,7 +14,7 @@
 
 #define FIRST_WARNING_S 5.0
 #define NEXT_WARNING_S 30.0
-#define QUIT_MS 5000u /* for the others to be told */
+#define QUIT_MS 1000u /* for the others to be told */
 
 /* A process is in one job of MPI, once, so this is no part of an instance. */
 static struct {

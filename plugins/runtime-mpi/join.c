@@ -8,9 +8,11 @@
  */
 #define _GNU_SOURCE /* on_exit */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -340,6 +342,9 @@ xray_status mpi_join(const xray_host *host, const char *library,
                               .fail = note_failure } };
     const joining j = { host, xr_calls_of(host), *self, line };
     mpi_place place = { .kind = MPI_QUIT };
+    /* The driver may be killed while the library initializes itself. */
+    if (line >= 0)
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     xray_status status = open_mpi(&note.host, library, &j);
     if (status != XRAY_OK)
         return tell_failure(&j, &note, status);

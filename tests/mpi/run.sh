@@ -131,6 +131,28 @@ for name in child driver mpirun asked; do
     same_checkpoint "$work/local/global_step_3" "$work/$name/global_step_3"
 done
 
+# A process that never joins: it is said that the others wait, and the driver's end is
+# that of the job, whichever it is.
+cat >"$work/late" <<'LATE'
+#!/bin/bash
+[ "$OMPI_COMM_WORLD_RANK" != 2 ] || exec sleep 300
+exec "$@"
+LATE
+chmod +x "$work/late"
+waiting() { # SIGNAL
+    "${start[@]}" -n 4 "$work/late" "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/late-$1" \
+        "${four[@]}" "${mpi[@]}" >"$work/out" 2>"$work/err" &
+    pid=$!
+    until grep -q "waits since [0-9]* s until all 4 processes of the job have joined MPI" "$work/err"; do
+        kill -0 "$pid" 2>/dev/null || fail "late: the job ended: $(cat "$work/err")"
+        sleep 0.1
+    done
+    hit "$1" 0
+    ended "late"
+}
+waiting TERM
+waiting KILL
+
 # ---- MPICH, and two kinds at once ----
 
 if ! find_mpirun mpiexec.mpich; then
