@@ -21,27 +21,17 @@
 
 #include <xray/host.h>
 
-#define MPI_API_OK 0               /* MPI_SUCCESS */
-#define MPI_API_UNDEFINED (-32766) /* MPI_UNDEFINED */
-#define MPI_API_TEXT 8193u         /* bytes for any text that MPI writes */
+#define MPI_API_OK 0       /* MPI_SUCCESS */
+#define MPI_API_TEXT 8193u /* bytes for any text that MPI writes */
 
 typedef uintptr_t mpi_handle;
 
-typedef enum mpi_flavor {
-    MPI_OPEN, /* Open MPI */
-    MPI_CH,   /* MPICH and its descendants: Intel MPI, MVAPICH, Cray MPICH */
-    MPI_ABI,  /* any library with the ABI of the standard */
-} mpi_flavor;
-
 typedef struct mpi_api {
     /* ---- constants ---- */
-    mpi_flavor flavor;
     int serialized; /* MPI_THREAD_SERIALIZED: one thread at a time calls */
     int multiple;   /* MPI_THREAD_MULTIPLE */
     mpi_handle status_ignore; /* in place of a pointer to a status */
     mpi_handle world;
-    mpi_handle comm_null;
-    mpi_handle group_null;
     mpi_handle request_null;
     mpi_handle byte;
     mpi_handle errors_return;
@@ -51,23 +41,12 @@ typedef struct mpi_api {
     int (*query_thread)(int *out_provided);
     int (*finalized)(int *out);
     int (*finalize)(void);
-    int (*abort)(mpi_handle comm, int code);
     int (*error_string)(int code, char *out_text, int *out_size);
-    int (*processor_name)(char *out_text, int *out_size);
     int (*library_version)(char *out_text, int *out_size);
     /* ---- communicators ---- */
     int (*comm_rank)(mpi_handle comm, int *out);
     int (*comm_size)(mpi_handle comm, int *out);
     int (*comm_set_errhandler)(mpi_handle comm, mpi_handle handler);
-    int (*comm_dup)(mpi_handle comm, mpi_handle *out);
-    int (*comm_split)(mpi_handle comm, int color, int key, mpi_handle *out);
-    int (*comm_group)(mpi_handle comm, mpi_handle *out_group);
-    int (*comm_create_group)(mpi_handle comm, mpi_handle group, int tag,
-                             mpi_handle *out);
-    int (*comm_free)(mpi_handle *comm);
-    int (*group_incl)(mpi_handle group, int count, const int *ranks,
-                      mpi_handle *out);
-    int (*group_free)(mpi_handle *group);
     /* ---- messages ---- */
     int (*isend)(const void *data, int count, mpi_handle type, int to, int tag,
                  mpi_handle comm, mpi_handle *out_request);
@@ -75,31 +54,6 @@ typedef struct mpi_api {
                  mpi_handle comm, mpi_handle *out_request);
     int (*test)(mpi_handle *request, int *out_done, mpi_handle status);
     int (*cancel)(mpi_handle *request);
-    int (*request_free)(mpi_handle *request);
-    /* ---- collectives ---- */
-    int (*barrier)(mpi_handle comm);
-    int (*bcast)(void *data, int count, mpi_handle type, int root,
-                 mpi_handle comm);
-    int (*gather)(const void *data, int count, mpi_handle type, void *out,
-                  int out_count, mpi_handle out_type, int root,
-                  mpi_handle comm);
-    int (*allgather)(const void *data, int count, mpi_handle type, void *out,
-                     int out_count, mpi_handle out_type, mpi_handle comm);
-    int (*scatter)(const void *data, int count, mpi_handle type, void *out,
-                   int out_count, mpi_handle out_type, int root,
-                   mpi_handle comm);
-    int (*alltoallv)(const void *data, const int *counts, const int *offsets,
-                     mpi_handle type, void *out, const int *out_counts,
-                     const int *out_offsets, mpi_handle out_type,
-                     mpi_handle comm);
-    int (*ialltoallv)(const void *data, const int *counts, const int *offsets,
-                      mpi_handle type, void *out, const int *out_counts,
-                      const int *out_offsets, mpi_handle out_type,
-                      mpi_handle comm, mpi_handle *out_request);
-    int (*iallgather)(const void *data, int count, mpi_handle type, void *out,
-                      int out_count, mpi_handle out_type, mpi_handle comm,
-                      mpi_handle *out_request);
-    int (*ibarrier)(mpi_handle comm, mpi_handle *out_request);
 } mpi_api;
 
 /* Loads MPI and finds its functions; it is not initialized. `where` names the
