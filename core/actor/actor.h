@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <xray/launcher.h>
 #include <xray/runtime.h>
 
 #include "core/base/err.h"
@@ -83,6 +84,11 @@ typedef struct xr_hosts_config {
                             */
     uint32_t tls;          /* 1: connections are encrypted */
     uint32_t copies;       /* 1: actors of this host share no memory, either */
+    /* The launcher that starts every actor instead, and an instance of it that
+     * has a place for each, which outlives the runtime; or NULL. Why it did not
+     * start one it tells its own host. */
+    const xray_launcher_ops *launcher;
+    void *launcher_self;
 } xr_hosts_config;
 
 typedef struct xr_actors_setup {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "core/actor/clock.h"
@@ -117,7 +118,15 @@ static xray_status open_parent(xr_hosts *self, const xr_hosts_config *config)
         xr_hosts_open_door(self, *interface ? interface : "lo");
     if (status == XRAY_OK && !(config && config->copies))
         xr_hosts_open_near(self);
-    return status;
+    self->launcher = config ? config->launcher : NULL;
+    self->launcher_self = config ? config->launcher_self : NULL;
+    if (status != XRAY_OK || !self->launcher)
+        return status;
+    const int bad = xr_hosts_engine_open(self);
+    return bad ? xr_hosts_fail(self->host, XRAY_E_IO,
+                               "the events of the launcher: %s",
+                               XR_SYSTEM_ERROR(bad))
+               : XRAY_OK;
 }
 
 static xray_status create_parent(const xray_runtime_setup *setup,
@@ -276,6 +285,9 @@ static void serve_event(xr_hosts *self, uint64_t about)
     case XR_HOSTS_PEER:
         serve_peer(&self->peers[index]);
         break;
+    case XR_HOSTS_ENGINE:
+        xr_hosts_engine_serve(self);
+        break;
     default:
         xr_hosts_read_says(&self->peers[index]);
         break;
@@ -348,7 +360,7 @@ static xray_status check_spec(const xr_hosts *self, const xray_actor_spec *spec)
         return xr_hosts_fail(self->host, XRAY_E_ARG,
                              "actor %s: \"%s\" is not the name of a host",
                              spec->name, spec->host);
-    if (!here && !self->launch)
+    if (!here && !self->launch && !self->launcher)
         return xr_hosts_fail(self->host, XRAY_E_UNSUPPORTED,
                              "actor %s: host \"%s\" cannot be reached without "
                              "a launcher",
@@ -360,8 +372,18 @@ static xray_status check_spec(const xr_hosts *self, const xray_actor_spec *spec)
     return XRAY_OK;
 }
 
+static xray_status fail_to_start(const xr_hosts *self,
+                                 const xray_actor_spec *spec, int launched,
+                                 int bad)
+{
+    return xr_hosts_fail(
+        self->host, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
+        "actor %s: starting %s: %s", spec->name,
+        launched ? self->launch : spec->argv[0], XR_SYSTEM_ERROR(bad));
+}
+
 /* 0 or an errno. The actor learns the size of a record before anything else. */
-static int start_peer(xray_peer *peer, const xray_actor_spec *spec)
+static int prepare_peer(xray_peer *peer, const xray_actor_spec *spec)
 {
     const xr_hosts *self = peer->self;
     const uint64_t words = self->record_bytes / sizeof(*peer->record);
@@ -369,15 +391,35 @@ static int start_peer(xray_peer *peer, const xray_actor_spec *spec)
         XR_TCP_WELCOME, self->record_bytes | (uint64_t)self->hang_ms << 32);
     peer->index = spec->index;
     peer->spawned_ms = xr_hosts_now_ms();
-    peer->launched = spec->host && strcmp(spec->host, "localhost") != 0;
+    peer->launched = !self->launcher && spec->host &&
+                     strcmp(spec->host, "localhost") != 0;
     (void)snprintf(peer->name, sizeof(peer->name), "%s", spec->name);
     (void)snprintf(peer->host, sizeof(peer->host), "%s",
                    spec->host ? spec->host : "localhost");
     peer->record = words ? self->records + spec->index * words : NULL;
     for (uint64_t i = 0; i < words; i++)
         atomic_store_explicit(&peer->record[i], 0, memory_order_relaxed);
-    int bad = xr_hosts_put_early(peer, &welcome, NULL);
-    return bad ? bad : xr_hosts_start(peer, spec->argv);
+    if (getrandom(peer->token, XR_TCP_TOKEN, 0) != (ssize_t)XR_TCP_TOKEN)
+        return errno;
+    return xr_hosts_put_early(peer, &welcome, NULL);
+}
+
+static xray_status start_peer(xray_peer *peer, const xray_actor_spec *spec)
+{
+    const xr_hosts *self = peer->self;
+    int bad = prepare_peer(peer, spec);
+    if (!bad && self->launcher) {
+        xray_status status = xr_hosts_engine_start(peer, spec->argv);
+        /* The launcher has told its own host why. */
+        return status == XRAY_OK
+                   ? XRAY_OK
+                   : xr_hosts_fail(self->host, status,
+                                   "actor %s: its engine did not start it",
+                                   spec->name);
+    }
+    if (!bad)
+        bad = xr_hosts_start(peer, spec->argv);
+    return bad ? fail_to_start(self, spec, (int)peer->launched, bad) : XRAY_OK;
 }
 
 static xray_status spawn_actor(void *self, const xray_actor_spec *spec,
@@ -392,14 +434,10 @@ static xray_status spawn_actor(void *self, const xray_actor_spec *spec,
     if (bad)
         return xr_hosts_fail(at->host, XRAY_E_NOMEM, "actor %s: %s", spec->name,
                              XR_SYSTEM_ERROR(bad));
-    bad = start_peer(peer, spec);
-    if (bad) {
-        const uint32_t launched = peer->launched;
+    status = start_peer(peer, spec);
+    if (status != XRAY_OK) {
         xr_hosts_kill(at, peer);
-        return xr_hosts_fail(at->host, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
-                             "actor %s: starting %s: %s", spec->name,
-                             launched ? at->launch : spec->argv[0],
-                             XR_SYSTEM_ERROR(bad));
+        return status;
     }
     *out_peer = peer;
     return XRAY_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The runtime of actors on other hosts: a launcher starts each process, which
- * connects to the parent over TCP. Each side has a copy of a region, and each
+ * The runtime of actors on other hosts: a command line or the launcher of an
+ * engine starts each process, which connects to the parent over TCP. Each side has a copy of a region, and each
  * message carries the bytes of those that it names. An actor that turns out to
  * be on the parent's host shares memory with it instead: it connects over a
  * Unix socket, which passes regions on (hosts_near.c).
@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include <xray/launcher.h>
 #include <xray/runtime.h>
 
 #include "core/actor/actor.h"
@@ -30,6 +31,13 @@
 
 /* How a peer knows a region that was created here. */
 enum { XR_HOSTS_UNKNOWN, XR_HOSTS_COPIED, XR_HOSTS_SHARED };
+
+/* What is known of the process of a peer that an engine was asked for. */
+enum {
+    XR_HOSTS_OWN, /* it is a child of this process */
+    XR_HOSTS_ENGINE_RUNS,
+    XR_HOSTS_ENGINE_ENDED /* the launcher has said so */
+};
 
 typedef struct xr_hosts_region {
     xray_region pub;
@@ -48,6 +56,7 @@ struct xray_peer {
     uint32_t index;
     uint32_t used;
     uint32_t launched; /* by the launcher's command line, on `host` */
+    uint32_t engine;   /* XR_HOSTS_OWN, XR_HOSTS_ENGINE_* */
     uint32_t greeted;  /* frames may be sent */
     uint32_t writing;  /* a frame is half written */
     uint32_t wants_out;
@@ -74,7 +83,6 @@ struct xray_peer {
     _Atomic uint64_t *record;
     uint64_t page;   /* the first word of the page that it was offered */
     uint32_t shares; /* it maps the memory of this process */
-    uint32_t reserved;
 };
 
 /* A connection that has not proved whose it is. */
@@ -139,6 +147,8 @@ typedef struct xr_hosts {
     uint32_t tls;
     uint32_t reserved;
     char *launch; /* the launcher's command line */
+    const xray_launcher_ops *launcher; /* of an engine; NULL: there is none */
+    void *launcher_self;
     unsigned char build[XR_TCP_TOKEN];
     uint64_t checked_ms;
     uint64_t record_bytes;     /* of a record: a multiple of 64 */
@@ -205,7 +215,13 @@ int xr_hosts_put_up(xray_peer *peer, xr_tcp_frame *frame, const void *data);
 
 /* An event of epoll is about one of these, which has an index; a door with
  * index 1 is the Unix socket. */
-enum { XR_HOSTS_DOOR, XR_HOSTS_GUEST, XR_HOSTS_PEER, XR_HOSTS_SAYS };
+enum {
+    XR_HOSTS_DOOR,
+    XR_HOSTS_GUEST,
+    XR_HOSTS_PEER,
+    XR_HOSTS_SAYS,
+    XR_HOSTS_ENGINE
+};
 /* Watches a descriptor, or changes for what; 0 or an errno. */
 int xr_hosts_watch(const xr_hosts *self, int fd, uint32_t kind, uint32_t index,
                    uint32_t events, int again);
@@ -243,8 +259,15 @@ int xr_hosts_share(xray_peer *peer, xray_region *region, int *out_shared);
 
 /* Starts the process of the peer: 0 or an errno. */
 int xr_hosts_start(xray_peer *peer, const char *const *argv);
+/* Writes the token as hexadecimal digits, XR_HOSTS_LINE bytes with the NUL. */
+#define XR_HOSTS_LINE (2 * XR_TCP_TOKEN + 1)
+void xr_hosts_write_token(const xray_peer *peer, char *out);
+/* Writes the peer's address, where its process connects to. */
+void xr_hosts_name_door(const xray_peer *peer, char *out, size_t size);
 /* Passes on what the process writes to standard error. */
 void xr_hosts_read_says(xray_peer *peer);
+/* Passes on this piece of it, and keeps the beginning of its last line. */
+void xr_hosts_say(xray_peer *peer, const char *text, size_t size);
 /* Ends the process: kills it if a reason is given or it does not exit by
  * itself. What it sent before is received, and how it ended is noted. */
 void xr_hosts_end(xray_peer *peer, const char *reason);
@@ -253,6 +276,20 @@ void xr_hosts_kill(void *self, xray_peer *peer);
 /* Ends the peers that are gone or hang. */
 void xr_hosts_check(xr_hosts *self);
 /* Kills the process without waiting for its end. */
-void xr_hosts_strike(const xray_peer *peer);
+void xr_hosts_strike(xray_peer *peer);
+
+/* ---- processes that an engine starts ---- */
+
+/* Has epoll say when the launcher knows something; 0 or an errno. */
+int xr_hosts_engine_open(xr_hosts *self);
+/* Starts the process of the peer, which has its token. */
+xray_status xr_hosts_engine_start(xray_peer *peer, const char *const *argv);
+/* Takes what the launcher has to say, about any peer. */
+void xr_hosts_engine_serve(xr_hosts *self);
+/* Returns 1 once the launcher has said that the process ended, for which it
+ * waits up to `ms`. */
+int xr_hosts_engine_await(xray_peer *peer, uint64_t ms);
+/* Kills the process and waits for its end. */
+void xr_hosts_engine_stop(xray_peer *peer);
 
 #endif

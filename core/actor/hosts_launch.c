@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "core/actor/hosts.h"
@@ -22,6 +21,13 @@
 
 /* ---- command lines ------------------------------------------------------- */
 
+void xr_hosts_name_door(const xray_peer *peer, char *out, size_t size)
+{
+    const xr_hosts *self = peer->self;
+    (void)snprintf(out, size, "%s:%s:%u:%u", self->tls ? "tls" : "tcp",
+                   self->door.address, self->door.port, peer->index);
+}
+
 /* The launcher's words; or the actor's own command line, with the address. */
 static int make_command(const xray_peer *peer, const char *const *argv,
                         char ***out)
@@ -29,9 +35,7 @@ static int make_command(const xray_peer *peer, const char *const *argv,
     const xr_hosts *self = peer->self;
     char address[128];
     xr_err err;
-    (void)snprintf(address, sizeof(address), "%s:%s:%u:%u",
-                   self->tls ? "tls" : "tcp", self->door.address,
-                   self->door.port, peer->index);
+    xr_hosts_name_door(peer, address, sizeof(address));
     const xr_word_value values[] = { { "host", peer->host },
                                      { "address", address } };
     if (peer->launched) {
@@ -79,15 +83,19 @@ static void close_file(int *fd)
     *fd = -1;
 }
 
-/* Writes the token as a line of hexadecimal digits, which a pipe takes whole.
- */
-static int give_token(xray_peer *peer)
+void xr_hosts_write_token(const xray_peer *peer, char *out)
 {
-    char line[2 * XR_TCP_TOKEN + 2];
     for (size_t i = 0; i < XR_TCP_TOKEN; i++)
-        (void)snprintf(line + 2 * i, 3, "%02x", peer->token[i]);
-    line[2 * XR_TCP_TOKEN] = '\n';
-    const size_t size = 2 * XR_TCP_TOKEN + 1;
+        (void)snprintf(out + 2 * i, 3, "%02x", peer->token[i]);
+}
+
+/* A pipe takes the line whole. */
+static int give_token(const xray_peer *peer)
+{
+    char line[XR_HOSTS_LINE + 1];
+    xr_hosts_write_token(peer, line);
+    line[XR_HOSTS_LINE - 1] = '\n';
+    const size_t size = XR_HOSTS_LINE;
     return write(peer->leash, line, size) == (ssize_t)size ? 0 : errno;
 }
 
@@ -121,8 +129,6 @@ static int run_command(xray_peer *peer, char *const *argv)
 int xr_hosts_start(xray_peer *peer, const char *const *argv)
 {
     char **words = NULL;
-    if (getrandom(peer->token, XR_TCP_TOKEN, 0) != (ssize_t)XR_TCP_TOKEN)
-        return errno;
     int bad = make_command(peer, argv, &words);
     if (!bad)
         bad = run_command(peer, words);
@@ -148,6 +154,14 @@ static void keep_line(xray_peer *peer, const char *text, size_t size)
     }
 }
 
+void xr_hosts_say(xray_peer *peer, const char *text, size_t size)
+{
+    keep_line(peer, text, size);
+    /* A line that cannot be written here is lost. */
+    if (write(STDERR_FILENO, text, size) < 0)
+        return;
+}
+
 void xr_hosts_read_says(xray_peer *peer)
 {
     char text[4096];
@@ -161,9 +175,6 @@ void xr_hosts_read_says(xray_peer *peer)
             close_file(&peer->says);
             return;
         }
-        keep_line(peer, text, (size_t)n);
-        /* A line that cannot be written here is lost. */
-        if (write(STDERR_FILENO, text, (size_t)n) < 0)
-            continue;
+        xr_hosts_say(peer, text, (size_t)n);
     }
 }

@@ -38,6 +38,8 @@ static void describe_exit(xray_peer *peer, int status)
 static int reap_process(xray_peer *peer, uint64_t ms)
 {
     int status = 0;
+    if (peer->engine)
+        return xr_hosts_engine_await(peer, ms);
     const int found = xr_process_reap(peer->pid, ms, &status);
     if (found == XR_PROCESS_RUNS)
         return 0;
@@ -69,8 +71,10 @@ static void close_files(xray_peer *peer)
     }
 }
 
-void xr_hosts_strike(const xray_peer *peer)
+void xr_hosts_strike(xray_peer *peer)
 {
+    if (peer->used && peer->engine)
+        xr_hosts_engine_stop(peer);
     if (!peer->used || !peer->pid)
         return;
     /* Both, since the group exists a moment after the process. */
@@ -85,12 +89,14 @@ void xr_hosts_end(xray_peer *peer, const char *reason)
     peer->lost = 1;
     if (reason && !peer->reason[0])
         (void)snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
-    if (peer->pid && (reason || !reap_process(peer, LINE_END_MS))) {
+    const int runs = peer->pid || peer->engine;
+    if (runs && (reason || !reap_process(peer, LINE_END_MS))) {
         if (!peer->reason[0])
             (void)snprintf(peer->reason, sizeof(peer->reason),
                            "closed its connection to the parent");
         xr_hosts_strike(peer);
-        (void)reap_process(peer, END_MS);
+        if (peer->pid)
+            (void)reap_process(peer, END_MS);
     }
     drain_connection(peer);
     xr_hosts_read_says(peer);
@@ -122,15 +128,17 @@ static void end_unresponsive(xray_peer *peer, int started)
     char why[160];
     siginfo_t info = { 0 };
     int stopped =
+        peer->pid &&
         !waitid(P_PID, (id_t)peer->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) &&
         info.si_pid == peer->pid;
     if (started)
         (void)snprintf(
             why, sizeof(why), "hangs: no sign of life for %.1f s%s (killed)",
             (double)peer->quiet_ms / 1000.0,
-            stopped          ? ", its process is stopped"
-            : peer->launched ? ", its host or the network to it may be down"
-                             : "");
+            stopped ? ", its process is stopped"
+            : peer->launched || peer->engine
+                ? ", its host or the network to it may be down"
+                : "");
     else
         (void)snprintf(why, sizeof(why), "did not start within %.1f s (killed)",
                        peer->self->start_ms / 1000.0);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/cli/cli.h"
+#include "core/cli/enter.h"
 #include "core/plugin/cancel.h"
 #include "core/rl/run_loop.h"
 
@@ -41,7 +42,7 @@ static void stop_on_signal(int number)
         _exit(128 + number);
     stop_signal = number;
     stop_flag++;
-    if (stop_flag == 1) {
+    if (stop_flag == 1 && !xr_cancels_at_once()) {
         (void)!write(STDERR_FILENO, first_text, first_size);
     } else {
         (void)!write(STDERR_FILENO, second_text, second_size);
@@ -149,10 +150,11 @@ static int run_job(const cli_args *args, job_fn job, int resumable)
     xr_err err = { "" };
     static xr_run_result result; /* too large for the stack */
     xr_config *config = cli_config(args, args->words.items[0], &errors);
+    cli_entry entry = { .plugins = NULL };
     int code = CLI_USAGE;
     if (!config) {
         code = cli_errors(&errors);
-    } else {
+    } else if (!cli_enter(&entry, config, args->plugin_path, &code)) {
         xr_run_args run = { .config = config,
                             .plugin_path = args->plugin_path,
                             .stop = &stop_flag,
@@ -162,6 +164,7 @@ static int run_job(const cli_args *args, job_fn job, int resumable)
         catch_signals();
         xray_status status = job(&run, &err, &result);
         code = report_result(status, &err, &run, &result);
+        cli_entry_close(&entry);
     }
     xr_str_free(&result.report);
     xr_config_free(config);

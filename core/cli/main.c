@@ -14,21 +14,22 @@
 #include "core/cli/cli.h"
 #include "core/cli/guard.h"
 #include "core/plugin/plugin.h"
+#include "core/roles/launch_setup.h"
 #include "core/roles/workhorse.h"
 
 static const cli_command *const commands[] = {
-    &cli_train,        &cli_sft,
-    &cli_eval,         &cli_check,
-    &cli_plan,         &cli_ab,
-    &cli_compare,      &cli_score,
-    &cli_generate,     &cli_chat_command,
-    &cli_tokenize,     &cli_grade,
-    &cli_convert,      &cli_data_convert,
-    &cli_data_head,    &cli_data_stats,
-    &cli_data_check,   &cli_algo_list,
-    &cli_plugin_list,  &cli_plugin_inspect,
-    &cli_config_print, &cli_config_schema,
-    &cli_config_docs,
+    &cli_train,         &cli_sft,
+    &cli_eval,          &cli_submit,
+    &cli_check,         &cli_plan,
+    &cli_ab,            &cli_compare,
+    &cli_score,         &cli_generate,
+    &cli_chat_command,  &cli_tokenize,
+    &cli_grade,         &cli_convert,
+    &cli_data_convert,  &cli_data_head,
+    &cli_data_stats,    &cli_data_check,
+    &cli_algo_list,     &cli_plugin_list,
+    &cli_plugin_inspect, &cli_config_print,
+    &cli_config_schema, &cli_config_docs,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -114,6 +115,17 @@ static int report_unknown_command(int argc, char **argv)
     return CLI_USAGE;
 }
 
+/* The Workhorses of a run are processes of one build. */
+static int print_build(void)
+{
+    char build[XR_BUILD_CAP];
+    xr_err err = { "" };
+    if (xr_launch_build(build, &err) != XRAY_OK)
+        return cli_fail(XRAY_E_IO, &err);
+    (void)printf("%s\n", build);
+    return CLI_OK;
+}
+
 static int print_version(void)
 {
     xr_host *host = xr_host_new("xray", NULL);
@@ -121,10 +133,10 @@ static int print_version(void)
         cli_say("out of memory");
         return CLI_FAILED;
     }
-    (void)printf("xray %s (plugin ABI %u.%u)\n", xr_host_api(host)->version,
-                 XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
+    (void)printf("xray %s (plugin ABI %u.%u)\nbuild ",
+                 xr_host_api(host)->version, XRAY_ABI_MAJOR, XRAY_ABI_MINOR);
     xr_host_free(host);
-    return CLI_OK;
+    return print_build();
 }
 
 static int run_command(const cli_command *command, int argc, char **argv)
@@ -166,6 +178,8 @@ static int dispatch_command(int argc, char **argv)
         return print_help(argc - 1, argv + 1);
     if (strcmp(argv[0], "--version") == 0)
         return print_version();
+    if (strcmp(argv[0], "--build") == 0)
+        return print_build();
     int used = 0;
     const cli_command *command = find_command(argc, argv, &used);
     if (!command)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/cli/cli.h"
+#include "core/cli/enter.h"
 #include "core/plugin/plugin.h"
 #include "core/roles/workhorse.h"
 
@@ -40,19 +41,44 @@ static xray_status serve_on_runtime_plugin(const char *name,
     return status;
 }
 
-int cli_workhorse(char *const *args)
+static int report_end(xray_status status, const xr_err *err)
 {
-    xr_err err = { "" };
-    xray_status status;
-    if (!args[1])
-        status = serve_workhorse(&xr_hosts_runtime, NULL, args[0], &err);
-    else if (strcmp(args[0], XR_WORKHORSE_LOCAL) == 0)
-        status = serve_workhorse(NULL, NULL, args[2], &err);
-    else
-        status = serve_on_runtime_plugin(args[0], args[1], args[2], &err);
     if (status == XRAY_OK)
         return CLI_OK;
     if (status != XRAY_E_CANCELED) /* which the parent asked for */
-        cli_say("workhorse: %s", err.text);
+        cli_say("workhorse: %s", err->text);
     return CLI_FAILED;
+}
+
+/* The name is that of a launcher, which is asked where the run is, or of a
+ * runtime. */
+static int serve_on_plugin(char *const *args)
+{
+    xr_err err = { "" };
+    cli_entry entry;
+    xray_launch_entry what;
+    const char *folders = *args[1] ? args[1] : NULL;
+    xray_status status = cli_entry_ask(&entry, args[0], folders, NULL, args[2],
+                                       &err, &what);
+    int code = CLI_OK;
+    if (status != XRAY_OK)
+        code = report_end(status, &err);
+    else if (what.kind == XRAY_ENTRY_WORKHORSE)
+        code = cli_serve_entry(&what);
+    cli_entry_close(&entry);
+    if (status != XRAY_OK || what.kind)
+        return code;
+    status = serve_on_runtime_plugin(args[0], args[1], args[2], &err);
+    return report_end(status, &err);
+}
+
+int cli_workhorse(char *const *args)
+{
+    xr_err err = { "" };
+    if (!args[1])
+        return report_end(
+            serve_workhorse(&xr_hosts_runtime, NULL, args[0], &err), &err);
+    if (strcmp(args[0], XR_WORKHORSE_LOCAL) == 0)
+        return report_end(serve_workhorse(NULL, NULL, args[2], &err), &err);
+    return serve_on_plugin(args);
 }

@@ -8,6 +8,7 @@
 
 /* A signal handler has access to static variables only. */
 static _Atomic uint32_t canceled;
+static _Atomic uint32_t at_once;
 static _Atomic(const _Atomic uint32_t *) followed;
 
 void xr_cancel(void)
@@ -18,6 +19,16 @@ void xr_cancel(void)
 void xr_cancel_reset(void)
 {
     atomic_store(&canceled, 0);
+}
+
+void xr_cancel_at_once(int on)
+{
+    atomic_store(&at_once, on ? 1 : 0);
+}
+
+int xr_cancels_at_once(void)
+{
+    return (int)atomic_load(&at_once);
 }
 
 void xr_cancel_follow(const _Atomic uint32_t *word)

@@ -16,6 +16,11 @@ void xr_cancel(void);
 /* Takes it back, for tests, which cancel more than once in one process. */
 void xr_cancel_reset(void);
 
+/* While this is on the first signal cancels, too, since nothing would be lost;
+ * xr_cancels_at_once is async-signal-safe. */
+void xr_cancel_at_once(int on);
+int xr_cancels_at_once(void);
+
 /* From now on a word other than 0 cancels, too. The word must live until the
  * process ends or this is called with NULL. */
 void xr_cancel_follow(const _Atomic uint32_t *word);

@@ -155,6 +155,14 @@ static const callback runtime_needs[] = {
 };
 #undef OPS
 
+#define OPS xray_launcher_ops
+static const callback launcher_needs[] = {
+    NEED(OPS, create), NEED(OPS, destroy), NEED(OPS, host_of),
+    NEED(OPS, start),  NEED(OPS, stop),    NEED(OPS, events),
+    NEED(OPS, next),   LAST,
+};
+#undef OPS
+
 static const struct interface {
     const char *id;
     const callback *needs;
@@ -166,6 +174,7 @@ static const struct interface {
     { XRAY_IFACE_REWARD, reward_needs },
     { XRAY_IFACE_COMM, comm_needs },
     { XRAY_IFACE_RUNTIME, runtime_needs },
+    { XRAY_IFACE_LAUNCHER, launcher_needs },
     { XRAY_IFACE_TRACKER, tracker_needs },
 };
 
@@ -444,8 +453,11 @@ const char *xr_component_section(const xray_component *component,
 {
     const char *kind = strchr(component->iface, '.');
     kind = kind ? kind + 1 : component->iface;
-    (void)snprintf(buffer, XR_SECTION_CAP, "%.*s.%s", (int)strcspn(kind, "/"),
-                   kind, component->name);
+    /* [run] runtime names both kinds. */
+    const int launcher = strcmp(component->iface, XRAY_IFACE_LAUNCHER) == 0;
+    const char *word = launcher ? "runtime" : kind;
+    (void)snprintf(buffer, XR_SECTION_CAP, "%.*s.%s", (int)strcspn(word, "/"),
+                   word, component->name);
     return buffer;
 }
 

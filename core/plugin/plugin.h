@@ -14,6 +14,7 @@
 
 #include <xray/algo.h>
 #include <xray/infer.h>
+#include <xray/launcher.h>
 #include <xray/plugin.h>
 #include <xray/reward.h>
 #include <xray/runtime.h>
@@ -106,8 +107,8 @@ int xr_trial_child(const char *path);
 xray_status xr_plugin_check(const xray_plugin *plugin, const char *from,
                             xr_err *err);
 
-/* Writes the component's section, "train.NAME" for xray.train/0:NAME, into
- * `buffer` and returns it. */
+/* Writes the component's section, "train.NAME" for xray.train/0:NAME and
+ * "runtime.NAME" for a launcher, into `buffer` and returns it. */
 #define XR_SECTION_CAP 256u
 const char *xr_component_section(const xray_component *component,
                                  char buffer[XR_SECTION_CAP]);

@@ -15,6 +15,7 @@
 #include "core/rl/changes.h"
 #include "core/rl/checkpoint.h"
 #include "core/rl/trackers.h"
+#include "core/roles/launched.h"
 #include "core/roles/roles.h"
 #include "core/run/hosts.h"
 #include "core/run/resources.h"
@@ -165,6 +166,18 @@ static void probe_device(checking *c)
                       "checked with --elsewhere",
                       xr_config_location(run->config, "run", "device"),
                       err.text);
+}
+
+/* Asks the engine that is to start the Workhorses. */
+static void ask_engine(checking *c)
+{
+    const xr_run *run = c->run;
+    xr_err err = { "" };
+    if (run->elsewhere || !run->launcher.component || !run->launcher.config ||
+        xr_launched_check(run, &err) == XRAY_OK)
+        return;
+    xr_errors_add(c->errors, "%s: [run] runtime: %s",
+                  xr_config_location(run->config, "run", "runtime"), err.text);
 }
 
 /* ---- data --------------------------------------------------------------- */
@@ -431,7 +444,7 @@ void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
             xr_errors_add(warnings, "%s", n->text);
         else
             xr_str_printf(out, "%s\n", n->text);
-    xr_hosts_check_here(run->config, &run->ini, errors);
+    xr_hosts_check_here(run, errors);
     xr_roles_try(run, errors);
     if (run->plannable)
         xr_resources_plan(run, errors, &c.plans);
@@ -441,6 +454,7 @@ void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
     print_memory_plans(&c);
     check_memory_fits(&c);
     probe_device(&c);
+    ask_engine(&c);
     if (run->actor.model.config_json && !run->actor.model.random_init &&
         xr_run_has_weights(run->actor.path))
         xr_run_check_weights(&run->actor.model, XR_WEIGHTS_POLICY, errors);

@@ -10,6 +10,7 @@
 
 #include "core/base/str.h"
 #include "core/plugin/cancel.h"
+#include "core/roles/launched.h"
 #include "core/roles/local.h"
 #include "core/roles/memory_turns.h"
 #include "core/roles/plugin_results.h"
@@ -357,6 +358,7 @@ void xr_roles_free(xr_roles *roles)
     xr_transfer_free(roles);
     if (roles->calls->close)
         roles->calls->close(roles);
+    xr_launched_close(roles->launched);
     for (size_t i = 0; i < roles->run->reward_count; i++)
         if (roles->rewards[i].self)
             destroy_instance(&roles->rewards[i],

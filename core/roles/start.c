@@ -4,6 +4,7 @@
  */
 #include "core/deepspeed/deepspeed.h"
 #include "core/roles/create.h"
+#include "core/roles/launched.h"
 #include "core/roles/whole.h"
 #include "core/roles/worlds.h"
 #include "core/run/resources.h"
@@ -109,6 +110,10 @@ static xray_status start_instances(xr_roles *roles, xr_run *run, xr_err *err)
     if (run->with & (XR_WITH_TRAIN | XR_WITH_INFER))
         status = check_plans_and_weights(run, err);
     if (status != XRAY_OK || !run->device.component)
+        return status;
+    if (run->launcher.component)
+        status = xr_launched_open(run, err, &roles->launched);
+    if (status != XRAY_OK)
         return status;
     if (xr_run_is_remote(run))
         return start_whole(roles, err);

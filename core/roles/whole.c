@@ -53,44 +53,64 @@ static xray_status allocate_arrays(xr_whole *w, xr_err *err)
                              : status;
 }
 
-static int is_on_hosts(const xr_run *run)
-{
-    return strcmp(run->ini.run.runtime, XR_HOSTS) == 0;
-}
-
 /* A Workhorse is created with a text: the parts of the run, the folders of its
- * plugins, the working directory, to which paths are relative, and the INI. */
-static void write_text(const xr_run *run, xr_str *out)
+ * plugins, the working directory, to which paths are relative, the hosts that
+ * an engine chose, if there is one, and the INI. */
+static void write_text(const xr_whole *w, xr_str *out)
 {
     char here[XR_PATH_CAP];
+    const xr_run *run = w->run;
     const char *folders = run->plugin_path;
-    xr_str_printf(
-        out, "%u %s\n%s\n", run->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER),
-        folders ? folders : "", getcwd(here, sizeof(here)) ? here : "");
+    const uint32_t with = run->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER);
+    xr_str_printf(out, "%u %s\n%s\n",
+                  with | (w->launched ? XR_IN_WORKHORSE : 0),
+                  folders ? folders : "",
+                  getcwd(here, sizeof(here)) ? here : "");
+    if (w->launched)
+        xr_str_printf(out, "%s\n", xr_launched_hosts(w->launched));
     xr_config_print(run->config, 0, out);
+}
+
+/* The command line to which the runtime appends its address. With the runtime
+ * of several hosts that says everything, unless the launcher is to be asked
+ * what the process is. */
+static void make_command(const xr_whole *w, const char **argv)
+{
+    const xr_run *run = w->run;
+    const char *folders = run->plugin_path ? run->plugin_path : "";
+    const char *name = run->runtime.ops ? run->runtime.component->name
+                                        : XR_WORKHORSE_LOCAL;
+    if (xr_hosts_on(run))
+        name = w->launched && xr_launched_enters(run)
+                   ? run->launcher.component->name
+                   : NULL;
+    argv[0] = w->launched ? xr_launched_program(w->launched) : "/proc/self/exe";
+    argv[1] = XR_WORKHORSE_COMMAND;
+    argv[2] = name;
+    argv[3] = name ? folders : NULL;
+    argv[4] = NULL;
+}
+
+static const char *name_host(const xr_whole *w, uint32_t rank, char *room)
+{
+    if (w->launched)
+        return xr_launched_host_of(w->launched, rank);
+    return xr_hosts_name(&w->run->ini, &w->run->placement, rank, room);
 }
 
 static xray_status spawn_workhorses(xr_whole *w, xr_err *err)
 {
-    const char *folders = w->run->plugin_path;
-    const xr_part *runtime = &w->run->runtime;
-    const int hosts = is_on_hosts(w->run);
-    /* With runtime = hosts the address alone says everything. */
-    const char *const argv[] = { "/proc/self/exe", XR_WORKHORSE_COMMAND,
-                                 hosts          ? NULL
-                                 : runtime->ops ? runtime->component->name
-                                                : XR_WORKHORSE_LOCAL,
-                                 folders ? folders : "", NULL };
+    const char *argv[5];
     xr_str text = { 0 };
-    write_text(w->run, &text);
+    make_command(w, argv);
+    write_text(w, &text);
     xray_status status =
         text.failed ? xr_fail(err, XRAY_E_NOMEM, "out of memory for the INI")
                     : XRAY_OK;
     for (uint32_t r = 0; r < w->size && status == XRAY_OK; r++) {
         char name[32 + XR_HOST_NAME_CAP];
         char room[XR_HOST_NAME_CAP];
-        const char *host =
-            xr_hosts_name(&w->run->ini, &w->run->placement, r, room);
+        const char *host = name_host(w, r, room);
         (void)snprintf(name, sizeof(name), "workhorse %u%s%s", r,
                        host ? " on " : "", host ? host : "");
         xr_actor_spawn_spec spec = { .class_ = &xr_workhorse_class,
@@ -102,6 +122,8 @@ static xray_status spawn_workhorses(xr_whole *w, xr_err *err)
                                      .index = r,
                                      .count = w->size };
         status = xr_actor_spawn(w->actors, &spec, err, &w->horse[r].actor);
+        if (status != XRAY_OK && w->launched)
+            xr_launched_explain(w->launched, err);
     }
     xr_str_free(&text);
     return status;
@@ -167,7 +189,13 @@ static xray_status start_runtime(xr_whole *w, xr_err *err)
 {
     const xr_part *runtime = &w->run->runtime;
     const xr_runtime_section *ini = &w->run->ini.runtime;
-    const xr_hosts_config hosts = { ini->interface, ini->launch, ini->tls, 0 };
+    const xr_hosts_config hosts = {
+        .interface = ini->interface,
+        .launch = w->launched ? NULL : ini->launch,
+        .tls = ini->tls,
+        .launcher = w->launched ? &xr_launched_ops : NULL,
+        .launcher_self = w->launched,
+    };
     const uint64_t silence = (uint64_t)ini->silence / 1000000;
     xr_actors_setup setup = {
         .ops = runtime->ops,
@@ -178,7 +206,7 @@ static xray_status start_runtime(xr_whole *w, xr_err *err)
         .fail_together = 1,
         .extra = sizeof(xray_comm_trace)
     };
-    if (is_on_hosts(w->run)) {
+    if (xr_hosts_on(w->run)) {
         w->host = xr_host_new("runtime.hosts", &w->run->sink);
         if (!w->host)
             return xr_fail(err, XRAY_E_NOMEM, "out of memory for the hosts");
@@ -195,6 +223,7 @@ xray_status xr_whole_open(xr_roles *roles, xr_err *err, xr_whole **out)
     if (!w)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the Workhorses");
     w->run = roles->run;
+    w->launched = roles->launched;
     w->size = roles->run->placement.size;
     w->per_token = cost_per_token(roles->run);
     xray_status status = allocate_arrays(w, err);

@@ -7,6 +7,7 @@
 
 #include "core/actor/actor.h"
 #include "core/roles/balance.h"
+#include "core/roles/launched.h"
 #include "core/roles/whole.h"
 #include "core/run/replicas.h"
 
@@ -39,6 +40,7 @@ struct xr_whole {
     const xr_run *run;
     xr_actors *actors;
     xr_host *host; /* of the runtime of several hosts, or NULL */
+    xr_launched *launched; /* of the roles; NULL: no engine starts them */
     uint32_t size;
     uint32_t broken; /* 1: a call failed, the ranks are out of step */
     xr_horse horse[XR_MAX_RANKS];

@@ -67,6 +67,16 @@ static void name_rank(uint32_t rank, uint32_t local)
     (void)setenv("XRAY_LOCAL_RANK", number, 1);
 }
 
+/* The line says which hosts an engine chose for the ranks. */
+static void set_hosts(xr_config *config, const char *line, xr_errors *errors)
+{
+    xr_str text = { 0 };
+    xr_str_printf(&text, "placement.hosts=%.*s", (int)strcspn(line, "\n"),
+                  line);
+    xr_config_set(config, xr_str_text(&text), errors);
+    xr_str_free(&text);
+}
+
 static xray_status open_workhorse_run(worker *w, const char *text, xr_err *err)
 {
     xr_errors errors = { 0 };
@@ -82,10 +92,15 @@ static xray_status open_workhorse_run(worker *w, const char *text, xr_err *err)
     enter_directory(ini);
     ini += strcspn(ini, "\n");
     ini += *ini == '\n';
+    const char *hosts = ini;
+    if (with & XR_IN_WORKHORSE)
+        ini += strcspn(ini, "\n") + 1;
     w->config = xr_config_new();
     if (!w->config)
         return xr_fail(err, XRAY_E_NOMEM, "out of memory for the INI");
     xr_config_read_text(w->config, "the run's INI", ini, &errors);
+    if (with & XR_IN_WORKHORSE)
+        set_hosts(w->config, hosts, &errors);
     if (!errors.count)
         w->run =
             xr_run_new(w->config, *folders ? folders : NULL, with, &errors);

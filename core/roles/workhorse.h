@@ -9,7 +9,9 @@
 #include "core/actor/actor.h"
 
 /* Its `create` receives a line "WITH FOLDERS" (the run's XR_WITH_*, and the
- * folders of its plugins, possibly empty) followed by the text of an INI.
+ * folders of its plugins, possibly empty), one with the working directory and,
+ * with XR_IN_WORKHORSE, one with the hosts of all ranks, followed by the text
+ * of an INI.
  * Methods:
  *
  *   forward     role, batch (core/roles/wire.h) -> results
@@ -42,8 +44,9 @@ extern const xr_actor_class xr_workhorse_class;
 
 /* Arguments that start the program as a Workhorse: "PROGRAM
  * XR_WORKHORSE_COMMAND RUNTIME FOLDERS ADDRESS", with the name of the runtime,
- * the folders of its plugin, and its address; or, with the runtime of several
- * hosts, "PROGRAM XR_WORKHORSE_COMMAND ADDRESS". */
+ * the folders of its plugin, and its address, or those of a launcher that must
+ * be asked what the process is; or, with the runtime of several hosts, "PROGRAM
+ * XR_WORKHORSE_COMMAND ADDRESS". */
 #define XR_WORKHORSE_COMMAND "workhorse"
 #define XR_WORKHORSE_LOCAL "local"
 

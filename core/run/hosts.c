@@ -49,6 +49,26 @@ static int is_named_before(const xray_list *hosts, uint64_t at,
     return 0;
 }
 
+/* What the launcher of an engine needs; it chooses the hosts. */
+static void check_engine(const xr_config *config, const xr_run_config *ini,
+                         xr_placement *placement, xr_errors *errors)
+{
+    placement->elsewhere = 1;
+    if (ini->placement.hosts.count)
+        xr_errors_add(errors,
+                      "%s: [placement] hosts: with [run] runtime = %s the "
+                      "engine chooses the hosts; leave the key out",
+                      xr_config_location(config, "placement", "hosts"),
+                      ini->run.runtime);
+    if (!*ini->runtime.interface)
+        xr_errors_add(errors,
+                      "%s: [run] runtime: %s needs [runtime] interface, on "
+                      "which its Workhorses reach this host, such as eth0, or "
+                      "lo if the engine has this host only",
+                      xr_config_location(config, "run", "runtime"),
+                      ini->run.runtime);
+}
+
 /* Gives the next ranks to the hosts in their order. */
 static void assign_ranks(const xr_config *config, const xr_run_config *ini,
                          xr_placement *placement, xr_errors *errors)
@@ -109,6 +129,10 @@ void xr_hosts_read(const xr_config *config, const xr_run_config *ini,
 {
     const xray_list *hosts = &ini->placement.hosts;
     const int built_in = is_runtime(ini, XR_HOSTS);
+    if (placement->engine == XR_ENGINE_CHOOSES) {
+        check_engine(config, ini, placement, errors);
+        return;
+    }
     if (hosts->count && (is_runtime(ini, "local") || is_runtime(ini, "auto")))
         xr_errors_add(errors,
                       "%s: [placement] hosts: with [run] runtime = %s all "
@@ -122,8 +146,8 @@ void xr_hosts_read(const xr_config *config, const xr_run_config *ini,
                       "%s: [run] runtime: hosts needs [placement] hosts, such "
                       "as a:2, b:2",
                       xr_config_location(config, "run", "runtime"));
-    if (!built_in && ini->runtime.tls && !is_runtime(ini, "local") &&
-        !is_runtime(ini, "auto"))
+    if (!built_in && !placement->engine && ini->runtime.tls &&
+        !is_runtime(ini, "local") && !is_runtime(ini, "auto"))
         xr_errors_add(errors,
                       "%s: [runtime] tls: [run] runtime = %s does not know it; "
                       "set runtime = " XR_HOSTS,
@@ -139,6 +163,11 @@ void xr_hosts_read(const xr_config *config, const xr_run_config *ini,
                       xr_config_location(config, "run", "runtime"));
 }
 
+int xr_hosts_on(const xr_run *run)
+{
+    return run->placement.engine || is_runtime(&run->ini, XR_HOSTS);
+}
+
 const char *xr_hosts_name(const xr_run_config *ini,
                           const xr_placement *placement, uint32_t rank,
                           char *out)
@@ -151,19 +180,85 @@ const char *xr_hosts_name(const xr_run_config *ini,
     return out;
 }
 
-void xr_hosts_check_here(const xr_config *config, const xr_run_config *ini,
-                         xr_errors *errors)
+void xr_hosts_check_here(const xr_run *run, xr_errors *errors)
 {
+    const xr_config *config = run->config;
+    const xr_run_config *ini = &run->ini;
     const char *interface = ini->runtime.interface;
-    if (is_runtime(ini, XR_HOSTS) && *interface && !if_nametoindex(interface))
+    const int on_hosts = xr_hosts_on(run);
+    if (on_hosts && *interface && !if_nametoindex(interface))
         xr_errors_add(errors,
                       "%s: [runtime] interface: this host has no network "
                       "interface \"%s\"",
                       xr_config_location(config, "runtime", "interface"),
                       interface);
-    if (is_runtime(ini, XR_HOSTS) && ini->runtime.tls && !xr_tls_is_there())
+    if (on_hosts && ini->runtime.tls && !xr_tls_is_there())
         xr_errors_add(errors, "%s: [runtime] tls: " XR_TLS_MISSING,
                       xr_config_location(config, "runtime", "tls"));
+}
+
+/* ---- hosts that an engine chose ------------------------------------------ */
+
+static xray_status refuse_host(const xr_run *run, uint32_t rank,
+                               const char *name, const char *why, xr_err *err)
+{
+    return xr_fail(err, XRAY_E_BUG, "%s: the host of rank %u, \"%s\", %s",
+                   run->launcher.instance, rank, name, why);
+}
+
+/* The first rank on a host of this name. */
+static uint32_t find_first(const char *const *names, uint32_t rank)
+{
+    uint32_t first = 0;
+    while (strcmp(names[first], names[rank]) != 0)
+        first++;
+    return first;
+}
+
+static xray_status place_rank(xr_run *run, const char *const *names,
+                              uint32_t rank, xr_err *err)
+{
+    xr_placement *placement = &run->placement;
+    const char *name = names[rank];
+    if (!name || !*name || *name == '-' || strlen(name) >= XR_HOST_NAME_CAP ||
+        strspn(name, XR_HOST_NAME_CHARACTERS) < strlen(name))
+        return refuse_host(run, rank, name ? name : "",
+                           "is not the name of a host: use letters, digits, "
+                           "'.', '-' and '_'",
+                           err);
+    const uint32_t first = find_first(names, rank);
+    const uint32_t local = rank - first;
+    if (local && strcmp(names[rank - 1], name) != 0)
+        return refuse_host(run, rank, name,
+                           "has places that are no neighbours", err);
+    placement->hosts += !local;
+    placement->host[rank] = placement->hosts - 1;
+    placement->local[rank] = local;
+    if (local >= placement->most_here)
+        placement->most_here = local + 1;
+    return XRAY_OK;
+}
+
+xray_status xr_hosts_place(xr_run *run, const char *const *names, xr_str *out,
+                           xr_err *err)
+{
+    xr_placement *placement = &run->placement;
+    xray_status status = XRAY_OK;
+    placement->hosts = 0;
+    placement->most_here = 1;
+    for (uint32_t r = 0; r < placement->size && status == XRAY_OK; r++)
+        status = place_rank(run, names, r, err);
+    if (status != XRAY_OK)
+        return status;
+    for (uint32_t r = 0; r < placement->size; r++) {
+        const uint32_t ends = r + 1 == placement->size ||
+                              placement->host[r + 1] != placement->host[r];
+        if (ends)
+            xr_str_printf(out, "%s%s:%u", placement->host[r] ? ", " : "",
+                          names[r], placement->local[r] + 1);
+    }
+    return out->failed ? xr_fail(err, XRAY_E_NOMEM, "out of memory for hosts")
+                       : XRAY_OK;
 }
 
 /* Returns 1 if ranks that have a group together are on different hosts. */

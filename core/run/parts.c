@@ -15,6 +15,9 @@ static void interface_kind(const char *iface, char *out, size_t cap)
 {
     const char *dot = strchr(iface, '.');
     const char *kind = dot ? dot + 1 : iface;
+    /* [run] runtime names launchers, too. */
+    if (strcmp(iface, XRAY_IFACE_LAUNCHER) == 0)
+        kind = "runtime";
     (void)snprintf(out, cap, "%.*s", (int)strcspn(kind, "/"), kind);
 }
 
@@ -50,12 +53,8 @@ void xr_run_find_part(xr_run *run, xr_part *part, const char *iface,
         part->instance = xr_host_instance(part->host);
 }
 
-int xr_run_provides(const xr_run *run, const char *section)
+static int is_provided(const xr_run *run, const char *want)
 {
-    char want[192];
-    const char *dot = strchr(section, '.');
-    (void)snprintf(want, sizeof(want), "xray.%.*s/0:%s", (int)(dot - section),
-                   section, dot + 1);
     size_t size = strlen(want);
     for (size_t i = 0; i < xr_plugins_count(run->plugins); i++) {
         const char *at = xr_plugins_at(run->plugins, i)->provides;
@@ -64,6 +63,23 @@ int xr_run_provides(const xr_run *run, const char *section)
                 return 1;
     }
     return 0;
+}
+
+int xr_run_provides(const xr_run *run, const char *section)
+{
+    char want[192];
+    const char *dot = strchr(section, '.');
+    (void)snprintf(want, sizeof(want), "xray.%.*s/0:%s", (int)(dot - section),
+                   section, dot + 1);
+    return is_provided(run, want) || (strncmp(section, "runtime.", 8) == 0 &&
+                                      xr_run_has_launcher(run, dot + 1));
+}
+
+int xr_run_has_launcher(const xr_run *run, const char *name)
+{
+    char want[192];
+    (void)snprintf(want, sizeof(want), XRAY_IFACE_LAUNCHER ":%s", name);
+    return is_provided(run, want);
 }
 
 static void drop_part(xr_part *part)
@@ -76,8 +92,9 @@ static void drop_part(xr_part *part)
 
 void xr_run_drop_parts(xr_run *run)
 {
-    xr_part *const parts[] = { &run->algo,    &run->infer, &run->train,
-                               &run->runtime, &run->comm,  &run->device };
+    xr_part *const parts[] = { &run->algo,     &run->infer,   &run->train,
+                               &run->launcher, &run->runtime, &run->comm,
+                               &run->device };
     for (size_t i = 0; i < run->reward_count; i++)
         drop_part(&run->rewards[i]);
     for (size_t i = 0; i < run->tracker_count; i++)

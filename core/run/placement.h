@@ -13,11 +13,18 @@ typedef struct xr_ranks {
     uint32_t rank[XR_MAX_RANKS];
 } xr_ranks;
 
+enum {
+    XR_ENGINE_NONE,
+    XR_ENGINE_CHOOSES, /* the hosts of a run that is to be started */
+    XR_ENGINE_CHOSE    /* in a Workhorse */
+};
+
 typedef struct xr_placement {
     uint32_t size;                /* ranks of the run */
     uint32_t most_here;           /* the most ranks of one host */
     uint32_t hosts;               /* different hosts; 0: the runtime's choice */
     uint32_t elsewhere;           /* 1: not all of them are localhost */
+    uint32_t engine;              /* XR_ENGINE_*: whether a launcher places */
     uint32_t host[XR_MAX_RANKS];  /* of each rank: in [placement] hosts */
     uint32_t local[XR_MAX_RANKS]; /* its number among those of its host */
     xr_ranks actor;

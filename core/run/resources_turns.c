@@ -175,7 +175,10 @@ static uint64_t count_bytes(const xr_run *run, const xr_resources *r,
                             const uint32_t *gone, uint64_t *out_tags)
 {
     memset(out_tags, 0, XRAY_TAG_COUNT * sizeof(*out_tags));
-    if (r->machine.host_memory && run->placement.hosts > 1)
+    /* How many ranks an engine puts on a host is not known before. */
+    if (run->placement.engine == XR_ENGINE_CHOOSES && !run->placement.hosts)
+        find_fullest_rank(run, r, gone, out_tags);
+    else if (r->machine.host_memory && run->placement.hosts > 1)
         find_fullest_host(run, r, gone, out_tags);
     else if (r->machine.host_memory)
         add_all_ranks(r, gone, out_tags);

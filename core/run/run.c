@@ -377,8 +377,9 @@ uint64_t xr_run_max_rows(const xr_run *run)
 
 static int is_selected(const xr_run *run, const char *section)
 {
-    const xr_part *const parts[] = { &run->device, &run->comm,  &run->runtime,
-                                     &run->train,  &run->infer, &run->algo };
+    const xr_part *const parts[] = { &run->device,   &run->comm,  &run->runtime,
+                                     &run->launcher, &run->train, &run->infer,
+                                     &run->algo };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (parts[i]->instance && strcmp(parts[i]->instance, section) == 0)
             return 1;
@@ -433,13 +434,36 @@ static void find_comm(xr_run *run, xr_errors *errors)
         xr_errors_add(errors, "%s: [run] comm: %s does not serve the device %s",
                       xr_config_location(run->config, "run", "comm"), name,
                       run->device.component->name);
-    if (run->comm.component && run->placement.hosts > 1 &&
-        !(XRAY_HAS(xray_comm_ops, ops, spans_hosts) && ops->spans_hosts()))
+    const int spans = run->comm.component &&
+                      XRAY_HAS(xray_comm_ops, ops, spans_hosts) &&
+                      ops->spans_hosts();
+    if (run->comm.component && !spans &&
+        run->placement.engine == XR_ENGINE_CHOOSES)
+        xr_errors_add(errors,
+                      "%s: [run] comm: %s serves the ranks of one host only, "
+                      "and [run] runtime = %s chooses the hosts",
+                      xr_config_location(run->config, "run", "comm"), name,
+                      run->ini.run.runtime);
+    if (run->comm.component && !spans && run->placement.hosts > 1)
         xr_errors_add(errors,
                       "%s: [run] comm: %s serves the ranks of one host only, "
                       "and [placement] hosts names %u",
                       xr_config_location(run->config, "run", "comm"), name,
                       run->placement.hosts);
+}
+
+/* A Workhorse needs no launcher, whose options it leaves unread. */
+static void find_runtime(xr_run *run, xr_errors *errors)
+{
+    const char *name = run->ini.run.runtime;
+    const uint32_t engine = run->placement.engine;
+    if (engine == XR_ENGINE_CHOOSES)
+        xr_run_find_part(run, &run->launcher, XRAY_IFACE_LAUNCHER, name, NULL,
+                         errors);
+    if (engine == XR_ENGINE_NONE && strcmp(name, "auto") != 0 &&
+        strcmp(name, "local") != 0 && strcmp(name, XR_HOSTS) != 0)
+        xr_run_find_part(run, &run->runtime, XRAY_IFACE_RUNTIME, name, NULL,
+                         errors);
 }
 
 static void find_parts(xr_run *run, xr_errors *errors)
@@ -451,11 +475,7 @@ static void find_parts(xr_run *run, xr_errors *errors)
                          NULL, errors);
     if (selected->ranks > 1 && run->device.component)
         find_comm(run, errors);
-    if (strcmp(selected->runtime, "auto") != 0 &&
-        strcmp(selected->runtime, "local") != 0 &&
-        strcmp(selected->runtime, XR_HOSTS) != 0)
-        xr_run_find_part(run, &run->runtime, XRAY_IFACE_RUNTIME,
-                         selected->runtime, NULL, errors);
+    find_runtime(run, errors);
     if (run->with & XR_WITH_TRAIN)
         xr_run_find_part(run, &run->train, XRAY_IFACE_TRAIN, selected->train,
                          NULL, errors);
@@ -500,6 +520,9 @@ xr_run *xr_run_draft(xr_config *config, const char *plugin_path, uint32_t with,
         return NULL;
     }
     xr_placement_read(config, &run->ini, &run->placement, errors);
+    if (run->plugins && xr_run_has_launcher(run, run->ini.run.runtime))
+        run->placement.engine =
+            with & XR_IN_WORKHORSE ? XR_ENGINE_CHOSE : XR_ENGINE_CHOOSES;
     xr_hosts_read(config, &run->ini, &run->placement, errors);
     xr_run_reset_layouts(run);
     share_threads(run);

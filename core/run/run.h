@@ -25,6 +25,7 @@
 #define XR_WITH_TOKENIZER 32u
 #define XR_TRAINABLE 64u     /* the train instance computes gradients */
 #define XR_WITH_TRACKER 128u /* the process that drives a run has trackers */
+#define XR_IN_WORKHORSE 256u /* the process is a Workhorse, whose host is known */
 
 /* A component that the run selects, with its options and its host. */
 typedef struct xr_part {
@@ -75,6 +76,8 @@ typedef struct xr_run {
     xr_part comm;    /* used with several ranks */
     xr_part runtime; /* used if a plugin provides the runtime; otherwise the
                       * built-in one */
+    xr_part launcher; /* used if [run] runtime names one; the runtime is that
+                       * of several hosts then */
     xr_part train;   /* for actor, reference, critic and reward model */
     /* By XRAY_ROLE_*: the backend with options that the INI sets for one role;
      * no component: the role has those of `train`. See xr_run_part_of. */

@@ -49,6 +49,8 @@ void xr_run_find_reward_model(xr_run *run, xr_errors *errors);
 /* Returns 1 if some plugin provides `interface:name` for a section "kind.name".
  */
 int xr_run_provides(const xr_run *run, const char *section);
+/* Returns 1 if some plugin provides a launcher of that name. */
+int xr_run_has_launcher(const xr_run *run, const char *name);
 
 /* Frees options and hosts. */
 void xr_run_drop_parts(xr_run *run);

@@ -6,8 +6,8 @@
  *   1. first member is `xray_header header`, filled with XRAY_HEADER(type), but
  * for plain elements, which lie in arrays or in other structs by the thousand:
  *      xray_header itself, xray_axis, xray_bias, xray_choice, xray_comm_trace,
- * xray_draw, xray_extent, xray_histogram, xray_id_list, xray_list,
- * xray_logit_edit, xray_named_text, xray_named_value, xray_option,
+ * xray_draw, xray_extent, xray_histogram, xray_id_list, xray_launch_place,
+ * xray_list, xray_logit_edit, xray_named_text, xray_named_value, xray_option,
  * xray_philox_out, xray_span, xray_subgroup and xray_tensor;
  *   2. members are only 4- or 8-byte scalars and pointers: no enum, bool,
  *      bitfield, long or time_t, and no implicit padding (tests/abi pins every

@@ -177,6 +177,8 @@ xray_runtime_event event = { .header = XRAY_HEADER(xray_runtime_event) };
 uint32_t fds;
 uint32_t copies;
 const char *launch;
+const xray_launcher_ops *launcher;
+void *launcher_self;
 
 uint32_t count_fds(void)
 {
@@ -230,7 +232,9 @@ void create_with(uint32_t hang_ms, uint32_t start_ms)
                                        .start_ms = start_ms };
     const xr_hosts_config config = { .launch = launch,
                                      .tls = over_tls(),
-                                     .copies = copies };
+                                     .copies = copies,
+                                     .launcher = launcher,
+                                     .launcher_self = launcher_self };
     assert_int_equal(ops->create(&setup, &config, &self), XRAY_OK);
 }
 

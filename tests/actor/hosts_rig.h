@@ -28,6 +28,8 @@ extern xray_runtime_event event; /* the last one */
 extern uint32_t fds;             /* files that were open before */
 extern uint32_t copies; /* 1: no memory is shared with actors of this host */
 extern const char *launch;
+extern const xray_launcher_ops *launcher; /* NULL: there is none */
+extern void *launcher_self;
 
 /* 1 if the suite runs another time, over TLS. */
 uint32_t over_tls(void);

@@ -127,6 +127,8 @@ static const struct needs {
       "create attach destroy spawn kill pid send poll region_create "
       "region_destroy region_find record records notify "
       "notice" },
+    { "xray.launcher/0", sizeof(xray_launcher_ops),
+      "create destroy host_of start stop events next" },
 };
 
 static size_t count_words(const char *text)
