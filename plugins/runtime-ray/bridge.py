@@ -35,10 +35,9 @@ class Run:
         found = rank_places(ray, self.group, bundles)
         self.places = [Place(i, "%s %d" % (ask["places"][i]["name"], i), *found[i])
                        for i in range(len(found))]
-        names = name_hosts(nodes_of(ray))
-        send(**{"is": "hosts", "hosts": [
-            names.get(place.node["NodeManagerAddress"], place.node["NodeManagerAddress"])
-            for place in self.places]})
+        names = name_hosts(ray.nodes())
+        send(**{"is": "hosts", "hosts": [names[place.node["NodeManagerAddress"]]
+                                         for place in self.places]})
 
     def make_actor(self, place):
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -187,7 +186,7 @@ def submit(ask, inbox):
     import_ray()
     env = dict(runtime_env_of(ask) or {})
     # A run that is asked to stop ends its step and writes a checkpoint before it ends.
-    env.setdefault("env_vars", {}).setdefault("RAY_JOB_STOP_WAIT_TIME_S", "3600")
+    env.setdefault("env_vars", {}).setdefault("RAY_JOB_STOP_WAIT_TIME_S", "600")
     client = dashboard_of(ask)
     command = "cd %s && exec %s" % (shlex.quote(ask["folder"]), shlex.join(ask["argv"]))
     try:
@@ -196,7 +195,12 @@ def submit(ask, inbox):
     except Exception as error:
         raise Refusal("io", " = %s: the cluster refused the job: %s"
                       % (ask["address"], one_line(error)), "address")
-    inbox.append(lambda: client.stop_job(job))
+    def stop():
+        send(**{"is": "log", "level": 2, "text":
+                "job %s was asked to stop; it ends after its step" % job})
+        client.stop_job(job)
+
+    inbox.append(stop)
     send(**{"is": "log", "level": 3, "text": "job %s of Ray runs: %s" % (job, command)})
 
     async def follow():

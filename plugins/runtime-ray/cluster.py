@@ -5,6 +5,7 @@
 import ipaddress
 import json
 import os
+import signal
 import socket
 import sys
 import threading
@@ -124,6 +125,10 @@ def connect(ask):
                       % (ask["address"], one_line(error)), "address")
     finally:
         timer.cancel()
+    # The plugin ends the bridge by the channel. A job of Ray that is asked to stop has
+    # the signal sent to every process below it, and its run goes on for a step.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return ray
 
 
@@ -145,9 +150,12 @@ def name_hosts(nodes):
     addresses = {}
     for node in nodes:
         addresses.setdefault(node["NodeManagerHostname"], set()).add(node["NodeManagerAddress"])
-    return {node["NodeManagerAddress"]: name if len(addresses[name]) == 1 and len(name) < 64
-            else node["NodeManagerAddress"]
-            for node in nodes for name in [node["NodeManagerHostname"]]}
+    names = {}
+    for node in nodes:
+        name, address = node["NodeManagerHostname"], node["NodeManagerAddress"]
+        alone = len(addresses[name]) == 1 and len(name) < 64
+        names[address] = name if alone else address.replace(":", "-")
+    return names
 
 
 # ---- places ------------------------------------------------------------------

@@ -9,6 +9,7 @@
 const xray_plugin *xray_plugin_query_runtime_ray(uint32_t host_abi);
 
 static launcher_rig *current; /* whose service and log the host has */
+static void *opened[2];       /* instances */
 
 static const void *find_service(const xray_host *api, const char *id)
 {
@@ -57,6 +58,11 @@ void rig_create(launcher_rig *rig)
 {
     if (ray_ops.create(&rig->setup, &rig->config, &rig->self) != XRAY_OK)
         fail_msg("create: %s", rig->host.reason);
+    for (size_t i = 0; i < sizeof(opened) / sizeof(opened[0]); i++)
+        if (!opened[i]) {
+            opened[i] = rig->self;
+            return;
+        }
 }
 
 void rig_expect_refused(launcher_rig *rig, xray_status status, const char *text)
@@ -85,8 +91,8 @@ void rig_wait(launcher_rig *rig)
 {
     struct pollfd wait = { .fd = ray_ops.events(rig->self), .events = POLLIN };
     for (;;) {
-        if (poll(&wait, 1, 60000) != 1)
-            fail_msg("no event came within a minute");
+        if (poll(&wait, 1, 180000) != 1)
+            fail_msg("no event came within three minutes");
         xray_status status = ray_ops.next(rig->self, &rig->event);
         if (status == XRAY_OK)
             return;
@@ -116,6 +122,19 @@ void rig_expect(launcher_rig *rig, uint32_t index, const char *said,
 
 void rig_close(launcher_rig *rig)
 {
+    for (size_t i = 0; i < sizeof(opened) / sizeof(opened[0]); i++)
+        if (opened[i] == rig->self)
+            opened[i] = NULL;
     ray_ops.destroy(rig->self);
     rig->self = NULL;
+}
+
+int rig_drop(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(opened) / sizeof(opened[0]); i++) {
+        ray_ops.destroy(opened[i]);
+        opened[i] = NULL;
+    }
+    return 0;
 }

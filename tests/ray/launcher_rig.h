@@ -32,7 +32,7 @@ void rig_expect_refused(launcher_rig *rig, xray_status status,
                         const char *text);
 /* Has a shell run `script` at a place. */
 void rig_start(launcher_rig *rig, uint32_t index, const char *script);
-/* Waits up to a minute, by the descriptor, for the next event, into
+/* Waits up to three minutes, by the descriptor, for the next event, into
  * rig->event. */
 void rig_wait(launcher_rig *rig);
 /* Expects that the next events of a place are texts, together `said`, and then
@@ -40,5 +40,7 @@ void rig_wait(launcher_rig *rig);
 void rig_expect(launcher_rig *rig, uint32_t index, const char *said,
                 const char *ended);
 void rig_close(launcher_rig *rig);
+/* For a teardown: closes what a test that failed has left. */
+int rig_drop(void **state);
 
 #endif

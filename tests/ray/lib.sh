@@ -35,8 +35,8 @@ ray_processes() {
 
 # ray_node ARG...: starts raylet and, with --head, the rest.
 ray_node() {
-    env "$ray_mark" RAY_health_check_initial_delay_ms=0 RAY_health_check_period_ms=1000 RAY_health_check_timeout_ms=1000 \
-        RAY_health_check_failure_threshold=2 RAY_TMPDIR="$ray_tmp" RAY_raylet_start_wait_time_s=120 \
+    env "$ray_mark" RAY_health_check_initial_delay_ms=0 RAY_health_check_period_ms=1000 \
+        RAY_TMPDIR="$ray_tmp" RAY_raylet_start_wait_time_s=120 \
         "$ray_program" start --disable-usage-stats --object-store-memory=80000000 "$@" >"$work/ray.out" 2>&1 ||
         fail "ray start $*: $(tail -n 5 "$work/ray.out")"
 }
@@ -49,10 +49,9 @@ ray_up() { # [ARG of the head...]
     ray_node --head --port="$port" --num-cpus=2 --num-gpus=1 --include-dashboard=false --temp-dir="$ray_tmp" "$@"
     ray_address=$(sed -nE "s/.*--address='([^']*)'.*/\1/p" "$work/ray.out" | head -n 1)
     [ -n "$ray_address" ] || fail "ray start tells no address: $(cat "$work/ray.out")"
-    local first
-    first=$(ray_raylets)
+    ray_first=$(ray_raylets)
     ray_node --address="$ray_address" --num-cpus=2 --num-gpus=1
-    ray_second=$(ray_raylets | grep -vxF "$first")
+    ray_second=$(ray_raylets | grep -vxF "$ray_first")
 }
 
 ray_raylets() {
