@@ -24,18 +24,20 @@ class Place:
         self.rank, self.title, self.bundle, self.node = rank, title, bundle, node
         self.actor = None
         self.turn = 0
-        self.gone = ""
 
 
 class Run:
     def __init__(self, ray, ask):
         self.ray, self.ask = ray, ask
+        self.tasks = set()
         self.group, bundles = reserve(ray, ask)
         self.bundles = bundles
         found = rank_places(ray, self.group, bundles)
         self.places = [Place(i, "%s %d" % (ask["places"][i]["name"], i), *found[i])
                        for i in range(len(found))]
-        names = name_hosts(ray.nodes())
+
+    def announce(self):
+        names = name_hosts(self.ray.nodes())
         send(**{"is": "hosts", "hosts": [names[place.node["NodeManagerAddress"]]
                                          for place in self.places]})
 
@@ -58,14 +60,19 @@ class Run:
     def start(self, ask):
         place = self.places[ask["index"]]
         place.turn = ask["turn"]
-        if not place.actor:
-            place.actor = self.make_actor(place)
-            asyncio.ensure_future(self.follow(place, place.actor))
-        place.actor.begin.remote(place.turn, ask["argv"], self.ask["folder"], ask["token"])
+        try:
+            if not place.actor:
+                place.actor = self.make_actor(place)
+                task = asyncio.ensure_future(self.follow(place, place.actor))
+                self.tasks.add(task)  # the loop itself holds tasks weakly
+                task.add_done_callback(self.tasks.discard)
+            place.actor.begin.remote(place.turn, ask["argv"], self.ask["folder"], ask["token"])
+        except Exception as error:
+            self.report(place, place.turn, ended="could not be started by Ray: %s" % one_line(error))
 
     async def follow(self, place, actor):
         """Reports the events of an actor until it is gone."""
-        from ray.exceptions import ActorUnavailableError, RayError
+        from ray.exceptions import ActorUnavailableError
         since = 0
         while place.actor is actor:
             try:
@@ -73,7 +80,7 @@ class Run:
             except ActorUnavailableError:
                 await asyncio.sleep(0.5)
                 continue
-            except RayError as error:
+            except Exception as error:
                 if place.actor is actor:
                     place.actor = None
                     self.report(place, place.turn, ended=self.explain(place, error), clean=False)
@@ -247,18 +254,28 @@ class Bridge:
             submit(ask, self.inbox)
         else:
             self.run = Run(connect(ask), ask)
+            self.run.announce()  # requests come from now on
             self.loop.run_forever()
 
     def read(self):
-        for line in self.lines:
-            ask = json.loads(line)
-            if ask["do"] == "start":
-                self.loop.call_soon_threadsafe(self.run.start, ask)
-            elif ask["do"] == "stop":
-                asyncio.run_coroutine_threadsafe(self.run.stop(ask), self.loop)
-            else:
-                for call in self.inbox:
-                    call()
+        try:
+            for line in self.lines:
+                self.obey(json.loads(line))
+        except OSError:  # the plugin's process is gone
+            pass
+        finally:
+            self.leave()
+
+    def obey(self, ask):
+        if ask["do"] == "start":
+            self.loop.call_soon_threadsafe(self.run.start, ask)
+        elif ask["do"] == "stop":
+            asyncio.run_coroutine_threadsafe(self.run.stop(ask), self.loop)
+        else:
+            for call in self.inbox:
+                call()
+
+    def leave(self):
         threading.Timer(LEAVE_S, os._exit, [0]).start()
         try:
             if self.run:
@@ -274,6 +291,8 @@ def main():
     try:
         Bridge().serve()
         status = 0
+    except BrokenPipeError:
+        pass
     except Refusal as refusal:
         send(**{"is": "failed", "status": refusal.status, "key": refusal.key, "text": refusal.text})
     except Exception as error:

@@ -36,7 +36,7 @@ ray_processes() {
 # ray_node ARG...: starts raylet and, with --head, the rest.
 ray_node() {
     env "$ray_mark" RAY_health_check_initial_delay_ms=0 RAY_health_check_period_ms=1000 \
-        RAY_TMPDIR="$ray_tmp" RAY_raylet_start_wait_time_s=120 \
+        RAY_TMPDIR="$ray_tmp" RAY_raylet_start_wait_time_s=120 RAY_worker_niceness=0 \
         "$ray_program" start --disable-usage-stats --object-store-memory=80000000 "$@" >"$work/ray.out" 2>&1 ||
         fail "ray start $*: $(tail -n 5 "$work/ray.out")"
 }
