@@ -376,10 +376,10 @@ static xray_status fail_to_start(const xr_hosts *self,
                                  const xray_actor_spec *spec, int launched,
                                  int bad)
 {
-    return xr_hosts_fail(
-        self->host, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
-        "actor %s: starting %s: %s", spec->name,
-        launched ? self->launch : spec->argv[0], XR_SYSTEM_ERROR(bad));
+    return xr_hosts_fail(self->host, bad == ENOMEM ? XRAY_E_NOMEM : XRAY_E_IO,
+                         "actor %s: starting %s: %s", spec->name,
+                         launched ? self->launch : spec->argv[0],
+                         XR_SYSTEM_ERROR(bad));
 }
 
 /* 0 or an errno. The actor learns the size of a record before anything else. */
@@ -391,8 +391,8 @@ static int prepare_peer(xray_peer *peer, const xray_actor_spec *spec)
         XR_TCP_WELCOME, self->record_bytes | (uint64_t)self->hang_ms << 32);
     peer->index = spec->index;
     peer->spawned_ms = xr_hosts_now_ms();
-    peer->launched = !self->launcher && spec->host &&
-                     strcmp(spec->host, "localhost") != 0;
+    peer->launched =
+        !self->launcher && spec->host && strcmp(spec->host, "localhost") != 0;
     (void)snprintf(peer->name, sizeof(peer->name), "%s", spec->name);
     (void)snprintf(peer->host, sizeof(peer->host), "%s",
                    spec->host ? spec->host : "localhost");

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The runtime of actors on other hosts: a command line or the launcher of an
- * engine starts each process, which connects to the parent over TCP. Each side has a copy of a region, and each
- * message carries the bytes of those that it names. An actor that turns out to
- * be on the parent's host shares memory with it instead: it connects over a
- * Unix socket, which passes regions on (hosts_near.c).
+ * engine starts each process, which connects to the parent over TCP. Each side
+ * has a copy of a region, and each message carries the bytes of those that it
+ * names. An actor that turns out to be on the parent's host shares memory with
+ * it instead: it connects over a Unix socket, which passes regions on
+ * (hosts_near.c).
  *
  * The parent never waits for a peer without reading from all of them, and the
  * actor has a thread that always reads, so no two sides wait for each other.
@@ -146,7 +147,7 @@ typedef struct xr_hosts {
     uint32_t shares; /* what is created here can be passed on */
     uint32_t tls;
     uint32_t reserved;
-    char *launch; /* the launcher's command line */
+    char *launch;                      /* the launcher's command line */
     const xray_launcher_ops *launcher; /* of an engine; NULL: there is none */
     void *launcher_self;
     unsigned char build[XR_TCP_TOKEN];

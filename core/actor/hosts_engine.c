@@ -75,11 +75,25 @@ static void take_event(xr_hosts *self, const xray_launch_event *event)
         note_end(peer, event);
 }
 
-void xr_hosts_engine_serve(xr_hosts *self)
+/* Returns XRAY_AGAIN, or the launcher's failure. */
+static xray_status take_events(xr_hosts *self)
 {
     xray_launch_event event = { .header = XRAY_HEADER(xray_launch_event) };
-    while (self->launcher->next(self->launcher_self, &event) == XRAY_OK)
+    xray_status status;
+    while ((status = self->launcher->next(self->launcher_self, &event)) ==
+           XRAY_OK)
         take_event(self, &event);
+    return status;
+}
+
+/* A launcher that fails here has lost its engine, and is not asked any more;
+ * the connections still tell who is gone. */
+void xr_hosts_engine_serve(xr_hosts *self)
+{
+    if (take_events(self) == XRAY_AGAIN)
+        return;
+    const int fd = self->launcher->events(self->launcher_self);
+    (void)epoll_ctl(self->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
 /* ---- ends ---------------------------------------------------------------- */
@@ -95,10 +109,10 @@ int xr_hosts_engine_await(xray_peer *peer, uint64_t ms)
     if (ready.fd < 0 || !ms) /* what it says is taken when epoll tells */
         return 0;
     for (;;) {
-        xr_hosts_engine_serve(self);
+        const xray_status status = take_events(self);
         if (peer->engine == XR_HOSTS_ENGINE_ENDED)
             return 1;
-        if (xr_hosts_now_ms() >= end)
+        if (status != XRAY_AGAIN || xr_hosts_now_ms() >= end)
             return 0;
         (void)poll(&ready, 1, LOOK_MS);
     }
@@ -108,7 +122,7 @@ void xr_hosts_engine_stop(xray_peer *peer)
 {
     const xr_hosts *self = peer->self;
     if (peer->engine == XR_HOSTS_ENGINE_RUNS)
-        xr_hosts_engine_serve(peer->self); /* what it said last */
+        (void)take_events(peer->self); /* what it said last */
     self->launcher->stop(self->launcher_self, peer->index);
     peer->engine = XR_HOSTS_OWN;
 }

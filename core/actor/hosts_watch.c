@@ -132,13 +132,13 @@ static void end_unresponsive(xray_peer *peer, int started)
         !waitid(P_PID, (id_t)peer->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) &&
         info.si_pid == peer->pid;
     if (started)
-        (void)snprintf(
-            why, sizeof(why), "hangs: no sign of life for %.1f s%s (killed)",
-            (double)peer->quiet_ms / 1000.0,
-            stopped ? ", its process is stopped"
-            : peer->launched || peer->engine
-                ? ", its host or the network to it may be down"
-                : "");
+        (void)snprintf(why, sizeof(why),
+                       "hangs: no sign of life for %.1f s%s (killed)",
+                       (double)peer->quiet_ms / 1000.0,
+                       stopped ? ", its process is stopped"
+                       : peer->launched || peer->engine
+                           ? ", its host or the network to it may be down"
+                           : "");
     else
         (void)snprintf(why, sizeof(why), "did not start within %.1f s (killed)",
                        peer->self->start_ms / 1000.0);

@@ -106,8 +106,8 @@ extern const cli_command cli_train, cli_sft, cli_eval, cli_check,
     cli_config_print, cli_config_schema, cli_config_docs, cli_plan,
     cli_generate, cli_score, cli_tokenize, cli_grade, cli_algo_list,
     cli_plugin_list, cli_plugin_inspect, cli_ab, cli_compare, cli_convert,
-    cli_chat_command, cli_submit, cli_data_convert, cli_data_head, cli_data_stats,
-    cli_data_check;
+    cli_chat_command, cli_submit, cli_data_convert, cli_data_head,
+    cli_data_stats, cli_data_check;
 
 /* Options of more than one command. */
 #define CLI_SET_FLAG                                                         \

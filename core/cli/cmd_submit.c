@@ -78,10 +78,9 @@ static int run_submit(const cli_args *args)
     return code;
 }
 
-static const cli_flag submit_flags[] = {
-    CLI_JOB_FLAG,         CLI_ACCEPT_FLAG, CLI_SET_FLAG,
-    CLI_PLUGIN_PATH_FLAG, CLI_LOG_FLAG,    { 0 }
-};
+static const cli_flag submit_flags[] = { CLI_JOB_FLAG, CLI_ACCEPT_FLAG,
+                                         CLI_SET_FLAG, CLI_PLUGIN_PATH_FLAG,
+                                         CLI_LOG_FLAG, { 0 } };
 
 const cli_command cli_submit = {
     .name = "submit",

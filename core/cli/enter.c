@@ -44,10 +44,10 @@ static xray_status read_options(cli_entry *entry,
         entry->config = xr_component_config(config ? config : empty, component,
                                             NULL, &errors);
     xray_status status =
-        entry->config ? XRAY_OK
-                      : xr_fail(err, XRAY_E_CONFIG, "%s",
-                                errors.count ? errors.items[0]
-                                             : "out of memory");
+        entry->config
+            ? XRAY_OK
+            : xr_fail(err, XRAY_E_CONFIG, "%s",
+                      errors.count ? errors.items[0] : "out of memory");
     xr_errors_free(&errors);
     xr_config_free(empty);
     return status;
@@ -62,10 +62,9 @@ static xray_status ask_launcher(cli_entry *entry,
     const struct {
         const char *instance;
     } part = { xr_host_instance(entry->host) };
-    xray_status status =
-        XR_CALL(&part, "enter",
-                ops->enter(xr_host_api(entry->host), entry->config, address,
-                           out));
+    xray_status status = XR_CALL(
+        &part, "enter",
+        ops->enter(xr_host_api(entry->host), entry->config, address, out));
     if (status != XRAY_OK)
         return xr_host_error(entry->host, status, "enter", err);
     if (out->kind == XRAY_ENTRY_DRIVER || out->kind == XRAY_ENTRY_WORKHORSE)
@@ -82,8 +81,7 @@ xray_status cli_entry_ask(cli_entry *entry, const char *name,
     const xray_component *component = NULL;
     char section[XR_SECTION_CAP];
     *entry = (cli_entry){ .plugins = NULL };
-    *out =
-        (xray_launch_entry){ .header = XRAY_HEADER(xray_launch_entry) };
+    *out = (xray_launch_entry){ .header = XRAY_HEADER(xray_launch_entry) };
     xray_status status = xr_plugins_open(folders, err, &entry->plugins);
     if (status != XRAY_OK || !is_provided(entry->plugins, name))
         return status;

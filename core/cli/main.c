@@ -18,18 +18,14 @@
 #include "core/roles/workhorse.h"
 
 static const cli_command *const commands[] = {
-    &cli_train,         &cli_sft,
-    &cli_eval,          &cli_submit,
-    &cli_check,         &cli_plan,
-    &cli_ab,            &cli_compare,
-    &cli_score,         &cli_generate,
-    &cli_chat_command,  &cli_tokenize,
-    &cli_grade,         &cli_convert,
-    &cli_data_convert,  &cli_data_head,
-    &cli_data_stats,    &cli_data_check,
-    &cli_algo_list,     &cli_plugin_list,
-    &cli_plugin_inspect, &cli_config_print,
-    &cli_config_schema, &cli_config_docs,
+    &cli_train,        &cli_sft,           &cli_eval,
+    &cli_submit,       &cli_check,         &cli_plan,
+    &cli_ab,           &cli_compare,       &cli_score,
+    &cli_generate,     &cli_chat_command,  &cli_tokenize,
+    &cli_grade,        &cli_convert,       &cli_data_convert,
+    &cli_data_head,    &cli_data_stats,    &cli_data_check,
+    &cli_algo_list,    &cli_plugin_list,   &cli_plugin_inspect,
+    &cli_config_print, &cli_config_schema, &cli_config_docs,
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

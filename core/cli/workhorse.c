@@ -58,8 +58,8 @@ static int serve_on_plugin(char *const *args)
     cli_entry entry;
     xray_launch_entry what;
     const char *folders = *args[1] ? args[1] : NULL;
-    xray_status status = cli_entry_ask(&entry, args[0], folders, NULL, args[2],
-                                       &err, &what);
+    xray_status status =
+        cli_entry_ask(&entry, args[0], folders, NULL, args[2], &err, &what);
     int code = CLI_OK;
     if (status != XRAY_OK)
         code = report_end(status, &err);

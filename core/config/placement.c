@@ -22,7 +22,7 @@ const xray_option xr_placement_options[6] = {
     XRAY_LIST(PLACEMENT, hosts, "", 0u, "0.1",
               "Hosts of the ranks, in their order, each with the number of its "
               "ranks: a:2, b:2; without a number 1. Ranks on localhost are "
-              "started directly."),
+              "started directly. An engine chooses the hosts itself."),
 };
 
 #define RUNTIME xr_runtime_section
@@ -33,10 +33,11 @@ const xray_option xr_runtime_options[3] = {
                 "for ranks on localhost."),
     XRAY_DURATION(RUNTIME, silence, "3s", 1e8, 1e15, "s", 0u, "0.1",
                   "A Workhorse without a sign of life for this long is lost."),
-    XRAY_BOOL(RUNTIME, tls, "false", 0u, "0.1",
-              "Encrypts what a run with runtime = hosts and its Workhorses "
-              "send each other: TLS 1.3, by GnuTLS (libgnutls30) on each "
-              "host."),
+    XRAY_BOOL(
+        RUNTIME, tls, "false", 0u, "0.1",
+        "Encrypts what a run with runtime = hosts, or with an engine, and "
+        "its Workhorses send each other: TLS 1.3, by GnuTLS (libgnutls30) on "
+        "each host."),
 };
 
 const xray_option xr_hosts_options[1] = {

@@ -66,8 +66,9 @@ static const xray_option run_options[] = {
         RUN, runtime, "auto", 0u, SINCE,
         "How Workhorses start: local starts processes on this host; hosts on "
         "those of [placement] hosts; auto runs a single rank in this process "
-        "and several ranks as local; any other name is a plugin, with options "
-        "in [runtime.NAME]."),
+        "and several ranks as local; any other name is that of a plugin, which "
+        "starts them through an engine or is a runtime of its own, with "
+        "options in [runtime.NAME]."),
     XRAY_STRING(
         RUN, comm, XR_DEFAULT_COMM, 0u, SINCE,
         "The collectives among ranks; their options are in [comm.NAME]."),

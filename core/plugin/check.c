@@ -157,9 +157,8 @@ static const callback runtime_needs[] = {
 
 #define OPS xray_launcher_ops
 static const callback launcher_needs[] = {
-    NEED(OPS, create), NEED(OPS, destroy), NEED(OPS, host_of),
-    NEED(OPS, start),  NEED(OPS, stop),    NEED(OPS, events),
-    NEED(OPS, next),   LAST,
+    NEED(OPS, create), NEED(OPS, destroy), NEED(OPS, host_of), NEED(OPS, start),
+    NEED(OPS, stop),   NEED(OPS, events),  NEED(OPS, next),    LAST,
 };
 #undef OPS
 

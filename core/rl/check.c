@@ -176,8 +176,14 @@ static void ask_engine(checking *c)
     if (run->elsewhere || !run->launcher.component || !run->launcher.config ||
         xr_launched_check(run, &err) == XRAY_OK)
         return;
-    xr_errors_add(c->errors, "%s: [run] runtime: %s",
-                  xr_config_location(run->config, "run", "runtime"), err.text);
+    const int names_key = *err.location.key != '\0';
+    xr_run_locate(run, &err);
+    if (names_key)
+        xr_errors_add(c->errors, "%s", err.text);
+    else
+        xr_errors_add(c->errors, "%s: [run] runtime: %s",
+                      xr_config_location(run->config, "run", "runtime"),
+                      err.text);
 }
 
 /* ---- data --------------------------------------------------------------- */
@@ -448,6 +454,7 @@ void xr_check_run(xr_run *run, xr_str *out, xr_errors *errors,
     xr_roles_try(run, errors);
     if (run->plannable)
         xr_resources_plan(run, errors, &c.plans);
+    xr_resources_note_place(run, &c.plans);
     if (run->with & XR_TRAINABLE)
         print_step_size(&c);
     print_layouts(&c);

@@ -66,7 +66,8 @@ static void fill_places(const xr_run *run, xr_launch_setup *out)
     for (uint32_t r = 0; r < run->placement.size; r++)
         out->places[r] = (xray_launch_place){ .name = out->names[r],
                                               .devices = devices,
-                                              .threads = (uint32_t)cores };
+                                              .threads = (uint32_t)cores,
+                                              .memory = run->place_memory };
 }
 
 /* ---- paths --------------------------------------------------------------- */
@@ -157,8 +158,7 @@ xray_status xr_launch_build(char *out, xr_err *err)
     unsigned char id[XR_TCP_TOKEN];
     const int bad = xr_tcp_build_id(id);
     if (bad)
-        return xr_fail(err, XRAY_E_IO,
-                       "the program's file cannot be read: %s",
+        return xr_fail(err, XRAY_E_IO, "the program's file cannot be read: %s",
                        XR_SYSTEM_ERROR(bad));
     xr_tcp_build_text(id, out);
     return XRAY_OK;
@@ -208,9 +208,8 @@ static xray_status fill_setup(const xr_run *run, xr_err *err,
 xray_status xr_launch_setup_fill(const xr_run *run, xr_err *err,
                                  xr_launch_setup *out)
 {
-    *out = (xr_launch_setup){
-        .given = { .header = XRAY_HEADER(xray_launch_setup) }
-    };
+    *out = (xr_launch_setup){ .given = { .header =
+                                             XRAY_HEADER(xray_launch_setup) } };
     xray_status status = fill_setup(run, err, out);
     if (status != XRAY_OK)
         xr_launch_setup_free(out);

@@ -12,6 +12,7 @@
 #include "core/plugin/cancel.h"
 #include "core/roles/launch_setup.h"
 #include "core/run/hosts.h"
+#include "core/run/run_setup.h"
 
 struct xr_launched {
     const xr_part *part;
@@ -192,8 +193,7 @@ xray_status xr_launched_check(const xr_run *run, xr_err *err)
     xray_status status = xr_launch_setup_fill(run, err, &setup);
     if (status != XRAY_OK)
         return status;
-    status =
-        XR_CALL(part, "check", ops->check(&setup.given, part->config));
+    status = XR_CALL(part, "check", ops->check(&setup.given, part->config));
     xr_launch_setup_free(&setup);
     return status == XRAY_OK ? XRAY_OK
                              : xr_host_error(part->host, status, "check", err);
@@ -218,6 +218,9 @@ xray_status xr_launched_submit(const xr_run *run, const char **argv,
     status = XR_CALL(part, "submit",
                      ops->submit(&setup.given, part->config, argv, out_exit));
     xr_launch_setup_free(&setup);
-    return status == XRAY_OK ? XRAY_OK
-                             : xr_host_error(part->host, status, "submit", err);
+    if (status == XRAY_OK)
+        return XRAY_OK;
+    (void)xr_host_error(part->host, status, "submit", err);
+    xr_run_locate(run, err);
+    return status;
 }

@@ -43,7 +43,7 @@ typedef struct xr_roles {
     const xr_run *run; /* borrowed */
     /* The table through which models are called: core/roles/role_calls.h. */
     const struct xr_role_ops *calls;
-    struct xr_whole *whole; /* NULL: the models are in this process */
+    struct xr_whole *whole;       /* NULL: the models are in this process */
     struct xr_launched *launched; /* NULL: no engine starts the Workhorses */
     xr_instance device;
     xr_instance comm; /* in a Workhorse of several */

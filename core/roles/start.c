@@ -68,6 +68,7 @@ static xray_status check_plans(xr_run *run, xr_err *err)
     xr_resources plans;
     xr_run_plan_layouts(run, &errors);
     xr_resources_plan(run, &errors, &plans);
+    xr_resources_note_place(run, &plans);
     /* A run starts if one checkpoint fits; xray check looks at all of them. */
     if (!errors.count)
         xr_resources_check_space(run, &plans, &errors);

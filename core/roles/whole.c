@@ -62,10 +62,9 @@ static void write_text(const xr_whole *w, xr_str *out)
     const xr_run *run = w->run;
     const char *folders = run->plugin_path;
     const uint32_t with = run->with & ~(XR_WITH_REWARD | XR_WITH_TOKENIZER);
-    xr_str_printf(out, "%u %s\n%s\n",
-                  with | (w->launched ? XR_IN_WORKHORSE : 0),
-                  folders ? folders : "",
-                  getcwd(here, sizeof(here)) ? here : "");
+    xr_str_printf(
+        out, "%u %s\n%s\n", with | (w->launched ? XR_IN_WORKHORSE : 0),
+        folders ? folders : "", getcwd(here, sizeof(here)) ? here : "");
     if (w->launched)
         xr_str_printf(out, "%s\n", xr_launched_hosts(w->launched));
     xr_config_print(run->config, 0, out);
@@ -78,8 +77,8 @@ static void make_command(const xr_whole *w, const char **argv)
 {
     const xr_run *run = w->run;
     const char *folders = run->plugin_path ? run->plugin_path : "";
-    const char *name = run->runtime.ops ? run->runtime.component->name
-                                        : XR_WORKHORSE_LOCAL;
+    const char *name =
+        run->runtime.ops ? run->runtime.component->name : XR_WORKHORSE_LOCAL;
     if (xr_hosts_on(run))
         name = w->launched && xr_launched_enters(run)
                    ? run->launcher.component->name

@@ -39,7 +39,7 @@ typedef struct xr_horse {
 struct xr_whole {
     const xr_run *run;
     xr_actors *actors;
-    xr_host *host; /* of the runtime of several hosts, or NULL */
+    xr_host *host;         /* of the runtime of several hosts, or NULL */
     xr_launched *launched; /* of the roles; NULL: no engine starts them */
     uint32_t size;
     uint32_t broken; /* 1: a call failed, the ranks are out of step */

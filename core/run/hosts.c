@@ -141,6 +141,11 @@ void xr_hosts_read(const xr_config *config, const xr_run_config *ini,
                       ini->run.runtime);
     else if (hosts->count)
         assign_ranks(config, ini, placement, errors);
+    else if (placement->engine)
+        xr_errors_add(errors,
+                      "%s: [placement] hosts: this Workhorse was not told what "
+                      "the engine chose",
+                      xr_config_location(config, "placement", "hosts"));
     else if (built_in)
         xr_errors_add(errors,
                       "%s: [run] runtime: hosts needs [placement] hosts, such "
@@ -229,8 +234,8 @@ static xray_status place_rank(xr_run *run, const char *const *names,
     const uint32_t first = find_first(names, rank);
     const uint32_t local = rank - first;
     if (local && strcmp(names[rank - 1], name) != 0)
-        return refuse_host(run, rank, name,
-                           "has places that are no neighbours", err);
+        return refuse_host(run, rank, name, "has places that are no neighbours",
+                           err);
     placement->hosts += !local;
     placement->host[rank] = placement->hosts - 1;
     placement->local[rank] = local;

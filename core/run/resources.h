@@ -71,6 +71,10 @@ void xr_resources_plan(xr_run *run, xr_errors *errors, xr_resources *out);
 xray_status xr_resources_works(const xr_run *run, uint32_t rank,
                                xray_device_work *works, uint64_t *out_count);
 
+/* Notes in the run what one rank takes of its host's memory, for an engine that
+ * chooses the hosts. */
+void xr_resources_note_place(xr_run *run, const xr_resources *r);
+
 /* The part of xr_resources_plan that adds up the parts. If models take turns on
  * the device (core/roles/memory_turns.h), it offloads what each turn allows and
  * finds the largest turn. Memory that cannot be offloaded is an error. */

@@ -203,6 +203,12 @@ static void add_turn_plan(const xr_run *run, xr_resources *r, uint32_t role,
             r->tags[t] = tags[t];
 }
 
+void xr_resources_note_place(xr_run *run, const xr_resources *r)
+{
+    const int alone = run->placement.engine == XR_ENGINE_CHOOSES;
+    run->place_memory = alone && r->machine.host_memory ? r->bytes : 0;
+}
+
 void xr_resources_turns(const xr_run *run, xr_errors *errors, xr_resources *r)
 {
     const uint32_t none[XR_PLANS] = { 0 };

@@ -25,7 +25,8 @@
 #define XR_WITH_TOKENIZER 32u
 #define XR_TRAINABLE 64u     /* the train instance computes gradients */
 #define XR_WITH_TRACKER 128u /* the process that drives a run has trackers */
-#define XR_IN_WORKHORSE 256u /* the process is a Workhorse, whose host is known */
+#define XR_IN_WORKHORSE \
+    256u /* the process is a Workhorse, whose host is known */
 
 /* A component that the run selects, with its options and its host. */
 typedef struct xr_part {
@@ -72,13 +73,15 @@ typedef struct xr_run {
     /* Most sequences that are sampled at once, on all engines together; 0: an
      * engine's number was set by the caller of xr_run_set_workloads. */
     uint64_t sequences;
+    uint64_t place_memory; /* bytes of host memory of the rank that takes most;
+                            * 0: unknown */
     xr_part device;
-    xr_part comm;    /* used with several ranks */
-    xr_part runtime; /* used if a plugin provides the runtime; otherwise the
-                      * built-in one */
+    xr_part comm;     /* used with several ranks */
+    xr_part runtime;  /* used if a plugin provides the runtime; otherwise the
+                       * built-in one */
     xr_part launcher; /* used if [run] runtime names one; the runtime is that
                        * of several hosts then */
-    xr_part train;   /* for actor, reference, critic and reward model */
+    xr_part train;    /* for actor, reference, critic and reward model */
     /* By XRAY_ROLE_*: the backend with options that the INI sets for one role;
      * no component: the role has those of `train`. See xr_run_part_of. */
     xr_part role_parts[XRAY_ROLE_REWARD + 1];

@@ -10,7 +10,8 @@
 #include "tests/fakes/launcher.h"
 
 static fake_launcher fake;
-static uint32_t strays; /* events about nobody that come first */
+static uint32_t failures; /* of `next`, since it fails; 0: it does not */
+static uint32_t strays;   /* events about nobody that come first */
 
 static xray_status next_or_stray(void *at, xray_launch_event *out)
 {
@@ -18,6 +19,10 @@ static xray_status next_or_stray(void *at, xray_launch_event *out)
                                       .kind = XRAY_LAUNCH_ENDED,
                                       .index = strays == 1 ? 77 : 1,
                                       .text = "is gone" };
+    if (failures) {
+        failures++;
+        return XRAY_E_IO;
+    }
     if (!strays)
         return fake_next(at, out);
     strays--;
@@ -52,6 +57,7 @@ static int open_engine(void **state)
     launcher = &fake_ops;
     launcher_self = &fake;
     strays = 0;
+    failures = 0;
     return count_files(state);
 }
 
@@ -67,7 +73,7 @@ static int close_engine(void **state)
     return failed;
 }
 
-static void hit(uint32_t index, int number)
+static void signal_place(uint32_t index, int number)
 {
     assert_true(fake.place[index].pid > 0);
     assert_int_equal(kill(fake.place[index].pid, number), 0);
@@ -92,7 +98,7 @@ static void killed_actor_is_named(void **state)
     (void)state;
     await_both();
     fake.late = 50; /* the connection closes first */
-    hit(0, SIGKILL);
+    signal_place(0, SIGKILL);
     expect_loss(peers[0], "was killed by signal 9 (Killed)", 0);
     assert_int_equal(fake.late, 0);
     assert_int_equal(ops->send(self, peers[0], "A", 1, NULL, 0), XRAY_E_PEER);
@@ -106,7 +112,7 @@ static void events_about_others_are_ignored(void **state)
     ops->kill(self, peers[1]);
     assert_int_equal(fake.place[1].pid, 0);
     strays = 2;
-    hit(0, SIGTERM);
+    signal_place(0, SIGTERM);
     expect_loss(peers[0], "was killed by signal 15 (Terminated)", 0);
     assert_int_equal(strays, 0);
     /* A place is used again. */
@@ -128,9 +134,8 @@ static void early_ends_say_why(void **state)
     (void)state;
     create_with(20000, 20000);
     xray_peer *peer = spawn_program(saying, 0);
-    expect_loss(peer,
-                "did not start: its process exited with status 3: no module",
-                0);
+    expect_loss(
+        peer, "did not start: its process exited with status 3: no module", 0);
     ops->kill(self, peer);
     peer = spawn_program(dying, 0);
     expect_loss(peer,
@@ -168,19 +173,19 @@ static void silent_actors_are_killed(void **state)
     static const char *const sleeping[] = { "/bin/sh", "-c", "exec sleep 60",
                                             NULL };
     (void)state;
-    create_with(3000, 20000);
+    create_with(1000, 20000);
     xray_peer *peer = spawn_program(argv_of_actor, 0);
     send_text(peer, "A", NULL);
     expect_text(peer, "A");
-    hit(0, SIGSTOP);
+    signal_place(0, SIGSTOP);
     assert_int_equal(ops->poll(self, 60000, &event), XRAY_OK);
     assert_int_equal(event.kind, XRAY_RUNTIME_LOST);
-    assert_non_null(strstr(event.reason, "hangs: no sign of life for 3."));
+    assert_non_null(strstr(event.reason, "hangs: no sign of life for 1."));
     assert_non_null(strstr(
         event.reason, "s, its host or the network to it may be down (killed)"));
     assert_int_equal(fake.place[0].pid, 0);
     ops->destroy(self);
-    create_with(3000, 300);
+    create_with(1000, 300);
     peer = spawn_program(sleeping, 0);
     expect_loss(peer, "did not start within 0.3 s (killed)", 0);
     assert_int_equal(fake.place[0].pid, 0);
@@ -195,8 +200,23 @@ static void launcher_may_be_mute(void **state)
     xray_peer *peer = spawn_program(argv_of_actor, 0);
     send_text(peer, "A", NULL);
     expect_text(peer, "A");
-    hit(0, SIGKILL);
+    signal_place(0, SIGKILL);
     expect_loss(peer, "closed its connection to the parent", 0);
+    assert_int_equal(fake.place[0].pid, 0);
+}
+
+/* A launcher without its engine is not asked again and again. */
+static void launcher_may_fail(void **state)
+{
+    (void)state;
+    create_with(20000, 20000);
+    xray_peer *peer = spawn_program(argv_of_actor, 0);
+    send_text(peer, "A", NULL);
+    expect_text(peer, "A");
+    failures = 1;
+    signal_place(0, SIGKILL);
+    expect_loss(peer, "closed its connection to the parent", 0);
+    assert_in_range(failures, 2, 6);
     assert_int_equal(fake.place[0].pid, 0);
 }
 
@@ -216,6 +236,7 @@ int main(int argc, char **argv)
         OPENED(failed_start_is_an_error),
         OPENED(silent_actors_are_killed),
         OPENED(launcher_may_be_mute),
+        OPENED(launcher_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

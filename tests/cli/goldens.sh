@@ -32,7 +32,7 @@ mode=${1:-}
 
 help_pages() {
     "$XRAY_BIN" --help
-    for command in train sft eval check plan ab compare score generate tokenize grade convert "data convert" "data head" "data stats" "data check" "algo list" "plugin list" \
+    for command in train sft eval submit check plan ab compare score generate tokenize grade convert "data convert" "data head" "data stats" "data check" "algo list" "plugin list" \
         "plugin inspect" "config print" "config schema" "config docs"; do
         echo "=================================================="
         # shellcheck disable=SC2086
@@ -160,7 +160,7 @@ compare --lower=1 none
 COMMANDS
 }
 same usage.txt usage
-same version.txt sh -c '"$XRAY_BIN" --version | sed "s/ [0-9.]* / N /"'
+same version.txt sh -c '"$XRAY_BIN" --version | sed "s/ [0-9.]* / N /; s/^build [0-9a-f]*$/build ID/"'
 
 # ---- lines ---------------------------------------------------------------------
 mkdir tiny

@@ -8,6 +8,7 @@ static const char *const commands[][3] = {
     { "train" },
     { "sft" },
     { "eval" },
+    { "submit" },
     { "check" },
     { "score" },
     { "generate" },
@@ -57,7 +58,14 @@ static void overview_and_version_are_printed(void **state)
     r = RUN(NULL, "--version");
     expect_code(r, 0);
     assert_int_equal(strncmp(r->out, "xray 0.1", 8), 0);
-    assert_int_equal(count_lines(r->out), 1);
+    assert_int_equal(count_lines(r->out), 2);
+    const char *build = strstr(r->out, "\nbuild ");
+    assert_non_null(build);
+    char *id = strdup(build + strlen("\nbuild "));
+    r = RUN(NULL, "--build");
+    expect_code(r, 0);
+    assert_string_equal(r->out, id);
+    free(id);
 }
 
 /* Bad usage gives exit code 2, a message on stderr and nothing on stdout. */

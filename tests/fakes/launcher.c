@@ -16,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static void close_file(int *fd)
 {
     if (*fd >= 0)

@@ -26,7 +26,7 @@ typedef struct fake_launcher {
     uint32_t mute;      /* 1: `events` is -1 */
     const char *prefix; /* of the host's names; NULL: "fake" */
     uint32_t per_host;  /* places of each host; 0: all */
-    uint32_t late; /* looks that it takes until the next end is seen */
+    uint32_t late;      /* looks that it takes until the next end is seen */
     fake_place place[FAKE_PLACES];
     char name[FAKE_PLACES][32];
     char text[4096]; /* of the last event */

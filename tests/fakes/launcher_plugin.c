@@ -34,11 +34,12 @@ static void note_setup(const xray_launch_setup *setup, const options *opt,
     (void)fprintf(file, "%s %s build %s\n", call, setup->run, setup->build);
     for (uint32_t i = 0; i < setup->count; i++) {
         const xray_launch_place *place =
-            (const xray_launch_place
-                 *)(const void *)((const char *)setup->places +
-                                  i * setup->place_stride);
-        (void)fprintf(file, "place %u %s devices %u threads %u\n", i,
-                      place->name, place->devices, place->threads);
+            (const xray_launch_place *)(const void *)((const char *)
+                                                          setup->places +
+                                                      i * setup->place_stride);
+        (void)fprintf(file, "place %u %s devices %u threads %u memory %s\n", i,
+                      place->name, place->devices, place->threads,
+                      place->memory ? "known" : "unknown");
     }
     for (uint32_t i = 0; i < setup->path_count; i++)
         (void)fprintf(file, "path %s\n", setup->paths[i]);
@@ -69,8 +70,7 @@ static xray_status create_launcher(const xray_launch_setup *setup,
         return wait_in_vain(host);
     }
     fake_launcher *self = malloc(sizeof(*self));
-    if (!self || setup->count > FAKE_PLACES ||
-        fake_launcher_open(self, host)) {
+    if (!self || setup->count > FAKE_PLACES || fake_launcher_open(self, host)) {
         free(self);
         return refuse(host, "create", "out of memory");
     }
@@ -94,7 +94,12 @@ static xray_status check_launcher(const xray_launch_setup *setup,
                                   const void *config)
 {
     const options *opt = config;
+    const xray_location location = { .header = XRAY_HEADER(xray_location),
+                                     .key = "per_host" };
     note_setup(setup, opt, "check");
+    if (strcmp(opt->fault, "key") == 0)
+        return setup->host->fail_at(setup->host, XRAY_E_CONFIG, "check",
+                                    &location, ": the hosts are smaller");
     if (strcmp(opt->fault, "check") != 0)
         return XRAY_OK;
     return refuse(setup->host, "check",

@@ -8,6 +8,7 @@
 
 static xr_placement got;
 static xr_errors errors;
+static uint32_t engine; /* XR_ENGINE_* */
 
 /* Decodes up to four hosts, for four ranks unless `ini` says otherwise. */
 static void read_hosts(xr_run_config *ini, const char *const *hosts)
@@ -23,7 +24,7 @@ static void read_hosts(xr_run_config *ini, const char *const *hosts)
     ini->placement.hosts = (xray_list){ .items = hosts };
     while (ini->placement.hosts.count < 4 && hosts[ini->placement.hosts.count])
         ini->placement.hosts.count++;
-    got = (xr_placement){ .size = 4, .most_here = 4 };
+    got = (xr_placement){ .size = 4, .most_here = 4, .engine = engine };
     xr_errors_free(&errors);
     xr_hosts_read(config, ini, &got, &errors);
     xr_config_free(config);
@@ -138,12 +139,87 @@ static void what_hosts_need_is_said(void **state)
     xr_errors_free(&errors);
 }
 
+/* What a run that an engine places must and must not say. */
+static void engine_chooses_hosts(void **state)
+{
+    static const char *const two[] = { "a:2", "b:2", NULL };
+    static const char *const none[] = { NULL };
+    (void)state;
+    xr_run_config ini = { .run.runtime = "ray", .runtime.tls = 1 };
+    engine = XR_ENGINE_CHOOSES;
+    read_hosts(&ini, none);
+    assert_int_equal(errors.count, 0);
+    assert_int_equal(got.elsewhere, 1);
+    read_hosts(&ini, two);
+    expect_fault("with [run] runtime = ray the engine chooses the hosts");
+    ini.runtime.interface = "";
+    read_hosts(&ini, none);
+    expect_fault("ray needs [runtime] interface");
+    /* A Workhorse is told, and needs no interface. */
+    engine = XR_ENGINE_CHOSE;
+    read_hosts(&ini, two);
+    assert_int_equal(errors.count, 0);
+    expect_hosts(&ini, "a.0 a.1 b.0 b.1");
+    read_hosts(&ini, none);
+    expect_fault("this Workhorse was not told what the engine chose");
+    engine = XR_ENGINE_NONE;
+    read_hosts(&ini, two);
+    expect_fault("[runtime] tls: [run] runtime = ray does not know it");
+    xr_errors_free(&errors);
+}
+
+static xr_run run; /* too large for the stack */
+
+/* Places four ranks: the text of [placement] hosts, or why not. */
+static void expect_places(const char *const *names, const char *want)
+{
+    xr_str text = { 0 };
+    xr_err err = { "" };
+    run.placement = (xr_placement){ .size = 4, .most_here = 4 };
+    run.launcher.instance = "runtime.ray";
+    xray_status status = xr_hosts_place(&run, names, &text, &err);
+    if (!strstr(status == XRAY_OK ? xr_str_text(&text) : err.text, want))
+        fail_msg("expected \"%s\": %s%s", want, xr_str_text(&text), err.text);
+    xr_str_free(&text);
+}
+
+static void engine_places_ranks(void **state)
+{
+    static const char *const names[][4] = {
+        { "node1", "node1", "node2", "node2" },
+        { "a", "a", "a", "b" },
+        { "a", "b", "a", "b" },
+        { "a", "b", "b", "two words" },
+        { "a", NULL, "b", "b" },
+        { "a", "", "b", "b" },
+        { "-a", "-a", "b", "b" },
+    };
+    (void)state;
+    expect_places(names[0], "node1:2, node2:2");
+    assert_int_equal(run.placement.hosts, 2);
+    assert_int_equal(run.placement.most_here, 2);
+    assert_int_equal(run.placement.local[3], 1);
+    assert_int_equal(run.placement.host[2], 1);
+    expect_places(names[1], "a:3, b:1");
+    assert_int_equal(run.placement.most_here, 3);
+    expect_places(names[2],
+                  "runtime.ray: the host of rank 2, \"a\", has places "
+                  "that are no neighbours");
+    expect_places(names[3],
+                  "the host of rank 3, \"two words\", is not the name");
+    expect_places(names[4], "the host of rank 1, \"\", is not the name");
+    expect_places(names[5], "the host of rank 1, \"\", is not the name");
+    expect_places(names[6], "the host of rank 0, \"-a\", is not the name");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_fill_hosts_in_order),
         cmocka_unit_test(wrong_hosts_are_refused),
         cmocka_unit_test(what_hosts_need_is_said),
+        cmocka_unit_test(engine_chooses_hosts),
+        cmocka_unit_test(engine_places_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ run fake "${four[@]}" "${fake[@]}"
 same_checkpoint "$work/local/global_step_3" "$work/fake/global_step_3"
 diff <(steady "$work/local/metrics.jsonl") <(steady "$work/fake/metrics.jsonl") || fail "metrics differ"
 grep -q "^create $work/run.ini build $("$XRAY_BIN" --build)$" "$work/notes" || fail "the set-up was another: $(cat "$work/notes")"
-grep -q "^place 3 actor+rollout devices 0 threads 1$" "$work/notes" || fail "places: $(cat "$work/notes")"
+grep -q "^place 3 actor+rollout devices 0 threads 1 memory known$" "$work/notes" || fail "places: $(cat "$work/notes")"
 grep -q "^path $work/task/model$" "$work/notes" || fail "paths: $(cat "$work/notes")"
 
 # ---- what is refused ----
@@ -44,6 +44,8 @@ check() { "$XRAY_BIN" check "$work/run.ini" "${four[@]}" "${fake[@]}" "$@" >"$wo
 check || fail "check: $(cat "$work/out")"
 if check --set runtime.fake.fault=check; then fail "check found nothing"; fi
 grep -qF -- '--set: [run] runtime: runtime.fake: check: the engine has 1 of 2 nodes, and no accelerators' "$work/out" || fail "check: $(cat "$work/out")"
+if check --set runtime.fake.fault=key; then fail "check found no key"; fi
+grep -qF 'run.ini: [runtime.fake] per_host: the hosts are smaller' "$work/out" || fail "check: $(cat "$work/out")"
 check --elsewhere --set runtime.fake.fault=check || fail "check --elsewhere: $(cat "$work/out")"
 
 code=0
@@ -74,8 +76,8 @@ grep -q "^xray: stopped at once" "$work/err" || fail "nothing tells of the end: 
 
 # A Workhorse that is killed is named, with its host, and a run that restarts has
 # the bits of one that was not harmed.
-long=(--set run.ranks=2 --set run.comm=tcp --set runtime.fake.per_host=1 --set trainer.total_training_steps=20 --set trainer.save_freq=1
-    --set trainer.test_freq=20)
+long=(--set run.ranks=2 --set run.comm=tcp --set runtime.fake.per_host=1 --set trainer.total_training_steps=8 --set trainer.save_freq=1
+    --set trainer.test_freq=8)
 harm() { # NAME CODE [--set ...]
     local name=$1 want=$2 code=0 pid
     "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/$name" "${long[@]}" "${fake[@]}" "${@:3}" \
@@ -94,7 +96,7 @@ harm lost 1
 harm again 0 --set run.max_restarts=1
 grep -q 'restart 1 of 1 from .*/global_step_' "$work/err" || fail "nothing tells of the restart: $(cat "$work/err")"
 run calm "${long[@]}" --set run.runtime=local
-same_checkpoint "$work/calm/global_step_20" "$work/again/global_step_20"
+same_checkpoint "$work/calm/global_step_8" "$work/again/global_step_8"
 
 # ---- a job whose processes have one command line ----
 
