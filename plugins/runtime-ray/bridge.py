@@ -133,8 +133,7 @@ def check(ask):
     from concurrent.futures import ThreadPoolExecutor
     ray = connect(ask)
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-    extra = extra_of(ask)
-    bundles = [bundle_of(place, extra) for place in ask["places"]]
+    bundles = bundles_of(ask)
     nodes = sorted(nodes_of(ray), key=address_order)
     problems = []
     why = "" if ask["autoscale"] else impossible(bundles, ask["placement"], nodes)

@@ -161,14 +161,21 @@ def name_hosts(nodes):
 # ---- places ------------------------------------------------------------------
 
 
-def bundle_of(place, extra):
-    bundle = {"CPU": place["threads"] or 1}
-    if place["devices"]:
-        bundle["GPU"] = place["devices"]
-    if place["memory"]:
-        bundle["memory"] = place["memory"]
-    bundle.update(extra)
-    return bundle
+def bundles_of(ask):
+    """What each rank needs. All count the memory of the largest, so that any rank fits
+    where another one does and ranks can be numbered by hosts."""
+    extra = extra_of(ask)
+    memory = max(place["memory"] for place in ask["places"])
+    bundles = []
+    for place in ask["places"]:
+        bundle = {"CPU": place["threads"] or 1}
+        if place["devices"]:
+            bundle["GPU"] = place["devices"]
+        if memory:
+            bundle["memory"] = memory
+        bundle.update(extra)
+        bundles.append(bundle)
+    return bundles
 
 
 def extra_of(ask):
@@ -204,6 +211,10 @@ def places_text(bundles):
                         for text, n in counts.items())
 
 
+def kinds_of(bundles):
+    return list({tuple(sorted(bundle.items())): bundle for bundle in bundles}.values())
+
+
 def total_of(bundles):
     total = {}
     for bundle in bundles:
@@ -231,7 +242,7 @@ def impossible(bundles, strategy, nodes):
     if strategy == "strict_pack":
         if not any(room_of(total, whole) for total in totals):
             return "no node has %s, which strict_pack needs; %s" % (amounts(whole), has)
-    for bundle in {amounts(b): b for b in bundles}.values():
+    for bundle in kinds_of(bundles):
         same = sum(1 for b in bundles if b == bundle)
         room = sum(room_of(total, bundle) for total in totals)
         if same > room:
@@ -255,8 +266,7 @@ def missing(ray, bundles, strategy):
 
 def reserve(ray, ask):
     from ray.util.placement_group import placement_group
-    extra = extra_of(ask)
-    bundles = [bundle_of(place, extra) for place in ask["places"]]
+    bundles = bundles_of(ask)
     nodes = nodes_of(ray)
     why = "" if ask["autoscale"] else impossible(bundles, ask["placement"], nodes)
     if why:
@@ -277,7 +287,7 @@ def rank_places(ray, group, bundles):
     where = placement_group_table(group)["bundles_to_node_id"]
     nodes = {node["NodeID"]: node for node in ray.nodes()}
     places = [None] * len(bundles)
-    for shape in {amounts(bundle): bundle for bundle in bundles}.values():
+    for shape in kinds_of(bundles):
         ranks = [i for i, bundle in enumerate(bundles) if bundle == shape]
         found = sorted(ranks, key=lambda i: (address_order(nodes[where[i]]), where[i], i))
         for rank, bundle in zip(ranks, found):

@@ -12,20 +12,26 @@ ray_skip() {
 
 # Everything that belongs to this test has this in its environment.
 ray_mark=XRAY_RAY_TEST=$$
+export RAY_AUTH_MODE=disabled # whatever token the user has
 ray_needed() {
     "$ray_python" -c 'import ray' 2>/dev/null || ray_skip "$ray_python has no package ray"
     ray_program=$("$ray_python" -c 'import os, sys; print(os.path.join(os.path.dirname(sys.executable), "ray"))')
     [ -x "$ray_program" ] || ray_skip "there is no program ray beside $ray_python"
 }
 
+# Not one of those that the system gives out, since a process of Ray itself may have it a
+# moment later; and Ray refuses 10002 to 19999 for a head.
 ray_free_port() {
-    "$ray_python" -c 'import socket
-s = socket.socket()
+    "$ray_python" -c 'import random, socket
 while True:
-    s = socket.socket()
-    s.bind(("", 0))
-    if not 10002 <= s.getsockname()[1] <= 19999: break
-print(s.getsockname()[1])'
+    port = random.randrange(20000, 32000)
+    with socket.socket() as s:
+        try:
+            s.bind(("", port))
+            break
+        except OSError:
+            pass
+print(port)'
 }
 
 # Processes of this test, but for this shell and its children that are no part of Ray.
