@@ -489,6 +489,39 @@ static void each_figure_of_a_machine_is_its_own(void **state)
     }
 }
 
+/* The figures of docs/time.md. */
+static void known_machines_have_their_figures(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double memory;
+        double capacity;
+    } known[] = { { "h100", 3.35e12, 80e9 }, { "h200", 4.8e12, 141e9 } };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        xr_machine m;
+        xr_err err = { "" };
+        assert_int_equal(xr_machine_read(known[i].name, &err, &m), XRAY_OK);
+        assert_string_equal(m.name, known[i].name);
+        NEAR(m.memory, known[i].memory);
+        NEAR(m.capacity, known[i].capacity);
+        NEAR(m.flops, 989e12);
+        NEAR(m.flops32, 67e12);
+        NEAR(m.node, 8);
+        NEAR(m.link, 450e9);
+        NEAR(m.network, 50e9);
+        NEAR(m.host, 64e9);
+        NEAR(m.link_latency, 3e-6);
+        NEAR(m.network_latency, 15e-6);
+        NEAR(m.launch, 2e-6);
+        NEAR(m.update, 1e-3);
+        NEAR(m.product_share, 0.6);
+        NEAR(m.attention_share, 0.45);
+        NEAR(m.memory_share, 0.9);
+        NEAR(m.link_share, 0.8);
+    }
+}
+
 static void wrong_machines_are_refused(void **state)
 {
     (void)state;
@@ -543,6 +576,7 @@ int main(void)
         cmocka_unit_test(the_order_of_published_layouts_is_predicted),
         cmocka_unit_test(machines_are_known_or_given_by_figures),
         cmocka_unit_test(each_figure_of_a_machine_is_its_own),
+        cmocka_unit_test(known_machines_have_their_figures),
         cmocka_unit_test(wrong_machines_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
