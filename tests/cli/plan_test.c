@@ -467,6 +467,55 @@ static void time_is_predicted_for_the_machine_that_is_named(void **state)
                              "rollout") < 0);
 }
 
+/* Each part has a row: its seconds, their share of the step, and what most of
+ * them are; the rows add up to all. */
+static void predictions_are_printed_as_in_the_json(void **state)
+{
+    (void)state;
+    static const char on[] = "flops32=1e9,memory=1e8,host=1e6,launch=1e-4";
+    char text[8192];
+    const program_result *r = RUN(NULL, "plan", write_run(""), "--machine", on);
+    expect_code(r, 0);
+    (void)snprintf(text, sizeof text, "%s", r->out);
+    cJSON *plan = parse_output(
+        RUN(NULL, "plan", write_run(""), "--json", "--machine", on));
+    const cJSON *time = xr_json_get(plan, "time");
+    const double all = read_number(time, "seconds");
+    double sum = 0;
+    int rows = 0;
+    const cJSON *part;
+    cJSON_ArrayForEach(part, xr_json_get(time, "parts"))
+    {
+        char row[40];
+        double seconds = read_number(part, "seconds");
+        (void)snprintf(row, sizeof row, "\n%-12s ",
+                       xr_json_get(part, "name")->valuestring);
+        const char *at = strstr(strstr(text, "\nestimate "), row);
+        assert_non_null(at);
+        char *end = NULL;
+        assert_true(fabs(strtod(at + strlen(row), &end) / seconds - 1) < 6e-4);
+        assert_true(fabs(strtod(end, &end) - 100 * seconds / all) <= 0.51);
+        double most = 0;
+        for (const cJSON *term = part->child; term; term = term->next)
+            if (cJSON_IsNumber(term) && strcmp(term->string, "seconds") != 0)
+                most = fmax(most, term->valuedouble);
+        assert_int_equal(*end, '%');
+        assert_true(fabs(strtod(end + 1, &end) - 100 * most / seconds) <= 0.51);
+        assert_int_equal(*end, '%');
+        const char *bound = xr_json_get(part, "bound")->valuestring;
+        size_t line = strcspn(end, "\n");
+        assert_true(line > strlen(bound));
+        assert_memory_equal(end + line - strlen(bound), bound, strlen(bound));
+        sum += seconds;
+        rows++;
+    }
+    assert_true(rows > 2);
+    assert_true(fabs(sum / all - 1) < 1e-6);
+    assert_true(fabs(number_after(strstr(text, "\nestimate "), "\nall ") / all -
+                     1) < 6e-4);
+    cJSON_Delete(plan);
+}
+
 /* Returns the predicted update with options of megatron. */
 static double predict_megatron(const char *run, const char *first,
                                const char *second)
@@ -530,6 +579,7 @@ int main(void)
         cmocka_unit_test(memory_is_planned_per_instance),
         cmocka_unit_test(work_of_a_step_is_counted),
         cmocka_unit_test(time_is_predicted_for_the_machine_that_is_named),
+        cmocka_unit_test(predictions_are_printed_as_in_the_json),
         cmocka_unit_test(predictions_know_how_the_backend_computes),
         cmocka_unit_test(shared_prompts_shorten_the_update_alone),
         cmocka_unit_test(turns_are_planned),
