@@ -205,7 +205,8 @@ pid_t launch_mpirun(uint32_t size, char *const *command)
     posix_spawnattr_t group;
     (void)snprintf(path, sizeof(path), "%s", mpirun);
     (void)snprintf(number, sizeof(number), "%u", size);
-    for (uint32_t i = 0; is_open_mpi(mpirun) && open_mpi[i]; i++)
+    int is_open = is_open_mpi(mpirun);
+    for (uint32_t i = 0; is_open && open_mpi[i]; i++)
         argv[n++] = open_mpi[i];
     for (uint32_t i = 0; command[i]; i++)
         argv[n++] = command[i];

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proves that runtime-ray passes on what its bridge reports, forgets what is of
+ * a process that was stopped, and tells of a bridge that refuses, crashes, is
+ * killed or is not there in a sentence. The bridge is one of the test, or the
+ * plugin's own with a Python that has no ray.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "tests/ray/launcher_rig.h"
+#include "tests/scratch.h"
+
+static char fake[512];
+
+static void open_rig(launcher_rig *rig, uint32_t count, const char *word)
+{
+    rig_prepare(rig, count, fake, word);
+    rig_create(rig);
+}
+
+static int is_readable(launcher_rig *rig)
+{
+    struct pollfd wait = { .fd = ray_ops.events(rig->self), .events = POLLIN };
+    return poll(&wait, 1, 0) == 1;
+}
+
+static void expect_nothing(launcher_rig *rig)
+{
+    assert_int_equal(ray_ops.next(rig->self, &rig->event), XRAY_AGAIN);
+    assert_false(is_readable(rig));
+}
+
+static void test_events(void **state)
+{
+    launcher_rig rig;
+    (void)state;
+    open_rig(&rig, 4, "ok");
+    assert_string_equal(ray_ops.host_of(rig.self, 0), "h0");
+    assert_string_equal(ray_ops.host_of(rig.self, 3), "h1");
+    expect_nothing(&rig);
+    rig_start(&rig, 0, "exited with status 0");
+    rig_expect(&rig, 0, "a secret", "exited with status 0");
+    rig_start(&rig, 3, "was killed by signal 9 (Killed)");
+    rig_expect(&rig, 3, "a secret", "was killed by signal 9 (Killed)");
+    rig_start(&rig, 3, "exited with status 1"); /* a place may be used again */
+    rig_expect(&rig, 3, "a secret", "exited with status 1");
+    expect_nothing(&rig);
+    rig_close(&rig);
+}
+
+/* What arrives while `stop` waits is of other places, and is not lost. */
+static void test_stop(void **state)
+{
+    launcher_rig rig;
+    (void)state;
+    open_rig(&rig, 2, "ok");
+    rig_start(&rig, 0, "run");
+    rig_start(&rig, 1, "run");
+    rig_wait(&rig);
+    rig_wait(&rig);
+    ray_ops.stop(rig.self, 0);
+    assert_true(is_readable(&rig));
+    rig_wait(&rig);
+    assert_int_equal(rig.event.index, 1);
+    assert_string_equal(rig.event.text, "beside ");
+    rig_wait(&rig);
+    assert_string_equal(rig.event.text, "it");
+    expect_nothing(&rig);
+    ray_ops.stop(rig.self, 0); /* nothing runs there any more */
+    rig_start(&rig, 0, "exited with status 3");
+    rig_expect(&rig, 0, "a secret", "exited with status 3");
+    rig_close(&rig);
+}
+
+static void test_dead_bridge(void **state)
+{
+    static const char *const cases[][2] = {
+        { "die", "was killed by signal 9 (Killed)" },
+        { "crash", "exited with status 1: RuntimeError: the cluster is gone" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        launcher_rig rig;
+        char text[1024];
+        open_rig(&rig, 2, "ok");
+        rig_start(&rig, 1, "run");
+        rig_wait(&rig);
+        rig_start(&rig, 0, cases[i][0]);
+        (void)snprintf(text, sizeof(text), "is gone: the bridge to Ray (%s) %s",
+                       fake, cases[i][1]);
+        rig_expect(&rig, 0, "", text);
+        rig_expect(&rig, 1, "", text);
+        expect_nothing(&rig);
+        const xray_launch again = { .header = XRAY_HEADER(xray_launch),
+                                    .argv = (const char *[]){ "x", NULL },
+                                    .token = "" };
+        assert_int_equal(ray_ops.start(rig.self, &again), XRAY_E_IO);
+        assert_non_null(strstr(rig.host.reason, cases[i][1]));
+        ray_ops.stop(rig.self, 0);
+        rig_close(&rig);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    static const struct {
+        const char *word;
+        const char *text;
+        xray_status status;
+    } cases[] = {
+        { "refuse", "create: Ray cannot place the run", XRAY_E_CONFIG },
+        { "key", "create: address = key: nobody is there", XRAY_E_IO },
+        { "few", "the bridge to Ray names no hosts", XRAY_E_IO },
+        { "crash", "exited with status 1: ValueError: no such thing",
+          XRAY_E_IO },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        launcher_rig rig;
+        rig_prepare(&rig, 2, fake, cases[i].word);
+        rig_expect_refused(&rig, cases[i].status, cases[i].text);
+    }
+}
+
+/* A run that waits for places says what it waits for, and ends at once when the
+ * host stops. */
+static void test_cancel(void **state)
+{
+    launcher_rig rig;
+    (void)state;
+    rig_prepare(&rig, 2, fake, "wait");
+    rig.stop_on = "waiting 2";
+    rig_expect_refused(&rig, XRAY_E_CANCELED, "create: ");
+    assert_int_equal(rig.host.warnings, 3);
+    assert_string_equal(rig.host.line, "waiting 2");
+}
+
+/* The text of the plugin with an interpreter that has no package at all. */
+static void test_own_bridge(void **state)
+{
+    launcher_rig rig;
+    const char *bare =
+        scratch_write("bare", "#!/bin/sh\nexec python3 -S \"$@\"\n");
+    (void)state;
+    assert_int_equal(chmod(bare, 0700), 0);
+    rig_prepare(&rig, 2, bare, "auto");
+    rig_expect_refused(&rig, XRAY_E_UNSUPPORTED, "cannot import ray");
+    rig_prepare(&rig, 2, bare, "127.0.0.1:9");
+    rig_expect_refused(&rig, XRAY_E_IO,
+                       "address = 127.0.0.1:9: no Ray cluster answers there");
+    rig_prepare(&rig, 2, bare, "nonsense");
+    rig_expect_refused(&rig, XRAY_E_CONFIG, "expected auto, or HOST:PORT");
+    rig_prepare(&rig, 2, bare, "ray://head:10001");
+    rig_expect_refused(&rig, XRAY_E_CONFIG, "Ray Client");
+    rig_prepare(&rig, 2, bare, "auto");
+    rig.config.runtime_env = "{\"pip\":";
+    rig_expect_refused(&rig, XRAY_E_CONFIG,
+                       "runtime_env: expected an object of JSON");
+    rig_prepare(&rig, 2, "no-such-python", "auto");
+    rig_expect_refused(&rig, XRAY_E_CONFIG,
+                       "python = no-such-python cannot be started");
+}
+
+static void test_check(void **state)
+{
+    launcher_rig rig;
+    (void)state;
+    rig_prepare(&rig, 2, fake, "ok");
+    assert_int_equal(ray_ops.check(&rig.setup, &rig.config), XRAY_OK);
+    rig_prepare(&rig, 2, fake, "key");
+    assert_int_equal(ray_ops.check(&rig.setup, &rig.config), XRAY_E_IO);
+    assert_string_equal(rig.host.reason,
+                        "check: address = key: nobody is there");
+}
+
+/* Runs `submit` with standard output in a file, and reads that. */
+static int32_t submit(launcher_rig *rig, char *out, size_t cap)
+{
+    static const char *const argv[] = { "xray", "train", "run.ini", NULL };
+    int32_t number = -1;
+    const char *path = scratch_path("out");
+    int saved = dup(STDOUT_FILENO);
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(saved >= 0 && file >= 0);
+    (void)fflush(stdout);
+    (void)dup2(file, STDOUT_FILENO);
+    xray_status status =
+        ray_ops.submit(&rig->setup, &rig->config, argv, &number);
+    (void)dup2(saved, STDOUT_FILENO);
+    (void)close(saved);
+    ssize_t n = pread(file, out, cap - 1, 0);
+    out[n > 0 ? n : 0] = '\0';
+    (void)close(file);
+    assert_int_equal(status, XRAY_OK);
+    return number;
+}
+
+static void test_submit(void **state)
+{
+    launcher_rig rig;
+    char out[256];
+    (void)state;
+    rig_prepare(&rig, 2, fake, "ok");
+    assert_int_equal(submit(&rig, out, sizeof(out)), 7);
+    assert_string_equal(out, "argv xray train run.ini\n");
+    assert_string_equal(rig.host.line, "job 1");
+    rig_prepare(&rig, 2, fake, "cancel");
+    rig.stop_on = "job 1";
+    assert_int_equal(submit(&rig, out, sizeof(out)), 130);
+    assert_string_equal(out, "argv xray train run.ini\ncanceled\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_events),      cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_dead_bridge), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancel),      cmocka_unit_test(test_own_bridge),
+        cmocka_unit_test(test_check),       cmocka_unit_test(test_submit),
+    };
+    const char *source = getenv("XRAY_SOURCE");
+    if (system("python3 -c pass") != 0) {
+        (void)printf("skipped: there is no python3\n");
+        return 77;
+    }
+    (void)snprintf(fake, sizeof(fake), "%s/tests/ray/fake_python.py",
+                   source ? source : ".");
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
