@@ -137,6 +137,31 @@ static void no_scatter_is_judged_exactly(void **state)
     assert_true(xr_difference_paired(base, base, 5).p == 1);
 }
 
+/* Runs with the same values in another order do not differ, whatever errors
+ * their sums have, and a difference above those errors is kept. */
+static void rounding_errors_are_no_difference(void **state)
+{
+    (void)state;
+    static const double values[6] = { 0.1, 0.2, 0.3, 0.7, 1.1, 1.3 };
+    static const double scales[] = { 1, 1e-9, 1e9 / 3 };
+    for (size_t i = 0; i < 3 * 5; i++) {
+        const double scale = scales[i / 5];
+        double a[6];
+        double b[6];
+        for (size_t k = 0; k < 6; k++)
+            a[k] = values[k] * scale;
+        for (size_t k = 0; k < 6; k++)
+            b[k] = a[(k + 1 + i % 5) % 6];
+        xr_difference d = xr_difference_paired(a, b, 6);
+        assert_true(d.mean == 0 && d.p == 1);
+        d = xr_difference_welch(a, 6, b, 6);
+        assert_true(d.mean == 0 && d.p == 1);
+        b[2] += 6e-6 * scale;
+        expect_near(xr_difference_paired(a, b, 6).mean, 1e-6 * scale, 1e-6);
+        expect_near(xr_difference_welch(a, 6, b, 6).mean, 1e-6 * scale, 1e-6);
+    }
+}
+
 static void holm_adjusts_in_steps(void **state)
 {
     (void)state;
@@ -204,6 +229,7 @@ int main(void)
         cmocka_unit_test(students_t_agrees),
         cmocka_unit_test(intervals_agree),
         cmocka_unit_test(no_scatter_is_judged_exactly),
+        cmocka_unit_test(rounding_errors_are_no_difference),
         cmocka_unit_test(holm_adjusts_in_steps),
         cmocka_unit_test(bands_hold_the_mean),
     };

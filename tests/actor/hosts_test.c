@@ -160,6 +160,30 @@ static void records_and_words_pass_a_busy_actor(void **state)
     expect_text(peers[0], "word 9");
 }
 
+/* What an actor writes into its record appears in that of no other, whichever
+ * of them writes. */
+static void each_actor_has_its_own_record(void **state)
+{
+    (void)state;
+    char idle[32] = "0";
+    char busy[32] = "0";
+    for (uint32_t i = 2; i-- > 0;) {
+        say_word_of_record(peers[i], busy, sizeof(busy));
+        assert_string_equal(busy, "0");
+        send_text(peers[i], "c", NULL);
+        for (int n = 0; n < 3000 && strcmp(busy, "0") == 0; n++) {
+            assert_int_equal(ops->poll(self, 10, &event), XRAY_AGAIN);
+            say_word_of_record(peers[i], busy, sizeof(busy));
+            say_word_of_record(peers[0], idle, sizeof(idle));
+        }
+        assert_string_not_equal(busy, "0");
+        if (i)
+            assert_string_equal(idle, "0");
+        ops->notify(self, peers[i], 7 + i);
+        expect_text(peers[i], i ? "word 8" : "word 7");
+    }
+}
+
 static void ends_are_reported(void **state)
 {
     char text[32] = "0";
@@ -273,6 +297,7 @@ int main(int argc, char **argv)
         CASE(actors_create_regions),
         CASE(large_regions_pass_both_ways),
         CASE(records_and_words_pass_a_busy_actor),
+        CASE(each_actor_has_its_own_record),
         CASE(ends_are_reported),
         cmocka_unit_test_setup_teardown(silent_actors_are_killed, count_files,
                                         end_actors),

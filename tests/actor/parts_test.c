@@ -14,6 +14,8 @@ static struct {
     uint32_t destroyed;
     uint64_t last_destroyed; /* its size */
     xray_runtime_setup setup;
+    xray_actor_spec spawned;
+    uint32_t gives_peer;
 } fake;
 
 static xray_status fake_region_create(void *self, uint64_t size,
@@ -60,9 +62,28 @@ static void fake_destroy(void *self)
     (void)self;
 }
 
+static xray_status fake_spawn(void *self, const xray_actor_spec *spec,
+                              xray_peer **out)
+{
+    (void)self;
+    fake.spawned = *spec;
+    if (fake.gives_peer > 1)
+        *out = (xray_peer *)(void *)&fake;
+    return fake.gives_peer ? XRAY_OK : XRAY_E_UNSUPPORTED;
+}
+
+static void *lack_record(void *self, xray_peer *peer)
+{
+    (void)self;
+    assert_ptr_equal(peer, &fake);
+    return NULL;
+}
+
 static xray_runtime_ops ops = { .header = XRAY_HEADER(xray_runtime_ops),
                                 .create = fake_create,
                                 .destroy = fake_destroy,
+                                .spawn = fake_spawn,
+                                .record = lack_record,
                                 .region_create = fake_region_create,
                                 .region_destroy = fake_region_destroy };
 
@@ -256,6 +277,43 @@ static void setups_have_their_defaults(void **state)
         assert_int_equal(fake.setup.start_ms, cases[i].got_start);
         assert_int_equal(fake.setup.actors, 3);
         assert_int_equal(fake.setup.record_size, XR_RECORD_PHASE + 40);
+        xr_actors_free(actors);
+    }
+}
+
+/* The runtime is told all that a caller says of an actor, and what it does not
+ * give is an error rather than an actor. */
+static void runtimes_are_told_what_to_start(void **state)
+{
+    (void)state;
+    static const char *const answers[] = {
+        "spawn failed with status", "neither a peer nor an error",
+        "the runtime's record returned no memory"
+    };
+    static const char *const argv[] = { "xray", "workhorse", NULL };
+    static const xr_actor_class none = { .name = "none" };
+    const xr_actors_setup setup = { .ops = &ops, .actors = 1 };
+    const xr_actor_spawn_spec specs[] = {
+        { &none, argv, "workhorse 3", NULL, 3, 9, "node-7", 2, 0 },
+        { &none, argv, "workhorse 0", "text", 0, 1, NULL, 0, 0 },
+    };
+    for (uint32_t i = 0; i < 6; i++) {
+        const xr_actor_spawn_spec *spec = &specs[i / 3];
+        xr_actors *actors = NULL;
+        xr_actor *actor = NULL;
+        xr_err err = { "" };
+        memset(&fake, 0, sizeof(fake));
+        fake.gives_peer = i % 3;
+        assert_int_equal(xr_actors_new(&setup, &err, &actors), XRAY_OK);
+        assert_int_equal(xr_actor_spawn(actors, spec, &err, &actor),
+                         i % 3 ? XRAY_E_BUG : XRAY_E_UNSUPPORTED);
+        assert_non_null(strstr(err.text, answers[i % 3]));
+        assert_null(actor);
+        assert_string_equal(fake.spawned.name, spec->name);
+        assert_ptr_equal(fake.spawned.argv, argv);
+        assert_ptr_equal(fake.spawned.host, spec->host);
+        assert_int_equal(fake.spawned.index, spec->index);
+        assert_int_equal(fake.spawned.devices, spec->devices);
         xr_actors_free(actors);
     }
 }
@@ -498,6 +556,7 @@ int main(void)
         cmocka_unit_test(regions_of_others_are_counted),
         cmocka_unit_test(impossible_regions_are_refused),
         cmocka_unit_test(setups_have_their_defaults),
+        cmocka_unit_test(runtimes_are_told_what_to_start),
         cmocka_unit_test(phases_are_cut_and_cleaned),
         cmocka_unit_test(reasons_of_a_runtime_are_kept),
         cmocka_unit_test(numbers_keep_to_their_ranges),

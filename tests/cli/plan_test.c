@@ -2,6 +2,8 @@
  *
  * xray plan, and runs that xray check refuses for lack of memory or disk space.
  */
+#include <math.h>
+
 #include "core/base/json.h"
 #include "core/base/str.h"
 #include "tests/cli/program.h"
@@ -201,6 +203,140 @@ static double number_after(const char *text, const char *words)
     return strtod(at + strlen(words), NULL);
 }
 
+/* Reads "1.7 KiB" or "-" and moves on to what follows it. */
+static double read_amount(const char **at, double *out_unit)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB" };
+    char *end = NULL;
+    *at += strspn(*at, " ");
+    *out_unit = 1;
+    if (**at == '-') {
+        (*at)++;
+        return 0;
+    }
+    double value = strtod(*at, &end);
+    if (end == *at || *end != ' ')
+        fail_msg("no amount: %s", *at);
+    for (size_t i = 0; i < 4; i++) {
+        *out_unit *= 1024;
+        if (strncmp(end + 1, units[i], 3) == 0) {
+            *at = end + 4;
+            return value * *out_unit;
+        }
+    }
+    fail_msg("no unit: %s", *at);
+    return 0;
+}
+
+/* Amounts have one decimal, which is rounded. */
+static void expect_amount(const char **at, double want)
+{
+    const char *from = *at;
+    double unit;
+    double got = read_amount(at, &unit);
+    if (fabs(got - want) > 0.051 * unit)
+        fail_msg("expected %.0f bytes: %.60s", want, from);
+}
+
+static void expect_amount_after(const char *text, const char *words,
+                                double want)
+{
+    const char *at = strstr(text, words);
+    if (!at)
+        fail_msg("'%s' is not in: %s", words, text);
+    at += strlen(words);
+    expect_amount(&at, want);
+}
+
+/* Each row has a cell for each instance and one for all, as in the JSON, whose
+ * tags without bytes have no row. */
+static void expect_table(const char *text, const cJSON *plan)
+{
+    const cJSON *all = xr_json_get(plan, "bytes");
+    int count = cJSON_GetArraySize(xr_json_get(plan, "instances"));
+    int rows = 0;
+    const char *at = strstr(text, "\nmemory ");
+    assert_non_null(at);
+    at += strlen("\nmemory ");
+    for (int i = 0; i <= count; i++) {
+        const char *name = i < count ? read_name(plan, i) : "all";
+        at += strspn(at, " ");
+        assert_memory_equal(at, name, strlen(name));
+        at += strlen(name);
+    }
+    while (*at == '\n' && at[1] && at[1] != '\n') {
+        char tag[32];
+        size_t size = strcspn(++at, " ");
+        (void)snprintf(tag, sizeof tag, "%.*s", (int)size, at);
+        at += size;
+        for (int i = 0; i < count; i++)
+            expect_amount(&at, read_bytes(plan, i, tag));
+        expect_amount(&at, read_number(all, tag));
+        rows++;
+    }
+    for (const cJSON *tag = all->child; tag; tag = tag->next)
+        rows -= tag->valuedouble > 0;
+    assert_int_equal(rows, 0);
+}
+
+/* A person and a program are told the same numbers. */
+static void the_text_says_what_the_json_says(void **state)
+{
+    (void)state;
+    static const char *const figures[][2] = {
+        { "\na step        ", "prompts" },
+        { " prompts x ", "samples" },
+        { " samples = ", "rows" },
+        { "\ntokens        at most ", "rows" },
+        { "\nupdates       ", "epochs" },
+        { " epochs x ", "mini_batches" },
+        { " mini-batches of ", "mini_rows" },
+        { " each at most ", "micro_batches" },
+        { " micro-batches of ", "micro_tokens" },
+    };
+    static const char *const works[] = { "sampling", "reference", "update" };
+    for (int turns = 0; turns < 2; turns++) {
+        const char *set = turns ? "ref.param_offload=true"
+                                : "rollout.free_cache_engine=false";
+        char text[4096];
+        const program_result *r =
+            RUN(NULL, "plan", write_run(""), "--set", set);
+        expect_code(r, 0);
+        (void)snprintf(text, sizeof text, "%s", r->out);
+        cJSON *plan = parse_output(
+            RUN(NULL, "plan", write_run(""), "--json", "--set", set));
+        const cJSON *step = xr_json_get(plan, "step");
+        expect_table(text, plan);
+        assert_true(number_after(text, "parameters    ") ==
+                    read_number(plan, "parameters"));
+        expect_amount_after(text, "\ncheckpoint    ",
+                            read_number(plan, "checkpoint_bytes"));
+        expect_amount_after(
+            text, "\nmachine       device.cpu, ",
+            read_number(xr_json_get(plan, "machine"), "memory_bytes"));
+        for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+            assert_true(number_after(text, figures[i][0]) ==
+                        read_number(step, figures[i][1]));
+        for (size_t i = 0; i < sizeof works / sizeof works[0]; i++) {
+            double want = read_number(xr_json_get(step, works[i]), "flops");
+            char words[32];
+            (void)snprintf(words, sizeof words, "\n%-14s", works[i]);
+            assert_true(fabs(number_after(text, words) / want - 1) < 0.006);
+        }
+        const cJSON *list = xr_json_get(plan, "turns");
+        assert_int_equal(list != NULL, turns);
+        for (const cJSON *one = list ? list->child : NULL; one;
+             one = one->next) {
+            char words[64];
+            (void)snprintf(words, sizeof words, "%s%s ",
+                           one == list->child ? "at once       " : ", ",
+                           one->string);
+            expect_amount_after(text, words, one->valuedouble);
+        }
+        cJSON_Delete(plan);
+    }
+}
+
 /* The plan is never less than trainer, reference and engine take on their
  * device, as the log tells it, and counts no part twice. */
 static void a_run_takes_what_is_planned(void **state)
@@ -331,6 +467,55 @@ static void time_is_predicted_for_the_machine_that_is_named(void **state)
                              "rollout") < 0);
 }
 
+/* Each part has a row: its seconds, their share of the step, and what most of
+ * them are; the rows add up to all. */
+static void predictions_are_printed_as_in_the_json(void **state)
+{
+    (void)state;
+    static const char on[] = "flops32=1e9,memory=1e8,host=1e6,launch=1e-4";
+    char text[8192];
+    const program_result *r = RUN(NULL, "plan", write_run(""), "--machine", on);
+    expect_code(r, 0);
+    (void)snprintf(text, sizeof text, "%s", r->out);
+    cJSON *plan = parse_output(
+        RUN(NULL, "plan", write_run(""), "--json", "--machine", on));
+    const cJSON *time = xr_json_get(plan, "time");
+    const double all = read_number(time, "seconds");
+    double sum = 0;
+    int rows = 0;
+    const cJSON *part;
+    cJSON_ArrayForEach(part, xr_json_get(time, "parts"))
+    {
+        char row[40];
+        double seconds = read_number(part, "seconds");
+        (void)snprintf(row, sizeof row, "\n%-12s ",
+                       xr_json_get(part, "name")->valuestring);
+        const char *at = strstr(strstr(text, "\nestimate "), row);
+        assert_non_null(at);
+        char *end = NULL;
+        assert_true(fabs(strtod(at + strlen(row), &end) / seconds - 1) < 6e-4);
+        assert_true(fabs(strtod(end, &end) - 100 * seconds / all) <= 0.51);
+        double most = 0;
+        for (const cJSON *term = part->child; term; term = term->next)
+            if (cJSON_IsNumber(term) && strcmp(term->string, "seconds") != 0)
+                most = fmax(most, term->valuedouble);
+        assert_int_equal(*end, '%');
+        assert_true(fabs(strtod(end + 1, &end) - 100 * most / seconds) <= 0.51);
+        assert_int_equal(*end, '%');
+        const char *bound = xr_json_get(part, "bound")->valuestring;
+        size_t line = strcspn(end, "\n");
+        assert_true(line > strlen(bound));
+        assert_memory_equal(end + line - strlen(bound), bound, strlen(bound));
+        sum += seconds;
+        rows++;
+    }
+    assert_true(rows > 2);
+    assert_true(fabs(sum / all - 1) < 1e-6);
+    assert_true(fabs(number_after(strstr(text, "\nestimate "), "\nall ") / all -
+                     1) < 6e-4);
+    cJSON_Delete(plan);
+}
+
 /* Returns the predicted update with options of megatron. */
 static double predict_megatron(const char *run, const char *first,
                                const char *second)
@@ -394,9 +579,11 @@ int main(void)
         cmocka_unit_test(memory_is_planned_per_instance),
         cmocka_unit_test(work_of_a_step_is_counted),
         cmocka_unit_test(time_is_predicted_for_the_machine_that_is_named),
+        cmocka_unit_test(predictions_are_printed_as_in_the_json),
         cmocka_unit_test(predictions_know_how_the_backend_computes),
         cmocka_unit_test(shared_prompts_shorten_the_update_alone),
         cmocka_unit_test(turns_are_planned),
+        cmocka_unit_test(the_text_says_what_the_json_says),
         cmocka_unit_test(a_run_takes_what_is_planned),
         cmocka_unit_test(plans_must_fit_the_memory),
         cmocka_unit_test(checkpoints_must_fit_the_disk),

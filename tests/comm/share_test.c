@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "plugins/device-cpu/device.h"
 
@@ -198,6 +199,40 @@ static void share_on_needs_no_asking(void **state)
     cpu_ops()->destroy(d);
 }
 
+/* A process that may open no more files gets no device with share = on; one
+ * that is asked later says so, and computes on without shared memory. */
+static void without_a_memory_file_nothing_is_shared(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = { 0, before.rlim_max };
+    cpu_config config = { .share = CPU_SHARE_ON };
+    void *d = open_device(CPU_SHARE_AUTO, 0);
+    void *other = NULL;
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    said[0] = '\0';
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    xray_status created = cpu_ops()->create(&quiet, &config, 1, &other);
+    int told = strstr(said, "gave no memory file") != NULL;
+    said[0] = '\0';
+    xray_status asked = cpu_ops()->shareable(d, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(created, XRAY_E_IO);
+    assert_true(told);
+    assert_null(other);
+    assert_int_equal(asked, XRAY_E_IO);
+    assert_non_null(strstr(said, "gave no memory file"));
+    char *p = alloc_block(d, 4096);
+    assert_int_equal(cpu_ops()->share(d, p, handle), XRAY_E_ARG);
+    cpu_ops()->free(d, p);
+    assert_int_equal(cpu_ops()->shareable(d, 1), XRAY_OK);
+    p = alloc_block(d, 4096);
+    assert_int_equal(cpu_ops()->share(d, p, handle), XRAY_OK);
+    cpu_ops()->free(d, p);
+    cpu_ops()->destroy(d);
+}
+
 /* A block of another process has the same bytes on both sides, and stays mapped
  * after that process has died. */
 static void share_between_processes(ranks_env *e)
@@ -269,6 +304,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stale_handles_are_refused),
         cmocka_unit_test(what_cannot_be_shared),
         cmocka_unit_test(share_on_needs_no_asking),
+        cmocka_unit_test(without_a_memory_file_nothing_is_shared),
         cmocka_unit_test(two_processes),
     };
     return cmocka_run_group_tests_name("comm.share", tests, NULL, NULL);

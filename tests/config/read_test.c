@@ -2,6 +2,7 @@
  *
  * Proves the reader, the layers and the decoder on a table with every type.
  */
+#include <ctype.h>
 #include <sys/stat.h>
 
 #include <xray/numerics.h>
@@ -487,43 +488,58 @@ static const char *const hard_texts[] = {
     "{p}\n#### {answer} ; \"q\"\\",
 };
 
+static void expect_read_back(const char *text, int origins)
+{
+    char set[128];
+    xr_errors errors = { 0 };
+    xr_str once = { 0 };
+    xr_str twice = { 0 };
+    all_types t;
+    all_types back;
+    (void)snprintf(set, sizeof(set), "t.name=%s", text);
+    xr_config *config = read_ini("[t]\ncount = 2\nfile = here\nfiles = a , b\n"
+                                 "token = hush\nlist = q,r\n",
+                                 &errors);
+    xr_config_set(config, set, &errors);
+    xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
+    xr_config_print(config, origins, &once);
+    assert_null(strstr(xr_str_text(&once), "hush"));
+
+    xr_config *again = read_ini(xr_str_text(&once), &errors);
+    xr_config_decode(again, "t", XR_TABLE(options), &back, &errors);
+    expect_errors(&errors, "");
+    assert_string_equal(back.name, text);
+    assert_int_equal(back.count, 2);
+    assert_int_equal(back.memory, 1024);
+    assert_int_equal(back.list.count, 2);
+    assert_int_equal(back.files.count, 2);
+    if (!origins) {
+        xr_config_print(again, 0, &twice);
+        assert_string_equal(xr_str_text(&once), xr_str_text(&twice));
+    }
+    xr_config_free(config);
+    xr_config_free(again);
+    xr_str_free(&once);
+    xr_str_free(&twice);
+}
+
 static void print_reads_back(void **state)
 {
     (void)state;
+    static const char *const around[][2] = {
+        { "", "" }, { "", "x" }, { "x", "" }, { "x", "y" }, { "x ", "y" }
+    };
     for (size_t i = 0; i < sizeof(hard_texts) / sizeof(hard_texts[0]); i++)
-        for (int origins = 0; origins < 2; origins++) {
-            char set[128];
-            xr_errors errors = { 0 };
-            xr_str once = { 0 };
-            xr_str twice = { 0 };
-            all_types t;
-            all_types back;
-            (void)snprintf(set, sizeof(set), "t.name=%s", hard_texts[i]);
-            xr_config *config =
-                read_ini("[t]\ncount = 2\nfile = here\nfiles = a , b\n"
-                         "token = hush\nlist = q,r\n",
-                         &errors);
-            xr_config_set(config, set, &errors);
-            xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
-            xr_config_print(config, origins, &once);
-            assert_null(strstr(xr_str_text(&once), "hush"));
-
-            xr_config *again = read_ini(xr_str_text(&once), &errors);
-            xr_config_decode(again, "t", XR_TABLE(options), &back, &errors);
-            expect_errors(&errors, "");
-            assert_string_equal(back.name, hard_texts[i]);
-            assert_int_equal(back.count, 2);
-            assert_int_equal(back.memory, 1024);
-            assert_int_equal(back.list.count, 2);
-            assert_int_equal(back.files.count, 2);
-            if (!origins) {
-                xr_config_print(again, 0, &twice);
-                assert_string_equal(xr_str_text(&once), xr_str_text(&twice));
-            }
-            xr_config_free(config);
-            xr_config_free(again);
-            xr_str_free(&once);
-            xr_str_free(&twice);
+        for (int origins = 0; origins < 2; origins++)
+            expect_read_back(hard_texts[i], origins);
+    /* An INI holds no control characters but these. */
+    for (int c = '\t'; c < 127; c = c == '\t' ? '\n' : c < ' ' ? ' ' : c + 1)
+        for (size_t i = 0;
+             !isalnum(c) && i < sizeof(around) / sizeof(around[0]); i++) {
+            char text[8];
+            (void)snprintf(text, sizeof(text), "%s%c%s", around[i][0], c,
+                           around[i][1]);
+            expect_read_back(text, 0);
         }
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/child.h"
 #include "core/base/json.h"
+#include "core/data/columns.h"
 #include "core/data/source.h"
 #include "core/data/text_out.h"
 #include "tests/scratch.h"
@@ -318,6 +319,35 @@ static void numbers_beyond_json_are_no_values(void **state)
     expect_rows(scratch_write("numbers.parquet", "PAR1"), rows, 2);
 }
 
+/* The first bytes make a file one of columns, whatever its name is, and nothing
+ * short of them does. */
+static void first_bytes_tell_columns_from_lines(void **state)
+{
+    (void)state;
+    static const char *const read[] = { "{\"a\":1}" };
+    static const char *const heads[] = { "PAR1", "ARROW1", "FEA1",
+                                         "\xff\xff\xff\xff" };
+    make_program("duckdb", "echo '{\"a\":1}'");
+    make_program("python3", "echo '{\"a\":1}'");
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        char text[16];
+        xr_err err = { "" };
+        int found = 0;
+        expect_rows(scratch_write("plain.jsonl", heads[i]), read, 1);
+        (void)snprintf(text, sizeof text, "%.*s", (int)strlen(heads[i]) - 1,
+                       heads[i]);
+        assert_int_equal(
+            xr_columns_find(scratch_write("plain.jsonl", text), &err, &found),
+            XRAY_OK);
+        assert_int_equal(found, 0);
+        (void)snprintf(text, sizeof text, "{%s", heads[i]);
+        assert_int_equal(
+            xr_columns_find(scratch_write("plain.jsonl", text), &err, &found),
+            XRAY_OK);
+        assert_int_equal(found, 0);
+    }
+}
+
 static void missing_and_failing_readers_are_named(void **state)
 {
     (void)state;
@@ -391,6 +421,7 @@ int main(void)
         cmocka_unit_test_setup(compressed_files_are_unpacked_for_their_reader,
                                begin_case),
         cmocka_unit_test_setup(numbers_beyond_json_are_no_values, begin_case),
+        cmocka_unit_test_setup(first_bytes_tell_columns_from_lines, begin_case),
         cmocka_unit_test_setup(missing_and_failing_readers_are_named,
                                begin_case),
         cmocka_unit_test_setup(programs_end_in_time_or_are_killed, begin_case),

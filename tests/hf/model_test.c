@@ -3,6 +3,8 @@
  * Proves that the weights of a model directory survive sharding, interruption
  * and overwriting, and which indexes and element types are refused.
  */
+#include <sys/stat.h>
+
 #include <xray/numerics.h>
 
 #include "core/base/json.h"
@@ -148,6 +150,25 @@ static void only_shards_are_removed(void **state)
     write_complete_model(2, 84);
     for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++)
         assert_true(scratch_file_exists(keep[i]));
+}
+
+/* A shard of an earlier set that cannot be removed, and so fills the disk,
+ * fails the write; the new model is read all the same. */
+static void what_cannot_be_removed_is_an_error(void **state)
+{
+    (void)state;
+    static const char shard[] = "model-00001-of-00009.safetensors";
+    static const uint64_t sizes[] = { 24, 84 };
+    for (size_t i = 0; i < 2; i++) {
+        xr_err err = { "" };
+        assert_int_equal(mkdir(scratch_path(shard), 0777), 0);
+        assert_int_equal(write_model((float)i + 8, sizes[i], COUNT, &err),
+                         XRAY_E_IO);
+        assert_non_null(strstr(err.text, shard));
+        assert_non_null(strstr(err.text, "cannot remove"));
+        assert_int_equal(rmdir(scratch_path(shard)), 0);
+        assert_holds((float)i + 8);
+    }
 }
 
 /* Interrupts a write at each tensor, over each kind of earlier files. */
@@ -316,6 +337,8 @@ int main(void)
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(only_shards_are_removed, scratch_make,
                                         scratch_drop),
+        cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_an_error,
+                                        scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(interrupted_writes_leave_no_mixture,
                                         scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(

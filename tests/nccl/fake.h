@@ -27,7 +27,8 @@ void fake_stream_sync(void *stream);
 #define FAKE_VERSION 5 /* ncclGetVersion returns this number */
 #define FAKE_BUS 6     /* 1: all devices have the same address */
 #define FAKE_ABSENT 7  /* 1: this rank never arrives at a new communicator */
-#define FAKE_KINDS 8
+#define FAKE_SEND 8    /* ncclSend */
+#define FAKE_KINDS 9
 void fake_fail(int kind, int code);
 /* Number of communicators that were aborted, and of those that exist. */
 unsigned fake_aborted(void);

@@ -245,6 +245,8 @@ static int post_message(int sends, const void *buf, size_t bytes, int type,
 FAKE_API int ncclSend(const void *buf, size_t count, int type, int peer,
                       void *comm_, void *stream)
 {
+    if (fake_code(FAKE_SEND))
+        return fake_code(FAKE_SEND);
     return post_message(1, buf, count, type, peer, comm_, stream);
 }
 

@@ -154,6 +154,28 @@ static void call_error(ranks_env *e)
     ranks_meet(e);
 }
 
+/* One message of several that NCCL takes together. */
+static void message_error(ranks_env *e)
+{
+    const uint32_t other = 1 - e->rank;
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = ranks_alloc(e, 100),
+                                   .in_bytes = 100,
+                                   .out = ranks_alloc(e, 100),
+                                   .out_bytes = 100,
+                                   .to = other,
+                                   .from = other };
+    if (e->rank == 1)
+        fake_fail(FAKE_SEND, 5);
+    uint64_t start = ranks_ms();
+    faults_ended(e, e->comm->exchange(e->world, NULL, &x), start,
+                 e->rank == 1 ? "NCCL failed: ncclSend, ncclRecv: invalid usage"
+                              : "rank 1 failed in the call",
+                 "in group 0");
+    fake_fail(FAKE_SEND, 0);
+    ranks_meet(e);
+}
+
 static void event_error(ranks_env *e)
 {
     CHECK_OK(e, ranks_barrier(e, e->world));
@@ -295,6 +317,7 @@ const scenario ranks_scenarios[] = {
     { "arguments", faults_arguments, 60000 },
     { "async_error", async_error, 60000 },
     { "call_error", call_error, 60000 },
+    { "message_error", message_error, 60000 },
     { "event_error", event_error, 60000 },
     { "beginnings", fail_to_begin, 60000 },
     { "lonely_group", lonely_group, 300 },
@@ -334,6 +357,7 @@ static void failures_are_named(void **state)
     (void)state;
     ranks_run("async_error", 2, NULL);
     ranks_run("call_error", 2, NULL);
+    ranks_run("message_error", 2, NULL);
     ranks_run("event_error", 2, NULL);
     ranks_run("beginnings", 2, NULL);
     ranks_run("small_scratch", 2, NULL);

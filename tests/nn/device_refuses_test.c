@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves that whichever call a device refuses while weights are created,
- * filled, saved, imported, evicted or restored, that refusal is what the caller
- * is told: nothing more is asked of the device, the version stays, and weights
- * that could not be created leave no memory or handle.
+ * filled, saved, imported, evicted or restored, or a space for activations is,
+ * that refusal is what the caller is told: nothing more is asked of the device,
+ * the version stays, and what could not be created leaves no memory or handle.
  */
 #include "model/hf/safetensors.h"
 #include "model/nn/weights.h"
@@ -111,6 +111,7 @@ typedef struct models {
     fixture mine;
     xm_weights *here;
     fixture there;
+    uint32_t flags; /* of spaces */
 } models;
 
 typedef xray_status (*operation)(models *m, xr_err *err);
@@ -220,6 +221,27 @@ static xray_status import_part(models *m, xr_err *err)
     return status;
 }
 
+/* A space, and one beside it, that are evicted and restored. */
+static xray_status use_spaces(models *m, xr_err *err)
+{
+    xm_space *first = NULL;
+    xm_space *second = NULL;
+    xray_status status = xm_space_create(m->mine.decoder, 16, 2, 8, m->flags,
+                                         "test", err, &first);
+    assert_int_equal(status == XRAY_OK, first != NULL);
+    if (status == XRAY_OK)
+        status = xm_space_create_beside(m->mine.decoder, first, "test", err,
+                                        &second);
+    assert_int_equal(status == XRAY_OK, second != NULL);
+    if (status == XRAY_OK)
+        status = xm_space_evict(first);
+    if (status == XRAY_OK)
+        status = xm_space_restore(first);
+    xm_space_destroy(second);
+    xm_space_destroy(first);
+    return status;
+}
+
 static xray_status evict_all(models *m, xr_err *err)
 {
     (void)err;
@@ -289,6 +311,18 @@ static void refusals_end_an_eviction(void **state)
     close_models(&m);
 }
 
+static void refusals_end_a_space(void **state)
+{
+    (void)state;
+    models m;
+    open_models(&m, 0);
+    m.flags = 0;
+    refuse_each_call(&m, use_spaces, 5);
+    m.flags = XM_SPACE_TRAIN;
+    refuse_each_call(&m, use_spaces, 5);
+    close_models(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +331,7 @@ int main(void)
         cmocka_unit_test(refusals_end_a_save),
         cmocka_unit_test(refusals_end_an_import),
         cmocka_unit_test(refusals_end_an_eviction),
+        cmocka_unit_test(refusals_end_a_space),
     };
     return cmocka_run_group_tests_name("nn.device_refuses", tests, scratch_make,
                                        scratch_drop);

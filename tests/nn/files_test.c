@@ -217,6 +217,11 @@ static void bare_names_and_buffers_are_accepted(void **state)
     /* The tensor of the full name has the wrong shape, and the bare name is a
      * duplicate. */
     assert_load_refused(&f, "h.0.ln_1.bias");
+    /* It is one too where the full name has what the model needs. */
+    static const char *const bare[] = { "h.0.ln_1.bias" };
+    save_to_scratch(f.weights, XM_ST_SHARD_BYTES);
+    rewrite_scratch(0, bare, 1);
+    assert_load_refused(&f, "h.0.ln_1.bias is not part of the model");
     fixture_end(&f);
     fixture_make(&f, find_kind("llama, untied"), 5);
     save_to_scratch(f.weights, XM_ST_SHARD_BYTES);

@@ -105,8 +105,12 @@ static void three_steps_earn_the_full_score(void **state)
     RUN(RIG_KEYS("grader", "reasoning_steps"), { "", 0 },
         { "First, x", 1.0 / 3 }, { "1. x\n2. y", 1.0 / 3 },
         { "Step 1: a Step 23: b", 2.0 / 3 }, { "Step : Step 1", 0 },
-        { "x\n- a\n* b\n-c\n-d", 1 }, { "- a", 0 },
-        { "First, Second, Next, Finally,", 1 }, { "first, next,", 0 });
+        /* Digits of any script, as those of Python's \d. */
+        { "Step \xD9\xA1: a Step \xE0\xA5\xA8\xE0\xA5\xA9: b", 2.0 / 3 },
+        { "\xD9\xA1\xD9\xA2. x", 1.0 / 3 },
+        { "\xC2\xB2. x Step \xC2\xBD: y", 0 }, { "x\n- a\n* b\n-c\n-d", 1 },
+        { "- a", 0 }, { "First, Second, Next, Finally,", 1 },
+        { "first, next,", 0 });
 }
 
 static void refuses_keys_of_other_graders(void **state)

@@ -161,6 +161,12 @@ static const pair equal[] = {
     { "\\begin{pmatrix} 1&2\\\\3&4 \\end{pmatrix}"
       "\\begin{pmatrix} 1&0\\\\0&1 \\end{pmatrix}",
       "\\begin{pmatrix} 1&2\\\\3&4 \\end{pmatrix}" },
+    /* names of infinity */
+    { "inf", "\\infty" },
+    { "Inf", "\\infty" },
+    { "-INFINITY", "-\\infty" },
+    { "oo", "+\\infty" },
+    { "(3, Infinity)", "(3,\\infty)" },
     /* numerals of a base */
     { "1011_2", "1011_{2}" },
     { "204_5", "204" },

@@ -190,20 +190,24 @@ static void inputs_are_the_files_that_count(void **state)
     xr_errors errors = { 0 };
     xr_err err = { "" };
     xr_history h = { .has_lines = 0 };
-    char text[1700];
+    char text[2000];
     char dir[256];
     char path[300];
     (void)snprintf(dir, sizeof(dir), "%s", scratch_dir());
     (void)scratch_write("a.jsonl", "A");
     (void)scratch_write("b.jsonl", "B");
     (void)scratch_write("v.jsonl", "V");
+    assert_int_equal(xr_dir_make(scratch_path("set"), &err), XRAY_OK);
+    (void)scratch_write("set/d.jsonl", "D");
+    (void)scratch_write("set/c.jsonl", "C");
+    (void)scratch_write("set/e.txt", "E");
     (void)snprintf(text, sizeof(text),
                    "[data]\ntrain_files = %s/a.jsonl, %s/b.jsonl\n"
-                   "val_files = %s/v.jsonl\n"
+                   "val_files = %s/v.jsonl, %s/set/*.jsonl\n"
                    "chat_template = %s/missing\n"
                    "[trainer]\ndefault_local_dir = %s/a.jsonl\n"
                    "[model]\npath = %s\n",
-                   dir, dir, dir, dir, dir, dir);
+                   dir, dir, dir, dir, dir, dir, dir);
     (void)snprintf(path, sizeof(path), "%s", scratch_write("in.ini", text));
     xr_config_free(run.config);
     run.config = xr_config_new();
@@ -215,9 +219,11 @@ static void inputs_are_the_files_that_count(void **state)
         { "data.train_files", "a.jsonl", "A" },
         { "data.train_files", "b.jsonl", "B" },
         { "data.val_files", "v.jsonl", "V" },
+        { "data.val_files", "set/c.jsonl", "C" },
+        { "data.val_files", "set/d.jsonl", "D" },
     };
-    assert_int_equal(h.input_count, 3);
-    for (size_t i = 0; i < 3; i++) {
+    assert_int_equal(h.input_count, 5);
+    for (size_t i = 0; i < 5; i++) {
         assert_string_equal(h.inputs[i].key, want[i][0]);
         assert_string_equal(h.inputs[i].path, scratch_path(want[i][1]));
         assert_true(h.inputs[i].hash == xr_hash64(want[i][2], 1, 0));

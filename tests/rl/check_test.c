@@ -134,6 +134,13 @@ static void the_arithmetic_of_a_step_is_printed(void **state)
              "into micro-batches of at most 64 tokens\nupdates of the "
              "critic per step: 5 epochs x 3 mini-batches of 4 rows\n" ROWS_3,
         "");
+    CHECK(TRAIN, "run.algo=ppo", "actor.ppo_mini_batch_size=1",
+          "critic.ppo_epochs=5", "critic.ppo_mini_batch_size=0");
+    expect_output(
+        STEP "updates per step: 1 epochs x 3 mini-batches of 4 rows, cut "
+             "into micro-batches of at most 64 tokens\nupdates of the "
+             "critic per step: 5 epochs x 1 mini-batches of 12 rows\n" ROWS_3,
+        "");
     CHECK(SFT, "run.seed=1");
     expect_output(
         "one step: 2 rows of at most 10 + 6 tokens\nupdates per step: 1 "

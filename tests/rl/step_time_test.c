@@ -87,6 +87,15 @@ products_take_their_operations_forward_and_twice_backward(void **state)
     config.dtype = XRAY_F32;
     t = xr_time_forward(&model, &work);
     NEAR(t.of[XR_TIME_PRODUCTS], 10 * 3 * forward);
+    /* Without a rate of its own, a type is multiplied at that of the other. */
+    machine.flops32 = 0;
+    t = xr_time_forward(&model, &work);
+    NEAR(t.of[XR_TIME_PRODUCTS], 3 * forward);
+    config.dtype = XRAY_BF16;
+    machine.flops32 = 1e5;
+    machine.flops = 0;
+    t = xr_time_forward(&model, &work);
+    NEAR(t.of[XR_TIME_PRODUCTS], 10 * 3 * forward);
 }
 
 /* A query of a row of 5 reads 3 keys in the mean, each for 4 FLOPs in each of 8
@@ -432,6 +441,87 @@ static void machines_are_known_or_given_by_figures(void **state)
     NEAR(m.product_share, 1);
 }
 
+/* Every figure of docs/cli.md is read into its own place, and 0 is a number for
+ * latencies and costs alone. */
+static void each_figure_of_a_machine_is_its_own(void **state)
+{
+    (void)state;
+#define FIGURE(NAME, FREE, SHARE)                          \
+    {                                                      \
+#NAME, offsetof(xr_machine, NAME), (FREE), (SHARE) \
+    }
+    static const struct {
+        const char *name;
+        size_t at;
+        int free;  /* may be 0 */
+        int share; /* is at most 1 */
+    } figures[] = {
+        FIGURE(flops, 0, 0),         FIGURE(flops32, 0, 0),
+        FIGURE(memory, 0, 0),        FIGURE(capacity, 0, 0),
+        FIGURE(node, 0, 0),          FIGURE(link, 0, 0),
+        FIGURE(network, 0, 0),       FIGURE(host, 0, 0),
+        FIGURE(link_latency, 1, 0),  FIGURE(network_latency, 1, 0),
+        FIGURE(launch, 1, 0),        FIGURE(update, 1, 0),
+        FIGURE(product_share, 0, 1), FIGURE(attention_share, 0, 1),
+        FIGURE(memory_share, 0, 1),  FIGURE(link_share, 0, 1),
+    };
+    xr_machine plain;
+    xr_err err = { "" };
+    assert_int_equal(xr_machine_read("h100", &err, &plain), XRAY_OK);
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+        static const double values[] = { 0.25, 1, 1.25, 0, -0.25 };
+        for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+            const double value = values[v];
+            int fits = (value > 0 || (value == 0 && figures[i].free)) &&
+                       (value <= 1 || !figures[i].share);
+            char text[64];
+            xr_machine m;
+            (void)snprintf(text, sizeof(text), "h100,%s=%g", figures[i].name,
+                           value);
+            if (xr_machine_read(text, &err, &m) !=
+                (fits ? XRAY_OK : XRAY_E_CONFIG))
+                fail_msg("%s", text);
+            xr_machine want = plain;
+            memcpy((char *)&want + figures[i].at, &value, sizeof(value));
+            if (fits)
+                assert_memory_equal(&m, &want, sizeof(m));
+        }
+    }
+}
+
+/* The figures of docs/time.md. */
+static void known_machines_have_their_figures(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double memory;
+        double capacity;
+    } known[] = { { "h100", 3.35e12, 80e9 }, { "h200", 4.8e12, 141e9 } };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        xr_machine m;
+        xr_err err = { "" };
+        assert_int_equal(xr_machine_read(known[i].name, &err, &m), XRAY_OK);
+        assert_string_equal(m.name, known[i].name);
+        NEAR(m.memory, known[i].memory);
+        NEAR(m.capacity, known[i].capacity);
+        NEAR(m.flops, 989e12);
+        NEAR(m.flops32, 67e12);
+        NEAR(m.node, 8);
+        NEAR(m.link, 450e9);
+        NEAR(m.network, 50e9);
+        NEAR(m.host, 64e9);
+        NEAR(m.link_latency, 3e-6);
+        NEAR(m.network_latency, 15e-6);
+        NEAR(m.launch, 2e-6);
+        NEAR(m.update, 1e-3);
+        NEAR(m.product_share, 0.6);
+        NEAR(m.attention_share, 0.45);
+        NEAR(m.memory_share, 0.9);
+        NEAR(m.link_share, 0.8);
+    }
+}
+
 static void wrong_machines_are_refused(void **state)
 {
     (void)state;
@@ -485,6 +575,8 @@ int main(void)
         cmocka_unit_test_setup(a_faster_machine_is_never_slower, reset),
         cmocka_unit_test(the_order_of_published_layouts_is_predicted),
         cmocka_unit_test(machines_are_known_or_given_by_figures),
+        cmocka_unit_test(each_figure_of_a_machine_is_its_own),
+        cmocka_unit_test(known_machines_have_their_figures),
         cmocka_unit_test(wrong_machines_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

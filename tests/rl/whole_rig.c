@@ -242,6 +242,9 @@ xray_status __wrap_xr_actor_ask(xr_actor *actor, const char *method,
     (void)timeout_ms;
     (void)snprintf(script.log + used, sizeof(script.log) - used, "%s %u; ",
                    method, actor->rank);
+    if (script.unasked[actor->rank] != XRAY_OK)
+        return xr_fail(err, script.unasked[actor->rank], "rank %u is gone",
+                       actor->rank);
     va_start(args, err);
     *va_arg(args, uint64_t *) = script.ship_bytes[actor->rank];
     va_end(args);

@@ -20,6 +20,7 @@
 typedef struct whole_script {
     char log[1024];             /* log of calls: "forward 1; forward 3; " */
     xray_status unsent[RANKS];  /* status of sending a call to the rank */
+    xray_status unasked[RANKS]; /* status of asking the rank */
     uint64_t ship_bytes[RANKS]; /* sizes of their sections of the weights */
     xray_status answer[RANKS];  /* status of the next call's answer */
     const char *says[RANKS];    /* sentence of the answer */

@@ -360,6 +360,76 @@ static void weights_and_files_reach_their_ranks(void **state)
     expect_calls("load 0; load 1; load 3; ");
 }
 
+static xray_status publish_directly(void)
+{
+    run.placement.rollout = run.placement.actor;
+    return xr_whole_calls.publish(&roles, &whole_err);
+}
+
+static xray_status publish_by_shipping(void)
+{
+    return xr_whole_calls.publish(&roles, &whole_err);
+}
+
+static xray_status save_files(void)
+{
+    return xr_whole_calls.save(&roles, XRAY_ROLE_ACTOR, "x", &whole_err);
+}
+
+static xray_status load_files(void)
+{
+    return xr_whole_calls.load(&roles, XRAY_ROLE_ACTOR, "x", &whole_err);
+}
+
+/* The rank that fails is named, and those after it are not called. */
+static void the_first_error_of_a_rank_ends_the_calls(void **state)
+{
+    static const struct {
+        xray_status (*call)(void);
+        uint32_t rank;
+        int asked; /* it fails when it is asked, before anything is sent */
+        const char *calls;
+    } cases[] = {
+        { publish_by_shipping, 0, 1, "ship_bytes 0; " },
+        { publish_by_shipping, 1, 1, "ship_bytes 0; ship_bytes 1; " },
+        { publish_by_shipping, 3, 1,
+          "ship_bytes 0; ship_bytes 1; ship_bytes 3; " },
+        { publish_by_shipping, 0, 0,
+          "ship_bytes 0; ship_bytes 1; ship_bytes 3; ship 0; " },
+        { publish_by_shipping, 1, 0,
+          "ship_bytes 0; ship_bytes 1; ship_bytes 3; ship 0; ship_along 1; " },
+        { publish_by_shipping, 2, 0,
+          "ship_bytes 0; ship_bytes 1; ship_bytes 3; ship 0; ship_along 1; "
+          "ship_along 3; receive 1; receive 2; " },
+        { publish_directly, 0, 0, "publish 0; " },
+        { publish_directly, 1, 0, "publish 0; publish 1; " },
+        { save_files, 0, 0, "save 0; " },
+        { save_files, 1, 0, "save 0; save 1; " },
+        { load_files, 0, 0, "load 0; " },
+        { load_files, 1, 0, "load 0; load 1; " },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char says[32];
+        uint32_t rank = cases[i].rank;
+        assert_int_equal(whole_end(state), 0);
+        assert_int_equal(whole_begin(state), 0);
+        script.log[0] = '\0';
+        script.ship_bytes[0] = 4096;
+        if (cases[i].asked)
+            script.unasked[rank] = XRAY_E_IO;
+        else
+            script.unsent[rank] = XRAY_E_IO;
+        assert_int_equal(cases[i].call(), XRAY_E_IO);
+        (void)snprintf(says, sizeof(says), "rank %u is gone", rank);
+        assert_non_null(strstr(whole_err.text, says));
+        expect_calls(cases[i].calls);
+        assert_int_equal(script.regions, 0);
+        assert_int_equal(cases[i].call(), XRAY_E_PEER);
+        assert_non_null(strstr(whole_err.text, OUT_OF_STEP));
+        expect_calls("");
+    }
+}
+
 /* ---- rollout ------------------------------------------------------------ */
 
 static void samples_go_where_prompts_came_from(void **state)
@@ -511,6 +581,7 @@ int main(void)
         TEST(an_unsent_call_leaves_the_ranks_out_of_step),
         TEST(steps_of_all_ranks_must_agree),
         TEST(weights_and_files_reach_their_ranks),
+        TEST(the_first_error_of_a_rank_ends_the_calls),
         TEST(samples_go_where_prompts_came_from),
         TEST(engines_finish_by_themselves),
         TEST(groups_are_not_divided_between_micro_batches),

@@ -292,6 +292,26 @@ static void a_trace_tells_versions_and_aborts(void **state)
     }
 }
 
+/* Samples that end before they have a slot, with their first token or by an
+ * abort, have a bar as well. */
+static void samples_that_never_ran_are_traced(void **state)
+{
+    stage *s = *state;
+    for (int paged = 0; paged < 2; paged++) {
+        open_engine(s, paged);
+        submit(s, 1, 2, 1);
+        submit(s, 2, 1, 6);
+        assert_int_equal(s->r->ops->abort(s->engine, 2, 0), XRAY_OK);
+        run_all(s);
+        cJSON *events = end_trace(s);
+        expect_course(events, "1.0", "start 0, finish 1 length");
+        expect_course(events, "1.1", "start 0, finish 1 length");
+        expect_course(events, "2", "");
+        expect_course(events, "2.0", "start 0, finish 0 abort");
+        cJSON_Delete(events);
+    }
+}
+
 /* A step that was made ahead is a step like others. */
 static void a_trace_tells_steps_ahead(void **state)
 {
@@ -385,6 +405,7 @@ int main(void)
         TEST(a_paged_trace_tells_decisions),
         TEST(a_paged_trace_tells_preemptions),
         TEST(a_trace_tells_versions_and_aborts),
+        TEST(samples_that_never_ran_are_traced),
         TEST(a_trace_tells_steps_ahead),
         TEST(each_rank_has_its_file),
         TEST(a_file_that_cannot_be_opened_is_refused),

@@ -284,6 +284,95 @@ static void split_patterns_mean_what_oniguruma_means(void **state)
     }
 }
 
+static int has_match(const char *pattern, const char *text)
+{
+    xr_err err = { "" };
+    xm_regex *regex = NULL;
+    void *workspace = xm_regex_workspace();
+    size_t begin = 0;
+    size_t end = 0;
+    int found = 0;
+    if (xm_regex_open(pattern, "test", &err, &regex) != XRAY_OK)
+        fail_msg("%s", err.text);
+    xm_matches m = { .regex = regex,
+                     .workspace = workspace,
+                     .text = text,
+                     .size = strlen(text) };
+    assert_int_equal(xm_regex_next(&m, &err, &found, &begin, &end), XRAY_OK);
+    xm_regex_workspace_free(workspace);
+    xm_regex_close(regex);
+    return found;
+}
+
+/* Oniguruma's word characters, as the library finds them, of every kind and of
+ * Unicode 15 and 16; some are none in brackets. */
+static void classes_hold_what_oniguruma_holds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        char
+            kind; /* w: a word character; a: one outside of brackets; n: none */
+        const char *category;
+    } rows[] = {
+        { "0", 'w', "Nd" },
+        { "_", 'w', "Pc" },
+        { "-", 'n', "Pd" },
+        { " ", 'n', "Zs" },
+        { "\xC3\xA9", 'w', "Ll" },
+        { "\xCC\x81", 'w', "Mn" },
+        { "\xE0\xA4\xBE", 'w', "Mc" },
+        { "\xE2\x83\x9D", 'w', "Me" },
+        { "\xD9\xA3", 'w', "Nd" },
+        { "\xE2\x85\xA7", 'w', "Nl" },
+        { "\xE2\x80\xBF", 'w', "Pc" },
+        { "\xE2\x92\xB6", 'w', "So" },     /* U+24B6, a letter in a circle */
+        { "\xE2\x91\xA0", 'n', "No" },     /* U+2460, a digit in one */
+        { "\xF0\x9F\x84\xB0", 'w', "So" }, /* U+1F130 */
+        { "\xF0\x9F\x85\x8A", 'n', "So" }, /* U+1F14A */
+        { "\xF0\x9F\x85\xB0", 'w', "So" }, /* U+1F170 */
+        { "\xC2\xB2", 'a', "No" },
+        { "\xC2\xBD", 'a', "No" },
+        { "\xE2\x82\x80", 'n', "No" },
+        { "\xE2\x80\x8D", 'n', "Cf" },
+        { "\xE0\xA2\x97", 'w', "Mn" },     /* U+0897, of Unicode 16 */
+        { "\xE0\xB3\xB3", 'w', "Mc" },     /* U+0CF3, of Unicode 15 */
+        { "\xEA\x9F\x8B", 'w', "Lu" },     /* U+A7CB */
+        { "\xF0\x90\xB5\x80", 'w', "Nd" }, /* U+10D40 */
+        { "\xF0\x9E\x93\xAC", 'w', "Mn" }, /* U+1E4EC */
+        { "\xE2\x90\xA7", 'n', "So" },     /* U+2427 */
+        { "\xF0\x9F\xAB\xA8", 'n', "So" }, /* U+1FAE8 */
+    };
+    static const char *const categories[] = { "L",  "M",  "N",  "P",  "S",
+                                              "Z",  "Lu", "Ll", "Mn", "Mc",
+                                              "Nd", "Nl", "No", "Pc", "Pd",
+                                              "So", "Zs" };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *text = rows[i].text;
+        int word = rows[i].kind != 'n';
+        int in_class = rows[i].kind == 'w';
+        char after[8];
+        (void)snprintf(after, sizeof after, "a%s", text);
+        if (has_match("\\w", text) != word || has_match("\\W", text) == word ||
+            has_match("[\\w]", text) != in_class ||
+            has_match("^a\\b", after) == word ||
+            has_match("^a\\B", after) != word)
+            fail_msg("row %zu as a word character", i);
+        for (size_t c = 0; c < sizeof categories / sizeof categories[0]; c++) {
+            const char *name = categories[c];
+            int is = strncmp(rows[i].category, name, strlen(name)) == 0;
+            static const char *const forms[] = { "\\p{%s}", "[\\p{%s}]",
+                                                 "\\P{%s}", "\\p{^%s}" };
+            for (int f = 0; f < 4; f++) {
+                char pattern[20];
+                (void)snprintf(pattern, sizeof pattern, forms[f], name);
+                if (has_match(pattern, text) != (f < 2 ? is : !is))
+                    fail_msg("row %zu: %s", i, pattern);
+            }
+        }
+    }
+}
+
 /* The output of NFC is looked up as one word. */
 static void nfc_composes_like_the_library(void **state)
 {
@@ -453,6 +542,7 @@ int main(void)
         cmocka_unit_test(parts_of_a_character_have_its_span),
         cmocka_unit_test(added_ends_have_empty_spans_at_the_ends),
         cmocka_unit_test(split_patterns_mean_what_oniguruma_means),
+        cmocka_unit_test(classes_hold_what_oniguruma_holds),
         cmocka_unit_test(nfc_composes_like_the_library),
         cmocka_unit_test(endless_backtracking_is_an_error),
         cmocka_unit_test(growth_of_a_text_is_bounded),

@@ -78,6 +78,61 @@ static void failed_sums_fail_the_call(void **state)
     rig_device_close(&device);
 }
 
+static uint32_t waits_left; /* calls with events until one is refused */
+
+static int refuses_wait(void)
+{
+    return waits_left && --waits_left == 0;
+}
+
+static xray_status refuse_record(void *self, xray_stream *stream,
+                                 xray_event *event)
+{
+    return refuses_wait() ? XRAY_E_DEVICE
+                          : inner->event_record(self, stream, event);
+}
+
+static xray_status refuse_wait(void *self, xray_stream *stream,
+                               xray_event *event)
+{
+    return refuses_wait() ? XRAY_E_DEVICE
+                          : inner->event_wait(self, stream, event);
+}
+
+/* Whatever the device does not wait for may be read too early, so that each
+ * refused wait fails the gradients or the step. */
+static void refused_waits_fail_the_call(void **state)
+{
+    (void)state;
+    rig_device device = rig_device_open(1);
+    xray_device_ops made = *device.ops;
+    const rig_device refusing = { &made, device.self, device.config };
+    inner = device.ops;
+    made.event_record = refuse_record;
+    made.event_wait = refuse_wait;
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    for (uint32_t stage = 0; stage < 4; stage++) {
+        uint32_t first = 1;
+        for (int refused = 1; refused; first++) {
+            const rig_spec spec = { .stage_1 = stage + 1 };
+            xray_step_result result;
+            rig r = scripted_open(&refusing, &spec, 2);
+            waits_left = first;
+            xray_status status = scripted_add_gradients(&r);
+            if (status == XRAY_OK)
+                status = scripted_step(&r, &result);
+            refused = waits_left == 0;
+            waits_left = 0;
+            if (status != (refused ? XRAY_E_DEVICE : XRAY_OK))
+                fail_msg("stage %u, wait %u: status %d", stage, first,
+                         (int)status);
+            rig_close(&r);
+        }
+        assert_true(first > 4);
+    }
+    rig_device_close(&device);
+}
+
 /* A sum that cannot be added to the gradients of earlier micro-batches. */
 static void failed_additions_fail_the_call(void **state)
 {
@@ -336,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_memory_fails_the_creation),
         cmocka_unit_test(failed_sums_fail_the_call),
+        cmocka_unit_test(refused_waits_fail_the_call),
         cmocka_unit_test(failed_additions_fail_the_call),
         cmocka_unit_test(failed_sums_of_segments_fail_the_call),
         cmocka_unit_test(failed_gather_of_updated_weights),

@@ -61,6 +61,8 @@ static void ranks_that_share_kv_heads_are_near_to_one(void **state)
     check_shared_heads(ranks_narrow, 8, 4, 1, 0);
     check_shared_heads(ranks_narrow, 4, 2, 2, 0);
     check_shared_heads(ranks_narrow, 4, 2, 2, 1);
+    check_shared_heads(ranks_fused, 8, 4, 1, 0);
+    check_shared_heads(ranks_fused, 4, 2, 2, 1);
 }
 
 /* Gradients that are read between two calls are accumulated further. With

@@ -49,6 +49,15 @@ const char ranks_narrow[] =
     "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
     "\"tie_word_embeddings\":true,\"bos_token_id\":1,\"eos_token_id\":2}";
 
+const char ranks_fused[] =
+    "{\"model_type\":\"phi3\",\"architectures\":[\"Phi3ForCausalLM\"],"
+    "\"hidden_act\":\"silu\",\"hidden_size\":32,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":8,\"num_key_value_heads\":2,"
+    "\"intermediate_size\":32,\"vocab_size\":121,\"pad_token_id\":0,"
+    "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-6,"
+    "\"rope_theta\":10000.0,\"initializer_range\":0.08,"
+    "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2}";
+
 ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage)
 {
     return (ranks_run){ .spec = { .config_json = json,

@@ -81,6 +81,7 @@ extern const char ranks_qwen3[];
 extern const char ranks_qwen2[];
 extern const char ranks_gpt2[];
 extern const char ranks_narrow[];
+extern const char ranks_fused[]; /* q, k and v are one matrix of a Phi-3 */
 
 /* Three steps with a value head and one micro-batch per rank. */
 ranks_run ranks_of(const char *json, uint32_t ranks, uint32_t stage);
