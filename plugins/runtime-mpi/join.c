@@ -26,6 +26,7 @@
 #define TAG_PLACE 2
 #define STEP_NS 2000000L
 #define QUIT_S 3.0   /* for the others to be told that there is no run */
+#define ORPHAN_S 10u /* at most, after the driver's death */
 #define SPEAK_S 10.0 /* a failure of all ranks is told by the driver */
 
 /* A library of MPI is initialized once in a process, and its end belongs to
@@ -62,6 +63,24 @@ static void sleep_step(void)
 static void leave_quietly(void)
 {
     _exit(1);
+}
+
+static void end_soon(int number)
+{
+    (void)number;
+    (void)alarm(ORPHAN_S);
+}
+
+/* The kernel sends the child this signal once the driver is dead; 0: none. The
+ * child then still tells the others, if the library gets that far: whether it
+ * initializes itself depends on all of them. */
+static void limit_life(int number)
+{
+    struct sigaction action = { .sa_handler = end_soon,
+                                .sa_flags = SA_RESTART };
+    (void)sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGUSR2, &action, NULL);
+    (void)prctl(PR_SET_PDEATHSIG, number);
 }
 
 /* A host of calls whose sentences are for the driver. */
@@ -342,13 +361,14 @@ xray_status mpi_join(const xray_host *host, const char *library,
                               .fail = note_failure } };
     const joining j = { host, xr_calls_of(host), *self, line };
     mpi_place place = { .kind = MPI_QUIT };
-    /* The driver may be killed while the library initializes itself. */
     if (line >= 0)
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        limit_life(SIGUSR2);
     xray_status status = open_mpi(&note.host, library, &j);
     if (status != XRAY_OK)
         return tell_failure(&j, &note, status);
     status = line >= 0 ? serve_rank_0(&j, &place) : ask_rank_0(&j, &place);
+    if (line >= 0)
+        limit_life(0);
     if (status != XRAY_OK)
         return status;
     out->kind = XRAY_ENTRY_WORKHORSE;
