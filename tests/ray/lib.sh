@@ -52,7 +52,7 @@ ray_up() { # [ARG of the head...]
     ray_tmp=$(mktemp -d /tmp/xray-ray-XXXXXX) # short: sockets have names of up to 107 bytes
     local port
     port=$(ray_free_port)
-    ray_node --head --port="$port" --num-cpus=2 --num-gpus=1 --include-dashboard=false --temp-dir="$ray_tmp" "$@"
+    ray_node --head --port="$port" --num-cpus=2 --num-gpus=1 --temp-dir="$ray_tmp" "${@:---include-dashboard=false}"
     ray_address=$(sed -nE "s/.*--address='([^']*)'.*/\1/p" "$work/ray.out" | head -n 1)
     [ -n "$ray_address" ] || fail "ray start tells no address: $(cat "$work/ray.out")"
     ray_first=$(ray_raylets)

@@ -4,7 +4,7 @@
 # The launcher of runtime-ray, and runs whose Workhorses Ray starts, on a cluster of two
 # nodes, both of them this host: they have the bits of local ranks; what is killed or
 # stopped is named, nothing is left, and a run that restarts has the bits of one that
-# was not harmed.
+# was not harmed. With `all` more is harmed.
 . "$(dirname "$0")/../rl/lib.sh"
 . "$(dirname "$0")/lib.sh"
 ray_needed
@@ -75,14 +75,6 @@ again() { # NAME SENTENCE
 }
 
 run calm --set run.runtime=local --set run.comm=tcp "${duo[@]}"
-# A Workhorse, stopped: the run's heartbeat notices it.
-begin stopped
-kill -STOP "$(horses | tail -n 1)"
-ends stopped 1 'actor workhorse [01] on .*: hangs: no sign of life for [0-9.]+ s'
-# A launcher; its Workhorse dies with it.
-begin launcher
-kill -KILL "$(ps -o ppid= -p "$(horses | tail -n 1)" | tr -d ' ')"
-ends launcher 1 'actor workhorse [01] on .*: .*'
 # The run itself.
 begin driver
 kill -KILL "$pid"
@@ -95,4 +87,24 @@ again child 'actor workhorse [01] on .*: .*was killed by signal 9 \(Killed\)'
 begin node --set run.max_restarts=1
 kill -KILL "$ray_second"
 again node 'actor workhorse [01] on .*'
+[ "${1:-}" = all ] || { echo "ray.run: ok"; exit 0; }
+
+# ---- nightly ----
+
+ray_node --address="$ray_address" --num-cpus=2
+# A Workhorse, stopped: the run's heartbeat notices it.
+begin stopped
+kill -STOP "$(horses | tail -n 1)"
+ends stopped 1 'actor workhorse [01] on .*: hangs: no sign of life for [0-9.]+ s'
+# A launcher; its Workhorse dies with it.
+begin launcher
+kill -KILL "$(ps -o ppid= -p "$(horses | tail -n 1)" | tr -d ' ')"
+ends launcher 1 'actor workhorse [01] on .*: .*'
+# Whatever Ray has started for the run, at random.
+for round in $(seq 8); do
+    begin "random-$round" --set run.max_restarts=1
+    victims=$(horses; for horse in $(horses); do ps -o ppid= -p "$horse"; done)
+    kill -KILL "$(shuf -n 1 <<<"$victims" | tr -d ' ')"
+    again "random-$round" 'actor workhorse [01] on .*'
+done
 echo "ray.run: ok"
