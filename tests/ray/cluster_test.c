@@ -165,8 +165,8 @@ static void test_waits(void **state)
     rig_prepare(&second, 4, python, address);
     char line[256];
     (void)snprintf(line, sizeof(line),
-                   "waiting for Ray: 4 places with 1 CPU (pack); of what the "
-                   "cluster has, 0 of 4 CPU are free");
+                   "waiting for Ray: 4 places with 1 CPU (pack); free are 0 "
+                   "CPU of 4 CPU");
     second.stop_on = line;
     rig_expect_refused(&second, XRAY_E_CANCELED, "create: ");
     rig_close(&first);

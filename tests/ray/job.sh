@@ -13,7 +13,7 @@ dashboard=$(ray_free_port)
 ray_up --include-dashboard=true --dashboard-host=127.0.0.1 --dashboard-port="$dashboard"
 PATH=$(dirname "$XRAY_BIN"):$XRAY_BUILD:$PATH
 run=(--set runtime.interface=lo --set runtime.silence=20s --set run.ranks=2 --set "runtime.ray.python=$ray_python"
-    --set "runtime.ray.address=http://127.0.0.1:$dashboard" --set trainer.val_before_train=false --set trainer.test_freq=0
+    --set "runtime.ray.address=http://127.0.0.1:$dashboard" --set trainer.val_before_train=false --set trainer.test_freq=-1
     --set data.train_batch_size=8 --set actor.ppo_mini_batch_size=8)
 submit() { # --set ...
     "$XRAY_SOURCE/examples/cluster/ray.sh" "$work/job" "${run[@]}" "$@" >"$work/out" 2>"$work/err"
@@ -30,7 +30,7 @@ code=0
 "$XRAY_BIN" submit "$XRAY_SOURCE/examples/cluster/ray.ini" "${run[@]}" --set "model.path=$work/job/model" \
     --set model.init=random --set "data.train_files=$work/job/train.jsonl" --set "data.val_files=$work/job/val.jsonl" \
     --set "trainer.default_local_dir=$work/other" --set run.ranks=5 >"$work/out" 2>"$work/err" || code=$?
-[ "$code" = 1 ] || fail "a job that fails ended with $code: $(cat "$work/out" "$work/err")"
+[ "$code" = 2 ] || fail "a job that fails ended with $code: $(cat "$work/out" "$work/err")"
 grep -q 'Ray cannot place the run: 5 places' "$work/out" || fail "why it failed is not shown: $(cat "$work/out" "$work/err")"
 
 # Ctrl-C: the job ends its step and writes a checkpoint.

@@ -29,7 +29,7 @@ run() { # NAME [--set ...]
 
 "$XRAY_BIN" check "$work/run.ini" "${ray[@]}" "${four[@]}" >"$work/out" 2>&1 || fail "check: $(cat "$work/out")"
 if "$XRAY_BIN" check "$work/run.ini" "${ray[@]}" --set run.ranks=5 >"$work/out" 2>&1; then fail "check found nothing"; fi
-grep -Eq 'runtime.ray: check: 5 places with 1 CPU \+ [0-9.]+ GiB of memory are needed, and there is room for 4; the cluster has 2 nodes with 4 CPU' "$work/out" ||
+grep -Eq 'runtime.ray: check: 5 places with 1 CPU \+ [0-9.]+ [GM]iB of memory are needed, and there is room for 4; the cluster has 2 nodes with 4 CPU' "$work/out" ||
     fail "check: $(cat "$work/out")"
 run four --set run.runtime=local --set run.comm=tcp "${four[@]}"
 run four-ray "${ray[@]}" "${four[@]}"
