@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures collectives of comm-shm among processes of this machine, or of
- * comm-tcp among processes in network namespaces, which stand for hosts.
+ * Measures collectives of comm-shm among processes of this machine, of comm-tcp
+ * among processes in network namespaces, which stand for hosts, or of comm-mpi
+ * among processes that mpirun starts.
  *
  *     bench-comm [ranks [megabytes ...]]
  *     bench-comm --tcp namespace,namespace... [ranks [megabytes ...]]
+ *     bench-comm --mpi [ranks [megabytes ...]]
  *
  * The namespaces (names of `ip netns`) get equal numbers of neighbouring ranks;
  * "" stands for the one of the program: all ranks use the loopback.
@@ -36,12 +38,14 @@
 #define MOST_RANKS 64
 #define TURNS 60
 #define WARM 3
+#define BY_MPI "by mpirun" /* no name of a namespace has a blank */
 
 extern char **environ;
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_mpi(uint32_t host_abi);
 
 typedef struct shared_board {
     _Atomic uint32_t arrived;
@@ -50,7 +54,8 @@ typedef struct shared_board {
 } shared_board;
 
 typedef struct rank_env {
-    const char *hosts; /* "-": comm-shm; otherwise comm-tcp's namespaces */
+    const char *hosts; /* "-": comm-shm; BY_MPI; otherwise comm-tcp's
+                        * namespaces */
     uint32_t rank;
     uint32_t size;
     shared_board *all;
@@ -164,17 +169,22 @@ static int allocate_floats(rank_env *e, uint64_t count, float **out)
     return 1;
 }
 
+static const xray_comm_ops *choose_comm(const rank_env *e)
+{
+    const xray_plugin *plugin =
+        strcmp(e->hosts, "-") == 0      ? xray_plugin_query_comm_shm(XRAY_ABI)
+        : strcmp(e->hosts, BY_MPI) == 0 ? xray_plugin_query_comm_mpi(XRAY_ABI)
+                                        : xray_plugin_query_comm_tcp(XRAY_ABI);
+    return plugin->components[0]->ops;
+}
+
 static int run_rank(rank_env *e, char **sizes, int count)
 {
     static const xray_host host = { .header = XRAY_HEADER(xray_host),
                                     .fail = print_failure };
     uint32_t ranks[MOST_RANKS];
     e->dev = xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
-    e->comm =
-        (strcmp(e->hosts, "-") == 0 ? xray_plugin_query_comm_shm
-                                    : xray_plugin_query_comm_tcp)(XRAY_ABI)
-            ->components[0]
-            ->ops;
+    e->comm = choose_comm(e);
     if (e->dev->create(&host, NULL, 1, &e->dev_self) != XRAY_OK)
         return 0;
     xray_comm_setup setup = { .header = XRAY_HEADER(xray_comm_setup),
@@ -213,7 +223,7 @@ static int enter_host(const rank_env *e)
     char path[256];
     const char *at = e->hosts;
     uint32_t count = 1;
-    if (strcmp(at, "-") == 0 || !*at)
+    if (strcmp(at, "-") == 0 || strcmp(at, BY_MPI) == 0 || !*at)
         return 1;
     for (const char *c = at; *c; c++)
         count += *c == ',';
@@ -231,19 +241,67 @@ static int enter_host(const rank_env *e)
     return 1;
 }
 
-/* Runs one rank. argv: program, "--rank", rank, ranks, descriptor, hosts,
- * sizes. */
+/* The number that mpirun gave this process. */
+static const char *find_number(void)
+{
+    const char *open_mpi = getenv("OMPI_COMM_WORLD_RANK");
+    const char *mpich = getenv("PMI_RANK");
+    return open_mpi ? open_mpi : mpich ? mpich : "0";
+}
+
+/* Runs one rank. argv: program, "--rank", rank ("-": as mpirun says), ranks,
+ * path of the board, hosts, sizes. */
 static int run_as_rank(int argc, char **argv)
 {
+    const char *rank = strcmp(argv[2], "-") == 0 ? find_number() : argv[2];
     rank_env e = { .hosts = argv[5],
-                   .rank = (uint32_t)strtoul(argv[2], NULL, 10),
+                   .rank = (uint32_t)strtoul(rank, NULL, 10),
                    .size = (uint32_t)strtoul(argv[3], NULL, 10) };
+    int fd = open(argv[4], O_RDWR | O_CLOEXEC);
     void *all = mmap(NULL, sizeof(shared_board), PROT_READ | PROT_WRITE,
-                     MAP_SHARED, (int)strtol(argv[4], NULL, 10), 0);
+                     MAP_SHARED, fd, 0);
     if (all == MAP_FAILED)
         return 1;
     e.all = all;
     return enter_host(&e) && run_rank(&e, argv + 6, argc - 6) ? 0 : 1;
+}
+
+/* What Open MPI needs to start more processes than there are cores, which sleep
+ * by themselves, also as root. */
+static void set_mpi_options(void)
+{
+    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    (void)setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    (void)setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+    (void)setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
+}
+
+static int wait_for_end(pid_t pid)
+{
+    int status = 0;
+    return waitpid(pid, &status, 0) != pid || status != 0;
+}
+
+/* argv is that of a rank. */
+static int start_by_mpirun(char *size, char **argv)
+{
+    char program[512] = "";
+    char mpirun[] = "mpirun";
+    char option[] = "-n";
+    char *all[3 + 6 + 16 + 1] = { mpirun, option, size, program };
+    pid_t pid;
+    if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
+        return 1;
+    for (int i = 1; argv[i]; i++)
+        all[3 + i] = argv[i];
+    set_mpi_options();
+    int error = posix_spawnp(&pid, mpirun, NULL, NULL, all, environ);
+    if (error) {
+        (void)fprintf(stderr, "mpirun: %s\n", strerror(error));
+        return 1;
+    }
+    return wait_for_end(pid);
 }
 
 static int start_all_ranks(char *hosts, uint32_t size, char **sizes, int count,
@@ -251,29 +309,25 @@ static int start_all_ranks(char *hosts, uint32_t size, char **sizes, int count,
 {
     pid_t pids[MOST_RANKS];
     int bad = 0;
-    char *argv[6 + 16 + 1] = { NULL };
+    char number[16] = "-";
+    char ranks[16];
+    char board[64];
+    char program[] = "/proc/self/exe";
+    char option[] = "--rank";
+    char *argv[6 + 16 + 1] = { program, option, number, ranks, board, hosts };
+    (void)snprintf(ranks, sizeof(ranks), "%u", size);
+    (void)snprintf(board, sizeof(board), "/proc/%d/fd/%d", (int)getpid(), fd);
+    for (int i = 0; i < count && i < 16; i++)
+        argv[6 + i] = sizes[i];
+    if (strcmp(hosts, BY_MPI) == 0)
+        return start_by_mpirun(ranks, argv);
     for (uint32_t r = 0; r < size; r++) {
-        char text[3][16];
-        char program[] = "/proc/self/exe";
-        char option[] = "--rank";
-        (void)snprintf(text[0], 16, "%u", r);
-        (void)snprintf(text[1], 16, "%u", size);
-        (void)snprintf(text[2], 16, "%d", fd);
-        argv[0] = program;
-        argv[1] = option;
-        for (int i = 0; i < 3; i++)
-            argv[2 + i] = text[i];
-        argv[5] = hosts;
-        for (int i = 0; i < count && i < 16; i++)
-            argv[6 + i] = sizes[i];
+        (void)snprintf(number, sizeof(number), "%u", r);
         if (posix_spawn(&pids[r], program, NULL, NULL, argv, environ) != 0)
             return 1;
     }
-    for (uint32_t r = 0; r < size; r++) {
-        int status = 0;
-        (void)waitpid(pids[r], &status, 0);
-        bad |= status != 0;
-    }
+    for (uint32_t r = 0; r < size; r++)
+        bad |= wait_for_end(pids[r]);
     return bad;
 }
 
@@ -283,6 +337,7 @@ int main(int argc, char **argv)
     char sixteen[] = "16";
     char more[] = "64";
     char shm[] = "-";
+    char mpi[] = BY_MPI;
     char *usual[] = { four, sixteen, more };
     char *hosts = shm;
     if (argc > 6 && strcmp(argv[1], "--rank") == 0)
@@ -291,12 +346,16 @@ int main(int argc, char **argv)
         hosts = argv[2];
         argc -= 2;
         argv += 2;
+    } else if (argc > 1 && strcmp(argv[1], "--mpi") == 0) {
+        hosts = mpi;
+        argc -= 1;
+        argv += 1;
     }
     uint32_t size = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2;
     int count = argc > 2 ? argc - 2 : 3;
     if (size < 1 || size > MOST_RANKS || count > 16) {
-        (void)fprintf(stderr, "usage: bench-comm [--tcp namespaces] [ranks "
-                              "[megabytes ...]]\n");
+        (void)fprintf(stderr, "usage: bench-comm [--tcp namespaces | --mpi] "
+                              "[ranks [megabytes ...]]\n");
         return 2;
     }
     int fd = memfd_create("bench", 0);

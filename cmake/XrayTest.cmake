@@ -60,8 +60,16 @@ foreach(line ${costs})
   list(GET line 1 XRAY_COST_${name})
 endforeach()
 
+# Suites about processes, files, messages and errors, and those of the emulated GPU,
+# whose code is not what a GPU runs: they show the same in an optimised build as under
+# a sanitizer. There they have the label "once", and ./check leaves them to nightly.
+set(XRAY_ONCE "^(ab|actor|alloc|broken|cuda|faults|nccl|reward|tcp|track)\\.|^broken$|^comm\\.(cuda|staged)|^rl\\.hosts")
+
 # Environment, limits and labels that every ctest entry of ours has.
 function(xray_test_env name timeout labels)
+  if(NOT XRAY_SANITIZE AND name MATCHES "${XRAY_ONCE}" AND NOT labels MATCHES "gpu|slow|nightly|style")
+    list(APPEND labels once)
+  endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
     SKIP_RETURN_CODE 77 FIXTURES_REQUIRED material
     ENVIRONMENT "XRAY_TEST_DATA=${PROJECT_BINARY_DIR}/material;XRAY_BIN=$<TARGET_FILE:xray>;XRAY_SOURCE=${PROJECT_SOURCE_DIR};XRAY_BUILD=${PROJECT_BINARY_DIR};XRAY_SANITIZE=${XRAY_SANITIZE};ASAN_OPTIONS=detect_leaks=1;UBSAN_OPTIONS=print_stacktrace=1")

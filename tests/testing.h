@@ -24,6 +24,20 @@ enum { TEST_STEP = 3 };
 enum { TEST_STEP = 1 };
 #endif
 
+/* Functions that compute what is expected take most of a suite's time. They are
+ * optimised in every build, with fmaf as one instruction, which the kernels
+ * need anyway, and sanitizers are for the code under test. The second form is
+ * for those that read what other threads wrote, as ThreadSanitizer has to see.
+ */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
+#define REFERENCE_WITHOUT(...) \
+    __attribute__((optimize("O2"), target("fma"), no_sanitize(__VA_ARGS__)))
+#else
+#define REFERENCE_WITHOUT(...)
+#endif
+#define REFERENCE REFERENCE_WITHOUT("address", "undefined", "thread")
+#define REFERENCE_OF_THREADS REFERENCE_WITHOUT("address", "undefined")
+
 /* The path of a file of the test data in `buffer`: of the material that the
  * tests make themselves, or, in suites named .data, of the real data. */
 static inline const char *test_data(const char *name, char *buffer, size_t cap)

@@ -435,25 +435,43 @@ xray_status xr_actor_ready(xr_actor *actor, int64_t timeout_ms, xr_err *err)
     return status;
 }
 
-static xray_status stop_actor(xr_actor *actor, const xr_deadline *deadline,
-                              xr_err *err)
+/* Sends the wish that it ends, once. */
+static xray_status ask_to_leave(xr_actor *actor, xr_err *err)
 {
     xr_actors *actors = actor->actors;
-    xr_future *future = NULL;
+    if (actor->farewell)
+        return XRAY_OK;
     if (actor->lost) {
         (void)xr_fail(err, XRAY_E_PEER, "%s", actor->why.text);
         return xr_actor_blame(actor, "stop", XRAY_E_PEER, err);
     }
     actor->stopping = 1;
-    xray_status status = xr_future_new(actor, "stop", &no_values, err, &future);
+    xray_status status =
+        xr_future_new(actor, "stop", &no_values, err, &actor->farewell);
     if (status)
         return status;
-    const xr_message header = { XR_MESSAGE_STOP, 0, future->call, "", NULL, 0 };
+    const xr_message header = {
+        XR_MESSAGE_STOP, 0, actor->farewell->call, "", NULL, 0
+    };
     status = xr_message_encode(&header, "", NULL, err, &actors->scratch);
+    return status ? status : xr_future_send(actor->farewell, err);
+}
+
+void xr_actor_leave(xr_actor *actor)
+{
+    xr_err ignored = { "" };
+    if (actor)
+        (void)ask_to_leave(actor, &ignored);
+}
+
+static xray_status stop_actor(xr_actor *actor, const xr_deadline *deadline,
+                              xr_err *err)
+{
+    xr_actors *actors = actor->actors;
+    xray_status status = ask_to_leave(actor, err);
     if (!status)
-        status = xr_future_send(future, err);
-    if (!status)
-        status = xr_future_wait(future, xr_deadline_rest(deadline), err);
+        status =
+            xr_future_wait(actor->farewell, xr_deadline_rest(deadline), err);
     while (!status && actor->lost < 2) {
         int64_t rest = xr_deadline_rest(deadline);
         status = rest ? xr_actors_pump(actors, rest, err) : XRAY_E_PEER;

@@ -135,6 +135,10 @@ xray_status xr_actor_ready(xr_actor *actor, int64_t timeout_ms, xr_err *err);
 /* Destroys the object and ends the process, which is killed if that takes
  * longer than timeout_ms. Frees the actor and its futures. Accepts NULL. */
 xray_status xr_actor_stop(xr_actor *actor, int64_t timeout_ms, xr_err *err);
+/* Tells it to destroy the object and to end, and does not wait. Tell all before
+ * the first is stopped, so that they end in parallel, and none waits in vain
+ * for another one's end. Accepts NULL. */
+void xr_actor_leave(xr_actor *actor);
 /* Kills the process at once; frees as xr_actor_stop does. Accepts NULL. */
 void xr_actor_kill(xr_actor *actor);
 uint64_t xr_actor_pid(const xr_actor *actor); /* 0 after its loss */

@@ -45,6 +45,7 @@ struct xr_actor {
     xr_future *last;
     xr_future *oldest; /* of those without an answer */
     xr_future *create;
+    xr_future *farewell; /* it was told to end */
     uint64_t pid;
     uint32_t index;
     uint32_t count;     /* actors of its kind */

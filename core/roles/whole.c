@@ -163,6 +163,8 @@ static void free_whole(xr_whole *w)
 {
     xr_whole_drop_calls(w);
     xr_whole_put_regions(w);
+    for (uint32_t r = 0; r < w->size && !w->broken; r++)
+        xr_actor_leave(w->horse[r].actor);
     for (uint32_t r = 0; r < w->size; r++) {
         if (w->broken)
             xr_actor_kill(w->horse[r].actor);

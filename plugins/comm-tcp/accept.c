@@ -39,13 +39,13 @@ typedef struct hall {
 
 static void say_refused(tcp_doors *doors, int fd, const char *why)
 {
-    const tcp_comm *comm = doors->comm;
+    const mesh_comm *comm = doors->comm;
     struct sockaddr_storage at = { 0 };
     socklen_t size = sizeof(at);
     tcp_card from = { .family = AF_INET };
     char text[80];
     char line[256];
-    if (doors->refused++ >= LINES_OF_LOG || !tcp_logs(comm, XRAY_LOG_WARN))
+    if (doors->refused++ >= LINES_OF_LOG || !mesh_logs(comm, XRAY_LOG_WARN))
         return;
     (void)getpeername(fd, (struct sockaddr *)&at, &size);
     from.family = at.ss_family;
@@ -80,14 +80,14 @@ static void refuse_guest(hall *h, uint32_t at, const char *why)
 
 static int *find_line(const tcp_doors *doors, const tcp_hello *hello)
 {
-    tcp_peer *peer = &doors->comm->peers[hello->from];
-    return hello->line == TCP_CONTROL ? &peer->notes : &peer->calls;
+    tcp_line *of = doors->comm->peers[hello->from].line;
+    return hello->line == TCP_CONTROL ? &of->notes : &of->calls;
 }
 
 /* The hello is complete: answers it. Returns why not, or NULL. */
 static const char *answer_hello(const tcp_doors *doors, guest *g)
 {
-    const tcp_comm *comm = doors->comm;
+    const mesh_comm *comm = doors->comm;
     const char *why = tcp_hello_refuse(&g->hello, comm->rank, comm->size);
     if (why)
         return why;
@@ -163,24 +163,24 @@ static void greet_guests(hall *h)
         guest *g = &h->guests[h->count++];
         memset(g, 0, sizeof(*g));
         g->fd = fd;
-        g->since = tcp_clock();
+        g->since = mesh_clock();
     }
 }
 
 static void drop_silent_guests(hall *h)
 {
-    uint64_t now = tcp_clock();
+    uint64_t now = mesh_clock();
     for (uint32_t i = h->count; i-- > 0;)
         if (now - h->guests[i].since > PATIENCE)
             refuse_guest(h, i, "it did not say in time who it is");
 }
 
 /* The first rank of which a line is missing, or `size`. */
-static uint32_t find_missing(const tcp_comm *comm)
+static uint32_t find_missing(const mesh_comm *comm)
 {
     uint32_t r = comm->rank + 1;
-    while (r < comm->size && comm->peers[r].notes >= 0 &&
-           comm->peers[r].calls >= 0)
+    while (r < comm->size && tcp_line_of(&comm->peers[r])->notes >= 0 &&
+           tcp_line_of(&comm->peers[r])->calls >= 0)
         r++;
     return r;
 }
@@ -188,9 +188,9 @@ static uint32_t find_missing(const tcp_comm *comm)
 int tcp_accept_ranks(tcp_doors *doors)
 {
     static const int slice_ms = 50;
-    tcp_comm *comm = doors->comm;
+    mesh_comm *comm = doors->comm;
     hall h = { .doors = doors };
-    while (find_missing(comm) < comm->size && tcp_clock() < doors->until &&
+    while (find_missing(comm) < comm->size && mesh_clock() < doors->until &&
            xr_stop_check(comm->stop, NULL) == XRAY_OK) {
         struct pollfd fds[GUESTS + 1];
         uint32_t count = h.count;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which host this is, and at which of its addresses the other ranks reach this
- * one.
+ * At which address of this host the other ranks reach this one.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -14,33 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/base/hash.h"
 #include "plugins/comm-tcp/tcp.h"
-
-/* ---- the host ------------------------------------------------------------ */
-
-static uint64_t hash_link(const char *path, uint64_t seed)
-{
-    char text[128];
-    ssize_t n = readlink(path, text, sizeof(text));
-    return xr_hash64(text, n > 0 ? (size_t)n : 0, seed);
-}
-
-uint64_t tcp_host_id(char *name, uint32_t cap)
-{
-    char text[64];
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : 0;
-    if (fd >= 0)
-        (void)close(fd);
-    if (gethostname(name, cap) != 0)
-        name[0] = '\0';
-    name[cap - 1] = '\0';
-    uint64_t id = xr_hash64(text, n > 0 ? (size_t)n : 0, 1);
-    id = xr_hash64(name, strlen(name), id);
-    id = hash_link("/proc/self/ns/net", id);
-    return hash_link("/proc/self/ns/pid", id);
-}
 
 /* ---- the address --------------------------------------------------------- */
 

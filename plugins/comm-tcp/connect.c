@@ -9,7 +9,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,50 +25,6 @@
 #define LEAST 5000000000u
 #define EACH 20000000u  /* ns more for each rank */
 #define AGAIN 100000000 /* ns until the next attempt */
-
-/* ---- cards --------------------------------------------------------------- */
-
-/* Records why this rank cannot take part. */
-XRAY_PRINTF(3, 4)
-static void refuse_card(tcp_card *card, xray_status status, const char *fmt,
-                        ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    if (card->status == XRAY_OK) {
-        (void)vsnprintf(card->why, sizeof(card->why), fmt, args);
-        card->status = status;
-    }
-    va_end(args);
-}
-
-static xray_status gather_cards(const xray_comm_setup *setup,
-                                const tcp_card *mine, tcp_card *all)
-{
-    xray_status status = XRAY_OK;
-    if (setup->size == 1)
-        *all = *mine;
-    else
-        status = setup->gather(setup->gather_ctx, mine, sizeof(*mine), all);
-    if (status != XRAY_OK)
-        return xr_host_fail(setup->host, status, "comm tcp",
-                            "the ranks could not exchange their addresses");
-    for (uint32_t i = 0; i < setup->size; i++) {
-        all[i].name[sizeof(all[i].name) - 1] = '\0';
-        all[i].why[sizeof(all[i].why) - 1] = '\0';
-        if (all[i].size != setup->size)
-            return xr_host_fail(
-                setup->host, XRAY_E_PEER, "comm tcp",
-                "rank %u was created for %u ranks, but this one for %u", i,
-                all[i].size, setup->size);
-        if (all[i].status != XRAY_OK)
-            return xr_host_fail(setup->host, XRAY_E_PEER, "comm tcp",
-                                "rank %u (pid %u on %s) cannot take part%s%s",
-                                i, all[i].pid, all[i].name,
-                                *all[i].why ? ": " : "", all[i].why);
-    }
-    return XRAY_OK;
-}
 
 /* ---- sockets ------------------------------------------------------------- */
 
@@ -117,8 +72,8 @@ static int open_listener(tcp_card *card)
         return fd;
     }
     tcp_print_address(card, text, sizeof(text));
-    refuse_card(card, XRAY_E_IO, "no port at %s: %s", text,
-                XR_SYSTEM_ERROR(errno));
+    mesh_refuse_card(&card->rank, XRAY_E_IO, "no port at %s: %s", text,
+                     XR_SYSTEM_ERROR(errno));
     if (fd >= 0)
         (void)close(fd);
     return -1;
@@ -126,11 +81,11 @@ static int open_listener(tcp_card *card)
 
 /* Sets what a line of the instance needs. The system probes the line of notes
  * when it is idle, and so notices a host that is silent. */
-static void tune_line(const tcp_comm *comm, int fd, uint32_t line)
+static void tune_line(const mesh_comm *comm, int fd, uint32_t line)
 {
     int on = 1;
     int probes = 3;
-    int limit = (int)(comm->heartbeat / 1000000u);
+    int limit = (int)(comm->silence / 1000000u);
     int pause = limit / 3000 > 0 ? limit / 3000 : 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (line != TCP_CONTROL)
@@ -142,11 +97,11 @@ static void tune_line(const tcp_comm *comm, int fd, uint32_t line)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
 }
 
-void tcp_keep_line(tcp_comm *comm, uint32_t rank, uint32_t line, int fd)
+void tcp_keep_line(mesh_comm *comm, uint32_t rank, uint32_t line, int fd)
 {
-    tcp_peer *peer = &comm->peers[rank];
+    tcp_line *of = comm->peers[rank].line;
     tune_line(comm, fd, line);
-    *(line == TCP_CONTROL ? &peer->notes : &peer->calls) = fd;
+    *(line == TCP_CONTROL ? &of->notes : &of->calls) = fd;
 }
 
 /* ---- connecting ---------------------------------------------------------- */
@@ -154,7 +109,7 @@ void tcp_keep_line(tcp_comm *comm, uint32_t rank, uint32_t line, int fd)
 /* Waits until the socket can go on. Returns 0 with errno when it is late. */
 static int wait_for_socket(int fd, short events, uint64_t until)
 {
-    uint64_t now = tcp_clock();
+    uint64_t now = mesh_clock();
     struct pollfd p = { fd, events, 0 };
     errno = ETIMEDOUT;
     return now < until && poll(&p, 1, (int)((until - now) / 1000000u) + 1) > 0;
@@ -209,7 +164,7 @@ static int shake_hands(int fd, const tcp_card *to, const tcp_hello *hello,
 }
 
 /* Opens a line to a rank below this one. Returns 0 with errno. */
-static int connect_line(tcp_comm *comm, const tcp_card *mine,
+static int connect_line(mesh_comm *comm, const tcp_card *mine,
                         const tcp_card *to, uint32_t rank, uint32_t line,
                         uint64_t until)
 {
@@ -243,31 +198,31 @@ close:
 
 /* After a cable was pulled and plugged in again a network takes seconds to find
  * a host, so the line is tried again for as long as it has no way to it. */
-static int reach_rank(tcp_comm *comm, const tcp_card *mine, const tcp_card *to,
+static int reach_rank(mesh_comm *comm, const tcp_card *mine, const tcp_card *to,
                       uint32_t rank, uint32_t line, uint64_t until)
 {
     const struct timespec pause = { .tv_nsec = AGAIN };
     while (!connect_line(comm, mine, to, rank, line, until)) {
         if ((errno != EHOSTUNREACH && errno != ENETUNREACH) ||
-            tcp_clock() + AGAIN >= until)
+            mesh_clock() + AGAIN >= until)
             return 0;
         (void)nanosleep(&pause, NULL);
     }
     return 1;
 }
 
-static void connect_below(tcp_comm *comm, tcp_card *mine, const tcp_card *all,
+static void connect_below(mesh_comm *comm, tcp_card *mine, const tcp_card *all,
                           uint64_t until)
 {
-    for (uint32_t r = 0; r < comm->rank && mine->status == XRAY_OK; r++)
+    for (uint32_t r = 0; r < comm->rank && mine->rank.status == XRAY_OK; r++)
         for (uint32_t line = 0; line < TCP_LINES; line++)
             if (!reach_rank(comm, mine, &all[r], r, line, until)) {
                 char text[80];
                 int reason = errno;
                 tcp_print_address(&all[r], text, sizeof(text));
-                refuse_card(mine, XRAY_E_PEER,
-                            "rank %u at %s cannot be reached: %s", r, text,
-                            XR_SYSTEM_ERROR(reason));
+                mesh_refuse_card(&mine->rank, XRAY_E_PEER,
+                                 "rank %u at %s cannot be reached: %s", r, text,
+                                 XR_SYSTEM_ERROR(reason));
                 break;
             }
 }
@@ -275,60 +230,49 @@ static void connect_below(tcp_comm *comm, tcp_card *mine, const tcp_card *all,
 /* ---- all of it ------------------------------------------------------------
  */
 
-static void describe_rank(const tcp_comm *comm, const tcp_config *config,
+static void describe_rank(const mesh_comm *comm, const tcp_config *config,
                           xray_status ready, tcp_card *card, char *interface,
                           uint32_t cap)
 {
-    *card = (tcp_card){ .status = ready,
-                        .size = comm->size,
-                        .pid = (uint32_t)getpid() };
-    card->host = tcp_host_id(card->name, sizeof(card->name));
+    memset(card, 0, sizeof(*card));
+    mesh_fill_card(comm, ready, &card->rank);
     const char *why =
         tcp_choose_address(config->interface, card, interface, cap);
     /* Without another address ranks of one host still have the loopback's. */
     if (why && *config->interface)
-        refuse_card(card, XRAY_E_CONFIG, "interface = %.40s: %s",
-                    config->interface, why);
+        mesh_refuse_card(&card->rank, XRAY_E_CONFIG, "interface = %.40s: %s",
+                         config->interface, why);
     if (!tcp_random(card->key, sizeof(card->key)))
-        refuse_card(card, XRAY_E_IO, "the system gives no random bytes: %s",
-                    XR_SYSTEM_ERROR(errno));
+        mesh_refuse_card(&card->rank, XRAY_E_IO,
+                         "the system gives no random bytes: %s",
+                         XR_SYSTEM_ERROR(errno));
 }
 
 /* 1 if all ranks are of one host. */
-static int share_a_host(const tcp_comm *comm, const tcp_card *all)
+static int share_a_host(const mesh_comm *comm, const tcp_card *all)
 {
     for (uint32_t r = 1; r < comm->size; r++)
-        if (all[r].host != all[0].host)
+        if (all[r].rank.host != all[0].rank.host)
             return 0;
     return 1;
 }
 
-static void keep_cards(tcp_comm *comm, const tcp_card *all)
-{
-    for (uint32_t r = 0; r < comm->size; r++) {
-        comm->peers[r].pid = all[r].pid;
-        comm->peers[r].is_local = all[r].host == all[comm->rank].host;
-        comm->peers[r].host_id = all[r].host;
-        memcpy(comm->peers[r].host, all[r].name, sizeof(all[r].name));
-    }
-}
-
-static void log_address(const tcp_comm *comm, const tcp_card *card,
+static void log_address(const mesh_comm *comm, const tcp_card *card,
                         const char *interface)
 {
     char text[80];
     char line[256];
-    if (!tcp_logs(comm, XRAY_LOG_INFO) || comm->size == 1)
+    if (!mesh_logs(comm, XRAY_LOG_INFO) || comm->size == 1)
         return;
     tcp_print_address(card, text, sizeof(text));
     (void)snprintf(line, sizeof(line),
                    "comm tcp: rank %u listens at %s (interface %s of %s)",
-                   comm->rank, text, interface, card->name);
+                   comm->rank, text, interface, card->rank.name);
     comm->host->log(comm->host, XRAY_LOG_INFO, line);
 }
 
 /* Chooses the address, once it is known where all ranks are, and listens. */
-static int begin_to_listen(const tcp_comm *comm, const tcp_config *config,
+static int begin_to_listen(const mesh_comm *comm, const tcp_config *config,
                            tcp_card *mine, const tcp_card *all,
                            const char *interface)
 {
@@ -336,8 +280,8 @@ static int begin_to_listen(const tcp_comm *comm, const tcp_config *config,
     if (alone)
         tcp_loopback_address(mine);
     if (!mine->family) {
-        refuse_card(mine, XRAY_E_CONFIG,
-                    "no interface but the loopback has an address");
+        mesh_refuse_card(&mine->rank, XRAY_E_CONFIG,
+                         "no interface but the loopback has an address");
         return -1;
     }
     int listener = comm->size > 1 ? open_listener(mine) : -1;
@@ -345,7 +289,7 @@ static int begin_to_listen(const tcp_comm *comm, const tcp_config *config,
     return listener;
 }
 
-static void connect_all(tcp_comm *comm, int listener, tcp_card *mine,
+static void connect_all(mesh_comm *comm, int listener, tcp_card *mine,
                         const tcp_card *all)
 {
     /* A rank that cannot connect is heard of when all have given up, so they do
@@ -356,14 +300,14 @@ static void connect_all(tcp_comm *comm, int listener, tcp_card *mine,
     tcp_doors doors = { .comm = comm,
                         .listener = listener,
                         .key = mine->key,
-                        .until = tcp_clock() + time };
+                        .until = mesh_clock() + time };
     connect_below(comm, mine, all, doors.until);
-    if (mine->status == XRAY_OK && !tcp_accept_ranks(&doors))
-        refuse_card(mine, XRAY_E_PEER, "rank %u did not connect in time",
-                    doors.missing);
+    if (mine->rank.status == XRAY_OK && !tcp_accept_ranks(&doors))
+        mesh_refuse_card(&mine->rank, XRAY_E_PEER,
+                         "rank %u did not connect in time", doors.missing);
 }
 
-xray_status tcp_connect(tcp_comm *comm, const xray_comm_setup *setup,
+xray_status tcp_connect(mesh_comm *comm, const xray_comm_setup *setup,
                         const tcp_config *config, xray_status ready)
 {
     char interface[24] = "lo";
@@ -375,17 +319,18 @@ xray_status tcp_connect(tcp_comm *comm, const xray_comm_setup *setup,
         return xr_host_fail(setup->host, XRAY_E_NOMEM, "comm tcp",
                             "no memory for the addresses of the ranks");
     tcp_rings_make(comm, &mine);
-    xray_status status = gather_cards(setup, &mine, all);
+    xray_status status =
+        mesh_gather_cards(comm, setup, &mine, sizeof(mine), all);
     if (status == XRAY_OK) {
         mine.maps = (uint32_t)tcp_rings_find(comm, all);
         listener = begin_to_listen(comm, config, &mine, all, interface);
-        status = gather_cards(setup, &mine, all);
+        status = mesh_gather_cards(comm, setup, &mine, sizeof(mine), all);
     }
     if (status == XRAY_OK) {
-        keep_cards(comm, all);
+        mesh_keep_cards(comm, all, sizeof(*all));
         tcp_rings_keep(comm, all);
         connect_all(comm, listener, &mine, all);
-        status = gather_cards(setup, &mine, all);
+        status = mesh_gather_cards(comm, setup, &mine, sizeof(mine), all);
     }
     if (listener >= 0)
         (void)close(listener);

@@ -46,12 +46,12 @@ static char *data_of(tcp_ring *ring)
 /* ---- making and finding ---------------------------------------------------
  */
 
-static uint64_t file_bytes(const tcp_comm *comm)
+static uint64_t file_bytes(const mesh_comm *comm)
 {
     return PAGE + (uint64_t)comm->size * EACH;
 }
 
-void tcp_rings_make(tcp_comm *comm, tcp_card *card)
+void tcp_rings_make(mesh_comm *comm, tcp_card *card)
 {
     card->rings_fd = -1;
     if (comm->size == 1 ||
@@ -69,15 +69,16 @@ void tcp_rings_make(tcp_comm *comm, tcp_card *card)
         return;
     }
     memcpy(base, &card->rings, sizeof(card->rings));
-    comm->rings = base;
-    comm->rings_fd = card->rings_fd = fd;
+    tcp_lines_of(comm)->rings = base;
+    tcp_lines_of(comm)->rings_fd = card->rings_fd = fd;
 }
 
-static int find_ring(tcp_comm *comm, const tcp_card *card, tcp_peer *peer)
+static int find_ring(const mesh_comm *comm, const tcp_card *card,
+                     tcp_line *line)
 {
     char path[64];
     uint64_t mark = 0;
-    (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", card->pid,
+    (void)snprintf(path, sizeof(path), "/proc/%u/fd/%d", card->rank.pid,
                    card->rings_fd);
     if (card->rings_fd < 0)
         return 0;
@@ -91,30 +92,30 @@ static int find_ring(tcp_comm *comm, const tcp_card *card, tcp_peer *peer)
             mmap(NULL, EACH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                  fd, (off_t)(PAGE + (uint64_t)comm->rank * EACH));
     (void)close(fd);
-    peer->ring_out = at == MAP_FAILED ? NULL : at;
+    line->ring_out = at == MAP_FAILED ? NULL : at;
     return at != MAP_FAILED;
 }
 
-int tcp_rings_find(tcp_comm *comm, const tcp_card *all)
+int tcp_rings_find(mesh_comm *comm, const tcp_card *all)
 {
-    for (uint32_t r = 0; comm->rings && r < comm->size; r++)
-        if (r != comm->rank && all[r].host == all[comm->rank].host &&
-            !find_ring(comm, &all[r], &comm->peers[r]))
+    for (uint32_t r = 0; tcp_lines_of(comm)->rings && r < comm->size; r++)
+        if (r != comm->rank && all[r].rank.host == all[comm->rank].rank.host &&
+            !find_ring(comm, &all[r], comm->peers[r].line))
             return 0;
-    return comm->rings != NULL;
+    return tcp_lines_of(comm)->rings != NULL;
 }
 
-static void drop_ring(tcp_peer *peer)
+static void drop_ring(tcp_line *line)
 {
-    if (peer->ring_out)
-        (void)munmap(peer->ring_out, EACH);
-    peer->ring_out = peer->ring_in = NULL;
+    if (line->ring_out)
+        (void)munmap(line->ring_out, EACH);
+    line->ring_out = line->ring_in = NULL;
 }
 
-static void log_loopback(const tcp_comm *comm, uint32_t other)
+static void log_loopback(const mesh_comm *comm, uint32_t other)
 {
     char line[160];
-    if (!tcp_logs(comm, XRAY_LOG_WARN))
+    if (!mesh_logs(comm, XRAY_LOG_WARN))
         return;
     (void)snprintf(line, sizeof(line),
                    "comm tcp: rank %u shares no memory with rank %u of its "
@@ -123,49 +124,49 @@ static void log_loopback(const tcp_comm *comm, uint32_t other)
     comm->host->log(comm->host, XRAY_LOG_WARN, line);
 }
 
-void tcp_rings_keep(tcp_comm *comm, const tcp_card *all)
+void tcp_rings_keep(mesh_comm *comm, const tcp_card *all)
 {
     uint32_t kept = 0;
     for (uint32_t r = 0; r < comm->size; r++) {
-        tcp_peer *peer = &comm->peers[r];
-        if (r == comm->rank || all[r].host != all[comm->rank].host)
+        tcp_line *line = comm->peers[r].line;
+        if (r == comm->rank || all[r].rank.host != all[comm->rank].rank.host)
             continue;
-        if (!peer->ring_out || !all[r].maps || !all[comm->rank].maps) {
+        if (!line->ring_out || !all[r].maps || !all[comm->rank].maps) {
             log_loopback(comm, r);
-            drop_ring(peer);
+            drop_ring(line);
             continue;
         }
         kept++;
-        peer->ring_in =
-            (tcp_ring *)(void *)(comm->rings + PAGE + (uint64_t)r * EACH);
+        line->ring_in = (tcp_ring *)(void *)(tcp_lines_of(comm)->rings + PAGE +
+                                             (uint64_t)r * EACH);
     }
-    if (comm->rings_fd >= 0)
-        (void)close(comm->rings_fd);
-    comm->rings_fd = -1;
+    if (tcp_lines_of(comm)->rings_fd >= 0)
+        (void)close(tcp_lines_of(comm)->rings_fd);
+    tcp_lines_of(comm)->rings_fd = -1;
     if (!kept)
         tcp_rings_free(comm);
 }
 
-void tcp_rings_free(tcp_comm *comm)
+void tcp_rings_free(mesh_comm *comm)
 {
-    for (uint32_t r = 0; comm->peers && r < comm->size; r++)
-        drop_ring(&comm->peers[r]);
-    if (comm->rings)
-        (void)munmap(comm->rings, file_bytes(comm));
-    comm->rings = NULL;
-    if (comm->rings_fd >= 0)
-        (void)close(comm->rings_fd);
-    comm->rings_fd = -1;
+    for (uint32_t r = 0; r < comm->size; r++)
+        drop_ring(&tcp_lines_of(comm)->of[r]);
+    if (tcp_lines_of(comm)->rings)
+        (void)munmap(tcp_lines_of(comm)->rings, file_bytes(comm));
+    tcp_lines_of(comm)->rings = NULL;
+    if (tcp_lines_of(comm)->rings_fd >= 0)
+        (void)close(tcp_lines_of(comm)->rings_fd);
+    tcp_lines_of(comm)->rings_fd = -1;
 }
 
 /* ---- bytes ----------------------------------------------------------------
  */
 
-static void wake_peer(const tcp_peer *peer, _Atomic uint32_t *sleeps)
+static void wake_peer(const tcp_line *line, _Atomic uint32_t *sleeps)
 {
     static const char bell = BELL;
     if (atomic_load(sleeps) && atomic_exchange(sleeps, 0))
-        (void)!send(peer->calls, &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)!send(line->calls, &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* Copies between a ring, from byte `at` of all that pass it, and memory. */
@@ -192,9 +193,9 @@ static uint64_t count_bytes(tcp_ring *ring)
     return atomic_load(&ring->written) - atomic_load(&ring->read);
 }
 
-uint64_t tcp_ring_write(tcp_peer *peer, const struct iovec *parts, size_t count)
+uint64_t tcp_ring_write(tcp_line *line, const struct iovec *parts, size_t count)
 {
-    tcp_ring *ring = peer->ring_out;
+    tcp_ring *ring = line->ring_out;
     uint64_t at = atomic_load(&ring->written);
     uint64_t begin = at;
     uint64_t room = count_room(ring);
@@ -210,13 +211,13 @@ uint64_t tcp_ring_write(tcp_peer *peer, const struct iovec *parts, size_t count)
             atomic_store(&ring->written, at);
         }
     if (at != begin)
-        wake_peer(peer, &ring->reader_sleeps);
+        wake_peer(line, &ring->reader_sleeps);
     return at - begin;
 }
 
-uint64_t tcp_ring_read(tcp_peer *peer, const struct iovec *parts, size_t count)
+uint64_t tcp_ring_read(tcp_line *line, const struct iovec *parts, size_t count)
 {
-    tcp_ring *ring = peer->ring_in;
+    tcp_ring *ring = line->ring_in;
     uint64_t at = atomic_load(&ring->read);
     uint64_t begin = at;
     uint64_t have = count_bytes(ring);
@@ -230,37 +231,38 @@ uint64_t tcp_ring_read(tcp_peer *peer, const struct iovec *parts, size_t count)
     /* A writer that waits has filled the ring, and goes on when half of it is
      * free. */
     if (at != begin && count_bytes(ring) <= RING / 2)
-        wake_peer(peer, &ring->writer_sleeps);
+        wake_peer(line, &ring->writer_sleeps);
     return at - begin;
 }
 
 /* ---- sleeping -------------------------------------------------------------
  */
 
-int tcp_ring_may_sleep(const tcp_peer *peer, int reads, int writes)
+int tcp_ring_may_sleep(const tcp_line *line, int reads, int writes)
 {
     if (reads)
-        atomic_store(&peer->ring_in->reader_sleeps, 1);
+        atomic_store(&line->ring_in->reader_sleeps, 1);
     if (writes)
-        atomic_store(&peer->ring_out->writer_sleeps, 1);
-    return !(reads && count_bytes(peer->ring_in)) &&
-           !(writes && count_room(peer->ring_out) >= RING / 2);
+        atomic_store(&line->ring_out->writer_sleeps, 1);
+    return !(reads && count_bytes(line->ring_in)) &&
+           !(writes && count_room(line->ring_out) >= RING / 2);
 }
 
-void tcp_ring_wake(tcp_peer *peer)
+void tcp_ring_wake(mesh_peer *peer)
 {
+    tcp_line *line = peer->line;
     char bells[256];
     uint32_t none = 0;
-    ssize_t got = recv(peer->calls, bells, sizeof(bells), MSG_DONTWAIT);
+    ssize_t got = recv(line->calls, bells, sizeof(bells), MSG_DONTWAIT);
     for (ssize_t i = 0; i < got; i++)
         if (bells[i] != BELL) {
             (void)atomic_compare_exchange_strong(&peer->fate, &none,
-                                                 TCP_GARBLED);
+                                                 MESH_GARBLED);
             peer->deaf = 2;
         }
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR)))
         return;
-    peer->hung = 1;
+    line->hung = 1;
     if (!peer->deaf)
         peer->deaf = 1;
 }

@@ -457,6 +457,29 @@ static void actors_start_together(void **state)
     xr_actors_free(actors);
 }
 
+/* Those that were told end without being waited for, and none is missed. */
+static void told_actors_end_side_by_side(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    xr_actors *actors = rig_actors(NULL);
+    xr_actor *first = rig_spawn(actors, 0);
+    xr_actor *second = rig_spawn(actors, 1);
+    const uint64_t pid = xr_actor_pid(second);
+    const struct timespec step = { .tv_nsec = 10000000 };
+    xr_actor_leave(NULL);
+    xr_actor_leave(first);
+    xr_actor_leave(second);
+    xr_actor_leave(second);
+    RIG_OK(xr_actor_stop(first, 30000, &err));
+    for (int i = 0; i < 3000 && rig_alive(pid); i++)
+        (void)nanosleep(&step, NULL);
+    assert_false(rig_alive(pid));
+    RIG_OK(xr_actors_check(actors, &err));
+    RIG_OK(xr_actor_stop(second, 10000, &err));
+    xr_actors_free(actors);
+}
+
 /* A caller that was compiled against an older version of the event. */
 static xray_status poll_as_older(void *self, int64_t timeout_ms,
                                  xray_runtime_event *out)
@@ -560,6 +583,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(regions_are_shared),
         cmocka_unit_test(regions_are_reused),
         cmocka_unit_test(actors_start_together),
+        cmocka_unit_test(told_actors_end_side_by_side),
         cmocka_unit_test(failed_sends_keep_their_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

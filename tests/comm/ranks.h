@@ -85,6 +85,13 @@ void ranks_die(const ranks_env *e, const char *file, int line,
     } while (0)
 #define CHECK_OK(e, call) CHECK(e, (call) == XRAY_OK)
 
+#define RANKS_LIMIT_MS 100000u /* in which every scenario ends */
+
+/* Makes the device, the instance and the group of all ranks, and runs the
+ * scenario; then frees them. */
+void ranks_play(ranks_env *e, const char *name);
+void ranks_close(ranks_env *e);
+
 /* Call this in main: it does not return if the process is a rank. */
 void ranks_main(int argc, char **argv);
 

@@ -10,7 +10,7 @@
 
 #define MOST_KEYS 2048
 
-static inline float round_to_bf16(float x)
+REFERENCE static inline float round_to_bf16(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof(u));
@@ -51,7 +51,7 @@ static inline seen make_query_view(const rows *r, size_t row, size_t i,
                    .cap = (double)r->f.softcap };
 }
 
-static inline double dot64(const float *a, const float *b, size_t n)
+REFERENCE static inline double dot64(const float *a, const float *b, size_t n)
 {
     double s = 0;
     for (size_t d = 0; d < n; d++)
@@ -60,7 +60,8 @@ static inline double dot64(const float *a, const float *b, size_t n)
 }
 
 /* Computes p[j] and the slope of the softcap; returns the log-sum-exp. */
-static inline double compute_probs(const seen *q, double *p, double *slope)
+REFERENCE static inline double compute_probs(const seen *q, double *p,
+                                             double *slope)
 {
     double max = -INFINITY;
     double sum = 0;
@@ -83,8 +84,8 @@ static inline double compute_probs(const seen *q, double *p, double *slope)
 }
 
 /* Computes o, and the sum of |p v|, to which the error of o is proportional. */
-static inline void compute_values(const seen *q, const double *p, double *o,
-                                  double *size)
+REFERENCE static inline void compute_values(const seen *q, const double *p,
+                                            double *o, double *size)
 {
     for (size_t d = 0; d < q->r->f.dim; d++) {
         o[d] = size[d] = 0;
@@ -98,8 +99,8 @@ static inline void compute_values(const seen *q, const double *p, double *o,
 
 /* Adds a query's gradient to `grad`, with the layout of qkv, and its magnitude
  * to `size`. */
-static inline void add_query_grad(const seen *q, const float *g, double *grad,
-                                  double *size)
+REFERENCE static inline void add_query_grad(const seen *q, const float *g,
+                                            double *grad, double *size)
 {
     const rows *r = q->r;
     double p[MOST_KEYS];

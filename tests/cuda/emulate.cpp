@@ -15,13 +15,9 @@
 
 #include "emulate_internal.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
+/* Frames are larger where kernels have a sanitizer. Reserved pages cost
+ * nothing until they are used. */
 #define STACK_BYTES (512u << 10)
-#else
-#define STACK_BYTES (128u << 10)
-#endif
 #define STACK_MARK 0x6b636174736d7565u
 
 #define THREADS_MOST 1024u
@@ -39,15 +35,15 @@ struct copy16 {
     uint8_t bytes[16];
 };
 
-struct fiber {
+struct alignas(64) fiber {
     void *sp;
     char *stack;
-    emu_state state;
+    uint3 thread;
+    unsigned lane;
+    const char *at; /* where it waits; NULL: it runs */
+    bool done;
     std::vector<copy16> copies;  /* in flight, oldest first */
     std::vector<size_t> commits; /* ends of groups within `copies` */
-    const char *at;              /* where it waits; NULL: it runs */
-    bool done;
-    void *fake; /* AddressSanitizer's fake stack */
 };
 
 struct gathering { /* of lanes at one warp-wide call */
@@ -111,6 +107,11 @@ void emu_die(const char *fmt, ...)
 
 /* ---- switching ----------------------------------------------------------- */
 
+static unsigned fiber_index(const fiber *f)
+{
+    return (unsigned)(f - E->fibers);
+}
+
 #if defined(__x86_64__)
 extern "C" void emu_switch(void **save, void *to);
 asm(".text\n"
@@ -129,7 +130,10 @@ asm(".text\n"
 
 static void prepare_fiber(fiber *f, void (*entry)(void))
 {
-    void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES);
+    /* Where all stacks start at the same place of a page, they displace each
+     * other from the processor's caches. */
+    unsigned shift = fiber_index(f) % 16u * (4096u + 4 * 64u);
+    void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES - shift);
     *--top = nullptr; /* the return address of `entry` */
     *--top = reinterpret_cast<void *>(entry);
     for (int i = 0; i < 6; i++)
@@ -167,49 +171,20 @@ static void switch_stacks(fiber *from, fiber *to)
 }
 #endif
 
-static void finish_switch(fiber *now)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_finish_switch_fiber(now->fake, nullptr, nullptr);
-#else
-    (void)now;
-#endif
-}
-
+/* AddressSanitizer is not told: kernels are compiled so that their variables
+ * are on the fiber's own stack, and no exception leaves it. */
 static void switch_to(fiber *to)
 {
     fiber *from = E->running;
     if (to == from)
         return;
-    from->state = emu_now;
     E->running = to;
-    emu_now = to->state;
-#if defined(__SANITIZE_ADDRESS__)
-    static thread_local const void *main_stack;
-    static thread_local size_t main_bytes;
-    if (!main_stack) {
-        pthread_attr_t a;
-        void *base;
-        pthread_getattr_np(pthread_self(), &a);
-        pthread_attr_getstack(&a, &base, &main_bytes);
-        pthread_attr_destroy(&a);
-        main_stack = base;
-    }
-    bool home = to == &E->main;
-    __sanitizer_start_switch_fiber(from->done ? nullptr : &from->fake,
-                                   home ? main_stack : to->stack,
-                                   home ? main_bytes : STACK_BYTES);
-#endif
+    emu_now.thread = to->thread;
+    emu_now.lane = to->lane;
     switch_stacks(from, to);
-    finish_switch(from);
 }
 
 /* ---- scheduling --------------------------------------------------------- */
-
-static unsigned fiber_index(const fiber *f)
-{
-    return (unsigned)(f - E->fibers);
-}
 
 static fiber *next_in_warp(unsigned w)
 {
@@ -275,7 +250,6 @@ static void wait_at(const char *what)
 
 static void run_fiber(void)
 {
-    finish_switch(E->running);
     (*E->call)();
     fiber *f = E->running;
     f->copies.clear();
@@ -306,7 +280,8 @@ int emu_barrier(const char *file, int line, int kind, int value)
         E->barrier_kind = kind;
         E->barrier_sum = 0;
     } else if (E->barrier_line != line || E->barrier_kind != kind ||
-               strcmp(E->barrier_file, file) != 0) {
+               (E->barrier_file != file &&
+                strcmp(E->barrier_file, file) != 0)) {
         emu_die("it is at %s of %s:%d while others wait at %s:%d", names[kind],
                 file, line, E->barrier_file, E->barrier_line);
     }
@@ -332,7 +307,7 @@ static gathering *find_gathering(warp *w, uint32_t mask, const char *name)
     for (unsigned i = 0; i < w->used; i++) {
         gathering *g = &w->at[i];
         if (g->mask == mask) {
-            if (strcmp(g->name, name) != 0)
+            if (g->name != name && strcmp(g->name, name) != 0)
                 emu_die("it is at %s while lanes of its warp wait at %s", name,
                         g->name);
             return g;
@@ -374,7 +349,8 @@ void emu_collective(uint32_t mask, const char *name, emu_together finish,
     if (finish)
         finish(g->args);
     w->run |= mask;
-    *g = w->at[--w->used];
+    if (g != &w->at[--w->used])
+        *g = w->at[w->used];
 }
 
 /* ---- a launch ------------------------------------------------------------ */
@@ -413,17 +389,11 @@ static void run_block(dim3 block)
     E->waiting = 0;
     for (unsigned i = 0; i < E->threads; i++) {
         fiber *f = &E->fibers[i];
-        f->state = emu_now;
-        f->state.thread = { i % block.x, i / block.x % block.y,
-                            i / (block.x * block.y) };
-        f->state.lane = i % 32u;
+        f->thread = { i % block.x, i / block.x % block.y,
+                      i / (block.x * block.y) };
+        f->lane = i % 32u;
         f->at = nullptr;
         f->done = false;
-        f->fake = nullptr;
-#if defined(__SANITIZE_ADDRESS__)
-        /* The last frames of the previous thread never returned. */
-        ASAN_UNPOISON_MEMORY_REGION(f->stack + STACK_BYTES - 8192, 8192);
-#endif
         prepare_fiber(f, run_fiber);
     }
     for (unsigned w = 0; w * 32u < E->threads; w++) {
@@ -503,18 +473,14 @@ void emu_launch(const char *name, const void *function, dim3 grid, dim3 block,
 
 /* ---- asynchronous copies ------------------------------------------------- */
 
-void cu_async16(void *to, const void *from, uint32_t bytes)
+void emu_async16(void *to, const uint8_t bytes[16])
 {
-    if ((uintptr_t)to % 16u || (uintptr_t)from % 16u || bytes > 16u)
-        emu_die("cu_async16 of %u bytes from %p to %p, which 16 must divide",
-                bytes, from, to);
-    copy16 c = { to, { 0 } };
-    memcpy(c.bytes, from, bytes);
     if (E->eager) {
-        memcpy(to, c.bytes, 16);
+        memcpy(to, bytes, 16);
         return;
     }
-    memset(to, 0xff, 16);
+    copy16 c = { to, { 0 } };
+    memcpy(c.bytes, bytes, 16);
     E->running->copies.push_back(c);
 }
 

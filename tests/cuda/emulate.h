@@ -231,12 +231,71 @@ static inline void __threadfence_block(void)
 
 /* ---- tensor cores, asynchronous copies ----------------------------------- */
 
-void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);
-void cu_ldmatrix4(uint32_t r[4], const void *row);
-void cu_ldmatrix4_t(uint32_t r[4], const void *row);
-void cu_async16(void *to, const void *from, uint32_t bytes);
+/* What touches a kernel's memory is compiled with the kernel, for its sanitizer
+ * to see; the rest of the emulator is compiled without one. */
+
+struct emu_product {
+    float d[4];
+    uint32_t a[4];
+    uint32_t b[2];
+};
+
+struct emu_load {
+    uint32_t result[4];
+    alignas(16) uint16_t row[8];
+};
+
+void emu_multiply(void *const args[32]);
+void emu_load_matrices(void *const args[32]);
+void emu_load_transposed(void *const args[32]);
+void emu_async16(void *to, const uint8_t bytes[16]);
 void cu_async_commit(void);
 void emu_async_wait(int left);
+
+CU_FN void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emu_product p;
+    memcpy(p.d, d, sizeof(p.d));
+    memcpy(p.a, a, sizeof(p.a));
+    memcpy(p.b, b, sizeof(p.b));
+    emu_collective(0xffffffffu, "cu_mma_bf16", emu_multiply, &p);
+    memcpy(d, p.d, sizeof(p.d));
+}
+
+CU_FN void emu_loaded(uint32_t r[4], const void *row, const char *name,
+                      emu_together how)
+{
+    if ((uintptr_t)row % 16u)
+        emu_die("%s from %p, which must be a multiple of 16", name, row);
+    emu_load l;
+    memcpy(l.row, row, sizeof(l.row));
+    emu_collective(0xffffffffu, name, how, &l);
+    memcpy(r, l.result, sizeof(l.result));
+}
+
+CU_FN void cu_ldmatrix4(uint32_t r[4], const void *row)
+{
+    emu_loaded(r, row, "cu_ldmatrix4", emu_load_matrices);
+}
+
+CU_FN void cu_ldmatrix4_t(uint32_t r[4], const void *row)
+{
+    emu_loaded(r, row, "cu_ldmatrix4_t", emu_load_transposed);
+}
+
+CU_FN void cu_async16(void *to, const void *from, uint32_t bytes)
+{
+    uint8_t copy[16] = { 0 };
+    if ((uintptr_t)to % 16u || (uintptr_t)from % 16u || bytes > 16u)
+        emu_die("cu_async16 of %u bytes from %p to %p, which 16 must divide",
+                bytes, from, to);
+    if (bytes == 16u)
+        memcpy(copy, from, 16);
+    else
+        memcpy(copy, from, bytes);
+    memset(to, 0xff, 16);
+    emu_async16(to, copy);
+}
 
 template <int Left> static inline void cu_async_wait(void)
 {

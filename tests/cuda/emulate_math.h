@@ -12,6 +12,13 @@ double rsqrt(double) = delete;
 #define __logf(x) rejected_on_the_device(x)
 float __fdividef(float, float) = delete;
 
+/* libm's, without a call. */
+static inline float emu_larger(float a, float b)
+{
+    return b != b || a > b ? a : b;
+}
+#define fmaxf emu_larger
+
 template <typename To, typename From> static inline To emu_bits(From v)
 {
     static_assert(sizeof(To) == sizeof(From), "sizes differ");

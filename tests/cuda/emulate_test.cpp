@@ -4,6 +4,7 @@
  * mistakes of kernels.
  */
 #include "plugins/device-cuda/cu.h"
+#include "tests/cuda/mma_reference.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,117 @@ static void tensor_products_are_right(void)
                            cu_from_bf16(b[n * 16 + k]);
                 EXPECT(d[m * 8 + n] == sum);
             }
+        }
+    }
+}
+
+/* Each block multiplies matrices [16, 16] and [16, 8] of its own. */
+static __global__ void multiply(const uint16_t *a, const uint16_t *b, float *c)
+{
+    unsigned g = threadIdx.x / 4, t = threadIdx.x % 4 * 2;
+    uint32_t fa[4], fb[2];
+    float d[4];
+    a += blockIdx.x * 256;
+    b += blockIdx.x * 128;
+    c += blockIdx.x * 128;
+    for (unsigned r = 0; r < 4; r++) {
+        const uint16_t *x = a + (g + r % 2 * 8) * 16 + t + r / 2 * 8;
+        fa[r] = (uint32_t)x[0] | (uint32_t)x[1] << 16;
+        d[r] = c[(g + r / 2 * 8) * 8 + t + r % 2];
+    }
+    for (unsigned r = 0; r < 2; r++) {
+        const uint16_t *x = b + (t + r * 8) * 8 + g;
+        fb[r] = (uint32_t)x[0] | (uint32_t)x[8] << 16;
+    }
+    cu_mma_bf16(d, fa, fb);
+    for (unsigned r = 0; r < 4; r++)
+        c[(g + r / 2 * 8) * 8 + t + r % 2] = d[r];
+}
+
+static uint64_t random_state = 1;
+
+static uint32_t random_bits(void)
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 32);
+}
+
+/* How operands are made: exponents from `low` on, of `range` values, in every
+ * second one or in all. Significands are random or all ones. */
+struct operands {
+    const char *name;
+    uint32_t low_a, low_b, low_c, range;
+    bool sparse, ones, cancel;
+};
+
+static uint32_t random_float(const operands &o, uint32_t low)
+{
+    uint32_t u = random_bits();
+    if (o.sparse && u % 3 == 0)
+        return u & 0x80000000u;
+    uint32_t e = low + random_bits() % o.range;
+    e = e > 255 ? 255 : e;
+    return (u & 0x807fffffu) | e << 23 | (o.ones ? 0x7fffffu : 0u);
+}
+
+enum { TILES = 60 };
+
+static void fill_operands(const operands &o, uint16_t *a, uint16_t *b, float *c)
+{
+    for (unsigned i = 0; i < TILES * 256; i++)
+        a[i] = (uint16_t)(random_float(o, o.low_a) >> 16);
+    for (unsigned i = 0; i < TILES * 128; i++)
+        b[i] = (uint16_t)(random_float(o, o.low_b) >> 16);
+    for (unsigned i = 0; i < TILES * 128; i++)
+        c[i] = cu_float(random_float(o, o.low_c));
+    if (!o.cancel)
+        return;
+    /* Every second product is the negative of the one before it, but for the
+     * last bit of some. */
+    for (unsigned i = 0; i < TILES * 256; i += 2)
+        a[i + 1] = a[i] ^ (random_bits() % 8 == 0);
+    for (unsigned i = 0; i < TILES * 128; i++)
+        if (i / 8 % 2)
+            b[i] = b[i - 8] ^ 0x8000u;
+}
+
+static void tensor_products_are_those_of_the_model(void)
+{
+    static const operands cases[] = {
+        { "close exponents", 120, 120, 120, 14, false, false, false },
+        { "zeros", 120, 120, 127, 14, true, false, false },
+        { "far exponents", 0, 0, 0, 254, false, false, false },
+        { "far apart, zeros", 60, 60, 40, 134, true, false, false },
+        { "all bits set", 127, 127, 127, 1, false, true, false },
+        { "sums that cancel", 124, 124, 90, 6, false, false, true },
+        { "sums that cancel, small", 60, 61, 0, 6, true, false, true },
+        { "overflow", 187, 187, 250, 6, false, false, false },
+        { "overflow, all bits set", 189, 189, 253, 2, false, true, false },
+        { "denormal sums", 45, 55, 0, 20, false, false, false },
+        { "denormal factors", 0, 125, 0, 3, false, false, false },
+        { "vanishing products", 0, 0, 0, 2, true, false, false },
+        { "infinities", 240, 100, 100, 16, false, false, false },
+        { "any", 0, 0, 0, 256, true, false, false },
+    };
+    static uint16_t a[TILES * 256], b[TILES * 128];
+    static float c[TILES * 128], d[TILES * 128];
+    for (const operands &o : cases) {
+        fill_operands(o, a, b, c);
+        memcpy(d, c, sizeof(d));
+        CU_LAUNCH(multiply, TILES, 32, 0, nullptr, a, b, d);
+        for (unsigned i = 0; i < TILES * 128; i++) {
+            float x[16], y[16];
+            for (unsigned k = 0; k < 16; k++) {
+                x[k] = cu_from_bf16(a[i / 8 * 16 + k]);
+                y[k] = cu_from_bf16(b[i / 128 * 128 + k * 8 + i % 8]);
+            }
+            float want = mma_reference(x, y, c[i]);
+            if (cu_bits(want) == cu_bits(d[i]) ||
+                (want != want && d[i] != d[i]))
+                continue;
+            fprintf(stderr, "%s: output %u is %a, the model gives %a\n", o.name,
+                    i, (double)d[i], (double)want);
+            failures++;
         }
     }
 }
@@ -293,6 +405,7 @@ static void unwaited_copies_are_nan(void)
 int main(void)
 {
     tensor_products_are_right();
+    tensor_products_are_those_of_the_model();
     transposed_loads_are_right();
     shuffles_and_barriers_are_right();
     graphs_replay_their_calls();

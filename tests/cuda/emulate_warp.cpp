@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The warp-wide operations of the emulator: shuffles, votes, reductions and
- * tensor-core products.
+ * The warp-wide operations of the emulator but products: shuffles, votes,
+ * reductions and loads of matrices.
  */
 #include "emulate.h"
 
@@ -174,211 +174,32 @@ REDUCE(add, int, (unsigned)a + (unsigned)b)
 REDUCE(max, int, a < b ? b : a)
 REDUCE(min, int, a < b ? a : b)
 
-/* ---- tensor cores -------------------------------------------------------- */
+/* ---- matrices ------------------------------------------------------------ */
 
-struct product {
-    float *d;
-    const uint32_t *a;
-    const uint32_t *b;
-};
-
-/* Products are the innermost loop of all tests in bfloat16, which sanitizers
- * would make ten times as slow. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define INNERMOST                  \
-    __attribute__((optimize("O3"), \
-                   no_sanitize("address", "undefined", "thread")))
-#else
-#define INNERMOST
-#endif
-
-/* A 16 x 16 or 16 x 8 operand, taken apart. A zero has the exponent NONE. */
-enum { NONE = -100000 };
-
-template <unsigned ROWS, unsigned COLS> struct operand {
-    uint32_t m[ROWS][COLS]; /* significand, 8 bits */
-    int32_t e[ROWS][COLS];  /* exponent */
-    uint32_t minus[ROWS][COLS];
-    float value[ROWS][COLS];
-    bool finite;
-
-    INNERMOST void put(unsigned row, unsigned col, uint32_t half)
-    {
-        uint32_t e8 = half >> 7 & 0xffu;
-        uint32_t bits = (half & 0x7fu) | (e8 ? 0x80u : 0u);
-        m[row][col] = bits;
-        e[row][col] = bits ? (int32_t)(e8 ? e8 : 1u) - 127 : NONE;
-        minus[row][col] = half >> 15 & 1u;
-        value[row][col] = cu_float(half << 16);
-        finite = finite && e8 != 0xffu;
-    }
-};
-
-typedef operand<16, 16> left;
-typedef operand<16, 8> right;
-
-/* Cuts x 2^unit toward zero to fp32. */
-INNERMOST static float cut_to_float(int64_t x, int32_t unit)
+static emu_load *get_load(void *const args[32], unsigned lane)
 {
-    uint64_t magnitude = x < 0 ? 0 - (uint64_t)x : (uint64_t)x;
-    if (magnitude == 0)
-        return 0.0f;
-    int32_t last = 63 - __builtin_clzll(magnitude) + unit - 23;
-    last = last < -149 ? -149 : last;
-    int32_t cut = last - unit;
-    uint64_t kept = cut <= 0 ? magnitude << -cut : magnitude >> cut;
-    uint64_t bits = ((uint64_t)(last + 149) << 23) + kept;
-    bits = bits > 0x7f800000u ? 0x7f800000u : bits;
-    return cu_float((uint32_t)bits | (x < 0 ? 0x80000000u : 0u));
+    return static_cast<emu_load *>(args[lane]);
 }
 
-/* Adds sixteen products to each accumulator of a row as Hopper does
- * (docs/numerics.md): all are aligned to the largest exponent and cut toward
- * zero 25 bits below it, and so is their sum to fp32. Below its exponent a
- * product has 14 bits of its own, an accumulator 23. */
-enum { KEPT = 25, OF_PRODUCT = 14, OF_SUM = 23 };
-
-INNERMOST static void add_row(const left *a, const right *b, unsigned row,
-                              float c[8])
-{
-    int32_t top[8];
-    uint32_t sums[2][8] = {}; /* of positive and of negative terms */
-    for (unsigned n = 0; n < 8; n++)
-        top[n] = NONE;
-    for (unsigned k = 0; k < 16; k++)
-        for (unsigned n = 0; n < 8; n++) {
-            int32_t e = a->e[row][k] + b->e[k][n];
-            top[n] = e > top[n] ? e : top[n];
-        }
-    for (unsigned n = 0; n < 8; n++) {
-        uint32_t u = cu_bits(c[n]);
-        int32_t e8 = (int32_t)(u >> 23 & 0xffu);
-        uint32_t m = (u & 0x7fffffu) | (e8 ? 0x800000u : 0u);
-        int32_t e = (e8 ? e8 : 1) - 127;
-        top[n] = m && e > top[n] ? e : top[n];
-        int32_t down = top[n] - e - (KEPT - OF_SUM);
-        sums[u >> 31][n] = m == 0 || down > 31 ? 0
-                           : down <= 0         ? m << -down
-                                               : m >> down;
-    }
-    for (unsigned k = 0; k < 16; k++)
-        for (unsigned n = 0; n < 8; n++) {
-            int32_t down =
-                top[n] - a->e[row][k] - b->e[k][n] - (KEPT - OF_PRODUCT);
-            uint32_t m = a->m[row][k] * b->m[k][n];
-            uint32_t up = (uint32_t)(down < 0 ? -down : 0) & 31u;
-            uint32_t by = (uint32_t)(down > 31 ? 31 : down > 0 ? down : 0);
-            uint32_t x = m << up >> by;
-            uint32_t negative = a->minus[row][k] ^ b->minus[k][n];
-            sums[0][n] += negative ? 0 : x;
-            sums[1][n] += negative ? x : 0;
-        }
-    for (unsigned n = 0; n < 8; n++)
-        if (top[n] > NONE / 2)
-            c[n] = cut_to_float((int64_t)sums[0][n] - (int64_t)sums[1][n],
-                                top[n] - KEPT);
-}
-
-/* The same where a value is not finite. */
-static void add_infinite(const left *a, const right *b, unsigned row,
-                         float c[8])
-{
-    for (unsigned n = 0; n < 8; n++) {
-        double sum = c[n];
-        for (unsigned k = 0; k < 16; k++)
-            sum += (double)a->value[row][k] * (double)b->value[k][n];
-        c[n] = (float)sum;
-    }
-}
-
-INNERMOST static void finish_mma(void *const args[32])
-{
-    static thread_local left a;
-    static thread_local right b;
-    a.finite = b.finite = true;
-    float c[16][8];
-    EACH(i)
-    {
-        product *p = static_cast<product *>(args[i]);
-        unsigned g = i / 4, t = i % 4 * 2;
-        for (unsigned r = 0; r < 4; r++) {
-            a.put(g + r % 2 * 8, t + r / 2 * 8, p->a[r] & 0xffffu);
-            a.put(g + r % 2 * 8, t + r / 2 * 8 + 1, p->a[r] >> 16);
-            c[g + r / 2 * 8][t + r % 2] = p->d[r];
-        }
-        for (unsigned r = 0; r < 2; r++) {
-            b.put(t + r * 8, g, p->b[r] & 0xffffu);
-            b.put(t + r * 8 + 1, g, p->b[r] >> 16);
-        }
-    }
-    for (unsigned row = 0; row < 16; row++) {
-        bool finite = a.finite && b.finite;
-        for (unsigned n = 0; n < 8; n++)
-            finite = finite && isfinite(c[row][n]);
-        (finite ? add_row : add_infinite)(&a, &b, row, c[row]);
-    }
-    EACH(i)
-    {
-        product *p = static_cast<product *>(args[i]);
-        for (unsigned r = 0; r < 4; r++)
-            p->d[r] = c[i / 4 + r / 2 * 8][i % 4 * 2 + r % 2];
-    }
-}
-
-void cu_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-    product p = { d, a, b };
-    emu_collective(0xffffffffu, "cu_mma_bf16", finish_mma, &p);
-}
-
-struct load {
-    uint32_t *r;
-    const void *row;
-};
-
-static const uint16_t *get_matrix_row(void *const args[32], unsigned matrix,
-                                      unsigned row)
-{
-    return static_cast<const uint16_t *>(
-        static_cast<load *>(args[matrix * 8 + row])->row);
-}
-
-static void finish_load(void *const args[32])
+void emu_load_matrices(void *const args[32])
 {
     EACH(i)
     {
         for (unsigned m = 0; m < 4; m++)
-            memcpy(&static_cast<load *>(args[i])->r[m],
-                   get_matrix_row(args, m, i / 4) + i % 4 * 2, 4);
+            memcpy(&get_load(args, i)->result[m],
+                   get_load(args, m * 8 + i / 4)->row + i % 4 * 2, 4);
     }
 }
 
-static void finish_load_t(void *const args[32])
+void emu_load_transposed(void *const args[32])
 {
     EACH(i)
     {
-        for (unsigned m = 0; m < 4; m++)
-            static_cast<load *>(args[i])->r[m] =
-                (uint32_t)get_matrix_row(args, m, i % 4 * 2)[i / 4] |
-                (uint32_t)get_matrix_row(args, m, i % 4 * 2 + 1)[i / 4] << 16;
+        for (unsigned m = 0; m < 4; m++) {
+            unsigned row = m * 8 + i % 4 * 2;
+            get_load(args, i)->result[m] =
+                (uint32_t)get_load(args, row)->row[i / 4] |
+                (uint32_t)get_load(args, row + 1)->row[i / 4] << 16;
+        }
     }
-}
-
-static void load_matrices(uint32_t r[4], const void *row, const char *name,
-                          emu_together finish)
-{
-    if ((uintptr_t)row % 16u)
-        emu_die("%s from %p, which must be a multiple of 16", name, row);
-    load l = { r, row };
-    emu_collective(0xffffffffu, name, finish, &l);
-}
-
-void cu_ldmatrix4(uint32_t r[4], const void *row)
-{
-    load_matrices(r, row, "cu_ldmatrix4", finish_load);
-}
-
-void cu_ldmatrix4_t(uint32_t r[4], const void *row)
-{
-    load_matrices(r, row, "cu_ldmatrix4_t", finish_load_t);
 }

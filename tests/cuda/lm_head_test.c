@@ -164,7 +164,7 @@ static void a_vocabulary_may_begin_later(void **state)
 /* ---- bfloat16 ------------------------------------------------------------ */
 
 /* The logits of item i over rounded operands, scaled as the device does. */
-static double compute_ref_row(const lm_input *h, size_t i, double *z)
+REFERENCE static double compute_ref_row(const lm_input *h, size_t i, double *z)
 {
     double max = -INFINITY;
     double sum = 0;
@@ -188,7 +188,8 @@ static double *alloc_doubles(size_t n)
     return p;
 }
 
-static void check_narrow(const lm_input *h, const float *dh, const outputs *e)
+REFERENCE static void check_narrow(const lm_input *h, const float *dh,
+                                   const outputs *e)
 {
     double *z = alloc_doubles(h->vocab);
     double *dw = alloc_doubles(h->vocab * h->dim);

@@ -63,7 +63,7 @@ static inline uint16_t to_bf16(float x)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-static inline float round_to_bf16(float x)
+REFERENCE static inline float round_to_bf16(float x)
 {
     return from_bf16(to_bf16(x));
 }

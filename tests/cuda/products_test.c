@@ -71,19 +71,20 @@ static product_gemm make_gemm(const operands *o, int start)
     return g;
 }
 
-static float read_a(const operands *o, size_t m, size_t k)
+REFERENCE static float read_a(const operands *o, size_t m, size_t k)
 {
     return o->form == PRODUCT_TN ? o->a[k * o->a_cols + m]
                                  : o->a[m * o->a_cols + k];
 }
 
-static float read_b(const operands *o, size_t n, size_t k)
+REFERENCE static float read_b(const operands *o, size_t n, size_t k)
 {
     return o->form == PRODUCT_NT ? o->b[n * o->b_cols + k]
                                  : o->b[k * o->b_cols + n];
 }
 
-static float read_start(const operands *o, int start, size_t m, size_t n)
+REFERENCE static float read_start(const operands *o, int start, size_t m,
+                                  size_t n)
 {
     return start == FROM_C      ? o->c[m * o->c_row + n]
            : start == FROM_BIAS ? o->bias[n]
@@ -97,8 +98,9 @@ static const shape chain_shapes[] = {
     { 130, 129, 9 }, { 64, 200, 50 }, { 129, 256, 31 },
 };
 
-static void check_chain(const operands *o, int start, uint32_t live_m,
-                        uint32_t live_k, const float *y, const float *before)
+REFERENCE static void check_chain(const operands *o, int start, uint32_t live_m,
+                                  uint32_t live_k, const float *y,
+                                  const float *before)
 {
     for (size_t m = 0; m < o->s.m; m++)
         for (size_t n = 0; n < o->c_row; n++) {
@@ -213,7 +215,7 @@ static uint16_t *round_operands(float *x, size_t rows, size_t cols)
     return low;
 }
 
-static void check_near(const operands *o, int start, const float *y)
+REFERENCE static void check_near(const operands *o, int start, const float *y)
 {
     for (size_t m = 0; m < o->s.m; m++)
         for (size_t n = 0; n < o->c_row; n++) {
@@ -401,7 +403,8 @@ static void run_linear(cuda_device *d, const linear *l, const xray_weight *w,
     must(cuda_matmul(d, NULL, &op));
 }
 
-static void check_linear(const linear *l, uint32_t kind, const float *y)
+REFERENCE static void check_linear(const linear *l, uint32_t kind,
+                                   const float *y)
 {
     int nt = kind == XRAY_NT;
     size_t out = nt ? l->rows : l->cols;
@@ -496,9 +499,10 @@ static void run_matmul_grad(cuda_device *d, const linear *l, size_t first,
     must(cuda_matmul_grad(d, NULL, &op));
 }
 
-static void check_matmul_grad(const linear *l, const float *before,
-                              const float *dw, const float *bias_before,
-                              const float *dbias)
+REFERENCE static void check_matmul_grad(const linear *l, const float *before,
+                                        const float *dw,
+                                        const float *bias_before,
+                                        const float *dbias)
 {
     for (size_t n = 0; n < l->rows; n++) {
         float b = bias_before[n];

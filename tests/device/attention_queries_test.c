@@ -186,7 +186,8 @@ static void queries_have_the_bits_of_the_whole(void **state)
             if ((i + (size_t)d) % TEST_STEP)
                 continue;
             whole w = run_whole(&b.dev[d], forms[i]);
-            for (size_t c = 0; c < CUTS; c++) {
+            size_t first = (i + (size_t)d) / TEST_STEP % TEST_STEP;
+            for (size_t c = first; c < CUTS; c += TEST_STEP) {
                 part p = run_part(&b.dev[d], &w, cuts[c][0], cuts[c][1]);
                 check_part(&b.dev[d], &w, &p);
                 free_part(&p);

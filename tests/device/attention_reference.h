@@ -14,13 +14,14 @@ typedef struct query {
     size_t row, i, head;
 } query;
 
-static inline size_t first_visible_key(const query *q)
+REFERENCE static inline size_t first_visible_key(const query *q)
 {
     size_t w = q->r->f.window;
     return w && q->i + 1 > w ? q->i + 1 - w : 0;
 }
 
-static inline const float *key_vector(const query *q, size_t j, int part)
+REFERENCE static inline const float *key_vector(const query *q, size_t j,
+                                                int part)
 {
     const rows *r = q->r;
     size_t group = r->f.heads / r->f.kv_heads;
@@ -33,7 +34,8 @@ static inline const float *key_vector(const query *q, size_t j, int part)
 
 /* Computes the probabilities of the visible keys and returns the log-sum-exp.
  * `slope` is the derivative of the capped score. */
-static inline double ref_probs(const query *q, double *p, double *slope)
+REFERENCE static inline double ref_probs(const query *q, double *p,
+                                         double *slope)
 {
     double max = -INFINITY;
     double sum = 0;
@@ -61,7 +63,8 @@ static inline double ref_probs(const query *q, double *p, double *slope)
 }
 
 /* Compares o and the log-sum-exp of one query. */
-static inline void check_ref_query(const query *q, const float *o, float lse)
+REFERENCE static inline void check_ref_query(const query *q, const float *o,
+                                             float lse)
 {
     double p[REF_KEYS];
     double slope[REF_KEYS];
@@ -76,8 +79,8 @@ static inline void check_ref_query(const query *q, const float *o, float lse)
 }
 
 /* Adds one query's part to grad [tokens, stride]: dq, dk, dv side by side. */
-static inline void add_ref_query_grad(const query *q, const float *d_o,
-                                      double *grad)
+REFERENCE static inline void add_ref_query_grad(const query *q,
+                                                const float *d_o, double *grad)
 {
     const rows *r = q->r;
     double p[REF_KEYS];

@@ -58,7 +58,7 @@ static void ref_forward(const rows *r, const float *o, const float *lse)
 }
 
 /* The sum of d_o o over all queries, whose derivatives are the gradients. */
-static double ref_loss(const rows *r, const float *d_o)
+REFERENCE static double ref_loss(const rows *r, const float *d_o)
 {
     double p[REF_KEYS];
     double slope[REF_KEYS];

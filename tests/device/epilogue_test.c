@@ -155,7 +155,8 @@ static double activate(uint32_t act, double g)
 
 /* Output j of token t before the activation: in float64, and as the chain of
  * the contract. */
-static double sum_output(const product *p, size_t t, size_t j, float *chain)
+REFERENCE static double sum_output(const product *p, size_t t, size_t j,
+                                   float *chain)
 {
     float alpha = p->e.alpha == 0 ? 1.0f : p->e.alpha;
     const float *residual = p->e.residual == RESIDUAL_NONE ? NULL

@@ -23,7 +23,8 @@ static const lm_input shapes[] = {
 
 /* Log-probabilities of item i in double, and the slope of the softcap per
  * entry. */
-static void ref_logp(const lm_input *h, size_t i, double *logp, double *slope)
+REFERENCE static void ref_logp(const lm_input *h, size_t i, double *logp,
+                               double *slope)
 {
     double max = -INFINITY;
     double sum = 0;
@@ -48,7 +49,7 @@ static void ref_logp(const lm_input *h, size_t i, double *logp, double *slope)
         logp[v] -= max + log(sum);
 }
 
-static double ref_entropy(const double *logp, size_t n)
+REFERENCE static double ref_entropy(const double *logp, size_t n)
 {
     double e = 0;
     for (size_t v = 0; v < n; v++)
@@ -259,13 +260,14 @@ static xray_draw *make_draws(const lm_input *h)
 }
 
 /* Samples by definition, from the logits that the device returned. */
-static size_t ref_draw(const lm_input *h, const float *logits,
-                       const xray_draw *draw)
+REFERENCE static size_t ref_draw(const lm_input *h, const float *logits,
+                                 const xray_draw *draw)
 {
     double best = -INFINITY;
     size_t token = 0;
-    double *p = calloc(h->vocab, sizeof(*p));
+    double *p = calloc(2 * h->vocab, sizeof(*p));
     assert_non_null(p);
+    double *size = p + h->vocab; /* of the largest */
     double max = -INFINITY;
     for (size_t v = 0; v < h->vocab; v++) {
         p[v] = (double)logits[v] / (double)draw->temperature;
@@ -273,18 +275,17 @@ static size_t ref_draw(const lm_input *h, const float *logits,
     }
     double sum = 0;
     for (size_t v = 0; v < h->vocab; v++)
-        sum += exp(p[v] - max);
+        sum += size[v] = exp(p[v] - max);
     for (size_t v = 0; v < h->vocab; v++) {
         size_t above = 0;
         double mass = 0;
         for (size_t u = 0; u < h->vocab; u++)
             if (p[u] > p[v]) {
                 above++;
-                mass += exp(p[u] - max) / sum;
+                mass += size[u] / sum;
             }
         if ((draw->top_k && above >= (size_t)draw->top_k) ||
-            mass >= (double)draw->top_p ||
-            exp(p[v] - max) < (double)draw->min_p)
+            mass >= (double)draw->top_p || size[v] < (double)draw->min_p)
             continue;
         xray_philox_out r = xray_philox(draw->key, (uint32_t)(v / 4),
                                         draw->position, draw->sample, 0);

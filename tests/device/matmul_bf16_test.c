@@ -192,7 +192,7 @@ static float *find_outputs(const dev *d, const product *p, int narrow)
     return y;
 }
 
-static double sum_exactly(const product *p, size_t t, size_t j)
+REFERENCE static double sum_exactly(const product *p, size_t t, size_t j)
 {
     double alpha = p->e.alpha == 0 ? 1 : (double)p->e.alpha;
     double sum = p->e.bias ? (double)p->bias[j] : 0;

@@ -65,7 +65,7 @@ static void run_product(const dev *d, const product *p, const xray_weight *w,
     must(d->ops->matmul(d->self, NULL, &op));
 }
 
-static void check_product(const product *p, const float *y)
+REFERENCE static void check_product(const product *p, const float *y)
 {
     for (size_t t = 0; t < p->s.tokens; t++) {
         for (size_t j = 0; j < p->out; j++) {
@@ -326,8 +326,9 @@ static void run_matmul_grad(const dev *d, shape s, const float *dy,
     must(d->ops->matmul_grad(d->self, NULL, &op));
 }
 
-static void check_matmul_grad(shape s, const float *dy, const float *x,
-                              const float *start, const float *got)
+REFERENCE static void check_matmul_grad(shape s, const float *dy,
+                                        const float *x, const float *start,
+                                        const float *got)
 {
     for (size_t n = 0; n < s.rows; n++)
         for (size_t k = 0; k < s.cols; k++) {

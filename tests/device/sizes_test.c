@@ -6,6 +6,7 @@
 #include "tests/device/bench.h"
 
 enum { VOCAB = 90000 }; /* the largest */
+enum { TOKENS = TEST_STEP > 1 ? 1300 : 2500 };
 
 /* A device with its options, whose memory the host can access. */
 typedef struct kind {
@@ -30,8 +31,9 @@ static const cuda_config bfloat16 = { .precision = CUDA_BFLOAT16 };
 static size_t list_kinds(kind kinds[MOST_KINDS])
 {
     const xray_device_ops *cpu = device_ops();
-    kinds[0] = (kind){ "cpu", cpu, NULL, 1, 2500, VOCAB, 0, 0 };
-    kinds[1] = (kind){ "avx2", cpu, &narrow_cpu, 2, 2500, VOCAB, XRAY_BF16, 0 };
+    kinds[0] = (kind){ "cpu", cpu, NULL, 1, TOKENS, VOCAB, 0, 0 };
+    kinds[1] =
+        (kind){ "avx2", cpu, &narrow_cpu, 2, TOKENS, VOCAB, XRAY_BF16, 0 };
 #ifdef BENCH_CUDA
     const xray_device_ops *cuda =
         xray_plugin_query_device_cuda(XRAY_ABI)->components[0]->ops;

@@ -40,4 +40,6 @@ bash "$XRAY_SOURCE/bench/sync.sh" "$XRAY_BUILD" "$XRAY_SOURCE/examples/pairings"
 [ "$(grep -cE ' MB .* ms .* GB/s$' "$work/out.txt")" = 8 ] || { cat "$work/out.txt" >&2; exit 1; }
 "$XRAY_BUILD/bench-rewards" ffi 10 language=python "path=$XRAY_SOURCE/examples/rewards/gsm8k.py" workers=2 >"$work/out.txt"
 grep -q '^10 samples in ' "$work/out.txt"
+"$XRAY_BUILD/bench-scale" 3 lo >"$work/out.txt"
+grep -q '^a call to each: ' "$work/out.txt"
 echo "bench: ok"

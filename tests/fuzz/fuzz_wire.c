@@ -11,18 +11,18 @@
 #include "plugins/comm-tcp/tcp.h"
 #include "tests/fuzz/fuzz.h"
 
-static void read_calls(tcp_comm *comm, tcp_peer *peer)
+static void read_calls(mesh_comm *comm, mesh_peer *peer)
 {
-    char payload[TCP_PIECE];
+    char payload[MESH_PIECE];
     for (int turns = 0; peer->deaf != 2; turns++) {
         FUZZ_CHECK(turns < 100000);
-        if (tcp_next_frame(comm, peer)) {
-            const tcp_frame *f = &peer->frame;
-            FUZZ_CHECK(tcp_frame_is_valid(f) && f->kind != TCP_LEAVE);
-            FUZZ_CHECK(f->kind != TCP_DATA || f->bytes <= sizeof(payload));
-            tcp_line_take(peer, f->number % 2 ? payload : NULL, NULL);
+        if (mesh_next_frame(comm, peer)) {
+            const mesh_frame *f = &peer->frame;
+            FUZZ_CHECK(mesh_frame_is_valid(f) && f->kind != MESH_LEAVE);
+            FUZZ_CHECK(f->kind != MESH_DATA || f->bytes <= sizeof(payload));
+            mesh_line_take(peer, f->number % 2 ? payload : NULL, NULL);
         } else if (peer->to_left) {
-            (void)tcp_line_receive(peer);
+            (void)mesh_line_receive(peer);
         }
     }
     FUZZ_CHECK(atomic_load(&peer->fate));
@@ -39,7 +39,7 @@ static void read_hello(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static tcp_peer peers[2];
+    static mesh_peer peers[2];
     int ends[2];
     /* No more than the socket takes at once. */
     if (size < 1 || size > 100000)
@@ -48,14 +48,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_hello(data + 1, size - 1);
         return 0;
     }
-    tcp_comm comm = { .size = 2,
-                      .peers = peers,
-                      .lock = PTHREAD_MUTEX_INITIALIZER,
-                      .heard = PTHREAD_COND_INITIALIZER,
-                      .wake = eventfd(0, EFD_NONBLOCK) };
+    mesh_comm comm = { .size = 2,
+                       .peers = peers,
+                       .lock = PTHREAD_MUTEX_INITIALIZER,
+                       .heard = PTHREAD_COND_INITIALIZER,
+                       .wake = eventfd(0, EFD_NONBLOCK) };
+    tcp_line line = { .calls = -1 };
     memset(peers, 0, sizeof(peers));
+    peers[1].via = &tcp_transport;
+    peers[1].line = &line;
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    peers[1].calls = peers[1].notes = ends[0];
+    line.calls = line.notes = ends[0];
     FUZZ_CHECK(send(ends[1], data + 1, size - 1, 0) == (ssize_t)(size - 1));
     (void)close(ends[1]);
     if (data[0] % 3)
@@ -64,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_calls(&comm, &peers[1]);
     if (data[0] % 3 == 0)
         (void)close(ends[0]);
-    FUZZ_CHECK(data[0] % 3 == 0 || peers[1].notes == -1);
+    FUZZ_CHECK(data[0] % 3 == 0 || line.notes == -1);
     (void)close(comm.wake);
     free(comm.broken);
     free(peers[1].out);

@@ -99,8 +99,8 @@ static double central_difference(setting *s, const xm_param *param,
     return (loss[0] - loss[1]) / (2 * STEP);
 }
 
-/* Checks a random direction through all elements, then a few single elements.
- */
+/* Checks a random direction through all elements, then a few single elements;
+ * these not under a sanitizer, to which the reference alone shows nothing. */
 static void check_parameter(setting *s, const xm_param *param,
                             const float *grad)
 {
@@ -117,7 +117,7 @@ static void check_parameter(setting *s, const xm_param *param,
     assert_true(norm > 1e-3);
     check_near(sum, central_difference(s, param, direction), 2e-4 * norm,
                param->name);
-    for (uint64_t n = 0; n < 4; n++) {
+    for (uint64_t n = 0; n < 4 && TEST_STEP == 1; n++) {
         uint64_t at = (param->count - 1) * n / 3;
         memset(direction, 0, param->count * sizeof *direction);
         direction[at] = 1;

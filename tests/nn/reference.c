@@ -418,10 +418,11 @@ static reference_out compute_outputs(const reference *ref, const double *x,
     double mean = 0;
     for (uint32_t i = 0; i < c->vocab; i++) {
         z[i] = apply_softcap(z[i], c->logit_softcap) / temperature;
-        sum += exp(z[i]);
+        double e = exp(z[i]);
+        sum += e;
+        mean += e * z[i];
     }
-    for (uint32_t i = 0; i < c->vocab; i++)
-        mean += exp(z[i]) / sum * z[i];
+    mean /= sum;
     reference_out out = { .logp = z[target] - log(sum),
                           .entropy = log(sum) - mean };
     if (value)

@@ -22,9 +22,10 @@ function layer(path) {
     return "free" # tests, bench, examples
 }
 
-# The row of the table that holds for a part of the tree.
+# The row of the table that holds for a part of the tree: its own, or that of all
+# plugins.
 function row_of(part) {
-    return part ~ /^plugins\// ? "plugins/NAME" : part
+    return part ~ /^plugins\// && !(part in row_line) ? "plugins/NAME" : part
 }
 
 function may_include(from, to) {

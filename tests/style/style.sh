@@ -99,6 +99,7 @@ for pair in "core/base/a.c:core/config/config.h" "core/config/a.c:core/plugin/pl
   "model/nn/a.c:core/config/config.h" "model/rl/a.c:model/nn/decoder.h" \
   "core/rl/a.c:model/rl/ppo.h" "plugins/algo-x/a.c:core/plugin/plugin.h" \
   "plugins/algo-x/a.c:plugins/algo-y/y.h" "core/rl/a.c:plugins/algo-y/y.h" \
+  "plugins/mpi/a.c:plugins/algo-y/y.h" "plugins/mpi/a.c:model/hf/config.h" \
   "core/rl/a.c:core/ab/compare.h" "core/ab/a.c:core/cli/cli.h"; do
   sample "${pair%%:*}" "may not include" "$spdx
 #include \"${pair#*:}\""

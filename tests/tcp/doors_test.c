@@ -22,8 +22,9 @@
 /* Rank 0 of two ranks, which waits for rank 1. */
 typedef struct house {
     xray_host host;
-    tcp_comm comm;
-    tcp_peer peers[2];
+    mesh_comm comm;
+    mesh_peer peers[2];
+    tcp_line line;
     tcp_doors doors;
     uint8_t key[TCP_KEY];
     struct sockaddr_in at;
@@ -55,10 +56,11 @@ static void open_house(house *h, uint64_t ms)
     h->host = (xray_host){ .header = XRAY_HEADER(xray_host),
                            .host_data = h,
                            .log = keep_line_of_log };
-    h->comm = (tcp_comm){
-        .host = &h->host, .size = 2, .heartbeat = 3000000000u, .peers = h->peers
+    h->comm = (mesh_comm){
+        .host = &h->host, .size = 2, .silence = 3000000000u, .peers = h->peers
     };
-    h->peers[1].calls = h->peers[1].notes = -1;
+    h->line.calls = h->line.notes = -1;
+    h->peers[1].line = &h->line;
     h->at.sin_family = AF_INET;
     h->at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(tcp_random(h->key, sizeof(h->key)));
@@ -69,7 +71,7 @@ static void open_house(house *h, uint64_t ms)
     h->doors = (tcp_doors){ .comm = &h->comm,
                             .listener = fd,
                             .key = h->key,
-                            .until = tcp_clock() + ms * 1000000u };
+                            .until = mesh_clock() + ms * 1000000u };
     assert_int_equal(pthread_create(&h->thread, NULL, wait_at_door, h), 0);
 }
 
@@ -77,10 +79,10 @@ static void close_house(house *h)
 {
     (void)pthread_join(h->thread, NULL);
     (void)close(h->doors.listener);
-    if (h->peers[1].calls >= 0)
-        (void)close(h->peers[1].calls);
-    if (h->peers[1].notes >= 0)
-        (void)close(h->peers[1].notes);
+    if (h->line.calls >= 0)
+        (void)close(h->line.calls);
+    if (h->line.notes >= 0)
+        (void)close(h->line.notes);
 }
 
 static int knock(const house *h)
@@ -283,13 +285,13 @@ static void send_garbage(ranks_env *e, enum way way)
     ranks_meet(e);
     memset(junk, 0x55, sizeof(junk));
     if (e->rank == 1) {
-        tcp_comm *comm = e->comm_self;
-        tcp_peer *peer = &comm->peers[0];
+        mesh_comm *comm = e->comm_self;
+        tcp_line *line = comm->peers[0].line;
         (void)pthread_mutex_lock(&comm->lock);
         if (way == ON_RING)
-            CHECK(e, tcp_ring_write(peer, &part, 1) == sizeof(junk));
+            CHECK(e, tcp_ring_write(line, &part, 1) == sizeof(junk));
         else
-            send_bytes(way == ON_NOTES ? peer->notes : peer->calls, junk,
+            send_bytes(way == ON_NOTES ? line->notes : line->calls, junk,
                        sizeof(junk));
         (void)pthread_mutex_unlock(&comm->lock);
     }

@@ -7,6 +7,7 @@
  * none, the ranks are on one host and the lines are not tested.
  */
 #define _GNU_SOURCE
+#include "tests/comm/both.h"
 #include "tests/tcp/hosts.h"
 
 #include "tests/testing.h"
@@ -18,7 +19,6 @@
 #include "plugins/comm-tcp/tcp.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
-const xray_plugin *xray_plugin_query_comm_shm(uint32_t host_abi);
 const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
 
 #define SOON 6000 /* ms: the heartbeat of 1 s, and 5 s */
@@ -47,96 +47,6 @@ void ranks_parts(ranks_env *e)
     e->comm = xray_plugin_query_comm_tcp(XRAY_ABI)->components[0]->ops;
     e->comm_config = &config;
     hosts_enter(e);
-}
-
-/* ---- bits ---------------------------------------------------------------- */
-
-typedef struct both {
-    const xray_comm_ops *shm;
-    void *shm_self;
-    xray_comm_group *group; /* of comm-shm */
-    char *in;
-    char *tcp_out;
-    char *shm_out;
-    uint64_t bytes; /* of each */
-} both;
-
-static void fill_random(char *to, uint64_t bytes, uint32_t dtype, uint64_t seed)
-{
-    for (uint64_t i = 0; i < bytes / 4; i++) {
-        /* Finite numbers of many magnitudes, for both types. */
-        uint32_t word = (uint32_t)xray_mix64(seed, i) & 0x8fff8fffu;
-        word |= 0x38003800u;
-        memcpy(to + 4 * i, &word, 4);
-    }
-    (void)dtype;
-}
-
-static void compare_call(ranks_env *e, const both *b, uint32_t call,
-                         uint64_t count, uint32_t dtype)
-{
-    const xray_comm_ops *ops[2] = { e->comm, b->shm };
-    xray_comm_group *groups[2] = { e->world, b->group };
-    char *outs[2] = { b->tcp_out, b->shm_out };
-    for (uint32_t k = 0; k < 2; k++) {
-        const xray_comm_ops *c = ops[k];
-        memcpy(outs[k], b->in, b->bytes);
-        if (call == XRAY_COMM_ALL_REDUCE)
-            CHECK_OK(e, c->all_reduce(groups[k], NULL, outs[k], count, dtype));
-        else if (call == XRAY_COMM_ALL_REDUCE_MAX)
-            CHECK_OK(e,
-                     c->all_reduce_max(groups[k], NULL, outs[k], count, dtype));
-        else if (call == XRAY_COMM_BROADCAST)
-            CHECK_OK(e, c->broadcast(groups[k], NULL, outs[k], b->bytes,
-                                     (uint32_t)(count % e->size)));
-        else if (call == XRAY_COMM_REDUCE_SCATTER)
-            CHECK_OK(e, c->reduce_scatter(groups[k], NULL, b->in, outs[k],
-                                          count, dtype));
-        else
-            CHECK_OK(e, c->all_gather(groups[k], NULL, b->in, outs[k], count,
-                                      dtype));
-    }
-    CHECK(e, memcmp(b->tcp_out, b->shm_out, b->bytes) == 0);
-}
-
-static both begin_both(ranks_env *e)
-{
-    uint32_t ranks[MOST_RANKS];
-    both b = { .shm =
-                   xray_plugin_query_comm_shm(XRAY_ABI)->components[0]->ops };
-    xray_comm_setup setup = ranks_setup(e, 60000);
-    CHECK_OK(e, b.shm->create(&setup, NULL, &b.shm_self));
-    for (uint32_t r = 0; r < e->size; r++)
-        ranks[r] = r;
-    CHECK_OK(e, b.shm->group(b.shm_self, ranks, e->size, &b.group));
-    return b;
-}
-
-static void compare_with_shm(ranks_env *e)
-{
-    static const uint64_t counts[] = { 1, 33, 8193, 70001, 300007 };
-    static const uint32_t calls[] = { XRAY_COMM_ALL_REDUCE,
-                                      XRAY_COMM_REDUCE_SCATTER,
-                                      XRAY_COMM_ALL_GATHER };
-    both b = begin_both(e);
-    for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
-        b.bytes = (counts[i] * 4 * e->size + 3) / 4 * 4;
-        b.in = ranks_alloc(e, b.bytes);
-        b.tcp_out = ranks_alloc(e, b.bytes);
-        b.shm_out = ranks_alloc(e, b.bytes);
-        for (uint32_t k = 0; k < 6; k++) {
-            uint32_t dtype = k % 2 ? XRAY_BF16 : XRAY_F32;
-            fill_random(b.in, b.bytes, dtype, 10 * i + e->rank);
-            ranks_sleep_ms(xray_mix64(i * 6 + k, e->rank) % 3);
-            compare_call(e, &b, calls[k / 2], counts[i], dtype);
-        }
-        compare_call(e, &b, XRAY_COMM_ALL_REDUCE_MAX, counts[i], XRAY_BF16);
-        compare_call(e, &b, XRAY_COMM_BROADCAST, counts[i], XRAY_BF16);
-        e->dev->free(e->dev_self, b.in);
-        e->dev->free(e->dev_self, b.tcp_out);
-        e->dev->free(e->dev_self, b.shm_out);
-    }
-    b.shm->destroy(b.shm_self);
 }
 
 /* ---- bytes between hosts --------------------------------------------------
@@ -186,22 +96,22 @@ static void count_crossing(ranks_env *e, both *b, const struct crossing *c)
     uint32_t host = c->places[e->rank] == 'b';
     uint64_t count = c->dtype == XRAY_F32 ? CROSSING : 2 * CROSSING;
     uint64_t expected = b->bytes / e->size * c->sends[host];
-    fill_random(b->in, b->bytes, c->dtype, e->rank);
-    memcpy(b->tcp_out, b->in, b->bytes);
+    both_fill(b->in, b->bytes, e->rank);
+    memcpy(b->own_out, b->in, b->bytes);
     CHECK_OK(e, ranks_barrier(e, e->world));
     ranks_meet(e);
     uint64_t wire = read_sent(e, "wire");
     uint64_t loop = read_sent(e, "lo");
     ranks_meet(e);
     CHECK_OK(e,
-             e->comm->all_reduce(e->world, NULL, b->tcp_out, count, c->dtype));
+             e->comm->all_reduce(e->world, NULL, b->own_out, count, c->dtype));
     ranks_meet(e);
     wire = read_sent(e, "wire") - wire;
     loop = read_sent(e, "lo") - loop;
     memcpy(b->shm_out, b->in, b->bytes);
     CHECK_OK(e,
              b->shm->all_reduce(b->group, NULL, b->shm_out, count, c->dtype));
-    CHECK(e, memcmp(b->tcp_out, b->shm_out, b->bytes) == 0);
+    CHECK(e, memcmp(b->own_out, b->shm_out, b->bytes) == 0);
     /* Headers, acknowledgements and what is sent again come on top. */
     if (wire < expected || wire > expected + expected / 10 ||
         loop > b->bytes / 10)
@@ -217,11 +127,11 @@ static void count_crossing(ranks_env *e, both *b, const struct crossing *c)
 static void cross_once(ranks_env *e)
 {
     const char *places = getenv("XRAY_TEST_PLACES");
-    both b = begin_both(e);
+    both b = both_begin(e);
     CHECK(e, places != NULL);
     b.bytes = CROSSING * sizeof(float);
     b.in = ranks_alloc(e, b.bytes);
-    b.tcp_out = ranks_alloc(e, b.bytes);
+    b.own_out = ranks_alloc(e, b.bytes);
     b.shm_out = ranks_alloc(e, b.bytes);
     for (size_t i = 0; i < sizeof(crossings) / sizeof(*crossings); i++)
         if (strcmp(crossings[i].places, places) == 0)
@@ -334,11 +244,11 @@ static void go_through_losses(ranks_env *e)
         CHECK(e, hosts_tc('a', "qdisc add dev wire root netem loss 2% delay "
                                "3ms 2ms"));
     ranks_meet(e);
-    compare_with_shm(e);
+    both_compare(e);
 }
 
 const scenario ranks_scenarios[] = {
-    { "bits", compare_with_shm, 60000 },
+    { "bits", both_compare, 60000 },
     { "crossing", cross_once, 60000 },
     { "cut", cut_line, 60000 },
     { "cut_in_work", cut_line_in_work, 60000 },

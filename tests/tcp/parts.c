@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks of comm-tcp on the cpu device.
+ * Ranks of comm-tcp, or of another comm that shares no memory, on the cpu
+ * device.
  */
 #include <pthread.h>
 
 #include "tests/comm/ranks.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
-const xray_plugin *xray_plugin_query_comm_tcp(uint32_t host_abi);
+#ifndef RANKS_COMM
+#define RANKS_COMM xray_plugin_query_comm_tcp
+#endif
+const xray_plugin *RANKS_COMM(uint32_t host_abi);
 
 static xray_device_ops device;
 
@@ -37,7 +41,7 @@ void ranks_parts(ranks_env *e)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, fill_device_ops);
     e->dev = &device;
-    e->comm = xray_plugin_query_comm_tcp(XRAY_ABI)->components[0]->ops;
+    e->comm = RANKS_COMM(XRAY_ABI)->components[0]->ops;
     e->sends_copies = 1;
     e->brief = 1;
     e->serves = "cpu";

@@ -8,39 +8,39 @@
  */
 #include <string.h>
 
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
 typedef struct half {
-    tcp_channel *channel;
-    tcp_peer *peer;
+    mesh_channel *channel;
+    mesh_peer *peer;
     uint32_t rank; /* of the peer */
     uint32_t sends;
-    tcp_segment segment;
-    tcp_run_of_bytes run;
+    mesh_segment segment;
+    mesh_run_of_bytes run;
     uint32_t matched; /* the peer has come to its half */
     uint32_t thanked; /* the receiver has said, or this rank, that all came */
 } half;
 
 typedef struct messages {
-    const tcp_call *call;
+    const mesh_call *call;
     half halves[2];
     uint32_t count;
-    tcp_wait wait;
+    mesh_wait wait;
 } messages;
 
 static int is_finished(const half *h)
 {
-    return h->thanked && (h->sends || tcp_line_is_idle(h->peer));
+    return h->thanked && (h->sends || mesh_line_is_idle(h->peer));
 }
 
-static tcp_frame make_frame(const half *h, uint32_t kind)
+static mesh_frame make_frame(const half *h, uint32_t kind)
 {
-    const tcp_call call = { .call = h->sends ? XRAY_COMM_SEND : XRAY_COMM_RECV,
-                            .root = h->rank,
-                            .bytes = h->segment.bytes,
-                            .call_bytes = h->segment.bytes,
-                            .extra = h->channel->comm->mine.calls };
-    return tcp_frame_of(h->channel, &call, kind);
+    const mesh_call call = { .call = h->sends ? XRAY_COMM_SEND : XRAY_COMM_RECV,
+                             .root = h->rank,
+                             .bytes = h->segment.bytes,
+                             .call_bytes = h->segment.bytes,
+                             .extra = h->channel->comm->mine.calls };
+    return mesh_frame_of(h->channel, &call, kind);
 }
 
 /* Puts what the half has to send next. Returns 0 if it is nothing. */
@@ -49,43 +49,43 @@ static int put_next(half *h)
     if (h->peer->payload_left || !h->matched || h->thanked)
         return 0;
     if (!h->sends) {
-        tcp_frame done = make_frame(h, TCP_DONE);
+        mesh_frame done = make_frame(h, MESH_DONE);
         if (h->run.done < h->run.total)
             return 0;
         h->thanked = 1;
-        return tcp_line_put(h->peer, &done);
+        return mesh_line_put(h->peer, &done);
     }
     uint64_t n = h->run.total - h->run.done;
-    tcp_frame data = make_frame(h, TCP_DATA);
+    mesh_frame data = make_frame(h, MESH_DATA);
     if (!n)
         return 0;
-    data.bytes = n < TCP_PIECE ? n : TCP_PIECE;
-    if (!tcp_line_put(h->peer, &data))
+    data.bytes = n < MESH_PIECE ? n : MESH_PIECE;
+    if (!mesh_line_put(h->peer, &data))
         return 0;
     h->peer->payload = h->segment.at + h->run.done;
     h->peer->payload_left = data.bytes;
-    tcp_run_advance(&h->run, data.bytes);
+    mesh_run_advance(&h->run, data.bytes);
     return 1;
 }
 
 /* Looks for the peer's half among its offers. Returns 1 after progress, or
- * -TCP_DIFFERENT. */
+ * -MESH_DIFFERENT. */
 static int match_half(messages *m, half *h)
 {
     uint32_t want = h->sends ? XRAY_COMM_RECV : XRAY_COMM_SEND;
-    tcp_offer_seen *o = tcp_find_offer(h->peer, h->channel->key, want);
+    mesh_offer_seen *o = mesh_find_offer(h->peer, h->channel->key, want);
     if (o) {
         if (o->frame.number != h->channel->calls + 1 ||
             o->frame.bytes != h->segment.bytes)
-            return tcp_differs(h->channel->comm, h->peer, &o->frame);
+            return mesh_differs(h->channel->comm, h->peer, &o->frame);
         o->used = 0;
         h->matched = 1;
         return 1;
     }
     /* Only in an exchange with this rank alone does it come to another half
      * while this one waits. */
-    for (uint32_t i = 0; i < TCP_OFFERS; i++) {
-        const tcp_frame *f = &h->peer->offers[i].frame;
+    for (uint32_t i = 0; i < MESH_OFFERS; i++) {
+        const mesh_frame *f = &h->peer->offers[i].frame;
         int ours = 0;
         if (!h->peer->offers[i].used || f->half)
             continue;
@@ -93,38 +93,38 @@ static int match_half(messages *m, half *h)
             ours |= f->channel == m->halves[k].channel->key &&
                     (f->call == XRAY_COMM_RECV) == (m->halves[k].sends != 0);
         if (!ours)
-            return tcp_differs(h->channel->comm, h->peer, f);
+            return mesh_differs(h->channel->comm, h->peer, f);
     }
     return 0;
 }
 
 /* Takes a frame that is data or thanks. The offers before it may have come with
  * it. */
-static int take_frame(messages *m, tcp_peer *peer)
+static int take_frame(messages *m, mesh_peer *peer)
 {
-    const tcp_frame *f = &peer->frame;
+    const mesh_frame *f = &peer->frame;
     for (uint32_t k = 0; k < m->count; k++) {
         half *h = &m->halves[k];
         if (h->peer == peer && !h->matched && match_half(m, h) < 0)
-            return -(int)TCP_DIFFERENT;
+            return -(int)MESH_DIFFERENT;
     }
     for (uint32_t k = 0; k < m->count; k++) {
         half *h = &m->halves[k];
         if (h->peer != peer || f->channel != h->channel->key ||
             f->number != h->channel->calls + 1)
             continue;
-        if (h->sends && f->kind == TCP_DONE && h->run.done == h->run.total) {
+        if (h->sends && f->kind == MESH_DONE && h->run.done == h->run.total) {
             h->thanked = 1;
             peer->parked = 0;
             return 1;
         }
-        if (!h->sends && f->kind == TCP_DATA && h->matched &&
+        if (!h->sends && f->kind == MESH_DATA && h->matched &&
             f->bytes <= h->run.total - h->run.done) {
-            tcp_line_take(peer, h->segment.at + h->run.done, &h->run);
+            mesh_line_take(peer, h->segment.at + h->run.done, &h->run);
             return 1;
         }
     }
-    return tcp_differs(m->wait.comm, peer, f);
+    return mesh_differs(m->wait.comm, peer, f);
 }
 
 static int is_needed(const half *h)
@@ -135,14 +135,14 @@ static int is_needed(const half *h)
 /* Returns 1 after progress, 0, or a cause as a negative number. */
 static int receive_half(messages *m, half *h)
 {
-    tcp_comm *comm = h->channel->comm;
+    mesh_comm *comm = h->channel->comm;
     int went_on = 0;
     while (is_needed(h)) {
         if (h->peer->to_left) {
-            if (!tcp_line_receive(h->peer))
+            if (!mesh_line_receive(h->peer))
                 return went_on;
         } else {
-            int got = tcp_next_frame(comm, h->peer);
+            int got = mesh_next_frame(comm, h->peer);
             if (!got && h->matched)
                 return went_on;
             got = got ? take_frame(m, h->peer) : match_half(m, h);
@@ -164,12 +164,12 @@ static int move_half(messages *m, half *h, uint32_t *out_origin)
         went_on |= got;
     }
     while (put_next(h)) {
-        tcp_line_send(h->peer);
+        mesh_line_send(h->peer);
         went_on = 1;
     }
-    if (!tcp_line_is_idle(h->peer)) {
+    if (!mesh_line_is_idle(h->peer)) {
         uint64_t left = h->peer->payload_left;
-        tcp_line_send(h->peer);
+        mesh_line_send(h->peer);
         went_on |= left != h->peer->payload_left;
     }
     int got = receive_half(m, h);
@@ -177,7 +177,7 @@ static int move_half(messages *m, half *h, uint32_t *out_origin)
         return got;
     if (got)
         h->peer->stopped_since = 0;
-    uint32_t fate = is_needed(h) ? tcp_fate_of(h->peer) : 0;
+    uint32_t fate = is_needed(h) ? mesh_fate_of(h->peer) : 0;
     if (fate) {
         *out_origin = h->rank;
         return -(int)fate;
@@ -197,20 +197,20 @@ static int all_are_finished(const messages *m)
 static xray_status fail_messages(messages *m, uint32_t which, uint32_t cause,
                                  uint32_t origin)
 {
-    tcp_channel *channel = m->halves[which].channel;
+    mesh_channel *channel = m->halves[which].channel;
     for (uint32_t k = 0; k < m->count; k++)
         if (k != which)
-            tcp_break_quietly(m->halves[k].channel, cause, origin);
-    return tcp_break(channel, m->call, cause, origin);
+            mesh_break_quietly(m->halves[k].channel, cause, origin);
+    return mesh_break(channel, m->call, cause, origin);
 }
 
 static xray_status run_messages(messages *m)
 {
-    tcp_comm *comm = m->wait.comm;
+    mesh_comm *comm = m->wait.comm;
     uint32_t origin = comm->rank;
     while (!all_are_finished(m)) {
         uint32_t at = 0;
-        int went_on = -(int)tcp_find_cause(&m->wait, &origin);
+        int went_on = -(int)mesh_find_cause(&m->wait, &origin);
         for (uint32_t k = 0; went_on >= 0 && k < m->count; k++) {
             int moved = move_half(m, &m->halves[k], &origin);
             at = moved < 0 ? k : at;
@@ -221,18 +221,18 @@ static xray_status run_messages(messages *m)
         if (went_on < 0)
             return fail_messages(m, at, (uint32_t)-went_on, origin);
         if (went_on) {
-            tcp_wait_went_on(&m->wait);
+            mesh_wait_went_on(&m->wait);
             continue;
         }
         for (uint32_t k = 0; k < m->count; k++)
-            tcp_wait_for(&m->wait, m->halves[k].peer,
-                         is_needed(&m->halves[k]) &&
-                             !m->halves[k].peer->parked);
-        tcp_wait_sleep(&m->wait);
+            mesh_wait_for(&m->wait, m->halves[k].peer,
+                          is_needed(&m->halves[k]) &&
+                              !m->halves[k].peer->parked);
+        mesh_wait_sleep(&m->wait);
     }
     for (uint32_t k = 0; k < m->count; k++)
         m->halves[k].channel->calls++;
-    tcp_trace_state(comm, TCP_OUTSIDE);
+    mesh_trace_state(comm, MESH_OUTSIDE);
     return XRAY_OK;
 }
 
@@ -241,39 +241,39 @@ static xray_status run_messages(messages *m)
 static xray_status check_channels(messages *m)
 {
     for (uint32_t k = 0; k < m->count; k++) {
-        tcp_channel *c = m->halves[k].channel;
-        tcp_broken broken = { .cause = c->broken_cause };
-        int found = tcp_is_broken(c->comm, c->key, c->calls + 1, &broken);
+        mesh_channel *c = m->halves[k].channel;
+        mesh_broken broken = { .cause = c->broken_cause };
+        int found = mesh_is_broken(c->comm, c->key, c->calls + 1, &broken);
         if (!c->broken && !found)
             continue;
         for (uint32_t i = 0; i < m->count; i++)
             if (i != k)
-                tcp_break_quietly(m->halves[i].channel, broken.cause,
-                                  broken.origin);
-        return c->broken ? tcp_report_again(c)
-                         : tcp_report(c, m->call, broken.cause, broken.origin);
+                mesh_break_quietly(m->halves[i].channel, broken.cause,
+                                   broken.origin);
+        return c->broken ? mesh_report_again(c)
+                         : mesh_report(c, m->call, broken.cause, broken.origin);
     }
     return XRAY_OK;
 }
 
 static xray_status begin_messages(messages *m)
 {
-    tcp_comm *comm = m->wait.comm;
+    mesh_comm *comm = m->wait.comm;
     uint32_t same = m->count == 2 && m->halves[0].peer == m->halves[1].peer;
     for (uint32_t k = 0; k < m->count; k++) {
         half *h = &m->halves[k];
-        tcp_frame frame = make_frame(h, TCP_OFFER);
+        mesh_frame frame = make_frame(h, MESH_OFFER);
         frame.half = same;
-        h->run = (tcp_run_of_bytes){ .segments = &h->segment,
-                                     .count = 1,
-                                     .total = h->segment.bytes };
-        if (!tcp_line_put(h->peer, &frame))
-            return fail_messages(m, k, TCP_FAILED, comm->rank);
+        h->run = (mesh_run_of_bytes){ .segments = &h->segment,
+                                      .count = 1,
+                                      .total = h->segment.bytes };
+        if (!mesh_line_put(h->peer, &frame))
+            return fail_messages(m, k, MESH_FAILED, comm->rank);
     }
     return run_messages(m);
 }
 
-static half make_half(xray_comm_group *group, tcp_channel *channel,
+static half make_half(xray_comm_group *group, mesh_channel *channel,
                       uint32_t index, uint32_t sends)
 {
     uint32_t rank = group->ranks[index];
@@ -283,15 +283,15 @@ static half make_half(xray_comm_group *group, tcp_channel *channel,
                    .sends = sends };
 }
 
-xray_status tcp_messages(xray_comm_group *group, const tcp_call *call,
-                         const xray_comm_exchange *x)
+xray_status mesh_messages(xray_comm_group *group, const mesh_call *call,
+                          const xray_comm_exchange *x)
 {
     messages m = { .call = call, .wait = { .comm = group->all.comm } };
     const char *where = xr_collective_name(call->call);
-    tcp_channel *channel = NULL;
+    mesh_channel *channel = NULL;
     xray_status status = XRAY_OK;
     if (call->call != XRAY_COMM_RECV) {
-        status = tcp_message_channel(group, where, x->to, 1, &channel);
+        status = mesh_message_channel(group, where, x->to, 1, &channel);
         if (status != XRAY_OK)
             return status;
         half *h = &m.halves[m.count++];
@@ -300,12 +300,12 @@ xray_status tcp_messages(xray_comm_group *group, const tcp_call *call,
         memcpy(&h->segment.at, &x->in, sizeof(h->segment.at));
     }
     if (call->call != XRAY_COMM_SEND) {
-        status = tcp_message_channel(group, where, x->from, 0, &channel);
+        status = mesh_message_channel(group, where, x->from, 0, &channel);
         if (status != XRAY_OK)
             return status;
         half *h = &m.halves[m.count++];
         *h = make_half(group, channel, x->from, 0);
-        h->segment = (tcp_segment){ x->out, x->out_bytes };
+        h->segment = (mesh_segment){ x->out, x->out_bytes };
     }
     for (uint32_t k = 0; k < m.count; k++) {
         m.wait.channels[k] = m.halves[k].channel;
@@ -315,6 +315,6 @@ xray_status tcp_messages(xray_comm_group *group, const tcp_call *call,
     status = check_channels(&m);
     if (status != XRAY_OK)
         return status;
-    tcp_trace_begin(m.halves[0].channel, call);
+    mesh_trace_begin(m.halves[0].channel, call);
     return begin_messages(&m);
 }

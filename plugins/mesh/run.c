@@ -6,9 +6,8 @@
  * all bytes have come and gone.
  */
 #include <string.h>
-#include <unistd.h>
 
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
 #define SLICE 10000000u /* ns between looks at what no line tells */
 #define SLICE_MS 10
@@ -16,82 +15,68 @@
 #define AHEAD \
     2u /* pieces for the sums of other hosts before those of one's own */
 
-_Static_assert(AHEAD < TCP_WINDOW, "what is ahead of a sum has room");
+_Static_assert(AHEAD < MESH_WINDOW, "what is ahead of a sum has room");
 
 /* ---- waiting ------------------------------------------------------------ */
 
-uint32_t tcp_fate_of(tcp_peer *peer)
+uint32_t mesh_fate_of(mesh_peer *peer)
 {
     uint32_t fate = atomic_load(&peer->fate);
     /* All that a rank sent before it ended is still in its line, at whose end
      * the line is marked as well. */
-    if (fate == TCP_DEAD || fate == TCP_LEFT)
+    if (fate == MESH_DEAD || fate == MESH_LEFT)
         return peer->deaf == 2 ? fate : 0;
     /* The note of a rank that was told to stop may overtake what it sent for
      * this call. */
-    if (fate != TCP_ABORTED)
+    if (fate != MESH_ABORTED)
         return fate;
     if (!peer->stopped_since)
-        peer->stopped_since = tcp_clock();
-    return tcp_clock() - peer->stopped_since >= OVERTAKES ? fate : 0;
+        peer->stopped_since = mesh_clock();
+    return mesh_clock() - peer->stopped_since >= OVERTAKES ? fate : 0;
 }
 
-void tcp_wait_went_on(tcp_wait *wait)
+void mesh_wait_went_on(mesh_wait *wait)
 {
     wait->since = 0;
+    wait->slept = 0;
 }
 
-uint32_t tcp_find_cause(tcp_wait *wait, uint32_t *out_origin)
+uint32_t mesh_find_cause(mesh_wait *wait, uint32_t *out_origin)
 {
-    tcp_comm *comm = wait->comm;
-    uint64_t now = tcp_clock();
-    tcp_broken broken;
+    mesh_comm *comm = wait->comm;
+    uint64_t now = mesh_clock();
+    mesh_broken broken;
     *out_origin = comm->rank;
     for (uint32_t i = 0; i < 2; i++) {
-        const tcp_channel *c = wait->channels[i];
-        if (c && tcp_is_broken(comm, c->key, c->calls + 1, &broken)) {
+        const mesh_channel *c = wait->channels[i];
+        if (c && mesh_is_broken(comm, c->key, c->calls + 1, &broken)) {
             *out_origin = broken.origin;
             return broken.cause;
         }
     }
     if (atomic_load(&comm->aborted))
-        return TCP_ABORTED;
+        return MESH_ABORTED;
     if (!wait->since)
         wait->since = now;
     if (now - wait->looked >= SLICE) {
         wait->looked = now;
         if (xr_stop_check(comm->stop, NULL) != XRAY_OK)
-            return TCP_CANCELED;
+            return MESH_CANCELED;
     }
-    return comm->timeout && now - wait->since >= comm->timeout ? TCP_LATE : 0;
+    return comm->timeout && now - wait->since >= comm->timeout ? MESH_LATE : 0;
 }
 
-void tcp_wait_for(tcp_wait *wait, tcp_peer *peer, int reads)
+void mesh_wait_for(mesh_wait *wait, mesh_peer *peer, int reads)
 {
-    int writes = !tcp_line_is_idle(peer);
-    short events = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
-    if (peer->deaf == 2 || (!reads && !writes))
-        return;
-    if (peer->ring_in) {
-        if (peer->hung || !tcp_ring_may_sleep(peer, reads, writes))
-            wait->ready = 1;
-        events = POLLIN;
-    }
-    wait->peers[wait->count] = peer;
-    wait->fds[wait->count++] =
-        (struct pollfd){ peer->hung ? -1 : peer->calls, events, 0 };
+    int writes = !mesh_line_is_idle(peer);
+    if (peer->deaf != 2 && (reads || writes))
+        peer->via->wait_for(wait, peer, reads, writes);
 }
 
-void tcp_wait_sleep(tcp_wait *wait)
+void mesh_wait_sleep(mesh_wait *wait)
 {
-    uint64_t news;
-    wait->fds[wait->count++] = (struct pollfd){ wait->comm->wake, POLLIN, 0 };
-    (void)poll(wait->fds, wait->count, wait->ready ? 0 : SLICE_MS);
-    if (wait->fds[wait->count - 1].revents)
-        (void)!read(wait->comm->wake, &news, sizeof(news));
-    for (uint32_t i = 0; i + 1 < wait->count; i++)
-        if (wait->peers[i]->ring_in && wait->fds[i].revents)
-            tcp_ring_wake(wait->peers[i]);
+    wait->comm->via->sleep(wait, SLICE_MS);
+    wait->slept++;
     wait->count = 0;
     wait->ready = 0;
 }
@@ -100,13 +85,13 @@ void tcp_wait_sleep(tcp_wait *wait)
 
 typedef struct running {
     xray_comm_group *group;
-    const tcp_call *call;
-    tcp_sums sums;
-    tcp_wait wait;
+    const mesh_call *call;
+    mesh_sums sums;
+    mesh_wait wait;
     uint32_t all_arrived;
 } running;
 
-static int is_complete(const tcp_run_of_bytes *run)
+static int is_complete(const mesh_run_of_bytes *run)
 {
     return run->done == run->total;
 }
@@ -116,12 +101,12 @@ static int is_complete(const tcp_run_of_bytes *run)
  * receives. */
 static uint64_t count_ready(const running *r, uint32_t index, uint32_t lane)
 {
-    const tcp_flow *flow = &r->group->flows[index];
-    const tcp_run_of_bytes *out = &flow->out[lane];
-    const tcp_channel *all = &r->group->all;
-    if (lane == TCP_DIRECT && out->wraps)
-        return tcp_parts_ready(&r->sums, index);
-    if (lane != TCP_RING)
+    const mesh_flow *flow = &r->group->flows[index];
+    const mesh_run_of_bytes *out = &flow->out[lane];
+    const mesh_channel *all = &r->group->all;
+    if (lane == MESH_DIRECT && out->wraps)
+        return mesh_parts_ready(&r->sums, index);
+    if (lane != MESH_RING)
         return out->total;
     uint64_t own = r->group->ring[0].bytes;
     uint64_t have = own;
@@ -129,51 +114,52 @@ static uint64_t count_ready(const running *r, uint32_t index, uint32_t lane)
         own = have = r->call->root == all->self ? out->total : 0;
     else if (r->sums.active)
         have = r->sums.done;
-    const tcp_layout *l = &r->group->layout;
+    const mesh_layout *l = &r->group->layout;
     uint32_t before =
         l->order[(l->place[all->self] + all->count - 1) % all->count];
     if (have == own)
-        have += r->group->flows[before].in[TCP_RING].done;
+        have += r->group->flows[before].in[MESH_RING].done;
     return have < out->total ? have : out->total;
 }
 
 /* Pieces that a rank of this host adds for others go before those that it adds
  * for itself, since the others wait for it; but only some, or they would fill
  * its line while it waits for the pieces behind them. */
-static int is_turn(const tcp_flow *flow, uint32_t lane)
+static int is_turn(const mesh_flow *flow, uint32_t lane)
 {
-    const tcp_run_of_bytes *part = &flow->out[TCP_PART];
-    const tcp_run_of_bytes *direct = &flow->out[TCP_DIRECT];
-    int ahead = part->round >= direct->done / TCP_PIECE + AHEAD;
-    if (lane == TCP_PART)
+    const mesh_run_of_bytes *part = &flow->out[MESH_PART];
+    const mesh_run_of_bytes *direct = &flow->out[MESH_DIRECT];
+    int ahead = part->round >= direct->done / MESH_PIECE + AHEAD;
+    if (lane == MESH_PART)
         return is_complete(direct) || !ahead;
-    return lane == TCP_RING || is_complete(part) || ahead;
+    return lane == MESH_RING || is_complete(part) || ahead;
 }
 
 /* Puts the next frame of data to a rank. Returns 0 if there is none now. */
 static int put_data(running *r, uint32_t index)
 {
-    const tcp_channel *all = &r->group->all;
-    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
-    tcp_flow *flow = &r->group->flows[index];
+    const mesh_channel *all = &r->group->all;
+    mesh_peer *peer = &all->comm->peers[all->ranks[index]];
+    mesh_flow *flow = &r->group->flows[index];
     /* A sum goes on while it is still cached. */
-    static const uint32_t lanes[TCP_LANES] = { TCP_RING, TCP_PART, TCP_DIRECT };
-    for (uint32_t k = 0; k < TCP_LANES; k++) {
+    static const uint32_t lanes[MESH_LANES] = { MESH_RING, MESH_PART,
+                                                MESH_DIRECT };
+    for (uint32_t k = 0; k < MESH_LANES; k++) {
         uint32_t lane = lanes[k];
-        tcp_run_of_bytes *out = &flow->out[lane];
+        mesh_run_of_bytes *out = &flow->out[lane];
         if (is_complete(out) || !is_turn(flow, lane))
             continue;
-        tcp_segment next = tcp_run_next(out);
+        mesh_segment next = mesh_run_next(out);
         if (count_ready(r, index, lane) - out->done < next.bytes)
             continue;
-        tcp_frame frame = tcp_frame_of(all, r->call, TCP_DATA);
+        mesh_frame frame = mesh_frame_of(all, r->call, MESH_DATA);
         frame.bytes = next.bytes;
         frame.lane = (uint16_t)lane;
-        if (!tcp_line_put(peer, &frame))
+        if (!mesh_line_put(peer, &frame))
             return 0;
         peer->payload = next.at;
         peer->payload_left = next.bytes;
-        tcp_run_advance(out, next.bytes);
+        mesh_run_advance(out, next.bytes);
         return 1;
     }
     return 0;
@@ -181,28 +167,28 @@ static int put_data(running *r, uint32_t index)
 
 static int send_flow(running *r, uint32_t index)
 {
-    const tcp_channel *all = &r->group->all;
-    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
+    const mesh_channel *all = &r->group->all;
+    mesh_peer *peer = &all->comm->peers[all->ranks[index]];
     int sent = 0;
     /* The header of a call goes with the first of its data. One piece is sent
      * and one received in turn, so that they are still cached at the other
      * rank. */
     if (!peer->payload_left && put_data(r, index)) {
-        tcp_line_send(peer);
+        mesh_line_send(peer);
         sent = 1;
     }
-    if (!tcp_line_is_idle(peer)) {
+    if (!mesh_line_is_idle(peer)) {
         uint64_t left = peer->payload_left;
-        tcp_line_send(peer);
+        mesh_line_send(peer);
         sent |= peer->payload_left != left;
     }
     return sent;
 }
 
-static int is_same_call(const running *r, const tcp_frame *f)
+static int is_same_call(const running *r, const mesh_frame *f)
 {
-    tcp_frame mine = tcp_frame_of(&r->group->all, r->call, TCP_CALL);
-    return f->kind == TCP_CALL && f->channel == mine.channel &&
+    mesh_frame mine = mesh_frame_of(&r->group->all, r->call, MESH_CALL);
+    return f->kind == MESH_CALL && f->channel == mine.channel &&
            f->number == mine.number && f->bytes == mine.bytes &&
            f->call_bytes == mine.call_bytes && f->call == mine.call &&
            f->dtype == mine.dtype && f->root == mine.root;
@@ -212,68 +198,68 @@ static int is_same_call(const running *r, const tcp_frame *f)
  * to wait, and -1 if nothing of the kind is expected. */
 static int take_data(running *r, uint32_t index)
 {
-    const tcp_channel *all = &r->group->all;
-    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
-    const tcp_frame *f = &peer->frame;
-    tcp_run_of_bytes *in = &r->group->flows[index].in[f->lane];
-    if (f->kind != TCP_DATA || f->channel != all->key ||
+    const mesh_channel *all = &r->group->all;
+    mesh_peer *peer = &all->comm->peers[all->ranks[index]];
+    const mesh_frame *f = &peer->frame;
+    mesh_run_of_bytes *in = &r->group->flows[index].in[f->lane];
+    if (f->kind != MESH_DATA || f->channel != all->key ||
         f->number != all->calls + 1 || f->bytes > in->total - in->done)
         return -1;
-    tcp_segment next = tcp_run_next(in);
+    mesh_segment next = mesh_run_next(in);
     if (f->bytes > next.bytes)
         return -1;
-    if (f->lane != TCP_RING && r->sums.active)
-        next.at = tcp_sums_slot(&r->sums, index, f->lane);
+    if (f->lane != MESH_RING && r->sums.active)
+        next.at = mesh_sums_slot(&r->sums, index, f->lane);
     if (next.at)
-        tcp_line_take(peer, next.at, in);
+        mesh_line_take(peer, next.at, in);
     return next.at != NULL;
 }
 
 /* True if more is to come from a rank in this call. */
 static int needs_rank(const running *r, uint32_t index)
 {
-    const tcp_flow *flow = &r->group->flows[index];
-    return !flow->arrived || !is_complete(&flow->in[TCP_DIRECT]) ||
-           !is_complete(&flow->in[TCP_RING]) ||
-           !is_complete(&flow->in[TCP_PART]);
+    const mesh_flow *flow = &r->group->flows[index];
+    return !flow->arrived || !is_complete(&flow->in[MESH_DIRECT]) ||
+           !is_complete(&flow->in[MESH_RING]) ||
+           !is_complete(&flow->in[MESH_PART]);
 }
 
 static int has_all_gone(const running *r, uint32_t index)
 {
-    const tcp_channel *all = &r->group->all;
-    const tcp_flow *flow = &r->group->flows[index];
-    return tcp_line_is_idle(&all->comm->peers[all->ranks[index]]) &&
-           is_complete(&flow->out[TCP_DIRECT]) &&
-           is_complete(&flow->out[TCP_RING]) &&
-           is_complete(&flow->out[TCP_PART]);
+    const mesh_channel *all = &r->group->all;
+    const mesh_flow *flow = &r->group->flows[index];
+    return mesh_line_is_idle(&all->comm->peers[all->ranks[index]]) &&
+           is_complete(&flow->out[MESH_DIRECT]) &&
+           is_complete(&flow->out[MESH_RING]) &&
+           is_complete(&flow->out[MESH_PART]);
 }
 
 /* Returns 1 after progress, and otherwise 0, or a cause as a negative
  * number. */
 static int receive_flow(running *r, uint32_t index)
 {
-    const tcp_channel *all = &r->group->all;
-    tcp_peer *peer = &all->comm->peers[all->ranks[index]];
-    tcp_flow *flow = &r->group->flows[index];
+    const mesh_channel *all = &r->group->all;
+    mesh_peer *peer = &all->comm->peers[all->ranks[index]];
+    mesh_flow *flow = &r->group->flows[index];
     int went_on = 0;
     while (needs_rank(r, index)) {
         if (peer->to_left) {
-            if (!tcp_line_receive(peer))
+            if (!mesh_line_receive(peer))
                 return went_on;
-        } else if (!tcp_next_frame(all->comm, peer)) {
-            const tcp_offer_seen *o = tcp_find_offer(peer, 0, 0);
+        } else if (!mesh_next_frame(all->comm, peer)) {
+            const mesh_offer_seen *o = mesh_find_offer(peer, 0, 0);
             return flow->arrived || !o
                        ? went_on
-                       : tcp_differs(all->comm, peer, &o->frame);
+                       : mesh_differs(all->comm, peer, &o->frame);
         } else if (!flow->arrived) {
             if (!is_same_call(r, &peer->frame))
-                return tcp_differs(all->comm, peer, &peer->frame);
+                return mesh_differs(all->comm, peer, &peer->frame);
             flow->arrived = 1;
             peer->parked = 0;
         } else {
             int taken = take_data(r, index);
             if (taken < 0)
-                return tcp_differs(all->comm, peer, &peer->frame);
+                return mesh_differs(all->comm, peer, &peer->frame);
             if (!taken || went_on)
                 return went_on;
         }
@@ -285,7 +271,7 @@ static int receive_flow(running *r, uint32_t index)
 /* True if nothing is left to be sent or received. */
 static int is_done(const running *r)
 {
-    const tcp_channel *all = &r->group->all;
+    const mesh_channel *all = &r->group->all;
     for (uint32_t i = 0; i < all->count; i++)
         if (i != all->self && (needs_rank(r, i) || !has_all_gone(r, i)))
             return 0;
@@ -296,33 +282,33 @@ static int is_done(const running *r)
 /* Whether the bytes that others read of the sum's memory have gone. */
 static int has_sent_all(const running *r)
 {
-    const tcp_channel *all = &r->group->all;
+    const mesh_channel *all = &r->group->all;
     for (uint32_t i = 0; i < all->count; i++)
         if (i != all->self &&
-            (!is_complete(&r->group->flows[i].out[TCP_DIRECT]) ||
-             !tcp_line_is_idle(&all->comm->peers[all->ranks[i]])))
+            (!is_complete(&r->group->flows[i].out[MESH_DIRECT]) ||
+             !mesh_line_is_idle(&all->comm->peers[all->ranks[i]])))
             return 0;
     return 1;
 }
 
 static void prepare_sleep(running *r)
 {
-    const tcp_channel *all = &r->group->all;
+    const mesh_channel *all = &r->group->all;
     for (uint32_t i = 0; i < all->count; i++) {
-        tcp_peer *peer = &all->comm->peers[all->ranks[i]];
+        mesh_peer *peer = &all->comm->peers[all->ranks[i]];
         if (i != all->self)
-            tcp_wait_for(&r->wait, peer, needs_rank(r, i) && !peer->parked);
+            mesh_wait_for(&r->wait, peer, needs_rank(r, i) && !peer->parked);
     }
 }
 
 /* Moves what can be moved. Returns as receive_flow does. */
 static int move_bytes(running *r, uint32_t *out_origin)
 {
-    const tcp_channel *all = &r->group->all;
+    const mesh_channel *all = &r->group->all;
     int went_on = 0;
     for (uint32_t k = 1; k < all->count; k++) {
         uint32_t i = (all->self + k) % all->count;
-        tcp_peer *peer = &all->comm->peers[all->ranks[i]];
+        mesh_peer *peer = &all->comm->peers[all->ranks[i]];
         went_on |= send_flow(r, i);
         int got = receive_flow(r, i);
         if (got < 0)
@@ -330,33 +316,33 @@ static int move_bytes(running *r, uint32_t *out_origin)
         if (got)
             peer->stopped_since = 0;
         went_on |= got;
-        uint32_t fate = needs_rank(r, i) ? tcp_fate_of(peer) : 0;
+        uint32_t fate = needs_rank(r, i) ? mesh_fate_of(peer) : 0;
         if (fate) {
             *out_origin = all->ranks[i];
             return -(int)fate;
         }
     }
     if (r->sums.active && (!r->sums.holds || has_sent_all(r)))
-        went_on |= tcp_sums_add(&r->sums);
-    return went_on | tcp_copy_piece(&r->group->own);
+        went_on |= mesh_sums_add(&r->sums);
+    return went_on | mesh_copy_piece(&r->group->own);
 }
 
 static void note_arrival(running *r)
 {
-    const tcp_channel *all = &r->group->all;
+    const mesh_channel *all = &r->group->all;
     for (uint32_t i = 0; i < all->count; i++)
         if (i != all->self && !r->group->flows[i].arrived)
             return;
     r->all_arrived = 1;
-    tcp_trace_state(all->comm, TCP_WORKS);
+    mesh_trace_state(all->comm, MESH_WORKS);
 }
 
 static xray_status run_until_done(running *r)
 {
-    tcp_channel *all = &r->group->all;
+    mesh_channel *all = &r->group->all;
     uint32_t origin = all->comm->rank;
     while (!is_done(r)) {
-        uint32_t cause = tcp_find_cause(&r->wait, &origin);
+        uint32_t cause = mesh_find_cause(&r->wait, &origin);
         int went_on = cause ? 0 : move_bytes(r, &origin);
         if (went_on < 0)
             cause = (uint32_t)-went_on;
@@ -365,41 +351,41 @@ static xray_status run_until_done(running *r)
         if (cause && is_done(r))
             break;
         if (cause)
-            return tcp_break(all, r->call, cause, origin);
+            return mesh_break(all, r->call, cause, origin);
         if (went_on) {
-            tcp_wait_went_on(&r->wait);
+            mesh_wait_went_on(&r->wait);
             if (!r->all_arrived)
                 note_arrival(r);
         } else if (!is_done(r)) {
             prepare_sleep(r);
-            tcp_wait_sleep(&r->wait);
+            mesh_wait_sleep(&r->wait);
         }
     }
     all->calls++;
-    tcp_trace_state(all->comm, TCP_OUTSIDE);
+    mesh_trace_state(all->comm, MESH_OUTSIDE);
     return XRAY_OK;
 }
 
-xray_status tcp_run_call(xray_comm_group *group, const tcp_call *call)
+xray_status mesh_run_call(xray_comm_group *group, const mesh_call *call)
 {
-    tcp_channel *all = &group->all;
+    mesh_channel *all = &group->all;
     running r = { .group = group,
                   .call = call,
                   .wait = { .comm = all->comm, .channels = { all, NULL } } };
     if (all->broken)
-        return tcp_report_again(all);
-    tcp_broken broken;
-    if (tcp_is_broken(all->comm, all->key, all->calls + 1, &broken))
-        return tcp_report(all, call, broken.cause, broken.origin);
-    tcp_trace_begin(all, call);
-    tcp_plan_call(group, call);
-    tcp_sums_begin(&r.sums, group, call);
-    tcp_frame frame = tcp_frame_of(all, call, TCP_CALL);
-    if (call->call != TCP_FORM)
+        return mesh_report_again(all);
+    mesh_broken broken;
+    if (mesh_is_broken(all->comm, all->key, all->calls + 1, &broken))
+        return mesh_report(all, call, broken.cause, broken.origin);
+    mesh_trace_begin(all, call);
+    mesh_plan_call(group, call);
+    mesh_sums_begin(&r.sums, group, call);
+    mesh_frame frame = mesh_frame_of(all, call, MESH_CALL);
+    if (call->call != MESH_FORM)
         frame.extra = all->comm->mine.calls;
     for (uint32_t i = 0; i < all->count; i++)
         if (i != all->self &&
-            !tcp_line_put(&all->comm->peers[all->ranks[i]], &frame))
-            return tcp_break(all, call, TCP_FAILED, all->comm->rank);
+            !mesh_line_put(&all->comm->peers[all->ranks[i]], &frame))
+            return mesh_break(all, call, MESH_FAILED, all->comm->rank);
     return run_until_done(&r);
 }

@@ -6,13 +6,13 @@
  */
 #include <string.h>
 
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
 /* A group of one rank has no other rank to wait for. */
 static xray_status run_alone(const xray_comm_group *group, xray_stream *stream,
-                             const tcp_call *call)
+                             const mesh_call *call)
 {
-    const tcp_comm *comm = group->all.comm;
+    const mesh_comm *comm = group->all.comm;
     if (!call->in || !call->out || call->in == call->out || !call->bytes)
         return XRAY_OK;
     if (!comm->stage_in) {
@@ -27,12 +27,12 @@ static xray_status run_alone(const xray_comm_group *group, xray_stream *stream,
 }
 
 static xray_status make_call(xray_comm_group *group, xray_stream *stream,
-                             const tcp_call *call)
+                             const mesh_call *call)
 {
     if (group->all.count == 1)
         return run_alone(group, stream, call);
-    return group->all.comm->stage_in ? tcp_stage_call(group, stream, call)
-                                     : tcp_run_call(group, call);
+    return group->all.comm->stage_in ? mesh_stage_call(group, stream, call)
+                                     : mesh_run_call(group, call);
 }
 
 /* Makes a call of `count` elements that all ranks of the group make alike. */
@@ -45,56 +45,56 @@ static xray_status call_group(xray_comm_group *group, xray_stream *stream,
     if (status != XRAY_OK)
         return status;
     uint64_t bytes = count * xr_collective_width(dtype);
-    const tcp_call call = { .call = what,
-                            .dtype = dtype,
-                            .count = count,
-                            .bytes = bytes,
-                            .call_bytes = bytes,
-                            .in = in,
-                            .out = out };
+    const mesh_call call = { .call = what,
+                             .dtype = dtype,
+                             .count = count,
+                             .bytes = bytes,
+                             .call_bytes = bytes,
+                             .in = in,
+                             .out = out };
     return make_call(group, stream, &call);
 }
 
-xray_status tcp_all_reduce(xray_comm_group *group, xray_stream *stream,
-                           void *buf, uint64_t count, uint32_t dtype)
+xray_status mesh_all_reduce(xray_comm_group *group, xray_stream *stream,
+                            void *buf, uint64_t count, uint32_t dtype)
 {
     return call_group(group, stream, XRAY_COMM_ALL_REDUCE, NULL, buf, count,
                       dtype);
 }
 
-xray_status tcp_all_reduce_max(xray_comm_group *group, xray_stream *stream,
-                               void *buf, uint64_t count, uint32_t dtype)
+xray_status mesh_all_reduce_max(xray_comm_group *group, xray_stream *stream,
+                                void *buf, uint64_t count, uint32_t dtype)
 {
     return call_group(group, stream, XRAY_COMM_ALL_REDUCE_MAX, NULL, buf, count,
                       dtype);
 }
 
-xray_status tcp_reduce_scatter(xray_comm_group *group, xray_stream *stream,
-                               const void *in, void *out, uint64_t count,
-                               uint32_t dtype)
+xray_status mesh_reduce_scatter(xray_comm_group *group, xray_stream *stream,
+                                const void *in, void *out, uint64_t count,
+                                uint32_t dtype)
 {
     return call_group(group, stream, XRAY_COMM_REDUCE_SCATTER, in, out, count,
                       dtype);
 }
 
-xray_status tcp_all_gather(xray_comm_group *group, xray_stream *stream,
-                           const void *in, void *out, uint64_t count,
-                           uint32_t dtype)
+xray_status mesh_all_gather(xray_comm_group *group, xray_stream *stream,
+                            const void *in, void *out, uint64_t count,
+                            uint32_t dtype)
 {
     return call_group(group, stream, XRAY_COMM_ALL_GATHER, in, out, count,
                       dtype);
 }
 
-xray_status tcp_all_to_all(xray_comm_group *group, xray_stream *stream,
-                           const void *in, void *out, uint64_t count,
-                           uint32_t dtype)
+xray_status mesh_all_to_all(xray_comm_group *group, xray_stream *stream,
+                            const void *in, void *out, uint64_t count,
+                            uint32_t dtype)
 {
     return call_group(group, stream, XRAY_COMM_ALL_TO_ALL, in, out, count,
                       dtype);
 }
 
-xray_status tcp_broadcast(xray_comm_group *group, xray_stream *stream,
-                          void *buf, uint64_t bytes, uint32_t root)
+xray_status mesh_broadcast(xray_comm_group *group, xray_stream *stream,
+                           void *buf, uint64_t bytes, uint32_t root)
 {
     const xray_host *host = group->all.comm->host;
     xray_status status =
@@ -104,13 +104,13 @@ xray_status tcp_broadcast(xray_comm_group *group, xray_stream *stream,
     if (root >= group->all.count)
         return xr_host_fail(host, XRAY_E_ARG, "broadcast",
                             "root %u of a group of %u", root, group->all.count);
-    const tcp_call call = { .call = XRAY_COMM_BROADCAST,
-                            .root = root,
-                            .other = group->ranks[root],
-                            .count = bytes,
-                            .bytes = bytes,
-                            .call_bytes = bytes,
-                            .out = buf };
+    const mesh_call call = { .call = XRAY_COMM_BROADCAST,
+                             .root = root,
+                             .other = group->ranks[root],
+                             .count = bytes,
+                             .bytes = bytes,
+                             .call_bytes = bytes,
+                             .out = buf };
     return make_call(group, stream, &call);
 }
 
@@ -124,10 +124,10 @@ static uint32_t rank_at(const xray_comm_group *group, uint32_t index)
 static xray_status make_messages(xray_comm_group *group, xray_stream *stream,
                                  uint32_t what, const xray_comm_exchange *x)
 {
-    const tcp_comm *comm = group->all.comm;
+    const mesh_comm *comm = group->all.comm;
     const char *where = xr_collective_name(what);
     int exchanges = what == XRAY_COMM_EXCHANGE;
-    const tcp_call call = {
+    const mesh_call call = {
         .call = what,
         .other = rank_at(group, what == XRAY_COMM_RECV ? x->from : x->to),
         .from = exchanges ? rank_at(group, x->from) : 0,
@@ -141,18 +141,18 @@ static xray_status make_messages(xray_comm_group *group, xray_stream *stream,
                                      x->out_bytes);
     if (status != XRAY_OK)
         return status;
-    return comm->stage_in ? tcp_stage_messages(group, stream, &call, x)
-                          : tcp_messages(group, &call, x);
+    return comm->stage_in ? mesh_stage_messages(group, stream, &call, x)
+                          : mesh_messages(group, &call, x);
 }
 
-xray_status tcp_exchange(xray_comm_group *group, xray_stream *stream,
-                         const xray_comm_exchange *messages)
+xray_status mesh_exchange(xray_comm_group *group, xray_stream *stream,
+                          const xray_comm_exchange *messages)
 {
     return make_messages(group, stream, XRAY_COMM_EXCHANGE, messages);
 }
 
-xray_status tcp_send(xray_comm_group *group, xray_stream *stream,
-                     const void *buf, uint64_t bytes, uint32_t peer)
+xray_status mesh_send(xray_comm_group *group, xray_stream *stream,
+                      const void *buf, uint64_t bytes, uint32_t peer)
 {
     const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
                                    .in = buf,
@@ -161,8 +161,8 @@ xray_status tcp_send(xray_comm_group *group, xray_stream *stream,
     return make_messages(group, stream, XRAY_COMM_SEND, &x);
 }
 
-xray_status tcp_recv(xray_comm_group *group, xray_stream *stream, void *buf,
-                     uint64_t bytes, uint32_t peer)
+xray_status mesh_recv(xray_comm_group *group, xray_stream *stream, void *buf,
+                      uint64_t bytes, uint32_t peer)
 {
     const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
                                    .out = buf,

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 
 #include "core/base/collective.h"
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
 #define SMALL 0x8000u /* bytes of a sum that go from each rank at once */
 
-static int is_of_one_host(const tcp_layout *l, uint32_t first, uint32_t n)
+static int is_of_one_host(const mesh_layout *l, uint32_t first, uint32_t n)
 {
     for (uint32_t i = first + 1; i < first + n; i++)
         if (l->host[i] != l->host[first])
@@ -22,7 +22,7 @@ static int is_of_one_host(const tcp_layout *l, uint32_t first, uint32_t n)
     return 1;
 }
 
-static void find_blocks(tcp_layout *l, uint32_t first, uint32_t n)
+static void find_blocks(mesh_layout *l, uint32_t first, uint32_t n)
 {
     if (!is_of_one_host(l, first, n)) {
         uint32_t left = xray_comm_left(n);
@@ -38,7 +38,7 @@ static void find_blocks(tcp_layout *l, uint32_t first, uint32_t n)
 }
 
 /* The hosts come in the order of their first members. */
-static void find_order(tcp_layout *l, uint32_t count)
+static void find_order(mesh_layout *l, uint32_t count)
 {
     uint32_t at = 0;
     for (uint32_t first = 0; first < count; first++) {
@@ -53,19 +53,19 @@ static void find_order(tcp_layout *l, uint32_t count)
     }
 }
 
-int tcp_layout_make(tcp_layout *layout, const tcp_comm *comm,
-                    const uint32_t *ranks, uint32_t count)
+int mesh_layout_make(mesh_layout *layout, const mesh_comm *comm,
+                     const uint32_t *ranks, uint32_t count)
 {
     uint32_t *at = calloc(count, 6 * sizeof(*at));
     if (!at)
         return 0;
-    *layout = (tcp_layout){ .memory = at,
-                            .host = at,
-                            .order = at + count,
-                            .place = at + 2 * (size_t)count,
-                            .block_first = at + 3 * (size_t)count,
-                            .block_count = at + 4 * (size_t)count,
-                            .tasks = at + 5 * (size_t)count };
+    *layout = (mesh_layout){ .memory = at,
+                             .host = at,
+                             .order = at + count,
+                             .place = at + 2 * (size_t)count,
+                             .block_first = at + 3 * (size_t)count,
+                             .block_count = at + 4 * (size_t)count,
+                             .tasks = at + 5 * (size_t)count };
     for (uint32_t i = 0; i < count; i++)
         while (comm->peers[ranks[layout->host[i]]].host_id !=
                comm->peers[ranks[i]].host_id)
@@ -75,35 +75,35 @@ int tcp_layout_make(tcp_layout *layout, const tcp_comm *comm,
     return 1;
 }
 
-uint32_t tcp_widens(const tcp_call *call)
+uint32_t mesh_widens(const mesh_call *call)
 {
     return call->dtype == XRAY_BF16 && call->call != XRAY_COMM_ALL_REDUCE_MAX
                ? 2
                : 1;
 }
 
-int tcp_is_partial(const xray_comm_group *group, const tcp_call *call,
-                   uint32_t owner, uint32_t index)
+int mesh_is_partial(const xray_comm_group *group, const mesh_call *call,
+                    uint32_t owner, uint32_t index)
 {
-    const tcp_layout *l = &group->layout;
+    const mesh_layout *l = &group->layout;
     return l->host[index] != l->host[owner] && call->bytes > SMALL &&
-           l->block_count[index] > tcp_widens(call);
+           l->block_count[index] > mesh_widens(call);
 }
 
 /* The ranks of a block take turns, so that each adds for some. */
-uint32_t tcp_source_of(const xray_comm_group *group, const tcp_call *call,
-                       uint32_t owner, uint32_t index)
+uint32_t mesh_source_of(const xray_comm_group *group, const mesh_call *call,
+                        uint32_t owner, uint32_t index)
 {
-    const tcp_layout *l = &group->layout;
-    if (!tcp_is_partial(group, call, owner, index))
+    const mesh_layout *l = &group->layout;
+    if (!mesh_is_partial(group, call, owner, index))
         return index;
     return l->block_first[index] + owner % l->block_count[index];
 }
 
 /* Among several hosts a part goes along the ring until each host has it. The
  * ranks of its own host that the ring would reach last have it directly. */
-uint32_t tcp_ring_parts(const tcp_layout *layout, uint32_t count,
-                        uint32_t index)
+uint32_t mesh_ring_parts(const mesh_layout *layout, uint32_t count,
+                         uint32_t index)
 {
     uint32_t after = 0;
     for (uint32_t p = layout->place[index] + 1; p < count; p++)

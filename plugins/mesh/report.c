@@ -7,65 +7,66 @@
 #include <string.h>
 
 #include "core/base/process.h"
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
 #define TEXT_CAP 900u
 #define WHERE_CAP 160u
 
 /* ---- breaking ----------------------------------------------------------- */
 
-void tcp_break_quietly(tcp_channel *channel, uint32_t cause, uint32_t origin)
+void mesh_break_quietly(mesh_channel *channel, uint32_t cause, uint32_t origin)
 {
-    tcp_comm *comm = channel->comm;
-    const tcp_broken broken = { channel->key, channel->calls + 1, cause,
-                                origin };
-    tcp_note note = { .magic = TCP_NOTE_MAGIC,
-                      .kind = TCP_BREAK,
-                      .channel = channel->key,
-                      .number = channel->calls + 1,
-                      .cause = cause,
-                      .origin = origin };
+    mesh_comm *comm = channel->comm;
+    const mesh_broken broken = { channel->key, channel->calls + 1, cause,
+                                 origin };
+    mesh_note note = { .magic = MESH_NOTE_MAGIC,
+                       .kind = MESH_BREAK,
+                       .channel = channel->key,
+                       .number = channel->calls + 1,
+                       .cause = cause,
+                       .origin = origin };
     (void)pthread_mutex_lock(&comm->lock);
-    tcp_note_broken(comm, &broken);
+    mesh_note_broken(comm, &broken);
     note.activity = comm->mine;
-    note.activity.age = tcp_clock() - comm->mine.age;
+    note.activity.age = mesh_clock() - comm->mine.age;
     for (uint32_t i = 0; i < channel->count; i++)
-        tcp_send_note(comm, channel->ranks[i], &note);
+        mesh_send_note(comm, channel->ranks[i], &note);
     (void)pthread_mutex_unlock(&comm->lock);
     for (uint32_t i = 0; i < channel->count; i++)
         if (channel->ranks[i] != comm->rank)
-            tcp_line_abandon(&comm->peers[channel->ranks[i]]);
+            mesh_line_abandon(&comm->peers[channel->ranks[i]]);
 }
 
-int tcp_differs(tcp_comm *comm, const tcp_peer *peer, const tcp_frame *frame)
+int mesh_differs(mesh_comm *comm, const mesh_peer *peer,
+                 const mesh_frame *frame)
 {
-    const tcp_broken broken = { frame->channel, frame->number, TCP_DIFFERENT,
-                                comm->rank };
-    tcp_note note = { .magic = TCP_NOTE_MAGIC,
-                      .kind = TCP_BREAK,
-                      .channel = frame->channel,
-                      .number = frame->number,
-                      .cause = TCP_DIFFERENT,
-                      .origin = comm->rank };
+    const mesh_broken broken = { frame->channel, frame->number, MESH_DIFFERENT,
+                                 comm->rank };
+    mesh_note note = { .magic = MESH_NOTE_MAGIC,
+                       .kind = MESH_BREAK,
+                       .channel = frame->channel,
+                       .number = frame->number,
+                       .cause = MESH_DIFFERENT,
+                       .origin = comm->rank };
     (void)pthread_mutex_lock(&comm->lock);
-    tcp_note_broken(comm, &broken);
-    tcp_send_note(comm, (uint32_t)(peer - comm->peers), &note);
+    mesh_note_broken(comm, &broken);
+    mesh_send_note(comm, (uint32_t)(peer - comm->peers), &note);
     (void)pthread_mutex_unlock(&comm->lock);
-    return -(int)TCP_DIFFERENT;
+    return -(int)MESH_DIFFERENT;
 }
 
-xray_status tcp_break(tcp_channel *channel, const tcp_call *call,
-                      uint32_t cause, uint32_t origin)
+xray_status mesh_break(mesh_channel *channel, const mesh_call *call,
+                       uint32_t cause, uint32_t origin)
 {
-    tcp_break_quietly(channel, cause, origin);
-    xray_status status = tcp_report(channel, call, cause, origin);
-    tcp_trace_state(channel->comm, TCP_GAVE_UP);
+    mesh_break_quietly(channel, cause, origin);
+    xray_status status = mesh_report(channel, call, cause, origin);
+    mesh_trace_state(channel->comm, MESH_GAVE_UP);
     return status;
 }
 
 /* ---- sentences ---------------------------------------------------------- */
 
-void tcp_say_call(xr_sentence *s, const tcp_activity *a)
+void mesh_say_call(xr_sentence *s, const mesh_activity *a)
 {
     const xr_collective call = { .call = a->call,
                                  .dtype = a->dtype,
@@ -73,7 +74,7 @@ void tcp_say_call(xr_sentence *s, const tcp_activity *a)
                                  .other = a->other,
                                  .from = a->from,
                                  .from_bytes = a->from_bytes };
-    if (a->call == TCP_FORM) {
+    if (a->call == MESH_FORM) {
         xr_sentence_printf(s, "the forming of a group");
         return;
     }
@@ -83,29 +84,29 @@ void tcp_say_call(xr_sentence *s, const tcp_activity *a)
 
 /* Returns the last call that the frames of a rank told of, which answers no
  * more. */
-static tcp_activity recall_call(const tcp_comm *comm, const tcp_peer *peer)
+static mesh_activity recall_call(const mesh_comm *comm, const mesh_peer *peer)
 {
-    const tcp_frame *f = &peer->seen;
-    const tcp_channel *channel = tcp_find_channel(comm, f->channel);
-    tcp_activity a = { .bytes = f->call_bytes,
-                       .call = f->call,
-                       .dtype = f->dtype,
-                       .other = f->root };
-    if (!f->kind || f->call == TCP_FORM || f->extra < peer->told.calls)
+    const mesh_frame *f = &peer->seen;
+    const mesh_channel *channel = mesh_find_channel(comm, f->channel);
+    mesh_activity a = { .bytes = f->call_bytes,
+                        .call = f->call,
+                        .dtype = f->dtype,
+                        .other = f->root };
+    if (!f->kind || f->call == MESH_FORM || f->extra < peer->told.calls)
         return peer->told;
     a.calls = f->extra;
     if (!channel)
         return a;
     a.group = channel->group;
-    a.state = f->number > channel->calls ? TCP_WAITS : TCP_OUTSIDE;
+    a.state = f->number > channel->calls ? MESH_WAITS : MESH_OUTSIDE;
     if (f->call == XRAY_COMM_BROADCAST && f->root < channel->count)
         a.other = channel->ranks[f->root];
     return a;
 }
 
-static void say_process(xr_sentence *s, const tcp_comm *comm, uint32_t rank)
+static void say_process(xr_sentence *s, const mesh_comm *comm, uint32_t rank)
 {
-    const tcp_peer *peer = &comm->peers[rank];
+    const mesh_peer *peer = &comm->peers[rank];
     xr_sentence_printf(s, "rank %u (pid %u", rank, peer->pid);
     if (!peer->is_local)
         xr_sentence_printf(s, " on %s", peer->host);
@@ -113,79 +114,80 @@ static void say_process(xr_sentence *s, const tcp_comm *comm, uint32_t rank)
 }
 
 /* A rank that answers no more: why, and what it did last. */
-static void say_lost_rank(xr_sentence *s, const tcp_comm *comm, uint32_t rank,
+static void say_lost_rank(xr_sentence *s, const mesh_comm *comm, uint32_t rank,
                           const char *is)
 {
-    tcp_activity a = recall_call(comm, &comm->peers[rank]);
+    mesh_activity a = recall_call(comm, &comm->peers[rank]);
     say_process(s, comm, rank);
     xr_sentence_printf(s, " %s", is);
     if (a.calls) {
         xr_sentence_printf(s, "%s", a.state ? ", in " : ", after ");
-        tcp_say_call(s, &a);
+        mesh_say_call(s, &a);
     }
 }
 
-static void say_activity(xr_sentence *s, uint32_t rank, const tcp_activity *a)
+static void say_activity(xr_sentence *s, uint32_t rank, const mesh_activity *a)
 {
-    if (a->state == TCP_OUTSIDE) {
+    if (a->state == MESH_OUTSIDE) {
         xr_sentence_printf(s, "rank %u is outside any collective", rank);
         if (a->calls && a->call) {
             xr_sentence_printf(s, ", after ");
-            tcp_say_call(s, a);
+            mesh_say_call(s, a);
         }
         return;
     }
     xr_sentence_printf(s, "rank %u %s ", rank,
-                       a->state == TCP_WAITS   ? "waits in"
-                       : a->state == TCP_WORKS ? "works in"
-                                               : "gave up in");
-    tcp_say_call(s, a);
-    if (a->state != TCP_GAVE_UP)
+                       a->state == MESH_WAITS   ? "waits in"
+                       : a->state == MESH_WORKS ? "works in"
+                                                : "gave up in");
+    mesh_say_call(s, a);
+    if (a->state != MESH_GAVE_UP)
         xr_sentence_printf(s, " for %.1f s",
-                           1e-9 * (double)(tcp_clock() - a->age));
+                           1e-9 * (double)(mesh_clock() - a->age));
 }
 
-static const char *find_silence(const tcp_peer *peer)
+static const char *find_silence(const mesh_peer *peer)
 {
     char state = peer->is_local ? xr_process_state(peer->pid) : 0;
     return state == 'T' || state == 't' ? "is stopped" : "does not answer";
 }
 
 /* A rank that answers; it may have gone on since it gave up in the channel. */
-static void say_present_rank(xr_sentence *s, const tcp_channel *channel,
+static void say_present_rank(xr_sentence *s, const mesh_channel *channel,
                              uint32_t rank)
 {
-    const tcp_peer *peer = &channel->comm->peers[rank];
-    tcp_activity a = peer->told;
+    const mesh_peer *peer = &channel->comm->peers[rank];
+    mesh_activity a = peer->told;
     if (peer->broke_channel == channel->key &&
         peer->broke.calls != peer->told.calls) {
         a = peer->broke;
-        a.state = TCP_GAVE_UP;
+        a.state = MESH_GAVE_UP;
     }
     say_activity(s, rank, &a);
 }
 
-static void say_rank(xr_sentence *s, const tcp_channel *channel, uint32_t rank)
+static void say_rank(xr_sentence *s, const mesh_channel *channel, uint32_t rank)
 {
-    const tcp_comm *comm = channel->comm;
-    const tcp_peer *peer = &comm->peers[rank];
+    const mesh_comm *comm = channel->comm;
+    const mesh_peer *peer = &comm->peers[rank];
     if (rank == comm->rank) {
         say_activity(s, rank, &comm->mine);
         return;
     }
     switch (atomic_load(&peer->fate)) {
-    case TCP_LEFT:
+    case MESH_LEFT:
         xr_sentence_printf(s, "rank %u has ended its part", rank);
         break;
-    case TCP_DEAD:
+    case MESH_DEAD:
         say_lost_rank(s, comm, rank, "is dead");
         break;
-    case TCP_SILENT:
+    case MESH_SILENT:
         say_lost_rank(s, comm, rank, "is silent");
         break;
-    case TCP_GARBLED:
+    case MESH_GARBLED:
         say_process(s, comm, rank);
-        xr_sentence_printf(s, " sent bytes that are no frame of comm tcp");
+        xr_sentence_printf(s, " sent bytes that are no frame of comm %s",
+                           comm->via->name);
         break;
     default:
         if (peer->answered < peer->asked)
@@ -196,34 +198,34 @@ static void say_rank(xr_sentence *s, const tcp_channel *channel, uint32_t rank)
     }
 }
 
-static void say_cause(xr_sentence *s, const tcp_comm *comm, uint32_t cause,
+static void say_cause(xr_sentence *s, const mesh_comm *comm, uint32_t cause,
                       uint32_t origin)
 {
     switch (cause) {
-    case TCP_LATE:
+    case MESH_LATE:
         xr_sentence_printf(s, "not all ranks arrived within %.1f s",
                            1e-9 * (double)comm->timeout);
         break;
-    case TCP_DEAD:
+    case MESH_DEAD:
         xr_sentence_printf(s, "a rank is dead");
         break;
-    case TCP_DIFFERENT:
+    case MESH_DIFFERENT:
         xr_sentence_printf(s, "the ranks are in different calls");
         break;
-    case TCP_ABORTED:
+    case MESH_ABORTED:
         xr_sentence_printf(s, "rank %u was told to stop", origin);
         break;
-    case TCP_CANCELED:
+    case MESH_CANCELED:
         xr_sentence_printf(s, "the run is stopped");
         break;
-    case TCP_LEFT:
+    case MESH_LEFT:
         xr_sentence_printf(s, "a rank has ended its part");
         break;
-    case TCP_SILENT:
+    case MESH_SILENT:
         xr_sentence_printf(s, "the host of a rank has been silent for %.1f s",
-                           1e-9 * (double)comm->heartbeat);
+                           1e-9 * (double)comm->silence);
         break;
-    case TCP_GARBLED:
+    case MESH_GARBLED:
         xr_sentence_printf(s, "the line to a rank is garbled");
         break;
     default:
@@ -235,7 +237,7 @@ static void say_cause(xr_sentence *s, const tcp_comm *comm, uint32_t cause,
 /* ---- reports ------------------------------------------------------------- */
 
 /* Keeps the error for the calls that follow: "where", then the sentence. */
-static void keep_report(tcp_channel *channel, const char *where,
+static void keep_report(mesh_channel *channel, const char *where,
                         const char *text, uint32_t cause)
 {
     size_t first = strlen(where) + 1;
@@ -251,10 +253,10 @@ static void keep_report(tcp_channel *channel, const char *where,
 
 static xray_status status_of_cause(uint32_t cause)
 {
-    return cause == TCP_CANCELED ? XRAY_E_CANCELED : XRAY_E_PEER;
+    return cause == MESH_CANCELED ? XRAY_E_CANCELED : XRAY_E_PEER;
 }
 
-xray_status tcp_report_again(tcp_channel *channel)
+xray_status mesh_report_again(mesh_channel *channel)
 {
     const char *where = channel->broken;
     return xr_host_fail(channel->comm->host,
@@ -263,7 +265,7 @@ xray_status tcp_report_again(tcp_channel *channel)
 }
 
 /* The ranks of a channel, and those of an exchange's other half. */
-static uint32_t list_ranks(const tcp_channel *channel, uint32_t *out)
+static uint32_t list_ranks(const mesh_channel *channel, uint32_t *out)
 {
     uint32_t count = channel->count;
     memcpy(out, channel->ranks, count * sizeof(*out));
@@ -275,24 +277,24 @@ static uint32_t list_ranks(const tcp_channel *channel, uint32_t *out)
     return count;
 }
 
-xray_status tcp_report(tcp_channel *channel, const tcp_call *call,
-                       uint32_t cause, uint32_t origin)
+xray_status mesh_report(mesh_channel *channel, const mesh_call *call,
+                        uint32_t cause, uint32_t origin)
 {
-    tcp_comm *comm = channel->comm;
-    uint32_t ranks[TCP_MOST_RANKS + 2];
+    mesh_comm *comm = channel->comm;
+    uint32_t ranks[MESH_MOST_RANKS + 2];
     uint32_t count = list_ranks(channel, ranks);
     char text[TEXT_CAP];
     char where_text[WHERE_CAP];
     xr_sentence s = { text, sizeof(text), 0 };
     xr_sentence where = { where_text, sizeof(where_text), 0 };
-    const tcp_activity made = { .bytes = call->call_bytes,
-                                .from_bytes = call->from_bytes,
-                                .group = channel->group,
-                                .call = call->call,
-                                .dtype = call->dtype,
-                                .other = call->other,
-                                .from = call->from };
-    tcp_ask_ranks(comm, ranks, count);
+    const mesh_activity made = { .bytes = call->call_bytes,
+                                 .from_bytes = call->from_bytes,
+                                 .group = channel->group,
+                                 .call = call->call,
+                                 .dtype = call->dtype,
+                                 .other = call->other,
+                                 .from = call->from };
+    mesh_ask_ranks(comm, ranks, count);
     say_cause(&s, comm, cause, origin);
     (void)pthread_mutex_lock(&comm->lock);
     for (uint32_t i = 0; i < count && s.used < TEXT_CAP - 160; i++) {
@@ -300,7 +302,7 @@ xray_status tcp_report(tcp_channel *channel, const tcp_call *call,
         say_rank(&s, channel, ranks[i]);
     }
     (void)pthread_mutex_unlock(&comm->lock);
-    tcp_say_call(&where, &made);
+    mesh_say_call(&where, &made);
     keep_report(channel, where_text, text, cause);
     return xr_host_fail(comm->host, status_of_cause(cause), where_text, "%s",
                         text);

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
 #define LARGE 0x200000u /* bytes of a part that bypasses the caches */
 
@@ -23,10 +23,10 @@ static void copy_past(char *to, const char *from, uint64_t bytes)
     memcpy(to + i, from + i, bytes - i);
 }
 
-int tcp_copy_piece(tcp_copy *copy)
+int mesh_copy_piece(mesh_copy *copy)
 {
     uint64_t left = copy->bytes - copy->done;
-    uint64_t n = left < TCP_PIECE ? left : TCP_PIECE;
+    uint64_t n = left < MESH_PIECE ? left : MESH_PIECE;
     char *to = copy->to + copy->done;
     if (!n)
         return 0;

@@ -9,9 +9,9 @@
 #include <xray/numerics.h>
 
 #include "core/base/hash.h"
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
-void tcp_group_free(xray_comm_group *group)
+void mesh_group_free(xray_comm_group *group)
 {
     if (!group)
         return;
@@ -29,7 +29,7 @@ void tcp_group_free(xray_comm_group *group)
     free(group);
 }
 
-tcp_channel *tcp_find_channel(const tcp_comm *comm, uint64_t key)
+mesh_channel *mesh_find_channel(const mesh_comm *comm, uint64_t key)
 {
     for (xray_comm_group *g = comm->groups; g; g = g->next) {
         if (g->all.key == key)
@@ -42,7 +42,7 @@ tcp_channel *tcp_find_channel(const tcp_comm *comm, uint64_t key)
 }
 
 /* The same ranks may form a group several times, and each is another one. */
-static uint64_t compute_key(const tcp_comm *comm, const uint32_t *ranks,
+static uint64_t compute_key(const mesh_comm *comm, const uint32_t *ranks,
                             uint32_t count)
 {
     uint64_t before = 0;
@@ -53,9 +53,9 @@ static uint64_t compute_key(const tcp_comm *comm, const uint32_t *ranks,
 }
 
 /* Memory of the sums over blocks, which is used as far as they need it. */
-static int make_windows(tcp_comm *comm)
+static int make_windows(mesh_comm *comm)
 {
-    size_t each = (size_t)comm->size * TCP_WINDOW * TCP_PIECE;
+    size_t each = (size_t)comm->size * MESH_WINDOW * MESH_PIECE;
     if (!comm->mates)
         comm->mates = malloc(each);
     if (!comm->parts)
@@ -63,8 +63,8 @@ static int make_windows(tcp_comm *comm)
     return comm->mates && comm->parts;
 }
 
-static int fill_group(xray_comm_group *g, tcp_comm *comm, const uint32_t *ranks,
-                      uint32_t count)
+static int fill_group(xray_comm_group *g, mesh_comm *comm,
+                      const uint32_t *ranks, uint32_t count)
 {
     g->ranks = calloc(count, sizeof(*ranks));
     g->flows = calloc(count, sizeof(*g->flows));
@@ -73,13 +73,13 @@ static int fill_group(xray_comm_group *g, tcp_comm *comm, const uint32_t *ranks,
     g->sources = calloc(count, sizeof(*g->sources));
     g->messages = calloc(count, 2 * sizeof(*g->messages));
     g->pairs = calloc(count, 4 * sizeof(*g->pairs));
-    g->all = (tcp_channel){ .comm = comm,
-                            .key = compute_key(comm, ranks, count),
-                            .count = count,
-                            .ranks = g->ranks };
+    g->all = (mesh_channel){ .comm = comm,
+                             .key = compute_key(comm, ranks, count),
+                             .count = count,
+                             .ranks = g->ranks };
     if (!g->ranks || !g->flows || !g->ring || !g->dealt || !g->sources ||
         !g->messages || !g->pairs ||
-        !tcp_layout_make(&g->layout, comm, ranks, count))
+        !mesh_layout_make(&g->layout, comm, ranks, count))
         return 0;
     if (g->layout.hosts > 1 && g->layout.most > 1 && !make_windows(comm))
         return 0;
@@ -90,21 +90,21 @@ static int fill_group(xray_comm_group *g, tcp_comm *comm, const uint32_t *ranks,
 }
 
 /* All members meet, and learn the number. */
-static xray_status form_group(tcp_comm *comm, xray_comm_group *g)
+static xray_status form_group(mesh_comm *comm, xray_comm_group *g)
 {
-    const tcp_call call = { .call = TCP_FORM,
-                            .extra = (uint64_t)comm->group_count * comm->size +
-                                     comm->rank };
-    xray_status status = g->all.count > 1 ? tcp_run_call(g, &call) : XRAY_OK;
+    const mesh_call call = { .call = MESH_FORM,
+                             .extra = (uint64_t)comm->group_count * comm->size +
+                                      comm->rank };
+    xray_status status = g->all.count > 1 ? mesh_run_call(g, &call) : XRAY_OK;
     g->all.group = (uint32_t)(g->all.self ? comm->peers[g->ranks[0]].seen.extra
                                           : call.extra);
     return status;
 }
 
-xray_status tcp_group(void *self, const uint32_t *ranks, uint32_t count,
-                      xray_comm_group **out)
+xray_status mesh_group(void *self, const uint32_t *ranks, uint32_t count,
+                       xray_comm_group **out)
 {
-    tcp_comm *comm = self;
+    mesh_comm *comm = self;
     if (!ranks || !out || count == 0)
         return xr_host_fail(comm->host, XRAY_E_ARG, "group",
                             "no ranks, or a pointer is NULL");
@@ -114,13 +114,13 @@ xray_status tcp_group(void *self, const uint32_t *ranks, uint32_t count,
         return status;
     xray_comm_group *g = calloc(1, sizeof(*g));
     if (!g || !fill_group(g, comm, ranks, count)) {
-        tcp_group_free(g);
+        mesh_group_free(g);
         return xr_host_fail(comm->host, XRAY_E_NOMEM, "group",
                             "no memory for a group");
     }
     status = form_group(comm, g);
     if (status != XRAY_OK) {
-        tcp_group_free(g);
+        mesh_group_free(g);
         return status;
     }
     comm->group_count++;
@@ -137,31 +137,31 @@ static uint64_t message_key(uint64_t group, uint32_t from, uint32_t to)
     return xray_mix64(group, (uint64_t)from << 32 | to) & ~(uint64_t)1;
 }
 
-xray_status tcp_message_channel(xray_comm_group *group, const char *where,
-                                uint32_t peer, int sends, tcp_channel **out)
+xray_status mesh_message_channel(xray_comm_group *group, const char *where,
+                                 uint32_t peer, int sends, mesh_channel **out)
 {
-    tcp_comm *comm = group->all.comm;
+    mesh_comm *comm = group->all.comm;
     if (peer >= group->all.count || peer == group->all.self)
         return xr_host_fail(
             comm->host, XRAY_E_ARG, where,
             "peer %u: another rank of a group of %u is expected", peer,
             group->all.count);
     size_t at = 2 * (size_t)peer + (sends != 0);
-    tcp_channel *c = &group->messages[at];
+    mesh_channel *c = &group->messages[at];
     if (!c->comm) {
         uint32_t mine = comm->rank;
         uint32_t other = group->ranks[peer];
         uint32_t *two = group->pairs + 2 * at;
         two[0] = mine < other ? mine : other;
         two[1] = mine < other ? other : mine;
-        *c = (tcp_channel){ .comm = comm,
-                            .key = message_key(group->all.key,
-                                               sends ? mine : other,
-                                               sends ? other : mine),
-                            .group = group->all.group,
-                            .count = 2,
-                            .self = mine > other,
-                            .ranks = two };
+        *c = (mesh_channel){ .comm = comm,
+                             .key = message_key(group->all.key,
+                                                sends ? mine : other,
+                                                sends ? other : mine),
+                             .group = group->all.group,
+                             .count = 2,
+                             .self = mine > other,
+                             .ranks = two };
     }
     *out = c;
     return XRAY_OK;

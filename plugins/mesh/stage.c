@@ -8,20 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/comm-tcp/tcp.h"
+#include "plugins/mesh/mesh.h"
 
 typedef struct staged {
     xray_comm_group *group;
     xray_stream *stream;
-    const tcp_call *call;
+    const mesh_call *call;
     uint64_t parts_in; /* number of parts of `in`, each of call->bytes */
     uint64_t parts_out;
     uint32_t reads_out;
     uint32_t writes_out;
 } staged;
 
-static xray_status copy_now(const tcp_comm *comm, xray_stream *stream, void *to,
-                            const void *from, uint64_t bytes, uint32_t kind)
+static xray_status copy_now(const mesh_comm *comm, xray_stream *stream,
+                            void *to, const void *from, uint64_t bytes,
+                            uint32_t kind)
 {
     return bytes ? comm->device->copy(comm->device_self, stream, to, from,
                                       bytes, kind)
@@ -32,7 +33,7 @@ static xray_status copy_now(const tcp_comm *comm, xray_stream *stream, void *to,
 static xray_status copy_parts(const staged *s, char *host, const void *device,
                               uint64_t parts, uint64_t at, uint64_t n, int back)
 {
-    const tcp_comm *comm = s->group->all.comm;
+    const mesh_comm *comm = s->group->all.comm;
     xray_status status = XRAY_OK;
     char *base;
     memcpy(&base, &device, sizeof(base)); /* `in` is only read */
@@ -49,9 +50,9 @@ static xray_status copy_parts(const staged *s, char *host, const void *device,
 
 static xray_status run_piece(const staged *s, uint64_t at, uint64_t n)
 {
-    const tcp_comm *comm = s->group->all.comm;
-    const tcp_call *full = s->call;
-    tcp_call part = *full;
+    const mesh_comm *comm = s->group->all.comm;
+    const mesh_call *full = s->call;
+    mesh_call part = *full;
     part.bytes = n;
     part.count = n / (full->bytes ? full->bytes / full->count : 1);
     part.in = full->in ? comm->stage_in : NULL;
@@ -64,10 +65,10 @@ static xray_status run_piece(const staged *s, uint64_t at, uint64_t n)
     if (status == XRAY_OK)
         status = comm->device->sync(comm->device_self, s->stream);
     if (status != XRAY_OK) {
-        (void)tcp_break(&s->group->all, full, TCP_FAILED, comm->rank);
+        (void)mesh_break(&s->group->all, full, MESH_FAILED, comm->rank);
         return status;
     }
-    status = tcp_run_call(s->group, &part);
+    status = mesh_run_call(s->group, &part);
     if (status != XRAY_OK || !s->writes_out)
         return status;
     status = copy_parts(s, comm->stage_out, full->out, s->parts_out, at, n, 1);
@@ -75,8 +76,8 @@ static xray_status run_piece(const staged *s, uint64_t at, uint64_t n)
                              : status;
 }
 
-xray_status tcp_stage_call(xray_comm_group *group, xray_stream *stream,
-                           const tcp_call *call)
+xray_status mesh_stage_call(xray_comm_group *group, xray_stream *stream,
+                            const mesh_call *call)
 {
     uint32_t count = group->all.count;
     int sends =
@@ -93,7 +94,7 @@ xray_status tcp_stage_call(xray_comm_group *group, xray_stream *stream,
                  .reads_out = sends || xr_collective_is_in_place(call->call),
                  .writes_out = !sends };
     uint64_t most = s.parts_in > s.parts_out ? s.parts_in : s.parts_out;
-    uint64_t most_bytes = TCP_STAGE / most / 64 * 64;
+    uint64_t most_bytes = MESH_STAGE / most / 64 * 64;
     uint64_t at = 0;
     xray_status status;
     do {
@@ -107,11 +108,11 @@ xray_status tcp_stage_call(xray_comm_group *group, xray_stream *stream,
 
 /* A message is copied as a whole, since its two ranks may have devices of which
  * only one needs that. */
-xray_status tcp_stage_messages(xray_comm_group *group, xray_stream *stream,
-                               const tcp_call *call,
-                               const xray_comm_exchange *x)
+xray_status mesh_stage_messages(xray_comm_group *group, xray_stream *stream,
+                                const mesh_call *call,
+                                const xray_comm_exchange *x)
 {
-    const tcp_comm *comm = group->all.comm;
+    const mesh_comm *comm = group->all.comm;
     xray_comm_exchange host = *x;
     char *memory = malloc(x->in_bytes + x->out_bytes + 1);
     if (!memory)
@@ -125,7 +126,7 @@ xray_status tcp_stage_messages(xray_comm_group *group, xray_stream *stream,
     if (status == XRAY_OK)
         status = comm->device->sync(comm->device_self, stream);
     if (status == XRAY_OK)
-        status = tcp_messages(group, call, &host);
+        status = mesh_messages(group, call, &host);
     if (status == XRAY_OK)
         status = copy_now(comm, stream, x->out, host.out, x->out_bytes,
                           XRAY_COPY_TO_DEVICE);
