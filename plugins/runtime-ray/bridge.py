@@ -179,6 +179,9 @@ def dashboard_of(ask):
         address_of(ask)
     elif not address.startswith("http") and address != "auto":
         probe(address)
+    if address != "auto":  # Ray would prefer those of the environment
+        for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+            os.environ.pop(name, None)
     try:
         return JobSubmissionClient(address)
     except Exception as error:
