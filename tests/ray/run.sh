@@ -19,7 +19,7 @@ sed -i "s/^\[run\]$/&\nthreads = 1/; s/^\[trainer\]$/&\nsave_freq = 1/" "$work/r
 ray=(--set run.runtime=ray --set runtime.interface=lo --set runtime.silence=8s --set run.comm=tcp --set "runtime.ray.address=$ray_address"
     --set "runtime.ray.python=$ray_python")
 four=(--set run.ranks=4 --set trainer.total_training_steps=2)
-duo=(--set run.ranks=2 --set runtime.ray.placement=spread --set trainer.total_training_steps=12)
+duo=(--set run.ranks=2 --set runtime.ray.placement=spread --set trainer.total_training_steps=30)
 
 run() { # NAME [--set ...]
     train "$work/$1" "${@:2}" >"$work/out" 2>"$work/err" || fail "$1: $(cat "$work/err")"
@@ -56,7 +56,7 @@ begin() {
     pid=$!
     until [ -d "$work/$1/global_step_2" ]; do
         kill -0 "$pid" 2>/dev/null || fail "$1 ended early: $(cat "$work/err")"
-        sleep 0.05
+        sleep 0.01
     done
 }
 
@@ -71,7 +71,7 @@ ends() { # NAME CODE SENTENCE
 again() { # NAME SENTENCE
     ends "$1" 0 "$2"
     grep -q "restart 1 of 1 from .*/global_step_" "$work/err" || fail "$1: nothing tells of the restart: $(cat "$work/err")"
-    same_checkpoint "$work/calm/global_step_12" "$work/$1/global_step_12"
+    same_checkpoint "$work/calm/global_step_30" "$work/$1/global_step_30"
 }
 
 run calm --set run.runtime=local --set run.comm=tcp "${duo[@]}"
@@ -85,6 +85,8 @@ begin child --set run.max_restarts=1
 kill -KILL "$(horses | tail -n 1)"
 again child 'actor workhorse [01] on .*: .*was killed by signal 9 \(Killed\)'
 begin node --set run.max_restarts=1
+# shellcheck disable=SC2046
+kill -STOP $(horses) # or they may be done before they notice
 kill -KILL "$ray_second"
 again node 'actor workhorse [01] on .*'
 [ "${1:-}" = all ] || { echo "ray.run: ok"; exit 0; }
