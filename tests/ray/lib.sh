@@ -36,7 +36,7 @@ print(port)'
 
 # Processes of this test, but for this shell and its children that are no part of Ray.
 ray_processes() {
-    grep -lsaE "$ray_mark" /proc/[0-9]*/environ | sed 's/[^0-9]//g' | grep -vx "$$" || true
+    grep -lsaz "^$ray_mark\$" /proc/[0-9]*/environ | sed 's/[^0-9]//g' | grep -vx "$$" || true
 }
 
 # ray_node ARG...: starts raylet and, with --head, the rest.

@@ -39,7 +39,12 @@ diff <(steady "$work/four/metrics.jsonl") <(steady "$work/four-ray/metrics.jsonl
 # ---- faults ----
 
 # The processes that Ray has started for the run, in the order of their start.
-horses() { pgrep -f "^$XRAY_BIN workhorse" | sort -n; }
+horses() {
+    local pid
+    for pid in $(pgrep -f "^$XRAY_BIN workhorse" | sort -n); do
+        if grep -qsaz "^$ray_mark\$" "/proc/$pid/environ"; then echo "$pid"; fi
+    done
+}
 
 no_horses() { # NAME
     for _ in $(seq 100); do
