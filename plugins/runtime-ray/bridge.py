@@ -13,6 +13,7 @@ import time
 
 LOOK_S = 60  # until a node has looked at its files
 ANSWER_S = 9  # until a launcher that does not answer is killed
+AGENT_S = 60  # until a cluster that has just started takes jobs
 LEAVE_S = 5  # until the bridge ends though Ray does not let it go
 
 
@@ -179,6 +180,9 @@ def dashboard_of(ask):
         address_of(ask)
     elif not address.startswith("http") and address != "auto":
         probe(address)
+    if address != "auto":  # Ray would prefer those of the environment
+        for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+            os.environ.pop(name, None)
     try:
         return JobSubmissionClient(address)
     except Exception as error:
@@ -188,6 +192,20 @@ def dashboard_of(ask):
                       "address")
 
 
+def submit_job(ask, client, command, env):
+    until = time.monotonic() + AGENT_S
+    while True:
+        try:
+            return client.submit_job(entrypoint=command, runtime_env=env,
+                                     metadata={"name": ask["title"]})
+        except Exception as error:
+            # The head may answer before the process that starts its jobs does.
+            if "No available agent" not in str(error) or time.monotonic() > until:
+                raise Refusal("io", " = %s: the cluster refused the job: %s"
+                              % (ask["address"], one_line(error)), "address")
+        time.sleep(1)
+
+
 def submit(ask, inbox):
     import_ray()
     env = dict(runtime_env_of(ask) or {})
@@ -195,12 +213,8 @@ def submit(ask, inbox):
     env.setdefault("env_vars", {}).setdefault("RAY_JOB_STOP_WAIT_TIME_S", "600")
     client = dashboard_of(ask)
     command = "cd %s && exec %s" % (shlex.quote(ask["folder"]), shlex.join(ask["argv"]))
-    try:
-        job = client.submit_job(entrypoint=command, runtime_env=env,
-                                metadata={"name": ask["title"]})
-    except Exception as error:
-        raise Refusal("io", " = %s: the cluster refused the job: %s"
-                      % (ask["address"], one_line(error)), "address")
+    job = submit_job(ask, client, command, env)
+
     def stop():
         send(**{"is": "log", "level": 2, "text":
                 "job %s was asked to stop; it ends after its step" % job})

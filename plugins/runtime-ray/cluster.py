@@ -193,9 +193,11 @@ def extra_of(ask):
 
 
 def amount(name, value):
-    if name == "memory":
-        return "%.1f GiB of memory" % (value / 2**30)
-    return "%g %s" % (value, name)
+    if name != "memory":
+        return "%g %s" % (value, name)
+    if value < 2**30:
+        return "%.0f MiB of memory" % (value / 2**20)
+    return "%.1f GiB of memory" % (value / 2**30)
 
 
 def amounts(bundle):
@@ -256,12 +258,9 @@ def impossible(bundles, strategy, nodes):
 
 def missing(ray, bundles, strategy):
     free, total = ray.available_resources(), ray.cluster_resources()
-    return "waiting for Ray: %s (%s); of what the cluster has, %s are free" % (
-        places_text(bundles), strategy,
-        ", ".join("%g of %s" % (free.get(name, 0), amount(name, total.get(name, 0)))
-                  if name != "memory" else "%.1f of %s" % (free.get(name, 0) / 2**30,
-                                                           amount(name, total.get(name, 0)))
-                  for name in total_of(bundles)))
+    return "waiting for Ray: %s (%s); free are %s" % (places_text(bundles), strategy, ", ".join(
+        "%s of %s" % (amount(name, free.get(name, 0)), amount(name, total.get(name, 0)))
+        for name in total_of(bundles)))
 
 
 def reserve(ray, ask):

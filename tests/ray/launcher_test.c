@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include "core/base/child.h"
 #include "tests/ray/launcher_rig.h"
 #include "tests/scratch.h"
 
@@ -213,6 +214,19 @@ static void test_submit(void **state)
     assert_string_equal(out, "argv xray train run.ini\ncanceled\n");
 }
 
+static int has_python(void)
+{
+    const xr_child child = { .name = "python3",
+                             .argv = RIG_KEYS("python3", "-c", "pass"),
+                             .input = open("/dev/null", O_RDONLY),
+                             .seconds = 60 };
+    xr_str out = { 0 };
+    xray_status status = xr_child_run(&child, NULL, NULL, &out);
+    xr_str_free(&out);
+    (void)close(child.input);
+    return status == XRAY_OK;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,7 +236,7 @@ int main(void)
         cmocka_unit_test(test_check),       cmocka_unit_test(test_submit),
     };
     const char *source = getenv("XRAY_SOURCE");
-    if (system("python3 -c pass") != 0) {
+    if (!has_python()) {
         (void)printf("skipped: there is no python3\n");
         return 77;
     }

@@ -36,7 +36,7 @@ print(port)'
 
 # Processes of this test, but for this shell and its children that are no part of Ray.
 ray_processes() {
-    grep -lsaE "$ray_mark" /proc/[0-9]*/environ | sed 's/[^0-9]//g' | grep -vx "$$" || true
+    grep -lsaz "^$ray_mark\$" /proc/[0-9]*/environ | sed 's/[^0-9]//g' | grep -vx "$$" || true
 }
 
 # ray_node ARG...: starts raylet and, with --head, the rest.
@@ -52,7 +52,7 @@ ray_up() { # [ARG of the head...]
     ray_tmp=$(mktemp -d /tmp/xray-ray-XXXXXX) # short: sockets have names of up to 107 bytes
     local port
     port=$(ray_free_port)
-    ray_node --head --port="$port" --num-cpus=2 --num-gpus=1 --include-dashboard=false --temp-dir="$ray_tmp" "$@"
+    ray_node --head --port="$port" --num-cpus=2 --num-gpus=1 --temp-dir="$ray_tmp" "${@:---include-dashboard=false}"
     ray_address=$(sed -nE "s/.*--address='([^']*)'.*/\1/p" "$work/ray.out" | head -n 1)
     [ -n "$ray_address" ] || fail "ray start tells no address: $(cat "$work/ray.out")"
     ray_first=$(ray_raylets)

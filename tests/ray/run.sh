@@ -4,7 +4,7 @@
 # The launcher of runtime-ray, and runs whose Workhorses Ray starts, on a cluster of two
 # nodes, both of them this host: they have the bits of local ranks; what is killed or
 # stopped is named, nothing is left, and a run that restarts has the bits of one that
-# was not harmed.
+# was not harmed. With `all` more is harmed.
 . "$(dirname "$0")/../rl/lib.sh"
 . "$(dirname "$0")/lib.sh"
 ray_needed
@@ -19,7 +19,7 @@ sed -i "s/^\[run\]$/&\nthreads = 1/; s/^\[trainer\]$/&\nsave_freq = 1/" "$work/r
 ray=(--set run.runtime=ray --set runtime.interface=lo --set runtime.silence=8s --set run.comm=tcp --set "runtime.ray.address=$ray_address"
     --set "runtime.ray.python=$ray_python")
 four=(--set run.ranks=4 --set trainer.total_training_steps=2)
-duo=(--set run.ranks=2 --set runtime.ray.placement=spread --set trainer.total_training_steps=12)
+duo=(--set run.ranks=2 --set runtime.ray.placement=spread --set trainer.total_training_steps=30)
 
 run() { # NAME [--set ...]
     train "$work/$1" "${@:2}" >"$work/out" 2>"$work/err" || fail "$1: $(cat "$work/err")"
@@ -29,7 +29,7 @@ run() { # NAME [--set ...]
 
 "$XRAY_BIN" check "$work/run.ini" "${ray[@]}" "${four[@]}" >"$work/out" 2>&1 || fail "check: $(cat "$work/out")"
 if "$XRAY_BIN" check "$work/run.ini" "${ray[@]}" --set run.ranks=5 >"$work/out" 2>&1; then fail "check found nothing"; fi
-grep -Eq 'runtime.ray: check: 5 places with 1 CPU \+ [0-9.]+ GiB of memory are needed, and there is room for 4; the cluster has 2 nodes with 4 CPU' "$work/out" ||
+grep -Eq 'runtime.ray: check: 5 places with 1 CPU \+ [0-9.]+ [GM]iB of memory are needed, and there is room for 4; the cluster has 2 nodes with 4 CPU' "$work/out" ||
     fail "check: $(cat "$work/out")"
 run four --set run.runtime=local --set run.comm=tcp "${four[@]}"
 run four-ray "${ray[@]}" "${four[@]}"
@@ -39,7 +39,12 @@ diff <(steady "$work/four/metrics.jsonl") <(steady "$work/four-ray/metrics.jsonl
 # ---- faults ----
 
 # The processes that Ray has started for the run, in the order of their start.
-horses() { pgrep -f "^$XRAY_BIN workhorse" | sort -n; }
+horses() {
+    local pid
+    for pid in $(pgrep -f "^$XRAY_BIN workhorse" | sort -n); do
+        if grep -qsaz "^$ray_mark\$" "/proc/$pid/environ"; then echo "$pid"; fi
+    done
+}
 
 no_horses() { # NAME
     for _ in $(seq 100); do
@@ -56,7 +61,7 @@ begin() {
     pid=$!
     until [ -d "$work/$1/global_step_2" ]; do
         kill -0 "$pid" 2>/dev/null || fail "$1 ended early: $(cat "$work/err")"
-        sleep 0.05
+        sleep 0.01
     done
 }
 
@@ -71,18 +76,10 @@ ends() { # NAME CODE SENTENCE
 again() { # NAME SENTENCE
     ends "$1" 0 "$2"
     grep -q "restart 1 of 1 from .*/global_step_" "$work/err" || fail "$1: nothing tells of the restart: $(cat "$work/err")"
-    same_checkpoint "$work/calm/global_step_12" "$work/$1/global_step_12"
+    same_checkpoint "$work/calm/global_step_30" "$work/$1/global_step_30"
 }
 
 run calm --set run.runtime=local --set run.comm=tcp "${duo[@]}"
-# A Workhorse, stopped: the run's heartbeat notices it.
-begin stopped
-kill -STOP "$(horses | tail -n 1)"
-ends stopped 1 'actor workhorse [01] on .*: hangs: no sign of life for [0-9.]+ s'
-# A launcher; its Workhorse dies with it.
-begin launcher
-kill -KILL "$(ps -o ppid= -p "$(horses | tail -n 1)" | tr -d ' ')"
-ends launcher 1 'actor workhorse [01] on .*: .*'
 # The run itself.
 begin driver
 kill -KILL "$pid"
@@ -93,6 +90,28 @@ begin child --set run.max_restarts=1
 kill -KILL "$(horses | tail -n 1)"
 again child 'actor workhorse [01] on .*: .*was killed by signal 9 \(Killed\)'
 begin node --set run.max_restarts=1
+# shellcheck disable=SC2046
+kill -STOP $(horses) # or they may be done before they notice
 kill -KILL "$ray_second"
 again node 'actor workhorse [01] on .*'
+[ "${1:-}" = all ] || { echo "ray.run: ok"; exit 0; }
+
+# ---- nightly ----
+
+ray_node --address="$ray_address" --num-cpus=2
+# A Workhorse, stopped: the run's heartbeat notices it.
+begin stopped
+kill -STOP "$(horses | tail -n 1)"
+ends stopped 1 'actor workhorse [01] on .*: hangs: no sign of life for [0-9.]+ s'
+# A launcher; its Workhorse dies with it.
+begin launcher
+kill -KILL "$(ps -o ppid= -p "$(horses | tail -n 1)" | tr -d ' ')"
+ends launcher 1 'actor workhorse [01] on .*: .*'
+# Whatever Ray has started for the run, at random.
+for round in $(seq 8); do
+    begin "random-$round" --set run.max_restarts=1
+    victims=$(horses; for horse in $(horses); do ps -o ppid= -p "$horse"; done)
+    kill -KILL "$(shuf -n 1 <<<"$victims" | tr -d ' ')"
+    again "random-$round" 'actor workhorse [01] on .*'
+done
 echo "ray.run: ok"
