@@ -283,8 +283,8 @@ void nccl_break_group(xray_comm_group *group, uint32_t cause,
  * NCCL_* or 0. The caller holds the lock. */
 uint32_t nccl_find_cause(nccl_comm *comm, const xray_comm_group *group,
                          uint64_t since);
-/* Does the same before a call begins, as far as no system call is needed. The
- * caller holds the lock. */
+/* Does the same before a call begins, as far as no system call is needed where
+ * all ranks are there. The caller holds the lock. */
 uint32_t nccl_find_departed(const xray_comm_group *group);
 /* Reports the error of a broken group once its operations have ended, or do not
  * end soon. The caller holds the lock, which is released while it waits. */

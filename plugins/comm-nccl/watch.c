@@ -63,28 +63,39 @@ static uint32_t read_traces(const xray_comm_group *group)
     return found;
 }
 
+static int has_dead_rank(const xray_comm_group *group)
+{
+    const nccl_comm *comm = group->comm;
+    int found = 0;
+    for (uint32_t i = 0; !found && i < group->count; i++) {
+        uint32_t rank = group->ranks[i];
+        int ended =
+            comm->traces && (trace_state(comm, rank) & 255u) == NCCL_ENDED;
+        found = !ended && nccl_is_dead(comm, rank);
+    }
+    return found;
+}
+
 uint32_t nccl_find_departed(const xray_comm_group *group)
 {
-    return prefer_canceled(group->comm, read_traces(group));
+    uint32_t found = read_traces(group);
+    /* The others may have left because a rank has died. */
+    if (found == NCCL_LEFT && has_dead_rank(group))
+        found = NCCL_DEAD;
+    return prefer_canceled(group->comm, found);
 }
 
 static uint32_t find_departed_rank(nccl_comm *comm,
                                    const xray_comm_group *group, uint64_t now)
 {
     uint32_t found = read_traces(group);
-    if (found == NCCL_LEFT) {
-        if (!comm->left_since)
-            comm->left_since = now;
-        if (now - comm->left_since < GRACE)
-            found = 0;
-    }
-    for (uint32_t i = 0; !found && i < group->count; i++) {
-        uint32_t rank = group->ranks[i];
-        int ended =
-            comm->traces && (trace_state(comm, rank) & 255u) == NCCL_ENDED;
-        if (!ended && nccl_is_dead(comm, rank))
-            found = NCCL_DEAD;
-    }
+    int left = found == NCCL_LEFT;
+    if (left && !comm->left_since)
+        comm->left_since = now;
+    if (left && now - comm->left_since < GRACE)
+        found = 0;
+    if ((left || !found) && has_dead_rank(group))
+        found = NCCL_DEAD;
     return found;
 }
 
