@@ -68,7 +68,7 @@ static void post_without_sleep(ranks_env *e)
     CHECK(e, sleeps == 0);
     CHECK(e, fake_asked() - asked >= ROUNDS * 6 * LOOKS);
     ranks_meet(e);
-    fake_fail(FAKE_SLOW, 5000);
+    fake_fail(FAKE_SLOW, 2500);
     CHECK_OK(e, e->comm->broadcast(e->world, NULL, a, 400, 0));
     CHECK(e, sleeps > 0);
     CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
@@ -79,6 +79,10 @@ static void post_without_sleep(ranks_env *e)
     CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
     ranks_meet(e);
 }
+
+/* ms, far below the timeout of 60 s; a loaded machine takes long for the looks
+ * after which a thread counts as stuck. */
+#define SOON 20000
 
 /* ---- a thread that is stuck ---------------------------------------------- */
 
@@ -109,7 +113,7 @@ static xray_status broadcast_stuck(ranks_env *e)
 {
     uint64_t start = ranks_ms();
     xray_status status = e->comm->broadcast(e->world, NULL, data, 4096, 0);
-    CHECK(e, ranks_ms() - start < AT_ONCE);
+    CHECK(e, ranks_ms() - start < SOON);
     return status;
 }
 
@@ -209,7 +213,7 @@ static void full_stream(ranks_env *e)
         CHECK(e, status == XRAY_E_PEER);
         CHECK(e, ranks_said(e, "not all ranks arrived within 0.3 s"));
         CHECK(e, ranks_said(e, "all_reduce of 4096 bytes"));
-        CHECK(e, ranks_ms() - start < AT_ONCE);
+        CHECK(e, ranks_ms() - start < SOON);
         end_stuck(e, XRAY_E_PEER, "not all ranks arrived within 0.3 s");
     }
     ranks_meet(e);
@@ -260,7 +264,7 @@ static void ready_error(ranks_env *e)
         /* It fails already, or the next one does. */
         (void)e->comm->all_reduce(e->world, mine, a, 1024, XRAY_F32);
         uint64_t start = ranks_ms();
-        while (fake_aborted() == 0 && ranks_ms() - start < AT_ONCE)
+        while (fake_aborted() == 0 && ranks_ms() - start < SOON)
             ranks_sleep_ms(1); /* in which the watcher asks for the event */
         CHECK(e, fake_aborted() == 1);
         CHECK(e, ranks_barrier(e, e->world) == XRAY_E_PEER);
