@@ -3,65 +3,60 @@
  * Checks the arguments of calls, enqueues them on the instance's stream, and
  * waits for their completion.
  */
-#include <stdio.h>
-
 #include "core/base/collective.h"
 #include "plugins/comm-nccl/instance.h"
 
 #define RING_TIMEOUT \
     5000000000u /* ns after which a full ring counts as stuck */
+#define DEAR 8u /* looks at a communicator that one at the ring is worth */
 
 /* ---- enqueuing ---------------------------------------------------------- */
 
-xray_status nccl_wait_result(xray_comm_group *group, const char *what,
-                             int result)
+/* Begins a call that is one NCCL function. A sum or a maximum is formed as NCCL
+ * forms it. */
+static int post_direct(xray_comm_group *g, const nccl_call *call,
+                       const char **what)
 {
-    nccl_comm *comm = group->comm;
-    uint64_t start = nccl_clock();
-    uint32_t cause = 0;
-    char detail[512];
-    for (uint32_t i = 0; result == NCCL_IN_PROGRESS && !cause; i++) {
-        int state = NCCL_IN_PROGRESS;
-        int asked = comm->api.async_error(group->nccl, &state);
-        result = asked == NCCL_SUCCESS ? state : asked;
-        if (result != NCCL_IN_PROGRESS)
-            break;
-        cause = nccl_find_cause(comm, group, start);
-        nccl_pause(i < 100 ? 20 : 500);
-    }
-    if (result == NCCL_SUCCESS)
-        return XRAY_OK;
-    (void)snprintf(detail, sizeof(detail), "%s: %s: %s", what,
-                   comm->api.error_text(result),
-                   comm->api.last_error(group->nccl));
-    nccl_break_group(group, cause ? cause : NCCL_FAILED, cause ? NULL : detail);
-    return XRAY_E_PEER;
-}
-
-/* Breaks the group if the CUDA driver failed while a call was enqueued. */
-static xray_status check_cuda_call(xray_comm_group *group, int error)
-{
-    if (error == NCCL_CUDA_SUCCESS)
-        return XRAY_OK;
-    nccl_break_group(group, NCCL_FAILED, nccl_cuda_text(group->comm, error));
-    return XRAY_E_PEER;
-}
-
-/* A sum or a maximum as NCCL itself forms it. */
-static xray_status enqueue_reduction(xray_comm_group *g, const nccl_call *call)
-{
-    const nccl_comm *comm = g->comm;
+    const nccl_api *api = &g->comm->api;
+    void *stream = g->comm->native;
     int type = call->dtype == XRAY_BF16 ? NCCL_BFLOAT16 : NCCL_FLOAT32;
     int op = call->call == XRAY_COMM_ALL_REDUCE_MAX ? NCCL_MAX : NCCL_SUM;
-    if (call->call == XRAY_COMM_REDUCE_SCATTER)
-        return nccl_wait_result(
-            g, "ncclReduceScatter",
-            comm->api.reduce_scatter(call->in, call->out, call->count, type, op,
-                                     g->nccl, comm->native));
-    return nccl_wait_result(g, "ncclAllReduce",
-                            comm->api.all_reduce(call->out, call->out,
-                                                 call->count, type, op, g->nccl,
-                                                 comm->native));
+    int other = (int)call->other;
+    switch (call->call) {
+    case XRAY_COMM_REDUCE_SCATTER:
+        *what = "ncclReduceScatter";
+        return api->reduce_scatter(call->in, call->out, call->count, type, op,
+                                   g->nccl, stream);
+    case XRAY_COMM_ALL_GATHER:
+        *what = "ncclAllGather";
+        return api->all_gather(call->in, call->out, call->bytes, NCCL_INT8,
+                               g->nccl, stream);
+    case XRAY_COMM_BROADCAST:
+        *what = "ncclBroadcast";
+        return api->broadcast(call->out, call->out, call->bytes, NCCL_INT8,
+                              other, g->nccl, stream);
+    case XRAY_COMM_SEND:
+        *what = "ncclSend";
+        return api->send(call->in, call->bytes, NCCL_INT8, other, g->nccl,
+                         stream);
+    case XRAY_COMM_RECV:
+        *what = "ncclRecv";
+        return api->recv(call->out, call->bytes, NCCL_INT8, other, g->nccl,
+                         stream);
+    default:
+        *what = "ncclAllReduce";
+        return api->all_reduce(call->out, call->out, call->count, type, op,
+                               g->nccl, stream);
+    }
+}
+
+static xray_status enqueue_direct(xray_comm_group *g, const nccl_call *call)
+{
+    const char *what = NULL;
+    if (!nccl_enter(g))
+        return XRAY_E_PEER;
+    int result = post_direct(g, call, &what);
+    return nccl_finish(g, what, result);
 }
 
 static xray_status enqueue_sum(xray_comm_group *g, const nccl_call *call)
@@ -71,42 +66,21 @@ static xray_status enqueue_sum(xray_comm_group *g, const nccl_call *call)
         return nccl_sum_ordered(g, call);
     if (call->dtype == XRAY_BF16 && config->reduce_bf16 == NCCL_BF16_FP32)
         return nccl_sum_widened(g, call);
-    return enqueue_reduction(g, call);
+    return enqueue_direct(g, call);
 }
 
 static xray_status enqueue_call(xray_comm_group *g, const nccl_call *call)
 {
-    const nccl_comm *comm = g->comm;
-    const nccl_api *api = &comm->api;
-    int other = (int)call->other;
     switch (call->call) {
     case XRAY_COMM_ALL_REDUCE:
     case XRAY_COMM_REDUCE_SCATTER:
         return enqueue_sum(g, call);
-    case XRAY_COMM_ALL_REDUCE_MAX:
-        return enqueue_reduction(g, call);
-    case XRAY_COMM_ALL_GATHER:
-        return nccl_wait_result(g, "ncclAllGather",
-                                api->all_gather(call->in, call->out,
-                                                call->bytes, NCCL_INT8, g->nccl,
-                                                comm->native));
-    case XRAY_COMM_BROADCAST:
-        return nccl_wait_result(g, "ncclBroadcast",
-                                api->broadcast(call->out, call->out,
-                                               call->bytes, NCCL_INT8, other,
-                                               g->nccl, comm->native));
-    case XRAY_COMM_SEND:
-        return nccl_wait_result(g, "ncclSend",
-                                api->send(call->in, call->bytes, NCCL_INT8,
-                                          other, g->nccl, comm->native));
-    case XRAY_COMM_RECV:
-        return nccl_wait_result(g, "ncclRecv",
-                                api->recv(call->out, call->bytes, NCCL_INT8,
-                                          other, g->nccl, comm->native));
     case XRAY_COMM_EXCHANGE:
         return nccl_enqueue_exchange(g, call);
-    default:
+    case XRAY_COMM_ALL_TO_ALL:
         return nccl_enqueue_all_to_all(g, call);
+    default:
+        return enqueue_direct(g, call);
     }
 }
 
@@ -124,13 +98,14 @@ static void fill_slot(nccl_slot *slot, xray_comm_group *g,
     slot->bytes = call->bytes;
     slot->from_bytes = call->from_bytes;
     slot->since = 0;
+    atomic_store(&slot->stage, NCCL_BEGUN);
 }
 
 /* Waits for a free slot in the ring. */
 static xray_status wait_for_slot(nccl_comm *comm)
 {
     uint64_t start = nccl_clock();
-    for (;;) {
+    for (uint32_t i = 0;; i++) {
         nccl_check_calls(comm);
         if (comm->enqueued - comm->completed < NCCL_RING)
             return XRAY_OK;
@@ -138,7 +113,7 @@ static xray_status wait_for_slot(nccl_comm *comm)
         if (first->broken && nccl_clock() - start > RING_TIMEOUT)
             return nccl_report_broken(first);
         (void)pthread_mutex_unlock(&comm->lock);
-        nccl_pause(100);
+        nccl_back_off(i * DEAR);
         (void)pthread_mutex_lock(&comm->lock);
     }
 }
@@ -158,50 +133,71 @@ static xray_status check_group(xray_comm_group *g, const nccl_call *call)
     fill_slot(&slot, g, call);
     slot.since = nccl_clock();
     nccl_trace_begin(comm, &slot);
-    comm->starting = &slot;
+    comm->refused = &slot;
     nccl_break_group(g, cause, NULL);
-    comm->starting = NULL;
+    comm->refused = NULL;
     return nccl_report_broken(g);
 }
 
+/* Enqueues the operations and events of a call; 0: it failed, and `why` names
+ * the error of the CUDA driver, if it is one. Any of these functions may be
+ * stuck: the driver waits where a stream has too much before it. The caller
+ * does not hold the lock. */
+static int post_call(xray_comm_group *g, void *stream, const nccl_call *call,
+                     nccl_slot *slot, const char **why)
+{
+    const nccl_comm *comm = g->comm;
+    const nccl_api *api = &comm->api;
+    int error = api->event_record(slot->ready, stream);
+    if (error == NCCL_CUDA_SUCCESS)
+        atomic_store(&slot->stage, NCCL_MARKED);
+    if (error == NCCL_CUDA_SUCCESS && stream != comm->native)
+        error = api->stream_wait(comm->native, slot->ready, 0);
+    if (error == NCCL_CUDA_SUCCESS && enqueue_call(g, call) != XRAY_OK)
+        return 0;
+    if (error == NCCL_CUDA_SUCCESS)
+        error = api->event_record(slot->done, comm->native);
+    if (error == NCCL_CUDA_SUCCESS)
+        atomic_store(&slot->stage, NCCL_POSTED);
+    if (error == NCCL_CUDA_SUCCESS && stream != comm->native)
+        error = api->stream_wait(stream, slot->done, 0);
+    if (error != NCCL_CUDA_SUCCESS)
+        *why = nccl_cuda_text(comm, error);
+    return error == NCCL_CUDA_SUCCESS;
+}
+
+/* The caller holds the lock, which is released while the call is enqueued. */
 static xray_status start_call(xray_comm_group *g, void *stream,
                               const nccl_call *call)
 {
     nccl_comm *comm = g->comm;
-    const nccl_api *api = &comm->api;
+    const char *why = "the device failed in the call";
     xray_status status = check_group(g, call);
-    if (status != XRAY_OK)
-        return status;
-    status = wait_for_slot(comm);
+    if (status == XRAY_OK)
+        status = wait_for_slot(comm);
     if (status != XRAY_OK)
         return status;
     nccl_slot *slot = &comm->ring[comm->enqueued % NCCL_RING];
     fill_slot(slot, g, call);
-    comm->starting = slot;
     /* Enqueuing may already wait for a peer; the trace then names this call. */
     if (comm->completed == comm->enqueued) {
         slot->since = nccl_clock();
         nccl_trace_begin(comm, slot);
         slot->since = 0;
     }
-    status = check_cuda_call(g, api->event_record(slot->ready, stream));
-    if (status == XRAY_OK && stream != comm->native)
-        status =
-            check_cuda_call(g, api->stream_wait(comm->native, slot->ready, 0));
-    if (status == XRAY_OK)
-        status = enqueue_call(g, call);
-    if (status == XRAY_OK)
-        status =
-            check_cuda_call(g, api->event_record(slot->done, comm->native));
-    if (status == XRAY_OK && stream != comm->native)
-        status = check_cuda_call(g, api->stream_wait(stream, slot->done, 0));
-    if (status != XRAY_OK && !g->broken)
-        nccl_break_group(g, NCCL_FAILED, "the device failed in the call");
-    comm->starting = NULL;
-    if (status != XRAY_OK)
-        return nccl_report_broken(g);
     comm->enqueued++;
-    return XRAY_OK;
+    if (comm->idle)
+        (void)pthread_cond_signal(&comm->work);
+    (void)pthread_mutex_unlock(&comm->lock);
+    int posted = post_call(g, stream, call, slot, &why);
+    (void)pthread_mutex_lock(&comm->lock);
+    if (!posted)
+        nccl_break_group(g, NCCL_FAILED, why);
+    if (!g->broken)
+        return XRAY_OK;
+    if (atomic_load(&slot->stage) != NCCL_POSTED)
+        comm->enqueued--; /* nothing tells when it is complete */
+    return nccl_report_broken(g);
 }
 
 /* Waits until call `number` is complete. The caller holds the lock, which is
@@ -216,7 +212,7 @@ static xray_status finish_call(xray_comm_group *g, uint64_t number)
         if (comm->completed > number)
             return XRAY_OK;
         (void)pthread_mutex_unlock(&comm->lock);
-        nccl_pause(i < 200 ? 10 : 200);
+        nccl_back_off(i * DEAR);
         (void)pthread_mutex_lock(&comm->lock);
     }
 }
@@ -256,10 +252,6 @@ xray_status nccl_run_call(xray_comm_group *g, xray_stream *stream,
         uint64_t number = comm->enqueued;
         status =
             start_call(g, comm->cuda->stream(comm->device_self, stream), call);
-        if (status == XRAY_OK) {
-            nccl_check_calls(comm);
-            (void)pthread_cond_signal(&comm->work);
-        }
         if (status == XRAY_OK && (call->wait || comm->config.wait))
             status = finish_call(g, number);
     }

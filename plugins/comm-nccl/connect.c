@@ -129,6 +129,7 @@ xray_status nccl_connect(xray_comm_group *group, const nccl_id *id)
     }
     if (result == NCCL_SUCCESS) {
         group->nccl = made;
+        atomic_store(&group->gate, NCCL_OPEN);
         return XRAY_OK;
     }
     char detail[512] = "";

@@ -39,6 +39,7 @@ xray_comm_group *nccl_group_create(nccl_comm *comm, const uint32_t *ranks,
     g->comm = comm;
     g->ranks = copy;
     g->count = count;
+    atomic_store(&g->gate, NCCL_CLOSED);
     while (g->self < count && ranks[g->self] != comm->rank)
         g->self++;
     (void)pthread_mutex_lock(&comm->lock);

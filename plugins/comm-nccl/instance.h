@@ -9,6 +9,12 @@
  * caller's stream held, and the caller's stream waits for `done`. The calls in
  * progress form a ring; a thread watches the first of them, and whoever waits
  * for a call checks it too.
+ *
+ * The calling thread holds the lock only while it changes the ring. While it is
+ * in NCCL, the driver or the device, any of which may be stuck, it holds
+ * nothing that the watcher needs. Who uses a communicator holds the gate of its
+ * group instead: NCCL allows one thread at a time, and nobody once it is
+ * aborted.
  */
 #ifndef NCCL_INSTANCE_H
 #define NCCL_INSTANCE_H
@@ -90,6 +96,11 @@ typedef struct nccl_call {
     void *out;
 } nccl_call;
 
+/* How far a call of the ring is. */
+#define NCCL_BEGUN 0u  /* neither event is recorded */
+#define NCCL_MARKED 1u /* `ready` is */
+#define NCCL_POSTED 2u /* both are */
+
 typedef struct nccl_slot {
     xray_comm_group *group;
     uint32_t call;
@@ -102,6 +113,8 @@ typedef struct nccl_slot {
     uint64_t since; /* when this rank was ready; 0: not yet */
     void *ready;    /* CUDA events */
     void *done;
+    _Atomic uint32_t stage; /* NCCL_BEGUN and so on */
+    uint32_t reserved;
 } nccl_slot;
 
 typedef struct nccl_comm {
@@ -133,22 +146,33 @@ typedef struct nccl_comm {
     _Atomic uint32_t aborted;
     /* The members from here on are protected by the lock. */
     pthread_mutex_t lock;
-    pthread_cond_t work; /* signals that there is a call to watch, or that the
-                          * watcher must end */
+    pthread_cond_t work;   /* signals that there is a call to watch or a
+                            * communicator to abort, or that the watcher must
+                            * end */
+    pthread_cond_t closed; /* signals that a communicator was aborted */
     pthread_t watcher;
     uint32_t watching;
     uint32_t ending;
-    uint64_t calls;     /* number of calls begun */
-    uint64_t completed; /* ring position: calls before it are complete */
-    uint64_t enqueued;
-    uint64_t last_check;         /* when the other ranks were last checked */
-    uint64_t left_since;         /* when a rank was first seen to have left */
+    uint32_t idle;       /* 1: the watcher looks rarely until it is signaled */
+    uint32_t reserved;   /* 0 */
+    uint64_t calls;      /* number of calls begun */
+    uint64_t completed;  /* ring position: calls before it are complete */
+    uint64_t enqueued;   /* calls before it are begun */
+    uint64_t last_check; /* when the other ranks were last checked */
+    uint64_t left_since; /* when a rank was first seen to have left */
     xray_comm_group *unreported; /* broken, its error not reported yet */
-    const nccl_slot *starting;   /* the call that is being enqueued */
+    const nccl_slot *refused;    /* the call that is refused, if not in the
+                                  * ring */
     nccl_slot ring[NCCL_RING];
 } nccl_comm;
 
 #define NCCL_SMALL 1024u
+
+/* The gate of a group's communicator. Any other value is the time since when
+ * the calling thread has been inside. */
+#define NCCL_OPEN 0u
+#define NCCL_ASKED 1u  /* the watcher or who waits asks it for errors */
+#define NCCL_CLOSED 2u /* there is none, or nobody may use it any more */
 
 struct xray_comm_group {
     nccl_comm *comm;
@@ -157,8 +181,12 @@ struct xray_comm_group {
     uint32_t count;
     uint32_t self;
     uint64_t number;
-    void *nccl;      /* NULL: the group has one rank or is broken */
-    uint32_t broken; /* NCCL_* cause; 0: the group works */
+    void *nccl; /* used only by who holds the gate */
+    _Atomic uint64_t gate;
+    _Atomic uint32_t broken; /* NCCL_* cause; 0: the group works */
+    uint32_t waits; /* how often the watcher found the gate of a broken group
+                     * taken */
+    _Atomic uint32_t closing; /* 1: the communicator is still to be aborted */
     uint32_t reserved;
     char where[160];
     char text[NCCL_TEXT];
@@ -168,6 +196,27 @@ struct xray_comm_group {
 const char *nccl_cuda_text(const nccl_comm *comm, int error);
 uint64_t nccl_clock(void);
 void nccl_pause(uint32_t us);
+/* Waits before look `i` at something that another thread or the device does.
+ * The first ones, which last about 0.1 ms, do not sleep. */
+void nccl_back_off(uint32_t i);
+
+/* ---- the use of a communicator ------------------------------------------- */
+
+/* Takes the gate for a call into NCCL; 0: the communicator is aborted. */
+int nccl_enter(xray_comm_group *group);
+/* Waits until an NCCL function that returned `result` has completed on the
+ * host, and gives the gate back. If it failed, the group is broken. */
+xray_status nccl_finish(xray_comm_group *group, const char *what, int result);
+/* Asks a communicator for its errors, unless the calling thread is inside; 0:
+ * it failed, and `detail` says why. The caller holds the lock. */
+int nccl_ask(xray_comm_group *group, char *detail, size_t size);
+/* Shuts the gate of a broken group, whose communicator the watcher then aborts.
+ * If the calling thread is inside, this happens when it leaves, or with `force`
+ * at once. The caller holds the lock. */
+void nccl_close(xray_comm_group *group, int force);
+/* Aborts a communicator whose gate is shut, if that has not been done. The
+ * caller does not hold the lock. */
+void nccl_abort_closed(xray_comm_group *group);
 
 /* ---- connecting ---------------------------------------------------------- */
 
@@ -203,16 +252,13 @@ xray_status nccl_enqueue_exchange(xray_comm_group *group,
                                   const nccl_call *call);
 xray_status nccl_enqueue_all_to_all(xray_comm_group *group,
                                     const nccl_call *call);
-/* Waits until an NCCL function that returned `result` has completed on the
- * host. The caller holds the lock. */
-xray_status nccl_wait_result(xray_comm_group *group, const char *what,
-                             int result);
 /* Size of one of the `ranks` parts of the scratch memory, in fp32 elements. */
 uint64_t nccl_piece_elements(const nccl_comm *comm, uint32_t ranks);
 
 /* Transfers that NCCL carries out together. Those of 0 bytes are left out. */
 typedef struct nccl_transfers {
     xray_comm_group *group;
+    int inside; /* 0: the communicator is aborted */
     int result; /* the first failure, or the last result */
 } nccl_transfers;
 
@@ -228,8 +274,8 @@ xray_status nccl_transfers_end(nccl_transfers *t);
 /* Checks the calls in progress, and breaks the group of one that fails. The
  * caller holds the lock. */
 void nccl_check_calls(nccl_comm *comm);
-/* Marks a group as broken: aborts its operations, writes its error, and tells
- * the other ranks. `detail` is the text of NCCL or CUDA, or NULL. The caller
+/* Marks a group as broken: writes its error, tells the other ranks, and shuts
+ * its gate. `detail` is the text of NCCL or CUDA, or NULL. The caller
  * holds the lock. */
 void nccl_break_group(xray_comm_group *group, uint32_t cause,
                       const char *detail);
@@ -237,10 +283,11 @@ void nccl_break_group(xray_comm_group *group, uint32_t cause,
  * NCCL_* or 0. The caller holds the lock. */
 uint32_t nccl_find_cause(nccl_comm *comm, const xray_comm_group *group,
                          uint64_t since);
-/* Does the same before a call begins, as far as no system call is needed. The
- * caller holds the lock. */
+/* Does the same before a call begins, as far as no system call is needed where
+ * all ranks are there. The caller holds the lock. */
 uint32_t nccl_find_departed(const xray_comm_group *group);
-/* Reports the error of a broken group. The caller holds the lock. */
+/* Reports the error of a broken group once its operations have ended, or do not
+ * end soon. The caller holds the lock, which is released while it waits. */
 xray_status nccl_report_broken(xray_comm_group *group);
 int nccl_start_watcher(nccl_comm *comm); /* 1: the thread runs */
 void nccl_stop_watcher(nccl_comm *comm);

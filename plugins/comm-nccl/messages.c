@@ -10,7 +10,10 @@
 
 nccl_transfers nccl_transfers_begin(xray_comm_group *group)
 {
-    return (nccl_transfers){ group, group->comm->api.group_start() };
+    nccl_transfers t = { group, nccl_enter(group), NCCL_SUCCESS };
+    if (t.inside)
+        t.result = group->comm->api.group_start();
+    return t;
 }
 
 static void keep_failure(nccl_transfers *t, int result)
@@ -23,7 +26,7 @@ void nccl_transfers_send(nccl_transfers *t, const void *buf, uint64_t bytes,
                          uint32_t peer)
 {
     const nccl_comm *comm = t->group->comm;
-    if (bytes)
+    if (bytes && t->inside)
         keep_failure(t, comm->api.send(buf, bytes, NCCL_INT8, (int)peer,
                                        t->group->nccl, comm->native));
 }
@@ -32,15 +35,17 @@ void nccl_transfers_recv(nccl_transfers *t, void *buf, uint64_t bytes,
                          uint32_t peer)
 {
     const nccl_comm *comm = t->group->comm;
-    if (bytes)
+    if (bytes && t->inside)
         keep_failure(t, comm->api.recv(buf, bytes, NCCL_INT8, (int)peer,
                                        t->group->nccl, comm->native));
 }
 
 xray_status nccl_transfers_end(nccl_transfers *t)
 {
+    if (!t->inside)
+        return XRAY_E_PEER;
     keep_failure(t, t->group->comm->api.group_end());
-    return nccl_wait_result(t->group, "ncclSend, ncclRecv", t->result);
+    return nccl_finish(t->group, "ncclSend, ncclRecv", t->result);
 }
 
 /* ---- calls -------------------------------------------------------------- */

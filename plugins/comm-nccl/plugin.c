@@ -74,7 +74,7 @@ static uint32_t nccl_serves(const char *device_name)
 static void leave_group(xray_comm_group *g, uint64_t start)
 {
     const nccl_api *api = &g->comm->api;
-    if (!g->nccl)
+    if (atomic_exchange(&g->gate, NCCL_CLOSED) == NCCL_CLOSED)
         return;
     int result = api->finalize(g->nccl);
     for (uint32_t i = 0; result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
@@ -84,7 +84,6 @@ static void leave_group(xray_comm_group *g, uint64_t start)
             break;
         if (state == NCCL_SUCCESS) {
             (void)api->destroy(g->nccl);
-            g->nccl = NULL;
             return;
         }
         if (state != NCCL_IN_PROGRESS || nccl_clock() - start > LEAVE)
@@ -92,7 +91,6 @@ static void leave_group(xray_comm_group *g, uint64_t start)
         nccl_pause(i < 100 ? 20 : 1000);
     }
     (void)api->abort(g->nccl);
-    g->nccl = NULL;
 }
 
 static void destroy_events(nccl_comm *comm)
@@ -120,11 +118,11 @@ static void nccl_destroy(void *self)
         nccl_trace_state(comm, NCCL_ENDED);
     uint64_t start = nccl_clock();
     for (xray_comm_group *g = comm->groups; g; g = g->next) {
-        if (g->nccl && abandoned)
-            (void)comm->api.abort(g->nccl);
+        if (abandoned || g->broken)
+            nccl_close(g, 0);
         else
             leave_group(g, start);
-        g->nccl = NULL;
+        nccl_abort_closed(g);
     }
     while (comm->groups) {
         xray_comm_group *g = comm->groups;
@@ -142,6 +140,7 @@ static void nccl_destroy(void *self)
     if (comm->context)
         (void)comm->api.context_drop(comm->gpu);
     (void)pthread_cond_destroy(&comm->work);
+    (void)pthread_cond_destroy(&comm->closed);
     (void)pthread_mutex_destroy(&comm->lock);
     free(comm->peers);
     free(comm);
@@ -324,6 +323,7 @@ static nccl_comm *create_instance(const xray_comm_setup *setup,
     }
     (void)pthread_mutex_init(&comm->lock, NULL);
     (void)pthread_cond_init(&comm->work, NULL);
+    (void)pthread_cond_init(&comm->closed, NULL);
     comm->base = nccl_group_create(comm, ranks, setup->size);
     free(ranks);
     if (comm->base)

@@ -185,11 +185,14 @@ static xray_status gather_slices(xray_comm_group *g, const slices *s)
 {
     const nccl_api *api = &g->comm->api;
     uint64_t mine = slice_count(s, g->self) * s->width;
-    if (s->each * g->count == s->count)
-        return nccl_wait_result(g, "ncclAllGather",
-                                api->all_gather(slice_at(s, g->self), s->at,
-                                                mine, NCCL_INT8, g->nccl,
-                                                g->comm->native));
+    if (s->each * g->count == s->count) {
+        if (!nccl_enter(g))
+            return XRAY_E_PEER;
+        return nccl_finish(g, "ncclAllGather",
+                           api->all_gather(slice_at(s, g->self), s->at, mine,
+                                           NCCL_INT8, g->nccl,
+                                           g->comm->native));
+    }
     nccl_transfers t = nccl_transfers_begin(g);
     for (uint32_t r = 0; r < g->count; r++) {
         if (r == g->self)
@@ -285,8 +288,10 @@ static xray_status reduce_scatter_widened(xray_comm_group *g,
             status = cast_elements(
                 comm, (const uint16_t *)call->in + call->count * r + at,
                 XRAY_BF16, wide + n * r, XRAY_F32, n);
+        if (status == XRAY_OK && !nccl_enter(g))
+            status = XRAY_E_PEER;
         if (status == XRAY_OK)
-            status = nccl_wait_result(
+            status = nccl_finish(
                 g, "ncclReduceScatter",
                 comm->api.reduce_scatter(wide, sum, n, NCCL_FLOAT32, NCCL_SUM,
                                          g->nccl, comm->native));
@@ -309,12 +314,14 @@ xray_status nccl_sum_widened(xray_comm_group *g, const nccl_call *call)
         uint16_t *buf = (uint16_t *)call->out + at;
         status =
             cast_elements(comm, buf, XRAY_BF16, comm->scratch, XRAY_F32, n);
+        if (status == XRAY_OK && !nccl_enter(g))
+            status = XRAY_E_PEER;
         if (status == XRAY_OK)
-            status = nccl_wait_result(
-                g, "ncclAllReduce",
-                comm->api.all_reduce(comm->scratch, comm->scratch, n,
-                                     NCCL_FLOAT32, NCCL_SUM, g->nccl,
-                                     comm->native));
+            status =
+                nccl_finish(g, "ncclAllReduce",
+                            comm->api.all_reduce(comm->scratch, comm->scratch,
+                                                 n, NCCL_FLOAT32, NCCL_SUM,
+                                                 g->nccl, comm->native));
         if (status == XRAY_OK)
             status =
                 cast_elements(comm, comm->scratch, XRAY_F32, buf, XRAY_BF16, n);

@@ -6,7 +6,6 @@
  * group that cannot go on.
  */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <time.h>
 
 #include "plugins/comm-nccl/instance.h"
@@ -16,6 +15,11 @@
     500000000u /* ns for a rank's last calls to complete after it has left */
 #define BUSY 1000000u /* ns between checks of a call in progress */
 #define IDLE 50000000u
+#define QUIET                                                       \
+    20u /* looks without a call in progress before they become rare \
+         */
+#define ABORT 1000000000u /* ns that aborted operations have to end */
+#define STUCK 500u /* looks before a thread that is in NCCL counts as stuck */
 
 /* ---- the other ranks ---------------------------------------------------- */
 
@@ -59,28 +63,39 @@ static uint32_t read_traces(const xray_comm_group *group)
     return found;
 }
 
+static int has_dead_rank(const xray_comm_group *group)
+{
+    const nccl_comm *comm = group->comm;
+    int found = 0;
+    for (uint32_t i = 0; !found && i < group->count; i++) {
+        uint32_t rank = group->ranks[i];
+        int ended =
+            comm->traces && (trace_state(comm, rank) & 255u) == NCCL_ENDED;
+        found = !ended && nccl_is_dead(comm, rank);
+    }
+    return found;
+}
+
 uint32_t nccl_find_departed(const xray_comm_group *group)
 {
-    return prefer_canceled(group->comm, read_traces(group));
+    uint32_t found = read_traces(group);
+    /* The others may have left because a rank has died. */
+    if (found == NCCL_LEFT && has_dead_rank(group))
+        found = NCCL_DEAD;
+    return prefer_canceled(group->comm, found);
 }
 
 static uint32_t find_departed_rank(nccl_comm *comm,
                                    const xray_comm_group *group, uint64_t now)
 {
     uint32_t found = read_traces(group);
-    if (found == NCCL_LEFT) {
-        if (!comm->left_since)
-            comm->left_since = now;
-        if (now - comm->left_since < GRACE)
-            found = 0;
-    }
-    for (uint32_t i = 0; !found && i < group->count; i++) {
-        uint32_t rank = group->ranks[i];
-        int ended =
-            comm->traces && (trace_state(comm, rank) & 255u) == NCCL_ENDED;
-        if (!ended && nccl_is_dead(comm, rank))
-            found = NCCL_DEAD;
-    }
+    int left = found == NCCL_LEFT;
+    if (left && !comm->left_since)
+        comm->left_since = now;
+    if (left && now - comm->left_since < GRACE)
+        found = 0;
+    if ((left || !found) && has_dead_rank(group))
+        found = NCCL_DEAD;
     return found;
 }
 
@@ -118,23 +133,38 @@ void nccl_break_group(xray_comm_group *group, uint32_t cause,
     for (uint64_t i = comm->completed; !slot && i < comm->enqueued; i++)
         if (comm->ring[i % NCCL_RING].group == group)
             slot = &comm->ring[i % NCCL_RING];
-    if (!slot && comm->starting && comm->starting->group == group)
-        slot = comm->starting;
-    group->broken = cause;
+    if (!slot && comm->refused && comm->refused->group == group)
+        slot = comm->refused;
     nccl_write_report(group, slot, cause, detail);
+    atomic_store(&group->broken, cause);
     nccl_trace_broken(group, cause);
     comm->unreported = group;
-    if (group->nccl)
-        (void)comm->api.abort(group->nccl);
-    group->nccl = NULL;
+    nccl_close(group, 0);
     if (!is_canceled(group) && comm->host && comm->host->log)
         comm->host->log(comm->host, XRAY_LOG_ERROR, group->text);
 }
 
+/* The time `ns` from now, as pthread_cond_timedwait takes it. */
+static struct timespec compute_deadline(uint64_t ns)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    ns += (uint64_t)t.tv_nsec;
+    t.tv_sec += (time_t)(ns / 1000000000u);
+    t.tv_nsec = (long)(ns % 1000000000u);
+    return t;
+}
+
 xray_status nccl_report_broken(xray_comm_group *group)
 {
-    if (group->comm->unreported == group)
-        group->comm->unreported = NULL;
+    nccl_comm *comm = group->comm;
+    struct timespec until = compute_deadline(ABORT);
+    nccl_close(group, 0);
+    while (comm->watching && atomic_load(&group->closing) &&
+           pthread_cond_timedwait(&comm->closed, &comm->lock, &until) == 0)
+        ;
+    if (comm->unreported == group)
+        comm->unreported = NULL;
     return xr_host_fail(group->comm->host,
                         is_canceled(group) ? XRAY_E_CANCELED : XRAY_E_PEER,
                         group->where, "%s", group->text);
@@ -156,25 +186,37 @@ static xray_status poll_event(nccl_comm *comm, const nccl_slot *slot,
     return XRAY_E_DEVICE;
 }
 
+static xray_status poll_done(nccl_comm *comm, const nccl_slot *slot)
+{
+    if (atomic_load(&slot->stage) != NCCL_POSTED)
+        return XRAY_AGAIN;
+    return poll_event(comm, slot, slot->done);
+}
+
 /* Checks whether a call that is not complete yet can still complete. */
 static void check_call(nccl_comm *comm, const nccl_slot *slot)
 {
     xray_comm_group *group = slot->group;
-    int result = NCCL_SUCCESS;
     char detail[512];
     if (group->broken)
         return;
-    int asked = comm->api.async_error(group->nccl, &result);
-    result = asked == NCCL_SUCCESS ? result : asked;
-    if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS) {
-        (void)snprintf(detail, sizeof(detail), "%s: %s",
-                       comm->api.error_text(result),
-                       comm->api.last_error(group->nccl));
+    if (!nccl_ask(group, detail, sizeof(detail))) {
         nccl_break_group(group, NCCL_FAILED, detail);
         return;
     }
     uint32_t cause = nccl_find_cause(comm, group, slot->since);
-    if (cause && poll_event(comm, slot, slot->done) == XRAY_AGAIN)
+    if (cause && poll_done(comm, slot) == XRAY_AGAIN)
+        nccl_break_group(group, cause, NULL);
+}
+
+/* NCCL may keep the calling thread while its stream is not there yet. */
+static void check_inside(xray_comm_group *group)
+{
+    uint64_t since = atomic_load(&group->gate);
+    if (since <= NCCL_CLOSED || group->broken)
+        return;
+    uint32_t cause = nccl_find_cause(group->comm, group, since);
+    if (cause)
         nccl_break_group(group, cause, NULL);
 }
 
@@ -183,15 +225,19 @@ void nccl_check_calls(nccl_comm *comm)
     while (comm->completed != comm->enqueued) {
         nccl_slot *slot = &comm->ring[comm->completed % NCCL_RING];
         xray_status status = XRAY_OK;
+        if (atomic_load(&slot->stage) == NCCL_BEGUN)
+            return;
         if (!slot->since) {
             status = poll_event(comm, slot, slot->ready);
-            if (status == XRAY_AGAIN)
+            if (status == XRAY_AGAIN) {
+                check_inside(slot->group);
                 return;
+            }
             slot->since = nccl_clock();
             if (!slot->group->broken)
                 nccl_trace_begin(comm, slot);
         }
-        status = poll_event(comm, slot, slot->done);
+        status = poll_done(comm, slot);
         if (status == XRAY_AGAIN) {
             check_call(comm, slot);
             return;
@@ -209,26 +255,45 @@ void nccl_check_calls(nccl_comm *comm)
 static void break_all_groups(nccl_comm *comm)
 {
     for (xray_comm_group *g = comm->groups; g; g = g->next)
-        if (g->nccl && !g->broken)
+        if (atomic_load(&g->gate) != NCCL_CLOSED && !g->broken)
             nccl_break_group(g, NCCL_ABORTED, NULL);
+}
+
+/* Aborts the communicators of broken groups. The calling thread may still be in
+ * one; looks are counted, not time, so that a process which was
+ * stopped has as long as any other. */
+static void close_groups(nccl_comm *comm)
+{
+    for (xray_comm_group *g = comm->groups; g; g = g->next) {
+        if (!g->broken)
+            continue;
+        nccl_close(g, ++g->waits > STUCK);
+        if (!atomic_load(&g->closing))
+            continue;
+        /* This waits for the operations to end. Groups are only added. */
+        (void)pthread_mutex_unlock(&comm->lock);
+        nccl_abort_closed(g);
+        (void)pthread_mutex_lock(&comm->lock);
+        (void)pthread_cond_broadcast(&comm->closed);
+    }
 }
 
 static void *run_watcher(void *arg)
 {
     nccl_comm *comm = arg;
+    uint32_t quiet = 0; /* looks at which nothing was in progress */
     (void)pthread_mutex_lock(&comm->lock);
     (void)comm->api.context_set(comm->context);
     while (!comm->ending) {
-        struct timespec until;
         nccl_check_calls(comm);
         if (atomic_load(&comm->aborted))
             break_all_groups(comm);
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += comm->completed == comm->enqueued ? IDLE : BUSY;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_nsec -= 1000000000;
-            until.tv_sec++;
-        }
+        close_groups(comm);
+        quiet = comm->completed == comm->enqueued ? quiet + 1 : 0;
+        comm->idle = quiet > QUIET;
+        if (comm->ending)
+            break; /* perhaps it was signaled during an abort */
+        struct timespec until = compute_deadline(comm->idle ? IDLE : BUSY);
         (void)pthread_cond_timedwait(&comm->work, &comm->lock, &until);
     }
     (void)pthread_mutex_unlock(&comm->lock);

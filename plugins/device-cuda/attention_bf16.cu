@@ -152,41 +152,41 @@ CU_FN void join_weights(float *max, float *sum, float other_max,
     *max = m;
 }
 
-/* Joins a closed split to the total that this lane keeps in shared memory. With
- * `last` the total is moved to f instead. */
+/* Joins a closed split to the total that this lane keeps in shared memory,
+ * unless it is the first, and keeps the total there, unless it is the last.
+ * Joined values replace those of f in either case: with two targets the
+ * compiler runs out of registers at head dimension 256. */
 template <int DIM, int THREADS>
 CU_FN void join_split(fold<DIM> *f, float *kept, float max[2], float sum[2],
                       int first, int last)
 {
     float *own = kept + threadIdx.x;
-    if (first) {
+    if (!first) {
+        float by[2][2];
 #pragma unroll
-        for (int i = 0; i < DIM / 2; i++)
-            own[i * THREADS] = f->o[i / 4][i % 4];
+        for (int h = 0; h < 2; h++)
+            join_weights(&max[h], &sum[h], f->max[h], f->sum[h], by[h]);
+#pragma unroll
+        for (int i = 0; i < DIM / 2; i++) {
+            const float *x = by[i % 4 / 2];
+            f->o[i / 4][i % 4] =
+                fmaf(f->o[i / 4][i % 4], x[1], own[i * THREADS] * x[0]);
+        }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            max[h] = f->max[h];
-            sum[h] = f->sum[h];
+            f->max[h] = max[h];
+            f->sum[h] = sum[h];
         }
+    }
+    if (last)
         return;
-    }
-    float by[2][2];
 #pragma unroll
-    for (int h = 0; h < 2; h++)
-        join_weights(&max[h], &sum[h], f->max[h], f->sum[h], by[h]);
-#pragma unroll
-    for (int i = 0; i < DIM / 2; i++) {
-        const float *x = by[i % 4 / 2];
-        float y = fmaf(f->o[i / 4][i % 4], x[1], own[i * THREADS] * x[0]);
-        if (last)
-            f->o[i / 4][i % 4] = y;
-        else
-            own[i * THREADS] = y;
-    }
+    for (int i = 0; i < DIM / 2; i++)
+        own[i * THREADS] = f->o[i / 4][i % 4];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        f->max[h] = max[h];
-        f->sum[h] = sum[h];
+        max[h] = f->max[h];
+        sum[h] = f->sum[h];
     }
 }
 

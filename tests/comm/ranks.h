@@ -46,9 +46,9 @@ typedef struct ranks_env {
     uint32_t size;
     meeting *all;
     xray_host host;
-    xray_call_service calls; /* that the host has */
-    uint64_t stop_ms;        /* ranks_ms() from which it says stop; 0: never */
-    char text[4096];         /* texts of host->fail, the outer reason first */
+    xray_call_service calls;  /* that the host has */
+    _Atomic uint64_t stop_ms; /* ranks_ms() from which it says stop; 0: never */
+    char text[4096];          /* texts of host->fail, the outer reason first */
     const xray_device_ops *dev;
     void *dev_self;
     const xray_comm_ops *comm;

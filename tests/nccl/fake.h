@@ -28,10 +28,21 @@ void fake_stream_sync(void *stream);
 #define FAKE_BUS 6     /* 1: all devices have the same address */
 #define FAKE_ABSENT 7  /* 1: this rank never arrives at a new communicator */
 #define FAKE_SEND 8    /* ncclSend */
-#define FAKE_KINDS 9
+#define FAKE_SLOW 9    /* looks for which an operation is in progress */
+#define FAKE_STUCK 10  /* 1: operations do not return before they are aborted */
+#define FAKE_LONG 11   /* ms that an operation takes to return */
+#define FAKE_QUEUE 12  /* work that a stream holds; who adds to it waits */
+#define FAKE_KINDS 13
 void fake_fail(int kind, int code);
-/* Number of communicators that were aborted, and of those that exist. */
+/* From now on a query fails for events that were recorded on this stream. */
+void fake_stream_fail(void *stream, int code);
+/* Number of calls of ncclCommGetAsyncError. */
+unsigned fake_asked(void);
+/* Number of communicators that were aborted, of those in which a thread was at
+ * that time, and of those that exist. A second thread in a communicator for
+ * anything else ends the process. */
 unsigned fake_aborted(void);
+unsigned fake_interrupted(void);
 unsigned fake_live(void);
 int fake_contexts(void); /* number of retained device contexts */
 

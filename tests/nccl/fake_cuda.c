@@ -22,6 +22,8 @@ typedef struct stream {
     pthread_mutex_t lock;
     pthread_cond_t more;
     pthread_cond_t idle;
+    pthread_cond_t room;
+    int held; /* pieces of work that wait */
     pthread_t thread;
     item *first;
     item *last;
@@ -33,6 +35,7 @@ typedef struct event {
     struct event *next; /* in the list of destroyed events */
     _Atomic uint64_t recorded;
     _Atomic uint64_t reached;
+    _Atomic(void *) stream; /* on which it was last recorded */
 } event;
 
 _Atomic int fake_codes[FAKE_KINDS];
@@ -61,6 +64,8 @@ static void *run_stream(void *arg)
         item *i = s->first;
         s->first = i->next;
         s->busy = 1;
+        s->held--;
+        (void)pthread_cond_broadcast(&s->room);
         (void)pthread_mutex_unlock(&s->lock);
         i->fn(i->arg);
         free(i);
@@ -79,6 +84,7 @@ FAKE_API void *fake_stream_create(void)
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->more, NULL);
     (void)pthread_cond_init(&s->idle, NULL);
+    (void)pthread_cond_init(&s->room, NULL);
     (void)pthread_create(&s->thread, NULL, run_stream, s);
     return s;
 }
@@ -93,6 +99,7 @@ FAKE_API void fake_stream_destroy(void *stream_)
     (void)pthread_join(s->thread, NULL);
     (void)pthread_cond_destroy(&s->more);
     (void)pthread_cond_destroy(&s->idle);
+    (void)pthread_cond_destroy(&s->room);
     (void)pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -105,6 +112,10 @@ FAKE_API void fake_stream_call(void *stream_, void (*fn)(void *arg),
     i->fn = fn;
     memcpy(i->arg, arg, bytes);
     (void)pthread_mutex_lock(&s->lock);
+    int most = fake_code(FAKE_QUEUE);
+    while (most && s->held >= most)
+        (void)pthread_cond_wait(&s->room, &s->lock);
+    s->held++;
     if (s->first)
         s->last->next = i;
     else
@@ -129,6 +140,15 @@ typedef struct moment {
     event *event;
     uint64_t number;
 } moment;
+
+static _Atomic(void *) failing; /* stream */
+static _Atomic int failure;
+
+FAKE_API void fake_stream_fail(void *stream_, int code)
+{
+    atomic_store(&failing, stream_);
+    atomic_store(&failure, code);
+}
 
 static void set_event(void *arg)
 {
@@ -171,6 +191,7 @@ FAKE_API int cuEventRecord(void *e, void *stream_)
 {
     event *v = e;
     moment m = { v, atomic_fetch_add(&v->recorded, 1) + 1 };
+    atomic_store(&v->stream, stream_);
     fake_stream_call(stream_, set_event, &m, sizeof(m));
     return 0;
 }
@@ -180,6 +201,9 @@ FAKE_API int cuEventQuery(void *e)
     event *v = e;
     if (fake_code(FAKE_EVENT))
         return fake_code(FAKE_EVENT);
+    if (atomic_load(&failure) &&
+        atomic_load(&v->stream) == atomic_load(&failing))
+        return atomic_load(&failure);
     return atomic_load(&v->reached) >= atomic_load(&v->recorded) ? 0 : 600;
 }
 

@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,9 @@ typedef struct comm {
     int size;
     int rank;
     _Atomic int aborted;
-    _Atomic int busy; /* number of operations on streams */
+    _Atomic int busy;   /* number of operations on streams */
+    _Atomic int inside; /* number of threads in a function of NCCL */
+    _Atomic int slow;   /* looks for which the last operation is in progress */
 } comm;
 
 /* One message, or a part of it. */
@@ -66,6 +69,8 @@ typedef struct work {
 
 static _Atomic unsigned aborted_count;
 static _Atomic unsigned live_count;
+static _Atomic unsigned asked_count;
+static _Atomic unsigned interrupted_count;
 
 void fake_pause(void)
 {
@@ -81,6 +86,51 @@ FAKE_API unsigned fake_aborted(void)
 FAKE_API unsigned fake_live(void)
 {
     return atomic_load(&live_count);
+}
+
+FAKE_API unsigned fake_asked(void)
+{
+    return atomic_load(&asked_count);
+}
+
+FAKE_API unsigned fake_interrupted(void)
+{
+    return atomic_load(&interrupted_count);
+}
+
+/* ---- one thread at a time ----------------------------------------------- */
+
+static void enter_comm(comm *c)
+{
+    if (atomic_fetch_add(&c->inside, 1) == 0)
+        return;
+    (void)fprintf(stderr, "fake nccl: two threads use a communicator\n");
+    (void)raise(SIGABRT);
+}
+
+static int leave_comm(comm *c, int result)
+{
+    atomic_fetch_sub(&c->inside, 1);
+    return result;
+}
+
+/* Begins an operation; unlike NCCL's of communicators that do not block, it may
+ * be stuck here until somebody aborts it. Returns 0 then. */
+static int begin_operation(comm *c)
+{
+    enter_comm(c);
+    while (fake_code(FAKE_STUCK) && !atomic_load(&c->aborted))
+        fake_pause();
+    struct timespec t = { 0, fake_code(FAKE_LONG) * 1000000L };
+    (void)nanosleep(&t, NULL);
+    return !atomic_load(&c->aborted);
+}
+
+static int end_operation(comm *c)
+{
+    int slow = fake_code(FAKE_SLOW);
+    atomic_store(&c->slow, slow);
+    return leave_comm(c, slow ? NCCL_IN_PROGRESS : NCCL_SUCCESS);
 }
 
 /* ---- transfers
@@ -220,8 +270,16 @@ FAKE_API int ncclGroupEnd(void)
 {
     if (--depth || !pending.comm)
         return NCCL_SUCCESS;
-    submit_work(&pending, pending_stream);
+    comm *c = pending.comm;
+    int going = begin_operation(c);
+    if (going)
+        submit_work(&pending, pending_stream);
+    else
+        free(pending.messages);
     pending = (work){ 0 };
+    if (!going)
+        return leave_comm(c, 6);
+    (void)end_operation(c);
     return NCCL_IN_PROGRESS; /* as communicators that do not block */
 }
 
@@ -232,9 +290,11 @@ static int post_message(int sends, const void *buf, size_t bytes, int type,
     if (type != NCCL_INT8)
         return 4;
     if (!depth) {
+        if (!begin_operation(comm_))
+            return leave_comm(comm_, 6);
         add_message(&alone, sends, buf, bytes, peer);
         submit_work(&alone, stream);
-        return NCCL_SUCCESS;
+        return end_operation(comm_);
     }
     pending.comm = comm_;
     pending_stream = stream;
@@ -290,6 +350,8 @@ static int reduce_parts(const char *in, void *out, size_t count, size_t stride,
     work w = { .comm = c, .type = type, .op = op };
     if (op != NCCL_SUM && op != NCCL_MAX)
         return 4;
+    if (!begin_operation(c))
+        return leave_comm(c, 6);
     w.sum_out = out;
     w.sum_count = count;
     w.parts = malloc(bytes * (size_t)c->size);
@@ -303,7 +365,7 @@ static int reduce_parts(const char *in, void *out, size_t count, size_t stride,
         add_message(&w, 0, part, bytes, r);
     }
     submit_work(&w, stream);
-    return NCCL_SUCCESS;
+    return end_operation(c);
 }
 
 FAKE_API int ncclAllReduce(const void *in, void *out, size_t count, int type,
@@ -326,6 +388,8 @@ FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
     work w = { .comm = c };
     size_t bytes = count * element_width(type);
     char *to = out;
+    if (!begin_operation(c))
+        return leave_comm(c, 6);
     enqueue_copy(to + bytes * (size_t)c->rank, in, bytes, stream);
     for (int r = 0; r < c->size; r++) {
         if (r == c->rank)
@@ -334,7 +398,7 @@ FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
         add_message(&w, 0, to + bytes * (size_t)r, bytes, r);
     }
     submit_work(&w, stream);
-    return NCCL_SUCCESS;
+    return end_operation(c);
 }
 
 FAKE_API int ncclBroadcast(const void *in, void *out, size_t count, int type,
@@ -344,13 +408,15 @@ FAKE_API int ncclBroadcast(const void *in, void *out, size_t count, int type,
     work w = { .comm = c };
     if (fake_code(FAKE_CALL))
         return fake_code(FAKE_CALL);
+    if (!begin_operation(c))
+        return leave_comm(c, 6);
     for (int r = 0; c->rank == root && r < c->size; r++)
         if (r != root)
             add_message(&w, 1, in, count * element_width(type), r);
     if (c->rank != root)
         add_message(&w, 0, out, count * element_width(type), root);
     submit_work(&w, stream);
-    return NCCL_SUCCESS;
+    return end_operation(c);
 }
 
 /* ---- communicators ------------------------------------------------------ */
@@ -406,9 +472,14 @@ FAKE_API int ncclCommInitRankConfig(void **out, int ranks, nccl_id id, int rank,
 FAKE_API int ncclCommGetAsyncError(void *comm_, int *out)
 {
     comm *c = comm_;
-    *out = (int)atomic_load(&c->all->come) < c->size ? NCCL_IN_PROGRESS
-                                                     : fake_code(FAKE_ASYNC);
-    return NCCL_SUCCESS;
+    enter_comm(c);
+    atomic_fetch_add(&asked_count, 1);
+    int late = (int)atomic_load(&c->all->come) < c->size;
+    int slow = atomic_load(&c->slow);
+    if (slow)
+        atomic_store(&c->slow, slow - 1);
+    *out = late || slow ? NCCL_IN_PROGRESS : fake_code(FAKE_ASYNC);
+    return leave_comm(c, NCCL_SUCCESS);
 }
 
 FAKE_API const char *ncclGetErrorString(int result)
@@ -450,7 +521,10 @@ FAKE_API int ncclCommAbort(void *comm_)
 {
     comm *c = comm_;
     atomic_store(&c->aborted, 1);
+    atomic_fetch_add(&interrupted_count, atomic_load(&c->inside) != 0);
     atomic_fetch_add(&aborted_count, 1);
+    while (atomic_load(&c->inside))
+        fake_pause();
     drop_comm(c);
     return NCCL_SUCCESS;
 }

@@ -11,6 +11,7 @@
 
 #include <xray/numerics.h>
 
+#include "core/base/collective.h"
 #include "plugins/device-cpu/device.h"
 
 #define COUNT 50001u
@@ -113,10 +114,10 @@ static void ordered_stream(ranks_env *e)
     for (int i = 0; i < 100; i++)
         CHECK(e, a[i] == want);
     CHECK_OK(e, ranks_barrier(e, e->world));
-    const volatile xray_comm_trace *trace = &e->all->traces[e->rank].own;
-    for (int i = 0; trace->state && i < 1000; i++)
+    const xray_comm_trace *trace = &e->all->traces[e->rank].own;
+    for (int i = 0; xr_trace_get32(&trace->state) && i < 1000; i++)
         ranks_sleep_ms(1); /* in which the watcher sees that all is done */
-    CHECK(e, trace->state == 0);
+    CHECK(e, xr_trace_get32(&trace->state) == 0);
     e->dev->stream_destroy(e->dev_self, mine);
 }
 
