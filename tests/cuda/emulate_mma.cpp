@@ -212,8 +212,8 @@ static float add_infinite(const left *a, const right *b, unsigned row,
 
 void emu_multiply(void *const args[32])
 {
-    static thread_local left a;
-    static thread_local right b;
+    left a;
+    right b;
     alignas(32) float c[16][8];
     for (unsigned i = 0; i < 32; i++) {
         const emu_product *p = static_cast<emu_product *>(args[i]);
