@@ -53,6 +53,6 @@ ls "$work/long" | grep -q '^global_step_' || fail "the job wrote no checkpoint: 
 if "$XRAY_BIN" submit "$XRAY_SOURCE/examples/cluster/ray.ini" "${run[@]}" --set "model.path=$work/job/model" \
     --set model.init=random --set "data.train_files=$work/job/train.jsonl" --set "data.val_files=$work/job/val.jsonl" \
     --set runtime.ray.address=http://127.0.0.1:9 >"$work/out" 2>"$work/err"; then fail "a job ran nowhere"; fi
-grep -q "runtime.ray: submit: .*address = http://127.0.0.1:9: the cluster's dashboard, which takes jobs, does not answer" "$work/err" ||
+grep -q "\[runtime.ray\] address = http://127.0.0.1:9: the cluster's dashboard, which takes jobs, does not answer" "$work/err" ||
     fail "no dashboard: $(cat "$work/err")"
 echo "ray.job: ok"
