@@ -10,7 +10,9 @@ ray_needed
 "$ray_python" -c 'import ray.job_submission, aiohttp' 2>/dev/null || ray_skip "$ray_python has a Ray without jobs"
 trap 'ray_down; rm -rf "$work"' EXIT
 dashboard=$(ray_free_port)
-ray_up --include-dashboard=true --dashboard-host=127.0.0.1 --dashboard-port="$dashboard"
+# The agent that starts jobs has a fixed port, which another cluster of this host may have.
+ray_up --include-dashboard=true --dashboard-host=127.0.0.1 --dashboard-port="$dashboard" \
+    --dashboard-agent-listen-port="$(ray_free_port)"
 PATH=$(dirname "$XRAY_BIN"):$XRAY_BUILD:$PATH
 run=(--set runtime.interface=lo --set runtime.silence=20s --set run.ranks=2 --set "runtime.ray.python=$ray_python"
     --set "runtime.ray.address=http://127.0.0.1:$dashboard" --set trainer.val_before_train=false --set trainer.test_freq=-1
@@ -53,6 +55,6 @@ ls "$work/long" | grep -q '^global_step_' || fail "the job wrote no checkpoint: 
 if "$XRAY_BIN" submit "$XRAY_SOURCE/examples/cluster/ray.ini" "${run[@]}" --set "model.path=$work/job/model" \
     --set model.init=random --set "data.train_files=$work/job/train.jsonl" --set "data.val_files=$work/job/val.jsonl" \
     --set runtime.ray.address=http://127.0.0.1:9 >"$work/out" 2>"$work/err"; then fail "a job ran nowhere"; fi
-grep -q "runtime.ray: submit: .*address = http://127.0.0.1:9: the cluster's dashboard, which takes jobs, does not answer" "$work/err" ||
+grep -q "\[runtime.ray\] address = http://127.0.0.1:9: the cluster's dashboard, which takes jobs, does not answer" "$work/err" ||
     fail "no dashboard: $(cat "$work/err")"
 echo "ray.job: ok"
