@@ -235,6 +235,21 @@ int xr_variable_names(const char *variable, const char *section,
     return at[0] == '_' && at[1] == '_' && at[2] != '\0';
 }
 
+/* A file holds no control character but a tab, and text in quotes a newline as
+ * an escape; what is set in another way can be printed and read back, too. */
+static int report_control(const char *value, const char *name,
+                          xr_errors *errors)
+{
+    for (; *value; value++)
+        if ((unsigned char)*value < 0x20 && *value != '\t' && *value != '\n') {
+            xr_errors_add(errors,
+                          "%s: the value holds the control character 0x%02x",
+                          name, (unsigned)(unsigned char)*value);
+            return 1;
+        }
+    return 0;
+}
+
 void xr_config_environment(xr_config *config, char *const *environ_list,
                            xr_errors *errors)
 {
@@ -255,7 +270,7 @@ void xr_config_environment(xr_config *config, char *const *environ_list,
             continue;
         const char *name =
             xr_config_keep(config, text, (size_t)(equals - text));
-        if (strstr(name, "__"))
+        if (strstr(name, "__") && !report_control(equals + 1, name, errors))
             all[config->variable_count++] = (xr_variable){
                 .name = name,
                 .value = xr_config_keep(config, equals + 1, strlen(equals + 1)),
@@ -304,6 +319,10 @@ void xr_config_set(xr_config *config, const char *assignment, xr_errors *errors)
                       assignment, XR_NAME_MAX);
         return;
     }
+    char name[2 * XR_NAME_MAX + 16];
+    (void)snprintf(name, sizeof(name), "--set %s.%s", section, key);
+    if (report_control(equals + 1, name, errors))
+        return;
     xr_section *s = xr_section_get(config, section, "--set");
     if (s)
         xr_entry_set(xr_entry_get(config, s, key),

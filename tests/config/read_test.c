@@ -316,7 +316,8 @@ static void refuses_what_no_layer_may_hold(void **state)
     (void)state;
     char v1[] = "XRAY_NONE__KEY=4";
     char v2[] = "XRAY_T__COUNR=4";
-    char *const environment[] = { v1, v2, NULL };
+    char v3[] = "XRAY_T__COUNT=\001";
+    char *const environment[] = { v1, v2, v3, NULL };
     xr_errors errors = { 0 };
     all_types t;
     xr_config *config = xr_config_new();
@@ -324,6 +325,8 @@ static void refuses_what_no_layer_may_hold(void **state)
     xr_config_set(config, "t.name", &errors);
     xr_config_set(config, "t.na me=3", &errors);
     xr_config_set(config, "t.nam=3", &errors);
+    xr_config_set(config, "t.name=a\rb", &errors);
+    xr_config_set(config, "t.name=a\tb\nc", &errors);
     xr_config_environment(config, environment, &errors);
     xr_config_decode(config, "t", XR_TABLE(options), &t, &errors);
     xr_config_finish(config, &errors);
@@ -332,6 +335,8 @@ static void refuses_what_no_layer_may_hold(void **state)
         "--set t=3: expected section.key=value\n"
         "--set t.name: expected section.key=value\n"
         "--set t.na me=3: expected section.key=value\n"
+        "--set t.name: the value holds the control character 0x0d\n"
+        "XRAY_T__COUNT: the value holds the control character 0x01\n"
         "--set: [t] nam: no such option; did you mean name?\n"
         "XRAY_T__COUNR: [t] counr: no such option; did you mean count?\n"
         "XRAY_NONE__KEY: the name matches no section and key of this run");
