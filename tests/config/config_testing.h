@@ -24,6 +24,8 @@ static inline int leave_folder(void **state)
 
 static inline void write_file(const char *name, const void *data, size_t size)
 {
+    /* Some file systems wait for the disk where a file is overwritten. */
+    (void)unlink(name);
     FILE *file = fopen(name, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, size, file), size);
