@@ -37,8 +37,7 @@
 
 /* What one Workhorse needs. */
 typedef struct xray_launch_place {
-    const char
-        *name; /* its roles, "actor+rollout", for what the engine shows */
+    const char *name; /* its roles, "actor+rollout", for an engine's lists */
     uint32_t devices; /* accelerators that it alone uses; 0: it computes on the
                        * CPU */
     uint32_t threads; /* cores that it uses; 0: it shares those of its host with

@@ -26,12 +26,10 @@
 
 #define MESH_MOST_RANKS 256u
 #define MESH_WINDOW 4u /* pieces of a rank that may wait to be added */
-#define MESH_PARTS     \
-    (2 * MESH_WINDOW * \
-     MESH_PIECE) /* bytes of sums for another host on their way */
-#define MESH_STAGE                                              \
-    0x400000u /* bytes of `in`, and of `out`, of a staged piece \
-               */
+/* Bytes of sums for another host on their way. */
+#define MESH_PARTS (2 * MESH_WINDOW * MESH_PIECE)
+/* Bytes of `in`, and of `out`, of a staged piece. */
+#define MESH_STAGE 0x400000u
 #define MESH_LANES 3u
 #define MESH_DIRECT 0u /* lane from the rank that has the bytes */
 #define MESH_RING 1u   /* lane along the ring of ranks, where others pass on */
@@ -82,9 +80,8 @@ typedef struct mesh_offer_seen {
     uint32_t used;
 } mesh_offer_seen;
 
-#define MESH_OFFERS                                            \
-    4u /* halves that a rank can have open: two of an exchange \
-        */
+/* Halves that a rank can have open: two of an exchange. */
+#define MESH_OFFERS 4u
 #define MESH_INPUT 0x1000u
 
 typedef struct mesh_peer {
