@@ -46,8 +46,9 @@ void xr_actor_phase_note(const xr_actor *actor, char *out, size_t size)
 /* Writes ", pid 4711" for an actor that has a process on this host. */
 static const char *note_pid(const xr_actor *actor, char *out, size_t size)
 {
-    (void)snprintf(out, size, actor->pid ? ", pid %llu" : "",
-                   (unsigned long long)actor->pid);
+    *out = '\0';
+    if (actor->pid)
+        (void)snprintf(out, size, ", pid %llu", (unsigned long long)actor->pid);
     return out;
 }
 

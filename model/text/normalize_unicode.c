@@ -37,7 +37,8 @@ static unsigned get_combining_class(const xm_char_classes *classes,
 {
     if (!(xm_char_class(classes, code) & XM_C_COMBINES))
         return 0;
-    return utf8proc_get_property((int32_t)code)->combining_class & 255u;
+    return (uint32_t)utf8proc_get_property((int32_t)code)->combining_class &
+           255u;
 }
 
 static int decompose_char(const xm_char_classes *classes, uint32_t code,

@@ -48,7 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_hello(data + 1, size - 1);
         return 0;
     }
-    mesh_comm comm = { .size = 2,
+    mesh_comm comm = { .via = &tcp_transport,
+                       .size = 2,
                        .peers = peers,
                        .lock = PTHREAD_MUTEX_INITIALIZER,
                        .heard = PTHREAD_COND_INITIALIZER,

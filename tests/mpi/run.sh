@@ -153,6 +153,28 @@ waiting() { # SIGNAL
 waiting TERM
 waiting KILL
 
+# Whoever is killed whenever, the next job ends with the same bits.
+RANDOM=20
+for i in $(seq 20); do
+    job 4 "random-$i" &
+    pid=$!
+    # Open MPI's mpirun hangs where a process dies that it is about to start.
+    until [ -e "$work/random-$i" ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+    sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+    who=$((RANDOM % 6))
+    # It may have ended by itself.
+    case $who in
+    4) { kill -KILL "$(pgrep -P "$pid" | head -1)" || true; } 2>/dev/null ;;
+    5) { hit_child KILL || true; } 2>/dev/null ;;
+    *) (hit KILL "$who") 2>/dev/null || true ;;
+    esac
+    { wait "$pid" || true; } 2>/dev/null
+    nothing_left "random $i: $who"
+    job 4 "random-$i" || fail "random $i, after the death of $who: $(cat "$work/err")"
+    same_checkpoint "$work/local/global_step_3" "$work/random-$i/global_step_3"
+    rm -rf "$work/random-$i"
+done
+
 # ---- MPICH, and two kinds at once ----
 
 if ! find_mpirun mpiexec.mpich; then
