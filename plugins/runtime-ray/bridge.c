@@ -174,6 +174,8 @@ static void note_end(ray_bridge *bridge)
         (void)xr_process_describe(status, how, sizeof(how));
     }
     read_last_line(bridge->errors, line, sizeof(line));
+    if (strstr(line, "GCS may have been killed")) /* and more, of Ray's files */
+        (void)snprintf(line, sizeof(line), "the cluster's head is gone");
     (void)snprintf(bridge->why, sizeof(bridge->why),
                    "the bridge to Ray (%s) %s%s%s", bridge->name, how,
                    line[0] ? ": " : "", line);

@@ -12,7 +12,9 @@ import threading
 import time
 
 LOOK_S = 60  # until a node has looked at its files
-ANSWER_S = 9  # until a launcher that does not answer is killed
+HEAD_S = 1  # until the head has said which nodes are alive
+HEAR_S = 2  # until a launcher that does not hear is killed, as is any other of its node
+ANSWER_S = 9  # until one that hears has stopped its process, or is killed
 AGENT_S = 60  # until a cluster that has just started takes jobs
 LEAVE_S = 5  # until the bridge ends though Ray does not let it go
 
@@ -31,6 +33,7 @@ class Run:
     def __init__(self, ray, ask):
         self.ray, self.ask = ray, ask
         self.tasks = set()
+        self.deaf = set()  # nodes, whose network may be down
         self.group, bundles = reserve(ray, ask)
         self.bundles = bundles
         found = rank_places(ray, self.group, bundles)
@@ -38,7 +41,8 @@ class Run:
                        for i in range(len(found))]
 
     def announce(self):
-        names = name_hosts(self.ray.nodes())
+        # Not by nodes that are dead, one of which may have had an address with another name.
+        names = name_hosts([place.node for place in self.places] + nodes_of(self.ray))
         send(**{"is": "hosts", "hosts": [names[place.node["NodeManagerAddress"]]
                                          for place in self.places]})
 
@@ -79,16 +83,29 @@ class Run:
             try:
                 events = await actor.next.remote(since)
             except ActorUnavailableError:
-                await asyncio.sleep(0.5)
-                continue
+                if not raylet_died(self.ray, place.node):
+                    await asyncio.sleep(0.5)
+                    continue
+                why = self.explain(place, [], "")
             except Exception as error:
-                if place.actor is actor:
-                    place.actor = None
-                    self.report(place, place.turn, ended=self.explain(place, error), clean=False)
-                return
-            since += len(events)
-            for event in events:
-                self.report(place, **event)
+                why = self.explain(place, await self.living(), " ".join(str(error).split()))
+            else:
+                since += len(events)
+                for event in events:
+                    self.report(place, **event)
+                continue
+            if place.actor is actor:
+                place.actor = None
+                self.report(place, place.turn, ended=why, clean=False)
+            return
+
+    async def living(self):
+        """The nodes that are alive; none if the head does not say it at once."""
+        ask = asyncio.get_running_loop().run_in_executor(None, nodes_of, self.ray)
+        try:
+            return await asyncio.wait_for(ask, HEAD_S)
+        except Exception:
+            return []
 
     def report(self, place, turn, says=None, ended=None, clean=False):
         about = {"index": place.rank, "turn": turn}
@@ -97,11 +114,10 @@ class Run:
         else:
             send(**{"is": "ended", "text": ended, "clean": clean}, **about)
 
-    def explain(self, place, error):
+    def explain(self, place, nodes, text):
         address = place.node["NodeManagerAddress"]
-        alive = any(node["NodeID"] == place.node["NodeID"] for node in nodes_of(self.ray))
-        text = " ".join(str(error).split())
-        if not alive or "node has died" in text or "its node was" in text:
+        alive = not nodes or any(node["NodeID"] == place.node["NodeID"] for node in nodes)
+        if not alive or raylet_died(self.ray, place.node) or "node has died" in text or "its node was" in text:
             return "is gone: its node %s died" % address
         if "running low on memory" in text:
             return "is gone: Ray ended its launcher, because node %s ran out of memory" % address
@@ -110,14 +126,26 @@ class Run:
     async def stop(self, ask):
         place = self.places[ask["index"]]
         actor = place.actor
-        if actor:
-            try:
-                await asyncio.wait_for(asyncio.wrap_future(actor.stop.remote(place.turn).future()),
-                                       ANSWER_S)
-            except Exception:
-                place.actor = None
-                self.ray.kill(actor)
+        if actor and not await self.stop_actor(place, actor):
+            place.actor = None
+            self.ray.kill(actor)
         send(**{"is": "stopped", "index": place.rank, "turn": ask["turn"]})
+
+    async def stop_actor(self, place, actor):
+        """False if nobody answers."""
+        node = place.node["NodeID"]
+        if node in self.deaf:
+            return False
+        stopped = asyncio.wrap_future(actor.stop.remote(place.turn).future())
+        heard = asyncio.wrap_future(actor.hear.remote().future())
+        for future in (stopped, heard):  # or they complain that nobody asks
+            future.add_done_callback(lambda future: future.cancelled() or future.exception())
+        done, _ = await asyncio.wait([heard], timeout=HEAR_S)
+        if not done:
+            self.deaf.add(node)
+            return False
+        done, _ = await asyncio.wait([stopped], timeout=ANSWER_S - HEAR_S)
+        return bool(done) and not stopped.exception()
 
     def leave(self):
         from ray.util.placement_group import remove_placement_group

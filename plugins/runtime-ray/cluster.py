@@ -136,6 +136,18 @@ def nodes_of(ray):
     return [node for node in ray.nodes() if node["Alive"]]
 
 
+def raylet_died(ray, node):
+    """Whether a node is this host's and nothing of it runs, which no head need tell."""
+    if node["NodeID"] != ray.get_runtime_context().get_node_id():
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as raylet:
+            raylet.connect(node["RayletSocketName"])
+        return False
+    except OSError:
+        return True
+
+
 def address_order(node):
     try:
         address = ipaddress.ip_address(node["NodeManagerAddress"])
@@ -256,7 +268,11 @@ def impossible(bundles, strategy, nodes):
     return ""
 
 
-def missing(ray, bundles, strategy):
+def missing(ray, bundles, ask):
+    strategy = ask["placement"]
+    why = "" if ask["autoscale"] else impossible(bundles, strategy, nodes_of(ray))
+    if why:
+        return "waiting for Ray: " + why
     free, total = ray.available_resources(), ray.cluster_resources()
     return "waiting for Ray: %s (%s); free are %s" % (places_text(bundles), strategy, ", ".join(
         "%s of %s" % (amount(name, free.get(name, 0)), amount(name, total.get(name, 0)))
@@ -266,15 +282,17 @@ def missing(ray, bundles, strategy):
 def reserve(ray, ask):
     from ray.util.placement_group import placement_group
     bundles = bundles_of(ask)
-    nodes = nodes_of(ray)
-    why = "" if ask["autoscale"] else impossible(bundles, ask["placement"], nodes)
+    # A run that had its places knows that the cluster can give them, once what was
+    # lost is back.
+    sure = not ask["again"] and not ask["autoscale"]
+    why = impossible(bundles, ask["placement"], nodes_of(ray)) if sure else ""
     if why:
         raise Refusal("config", "Ray cannot place the run: " + why)
     group = placement_group(bundles, strategy=STRATEGIES[ask["placement"]], name=ask["title"])
     due = time.monotonic() + 5
     while not group.wait(0.5):
         if time.monotonic() > due:
-            send(**{"is": "log", "level": 2, "text": missing(ray, bundles, ask["placement"])})
+            send(**{"is": "log", "level": 2, "text": missing(ray, bundles, ask)})
             due = time.monotonic() + 30
     return group, bundles
 

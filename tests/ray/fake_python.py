@@ -50,6 +50,9 @@ def answer_run():
         text = request["argv"][2]
         if text == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        if text == "lost":
+            print("GCS may have been killed. It's either this or that. See a page.", file=sys.stderr)
+            sys.exit(1)
         if text == "crash":
             raise RuntimeError("the cluster is gone")
         say(9, turn, "a place that is none")
@@ -73,6 +76,8 @@ if word == "crash":
     sys.exit(1)
 elif word == "refuse":
     send(**{"is": "failed", "status": "config", "key": "", "text": "Ray cannot place the run"})
+elif word == "again" and not ask["again"]:
+    send(**{"is": "failed", "status": "config", "key": "", "text": "the run is new"})
 elif word == "key":
     send(**{"is": "failed", "status": "io", "key": "address", "text": " = key: nobody is there"})
 elif ask["do"] == "check":

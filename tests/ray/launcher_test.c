@@ -34,6 +34,20 @@ static void expect_nothing(launcher_rig *rig)
     assert_false(is_readable(rig));
 }
 
+/* The bridge is told whether the run had its places before, and may lack some
+ * of them now. */
+static void test_again(void **state)
+{
+    launcher_rig rig;
+    (void)state;
+    rig_prepare(&rig, 2, fake, "again");
+    rig_expect_refused(&rig, XRAY_E_CONFIG, "create: the run is new");
+    open_rig(&rig, 2, "ok");
+    rig_close(&rig);
+    open_rig(&rig, 2, "again");
+    rig_close(&rig);
+}
+
 static void test_events(void **state)
 {
     launcher_rig rig;
@@ -81,6 +95,7 @@ static void test_dead_bridge(void **state)
     static const char *const cases[][2] = {
         { "die", "was killed by signal 9 (Killed)" },
         { "crash", "exited with status 1: RuntimeError: the cluster is gone" },
+        { "lost", "exited with status 1: the cluster's head is gone" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -137,6 +152,32 @@ static void test_cancel(void **state)
     rig_expect_refused(&rig, XRAY_E_CANCELED, "create: ");
     assert_int_equal(rig.host.warnings, 3);
     assert_string_equal(rig.host.line, "waiting 2");
+}
+
+/* The text of the plugin with a Ray of another version than the cluster's. */
+static void test_other_version(void **state)
+{
+    static const char text[] =
+        "def init(**options):\n"
+        "    raise RuntimeError('Version mismatch: The cluster was started"
+        " with:\\n    Ray: 2.60.0\\n    Python: 3.11.9\\nThis process on node"
+        " 10.0.0.2 was started with:\\n    Ray: 2.9.0\\n    Python: "
+        "3.11.9\\n')\n";
+    launcher_rig rig;
+    char script[1024];
+    (void)state;
+    (void)scratch_write("ray.py", text);
+    (void)snprintf(script, sizeof(script),
+                   "#!/bin/sh\nPYTHONPATH='%s' exec python3 \"$@\"\n",
+                   scratch_path(""));
+    const char *other = scratch_write("other", script);
+    assert_int_equal(chmod(other, 0700), 0);
+    rig_prepare(&rig, 2, other, "auto");
+    rig_expect_refused(&rig, XRAY_E_UNSUPPORTED,
+                       " differs from the cluster: Version mismatch: The "
+                       "cluster was started with: Ray: 2.60.0 Python: 3.11.9 "
+                       "This process");
+    assert_non_null(strstr(rig.host.reason, "create: python: "));
 }
 
 /* The text of the plugin with an interpreter that has no package at all. */
@@ -230,10 +271,16 @@ static int has_python(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_events),      cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_dead_bridge), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cancel),      cmocka_unit_test(test_own_bridge),
-        cmocka_unit_test(test_check),       cmocka_unit_test(test_submit),
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_other_version),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_dead_bridge),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_own_bridge),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_submit),
     };
     const char *source = getenv("XRAY_SOURCE");
     if (!has_python()) {

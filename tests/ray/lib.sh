@@ -13,6 +13,7 @@ ray_skip() {
 # Everything that belongs to this test has this in its environment.
 ray_mark=XRAY_RAY_TEST=$$
 export RAY_AUTH_MODE=disabled # whatever token the user has
+export RAY_gcs_rpc_server_reconnect_timeout_s=15 # until a head is given up; else a minute
 ray_needed() {
     "$ray_python" -c 'import ray' 2>/dev/null || ray_skip "$ray_python has no package ray"
     ray_program=$("$ray_python" -c 'import os, sys; print(os.path.join(os.path.dirname(sys.executable), "ray"))')
@@ -39,9 +40,10 @@ ray_processes() {
     grep -lsaz "^$ray_mark\$" /proc/[0-9]*/environ | sed 's/[^0-9]//g' | grep -vx "$$" || true
 }
 
-# ray_node ARG...: starts raylet and, with --head, the rest.
+# ray_node ARG...: starts raylet and, with --head, the rest. What `ray_on` names does it
+# elsewhere.
 ray_node() {
-    env "$ray_mark" RAY_health_check_initial_delay_ms=0 RAY_health_check_period_ms=1000 \
+    ${ray_on:-} env "$ray_mark" RAY_health_check_initial_delay_ms=0 RAY_health_check_period_ms=1000 \
         RAY_TMPDIR="$ray_tmp" RAY_raylet_start_wait_time_s=120 RAY_worker_niceness=0 \
         "$ray_program" start --disable-usage-stats --object-store-memory=80000000 "$@" >"$work/ray.out" 2>&1 ||
         fail "ray start $*: $(tail -n 5 "$work/ray.out")"
@@ -60,12 +62,13 @@ ray_up() { # [ARG of the head...]
     ray_second=$(ray_raylets | grep -vxF "$ray_first")
 }
 
-ray_raylets() {
+ray_named() { # NAME: processes of the cluster that are this program
     local pid
     for pid in $(ray_processes); do
-        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != raylet ] || echo "$pid"
+        [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != "$1" ] || echo "$pid"
     done
 }
+ray_raylets() { ray_named raylet; }
 
 ray_down() {
     local left

@@ -107,11 +107,41 @@ ends stopped 1 'actor workhorse [01] on .*: hangs: no sign of life for [0-9.]+ s
 begin launcher
 kill -KILL "$(ps -o ppid= -p "$(horses | tail -n 1)" | tr -d ' ')"
 ends launcher 1 'actor workhorse [01] on .*: .*'
-# Whatever Ray has started for the run, at random.
-for round in $(seq 8); do
-    begin "random-$round" --set run.max_restarts=1
-    victims=$(horses; for horse in $(horses); do ps -o ppid= -p "$horse"; done)
-    kill -KILL "$(shuf -n 1 <<<"$victims" | tr -d ' ')"
-    again "random-$round" 'actor workhorse [01] on .*'
+# A Workhorse, a launcher, a node and the bridge, in random order, each more than once.
+parent_of() { ps -o ppid= -p "$1" | tr -d ' '; }
+victim_of() { # KIND: a process that the run cannot do without
+    local horse raylet
+    for horse in $(horses | shuf); do
+        case $1 in
+        child) echo "$horse" ;;
+        launcher) parent_of "$horse" ;;
+        bridge) pgrep -P "$pid" ;;
+        node)
+            raylet=$(parent_of "$(parent_of "$horse")")
+            [ "$raylet" != "$ray_first" ] || continue
+            echo "$raylet"
+            ;;
+        esac
+        return 0
+    done
+}
+round=0
+for kind in $(printf '%s\n' {child,launcher,node,bridge}{,,,,} | shuf); do
+    round=$((round + 1))
+    name=random-$round-$kind
+    begin "$name" --set run.max_restarts=1
+    victim=$(victim_of "$kind")
+    [ -n "$victim" ] || fail "$name: there is nothing to kill: $(cat "$work/err")"
+    # shellcheck disable=SC2046
+    [ "$kind" != node ] || kill -STOP $(horses)
+    kill -KILL "$victim"
+    again "$name" 'actor workhorse [01] on .*'
+    [ "$kind" != node ] || ray_node --address="$ray_address" --num-cpus=2
 done
+
+# What knows the cluster, on its head; net.sh ends the whole node.
+begin head --set trainer.total_training_steps=100000
+# shellcheck disable=SC2046
+kill -KILL $(ray_named gcs_server)
+ends head 1 "actor workhorse [01] on .*: is gone: the bridge to Ray \(.*\) exited with status 1: the cluster's head is gone"
 echo "ray.run: ok"
