@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # A job of MPI on two hosts, which are network namespaces with cables to a bridge: it
-# has the checkpoint of local ranks bit for bit, ranks are in the order of hosts although
+# has the checkpoint of local ranks bit for bit, with either comm; ranks are in the order of hosts although
 # MPI has them in another, and a cable that is cut ends the job with a sentence. Needs
 # root, namespaces and Open MPI's mpirun.
 set -euo pipefail
@@ -35,7 +35,6 @@ for host in a b; do
     at=$((at + 1))
 done
 
-
 . "$(dirname "$0")/lib.sh"
 command -v mpirun.openmpi >/dev/null || skip "there is no mpirun.openmpi (package openmpi-bin)"
 . "$(dirname "$0")/../rl/lib.sh"
@@ -63,6 +62,9 @@ job hosts --set trainer.total_training_steps=3 || fail "the job ended with $?: $
 same_checkpoint "$work/local/global_step_3" "$work/hosts/global_step_3"
 diff <(steady "$work/local/metrics.jsonl") <(steady "$work/hosts/metrics.jsonl") || fail "metrics differ"
 nothing_left hosts
+job collectives --set run.comm=mpi --set trainer.total_training_steps=3 || fail "comm mpi: $?: $(cat "$work/err")"
+same_checkpoint "$work/local/global_step_3" "$work/collectives/global_step_3"
+nothing_left collectives
 
 # The cable to host a, on which are ranks 0 and 1 of the run.
 job cut --set trainer.total_training_steps=100000 &
