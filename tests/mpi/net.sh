@@ -6,34 +6,11 @@
 # MPI has them in another, and a cable that is cut ends the job with a sentence. Needs
 # root, namespaces and Open MPI's mpirun.
 set -euo pipefail
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-if [ -z "${XRAY_MPI_NET:-}" ]; then
-    [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-    for tool in ip unshare mount pgrep; do
-        command -v "$tool" >/dev/null || skip "$tool is not installed"
-    done
-    unshare --net --mount true 2>/dev/null || skip "this system makes no network namespaces"
-    # A namespace of its own for the run, which ends with this script.
-    exec env XRAY_MPI_NET=1 unshare --net --mount "$0" "$@"
-fi
-mkdir -p /run/netns && mount -t tmpfs none /run/netns || skip "no tmpfs for the namespaces"
-ip link add br0 type bridge 2>/dev/null || skip "this kernel has no bridges"
-ip link set lo up
+. "$(dirname "$0")/../rl/namespaces.sh"
+enter_net "" "$@"
 ip addr add 10.77.0.1/24 dev br0
-ip link set br0 up
-at=2
-for host in a b; do
-    ip netns add "$host" || skip "network namespaces cannot be named"
-    ip link add "to-$host" type veth peer name eth0 netns "$host" 2>/dev/null || skip "this kernel has no veth"
-    ip link set "to-$host" master br0 up
-    ip -n "$host" addr add "10.77.0.$at/24" dev eth0
-    ip -n "$host" link set eth0 up
-    ip -n "$host" link set lo up
-    at=$((at + 1))
-done
+make_host a 2
+make_host b 3
 
 . "$(dirname "$0")/lib.sh"
 command -v mpirun.openmpi >/dev/null || skip "there is no mpirun.openmpi (package openmpi-bin)"

@@ -6,34 +6,12 @@
 # addresses, `xray check` names what a host lacks, and a cable that is cut or a head that
 # dies ends the run with a sentence. Needs root, namespaces and Ray.
 set -euo pipefail
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-if [ -z "${XRAY_RAY_NET:-}" ]; then
-    [ "$(id -u)" = 0 ] || skip "network namespaces need root"
-    for tool in ip unshare nsenter mount pgrep; do
-        command -v "$tool" >/dev/null || skip "$tool is not installed"
-    done
-    unshare --net --mount true 2>/dev/null || skip "this system makes no network namespaces"
-    # A namespace of its own for the run, which ends with this script.
-    exec env XRAY_RAY_NET=1 unshare --net --mount "$0" "$@"
-fi
-mkdir -p /run/netns && mount -t tmpfs none /run/netns || skip "no tmpfs for the namespaces"
-ip link add br0 type bridge 2>/dev/null || skip "this kernel has no bridges"
-ip link set lo up
-ip link set br0 up
+. "$(dirname "$0")/../rl/namespaces.sh"
+enter_net "nsenter" "$@"
 # The head is in the middle, so that a host may have a lower address and a higher one.
-at=1
-for host in low head high; do
-    ip netns add "$host" || skip "network namespaces cannot be named"
-    ip link add "to-$host" type veth peer name eth0 netns "$host" 2>/dev/null || skip "this kernel has no veth"
-    ip link set "to-$host" master br0 up
-    ip -n "$host" addr add "10.77.0.$at/24" dev eth0
-    ip -n "$host" link set eth0 up
-    ip -n "$host" link set lo up
-    at=$((at + 1))
-done
+make_host low 1
+make_host head 2
+make_host high 3
 
 . "$(dirname "$0")/../rl/lib.sh"
 . "$(dirname "$0")/lib.sh"

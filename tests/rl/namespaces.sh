@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Hosts for the tests that need several: network namespaces with cables to a bridge,
+# which end with the script. Sourced first, since the script is started again.
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+# Starts the script again, with its arguments, in a network namespace of its own, which
+# has the bridge and needs these tools.
+enter_net() { # "TOOL ..." ARGUMENT...
+    local tool tools=$1
+    shift
+    if [ -z "${XRAY_NET:-}" ]; then
+        [ "$(id -u)" = 0 ] || skip "network namespaces need root"
+        for tool in ip unshare mount pgrep $tools; do
+            command -v "$tool" >/dev/null || skip "$tool is not installed"
+        done
+        unshare --net --mount true 2>/dev/null || skip "this system makes no network namespaces"
+        exec env XRAY_NET=1 unshare --net --mount "$0" "$@"
+    fi
+    mkdir -p /run/netns && mount -t tmpfs none /run/netns || skip "no tmpfs for the namespaces"
+    ip link add br0 type bridge 2>/dev/null || skip "this kernel has no bridges"
+    ip link set lo up
+    ip link set br0 up
+}
+
+# A host with the address 10.77.0.NUMBER on its eth0, and a cable to-NAME.
+make_host() { # NAME NUMBER
+    ip netns add "$1" || skip "network namespaces cannot be named"
+    ip link add "to-$1" type veth peer name eth0 netns "$1" 2>/dev/null || skip "this kernel has no veth"
+    ip link set "to-$1" master br0 up
+    ip -n "$1" addr add "10.77.0.$2/24" dev eth0
+    ip -n "$1" link set eth0 up
+    ip -n "$1" link set lo up
+}
