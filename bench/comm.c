@@ -266,8 +266,8 @@ static int run_as_rank(int argc, char **argv)
     return enter_host(&e) && run_rank(&e, argv + 6, argc - 6) ? 0 : 1;
 }
 
-/* What Open MPI needs to start more processes than there are cores, which sleep
- * by themselves, also as root. */
+/* Lets Open MPI start more processes than there are cores, also as root; they
+ * sleep by themselves. */
 static void set_mpi_options(void)
 {
     (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);

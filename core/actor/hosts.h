@@ -33,7 +33,7 @@
 /* How a peer knows a region that was created here. */
 enum { XR_HOSTS_UNKNOWN, XR_HOSTS_COPIED, XR_HOSTS_SHARED };
 
-/* What is known of the process of a peer that an engine was asked for. */
+/* Whether an engine started the process of a peer, and whether it runs. */
 enum {
     XR_HOSTS_OWN, /* it is a child of this process */
     XR_HOSTS_ENGINE_RUNS,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a launcher is asked for: a place for every Workhorse, and what their
- * hosts must have.
+ * Describes to a launcher the places of all Workhorses, and what their hosts
+ * must have.
  */
 #ifndef XR_LAUNCH_SETUP_H
 #define XR_LAUNCH_SETUP_H

@@ -49,7 +49,7 @@ static int is_named_before(const xray_list *hosts, uint64_t at,
     return 0;
 }
 
-/* What the launcher of an engine needs; it chooses the hosts. */
+/* Checks what the launcher of an engine needs; it chooses the hosts. */
 static void check_engine(const xr_config *config, const xr_run_config *ini,
                          xr_placement *placement, xr_errors *errors)
 {

@@ -35,7 +35,7 @@
 #define XRAY_LAUNCH_HOST_MOST 63u   /* characters of a host's name */
 #define XRAY_LAUNCH_TOKEN_MOST 127u /* characters of a token's line */
 
-/* What one Workhorse needs. */
+/* The needs of one Workhorse. */
 typedef struct xray_launch_place {
     const char *name; /* its roles, "actor+rollout", for an engine's lists */
     uint32_t devices; /* accelerators that it alone uses; 0: it computes on the
@@ -93,7 +93,7 @@ typedef struct xray_launch_event {
 #define XRAY_ENTRY_DRIVER 1u    /* the process drives the run */
 #define XRAY_ENTRY_WORKHORSE 2u /* it becomes a Workhorse */
 
-/* What a process is that the engine started. */
+/* The part in the run of a process that the engine started. */
 typedef struct xray_launch_entry {
     xray_header header;
     uint32_t kind; /* XRAY_ENTRY_* */

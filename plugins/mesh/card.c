@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks tell each other through the gather of the setup before they have
- * lines: who and where they are, or why they cannot take part.
+ * Before ranks have lines they tell each other through the gather of the setup
+ * who and where they are, or why they cannot take part.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

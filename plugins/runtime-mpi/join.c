@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process does that joins MPI: it tells rank 0 its host and waits for
- * its place in the run. Rank 0, the driver's child, gives the places out.
+ * A process that joins MPI tells rank 0 its host and waits for its place in the
+ * run. Rank 0, the driver's child, gives the places out.
  *
  * All waiting asks in between whether it shall end, so no call of MPI is made
  * that waits for others, but for its initialization.
@@ -129,8 +129,8 @@ static int receive_line(int line, void *out, size_t size)
     return 0;
 }
 
-/* What is wrong for all ranks is said once, by the driver, whose end is that of
- * the job; so the others give it the time. */
+/* A fault of all ranks is told once, by the driver, whose end is that of the
+ * job; so the others give it the time. */
 static xray_status tell_failure(const joining *j, const noting *note,
                                 xray_status status)
 {

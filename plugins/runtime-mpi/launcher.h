@@ -33,7 +33,7 @@ typedef struct mpi_identity {
     uint32_t size;
 } mpi_identity;
 
-/* What every process tells rank 0. */
+/* Every process tells rank 0 this. */
 typedef struct mpi_hello {
     char host[MPI_HOST_BYTES];
 } mpi_hello;
@@ -41,7 +41,7 @@ typedef struct mpi_hello {
 #define MPI_PLACE 1u
 #define MPI_QUIT 2u /* the run does not take place */
 
-/* What rank 0 tells every process. */
+/* Rank 0 answers every process with this. */
 typedef struct mpi_place {
     uint32_t kind; /* MPI_PLACE or MPI_QUIT */
     uint32_t reserved;
@@ -49,7 +49,7 @@ typedef struct mpi_place {
     char token[XRAY_LAUNCH_TOKEN_MOST + 1u];
 } mpi_place;
 
-/* What the child tells the driver; `count` hellos by rank follow. The driver
+/* The child tells the driver this; `count` hellos by rank follow. The driver
  * answers with `count` places by rank. */
 typedef struct mpi_report {
     uint32_t count;

@@ -55,7 +55,7 @@ def import_ray():
 
 
 def address_of(ask):
-    """What ray.init gets. The address of a dashboard serves `xray submit`; its job is
+    """Returns the address for ray.init. That of a dashboard serves `xray submit`; its job is
     in the cluster then."""
     address = ask["address"]
     if address.startswith("ray://"):
@@ -174,7 +174,7 @@ def name_hosts(nodes):
 
 
 def bundles_of(ask):
-    """What each rank needs. All count the memory of the largest, so that any rank fits
+    """Returns the needs of each rank. All count the memory of the largest, so that any rank fits
     where another one does and ranks can be numbered by hosts."""
     extra = extra_of(ask)
     memory = max(place["memory"] for place in ask["places"])

@@ -18,7 +18,7 @@
 #define STOP_S 10.0    /* in which a process has ended */
 #define WAIT_MS 50
 
-/* What happened, until the host takes it. */
+/* A report is kept until the host takes it. */
 typedef struct report {
     struct report *next;
     uint32_t kind;

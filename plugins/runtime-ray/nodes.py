@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What the bridge has run on the nodes of a cluster: the launcher of a Workhorse, and
+# The bridge has this run on the nodes of a cluster: the launcher of a Workhorse, and
 # a look at the files that a run needs. The plugin holds cluster.py, nodes.py and
 # bridge.py as one text.
 import ctypes

@@ -160,8 +160,8 @@ static void records_and_words_pass_a_busy_actor(void **state)
     expect_text(peers[0], "word 9");
 }
 
-/* What an actor writes into its record appears in that of no other, whichever
- * of them writes. */
+/* An actor's record holds its own bytes alone, whichever of the actors writes.
+ */
 static void each_actor_has_its_own_record(void **state)
 {
     (void)state;

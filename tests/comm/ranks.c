@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What one rank of a scenario does, however it was started.
+ * Runs one rank of a scenario, however it was started.
  */
 #include "tests/comm/ranks.h"
 

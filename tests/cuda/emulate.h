@@ -231,8 +231,8 @@ static inline void __threadfence_block(void)
 
 /* ---- tensor cores, asynchronous copies ----------------------------------- */
 
-/* What touches a kernel's memory is compiled with the kernel, for its sanitizer
- * to see; the rest of the emulator is compiled without one. */
+/* Functions that touch a kernel's memory are compiled with the kernel, for its
+ * sanitizer to see; the rest of the emulator is compiled without one. */
 
 struct emu_product {
     float d[4];

@@ -68,7 +68,7 @@ static xray_status start_rank(void *self, const xray_launch *launch)
     return launch->index ? XRAY_OK : fake_start(self, launch);
 }
 
-/* What `start` has written for this rank. */
+/* Reads the lines that `start` has written for this rank. */
 static void await_address(const char *rank, xray_launch_entry *out)
 {
     const struct timespec pause = { 0, 10000000 };

@@ -22,7 +22,7 @@
 
 extern char **environ;
 
-/* What the processes and the test share. */
+/* The processes and the test share this. */
 typedef struct stage {
     meeting all;
     _Atomic uint32_t number; /* of the scenario, from 1 */

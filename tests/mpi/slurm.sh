@@ -17,7 +17,7 @@ mkdir "$work/bin"
 ln -s "$XRAY_BIN" "$work/bin/xray"
 cat >"$work/bin/srun" <<'SRUN'
 #!/usr/bin/env bash
-# What a task of the step has in its environment, without what only Open MPI has.
+# A task of the step has this environment, without the part that only Open MPI has.
 for word in "$@"; do
     case $word in --mpi=pmix | --kill-on-bad-exit=1 | --cpu-bind=none) shift ;; -*) exit 9 ;; *) break ;; esac
 done

@@ -87,7 +87,7 @@ static void test_processes(void **state)
     rig_expect(&rig, 1, "again\n", "exited with status 3");
     rig_start(&rig, 1, "kill -SEGV $$");
     rig_expect(&rig, 1, "", "was killed by signal 11 (Segmentation fault)");
-    /* What a process has started ends with it. */
+    /* A process's own children end with it. */
     rig_start(&rig, 1, "sleep 1000 & echo $! >&2; exit 1");
     pid_t left = read_pid(&rig, 1);
     rig_expect(&rig, 1, "", "exited with status 1");

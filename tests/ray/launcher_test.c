@@ -66,7 +66,7 @@ static void test_events(void **state)
     rig_close(&rig);
 }
 
-/* What arrives while `stop` waits is of other places, and is not lost. */
+/* Events of other places that arrive while `stop` waits are not lost. */
 static void test_stop(void **state)
 {
     launcher_rig rig;

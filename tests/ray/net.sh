@@ -31,7 +31,7 @@ join() { # HOST ADDRESS [NAME]: another host becomes a node of the cluster
     ray_host=$1 ray_name=${3:-} ray_node --address="$ray_address" --node-ip-address="$2" --num-cpus=2
     raylet=$(ray_raylets | grep -vxF "$ray_first" | tail -n 1)
 }
-# What Ray runs on a host, and what it has started there.
+# Lists the processes of Ray on a host, and those that it has started there.
 of_host() { # HOST
     local pid net
     net=$(stat -Lc %i "/run/netns/$1")

@@ -139,7 +139,7 @@ for kind in $(printf '%s\n' {child,launcher,node,bridge}{,,,,} | shuf); do
     [ "$kind" != node ] || ray_node --address="$ray_address" --num-cpus=2
 done
 
-# What knows the cluster, on its head; net.sh ends the whole node.
+# Ends the GCS, which knows the cluster; net.sh ends the whole node of the head.
 begin head --set trainer.total_training_steps=100000
 # shellcheck disable=SC2046
 kill -KILL $(ray_named gcs_server)

@@ -139,7 +139,7 @@ static void what_hosts_need_is_said(void **state)
     xr_errors_free(&errors);
 }
 
-/* What a run that an engine places must and must not say. */
+/* A run that an engine places needs an interface, and names no hosts. */
 static void engine_chooses_hosts(void **state)
 {
     static const char *const two[] = { "a:2", "b:2", NULL };
