@@ -4,11 +4,9 @@
  * its standard input, where no other user sees it, and ends when that does,
  * which also holds for what a remote shell starts.
  */
-#define _GNU_SOURCE /* pipe2, posix_spawn_file_actions_addclosefrom_np */
+#define _GNU_SOURCE /* pipe2 */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,34 +46,6 @@ static int make_command(const xray_peer *peer, const char *const *argv,
 
 /* ---- processes ----------------------------------------------------------- */
 
-/* Starts the process with these as standard input and error, and none of this
- * program's files: 0 or an errno. `errors` -1: this program's. */
-static int start_process(char *const *argv, int input, int errors, pid_t *out)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    int bad = posix_spawn_file_actions_init(&actions);
-    if (bad)
-        return bad;
-    bad = posix_spawnattr_init(&attr);
-    if (bad) {
-        (void)posix_spawn_file_actions_destroy(&actions);
-        return bad;
-    }
-    bad = xr_child_attributes(&attr);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(&actions, input, 0);
-    if (!bad && errors >= 0)
-        bad = posix_spawn_file_actions_adddup2(&actions, errors, 2);
-    if (!bad)
-        bad = posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-    if (!bad)
-        bad = posix_spawnp(out, argv[0], &actions, &attr, argv, environ);
-    (void)posix_spawnattr_destroy(&attr);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    return bad;
-}
-
 static void close_file(int *fd)
 {
     if (*fd >= 0)
@@ -103,7 +73,7 @@ static int run_command(xray_peer *peer, char *const *argv)
 {
     const xr_hosts *self = peer->self;
     int in[2] = { -1, -1 };
-    int errors[2] = { -1, -1 };
+    int errors[2] = { XR_CHILD_SAME, XR_CHILD_SAME };
     int bad = pipe2(in, O_CLOEXEC) ? errno : 0;
     if (!bad && peer->launched)
         bad = pipe2(errors, O_CLOEXEC) ? errno : 0;
@@ -117,8 +87,10 @@ static int run_command(xray_peer *peer, char *const *argv)
     if (!bad && peer->launched)
         bad = xr_hosts_watch(self, peer->says, XR_HOSTS_SAYS, peer->index,
                              EPOLLIN, 0);
+    const int files[XR_CHILD_FILES] = { in[0], XR_CHILD_SAME, errors[1],
+                                        XR_CHILD_SAME };
     if (!bad)
-        bad = start_process(argv, in[0], errors[1], &peer->pid);
+        bad = xr_child_start(argv, files, 1, &peer->pid);
     if (bad)
         peer->pid = 0;
     close_file(&in[0]);

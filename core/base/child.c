@@ -2,6 +2,7 @@
  *
  * Starts a program with pipes for its output and reads them until it ends.
  */
+#define _GNU_SOURCE /* posix_spawn_file_actions_addclosefrom_np */
 #include "core/base/child.h"
 
 #include <errno.h>
@@ -39,7 +40,7 @@ static void close_all(int *fds, size_t count)
     }
 }
 
-int xr_child_attributes(posix_spawnattr_t *attr)
+static int set_attributes(posix_spawnattr_t *attr)
 {
     sigset_t none;
     sigset_t all;
@@ -56,13 +57,29 @@ int xr_child_attributes(posix_spawnattr_t *attr)
                                                     POSIX_SPAWN_SETPGROUP);
 }
 
-/* `fds` become standard input, output and error; 0 or an errno. */
-static int spawn_program(const char *const *argv, const int *fds, pid_t *out)
+/* A descriptor whose place another one takes would be lost, so it is moved
+ * above them; the caller closes those of `moved`. 0 or an errno. */
+static int add_file(posix_spawn_file_actions_t *actions, int fd, int place,
+                    int *moved)
 {
-    union {
-        const char *const *constant;
-        char *const *plain; /* as POSIX declares what it does not write */
-    } words = { .constant = argv };
+    if (fd == XR_CHILD_NOTHING)
+        return posix_spawn_file_actions_addopen(actions, place, "/dev/null",
+                                                place ? O_WRONLY : O_RDONLY, 0);
+    if (fd == XR_CHILD_SAME)
+        return 0;
+    if (fd < XR_CHILD_FILES) {
+        *moved = fcntl(fd, F_DUPFD_CLOEXEC, XR_CHILD_FILES);
+        if (*moved < 0)
+            return errno;
+        fd = *moved;
+    }
+    return posix_spawn_file_actions_adddup2(actions, fd, place);
+}
+
+int xr_child_start(char *const *argv, const int files[XR_CHILD_FILES], int only,
+                   pid_t *out)
+{
+    int moved[XR_CHILD_FILES] = { -1, -1, -1, -1 };
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     int bad = posix_spawn_file_actions_init(&actions);
@@ -73,13 +90,17 @@ static int spawn_program(const char *const *argv, const int *fds, pid_t *out)
         (void)posix_spawn_file_actions_destroy(&actions);
         return bad;
     }
-    bad = xr_child_attributes(&attr);
-    for (int i = 0; i < 3 && !bad; i++)
-        bad = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
+    bad = set_attributes(&attr);
+    for (int i = 0; i < XR_CHILD_FILES && !bad; i++)
+        bad = add_file(&actions, files[i], i, &moved[i]);
+    if (!bad && only)
+        bad = posix_spawn_file_actions_addclosefrom_np(
+            &actions, files[3] == XR_CHILD_SAME ? 3 : XR_CHILD_FILES);
     if (!bad)
-        bad = posix_spawnp(out, argv[0], &actions, &attr, words.plain, environ);
+        bad = posix_spawnp(out, argv[0], &actions, &attr, argv, environ);
     (void)posix_spawnattr_destroy(&attr);
     (void)posix_spawn_file_actions_destroy(&actions);
+    close_all(moved, XR_CHILD_FILES);
     return bad;
 }
 
@@ -101,8 +122,13 @@ static int start_program(const xr_child *child, running *r)
     if (!bad)
         bad = open_pipe(errors);
     if (!bad) {
-        const int fds[3] = { child->input, out[1], errors[1] };
-        bad = spawn_program(child->argv, fds, &r->pid);
+        const int files[XR_CHILD_FILES] = { child->input, out[1], errors[1],
+                                            XR_CHILD_SAME };
+        const union {
+            const char *const *constant;
+            char *const *plain; /* as POSIX declares what it does not write */
+        } words = { .constant = child->argv };
+        bad = xr_child_start(words.plain, files, 0, &r->pid);
     }
     close_all(&out[1], 1);
     close_all(&errors[1], 1);

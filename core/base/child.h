@@ -5,7 +5,7 @@
 #ifndef XR_CHILD_H
 #define XR_CHILD_H
 
-#include <spawn.h>
+#include <sys/types.h>
 
 #include "core/base/services.h"
 #include "core/base/str.h"
@@ -25,9 +25,17 @@ typedef struct xr_child {
 xray_status xr_child_run(const xr_child *child, const xray_call_service *calls,
                          xr_err *err, xr_str *out);
 
-/* Gives a program that is to be started a group of its own, so that what it
- * starts is killed with it and Ctrl-C reaches neither, and no signal that is
- * blocked or ignored. `attr` is initialised; 0 or an errno. */
-int xr_child_attributes(posix_spawnattr_t *attr);
+/* A descriptor that a started program shall have as this one has it, and an
+ * empty one. */
+#define XR_CHILD_SAME (-1)
+#define XR_CHILD_NOTHING (-2)
+#define XR_CHILD_FILES 4
+
+/* Starts a program, which is looked up in PATH, with files[i] as its descriptor
+ * i; `only` 1: it has none above, either. It leads a group of its own, so that
+ * its own children are killed with it and Ctrl-C reaches none of them, and no
+ * signal is blocked or ignored there. 0 or an errno. */
+int xr_child_start(char *const *argv, const int files[XR_CHILD_FILES], int only,
+                   pid_t *out);
 
 #endif

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/child.h"
 #include "core/base/file.h"
 #include "plugins/reward-ffi/fn.h"
 #include "plugins/reward-ffi/script.h"
 
-#define CHANNEL 3
 #define PROGRAM "reward-ffi-worker"
 #define LINE_MOST 1000 /* bytes of a printed line that are logged at once */
 #define END_MS 200     /* in which a worker whose channel ended is gone */
@@ -43,63 +42,7 @@ static int find_program(char *out, size_t cap)
     return size < 0 || (size_t)size >= cap ? ENAMETOOLONG : 0;
 }
 
-static int prepare_files(posix_spawn_file_actions_t *actions, int channel,
-                         int log)
-{
-    int bad = posix_spawn_file_actions_addopen(actions, STDIN_FILENO,
-                                               "/dev/null", O_RDONLY, 0);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(actions, log, STDOUT_FILENO);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(actions, log, STDERR_FILENO);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(actions, channel, CHANNEL);
-    return bad;
-}
-
-/* A worker leads a group of its own: the terminal's signals do not reach it,
- * and it is ended together with what it has started. */
-static int prepare_signals(posix_spawnattr_t *attributes)
-{
-    sigset_t none;
-    sigset_t preset;
-    (void)sigemptyset(&none);
-    (void)sigfillset(&preset);
-    int bad = posix_spawnattr_setsigmask(attributes, &none);
-    if (!bad)
-        bad = posix_spawnattr_setsigdefault(attributes, &preset);
-    if (!bad)
-        bad = posix_spawnattr_setpgroup(attributes, 0);
-    if (!bad)
-        bad = posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK |
-                                                       POSIX_SPAWN_SETSIGDEF |
-                                                       POSIX_SPAWN_SETPGROUP);
-    return bad;
-}
-
-static int spawn_program(char *const *argv, int channel, int log, int *out_pid)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    pid_t pid = 0;
-    if (posix_spawn_file_actions_init(&actions))
-        return ENOMEM;
-    if (posix_spawnattr_init(&attributes)) {
-        (void)posix_spawn_file_actions_destroy(&actions);
-        return ENOMEM;
-    }
-    int bad = prepare_files(&actions, channel, log);
-    if (!bad)
-        bad = prepare_signals(&attributes);
-    if (!bad)
-        bad = posix_spawn(&pid, argv[0], &actions, &attributes, argv, environ);
-    (void)posix_spawnattr_destroy(&attributes);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    *out_pid = pid;
-    return bad;
-}
-
-/* posix_spawn asks for pointers to text that may be written. */
+/* xr_child_start asks for pointers to text that may be written. */
 static char *argument_of(const char *text)
 {
     union {
@@ -135,7 +78,8 @@ static int spawn_worker(const fn_config *config, int channel, int log,
     const char *const *rest = config->language == FN_PYTHON ? python : call;
     for (size_t i = 0; rest[i]; i++)
         argv[3 + i] = argument_of(rest[i]);
-    return spawn_program(argv, channel, log, out_pid);
+    const int files[XR_CHILD_FILES] = { XR_CHILD_NOTHING, log, log, channel };
+    return xr_child_start(argv, files, 0, out_pid);
 }
 
 static void close_files(int *files, size_t count)
@@ -145,18 +89,6 @@ static void close_files(int *files, size_t count)
             (void)close(files[i]);
 }
 
-/* dup2 onto the same descriptor would leave it to be closed by exec, so the
- * worker's ends are moved above those that it shall have. */
-static int move_up(int *fd)
-{
-    int moved = fcntl(*fd, F_DUPFD_CLOEXEC, CHANNEL + 1);
-    if (moved < 0)
-        return errno;
-    (void)close(*fd);
-    *fd = moved;
-    return 0;
-}
-
 int fn_worker_start(fn_worker *worker, const fn_config *config)
 {
     int files[4] = { -1, -1, -1, -1 }; /* channel, its end; log, its end */
@@ -164,10 +96,6 @@ int fn_worker_start(fn_worker *worker, const fn_config *config)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, files) ||
         pipe2(files + 2, O_CLOEXEC))
         bad = errno;
-    if (!bad)
-        bad = move_up(&files[1]);
-    if (!bad)
-        bad = move_up(&files[3]);
     if (!bad && fcntl(files[2], F_SETFL, O_NONBLOCK))
         bad = errno;
     if (!bad)

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,24 +51,9 @@ static int spawn_child(char *folder, char *address, int input, pid_t *out)
     char word[] = "workhorse";
     char name[] = "mpi";
     char *argv[] = { program, word, name, folder, address, NULL };
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    int bad = posix_spawn_file_actions_init(&actions);
-    if (bad)
-        return bad;
-    bad = posix_spawnattr_init(&attr);
-    if (bad) {
-        (void)posix_spawn_file_actions_destroy(&actions);
-        return bad;
-    }
-    bad = xr_child_attributes(&attr);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-    if (!bad)
-        bad = posix_spawn(out, program, &actions, &attr, argv, environ);
-    (void)posix_spawnattr_destroy(&attr);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    return bad;
+    const int files[XR_CHILD_FILES] = { input, XR_CHILD_SAME, XR_CHILD_SAME,
+                                        XR_CHILD_SAME };
+    return xr_child_start(argv, files, 0, out);
 }
 
 xray_status mpi_child_start(const xray_host *host, const char *library,

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,26 +18,11 @@
 #include "core/base/system_error.h"
 #include "plugins/runtime-ray/ray.h"
 
-#define CHANNEL 3
 #define TAIL 300      /* bytes of standard error that a sentence holds */
 #define END_MS 5000u  /* in which a bridge whose channel ended is gone */
 #define SEND_MS 10000 /* in which it takes a request */
 
 /* ---- start -------------------------------------------------------------- */
-
-static int prepare_files(posix_spawn_file_actions_t *actions, int channel,
-                         int errors)
-{
-    int bad = posix_spawn_file_actions_addopen(actions, STDIN_FILENO,
-                                               "/dev/null", O_RDONLY, 0);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(actions, errors, STDOUT_FILENO);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(actions, errors, STDERR_FILENO);
-    if (!bad)
-        bad = posix_spawn_file_actions_adddup2(actions, channel, CHANNEL);
-    return bad;
-}
 
 static int spawn_python(const char *python, int channel, int errors, pid_t *out)
 {
@@ -46,34 +30,9 @@ static int spawn_python(const char *python, int channel, int errors, pid_t *out)
         const char *in[8];
         char *out[8]; /* as POSIX declares what it does not write */
     } argv = { .in = { python, "-u", "-X", "utf8", "-c", ray_script, NULL } };
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    if (posix_spawn_file_actions_init(&actions))
-        return ENOMEM;
-    if (posix_spawnattr_init(&attr)) {
-        (void)posix_spawn_file_actions_destroy(&actions);
-        return ENOMEM;
-    }
-    int bad = prepare_files(&actions, channel, errors);
-    if (!bad)
-        bad = xr_child_attributes(&attr);
-    if (!bad)
-        bad = posix_spawnp(out, python, &actions, &attr, argv.out, environ);
-    (void)posix_spawnattr_destroy(&attr);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    return bad;
-}
-
-/* dup2 onto the same descriptor would leave it to be closed by exec, so the
- * bridge's ends are moved above those that it shall have. */
-static int move_up(int *fd)
-{
-    int moved = fcntl(*fd, F_DUPFD_CLOEXEC, CHANNEL + 1);
-    if (moved < 0)
-        return errno;
-    (void)close(*fd);
-    *fd = moved;
-    return 0;
+    const int files[XR_CHILD_FILES] = { XR_CHILD_NOTHING, errors, errors,
+                                        channel };
+    return xr_child_start(argv.out, files, 0, out);
 }
 
 static void close_fd(int *fd)
@@ -93,10 +52,6 @@ static int start_bridge(ray_bridge *bridge, const char *python)
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
         bad = errno;
     bridge->fd = pair[0];
-    if (!bad)
-        bad = move_up(&pair[1]);
-    if (!bad)
-        bad = move_up(&bridge->errors);
     if (!bad)
         bad = spawn_python(python, pair[1], bridge->errors, &bridge->pid);
     close_fd(&pair[1]);
