@@ -258,6 +258,7 @@ xray_status xr_job_open(xr_job *job, const xr_run_args *args, const char *kind,
         xr_run_new(args->config, args->plugin_path, plan->with, args->errors);
     if (!job->run)
         return XRAY_E_CONFIG;
+    job->run->restarts = args->restarts;
     xr_run_say_found(job->run);
     if (args->resume_from) {
         job->run->ini.trainer.resume_mode = "resume_path";
@@ -312,6 +313,7 @@ xray_status xr_job_attempts(const xr_run_args *args, xr_job_attempt *attempt,
                       (long long)max_restarts(args->config),
                       *out->checkpoint ? out->checkpoint : "the beginning");
         (void)snprintf(path, sizeof(path), "%s", out->checkpoint);
+        again.restarts = restarts;
         again.resume_from = *path ? path : args->resume_from;
         err->text[0] = '\0';
         xr_str_free(&out->report);

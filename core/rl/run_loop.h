@@ -21,6 +21,7 @@ typedef struct xr_run_args {
     const volatile sig_atomic_t *stop;
     const char *resume_from; /* checkpoint to resume from, overriding [trainer];
                               * or NULL */
+    uint32_t restarts;       /* so far, after the loss of a Workhorse */
     int accept_changes; /* resume even if the meaning of scores has changed */
     /* Faults of the configuration are added here. The job then returns
      * XRAY_E_CONFIG with an empty err. */

@@ -202,6 +202,7 @@ static xray_status fill_setup(const xr_run *run, xr_err *err,
     out->given.build = out->build;
     out->given.folder = out->folder;
     out->given.paths = (const char *const *)out->paths;
+    out->given.restarts = run->restarts;
     return XRAY_OK;
 }
 

@@ -101,6 +101,7 @@ typedef struct xr_run {
     /* 1: trainer and engine keep the same numerics contract; set with the
      * layouts */
     int exact;
+    uint32_t restarts; /* of the job so far, after the loss of a Workhorse */
     int plannable; /* 1: lengths are valid, so plugins can be asked for plans */
     int elsewhere; /* 1: checked for another machine than this one */
     int in_comparison;  /* 1: checked for xray ab, which accepts no changes */

@@ -60,6 +60,10 @@ typedef struct xray_launch_setup {
     const char *folder;  /* working directory of the run */
     /* Files and folders that every host must see, as absolute paths. */
     const char *const *paths;
+    /* How often this run has lost a Workhorse and begun again. Above 0 the
+     * engine once had all places, so it waits for what it lacks now. */
+    uint32_t restarts;
+    uint32_t reserved;
 } xray_launch_setup;
 
 /* The start of one Workhorse. All of it is copied. */

@@ -45,8 +45,6 @@ typedef struct launcher {
     int waiting;     /* an eventfd that is readable while there are reports */
 } launcher;
 
-int ray_had_places;
-
 static const char *text_of(const cJSON *message, const char *key)
 {
     const char *text = "";
@@ -272,7 +270,6 @@ static xray_status create_launcher(const xray_launch_setup *setup,
     if (status == XRAY_OK)
         status = reserve_places(self, setup, config, &err);
     if (status == XRAY_OK) {
-        ray_had_places = 1;
         *out_self = self;
         return XRAY_OK;
     }

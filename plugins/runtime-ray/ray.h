@@ -27,8 +27,6 @@ typedef struct ray_config {
 } ray_config;
 
 extern const xray_launcher_ops ray_ops;
-extern int ray_had_places; /* an instance of this process had its places once,
-                            * so another one is that of a run that restarts */
 
 /* ---- bridge.c ----------------------------------------------------------- */
 

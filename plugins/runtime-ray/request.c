@@ -88,7 +88,7 @@ void ray_request_open(const char *what, const xray_launch_setup *setup,
     put_text(out, "runtime_env", config->runtime_env);
     xr_str_printf(out, ",\"autoscale\":%s,\"again\":%s",
                   config->autoscale ? "true" : "false",
-                  ray_had_places ? "true" : "false");
+                  setup->restarts ? "true" : "false");
     put_text(out, "title", setup->run);
     put_text(out, "program", setup->program);
     put_text(out, "build", setup->build);

@@ -23,7 +23,9 @@ AT(xray_launch_setup, program, 48);
 AT(xray_launch_setup, build, 56);
 AT(xray_launch_setup, folder, 64);
 AT(xray_launch_setup, paths, 72);
-SIZE(xray_launch_setup, 80);
+AT(xray_launch_setup, restarts, 80);
+AT(xray_launch_setup, reserved, 84);
+SIZE(xray_launch_setup, 88);
 
 AT(xray_launch, header, 0);
 AT(xray_launch, argv, 8);

@@ -31,7 +31,8 @@ static void note_setup(const xray_launch_setup *setup, const options *opt,
     FILE *file = *opt->notes ? fopen(opt->notes, "a") : NULL;
     if (!file)
         return;
-    (void)fprintf(file, "%s %s build %s\n", call, setup->run, setup->build);
+    (void)fprintf(file, "%s %s build %s\nrestarts %u\n", call, setup->run,
+                  setup->build, setup->restarts);
     for (uint32_t i = 0; i < setup->count; i++) {
         const xray_launch_place *place =
             (const xray_launch_place *)(const void *)((const char *)

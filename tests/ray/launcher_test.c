@@ -34,17 +34,17 @@ static void expect_nothing(launcher_rig *rig)
     assert_false(is_readable(rig));
 }
 
-/* The bridge is told whether the run had its places before, and may lack some
- * of them now. */
+/* The bridge is told whether the run begins again, and may lack some of its
+ * places now. */
 static void test_again(void **state)
 {
     launcher_rig rig;
     (void)state;
     rig_prepare(&rig, 2, fake, "again");
     rig_expect_refused(&rig, XRAY_E_CONFIG, "create: the run is new");
-    open_rig(&rig, 2, "ok");
-    rig_close(&rig);
-    open_rig(&rig, 2, "again");
+    rig_prepare(&rig, 2, fake, "again");
+    rig.setup.restarts = 1;
+    rig_create(&rig);
     rig_close(&rig);
 }
 

@@ -81,3 +81,25 @@ ray_down() {
     done
     rm -rf "${ray_tmp:-$work/none}"
 }
+
+# ---- runs in the background; `ray` holds their settings, no_horses is the script's ----
+
+# begin NAME [--set ...]: a run, up to its second checkpoint, by what `ray_driver` says.
+begin() {
+    ${ray_driver:-} "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/$1" "${ray[@]}" "${@:2}" \
+        >"$work/out" 2>"$work/err" &
+    pid=$!
+    until [ -d "$work/$1/global_step_2" ]; do
+        kill -0 "$pid" 2>/dev/null || fail "$1 ended early: $(cat "$work/err")"
+        sleep 0.01
+    done
+}
+
+ends() { # NAME CODE SENTENCE
+    local code=0
+    { wait "$pid" || code=$?; } 2>/dev/null
+    [ "$code" = "$2" ] || fail "$1 ended with $code: $(cat "$work/err")"
+    grep -Eq "$3" "$work/err" || fail "$1: expected $3; got: $(cat "$work/err")"
+    ! grep -q Traceback "$work/err" || fail "$1: $(cat "$work/err")"
+    no_horses "$1"
+}

@@ -26,6 +26,7 @@ on_host() {
     # shellcheck disable=SC2016
     nsenter "--net=/run/netns/$ray_host" unshare --mount --uts sh -c 'hostname "$0" && exec "$@"' "${ray_name:-$ray_host}" "$@"
 }
+ray_driver=on_head
 on_head() { nsenter --net=/run/netns/head "$@"; }
 join() { # HOST ADDRESS [NAME]: another host becomes a node of the cluster
     ray_host=$1 ray_name=${3:-} ray_node --address="$ray_address" --node-ip-address="$2" --num-cpus=2
@@ -86,24 +87,6 @@ run_four() { # NAME
 }
 run_four hosts
 
-# begin NAME [--set ...]: a run in the background, up to its second checkpoint.
-begin() {
-    on_head "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/$1" "${ray[@]}" "${@:2}" \
-        >"$work/out" 2>"$work/err" &
-    pid=$!
-    until [ -d "$work/$1/global_step_2" ]; do
-        kill -0 "$pid" 2>/dev/null || fail "$1 ended early: $(cat "$work/err")"
-        sleep 0.01
-    done
-}
-ends() { # NAME CODE SENTENCE
-    local code=0
-    { wait "$pid" || code=$?; } 2>/dev/null
-    [ "$code" = "$2" ] || fail "$1 ended with $code: $(cat "$work/err")"
-    grep -Eq "$3" "$work/err" || fail "$1: expected $3; got: $(cat "$work/err")"
-    ! grep -q Traceback "$work/err" || fail "$1: $(cat "$work/err")"
-    no_horses "$1"
-}
 said() { # NAME SECONDS SENTENCE
     local until=$((SECONDS + $2))
     until grep -Eq "$3" "$work/err"; do

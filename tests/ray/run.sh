@@ -54,25 +54,6 @@ no_horses() { # NAME
     fail "$1: Workhorses are left: $(horses)"
 }
 
-# begin NAME [--set ...]: a run in the background, up to its second checkpoint.
-begin() {
-    "$XRAY_BIN" train "$work/run.ini" --set "trainer.default_local_dir=$work/$1" "${ray[@]}" "${duo[@]}" "${@:2}" \
-        >"$work/out" 2>"$work/err" &
-    pid=$!
-    until [ -d "$work/$1/global_step_2" ]; do
-        kill -0 "$pid" 2>/dev/null || fail "$1 ended early: $(cat "$work/err")"
-        sleep 0.01
-    done
-}
-
-ends() { # NAME CODE SENTENCE
-    local code=0
-    { wait "$pid" || code=$?; } 2>/dev/null
-    [ "$code" = "$2" ] || fail "$1 ended with $code: $(cat "$work/err")"
-    grep -Eq "$3" "$work/err" || fail "$1: expected $3; got: $(cat "$work/err")"
-    no_horses "$1"
-}
-
 again() { # NAME SENTENCE
     ends "$1" 0 "$2"
     grep -q "restart 1 of 1 from .*/global_step_" "$work/err" || fail "$1: nothing tells of the restart: $(cat "$work/err")"
@@ -81,15 +62,15 @@ again() { # NAME SENTENCE
 
 run calm --set run.runtime=local --set run.comm=tcp "${duo[@]}"
 # The run itself.
-begin driver
+begin driver "${duo[@]}"
 kill -KILL "$pid"
 { wait "$pid" || true; } 2>/dev/null
 no_horses driver
 # A Workhorse, and later a node, of runs that go on.
-begin child --set run.max_restarts=1
+begin child "${duo[@]}" --set run.max_restarts=1
 kill -KILL "$(horses | tail -n 1)"
 again child 'actor workhorse [01] on .*: .*was killed by signal 9 \(Killed\)'
-begin node --set run.max_restarts=1
+begin node "${duo[@]}" --set run.max_restarts=1
 # shellcheck disable=SC2046
 kill -STOP $(horses) # or they may be done before they notice
 kill -KILL "$ray_second"
@@ -100,11 +81,11 @@ again node 'actor workhorse [01] on .*'
 
 ray_node --address="$ray_address" --num-cpus=2
 # A Workhorse, stopped: the run's heartbeat notices it.
-begin stopped
+begin stopped "${duo[@]}"
 kill -STOP "$(horses | tail -n 1)"
 ends stopped 1 'actor workhorse [01] on .*: hangs: no sign of life for [0-9.]+ s'
 # A launcher; its Workhorse dies with it.
-begin launcher
+begin launcher "${duo[@]}"
 kill -KILL "$(ps -o ppid= -p "$(horses | tail -n 1)" | tr -d ' ')"
 ends launcher 1 'actor workhorse [01] on .*: .*'
 # A Workhorse, a launcher, a node and the bridge, in random order, each more than once.
@@ -129,7 +110,7 @@ round=0
 for kind in $(printf '%s\n' {child,launcher,node,bridge}{,,,,} | shuf); do
     round=$((round + 1))
     name=random-$round-$kind
-    begin "$name" --set run.max_restarts=1
+    begin "$name" "${duo[@]}" --set run.max_restarts=1
     victim=$(victim_of "$kind")
     [ -n "$victim" ] || fail "$name: there is nothing to kill: $(cat "$work/err")"
     # shellcheck disable=SC2046
@@ -140,7 +121,7 @@ for kind in $(printf '%s\n' {child,launcher,node,bridge}{,,,,} | shuf); do
 done
 
 # Ends the GCS, which knows the cluster; net.sh ends the whole node of the head.
-begin head --set trainer.total_training_steps=100000
+begin head "${duo[@]}" --set trainer.total_training_steps=100000
 # shellcheck disable=SC2046
 kill -KILL $(ray_named gcs_server)
 ends head 1 "actor workhorse [01] on .*: is gone: the bridge to Ray \(.*\) exited with status 1: the cluster's head is gone"

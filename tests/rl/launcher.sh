@@ -94,6 +94,7 @@ harm() { # NAME CODE [--set ...]
 }
 harm lost 1
 harm again 0 --set run.max_restarts=1
+[ "$(grep -cx 'restarts 1' "$work/notes")" = 1 ] || fail "the launcher is not told of the restart: $(cat "$work/notes")"
 grep -q 'restart 1 of 1 from .*/global_step_' "$work/err" || fail "nothing tells of the restart: $(cat "$work/err")"
 run calm "${long[@]}" --set run.runtime=local
 same_checkpoint "$work/calm/global_step_8" "$work/again/global_step_8"
