@@ -2,7 +2,7 @@
  *
  * Starts a program with pipes for its output and reads them until it ends.
  */
-#define _GNU_SOURCE /* posix_spawn_file_actions_addclosefrom_np */
+#define _GNU_SOURCE /* environ, posix_spawn_file_actions_addclosefrom_np */
 #include "core/base/child.h"
 
 #include <errno.h>
@@ -17,8 +17,6 @@
 
 #include "core/base/file.h"
 #include "core/base/system_error.h"
-
-extern char **environ;
 
 #define PIECE ((size_t)1 << 16)
 #define TAIL ((size_t)400) /* bytes of standard error that a sentence holds */
