@@ -3,7 +3,8 @@
 #
 # Calls and bandwidth of the runtime of several hosts, beside the local runtime and
 # iperf3: bench/hosts.sh FOLDER, with the folder of a build. The other host is a
-# network namespace with a cable of veth, so it needs root, and iperf3.
+# network namespace with a cable of veth, so it needs root, and iperf3. Each side has
+# a core of its own, as two hosts have.
 set -euo pipefail
 build=$(realpath "$1")
 if [ -z "${XRAY_NET:-}" ]; then
@@ -20,10 +21,12 @@ ip -n other addr add 10.77.0.2/24 dev eth0
 ip -n other link set eth0 up
 ip -n other link set lo up
 
+here="taskset -c 0"
+there="taskset -c 1"
 raw() { # ADDRESS COMMAND ...: the rate of iperf3 to a server that the command starts
-    "${@:2}" iperf3 --server --one-off >/dev/null &
+    "${@:2}" $there iperf3 --server --one-off >/dev/null &
     sleep 0.5
-    iperf3 --client "$1" --time 5 --json | awk '/"sum_received"/ { in_sum = 1 }
+    $here iperf3 --client "$1" --time 5 --json | awk '/"sum_received"/ { in_sum = 1 }
         in_sum && /"bits_per_second"/ { gsub(/[^0-9.e+]/, "", $2); printf "%.2f GB/s\n", $2 / 8e9; exit }'
     wait
 }
@@ -33,7 +36,7 @@ for turn in 1 2 3; do
     echo "== loopback; iperf3: $(raw 127.0.0.1 env)"
     "$build/bench-actor" 20000 lo
     echo "== veth; iperf3: $(raw 10.77.0.2 ip netns exec other)"
-    "$build/bench-actor" 20000 cable other "ip netns exec {host} $build/bench-actor --actor {address}"
+    $here "$build/bench-actor" 20000 cable other "ip netns exec {host} $there $build/bench-actor --actor {address}"
     echo "== veth, over TLS"
-    "$build/bench-actor" 20000 tls:cable other "ip netns exec {host} $build/bench-actor --actor {address}"
+    $here "$build/bench-actor" 20000 tls:cable other "ip netns exec {host} $there $build/bench-actor --actor {address}"
 done

@@ -28,18 +28,6 @@ xray_status xr_hosts_fail(const xray_host *host, xray_status status,
 
 /* ---- regions ------------------------------------------------------------- */
 
-/* Maps `fd`, or memory of this process only if it is -1: NULL and errno on
- * failure. */
-static void *map_memory(int fd, uint64_t size)
-{
-    void *data = MAP_FAILED;
-    if (fd >= 0)
-        return xr_memory_map(fd, size);
-    data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return data == MAP_FAILED ? NULL : data;
-}
-
 static void free_region(xr_hosts_region *region)
 {
     if (region->pub.data)
@@ -62,7 +50,7 @@ static xr_hosts_region *make_region(uint64_t size, int fd, xray_peer *peer,
     region->sent = peers ? calloc(peers, 1) : NULL;
     region->pub = (xray_region){ .header = XRAY_HEADER(xray_region),
                                  .size = size,
-                                 .data = map_memory(fd, size),
+                                 .data = xr_memory_map(fd, size),
                                  .peer = peer };
     if (region->pub.data && (!peers || region->sent))
         return region;

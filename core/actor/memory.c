@@ -15,6 +15,9 @@
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+/* Bytes from which on a mapping asks for large pages, of which it may leave a
+ * part of the last one unused. */
+#define LARGE (UINT64_C(8) << 20)
 
 typedef union control {
     struct cmsghdr align;
@@ -50,9 +53,13 @@ int xr_memory_check(int fd, uint64_t bytes)
 
 void *xr_memory_map(int fd, uint64_t bytes)
 {
-    void *data =
-        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return data == MAP_FAILED ? NULL : data;
+    const int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, kind, fd, 0);
+    if (data == MAP_FAILED)
+        return NULL;
+    if (bytes >= LARGE)
+        (void)madvise(data, (size_t)bytes, MADV_HUGEPAGE);
+    return data;
 }
 
 /* ---- passing it on ------------------------------------------------------- */

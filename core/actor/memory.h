@@ -28,7 +28,7 @@ int xr_memory_make(const char *name, uint64_t bytes);
 /* 0 or an errno: received memory must have the announced size and keep it. */
 int xr_memory_check(int fd, uint64_t bytes);
 /* NULL and errno on failure. The memory cannot shrink, so no access to it
- * faults. */
+ * faults. `fd` -1: memory of this process only. */
 void *xr_memory_map(int fd, uint64_t bytes);
 
 /* Sends as much as the socket takes now, `fd` with the first byte unless it is

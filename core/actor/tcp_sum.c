@@ -15,6 +15,9 @@
 #define LANES (XR_TCP_STEP / sizeof(uint64_t))
 /* The golden ratio, whose multiples are spread over all numbers. */
 #define KEY UINT64_C(0x9e3779b97f4a7c15)
+/* Bytes that are asked for in advance, since the processor's own prefetcher
+ * stops at the end of a page. */
+#define AHEAD 1024
 
 /* Of each lane of each stream. */
 typedef struct sums {
@@ -53,8 +56,9 @@ __attribute__((target("avx2"))) static void add_wide(const unsigned char *at,
         key = _mm256_add_epi64(key, step);
 #pragma GCC unroll 4 /* which keeps the numbers in registers */
         for (uint32_t i = 0; i < XR_TCP_STREAMS; i++) {
-            const void *from = at + i * length + n;
-            const __m256i word = _mm256_loadu_si256(from);
+            const unsigned char *from = at + i * length + n;
+            _mm_prefetch((const char *)from + AHEAD, _MM_HINT_T0);
+            const __m256i word = _mm256_loadu_si256((const void *)from);
             const __m256i mixed = _mm256_xor_si256(word, key);
             const __m256i high = _mm256_srli_epi64(mixed, 32);
             words[i] = _mm256_add_epi64(words[i], word);

@@ -13,6 +13,7 @@ ray_skip() {
 # Everything that belongs to this test has this in its environment.
 ray_mark=XRAY_RAY_TEST=$$
 export RAY_AUTH_MODE=disabled # whatever token the user has
+export RAY_memory_monitor_refresh_ms=0 # what else fills the machine's memory is no node's fault
 export RAY_gcs_rpc_server_reconnect_timeout_s=15 # until a head is given up; else a minute
 ray_needed() {
     "$ray_python" -c 'import ray' 2>/dev/null || ray_skip "$ray_python has no package ray"
