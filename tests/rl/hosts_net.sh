@@ -125,7 +125,7 @@ nothing_left resumed
 # ---- a slow network that loses what is sent ----
 
 sent_again() { ip netns exec "$1" awk '/^Tcp: [0-9]/ { print $13 }' /proc/net/snmp; }
-if make_far_host c 4 7 20 5 20; then
+if make_far_host c 4 7 8 3 20; then
     hosts a:2,c:2
     far() { # NAME [--set ...]: the checkpoint is that of NAME on local ranks
         run "$1-far" --set run.ranks=4 --set trainer.total_training_steps=2 "${net[@]}" "${@:2}"

@@ -379,7 +379,6 @@ static void lines_that_seem_connected_are_noticed(void **state)
     skip_without_cable("9 0 0 0");
     hosts_place("ab");
     ranks_run("cut", 2, NULL);
-    ranks_run("cut_in_work", 2, NULL);
 }
 
 static int take_usual_heartbeat(void **state)
