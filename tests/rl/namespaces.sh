@@ -21,7 +21,9 @@ enter_net() { # "TOOL ..." ARGUMENT...
         exec env XRAY_NET=1 unshare --net --mount "$0" "$@"
     fi
     mkdir -p /run/netns && mount -t tmpfs none /run/netns || skip "no tmpfs for the namespaces"
-    ip link add br0 type bridge 2>/dev/null || skip "this kernel has no bridges"
+    # With an address of its own: otherwise it takes that of a cable that comes later,
+    # and hosts that know the former one do not reach it for seconds.
+    ip link add br0 address 02:00:0a:4d:00:01 type bridge 2>/dev/null || skip "this kernel has no bridges"
     ip link set lo up
     ip link set br0 up
 }
