@@ -80,20 +80,21 @@ static int open_listener(tcp_card *card)
 }
 
 /* Sets what a line of the instance needs. The system probes the line of notes
- * when it is idle, and so notices a host that is silent. */
+ * when it is idle, and so notices a host that is silent. It counts from the
+ * last answer, and probes once a second at most: at the heartbeat itself the
+ * loss of one or two answers would look like the loss of a host. */
 static void tune_line(const mesh_comm *comm, int fd, uint32_t line)
 {
     int on = 1;
-    int probes = 3;
-    int limit = (int)(comm->silence / 1000000u);
-    int pause = limit / 3000 > 0 ? limit / 3000 : 1;
+    int heartbeat = (int)(comm->silence / 1000000000u);
+    int pause = heartbeat < 5 ? 1 : 2;
+    int limit = (int)(comm->silence / 1000000u) + 2000;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (line != TCP_CONTROL)
         return;
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &pause, sizeof(pause));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof(pause));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
 }
 

@@ -21,7 +21,9 @@ enter_net() { # "TOOL ..." ARGUMENT...
         exec env XRAY_NET=1 unshare --net --mount "$0" "$@"
     fi
     mkdir -p /run/netns && mount -t tmpfs none /run/netns || skip "no tmpfs for the namespaces"
-    ip link add br0 type bridge 2>/dev/null || skip "this kernel has no bridges"
+    # With an address of its own: otherwise it takes that of a cable that comes later,
+    # and hosts that know the former one do not reach it for seconds.
+    ip link add br0 address 02:00:0a:4d:00:01 type bridge 2>/dev/null || skip "this kernel has no bridges"
     ip link set lo up
     ip link set br0 up
 }
@@ -30,8 +32,30 @@ enter_net() { # "TOOL ..." ARGUMENT...
 make_host() { # NAME NUMBER
     ip netns add "$1" || skip "network namespaces cannot be named"
     ip link add "to-$1" type veth peer name eth0 netns "$1" 2>/dev/null || skip "this kernel has no veth"
+    set_up_host "$@"
+}
+
+set_up_host() { # NAME NUMBER
     ip link set "to-$1" master br0 up
     ip -n "$1" addr add "10.77.0.$2/24" dev eth0
     ip -n "$1" link set eth0 up
     ip -n "$1" link set lo up
+}
+
+# The same, whose cable delays and loses what is sent: the process `cable` of
+# tests/fakes/cable.c. False where the system has none, which the cable says.
+make_far_host() { # NAME NUMBER SEED DELAY JITTER LOSS
+    local code=0
+    ip netns add "$1"
+    "$XRAY_BUILD/tests/fakes/cable" "/proc/$$/ns/net" "to-$1" "/run/netns/$1" eth0 "${@:3}" &
+    cable=$!
+    until ip -n "$1" link show eth0 >/dev/null 2>&1; do
+        if ! kill -0 "$cable" 2>/dev/null; then
+            wait "$cable" || code=$?
+            [ "$code" = 77 ] || fail "the cable ended with status $code"
+            return 1
+        fi
+        sleep 0.01
+    done
+    set_up_host "$1" "$2"
 }

@@ -27,7 +27,17 @@ int hosts_enter_by_letter(char letter);
 /* Runs `ip ARGUMENTS` on a host. Returns 1 if it went well. A rank may call it,
  * too. */
 int hosts_ip(char letter, const char *arguments);
-/* The same with `tc`. */
-int hosts_tc(char letter, const char *arguments);
+
+/* Puts a cable (tests/fakes/cable.c) in place of the line between the hosts:
+ * "SEED DELAY JITTER LOSS". Returns 0 where the system has none, which the
+ * cable says; anything else that goes wrong fails the test. */
+int hosts_cable(const char *arguments);
+/* 1 while there is a cable. */
+int hosts_have_cable(void);
+/* Cuts the line between the hosts, and mends it. Whoever is on it learns
+ * nothing of that if it is a cable; otherwise the interfaces of both hosts are
+ * down. Returns 1 if it went well. A rank may call them, too. */
+int hosts_cut(void);
+int hosts_mend(void);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves for ranks on two hosts that the bits are those of comm-shm wherever
- * each rank is, and that a line which is cut, or of which one end is gone, is
- * noticed in time with the rank's name; and that between hosts go the bytes of
- * one rank of each. The hosts are network namespaces; where the system makes
- * none, the ranks are on one host and the lines are not tested.
+ * each rank is, also over a line that delays and loses what is sent; that a
+ * line which is cut, or of which one end is gone, is noticed in time with the
+ * rank's name, and one that is only late is not; and that between hosts go the
+ * bytes of one rank of each. The hosts are network namespaces; where the system
+ * makes none, the ranks are on one host and the lines are not tested.
  */
 #define _GNU_SOURCE
 #include "tests/comm/both.h"
@@ -35,10 +36,13 @@ static xray_status create_device(const xray_host *host, const void *config,
     return status == XRAY_OK ? cpu->shareable(*out_self, 1) : status;
 }
 
+/* A heartbeat of 1 s, or what XRAY_TEST_HEARTBEAT says in s. */
 void ranks_parts(ranks_env *e)
 {
-    static const tcp_config config = { .interface = "",
-                                       .heartbeat = 1000000000 };
+    static tcp_config config = { .interface = "" };
+    const char *seconds = getenv("XRAY_TEST_HEARTBEAT");
+    config.heartbeat =
+        (int64_t)(seconds ? strtoul(seconds, NULL, 10) : 1) * 1000000000;
     device = *(const xray_device_ops *)xray_plugin_query_device_cpu(XRAY_ABI)
                   ->components[0]
                   ->ops;
@@ -152,15 +156,15 @@ static void expect_silence(ranks_env *e, uint64_t start, xray_status status,
     CHECK(e, ranks_said(e, " is silent, after all_reduce of 4 bytes"));
 }
 
-/* The interface of rank 1's host goes down while rank 0 waits for rank 1. The
- * ranks on both sides learn it. */
+/* The line is cut while rank 0 waits for rank 1. The ranks on both sides learn
+ * it. */
 static void cut_line(ranks_env *e)
 {
     CHECK_OK(e, ranks_barrier(e, e->world));
     ranks_meet(e);
     uint64_t start = ranks_ms();
     if (e->rank == 1) {
-        CHECK(e, hosts_ip('b', "link set wire down"));
+        CHECK(e, hosts_cut());
         ranks_sleep_ms(300);
     }
     xray_status status = ranks_barrier(e, e->world);
@@ -175,7 +179,7 @@ static void cut_line(ranks_env *e)
     CHECK(e, ranks_said(e, "has been silent for 1.0 s"));
     ranks_meet(e);
     if (e->rank == 1)
-        CHECK(e, hosts_ip('b', "link set wire up"));
+        CHECK(e, hosts_mend());
     ranks_meet(e);
 }
 
@@ -189,7 +193,7 @@ static void cut_line_in_work(ranks_env *e)
     memset(a, 0, count * sizeof(*a));
     for (int turn = 0; status == XRAY_OK && turn < 1000; turn++) {
         if (e->rank == 1 && turn == 3)
-            CHECK(e, hosts_ip('b', "link set wire down"));
+            CHECK(e, hosts_cut());
         start = ranks_ms();
         status = e->comm->all_reduce(e->world, NULL, a, count, XRAY_F32);
     }
@@ -197,7 +201,7 @@ static void cut_line_in_work(ranks_env *e)
     CHECK(e, ranks_said(e, "has been silent for 1.0 s"));
     ranks_meet(e);
     if (e->rank == 1)
-        CHECK(e, hosts_ip('b', "link set wire up"));
+        CHECK(e, hosts_mend());
     ranks_meet(e);
 }
 
@@ -208,14 +212,14 @@ static void end_unheard(ranks_env *e)
     CHECK_OK(e, ranks_barrier(e, e->world));
     ranks_meet(e);
     if (e->rank == 1) {
-        CHECK(e, hosts_ip('b', "link set wire down"));
+        CHECK(e, hosts_cut());
         ranks_meet(e);
         (void)raise(SIGKILL);
     }
     ranks_meet(e);
     uint64_t start = ranks_ms();
     ranks_sleep_ms(50);
-    CHECK(e, hosts_ip('b', "link set wire up"));
+    CHECK(e, hosts_mend());
     xray_status status = ranks_barrier(e, e->world);
     CHECK(e, status == XRAY_E_PEER && ranks_ms() - start < SOON);
     CHECK(e, ranks_said(e, "rank 1 (pid "));
@@ -237,14 +241,50 @@ static void stop_and_go_on(ranks_env *e)
     CHECK_OK(e, ranks_barrier(e, e->world));
 }
 
+/* Segments that TCP of this rank's host has sent again: the twelfth number of
+ * the second line that begins so. */
+static uint64_t read_sent_again(ranks_env *e)
+{
+    char line[512];
+    uint64_t again = 0;
+    int lines = 0;
+    FILE *f = fopen("/proc/self/net/snmp", "re");
+    CHECK(e, f != NULL);
+    while (lines < 2 && fgets(line, sizeof(line), f))
+        lines += strncmp(line, "Tcp: ", 5) == 0;
+    (void)fclose(f);
+    CHECK(e, lines == 2);
+    char *at = line + 5;
+    for (int i = 0; i < 12; i++)
+        again = strtoull(at, &at, 10);
+    return again;
+}
+
 /* A line that loses and delays what is sent only takes longer. */
 static void go_through_losses(ranks_env *e)
 {
-    if (e->rank == 0)
-        CHECK(e, hosts_tc('a', "qdisc add dev wire root netem loss 2% delay "
-                               "3ms 2ms"));
-    ranks_meet(e);
+    uint64_t again = read_sent_again(e);
+    uint64_t start = ranks_ms();
+    for (int i = 0; i < 20; i++)
+        CHECK_OK(e, ranks_barrier(e, e->world));
+    CHECK(e, ranks_ms() - start >= 20); /* the least delay is 1 ms */
     both_compare(e);
+    CHECK(e, read_sent_again(e) > again);
+}
+
+/* While ranks compute, the line falls silent for less than the heartbeat. The
+ * last answer to a probe is from before that, when the lines were made. */
+static void fall_silent(ranks_env *e)
+{
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    if (e->rank == 0) {
+        ranks_sleep_ms(800);
+        CHECK(e, hosts_cut());
+        ranks_sleep_ms(2700);
+        CHECK(e, hosts_mend());
+    }
+    ranks_meet(e);
+    CHECK_OK(e, ranks_barrier(e, e->world));
 }
 
 const scenario ranks_scenarios[] = {
@@ -255,6 +295,7 @@ const scenario ranks_scenarios[] = {
     { "unheard", end_unheard, 60000 },
     { "stop", stop_and_go_on, 60000 },
     { "losses", go_through_losses, 60000 },
+    { "silent", fall_silent, 60000 },
     { NULL, NULL, 0 },
 };
 
@@ -306,16 +347,44 @@ static void stopped_processes_are_waited_for(void **state)
     ranks_run("stop", 2, NULL);
 }
 
+static void skip_without_cable(const char *arguments)
+{
+    skip_without_hosts();
+    if (!hosts_cable(arguments))
+        skip();
+}
+
 static void losses_change_no_bits(void **state)
 {
     (void)state;
-    skip_without_hosts();
+    skip_without_cable("7 3 2 20");
     hosts_place("abab");
-    if (!hosts_tc('a', "qdisc add dev lo root netem delay 0ms")) {
-        print_message("skipped: this kernel has no netem\n");
-        skip();
-    }
+    (void)setenv("XRAY_TEST_HEARTBEAT", "3", 1);
     ranks_run("losses", 4, NULL);
+}
+
+static void
+a_line_that_is_silent_for_less_than_the_heartbeat_is_kept(void **state)
+{
+    (void)state;
+    skip_without_cable("8 0 0 0");
+    hosts_place("ab");
+    (void)setenv("XRAY_TEST_HEARTBEAT", "3", 1);
+    ranks_run("silent", 2, NULL);
+}
+
+static void lines_that_seem_connected_are_noticed(void **state)
+{
+    (void)state;
+    skip_without_cable("9 0 0 0");
+    hosts_place("ab");
+    ranks_run("cut", 2, NULL);
+}
+
+static int take_usual_heartbeat(void **state)
+{
+    (void)state;
+    return unsetenv("XRAY_TEST_HEARTBEAT");
 }
 
 int main(int argc, char **argv)
@@ -329,7 +398,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(between_hosts_go_the_bytes_of_one_rank),
         cmocka_unit_test(cut_lines_are_noticed),
         cmocka_unit_test(stopped_processes_are_waited_for),
-        cmocka_unit_test(losses_change_no_bits),
+        /* From here on there is a cable. */
+        cmocka_unit_test_teardown(losses_change_no_bits, take_usual_heartbeat),
+        cmocka_unit_test_teardown(
+            a_line_that_is_silent_for_less_than_the_heartbeat_is_kept,
+            take_usual_heartbeat),
+        cmocka_unit_test(lines_that_seem_connected_are_noticed),
     };
     int failed = cmocka_run_group_tests_name("tcp.hosts", tests, NULL, NULL);
     if (!why)
