@@ -37,7 +37,7 @@ cat >"$work/bin/scancel" <<'SCANCEL'
 #!/usr/bin/env bash
 [ "$*" = "--signal=TERM 7" ] || exit 9
 for at in $(grep -lsa "XRAY_MPI_TEST=$XRAY_MPI_TEST" /proc/[0-9]*/environ | cut -d/ -f3); do
-    ! tr '\0' '\n' <"/proc/$at/environ" | grep -qx "SLURM_PROCID=[01]" || kill -TERM "$at"
+    ! grep -qzx "SLURM_PROCID=[01]" "/proc/$at/environ" || kill -TERM "$at"
 done 2>/dev/null
 SCANCEL
 chmod +x "$work/bin/"{srun,scontrol,scancel}

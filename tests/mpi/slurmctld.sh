@@ -10,6 +10,7 @@ set -euo pipefail
 enter_cluster "$@"
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/../rl/lib.sh"
+trap '{ kill -KILL $(of_job) || true; } 2>/dev/null; rm -rf "$work"' EXIT # what runs writes
 make_task
 sed -i "s/^\[run\]$/&\nthreads = 1\ncomm = tcp/; s/^\[trainer\]$/&\nsave_freq = 1/
     s/^total_training_steps = .*/total_training_steps = 100000/" "$work/run.ini"
@@ -26,24 +27,24 @@ submit() { # FOLDER [--set ...]
         run.ini --set "trainer.default_local_dir=$1" "${@:2}")
 }
 
-# Waits until the job is in a state; to be queued and run is on the way to it, but to be
-# queued again only where that is awaited.
+# Waits until the job is in a state. Another end is none that is awaited, and to be queued
+# again is only if PENDING is.
 await() { # STATE
     local state
     while state=$(state_of "$job") && [ "$state" != "$1" ]; do
         case $state in
-        PENDING | CONFIGURING | RUNNING | COMPLETING) sleep 0.1 ;;
-        *) fail "the job is $state, not $1: $(cat log)" ;;
+        COMPLETED | FAILED | CANCELLED | TIMEOUT) fail "the job is $state, not $1: $(cat log)" ;;
+        *) sleep 0.1 ;;
         esac
         [ "$1" = PENDING ] || ! grep -qsF "goes on in a job of its own" log || fail "the job is queued again: $(cat log)"
     done
 }
 
-# Of a job that is over nothing is left but the daemons.
+# Of a job that is over nothing of ours is left.
 all_ended() { # WHAT
     local left
     for _ in $(seq 300); do
-        left=$(ps -eo stat=,pid=,comm= | grep -E "^[^Z].* (xray|srun|slurmstepd|slurm_script)$" || true)
+        left=$(ps -eo stat=,pid=,comm= | grep -E "^[^Z].* (xray|srun|slurm_script)$" || true)
         [ -n "$left" ] || return 0
         sleep 0.1
     done
@@ -53,6 +54,7 @@ all_ended() { # WHAT
 queued_again() { # WHAT: and may begin at once, not after Slurm's pause
     await PENDING
     all_ended "$1"
+    end_steps "$work/slurm"
     : >log
     scontrol update "jobid=$job" starttime=now
 }
@@ -119,7 +121,7 @@ queued_again "the loss of a node"
 
 await_steps
 for at in $(of_job); do
-    ! tr '\0' '\n' 2>/dev/null <"/proc/$at/environ" | grep -qx SLURM_PROCID=3 || ! grep -qx xray "/proc/$at/comm" || kill -KILL "$at"
+    ! grep -qzx SLURM_PROCID=3 "/proc/$at/environ" || ! grep -qx xray "/proc/$at/comm" || kill -KILL "$at"
 done 2>/dev/null
 await FAILED
 said "actor workhorse 3 on b \(rank 3\): .*: closed its connection to the parent"
