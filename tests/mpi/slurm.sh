@@ -4,6 +4,7 @@
 # The template of examples/cluster for Slurm, with an srun of ours that calls mpirun
 # and hides Open MPI's own variables: ranks are known by Slurm's. The run is told that
 # its time is over, is queued again, and the job after it has the bits of local ranks.
+# mpi.slurmctld does it with Slurm itself.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/../rl/lib.sh"
@@ -26,21 +27,33 @@ exec $START -n "$SLURM_NTASKS" bash -c '
     unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE
     exec "$0" "$@"' "$@"
 SRUN
-printf '#!/bin/sh\necho "$*" >>"%s/scontrol"\n' "$work" >"$work/bin/scontrol"
-chmod +x "$work/bin/srun" "$work/bin/scontrol"
-export PATH=$work/bin:$PATH START="${start[*]}" SLURM_NTASKS=2 SLURM_JOB_ID=7
+cat >"$work/bin/scontrol" <<'SCONTROL'
+#!/bin/sh
+[ "$1" != show ] || exec echo "   PreemptEligibleTime=2026-01-01T00:00:00 PreemptTime=${PREEMPTED:-None}"
+echo "$*" >>"$HERE/scontrol"
+SCONTROL
+# Slurm signals every task; the Workhorses leave that to the driver.
+cat >"$work/bin/scancel" <<'SCANCEL'
+#!/usr/bin/env bash
+[ "$*" = "--signal=TERM 7" ] || exit 9
+for at in $(grep -lsa "XRAY_MPI_TEST=$XRAY_MPI_TEST" /proc/[0-9]*/environ | cut -d/ -f3); do
+    ! grep -qzx "SLURM_PROCID=[01]" "/proc/$at/environ" || kill -TERM "$at"
+done 2>/dev/null
+SCANCEL
+chmod +x "$work/bin/"{srun,scontrol,scancel}
+export PATH=$work/bin:$PATH HERE=$work START="${start[*]}" SLURM_NTASKS=2 SLURM_JOB_ID=7
 
-batch() { (cd "$work" && exec bash "$template" run.ini --set trainer.total_training_steps="$1"); }
+batch() { # STEPS: in a shell of its own
+    cd "$work"
+    exec bash "$template" run.ini --set "trainer.total_training_steps=$1"
+}
 batch 100000 >"$work/log" 2>&1 &
 pid=$!
 until [ -e "$work/out/global_step_2" ]; do
     kill -0 "$pid" 2>/dev/null || fail "the job ended: $(cat "$work/log")"
     sleep 0.05
 done
-# Slurm asks every task; the Workhorses leave that to the driver.
-for at in $(of_job); do
-    ! tr '\0' '\n' 2>/dev/null <"/proc/$at/environ" | grep -qx "SLURM_PROCID=[01]" || kill -TERM "$at" 2>/dev/null || true
-done 2>/dev/null
+kill -USR1 "$pid" # as --signal=B:USR1 does
 code=0
 wait "$pid" || code=$?
 [ "$code" = 143 ] || fail "the job ended with $code: $(cat "$work/log")"
@@ -48,10 +61,21 @@ wait "$pid" || code=$?
 nothing_left "the job"
 
 last=$(grep -oE "stopped by SIGTERM after step [0-9]+" "$work/log" | grep -oE "[0-9]+$") || fail "no checkpoint was written: $(cat "$work/log")"
-batch $((last + 1)) >"$work/log" 2>&1 || fail "the next job: $(cat "$work/log")"
+(batch $((last + 1))) >"$work/log" 2>&1 || fail "the next job: $(cat "$work/log")"
 train "$work/local" --set run.ranks=2 --set run.runtime=local --set trainer.total_training_steps=$((last + 1)) >/dev/null
 same_checkpoint "$work/local/global_step_$((last + 1))" "$work/out/global_step_$((last + 1))"
 nothing_left "the next job"
+
+# srun ends with 143, too, where a run has failed and it has ended the other tasks.
+printf '#!/bin/sh\nexit 143\n' >"$work/bin/srun"
+ended() { # WHAT EXPECTED
+    local code=0
+    : >"$work/scontrol"
+    (batch 1) >"$work/log" 2>&1 || code=$?
+    [ "$code" = 143 ] && [ "$(cat "$work/scontrol")" = "$2" ] || fail "$1: $code: $(cat "$work/scontrol" "$work/log")"
+}
+ended "a run that failed" ""
+PREEMPTED=2026-01-01T00:00:00 ended "a job that is preempted" "requeue 7"
 
 # The INI beside the template.
 "$XRAY_BUILD/quickstart-task" "$work/whole" 1
