@@ -17,6 +17,7 @@ typedef struct torch_archive {
     xr_str file;
     xr_str directory;
     uint64_t count;
+    uint64_t hole; /* bytes that `file` lacks before what comes now */
     /* Entries that are added have these fields. */
     unsigned method;
     unsigned flags;
@@ -60,7 +61,7 @@ static inline void torch_directory_entry(torch_archive *a, const char *name,
 static inline void torch_add(torch_archive *a, const char *name,
                              const void *data, size_t size)
 {
-    uint64_t at = a->file.size;
+    uint64_t at = a->hole + a->file.size;
     torch_number(&a->file, 0x04034b50u, 4);
     torch_number(&a->file, 0, 22);
     torch_number(&a->file, strlen(name), 2);
@@ -75,10 +76,10 @@ static inline void torch_add(torch_archive *a, const char *name,
 /* Appends the directory and its records of the end. */
 static inline void torch_finish(torch_archive *a)
 {
-    uint64_t at = a->file.size;
+    uint64_t at = a->hole + a->file.size;
     uint64_t size = a->directory.size;
     xr_str_append(&a->file, a->directory.data, a->directory.size);
-    uint64_t end = a->file.size;
+    uint64_t end = a->hole + a->file.size;
     if (a->wide) {
         torch_number(&a->file, 0x06064b50u, 4);
         torch_number(&a->file, 44, 8);

@@ -312,6 +312,32 @@ static void samples_that_never_ran_are_traced(void **state)
     }
 }
 
+/* Each turn of a sample that is held and extended has a bar of its own. */
+static void each_turn_of_a_sample_has_its_bar(void **state)
+{
+    static const int32_t more[] = { 7, 8, 9 };
+    stage *s = *state;
+    for (int paged = 0; paged < 2; paged++) {
+        int32_t ids[PROMPT] = { 1, 2 };
+        open_engine(s, paged);
+        xray_request q = request_make(1, ids, PROMPT, 6);
+        q.hold = 1;
+        engine_submit(s->r, s->engine, &q);
+        run_all(s);
+        assert_int_equal(s->r->ops->extend(s->engine, 1, 0, more, 3), XRAY_OK);
+        run_all(s);
+        cJSON *events = end_trace(s);
+        expect_course(events, "1",
+                      "start 40, chunk 32, chunk 8, finish 40 drawn");
+        expect_course(events, "1.0",
+                      paged ? "start 1, finish 6 length, start 17, prefix 32, "
+                              "chunk 17, finish 6 length"
+                            : "start 1, finish 6 length, start 4, chunk 4, "
+                              "finish 6 length");
+        cJSON_Delete(events);
+    }
+}
+
 /* A step that was made ahead is a step like others. */
 static void a_trace_tells_steps_ahead(void **state)
 {
@@ -406,6 +432,7 @@ int main(void)
         TEST(a_paged_trace_tells_preemptions),
         TEST(a_trace_tells_versions_and_aborts),
         TEST(samples_that_never_ran_are_traced),
+        TEST(each_turn_of_a_sample_has_its_bar),
         TEST(a_trace_tells_steps_ahead),
         TEST(each_rank_has_its_file),
         TEST(a_file_that_cannot_be_opened_is_refused),

@@ -262,6 +262,42 @@ static void requests_of_other_versions(void **state)
     results_equal(s->plain, s->out);
 }
 
+/* Lists of structs of a later version have larger strides. The biases leave
+ * ids 7 and 8, of which 7 is not drawn twice in sequence. */
+static void lists_of_later_callers_are_read(void **state)
+{
+    stage *s = *state;
+    static const int32_t ids[3][3] = { { 9 }, { 7, 7 }, { 8, 7, 8 } };
+    struct {
+        xray_bias bias;
+        uint64_t later;
+    } biases[] = { { { 6, 1 }, ~UINT64_C(0) },
+                   { { 7, 60 }, ~UINT64_C(0) },
+                   { { 8, 50 }, ~UINT64_C(0) } };
+    struct {
+        xray_id_list list;
+        uint64_t later;
+    } lists[] = { { { ids[0], 1 }, ~UINT64_C(0) },
+                  { { ids[1], 2 }, ~UINT64_C(0) },
+                  { { ids[0], 1 }, ~UINT64_C(0) },
+                  { { ids[2], 3 }, ~UINT64_C(0) } };
+    xray_request q = make_request(1, 1, 10);
+    q.temperature = 0;
+    q.biases = &biases[0].bias;
+    q.bias_count = 3;
+    q.bias_stride = sizeof(biases[0]);
+    q.banned_lists = &lists[0].list;
+    q.stop_lists = &lists[2].list;
+    q.banned_list_count = q.stop_list_count = 2;
+    q.banned_list_stride = q.stop_list_stride = sizeof(lists[0]);
+    run_plainly(s, &q);
+    const int32_t want[] = { 7, 8, 7, 8 };
+    const result *r = &s->plain->r[0];
+    assert_int_equal(r->finish, XRAY_FINISH_STOP);
+    assert_int_equal(r->count, 4);
+    assert_memory_equal(r->tokens, want, sizeof(want));
+}
+
 /* A caller that was compiled against an older version. */
 static void structs_of_older_callers_are_filled(void **state)
 {
@@ -288,6 +324,7 @@ int main(void)
         TEST(repetitions_end_a_sample),
         TEST(wishes_that_cannot_be_served_are_refused),
         TEST(requests_of_other_versions),
+        TEST(lists_of_later_callers_are_read),
         TEST(structs_of_older_callers_are_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

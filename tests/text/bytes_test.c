@@ -373,6 +373,31 @@ static void classes_hold_what_oniguruma_holds(void **state)
     }
 }
 
+/* A script or a category is inverted by \P, by ^ in its braces and by ^ before
+ * the class, each of which undoes the other. */
+static void each_inversion_of_a_property_counts(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "Han", "Latin", "L", "N" };
+    static const char *const texts[] = { "\xE4\xB8\xAD", "a", "7" };
+    static const int holds[4][3] = {
+        { 1, 0, 0 }, { 0, 1, 0 }, { 1, 1, 0 }, { 0, 0, 1 }
+    };
+    for (unsigned i = 0; i < 4 * 3 * 16; i++) {
+        unsigned name = i / 16 % 4;
+        unsigned text = i / 64;
+        int in_class = (i & 4) != 0;
+        int outer = in_class && i & 8;
+        char pattern[32];
+        (void)snprintf(pattern, sizeof pattern, "%s%s\\%c{%s%s}%s",
+                       in_class ? "[" : "", outer ? "^" : "", i & 1 ? 'P' : 'p',
+                       i & 2 ? "^" : "", names[name], in_class ? "]" : "");
+        int inverted = (int)(i & 1) ^ (int)(i >> 1 & 1) ^ outer;
+        if (has_match(pattern, texts[text]) != (holds[name][text] ^ inverted))
+            fail_msg("%s on \"%s\"", pattern, texts[text]);
+    }
+}
+
 /* The output of NFC is looked up as one word. */
 static void nfc_composes_like_the_library(void **state)
 {
@@ -543,6 +568,7 @@ int main(void)
         cmocka_unit_test(added_ends_have_empty_spans_at_the_ends),
         cmocka_unit_test(split_patterns_mean_what_oniguruma_means),
         cmocka_unit_test(classes_hold_what_oniguruma_holds),
+        cmocka_unit_test(each_inversion_of_a_property_counts),
         cmocka_unit_test(nfc_composes_like_the_library),
         cmocka_unit_test(endless_backtracking_is_an_error),
         cmocka_unit_test(growth_of_a_text_is_bounded),

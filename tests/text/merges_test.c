@@ -357,6 +357,99 @@ static void long_words_merge_in_linear_time(void **state)
     xm_tokenizer_close(g->tok);
 }
 
+/* A tokenizer with tokens for all bytes but `missing`, whose ids begin at 16.
+ */
+static xm_tokenizer *make_byte_tokens(const char *keys, const char *merges,
+                                      int missing)
+{
+    xr_str json = { 0 };
+    xr_str_printf(&json,
+                  "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
+                  "\"unk_token\":\"?\",%s,\"merges\":[%s],\"vocab\":{"
+                  "\"a\":0,\"b\":1,\"ab\":2,\"babababababababababababababa\""
+                  ":3,\"<0x9F><0xC3>\":4,\"a</w>\":5,\"##a\":6,\"##b\":7,"
+                  "\"?\":8",
+                  keys, merges);
+    for (int i = 0; i < 256; i++)
+        if (i != missing)
+            xr_str_printf(&json, ",\"<0x%02X>\":%d", (unsigned)i, 16 + i);
+    xr_str_puts(&json, "}}}");
+    xm_tokenizer *tok = make_tokenizer(xr_str_text(&json));
+    xr_str_free(&json);
+    return tok;
+}
+
+/* Where no token has two characters side by side, a long word may be merged in
+ * parts. Its ids are nevertheless those of one word: whole where merges do not
+ * count, with one prefix and one suffix, with one unknown token, and with
+ * merges of bytes of two characters. */
+static void long_words_are_one_word(void **state)
+{
+    (void)state;
+    static const char ab[] = "[\"a\",\"b\"]";
+    static const char eszett[] = "\xC3\x9F";
+    static const struct {
+        const char *keys;
+        const char *merges;
+        int missing;
+        const char *text[2]; /* at the start, and then 13 times */
+        int32_t first;
+        int32_t repeated[2]; /* 13 times */
+        int32_t last;
+    } cases[] = {
+        { "\"fuse_unk\":false", ab, -1, { "b", "ab" }, 1, { 2, -1 }, 0 },
+        { "\"ignore_merges\":true", ab, -1, { "b", "ab" }, 3, { -1, -1 }, -1 },
+        { "\"continuing_subword_prefix\":\"##\"",
+          "",
+          -1,
+          { "b", "ab" },
+          1,
+          { 6, 7 },
+          6 },
+        { "\"end_of_word_suffix\":\"</w>\"",
+          "",
+          -1,
+          { "b", "ab" },
+          1,
+          { 0, 1 },
+          5 },
+        { "\"fuse_unk\":true",
+          ab,
+          0x9F,
+          { eszett, eszett },
+          8,
+          { -1, -1 },
+          -1 },
+        { "\"fuse_unk\":true",
+          "[\"<0x9F>\",\"<0xC3>\"]",
+          -1,
+          { eszett, eszett },
+          16 + 0xC3,
+          { 4, -1 },
+          16 + 0x9F },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int32_t want[32] = { cases[i].first };
+        size_t count = 1;
+        xr_str text = { 0 };
+        xr_str_puts(&text, cases[i].text[0]);
+        for (size_t n = 0; n < 13; n++) {
+            xr_str_puts(&text, cases[i].text[1]);
+            for (size_t k = 0; k < 2 && cases[i].repeated[k] >= 0; k++)
+                want[count++] = cases[i].repeated[k];
+        }
+        if (cases[i].text[0][0] == 'b')
+            xr_str_puts(&text, "a");
+        if (cases[i].last >= 0)
+            want[count++] = cases[i].last;
+        xm_tokenizer *tok =
+            make_byte_tokens(cases[i].keys, cases[i].merges, cases[i].missing);
+        expect_same_ids(tok, xr_str_text(&text), want, count);
+        xm_tokenizer_close(tok);
+        xr_str_free(&text);
+    }
+}
+
 /* The two oracles agree where both are valid. */
 static void both_oracles_agree(void **state)
 {
@@ -384,6 +477,7 @@ int main(void)
         cmocka_unit_test(both_oracles_agree),
         cmocka_unit_test(random_merges_match_the_oracle),
         cmocka_unit_test(golden_merges_match_the_oracle),
+        cmocka_unit_test(long_words_are_one_word),
         cmocka_unit_test(long_words_merge_in_linear_time),
     };
     return cmocka_run_group_tests_name("text.merges", tests, scratch_make,

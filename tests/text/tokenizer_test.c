@@ -146,6 +146,27 @@ static void added_tokens_match_longest_and_strip(void **state)
     xm_tokenizer_close(tok);
 }
 
+/* As in the library, an added token without text is none: it takes no id, and
+ * no place in a text. */
+static void empty_added_tokens_are_none(void **state)
+{
+    (void)state;
+    xm_tokenizer *tok =
+        make_tokenizer("{\"added_tokens\":[{\"id\":8,\"content\":\"\"},"
+                       "{\"id\":1,\"content\":\"\",\"special\":true},"
+                       "{\"id\":9,\"content\":\"aa\"}]," CHARS "}");
+    EXPECT_IDS(tok, "aaa b", 0, 9, 1, 5, 2);
+    expect_ids(tok, "", 0, NULL, 0);
+    assert_int_equal(xm_tokenizer_vocab(tok), 10);
+    const int32_t ids[] = { 1, 9 };
+    xr_str text = { 0 };
+    assert_int_equal(xm_tokenizer_decode(tok, ids, 2, 1, &text, NULL), XRAY_OK);
+    assert_string_equal(text.data, "aaa");
+    xr_str_clear(&text);
+    xr_str_free(&text);
+    xm_tokenizer_close(tok);
+}
+
 static void bpe_merges_by_rank_then_leftmost(void **state)
 {
     (void)state;
@@ -206,6 +227,16 @@ static void unigram_weighs_unknown_characters(void **state)
     EXPECT_IDS(tok, "abb", 0, 1, 2);
     EXPECT_IDS(tok, "bab", 0, 2, 1);
     xm_tokenizer_close(tok);
+    /* Two unknown characters that are better than their piece are one piece,
+     * which is looked up again; so is the text of the unknown token. */
+    tok = make_tokenizer(
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":2,\"byte_fallback\":"
+        "true,\"vocab\":[[\"ab\",30],[\"c\",40],[\"<unk>\",50],[\"<0x61>\","
+        "30],[\"<0x62>\",30]]}}");
+    EXPECT_IDS(tok, "cabc", 0, 1, 0, 1);
+    EXPECT_IDS(tok, "bac<unk>c", 0, 4, 3, 1, 2, 1);
+    EXPECT_IDS(tok, "c\xC3\xA9x", 0, 1, 2);
+    xm_tokenizer_close(tok);
 }
 
 /* The last entry of a piece gives its id and its score, as in the library. */
@@ -247,6 +278,86 @@ static void keys_of_a_bpe_model_are_optional(void **state)
                        "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"?\":3}}}");
         xm_tokenizer *tok = make_tokenizer(json);
         EXPECT_IDS(tok, "ab", 0, 0, 1);
+        xm_tokenizer_close(tok);
+    }
+}
+
+/* A model of four tokens, whose ids begin at any of them. */
+static xm_tokenizer *
+make_shifted_tokenizer(const char *type, const char *const tokens[4], int shift)
+{
+    int pairs = strcmp(type, "Unigram") == 0;
+    char json[1024];
+    char vocab[256] = "";
+    for (int id = 0; id < 4; id++) {
+        const char *token = tokens[(id + 4 - shift) % 4];
+        size_t at = strlen(vocab);
+        (void)snprintf(vocab + at, sizeof vocab - at,
+                       pairs ? "%s[\"%s\",-1]" : "%s\"%s\":%d", id ? "," : "",
+                       token, id);
+    }
+    (void)snprintf(json, sizeof json,
+                   "{\"added_tokens\":[{\"id\":%d,\"content\":\"%s\","
+                   "\"special\":true}],\"post_processor\":{\"type\":"
+                   "\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+                   "{\"id\":\"S\"}},{\"Sequence\":{\"id\":\"A\"}}],"
+                   "\"special_tokens\":{\"S\":{\"ids\":[%d]}}},"
+                   "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":"
+                   "{\"String\":\"-\"},\"behavior\":\"Removed\"},\"model\":"
+                   "{\"type\":\"%s\",\"byte_fallback\":true,\"unk_token\":"
+                   "\"%s\",\"unk_id\":%d,\"vocab\":%s%s%s}}",
+                   shift, tokens[0], shift, type, tokens[1], (shift + 1) % 4,
+                   pairs ? "[" : "{", vocab, pairs ? "]" : "}");
+    return make_tokenizer(json);
+}
+
+/* An id of 0 is a token like any other, for words, parts of words, bytes,
+ * unknown characters, and the token at the start. */
+static void ids_may_begin_at_any_token(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        const char *tokens[4];
+        const char *text;
+        int32_t ids[6];
+    } cases[] = {
+        { "BPE",
+          { "<s>", "?", "a", "<0x0A>" },
+          "a\n-x<s>",
+          { 0, 2, 3, 1, 0, -1 } },
+        { "Unigram",
+          { "<s>", "?", "a", "<0x0A>" },
+          "a\n-x<s>",
+          { 0, 2, 3, 1, 0, -1 } },
+        { "WordPiece",
+          { "<s>", "?", "a", "##b" },
+          "ab-x<s>",
+          { 0, 2, 3, 1, 0, -1 } },
+        { "WordLevel",
+          { "<s>", "?", "ab", "c" },
+          "ab-c-x<s>",
+          { 0, 2, 3, 1, 0, -1 } },
+    };
+    for (size_t i = 0; i < 4 * sizeof cases / sizeof cases[0]; i++) {
+        const size_t kind = i / 4;
+        int shift = (int)(i % 4);
+        int32_t want[6];
+        size_t count = 0;
+        for (; cases[kind].ids[count] >= 0; count++)
+            want[count] = (cases[kind].ids[count] + shift) % 4;
+        xm_tokenizer *tok =
+            make_shifted_tokenizer(cases[kind].type, cases[kind].tokens, shift);
+        expect_ids(tok, cases[kind].text, 1, want, count);
+        assert_int_equal(xm_tokenizer_bos(tok), shift);
+        for (int id = 0; id < 4; id++) {
+            const int32_t at = (id + shift) % 4;
+            xr_str text = { 0 };
+            assert_int_equal(xm_tokenizer_decode(tok, &at, 1, 0, &text, NULL),
+                             XRAY_OK);
+            assert_string_equal(text.data, cases[kind].tokens[id]);
+            xr_str_free(&text);
+        }
         xm_tokenizer_close(tok);
     }
 }
@@ -469,11 +580,13 @@ int main(void)
         cmocka_unit_test(what_has_no_tokens_is_named),
         cmocka_unit_test(bos_follows_config_or_post_processor),
         cmocka_unit_test(added_tokens_match_longest_and_strip),
+        cmocka_unit_test(empty_added_tokens_are_none),
         cmocka_unit_test(bpe_merges_by_rank_then_leftmost),
         cmocka_unit_test(unigram_keeps_the_first_of_equal_paths),
         cmocka_unit_test(unigram_weighs_unknown_characters),
         cmocka_unit_test(unigram_takes_the_last_of_repeated_pieces),
         cmocka_unit_test(keys_of_a_bpe_model_are_optional),
+        cmocka_unit_test(ids_may_begin_at_any_token),
         cmocka_unit_test(longest_word_counts_characters),
         cmocka_unit_test(short_forms_split_like_the_patterns),
         cmocka_unit_test(words_in_one_cache_slot_stay_apart),

@@ -274,6 +274,9 @@ static void damaged_optimizer(void **state)
     expect_damage_refused(&d, "shape [56, 32], expected [32, 56]");
     rewrite_tensor(&d, XM_OPTIM_FILE, down, 32, 28, good);
     expect_damage_refused(&d, "shape [32, 28], expected [32, 56]");
+    /* The last one of the file. */
+    rewrite_tensor(&d, XM_OPTIM_FILE, "lm_head.weight.exp_avg_sq", 1, 32, good);
+    expect_damage_refused(&d, "exp_avg_sq has shape [1, 32], expected [");
     static const char *const no_step[] = { "format", "xray.adamw/1", "version",
                                            "1", NULL };
     rewrite_tensor(&d, XM_OPTIM_FILE, NULL, 0, 0, no_step);

@@ -379,6 +379,11 @@ static void plan_of_options(void **state)
         }
     rig_spec spec = { .offload_param = 1 };
     assert_int_equal(make_plan(&spec, 1, 1).sharded, 1);
+    assert_null(make_plan(&spec, 1, 1).numerics);
+    spec = (rig_spec){ .dtype = XRAY_BF16 };
+    const char *numerics = make_plan(&spec, 1, 1).numerics;
+    assert_non_null(numerics);
+    assert_string_equal(numerics, XRAY_NUMERICS_BF16);
     /* A value head adds a row of 32 and a bias to weights and gradients. */
     spec = (rig_spec){ .outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE };
     rig_spec none = { .outputs = XRAY_OUTPUT_LOGP };
