@@ -133,6 +133,45 @@ static void exchange_alone(ranks_env *e)
     ranks_meet(e);
 }
 
+/* The ranks turn their data around a ring, in which rank 0 is missing: what the
+ * others say of each other names both neighbours of an exchange. */
+static void broken_turn(ranks_env *e)
+{
+    char made[100];
+    char words[120];
+    char *at = ranks_alloc(e, 200);
+    const uint32_t next = (e->rank + 1) % e->size;
+    const uint32_t before = (e->rank + e->size - 1) % e->size;
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = at,
+                                   .in_bytes = 100,
+                                   .out = at + 100,
+                                   .out_bytes = 100,
+                                   .to = next,
+                                   .from = before };
+    if (!e->rank)
+        ranks_meet(e); /* arrives when the others have given up */
+    uint64_t start = ranks_ms();
+    faults_told(e, e->comm->exchange(e->world, NULL, &x), start,
+                "not all ranks arrived");
+    (void)snprintf(made, sizeof(made),
+                   "exchange of 100 bytes to rank %u and 100 bytes from rank "
+                   "%u in group 0",
+                   next, before);
+    (void)snprintf(words, sizeof(words), "rank %u waits in %s", e->rank, made);
+    CHECK(e, strstr(e->text, made) == e->text);
+    CHECK(e, !e->rank || ranks_said(e, words));
+    /* A plugin may know the half only that this rank waits for. */
+    CHECK(e, e->rank ||
+                 ranks_said(e, "rank 1 gave up in exchange of 100 bytes to "
+                               "rank 2 and 100 bytes from rank 0 in group 0") ||
+                 ranks_said(e, "rank 1 gave up in the exchange's recv of 100 "
+                               "bytes from rank 0 in group 0"));
+    if (e->rank)
+        ranks_meet(e);
+    ranks_meet(e);
+}
+
 /* Each sends 100 bytes, but the other expects 60. */
 static void exchange_other_size(ranks_env *e)
 {
@@ -394,6 +433,7 @@ const scenario ranks_scenarios[] = {
     { "late", faults_late, 300 },
     { "punctual", time_out_punctually, 500 },
     { "lonely_exchange", faults_lonely_exchange, 300 },
+    { "broken_turn", broken_turn, 300 },
     { "lonely_all_to_all", faults_lonely_all_to_all, 300 },
     { "traces", faults_traces, 60000 },
     { "killed_in_work", killed_in_work, 60000 },
@@ -441,6 +481,7 @@ static void late_ranks_are_named(void **state)
     (void)state;
     faults_run_late();
     ranks_run("punctual", 2, NULL);
+    ranks_run("broken_turn", 3, NULL);
 }
 
 static void dead_ranks_are_named(void **state)
