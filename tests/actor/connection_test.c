@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "core/actor/local.h"
@@ -186,6 +187,41 @@ static void closing_leaves_no_descriptor(void **state)
     assert_int_equal(rig_fds(), fds - 2);
 }
 
+/* Sets how many descriptors this process may have, and returns the number
+ * before. */
+static rlim_t limit_descriptors(rlim_t count)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = count;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return before;
+}
+
+/* A frame whose descriptor cannot be kept until it is sent, or cannot be
+ * received, would leave its region without memory. */
+static void missing_descriptors_are_reported(void **state)
+{
+    (void)state;
+    const uint32_t fds = rig_fds();
+    const xr_frame frame = { XR_FRAME_REGION, 1, 0, 1, 0 };
+    int fd = make_numbered_memory(1);
+    assert_int_equal(xr_conn_send(&from, &frame, NULL, fd), 0);
+    rlim_t before = limit_descriptors(1);
+    int bad = xr_conn_read(&to);
+    (void)limit_descriptors(before);
+    assert_int_equal(bad, EMFILE);
+    for (uint64_t id = 0; !xr_conn_pending(&from); id += 3)
+        send_frame(id);
+    before = limit_descriptors(1);
+    bad = xr_conn_send(&from, &frame, NULL, fd);
+    (void)limit_descriptors(before);
+    assert_int_equal(bad, EMFILE);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(rig_fds(), fds);
+}
+
 static void expect_next_frame(const xr_frame *frame, int got)
 {
     xr_frame out;
@@ -285,6 +321,7 @@ int main(void)
         CASE(frames_arrive_in_order),
         CASE(descriptors_wait_for_their_frames),
         CASE(closing_leaves_no_descriptor),
+        CASE(missing_descriptors_are_reported),
         CASE(frame_headers_are_checked),
         cmocka_unit_test(announced_regions_are_checked),
     };
