@@ -73,6 +73,10 @@ static void wrong_answers_of_an_engine_are_refused(void **state)
           "infer.fake generated sample 3 with weights of version 6, but "
           "version 5 was published",
           "" },
+        { FAULT_LATER_VERSION, 3, XRAY_E_BUG,
+          "infer.fake generated sample 3 with weights of version 6, but "
+          "version 5 was published",
+          "" },
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -48,7 +48,11 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
 {
     static int32_t tokens[8];
     static float logp[8];
-    static xray_span span;
+    /* Of an engine that knows longer ones. */
+    static struct {
+        xray_span span;
+        uint64_t more;
+    } spans[2];
     (void)self;
     engine.polls_after += *engine.aborted != '\0';
     if (*engine.aborted)
@@ -79,10 +83,11 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
     out->tokens = tokens;
     out->logp = logp;
     out->finish = 1 + at % 3;
-    out->span_count = at == 1 ? 0 : 1;
-    span.version = ill && engine.fault == FAULT_VERSION ? 6 : 5;
-    out->spans = &span;
-    out->span_stride = sizeof(span);
+    out->span_count = at == 1 ? 0 : 2;
+    spans[0].span.version = ill && engine.fault == FAULT_VERSION ? 6 : 5;
+    spans[1].span.version = ill && engine.fault == FAULT_LATER_VERSION ? 6 : 5;
+    out->spans = &spans[0].span;
+    out->span_stride = sizeof(spans[0]);
     return XRAY_OK;
 }
 
