@@ -64,7 +64,15 @@ static void other_root(ranks_env *e)
     ranks_meet(e);
 }
 
-/* Ranks are named by their numbers in the world, not in the group. */
+/* The number of the group that the last report begins with. */
+static uint64_t read_group(const ranks_env *e)
+{
+    const char *at = strstr(e->text, " in group ");
+    return at ? strtoull(at + 10, NULL, 10) : UINT64_MAX;
+}
+
+/* Ranks are named by their numbers in the world, not in the group, and groups
+ * by numbers that all their ranks give them. */
 static void roots_of_a_group(ranks_env *e)
 {
     uint32_t two[2] = { 1, 2 };
@@ -79,11 +87,18 @@ static void roots_of_a_group(ranks_env *e)
             e->comm->broadcast(first, NULL, a, 12, e->rank - 1);
         faults_told(e, status, start, "broadcast of 12 bytes from rank 1");
         CHECK(e, ranks_said(e, "broadcast of 12 bytes from rank 2"));
+        e->all->notes[e->rank][0] = read_group(e);
+        e->text[0] = '\0';
         status = e->comm->send(again, NULL, a, 100, 2 - e->rank);
         faults_told(e, status, start, "send of 100 bytes to rank 1");
         CHECK(e, ranks_said(e, "send of 100 bytes to rank 2"));
+        e->all->notes[e->rank][1] = read_group(e);
     }
     ranks_meet(e);
+    CHECK(e, e->all->notes[1][0] != 0 && e->all->notes[1][1] != 0);
+    CHECK(e, e->all->notes[1][0] != e->all->notes[1][1]);
+    CHECK(e, e->all->notes[1][0] == e->all->notes[2][0]);
+    CHECK(e, e->all->notes[1][1] == e->all->notes[2][1]);
 }
 
 /* Rank 0 waits for rank 1 in the group of all, and rank 1 for rank 0 in the
