@@ -283,6 +283,25 @@ static void killed_in_wait(ranks_env *e)
                                 : ") is dead, in all_reduce of 4 bytes");
 }
 
+/* The last call of a dead rank is told with its root's number in the world. */
+static void killed_after_broadcast(ranks_env *e)
+{
+    uint32_t two[2] = { 1, 2 };
+    char *a = ranks_alloc(e, 12);
+    xray_comm_group *pair = NULL;
+    if (!e->rank)
+        return;
+    CHECK_OK(e, e->comm->group(e->comm_self, two, 2, &pair));
+    CHECK_OK(e, e->comm->broadcast(pair, NULL, a, 12, 0));
+    if (e->rank == 2)
+        (void)raise(SIGKILL);
+    uint64_t start = ranks_ms();
+    faults_told(e, ranks_barrier(e, pair), start, "a rank is dead");
+    CHECK(e, ranks_said(e, "rank 2 (pid "));
+    CHECK(e, ranks_said(e, ") is dead, after broadcast of 12 bytes from rank "
+                           "1 in group "));
+}
+
 static void wait_for_rank_that_left(ranks_env *e)
 {
     if (e->rank == 1)
@@ -453,6 +472,7 @@ const scenario ranks_scenarios[] = {
     { "traces", faults_traces, 60000 },
     { "killed_in_work", killed_in_work, 60000 },
     { "killed_in_wait", killed_in_wait, 60000 },
+    { "killed_after_broadcast", killed_after_broadcast, 60000 },
     { "stopped", faults_stopped, 500 },
     { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
@@ -506,6 +526,7 @@ static void dead_ranks_are_named(void **state)
     ranks_run("killed_in_work", 4, ".k..");
     ranks_run("killed_in_wait", 3, ".k.");
     ranks_run("killed_in_ring", 4, "...k");
+    ranks_run("killed_after_broadcast", 3, "..k");
     ranks_run("left", 3, NULL);
 }
 
