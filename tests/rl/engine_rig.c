@@ -186,11 +186,15 @@ static xray_status beside_submit(void *self, const xray_sample_in *samples,
     return XRAY_OK;
 }
 
-/* The score is a third of the sum of the ids, and so is a named value; the
- * sample that has waited longest comes first, or last. */
+/* The score is a third of the sum of the ids, and so is a named value, of which
+ * another one is the double; the values have longer elements. The sample that
+ * has waited longest comes first, or last. */
 static xray_status beside_poll(void *self, uint64_t wait_ns, xray_score *out)
 {
-    static xray_named_value value = { .name = "third" };
+    static struct {
+        xray_named_value value;
+        uint64_t more;
+    } values[2] = { { .value.name = "third" }, { .value.name = "double" } };
     (void)self;
     (void)wait_ns;
     uint32_t left = beside.count - beside.given;
@@ -210,10 +214,11 @@ static xray_status beside_poll(void *self, uint64_t wait_ns, xray_score *out)
     for (uint32_t t = 0; t < s->id_count; t++)
         out->score += s->ids[t];
     out->score /= 3;
-    value.value = out->score;
-    out->values = &value;
-    out->value_count = 1;
-    out->value_stride = sizeof(value);
+    values[0].value.value = out->score;
+    values[1].value.value = 2 * out->score;
+    out->values = &values[0].value;
+    out->value_count = 2;
+    out->value_stride = sizeof(values[0]);
     return XRAY_OK;
 }
 
