@@ -275,6 +275,45 @@ static void frame_headers_are_checked(void **state)
 }
 
 /* Announced memory must have its size and be sealed against shrinking. */
+static char said[200];
+
+static xray_status note_reason(const xray_host *host, xray_status status,
+                               const char *where, const char *text)
+{
+    (void)host;
+    (void)where;
+    (void)snprintf(said, sizeof(said), "%s", text);
+    return status;
+}
+
+/* Nothing of a message is sent that carries a region of another actor, or one
+ * that exists no more. */
+static void messages_carry_known_regions(void **state)
+{
+    static const xray_host host = { .header = XRAY_HEADER(xray_host),
+                                    .fail = note_reason };
+    static xray_peer peers[2];
+    xr_local local = { .host = &host, .peers = peers, .peer_count = 2 };
+    xray_region of_another = { .id = 1, .peer = &peers[1] };
+    xray_region unknown = { .id = 7 };
+    xray_region *const cases[] = { &of_another, &unknown };
+    (void)state;
+    peers[0].conn.fd = from.fd;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(
+            xr_local_runtime.send(&local, &peers[0], "A", 1, &cases[i], 1),
+            XRAY_E_ARG);
+        assert_string_equal(said, "a message carries a region that neither its "
+                                  "sender nor its receiver created");
+        assert_int_equal(xr_conn_read(&to), EAGAIN);
+    }
+    assert_int_equal(xr_local_runtime.send(&local, &peers[0], "A", 1, NULL, 0),
+                     XRAY_OK);
+    assert_int_equal(xr_conn_read(&to), 0);
+    free(peers[0].conn.out);
+    free(peers[0].conn.marks);
+}
+
 static void announced_regions_are_checked(void **state)
 {
     (void)state;
@@ -323,6 +362,7 @@ int main(void)
         CASE(closing_leaves_no_descriptor),
         CASE(missing_descriptors_are_reported),
         CASE(frame_headers_are_checked),
+        CASE(messages_carry_known_regions),
         cmocka_unit_test(announced_regions_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
