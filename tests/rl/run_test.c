@@ -520,7 +520,7 @@ static void reward_models_have_space_for_a_token_more(void **state)
     (void)state;
     char dir[300];
     (void)snprintf(dir, sizeof(dir), "%s", scratch_path("scores"));
-    const xr_reward_model_config own = { .path = dir };
+    xr_reward_model_config own = { .path = dir };
     assert_int_equal(xr_dir_make(dir, NULL), XRAY_OK);
     (void)scratch_write("scores/config.json",
                         "{\"vocab_size\":8,"
@@ -532,7 +532,7 @@ static void reward_models_have_space_for_a_token_more(void **state)
     run.actor.model.config_json = "{}";
     run.actor.model.vocab_size = 8;
     run.actor.model.max_positions = 0;
-    run.reward_model_config = (xr_reward_model_config *)(uintptr_t)&own;
+    run.reward_model_config = &own;
     const xray_workload *r = &run.reward_model.load;
     for (uint64_t tokens = 10; tokens < 13; tokens++) {
         const uint64_t most = tokens < 11 ? 11 : tokens;
