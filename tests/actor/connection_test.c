@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "core/actor/local.h"
@@ -186,6 +187,41 @@ static void closing_leaves_no_descriptor(void **state)
     assert_int_equal(rig_fds(), fds - 2);
 }
 
+/* Sets how many descriptors this process may have, and returns the number
+ * before. */
+static rlim_t limit_descriptors(rlim_t count)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = count;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return before;
+}
+
+/* A frame whose descriptor cannot be kept until it is sent, or cannot be
+ * received, would leave its region without memory. */
+static void missing_descriptors_are_reported(void **state)
+{
+    (void)state;
+    const uint32_t fds = rig_fds();
+    const xr_frame frame = { XR_FRAME_REGION, 1, 0, 1, 0 };
+    int fd = make_numbered_memory(1);
+    assert_int_equal(xr_conn_send(&from, &frame, NULL, fd), 0);
+    rlim_t before = limit_descriptors(1);
+    int bad = xr_conn_read(&to);
+    (void)limit_descriptors(before);
+    assert_int_equal(bad, EMFILE);
+    for (uint64_t id = 0; !xr_conn_pending(&from); id += 3)
+        send_frame(id);
+    before = limit_descriptors(1);
+    bad = xr_conn_send(&from, &frame, NULL, fd);
+    (void)limit_descriptors(before);
+    assert_int_equal(bad, EMFILE);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(rig_fds(), fds);
+}
+
 static void expect_next_frame(const xr_frame *frame, int got)
 {
     xr_frame out;
@@ -239,6 +275,45 @@ static void frame_headers_are_checked(void **state)
 }
 
 /* Announced memory must have its size and be sealed against shrinking. */
+static char said[200];
+
+static xray_status note_reason(const xray_host *host, xray_status status,
+                               const char *where, const char *text)
+{
+    (void)host;
+    (void)where;
+    (void)snprintf(said, sizeof(said), "%s", text);
+    return status;
+}
+
+/* Nothing of a message is sent that carries a region of another actor, or one
+ * that exists no more. */
+static void messages_carry_known_regions(void **state)
+{
+    static const xray_host host = { .header = XRAY_HEADER(xray_host),
+                                    .fail = note_reason };
+    static xray_peer peers[2];
+    xr_local local = { .host = &host, .peers = peers, .peer_count = 2 };
+    xray_region of_another = { .id = 1, .peer = &peers[1] };
+    xray_region unknown = { .id = 7 };
+    xray_region *const cases[] = { &of_another, &unknown };
+    (void)state;
+    peers[0].conn.fd = from.fd;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(
+            xr_local_runtime.send(&local, &peers[0], "A", 1, &cases[i], 1),
+            XRAY_E_ARG);
+        assert_string_equal(said, "a message carries a region that neither its "
+                                  "sender nor its receiver created");
+        assert_int_equal(xr_conn_read(&to), EAGAIN);
+    }
+    assert_int_equal(xr_local_runtime.send(&local, &peers[0], "A", 1, NULL, 0),
+                     XRAY_OK);
+    assert_int_equal(xr_conn_read(&to), 0);
+    free(peers[0].conn.out);
+    free(peers[0].conn.marks);
+}
+
 static void announced_regions_are_checked(void **state)
 {
     (void)state;
@@ -285,7 +360,9 @@ int main(void)
         CASE(frames_arrive_in_order),
         CASE(descriptors_wait_for_their_frames),
         CASE(closing_leaves_no_descriptor),
+        CASE(missing_descriptors_are_reported),
         CASE(frame_headers_are_checked),
+        CASE(messages_carry_known_regions),
         cmocka_unit_test(announced_regions_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
  * device.
  */
 #define _GNU_SOURCE
+#include "plugins/comm-shm/shm.h"
 #include "tests/comm/faults.h"
 
 #include "tests/testing.h"
@@ -371,7 +372,27 @@ static void move_alone(ranks_env *e)
     e->comm->destroy(s.self);
 }
 
+/* A group too many is refused, and those before it still work. */
+static void run_out_of_groups(ranks_env *e)
+{
+    const uint32_t both[2] = { 0, 1 };
+    xray_comm_group *last = e->world;
+    xray_status status = XRAY_OK;
+    uint32_t count = 1;
+    for (; status == XRAY_OK && count <= SHM_MAX_CHANNELS; count++)
+        status = e->comm->group(e->comm_self, both, 2, &last);
+    CHECK(e, status == XRAY_E_NOMEM && count == SHM_MAX_CHANNELS + 1);
+    CHECK(e, ranks_said(e, "group: no memory for a group, or more than 512 "
+                           "groups and ways of messages from one rank"));
+    CHECK_OK(e, ranks_barrier(e, last));
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    char a[4] = { 0 };
+    CHECK(e, e->comm->send(e->world, NULL, a, 4, 1 - e->rank) == XRAY_E_NOMEM);
+    CHECK_OK(e, ranks_barrier(e, e->world));
+}
+
 const scenario ranks_scenarios[] = {
+    { "run_out_of_groups", run_out_of_groups, 60000 },
     { "leave_nothing", leave_nothing, 60000 },
     { "leave_nothing_staged", leave_nothing_staged, 60000 },
     { "leave_alone", leave_alone, 60000 },
@@ -400,6 +421,12 @@ static void ranks_that_leave_are_named(void **state)
     (void)state;
     ranks_run("leave_alone", 3, NULL);
     ranks_run_threads("leave_alone", 2);
+}
+
+static void groups_are_limited(void **state)
+{
+    (void)state;
+    ranks_run("run_out_of_groups", 2, NULL);
 }
 
 static void messages_concern_their_two_ranks(void **state)
@@ -433,6 +460,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(instances_return_what_they_took),
         cmocka_unit_test(ranks_that_leave_are_named),
+        cmocka_unit_test(groups_are_limited),
         cmocka_unit_test(messages_concern_their_two_ranks),
         cmocka_unit_test(failures_of_a_device_reach_all_ranks),
         cmocka_unit_test(calls_wait_for_the_device),

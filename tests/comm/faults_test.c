@@ -64,7 +64,15 @@ static void other_root(ranks_env *e)
     ranks_meet(e);
 }
 
-/* Ranks are named by their numbers in the world, not in the group. */
+/* The number of the group that the last report begins with. */
+static uint64_t read_group(const ranks_env *e)
+{
+    const char *at = strstr(e->text, " in group ");
+    return at ? strtoull(at + 10, NULL, 10) : UINT64_MAX;
+}
+
+/* Ranks are named by their numbers in the world, not in the group, and groups
+ * by numbers that all their ranks give them. */
 static void roots_of_a_group(ranks_env *e)
 {
     uint32_t two[2] = { 1, 2 };
@@ -79,11 +87,18 @@ static void roots_of_a_group(ranks_env *e)
             e->comm->broadcast(first, NULL, a, 12, e->rank - 1);
         faults_told(e, status, start, "broadcast of 12 bytes from rank 1");
         CHECK(e, ranks_said(e, "broadcast of 12 bytes from rank 2"));
+        e->all->notes[e->rank][0] = read_group(e);
+        e->text[0] = '\0';
         status = e->comm->send(again, NULL, a, 100, 2 - e->rank);
         faults_told(e, status, start, "send of 100 bytes to rank 1");
         CHECK(e, ranks_said(e, "send of 100 bytes to rank 2"));
+        e->all->notes[e->rank][1] = read_group(e);
     }
     ranks_meet(e);
+    CHECK(e, e->all->notes[1][0] != 0 && e->all->notes[1][1] != 0);
+    CHECK(e, e->all->notes[1][0] != e->all->notes[1][1]);
+    CHECK(e, e->all->notes[1][0] == e->all->notes[2][0]);
+    CHECK(e, e->all->notes[1][1] == e->all->notes[2][1]);
 }
 
 /* Rank 0 waits for rank 1 in the group of all, and rank 1 for rank 0 in the
@@ -130,6 +145,45 @@ static void exchange_alone(ranks_env *e)
     faults_told(e, status, start, "the ranks are in different calls");
     CHECK(e, ranks_said(e, "in exchange of 100 bytes to rank 1 and 60 bytes "
                            "from rank 1 in group 0"));
+    ranks_meet(e);
+}
+
+/* The ranks turn their data around a ring, in which rank 0 is missing: what the
+ * others say of each other names both neighbours of an exchange. */
+static void broken_turn(ranks_env *e)
+{
+    char made[100];
+    char words[120];
+    char *at = ranks_alloc(e, 200);
+    const uint32_t next = (e->rank + 1) % e->size;
+    const uint32_t before = (e->rank + e->size - 1) % e->size;
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = at,
+                                   .in_bytes = 100,
+                                   .out = at + 100,
+                                   .out_bytes = 100,
+                                   .to = next,
+                                   .from = before };
+    if (!e->rank)
+        ranks_meet(e); /* arrives when the others have given up */
+    uint64_t start = ranks_ms();
+    faults_told(e, e->comm->exchange(e->world, NULL, &x), start,
+                "not all ranks arrived");
+    (void)snprintf(made, sizeof(made),
+                   "exchange of 100 bytes to rank %u and 100 bytes from rank "
+                   "%u in group 0",
+                   next, before);
+    (void)snprintf(words, sizeof(words), "rank %u waits in %s", e->rank, made);
+    CHECK(e, strstr(e->text, made) == e->text);
+    CHECK(e, !e->rank || ranks_said(e, words));
+    /* A plugin may know the half only that this rank waits for. */
+    CHECK(e, e->rank ||
+                 ranks_said(e, "rank 1 gave up in exchange of 100 bytes to "
+                               "rank 2 and 100 bytes from rank 0 in group 0") ||
+                 ranks_said(e, "rank 1 gave up in the exchange's recv of 100 "
+                               "bytes from rank 0 in group 0"));
+    if (e->rank)
+        ranks_meet(e);
     ranks_meet(e);
 }
 
@@ -227,6 +281,25 @@ static void killed_in_wait(ranks_env *e)
     faults_told(e, status, start,
                 e->sends_copies ? ") is dead, after all_reduce of 4 bytes"
                                 : ") is dead, in all_reduce of 4 bytes");
+}
+
+/* The last call of a dead rank is told with its root's number in the world. */
+static void killed_after_broadcast(ranks_env *e)
+{
+    uint32_t two[2] = { 1, 2 };
+    char *a = ranks_alloc(e, 12);
+    xray_comm_group *pair = NULL;
+    if (!e->rank)
+        return;
+    CHECK_OK(e, e->comm->group(e->comm_self, two, 2, &pair));
+    CHECK_OK(e, e->comm->broadcast(pair, NULL, a, 12, 0));
+    if (e->rank == 2)
+        (void)raise(SIGKILL);
+    uint64_t start = ranks_ms();
+    faults_told(e, ranks_barrier(e, pair), start, "a rank is dead");
+    CHECK(e, ranks_said(e, "rank 2 (pid "));
+    CHECK(e, ranks_said(e, ") is dead, after broadcast of 12 bytes from rank "
+                           "1 in group "));
 }
 
 static void wait_for_rank_that_left(ranks_env *e)
@@ -394,10 +467,12 @@ const scenario ranks_scenarios[] = {
     { "late", faults_late, 300 },
     { "punctual", time_out_punctually, 500 },
     { "lonely_exchange", faults_lonely_exchange, 300 },
+    { "broken_turn", broken_turn, 300 },
     { "lonely_all_to_all", faults_lonely_all_to_all, 300 },
     { "traces", faults_traces, 60000 },
     { "killed_in_work", killed_in_work, 60000 },
     { "killed_in_wait", killed_in_wait, 60000 },
+    { "killed_after_broadcast", killed_after_broadcast, 60000 },
     { "stopped", faults_stopped, 500 },
     { "left", wait_for_rank_that_left, 60000 },
     { "aborted", faults_aborted, 60000 },
@@ -441,6 +516,7 @@ static void late_ranks_are_named(void **state)
     (void)state;
     faults_run_late();
     ranks_run("punctual", 2, NULL);
+    ranks_run("broken_turn", 3, NULL);
 }
 
 static void dead_ranks_are_named(void **state)
@@ -450,6 +526,7 @@ static void dead_ranks_are_named(void **state)
     ranks_run("killed_in_work", 4, ".k..");
     ranks_run("killed_in_wait", 3, ".k.");
     ranks_run("killed_in_ring", 4, "...k");
+    ranks_run("killed_after_broadcast", 3, "..k");
     ranks_run("left", 3, NULL);
 }
 

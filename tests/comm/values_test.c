@@ -435,15 +435,18 @@ static void sum_ranks(ranks_env *e, xray_comm_group *g, float want)
  * groups. */
 static void check_groups(ranks_env *e)
 {
-    uint32_t half[2] = { e->rank % 2, e->rank % 2 + 2 };
+    const uint32_t half[2] = { e->rank % 2, e->rank % 2 + 2 };
+    uint32_t given[2] = { half[0], half[1] };
     uint32_t mixed[3] = { 0, 1, 3 };
     xray_comm_group *mine;
     xray_comm_group *again;
     xray_comm_group *three = NULL;
-    CHECK_OK(e, e->comm->group(e->comm_self, half, 2, &mine));
+    CHECK_OK(e, e->comm->group(e->comm_self, given, 2, &mine));
     if (e->rank != 2)
         CHECK_OK(e, e->comm->group(e->comm_self, mixed, 3, &three));
-    CHECK_OK(e, e->comm->group(e->comm_self, half, 2, &again));
+    CHECK_OK(e, e->comm->group(e->comm_self, given, 2, &again));
+    memset(given, 0xff, sizeof(given)); /* no group reads its list again */
+    memset(mixed, 0xff, sizeof(mixed));
     for (int turn = 0; turn < 20; turn++) {
         sum_ranks(e, mine, e->rank % 2 ? 6.0f : 4.0f);
         if (three)

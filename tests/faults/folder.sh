@@ -42,6 +42,8 @@ said 1 "xray: $work/kept $held [trainer] validation_data_dir" "$XRAY_BIN" eval "
     --set "trainer.validation_data_dir=$work/kept"
 said 1 "xray: $work/kept $held [trainer] validation_data_dir" train "$work/other" \
     --set "trainer.validation_data_dir=$work/kept"
+# An evaluation has no checkpoints and draws no rollouts, so it needs neither folder.
+said 0 '' "$XRAY_BIN" eval "$work/run.ini" --set "trainer.default_local_dir=$dir" --set "trainer.rollout_data_dir=$work/kept"
 kill -0 "$run" || fail "the first run ended: $(cat "$work/run.err")"
 # No Workhorse holds the lock: it is free as soon as the run is dead.
 horses=$(pgrep -P "$run")

@@ -63,7 +63,7 @@ def answer_run():
 
 
 def answer_submit():
-    send(**{"is": "log", "level": 3, "text": "job 1"})
+    send(**{"is": "log", "level": 3, "text": "job\n1"})
     send(**{"is": "out", "text": "argv " + " ".join(ask["argv"]) + "\n"})
     if word == "cancel":
         assert json.loads(lines.readline()) == {"do": "cancel"}

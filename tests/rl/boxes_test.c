@@ -102,8 +102,14 @@ static const xray_device_ops device = {
 
 /* ---- tables ------------------------------------------------------------- */
 
+/* An element of a plugin that knows a longer one. */
+typedef struct later_tensor {
+    xray_tensor tensor;
+    uint64_t more;
+} later_tensor;
+
 typedef struct side {
-    xray_tensor boxes[BOXES];
+    later_tensor boxes[BOXES];
     xray_weights table;
     uint64_t version;
     float memory[FLOATS];
@@ -126,8 +132,8 @@ static void make_side(side *s)
 {
     *s = (side){ .version = 3 };
     s->table = (xray_weights){ .header = XRAY_HEADER(xray_weights),
-                               .tensor_stride = sizeof(xray_tensor),
-                               .tensors = s->boxes,
+                               .tensor_stride = sizeof(s->boxes[0]),
+                               .tensors = &s->boxes[0].tensor,
                                .device = &device,
                                .owner = s,
                                .version = side_version };
@@ -136,15 +142,15 @@ static void make_side(side *s)
 static const xray_tensor *find_tensor(const side *s, const char *name)
 {
     for (uint32_t i = 0; i < s->table.tensor_count; i++)
-        if (strcmp(s->boxes[i].name, name) == 0)
-            return &s->boxes[i];
+        if (strcmp(s->boxes[i].tensor.name, name) == 0)
+            return &s->boxes[i].tensor;
     fail_msg("no tensor %s", name);
     return NULL;
 }
 
 static void add_tensor(const char *name, uint32_t dims, const uint64_t *shape)
 {
-    xray_tensor *t = &all.boxes[all.table.tensor_count++];
+    xray_tensor *t = &all.boxes[all.table.tensor_count++].tensor;
     *t = (xray_tensor){ .name = name, .dtype = XRAY_F32, .dims = dims };
     memcpy(t->shape, shape, dims * sizeof(*shape));
     xray_box_make_plain(t);
@@ -159,7 +165,7 @@ static void add_box(side *s, const char *name, const uint64_t *lo,
 {
     const xray_tensor *from = find_tensor(&all, name);
     const xr_box_device on = { &device, NULL };
-    xray_tensor *t = &s->boxes[s->table.tensor_count++];
+    xray_tensor *t = &s->boxes[s->table.tensor_count++].tensor;
     xray_tensor values;
     uint64_t run = 1;
     *t = *from;
@@ -255,14 +261,14 @@ static xray_status export_begin(void *self)
 /* One part for each rank, with every element once. */
 static xray_status export_next(void *self, const xray_weights **out)
 {
-    static xray_tensor boxes[BOXES];
+    static later_tensor boxes[BOXES];
     static xray_weights table;
     (void)self;
     if (part == RANKS)
         return XRAY_END;
     table = ranks[part].table;
     memcpy(boxes, ranks[part].boxes, sizeof(boxes));
-    table.tensors = boxes;
+    table.tensors = &boxes[0].tensor;
     if (part > 0) {
         table.tensor_count--;
         memmove(boxes + held_twice, boxes + held_twice + 1,
@@ -293,13 +299,19 @@ static void take_box(const xray_tensor *to, const xray_tensor *from)
         XRAY_OK);
 }
 
+static const xray_tensor *tensor_of(const xray_weights *table, uint32_t i)
+{
+    const char *first = (const char *)table->tensors;
+    return (const void *)(first + (size_t)i * table->tensor_stride);
+}
+
 static xray_status infer_update(void *self, const xray_weights *from,
                                 uint64_t version)
 {
     (void)self;
     for (uint32_t i = 0; from && i < from->tensor_count; i++)
         for (uint32_t k = 0; k < engine.table.tensor_count; k++)
-            take_box(&engine.boxes[k], &from->tensors[i]);
+            take_box(&engine.boxes[k].tensor, tensor_of(from, i));
     engine.version = from ? 0 : version;
     return XRAY_OK;
 }
@@ -341,11 +353,11 @@ static void make_engine(const side *like, uint32_t dtype)
     engine.version = 0;
     engine.table.tensor_count = like->table.tensor_count;
     for (uint32_t i = 0; i < like->table.tensor_count; i++) {
-        const xray_tensor *t = &like->boxes[i];
-        engine.boxes[i] = *t;
-        engine.boxes[i].dtype = dtype;
+        const xray_tensor *t = &like->boxes[i].tensor;
+        engine.boxes[i].tensor = *t;
+        engine.boxes[i].tensor.dtype = dtype;
         if (t->data)
-            engine.boxes[i].data =
+            engine.boxes[i].tensor.data =
                 engine.memory + ((const float *)t->data - like->memory);
     }
 }
@@ -382,9 +394,10 @@ static uint64_t sum_of(const side *s, const char *name)
     uint64_t sum = 0;
     for (uint32_t i = 0; i < s->table.tensor_count; i++) {
         uint64_t one = 0;
-        if (strcmp(s->boxes[i].name, name) != 0)
+        if (strcmp(s->boxes[i].tensor.name, name) != 0)
             continue;
-        assert_int_equal(xr_box_checksum(on, &s->boxes[i], &one), XRAY_OK);
+        assert_int_equal(xr_box_checksum(on, &s->boxes[i].tensor, &one),
+                         XRAY_OK);
         sum += one;
     }
     return sum;
@@ -425,7 +438,7 @@ static void checksums_of_boxes_add_up(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < TENSORS; i++) {
-        const xray_tensor *t = &all.boxes[i];
+        const xray_tensor *t = &all.boxes[i].tensor;
         uint64_t parts = sum_of(&ranks[0], t->name);
         uint64_t want = sum_of(&all, t->name);
         assert_true(want ==
@@ -474,9 +487,9 @@ static void boxes_may_be_rounded(void **state)
     make_engine(&all, XRAY_BF16);
     expect_ok(xr_ship_read(&roles, region.bytes, bytes, &err), &err);
     for (uint32_t i = 0; i < TENSORS; i++) {
-        const xray_tensor *t = &all.boxes[i];
+        const xray_tensor *t = &all.boxes[i].tensor;
         for (uint64_t k = 0; k < xray_box_count(t); k++)
-            assert_int_equal(((const uint16_t *)engine.boxes[i].data)[k],
+            assert_int_equal(((const uint16_t *)engine.boxes[i].tensor.data)[k],
                              fake_narrow(((const float *)t->data)[k]));
     }
 }
@@ -528,8 +541,8 @@ static void engines_may_hold_boxes(void **state)
         make_engine(&ranks[1], XRAY_F32);
         expect_ok(xr_publish(&roles, &err), &err);
         for (uint32_t i = 0; i < TENSORS; i++)
-            assert_true(sum_of(&engine, all.boxes[i].name) ==
-                        sum_of(&ranks[1], all.boxes[i].name));
+            assert_true(sum_of(&engine, all.boxes[i].tensor.name) ==
+                        sum_of(&ranks[1], all.boxes[i].tensor.name));
         assert_memory_equal(engine.memory, ranks[1].memory,
                             ranks[1].used * sizeof(float));
         xr_transfer_free(&roles);
@@ -546,7 +559,7 @@ static void missing_and_unequal_boxes_are_noticed(void **state)
     assert_string_equal(err.text,
                         "train.test holds shards of its weights and offers no "
                         "export, so that infer.test cannot have them");
-    const xray_tensor *twice = &ranks[1].boxes[held_twice];
+    const xray_tensor *twice = &ranks[1].boxes[held_twice].tensor;
     ((float *)twice->data)[3] += 1;
     bytes = write_sections(RANKS);
     assert_int_equal(xr_ship_read(&roles, region.bytes, bytes, &err),

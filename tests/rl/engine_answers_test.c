@@ -73,6 +73,10 @@ static void wrong_answers_of_an_engine_are_refused(void **state)
           "infer.fake generated sample 3 with weights of version 6, but "
           "version 5 was published",
           "" },
+        { FAULT_LATER_VERSION, 3, XRAY_E_BUG,
+          "infer.fake generated sample 3 with weights of version 6, but "
+          "version 5 was published",
+          "" },
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -336,13 +340,22 @@ static xray_status roll_beside(fixture *f, xr_err *err)
     return xr_samples_generate(&f->roles, &f->samples, rows, 3, &f->how, err);
 }
 
+static uint32_t doubles; /* values of the other name */
+
 static void add_value(void *ctx, size_t sample, const char *instance,
                       const char *name, double value)
 {
+    static double third;
     (void)sample;
     assert_string_equal(instance, "reward.beside");
-    assert_string_equal(name, "third");
-    *(double *)ctx += value / 6;
+    if (strcmp(name, "third") == 0) {
+        third = value;
+        *(double *)ctx += value / 6;
+        return;
+    }
+    assert_string_equal(name, "double");
+    assert_true(value == 2 * third);
+    doubles++;
 }
 
 /* The engine gives the last row first. Each row is submitted once both of its
@@ -384,6 +397,7 @@ static void the_order_of_answers_changes_no_bit(void **state)
         xr_err err = { "" };
         double mean = 0;
         memset(&beside, 0, sizeof(beside));
+        doubles = 0;
         beside.newest_first = i & 1;
         beside.silent = i & 2;
         assert_int_equal(roll_beside(f, &err), XRAY_OK);
@@ -391,6 +405,7 @@ static void the_order_of_answers_changes_no_bit(void **state)
         assert_int_equal(xr_samples_score(&f->roles, &f->samples, rows,
                                           add_value, &mean, &err),
                          XRAY_OK);
+        assert_int_equal(doubles, 6);
         for (uint32_t k = 0; k < 6; k++) {
             if (i == 0)
                 first_scores[k] = f->samples.scores[k].score;

@@ -48,7 +48,11 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
 {
     static int32_t tokens[8];
     static float logp[8];
-    static xray_span span;
+    /* Of an engine that knows longer ones. */
+    static struct {
+        xray_span span;
+        uint64_t more;
+    } spans[2];
     (void)self;
     engine.polls_after += *engine.aborted != '\0';
     if (*engine.aborted)
@@ -79,10 +83,11 @@ static xray_status engine_poll(void *self, xray_sample_out *out)
     out->tokens = tokens;
     out->logp = logp;
     out->finish = 1 + at % 3;
-    out->span_count = at == 1 ? 0 : 1;
-    span.version = ill && engine.fault == FAULT_VERSION ? 6 : 5;
-    out->spans = &span;
-    out->span_stride = sizeof(span);
+    out->span_count = at == 1 ? 0 : 2;
+    spans[0].span.version = ill && engine.fault == FAULT_VERSION ? 6 : 5;
+    spans[1].span.version = ill && engine.fault == FAULT_LATER_VERSION ? 6 : 5;
+    out->spans = &spans[0].span;
+    out->span_stride = sizeof(spans[0]);
     return XRAY_OK;
 }
 
@@ -181,11 +186,15 @@ static xray_status beside_submit(void *self, const xray_sample_in *samples,
     return XRAY_OK;
 }
 
-/* The score is a third of the sum of the ids, and so is a named value; the
- * sample that has waited longest comes first, or last. */
+/* The score is a third of the sum of the ids, and so is a named value, of which
+ * another one is the double; the values have longer elements. The sample that
+ * has waited longest comes first, or last. */
 static xray_status beside_poll(void *self, uint64_t wait_ns, xray_score *out)
 {
-    static xray_named_value value = { .name = "third" };
+    static struct {
+        xray_named_value value;
+        uint64_t more;
+    } values[2] = { { .value.name = "third" }, { .value.name = "double" } };
     (void)self;
     (void)wait_ns;
     uint32_t left = beside.count - beside.given;
@@ -205,10 +214,11 @@ static xray_status beside_poll(void *self, uint64_t wait_ns, xray_score *out)
     for (uint32_t t = 0; t < s->id_count; t++)
         out->score += s->ids[t];
     out->score /= 3;
-    value.value = out->score;
-    out->values = &value;
-    out->value_count = 1;
-    out->value_stride = sizeof(value);
+    values[0].value.value = out->score;
+    values[1].value.value = 2 * out->score;
+    out->values = &values[0].value;
+    out->value_count = 2;
+    out->value_stride = sizeof(values[0]);
     return XRAY_OK;
 }
 

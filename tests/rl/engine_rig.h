@@ -27,6 +27,7 @@ typedef enum fault {
     FAULT_REQUEST,
     FAULT_LONG,
     FAULT_VERSION,
+    FAULT_LATER_VERSION, /* of the second span */
 } fault;
 
 typedef struct rig_engine {

@@ -212,6 +212,95 @@ static void engine_places_ranks(void **state)
     expect_places(names[6], "the host of rank 0, \"-a\", is not the name");
 }
 
+static xr_ranks *ranks_of(uint32_t role)
+{
+    xr_placement *p = &run.placement;
+    return role == XRAY_ROLE_ACTOR       ? &p->actor
+           : role == XRAY_ROLE_ROLLOUT   ? &p->rollout
+           : role == XRAY_ROLE_REFERENCE ? &p->reference
+           : role == XRAY_ROLE_CRITIC    ? &p->critic
+                                         : &p->reward;
+}
+
+/* Checks a run with all roles; `want` is NULL if it encrypts everything. */
+static void expect_encrypted(const char *want)
+{
+    xr_errors_free(&errors);
+    xr_hosts_check_tls(&run, &errors);
+    if (want)
+        expect_fault(want);
+    else
+        assert_int_equal(errors.count, 0);
+}
+
+/* Ranks 0 and 1 are on one host, 2 and 3 on the other. */
+static void prepare_tls_run(xr_config *config)
+{
+    static const xray_component any = { .name = "any" };
+    static struct xr_reward_model_config *const reward_model =
+        (struct xr_reward_model_config *)(void *)&run;
+    memset(&run, 0, sizeof(run));
+    run.config = config;
+    run.ini.run.comm = "tcp";
+    run.ini.runtime.tls = 1;
+    run.train.component = run.infer.component = &any;
+    run.needs = XRAY_NEED_REFERENCE | XRAY_NEED_CRITIC;
+    run.reward_model_config = reward_model;
+    run.placement.size = 4;
+    run.placement.hosts = 2;
+    for (uint32_t r = 0; r < 4; r++)
+        run.placement.host[r] = r / 2;
+    for (uint32_t role = 1; role <= XRAY_ROLE_REWARD; role++)
+        *ranks_of(role) = (xr_ranks){ .count = 2, .rank = { 0, 1 } };
+}
+
+static void role_that_spans_hosts_is_named(void **state)
+{
+    static const struct {
+        uint32_t role;
+        const char *name;
+    } roles[] = {
+        { XRAY_ROLE_ACTOR, "hosts of [placement] actor are not encrypted" },
+        { XRAY_ROLE_REFERENCE, "[placement] reference are not" },
+        { XRAY_ROLE_CRITIC, "[placement] critic are not" },
+        { XRAY_ROLE_REWARD, "[placement] reward are not" },
+    };
+    xr_config *config = xr_config_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++) {
+        prepare_tls_run(config);
+        expect_encrypted(NULL);
+        ranks_of(roles[i].role)->rank[0] = 2;
+        expect_encrypted(roles[i].name);
+        ranks_of(roles[i].role)->rank[1] = 3;
+        expect_encrypted(NULL);
+        ranks_of(roles[i].role)->rank[0] = 1;
+        run.ini.runtime.tls = 0;
+        expect_encrypted(NULL);
+    }
+    xr_config_free(config);
+}
+
+/* Engines join the ranks of a replica alone. */
+static void engines_beside_each_other_are_encrypted(void **state)
+{
+    xr_config *config = xr_config_new();
+    (void)state;
+    prepare_tls_run(config);
+    xr_layout *layout = &run.layouts[XRAY_ROLE_ROLLOUT];
+    run.placement.rollout = (xr_ranks){ .count = 4, .rank = { 0, 1, 2, 3 } };
+    expect_encrypted(NULL);
+    layout->width = 2;
+    expect_encrypted(NULL);
+    layout->width = 4;
+    expect_encrypted("[placement] rollout are not");
+    layout->width = 2;
+    run.placement.rollout = (xr_ranks){ .count = 4, .rank = { 0, 1, 3, 0 } };
+    expect_encrypted("[placement] rollout are not");
+    xr_errors_free(&errors);
+    xr_config_free(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +309,8 @@ int main(void)
         cmocka_unit_test(what_hosts_need_is_said),
         cmocka_unit_test(engine_chooses_hosts),
         cmocka_unit_test(engine_places_ranks),
+        cmocka_unit_test(role_that_spans_hosts_is_named),
+        cmocka_unit_test(engines_beside_each_other_are_encrypted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

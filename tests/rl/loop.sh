@@ -164,6 +164,12 @@ sft "$work/s2" 1 2 "${three[@]}"
 is "$work/s2" 1 train/loss "$(awk -v a="$(value "$work/s1" 1 train/loss)" -v b="$(value "$work/s1" 2 train/loss)" \
     'BEGIN { print (2 * a + 5 * b) / 7 }')"
 is "$work/s1" 3 training/epoch 0
+# So is their gradient, whose norm is at most that of the parts, and at least the difference.
+norm() { value "$1" "$2" train/grad_norm; }
+awk -v a="$(norm "$work/s1" 1)" -v b="$(norm "$work/s1" 2)" -v both="$(norm "$work/s2" 1)" 'BEGIN {
+    least = 5 * b - 2 * a; if (least < 0) least = -least
+    exit !(a > 0 && b > 0 && both * 7 < 1.0001 * (2 * a + 5 * b) && both * 7 > 0.9999 * least) }' ||
+    fail "the norm of two rows is $(norm "$work/s2" 1), of each $(norm "$work/s1" 1) and $(norm "$work/s1" 2)"
 sft "$work/s3" 1 2 "${three[@]}" --set sft.train_on_prompt=true
 [ "$(value "$work/s3" 1 train/loss)" != "$(value "$work/s2" 1 train/loss)" ] || fail "train_on_prompt changes nothing"
 # Micro-batches change no bit; clipping does.
@@ -174,6 +180,7 @@ cmp "$work/s4/global_step_3/actor/model.safetensors" "$work/s5/global_step_3/act
 sft "$work/s6" 3 2 "${rate[@]}" --set sft.grad_clip=1e-30
 cmp -s "$work/s4/global_step_3/actor/model.safetensors" "$work/s6/global_step_3/actor/model.safetensors" &&
     fail "grad_clip clips nothing"
+[ "$(norm "$work/s4" 1)" = "$(norm "$work/s6" 1)" ] || fail "the norm is not that before clipping"
 for rate in 1:0 2:0.25 3:0.5; do is "$work/s4" "${rate%:*}" train/lr "${rate#*:}"; done
 is "$work/s4" 3 training/epoch 1
 validates "$work/s4" 3

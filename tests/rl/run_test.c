@@ -4,6 +4,7 @@
  * bounds, workloads, locations of keys, and models besides the policy.
  */
 #include "core/base/str.h"
+#include "core/run/reward_model.h"
 #include "core/run/run.h"
 #include "core/run/run_setup.h"
 #include "tests/scratch.h"
@@ -513,6 +514,40 @@ static void side_models_must_fit_the_policy(void **state)
     xr_errors_free(&errors);
 }
 
+/* Each row of a reward model has a token more than the policy's. */
+static void reward_models_have_space_for_a_token_more(void **state)
+{
+    (void)state;
+    char dir[300];
+    (void)snprintf(dir, sizeof(dir), "%s", scratch_path("scores"));
+    xr_reward_model_config own = { .path = dir };
+    assert_int_equal(xr_dir_make(dir, NULL), XRAY_OK);
+    (void)scratch_write("scores/config.json",
+                        "{\"vocab_size\":8,"
+                        "\"max_position_embeddings\":11}");
+    static const xray_algo_ops ops = { .header = XRAY_HEADER(xray_algo_ops) };
+    run.algo = (xr_part){ .ops = &ops, .instance = "algo.fake" };
+    run.plannable = 1;
+    run.ini.model.init = XR_INIT_RANDOM;
+    run.actor.model.config_json = "{}";
+    run.actor.model.vocab_size = 8;
+    run.actor.model.max_positions = 0;
+    run.reward_model_config = &own;
+    const xray_workload *r = &run.reward_model.load;
+    for (uint64_t tokens = 10; tokens < 13; tokens++) {
+        const uint64_t most = tokens < 11 ? 11 : tokens;
+        xr_run_set_workloads(&run, tokens, 10, 5);
+        expect_needs(0, "");
+        assert_true(r->row_tokens == 11 && r->tokens == most);
+        assert_true(r->rows == most && !r->trainable);
+        assert_int_equal(r->outputs, XRAY_OUTPUT_VALUE);
+        assert_string_equal(run.reward_model.path, dir);
+        free(run.reward_model.path);
+        free(run.reward_model.json);
+        run.reward_model.path = run.reward_model.json = NULL;
+    }
+}
+
 /* The model of a run's folder is that of its newest checkpoint. */
 static void folders_of_runs_name_their_newest_checkpoint(void **state)
 {
@@ -553,6 +588,7 @@ int main(void)
         CASE(errors_name_the_location_of_keys),
         CASE(needs_of_algorithms_are_applied),
         CASE(side_models_must_fit_the_policy),
+        CASE(reward_models_have_space_for_a_token_more),
         CASE(folders_of_runs_name_their_newest_checkpoint),
     };
     return cmocka_run_group_tests_name("rl.run", tests, scratch_make,

@@ -107,6 +107,9 @@ static const interface mixed[] = { LO,
                                    { "eth0", "fd00::1", 0, 0 },
                                    { "eth1", "192.168.3.4", 0, 0 },
                                    NONE };
+static const interface turned[] = {
+    LO, { "eth1", "192.168.3.4", 0, 0 }, { "eth0", "fd00::1", 0, 0 }, NONE
+};
 static const interface sixes[] = { { "lo", "::1", 0, 0 },
                                    { "eth0", "fe80::1", 2, 0 },
                                    { "eth1", "fd00::7", 0, 0 },
@@ -150,6 +153,8 @@ static void addresses_are_chosen_by_rule(void **state)
         /* IPv4 before IPv6, the default route before both. */
         { mixed, NULL, "", "eth1", "192.168.3.4" },
         { mixed, "eth0", "", "eth0", "fd00::1" },
+        { turned, NULL, "", "eth1", "192.168.3.4" },
+        { turned, "eth0", "", "eth0", "fd00::1" },
         { mixed, NULL, "eth0", "eth0", "fd00::1" },
         { mixed, NULL, "fe80::/16", "eth0", "fe80::1" },
         { mixed, NULL, "0.0.0.0/0", "lo", "127.0.0.1" },

@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -322,7 +323,39 @@ static void garbled_ring(ranks_env *e)
     send_garbage(e, ON_RING);
 }
 
+static int ask_option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t size = sizeof(value);
+    (void)getsockopt(fd, level, name, &value, &size);
+    return value;
+}
+
+/* The system notices a silent host on the line of notes, which each rank has to
+ * every other, and delays no line. */
+static void probed_lines(ranks_env *e)
+{
+    const mesh_comm *comm = e->comm_self;
+    const int silence = (int)(comm->silence / 1000000u);
+    CHECK(e, silence > 0);
+    for (uint32_t r = 0; r < e->size; r++) {
+        const tcp_line *line = comm->peers[r].line;
+        if (r == e->rank)
+            continue;
+        CHECK(e, ask_option(line->notes, SOL_SOCKET, SO_KEEPALIVE) == 1);
+        CHECK(e, ask_option(line->notes, IPPROTO_TCP, TCP_USER_TIMEOUT) ==
+                     silence);
+        CHECK(e, 3000 * ask_option(line->notes, IPPROTO_TCP, TCP_KEEPINTVL) <=
+                     silence);
+        CHECK(e, ask_option(line->notes, IPPROTO_TCP, TCP_NODELAY) == 1);
+        CHECK(e, ask_option(line->calls, IPPROTO_TCP, TCP_NODELAY) == 1);
+        CHECK(e, ask_option(line->calls, SOL_SOCKET, SO_KEEPALIVE) == 0);
+    }
+    ranks_meet(e);
+}
+
 const scenario ranks_scenarios[] = {
+    { "probed", probed_lines, 60000 },
     { "calls", garbled_calls, 60000 },
     { "notes", garbled_notes, 60000 },
     { "ring", garbled_ring, 60000 },
@@ -337,6 +370,12 @@ static void garbled_lines_end_with_the_name_of_their_rank(void **state)
     ranks_run("ring", 2, NULL);
 }
 
+static void silent_hosts_are_noticed_on_all_lines_of_notes(void **state)
+{
+    (void)state;
+    ranks_run("probed", 3, NULL);
+}
+
 int main(int argc, char **argv)
 {
     ranks_main(argc, argv);
@@ -348,6 +387,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(silent_guests_delay_nobody),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(garbled_lines_end_with_the_name_of_their_rank),
+        cmocka_unit_test(silent_hosts_are_noticed_on_all_lines_of_notes),
     };
     return cmocka_run_group_tests_name("tcp.doors", tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ sed -i 's/^total_training_steps = .*/total_training_steps = 3\ntest_freq = 2/' "
 tracked=(--set trainer.logger=console,jsonl,tensorboard --set trainer.log_val_generations=2)
 
 train "$work/plain" >/dev/null 2>&1
-train "$work/out" "${tracked[@]}" >/dev/null 2>"$work/err" || fail "$(cat "$work/err")"
+train "$work/out" "${tracked[@]}" --set "trainer.rollout_data_dir=$work/rollout" >/dev/null 2>"$work/err" || fail "$(cat "$work/err")"
 grep -q 'warning' "$work/err" && fail "$(cat "$work/err")"
 same_checkpoint "$work/plain/global_step_3" "$work/out/global_step_3"
 diff <(steady "$work/plain/metrics.jsonl") <(steady "$work/out/metrics.jsonl") || fail "the tracker changed metrics"
@@ -40,6 +40,15 @@ one=$(grep '^1 histograms actor/ratio ' "$work/all" | grep -o ' 0.999[0-9]* 1.00
 [ "$one" -ge $((tokens / 2)) ] || fail "only $one of $((2 * tokens)) ratios are 1"
 for sample in train/0 train/1 train/2 train/3; do
     [ "$(count "^[123] text samples/$sample \"score ")" = 3 ] || fail "no sample $sample"
+done
+# They are the first of each quarter of the step's samples, each with its own score.
+for step in 1 2 3; do
+    for k in 0 1 2 3; do
+        line=$(sed -n "$((8 * k + 1))p" "$work/rollout/$step.jsonl")
+        sample=$(sed -nE 's/.*"prompt":"(.*)","response":"(.+)","ground_truth":"(.*)","score":([-0-9.]+)\}/score \4\\n\\nprompt:\\n\\n    \1\\n\\nanswer:\\n\\n    \2\\n\\nground truth:\\n\\n    \3\\n/p' <<<"$line")
+        [ -n "$sample" ] || fail "no answer: $line"
+        [ "$(grep -cFx "$step text samples/train/$k \"$sample\"" "$work/all")" = 1 ] || fail "the text of sample $k is not \"$sample\""
+    done
 done
 [ "$(count '^[023] text samples/validation/[01] ')" = 6 ] || fail "not two samples of each validation"
 question=$(sed -n '1s/.*"question": *"\([^"]*\)".*/\1/p' "$work/task/val16.jsonl")
