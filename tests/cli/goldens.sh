@@ -32,7 +32,7 @@ mode=${1:-}
 
 help_pages() {
     "$XRAY_BIN" --help
-    for command in train sft eval submit check plan ab compare score generate tokenize grade convert "data convert" "data head" "data stats" "data check" "algo list" "plugin list" \
+    for command in train sft eval submit check plan ab compare score generate tokenize grade convert chat "data convert" "data head" "data stats" "data check" "algo list" "plugin list" \
         "plugin inspect" "config print" "config schema" "config docs"; do
         echo "=================================================="
         # shellcheck disable=SC2086
