@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proves which arrays of an operator every device refuses, and in which words.
+ * Proves which arrays of an operator every device refuses, and in which words,
+ * and of which kind a device is.
  */
+#include "core/base/collective.h"
 #include "core/base/operand.h"
 #include "tests/testing.h"
 
@@ -77,11 +79,28 @@ static void a_buffer_has_one_type(void **state)
         }
 }
 
+static void devices_have_a_kind(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t is_cuda;
+    } rows[] = {
+        { "cuda", 1 },   { "cuda:0", 1 }, { "cuda:", 1 }, { "cuda0", 0 },
+        { "cud", 0 },    { "cpu", 0 },    { "", 0 },      { NULL, 0 },
+        { "a:cuda", 0 }, { "cudas", 0 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(xr_collective_is_kind(rows[i].name, "cuda"),
+                         rows[i].is_cuda);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_are_known),
         cmocka_unit_test(a_buffer_has_one_type),
+        cmocka_unit_test(devices_have_a_kind),
     };
     return cmocka_run_group_tests_name("base.operand", tests, NULL, NULL);
 }
