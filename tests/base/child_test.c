@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -13,7 +14,7 @@
 #include "core/base/process.h"
 #include "tests/testing.h"
 
-enum { LONG = 60 }; /* seconds that no test waits */
+enum { LONG = 40 }; /* seconds that no test waits */
 
 typedef struct ended {
     xray_status status;
@@ -124,11 +125,14 @@ static void input_is_what_was_given(void **state)
 
 /* ---- ends that the caller sets ------------------------------------------ */
 
-/* Waits until nobody holds the pipe's other end, in whatever process. */
+/* Waits until nobody holds the pipe's other end, in whatever process; those
+ * that are not killed hold it much longer. */
 static void expect_all_ended(int *pipe_fds)
 {
     char byte;
+    struct pollfd end = { .fd = pipe_fds[0], .events = POLLIN };
     assert_int_equal(close(pipe_fds[1]), 0);
+    assert_int_equal(poll(&end, 1, 1000 * LONG), 1);
     assert_int_equal(read(pipe_fds[0], &byte, 1), 0);
     assert_int_equal(close(pipe_fds[0]), 0);
 }
@@ -138,8 +142,8 @@ static void expect_all_ended(int *pipe_fds)
 static void a_program_ends_with_its_time(void **state)
 {
     (void)state;
-    static const char *const scripts[] = { "sleep 100 & sleep 100",
-                                           "sleep 100 & exec >&- 2>&-; wait" };
+    static const char *const scripts[] = { "sleep 900 & sleep 900",
+                                           "sleep 900 & exec >&- 2>&-; wait" };
     for (size_t i = 0; i < 2; i++) {
         int alive[2];
         assert_int_equal(pipe(alive), 0);
@@ -167,7 +171,7 @@ static void a_program_ends_with_the_call(void **state)
     assert_int_equal(pipe(alive), 0);
     assert_int_equal(fcntl(alive[0], F_SETFD, FD_CLOEXEC), 0);
     ended e =
-        run_script("sleep 100 & sleep 100", XR_CHILD_NOTHING, LONG, &calls);
+        run_script("sleep 900 & sleep 900", XR_CHILD_NOTHING, LONG, &calls);
     assert_int_equal(e.status, XRAY_E_CANCELED);
     expect_all_ended(alive);
     xr_str_free(&e.out);
@@ -320,7 +324,7 @@ static void children_are_reaped_once(void **state)
 {
     (void)state;
     char name[] = "sleep";
-    char seconds[] = "100";
+    char seconds[] = "900";
     char *const argv[] = { name, seconds, NULL };
     const int same[] = { XR_CHILD_SAME, XR_CHILD_SAME, XR_CHILD_SAME,
                          XR_CHILD_SAME };
