@@ -134,6 +134,15 @@ static void no_scatter_is_judged_exactly(void **state)
     assert_int_equal(d.pairs, 5);
     assert_int_equal(xr_difference_paired(base, base, 0).judged, XR_JUDGED_NOT);
     assert_true(xr_difference_paired(one, one, 5).p == 1);
+    /* Nothing but zeros, as scores at the beginning are. */
+    d = xr_difference_paired(zero, zero, 5);
+    assert_int_equal(d.judged, XR_JUDGED_LABELS);
+    assert_true(d.mean == 0 && d.error == 0 && d.p == 1);
+    d = xr_difference_welch(zero, 3, zero, 4);
+    assert_int_equal(d.judged, XR_JUDGED_LABELS);
+    assert_true(d.mean == 0 && d.error == 0 && d.p == 1);
+    xr_difference_bounds(&d, 0.05, &low, &high);
+    assert_true(low == 0 && high == 0);
     assert_true(xr_difference_paired(base, base, 5).p == 1);
 }
 

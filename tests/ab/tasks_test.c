@@ -188,6 +188,43 @@ static void stop_reaches_running_tasks(void **state)
     assert_int_equal(own.tasks[0].code, 128 + SIGINT);
 }
 
+/* Signals that this process ignores or blocks, as under nohup, still end its
+ * tasks. */
+static void tasks_have_their_own_signals(void **state)
+{
+    (void)state;
+    sigset_t both;
+    sigset_t before;
+    (void)sigemptyset(&both);
+    (void)sigaddset(&both, SIGINT);
+    (void)sigaddset(&both, SIGTERM);
+    for (int blocked = 0; blocked < 2; blocked++) {
+        list l = { .count = 0 };
+        char sigterm[8];
+        (void)snprintf(sigterm, sizeof sigterm, "%d", SIGTERM);
+        (void)remove(scratch_path("there"));
+        add_task(&l, "die", sigterm, "");
+        add_task(&l, "wait", scratch_path("there"), "");
+        if (blocked) {
+            assert_int_equal(sigprocmask(SIG_BLOCK, &both, &before), 0);
+        } else {
+            (void)signal(SIGINT, SIG_IGN);
+            (void)signal(SIGTERM, SIG_IGN);
+        }
+        run_task_list(&l, 1);
+        if (blocked) {
+            assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
+        } else {
+            (void)signal(SIGINT, SIG_DFL);
+            (void)signal(SIGTERM, SIG_DFL);
+        }
+        assert_int_equal(l.tasks[0].code, 128 + SIGTERM);
+        assert_int_equal(l.tasks[1].state, XR_TASK_STOPPED);
+        assert_int_equal(l.tasks[1].code, 128 + SIGINT);
+    }
+    (void)remove(scratch_path("there"));
+}
+
 static void failed_starts_are_reported(void **state)
 {
     (void)state;
@@ -269,6 +306,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ends_have_state_and_code),
         cmocka_unit_test(tasks_run_side_by_side),
         cmocka_unit_test(stop_reaches_running_tasks),
+        cmocka_unit_test(tasks_have_their_own_signals),
         cmocka_unit_test(failed_starts_are_reported),
         cmocka_unit_test(last_message_is_found),
         cmocka_unit_test(last_step_is_found),

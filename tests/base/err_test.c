@@ -4,6 +4,7 @@
  * has a macro named fail, hence the parentheses around the callback.
  */
 #include "core/base/err.h"
+#include "core/base/services.h"
 #include "tests/testing.h"
 
 static void key_is_named_and_kept(void **state)
@@ -117,12 +118,45 @@ static void host_receives_the_location(void **state)
     assert_string_equal(t.text, ": is short");
 }
 
+static uint32_t give_level(const xray_log_service *service)
+{
+    return *(const uint32_t *)service->host_data;
+}
+
+static const void *give_service(const xray_host *host, const char *id)
+{
+    return strcmp(id, XRAY_SERVICE_LOG) == 0 ? host->host_data : NULL;
+}
+
+/* A host that does not say up to which level it logs is given every line. */
+static void lines_that_the_host_drops_are_known(void **state)
+{
+    (void)state;
+    uint32_t level = XRAY_LOG_WARN;
+    xray_log_service log = { .header = XRAY_HEADER(xray_log_service),
+                             .host_data = &level,
+                             .level = give_level };
+    xray_host host = { .header = XRAY_HEADER(xray_host),
+                       .host_data = &log,
+                       .service = give_service };
+    assert_int_equal(xr_host_logs(&host, XRAY_LOG_WARN), 1);
+    assert_int_equal(xr_host_logs(&host, XRAY_LOG_WARN - 1), 1);
+    assert_int_equal(xr_host_logs(&host, XRAY_LOG_WARN + 1), 0);
+    level = 0;
+    assert_int_equal(xr_host_logs(&host, 1), 0);
+    host.host_data = NULL;
+    assert_int_equal(xr_host_logs(&host, XRAY_LOG_WARN + 1), 1);
+    host.service = NULL;
+    assert_int_equal(xr_host_logs(&host, XRAY_LOG_WARN + 1), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_is_named_and_kept),
         cmocka_unit_test(truncated_name_has_no_location),
         cmocka_unit_test(host_receives_the_location),
+        cmocka_unit_test(lines_that_the_host_drops_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

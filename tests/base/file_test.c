@@ -3,8 +3,10 @@
  * Proves that files are written completely or not at all, and that only regular
  * files are read.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -276,10 +278,41 @@ static void calls_leave_no_file_open(void **state)
     assert_int_equal(count_entries(descriptors), before);
 }
 
+/* Files of /proc say that they have no bytes. This one has a line for each of
+ * many mappings. */
+static void files_of_unknown_size_are_read_whole(void **state)
+{
+    (void)state;
+    enum { PAGES = 600 };
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *data = NULL;
+    size_t size = 0;
+    size_t lines = 0;
+    xr_err err = { .text = "" };
+    char *map =
+        mmap(NULL, PAGES * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(map, MAP_FAILED);
+    for (size_t i = 0; i < PAGES; i += 2)
+        assert_int_equal(mprotect(map + i * page, page, PROT_NONE), 0);
+    assert_int_equal(
+        xr_file_read("/proc/self/maps", 1 << 24, &err, &data, &size), XRAY_OK);
+    assert_true(size > PAGES * 20 && data[size - 1] == '\n');
+    assert_int_equal(strlen(data), size);
+    for (const char *at = data; *at; at = strchr(at, '\n') + 1, lines++)
+        if (at[strspn(at, "0123456789abcdef")] != '-')
+            fail_msg("no line of mappings: %.60s", at);
+    assert_true(lines > PAGES);
+    free(data);
+    assert_int_equal(xr_file_read("/proc/self/maps", 6000, &err, &data, &size),
+                     XRAY_E_RANGE);
+    assert_int_equal(munmap(map, PAGES * page), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(written_file_reads_back),
+        cmocka_unit_test(files_of_unknown_size_are_read_whole),
         cmocka_unit_test(large_file_is_copied),
         cmocka_unit_test(dropped_write_leaves_the_old_file),
         cmocka_unit_test(folder_is_committed_and_removed),

@@ -56,12 +56,33 @@ static void values_are_put_in(void **state)
                         "{hosts}|{ho|{}|$tcp:1|");
 }
 
+static void words_are_copied_with_one_behind_them(void **state)
+{
+    (void)state;
+    static const char *const words[] = { "ssh", "", "a b", NULL };
+    char **copy = xr_words_copy(words, "last");
+    assert_non_null(copy);
+    for (size_t i = 0; words[i]; i++) {
+        assert_string_equal(copy[i], words[i]);
+        assert_ptr_not_equal(copy[i], words[i]);
+    }
+    assert_string_equal(copy[3], "last");
+    assert_null(copy[4]);
+    free(copy);
+    copy = xr_words_copy(words + 3, "only");
+    assert_non_null(copy);
+    assert_string_equal(copy[0], "only");
+    assert_null(copy[1]);
+    free(copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_cut_at_blanks),
         cmocka_unit_test(quotes_make_one_word),
         cmocka_unit_test(values_are_put_in),
+        cmocka_unit_test(words_are_copied_with_one_behind_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

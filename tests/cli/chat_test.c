@@ -155,6 +155,21 @@ static void models_without_a_template_are_refused(void **state)
                         "samples from texts");
 }
 
+/* Before a turn is read: the program does not wait for input. */
+static void engines_that_give_no_parts_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("MODEL", model, 1), 0);
+    const program_result *r = program_shell(
+        "export XRAY_PLUGIN_PATH=$XRAY_BUILD/tests/fakes\n"
+        "mkfifo $XRAY_SCRATCH/never && exec 3<>$XRAY_SCRATCH/never\n"
+        "$XRAY_BIN chat --model $MODEL --set model.init=random --infer grid "
+        "<&3; echo $?\n");
+    assert_string_equal(r->err, "xray: xray chat: infer.grid does not offer "
+                                "stream, which is asked for\n");
+    assert_string_equal(r->out, "2\n");
+}
+
 static void prompts_are_lines(void **state)
 {
     (void)state;
@@ -183,6 +198,7 @@ int main(void)
         cmocka_unit_test(reset_forgets_the_conversation),
         cmocka_unit_test(refused_messages_are_dropped),
         cmocka_unit_test(models_without_a_template_are_refused),
+        cmocka_unit_test(engines_that_give_no_parts_are_refused),
         cmocka_unit_test(prompts_are_lines),
     };
     return cmocka_run_group_tests_name("cli.chat", tests, make_model,

@@ -32,7 +32,7 @@ mode=${1:-}
 
 help_pages() {
     "$XRAY_BIN" --help
-    for command in train sft eval submit check plan ab compare score generate tokenize grade convert "data convert" "data head" "data stats" "data check" "algo list" "plugin list" \
+    for command in train sft eval submit check plan ab compare score generate tokenize grade convert chat "data convert" "data head" "data stats" "data check" "algo list" "plugin list" \
         "plugin inspect" "config print" "config schema" "config docs"; do
         echo "=================================================="
         # shellcheck disable=SC2086
@@ -354,6 +354,9 @@ same plan-cut.txt plan --set run.train=megatron --set run.ranks=2 --set train.me
 json_figures() { sed -E -e 's/"(weights|optimizer|gradients|activations|kv|workspace|all|other|checkpoint_bytes)":[1-9][0-9]*/"\1":SIZE/g' -e 's/("turns":.*)/\1/' -e '/"turns"/s/:[0-9]+/:SIZE/g'; }
 json_plan() { "$XRAY_BIN" plan run.ini --json "$@" | json_figures; }
 same plan.json json_plan --set rollout.free_cache_engine=true
+# 3 replicas of 2 ranks each.
+wide() { json_plan --set run.train=megatron --set run.ranks=6 "$@" | grep -o '"replicas":.*}}'; }
+same plan-wide.json wide --set train.megatron.tensor_model_parallel_size=2 --set ref.train.megatron.tensor_model_parallel_size=1
 timed_json() { json_plan --machine flops32=4e11,memory=3e10 | sed -n '/"time"/,$p'; }
 same plan-time.json timed_json
 all=$("$XRAY_BIN" plan run.ini --json | sed -n 's/^ "bytes".*"all":\([0-9]*\)}.*/\1/p')

@@ -46,6 +46,8 @@ whole=$(echo "Once upon a time" | "$XRAY_BIN" chat "${options[@]}" 2>/dev/null)
 [ -n "$answer" ] && [ "$answer" != "$whole" ] || fail "'$answer' did not end early"
 [ "${whole:0:${#answer}}" = "$answer" ] || fail "'$answer' is not the beginning of '$whole'"
 kill -0 "$pid" || fail "the program ended"
+# That it was cut is said of an answer that reached --max-tokens, and of no other.
+grep -q "was cut" "$work/err" && fail "the answer was not too long: $(cat "$work/err")"
 echo " Then" >&"$out"
 IFS= read -r -t 60 -u "$in" second || fail "no second answer: $(cat "$work/err")"
 text=$(echo "{\"messages\":[{\"role\":\"user\",\"content\":\"Once upon a time$answer Then\"}]}" |

@@ -10,10 +10,20 @@ static const char *const commands[][3] = {
     { "eval" },
     { "submit" },
     { "check" },
+    { "plan" },
+    { "ab" },
+    { "compare" },
     { "score" },
     { "generate" },
+    { "chat" },
     { "tokenize" },
     { "grade" },
+    { "convert" },
+    { "data", "convert" },
+    { "data", "head" },
+    { "data", "stats" },
+    { "data", "check" },
+    { "algo", "list" },
     { "plugin", "list" },
     { "plugin", "inspect" },
     { "config", "print" },
@@ -110,6 +120,66 @@ static void bad_usage_is_explained(void **state)
     }
 }
 
+/* Options are written out in full, and their values are within the bounds that
+ * the sentence names. */
+static void options_and_their_bounds_are_checked(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option;
+        const char *value;
+        const char *says;
+    } cases[] = {
+        { "--top", "1",
+          "generate: there is no option '--top'; did you mean "
+          "'--stop'; see 'xray generate --help'" },
+        { "--m", "x", "generate: there is no option '--m'" },
+        { "--temperatur", "1", "did you mean '--temperature'" },
+        { "--top-p=", NULL, "--top-p takes a number above 0, up to 1, not ''" },
+        { "--n", "0", "--n takes an integer from 1 to 65536, not '0'" },
+        { "--n", "65537", "--n takes an integer from 1 to 65536, not '65537'" },
+        { "--n", "1.5", "--n takes an integer from 1 to 65536, not '1.5'" },
+        { "--seed", "9007199254740993",
+          "--seed takes an integer from 0 to 9007199254740992, not "
+          "'9007199254740993'" },
+        { "--seed", "-1", "--seed takes an integer from 0 to" },
+        { "--min-p", "1.001",
+          "--min-p takes a number from 0 to 1, not '1.001'" },
+        { "--min-p", "nan", "--min-p takes a number from 0 to 1, not 'nan'" },
+        { "--temperature", "-0.5",
+          "--temperature takes 0 (greedy) or a number "
+          "from 0.00001 to 100, not '-0.5'" },
+        { "--temperature", "101", "--temperature takes 0 (greedy) or" },
+        { "--stream=1", NULL, "--stream takes no value" },
+        { "--prompt", NULL, "--prompt needs a value: TEXT" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const program_result *r = RUN(NULL, "generate", "--model", "x",
+                                      cases[i].option, cases[i].value);
+        expect_code(r, 2);
+        assert_string_equal(r->out, "");
+        expect_text(r->err, cases[i].says);
+    }
+    /* These are taken, so only the model is missing. */
+    static const char *const taken[][2] = {
+        { "--n", "65536" },          { "--n=1" },
+        { "--min-p", "0" },          { "--seed", "9007199254740992" },
+        { "--temperature", "100" },  { "--temperature", "0" },
+        { "--top-k", "2147483647" }, { "--stream" },
+    };
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        const program_result *r =
+            RUN(NULL, "generate", "--model", "/no/such/model", taken[i][0],
+                taken[i][1]);
+        expect_code(r, 2);
+        expect_text(r->err, "/no/such/model");
+    }
+    /* Words behind "--" are no options. */
+    expect_text(RUN(NULL, "check", "--", "--no-such.ini")->err,
+                "--no-such.ini: ");
+    expect_text(RUN(NULL, "check", "-h", "x")->out, "Usage: xray check");
+}
+
 /* If its output cannot be written, the program reports so by its exit code. */
 static void closed_streams_are_reported(void **state)
 {
@@ -148,6 +218,7 @@ int main(void)
         cmocka_unit_test(every_command_has_help),
         cmocka_unit_test(overview_and_version_are_printed),
         cmocka_unit_test(bad_usage_is_explained),
+        cmocka_unit_test(options_and_their_bounds_are_checked),
         cmocka_unit_test(closed_streams_are_reported),
     };
     return cmocka_run_group_tests_name("cli.usage", tests, scratch_make,

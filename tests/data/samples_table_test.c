@@ -74,6 +74,49 @@ static void nothing_moves_the_cursor(void **state)
                "d\xef\xbf\xbd[2J\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\n");
 }
 
+/* Each kind of character that is not shown as it is: controls, formatting,
+ * private and unassigned ones, separators of lines and paragraphs. */
+static void hidden_characters_are_replaced(void **state)
+{
+    (void)state;
+    static const char *const hidden[] = {
+        "\x07",         "\x7f",         "\xc2\x9b",
+        "\xe2\x80\x8b", "\xee\x80\x80", "\xcd\xb8",
+        "\xe2\x80\xa8", "\xe2\x80\xa9", "\xff",
+    };
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+        char answer[16];
+        (void)snprintf(answer, sizeof answer, "a%sb", hidden[i]);
+        xr_shown_sample s = shown("p", answer, "", 0);
+        expect_row(&s, 60,
+                   "       0  p                   a\xef\xbf\xbd"
+                   "b\n");
+    }
+}
+
+/* Lines of a text stay lines; its other characters are shown as in a table. */
+static void lines_of_a_text_are_indented(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *want;
+    } rows[] = {
+        { "", "  \n" },
+        { "a", "  a\n" },
+        { "a\n", "  a\n" },
+        { "a\nb\tc", "  a\n  b\\tc\n" },
+        { "\n\na", "  \n  \n  a\n" },
+        { "\x1b[2J\xe2\x80\xa8", "  \xef\xbf\xbd[2J\xef\xbf\xbd\n" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        xr_str out = { 0 };
+        xr_shown_text(rows[i].text, strlen(rows[i].text), "  ", &out);
+        assert_string_equal(xr_str_text(&out), rows[i].want);
+        xr_str_free(&out);
+    }
+}
+
 static void the_head_names_the_columns(void **state)
 {
     (void)state;
@@ -91,6 +134,8 @@ int main(void)
         cmocka_unit_test(texts_are_cut_to_their_columns),
         cmocka_unit_test(columns_are_those_of_the_terminal),
         cmocka_unit_test(nothing_moves_the_cursor),
+        cmocka_unit_test(hidden_characters_are_replaced),
+        cmocka_unit_test(lines_of_a_text_are_indented),
         cmocka_unit_test(the_head_names_the_columns),
     };
     return cmocka_run_group_tests_name("data.samples_table", tests, NULL, NULL);

@@ -200,6 +200,19 @@ static void similar_names_are_suggested(void **state)
         { "{\"optimizer\": {\"stage\": 1, \"type\": \"Adam\"}}",
           "ds.json: optimizer.stage: no such key; there is "
           "zero_optimization.stage\n" },
+        /* Members of what is not read: up to 2 typing errors, up to 1 in a
+         * short name, and the first of equally similar ones. */
+        { "{\"comms_logger\": {\"enbld\": true}}",
+          "ds.json: comms_logger.enbld: no such key; did you mean enabled?\n" },
+        { "{\"comms_logger\": {\"enabxyz\": true}}",
+          "ds.json: comms_logger.enabxyz: no such key\n" },
+        { "{\"comms_logger\": {\"debg\": true}}",
+          "ds.json: comms_logger.debg: no such key; did you mean debug?\n" },
+        { "{\"comms_logger\": {\"dbg\": true}}",
+          "ds.json: comms_logger.dbg: no such key\n" },
+        { "{\"comms_logger\": {\"prof_axs\": true}}",
+          "ds.json: comms_logger.prof_axs: no such key; did you mean "
+          "prof_all?\n" },
     };
     (void)state;
     ROWS(rows);

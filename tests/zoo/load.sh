@@ -105,12 +105,16 @@ expect 1 "xray: algo.zoo: metric_names gave no list" run names_null
 presets() { "$XRAY_BIN" algo list --plugin-path "$(one "$1")"; }
 expect 1 "xray: $(one presets_wide)/presets_wide.so: the table of presets of 'zoo' is wrong: it must have 1 to 1024 columns and at most 1024 rows" presets presets_wide
 expect 1 "xray: $(one presets_null)/presets_null.so: the table of presets of 'zoo' is wrong: a cell is NULL" presets presets_null
-for bound in h H w W; do
+for bound in h w e H W z s t c n; do
     export ZOO_BOUND=$bound
     case $bound in
-    [hw]) presets presets_most >"$work/list" || fail "$bound: 1024 are refused" ;;
-    *) expect 1 "xray: $(one presets_most)/presets_most.so: the table of presets of 'zoo' is wrong: it must have 1 to 1024 columns and at most 1024 rows" presets presets_most ;;
+    [hwe]) presets presets_most >"$work/list" || fail "$bound: the table is refused"; continue ;;
+    [HWz]) why="it must have 1 to 1024 columns and at most 1024 rows" ;;
+    s) why="its header is too short" ;;
+    [tc]) why="it has no titles or no cells" ;;
+    n) why="a title is NULL" ;;
     esac
+    expect 1 "xray: $(one presets_most)/presets_most.so: the table of presets of 'zoo' is wrong: $why" presets presets_most
 done
 unset ZOO_BOUND
 # A duration may have a unit.

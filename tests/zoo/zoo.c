@@ -177,7 +177,8 @@ static const char *const *zoo_metric_names(void *self)
 }
 
 #if defined(ZOO_PRESETS_MOST)
-/* As many as are accepted; with ZOO_BOUND=W or H, one column or row more. */
+/* As many as are accepted; with ZOO_BOUND=W or H, one column or row more. Other
+ * letters are other faults, and 'e' is a table without rows. */
 static const void *zoo_extension(void *self, const char *id)
 {
     static const char *cells[1025 * 2];
@@ -189,10 +190,15 @@ static const void *zoo_extension(void *self, const char *id)
     (void)self;
     (void)id;
     for (int i = 0; i < 1025 * 2; i++)
-        cells[i] = "x";
+        cells[i] = letter == 'n' && i == 0 ? NULL : "x";
+    if (letter == 's')
+        presets.header.size = offsetof(xray_algo_presets, cells);
     presets.columns = (wide ? 1024u : 1u) + (letter == 'W' ? 1u : 0u);
     presets.rows = (wide ? 1u : 1024u) + (letter == 'H' ? 1u : 0u);
-    presets.titles = presets.cells = cells;
+    presets.columns = letter == 'z' ? 0 : presets.columns;
+    presets.rows = letter == 'e' ? 0 : presets.rows;
+    presets.titles = letter == 't' ? NULL : cells;
+    presets.cells = letter == 'c' || letter == 'e' ? NULL : cells;
     return &presets;
 }
 #elif defined(ZOO_PRESETS_WIDE) || defined(ZOO_PRESETS_NULL)
