@@ -159,6 +159,7 @@ static void candidates_are_tried_in_order(void **state)
         { "The final answer is 5. Then \\boxed{6}", "6" },
         { "\\boxed{6}. The final answer is 5.", "5" },
         { "The final answer to that is 5. Answer: 6", "5" },
+        { "The final answer to this 6 th sum is 5.", "5" },
         { "Answer: 5 but the answer 6", "5" },
         { "answer 5, not 6", "5" },
         { "5 then 6", "6" },
