@@ -261,6 +261,21 @@ static void answers_are_read_from_prose_and_formulas(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* A truth with a formula is that formula; one without is read as a whole. */
+static void a_truth_is_its_formula(void **state)
+{
+    static const char *const marked[] = { "x $5$", "x $$5$$", "x \\(5\\)",
+                                          "x \\[5\\]", "x \\boxed{5}" };
+    (void)state;
+    for (size_t i = 0; i < sizeof(marked) / sizeof(marked[0]); i++) {
+        rule_find_truth(&work, rule_text_of(marked[i]));
+        if (!rule_equal(rule_buffer_text(&work.a), rule_text_of("5"), 0))
+            fail_msg("'%s': '%.*s'", marked[i], (int)work.a.size, work.a.data);
+    }
+    rule_find_truth(&work, rule_text_of(" 5 x "));
+    assert_true(rule_equal(rule_buffer_text(&work.a), rule_text_of("5 x"), 0));
+}
+
 /* Sums in prose are read as Python reads them. */
 static void sums_have_the_form_of_python(void **state)
 {
@@ -292,6 +307,7 @@ int main(void)
         cmocka_unit_test(a_box_in_a_formula_must_hold_something),
         cmocka_unit_test(every_order_of_offsets_gives_the_same_formulas),
         cmocka_unit_test(answers_are_read_from_prose_and_formulas),
+        cmocka_unit_test(a_truth_is_its_formula),
         cmocka_unit_test(sums_have_the_form_of_python),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
