@@ -180,6 +180,7 @@ static void operators_have_their_precedence(void **state)
         { "1 1/2", "1.5" },
         { "-1 1/2", "-1.5" },
         { "3 : 6", "1:2" },
+        { "1:2:3", "1:2:(4-1)" },
         /* Only a whole number begins a mixed one. */
         { "2.5\\frac{1}{2}", "1.25" },
         { "2.5 \\frac{1}{2}", "1.25" },
