@@ -495,6 +495,27 @@ static void metrics_are_means_over_tokens(void **state)
     rig_close(&r);
 }
 
+/* A row of which nothing is trained counts as a row without KL. */
+static void a_row_without_tokens_has_no_kl(void **state)
+{
+    (void)state;
+    rig r;
+    rig_batch b;
+    rig_open(&r, RIG_KEYS("use_kl_in_reward", "true"));
+    rig_batch_init(&b);
+    (void)ppo_row(&b, 1, 2, 1);
+    (void)ppo_row(&b, 1, 2, 1);
+    for (int i = 0; i < 6; i++) {
+        b.old_logp[i] = -1;
+        b.ref_logp[i] = i % 3 == 1 ? -2 : -1.5f;
+    }
+    b.mask[4] = b.mask[5] = 0;
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
+    rig_near(rig_put(&r, "actor/reward_kl_penalty"), (1 + 0.5) / 2 / 2, 1e-6,
+             "KL");
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +532,7 @@ int main(void)
         cmocka_unit_test(only_the_tokens_of_a_batch_are_written),
         cmocka_unit_test(a_loss_needs_all_that_it_reads),
         cmocka_unit_test(metrics_are_means_over_tokens),
+        cmocka_unit_test(a_row_without_tokens_has_no_kl),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -274,6 +274,37 @@ static int64_t find_average(const char *cell)
     return -1;
 }
 
+/* Returns the loss that a cell names; the cell of the clip tells the two losses
+ * of DPPO apart. */
+static int64_t find_loss(const char *cell, const char *clip)
+{
+    static const struct {
+        const char *cell;
+        int64_t mode;
+    } all[] = { { "PPO", GRPO_VANILLA },
+                { "row ratio", GRPO_GSPO },
+                { "-sg(clip) A logp", GRPO_CISPO },
+                { "-A logp", GRPO_GPG },
+                { "soft gate 1 / 1.05", GRPO_SAPO },
+                { "PPO, picked = 0", GRPO_CLIP_COV },
+                { "-A ratio, picked + |x|", GRPO_KL_COV },
+                { "geometric mean", GRPO_GEO_MEAN },
+                { "-A logp + beta/2 x^2", GRPO_DRO } };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(cell, all[i].cell) == 0)
+            return all[i].mode;
+    assert_string_equal(cell, "-sg(min(ratio, c)) A logp");
+    return *clip == 'T' ? GRPO_DPPO_TV : GRPO_DPPO_KL;
+}
+
+/* verl and SkyRL limit the log-ratio of a token to +-20; the ratios of rows,
+ * which gspo and gmpo have, are limited by their clip alone. */
+static int has_bounds(const grpo_preset *preset, const char *project)
+{
+    return (strcmp(project, "verl") == 0 || strcmp(project, "SkyRL") == 0) &&
+           preset->loss_mode != GRPO_GSPO && preset->loss_mode != GRPO_GEO_MEAN;
+}
+
 /* A user chooses a preset by the table that `xray algo list` prints. */
 static void cells_are_the_numbers_in_force(void **state)
 {
@@ -293,6 +324,14 @@ static void cells_are_the_numbers_in_force(void **state)
         near(preset->kl_loss_coef,
              strcmp(kl, "off") == 0 ? -1 : read_number(kl), 0);
         assert_int_equal(preset->kl_clamped, strstr(kl, "k3_clamped") != NULL);
+        assert_int_equal(preset->loss_mode,
+                         find_loss(cells[find_column("policy loss")],
+                                   cells[find_column("clip")]));
+        assert_int_equal(preset->safety_bounds,
+                         has_bounds(preset, cells[find_column("project")]));
+        assert_int_equal(preset->filter_groups,
+                         strcmp(preset->name, "dapo") == 0);
+        near(preset->ppo_kl_coef, strcmp(preset->name, "kl_cov") == 0, 0);
     }
 }
 

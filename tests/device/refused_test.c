@@ -257,6 +257,10 @@ static void products_refuse_bad_segments(void **state)
         "parts of 4, 0 and 0 do not add up to 8");
     BAD(matmul, part[1], 9, XRAY_E_ARG,
         "parts of 0, 9 and 0 do not add up to 8");
+    BAD(matmul, part[0], 7, XRAY_E_ARG,
+        "parts of 7, 0 and 0 do not add up to 8");
+    BAD(matmul, part[2], 9, XRAY_E_ARG,
+        "parts of 0, 0 and 9 do not add up to 8");
     FINE(matmul, part[2], 8);
     xray_matmul cut = matmul;
     cut.segments = 2;

@@ -40,8 +40,11 @@ static void flexible_finds_a_letter_anywhere(void **state)
         { "\xC3\x89"
           "B",
           "B", 'N' },
-        { "b and c", "B", 'N' }, { "none", "B", 'N' },
-        { "Answer: A (B)", "A", 'R' });
+        { "e\xCC\x81"
+          "B",
+          "B", 'N' },
+        { "B\xCC\x81", "B", 'N' }, { "b and c", "B", 'N' },
+        { "none", "B", 'N' }, { "Answer: A (B)", "A", 'R' });
 }
 
 static void reads_truths_and_option_ranges(void **state)
@@ -69,6 +72,42 @@ static void reads_truths_and_option_ranges(void **state)
     rig_close(&r);
 }
 
+/* Writes a form with the letter in the place of its %c. */
+static void write_letter(const char *form, int letter, char text[32])
+{
+    size_t at = strcspn(form, "%");
+    (void)snprintf(text, 32, "%.*s%c%s", (int)at, form, letter, form + at + 2);
+}
+
+/* However an answer is given, its letter is one of the options, or it is none.
+ */
+static void a_letter_beyond_the_options_is_no_answer(void **state)
+{
+    static const char *const forms[] = { "\\boxed{%c}", "Answer: %c",
+                                         "%c",          "(%c)",
+                                         "It is (%c)",  "I choose %c" };
+    (void)state;
+    for (int count = 2; count <= 10; count += 2) {
+        char number[8];
+        char truth[8];
+        rig r;
+        (void)snprintf(number, sizeof(number), "%d", count);
+        (void)snprintf(truth, sizeof(truth), "%d", count - 1);
+        rig_open(&r, RIG_KEYS("grader", "choice", "method", "flexible",
+                              "option_count", number));
+        for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+            char text[32];
+            write_letter(forms[i], 'A' + count - 1, text);
+            assert_int_equal(rig_judge(&r, text, strlen(text), truth), 'R');
+            assert_int_equal(rig_judge(&r, text, strlen(text), "A"), 'W');
+            write_letter(forms[i], 'A' + count, text);
+            if (rig_judge(&r, text, strlen(text), truth) != 'N')
+                fail_msg("%s of %d options", text, count);
+        }
+        rig_close(&r);
+    }
+}
+
 static void refuses_keys_of_other_graders(void **state)
 {
     (void)state;
@@ -84,6 +123,7 @@ int main(void)
         cmocka_unit_test(finds_an_announced_letter),
         cmocka_unit_test(flexible_finds_a_letter_anywhere),
         cmocka_unit_test(reads_truths_and_option_ranges),
+        cmocka_unit_test(a_letter_beyond_the_options_is_no_answer),
         cmocka_unit_test(refuses_keys_of_other_graders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,7 +145,10 @@ static void c_functions_get_their_arguments(void **state)
                         "finish:i, id:U, extra_info.level:I, response:s->i"));
     assert_true(score_one(&r, &sample) == 2 + 40 + 5000 + 30000);
     r.ops->destroy(r.self);
-
+    rig_open(&r, C_KEYS("symbol", "weigh", "signature",
+                        "finish:i, id:U, finish:I, extra_info.w:s->i"));
+    assert_true(score_one(&r, &sample) == 92042); /* of "[0.5,1.5]" */
+    r.ops->destroy(r.self);
     sample.ids = (const int32_t[]){ 7, -2, 30 };
     sample.id_count = 3;
     rig_open(&r, C_KEYS("symbol", "add_lists", "signature",

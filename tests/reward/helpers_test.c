@@ -6,6 +6,7 @@
 #include "plugins/reward-rule/grade.h"
 #include "plugins/reward-rule/intern.h"
 #include "plugins/reward-rule/language.h"
+#include "plugins/reward-rule/math_parse.h"
 #include "plugins/reward-rule/number.h"
 #include "plugins/reward-rule/unicode.h"
 #include "tests/reward/rig.h"
@@ -306,6 +307,8 @@ static void first_and_last_numbers_are_found(void **state)
         { "1e5 2E-3", 1e5, 2e-3 },
         { "1e", 1, 1 },
         { "1e+", 1, 1 },
+        { "5.e3", 5, 3 },
+        { "7.", 7, 7 },
         { "2e+3x", 2000, 2000 },
         { "\xE2\x88\x92"
           "6",
@@ -418,6 +421,45 @@ static void options_keep_their_types_and_defaults(void **state)
     }
 }
 
+/* ---- groups of LaTeX ----------------------------------------------------- */
+
+/* A group ends at the brace that closes it; a brace after a backslash neither
+ * opens nor closes one, and an escaped backslash escapes nothing. */
+static void a_group_ends_at_its_brace(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *inside; /* NULL: there is no group */
+        const char *rest;
+    } rows[] = {
+        { "{a}b", "a", "b" },
+        { " {a}", "a", "" },
+        { "{}", "", "" },
+        { "{a{b}c}{d}", "a{b}c", "{d}" },
+        { "{a\\}b}c", "a\\}b", "c" },
+        { "{\\{}c", "\\{", "c" },
+        { "{\\\\}c}", "\\\\", "c}" },
+        { "{a", NULL, "{a" },
+        { "{a\\}", NULL, "{a\\}" },
+        { "{a{b}", NULL, "{a{b}" },
+        { "a{b}", NULL, "a{b}" },
+        { "", NULL, "" },
+        { "{a\\", NULL, "{a\\" },
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const char *text = rows[i].text;
+        rule_parser p = { .at = text, .end = text + strlen(text) };
+        rule_text inside = rule_take_group(&p);
+        assert_string_equal(p.at, rows[i].rest);
+        assert_int_equal(inside.data != NULL, rows[i].inside != NULL);
+        if (rows[i].inside) {
+            assert_int_equal(inside.size, strlen(rows[i].inside));
+            assert_memory_equal(inside.data, rows[i].inside, inside.size);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +471,7 @@ int main(void)
         cmocka_unit_test(equal_texts_get_equal_numbers),
         cmocka_unit_test(first_and_last_numbers_are_found),
         cmocka_unit_test(options_keep_their_types_and_defaults),
+        cmocka_unit_test(a_group_ends_at_its_brace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,6 +148,11 @@ static void marks_count_at_their_bounds(void **state)
         { HIGHLIGHTS, "{\"num_highlights\":1}", "**x**", 1 },
         { HIGHLIGHTS, "{\"num_highlights\":2}", "**x**", 0 },
         { HIGHLIGHTS, "{\"num_highlights\":2}", "*x*y*z*", 1 },
+        /* The search goes on at the next asterisk of a failed one. */
+        { HIGHLIGHTS, "{\"num_highlights\":2}", "***x**", 1 },
+        { HIGHLIGHTS, "{\"num_highlights\":3}", "***x**", 0 },
+        { HIGHLIGHTS, "{\"num_highlights\":1}", "*x\ny* z*", 1 },
+        { HIGHLIGHTS, "{\"num_highlights\":2}", "*x\ny* z*", 0 },
         { HIGHLIGHTS, "{\"num_highlights\":0}", "x", 1 });
 #define HOLES "detectable_content:number_placeholders"
     RUN({ HOLES, "{\"num_placeholders\":2}", "[a][b]", 1 },
@@ -303,6 +308,11 @@ static void sentences_end_at_stops_but_not_abbreviations(void **state)
         { "It is 3. then", 1 },
         { "It is 3. Then", 2 },
         { "It is x2. then", 1 },
+        { "It is 3.! then", 2 },
+        { "It is 3.? Then", 2 },
+        { "I saw Dr.! Smith", 2 },
+        { "I saw Dr.? smith", 2 },
+        { "so did J.! Doe", 2 },
         { "It is him. then", 2 },
         { "\xE5\xA5\xBD\xE3\x80\x82\xE5\xA5\xBD", 2 },
         { "\xE5\xA5\xBD\xEF\xBC\x81\xE5\xA5\xBD\xEF\xBC\x9F\xE5\xA5\xBD", 3 },

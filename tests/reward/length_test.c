@@ -301,6 +301,9 @@ static void refuses_keys_that_have_no_effect(void **state)
                         "overlong_buffer_len", "6"),
                "overlong_buffer_len: 6 is more than max_response_length = 5");
     rig_refuse(RIG_KEYS("grader", "length"), "max_response_length");
+    rig_refuse(RIG_KEYS("grader", "length", "shape", "l1_exact",
+                        "target_length", "5", "base", "gsm8k"),
+               "base: only shape = l1_max uses it");
     rig_refuse(RIG_KEYS("grader", "length", "shape", "l1_exact"),
                "target_length: grader = length needs it");
     rig_refuse(RIG_KEYS("grader", "length", "shape", "l1_exact",

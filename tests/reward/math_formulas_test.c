@@ -206,12 +206,16 @@ static void answers_are_read_from_prose_and_formulas(void **state)
         { "answer: 4, or 5", 7, "5" },
         { "\\boxed{3} then $4$", 7, "4" },
         { "$50$\\% is it", 3, "50\\%" },
+        { "$1$\\%, $2$", 3, "1\\%, 2" },
+        { "$1$, $2$\\%", 3, "1, 2\\%" },
+        { "$1$\\%, $x+$, $3$", 1, "1\\%" },
         { "$1$, $2$ and $3$", 3, "1, 2, 3" },
         { "$a=b=c+$", 3, "a=b=c+" },
         { "it is 12,345,678 now", 3, "12345678" },
         { "it is 1 234 now", 3, "1234" },
         { "it is -1,234.50.", 3, "-1234.50" },
         { "it is .5 now", 3, ".5" },
+        { "it is -.5 now", 3, NULL },
         { "it is **-5** now", 3, "-5" },
         { "it is 7 pct now", 3, "7\\%" },
         { "it is \xC2\xA5"
@@ -257,6 +261,42 @@ static void answers_are_read_from_prose_and_formulas(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* A truth with a formula is that formula; one without is read as a whole. */
+static void a_truth_is_its_formula(void **state)
+{
+    static const char *const marked[] = { "x $5$", "x $$5$$", "x \\(5\\)",
+                                          "x \\[5\\]", "x \\boxed{5}" };
+    (void)state;
+    for (size_t i = 0; i < sizeof(marked) / sizeof(marked[0]); i++) {
+        rule_find_truth(&work, rule_text_of(marked[i]));
+        if (!rule_equal(rule_buffer_text(&work.a), rule_text_of("5"), 0))
+            fail_msg("'%s': '%.*s'", marked[i], (int)work.a.size, work.a.data);
+    }
+    rule_find_truth(&work, rule_text_of(" 5 x "));
+    assert_true(rule_equal(rule_buffer_text(&work.a), rule_text_of("5 x"), 0));
+}
+
+/* Sums in prose are read as Python reads them. */
+static void sums_have_the_form_of_python(void **state)
+{
+    static const char *const good[] = {
+        "1",    "1.5",     ".5",   "1.",     "1+2",         "-1",
+        "--1",  "1 + 2",   "2**3", "2^3",    "1/2*3-4",     "(1)",
+        "+(1)", "((1+2))", "1/-2", "2*(-3)", "(1+2)*(3+4)", "1.5*2.5",
+    };
+    static const char *const bad[] = {
+        "",   ".",   "1..2", "1.2.3", "1+",  "(1",    "1)",   "()",
+        "*1", "1 2", "1++",  "1***2", "x+1", "1,000", "1(2)", "(1+.)",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+        if (!rule_is_python_sum(rule_text_of(good[i])))
+            fail_msg("'%s' is a sum", good[i]);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        if (rule_is_python_sum(rule_text_of(bad[i])))
+            fail_msg("'%s' is no sum", bad[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +307,8 @@ int main(void)
         cmocka_unit_test(a_box_in_a_formula_must_hold_something),
         cmocka_unit_test(every_order_of_offsets_gives_the_same_formulas),
         cmocka_unit_test(answers_are_read_from_prose_and_formulas),
+        cmocka_unit_test(a_truth_is_its_formula),
+        cmocka_unit_test(sums_have_the_form_of_python),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -410,6 +410,44 @@ static void many_steps_of_matrices_have_their_values(void **state)
     UNEQUAL(unequal);
 }
 
+/* Writes a column of `rows` entries times a row of `columns` ones. */
+static void write_product(const char *entry, int rows, int columns,
+                          char text[1024])
+{
+    size_t size = (size_t)snprintf(text, 1024, "\\begin{pmatrix} %s", entry);
+    for (int i = 1; i < rows; i++)
+        size += (size_t)snprintf(text + size, 1024 - size, " \\\\ %s", entry);
+    size += (size_t)snprintf(text + size, 1024 - size,
+                             " \\end{pmatrix}\\begin{pmatrix} 1");
+    for (int i = 1; i < columns; i++)
+        size += (size_t)snprintf(text + size, 1024 - size, " & 1");
+    size += (size_t)snprintf(text + size, 1024 - size, " \\end{pmatrix}");
+    assert_true(size < 1024);
+}
+
+/* A matrix has room for 64 entries, and so has a product; a larger one is not
+ * computed, and equals nothing but its own text. */
+static void products_of_matrices_have_up_to_64_entries(void **state)
+{
+    static const int sizes[][2] = { { 8, 8 },  { 4, 16 }, { 64, 1 },
+                                    { 9, 8 },  { 8, 9 },  { 5, 13 },
+                                    { 13, 5 }, { 9, 9 },  { 30, 30 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char a[1024];
+        char b[1024];
+        char other[1024];
+        int rows = sizes[i][0];
+        int columns = sizes[i][1];
+        write_product("1", rows, columns, a);
+        write_product("3-2", rows, columns, b);
+        write_product("3-1", rows, columns, other);
+        assert_int_equal(are_equal(a, b), rows * columns <= 64);
+        assert_false(are_equal(a, other));
+        assert_true(are_equal(a, a));
+    }
+}
+
 /* After an answer that no buffer holds, the next one is compared as ever. */
 static void a_long_answer_leaves_nothing_for_the_next(void **state)
 {
@@ -458,6 +496,7 @@ int main(void)
         cmocka_unit_test(operators_of_sets_are_done_in_turn),
         cmocka_unit_test(a_truth_with_an_expression_is_no_value),
         cmocka_unit_test(many_steps_of_matrices_have_their_values),
+        cmocka_unit_test(products_of_matrices_have_up_to_64_entries),
         cmocka_unit_test(a_long_answer_leaves_nothing_for_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,6 +100,24 @@ static void math_normalises_as_its_authors_do(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* PRM800K takes the words out of a command that holds the whole line. */
+static void a_line_of_words_loses_its_command(void **state)
+{
+    static const form lines[] = {
+        { "\\text{ab}", "ab" },           { " \\text{ a }\n", "a" },
+        { "\\text{}", "\\text{}" },       { "\\text{a}+1", "\\text{a}+1" },
+        { "\\text{a\nb}", "\\text{ab}" }, { "y\\text{ab}", "y\\text{ab}" },
+    };
+    int bad = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        rule_buffer_set(&made, rule_text_of(lines[i].text));
+        rule_strip_prm800k(&made, &scratch);
+        bad += check_text(lines[i].text, lines[i].want);
+    }
+    assert_int_equal(bad, 0);
+}
+
 static const form minerva[] = {
     { "x=5", "5" },
     { "x=y=5", "5" },
@@ -550,6 +568,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(math_normalises_as_its_authors_do),
+        cmocka_unit_test(a_line_of_words_loses_its_command),
         cmocka_unit_test(minerva_normalises_and_drops_units),
         cmocka_unit_test(latex_is_written_as_plain_text),
         cmocka_unit_test(unicode_signs_become_commands),

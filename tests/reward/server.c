@@ -281,16 +281,36 @@ static const struct {
     { "/big", answer_big },           { "/endless", answer_endless },
 };
 
+/* Keeps the beginning of a request for the test, and returns the path that is
+ * asked for; one that comes through a proxy names the host before it. */
+static const char *keep_request(talk *t)
+{
+    static const char post[] = "POST ";
+    static const char scheme[] = "http://";
+    const char *path = t->in.data;
+    (void)pthread_mutex_lock(&t->s->lock);
+    (void)snprintf(t->s->last, sizeof(t->s->last), "%s", t->in.data);
+    (void)pthread_mutex_unlock(&t->s->lock);
+    if (strncmp(path, post, sizeof(post) - 1) != 0)
+        return "";
+    path += sizeof(post) - 1;
+    if (strncmp(path, scheme, sizeof(scheme) - 1) != 0)
+        return path;
+    path += sizeof(scheme) - 1;
+    return path + strcspn(path, "/\r");
+}
+
 static void *serve_talk(void *data)
 {
     talk *t = data;
     if (!read_request(t)) {
+        const char *path = keep_request(t);
         (void)xr_json_parse(t->body, strlen(t->body), "", NULL, &t->json);
         for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
             char line[64];
-            (void)snprintf(line, sizeof(line), "POST %s HTTP/1.1\r\n",
+            (void)snprintf(line, sizeof(line), "%s HTTP/1.1\r\n",
                            paths[i].path);
-            if (strncmp(t->in.data, line, strlen(line)) == 0)
+            if (strncmp(path, line, strlen(line)) == 0)
                 paths[i].answer(t);
         }
     }

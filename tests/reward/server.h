@@ -21,6 +21,7 @@ typedef struct server {
     unsigned count;                 /* requests that arrived */
     int64_t times[SERVER_REQUESTS]; /* and when, in nanoseconds */
     uint64_t sent;                  /* bytes of the endless answer */
+    char last[4096];                /* the beginning of the last request */
 } server;
 
 /* Starts the server on a port of its own. Its paths:

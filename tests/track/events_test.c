@@ -110,6 +110,44 @@ static void messages_of_any_length_are_read_back(void **state)
     }
 }
 
+/* Other programs write fixed numbers of both sizes, too. */
+static void fields_of_every_type_are_read_in_turn(void **state)
+{
+    (void)state;
+    static const char bytes[] = "\x09"
+                                "abcdefgh"
+                                "\x15"
+                                "ijkl"
+                                "\x1a\x02"
+                                "mn"
+                                "\x20\x96\x01"
+                                "\x2d"
+                                "opqr";
+    static const struct {
+        uint32_t wire;
+        const char *content; /* NULL: the number 150 */
+    } fields[] = { { TB_FIXED64, "abcdefgh" },
+                   { TB_FIXED32, "ijkl" },
+                   { TB_BYTES, "mn" },
+                   { TB_VARINT, NULL },
+                   { TB_FIXED32, "opqr" } };
+    const unsigned char *data = (const unsigned char *)bytes;
+    size_t at = 0;
+    tb_field field;
+    for (uint32_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        assert_int_equal(tb_next(data, sizeof(bytes) - 1, &at, &field), 1);
+        assert_int_equal(field.number, i + 1);
+        assert_int_equal(field.wire, fields[i].wire);
+        if (!fields[i].content) {
+            assert_int_equal(field.value, 150);
+            continue;
+        }
+        assert_int_equal(field.size, strlen(fields[i].content));
+        assert_memory_equal(field.data, fields[i].content, field.size);
+    }
+    assert_int_equal(tb_next(data, sizeof(bytes) - 1, &at, &field), 0);
+}
+
 static void wrong_fields_are_refused(void **state)
 {
     (void)state;
@@ -443,6 +481,7 @@ int main(void)
         cmocka_unit_test(checksums_are_crc32c),
         cmocka_unit_test(fields_have_the_bytes_of_protobuf),
         cmocka_unit_test(messages_of_any_length_are_read_back),
+        cmocka_unit_test(fields_of_every_type_are_read_in_turn),
         cmocka_unit_test(wrong_fields_are_refused),
         cmocka_unit_test(a_step_is_one_event_with_all_its_values),
         cmocka_unit_test(settings_are_numbers_truths_and_texts),
