@@ -15,7 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define XR_TCP_PIECE (UINT64_C(256) << 10) /* the most bytes of a payload */
+/* The most bytes of a payload. Powers of two are slower (docs/performance.md).
+ */
+#define XR_TCP_PIECE (UINT64_C(96) << 10)
 #define XR_TCP_OPENING (UINT64_C(1) << 31) /* the most bytes of an opening */
 #define XR_TCP_PARTS 64u                   /* the most regions of a message */
 

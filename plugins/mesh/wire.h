@@ -19,7 +19,9 @@
 
 #define MESH_FRAME_MAGIC 0x46637458u /* in the byte order of the sender */
 #define MESH_NOTE_MAGIC 0x4e637458u
-#define MESH_PIECE 0x40000u /* most bytes of one frame's payload */
+/* Most bytes of one frame's payload. Powers of two are slower
+ * (docs/performance.md). */
+#define MESH_PIECE 0x18000u
 
 /* Kinds of frames. */
 #define MESH_CALL 1u  /* begins a call of a group */

@@ -350,8 +350,8 @@ static void extra_tensors_are_reported(void **state)
     tensor all[TENSORS + 1] = { { "a", 1, 4 } };
     memcpy(all + 1, model, TENSORS * sizeof(*model));
     write_file(all, TENSORS + 1);
-    expect_weights(
-        POLICY, "a does not belong to the model that config.json describes");
+    expect_weights(POLICY,
+                   "a does not belong to the model that config.json describes");
     /* A tied head may be stored a second time. */
     write_model(NULL, NULL);
     expect_weights(XR_WEIGHTS_POLICY, 1, "");
