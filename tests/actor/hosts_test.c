@@ -68,6 +68,27 @@ static void regions_carry_parts(void **state)
     expect_text(peers[0], "A");
 }
 
+static void parts_may_be_of_any_length(void **state)
+{
+    static const uint64_t lengths[] = { 1, 2, 3, 4, 7, 8, 9, 31, 32, 33, 128 };
+    (void)state;
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        xray_region *region = NULL;
+        char text[32];
+        assert_int_equal(ops->region_create(self, PAGE, &region), XRAY_OK);
+        (void)snprintf(text, sizeof(text), "r%llu",
+                       (unsigned long long)region->id);
+        (void)fill_bytes(region, 7);
+        region->first = 3;
+        region->count = lengths[i];
+        send_text(peers[0], text, region);
+        (void)snprintf(text, sizeof(text), "sum %llu",
+                       (unsigned long long)(7 * lengths[i]));
+        expect_text(peers[0], text);
+        ops->region_destroy(self, region);
+    }
+}
+
 static void actors_create_regions(void **state)
 {
     (void)state;
@@ -304,6 +325,7 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest copied[] = {
         CASE(regions_carry_parts),
+        CASE(parts_may_be_of_any_length),
         CASE(other_hosts_are_refused),
         cmocka_unit_test_setup_teardown(stopped_actor_delays_a_send,
                                         count_files, end_actors),

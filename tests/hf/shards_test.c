@@ -243,6 +243,25 @@ static void a_shard_that_cannot_be_renamed_keeps_the_older_model(void **state)
     }
 }
 
+/* An older index that cannot be removed is named, with the reason. */
+static void what_cannot_be_removed_is_named(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    char want[300];
+    xm_st_parts *parts = make_parts(BYTES);
+    make_obstacle(INDEX);
+    assert_int_equal(xm_st_parts_begin(parts, &err), XRAY_OK);
+    write_parts(parts);
+    assert_int_equal(xm_st_parts_commit(parts, &err), XRAY_E_IO);
+    (void)snprintf(want, sizeof want, "%s: cannot remove: Is a directory",
+                   scratch_path(INDEX));
+    assert_string_equal(err.text, want);
+    xm_st_parts_drop(parts);
+    xm_st_parts_close(parts);
+    assert_int_equal(rmdir(scratch_path(INDEX)), 0);
+}
+
 /* The names of shards have five digits; readers find no more files. */
 static void more_shards_than_names_are_refused(void **state)
 {
@@ -293,6 +312,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_shard_that_cannot_be_renamed_keeps_the_older_model, scratch_make,
             scratch_drop),
+        cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_named,
+                                        scratch_make, scratch_drop),
         cmocka_unit_test_setup_teardown(more_shards_than_names_are_refused,
                                         scratch_make, scratch_drop),
     };
