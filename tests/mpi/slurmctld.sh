@@ -111,13 +111,21 @@ await_steps
 scontrol requeue "$job"
 queued_again "a wish"
 
-# The node of ranks 2 and 3. srun waits for it, until Slurm takes it for lost.
+# The node of ranks 2 and 3. srun waits for it, mostly until Slurm takes it for lost, and
+# sometimes gives up before that: then the job is submitted again.
 await_steps
 ip link set to-b down
-await PENDING
+until state=$(state_of "$job") && [[ $state = PENDING || $state = FAILED ]]; do sleep 0.1; done
 said "actor workhorse [23] on b \(rank [23]\): .*: hangs: no sign of life for 3\.[0-9] s"
 ip link set to-b up
-queued_again "the loss of a node"
+if [ "$state" = PENDING ]; then
+    queued_again "the loss of a node"
+else
+    said "srun: error: Timed out waiting for job step to complete"
+    all_ended "the loss of a node"
+    limit=(--time=60)
+    submit out
+fi
 
 await_steps
 for at in $(of_job); do
