@@ -88,8 +88,8 @@ static void a_letter_beyond_the_options_is_no_answer(void **state)
                                          "It is (%c)",  "I choose %c" };
     (void)state;
     for (int count = 2; count <= 10; count += 2) {
-        char number[8];
-        char truth[8];
+        char number[12];
+        char truth[12];
         rig r;
         (void)snprintf(number, sizeof(number), "%d", count);
         (void)snprintf(truth, sizeof(truth), "%d", count - 1);

@@ -335,9 +335,10 @@ static int ask_option(int fd, int level, int name)
  * every other, once several probes are not answered, and delays no line. */
 static void probed_lines(ranks_env *e)
 {
-    const mesh_comm *comm = e->comm_self;
+    mesh_comm *comm = e->comm_self;
     const int given_up = (int)(comm->silence / 1000000u) + 2000;
     CHECK(e, comm->silence > 0);
+    (void)pthread_mutex_lock(&comm->lock); /* a rank may already leave */
     for (uint32_t r = 0; r < e->size; r++) {
         const tcp_line *line = comm->peers[r].line;
         if (r == e->rank)
@@ -351,6 +352,7 @@ static void probed_lines(ranks_env *e)
         CHECK(e, ask_option(line->calls, IPPROTO_TCP, TCP_NODELAY) == 1);
         CHECK(e, ask_option(line->calls, SOL_SOCKET, SO_KEEPALIVE) == 0);
     }
+    (void)pthread_mutex_unlock(&comm->lock);
     ranks_meet(e);
 }
 
