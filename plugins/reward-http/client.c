@@ -402,10 +402,8 @@ static xray_status open_slot(http_client *client, http_slot *slot, xr_err *err)
     (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
     (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "xray");
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
-                           milliseconds ? milliseconds : 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
-                           milliseconds ? milliseconds : 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, milliseconds);
+    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, milliseconds);
     (void)curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE,
                            (curl_off_t)ANSWER_CAP);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);

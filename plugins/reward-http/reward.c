@@ -22,8 +22,9 @@ typedef struct reward {
 
 static int is_local(const char *host)
 {
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           strcmp(host, "[::1]") == 0;
+    int numeric = host[strspn(host, "0123456789.")] == '\0';
+    return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+           (numeric && strncmp(host, "127.", 4) == 0);
 }
 
 static xray_status check_parts(const xray_host *host, CURLU *url,
@@ -39,14 +40,14 @@ static xray_status check_parts(const xray_host *host, CURLU *url,
     (void)curl_url_get(url, CURLUPART_USER, &user, 0);
     int secure = scheme && strcmp(scheme, "https") == 0;
     int keyed = *config->key_env || *config->key_file;
-    if (!scheme || (!secure && strcmp(scheme, "http") != 0))
-        status =
-            xr_fail_key(err, XRAY_E_CONFIG, NULL, "url",
-                        " = %s: expected http:// or https://", config->url);
-    else if (user)
+    if (user) /* first, as no message may show the password */
         status = xr_fail_key(err, XRAY_E_CONFIG, NULL, "url",
                              " has a user or a password, which the files of a "
                              "run would show; expected key_env or key_file");
+    else if (!scheme || (!secure && strcmp(scheme, "http") != 0))
+        status =
+            xr_fail_key(err, XRAY_E_CONFIG, NULL, "url",
+                        " = %s: expected http:// or https://", config->url);
     else if (keyed && !secure && !(name && is_local(name))) {
         (void)snprintf(line, sizeof(line),
                        "the key is sent to %s without encryption; expected an "

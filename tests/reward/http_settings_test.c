@@ -142,10 +142,28 @@ static void patterns_are_of_characters(void **state)
                    " at 5");
 }
 
+/* A body of any size is sent at once, without asking whether it may. */
+static void requests_have_the_headers_of_json(void **state)
+{
+    (void)state;
+    static char large[(2 << 20) + 1];
+    rig r;
+    rig_open(&r, "/rows", NULL);
+    memset(large, 'a', sizeof(large) - 1);
+    assert_true(score_text(&r, large) == 2 << 20);
+    check_request(&r, "POST /rows HTTP/1.1\r\n", 1);
+    check_request(&r, "Content-Type: application/json\r\n", 1);
+    check_request(&r, "User-Agent: xray\r\n", 1);
+    check_request(&r, "Expect:", 0);
+    check_request(&r, "Authorization:", 0);
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(judges_get_the_settings_of_the_run),
+        cmocka_unit_test(requests_have_the_headers_of_json),
         cmocka_unit_test(requests_go_through_the_proxy),
         cmocka_unit_test(certificates_come_from_the_file),
         cmocka_unit_test(a_key_has_less_than_8192_bytes),

@@ -240,6 +240,36 @@ static void answer_status(talk *t)
     answer(t, "500 Internal Server Error", "", "out\nof order");
 }
 
+static void answer_code(talk *t)
+{
+    char status[16];
+    const char *text = first_text(t);
+    (void)snprintf(status, sizeof(status), "%.3s Said", text);
+    answer(t, status, "", strlen(text) > 4 ? text + 4 : "");
+}
+
+static void answer_after(talk *t)
+{
+    char header[64];
+    (void)snprintf(header, sizeof(header), "Retry-After: %.16s\r\n",
+                   first_text(t));
+    answer(t, "429 Too Many Requests", header, "wait");
+}
+
+static void answer_crowd(talk *t)
+{
+    const struct timespec a_while = { .tv_nsec = 10000000 };
+    (void)pthread_mutex_lock(&t->s->lock);
+    if (++t->s->crowd > t->s->largest_crowd)
+        t->s->largest_crowd = t->s->crowd;
+    (void)pthread_mutex_unlock(&t->s->lock);
+    (void)nanosleep(&a_while, NULL);
+    (void)pthread_mutex_lock(&t->s->lock);
+    t->s->crowd--;
+    (void)pthread_mutex_unlock(&t->s->lock);
+    answer_rows(t);
+}
+
 static void answer_missing(talk *t)
 {
     answer(t, "404 Not Found", "", "");
@@ -279,6 +309,8 @@ static const struct {
     { "/redirect", answer_redirect }, { "/slow", await_end },
     { "/hangup", answer_nothing },    { "/cut", answer_cut },
     { "/big", answer_big },           { "/endless", answer_endless },
+    { "/code", answer_code },         { "/after", answer_after },
+    { "/crowd", answer_crowd },
 };
 
 /* Keeps the beginning of a request for the test, and returns the path that is

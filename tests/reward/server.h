@@ -21,7 +21,9 @@ typedef struct server {
     unsigned count;                 /* requests that arrived */
     int64_t times[SERVER_REQUESTS]; /* and when, in nanoseconds */
     uint64_t sent;                  /* bytes of the endless answer */
-    char last[4096];                /* the beginning of the last request */
+    unsigned crowd;                 /* requests of /crowd that have no answer */
+    unsigned largest_crowd;
+    char last[4096]; /* the beginning of the last request */
 } server;
 
 /* Starts the server on a port of its own. Its paths:
@@ -37,6 +39,9 @@ typedef struct server {
  *   /limit     429 with Retry-After: 1 first, then as /rows
  *   /later     429 with Retry-After: 100000
  *   /status    500
+ *   /code      the response is a status and the body after it: "201 []"
+ *   /after     429 with Retry-After: the response
+ *   /crowd     as /rows after a while
  *   /missing   404
  *   /redirect  302 to /rows
  *   /slow      nothing, until the client leaves
