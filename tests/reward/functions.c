@@ -65,3 +65,33 @@ double broken(const char *response)
 {
     return (double)strlen(response);
 }
+
+const char keep_d_sig[] = "x:d -> d";
+
+/* keep_T returns its number, and last_T the last one of its list, or 77. */
+#define KEEP(letter, type)                            \
+    type keep_##letter(type x)                        \
+    {                                                 \
+        return x;                                     \
+    }                                                 \
+    type last_##letter(const type *x, uint64_t count) \
+    {                                                 \
+        return count ? x[count - 1] : 77;             \
+    }
+
+KEEP(d, double)
+KEEP(i, int32_t)
+KEEP(I, int64_t)
+KEEP(u, uint32_t)
+KEEP(U, uint64_t)
+
+double measure(const char *text)
+{
+    return (double)strlen(text);
+}
+
+double print(const char *text)
+{
+    (void)fputs(text, stdout);
+    return 1;
+}
