@@ -4,6 +4,7 @@
  * Math-Verify's order of preference.
  */
 #include "plugins/reward-rule/math_find.h"
+#include "tests/reward/fence.h"
 #include "tests/testing.h"
 
 static rule_math work;
@@ -207,7 +208,7 @@ static void candidates_are_tried_in_order(void **state)
     int bad = 0;
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        int found = rule_find_answer(&work, rule_text_of(rows[i].text),
+        int found = rule_find_answer(&work, fence_string(rows[i].text),
                                      RULE_KIND_LATEX | RULE_KIND_NUMBER);
         rule_text got = rule_buffer_text(&work.a);
         if (found != (rows[i].want != NULL) ||
@@ -246,7 +247,7 @@ static void boxes_are_joined_over_gaps(void **state)
         memset(fill, 'x', sizeof(fill));
         (void)snprintf(text, sizeof(text), "\\boxed{1}%s%.*s\\boxed{2}",
                        rows[i].gap, (int)more, fill);
-        int found = rule_find_answer(&work, rule_text_of(text),
+        int found = rule_find_answer(&work, fence_string(text),
                                      RULE_KIND_LATEX | RULE_KIND_NUMBER);
         rule_text got = rule_buffer_text(&work.a);
         if (!found || !rule_equal(got, rule_text_of(rows[i].want), 0))
@@ -271,11 +272,12 @@ static void numbers_and_sums_keep_nothing(void **state)
         rule_scan scan;
         rule_prose out;
         memset(&out, 0x55, sizeof(out));
-        rule_scan_open(&scan, rule_text_of(rows[i].text));
+        rule_text text = fence_string(rows[i].text);
+        rule_scan_open(&scan, text);
         int found = rows[i].sum ? rule_sum_at(&scan, 0, RULE_TAIL_ANY, &out)
                                 : rule_number_at(&scan, 0, RULE_TAIL_ANY, &out);
         assert_int_equal(found, 1);
-        assert_ptr_equal(out.value.data, rows[i].text);
+        assert_ptr_equal(out.value.data, text.data);
         assert_int_equal(out.sum, rows[i].sum);
         assert_int_equal(out.decimal, rows[i].decimal);
         assert_int_equal(out.percent, rows[i].percent);

@@ -2,13 +2,7 @@
  *
  * Our own equality of math answers: which answers are equal and which are not.
  */
-#include "plugins/reward-rule/math.h"
-#include "tests/testing.h"
-
-typedef struct pair {
-    const char *a;
-    const char *b;
-} pair;
+#include "tests/reward/math_pairs.h"
 
 static const pair equal[] = {
     /* numbers */
@@ -235,27 +229,10 @@ static const pair unequal[] = {
     { "(-\\infty, 1)", "(-\\infty, 2)" },
 };
 
-static rule_math work;
-
-static int are_equal(const char *a, const char *b)
-{
-    static const rule_equality how = { .tolerance = 1e-6 };
-    return rule_math_equal(&work, rule_text_of(a), rule_text_of(b), &how);
-}
-
 static void equal_answers_are_equal(void **state)
 {
-    int bad = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]); i++) {
-        int there = are_equal(equal[i].a, equal[i].b);
-        int back = are_equal(equal[i].b, equal[i].a);
-        if (!there || !back)
-            print_error("not equal (%d, %d): %s and %s\n", there, back,
-                        equal[i].a, equal[i].b);
-        bad += !there || !back;
-    }
-    assert_int_equal(bad, 0);
+    EQUAL(equal);
 }
 
 /* The text after the last "=" of a response counts if the truth is not an
@@ -277,17 +254,8 @@ static void an_equation_counts_by_the_form_of_the_truth(void **state)
 
 static void unequal_answers_are_unequal(void **state)
 {
-    int bad = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof(unequal) / sizeof(unequal[0]); i++) {
-        int there = are_equal(unequal[i].a, unequal[i].b);
-        int back = are_equal(unequal[i].b, unequal[i].a);
-        if (there || back)
-            print_error("equal (%d, %d): %s and %s\n", there, back,
-                        unequal[i].a, unequal[i].b);
-        bad += there || back;
-    }
-    assert_int_equal(bad, 0);
+    UNEQUAL(unequal);
 }
 
 /* The tolerance applies to rounded decimals, and f(y) may equal f(x). */

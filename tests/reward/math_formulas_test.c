@@ -4,6 +4,7 @@
  * are joined to a list, and where each ends.
  */
 #include "plugins/reward-rule/math_find.h"
+#include "tests/reward/fence.h"
 #include "tests/testing.h"
 
 typedef struct row {
@@ -23,7 +24,7 @@ static void check_rows(const row *rows, size_t count, int boxed)
         rule_formula list[RULE_CHAIN];
         char got[128] = "";
         size_t size = 0;
-        rule_scan_open(&scan, rule_text_of(rows[i].text));
+        rule_scan_open(&scan, fence_string(rows[i].text));
         unsigned found = rule_formulas_at(&scan, rows[i].at, boxed, list);
         for (unsigned k = 0; k < found; k++) {
             int wrote =
@@ -249,7 +250,7 @@ static void answers_are_read_from_prose_and_formulas(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int found =
-            rule_find_answer(&work, rule_text_of(rows[i].text), rows[i].kinds);
+            rule_find_answer(&work, fence_string(rows[i].text), rows[i].kinds);
         rule_text got = rule_buffer_text(&work.a);
         if (found != (rows[i].want != NULL) ||
             (found && !rule_equal(got, rule_text_of(rows[i].want), 0))) {
@@ -268,11 +269,11 @@ static void a_truth_is_its_formula(void **state)
                                           "x \\[5\\]", "x \\boxed{5}" };
     (void)state;
     for (size_t i = 0; i < sizeof(marked) / sizeof(marked[0]); i++) {
-        rule_find_truth(&work, rule_text_of(marked[i]));
+        rule_find_truth(&work, fence_string(marked[i]));
         if (!rule_equal(rule_buffer_text(&work.a), rule_text_of("5"), 0))
             fail_msg("'%s': '%.*s'", marked[i], (int)work.a.size, work.a.data);
     }
-    rule_find_truth(&work, rule_text_of(" 5 x "));
+    rule_find_truth(&work, fence_string(" 5 x "));
     assert_true(rule_equal(rule_buffer_text(&work.a), rule_text_of("5 x"), 0));
 }
 
