@@ -91,8 +91,6 @@ int rule_relation(const cJSON *args, const char *key, size_t count,
                   int64_t limit)
 {
     rule_text relation = rule_arg_text(args, key);
-    if (!relation.data)
-        return -1;
     if (rule_equal(relation, rule_text_of("less than"), 0))
         return (int64_t)count < limit;
     if (rule_equal(relation, rule_text_of("at least"), 0))

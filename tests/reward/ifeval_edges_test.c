@@ -168,6 +168,9 @@ static void marks_count_at_their_bounds(void **state)
 #define POST "detectable_content:postscript"
     RUN({ POST, "{\"postscript_marker\":\" P.S. \"}", "p.s.", 1 },
         { POST, "{\"postscript_marker\":\"P.S.\"}", "p.  s.", 0 },
+        { POST, "{\"postscript_marker\":\"P.S.\"}", "a.b. x.s.", 0 },
+        { POST, "{\"postscript_marker\":\"P.S.\"}", "p.s", 0 },
+        { POST, "{\"postscript_marker\":\"P.P.S\"}", "a.b.c.", 0 },
         { POST, "{\"postscript_marker\":\"P.P.S\"}", "p.p.s", 1 },
         { POST, "{\"postscript_marker\":\"P.P.S\"}", "p.ps", 0 },
         { POST, "{\"postscript_marker\":\"\"}", "x", 1 },

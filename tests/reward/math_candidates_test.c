@@ -202,6 +202,9 @@ static void candidates_are_tried_in_order(void **state)
         { "\\boxed{a+=b=5}", "5" },
         { "it is 0,123 now", "0.123" },
         { "the answer 3\n= 4", "4" },
+        { "final answer, after 3 steps, is: 7", "7" },
+        { "final answer,\nafter $3$ steps, is $5$", "5" },
+        { "the answer is 3\nand 5 = 7", "3" },
         { "no number", NULL },
         { "", NULL },
     };
@@ -232,12 +235,25 @@ static void boxes_are_joined_over_gaps(void **state)
         size_t size;
         const char *want;
     } rows[] = {
-        { "", 9, "1, 2" },       { "", 10, "2" },       { ",", 20, "1, 2" },
-        { ",", 69, "1, 2" },     { ",", 70, "2" },      { ";", 69, "1, 2" },
-        { " and ", 69, "1, 2" }, { " and ", 70, "2" },  { " or ", 69, "1, 2" },
-        { " or ", 70, "2" },     { " band ", 20, "2" }, { " andy ", 20, "2" },
-        { " 2and ", 20, "2" },   { " and2 ", 20, "2" }, { " _and ", 20, "2" },
-        { " and_ ", 20, "2" },   { " AND ", 20, "2" },
+        { "", 9, "1, 2" },
+        { "", 10, "2" },
+        { ",", 20, "1, 2" },
+        { ",", 69, "1, 2" },
+        { ",", 70, "2" },
+        { ";", 69, "1, 2" },
+        { " and ", 69, "1, 2" },
+        { " and ", 70, "2" },
+        { " or ", 69, "1, 2" },
+        { " or ", 70, "2" },
+        { " band ", 20, "2" },
+        { " andy ", 20, "2" },
+        { " 2and ", 20, "2" },
+        { " and2 ", 20, "2" },
+        { " _and ", 20, "2" },
+        { " and_ ", 20, "2" },
+        { " xxxxxxxxxx or", 14, "1, 2" },
+        { " xxxxxxxxx and", 14, "1, 2" },
+        { " AND ", 20, "2" },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

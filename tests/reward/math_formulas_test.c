@@ -244,6 +244,11 @@ static void answers_are_read_from_prose_and_formulas(void **state)
         { "\\boxed{1} sand \\boxed{2}", 3, "1, 2" },
         { "\\boxed{1} is a thousand \\boxed{2}", 3, "2" },
         { "\\boxed{5", 3, NULL },
+        { "\\comb{3}{4}", RULE_KIND_LATEX, NULL },
+        { "\\frac{3}{4}", RULE_KIND_LATEX, "\\frac{3}{4}" },
+        { "x -\\frac{3}{4}", RULE_KIND_LATEX, "-\\frac{3}{4}" },
+        { "\\frac{3}4", RULE_KIND_LATEX, NULL },
+        { "\\frac{}{4}", RULE_KIND_LATEX, NULL },
         { "\\boxed{}", 3, NULL },
     };
     int bad = 0;

@@ -130,6 +130,9 @@ static void a_line_of_words_loses_its_command(void **state)
 }
 
 static const form minerva[] = {
+    { "\\frac1", "\\frac1" },
+    { "a\\frac", "a\\frac" },
+    { "\\sqrt", "\\sqrt" },
     { "x=5", "5" },
     { "x=y=5", "5" },
     { "an apple", "apple" },

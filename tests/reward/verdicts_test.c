@@ -75,12 +75,48 @@ static void forms_begin_at_the_first_byte(void **state)
     rig_near(score_form(steps, "a 1. b 2."), 0, "inner numbers");
 }
 
+/* A minus after a digit, a letter or a bracket subtracts. */
+static void a_sign_belongs_to_its_number(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "numeric"), { "10-5", "5", 'R' },
+        { "19-5", "5", 'R' }, { "a-5", "5", 'R' }, { "z-5", "5", 'R' },
+        { "A-5", "5", 'R' }, { "Z-5", "5", 'R' }, { "(1)-5", "5", 'R' },
+        { " -5", "-5", 'R' }, { "=-5", "-5", 'R' }, { "-5", "-5", 'R' },
+        { "(-5)", "-5", 'R' }, { "-$5", "-5", 'R' }, { "1-$5", "5", 'R' },
+        { "\xE2\x88\x92"
+          "5",
+          "-5", 'R' },
+        { "1\xE2\x88\x92"
+          "5",
+          "5", 'R' });
+}
+
+/* PRM800K compares tuples element by element, with the same brackets, and drops
+ * units with their plurals and powers. */
+static void tuples_and_units_are_those_of_prm800k(void **state)
+{
+    (void)state;
+    RUN(RIG_KEYS("grader", "math_prm800k"),
+        { "\\boxed{(1,2,3)}", "(1,2)", 'W' },
+        { "\\boxed{(1,2)}", "(1,2,3)", 'W' },
+        { "\\boxed{(1, 2)}", "(1,2)", 'R' }, { "\\boxed{[1,2)}", "(1,2)", 'W' },
+        { "\\boxed{(1,2]}", "(1,2)", 'W' }, { "\\boxed{(2,1)}", "(1,2)", 'W' },
+        { "\\boxed{5 inches^2}", "5", 'R' }, { "\\boxed{5 inches}", "5", 'R' },
+        { "\\boxed{5 cm ^2}", "5", 'R' }, { "\\boxed{50\\%}", "50", 'R' },
+        { "\\boxed{1 or 2}", "1,2", 'R' }, { "\\boxed{2\\frac12}", "2.5", 'R' },
+        { "\\boxed{1,000}", "1000", 'R' }, { "\\boxed{1,00}", "100", 'W' },
+        { "\\boxed{7.0}", "7", 'R' }, { "\\boxed{2/4}", "1/2", 'W' });
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_option_is_an_answer),
         cmocka_unit_test(letters_are_read_right_after_their_mark),
         cmocka_unit_test(forms_begin_at_the_first_byte),
+        cmocka_unit_test(a_sign_belongs_to_its_number),
+        cmocka_unit_test(tuples_and_units_are_those_of_prm800k),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
