@@ -399,7 +399,6 @@ static xray_status open_slot(http_client *client, http_slot *slot, xr_err *err)
     (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, slot);
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, slot->error);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
     (void)curl_easy_setopt(curl, CURLOPT_USERAGENT, "xray");
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, milliseconds);

@@ -134,7 +134,9 @@ static void rewards_come_in_the_order_of_the_samples(void **state)
                   NULL, NULL);
     expect_scores(&d, "{\"rewards\":[1,[2,2],3]}", some, NULL, NULL);
     expect_scores(&d, "{\"rewards\":[1,[],3]}", some, NULL, NULL);
-    expect_scores(&d, "{\"rewards\":[1,null,3]}", some, NULL, NULL);
+    expect_scores(&d, "{\"rewards\":[1,null,3],\"extra_logs\":{\"score\":9}}",
+                  some, NULL, NULL);
+    expect_scores(&d, "{\"rewards\":[1,{\"a\":2},3]}", some, NULL, NULL);
     expect_scores(&d, "{\"rewards\":[1,2]}", all_failed, NULL, NULL);
     expect_scores(&d, "{\"rewards\":[1,2,3,4]}", all_failed, NULL, NULL);
     desk_close(&d);
@@ -153,6 +155,10 @@ static void expect_body(const char *const *keys, const char *expected)
         in.prompt = i ? "p1" : "p0";
         in.prompt_size = 2;
         in.ground_truth = i ? "t1" : "t0";
+        in.ids = (const int32_t[]){ 7, 8 };
+        in.id_count = 2;
+        in.prompt_ids = (const int32_t[]){ 4 };
+        in.prompt_id_count = 1;
         assert_int_equal(
             http_protocol_sample(d.protocol, &in, &err, &samples[i]), XRAY_OK);
         assert_int_equal(samples[i].id, i);
@@ -172,6 +178,15 @@ static void requests_have_lists_of_samples(void **state)
     expect_body(RIG_KEYS("protocol", "openrlhf"),
                 "{\"query\":[\"p0r0\",\"p1r\\\"1\"],\"prompts\":[\"p0\","
                 "\"p1\"],\"labels\":[\"t0\",\"t1\"]}");
+    expect_body(NULL, "{\"samples\":["
+                      "{\"id\":0,\"prompt\":\"p0\",\"response\":\"r0\","
+                      "\"ground_truth\":\"t0\",\"data_source\":\"\","
+                      "\"finish\":0,\"ids\":[7,8],\"prompt_ids\":[4],"
+                      "\"fields\":{}},"
+                      "{\"id\":1,\"prompt\":\"p1\",\"response\":\"r\\\"1\","
+                      "\"ground_truth\":\"t1\",\"data_source\":\"\","
+                      "\"finish\":0,\"ids\":[7,8],\"prompt_ids\":[4],"
+                      "\"fields\":{}}]}");
     desk d;
     desk_open(&d, RIG_KEYS("batch", "7"));
     assert_int_equal(http_protocol_batch(d.protocol), 7);
@@ -252,6 +267,7 @@ static void patterns_give_their_last_match(void **state)
         const char *reason; /* NULL: there is a score */
     } rows[] = {
         { "[0-9]+", "7", 7, NULL },
+        { "([a-z])?([0-9]+)", "7", 7, NULL },
         { "[0-9]", "123", 3, NULL },
         { "([0-9]+)%|[0-9]+", "7 50%", 50, NULL },
         { "([0-9]+)%|[0-9]+", "50% 7", 7, NULL },

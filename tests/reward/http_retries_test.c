@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "tests/reward/http_rig.h"
+#include "tests/stopper.h"
 
 #define LINES 8
 
@@ -216,6 +217,38 @@ static void no_more_requests_than_allowed_are_under_way(void **state)
     assert_true(r.server.largest_crowd <= 2);
 }
 
+static stopper stop;
+
+static const void *find_calls(const xray_host *host, const char *id)
+{
+    (void)host;
+    return strcmp(id, XRAY_SERVICE_CALLS) == 0 ? &stop.service : NULL;
+}
+
+/* A submit asks before each sample, and sends none after it was told to stop.
+ */
+static void a_canceled_submit_sends_nothing(void **state)
+{
+    const xray_sample_in sample = make_sample(3, "abc");
+    xray_score score;
+    rig r;
+    (void)state;
+    rig_open(&r, "/rows", NULL);
+    r.ops->destroy(r.self);
+    r.host.api.service = find_calls;
+    stopper_begin(&stop, 0);
+    assert_int_equal(r.ops->create(&r.host.api, r.config, &r.self), XRAY_OK);
+    stopper_begin(&stop, 1);
+    assert_int_equal(r.ops->submit(r.self, &sample, 1, sizeof(sample)),
+                     XRAY_E_CANCELED);
+    assert_string_equal(r.host.reason, "submit: the run is stopped");
+    stopper_begin(&stop, 0);
+    assert_int_equal(next_score(&r, &score), XRAY_END);
+    assert_true(score_text(&r, "abc") == 3);
+    rig_close(&r);
+    assert_int_equal(r.server.count, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +259,7 @@ int main(void)
         cmocka_unit_test(servers_may_ask_for_ten_minutes),
         cmocka_unit_test(a_wish_of_the_server_holds_all_requests_back),
         cmocka_unit_test(no_more_requests_than_allowed_are_under_way),
+        cmocka_unit_test(a_canceled_submit_sends_nothing),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
