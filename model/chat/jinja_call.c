@@ -303,13 +303,9 @@ static int bind_params(xm_jinterp *interp, const xm_jnode *node,
     return 0;
 }
 
-static int bind_caller(xm_jinterp *interp, const xm_jnode *node,
-                       xm_jdict *named)
+static int bind_caller(xm_jinterp *interp, xm_jdict *named)
 {
     xm_jvalue caller;
-    for (size_t i = 0; i < node->count; i++)
-        if (node->list[i]->id == XM_J_ID_CALLER)
-            return 0;
     (void)take_named_arg(interp, named, interp->tmpl->names[XM_J_ID_CALLER],
                          &caller);
     if (caller.kind == XM_J_MISSING || caller.kind == XM_J_NONE)
@@ -330,7 +326,7 @@ static const char *get_macro_name(const xm_jnode *node)
 static int bind_extra_args(xm_jinterp *interp, const xm_jnode *node,
                            const xm_jargs *args, xm_jdict *named)
 {
-    if (node->flags & XM_J_CALLER && bind_caller(interp, node, named))
+    if (node->flags & XM_J_CALLER && bind_caller(interp, named))
         return -1;
     if (node->flags & XM_J_KWARGS) {
         xm_jvalue kwargs = xm_jvalue_of(XM_J_DICT);

@@ -230,11 +230,17 @@ static int is_cased(uint32_t code)
  * (Case_Ignorable). */
 static int is_case_ignorable(uint32_t code)
 {
+    static const uint32_t signs[] = { '\'',   '.',    ':',    0xB7,   0x387,
+                                      0x55F,  0x5F4,  0x2018, 0x2019, 0x2024,
+                                      0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07,
+                                      0xFF0E, 0xFF1A };
     utf8proc_category_t c = get_category(code);
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
+        if (code == signs[i])
+            return 1;
     return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_ME ||
            c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_LM ||
-           c == UTF8PROC_CATEGORY_SK || code == '\'' || code == '.' ||
-           code == ':' || code == 0xB7 || code == 0x2019;
+           c == UTF8PROC_CATEGORY_SK;
 }
 
 /* Whether the capital sigma at `at` ends a word of [from, end). */

@@ -127,7 +127,7 @@ static int int_from_real(xm_jinterp *interp, double value, xm_jvalue *out)
 {
     if (isinf(value))
         return xm_jfail(interp, "cannot convert float infinity to integer");
-    if (!(value > -0x1p63 && value < 0x1p63))
+    if (!(value >= -0x1p63 && value < 0x1p63))
         return xm_jfail(interp, "an integer is beyond 64 bits");
     *out = xm_jint((int64_t)value);
     return 0;

@@ -60,8 +60,10 @@ static int read_count(struct percent *p, int *out)
         p->at++;
         if (take_value(p, &value))
             return -1;
-        if (value.kind != XM_J_INT || value.u.i > 100000 || value.u.i < -100000)
+        if (value.kind != XM_J_INT && value.kind != XM_J_BOOL)
             return xm_jfail(p->interp, "* wants int");
+        if (value.u.i > 100000 || value.u.i < -100000)
+            return xm_jfail(p->interp, "a width or precision is too large");
         *out = (int)value.u.i;
         return 0;
     }
@@ -130,7 +132,7 @@ static int format_int(struct percent *p, struct xm_jspec *spec, xm_jvalue value)
     if (value.kind == XM_J_UNDEF)
         return xm_jfail_undefined(p->interp, value);
     if (value.kind == XM_J_FLOAT && real_fits) {
-        if (!(value.u.f > -0x1p63 && value.u.f < 0x1p63))
+        if (!(value.u.f >= -0x1p63 && value.u.f < 0x1p63))
             return xm_jfail(p->interp, "an integer is beyond 64 bits");
         value = xm_jint((int64_t)value.u.f);
     }

@@ -204,13 +204,11 @@ static void write_real_text(const struct xm_jspec *spec, double value,
         (void)snprintf(out, cap, "%s", real);
         return;
     }
-    char format[8] = "%.*g";
+    char format[8] = "%.*g"; /* a negative precision counts as none */
     if (type && strchr("eEfFgG", type))
         format[3] = type;
     else if (type == '%')
         format[3] = 'f';
-    if (digit < 0)
-        digit = 6;
     if (spec->alt)
         (void)snprintf(format, sizeof format, "%%#.*%c",
                        type && type != '%' ? type : 'f');

@@ -302,6 +302,26 @@ static int parse_signature(xm_jparser *p, xm_jnode *macro)
     return xm_jexpect_token(p, XM_T_RPAREN);
 }
 
+/* A parameter of the name of a special variable is an ordinary one; caller must
+ * have a default then, as in Jinja2. */
+static int keep_own_params(xm_jparser *p, xm_jnode *macro)
+{
+    for (size_t i = 0; i < macro->count; i++) {
+        uint32_t id = macro->list[i]->id;
+        unsigned special = id == XM_J_ID_CALLER    ? XM_J_CALLER
+                           : id == XM_J_ID_KWARGS  ? XM_J_KWARGS
+                           : id == XM_J_ID_VARARGS ? XM_J_VARARGS
+                                                   : 0;
+        if (special & macro->flags & XM_J_CALLER && !macro->list[i]->a) {
+            p->interp->line = macro->line;
+            return xm_jfail(p->interp,
+                            "the parameter caller of a macro needs a default");
+        }
+        macro->flags &= (uint8_t)~special;
+    }
+    return 0;
+}
+
 /* Parses the body of a macro, in which break and continue do not affect the
  * enclosing loops. */
 static xm_jnode *parse_macro_body(xm_jparser *p, xm_jnode *macro,
@@ -315,7 +335,8 @@ static xm_jnode *parse_macro_body(xm_jparser *p, xm_jnode *macro,
     p->macro = special.up;
     p->loops = loops;
     macro->flags = special.flags;
-    return macro->c ? xm_jnode_done(p, macro) : NULL;
+    return macro->c && !keep_own_params(p, macro) ? xm_jnode_done(p, macro)
+                                                  : NULL;
 }
 
 static xm_jnode *parse_macro(xm_jparser *p)

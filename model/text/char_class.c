@@ -9,34 +9,29 @@
 
 #include "core/base/str.h"
 
+/* There is room for this many different pages; the runs make 154. */
+#define DIFFERENT ((size_t)256)
+
 /* Returns the index of the last page, or of an earlier page with the same
- * contents, in which case the last page is dropped; -1: out of memory. */
-static int share_last_page(xm_char_classes *classes, size_t *cap)
+ * contents, in which case the last page is dropped. */
+static size_t share_last_page(xm_char_classes *classes)
 {
     const uint16_t *last = classes->pages + classes->page_count * 256;
-    size_t i = classes->page_count;
-    while (i-- > 0)
-        if (memcmp(classes->pages + i * 256, last, 512) == 0)
-            return (int)i;
-    if (++classes->page_count == *cap) {
-        uint16_t *more = realloc(classes->pages, *cap * 2 * 512);
-        if (!more)
-            return -1;
-        classes->pages = more;
-        *cap *= 2;
-    }
-    return (int)classes->page_count - 1;
+    size_t i = 0;
+    while (memcmp(classes->pages + i * 256, last, 512) != 0)
+        i++;
+    classes->page_count += i == classes->page_count;
+    return i;
 }
 
 int xm_char_classes_init(xm_char_classes *classes)
 {
-    size_t cap = 256;
     size_t run = 0;
     uint32_t left = 0;
-    classes->pages = xr_calloc(cap * 256, sizeof *classes->pages);
+    classes->pages = xr_calloc(DIFFERENT * 256, sizeof *classes->pages);
     for (size_t p = 0; classes->pages && p < XM_CLASS_PAGES; p++) {
         /* Inside a long run the page before often serves this range too. */
-        if (left >= 256 && p && run) {
+        if (left >= 256) {
             uint16_t *page = classes->pages + classes->page_count * 256;
             uint16_t value = (uint16_t)(xm_char_class_runs[run - 1] & 0x1FFF);
             const uint16_t *before =
@@ -58,10 +53,7 @@ int xm_char_classes_init(xm_char_classes *classes)
                 left -= left != 0;
             }
         }
-        int number = share_last_page(classes, &cap);
-        if (number < 0)
-            return -1;
-        classes->page[p] = (uint16_t)number;
+        classes->page[p] = (uint16_t)share_last_page(classes);
     }
     return classes->pages ? 0 : -1;
 }

@@ -250,6 +250,39 @@ static void span_ends_with_the_text(void **state)
     cJSON_Delete(context);
 }
 
+/* As transformers records them: when an inner block ends, what the outermost
+ * block or a captured text has written is not in the text yet, so all of its
+ * spans are counted from there. */
+static void inner_spans_begin_with_the_outermost_block(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {
+        "xy{% generation %}ab{% generation %}c{% endgeneration %}d"
+        "{% endgeneration %}{% generation %}e{% endgeneration %}",
+        "xy{% set s %}ab{% generation %}c{% endgeneration %}{% endset %}"
+        "{{ s }}d{% generation %}e{% endgeneration %}",
+    };
+    static const size_t wanted[][6] = { { 2, 3, 2, 6, 6, 7 },
+                                        { 2, 3, 6, 7, 0, 0 } };
+    for (size_t i = 0; i < 2; i++) {
+        xr_err err = { 0 };
+        xm_chat_text text = { 0 };
+        cJSON *context = cJSON_CreateObject();
+        (void)cJSON_AddArrayToObject(context, "messages");
+        assert_int_equal(chat_render(sources[i], strlen(sources[i]), context, 0,
+                                     &err, &text),
+                         0);
+        assert_string_equal(text.text.data, "xyabcde");
+        assert_int_equal(text.span_count, 3 - i);
+        for (size_t k = 0; k < text.span_count; k++) {
+            assert_int_equal(text.spans[k].from, wanted[i][2 * k]);
+            assert_int_equal(text.spans[k].to, wanted[i][2 * k + 1]);
+        }
+        xm_chat_text_free(&text);
+        cJSON_Delete(context);
+    }
+}
+
 static void reasoning_has_both_of_its_names(void **state)
 {
     (void)state;
@@ -348,6 +381,7 @@ int main(void)
         cmocka_unit_test(goldens_render_like_transformers),
         cmocka_unit_test(last_message_is_continued_or_refused),
         cmocka_unit_test(span_ends_with_the_text),
+        cmocka_unit_test(inner_spans_begin_with_the_outermost_block),
         cmocka_unit_test(reasoning_has_both_of_its_names),
         cmocka_unit_test(errors_name_row_template_and_line),
         cmocka_unit_test(source_of_exactly_the_limit_compiles),

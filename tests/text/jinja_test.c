@@ -243,6 +243,9 @@ static void exceeded_limits_are_named(void **state)
         { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
           "{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}",
           "more than 1000 levels deep" },
+        { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
+          "{% set ns.a = [ns.a] %}{% endfor %}{{ {1: ns.a}.values() }}",
+          "more than 1000 levels deep" },
         { "{% set ns = namespace(a=(1,)) %}{% for i in range(200) %}"
           "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ {}.get(ns.a) }}",
           "more than 20000000 steps" },
@@ -262,6 +265,7 @@ static void exceeded_limits_are_named(void **state)
         { "{{ 9223372036854775808.0|int }}", "beyond 64 bits" },
         { "{{ '9223372036854775808'|int }}", "beyond 64 bits" },
         { "{{ '%d' % 1e19 }}", "beyond 64 bits" },
+        { "{{ '%d' % 9223372036854775808.0 }}", "beyond 64 bits" },
         { "{{ (-9223372036854775807 - 1) // -1 }}", "beyond 64 bits" },
         { "{{ -(-9223372036854775807 - 1) }}", "beyond 64 bits" },
         { "{{ -9223372036854775807 - 2 }}", "beyond 64 bits" },
@@ -270,6 +274,8 @@ static void exceeded_limits_are_named(void **state)
         { "{{ '%.351f' % 1.0 }}", "precision is too large" },
         { "{{ '{:.351f}'.format(1.0) }}", "invalid format" },
         { "{{ '%100001d' % 1 }}", "width or precision is too large" },
+        { "{{ '%*d' % (100001, 1) }}", "width or precision is too large" },
+        { "{{ '%*d' % (-100001, 1) }}", "width or precision is too large" },
         { "{{ '{:100001}'.format(1) }}", "invalid format" },
         { "{% include 'x' %}", "'include' is not supported" },
         { "{% import 'x' as y %}", "'import' is not supported" },

@@ -179,6 +179,31 @@ static void check_complete_file(const xm_tokenizer *tok, const cJSON *row,
     xm_ids_free(&ids);
 }
 
+/* Checks the bytes of the text that each token stands for. */
+static void check_spans(const xm_tokenizer *tok, const cJSON *row,
+                        const char *where)
+{
+    const char *text = xr_json_get(row, "t")->valuestring;
+    const cJSON *want = xr_json_get(row, "o");
+    xm_ids ids = { 0 };
+    xm_token_spans spans = { 0 };
+    xr_err err = { "" };
+    if (xm_tokenizer_encode_spans(tok, text, strlen(text), 1, &ids, &spans,
+                                  &err))
+        fail_msg("%s: %s", where, err.text);
+    if (spans.count != (size_t)cJSON_GetArraySize(want))
+        fail_msg("%s: %zu spans", where, spans.count);
+    for (size_t i = 0; i < spans.count; i++) {
+        const cJSON *range = cJSON_GetArrayItem(want, (int)i);
+        if (spans.data[i].from != (size_t)range->child->valueint ||
+            spans.data[i].to != (size_t)range->child->next->valueint)
+            fail_msg("%s: span %zu is %zu to %zu", where, i,
+                     (size_t)spans.data[i].from, (size_t)spans.data[i].to);
+    }
+    xm_token_spans_free(&spans);
+    xm_ids_free(&ids);
+}
+
 static void check_row(const cJSON *row, const char *where)
 {
     const char *kind = xr_json_get(row, "k")->valuestring;
@@ -186,7 +211,7 @@ static void check_row(const cJSON *row, const char *where)
     xr_str json = { 0 };
     token_list ids = { 0 };
     assert_non_null(step);
-    if (strcmp(kind, "whole") == 0)
+    if (strcmp(kind, "whole") == 0 || strcmp(kind, "spans") == 0)
         xr_str_puts(&json, step);
     else
         xr_str_printf(&json, "{\"%s\":%s", kind, step);
@@ -203,6 +228,8 @@ static void check_row(const cJSON *row, const char *where)
         check_words(tok, row, where);
     else if (strcmp(kind, "decoder") == 0)
         check_decoder(tok, &ids, xr_json_get(row, "o")->valuestring, where);
+    else if (strcmp(kind, "spans") == 0)
+        check_spans(tok, row, where);
     else
         check_complete_file(tok, row, where);
     xm_tokenizer_close(tok);
