@@ -96,7 +96,7 @@ static void write_text(const char *dir, const char *name, const xr_str *text)
         (void)fprintf(stderr, "%s\n", err.text);
 }
 
-/* The element of row r and column c is r * COLUMNS + c, however it is kept. */
+/* The element of row r and column c is r * COLUMNS + c + 1, however it is kept. */
 static void write_matrix(const char *dir, const char *name, int by_columns)
 {
     static float values[ROWS * COLUMNS];
@@ -109,7 +109,7 @@ static void write_matrix(const char *dir, const char *name, int by_columns)
     for (size_t r = 0; r < ROWS; r++)
         for (size_t c = 0; c < COLUMNS; c++)
             values[by_columns ? c * ROWS + r : r * COLUMNS + c] =
-                (float)(r * COLUMNS + c);
+                (float)(r * COLUMNS + c + 1);
     torch_state(&pickle, &w, 1);
     torch_add(&a, "m/data.pkl", pickle.data, pickle.size);
     torch_add(&a, "m/byteorder", "little", 6);
