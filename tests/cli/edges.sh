@@ -73,4 +73,37 @@ infer-picked|{"ids":[1,2],"logprob_token_ids":[3]}|the engine returned a sample 
 infer-prompt|{"ids":[1,2],"prompt_logprobs":true}|the engine returned a sample without the log-probs that were asked for
 FAULTS
 SICK=train-breaks SICK_AT=1 shows 1 "xray: train.sick: forward: the device is lost" asked '{"ids":[1,2]}' score "${sick[@]}" --train sick
+
+# ---- jobs of an engine -------------------------------------------------------
+cat >job.ini <<INI
+[run]
+runtime = fake
+[runtime]
+interface = lo
+[model]
+path = $model
+init = random
+[data]
+train_files = rows.jsonl
+max_prompt_length = 64
+max_response_length = 64
+[actor]
+ppo_max_token_len_per_gpu = 2048
+INI
+echo '{"prompt":"a","answer":"b"}' >rows.jsonl
+fakes=$XRAY_BUILD/tests/fakes
+submit() { "$XRAY_BIN" submit job.ini --plugin-path "$fakes" "$@"; }
+shows 7 "job: train job.ini --set run.seed=3 --set rollout.n=2 --plugin-path $fakes" submit --set run.seed=3 --set rollout.n=2
+shows 7 "job: train job.ini --plugin-path $fakes --log warn --accept-changes" submit --accept-changes --log warn
+shows 7 "job: sft job.ini --set sft.max_token_len=2048 --plugin-path $fakes" submit --job sft --set sft.max_token_len=2048
+env --default-signal=INT "$XRAY_BIN" submit job.ini --plugin-path "$fakes" --set runtime.fake.fault=long >got 2>&1 &
+pid=$!
+until grep -q '^job: ' got; do
+    kill -0 $pid 2>/dev/null || fail "the job ended early: $(cat got)"
+    sleep 0.01
+done
+kill -INT $pid
+code=0
+wait $pid || code=$?
+[ $code = 9 ] || fail "a job that was asked to stop: exit $code: $(cat got)"
 echo "cli.edges: ok"

@@ -96,7 +96,8 @@ static void write_text(const char *dir, const char *name, const xr_str *text)
         (void)fprintf(stderr, "%s\n", err.text);
 }
 
-/* The element of row r and column c is r * COLUMNS + c + 1, however it is kept. */
+/* The element of row r and column c is r * COLUMNS + c + 1, however it is kept.
+ */
 static void write_matrix(const char *dir, const char *name, int by_columns)
 {
     static float values[ROWS * COLUMNS];
