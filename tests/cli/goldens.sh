@@ -350,7 +350,7 @@ only() { "$XRAY_BIN" plan run.ini "${@:2}" | grep -E "$1"; }
 some() {
     only '^critic' --set run.algo=ppo
     only '^(tokens|update )' --set actor.share_prompts=true --set actor.ppo_max_token_len_per_gpu=96
-    only '^host' --set train.zero3.offload_optimizer=host | figures
+    only '^host' --set train.zero3.offload_optimizer=host
     only '^(a step|no prediction)' --job eval --machine h200
 }
 same plan-some.txt some
