@@ -73,6 +73,10 @@ infer-picked|{"ids":[1,2],"logprob_token_ids":[3]}|the engine returned a sample 
 infer-prompt|{"ids":[1,2],"prompt_logprobs":true}|the engine returned a sample without the log-probs that were asked for
 FAULTS
 SICK=train-breaks SICK_AT=1 shows 1 "xray: train.sick: forward: the device is lost" asked '{"ids":[1,2]}' score "${sick[@]}" --train sick
+# An answer that cannot be graded is one error, and the next one is graded.
+sick=(grade --plugin-path "$XRAY_BUILD/tests/sick" --reward a --set reward.a.plugin=sick --set reward.a.grader=exact)
+SICK=reward-nan SICK_AT=1 shows 1 '{"error":"stdin:1: reward.a gave the score nan for sample 0, expected a finite number"}
+{"score":1,"acc":1,"answered":1}' asked $'{"response":"1","ground_truth":1}\n{"response":"2","ground_truth":2}' "${sick[@]}"
 
 # ---- jobs of an engine -------------------------------------------------------
 cat >job.ini <<INI
