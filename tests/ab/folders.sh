@@ -187,4 +187,23 @@ trap 'rm -rf "$work"' EXIT
 [ "$code" = 143 ] || fail "stopped by SIGTERM: exit $code: $(cat err)"
 grep -q '^xray: stopped by SIGTERM with 0 of 2 runs done; resume with: ' err || fail "$(cat err)"
 [ ! -s text ] && [ ! -e six/report.html ] || fail "a report of a stopped comparison"
+
+# ---- seeds of files that have none, warnings, and a terminal ------------------------
+sed '/^seed/d' base.ini >plain.ini
+sed '/^seed/d' sub/base.ini >sub/plain.ini
+all=$("$XRAY_BIN" plan plain.ini --job sft --json | sed -n 's/^ "bytes".*"all":\([0-9]*\)}.*/\1/p')
+two=("$XRAY_BIN" ab --job sft --metric train/loss --seeds 2 --jobs 1 plain.ini sub/plain.ini)
+"${two[@]}" --out seven --set "device.cpu.memory=$((all * 20 / 19))" >text 2>err || fail "$(cat err)"
+[ "$(grep -cE '^xray: plain(-2)?: warning: ' err)" = 2 ] || fail "warnings: $(cat err)"
+for variant in plain plain-2; do
+    [ "$(cd seven/$variant && echo seed-*)" = "seed-42 seed-43" ] || fail "seeds by themselves: $(ls seven/$variant)"
+done
+if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
+    script -qefc "$(printf '%q ' "${two[@]}" --out eight)" shown </dev/null >/dev/null || fail "on a terminal: $(cat shown)"
+    # Each line takes the place of the progress, of which the first is shown at once.
+    tr '\r' '\n' <shown | sed 's/\x1b\[K//' >lines
+    grep -q '^[0-3] of 4 runs done  plain[-2]*, seed 4[23]: step [01]$' lines || fail "no progress: $(cat lines)"
+    [ "$(grep -c '^xray: plain.*: done ([1-4] of 4)$' lines)" = 4 ] || fail "not every end is shown: $(cat lines)"
+    grep -q $'\r\e\[Kxray: plain, seed 42: done (1 of 4)' shown || fail "the progress stays: $(cat shown)"
+fi
 echo "folders: ok"

@@ -68,6 +68,22 @@ cp single/config.json alone/
 "$XRAY_BIN" convert alone/weights.pt model >said
 [ "$(ls model | tr '\n' ' ')" = "config.json model.safetensors " ] || fail "a model's file became: $(ls model)"
 
+# However elements are kept, they are written row by row: a matrix of more than a
+# piece, and tensors of views; the member of the weights is named.
+mkdir matrices
+holes=0
+"$make" matrices || holes=$?
+for kind in rows columns; do
+    [ "$("$XRAY_BIN" convert matrices/$kind.pt by-$kind)" = "by-$kind: 1 tensors, 4400000 bytes" ] || fail "a matrix by $kind"
+    tail -c 4400000 by-$kind/model.safetensors >$kind.raw
+done
+cmp rows.raw columns.raw || fail "a transposed matrix has other elements"
+for kind in torch2 torch4 nested; do
+    "$XRAY_BIN" convert "$XRAY_SOURCE/tests/hf/goldens/$kind.bin" $kind >said || fail "$kind.bin"
+    cmp torch2/model.safetensors $kind/model.safetensors || fail "$kind.bin has other elements than torch2.bin"
+done
+grep -qx 'nested: [0-9]* tensors, [0-9]* bytes, those of "state_dict"' said || fail "the member is not named: $(cat said)"
+
 # Nothing is overwritten, and a conversion that fails leaves nothing.
 refuses "weights: already exists; a conversion overwrites nothing" "$XRAY_BIN" convert single weights
 refuses "already holds model.safetensors" "$XRAY_BIN" convert weights again
@@ -87,4 +103,25 @@ full=0
 (ulimit -f 200 && exec "$XRAY_BIN" convert single again) >out 2>&1 || full=$?
 [ $full = 1 ] || fail "a full disk: exit $full: $(cat out)"
 [ ! -e again ] && [ ! -e again.tmp ] || fail "a failed conversion left something"
+
+# A signal ends a conversion, here one that would write 64 GiB, and names the end.
+stopped() { # SIGNAL CODE
+    local pid code=0
+    # A file of 200 MiB is the most, should it not end.
+    (ulimit -f 204800 && exec env --default-signal=INT "$XRAY_BIN" convert matrices/hole.pt whole) >out 2>&1 &
+    pid=$!
+    until [ -e whole.tmp ]; do
+        kill -0 $pid 2>/dev/null || fail "the conversion ended early: $(cat out)"
+        sleep 0.01
+    done
+    kill -"$1" $pid
+    wait $pid || code=$?
+    [ $code = "$2" ] || fail "stopped by SIG$1: exit $code: $(cat out)"
+    [ "$(cat out)" = "xray: the conversion was stopped; whole was not made" ] || fail "stopped by SIG$1: $(cat out)"
+    [ ! -e whole ] && [ ! -e whole.tmp ] || fail "a conversion that was stopped left something"
+}
+if [ $holes = 0 ]; then
+    stopped INT 130
+    stopped TERM 143
+fi
 echo "cli.convert: ok"

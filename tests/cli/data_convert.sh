@@ -70,4 +70,26 @@ grep -q '^xray: bad.jsonl:2: ' out || fail "a bad row: $(cat out)"
 # Neither a file nor an unfinished one is left.
 left=$(find . -name '*new*')
 [ -z "$left" ] || fail "left: $left"
+
+# A signal ends a conversion of many files, and leaves nothing either.
+seq 150000 | sed 's/.*/{"q":&}/' >much.jsonl
+many=()
+for _ in $(seq 400); do many+=(much.jsonl); done
+stopped() { # SIGNAL CODE
+    local pid code=0
+    (ulimit -f 819200 && exec env --default-signal=INT "$XRAY_BIN" data convert "${many[@]}" new.jsonl) >out 2>&1 &
+    pid=$!
+    until [ -n "$(find . -name '*new*' -size +0)" ]; do
+        kill -0 $pid 2>/dev/null || fail "the conversion ended early: $(cat out)"
+        sleep 0.01
+    done
+    kill -"$1" $pid
+    wait $pid || code=$?
+    [ $code = "$2" ] || fail "stopped by SIG$1: exit $code: $(cat out)"
+    [ "$(cat out)" = "xray: the conversion was stopped; new.jsonl was not made" ] || fail "stopped by SIG$1: $(cat out)"
+    left=$(find . -name '*new*')
+    [ -z "$left" ] || fail "a conversion that was stopped left: $left"
+}
+stopped INT 130
+stopped TERM 143
 echo "data convert: ok"

@@ -107,6 +107,26 @@ while read -r from to count; do
 done < <(sed -nE 's/^ +([0-9]+) to +([0-9]+) +([0-9]+).*/\1 \2 \3/p' got) | awk '{s += $1} END {exit s != 57}' || fail "histogram: $(cat got)"
 "$XRAY_BIN" data stats rows.jsonl --model "$model" --set data.answer_key= >got
 says "without a ground truth: 4 rows"
+# A row of supervised fine-tuning has prompt and answer; of some only the answer is learned.
+printf '{"prompt":"x","completion":"y z"}\n{"prompt":"x","completion":"y z w"}\n{"prompt":"a","completion":"b"}\n' >pairs.jsonl
+"$XRAY_BIN" data stats pairs.jsonl --model "$model" --job sft --set data.max_prompt_length=3 --set data.max_response_length=5 >got 2>/dev/null
+learned=() rows=()
+for pair in x:'y z' x:'y z w' a:b; do
+    learned+=($(($(tokens "${pair#*:}" off) + 1)))
+    rows+=($(($(tokens "${pair%%:*}") + learned[-1])))
+done
+sum() { awk '{s = 0; for (i = 1; i <= NF; i++) s += $i; printf "%.1f", s / NF}' <<<"$*"; }
+high() { tr ' ' '\n' <<<"$*" | sort -n | tail -n 1; }
+over() { tr ' ' '\n' <<<"${*:2}" | awk -v most="$1" '$1 > most' | wc -l; }
+grep -q "^tokens of a row: mean $(sum "${rows[@]}"), .* longest $(high "${rows[@]}")$" got || fail "rows of pairs: $(cat got)"
+grep -q "^tokens of a row that are learned: mean $(sum "${learned[@]}"), .* longest $(high "${learned[@]}")$" got || fail "learned: $(cat got)"
+says "longer than 8 tokens: $(over 8 "${rows[@]}") rows"
+says "longer than 5 tokens: $(over 5 "${learned[@]}") rows"
+says "prompts that an earlier row has: 1"
+if grep -q 'ground truth' got; then fail "rows of pairs lack nothing: $(cat got)"; fi
+"$XRAY_BIN" data stats rows.jsonl --model "$model" --set 'data.filters=level > 2' >got
+says "train_files: 1 rows"
+says "3 rows left out by [data] filters"
 
 # ---- check
 for i in $(seq 23); do printf '{"q":%d}\n' "$i"; done >bad.jsonl
@@ -125,5 +145,7 @@ shows 2 "xray: worse.jsonl:1: no key 'prompt'
 xray: worse.jsonl:2: no key 'prompt'
 xray: worse.jsonl: none of its rows can be used" check worse.jsonl
 shows 0 "train_files: 4 rows, 0 left out and 0 cut for their length" check rows.jsonl
+shows 0 "train_files: 1 rows, 0 left out and 0 cut for their length
+train_files: 3 rows left out by [data] filters" check rows.jsonl --set 'data.filters=level > 2'
 shows 1 "xray: none.jsonl: cannot open: No such file or directory" check none.jsonl
 echo "data rows: ok"

@@ -345,6 +345,15 @@ plan() { "$XRAY_BIN" plan run.ini "$@" | figures; }
 same plan.txt plan
 same plan-sft.txt plan --job sft
 same plan-turns.txt plan --set rollout.free_cache_engine=true --set actor.optimizer_offload=true
+# The lines that only some runs have: a critic, prompts that rows share, moments in host memory.
+only() { "$XRAY_BIN" plan run.ini "${@:2}" | grep -E "$1"; }
+some() {
+    only '^critic' --set run.algo=ppo
+    only '^(tokens|update )' --set actor.share_prompts=true --set actor.ppo_max_token_len_per_gpu=96
+    only '^host' --set train.zero3.offload_optimizer=host
+    only '^(a step|no prediction)' --job eval --machine h200
+}
+same plan-some.txt some
 timed() { plan "$@" | sed -n '/^assumed/,$p'; }
 same plan-time.txt timed --machine h200,network=25e9 --set run.train=megatron --set run.ranks=2 \
     --set train.megatron.tensor_model_parallel_size=2

@@ -16,6 +16,7 @@ typedef struct kinds_config {
     int64_t whole;
     double real;
     uint64_t room;
+    uint64_t any;
     int64_t wait;
     const char *text;
     const char *secret;
@@ -43,6 +44,7 @@ static const xray_option options[] = {
              "A whole number.\nIts second line; with <tags>, a | and *."),
     XRAY_REAL(kinds_config, real, "1e-6", 0, 0.5, NULL, 0u, "0.1", "A number."),
     XRAY_BYTES(kinds_config, room, "64M", 1024, 0x1p30, 0u, "0.1", "Bytes."),
+    XRAY_BYTES(kinds_config, any, "0", 1, 0, 0u, "0.1", "Bytes, no bounds."),
     XRAY_DURATION(kinds_config, wait, "1500ms", 0, 3.6e12, "s", 0u, "0.1",
                   "A time."),
     XRAY_STRING(kinds_config, text, " a ; b ", 0u, "0.1", "A text."),

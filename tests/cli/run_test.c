@@ -125,6 +125,34 @@ static void second_signal_stops_at_once(void **state)
     expect_code(r, 128 + SIGINT);
 }
 
+/* A run that began at a checkpoint of its own choice goes on from its newest.
+ */
+static void resume_command_drops_a_chosen_checkpoint(void **state)
+{
+    (void)state;
+    char from[400];
+    char to[400];
+    write_run("2");
+    expect_code(RUN(NULL, "train", run_ini), 0);
+    (void)snprintf(from, sizeof from, "--set=trainer.resume_from_path=%s",
+                   scratch_path("out/global_step_2"));
+    (void)snprintf(to, sizeof to, "--set=trainer.default_local_dir=%s",
+                   scratch_path("further"));
+    const char *const args[] = { "train",
+                                 run_ini,
+                                 "--set=trainer.resume_mode=resume_path",
+                                 "--set=trainer.total_training_steps=100000",
+                                 from,
+                                 to,
+                                 NULL };
+    const program_result *r =
+        program_kill(args, scratch_path("further/metrics.jsonl"), SIGTERM, 1);
+    expect_code(r, 128 + SIGTERM);
+    expect_text(r->err, " --set trainer.resume_mode=auto --set "
+                        "trainer.resume_from_path=\n");
+    assert_int_equal(xr_dir_remove(scratch_path("further"), NULL), XRAY_OK);
+}
+
 /* An engine that waits in its first step until program_kill releases it; it
  * first writes to the file that is returned. */
 static const char *make_waiting_engine(void)
@@ -288,6 +316,7 @@ int main(void)
         cmocka_unit_test(same_seed_gives_same_bits),
         cmocka_unit_test(signal_ends_a_run_with_its_step),
         cmocka_unit_test(second_signal_stops_at_once),
+        cmocka_unit_test(resume_command_drops_a_chosen_checkpoint),
         cmocka_unit_test(signals_are_answered_to_the_word),
         cmocka_unit_test(faults_of_a_run_are_reported),
         cmocka_unit_test(rewards_are_scored_separately),

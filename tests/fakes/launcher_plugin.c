@@ -47,13 +47,18 @@ static void note_setup(const xray_launch_setup *setup, const options *opt,
     (void)fclose(file);
 }
 
-/* Waits for a place that never comes. */
-static xray_status wait_in_vain(const xray_host *host)
+static void wait_for_stop(const xray_host *host)
 {
     const struct timespec pause = { 0, 20000000 };
     const xray_call_service *calls = host->service(host, XRAY_SERVICE_CALLS);
     while (!calls->stopping(calls))
         (void)nanosleep(&pause, NULL);
+}
+
+/* Waits for a place that never comes. */
+static xray_status wait_in_vain(const xray_host *host)
+{
+    wait_for_stop(host);
     return host->fail(host, XRAY_E_CANCELED, "create",
                       "the wait for places was canceled");
 }
@@ -119,6 +124,11 @@ static xray_status submit_job(const xray_launch_setup *setup,
         (void)printf(" %s", argv[i]);
     (void)printf("\n");
     *out_exit = 7;
+    if (strcmp(opt->fault, "long") != 0)
+        return XRAY_OK;
+    (void)fflush(stdout);
+    wait_for_stop(setup->host);
+    *out_exit = 9;
     return XRAY_OK;
 }
 

@@ -36,6 +36,8 @@ static xray_status infer_step(void *self)
         return XRAY_END;
     if (sick_now("infer-more"))
         return XRAY_OK;
+    if (sick_now("infer-breaks"))
+        return host->fail(host, XRAY_E_IO, "step", "the device is lost");
     if (sick_now("infer-wait"))
         sick_wait();
     steps++;
@@ -84,6 +86,12 @@ static void spoil_sample(xray_sample_out *out)
         out->raw_logp = NULL;
     if (sick_now("infer-null"))
         out->logp = NULL;
+    if (sick_now("infer-top"))
+        out->top_logp = NULL;
+    if (sick_now("infer-picked"))
+        out->logp_of_ids = NULL;
+    if (sick_now("infer-prompt"))
+        out->prompt_logp = NULL;
 }
 
 static xray_status infer_submit(void *self, const xray_request *request)
@@ -131,6 +139,8 @@ static xray_status infer_poll(void *self, xray_sample_out *out)
         *out = before;
         return XRAY_OK;
     }
+    if (sick_now("infer-lost"))
+        return host->fail(host, XRAY_E_IO, "poll", "the samples are lost");
     xray_status status = base->poll(self, out);
     if (status == XRAY_OK) {
         spoil_sample(out);

@@ -81,6 +81,9 @@ static xray_status train_forward(void *self, const xray_batch *const *batches,
 {
     if (lacks_padding(batches, count))
         return XRAY_E_RANGE;
+    if (sick_now("train-breaks"))
+        return own_host->fail(own_host, XRAY_E_IO, "forward",
+                              "the device is lost");
     xray_status status = base->forward(self, batches, count, outputs, out);
     if (status == XRAY_OK && count && sick_now("train-logp"))
         out->logp[find_last_token(batches[0])] = NAN;
