@@ -345,6 +345,33 @@ static void addresses_are_chosen_by_rule(void **state)
     there = NULL;
 }
 
+/* A connection from an address of a host to the same one is within it. */
+static void connections_within_a_host_are_known(void **state)
+{
+    static const char *const from[] = { "127.0.0.1", "127.0.0.2" };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct sockaddr_in to = { .sin_family = AF_INET };
+        struct sockaddr_in own = { .sin_family = AF_INET };
+        socklen_t size = sizeof(to);
+        struct sockaddr *name = (struct sockaddr *)(void *)&to;
+        int door_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        (void)inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+        (void)inet_pton(AF_INET, from[i], &own.sin_addr);
+        assert_int_equal(bind(door_fd, name, size), 0);
+        assert_int_equal(listen(door_fd, 1), 0);
+        assert_int_equal(getsockname(door_fd, name, &size), 0);
+        assert_false(xr_hosts_is_here(fd)); /* it is connected to nobody */
+        assert_int_equal(bind(fd, (struct sockaddr *)(void *)&own, size), 0);
+        assert_int_equal(connect(fd, name, size), 0);
+        assert_int_equal(xr_hosts_is_here(fd), i == 0);
+        (void)close(fd);
+        (void)close(door_fd);
+    }
+    assert_false(xr_hosts_is_here(-1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +386,7 @@ int main(void)
         cmocka_unit_test_teardown(failed_launchers_are_reported, door_end),
         cmocka_unit_test(unknown_interfaces_are_refused),
         cmocka_unit_test(addresses_are_chosen_by_rule),
+        cmocka_unit_test(connections_within_a_host_are_known),
     };
     return cmocka_run_group_tests(tests, door_make_folder, door_remove_folder);
 }
