@@ -304,7 +304,7 @@ static void connect_all(mesh_comm *comm, int listener, tcp_card *mine,
                         .until = mesh_clock() + time };
     connect_below(comm, mine, all, doors.until);
     if (mine->rank.status == XRAY_OK && !tcp_accept_ranks(&doors))
-        mesh_refuse_card(&mine->rank, XRAY_E_PEER,
+        mesh_refuse_card(&mine->rank, XRAY_AGAIN,
                          "rank %u did not connect in time", doors.missing);
 }
 

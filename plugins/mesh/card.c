@@ -91,8 +91,12 @@ xray_status mesh_gather_cards(const mesh_comm *comm,
     if (status != XRAY_OK)
         return xr_host_fail(comm->host, status, where,
                             "the ranks could not exchange their addresses");
-    for (uint32_t r = 0; status == XRAY_OK && r < comm->size; r++)
-        status = check_card(comm, where, card_at(all, size, r), r);
+    /* Who waited in vain knows less than whom it waited for. */
+    for (uint32_t i = 0; status == XRAY_OK && i < 2 * comm->size; i++) {
+        const mesh_card *card = card_at(all, size, i % comm->size);
+        if ((card->status == XRAY_AGAIN) == (i >= comm->size))
+            status = check_card(comm, where, card, i % comm->size);
+    }
     return status;
 }
 

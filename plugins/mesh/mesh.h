@@ -310,7 +310,8 @@ void mesh_abort(void *self);
 uint32_t mesh_spans_hosts(void);
 
 void mesh_fill_card(const mesh_comm *comm, xray_status ready, mesh_card *out);
-/* Records why this rank cannot take part, unless it has a reason. */
+/* Records why this rank cannot take part, unless it has a reason. XRAY_AGAIN:
+ * another one did not do its part in time, whose own reason goes before. */
 XRAY_PRINTF(3, 4)
 void mesh_refuse_card(mesh_card *card, xray_status status, const char *fmt,
                       ...);

@@ -207,8 +207,6 @@ void mesh_ask_ranks(mesh_comm *comm, const uint32_t *ranks, uint32_t count)
     (void)pthread_mutex_lock(&comm->lock);
     for (uint32_t i = 0; i < count; i++) {
         mesh_peer *peer = &comm->peers[ranks[i]];
-        if (ranks[i] == comm->rank)
-            continue;
         peer->asked = peer->answered + 1;
         mesh_send_state(comm, ranks[i], MESH_ASK);
     }

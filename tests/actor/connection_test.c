@@ -222,6 +222,40 @@ static void missing_descriptors_are_reported(void **state)
     assert_int_equal(rig_fds(), fds);
 }
 
+/* More descriptors than there is room for are closed, and it is remembered that
+ * some were lost. */
+static void descriptors_without_room_are_lost(void **state)
+{
+    (void)state;
+    const uint32_t fds = rig_fds();
+    xr_memory_fds kept = { .count = 0 };
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    for (uint64_t id = 0; id < XR_MEMORY_FDS + 3; id++) {
+        char byte = 'x';
+        struct iovec piece = { &byte, 1 };
+        struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
+        int fd = make_numbered_memory(id);
+        assert_int_equal(xr_memory_send(ends[0], &piece, 1, fd), 1);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(xr_memory_receive(ends[1], &message, &kept), 1);
+        assert_int_equal(kept.count,
+                         id < XR_MEMORY_FDS ? id + 1 : XR_MEMORY_FDS);
+        assert_int_equal(kept.lost, id >= XR_MEMORY_FDS);
+    }
+    for (uint64_t id = 0; id < 2; id++) { /* the oldest first */
+        uint64_t number = 99;
+        int fd = xr_memory_take(&kept);
+        assert_int_equal(pread(fd, &number, sizeof(number), 0), sizeof(number));
+        assert_int_equal(number, id);
+        assert_int_equal(close(fd), 0);
+    }
+    xr_memory_drop(&kept);
+    assert_int_equal(xr_memory_take(&kept), -1);
+    assert_int_equal(close(ends[0]) | close(ends[1]), 0);
+    assert_int_equal(rig_fds(), fds);
+}
+
 static void expect_next_frame(const xr_frame *frame, int got)
 {
     xr_frame out;
@@ -361,6 +395,7 @@ int main(void)
         CASE(descriptors_wait_for_their_frames),
         CASE(closing_leaves_no_descriptor),
         CASE(missing_descriptors_are_reported),
+        cmocka_unit_test(descriptors_without_room_are_lost),
         CASE(frame_headers_are_checked),
         CASE(messages_carry_known_regions),
         cmocka_unit_test(announced_regions_are_checked),

@@ -4,9 +4,15 @@
  * refused, each in one sentence, and launchers are reported. The test program
  * is the run, the actor, and the strangers.
  */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/actor/hosts.h"
 #include "tests/actor/door.h"
 
 /* Sends what one side of a greeting has to send, and receives what it wants. */
@@ -224,6 +230,148 @@ static void unknown_interfaces_are_refused(void **state)
                         "this host has no network interface \"nosuch0\"");
 }
 
+/* ---- addresses ------------------------------------------------------------
+ */
+
+/* One of the interface lo, unless its name begins with another letter. */
+typedef struct address {
+    const char *text; /* NULL: none; "-": not of a network */
+    const char *name;
+} address;
+
+static const address *there; /* NULL: those of the system */
+
+int __real_getifaddrs(struct ifaddrs **out);
+int __wrap_getifaddrs(struct ifaddrs **out);
+void __real_freeifaddrs(struct ifaddrs *all);
+void __wrap_freeifaddrs(struct ifaddrs *all);
+
+int __wrap_getifaddrs(struct ifaddrs **out)
+{
+    static struct ifaddrs all[8];
+    static struct sockaddr_storage at[8];
+    size_t n = 0;
+    if (!there)
+        return __real_getifaddrs(out);
+    errno = EACCES;
+    if (!there[0].name)
+        return -1;
+    memset(all, 0, sizeof(all));
+    memset(at, 0, sizeof(at));
+    for (; there[n].name; n++) {
+        struct sockaddr_in *four = (struct sockaddr_in *)(void *)&at[n];
+        struct sockaddr_in6 *six = (struct sockaddr_in6 *)(void *)&at[n];
+        const char *text = there[n].text;
+        all[n].ifa_name = strdup(there[n].name);
+        all[n].ifa_next = there[n + 1].name ? &all[n + 1] : NULL;
+        all[n].ifa_addr = text ? (struct sockaddr *)(void *)&at[n] : NULL;
+        at[n].ss_family = AF_PACKET;
+        if (text && inet_pton(AF_INET, text, &four->sin_addr) == 1)
+            at[n].ss_family = AF_INET;
+        else if (text && inet_pton(AF_INET6, text, &six->sin6_addr) == 1)
+            at[n].ss_family = AF_INET6;
+    }
+    *out = all;
+    return 0;
+}
+
+void __wrap_freeifaddrs(struct ifaddrs *all)
+{
+    if (!there) {
+        __real_freeifaddrs(all);
+        return;
+    }
+    for (; all; all = all->ifa_next)
+        free(all->ifa_name);
+}
+
+static int has_six(void)
+{
+    const struct sockaddr_in6 six = { .sin6_family = AF_INET6,
+                                      .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int bad =
+        bind(fd, (const struct sockaddr *)(const void *)&six, sizeof(six));
+    (void)close(fd);
+    return !bad;
+}
+
+/* IPv4 before IPv6, the first of each, and none that only one link knows. */
+static void addresses_are_chosen_by_rule(void **state)
+{
+    static const struct {
+        const address there[7];
+        const char *address; /* or what is said */
+        xray_status status;
+    } cases[] = {
+        { { { "127.0.0.3", "other" },
+            { NULL, "lo" },
+            { "-", "lo" },
+            { "fe80::1", "lo" },
+            { "127.0.0.1", "lo" },
+            { "127.0.0.2", "lo" } },
+          "127.0.0.1",
+          XRAY_OK },
+        { { { "127.0.0.2", "lo" }, { "::1", "lo" } }, "127.0.0.2", XRAY_OK },
+        { { { "::1", "lo" }, { "127.0.0.2", "lo" } }, "127.0.0.2", XRAY_OK },
+        { { { "::1", "lo" }, { "2001:db8::1", "lo" } }, "::1", XRAY_OK },
+        { { { "fe80::1", "lo" }, { "-", "lo" }, { "127.0.0.1", "lo2" } },
+          "the network interface \"lo\" has no address",
+          XRAY_E_CONFIG },
+        { { { NULL, NULL } },
+          "the network interfaces: Permission denied",
+          XRAY_E_IO },
+    };
+    const xr_hosts_config config = { "lo", NULL };
+    const xray_runtime_setup setup = { .header =
+                                           XRAY_HEADER(xray_runtime_setup),
+                                       .host = &door_host,
+                                       .actors = 1 };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (strcmp(cases[i].address, "::1") == 0 && !has_six())
+            continue;
+        there = cases[i].there;
+        door.self = NULL;
+        assert_int_equal(door.ops->create(&setup, &config, &door.self),
+                         cases[i].status);
+        const xr_hosts *hosts = door.self;
+        assert_string_equal(cases[i].status ? door.said : hosts->door.address,
+                            cases[i].address);
+        if (!cases[i].status)
+            door.ops->destroy(door.self);
+        door.self = NULL;
+    }
+    there = NULL;
+}
+
+/* A connection from an address of a host to the same one is within it. */
+static void connections_within_a_host_are_known(void **state)
+{
+    static const char *const from[] = { "127.0.0.1", "127.0.0.2" };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct sockaddr_in to = { .sin_family = AF_INET };
+        struct sockaddr_in own = { .sin_family = AF_INET };
+        socklen_t size = sizeof(to);
+        struct sockaddr *name = (struct sockaddr *)(void *)&to;
+        int door_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        (void)inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+        (void)inet_pton(AF_INET, from[i], &own.sin_addr);
+        assert_int_equal(bind(door_fd, name, size), 0);
+        assert_int_equal(listen(door_fd, 1), 0);
+        assert_int_equal(getsockname(door_fd, name, &size), 0);
+        assert_false(xr_hosts_is_here(fd)); /* it is connected to nobody */
+        assert_int_equal(bind(fd, (struct sockaddr *)(void *)&own, size), 0);
+        assert_int_equal(connect(fd, name, size), 0);
+        assert_int_equal(xr_hosts_is_here(fd), i == 0);
+        (void)close(fd);
+        (void)close(door_fd);
+    }
+    assert_false(xr_hosts_is_here(-1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +385,8 @@ int main(void)
         CASE(damaged_frames_end_the_actor),
         cmocka_unit_test_teardown(failed_launchers_are_reported, door_end),
         cmocka_unit_test(unknown_interfaces_are_refused),
+        cmocka_unit_test(addresses_are_chosen_by_rule),
+        cmocka_unit_test(connections_within_a_host_are_known),
     };
     return cmocka_run_group_tests(tests, door_make_folder, door_remove_folder);
 }

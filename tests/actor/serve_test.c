@@ -365,6 +365,13 @@ static void failed_creations_are_explained(void **state)
     expect_served(XRAY_E_ARG, "this program has no class ghost",
                   "1 error -100 this program has no class ghost\n");
     begin_script();
+    add_message(XR_MESSAGE_CREATE, "kind", "", NULL);
+    expect_served(XRAY_E_ARG,
+                  "value 1 of the message is not of type 's' (expected "
+                  "\"suus\")",
+                  "1 error -100 value 1 of the message is not of type 's' "
+                  "(expected \"suus\")\n");
+    begin_script();
     add_create("kind", "say");
     expect_served(XRAY_E_CONFIG, "the text says so",
                   "1 error -201 the text says so\n");

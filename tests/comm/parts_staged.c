@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 
+#include "tests/comm/late.h"
 #include "tests/comm/ranks.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
@@ -45,6 +46,7 @@ static xray_device_ops staged;
 static void fill_staged_ops(void)
 {
     staged = *cpu_ops();
+    late_copies(&staged);
     staged.create = staged_create;
     staged.info = staged_info;
     staged.share = staged_share;

@@ -4,6 +4,11 @@
  * peers that do not fit, and the channels of their shared memory. Only one rank
  * is real.
  */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "plugins/comm-shm/shm.h"
 #include "tests/comm/ranks.h"
 #include "tests/testing.h"
@@ -160,6 +165,77 @@ static void others_that_do_not_fit(void **state)
     assert_int_equal(other.mine.size, 2);
 }
 
+/* ---- what a rank's own host lacks ---- */
+
+static int memory_reason; /* errno; 0: there is memory */
+static int size_reason;
+
+int __real_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __real_ftruncate(int fd, off_t size);
+int __wrap_ftruncate(int fd, off_t size);
+
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+    errno = memory_reason;
+    return memory_reason ? -1 : __real_memfd_create(name, flags);
+}
+
+int __wrap_ftruncate(int fd, off_t size)
+{
+    errno = size_reason;
+    return size_reason ? -1 : __real_ftruncate(fd, size);
+}
+
+static xray_status info_status;
+
+static xray_status tell_info(void *self, xray_device_info *out)
+{
+    xray_status status = env.dev->info(self, out);
+    out->host_memory = 0;
+    return info_status ? info_status : status;
+}
+
+/* Each is the status of its own rank, and the other one is told as well. */
+static void hosts_that_lack_something(void **state)
+{
+    (void)state;
+    xray_device_ops dev = *env.dev;
+    xray_comm_setup s = make_setup_of_two();
+    memory_reason = EACCES;
+    void *self = NULL;
+    assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_E_IO);
+    assert_null(self);
+    assert_int_equal(other.mine.status, XRAY_E_IO);
+    assert_string_equal(other.mine.why, "no shared memory for the control "
+                                        "page: Permission denied");
+    memory_reason = 0;
+    size_reason = ENOSPC;
+    assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_E_IO);
+    assert_string_equal(other.mine.why, "no shared memory for the control "
+                                        "page: No space left on device");
+    dev.info = tell_info;
+    s.device = &dev;
+    assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_E_NOMEM);
+    assert_int_equal(other.mine.status, XRAY_E_NOMEM);
+    size_reason = 0;
+    info_status = XRAY_E_DEVICE;
+    assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_E_DEVICE);
+    assert_int_equal(other.mine.status, XRAY_E_DEVICE);
+    for (int i = 0; i < 3; i++) {
+        dev = *env.dev;
+        if (i == 0)
+            dev.share = NULL;
+        else if (i == 1)
+            dev.attach = NULL;
+        else
+            dev.detach = NULL;
+        assert_int_equal(env.comm->create(&s, NULL, &self), XRAY_E_UNSUPPORTED);
+        assert_int_equal(other.mine.status, XRAY_E_UNSUPPORTED);
+    }
+    assert_null(self);
+}
+
 /* The left part of a sum is the largest power of two below the whole. */
 static void sums_are_split_at_a_power_of_two(void **state)
 {
@@ -270,6 +346,7 @@ int main(void)
         cmocka_unit_test(invalid_setups_are_refused),
         cmocka_unit_test(one_rank_needs_nobody),
         cmocka_unit_test(others_that_do_not_fit),
+        cmocka_unit_test(hosts_that_lack_something),
         cmocka_unit_test(sums_are_split_at_a_power_of_two),
         cmocka_unit_test(devices_that_are_served),
         cmocka_unit_test(channels_by_their_keys),

@@ -29,12 +29,14 @@ void fake_stream_sync(void *stream);
 #define FAKE_ABSENT 7  /* 1: this rank never arrives at a new communicator */
 #define FAKE_SEND 8    /* ncclSend */
 #define FAKE_SLOW 9    /* looks for which an operation is in progress */
-#define FAKE_STUCK                                                           \
-    10                /* 1: operations do not return before they are aborted \
-                       */
-#define FAKE_LONG 11  /* ms that an operation takes to return */
-#define FAKE_QUEUE 12 /* work that a stream holds; who adds to it waits */
-#define FAKE_KINDS 13
+#define FAKE_STUCK                                                            \
+    10                 /* 1: operations do not return before they are aborted \
+                        */
+#define FAKE_LONG 11   /* ms that an operation takes to return */
+#define FAKE_QUEUE 12  /* work that a stream holds; who adds to it waits */
+#define FAKE_RECORD 13 /* cuEventRecord */
+#define FAKE_WAIT 14   /* cuStreamWaitEvent */
+#define FAKE_KINDS 15
 void fake_fail(int kind, int code);
 /* From now on a query fails for events that were recorded on this stream. */
 void fake_stream_fail(void *stream, int code);

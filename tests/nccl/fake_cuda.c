@@ -204,6 +204,8 @@ FAKE_API int cuEventDestroy_v2(void *e)
 FAKE_API int cuEventRecord(void *e, void *stream_)
 {
     event *v = e;
+    if (fake_code(FAKE_RECORD))
+        return fake_code(FAKE_RECORD);
     moment m = { v, atomic_fetch_add(&v->recorded, 1) + 1 };
     atomic_store(&v->stream, stream_);
     fake_stream_call(stream_, set_event, &m, sizeof(m));
@@ -224,6 +226,8 @@ FAKE_API int cuEventQuery(void *e)
 FAKE_API int cuStreamWaitEvent(void *stream_, void *e, unsigned flags)
 {
     event *v = e;
+    if (fake_code(FAKE_WAIT))
+        return fake_code(FAKE_WAIT);
     moment m = { v, atomic_load(&v->recorded) };
     fake_stream_call(stream_, wait_for_event, &m, sizeof(m));
     return flags ? 1 : 0;

@@ -66,6 +66,24 @@ static void async_other_group(ranks_env *e)
     CHECK(e, ranks_said(e, "rank 2 (pid "));
 }
 
+/* And by one that needs no other rank. */
+static void async_alone(ranks_env *e)
+{
+    xray_comm_group *alone = NULL;
+    float *a = ranks_alloc(e, 4096);
+    CHECK_OK(e, e->comm->group(e->comm_self, &e->rank, 1, &alone));
+    CHECK_OK(e, ranks_barrier(e, alone));
+    if (e->rank != 2)
+        CHECK_OK(e, e->comm->all_reduce(e->world, NULL, a, 1024, XRAY_F32));
+    ranks_meet(e);
+    if (e->rank == 2)
+        (void)raise(SIGKILL);
+    CHECK_OK(e, e->dev->sync(e->dev_self, NULL));
+    CHECK(e, ranks_barrier(e, alone) == XRAY_E_PEER);
+    CHECK(e, ranks_said(e, "all_reduce of 4096 bytes of f32 in group 0"));
+    CHECK_OK(e, ranks_barrier(e, alone)); /* it is told once */
+}
+
 /* A call that did not wait keeps its stream busy until the host stops it. */
 static void async_canceled(ranks_env *e)
 {
@@ -195,6 +213,33 @@ static void event_error(ranks_env *e)
     ranks_meet(e);
 }
 
+/* The driver refuses what puts a call between the work of the streams. */
+static void post_error(ranks_env *e, int kind)
+{
+    CHECK_OK(e, ranks_barrier(e, e->world));
+    ranks_meet(e);
+    if (e->rank == 1)
+        fake_fail(kind, 700);
+    uint64_t start = ranks_ms();
+    faults_ended(e, ranks_barrier(e, e->world), start,
+                 e->rank == 1
+                     ? "NCCL failed: an illegal memory access was encountered"
+                     : "rank 1 failed in the call",
+                 "all_reduce of 4 bytes of f32 in group 0");
+    fake_fail(kind, 0);
+    ranks_meet(e);
+}
+
+static void record_error(ranks_env *e)
+{
+    post_error(e, FAKE_RECORD);
+}
+
+static void wait_error(ranks_env *e)
+{
+    post_error(e, FAKE_WAIT);
+}
+
 /* ---- failures of create
  * ---------------------------------------------------- */
 
@@ -322,6 +367,9 @@ const scenario ranks_scenarios[] = {
     { "call_error", call_error, 60000 },
     { "message_error", message_error, 60000 },
     { "event_error", event_error, 60000 },
+    { "record_error", record_error, 60000 },
+    { "wait_error", wait_error, 60000 },
+    { "async_alone", async_alone, 60000 },
     { "beginnings", fail_to_begin, 60000 },
     { "lonely_group", lonely_group, 300 },
     { "small_scratch", small_scratch, 60000 },
@@ -352,6 +400,7 @@ static void dead_ranks_are_named(void **state)
     ranks_run("killed", 4, ".k..");
     ranks_run("async_killed", 3, ".k.");
     ranks_run("async_other_group", 3, "..k");
+    ranks_run("async_alone", 3, "..k");
     ranks_run("left", 3, NULL);
 }
 
@@ -362,6 +411,8 @@ static void failures_are_named(void **state)
     ranks_run("call_error", 2, NULL);
     ranks_run("message_error", 2, NULL);
     ranks_run("event_error", 2, NULL);
+    ranks_run("record_error", 2, NULL);
+    ranks_run("wait_error", 2, NULL);
     ranks_run("beginnings", 2, NULL);
     ranks_run("small_scratch", 2, NULL);
     ranks_run("arguments", 2, NULL);

@@ -78,6 +78,9 @@ elif word == "refuse":
     send(**{"is": "failed", "status": "config", "key": "", "text": "Ray cannot place the run"})
 elif word == "again" and not ask["again"]:
     send(**{"is": "failed", "status": "config", "key": "", "text": "the run is new"})
+elif word == "show":
+    del ask["plugins"]  # the folder of the test program
+    send(**{"is": "failed", "status": "io", "key": "", "text": json.dumps(ask, sort_keys=True)})
 elif word == "key":
     send(**{"is": "failed", "status": "io", "key": "address", "text": " = key: nobody is there"})
 elif ask["do"] == "check":

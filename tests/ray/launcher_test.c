@@ -5,9 +5,11 @@
  * killed or is not there in a sentence. The bridge is one of the test, or the
  * plugin's own with a Python that has no ray.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "core/base/child.h"
@@ -15,6 +17,41 @@
 #include "tests/scratch.h"
 
 static char fake[512];
+
+/* ---- the channel to the bridge --------------------------------------------
+ */
+
+static int in_pieces; /* 1: few bytes pass at once, and calls are interrupted */
+static uint32_t turns;
+
+ssize_t __real_send(int fd, const void *data, size_t size, int flags);
+ssize_t __wrap_send(int fd, const void *data, size_t size, int flags);
+ssize_t __real_recv(int fd, void *out, size_t size, int flags);
+ssize_t __wrap_recv(int fd, void *out, size_t size, int flags);
+
+/* 1 if this call fails: every third is interrupted, or would have to wait. */
+static int is_disturbed(void)
+{
+    errno = ++turns % 2 ? EINTR : EAGAIN;
+    return in_pieces && turns % 3 == 0;
+}
+
+ssize_t __wrap_send(int fd, const void *data, size_t size, int flags)
+{
+    if (is_disturbed())
+        return -1;
+    return __real_send(fd, data, in_pieces && size > 7 ? 7 : size, flags);
+}
+
+ssize_t __wrap_recv(int fd, void *out, size_t size, int flags)
+{
+    if (is_disturbed())
+        return -1;
+    return __real_recv(fd, out, in_pieces && size > 5 ? 5 : size, flags);
+}
+
+/* ---- tests ----------------------------------------------------------------
+ */
 
 static void open_rig(launcher_rig *rig, uint32_t count, const char *word)
 {
@@ -63,6 +100,65 @@ static void test_events(void **state)
     rig_start(&rig, 3, "exited with status 1"); /* a place may be used again */
     rig_expect(&rig, 3, "a secret", "exited with status 1");
     expect_nothing(&rig);
+    rig_close(&rig);
+}
+
+/* Requests and answers may pass in any pieces. */
+static void test_pieces(void **state)
+{
+    in_pieces = 1;
+    test_events(state);
+    in_pieces = 0;
+}
+
+/* What the bridge is told of a run. */
+static void test_request(void **state)
+{
+    static const char *const resources[] = { "fast:1", "zone:0.5" };
+    launcher_rig rig;
+    (void)state;
+    rig_prepare(&rig, 2, fake, "show");
+    rig.config.placement = RAY_SPREAD;
+    rig.config.namespace = "ours";
+    rig.config.runtime_env = "{}";
+    rig.config.resources.items = resources;
+    rig.config.resources.count = 2;
+    rig.config.autoscale = 1;
+    rig.places[0].devices = 2;
+    rig.places[1].name = "critic";
+    rig.places[1].threads = 3;
+    rig.places[1].memory = 5;
+    rig.paths[1] = "/data \"x\"";
+    rig.setup.path_count = 2;
+    rig_expect_refused(
+        &rig, XRAY_E_IO,
+        "create: {\"address\": \"show\", \"again\": false, \"argv\": [], "
+        "\"autoscale\": true, \"build\": \"build 1\", \"do\": \"run\", "
+        "\"folder\": \"/\", \"namespace\": \"ours\", \"paths\": [\"/\", "
+        "\"/data \\\"x\\\"\"], \"placement\": \"spread\", \"places\": "
+        "[{\"devices\": 2, \"memory\": 0, \"name\": \"actor+rollout\", "
+        "\"threads\": 1}, {\"devices\": 0, \"memory\": 5, \"name\": "
+        "\"critic\", \"threads\": 3}], \"program\": \"/bin/true\", "
+        "\"resources\": [\"fast:1\", \"zone:0.5\"], \"runtime_env\": \"{}\", "
+        "\"title\": \"run.ini\"}");
+    rig_prepare(&rig, 1, fake, "show");
+    rig_expect_refused(&rig, XRAY_E_IO, "\"placement\": \"pack\"");
+    rig_prepare(&rig, 1, fake, "show");
+    rig.config.placement = RAY_STRICT_PACK;
+    rig_expect_refused(&rig, XRAY_E_IO, "\"placement\": \"strict_pack\"");
+}
+
+/* A run may end while there are reports that nobody has taken. */
+static void test_reports_at_the_end(void **state)
+{
+    launcher_rig rig;
+    (void)state;
+    open_rig(&rig, 2, "ok");
+    rig_start(&rig, 0, "run");
+    rig_start(&rig, 1, "exited with status 0");
+    ray_ops.stop(rig.self, 0);
+    rig_wait(&rig);
+    assert_int_equal(rig.event.index, 1);
     rig_close(&rig);
 }
 
@@ -274,6 +370,9 @@ int main(void)
         cmocka_unit_test(test_again),
         cmocka_unit_test(test_other_version),
         cmocka_unit_test(test_events),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_request),
+        cmocka_unit_test(test_reports_at_the_end),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_dead_bridge),
         cmocka_unit_test(test_refusals),

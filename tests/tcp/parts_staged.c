@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 
+#include "tests/comm/late.h"
 #include "tests/comm/ranks.h"
 
 const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
@@ -35,6 +36,7 @@ static xray_status staged_create(const xray_host *host, const void *config,
 static void fill_staged_ops(void)
 {
     staged = *cpu_ops();
+    late_copies(&staged);
     staged.create = staged_create;
     staged.info = staged_info;
 }
