@@ -262,6 +262,8 @@ static void trackers_are_told_the_run_and_its_settings(void **state)
         assert_true(all[i].creates == 1 && all[i].probes == 2);
 }
 
+#define SAMPLE "score 1\n\nprompt:\n\n    2+2\n\nanswer:\n\n    4\n"
+
 static void a_step_has_its_scalars_histograms_and_texts(void **state)
 {
     static const float lengths[] = { 1, 2, 3 };
@@ -277,13 +279,15 @@ static void a_step_has_its_scalars_histograms_and_texts(void **state)
     assert_int_equal(xr_metrics_keep_histograms(metrics), 0);
     xr_metrics_put(metrics, "loss", 0.5);
     xr_metrics_stats(metrics, "length", lengths, 3);
+    xr_metrics_stats(metrics, "score", lengths, 2);
     xr_sample_texts_add(&trackers.texts, "train", 0, &sample);
+    xr_sample_texts_add(&trackers.texts, "val", 3, &sample);
     xr_trackers_submit(&trackers, 6, metrics);
     assert_string_equal(step_text,
                         "6: loss=0.5 length/mean=2 length/max=3 length/min=1 "
-                        "length holds 3\n"
-                        "samples/train/0: score 1\n\nprompt:\n\n    2+2\n"
-                        "\nanswer:\n\n    4\n");
+                        "score/mean=1.5 score/max=2 score/min=1 "
+                        "length holds 3 score holds 2\n"
+                        "samples/train/0: " SAMPLE "\nsamples/val/3: " SAMPLE);
     /* More scalars than any step before had. */
     xr_metrics_clear(metrics);
     xr_sample_texts_clear(&trackers.texts);
@@ -377,6 +381,32 @@ static void the_status_says_what_is_lost(void **state)
         expect_stderr(want);
     }
     assert_int_equal(all[1].submits, 3 * sizeof(cases) / sizeof(cases[0]));
+}
+
+/* A record without all its parts is given to none of them. */
+static void an_incomplete_record_is_lost(void **state)
+{
+    (void)state;
+    all[1].create = XRAY_E_IO;
+    all[1].says = "no room";
+    catch_stderr();
+    open_all();
+    trackers.texts.failed = 1;
+    xr_trackers_submit(&trackers, 8, metrics);
+    xr_sample_texts_clear(&trackers.texts);
+    xr_trackers_submit(&trackers, 9, metrics);
+    xr_trackers_close(&trackers);
+    assert_int_equal(all[0].submits, 1);
+    assert_int_equal(all[2].submits, 1);
+    expect_stderr(
+        "xray: warning: tracker.t1: here: no room; the run goes on without it\n"
+        "xray: warning: tracker.t0: out of memory for step 8; the step is not "
+        "in it\n"
+        "xray: warning: tracker.t2: out of memory for step 8; the step is not "
+        "in it\n"
+        "xray: warning: tracker.t0 lacks 1 of 2 steps\n"
+        "xray: warning: tracker.t1 lacks 2 of 2 steps\n"
+        "xray: warning: tracker.t2 lacks 1 of 2 steps\n");
 }
 
 /* The end of a tracker is reported even after a lost step was. */
@@ -553,6 +583,7 @@ int main(void)
         CASE(a_step_has_its_scalars_histograms_and_texts),
         CASE(a_tracker_that_fails_at_its_start_is_left_out),
         CASE(the_status_says_what_is_lost),
+        CASE(an_incomplete_record_is_lost),
         CASE(a_flush_that_fails_may_end_a_tracker),
         CASE(a_tracker_that_holds_the_run_up_is_ended),
         CASE(a_check_reports_every_tracker_that_would_fail),
