@@ -351,6 +351,25 @@ static void a_plot_goes_from_its_least_to_its_greatest_value(void **state)
     xr_plot(values, 200, 40, 9, "rising", &out);
     plot_range(xr_str_text(&out), 9, &top, &bottom);
     assert_true(fabs(top - 207) < 0.5 && fabs(bottom - 12) < 0.5);
+    /* The axis ends where the curve does, above the number of the last value.
+     */
+    const char *axis = strchr(xr_str_text(&out), '+');
+    const size_t dashes = strspn(axis + 1, "-");
+    assert_int_equal(dashes, 40);
+    assert_string_equal(axis + 1 + dashes, "\n            1"
+                                           "                                   "
+                                           " 200\n");
+    xr_str_clear(&out);
+    xr_plot(values, 1, 40, 5, "one", &out);
+    axis = strchr(xr_str_text(&out), '+');
+    assert_string_equal(axis, "+-\n            1\n");
+    xr_str_clear(&out);
+    xr_plot(values, 2, 40, 2, "two", &out);
+    assert_string_equal(xr_str_text(&out), "two\n"
+                                           "        11 | *\n"
+                                           "        10 |*\n"
+                                           "           +--\n"
+                                           "            1 2\n");
     xr_str_free(&out);
 }
 

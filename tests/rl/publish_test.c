@@ -564,10 +564,11 @@ static void shards_need_an_export(void **state)
     shard_trainer();
     /* A part of the calls is no export. */
     for (uint32_t i = 0; i < 3; i++) {
-        xray_train_ops older = export_ops;
-        older.header.size = (uint32_t)(offsetof(xray_train_ops, export_begin) +
-                                       i * sizeof(older.export_begin));
-        run.train.ops = &older;
+        xray_train_ops part = export_ops;
+        part.export_begin = i == 0 ? NULL : export_begin;
+        part.export_next = i == 1 ? NULL : export_next;
+        part.export_end = i == 2 ? NULL : export_end;
+        run.train.ops = &part;
         expect_stop("train.test holds shards of its weights and offers no "
                     "export, so that infer.test cannot have them");
     }

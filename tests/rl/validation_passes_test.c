@@ -224,6 +224,65 @@ static void validation_keeps_its_samples(void **state)
     free(text);
 }
 
+/* Of the greedy samples as many as asked for, at even distances in the set; at
+ * most 64 of them become texts. */
+static void shown_samples_are_spread_over_the_set(void **state)
+{
+    static const struct {
+        uint64_t shown;
+        const char *prompts; /* those of FIVE are a b c d a */
+        int64_t val_n;
+    } cases[] = {
+        { 0, "", 1 },    { 1, "a", 0 },     { 2, "ad", 2 },
+        { 3, "aca", 1 }, { 5, "abcda", 2 }, { 9, "abcda", 0 },
+    };
+    fixture *f = *state;
+    static xray_infer_ops ops;
+    xr_err err = { "" };
+    xr_dataset *set = open_rows(f, FIVE);
+    ops = engine_ops;
+    ops.submit = restart_engine;
+    f->run.infer.ops = &ops;
+    f->run.ini.data.max_response_length = MOST;
+    f->run.ini.data.val_batch_size = 2;
+    f->run.ini.rollout.val_top_p = f->run.ini.rollout.val_temperature = 1;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (int prints = 0; prints < 2; prints++) {
+            xr_validation v;
+            xr_sample_texts texts = { .count = 0 };
+            xr_metrics *metrics = xr_metrics_new();
+            char got[8] = "";
+            double score = 0;
+            int lines = 0;
+            memset(&engine, 0, sizeof(engine));
+            grader.log[0] = '\0';
+            f->run.ini.rollout.val_n = cases[i].val_n;
+            assert_int_equal(xr_validation_init(&v, &f->roles, set, &err),
+                             XRAY_OK);
+            v.shown = cases[i].shown;
+            v.prints = prints;
+            v.texts = &texts;
+            if (xr_validation_run(&v, metrics, &score, &err) != XRAY_OK)
+                fail_msg("%s", err.text);
+            for (size_t k = 0; k < texts.count; k++) {
+                const char *at = strstr(texts.list[k].text, "prompt:\n\n    ");
+                char name[32];
+                got[k] = at[13];
+                (void)snprintf(name, sizeof(name), "samples/validation/%zu", k);
+                assert_string_equal(texts.list[k].name, name);
+            }
+            assert_string_equal(got, cases[i].prompts);
+            for (const char *at = xr_str_text(&v.table);
+                 (at = strchr(at, '\n')); at++)
+                lines++;
+            assert_int_equal(lines, prints && *got ? 1 + (int)strlen(got) : 0);
+            xr_sample_texts_free(&texts);
+            xr_validation_free(&v);
+            xr_metrics_free(metrics);
+        }
+    xr_dataset_close(set);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -233,6 +292,7 @@ int main(void)
         CASE(validation_accepts_any_number_of_rows),
         CASE(validation_ignores_ends_if_asked),
         CASE(validation_keeps_its_samples),
+        CASE(shown_samples_are_spread_over_the_set),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
