@@ -88,13 +88,21 @@ static xray_status discard(void *self)
     return answer;
 }
 
+static xray_status load_memory(void *self, uint32_t tag)
+{
+    assert_string_equal(self, "self");
+    note_call("onload %u\n", tag);
+    return XRAY_E_NOMEM;
+}
+
 static const xray_train_ops ops = { .header = XRAY_HEADER(xray_train_ops),
                                     .forward = forward,
                                     .forward_backward = forward_backward,
                                     .optimizer_step = take_step,
                                     .save = save,
                                     .load = load,
-                                    .discard = discard };
+                                    .discard = discard,
+                                    .onload = load_memory };
 
 /* ---- a critic with three rows -------------------------------------------- */
 
@@ -220,34 +228,55 @@ static void calls_have_their_arguments_and_results(void **state)
     assert_string_equal(err.text, "");
 }
 
+/* Makes call `i` of the six. */
+static xray_status call_number(int i, float *values)
+{
+    static const xr_loss_spec spec = { .outputs = XRAY_OUTPUT_VALUE };
+    const uint32_t role = XRAY_ROLE_CRITIC;
+    const xr_role_ops *calls = roles.calls;
+    xray_step_result result;
+    xr_err fault = { "" };
+    return i == 0 ? pass_forward(values)
+           : i == 1
+               ? calls->gradients(&roles, role, &views, &spec, &fault, &err)
+           : i == 2 ? calls->step(&roles, role, 1, 1, &result, &err)
+           : i == 3 ? calls->save(&roles, role, "a", &err)
+           : i == 4 ? calls->load(&roles, role, "a", &err)
+                    : xr_local_discard(&roles, role, &err);
+}
+
 static void failures_name_the_call(void **state)
 {
     static const char *const names[] = { "forward",        "forward_backward",
                                          "optimizer_step", "save",
                                          "load",           "discard" };
-    xray_step_result result;
-    xr_err fault = { "" };
-    const xr_loss_spec spec = { .outputs = XRAY_OUTPUT_VALUE };
     (void)state;
     answer = XRAY_E_DEVICE;
     for (int i = 0; i < 6; i++) {
         char want[80];
         float values[9] = { 0 };
-        const uint32_t role = XRAY_ROLE_CRITIC;
-        run.layouts[role].token_multiple = 4;
-        const xray_status status =
-            i == 0   ? pass_forward(values)
-            : i == 1 ? roles.calls->gradients(&roles, role, &views, &spec,
-                                              &fault, &err)
-            : i == 2 ? roles.calls->step(&roles, role, 1, 1, &result, &err)
-            : i == 3 ? roles.calls->save(&roles, role, "a", &err)
-            : i == 4 ? roles.calls->load(&roles, role, "a", &err)
-                     : xr_local_discard(&roles, role, &err);
-        assert_int_equal(status, XRAY_E_DEVICE);
+        run.layouts[XRAY_ROLE_CRITIC].token_multiple = 4;
+        assert_int_equal(call_number(i, values), XRAY_E_DEVICE);
         (void)snprintf(want, sizeof(want), "critic: %s failed with status -300",
                        names[i]);
         assert_memory_equal(err.text, want, strlen(want));
         assert_true(values[8] == 0); /* of a failed call nothing is taken */
+    }
+}
+
+/* A model whose memory does not come back to the device is not called. */
+static void a_model_without_its_memory_is_not_called(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        float values[9] = { 0 };
+        roles.turns.movable[XRAY_ROLE_CRITIC] = UINT32_MAX;
+        roles.turns.offloaded[XRAY_ROLE_CRITIC] = UINT32_MAX;
+        said[0] = '\0';
+        assert_int_equal(call_number(i, values), XRAY_E_NOMEM);
+        assert_int_equal(strncmp(said, "onload ", 7), 0);
+        assert_string_equal(strchr(said, '\n'), "\n");
+        assert_non_null(strstr(err.text, "critic: onload failed"));
     }
 }
 
@@ -274,6 +303,7 @@ int main(void)
         CASE(gradients_are_filled_up_too),
         CASE(calls_have_their_arguments_and_results),
         CASE(failures_name_the_call),
+        CASE(a_model_without_its_memory_is_not_called),
         CASE(a_backend_may_keep_its_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
