@@ -337,6 +337,42 @@ static void progress_is_on_stderr(void **state)
     free(text);
 }
 
+/* The first and last rows are the greatest and the least column: means of five
+ * values each. */
+static void a_plot_goes_from_its_least_to_its_greatest_value(void **state)
+{
+    double values[200];
+    double top;
+    double bottom;
+    xr_str out = { 0 };
+    (void)state;
+    for (int i = 0; i < 200; i++)
+        values[i] = 10 + i;
+    xr_plot(values, 200, 40, 9, "rising", &out);
+    plot_range(xr_str_text(&out), 9, &top, &bottom);
+    assert_true(fabs(top - 207) < 0.5 && fabs(bottom - 12) < 0.5);
+    /* The axis ends where the curve does, above the number of the last value.
+     */
+    const char *axis = strchr(xr_str_text(&out), '+');
+    const size_t dashes = strspn(axis + 1, "-");
+    assert_int_equal(dashes, 40);
+    assert_string_equal(axis + 1 + dashes, "\n            1"
+                                           "                                   "
+                                           " 200\n");
+    xr_str_clear(&out);
+    xr_plot(values, 1, 40, 5, "one", &out);
+    axis = strchr(xr_str_text(&out), '+');
+    assert_string_equal(axis, "+-\n            1\n");
+    xr_str_clear(&out);
+    xr_plot(values, 2, 40, 2, "two", &out);
+    assert_string_equal(xr_str_text(&out), "two\n"
+                                           "        11 | *\n"
+                                           "        10 |*\n"
+                                           "           +--\n"
+                                           "            1 2\n");
+    xr_str_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +386,7 @@ int main(void)
         cmocka_unit_test(foreign_files_are_left_unchanged),
         cmocka_unit_test(plots_show_the_values),
         cmocka_unit_test(flat_values_are_in_the_middle),
+        cmocka_unit_test(a_plot_goes_from_its_least_to_its_greatest_value),
         cmocka_unit_test(progress_is_on_stderr),
     };
     return cmocka_run_group_tests_name("monitor", tests, scratch_make,

@@ -306,6 +306,28 @@ static void refusals_say_what_can_be_done(void **state)
     run.in_comparison = 0;
 }
 
+/* A checkpoint whose configuration cannot be read is no unchanged one. */
+static void a_damaged_configuration_is_an_error(void **state)
+{
+    static const xr_history none;
+    xr_changes found;
+    xr_err err = { "" };
+    char folder[300];
+    (void)state;
+    compare_inis("[run]\nseed = 1\n", "[run]\nseed = 1\n", NULL, NULL);
+    (void)snprintf(folder, sizeof(folder), "%s", scratch_path("c"));
+    (void)scratch_write("c/run.ini", "[run]\nseed\n");
+    assert_int_equal(xr_changes_find(&run, folder, &none, &none, &err, &found),
+                     XRAY_E_IO);
+    assert_non_null(strstr(err.text, "c/run.ini"));
+    xr_changes_free(&found);
+    assert_int_equal(remove(scratch_path("c/run.ini")), 0);
+    assert_int_equal(xr_changes_find(&run, folder, &none, &none, &err, &found),
+                     XRAY_E_IO);
+    assert_non_null(strstr(err.text, "c/run.ini"));
+    xr_changes_free(&found);
+}
+
 static int free_all(void **state)
 {
     xr_changes_free(&changes);
@@ -322,6 +344,7 @@ int main(void)
         cmocka_unit_test(inputs_are_the_files_that_count),
         cmocka_unit_test(content_counts_and_not_the_path),
         cmocka_unit_test(refusals_say_what_can_be_done),
+        cmocka_unit_test(a_damaged_configuration_is_an_error),
     };
     return cmocka_run_group_tests_name("rl.changed_keys", tests, scratch_make,
                                        free_all);

@@ -485,6 +485,30 @@ static void failures_are_explained_by_all_that_took_part(void **state)
     assert_memory_equal(err.text, "train.fake: create", 18);
 }
 
+/* A key that a role's plugin refuses is one of the section that sets it. */
+static void keys_of_a_role_are_those_of_its_section(void **state)
+{
+    static char own[] = "critic.train.fake";
+    const xray_location depth = { .header = XRAY_HEADER(xray_location),
+                                  .key = "depth" };
+    (void)state;
+    run.role_parts[XRAY_ROLE_CRITIC] = run.train;
+    run.role_parts[XRAY_ROLE_CRITIC].section = own;
+    assert_int_equal(start_rank(3), XRAY_OK);
+    for (uint32_t role = XRAY_ROLE_REFERENCE; role <= XRAY_ROLE_CRITIC;
+         role++) {
+        xr_host *host = roles->named[role].host;
+        const int own_section = role == XRAY_ROLE_CRITIC;
+        assert_string_equal(roles->named[role].instance,
+                            own_section ? "critic" : "reference");
+        (void)xr_host_api(host)->fail_at(xr_host_api(host), XRAY_E_CONFIG,
+                                         "here", &depth, ": bad");
+        (void)xr_host_error(host, XRAY_E_CONFIG, "create", &err);
+        assert_string_equal(err.location.section,
+                            own_section ? own : "train.fake");
+    }
+}
+
 /* Scratch memory is taken before there are models; where a plan does not say
  * what it needs, the device takes it as it goes. */
 static void scratch_is_taken_first(void **state)
@@ -567,6 +591,7 @@ int main(void)
         TEST(engines_share_weights_where_they_can),
         TEST(memory_is_given_back_before_the_next_model),
         TEST(failures_are_explained_by_all_that_took_part),
+        TEST(keys_of_a_role_are_those_of_its_section),
         TEST(scratch_is_taken_first),
         TEST(nothing_is_not_an_instance),
         TEST(the_peak_of_memory_is_logged),

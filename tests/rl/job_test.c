@@ -406,6 +406,10 @@ static void expect_steps(int64_t save_freq, int forced, const char *saved)
     assert_string_equal(got, saved);
     expect_lines();
     assert_int_equal(job.curve_count, 6); /* one point per step */
+    job.curve_count = 5;
+    xr_metrics_put(job.metrics, "other", 1);
+    assert_int_equal(xr_job_step_done(&job, 0, &err), XRAY_OK);
+    assert_int_equal(job.curve_count, 5); /* a step without a score has none */
     assert_true(job.curve[0] == 0 && job.curve[5] == 5);
     xr_monitor_close(job.monitor);
     xr_metrics_free(job.metrics);

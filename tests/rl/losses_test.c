@@ -10,6 +10,7 @@
 
 #include "core/roles/losses.h"
 #include "core/roles/nonfinite.h"
+#include "core/roles/ratios.h"
 #include "core/run/rows.h"
 #include "tests/rl/fake_roles.h"
 
@@ -234,6 +235,31 @@ static void losses_receive_the_complete_batch(void **state)
         "- - -30 - - 0\n");
     assert_true(f->sums[0] == 18 && f->weights[1] == 2);
     assert_true(f->out[0][8] == 0.5f);
+}
+
+/* The ratios of a policy's tokens are counted behind the metrics of the batch's
+ * segment; those of a critic are not. Here they all are 1. */
+static void ratios_are_counted_behind_the_sums(void **state)
+{
+    enum { ALL = NAMES + XR_RATIO_BUCKETS, ONE = 16 };
+    static double sums[3 * ALL], weights[3 * ALL];
+    fixture *f = *state;
+    assert_true(xr_ratio_edges[ONE] < 1 && xr_ratio_edges[ONE + 1] > 1);
+    f->spec.sums = sums;
+    f->spec.weights = weights;
+    f->spec.names = ALL;
+    f->spec.ratios = XR_RATIO_BUCKETS;
+    f->rows.batch.segment = 1;
+    memcpy(f->rows.batch.old_logp, f->given[0], sizeof(f->given[0]));
+    for (double calls = 1; calls < 3; calls++) {
+        assert_int_equal(xr_loss_call(&f->run, &f->call), XRAY_OK);
+        for (int i = 0; i < 3 * ALL; i++)
+            assert_true(sums[i] == (i == ALL                 ? 9 * calls
+                                    : i == ALL + NAMES + ONE ? 6
+                                                             : 0));
+        f->spec.kind = XR_LOSS_CRITIC;
+        f->out[0][3] = f->out[1][3] = NAN; /* not of this loss */
+    }
 }
 
 /* The rows of a replica come from anywhere in the mini-batch, so that each has
@@ -546,6 +572,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(likelihood_is_a_mean_over_the_step),
         CASE(losses_receive_the_complete_batch),
+        CASE(ratios_are_counted_behind_the_sums),
         CASE(rows_of_a_replica_keep_their_index),
         CASE(rows_of_padding_are_in_no_loss),
         CASE(a_loss_says_why_it_fails),

@@ -71,7 +71,7 @@ static xray_status answer_plan(const xray_host *host, uint32_t role,
         return refuse_plan(host, fake.refused[role]);
     for (uint64_t t = 0; t < XRAY_TAG_COUNT; t++)
         out->bytes[t] = fake.unit[role] * (t + 1);
-    static const uint64_t tokens[] = { 0, 10, 20, 50, 40, 30 };
+    static const uint64_t tokens[] = { 0, 20, 10, 50, 40, 30 };
     const xray_device_work own = { .header = XRAY_HEADER(xray_device_work),
                                    .tokens = tokens[role] + world->rank };
     if (load->device_work)

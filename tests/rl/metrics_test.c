@@ -182,6 +182,23 @@ static void small_returns_are_explained_in_part(void **state)
              (1 - 0.4 * var / (var + 1e-5))) < 1e-9);
 }
 
+/* Two tokens have one: residuals of 1 and 2, and returns of 2 and 6. */
+static void two_tokens_have_a_variance(void **state)
+{
+    fixture *f = *state;
+    f->learner.has_values = 1;
+    for (uint32_t t = 0; t < TOKENS; t++)
+        f->rows.loss_mask[t] = t == 3 || t == 8;
+    f->rows.batch.returns[3] = 2;
+    f->rows.batch.value[3] = 1;
+    f->rows.batch.returns[8] = 6;
+    f->rows.batch.value[8] = 4;
+    xr_learner_stats(&f->learner, &f->rows, &f->samples);
+    assert_true(
+        fabs(xr_metrics_get(f->learner.metrics, "critic/vf_explained_var") -
+             (1 - 0.5 / (8 + 1e-5))) < 1e-9);
+}
+
 /* A single token has no variance to explain. */
 static void one_token_explains_nothing(void **state)
 {
@@ -270,6 +287,7 @@ int main(void)
         CASE(value_metrics_need_values),
         CASE(an_empty_batch_has_no_ratios),
         CASE(small_returns_are_explained_in_part),
+        CASE(two_tokens_have_a_variance),
         CASE(one_token_explains_nothing),
         cmocka_unit_test(rows_are_dealt_as_the_method_says),
         cmocka_unit_test(zero_parts_are_refused),

@@ -296,6 +296,10 @@ static void models_of_a_checkpoint_are_verified(void **state)
                   "manifest.json is missing");
     assert_int_equal(remove(scratch_path("run/state.json")), 0);
     expect_folder("run/actor", "", "");
+    (void)scratch_write("run/state.json", "{}");
+    assert_int_equal(remove(scratch_path("run/run.ini")), 0);
+    expect_folder("run/actor", "", "");
+    assert_int_equal(remove(scratch_path("run/state.json")), 0);
     (void)scratch_write("run/manifest.json",
                         "{\"format\": \"xray.checkpoint/1");
     expect_folder("run/actor", "manifest.json is cut off or damaged",

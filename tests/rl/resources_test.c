@@ -530,6 +530,42 @@ static void the_size_of_a_step_is_computed(void **state)
     assert_true(s.row_tokens == 10 && s.rows == 0 && s.update_flops == 0);
 }
 
+/* ---- numerics of the device ---------------------------------------------- */
+
+static xray_status planned;
+
+static xray_status plan_device(const xray_host *host, const void *options,
+                               xray_device_plan *out)
+{
+    assert_null(host);
+    assert_string_equal(options, "options");
+    out->numerics = "fake/1";
+    return planned;
+}
+
+/* A device that is unknown, has faulty options or cannot plan says nothing. */
+static void numerics_of_a_device_are_those_of_its_plan(void **state)
+{
+    static const xray_component component = { .name = "fake" };
+    static const xray_device_ops ops = { .header = XRAY_HEADER(xray_device_ops),
+                                         .plan = plan_device };
+    (void)state;
+    planned = XRAY_OK;
+    run.device = (xr_part){ .component = &component,
+                            .ops = &ops,
+                            .config = (void *)(uintptr_t) "options" };
+    assert_string_equal(xr_run_device_numerics(&run), "fake/1");
+    planned = XRAY_E_CONFIG;
+    assert_null(xr_run_device_numerics(&run));
+    planned = XRAY_OK;
+    run.device.config = NULL;
+    assert_null(xr_run_device_numerics(&run));
+    run.device.config = (void *)(uintptr_t) "options";
+    run.device.component = NULL;
+    assert_null(xr_run_device_numerics(&run));
+    run.device = (xr_part){ .instance = "device.fake" };
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -542,6 +578,7 @@ int main(void)
         cmocka_unit_test(ranks_of_a_role_are_decoded),
         cmocka_unit_test(ranks_are_found_and_compared),
         cmocka_unit_test(the_size_of_a_step_is_computed),
+        cmocka_unit_test(numerics_of_a_device_are_those_of_its_plan),
     };
     return cmocka_run_group_tests_name("rl.resources", tests, begin_test,
                                        end_test);

@@ -451,6 +451,10 @@ static void needs_of_algorithms_are_applied(void **state)
     assert_int_equal(run.actor.load.outputs, XRAY_OUTPUT_LOGP |
                                                  XRAY_OUTPUT_ENTROPY |
                                                  XRAY_OUTPUT_VALUE);
+    run.with &= ~XR_WITH_TRAIN; /* there is nothing to prepare */
+    run.critic.load.tokens = 7;
+    expect_needs(XRAY_NEED_CRITIC, "");
+    assert_int_equal(run.critic.load.tokens, 7);
 }
 
 /* config.json of a model besides the policy. */

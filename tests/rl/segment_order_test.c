@@ -8,6 +8,7 @@
 #include <xray/numerics.h>
 
 #include "core/rl/segments.h"
+#include "core/roles/role_calls.h"
 
 #define ROWS 96
 #define LONGEST 20
@@ -137,12 +138,81 @@ static void no_view_has_rows_of_two_segments(void **state)
     end_rows(&f);
 }
 
+/* ---- sums ---------------------------------------------------------------- */
+
+/* Gives sum k of segment i 100 * (i + 1) + k, and a thousandth of it as its
+ * weight; notes how it was asked. */
+static uint32_t asked_segments;
+
+static xray_status fill_sums(xr_roles *roles, uint32_t role,
+                             const xr_views *views, const xr_loss_spec *spec,
+                             xr_err *fault, xr_err *err)
+{
+    const uint32_t parts = spec->segments ? spec->segments : 1;
+    (void)roles;
+    (void)views;
+    (void)fault;
+    (void)err;
+    assert_int_equal(role, XRAY_ROLE_CRITIC);
+    assert_int_equal(spec->names, 2);
+    asked_segments = spec->segments;
+    for (uint32_t i = 0; i < parts; i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            const double value = 100 * (i + 1) + k;
+            spec->sums[2 * i + k] += value;
+            if (spec->weights)
+                spec->weights[2 * i + k] += value / 1000;
+        }
+    return XRAY_E_RANGE;
+}
+
+/* The sums of a call are those of its segments, added to what the caller has;
+ * none of them is left from an earlier call. */
+static void sums_of_segments_are_added_up(void **state)
+{
+    static const xr_role_ops calls = { .gradients = fill_sums };
+    xr_run run = { .config = NULL };
+    xr_roles roles = { .run = &run, .calls = &calls };
+    xr_segments segments;
+    xr_views views = { .count = 0 };
+    xr_err err = { "" };
+    (void)state;
+    for (uint64_t count = 0; count <= 4; count += 2)
+        for (int weighted = 0; weighted < 2; weighted++) {
+            double sums[] = { 0.5, 0.25 };
+            double weights[] = { 3, 4 };
+            const uint64_t parts = count ? count : 1;
+            const xr_loss_spec spec = { .names = 2,
+                                        .sums = sums,
+                                        .weights = weighted ? weights : NULL };
+            assert_int_equal(xr_segments_init(&segments, count, 6, 2, &err), 0);
+            for (uint64_t time = 1; time <= 2; time++) {
+                const double all =
+                    (double)(time * 100 * parts * (parts + 1) / 2);
+                const double ones = (double)(time * parts);
+                assert_int_equal(xr_segments_gradients(&segments, &roles,
+                                                       XRAY_ROLE_CRITIC, &views,
+                                                       &spec, &err, &err),
+                                 XRAY_E_RANGE);
+                assert_int_equal(asked_segments, count);
+                assert_true(sums[0] == all + 0.5);
+                assert_true(sums[1] == all + ones + 0.25);
+                assert_true(weights[0] - 3 - weighted * all / 1000 < 1e-9);
+                assert_true(weights[1] - 4 - weighted * (all + ones) / 1000 <
+                            1e-9);
+                assert_true(weights[1] > 4 || !weighted);
+            }
+            xr_segments_free(&segments);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_are_whole_groups_of_about_one_length),
         cmocka_unit_test(segments_without_a_group_are_the_last),
         cmocka_unit_test(no_view_has_rows_of_two_segments),
+        cmocka_unit_test(sums_of_segments_are_added_up),
     };
     return cmocka_run_group_tests_name("rl.segment_order", tests, NULL, NULL);
 }

@@ -387,6 +387,21 @@ static void failures_end_the_step(void **state)
     }
 }
 
+/* Tokens are chosen by log-probabilities that are checked. */
+static void no_tokens_are_chosen_by_bad_values(void **state)
+{
+    fixture *f = *state;
+    xr_err err = { "" };
+    f->run.exact = 1; /* so that no other pass comes before */
+    f->run.needs = XRAY_NEED_MINI_FORWARD;
+    begin_learner(f);
+    offset = NAN;
+    assert_int_equal(run_step(f, 1, &err), XRAY_E_NUMERIC);
+    assert_non_null(strstr(err.text, "actor gave the log-prob nan"));
+    assert_int_equal(f->roles.nonfinite, 1);
+    assert_null(strstr(said, "select"));
+}
+
 /* The results of `prepare` are checked where they are trained on. */
 static void prepared_values_are_checked(void **state)
 {
@@ -493,6 +508,7 @@ int main(void)
         CASE(a_warm_up_leaves_the_policy_alone),
         CASE(contexts_get_the_space_they_need),
         CASE(failures_end_the_step),
+        CASE(no_tokens_are_chosen_by_bad_values),
         CASE(prepared_values_are_checked),
         CASE(kept_groups_keep_their_scores),
         CASE(metrics_are_all_observed),

@@ -224,6 +224,89 @@ static void validation_keeps_its_samples(void **state)
     free(text);
 }
 
+/* Validates and returns the lines of the table. */
+static int show_samples(fixture *f, const xr_dataset *set, uint64_t shown,
+                        int prints, xr_sample_texts *texts)
+{
+    static xray_infer_ops ops;
+    xr_validation v;
+    xr_metrics *metrics = xr_metrics_new();
+    xr_err err = { "" };
+    double score = 0;
+    int lines = 0;
+    memset(&engine, 0, sizeof(engine));
+    grader.log[0] = '\0';
+    ops = engine_ops;
+    ops.submit = restart_engine;
+    f->run.infer.ops = &ops;
+    f->run.ini.data.max_response_length = MOST;
+    f->run.ini.data.val_batch_size = 2;
+    f->run.ini.rollout.val_top_p = f->run.ini.rollout.val_temperature = 1;
+    assert_int_equal(xr_validation_init(&v, &f->roles, set, &err), XRAY_OK);
+    v.shown = shown;
+    v.prints = prints;
+    v.texts = texts;
+    if (xr_validation_run(&v, metrics, &score, &err) != XRAY_OK)
+        fail_msg("%s", err.text);
+    for (const char *at = xr_str_text(&v.table); (at = strchr(at, '\n')); at++)
+        lines++;
+    xr_validation_free(&v);
+    xr_metrics_free(metrics);
+    return lines;
+}
+
+/* Of the greedy samples as many as asked for, at even distances in the set. */
+static void shown_samples_are_spread_over_the_set(void **state)
+{
+    static const struct {
+        uint64_t shown;
+        const char *prompts; /* those of FIVE are a b c d a */
+        int64_t val_n;
+    } cases[] = {
+        { 0, "", 1 },    { 1, "a", 0 },     { 2, "ad", 2 },
+        { 3, "aca", 1 }, { 5, "abcda", 2 }, { 9, "abcda", 0 },
+    };
+    fixture *f = *state;
+    xr_dataset *set = open_rows(f, FIVE);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (int prints = 0; prints < 2; prints++) {
+            const char *want = cases[i].prompts;
+            xr_sample_texts texts = { .count = 0 };
+            char got[8] = "";
+            f->run.ini.rollout.val_n = cases[i].val_n;
+            assert_int_equal(
+                show_samples(f, set, cases[i].shown, prints, &texts),
+                prints && *want ? 1 + (int)strlen(want) : 0);
+            for (size_t k = 0; k < texts.count; k++) {
+                const char *at = strstr(texts.list[k].text, "prompt:\n\n    ");
+                char name[40];
+                got[k] = at[13];
+                (void)snprintf(name, sizeof(name), "samples/validation/%zu", k);
+                assert_string_equal(texts.list[k].name, name);
+            }
+            assert_string_equal(got, want);
+            xr_sample_texts_free(&texts);
+        }
+    xr_dataset_close(set);
+}
+
+/* Trackers get a hundred of them at most, the console all. */
+static void trackers_get_a_hundred_samples_at_most(void **state)
+{
+    fixture *f = *state;
+    xr_str text = { 0 };
+    xr_sample_texts texts = { .count = 0 };
+    for (int i = 0; i < 103; i++)
+        xr_str_puts(&text, "{\"prompt\":\"a\",\"answer\":\"\"}\n");
+    xr_dataset *set = open_rows(f, xr_str_text(&text));
+    assert_int_equal(show_samples(f, set, 103, 1, &texts), 104);
+    assert_int_equal(texts.count, 100);
+    assert_int_equal(show_samples(f, set, 103, 1, NULL), 104);
+    xr_sample_texts_free(&texts);
+    xr_dataset_close(set);
+    xr_str_free(&text);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -233,6 +316,8 @@ int main(void)
         CASE(validation_accepts_any_number_of_rows),
         CASE(validation_ignores_ends_if_asked),
         CASE(validation_keeps_its_samples),
+        CASE(shown_samples_are_spread_over_the_set),
+        CASE(trackers_get_a_hundred_samples_at_most),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

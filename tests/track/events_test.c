@@ -183,6 +183,7 @@ static const double counts[] = { 4, 2 };
 static const xray_named_value scalars[] = {
     { "critic/score/mean", 0.1 },
     { "perf/bytes", 1e300 },
+    { "perf/less", -1e300 },
     { "actor/loss", -INFINITY },
 };
 static const xray_histogram histograms[] = { { "response_length", edges, counts,
@@ -195,7 +196,7 @@ static xray_track_step make_step(uint64_t number)
                               .step = number,
                               .time = 1700000000.25,
                               .scalars = scalars,
-                              .scalar_count = 3,
+                              .scalar_count = 4,
                               .scalar_stride = sizeof(scalars[0]),
                               .histograms = histograms,
                               .histogram_count = 1,
@@ -208,14 +209,14 @@ static xray_track_step make_step(uint64_t number)
 static const xray_named_text settings[] = {
     { "actor.optim.lr", "1e-3", 4 }, { "trainer.val_only", "true", 4 },
     { "model.path", "/m", 2 },       { "data.note", "1e999", 5 },
-    { "data.other", "nan", 3 },
+    { "data.other", "nan", 3 },      { "data.shuffle", "false", 5 },
 };
 
 static const xray_track_setup setup = {
     .header = XRAY_HEADER(xray_track_setup),
     .job = "train",
     .settings = settings,
-    .setting_count = 5,
+    .setting_count = 6,
     .setting_stride = sizeof(settings[0]),
 };
 
@@ -292,6 +293,7 @@ static void a_step_is_one_event_with_all_its_values(void **state)
         "scalars critic/score/mean class 1 type 1 0.10000000000000001 "
         "0.100000001\n"
         "scalars perf/bytes class 1 type 1 1.0000000000000001e+300 inf\n"
+        "scalars perf/less class 1 type 1 -1.0000000000000001e+300 -inf\n"
         "scalars actor/loss class 1 type 1 -inf -inf\n"
         "histograms response_length class 2 type 2 [2] [3] -1 0.5 4 0.5 3 2\n"
         "text samples/train/0 class 2 type 7 3 bytes\n");
@@ -310,6 +312,7 @@ static void settings_are_numbers_truths_and_texts(void **state)
                  "setting model.path s /m\n"
                  "setting data.note s 1e999\n"
                  "setting data.other s nan\n"
+                 "setting data.shuffle b false\n"
                  "hparams _hparams_/session_start_info class 0 type 1\n");
     xr_str_free(&file);
 }

@@ -7,6 +7,7 @@
 #include "tests/scratch.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 #include "core/base/str.h"
 #include "plugins/tracker-tensorboard/events.h"
@@ -85,6 +86,53 @@ static void only_own_files_are_listed_in_order(void **state)
     assert_int_equal(tb_files_list(scratch_path("nowhere"), &err, &files),
                      XRAY_OK);
     assert_int_equal(files.count, 0);
+}
+
+/* Its seconds are at least those of the files before, and its host's name has
+ * no character that a file's name may not have. */
+static void a_new_file_is_named_after_time_host_and_process(void **state)
+{
+    const char *const before[] = { NULL, NAME("0000000003"), NAME("5000000000"),
+                                   NAME("9999999999") };
+    char host[64] = "";
+    (void)state;
+    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+    for (char *at = host; *at; at++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                    "0123456789-",
+                    *at))
+            *at = '_';
+    for (int i = 0; i < 4; i++) {
+        char want[256];
+        char *path = NULL;
+        int fd = -1;
+        xr_err err = { "" };
+        if (before[i])
+            (void)scratch_write(before[i], "x");
+        tb_files files = list_files();
+        const long long now = (long long)time(NULL);
+        assert_int_equal(
+            tb_file_create(scratch_dir(), &files, &err, &path, &fd), XRAY_OK);
+        const char *name = path + strlen(scratch_dir()) + 1;
+        long long seconds =
+            strtoll(name + strlen("events.out.tfevents."), NULL, 10);
+        if (i < 2 || i == 3)
+            assert_in_range(seconds, now, now + 600);
+        else
+            assert_int_equal(seconds, 5000000001);
+        (void)snprintf(want, sizeof(want),
+                       "events.out.tfevents.%010lld.%s.%ld.xray", seconds, host,
+                       (long)getpid());
+        assert_string_equal(name, want);
+        assert_int_equal(write(fd, "x", 1), 1);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(size_of(name), 1);
+        assert_int_equal(unlink(path), 0);
+        if (before[i])
+            assert_int_equal(unlink(scratch_path(before[i])), 0);
+        free(path);
+        tb_files_free(&files);
+    }
 }
 
 static void a_resume_cuts_every_file(void **state)
@@ -246,6 +294,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(only_own_files_are_listed_in_order, start_empty),
+        cmocka_unit_test_setup(a_new_file_is_named_after_time_host_and_process,
+                               start_empty),
         cmocka_unit_test_setup(a_resume_cuts_every_file, start_empty),
         cmocka_unit_test_setup(a_damaged_file_leaves_all_as_they_are,
                                start_empty),

@@ -127,6 +127,41 @@ static void metrics_keep_histograms_if_they_are_asked_to(void **state)
     xr_metrics_free(m);
 }
 
+/* Memory of an earlier step is used again, for names of any length and for
+ * counts that others made. */
+static void histograms_of_a_step_have_its_names_and_counts(void **state)
+{
+    static const float values[] = { 1, 2 };
+    static const double edges[XR_BUCKETS_MOST + 2] = { -1, 0, 3, 4 };
+    static const double counts[XR_BUCKETS_MOST + 1] = { 0, 2, 5 };
+    char longest[300];
+    xr_histograms *h = xr_histograms_new();
+    size_t count = 0;
+    (void)state;
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    xr_histograms_add(h, longest, values, 2);
+    const xray_histogram *list = xr_histograms_list(h, &count);
+    const size_t size = strlen(list->name);
+    assert_true(size >= 64 && size < sizeof(longest));
+    assert_int_equal(strspn(list->name, "x"), size);
+    xr_histograms_clear(h);
+    xr_histograms_add_counts(h, "short", edges, counts, 3);
+    xr_histograms_add_counts(h, "none", edges, counts, 1);
+    xr_histograms_add_counts(h, "many", edges, counts, XR_BUCKETS_MOST + 1);
+    xr_histograms_add(h, "own", values, 2);
+    list = xr_histograms_list(h, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(list->name, "short");
+    assert_int_equal(list->count, 3);
+    assert_memory_equal(list->edges, edges, 4 * sizeof(*edges));
+    assert_memory_equal(list->counts, counts, 3 * sizeof(*counts));
+    assert_string_equal(list[1].name, "own");
+    expect_counts(&list[1], values, 2);
+    assert_false(xr_histograms_failed(h));
+    xr_histograms_free(h);
+}
+
 /* ---- ratios -------------------------------------------------------------- */
 
 static void ratios_of_tokens_in_the_loss_are_counted(void **state)
@@ -225,6 +260,7 @@ int main(void)
         cmocka_unit_test(equal_values_are_in_one_bucket),
         cmocka_unit_test(nothing_gives_no_histogram),
         cmocka_unit_test(metrics_keep_histograms_if_they_are_asked_to),
+        cmocka_unit_test(histograms_of_a_step_have_its_names_and_counts),
         cmocka_unit_test(ratios_of_tokens_in_the_loss_are_counted),
         cmocka_unit_test(a_sample_is_code_in_markdown),
         cmocka_unit_test(long_samples_are_cut_between_characters),
