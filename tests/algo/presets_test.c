@@ -161,6 +161,9 @@ static void gdpo_normalises_each_reward_separately(void **state)
         (void)rig_row(&b, 1, 1, i / 2, scores[i][0] + scores[i][1]);
     b.b.score_count = 2;
     b.score_weight[1] = 0.5f;
+    for (uint32_t i = 0; i < 4; i++) /* a step of other scores comes before */
+        memcpy(b.scores + 2 * i, scores[3 - i], sizeof(scores[0]));
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     memcpy(b.scores, scores, sizeof(scores));
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     static const double part[4] = { 1.5, -1.5, 0.5, -0.5 };

@@ -199,10 +199,13 @@ static void take_own_rows(rank_job *job, uint32_t replica)
     ranks_run *run = job->run;
     uint32_t replicas = run->ranks / width_of(run);
     if (run->spec.segments) {
-        const rows_deal deal = { run->spec.segments, replicas, replica,
+        const rows_deal deal = { run->spec.segments,
+                                 replicas,
+                                 replica,
                                  replicas > 1 && !run->spec.tensor &&
                                      run->spec.stage_1 > 2,
-                                 run->cuts };
+                                 run->cuts,
+                                 run->hollow };
         job->cuts = rows_take_segments(&job->mine, &job->whole, &deal);
         return;
     }
