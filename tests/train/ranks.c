@@ -125,8 +125,8 @@ static line line_of(const ranks_run *run, uint32_t kind, uint32_t rank)
         return (line){ rank % width, width, run->ranks / width };
     case SAME_KV:
         return (line){ rank - rank % kv, 1, kv };
-    case SLICES:
-        return (line){ rank - rank % tensor, 1, tensor };
+    case SLICES: /* those of "kv" are another axis */
+        return (line){ rank - rank % tensor + rank % kv, kv, tensor / kv };
     case CONTEXT:
         return (line){ rank - rank % stage + rank % tensor, tensor, context };
     default:
