@@ -371,6 +371,11 @@ static void train(const rig *r, const rig_spec *spec, uint32_t ranks,
     }
 }
 
+static int do_floats_differ(const float *x, const float *y, uint64_t count)
+{
+    return count && memcmp(x, y, count * sizeof(*x)) != 0;
+}
+
 /* A rank may have several boxes of a tensor. */
 static int do_weights_differ(const rig *a, const rig *b)
 {
@@ -378,8 +383,8 @@ static int do_weights_differ(const rig *a, const rig *b)
     const xray_weights *y = b->ops->weights(b->self);
     int differ = x->tensor_count != y->tensor_count;
     for (uint32_t i = 0; i < x->tensor_count && !differ; i++)
-        differ = memcmp(x->tensors[i].data, y->tensors[i].data,
-                        xray_box_count(&x->tensors[i]) * sizeof(float)) != 0;
+        differ = do_floats_differ(x->tensors[i].data, y->tensors[i].data,
+                                  xray_box_count(&x->tensors[i]));
     return differ;
 }
 
@@ -390,9 +395,9 @@ static int do_moments_differ(const rig *a, const rig *b)
     const xm_adamw *y = ((const xm_trainer *)b->self)->adamw;
     int differ = 0;
     for (uint32_t i = 0; i < x->layout->bucket_count && !differ; i++) {
-        size_t bytes = xm_adamw_range(x->layout, i, 0).count * sizeof(float);
-        differ = memcmp(x->m[i], y->m[i], bytes) != 0 ||
-                 memcmp(x->v[i], y->v[i], bytes) != 0;
+        uint64_t count = xm_adamw_range(x->layout, i, 0).count;
+        differ = do_floats_differ(x->m[i], y->m[i], count) ||
+                 do_floats_differ(x->v[i], y->v[i], count);
     }
     return differ;
 }
