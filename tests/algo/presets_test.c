@@ -120,6 +120,37 @@ static void other_losses_have_the_published_numbers(void **state)
         check_number(&all[i]);
 }
 
+/* Both modes pick among the tokens in the loss, even where that is fewer than
+ * they may pick. */
+static void picks_are_tokens_of_the_loss(void **state)
+{
+    (void)state;
+    static const char *const keys[2][5] = {
+        { "preset", "kl_cov", "kl_cov_ratio", "1" },
+        { "preset", "clip_cov", "clip_cov_ratio", "1" }
+    };
+    for (int k = 0; k < 2; k++) {
+        rig r;
+        rig_batch b;
+        unsigned char marks[RIG_TOKENS];
+        rig_open(&r, keys[k]);
+        rig_batch_init(&b);
+        for (int row = 0; row < 3; row++)
+            (void)rig_row(&b, 2, 6, 0, 0);
+        for (uint32_t i = 0; i < b.b.tokens; i++) {
+            b.logp[i] = b.old_logp[i] = -1 - (float)(i % 5);
+            b.advantage[i] = i % 2 ? 2 : 1.0f - 0.5f * (float)(i % 3);
+            if (i % 4 == 3)
+                b.mask[i] = 0;
+        }
+        assert_true(rig_marks(&r, &b, marks) > 0);
+        for (uint32_t i = 0; i < b.b.tokens; i++)
+            if (b.mask[i] == 0)
+                assert_int_equal(marks[i], 0);
+        rig_close(&r);
+    }
+}
+
 /* The default of verl's key differs from the number in verl's script for the
  * same loss. */
 static void a_loss_mode_alone_has_the_defaults_of_the_keys(void **state)
@@ -161,6 +192,9 @@ static void gdpo_normalises_each_reward_separately(void **state)
         (void)rig_row(&b, 1, 1, i / 2, scores[i][0] + scores[i][1]);
     b.b.score_count = 2;
     b.score_weight[1] = 0.5f;
+    for (uint32_t i = 0; i < 4; i++) /* a step of other scores comes before */
+        memcpy(b.scores + 2 * i, scores[3 - i], sizeof(scores[0]));
+    assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     memcpy(b.scores, scores, sizeof(scores));
     assert_int_equal(rig_prepare(&r, &b), XRAY_OK);
     static const double part[4] = { 1.5, -1.5, 0.5, -0.5 };
@@ -342,6 +376,7 @@ int main(void)
         cmocka_unit_test(clips_have_the_published_bounds),
         cmocka_unit_test(clipped_weights_have_the_published_bounds),
         cmocka_unit_test(other_losses_have_the_published_numbers),
+        cmocka_unit_test(picks_are_tokens_of_the_loss),
         cmocka_unit_test(a_loss_mode_alone_has_the_defaults_of_the_keys),
         cmocka_unit_test(gdpo_normalises_each_reward_separately),
         cmocka_unit_test(cells_are_the_numbers_in_force),

@@ -3,6 +3,9 @@
  * Tests shared blocks of the cpu device: what `share`, `attach` and `detach`
  * promise within a process and between two.
  */
+#define _GNU_SOURCE
+#include <fcntl.h>
+
 #include "tests/comm/ranks.h"
 
 #include "tests/testing.h"
@@ -199,6 +202,24 @@ static void share_on_needs_no_asking(void **state)
     cpu_ops()->destroy(d);
 }
 
+/* A peer that maps shared memory would crash if it became shorter. */
+static void shared_memory_keeps_its_size(void **state)
+{
+    (void)state;
+    void *d = open_device(CPU_SHARE_ON, 0);
+    int sealed = 0;
+    for (int fd = 3; fd < 256; fd++) {
+        int seals = fcntl(fd, F_GET_SEALS);
+        if (seals < 0)
+            continue;
+        sealed++;
+        assert_int_equal(seals & (F_SEAL_SHRINK | F_SEAL_GROW),
+                         F_SEAL_SHRINK | F_SEAL_GROW);
+    }
+    assert_int_equal(sealed, 1);
+    cpu_ops()->destroy(d);
+}
+
 /* A process that may open no more files gets no device with share = on; one
  * that is asked later says so, and computes on without shared memory. */
 static void without_a_memory_file_nothing_is_shared(void **state)
@@ -304,6 +325,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stale_handles_are_refused),
         cmocka_unit_test(what_cannot_be_shared),
         cmocka_unit_test(share_on_needs_no_asking),
+        cmocka_unit_test(shared_memory_keeps_its_size),
         cmocka_unit_test(without_a_memory_file_nothing_is_shared),
         cmocka_unit_test(two_processes),
     };

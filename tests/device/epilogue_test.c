@@ -271,6 +271,36 @@ static void epilogues_match_on_every_device(void **state)
     close_devices(&b);
 }
 
+/* Rows of a large matrix are computed in one task, even if they are more than a
+ * block has. */
+static void many_rows_have_the_bits_of_few(void **state)
+{
+    (void)state;
+    static const size_t all[2] = { 0, 175 };
+    static const size_t parts[2][2] = { { 0, 100 }, { 100, 75 } };
+    const shape s = { 175, 400, 352 };
+    const epilogue e = { XRAY_NT, 0, 0, RESIDUAL_NONE, SILU, 0 };
+    bench b;
+    open_cpu_devices(&b);
+    product p = make_product(s, e, 0);
+    for (int i = 0; i < b.count; i++) {
+        const dev *d = &b.dev[i];
+        size_t n = s.tokens * p.y_stride;
+        float *want = copy_floats(p.y, n);
+        float *y = copy_floats(p.y, n);
+        xray_weight *w = create_matrix(d, &p);
+        run_product(d, &p, w, all, NULL, y);
+        for (int k = 0; k < 2; k++)
+            run_product(d, &p, w, parts[k], NULL, want);
+        assert_same_bits(y, want, n, "many rows", d->name);
+        d->ops->weight_destroy(d->self, w);
+        free(want);
+        free(y);
+    }
+    free_product(&p);
+    close_devices(&b);
+}
+
 /* ---- an adapter of low rank --------------------------------------------- */
 
 enum { TOKENS = 21, IN = 70, OUT = 48, RANK = 4 };
@@ -556,6 +586,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epilogues_match_on_every_device),
+        cmocka_unit_test(many_rows_have_the_bits_of_few),
         cmocka_unit_test(an_adapter_is_differentiated_through_a_frozen_matrix),
         cmocka_unit_test(products_that_were_not_named_are_refused),
     };

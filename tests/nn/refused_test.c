@@ -342,8 +342,20 @@ static xray_status run_training_pass(const fixture *f, xm_space *space,
     return status;
 }
 
+/* Adds the layer that a message names, or "-", unless it was the last one. */
+static void note_layer(char order[16], const char *text)
+{
+    size_t used = strlen(order);
+    char layer = strncmp(text, "layer ", 6) == 0 ? text[6] : '-';
+    if (used && order[used - 1] == layer)
+        return;
+    assert_true(used < 15);
+    order[used] = layer;
+    order[used + 1] = '\0';
+}
+
 /* Whichever call the device refuses, the pass ends with that status and a
- * message, and the next pass runs in full. */
+ * message that names the layer, and the next pass runs in full. */
 static void every_refusal_of_the_device_ends_the_pass(void **state)
 {
     (void)state;
@@ -359,6 +371,7 @@ static void every_refusal_of_the_device_ends_the_pass(void **state)
     xm_space *space = make_space(&f, 8, 2, XM_SPACE_TRAIN);
     xm_grads *grads = fixture_grads(&f);
     int32_t calls = 0;
+    char order[16] = "";
     for (;; calls++) {
         calls_left = calls;
         err = (xr_err){ "" };
@@ -372,7 +385,9 @@ static void every_refusal_of_the_device_ends_the_pass(void **state)
         if (!strstr(err.text, "the device refused ") ||
             !strstr(err.text, "(-300)"))
             fail_msg("call %d: [%s]", (int)calls, err.text);
+        note_layer(order, err.text);
     }
+    assert_string_equal(order, "-01-10-");
     /* Two layers have four products each, all of them forward and backward, and
      * further operators. */
     if (calls < 40)

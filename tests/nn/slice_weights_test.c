@@ -43,6 +43,17 @@ static cut_weights cut_model(const fixture *model, uint32_t rank,
     return c;
 }
 
+/* The boxes of a matrix follow one another in it. */
+static void check_matrix_row(const xray_tensor *boxes, uint32_t at)
+{
+    const xray_tensor *box = &boxes[at];
+    uint64_t row = at && box[-1].weight == box->weight
+                       ? box[-1].weight_row + box[-1].extent[0]
+                       : 0;
+    if (box->weight)
+        assert_int_equal(box->weight_row, row);
+}
+
 /* Compares a slice with the model, and clears it. */
 static void check_cut(const fixture *model, const cut_weights *c,
                       const char *kind)
@@ -55,6 +66,7 @@ static void check_cut(const fixture *model, const cut_weights *c,
             model->weights->buckets[whole->bucket] + whole->offset;
         uint64_t cols = whole->cols ? box->extent[1] : 1;
         assert_int_equal(box->shape[0], whole->rows);
+        check_matrix_row(c->weights->tensors, i);
         for (uint64_t r = 0; r < box->extent[0]; r++) {
             float *row = (float *)box->data + r * box->stride[0];
             uint64_t at = whole->cols

@@ -449,6 +449,7 @@ static void tables_that_cannot_be_shared_are_refused(void **state)
     static const char down[] = "model.layers.0.mlp.down_proj.weight";
     assert_binding_refused(&f, k, shift_row, "does not follow");
     assert_binding_refused(&f, up, shift_row, "does not follow");
+    assert_binding_refused(&f, down, shift_row, "expected row 0");
     assert_binding_refused(&f, bias, move_data, "does not follow");
     assert_binding_refused(&f, down, forget_handle, "handle");
     assert_binding_refused(&f, down, cut_shard, "in one piece is needed");

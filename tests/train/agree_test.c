@@ -7,7 +7,7 @@
 #include "core/base/hash.h"
 #include "model/train/trainer.h"
 #include "tests/scratch.h"
-#include "tests/train/rig.h"
+#include "tests/train/ranks.h"
 
 /* ---- the other ranks ----------------------------------------------------- */
 
@@ -227,6 +227,27 @@ static uint64_t live_bytes(const rig_device *device)
     return sum;
 }
 
+/* Ranks of other stages keep other parts, and would wait for each other. */
+static void ranks_of_other_stages_are_refused(void **state)
+{
+    (void)state;
+    for (uint32_t stage = 1; stage < 3; stage++) {
+        ranks_run run = ranks_of(rig_tiny, 2, stage);
+        rig_spec odd = run.spec;
+        odd.stage_1++;
+        run.odd = &odd;
+        run.may_fail = 1;
+        ranks_go(&run);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_int_equal(run.status[r], XRAY_E_CONFIG);
+            assert_non_null(strstr(run.error[r],
+                                   "rank 1 of 2 has other options or another "
+                                   "model than rank 0"));
+        }
+        ranks_free(&run);
+    }
+}
+
 /* All ranks create an instance or none does: they agree once all have allocated
  * its memory, and again once all have its weights. */
 static void all_ranks_create_or_none(void **state)
@@ -419,6 +440,7 @@ int main(void)
         cmocka_unit_test(ranks_exchange_records_and_agree),
         cmocka_unit_test(ranks_that_pass_other_digests_are_named),
         cmocka_unit_test(ranks_without_collectives_are_refused),
+        cmocka_unit_test(ranks_of_other_stages_are_refused),
         cmocka_unit_test(all_ranks_create_or_none),
         cmocka_unit_test(failed_load_keeps_all_weights),
         cmocka_unit_test(passes_use_new_weights_after_import_and_load),

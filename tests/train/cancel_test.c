@@ -230,6 +230,27 @@ static void canceled_save_leaves_no_file(void **state)
     memcpy(f->folder, folder, sizeof(folder));
 }
 
+/* Weights that are a share in host memory are written piece by piece. */
+static void canceled_save_of_shares_leaves_no_file(void **state)
+{
+    fixture *f = *state;
+    const rig before = f->r;
+    char folder[sizeof(f->folder)];
+    rig_spec shares = spec;
+    shares.offload_param = 1;
+    memcpy(folder, f->folder, sizeof(folder));
+    (void)rig_mkdir(f->folder, sizeof(f->folder));
+    assert_int_equal(rig_open(&f->device, &shares, &f->r), XRAY_OK);
+    cancel_call(f, call_save, 1);
+    assert_int_equal(count_files(f->folder), 0);
+    uint32_t asked = watch_call(f, call_save);
+    cancel_call(f, call_save, asked / 2);
+    rig_close(&f->r);
+    f->r = before;
+    rig_rmdir(f->folder);
+    memcpy(f->folder, folder, sizeof(folder));
+}
+
 static void loading_is_canceled(void **state)
 {
     fixture *f = *state;
@@ -284,6 +305,7 @@ int main(void)
         CASE(steps_are_canceled),
         CASE(imports_are_canceled),
         CASE(canceled_save_leaves_no_file),
+        CASE(canceled_save_of_shares_leaves_no_file),
         CASE(loading_is_canceled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

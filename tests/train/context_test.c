@@ -162,13 +162,13 @@ static void ranks_that_divide_rows_train_as_one(void **state)
 }
 
 /* Two KV heads of four ranks, of which each context has two. */
-static void a_context_may_share_kv_heads(void **state)
+static void check_shared_heads(uint32_t sequence)
 {
-    (void)state;
     ranks_run want = ranks_of(ranks_narrow, 1, 1);
     ranks_run run = ranks_of(ranks_narrow, 8, 1);
     run.spec.tensor = 4;
     run.spec.context = 2;
+    run.spec.sequence = sequence;
     run.kv_ranks = 2;
     want.score = run.score = 1;
     want.steps = run.steps = 1;
@@ -185,6 +185,13 @@ static void a_context_may_share_kv_heads(void **state)
                      (double)want.logp[t]);
     ranks_free(&want);
     ranks_free(&run);
+}
+
+static void a_context_may_share_kv_heads(void **state)
+{
+    (void)state;
+    check_shared_heads(0);
+    check_shared_heads(1);
 }
 
 static void a_failing_loss_leaves_no_rank_waiting(void **state)

@@ -11,6 +11,7 @@
 #include "core/base/file.h"
 #include "model/nn/decoder.h"
 #include "model/train/checkpoint.h"
+#include "model/train/moments.h"
 #include "model/train/norm.h"
 #include "model/train/pack.h"
 #include "tests/scratch.h"
@@ -45,6 +46,8 @@ REFUSABLE(zero, (void *self, xray_stream *stream, void *ptr, uint64_t bytes),
           (self, stream, ptr, bytes))
 REFUSABLE(sync, (void *self, xray_stream *stream), (self, stream))
 REFUSABLE(event_record, (void *self, xray_stream *stream, xray_event *event),
+          (self, stream, event))
+REFUSABLE(event_wait, (void *self, xray_stream *stream, xray_event *event),
           (self, stream, event))
 REFUSABLE(event_sync, (void *self, xray_event *event), (self, event))
 REFUSABLE(sumsq, (void *self, xray_stream *stream, const xray_sumsq *call),
@@ -112,6 +115,24 @@ static void count_event_destroy(void *self, xray_event *event)
     inner->event_destroy(self, event);
 }
 
+/* All streams are one. */
+static xray_status try_stream_create(void *self, xray_stream **out)
+{
+    static int one;
+    (void)self;
+    if (should_refuse())
+        return XRAY_E_DEVICE;
+    held++;
+    *out = (void *)&one;
+    return XRAY_OK;
+}
+
+static void count_stream_destroy(void *self, xray_stream *stream)
+{
+    (void)self;
+    held -= stream != NULL;
+}
+
 static rig_device open_refusing_device(void)
 {
     static xray_device_ops made;
@@ -130,6 +151,9 @@ static rig_device open_refusing_device(void)
     made.event_destroy = count_event_destroy;
     made.event_record = try_event_record;
     made.event_sync = try_event_sync;
+    made.event_wait = try_event_wait;
+    made.stream_create = try_stream_create;
+    made.stream_destroy = count_stream_destroy;
     made.sumsq = try_sumsq;
     made.adamw = try_adamw;
     device.ops = &made;
@@ -293,6 +317,40 @@ static void refused_updates_are_not_counted(void **state)
     close_trainer(&t);
 }
 
+static const xm_adamw_options streamed = {
+    .beta1 = 0.5, .beta2 = 0.25, .eps = 1e-8, .streamed = 1
+};
+
+/* Memory that copies may still use is freed after them. */
+static xray_status open_moments(trainer *t, xr_err *err)
+{
+    xm_moments made;
+    xray_status status =
+        xm_moments_open(&made, t->device.ops, NULL, 64, "test", err);
+    int later = later_calls;
+    calls_left = -1;
+    xm_moments_close(&made);
+    later_calls = later;
+    return status;
+}
+
+/* Moments in host memory go to the device and back piece by piece. */
+static void refused_updates_of_streamed_moments_are_not_counted(void **state)
+{
+    (void)state;
+    trainer t;
+    xr_err err = { "" };
+    open_trainer(&t);
+    refuse_each_call(&t, open_moments, 13);
+    xm_adamw_destroy(t.adamw);
+    assert_int_equal(xm_adamw_create(t.layout, t.device.ops, NULL, &streamed,
+                                     "test", &err, &t.adamw),
+                     XRAY_OK);
+    refuse_each_call(&t, update_weights, 10);
+    assert_int_equal(t.adamw->steps, 1);
+    close_trainer(&t);
+}
+
 static xray_status pack_a_batch(trainer *t, xr_err *err)
 {
     static const int32_t ids[] = { 1, 2, 3, 4, 5 };
@@ -431,6 +489,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_created_leaves_no_memory),
         cmocka_unit_test(refused_updates_are_not_counted),
+        cmocka_unit_test(refused_updates_of_streamed_moments_are_not_counted),
         cmocka_unit_test(refusals_end_a_batch),
         cmocka_unit_test(a_checkpoint_not_written_leaves_the_older_one),
         cmocka_unit_test(a_checkpoint_not_read_leaves_the_steps),

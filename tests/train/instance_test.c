@@ -356,10 +356,15 @@ static void turns_on_a_device_apart(void **state)
     const rig_spec spec = { 0 };
     xray_memory_stats stats = { .header = XRAY_HEADER(xray_memory_stats) };
     uint64_t taken[3];
+    uint64_t moments;
     rig near;
     rig turns;
     assert_int_equal(rig_open(&device, &spec, &near), XRAY_OK);
+    assert_int_equal(cpu->memory(device.self, &stats), XRAY_OK);
+    moments = stats.live[XRAY_TAG_OPTIMIZER];
     assert_int_equal(rig_open(&apart, &spec, &turns), XRAY_OK);
+    assert_int_equal(cpu->memory(device.self, &stats), XRAY_OK);
+    assert_int_equal(stats.live[XRAY_TAG_OPTIMIZER], 2 * moments);
     for (int round = 0; round < 3; round++) {
         assert_int_equal(cpu->memory(device.self, &stats), XRAY_OK);
         taken[round] = stats.host_live;

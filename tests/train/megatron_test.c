@@ -149,8 +149,9 @@ static void ranks_that_are_created_differently_are_refused(void **state)
 {
     (void)state;
     ranks_run run = cut_run(ranks_qwen3, 2, 2);
-    rig_spec odd[10];
-    for (size_t i = 0; i < 10; i++)
+    enum { ODD = 18 };
+    rig_spec odd[ODD];
+    for (size_t i = 0; i < ODD; i++)
         odd[i] = run.spec;
     odd[0].checkpointing = 1;
     odd[1].all_moments = 1;
@@ -162,8 +163,16 @@ static void ranks_that_are_created_differently_are_refused(void **state)
     odd[7].outputs = XRAY_OUTPUT_LOGP;
     odd[8].tokens = 300;
     odd[9].seed = 5;
+    odd[10].beta1 = 0.5;
+    odd[11].beta2 = 0.5;
+    odd[12].eps = 1e-3;
+    odd[13].sequence = 1;
+    odd[14].rows = 31;
+    odd[15].row_tokens = 47;
+    odd[16].segments = 8;
+    odd[17].frozen = 1;
     run.may_fail = 1;
-    for (size_t i = 0; i < 10; i++) {
+    for (size_t i = 0; i < ODD; i++) {
         run.odd = &odd[i];
         memset(run.error, 0, sizeof(run.error));
         ranks_go(&run);
@@ -248,6 +257,152 @@ static void a_failed_join_fails_the_call(void **state)
     rig_device_close(&device);
 }
 
+/* ---- worlds -------------------------------------------------------------- */
+
+/* Creates an instance in a world whose comm only makes groups. */
+static xray_status create_in(const rig_device *device, const rig_spec *spec,
+                             const xray_world *world)
+{
+    rig_request request = rig_request_of(spec);
+    const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
+                               .host = rig_host(),
+                               .device = device->ops,
+                               .device_self = device->self,
+                               .model = &request.model,
+                               .world = world,
+                               .role = XRAY_ROLE_ACTOR,
+                               .trainable = 1 };
+    void *self = NULL;
+    rig_clear();
+    const xray_train_ops *ops = rig_component_of(spec)->ops;
+    xray_status status =
+        ops->create(&setup, request.config, &request.load, &self);
+    rig_request_free(&request);
+    return status;
+}
+
+/* Each axis of a world must be as long as was planned, and its replicas must be
+ * all of its ranks. */
+static void worlds_of_other_axes_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t replica;
+        uint32_t data;
+        uint32_t kv;
+        uint32_t context;
+        uint32_t stages;
+        uint32_t ranks;
+    } worlds[] = { { 4, 1, 1, 2, 2, 8 }, { 8, 2, 1, 2, 2, 8 },
+                   { 8, 1, 2, 2, 2, 8 }, { 8, 1, 1, 1, 2, 8 },
+                   { 8, 1, 1, 2, 4, 8 }, { 8, 1, 1, 2, 2, 16 } };
+    const rig_spec spec = {
+        .config_json = ranks_qwen3, .tensor = 2, .context = 2, .stages = 2
+    };
+    rig_device device = rig_device_open(1);
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++) {
+        const xray_subgroup groups[] = {
+            { XRAY_AXIS_REPLICA, NULL, 0, worlds[i].replica },
+            { XRAY_AXIS_DATA, NULL, 0, worlds[i].data },
+            { "kv", NULL, 0, worlds[i].kv },
+            { XRAY_AXIS_CONTEXT, NULL, 0, worlds[i].context },
+            { XRAY_AXIS_PIPELINE, NULL, 0, worlds[i].stages },
+        };
+        const xray_world world = { .header = XRAY_HEADER(xray_world),
+                                   .size = worlds[i].ranks,
+                                   .subgroups = groups,
+                                   .subgroup_count = 5,
+                                   .subgroup_stride = sizeof(groups[0]) };
+        if (create_in(&device, &spec, &world) != XRAY_E_CONFIG ||
+            !strstr(rig_error(), "in replicas of 8 were planned"))
+            fail_msg("world %zu: %s", i, rig_error());
+    }
+    rig_device_close(&device);
+}
+
+/* The groups that an instance asks for, of which one is refused. */
+static struct {
+    uint32_t count;
+    uint32_t refused; /* counted from 1 */
+    uint32_t sizes[4];
+    uint32_t ranks[4][8];
+} asked;
+
+static xray_status ask_for_group(void *self, const uint32_t *ranks,
+                                 uint32_t count, xray_comm_group **out)
+{
+    assert_true(asked.count < 4 && count <= 8);
+    asked.sizes[asked.count] = count;
+    memcpy(asked.ranks[asked.count], ranks, count * sizeof(*ranks));
+    *out = self;
+    return ++asked.count == asked.refused ? XRAY_E_PEER : XRAY_OK;
+}
+
+static void expect_asked(uint32_t at, const uint32_t *ranks, uint32_t count,
+                         const uint32_t *global)
+{
+    assert_int_equal(asked.sizes[at], count);
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(asked.ranks[at][i],
+                         global ? global[ranks[i]] : ranks[i]);
+}
+
+/* Of 64 ranks, two replicas of two stages of two ranks that divide rows: the
+ * eight slices, some of which have the same KV heads, are a group, and so are
+ * the four ranks with the same weights. The comm numbers the ranks of all
+ * roles. The first group that is refused ends the creation. */
+static void groups_have_the_ranks_of_slices_and_of_equal_weights(void **state)
+{
+    (void)state;
+    static const uint32_t places[] = { 0, 13, 29, 58 };
+    static const xray_comm_ops comm = { .header = XRAY_HEADER(xray_comm_ops),
+                                        .group = ask_for_group };
+    const rig_spec spec = {
+        .config_json = ranks_narrow, .tensor = 8, .context = 2, .stages = 2
+    };
+    uint32_t global[64];
+    rig_device device = rig_device_open(1);
+    for (uint32_t r = 0; r < 64; r++)
+        global[r] = 3 * r + 1;
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t rank = places[i / 4];
+        uint32_t slices[8];
+        uint32_t equal[4];
+        const xray_subgroup groups[] = {
+            { XRAY_AXIS_REPLICA, NULL, rank % 32, 32 },
+            { XRAY_AXIS_DATA, NULL, rank / 32, 2 },
+            { "kv", NULL, rank % 4, 4 },
+            { XRAY_AXIS_TENSOR, NULL, rank / 4 % 2, 2 },
+            { XRAY_AXIS_CONTEXT, NULL, rank / 8 % 2, 2 },
+            { XRAY_AXIS_PIPELINE, NULL, rank / 16 % 2, 2 },
+        };
+        const xray_world world = { .header = XRAY_HEADER(xray_world),
+                                   .rank = rank,
+                                   .size = 64,
+                                   .comm = &comm,
+                                   .comm_self = &asked,
+                                   .global_ranks = i / 2 % 2 ? global : NULL,
+                                   .subgroups = groups,
+                                   .subgroup_count = 6,
+                                   .subgroup_stride = sizeof(groups[0]) };
+        for (uint32_t r = 0; r < 8; r++)
+            slices[r] = rank - rank % 8 + r;
+        for (uint32_t r = 0; r < 4; r++)
+            equal[r] = rank % 8 + rank / 16 % 2 * 16 + r % 2 * 8 + r / 2 * 32;
+        memset(&asked, 0, sizeof(asked));
+        asked.refused = 1 + i % 2;
+        assert_int_equal(create_in(&device, &spec, &world), XRAY_E_PEER);
+        assert_non_null(strstr(rig_error(), i % 2
+                                                ? "no group of 4 of the 64 "
+                                                : "no group of 8 of the 64 "));
+        assert_int_equal(asked.count, asked.refused);
+        expect_asked(0, slices, 8, world.global_ranks);
+        if (i % 2)
+            expect_asked(1, equal, 4, world.global_ranks);
+    }
+    rig_device_close(&device);
+}
+
 /* ---- plans -------------------------------------------------------------- */
 
 static void a_plan_names_the_axis(void **state)
@@ -272,6 +427,80 @@ static void a_plan_names_the_axis(void **state)
     assert_string_equal(plan.axes[1].name, XRAY_AXIS_TENSOR);
     assert_int_equal(plan.axes[1].size, 2);
     assert_string_equal(plan.numerics, XRAY_NUMERICS_FP32_SHARED_KV);
+    spec.dtype = XRAY_BF16;
+    assert_int_equal(rig_plan(&spec, 8, &plan), XRAY_OK);
+    assert_string_equal(plan.numerics, XRAY_NUMERICS_BF16_SHARED_KV);
+    spec.config_json = ranks_qwen3;
+    assert_int_equal(rig_plan(&spec, 8, &plan), XRAY_OK);
+    assert_string_equal(plan.numerics, XRAY_NUMERICS_BF16);
+    /* Ranks that form no replica are not the backend's to refuse. */
+    xray_plan few = { .header = XRAY_HEADER(xray_plan) };
+    for (uint32_t ranks = 0; ranks <= 1; ranks++) {
+        assert_int_equal(rig_plan(&spec, ranks, &few), XRAY_OK);
+        for (uint32_t tag = 0; tag < XRAY_TAG_WORKSPACE; tag++)
+            assert_int_equal(few.bytes[tag], plan.bytes[tag]);
+    }
+}
+
+/* From this the core predicts times, and deals segments to ranks. */
+static void a_plan_says_how_an_instance_computes(void **state)
+{
+    (void)state;
+    static const struct {
+        rig_spec spec;
+        uint32_t recompute;
+        uint32_t sequence;
+        uint32_t chunks;
+        uint32_t segments;
+    } cases[] = {
+        { { .tensor = 2, .checkpointing = XM_TRAINER_RECOMPUTE_NONE },
+          XRAY_RECOMPUTE_NONE,
+          0,
+          1,
+          XRAY_SEGMENTS_IN_RUNS },
+        { { .tensor = 2,
+            .checkpointing = XM_TRAINER_RECOMPUTE_FULL,
+            .sequence = 1 },
+          XRAY_RECOMPUTE_FULL,
+          1,
+          1,
+          XRAY_SEGMENTS_IN_RUNS },
+        { { .tensor = 1,
+            .checkpointing = XM_TRAINER_RECOMPUTE_SELECTIVE,
+            .stages = 2,
+            .chunks = 3 },
+          XRAY_RECOMPUTE_SELECTIVE,
+          0,
+          3,
+          XRAY_SEGMENTS_IN_RUNS },
+        { { .stage_1 = 1 + 1 },
+          XRAY_RECOMPUTE_SELECTIVE,
+          0,
+          0,
+          XRAY_SEGMENTS_IN_RUNS },
+        { { .stage_1 = 2 + 1, .checkpointing = 1 },
+          XRAY_RECOMPUTE_FULL,
+          0,
+          0,
+          XRAY_SEGMENTS_IN_TURN },
+        { { .stage_1 = 3 + 1 },
+          XRAY_RECOMPUTE_SELECTIVE,
+          0,
+          0,
+          XRAY_SEGMENTS_IN_TURN },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        rig_spec spec = cases[i].spec;
+        xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+        spec.config_json = spec.tensor == 1 ? ranks_deep : ranks_qwen3;
+        assert_int_equal(rig_plan(&spec, 4, &plan), XRAY_OK);
+        assert_int_equal(plan.recompute, cases[i].recompute);
+        assert_int_equal(plan.sequence, cases[i].sequence);
+        assert_int_equal(plan.chunks, cases[i].chunks);
+        assert_int_equal(plan.segments, cases[i].segments);
+        assert_int_equal(plan.micro_multiple, 1);
+        assert_int_equal(plan.token_multiple, 1);
+    }
 }
 
 /* Four ranks that divide 256 tokens have a quarter of the residual stream: the
@@ -340,7 +569,10 @@ int main(void)
         cmocka_unit_test(an_instance_without_memory_leaves_nothing),
         cmocka_unit_test(a_failed_join_fails_the_call),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
+        cmocka_unit_test(worlds_of_other_axes_are_refused),
+        cmocka_unit_test(groups_have_the_ranks_of_slices_and_of_equal_weights),
         cmocka_unit_test(a_plan_names_the_axis),
+        cmocka_unit_test(a_plan_says_how_an_instance_computes),
         cmocka_unit_test(
             a_plan_has_part_of_the_stream_where_tokens_are_divided),
         cmocka_unit_test(a_size_that_does_not_fit_is_refused),

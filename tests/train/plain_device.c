@@ -136,6 +136,15 @@ static xray_status plain_event_record(void *self, xray_stream *stream,
     return XRAY_OK;
 }
 
+static xray_status plain_event_wait(void *self, xray_stream *stream,
+                                    xray_event *event)
+{
+    (void)self;
+    (void)stream;
+    (void)event;
+    return XRAY_OK;
+}
+
 static xray_status plain_event_sync(void *self, xray_event *event)
 {
     (void)self;
@@ -235,6 +244,7 @@ rig_device plain_device_open(void)
                                          .event_create = plain_event_create,
                                          .event_destroy = plain_event_destroy,
                                          .event_record = plain_event_record,
+                                         .event_wait = plain_event_wait,
                                          .event_sync = plain_event_sync,
                                          .sumsq = plain_sumsq };
     return (rig_device){ .ops = &ops };

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "model/train/moments.h"
 #include "tests/growth.h"
 #include "tests/train/rig.h"
 
@@ -399,6 +400,56 @@ static void plan_of_options(void **state)
     assert_int_equal(planned_bytes_of(&none, 1, XRAY_TAG_OPTIMIZER), 0);
 }
 
+static uint32_t host_memory; /* what the device of a plan says */
+
+static xray_status plan_memory(const xray_host *host, const void *config,
+                               xray_device_plan *out)
+{
+    (void)host;
+    (void)config;
+    out->host_memory = host_memory;
+    return XRAY_OK;
+}
+
+/* Moments that are not in the device's own memory are streamed through slots
+ * there, and weights cannot be. A device that is not known has both. */
+static void plan_of_a_device_apart(void **state)
+{
+    (void)state;
+    xray_plan plans[3];
+    const rig_spec moments = { .offload_optimizer = 1 };
+    const rig_spec weights = { .offload_param = 1 };
+    const xray_train_ops *ops = rig_component()->ops;
+    const xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    for (int i = 0; i < 3; i++) {
+        rig_request m = rig_request_of(&moments);
+        rig_request w = rig_request_of(&weights);
+        xray_device_ops device = *m.load.device;
+        device.plan = plan_memory;
+        host_memory = i == 1;
+        m.load.device = w.load.device = i < 2 ? &device : NULL;
+        plans[i] = (xray_plan){ .header = XRAY_HEADER(xray_plan) };
+        assert_int_equal(ops->plan(rig_host(), m.config, &m.model, &world,
+                                   &m.load, &plans[i]),
+                         XRAY_OK);
+        xray_plan none = { .header = XRAY_HEADER(xray_plan) };
+        assert_int_equal(
+            ops->plan(rig_host(), w.config, &w.model, &world, &w.load, &none),
+            i ? XRAY_OK : XRAY_E_CONFIG);
+        rig_request_free(&m);
+        rig_request_free(&w);
+    }
+    assert_int_equal(plans[0].bytes[XRAY_TAG_WORKSPACE],
+                     plans[1].bytes[XRAY_TAG_WORKSPACE] + xm_moments_bytes());
+    assert_int_equal(plans[2].bytes[XRAY_TAG_WORKSPACE],
+                     plans[1].bytes[XRAY_TAG_WORKSPACE]);
+    /* Two moments of each of the elements that have gradients. */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(plans[i].offloaded,
+                         2 * planned_bytes_of(&(rig_spec){ .stage_1 = 1 }, 1,
+                                              XRAY_TAG_GRADS));
+}
+
 /* A caller that was compiled against an older version. */
 static void structs_of_older_callers_are_filled(void **state)
 {
@@ -428,6 +479,7 @@ int main(void)
         cmocka_unit_test(logits_are_kept_up_to_256_mib),
         cmocka_unit_test(scratch_follows_chunks_and_threads),
         cmocka_unit_test(plan_of_options),
+        cmocka_unit_test(plan_of_a_device_apart),
         cmocka_unit_test(structs_of_older_callers_are_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

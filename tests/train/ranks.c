@@ -125,8 +125,8 @@ static line line_of(const ranks_run *run, uint32_t kind, uint32_t rank)
         return (line){ rank % width, width, run->ranks / width };
     case SAME_KV:
         return (line){ rank - rank % kv, 1, kv };
-    case SLICES:
-        return (line){ rank - rank % tensor, 1, tensor };
+    case SLICES: /* those of "kv" are another axis */
+        return (line){ rank - rank % tensor + rank % kv, kv, tensor / kv };
     case CONTEXT:
         return (line){ rank - rank % stage + rank % tensor, tensor, context };
     default:
@@ -199,10 +199,13 @@ static void take_own_rows(rank_job *job, uint32_t replica)
     ranks_run *run = job->run;
     uint32_t replicas = run->ranks / width_of(run);
     if (run->spec.segments) {
-        const rows_deal deal = { run->spec.segments, replicas, replica,
+        const rows_deal deal = { run->spec.segments,
+                                 replicas,
+                                 replica,
                                  replicas > 1 && !run->spec.tensor &&
                                      run->spec.stage_1 > 2,
-                                 run->cuts };
+                                 run->cuts,
+                                 run->hollow };
         job->cuts = rows_take_segments(&job->mine, &job->whole, &deal);
         return;
     }

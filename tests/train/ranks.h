@@ -38,6 +38,7 @@ typedef struct ranks_run {
     uint32_t twice; /* 1: two calls per step, with gradients read in between */
     uint32_t turns; /* 1: everything that can be is offloaded between calls */
     uint32_t kv_ranks;    /* neighbours that have the same KV heads [1] */
+    uint32_t hollow;      /* 1: an empty micro-batch comes after each segment */
     uint32_t share;       /* 1: neighbouring rows share a prompt, and say so */
     uint32_t watch;       /* 1: `clashes` is filled */
     const rig_spec *odd;  /* of the last rank; NULL: as all others */

@@ -218,6 +218,16 @@ static void set_megatron_options(const rig_spec *spec, void *config)
                &spec->offload_optimizer, sizeof(spec->offload_optimizer));
 }
 
+static void set_adamw_options(const rig_spec *spec,
+                              const xray_component *component, void *config)
+{
+    const double values[] = { spec->beta1, spec->beta2, spec->eps };
+    static const char *const names[] = { "beta1", "beta2", "eps" };
+    for (int i = 0; i < 3; i++)
+        if (values[i] != 0)
+            set_option(component, config, names[i], &values[i], sizeof(double));
+}
+
 rig_request rig_request_of(const rig_spec *spec)
 {
     const xray_component *component = rig_component_of(spec);
@@ -233,6 +243,7 @@ rig_request rig_request_of(const rig_spec *spec)
                sizeof(spec->offload_dir));
     if (spec->weight_decay != 0)
         set_option(component, r.config, "weight_decay", &decay, sizeof(decay));
+    set_adamw_options(spec, component, r.config);
     if (spec->path && !spec->config_json) {
         char path[512];
         size_t size = 0;

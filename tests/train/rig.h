@@ -54,6 +54,9 @@ typedef struct rig_spec {
     uint32_t head_logits;    /* 0 auto, 1 keep, 2 recompute */
     const char *offload_dir; /* [the temporary folder] */
     double weight_decay;     /* [0.01]; < 0: none */
+    double beta1;            /* those of the option */
+    double beta2;
+    double eps;
     /* megatron with so many tensor-parallel ranks; 0: zero3. Options of the
      * other backend are left out. */
     uint32_t tensor;

@@ -149,6 +149,8 @@ uint32_t rows_take_segments(rows *to, const rows *from, const rows_deal *deal)
                      first + count * (p + 1) / deal->cuts);
             to->parts[parts].segment = s;
         }
+        if (deal->hollow)
+            cut_part(to, parts++, to->batch.rows, to->batch.rows);
     }
     return parts;
 }

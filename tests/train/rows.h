@@ -48,6 +48,7 @@ typedef struct rows_deal {
     uint32_t rank;
     uint32_t in_turn; /* 1: rank r has segments r, r + ranks, ... */
     uint32_t cuts;    /* micro-batches of a segment; none of an empty one */
+    uint32_t hollow;  /* 1: one without rows, of segment 0, after each */
 } rows_deal;
 /* Takes the rows of a rank's segments, cuts them, and returns the number of
  * micro-batches. */

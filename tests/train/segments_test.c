@@ -64,6 +64,21 @@ static void empty_segments_count_as_zeros(void **state)
     ranks_free(&one);
 }
 
+/* A micro-batch without rows is of no segment, whichever it says. */
+static void empty_micro_batches_are_of_no_segment(void **state)
+{
+    (void)state;
+    ranks_run one = segmented(rig_tiny_tied, 1, 1);
+    one.steps = 1;
+    ranks_go(&one);
+    for (uint32_t stage = 1; stage < 4; stage += 2) {
+        ranks_run run = segmented(rig_tiny_tied, 2, stage);
+        run.hollow = run.steps = 1;
+        expect_same(&one, &run);
+    }
+    ranks_free(&one);
+}
+
 static void megatron_has_the_bits_of_one_rank(void **state)
 {
     (void)state;
@@ -199,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_stages_on_any_ranks_have_the_bits_of_one),
         cmocka_unit_test(empty_segments_count_as_zeros),
+        cmocka_unit_test(empty_micro_batches_are_of_no_segment),
         cmocka_unit_test(megatron_has_the_bits_of_one_rank),
         cmocka_unit_test(stages_have_the_bits_of_one_rank),
         cmocka_unit_test(contexts_have_the_bits_of_one_replica),

@@ -71,7 +71,7 @@ static void chunks_are_run_in_groups_of_as_many_as_stages(void **state)
 
 /* ---- the order of messages ----------------------------------------------- */
 
-enum { MOST_STAGES = 8, MOST_CHUNKS = 4, MOST_BATCHES = 24 };
+enum { MOST_STAGES = 8, MOST_CHUNKS = 4, MOST_BATCHES = 300 };
 
 /* A part of a micro-batch's way: the chunks of all stages in the model's order
  * are numbered. */
@@ -222,6 +222,8 @@ static void stages_wait_for_no_more_than_the_bubble(void **state)
                 assert_int_equal(play_flows(&s),
                                  turns ? turns + stages - 1 : 0);
             }
+    const xm_schedule many = { 2, 0, 1, MOST_BATCHES, 0 };
+    assert_int_equal(play_flows(&many), 2 * (MOST_BATCHES + 1));
 }
 
 /* 1: all cases; 0: one of three, and fewer where each takes long. */
