@@ -502,6 +502,36 @@ static void plan_refuses_a_row_too_many(void **state)
     close_stage(s);
 }
 
+/* An engine alone that is to draw no weights has to find them somewhere. */
+static void an_engine_needs_weights(void **state)
+{
+    (void)state;
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
+    const engine_size size = { .config = { .max_num_batched_tokens = 64 } };
+    const xray_model about = { .header = XRAY_HEADER(xray_model),
+                               .config_json = s->m->json,
+                               .dtype = XRAY_F32 };
+    const xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    const xray_workload load = { .header = XRAY_HEADER(xray_workload),
+                                 .rows = 3,
+                                 .row_tokens = 40 };
+    const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
+                               .host = &s->r->host,
+                               .device = s->r->device,
+                               .device_self = s->r->device_self,
+                               .model = &about,
+                               .world = &world };
+    engine_config own;
+    void *engine = NULL;
+    assert_int_equal(s->r->ops->create(&setup, rig_config(s->r, &size, &own),
+                                       &load, &engine),
+                     XRAY_E_CONFIG);
+    rig_expect_said(s->r,
+                    "dsinf: the model has no folder to read weights from");
+    assert_null(engine);
+    close_stage(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +545,7 @@ int main(void)
         cmocka_unit_test(results_carry_the_weights_version),
         cmocka_unit_test(all_parts_end_an_update),
         cmocka_unit_test(plan_refuses_a_row_too_many),
+        cmocka_unit_test(an_engine_needs_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
