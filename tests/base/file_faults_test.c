@@ -17,7 +17,17 @@
 
 /* ---- system calls ------------------------------------------------------- */
 
-typedef enum call { NO_CALL, READ, WRITE, SYNC, STATE, MAP, RENAME, LOCK } call;
+typedef enum call {
+    NO_CALL,
+    READ,
+    WRITE,
+    SYNC,
+    STATE,
+    MAP,
+    RENAME,
+    FOLDER,
+    LOCK
+} call;
 
 static struct {
     int interrupts; /* 1: every second call */
@@ -87,6 +97,13 @@ int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
 {
     return prevent(RENAME, 0) ? -1 : __real_rename(from, to);
+}
+
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    return prevent(FOLDER, 0) ? -1 : __real_mkdir(path, mode);
 }
 
 int __real_fcntl(int fd, int command, ...);
@@ -271,6 +288,22 @@ static void maps_that_fail_say_why(void **state)
     assert_int_equal(map.size, 0);
 }
 
+/* The reason is why the folder was not made, not that it is not there. */
+static void folders_that_are_not_made_say_why(void **state)
+{
+    (void)state;
+    xr_err err = { "" };
+    char why[128];
+    const char *path = scratch_path("folder");
+    fail_call(FOLDER, EDQUOT);
+    assert_int_equal(xr_dir_make(path, &err), XRAY_E_IO);
+    (void)snprintf(why, sizeof why, "folder: cannot make the folder: %s",
+                   strerror(EDQUOT));
+    assert_non_null(strstr(err.text, why));
+    /* One that is there needs not be made. */
+    assert_int_equal(xr_dir_make(scratch_dir(), NULL), XRAY_OK);
+}
+
 /* ---- locks -------------------------------------------------------------- */
 
 /* Either of two reasons says that somebody else has the lock. */
@@ -307,6 +340,8 @@ int main(void)
         cmocka_unit_test_teardown(a_file_that_failed_stays_so, end_faults),
         cmocka_unit_test_teardown(file_systems_need_no_sync, end_faults),
         cmocka_unit_test_teardown(maps_that_fail_say_why, end_faults),
+        cmocka_unit_test_teardown(folders_that_are_not_made_say_why,
+                                  end_faults),
         cmocka_unit_test_teardown(locks_tell_holders_from_file_systems,
                                   end_faults),
     };

@@ -243,6 +243,51 @@ static void sizes_follow_from_the_options(void **state)
     }
 }
 
+/* Ranks that share a vocabulary compute logits for as many draws as 2^24 of
+ * them allow, but for 32 at least and for no more than a step has; each knows
+ * how many ids the others have at most. */
+static void ranks_share_logits_of_some_draws(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t vocab;
+        uint32_t part; /* ids of each rank but the last */
+        uint32_t ranks;
+        uint32_t slots;
+        uint32_t draws;
+    } of[] = {
+        { 128, 64, 2, 5, 64 },
+        { 128, 64, 2, 100, 100 },
+        { 151936, 75968, 2, 200, 110 },
+        { 1 << 19, 1 << 18, 2, 200, 32 },
+        { 1 << 20, 1 << 19, 2, 200, 32 },
+        { 300, 128, 3, 70, 70 },
+        { 151936, 50688, 3, 200, 110 },
+    };
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++)
+        for (uint32_t rank = 0; rank < of[i].ranks; rank++) {
+            const uint32_t first = rank * of[i].part;
+            const uint32_t left = of[i].vocab - first;
+            const xm_config model = { .layers = 2,
+                                      .kv_heads = 2,
+                                      .head_dim = 8,
+                                      .max_positions = 40,
+                                      .vocab =
+                                          left < of[i].part ? left : of[i].part,
+                                      .slice = { .ranks = of[i].ranks,
+                                                 .rank = rank,
+                                                 .vocab = of[i].vocab,
+                                                 .vocab_first = first } };
+            xm_engine_bounds b = { .slots = of[i].slots, .row_bound = 16 };
+            xm_engine_find_bounds(&model, 1024, &b);
+            assert_int_equal(b.ranks, of[i].ranks);
+            assert_int_equal(b.logits, of[i].ranks * of[i].part);
+            assert_int_equal(b.logit_draws, of[i].draws);
+            assert_int_equal(b.draws, of[i].draws);
+            assert_int_equal(b.words, (of[i].vocab + 31) / 32);
+        }
+}
+
 /* When the engine keeps its own copy of the weights, and in which type. */
 static void weights_are_shared_or_copied(void **state)
 {
@@ -484,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_follow_from_the_options),
+        cmocka_unit_test(ranks_share_logits_of_some_draws),
         cmocka_unit_test(weights_are_shared_or_copied),
         cmocka_unit_test(pools_follow_from_the_options),
         cmocka_unit_test(drafts_are_planned),
