@@ -7,6 +7,7 @@
 #include <xray/plugin.h>
 
 #include "model/nn/weights.h"
+#include "model/serve/engine_internal.h"
 #include "plugins/infer-dsinf/dsinf.h"
 #include "plugins/infer-paged/paged.h"
 #include "tests/testing.h"
@@ -285,6 +286,10 @@ static void ranks_share_logits_of_some_draws(void **state)
             assert_int_equal(b.logit_draws, of[i].draws);
             assert_int_equal(b.draws, of[i].draws);
             assert_int_equal(b.words, (of[i].vocab + 31) / 32);
+            /* what all ranks have, the parts of each, and those changed */
+            assert_int_equal(xm_engine_count_logits(&b),
+                             (2ull * b.logit_draws + XM_LOGIT_DRAWS) *
+                                 b.logits);
         }
 }
 

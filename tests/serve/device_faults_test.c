@@ -295,8 +295,10 @@ static void submit_all(stage *s, void *engine)
     q.allowed_ids = ids;
     q.allowed_count = 5;
     engine_submit(s->r, engine, &q);
+    /* Its scored tokens do not follow those of the first one at once. */
     q = request_make(2, ids + 1, 7, 6);
     q.count = 2;
+    q.prompt_logp = 1;
     engine_submit(s->r, engine, &q);
 }
 
