@@ -216,7 +216,7 @@ xray_status xm_engine_extend(void *ptr, uint64_t id, uint32_t sample,
         return status;
     const uint64_t call[] = { 2, id, sample, count };
     xm_engine_note_call(self, call, sizeof(call));
-    if (count)
+    if (count && tokens)
         xm_engine_note_call(self, tokens, count * sizeof(*tokens));
     status = xm_sched_extend(self->sched, id, sample, tokens, count, &err);
     xm_engine_drop_lease(self);

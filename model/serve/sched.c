@@ -354,7 +354,7 @@ static xray_status check_extend(const xm_sched *sched, const xm_sample *s,
                        " more leave no space in a row of %" PRIu32,
                        id, s->number, s->row_count, count, limits->row_bound);
     for (uint32_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= limits->vocab)
+        if ((uint32_t)tokens[i] >= limits->vocab)
             return xr_fail(err, XRAY_E_ARG,
                            "request %" PRIu64 ": appended id %" PRId32
                            " is outside the vocabulary of %" PRIu32,

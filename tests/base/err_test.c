@@ -116,6 +116,10 @@ static void host_receives_the_location(void **state)
     assert_string_equal(t.file, "m/c");
     assert_string_equal(t.key, "");
     assert_string_equal(t.text, ": is short");
+    (void)xr_fail_in(&err, XRAY_E_IO, "engine");
+    (void)xr_host_tell(&host, XRAY_E_IO, "plan", &err);
+    assert_string_equal(t.file, "m/c");
+    assert_string_equal(t.text, ": is short");
 }
 
 static uint32_t give_level(const xray_log_service *service)

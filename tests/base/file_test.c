@@ -227,6 +227,23 @@ static void paths_are_joined_and_tested(void **state)
                      XRAY_E_RANGE);
 }
 
+static void parents_are_folders_above(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "a/b", "a" },    { "/a/b/c", "/a/b" }, { "a", "." },
+        { "/a", "/" },     { "/", "/" },         { "a//b", "a" },
+        { "a/b//", "a" },  { "a/", "." },        { "//a", "/" },
+        { "/a//b", "/a" }, { "", "." },          { "../a", ".." },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *got = xr_path_parent(cases[i][0]);
+        assert_non_null(got);
+        assert_string_equal(got, cases[i][1]);
+        free(got);
+    }
+}
+
 /* A link that takes the place of a folder does not lead a removal away. */
 static void link_to_a_folder_is_not_followed(void **state)
 {
@@ -318,6 +335,7 @@ int main(void)
         cmocka_unit_test(folder_is_committed_and_removed),
         cmocka_unit_test(only_regular_files_are_opened),
         cmocka_unit_test(paths_are_joined_and_tested),
+        cmocka_unit_test(parents_are_folders_above),
         cmocka_unit_test(link_to_a_folder_is_not_followed),
         cmocka_unit_test(a_part_that_is_released_takes_no_memory),
         cmocka_unit_test(calls_leave_no_file_open),

@@ -3,15 +3,45 @@
  * Proves reading through DuckDB's C library, which the suite makes itself: the
  * rows, its errors, and that a call can be ended.
  */
+#include <dirent.h>
+
+#include "core/base/library.h"
 #include "core/data/duckdb.h"
 #include "tests/scratch.h"
+
+static size_t count_descriptors(void)
+{
+    size_t count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    (void)closedir(dir);
+    return count;
+}
+
+/* What the library made for its caller and was not given back. */
+static int count_held(void)
+{
+    static const char *const names[] = { "duckdb_count_held" };
+    union {
+        void *symbol;
+        int (*count)(void);
+    } found;
+    assert_true(xr_library_find("libduckdb.so", names, 1, &found.symbol));
+    return found.count();
+}
 
 static xray_status read_file(const char *text, const xray_call_service *calls,
                              xr_err *err, xr_str *out)
 {
+    size_t before = count_descriptors();
     *err = (xr_err){ "" };
-    return xr_duckdb_read(scratch_write("rows'; .parquet", text), calls, err,
-                          out);
+    xray_status status =
+        xr_duckdb_read(scratch_write("rows'; .parquet", text), calls, err, out);
+    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(count_held(), 0);
+    return status;
 }
 
 static void rows_are_appended(void **state)
@@ -58,6 +88,33 @@ static void errors_are_the_first_line(void **state)
     assert_non_null(strstr(err.text, "nowhere.parquet"));
 }
 
+/* Of the settings, the last one may fail: a library without time zones does not
+ * know it. */
+static void databases_that_cannot_be_used_are_named(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        { "open", "libduckdb: no database in memory can be opened" },
+        { "connect", "libduckdb: its database takes no connection" },
+        { "SET autoinstall_known_extensions=false",
+          "libduckdb: SET autoinstall_known_extensions=false" },
+        { "SET autoload_known_extensions=false",
+          "libduckdb: SET autoload_known_extensions=false" },
+        { "SET TimeZone='UTC'", NULL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        xr_err err;
+        xr_str out = { 0 };
+        assert_int_equal(setenv("XRAY_FAKE_DUCKDB", cases[i][0], 1), 0);
+        assert_int_equal(read_file("PAR1\nrows\n{}\n", NULL, &err, &out),
+                         cases[i][1] ? XRAY_E_IO : XRAY_OK);
+        assert_int_equal(unsetenv("XRAY_FAKE_DUCKDB"), 0);
+        assert_string_equal(err.text, cases[i][1] ? cases[i][1] : "");
+        assert_string_equal(xr_str_text(&out), cases[i][1] ? "" : "{}\n");
+        xr_str_free(&out);
+    }
+}
+
 /* Counts down to the end of the call. */
 static uint32_t end_soon(const xray_call_service *service)
 {
@@ -87,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_appended),
         cmocka_unit_test(errors_are_the_first_line),
+        cmocka_unit_test(databases_that_cannot_be_used_are_named),
         cmocka_unit_test(calls_can_be_ended),
     };
     return cmocka_run_group_tests_name("data.duckdb", tests, scratch_make,

@@ -46,16 +46,36 @@ void duckdb_destroy_prepare(void **handle);
 void duckdb_disconnect(void **connection);
 void duckdb_close(void **database);
 
+/* What was made and not destroyed. */
+static int held;
+
+int duckdb_count_held(void);
+API int duckdb_count_held(void)
+{
+    return held;
+}
+
+/* The environment names what fails before there is a file. */
+static int is_asked_to_fail(const char *what)
+{
+    const char *fails = getenv("XRAY_FAKE_DUCKDB");
+    return fails && strcmp(fails, what) == 0;
+}
+
 /* A database counts the settings that a connection has to make. */
 API int duckdb_open(const char *path, void **out)
 {
-    *out = path ? NULL : calloc(1, sizeof(int));
+    *out = path || is_asked_to_fail("open") ? NULL : calloc(1, sizeof(int));
+    held += *out != NULL;
     return *out ? 0 : 1;
 }
 
 API int duckdb_connect(void *database, void **out)
 {
+    if (is_asked_to_fail("connect"))
+        return 1;
     *out = database;
+    held++;
     return 0;
 }
 
@@ -63,6 +83,8 @@ API int duckdb_query(void *connection, const char *sql, void *result)
 {
     int *settings = connection;
     (void)result;
+    if (is_asked_to_fail(sql))
+        return 1;
     if (strcmp(sql, "SET autoinstall_known_extensions=false") == 0 ||
         strcmp(sql, "SET autoload_known_extensions=false") == 0) {
         ++*settings;
@@ -76,6 +98,7 @@ API int duckdb_prepare(void *connection, const char *sql, void **out)
     const int *settings = connection;
     statement *s = calloc(1, sizeof *s);
     *out = s;
+    held += s != NULL;
     if (!s || *settings != 2 ||
         sscanf(sql,
                "COPY (FROM read_parquet('/proc/self/fd/%d')) TO "
@@ -94,6 +117,7 @@ API const char *duckdb_prepare_error(void *handle)
 API int duckdb_pending_prepared(void *handle, void **out)
 {
     *out = handle;
+    held++;
     return is_kind(handle, "nothing pending");
 }
 
@@ -118,6 +142,7 @@ API int duckdb_execute_pending(void *handle, void *result)
     const statement *s = handle;
     const char *rows = strchr(kind_of(s), '\n');
     ((void **)result)[5] = handle;
+    held++;
     if (is_kind(s, "result fails") || !rows)
         return 1;
     size_t size = strlen(rows + 1);
@@ -131,27 +156,32 @@ API const char *duckdb_result_error(void *result)
 
 API void duckdb_destroy_result(void *result)
 {
+    held -= ((void **)result)[5] != NULL;
     ((void **)result)[5] = NULL;
 }
 
 API void duckdb_destroy_pending(void **handle)
 {
+    held -= *handle != NULL;
     *handle = NULL;
 }
 
 API void duckdb_destroy_prepare(void **handle)
 {
+    held -= *handle != NULL;
     free(*handle);
     *handle = NULL;
 }
 
 API void duckdb_disconnect(void **connection)
 {
+    held -= *connection != NULL;
     *connection = NULL;
 }
 
 API void duckdb_close(void **database)
 {
+    held -= *database != NULL;
     free(*database);
     *database = NULL;
 }

@@ -513,6 +513,49 @@ static void weights_become_shares(void **state)
                    "train_weights gives it a share");
 }
 
+/* A caller that asks for all malformed rows gets the others, and the sentences
+ * of as many as it can show. */
+static void malformed_rows_are_counted(void **state)
+{
+    (void)state;
+    enum { BAD = XR_DATA_ERRORS + 3 };
+    files f;
+    xr_str text = { 0 };
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    xr_dataset *set = NULL;
+    const xr_data_want want = { .part = XR_DATA_TRAIN,
+                                .kind = XR_DATA_PROMPTS,
+                                .tokenizer = tokenizer,
+                                .errors = &errors };
+    for (size_t i = 0; i < BAD; i++)
+        xr_str_puts(&text, i == 1 ? ROW("a", "") "{\n" : "{\"q\":1}\n");
+    write_files(&f, xr_str_text(&text), ROW("b", ""));
+    data.train_files = f.list;
+    assert_int_equal(xr_dataset_open(&data, &want, &err, &set), XRAY_OK);
+    assert_string_equal(err.text, "");
+    assert_int_equal(xr_dataset_count(set), 2);
+    assert_string_equal(xr_dataset_row(set, 1)->prompt, "b");
+    assert_int_equal(xr_dataset_refused(set), BAD);
+    assert_int_equal(errors.count, XR_DATA_ERRORS);
+    assert_non_null(strstr(errors.items[0], "a.jsonl:1: no key 'prompt'"));
+    assert_non_null(strstr(errors.items[1], "a.jsonl:3"));
+    xr_dataset_close(set);
+    xr_errors_free(&errors);
+    /* A set with nothing else is refused, and so is a file that is not there.
+     */
+    data.train_files.count = 1;
+    f.items[0] = scratch_write("a.jsonl", "{}\n");
+    assert_int_equal(xr_dataset_open(&data, &want, &err, &set), XRAY_E_CONFIG);
+    assert_non_null(strstr(err.text, "none of its rows can be used"));
+    assert_int_equal(errors.count, 1);
+    f.items[0] = scratch_path("none.jsonl");
+    assert_int_equal(xr_dataset_open(&data, &want, &err, &set), XRAY_E_IO);
+    assert_int_equal(errors.count, 1);
+    xr_errors_free(&errors);
+    xr_str_free(&text);
+}
+
 static void compressed_rows_are_read(void **state)
 {
     (void)state;
@@ -542,6 +585,7 @@ int main(void)
         cmocka_unit_test_setup(train_and_validation_files_differ, begin_case),
         cmocka_unit_test_setup(split_holds_rows_out, begin_case),
         cmocka_unit_test_setup(weights_become_shares, begin_case),
+        cmocka_unit_test_setup(malformed_rows_are_counted, begin_case),
         cmocka_unit_test_setup(compressed_rows_are_read, begin_case),
     };
     return cmocka_run_group_tests_name("data.rows", tests, open_tokenizer,

@@ -8,8 +8,10 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "core/data/csv.h"
 #include "core/data/file_list.h"
 #include "core/data/source.h"
+#include "core/data/text_out.h"
 #include "tests/scratch.h"
 
 /* Appends the text and a '|'. */
@@ -92,6 +94,35 @@ static void csv_faults_name_row_and_line(void **state)
            "-t UTF-8 makes UTF-8 of it");
 }
 
+/* What lies behind the text in memory is not looked at. */
+static void csv_ends_with_its_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t size;
+        const char *want; /* NULL: the text is refused */
+    } cases[] = {
+        { "a,b\n1,2\"", 7, "{\"a\":\"1\",\"b\":\"2\"}\n" },
+        { "a,b\n1,2\n3", 7, "{\"a\":\"1\",\"b\":\"2\"}\n" },
+        { "a,b\n1,2\r\n", 8, "{\"a\":\"1\",\"b\":\"2\\r\"}\n" },
+        { "a,b\n1,\"2\"\"", 9, "{\"a\":\"1\",\"b\":\"2\"}\n" },
+        { "a,b\n1,\"2\"", 8, NULL },
+        { "a,b\n1,,", 6, "{\"a\":\"1\",\"b\":null}\n" },
+        { "a,b\n1,\"\"", 6, "{\"a\":\"1\",\"b\":null}\n" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xr_str lines = { 0 };
+        xr_err err = { "" };
+        xray_status status = xr_csv_lines("a.csv", cases[i].text, cases[i].size,
+                                          ',', NULL, &err, &lines);
+        assert_int_equal(status, cases[i].want ? XRAY_OK : XRAY_E_CONFIG);
+        if (cases[i].want)
+            assert_string_equal(xr_str_text(&lines), cases[i].want);
+        xr_str_free(&lines);
+    }
+}
+
 static void array_entries_are_rows(void **state)
 {
     (void)state;
@@ -166,6 +197,92 @@ static void compressed_files_are_read_by_their_inner_name(void **state)
     EXPECT("a.json.zst", NULL, "{\"a\":1}|");
 }
 
+/* Bytes that no packer makes smaller, so that each piece of output is full. */
+static void fill_noise(char *text, size_t size)
+{
+    uint64_t state = 7;
+    for (size_t i = 0; i < size; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        text[i] = (char)(state >> 56);
+    }
+}
+
+/* Reads as much of a file in the format of its name as `cap` has space for. */
+static size_t unpack(const char *path, char *to, size_t cap)
+{
+    char *packed = NULL;
+    size_t size = 0;
+    size_t got = 0;
+    if (!strstr(path, ".zst")) {
+        gzFile file = gzopen(path, "rb"); /* it reads plain files, too */
+        assert_non_null(file);
+        got = gzfread(to, 1, cap, file);
+        assert_int_equal(gzclose(file), Z_OK);
+        return got;
+    }
+    assert_int_equal(xr_file_read(path, 2 * cap, NULL, &packed, &size),
+                     XRAY_OK);
+    got = ZSTD_decompress(to, cap, packed, size);
+    free(packed);
+    return got;
+}
+
+static void written_texts_are_packed_as_they_are_named(void **state)
+{
+    (void)state;
+    enum { SIZE = 300000, CAP = SIZE + 1 };
+    static const char *const names[] = { "t.gz", "t.GZ", "t.zst", "t" };
+    static const size_t parts[] = { SIZE, 100001, 65536, 65537 };
+    char *text = malloc(SIZE);
+    char *got = malloc(CAP);
+    assert_true(text && got);
+    fill_noise(text, SIZE);
+    for (size_t i = 0; i < sizeof names / sizeof names[0] * 4; i++) {
+        const char *path = scratch_path(names[i / 4]);
+        const size_t part = parts[i % 4];
+        xr_text_out out;
+        struct stat st;
+        assert_int_equal(xr_text_begin(path, NULL, &out), XRAY_OK);
+        for (size_t at = 0; at < SIZE; at += part)
+            assert_int_equal(xr_text_append(&out, text + at,
+                                            SIZE - at < part ? SIZE - at : part,
+                                            NULL),
+                             XRAY_OK);
+        assert_int_equal(xr_text_finish(&out, NULL), XRAY_OK);
+        assert_int_equal(unpack(path, got, CAP), SIZE);
+        assert_memory_equal(got, text, SIZE);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_size == SIZE, i / 4 == 3);
+        assert_int_equal(unlink(path), 0);
+    }
+    free(got);
+    free(text);
+}
+
+/* A text that cannot be written to its end leaves neither a file nor memory.
+ * The header in gzip format is written with the first bytes. */
+static void written_texts_may_fail_at_their_end(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "full.gz", "full.zst" };
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    for (size_t i = 0; i < 2; i++) {
+        xr_text_out out;
+        xr_err err = { "" };
+        const char *path = scratch_path(names[i]);
+        assert_int_equal(symlink("/dev/full", path), 0);
+        assert_int_equal(xr_text_begin(path, &err, &out), XRAY_OK);
+        xray_status begun = xr_text_append(&out, "few", 3, &err);
+        assert_int_equal(begun, i ? XRAY_OK : XRAY_E_IO);
+        assert_int_equal(xr_text_finish(&out, &err),
+                         i ? XRAY_E_IO : XRAY_E_STATE);
+        assert_non_null(strstr(err.text, i ? "cannot write" : "write failed"));
+        assert_null(out.packer);
+        assert_int_equal(out.file.fd, -1);
+    }
+}
+
 /* ---- names -------------------------------------------------------------- */
 
 /* Compares the files found for `name`, without the folder and each followed by
@@ -196,9 +313,11 @@ static void folders_and_patterns_stand_for_their_files(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "set/b.jsonl",     "set/B.parquet",     "set/a-2.json.zst",
-        "set/a-10.csv.gz", "set/notes.txt",     "set/state.json",
-        "set/.hidden.csv", "set/c.parquet.zst", "set/[x].tsv"
+        "set/b.jsonl", "set/B.parquet", "set/a-2.json.zst", "set/a-10.csv.gz",
+        "set/notes.txt", "set/.hidden.csv", "set/c.parquet.zst", "set/[x].tsv",
+        /* beside the files of a set that the datasets library wrote */
+        "set/state.json", "set/dataset_info.json", "set/dataset_infos.json",
+        "set/dataset_dict.json"
     };
     assert_int_equal(mkdir(scratch_path("set"), 0777), 0);
     assert_int_equal(mkdir(scratch_path("none"), 0777), 0);
@@ -222,10 +341,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(csv_follows_its_rfc),
         cmocka_unit_test(csv_faults_name_row_and_line),
+        cmocka_unit_test(csv_ends_with_its_text),
         cmocka_unit_test(array_entries_are_rows),
         cmocka_unit_test(array_faults_name_the_row),
         cmocka_unit_test(places_count_from_one),
         cmocka_unit_test(compressed_files_are_read_by_their_inner_name),
+        cmocka_unit_test(written_texts_are_packed_as_they_are_named),
+        cmocka_unit_test(written_texts_may_fail_at_their_end),
         cmocka_unit_test(folders_and_patterns_stand_for_their_files),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -184,6 +184,8 @@ static void completions_are_responses(void **state)
     assert_non_null(xr_dataset_note(set));
     xr_dataset_close(set);
     xr_dataset_close(want);
+    expect_refused_text("{\"prompt\":\"a\"}", XR_DATA_SFT,
+                        "a.jsonl:1: no key 'answer'");
     data.response_key = "answer";
     expect_refused_text(trl, XR_DATA_SFT, "a.jsonl:1: no key 'answer'");
 }

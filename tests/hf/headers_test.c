@@ -213,6 +213,15 @@ static void invalid_items_are_not_written(void **state)
         (void)snprintf(want, sizeof want, "%s: %s", path, cases[i].says);
         assert_string_equal(err.text, want);
         assert_false(xr_path_exists(path));
+        /* Nor by several ranks, whichever item comes first. */
+        for (size_t last = 0; last < 2; last++) {
+            const xm_st_item turned[] = { items[!last], items[last] };
+            xm_st_parts *parts = NULL;
+            assert_true(xm_st_parts_file(path, turned, 2, NULL, &err, &parts) <
+                        0);
+            assert_string_equal(err.text, want);
+            assert_null(parts);
+        }
     }
 }
 

@@ -245,6 +245,49 @@ static void lease_goes_with_the_last(void **state)
     close_stage(s);
 }
 
+/* While a pause keeps everything, the trainer has its weights for itself. */
+static void a_pause_gives_the_lease_back(void **state)
+{
+    (void)state;
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
+    const xray_infer_ops *ops = s->r->ops;
+    xray_request q = make_test_request(1, 1, 9);
+    engine_submit(s->r, s->engine, &q);
+    assert_int_equal(ops->step(s->engine), XRAY_OK);
+    assert_int_equal(ops->pause(s->engine, XRAY_PAUSE_KEEP), XRAY_OK);
+    assert_int_equal(s->leases, 0);
+    q = make_test_request(2, 1, 2);
+    q.hold = 1;
+    engine_submit(s->r, s->engine, &q);
+    assert_int_equal(s->leases, 0);
+    assert_int_equal(ops->resume(s->engine), XRAY_OK);
+    assert_int_equal(s->leases, 1);
+    engine_run(s->r, s->engine, &s->out);
+    assert_int_equal(s->leases, 1); /* one is held */
+    assert_int_equal(ops->pause(s->engine, XRAY_PAUSE_KEEP), XRAY_OK);
+    assert_int_equal(s->leases, 0);
+    assert_int_equal(ops->extend(s->engine, 2, 0, prompt, 1), XRAY_OK);
+    assert_int_equal(s->leases, 0);
+    assert_int_equal(ops->resume(s->engine), XRAY_OK);
+    assert_int_equal(s->leases, 1);
+    engine_run(s->r, s->engine, &s->out);
+    assert_int_equal(ops->release(s->engine, 2, 0), XRAY_OK);
+    assert_int_equal(s->leases, 0);
+    /* After the pause, all is as before it. */
+    assert_int_equal(ops->pause(s->engine, XRAY_PAUSE_KEEP), XRAY_OK);
+    assert_int_equal(ops->resume(s->engine), XRAY_OK);
+    assert_int_equal(s->leases, 0);
+    engine_submit(s->r, s->engine, &q);
+    assert_int_equal(s->leases, 1);
+    engine_run(s->r, s->engine, &s->out);
+    assert_int_equal(s->leases, 1);
+    assert_int_equal(ops->extend(s->engine, 2, 0, prompt, 1), XRAY_OK);
+    engine_run(s->r, s->engine, &s->out);
+    assert_int_equal(ops->release(s->engine, 2, 0), XRAY_OK);
+    assert_int_equal(s->out.count, 5);
+    close_stage(s);
+}
+
 /* ---- prompts that are copied -------------------------------------------- */
 
 /* Complete blocks of a prompt of `count` tokens are copied to the second slot,
@@ -502,11 +545,42 @@ static void plan_refuses_a_row_too_many(void **state)
     close_stage(s);
 }
 
+/* An engine alone that is to draw no weights has to find them somewhere. */
+static void an_engine_needs_weights(void **state)
+{
+    (void)state;
+    stage *s = open_stage(XM_ENGINE_WEIGHTS_AUTO, 3);
+    const engine_size size = { .config = { .max_num_batched_tokens = 64 } };
+    const xray_model about = { .header = XRAY_HEADER(xray_model),
+                               .config_json = s->m->json,
+                               .dtype = XRAY_F32 };
+    const xray_world world = { .header = XRAY_HEADER(xray_world), .size = 1 };
+    const xray_workload load = { .header = XRAY_HEADER(xray_workload),
+                                 .rows = 3,
+                                 .row_tokens = 40 };
+    const xray_setup setup = { .header = XRAY_HEADER(xray_setup),
+                               .host = &s->r->host,
+                               .device = s->r->device,
+                               .device_self = s->r->device_self,
+                               .model = &about,
+                               .world = &world };
+    engine_config own;
+    void *engine = NULL;
+    assert_int_equal(s->r->ops->create(&setup, rig_config(s->r, &size, &own),
+                                       &load, &engine),
+                     XRAY_E_CONFIG);
+    rig_expect_said(s->r,
+                    "dsinf: the model has no folder to read weights from");
+    assert_null(engine);
+    close_stage(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_engines),
         cmocka_unit_test(lease_goes_with_the_last),
+        cmocka_unit_test(a_pause_gives_the_lease_back),
         cmocka_unit_test(prompts_are_copied),
         cmocka_unit_test(tags_sleep_by_themselves),
         cmocka_unit_test(sleep_that_fails),
@@ -515,6 +589,7 @@ int main(void)
         cmocka_unit_test(results_carry_the_weights_version),
         cmocka_unit_test(all_parts_end_an_update),
         cmocka_unit_test(plan_refuses_a_row_too_many),
+        cmocka_unit_test(an_engine_needs_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,12 +249,77 @@ static void draws_have_the_settings_of_their_request(void **state)
     xm_sched_destroy(s);
 }
 
+/* Of draws that are made together each has the ids and the likeliest ones that
+ * its own request asks for, out of rows that are as wide as the most. */
+static void log_probs_of_ids_lie_side_by_side(void **state)
+{
+    enum { DRAWS = 3, WIDE = 3 };
+    static const int32_t wanted[WIDE] = { 7, 8, 9 };
+    static const int32_t rows[DRAWS * WIDE] = { 7, 8, -1, -1, -1, -1, 7, 8, 9 };
+    static const int32_t tokens[DRAWS] = { 11, 12, 13 };
+    static const int32_t top_ids[DRAWS * 2] = { 20, 21, 22, 23, 24, 25 };
+    static const float top[DRAWS * 2] = { 1, 2, 3, 4, 5, 6 };
+    static const float given[DRAWS * WIDE] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    static const float logp[DRAWS] = { 0 };
+    const xm_limits limits = { VOCAB, ROW };
+    int32_t start[XM_LOGIT_DRAWS + 1], sets[XM_LOGIT_DRAWS], index[DRAWS];
+    uint32_t allowed[XM_LOGIT_DRAWS * ((VOCAB + 31) / 32)];
+    int32_t got[DRAWS * WIDE];
+    xm_changes changes = { .edit_start = start,
+                           .allowed = allowed,
+                           .allowed_set = sets };
+    xm_sched *s = make_sched(DRAWS, VOCAB);
+    xr_err err = { "" };
+    xray_draw draws[DRAWS];
+    xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+    int run = 0;
+    (void)state;
+    changes.edits = calloc(xm_sched_edits(&limits), sizeof(*changes.edits));
+    assert_non_null(changes.edits);
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        xray_request q = make_test_request(i, ids, 4);
+        q.max_tokens = 1;
+        q.logp_ids = wanted;
+        q.logp_id_count = i == 0 ? 2 : i == 1 ? 0 : WIDE;
+        q.top_count = i;
+        assert_int_equal(xm_sched_submit(s, &q, &err), XRAY_OK);
+    }
+    begin_step(s);
+    assert_int_equal(xm_sched_draws(s, DRAWS, draws, index, &run), DRAWS);
+    assert_int_equal(xm_sched_changes(s, &changes), 1);
+    assert_int_equal(changes.logp_id_count, WIDE);
+    assert_int_equal(changes.top_count, 2);
+    assert_int_equal(start[DRAWS], 0);
+    xm_sched_logp_ids(s, WIDE, got);
+    assert_memory_equal(got, rows, sizeof(rows));
+    xm_sched_take_top(s, 2, top_ids, top);
+    xm_sched_take_logp(s, WIDE, given);
+    xm_sched_results(s, tokens, logp, logp);
+    xm_sched_end(s);
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        assert_int_equal(xm_sched_poll(s, &out), XRAY_OK);
+        assert_int_equal(out.id, i);
+        assert_int_equal(out.top_count, i);
+        if (i) {
+            assert_memory_equal(out.top_ids, top_ids + i * 2,
+                                i * sizeof(int32_t));
+            assert_memory_equal(out.top_logp, top + i * 2, i * sizeof(float));
+        }
+        if (i != 1)
+            assert_memory_equal(out.logp_of_ids, given + i * WIDE,
+                                (i ? WIDE : 2) * sizeof(float));
+    }
+    free(changes.edits);
+    xm_sched_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_lie_side_by_side),
         cmocka_unit_test(draws_have_the_settings_of_their_request),
         cmocka_unit_test(forced_draws_have_no_edits),
+        cmocka_unit_test(log_probs_of_ids_lie_side_by_side),
         cmocka_unit_test(bans_and_minima_are_those_of_a_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

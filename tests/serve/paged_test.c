@@ -267,6 +267,54 @@ static void metrics_tell_what_the_work_took(void **state)
     rig_close(r);
 }
 
+/* Two prompts of 2 blocks start together if the watermark, a part of 6 blocks,
+ * leaves the second one its own. One that comes again is found in the cache if
+ * there is one. */
+static void watermark_and_cache_are_those_of_the_options(void **state)
+{
+    (void)state;
+    static const struct {
+        double watermark;
+        uint32_t caching;
+        uint64_t used;  /* positions after the first step */
+        uint64_t saved; /* when all has been done twice */
+    } cases[] = {
+        { 0, 1, 64, 32 },   { 0.34, 1, 64, 32 }, { 0.49, 0, 64, 0 },
+        { 0.51, 0, 32, 0 }, { 0.51, 1, 32, 32 },
+    };
+    const trial t = { .block_size = 16, .blocks = 6 };
+    results *out = calloc(1, sizeof(*out));
+    assert_non_null(out);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        rig *r = rig_open(1);
+        model *m = model_open(r, MODEL_LLAMA);
+        r->speculate = 0;
+        rig_use_paged(
+            r, &(paged_config){ .block_size = 16,
+                                .kv_memory = bytes_of(m, &t),
+                                .watermark = cases[i].watermark,
+                                .enable_prefix_caching = cases[i].caching });
+        void *engine = engine_open(r, m, &plain_size);
+        for (uint64_t id = 1; id <= 4; id++) {
+            int32_t ids[30] = { (int32_t)(id % 2) };
+            xray_request q = request_make(id, ids, 30, 3);
+            engine_submit(r, engine, &q);
+            if (id % 2)
+                continue;
+            assert_true(r->ops->step(engine) >= 0);
+            if (id == 2)
+                assert_int_equal(stats_of(r, engine).kv_tokens, cases[i].used);
+            engine_run(r, engine, out);
+        }
+        assert_int_equal(stats_of(r, engine).prefix_tokens_saved,
+                         cases[i].saved);
+        r->ops->destroy(engine);
+        model_close(m);
+        rig_close(r);
+    }
+    free(out);
+}
+
 /* A pool that one row does not fit is refused, and so are blocks of an odd
  * size. */
 static void impossible_pools_are_refused(void **state)
@@ -317,6 +365,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(turns_have_the_same_bits),
         cmocka_unit_test(new_weights_forget_the_cache),
         cmocka_unit_test(metrics_tell_what_the_work_took),
+        cmocka_unit_test(watermark_and_cache_are_those_of_the_options),
         cmocka_unit_test(impossible_pools_are_refused),
     };
     const struct CMUnitTest all[] = {

@@ -242,8 +242,11 @@ static const xray_id_list a_list[] = { { banned_ids, 2, 0 },
                                        { few_ids, 2, 0 } };
 static const xray_id_list other_list[] = { { few_ids + 2, 2, 0 },
                                            { few_ids, 2, 0 } };
-static const xray_bias two_biases[] = { { 7, 1 }, { 9, 1 } };
-static const xray_bias other_biases[] = { { 7, 1 }, { 9, 2 } };
+static const xray_id_list other_end[] = { { banned_ids, 2, 0 },
+                                          { few_ids + 1, 2, 0 } };
+/* The requests have the last two, before which no bias differs. */
+static const xray_bias biases[] = { { 7, 1 }, { 7, 1 }, { 9, 1 } };
+static const xray_bias other_biases[] = { { 7, 1 }, { 7, 1 }, { 9, 2 } };
 
 /* What rank 1 gives for a member of the request, or the call of which it gives
  * other arguments. */
@@ -280,19 +283,21 @@ static const difference differences[] = {
     OTHER(hold, uint32_t, 0),
     OTHER(stream, uint32_t, 1),
     OTHER(stop_lists, const xray_id_list *, other_list),
-    OTHER(stop_list_count, uint32_t, 2),
+    OTHER(stop_lists, const xray_id_list *, other_end),
+    OTHER(stop_list_count, uint32_t, 1),
     OTHER(repeat_size, uint32_t, 1),
     OTHER(repeat_count, uint32_t, 3),
     OTHER(min_tokens, uint32_t, 3),
     OTHER(repetition_penalty, float, 1.5f),
     OTHER(frequency_penalty, float, 0.5f),
     OTHER(presence_penalty, float, 0.5f),
-    OTHER(biases, const xray_bias *, other_biases),
+    OTHER(biases, const xray_bias *, other_biases + 1),
     OTHER(bias_count, uint32_t, 1),
     OTHER(allowed_ids, const int32_t *, few_ids + 1),
     OTHER(allowed_count, uint32_t, 3),
     OTHER(banned_lists, const xray_id_list *, other_list),
-    OTHER(banned_list_count, uint32_t, 2),
+    OTHER(banned_lists, const xray_id_list *, other_end),
+    OTHER(banned_list_count, uint32_t, 1),
     OTHER(forced_ids, const int32_t *, other_ids + 1),
     OTHER(forced_count, uint32_t, 1),
     OTHER(top_count, uint32_t, 2),
@@ -318,9 +323,9 @@ static xray_request make_full_request(uint64_t id)
     q.stop_ids = few_ids;
     q.stop_count = 1;
     q.stop_lists = q.banned_lists = a_list;
-    q.stop_list_count = q.banned_list_count = 1;
+    q.stop_list_count = q.banned_list_count = 2;
     q.stop_list_stride = q.banned_list_stride = sizeof(xray_id_list);
-    q.biases = two_biases;
+    q.biases = biases + 1;
     q.bias_count = 2;
     q.bias_stride = sizeof(xray_bias);
     q.allowed_ids = few_ids;
@@ -342,6 +347,8 @@ static void make_other_call(rank *k, rig *r, void *engine, const char *what)
     int extends = strstr(what, "extend") != NULL;
     if (strcmp(what, "abort") != 0)
         MUST(make_steps(k, r, engine, UINT32_MAX, holds), k->said);
+    MUST(r->ops->extend(engine, 1, 0, NULL, 2) == XRAY_E_ARG,
+         "tokens that are not set are taken");
     if (extends)
         status = r->ops->extend(engine, 1, 0,
                                 strstr(what, "other") && odd ? other_ids + 1

@@ -288,6 +288,60 @@ static void extend_says_what_is_wrong(void **state)
     rig_free(r);
 }
 
+/* A held sample whose first token was its last waits for a slot like any other.
+ * It may be released or aborted there, and nobody gets a slot in its place. */
+static void finished_samples_leave_while_they_wait(void **state)
+{
+    (void)state;
+    enum { COUNT = 4 };
+    for (uint32_t gone = 1; gone < 1u << COUNT; gone++) {
+        xr_err err = { "" };
+        uint32_t polled = 0;
+        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+        rig *r = make_rig(1, 8, 64);
+        xray_request q = make_test_request(1, 6, COUNT, 1);
+        q.hold = 1;
+        rig_submit(r, &q);
+        rig_run(r);
+        while (xm_sched_poll(r->sched, &out) == XRAY_OK)
+            polled++;
+        assert_int_equal(polled, COUNT);
+        for (uint32_t i = 0; i < COUNT; i++)
+            if (gone >> i & 1)
+                assert_int_equal(gone & 2
+                                     ? xm_sched_release(r->sched, 1, i, &err)
+                                     : xm_sched_abort(r->sched, 1, i, &err),
+                                 XRAY_OK);
+        /* Those that are left get their turn one after the other. */
+        for (uint32_t i = 0; i < COUNT; i++) {
+            static oracle row;
+            uint32_t made = 0;
+            if (gone >> i & 1)
+                continue;
+            oracle_begin(r, q.ids, q.id_count, &row);
+            (void)oracle_sample(r, &q, i, &row, &made);
+            (void)oracle_sample(r, &q, i, &row, &made);
+            assert_int_equal(xm_sched_extend(r->sched, 1, i, NULL, 0, &err),
+                             XRAY_OK);
+            rig_run(r);
+            assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
+            assert_int_equal(out.sample, i);
+            assert_int_equal(out.token_count, 1);
+            assert_int_equal(out.tokens[0], row.ids[row.count - 1]);
+            assert_int_equal(xm_sched_release(r->sched, 1, i, &err), XRAY_OK);
+        }
+        assert_int_equal(xm_sched_live(r->sched), 0);
+        xray_request next = make_test_request(2, 6, 2, 3);
+        rig_submit(r, &next);
+        rig_run(r);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
+            check_result(r, &next, &out);
+        }
+        rig_free(r);
+    }
+}
+
 /* ---- requests ----------------------------------------------------------- */
 
 static void expect_refused(rig *r, const xray_request *q, const char *sentence)
@@ -403,6 +457,7 @@ int main(void)
         cmocka_unit_test(abort_gives_what_was_made),
         cmocka_unit_test(hold_and_extend),
         cmocka_unit_test(extend_says_what_is_wrong),
+        cmocka_unit_test(finished_samples_leave_while_they_wait),
         cmocka_unit_test(bad_requests_are_named),
         cmocka_unit_test(memory_is_used_again),
     };
