@@ -107,8 +107,8 @@ full=0
 # A signal ends a conversion, here one that would write 64 GiB, and names the end.
 stopped() { # SIGNAL CODE
     local pid code=0
-    # A file of 200 MiB is the most, should it not end.
-    (ulimit -f 204800 && exec env --default-signal=INT "$XRAY_BIN" convert matrices/hole.pt whole) >out 2>&1 &
+    # A file of 8 GiB is the most, should it not end.
+    (ulimit -f 8388608 && exec env --default-signal=INT "$XRAY_BIN" convert matrices/hole.pt whole) >out 2>&1 &
     pid=$!
     until [ -e whole.tmp ]; do
         kill -0 $pid 2>/dev/null || fail "the conversion ended early: $(cat out)"
