@@ -106,7 +106,9 @@ static void tuples_and_units_are_those_of_prm800k(void **state)
         { "\\boxed{5 cm ^2}", "5", 'R' }, { "\\boxed{50\\%}", "50", 'R' },
         { "\\boxed{1 or 2}", "1,2", 'R' }, { "\\boxed{2\\frac12}", "2.5", 'R' },
         { "\\boxed{1,000}", "1000", 'R' }, { "\\boxed{1,00}", "100", 'W' },
-        { "\\boxed{7.0}", "7", 'R' }, { "\\boxed{2/4}", "1/2", 'W' });
+        { "\\boxed{7.0}", "7", 'R' }, { "\\boxed{2/4}", "1/2", 'W' },
+        { "\\boxed{\\text{12} c}", "12", 'W' },
+        { "\\boxed{\\text{12}}", "12", 'R' });
 }
 
 int main(void)
