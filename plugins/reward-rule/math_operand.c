@@ -137,7 +137,8 @@ static uint16_t make_set_node(rule_parser *p, uint16_t node)
     return rule_new_node(p, RULE_SET, node, 0);
 }
 
-/* Parses the conditions of {x | x > 3}. A comma between them means "and". */
+/* Parses the conditions of {x | x > 3}. A comma between them means "and", and
+ * {x \in [0, 9] | x > 3} has another one before the bar. */
 static uint16_t parse_conditions(rule_parser *p, uint16_t member)
 {
     int kind = p->tree->node[member].kind;
@@ -147,6 +148,10 @@ static uint16_t parse_conditions(rule_parser *p, uint16_t member)
         return rule_give_up(p);
     if (p->tree->node[node].kind == RULE_LIST)
         p->tree->node[node].op = 'a';
+    if (kind == RULE_CHAIN && !rule_is_any_real(p->tree, member)) {
+        node = rule_new_node(p, RULE_LIST, member, node);
+        p->tree->node[node].op = 'a';
+    }
     return node;
 }
 

@@ -27,14 +27,6 @@ static double get_tolerance(double x)
     return 1e-9 * (fabs(x) > 1 ? fabs(x) : 1);
 }
 
-static int is_real_line(const rule_tree *tree, const rule_node *n)
-{
-    return n->kind == RULE_NAME && n->name < RULE_NAMES &&
-           (tree->name[n->name] ==
-                rule_hash_name(rule_text_of("\\mathbb{R}")) ||
-            tree->name[n->name] == rule_hash_name(rule_text_of("R")));
-}
-
 static int is_inequality(const rule_tree *tree, const rule_node *n)
 {
     if (n->kind != RULE_CHAIN)
@@ -66,8 +58,8 @@ static int is_set_node(rule_tree *tree, uint16_t node)
 {
     const rule_node *n = &tree->node[node];
     tree->steps++;
-    if (is_interval_node(n) || n->kind == RULE_SET || is_real_line(tree, n) ||
-        is_inequality(tree, n))
+    if (is_interval_node(n) || n->kind == RULE_SET ||
+        rule_is_real_line(tree, n) || is_inequality(tree, n))
         return 1;
     int joined = n->kind == RULE_LIST || n->kind == RULE_UNION ||
                  n->kind == RULE_INTERSECTION || n->kind == RULE_WITHOUT;
@@ -86,7 +78,7 @@ int rule_is_plain_set(rule_tree *tree, uint16_t node)
         return n->first && rule_is_plain_set(tree, n->first);
     return n->kind == RULE_UNION || n->kind == RULE_INTERSECTION ||
            n->kind == RULE_WITHOUT || is_inequality(tree, n) ||
-           is_real_line(tree, n);
+           rule_is_real_line(tree, n);
 }
 
 int rule_is_set(rule_tree *tree, uint16_t node)
@@ -209,7 +201,7 @@ static int contains_number(rule_tree *tree, uint16_t node, double x)
     case RULE_CHAIN:
         return chain_contains(tree, n, x);
     default:
-        return is_real_line(tree, n);
+        return rule_is_real_line(tree, n);
     }
 }
 

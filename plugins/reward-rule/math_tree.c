@@ -80,3 +80,18 @@ unsigned rule_contents(rule_tree *tree, uint16_t node)
         bits |= rule_contents(tree, child);
     return bits;
 }
+
+int rule_is_real_line(const rule_tree *tree, const rule_node *n)
+{
+    return n->kind == RULE_NAME && n->name < RULE_NAMES &&
+           (tree->name[n->name] ==
+                rule_hash_name(rule_text_of("\\mathbb{R}")) ||
+            tree->name[n->name] == rule_hash_name(rule_text_of("R")));
+}
+
+int rule_is_any_real(const rule_tree *tree, uint16_t chain)
+{
+    uint16_t link = tree->node[tree->node[chain].first].next;
+    return tree->node[link].op == RULE_IN && !tree->node[link].next &&
+           rule_is_real_line(tree, &tree->node[tree->node[link].first]);
+}

@@ -153,6 +153,11 @@ enum {
 };
 unsigned rule_contents(rule_tree *tree, uint16_t node);
 
+/* Returns 1 for the name of the set of all real numbers. */
+int rule_is_real_line(const rule_tree *tree, const rule_node *n);
+/* Returns 1 for the chain x \in \mathbb{R}, which every number fulfills. */
+int rule_is_any_real(const rule_tree *tree, uint16_t chain);
+
 typedef struct rule_equality {
     double tolerance;  /* between numbers if one has a decimal point */
     int any_variables; /* 1: f(x) equals f(y) */

@@ -8,6 +8,35 @@ static const pair equal[] = {
     /* numbers */
     { "0.5", "\\frac{1}{2}" },
     { ".5", "1/2" },
+    { "\\{x \\mid x > 1, x < 3\\}", "(1,3)" },
+    { "\\{x \\in [0,9] \\mid x > 1\\}", "(1,9]" },
+    { "\\{x \\in \\mathbb{R} \\mid x > 1, x < 3\\}", "(1,3)" },
+    { "\\{x > 0 \\mid x < 3\\}", "(0,3)" },
+    { "\\{x \\in \\mathbb{Z} \\mid 1 < x < 4\\}",
+      "\\{x \\in \\mathbb{Z} \\mid 1<x<4\\}" },
+    { "2|x|", "|2x|" },
+    { "\\text{(A)}", "A" },
+    { "\\sin^{-1}(1)", "\\pi/2" },
+    { "\\cos^{-1}(0)", "\\pi/2" },
+    { "\\tan^{-1}(1)", "\\pi/4" },
+    { "\\log_2(8)", "3" },
+    { "\\log_{2} 8", "3" },
+    { "\\varnothing", "\\emptyset" },
+    { "0^{1/2}", "0" },
+    { "(\\sqrt{9})!", "6" },
+    { "\\binom{\\sqrt{25}}{2}", "10" },
+    { "\\binom{\\sqrt{25}}{\\sqrt{4}}", "10" },
+    { "\\binom{x}{2}", "x(x-1)/2" },
+    { "2^{4294967296/4294967296}", "2" },
+    { "2\\frac{x}{3}", "2x/3" },
+    { "2\\frac{3}{x}", "6/x" },
+    { "7 /4", "7/4" },
+    { "e^{i\\pi}", "-1" },
+    { "-\\begin{pmatrix}1\\\\2\\end{pmatrix}",
+      "\\begin{pmatrix}-1\\\\-2\\end{pmatrix}" },
+    { "x^{10} \\bmod 7", "x^{10} \\bmod (6+1)" },
+    { "(-17) \\bmod 5", "3" },
+    { "2{x}", "2x" },
     { "x+10^6-10^6-x", "0" },
     { "2y=\\ln(x^2)", "y=\\ln x" },
     { "\\pm 1 \\mp 2", "1, -1" },
@@ -186,6 +215,27 @@ static const pair equal[] = {
 };
 
 static const pair unequal[] = {
+    { "333333/1000000", "1/3" },
+    { "2^{i}", "1" },
+    { "2^{2+i}", "4" },
+    { "0^{-1/2}", "0" },
+    { "(\\sqrt{9})!", "3" },
+    { "\\binom{5}{\\sqrt{2}}", "10" },
+    { "\\binom{5}{\\sqrt{2}}", "5" },
+    { "\\binom{-2}{\\sqrt{4}}", "1" },
+    { "5 \\bmod 0", "5" },
+    { "5 \\bmod 0", "0" },
+    { "\\begin{pmatrix}2\\\\2\\end{pmatrix}/"
+      "\\begin{pmatrix}2\\\\2\\end{pmatrix}",
+      "\\begin{pmatrix}1\\\\1\\end{pmatrix}" },
+    { "\\begin{pmatrix}1\\\\2\\end{pmatrix}!",
+      "\\begin{pmatrix}1\\\\2\\end{pmatrix}" },
+    { "2\\frac{x}{3}", "2+x/3" },
+    { "\\sin^{-1}(1)", "1/\\sin(1)" },
+    { "\\{x \\in [0,9] \\mid x > 1\\}", "(1,\\infty)" },
+    { "\\{x \\in [0,9] \\mid x > 1\\}", "\\{x \\mid x > 1\\}" },
+    { "\\{x \\in \\mathbb{Z} \\mid 1 < x < 4\\}", "(1,4)" },
+    { "\\{x > 0 \\mid x < 3\\}", "x < 3" },
     { "(A)", "(B)" },
     { "(1)", "(2)" },
     { "3e", "3" },
@@ -273,6 +323,9 @@ static void an_equation_counts_by_the_form_of_the_truth(void **state)
         assert_true(are_equal(said[i].a, said[i].b));
         assert_false(are_equal(said[i].b, said[i].a));
     }
+    assert_true(are_equal("5=x", "5"));
+    assert_true(are_equal("y=x", "x"));
+    assert_false(are_equal("y=x", "y"));
 }
 
 static void unequal_answers_are_unequal(void **state)

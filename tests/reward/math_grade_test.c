@@ -273,12 +273,16 @@ static void relations_may_be_sets(void **state)
     static const sample strict[] = {
         { 'W', "$x \\ge 1$", "[1,\\infty)" },
         { 'R', "$[1,\\infty)$", "x \\ge 1" },
+        { 'W', "$x > 1 \\text{ and } x < 3$", "(1,3)" },
+        { 'R', "$(1,3)$", "x > 1 \\text{ and } x < 3" },
         { 'R', "$x \\ge 1$", "1 \\le x" },
         { 'R', "$[1,2]\\cup[2,3]$", "[1,3]" },
     };
     static const sample loose[] = {
         { 'R', "$x \\ge 1$", "[1,\\infty)" },
         { 'W', "$x > 1$", "[1,\\infty)" },
+        { 'R', "$x > 1 \\text{ and } x < 3$", "(1,3)" },
+        { 'W', "$x > 1 \\text{ and } x < 4$", "(1,3)" },
     };
     (void)state;
     CHECK(RIG_KEYS("grader", "math_verify"), strict);

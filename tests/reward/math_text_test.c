@@ -220,6 +220,7 @@ static void minerva_normalises_and_drops_units(void **state)
 static const form plain[] = {
     { "\\frac12", " 1/2" },
     { "\\dfrac{1}{2}", " 1/2" },
+    { "\\frac\\pi2", " pi/2" },
     { "\\tfrac{a}{b}", " a/b" },
     { "\\frac{1}{\\sqrt{2}}", " 1/sqrt(2)" },
     { "\\sqrt[3]{8}", "sqrt(8)" },

@@ -36,11 +36,12 @@ static void letters_are_read_right_after_their_mark(void **state)
         { "answer:C answer is B", "B", 'R' }, { "answer is**B**", "B", 'R' },
         { "answer isn't B", "B", 'N' });
     RUN(RIG_KEYS("grader", "choice", "method", "flexible"),
-        { "(A) fits, not C", "A", 'R' }, { "(A) or (E) fits", "A", 'R' },
-        { "(A) (b) fits", "A", 'R' }, { "(A", "A", 'R' },
-        { "A abc then B", "B", 'R' }, { "B. Then A abc", "B", 'R' },
-        { "B. Then A zoo", "B", 'R' }, { "B. Then A 2", "A", 'R' },
-        { "A", "A", 'R' }, { "It is D", "D", 'R' });
+        { "(Cat) is B", "B", 'R' }, { "(A) fits, not C", "A", 'R' },
+        { "(A) or (E) fits", "A", 'R' }, { "(A) (b) fits", "A", 'R' },
+        { "(A", "A", 'R' }, { "A abc then B", "B", 'R' },
+        { "B. Then A abc", "B", 'R' }, { "B. Then A zoo", "B", 'R' },
+        { "B. Then A 2", "A", 'R' }, { "A", "A", 'R' },
+        { "It is D", "D", 'R' });
 }
 
 /* Returns the score of a response under a grader without a ground truth. */
@@ -92,6 +93,20 @@ static void a_sign_belongs_to_its_number(void **state)
           "5", 'R' });
 }
 
+/* Every digit is one, the first and the last included. */
+static void numbers_of_gsm8k_have_all_digits(void **state)
+{
+    (void)state;
+    for (int method = 0; method < 2; method++)
+        RUN(RIG_KEYS("grader", "gsm8k", "method",
+                     method ? "flexible" : "strict"),
+            { "#### 0", "0", 'R' }, { "#### 9", "9", 'R' },
+            { "#### 90", "9", 'W' },
+            { "#### 1,900", "1900", method ? 'W' : 'R' },
+            { "#### 10", "10", 'R' }, { "#### -9", "-9", 'R' },
+            { "#### 0.9", "0.9", 'R' }, { "####", "9", 'N' });
+}
+
 /* PRM800K compares tuples element by element, with the same brackets, and drops
  * units with their plurals and powers. */
 static void tuples_and_units_are_those_of_prm800k(void **state)
@@ -106,7 +121,9 @@ static void tuples_and_units_are_those_of_prm800k(void **state)
         { "\\boxed{5 cm ^2}", "5", 'R' }, { "\\boxed{50\\%}", "50", 'R' },
         { "\\boxed{1 or 2}", "1,2", 'R' }, { "\\boxed{2\\frac12}", "2.5", 'R' },
         { "\\boxed{1,000}", "1000", 'R' }, { "\\boxed{1,00}", "100", 'W' },
-        { "\\boxed{7.0}", "7", 'R' }, { "\\boxed{2/4}", "1/2", 'W' });
+        { "\\boxed{7.0}", "7", 'R' }, { "\\boxed{2/4}", "1/2", 'W' },
+        { "\\boxed{\\text{12} c}", "12", 'W' },
+        { "\\boxed{\\text{12}}", "12", 'R' });
 }
 
 int main(void)
@@ -116,6 +133,7 @@ int main(void)
         cmocka_unit_test(letters_are_read_right_after_their_mark),
         cmocka_unit_test(forms_begin_at_the_first_byte),
         cmocka_unit_test(a_sign_belongs_to_its_number),
+        cmocka_unit_test(numbers_of_gsm8k_have_all_digits),
         cmocka_unit_test(tuples_and_units_are_those_of_prm800k),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
