@@ -285,6 +285,8 @@ static void exceeded_limits_are_named(void **state)
         { "a\n\n{{ x.y }}", "snippet:3: 'x' is undefined" },
         { "a\n{% if x %}", "snippet:2: the template ends where 'elif'" },
         { "{{ [1, 2 }}", "snippet:1: " },
+        { "{{ '\\ud800' }}", "snippet:1: " },
+        { "{{ '\\udfff' }}", "snippet:1: " },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cJSON *row = cJSON_CreateObject();
@@ -376,6 +378,26 @@ static void deeply_nested_sources_are_refused(void **state)
                                           "not ",  "{% if x %}", "x.",
                                           "x|e",   "1+",         "x if y else ",
                                           "{'a':", "f(",         "x[" };
+    static const char *const rows[][3] = {
+        { "{{ 1", "+1", " }}" },   { "{{ x", ".a", " }}" },
+        { "{{ x", "|e", " }}" },   { "{{ x", "[0]", " }}" },
+        { "{{ x", "()", " }}" },   { "{{ x", " and y", " }}" },
+        { "{{ 1", " if x", " }}" }
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        xr_str source = { 0 };
+        xr_err err = { 0 };
+        xm_chat *chat = NULL;
+        xr_str_puts(&source, rows[i][0]);
+        for (int n = 0; n < 20000; n++)
+            xr_str_puts(&source, rows[i][1]);
+        xr_str_puts(&source, rows[i][2]);
+        assert_int_not_equal(
+            xm_chat_compile(source.data, source.size, "deep", &err, &chat), 0);
+        if (!strstr(err.text, "nested too deep"))
+            fail_msg("%s: %s", rows[i][1], err.text);
+        xr_str_free(&source);
+    }
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         xr_str source = { 0 };
         xr_err err = { 0 };
