@@ -217,84 +217,87 @@ static void ranges_blocks_and_filter_chains_work(void **state)
     cJSON_Delete(none);
 }
 
+static const struct {
+    const char *source;
+    const char *message;
+} limits[] = {
+    { "{% set l = range(300)|list %}{% for a in l %}{% for b in l %}"
+      "{% for c in l %}{% endfor %}{% endfor %}{% endfor %}",
+      "more than 20000000 steps" },
+    { "{% for a in range(2000) %}{{ 'x' * 100000 }}{% endfor %}",
+      "writes more than 64 MiB" },
+    { "{% set a = 'x' * 300000000 %}", "more than 256 MiB of memory" },
+    { "{% set ns = namespace(a='xy') %}{% for i in range(99) %}"
+      "{% set ns.a = ns.a + ns.a %}{% endfor %}",
+      "more than 256 MiB of memory" },
+    { "{% set ns = namespace(a=[1]) %}{% for i in range(60) %}"
+      "{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
+      "more than" },
+    { "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+      "more than 100 macros call each other" },
+    { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
+      "{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}",
+      "more than 1000 levels deep" },
+    { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
+      "{% set ns.a = [ns.a] %}{% endfor %}{{ {1: ns.a}.values() }}",
+      "more than 1000 levels deep" },
+    { "{% set ns = namespace(a=(1,)) %}{% for i in range(200) %}"
+      "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ {}.get(ns.a) }}",
+      "more than 20000000 steps" },
+    { "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(200) %}"
+      "{% set ns.a = (ns.a, ns.a) %}{% set ns.b = (ns.b, ns.b) %}"
+      "{% endfor %}{{ ns.a == ns.b }}",
+      "more than 20000000 steps" },
+    { "{% set a = 'é' * 9999999 %}{% for i in range(99999) %}"
+      "{% set b = {}[a], a.find('e', 9999998), a[9999998:] %}{% endfor %}",
+      "more than" },
+    { "{{ range(100001) }}", "more than 100000 items" },
+    { "{{ 9223372036854775807 + 1 }}", "is beyond 64 bits" },
+    { "{{ 2 ** 64 }}", "is beyond 64 bits" },
+    { "{{ 9223372036854775808 }}", "beyond 64 bits" },
+    { "{{ 1e19|int }}", "beyond 64 bits" },
+    { "{{ -1e19|int }}", "beyond 64 bits" },
+    { "{{ 9223372036854775808.0|int }}", "beyond 64 bits" },
+    { "{{ '9223372036854775808'|int }}", "beyond 64 bits" },
+    { "{{ '%d' % 1e19 }}", "beyond 64 bits" },
+    { "{{ '%d' % 9223372036854775808.0 }}", "beyond 64 bits" },
+    { "{{ (-9223372036854775807 - 1) // -1 }}", "beyond 64 bits" },
+    { "{{ -(-9223372036854775807 - 1) }}", "beyond 64 bits" },
+    { "{{ -9223372036854775807 - 2 }}", "beyond 64 bits" },
+    { "{{ 4294967296 * 2147483648 }}", "beyond 64 bits" },
+    { "{{ -4294967296 * 2147483649 }}", "beyond 64 bits" },
+    { "{{ '%.351f' % 1.0 }}", "precision is too large" },
+    { "{{ '{:.351f}'.format(1.0) }}", "invalid format" },
+    { "{{ '%100001d' % 1 }}", "width or precision is too large" },
+    { "{{ '%*d' % (100001, 1) }}", "width or precision is too large" },
+    { "{{ '%*d' % (-100001, 1) }}", "width or precision is too large" },
+    { "{{ '{:100001}'.format(1) }}", "invalid format" },
+    { "{% include 'x' %}", "'include' is not supported" },
+    { "{% import 'x' as y %}", "'import' is not supported" },
+    { "{% from 'x' import y %}", "'from' is not supported" },
+    { "{% extends 'x' %}", "'extends' is not supported" },
+    { "{% block x %}{% endblock %}", "'block' is not supported" },
+    { "a\n\n{{ x.y }}", "snippet:3: 'x' is undefined" },
+    { "a\n{% if x %}", "snippet:2: the template ends where 'elif'" },
+    { "{{ [1, 2 }}", "snippet:1: " },
+    { "{{ '\\ud800' }}", "snippet:1: " },
+    { "{{ '\\udfff' }}", "snippet:1: " },
+};
+
 /* Exceeding a limit, or using what is not supported, is an error that names
  * it. */
 static void exceeded_limits_are_named(void **state)
 {
     (void)state;
-    static const struct {
-        const char *source;
-        const char *message;
-    } cases[] = {
-        { "{% set l = range(300)|list %}{% for a in l %}{% for b in l %}"
-          "{% for c in l %}{% endfor %}{% endfor %}{% endfor %}",
-          "more than 20000000 steps" },
-        { "{% for a in range(2000) %}{{ 'x' * 100000 }}{% endfor %}",
-          "writes more than 64 MiB" },
-        { "{% set a = 'x' * 300000000 %}", "more than 256 MiB of memory" },
-        { "{% set ns = namespace(a='xy') %}{% for i in range(99) %}"
-          "{% set ns.a = ns.a + ns.a %}{% endfor %}",
-          "more than 256 MiB of memory" },
-        { "{% set ns = namespace(a=[1]) %}{% for i in range(60) %}"
-          "{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
-          "more than" },
-        { "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
-          "more than 100 macros call each other" },
-        { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
-          "{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}",
-          "more than 1000 levels deep" },
-        { "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}"
-          "{% set ns.a = [ns.a] %}{% endfor %}{{ {1: ns.a}.values() }}",
-          "more than 1000 levels deep" },
-        { "{% set ns = namespace(a=(1,)) %}{% for i in range(200) %}"
-          "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ {}.get(ns.a) }}",
-          "more than 20000000 steps" },
-        { "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(200) %}"
-          "{% set ns.a = (ns.a, ns.a) %}{% set ns.b = (ns.b, ns.b) %}"
-          "{% endfor %}{{ ns.a == ns.b }}",
-          "more than 20000000 steps" },
-        { "{% set a = 'é' * 9999999 %}{% for i in range(99999) %}"
-          "{% set b = {}[a], a.find('e', 9999998), a[9999998:] %}{% endfor %}",
-          "more than" },
-        { "{{ range(100001) }}", "more than 100000 items" },
-        { "{{ 9223372036854775807 + 1 }}", "is beyond 64 bits" },
-        { "{{ 2 ** 64 }}", "is beyond 64 bits" },
-        { "{{ 9223372036854775808 }}", "beyond 64 bits" },
-        { "{{ 1e19|int }}", "beyond 64 bits" },
-        { "{{ -1e19|int }}", "beyond 64 bits" },
-        { "{{ 9223372036854775808.0|int }}", "beyond 64 bits" },
-        { "{{ '9223372036854775808'|int }}", "beyond 64 bits" },
-        { "{{ '%d' % 1e19 }}", "beyond 64 bits" },
-        { "{{ '%d' % 9223372036854775808.0 }}", "beyond 64 bits" },
-        { "{{ (-9223372036854775807 - 1) // -1 }}", "beyond 64 bits" },
-        { "{{ -(-9223372036854775807 - 1) }}", "beyond 64 bits" },
-        { "{{ -9223372036854775807 - 2 }}", "beyond 64 bits" },
-        { "{{ 4294967296 * 2147483648 }}", "beyond 64 bits" },
-        { "{{ -4294967296 * 2147483649 }}", "beyond 64 bits" },
-        { "{{ '%.351f' % 1.0 }}", "precision is too large" },
-        { "{{ '{:.351f}'.format(1.0) }}", "invalid format" },
-        { "{{ '%100001d' % 1 }}", "width or precision is too large" },
-        { "{{ '%*d' % (100001, 1) }}", "width or precision is too large" },
-        { "{{ '%*d' % (-100001, 1) }}", "width or precision is too large" },
-        { "{{ '{:100001}'.format(1) }}", "invalid format" },
-        { "{% include 'x' %}", "'include' is not supported" },
-        { "{% import 'x' as y %}", "'import' is not supported" },
-        { "{% from 'x' import y %}", "'from' is not supported" },
-        { "{% extends 'x' %}", "'extends' is not supported" },
-        { "{% block x %}{% endblock %}", "'block' is not supported" },
-        { "a\n\n{{ x.y }}", "snippet:3: 'x' is undefined" },
-        { "a\n{% if x %}", "snippet:2: the template ends where 'elif'" },
-        { "{{ [1, 2 }}", "snippet:1: " },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         cJSON *row = cJSON_CreateObject();
         xr_err err = { 0 };
         xm_chat_text text = { 0 };
-        (void)cJSON_AddStringToObject(row, "t", cases[i].source);
+        (void)cJSON_AddStringToObject(row, "t", limits[i].source);
         if (!render_case(row, NULL, &err, &text))
-            fail_msg("no error: %s", cases[i].source);
-        if (!strstr(err.text, cases[i].message))
-            fail_msg("%s: [%s]", cases[i].source, err.text);
+            fail_msg("no error: %s", limits[i].source);
+        if (!strstr(err.text, limits[i].message))
+            fail_msg("%s: [%s]", limits[i].source, err.text);
         xm_chat_text_free(&text);
         cJSON_Delete(row);
     }
@@ -376,6 +379,26 @@ static void deeply_nested_sources_are_refused(void **state)
                                           "not ",  "{% if x %}", "x.",
                                           "x|e",   "1+",         "x if y else ",
                                           "{'a':", "f(",         "x[" };
+    static const char *const rows[][3] = {
+        { "{{ 1", "+1", " }}" },   { "{{ x", ".a", " }}" },
+        { "{{ x", "|e", " }}" },   { "{{ x", "[0]", " }}" },
+        { "{{ x", "()", " }}" },   { "{{ x", " and y", " }}" },
+        { "{{ 1", " if x", " }}" }
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        xr_str source = { 0 };
+        xr_err err = { 0 };
+        xm_chat *chat = NULL;
+        xr_str_puts(&source, rows[i][0]);
+        for (int n = 0; n < 20000; n++)
+            xr_str_puts(&source, rows[i][1]);
+        xr_str_puts(&source, rows[i][2]);
+        assert_int_not_equal(
+            xm_chat_compile(source.data, source.size, "deep", &err, &chat), 0);
+        if (!strstr(err.text, "nested too deep"))
+            fail_msg("%s: %s", rows[i][1], err.text);
+        xr_str_free(&source);
+    }
     for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
         xr_str source = { 0 };
         xr_err err = { 0 };

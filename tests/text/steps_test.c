@@ -318,12 +318,75 @@ static void refused_files_have_these_sentences(void **state)
     assert_true(visit_lines("refused.jsonl", check_refusal) > 150);
 }
 
+/* A pattern of a decoder that backtracks without end is an error, for a list of
+ * ids, for an id of a stream, and at its end. */
+static void endless_backtracking_of_a_decoder_is_an_error(void **state)
+{
+    (void)state;
+    static const char *const fuse[] = { "", "{\"type\":\"Fuse\"}," };
+    for (int fused = 0; fused < 2; fused++) {
+        char json[800];
+        char word[201] = "";
+        const int32_t id = 0;
+        xr_str text = { 0 };
+        xr_err err = { "" };
+        xr_err end = { "" };
+        xm_stream *stream;
+        memset(word, 'a', sizeof word - 1);
+        (void)snprintf(json, sizeof json,
+                       "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[%s{"
+                       "\"type\":\"Replace\",\"content\":\"\",\"pattern\":{"
+                       "\"Regex\":\"(a+|aa)+(a|aa)+[bc]\"}}]},\"model\":{"
+                       "\"type\":\"WordLevel\",\"vocab\":{\"%s\":0}}}",
+                       fuse[fused], word);
+        xm_tokenizer *tok = make_tokenizer(json);
+        assert_int_equal(xm_tokenizer_decode(tok, &id, 1, 0, &text, &err),
+                         XRAY_E_RANGE);
+        assert_non_null(strstr(err.text, "takes too long"));
+        assert_int_equal(text.size, 0);
+        assert_int_equal(xm_stream_open(tok, 0, &err, &stream), XRAY_OK);
+        assert_int_equal(xm_stream_push(stream, id, &text, &err),
+                         fused ? XRAY_OK : XRAY_E_RANGE);
+        if (fused) {
+            assert_int_equal(xm_stream_end(stream, &text, &end), XRAY_E_RANGE);
+            assert_non_null(strstr(end.text, "takes too long"));
+        }
+        xm_stream_close(stream);
+        xr_str_free(&text);
+        xm_tokenizer_close(tok);
+    }
+}
+
+/* A file that is not JSON is refused with what is wrong in it. */
+static void files_that_are_no_json_are_named(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "tokenizer.json",
+                                         "tokenizer_config.json" };
+    for (int i = 0; i < 2; i++) {
+        xr_err err = { "" };
+        xm_tokenizer *tok;
+        (void)scratch_write("tokenizer.json",
+                            "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{"
+                            "\"a\":0}}}");
+        (void)scratch_write(names[i], "{\n\"model\": }");
+        assert_int_not_equal(xm_tokenizer_open(scratch_dir(), &err, &tok), 0);
+        if (strncmp(err.text, scratch_path(names[i]),
+                    strlen(scratch_path(names[i]))) != 0 ||
+            strstr(err.text, "must be a JSON object"))
+            fail_msg("%s", err.text);
+    }
+    (void)unlink(scratch_path("tokenizer_config.json"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_step_matches_the_library),
         cmocka_unit_test(steps_hold_for_all_characters),
         cmocka_unit_test(refused_files_have_these_sentences),
+        cmocka_unit_test(endless_backtracking_of_a_decoder_is_an_error),
+        cmocka_unit_test(files_that_are_no_json_are_named),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
