@@ -38,6 +38,15 @@ for command in "tokenize --model $model" "score ${bare[*]}" "generate ${bare[*]}
     shows 1 "xray: folder: Is a directory" "$XRAY_BIN" $command folder
 done
 
+# A conversation that cannot be written is an error; lines that give texts alone are
+# refused on the standard error, the first of them too.
+echo '{"messages":[]}' >empty.jsonl
+cp -r bare digits
+echo '{"model":{"type":"BPE","vocab":{"0":0,"1":1},"merges":[]}}' >digits/tokenizer.json
+echo '{"chat_template":"{{ messages[0].content }}"}' >digits/tokenizer_config.json
+shows 1 '{"error":"empty.jsonl:1: \"messages\" is an empty list"}' "$XRAY_BIN" tokenize --model digits empty.jsonl
+shows 1 'xray: empty.jsonl:1: "messages" is an empty list' "$XRAY_BIN" generate --model digits --set model.init=random --stream empty.jsonl
+
 # ---- a model without a tokenizer ---------------------------------------------
 none='bare/tokenizer.json: cannot open: No such file or directory'
 ids() { sed -E 's|:\[[0-9.,null-]*\]|:[]|g'; }
