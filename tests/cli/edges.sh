@@ -38,6 +38,17 @@ for command in "tokenize --model $model" "score ${bare[*]}" "generate ${bare[*]}
     shows 1 "xray: folder: Is a directory" "$XRAY_BIN" $command folder
 done
 
+# A line may need more room than all lines of the round before it.
+long=$(seq 400 | sed 's/.*/3/' | paste -sd ,)
+asks() { for _ in $(seq "$1"); do echo '{"ids":[1,2]}'; done && echo "{\"ids\":[$long]}"; }
+for command in "score" "generate --temperature 0 --max-tokens 2"; do
+    # shellcheck disable=SC2086
+    asks 0 | "$XRAY_BIN" $command --model "$model" >want
+    # shellcheck disable=SC2086
+    asks 256 | "$XRAY_BIN" $command --model "$model" >got || fail "$command: $(tail -n 1 got)"
+    tail -n 1 got | cmp - want || fail "$command: a long line after short ones differs"
+done
+
 # A conversation that cannot be written is an error; lines that give texts alone are
 # refused on the standard error, the first of them too.
 echo '{"messages":[]}' >empty.jsonl
