@@ -33,6 +33,8 @@ printf '\xef\xbb\xbf{"text":"a"}\r\n{"text":"b"}\r\n{"text":"c"}' >crlf.jsonl
 "$XRAY_BIN" tokenize --model "$model" crlf.jsonl >got || fail "lines with a carriage return"
 diff want got || fail "lines with a carriage return"
 "$XRAY_BIN" tokenize --model "$model" - <crlf.jsonl | diff want - || fail "the input named -"
+asked() { printf '%s\n' "$1" | "$XRAY_BIN" "${@:2}"; }
+shows 1 '{"error":"stdin:1: there is no key \"temperatrue\"; did you mean \"temperature\"?"}' asked '{"ids":[1],"temperatrue":1}' generate "${bare[@]}"
 for command in "tokenize --model $model" "score ${bare[*]}" "generate ${bare[*]}" "grade --reward rule --set reward.rule.grader=exact"; do
     # shellcheck disable=SC2086
     shows 1 "xray: folder: Is a directory" "$XRAY_BIN" $command folder
@@ -82,7 +84,6 @@ shows 0 $'[\n]' alone/xray algo list --json
 
 # ---- what fails in the middle ------------------------------------------------
 sick=(--plugin-path "$XRAY_BUILD/tests/sick" "${bare[@]}")
-asked() { printf '%s\n' "$1" | "$XRAY_BIN" "${@:2}"; }
 while IFS='|' read -r fault line says; do
     SICK=$fault SICK_AT=1 shows 1 "xray: $says" asked "$line" generate "${sick[@]}" --infer sick --max-tokens 3
 done <<'FAULTS'
