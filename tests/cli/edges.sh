@@ -33,10 +33,32 @@ printf '\xef\xbb\xbf{"text":"a"}\r\n{"text":"b"}\r\n{"text":"c"}' >crlf.jsonl
 "$XRAY_BIN" tokenize --model "$model" crlf.jsonl >got || fail "lines with a carriage return"
 diff want got || fail "lines with a carriage return"
 "$XRAY_BIN" tokenize --model "$model" - <crlf.jsonl | diff want - || fail "the input named -"
+asked() { printf '%s\n' "$1" | "$XRAY_BIN" "${@:2}"; }
+shows 1 '{"error":"stdin:1: there is no key \"temperatrue\"; did you mean \"temperature\"?"}' asked '{"ids":[1],"temperatrue":1}' generate "${bare[@]}"
 for command in "tokenize --model $model" "score ${bare[*]}" "generate ${bare[*]}" "grade --reward rule --set reward.rule.grader=exact"; do
     # shellcheck disable=SC2086
     shows 1 "xray: folder: Is a directory" "$XRAY_BIN" $command folder
 done
+
+# A line may need more room than all lines of the round before it.
+long=$(seq 400 | sed 's/.*/3/' | paste -sd ,)
+asks() { for _ in $(seq "$1"); do echo '{"ids":[1,2]}'; done && echo "{\"ids\":[$long]}"; }
+for command in "score" "generate --temperature 0 --max-tokens 2"; do
+    # shellcheck disable=SC2086
+    asks 0 | "$XRAY_BIN" $command --model "$model" >want
+    # shellcheck disable=SC2086
+    asks 256 | "$XRAY_BIN" $command --model "$model" >got || fail "$command: $(tail -n 1 got)"
+    tail -n 1 got | cmp - want || fail "$command: a long line after short ones differs"
+done
+
+# A conversation that cannot be written is an error; lines that give texts alone are
+# refused on the standard error, the first of them too.
+echo '{"messages":[]}' >empty.jsonl
+cp -r bare digits
+echo '{"model":{"type":"BPE","vocab":{"0":0,"1":1},"merges":[]}}' >digits/tokenizer.json
+echo '{"chat_template":"{{ messages[0].content }}"}' >digits/tokenizer_config.json
+shows 1 '{"error":"empty.jsonl:1: \"messages\" is an empty list"}' "$XRAY_BIN" tokenize --model digits empty.jsonl
+shows 1 'xray: empty.jsonl:1: "messages" is an empty list' "$XRAY_BIN" generate --model digits --set model.init=random --stream empty.jsonl
 
 # ---- a model without a tokenizer ---------------------------------------------
 none='bare/tokenizer.json: cannot open: No such file or directory'
@@ -62,7 +84,6 @@ shows 0 $'[\n]' alone/xray algo list --json
 
 # ---- what fails in the middle ------------------------------------------------
 sick=(--plugin-path "$XRAY_BUILD/tests/sick" "${bare[@]}")
-asked() { printf '%s\n' "$1" | "$XRAY_BIN" "${@:2}"; }
 while IFS='|' read -r fault line says; do
     SICK=$fault SICK_AT=1 shows 1 "xray: $says" asked "$line" generate "${sick[@]}" --infer sick --max-tokens 3
 done <<'FAULTS'

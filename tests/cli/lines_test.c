@@ -234,9 +234,12 @@ static void expect_logprobs(const cJSON *sample, const double want[4])
 {
     const cJSON *picked = xr_json_get(sample, "token_logprobs");
     const cJSON *top = xr_json_get(sample, "top_logprobs");
+    assert_int_equal(cJSON_GetArraySize(picked), 2);
+    assert_int_equal(cJSON_GetArraySize(top), 2);
     for (int i = 0; i < 2; i++) {
         const cJSON *of_token = cJSON_GetArrayItem(top, i);
         double before = 0;
+        assert_int_equal(cJSON_GetArraySize(cJSON_GetArrayItem(picked, i)), 2);
         assert_true(number_at(picked, i, 1 - i) == want[2 + i]);
         assert_int_equal(cJSON_GetArraySize(of_token), 16);
         for (int j = 0; j < 16; j++) {
