@@ -5,6 +5,7 @@
 # models without a tokenizer, a program without plugins, engines and backends that
 # fail in the middle.
 set -euo pipefail
+unset XRAY_PLUGIN_PATH
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
