@@ -127,7 +127,7 @@ static void numbers_come_from_the_environment_first(void **state)
     } cases[] = {
         { NULL, NULL, NULL, "number -1\n" }, { "3", "4", "5", "number 3\n" },
         { NULL, "4", "5", "number 4\n" },    { NULL, NULL, "5", "number 5\n" },
-        { "none", "4", NULL, "number 4\n" }, { "", NULL, "0", "number 0\n" },
+        { "none", "4", NULL, "number 4\n" }, { "", NULL, "7", "number 7\n" },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         (void)forget_settings(state);
