@@ -7,10 +7,17 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <xray/comm.h>
+#include <xray/device.h>
+#include <xray/plugin.h>
+
 #include "core/base/child.h"
 #include "plugins/comm-mpi/lines.h"
 #include "tests/scratch.h"
 #include "tests/testing.h"
+
+const xray_plugin *xray_plugin_query_device_cpu(uint32_t host_abi);
+const xray_plugin *xray_plugin_query_comm_mpi(uint32_t host_abi);
 
 /* ---- what the processes do ------------------------------------------------
  */
@@ -55,6 +62,42 @@ static int keep_requests(void)
         mpi_library_keep(request, malloc(100));
     mpi_library_unlock();
     return 0;
+}
+
+/* The other rank is the same process once more. */
+static xray_status gather_twice(void *ctx, const void *mine, uint64_t size,
+                                void *all)
+{
+    (void)ctx;
+    memcpy(all, mine, size);
+    memcpy((char *)all + size, mine, size);
+    return XRAY_OK;
+}
+
+/* An instance of rank 0 of so many. */
+static int create_instance(uint32_t ranks)
+{
+    static const uint64_t config[64]; /* options of the device, all 0 */
+    const xray_device_ops *dev =
+        xray_plugin_query_device_cpu(XRAY_ABI)->components[0]->ops;
+    const xray_comm_ops *comm =
+        xray_plugin_query_comm_mpi(XRAY_ABI)->components[0]->ops;
+    void *device = NULL;
+    void *self = NULL;
+    if (dev->create(&host, config, 1, &device) != XRAY_OK)
+        return 1;
+    const xray_comm_setup setup = { .header = XRAY_HEADER(xray_comm_setup),
+                                    .host = &host,
+                                    .device = dev,
+                                    .device_self = device,
+                                    .size = ranks,
+                                    .gather = gather_twice };
+    xray_status status = comm->create(&setup, NULL, &self);
+    (void)printf("status %d\n", status);
+    if (status == XRAY_OK)
+        comm->destroy(self);
+    dev->destroy(device);
+    return status != XRAY_OK;
 }
 
 /* ---- starting them --------------------------------------------------------
@@ -203,10 +246,33 @@ static void tags_are_used_once(void **state)
     expect_text(after);
 }
 
+/* Ranks that MPI did not start, or not each as its own process, are refused;
+ * one rank has nobody to send to and needs no MPI. */
+static void instances_need_a_process_for_each_rank(void **state)
+{
+    (void)state;
+    assert_int_equal(run_child("--alone"), XRAY_OK);
+    expect_text("status 0\n");
+    assert_false(was_called("init"));
+    assert_int_equal(run_child("--pair"), XRAY_E_IO);
+    expect_text(" cannot take part: comm = mpi needs Workhorses that mpirun or "
+                "srun started: set runtime = mpi\n");
+    (void)setenv("PMI_RANK", "4", 1);
+    assert_int_equal(run_child("--pair"), XRAY_E_IO);
+    expect_text("comm mpi: ranks 0 and 1 have the same number 4 of MPI: comm = "
+                "mpi needs Workhorses that mpirun or srun started: set runtime "
+                "= mpi\n");
+    assert_false(was_called("init"));
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--open") == 0)
         return open_library();
+    if (argc == 2 && strcmp(argv[1], "--alone") == 0)
+        return create_instance(1);
+    if (argc == 2 && strcmp(argv[1], "--pair") == 0)
+        return create_instance(2);
     if (argc == 2 && strcmp(argv[1], "--keep") == 0)
         return keep_requests();
     program = argv[0];
@@ -216,6 +282,7 @@ int main(int argc, char **argv)
         CASE(libraries_are_begun_and_ended_once),
         CASE(libraries_that_do_not_serve_are_refused),
         CASE(tags_are_used_once),
+        CASE(instances_need_a_process_for_each_rank),
     };
     return cmocka_run_group_tests_name("mpi_comm.library", tests, scratch_make,
                                        scratch_drop);
