@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define FAILED 17
+#define TEXT 200 /* bytes of any text of the library */
 
 typedef uintptr_t handle;
 
@@ -81,13 +82,13 @@ int MPI_Finalize(void)
 int MPI_Error_string(int code, char *out_text, int *out_size)
 {
     const char *text = getenv("FALSE_MPI_TEXT");
-    *out_size = text ? sprintf(out_text, "%s", text) : 0;
+    *out_size = text ? snprintf(out_text, TEXT, "%s", text) : 0;
     return code == FAILED && text ? 0 : 1;
 }
 
 int MPI_Get_library_version(char *out_text, int *out_size)
 {
-    *out_size = sprintf(out_text, "False MPI 9\nwith more lines");
+    *out_size = snprintf(out_text, TEXT, "False MPI 9\nwith more lines");
     return result_of("version");
 }
 

@@ -148,7 +148,7 @@ static void set_world(int rank, int size)
 }
 
 /* argv[0] is this program. `input`: its standard input, or -1. */
-static void start(const char *const *argv, int input)
+static void start_child(const char *const *argv, int input)
 {
     posix_spawn_file_actions_t files;
     char *words[8] = { NULL };
@@ -169,7 +169,7 @@ static void start(const char *const *argv, int input)
 }
 
 /* Its exit status; `text` is what it printed. */
-static int end(void)
+static int end_child(void)
 {
     size_t used = 0;
     ssize_t n = 0;
@@ -182,11 +182,11 @@ static int end(void)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int run(const char *what, const char *library)
+static int run_child(const char *what, const char *library)
 {
     const char *const argv[] = { "it", what, library, NULL };
-    start(argv, -1);
-    return end();
+    start_child(argv, -1);
+    return end_child();
 }
 
 #define EXPECT(part)                                  \
@@ -218,7 +218,7 @@ static void *read_file(const char *path, void *out, size_t size)
 }
 
 /* What the library gives the process as messages. */
-static void give(const void *data, size_t size)
+static void give_messages(const void *data, size_t size)
 {
     char path[96];
     (void)snprintf(path, sizeof(path), "%s/gives", folder);
@@ -240,52 +240,53 @@ static void libraries_are_told_by_what_they_export(void **state)
     static const char *const standard =
         "world 101 null 180 byte 247 errors 143 ignore 0 levels 2048 4096\n";
     (void)state;
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT(mpich);
     EXPECT("it is False MPI 9\n");
     (void)setenv("FALSE_MPI_MAJOR", "1", 1);
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT(standard);
     (void)setenv("FALSE_MPI_MAJOR", "0", 1);
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT(mpich);
     (void)setenv("FALSE_MPI_MAJOR", "1", 1);
     (void)setenv("FALSE_MPI_FAILS", "abi", 1);
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT(mpich);
     (void)setenv("FALSE_MPI_FAILS", "version", 1);
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT("it is unknown MPI\n");
 }
 
 static void reasons_are_one_line(void **state)
 {
     (void)state;
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT("here: MPI refused a message: error 17\n");
     EXPECT("here: MPI refused a message: error 18\n");
     (void)setenv("FALSE_MPI_TEXT", "Lost it, error stack:\nPMPI_Send: 3\n", 1);
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT("here: MPI refused a message: Lost it\n");
     (void)setenv("FALSE_MPI_TEXT", "MPI_ERR: gone\r\nand more", 1);
-    assert_int_equal(run("--load", FALSE_MPI), 0);
+    assert_int_equal(run_child("--load", FALSE_MPI), 0);
     EXPECT("here: MPI refused a message: MPI_ERR: gone\n");
 }
 
 static void libraries_that_do_not_serve_are_refused(void **state)
 {
     (void)state;
-    assert_int_equal(run("--load", FALSE_MPI_OLD), 1);
+    assert_int_equal(run_child("--load", FALSE_MPI_OLD), 1);
     EXPECT(FALSE_MPI_OLD
            " has no MPI_Cancel: it is no library of MPI 3 or later");
-    assert_int_equal(run("--load", FALSE_MPI_HALF), 1);
+    assert_int_equal(run_child("--load", FALSE_MPI_HALF), 1);
     EXPECT(" has no ompi_request_null: it is no library of MPI 3 or later");
-    assert_int_equal(run("--load", "/none/libmpi.so"), 1);
+    assert_int_equal(run_child("--load", "/none/libmpi.so"), 1);
     EXPECT("here: the library of MPI cannot be loaded: /none/libmpi.so: ");
     (void)setenv("XRAY_MPI_LIBRARY", FALSE_MPI_OLD, 1);
-    assert_int_equal(run("--load", ""), 1);
+    assert_int_equal(run_child("--load", ""), 1);
     EXPECT(" has no MPI_Cancel");
-    assert_int_equal(run("--load", FALSE_MPI), 0); /* which goes before it */
+    assert_int_equal(run_child("--load", FALSE_MPI),
+                     0); /* which goes before it */
 }
 
 /* The first of the kind whose mpirun started the process. */
@@ -298,13 +299,13 @@ static void usual_libraries_are_those_of_the_mpirun(void **state)
     (void)snprintf(path, sizeof(path), "%s/libmpi.so.12", folder);
     assert_int_equal(symlink(FALSE_MPI, path), 0);
     (void)setenv("LD_LIBRARY_PATH", folder, 1);
-    assert_int_equal(run("--load", ""), 1);
+    assert_int_equal(run_child("--load", ""), 1);
     EXPECT("libmpi.so.40 has no MPI_Cancel");
     (void)setenv("PMI_RANK", "0", 1);
-    assert_int_equal(run("--load", ""), 0);
+    assert_int_equal(run_child("--load", ""), 0);
     EXPECT("it is False MPI 9");
     (void)setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-    assert_int_equal(run("--load", ""), 1);
+    assert_int_equal(run_child("--load", ""), 1);
     EXPECT("libmpi.so.40 has no MPI_Cancel");
 }
 
@@ -339,7 +340,7 @@ static void worlds_that_do_not_fit_are_refused(void **state)
         (void)unsetenv("FALSE_MPI_FAILS");
         (void)setenv(cases[i].name, cases[i].value, 1);
         (void)unlink(log_path);
-        assert_int_equal(run("--join", FALSE_MPI), 1);
+        assert_int_equal(run_child("--join", FALSE_MPI), 1);
         EXPECT("runtime mpi: ");
         EXPECT(cases[i].says);
         /* Rank 0 speaks first, so the others wait until they are told. */
@@ -361,8 +362,8 @@ static void ranks_take_the_place_that_they_are_given(void **state)
     (void)state;
     set_world(1, 2);
     (void)setenv("FALSE_HOST", "-n\xc3\xa9.A_z-9 ", 1);
-    give(&place, sizeof(place));
-    assert_int_equal(run("--join", FALSE_MPI), 0);
+    give_messages(&place, sizeof(place));
+    assert_int_equal(run_child("--join", FALSE_MPI), 0);
     EXPECT("a Workhorse at tcp:here:1:1 with secret\n");
     assert_true(was_called("errors 44000000 54000001"));
     assert_true(was_called("isend 4c00010d 44000000"));
@@ -374,20 +375,20 @@ static void ranks_take_the_place_that_they_are_given(void **state)
     assert_string_equal(hello.host, "_n__.A_z-9_");
     (void)unlink(log_path);
     (void)setenv("FALSE_MPI_OVER", "1", 1);
-    assert_int_equal(run("--join", FALSE_MPI), 0);
+    assert_int_equal(run_child("--join", FALSE_MPI), 0);
     assert_false(was_called("finalize"));
     (void)setenv("FALSE_HOST", "", 1);
-    assert_int_equal(run("--join", FALSE_MPI), 0);
+    assert_int_equal(run_child("--join", FALSE_MPI), 0);
     assert_string_equal(
         ((mpi_hello *)read_file(path, &hello, sizeof(hello)))->host, "unnamed");
     /* The run does not take place, or the process is told to stop. */
     place.kind = MPI_QUIT;
-    give(&place, sizeof(place));
-    assert_int_equal(run("--join", FALSE_MPI), 1);
+    give_messages(&place, sizeof(place));
+    assert_int_equal(run_child("--join", FALSE_MPI), 1);
     assert_string_equal(text, "");
     (void)setenv("FALSE_MPI_NEVER", "2", 1); /* the tag of places */
     (void)setenv("FALSE_STOPS", "1", 1);
-    assert_int_equal(run("--join", FALSE_MPI), 1);
+    assert_int_equal(run_child("--join", FALSE_MPI), 1);
     EXPECT("runtime mpi: the host stops\n");
 }
 
@@ -402,12 +403,12 @@ static int start_rank_0(void)
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends),
                      0);
-    start(argv, ends[1]);
+    start_child(argv, ends[1]);
     (void)close(ends[1]);
     return ends[0];
 }
 
-static void hear(int line, void *out, size_t size)
+static void hear_child(int line, void *out, size_t size)
 {
     assert_int_equal(recv(line, out, size, MSG_WAITALL), size);
 }
@@ -435,12 +436,12 @@ static void rank_0_tells_hosts_and_gives_places(void **state)
     (void)state;
     set_world(0, 3);
     (void)setenv("FALSE_HOST", "alpha", 1);
-    give(&hellos[1], 2 * sizeof(hellos[1]));
+    give_messages(&hellos[1], 2 * sizeof(hellos[1]));
     int line = start_rank_0();
-    hear(line, &report, sizeof(report));
+    hear_child(line, &report, sizeof(report));
     assert_int_equal(report.count, 3);
     assert_string_equal(report.why, "");
-    hear(line, hellos, sizeof(hellos));
+    hear_child(line, hellos, sizeof(hellos));
     assert_string_equal(hellos[0].host, "alpha");
     assert_string_equal(hellos[1].host, "beta");
     assert_string_equal(hellos[2].host, "gamma");
@@ -450,7 +451,7 @@ static void rank_0_tells_hosts_and_gives_places(void **state)
     (void)nanosleep(&pause, NULL);
     assert_int_equal(send(line, (char *)places + 100, sizeof(places) - 100, 0),
                      sizeof(places) - 100);
-    assert_int_equal(end(), 0);
+    assert_int_equal(end_child(), 0);
     EXPECT("a Workhorse at tcp:here:1:2 with zero\n");
     expect_sent(1, MPI_PLACE, "one");
     expect_sent(2, MPI_PLACE, "two");
@@ -465,15 +466,15 @@ static void rank_0_without_a_driver_ends_the_others(void **state)
     (void)state;
     set_world(0, 2);
     int line = start_rank_0();
-    hear(line, &report, sizeof(report));
-    hear(line, hellos, sizeof(hellos));
+    hear_child(line, &report, sizeof(report));
+    hear_child(line, hellos, sizeof(hellos));
     (void)close(line);
-    assert_int_equal(end(), 1);
+    assert_int_equal(end_child(), 1);
     assert_string_equal(text, "");
     expect_sent(1, MPI_QUIT, "");
     (void)setenv("FALSE_MPI_NEVER", "1", 1); /* the tag of hellos */
     (void)close(start_rank_0());
-    assert_int_equal(end(), 1);
+    assert_int_equal(end_child(), 1);
     assert_string_equal(text, "");
     expect_sent(1, MPI_QUIT, "");
     assert_false(was_called("finalize"));
@@ -486,18 +487,18 @@ static void rank_0_tells_its_driver_why_it_fails(void **state)
     set_world(0, 2);
     (void)setenv("FALSE_MPI_SIZE", "1", 1);
     int line = start_rank_0();
-    hear(line, &report, sizeof(report));
+    hear_child(line, &report, sizeof(report));
     assert_int_equal(strncmp(report.why, "2 processes were started, but", 29),
                      0);
-    assert_int_equal(end(), 1);
+    assert_int_equal(end_child(), 1);
     assert_string_equal(text, "");
     (void)close(line);
-    assert_int_equal(run("--drive", FALSE_MPI), 0);
+    assert_int_equal(run_child("--drive", FALSE_MPI), 0);
     EXPECT("runtime mpi: 2 processes were started, but the library of MPI "
            "sees 1 (False MPI 9)");
     EXPECT("runtime mpi: this process has joined its job before\n");
     (void)setenv("FALSE_MPI_DIES", "7", 1);
-    assert_int_equal(run("--drive", FALSE_MPI), 0);
+    assert_int_equal(run_child("--drive", FALSE_MPI), 0);
     EXPECT("runtime mpi: the process that joins MPI as rank 0 exited with "
            "status 7\n");
 }
