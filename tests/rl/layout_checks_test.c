@@ -156,6 +156,14 @@ static void padded_rows_must_fit_their_bound(void **state)
     run.with |= XR_TRAINABLE;
     fake.token_multiple = 1;
     expect_errors(0, "");
+    /* Supervised fine-tuning has a bound of its own, and no groups. */
+    fake.token_multiple = 16;
+    run.with &= ~XR_WITH_ALGO;
+    run.needs = 0;
+    ini->sft.max_token_len = 15;
+    expect_errors(1, "[sft] max_token_len 15 cannot hold a row of 10 tokens");
+    ini->sft.max_token_len = 16;
+    expect_errors(0, "");
 }
 
 /* A segment that is computed at once has whole groups, or single rows where
@@ -194,6 +202,15 @@ static void segments_must_fit_a_micro_batch(void **state)
     ini->actor.shuffle = 0;
     ini->critic.shuffle = 1;
     expect_errors(1, "[actor]");
+    /* A critic with mini-batches of two prompts, six rows, in turn. */
+    ini->critic.ppo_mini_batch_size = 2;
+    ini->actor.ppo_max_token_len_per_gpu = 60;
+    ini->critic.ppo_max_token_len_per_gpu = 19;
+    expect_errors(1, "[critic] ppo_max_token_len_per_gpu 19 cannot hold one of "
+                     "4 segments of the mini-batch, of up to 2 rows");
+    ini->critic.ppo_max_token_len_per_gpu = 20;
+    expect_errors(0, "");
+    ini->actor.ppo_max_token_len_per_gpu = 39;
     /* Where segments are computed in runs, no bound follows. */
     fake.segments = XRAY_SEGMENTS_IN_RUNS;
     expect_errors(0, "");
@@ -216,6 +233,64 @@ static void ids_of_numerics_are_not_cut_off(void **state)
     fake.numerics = NULL;
     expect_errors(0, "");
     assert_string_equal(xr_run_layout(&run, XRAY_ROLE_ACTOR)->numerics, "");
+}
+
+static const char *engine_numerics;
+static uint32_t engine_width;
+
+static xray_status plan_engine(const xray_host *host, const void *config,
+                               const xray_model *model, const xray_world *world,
+                               const xray_workload *load, xray_plan *out)
+{
+    static xray_axis axis = { .name = "tp" };
+    (void)host;
+    (void)config;
+    (void)model;
+    (void)world;
+    (void)load;
+    axis.size = engine_width;
+    out->axes = &axis;
+    out->axis_count = 1;
+    out->axis_stride = sizeof(axis);
+    out->numerics = engine_numerics;
+    return XRAY_OK;
+}
+
+/* Results are equal to the last bit where trainer and engine keep one contract,
+ * and weights are shared where the ranks divide them in one way. */
+static void engines_are_compared_with_the_trainer(void **state)
+{
+    static const xray_component component = { .name = "engine" };
+    static const xray_infer_ops ops = { .header = XRAY_HEADER(xray_infer_ops),
+                                        .plan = plan_engine };
+    static const struct {
+        const char *train, *infer;
+        uint32_t width;
+        int exact;
+        uint32_t shared;
+    } cases[] = {
+        { "a/1", "a/1", 2, 1, 1 }, { "a/1", "a/2", 2, 0, 1 },
+        { NULL, "a/1", 2, 0, 1 },  { "a/1", NULL, 2, 0, 1 },
+        { NULL, NULL, 2, 0, 1 },   { "a/1", "a/1", 1, 1, 0 },
+        { "a/1", "a/1", 4, 1, 0 },
+    };
+    (void)state;
+    run.needs = 0;
+    run.infer = run.train;
+    run.infer.component = &component;
+    run.infer.ops = &ops;
+    use_axes("tp", NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fake.numerics = cases[i].train;
+        engine_numerics = cases[i].infer;
+        engine_width = cases[i].width;
+        run.rollout.load.shared = 1;
+        run.sequences = 12;
+        expect_errors(0, "");
+        assert_int_equal(run.exact, cases[i].exact);
+        assert_int_equal(run.rollout.load.shared, cases[i].shared);
+        assert_int_equal(run.rollout.load.rows, 12 / (4 / cases[i].width));
+    }
 }
 
 /* Without a backend, its options or a model there is nothing to plan. */
@@ -247,6 +322,7 @@ int main(void)
         CASE(padded_rows_must_fit_their_bound),
         CASE(segments_must_fit_a_micro_batch),
         CASE(ids_of_numerics_are_not_cut_off),
+        CASE(engines_are_compared_with_the_trainer),
         CASE(unknown_parts_are_not_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
