@@ -210,9 +210,21 @@ static void segments_must_fit_a_micro_batch(void **state)
                      "4 segments of the mini-batch, of up to 2 rows");
     ini->critic.ppo_max_token_len_per_gpu = 20;
     expect_errors(0, "");
+    ini->actor.ppo_max_token_len_per_gpu = 59;
+    expect_errors(1, "[actor]"); /* its mini-batches are as they were */
     ini->actor.ppo_max_token_len_per_gpu = 39;
     /* Where segments are computed in runs, no bound follows. */
     fake.segments = XRAY_SEGMENTS_IN_RUNS;
+    expect_errors(0, "");
+    /* Nine rows of supervised fine-tuning: three in a segment. */
+    fake.segments = XRAY_SEGMENTS_IN_TURN;
+    run.with &= ~XR_WITH_ALGO;
+    run.needs = 0;
+    ini->sft.train_batch_size = 9;
+    ini->sft.max_token_len = 29;
+    expect_errors(1, "[sft] max_token_len 29 cannot hold one of 4 segments of "
+                     "the mini-batch, of up to 3 rows");
+    ini->sft.max_token_len = 30;
     expect_errors(0, "");
 }
 
