@@ -87,6 +87,9 @@ static void unknown_loggers_get_advice(void **state)
         expect_error(want, cases[i].advice ? cases[i].advice : "");
         if (!cases[i].advice)
             assert_null(strstr(errors.items[0], "did you mean"));
+        (void)snprintf(want, sizeof(want),
+                       "no plugin provides xray.tracker/0:%s", cases[i].name);
+        assert_non_null(strstr(errors.items[0], want));
         assert_int_equal(run.tracker_count, 0);
     }
 }
@@ -109,6 +112,10 @@ static void the_list_of_rewards_is_checked(void **state)
     list_rewards(17);
     expect_error("[run] reward lists 17 instances, at most 16 are allowed", "");
     assert_int_equal(run.reward_count, 0);
+    read_ini("[run]\nreward = none\n", XR_WITH_REWARD);
+    list_rewards(16);
+    assert_int_equal(errors.count, 16); /* each of them is unknown */
+    assert_int_equal(run.reward_count, 16);
     read_ini("[run]\nreward =\n", XR_WITH_REWARD);
     list_rewards(0);
     expect_error("run.ini:2: [run] reward is not set; it lists instances", "");
@@ -141,6 +148,12 @@ static void unknown_rewards_get_advice(void **state)
           "; did you mean [reward.ax]?" },
         { "[run]\nreward = ab\n[reward.xy]\nweight = 1\n", "ab",
           "there is no section [reward.ab], and", "" },
+        /* Two letters may differ from five on. */
+        { "[run]\nreward = abcd\n[reward.abxy]\nweight = 1\n", "abcd",
+          "there is no section [reward.abcd], and", "" },
+        { "[run]\nreward = abcde\n[reward.abcxy]\nweight = 1\n", "abcde",
+          "there is no section [reward.abcde], and",
+          "; did you mean [reward.abcxy]?" },
         { "[run]\nreward = answer\n[reward.answer]\nweight = 1\n", "answer",
           "[reward.answer] plugin is not set, and",
           "; a section that sets grader belongs to rule" },
@@ -150,7 +163,11 @@ static void unknown_rewards_get_advice(void **state)
         read_ini(cases[i].ini, XR_WITH_REWARD);
         names[0] = cases[i].name;
         list_rewards(1);
+        char want[80];
         expect_error(cases[i].says, cases[i].end);
+        (void)snprintf(want, sizeof(want),
+                       "no plugin provides xray.reward/0:%s", cases[i].name);
+        assert_non_null(strstr(errors.items[0], want));
         if (!*cases[i].end)
             assert_null(strstr(errors.items[0], "did you mean"));
     }
