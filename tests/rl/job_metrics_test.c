@@ -440,6 +440,10 @@ static void samples_of_a_validation_are_shown(void **state)
         f->run.ini.trainer.log_val_generations = way == 3 ? 0 : 2;
         f->run.ini.trainer.logger.items = way == 1 ? loggers + 1 : loggers;
         job.trackers.live = way == 2;
+        if (way == 2)
+            assert_int_equal(
+                xr_monitor_open(NULL, -1, 0, watch, &err, &job.monitor),
+                XRAY_OK);
         assert_int_equal(validate(&job), XRAY_OK);
         (void)fflush(stderr);
         assert_true(dup2(kept_stderr, 2) == 2);
