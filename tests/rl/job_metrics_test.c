@@ -130,10 +130,14 @@ static void close_job(xr_job *job)
 /* Writes a line of step `step` and closes the job. */
 static void write_line(xr_job *job, uint64_t step)
 {
+    const xr_shown_sample sample = { "p", 1, "a", 1, "", 1 };
     job->progress.step = step;
+    assert_int_equal(xr_job_write_metrics(job, &err), XRAY_OK); /* no line */
     xr_metrics_put(job->metrics, "score", (double)step);
+    xr_sample_texts_add(&job->trackers.texts, "train", 0, &sample);
     assert_int_equal(xr_job_write_metrics(job, &err), XRAY_OK);
     assert_int_equal(xr_metrics_count(job->metrics), 0);
+    assert_int_equal(job->trackers.texts.count, 0);
     close_job(job);
 }
 
@@ -436,6 +440,10 @@ static void samples_of_a_validation_are_shown(void **state)
         f->run.ini.trainer.log_val_generations = way == 3 ? 0 : 2;
         f->run.ini.trainer.logger.items = way == 1 ? loggers + 1 : loggers;
         job.trackers.live = way == 2;
+        if (way == 2)
+            assert_int_equal(
+                xr_monitor_open(NULL, -1, 0, watch, &err, &job.monitor),
+                XRAY_OK);
         assert_int_equal(validate(&job), XRAY_OK);
         (void)fflush(stderr);
         assert_true(dup2(kept_stderr, 2) == 2);

@@ -335,9 +335,12 @@ static void expect_saved(xr_job *job, const char *dir, uint64_t step)
     assert_int_equal(h.has_lines, 1);
     assert_int_equal(h.lines.count, step + 1);
     xr_history_free(&h);
+    const xr_shown_sample sample = { "p", 1, "a", 1, "", 1 };
     xr_metrics_put(job->metrics, "score", 99);
+    xr_sample_texts_add(&job->trackers.texts, "train", 0, &sample);
     assert_int_equal(xr_job_step_done(job, 1, &err), XRAY_OK);
     assert_int_equal(xr_metrics_count(job->metrics), 0);
+    assert_int_equal(job->trackers.texts.count, 0);
 }
 
 #define FIRST_TOKEN "\"timing_s/first_token\":"
@@ -413,6 +416,7 @@ static void expect_steps(int64_t save_freq, int forced, const char *saved)
     assert_true(job.curve[0] == 0 && job.curve[5] == 5);
     xr_monitor_close(job.monitor);
     xr_metrics_free(job.metrics);
+    xr_sample_texts_free(&job.trackers.texts);
     free(job.curve);
     xr_config_free(run.config);
 }

@@ -27,8 +27,9 @@ static void note_call(const char *fmt, ...)
 }
 
 /* The value of a token is ten times its id; that of padding is far off. */
-static xray_status forward(void *self, const xray_batch *const *batches,
-                           uint32_t count, uint32_t outputs, xray_outputs *out)
+static xray_status forward_all(void *self, const xray_batch *const *batches,
+                               uint32_t count, uint32_t outputs,
+                               xray_outputs *out)
 {
     uint32_t at = 0;
     assert_string_equal(self, "self");
@@ -67,21 +68,21 @@ static xray_status take_step(void *self, double lr, double max_norm,
     return answer;
 }
 
-static xray_status save(void *self, const char *dir)
+static xray_status save_model(void *self, const char *dir)
 {
     assert_string_equal(self, "self");
     note_call("save %s\n", dir);
     return answer;
 }
 
-static xray_status load(void *self, const char *dir)
+static xray_status load_model(void *self, const char *dir)
 {
     assert_string_equal(self, "self");
     note_call("load %s\n", dir);
     return answer;
 }
 
-static xray_status discard(void *self)
+static xray_status discard_grads(void *self)
 {
     assert_string_equal(self, "self");
     note_call("discard\n");
@@ -96,12 +97,12 @@ static xray_status load_memory(void *self, uint32_t tag)
 }
 
 static const xray_train_ops ops = { .header = XRAY_HEADER(xray_train_ops),
-                                    .forward = forward,
+                                    .forward = forward_all,
                                     .forward_backward = forward_backward,
                                     .optimizer_step = take_step,
-                                    .save = save,
-                                    .load = load,
-                                    .discard = discard,
+                                    .save = save_model,
+                                    .load = load_model,
+                                    .discard = discard_grads,
                                     .onload = load_memory };
 
 /* ---- a critic with three rows -------------------------------------------- */
@@ -284,7 +285,7 @@ static void a_backend_may_keep_its_gradients(void **state)
 {
     static const xray_train_ops older = {
         .header = { .size = offsetof(xray_train_ops, discard) },
-        .discard = discard
+        .discard = discard_grads
     };
     (void)state;
     run.train.ops = &older;

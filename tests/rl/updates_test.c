@@ -393,12 +393,14 @@ static void no_tokens_are_chosen_by_bad_values(void **state)
     fixture *f = *state;
     xr_err err = { "" };
     f->run.exact = 1; /* so that no other pass comes before */
+    f->run.ini.actor.recompute_old_logp = 0;
     f->run.needs = XRAY_NEED_MINI_FORWARD;
     begin_learner(f);
     offset = NAN;
     assert_int_equal(run_step(f, 1, &err), XRAY_E_NUMERIC);
     assert_non_null(strstr(err.text, "actor gave the log-prob nan"));
     assert_int_equal(f->roles.nonfinite, 1);
+    assert_non_null(strstr(said, "context of"));
     assert_null(strstr(said, "select"));
 }
 

@@ -253,6 +253,30 @@ static void long_samples_are_cut_between_characters(void **state)
     xr_sample_texts_free(&texts);
 }
 
+/* 8 KiB of a part are kept; no byte less, and no more. A step begins without
+ * the failure of the one before. */
+static void parts_of_8_kib_are_whole(void **state)
+{
+    static char letters[8194];
+    (void)state;
+    memset(letters, 'a', sizeof(letters) - 1);
+    for (size_t size = 8192; size <= 8193; size++) {
+        xr_sample_texts texts = { .failed = 1 };
+        const xr_shown_sample sample = { letters, size, letters, size, "", 1 };
+        xr_sample_texts_clear(&texts);
+        assert_int_equal(texts.failed, 0);
+        xr_sample_texts_add(&texts, "train", 0, &sample);
+        const char *text = text_of(&texts, 0);
+        const int cut = size > 8192;
+        assert_int_equal(strstr(text, "prompt, its end:") != NULL, cut);
+        assert_int_equal(strstr(text, "answer, its beginning:") != NULL, cut);
+        const char *prompt = strstr(text, "aa");
+        assert_int_equal(strspn(prompt, "a"), 8192);
+        assert_int_equal(strspn(strstr(prompt + 8192, "aa"), "a"), 8192);
+        xr_sample_texts_free(&texts);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +288,7 @@ int main(void)
         cmocka_unit_test(ratios_of_tokens_in_the_loss_are_counted),
         cmocka_unit_test(a_sample_is_code_in_markdown),
         cmocka_unit_test(long_samples_are_cut_between_characters),
+        cmocka_unit_test(parts_of_8_kib_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
