@@ -295,14 +295,22 @@ static void failed_onload_leaves_the_tag_offloaded(void **state)
     xray_step_result result;
     rows_draw(&scripted_rows, 6, 20, 37, 5);
     rig r = scripted_open(&seen, &spec, 1);
-    assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
-    assert_int_equal(r.ops->offload(r.self, XRAY_TAG_OPTIMIZER), XRAY_OK);
-    scripted_watched.fail_restore = 1;
-    assert_int_equal(r.ops->onload(r.self, XRAY_TAG_OPTIMIZER), XRAY_E_DEVICE);
-    scripted_watched.fail_restore = 0;
-    assert_int_equal(scripted_step(&r, &result), XRAY_E_STATE);
-    assert_int_equal(r.ops->onload(r.self, XRAY_TAG_OPTIMIZER), XRAY_OK);
-    assert_int_equal(scripted_step(&r, &result), XRAY_OK);
+    for (uint32_t how = 0; how < 4; how++) {
+        uint32_t tag = how > 1 ? XRAY_TAG_WEIGHTS : XRAY_TAG_OPTIMIZER;
+        assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
+        assert_int_equal(r.ops->offload(r.self, tag), XRAY_OK);
+        scripted_watched.fail_restore = how == 0;
+        scripted_watched.fail_copy = how % 2 ? XRAY_COPY_TO_DEVICE + 1 : 0;
+        scripted_watched.fail_changed = how == 2;
+        rig_clear();
+        assert_int_equal(r.ops->onload(r.self, tag), XRAY_E_DEVICE);
+        assert_non_null(strstr(rig_error(), "could not restore the memory of"));
+        scripted_watched.fail_restore = scripted_watched.fail_copy = 0;
+        scripted_watched.fail_changed = 0;
+        assert_int_equal(scripted_step(&r, &result), XRAY_E_STATE);
+        assert_int_equal(r.ops->onload(r.self, tag), XRAY_OK);
+        assert_int_equal(scripted_step(&r, &result), XRAY_OK);
+    }
     rig_close(&r);
     rig_device_close(&device);
 }
