@@ -144,6 +144,7 @@ static void messages_name_the_role(void **state)
             "optimizer",
             roles[i].name);
         assert_string_equal(rig_error(), want);
+        assert_null(rig_debug(&r)->gradients(r.self));
         rig_close(&r);
     }
     rig_request_free(&request);
