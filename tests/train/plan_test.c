@@ -58,6 +58,12 @@ static void plan_refuses(void **state)
     assert_true(rig_open(&device, &spec, &r) < 0);
     assert_non_null(strstr(rig_error(), "offload_dir"));
     assert_non_null(strstr(rig_error(), "/no/such"));
+    char far[8192];
+    memset(far, 'd', sizeof(far));
+    far[sizeof(far) - 1] = '\0';
+    spec.offload_dir = far;
+    assert_true(rig_open(&device, &spec, &r) < 0);
+    assert_null(strstr(rig_error(), "cannot create a file"));
     rig_device_close(&device);
 }
 
