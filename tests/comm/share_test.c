@@ -254,24 +254,31 @@ static void without_a_memory_file_nothing_is_shared(void **state)
     cpu_ops()->destroy(d);
 }
 
+/* Shares an address, and takes the handle of the other process. */
+static void swap_handles(ranks_env *e, const char *p,
+                         uint8_t handle[XRAY_HANDLE_BYTES])
+{
+    CHECK_OK(e, e->dev->share(e->dev_self, p, handle));
+    for (int i = 0; i < 8; i++) {
+        uint64_t word;
+        memcpy(&word, handle + 8 * i, 8);
+        atomic_store(&e->all->notes[e->rank][i], word);
+    }
+    ranks_meet(e);
+    for (int i = 0; i < 8; i++) {
+        uint64_t word = atomic_load(&e->all->notes[1 - e->rank][i]);
+        memcpy(handle + 8 * i, &word, 8);
+    }
+}
+
 /* A block of another process has the same bytes on both sides, and stays mapped
  * after that process has died. */
 static void share_between_processes(ranks_env *e)
 {
     char *p = ranks_alloc(e, 300000);
     uint8_t handle[XRAY_HANDLE_BYTES];
-    CHECK_OK(e, e->dev->share(e->dev_self, p + 1000, handle));
-    for (int i = 0; i < 8; i++) {
-        uint64_t word;
-        memcpy(&word, handle + 8 * i, 8);
-        atomic_store(&e->all->notes[e->rank][i], word);
-    }
     p[1000] = (char)('a' + e->rank);
-    ranks_meet(e);
-    for (int i = 0; i < 8; i++) {
-        uint64_t word = atomic_load(&e->all->notes[1 - e->rank][i]);
-        memcpy(handle + 8 * i, &word, 8);
-    }
+    swap_handles(e, p + 1000, handle);
     void *q = NULL;
     CHECK_OK(e, e->dev->attach(e->dev_self, handle, 290000, &q));
     CHECK(e, *(char *)q == (char)('b' - e->rank));
@@ -291,7 +298,25 @@ static void share_between_processes(ranks_env *e)
     CHECK(e, ranks_said(e, "stale or foreign"));
 }
 
+/* A block that was attached twice stays until it is detached twice, or until
+ * the device is destroyed. */
+static void attach_twice(ranks_env *e)
+{
+    char *p = ranks_alloc(e, 300000);
+    uint8_t handle[XRAY_HANDLE_BYTES];
+    void *q = NULL;
+    void *again = NULL;
+    p[0] = (char)('a' + e->rank);
+    swap_handles(e, p, handle);
+    CHECK_OK(e, e->dev->attach(e->dev_self, handle, 300000, &q));
+    CHECK_OK(e, e->dev->attach(e->dev_self, handle, 300000, &again));
+    e->dev->detach(e->dev_self, q);
+    CHECK(e, *(char *)again == (char)('b' - e->rank));
+    ranks_meet(e);
+}
+
 const scenario ranks_scenarios[] = {
+    { "twice", attach_twice, 60000 },
     { "between", share_between_processes, 60000 },
     { NULL, NULL, 0 },
 };
@@ -313,6 +338,7 @@ static void two_processes(void **state)
     (void)state;
     uint64_t before = names_in_shm();
     ranks_run("between", 2, ".k");
+    ranks_run("twice", 2, NULL);
     assert_int_equal(names_in_shm(), before);
 }
 

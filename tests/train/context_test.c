@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "model/train/trainer.h"
+#include "plugins/backend-megatron/megatron.h"
 #include "tests/train/ranks.h"
 
 #define LAYERS 2u
@@ -235,6 +236,56 @@ static void a_plan_has_part_of_the_tokens(void **state)
     assert_null(part.numerics);
 }
 
+/* The axes of a replica, the fastest first: those of one rank are left out at
+ * both ends, but "tp" is always there. */
+static void check_axes(const mg_sizes *sizes, uint32_t kv)
+{
+    const xray_axis all[] = { { "kv", kv, 0 },
+                              { XRAY_AXIS_TENSOR, sizes->tensor / kv, 0 },
+                              { XRAY_AXIS_CONTEXT, sizes->context, 0 },
+                              { XRAY_AXIS_PIPELINE, sizes->stages, 0 } };
+    uint32_t first = kv > 1 ? 0 : 1;
+    uint32_t end = sizes->stages > 1 ? 4 : sizes->context > 1 ? 3 : 2;
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    mg_plan_axes(sizes, kv, &plan);
+    assert_int_equal(plan.axis_count, end - first);
+    assert_int_equal(plan.axis_stride, sizeof(xray_axis));
+    for (uint32_t i = first; i < end; i++) {
+        assert_string_equal(plan.axes[i - first].name, all[i].name);
+        assert_int_equal(plan.axes[i - first].size, all[i].size);
+    }
+}
+
+/* Ranks are counted along the axes, then over the replicas. */
+static void check_places(const mg_sizes *sizes)
+{
+    uint32_t rank = 0;
+    for (uint32_t replica = 0; replica < 2; replica++)
+        for (uint32_t stage = 0; stage < sizes->stages; stage++)
+            for (uint32_t c = 0; c < sizes->context; c++)
+                for (uint32_t t = 0; t < sizes->tensor; t++) {
+                    mg_place place = mg_place_of(sizes, rank++);
+                    assert_int_equal(place.replica, replica);
+                    assert_int_equal(place.stage, stage);
+                    assert_int_equal(place.context, c);
+                    assert_int_equal(place.tensor, t);
+                }
+    assert_int_equal(mg_width(sizes) * 2, rank);
+}
+
+static void any_sizes_have_their_axes_and_places(void **state)
+{
+    (void)state;
+    for (uint32_t tensor = 1; tensor <= 8; tensor *= 2)
+        for (uint32_t context = 1; context <= 8; context *= 2)
+            for (uint32_t stages = 1; stages <= MG_STAGES_MOST; stages++) {
+                const mg_sizes sizes = { tensor, context, stages };
+                for (uint32_t kv = 1; kv <= tensor; kv *= 2)
+                    check_axes(&sizes, kv);
+                check_places(&sizes);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_context_may_share_kv_heads),
         cmocka_unit_test(a_failing_loss_leaves_no_rank_waiting),
         cmocka_unit_test(a_plan_has_part_of_the_tokens),
+        cmocka_unit_test(any_sizes_have_their_axes_and_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -334,18 +334,23 @@ static xray_status open_moments(trainer *t, xr_err *err)
     return status;
 }
 
+static void stream_moments(trainer *t)
+{
+    xr_err err = { "" };
+    xm_adamw_destroy(t->adamw);
+    assert_int_equal(xm_adamw_create(t->layout, t->device.ops, NULL, &streamed,
+                                     "test", &err, &t->adamw),
+                     XRAY_OK);
+}
+
 /* Moments in host memory go to the device and back piece by piece. */
 static void refused_updates_of_streamed_moments_are_not_counted(void **state)
 {
     (void)state;
     trainer t;
-    xr_err err = { "" };
     open_trainer(&t);
     refuse_each_call(&t, open_moments, 13);
-    xm_adamw_destroy(t.adamw);
-    assert_int_equal(xm_adamw_create(t.layout, t.device.ops, NULL, &streamed,
-                                     "test", &err, &t.adamw),
-                     XRAY_OK);
+    stream_moments(&t);
     refuse_each_call(&t, update_weights, 10);
     assert_int_equal(t.adamw->steps, 1);
     close_trainer(&t);
@@ -484,6 +489,23 @@ static void a_checkpoint_not_read_leaves_the_steps(void **state)
     close_trainer(&t);
 }
 
+/* Host memory is not copied as if it were the device's. */
+static void streamed_moments_are_saved_from_where_they_are(void **state)
+{
+    (void)state;
+    trainer t;
+    xr_err err = { "" };
+    open_trainer(&t);
+    stream_moments(&t);
+    t.adamw->m[1][0] = 3;
+    t.adamw->v[1][0] = 5;
+    assert_int_equal(xm_optim_save(t.adamw, scratch_dir(), 2, &err), XRAY_OK);
+    t.adamw->m[1][0] = t.adamw->v[1][0] = 0;
+    assert_int_equal(restore_file(&t, &err), XRAY_OK);
+    assert_true(t.adamw->m[1][0] == 3 && t.adamw->v[1][0] == 5);
+    close_trainer(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +515,7 @@ int main(void)
         cmocka_unit_test(refusals_end_a_batch),
         cmocka_unit_test(a_checkpoint_not_written_leaves_the_older_one),
         cmocka_unit_test(a_checkpoint_not_read_leaves_the_steps),
+        cmocka_unit_test(streamed_moments_are_saved_from_where_they_are),
     };
     return cmocka_run_group_tests_name("train.device_refuses", tests,
                                        scratch_make, scratch_drop);

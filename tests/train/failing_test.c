@@ -258,6 +258,32 @@ static void failed_change_of_weights_fails_the_pass(void **state)
     rig_device_close(&device);
 }
 
+/* A tag whose values could not be copied stays where it is. */
+static void failed_offload_leaves_the_tag_on_the_device(void **state)
+{
+    (void)state;
+    static const uint32_t tags[] = { XRAY_TAG_WEIGHTS, XRAY_TAG_GRADS,
+                                     XRAY_TAG_OPTIMIZER };
+    rig_device device = rig_device_open(1);
+    const rig_device seen = scripted_watch(&device);
+    const rig_spec spec = { .stage_1 = 1 + 1 };
+    rows_draw(&scripted_rows, 6, 20, 37, 5);
+    rig r = scripted_open(&seen, &spec, 1);
+    for (size_t t = 0; t < 3; t++) {
+        xray_step_result result;
+        assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
+        scripted_watched.fail_copy = XRAY_COPY_TO_HOST + 1;
+        rig_clear();
+        assert_int_equal(r.ops->offload(r.self, tags[t]), XRAY_E_DEVICE);
+        assert_non_null(strstr(rig_error(), "could not be copied to host"));
+        scripted_watched.fail_copy = 0;
+        assert_int_equal(scripted_step(&r, &result), XRAY_OK);
+        assert_true(result.grad_norm > 0);
+    }
+    rig_close(&r);
+    rig_device_close(&device);
+}
+
 /* A tag that could not be restored stays offloaded, and can be onloaded
  * later. */
 static void failed_onload_leaves_the_tag_offloaded(void **state)
@@ -269,14 +295,22 @@ static void failed_onload_leaves_the_tag_offloaded(void **state)
     xray_step_result result;
     rows_draw(&scripted_rows, 6, 20, 37, 5);
     rig r = scripted_open(&seen, &spec, 1);
-    assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
-    assert_int_equal(r.ops->offload(r.self, XRAY_TAG_OPTIMIZER), XRAY_OK);
-    scripted_watched.fail_restore = 1;
-    assert_int_equal(r.ops->onload(r.self, XRAY_TAG_OPTIMIZER), XRAY_E_DEVICE);
-    scripted_watched.fail_restore = 0;
-    assert_int_equal(scripted_step(&r, &result), XRAY_E_STATE);
-    assert_int_equal(r.ops->onload(r.self, XRAY_TAG_OPTIMIZER), XRAY_OK);
-    assert_int_equal(scripted_step(&r, &result), XRAY_OK);
+    for (uint32_t how = 0; how < 4; how++) {
+        uint32_t tag = how > 1 ? XRAY_TAG_WEIGHTS : XRAY_TAG_OPTIMIZER;
+        assert_int_equal(scripted_add_gradients(&r), XRAY_OK);
+        assert_int_equal(r.ops->offload(r.self, tag), XRAY_OK);
+        scripted_watched.fail_restore = how == 0;
+        scripted_watched.fail_copy = how % 2 ? XRAY_COPY_TO_DEVICE + 1 : 0;
+        scripted_watched.fail_changed = how == 2;
+        rig_clear();
+        assert_int_equal(r.ops->onload(r.self, tag), XRAY_E_DEVICE);
+        assert_non_null(strstr(rig_error(), "could not restore the memory of"));
+        scripted_watched.fail_restore = scripted_watched.fail_copy = 0;
+        scripted_watched.fail_changed = 0;
+        assert_int_equal(scripted_step(&r, &result), XRAY_E_STATE);
+        assert_int_equal(r.ops->onload(r.self, tag), XRAY_OK);
+        assert_int_equal(scripted_step(&r, &result), XRAY_OK);
+    }
     rig_close(&r);
     rig_device_close(&device);
 }
@@ -397,6 +431,7 @@ int main(void)
         cmocka_unit_test(failed_gather_of_updated_weights),
         cmocka_unit_test(failed_gather_of_a_pass_is_told),
         cmocka_unit_test(failed_change_of_weights_fails_the_pass),
+        cmocka_unit_test(failed_offload_leaves_the_tag_on_the_device),
         cmocka_unit_test(failed_onload_leaves_the_tag_offloaded),
         cmocka_unit_test(instances_return_what_they_created),
         cmocka_unit_test(poisoned_loss_leaves_nobody_waiting),

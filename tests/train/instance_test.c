@@ -36,6 +36,8 @@ static void exports_begin_and_end(void **state)
         uint32_t tensors = 0;
         rig r;
         assert_int_equal(rig_open(&device, &spec, &r), XRAY_OK);
+        assert_int_equal(rig_debug(&r)->header.size, sizeof(xray_train_debug));
+        assert_null(r.ops->extension(r.self, "xray.another/0"));
         uint32_t count = r.ops->weights(r.self)->tensor_count;
         assert_int_equal(r.ops->export_next(r.self, &part), XRAY_E_STATE);
         assert_string_equal(rig_error(),
@@ -142,6 +144,7 @@ static void messages_name_the_role(void **state)
             "optimizer",
             roles[i].name);
         assert_string_equal(rig_error(), want);
+        assert_null(rig_debug(&r)->gradients(r.self));
         rig_close(&r);
     }
     rig_request_free(&request);

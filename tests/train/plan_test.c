@@ -7,8 +7,9 @@
 #include <sys/resource.h>
 
 #include "model/train/moments.h"
+#include "model/train/trainer.h"
 #include "tests/growth.h"
-#include "tests/train/rig.h"
+#include "tests/train/ranks.h"
 
 static void refuse_plan(const rig_spec *spec, uint32_t world, const char *part)
 {
@@ -57,6 +58,12 @@ static void plan_refuses(void **state)
     assert_true(rig_open(&device, &spec, &r) < 0);
     assert_non_null(strstr(rig_error(), "offload_dir"));
     assert_non_null(strstr(rig_error(), "/no/such"));
+    char far[8192];
+    memset(far, 'd', sizeof(far));
+    far[sizeof(far) - 1] = '\0';
+    spec.offload_dir = far;
+    assert_true(rig_open(&device, &spec, &r) < 0);
+    assert_null(strstr(rig_error(), "cannot create a file"));
     rig_device_close(&device);
 }
 
@@ -80,6 +87,22 @@ static void run_largest_batch(const rig *r, const rig_spec *spec)
         r->ops->forward_backward(r->self, batch.pointers, 1, &loss), XRAY_OK);
     assert_int_equal(r->ops->optimizer_step(r->self, 1e-3, 1, &result),
                      XRAY_OK);
+}
+
+/* Plans for rank 0; *out_work, unless that is NULL: the device's work. */
+static xray_plan make_plan_of(const rig_spec *spec, uint32_t ranks,
+                              xray_device_work *out_work)
+{
+    rig_request r = rig_request_of(spec);
+    xray_plan plan = { .header = XRAY_HEADER(xray_plan) };
+    xray_world world = { .header = XRAY_HEADER(xray_world), .size = ranks };
+    const xray_train_ops *ops = rig_component_of(spec)->ops;
+    r.load.device_work = out_work;
+    if (ops->plan(rig_host(), r.config, &r.model, &world, &r.load, &plan) !=
+        XRAY_OK)
+        fail_msg("%s", rig_error());
+    rig_request_free(&r);
+    return plan;
 }
 
 /* Plans for any sizes, with the scratch memory of a device of `threads`. */
@@ -253,6 +276,9 @@ static void planned_bytes_are_allocated(void **state)
         spec.from_layer = 2;
         check_plan(&spec);
         spec.from_layer = 0;
+        spec.dtype = XRAY_BF16;
+        check_plan(&spec);
+        spec.dtype = 0;
         spec.outputs = XRAY_OUTPUT_LOGP | XRAY_OUTPUT_VALUE;
         spec.frozen = 1;
         check_plan(&spec);
@@ -450,6 +476,68 @@ static void plan_of_a_device_apart(void **state)
                                               XRAY_TAG_GRADS));
 }
 
+/* What docs/megatron.md says is kept of a block: 24 hidden elements, an MLP of
+ * 32, two blocks. */
+static void recomputing_takes_less_memory(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        rig_spec spec = { .config_json = ranks_qwen3,
+                          .tensor = 1 + i / 2,
+                          .head_logits = 2,
+                          .dtype = i % 2 ? XRAY_BF16 : XRAY_F32 };
+        uint64_t bytes[3];
+        for (uint32_t k = 0; k < 3; k++) {
+            static const uint32_t kinds[] = { XM_TRAINER_RECOMPUTE_NONE,
+                                              XM_TRAINER_RECOMPUTE_SELECTIVE,
+                                              XM_TRAINER_RECOMPUTE_FULL };
+            spec.checkpointing = kinds[k];
+            bytes[k] = make_plan_of(&spec, 2, NULL).bytes[XRAY_TAG_ACTIVATIONS];
+        }
+        assert_int_equal(bytes[0] - bytes[1], (2 * 256) *
+                                                  (2 * 24 + 32 / spec.tensor) *
+                                                  (i % 2 ? 2 : 4));
+        assert_true(bytes[1] > bytes[2]);
+    }
+}
+
+#define ROWS (XRAY_PASS_ROWS | XRAY_PASS_PARENTS)
+#define TRAINS (ROWS | XRAY_PASS_GRADS)
+
+/* The device takes scratch memory for what an instance asks of it and for
+ * nothing else. */
+static void a_plan_says_what_the_device_computes(void **state)
+{
+    (void)state;
+    static const struct {
+        rig_spec spec;
+        uint32_t passes;
+    } cases[] = {
+        { { 0 }, TRAINS | XRAY_PASS_LOGP | XRAY_PASS_LOGITS },
+        { { .head_logits = 2 }, TRAINS | XRAY_PASS_LOGP },
+        { { .outputs = XRAY_OUTPUT_VALUE }, TRAINS },
+        { { .frozen = 1 }, ROWS | XRAY_PASS_LOGP },
+        { { .tensor = 1, .stages = 2 }, TRAINS },
+        { { .tensor = 1, .stages = 2, .frozen = 1 }, ROWS },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        xray_device_work work = { .header = XRAY_HEADER(xray_device_work) };
+        (void)make_plan_of(&cases[i].spec, 2, &work);
+        if (work.passes != cases[i].passes)
+            fail_msg("case %zu: passes %u, expected %u", i, work.passes,
+                     cases[i].passes);
+        assert_int_equal(work.tokens, 256);
+        assert_int_equal(work.row_tokens, 48);
+        assert_int_equal(work.hidden, 32);
+        assert_int_equal(work.width, 2 * 56);
+        assert_int_equal(work.sides, 32 + 2 * 56);
+        assert_int_equal(work.vocab, 40);
+        assert_int_equal(work.heads, 4);
+        assert_int_equal(work.kv_heads, 2);
+        assert_int_equal(work.head_dim, 8);
+    }
+}
+
 /* A caller that was compiled against an older version. */
 static void structs_of_older_callers_are_filled(void **state)
 {
@@ -480,6 +568,8 @@ int main(void)
         cmocka_unit_test(scratch_follows_chunks_and_threads),
         cmocka_unit_test(plan_of_options),
         cmocka_unit_test(plan_of_a_device_apart),
+        cmocka_unit_test(recomputing_takes_less_memory),
+        cmocka_unit_test(a_plan_says_what_the_device_computes),
         cmocka_unit_test(structs_of_older_callers_are_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
