@@ -15,6 +15,7 @@ static struct {
     xray_status status;
     int events;       /* that are not destroyed */
     int host_blocks;  /* that are not freed */
+    int graphs;       /* that are not destroyed */
     const char *last; /* the call that failed */
 } faults;
 
@@ -125,6 +126,60 @@ static xray_status try_weight_changed(void *self, xray_weight *weight)
     return TRY(weight_changed, self, weight);
 }
 
+/* ---- graphs -------------------------------------------------------------- */
+
+/* What is recorded here is done at once, for the first launch. Later ones are
+ * refused, as after a move of scratch memory. */
+struct xray_graph {
+    int launches;
+};
+
+static uint32_t launches;
+
+static xray_status begin_graph(void *self, xray_stream *on)
+{
+    (void)self;
+    (void)on;
+    return is_next("graph_begin") ? faults.status : XRAY_OK;
+}
+
+static xray_status end_graph(void *self, xray_stream *on, xray_graph **out)
+{
+    (void)self;
+    (void)on;
+    if (is_next("graph_end"))
+        return faults.status;
+    *out = calloc(1, sizeof(**out));
+    assert_non_null(*out);
+    faults.graphs++;
+    return XRAY_OK;
+}
+
+static xray_status launch_graph(void *self, xray_stream *on, xray_graph *graph)
+{
+    (void)self;
+    (void)on;
+    if (is_next("graph_launch"))
+        return faults.status;
+    launches++;
+    return graph->launches++ ? XRAY_E_STATE : XRAY_OK;
+}
+
+static void destroy_graph(void *self, xray_graph *graph)
+{
+    (void)self;
+    faults.graphs--;
+    free(graph);
+}
+
+static void offer_graphs(xray_device_ops *ops)
+{
+    ops->graph_begin = begin_graph;
+    ops->graph_end = end_graph;
+    ops->graph_launch = launch_graph;
+    ops->graph_destroy = destroy_graph;
+}
+
 static void make_fragile(rig *r, xray_device_ops *ops)
 {
     inner = r->device;
@@ -189,16 +244,24 @@ static const engine_size size = { .rows = 3,
                                   .row_tokens = 40,
                                   .config = { .max_num_batched_tokens = 32 } };
 
-static void open_stage(stage *s, int paged, int late)
+typedef struct kind {
+    int paged;
+    int late;
+    int graphs;
+} kind;
+
+static void open_stage(stage *s, kind of)
 {
     xr_err err = { "" };
     s->r = rig_open(1);
-    if (paged)
+    if (of.paged)
         rig_use_paged(s->r, &(paged_config){ .block_size = 16,
                                              .enable_prefix_caching = 1 });
-    if (late)
+    if (of.late)
         rig_make_late(s->r);
     make_fragile(s->r, &s->ops);
+    if (of.graphs)
+        offer_graphs(&s->ops);
     s->m = calloc(1, sizeof(*s->m));
     assert_non_null(s->m);
     s->m->json = json;
@@ -228,12 +291,12 @@ static void expect_nothing_left(stage *s)
     assert_int_equal(live, s->live);
     assert_int_equal(faults.events, 0);
     assert_int_equal(faults.host_blocks, 0);
+    assert_int_equal(faults.graphs, 0);
 }
 
-static const struct {
-    int paged;
-    int late;
-} kinds[] = { { 0, 0 }, { 0, 1 }, { 1, 1 } };
+static const kind kinds[] = {
+    { 0, 0, 0 }, { 0, 1, 0 }, { 1, 1, 0 }, { 0, 1, 1 }
+};
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]), MOST_CALLS = 5000 };
 
@@ -249,7 +312,7 @@ static void creations_fail_with_any_call(void **state)
             xray_status status = own ? XRAY_E_DEVICE : XRAY_E_NOMEM;
             stage s = { 0 };
             uint32_t at = 0;
-            open_stage(&s, kinds[i].paged, kinds[i].late);
+            open_stage(&s, kinds[i]);
             expect_nothing_left(&s);
             for (;;) {
                 void *engine = NULL;
@@ -296,7 +359,7 @@ static void submit_all(stage *s, void *engine)
     q.allowed_count = 5;
     engine_submit(s->r, engine, &q);
     /* Its scored tokens do not follow those of the first one at once. */
-    q = request_make(2, ids + 1, 7, 6);
+    q = request_make(2, ids + 1, 7, 16);
     q.count = 2;
     q.prompt_logp = 1;
     engine_submit(s->r, engine, &q);
@@ -317,7 +380,7 @@ static void steps_fail_with_any_call(void **state)
         stage s = { 0 };
         uint32_t at = 0;
         uint32_t ahead = rig_advances();
-        open_stage(&s, kinds[i].paged, kinds[i].late);
+        open_stage(&s, kinds[i]);
         expect_nothing_left(&s);
         for (;;) {
             set_fault(0, XRAY_OK);
@@ -341,9 +404,32 @@ static void steps_fail_with_any_call(void **state)
         }
         assert_true(at > 50);
         assert_int_equal(rig_advances() > ahead, kinds[i].late);
+        assert_int_equal(launches > 2, kinds[i].graphs);
         expect_nothing_left(&s);
         close_stage(&s);
     }
+}
+
+/* Graphs change no bit. */
+static void graphs_have_the_same_results(void **state)
+{
+    (void)state;
+    results *out = calloc(2, sizeof(*out));
+    assert_non_null(out);
+    for (int graphs = 0; graphs < 2; graphs++) {
+        stage s = { 0 };
+        open_stage(&s, (kind){ .late = 1, .graphs = graphs });
+        void *engine = engine_open(s.r, s.m, &size);
+        launches = 0;
+        submit_all(&s, engine);
+        engine_run(s.r, engine, &out[graphs]);
+        assert_int_equal(launches > 2, graphs);
+        s.r->ops->destroy(engine);
+        assert_int_equal(faults.graphs, 0);
+        close_stage(&s);
+    }
+    results_equal(&out[0], &out[1]);
+    free(out);
 }
 
 /* ---- new weights --------------------------------------------------------- */
@@ -357,7 +443,7 @@ static void updates_fail_with_any_call(void **state)
     engine_size own = size;
     void *engine = NULL;
     own.config.weights = XM_ENGINE_WEIGHTS_BFLOAT16;
-    open_stage(&s, 0, 1);
+    open_stage(&s, (kind){ .late = 1 });
     engine = engine_open(s.r, s.m, &own);
     do {
         s.r->said[0] = '\0';
@@ -384,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(creations_fail_with_any_call),
         cmocka_unit_test(steps_fail_with_any_call),
+        cmocka_unit_test(graphs_have_the_same_results),
         cmocka_unit_test(updates_fail_with_any_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
