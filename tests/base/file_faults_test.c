@@ -68,6 +68,14 @@ ssize_t __wrap_read(int fd, void *to, size_t size)
     return prevent(READ, 1) ? -1 : __real_read(fd, to, bound_size(size));
 }
 
+/* What read() is to a compiler that checks the sizes of buffers. */
+ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t space);
+ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t space)
+{
+    assert_true(size <= space);
+    return __wrap_read(fd, to, size);
+}
+
 ssize_t __real_write(int fd, const void *from, size_t size);
 ssize_t __wrap_write(int fd, const void *from, size_t size);
 ssize_t __wrap_write(int fd, const void *from, size_t size)
