@@ -541,7 +541,7 @@ static void steps_of_ranks_fail_with_any_call(void **state)
     wires.all_gather = try_all_gather;
     wires.all_reduce = try_all_reduce;
     /* The later calls are those of further steps, of which some will do. */
-    for (uint32_t at = 1;; at += 1 + at / 40) {
+    for (uint32_t at = 1;; at += 1 + at / 15) {
         rank ranks[RANKS];
         pthread_t threads[RANKS];
         thread_comm *comm = thread_comm_open(RANKS);
