@@ -14,8 +14,12 @@ static xray_status join_rows(void *ctx, uint32_t what, float *rows,
                              uint64_t tokens, uint64_t dim, xr_err *err)
 {
     const xm_engine *self = ctx;
-    (void)err;
-    return xm_join_rows(&self->join, what, rows, tokens, dim);
+    xray_status status = xm_join_rows(&self->join, what, rows, tokens, dim);
+    return status == XRAY_OK
+               ? status
+               : xr_fail(err, status,
+                         "%s: the ranks could not join what they computed",
+                         self->name);
 }
 
 xray_status xm_engine_join_ranks(xm_engine *self, const xray_world *world,
@@ -182,5 +186,9 @@ xray_status xm_engine_agree(xm_engine *self, xr_err *err)
                            "%s: rank %" PRIu32 " of %" PRIu32
                            " was given other requests or weights than rank 0",
                            self->name, r, ranks);
-    return status;
+    return status == XRAY_OK
+               ? status
+               : xr_fail(err, status,
+                         "%s: the ranks could not compare what they were given",
+                         self->name);
 }

@@ -35,7 +35,15 @@ static struct {
     size_t most; /* bytes of a transfer */
     call fails;  /* with `reason` */
     int reason;
+    char order[16]; /* 'f' and 'd': a file or folder is synced; 'r': renamed */
 } faults;
+
+static void note_order(char what)
+{
+    size_t size = strlen(faults.order);
+    if (size + 1 < sizeof faults.order)
+        faults.order[size] = what;
+}
 
 /* Returns 1 if the call is not made. */
 static int prevent(call which, int may_wait)
@@ -60,6 +68,14 @@ ssize_t __wrap_read(int fd, void *to, size_t size)
     return prevent(READ, 1) ? -1 : __real_read(fd, to, bound_size(size));
 }
 
+/* What read() is to a compiler that checks the sizes of buffers. */
+ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t space);
+ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t space)
+{
+    assert_true(size <= space);
+    return __wrap_read(fd, to, size);
+}
+
 ssize_t __real_write(int fd, const void *from, size_t size);
 ssize_t __wrap_write(int fd, const void *from, size_t size);
 ssize_t __wrap_write(int fd, const void *from, size_t size)
@@ -71,7 +87,11 @@ int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
 {
-    return prevent(SYNC, 1) ? -1 : __real_fsync(fd);
+    struct stat st;
+    if (prevent(SYNC, 1))
+        return -1;
+    note_order(fstat(fd, &st) == 0 && S_ISDIR(st.st_mode) ? 'd' : 'f');
+    return __real_fsync(fd);
 }
 
 int __real_fstat(int fd, struct stat *out);
@@ -96,7 +116,10 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
 {
-    return prevent(RENAME, 0) ? -1 : __real_rename(from, to);
+    if (prevent(RENAME, 0))
+        return -1;
+    note_order('r');
+    return __real_rename(from, to);
 }
 
 int __real_mkdir(const char *path, mode_t mode);
@@ -255,6 +278,26 @@ static void a_file_that_failed_stays_so(void **state)
     assert_false(xr_path_exists(path));
 }
 
+/* After a loss of power a name stands for complete bytes: they are on the disk
+ * before it does, and the folder is before the call returns. */
+static void files_are_synced_before_they_are_renamed(void **state)
+{
+    (void)state;
+    char to[XR_PATH_CAP];
+    (void)snprintf(to, sizeof to, "%s", scratch_path("synced"));
+    assert_int_equal(xr_file_write(to, "x", 1, NULL), XRAY_OK);
+    assert_string_equal(faults.order, "frd");
+    memset(faults.order, 0, sizeof faults.order);
+    assert_int_equal(xr_file_copy(to, scratch_path("copied"), NULL), XRAY_OK);
+    assert_string_equal(faults.order, "frd");
+    assert_int_equal(xr_dir_make(scratch_path("begun"), NULL), XRAY_OK);
+    memset(faults.order, 0, sizeof faults.order);
+    assert_int_equal(
+        xr_dir_commit(scratch_path("begun"), scratch_path("made"), NULL),
+        XRAY_OK);
+    assert_string_equal(faults.order, "drd");
+}
+
 /* A file system without fsync keeps files as well as it can. */
 static void file_systems_need_no_sync(void **state)
 {
@@ -338,6 +381,8 @@ int main(void)
         cmocka_unit_test_teardown(interrupted_calls_are_repeated, end_faults),
         cmocka_unit_test_teardown(failing_calls_leave_the_old_file, end_faults),
         cmocka_unit_test_teardown(a_file_that_failed_stays_so, end_faults),
+        cmocka_unit_test_teardown(files_are_synced_before_they_are_renamed,
+                                  end_faults),
         cmocka_unit_test_teardown(file_systems_need_no_sync, end_faults),
         cmocka_unit_test_teardown(maps_that_fail_say_why, end_faults),
         cmocka_unit_test_teardown(folders_that_are_not_made_say_why,

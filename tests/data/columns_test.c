@@ -256,6 +256,54 @@ static void rows_are_converted_once(void **state)
     assert_int_equal(count_calls(), 4);
 }
 
+/* XDG_CACHE_HOME and HOME name a place if they are absolute, the former first;
+ * without one nothing is kept, and nothing is written where the run began. */
+static void lines_are_kept_in_the_users_cache(void **state)
+{
+    (void)state;
+    static const char *const rows[] = { "{\"a\":null}" };
+    static const struct {
+        const char *cache; /* a name in the scratch folder; NULL: not set */
+        const char *home;
+        const char *kept; /* NULL: nowhere */
+    } cases[] = {
+        { "/c", "/h", "c/xray/rows" },
+        { NULL, "/h", "h/.cache/xray/rows" },
+        { "", "/h", "h/.cache/xray/rows" },
+        { "c", "/h", "h/.cache/xray/rows" },
+        { NULL, "h", NULL },
+        { "c", "h", NULL },
+        { NULL, NULL, NULL },
+    };
+    char before[4096];
+    const char *home = getenv("HOME");
+    (void)snprintf(before, sizeof before, "%s", home ? home : "");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const values[] = { cases[i].cache, cases[i].home };
+        static const char *const names[] = { "XDG_CACHE_HOME", "HOME" };
+        (void)begin_case(NULL);
+        make_counting_reader();
+        assert_int_equal(xr_dir_remove(scratch_path("c"), NULL), XRAY_OK);
+        assert_int_equal(xr_dir_remove(scratch_path("h"), NULL), XRAY_OK);
+        for (size_t k = 0; k < 2; k++) {
+            const char *value = values[k];
+            assert_int_equal(!value ? unsetenv(names[k])
+                             : *value == '/'
+                                 ? setenv(names[k], scratch_path(value + 1), 1)
+                                 : setenv(names[k], value, 1),
+                             0);
+        }
+        const char *path = scratch_write("kept.parquet", "PAR1 kept");
+        expect_rows(path, rows, 1);
+        expect_rows(path, rows, 1);
+        assert_int_equal(count_calls(), cases[i].kept ? 1 : 2);
+        if (cases[i].kept)
+            assert_true(xr_path_is_dir(scratch_path(cases[i].kept)));
+        assert_false(xr_path_exists("c/xray") || xr_path_exists("h/.cache"));
+    }
+    assert_int_equal(home ? setenv("HOME", before, 1) : unsetenv("HOME"), 0);
+}
+
 /* Writes a file in the format that its name ends with. */
 static const char *pack_file(const char *name, const char *text, size_t size)
 {
@@ -418,6 +466,7 @@ int main(void)
                                begin_case),
         cmocka_unit_test_setup(arrow_gives_its_rows, begin_case),
         cmocka_unit_test_setup(rows_are_converted_once, begin_case),
+        cmocka_unit_test_setup(lines_are_kept_in_the_users_cache, begin_case),
         cmocka_unit_test_setup(compressed_files_are_unpacked_for_their_reader,
                                begin_case),
         cmocka_unit_test_setup(numbers_beyond_json_are_no_values, begin_case),

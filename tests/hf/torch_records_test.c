@@ -186,11 +186,44 @@ static void an_archive_may_have_a_comment(void **state)
     }
 }
 
+/* The bytes that tell an older format are enough, and fewer tell none. */
+static void older_formats_are_told_by_their_first_bytes(void **state)
+{
+    (void)state;
+    static const char stream[] =
+        "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+    char tar[262] = "storages";
+    memcpy(tar + 257, "ustar", 5);
+    const struct {
+        const char *data;
+        size_t size;
+        const char *says;
+    } files[] = {
+        { stream, sizeof stream - 1, "PyTorch before 1.6" },
+        { stream, sizeof stream - 2, "is not a file that torch.save wrote" },
+        { tar, sizeof tar, "PyTorch before 0.1.10" },
+        { tar, sizeof tar - 1, "is not a file that torch.save wrote" },
+        { "PK\x03\x04", 3, "is not a file that torch.save wrote" },
+        { "PK\x03\x04", 4, NO_END },
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        xr_err err = { "" };
+        xm_torch *torch = NULL;
+        const char *path = scratch_path("older.bin");
+        assert_int_equal(
+            xr_file_write(path, files[i].data, files[i].size, NULL), XRAY_OK);
+        assert_int_equal(xm_torch_open(path, &err, &torch), XRAY_E_CONFIG);
+        if (!strstr(err.text, files[i].says))
+            fail_msg("file %zu: %s", i, err.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_that_do_not_agree_are_refused),
         cmocka_unit_test(an_archive_may_have_a_comment),
+        cmocka_unit_test(older_formats_are_told_by_their_first_bytes),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

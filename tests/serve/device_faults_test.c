@@ -4,17 +4,22 @@
  * makes to create itself, to compute steps, and to take new weights fails once,
  * and the engine says so and gives back what it had.
  */
+#include <pthread.h>
+
 #include "tests/serve/engine.h"
+#include "tests/train/thread_comm.h"
 
 /* ---- a device of which one call fails ------------------------------------ */
 
-static const xray_device_ops *inner;
-static struct {
+/* Each rank of an engine has a thread and a device of its own. */
+static _Thread_local const xray_device_ops *inner;
+static _Thread_local struct {
     uint32_t at; /* the call that fails, from 1; 0: none */
     uint32_t count;
     xray_status status;
     int events;       /* that are not destroyed */
     int host_blocks;  /* that are not freed */
+    int graphs;       /* that are not destroyed */
     const char *last; /* the call that failed */
 } faults;
 
@@ -125,6 +130,60 @@ static xray_status try_weight_changed(void *self, xray_weight *weight)
     return TRY(weight_changed, self, weight);
 }
 
+/* ---- graphs -------------------------------------------------------------- */
+
+/* What is recorded here is done at once, for the first launch. Later ones are
+ * refused, as after a move of scratch memory. */
+struct xray_graph {
+    int launches;
+};
+
+static uint32_t launches;
+
+static xray_status begin_graph(void *self, xray_stream *on)
+{
+    (void)self;
+    (void)on;
+    return is_next("graph_begin") ? faults.status : XRAY_OK;
+}
+
+static xray_status end_graph(void *self, xray_stream *on, xray_graph **out)
+{
+    (void)self;
+    (void)on;
+    if (is_next("graph_end"))
+        return faults.status;
+    *out = calloc(1, sizeof(**out));
+    assert_non_null(*out);
+    faults.graphs++;
+    return XRAY_OK;
+}
+
+static xray_status launch_graph(void *self, xray_stream *on, xray_graph *graph)
+{
+    (void)self;
+    (void)on;
+    if (is_next("graph_launch"))
+        return faults.status;
+    launches++;
+    return graph->launches++ ? XRAY_E_STATE : XRAY_OK;
+}
+
+static void destroy_graph(void *self, xray_graph *graph)
+{
+    (void)self;
+    faults.graphs--;
+    free(graph);
+}
+
+static void offer_graphs(xray_device_ops *ops)
+{
+    ops->graph_begin = begin_graph;
+    ops->graph_end = end_graph;
+    ops->graph_launch = launch_graph;
+    ops->graph_destroy = destroy_graph;
+}
+
 static void make_fragile(rig *r, xray_device_ops *ops)
 {
     inner = r->device;
@@ -181,7 +240,7 @@ static const char json[] =
     "{\"model_type\":\"llama\",\"hidden_act\":\"silu\",\"hidden_size\":16,"
     "\"num_hidden_layers\":2,\"num_attention_heads\":2,"
     "\"num_key_value_heads\":1,\"head_dim\":8,\"intermediate_size\":24,"
-    "\"vocab_size\":60,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+    "\"vocab_size\":120,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
     "\"max_position_embeddings\":64,\"tie_word_embeddings\":true,"
     "\"initializer_range\":0.3}";
 
@@ -189,16 +248,24 @@ static const engine_size size = { .rows = 3,
                                   .row_tokens = 40,
                                   .config = { .max_num_batched_tokens = 32 } };
 
-static void open_stage(stage *s, int paged, int late)
+typedef struct kind {
+    int paged;
+    int late;
+    int graphs;
+} kind;
+
+static void open_stage(stage *s, kind of)
 {
     xr_err err = { "" };
     s->r = rig_open(1);
-    if (paged)
+    if (of.paged)
         rig_use_paged(s->r, &(paged_config){ .block_size = 16,
                                              .enable_prefix_caching = 1 });
-    if (late)
+    if (of.late)
         rig_make_late(s->r);
     make_fragile(s->r, &s->ops);
+    if (of.graphs)
+        offer_graphs(&s->ops);
     s->m = calloc(1, sizeof(*s->m));
     assert_non_null(s->m);
     s->m->json = json;
@@ -228,12 +295,12 @@ static void expect_nothing_left(stage *s)
     assert_int_equal(live, s->live);
     assert_int_equal(faults.events, 0);
     assert_int_equal(faults.host_blocks, 0);
+    assert_int_equal(faults.graphs, 0);
 }
 
-static const struct {
-    int paged;
-    int late;
-} kinds[] = { { 0, 0 }, { 0, 1 }, { 1, 1 } };
+static const kind kinds[] = {
+    { 0, 0, 0 }, { 0, 1, 0 }, { 1, 1, 0 }, { 0, 1, 1 }
+};
 
 enum { KINDS = sizeof(kinds) / sizeof(kinds[0]), MOST_CALLS = 5000 };
 
@@ -249,7 +316,7 @@ static void creations_fail_with_any_call(void **state)
             xray_status status = own ? XRAY_E_DEVICE : XRAY_E_NOMEM;
             stage s = { 0 };
             uint32_t at = 0;
-            open_stage(&s, kinds[i].paged, kinds[i].late);
+            open_stage(&s, kinds[i]);
             expect_nothing_left(&s);
             for (;;) {
                 void *engine = NULL;
@@ -280,7 +347,7 @@ static void creations_fail_with_any_call(void **state)
 
 /* A prompt that is scored, draws that are changed, further log-probs, a prompt
  * that is copied or shared, and steps that can be made ahead. */
-static void submit_all(stage *s, void *engine)
+static void submit_all(rig *r, void *engine, uint32_t tokens)
 {
     static const int32_t ids[20] = { 1, 2, 3, 4, 5 };
     static const xray_bias bias = { 7, 1 };
@@ -294,19 +361,19 @@ static void submit_all(stage *s, void *engine)
     q.bias_stride = sizeof(bias);
     q.allowed_ids = ids;
     q.allowed_count = 5;
-    engine_submit(s->r, engine, &q);
+    engine_submit(r, engine, &q);
     /* Its scored tokens do not follow those of the first one at once. */
-    q = request_make(2, ids + 1, 7, 6);
+    q = request_make(2, ids + 1, 7, tokens);
     q.count = 2;
     q.prompt_logp = 1;
-    engine_submit(s->r, engine, &q);
+    engine_submit(r, engine, &q);
 }
 
-static xray_status run_steps(stage *s, void *engine)
+static xray_status run_steps(const rig *r, void *engine)
 {
     xray_status status = XRAY_OK;
     while (status == XRAY_OK)
-        status = s->r->ops->step(engine);
+        status = r->ops->step(engine);
     return status;
 }
 
@@ -317,15 +384,15 @@ static void steps_fail_with_any_call(void **state)
         stage s = { 0 };
         uint32_t at = 0;
         uint32_t ahead = rig_advances();
-        open_stage(&s, kinds[i].paged, kinds[i].late);
+        open_stage(&s, kinds[i]);
         expect_nothing_left(&s);
         for (;;) {
             set_fault(0, XRAY_OK);
             void *engine = engine_open(s.r, s.m, &size);
-            submit_all(&s, engine);
+            submit_all(s.r, engine, 16);
             s.r->said[0] = '\0';
             set_fault(++at, XRAY_E_DEVICE);
-            xray_status got = run_steps(&s, engine);
+            xray_status got = run_steps(s.r, engine);
             if (faults.count < at) {
                 assert_int_equal(got, XRAY_END);
                 s.r->ops->destroy(engine);
@@ -341,9 +408,32 @@ static void steps_fail_with_any_call(void **state)
         }
         assert_true(at > 50);
         assert_int_equal(rig_advances() > ahead, kinds[i].late);
+        assert_int_equal(launches > 2, kinds[i].graphs);
         expect_nothing_left(&s);
         close_stage(&s);
     }
+}
+
+/* Graphs change no bit. */
+static void graphs_have_the_same_results(void **state)
+{
+    (void)state;
+    results *out = calloc(2, sizeof(*out));
+    assert_non_null(out);
+    for (int graphs = 0; graphs < 2; graphs++) {
+        stage s = { 0 };
+        open_stage(&s, (kind){ .late = 1, .graphs = graphs });
+        void *engine = engine_open(s.r, s.m, &size);
+        launches = 0;
+        submit_all(s.r, engine, 16);
+        engine_run(s.r, engine, &out[graphs]);
+        assert_int_equal(launches > 2, graphs);
+        s.r->ops->destroy(engine);
+        assert_int_equal(faults.graphs, 0);
+        close_stage(&s);
+    }
+    results_equal(&out[0], &out[1]);
+    free(out);
 }
 
 /* ---- new weights --------------------------------------------------------- */
@@ -357,7 +447,7 @@ static void updates_fail_with_any_call(void **state)
     engine_size own = size;
     void *engine = NULL;
     own.config.weights = XM_ENGINE_WEIGHTS_BFLOAT16;
-    open_stage(&s, 0, 1);
+    open_stage(&s, (kind){ .late = 1 });
     engine = engine_open(s.r, s.m, &own);
     do {
         s.r->said[0] = '\0';
@@ -372,11 +462,124 @@ static void updates_fail_with_any_call(void **state)
     assert_true(at > 1);
     results out = { 0 };
     set_fault(0, XRAY_OK);
-    submit_all(&s, engine);
+    submit_all(s.r, engine, 16);
     engine_run(s.r, engine, &out);
     assert_int_equal(out.count, 3);
     s.r->ops->destroy(engine);
     close_stage(&s);
+}
+
+/* ---- several ranks ------------------------------------------------------- */
+
+enum { RANKS = 2 };
+
+static xray_status try_all_gather(xray_comm_group *group, xray_stream *on,
+                                  const void *in, void *out, uint64_t count,
+                                  uint32_t dtype)
+{
+    return is_next("all_gather") ? faults.status
+                                 : thread_comm_ops()->all_gather(
+                                       group, on, in, out, count, dtype);
+}
+
+static xray_status try_all_reduce(xray_comm_group *group, xray_stream *on,
+                                  void *buf, uint64_t count, uint32_t dtype)
+{
+    return is_next("all_reduce")
+               ? faults.status
+               : thread_comm_ops()->all_reduce(group, on, buf, count, dtype);
+}
+
+typedef struct rank {
+    xray_world world;
+    uint32_t at;    /* the call that fails in each rank */
+    uint32_t count; /* of calls */
+    const char *failed;
+    xray_status created;
+    xray_status ended;
+    xray_status after; /* a step after that */
+    char said[256];
+} rank;
+
+static void *run_rank(void *data)
+{
+    rank *k = data;
+    const model m = { .json = json,
+                      .seed = 5,
+                      .config = { .vocab = 120, .max_positions = 64 } };
+    engine_size shared = size;
+    xray_device_ops ops;
+    void *engine = NULL;
+    rig *r = rig_open(1);
+    shared.config.tensor_model_parallel_size = RANKS;
+    rig_make_late(r);
+    make_fragile(r, &ops);
+    r->world = &k->world;
+    k->created = engine_try(r, &m, NULL, &shared, &engine);
+    if (k->created == XRAY_OK) {
+        submit_all(r, engine, 3);
+        set_fault(k->at, XRAY_E_DEVICE);
+        r->said[0] = '\0';
+        k->ended = run_steps(r, engine);
+        k->count = faults.count;
+        k->failed = faults.last;
+        (void)snprintf(k->said, sizeof(k->said), "%.200s", r->said);
+        if (k->ended < 0)
+            thread_comm_leave(k->world.comm_self);
+        k->after = r->ops->step(engine);
+        r->ops->destroy(engine);
+    }
+    rig_close(r);
+    return NULL;
+}
+
+/* The same call fails in both ranks, the first of which leaves. */
+static void steps_of_ranks_fail_with_any_call(void **state)
+{
+    (void)state;
+    xray_comm_ops wires = *thread_comm_ops();
+    wires.all_gather = try_all_gather;
+    wires.all_reduce = try_all_reduce;
+    /* The later calls are those of further steps, of which some will do. */
+    for (uint32_t at = 1;; at += 1 + at / 15) {
+        rank ranks[RANKS];
+        pthread_t threads[RANKS];
+        thread_comm *comm = thread_comm_open(RANKS);
+        for (uint32_t i = 0; i < RANKS; i++) {
+            ranks[i] =
+                (rank){ .at = at,
+                        .world = { .header = XRAY_HEADER(xray_world),
+                                   .rank = i,
+                                   .size = RANKS,
+                                   .comm = &wires,
+                                   .comm_self = thread_comm_self(comm, i),
+                                   .group = thread_comm_group(comm, i) } };
+            assert_int_equal(
+                pthread_create(&threads[i], NULL, run_rank, &ranks[i]), 0);
+        }
+        for (uint32_t i = 0; i < RANKS; i++)
+            (void)pthread_join(threads[i], NULL);
+        thread_comm_close(comm);
+        int all = ranks[0].ended == XRAY_END && ranks[1].ended == XRAY_END;
+        int failed = 0;
+        for (uint32_t i = 0; i < RANKS; i++) {
+            const rank *k = &ranks[i];
+            assert_int_equal(k->created, XRAY_OK);
+            failed += k->ended == XRAY_E_DEVICE;
+            /* One that still waits for the other has lost it. */
+            if ((all ? k->ended != XRAY_END
+                     : k->ended != XRAY_E_DEVICE && k->ended != XRAY_E_PEER) ||
+                (k->said[0] != 0) == all)
+                fail_msg("call %u, %s, rank %u: %d, '%s'", at, k->failed, i,
+                         k->ended, k->said);
+            assert_int_equal(k->after, all ? XRAY_END : XRAY_E_STATE);
+        }
+        assert_int_equal(failed > 0, !all);
+        assert_int_equal(ranks[0].count < at && ranks[1].count < at, all);
+        if (all)
+            break;
+        assert_true(at < MOST_CALLS);
+    }
 }
 
 int main(void)
@@ -384,7 +587,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(creations_fail_with_any_call),
         cmocka_unit_test(steps_fail_with_any_call),
+        cmocka_unit_test(graphs_have_the_same_results),
         cmocka_unit_test(updates_fail_with_any_call),
+        cmocka_unit_test(steps_of_ranks_fail_with_any_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

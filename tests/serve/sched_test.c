@@ -104,6 +104,30 @@ static void prompt_is_computed_once(void **state)
     rig_free(r);
 }
 
+/* A prompt that new weights compute again is not copied to those that start
+ * meanwhile. */
+static void prompts_of_old_weights_are_not_copied(void **state)
+{
+    (void)state;
+    for (uint64_t version = 0; version < 2; version++) {
+        xray_sample_out out = { .header = XRAY_HEADER(xray_sample_out) };
+        rig *r = make_rig(2, 64, 64);
+        xray_request q = make_test_request(1, 20, 2, 4);
+        q.stop_count = 0;
+        rig_submit(r, &q);
+        rig_step(r);
+        r->version += version;
+        rig_run(r);
+        assert_int_equal(r->copies, version ? 0 : 1);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(xm_sched_poll(r->sched, &out), XRAY_OK);
+            assert_int_equal(out.token_count, 4);
+            assert_int_equal(out.span_count, 1 + version);
+        }
+        rig_free(r);
+    }
+}
+
 static void running_samples_go_before_prompts(void **state)
 {
     (void)state;
@@ -453,6 +477,7 @@ int main(void)
         cmocka_unit_test(any_slots_budget_and_portion),
         cmocka_unit_test(a_stop_id_may_come_last),
         cmocka_unit_test(prompt_is_computed_once),
+        cmocka_unit_test(prompts_of_old_weights_are_not_copied),
         cmocka_unit_test(running_samples_go_before_prompts),
         cmocka_unit_test(abort_gives_what_was_made),
         cmocka_unit_test(hold_and_extend),
