@@ -203,7 +203,7 @@ static void memory_of_0_is_no_limit(void **state)
     assert_true(score_text(&r, "leak") == 2);
     r.ops->destroy(r.self);
     rig_open(&r, C_KEYS("symbol", "obey", "memory", "32M", "workers", "1"));
-    expect_failure(&r, &sample, "crashed (Aborted)");
+    expect_failure(&r, &sample, "sample 3: the function "); /* it ends */
     assert_true(score_text(&r, "well") == 2);
     r.ops->destroy(r.self);
 }
