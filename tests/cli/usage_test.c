@@ -88,6 +88,7 @@ static void bad_usage_is_explained(void **state)
     } cases[] = {
         { { NULL }, "Usage: xray" },
         { { "trian" }, "did you mean 'train'" },
+        { { "trainabc" }, "there is no command 'trainabc'; see" },
         { { "plugin" }, "xray plugin inspect" },
         { { "plugin", "remove" }, "no command 'plugin remove'" },
         { { "tokenize" }, "--model DIR is required" },
