@@ -78,6 +78,8 @@ static void c_settings_that_cannot_work_are_refused(void **state)
             rows[i].words);
     expect_refusal(RIG_KEYS("library", scratch_path("none.so"), "symbol", "x"),
                    "library cannot be loaded: ");
+    expect_refusal(RIG_KEYS("language", "python"),
+                   "path: expected a value, because language = python");
     expect_refusal(C_KEYS("symbol", "obey", "path", "x.py"),
                    "path is used with language = python only");
     static const char *const of_c[] = { "library", "symbol", "signature" };

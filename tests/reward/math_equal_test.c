@@ -15,6 +15,8 @@ static const pair equal[] = {
     { "\\{x \\in \\mathbb{Z} \\mid 1 < x < 4\\}",
       "\\{x \\in \\mathbb{Z} \\mid 1<x<4\\}" },
     { "2|x|", "|2x|" },
+    { "5\\text{m}", "5" },
+    { "5\\mathrm{cm}", "5" },
     { "\\text{(A)}", "A" },
     { "\\sin^{-1}(1)", "\\pi/2" },
     { "\\cos^{-1}(0)", "\\pi/2" },
@@ -215,6 +217,8 @@ static const pair equal[] = {
 };
 
 static const pair unequal[] = {
+    { "5\\mathrm{x}", "5" },
+    { "5\\mathit{m}", "5" },
     { "333333/1000000", "1/3" },
     { "2^{i}", "1" },
     { "2^{2+i}", "4" },
