@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "core/base/child.h"
@@ -286,6 +287,38 @@ static void only_the_given_descriptors_are_open(void **state)
 }
 
 /* It leads a group of its own, and no signal is blocked or ignored there. */
+/* A process that may open few files starts no program without its pipes, and
+ * says why; what it has opened is closed again. */
+static void a_limit_of_files_is_a_reason(void **state)
+{
+    struct rlimit limit;
+    int full = 0;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit usual = limit;
+    const int first = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(first >= 0);
+    (void)close(first);
+    for (int more = 0; more <= 8; more++) {
+        limit.rlim_cur = (rlim_t)(first + more);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        ended e = run_script("echo a", XR_CHILD_NOTHING, LONG, NULL);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        assert_int_equal(next, first);
+        (void)close(next);
+        full += e.status != XRAY_OK;
+        if (more < 4 || e.status != XRAY_OK) {
+            assert_int_equal(e.status, XRAY_E_IO);
+            assert_non_null(strstr(e.err.text, "Too many open files"));
+        } else {
+            assert_string_equal(xr_str_text(&e.out), "a\n");
+        }
+        xr_str_free(&e.out);
+    }
+    assert_in_range(full, 4, 8);
+}
+
 static void signals_are_those_of_a_new_program(void **state)
 {
     (void)state;
@@ -376,6 +409,7 @@ int main(void)
         cmocka_unit_test(descriptors_are_those_given),
         cmocka_unit_test(descriptors_may_change_places),
         cmocka_unit_test(only_the_given_descriptors_are_open),
+        cmocka_unit_test(a_limit_of_files_is_a_reason),
         cmocka_unit_test(signals_are_those_of_a_new_program),
         cmocka_unit_test(children_are_reaped_once),
         cmocka_unit_test(ends_are_described),

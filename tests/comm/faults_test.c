@@ -315,20 +315,22 @@ static void wait_for_rank_that_left(ranks_env *e)
 
 /* Memory from malloc is not the device's, which matters where other ranks read
  * it. */
-static void not_shareable(ranks_env *e)
+static void refuse_memory(ranks_env *e, int is_input, const char *words)
 {
     float *good = alloc_floats(e, 64);
     float *bad = calloc(256, sizeof(float));
     CHECK(e, bad);
+    float *mine = e->rank ? good : bad;
     uint64_t start = ranks_ms();
-    xray_status status = e->comm->reduce_scatter(
-        e->world, NULL, e->rank ? good : bad, good, 8, XRAY_F32);
+    xray_status status =
+        e->comm->reduce_scatter(e->world, NULL, is_input ? mine : good,
+                                is_input ? good : mine, 8, XRAY_F32);
     CHECK(e, ranks_ms() - start < AT_ONCE);
     if (e->sends_copies) {
         CHECK_OK(e, status);
     } else if (e->rank == 0) {
         CHECK(e, status == XRAY_E_ARG);
-        CHECK(e, ranks_said(e, "in ("));
+        CHECK(e, ranks_said(e, words));
         CHECK(e, ranks_said(e, "is not in memory that this device can share"));
     } else {
         CHECK(e, status == XRAY_E_PEER);
@@ -336,6 +338,16 @@ static void not_shareable(ranks_env *e)
     }
     free(bad);
     ranks_meet(e);
+}
+
+static void not_shareable(ranks_env *e)
+{
+    refuse_memory(e, 1, "in (");
+}
+
+static void not_shareable_result(ranks_env *e)
+{
+    refuse_memory(e, 0, "out (");
 }
 
 /* ---- timing -------------------------------------------------------------- */
@@ -479,6 +491,7 @@ const scenario ranks_scenarios[] = {
     { "aborted_in_ring", aborted_in_ring, 60000 },
     { "canceled", faults_canceled, 60000 },
     { "not_shareable", not_shareable, 60000 },
+    { "not_shareable_result", not_shareable_result, 60000 },
     { "arguments", faults_arguments, 60000 },
     { "leaks", count_leaks, 60000 },
     { NULL, NULL, 0 },
@@ -500,6 +513,7 @@ static void ranks_in_different_calls_are_told(void **state)
     ranks_run("exchange_other_size", 2, NULL);
     ranks_run("all_to_all_other_size", 3, NULL);
     ranks_run("not_shareable", 3, NULL);
+    ranks_run("not_shareable_result", 3, NULL);
     ranks_run("arguments", 2, NULL);
 }
 

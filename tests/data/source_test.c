@@ -135,6 +135,11 @@ static void array_entries_are_rows(void **state)
            "{\"n\":{\"data\":[{}]},\"m\":\"data\",\"data\":[{\"a\":1}"
            ",{\"a\":2}],\"z\":[3]}",
            "{\"a\":1}|{\"a\":2}|");
+    /* As most programs write it, with blanks. */
+    EXPECT("a.json",
+           "{ \"v\" : 1.0 , \"m\" :  \"data\", \"data\" :  [ {\"a\": 1} , "
+           "{\"a\": 2} ] }",
+           "{\"a\": 1}|{\"a\": 2}|");
     /* Objects in lines, whatever the name; an object of no list is a row. */
     EXPECT("a.json", "{\"a\":1}\n{\"a\":2}\n", "{\"a\":1}|{\"a\":2}|");
     EXPECT("a.json", "{\"data\":1}", "{\"data\":1}|");
