@@ -122,10 +122,10 @@ submit() { "$XRAY_BIN" submit job.ini --plugin-path "$fakes" "$@"; }
 shows 7 "job: train job.ini --set run.seed=3 --set rollout.n=2 --plugin-path $fakes" submit --set run.seed=3 --set rollout.n=2
 shows 7 "job: train job.ini --plugin-path $fakes --log warn --accept-changes" submit --accept-changes --log warn
 shows 7 "job: sft job.ini --set sft.max_token_len=2048 --plugin-path $fakes" submit --job sft --set sft.max_token_len=2048
-rm got # the lines of an earlier job
+rm -f got # the lines of an earlier job
 env --default-signal=INT "$XRAY_BIN" submit job.ini --plugin-path "$fakes" --set runtime.fake.fault=long >got 2>&1 &
 pid=$!
-until grep -q '^job: ' got; do
+until grep -qs '^job: ' got; do
     kill -0 $pid 2>/dev/null || fail "the job ended early: $(cat got)"
     sleep 0.01
 done
