@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What messages call collective calls and what a request needs, and which
+ * Proves how messages name collective calls, what a request needs, and which
  * arguments a collective may have.
  */
 #include "core/base/collective.h"

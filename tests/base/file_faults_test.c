@@ -68,7 +68,7 @@ ssize_t __wrap_read(int fd, void *to, size_t size)
     return prevent(READ, 1) ? -1 : __real_read(fd, to, bound_size(size));
 }
 
-/* What read() is to a compiler that checks the sizes of buffers. */
+/* A compiler that checks the sizes of buffers calls this for read(). */
 ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t space);
 ssize_t __wrap___read_chk(int fd, void *to, size_t size, size_t space)
 {
@@ -206,7 +206,7 @@ static void interrupted_calls_are_repeated(void **state)
     }
 }
 
-/* What a call that fails leaves, and what is said of it. */
+/* A call that fails leaves the old file and says why. */
 static void failing_calls_leave_the_old_file(void **state)
 {
     (void)state;

@@ -20,7 +20,7 @@ static size_t count_descriptors(void)
     return count;
 }
 
-/* What the library made for its caller and was not given back. */
+/* Counts what the library made for its caller and did not get back. */
 static int count_held(void)
 {
     static const char *const names[] = { "duckdb_count_held" };

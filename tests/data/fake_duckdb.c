@@ -46,7 +46,7 @@ void duckdb_destroy_prepare(void **handle);
 void duckdb_disconnect(void **connection);
 void duckdb_close(void **database);
 
-/* What was made and not destroyed. */
+/* These were made and not destroyed. */
 static int held;
 
 int duckdb_count_held(void);

@@ -94,7 +94,7 @@ static void csv_faults_name_row_and_line(void **state)
            "-t UTF-8 makes UTF-8 of it");
 }
 
-/* What lies behind the text in memory is not looked at. */
+/* Memory behind the text is not looked at. */
 static void csv_ends_with_its_text(void **state)
 {
     (void)state;

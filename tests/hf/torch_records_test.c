@@ -163,7 +163,7 @@ static void records_that_do_not_agree_are_refused(void **state)
     }
 }
 
-/* What follows the record of the end is its comment, however long it is. */
+/* The comment follows the record of the end, however long it is. */
 static void an_archive_may_have_a_comment(void **state)
 {
     (void)state;

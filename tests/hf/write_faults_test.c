@@ -70,7 +70,7 @@ ssize_t __wrap_pwrite(int fd, const void *from, size_t size, off_t at)
                : __real_pwrite(fd, from, bound_size(size), at);
 }
 
-/* What is not on the disk yet is in the system's memory, and read from there.
+/* Bytes that are not on the disk yet are read from the system's memory.
  */
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)

@@ -112,7 +112,7 @@ int MPI_Comm_set_errhandler(handle comm, handle handler)
     return result_of("errors");
 }
 
-/* What goes to a rank is in the file FALSE_MPI_LOG.RANK. */
+/* A message to a rank is kept in the file FALSE_MPI_LOG.RANK. */
 int MPI_Isend(const void *data, int count, handle type, int to, int tag,
               handle comm, handle *out_request)
 {

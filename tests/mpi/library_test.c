@@ -217,7 +217,7 @@ static void *read_file(const char *path, void *out, size_t size)
     return out;
 }
 
-/* What the library gives the process as messages. */
+/* The library gives the process these messages. */
 static void give_messages(const void *data, size_t size)
 {
     char path[96];

@@ -111,7 +111,7 @@ static void test_pieces(void **state)
     in_pieces = 0;
 }
 
-/* What the bridge is told of a run. */
+/* The bridge is told all of a run that it needs. */
 static void test_request(void **state)
 {
     static const char *const resources[] = { "fast:1", "zone:0.5" };

@@ -4,7 +4,6 @@
  * the shell stand for an interpreter that answers wrongly, breaks off, or
  * crashes, and what a function prints is logged line by line.
  */
-#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "tests/reward/ffi_rig.h"
+#include "tests/reward/log_lines.h"
 
 /* An interpreter that runs these commands of the shell with descriptor 3 as the
  * channel. */
@@ -118,28 +118,6 @@ static void right_answers_are_scores(void **state)
 }
 
 /* ---- what is printed ---------------------------------------------------- */
-
-#define LINES 16
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    char line[LINES][1100];
-    unsigned count;
-} logged = { .lock = PTHREAD_MUTEX_INITIALIZER,
-             .changed = PTHREAD_COND_INITIALIZER };
-
-static void keep_line(const xray_host *host, uint32_t level, const char *text)
-{
-    (void)host;
-    assert_int_equal(level, XRAY_LOG_INFO);
-    (void)pthread_mutex_lock(&logged.lock);
-    if (logged.count < LINES)
-        (void)snprintf(logged.line[logged.count++], sizeof(logged.line[0]),
-                       "%s", text);
-    (void)pthread_cond_broadcast(&logged.changed);
-    (void)pthread_mutex_unlock(&logged.lock);
-}
 
 /* Prints a text; what the worker has printed is logged when it ended, if not
  * before. */

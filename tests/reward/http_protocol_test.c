@@ -201,7 +201,7 @@ static void requests_have_lists_of_samples(void **state)
 #define NAME64 \
     "a234567890123456789012345678901234567890123456789012345678901234"
 
-/* What a template makes of a sample. */
+/* Checks the question that a template makes of a sample. */
 static void expect_question(const char *template, const char *expected)
 {
     desk d;

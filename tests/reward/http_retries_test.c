@@ -6,30 +6,8 @@
 #include <stdlib.h>
 
 #include "tests/reward/http_rig.h"
+#include "tests/reward/log_lines.h"
 #include "tests/stopper.h"
-
-#define LINES 8
-
-/* What the thread of the client logs. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    char line[LINES][512];
-    unsigned count;
-} logged = { .lock = PTHREAD_MUTEX_INITIALIZER,
-             .changed = PTHREAD_COND_INITIALIZER };
-
-static void keep_line(const xray_host *host, uint32_t level, const char *text)
-{
-    (void)host;
-    assert_int_equal(level, XRAY_LOG_INFO);
-    (void)pthread_mutex_lock(&logged.lock);
-    if (logged.count < LINES)
-        (void)snprintf(logged.line[logged.count++], sizeof(logged.line[0]),
-                       "%s", text);
-    (void)pthread_cond_broadcast(&logged.changed);
-    (void)pthread_mutex_unlock(&logged.lock);
-}
 
 static void await_lines(unsigned count)
 {

@@ -295,3 +295,34 @@ int tear_down(void **state)
     free(f);
     return 0;
 }
+
+xr_dataset *rig_open_rows(const fixture *f, const char *text)
+{
+    static const char *file;
+    xr_dataset *set = NULL;
+    xr_err err = { "" };
+    file = scratch_write("val.jsonl", text);
+    const xr_data_section section = {
+        .val_files = { &file, 1 },
+        .prompt_key = "prompt",
+        .answer_key = "answer",
+        .response_key = "",
+        .reward_fn_key = "data_source",
+        .template = "{prompt}",
+        .response_template = "{answer}",
+        .max_prompt_length = 8,
+        .max_response_length = MOST,
+        .val_max_samples = -1,
+        .chat_template = "",
+        .chat_template_kwargs = "",
+        .chat_date = "2024-07-26",
+        .system_prompt = "",
+        .messages_key = "messages",
+        .tools_key = "tools",
+    };
+    const xr_data_want want = { .part = XR_DATA_VAL,
+                                .tokenizer = f->run.tokenizer };
+    if (xr_dataset_open(&section, &want, &err, &set) != XRAY_OK)
+        fail_msg("%s", err.text);
+    return set;
+}

@@ -86,4 +86,7 @@ extern const xr_row *const rows[3];
 int set_up(void **state);
 int tear_down(void **state);
 
+/* Opens the validation set of these rows, JSON lines. */
+xr_dataset *rig_open_rows(const fixture *f, const char *text);
+
 #endif

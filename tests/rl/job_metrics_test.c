@@ -311,36 +311,9 @@ static void a_checkpoint_that_cannot_be_read_is_named(void **state)
 
 /* ---- validation ---------------------------------------------------------- */
 
-static xr_dataset *open_rows(const fixture *f)
-{
-    static const char *val;
-    xr_dataset *set = NULL;
-    val = scratch_write("val.jsonl", "{\"prompt\":\"d\",\"answer\":\"\"}\n"
-                                     "{\"prompt\":\"c\",\"answer\":\"\"}\n");
-    const xr_data_section section = {
-        .val_files = { &val, 1 },
-        .prompt_key = "prompt",
-        .answer_key = "answer",
-        .response_key = "",
-        .reward_fn_key = "data_source",
-        .template = "{prompt}",
-        .response_template = "{answer}",
-        .max_prompt_length = 8,
-        .max_response_length = MOST,
-        .val_max_samples = -1,
-        .chat_template = "",
-        .chat_template_kwargs = "",
-        .chat_date = "2024-07-26",
-        .system_prompt = "",
-        .messages_key = "messages",
-        .tools_key = "tools",
-    };
-    const xr_data_want want = { .part = XR_DATA_VAL,
-                                .tokenizer = f->run.tokenizer };
-    if (xr_dataset_open(&section, &want, &err, &set) != XRAY_OK)
-        fail_msg("%s", err.text);
-    return set;
-}
+#define ROWS                               \
+    "{\"prompt\":\"d\",\"answer\":\"\"}\n" \
+    "{\"prompt\":\"c\",\"answer\":\"\"}\n"
 
 /* The greedy samples of both rows have the scores 8 and 6. */
 static xr_job begin_validation(fixture *f)
@@ -356,7 +329,7 @@ static xr_job begin_validation(fixture *f)
     f->run.ini.rollout.val_n = 1;
     f->run.ini.rollout.val_temperature = 1;
     f->run.ini.rollout.val_top_p = 1;
-    job.val = open_rows(f);
+    job.val = rig_open_rows(f, ROWS);
     assert_int_equal(
         xr_validation_init(&job.validation, &f->roles, job.val, &err), XRAY_OK);
     job.progress = (xr_progress){

@@ -127,7 +127,7 @@ static void shared_prompts_need_undivided_rows(void **state)
     expect_errors(0, "");
 }
 
-/* What is padded must fit the bound of its role, and a reference has the
+/* Padded rows must fit the bound of its role, and a reference has the
  * policy's: what both lack is reported once. */
 static void padded_rows_must_fit_their_bound(void **state)
 {

@@ -294,7 +294,7 @@ static void engines_divide_rows_and_prompts(void **state)
     expect_times("rollout", &t, 1);
 }
 
-/* What a rank has of gradients and moments says what the replicas share. */
+/* The share of a rank in gradients and moments follows from its replicas. */
 static void the_stage_of_zero_follows_from_the_plan(void **state)
 {
     xr_time_layout layout = plain_layout();

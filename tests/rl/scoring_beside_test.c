@@ -305,7 +305,7 @@ static void a_batch_leaves_nothing_to_the_next(void **state)
         assert_int_equal(graders[r].polls, 0);
 }
 
-/* What is outstanding is waited for and dropped; an answer that is a failure
+/* Outstanding answers are waited for and dropped; an answer that is a failure
  * counts as one, and an instance that has no more owes none. */
 static void a_drain_waits_for_what_is_outstanding(void **state)
 {

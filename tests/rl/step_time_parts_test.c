@@ -102,7 +102,7 @@ static void a_pass_gathers_shared_weights(void **state)
         const xr_times t = xr_time_forward(&model, &work);
         assert_int_equal(t.of[XR_TIME_DATA] > 0, zero == 3);
     }
-    /* What the pass does not hide grows with the bytes and the latency. */
+    /* The time that the pass does not hide grows with bytes and latency. */
     const double slow = xr_time_forward(&model, &work).of[XR_TIME_DATA];
     layout.weight_bytes = 1;
     assert_true(xr_time_forward(&model, &work).of[XR_TIME_DATA] < slow);

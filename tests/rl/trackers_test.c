@@ -27,7 +27,7 @@ typedef struct tracker {
 
 static tracker all[TRACKERS];
 
-/* What the last call was given. */
+/* The last call was given these. */
 static char setup_text[1024];
 static char step_text[2048];
 

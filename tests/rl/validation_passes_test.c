@@ -9,37 +9,6 @@
 
 #include "tests/rl/engine_rig.h"
 
-static xr_dataset *open_rows(const fixture *f, const char *text)
-{
-    static const char *file;
-    xr_dataset *set = NULL;
-    xr_err err = { "" };
-    file = scratch_write("val.jsonl", text);
-    const xr_data_section section = {
-        .val_files = { &file, 1 },
-        .prompt_key = "prompt",
-        .answer_key = "answer",
-        .response_key = "",
-        .reward_fn_key = "data_source",
-        .template = "{prompt}",
-        .response_template = "{answer}",
-        .max_prompt_length = 8,
-        .max_response_length = MOST,
-        .val_max_samples = -1,
-        .chat_template = "",
-        .chat_template_kwargs = "",
-        .chat_date = "2024-07-26",
-        .system_prompt = "",
-        .messages_key = "messages",
-        .tools_key = "tools",
-    };
-    const xr_data_want want = { .part = XR_DATA_VAL,
-                                .tokenizer = f->run.tokenizer };
-    if (xr_dataset_open(&section, &want, &err, &set) != XRAY_OK)
-        fail_msg("%s", err.text);
-    return set;
-}
-
 #define FIVE                                                     \
     "{\"prompt\":\"a\",\"answer\":\"\",\"data_source\":\"x\"}\n" \
     "{\"prompt\":\"b\",\"answer\":\"\"}\n"                       \
@@ -73,7 +42,7 @@ static void validate(fixture *f, const char *text, const check *want,
     xr_str said = { 0 };
     xr_run_config *ini = &f->run.ini;
     xr_metrics *metrics = xr_metrics_new();
-    xr_dataset *set = open_rows(f, text);
+    xr_dataset *set = rig_open_rows(f, text);
     memset(&engine, 0, sizeof(engine));
     ops = engine_ops;
     ops.submit = restart_engine;
@@ -267,7 +236,7 @@ static void shown_samples_are_spread_over_the_set(void **state)
         { 3, "aca", 1 }, { 5, "abcda", 2 }, { 9, "abcda", 0 },
     };
     fixture *f = *state;
-    xr_dataset *set = open_rows(f, FIVE);
+    xr_dataset *set = rig_open_rows(f, FIVE);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         for (int prints = 0; prints < 2; prints++) {
             const char *want = cases[i].prompts;
@@ -298,7 +267,7 @@ static void trackers_get_a_hundred_samples_at_most(void **state)
     xr_sample_texts texts = { .count = 0 };
     for (int i = 0; i < 103; i++)
         xr_str_puts(&text, "{\"prompt\":\"a\",\"answer\":\"\"}\n");
-    xr_dataset *set = open_rows(f, xr_str_text(&text));
+    xr_dataset *set = rig_open_rows(f, xr_str_text(&text));
     assert_int_equal(show_samples(f, set, 103, 1, &texts), 104);
     assert_int_equal(texts.count, 100);
     assert_int_equal(show_samples(f, set, 103, 1, NULL), 104);

@@ -132,8 +132,8 @@ static xray_status try_weight_changed(void *self, xray_weight *weight)
 
 /* ---- graphs -------------------------------------------------------------- */
 
-/* What is recorded here is done at once, for the first launch. Later ones are
- * refused, as after a move of scratch memory. */
+/* Work that is recorded here is done at once, for the first launch. Later ones
+ * are refused, as after a move of scratch memory. */
 struct xray_graph {
     int launches;
 };
@@ -286,7 +286,8 @@ static void close_stage(stage *s)
     rig_close(s->r);
 }
 
-/* What no engine has is there again. The device itself keeps scratch memory. */
+/* All memory of engines is free again. The device itself keeps scratch memory.
+ */
 static void expect_nothing_left(stage *s)
 {
     uint64_t live = rig_live(s->r) - rig_scratch(s->r);

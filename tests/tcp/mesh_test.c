@@ -280,7 +280,7 @@ static void frames_of_another_call_break_their_channel(void **state)
     assert_int_equal(rig.sent[0].note.origin, 3);
 }
 
-/* What ends a line of notes says what became of its rank, once. */
+/* The end of a line of notes says what became of its rank, once. */
 static void ends_of_lines_are_told_apart(void **state)
 {
     static const struct {

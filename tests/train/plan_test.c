@@ -476,7 +476,7 @@ static void plan_of_a_device_apart(void **state)
                                               XRAY_TAG_GRADS));
 }
 
-/* What docs/megatron.md says is kept of a block: 24 hidden elements, an MLP of
+/* A block keeps what docs/megatron.md says: here 24 hidden elements, an MLP of
  * 32, two blocks. */
 static void recomputing_takes_less_memory(void **state)
 {
