@@ -15,22 +15,24 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "tests/fuzz/saw.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Stops the process and names the broken promise. */
-#define FUZZ_CHECK(promise)                                                  \
-    do {                                                                     \
-        if (!(promise)) {                                                    \
-            (void)fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, \
-                          #promise);                                         \
-            (void)raise(SIGABRT);                                            \
-        }                                                                    \
+#define FUZZ_CHECK(promise)                                              \
+    do {                                                                 \
+        if (!(promise)) {                                                \
+            (void)fprintf(stderr, "%s%s:%d: broken: %s\n", fuzz_input(), \
+                          __FILE__, __LINE__, #promise);                 \
+            (void)raise(SIGABRT);                                        \
+        }                                                                \
     } while (0)
 
-/* Checks that a refusal is one sentence on one line. */
+/* Checks that a refusal is one sentence on one line, and reports it. */
 static inline void fuzz_said(const xr_err *err)
 {
+    fuzz_saw_text("refused", err->text);
     if (!err->text[0] || strchr(err->text, '\n'))
         (void)fprintf(stderr, "said: \"%s\"\n", err->text);
     FUZZ_CHECK(err->text[0]);
@@ -48,9 +50,9 @@ static inline void fuzz_dir_drop(void)
     (void)xr_dir_remove(fuzz_dir_name(), NULL);
 }
 
-/* Returns a folder of this process, in memory where the system supports that;
- * it is removed when the process ends. */
-static inline const char *fuzz_dir(void)
+/* Returns the path of a folder of this process, in memory where the system
+ * supports that; it is removed when the process ends. */
+static inline const char *fuzz_dir_path(void)
 {
     char *dir = fuzz_dir_name();
     if (!dir[0]) {
@@ -60,6 +62,14 @@ static inline const char *fuzz_dir(void)
         FUZZ_CHECK(atexit(fuzz_dir_drop) == 0);
     }
     return dir;
+}
+
+/* Returns the name of that folder. A replay works in it, so that sentences name
+ * its files in the same way on every machine. */
+static inline const char *fuzz_dir(void)
+{
+    const char *path = fuzz_dir_path();
+    return fuzz_sees() ? "." : path;
 }
 
 /* Writes a file in that folder; the returned path is valid until the next

@@ -32,9 +32,15 @@ static void render_messages(const xm_chat *chat, const cJSON *messages)
                           .now = 1700000000 };
     if (xm_chat_render(chat, &call, "row", &err, &out))
         fuzz_said(&err);
-    for (size_t i = 0; i < out.span_count; i++)
+    else
+        fuzz_saw("text", xr_str_text(&out.text), out.text.size);
+    for (size_t i = 0; i < out.span_count; i++) {
         FUZZ_CHECK(out.spans[i].from <= out.spans[i].to &&
                    out.spans[i].to <= out.text.size);
+        fuzz_saw_u64("from", out.spans[i].from);
+        fuzz_saw_u64("to", out.spans[i].to);
+    }
+    fuzz_saw_u64("generation", (uint64_t)out.has_generation);
     xm_chat_text_free(&out);
 }
 

@@ -29,10 +29,14 @@ static xr_config *decode_both(const char *path, const char *json,
 
 static void check_texts(const xr_config *config, const xr_errors *errors)
 {
-    for (size_t i = 0; i < errors->count; i++)
+    for (size_t i = 0; i < errors->count; i++) {
+        fuzz_saw_text("refused", errors->items[i]);
         FUZZ_CHECK(errors->items[i][0] && !strchr(errors->items[i], '\n'));
-    for (const xr_note *n = xr_config_notes(config); n; n = n->next)
+    }
+    for (const xr_note *n = xr_config_notes(config); n; n = n->next) {
+        fuzz_saw_text(n->level == XRAY_LOG_WARN ? "warning" : "note", n->text);
         FUZZ_CHECK(n->text[0] && !strchr(n->text, '\n'));
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -49,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_texts(config, &errors);
     if (!errors.count) {
         xr_config_print(config, 1, &text);
+        fuzz_saw("printed", xr_str_text(&text), text.size);
         xr_config *back =
             decode_both(fuzz_write("back.ini", xr_str_text(&text), text.size),
                         NULL, &run, &errors);

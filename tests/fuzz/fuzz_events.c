@@ -17,6 +17,9 @@ static void measure_file(const unsigned char *data, size_t size, uint64_t last)
     tb_kept again;
     xray_status status = tb_measure("f", data, size, last, &err, &kept);
     FUZZ_CHECK(kept.bytes <= size);
+    fuzz_saw_u64("kept", kept.bytes);
+    fuzz_saw_u64("summaries", kept.summaries);
+    fuzz_saw_u64("settings", (uint64_t)kept.settings);
     if (status != XRAY_OK)
         fuzz_said(&err);
     FUZZ_CHECK(tb_measure("f", data, kept.bytes, last, &err, &again) ==

@@ -38,6 +38,10 @@ static int handle_frame(xr_tcp_conn *conn, const xr_tcp_frame *frame,
     FUZZ_CHECK(frame->size == 0 || frame->size == conn->record_bytes);
     for (uint64_t i = 0; i < frame->size; i++)
         sum += bytes[i];
+    fuzz_saw_u64("frame", frame->kind);
+    fuzz_saw_u64("value", frame->value);
+    fuzz_saw_u64("rest", frame->rest);
+    fuzz_saw("payload", bytes, frame->size);
     return sum == UINT64_MAX ? EPROTO : 0;
 }
 
@@ -45,6 +49,8 @@ static int expect_region(xr_tcp_conn *conn, const xr_tcp_part *part)
 {
     struct region *region = find_region(part->id);
     (void)conn;
+    fuzz_saw_u64("region", part->id);
+    fuzz_saw_u64("bytes", part->size);
     if (part->size > REGION)
         return ENOMEM;
     if (region->data && region->id == part->id)
@@ -59,6 +65,8 @@ static unsigned char *hold_region(xr_tcp_conn *conn, const xr_tcp_part *part)
 {
     const struct region *region = find_region(part->id);
     (void)conn;
+    fuzz_saw_u64("part", part->first);
+    fuzz_saw_u64("count", part->count);
     return region->id == part->id && region->size == part->size
                ? region->data + part->first
                : NULL;
@@ -91,6 +99,11 @@ static void take_items(xr_tcp_conn *conn)
         uint64_t carried;
         FUZZ_CHECK(item->unregion ||
                    xr_tcp_opening(item->bytes, item->size, &head, &carried));
+        fuzz_saw_u64("unregion", item->unregion);
+        if (!item->unregion) {
+            fuzz_saw_u64("carried", carried);
+            fuzz_saw("message", item->bytes, (size_t)item->size);
+        }
         free(item);
     }
 }
@@ -109,7 +122,11 @@ static void greet_with(const uint8_t *data, size_t size)
         at += more;
         if (run.state == XR_TCP_HELLO_ASKS)
             xr_tcp_hello_answer(&run, run.opening.index ? zeros : NULL);
+        fuzz_saw_u64("state", run.state);
+        fuzz_saw("sends", run.send, run.send_size);
     }
+    fuzz_saw_text("why", run.state == XR_TCP_HELLO_REFUSED ? run.why : NULL);
+    fuzz_saw_u64("purpose", run.opening.purpose);
     FUZZ_CHECK(at <= XR_TCP_HELLO_MOST);
     FUZZ_CHECK(run.state != XR_TCP_HELLO_REFUSED || run.why[0]);
 }
@@ -147,9 +164,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= (size_t)body;
     }
     (void)close(pair[1]);
-    (void)xr_tcp_read(&conn);
+    fuzz_saw_i64("end", xr_tcp_read(&conn));
+    fuzz_saw_i64("bad", conn.bad);
+    fuzz_saw_u64("total", conn.total);
     xr_tcp_conn_free(&conn);
     for (uint32_t i = 0; i < REGIONS; i++) {
+        if (regions[i].data)
+            fuzz_saw("received", regions[i].data, (size_t)regions[i].size);
         free(regions[i].data);
         regions[i] = (struct region){ 0 };
     }

@@ -24,9 +24,27 @@ static xr_config *decode_file(const char *path, xr_run_config *run,
 static void check_errors(const xr_errors *errors)
 {
     for (size_t i = 0; i < errors->count; i++) {
+        fuzz_saw_text("refused", errors->items[i]);
         FUZZ_CHECK(errors->items[i][0]);
         FUZZ_CHECK(!strchr(errors->items[i], '\n'));
     }
+}
+
+static void report_values(const xr_config *config)
+{
+    xr_config_value value;
+    size_t at[2] = { 0 };
+    if (!fuzz_sees())
+        return;
+    while (xr_config_next(config, at, &value))
+        if (value.given) {
+            fuzz_saw_text("section", value.section);
+            fuzz_saw_text("key", value.key);
+            fuzz_saw_text("value", value.text);
+            fuzz_saw_text("origin", value.origin);
+        }
+    for (size_t i = 0; xr_config_found(config, i); i++)
+        fuzz_saw_text("found", xr_config_found(config, i));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -42,6 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!errors.count) {
         xr_config_print(config, 0, &first);
         FUZZ_CHECK(!first.failed);
+        fuzz_saw("printed", xr_str_text(&first), first.size);
+        report_values(config);
         xr_config *back =
             decode_file(fuzz_write("back.ini", xr_str_text(&first), first.size),
                         &again, &errors);

@@ -11,7 +11,8 @@
 static void drop_line(const xray_host *host, uint32_t level, const char *text)
 {
     (void)host;
-    (void)level;
+    fuzz_saw_u64("level", level);
+    fuzz_saw_text("logged", text);
     FUZZ_CHECK(*text && !strchr(text, '\n'));
 }
 
@@ -19,7 +20,8 @@ static xray_status refuse(const xray_host *host, xray_status code,
                           const char *where, const char *text)
 {
     (void)host;
-    (void)where;
+    fuzz_saw_text("where", where);
+    fuzz_saw_text("failed", text);
     FUZZ_CHECK(*text && !strchr(text, '\n'));
     return code;
 }
@@ -47,6 +49,10 @@ static void poll_all(xr_scores *scores, size_t count)
         FUZZ_CHECK(score.id < count && !(seen >> score.id & 1));
         FUZZ_CHECK(score.score - score.score == 0);
         seen |= (uint64_t)1 << score.id;
+        fuzz_saw_u64("sample", score.id);
+        fuzz_saw_real("score", score.score);
+        for (uint32_t k = 0; k < score.value_count; k++)
+            fuzz_saw_real(score.values[k].name, score.values[k].value);
     }
     xray_score none = { .header = XRAY_HEADER(xray_score) };
     FUZZ_CHECK(xr_scores_poll(scores, 0, &none) == XRAY_END);

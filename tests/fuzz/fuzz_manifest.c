@@ -17,8 +17,13 @@ static void parse_manifest(const char *text, size_t size)
         FUZZ_CHECK(v.count == 0);
         return;
     }
-    for (size_t i = 0; i < v.count; i++)
+    for (size_t i = 0; i < v.count; i++) {
         FUZZ_CHECK(v.items[i].path[0] != '/' && v.items[i].path[0]);
+        fuzz_saw_text("file", v.items[i].path);
+        fuzz_saw_u64("size", v.items[i].size);
+        fuzz_saw_u64("hash", v.items[i].hash);
+    }
+    fuzz_saw_u64("files", v.count);
     xr_inventory_free(&v);
 }
 

@@ -20,6 +20,50 @@ static uint64_t touch(const char *letters, const xr_value *values)
     return sum;
 }
 
+static void report_value(char letter, const xr_value *value)
+{
+    const char name[] = { letter, '\0' };
+    switch (letter) {
+    case 'u':
+        fuzz_saw_u64(name, value->u);
+        break;
+    case 'i':
+        fuzz_saw_i64(name, value->i);
+        break;
+    case 'U':
+        fuzz_saw_u64(name, value->U);
+        break;
+    case 'I':
+        fuzz_saw_i64(name, value->I);
+        break;
+    case 'd':
+        fuzz_saw_real(name, value->d);
+        break;
+    case 's':
+        fuzz_saw_text(name, value->s);
+        break;
+    case 'b':
+        fuzz_saw(name, value->b.data, (size_t)value->b.size);
+        break;
+    default:
+        fuzz_saw_u64("present", value->m.present);
+        fuzz_saw_u64("senders", value->m.senders);
+        fuzz_saw_u64(name, value->m.present ? value->m.id : 0);
+    }
+}
+
+static void report_message(const xr_message *message, const char *letters,
+                           const xr_value *values)
+{
+    if (!fuzz_sees())
+        return;
+    fuzz_saw_u64("kind", message->kind);
+    fuzz_saw_u64("call", message->call);
+    fuzz_saw_text("name", message->name);
+    for (size_t i = 0; letters[i]; i++)
+        report_value(letters[i], &values[i]);
+}
+
 static void check_rewritten(const xr_message *message, const char *letters,
                             const xr_value *values)
 {
@@ -32,6 +76,7 @@ static void check_rewritten(const xr_message *message, const char *letters,
     FUZZ_CHECK(!xr_message_header(first.data, first.size, &err, &read));
     FUZZ_CHECK(!xr_message_values(&read, letters, &err, copy));
     FUZZ_CHECK(!xr_message_encode(&read, letters, copy, &err, &second));
+    fuzz_saw("rewritten", first.data, first.size);
     FUZZ_CHECK(first.size == second.size &&
                !memcmp(first.data, second.data, first.size));
     xr_str_free(&first);
@@ -51,6 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         signature = (xr_signature){ .in_count = 3, .in = "usb" };
     }
     free(text);
+    fuzz_saw_text("in", signature.in);
+    fuzz_saw_text("out", signature.out);
     FUZZ_CHECK(strlen(signature.in) == signature.in_count);
     FUZZ_CHECK(signature.in_count + signature.out_count <= XR_ACTOR_LETTERS);
     err.text[0] = '\0';
@@ -59,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_said(&err);
         return 0;
     }
+    report_message(&message, signature.in, values);
     FUZZ_CHECK(touch(signature.in, values) < UINT64_MAX);
     check_rewritten(&message, signature.in, values);
     return 0;

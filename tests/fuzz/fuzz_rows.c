@@ -66,6 +66,29 @@ static const xr_data_section *choose_settings(const char *path)
     return &run.data;
 }
 
+static void report_row(const xr_row *row)
+{
+    fuzz_saw_u64("row", row->id);
+    fuzz_saw_text("prompt", row->prompt);
+    fuzz_saw_text("truth", row->ground_truth);
+    fuzz_saw_text("source", row->data_source);
+    fuzz_saw_text("fields", row->fields_json);
+    fuzz_saw_u64("prompt tokens", row->prompt_count);
+    for (uint32_t t = 0; t < row->id_count; t++)
+        fuzz_saw_i64(row->mask && row->mask[t] ? "learned" : "token",
+                     row->ids[t]);
+}
+
+static void report_set(const xr_dataset *set)
+{
+    fuzz_saw_u64("rows", xr_dataset_count(set));
+    fuzz_saw_u64("filtered", xr_dataset_filtered(set));
+    fuzz_saw_u64("truncated", xr_dataset_truncated(set));
+    fuzz_saw_u64("unwanted", xr_dataset_unwanted(set));
+    fuzz_saw_u64("refused rows", xr_dataset_refused(set));
+    fuzz_saw_text("note", xr_dataset_note(set));
+}
+
 /* SFT rows share prompt and response lengths. */
 static void check_rows(const xr_dataset *set, const xr_data_section *section,
                        int kind)
@@ -75,6 +98,7 @@ static void check_rows(const xr_dataset *set, const xr_data_section *section,
         most += section->max_response_length;
     for (size_t i = 0; i < xr_dataset_count(set); i++) {
         const xr_row *row = xr_dataset_row(set, i);
+        report_row(row);
         FUZZ_CHECK(row->prompt && row->ground_truth && row->data_source);
         FUZZ_CHECK(row->fields_json && row->prompt_count <= row->id_count);
         FUZZ_CHECK(row->id_count <= (uint64_t)most);
@@ -102,10 +126,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                           .kind = how >> 5 & 1u ? XR_DATA_SFT : XR_DATA_PROMPTS,
                           .tokenizer = tok,
                           .chat = how >> 6 & 1u ? open_chat_template() : NULL };
-    if (xr_dataset_open(&section, &want, &err, &set))
+    if (xr_dataset_open(&section, &want, &err, &set)) {
         fuzz_said(&err);
-    else
+    } else {
+        report_set(set);
         check_rows(set, &section, want.kind);
+    }
     xr_dataset_close(set);
     return 0;
 }

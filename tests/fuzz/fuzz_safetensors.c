@@ -8,6 +8,17 @@
 
 #define MOST 4096u
 
+static void report_tensor(const xm_st_tensor *t)
+{
+    fuzz_saw_text("tensor", t->name);
+    fuzz_saw_text("type", t->type);
+    fuzz_saw_u64("number", t->dtype);
+    for (uint32_t i = 0; i < t->dims; i++)
+        fuzz_saw_u64("size", t->shape[i]);
+    fuzz_saw_u64("elements", t->count);
+    fuzz_saw("data", t->data, t->bytes < MOST ? (size_t)t->bytes : MOST);
+}
+
 static void visit_tensors(const xm_st *st)
 {
     static float values[MOST];
@@ -23,10 +34,14 @@ static void visit_tensors(const xm_st *st)
             sum += ((const unsigned char *)t->data)[t->bytes - 1];
         FUZZ_CHECK(sum < 1u << 31);
         uint64_t count = t->count < MOST ? t->count : MOST;
+        report_tensor(t);
         if (xm_st_read_f32(t, t->count - count, count, values, &err))
             fuzz_said(&err);
+        else
+            for (uint64_t k = 0; k < count; k++)
+                fuzz_saw_real("value", values[k]);
     }
-    (void)xm_st_metadata(st, "format");
+    fuzz_saw_text("format", xm_st_metadata(st, "format"));
 }
 
 /* One tensor "a" of two floats. */

@@ -27,6 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         FUZZ_CHECK(read.count <= FN_ARGS && read.result);
         write_signature(&read, &text);
+        fuzz_saw("read", xr_str_text(&text), text.size);
         FUZZ_CHECK(fn_signature_parse(xr_str_text(&text), &err, &again) ==
                    XRAY_OK);
         FUZZ_CHECK(fn_signature_equal(&read, &again));

@@ -19,6 +19,7 @@ static xray_status read_rows(xr_source *s, xr_err *err, size_t *out_count)
         if (status != XRAY_OK)
             return status == XRAY_END ? XRAY_OK : status;
         FUZZ_CHECK(size && strlen(line) <= size && line[size] == '\0');
+        fuzz_saw(s->where, line, size);
         status = xr_json_line(line, size, s->where, err, &json);
         cJSON_Delete(json);
         if (status != XRAY_OK)

@@ -15,6 +15,41 @@ static void check_spans(const xm_token_spans *spans, const xm_ids *ids,
                    spans->data[i].to <= size);
 }
 
+static void report_ids(const xm_ids *ids, const xm_token_spans *spans)
+{
+    if (!fuzz_sees())
+        return;
+    for (size_t i = 0; i < ids->count; i++) {
+        fuzz_saw_i64("id", ids->data[i]);
+        fuzz_saw_u64("from", spans->data[i].from);
+        fuzz_saw_u64("to", spans->data[i].to);
+    }
+}
+
+/* Decodes every id, also those that encoding does not give. */
+static void report_vocabulary(const xm_tokenizer *tok)
+{
+    xr_str out = { 0 };
+    if (!fuzz_sees())
+        return;
+    fuzz_saw_u64("vocabulary", xm_tokenizer_vocab(tok));
+    fuzz_saw_i64("bos", xm_tokenizer_bos(tok));
+    fuzz_saw_i64("eos", xm_tokenizer_eos(tok));
+    for (int32_t id = -1; id <= (int32_t)xm_tokenizer_vocab(tok) && id < 300;
+         id++) {
+        const int32_t pair[2] = { id, id };
+        for (int skip = 0; skip < 3; skip++) {
+            xr_err err = { "" };
+            xr_str_clear(&out);
+            if (xm_tokenizer_decode(tok, pair, 2, skip, &out, &err))
+                fuzz_said(&err);
+            else
+                fuzz_saw("twice", xr_str_text(&out), out.size);
+        }
+    }
+    xr_str_free(&out);
+}
+
 /* Checks that decoding id by id gives the text of all ids. */
 static void check_stream(const xm_tokenizer *tok, const xm_ids *ids,
                          const xr_str *all_text)
@@ -43,6 +78,7 @@ static void check_round_trip(const xm_tokenizer *tok, const char *text,
     if (xm_tokenizer_encode_spans(tok, text, size, 1, &ids, &spans, &err)) {
         fuzz_said(&err);
     } else {
+        report_ids(&ids, &spans);
         check_spans(&spans, &ids, size);
         FUZZ_CHECK(xm_tokenizer_encode(tok, text, size, 1, &plain, &err) ==
                    XRAY_OK);
@@ -52,6 +88,7 @@ static void check_round_trip(const xm_tokenizer *tok, const char *text,
                        (uint32_t)ids.data[i] < xm_tokenizer_vocab(tok));
         FUZZ_CHECK(xm_tokenizer_decode(tok, ids.data, ids.count, 0, &out,
                                        &err) == XRAY_OK);
+        fuzz_saw("decoded", xr_str_text(&out), out.size);
         check_stream(tok, &ids, &out);
     }
     xm_ids_free(&ids);
@@ -75,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_round_trip(tok, preset, sizeof(preset) - 1);
     if (in.second_size)
         check_round_trip(tok, (const char *)in.second, in.second_size);
+    report_vocabulary(tok);
     xm_tokenizer_close(tok);
     return 0;
 }
