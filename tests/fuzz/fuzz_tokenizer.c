@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes tokenizers: tokenizer.json up to the first NUL, then a text that is
- * encoded with its spans and decoded again, at once and id by id.
+ * encoded with its spans and decoded again, at once and id by id. If there is
+ * another NUL, tokenizer_config.json follows it.
  */
 #include "model/text/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
@@ -17,13 +18,18 @@ static void check_spans(const xm_token_spans *spans, const xm_ids *ids,
 
 static void report_ids(const xm_ids *ids, const xm_token_spans *spans)
 {
+    xr_str text = { 0 };
     if (!fuzz_sees())
         return;
-    for (size_t i = 0; i < ids->count; i++) {
-        fuzz_saw_i64("id", ids->data[i]);
-        fuzz_saw_u64("from", spans->data[i].from);
-        fuzz_saw_u64("to", spans->data[i].to);
-    }
+    for (size_t i = 0; i < ids->count; i++)
+        xr_str_printf(&text, " %d", (int)ids->data[i]);
+    fuzz_saw_text("ids", xr_str_text(&text));
+    xr_str_clear(&text);
+    for (size_t i = 0; i < ids->count; i++)
+        xr_str_printf(&text, " %zu-%zu", spans->data[i].from,
+                      spans->data[i].to);
+    fuzz_saw_text("spans", xr_str_text(&text));
+    xr_str_free(&text);
 }
 
 /* Decodes every id, also those that encoding does not give. */
@@ -102,16 +108,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char preset[] =
         "Hello, w\xC3\xB6rld! <s> 123\n  \xE2\x96\x81x";
     fuzz_two in = fuzz_split(data, size);
+    fuzz_two text = fuzz_split(in.second, in.second_size);
     xr_err err = { "" };
     xm_tokenizer *tok = NULL;
     (void)fuzz_write("tokenizer.json", in.first, in.first_size);
+    (void)fuzz_write("tokenizer_config.json",
+                     text.second_size ? (const void *)text.second : "{}",
+                     text.second_size ? text.second_size : 2);
     if (xm_tokenizer_open(fuzz_dir(), &err, &tok)) {
         fuzz_said(&err);
         return 0;
     }
     check_round_trip(tok, preset, sizeof(preset) - 1);
-    if (in.second_size)
-        check_round_trip(tok, (const char *)in.second, in.second_size);
+    if (text.first_size)
+        check_round_trip(tok, (const char *)text.first, text.first_size);
     report_vocabulary(tok);
     xm_tokenizer_close(tok);
     return 0;

@@ -3,10 +3,14 @@
  * Reads the inputs of a replay: each file of a corpus, and the parts of a set.
  *
  * A line "=== NAME" begins a part of a set. The part consists of the lines that
- * follow, without the last one's end. After the name may come "byte=N", a byte
- * that is put in front, and "escaped": lines are joined without their ends, and
- * \xHH stands for a byte. In a part a line "===" stands for a NUL, and a line
- * "===@ NAME" for the bytes of an earlier part.
+ * follow, without the last one's end. A line "===" in it stands for a NUL, and
+ * a line "===@ NAME" for the bytes of an earlier part. After the name may come:
+ *
+ *     byte=N   a byte that is put in front
+ *     each     every line is an input
+ *     tails    every line after the first "===" is an input, behind what is
+ *              before it and a NUL
+ *     escaped  \xHH stands for a byte; the lines of one input are joined
  */
 #include <dirent.h>
 
@@ -14,6 +18,7 @@
 
 #define FILE_PLACES 24u
 #define PART_PLACES 6u
+#define LINE_PLACES 2u
 #define MOST ((size_t)1 << 20)
 
 static void refuse_input(const char *where, const char *why)
@@ -58,16 +63,16 @@ void inputs_add_file(replay_inputs *inputs, const char *path, const char *name)
 /* ---- sets --------------------------------------------------------------- */
 
 typedef struct part {
-    xr_str bytes;
     char name[64];
     int escaped;
-    int lines; /* so far */
+    int each;
+    int tails;    /* 1: lines of the head, which comes first, are no inputs */
+    xr_str bytes; /* so far; of "each" and "tails" those in front of lines */
+    unsigned lines;
 } part;
 
-static void end_part(part *p, replay_inputs *inputs)
+static void add_part(const part *p, unsigned number, replay_inputs *inputs)
 {
-    if (!p->name[0])
-        return;
     FUZZ_CHECK(!p->bytes.failed);
     replay_input *input = add_input(inputs, p->name);
     input->data = malloc(p->bytes.size + 1);
@@ -76,13 +81,22 @@ static void end_part(part *p, replay_inputs *inputs)
         memcpy(input->data, p->bytes.data, p->bytes.size);
     input->size = p->bytes.size;
     input->places = PART_PLACES;
+    input->number = number;
+}
+
+static void end_part(part *p, replay_inputs *inputs)
+{
+    if (p->name[0] && !p->each)
+        add_part(p, 0, inputs);
     xr_str_free(&p->bytes);
 }
 
 static void begin_part(part *p, const char *line)
 {
     const char *byte = strstr(line, " byte=");
-    *p = (part){ .escaped = strstr(line, " escaped") != NULL };
+    *p = (part){ .escaped = strstr(line, " escaped") != NULL,
+                 .each = strstr(line, " each") != NULL,
+                 .tails = strstr(line, " tails") != NULL };
     (void)snprintf(p->name, sizeof(p->name), "%.*s", (int)strcspn(line, " "),
                    line);
     if (byte) {
@@ -107,24 +121,41 @@ static void add_escaped(xr_str *out, const char *line)
 
 static void add_other(part *p, const replay_inputs *inputs, const char *name)
 {
-    for (size_t i = 0; i < inputs->count; i++)
-        if (strcmp(inputs->items[i].name, name) == 0) {
-            xr_str_append(&p->bytes, inputs->items[i].data,
-                          inputs->items[i].size);
-            p->lines = 0;
-            return;
-        }
-    refuse_input(name, "no earlier part of the set has this name");
+    size_t i = 0;
+    while (i < inputs->count && strcmp(inputs->items[i].name, name) != 0)
+        i++;
+    if (i == inputs->count)
+        refuse_input(name, "no earlier part of the set has this name");
+    xr_str_append(&p->bytes, inputs->items[i].data, inputs->items[i].size);
+    p->lines = 0;
 }
 
-static void add_line(part *p, const replay_inputs *inputs, const char *line)
+/* Adds an input that consists of the head and the line. */
+static void add_each(part *p, const char *line, replay_inputs *inputs)
+{
+    size_t head = p->bytes.size;
+    if (p->escaped)
+        add_escaped(&p->bytes, line);
+    else
+        xr_str_puts(&p->bytes, line);
+    add_part(p, ++p->lines, inputs);
+    replay_input *input = &inputs->items[inputs->count - 1];
+    input->head = head;
+    input->places = LINE_PLACES;
+    p->bytes.size = head;
+}
+
+static void add_line(part *p, replay_inputs *inputs, const char *line)
 {
     if (strcmp(line, "===") == 0) {
         xr_str_append(&p->bytes, "", 1);
         p->lines = 0;
+        p->each |= p->tails;
     } else if (strncmp(line, "===@ ", 5) == 0) {
         add_other(p, inputs, line + 5);
-    } else if (p->escaped) {
+    } else if (p->each) {
+        add_each(p, line, inputs);
+    } else if (p->escaped && !p->tails) {
         add_escaped(&p->bytes, line);
     } else {
         if (p->lines++)
@@ -159,8 +190,12 @@ static void read_set(const char *path, replay_inputs *inputs)
 
 static int compare_names(const void *a, const void *b)
 {
-    return strcmp(((const replay_input *)a)->name,
-                  ((const replay_input *)b)->name);
+    const replay_input *one = a;
+    const replay_input *other = b;
+    int order = strcmp(one->name, other->name);
+    return order
+               ? order
+               : (one->number > other->number) - (one->number < other->number);
 }
 
 void inputs_read(const char *folder, const char *target, replay_inputs *out)

@@ -22,73 +22,89 @@ static char *nothing[1];
 static unsigned long runs;
 static int showing;
 
-/* Returns the digest of `before` and the outcome. */
-static uint64_t run_input(const char *name, const char *how,
-                          const uint8_t *data, size_t size, uint64_t before)
+typedef struct outcome {
+    const char *name;
+    uint64_t digest;
+    uint64_t changed;
+    char words[WORDS + 2];
+} outcome;
+
+/* Adds the outcome to a digest. */
+static void run_input(const replay_input *input, const char *how, size_t size,
+                      uint64_t *digest)
 {
+    char where[96] = "";
     /* A separate block, so that a read beyond its end is noticed. */
     uint8_t *copy = malloc(size ? size : 1);
     FUZZ_CHECK(copy);
     if (size)
-        memcpy(copy, data, size);
-    seen_begin(name, how);
+        memcpy(copy, input->data, size);
+    if (input->number)
+        (void)snprintf(where, sizeof(where), ", line %u%s", input->number, how);
+    else
+        (void)snprintf(where, sizeof(where), "%s", how);
+    seen_begin(input->name, where);
     (void)LLVMFuzzerTestOneInput(copy, size);
     const xr_str *seen = seen_end();
     free(copy);
     runs++;
     if (showing)
-        (void)printf("== %s%s\n%s", name, how, xr_str_text(seen));
-    return xr_hash64(xr_str_text(seen), seen->size, before);
+        (void)printf("== %s%s\n%s", input->name, where, xr_str_text(seen));
+    *digest = xr_hash64(xr_str_text(seen), seen->size, *digest);
 }
 
-static uint64_t run_changed(const replay_input *input)
+static void run_changed(const replay_input *input, uint64_t *digest)
 {
     char how[64];
-    uint64_t digest = 0;
-    size_t step = input->size / input->places + 1;
-    for (size_t at = 0; at < input->size; at += step) {
+    size_t step = (input->size - input->head) / input->places + 1;
+    for (size_t at = input->head; at < input->size; at += step) {
         uint8_t was = input->data[at];
-        unsigned bit = at / step % 8;
+        unsigned bit =
+            (unsigned)((at - input->head) / step + input->number) % 8;
         (void)snprintf(how, sizeof(how), ", cut at %zu", at);
-        digest = run_input(input->name, how, input->data, at, digest);
+        run_input(input, how, at, digest);
         (void)snprintf(how, sizeof(how), ", bit %u of %zu changed", bit, at);
         input->data[at] = (uint8_t)(was ^ 1u << bit);
-        digest = run_input(input->name, how, input->data, input->size, digest);
+        run_input(input, how, input->size, digest);
         input->data[at] = was;
     }
-    return digest;
+}
+
+/* Adds what is seen of an input to the outcome of those with its name. */
+static void run_all(const replay_input *input, outcome *o)
+{
+    int first = !o->name;
+    o->name = input->name;
+    run_input(input, "", input->size, &o->digest);
+    if (first)
+        (void)snprintf(o->words, sizeof(o->words), "%s",
+                       xr_str_text(seen_end()));
+    run_changed(input, &o->changed);
 }
 
 /* Cuts the first reports at a size, and not within a character. */
 static void put_words(xr_str *out, const char *text)
 {
     size_t size = strlen(text);
-    int cut = size > WORDS;
-    if (cut)
+    if (size > WORDS)
         for (size = WORDS; size && (text[size] & 0xC0) == 0x80;)
             size--;
     while (size && (text[size - 1] == '\n' || text[size - 1] == ' '))
         size--;
-    for (size_t i = 0; i < size; i++) {
-        unsigned char c = (unsigned char)text[i];
-        xr_str_append(out,
-                      c == '\n'  ? "; "
-                      : c < 0x80 ? text + i
-                                 : "?",
-                      c == '\n' ? 2 : 1);
-    }
-    xr_str_puts(out, "\n");
+    for (size_t i = 0; i < size; i++)
+        if (text[i] == '\n')
+            xr_str_puts(out, "; ");
+        else
+            xr_str_append(out, (unsigned char)text[i] < 0x80 ? text + i : "?",
+                          1);
 }
 
-static void replay_input_at(const replay_input *input, xr_str *lines)
+static void put_outcome(xr_str *lines, const outcome *o)
 {
-    uint64_t digest = run_input(input->name, "", input->data, input->size, 0);
-    char words[WORDS + 2];
-    (void)snprintf(words, sizeof(words), "%s", xr_str_text(seen_end()));
-    uint64_t changed = run_changed(input);
-    xr_str_printf(lines, "%s %08x %08x ", input->name, (unsigned)(digest >> 32),
-                  (unsigned)(changed >> 32));
-    put_words(lines, words);
+    xr_str_printf(lines, "%s %08x %08x ", o->name, (unsigned)(o->digest >> 32),
+                  (unsigned)(o->changed >> 32));
+    put_words(lines, o->words);
+    xr_str_puts(lines, "\n");
 }
 
 static int compare_golden(const char *path, const char *lines)
@@ -111,7 +127,7 @@ static int compare_golden(const char *path, const char *lines)
 
 static int show_input(replay_inputs *inputs, const char *name)
 {
-    xr_str lines = { 0 };
+    outcome o = { NULL };
     size_t at = 0;
     showing = 1;
     while (at < inputs->count && strcmp(inputs->items[at].name, name) != 0)
@@ -119,8 +135,8 @@ static int show_input(replay_inputs *inputs, const char *name)
     if (at == inputs->count)
         inputs_add_file(inputs, name, name);
     seen_work_in(fuzz_dir_path());
-    replay_input_at(&inputs->items[at], &lines);
-    xr_str_free(&lines);
+    for (; at < inputs->count && !strcmp(inputs->items[at].name, name); at++)
+        run_all(&inputs->items[at], &o);
     return 1;
 }
 
@@ -131,8 +147,13 @@ static int replay_all(const replay_inputs *inputs, const char *golden,
     xr_err err = { "" };
     int good;
     seen_work_in(fuzz_dir_path());
-    for (size_t i = 0; i < inputs->count; i++)
-        replay_input_at(&inputs->items[i], &lines);
+    for (size_t i = 0; i < inputs->count;) {
+        outcome o = { NULL };
+        const char *name = inputs->items[i].name;
+        for (; i < inputs->count && !strcmp(inputs->items[i].name, name); i++)
+            run_all(&inputs->items[i], &o);
+        put_outcome(&lines, &o);
+    }
     FUZZ_CHECK(!lines.failed);
     if (write)
         good = xr_file_write(golden, lines.data, lines.size, &err) == XRAY_OK;

@@ -14,7 +14,9 @@ typedef struct replay_input {
     char *name;
     uint8_t *data;
     size_t size;
-    size_t places; /* at which it is cut and changed */
+    size_t head;     /* bytes that stay as they are */
+    size_t places;   /* at which it is cut and changed */
+    unsigned number; /* of several that the golden has one line for, from 1 */
 } replay_input;
 
 typedef struct replay_inputs {
