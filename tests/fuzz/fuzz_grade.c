@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes graders. The first byte chooses one; the ground truth up to the first
- * NUL and then the response follow. Or the input begins with options, one per
- * line, and the ground truth, the prompt, the row and the responses follow,
- * each after a NUL. Scores are finite and the same the second time.
+ * Fuzzes graders. The first byte chooses one, or with 'M' all of math; the
+ * ground truth up to the first NUL and then the response follow. Or the input
+ * begins with options, one per line, and the ground truth, the prompt, the row
+ * and the responses follow, each after a NUL. Scores are finite and the same
+ * the second time.
  */
 #include <math.h>
 
@@ -176,20 +177,30 @@ static void grade_with_options(const char *text, size_t size)
     grade_texts(texts, count - RESPONSE, end);
 }
 
+static void grade_by_number(const char *text, size_t size)
+{
+    const fuzz_two in = fuzz_split((const uint8_t *)text + 1, size - 1);
+    const char *response = (const char *)in.second;
+    const char *texts[TEXTS] = { "", text + 1, "", "{}", response };
+    for (size_t i = 0; i < GRADERS; i++) {
+        int is_math = strstr(settings[i], "=math") != NULL;
+        if (text[0] == 'M' ? !is_math : (unsigned char)text[0] % GRADERS != i)
+            continue;
+        texts[OPTIONS] = settings[i];
+        fuzz_saw_text("", settings[i]);
+        grade_texts(texts, 1, response + in.second_size);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size)
         return 0;
     char *text = fuzz_text(data, size);
-    if (data[0] >= 'a') {
+    if (data[0] >= 'a')
         grade_with_options(text, size);
-    } else {
-        fuzz_two in = fuzz_split((const uint8_t *)text + 1, size - 1);
-        const char *response = (const char *)in.second;
-        const char *texts[TEXTS] = { settings[data[0] % GRADERS], text + 1, "",
-                                     "{}", response };
-        grade_texts(texts, 1, response + in.second_size);
-    }
+    else
+        grade_by_number(text, size);
     free(text);
     return 0;
 }
