@@ -42,8 +42,8 @@ typedef struct xr_machine {
  * link. XRAY_E_CONFIG: the text is wrong. */
 xray_status xr_machine_read(const char *text, xr_err *err, xr_machine *out);
 
-/* Appends one line with the figures that are not 0, as xr_machine_read takes
- * them. */
+/* Appends the figures that are neither 0 nor unlimited as a line for people:
+ * "h200, flops 9.89e+14, ...". */
 void xr_machine_text(const xr_machine *machine, xr_str *out);
 
 #endif

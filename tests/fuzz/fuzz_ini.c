@@ -3,7 +3,36 @@
  * Fuzzes a run's INI: reading, decoding, and printing it so that it reads back.
  */
 #include "core/config/sections.h"
+#include "core/run/placement.h"
 #include "tests/fuzz/fuzz.h"
+
+static void report_ranks(const char *name, const xr_ranks *ranks)
+{
+    fuzz_saw_u64(name, ranks->count);
+    for (uint32_t i = 0; i < ranks->count; i++)
+        fuzz_saw_u64("rank", ranks->rank[i]);
+}
+
+static void read_placement(const xr_config *config, const xr_run_config *run,
+                           xr_errors *errors)
+{
+    static xr_placement placement;
+    xr_placement_read(config, run, &placement, errors);
+    if (!fuzz_sees() || placement.size > XR_MAX_RANKS)
+        return;
+    fuzz_saw_u64("most here", placement.most_here);
+    fuzz_saw_u64("hosts", placement.hosts);
+    fuzz_saw_u64("elsewhere", placement.elsewhere);
+    report_ranks("actor", &placement.actor);
+    report_ranks("reference", &placement.reference);
+    report_ranks("critic", &placement.critic);
+    report_ranks("reward", &placement.reward);
+    report_ranks("rollout", &placement.rollout);
+    for (uint32_t i = 0; i < placement.size; i++) {
+        fuzz_saw_u64("host", placement.host[i]);
+        fuzz_saw_u64("local", placement.local[i]);
+    }
+}
 
 static xr_config *decode_file(const char *path, xr_run_config *run,
                               xr_errors *errors)
@@ -12,6 +41,8 @@ static xr_config *decode_file(const char *path, xr_run_config *run,
     FUZZ_CHECK(config);
     xr_config_read(config, path, errors);
     xr_run_decode(config, run, errors);
+    if (!errors->count)
+        read_placement(config, run, errors);
     for (uint32_t i = 0; i < run->run.reward.count; i++) {
         xr_reward_section reward;
         const char *name = ((const char *const *)run->run.reward.items)[i];

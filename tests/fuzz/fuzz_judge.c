@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the answers of reward.http's servers: the first byte chooses the
- * protocol, the rest is the body. Every sample of the request gets one answer,
- * and a reason is one line.
+ * protocol, the body follows. After a NUL comes a sample, whose request is
+ * written: its response, or with another NUL its ground truth after it. Every
+ * sample of the request gets one answer, and a reason is one line.
  */
 #include "core/base/str.h"
 #include "plugins/reward-http/http.h"
@@ -58,6 +59,38 @@ static void poll_all(xr_scores *scores, size_t count)
     FUZZ_CHECK(xr_scores_poll(scores, 0, &none) == XRAY_END);
 }
 
+static void write_request(const http_protocol *protocol, const uint8_t *data,
+                          size_t size)
+{
+    fuzz_two two = fuzz_split(data, size);
+    char *response = fuzz_text(two.first, two.first_size);
+    char *truth = fuzz_text(two.second, two.second_size);
+    const xray_sample_in in = { .header = XRAY_HEADER(xray_sample_in),
+                                .id = 3,
+                                .prompt = "p \"q\"\n",
+                                .prompt_size = 6,
+                                .response = response,
+                                .response_size = two.first_size,
+                                .ground_truth = truth,
+                                .data_source = "d",
+                                .fields_json = "{\"a\":{\"b\":[1]}}" };
+    http_sample sample = { .next = NULL };
+    xr_err err = { "" };
+    xr_str body = { 0 };
+    if (http_protocol_sample(protocol, &in, &err, &sample)) {
+        fuzz_said(&err);
+    } else {
+        http_protocol_body(protocol, &sample, &body);
+        fuzz_saw_u64("batch", http_protocol_batch(protocol));
+        fuzz_saw("request", xr_str_text(&body), body.size);
+    }
+    for (size_t i = 0; i < HTTP_PARTS; i++)
+        xr_str_free(&sample.parts[i]);
+    xr_str_free(&body);
+    free(response);
+    free(truth);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     xr_err err = { "" };
@@ -82,9 +115,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(xr_scores_open(&scores, &host, 0, -1) == 0);
     FUZZ_CHECK(xr_scores_expect(&scores, count) == 0);
     FUZZ_CHECK(http_protocol_open(&config, &err, &protocol) == XRAY_OK);
-    char *body = fuzz_text(data + 1, size - 1);
-    http_protocol_answer(protocol, samples, body, size - 1, &scores);
+    fuzz_two two = fuzz_split(data + 1, size - 1);
+    char *body = fuzz_text(two.first, two.first_size);
+    http_protocol_answer(protocol, samples, body, two.first_size, &scores);
     poll_all(&scores, count);
+    write_request(protocol, two.second, two.second_size);
     http_protocol_close(protocol);
     xr_scores_close(&scores);
     free(body);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzzes JSON lines of data. The first byte chooses how they are read.
+ * Fuzzes JSON lines of data. The first byte chooses how they are read. After a
+ * '[' come settings of [data] instead, one per line, and after a NUL a chat
+ * template, which may be empty, and after another one the rows.
  */
 #include "core/data/data.h"
 #include "tests/fuzz/fuzz.h"
@@ -107,13 +109,91 @@ static void check_rows(const xr_dataset *set, const xr_data_section *section,
     }
 }
 
+static void read_rows(const xr_data_section *section, const xr_data_want *want)
+{
+    xr_err err = { "" };
+    xr_dataset *set = NULL;
+    if (xr_dataset_open(section, want, &err, &set)) {
+        fuzz_said(&err);
+    } else {
+        report_set(set);
+        check_rows(set, section, want->kind);
+    }
+    xr_dataset_close(set);
+}
+
+static void set_keys(xr_config *config, char *lines, xr_errors *errors)
+{
+    char assignment[1024];
+    (void)snprintf(assignment, sizeof(assignment), "data.train_files=%s/%s",
+                   fuzz_dir(), "rows.jsonl");
+    xr_config_set(config, assignment, errors);
+    for (char *line = lines; *line;) {
+        size_t size = strcspn(line, "\n");
+        (void)snprintf(assignment, sizeof(assignment), "data.%.*s",
+                       (int)(size < 900 ? size : 900), line);
+        xr_config_set(config, assignment, errors);
+        line += size + (line[size] == '\n');
+    }
+}
+
+/* Every part and kind of rows that these settings give. */
+static void read_parts(const xr_run_config *run, const xm_chat *chat)
+{
+    for (int part = XR_DATA_TRAIN; part <= XR_DATA_VAL; part++)
+        for (int kind = XR_DATA_PROMPTS; kind <= XR_DATA_SFT; kind++) {
+            xr_errors refused = { 0 };
+            const xr_data_want want = { .part = part,
+                                        .kind = kind,
+                                        .tokenizer = open_tokenizer(),
+                                        .chat = chat,
+                                        .errors = &refused };
+            if (part == XR_DATA_VAL && !xr_data_has_val(&run->data))
+                continue;
+            read_rows(&run->data, &want);
+            for (size_t i = 0; i < refused.count; i++)
+                fuzz_saw_text("refused", refused.items[i]);
+            xr_errors_free(&refused);
+        }
+}
+
+static void read_with_settings(const uint8_t *data, size_t size)
+{
+    fuzz_two two = fuzz_split(data, size);
+    fuzz_two rest = fuzz_split(two.second, two.second_size);
+    char *lines = fuzz_text(two.first, two.first_size);
+    xr_config *config = xr_config_new();
+    xr_run_config run = { 0 };
+    xr_errors errors = { 0 };
+    xr_err err = { "" };
+    xm_chat *chat = NULL;
+    FUZZ_CHECK(config);
+    (void)fuzz_write("rows.jsonl", rest.second, rest.second_size);
+    set_keys(config, lines, &errors);
+    xr_run_decode(config, &run, &errors);
+    for (size_t i = 0; i < errors.count; i++)
+        fuzz_saw_text("refused", errors.items[i]);
+    if (rest.first_size &&
+        xm_chat_compile((const char *)rest.first, rest.first_size, "template",
+                        &err, &chat))
+        fuzz_said(&err);
+    else if (!errors.count)
+        read_parts(&run, chat);
+    xm_chat_close(chat);
+    xr_errors_free(&errors);
+    xr_config_free(config);
+    free(lines);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const templates[] = { "{prompt}", "q {prompt} {x}",
                                              "{{{extra_info}}}" };
     unsigned how = size ? data[0] : 0;
-    xr_err err = { "" };
-    xr_dataset *set = NULL;
+    if (how == '[') {
+        read_with_settings(data + 1, size - 1);
+        return 0;
+    }
     const xm_tokenizer *tok = open_tokenizer();
     const char *path =
         fuzz_write("rows.jsonl", size ? data + 1 : data, size ? size - 1 : 0);
@@ -126,12 +206,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                           .kind = how >> 5 & 1u ? XR_DATA_SFT : XR_DATA_PROMPTS,
                           .tokenizer = tok,
                           .chat = how >> 6 & 1u ? open_chat_template() : NULL };
-    if (xr_dataset_open(&section, &want, &err, &set)) {
-        fuzz_said(&err);
-    } else {
-        report_set(set);
-        check_rows(set, &section, want.kind);
-    }
-    xr_dataset_close(set);
+    read_rows(&section, &want);
     return 0;
 }

@@ -38,10 +38,42 @@ static void visit_tensors(const xm_st *st)
         if (xm_st_read_f32(t, t->count - count, count, values, &err))
             fuzz_said(&err);
         else
-            for (uint64_t k = 0; k < count; k++)
+            for (uint64_t k = 0; k < count; k++) {
                 fuzz_saw_real("value", values[k]);
+                fuzz_saw_u64("f16", xm_f32_to_f16(values[k]));
+                fuzz_saw_u64("bf16", xm_f32_to_bf16(values[k]));
+            }
     }
     fuzz_saw_text("format", xm_st_metadata(st, "format"));
+}
+
+/* Writes the tensors to another file and reads its bytes. */
+static void write_again(const xm_st *st)
+{
+    static const char *const metadata[] = { "format", "pt", "a\"", "b", NULL };
+    xm_st_item items[8];
+    xr_err err = { "" };
+    char path[XR_PATH_CAP];
+    char *data = NULL;
+    size_t size = 0;
+    size_t count = xm_st_count(st);
+    if (!fuzz_sees() || count > 8)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const xm_st_tensor *t = xm_st_at(st, i);
+        items[i] = (xm_st_item){
+            .name = t->name, .dtype = t->dtype, .dims = t->dims, .data = t->data
+        };
+        memcpy(items[i].shape, t->shape, sizeof(t->shape));
+        if (t->dtype == XM_ST_OTHER)
+            return;
+    }
+    (void)snprintf(path, sizeof(path), "%s/again.safetensors", fuzz_dir());
+    if (xm_st_write(path, items, count, metadata, &err) ||
+        xr_file_read(path, 1 << 20, &err, &data, &size))
+        fuzz_said(&err);
+    fuzz_saw("written", data, size);
+    free(data);
 }
 
 /* One tensor "a" of two floats. */
@@ -71,6 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     visit_tensors(st);
+    write_again(st);
     xm_st_close(st);
     return 0;
 }
