@@ -3,7 +3,7 @@
  * Fuzzes a run's INI: reading, decoding, and printing it so that it reads back.
  */
 #include "core/config/sections.h"
-#include "core/run/placement.h"
+#include "core/run/hosts.h"
 #include "tests/fuzz/fuzz.h"
 
 static void report_ranks(const char *name, const xr_ranks *ranks)
@@ -13,11 +13,10 @@ static void report_ranks(const char *name, const xr_ranks *ranks)
         fuzz_saw_u64("rank", ranks->rank[i]);
 }
 
-static void read_placement(const xr_config *config, const xr_run_config *run,
-                           xr_errors *errors)
+static xr_placement placement;
+
+static void report_placement(void)
 {
-    static xr_placement placement;
-    xr_placement_read(config, run, &placement, errors);
     if (!fuzz_sees() || placement.size > XR_MAX_RANKS)
         return;
     fuzz_saw_u64("most here", placement.most_here);
@@ -34,6 +33,18 @@ static void read_placement(const xr_config *config, const xr_run_config *run,
     }
 }
 
+/* The sections of components, whose options no table here has. */
+static void ignore_components(xr_config *config)
+{
+    static const char *const kinds[] = { "train.", "infer.",  "algo.",
+                                         "comm.",  "device.", "track." };
+    for (size_t i = 0; xr_config_section(config, i); i++)
+        for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+            if (!strncmp(xr_config_section(config, i), kinds[k],
+                         strlen(kinds[k])))
+                xr_config_ignore(config, xr_config_section(config, i));
+}
+
 static xr_config *decode_file(const char *path, xr_run_config *run,
                               xr_errors *errors)
 {
@@ -41,13 +52,16 @@ static xr_config *decode_file(const char *path, xr_run_config *run,
     FUZZ_CHECK(config);
     xr_config_read(config, path, errors);
     xr_run_decode(config, run, errors);
-    if (!errors->count)
-        read_placement(config, run, errors);
+    if (!errors->count) {
+        xr_placement_read(config, run, &placement, errors);
+        xr_hosts_read(config, run, &placement, errors);
+    }
     for (uint32_t i = 0; i < run->run.reward.count; i++) {
         xr_reward_section reward;
         const char *name = ((const char *const *)run->run.reward.items)[i];
         xr_run_reward(config, name, &reward, errors);
     }
+    ignore_components(config);
     xr_config_finish(config, errors);
     return config;
 }
@@ -93,6 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(!first.failed);
         fuzz_saw("printed", xr_str_text(&first), first.size);
         report_values(config);
+        report_placement();
         xr_config *back =
             decode_file(fuzz_write("back.ini", xr_str_text(&first), first.size),
                         &again, &errors);

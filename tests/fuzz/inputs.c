@@ -220,7 +220,9 @@ void inputs_read(const char *folder, const char *target, replay_inputs *out)
     add_input(out, "nothing")->places = 1;
     qsort(out->items, out->count, sizeof(*out->items), compare_names);
     for (size_t i = 1; i < out->count; i++)
-        if (compare_names(&out->items[i - 1], &out->items[i]) == 0)
+        if (strcmp(out->items[i - 1].name, out->items[i].name) == 0 &&
+            (out->items[i - 1].number == 0 ||
+             out->items[i - 1].number == out->items[i].number))
             refuse_input(out->items[i].name, "two inputs have this name");
 }
 
