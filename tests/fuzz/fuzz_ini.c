@@ -37,7 +37,7 @@ static void report_placement(void)
 static void ignore_components(xr_config *config)
 {
     static const char *const kinds[] = { "train.", "infer.",  "algo.",
-                                         "comm.",  "device.", "track." };
+                                         "comm.",  "device.", "tracker." };
     for (size_t i = 0; xr_config_section(config, i); i++)
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
             if (!strncmp(xr_config_section(config, i), kinds[k],

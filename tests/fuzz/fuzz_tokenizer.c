@@ -44,14 +44,12 @@ static void report_vocabulary(const xm_tokenizer *tok)
     for (int32_t id = -1; id <= (int32_t)xm_tokenizer_vocab(tok) && id < 300;
          id++) {
         const int32_t pair[2] = { id, id };
-        for (int skip = 0; skip < 3; skip++) {
-            xr_err err = { "" };
-            xr_str_clear(&out);
-            if (xm_tokenizer_decode(tok, pair, 2, skip, &out, &err))
-                fuzz_said(&err);
-            else
-                fuzz_saw("twice", xr_str_text(&out), out.size);
-        }
+        xr_err err = { "" };
+        xr_str_clear(&out);
+        if (xm_tokenizer_decode(tok, pair, 2, (id + 1) % 3, &out, &err))
+            fuzz_said(&err);
+        else
+            fuzz_saw("twice", xr_str_text(&out), out.size);
     }
     xr_str_free(&out);
 }
