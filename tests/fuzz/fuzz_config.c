@@ -122,19 +122,21 @@ static void report_layout(const xm_layout *layout)
         fuzz_saw_u64("matrix", layout->matrices[i].rows);
         fuzz_saw_u64("columns", layout->matrices[i].cols);
         fuzz_saw_u64("offset", layout->matrices[i].offset);
+        fuzz_saw_u64("type", layout->matrices[i].product_dtype);
     }
     for (uint32_t i = 0; i < layout->bucket_count; i++)
         fuzz_saw_u64("bucket", layout->bucket_sizes[i]);
 }
 
 /* The part of the model that one of several ranks has. */
-static void report_part(const xm_config *part, xray_status status, xr_err *err)
+static void report_part(xm_config *part, xray_status status, xr_err *err)
 {
     xm_layout *layout = NULL;
     if (status != XRAY_OK) {
         fuzz_said(err);
     } else {
         report_config(part);
+        part->dtype = XRAY_BF16;
         if (xm_layout_create(part, 1, err, &layout))
             fuzz_said(err);
         else

@@ -131,6 +131,12 @@ static void greet_with(const uint8_t *data, size_t size)
     FUZZ_CHECK(run.state != XR_TCP_HELLO_REFUSED || run.why[0]);
 }
 
+static void seal_frame(xr_tcp_frame *frame, const void *data)
+{
+    xr_tcp_seal(frame, data);
+    fuzz_saw_u64("sum", frame->sum);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     xr_tcp_conn conn;
@@ -148,7 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (frame.magic == 0) /* so that an input finds it soon */
             frame.magic = xr_tcp_frame_of(0, 0).magic;
         if (body == frame.size && frame.sum != 1)
-            xr_tcp_seal(&frame, data);
+            seal_frame(&frame, data);
         FUZZ_CHECK(write(pair[1], &frame, sizeof(frame)) == sizeof(frame));
         for (uint64_t at = 0; at < body;) {
             const uint64_t piece = body - at < 4096 ? body - at : 4096;

@@ -91,6 +91,28 @@ static void report_set(const xr_dataset *set)
     fuzz_saw_text("note", xr_dataset_note(set));
 }
 
+/* The order of two and a half epochs. */
+static void report_order(const xr_dataset *set, int shuffle)
+{
+    xr_sampler sampler;
+    size_t parts = 0;
+    xr_err err = { "" };
+    xr_str order = { 0 };
+    const xr_share *shares = xr_dataset_shares(set, &parts);
+    if (!fuzz_sees() || !xr_dataset_count(set) || xr_dataset_count(set) > 64)
+        return;
+    if (xr_sampler_init(&sampler, shares, parts, 7, shuffle, &err)) {
+        fuzz_said(&err);
+        return;
+    }
+    for (size_t i = 0; i < xr_dataset_count(set) * 5 / 2; i++)
+        xr_str_printf(&order, " %u", xr_sampler_next(&sampler));
+    fuzz_saw_text("order", xr_str_text(&order));
+    fuzz_saw_u64("steps", xr_sampler_steps(&sampler, 3));
+    xr_sampler_free(&sampler);
+    xr_str_free(&order);
+}
+
 /* SFT rows share prompt and response lengths. */
 static void check_rows(const xr_dataset *set, const xr_data_section *section,
                        int kind)
@@ -118,6 +140,8 @@ static void read_rows(const xr_data_section *section, const xr_data_want *want)
     } else {
         report_set(set);
         check_rows(set, section, want->kind);
+        report_order(set, 1);
+        report_order(set, 0);
     }
     xr_dataset_close(set);
 }
@@ -125,8 +149,9 @@ static void read_rows(const xr_data_section *section, const xr_data_want *want)
 static void set_keys(xr_config *config, char *lines, xr_errors *errors)
 {
     char assignment[1024];
-    (void)snprintf(assignment, sizeof(assignment), "data.train_files=%s/%s",
-                   fuzz_dir(), "rows.jsonl");
+    (void)snprintf(assignment, sizeof(assignment),
+                   "data.train_files=%s/rows.jsonl%s", fuzz_dir(),
+                   strstr(lines, "train_weights") ? ", again.jsonl" : "");
     xr_config_set(config, assignment, errors);
     for (char *line = lines; *line;) {
         size_t size = strcspn(line, "\n");
@@ -169,6 +194,7 @@ static void read_with_settings(const uint8_t *data, size_t size)
     xm_chat *chat = NULL;
     FUZZ_CHECK(config);
     (void)fuzz_write("rows.jsonl", rest.second, rest.second_size);
+    (void)fuzz_write("again.jsonl", rest.second, rest.second_size);
     set_keys(config, lines, &errors);
     xr_run_decode(config, &run, &errors);
     for (size_t i = 0; i < errors.count; i++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzzes the comparison of runs. The input is a sequence of texts, each but the
- * last with a NUL after it: a resolved INI and the lines of metrics of a run,
- * then those of the next one, up to six. The first half of them is one variant,
- * the second half another.
+ * last with a NUL after it: a resolved INI, the lines of metrics and those of
+ * the samples of step 1 of a run, then those of the next one, up to six. The
+ * first half of them is one variant, the second half another.
  */
 #include "core/ab/compare.h"
 #include "tests/fuzz/fuzz.h"
@@ -21,8 +21,7 @@ static void write_file(const char *dir, const char *name, const char *text)
     FUZZ_CHECK(fclose(file) == 0);
 }
 
-static void write_run(const char *ini, const char *metrics, size_t which,
-                      size_t count)
+static void write_run(const char *const texts[3], size_t which, size_t count)
 {
     char dir[XR_PATH_CAP];
     xr_err err = { "" };
@@ -30,8 +29,13 @@ static void write_run(const char *ini, const char *metrics, size_t which,
                    which < count / 2 ? "base" : "other",
                    which < count / 2 ? which : which - count / 2);
     FUZZ_CHECK(!xr_dir_make(dir, &err));
-    write_file(dir, "run.ini", ini);
-    write_file(dir, "metrics.jsonl", metrics);
+    write_file(dir, "run.ini", texts[0]);
+    write_file(dir, "metrics.jsonl", texts[1]);
+    if (!*texts[2])
+        return;
+    (void)snprintf(dir + strlen(dir), sizeof(dir) - strlen(dir), "/rollout");
+    FUZZ_CHECK(!xr_dir_make(dir, &err));
+    write_file(dir, "1.jsonl", texts[2]);
 }
 
 static void report_contrast(const xr_comparison *c, size_t which)
@@ -77,7 +81,7 @@ static void compare_runs(const xr_runs *runs)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = fuzz_text(data, size);
-    const char *texts[2 * RUNS] = { text };
+    const char *texts[3 * RUNS] = { text };
     char base[XR_PATH_CAP];
     char other[XR_PATH_CAP];
     const char *const dirs[] = { base, other };
@@ -86,12 +90,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t count = 1;
     (void)snprintf(base, sizeof(base), "%s/base", fuzz_dir());
     (void)snprintf(other, sizeof(other), "%s/other", fuzz_dir());
-    for (size_t i = 0; i < size && count < 2 * RUNS; i++)
+    for (size_t i = 0; i < size && count < 3 * RUNS; i++)
         if (!text[i])
             texts[count++] = text + i + 1;
     FUZZ_CHECK(!xr_dir_remove(base, NULL) && !xr_dir_remove(other, NULL));
-    for (size_t i = 0; 2 * i + 1 < count; i++)
-        write_run(texts[2 * i], texts[2 * i + 1], i, count / 2);
+    for (size_t i = 0; 3 * i + 2 < count; i++)
+        write_run(texts + 3 * i, i, count / 3);
     xr_runs_sort(&runs, dirs, 2, &errors);
     for (size_t i = 0; i < errors.count; i++)
         fuzz_saw_text("refused", errors.items[i]);
