@@ -100,8 +100,10 @@ static void begin_part(part *p, const char *line)
     (void)snprintf(p->name, sizeof(p->name), "%.*s", (int)strcspn(line, " "),
                    line);
     if (byte) {
-        unsigned char value = (unsigned char)atoi(byte + strlen(" byte="));
-        xr_str_append(&p->bytes, &value, 1);
+        unsigned value = 256;
+        if (sscanf(byte, " byte=%3u", &value) != 1 || value > 255)
+            refuse_input(line, "byte= takes a number up to 255");
+        xr_str_append(&p->bytes, &(unsigned char){ (unsigned char)value }, 1);
     }
 }
 
