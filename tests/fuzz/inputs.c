@@ -100,8 +100,8 @@ static void begin_part(part *p, const char *line)
     (void)snprintf(p->name, sizeof(p->name), "%.*s", (int)strcspn(line, " "),
                    line);
     if (byte) {
-        unsigned value = 256;
-        if (sscanf(byte, " byte=%3u", &value) != 1 || value > 255)
+        unsigned long value = strtoul(byte + strlen(" byte="), NULL, 10);
+        if (value > 255)
             refuse_input(line, "byte= takes a number up to 255");
         xr_str_append(&p->bytes, &(unsigned char){ (unsigned char)value }, 1);
     }
@@ -110,9 +110,14 @@ static void begin_part(part *p, const char *line)
 static void add_escaped(xr_str *out, const char *line)
 {
     for (const char *c = line; *c; c++) {
-        unsigned value;
-        if (c[0] == '\\' && c[1] == 'x' && sscanf(c + 2, "%2x", &value) == 1) {
-            unsigned char byte = (unsigned char)value;
+        char digits[3] = "";
+        char *end = digits;
+        if (c[0] == '\\' && c[1] == 'x' && c[2]) {
+            digits[0] = c[2];
+            digits[1] = c[3];
+        }
+        unsigned char byte = (unsigned char)strtoul(digits, &end, 16);
+        if (end == digits + 2) {
             xr_str_append(out, &byte, 1);
             c += 3;
         } else {
