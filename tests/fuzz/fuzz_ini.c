@@ -15,8 +15,9 @@ static void report_ranks(const char *name, const xr_ranks *ranks)
 
 static xr_placement placement;
 
-static void report_placement(void)
+static void report_placement(const xr_run_config *run)
 {
+    char name[XR_HOST_NAME_CAP];
     if (!fuzz_sees() || placement.size > XR_MAX_RANKS)
         return;
     fuzz_saw_u64("most here", placement.most_here);
@@ -30,6 +31,7 @@ static void report_placement(void)
     for (uint32_t i = 0; i < placement.size; i++) {
         fuzz_saw_u64("host", placement.host[i]);
         fuzz_saw_u64("local", placement.local[i]);
+        fuzz_saw_text("name", xr_hosts_name(run, &placement, i, name));
     }
 }
 
@@ -107,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(!first.failed);
         fuzz_saw("printed", xr_str_text(&first), first.size);
         report_values(config);
-        report_placement();
+        report_placement(&run);
         xr_config *back =
             decode_file(fuzz_write("back.ini", xr_str_text(&first), first.size),
                         &again, &errors);

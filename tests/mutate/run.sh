@@ -102,12 +102,13 @@ copy_sources() {
 }
 
 # Programs of the suites, and what they or a script start or load: all that is
-# linked but other suites, fuzzers and benchmarks. The suite a.b is test-a-b.
+# linked but other suites, fuzzers and benchmarks. The suite a.b is test-a-b, and
+# fuzz.a is fuzz-a.
 targets_of() { # REGEX
     local suites others='^(tests/(test|fuzz)|bench|.*/bench)-'
     [[ $1 == *cuda* ]] || others="$others|^tests/cuda/"
     suites=$(ctest --test-dir "$build" -N -R "$1" -LE 'gpu|nightly' |
-        sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/[.]/-/g; s|^|tests/test-|')
+        sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/[.]/-/g; s|^fuzz-|tests/&|; t; s|^|tests/test-|')
     ninja -C "$build" -t targets all |
         sed -n 's/^\([^:]*\): C[A-Z]*_\(EXECUTABLE\|[A-Z]*_LIBRARY\)_LINKER.*/\1/p' |
         awk -v suites="$suites" -v others="$others|[.]a$" '
