@@ -108,7 +108,7 @@ targets_of() { # REGEX
     local suites others='^(tests/(test|fuzz)|bench|.*/bench)-'
     [[ $1 == *cuda* ]] || others="$others|^tests/cuda/"
     suites=$(ctest --test-dir "$build" -N -R "$1" -LE 'gpu|nightly' |
-        sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/[.]/-/g; s|^fuzz-|tests/&|; t; s|^|tests/test-|')
+        sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/[.]/-/g; s|^|tests/test-|; s|test-fuzz-|fuzz-|')
     ninja -C "$build" -t targets all |
         sed -n 's/^\([^:]*\): C[A-Z]*_\(EXECUTABLE\|[A-Z]*_LIBRARY\)_LINKER.*/\1/p' |
         awk -v suites="$suites" -v others="$others|[.]a$" '
