@@ -76,6 +76,26 @@ there_and_back() { # MODEL ROWS [OPTION OF ENCODING] [OPTION OF DECODING]
     return $code
 }
 
+# Renders one conversation with the template on standard input.
+render() {
+    mkdir t
+    cp ../../m/qwen2/*.json t/
+    cat >t/chat_template.jinja
+    xray tokenize --model t ../../d/context.jsonl
+    local code=$?
+    rm -r t
+    return "$code"
+}
+
+# A template that prints the expressions of these lines.
+expressions() { # FROM TO
+    sed -n "$1,$2s/.*/{{ [&] }}/p" ../../d/expressions.txt | render
+}
+
+template() { # LINE
+    printf '%b' "$(sed -n "$1p" ../../d/templates.txt | sed 's/\\/\\\\/g; s/\\\\n/\\n/g')" | render
+}
+
 # Converts, and shows the rows beside what the program says.
 rows_of() { # FILE... OUT
     xray data convert "$@" && case ${!#} in
