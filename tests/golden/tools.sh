@@ -146,7 +146,7 @@ made() { # FOLDER SEED LR STEPS SCORE [nan=STEP] [gone=STEP] [val=NAME] [samples
     mkdir "$dir/rollout"
     local step
     for ((step = 1; step <= $4; step++)); do
-        for word in 0 1 2; do
+        for word in 0 1 2 3 4 5 6 7; do
             printf '{"step":%d,"prompt":"<p> %d & \\"q\\"","response":"%s %d","ground_truth":"%d","score":%d}\n' \
                 $step $word "$([ $step = 1 ] || echo "$3 ")says" $((($2 + word) % 3)) $word $((($2 + step + word) % 2))
         done >"$dir/rollout/$step.jsonl"
