@@ -161,6 +161,8 @@ static void read_policy_model(xr_run *run, xr_errors *errors)
     }
     run->actor.model.config_json = run->actor.json;
     run->actor.model.random_init = run->ini.model.init == XR_INIT_RANDOM;
+    if (!(run->with & (XR_WITH_TRAIN | XR_WITH_INFER)))
+        return; /* a tokenizer needs no weights beside it */
     if (!run->actor.model.random_init && !xr_run_has_weights(run->actor.path))
         xr_run_report_no_weights(run, "model", "path", run->actor.path, errors);
     else if (!run->actor.model.random_init)

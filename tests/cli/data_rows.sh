@@ -148,4 +148,12 @@ shows 0 "train_files: 4 rows, 0 left out and 0 cut for their length" check rows.
 shows 0 "train_files: 1 rows, 0 left out and 0 cut for their length
 train_files: 3 rows left out by [data] filters" check rows.jsonl --set 'data.filters=level > 2'
 shows 1 "xray: none.jsonl: cannot open: No such file or directory" check none.jsonl
+
+# A folder without weights reads rows; the sentence of a model that lacks them is for those that compute.
+mkdir words
+cp "$model"/config.json "$model"/tokenizer*.json words/
+for command in head stats check; do
+    "$XRAY_BIN" data $command rows.jsonl --model words >got 2>&1 || fail "data $command without weights: $(cat got)"
+    "$XRAY_BIN" data $command rows.jsonl --model "$model" 2>&1 | cmp - got || fail "data $command reads otherwise without weights"
+done
 echo "data rows: ok"
