@@ -7,7 +7,8 @@
 #                                     material, or none (-)
 #     saved NAME FOLDER               a folder of the material, or of tests/nn/goldens
 #     lines NAME                      begins a file of the lines up to the next empty one;
-#                                     @N:S in them stands for N ids that follow from S
+#                                     @N:S in them stands for N ids that follow from S, @wN:S
+#                                     for N words
 #     case NAME GROUP COMMAND MODEL LINES ARGUMENT...
 #
 # GROUP is that of cases whose results are to be equal, or - . An ARGUMENT of the form
@@ -26,6 +27,10 @@ def ids(match):
     count, seed = int(match[1]), int(match[2])
     return ",".join(str((seed * 7919 + i * (2 * seed + 1) * 31 + i * i * 17) % 253 + 3) for i in range(count))
 
+def words_of(match):
+    some = "one day Tom saw a big red ball and said to Lily that the dog ran in".split()
+    return " ".join(some[(i * i + int(match[2]) * i) % len(some)] for i in range(int(match[1])))
+
 def put(path, text):
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w") as file:
@@ -36,7 +41,7 @@ for line in open(cases):
     words = line.split(None, 3)
     if lines is not None:
         if words:
-            lines.append(re.sub(r"@(\d+):(\d+)", ids, line))
+            lines.append(re.sub(r"@(\d+):(\d+)", ids, re.sub(r"@w(\d+):(\d+)", words_of, line)))
             continue
         put(f"{work}/lines/{name}.jsonl", "".join(lines))
         lines = None
