@@ -68,9 +68,9 @@ EOF
 }
 
 # Runs a command on a file of lines, with a short INI where it needs one, and leaves of a
-# trace what is the same in every run.
+# trace what is the same in every run. One that hangs ends with exit code 124.
 ask() { # COMMAND MODEL LINES [ARGUMENT...]
-    local command=$1 model=$work/models/$2 lines=$work/lines/$3.jsonl word args=() code=0 trace
+    local run=(timeout 200 "$XRAY_BIN") command=$1 model=$work/models/$2 lines=$work/lines/$3.jsonl word args=() code=0 trace
     shift 3
     for word in "$@"; do
         [[ $word =~ ^[a-z]+\.[a-z0-9_.]+= ]] && args+=(--set)
@@ -78,13 +78,13 @@ ask() { # COMMAND MODEL LINES [ARGUMENT...]
     done
     [ -e "$model/model.safetensors" ] || [ -e "$model/model.safetensors.index.json" ] || args=(--set model.init=random "${args[@]}")
     case $command in
-    chat) "$XRAY_BIN" chat --model "$model" "${args[@]}" <"$lines" || code=$? ;;
+    chat) "${run[@]}" chat --model "$model" "${args[@]}" <"$lines" || code=$? ;;
     train | sft | eval)
-        "$XRAY_BIN" "$command" "$work/run.ini" --set "model.path=$model" --set "data.train_files=$lines" \
+        "${run[@]}" "$command" "$work/run.ini" --set "model.path=$model" --set "data.train_files=$lines" \
             --set "data.val_files=$lines" --set trainer.default_local_dir=run --set trainer.validation_data_dir=samples \
             --set trainer.rollout_data_dir=samples "${args[@]}" || code=$?
         ;;
-    *) "$XRAY_BIN" "$command" --model "$model" "${args[@]}" "$lines" || code=$? ;;
+    *) "${run[@]}" "$command" --model "$model" "${args[@]}" "$lines" || code=$? ;;
     esac
     for trace in trace.json*; do
         [ ! -e "$trace" ] || sed -i -E 's/,"(ts|dur)":[0-9.]+//g' "$trace"
