@@ -70,7 +70,7 @@ EOF
 # Runs a command on a file of lines, with a short INI where it needs one, and leaves of a
 # trace what is the same in every run. One that hangs ends with exit code 124.
 ask() { # COMMAND MODEL LINES [ARGUMENT...]
-    local run=(timeout 200 "$XRAY_BIN") command=$1 model=$work/models/$2 lines=$work/lines/$3.jsonl word args=() code=0 trace
+    local run=(timeout 60 "$XRAY_BIN") command=$1 model=$work/models/$2 lines=$work/lines/$3.jsonl word args=() code=0 trace
     shift 3
     for word in "$@"; do
         [[ $word =~ ^[a-z]+\.[a-z0-9_.]+= ]] && args+=(--set)
