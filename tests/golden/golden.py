@@ -58,7 +58,10 @@ def rounded(match):
     return "0" if abs(value) < 1e-12 else f"{value:.6g}"
 
 
-def normal(text):
+def normal(text, case=None):
+    if case:
+        for path in (WORK, os.path.realpath(WORK)):
+            text = text.replace(f"{path}/cases/{case}", "CASE")
     for path, name in PLACES:
         text = text.replace(path, name)
     for pattern, instead in VARYING:
@@ -84,18 +87,18 @@ def tensors(data):
     return "".join(lines)
 
 
-def shown(path, data):
+def shown(path, data, case):
     if path.endswith(".safetensors") and len(data) > 8:
         return tensors(data)
     try:
-        return normal(data.decode("utf-8"))
+        return normal(data.decode("utf-8"), case)
     except UnicodeDecodeError:
         return f"{len(data)} bytes {hashlib.sha256(data).hexdigest()[:12]}\n"
 
 
-def digestible(path, data):
+def digestible(path, data, case):
     try:
-        return data if path.endswith(".safetensors") else normal(data.decode("utf-8")).encode()
+        return data if path.endswith(".safetensors") else normal(data.decode("utf-8"), case).encode()
     except UnicodeDecodeError:
         return data
 
@@ -137,8 +140,8 @@ def engine_lines(name, path):
 def pieces(name):
     """(digest, name of the piece, its path or None, its text or bytes) of all that a case left."""
     base = f"{WORK}/cases/{name}"
-    yield "out", "stdout", normal(read(base + ".out").decode("utf-8", "replace")).encode()
-    yield "err", "stderr", normal(read(base + ".err").decode("utf-8", "replace")).encode()
+    yield "out", "stdout", normal(read(base + ".out").decode("utf-8", "replace"), name).encode()
+    yield "err", "stderr", normal(read(base + ".err").decode("utf-8", "replace"), name).encode()
     files = files_of(name)
     yield "files", "files", "".join(file + "\n" for file in files).encode()
     newest = max([step_of(file) for file in files], default=-1)
@@ -147,7 +150,7 @@ def pieces(name):
             continue
         kind, inside = kind_of(file, newest)
         if kind and kind != "-":
-            yield kind, inside, digestible(file, read(f"{base}/{file}"))
+            yield kind, inside, digestible(file, read(f"{base}/{file}"), name)
         if file.endswith("metrics.jsonl"):
             lines = engine_lines(name, file)
             if lines:
@@ -158,7 +161,7 @@ def values_of(name, code):
     """A few words for the reader: the last values of metrics, or how an error begins."""
     base = f"{WORK}/cases/{name}"
     if os.path.exists(base + ".values"):
-        return " ".join(normal(read(base + ".values").decode()).split())
+        return " ".join(normal(read(base + ".values").decode(), name).split())
     text = read(base + ".err" if code else base + ".out").decode("utf-8", "replace")
     found = []
     for path in files_of(name):
@@ -169,7 +172,7 @@ def values_of(name, code):
                 if last:
                     found.append(f"{key.split('/')[-2 if key.endswith('/mean') else -1]} {float(last[-1]):.6g}")
     if not found:
-        lines = [line for line in normal(text).splitlines() if line.strip()] or [""]
+        lines = [line for line in normal(text, name).splitlines() if line.strip()] or [""]
         found = [re.sub(r"\s+", " ", lines[0])[:40].strip()]
     return ", ".join(found[:3])
 
@@ -191,7 +194,7 @@ def show(names):
     for name in names:
         print(f"== case {name}, exit code {read(f'{WORK}/cases/{name}.code').decode().strip()}")
         for kind, inside, data in pieces(name):
-            text = data.decode() if inside in STREAMS else shown(inside, data)
+            text = data.decode() if inside in STREAMS else shown(inside, data, name)
             print(f"== {kind}: {inside}\n{text}", end="" if text.endswith("\n") else "\n")
 
 
@@ -239,16 +242,18 @@ def compare(golden, mode, wanted):
     faults += [f"two cases have the name {name}" for name in sorted(set(names)) if names.count(name) > 1]
     before = open(golden).readlines() if os.path.exists(golden) else []
     old = parsed(before)
-    if mode == "write":
+    if mode == "write" and not faults:
         written = {line.split()[0]: line for line in [*(before if wanted.strip() else []), *lines]}
         with open(golden, "w") as file:
             file.writelines(written[name] for name in names if name in written)
-    else:
+    elif mode != "write":
         for name, case in new.items():
             if old.get(name) != case:
                 what = difference(old[name], case) if name in old else "it is not in the golden"
                 command = read(f"{WORK}/cases/{name}.command").decode().replace(WORK, "WORK")
-                faults.append(f"{name}: {what}\n    {command}    tests/golden/{topic}.sh show {name}")
+                said = normal(read(f"{WORK}/cases/{name}.err").decode("utf-8", "replace"), name).splitlines()[-2:]
+                said = "".join(f"    {line}\n" for line in said) if case[0] != "0" else ""
+                faults.append(f"{name}: {what}\n    {command}{said}    tests/golden/{topic}.sh show {name}")
         if not wanted.strip():
             faults += [f"{name} is in the golden, but no case" for name in old if name not in names]
         faults += [f"there is no case {name}" for name in wanted.split() if name not in names]

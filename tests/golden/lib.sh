@@ -60,7 +60,7 @@ golden_flush() {
     if declare -F case_values >/dev/null; then
         for name in "${golden_waiting[@]}"; do case_values "$name" >"$work/cases/$name.values"; done
     fi
-    if [ $golden_mode = show ]; then
+    if [ "$golden_mode" = show ]; then
         golden_py show "${golden_waiting[@]}"
     else
         golden_py digest "${golden_waiting[@]}" >>"$work/results"
@@ -96,7 +96,7 @@ golden_case() { # NAME COMMAND...
     ) &
     golden_running=$((golden_running + 1))
     golden_waiting+=("$name")
-    if [ $golden_running = 2 ]; then
+    if [ "$golden_running" = 2 ]; then
         wait -n || true
         golden_running=1
     fi
@@ -135,7 +135,10 @@ golden_words() { # LINE
 
 golden_end() {
     golden_flush
-    [ $golden_mode != show ] || return 0
-    golden_py compare "$golden_folder/$golden_topic.golden" $golden_mode "$golden_wanted" || exit 1
-    echo "golden.$golden_topic: $(wc -l <"$work/results") cases are as they were"
+    [ "$golden_mode" != show ] || return 0
+    golden_py compare "$golden_folder/$golden_topic.golden" "$golden_mode" "$golden_wanted" || exit 1
+    local count
+    count=$(wc -l <"$work/results")
+    [ "$golden_mode" = write ] && echo "golden.$golden_topic: $count cases written" ||
+        echo "golden.$golden_topic: $count cases are as they were"
 }
