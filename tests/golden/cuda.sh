@@ -22,7 +22,7 @@ max_response_length = 12
 train_batch_size = 2
 response_key = answer
 [rollout]
-n = 2
+n = 3
 [actor]
 ppo_max_token_len_per_gpu = 700
 recompute_old_logp = 1
@@ -43,7 +43,7 @@ val_before_train = false
 [reward.letters]
 plugin = rule
 grader = regex
-pattern = "[aeiou].*[aeiou]"
+pattern = "^.{0,9}[eo]"
 match_only = true
 INI
 # Starts a Workhorse on a host: this one, whose devices have other names to the fake NCCL.
