@@ -16,6 +16,24 @@ static const uint64_t MIN_MICRO_TOKENS = 2048;
 
 /* ---- the run ------------------------------------------------------------ */
 
+/* Lines are given to a model of this process, not to Workhorses. */
+static void refuse_workhorses(const cli_tool *tool, xr_errors *errors)
+{
+    const xr_run *run = tool->run;
+    if (run->ini.run.ranks > 1)
+        xr_errors_add(errors,
+                      "%s: [run] ranks = %lld: this command has its model in "
+                      "one process, expected 1",
+                      xr_config_location(tool->config, "run", "ranks"),
+                      (long long)run->ini.run.ranks);
+    else if (xr_run_is_remote(run))
+        xr_errors_add(errors,
+                      "%s: [run] runtime = %s: this command has its model in "
+                      "its own process, expected auto",
+                      xr_config_location(tool->config, "run", "runtime"),
+                      run->ini.run.runtime);
+}
+
 static int open_tool_run(cli_tool *tool)
 {
     xr_errors errors = { 0 };
@@ -23,6 +41,8 @@ static int open_tool_run(cli_tool *tool)
     if (tool->config)
         tool->run = xr_run_new(tool->config, tool->args->plugin_path,
                                tool->with, &errors);
+    if (tool->run && !errors.count)
+        refuse_workhorses(tool, &errors);
     int code = CLI_OK;
     if (!tool->run || errors.count)
         code = cli_errors(&errors);

@@ -45,9 +45,10 @@ static xray_status find_slots(const dsinf_config *config,
     if (asked && slots > fit)
         return refuse_option(
             err, "max_num_seqs",
-            " = %" PRIu64 " rows of %" PRIu32 " tokens take %" PRIu64
-            " bytes, more than kv_memory = %" PRIu64 "; %" PRIu64 " rows fit",
-            slots, bounds->row_bound, slots * bounds->slot_bytes,
+            " = %" PRIu64 ": %" PRIu64 " rows of %" PRIu32
+            " tokens take %" PRIu64 " bytes, more than kv_memory = %" PRIu64
+            "; %" PRIu64 " rows fit",
+            asked, slots, bounds->row_bound, slots * bounds->slot_bytes,
             config->kv_memory, fit);
     if (slots > fit)
         slots = fit;

@@ -173,8 +173,16 @@ static const struct {
       50,
       4 * BLOCK - 1,
       { 0 },
-      "dsinf: max_num_seqs = 4 rows of 16 tokens take 16384 bytes, more than "
-      "kv_memory = 16383; 3 rows fit" },
+      "dsinf: max_num_seqs = 4: 4 rows of 16 tokens take 16384 bytes, more "
+      "than kv_memory = 16383; 3 rows fit" },
+    { 5,
+      16,
+      9,
+      50,
+      4 * BLOCK - 1,
+      { 0 },
+      "dsinf: max_num_seqs = 9: 5 rows of 16 tokens take 20480 bytes, more "
+      "than kv_memory = 16383; 3 rows fit" },
     { 5,
       16,
       0,

@@ -149,7 +149,7 @@ static void plan_refuses_what_cannot_be(void **state)
     size.config.max_num_seqs = 4;
     assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_E_CONFIG);
     rig_expect_said(
-        r, "dsinf: max_num_seqs = 4 rows of 96 tokens take 147456 bytes, "
+        r, "dsinf: max_num_seqs = 4: 4 rows of 96 tokens take 147456 bytes, "
            "more than kv_memory = 110592; 3 rows fit");
     size.rows = 0;
     assert_int_equal(make_plan(r, &about, &size, &load, &plan), XRAY_E_CONFIG);
