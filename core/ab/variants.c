@@ -140,8 +140,8 @@ static xray_status list_seeds_in(const char *dir, xr_err *err,
                    ? XRAY_OK
                    : xr_fail(err, XRAY_E_IO, "%s: cannot read the folder: %s",
                              dir, XR_SYSTEM_ERROR(errno));
-    for (const char *name; status == XRAY_OK &&
-                           (name = xr_dir_next(open, dir, err, &status));) {
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(open, dir, err, &status));) {
         int64_t seed = 0;
         if (parse_seed_name(name, &seed))
             status = add_seed(seed, out_seeds, out_count, err);

@@ -136,7 +136,8 @@ static int remove_dir_entries(DIR *dir, int depth)
         const char *name = entry->d_name;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             continue;
-        if (unlinkat(dirfd(dir), name, 0) == 0)
+        /* Another process may remove files of its own meanwhile. */
+        if (unlinkat(dirfd(dir), name, 0) == 0 || errno == ENOENT)
             continue;
         if (errno != EISDIR && errno != EPERM)
             return -1;
@@ -180,8 +181,11 @@ xray_status xr_dir_remove(const char *path, xr_err *err)
 
 xray_status xr_dir_commit(const char *from, const char *to, xr_err *err)
 {
-    if (xr_path_exists(to))
+    struct stat st;
+    if (!lstat(to, &st))
         return xr_fail(err, XRAY_E_IO, "%s: already exists", to);
+    if (errno != ENOENT)
+        return fail_with_errno(err, to, "cannot be looked at");
     xray_status status = xr_dir_sync(from, err);
     if (status)
         return status;

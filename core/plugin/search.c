@@ -161,8 +161,8 @@ static xray_status list_names(const char *path, xr_err *err, name_list *out)
     if (!dir)
         return xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read: %s",
                        path, strerror(errno));
-    for (const char *name; status == XRAY_OK &&
-                           (name = xr_dir_next(dir, path, err, &status));)
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(dir, path, err, &status));)
         if (has_module_suffix(name) && add_name(out, name) != 0)
             status = xr_fail(err, XRAY_E_NOMEM,
                              "plugin folder %s: out of memory", path);
@@ -204,14 +204,15 @@ static xray_status add_folder(xr_plugins *plugins, const char *path, int must,
                               xr_err *err)
 {
     struct stat st;
-    if (!xr_path_is_dir(path))
+    int bad = stat(path, &st) != 0 ? errno : 0;
+    if (bad == ENOENT || bad == ENOTDIR || (!bad && !S_ISDIR(st.st_mode)))
         return must ? xr_fail(err, XRAY_E_CONFIG,
                               "plugin folder %s: the folder does not exist",
                               path)
                     : XRAY_OK;
-    if (stat(path, &st) != 0)
+    if (bad)
         return xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read: %s",
-                       path, strerror(errno));
+                       path, strerror(bad));
     if (plugins->folder_count == FOLDERS_MAX)
         return xr_fail(err, XRAY_E_CONFIG, "plugin path: more than %u folders",
                        FOLDERS_MAX);

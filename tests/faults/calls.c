@@ -52,7 +52,8 @@ static _Thread_local int inside __attribute__((tls_model("initial-exec")));
 static _Thread_local char library_error[200]
     __attribute__((tls_model("initial-exec")));
 
-/* ---- sites ---------------------------------------------------------------- */
+/* ---- sites ----------------------------------------------------------------
+ */
 
 static const char *base_name(const char *path)
 {
@@ -82,8 +83,7 @@ static int find_frame(void *address, calls_frame *out)
     (void)snprintf(out->module, sizeof(out->module), "%s",
                    is_program(info.dli_fname) ? "xray"
                                               : base_name(info.dli_fname));
-    out->offset =
-        (uint64_t)((char *)address - (char *)info.dli_fbase) - 1;
+    out->offset = (uint64_t)((char *)address - (char *)info.dli_fbase) - 1;
     return 1;
 }
 
@@ -104,8 +104,9 @@ static void describe_site(const char *function, const int *kinds,
     memset(out, 0, sizeof(*out));
     (void)snprintf(out->command, sizeof(out->command), "%s", command);
     (void)snprintf(out->function, sizeof(out->function), "%s", function);
-    for (int k = 0; k < CALLS_KINDS && kinds[k]; k++)
-        out->kinds[k] = kinds[k];
+    for (int k = 0, n_kinds = 0; k < CALLS_KINDS && kinds[k]; k++)
+        if (!k || kinds[k] != kinds[k - 1])
+            out->kinds[n_kinds++] = kinds[k];
     for (int i = 1; i < n && out->frame_count < CALLS_FRAMES; i++) {
         calls_frame *f = &out->frames[out->frame_count];
         if (!find_frame(frames[i], f))
@@ -170,12 +171,12 @@ static int find_fault(const char *function, void *caller, const int *kinds)
     }
 #define FAULT(name, ...) \
     find_fault(name, __builtin_return_address(0), KINDS(__VA_ARGS__))
-#define REAL(name)                                     \
-    static __typeof__(name) *real;                     \
-    if (!real) {                                       \
-        inside++;                                      \
-        *(void **)&real = find_real(#name);            \
-        inside--;                                      \
+#define REAL(name)                          \
+    static __typeof__(name) *real;          \
+    if (!real) {                            \
+        inside++;                           \
+        *(void **)&real = find_real(#name); \
+        inside--;                           \
     }
 
 static void *find_real(const char *name)
@@ -195,7 +196,8 @@ static int fail_with(int kind)
     return -1;
 }
 
-/* ---- functions that set errno --------------------------------------------- */
+/* ---- functions that set errno ---------------------------------------------
+ */
 
 #define WRAP(result, name, declare, use, nothing, ...) \
     result name declare                                \
@@ -217,16 +219,16 @@ static int fail_with(int kind)
         return kind ? kind : real use;        \
     }
 
-#define OPEN(name, declare, use, ...)                          \
-    int name declare                                           \
-    {                                                          \
-        REAL(name)                                             \
-        va_list list;                                          \
-        va_start(list, flags);                                 \
+#define OPEN(name, declare, use, ...)                             \
+    int name declare                                              \
+    {                                                             \
+        REAL(name)                                                \
+        va_list list;                                             \
+        va_start(list, flags);                                    \
         mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0; \
-        va_end(list);                                          \
-        int kind = FAULT(#name, __VA_ARGS__);                  \
-        return kind ? fail_with(kind) : real use;              \
+        va_end(list);                                             \
+        int kind = FAULT(#name, __VA_ARGS__);                     \
+        return kind ? fail_with(kind) : real use;                 \
     }
 OPEN(open, (const char *path, int flags, ...), (path, flags, mode), EMFILE)
 OPEN(openat, (int dir, const char *path, int flags, ...),
@@ -286,7 +288,7 @@ WRAP(int, getsockopt,
      (int fd, int level, int name, void *value, socklen_t *size),
      (fd, level, name, value, size), -1, ENOBUFS)
 WRAP(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags),
-     (fd, m, flags), -1, ECONNRESET, EINTR)
+     (fd, m, flags), -1, ENOMEM, EINTR)
 WRAP(ssize_t, recvmsg, (int fd, struct msghdr *m, int flags), (fd, m, flags),
      -1, ECONNRESET, EINTR)
 WRAP(int, poll, (struct pollfd * fds, nfds_t n, int ms), (fds, n, ms), -1,
@@ -307,15 +309,15 @@ WRAP(int, chmod, (const char *path, mode_t mode), (path, mode), -1, EPERM)
 WRAP(int, fchmod, (int fd, mode_t mode), (fd, mode), -1, EPERM)
 WRAP(int, getifaddrs, (struct ifaddrs * *out), (out), -1, EMFILE)
 WRAP(ssize_t, getrandom, (void *out, size_t size, unsigned flags),
-     (out, size, flags), -1, ENOSYS, EINTR)
+     (out, size, flags), -1, ENOSYS)
 WRAP(locale_t, newlocale, (int mask, const char *name, locale_t base),
      (mask, name, base), (locale_t)0, ENOMEM)
 
 WRAP_NUMBER(posix_fallocate, (int fd, off_t at, off_t size), (fd, at, size),
             ENOSPC, EINTR)
 WRAP_NUMBER(pthread_create,
-            (pthread_t * out, const pthread_attr_t *attr,
-             void *(*f)(void *), void *arg),
+            (pthread_t * out, const pthread_attr_t *attr, void *(*f)(void *),
+             void *arg),
             (out, attr, f, arg), EAGAIN)
 WRAP_NUMBER(pthread_mutex_init,
             (pthread_mutex_t * out, const pthread_mutexattr_t *attr),
@@ -388,23 +390,39 @@ int close(int fd)
     return kind ? fail_with(kind) : failed;
 }
 
-/* ---- bytes ---------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------
+ */
 
-/* Sockets of packets transfer all or nothing, and so do eventfds. */
+/* Counters of events neither fail nor are interrupted. */
+static int is_file(int fd)
+{
+    struct stat st;
+    if (!table || inside || fd < 0)
+        return 0;
+    inside++;
+    int saved = errno;
+    int fits = !fstat(fd, &st) && st.st_mode & S_IFMT;
+    errno = saved;
+    inside--;
+    return fits;
+}
+
+/* Sockets of packets transfer all or nothing; neither a file system nor a
+ * socket that has room takes or gives a part of a small piece. */
 static int may_be_short(int fd, size_t size)
 {
     struct stat st;
     int type = 0;
     socklen_t n = sizeof(type);
-    if (!table || inside || size < 2 || fd < 0)
+    if (!table || inside || size < 4096 || fd < 0)
         return 0;
     inside++;
     int saved = errno;
-    int fits = !fstat(fd, &st) &&
-               (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) ||
-                (S_ISSOCK(st.st_mode) &&
-                 !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) &&
-                 type == SOCK_STREAM));
+    int fits =
+        !fstat(fd, &st) && (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) ||
+                            (S_ISSOCK(st.st_mode) &&
+                             !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) &&
+                             type == SOCK_STREAM));
     errno = saved;
     inside--;
     return fits;
@@ -424,19 +442,20 @@ static int does_not_wait(int fd, int flags)
     return now;
 }
 
-#define BYTES(name, declare, use, flags, reason)                           \
-    ssize_t name declare                                                   \
-    {                                                                      \
-        REAL(name)                                                         \
-        int shorter = may_be_short(fd, size) ? CALLS_SHORT : 0;            \
-        int again = does_not_wait(fd, flags) ? EAGAIN : EINTR;             \
-        int kind = FAULT(#name, reason, EINTR, shorter ? shorter : again,  \
-                         again);                                           \
-        if (kind == CALLS_SHORT)                                           \
-            size /= 2;                                                     \
-        else if (kind)                                                     \
-            return fail_with(kind);                                        \
-        return real use;                                                   \
+#define BYTES(name, declare, use, flags, reason)                         \
+    ssize_t name declare                                                 \
+    {                                                                    \
+        REAL(name)                                                       \
+        int shorter = may_be_short(fd, size) ? CALLS_SHORT : 0;          \
+        int again = does_not_wait(fd, flags) ? EAGAIN : EINTR;           \
+        int kind = is_file(fd) ? FAULT(#name, reason, EINTR,             \
+                                       shorter ? shorter : again, again) \
+                               : 0;                                      \
+        if (kind == CALLS_SHORT)                                         \
+            size /= 2;                                                   \
+        else if (kind)                                                   \
+            return fail_with(kind);                                      \
+        return real use;                                                 \
     }
 BYTES(read, (int fd, void *data, size_t size), (fd, data, size), 0, EIO)
 BYTES(write, (int fd, const void *data, size_t size), (fd, data, size), 0,
@@ -450,7 +469,8 @@ BYTES(send, (int fd, const void *data, size_t size, int flags),
 BYTES(recv, (int fd, void *data, size_t size, int flags),
       (fd, data, size, flags), flags, ECONNRESET)
 
-/* ---- shared objects ------------------------------------------------------- */
+/* ---- shared objects -------------------------------------------------------
+ */
 
 void *dlopen(const char *path, int flags)
 {
@@ -469,8 +489,8 @@ void *dlsym(void *library, const char *name)
     REAL(dlsym)
     if (!kind)
         return real(library, name);
-    (void)snprintf(library_error, sizeof(library_error),
-                   "undefined symbol: %s", name);
+    (void)snprintf(library_error, sizeof(library_error), "undefined symbol: %s",
+                   name);
     return NULL;
 }
 
@@ -485,7 +505,8 @@ char *dlerror(void)
     return said;
 }
 
-/* ---- begin and end -------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------
+ */
 
 static void read_command(void)
 {

@@ -18,7 +18,7 @@ enum {
     CALLS_ENDS = 4000,
     /* Kinds of failure: an errno, or one of these. */
     CALLS_SHORT = 1000, /* half of the bytes are read or written */
-    CALLS_MISSING /* a symbol is not there */
+    CALLS_MISSING       /* a symbol is not there */
 };
 
 typedef struct calls_frame {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * calls-table FILE sites      a line per site and way to fail, with tabs between:
- *                             key, calls, kind, reason, command, function, frames
- * calls-table FILE ends       what the processes of a run have left: "fired" if
- *                             the failure has happened, a line per thread and
- *                             open descriptor at the end of a process, and
+ * calls-table FILE sites      a line per site and way to fail, with tabs
+ * between: key, calls, kind, reason, command, function, frames calls-table FILE
+ * ends       what the processes of a run have left: "fired" if the failure has
+ * happened, a line per thread and open descriptor at the end of a process, and
  *                             per process that is still there after 5 s
  */
 #define _GNU_SOURCE
@@ -33,8 +32,7 @@ static void print_site(const calls_site *site)
         int kind = site->kinds[k];
         (void)printf("%" PRIx64 "\t%lu\t%d\t%s\t%s\t%s\t",
                      atomic_load(&site->key), atomic_load(&site->count), kind,
-                     name_kind(kind),
-                     site->command, site->function);
+                     name_kind(kind), site->command, site->function);
         for (int f = 0; f < site->frame_count; f++)
             (void)printf("%s+0x%" PRIx64 " ", site->frames[f].module,
                          site->frames[f].offset);
