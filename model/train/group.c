@@ -121,7 +121,7 @@ static void share_reason(const xm_group *g, uint32_t from, const xr_err *own,
 {
     char text[REASON_BYTES + 1] = "";
     if (own)
-        (void)snprintf(text, sizeof(text), "%s", own->text);
+        memcpy(text, own->text, strnlen(own->text, REASON_BYTES));
     memset(out, 0, REASON_BYTES + 1);
     for (size_t at = 0; at < REASON_BYTES; at += sizeof(xm_group_record)) {
         xm_group_record piece;
