@@ -13,8 +13,8 @@
 
 #include "core/base/elements.h"
 #include "core/base/file.h"
-#include "core/base/system_error.h"
 #include "core/base/hub.h"
+#include "core/base/system_error.h"
 #include "core/config/internal.h"
 
 /* An option of a section with its entry and the field that receives its

@@ -244,8 +244,8 @@ xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
     if (!dir)
         return errno == ENOENT ? XRAY_OK : refuse_folder(root, err);
     xray_status status = XRAY_OK;
-    for (const char *name; status == XRAY_OK &&
-                           (name = xr_dir_next(dir, root, err, &status));)
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(dir, root, err, &status));)
         status = tidy_entry(root, name, err);
     (void)closedir(dir);
     return status;

@@ -11,8 +11,9 @@
 #include "model/train/group.h"
 
 #define RECORD_FLOATS (sizeof(xm_group_record) / sizeof(float))
-#define REASON_BYTES (3 * sizeof(xm_group_record)) /* of another rank's error \
-                                                    */
+#define REASON_BYTES                                         \
+    (3 * sizeof(xm_group_record)) /* of another rank's error \
+                                   */
 
 uint64_t xm_group_bytes(uint32_t size)
 {

@@ -61,8 +61,8 @@ xray_status tb_files_list(const char *dir, xr_err *err, tb_files *out)
     if (!folder)
         return xr_fail(err, XRAY_E_IO, "%s: %s", dir, XR_SYSTEM_ERROR(errno));
     xray_status status = XRAY_OK;
-    for (const char *name; status == XRAY_OK &&
-                           (name = xr_dir_next(folder, dir, err, &status));)
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(folder, dir, err, &status));)
         if (is_event_file(name) && add_name(out, name))
             status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
     (void)closedir(folder);

@@ -561,7 +561,7 @@ static void list_files(DIR *dir)
     for (struct dirent *e; (e = readdir(dir)) && used < CALLS_ENDS;) {
         char link[300];
         char to[600];
-        if (e->d_name[0] == '.' || atoi(e->d_name) == dirfd(dir))
+        if (e->d_name[0] == '.' || strtol(e->d_name, NULL, 10) == dirfd(dir))
             continue;
         (void)snprintf(link, sizeof(link), "/proc/self/fd/%s", e->d_name);
         ssize_t n = readlink(link, to, sizeof(to) - 1);
@@ -570,7 +570,7 @@ static void list_files(DIR *dir)
         if (bracket)
             *bracket = '\0';
         int more = snprintf(self->files + used, CALLS_ENDS - used, "%s\n",
-                            atoi(e->d_name) < 3 ? "standard" : to);
+                            strtol(e->d_name, NULL, 10) < 3 ? "standard" : to);
         used += more > 0 ? (size_t)more : 0;
     }
 }
