@@ -91,6 +91,8 @@ judge() {
         # A Workhorse, and a warning, may say why, too.
         [ "$(grep '^xray: ' <<<"$said" | grep -cvE '^xray: (workhorse|warning): ')" = 1 ] || grep -q '"error":' "$lane/out" || echo "not one sentence"
         more=$(comm -13 <(sed 's/ .*//' "$calm/before" "$calm/files" | sort -u) <(sed 's/ .*//' "$lane/files" | sort))
+        # A folder whose removal failed is removed by the next try.
+        more=$(grep -v '^\./out/\.removed-' <<<"$more" || true)
         [ -z "$more" ] || echo "left over: $more"
     elif [[ $said = *"the run goes on without it"* ]]; then
         cmp -s "$calm/out" "$lane/out" && cmp -s <(grep -v /tensorboard "$calm/files") <(grep -v /tensorboard "$lane/files") ||
