@@ -3,12 +3,14 @@
  * Collects finished runs and sorts their folders into variants.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/ab/compare.h"
 #include "core/base/file.h"
+#include "core/base/system_error.h"
 
 static int has_variant(const xr_runs *runs, const char *name)
 {
@@ -111,29 +113,41 @@ static int parse_seed_name(const char *name, int64_t *out)
     return strncmp(name, "seed-", 5) == 0 && xr_parse_int(name + 5, out) == 0;
 }
 
-/* The seeds of the runs in a folder, sorted; free() releases the array. */
-static int64_t *list_seeds_in(const char *dir, size_t *out_count)
+/* Adds a seed to a sorted array, which free() releases. */
+static xray_status add_seed(int64_t seed, int64_t **seeds, size_t *count,
+                            xr_err *err)
 {
-    int64_t *seeds = NULL;
+    int64_t *more = realloc(*seeds, (*count + 1) * sizeof(*more));
+    if (!more)
+        return xr_fail(err, XRAY_E_NOMEM, "out of memory");
+    *seeds = more;
+    size_t at = (*count)++;
+    for (; at > 0 && more[at - 1] > seed; at--)
+        more[at] = more[at - 1];
+    more[at] = seed;
+    return XRAY_OK;
+}
+
+/* The seeds of the runs in a folder; what is none, or is not there, has none.
+ */
+static xray_status list_seeds_in(const char *dir, xr_err *err,
+                                 int64_t **out_seeds, size_t *out_count)
+{
+    xray_status status = XRAY_OK;
     DIR *open = opendir(dir);
-    *out_count = 0;
     if (!open)
-        return NULL;
-    for (struct dirent *e = readdir(open); e; e = readdir(open)) {
+        return errno == ENOENT || errno == ENOTDIR
+                   ? XRAY_OK
+                   : xr_fail(err, XRAY_E_IO, "%s: cannot read the folder: %s",
+                             dir, XR_SYSTEM_ERROR(errno));
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(open, dir, err, &status));) {
         int64_t seed = 0;
-        if (!parse_seed_name(e->d_name, &seed))
-            continue;
-        int64_t *more = realloc(seeds, (*out_count + 1) * sizeof(*more));
-        if (!more)
-            break;
-        seeds = more;
-        size_t at = (*out_count)++;
-        for (; at > 0 && seeds[at - 1] > seed; at--)
-            seeds[at] = seeds[at - 1];
-        seeds[at] = seed;
+        if (parse_seed_name(name, &seed))
+            status = add_seed(seed, out_seeds, out_count, err);
     }
     (void)closedir(open);
-    return seeds;
+    return status;
 }
 
 static void add_seed_folder(xr_runs *runs, const folder_path *at,
@@ -223,13 +237,19 @@ void xr_runs_sort(xr_runs *runs, const char *const *dirs, size_t count,
     for (size_t i = 0; i < count; i++) {
         char path[XR_PATH_CAP];
         size_t seeds = 0;
+        int64_t *found = NULL;
         folder_path at;
+        xr_err err = { "" };
+        xray_status status = XRAY_OK;
         split_folder_path(dirs[i], &at);
         int is_run = xr_path_join(at.dir, "metrics.jsonl", path, sizeof(path),
                                   NULL) == XRAY_OK &&
                      xr_path_exists(path);
-        int64_t *found = is_run ? NULL : list_seeds_in(at.dir, &seeds);
-        if (seeds)
+        if (!is_run)
+            status = list_seeds_in(at.dir, &err, &found, &seeds);
+        if (status != XRAY_OK)
+            xr_errors_add(errors, "%s", err.text);
+        else if (seeds)
             add_seed_folder(runs, &at, found, seeds, errors);
         else
             add_single_run(runs, &at, errors);

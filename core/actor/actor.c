@@ -75,7 +75,7 @@ static int creation_failed(const xr_actor *actor)
     return create && create->state == XR_FUTURE_DONE && create->status < 0;
 }
 
-static void mark_actor_lost(xr_actor *actor, const char *reason, int clean)
+void xr_actor_lose(xr_actor *actor, const char *reason, int clean)
 {
     char phase[96];
     xr_actor_phase_note(actor, phase, sizeof(phase));
@@ -96,7 +96,7 @@ static void mark_actor_lost(xr_actor *actor, const char *reason, int clean)
 static void distrust_actor(xr_actor *actor, xr_err *why)
 {
     (void)xr_fail_in(why, XRAY_E_PEER, "sent a malformed message");
-    mark_actor_lost(actor, why->text, 0);
+    xr_actor_lose(actor, why->text, 0);
 }
 
 static void handle_message(xr_actor *actor, const xray_runtime_event *event)
@@ -160,7 +160,7 @@ xray_status xr_actors_pump(xr_actors *actors, int64_t timeout_ms, xr_err *err)
         return XRAY_OK;
     if (event.kind == XRAY_RUNTIME_LOST) {
         if (!actor->lost)
-            mark_actor_lost(actor, event.reason, (int)event.clean);
+            xr_actor_lose(actor, event.reason, (int)event.clean);
         actor->clean = event.clean;
         actor->lost = 2;
     } else {

@@ -23,8 +23,9 @@ static uint32_t count_arrived(const xr_actor *of)
     return count;
 }
 
-/* Sends the message in `scratch` to every member that waits. One that it does
- * not reach is lost, which the runtime reports. */
+/* Sends the message in `scratch` to every member that waits. That one is gone,
+ * the runtime reports; where there is no memory for the message, the member
+ * would wait for it until its time is over. */
 static void send_to_waiting(xr_actor *of)
 {
     xr_actors *actors = of->actors;
@@ -33,9 +34,14 @@ static void send_to_waiting(xr_actor *of)
             continue;
         a->gathers = 0;
         actors->gathering--;
-        if (actors->ops->send(actors->runtime, a->peer, actors->scratch.data,
-                              actors->scratch.size, NULL, 0))
-            actors->relay.err.text[0] = 0;
+        xr_err why = { "" };
+        xray_status status =
+            actors->ops->send(actors->runtime, a->peer, actors->scratch.data,
+                              actors->scratch.size, NULL, 0);
+        if (status != XRAY_OK)
+            (void)xr_relay_error(&actors->relay, status, "send", &why);
+        if (status != XRAY_OK && status != XRAY_E_PEER)
+            xr_actor_lose(a, why.text, 0);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -132,8 +133,13 @@ static void *serve_connection(void *data)
             end_with_parent(polls[i].fd, polls[i].revents);
         }
         int bad = xr_tcp_read(conn);
-        if (bad && bad != EAGAIN)
-            _exit(1);
+        if (!bad || bad == EAGAIN)
+            continue;
+        if (bad != EPIPE && bad != ECONNRESET) /* the parent is still there */
+            (void)fprintf(stderr,
+                          "xray: workhorse: a message cannot be read: %s\n",
+                          XR_SYSTEM_ERROR(bad));
+        _exit(1);
     }
 }
 

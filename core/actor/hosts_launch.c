@@ -66,7 +66,11 @@ static int give_token(const xray_peer *peer)
     xr_hosts_write_token(peer, line);
     line[XR_HOSTS_LINE - 1] = '\n';
     const size_t size = XR_HOSTS_LINE;
-    return write(peer->leash, line, size) == (ssize_t)size ? 0 : errno;
+    ssize_t n;
+    do
+        n = write(peer->leash, line, size);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)size ? 0 : errno;
 }
 
 static int run_command(xray_peer *peer, char *const *argv)

@@ -61,7 +61,11 @@ xray_status xr_local_map_shared(xr_local *local, int fd, uint32_t actors,
 {
     uint64_t size = actors * slot_stride(record_size);
     struct stat info;
-    if (fstat(fd, &info) || (uint64_t)info.st_size < size)
+    if (fstat(fd, &info))
+        return xr_local_fail(local, XRAY_E_PEER,
+                             "the actors' records cannot be read: %s",
+                             XR_SYSTEM_ERROR(errno));
+    if ((uint64_t)info.st_size < size)
         return xr_local_fail(local, XRAY_E_PEER,
                              "the actors' records do not have %llu bytes",
                              (unsigned long long)size);

@@ -46,8 +46,10 @@ int xr_memory_check(int fd, uint64_t bytes)
 {
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
-    if (fd < 0 || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info))
+    if (fd < 0 || seals < 0 || !(seals & F_SEAL_SHRINK))
         return EINVAL;
+    if (fstat(fd, &info))
+        return errno;
     return bytes && bytes <= (uint64_t)info.st_size ? 0 : EINVAL;
 }
 

@@ -39,16 +39,29 @@ xray_status xr_path_join(const char *dir, const char *name, char *buffer,
     return XRAY_OK;
 }
 
+/* 1 if the errno of stat() says that there is nothing of this name. */
+static int is_absent(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == ELOOP ||
+           error == ENAMETOOLONG;
+}
+
 int xr_path_is_dir(const char *path)
 {
     struct stat st;
-    return !stat(path, &st) && S_ISDIR(st.st_mode);
+    return stat(path, &st) ? !is_absent(errno) : S_ISDIR(st.st_mode);
+}
+
+int xr_path_may_be_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) || !S_ISDIR(st.st_mode);
 }
 
 int xr_path_exists(const char *path)
 {
     struct stat st;
-    return !lstat(path, &st);
+    return !lstat(path, &st) || !is_absent(errno);
 }
 
 int xr_path_is_same(const char *a, const char *b)
@@ -96,6 +109,21 @@ xray_status xr_dir_make(const char *path, xr_err *err)
     return status;
 }
 
+const char *xr_dir_next(DIR *dir, const char *path, xr_err *err,
+                        xray_status *status)
+{
+    for (;;) {
+        errno = 0; /* NULL with errno 0 is the end of the folder */
+        const struct dirent *entry = readdir(dir);
+        if (!entry && errno)
+            *status = fail_with_errno(err, path, "cannot read the folder");
+        if (!entry)
+            return NULL;
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            return entry->d_name;
+    }
+}
+
 static int remove_dir_at(int parent, const char *name, int depth);
 
 static int remove_dir_entries(DIR *dir, int depth)
@@ -108,7 +136,8 @@ static int remove_dir_entries(DIR *dir, int depth)
         const char *name = entry->d_name;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
             continue;
-        if (unlinkat(dirfd(dir), name, 0) == 0)
+        /* Another process may remove files of its own meanwhile. */
+        if (unlinkat(dirfd(dir), name, 0) == 0 || errno == ENOENT)
             continue;
         if (errno != EISDIR && errno != EPERM)
             return -1;
@@ -152,8 +181,11 @@ xray_status xr_dir_remove(const char *path, xr_err *err)
 
 xray_status xr_dir_commit(const char *from, const char *to, xr_err *err)
 {
-    if (xr_path_exists(to))
+    struct stat st;
+    if (!lstat(to, &st))
         return xr_fail(err, XRAY_E_IO, "%s: already exists", to);
+    if (errno != ENOENT)
+        return fail_with_errno(err, to, "cannot be looked at");
     xray_status status = xr_dir_sync(from, err);
     if (status)
         return status;

@@ -287,8 +287,7 @@ xray_status xr_file_append(xr_file_out *file, const void *data, size_t size,
     return XRAY_OK;
 }
 
-/* Succeeds where the file system does not support fsync. */
-static int sync_descriptor(int fd)
+int xr_file_sync(int fd)
 {
     while (fsync(fd)) {
         if (errno == EINTR)
@@ -298,13 +297,24 @@ static int sync_descriptor(int fd)
     return 0;
 }
 
+int xr_file_allocate(int fd, uint64_t size)
+{
+    int bad;
+    do
+        bad = size ? posix_fallocate(fd, 0, (off_t)size) : 0;
+    while (bad == EINTR);
+    if (bad != EOPNOTSUPP && bad != EINVAL)
+        return bad;
+    return ftruncate(fd, (off_t)size) ? errno : 0;
+}
+
 xray_status xr_dir_sync(const char *path, xr_err *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return fail_with_errno(err, path, "cannot open the folder");
     xray_status status = XRAY_OK;
-    if (sync_descriptor(fd))
+    if (xr_file_sync(fd))
         status = fail_with_errno(err, path, "cannot sync the folder");
     (void)close(fd);
     return status;
@@ -342,7 +352,7 @@ xray_status xr_file_finish(xr_file_out *file, xr_err *err)
         return XRAY_OK;
     }
     int fd = file->fd;
-    int failed = sync_descriptor(fd);
+    int failed = xr_file_sync(fd);
     file->fd = -1;
     if (close(fd) || failed || rename(file->temp, file->path)) {
         xray_status status = fail_with_errno(err, file->path, "cannot write");

@@ -6,6 +6,7 @@
 #ifndef XR_FILE_H
 #define XR_FILE_H
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,8 +66,12 @@ xray_status xr_path_join(const char *dir, const char *name, char *buffer,
                          size_t cap, xr_err *err);
 #define XR_PATH_CAP 4096u
 
+/* Both are 0 only if it is known: what cannot be looked at (no permission, a
+ * broken disk) counts as there, and whoever opens it says why it cannot. */
 int xr_path_is_dir(const char *path);
 int xr_path_exists(const char *path);
+/* 0 only if it is known to be a folder. */
+int xr_path_may_be_file(const char *path);
 /* Returns the folder that holds `path`, which free releases; NULL when out of
  * memory. */
 char *xr_path_parent(const char *path);
@@ -74,6 +79,10 @@ char *xr_path_parent(const char *path);
 int xr_path_is_in(const char *path, const char *dir);
 /* 1 if both exist and are the same file or folder. */
 int xr_path_is_same(const char *a, const char *b);
+/* The name of the next entry, without "." and ".."; NULL at the end of the
+ * folder, and where *status, which was XRAY_OK, becomes an error. */
+const char *xr_dir_next(DIR *dir, const char *path, xr_err *err,
+                        xray_status *status);
 /* Creates the folder and its parents. */
 xray_status xr_dir_make(const char *path, xr_err *err);
 /* Removes a folder and everything in it; a missing folder is not an error. */
@@ -85,6 +94,12 @@ xray_status xr_dir_commit(const char *from, const char *to, xr_err *err);
  * survives a crash. */
 xray_status xr_dir_sync(const char *path, xr_err *err);
 xray_status xr_dir_sync_parent(const char *path, xr_err *err);
+/* fsync(), which succeeds where the file system does not support it. -1 and
+ * errno on failure. */
+int xr_file_sync(int fd);
+/* Gives the file `size` bytes, whose space is taken now, so that a full disk is
+ * noticed before they are written. Returns 0 or an errno. */
+int xr_file_allocate(int fd, uint64_t size);
 xray_status xr_file_copy(const char *from, const char *to, xr_err *err);
 
 /* Seconds on a monotonic clock. */

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "core/base/file.h"
+#include "core/base/system_error.h"
 #include "core/cli/cli.h"
 #include "core/cli/stop.h"
 #include "core/plugin/cancel.h"
@@ -120,7 +121,12 @@ static xray_status copy_entry(conversion *c, const char *name, xr_err *err)
         status = xr_path_join(c->temp, name, to, sizeof to, err);
     if (status || xr_path_is_same(from, c->from))
         return status;
-    if (stat(from, &is) || !S_ISREG(is.st_mode) || is_weights_file(name)) {
+    int bad = stat(from, &is) ? errno : 0;
+    if (bad && bad != ENOENT &&
+        bad != ELOOP) /* links to nothing are left out */
+        return xr_fail(err, XRAY_E_IO, "%s: cannot be copied: %s", from,
+                       XR_SYSTEM_ERROR(bad));
+    if (bad || !S_ISREG(is.st_mode) || is_weights_file(name)) {
         list_name(&c->left, name);
         return XRAY_OK;
     }

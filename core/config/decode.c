@@ -3,6 +3,7 @@
  * Decodes the text of values into typed fields by option tables, and reports
  * keys and sections that no table has.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "core/base/elements.h"
 #include "core/base/file.h"
 #include "core/base/hub.h"
+#include "core/base/system_error.h"
 #include "core/config/internal.h"
 
 /* An option of a section with its entry and the field that receives its
@@ -209,12 +211,16 @@ const char *xr_config_resolve(xr_config *config, const xr_entry *entry,
 }
 
 /* A printed path must mean the same file in whatever folder it is read. */
-static const char *make_absolute(xr_config *config, const char *path)
+static const char *make_absolute(const setting *s, const char *path)
 {
     char here[XR_PATH_CAP];
-    if (!*path || *path == '/' || !getcwd(here, sizeof(here)))
+    if (!*path || *path == '/')
         return path;
-    return xr_config_keepf(config, "%s/%s", here, path);
+    if (getcwd(here, sizeof(here)))
+        return xr_config_keepf(s->config, "%s/%s", here, path);
+    report_bad_value(s, "%s: the working directory is unknown: %s", path,
+                     XR_SYSTEM_ERROR(errno));
+    return path;
 }
 
 /* Adds a remark, once, however often the section is decoded. */
@@ -268,7 +274,7 @@ static void decode_string(const setting *s, const char *text)
     if (s->option->flags & XRAY_OPT_MODEL)
         text = find_hub_model(s, given, text);
     if (s->entry && (s->option->type == XRAY_OPT_PATH || text != given))
-        s->entry->printed = make_absolute(s->config, text);
+        s->entry->printed = make_absolute(s, text);
     store_field(s, &text, sizeof(text));
 }
 
@@ -300,7 +306,7 @@ static void decode_list(const setting *s, const char *text)
         if (paths)
             item = xr_config_resolve(s->config, s->entry, item);
         xr_str_printf(&printed, "%s%s", list.count ? ", " : "",
-                      paths ? make_absolute(s->config, item) : item);
+                      paths ? make_absolute(s, item) : item);
         items[list.count++] = item;
         if (!*next)
             break;

@@ -5,12 +5,14 @@
 #include "core/data/file_list.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/file.h"
 #include "core/base/str.h"
+#include "core/base/system_error.h"
 #include "core/data/source.h"
 
 /* Takes the path; NULL is out of memory. */
@@ -54,16 +56,16 @@ static xray_status add_folder(xr_file_list *list, const char *dir, xr_err *err)
     xray_status status = XRAY_OK;
     DIR *folder = opendir(dir);
     if (!folder)
-        return xr_fail(err, XRAY_E_IO, "%s: cannot read the folder", dir);
-    for (const struct dirent *entry;
-         status == XRAY_OK && (entry = readdir(folder));) {
+        return xr_fail(err, XRAY_E_IO, "%s: cannot read the folder: %s", dir,
+                       XR_SYSTEM_ERROR(errno));
+    for (const char *name; status == XRAY_OK &&
+                           (name = xr_dir_next(folder, dir, err, &status));) {
         char path[XR_PATH_CAP];
-        const char *name = entry->d_name;
         if (*name == '.' || is_description(name) ||
             xr_format_of(name) == XR_FORMAT_NONE)
             continue;
         status = xr_path_join(dir, name, path, sizeof path, err);
-        if (status == XRAY_OK && !xr_path_is_dir(path))
+        if (status == XRAY_OK && xr_path_may_be_file(path))
             status = add_path(list, xr_strdup(path), err);
     }
     (void)closedir(folder);
@@ -86,7 +88,7 @@ static xray_status add_pattern(xr_file_list *list, const char *pattern,
     if (code == GLOB_NOSPACE)
         status = xr_fail(err, XRAY_E_NOMEM, "out of memory");
     for (size_t i = 0; !code && i < found.gl_pathc && status == XRAY_OK; i++)
-        if (!xr_path_is_dir(found.gl_pathv[i]))
+        if (xr_path_may_be_file(found.gl_pathv[i]))
             status = add_path(list, xr_strdup(found.gl_pathv[i]), err);
     globfree(&found);
     if (status == XRAY_OK && list->count == first)

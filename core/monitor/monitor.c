@@ -366,8 +366,7 @@ xray_status xr_monitor_mark(xr_monitor *monitor, xr_metrics_mark *out,
                             xr_err *err)
 {
     *out = monitor->lines;
-    if (monitor->file < 0 || fsync(monitor->file) == 0 || errno == EINVAL ||
-        errno == EROFS) /* not a regular file */
+    if (monitor->file < 0 || xr_file_sync(monitor->file) == 0)
         return XRAY_OK;
     return xr_fail(err, XRAY_E_IO, "%s: %s", monitor->path,
                    XR_SYSTEM_ERROR(errno));

@@ -158,21 +158,15 @@ static xray_status list_names(const char *path, xr_err *err, name_list *out)
 {
     xray_status status = XRAY_OK;
     DIR *dir = opendir(path);
-    while (dir && status == XRAY_OK) {
-        errno = 0; /* NULL with errno 0 is the end of the folder */
-        struct dirent *entry = readdir(dir);
-        if (!entry)
-            break;
-        if (has_module_suffix(entry->d_name) &&
-            add_name(out, entry->d_name) != 0)
+    if (!dir)
+        return xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read: %s",
+                       path, strerror(errno));
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(dir, path, err, &status));)
+        if (has_module_suffix(name) && add_name(out, name) != 0)
             status = xr_fail(err, XRAY_E_NOMEM,
                              "plugin folder %s: out of memory", path);
-    }
-    if (status == XRAY_OK && errno)
-        status = xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read: %s",
-                         path, strerror(errno));
-    if (dir)
-        (void)closedir(dir);
+    (void)closedir(dir);
     if (out->count)
         qsort(out->items, out->count, sizeof(*out->items), compare_names);
     return status;
@@ -210,11 +204,15 @@ static xray_status add_folder(xr_plugins *plugins, const char *path, int must,
                               xr_err *err)
 {
     struct stat st;
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+    int bad = stat(path, &st) != 0 ? errno : 0;
+    if (bad == ENOENT || bad == ENOTDIR || (!bad && !S_ISDIR(st.st_mode)))
         return must ? xr_fail(err, XRAY_E_CONFIG,
                               "plugin folder %s: the folder does not exist",
                               path)
                     : XRAY_OK;
+    if (bad)
+        return xr_fail(err, XRAY_E_IO, "plugin folder %s cannot be read: %s",
+                       path, strerror(bad));
     if (plugins->folder_count == FOLDERS_MAX)
         return xr_fail(err, XRAY_E_CONFIG, "plugin path: more than %u folders",
                        FOLDERS_MAX);
@@ -268,8 +266,13 @@ xray_status xr_own_folder(size_t i, char *buffer, size_t cap, xr_err *err)
     };
     char self[XR_PATH_CAP];
     ssize_t size = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (size <= 0 || i >= sizeof(folders) / sizeof(folders[0]))
+    if (i >= sizeof(folders) / sizeof(folders[0]))
         return XRAY_END;
+    if (size <= 0)
+        return xr_fail(err, XRAY_E_IO,
+                       "the program's own folder, where its plugins are, is "
+                       "unknown: /proc/self/exe: %s",
+                       strerror(errno));
     self[size] = '\0';
     char *slash = strrchr(self, '/');
     if (slash)
@@ -383,10 +386,14 @@ static xray_status fail_not_found(const xr_plugins *plugins, const char *iface,
     char near[128] = "";
     unsigned best = strlen(name) < 5 ? 2 : 3;
     size_t refused = 0;
+    const char *why = "";
     for (size_t i = 0; i < plugins->count; i++) {
         const char *at = plugins->files[i].file.provides;
         size_t size = 0;
-        refused += plugins->files[i].refused && !plugins->files[i].hidden;
+        if (plugins->files[i].refused && !plugins->files[i].hidden) {
+            refused++;
+            why = plugins->files[i].refused;
+        }
         for (const char *n = next_name(&at, iface, &size); n;
              n = next_name(&at, iface, &size)) {
             char one[128];
@@ -399,8 +406,10 @@ static xray_status fail_not_found(const xr_plugins *plugins, const char *iface,
             }
         }
     }
-    char note[96] = "";
-    if (refused)
+    char note[512] = "";
+    if (refused == 1)
+        (void)snprintf(note, sizeof(note), "; a file was refused: %s", why);
+    else if (refused)
         (void)snprintf(note, sizeof(note),
                        "; %zu files were refused, see `xray plugin list`",
                        refused);

@@ -250,7 +250,8 @@ static void check_dataset(checking *c, const char *name,
 static int all_readable(const xray_list *files)
 {
     for (uint64_t i = 0; i < files->count; i++)
-        if (!xr_path_exists(files->items[i]) || xr_path_is_dir(files->items[i]))
+        if (!xr_path_exists(files->items[i]) ||
+            !xr_path_may_be_file(files->items[i]))
             return 0;
     return 1;
 }

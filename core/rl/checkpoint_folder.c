@@ -62,13 +62,14 @@ static xray_status find_step_below(const char *root, long long limit,
     if (!dir)
         return errno == ENOENT || errno == ENOTDIR ? XRAY_OK
                                                    : refuse_folder(root, err);
-    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
-        long long step = parse_step(e->d_name);
+    xray_status status = XRAY_OK;
+    for (const char *name; (name = xr_dir_next(dir, root, err, &status));) {
+        long long step = parse_step(name);
         if (step > *out && step < limit)
             *out = step;
     }
     (void)closedir(dir);
-    return XRAY_OK;
+    return status;
 }
 
 static xray_status rename_path(const char *from, const char *to, xr_err *err)
@@ -243,9 +244,9 @@ xray_status xr_checkpoint_tidy(const xr_run *run, xr_err *err)
     if (!dir)
         return errno == ENOENT ? XRAY_OK : refuse_folder(root, err);
     xray_status status = XRAY_OK;
-    for (struct dirent *e = readdir(dir); e && status == XRAY_OK;
-         e = readdir(dir))
-        status = tidy_entry(root, e->d_name, err);
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(dir, root, err, &status));)
+        status = tidy_entry(root, name, err);
     (void)closedir(dir);
     return status;
 }

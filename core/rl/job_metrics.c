@@ -3,12 +3,14 @@
  * The metrics of a job: where they continue after a resume, what a step has of
  * them, and the validations that are a part of them.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/file.h"
 #include "core/base/process.h"
+#include "core/base/system_error.h"
 #include "core/rl/job.h"
 #include "core/roles/nonfinite.h"
 #include "core/roles/plugin_metrics.h"
@@ -33,8 +35,8 @@ static xray_status set_metrics_aside(const char *file, xr_err *err)
             continue;
         return rename(file, old) == 0
                    ? XRAY_OK
-                   : xr_fail(err, XRAY_E_IO, "cannot rename %s to %s", file,
-                             old);
+                   : xr_fail(err, XRAY_E_IO, "cannot rename %s to %s: %s", file,
+                             old, XR_SYSTEM_ERROR(errno));
     }
     return xr_fail(err, XRAY_E_IO, "too many old files beside %s", file);
 }

@@ -27,7 +27,7 @@ static int is_refused(const xr_run *run, const char *section, const char *key)
 static void check_file(const xr_run *run, const char *key, const char *path,
                        xr_errors *errors)
 {
-    if (xr_path_is_dir(path))
+    if (!xr_path_may_be_file(path))
         xr_errors_add(errors, "%s: [data] %s: %s is a folder, not a file",
                       locate_key(run, "data", key), key, path);
     else if (access(path, R_OK) != 0)

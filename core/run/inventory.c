@@ -117,10 +117,9 @@ static xray_status visit_folder(const visitor *w, const char *dir,
         return xr_fail(err, XRAY_E_IO, "%s: cannot be read: %s", dir,
                        XR_SYSTEM_ERROR(errno));
     xray_status status = XRAY_OK;
-    for (struct dirent *e = readdir(open); e && status == XRAY_OK;
-         e = readdir(open))
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            status = visit_entry(w, dir, below, e->d_name, depth, err);
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(open, dir, err, &status));)
+        status = visit_entry(w, dir, below, name, depth, err);
     (void)closedir(open);
     return status;
 }

@@ -237,8 +237,10 @@ void xr_run_report_no_weights(const xr_run *run, const char *section,
     char line[XR_PATH_CAP];
     xr_str text = { 0 };
     DIR *open = opendir(dir);
-    for (struct dirent *e = open ? readdir(open) : NULL; e; e = readdir(open))
-        note_weights_file(e->d_name, &f);
+    xray_status status = XRAY_OK; /* what it holds is only a hint */
+    for (const char *name;
+         open && (name = xr_dir_next(open, dir, NULL, &status));)
+        note_weights_file(name, &f);
     if (open)
         (void)closedir(open);
     if (f.form < FORMS) {

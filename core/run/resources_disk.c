@@ -67,8 +67,12 @@ static uint64_t count_checkpoints(const char *root, xr_errors *errors)
         xr_errors_add(errors, "%s: cannot list it: out of memory", root);
     if (!dir)
         return 0;
-    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
-        count += strncmp(e->d_name, "global_step_", 12) == 0;
+    xr_err err = { "" };
+    xray_status status = XRAY_OK;
+    for (const char *name; (name = xr_dir_next(dir, root, &err, &status));)
+        count += strncmp(name, "global_step_", 12) == 0;
+    if (status != XRAY_OK)
+        xr_errors_add(errors, "%s", err.text);
     (void)closedir(dir);
     return count;
 }

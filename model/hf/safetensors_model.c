@@ -138,10 +138,11 @@ static xray_status remove_other_shards(const model_files *m, size_t keep)
                        "%s: cannot read the folder: %s", m->dir,
                        strerror(errno));
     xray_status status = XRAY_OK;
-    for (struct dirent *e = readdir(dir); e && !status; e = readdir(dir)) {
+    for (const char *name;
+         !status && (name = xr_dir_next(dir, m->dir, m->err, &status));) {
         size_t of;
-        if (is_shard_name(e->d_name, &of) && of != keep)
-            status = remove_file(m, e->d_name);
+        if (is_shard_name(name, &of) && of != keep)
+            status = remove_file(m, name);
     }
     (void)closedir(dir);
     return status ? status : xr_dir_sync(m->dir, m->err);

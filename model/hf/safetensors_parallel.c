@@ -137,9 +137,7 @@ static xray_status create_temporary(xm_st_part *part, xr_err *err)
         return fail_with_errno(part->temp, "create", err);
     /* Allocates the file now, so that a full disk is reported here and not by a
      * rank halfway. */
-    int full = part->size ? posix_fallocate(part->fd, 0, (off_t)part->size) : 0;
-    if (full == EOPNOTSUPP || full == EINVAL)
-        full = ftruncate(part->fd, (off_t)part->size) ? errno : 0;
+    int full = xr_file_allocate(part->fd, part->size);
     char why[XR_SYSTEM_ERROR_CAP];
     if (full)
         return xr_fail(err, XRAY_E_IO, "%s: cannot allocate %llu bytes: %s",
@@ -173,7 +171,7 @@ xray_status xm_st_parts_sync(xm_st_parts *parts, xr_err *err)
 {
     for (size_t i = 0; i < parts->count; i++) {
         const xm_st_part *part = &parts->parts[i];
-        if (part->fd >= 0 && fsync(part->fd))
+        if (part->fd >= 0 && xr_file_sync(part->fd))
             return fail_with_errno(part->temp, "sync", err);
     }
     return XRAY_OK;

@@ -3,12 +3,17 @@
  * Implements the group of the ranks that hold a model.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/str.h"
 #include "model/train/group.h"
 
 #define RECORD_FLOATS (sizeof(xm_group_record) / sizeof(float))
+#define REASON_BYTES                                         \
+    (3 * sizeof(xm_group_record)) /* of another rank's error \
+                                   */
 
 uint64_t xm_group_bytes(uint32_t size)
 {
@@ -110,6 +115,36 @@ xray_status xm_group_exchange(const xm_group *g, const xm_group_record *mine)
                              : status;
 }
 
+/* Passes the reason of rank `from` to those that have none of their own. All
+ * ranks take part. "" if that fails, too. */
+static void share_reason(const xm_group *g, uint32_t from, const xr_err *own,
+                         char out[REASON_BYTES + 1])
+{
+    char text[REASON_BYTES + 1] = "";
+    if (own)
+        memcpy(text, own->text, strnlen(own->text, REASON_BYTES));
+    memset(out, 0, REASON_BYTES + 1);
+    for (size_t at = 0; at < REASON_BYTES; at += sizeof(xm_group_record)) {
+        xm_group_record piece;
+        memcpy(&piece, text + at, sizeof(piece));
+        if (xm_group_exchange(g, &piece) != XRAY_OK) {
+            out[0] = '\0';
+            return;
+        }
+        memcpy(out + at, &g->all[from], sizeof(piece));
+    }
+}
+
+/* The first rank that failed; `size` if none did. */
+static uint32_t find_failed_rank(const xm_group *g, xray_status *out_code)
+{
+    uint32_t r = 0;
+    while (r < g->size && g->all[r].code == XRAY_OK)
+        r++;
+    *out_code = r < g->size ? (xray_status)g->all[r].code : XRAY_OK;
+    return r;
+}
+
 xray_status xm_group_agree_on(const xm_group *g, xray_status mine,
                               uint64_t digest, const char *what, xr_err *err)
 {
@@ -117,14 +152,19 @@ xray_status xm_group_agree_on(const xm_group *g, xray_status mine,
     if (g->size < 2)
         return mine;
     xray_status status = xm_group_exchange(g, &own);
-    if (mine != XRAY_OK || status != XRAY_OK)
+    if (status != XRAY_OK)
         return mine != XRAY_OK ? mine : status;
-    for (uint32_t r = 0; r < g->size; r++)
-        if (g->all[r].code != XRAY_OK)
-            return xr_fail(err, (xray_status)g->all[r].code,
-                           "rank %" PRIu32 " of %" PRIu32
-                           " failed (%d); its own message says why",
-                           r, g->size, (int)g->all[r].code);
+    xray_status code;
+    uint32_t failed = find_failed_rank(g, &code);
+    if (failed < g->size) {
+        char why[REASON_BYTES + 1];
+        share_reason(g, failed, mine == XRAY_OK ? NULL : err, why);
+        return mine != XRAY_OK
+                   ? mine
+                   : xr_fail(err, code,
+                             "rank %" PRIu32 " of %" PRIu32 " failed (%d)%s%s",
+                             failed, g->size, (int)code, *why ? ": " : "", why);
+    }
     for (uint32_t r = 1; r < g->size; r++)
         if (g->all[r].squares[0] != g->all[0].squares[0])
             return xr_fail(err, XRAY_E_CONFIG,

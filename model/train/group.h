@@ -49,8 +49,8 @@ xray_status xm_group_wait_collectives(const xm_group *group);
 xray_status xm_group_exchange(const xm_group *group,
                               const xm_group_record *mine);
 /* Returns XRAY_OK if all ranks pass it, so that all of them go on or none does;
- * otherwise `mine`, or if that is XRAY_OK, the first other rank's error. `ctx`
- * is the group. [collective] */
+ * otherwise `mine`, whose reason *err holds, or if that is XRAY_OK, the first
+ * other rank's error with its reason. `ctx` is the group. [collective] */
 xray_status xm_group_agree(void *ctx, xray_status mine, xr_err *err);
 /* The same, where all ranks must pass the same digest of `what` as well.
  * [collective] */

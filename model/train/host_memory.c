@@ -20,9 +20,7 @@
 static xray_status map_file(int fd, const char *section, const char *path,
                             uint64_t bytes, xr_err *err, xm_host_memory *out)
 {
-    int failed = posix_fallocate(fd, 0, (off_t)bytes);
-    if (failed == EOPNOTSUPP || failed == EINVAL)
-        failed = ftruncate(fd, (off_t)bytes) ? errno : 0;
+    int failed = xr_file_allocate(fd, bytes);
     if (failed)
         return xr_fail_key(err, XRAY_E_IO, section, "offload_dir",
                            ": no space for %llu bytes at %s: %s",

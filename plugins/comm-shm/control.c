@@ -115,10 +115,13 @@ int shm_control_join(shm_control *c, const shm_offer *offer)
     if (fd < 0)
         return 0;
     void *base = MAP_FAILED;
-    errno = ESTALE; /* the descriptor is another file by now */
-    if (pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
-        header.magic == CONTROL_MAGIC && header.nonce == offer->nonce &&
-        header.size == offer->size)
+    ssize_t got;
+    do {
+        errno = ESTALE; /* the descriptor is another file by now */
+        got = pread(fd, &header, sizeof(header), 0);
+    } while (got < 0 && errno == EINTR);
+    if (got == (ssize_t)sizeof(header) && header.magic == CONTROL_MAGIC &&
+        header.nonce == offer->nonce && header.size == offer->size)
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_NORESERVE, fd, 0);
     int reason = errno;

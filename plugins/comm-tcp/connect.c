@@ -47,15 +47,17 @@ static socklen_t fill_address(const tcp_card *card,
     return sizeof(*in6);
 }
 
-static uint32_t read_port(int fd)
+/* 0 on success; otherwise errno is set. */
+static int read_port(int fd, uint32_t *out)
 {
     struct sockaddr_storage at;
     socklen_t size = sizeof(at);
     if (getsockname(fd, (struct sockaddr *)&at, &size) != 0)
-        return 0;
-    return ntohs(at.ss_family == AF_INET
+        return -1;
+    *out = ntohs(at.ss_family == AF_INET
                      ? ((struct sockaddr_in *)(void *)&at)->sin_port
                      : ((struct sockaddr_in6 *)(void *)&at)->sin6_port);
+    return 0;
 }
 
 /* Opens the listening socket of this rank; -1: the card says why not. */
@@ -67,10 +69,8 @@ static int open_listener(tcp_card *card)
     int fd = socket((int)card->family,
                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && bind(fd, (struct sockaddr *)&at, size) == 0 &&
-        listen(fd, SOMAXCONN) == 0) {
-        card->port = read_port(fd);
+        listen(fd, SOMAXCONN) == 0 && read_port(fd, &card->port) == 0)
         return fd;
-    }
     tcp_print_address(card, text, sizeof(text));
     mesh_refuse_card(&card->rank, XRAY_E_IO, "no port at %s: %s", text,
                      XR_SYSTEM_ERROR(errno));

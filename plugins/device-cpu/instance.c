@@ -13,6 +13,7 @@
 #include <xray/numerics.h>
 
 #include "core/base/err.h"
+#include "core/base/system_error.h"
 #include "plugins/device-cpu/device.h"
 
 struct xray_stream {
@@ -114,10 +115,13 @@ xray_status cpu_create(const xray_host *host, const void *config,
     d->calls = xr_calls_of(host);
     d->k = kernels;
     d->share = c ? c->share : CPU_SHARE_AUTO;
-    d->pool = cpu_pool_create(threads);
-    if (!d->pool) {
+    int bad = cpu_pool_create(threads, &d->pool);
+    if (bad) {
+        char text[128];
+        (void)snprintf(text, sizeof(text), "the threads do not start: %s",
+                       XR_SYSTEM_ERROR(bad));
         free(d);
-        return report_failure(host, XRAY_E_NOMEM, "the threads do not start");
+        return report_failure(host, XRAY_E_NOMEM, text);
     }
     size_t floats = CPU_FIRST_SCRATCH;
     float *scratch;

@@ -9,6 +9,7 @@
  */
 #include "plugins/device-cpu/pool.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -161,33 +162,37 @@ uint32_t cpu_pool_size(uint32_t threads)
     return threads > MAX_THREADS ? MAX_THREADS : threads;
 }
 
-cpu_pool *cpu_pool_create(uint32_t threads)
+int cpu_pool_create(uint32_t threads, cpu_pool **out)
 {
     threads = cpu_pool_size(threads);
     cpu_pool *pool = aligned_alloc(64, (sizeof(*pool) + 63) / 64 * 64);
     if (!pool)
-        return NULL;
+        return ENOMEM;
     *pool = (cpu_pool){ .threads = 1 };
-    if (pthread_mutex_init(&pool->lock, NULL) != 0)
+    int bad = pthread_mutex_init(&pool->lock, NULL);
+    if (bad)
         goto free_pool;
-    if (pthread_cond_init(&pool->wake, NULL) != 0)
+    bad = pthread_cond_init(&pool->wake, NULL);
+    if (bad)
         goto destroy_lock;
     for (uint32_t i = 1; i < threads; i++) {
         pool_worker *w = &pool->workers[i];
         *w = (pool_worker){ .pool = pool, .index = i };
-        if (pthread_create(&w->thread, NULL, run_worker, w) != 0) {
+        bad = pthread_create(&w->thread, NULL, run_worker, w);
+        if (bad) {
             cpu_pool_destroy(pool);
-            return NULL;
+            return bad;
         }
         pool->threads++;
     }
-    return pool;
+    *out = pool;
+    return 0;
 
 destroy_lock:
     (void)pthread_mutex_destroy(&pool->lock);
 free_pool:
     free(pool);
-    return NULL;
+    return bad;
 }
 
 void cpu_pool_destroy(cpu_pool *pool)

@@ -17,9 +17,9 @@ typedef void cpu_task(void *ctx, size_t task, size_t thread);
 /* The size of a pool that is created with `threads`. */
 uint32_t cpu_pool_size(uint32_t threads);
 
-/* `threads` includes the caller; 0 means one per core. NULL if a thread cannot
- * start. */
-cpu_pool *cpu_pool_create(uint32_t threads);
+/* `threads` includes the caller; 0 means one per core. Returns 0, or an errno
+ * if a thread cannot start. */
+int cpu_pool_create(uint32_t threads, cpu_pool **out);
 void cpu_pool_destroy(cpu_pool *pool); /* accepts NULL */
 uint32_t cpu_pool_threads(const cpu_pool *pool);
 

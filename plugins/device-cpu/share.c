@@ -379,13 +379,19 @@ xray_status cpu_share(void *self, const void *ptr, uint8_t *out_handle)
     return XRAY_OK;
 }
 
-/* Returns 1 if the open file is the region that the handle names. */
+/* Returns 1 if the open file is the region that the handle names, -1 and errno
+ * if it cannot be read. */
 static int is_region(int fd, const shared_handle *h)
 {
     region_header header;
-    return pread(fd, &header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
-           header.magic == REGION_MAGIC && header.nonce == h->nonce &&
-           header.size == h->size;
+    ssize_t got;
+    do
+        got = pread(fd, &header, sizeof(header), 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return -1;
+    return got == (ssize_t)sizeof(header) && header.magic == REGION_MAGIC &&
+           header.nonce == h->nonce && header.size == h->size;
 }
 
 static xray_status refuse_handle(const cpu_device *d, const shared_handle *h,
@@ -415,8 +421,14 @@ static xray_status open_handle_region(const cpu_device *d,
                    : cpu_fail(d, XRAY_E_IO, "attach",
                               "the memory of process %u cannot be opened: %s",
                               h->pid, XR_SYSTEM_ERROR(errno));
-    if (!is_region(fd, h)) {
+    int is = is_region(fd, h);
+    if (is != 1) {
+        int reason = errno;
         (void)close(fd);
+        if (is < 0)
+            return cpu_fail(d, XRAY_E_IO, "attach",
+                            "the memory of process %u cannot be read: %s",
+                            h->pid, XR_SYSTEM_ERROR(reason));
         return refuse_handle(d, h, "that process has no such memory");
     }
     *out_fd = fd;

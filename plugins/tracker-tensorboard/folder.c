@@ -60,13 +60,15 @@ xray_status tb_files_list(const char *dir, xr_err *err, tb_files *out)
         return XRAY_OK;
     if (!folder)
         return xr_fail(err, XRAY_E_IO, "%s: %s", dir, XR_SYSTEM_ERROR(errno));
-    int failed = 0;
-    for (struct dirent *entry; !failed && (entry = readdir(folder));)
-        failed = is_event_file(entry->d_name) && add_name(out, entry->d_name);
+    xray_status status = XRAY_OK;
+    for (const char *name;
+         status == XRAY_OK && (name = xr_dir_next(folder, dir, err, &status));)
+        if (is_event_file(name) && add_name(out, name))
+            status = xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
     (void)closedir(folder);
-    if (failed) {
+    if (status != XRAY_OK) {
         tb_files_free(out);
-        return xr_fail(err, XRAY_E_NOMEM, "%s: out of memory", dir);
+        return status;
     }
     if (out->count)
         qsort(out->names, out->count, sizeof(*out->names), compare_names);

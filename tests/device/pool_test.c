@@ -33,7 +33,8 @@ static void each_task_runs_once(void **state)
     static job j;
     (void)state;
     for (uint32_t threads = 1; threads <= 4; threads++) {
-        cpu_pool *pool = cpu_pool_create(threads);
+        cpu_pool *pool = NULL;
+        assert_int_equal(cpu_pool_create(threads, &pool), 0);
         assert_non_null(pool);
         assert_int_equal(cpu_pool_threads(pool), threads);
         for (size_t tasks = 0; tasks <= TASKS_MOST; tasks += 1 + tasks / 4) {
@@ -97,7 +98,8 @@ static uint32_t count_awake(void)
 /* A worker waits for a job busily for some time before it sleeps. */
 static void sleeping_threads_take_part_again(void **state)
 {
-    cpu_pool *pool = cpu_pool_create(2);
+    cpu_pool *pool = NULL;
+    assert_int_equal(cpu_pool_create(2, &pool), 0);
     (void)state;
     assert_non_null(pool);
     for (uint32_t i = 0; i < 2; i++) {

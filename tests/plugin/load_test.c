@@ -269,10 +269,10 @@ static void folder_is_listed_and_searched(void **state)
     assert_int_equal(
         xr_plugins_find(plugins, XRAY_IFACE_ALGO, "zo", &err, &component),
         XRAY_E_CONFIG);
-    assert_string_equal(
-        err.text, "no plugin provides xray.algo/0:zo; available: zoo; did "
-                  "you mean zoo?; 1 files were refused, see `xray plugin "
-                  "list`");
+    static const char says[] = "no plugin provides xray.algo/0:zo; available: "
+                               "zoo; did you mean zoo?; a file was refused: ";
+    assert_int_equal(strncmp(err.text, says, strlen(says)), 0);
+    assert_non_null(strstr(err.text + strlen(says), "a.so: "));
     xr_plugins_close(plugins);
 
     /* A file that does not load because the symbol is missing is not a valid
