@@ -49,20 +49,25 @@ static int is_awaited(const shm_comm *comm, uint64_t tag)
                     (pair & 0xffff) == comm->rank);
 }
 
+/* A rank that has given up there will not come here, either, so it counts as
+ * one that waits; but only once, since it goes on some day. */
 int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
                      uint32_t *out_channel)
 {
     const shm_comm *comm = channel->comm;
     shm_rank_state *area = shm_rank_state_of(&comm->control, rank);
+    const uint64_t calls = atomic_load(&area->calls);
     const uint64_t now[2] = { atomic_load(&area->now[0]),
                               atomic_load(&area->now[1]) };
     for (uint32_t i = 0; i < 2; i++)
         if (now[i] && (now[i] >> 48) - 1 == channel->number)
             return 0;
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2 && calls != comm->peers[rank].refused; i++) {
         *out_channel = (uint32_t)(now[i] >> 48) - 1;
-        if (now[i] && is_awaited(comm, now[i]))
+        if (now[i] && is_awaited(comm, now[i])) {
+            comm->peers[rank].refused = calls;
             return 1;
+        }
     }
     return 0;
 }
@@ -83,6 +88,8 @@ void shm_trace_begin(const shm_channel *channel, const shm_channel *second,
     shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
     uint64_t calls = atomic_load(&area->calls) + 1;
     uint64_t since = shm_clock();
+    atomic_store(&area->now[0], 0); /* of a call that it gave up in */
+    atomic_store(&area->now[1], 0);
     atomic_store(&area->calls, calls);
     atomic_store(&area->bytes, call->call_bytes);
     atomic_store(&area->from_bytes, call->from_bytes);
@@ -119,8 +126,8 @@ void shm_trace_end(const shm_comm *comm, uint32_t state)
 {
     shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
     atomic_store(&area->state, state);
-    atomic_store(&area->now[0], 0);
-    atomic_store(&area->now[1], 0);
+    for (uint32_t i = 0; state == SHM_OUTSIDE && i < 2; i++)
+        atomic_store(&area->now[i], 0);
     if (comm->trace)
         xr_trace_put32(&comm->trace->state, state);
 }

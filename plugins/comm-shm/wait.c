@@ -81,6 +81,7 @@ xray_status shm_report_broken(shm_channel *channel, const shm_call *call)
     xray_status status = shm_report_ranks(
         channel, call,
         atomic_load(shm_channel_broken(&comm->control, channel->number)));
+    channel->arrived = 1;
     if (atomic_load(&area->now[0]))
         shm_trace_end(comm, SHM_GAVE_UP);
     return status;

@@ -126,6 +126,7 @@ void ranks_run_threads(const char *name, uint32_t size)
         ranks[r].env.rank = r;
         ranks[r].env.size = size;
         ranks[r].env.all = all;
+        ranks[r].env.shares_process = 1;
         assert_int_equal(
             pthread_create(&ids[r], NULL, run_thread_rank, &ranks[r]), 0);
     }

@@ -32,6 +32,7 @@ typedef struct meeting {
     _Atomic uint64_t notes[MOST_RANKS][NOTES];
     char offers[MOST_RANKS][256];
     comm_record traces[MOST_RANKS];
+    _Atomic uint64_t jump; /* ns by which programs advance the clock */
 } meeting;
 
 /* ThreadSanitizer finds nothing among processes. */
@@ -44,6 +45,7 @@ typedef struct meeting {
 typedef struct ranks_env {
     uint32_t rank;
     uint32_t size;
+    uint64_t argument; /* what follows the scenario's name: "name:12" */
     meeting *all;
     xray_host host;
     xray_call_service calls;  /* that the host has */
@@ -56,8 +58,10 @@ typedef struct ranks_env {
     xray_comm_group *world;
     float *one; /* of ranks_barrier */
     const void *comm_config;
+    uint32_t shares_process; /* 1: the ranks are threads */
     uint32_t brief;        /* 1: fewer elements and repetitions */
     uint32_t sends_copies; /* 1: ranks read no memory of each other */
+    uint32_t compares_not; /* 1: nor their calls */
     const char *serves;    /* a device that the plugin serves */
     const char *refuses;   /* a device that it does not serve */
 } ranks_env;
