@@ -140,12 +140,6 @@ static xray_status run_halves(half *h)
     return status;
 }
 
-static void end_half(const half *h, uint32_t broken)
-{
-    shm_mark_broken(h->channel->comm, h->channel->number, broken);
-    h->channel->arrived = 1; /* it never will */
-}
-
 /* An exchange fails as a whole: the peer of the other message is told, too, and
  * by whom it failed first. */
 static void break_other_half(const half *h)
@@ -159,7 +153,7 @@ static void break_other_half(const half *h)
             first = broken;
     }
     for (uint32_t i = 0; i < 2; i++)
-        end_half(&h[i], first);
+        shm_mark_broken(comm, h[i].channel->number, first);
     shm_trace_end(comm, SHM_GAVE_UP);
 }
 
@@ -171,7 +165,7 @@ static xray_status make_exchange(half *h, const shm_call *whole)
             shm_channel_broken(&comm->control, h[i].channel->number));
         if (!broken)
             continue;
-        end_half(&h[1 - i], broken);
+        shm_mark_broken(comm, h[1 - i].channel->number, broken);
         return shm_report_broken(h[i].channel, whole);
     }
     shm_trace_begin(h[0].channel, h[1].channel, whole);

@@ -49,25 +49,28 @@ static int is_awaited(const shm_comm *comm, uint64_t tag)
                     (pair & 0xffff) == comm->rank);
 }
 
-/* A rank that has given up there will not come here, either, so it counts as
- * one that waits; but only once, since it goes on some day. */
-int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
-                     uint32_t *out_channel)
+/* A rank that gave up in another call while this one waited was seen too late;
+ * one that had given up before may well be on its way here. */
+int shm_is_elsewhere(const shm_wait *wait, uint32_t rank, uint32_t *out_channel)
 {
+    const shm_channel *channel = wait->channel;
     const shm_comm *comm = channel->comm;
     shm_rank_state *area = shm_rank_state_of(&comm->control, rank);
     const uint64_t calls = atomic_load(&area->calls);
     const uint64_t now[2] = { atomic_load(&area->now[0]),
                               atomic_load(&area->now[1]) };
+    if (atomic_load(&area->state) == SHM_GAVE_UP &&
+        atomic_load(&area->ended) < wait->start)
+        return 0;
+    if (atomic_load(&area->calls) != calls)
+        return 0; /* what was read is of two calls */
     for (uint32_t i = 0; i < 2; i++)
         if (now[i] && (now[i] >> 48) - 1 == channel->number)
             return 0;
-    for (uint32_t i = 0; i < 2 && calls != comm->peers[rank].refused; i++) {
+    for (uint32_t i = 0; i < 2; i++) {
         *out_channel = (uint32_t)(now[i] >> 48) - 1;
-        if (now[i] && is_awaited(comm, now[i])) {
-            comm->peers[rank].refused = calls;
+        if (now[i] && is_awaited(comm, now[i]))
             return 1;
-        }
     }
     return 0;
 }
@@ -125,6 +128,8 @@ void shm_trace_state(const shm_comm *comm, uint32_t state)
 void shm_trace_end(const shm_comm *comm, uint32_t state)
 {
     shm_rank_state *area = shm_rank_state_of(&comm->control, comm->rank);
+    if (state == SHM_GAVE_UP && atomic_load(&area->state) != SHM_GAVE_UP)
+        atomic_store(&area->ended, shm_clock());
     atomic_store(&area->state, state);
     for (uint32_t i = 0; state == SHM_OUTSIDE && i < 2; i++)
         atomic_store(&area->now[i], 0);

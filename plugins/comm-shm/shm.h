@@ -27,8 +27,6 @@ typedef struct shm_attached {
 typedef struct shm_peer {
     uint32_t pid;
     int pidfd; /* -1: the peer is in this process, or the system has no pidfd */
-    uint64_t refused; /* number of its call that this rank was not in, when it
-                       * was asked for */
     shm_attached cache[SHM_CACHE];
     char *stage; /* the peer's staging memory, mapped on first use */
 } shm_peer;
@@ -62,8 +60,7 @@ typedef struct shm_channel {
     uint32_t self;         /* index of this rank in `ranks` */
     const uint32_t *ranks; /* [count] ranks of the world, ascending */
     uint64_t calls;        /* number of completed calls */
-    uint32_t arrived;      /* 1: this rank has arrived at the next one, or was
-                            * told that there is none */
+    uint32_t arrived;      /* 1: this rank has arrived at the next one */
     const void **in;       /* [count] buffers of the current call */
     void **out;            /* [count] */
     uint32_t *in_place;    /* [count] */
@@ -161,8 +158,8 @@ uint64_t shm_clock(void);
 
 int shm_is_dead(const shm_comm *comm, uint32_t rank);
 /* Returns 1 if a rank of the channel waits for this rank in another call, or
- * has given up there. */
-int shm_is_elsewhere(const shm_channel *channel, uint32_t rank,
+ * has during this wait. */
+int shm_is_elsewhere(const shm_wait *wait, uint32_t rank,
                      uint32_t *out_channel);
 /* Reports an error: its cause, and what every rank does at the moment. */
 xray_status shm_report_ranks(const shm_channel *channel, const shm_call *call,

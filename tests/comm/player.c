@@ -115,6 +115,7 @@ static void note_call(player *pl, const program_step *s, uint32_t index,
 {
     char call[160];
     program_describe(&pl->p, s, index, part, call, sizeof(call));
+    memcpy(pl->before, pl->last, sizeof(pl->before));
     (void)snprintf(pl->last, sizeof(pl->last), "%s in group %llu", call,
                    (unsigned long long)pl->numbers[s->group]);
     pl->calls++;
@@ -188,7 +189,10 @@ static void check_record(player *pl, const program_step *s, uint32_t index)
     uint64_t in = program_in_bytes(&pl->p, s, index);
     uint64_t out = program_out_bytes(&pl->p, s, index);
     if (pl->p.sizes[s->group] == 1) {
-        pl->calls = t->calls; /* a comm need not count what needs no other */
+        /* A comm need not record what needs no other rank. */
+        if (t->calls != pl->calls)
+            memcpy(pl->last, pl->before, sizeof(pl->last));
+        pl->calls = t->calls;
         return;
     }
     CHECK(e, t->state == 0 && t->pid == (uint64_t)getpid());

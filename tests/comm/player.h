@@ -18,6 +18,7 @@ typedef struct player {
     xray_stream *streams[PROGRAM_STREAMS];
     uint64_t calls; /* as its record counts them */
     char last[256]; /* the last one in words, with its group */
+    char before[256];
 } player;
 
 /* The buffers of a call. */
