@@ -47,7 +47,9 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until)
 {
-    uint64_t jump = clock_jump ? atomic_load(clock_jump) : 0;
+    /* Deadlines of the time of day lie decades later. */
+    int is_of_day = until->tv_sec > 1000000000;
+    uint64_t jump = clock_jump && !is_of_day ? atomic_load(clock_jump) : 0;
     uint64_t ns = (uint64_t)until->tv_sec * 1000000000u +
                   (uint64_t)until->tv_nsec - jump;
     const struct timespec real = { (time_t)(ns / 1000000000u),
@@ -71,6 +73,7 @@ typedef struct fault {
     uint32_t twin;    /* of the group, which goes on */
     uint32_t before;  /* steps before the fault */
     uint32_t variant;
+    uint32_t compares_not;
     program_step step;  /* what the others make of it */
     program_step other; /* and what the rank at fault does */
 } fault;
@@ -93,6 +96,10 @@ static int suits_fault(const fault *f, const program *p, uint32_t index)
 {
     const program_step *s = &f->step;
     int turns = is_exchange(s) && !s->pair && p->sizes[s->group] > 2;
+    /* Without a comparison a call ends when its bytes have come and gone. */
+    if (f->compares_not &&
+        (program_is_message(s) || s->call == XRAY_COMM_BROADCAST || !s->count))
+        return 0;
     switch (f->kind) {
     case FAULT_OTHER_SIZE:
         return !turns && changes_messages(p, s, &f->other, index);
@@ -159,13 +166,14 @@ static program_step draw_other(const fault *f, const program *p)
 }
 
 static void draw_fault(fault *f, program *p, uint64_t seed, uint32_t size,
-                       fault_kind kind)
+                       fault_kind kind, uint32_t compares_not)
 {
     uint32_t group = 0;
     uint32_t index = NOBODY;
     program_draw(p, seed, size, 1);
     memset(f, 0, sizeof(*f));
     f->kind = kind;
+    f->compares_not = compares_not;
     f->missing = NOBODY;
     f->before = (uint32_t)(xray_mix64(seed, 1) % BEFORE);
     f->variant = (uint32_t)(xray_mix64(seed, 3) >> 40);
@@ -192,8 +200,10 @@ static void draw_fault(fault *f, program *p, uint64_t seed, uint32_t size,
 uint32_t fault_rank(uint64_t seed, uint32_t size, fault_kind kind)
 {
     static program p;
+    ranks_env e = { .size = size };
     fault f;
-    draw_fault(&f, &p, seed, size, kind);
+    ranks_parts(&e);
+    draw_fault(&f, &p, seed, size, kind, e.compares_not);
     return f.rank;
 }
 
@@ -275,8 +285,14 @@ static const char *skip_call(const player *pl, const program_step *s,
     char words[256];
     const char *half = skip_words(at, "the exchange's ");
     uint32_t index = program_index(&pl->p, s, rank);
+    /* Of a rank that is gone others may know only what it told them. */
+    int parts = half || pl->e->sends_copies;
     for (uint32_t part = 0; part < 3; part++) {
-        program_describe(&pl->p, s, index, half ? part : 0, call, sizeof(call));
+        if (part == 2 && pl->e->compares_not)
+            program_record(&pl->p, s, index, 0, call, sizeof(call));
+        else
+            program_describe(&pl->p, s, index, parts ? part : 0, call,
+                             sizeof(call));
         (void)snprintf(words, sizeof(words), "%s in group %llu", call,
                        (unsigned long long)pl->numbers[s->group]);
         const char *end = skip_words(half ? half : at, words);
@@ -305,11 +321,18 @@ static int is_in_call(const player *pl, const program_step *s, uint32_t rank,
     return 0;
 }
 
-/* "is outside any collective, after LAST" */
-static int is_outside(const player *pl, uint32_t rank, const char *at)
+/* "is outside any collective, after LAST", of which the one before the fault is
+ * published; the fault's may have been made several times. */
+static int is_outside(const player *pl, const fault *f, uint32_t rank,
+                      const char *at)
 {
     const char *end = skip_words(at, "is outside any collective, after ");
-    return end && strcmp(end, pl->e->all->offers[rank]) == 0;
+    if (end && strcmp(end, pl->e->all->offers[rank]) == 0)
+        return 1;
+    end = end && f->kind >= FAULT_ALIVE && takes_part(pl, f, rank)
+              ? skip_call(pl, &f->step, rank, end)
+              : NULL;
+    return end && !*end;
 }
 
 static int is_ended(const player *pl, const fault *f, const char *at)
@@ -329,7 +352,8 @@ static int is_ended(const player *pl, const fault *f, const char *at)
         const char *call = skip_words(end, ", in ");
         call = call ? call : skip_words(end, ", after ");
         call = call ? skip_call(pl, &f->step, f->rank, call) : NULL;
-        return call && !*call;
+        if (call && !*call)
+            return 1;
     }
     end = skip_words(end, ", after ");
     /* A rank may know only of the last call that it was in itself. */
@@ -341,14 +365,17 @@ static int is_true_of(const player *pl, const fault *f, uint32_t rank,
 {
     int absent = rank == f->rank || rank == f->missing;
     int may_come = !absent && f->kind != FAULT_LATE && f->kind != FAULT_STOPPED;
-    if ((may_come || !takes_part(pl, f, rank)) && is_outside(pl, rank, at))
+    if ((may_come || !takes_part(pl, f, rank)) && is_outside(pl, f, rank, at))
         return 1;
     if (!takes_part(pl, f, rank))
         return 0;
+    if (f->compares_not && f->kind == FAULT_ABORTED && absent &&
+        skip_words(at, "gave up in "))
+        return 1;
     switch (f->kind) {
     case FAULT_LATE:
     case FAULT_CANCELED:
-        return (absent && is_outside(pl, rank, at)) ||
+        return (absent && is_outside(pl, f, rank, at)) ||
                ((f->kind == FAULT_CANCELED || !absent) &&
                 rank != f->missing && is_in_call(pl, &f->step, rank, at));
     case FAULT_LEFT:
@@ -413,7 +440,12 @@ static void check_report(player *pl, const fault *f, const program_step *mine)
     int turns = is_exchange(&f->step) && !f->step.pair;
     print_cause(f, cause, sizeof(cause));
     (void)snprintf(text, sizeof(text), "%s", e->text);
+    char group[40];
+    (void)snprintf(group, sizeof(group), "group %llu",
+                   (unsigned long long)pl->numbers[mine->group]);
     const char *at = skip_call(pl, mine, e->rank, text);
+    if (f->compares_not && f->kind == FAULT_ABORTED && !at)
+        at = skip_words(text, group); /* between calls */
     at = skip_words(at, ": ");
     at = skip_words(at, cause);
     at = skip_words(at, ": ");
@@ -762,7 +794,7 @@ void fault_play(ranks_env *e, uint64_t seed, fault_kind kind)
     static _Thread_local player pl;
     memset(&pl, 0, sizeof(pl));
     clock_jump = &e->all->jump;
-    draw_fault(&f, &pl.p, seed, e->size, kind);
+    draw_fault(&f, &pl.p, seed, e->size, kind, e->compares_not);
     player_open(&pl, e, TIMEOUT_MS);
     for (uint32_t i = 0; i < f.before; i++)
         player_step(&pl, &pl.p.steps[i]);

@@ -114,7 +114,8 @@ static void note_call(player *pl, const program_step *s, uint32_t index,
                       uint32_t part)
 {
     char call[160];
-    program_describe(&pl->p, s, index, part, call, sizeof(call));
+    (pl->e->compares_not ? program_record : program_describe)(
+        &pl->p, s, index, part, call, sizeof(call));
     memcpy(pl->before, pl->last, sizeof(pl->before));
     (void)snprintf(pl->last, sizeof(pl->last), "%s in group %llu", call,
                    (unsigned long long)pl->numbers[s->group]);
@@ -287,8 +288,8 @@ static void find_numbers(player *pl)
         player_check_result(pl, &s, index, &b);
         player_finish(pl, &s, index, &b);
         pl->numbers[g] = e->all->traces[e->rank].own.group;
-        pl->calls--; /* once more, with its number */
-        note_call(pl, &s, index, 0);
+        note_call(pl, &s, index, 0); /* once more, with its number */
+        pl->calls = e->all->traces[e->rank].own.calls; /* and of the forming */
         check_record(pl, &s, index);
     }
 }

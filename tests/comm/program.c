@@ -373,14 +373,35 @@ REFERENCE_OF_THREADS int program_agrees(const program_step *s, const char *got,
 
 /* ---- words -------------------------------------------------------------- */
 
+static const char *const names[] = { "",           "all_reduce",
+                                     "reduce_scatter", "all_gather",
+                                     "broadcast",  "send",
+                                     "recv",       "exchange",
+                                     "all_to_all", "all_reduce_max" };
+
+void program_record(const program *p, const program_step *s, uint32_t index,
+                    uint32_t part, char *out, size_t cap)
+{
+    uint64_t bytes = s->count * program_width(s->dtype);
+    uint32_t call = s->call;
+    if (call == XRAY_COMM_SEND)
+        part = index == s->root ? 1 : 2;
+    if (call == XRAY_COMM_BROADCAST)
+        bytes = s->count;
+    if (part) {
+        call = part == 1 ? XRAY_COMM_SEND : XRAY_COMM_RECV;
+        bytes = part == 1 ? program_in_bytes(p, s, index)
+                          : program_out_bytes(p, s, index);
+    } else if (call == XRAY_COMM_EXCHANGE) {
+        bytes = program_in_bytes(p, s, index) + program_out_bytes(p, s, index);
+    }
+    (void)snprintf(out, cap, "%s of %llu bytes", names[call],
+                   (unsigned long long)bytes);
+}
+
 void program_describe(const program *p, const program_step *s, uint32_t index,
                       uint32_t part, char *out, size_t cap)
 {
-    static const char *const names[] = { "",           "all_reduce",
-                                         "reduce_scatter", "all_gather",
-                                         "broadcast",  "send",
-                                         "recv",       "exchange",
-                                         "all_to_all", "all_reduce_max" };
     const uint32_t *ranks = p->ranks[s->group];
     unsigned long long bytes = s->count * program_width(s->dtype);
     unsigned long long in = program_in_bytes(p, s, index);

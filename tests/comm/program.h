@@ -82,5 +82,8 @@ int program_agrees(const program_step *s, const char *got, const char *want,
  * whole, 1 or 2 for the send or recv that a member makes of an exchange. */
 void program_describe(const program *p, const program_step *s, uint32_t index,
                       uint32_t part, char *out, size_t cap);
+/* "all_reduce of 64 bytes": what the record of a member holds of the call. */
+void program_record(const program *p, const program_step *s, uint32_t index,
+                    uint32_t part, char *out, size_t cap);
 
 #endif

@@ -66,16 +66,17 @@ static void play_programs(ranks_env *e)
 
 /* ---- programs with a fault ---------------------------------------------- */
 
-/* Every kind of fault once. */
+/* Every kind of fault once, as far as the comm notices it. */
 static void play_faults(ranks_env *e)
 {
-    for (uint32_t kind = 0; kind < FAULT_ALIVE; kind++) {
+    uint32_t first = e->compares_not ? FAULT_ILLEGAL : 0;
+    for (uint32_t kind = first; kind < FAULT_ALIVE; kind++) {
         uint64_t seed = program_seed(e->argument, e->size) + kind;
         holdings before = player_holdings();
         ranks_meet(e);
         fault_play(e, seed, (fault_kind)kind);
         ranks_meet(e);
-        if (kind && !e->shares_process)
+        if (kind > first && !e->shares_process)
             check_holdings(e, &before);
         ranks_meet(e);
     }

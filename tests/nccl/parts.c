@@ -174,6 +174,8 @@ void ranks_parts(ranks_env *e)
     e->dev = &device_ops;
     e->comm = xray_plugin_query_comm_nccl(XRAY_ABI)->components[0]->ops;
     e->comm_config = &parts_config;
+    e->sends_copies = 1;
+    e->compares_not = 1;
     e->brief = 1;
     e->serves = "cuda";
     e->refuses = "cpu";
