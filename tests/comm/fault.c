@@ -377,7 +377,8 @@ static int is_true_of(const player *pl, const fault *f, uint32_t rank,
     case FAULT_CANCELED:
         return (absent && is_outside(pl, f, rank, at)) ||
                ((f->kind == FAULT_CANCELED || !absent) &&
-                rank != f->missing && is_in_call(pl, &f->step, rank, at));
+                (rank != f->missing || f->compares_not) &&
+                is_in_call(pl, &f->step, rank, at));
     case FAULT_LEFT:
     case FAULT_KILLED:
     case FAULT_EXITED:
