@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws and plays faults. Timeouts are of a minute on a clock that the ranks
+ * Draws and plays faults. Timeouts are of 20 s on a clock that the ranks
  * advance together, so that a slow machine changes nothing.
  */
 #define _GNU_SOURCE
-#include "tests/comm/fault.h"
+#include "tests/comm/fault_internal.h"
 
-#include "tests/comm/player.h"
 #include "tests/testing.h"
 
 #include <pthread.h>
@@ -17,10 +16,9 @@
 
 #include "core/base/process.h"
 
-#define TIMEOUT_MS 20000u
 #define JUST_IN_TIME 12000000000u /* ns of the timeout that pass at once */
-#define SOON_MS 4000u /* far below the timeout, since a machine may be loaded */
-#define BEFORE 6u     /* most steps before the fault */
+#define SOON_MS 4000u /* far below the timeout, since a machine may be loaded \
+                       */
 #define AFTER 12u     /* steps after it */
 
 /* ---- the clock ---------------------------------------------------------- */
@@ -50,8 +48,8 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
     /* Deadlines of the time of day lie decades later. */
     int is_of_day = until->tv_sec > 1000000000;
     uint64_t jump = clock_jump && !is_of_day ? atomic_load(clock_jump) : 0;
-    uint64_t ns = (uint64_t)until->tv_sec * 1000000000u +
-                  (uint64_t)until->tv_nsec - jump;
+    uint64_t ns =
+        (uint64_t)until->tv_sec * 1000000000u + (uint64_t)until->tv_nsec - jump;
     const struct timespec real = { (time_t)(ns / 1000000000u),
                                    (long)(ns % 1000000000u) };
     return __real_pthread_cond_timedwait(cond, mutex, &real);
@@ -64,160 +62,7 @@ static uint64_t real_ms(void)
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
 }
 
-/* ---- drawing ------------------------------------------------------------ */
-
-typedef struct fault {
-    fault_kind kind;
-    uint32_t rank;    /* at fault */
-    uint32_t missing; /* comes to the call when all is over, or NOBODY */
-    uint32_t twin;    /* of the group, which goes on */
-    uint32_t before;  /* steps before the fault */
-    uint32_t variant;
-    uint32_t compares_not;
-    program_step step;  /* what the others make of it */
-    program_step other; /* and what the rank at fault does */
-} fault;
-
-static int is_exchange(const program_step *s)
-{
-    return s->call == XRAY_COMM_EXCHANGE;
-}
-
-static int changes_messages(const program *p, const program_step *a,
-                            const program_step *b, uint32_t index)
-{
-    return program_in_bytes(p, a, index) != program_in_bytes(p, b, index) ||
-           program_out_bytes(p, a, index) != program_out_bytes(p, b, index);
-}
-
-/* Of all who turn their data around, each must need the rank at fault, so that
- * none has its messages complete. */
-static int suits_fault(const fault *f, const program *p, uint32_t index)
-{
-    const program_step *s = &f->step;
-    int turns = is_exchange(s) && !s->pair && p->sizes[s->group] > 2;
-    /* Without a comparison a call ends when its bytes have come and gone. */
-    if (f->compares_not &&
-        (program_is_message(s) || s->call == XRAY_COMM_BROADCAST || !s->count))
-        return 0;
-    switch (f->kind) {
-    case FAULT_OTHER_SIZE:
-        return !turns && changes_messages(p, s, &f->other, index);
-    case FAULT_OTHER_TYPE:
-        return s->call == XRAY_COMM_ALL_REDUCE ||
-               s->call == XRAY_COMM_ALL_REDUCE_MAX ||
-               s->call == XRAY_COMM_REDUCE_SCATTER;
-    case FAULT_OTHER_ROOT:
-        return s->call == XRAY_COMM_BROADCAST;
-    case FAULT_CANCELED:
-    case FAULT_KILLED_IN_CALL:
-        return !turns;
-    case FAULT_MEMORY:
-        return !is_exchange(s) && program_in_bytes(p, s, index) +
-                                          program_out_bytes(p, s, index) >
-                                      0;
-    default:
-        return !turns || p->sizes[s->group] == 3;
-    }
-}
-
-/* What the rank at fault does in place of the step. */
-static program_step draw_other(const fault *f, const program *p)
-{
-    static const uint32_t next[] = {
-        [XRAY_COMM_ALL_REDUCE] = XRAY_COMM_ALL_REDUCE_MAX,
-        [XRAY_COMM_ALL_REDUCE_MAX] = XRAY_COMM_REDUCE_SCATTER,
-        [XRAY_COMM_REDUCE_SCATTER] = XRAY_COMM_ALL_GATHER,
-        [XRAY_COMM_ALL_GATHER] = XRAY_COMM_ALL_TO_ALL,
-        [XRAY_COMM_ALL_TO_ALL] = XRAY_COMM_ALL_REDUCE,
-        [XRAY_COMM_BROADCAST] = XRAY_COMM_ALL_GATHER,
-        [XRAY_COMM_SEND] = XRAY_COMM_ALL_REDUCE,
-        [XRAY_COMM_EXCHANGE] = XRAY_COMM_ALL_GATHER
-    };
-    program_step o = f->step;
-    switch (f->kind) {
-    case FAULT_OTHER_CALL:
-        if (o.call == XRAY_COMM_SEND && f->variant % 2) {
-            o.root = f->step.peer; /* both send, or both receive */
-            o.peer = f->step.root;
-            break;
-        }
-        o.call = next[o.call];
-        o.pair = 0;
-        o.dtype = o.dtype == XRAY_F16 ? XRAY_BF16 : o.dtype;
-        break;
-    case FAULT_OTHER_SIZE:
-        o.count += 1 + f->variant % 3 * 20000;
-        break;
-    case FAULT_OTHER_TYPE:
-        o.dtype = o.dtype == XRAY_F32 ? XRAY_BF16 : XRAY_F32;
-        o.count = o.dtype == XRAY_F32 ? o.count / 2 : o.count * 2;
-        break;
-    case FAULT_OTHER_ROOT:
-        o.root = (o.root + 1) % p->sizes[o.group];
-        break;
-    case FAULT_OTHER_GROUP:
-        o.group = f->twin;
-        break;
-    default:
-        break;
-    }
-    return o;
-}
-
-static void draw_fault(fault *f, program *p, uint64_t seed, uint32_t size,
-                       fault_kind kind, uint32_t compares_not)
-{
-    uint32_t group = 0;
-    uint32_t index = NOBODY;
-    program_draw(p, seed, size, 1);
-    memset(f, 0, sizeof(*f));
-    f->kind = kind;
-    f->compares_not = compares_not;
-    f->missing = NOBODY;
-    f->before = (uint32_t)(xray_mix64(seed, 1) % BEFORE);
-    f->variant = (uint32_t)(xray_mix64(seed, 3) >> 40);
-    for (uint64_t i = 0; p->sizes[group] < 2 || !i; i++)
-        group = (uint32_t)(xray_mix64(seed, 10 + i) % p->group_count);
-    f->twin = program_twin(p, group);
-    for (uint64_t i = 0; index == NOBODY; i++) {
-        f->step = program_draw_step(p, xray_mix64(seed, 100 + i), group, 1);
-        f->step.alone = NOBODY;
-        if (kind == FAULT_OTHER_TYPE && f->step.dtype == XRAY_BF16)
-            f->step.count &= ~(uint64_t)1; /* the bytes are the same */
-        uint64_t drawn = xray_mix64(seed, 5000 + i);
-        f->rank = p->ranks[group][drawn % p->sizes[group]];
-        f->other = draw_other(f, p);
-        index = program_index(p, &f->step, f->rank);
-        if (index != NOBODY && !suits_fault(f, p, index))
-            index = NOBODY;
-    }
-    for (uint32_t r = 0; kind == FAULT_CANCELED && r < size; r++)
-        if (r != f->rank && program_index(p, &f->step, r) != NOBODY)
-            f->missing = r;
-}
-
-uint32_t fault_rank(uint64_t seed, uint32_t size, fault_kind kind)
-{
-    static program p;
-    ranks_env e = { .size = size };
-    fault f;
-    ranks_parts(&e);
-    draw_fault(&f, &p, seed, size, kind, e.compares_not);
-    return f.rank;
-}
-
-char fault_fate(fault_kind kind)
-{
-    return kind == FAULT_STOPPED ? 's' : kind == FAULT_EXITED ? '.' : 'k';
-}
-
 /* ---- the other ranks ---------------------------------------------------- */
-
-static int takes_part(const player *pl, const fault *f, uint32_t rank)
-{
-    return program_index(&pl->p, &f->step, rank) != NOBODY;
-}
 
 static uint32_t state_of(const player *pl, uint32_t rank)
 {
@@ -229,7 +74,7 @@ static uint32_t state_of(const player *pl, uint32_t rank)
 static int others_are(const player *pl, const fault *f, uint32_t state)
 {
     for (uint32_t r = 0; r < pl->e->size; r++)
-        if (r != f->rank && takes_part(pl, f, r) && state_of(pl, r) != state)
+        if (r != f->rank && fault_has(&pl->p, f, r) && state_of(pl, r) != state)
             return 0;
     return 1;
 }
@@ -249,7 +94,7 @@ static void pass_timeout(const player *pl, const fault *f)
 {
     await_others(pl, f, 1);
     for (uint32_t i = 0; i < 5 && !others_are(pl, f, 3); i++) {
-        atomic_fetch_add(clock_jump, TIMEOUT_MS * (uint64_t)1000000);
+        atomic_fetch_add(clock_jump, FAULT_TIMEOUT_MS * (uint64_t)1000000);
         for (uint32_t k = 0; k < 300 && !others_are(pl, f, 3); k++)
             ranks_sleep_ms(5);
     }
@@ -261,215 +106,11 @@ static void *pass_timeout_aside(void *arg)
     void **both = arg;
     const player *pl = both[0];
     const fault *f = both[1];
-    uint64_t pid = atomic_load(&pl->e->all->notes[f->rank][60]);
+    uint64_t pid = atomic_load(&pl->e->all->notes[f->rank][FAULT_NOTE_PID]);
     while (xr_process_state((uint32_t)pid) != 'T')
         ranks_sleep_ms(1);
     pass_timeout(pl, f);
     return NULL;
-}
-
-/* ---- what is said ------------------------------------------------------- */
-
-/* Returns what follows the words, or NULL if they do not come next. */
-static const char *skip_words(const char *at, const char *words)
-{
-    size_t length = strlen(words);
-    return at && strncmp(at, words, length) == 0 ? at + length : NULL;
-}
-
-/* "all_reduce of 64 bytes of f32 in group 3", or half of an exchange. */
-static const char *skip_call(const player *pl, const program_step *s,
-                             uint32_t rank, const char *at)
-{
-    char call[160];
-    char words[256];
-    const char *half = skip_words(at, "the exchange's ");
-    uint32_t index = program_index(&pl->p, s, rank);
-    /* Of a rank that is gone others may know only what it told them. */
-    int parts = half || pl->e->sends_copies;
-    for (uint32_t part = 0; part < 3; part++) {
-        if (part == 2 && pl->e->compares_not)
-            program_record(&pl->p, s, index, 0, call, sizeof(call));
-        else
-            program_describe(&pl->p, s, index, parts ? part : 0, call,
-                             sizeof(call));
-        (void)snprintf(words, sizeof(words), "%s in group %llu", call,
-                       (unsigned long long)pl->numbers[s->group]);
-        const char *end = skip_words(half ? half : at, words);
-        if (end)
-            return end;
-    }
-    return NULL;
-}
-
-/* What a rank that has come to its call is said to do. */
-static int is_in_call(const player *pl, const program_step *s, uint32_t rank,
-                      const char *at)
-{
-    static const char *const states[] = { "gave up in ", "waits in ",
-                                          "works in " };
-    for (uint32_t i = 0; i < 3; i++) {
-        const char *end = skip_words(at, states[i]);
-        end = end ? skip_call(pl, s, rank, end) : NULL;
-        if (end && i == 0)
-            return *end == '\0';
-        double seconds = -1;
-        int used = 0;
-        if (end && sscanf(end, " for %lf s%n", &seconds, &used) == 1)
-            return seconds >= 0 && end[used] == '\0';
-    }
-    return 0;
-}
-
-/* "is outside any collective, after LAST", of which the one before the fault is
- * published; the fault's may have been made several times. */
-static int is_outside(const player *pl, const fault *f, uint32_t rank,
-                      const char *at)
-{
-    const char *end = skip_words(at, "is outside any collective, after ");
-    if (end && strcmp(end, pl->e->all->offers[rank]) == 0)
-        return 1;
-    end = end && f->kind >= FAULT_ALIVE && takes_part(pl, f, rank)
-              ? skip_call(pl, &f->step, rank, end)
-              : NULL;
-    return end && !*end;
-}
-
-static int is_ended(const player *pl, const fault *f, const char *at)
-{
-    char words[64];
-    uint64_t pid = atomic_load(&pl->e->all->notes[f->rank][60]);
-    const char *last = pl->e->all->offers[f->rank];
-    if (f->kind == FAULT_LEFT)
-        return strcmp(at, "has ended its part") == 0;
-    (void)snprintf(words, sizeof(words), "(pid %llu) is %s",
-                   (unsigned long long)pid,
-                   f->kind == FAULT_STOPPED ? "stopped" : "dead");
-    const char *end = skip_words(at, words);
-    if (!end)
-        return 0;
-    if (f->kind == FAULT_KILLED_IN_CALL) {
-        const char *call = skip_words(end, ", in ");
-        call = call ? call : skip_words(end, ", after ");
-        call = call ? skip_call(pl, &f->step, f->rank, call) : NULL;
-        if (call && !*call)
-            return 1;
-    }
-    end = skip_words(end, ", after ");
-    /* A rank may know only of the last call that it was in itself. */
-    return end && (pl->e->sends_copies || strcmp(end, last) == 0);
-}
-
-static int is_true_of(const player *pl, const fault *f, uint32_t rank,
-                      const char *at)
-{
-    int absent = rank == f->rank || rank == f->missing;
-    int may_come = !absent && f->kind != FAULT_LATE && f->kind != FAULT_STOPPED;
-    if ((may_come || !takes_part(pl, f, rank)) && is_outside(pl, f, rank, at))
-        return 1;
-    if (!takes_part(pl, f, rank))
-        return 0;
-    if (f->compares_not && f->kind == FAULT_ABORTED && absent &&
-        skip_words(at, "gave up in "))
-        return 1;
-    switch (f->kind) {
-    case FAULT_LATE:
-    case FAULT_CANCELED:
-        return (absent && is_outside(pl, f, rank, at)) ||
-               ((f->kind == FAULT_CANCELED || !absent) &&
-                (rank != f->missing || f->compares_not) &&
-                is_in_call(pl, &f->step, rank, at));
-    case FAULT_LEFT:
-    case FAULT_KILLED:
-    case FAULT_EXITED:
-    case FAULT_KILLED_IN_CALL:
-    case FAULT_STOPPED:
-        return absent ? is_ended(pl, f, at)
-                      : is_in_call(pl, &f->step, rank, at);
-    default:
-        return is_in_call(pl, absent ? &f->other : &f->step, rank, at);
-    }
-}
-
-static void print_cause(const fault *f, char *out, size_t cap)
-{
-    switch (f->kind) {
-    case FAULT_LATE:
-    case FAULT_STOPPED:
-        (void)snprintf(out, cap, "not all ranks arrived within %u.0 s",
-                       TIMEOUT_MS / 1000);
-        break;
-    case FAULT_ABORTED:
-        (void)snprintf(out, cap, "rank %u was told to stop", f->rank);
-        break;
-    case FAULT_CANCELED:
-        (void)snprintf(out, cap, "the run is stopped");
-        break;
-    case FAULT_MEMORY:
-        (void)snprintf(out, cap, "rank %u failed in the call", f->rank);
-        break;
-    case FAULT_LEFT:
-        (void)snprintf(out, cap, "a rank has ended its part");
-        break;
-    case FAULT_KILLED:
-    case FAULT_EXITED:
-    case FAULT_KILLED_IN_CALL:
-        (void)snprintf(out, cap, "a rank is dead");
-        break;
-    default:
-        (void)snprintf(out, cap, "the ranks are in different calls");
-        break;
-    }
-}
-
-#define TRUE_OR_DIE(pl, text, condition)                                   \
-    do {                                                                   \
-        if (!(condition)) {                                                \
-            (void)fprintf(stderr, "not as promised: %s\n", text);          \
-            CHECK((pl)->e, condition);                                     \
-        }                                                                  \
-    } while (0)
-
-/* "CALL: CAUSE: what each rank does" */
-static void check_report(player *pl, const fault *f, const program_step *mine)
-{
-    ranks_env *e = pl->e;
-    char cause[80];
-    char text[sizeof(e->text)];
-    char *rest = NULL;
-    uint32_t named = 0;
-    int turns = is_exchange(&f->step) && !f->step.pair;
-    print_cause(f, cause, sizeof(cause));
-    (void)snprintf(text, sizeof(text), "%s", e->text);
-    char group[40];
-    (void)snprintf(group, sizeof(group), "group %llu",
-                   (unsigned long long)pl->numbers[mine->group]);
-    const char *at = skip_call(pl, mine, e->rank, text);
-    if (f->compares_not && f->kind == FAULT_ABORTED && !at)
-        at = skip_words(text, group); /* between calls */
-    at = skip_words(at, ": ");
-    at = skip_words(at, cause);
-    at = skip_words(at, ": ");
-    TRUE_OR_DIE(pl, "call and cause", at != NULL);
-    for (char *c = strtok_r(text + (at - text), ";", &rest); c;
-         c = strtok_r(NULL, ";", &rest)) {
-        char words[24];
-        uint32_t rank = 0;
-        c += *c == ' ';
-        TRUE_OR_DIE(pl, c, sscanf(c, "rank %u ", &rank) == 1);
-        TRUE_OR_DIE(pl, c, rank < e->size && !(named >> rank & 1));
-        (void)snprintf(words, sizeof(words), "rank %u ", rank);
-        TRUE_OR_DIE(pl, c, is_true_of(pl, f, rank, skip_words(c, words)));
-        named |= 1u << rank;
-    }
-    /* A call of a group names all its ranks. */
-    for (uint32_t r = 0; !program_is_message(mine) && r < e->size; r++) {
-        const program_step s = { .group = mine->group };
-        if (program_index(&pl->p, &s, r) != NOBODY)
-            TRUE_OR_DIE(pl, "all ranks", named >> r & 1);
-    }
-    TRUE_OR_DIE(pl, "the rank at fault", turns || named >> f->rank & 1);
-    TRUE_OR_DIE(pl, "the own rank", named >> e->rank & 1);
 }
 
 /* ---- the call that fails ------------------------------------------------ */
@@ -522,7 +163,7 @@ static void make_failing_call(player *pl, const fault *f,
     if (status == XRAY_E_ARG)
         CHECK(e, ranks_said(e, "is not in memory that this device can share"));
     else
-        check_report(pl, f, mine);
+        fault_check_report(pl, f, mine);
     check_state(pl, f);
 }
 
@@ -531,11 +172,11 @@ static void try_broken_call(player *pl, const fault *f,
 {
     ranks_env *e = pl->e;
     uint32_t index = program_index(&pl->p, mine, e->rank);
-    xray_status status = f->kind == FAULT_CANCELED ? XRAY_E_CANCELED
-                                                   : XRAY_E_PEER;
+    xray_status status =
+        f->kind == FAULT_CANCELED ? XRAY_E_CANCELED : XRAY_E_PEER;
     char cause[80];
     buffers b;
-    print_cause(f, cause, sizeof(cause));
+    fault_print_cause(f, cause, sizeof(cause));
     player_prepare(pl, mine, index, &b);
     uint64_t start = real_ms();
     e->text[0] = '\0';
@@ -572,8 +213,8 @@ static void make_illegal_call(player *pl, const fault *f)
     CHECK(e, c->all_reduce(g, NULL, NULL, 1, XRAY_F32) == XRAY_E_ARG);
     CHECK(e, c->all_reduce_max(g, NULL, a, 2, XRAY_F16) == XRAY_E_UNSUPPORTED);
     CHECK(e, c->reduce_scatter(g, NULL, a, NULL, 1, XRAY_F32) == XRAY_E_ARG);
-    CHECK(e, c->reduce_scatter(g, NULL, a, a, 1, XRAY_F16) ==
-                 XRAY_E_UNSUPPORTED);
+    CHECK(e,
+          c->reduce_scatter(g, NULL, a, a, 1, XRAY_F16) == XRAY_E_UNSUPPORTED);
     CHECK(e, c->all_gather(g, NULL, NULL, a, 1, XRAY_F32) == XRAY_E_ARG);
     CHECK(e, c->all_gather(g, NULL, a, a, 1, 4) == XRAY_E_UNSUPPORTED);
     CHECK(e, c->all_to_all(g, NULL, a, a + 32, UINT64_MAX / 2, XRAY_BF16) ==
@@ -694,18 +335,14 @@ static void be_told(player *pl, const fault *f)
     pthread_t id;
     void *both[2] = { pl, (void *)(uintptr_t)f };
     uint32_t first = 0;
-    while (first == f->rank || !takes_part(pl, f, first))
+    while (first == f->rank || !fault_has(&pl->p, f, first))
         first++;
-    if (f->kind == FAULT_ILLEGAL || f->kind == FAULT_IN_TIME) {
+    if (fault_is_harmless(f, e)) {
         player_step(pl, &f->step);
         return;
     }
     if (f->kind == FAULT_STOPPED && e->rank == first)
         CHECK(e, pthread_create(&id, NULL, pass_timeout_aside, both) == 0);
-    if (f->kind == FAULT_MEMORY && e->sends_copies) {
-        player_step(pl, &f->step);
-        return;
-    }
     make_failing_call(pl, f, &f->step);
     if (f->kind == FAULT_STOPPED && e->rank == first)
         (void)pthread_join(id, NULL);
@@ -724,9 +361,10 @@ static void meet_survivors(const player *pl, const fault *f, uint64_t turn)
         ranks_meet(e);
         return;
     }
-    atomic_store(&e->all->notes[e->rank][61], turn);
+    atomic_store(&e->all->notes[e->rank][FAULT_NOTE_MET], turn);
     for (uint32_t r = 0; r < e->size; r++)
-        while (r != f->rank && atomic_load(&e->all->notes[r][61]) < turn) {
+        while (r != f->rank &&
+               atomic_load(&e->all->notes[r][FAULT_NOTE_MET]) < turn) {
             ranks_sleep_ms(1);
             CHECK(e, real_ms() - start < RANKS_LIMIT_MS);
         }
@@ -741,9 +379,7 @@ static int has_rank(const program *p, uint32_t group, uint32_t rank)
 /* 1 if a step still works. */
 static int is_left(const player *pl, const fault *f, const program_step *s)
 {
-    int goes_on = f->kind == FAULT_ILLEGAL || f->kind == FAULT_IN_TIME ||
-                  (f->kind == FAULT_MEMORY && pl->e->sends_copies);
-    if (goes_on)
+    if (fault_is_harmless(f, pl->e))
         return 1;
     if ((f->kind == FAULT_ABORTED || f->kind >= FAULT_LEFT) &&
         has_rank(&pl->p, s->group, f->rank))
@@ -771,7 +407,7 @@ static void go_on(player *pl, const fault *f)
 static void break_program(player *pl, const fault *f)
 {
     ranks_env *e = pl->e;
-    atomic_store(&e->all->notes[e->rank][60], (uint64_t)getpid());
+    atomic_store(&e->all->notes[e->rank][FAULT_NOTE_PID], (uint64_t)getpid());
     (void)snprintf(e->all->offers[e->rank], sizeof(e->all->offers[0]), "%s",
                    pl->last);
     meet_survivors(pl, f, 0);
@@ -779,9 +415,9 @@ static void break_program(player *pl, const fault *f)
         ranks_meet(e);
     if (e->rank == f->rank)
         be_at_fault(pl, f);
-    else if (f->kind == FAULT_LATE && !takes_part(pl, f, e->rank))
+    else if (f->kind == FAULT_LATE && !fault_has(&pl->p, f, e->rank))
         ranks_meet(e);
-    else if (takes_part(pl, f, e->rank) && e->rank != f->missing)
+    else if (fault_has(&pl->p, f, e->rank) && e->rank != f->missing)
         be_told(pl, f);
     meet_survivors(pl, f, 1);
     if (e->rank == f->missing)
@@ -795,15 +431,13 @@ void fault_play(ranks_env *e, uint64_t seed, fault_kind kind)
     static _Thread_local player pl;
     memset(&pl, 0, sizeof(pl));
     clock_jump = &e->all->jump;
-    draw_fault(&f, &pl.p, seed, e->size, kind, e->compares_not);
-    player_open(&pl, e, TIMEOUT_MS);
+    fault_draw(&f, &pl.p, seed, e->size, kind, e->compares_not);
+    player_open(&pl, e, FAULT_TIMEOUT_MS);
     for (uint32_t i = 0; i < f.before; i++)
         player_step(&pl, &pl.p.steps[i]);
     break_program(&pl, &f);
-    int told = takes_part(&pl, &f, e->rank) && pl.self;
-    int goes_on = kind == FAULT_ILLEGAL || kind == FAULT_IN_TIME ||
-                  (kind == FAULT_MEMORY && e->sends_copies);
-    if (told && !goes_on)
+    int told = fault_has(&pl.p, &f, e->rank) && pl.self;
+    if (told && !fault_is_harmless(&f, e))
         try_broken_call(&pl, &f, e->rank == f.rank ? &f.other : &f.step);
     meet_survivors(&pl, &f, 3);
     go_on(&pl, &f);

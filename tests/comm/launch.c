@@ -19,6 +19,8 @@
 
 extern char **environ;
 
+const char ranks_exited = '.';
+
 static meeting *map_meeting(int fd)
 {
     void *p =

@@ -95,8 +95,8 @@ void player_finish(player *pl, const program_step *s, uint32_t index,
         CHECK(e, had);
         program_fill(&pl->p, s, index, had);
         CHECK(e, memcmp(had, b->in.at, index * part) == 0);
-        CHECK(e, memcmp(had + after, b->in.at + after, b->in.bytes - after) ==
-                     0);
+        CHECK(e,
+              memcmp(had + after, b->in.at + after, b->in.bytes - after) == 0);
         check_guards(e, &b->in);
         e->dev->free(e->dev_self, b->in.block);
         free(had);
@@ -128,15 +128,15 @@ static xray_status exchange(player *pl, const program_step *s, uint32_t index,
     const xray_comm_ops *c = pl->e->comm;
     xray_comm_group *g = pl->groups[s->group];
     xray_stream *stream = pl->streams[s->stream];
-    const xray_comm_exchange x = {
-        .header = XRAY_HEADER(xray_comm_exchange),
-        .in = b->from,
-        .in_bytes = program_in_bytes(&pl->p, s, index),
-        .out = b->to,
-        .out_bytes = program_out_bytes(&pl->p, s, index),
-        .to = program_to(&pl->p, s, index),
-        .from = program_from(&pl->p, s, index)
-    };
+    const xray_comm_exchange x = { .header = XRAY_HEADER(xray_comm_exchange),
+                                   .in = b->from,
+                                   .in_bytes =
+                                       program_in_bytes(&pl->p, s, index),
+                                   .out = b->to,
+                                   .out_bytes =
+                                       program_out_bytes(&pl->p, s, index),
+                                   .to = program_to(&pl->p, s, index),
+                                   .from = program_from(&pl->p, s, index) };
     xray_status status = XRAY_OK;
     if (s->call == XRAY_COMM_EXCHANGE && index != s->alone) {
         note_call(pl, s, index, 0);
@@ -202,15 +202,15 @@ static void check_record(player *pl, const program_step *s, uint32_t index)
     if (index == s->alone)
         CHECK(e, t->call == XRAY_COMM_SEND || t->call == XRAY_COMM_RECV);
     else if (s->call == XRAY_COMM_SEND)
-        CHECK(e, t->call == (index == s->root ? XRAY_COMM_SEND
-                                              : XRAY_COMM_RECV) &&
-                     t->bytes == s->count);
+        CHECK(e,
+              t->call == (index == s->root ? XRAY_COMM_SEND : XRAY_COMM_RECV) &&
+                  t->bytes == s->count);
     else if (s->call == XRAY_COMM_EXCHANGE)
         CHECK(e, t->call == s->call && t->bytes == in + out);
     else
         CHECK(e, t->call == s->call &&
-                     t->bytes == (s->call == XRAY_COMM_BROADCAST ? s->count
-                                                                 : bytes));
+                     t->bytes ==
+                         (s->call == XRAY_COMM_BROADCAST ? s->count : bytes));
     CHECK(e, e->all->traces[e->rank].rest[0] == 0);
 }
 
@@ -302,8 +302,8 @@ void player_open(player *pl, ranks_env *e, uint64_t timeout_ms)
     CHECK_OK(e, e->comm->create(&setup, e->comm_config, &pl->self));
     for (uint32_t g = 0; g < pl->p.group_count; g++)
         if (is_member(pl, g))
-            CHECK_OK(e, e->comm->group(pl->self, pl->p.ranks[g],
-                                       pl->p.sizes[g], &pl->groups[g]));
+            CHECK_OK(e, e->comm->group(pl->self, pl->p.ranks[g], pl->p.sizes[g],
+                                       &pl->groups[g]));
     for (uint32_t i = 1; i < PROGRAM_STREAMS; i++)
         if (XRAY_HAS(xray_device_ops, e->dev, stream_create))
             CHECK_OK(e, e->dev->stream_create(e->dev_self, &pl->streams[i]));

@@ -39,7 +39,7 @@ static void draw_groups(program *p, dice *d)
  * short way, rings. */
 static uint64_t draw_bytes(dice *d, uint32_t brief)
 {
-    static const uint32_t edges[] = { 0x8000, 0x1000, 0x18000, 0x20000,
+    static const uint32_t edges[] = { 0x8000,  0x1000,   0x18000, 0x20000,
                                       0x80000, 0x100000, 0x400000 };
     uint32_t kind = throw_dice(d, 100);
     if (kind < 6)
@@ -74,9 +74,10 @@ program_step program_draw_step(const program *p, uint64_t seed, uint32_t group,
                                uint32_t brief)
 {
     static const uint32_t calls[] = {
-        XRAY_COMM_ALL_REDUCE, XRAY_COMM_ALL_REDUCE_MAX,
-        XRAY_COMM_REDUCE_SCATTER, XRAY_COMM_ALL_GATHER, XRAY_COMM_BROADCAST,
-        XRAY_COMM_ALL_TO_ALL, XRAY_COMM_SEND, XRAY_COMM_EXCHANGE,
+        XRAY_COMM_ALL_REDUCE,     XRAY_COMM_ALL_REDUCE_MAX,
+        XRAY_COMM_REDUCE_SCATTER, XRAY_COMM_ALL_GATHER,
+        XRAY_COMM_BROADCAST,      XRAY_COMM_ALL_TO_ALL,
+        XRAY_COMM_SEND,           XRAY_COMM_EXCHANGE,
         XRAY_COMM_EXCHANGE
     };
     dice d = { .seed = seed };
@@ -250,7 +251,8 @@ REFERENCE static void put_value(char *to, uint64_t i, uint32_t dtype, float v)
     memcpy(to + 2 * i, &half, 2);
 }
 
-REFERENCE_OF_THREADS static float get_value(const char *from, uint64_t i, uint32_t dtype)
+REFERENCE_OF_THREADS static float get_value(const char *from, uint64_t i,
+                                            uint32_t dtype)
 {
     uint32_t word = 0;
     uint16_t half;
@@ -357,7 +359,7 @@ void program_expect(const program *p, const program_step *s, uint32_t index,
 }
 
 REFERENCE_OF_THREADS int program_agrees(const program_step *s, const char *got,
-                             const char *want, uint64_t bytes)
+                                        const char *want, uint64_t bytes)
 {
     if (memcmp(got, want, bytes) == 0)
         return 1;
@@ -373,11 +375,10 @@ REFERENCE_OF_THREADS int program_agrees(const program_step *s, const char *got,
 
 /* ---- words -------------------------------------------------------------- */
 
-static const char *const names[] = { "",           "all_reduce",
-                                     "reduce_scatter", "all_gather",
-                                     "broadcast",  "send",
-                                     "recv",       "exchange",
-                                     "all_to_all", "all_reduce_max" };
+static const char *const names[] = {
+    "",     "all_reduce", "reduce_scatter", "all_gather", "broadcast",
+    "send", "recv",       "exchange",       "all_to_all", "all_reduce_max"
+};
 
 void program_record(const program *p, const program_step *s, uint32_t index,
                     uint32_t part, char *out, size_t cap)
@@ -411,7 +412,7 @@ void program_describe(const program *p, const program_step *s, uint32_t index,
                        ranks[s->root]);
     } else if (!program_is_message(s)) {
         (void)snprintf(out, cap, "%s of %llu bytes%s", names[s->call], bytes,
-                       !adds_up(s)              ? ""
+                       !adds_up(s)            ? ""
                        : s->dtype == XRAY_F32 ? " of f32"
                                               : " of bf16");
     } else {

@@ -127,8 +127,7 @@ void ranks_play(ranks_env *e, const char *name)
 {
     const scenario *s = ranks_scenarios;
     size_t length = strcspn(name, ":");
-    while (s->name &&
-           (strncmp(s->name, name, length) != 0 || s->name[length]))
+    while (s->name && (strncmp(s->name, name, length) != 0 || s->name[length]))
         s++;
     CHECK(e, s->name);
     e->argument = name[length] ? strtoull(name + length + 1, NULL, 10) : 0;

@@ -59,11 +59,11 @@ typedef struct ranks_env {
     float *one; /* of ranks_barrier */
     const void *comm_config;
     uint32_t shares_process; /* 1: the ranks are threads */
-    uint32_t brief;        /* 1: fewer elements and repetitions */
-    uint32_t sends_copies; /* 1: ranks read no memory of each other */
-    uint32_t compares_not; /* 1: nor their calls */
-    const char *serves;    /* a device that the plugin serves */
-    const char *refuses;   /* a device that it does not serve */
+    uint32_t brief;          /* 1: fewer elements and repetitions */
+    uint32_t sends_copies;   /* 1: ranks read no memory of each other */
+    uint32_t compares_not;   /* 1: nor their calls */
+    const char *serves;      /* a device that the plugin serves */
+    const char *refuses;     /* a device that it does not serve */
 } ranks_env;
 
 /* The device and the plugin of a rank; each program links one definition
@@ -103,6 +103,8 @@ void ranks_main(int argc, char **argv);
  * letter per rank: 'k' was killed, 's' was stopped and is killed at the end,
  * '.' ended well. Otherwise the cmocka test fails. */
 void ranks_run(const char *name, uint32_t size, const char *fates);
+/* The letter of a rank that exits in the middle of a scenario. */
+extern const char ranks_exited;
 /* The same in threads. */
 void ranks_run_threads(const char *name, uint32_t size);
 
